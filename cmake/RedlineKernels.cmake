@@ -1,0 +1,37 @@
+# One OBJECT library per instruction set from the same kernel sources; no file is copied.
+#
+# NAME.kernel.cc is compiled for every base set (generic, avx2, avx512); NAME.SET.kernel.cc only for SET, an overlay that
+# replaces the few kernels whose algorithm differs there.
+set(REDLINE_CPU_BASE_ISAS generic avx2 avx512)
+set(REDLINE_CPU_OVERLAY_ISAS avx512_vnni avx512_bf16 amx)
+set(REDLINE_FLAGS_generic)
+set(REDLINE_FLAGS_avx2 -mavx2 -mfma -mf16c -mbmi2 -mpopcnt)
+set(REDLINE_FLAGS_avx512 ${REDLINE_FLAGS_avx2} -mavx512f -mavx512bw -mavx512dq -mavx512vl -mprefer-vector-width=512)
+set(REDLINE_FLAGS_avx512_vnni ${REDLINE_FLAGS_avx512} -mavx512vnni)
+set(REDLINE_FLAGS_avx512_bf16 ${REDLINE_FLAGS_avx512} -mavx512bf16)
+set(REDLINE_FLAGS_amx ${REDLINE_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16)
+
+function(redline_add_cpu_kernels target)
+  file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.kernel.cc)
+  set(common ${kernels})
+  foreach(isa IN LISTS REDLINE_CPU_OVERLAY_ISAS)
+    list(FILTER common EXCLUDE REGEX "\\.${isa}\\.kernel\\.cc$")
+  endforeach()
+  foreach(isa IN LISTS REDLINE_CPU_BASE_ISAS REDLINE_CPU_OVERLAY_ISAS)
+    set(own ${kernels})
+    if(isa IN_LIST REDLINE_CPU_BASE_ISAS)
+      set(own ${common})
+    else()
+      list(FILTER own INCLUDE REGEX "\\.${isa}\\.kernel\\.cc$")
+    endif()
+    if(NOT own)
+      continue()
+    endif()
+    add_library(kernels_${isa} OBJECT ${own})
+    target_include_directories(kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
+    target_compile_definitions(kernels_${isa} PRIVATE REDLINE_ISA_NS=isa_${isa} REDLINE_ISA_NAME="${isa}" REDLINE_ISA_${isa}=1)
+    # Optimised in every build type: the kernels are the product, and a debug build must stay usable.
+    target_compile_options(kernels_${isa} PRIVATE ${REDLINE_FLAGS_${isa}} -O3 -fno-exceptions -fno-rtti -ffp-contract=off)
+    target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
+  endforeach()
+endfunction()

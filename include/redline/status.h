@@ -1,0 +1,71 @@
+// What every call that can fail returns.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+
+namespace redline {
+
+/// Kinds of failure. One table (src/base/status.cc) maps each to its name and process exit code.
+enum class Code : uint8_t { ok, invalid_argument, not_found, unsupported, out_of_memory, cancelled, io, internal };
+
+/// "invalid_argument" and so on: the words used in messages, JSON and documentation.
+std::string_view code_name(Code code);
+/// Process exit code: ok 0, internal 1, invalid_argument 2, not_found 3, unsupported 4, out_of_memory 5, io 6,
+/// cancelled 130 (as after Ctrl-C).
+int exit_code(Code code);
+
+/// Success, or a code and a message that says which file or op, what came, what was expected and how to mend it.
+class [[nodiscard]] Status {
+ public:
+  Status() = default;
+  Status(Code code, std::string message) : code_(code), message_(std::move(message)) {}
+
+  bool ok() const { return code_ == Code::ok; }
+  Code code() const { return code_; }
+  const std::string& message() const { return message_; }
+  /// "not_found: model x.gguf: no such file", or "ok".
+  std::string to_string() const;
+  /// The same failure with its place put in front: within("layers.3") gives "layers.3: ...". Success stays success.
+  Status within(std::string_view place) &&;
+  Status within(std::string_view place) const&;
+
+ private:
+  Code code_ = Code::ok;
+  std::string message_;
+};
+
+/// A value, or the Status that says why there is none.
+template <class T>
+class [[nodiscard]] Result {
+ public:
+  Result(T value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor): return value;
+  Result(Status status) : status_(std::move(status)) {    // NOLINT(google-explicit-constructor): return error;
+    if (status_.ok()) status_ = Status(Code::internal, "a Result was made from an ok Status");
+  }
+
+  bool ok() const { return value_.has_value(); }
+  const Status& status() const& { return status_; }
+  Status status() && { return std::move(status_); }
+  /// Only when ok().
+  T& value() & { return *value_; }
+  const T& value() const& { return *value_; }
+  T&& value() && { return std::move(*value_); }
+  T& operator*() & { return *value_; }
+  const T& operator*() const& { return *value_; }
+  T* operator->() { return &*value_; }
+  const T* operator->() const { return &*value_; }
+  Result within(std::string_view place) && {
+    if (!ok()) status_ = std::move(status_).within(place);
+    return std::move(*this);
+  }
+
+ private:
+  std::optional<T> value_;
+  Status status_;
+};
+
+}  // namespace redline

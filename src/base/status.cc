@@ -1,0 +1,46 @@
+#include "redline/status.h"
+
+#include <cstdio>
+#include <cstdlib>
+
+#include "base/error.h"
+
+namespace redline {
+namespace {
+
+struct CodeRow {
+  Code code;
+  std::string_view name;
+  int exit_code;
+};
+constexpr CodeRow kCodes[] = {
+    {Code::ok, "ok", 0},
+    {Code::invalid_argument, "invalid_argument", 2},
+    {Code::not_found, "not_found", 3},
+    {Code::unsupported, "unsupported", 4},
+    {Code::out_of_memory, "out_of_memory", 5},
+    {Code::cancelled, "cancelled", 130},
+    {Code::io, "io", 6},
+    {Code::internal, "internal", 1},
+};
+const CodeRow& row(Code code) { return kCodes[static_cast<size_t>(code)]; }
+
+}  // namespace
+
+std::string_view code_name(Code code) { return row(code).name; }
+int exit_code(Code code) { return row(code).exit_code; }
+
+std::string Status::to_string() const { return ok() ? "ok" : fmt::format("{}: {}", code_name(code_), message_); }
+
+Status Status::within(std::string_view place) && {
+  if (!ok()) message_ = fmt::format("{}: {}", place, message_);
+  return std::move(*this);
+}
+Status Status::within(std::string_view place) const& { return Status(*this).within(place); }
+
+void detail::check_failed(const char* file, int line, const char* condition) {
+  fmt::print(stderr, "redline: internal error at {}:{}: {} does not hold\n", file, line, condition);
+  std::abort();
+}
+
+}  // namespace redline

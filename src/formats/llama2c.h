@@ -1,0 +1,26 @@
+// Reading llama2.c checkpoints (the legacy version 0 files of karpathy/llama2.c).
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "tensor/tensor_view.h"
+
+namespace redline {
+
+/// Seven int32 (dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len; a negative vocab_size means an untied
+/// classifier), then float32 weights in a fixed order. Tensor names are GGUF's ("blk.0.attn_q.weight"), shapes outermost
+/// first; attention q and k rows are in the interleaved rope order that GGUF's llama uses as well.
+struct Llama2cFile {
+  int64_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, vocab_size, context_length;
+  bool tied;
+  std::vector<std::pair<std::string, TensorView>> tensors;
+  std::shared_ptr<MappedFile> file;
+
+  /// invalid_argument: a size that is absurd or does not match the file's length (both are named).
+  static Result<Llama2cFile> open(const std::string& path);
+};
+
+}  // namespace redline

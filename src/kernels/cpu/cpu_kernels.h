@@ -1,0 +1,178 @@
+// The table of CPU kernels: one function pointer per kernel, one table per instruction set.
+//
+// Kernels take raw pointers and one Args struct. They do not allocate, throw or lock; what they need beside their
+// operands is `scratch`, kScratchBytes that belong to the calling worker thread. Kernel sources use no std containers
+// or algorithms: a weak symbol compiled for AVX-512 could otherwise be picked by the linker for the whole program
+// (tools/check_symbols.py proves that none is there).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+namespace redline {
+
+/// Per-worker scratch: 64-byte aligned.
+inline constexpr int64_t kScratchBytes = 1 << 20;
+/// Rows of a packed weight that share a strip. One 64-byte line holds 16 rows x 4 bytes of K.
+inline constexpr int64_t kStripRows = 16;
+
+/// y[r, c] = x[r, c] * weight[c] / sqrt(mean_c x[r, c]^2 + eps). Rows dense, y may be x.
+struct RmsNormArgs {
+  const float* x;
+  const float* weight;  ///< [cols]
+  float* y;
+  int64_t rows, cols;
+  float eps;
+};
+
+/// Rotates pairs (i, i + rotary_dim/2) of every head (the half-split order of Hugging Face checkpoints):
+///   y[i] = x[i] cos[i] - x[i + h] sin[i];  y[i + h] = x[i + h] cos[i] + x[i] sin[i];  h = rotary_dim/2
+/// Elements from rotary_dim on are copied. y may be x.
+struct RopeArgs {
+  const float* x;     ///< [rows, heads, head_dim] dense
+  float* y;
+  const float* cosine;  ///< [rows, rotary_dim/2]
+  const float* sine;
+  int64_t rows, heads, head_dim, rotary_dim;
+};
+
+/// y = silu(gate) * up, silu(v) = v / (1 + exp(-v)). y may be gate or up.
+struct SiluMulArgs {
+  const float* gate;
+  const float* up;
+  float* y;
+  int64_t count;
+};
+
+/// y = a + b. y may be either.
+struct AddArgs {
+  const float* a;
+  const float* b;
+  float* y;
+  int64_t count;
+};
+
+/// y[m, n] = sum_k x[m, k] * w[n, k] (+ bias[n]) (+ residual[m, n]) for n in [n_begin, n_end).
+/// `weight` is packed (tensor/packed_weight.h); n_begin is a multiple of kStripRows.
+/// Every output element is summed in one fixed order that does not depend on rows, n_begin or n_end: prefill in any
+/// chunks, decode and any number of workers give the same bits on one table.
+struct LinearArgs {
+  const float* x;
+  int64_t x_stride;  ///< elements between rows of x
+  int64_t rows;      ///< M
+  const void* weight;
+  int64_t out_features;  ///< N
+  int64_t in_features;   ///< K
+  int64_t n_begin, n_end;
+  const float* bias;      ///< [N] or nullptr
+  const float* residual;  ///< [M, N], y_stride apart, or nullptr; may be y
+  float* y;
+  int64_t y_stride;
+  void* scratch;
+};
+
+/// y[m, :] = row tokens[m] of a packed weight, as float32. A token outside [0, vocab) gives zeros.
+struct EmbeddingArgs {
+  const int32_t* tokens;
+  int64_t rows;
+  const void* weight;
+  int64_t vocab_size, hidden_size;
+  float* y;  ///< [rows, hidden_size]
+};
+
+/// One KV head of a paged cache as a kernel sees it. Element (page, token, d) of K is at
+/// k + page * page_stride + token * token_stride + d, counted in elements; V alike.
+struct KvHeadView {
+  void* k;
+  void* v;
+  int64_t page_stride, token_stride;
+  int64_t page_tokens;  ///< a power of two
+};
+
+/// Writes rows of k and v of one KV head into pages: row r goes to page slots[r] / page_tokens, token slots[r] % it.
+/// A negative slot is skipped.
+struct KvAppendArgs {
+  const float* k;  ///< [rows, row_stride apart], head_dim elements each
+  const float* v;
+  int64_t row_stride;
+  const int32_t* slots;
+  int64_t rows, head_dim;
+  KvHeadView cache;
+};
+
+/// Softmax attention of some query rows of one sequence over its paged cache, for the group of query heads that share
+/// one KV head:
+///   y[r, g] = sum_p softmax_p(scale * q[r, g] . k[p]) v[p],  p in (position(r) - window, position(r)],  position(r) =
+///   first_position + r;  window 0 means all p in [0, position(r)].
+/// Online softmax in one pass over KV (Milakov and Gimelshein 2018; FlashAttention), in float32.
+struct AttentionArgs {
+  const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
+  int64_t q_stride;
+  float* y;  ///< as q
+  int64_t y_stride;
+  int64_t rows, group, head_dim;
+  int64_t first_position;
+  int64_t window;
+  float scale;
+  const int32_t* pages;  ///< page of position p: pages[p / page_tokens]
+  KvHeadView cache;
+  void* scratch;
+};
+
+/// Register-resident loop for measuring a peak: returns the number of operations done (2 per multiply-add).
+using PeakFn = double (*)(int64_t iterations);
+
+/// Formats in which the cache holds keys and values.
+enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
+inline constexpr int kNumKvFormats = 3;
+
+#define REDLINE_CPU_KERNELS(K)                                     \
+  K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                \
+  K(void (*rope)(const RopeArgs&), rope)                           \
+  K(void (*silu_mul)(const SiluMulArgs&), silu_mul)                \
+  K(void (*add)(const AddArgs&), add)                              \
+  K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes) \
+  K(PeakFn peak_f32, peak_f32)                                     \
+  K(PeakFn peak_bf16, peak_bf16)                                   \
+  K(PeakFn peak_i8, peak_i8)                                       \
+  K(void (*worker_begin)(), worker_begin)                          \
+  K(void (*worker_end)(), worker_end)
+
+struct CpuKernels {
+#define REDLINE_FIELD(declaration, name) declaration = nullptr;
+  REDLINE_CPU_KERNELS(REDLINE_FIELD)
+#undef REDLINE_FIELD
+  void (*linear[kNumDTypes])(const LinearArgs&) = {};        ///< by weight type, float32 activations
+  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< activations rounded to int8 in groups of 32; integer dots
+  void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
+  void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
+  void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
+};
+
+/// One instruction set: what it is called, whether this CPU and its operating system have it, and its entries (an
+/// absent kernel is nullptr). Ordered from the plainest to the richest.
+struct CpuIsa {
+  const char* name;
+  bool (*supported)();
+  void (*fill)(CpuKernels& table);  ///< writes this set's entries over those already there
+};
+/// generic, avx2, avx512, avx512_vnni, avx512_bf16, amx.
+const CpuIsa* cpu_isas(int* count);
+
+/// The table in use: generic overlaid by every supported set up to the one that REDLINE_CPU_ISA names (default: all).
+/// invalid_argument: an unknown or unsupported name; the message lists the good ones.
+Result<const CpuKernels*> cpu_kernels();
+/// The same for a named set, for tests and `devices --kernels`.
+Result<CpuKernels> cpu_kernels_for(std::string_view isa);
+/// Name of the richest set that the table in use includes.
+std::string_view cpu_isa_in_use();
+/// Which set serves each kernel of `table`, as (kernel, isa) lines; filled by comparing with each set's own entries.
+struct KernelOrigin {
+  const char* kernel;
+  const char* isa;
+};
+int kernel_origins(const CpuKernels& table, KernelOrigin* out, int capacity);
+
+}  // namespace redline

@@ -1,0 +1,29 @@
+// The order in which a weight matrix lies in memory for the linear kernels.
+#pragma once
+
+#include <functional>
+
+#include "tensor/layout.h"
+#include "tensor/tensor_view.h"
+
+namespace redline {
+
+/// Strips of 16 output rows, stored so that one kernel streams one strip after the other.
+///   plain types   unit = element: [N/16][K/e][16][e] with e = 4 / element bytes (f32 1, f16 and bf16 2): one 64-byte
+///                 line is 16 rows x 4 bytes of K, the operand order of vpdpbusd, vdpbf16ps and the AMX tiles alike
+///   block types   unit = block:   [N/16][K/block][16] whole blocks
+/// N is padded to whole strips and K to whole lines; the padding is zero bytes.
+Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features);
+/// Elements of one layout unit: 1 or the block's.
+int64_t packed_unit_elements(DType dtype);
+int64_t packed_unit_bytes(DType dtype);
+/// Bytes of the packed matrix, padding included.
+int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);
+
+/// Packs strips [strip_begin, strip_end) of `weight` ([N, K], row-major) into `target`, following packed_layout.
+/// `source_row`, when given, names the row of `weight` that becomes row n (a checkpoint with another rope order).
+/// Strips are independent: call from several threads.
+void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_end, void* target,
+                 const std::function<int64_t(int64_t)>& source_row = {});
+
+}  // namespace redline

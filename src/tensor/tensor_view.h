@@ -1,0 +1,26 @@
+// A tensor that somebody else owns: weights in a mapped file, test data.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "tensor/dtype.h"
+
+namespace redline {
+
+/// Row-major, dense, last axis fastest. `data` belongs to whoever made the view (a MappedFile, a vector) and
+/// outlives it; it may be unaligned.
+struct TensorView {
+  DType dtype = DType::kF32;
+  std::vector<int64_t> shape;
+  const void* data = nullptr;
+
+  int64_t num_elements() const {
+    int64_t n = 1;
+    for (int64_t d : shape) n *= d;
+    return n;
+  }
+  int64_t bytes() const { return row_bytes(dtype, num_elements()); }
+};
+
+}  // namespace redline

@@ -1,0 +1,36 @@
+// The vocabulary of a GGUF file as plain data, so that text/ need not know the file format.
+#pragma once
+
+#include <memory>
+#include <optional>
+
+#include "text/tokenizer.h"
+
+namespace redline {
+
+/// tokenizer.ggml.* of a GGUF file; absent keys keep the defaults.
+struct GgufVocab {
+  std::string model;            ///< tokenizer.ggml.model: "llama" (SentencePiece BPE), "gpt2" (byte-level BPE)
+  std::string pre;              ///< tokenizer.ggml.pre: "llama-bpe", "qwen2", ...
+  std::vector<std::string> tokens;
+  std::vector<float> scores;
+  std::vector<int32_t> token_types;  ///< ggml: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
+  std::vector<std::string> merges;   ///< "a b"
+  int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1;
+  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+};
+/// unsupported: a model or pre-tokenizer that Redline does not know; the message names it and lists the known ones.
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
+
+/// A Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and generation_config.json for
+/// the special tokens. not_found: the folder has none of them.
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder);
+/// One of those files by itself; `config_text` is tokenizer_config.json or "".
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text);
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes, std::string_view config_text);
+
+/// llama2.c's tokenizer.bin (max token length, then score, length and bytes of each piece) as a "llama" vocabulary.
+/// The file does not hold its own size: `vocab_size` comes from the checkpoint.
+Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size);
+
+}  // namespace redline

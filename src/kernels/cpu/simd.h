@@ -1,0 +1,99 @@
+// The thin vector layer that every kernel is written in. One instruction set per .inc file; only those hold intrinsics.
+//
+//   VecF32, VecI32      kWidth lanes of float32 or int32: 4 (generic), 8 (avx2), 16 (avx512)
+//   load, store         p and a lane count: Full{} for a whole vector, Tail{n} for n lanes (0 <= n <= kWidth). A tail
+//                       touches no memory past lane n; the lanes from n on read as zero
+//   for_lanes           the loop over a row: whole vectors, then the tail, through one body
+//
+// Elements in memory are float, F16, BF16 (arithmetic is always float32). Nothing here leaves a symbol outside the set's
+// own namespace: everything is forced inline.
+#pragma once
+
+#include <cstdint>
+
+#ifndef REDLINE_ISA_NS
+#error "simd.h is for *.kernel.cc only: the build compiles those once per instruction set"
+#endif
+#define REDLINE_INLINE inline __attribute__((always_inline))
+
+namespace redline::REDLINE_ISA_NS {
+
+struct F16 {
+  uint16_t bits;
+};
+struct BF16 {
+  uint16_t bits;
+};
+/// Lane counts of load and store.
+struct Full {};
+struct Tail {
+  int n;
+};
+
+}  // namespace redline::REDLINE_ISA_NS
+
+// Each defines kWidth, VecF32, VecI32 and, for them:
+//   zero_f32 set1 load store  + - * /  fma(a, b, c) = a * b + c  max min  reduce_add reduce_max
+//   zero_i32 set1_i32 load_i32 store  + - * & | ^  shl<n> shr<n> (logical) sar<n>  to_f32 to_i32 bits_f32 bits_i32
+//   load_u8 load_i8             kWidth bytes widened to int32
+//   dot4_u8s8 dot4_u7s8         acc[i] + sum_j u[4i + j] * s[4i + j] over bytes; the second needs u <= 127
+//   dot2_bf16                   acc[i] + sum_j a[2i + j] * b[2i + j] over bf16 pairs
+//   lookup16                    each byte of the index (0..15) replaced by that entry of a 16-byte table
+// reduce_* add or compare in one fixed order: halves, quarters, eighths. max(a, b) and min(a, b) give b when either is NaN.
+#if defined(__AVX512F__)
+#include "kernels/cpu/simd_avx512.inc"
+#elif defined(__AVX2__)
+#include "kernels/cpu/simd_avx2.inc"
+#else
+#include "kernels/cpu/simd_generic.inc"
+#endif
+
+namespace redline::REDLINE_ISA_NS {
+
+/// body(i, lanes) for i = 0, kWidth, ... below count; lanes is Full{} for whole vectors and Tail{n} for the rest.
+template <class Body>
+REDLINE_INLINE void for_lanes(int64_t count, Body&& body) {
+  int64_t i = 0;
+  for (; i + kWidth <= count; i += kWidth) body(i, Full{});
+  if (i < count) body(i, Tail{static_cast<int>(count - i)});
+}
+
+REDLINE_INLINE float max_f32(float a, float b) { return a > b ? a : b; }
+REDLINE_INLINE int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
+REDLINE_INLINE int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
+
+/// e^x, relative error below kExpError wherever the result is a normal float (one unit of the last subnormal place
+/// below that). -inf and everything below -104 give 0, everything above 88.73 gives +inf, NaN gives NaN.
+///
+/// x = n ln 2 + r with |r| <= ln 2 / 2, then 1 + r + r^2 P(r) with P of degree 4 fitted by reweighted least squares to
+/// 3.1e-9 relative; the rest of the bound is rounding. 2^n goes on in two factors, so that subnormal results round once.
+inline constexpr float kExpError = 1.8e-7f;
+REDLINE_INLINE VecF32 exp(VecF32 x) {
+  x = max(set1(-105.0f), min(set1(90.0f), x));  // this order keeps a NaN
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, where no conversion can overflow.
+  const VecF32 magic = set1(12582912.0f);
+  const VecF32 shifted = x * set1(1.44269504f) + magic;
+  const VecF32 n = shifted - magic;
+  const VecI32 n_int = bits_i32(shifted) - set1_i32(0x4B400000);
+  // The high part of ln 2 has 15 bits, so that n times it is exact with or without fused multiply-add.
+  VecF32 r = fma(n, set1(-0x1.62e4p-1f), x);
+  r = fma(n, set1(-1.42860677e-6f), r);
+  VecF32 p = fma(r, set1(0x1.6a2352p-10f), set1(0x1.123a6cp-7f));
+  p = fma(p, r, set1(0x1.5558f4p-5f));
+  p = fma(p, r, set1(0x1.55549p-3f));
+  p = fma(p, r, set1(0x1.fffffcp-2f));
+  const VecF32 y = fma(p, r * r, r) + set1(1.0f);
+  const VecI32 half = sar<1>(n_int);
+  const VecF32 scale_a = bits_f32(shl<23>(half + set1_i32(127)));
+  const VecF32 scale_b = bits_f32(shl<23>(n_int - half + set1_i32(127)));
+  return y * scale_a * scale_b;
+}
+
+/// One float: the same code on lane 0, so a scalar and a vector agree to the bit.
+REDLINE_INLINE float exp_f32(float x) {
+  float out[kWidth];
+  store(out, exp(set1(x)), Full{});
+  return out[0];
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -47,7 +47,7 @@ class Layout {
 
   /// Product of the shard extents: number of logical elements.
   int64_t size() const;
-  /// 1 + the largest reach on `axis` (replicas included) + offset.
+  /// 1 + the largest reach on `axis` (replicas included) + offset; 0 for a layout of no elements.
   int64_t span(Axis axis) const;
   /// First copy of logical element `index` (row-major). Cost: one division per iter.
   Place apply(int64_t index) const;
@@ -64,7 +64,8 @@ class Layout {
   /// multiplied by inner's span on the same axis.
   Result<Layout> tile(const std::vector<int64_t>& outer_shape, const Layout& inner,
                       const std::vector<int64_t>& inner_shape) const;
-  /// The sub-box [begin, begin + extent) of the logical `shape`; nullopt when it is not one layout.
+  /// The sub-box [begin, begin + extent) of the logical `shape`; nullopt when a border of the box cuts through an iter
+  /// (no one layout then) or when shape, begin and extent do not fit this layout.
   std::optional<Layout> slice(const std::vector<int64_t>& shape, const std::vector<int64_t>& begin,
                               const std::vector<int64_t>& extent) const;
   /// Number of trailing logical elements that are contiguous and dense in memory, in the same order.
@@ -86,6 +87,7 @@ struct CopyRun {
   int64_t source_offset, target_offset, length;
 };
 /// The runs that rearrange `source` into `target`, each the longest that is contiguous on both sides, in logical order.
+/// The first copy of the source is read; every copy of the target is written, one whole pass after the other.
 /// invalid_argument when the sizes differ or an axis other than memory is used.
 Result<std::vector<CopyRun>> plan_copy(const Layout& source, const Layout& target);
 /// Runs the plan of plan_copy over elements of `element_bytes` without materialising it.

@@ -1,0 +1,381 @@
+"""Makes the tiny random models of tests/golden and what PyTorch transformers says of them.
+
+    python tests/golden/make_golden.py [NAME ...]
+    python tests/golden/make_golden.py --quant QUANT_VECTORS_FOLDER
+
+Needs torch, transformers 5, safetensors, gguf, numpy; the engine and its tests need none of them. Fixed seeds: the same
+versions write the same bytes.
+
+A case is a folder: config.json (spelled as transformers 4 or 5 writes it), model.safetensors (one file, shards with an
+index, or a link to another case's weights), tokens.json and logits.npy, float32 [tokens, vocab]. Some have model.gguf
+too: the same values under llama.cpp's names, q and k rows of "llama" in its interleaved rope order.
+
+The logits are computed by transformers' own code (AutoModelForCausalLM, eager attention) in float64 from end to end:
+where that code names torch.float32 (norms, softmax, rope), the name stands for float64 while it runs, so the reference
+has no rounding of its own above 1e-15. The same model run plainly in float32 must agree within 2e-5 of the largest logit.
+
+A case is no proof of what it does not feel: `without` lists changes to the config (a scaling removed, the window off, ...)
+that must each move the logits by 1e-3 of the largest, or the script stops.
+"""
+import argparse
+import contextlib
+import copy
+import json
+import os
+import pathlib
+import sys
+
+import gguf
+import numpy as np
+import torch
+import transformers
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+DTYPES = {"f32": ("float32", torch.float32), "f16": ("float16", torch.float16), "bf16": ("bfloat16", torch.bfloat16)}
+BASE = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
+            num_key_value_heads=2, head_dim=8, max_position_embeddings=128, rms_norm_eps=1e-5, rope_theta=10000.0,
+            hidden_act="silu", tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
+LLAMA = dict(BASE, model_type="llama", architectures=["LlamaForCausalLM"], attention_bias=False, mlp_bias=False)
+MISTRAL = dict(BASE, model_type="mistral", architectures=["MistralForCausalLM"], sliding_window=None)
+QWEN2 = {k: v for k, v in dict(BASE, model_type="qwen2", architectures=["Qwen2ForCausalLM"], use_sliding_window=False,
+                               sliding_window=4096, max_window_layers=2, rms_norm_eps=1e-6).items() if k != "head_dim"}
+QWEN3 = dict(BASE, model_type="qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, rms_norm_eps=1e-6,
+             use_sliding_window=False, sliding_window=None, max_window_layers=2)
+# Weights that the rope cases share: one head size that gives the bands of llama3 and yarn room.
+ROPE = dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2)
+NO_SCALING = {"rope_scaling": None}
+
+
+def case(name, base, change=None, *, style=4, dtype="bf16", shards=1, tokens=30, weights=None, gguf_type=None, without=()):
+  """style: 4 or 5, how transformers of that major version spells the config. weights: the case whose file is linked."""
+  return dict(name=name, config={**base, **(change or {})}, style=style, dtype=dtype, shards=shards, tokens=tokens,
+              weights=weights, gguf_type=gguf_type, without=without)
+
+
+LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
+              original_max_position_embeddings=32)
+YARN = dict(type="yarn", factor=4.0, original_max_position_embeddings=32)
+CASES = [
+    # Shapes.
+    case("llama_gqa", LLAMA, dtype="f32", shards=3, gguf_type="F32"),
+    case("llama_mha_tied", LLAMA, dict(num_key_value_heads=4, head_dim=16, tie_word_embeddings=True), style=5, dtype="f16",
+         gguf_type="F16"),
+    case("llama_one_kv_head", LLAMA, dict(num_key_value_heads=1, head_dim=24, rope_theta=500000.0), gguf_type="BF16",
+         without=[{"rope_theta": 10000.0}]),
+    case("llama_hidden60_hd20", LLAMA, dict(hidden_size=60, intermediate_size=84, num_attention_heads=3,
+         num_key_value_heads=3, head_dim=None, vocab_size=67), style=5, tokens=29),
+    case("llama_hidden36_hd48", LLAMA, dict(hidden_size=36, intermediate_size=44, num_attention_heads=3,
+         num_key_value_heads=1, head_dim=48, vocab_size=71), dtype="f16"),
+    case("llama_hd80", LLAMA, dict(hidden_size=33, num_attention_heads=3, num_key_value_heads=1, head_dim=80,
+         num_hidden_layers=1), style=5),
+    case("llama_hd128", LLAMA, dict(num_attention_heads=2, num_key_value_heads=1, head_dim=128, num_hidden_layers=1)),
+    case("llama_hd6", LLAMA, dict(num_attention_heads=5, num_key_value_heads=5, head_dim=6, hidden_size=35,
+         intermediate_size=37, vocab_size=65)),
+    case("llama_bias", LLAMA, dict(attention_bias=True, mlp_bias=True, rms_norm_eps=1e-6), dtype="f16", shards=2,
+         gguf_type="F16"),
+    case("llama_eps", LLAMA, dict(rms_norm_eps=0.5), weights="llama_gqa", dtype="f32", without=[{"rms_norm_eps": 1e-5}]),
+    case("smollm2", LLAMA, dict(hidden_size=48, num_attention_heads=6, num_key_value_heads=3, head_dim=None,
+         tie_word_embeddings=True, rope_theta=100000.0), style=5, gguf_type="BF16"),
+    # Rope scaling; `rope_plain` owns the weights.
+    case("rope_plain", ROPE),
+    case("rope_linear", ROPE, dict(rope_scaling=dict(type="linear", factor=4.0)), weights="rope_plain", gguf_type="BF16",
+         without=[NO_SCALING]),
+    case("rope_linear_v5", ROPE, dict(rope_scaling=dict(rope_type="linear", factor=2.5)), style=5, weights="rope_plain",
+         without=[NO_SCALING]),
+    case("rope_dynamic", ROPE, dict(rope_scaling=dict(type="dynamic", factor=2.0), max_position_embeddings=16),
+         weights="rope_plain", without=[NO_SCALING]),
+    case("rope_dynamic_v5", ROPE, dict(rope_scaling=dict(rope_type="dynamic", factor=3.0), max_position_embeddings=16),
+         style=5, weights="rope_plain", tokens=37, without=[NO_SCALING]),
+    case("rope_dynamic_short", ROPE, dict(rope_scaling=dict(rope_type="dynamic", factor=2.0), max_position_embeddings=16),
+         weights="rope_plain", tokens=14),
+    case("rope_llama3", ROPE, dict(rope_scaling=LLAMA3, rope_theta=500000.0), weights="rope_plain", gguf_type="BF16",
+         without=[NO_SCALING, {"rope_scaling": dict(LLAMA3, original_max_position_embeddings=64)}]),
+    case("rope_llama3_v5", ROPE, dict(rope_scaling=dict(LLAMA3, factor=4.0, high_freq_factor=3.0)), style=5,
+         weights="rope_plain", without=[NO_SCALING]),
+    case("rope_yarn", ROPE, dict(rope_scaling=YARN), weights="rope_plain", gguf_type="BF16",
+         without=[NO_SCALING, {"rope_scaling": dict(YARN, attention_factor=1.0)}]),
+    case("rope_yarn_attention_factor", ROPE, dict(rope_scaling=dict(YARN, attention_factor=0.8)), weights="rope_plain",
+         without=[{"rope_scaling": YARN}]),
+    case("rope_yarn_betas", ROPE, dict(rope_scaling=dict(YARN, rope_type="yarn", beta_fast=4.0, beta_slow=0.25)), style=5,
+         weights="rope_plain", without=[{"rope_scaling": YARN}]),
+    case("rope_yarn_untruncated", ROPE, dict(rope_scaling=dict(YARN, rope_type="yarn", truncate=False, beta_fast=3.0)),
+         style=5, weights="rope_plain", without=[{"rope_scaling": dict(YARN, beta_fast=3.0)}]),
+    case("rope_yarn_mscale", ROPE, dict(rope_scaling=dict(YARN, rope_type="yarn", mscale=1.5, mscale_all_dim=0.5)),
+         style=5, weights="rope_plain", without=[{"rope_scaling": YARN}]),
+    # Mistral.
+    case("mistral_window", MISTRAL, dict(sliding_window=7), style=4, without=[{"sliding_window": None},
+         {"sliding_window": 8}, {"sliding_window": 6}]),
+    case("mistral_window1", MISTRAL, dict(sliding_window=1), style=5, weights="mistral_window", tokens=24,
+         without=[{"sliding_window": 2}]),
+    case("mistral_head_dim", MISTRAL, dict(num_attention_heads=2, num_key_value_heads=2, head_dim=28), dtype="f16",
+         gguf_type="F16"),
+    # Qwen2 and Qwen2.5.
+    case("qwen2", QWEN2, dict(max_position_embeddings=64), dtype="f32", gguf_type="F32"),
+    case("qwen2_tied_window", QWEN2, dict(use_sliding_window=True, sliding_window=5, max_window_layers=1,
+         tie_word_embeddings=True, num_hidden_layers=3), without=[{"max_window_layers": 0}, {"max_window_layers": 2},
+         {"use_sliding_window": False}]),
+    case("qwen2_layer_types", QWEN2, dict(use_sliding_window=True, sliding_window=6, tie_word_embeddings=True,
+         num_hidden_layers=3, layer_types=["sliding_attention", "full_attention", "sliding_attention"]), style=5,
+         weights="qwen2_tied_window", without=[{"layer_types": ["full_attention"] * 3}]),
+    case("qwen2_yarn", QWEN2, dict(max_position_embeddings=64, rope_theta=1000000.0, rope_scaling=dict(
+         type="yarn", factor=4.0, original_max_position_embeddings=32)), weights="qwen2", dtype="f32",
+         without=[NO_SCALING]),
+    # Qwen3.
+    case("qwen3", QWEN3, dict(head_dim=24, tie_word_embeddings=True, rope_theta=1000000.0), style=4, gguf_type="BF16"),
+    case("qwen3_bias_window", QWEN3, dict(head_dim=16, attention_bias=True, use_sliding_window=True, sliding_window=9,
+         layer_types=["full_attention", "sliding_attention"]), style=5, dtype="f16", shards=2,
+         without=[{"layer_types": ["full_attention"] * 2}]),
+]
+
+
+def config_json(config, style, dtype):
+  """The config as transformers 4 (rope_theta, rope_scaling, torch_dtype) or 5 (rope_parameters, dtype) writes it."""
+  c = copy.deepcopy(config)
+  scaling = c.pop("rope_scaling", None)
+  if style == 5:
+    c["rope_parameters"] = {"rope_type": "default", **(scaling or {}), "rope_theta": c.pop("rope_theta")}
+    c["rope_parameters"].pop("type", None)
+    c["dtype"] = DTYPES[dtype][0]
+    c["transformers_version"] = "5.0.0"
+  else:
+    c["rope_scaling"] = scaling
+    c["torch_dtype"] = DTYPES[dtype][0]
+    c["transformers_version"] = "4.51.0"
+  return c
+
+
+@contextlib.contextmanager
+def float32_means_float64():
+  saved = torch.float32, torch.float, torch.Tensor.float, torch.get_default_dtype()
+  torch.float32 = torch.float = torch.float64
+  torch.Tensor.float = torch.Tensor.double
+  torch.set_default_dtype(torch.float64)
+  try:
+    yield
+  finally:
+    torch.float32, torch.float, torch.Tensor.float = saved[:3]
+    torch.set_default_dtype(saved[3])
+
+
+def logits_of(model, tokens):
+  with torch.no_grad(), float32_means_float64():
+    model = model.double()
+    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    out = model(torch.tensor([tokens]), use_cache=False).logits[0]
+    assert out.dtype == saved_float64, out.dtype
+    return out.numpy()
+
+
+saved_float64 = torch.float64
+
+
+def random_weights(model, rng):
+  """Every tensor at a size that makes it matter: attention is far from uniform, norms far from 1, biases far from 0."""
+  with torch.no_grad():
+    for name, p in sorted(model.named_parameters()):
+      x = rng.standard_normal(tuple(p.shape))
+      if name.endswith("norm.weight"):
+        x = 1 + 0.3 * x
+      elif name.endswith("bias"):
+        x = 0.4 * x
+      elif "embed_tokens" in name:
+        x = 0.7 * x
+      else:
+        gain = 1.7 if ("q_proj" in name or "k_proj" in name) else 1.2
+        x = gain / np.sqrt(p.shape[1]) * x
+      p.copy_(torch.from_numpy(x.astype(np.float32)))
+
+
+def save_weights(folder, model, dtype, shards):
+  tensors = {k: v.detach().to(DTYPES[dtype][1]).contiguous().clone() for k, v in sorted(model.named_parameters())}
+  if shards == 1:
+    save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
+    return
+  names, parts = list(tensors), [{} for _ in range(shards)]
+  for i, n in enumerate(names):
+    parts[i % shards][n] = tensors[n]  # neighbours in different files on purpose
+  weight_map = {}
+  for i, part in enumerate(parts):
+    file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"
+    save_file(part, folder / file, metadata={"format": "pt"})
+    weight_map.update({n: file for n in part})
+  total = sum(t.numel() * t.element_size() for t in tensors.values())
+  index = {"metadata": {"total_size": total}, "weight_map": dict(sorted(weight_map.items()))}
+  (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n")
+
+
+def open_model(folder):
+  model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+  return model.eval()
+
+
+def relative(a, b):
+  return float(np.abs(a - b).max() / np.abs(b).max())
+
+
+def interleaved(weight, num_heads):
+  """Rows of each head from (first half, second half) to llama.cpp's pairs: rows i and i + D/2 become neighbours."""
+  d = weight.shape[0] // num_heads
+  return weight.reshape(num_heads, 2, d // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def gguf_name(name):
+  stem, kind = name.removeprefix("model.").rsplit(".", 1)
+  if stem.startswith("layers."):
+    _, layer, rest = stem.split(".", 2)
+    return f"blk.{layer}.{GGUF_NAMES[rest]}.{kind}"
+  return {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[stem] + "." + kind
+
+
+def write_gguf(path, model, config, gguf_type, name):
+  """What llama.cpp's converter writes for this model, vocabulary left out."""
+  arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
+  heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+  head_dim = config.get("head_dim") or config["hidden_size"] // heads
+  w = gguf.GGUFWriter(path, arch)
+  w.add_name(name)
+  w.add_vocab_size(config["vocab_size"])
+  w.add_context_length(config["max_position_embeddings"])
+  w.add_embedding_length(config["hidden_size"])
+  w.add_block_count(config["num_hidden_layers"])
+  w.add_feed_forward_length(config["intermediate_size"])
+  w.add_head_count(heads)
+  w.add_head_count_kv(kv_heads)
+  w.add_layer_norm_rms_eps(config["rms_norm_eps"])
+  w.add_rope_freq_base(config["rope_theta"])
+  w.add_key_length(head_dim)
+  w.add_value_length(head_dim)
+  if arch == "llama":
+    w.add_rope_dimension_count(head_dim)
+  w.add_tokenizer_model("none")
+  scaling = config.get("rope_scaling") or {}
+  kind = scaling.get("rope_type", scaling.get("type"))
+  if kind in ("linear", "yarn"):
+    w.add_rope_scaling_type(gguf.RopeScalingType(kind))
+    w.add_rope_scaling_factor(scaling["factor"])
+  if kind == "yarn":
+    w.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+  if kind == "llama3":  # as factors that divide the frequencies
+    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+    wavelength = 2 * np.pi * config["rope_theta"] ** exponents
+    original, low, high = (scaling[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    smooth = np.clip((original / wavelength - low) / (high - low), 0, 1)
+    w.add_tensor("rope_freqs.weight", (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32))
+  for n, p in sorted(model.named_parameters()):
+    x = p.detach().float().numpy()
+    if arch == "llama" and ("q_proj" in n or "k_proj" in n):
+      x = interleaved(x, heads if "q_proj" in n else kv_heads)
+    x = np.ascontiguousarray(x)
+    if x.ndim == 1 or gguf_type == "F32":
+      w.add_tensor(gguf_name(n), x)
+    elif gguf_type == "F16":
+      w.add_tensor(gguf_name(n), x.astype(np.float16))
+    else:
+      bits = (x.view(np.uint32) >> 16).astype(np.uint16)  # exact: the values are bf16 already
+      assert np.array_equal((bits.astype(np.uint32) << 16).view(np.float32), x), n
+      w.add_tensor(gguf_name(n), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+  w.write_header_to_file()
+  w.write_kv_data_to_file()
+  w.write_tensors_to_file()
+  w.close()
+
+
+def make(c, seed):
+  folder = HERE / c["name"]
+  folder.mkdir(exist_ok=True)
+  for old in folder.iterdir():
+    old.unlink()
+  rng = np.random.default_rng(seed)
+  write_config = lambda where, config: (where / "config.json").write_text(
+      json.dumps(config_json(config, c["style"], c["dtype"]), indent=1) + "\n")
+  write_config(folder, c["config"])
+  if c["weights"]:
+    for file in sorted((HERE / c["weights"]).glob("model*.safetensors*")):
+      (folder / file.name).symlink_to(os.path.join("..", c["weights"], file.name))
+  else:
+    config = transformers.AutoConfig.from_pretrained(folder)
+    model = transformers.AutoModelForCausalLM.from_config(config)
+    random_weights(model, rng)
+    save_weights(folder, model, c["dtype"], c["shards"])
+
+  rng = np.random.default_rng(seed + 1)
+  tokens = [1] + rng.integers(3, c["config"]["vocab_size"], c["tokens"] - 1).tolist()
+  plain = open_model(folder)
+  with torch.no_grad():
+    float32 = plain(torch.tensor([tokens]), use_cache=False).logits[0].double().numpy()
+  if c["gguf_type"]:
+    write_gguf(folder / "model.gguf", plain, c["config"], c["gguf_type"], c["name"])
+  logits = logits_of(plain, tokens)
+  own = relative(float32, logits)
+  assert own < 2e-5, (c["name"], own)
+  moves = []
+  for change in c["without"]:
+    write_config(folder, {**c["config"], **change})
+    moves.append(relative(logits_of(open_model(folder), tokens), logits))
+    assert moves[-1] > 1e-3, (c["name"], change, moves[-1])
+  write_config(folder, c["config"])
+  (folder / "tokens.json").write_text(json.dumps(tokens) + "\n")
+  np.save(folder / "logits.npy", logits.astype(np.float32))
+  print(f"{c['name']:28} float32 of transformers off by {own:.1e}; without: {' '.join(f'{m:.1e}' for m in moves)}")
+
+
+def make_quant(source):
+  """Logits of the tiny model in every weight type: transformers on the weights as the gguf package unpacks them."""
+  folder = HERE / "quant"
+  folder.mkdir(exist_ok=True)
+  tokens = [1] + np.random.default_rng(99).integers(3, 512, 23).tolist()
+  last = 5
+  rows = {}
+  for path in sorted(source.glob("tiny-*.gguf")):
+    reader = gguf.GGUFReader(path)
+    field = lambda k: reader.fields[f"llama.{k}"].contents()
+    config = transformers.LlamaConfig(
+        vocab_size=512, hidden_size=field("embedding_length"), intermediate_size=field("feed_forward_length"),
+        num_hidden_layers=field("block_count"), num_attention_heads=field("attention.head_count"),
+        num_key_value_heads=field("attention.head_count_kv"), rms_norm_eps=field("attention.layer_norm_rms_epsilon"),
+        rope_theta=field("rope.freq_base") if "llama.rope.freq_base" in reader.fields else 10000.0,
+        tie_word_embeddings=not any(t.name == "output.weight" for t in reader.tensors), attn_implementation="eager")
+    model = transformers.LlamaForCausalLM(config).eval()
+    values = {t.name: np.array(gguf.dequantize(t.data, t.tensor_type), dtype=np.float32) for t in reader.tensors}
+    with torch.no_grad():
+      for n, p in model.named_parameters():
+        x = values.pop(gguf_name(n))
+        if "q_proj" in n or "k_proj" in n:
+          heads = config.num_attention_heads if "q_proj" in n else config.num_key_value_heads
+          d = x.shape[0] // heads
+          x = x.reshape(heads, d // 2, 2, -1).swapaxes(1, 2).reshape(x.shape)
+        p.copy_(torch.from_numpy(np.ascontiguousarray(x)))
+    assert not values, values.keys()
+    logits = logits_of(model, tokens)[-last:]
+    name = path.stem.removeprefix("tiny-")
+    rows[name] = logits
+    np.save(folder / f"{name}.npy", logits.astype(np.float32))
+  (folder / "tokens.json").write_text(json.dumps(tokens) + "\n")
+  for name, logits in rows.items():
+    print(f"quant {name:10} differs from F32 by {relative(logits, rows['F32']):.2e}")
+
+
+def main():
+  p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+  p.add_argument("names", nargs="*", help="cases to make; default: all")
+  p.add_argument("--quant", type=pathlib.Path, help="folder with tiny-*.gguf: make tests/golden/quant instead")
+  args = p.parse_args()
+  transformers.logging.set_verbosity_error()
+  transformers.logging.disable_progress_bar()
+  torch.set_num_threads(1)
+  if args.quant:
+    return make_quant(args.quant)
+  for i, c in enumerate(CASES):
+    if not args.names or c["name"] in args.names:
+      make(c, 1000 + 10 * i)
+
+
+if __name__ == "__main__":
+  sys.exit(main())

@@ -1,0 +1,61 @@
+#include "base/text_distance.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline {
+namespace {
+
+// Names are ASCII; the C library's tolower depends on the locale.
+char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
+
+// A user's word may be of any length; nothing that long is a slip for one of our names.
+constexpr size_t kLongestWord = 256;
+
+}  // namespace
+
+int text_distance(std::string_view a, std::string_view b) {
+  // Three rows of the table: the swap looks back two.
+  std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
+  for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
+  for (size_t i = 1; i <= a.size(); ++i) {
+    before.swap(above);
+    above.swap(row);
+    row[0] = static_cast<int>(i);
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const int differs = lower(a[i - 1]) != lower(b[j - 1]);
+      row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + differs});
+      const bool swapped =
+          i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]);
+      if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
+    }
+  }
+  return row[b.size()];
+}
+
+std::string_view nearest_name(std::string_view word, std::span<const std::string_view> candidates) {
+  if (word.empty() || word.size() > kLongestWord) return {};
+  std::string_view best, completion;
+  int best_distance = 0;
+  for (std::string_view candidate : candidates) {
+    const int distance = text_distance(word, candidate);
+    const int allowed = std::max<int>(2, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
+    // Two edits reach any two-letter name from any other.
+    const bool shares_something = distance < static_cast<int>(std::max(word.size(), candidate.size()));
+    if (distance <= allowed && shares_something && (best.empty() || distance < best_distance)) {
+      best = candidate;
+      best_distance = distance;
+    }
+    if (completion.empty() && text_distance(word, candidate.substr(0, word.size())) == 0) completion = candidate;
+  }
+  return best.empty() ? completion : best;
+}
+
+std::string did_you_mean(std::string_view word, std::span<const std::string_view> candidates) {
+  const std::string_view name = nearest_name(word, candidates);
+  return name.empty() ? std::string() : fmt::format("; did you mean \"{}\"?", name);
+}
+
+}  // namespace redline

@@ -1,0 +1,24 @@
+// Every block format, in the order of DType. The type table, the linear and the embedding kernels are instantiated over
+// this list: a new format is its header, its row here, its name in DType and its test.
+#pragma once
+
+#include "tensor/blocks/iq3_s.h"
+#include "tensor/blocks/iq4_nl.h"
+#include "tensor/blocks/iq4_xs.h"
+#include "tensor/blocks/mxfp4.h"
+#include "tensor/blocks/q2_k.h"
+#include "tensor/blocks/q3_k.h"
+#include "tensor/blocks/q4_0.h"
+#include "tensor/blocks/q4_1.h"
+#include "tensor/blocks/q4_k.h"
+#include "tensor/blocks/q5_0.h"
+#include "tensor/blocks/q5_1.h"
+#include "tensor/blocks/q5_k.h"
+#include "tensor/blocks/q6_k.h"
+#include "tensor/blocks/q8_0.h"
+#include "tensor/blocks/tq1_0.h"
+#include "tensor/blocks/tq2_0.h"
+
+#define REDLINE_BLOCK_FORMATS(F)                                               \
+  F(Q4_0) F(Q4_1) F(Q5_0) F(Q5_1) F(Q8_0) F(Q2_K) F(Q3_K) F(Q4_K) F(Q5_K) F(Q6_K) \
+  F(IQ4_NL) F(IQ4_XS) F(IQ3_S) F(TQ1_0) F(TQ2_0) F(MXFP4)

@@ -1,0 +1,62 @@
+// What the block formats share. These headers are compiled into the kernels of every instruction set, so everything is
+// always inlined plain C++ without std: a function compiled for AVX-512 must never be emitted under a common name.
+//
+// A format states its layout once, as integers: value = scale[g] * code - min[g], g = element / kGroup. For every
+// format here that product and difference, each rounded once to float32, are the very operations of ggml's own
+// definition, so unpack() below gives ggml's values bit for bit.
+//
+//   struct FORMAT {
+//     static constexpr DType kDType;
+//     static constexpr char kName[];     lower case
+//     static constexpr int kGgufType;    ggml's type number
+//     static constexpr int kElements;    elements of a block
+//     static constexpr int kBytes;       bytes of a block
+//     static constexpr int kGroup;       elements that share a scale: 16 or 32
+//     static constexpr bool kHasMins;    false: mins are all zero and not written
+//     static void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins);
+//   };
+//
+// Layouts: the GGUF documentation of the ggml project and the gguf Python package's quants module.
+#pragma once
+
+#include <cstdint>
+
+#include "tensor/dtype.h"
+
+#define REDLINE_BLOCK_INLINE [[gnu::always_inline]] static inline
+
+namespace redline::blocks {
+
+REDLINE_BLOCK_INLINE uint16_t load_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | (p[1] << 8)); }
+
+/// Exact for every half, subnormals too, even where the CPU flushes float32 subnormals to zero. NaN stays NaN.
+REDLINE_BLOCK_INLINE float half_to_float(uint16_t half) {
+  const uint32_t magnitude = half & 0x7fffu;
+  const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
+  uint32_t bits;
+  if (magnitude < 0x0400u) {
+    bits = __builtin_bit_cast(uint32_t, static_cast<float>(static_cast<int32_t>(magnitude)) * 0x1p-24f);
+  } else {
+    bits = (magnitude << 13) + (magnitude >= 0x7c00u ? 0x70000000u : 0x38000000u);
+  }
+  return __builtin_bit_cast(float, bits | sign);
+}
+
+REDLINE_BLOCK_INLINE float load_half(const uint8_t* p) { return half_to_float(load_u16(p)); }
+
+/// One block to float32: the values that ggml gives.
+template <class Format>
+REDLINE_BLOCK_INLINE void unpack(const uint8_t* block, float* y) {
+  constexpr int kGroups = Format::kElements / Format::kGroup;
+  int8_t codes[Format::kElements];
+  float scales[kGroups], mins[kGroups];
+  Format::unpack_i8(block, codes, scales, mins);
+  for (int g = 0; g < kGroups; ++g) {
+    for (int i = 0; i < Format::kGroup; ++i) {
+      const float product = scales[g] * static_cast<float>(codes[g * Format::kGroup + i]);
+      y[g * Format::kGroup + i] = Format::kHasMins ? product - mins[g] : product;
+    }
+  }
+}
+
+}  // namespace redline::blocks

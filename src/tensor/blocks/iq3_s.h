@@ -1,0 +1,34 @@
+// IQ3_S: 256 elements, 3.44 bits: each 4 elements are a row of a 512-row grid of odd magnitudes, with signs apart.
+// f16 d; 64 bytes: low 8 bits of the row numbers; 8 bytes: their ninth bits; 32 bytes of signs, element e at bit e; 4
+// bytes: a 4-bit scale for each 32 elements. value = (d (1 + 2 scale)) (+-grid).
+#pragma once
+
+#include "tensor/blocks/block.h"
+#include "tensor/blocks/iq3_s_grid.h"
+
+namespace redline::blocks {
+
+struct IQ3_S {
+  static constexpr DType kDType = DType::kIQ3_S;
+  static constexpr char kName[] = "iq3_s";
+  static constexpr int kGgufType = 21, kElements = 256, kBytes = 110, kGroup = 32;
+  static constexpr bool kHasMins = false;
+
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+    const float d = load_half(block);
+    for (int g = 0; g < 8; ++g) {
+      const int scale = (block[106 + g / 2] >> (4 * (g % 2))) & 15;
+      scales[g] = d * static_cast<float>(1 + 2 * scale);
+      for (int quad = 0; quad < 8; ++quad) {
+        const int row = block[2 + 8 * g + quad] | ((block[66 + g] >> quad) & 1) << 8;
+        const int signs = block[74 + 4 * g + quad / 2] >> (4 * (quad % 2));
+        for (int i = 0; i < 4; ++i) {
+          const int magnitude = 2 * ((kIq3sGrid[row] >> (3 * i)) & 7) + 1;
+          codes[32 * g + 4 * quad + i] = static_cast<int8_t>((signs >> i) & 1 ? -magnitude : magnitude);
+        }
+      }
+    }
+  }
+};
+
+}  // namespace redline::blocks

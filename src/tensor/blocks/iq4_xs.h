@@ -1,0 +1,30 @@
+// IQ4_XS: 256 elements, 4 bits through the table of IQ4_NL. f16 d; 8 scales of 6 bits: 16 bits with the high pairs, 4
+// bytes of low nibbles; 128 bytes of nibbles, 16 for each 32 elements, as IQ4_NL. value = (d (scale - 32)) table[q].
+#pragma once
+
+#include "tensor/blocks/block.h"
+#include "tensor/blocks/code_tables.h"
+
+namespace redline::blocks {
+
+struct IQ4_XS {
+  static constexpr DType kDType = DType::kIQ4_XS;
+  static constexpr char kName[] = "iq4_xs";
+  static constexpr int kGgufType = 23, kElements = 256, kBytes = 136, kGroup = 32;
+  static constexpr bool kHasMins = false;
+
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+    const float d = load_half(block);
+    const int high = load_u16(block + 2);
+    for (int g = 0; g < 8; ++g) {
+      const int scale = ((block[4 + g / 2] >> (4 * (g % 2))) & 15) | ((high >> (2 * g)) & 3) << 4;
+      scales[g] = d * static_cast<float>(scale - 32);
+      for (int i = 0; i < 16; ++i) {
+        codes[32 * g + i] = kIq4Codes[block[8 + 16 * g + i] & 15];
+        codes[32 * g + 16 + i] = kIq4Codes[block[8 + 16 * g + i] >> 4];
+      }
+    }
+  }
+};
+
+}  // namespace redline::blocks

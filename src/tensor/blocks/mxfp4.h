@@ -1,0 +1,27 @@
+// MXFP4: 32 elements of the OCP microscaling format: one shared exponent byte, 16 bytes of E2M1 nibbles as Q4_0.
+// Codes are E2M1 values doubled, so the scale is 2^(e - 128).
+#pragma once
+
+#include "tensor/blocks/block.h"
+#include "tensor/blocks/code_tables.h"
+
+namespace redline::blocks {
+
+struct MXFP4 {
+  static constexpr DType kDType = DType::kMXFP4;
+  static constexpr char kName[] = "mxfp4";
+  static constexpr int kGgufType = 39, kElements = 32, kBytes = 17, kGroup = 32;
+  static constexpr bool kHasMins = false;
+
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+    // 2^(e - 128) is subnormal below e = 2.
+    const uint32_t e = block[0];
+    scales[0] = __builtin_bit_cast(float, e < 2 ? 0x00200000u << e : (e - 1) << 23);
+    for (int i = 0; i < 16; ++i) {
+      codes[i] = kE2m1DoubledCodes[block[1 + i] & 15];
+      codes[i + 16] = kE2m1DoubledCodes[block[1 + i] >> 4];
+    }
+  }
+};
+
+}  // namespace redline::blocks

@@ -1,0 +1,23 @@
+// Q4_0: 32 elements, 4 bits. f16 d; 16 bytes of nibbles, low nibbles are elements 0-15. value = d (q - 8).
+#pragma once
+
+#include "tensor/blocks/block.h"
+
+namespace redline::blocks {
+
+struct Q4_0 {
+  static constexpr DType kDType = DType::kQ4_0;
+  static constexpr char kName[] = "q4_0";
+  static constexpr int kGgufType = 2, kElements = 32, kBytes = 18, kGroup = 32;
+  static constexpr bool kHasMins = false;
+
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+    scales[0] = load_half(block);
+    for (int i = 0; i < 16; ++i) {
+      codes[i] = static_cast<int8_t>((block[2 + i] & 15) - 8);
+      codes[i + 16] = static_cast<int8_t>((block[2 + i] >> 4) - 8);
+    }
+  }
+};
+
+}  // namespace redline::blocks

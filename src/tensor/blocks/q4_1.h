@@ -1,0 +1,24 @@
+// Q4_1: 32 elements, 4 bits. f16 d, f16 m; 16 bytes of nibbles as Q4_0. value = d q + m.
+#pragma once
+
+#include "tensor/blocks/block.h"
+
+namespace redline::blocks {
+
+struct Q4_1 {
+  static constexpr DType kDType = DType::kQ4_1;
+  static constexpr char kName[] = "q4_1";
+  static constexpr int kGgufType = 3, kElements = 32, kBytes = 20, kGroup = 32;
+  static constexpr bool kHasMins = true;
+
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+    scales[0] = load_half(block);
+    mins[0] = -load_half(block + 2);
+    for (int i = 0; i < 16; ++i) {
+      codes[i] = static_cast<int8_t>(block[4 + i] & 15);
+      codes[i + 16] = static_cast<int8_t>(block[4 + i] >> 4);
+    }
+  }
+};
+
+}  // namespace redline::blocks

@@ -1,0 +1,26 @@
+// Q4_K: 256 elements, 4 bits. f16 d, f16 dmin, 8 scales and mins of 6 bits (k_scales.h), 128 bytes of nibbles.
+// Element e: byte 32 (e / 64) + e % 32, nibble e % 64 / 32. value = (d scale) q - (dmin min).
+#pragma once
+
+#include "tensor/blocks/block.h"
+#include "tensor/blocks/k_scales.h"
+
+namespace redline::blocks {
+
+struct Q4_K {
+  static constexpr DType kDType = DType::kQ4_K;
+  static constexpr char kName[] = "q4_k";
+  static constexpr int kGgufType = 12, kElements = 256, kBytes = 144, kGroup = 32;
+  static constexpr bool kHasMins = true;
+
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+    unpack_k_scales(block, scales, mins);
+    for (int pair = 0; pair < 4; ++pair)
+      for (int i = 0; i < 32; ++i) {
+        codes[64 * pair + i] = static_cast<int8_t>(block[16 + 32 * pair + i] & 15);
+        codes[64 * pair + 32 + i] = static_cast<int8_t>(block[16 + 32 * pair + i] >> 4);
+      }
+  }
+};
+
+}  // namespace redline::blocks

@@ -1,0 +1,25 @@
+// Q5_1: 32 elements, 5 bits. f16 d, f16 m; fifth bits and nibbles as Q5_0. value = d q + m.
+#pragma once
+
+#include "tensor/blocks/block.h"
+
+namespace redline::blocks {
+
+struct Q5_1 {
+  static constexpr DType kDType = DType::kQ5_1;
+  static constexpr char kName[] = "q5_1";
+  static constexpr int kGgufType = 7, kElements = 32, kBytes = 24, kGroup = 32;
+  static constexpr bool kHasMins = true;
+
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+    scales[0] = load_half(block);
+    mins[0] = -load_half(block + 2);
+    const uint32_t high = load_u16(block + 4) | static_cast<uint32_t>(load_u16(block + 6)) << 16;
+    for (int i = 0; i < 16; ++i) {
+      codes[i] = static_cast<int8_t>((block[8 + i] & 15) | ((high >> i) & 1) << 4);
+      codes[i + 16] = static_cast<int8_t>((block[8 + i] >> 4) | ((high >> (i + 16)) & 1) << 4);
+    }
+  }
+};
+
+}  // namespace redline::blocks

@@ -1,0 +1,58 @@
+#include "redline/status.h"
+
+#include <gtest/gtest.h>
+
+#include <memory>
+
+#include "base/error.h"
+
+namespace redline {
+namespace {
+
+Result<int> half(int x) {
+  if (x % 2 != 0) return invalid_argument("{} is odd", x);
+  return x / 2;
+}
+Result<int> quarter(int x) {
+  REDLINE_ASSIGN(const int y, half(x).within("first"));
+  REDLINE_ASSIGN(const int z, half(y).within("second"));
+  return z;
+}
+Status check(int x) {
+  REDLINE_TRY(quarter(x));
+  return {};
+}
+
+TEST(Status, CarriesCodeMessageAndPlace) {
+  EXPECT_TRUE(check(12).ok());
+  EXPECT_EQ(quarter(12).value(), 3);
+  EXPECT_EQ(check(5).to_string(), "invalid_argument: first: 5 is odd");
+  EXPECT_EQ(check(6).within("model").message(), "model: second: 3 is odd");
+  EXPECT_EQ(Status().within("nowhere").to_string(), "ok");
+}
+
+TEST(Status, ResultMovesItsValue) {
+  Result<std::unique_ptr<int>> result(std::make_unique<int>(7));
+  const std::unique_ptr<int> value = std::move(result).value();
+  EXPECT_EQ(*value, 7);
+}
+
+TEST(Status, AResultOfAnOkStatusIsOurBug) { EXPECT_EQ(Result<int>(Status()).status().code(), Code::internal); }
+
+TEST(Status, EveryCodeHasANameAndAnExitCode) {
+  const std::pair<Code, int> codes[] = {{Code::ok, 0},          {Code::invalid_argument, 2}, {Code::not_found, 3},
+                                        {Code::unsupported, 4}, {Code::out_of_memory, 5},    {Code::cancelled, 130},
+                                        {Code::io, 6},          {Code::internal, 1}};
+  for (const auto& [code, exit] : codes) {
+    EXPECT_EQ(exit_code(code), exit);
+    EXPECT_FALSE(code_name(code).empty());
+  }
+  EXPECT_EQ(code_name(Code::out_of_memory), "out_of_memory");
+}
+
+TEST(StatusDeathTest, ChecksNameThePlace) {
+  EXPECT_DEATH(REDLINE_CHECK(1 + 1 == 3), "status_test.cc:[0-9]+: 1 \\+ 1 == 3 does not hold");
+}
+
+}  // namespace
+}  // namespace redline

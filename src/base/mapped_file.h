@@ -14,6 +14,9 @@ class MappedFile {
   /// not_found: no such file. invalid_argument: a folder or device. io: anything else the system says.
   /// An empty file maps to an empty view.
   static Result<std::shared_ptr<MappedFile>> open(const std::string& path);
+  /// Bytes that are in memory already, under the name that errors will use: for tests and fuzzing. They are copied into
+  /// an allocation of exactly their size, so that an address sanitizer sees any read beyond the end.
+  static std::shared_ptr<MappedFile> from_bytes(std::string path, std::string_view bytes);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -22,14 +25,18 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   int64_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
-  /// Tells the system that [offset, offset + bytes) will not be read again: its pages may go. A hint.
+  /// Tells the system that [offset, offset + bytes) will not be read again soon: its whole pages may go. A hint.
   void release(int64_t offset, int64_t bytes) const;
+  /// True when both are one file on disk, whatever the names (links).
+  bool same_file(const MappedFile& other) const;
 
  private:
   MappedFile() = default;
   std::string path_;
   const uint8_t* data_ = nullptr;
   int64_t size_ = 0;
+  uint64_t device_ = 0, inode_ = 0;    ///< 0, 0: not on disk
+  std::unique_ptr<uint8_t[]> owned_;  ///< from_bytes
 };
 
 /// The whole of a small text file (configs). invalid_argument when it is larger than `max_bytes`.

@@ -9,22 +9,37 @@
 namespace redline {
 
 /// Collects metadata and tensors, then writes one file. Views must stay alive until write().
+/// Setting a key again replaces its value in place.
 class GgufWriter {
  public:
-  void set(std::string key, std::string text);
+  void set(std::string key, std::string_view text);
   void set_u32(std::string key, uint32_t value);
   void set_f32(std::string key, float value);
   void set_bool(std::string key, bool value);
-  void set_strings(std::string key, std::vector<std::string> values);
-  void set_f32s(std::string key, std::vector<float> values);
-  void set_i32s(std::string key, std::vector<int32_t> values);
+  void set_strings(std::string key, const std::vector<std::string>& values);
+  void set_f32s(std::string key, const std::vector<float>& values);
+  void set_i32s(std::string key, const std::vector<int32_t>& values);
+  /// Any value as another file holds it. general.alignment is the writer's own business: it is refused by write().
+  void set_value(std::string key, const GgufValue& value);
+  /// A scalar or array of any type from the bytes that follow its type number in the file, for tests.
+  void set_payload(std::string key, GgufType type, std::string payload);
   /// `view.shape` outermost first, as everywhere in Redline.
   void add_tensor(std::string name, TensorView view);
   /// Writes to a temporary name beside `path` and renames it: never a half-written file under the final name.
+  /// invalid_argument: a name or shape that GGUF cannot hold. io: what the system says (disk full, no such folder, ...).
   Status write(const std::string& path) const;
+  /// The same file in memory, for tests and fuzzing.
+  Result<std::string> to_bytes() const;
 
  private:
-  std::vector<std::pair<std::string, GgufValue>> metadata_;
+  struct Value {
+    GgufType type;
+    std::string payload;  ///< as it stands in the file
+  };
+  Status check() const;
+  std::string header() const;
+
+  std::vector<std::pair<std::string, Value>> metadata_;
   std::vector<std::pair<std::string, TensorView>> tensors_;
 };
 

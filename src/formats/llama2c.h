@@ -1,4 +1,4 @@
-// Reading llama2.c checkpoints (the legacy version 0 files of karpathy/llama2.c).
+// Reading llama2.c checkpoints (the legacy version 0 files of karpathy/llama2.c, export.py legacy_export).
 #pragma once
 
 #include <memory>
@@ -16,11 +16,14 @@ namespace redline {
 struct Llama2cFile {
   int64_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, vocab_size, context_length;
   bool tied;
-  std::vector<std::pair<std::string, TensorView>> tensors;
+  std::vector<std::pair<std::string, TensorView>> tensors;  ///< in GGUF's usual order, layer after layer
   std::shared_ptr<MappedFile> file;
+
+  int64_t head_dim() const { return hidden_size / num_heads; }
 
   /// invalid_argument: a size that is absurd or does not match the file's length (both are named).
   static Result<Llama2cFile> open(const std::string& path);
+  static Result<Llama2cFile> from_file(std::shared_ptr<MappedFile> file);
 };
 
 }  // namespace redline

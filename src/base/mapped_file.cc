@@ -1,0 +1,121 @@
+#include "base/mapped_file.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+
+namespace redline {
+namespace {
+
+Status system_error(const std::string& path, std::string_view what, int error) {
+  if (error == ENOENT || error == ENOTDIR) return not_found("{}: no such file", path);
+  if (error == ENOMEM) return out_of_memory("{}: {}: {}", path, what, std::strerror(error));
+  return io("{}: {}: {}", path, what, std::strerror(error));
+}
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+/// Opens a regular file and says what fstat knows of it. O_NONBLOCK: opening a pipe must not wait for its other end.
+Status open_regular(const std::string& path, int& fd, struct stat& info) {
+  if (path.find('\0') != std::string::npos) return invalid_argument("a path may not hold a zero byte");
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (fd < 0 && errno == EINTR);
+  if (fd < 0) return system_error(path, "cannot open", errno);
+  if (::fstat(fd, &info) != 0) return system_error(path, "cannot stat", errno);
+  if (S_ISDIR(info.st_mode)) return invalid_argument("{}: is a folder, expected a file", path);
+  if (!S_ISREG(info.st_mode)) return invalid_argument("{}: is not a regular file", path);
+  return {};
+}
+
+}  // namespace
+
+Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::string& path) {
+  int fd = -1;
+  struct stat info{};
+  const Status opened = open_regular(path, fd, info);
+  const Descriptor closer(fd);
+  REDLINE_TRY(opened);
+
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = path;
+  file->size_ = info.st_size;
+  file->device_ = info.st_dev;
+  file->inode_ = info.st_ino;
+  if (file->size_ == 0) return file;
+  void* data = ::mmap(nullptr, static_cast<size_t>(file->size_), PROT_READ, MAP_PRIVATE, fd, 0);
+  if (data == MAP_FAILED) {
+    file->size_ = 0;
+    return system_error(path, fmt::format("cannot map {} bytes", info.st_size), errno);
+  }
+  file->data_ = static_cast<const uint8_t*>(data);
+  return file;
+}
+
+std::shared_ptr<MappedFile> MappedFile::from_bytes(std::string path, std::string_view bytes) {
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = std::move(path);
+  file->size_ = static_cast<int64_t>(bytes.size());
+  if (bytes.empty()) return file;
+  file->owned_.reset(new uint8_t[bytes.size()]);
+  std::memcpy(file->owned_.get(), bytes.data(), bytes.size());
+  file->data_ = file->owned_.get();
+  return file;
+}
+
+MappedFile::~MappedFile() {
+  if (data_ != nullptr && owned_ == nullptr) ::munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(size_));
+}
+
+void MappedFile::release(int64_t offset, int64_t bytes) const {
+  if (owned_ != nullptr || offset < 0 || bytes <= 0 || offset >= size_) return;
+  const int64_t page = ::sysconf(_SC_PAGESIZE);
+  const int64_t end = bytes >= size_ - offset ? size_ : offset + bytes;
+  const int64_t first = (offset + page - 1) / page * page;
+  // The last page belongs to nobody else when the range reaches the end of the file.
+  const int64_t last = end == size_ ? end : end / page * page;
+  if (first < last) ::madvise(const_cast<uint8_t*>(data_) + first, static_cast<size_t>(last - first), MADV_DONTNEED);
+}
+
+bool MappedFile::same_file(const MappedFile& other) const {
+  return this == &other || (inode_ != 0 && inode_ == other.inode_ && device_ == other.device_);
+}
+
+Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
+  int fd = -1;
+  struct stat info{};
+  const Status opened = open_regular(path, fd, info);
+  const Descriptor closer(fd);
+  REDLINE_TRY(opened);
+  if (info.st_size > max_bytes)
+    return invalid_argument("{}: has {} bytes, at most {} are read", path, int64_t{info.st_size}, max_bytes);
+  std::string text(static_cast<size_t>(info.st_size), '\0');
+  size_t done = 0;
+  while (done < text.size()) {
+    const ssize_t got = ::read(fd, text.data() + done, text.size() - done);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return system_error(path, "cannot read", errno);
+    if (got == 0) break;
+    done += static_cast<size_t>(got);
+  }
+  text.resize(done);
+  return text;
+}
+
+}  // namespace redline

@@ -1,0 +1,81 @@
+// A cursor over untrusted bytes: every read is checked against what is left, and errors name file, offset and reason.
+#pragma once
+
+#include <cstring>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace redline {
+
+/// Names out of a file as they may be shown to a person: in quotes, control bytes escaped, long ones cut.
+std::string quoted(std::string_view name, size_t max_length = 64);
+
+/// What else a file with an unexpected beginning looks like, for the end of an error message: "; it looks like a zip
+/// archive ...", or "" when it looks like nothing known. `file_bytes`: the size of the whole file.
+std::string looks_like(std::string_view beginning, int64_t file_bytes);
+
+class ByteReader {
+ public:
+  /// `path` and the bytes behind `text` outlive the reader.
+  ByteReader(const std::string& path, std::string_view text) : path_(&path), text_(text) {}
+
+  uint64_t offset() const { return offset_; }
+  uint64_t remaining() const { return text_.size() - offset_; }
+  uint64_t size() const { return text_.size(); }
+  const std::string& path() const { return *path_; }
+  std::string_view since(uint64_t offset) const { return text_.substr(offset, offset_ - offset); }
+
+  /// One little-endian number; `what` names it in the error ("tensor count").
+  template <class T>
+  Status read(T& value, std::string_view what) {
+    if (remaining() < sizeof(T)) return ends_early(sizeof(T), what);
+    std::memcpy(&value, text_.data() + offset_, sizeof(T));
+    offset_ += sizeof(T);
+    return {};
+  }
+  /// `bytes` bytes, as a view into the file.
+  Status take(uint64_t bytes, std::string_view& view, std::string_view what) {
+    if (remaining() < bytes) return ends_early(bytes, what);
+    view = text_.substr(offset_, bytes);
+    offset_ += bytes;
+    return {};
+  }
+  /// What is being read, for errors: set_place("tensor", "blk.0.attn_q.weight"). The name is a view into the file.
+  void set_place(std::string_view kind = {}, std::string_view name = {}) { place_kind_ = kind, place_name_ = name; }
+  /// "PATH: at byte N: tensor "blk.0.attn_q.weight": reason"
+  template <class... A>
+  Status error_at(uint64_t offset, fmt::format_string<A...> text, A&&... args) const {
+    const std::string place = place_kind_.empty() ? "" : fmt::format("{} {}: ", place_kind_, quoted(place_name_));
+    return invalid_argument("{}: at byte {}: {}{}", *path_, offset, place, fmt::format(text, std::forward<A>(args)...));
+  }
+
+ private:
+  Status ends_early(uint64_t bytes, std::string_view what) const {
+    return error_at(offset_, "the file ends early: {} needs {} bytes, {} are left", what, bytes, remaining());
+  }
+
+  const std::string* path_;
+  std::string_view text_, place_kind_, place_name_;
+  uint64_t offset_ = 0;
+};
+
+/// What a reader may allocate for the lists that a file declares: as many bytes as the file has, plus a constant, so that
+/// with the mapping itself memory stays below twice the file. Files made by honest tools use a small part of it.
+class ListBudget {
+ public:
+  static constexpr uint64_t kConstant = uint64_t{1} << 20;
+  explicit ListBudget(uint64_t file_bytes) : left_(file_bytes + kConstant) {}
+  /// False when the budget is used up.
+  bool spend(uint64_t count, uint64_t bytes_each) {
+    if (bytes_each != 0 && count > left_ / bytes_each) return false;
+    left_ -= count * bytes_each;
+    return true;
+  }
+
+ private:
+  uint64_t left_;
+};
+
+}  // namespace redline

@@ -1,0 +1,215 @@
+#include "formats/gguf_writer.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <set>
+
+#include "formats/byte_reader.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kAlignment = 32;       // the format's default, so general.alignment need not be written
+constexpr size_t kMaxTensorName = 63;    // ggml's names are arrays of 64 bytes
+constexpr size_t kMaxKey = 65535;
+
+int64_t padding_after(int64_t bytes) { return (kAlignment - bytes % kAlignment) % kAlignment; }
+
+template <class T>
+void put(std::string& out, T value) {
+  out.append(reinterpret_cast<const char*>(&value), sizeof(value));
+}
+void put_string(std::string& out, std::string_view text) {
+  put(out, static_cast<uint64_t>(text.size()));
+  out += text;
+}
+void put_array_head(std::string& out, GgufType element, uint64_t count) {
+  put(out, static_cast<uint32_t>(element));
+  put(out, count);
+}
+template <class T>
+std::string numbers(GgufType element, const std::vector<T>& values) {
+  std::string out;
+  put_array_head(out, element, values.size());
+  out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
+  return out;
+}
+
+/// A file under a temporary name, removed unless keep() renames it.
+class TemporaryFile {
+ public:
+  explicit TemporaryFile(const std::string& path)
+      : path_(path), temporary_(fmt::format("{}.part-{}", path, ::getpid())) {}
+  ~TemporaryFile() {
+    if (file_ != nullptr) std::fclose(file_);
+    if (created_) ::unlink(temporary_.c_str());
+  }
+  TemporaryFile(const TemporaryFile&) = delete;
+  TemporaryFile& operator=(const TemporaryFile&) = delete;
+
+  Status open() {
+    int fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    if (fd < 0 && errno == EEXIST) {  // left behind by a process of the same number that was killed
+      ::unlink(temporary_.c_str());
+      fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
+    }
+    if (fd < 0) return failed("create the file");
+    created_ = true;
+    file_ = ::fdopen(fd, "wb");
+    if (file_ == nullptr) {
+      const Status status = failed("open the file");
+      ::close(fd);
+      return status;
+    }
+    return {};
+  }
+  Status write(const void* data, int64_t bytes) {
+    const auto size = static_cast<size_t>(bytes);
+    return size == 0 || std::fwrite(data, 1, size, file_) == size ? Status() : failed(fmt::format("write {} bytes", bytes));
+  }
+  Status keep() {
+    const int closed = std::fclose(file_);
+    file_ = nullptr;
+    if (closed != 0) return failed("write the last bytes");
+    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("rename " + temporary_);
+    created_ = false;
+    return {};
+  }
+
+ private:
+  Status failed(std::string_view what) const { return io("{}: cannot {}: {}", path_, what, std::strerror(errno)); }
+
+  std::string path_, temporary_;
+  std::FILE* file_ = nullptr;
+  bool created_ = false;
+};
+
+/// header, then each tensor and its padding, to anything with write(data, bytes).
+template <class Tensors, class Sink>
+Status write_all(const std::string& header, const Tensors& tensors, Sink&& write) {
+  static constexpr char kZeros[kAlignment] = {};
+  REDLINE_TRY(write(header.data(), static_cast<int64_t>(header.size())));
+  for (const auto& [name, view] : tensors) {
+    REDLINE_TRY(write(view.data, view.bytes()));
+    REDLINE_TRY(write(kZeros, padding_after(view.bytes())));
+  }
+  return {};
+}
+
+}  // namespace
+
+void GgufWriter::set_payload(std::string key, GgufType type, std::string payload) {
+  for (auto& [name, value] : metadata_) {
+    if (name == key) return void(value = Value{type, std::move(payload)});
+  }
+  metadata_.emplace_back(std::move(key), Value{type, std::move(payload)});
+}
+void GgufWriter::set(std::string key, std::string_view text) {
+  std::string payload;
+  put_string(payload, text);
+  set_payload(std::move(key), GgufType::kString, std::move(payload));
+}
+void GgufWriter::set_u32(std::string key, uint32_t value) {
+  std::string payload;
+  put(payload, value);
+  set_payload(std::move(key), GgufType::kU32, std::move(payload));
+}
+void GgufWriter::set_f32(std::string key, float value) {
+  std::string payload;
+  put(payload, value);
+  set_payload(std::move(key), GgufType::kF32, std::move(payload));
+}
+void GgufWriter::set_bool(std::string key, bool value) {
+  set_payload(std::move(key), GgufType::kBool, std::string(1, value ? '\1' : '\0'));
+}
+void GgufWriter::set_strings(std::string key, const std::vector<std::string>& values) {
+  std::string payload;
+  put_array_head(payload, GgufType::kString, values.size());
+  for (const std::string& text : values) put_string(payload, text);
+  set_payload(std::move(key), GgufType::kArray, std::move(payload));
+}
+void GgufWriter::set_f32s(std::string key, const std::vector<float>& values) {
+  set_payload(std::move(key), GgufType::kArray, numbers(GgufType::kF32, values));
+}
+void GgufWriter::set_i32s(std::string key, const std::vector<int32_t>& values) {
+  set_payload(std::move(key), GgufType::kArray, numbers(GgufType::kI32, values));
+}
+void GgufWriter::set_value(std::string key, const GgufValue& value) {
+  std::string payload;
+  if (value.type == GgufType::kString) put_string(payload, value.payload);
+  if (value.type == GgufType::kArray) put_array_head(payload, value.element_type, value.count);
+  if (value.type != GgufType::kString) payload += value.payload;
+  set_payload(std::move(key), value.type, std::move(payload));
+}
+void GgufWriter::add_tensor(std::string name, TensorView view) { tensors_.emplace_back(std::move(name), std::move(view)); }
+
+Status GgufWriter::check() const {
+  for (const auto& [key, value] : metadata_) {
+    if (key.empty() || key.size() > kMaxKey)
+      return invalid_argument("GGUF metadata key {}: 1 to {} bytes are allowed", quoted(key), kMaxKey);
+    if (key == "general.alignment") return invalid_argument("general.alignment is set by the writer, not by its caller");
+  }
+  std::set<std::string_view> names;
+  for (const auto& [name, view] : tensors_) {
+    if (name.empty() || name.size() > kMaxTensorName)
+      return invalid_argument("GGUF tensor name {}: 1 to {} bytes are allowed", quoted(name), kMaxTensorName);
+    if (!names.insert(name).second) return invalid_argument("GGUF tensor {} was added twice", quoted(name));
+    if (view.data == nullptr) return invalid_argument("GGUF tensor {} has no data", quoted(name));
+    if (view.shape.empty() || view.shape.size() > 4)
+      return invalid_argument("GGUF tensor {} has {} dimensions, 1 to 4 are allowed", quoted(name), view.shape.size());
+    for (const int64_t size : view.shape) {
+      if (size <= 0) return invalid_argument("GGUF tensor {} has a dimension of size {}", quoted(name), size);
+    }
+    const int32_t block = dtype_info(view.dtype).block_elements;
+    if (view.shape.back() % block != 0)
+      return invalid_argument("GGUF tensor {}: rows of {} elements, type {} needs a multiple of {}", quoted(name),
+                              view.shape.back(), dtype_info(view.dtype).name, block);
+  }
+  return {};
+}
+
+std::string GgufWriter::header() const {
+  std::string out = "GGUF";
+  put(out, uint32_t{3});
+  put(out, static_cast<uint64_t>(tensors_.size()));
+  put(out, static_cast<uint64_t>(metadata_.size()));
+  for (const auto& [key, value] : metadata_) {
+    put_string(out, key);
+    put(out, static_cast<uint32_t>(value.type));
+    out += value.payload;
+  }
+  int64_t offset = 0;
+  for (const auto& [name, view] : tensors_) {
+    put_string(out, name);
+    put(out, static_cast<uint32_t>(view.shape.size()));
+    for (auto size = view.shape.rbegin(); size != view.shape.rend(); ++size) put(out, static_cast<uint64_t>(*size));
+    put(out, static_cast<uint32_t>(dtype_info(view.dtype).gguf_type));
+    put(out, static_cast<uint64_t>(offset));
+    offset += view.bytes() + padding_after(view.bytes());
+  }
+  out.append(static_cast<size_t>(padding_after(static_cast<int64_t>(out.size()))), '\0');
+  return out;
+}
+
+Status GgufWriter::write(const std::string& path) const {
+  REDLINE_TRY(check().within(path));
+  TemporaryFile file(path);
+  REDLINE_TRY(file.open());
+  REDLINE_TRY(write_all(header(), tensors_, [&](const void* data, int64_t bytes) { return file.write(data, bytes); }));
+  return file.keep();
+}
+
+Result<std::string> GgufWriter::to_bytes() const {
+  REDLINE_TRY(check());
+  std::string out;
+  REDLINE_TRY(write_all(header(), tensors_, [&](const void* data, int64_t bytes) {
+    out.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
+    return Status();
+  }));
+  return out;
+}
+
+}  // namespace redline

@@ -1,0 +1,73 @@
+// Rows of a packed weight as float32: token t is row t % 16 of strip t / 16.
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/simd.h"
+#include "tensor/blocks/all.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+struct F32Lane {
+  static constexpr int64_t kLaneElements = 1;
+  REDLINE_INLINE static float value(const uint8_t* p) {
+    float f;
+    __builtin_memcpy(&f, p, 4);
+    return f;
+  }
+};
+struct F16Lane {
+  static constexpr int64_t kLaneElements = 2;
+  REDLINE_INLINE static float value(const uint8_t* p) { return blocks::load_half(p); }
+};
+struct BF16Lane {
+  static constexpr int64_t kLaneElements = 2;
+  REDLINE_INLINE static float value(const uint8_t* p) {
+    return __builtin_bit_cast(float, static_cast<uint32_t>(blocks::load_u16(p)) << 16);
+  }
+};
+
+template <class Lane>
+struct PlainRow {
+  REDLINE_INLINE static void unpack(const void* weight, int64_t row, int64_t k, float* y) {
+    constexpr int64_t kBytes = 4 / Lane::kLaneElements;
+    const int64_t lines = (k + Lane::kLaneElements - 1) / Lane::kLaneElements;
+    const uint8_t* lane = static_cast<const uint8_t*>(weight) + row / kStripRows * lines * 64 + row % kStripRows * 4;
+    for (int64_t i = 0; i < k; ++i)
+      y[i] = Lane::value(lane + i / Lane::kLaneElements * 64 + i % Lane::kLaneElements * kBytes);
+  }
+};
+template <class Format>
+struct BlockRow {
+  REDLINE_INLINE static void unpack(const void* weight, int64_t row, int64_t k, float* y) {
+    const int64_t blocks_per_row = k / Format::kElements;
+    const uint8_t* block = static_cast<const uint8_t*>(weight) +
+                           (row / kStripRows * blocks_per_row * kStripRows + row % kStripRows) * Format::kBytes;
+    for (int64_t b = 0; b < blocks_per_row; ++b, block += kStripRows * Format::kBytes)
+      blocks::unpack<Format>(block, y + b * Format::kElements);
+  }
+};
+
+template <class Row>
+void embedding(const EmbeddingArgs& a) {
+  for (int64_t m = 0; m < a.rows; ++m) {
+    float* y = a.y + m * a.hidden_size;
+    const int64_t token = a.tokens[m];
+    if (token < 0 || token >= a.vocab_size) {
+      for (int64_t i = 0; i < a.hidden_size; ++i) y[i] = 0.0f;
+      continue;
+    }
+    Row::unpack(a.weight, token, a.hidden_size, y);
+  }
+}
+
+}  // namespace
+
+void fill_embedding(CpuKernels& t) {
+  t.embedding[static_cast<int>(DType::kF32)] = embedding<PlainRow<F32Lane>>;
+  t.embedding[static_cast<int>(DType::kF16)] = embedding<PlainRow<F16Lane>>;
+  t.embedding[static_cast<int>(DType::kBF16)] = embedding<PlainRow<BF16Lane>>;
+#define REDLINE_SET(F) t.embedding[static_cast<int>(DType::k##F)] = embedding<BlockRow<blocks::F>>;
+  REDLINE_BLOCK_FORMATS(REDLINE_SET)
+#undef REDLINE_SET
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -1,0 +1,259 @@
+// y = x W^T (+ bias) (+ residual) in float32, W packed in strips of 16 rows (tensor/packed_weight.h), for every weight
+// type.
+//
+// An output element is two sums over k in rising order, one of the even and one of the odd k, added at the end, then
+// bias, then residual. Which rows and strips are computed together, and where K is cut for the caches, changes none of
+// these steps, so neither does it change a bit.
+//
+// A tile is kTileRows rows of x times kTileStrips strips: for each k, one load per strip and one broadcast per row feed
+// rows * strips multiply-adds, with both sums of every element in registers. Block formats are unpacked into float32
+// lines in scratch, kChunk elements of K at a time, and share the tile of f32.
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/simd_strip.h"
+#include "tensor/blocks/all.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+// As many accumulators as the registers hold beside the weights: 24 of 32, 12 of 16, 8 of 16.
+constexpr int kTileRows = kWidth == 16 ? 6 : kWidth == 8 ? 3 : 1;
+constexpr int kTileStrips = kWidth == 16 ? 2 : 1;
+// Elements of K between two spills of the sums: the weights of a tile's chunk and its x stay in the first-level cache.
+constexpr int64_t kChunk = 512;
+constexpr int64_t kBlockChunk = 256;
+// Rows whose sums fit into scratch.
+constexpr int64_t kPanelRows = 1024;
+
+constexpr int64_t kSumFloats = 2 * kStripRows;  // even and odd
+constexpr int64_t kSumBytes = kPanelRows * kTileStrips * kSumFloats * 4;
+constexpr int64_t kLinesBytes = kTileStrips * kBlockChunk * kStripRows * 4;
+constexpr int64_t kRowsBytes = kBlockChunk * kStripRows * 4;
+static_assert(kSumBytes + kLinesBytes + kRowsBytes <= kScratchBytes);
+
+// How the lines of two neighbouring k are read.
+struct F32Lines {
+  static constexpr int64_t kPairBytes = 128, kElementBytes = 4;
+  REDLINE_INLINE static StripF32 even(const uint8_t* pair) { return load_strip(reinterpret_cast<const float*>(pair)); }
+  REDLINE_INLINE static StripF32 odd(const uint8_t* pair) { return even(pair + 64); }
+};
+struct BF16Lines {
+  static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
+  REDLINE_INLINE static StripF32 even(const uint8_t* pair) {
+    const StripI32 line = load_strip_i32(pair);
+    StripF32 s;
+#pragma GCC unroll 4
+    for (int i = 0; i < kStripVecs; ++i) s.v[i] = bits_f32(shl<16>(line.v[i]));
+    return s;
+  }
+  REDLINE_INLINE static StripF32 odd(const uint8_t* pair) {
+    const StripI32 line = load_strip_i32(pair);
+    StripF32 s;
+#pragma GCC unroll 4
+    for (int i = 0; i < kStripVecs; ++i) s.v[i] = bits_f32(line.v[i] & set1_i32(static_cast<int32_t>(0xffff0000u)));
+    return s;
+  }
+};
+struct F16Lines {
+  static constexpr int64_t kPairBytes = 64, kElementBytes = 2;
+  REDLINE_INLINE static StripF32 even(const uint8_t* pair) {
+    const StripI32 line = load_strip_i32(pair);
+    StripF32 s;
+#pragma GCC unroll 4
+    for (int i = 0; i < kStripVecs; ++i) s.v[i] = low_half_f32(line.v[i]);
+    return s;
+  }
+  REDLINE_INLINE static StripF32 odd(const uint8_t* pair) {
+    const StripI32 line = load_strip_i32(pair);
+    StripF32 s;
+#pragma GCC unroll 4
+    for (int i = 0; i < kStripVecs; ++i) s.v[i] = low_half_f32(shr<16>(line.v[i]));
+    return s;
+  }
+};
+
+struct Tile {
+  const LinearArgs* a;
+  int64_t row, n;            // of the first output element
+  int64_t k_begin, k;        // the chunk
+  const uint8_t* lines;      // of the chunk, first strip
+  int64_t strip_bytes;       // from one strip's lines to the next strip's
+  float* sums;               // [rows][strips][even, odd][16]; not used when the chunk is all of K
+  bool first, last;
+};
+
+template <class Lines, int kRows, int kStrips>
+[[gnu::noinline]] void run_tile(const Tile& t) {
+  const LinearArgs& a = *t.a;
+  const float* x = a.x + t.row * a.x_stride + t.k_begin;
+  const int64_t x_stride = a.x_stride;
+  StripF32 even[kRows][kStrips], odd[kRows][kStrips];
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int s = 0; s < kStrips; ++s) {
+      const float* sums = t.sums + (r * kStrips + s) * kSumFloats;
+      even[r][s] = t.first ? zero_strip() : load_strip(sums);
+      odd[r][s] = t.first ? zero_strip() : load_strip(sums + kStripRows);
+    }
+  }
+
+  const uint8_t* pair = t.lines;
+  int64_t k = 0;
+  for (; k + 1 < t.k; k += 2, pair += Lines::kPairBytes) {
+    StripF32 w[kStrips];
+#pragma GCC unroll 2
+    for (int s = 0; s < kStrips; ++s) w[s] = Lines::even(pair + s * t.strip_bytes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const VecF32 xk = set1(x[r * x_stride + k]);
+#pragma GCC unroll 2
+      for (int s = 0; s < kStrips; ++s) even[r][s] = fma(w[s], xk, even[r][s]);
+    }
+#pragma GCC unroll 2
+    for (int s = 0; s < kStrips; ++s) w[s] = Lines::odd(pair + s * t.strip_bytes);
+#pragma GCC unroll 8
+    for (int r = 0; r < kRows; ++r) {
+      const VecF32 xk = set1(x[r * x_stride + k + 1]);
+#pragma GCC unroll 2
+      for (int s = 0; s < kStrips; ++s) odd[r][s] = fma(w[s], xk, odd[r][s]);
+    }
+  }
+  if (k < t.k) {  // an odd K: the other half of the line is padding, and x ends here
+#pragma GCC unroll 2
+    for (int s = 0; s < kStrips; ++s) {
+      const StripF32 w = Lines::even(pair + s * t.strip_bytes);
+#pragma GCC unroll 8
+      for (int r = 0; r < kRows; ++r) even[r][s] = fma(w, set1(x[r * x_stride + k]), even[r][s]);
+    }
+  }
+
+#pragma GCC unroll 8
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int s = 0; s < kStrips; ++s) {
+      if (!t.last) {
+        float* sums = t.sums + (r * kStrips + s) * kSumFloats;
+        store_strip(sums, even[r][s]);
+        store_strip(sums + kStripRows, odd[r][s]);
+        continue;
+      }
+      const int64_t n = t.n + s * kStripRows, lanes = a.n_end - n;
+      const int64_t at = (t.row + r) * a.y_stride + n;
+      StripF32 y;
+#pragma GCC unroll 4
+      for (int i = 0; i < kStripVecs; ++i) y.v[i] = even[r][s].v[i] + odd[r][s].v[i];
+      if (a.bias) {
+        const StripF32 bias = load_strip(a.bias + n, lanes);
+#pragma GCC unroll 4
+        for (int i = 0; i < kStripVecs; ++i) y.v[i] = y.v[i] + bias.v[i];
+      }
+      if (a.residual) {
+        const StripF32 residual = load_strip(a.residual + at, lanes);
+#pragma GCC unroll 4
+        for (int i = 0; i < kStripVecs; ++i) y.v[i] = y.v[i] + residual.v[i];
+      }
+      store_strip(a.y + at, y, lanes);
+    }
+  }
+}
+
+template <class Lines, int kStrips>
+void run_rows(int rows, const Tile& t) {
+  if constexpr (kTileRows >= 6) {
+    if (rows == 6) return run_tile<Lines, 6, kStrips>(t);
+    if (rows == 5) return run_tile<Lines, 5, kStrips>(t);
+    if (rows == 4) return run_tile<Lines, 4, kStrips>(t);
+  }
+  if constexpr (kTileRows >= 3) {
+    if (rows == 3) return run_tile<Lines, 3, kStrips>(t);
+    if (rows == 2) return run_tile<Lines, 2, kStrips>(t);
+  }
+  run_tile<Lines, 1, kStrips>(t);
+}
+
+// Where the lines of a chunk come from: the packed weight itself, or blocks unpacked into scratch.
+template <class LinesOf>
+struct PlainWeight {
+  using Lines = LinesOf;
+  static constexpr int64_t kChunkElements = kChunk;
+  static constexpr bool kIsUnpacked = false;
+  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int, int64_t k_begin, int64_t, Tile& t) {
+    const int64_t pairs = (a.in_features + 1) / 2;
+    // A float32 line is one k, so its strips are not padded to pairs.
+    t.strip_bytes = Lines::kElementBytes == 4 ? a.in_features * 64 : pairs * 64;
+    t.lines = static_cast<const uint8_t*>(a.weight) + n / kStripRows * t.strip_bytes + k_begin / 2 * Lines::kPairBytes;
+  }
+};
+template <class Format>
+struct BlockWeight {
+  using Lines = F32Lines;
+  static constexpr int64_t kChunkElements = kBlockChunk;
+  static constexpr bool kIsUnpacked = true;
+  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int strips, int64_t k_begin, int64_t k, Tile& t) {
+    float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
+    float* rows = lines + kLinesBytes / 4;
+    const int64_t strip_blocks = a.in_features / Format::kElements * kStripRows;
+    t.lines = reinterpret_cast<const uint8_t*>(lines);
+    t.strip_bytes = kBlockChunk * kStripRows * 4;
+    for (int s = 0; s < strips; ++s) {
+      const int64_t first = (n / kStripRows + s) * strip_blocks + k_begin / Format::kElements * kStripRows;
+      const uint8_t* block = static_cast<const uint8_t*>(a.weight) + first * Format::kBytes;
+      for (int64_t at = 0; at < k; at += Format::kElements) {
+        for (int r = 0; r < kStripRows; ++r, block += Format::kBytes)
+          blocks::unpack<Format>(block, rows + r * Format::kElements);
+        rows_to_lines(rows, Format::kElements, Format::kElements, lines + (s * kBlockChunk + at) * kStripRows);
+      }
+    }
+  }
+};
+
+template <class Weight>
+void linear(const LinearArgs& a) {
+  for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
+    const int64_t rows = min_i64(kPanelRows, a.rows - panel);
+    const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
+    // One tile of rows needs no spilling: its sums stay in registers over all of K.
+    const bool whole = !Weight::kIsUnpacked && tiles == 1;
+    const int64_t chunk = whole ? max_i64(a.in_features, 1) : Weight::kChunkElements;
+    for (int64_t n = a.n_begin; n < a.n_end; n += kTileStrips * kStripRows) {
+      const int strips = a.n_end - n > kStripRows ? kTileStrips : 1;
+      int64_t k = 0;
+      do {  // once even when K is 0: the result is then bias and residual
+        Tile t;
+        t.a = &a;
+        t.n = n;
+        t.k_begin = k;
+        t.k = min_i64(chunk, a.in_features - k);
+        t.first = k == 0;
+        t.last = k + t.k == a.in_features;
+        Weight::lines(a, n, strips, k, t.k, t);
+        int64_t row = 0;
+        for (int64_t left = tiles; left > 0; --left) {
+          const int64_t tile_rows = (rows - row + left - 1) / left;  // as even as they go: a lone last row costs a pass
+          t.row = panel + row;
+          t.sums = static_cast<float*>(a.scratch) + row * kTileStrips * kSumFloats;
+          if (strips == 1) {
+            run_rows<typename Weight::Lines, 1>(static_cast<int>(tile_rows), t);
+          } else {
+            run_rows<typename Weight::Lines, kTileStrips>(static_cast<int>(tile_rows), t);
+          }
+          row += tile_rows;
+        }
+        k += t.k;
+      } while (k < a.in_features);
+    }
+  }
+}
+
+}  // namespace
+
+void fill_linear(CpuKernels& t) {
+  t.linear[static_cast<int>(DType::kF32)] = linear<PlainWeight<F32Lines>>;
+  t.linear[static_cast<int>(DType::kF16)] = linear<PlainWeight<F16Lines>>;
+  t.linear[static_cast<int>(DType::kBF16)] = linear<PlainWeight<BF16Lines>>;
+#define REDLINE_SET(F) t.linear[static_cast<int>(DType::k##F)] = linear<BlockWeight<blocks::F>>;
+  REDLINE_BLOCK_FORMATS(REDLINE_SET)
+#undef REDLINE_SET
+}
+
+}  // namespace redline::REDLINE_ISA_NS

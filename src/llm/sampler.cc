@@ -78,12 +78,11 @@ Result<Sampler::Scan> Sampler::scan(std::span<const float> logits, int64_t posit
   Scan result{-kInf, -1};
   for (size_t i = 0; i < logits.size(); ++i) {
     if (!(logits[i] < kInf))
-      return internal("position {}: the logit of token {} is {}; the weights or the computation are broken", position, i,
-                      std::isnan(logits[i]) ? "NaN" : "+inf");
+      return internal("position {}: the logit of token {} is {}; the weights or the computation are broken", position,
+                      i, std::isnan(logits[i]) ? "NaN" : "+inf");
     if (logits[i] > result.best) result = {logits[i], static_cast<int32_t>(i)};
   }
-  if (result.best_id < 0)
-    return internal("position {}: every logit is -inf, so there is no token to choose", position);
+  if (result.best_id < 0) return internal("position {}: every logit is -inf, so there is no token to choose", position);
   return result;
 }
 
@@ -100,8 +99,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
   if (options_.temperature == 0) return best.best_id;
 
   // Differences are taken before the division, so that a tiny temperature cannot give inf - inf.
-  for (size_t i = 0; i < logits.size(); ++i)
-    weights_[i] = std::exp((logits[i] - best.best) / options_.temperature);
+  for (size_t i = 0; i < logits.size(); ++i) weights_[i] = std::exp((logits[i] - best.best) / options_.temperature);
   const Candidate least = threshold(logits);
   const auto is_kept = [&](size_t i) {
     return weights_[i] >= options_.min_p && !likelier(least, Candidate{logits[i], static_cast<int32_t>(i)});
@@ -148,8 +146,8 @@ Sampler::Candidate Sampler::threshold(std::span<const float> logits) {
     for (size_t i = from; i < to; ++i) sum += weights_[static_cast<size_t>(candidates_[i].id)];
     return sum;
   };
-  // The smallest set of likeliest tokens that holds top_p of the mass: a quickselect by mass that halves the range in which
-  // its last member must lie.
+  // The smallest set of likeliest tokens that holds top_p of the mass: a quickselect by mass that halves the range in
+  // which its last member must lie.
   const double wanted = options_.top_p * mass(0, kept);
   double above = 0;
   size_t low = 0, high = kept;

@@ -40,8 +40,8 @@ class Sampler {
   /// invalid_argument: the number of logits is not the vocabulary's.
   Result<int32_t> sample(std::span<const float> logits, int64_t position);
 
-  /// Natural log-probability of `token`, and in `top` the `count` likeliest tokens, best first: of softmax(logits), before
-  /// penalty, temperature and truncation. `count` beyond the vocabulary gives all of it. Errors as sample(), and
+  /// Natural log-probability of `token`, and in `top` the `count` likeliest tokens, best first: of softmax(logits),
+  /// before penalty, temperature and truncation. `count` beyond the vocabulary gives all of it. Errors as sample(), and
   /// invalid_argument for a token outside the vocabulary.
   Result<float> logprobs(std::span<const float> logits, int32_t token, int64_t count, std::vector<TokenLogprob>& top);
 
@@ -63,10 +63,10 @@ class Sampler {
   Candidate threshold(std::span<const float> logits);
 
   SamplingOptions options_;
-  std::vector<int32_t> seen_;         // distinct tokens of the text so far
-  std::vector<uint8_t> is_seen_;      // [vocab_size]
-  std::vector<float> penalized_;      // [vocab_size] when there is a penalty
-  std::vector<float> weights_;        // [vocab_size] exp((logit - best) / temperature)
+  std::vector<int32_t> seen_;     // distinct tokens of the text so far
+  std::vector<uint8_t> is_seen_;  // [vocab_size]
+  std::vector<float> penalized_;  // [vocab_size] when there is a penalty
+  std::vector<float> weights_;    // [vocab_size] exp((logit - best) / temperature)
   std::vector<Candidate> candidates_;
 };
 

@@ -9,9 +9,9 @@
 
 namespace redline {
 
-/// Text goes in as it is generated, in any pieces; text that is safe to show comes out. What may yet become a stop string
-/// is held back. The first stop string to be complete ends the text; of several that end at the same byte, the longest.
-/// So the result depends on the text alone and not on how it was cut into pieces.
+/// Text goes in as it is generated, in any pieces; text that is safe to show comes out. What may yet become a stop
+/// string is held back. The first stop string to be complete ends the text; of several that end at the same byte, the
+/// longest. So the result depends on the text alone and not on how it was cut into pieces.
 ///
 /// One state of Knuth, Morris and Pratt 1977 per stop string: each byte is looked at once.
 class StopStrings {

@@ -1,13 +1,13 @@
 #include "llm/sampler.h"
 
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
 #include <algorithm>
 #include <cmath>
 #include <limits>
 #include <numeric>
 #include <random>
-
-#include <gmock/gmock.h>
-#include <gtest/gtest.h>
 
 namespace redline {
 namespace {
@@ -16,7 +16,8 @@ using testing::HasSubstr;
 constexpr float kInf = std::numeric_limits<float>::infinity();
 
 /// The distribution that SamplingOptions promise, in double and with a plain sort.
-std::vector<double> reference(const std::vector<float>& logits, const SamplingOptions& o, const std::vector<int32_t>& seen) {
+std::vector<double> reference(const std::vector<float>& logits, const SamplingOptions& o,
+                              const std::vector<int32_t>& seen) {
   const size_t n = logits.size();
   std::vector<double> l(logits.begin(), logits.end());
   std::vector<bool> done(n);
@@ -69,7 +70,8 @@ TEST(Philox, KnownAnswers) {
   using Counter = std::array<uint32_t, 4>;
   EXPECT_EQ(philox4x32({0, 0, 0, 0}, {0, 0}), (Counter{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
   const uint32_t ones = 0xffffffff;
-  EXPECT_EQ(philox4x32({ones, ones, ones, ones}, {ones, ones}), (Counter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
+  EXPECT_EQ(philox4x32({ones, ones, ones, ones}, {ones, ones}),
+            (Counter{0x408f276d, 0x41c83b0e, 0xa20bc7c6, 0x6d5451fd}));
   EXPECT_EQ(philox4x32({0x243f6a88, 0x85a308d3, 0x13198a2e, 0x03707344}, {0xa4093822, 0x299f31d0}),
             (Counter{0xd16cfe09, 0x94fdcceb, 0x5001e420, 0x24126ea1}));
 }
@@ -134,20 +136,21 @@ TEST_P(SamplerDistribution, MatchesTheExactProbabilities) {
       chi += (rest - rest_expected) * (rest - rest_expected) / rest_expected;
       ++degrees;
     }
-    // Draws are fixed by the seed, so this cannot flicker; five spreads above the mean would be a one in a million event.
+    // Draws are fixed by the seed, so this cannot flicker; five spreads above the mean would be a one in a million
+    // event.
     EXPECT_LE(chi, degrees + 5 * std::sqrt(2.0 * std::max(degrees, 1))) << "vocabulary " << vocab;
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, SamplerDistribution,
-    testing::Values(Case{"plain", {.temperature = 1.0f}}, Case{"cold", {.temperature = 0.4f}},
-                    Case{"hot", {.temperature = 3.0f}}, Case{"top_k", {.temperature = 1.0f, .top_k = 5}},
-                    Case{"top_k_1", {.temperature = 1.0f, .top_k = 1}}, Case{"top_p", {.temperature = 1.0f, .top_p = 0.8f}},
-                    Case{"top_p_tiny", {.temperature = 1.0f, .top_p = 1e-6f}},
-                    Case{"min_p", {.temperature = 1.0f, .min_p = 0.1f}}, Case{"min_p_1", {.temperature = 1.0f, .min_p = 1.0f}},
-                    Case{"penalty", {.temperature = 1.0f, .repetition_penalty = 1.5f}},
-                    Case{"all", {.temperature = 0.9f, .top_k = 12, .top_p = 0.9f, .min_p = 0.03f, .repetition_penalty = 1.2f}}),
+    testing::Values(
+        Case{"plain", {.temperature = 1.0f}}, Case{"cold", {.temperature = 0.4f}}, Case{"hot", {.temperature = 3.0f}},
+        Case{"top_k", {.temperature = 1.0f, .top_k = 5}}, Case{"top_k_1", {.temperature = 1.0f, .top_k = 1}},
+        Case{"top_p", {.temperature = 1.0f, .top_p = 0.8f}}, Case{"top_p_tiny", {.temperature = 1.0f, .top_p = 1e-6f}},
+        Case{"min_p", {.temperature = 1.0f, .min_p = 0.1f}}, Case{"min_p_1", {.temperature = 1.0f, .min_p = 1.0f}},
+        Case{"penalty", {.temperature = 1.0f, .repetition_penalty = 1.5f}},
+        Case{"all", {.temperature = 0.9f, .top_k = 12, .top_p = 0.9f, .min_p = 0.03f, .repetition_penalty = 1.2f}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Sampler, KeepsTheSameSetAsASortWould) {
@@ -224,8 +227,7 @@ TEST(Sampler, ExtremeTemperaturesAndLogits) {
   Sampler cold = make({.temperature = 1e-30f, .top_k = 2, .top_p = 0.5f}, 3);
   EXPECT_EQ(cold.sample(std::vector<float>{3e38f, -3e38f, 1}, 0).value(), 0);
   Sampler forbidden = make({.temperature = 5, .top_k = 3, .top_p = 0.99f}, 4);
-  for (int i = 0; i < 200; ++i)
-    EXPECT_EQ(forbidden.sample(std::vector<float>{-kInf, 0, -kInf, -kInf}, i).value(), 1);
+  for (int i = 0; i < 200; ++i) EXPECT_EQ(forbidden.sample(std::vector<float>{-kInf, 0, -kInf, -kInf}, i).value(), 1);
 }
 
 TEST(Sampler, BrokenLogitsAreErrors) {

@@ -1,10 +1,10 @@
 #include "llm/stop_strings.h"
 
-#include <optional>
-#include <random>
-
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+
+#include <optional>
+#include <random>
 
 namespace redline {
 namespace {
@@ -90,7 +90,8 @@ TEST(StopStrings, RefusesWhatCannotWork) {
   auto empty = StopStrings::create({"a", ""});
   EXPECT_EQ(empty.status().code(), Code::invalid_argument);
   EXPECT_THAT(empty.status().message(), HasSubstr("stop string 2 is empty"));
-  for (const char* bad : {"\x80", "a\xFF", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", "\xE0\x80\x80"}) {
+  for (const char* bad :
+       {"\x80", "a\xFF", "\xC0\xAF", "\xED\xA0\x80", "\xF4\x90\x80\x80", "\xE2\x82", "\xE0\x80\x80"}) {
     auto result = StopStrings::create({bad});
     EXPECT_EQ(result.status().code(), Code::invalid_argument);
     EXPECT_THAT(result.status().message(), HasSubstr("stop string 1 is not UTF-8"));

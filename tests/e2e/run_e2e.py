@@ -1,0 +1,170 @@
+#!/usr/bin/env python3
+"""Runs text files of commands with what they must print and return. After DuckDB's sqllogictest, in our own grammar.
+
+    # a comment
+    needs {shared}/models/stories260K      skip the rest of the file when the path is absent
+    run version --json                     one step: arguments of redline, quoted as in a shell
+    shell {redline} help | head -1         or a step for bash
+    env REDLINE_THREADS=1                  of this step; so are the lines below
+    stdin "text\\n"                         a JSON string; the default is empty
+    interrupt 20                           send Ctrl-C once stdout has so many bytes
+    exit 0                                 required
+    stdout "redline 0.1.0\\n"               equal to a JSON string
+    stdout /regex/                         found in it (^ and $ match at lines); !/regex/ is not found
+    stdout = {shared}/file.txt             equal to a file, byte for byte
+    json rows.0.phase "prefill"            a value inside stdout as JSON; `json rows.# 4` is a length
+    stderr ...                             as stdout
+
+{redline} {assets} {golden} {shared} {tmp} stand for paths; {tmp} is a fresh folder per file. A step that fails (exit
+other than 0) must leave stdout empty unless a stdout line says otherwise. Exit code 77: everything was skipped.
+"""
+import argparse
+import json
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+STEP_TIMEOUT_S = 240
+
+
+class Step:
+    def __init__(self, line_number, argv):
+        self.line_number, self.argv = line_number, argv
+        self.env, self.stdin, self.interrupt, self.exit, self.checks = {}, b"", None, None, []
+
+
+def parse(path, names):
+    steps, needs = [], []
+    for number, line in enumerate(path.read_text().splitlines(), 1):
+        line = line.strip()
+        if not line or line.startswith("#"):
+            continue
+        for name, value in names.items():
+            line = line.replace("{" + name + "}", value)
+        word, _, rest = line.partition(" ")
+        rest = rest.strip()
+        try:
+            if word == "needs":
+                needs.append((len(steps), rest))
+            elif word == "run":
+                steps.append(Step(number, [names["redline"], *shlex.split(rest)]))
+            elif word == "shell":
+                steps.append(Step(number, ["bash", "-o", "pipefail", "-c", rest]))
+            elif word == "env":
+                key, _, value = rest.partition("=")
+                steps[-1].env[key] = value
+            elif word == "stdin":
+                steps[-1].stdin = json.loads(rest).encode()
+            elif word == "interrupt":
+                steps[-1].interrupt = int(rest)
+            elif word == "exit":
+                steps[-1].exit = int(rest)
+            elif word in ("stdout", "stderr", "json"):
+                steps[-1].checks.append((number, word, rest))
+            else:
+                sys.exit(f"{path}:{number}: unknown word {word!r}")
+        except (ValueError, IndexError) as error:
+            sys.exit(f"{path}:{number}: {error}")
+    for step in steps:
+        if step.exit is None:
+            sys.exit(f"{path}:{step.line_number}: the step states no exit code")
+    return steps, needs
+
+
+def execute(step, cwd):
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("REDLINE_")} | step.env
+    process = subprocess.Popen(step.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+                               cwd=cwd, env=environment)
+    head = b""
+    if step.interrupt is not None:
+        process.stdin.write(step.stdin)
+        process.stdin.close()
+        process.stdin = None
+        while len(head) < step.interrupt and (byte := process.stdout.read(1)):
+            head += byte
+        process.send_signal(signal.SIGINT)
+        step.stdin = None
+    try:
+        out, err = process.communicate(step.stdin, timeout=STEP_TIMEOUT_S)
+    except subprocess.TimeoutExpired:
+        process.kill()
+        process.communicate()
+        return None, head, b""
+    return process.returncode, head + out, err
+
+
+def look_up(document, path):
+    for part in filter(None, path.split(".")):
+        if part == "#":
+            document = len(document)
+        else:
+            document = document[int(part)] if isinstance(document, list) else document[part]
+    return document
+
+
+def check(word, rest, out, err):
+    """What is wrong, or None."""
+    if word == "json":
+        path, _, expected = rest.partition(" ")
+        try:
+            found = look_up(json.loads(out), path)
+        except (ValueError, KeyError, IndexError, TypeError) as error:
+            return f"json {path}: {type(error).__name__} {error}"
+        if expected.startswith("/"):
+            return None if re.search(expected[1:-1], str(found)) else f"json {path} is {found!r}"
+        return None if found == json.loads(expected) else f"json {path} is {found!r}"
+    got = out if word == "stdout" else err
+    if rest.startswith("="):
+        return None if got == Path(rest[1:].strip()).read_bytes() else f"{word} differs from {rest[1:].strip()}"
+    if rest.startswith('"'):
+        return None if got == json.loads(rest).encode() else f"{word} is not {rest}"
+    wanted = not rest.startswith("!")
+    pattern = rest.removeprefix("!")
+    if not (pattern.startswith("/") and pattern.endswith("/") and len(pattern) > 2):
+        return f"cannot read the expectation {rest}"
+    found = re.search(pattern[1:-1], got.decode(errors="replace"), re.MULTILINE) is not None
+    return None if found == wanted else f"{word} {'lacks' if wanted else 'has'} {pattern}"
+
+
+def main():
+    arguments = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    arguments.add_argument("--redline", required=True)
+    arguments.add_argument("--shared", default=str(REPOSITORY.parent / "shared"))
+    arguments.add_argument("file", type=Path)
+    options = arguments.parse_args()
+    with tempfile.TemporaryDirectory(prefix="redline-e2e-") as tmp:
+        names = {"redline": str(Path(options.redline).resolve()), "assets": str(REPOSITORY / "assets"),
+                 "golden": str(REPOSITORY / "tests" / "golden"), "shared": options.shared, "tmp": tmp}
+        steps, needs = parse(options.file, names)
+        for position, path in needs:
+            if not Path(path).exists():
+                print(f"{options.file.name}: steps from number {position + 1} on skipped: {path} is absent")
+                steps = steps[:position]
+        if not steps:
+            return 77
+        failures = 0
+        for step in steps:
+            code, out, err = execute(step, REPOSITORY)
+            problems = []
+            if code != step.exit:
+                problems.append("did not end in time" if code is None else f"exit code {code}, expected {step.exit}")
+            if step.exit != 0 and out and not any(w != "stderr" for _, w, _ in step.checks):
+                problems.append("a failed command wrote to stdout")
+            problems += [f"line {n}: {p}" for n, w, r in step.checks if (p := check(w, r, out, err))]
+            if not problems:
+                continue
+            failures += 1
+            print(f"{options.file}:{step.line_number}: {shlex.join(step.argv)}", *problems, sep="\n  ")
+            print(f"  stdout: {out[:2000]!r}\n  stderr: {err[:2000]!r}")
+        print(f"{options.file.name}: {len(steps) - failures} of {len(steps)} steps pass")
+        return 1 if failures else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

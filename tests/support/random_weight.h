@@ -1,0 +1,77 @@
+// Weight matrices of any type with known values: row-major bytes, the same unpacked, and the same packed for kernels.
+#pragma once
+
+#include <random>
+#include <vector>
+
+#include "support/guarded_buffer.h"
+#include "tensor/blocks/all.h"
+#include "tensor/packed_weight.h"
+
+namespace redline::testing {
+
+/// Where the half-precision fields of a block lie; -1 for none.
+struct HalfFields {
+  DType dtype;
+  int offsets[2];
+};
+inline constexpr HalfFields kHalfFields[] = {
+    {DType::kQ4_0, {0, -1}},   {DType::kQ4_1, {0, 2}},    {DType::kQ5_0, {0, -1}},   {DType::kQ5_1, {0, 2}},
+    {DType::kQ8_0, {0, -1}},   {DType::kQ2_K, {80, 82}},  {DType::kQ3_K, {108, -1}}, {DType::kQ4_K, {0, 2}},
+    {DType::kQ5_K, {0, 2}},    {DType::kQ6_K, {208, -1}}, {DType::kIQ4_NL, {0, -1}}, {DType::kIQ4_XS, {0, -1}},
+    {DType::kIQ3_S, {0, -1}},  {DType::kTQ1_0, {52, -1}}, {DType::kTQ2_0, {64, -1}},
+};
+
+/// Types that a weight matrix may have.
+inline std::vector<DType> weight_types() {
+  std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
+#define REDLINE_ADD(F) types.push_back(DType::k##F);
+  REDLINE_BLOCK_FORMATS(REDLINE_ADD)
+#undef REDLINE_ADD
+  return types;
+}
+
+struct RandomWeight {
+  DType dtype;
+  int64_t n, k;
+  std::vector<uint8_t> bytes;     ///< row-major
+  std::vector<float> values;      ///< row-major
+  GuardedBuffer<uint8_t> packed;
+
+  TensorView view() const { return {dtype, {n, k}, bytes.data()}; }
+
+  /// Every bit of the codes is random; scales are random halves of either sign around 2^-4.
+  RandomWeight(DType type, int64_t rows, int64_t cols, uint32_t seed)
+      : dtype(type), n(rows), k(cols), packed(packed_bytes(type, rows, cols)) {
+    std::mt19937 random(seed * 2654435761u + static_cast<uint32_t>(type));
+    std::normal_distribution<float> normal;
+    bytes.resize(static_cast<size_t>(row_bytes(type, k) * n));
+    values.resize(static_cast<size_t>(n * k));
+    if (type == DType::kF32 || type == DType::kF16 || type == DType::kBF16) {
+      for (int64_t i = 0; i < n * k; ++i) {
+        const float value = normal(random);
+        const uint16_t half = type == DType::kF16 ? f32_to_f16(value) : f32_to_bf16(value);
+        if (type == DType::kF32) std::memcpy(&bytes[static_cast<size_t>(i) * 4], &value, 4);
+        else std::memcpy(&bytes[static_cast<size_t>(i) * 2], &half, 2);
+      }
+    } else {
+      for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
+      const int64_t block_bytes = dtype_info(type).block_bytes;
+      for (size_t block = 0; block < bytes.size(); block += static_cast<size_t>(block_bytes)) {
+        if (type == DType::kMXFP4) bytes[block] = static_cast<uint8_t>(118 + random() % 10);
+        for (const HalfFields& fields : kHalfFields) {
+          if (fields.dtype != type) continue;
+          for (int offset : fields.offsets) {
+            if (offset < 0) continue;
+            const uint16_t half = f32_to_f16(normal(random) / 16);
+            std::memcpy(&bytes[block + static_cast<size_t>(offset)], &half, 2);
+          }
+        }
+      }
+    }
+    unpack_row(type, bytes.data(), values.data(), n * k);
+    pack_strips(view(), 0, (n + 15) / 16, packed.data());
+  }
+};
+
+}  // namespace redline::testing

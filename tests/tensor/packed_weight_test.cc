@@ -1,0 +1,87 @@
+// Packing equals packed_layout, element by element; what no element maps to is zero.
+#include "tensor/packed_weight.h"
+
+#include <gtest/gtest.h>
+
+#include <cstring>
+#include <random>
+
+namespace redline {
+namespace {
+
+std::vector<uint8_t> random_bytes(int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::vector<uint8_t> bytes(static_cast<size_t>(count));
+  for (uint8_t& b : bytes) b = static_cast<uint8_t>(random() % 255 + 1);  // never zero: padding must be told apart
+  return bytes;
+}
+
+void check(DType dtype, int64_t n, int64_t k, const std::function<int64_t(int64_t)>& source_row = {}) {
+  SCOPED_TRACE(::testing::Message() << dtype_info(dtype).name << " " << n << " x " << k);
+  const std::vector<uint8_t> source = random_bytes(row_bytes(dtype, k) * n, static_cast<uint32_t>(n * 31 + k));
+  const int64_t bytes = packed_bytes(dtype, n, k), unit = packed_unit_bytes(dtype);
+  // Two calls, and bytes around that must stay.
+  std::vector<uint8_t> target(static_cast<size_t>(bytes + 64), 0xee);
+  const TensorView view{dtype, {n, k}, source.data()};
+  const int64_t strips = (n + 15) / 16;
+  pack_strips(view, strips / 2, strips, target.data(), source_row);
+  pack_strips(view, 0, strips / 2, target.data(), source_row);
+  for (size_t i = static_cast<size_t>(bytes); i < target.size(); ++i) ASSERT_EQ(target[i], 0xee);
+
+  const Layout layout = packed_layout(dtype, n, k);
+  const int64_t units = k / packed_unit_elements(dtype);
+  const int64_t padded_rows = strips * 16;
+  ASSERT_EQ(layout.size() * unit, bytes);
+  ASSERT_EQ(layout.span(Axis::kMemory) * unit, bytes);
+  const int64_t padded_units = layout.size() / padded_rows;
+  ASSERT_GE(padded_units, units);
+  const std::vector<uint8_t> zero(static_cast<size_t>(unit), 0);
+  for (int64_t row = 0; row < padded_rows; ++row) {
+    for (int64_t u = 0; u < padded_units; ++u) {
+      const uint8_t* got = target.data() + layout.memory(row * padded_units + u) * unit;
+      const bool is_element = row < n && u < units;
+      const int64_t from = is_element && source_row ? source_row(row) : row;
+      const uint8_t* expected = is_element ? source.data() + (from * units + u) * unit : zero.data();
+      ASSERT_EQ(std::memcmp(got, expected, static_cast<size_t>(unit)), 0) << "row " << row << " unit " << u;
+    }
+  }
+}
+
+TEST(PackedWeight, EqualsItsLayout) {
+  for (DType dtype : {DType::kF32, DType::kF16, DType::kBF16, DType::kI8, DType::kI16})
+    for (int64_t n : {1, 15, 16, 17, 48, 97})
+      for (int64_t k : {1, 2, 3, 15, 16, 17, 97, 300}) check(dtype, n, k);
+  for (int i = 0; i < kNumDTypes; ++i) {
+    const DTypeInfo& t = dtype_info(static_cast<DType>(i));
+    if (!t.is_block) continue;
+    for (int64_t n : {1, 16, 33})
+      for (int64_t blocks : {1, 2, 7}) check(t.dtype, n, blocks * t.block_elements);
+  }
+}
+
+TEST(PackedWeight, RowsFromAnotherOrder) {
+  // Interleaved pairs to halves, as a rotary checkpoint needs.
+  const auto row = [](int64_t n) { return n / 8 * 8 + (n % 8 < 4 ? n % 8 * 2 : (n % 8 - 4) * 2 + 1); };
+  check(DType::kBF16, 40, 33, row);
+  check(DType::kQ4_0, 40, 64, row);
+}
+
+TEST(PackedWeight, OneLineIsSixteenRowsByFourBytes) {
+  const Layout bf16 = packed_layout(DType::kBF16, 32, 64);
+  EXPECT_EQ(bf16.memory(0), 0);
+  EXPECT_EQ(bf16.memory(1), 1);            // k = 1 beside k = 0
+  EXPECT_EQ(bf16.memory(2), 32);           // the next line
+  EXPECT_EQ(bf16.memory(64), 2);           // row 1
+  EXPECT_EQ(bf16.memory(16 * 64), 16 * 64);  // the next strip
+  EXPECT_EQ(packed_bytes(DType::kBF16, 17, 3), 2 * 16 * 4 * 2);
+  EXPECT_EQ(packed_bytes(DType::kQ4_K, 17, 512), 2 * 16 * 2 * 144);
+}
+
+TEST(PackedWeight, NothingToPack) {
+  EXPECT_EQ(packed_bytes(DType::kF32, 0, 5), 0);
+  EXPECT_EQ(packed_bytes(DType::kF32, 5, 0), 0);
+  pack_strips({DType::kF32, {5, 0}, nullptr}, 0, 1, nullptr);
+}
+
+}  // namespace
+}  // namespace redline

@@ -4,10 +4,16 @@
 // operands is `scratch`, kScratchBytes that belong to the calling worker thread. Kernel sources use no std containers
 // or algorithms: a weak symbol compiled for AVX-512 could otherwise be picked by the linker for the whole program
 // (tools/check_symbols.py proves that none is there).
+// A kernel NAME lives in NAME.kernel.cc, whose fill_NAME(CpuKernels&) table.kernel.cc calls.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
+#ifndef REDLINE_ISA_NS
+#include <string>
+#include <string_view>
+#include <vector>
+#endif
 
 #include "tensor/dtype.h"
 
@@ -121,6 +127,14 @@ struct AttentionArgs {
   void* scratch;
 };
 
+/// c += a . b on one block of tiles (kernels/cpu/tiles.h), 64-byte rows: for tests of the tile unit.
+struct TileProductArgs {
+  enum Kind : uint8_t { kS8S8, kU8S8, kBF16 } kind;
+  const void* a;  ///< [16][64] bytes
+  const void* b;  ///< [16][16][4] bytes
+  void* c;        ///< [16][16] int32 or float32
+};
+
 /// Register-resident loop for measuring a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
 
@@ -128,6 +142,7 @@ using PeakFn = double (*)(int64_t iterations);
 enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
 inline constexpr int kNumKvFormats = 3;
 
+/// worker_begin and worker_end bracket the life of a thread that calls kernels; either may be nullptr.
 #define REDLINE_CPU_KERNELS(K)                                     \
   K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                \
   K(void (*rope)(const RopeArgs&), rope)                           \
@@ -137,6 +152,7 @@ inline constexpr int kNumKvFormats = 3;
   K(PeakFn peak_f32, peak_f32)                                     \
   K(PeakFn peak_bf16, peak_bf16)                                   \
   K(PeakFn peak_i8, peak_i8)                                       \
+  K(void (*tile_product)(const TileProductArgs&), tile_product)    \
   K(void (*worker_begin)(), worker_begin)                          \
   K(void (*worker_end)(), worker_end)
 
@@ -151,6 +167,8 @@ struct CpuKernels {
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
 };
 
+#ifndef REDLINE_ISA_NS  // What follows is for the host side only; kernel sources see pointers and Args.
+
 /// One instruction set: what it is called, whether this CPU and its operating system have it, and its entries (an
 /// absent kernel is nullptr). Ordered from the plainest to the richest.
 struct CpuIsa {
@@ -158,21 +176,24 @@ struct CpuIsa {
   bool (*supported)();
   void (*fill)(CpuKernels& table);  ///< writes this set's entries over those already there
 };
-/// generic, avx2, avx512, avx512_vnni, avx512_bf16, amx.
+/// generic, avx2, avx512, avx512_vnni, avx512_bf16, amx; generic alone where the build is not for x86-64.
 const CpuIsa* cpu_isas(int* count);
 
 /// The table in use: generic overlaid by every supported set up to the one that REDLINE_CPU_ISA names (default: all).
-/// invalid_argument: an unknown or unsupported name; the message lists the good ones.
+/// Read once, at the first call. invalid_argument: an unknown or unsupported name; the message lists the good ones.
 Result<const CpuKernels*> cpu_kernels();
-/// The same for a named set, for tests and `devices --kernels`.
+/// The same for a named set ("" for all), for tests and `devices --kernels`.
 Result<CpuKernels> cpu_kernels_for(std::string_view isa);
-/// Name of the richest set that the table in use includes.
+/// Name of the richest set that the table in use includes, "" when REDLINE_CPU_ISA is in error.
 std::string_view cpu_isa_in_use();
-/// Which set serves each kernel of `table`, as (kernel, isa) lines; filled by comparing with each set's own entries.
+/// Which set serves each kernel of `table`, found by comparing with each set's own entries; isa is "none" for an absent
+/// kernel. Kernels of one type are called NAME.TYPE: "linear.q4_k", "attention.bf16".
 struct KernelOrigin {
-  const char* kernel;
+  std::string kernel;
   const char* isa;
 };
-int kernel_origins(const CpuKernels& table, KernelOrigin* out, int capacity);
+std::vector<KernelOrigin> kernel_origins(const CpuKernels& table);
+
+#endif  // REDLINE_ISA_NS
 
 }  // namespace redline

@@ -38,6 +38,7 @@ struct Tail {
 //   load_u8 load_i8             kWidth bytes widened to int32
 //   dot4_u8s8 dot4_u7s8         acc[i] + sum_j u[4i + j] * s[4i + j] over bytes; the second needs u <= 127
 //   dot2_bf16                   acc[i] + sum_j a[2i + j] * b[2i + j] over bf16 pairs
+//   transpose                   of kWidth vectors of kWidth lanes
 //   lookup16                    each byte of the index (0..15) replaced by that entry of a 16-byte table
 // reduce_* add or compare in one fixed order: halves, quarters, eighths. max(a, b) and min(a, b) give b when either is NaN.
 #if defined(__AVX512F__)

@@ -1,0 +1,203 @@
+// Which instruction sets this CPU has, and the table made of them.
+#include "kernels/cpu/cpu_kernels.h"
+
+#include <cstring>
+#include <initializer_list>
+
+#if defined(__x86_64__)
+#include <cpuid.h>
+#endif
+#if defined(__x86_64__) && defined(__linux__)
+#include <sys/syscall.h>
+#include <unistd.h>
+#endif
+
+#include "base/settings.h"
+#include "base/text_distance.h"
+
+namespace redline {
+
+#define REDLINE_DECLARE_FILL(isa)      \
+  namespace isa_##isa {                \
+  void fill_table(CpuKernels& table);  \
+  }
+REDLINE_DECLARE_FILL(generic)
+#if defined(__x86_64__)
+REDLINE_DECLARE_FILL(avx2)
+REDLINE_DECLARE_FILL(avx512)
+REDLINE_DECLARE_FILL(avx512_vnni)
+REDLINE_DECLARE_FILL(avx512_bf16)
+REDLINE_DECLARE_FILL(amx)
+#endif
+#undef REDLINE_DECLARE_FILL
+
+namespace {
+
+bool always() { return true; }
+
+#if defined(__x86_64__)
+/// What cpuid reports and the operating system saves on a thread switch (Intel SDM 1, 13.2; XCR0).
+struct CpuFeatures {
+  bool avx2 = false, avx512 = false, avx512_vnni = false, avx512_bf16 = false, amx = false;
+};
+
+uint64_t enabled_state() {
+  uint32_t low, high;
+  asm volatile("xgetbv" : "=a"(low), "=d"(high) : "c"(0));
+  return uint64_t{high} << 32 | low;
+}
+
+/// Linux saves tile state only for processes that asked: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+bool request_tile_state() {
+#if defined(__linux__) && defined(SYS_arch_prctl)
+  return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
+#else
+  return false;
+#endif
+}
+
+CpuFeatures detect() {
+  CpuFeatures f;
+  uint32_t a, b, c, d;
+  const auto has = [](uint32_t reg, std::initializer_list<int> bits) {
+    for (int bit : bits)
+      if ((reg >> bit & 1) == 0) return false;
+    return true;
+  };
+  // osxsave, avx, fma, f16c, popcnt
+  if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, {27, 28, 12, 29, 23})) return f;
+  const uint64_t state = enabled_state();
+  if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
+  f.avx2 = (state & 0x6) == 0x6 && has(b, {5, 8});                                // avx2, bmi2; xmm, ymm
+  f.avx512 = f.avx2 && (state & 0xe6) == 0xe6 && has(b, {16, 17, 30, 31});        // f, dq, bw, vl; opmask, zmm
+  f.avx512_vnni = f.avx512 && has(c, {11});
+  const bool tiles = f.avx512_vnni && (state & 0x60000) == 0x60000 && has(d, {22, 24, 25});  // bf16, tile, int8
+  if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) f.avx512_bf16 = f.avx512 && has(a, {5});
+  f.amx = tiles && f.avx512_bf16 && request_tile_state();
+  return f;
+}
+
+const CpuFeatures& features() {
+  static const CpuFeatures f = detect();
+  return f;
+}
+#endif  // __x86_64__
+
+constexpr CpuIsa kIsas[] = {
+    {"generic", always, isa_generic::fill_table},
+#if defined(__x86_64__)
+    {"avx2", [] { return features().avx2; }, isa_avx2::fill_table},
+    {"avx512", [] { return features().avx512; }, isa_avx512::fill_table},
+    {"avx512_vnni", [] { return features().avx512_vnni; }, isa_avx512_vnni::fill_table},
+    {"avx512_bf16", [] { return features().avx512_bf16; }, isa_avx512_bf16::fill_table},
+    {"amx", [] { return features().amx; }, isa_amx::fill_table},
+#endif
+};
+constexpr int kNumIsas = sizeof(kIsas) / sizeof(kIsas[0]);
+
+/// Index of the richest set allowed by `name` ("" for all).
+Result<int> richest(std::string_view name) {
+  std::vector<std::string_view> known, good;
+  int last = 0;
+  bool lacking = false;
+  for (int i = 0; i < kNumIsas; ++i) {
+    const bool supported = kIsas[i].supported();
+    if (name == kIsas[i].name && supported) return i;
+    if (name == kIsas[i].name) lacking = true;
+    known.push_back(kIsas[i].name);
+    if (!supported) continue;
+    good.push_back(kIsas[i].name);
+    last = i;
+  }
+  if (name.empty()) return last;
+  const std::string list = fmt::format("{}", fmt::join(good, ", "));
+  if (lacking) return invalid_argument("this machine lacks the instruction set \"{}\"; it has {}", name, list);
+  return invalid_argument("unknown instruction set \"{}\"; this machine has {}{}", name, list, did_you_mean(name, known));
+}
+
+struct TableInUse {
+  Result<CpuKernels> table;
+  std::string_view isa;
+};
+TableInUse make_table_in_use() {
+  Result<Settings> settings = read_settings();
+  if (!settings.ok()) return {settings.status(), ""};
+  Result<CpuKernels> table = cpu_kernels_for(settings->cpu_isa).within("REDLINE_CPU_ISA");
+  if (!table.ok()) return {std::move(table), ""};
+  return {std::move(table), kIsas[richest(settings->cpu_isa).value()].name};
+}
+const TableInUse& in_use() {
+  static const TableInUse table = make_table_in_use();
+  return table;
+}
+
+/// Every entry of the table by name and place.
+struct Entry {
+  std::string name;
+  size_t offset;
+};
+std::vector<Entry> entries() {
+  std::vector<Entry> all;
+#define REDLINE_ENTRY(declaration, name) all.push_back({#name, offsetof(CpuKernels, name)});
+  REDLINE_CPU_KERNELS(REDLINE_ENTRY)
+#undef REDLINE_ENTRY
+  const auto by_type = [&](const char* name, size_t offset) {
+    for (int i = 0; i < kNumDTypes; ++i)
+      all.push_back({fmt::format("{}.{}", name, dtype_info(static_cast<DType>(i)).name), offset + i * sizeof(void (*)())});
+  };
+  by_type("linear", offsetof(CpuKernels, linear));
+  by_type("linear_q8", offsetof(CpuKernels, linear_q8));
+  by_type("embedding", offsetof(CpuKernels, embedding));
+  constexpr const char* kFormats[kNumKvFormats] = {"f32", "f16", "bf16"};
+  for (int i = 0; i < kNumKvFormats; ++i) {
+    all.push_back({fmt::format("kv_append.{}", kFormats[i]), offsetof(CpuKernels, kv_append) + i * sizeof(void (*)())});
+    all.push_back({fmt::format("attention.{}", kFormats[i]), offsetof(CpuKernels, attention) + i * sizeof(void (*)())});
+  }
+  return all;
+}
+uintptr_t value_at(const CpuKernels& table, size_t offset) {
+  uintptr_t value;
+  std::memcpy(&value, reinterpret_cast<const char*>(&table) + offset, sizeof(value));
+  return value;
+}
+
+}  // namespace
+
+const CpuIsa* cpu_isas(int* count) {
+  *count = kNumIsas;
+  return kIsas;
+}
+
+Result<CpuKernels> cpu_kernels_for(std::string_view isa) {
+  REDLINE_ASSIGN(const int last, richest(isa));
+  CpuKernels table;
+  for (int i = 0; i <= last; ++i)
+    if (kIsas[i].supported()) kIsas[i].fill(table);
+  return table;
+}
+
+Result<const CpuKernels*> cpu_kernels() {
+  const Result<CpuKernels>& table = in_use().table;
+  if (!table.ok()) return table.status();
+  return &table.value();
+}
+
+std::string_view cpu_isa_in_use() { return in_use().isa; }
+
+std::vector<KernelOrigin> kernel_origins(const CpuKernels& table) {
+  std::vector<KernelOrigin> origins;
+  for (Entry& entry : entries()) origins.push_back({std::move(entry.name), "none"});
+  const std::vector<Entry> places = entries();
+  for (const CpuIsa& isa : kIsas) {
+    if (!isa.supported()) continue;  // even filling a table may use the set's instructions
+    CpuKernels own;
+    isa.fill(own);
+    for (size_t i = 0; i < places.size(); ++i) {
+      const uintptr_t kernel = value_at(table, places[i].offset);
+      if (kernel != 0 && kernel == value_at(own, places[i].offset)) origins[i].isa = isa.name;
+    }
+  }
+  return origins;
+}
+
+}  // namespace redline

@@ -1,0 +1,53 @@
+// Multiply-add loops that stay in registers, for the sets whose dot products differ. Each returns the operations done.
+#pragma once
+
+#include "kernels/cpu/simd.h"
+
+namespace redline::REDLINE_ISA_NS {
+
+/// Makes the compiler believe that `value` is read, so that the loop before it stays.
+template <class T>
+REDLINE_INLINE void keep(const T& value) {
+  asm volatile("" : : "r"(&value) : "memory");
+}
+
+/// Independent chains: more than latency 4 or 5 times 2 ports needs, and with two operands they fit 16 registers.
+inline constexpr int kPeakChains = 12;
+
+REDLINE_INLINE double peak_f32_loop(int64_t iterations) {
+  VecF32 sum[kPeakChains];
+  for (int c = 0; c < kPeakChains; ++c) sum[c] = set1(static_cast<float>(c));
+  const VecF32 a = set1(0.5f), b = set1(0.25f);
+  for (int64_t i = 0; i < iterations; ++i)
+    for (int c = 0; c < kPeakChains; ++c) sum[c] = fma(sum[c], a, b);
+  for (int c = 1; c < kPeakChains; ++c) sum[0] = sum[0] + sum[c];
+  keep(sum[0]);
+  return 2.0 * kPeakChains * kWidth * static_cast<double>(iterations);
+}
+
+REDLINE_INLINE double peak_bf16_loop(int64_t iterations) {
+  VecF32 sum[kPeakChains];
+  for (int c = 0; c < kPeakChains; ++c) sum[c] = set1(static_cast<float>(c));
+  const VecI32 a = set1_i32(0x3f803f80), b = set1_i32(0x3f003f00);  // pairs of 1.0 and of 0.5
+  for (int64_t i = 0; i < iterations; ++i)
+    for (int c = 0; c < kPeakChains; ++c) sum[c] = dot2_bf16(sum[c], a, b);
+  for (int c = 1; c < kPeakChains; ++c) sum[0] = sum[0] + sum[c];
+  keep(sum[0]);
+  return 2.0 * 2 * kPeakChains * kWidth * static_cast<double>(iterations);
+}
+
+REDLINE_INLINE double peak_i8_loop(int64_t iterations) {
+  VecI32 sum[kPeakChains];
+  for (int c = 0; c < kPeakChains; ++c) sum[c] = set1_i32(c);
+  VecI32 a = set1_i32(0x01020304);
+  const VecI32 b = set1_i32(0x04030201);
+  for (int64_t i = 0; i < iterations; ++i) {
+    asm volatile("" : "+m"(a));  // or the product, being constant, would leave the loop where it takes several steps
+    for (int c = 0; c < kPeakChains; ++c) sum[c] = dot4_u7s8(sum[c], a, b);
+  }
+  for (int c = 1; c < kPeakChains; ++c) sum[0] = sum[0] ^ sum[c];
+  keep(sum[0]);
+  return 2.0 * 4 * kPeakChains * kWidth * static_cast<double>(iterations);
+}
+
+}  // namespace redline::REDLINE_ISA_NS

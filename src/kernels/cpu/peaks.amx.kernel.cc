@@ -1,0 +1,36 @@
+// The int8 and bfloat16 peaks of the tile unit: a 2 x 2 block of products, all in tiles. Needs worker_begin().
+#include "kernels/cpu/tiles.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+double peak_bf16(int64_t iterations) {
+  AmxTiles t;
+  for (int64_t i = 0; i < iterations; ++i) {
+    t.dot_bf16<0, 4, 6>();
+    t.dot_bf16<1, 4, 7>();
+    t.dot_bf16<2, 5, 6>();
+    t.dot_bf16<3, 5, 7>();
+  }
+  return 2.0 * 4 * 16 * 16 * 32 * static_cast<double>(iterations);
+}
+
+double peak_i8(int64_t iterations) {
+  AmxTiles t;
+  for (int64_t i = 0; i < iterations; ++i) {
+    t.dot_s8s8<0, 4, 6>();
+    t.dot_s8s8<1, 4, 7>();
+    t.dot_s8s8<2, 5, 6>();
+    t.dot_s8s8<3, 5, 7>();
+  }
+  return 2.0 * 4 * 16 * 16 * 64 * static_cast<double>(iterations);
+}
+
+}  // namespace
+
+void fill_peaks(CpuKernels& table) {
+  table.peak_bf16 = peak_bf16;
+  table.peak_i8 = peak_i8;
+}
+
+}  // namespace redline::REDLINE_ISA_NS

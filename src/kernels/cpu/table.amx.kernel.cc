@@ -1,0 +1,14 @@
+// What amx replaces.
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace redline::REDLINE_ISA_NS {
+
+void fill_tiles(CpuKernels& table);
+void fill_peaks(CpuKernels& table);
+
+void fill_table(CpuKernels& table) {
+  fill_tiles(table);
+  fill_peaks(table);
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -1,0 +1,30 @@
+// The entries of a base set: every kernel page fills in its own. An overlay has a table.SET.kernel.cc of its own.
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace redline::REDLINE_ISA_NS {
+
+void fill_rms_norm(CpuKernels& table);
+void fill_rope(CpuKernels& table);
+void fill_silu_mul(CpuKernels& table);
+void fill_add(CpuKernels& table);
+void fill_kv_append(CpuKernels& table);
+void fill_attention(CpuKernels& table);
+void fill_linear(CpuKernels& table);
+void fill_embedding(CpuKernels& table);
+void fill_peaks(CpuKernels& table);
+void fill_tile_product(CpuKernels& table);
+
+void fill_table(CpuKernels& table) {
+  fill_rms_norm(table);
+  fill_rope(table);
+  fill_silu_mul(table);
+  fill_add(table);
+  fill_kv_append(table);
+  fill_attention(table);
+  fill_linear(table);
+  fill_embedding(table);
+  fill_peaks(table);
+  fill_tile_product(table);
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -1,0 +1,130 @@
+// Tile products of 16 rows x 64 bytes: the AMX instructions, and plain C++ that does the same on any machine.
+//
+// Eight tiles. Kernels take the unit as a template parameter and number tiles by convention: C in 0..3, A in 4 and 5, B in
+// 6 and 7 (a 2 x 2 block of products). With K in steps of 64 bytes:
+//   A  [16 rows of the left matrix][64 bytes of K]
+//   B  [16 groups of 4 bytes of K][16 columns][4 bytes]     the order of packed weights (tensor/packed_weight.h)
+//   C  [16 rows][16 columns] int32 or float32
+// worker_begin() of the amx table has set all eight tiles to that shape for the calling thread.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace redline::REDLINE_ISA_NS {
+
+/// The stand-in. The products follow the instructions' definition (Intel SDM, TDPBSSD and TDPBF16PS) to the bit, except
+/// that subnormal float inputs and results are kept where the instruction takes them for zero.
+struct PlainTiles {
+  alignas(64) uint8_t bytes[8][16][64];
+
+  template <int tile>
+  void zero() {
+    __builtin_memset(bytes[tile], 0, sizeof(bytes[tile]));
+  }
+  template <int tile>
+  void load(const void* rows, int64_t stride_bytes) {
+    for (int r = 0; r < 16; ++r)
+      __builtin_memcpy(bytes[tile][r], static_cast<const char*>(rows) + r * stride_bytes, 64);
+  }
+  template <int tile>
+  void store(void* rows, int64_t stride_bytes) const {
+    for (int r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(rows) + r * stride_bytes, bytes[tile][r], 64);
+  }
+  /// C[m][n] += sum_k A[m][k] B[k][n]; signed bytes, wrapping int32.
+  template <int c, int a, int b>
+  void dot_s8s8() {
+    dot_bytes<int8_t, c, a, b>();
+  }
+  /// The same with unsigned A.
+  template <int c, int a, int b>
+  void dot_u8s8() {
+    dot_bytes<uint8_t, c, a, b>();
+  }
+  /// bfloat16 pairs: even and odd K in sums of their own, fused multiply-add, both added to C at the end.
+  template <int c, int a, int b>
+  void dot_bf16() {
+    for (int m = 0; m < 16; ++m) {
+      for (int n = 0; n < 16; ++n) {
+        float even = 0.0f, odd = 0.0f;
+        for (int k = 0; k < 16; ++k) {
+          even = __builtin_fmaf(widen(a, m, 2 * k), widen(b, k, 2 * n), even);
+          odd = __builtin_fmaf(widen(a, m, 2 * k + 1), widen(b, k, 2 * n + 1), odd);
+        }
+        float sum;
+        __builtin_memcpy(&sum, &bytes[c][m][4 * n], 4);
+        sum += even + odd;
+        __builtin_memcpy(&bytes[c][m][4 * n], &sum, 4);
+      }
+    }
+  }
+
+ private:
+  float widen(int tile, int row, int element) const {
+    uint16_t half;
+    __builtin_memcpy(&half, &bytes[tile][row][2 * element], 2);
+    return __builtin_bit_cast(float, static_cast<uint32_t>(half) << 16);
+  }
+  template <class Left, int c, int a, int b>
+  void dot_bytes() {
+    for (int m = 0; m < 16; ++m) {
+      for (int n = 0; n < 16; ++n) {
+        uint32_t sum;
+        __builtin_memcpy(&sum, &bytes[c][m][4 * n], 4);
+        for (int k = 0; k < 64; ++k) {
+          const int product = static_cast<Left>(bytes[a][m][k]) * static_cast<int8_t>(bytes[b][k / 4][4 * n + k % 4]);
+          sum += static_cast<uint32_t>(product);
+        }
+        __builtin_memcpy(&bytes[c][m][4 * n], &sum, 4);
+      }
+    }
+  }
+};
+
+#ifdef __AMX_TILE__
+/// The instructions. Own assembly, because GCC 12's intrinsics take tile numbers as literal tokens only and tell the
+/// compiler neither which memory a load reads nor which a configuration reads; "memory" orders them with plain stores.
+struct AmxTiles {
+  template <int tile>
+  void zero() {
+    asm volatile("tilezero %%tmm%c0" : : "i"(tile));
+  }
+  template <int tile>
+  void load(const void* rows, int64_t stride_bytes) {
+    asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride_bytes), "i"(tile) : "memory");
+  }
+  template <int tile>
+  void store(void* rows, int64_t stride_bytes) const {
+    asm volatile("tilestored %%tmm%c2, (%0,%1,1)" : : "r"(rows), "r"(stride_bytes), "i"(tile) : "memory");
+  }
+  template <int c, int a, int b>
+  void dot_s8s8() {
+    asm volatile("tdpbssd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+  }
+  template <int c, int a, int b>
+  void dot_u8s8() {
+    asm volatile("tdpbusd %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+  }
+  template <int c, int a, int b>
+  void dot_bf16() {
+    asm volatile("tdpbf16ps %%tmm%c2, %%tmm%c1, %%tmm%c0" : : "i"(c), "i"(a), "i"(b));
+  }
+};
+#endif
+
+/// One product through any unit: what the table's tile_product does.
+template <class Unit>
+void tile_product(Unit& unit, const TileProductArgs& args) {
+  unit.template load<0>(args.c, 64);
+  unit.template load<4>(args.a, 64);
+  unit.template load<6>(args.b, 64);
+  switch (args.kind) {
+    case TileProductArgs::kS8S8: unit.template dot_s8s8<0, 4, 6>(); break;
+    case TileProductArgs::kU8S8: unit.template dot_u8s8<0, 4, 6>(); break;
+    case TileProductArgs::kBF16: unit.template dot_bf16<0, 4, 6>(); break;
+  }
+  unit.template store<0>(args.c, 64);
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -169,7 +169,7 @@ class GgufParser {
     ByteReader& in = part.reader;
     if (file.text().substr(0, 4) != "GGUF")
       return invalid_argument("{}: at byte 0: not a GGUF file: the magic is {}, expected \"GGUF\"{}", file.path(),
-                              quoted(file.text().substr(0, 4)), looks_like(file.text().substr(0, 64), file.size()));
+                              in_quotes(file.text().substr(0, 4)), looks_like(file.text().substr(0, 64), file.size()));
     uint32_t magic = 0;
     REDLINE_TRY(in.read(magic, "magic"));
     REDLINE_TRY(in.read(part.version, "version"));
@@ -205,7 +205,7 @@ class GgufParser {
       const std::string& key = metadata[order[i]].first;
       if (key != metadata[order[i - 1]].first) continue;
       const auto at = static_cast<uint64_t>(metadata[order[i]].second.payload.data() - file_.files_[index]->text().data());
-      return part.reader.error_at(at, "the metadata key {} is there twice", quoted(key));
+      return part.reader.error_at(at, "the metadata key {} is there twice", in_quotes(key));
     }
     REDLINE_TRY(take_settings(part, metadata));
 
@@ -344,7 +344,7 @@ class GgufParser {
       GgufTensor& tensor = file_.tensors_[i];
       if (tensor.file_offset > data_bytes || tensor.bytes > data_bytes - tensor.file_offset)
         return in.error_at(info_offsets_[i], "tensor {}: its {} bytes at offset {} end beyond the file: the data has {} bytes",
-                           quoted(tensor.name), tensor.bytes, tensor.file_offset, data_bytes);
+                           in_quotes(tensor.name), tensor.bytes, tensor.file_offset, data_bytes);
       tensor.file_offset += start;
       if (const DTypeInfo* known = dtype_from_gguf(tensor.gguf_type)) {
         tensor.view.dtype = known->dtype;
@@ -359,7 +359,7 @@ class GgufParser {
       const GgufTensor &before = file_.tensors_[order[i - 1]], &after = file_.tensors_[order[i]];
       if (before.file_offset + std::max<int64_t>(before.bytes, 1) > after.file_offset)
         return in.error_at(info_offsets_[order[i]], "tensors {} and {} overlap: bytes {} to {} and {} to {}",
-                           quoted(before.name), quoted(after.name), before.file_offset,
+                           in_quotes(before.name), in_quotes(after.name), before.file_offset,
                            before.file_offset + before.bytes, after.file_offset, after.file_offset + after.bytes);
     }
     return {};
@@ -392,7 +392,7 @@ class GgufParser {
       const GgufTensor &before = file_.tensors_[order[i - 1]], &after = file_.tensors_[order[i]];
       if (before.name == after.name)
         return invalid_argument("{}: at byte {}: the tensor {} is there twice{}", file_.files_[after.part]->path(),
-                                info_offsets_[order[i]], quoted(after.name),
+                                info_offsets_[order[i]], in_quotes(after.name),
                                 before.part != after.part ? ", first in " + file_.files_[before.part]->path() : "");
     }
     return {};
@@ -423,7 +423,7 @@ Status GgufFile::require_readable() const {
   for (const GgufTensor& tensor : tensors_) {
     if (tensor.view.data == nullptr)
       return unsupported("{}: tensor {} has type {}, which Redline does not read: quantize the model to another type",
-                         files_[tensor.part]->path(), quoted(tensor.name), type_label(tensor.gguf_type));
+                         files_[tensor.part]->path(), in_quotes(tensor.name), type_label(tensor.gguf_type));
   }
   return {};
 }

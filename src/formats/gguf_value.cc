@@ -131,7 +131,7 @@ std::optional<std::vector<GgufValue>> GgufValue::as_array() const {
 }
 
 std::string GgufValue::to_string(size_t max_length) const {
-  if (type == GgufType::kString) return quoted(payload, max_length);
+  if (type == GgufType::kString) return in_quotes(payload, max_length);
   if (type != GgufType::kArray) return scalar_to_string(type, payload.data());
   std::string text = fmt::format("[{} {}{}", count, gguf_value_type_name(element_type), count == 1 ? "" : "s");
   static const std::string kNoPath;

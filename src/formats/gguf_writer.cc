@@ -149,23 +149,23 @@ void GgufWriter::add_tensor(std::string name, TensorView view) { tensors_.emplac
 Status GgufWriter::check() const {
   for (const auto& [key, value] : metadata_) {
     if (key.empty() || key.size() > kMaxKey)
-      return invalid_argument("GGUF metadata key {}: 1 to {} bytes are allowed", quoted(key), kMaxKey);
+      return invalid_argument("GGUF metadata key {}: 1 to {} bytes are allowed", in_quotes(key), kMaxKey);
     if (key == "general.alignment") return invalid_argument("general.alignment is set by the writer, not by its caller");
   }
   std::set<std::string_view> names;
   for (const auto& [name, view] : tensors_) {
     if (name.empty() || name.size() > kMaxTensorName)
-      return invalid_argument("GGUF tensor name {}: 1 to {} bytes are allowed", quoted(name), kMaxTensorName);
-    if (!names.insert(name).second) return invalid_argument("GGUF tensor {} was added twice", quoted(name));
-    if (view.data == nullptr) return invalid_argument("GGUF tensor {} has no data", quoted(name));
+      return invalid_argument("GGUF tensor name {}: 1 to {} bytes are allowed", in_quotes(name), kMaxTensorName);
+    if (!names.insert(name).second) return invalid_argument("GGUF tensor {} was added twice", in_quotes(name));
+    if (view.data == nullptr) return invalid_argument("GGUF tensor {} has no data", in_quotes(name));
     if (view.shape.empty() || view.shape.size() > 4)
-      return invalid_argument("GGUF tensor {} has {} dimensions, 1 to 4 are allowed", quoted(name), view.shape.size());
+      return invalid_argument("GGUF tensor {} has {} dimensions, 1 to 4 are allowed", in_quotes(name), view.shape.size());
     for (const int64_t size : view.shape) {
-      if (size <= 0) return invalid_argument("GGUF tensor {} has a dimension of size {}", quoted(name), size);
+      if (size <= 0) return invalid_argument("GGUF tensor {} has a dimension of size {}", in_quotes(name), size);
     }
     const int32_t block = dtype_info(view.dtype).block_elements;
     if (view.shape.back() % block != 0)
-      return invalid_argument("GGUF tensor {}: rows of {} elements, type {} needs a multiple of {}", quoted(name),
+      return invalid_argument("GGUF tensor {}: rows of {} elements, type {} needs a multiple of {}", in_quotes(name),
                               view.shape.back(), dtype_info(view.dtype).name, block);
   }
   return {};

@@ -61,8 +61,8 @@ class ByteReader {
   uint64_t offset_ = 0;
 };
 
-/// What a reader may allocate for the lists that a file declares: as many bytes as the file has, plus a constant, so that
-/// with the mapping itself memory stays below twice the file. Files made by honest tools use a small part of it.
+/// What a reader may allocate for the lists that a file declares: as many bytes as the file has, plus a constant, so
+/// that with the mapping itself memory stays below twice the file. Files made by honest tools use a small part of it.
 class ListBudget {
  public:
   static constexpr uint64_t kConstant = uint64_t{1} << 20;

@@ -70,7 +70,8 @@ std::string unescape(std::string_view body) {
 }  // namespace
 
 char JsonScanner::peek() {
-  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r')) ++at_;
+  while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t' || text_[at_] == '\r'))
+    ++at_;
   return at_ < text_.size() ? text_[at_] : '\0';
 }
 

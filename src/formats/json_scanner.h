@@ -1,9 +1,9 @@
 // Walking through untrusted JSON without building it.
 //
-// The headers of safetensors files may have a hundred megabytes, and reading one must not cost more memory than the file
-// has. A general parser buffers every string twice while it grows and keeps a node per value; this one skips what nobody
-// asked for in place, has no recursion, and allocates only the strings that its caller takes. Configs are parsed with
-// nlohmann-json.
+// The headers of safetensors files may have a hundred megabytes, and reading one must not cost more memory than the
+// file has. A general parser buffers every string twice while it grows and keeps a node per value; this one skips what
+// nobody asked for in place, has no recursion, and allocates only the strings that its caller takes. Configs are parsed
+// with nlohmann-json.
 #pragma once
 
 #include <string>

@@ -21,10 +21,10 @@ struct TypeRow {
   int64_t bits;
 };
 // Sizes of the types that Redline lists without reading them tell whether shape and offsets agree.
-constexpr TypeRow kTypes[] = {{"F32", 32},    {"F16", 16},     {"BF16", 16},    {"F64", 64},    {"BOOL", 8},
-                              {"U8", 8},      {"I8", 8},       {"U16", 16},     {"I16", 16},    {"U32", 32},
-                              {"I32", 32},    {"U64", 64},     {"I64", 64},     {"C64", 64},    {"F8_E4M3", 8},
-                              {"F8_E5M2", 8}, {"F8_E8M0", 8},  {"F6_E2M3", 6},  {"F6_E3M2", 6}, {"F4", 4}};
+constexpr TypeRow kTypes[] = {{"F32", 32},    {"F16", 16},    {"BF16", 16},   {"F64", 64},    {"BOOL", 8},
+                              {"U8", 8},      {"I8", 8},      {"U16", 16},    {"I16", 16},    {"U32", 32},
+                              {"I32", 32},    {"U64", 64},    {"I64", 64},    {"C64", 64},    {"F8_E4M3", 8},
+                              {"F8_E5M2", 8}, {"F8_E8M0", 8}, {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4}};
 
 std::optional<DType> readable_type(std::string_view name) {
   if (name == "F32") return DType::kF32;
@@ -78,7 +78,8 @@ class SafetensorsParser {
     }
     constexpr uint64_t kPerTensor = sizeof(SafetensorsTensor) + 48 + 2 * sizeof(uint32_t) + 1;
     if (!budget_.spend(count, kPerTensor))
-      return invalid_argument("{}: at byte 8: {} tensors are too many for the size of the file", files_.files_[0]->path(), count);
+      return invalid_argument("{}: at byte 8: {} tensors are too many for the size of the file",
+                              files_.files_[0]->path(), count);
     files_.tensors_.reserve(count);
     for (size_t i = 0; i < headers.size(); ++i) REDLINE_TRY(read_header(headers[i], static_cast<int>(i)));
     REDLINE_TRY(sort_names());
@@ -102,8 +103,7 @@ class SafetensorsParser {
     const bool is_json = file.size() > 8 && file.text()[8] == '{';
     if (bytes > in.remaining() || bytes > uint64_t{kMaxHeaderBytes} || bytes < 2)
       return in.error_at(0, "a header of {} bytes, the file has {} behind its length and at most {} are read{}", bytes,
-                         in.remaining(), kMaxHeaderBytes,
-                         is_json ? std::string() : looks_like(beginning, file.size()));
+                         in.remaining(), kMaxHeaderBytes, is_json ? std::string() : looks_like(beginning, file.size()));
     std::string_view text;
     REDLINE_TRY(in.take(bytes, text, "header"));
     return JsonScanner(file.path(), text, sizeof(uint64_t));
@@ -128,7 +128,8 @@ class SafetensorsParser {
   Status read_tensor(JsonScanner& json, const std::string& name, int part, int64_t start, int64_t data_bytes) {
     const uint64_t at = json.offset();
     const auto wrong = [&](std::string_view reason) {
-      return invalid_argument("{}: at byte {}: tensor {}: {}", files_.files_[part]->path(), at, in_quotes(name), reason);
+      return invalid_argument("{}: at byte {}: tensor {}: {}", files_.files_[part]->path(), at, in_quotes(name),
+                              reason);
     };
     if (name.empty()) return wrong("an empty name");
     if (name.size() > kMaxTypeName && !budget_.spend(1, name.size() + 17))
@@ -165,7 +166,8 @@ class SafetensorsParser {
     tensor.view.shape.assign(shape.begin(), shape.end());
 
     if (offsets[0] > offsets[1] || offsets[1] > data_bytes)
-      return wrong(fmt::format("data_offsets {} to {} do not lie in the {} bytes of data", offsets[0], offsets[1], data_bytes));
+      return wrong(
+          fmt::format("data_offsets {} to {} do not lie in the {} bytes of data", offsets[0], offsets[1], data_bytes));
     tensor.file_offset = start + offsets[0];
     tensor.bytes = offsets[1] - offsets[0];
     const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
@@ -217,7 +219,8 @@ class SafetensorsParser {
     for (size_t i = 1; i < order.size(); ++i) {
       const SafetensorsTensor &before = tensors[order[i - 1]], &after = tensors[order[i]];
       if (before.name != after.name) continue;
-      return invalid_argument("{}: the tensor {} is there twice{}", files_.files_[after.part]->path(), in_quotes(after.name),
+      return invalid_argument("{}: the tensor {} is there twice{}", files_.files_[after.part]->path(),
+                              in_quotes(after.name),
                               before.part != after.part ? ", first in " + files_.files_[before.part]->path() : "");
     }
     return {};
@@ -225,17 +228,20 @@ class SafetensorsParser {
 
   Status check_index(const MappedFile& index) {
     std::vector<bool> placed(files_.tensors_.size());
-    return for_each_placement(index, [&](const std::string& name, const std::string& file, const JsonScanner& json) -> Status {
-      const SafetensorsTensor* tensor = files_.tensor(name);
-      if (tensor == nullptr) return json.error("tensor {} should be in {}, it is in no file", in_quotes(name), in_quotes(file));
-      const std::string_view there = file_name(files_.files_[tensor->part]->path());
-      if (there != file)
-        return json.error("tensor {} should be in {}, it is in {}", in_quotes(name), in_quotes(file), in_quotes(there));
-      const auto i = static_cast<size_t>(tensor - files_.tensors_.data());
-      if (placed[i]) return json.error("tensor {} is there twice", in_quotes(name));
-      placed[i] = true;
-      return {};
-    });
+    return for_each_placement(
+        index, [&](const std::string& name, const std::string& file, const JsonScanner& json) -> Status {
+          const SafetensorsTensor* tensor = files_.tensor(name);
+          if (tensor == nullptr)
+            return json.error("tensor {} should be in {}, it is in no file", in_quotes(name), in_quotes(file));
+          const std::string_view there = file_name(files_.files_[tensor->part]->path());
+          if (there != file)
+            return json.error("tensor {} should be in {}, it is in {}", in_quotes(name), in_quotes(file),
+                              in_quotes(there));
+          const auto i = static_cast<size_t>(tensor - files_.tensors_.data());
+          if (placed[i]) return json.error("tensor {} is there twice", in_quotes(name));
+          placed[i] = true;
+          return {};
+        });
   }
 
   SafetensorsFiles files_;
@@ -245,14 +251,16 @@ class SafetensorsParser {
 Result<std::vector<std::string>> safetensors_index_files(const MappedFile& index) {
   std::vector<std::string> files;
   std::set<std::string> seen;
-  REDLINE_TRY(for_each_placement(index, [&](const std::string&, const std::string& file, const JsonScanner& json) -> Status {
-    if (seen.count(file) != 0) return {};
-    if (!is_plain_name(file)) return json.error("{} is not the name of a file in the index's own folder", in_quotes(file));
-    if (files.size() == kMaxFiles) return json.error("more than {} files", kMaxFiles);
-    files.push_back(file);
-    seen.insert(file);
-    return {};
-  }));
+  REDLINE_TRY(
+      for_each_placement(index, [&](const std::string&, const std::string& file, const JsonScanner& json) -> Status {
+        if (seen.count(file) != 0) return {};
+        if (!is_plain_name(file))
+          return json.error("{} is not the name of a file in the index's own folder", in_quotes(file));
+        if (files.size() == kMaxFiles) return json.error("more than {} files", kMaxFiles);
+        files.push_back(file);
+        seen.insert(file);
+        return {};
+      }));
   if (files.empty()) return invalid_argument("{}: the \"weight_map\" is empty", index.path());
   return files;
 }
@@ -277,7 +285,8 @@ Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder
   if (!exists("model.safetensors.index.json"))
     return not_found("{}: the folder has neither model.safetensors nor model.safetensors.index.json{}", folder,
                      exists("pytorch_model.bin") || exists("pytorch_model.bin.index.json")
-                         ? "; its pytorch_model.bin must be exported as safetensors first" : "");
+                         ? "; its pytorch_model.bin must be exported as safetensors first"
+                         : "");
   REDLINE_ASSIGN(auto index, MappedFile::open(index_path));
   REDLINE_ASSIGN(const auto names, safetensors_index_files(*index));
   std::vector<std::shared_ptr<MappedFile>> parts;

@@ -22,8 +22,8 @@ struct SafetensorsTensor {
 
 class SafetensorsFiles {
  public:
-  /// One file. Its header is checked before anything is allocated for it; memory stays below twice the file, plus 1 MiB.
-  /// Errors name the path, the byte offset and the reason.
+  /// One file. Its header is checked before anything is allocated for it; memory stays below twice the file, plus 1
+  /// MiB. Errors name the path, the byte offset and the reason.
   static Result<SafetensorsFiles> open_file(const std::string& path);
   /// model.safetensors, or the files of model.safetensors.index.json, of a Hugging Face folder.
   /// Every file that the index names must exist in the folder and hold the tensors that the index puts there.
@@ -47,8 +47,8 @@ class SafetensorsFiles {
   std::vector<std::shared_ptr<MappedFile>> files_;
 };
 
-/// The files that an index puts tensors into, in order of first mention. invalid_argument: no "weight_map", or a file that is
-/// not a plain name ("../x", "/x", "a/b").
+/// The files that an index puts tensors into, in order of first mention. invalid_argument: no "weight_map", or a file
+/// that is not a plain name ("../x", "/x", "a/b").
 Result<std::vector<std::string>> safetensors_index_files(const MappedFile& index);
 
 }  // namespace redline

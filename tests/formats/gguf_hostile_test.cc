@@ -26,8 +26,11 @@ Status parse_error(const std::string& bytes) {
 /// Two tensors, a few keys of every kind: small enough to try every truncation and many mutations.
 RawGguf small_file() {
   RawGguf file;
-  file.keys = {kv("general.architecture", 8, counted("llama")), kv("a.u8", 0, "\x01"), kv("a.f64", 12, raw(1.0)),
-               kv("a.flag", 7, "\x01"), kv("general.alignment", 4, u32(32)),
+  file.keys = {kv("general.architecture", 8, counted("llama")),
+               kv("a.u8", 0, "\x01"),
+               kv("a.f64", 12, raw(1.0)),
+               kv("a.flag", 7, "\x01"),
+               kv("general.alignment", 4, u32(32)),
                kv("a.names", 9, u32(8) + u64(2) + counted("x") + counted("yy")),
                kv("a.nested", 9, u32(9) + u64(1) + u32(7) + u64(2) + "\x01\x01")};
   file.tensors = {tensor_info("first", {32, 2}, 8, 0), tensor_info("second", {3}, 0, 96)};
@@ -75,7 +78,10 @@ TEST(GgufHostile, OtherKindsOfFile) {
   EXPECT_REFUSED("tjgg....", "from before GGUF");
   EXPECT_REFUSED("<!DOCTYPE html>", "web page");
   EXPECT_REFUSED("FUGG....", "big-endian");
-  EXPECT_REFUSED("ab\x01\x02" "cd", R"(the magic is "ab\x01\x02")");
+  EXPECT_REFUSED(
+      "ab\x01\x02"
+      "cd",
+      R"(the magic is "ab\x01\x02")");
   RawGguf file = small_file();
   file.version = 1;
   EXPECT_EQ(parse_error(file.bytes()).code(), Code::unsupported);
@@ -178,7 +184,8 @@ TEST(GgufHostile, Tensors) {
   EXPECT_REFUSED(with_tensors({tensor_info("a", {1}, 99, 0), tensor_info("b", {1}, 99, 0)}), "overlap");
   EXPECT_REFUSED(with_tensors({tensor_info("a", {1}, 0, 0), tensor_info("a", {1}, 0, 32)}),
                  "the tensor \"a\" is there twice");
-  EXPECT_REFUSED(with_tensors({tensor_info("a\x1b[31m", {1}, 0, 4)}), R"("a\x1b[31m")");  // no escape reaches a terminal
+  EXPECT_REFUSED(with_tensors({tensor_info("a\x1b[31m", {1}, 0, 4)}),
+                 R"("a\x1b[31m")");  // no escape reaches a terminal
 }
 
 /// Opens `bytes` and says how far the heap grew at most, beside the file itself.
@@ -215,7 +222,8 @@ TEST(GgufHostile, MemoryStaysBelowTheFile) {
   file.data = "\x01";
   files.emplace_back("tiny tensors", file.bytes());
   for (const auto& [name, bytes] : files)
-    EXPECT_LE(heap_growth(bytes), static_cast<int64_t>(bytes.size()) + kConstant) << name << ": " << bytes.size() << " bytes";
+    EXPECT_LE(heap_growth(bytes), static_cast<int64_t>(bytes.size()) + kConstant)
+        << name << ": " << bytes.size() << " bytes";
 }
 
 }  // namespace

@@ -21,8 +21,8 @@ struct Sizes {
 /// Float number i of the file is i, so that every tensor's place can be read off its data.
 std::string checkpoint(const Sizes& s, int64_t more_floats = 0) {
   const int64_t hd = s.dim / s.heads, kv = hd * s.kv_heads, vocab = std::abs(s.vocab);
-  int64_t floats = vocab * s.dim + s.layers * (2 * s.dim + 2 * s.dim * s.dim + 2 * kv * s.dim + 3 * s.dim * s.hidden) + s.dim +
-                   2 * s.context * (hd / 2) + (s.vocab < 0 ? vocab * s.dim : 0) + more_floats;
+  int64_t floats = vocab * s.dim + s.layers * (2 * s.dim + 2 * s.dim * s.dim + 2 * kv * s.dim + 3 * s.dim * s.hidden) +
+                   s.dim + 2 * s.context * (hd / 2) + (s.vocab < 0 ? vocab * s.dim : 0) + more_floats;
   std::string out;
   for (const int32_t field : {s.dim, s.hidden, s.layers, s.heads, s.kv_heads, s.vocab, s.context}) out += raw(field);
   for (int64_t i = 0; i < floats; ++i) out += raw(static_cast<float>(i));
@@ -54,8 +54,8 @@ TEST(Llama2c, EveryTensorHasItsPlace) {
     EXPECT_EQ(model->vocab_size, 5);
     EXPECT_EQ(model->tensors.size(), tied ? 20u : 21u);
     EXPECT_EQ(first(*model, "token_embd.weight"), 0);
-    const int attn_norm = 40, q = attn_norm + 16, k = q + 128, v = k + 64, o = v + 64, ffn_norm = o + 128, gate = ffn_norm + 16,
-              down = gate + 192, up = down + 192, norm = up + 192, output = norm + 8 + 2 * 3 * 2;
+    const int attn_norm = 40, q = attn_norm + 16, k = q + 128, v = k + 64, o = v + 64, ffn_norm = o + 128,
+              gate = ffn_norm + 16, down = gate + 192, up = down + 192, norm = up + 192, output = norm + 8 + 2 * 3 * 2;
     EXPECT_EQ(first(*model, "blk.0.attn_norm.weight"), attn_norm);
     EXPECT_EQ(first(*model, "blk.1.attn_norm.weight"), attn_norm + 8);
     EXPECT_EQ(first(*model, "blk.1.attn_q.weight"), q + 64);
@@ -83,22 +83,24 @@ TEST(Llama2c, TruncatedAtEveryByteOrTooLong) {
   ASSERT_TRUE(parse(whole).ok());
   for (size_t length = 0; length < whole.size(); ++length)
     EXPECT_FALSE(parse(whole.substr(0, length)).ok()) << "cut at " << length;
-  for (const int more : {1, 2, 3, 4, 100}) EXPECT_FALSE(parse(whole + std::string(static_cast<size_t>(more), 'x')).ok());
+  for (const int more : {1, 2, 3, 4, 100})
+    EXPECT_FALSE(parse(whole + std::string(static_cast<size_t>(more), 'x')).ok());
   EXPECT_THAT(parse(checkpoint(small, 1)).status().message(), HasSubstr("weights), the file has"));
 }
 
 TEST(Llama2c, AbsurdSizes) {
   const auto error_of = [](const Sizes& sizes) {
     std::string bytes;
-    for (const int32_t field : {sizes.dim, sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.vocab, sizes.context})
+    for (const int32_t field :
+         {sizes.dim, sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.vocab, sizes.context})
       bytes += raw(field);
     auto model = parse(bytes + std::string(1000, 'x'));
     EXPECT_FALSE(model.ok());
     return model.status().message();
   };
   Sizes good;
-  for (int32_t Sizes::*field : {&Sizes::dim, &Sizes::hidden, &Sizes::layers, &Sizes::heads, &Sizes::kv_heads, &Sizes::vocab,
-                                &Sizes::context}) {
+  for (int32_t Sizes::*field :
+       {&Sizes::dim, &Sizes::hidden, &Sizes::layers, &Sizes::heads, &Sizes::kv_heads, &Sizes::vocab, &Sizes::context}) {
     Sizes sizes = good;
     for (const int32_t wrong : {0, INT32_MAX, INT32_MIN}) {
       sizes.*field = wrong;

@@ -19,7 +19,8 @@ using ::testing::StartsWith;
 std::string with_header(const std::string& header, size_t data_bytes = 64) {
   return u64(header.size()) + header + std::string(data_bytes, '\x3c');
 }
-std::string entry(const std::string& name, const std::string& type, const std::string& shape, int64_t begin, int64_t end) {
+std::string entry(const std::string& name, const std::string& type, const std::string& shape, int64_t begin,
+                  int64_t end) {
   return fmt::format(R"("{}":{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})", name, type, shape, begin, end);
 }
 std::string object(const std::vector<std::string>& entries) { return fmt::format("{{{}}}", fmt::join(entries, ",")); }
@@ -39,7 +40,8 @@ TEST(Safetensors, ReadsTypesShapesAndScalars) {
                              entry("w", "F32", "2,3", 0, 24) + "," + entry("h", "F16", "4", 24, 32) + "," +
                              entry("b", "BF16", "1,1,2", 32, 36) + "," + entry("scalar", "F32", "", 36, 40) + "," +
                              entry("i", "I64", "1", 40, 48) + "," + entry("none", "F32", "0,7", 48, 48) + "," +
-                             entry("odd", "NEW_TYPE", "3", 48, 50) + "," + entry(R"(\u00e9\ud83d\ude00\n)", "U8", "1", 63, 64) + "}   ";
+                             entry("odd", "NEW_TYPE", "3", 48, 50) + "," +
+                             entry(R"(\u00e9\ud83d\ude00\n)", "U8", "1", 63, 64) + "}   ";
   auto files = SafetensorsFiles::from_parts({memory_file(with_header(header))});
   ASSERT_TRUE(files.ok()) << files.status().to_string();
   ASSERT_EQ(files->tensors().size(), 8u);
@@ -71,8 +73,8 @@ TEST(Safetensors, TruncatedAtEveryByte) {
 }
 
 TEST(Safetensors, MutatedBytesNeverCrash) {
-  const std::string whole =
-      with_header(object({entry("a", "F32", "4", 0, 16), entry("b", "F16", "8,3", 16, 64), R"("__metadata__":{"k":"v"})"}));
+  const std::string whole = with_header(
+      object({entry("a", "F32", "4", 0, 16), entry("b", "F16", "8,3", 16, 64), R"("__metadata__":{"k":"v"})"}));
   std::mt19937 random(7);
   for (size_t at = 0; at < whole.size() - 64; ++at) {
     for (int round = 0; round < 24; ++round) {
@@ -100,7 +102,8 @@ TEST(SafetensorsHostile, OneByOne) {
   EXPECT_REFUSED(with_header("{\"a\":1}"), "expected '{'");
   EXPECT_REFUSED(with_header("{\"a\":{}}"), "dtype, shape and two data_offsets");
   EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})"), "two data_offsets");
-  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})"), "\"x\" is unknown here");
+  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})"),
+                 "\"x\" is unknown here");
   EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","dtype":"F32"}})"), "there twice");
   EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})"), "at least 0");
   EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})"), "not a whole number");
@@ -115,9 +118,11 @@ TEST(SafetensorsHostile, OneByOne) {
   EXPECT_REFUSED(with_header(object({entry("a", "F32", "1", 8, 4)})), "8 to 4 do not lie");
   EXPECT_REFUSED(with_header(object({entry("a", "F32", "2", 0, 8), entry("b", "F32", "1", 4, 8)})),
                  "tensors \"a\" and \"b\" overlap");
-  EXPECT_REFUSED(with_header(object({entry("a", "U8", "8", 0, 8), entry("e", "U8", "0", 4, 4), entry("b", "U8", "4", 4, 8)})),
-                 "overlap");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "1", 0, 4), entry("a", "F32", "1", 4, 8)})), "\"a\" is there twice");
+  EXPECT_REFUSED(
+      with_header(object({entry("a", "U8", "8", 0, 8), entry("e", "U8", "0", 4, 4), entry("b", "U8", "4", 4, 8)})),
+      "overlap");
+  EXPECT_REFUSED(with_header(object({entry("a", "F32", "1", 0, 4), entry("a", "F32", "1", 4, 8)})),
+                 "\"a\" is there twice");
   EXPECT_REFUSED(with_header(object({entry("", "F32", "1", 0, 4)})), "an empty name");
   EXPECT_REFUSED(with_header(object({entry(std::string(5000, 'n'), "F32", "1", 0, 4)})), "a name of 5000 bytes");
   EXPECT_REFUSED(with_header(std::string(1000000, '[')), "expected '{'");
@@ -161,10 +166,13 @@ TEST(SafetensorsFolder, OneFileOrAnIndex) {
   write_file(folder / "pytorch_model.bin", "");
   EXPECT_THAT(fails(), HasSubstr("must be exported as safetensors"));
 
-  write_file(folder / "one.safetensors", with_header(object({entry("a", "F32", "1", 0, 4), entry("b", "F32", "1", 4, 8)})));
-  index(R"({"metadata":{"total_size":12},"weight_map":{"a":"one.safetensors","b":"one.safetensors","c":"two.safetensors"}})");
+  write_file(folder / "one.safetensors",
+             with_header(object({entry("a", "F32", "1", 0, 4), entry("b", "F32", "1", 4, 8)})));
+  index(
+      R"({"metadata":{"total_size":12},"weight_map":{"a":"one.safetensors","b":"one.safetensors","c":"two.safetensors"}})");
   EXPECT_THAT(fails(), HasSubstr("two.safetensors: no such file"));
-  write_file(folder / "two.safetensors", with_header(object({entry("c", "F32", "1", 0, 4), entry("d", "F32", "1", 4, 8)})));
+  write_file(folder / "two.safetensors",
+             with_header(object({entry("c", "F32", "1", 0, 4), entry("d", "F32", "1", 4, 8)})));
   auto files = SafetensorsFiles::open_folder(folder / "");
   ASSERT_TRUE(files.ok()) << files.status().to_string();
   EXPECT_EQ(files->files().size(), 2u);
@@ -176,7 +184,8 @@ TEST(SafetensorsFolder, OneFileOrAnIndex) {
   EXPECT_THAT(fails(), HasSubstr("should be in \"one.safetensors\", it is in \"two.safetensors\""));
   index(R"({"weight_map":{"a":"one.safetensors","a":"one.safetensors"}})");
   EXPECT_THAT(fails(), HasSubstr("tensor \"a\" is there twice"));
-  for (const char* name : {"../one.safetensors", "/etc/passwd", "x/one.safetensors", "..", ".", "", "x\\\\y", "x\\u0000y"}) {
+  for (const char* name :
+       {"../one.safetensors", "/etc/passwd", "x/one.safetensors", "..", ".", "", "x\\\\y", "x\\u0000y"}) {
     index(fmt::format(R"({{"weight_map":{{"a":"{}"}}}})", name));
     EXPECT_THAT(fails(), HasSubstr("is not the name of a file in the index's own folder")) << name;
   }
@@ -214,11 +223,13 @@ TEST(JsonScanner, SkipsWhatIsValidAndNothingElse) {
     JsonScanner json(path, text);
     return json.skip().ok() && json.end().ok();
   };
-  for (const char* good : {"0", "-0.5e+10", "1E5", "true", "false", "null", "\"\"", "\"a\\u00e9\\\"\"", "[]", "{}", " [ 1 , 2 ] ",
-                           "{\"a\":[],\"b\":{\"c\":[[],{}]}}", "[[[]],[]]", "[{},{}]", "{\"\":null}"})
+  for (const char* good : {"0", "-0.5e+10", "1E5", "true", "false", "null", "\"\"", "\"a\\u00e9\\\"\"", "[]", "{}",
+                           " [ 1 , 2 ] ", "{\"a\":[],\"b\":{\"c\":[[],{}]}}", "[[[]],[]]", "[{},{}]", "{\"\":null}"})
     EXPECT_TRUE(accepts(good)) << good;
-  for (const char* bad : {"", "-", "01", "1.", ".5", "1e", "+1", "tru", "nul", "\"", "\"\\\"", "\"\\q\"", "[", "]", "[1", "[1,]", "[,1]",
-                          "[1 2]", "{", "{\"a\"}", "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a\":1]", "[}", "1 2", "\"\n\"", "{,}", "{1:2}"})
+  for (const char* bad :
+       {"",         "-",          "01",    "1.",        ".5", "1e",   "+1",     "tru",   "nul",  "\"",
+        "\"\\\"",   "\"\\q\"",    "[",     "]",         "[1", "[1,]", "[,1]",   "[1 2]", "{",    "{\"a\"}",
+        "{\"a\":}", "{\"a\":1,}", "{a:1}", "{\"a\":1]", "[}", "1 2",  "\"\n\"", "{,}",   "{1:2}"})
     EXPECT_FALSE(accepts(bad)) << bad;
 }
 

@@ -48,7 +48,7 @@ Status open_regular(const std::string& path, int& fd, struct stat& info) {
 
 Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   int fd = -1;
-  struct stat info{};
+  struct stat info {};
   const Status opened = open_regular(path, fd, info);
   const Descriptor closer(fd);
   REDLINE_TRY(opened);
@@ -99,7 +99,7 @@ bool MappedFile::same_file(const MappedFile& other) const {
 
 Result<std::string> read_text_file(const std::string& path, int64_t max_bytes) {
   int fd = -1;
-  struct stat info{};
+  struct stat info {};
   const Status opened = open_regular(path, fd, info);
   const Descriptor closer(fd);
   REDLINE_TRY(opened);

@@ -35,7 +35,7 @@ class MappedFile {
   std::string path_;
   const uint8_t* data_ = nullptr;
   int64_t size_ = 0;
-  uint64_t device_ = 0, inode_ = 0;    ///< 0, 0: not on disk
+  uint64_t device_ = 0, inode_ = 0;   ///< 0, 0: not on disk
   std::unique_ptr<uint8_t[]> owned_;  ///< from_bytes
 };
 

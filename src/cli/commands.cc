@@ -9,17 +9,18 @@ namespace redline::cli {
 REDLINE_COMMANDS(REDLINE_DECLARE)
 #undef REDLINE_DECLARE
 
-const std::vector<Command>& commands() {
+const std::vector<Command> &commands() {
 #define REDLINE_CALL(name) name##_command(),
   static const std::vector<Command> table = {REDLINE_COMMANDS(REDLINE_CALL)};
 #undef REDLINE_CALL
   return table;
 }
 
-const Command* find_command(std::string_view name) {
-  for (const Command& c : commands())
-    if (name == c.name) return &c;
+const Command *find_command(std::string_view name) {
+  for (const Command &c : commands())
+    if (name == c.name)
+      return &c;
   return nullptr;
 }
 
-}  // namespace redline::cli
+} // namespace redline::cli

@@ -2,7 +2,7 @@
 
 namespace redline {
 
-std::string quoted(std::string_view name, size_t max_length) {
+std::string in_quotes(std::string_view name, size_t max_length) {
   std::string text = "\"";
   for (const char c : name.substr(0, max_length)) {
     const auto byte = static_cast<unsigned char>(c);

@@ -10,7 +10,7 @@
 namespace redline {
 
 /// Names out of a file as they may be shown to a person: in quotes, control bytes escaped, long ones cut.
-std::string quoted(std::string_view name, size_t max_length = 64);
+std::string in_quotes(std::string_view name, size_t max_length = 64);
 
 /// What else a file with an unexpected beginning looks like, for the end of an error message: "; it looks like a zip
 /// archive ...", or "" when it looks like nothing known. `file_bytes`: the size of the whole file.
@@ -47,7 +47,7 @@ class ByteReader {
   /// "PATH: at byte N: tensor "blk.0.attn_q.weight": reason"
   template <class... A>
   Status error_at(uint64_t offset, fmt::format_string<A...> text, A&&... args) const {
-    const std::string place = place_kind_.empty() ? "" : fmt::format("{} {}: ", place_kind_, quoted(place_name_));
+    const std::string place = place_kind_.empty() ? "" : fmt::format("{} {}: ", place_kind_, in_quotes(place_name_));
     return invalid_argument("{}: at byte {}: {}{}", *path_, offset, place, fmt::format(text, std::forward<A>(args)...));
   }
 
@@ -61,8 +61,8 @@ class ByteReader {
   uint64_t offset_ = 0;
 };
 
-/// What a reader may allocate for the lists that a file declares: as many bytes as the file has, plus a constant, so that
-/// with the mapping itself memory stays below twice the file. Files made by honest tools use a small part of it.
+/// What a reader may allocate for the lists that a file declares: as many bytes as the file has, plus a constant, so
+/// that with the mapping itself memory stays below twice the file. Files made by honest tools use a small part of it.
 class ListBudget {
  public:
   static constexpr uint64_t kConstant = uint64_t{1} << 20;

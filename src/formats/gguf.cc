@@ -1,4 +1,5 @@
-// The parser of one GGUF file or of all the parts of a split. Opening by name is in gguf_open.cc, values in gguf_value.cc.
+// The parser of one GGUF file or of all the parts of a split. Opening by name is in gguf_open.cc, values in
+// gguf_value.cc.
 #include "formats/gguf.h"
 
 #include <algorithm>
@@ -12,8 +13,8 @@ namespace {
 // The least bytes that one entry takes: used to refuse absurd counts before anything is allocated for them.
 constexpr uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;             // length, name, type, value
 constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, rank, one size, type, offset
-constexpr uint64_t kMaxKeyBytes = 65535;   // the format's own limit
-constexpr uint64_t kMaxNameBytes = 1024;   // ggml stops at 63, stable-diffusion.cpp at 127
+constexpr uint64_t kMaxKeyBytes = 65535;                       // the format's own limit
+constexpr uint64_t kMaxNameBytes = 1024;                       // ggml stops at 63, stable-diffusion.cpp at 127
 constexpr uint32_t kMaxRank = 4;
 
 /// A string longer than this has an allocation of its own besides the std::string.
@@ -25,8 +26,9 @@ struct BlockSize {
   int64_t elements, bytes;
 };
 // ggml's types that Redline lists without reading them. Their sizes still tell whether the file holds them whole.
-constexpr BlockSize kUnreadTypes[] = {{9, 32, 36},   {15, 256, 292}, {16, 256, 66}, {17, 256, 74}, {18, 256, 98},
-                                      {19, 256, 50}, {22, 256, 82},  {29, 256, 56}, {40, 64, 36},  {41, 128, 18}, {42, 64, 18}};
+constexpr BlockSize kUnreadTypes[] = {{9, 32, 36},   {15, 256, 292}, {16, 256, 66}, {17, 256, 74},
+                                      {18, 256, 98}, {19, 256, 50},  {22, 256, 82}, {29, 256, 56},
+                                      {40, 64, 36},  {41, 128, 18},  {42, 64, 18}};
 
 std::optional<BlockSize> block_size(uint32_t gguf_type) {
   if (const DTypeInfo* known = dtype_from_gguf(gguf_type))
@@ -169,7 +171,7 @@ class GgufParser {
     ByteReader& in = part.reader;
     if (file.text().substr(0, 4) != "GGUF")
       return invalid_argument("{}: at byte 0: not a GGUF file: the magic is {}, expected \"GGUF\"{}", file.path(),
-                              quoted(file.text().substr(0, 4)), looks_like(file.text().substr(0, 64), file.size()));
+                              in_quotes(file.text().substr(0, 4)), looks_like(file.text().substr(0, 64), file.size()));
     uint32_t magic = 0;
     REDLINE_TRY(in.read(magic, "magic"));
     REDLINE_TRY(in.read(part.version, "version"));
@@ -204,8 +206,9 @@ class GgufParser {
     for (size_t i = 1; i < order.size(); ++i) {
       const std::string& key = metadata[order[i]].first;
       if (key != metadata[order[i - 1]].first) continue;
-      const auto at = static_cast<uint64_t>(metadata[order[i]].second.payload.data() - file_.files_[index]->text().data());
-      return part.reader.error_at(at, "the metadata key {} is there twice", quoted(key));
+      const auto at =
+          static_cast<uint64_t>(metadata[order[i]].second.payload.data() - file_.files_[index]->text().data());
+      return part.reader.error_at(at, "the metadata key {} is there twice", in_quotes(key));
     }
     REDLINE_TRY(take_settings(part, metadata));
 
@@ -230,8 +233,7 @@ class GgufParser {
     if (length == 0) return in.error_at(at, "an empty {}", what);
     std::string_view bytes;
     REDLINE_TRY(in.take(length, bytes, what));
-    if (length > max_bytes)
-      return in.error_at(at, "a {} of {} bytes, at most {} are allowed", what, length, max_bytes);
+    if (length > max_bytes) return in.error_at(at, "a {} of {} bytes, at most {} are allowed", what, length, max_bytes);
     if (!budget_.spend(1, string_heap_bytes(length)))
       return in.error_at(at, "the names are too long for a file of {} bytes", in.size());
     name = bytes;
@@ -248,8 +250,7 @@ class GgufParser {
       const uint64_t at = in.offset();
       uint32_t type = 0;
       REDLINE_TRY(in.read(type, "value type"));
-      if (type >= kNumGgufTypes)
-        return in.error_at(at, "value type {} is none of 0 to {}", type, kNumGgufTypes - 1);
+      if (type >= kNumGgufTypes) return in.error_at(at, "value type {} is none of 0 to {}", type, kNumGgufTypes - 1);
       value.type = static_cast<GgufType>(type);
       REDLINE_TRY(read_gguf_payload(in, value));
       in.set_place();
@@ -262,8 +263,9 @@ class GgufParser {
       const GgufValue* value = find_key(metadata, key);
       if (value == nullptr) return {};
       target = value->as_int();
-      if (!target) return invalid_argument("{}: metadata {} is {}, expected an integer", part.reader.path(), key,
-                                           value->to_string());
+      if (!target)
+        return invalid_argument("{}: metadata {} is {}, expected an integer", part.reader.path(), key,
+                                value->to_string());
       return {};
     };
     std::optional<int64_t> alignment;
@@ -291,8 +293,7 @@ class GgufParser {
     REDLINE_TRY(read_name(in, kMaxNameBytes, "tensor name", tensor.name, "tensor"));
     uint32_t rank = 0;
     REDLINE_TRY(in.read(rank, "tensor rank"));
-    if (rank == 0 || rank > kMaxRank)
-      return in.error_at(at, "{} dimensions, expected 1 to {}", rank, kMaxRank);
+    if (rank == 0 || rank > kMaxRank) return in.error_at(at, "{} dimensions, expected 1 to {}", rank, kMaxRank);
 
     std::vector<int64_t>& shape = tensor.view.shape;
     shape.resize(rank);
@@ -343,8 +344,9 @@ class GgufParser {
     for (const uint32_t i : order) {
       GgufTensor& tensor = file_.tensors_[i];
       if (tensor.file_offset > data_bytes || tensor.bytes > data_bytes - tensor.file_offset)
-        return in.error_at(info_offsets_[i], "tensor {}: its {} bytes at offset {} end beyond the file: the data has {} bytes",
-                           quoted(tensor.name), tensor.bytes, tensor.file_offset, data_bytes);
+        return in.error_at(info_offsets_[i],
+                           "tensor {}: its {} bytes at offset {} end beyond the file: the data has {} bytes",
+                           in_quotes(tensor.name), tensor.bytes, tensor.file_offset, data_bytes);
       tensor.file_offset += start;
       if (const DTypeInfo* known = dtype_from_gguf(tensor.gguf_type)) {
         tensor.view.dtype = known->dtype;
@@ -359,7 +361,7 @@ class GgufParser {
       const GgufTensor &before = file_.tensors_[order[i - 1]], &after = file_.tensors_[order[i]];
       if (before.file_offset + std::max<int64_t>(before.bytes, 1) > after.file_offset)
         return in.error_at(info_offsets_[order[i]], "tensors {} and {} overlap: bytes {} to {} and {} to {}",
-                           quoted(before.name), quoted(after.name), before.file_offset,
+                           in_quotes(before.name), in_quotes(after.name), before.file_offset,
                            before.file_offset + before.bytes, after.file_offset, after.file_offset + after.bytes);
     }
     return {};
@@ -392,7 +394,7 @@ class GgufParser {
       const GgufTensor &before = file_.tensors_[order[i - 1]], &after = file_.tensors_[order[i]];
       if (before.name == after.name)
         return invalid_argument("{}: at byte {}: the tensor {} is there twice{}", file_.files_[after.part]->path(),
-                                info_offsets_[order[i]], quoted(after.name),
+                                info_offsets_[order[i]], in_quotes(after.name),
                                 before.part != after.part ? ", first in " + file_.files_[before.part]->path() : "");
     }
     return {};
@@ -408,7 +410,9 @@ Result<GgufFile> GgufFile::from_parts(std::vector<std::shared_ptr<MappedFile>> p
   return GgufParser(std::move(parts)).parse(true);
 }
 
-Result<GgufFile> parse_gguf_alone(std::shared_ptr<MappedFile> file) { return GgufParser({std::move(file)}).parse(false); }
+Result<GgufFile> parse_gguf_alone(std::shared_ptr<MappedFile> file) {
+  return GgufParser({std::move(file)}).parse(false);
+}
 
 const GgufValue* GgufFile::find(std::string_view key) const {
   const KeyValue* entry = find_by_name(metadata_, keys_by_name_, key, key_name);
@@ -423,7 +427,7 @@ Status GgufFile::require_readable() const {
   for (const GgufTensor& tensor : tensors_) {
     if (tensor.view.data == nullptr)
       return unsupported("{}: tensor {} has type {}, which Redline does not read: quantize the model to another type",
-                         files_[tensor.part]->path(), quoted(tensor.name), type_label(tensor.gguf_type));
+                         files_[tensor.part]->path(), in_quotes(tensor.name), type_label(tensor.gguf_type));
   }
   return {};
 }

@@ -99,15 +99,15 @@ struct GgufTensor {
   TensorView view;         ///< shape outermost first; data nullptr when the type is not one Redline reads
   int part = 0;            ///< which file of a split
   int64_t file_offset = 0;
-  int64_t bytes = 0;       ///< 0 for a type number that ggml does not have
+  int64_t bytes = 0;  ///< 0 for a type number that ggml does not have
 };
 
 class GgufFile {
  public:
   /// Opens `path`; when it is one part of a split ("...-00001-of-00003.gguf", split.count), all its siblings.
-  /// Every count, length and offset is checked against the file before use; memory stays below twice the file, plus 1 MiB.
-  /// Errors name the path, the byte offset and the reason. Tensors of a type that Redline does not read are listed with
-  /// data == nullptr; using one is the caller's error (see require_readable).
+  /// Every count, length and offset is checked against the file before use; memory stays below twice the file, plus 1
+  /// MiB. Errors name the path, the byte offset and the reason. Tensors of a type that Redline does not read are listed
+  /// with data == nullptr; using one is the caller's error (see require_readable).
   static Result<GgufFile> open(const std::string& path);
   /// The same from files that are mapped already: one, or all the parts of a split in their order.
   static Result<GgufFile> from_parts(std::vector<std::shared_ptr<MappedFile>> parts);

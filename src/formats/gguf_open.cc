@@ -29,7 +29,8 @@ std::optional<SplitName> parse_split_name(const std::string& path) {
   const std::string_view tail = std::string_view(path).substr(path.size() - kTailLength);
   const auto number = five_digits(tail.substr(1, kNumberDigits));
   const auto count = five_digits(tail.substr(1 + kNumberDigits + kOf.size(), kNumberDigits));
-  if (tail[0] != '-' || tail.substr(1 + kNumberDigits, kOf.size()) != kOf || !tail.ends_with(kSuffix) || !number || !count)
+  if (tail[0] != '-' || tail.substr(1 + kNumberDigits, kOf.size()) != kOf || !tail.ends_with(kSuffix) || !number ||
+      !count)
     return std::nullopt;
   return SplitName{path.substr(0, path.size() - kTailLength), *number, *count};
 }
@@ -50,8 +51,10 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   alone = GgufFile();  // its lists count towards the memory bound; from_parts reads them again
   const auto name = parse_split_name(path);
   if (!name)
-    return invalid_argument("{}: is part {} of {}, and its name does not end in -{:05}-of-{:05}.gguf: give it back the "
-                            "name that its siblings follow", path, number + 1, count, number + 1, count);
+    return invalid_argument(
+        "{}: is part {} of {}, and its name does not end in -{:05}-of-{:05}.gguf: give it back the "
+        "name that its siblings follow",
+        path, number + 1, count, number + 1, count);
   if (name->number != number + 1 || name->count != count)
     return invalid_argument("{}: is part {} of {} by its metadata, part {} of {} by its name", path, number + 1, count,
                             name->number, name->count);

@@ -21,7 +21,8 @@ T load(const char* at) {
 
 std::optional<int64_t> load_int(GgufType type, const char* at) {
   switch (type) {
-    case GgufType::kU8: case GgufType::kBool: return load<uint8_t>(at);
+    case GgufType::kU8:
+    case GgufType::kBool: return load<uint8_t>(at);
     case GgufType::kI8: return load<int8_t>(at);
     case GgufType::kU16: return load<uint16_t>(at);
     case GgufType::kI16: return load<int16_t>(at);
@@ -64,11 +65,19 @@ std::string_view gguf_value_type_name(GgufType type) {
 
 uint64_t gguf_fixed_bytes(GgufType type) {
   switch (type) {
-    case GgufType::kU8: case GgufType::kI8: case GgufType::kBool: return 1;
-    case GgufType::kU16: case GgufType::kI16: return 2;
-    case GgufType::kU32: case GgufType::kI32: case GgufType::kF32: return 4;
-    case GgufType::kU64: case GgufType::kI64: case GgufType::kF64: return 8;
-    case GgufType::kString: case GgufType::kArray: break;
+    case GgufType::kU8:
+    case GgufType::kI8:
+    case GgufType::kBool: return 1;
+    case GgufType::kU16:
+    case GgufType::kI16: return 2;
+    case GgufType::kU32:
+    case GgufType::kI32:
+    case GgufType::kF32: return 4;
+    case GgufType::kU64:
+    case GgufType::kI64:
+    case GgufType::kF64: return 8;
+    case GgufType::kString:
+    case GgufType::kArray: break;
   }
   return 0;
 }
@@ -131,7 +140,7 @@ std::optional<std::vector<GgufValue>> GgufValue::as_array() const {
 }
 
 std::string GgufValue::to_string(size_t max_length) const {
-  if (type == GgufType::kString) return quoted(payload, max_length);
+  if (type == GgufType::kString) return in_quotes(payload, max_length);
   if (type != GgufType::kArray) return scalar_to_string(type, payload.data());
   std::string text = fmt::format("[{} {}{}", count, gguf_value_type_name(element_type), count == 1 ? "" : "s");
   static const std::string kNoPath;

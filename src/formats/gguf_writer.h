@@ -26,7 +26,8 @@ class GgufWriter {
   /// `view.shape` outermost first, as everywhere in Redline.
   void add_tensor(std::string name, TensorView view);
   /// Writes to a temporary name beside `path` and renames it: never a half-written file under the final name.
-  /// invalid_argument: a name or shape that GGUF cannot hold. io: what the system says (disk full, no such folder, ...).
+  /// invalid_argument: a name or shape that GGUF cannot hold. io: what the system says (disk full, no such folder,
+  /// ...).
   Status write(const std::string& path) const;
   /// The same file in memory, for tests and fuzzing.
   Result<std::string> to_bytes() const;

@@ -6,7 +6,8 @@ namespace redline {
 namespace {
 
 constexpr int64_t kHeaderBytes = 7 * sizeof(int32_t);
-constexpr int64_t kMaxSize = int64_t{1} << 24;  // of any one field; products of three stay below 2^63 after the file check
+constexpr int64_t kMaxSize =
+    int64_t{1} << 24;  // of any one field; products of three stay below 2^63 after the file check
 
 /// One kind of weight: all layers of it lie together in the file.
 struct Section {
@@ -33,8 +34,10 @@ Result<Llama2cFile> Llama2cFile::from_file(std::shared_ptr<MappedFile> file) {
   const std::string& path = file->path();
   const std::string_view text = file->text();
   if (text.substr(0, 4) == "24ka")
-    return unsupported("{}: a llama2.c checkpoint of version 1 or later; Redline reads version 0: export it with "
-                       "--version 0", path);
+    return unsupported(
+        "{}: a llama2.c checkpoint of version 1 or later; Redline reads version 0: export it with "
+        "--version 0",
+        path);
   ByteReader in(path, text);
   int32_t field[7];
   static constexpr std::string_view kFields[7] = {"dim",        "hidden_dim", "n_layers", "n_heads",
@@ -57,13 +60,14 @@ Result<Llama2cFile> Llama2cFile::from_file(std::shared_ptr<MappedFile> file) {
   if (dim % model.num_heads != 0 || (dim / model.num_heads) % 2 != 0)
     return in.error_at(0, "dim {} over {} heads: expected an even number for each head", dim, model.num_heads);
   if (model.num_heads % model.num_kv_heads != 0)
-    return in.error_at(12, "{} heads over {} key-value heads: expected a multiple", model.num_heads, model.num_kv_heads);
+    return in.error_at(12, "{} heads over {} key-value heads: expected a multiple", model.num_heads,
+                       model.num_kv_heads);
 
   const int64_t kv = model.head_dim() * model.num_kv_heads, angles = model.context_length * (model.head_dim() / 2);
   const std::vector<Section> head = {{"token_embd.weight", {model.vocab_size, dim}}};
   const std::vector<Section> layer = {
-      {"attn_norm.weight", {dim}},       {"attn_q.weight", {dim, dim}},      {"attn_k.weight", {kv, dim}},
-      {"attn_v.weight", {kv, dim}},      {"attn_output.weight", {dim, dim}}, {"ffn_norm.weight", {dim}},
+      {"attn_norm.weight", {dim}},        {"attn_q.weight", {dim, dim}},      {"attn_k.weight", {kv, dim}},
+      {"attn_v.weight", {kv, dim}},       {"attn_output.weight", {dim, dim}}, {"ffn_norm.weight", {dim}},
       {"ffn_gate.weight", {hidden, dim}}, {"ffn_down.weight", {dim, hidden}}, {"ffn_up.weight", {hidden, dim}}};
   std::vector<Section> tail = {{"output_norm.weight", {dim}}, {"", {angles}}, {"", {angles}}};  // cosines and sines
   if (!model.tied) tail.push_back({"output.weight", {model.vocab_size, dim}});
@@ -78,8 +82,8 @@ Result<Llama2cFile> Llama2cFile::from_file(std::shared_ptr<MappedFile> file) {
     return in.error_at(0, "the sizes in its header overflow: not a llama2.c checkpoint");
   bytes += kHeaderBytes;
   if (bytes != file->size())
-    return in.error_at(0, "the sizes in its header make {} bytes ({} weights), the file has {} ({} weights)", bytes, floats,
-                       file->size(), have);
+    return in.error_at(0, "the sizes in its header make {} bytes ({} weights), the file has {} ({} weights)", bytes,
+                       floats, file->size(), have);
   ListBudget budget(static_cast<uint64_t>(file->size()));
   constexpr uint64_t kPerTensor = sizeof(std::pair<std::string, TensorView>) + 2 * 48;
   if (!budget.spend(static_cast<uint64_t>(model.num_layers), 9 * kPerTensor))
@@ -98,7 +102,7 @@ Result<Llama2cFile> Llama2cFile::from_file(std::shared_ptr<MappedFile> file) {
   for (size_t s = 0; s < layer.size(); ++s) {
     for (int64_t i = 0; i < model.num_layers; ++i)
       model.tensors[first + static_cast<size_t>(i) * layer.size() + s] = {fmt::format("blk.{}.{}", i, layer[s].name),
-                                                                           take(layer[s])};
+                                                                          take(layer[s])};
   }
   for (const Section& section : tail) {
     TensorView view = take(section);

@@ -10,9 +10,9 @@
 
 namespace redline {
 
-/// Seven int32 (dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len; a negative vocab_size means an untied
-/// classifier), then float32 weights in a fixed order. Tensor names are GGUF's ("blk.0.attn_q.weight"), shapes outermost
-/// first; attention q and k rows are in the interleaved rope order that GGUF's llama uses as well.
+/// Seven int32 (dim, hidden_dim, n_layers, n_heads, n_kv_heads, vocab_size, seq_len; a negative vocab_size means an
+/// untied classifier), then float32 weights in a fixed order. Tensor names are GGUF's ("blk.0.attn_q.weight"), shapes
+/// outermost first; attention q and k rows are in the interleaved rope order that GGUF's llama uses as well.
 struct Llama2cFile {
   int64_t hidden_size, intermediate_size, num_layers, num_heads, num_kv_heads, vocab_size, context_length;
   bool tied;

@@ -2,7 +2,8 @@
 
 namespace redline {
 
-Status llama2c_to_gguf(const Llama2cFile& model, const std::string& name, const Llama2cVocab& vocab, GgufWriter& writer) {
+Status llama2c_to_gguf(const Llama2cFile& model, const std::string& name, const Llama2cVocab& vocab,
+                       GgufWriter& writer) {
   const auto expected = static_cast<size_t>(model.vocab_size);
   if (vocab.tokens.size() != expected || vocab.scores.size() != expected || vocab.token_types.size() != expected)
     return invalid_argument("{}: the model has {} tokens, its vocabulary {} texts, {} scores and {} types",

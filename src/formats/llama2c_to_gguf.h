@@ -14,9 +14,10 @@ struct Llama2cVocab {
   std::vector<int32_t> token_types;
 };
 
-/// Puts metadata, vocabulary and tensors into `writer`; `name` becomes general.name. The tensors are views into `model`,
-/// which must live until the writer has written. invalid_argument: lists whose lengths differ from the model's vocabulary.
-/// llama2.c does not store two constants of its run.c: the rope base (10000) and the norm epsilon (1e-5).
-Status llama2c_to_gguf(const Llama2cFile& model, const std::string& name, const Llama2cVocab& vocab, GgufWriter& writer);
+/// Puts metadata, vocabulary and tensors into `writer`; `name` becomes general.name. The tensors are views into
+/// `model`, which must live until the writer has written. invalid_argument: lists whose lengths differ from the model's
+/// vocabulary. llama2.c does not store two constants of its run.c: the rope base (10000) and the norm epsilon (1e-5).
+Status llama2c_to_gguf(const Llama2cFile& model, const std::string& name, const Llama2cVocab& vocab,
+                       GgufWriter& writer);
 
 }  // namespace redline

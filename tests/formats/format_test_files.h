@@ -26,7 +26,8 @@ inline std::string kv(std::string_view key, uint32_t type, const std::string& pa
   return counted(key) + u32(type) + payload;
 }
 /// Tensor entry; sizes innermost first as the file has them.
-inline std::string tensor_info(std::string_view name, const std::vector<uint64_t>& sizes, uint32_t type, uint64_t offset) {
+inline std::string tensor_info(std::string_view name, const std::vector<uint64_t>& sizes, uint32_t type,
+                               uint64_t offset) {
   std::string out = counted(name) + u32(sizes.size());
   for (const uint64_t size : sizes) out += u64(size);
   return out + u32(type) + u64(offset);
@@ -48,7 +49,9 @@ struct RawGguf {
   }
 };
 
-inline std::shared_ptr<MappedFile> memory_file(std::string_view bytes) { return MappedFile::from_bytes("x.bin", bytes); }
+inline std::shared_ptr<MappedFile> memory_file(std::string_view bytes) {
+  return MappedFile::from_bytes("x.bin", bytes);
+}
 
 inline void write_file(const std::filesystem::path& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
@@ -69,8 +72,8 @@ class TestFolder {
 };
 
 /// Files that are not part of this project: tests that want them pass by with a printed reason when they are absent.
-#define REDLINE_NEEDS_SHARED(path)                                                                  \
-  if (!std::filesystem::exists(std::string(REDLINE_SHARED_DIR) + "/" + (path)))                     \
+#define REDLINE_NEEDS_SHARED(path)                                              \
+  if (!std::filesystem::exists(std::string(REDLINE_SHARED_DIR) + "/" + (path))) \
   GTEST_SKIP() << REDLINE_SHARED_DIR << "/" << (path) << " is not on this machine"
 
 }  // namespace redline

@@ -20,12 +20,18 @@ GgufFile parse(const std::string& bytes) {
 
 TEST(Gguf, EveryScalarType) {
   RawGguf raw_file;
-  raw_file.keys = {kv("u8", 0, raw(uint8_t{250})),        kv("i8", 1, raw(int8_t{-7})),
-                   kv("u16", 2, raw(uint16_t{65000})),    kv("i16", 3, raw(int16_t{-32000})),
-                   kv("u32", 4, raw(uint32_t{4000000000u})), kv("i32", 5, raw(int32_t{-2000000000})),
-                   kv("f32", 6, raw(1.5f)),               kv("bool", 7, raw(uint8_t{1})),
-                   kv("string", 8, counted("a\"b\n")),    kv("u64", 10, raw(uint64_t{1} << 63)),
-                   kv("i64", 11, raw(int64_t{-1} << 62)), kv("f64", 12, raw(0.1))};
+  raw_file.keys = {kv("u8", 0, raw(uint8_t{250})),
+                   kv("i8", 1, raw(int8_t{-7})),
+                   kv("u16", 2, raw(uint16_t{65000})),
+                   kv("i16", 3, raw(int16_t{-32000})),
+                   kv("u32", 4, raw(uint32_t{4000000000u})),
+                   kv("i32", 5, raw(int32_t{-2000000000})),
+                   kv("f32", 6, raw(1.5f)),
+                   kv("bool", 7, raw(uint8_t{1})),
+                   kv("string", 8, counted("a\"b\n")),
+                   kv("u64", 10, raw(uint64_t{1} << 63)),
+                   kv("i64", 11, raw(int64_t{-1} << 62)),
+                   kv("f64", 12, raw(0.1))};
   for (const uint32_t version : {2u, 3u}) {
     raw_file.version = version;
     const GgufFile file = parse(raw_file.bytes());

@@ -1,0 +1,56 @@
+// The flags that every command with a model shares.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "cli/model_name.h"
+#include "cli/options.h"
+#include "redline/engine.h"
+
+namespace redline::cli {
+
+struct EngineArgs {
+  std::string dtype = "auto";
+  int threads = 0;
+  int64_t context = 0;
+  bool interpreter = false;
+  std::string trace;
+
+  void visit(OptionList &v) {
+    v(dtype, "dtype", "TYPE",
+      "arithmetic: f32 computes in float32 whatever the weights are",
+      {.choices = {"auto", "f32"}});
+    v(threads, "threads", "N", "worker threads",
+      {.letter = 't',
+       .min = 0,
+       .max = 4096,
+       .shown_default = "REDLINE_THREADS, else every core"});
+    v(context, "context", "N", "most tokens of the text, prompt included",
+      {.min = 0,
+       .max = 1 << 24,
+       .shown_default = "the model's own, at most 4096"});
+    v(interpreter, "interpreter", "",
+      "run the plain graph in float64, op by op: slow, the reference");
+    v(trace, "trace", "FILE", "write a timeline that Perfetto opens",
+      {.names_file = true});
+  }
+
+  Result<EngineOptions> options() const {
+    EngineOptions o;
+    REDLINE_ASSIGN(o.dtype, compute_type_from_name(dtype));
+    o.threads = threads;
+    o.context = context;
+    o.use_interpreter = interpreter;
+    o.trace_file = trace;
+    return o;
+  }
+};
+
+inline Result<std::unique_ptr<Engine>>
+open_engine(const std::string &model, const EngineOptions &options) {
+  REDLINE_ASSIGN(const std::string path, find_model(model));
+  return Engine::open(path, options);
+}
+
+} // namespace redline::cli

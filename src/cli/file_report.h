@@ -1,0 +1,42 @@
+// What is in a model file: the data behind `redline inspect`.
+#pragma once
+
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "cli/model_name.h"
+
+namespace redline::cli {
+
+struct FileReport {
+  struct Tensor {
+    std::string name, type; ///< type as Redline spells it ("q4_k"), or as the
+                            ///< file does when Redline cannot read it
+    std::vector<int64_t> shape;
+    int64_t bytes = 0, offset = 0;
+    int file = 0; ///< index into `files`
+    bool is_readable = true;
+    int64_t elements() const;
+  };
+  struct TypeTotal {
+    std::string type;
+    int64_t tensors = 0, elements = 0, bytes = 0;
+    bool is_readable = true;
+  };
+
+  FileKind kind = FileKind::kGguf;
+  std::string format;                                 ///< "GGUF v3, 2 parts"
+  std::vector<std::pair<std::string, int64_t>> files; ///< path, bytes
+  std::vector<std::pair<std::string, std::string>>
+      metadata; ///< in the file's order; long values shortened
+  std::vector<Tensor> tensors;
+
+  /// Largest first.
+  std::vector<TypeTotal> totals() const;
+};
+
+/// Errors as the readers say.
+Result<FileReport> read_file_report(const std::string &path, FileKind kind);
+
+} // namespace redline::cli

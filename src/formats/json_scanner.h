@@ -1,0 +1,78 @@
+// Walking through untrusted JSON without building it.
+//
+// The headers of safetensors files may have a hundred megabytes, and reading one must not cost more memory than the
+// file has. A general parser buffers every string twice while it grows and keeps a node per value; this one skips what
+// nobody asked for in place, has no recursion, and allocates only the strings that its caller takes. Configs are parsed
+// with nlohmann-json.
+#pragma once
+
+#include <string>
+
+#include "formats/byte_reader.h"
+
+namespace redline {
+
+/// A cursor over the text. Every function stands before a value and leaves the cursor behind it; errors name path, byte
+/// offset and reason. Checks the grammar of RFC 8259, except that strings may hold any bytes above 0x1f.
+class JsonScanner {
+ public:
+  /// `base`: file offset of text[0], for errors. `path` and `text` outlive the scanner.
+  JsonScanner(const std::string& path, std::string_view text, uint64_t base = 0)
+      : path_(&path), text_(text), base_(base) {}
+
+  /// on_member(key) must consume the value. Keys are unescaped, at most `max_key` bytes long.
+  template <class F>
+  Status object(F&& on_member, size_t max_key = kMaxName) {
+    REDLINE_TRY(expect('{'));
+    if (accept('}')) return {};
+    do {
+      REDLINE_ASSIGN(const std::string key, string(max_key));
+      REDLINE_TRY(expect(':'));
+      REDLINE_TRY(on_member(key));
+    } while (accept(','));
+    return expect('}');
+  }
+  /// on_element() must consume the value.
+  template <class F>
+  Status array(F&& on_element) {
+    REDLINE_TRY(expect('['));
+    if (accept(']')) return {};
+    do REDLINE_TRY(on_element());
+    while (accept(','));
+    return expect(']');
+  }
+  /// A string of at most `max_bytes` bytes in the file.
+  Result<std::string> string(size_t max_bytes = kMaxName);
+  /// An integer from 0 to 2^63 - 1 without fraction or exponent.
+  Result<int64_t> natural();
+  /// Any value, however large; arrays and objects at most kMaxDepth deep.
+  Status skip();
+  /// Only white space is left.
+  Status end();
+
+  uint64_t offset() const { return base_ + at_; }
+  template <class... A>
+  Status error(fmt::format_string<A...> text, A&&... args) const {
+    return invalid_argument("{}: at byte {}: {}", *path_, offset(), fmt::format(text, std::forward<A>(args)...));
+  }
+
+  static constexpr size_t kMaxName = 4096;
+  static constexpr int kMaxDepth = 64;
+
+ private:
+  char peek();  ///< the next character that is no white space; '\0' at the end
+  bool accept(char c);
+  Status expect(char c);
+  Status skip_scalar();
+  /// Finds the closing quote of the string at the cursor, checks its escapes and steps behind it. `body`: between the
+  /// quotes, still escaped.
+  Status scan_string(std::string_view& body);
+  Status skip_number();
+
+  const std::string* path_;
+  std::string_view text_;
+  uint64_t base_;
+  size_t at_ = 0;
+};
+
+}  // namespace redline

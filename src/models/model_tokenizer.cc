@@ -1,0 +1,102 @@
+#include "models/model_tokenizer.h"
+
+#include <filesystem>
+
+namespace redline {
+namespace {
+
+constexpr std::string_view kPrefix = "tokenizer.ggml.";
+
+/// Reads optional keys; remembers the first that is of the wrong kind.
+class KeyReader {
+ public:
+  explicit KeyReader(const GgufFile& file) : file_(file) {}
+
+  const GgufValue* find(std::string_view key) const { return file_.find(fmt::format("{}{}", kPrefix, key)); }
+  void text(std::string_view key, std::string& field) {
+    if (const GgufValue* v = find(key)) set(key, v, v->as_string(), "a string", field);
+  }
+  void id(std::string_view key, int32_t& field) {
+    if (const GgufValue* v = find(key)) set(key, v, v->as_int(), "an integer", field);
+  }
+  void flag(std::string_view key, std::optional<bool>& field) {
+    if (const GgufValue* v = find(key)) set(key, v, v->as_bool(), "a bool", field);
+  }
+  void strings(std::string_view key, std::vector<std::string>& field) {
+    const GgufValue* v = find(key);
+    if (!v) return;
+    if (const auto list = v->as_strings()) {
+      field = list->to_vector();
+    } else {
+      wrong(key, *v, "an array of strings");
+    }
+  }
+  template <class T, class List>
+  void numbers(std::string_view key, const GgufValue* v, const std::optional<List>& list, std::vector<T>& field) {
+    if (!list) return wrong(key, *v, "an array of numbers");
+    field.reserve(list->size());
+    for (const auto number : *list) field.push_back(static_cast<T>(number));
+  }
+
+  Status status;
+
+ private:
+  template <class From, class To>
+  void set(std::string_view key, const GgufValue* v, const std::optional<From>& value, const char* kind, To& field) {
+    if (!value) return wrong(key, *v, kind);
+    if constexpr (std::is_same_v<To, int32_t>) {
+      // An id that no vocabulary can hold is as good as none; llama.cpp writes 2^32 - 1 for "no such token".
+      field = *value >= 0 && *value <= INT32_MAX ? static_cast<int32_t>(*value) : -1;
+    } else {
+      field = To(*value);
+    }
+  }
+  void wrong(std::string_view key, const GgufValue& v, const char* kind) {
+    if (status.ok())
+      status = invalid_argument("{}: {}{} is a {}, expected {}", file_.path(), kPrefix, key, gguf_value_type_name(v.type),
+                                kind);
+  }
+
+  const GgufFile& file_;
+};
+
+}  // namespace
+
+Result<GgufVocab> read_gguf_vocab(const GgufFile& file) {
+  KeyReader keys(file);
+  GgufVocab vocab;
+  keys.text("model", vocab.model);
+  const GgufValue* tokens = keys.find("tokens");
+  if (vocab.model.empty() || vocab.model == "none" || !tokens)
+    return not_found("{}: the file holds no tokenizer ({}model and {}tokens)", file.path(), kPrefix, kPrefix);
+  keys.text("pre", vocab.pre);
+  keys.strings("tokens", vocab.tokens);
+  // Lengths before contents: a list that does not match is never copied.
+  for (const char* key : {"scores", "token_type"})
+    if (const GgufValue* v = keys.find(key); v && v->count != tokens->count)
+      return invalid_argument("{}: {}{} has {} entries for {} tokens", file.path(), kPrefix, key, v->count, tokens->count);
+  if (const GgufValue* v = keys.find("scores")) keys.numbers("scores", v, v->as_doubles(), vocab.scores);
+  if (const GgufValue* v = keys.find("token_type")) keys.numbers("token_type", v, v->as_ints(), vocab.token_types);
+  keys.strings("merges", vocab.merges);
+  keys.id("bos_token_id", vocab.bos);
+  keys.id("eos_token_id", vocab.eos);
+  keys.id("eot_token_id", vocab.eot);
+  keys.id("eom_token_id", vocab.eom);
+  keys.id("unknown_token_id", vocab.unk);
+  keys.flag("add_bos_token", vocab.add_bos);
+  keys.flag("add_eos_token", vocab.add_eos);
+  keys.flag("add_space_prefix", vocab.add_space_prefix);
+  keys.flag("remove_extra_whitespaces", vocab.remove_extra_whitespaces);
+  REDLINE_TRY(keys.status);
+  return vocab;
+}
+
+Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return tokenizer_from_folder(path);
+  REDLINE_ASSIGN(const GgufFile file, GgufFile::open(path));
+  REDLINE_ASSIGN(GgufVocab vocab, read_gguf_vocab(file));
+  return tokenizer_from_gguf(std::move(vocab)).within(path);
+}
+
+}  // namespace redline

@@ -1,0 +1,19 @@
+// The tokenizer that belongs to a model, whatever the model's files are.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "formats/gguf.h"
+#include "text/gguf_vocab.h"
+
+namespace redline {
+
+/// tokenizer.ggml.* of an open file. invalid_argument: a key of the wrong kind (named), or lists whose lengths differ.
+/// not_found: the file has no vocabulary.
+Result<GgufVocab> read_gguf_vocab(const GgufFile& file);
+
+/// `path`: a GGUF file or a Hugging Face folder. not_found: nothing there, or a model without a tokenizer.
+Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path);
+
+}  // namespace redline

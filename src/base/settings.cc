@@ -39,15 +39,15 @@ bool parse(std::string_view text, const Row& row, T& value) {
 
 Status read_row(const Row& row, std::string_view text, Settings& settings) {
   if (const auto* member = std::get_if<std::string Settings::*>(&row.member)) {
-    settings.**member = text;
+    settings.*(*member) = text;
     return {};
   }
   const auto* integer = std::get_if<int64_t Settings::*>(&row.member);
-  if (integer != nullptr ? parse(text, row, settings.**integer)
+  if (integer != nullptr ? parse(text, row, settings.*(*integer))
                          : parse(text, row, settings.*std::get<double Settings::*>(row.member)))
     return {};
-  return invalid_argument("the environment variable {} is \"{}\"; expected {} from {:.0f} to {:.0f}, or unset", row.name,
-                          text, integer != nullptr ? "an integer" : "a number", row.low, row.high);
+  return invalid_argument("the environment variable {} is \"{}\"; expected {} from {:.0f} to {:.0f}, or unset",
+                          row.name, text, integer != nullptr ? "an integer" : "a number", row.low, row.high);
 }
 
 }  // namespace

@@ -23,9 +23,9 @@ Result<Settings> read_settings();
 
 /// One variable in words, for `redline devices` and the documentation.
 struct SettingInfo {
-  std::string_view name;           ///< "REDLINE_THREADS"
-  std::string_view type;           ///< "text", "integer", "number"
-  std::string default_value;       ///< "" for an empty text
+  std::string_view name;      ///< "REDLINE_THREADS"
+  std::string_view type;      ///< "text", "integer", "number"
+  std::string default_value;  ///< "" for an empty text
   std::string_view help;
 };
 std::vector<SettingInfo> list_settings();

@@ -25,8 +25,7 @@ std::vector<Iter> fuse(const std::vector<Iter>& iters) {
     if (iter.stride == 0) iter.axis = Axis::kMemory;
     if (!fused.empty() && fused.back().axis == iter.axis && fused.back().stride == iter.extent * iter.stride)
       fused.back() = {fused.back().extent * iter.extent, iter.stride, iter.axis};
-    else
-      fused.push_back(iter);
+    else fused.push_back(iter);
   }
   return fused;
 }
@@ -118,7 +117,8 @@ void for_each_run(const Layout& source, const Layout& target, F&& run) {
     Walker s(from), t(to);
     CopyRun current{s.at(), t.at() + shift[0], 0};
     for (int64_t done = 0; done < size;) {
-      if (s.at() != current.source_offset + current.length || t.at() + shift[0] != current.target_offset + current.length) {
+      if (s.at() != current.source_offset + current.length ||
+          t.at() + shift[0] != current.target_offset + current.length) {
         run(current);
         current = {s.at(), t.at() + shift[0], 0};
       }
@@ -221,8 +221,9 @@ Result<std::vector<std::vector<Iter>>> Layout::group(const std::vector<int64_t>&
         iter = {iter.extent / need, iter.stride * need, iter.axis};
         need = 1;
       } else {
-        return invalid_argument("layout {} cannot be cut to the shape {}: axis {} of {} elements ends inside an iter of {}",
-                                to_string(), list(shape), dim, shape[dim], iter.extent);
+        return invalid_argument(
+            "layout {} cannot be cut to the shape {}: axis {} of {} elements ends inside an iter of {}", to_string(),
+            list(shape), dim, shape[dim], iter.extent);
       }
     }
   }
@@ -284,8 +285,8 @@ std::string Layout::to_string() const {
       text += fmt::format("{}{}:{}@{}", text.empty() ? "" : ", ", iter.extent, iter.stride, axis_name(iter.axis));
     return text;
   };
-  std::string text = "(" + print(shard_) + ")";
-  if (!replica_.empty()) text += " [" + print(replica_) + "]";
+  std::string text = fmt::format("({})", print(shard_));
+  if (!replica_.empty()) text += fmt::format(" [{}]", print(replica_));
   std::string offset;
   for (int axis = 0; axis < kNumAxes; ++axis)
     if (offset_[axis] != 0) offset += fmt::format(" + {}@{}", offset_[axis], axis_name(static_cast<Axis>(axis)));

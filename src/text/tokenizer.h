@@ -46,6 +46,8 @@ class Tokenizer {
   /// Name of the pre-tokenizer ("llama-bpe", "tokenizer.json", ""): for inspect.
   virtual std::string_view pre_tokenizer() const = 0;
   virtual bool is_special(TokenId id) const = 0;
+  /// encode() puts a space before the text, which decoding takes away again.
+  virtual bool drops_prefix_space() const = 0;
 };
 
 /// Drops the prefix space of the first token, holds back incomplete UTF-8 until its bytes are there, and turns bytes

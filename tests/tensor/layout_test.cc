@@ -12,7 +12,9 @@ namespace {
 
 using Sizes = std::vector<int64_t>;
 
-int64_t product(const Sizes& sizes) { return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>()); }
+int64_t product(const Sizes& sizes) {
+  return std::accumulate(sizes.begin(), sizes.end(), int64_t{1}, std::multiplies<>());
+}
 
 /// Row-major digits of `index` in `shape`.
 Sizes digits(int64_t index, const Sizes& shape) {
@@ -149,7 +151,8 @@ RC_GTEST_PROP(Layout, EqualMappingsCompareEqual, ()) {
   RC_ASSERT(Layout(cut, replica, layout.offset()) == layout);
   const Layout other = any_layout();
   if (places(other) != places(layout)) RC_ASSERT(!(other == layout));
-  if (other.replica().empty() && layout.replica().empty() && places(other) == places(layout)) RC_ASSERT(other == layout);
+  if (other.replica().empty() && layout.replica().empty() && places(other) == places(layout))
+    RC_ASSERT(other == layout);
 }
 
 RC_GTEST_PROP(Layout, GroupCutsAtTheShape, ()) {
@@ -172,8 +175,9 @@ TEST(Layout, GroupSaysWhatDoesNotFit) {
   const Layout layout({{4, 100, Axis::kMemory}, {9, 1, Axis::kMemory}});
   EXPECT_TRUE(layout.group({12, 3}).ok());
   EXPECT_EQ(layout.group({6, 6}).status().code(), Code::invalid_argument);
-  EXPECT_EQ(layout.group({6, 6}).status().message(),
-            "layout (4:100@m, 9:1@m) + 0 cannot be cut to the shape [6, 6]: axis 1 of 6 elements ends inside an iter of 9");
+  EXPECT_EQ(
+      layout.group({6, 6}).status().message(),
+      "layout (4:100@m, 9:1@m) + 0 cannot be cut to the shape [6, 6]: axis 1 of 6 elements ends inside an iter of 9");
   EXPECT_EQ(layout.group({6, 7}).status().message(),
             "layout (4:100@m, 9:1@m) + 0 has 36 elements, the shape [6, 7] has 42");
   EXPECT_TRUE(Layout::row_major({4, 9}).group({6, 6}).ok());  // dense: one run, cut anywhere
@@ -311,7 +315,8 @@ TEST(Layout, CopyRefusesOtherSizesAndAxes) {
 
 TEST(Layout, VnniStripsOfTheWeights) {
   // 32 rows x 12 bytes in strips of 16 rows x 4 bytes: [N/16][K/4][16][4].
-  const Layout strips({{2, 16 * 12, Axis::kMemory}, {16, 4, Axis::kMemory}, {3, 64, Axis::kMemory}, {4, 1, Axis::kMemory}});
+  const Layout strips(
+      {{2, 16 * 12, Axis::kMemory}, {16, 4, Axis::kMemory}, {3, 64, Axis::kMemory}, {4, 1, Axis::kMemory}});
   const Layout tile = Layout::row_major({2, 3}).tile({2, 3}, Layout::row_major({16, 4}), {16, 4}).value();
   EXPECT_EQ(strips, tile);
   EXPECT_EQ(strips.contiguous_run(), 4);

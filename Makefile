@@ -1,0 +1,57 @@
+# The short commands. What they do stands in CMakePresets.json and tools/.
+#   make            the release binary, build/release/redline
+#   make demo       build it and stream a story from the bundled model
+#   make test       build and pass all tests; the last line counts them
+#   make asan | ubsan | tsan    the tests under a sanitizer
+#   make fuzz       a minute of fuzzing      make format | tidy    the sources
+#   make install    to PREFIX (/usr/local)   make clean            removes build/
+# SETUP=: leaves out the installation of packages. CXX, CMAKE_FLAGS and TEST_FLAGS are passed on.
+.PHONY: release dev demo test asan ubsan tsan fuzz format tidy install clean
+SETUP ?= tools/setup.sh
+PREFIX ?= /usr/local
+FUZZ_SECONDS ?= 60
+ifeq ($(origin CXX),default)
+CXX = $(shell tools/setup.sh --compiler)
+endif
+
+# $(call build,PRESET,GROUP): packages, configuration and compilation, each only where needed.
+define build
+@$(SETUP) $(2)
+@test -f build/$(1)/build.ninja || CXX="$(CXX)" cmake --preset $(1) $(CMAKE_FLAGS)
+@cmake --build --preset $(1)
+endef
+
+release:
+	$(call build,release,build)
+
+demo: release
+	@build/release/redline run assets/redline-tales "Once upon a time" --max-tokens 250 --temperature 0.6 --top-p 0.9 --seed 1
+
+dev:
+	$(call build,dev,test)
+
+test:
+	@$(SETUP) test
+	@CXX="$(CXX)" tools/test.sh $(TEST_FLAGS)
+
+asan ubsan tsan:
+	$(call build,$@,test)
+	ctest --preset $@
+
+fuzz:
+	@$(SETUP) test
+	tools/fuzz.sh $(FUZZ_SECONDS)
+
+format:
+	@$(SETUP) test
+	tools/check --fix format
+
+tidy:
+	@$(SETUP) test
+	tools/check --all-files tidy
+
+install: release
+	cmake --install build/release --prefix $(PREFIX)
+
+clean:
+	rm -rf build

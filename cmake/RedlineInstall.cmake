@@ -1,0 +1,27 @@
+# cmake --install: the binary, the library with its headers and CMake package, and the shells' completion.
+include(GNUInstallDirs)
+include(CMakePackageConfigHelpers)
+set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/redline)
+
+install(TARGETS redline EXPORT redlineTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(DIRECTORY include/redline DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
+install(EXPORT redlineTargets NAMESPACE redline:: DESTINATION ${package_dir})
+configure_package_config_file(cmake/redlineConfig.cmake.in ${PROJECT_BINARY_DIR}/redlineConfig.cmake
+                              INSTALL_DESTINATION ${package_dir})
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/redlineConfigVersion.cmake COMPATIBILITY SameMinorVersion)
+install(FILES ${PROJECT_BINARY_DIR}/redlineConfig.cmake ${PROJECT_BINARY_DIR}/redlineConfigVersion.cmake
+        DESTINATION ${package_dir})
+install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
+
+if(TARGET redline_cli)
+  install(TARGETS redline_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # The binary knows its commands and flags: it writes the completion itself.
+  foreach(shell IN ITEMS bash zsh fish)
+    install(CODE "execute_process(COMMAND $<TARGET_FILE:redline_cli> completion ${shell}
+      OUTPUT_FILE ${PROJECT_BINARY_DIR}/redline.${shell} COMMAND_ERROR_IS_FATAL ANY)")
+  endforeach()
+  install(FILES ${PROJECT_BINARY_DIR}/redline.bash RENAME redline
+          DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions)
+  install(FILES ${PROJECT_BINARY_DIR}/redline.zsh RENAME _redline DESTINATION ${CMAKE_INSTALL_DATADIR}/zsh/site-functions)
+  install(FILES ${PROJECT_BINARY_DIR}/redline.fish DESTINATION ${CMAKE_INSTALL_DATADIR}/fish/vendor_completions.d)
+endif()

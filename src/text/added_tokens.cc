@@ -1,0 +1,66 @@
+#include "text/added_tokens.h"
+
+#include <algorithm>
+
+#include "text/unicode.h"
+
+namespace redline {
+namespace {
+
+/// The character that ends at `end`.
+Utf8Char char_before(std::string_view text, size_t end) {
+  for (size_t bytes = 1; bytes <= 4 && bytes <= end; ++bytes) {
+    const Utf8Char c = utf8_at(text, end - bytes);
+    if (c.valid && c.bytes == bytes) return c;
+  }
+  return {};
+}
+
+}  // namespace
+
+Status AddedTokenFinder::add(AddedToken token) {
+  const auto index = static_cast<int32_t>(tokens_.size());
+  REDLINE_TRY(all_.insert(token.content, index).within(fmt::format("added token {}", token.id)));
+  if (!token.special) REDLINE_TRY(plain_.insert(token.content, index));
+  tokens_.push_back(std::move(token));
+  return {};
+}
+
+void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vector<TextPart>& parts) const {
+  const PrefixMatcher& matcher = parse_special ? all_ : plain_;
+  size_t done = 0;
+  if (!matcher.empty()) {
+    for (size_t pos = 0; pos < text.size();) {
+      const PrefixMatcher::Match match = matcher.longest_at(text, pos);
+      if (match.value < 0) {
+        ++pos;
+        continue;
+      }
+      const AddedToken& token = tokens_[match.value];
+      size_t begin = pos, end = pos + match.bytes;
+      pos = end;
+      if (token.single_word) {
+        const Utf8Char before = begin > done ? char_before(text, begin) : Utf8Char{};
+        const Utf8Char after = end < text.size() ? utf8_at(text, end) : Utf8Char{};
+        if ((before.valid && is_word(before.value)) || (after.valid && is_word(after.value))) continue;
+      }
+      while (token.lstrip && begin > done) {
+        const Utf8Char c = char_before(text, begin);
+        if (!c.valid || !is_white_space(c.value)) break;
+        begin -= c.bytes;
+      }
+      while (token.rstrip && end < text.size()) {
+        const Utf8Char c = utf8_at(text, end);
+        if (!c.valid || !is_white_space(c.value)) break;
+        end += c.bytes;
+      }
+      begin = std::max(begin, done);
+      if (begin > done) parts.push_back({-1, text.substr(done, begin - done)});
+      parts.push_back({token.id, text.substr(begin, end - begin)});
+      done = pos = end;
+    }
+  }
+  if (done < text.size()) parts.push_back({-1, text.substr(done)});
+}
+
+}  // namespace redline

@@ -1,0 +1,279 @@
+#include "text/bpe.h"
+
+#include <cmath>
+#include <numeric>
+
+#include "text/unicode.h"
+
+namespace redline {
+namespace {
+
+// Offsets in the merge loop are 32-bit; longer pieces are cut at a character border.
+constexpr size_t kMaxPieceBytes = size_t{1} << 30;
+
+template <class Encode>
+void for_each_chunk(std::string_view piece, Encode&& encode) {
+  while (piece.size() > kMaxPieceBytes) {
+    size_t cut = kMaxPieceBytes;
+    while (cut > kMaxPieceBytes - 4 && (static_cast<uint8_t>(piece[cut]) & 0xC0) == 0x80) --cut;
+    encode(piece.substr(0, cut));
+    piece.remove_prefix(cut);
+  }
+  if (!piece.empty()) encode(piece);
+}
+
+void add_symbol(std::vector<MergeSymbol>& symbols, size_t begin, size_t bytes, int32_t id, bool frozen = false) {
+  const auto place = static_cast<int32_t>(symbols.size());
+  if (place > 0) symbols.back().next = place;
+  symbols.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(bytes), place - 1, -1, id, frozen});
+}
+
+std::array<TokenId, 256> find_byte_tokens(const Vocabulary& vocabulary) {
+  std::array<TokenId, 256> ids;
+  for (int b = 0; b < 256; ++b) ids[b] = vocabulary.find(fmt::format("<0x{:02X}>", b));
+  return ids;
+}
+
+uint64_t pair_key(int32_t left, int32_t right) {
+  return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
+}
+size_t pair_slot(uint64_t pair, size_t mask) { return ((pair * 0x9E3779B97F4A7C15ull) >> 20) & mask; }
+
+}  // namespace
+
+BpeModel::BpeModel(const Vocabulary& vocabulary, BpeOptions options)
+    : vocabulary_(vocabulary), options_(options), byte_ids_(find_byte_tokens(vocabulary)) {
+  for (uint32_t c = 0; c < small_char_ids_.size(); ++c) {
+    std::string text;
+    append_utf8(text, c);
+    const TokenId id = vocabulary.find(text);
+    small_char_ids_[c] = vocabulary.is_plain(id) ? id : -1;
+  }
+}
+
+int32_t BpeModel::intern(std::string_view text) {
+  const TokenId id = vocabulary_.find(text);
+  if (vocabulary_.is_plain(id)) return id;
+  const int32_t known = extra_index_.find(extra_, text);
+  if (known >= 0) return static_cast<int32_t>(vocabulary_.size()) + known;
+  extra_.emplace_back(text);
+  extra_index_.insert(extra_, static_cast<TokenId>(extra_.size() - 1));
+  return static_cast<int32_t>(vocabulary_.size() + static_cast<int64_t>(extra_.size()) - 1);
+}
+
+bool BpeModel::add_merge(int32_t left, int32_t right, uint32_t rank, int32_t id) {
+  const uint64_t pair = pair_key(left, right);
+  const size_t mask = merges_.size() - 1;
+  size_t slot = pair_slot(pair, mask);
+  for (; merges_[slot].id >= 0; slot = (slot + 1) & mask) {
+    if (merges_[slot].pair == pair) return false;
+  }
+  merges_[slot] = {pair, rank, id};
+  return true;
+}
+
+const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
+  const uint64_t pair = pair_key(left, right);
+  const size_t mask = merges_.size() - 1;
+  for (size_t slot = pair_slot(pair, mask); merges_[slot].id >= 0; slot = (slot + 1) & mask) {
+    if (merges_[slot].pair == pair) return &merges_[slot];
+  }
+  return nullptr;
+}
+
+Result<std::unique_ptr<TokenModel>> BpeModel::make(const Vocabulary& vocabulary, BpeOptions options,
+                                                   const std::vector<std::pair<std::string_view, std::string_view>>& merges) {
+  std::unique_ptr<BpeModel> model(new BpeModel(vocabulary, options));
+  size_t slots = 64;
+  while (slots < merges.size() * 2) slots *= 2;
+  model->merges_.resize(slots);
+  std::string joined;
+  for (size_t rank = 0; rank < merges.size(); ++rank) {
+    const auto& [left, right] = merges[rank];
+    if (left.empty() || right.empty()) return invalid_argument("merge {} (\"{}\" \"{}\") has an empty side", rank, left, right);
+    joined.assign(left).append(right);
+    // Interning in this order gives every text one id, token or not.
+    const int32_t a = model->intern(left), b = model->intern(right);
+    model->add_merge(a, b, static_cast<uint32_t>(rank), model->intern(joined));
+  }
+  return std::unique_ptr<TokenModel>(std::move(model));
+}
+
+int32_t BpeModel::char_id(std::string_view character) const {
+  const TokenId id = vocabulary_.find(character);
+  if (vocabulary_.is_plain(id)) return id;
+  const int32_t extra = extra_index_.find(extra_, character);
+  return extra < 0 ? -1 : static_cast<int32_t>(vocabulary_.size()) + extra;
+}
+
+void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& symbols) const {
+  bool last_is_unk = false;
+  for (size_t pos = 0; pos < piece.size();) {
+    const Utf8Char c = utf8_at(piece, pos);
+    const int32_t id = !c.valid ? -1 : c.value < small_char_ids_.size() && small_char_ids_[c.value] >= 0
+                                     ? small_char_ids_[c.value]
+                                     : char_id(piece.substr(pos, c.bytes));
+    bool bytes_known = options_.byte_fallback && id < 0;
+    for (size_t i = 0; i < c.bytes && bytes_known; ++i) bytes_known = byte_ids_[static_cast<uint8_t>(piece[pos + i])] >= 0;
+    if (id >= 0) {
+      add_symbol(symbols, pos, c.bytes, id);
+    } else if (bytes_known) {
+      for (size_t i = 0; i < c.bytes; ++i) add_symbol(symbols, pos + i, 1, byte_ids_[static_cast<uint8_t>(piece[pos + i])]);
+    } else if (options_.unk >= 0) {
+      if (last_is_unk && options_.fuse_unk) {
+        symbols.back().bytes += c.bytes;
+      } else {
+        add_symbol(symbols, pos, c.bytes, options_.unk);
+      }
+    }
+    last_is_unk = id < 0 && !bytes_known && options_.unk >= 0;
+    pos += c.bytes;
+  }
+}
+
+void BpeModel::encode(std::string_view piece, std::vector<TokenId>& ids) const {
+  if (options_.ignore_merges || (options_.whole_newlines && piece.find_first_not_of('\n') == std::string_view::npos)) {
+    const TokenId whole = vocabulary_.find(piece);
+    if (vocabulary_.is_plain(whole)) {
+      ids.push_back(whole);
+      return;
+    }
+  }
+  for_each_chunk(piece, [&](std::string_view chunk) { encode_chunk(chunk, ids); });
+}
+
+void BpeModel::encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const {
+  thread_local std::vector<MergeSymbol> symbols;
+  symbols.clear();
+  append_symbols(piece, symbols);
+  if (symbols.empty()) return;
+  merge_symbols(symbols, [&](const MergeSymbol& a, const MergeSymbol& b) {
+    const Merge* merge = find_merge(a.id, b.id);
+    return merge ? MergeChoice{true, merge->rank, merge->id} : MergeChoice{};
+  });
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    if (symbols[i].id < vocabulary_.size()) {
+      ids.push_back(symbols[i].id);
+      continue;
+    }
+    // A step on the way to a token that was not reached: its characters, those that are tokens.
+    const std::string_view text = extra_[symbols[i].id - vocabulary_.size()];
+    for (size_t pos = 0; pos < text.size();) {
+      const Utf8Char c = utf8_at(text, pos);
+      const TokenId id = vocabulary_.find(text.substr(pos, c.bytes));
+      if (vocabulary_.is_plain(id)) {
+        ids.push_back(id);
+      } else if (options_.unk >= 0) {
+        ids.push_back(options_.unk);
+      }
+      pos += c.bytes;
+    }
+  }
+  if (symbols.capacity() > (size_t{1} << 16)) symbols.shrink_to_fit();
+}
+
+Result<std::unique_ptr<TokenModel>> SpmModel::make(const Vocabulary& vocabulary, const std::vector<float>& scores, Options options) {
+  std::unique_ptr<SpmModel> model(new SpmModel(vocabulary));
+  model->options_ = options;
+  const auto num = static_cast<size_t>(vocabulary.size());
+  if (scores.size() != num) return invalid_argument("{} scores for {} tokens", scores.size(), num);
+  const auto score = [&](TokenId id) { return std::isnan(scores[id]) ? -HUGE_VALF : scores[id]; };
+  std::vector<TokenId> order(num);
+  std::iota(order.begin(), order.end(), 0);
+  std::sort(order.begin(), order.end(), [&](TokenId a, TokenId b) { return score(a) > score(b); });
+  model->ranks_.resize(num);
+  for (size_t i = 0, rank = 0; i < num; ++i) {
+    if (i > 0 && score(order[i]) != score(order[i - 1])) ++rank;
+    model->ranks_[order[i]] = static_cast<uint32_t>(rank);
+  }
+  for (size_t i = 0; i < num; ++i) {
+    const auto id = static_cast<TokenId>(i);
+    const std::string& piece = vocabulary.pieces[i];
+    if (piece.empty() || !vocabulary.is_plain(id)) continue;
+    model->mergeable_.insert(vocabulary.pieces, id);
+    model->max_bytes_ = std::max(model->max_bytes_, piece.size());
+    if (options.match_user_defined && vocabulary.types[i] == TokenType::user_defined) {
+      REDLINE_TRY(model->user_defined_.insert(piece, id).within(fmt::format("token {}", id)));
+    }
+  }
+  model->byte_ids_ = find_byte_tokens(vocabulary);
+  return std::unique_ptr<TokenModel>(std::move(model));
+}
+
+void SpmModel::encode(std::string_view piece, std::vector<TokenId>& ids) const {
+  for_each_chunk(piece, [&](std::string_view chunk) { encode_chunk(chunk, ids); });
+}
+
+void SpmModel::encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const {
+  thread_local std::vector<MergeSymbol> symbols;
+  symbols.clear();
+  for (size_t pos = 0; pos < piece.size();) {
+    const PrefixMatcher::Match match = user_defined_.longest_at(piece, pos);
+    if (match.value >= 0) {
+      add_symbol(symbols, pos, match.bytes, match.value, true);
+      pos += match.bytes;
+    } else {
+      const Utf8Char c = utf8_at(piece, pos);
+      add_symbol(symbols, pos, c.bytes, mergeable_.find(vocabulary_.pieces, piece.substr(pos, c.bytes)));
+      pos += c.bytes;
+    }
+  }
+  if (symbols.empty()) return;
+  merge_symbols(symbols, [&](const MergeSymbol& a, const MergeSymbol& b) {
+    const size_t bytes = size_t{a.bytes} + b.bytes;
+    if (bytes > max_bytes_) return MergeChoice{};
+    const TokenId id = mergeable_.find(vocabulary_.pieces, piece.substr(a.begin, bytes));
+    return id < 0 ? MergeChoice{} : MergeChoice{true, ranks_[id], id};
+  });
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    put(piece.substr(symbols[i].begin, symbols[i].bytes), symbols[i].id, ids);
+  }
+  if (symbols.capacity() > (size_t{1} << 16)) symbols.shrink_to_fit();
+}
+
+void SpmModel::put(std::string_view text, TokenId id, std::vector<TokenId>& ids) const {
+  if (id >= 0) {
+    if (options_.split_unused && vocabulary_.types[id] == TokenType::unused) {
+      put_unused(text, ids);
+    } else {
+      ids.push_back(id);
+    }
+    return;
+  }
+  for (const char c : text) {
+    if (byte_ids_[static_cast<uint8_t>(c)] < 0) {
+      if (options_.unk >= 0 && (ids.empty() || ids.back() != options_.unk)) ids.push_back(options_.unk);
+      return;
+    }
+  }
+  for (const char c : text) ids.push_back(byte_ids_[static_cast<uint8_t>(c)]);
+}
+
+void SpmModel::put_unused(std::string_view text, std::vector<TokenId>& ids) const {
+  // Taken apart the way it was put together: merging its characters again while unused results other than steps of
+  // the same merge order are allowed would give the same piece, so the unused whole is barred and the rest repeated.
+  std::vector<MergeSymbol> symbols;
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    add_symbol(symbols, pos, c.bytes, mergeable_.find(vocabulary_.pieces, text.substr(pos, c.bytes)));
+    pos += c.bytes;
+  }
+  merge_symbols(symbols, [&](const MergeSymbol& a, const MergeSymbol& b) {
+    const TokenId id = mergeable_.find(vocabulary_.pieces, text.substr(a.begin, size_t{a.bytes} + b.bytes));
+    return id < 0 || size_t{a.bytes} + b.bytes == text.size() ? MergeChoice{} : MergeChoice{true, ranks_[id], id};
+  });
+  for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    const std::string_view part = text.substr(symbols[i].begin, symbols[i].bytes);
+    // Parts are strictly shorter; a single unused character stands for itself.
+    const bool again = symbols[i].id >= 0 && vocabulary_.types[symbols[i].id] == TokenType::unused && part.size() < text.size();
+    if (again) {
+      put_unused(part, ids);
+    } else if (symbols[i].id >= 0) {
+      ids.push_back(symbols[i].id);
+    } else {
+      put(part, -1, ids);
+    }
+  }
+}
+
+}  // namespace redline

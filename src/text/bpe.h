@@ -1,0 +1,93 @@
+// The two models that turn a piece of text into token ids: byte-pair encoding by merge list, and SentencePiece's by score.
+#pragma once
+
+#include <array>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "text/merge.h"
+#include "text/vocabulary.h"
+
+namespace redline {
+
+class TokenModel {
+ public:
+  virtual ~TokenModel() = default;
+  /// Appends the ids of one piece, which may be any bytes.
+  virtual void encode(std::string_view piece, std::vector<TokenId>& ids) const = 0;
+};
+
+/// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016) over
+/// characters. Byte-level vocabularies get their pieces spelled by spell_bytes() beforehand.
+struct BpeOptions {
+  bool ignore_merges = false;  ///< a whole piece that is a token needs no merges
+  bool whole_newlines = false; ///< the same for pieces of newlines only
+  bool byte_fallback = false;  ///< a character outside the vocabulary becomes its "<0x..>" tokens
+  bool fuse_unk = false;       ///< neighbouring unknown characters become one unk
+  TokenId unk = -1;            ///< -1: unknown characters are left out, as tokenizers and llama.cpp do
+};
+
+class BpeModel : public TokenModel {
+ public:
+  /// `merges` in order of rank. A merge whose sides or result are no tokens is kept: it may be a step towards a token; where
+  /// such a step is left over, its characters are put out one by one.
+  /// invalid_argument: a merge with an empty side (its index is named).
+  static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, BpeOptions options,
+                                                  const std::vector<std::pair<std::string_view, std::string_view>>& merges);
+  void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
+
+ private:
+  struct Merge {
+    uint64_t pair = ~0ull;  ///< left id << 32 | right id
+    uint32_t rank = 0;
+    int32_t id = -1;
+  };
+  BpeModel(const Vocabulary& vocabulary, BpeOptions options);
+  int32_t intern(std::string_view text);
+  bool add_merge(int32_t left, int32_t right, uint32_t rank, int32_t id);
+  const Merge* find_merge(int32_t left, int32_t right) const;
+  int32_t char_id(std::string_view character) const;
+  void encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const;
+  void append_symbols(std::string_view piece, std::vector<MergeSymbol>& symbols) const;
+
+  const Vocabulary& vocabulary_;
+  BpeOptions options_;
+  std::vector<Merge> merges_;  ///< open addressing
+  // Texts that merges name and the vocabulary lacks have ids from vocabulary_.size() on.
+  std::vector<std::string> extra_;
+  PieceIndex extra_index_;
+  std::array<int32_t, 0x200> small_char_ids_;  ///< by code point: all of the byte alphabet lies below U+0200
+  std::array<TokenId, 256> byte_ids_;
+};
+
+/// SentencePiece BPE (Kudo, Richardson: "SentencePiece", 2018): the neighbours whose joined piece has the highest score merge
+/// first. Characters that are no piece become byte tokens, else unk (a run of them one unk).
+class SpmModel : public TokenModel {
+ public:
+  struct Options {
+    TokenId unk = -1;
+    bool match_user_defined = false;  ///< user-defined pieces are found in the piece itself, longest first, as sentencepiece does
+    bool split_unused = false;        ///< pieces of type unused are taken apart again at the end
+  };
+  /// scores.size() == vocabulary.size(); NaN counts as the lowest.
+  static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, const std::vector<float>& scores, Options options);
+  void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
+
+ private:
+  explicit SpmModel(const Vocabulary& vocabulary) : vocabulary_(vocabulary) { byte_ids_.fill(-1); }
+  void encode_chunk(std::string_view piece, std::vector<TokenId>& ids) const;
+  void put(std::string_view text, TokenId id, std::vector<TokenId>& ids) const;
+  void put_unused(std::string_view text, std::vector<TokenId>& ids) const;
+
+  const Vocabulary& vocabulary_;
+  Options options_;
+  PieceIndex mergeable_;         ///< pieces that plain text may become
+  std::vector<uint32_t> ranks_;  ///< by id; equal scores have equal ranks
+  size_t max_bytes_ = 0;
+  PrefixMatcher user_defined_;
+  std::array<TokenId, 256> byte_ids_;
+};
+
+}  // namespace redline

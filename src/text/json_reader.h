@@ -1,0 +1,50 @@
+// Small checked steps through JSON of untrusted files.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+#include <string_view>
+
+#include "base/error.h"
+
+namespace redline {
+
+using Json = nlohmann::json;
+
+/// invalid_argument with the parser's reason and byte offset. `name` is the file's.
+inline Result<Json> parse_json(std::string_view text, std::string_view name) {
+  try {
+    return Json::parse(text.begin(), text.end());
+  } catch (const Json::parse_error& e) {
+    return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, e.what());
+  } catch (const std::exception& e) {
+    return invalid_argument("{}: {}", name, e.what());
+  }
+}
+
+/// The member, or nullptr when `object` is no object, has none, or has null.
+inline const Json* member(const Json& object, const char* key) {
+  if (!object.is_object()) return nullptr;
+  const auto it = object.find(key);
+  return it == object.end() || it->is_null() ? nullptr : &*it;
+}
+
+inline std::string string_or(const Json& object, const char* key, std::string_view otherwise) {
+  const Json* value = member(object, key);
+  return value && value->is_string() ? value->get_ref<const std::string&>() : std::string(otherwise);
+}
+
+inline std::optional<bool> optional_bool(const Json& object, const char* key) {
+  const Json* value = member(object, key);
+  return value && value->is_boolean() ? std::optional<bool>(value->get<bool>()) : std::nullopt;
+}
+
+inline std::optional<int64_t> optional_int(const Json& object, const char* key) {
+  const Json* value = member(object, key);
+  if (!value || !value->is_number_integer()) return std::nullopt;
+  if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
+  return value->get<int64_t>();
+}
+
+}  // namespace redline

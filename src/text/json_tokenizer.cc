@@ -1,0 +1,400 @@
+// tokenizer.json of the tokenizers package. What each part means is stated by that package's behaviour; a part that Redline
+// does not know is refused by name.
+#include <algorithm>
+
+#include "text/hf_config.h"
+#include "text/json_reader.h"
+#include "text/pipeline_tokenizer.h"
+
+namespace redline {
+namespace {
+
+constexpr int kMaxDepth = 16;  // of Sequence in Sequence
+
+Status unknown_type(std::string_view part, const Json& json, std::string_view known) {
+  return unsupported("{} of type \"{}\"; known are {}", part, string_or(json, "type", "?"), known);
+}
+
+/// {"String": "x"} or {"Regex": "x"}.
+Result<std::variant<Regex, std::string>> read_pattern(const Json& json, const char* part) {
+  const Json* pattern = member(json, "pattern");
+  if (pattern && member(*pattern, "String")) return std::variant<Regex, std::string>(string_or(*pattern, "String", ""));
+  if (pattern && member(*pattern, "Regex")) {
+    REDLINE_ASSIGN(Regex regex, Regex::compile(string_or(*pattern, "Regex", "")));
+    return std::variant<Regex, std::string>(std::move(regex));
+  }
+  return invalid_argument("{}: pattern must be {{\"String\": ...}} or {{\"Regex\": ...}}", part);
+}
+
+Status read_list(const Json& json, const char* key, const char* part, const Json*& list) {
+  list = member(json, key);
+  if (!list || !list->is_array()) return invalid_argument("{}: Sequence without the list \"{}\"", part, key);
+  return {};
+}
+
+Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) {
+  if (depth > kMaxDepth) return invalid_argument("normalizer: nested deeper than {}", kMaxDepth);
+  const std::string type = string_or(json, "type", "");
+  if (type == "Sequence") {
+    const Json* list = nullptr;
+    REDLINE_TRY(read_list(json, "normalizers", "normalizer", list));
+    for (const Json& one : *list) REDLINE_TRY(read_normalizer(one, normalizer, depth + 1));
+  } else if (type == "NFC") {
+    normalizer.add(NormalizeForm{NormalForm::nfc});
+  } else if (type == "NFD") {
+    normalizer.add(NormalizeForm{NormalForm::nfd});
+  } else if (type == "NFKC") {
+    normalizer.add(NormalizeForm{NormalForm::nfkc});
+  } else if (type == "NFKD") {
+    normalizer.add(NormalizeForm{NormalForm::nfkd});
+  } else if (type == "Lowercase") {
+    normalizer.add(Lowercase{});
+  } else if (type == "StripAccents") {
+    normalizer.add(StripAccents{});
+  } else if (type == "Strip") {
+    normalizer.add(StripSpace{optional_bool(json, "strip_left").value_or(true), optional_bool(json, "strip_right").value_or(true)});
+  } else if (type == "Prepend") {
+    normalizer.add(PrependText{string_or(json, "prepend", "")});
+  } else if (type == "ByteLevel") {
+    normalizer.add(SpellBytes{});
+  } else if (type == "Replace") {
+    REDLINE_ASSIGN(auto pattern, read_pattern(json, "normalizer Replace"));
+    std::string content = string_or(json, "content", "");
+    if (auto* regex = std::get_if<Regex>(&pattern)) {
+      normalizer.add(ReplaceRegex{std::move(*regex), std::move(content)});
+    } else {
+      normalizer.add(ReplaceText{std::move(std::get<std::string>(pattern)), std::move(content)});
+    }
+  } else {
+    return unknown_type("normalizer", json, "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, ByteLevel, Replace");
+  }
+  return {};
+}
+
+Result<SplitBehavior> read_behavior(const Json& json, std::string_view otherwise) {
+  const std::string name = string_or(json, "behavior", otherwise);
+  if (name == "Isolated") return SplitBehavior::isolated;
+  if (name == "Removed") return SplitBehavior::removed;
+  if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
+  if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
+  if (name == "Contiguous") return SplitBehavior::contiguous;
+  return invalid_argument("pre_tokenizer: behavior \"{}\"; known are Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous", name);
+}
+
+/// Metaspace's prepend_scheme, or add_prefix_space of older files.
+Result<MetaspaceStep::Prepend> read_prepend(const Json& json) {
+  const bool prefix = optional_bool(json, "add_prefix_space").value_or(true);
+  const std::string scheme = string_or(json, "prepend_scheme", prefix ? "always" : "never");
+  if (scheme == "always") return MetaspaceStep::Prepend::always;
+  if (scheme == "first") return MetaspaceStep::Prepend::first;
+  if (scheme == "never") return MetaspaceStep::Prepend::never;
+  return invalid_argument("Metaspace: prepend_scheme \"{}\"; known are always, first, never", scheme);
+}
+
+Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
+  if (depth > kMaxDepth) return invalid_argument("pre_tokenizer: nested deeper than {}", kMaxDepth);
+  const std::string type = string_or(json, "type", "");
+  const auto add_regex = [&](std::string_view pattern, SplitBehavior behavior, bool invert) -> Status {
+    REDLINE_ASSIGN(Regex regex, Regex::compile(pattern));
+    pre.add(SplitStep{std::move(regex), behavior, invert});
+    return {};
+  };
+  if (type == "Sequence") {
+    const Json* list = nullptr;
+    REDLINE_TRY(read_list(json, "pretokenizers", "pre_tokenizer", list));
+    for (const Json& one : *list) REDLINE_TRY(read_pre_tokenizer(one, pre, depth + 1));
+  } else if (type == "ByteLevel") {
+    if (optional_bool(json, "add_prefix_space").value_or(true)) pre.add(PrefixSpaceStep{});
+    if (optional_bool(json, "use_regex").value_or(true)) REDLINE_TRY(add_regex(kGpt2Pattern, SplitBehavior::isolated, false));
+    pre.add(ByteLevelStep{});
+  } else if (type == "Split") {
+    REDLINE_ASSIGN(auto pattern, read_pattern(json, "pre_tokenizer Split"));
+    SplitStep step;
+    step.invert = optional_bool(json, "invert").value_or(false);
+    REDLINE_ASSIGN(step.behavior, read_behavior(json, ""));
+    std::visit([&](auto& p) { step.pattern = std::move(p); }, pattern);
+    pre.add(std::move(step));
+  } else if (type == "Digits") {
+    const bool single = optional_bool(json, "individual_digits").value_or(false);
+    pre.add(SplitStep{is_numeric, single ? SplitBehavior::isolated : SplitBehavior::contiguous, false});
+  } else if (type == "Punctuation") {
+    REDLINE_ASSIGN(const SplitBehavior behavior, read_behavior(json, "Isolated"));
+    pre.add(SplitStep{is_punctuation, behavior, false});
+  } else if (type == "WhitespaceSplit") {
+    pre.add(SplitStep{is_white_space, SplitBehavior::removed, false});
+  } else if (type == "Whitespace") {
+    // This one is a pattern of Rust's regex crate, whose \w has the joiners besides.
+    REDLINE_TRY(add_regex(R"([\w\x{200c}\x{200d}]+|[^\w\s\x{200c}\x{200d}]+)", SplitBehavior::removed, true));
+  } else if (type == "CharDelimiterSplit") {
+    pre.add(SplitStep{string_or(json, "delimiter", ""), SplitBehavior::removed, false});
+  } else if (type == "Metaspace") {
+    MetaspaceStep step;
+    step.replacement = string_or(json, "replacement", kSpaceMark);
+    if (step.replacement.empty()) return invalid_argument("pre_tokenizer Metaspace: empty replacement");
+    REDLINE_ASSIGN(step.prepend, read_prepend(json));
+    step.split = optional_bool(json, "split").value_or(true);
+    pre.add(std::move(step));
+  } else {
+    return unknown_type("pre_tokenizer", json,
+                        "Sequence, ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, Metaspace");
+  }
+  return {};
+}
+
+struct DecoderState {
+  bool fused = false;
+};
+
+Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, int depth = 0) {
+  if (depth > kMaxDepth) return invalid_argument("decoder: nested deeper than {}", kMaxDepth);
+  const std::string type = string_or(json, "type", "");
+  if (type == "Sequence") {
+    const Json* list = nullptr;
+    REDLINE_TRY(read_list(json, "decoders", "decoder", list));
+    for (const Json& one : *list) REDLINE_TRY(read_decoder(one, rules, state, depth + 1));
+  } else if (type == "ByteLevel") {
+    rules.byte_level = true;
+  } else if (type == "ByteFallback") {
+    rules.byte_tokens = true;
+  } else if (type == "Fuse") {
+    state.fused = true;
+  } else if (type == "Metaspace") {
+    REDLINE_ASSIGN(const MetaspaceStep::Prepend prepend, read_prepend(json));
+    rules.replacements.emplace_back(string_or(json, "replacement", kSpaceMark), " ");
+    rules.drop_prefix_space = prepend != MetaspaceStep::Prepend::never;
+  } else if (type == "Replace") {
+    REDLINE_ASSIGN(auto pattern, read_pattern(json, "decoder Replace"));
+    if (!std::holds_alternative<std::string>(pattern)) return unsupported("decoder Replace with a Regex");
+    rules.replacements.emplace_back(std::get<std::string>(pattern), string_or(json, "content", ""));
+  } else if (type == "Strip") {
+    const int64_t start = optional_int(json, "start").value_or(0), stop = optional_int(json, "stop").value_or(0);
+    if (start == 0 && stop == 0) return {};
+    if (start != 1 || stop != 0 || string_or(json, "content", "") != " " || !state.fused) {
+      return unsupported("decoder Strip other than one space at the start behind Fuse");
+    }
+    rules.drop_prefix_space = true;
+  } else {
+    return unknown_type("decoder", json, "Sequence, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip");
+  }
+  return {};
+}
+
+Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& parts) {
+  const Json* single = member(json, "single");
+  if (!single || !single->is_array()) return invalid_argument("post_processor TemplateProcessing without the list \"single\"");
+  bool text_seen = false;
+  for (const Json& item : *single) {
+    if (member(item, "Sequence")) {
+      if (text_seen) return unsupported("post_processor TemplateProcessing that repeats the text");
+      text_seen = true;
+      continue;
+    }
+    const Json* special = member(item, "SpecialToken");
+    const std::string name = special ? string_or(*special, "id", "") : "";
+    const Json* table = member(json, "special_tokens");
+    const Json* entry = table && special ? member(*table, name.c_str()) : nullptr;
+    const Json* ids = entry ? member(*entry, "ids") : nullptr;
+    if (!ids || !ids->is_array()) return invalid_argument("post_processor: special token \"{}\" has no ids", name);
+    for (const Json& id : *ids) {
+      const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
+      if (value < 0 || value >= v.size()) return invalid_argument("post_processor: special token \"{}\" has id {}, the vocabulary has {} tokens", name, id.dump(), v.size());
+      (text_seen ? parts.suffix : parts.prefix).push_back(static_cast<TokenId>(value));
+    }
+  }
+  if (!text_seen) return unsupported("post_processor TemplateProcessing that leaves the text out");
+  return {};
+}
+
+Status read_post_processor(const Json& json, const Vocabulary& v, TokenizerParts& parts, int depth = 0) {
+  if (depth > kMaxDepth) return invalid_argument("post_processor: nested deeper than {}", kMaxDepth);
+  const std::string type = string_or(json, "type", "");
+  if (type == "Sequence") {
+    const Json* list = nullptr;
+    REDLINE_TRY(read_list(json, "processors", "post_processor", list));
+    for (const Json& one : *list) REDLINE_TRY(read_post_processor(one, v, parts, depth + 1));
+  } else if (type == "TemplateProcessing") {
+    parts.prefix.clear();
+    parts.suffix.clear();
+    REDLINE_TRY(read_template(json, v, parts));
+  } else if (type != "ByteLevel") {  // ByteLevel only moves offsets
+    return unknown_type("post_processor", json, "Sequence, TemplateProcessing, ByteLevel");
+  }
+  return {};
+}
+
+struct JsonModel {
+  BpeOptions options;
+  std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< views into the JSON
+};
+
+Status read_vocabulary(const Json& model, const Json* added, const HfConfig& config, Vocabulary& v) {
+  const Json* vocab = member(model, "vocab");
+  if (!vocab || !vocab->is_object()) return invalid_argument("model.vocab is missing or no object");
+  const size_t num_added = added && added->is_array() ? added->size() : 0;
+  // Ids may leave holes, but not so many that a small file asks for much memory.
+  const auto limit = static_cast<int64_t>(4 * (vocab->size() + num_added + config.added_tokens.size()) + 65536);
+  const auto put = [&](std::string_view piece, int64_t id, std::string_view place) -> Status {
+    if (id < 0 || id >= limit) return invalid_argument("{}: \"{}\" has id {}, expected 0 to {}", place, piece, id, limit - 1);
+    if (id >= v.size()) v.pieces.resize(static_cast<size_t>(id) + 1);
+    if (!v.pieces[id].empty() && v.pieces[id] != piece) {
+      return invalid_argument("{}: id {} belongs to \"{}\" and to \"{}\"", place, id, v.pieces[id], piece);
+    }
+    v.pieces[id] = piece;
+    return {};
+  };
+  for (const auto& [piece, id] : vocab->items()) {
+    if (!id.is_number_integer()) return invalid_argument("model.vocab: \"{}\" has {} for an id", piece, id.type_name());
+    if (!piece.empty()) REDLINE_TRY(put(piece, id.get<int64_t>(), "model.vocab"));
+  }
+  v.build_index();
+  const auto put_added = [&](const std::string& content, int64_t id, const char* place) -> Status {
+    const TokenId known = v.find(content);  // a token that the model has keeps the model's id
+    return known >= 0 ? Status{} : put(content, id, place);
+  };
+  if (added) {
+    if (!added->is_array()) return invalid_argument("added_tokens is {}, expected a list", added->type_name());
+    for (const Json& token : *added) {
+      const std::string content = string_or(token, "content", "");
+      const auto id = optional_int(token, "id");
+      if (content.empty() || !id) return invalid_argument("added_tokens: {} needs content and id", token.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+      REDLINE_TRY(put_added(content, *id, "added_tokens"));
+    }
+  }
+  for (const auto& [id, token] : config.added_tokens) {
+    if (!v.has(static_cast<TokenId>(id)) || v.pieces[id].empty()) REDLINE_TRY(put_added(token.content, id, "tokenizer_config.json: added_tokens_decoder"));
+  }
+  v.build_index();
+  return {};
+}
+
+Status read_added_tokens(const Json* added, const HfConfig& config, TokenizerParts& parts) {
+  Vocabulary& v = *parts.vocabulary;
+  std::vector<bool> seen(v.pieces.size());
+  const auto put = [&](AddedToken token, bool normalized) -> Status {
+    token.id = v.find(token.content);
+    if (token.id < 0 || seen[token.id]) return {};
+    seen[token.id] = true;
+    v.types[token.id] = token.special ? TokenType::control : TokenType::user_defined;
+    if (!normalized || parts.normalizer.empty()) return parts.added_before.add(std::move(token));
+    token.content = parts.normalizer.apply(token.content, true);
+    if (token.content.empty()) return {};
+    return parts.added_after.add(std::move(token));
+  };
+  if (added) {
+    for (const Json& json : *added) {
+      AddedToken token;
+      token.content = string_or(json, "content", "");
+      token.special = optional_bool(json, "special").value_or(false);
+      token.single_word = optional_bool(json, "single_word").value_or(false);
+      token.lstrip = optional_bool(json, "lstrip").value_or(false);
+      token.rstrip = optional_bool(json, "rstrip").value_or(false);
+      REDLINE_TRY(put(std::move(token), optional_bool(json, "normalized").value_or(!token.special)));
+    }
+  }
+  for (const auto& [id, token] : config.added_tokens) REDLINE_TRY(put(token, false));
+  return {};
+}
+
+Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
+  const Json* unk = member(json, "unk_token");
+  if (unk) {
+    model.options.unk = v.find(string_or(json, "unk_token", ""));
+    if (model.options.unk < 0) return invalid_argument("model.unk_token {} is not in the vocabulary", unk->dump(-1, ' ', false, Json::error_handler_t::replace));
+  }
+  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    if (!string_or(json, key, "").empty()) return unsupported("model.{} \"{}\"", key, string_or(json, key, ""));
+  }
+  if (const Json* dropout = member(json, "dropout"); dropout && dropout->is_number() && dropout->get<double>() != 0) {
+    return unsupported("model.dropout {}: encoding would be random", dropout->get<double>());
+  }
+  model.options.fuse_unk = optional_bool(json, "fuse_unk").value_or(false);
+  model.options.byte_fallback = optional_bool(json, "byte_fallback").value_or(false);
+  model.options.ignore_merges = optional_bool(json, "ignore_merges").value_or(false);
+  const Json* merges = member(json, "merges");
+  if (!merges || !merges->is_array()) return invalid_argument("model.merges is missing or no list");
+  model.merges.reserve(merges->size());
+  for (const Json& merge : *merges) {
+    std::string_view left, right;
+    if (merge.is_string()) {
+      const std::string_view text = merge.get_ref<const std::string&>();
+      const size_t space = text.find(' ');
+      if (space != std::string_view::npos) {
+        left = text.substr(0, space);
+        right = text.substr(space + 1);
+      }
+    } else if (merge.is_array() && merge.size() == 2 && merge[0].is_string() && merge[1].is_string()) {
+      left = merge[0].get_ref<const std::string&>();
+      right = merge[1].get_ref<const std::string&>();
+    }
+    if (left.empty() || right.empty()) {
+      return invalid_argument("model.merges[{}] is {}, expected \"a b\" or [\"a\", \"b\"]", model.merges.size(),
+                              merge.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+    }
+    model.merges.emplace_back(left, right);
+  }
+  return {};
+}
+
+/// The classes of transformers whose add_bos_token rebuilds the post-processor.
+bool flags_decide(const HfConfig& config) {
+  for (const char* name : {"Llama", "CodeLlama", "Gemma", "Cohere"}) {
+    if (config.tokenizer_class.starts_with(name)) return true;
+  }
+  return false;
+}
+
+Result<std::unique_ptr<Tokenizer>> build(std::string_view text, const HfConfig& config) {
+  REDLINE_ASSIGN(const Json json, parse_json(text, "tokenizer.json"));
+  const Json* model_json = member(json, "model");
+  if (!model_json || !model_json->is_object()) return invalid_argument("tokenizer.json has no \"model\"");
+  // Files from before the model had a type are BPE when they have merges.
+  const std::string type = string_or(*model_json, "type", member(*model_json, "merges") ? "BPE" : "none");
+  if (type != "BPE") return unsupported("model of type \"{}\"; Redline reads BPE", type);
+  TokenizerParts parts;
+  Vocabulary& v = *parts.vocabulary;
+  const Json* added = member(json, "added_tokens");
+  REDLINE_TRY(read_vocabulary(*model_json, added, config, v));
+  if (const Json* n = member(json, "normalizer")) REDLINE_TRY(read_normalizer(*n, parts.normalizer));
+  if (const Json* p = member(json, "pre_tokenizer")) REDLINE_TRY(read_pre_tokenizer(*p, parts.pre_tokenizer));
+  DecoderState state;
+  if (const Json* d = member(json, "decoder")) REDLINE_TRY(read_decoder(*d, parts.decode, state));
+  REDLINE_TRY(read_added_tokens(added, config, parts));
+  JsonModel model;
+  REDLINE_TRY(read_model(*model_json, v, model));
+  if (model.options.byte_fallback) {
+    for (size_t i = 0; i < v.pieces.size(); ++i) {
+      if (v.types[i] == TokenType::normal && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
+    }
+  }
+  if (model.options.unk >= 0 && v.types[model.options.unk] == TokenType::normal) v.types[model.options.unk] = TokenType::unknown;
+  REDLINE_ASSIGN(parts.model, BpeModel::make(v, model.options, model.merges).within("model.merges"));
+  if (const Json* p = member(json, "post_processor")) REDLINE_TRY(read_post_processor(*p, v, parts));
+  parts.kind = "bpe";
+  parts.pre_tokenizer_name = "tokenizer.json";
+  parts.bos = config.bos_token.empty() ? -1 : v.find(config.bos_token);
+  const TokenId eos = config.eos_token.empty() ? -1 : v.find(config.eos_token);
+  if (parts.bos < 0 && !parts.prefix.empty()) parts.bos = parts.prefix.front();
+  if (flags_decide(config)) {
+    if (config.add_bos) parts.prefix = *config.add_bos && parts.bos >= 0 ? std::vector<TokenId>{parts.bos} : std::vector<TokenId>{};
+    if (config.add_eos) parts.suffix = *config.add_eos && eos >= 0 ? std::vector<TokenId>{eos} : std::vector<TokenId>{};
+  }
+  parts.add_stop(eos);
+  for (const int64_t id : config.stop_ids) {
+    if (id >= 0 && id < v.size()) parts.add_stop(static_cast<TokenId>(id));
+  }
+  parts.add_known_stops();
+  return make_tokenizer(std::move(parts));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, const HfConfig& config) {
+  return build(tokenizer_json, config);
+}
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text) {
+  REDLINE_ASSIGN(const HfConfig config, read_hf_config(config_text));
+  return build(tokenizer_json, config);
+}
+
+}  // namespace redline

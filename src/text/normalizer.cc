@@ -1,0 +1,163 @@
+#include "text/normalizer.h"
+
+#include <cstring>
+
+namespace redline {
+namespace {
+
+template <class... F>
+struct Overloaded : F... {
+  using F::operator()...;
+};
+template <class... F>
+Overloaded(F...) -> Overloaded<F...>;
+
+std::string strip_space(std::string_view text, bool left, bool right) {
+  while (left && !text.empty()) {
+    const Utf8Char c = utf8_at(text, 0);
+    if (!c.valid || !is_white_space(c.value)) break;
+    text.remove_prefix(c.bytes);
+  }
+  while (right && !text.empty()) {
+    size_t bytes = 1;
+    while (bytes < 4 && bytes < text.size() && (static_cast<uint8_t>(text[text.size() - bytes]) & 0xC0) == 0x80) ++bytes;
+    const Utf8Char c = utf8_at(text, text.size() - bytes);
+    if (!c.valid || c.bytes != bytes || !is_white_space(c.value)) break;
+    text.remove_suffix(bytes);
+  }
+  return std::string(text);
+}
+
+std::string strip_accents(std::string_view text) {
+  std::string out;
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    if (!c.valid || !is_mark(c.value)) out.append(text.substr(pos, c.bytes));
+    pos += c.bytes;
+  }
+  return out;
+}
+
+std::string replace_regex(std::string_view text, const Regex& from, std::string_view to) {
+  std::vector<Regex::Span> matches;
+  from.find_all(text, matches);
+  std::string out;
+  size_t done = 0;
+  for (const Regex::Span& m : matches) {
+    out.append(text.substr(done, m.begin - done)).append(to);
+    done = m.end;
+  }
+  return out.append(text.substr(done));
+}
+
+std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string_view text, bool at_start) {
+  // Stage 1: the character map, with user-defined pieces left alone.
+  std::string mapped;
+  if (n.map) {
+    mapped.reserve(text.size());
+    for (size_t pos = 0; pos < text.size();) {
+      if (n.untouched) {
+        const PrefixMatcher::Match keep = n.untouched->longest_at(text, pos);
+        if (keep.value >= 0) {
+          mapped.append(text.substr(pos, keep.bytes));
+          pos += keep.bytes;
+          continue;
+        }
+      }
+      const CharsMap::Match match = n.map->longest_at(text, pos);
+      if (match.bytes > 0) {
+        mapped.append(match.replacement);
+        pos += match.bytes;
+      } else {
+        const Utf8Char c = utf8_at(text, pos);
+        mapped.append(text.substr(pos, c.bytes));
+        pos += c.bytes;
+      }
+    }
+    text = mapped;
+  }
+  // Stage 2: spaces. Only U+0020 counts here; the map has made the other kinds into it.
+  const std::string_view space = n.escape_whitespaces ? kSpaceMark : std::string_view(" ");
+  std::string out;
+  out.reserve(text.size() + 8);
+  if (n.remove_extra_whitespaces) {
+    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
+    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
+  }
+  if (text.empty()) return out;
+  if (n.add_dummy_prefix && (at_start || !n.dummy_prefix_at_start_only)) out.append(space);
+  bool last_space = false;
+  for (const char c : text) {
+    if (c == ' ' && last_space && n.remove_extra_whitespaces) continue;
+    last_space = c == ' ';
+    if (last_space) {
+      out.append(space);
+    } else {
+      out.push_back(c);
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+Result<CharsMap> CharsMap::parse(std::string_view blob) {
+  uint32_t trie_bytes = 0;
+  if (blob.size() < sizeof(trie_bytes)) return invalid_argument("precompiled_charsmap has {} bytes, at least 4 are needed", blob.size());
+  std::memcpy(&trie_bytes, blob.data(), sizeof(trie_bytes));
+  if (trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > blob.size() - 4) {
+    return invalid_argument("precompiled_charsmap: a trie of {} bytes in {} bytes", trie_bytes, blob.size() - 4);
+  }
+  CharsMap map;
+  map.units_.resize(trie_bytes / 4);
+  std::memcpy(map.units_.data(), blob.data() + 4, trie_bytes);
+  map.replacements_ = blob.substr(4 + trie_bytes);
+  map.replacements_.push_back('\0');
+  return map;
+}
+
+CharsMap::Match CharsMap::longest_at(std::string_view text, size_t pos) const {
+  // A unit: bits 0-7 label with bit 31 (set in leaves), bit 8 "has a leaf", bits 10-30 offset to the children, scaled by 256
+  // when bit 9 is set; a leaf holds its value in bits 0-30.
+  const auto offset = [](uint32_t unit) -> size_t { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
+  Match best;
+  size_t node = offset(units_[0]);
+  for (size_t i = pos; i < text.size(); ++i) {
+    const uint8_t byte = static_cast<uint8_t>(text[i]);
+    if (byte == 0) break;  // 0 is the label of leaves
+    node ^= byte;
+    if (node >= units_.size()) break;
+    const uint32_t unit = units_[node];
+    if ((unit & (0x80000000u | 0xFF)) != byte) break;
+    node ^= offset(unit);
+    if ((unit >> 8) & 1) {
+      if (node >= units_.size()) break;
+      const size_t value = units_[node] & 0x7FFFFFFFu;
+      if (value >= replacements_.size()) break;
+      best = {i + 1 - pos, std::string_view(replacements_.c_str() + value)};
+    }
+  }
+  return best;
+}
+
+std::string Normalizer::apply(std::string_view text, bool at_start) const {
+  std::string now(text);
+  for (const NormalizerStep& step : steps_) {
+    now = std::visit(
+        Overloaded{
+            [&](const NormalizeForm& s) { return normalize_unicode(now, s.form); },
+            [&](const Lowercase&) { return lowercase_unicode(now); },
+            [&](const StripSpace& s) { return strip_space(now, s.left, s.right); },
+            [&](const StripAccents&) { return strip_accents(now); },
+            [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
+            [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
+            [&](const PrependText& s) { return now.empty() ? now : s.prefix + now; },
+            [&](const SpellBytes&) { return spell_bytes(now); },
+            [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
+        },
+        step);
+  }
+  return now;
+}
+
+}  // namespace redline

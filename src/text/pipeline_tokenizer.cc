@@ -1,0 +1,154 @@
+#include "text/pipeline_tokenizer.h"
+
+#include <algorithm>
+#include <iterator>
+
+namespace redline {
+namespace {
+
+// The names that llama.cpp's vocabulary loader knows (its list of end-of-generation tokens).
+constexpr std::string_view kStopNames[] = {
+    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>", "<|endoftext|>",
+    "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>",
+    "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["};
+
+class PipelineTokenizer final : public Tokenizer {
+ public:
+  explicit PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {}
+
+  std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const override {
+    std::vector<TokenId> ids;
+    if (options.add_special) ids = parts_.prefix;
+    std::vector<TextPart> parts, inner;
+    parts_.added_before.split(text, options.parse_special, parts);
+    for (const TextPart& part : parts) {
+      if (part.id >= 0) {
+        ids.push_back(part.id);
+        continue;
+      }
+      const bool at_start = part.text.data() == text.data();
+      const std::string normalized = parts_.normalizer.apply(part.text, at_start);
+      inner.clear();
+      parts_.added_after.split(normalized, options.parse_special, inner);
+      for (const TextPart& piece : inner) {
+        if (piece.id >= 0) {
+          ids.push_back(piece.id);
+        } else {
+          encode_plain(piece.text, at_start && piece.text.data() == normalized.data(), ids);
+        }
+      }
+    }
+    if (options.add_special) ids.insert(ids.end(), parts_.suffix.begin(), parts_.suffix.end());
+    return ids;
+  }
+
+  std::string token_bytes(TokenId id, bool special) const override {
+    const Vocabulary& v = *parts_.vocabulary;
+    const DecodeRules& rules = parts_.decode;
+    if (!v.has(id)) return "";
+    const std::string& piece = v.pieces[id];
+    if (v.is_special(id)) return special ? piece : "";
+    if (v.types[id] == TokenType::user_defined && rules.keep_user_defined) return piece;
+    if (rules.byte_tokens) {
+      const int byte = byte_of_piece(piece);
+      if (byte >= 0 && v.types[id] == TokenType::byte) return std::string(1, static_cast<char>(byte));
+    }
+    std::string bytes;
+    if (rules.byte_level) {
+      if (!unspell_bytes(piece, bytes)) bytes = piece;
+      return bytes;
+    }
+    bytes = piece;
+    for (const auto& [from, to] : rules.replacements) bytes = replace_all(bytes, from, to);
+    return bytes;
+  }
+
+  std::string decode(const std::vector<TokenId>& ids, bool special) const override {
+    std::string bytes;
+    bool at_start = true;
+    for (const TokenId id : ids) {
+      std::string one = token_bytes(id, special);
+      if (one.empty()) continue;
+      if (at_start && parts_.decode.drop_prefix_space && one.front() == ' ') one.erase(0, 1);
+      // A control token shown as text ends the prefix-space rule only for itself: text begins behind it.
+      at_start = at_start && parts_.vocabulary->is_special(id);
+      bytes += one;
+    }
+    return repair_utf8(bytes);
+  }
+
+  int64_t vocab_size() const override { return parts_.vocabulary->size(); }
+  TokenId bos() const override { return parts_.bos; }
+  bool adds_bos() const override { return parts_.bos >= 0 && !parts_.prefix.empty() && parts_.prefix.front() == parts_.bos; }
+  const std::vector<TokenId>& stop_tokens() const override { return parts_.stop_tokens; }
+  std::string piece(TokenId id) const override { return parts_.vocabulary->has(id) ? parts_.vocabulary->pieces[id] : ""; }
+  TokenId find(std::string_view piece) const override { return parts_.vocabulary->find(piece); }
+  std::string_view kind() const override { return parts_.kind; }
+  std::string_view pre_tokenizer() const override { return parts_.pre_tokenizer_name; }
+  bool is_special(TokenId id) const override { return parts_.vocabulary->is_special(id); }
+  bool drops_prefix_space() const override { return parts_.decode.drop_prefix_space; }
+
+ private:
+  void encode_plain(std::string_view text, bool at_start, std::vector<TokenId>& ids) const {
+    Pieces pieces;
+    pieces.text = text;
+    pieces.spans.push_back({0, text.size()});
+    pieces.at_start = at_start;
+    parts_.pre_tokenizer.apply(pieces);
+    for (const Pieces::Span span : pieces.spans) parts_.model->encode(pieces.view(span), ids);
+  }
+
+  TokenizerParts parts_;
+};
+
+}  // namespace
+
+bool is_known_stop(std::string_view piece) {
+  return std::find(std::begin(kStopNames), std::end(kStopNames), piece) != std::end(kStopNames);
+}
+
+void TokenizerParts::add_stop(TokenId id) {
+  if (vocabulary->has(id) && std::find(stop_tokens.begin(), stop_tokens.end(), id) == stop_tokens.end()) stop_tokens.push_back(id);
+}
+
+void TokenizerParts::add_known_stops() {
+  for (const std::string_view name : kStopNames) {
+    const TokenId id = vocabulary->find(name);
+    if (vocabulary->is_special(id)) add_stop(id);
+  }
+  // Harmony-style vocabularies end a message, not the turn, with <|end|>; Gemma 4's </s> is an ordinary tag.
+  const auto stops = [&](std::string_view name) {
+    const TokenId id = vocabulary->find(name);
+    return id >= 0 && std::find(stop_tokens.begin(), stop_tokens.end(), id) != stop_tokens.end();
+  };
+  const bool calls = stops("<|call|>") || stops("<|calls|>");
+  if (calls && (stops("<|return|>") || stops("<|flush|>"))) std::erase(stop_tokens, vocabulary->find("<|end|>"));
+  if (stops("<|tool_response>")) std::erase(stop_tokens, vocabulary->find("</s>"));
+}
+
+std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts) {
+  std::sort(parts.stop_tokens.begin(), parts.stop_tokens.end());
+  return std::make_unique<PipelineTokenizer>(std::move(parts));
+}
+
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool at_start) : tokenizer_(&tokenizer), at_start_(at_start) {}
+
+std::string StreamDecoder::push(TokenId id) {
+  std::string bytes = tokenizer_->token_bytes(id);
+  if (bytes.empty()) return "";
+  if (at_start_ && tokenizer_->drops_prefix_space() && bytes.front() == ' ') bytes.erase(0, 1);
+  at_start_ = false;
+  pending_ += bytes;
+  const size_t held = incomplete_utf8_tail(pending_);
+  std::string text = repair_utf8(std::string_view(pending_).substr(0, pending_.size() - held));
+  pending_.erase(0, pending_.size() - held);
+  return text;
+}
+
+std::string StreamDecoder::finish() {
+  std::string text = repair_utf8(pending_);
+  pending_.clear();
+  return text;
+}
+
+}  // namespace redline

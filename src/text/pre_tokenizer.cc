@@ -1,0 +1,184 @@
+#include "text/pre_tokenizer.h"
+
+#include <algorithm>
+
+#include "text/unicode.h"
+
+namespace redline {
+namespace {
+
+struct Cut {
+  size_t begin, end;
+  bool match;
+};
+
+/// Matches of the step's pattern and the gaps between them, in order.
+void find_cuts(const SplitStep& step, std::string_view text, std::vector<Cut>& cuts) {
+  size_t done = 0;
+  const auto add_match = [&](size_t begin, size_t end) {
+    if (begin > done) cuts.push_back({done, begin, step.invert});
+    cuts.push_back({begin, end, !step.invert});
+    done = end;
+  };
+  if (const auto* regex = std::get_if<Regex>(&step.pattern)) {
+    thread_local std::vector<Regex::Span> matches;
+    matches.clear();
+    regex->find_all(text, matches);
+    for (const Regex::Span& m : matches) add_match(m.begin, m.end);
+  } else if (const auto* literal = std::get_if<std::string>(&step.pattern)) {
+    for (size_t at = 0; !literal->empty() && (at = text.find(*literal, at)) != std::string_view::npos; at += literal->size()) {
+      add_match(at, at + literal->size());
+    }
+  } else {
+    const auto test = std::get<SplitStep::CharTest>(step.pattern);
+    for (size_t pos = 0; pos < text.size();) {
+      const Utf8Char c = utf8_at(text, pos);
+      if (c.valid && test(c.value)) add_match(pos, pos + c.bytes);
+      pos += c.bytes;
+    }
+  }
+  if (done < text.size()) cuts.push_back({done, text.size(), step.invert});
+}
+
+/// Joins and drops cuts as the behaviour asks.
+void settle_cuts(SplitBehavior behavior, std::vector<Cut>& cuts) {
+  std::vector<Cut> kept;
+  bool last_match = false;
+  switch (behavior) {
+    case SplitBehavior::isolated:
+      return;
+    case SplitBehavior::removed:
+      std::erase_if(cuts, [](const Cut& c) { return c.match; });
+      return;
+    case SplitBehavior::contiguous:
+      for (const Cut& c : cuts) {
+        if (!kept.empty() && c.match == last_match) {
+          kept.back().end = c.end;
+        } else {
+          kept.push_back(c);
+        }
+        last_match = c.match;
+      }
+      break;
+    case SplitBehavior::merged_with_previous:
+      for (const Cut& c : cuts) {
+        if (c.match && !last_match && !kept.empty()) {
+          kept.back().end = c.end;
+        } else {
+          kept.push_back(c);
+        }
+        last_match = c.match;
+      }
+      break;
+    case SplitBehavior::merged_with_next:
+      for (auto c = cuts.rbegin(); c != cuts.rend(); ++c) {
+        if (c->match && !last_match && !kept.empty()) {
+          kept.back().begin = c->begin;
+        } else {
+          kept.push_back(*c);
+        }
+        last_match = c->match;
+      }
+      std::reverse(kept.begin(), kept.end());
+      break;
+  }
+  cuts.swap(kept);
+}
+
+void apply_step(const SplitStep& step, Pieces& pieces) {
+  std::vector<Pieces::Span> spans;
+  std::vector<Cut> cuts;
+  spans.reserve(pieces.spans.size() * 2);
+  const bool first_kept_start = pieces.at_start;
+  for (size_t i = 0; i < pieces.spans.size(); ++i) {
+    const Pieces::Span span = pieces.spans[i];
+    cuts.clear();
+    find_cuts(step, pieces.view(span), cuts);
+    settle_cuts(step.behavior, cuts);
+    for (const Cut& c : cuts) {
+      if (c.end > c.begin) spans.push_back({span.begin + c.begin, c.end - c.begin});
+    }
+  }
+  pieces.at_start = first_kept_start && !spans.empty() && !pieces.spans.empty() && spans[0].begin == pieces.spans[0].begin;
+  pieces.spans.swap(spans);
+}
+
+/// Rebuilds the text piece by piece: rewrite(piece, index, out) appends what the piece becomes.
+template <class Rewrite>
+void rewrite_pieces(Pieces& pieces, Rewrite&& rewrite) {
+  std::string text;
+  text.reserve(pieces.text.size() + pieces.text.size() / 2);
+  for (size_t i = 0; i < pieces.spans.size(); ++i) {
+    const size_t begin = text.size();
+    rewrite(pieces.view(pieces.spans[i]), i, text);
+    pieces.spans[i] = {begin, text.size() - begin};
+  }
+  pieces.text.swap(text);
+}
+
+void apply_step(const PrefixSpaceStep&, Pieces& pieces) {
+  rewrite_pieces(pieces, [](std::string_view piece, size_t, std::string& out) {
+    if (piece.front() != ' ') out += ' ';
+    out += piece;
+  });
+}
+
+void apply_step(const ByteLevelStep&, Pieces& pieces) {
+  rewrite_pieces(pieces, [](std::string_view piece, size_t, std::string& out) {
+    for (const char b : piece) append_byte_spelling(out, static_cast<uint8_t>(b));
+  });
+}
+
+void apply_step(const MetaspaceStep& step, Pieces& pieces) {
+  rewrite_pieces(pieces, [&](std::string_view piece, size_t i, std::string& out) {
+    const bool wanted = step.prepend == MetaspaceStep::Prepend::always ||
+                        (step.prepend == MetaspaceStep::Prepend::first && i == 0 && pieces.at_start);
+    if (wanted && piece.front() != ' ' && !piece.starts_with(step.replacement)) out += step.replacement;
+    for (const char c : piece) {
+      if (c == ' ') {
+        out += step.replacement;
+      } else {
+        out += c;
+      }
+    }
+  });
+  if (step.split) apply_step(SplitStep{step.replacement, SplitBehavior::merged_with_next, false}, pieces);
+}
+
+void apply_step(const DigitGroupsStep& step, Pieces& pieces) {
+  std::vector<Pieces::Span> spans;
+  std::vector<size_t> ends;  // of the characters of one run
+  for (const Pieces::Span span : pieces.spans) {
+    const std::string_view text = pieces.view(span);
+    size_t done = 0;
+    for (size_t pos = 0; pos < text.size();) {
+      ends.clear();
+      const size_t begin = pos;
+      Utf8Char c = utf8_at(text, pos);
+      while (pos < text.size() && (c = utf8_at(text, pos)).valid && step.is_digit(c.value)) ends.push_back(pos += c.bytes);
+      if (ends.empty()) {
+        pos += c.bytes;
+        continue;
+      }
+      if (step.at_word_end_only && pos < text.size() && c.valid && is_word(c.value)) continue;
+      if (begin > done) spans.push_back({span.begin + done, begin - done});
+      done = begin;
+      for (size_t i = (ends.size() - 1) % 3; i < ends.size(); i += 3) {
+        spans.push_back({span.begin + done, ends[i] - done});
+        done = ends[i];
+      }
+    }
+    if (done < text.size()) spans.push_back({span.begin + done, text.size() - done});
+  }
+  pieces.spans.swap(spans);
+}
+
+}  // namespace
+
+void PreTokenizer::apply(Pieces& pieces) const {
+  for (const PreTokenizerStep& step : steps_) {
+    std::visit([&](const auto& s) { apply_step(s, pieces); }, step);
+  }
+}
+
+}  // namespace redline

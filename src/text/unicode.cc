@@ -1,0 +1,206 @@
+#include "text/unicode.h"
+
+#include <utf8proc.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdlib>
+
+namespace redline {
+namespace {
+
+struct ByteAlphabet {
+  std::array<uint16_t, 256> char_of;
+  std::array<int16_t, 0x144> byte_of;
+};
+
+const ByteAlphabet& byte_alphabet() {
+  static const ByteAlphabet alphabet = [] {
+    ByteAlphabet a;
+    a.byte_of.fill(-1);
+    uint16_t next = 0x100;
+    for (int b = 0; b < 256; ++b) {
+      const bool printable = (b >= '!' && b <= '~') || (b >= 0xA1 && b <= 0xAC) || (b >= 0xAE && b <= 0xFF);
+      a.char_of[b] = printable ? static_cast<uint16_t>(b) : next++;
+      a.byte_of[a.char_of[b]] = static_cast<int16_t>(b);
+    }
+    return a;
+  }();
+  return alphabet;
+}
+
+utf8proc_category_t category(uint32_t c) { return utf8proc_category(static_cast<utf8proc_int32_t>(c)); }
+
+}  // namespace
+
+Utf8Char utf8_at(std::string_view text, size_t pos) {
+  const auto byte = [&](size_t i) { return pos + i < text.size() ? static_cast<uint8_t>(text[pos + i]) : 0u; };
+  const uint32_t lead = byte(0);
+  if (lead < 0x80) return {lead, 1, true};
+  if (lead < 0xC2 || lead > 0xF4) return {};
+  // The second byte's range depends on the lead (table 3-7 of the standard): it rules out overlong forms, surrogates
+  // and values past U+10FFFF.
+  const uint32_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
+  const uint32_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
+  const uint8_t need = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+  if (byte(1) < low || byte(1) > high) return {};
+  uint32_t value = ((lead & (0x7Fu >> need)) << 6) | (byte(1) & 0x3F);
+  for (uint8_t i = 2; i < need; ++i) {
+    if ((byte(i) & 0xC0) != 0x80) return {0xFFFD, i, false};
+    value = (value << 6) | (byte(i) & 0x3F);
+  }
+  return {value, need, true};
+}
+
+void append_utf8(std::string& out, uint32_t c) {
+  if (c < 0x80) {
+    out.push_back(static_cast<char>(c));
+  } else if (c < 0x800) {
+    out.push_back(static_cast<char>(0xC0 | (c >> 6)));
+    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+  } else if (c < 0x10000) {
+    out.push_back(static_cast<char>(0xE0 | (c >> 12)));
+    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
+    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+  } else {
+    out.push_back(static_cast<char>(0xF0 | (c >> 18)));
+    out.push_back(static_cast<char>(0x80 | ((c >> 12) & 0x3F)));
+    out.push_back(static_cast<char>(0x80 | ((c >> 6) & 0x3F)));
+    out.push_back(static_cast<char>(0x80 | (c & 0x3F)));
+  }
+}
+
+std::string repair_utf8(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    if (c.valid) {
+      out.append(text.substr(pos, c.bytes));
+    } else {
+      append_utf8(out, 0xFFFD);
+    }
+    pos += c.bytes;
+  }
+  return out;
+}
+
+size_t incomplete_utf8_tail(std::string_view text) {
+  const size_t most = std::min<size_t>(3, text.size());
+  for (size_t back = 1; back <= most; ++back) {
+    const uint8_t lead = static_cast<uint8_t>(text[text.size() - back]);
+    if ((lead & 0xC0) == 0x80) continue;  // a continuation byte: look further back for its lead
+    if (lead < 0xC2 || lead > 0xF4) return 0;
+    const size_t need = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
+    const Utf8Char c = utf8_at(text, text.size() - back);
+    // Incomplete only when every byte so far can stand: then the maximal subpart reaches the end of the text.
+    return back < need && !c.valid && c.bytes == back ? back : 0;
+  }
+  return 0;
+}
+
+bool is_white_space(uint32_t c) {
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
+         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+}
+
+bool is_numeric(uint32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_ND || k == UTF8PROC_CATEGORY_NL || k == UTF8PROC_CATEGORY_NO;
+}
+
+bool is_decimal(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
+
+bool is_punctuation(uint32_t c) {
+  if (c < 0x80) return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
+  const auto k = category(c);
+  return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
+}
+
+bool is_mark(uint32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
+}
+
+bool is_word(uint32_t c) {
+  const auto k = category(c);
+  if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) return true;  // L, M, Nd, Nl: in this order in utf8proc
+  // Alphabetic beyond L, Nl and M: the circled and squared Latin letters (PropList.txt, Other_Alphabetic).
+  return k == UTF8PROC_CATEGORY_PC || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
+         (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
+}
+
+std::string normalize_unicode(std::string_view text, NormalForm form) {
+  int options = UTF8PROC_STABLE;
+  options |= form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
+  if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
+  std::string out;
+  out.reserve(text.size());
+  for_each_utf8_run(text, [&](std::string_view run, bool valid) {
+    utf8proc_uint8_t* made = nullptr;
+    const utf8proc_ssize_t size =
+        valid ? utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()), static_cast<utf8proc_ssize_t>(run.size()),
+                             &made, static_cast<utf8proc_option_t>(options))
+              : -1;
+    if (size < 0) {
+      out.append(run);
+    } else {
+      out.append(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
+    }
+    std::free(made);
+  });
+  return out;
+}
+
+std::string lowercase_unicode(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    if (!c.valid) {
+      out.append(text.substr(pos, c.bytes));
+    } else if (c.value == 0x130) {
+      out.append("i\xCC\x87");  // the one character whose full lowercase is longer than its simple one (SpecialCasing.txt)
+    } else {
+      append_utf8(out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));
+    }
+    pos += c.bytes;
+  }
+  return out;
+}
+
+std::string replace_all(std::string_view text, std::string_view from, std::string_view to) {
+  std::string out;
+  if (from.empty()) return std::string(text);
+  out.reserve(text.size());
+  size_t done = 0;
+  for (size_t at; (at = text.find(from, done)) != std::string_view::npos; done = at + from.size()) {
+    out.append(text.substr(done, at - done)).append(to);
+  }
+  return out.append(text.substr(done));
+}
+
+void append_byte_spelling(std::string& out, uint8_t byte) { append_utf8(out, byte_alphabet().char_of[byte]); }
+
+std::string spell_bytes(std::string_view bytes) {
+  std::string out;
+  out.reserve(bytes.size() * 2);
+  for (const char b : bytes) append_byte_spelling(out, static_cast<uint8_t>(b));
+  return out;
+}
+
+bool unspell_bytes(std::string_view spelled, std::string& out) {
+  const auto& byte_of = byte_alphabet().byte_of;
+  std::string bytes;
+  bytes.reserve(spelled.size());
+  for (size_t pos = 0; pos < spelled.size();) {
+    const Utf8Char c = utf8_at(spelled, pos);
+    if (!c.valid || c.value >= byte_of.size() || byte_of[c.value] < 0) return false;
+    bytes.push_back(static_cast<char>(byte_of[c.value]));
+    pos += c.bytes;
+  }
+  out = std::move(bytes);
+  return true;
+}
+
+}  // namespace redline

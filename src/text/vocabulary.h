@@ -1,0 +1,79 @@
+// The pieces of a vocabulary, and fast ways to look them up.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "text/tokenizer.h"
+
+namespace redline {
+
+/// As in GGUF's tokenizer.ggml.token_type and SentencePiece's ModelProto.SentencePiece.Type.
+enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
+
+/// string -> id without owning the strings' bytes twice: open addressing over ids into `pieces`.
+class PieceIndex {
+ public:
+  /// Puts `id` in unless its piece is there already (the first of equal pieces wins). False when it was there.
+  bool insert(const std::vector<std::string>& pieces, TokenId id);
+  TokenId find(const std::vector<std::string>& pieces, std::string_view piece) const;  ///< -1: not there
+
+ private:
+  void grow(const std::vector<std::string>& pieces);
+  std::vector<TokenId> slots_;
+  size_t size_ = 0;
+};
+
+struct Vocabulary {
+  std::vector<std::string> pieces;  ///< by id; "" where the file leaves a hole
+  std::vector<TokenType> types;     ///< same length
+  PieceIndex index;                 ///< every piece that is not ""
+
+  int64_t size() const { return static_cast<int64_t>(pieces.size()); }
+  bool has(TokenId id) const { return id >= 0 && id < size(); }
+  TokenId find(std::string_view piece) const { return index.find(pieces, piece); }
+  bool is_special(TokenId id) const {
+    return has(id) && (types[id] == TokenType::control || types[id] == TokenType::unknown);
+  }
+  /// A token that plain text may become: not control, not unknown, not a byte token.
+  bool is_plain(TokenId id) const {
+    return has(id) && !is_special(id) && types[id] != TokenType::byte;
+  }
+  void build_index();
+};
+
+/// The value of "<0x0A>", or -1.
+int byte_of_piece(std::string_view piece);
+
+/// Finds the longest of many strings at a place: a trie over bytes.
+class PrefixMatcher {
+ public:
+  static constexpr size_t kMaxBytes = 1024;  ///< longer strings are refused: matching costs up to this much per byte of text
+
+  struct Match {
+    int32_t value = -1;  ///< -1: no string begins here
+    size_t bytes = 0;
+  };
+
+  /// invalid_argument: "" or longer than kMaxBytes. The first of equal strings wins.
+  Status insert(std::string_view text, int32_t value);
+  Match longest_at(std::string_view text, size_t pos) const;
+  bool empty() const { return values_.size() <= 1; }
+
+ private:
+  int32_t child(int32_t node, uint8_t byte) const;
+  void add_child(int32_t node, uint8_t byte, int32_t to);
+
+  struct Edge {
+    uint64_t key = 0;  ///< node << 8 | byte, plus 1 so that 0 means free
+    int32_t to = 0;
+  };
+  std::vector<Edge> edges_;
+  size_t num_edges_ = 0;
+  std::vector<int32_t> values_ = {-1};  ///< by node
+  bool starts_[256] = {};
+};
+
+}  // namespace redline

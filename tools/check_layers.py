@@ -1,0 +1,135 @@
+#!/usr/bin/env python3
+"""Includes point down: fails on an #include that the table of floors below does not allow.
+
+  check_layers.py [ROOT]        checks src/ and include/ under ROOT (default: this repository)
+  check_layers.py --self-test   plants bad includes in a temporary tree and expects each to be found
+
+A new edge is a decision about the house (docs/architecture.md), made here, in the open.
+"""
+import pathlib
+import re
+import sys
+import tempfile
+
+# floor -> floors that it may include besides itself. "status" is include/redline/status.h, the one public header that
+# the lower floors share; "api" is all of include/redline.
+_CORE = ["status", "base", "tensor", "kernels", "graph", "runtime"]
+_MODELS = [*_CORE, "formats", "text"]
+ALLOWED = {
+    "api": [],
+    "base": ["status"],
+    "tensor": ["status", "base"],
+    "kernels": ["status", "base", "tensor"],
+    "graph": ["status", "base", "tensor", "kernels"],
+    "runtime": ["status", "base", "tensor", "kernels", "graph"],
+    "formats": ["status", "base", "tensor"],
+    "text": ["status", "base", "tensor"],
+    "models": _MODELS,
+    "llm": [*_MODELS, "models", "api"],
+    "cli": ["status", "base", "formats", "api"],
+}
+# A kernel source is compiled once per instruction set: a C++ header with templates or inline functions in it could leave
+# code of a newer set in a symbol that all share.
+KERNEL_SYSTEM_HEADERS = re.compile(r"c[a-z]+$|.+\.h$")
+
+INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
+
+
+def floor_of_include(name):
+    if name == "redline/status.h":
+        return "status"
+    return "api" if name.startswith("redline/") else name.split("/")[0]
+
+
+def problem(floor, path, bracket, name):
+    """What is wrong with this include, or None."""
+    is_kernel_source = floor == "kernels" and ".kernel." in path.name
+    if bracket == "<":
+        if name.startswith("redline/") or name.split("/")[0] in ALLOWED:
+            return f'<{name}> is ours: write "{name}"'
+        if is_kernel_source and not KERNEL_SYSTEM_HEADERS.match(name):
+            return f"<{name}>: a kernel source may include C headers only"
+        return None
+    target = floor_of_include(name)
+    if target not in ALLOWED and target != "status":
+        return f'"{name}" names no floor; write the path from src/, or <{name}> for a library'
+    if is_kernel_source and target not in ("kernels", "tensor"):
+        return f'"{name}": a kernel source may include kernels/ and tensor/ only'
+    if floor == "api":
+        return None if target in ("api", "status") else f'"{name}": a public header may include public headers only'
+    if target != floor and target not in ALLOWED[floor]:
+        allowed = ", ".join(ALLOWED[floor]) or "nothing else"
+        return f'"{name}": floor {floor} may not rest on {target} (allowed: {allowed})'
+    return None
+
+
+def check(root):
+    """One "file:line: what" for each include that is not allowed."""
+    found = []
+    files = sorted([*root.glob("src/**/*"), *root.glob("include/redline/**/*")])
+    for path in (p for p in files if p.suffix in (".h", ".cc", ".inc")):
+        relative = path.relative_to(root)
+        floor = "api" if relative.parts[0] == "include" else relative.parts[1]
+        if floor not in ALLOWED:
+            found.append(f"{relative}:1: the folder src/{floor} is not in the table of tools/check_layers.py")
+            continue
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+            match = INCLUDE.match(line)
+            what = match and problem(floor, path, match[1], match[2])
+            if what:
+                found.append(f"{relative}:{number}: {what}")
+    return found
+
+
+def self_test():
+    good = {
+        "include/redline/engine.h": '#include <string>\n#include "redline/status.h"\n',
+        "src/base/error.h": '#include <fmt/format.h>\n#include "redline/status.h"\n',
+        "src/graph/ops/add.cc": '#include "graph/graph.h"\n#include "kernels/cpu/cpu_kernels.h"\n',
+        "src/kernels/cpu/add.kernel.cc": '#include <cmath>\n#include <immintrin.h>\n#include "kernels/cpu/simd.h"\n',
+        "src/models/llama.cc": '#include "formats/gguf.h"\n#include "runtime/program.h"\n',
+        "src/cli/run_command.cc": '#include "redline/engine.h"\n',
+    }
+    bad = {
+        "src/base/a.cc": '#include "tensor/dim.h"\n',
+        "src/tensor/a.h": '\n#include "kernels/cpu/cpu_kernels.h"\n',
+        "src/formats/a.cc": '#include "text/tokenizer.h"\n',
+        "src/text/a.cc": '#  include "formats/gguf.h"\n',
+        "src/graph/a.cc": '#include "redline/engine.h"\n',
+        "src/graph/b.cc": '#include "neighbour.h"\n',
+        "src/runtime/a.cc": '#include "models/llama.h"\n',
+        "src/cli/a.cc": '#include "llm/scheduler.h"\n',
+        "src/kernels/cpu/a.kernel.cc": '#include <vector>\n',
+        "src/kernels/cpu/b.kernel.cc": '#include "base/error.h"\n',
+        "src/attic/a.cc": "\n",
+        "src/llm/a.cc": '#include <base/error.h>\n',
+        "include/redline/bad.h": '#include "base/error.h"\n',
+    }
+    with tempfile.TemporaryDirectory() as folder:
+        root = pathlib.Path(folder)
+        for name, text in {**good, **bad}.items():
+            (root / name).parent.mkdir(parents=True, exist_ok=True)
+            (root / name).write_text(text)
+        found = check(root)
+    reported = {line.split(":")[0] for line in found}
+    if reported != set(bad) or len(found) != len(bad):
+        print("check_layers: the self-test expected one report for each of", sorted(bad), "and got", *found, sep="\n  ")
+        return 1
+    if not any(line.startswith("src/tensor/a.h:2: ") for line in found):
+        print("check_layers: the self-test expected line 2 in", *found, sep="\n  ")
+        return 1
+    return 0
+
+
+def main():
+    if sys.argv[1:] == ["--self-test"]:
+        return self_test()
+    root = pathlib.Path(sys.argv[1]) if len(sys.argv) > 1 else pathlib.Path(__file__).resolve().parent.parent
+    found = check(root)
+    for line in found:
+        print(line)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,75 @@
+#!/usr/bin/env python3
+"""Plain facts about the files that git knows.
+
+  check_tree.py [BUILD_DIR]     BUILD_DIR: a build with tests, to see that every test file is compiled into one
+"""
+import json
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+CODE = (".h", ".cc", ".inc", ".py", ".sh", ".cmake")
+MAX_LINES = 600
+HEAD_LINES = 30
+# Written in pieces, so that this file does not find itself.
+MACHINE_PATHS = re.compile("/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me/[a-z]+", "Us" + "ers/[A-Za-z]+"]) + ")/")
+REGISTRY_HOSTS = re.compile("|".join(["py" + r"pi\.org", "pythonh" + r"osted\.org", "np" + r"mjs\.org",
+                                      r"deb\.deb" + r"ian\.org", r"archive\.ub" + r"untu\.com", "crat" + r"es\.io"]))
+
+
+def git_files():
+    listing = subprocess.run(["git", "ls-files", "-coz", "--exclude-standard"], cwd=ROOT, capture_output=True, check=True)
+    names = [name for name in listing.stdout.decode().split("\0") if name]
+    return [name for name in names if (ROOT / name).is_file() and not name.startswith("assets/")]
+
+
+def check_file(name):
+    try:
+        text = (ROOT / name).read_text(encoding="utf-8")
+    except UnicodeDecodeError:
+        return  # binary: golden files, pictures
+    lines = text.splitlines()
+    if name.endswith(CODE):
+        if len(lines) > MAX_LINES and not any(f"over {MAX_LINES} lines" in line for line in lines[:HEAD_LINES]):
+            yield f'{name}:1: {len(lines)} lines; split it, or give the reason ("over {MAX_LINES} lines: ...") in its head'
+        if text and not text.endswith("\n"):
+            yield f"{name}:{len(lines)}: no newline at the end"
+    for number, line in enumerate(lines, 1):
+        if MACHINE_PATHS.search(line):
+            yield f"{name}:{number}: a path of somebody's machine"
+        if REGISTRY_HOSTS.search(line):
+            yield f"{name}:{number}: the host name of a package registry; the tools know theirs"
+        if name.endswith(CODE) and line != line.rstrip():
+            yield f"{name}:{number}: blanks at the end of the line"
+
+
+def check_tests_registered(names, build):
+    database = build / "compile_commands.json"
+    if not database.exists():
+        yield f"{build}: no compile_commands.json; configure it first (cmake --preset dev)"
+        return
+    compiled = {str(pathlib.Path(entry["file"]).resolve()) for entry in json.loads(database.read_text())}
+    has_rapidcheck = any("rapidcheck" in entry for entry in (build / "CMakeCache.txt").read_text().splitlines()
+                         if "NOTFOUND" not in entry)
+    for name in names:
+        if not name.startswith("tests/") or not name.endswith("_test.cc") or str((ROOT / name).resolve()) in compiled:
+            continue
+        if not has_rapidcheck and "#include <rapidcheck" in (ROOT / name).read_text():
+            continue
+        yield f"{name}:1: no test program compiles this file; its folder belongs into tests/CMakeLists.txt"
+
+
+def main():
+    names = git_files()
+    found = [what for name in names for what in check_file(name)]
+    if len(sys.argv) > 1:
+        found += check_tests_registered(names, pathlib.Path(sys.argv[1]))
+    for what in found:
+        print(what)
+    return 1 if found else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

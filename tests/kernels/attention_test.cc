@@ -20,8 +20,7 @@ struct Cache {
   std::vector<uint32_t> k, v;  // elements of 2 or 4 bytes
   std::vector<int32_t> pages;
 
-  Cache(KvFormat f, int64_t n, int64_t dim, int64_t page)
-      : format(f), positions(n), head_dim(dim), page_tokens(page) {
+  Cache(KvFormat f, int64_t n, int64_t dim, int64_t page) : format(f), positions(n), head_dim(dim), page_tokens(page) {
     const int64_t num_pages = (n + page - 1) / page;
     k.assign(static_cast<size_t>((num_pages + 1) * page_stride()), 0xffffffffu);
     v = k;
@@ -91,6 +90,53 @@ TEST_P(KvAppend, RoundsToNearestAndTouchesNothingElse) {
   }
 }
 
+TEST_P(KvAppend, EveryHalfSurvives) {
+  // With a window of 1 a row gets back the V of its own position: all 65536 patterns, stored and loaded.
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
+    const int64_t n = 128, dim = 512;
+    Cache cache(format, n, dim, 16);
+    std::vector<float> v(n * dim), q(n * dim), y(n * dim), scratch_space(kScratchBytes / 4 + 16);
+    for (int64_t i = 0; i < n * dim; ++i) {
+      const uint16_t bits = static_cast<uint16_t>(i);
+      v[i] = format == KvFormat::kF16 ? f16_to_f32(bits) : bf16_to_f32(bits);
+    }
+    append(kernels(), cache, q, v);
+    for (int64_t i = 0; i < n * dim; ++i) {
+      const uint16_t stored = reinterpret_cast<uint16_t*>(cache.v.data())[cache.element(i / dim, i % dim)];
+      if (std::isnan(v[i])) {
+        ASSERT_TRUE(std::isnan(cache.at(cache.v, i / dim, i % dim)));
+      } else {
+        ASSERT_EQ(stored, static_cast<uint16_t>(i));
+      }
+    }
+    void* scratch = scratch_space.data() + (64 - reinterpret_cast<uintptr_t>(scratch_space.data()) % 64) % 64 / 4;
+    kernels().attention[static_cast<int>(format)](
+        {q.data(), dim, y.data(), dim, n, 1, dim, 0, 1, 1.0f, cache.pages.data(), cache.view(), scratch});
+    for (int64_t i = 0; i < n * dim; ++i) {
+      ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i]))) << v[i] << " " << y[i];
+    }
+  }
+}
+
+TEST_P(KvAppend, RoundsTiesToEven) {
+  // All floats that share these top bits and end in one of a few patterns around the tie.
+  for (KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
+    std::vector<float> v;
+    for (uint32_t top = 0; top < 0x10000; top += 3)
+      for (uint32_t low : {0x0000u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
+        v.push_back(__builtin_bit_cast(float, top << 16 | low));
+    const int64_t dim = 437, n = static_cast<int64_t>(v.size()) / dim;
+    Cache cache(format, n, dim, 16);
+    append(kernels(), cache, v, v);
+    for (int64_t i = 0; i < n * dim; ++i) {
+      const float want = rounded(format, v[i]), got = cache.at(cache.k, i / dim, i % dim);
+      ASSERT_TRUE(std::isnan(want) ? std::isnan(got)
+                                   : __builtin_bit_cast(uint32_t, want) == __builtin_bit_cast(uint32_t, got))
+          << v[i] << ": " << want << " " << got;
+    }
+  }
+}
+
 struct Case {
   int64_t rows, group, head_dim, first_position, window, page_tokens;
 };
@@ -141,7 +187,8 @@ TEST_P(Attention, AgreesWithReference) {
       const double scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
       for (int64_t r = 0; r < c.rows; ++r) {
         for (int64_t g = 0; g < c.group; ++g) {
-          const int64_t last = c.first_position + r, begin = c.window > 0 ? std::max<int64_t>(0, last + 1 - c.window) : 0;
+          const int64_t last = c.first_position + r,
+                        begin = c.window > 0 ? std::max<int64_t>(0, last + 1 - c.window) : 0;
           const float* query = q.data() + r * stride + g * c.head_dim;
           std::vector<double> score;
           double top = -INFINITY, largest = 0, total = 0, query_norm = 0, key_norm = 0;
@@ -159,11 +206,12 @@ TEST_P(Attention, AgreesWithReference) {
             top = std::max(top, score.back());
           }
           for (double& s : score) total += s = std::exp(s - top);
-          // Twice the score error (numerator and denominator) makes the relative error of a weight; the weighted sum and
-          // its divisor add one rounding for each position and a few for each block. See attention.kernel.cc.
+          // Twice the score error (numerator and denominator) makes the relative error of a weight; the weighted sum
+          // and its divisor add one rounding for each position and a few for each block. See attention.kernel.cc.
           const double count = static_cast<double>(score.size()), dim = static_cast<double>(c.head_dim);
           const double bound =
-              (2 * (dim + 2) * scale * std::sqrt(query_norm * key_norm) + 2 * (count + 4 * count / 32 + 16)) * kRounding;
+              (2 * (dim + 2) * scale * std::sqrt(query_norm * key_norm) + 2 * (count + 4 * count / 32 + 16)) *
+              kRounding;
           for (int64_t d = 0; d < c.head_dim; ++d) {
             double want = 0;
             for (int64_t p = begin; p <= last; ++p) want += score[p - begin] / total * cache.at(cache.v, p, d);

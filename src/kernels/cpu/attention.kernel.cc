@@ -2,16 +2,17 @@
 //
 // Online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867; Dao et al. 2022, arXiv:2205.14135) over blocks of
 // kBlock positions. A line is one (row, head of the group); kLines of them share each block of K and V, which is turned
-// once into two float32 tiles: K transposed, [head_dim][kBlock], so that scores are broadcast multiply-adds with one lane
-// per position, and V as it is, [kBlock][head_dim].
+// once into two float32 tiles: K transposed, [head_dim][kBlock], so that scores are broadcast multiply-adds with one
+// lane per position, and V as it is, [kBlock][head_dim].
 //
-// The same bits for a row whatever other rows are in the call: blocks start at multiples of kBlock in absolute positions,
-// a line skips the blocks where it sees nothing, and within a block each sum of a line runs in one order (scores over
-// head_dim, values over the positions that the line sees), however lines are tiled. So prefill may be cut anywhere.
+// The same bits for a row whatever other rows are in the call: blocks start at multiples of kBlock in absolute
+// positions, a line skips the blocks where it sees nothing, and within a block each sum of a line runs in one order
+// (scores over head_dim, values over the positions that the line sees), however lines are tiled. So prefill may be cut
+// anywhere.
 //
-// Error, with e = 2^-24: scores are off by at most (head_dim + 2) e scale |q| |k|, which enters y as a relative error of
-// each weight; the weighted sum adds (positions + blocks + 8) e max|v|. A NaN or +inf score makes its line NaN; -inf has no
-// weight. Positions that a line does not see are not read for it, whatever they hold.
+// Error, with e = 2^-24: scores are off by at most (head_dim + 2) e scale |q| |k|, which enters y as a relative error
+// of each weight; the weighted sum adds (positions + blocks + 8) e max|v|. A NaN or +inf score makes its line NaN; -inf
+// has no weight. Positions that a line does not see are not read for it, whatever they hold.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 
@@ -91,8 +92,7 @@ void scores(const float* const* q, int64_t head_dim, float scale, Tiles& t) {
     }
   }
   for (int r = 0; r < rows; ++r)
-    for (int j = 0; j < kBlockVecs; ++j)
-      store(t.weights + r * kBlock + j * kWidth, sum[r][j] * set1(scale), Full{});
+    for (int j = 0; j < kBlockVecs; ++j) store(t.weights + r * kBlock + j * kWidth, sum[r][j] * set1(scale), Full{});
 }
 
 /// Scores of one line into weights exp(score - max); what it gathered so far is rescaled when the maximum grows.

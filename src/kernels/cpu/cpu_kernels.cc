@@ -17,9 +17,9 @@
 
 namespace redline {
 
-#define REDLINE_DECLARE_FILL(isa)      \
-  namespace isa_##isa {                \
-  void fill_table(CpuKernels& table);  \
+#define REDLINE_DECLARE_FILL(isa)       \
+  namespace isa_##isa {                 \
+    void fill_table(CpuKernels& table); \
   }
 REDLINE_DECLARE_FILL(generic)
 #if defined(__x86_64__)
@@ -68,8 +68,8 @@ CpuFeatures detect() {
   if (!__get_cpuid(1, &a, &b, &c, &d) || !has(c, {27, 28, 12, 29, 23})) return f;
   const uint64_t state = enabled_state();
   if (!__get_cpuid_count(7, 0, &a, &b, &c, &d)) return f;
-  f.avx2 = (state & 0x6) == 0x6 && has(b, {5, 8});                                // avx2, bmi2; xmm, ymm
-  f.avx512 = f.avx2 && (state & 0xe6) == 0xe6 && has(b, {16, 17, 30, 31});        // f, dq, bw, vl; opmask, zmm
+  f.avx2 = (state & 0x6) == 0x6 && has(b, {5, 8});                          // avx2, bmi2; xmm, ymm
+  f.avx512 = f.avx2 && (state & 0xe6) == 0xe6 && has(b, {16, 17, 30, 31});  // f, dq, bw, vl; opmask, zmm
   f.avx512_vnni = f.avx512 && has(c, {11});
   const bool tiles = f.avx512_vnni && (state & 0x60000) == 0x60000 && has(d, {22, 24, 25});  // bf16, tile, int8
   if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) f.avx512_bf16 = f.avx512 && has(a, {5});
@@ -112,7 +112,8 @@ Result<int> richest(std::string_view name) {
   if (name.empty()) return last;
   const std::string list = fmt::format("{}", fmt::join(good, ", "));
   if (lacking) return invalid_argument("this machine lacks the instruction set \"{}\"; it has {}", name, list);
-  return invalid_argument("unknown instruction set \"{}\"; this machine has {}{}", name, list, did_you_mean(name, known));
+  return invalid_argument("unknown instruction set \"{}\"; this machine has {}{}", name, list,
+                          did_you_mean(name, known));
 }
 
 struct TableInUse {
@@ -143,7 +144,8 @@ std::vector<Entry> entries() {
 #undef REDLINE_ENTRY
   const auto by_type = [&](const char* name, size_t offset) {
     for (int i = 0; i < kNumDTypes; ++i)
-      all.push_back({fmt::format("{}.{}", name, dtype_info(static_cast<DType>(i)).name), offset + i * sizeof(void (*)())});
+      all.push_back(
+          {fmt::format("{}.{}", name, dtype_info(static_cast<DType>(i)).name), offset + i * sizeof(void (*)())});
   };
   by_type("linear", offsetof(CpuKernels, linear));
   by_type("linear_q8", offsetof(CpuKernels, linear_q8));

@@ -37,7 +37,7 @@ struct RmsNormArgs {
 ///   y[i] = x[i] cos[i] - x[i + h] sin[i];  y[i + h] = x[i + h] cos[i] + x[i] sin[i];  h = rotary_dim/2
 /// Elements from rotary_dim on are copied. y may be x.
 struct RopeArgs {
-  const float* x;     ///< [rows, heads, head_dim] dense
+  const float* x;  ///< [rows, heads, head_dim] dense
   float* y;
   const float* cosine;  ///< [rows, rotary_dim/2]
   const float* sine;
@@ -56,6 +56,13 @@ struct SiluMulArgs {
 struct AddArgs {
   const float* a;
   const float* b;
+  float* y;
+  int64_t count;
+};
+
+/// y = e^x, relative error below 1.2e-7; -inf gives 0, overflow +inf, NaN stays. y may be x.
+struct ExpArgs {
+  const float* x;
   float* y;
   int64_t count;
 };
@@ -143,25 +150,26 @@ enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
 inline constexpr int kNumKvFormats = 3;
 
 /// worker_begin and worker_end bracket the life of a thread that calls kernels; either may be nullptr.
-#define REDLINE_CPU_KERNELS(K)                                     \
-  K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                \
-  K(void (*rope)(const RopeArgs&), rope)                           \
-  K(void (*silu_mul)(const SiluMulArgs&), silu_mul)                \
-  K(void (*add)(const AddArgs&), add)                              \
+#define REDLINE_CPU_KERNELS(K)                                           \
+  K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                      \
+  K(void (*rope)(const RopeArgs&), rope)                                 \
+  K(void (*silu_mul)(const SiluMulArgs&), silu_mul)                      \
+  K(void (*add)(const AddArgs&), add)                                    \
+  K(void (*exp)(const ExpArgs&), exp)                                    \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes) \
-  K(PeakFn peak_f32, peak_f32)                                     \
-  K(PeakFn peak_bf16, peak_bf16)                                   \
-  K(PeakFn peak_i8, peak_i8)                                       \
-  K(void (*tile_product)(const TileProductArgs&), tile_product)    \
-  K(void (*worker_begin)(), worker_begin)                          \
+  K(PeakFn peak_f32, peak_f32)                                           \
+  K(PeakFn peak_bf16, peak_bf16)                                         \
+  K(PeakFn peak_i8, peak_i8)                                             \
+  K(void (*tile_product)(const TileProductArgs&), tile_product)          \
+  K(void (*worker_begin)(), worker_begin)                                \
   K(void (*worker_end)(), worker_end)
 
 struct CpuKernels {
 #define REDLINE_FIELD(declaration, name) declaration = nullptr;
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
-  void (*linear[kNumDTypes])(const LinearArgs&) = {};        ///< by weight type, float32 activations
-  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< activations rounded to int8 in groups of 32; integer dots
+  void (*linear[kNumDTypes])(const LinearArgs&) = {};     ///< by weight type, float32 activations
+  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};  ///< activations rounded to int8 in groups of 32; integer dots
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};

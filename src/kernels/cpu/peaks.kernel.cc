@@ -5,8 +5,9 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// Four streams at a time, because one leaves bandwidth unused on Intel server cores (33 against 30 GB/s of two threads;
-/// Zen 4 does not mind). Returns a checksum, so that the loads stay. Bytes past the last whole 4 KiB are not read.
+/// Four streams at a time, because one leaves bandwidth unused on Intel server cores (33 against 30 GB/s of two
+/// threads; Zen 4 does not mind). Returns a checksum, so that the loads stay. Bytes past the last whole 4 KiB are not
+/// read.
 uint64_t read_bytes(const void* data, int64_t bytes) {
   constexpr int64_t kStreams = 4, kVectorBytes = 4 * kWidth;
   const int64_t stream_bytes = bytes / kStreams & ~int64_t{1023};

@@ -1,5 +1,6 @@
 // y = silu(gate) * up with silu(v) = v / (1 + exp(-v)): relative error kExpError plus 4 roundings.
-// Below -88.7 exp(-v) overflows and the result is zero, less than 1e-36 |up| off. -inf gives NaN, as v / (1 + exp(-v)) does.
+// Below -88.7 exp(-v) overflows and the result is zero, less than 1e-36 |up| off. -inf gives NaN, as v / (1 + exp(-v))
+// does.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 

@@ -5,8 +5,8 @@
 //                       touches no memory past lane n; the lanes from n on read as zero
 //   for_lanes           the loop over a row: whole vectors, then the tail, through one body
 //
-// Elements in memory are float, F16, BF16 (arithmetic is always float32). Nothing here leaves a symbol outside the set's
-// own namespace: everything is forced inline.
+// Elements in memory are float, F16, BF16 (arithmetic is always float32). Nothing here leaves a symbol outside the
+// set's own namespace: everything is forced inline.
 #pragma once
 
 #include <cstdint>
@@ -40,7 +40,8 @@ struct Tail {
 //   dot2_bf16                   acc[i] + sum_j a[2i + j] * b[2i + j] over bf16 pairs
 //   transpose                   of kWidth vectors of kWidth lanes
 //   lookup16                    each byte of the index (0..15) replaced by that entry of a 16-byte table
-// reduce_* add or compare in one fixed order: halves, quarters, eighths. max(a, b) and min(a, b) give b when either is NaN.
+// reduce_* add or compare in one fixed order: halves, quarters, eighths. max(a, b) and min(a, b) give b when either is
+// NaN.
 #if defined(__AVX512F__)
 #include "kernels/cpu/simd_avx512.inc"
 #elif defined(__AVX2__)
@@ -67,8 +68,9 @@ REDLINE_INLINE int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 /// below that). -inf and everything below -104 give 0, everything above 88.73 gives +inf, NaN gives NaN.
 ///
 /// x = n ln 2 + r with |r| <= ln 2 / 2, then 1 + r + r^2 P(r) with P of degree 4 fitted by reweighted least squares to
-/// 3.1e-9 relative; the rest of the bound is rounding. 2^n goes on in two factors, so that subnormal results round once.
-inline constexpr float kExpError = 1.8e-7f;
+/// 3.1e-9 relative; the rest of the bound is rounding. 2^n goes on in two factors, so that subnormal results round
+/// once.
+inline constexpr float kExpError = 1.2e-7f;
 REDLINE_INLINE VecF32 exp(VecF32 x) {
   x = max(set1(-105.0f), min(set1(90.0f), x));  // this order keeps a NaN
   // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, where no conversion can overflow.

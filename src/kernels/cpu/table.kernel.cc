@@ -7,6 +7,7 @@ void fill_rms_norm(CpuKernels& table);
 void fill_rope(CpuKernels& table);
 void fill_silu_mul(CpuKernels& table);
 void fill_add(CpuKernels& table);
+void fill_exp(CpuKernels& table);
 void fill_kv_append(CpuKernels& table);
 void fill_attention(CpuKernels& table);
 void fill_linear(CpuKernels& table);
@@ -19,6 +20,7 @@ void fill_table(CpuKernels& table) {
   fill_rope(table);
   fill_silu_mul(table);
   fill_add(table);
+  fill_exp(table);
   fill_kv_append(table);
   fill_attention(table);
   fill_linear(table);

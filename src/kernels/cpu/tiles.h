@@ -1,7 +1,7 @@
 // Tile products of 16 rows x 64 bytes: the AMX instructions, and plain C++ that does the same on any machine.
 //
-// Eight tiles. Kernels take the unit as a template parameter and number tiles by convention: C in 0..3, A in 4 and 5, B in
-// 6 and 7 (a 2 x 2 block of products). With K in steps of 64 bytes:
+// Eight tiles. Kernels take the unit as a template parameter and number tiles by convention: C in 0..3, A in 4 and 5, B
+// in 6 and 7 (a 2 x 2 block of products). With K in steps of 64 bytes:
 //   A  [16 rows of the left matrix][64 bytes of K]
 //   B  [16 groups of 4 bytes of K][16 columns][4 bytes]     the order of packed weights (tensor/packed_weight.h)
 //   C  [16 rows][16 columns] int32 or float32
@@ -120,9 +120,15 @@ void tile_product(Unit& unit, const TileProductArgs& args) {
   unit.template load<4>(args.a, 64);
   unit.template load<6>(args.b, 64);
   switch (args.kind) {
-    case TileProductArgs::kS8S8: unit.template dot_s8s8<0, 4, 6>(); break;
-    case TileProductArgs::kU8S8: unit.template dot_u8s8<0, 4, 6>(); break;
-    case TileProductArgs::kBF16: unit.template dot_bf16<0, 4, 6>(); break;
+    case TileProductArgs::kS8S8:
+      unit.template dot_s8s8<0, 4, 6>();
+      break;
+    case TileProductArgs::kU8S8:
+      unit.template dot_u8s8<0, 4, 6>();
+      break;
+    case TileProductArgs::kBF16:
+      unit.template dot_bf16<0, 4, 6>();
+      break;
   }
   unit.template store<0>(args.c, 64);
 }

@@ -1,0 +1,44 @@
+// What this machine can do at best: the bounds that every speed is printed beside.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace redline {
+
+/// One ceiling, in `unit` per second.
+struct Ceiling {
+  std::string name;       ///< "read", "f32", "bf16", "int8"
+  std::string unit;       ///< "GB/s" (10^9 bytes) or "GOP/s" (10^9 operations, 2 for a multiply-add)
+  double per_thread = 0;  ///< best run of one thread alone
+  double all = 0;         ///< best run of all threads together
+  double spread = 0;      ///< (best - median) / best of the runs of all threads: how busy the machine was
+};
+
+struct Ceilings {
+  std::string isa;  ///< richest instruction set of the table that was measured
+  int threads = 0;
+  double seconds = 0;  ///< that measuring took
+  std::vector<Ceiling> rows;
+
+  /// nullptr when the instruction set has no such product (bf16 and int8 on generic, bf16 on avx2 and avx512).
+  const Ceiling* find(std::string_view name) const;
+};
+
+struct CeilingOptions {
+  /// About 0.3 s instead of 1 s: a smaller buffer and fewer, shorter runs.
+  bool quick = false;
+  /// Threads of the "all" figures; 0: one for each CPU that this process may use, which is also the most.
+  int threads = 0;
+};
+
+/// Measures with threads of its own, each bound to one allowed CPU: reading a buffer of 256 MiB (128 quick, more from
+/// 32 threads on), and multiply-adds that stay in registers. Best of several short runs, since other work on the
+/// machine can only slow them. Where the last-level cache exceeds the buffer, "read" is above what memory alone gives.
+/// out_of_memory: no buffer or no thread to be had.
+Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOptions& options);
+
+}  // namespace redline

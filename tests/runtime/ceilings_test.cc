@@ -1,0 +1,63 @@
+#include "runtime/ceilings.h"
+
+#include <cmath>
+
+#include "support/isa_test.h"
+
+namespace redline {
+namespace {
+
+using CeilingsPerIsa = IsaTest;
+
+void expect_sound(const Ceilings& c) {
+  for (const Ceiling& row : c.rows) {
+    EXPECT_TRUE(std::isfinite(row.per_thread) && row.per_thread > 0) << row.name;
+    EXPECT_TRUE(std::isfinite(row.all) && row.all > 0) << row.name;
+    EXPECT_GE(row.spread, 0) << row.name;
+    EXPECT_LT(row.spread, 1) << row.name;
+    EXPECT_EQ(row.unit, row.name == "read" ? "GB/s" : "GOP/s");
+    // No machine of today is near these; a loop that the compiler dropped is beyond them.
+    EXPECT_LT(row.per_thread, row.name == "read" ? 5e3 : 1e6) << row.name;
+    fmt::print("  {:>5} {:10.1f} {} per thread, {:10.1f} on {} threads, spread {:.0f} %\n", row.name, row.per_thread,
+               row.unit, row.all, c.threads, 100 * row.spread);
+  }
+}
+
+TEST_P(CeilingsPerIsa, EveryRowIsPositiveAndNamed) {
+  const Result<Ceilings> c = measure_ceilings(kernels(), {.quick = true});
+  ASSERT_TRUE(c.ok()) << c.status().to_string();
+  int count = 0;
+  EXPECT_EQ(c->isa, cpu_isas(&count)[GetParam()].name);
+  ASSERT_NE(c->find("read"), nullptr);
+  ASSERT_NE(c->find("f32"), nullptr);
+  EXPECT_EQ(c->find("bf16") != nullptr, kernels().peak_bf16 != nullptr);
+  EXPECT_EQ(c->find("int8") != nullptr, kernels().peak_i8 != nullptr);
+  EXPECT_EQ(c->find("fp4"), nullptr);
+  EXPECT_GE(c->threads, 1);
+  expect_sound(*c);
+}
+
+TEST(Ceilings, ThreadsAreCappedByTheAllowedCpus) {
+  const Result<CpuKernels> kernels = cpu_kernels_for("generic");
+  const Result<Ceilings> one = measure_ceilings(*kernels, {.quick = true, .threads = 1});
+  ASSERT_TRUE(one.ok());
+  EXPECT_EQ(one->threads, 1);
+  const Result<Ceilings> many = measure_ceilings(*kernels, {.quick = true, .threads = 100000});
+  ASSERT_TRUE(many.ok());
+  EXPECT_LT(many->threads, 100000);
+  const Result<Ceilings> negative = measure_ceilings(*kernels, {.quick = true, .threads = -1});
+  EXPECT_EQ(negative.status().code(), Code::invalid_argument);
+}
+
+TEST(Ceilings, AFullMeasurementOfTheBestTable) {
+  const Result<CpuKernels> kernels = cpu_kernels_for("");
+  const Result<Ceilings> c = measure_ceilings(*kernels, {});
+  ASSERT_TRUE(c.ok()) << c.status().to_string();
+  expect_sound(*c);
+  fmt::print("  {}: {:.2f} s\n", c->isa, c->seconds);
+}
+
+REDLINE_INSTANTIATE_PER_ISA(CeilingsPerIsa);
+
+}  // namespace
+}  // namespace redline

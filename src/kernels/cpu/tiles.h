@@ -120,15 +120,9 @@ void tile_product(Unit& unit, const TileProductArgs& args) {
   unit.template load<4>(args.a, 64);
   unit.template load<6>(args.b, 64);
   switch (args.kind) {
-    case TileProductArgs::kS8S8:
-      unit.template dot_s8s8<0, 4, 6>();
-      break;
-    case TileProductArgs::kU8S8:
-      unit.template dot_u8s8<0, 4, 6>();
-      break;
-    case TileProductArgs::kBF16:
-      unit.template dot_bf16<0, 4, 6>();
-      break;
+    case TileProductArgs::kS8S8: unit.template dot_s8s8<0, 4, 6>(); break;
+    case TileProductArgs::kU8S8: unit.template dot_u8s8<0, 4, 6>(); break;
+    case TileProductArgs::kBF16: unit.template dot_bf16<0, 4, 6>(); break;
   }
   unit.template store<0>(args.c, 64);
 }

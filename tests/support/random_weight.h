@@ -1,6 +1,7 @@
 // Weight matrices of any type with known values: row-major bytes, the same unpacked, and the same packed for kernels.
 #pragma once
 
+#include <cmath>
 #include <random>
 #include <vector>
 
@@ -36,6 +37,7 @@ struct RandomWeight {
   int64_t n, k;
   std::vector<uint8_t> bytes;     ///< row-major
   std::vector<float> values;      ///< row-major
+  std::vector<float> parts;       ///< |scale * code| + |min| of each value: bounds the rounding of their difference
   GuardedBuffer<uint8_t> packed;
 
   TensorView view() const { return {dtype, {n, k}, bytes.data()}; }
@@ -70,7 +72,26 @@ struct RandomWeight {
       }
     }
     unpack_row(type, bytes.data(), values.data(), n * k);
+    for (float value : values) parts.push_back(std::abs(value));
+#define REDLINE_PARTS(F) \
+  if (type == DType::k##F) add_mins<blocks::F>();
+    REDLINE_BLOCK_FORMATS(REDLINE_PARTS)
+#undef REDLINE_PARTS
     pack_strips(view(), 0, (n + 15) / 16, packed.data());
+  }
+
+ private:
+  template <class Format>
+  void add_mins() {
+    for (size_t block = 0; block * Format::kBytes < bytes.size(); ++block) {
+      int8_t codes[Format::kElements];
+      float scales[Format::kElements / Format::kGroup] = {}, mins[Format::kElements / Format::kGroup] = {};
+      Format::unpack_i8(bytes.data() + block * Format::kBytes, codes, scales, mins);
+      for (size_t i = 0; i < Format::kElements; ++i) {
+        const size_t g = i / Format::kGroup;
+        parts[block * Format::kElements + i] = std::abs(scales[g] * static_cast<float>(codes[i])) + std::abs(mins[g]);
+      }
+    }
   }
 };
 

@@ -87,6 +87,7 @@ void check_codes(const RandomWeight& w) {
     Format::unpack_i8(w.bytes.data() + block * Format::kBytes, codes, scales, mins);
     for (int i = 0; i < Format::kElements; ++i) {
       const int g = i / Format::kGroup;
+      ASSERT_LE(std::abs(int{codes[i]}), Format::kMaxCode);
       ASSERT_EQ(scales[g] * static_cast<float>(codes[i]) - mins[g],
                 w.values[static_cast<size_t>(block * Format::kElements + i)]);
       if (!Format::kHasMins) {

@@ -9,7 +9,7 @@
 // rows * strips multiply-adds, with both sums of every element in registers. Block formats are unpacked into float32
 // lines in scratch, kChunk elements of K at a time, and share the tile of f32.
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/simd_strip.h"
+#include "kernels/cpu/linear_finish.h"
 #include "tensor/blocks/all.h"
 
 namespace redline::REDLINE_ISA_NS {
@@ -137,22 +137,10 @@ template <class Lines, int kRows, int kStrips>
         store_strip(sums + kStripRows, odd[r][s]);
         continue;
       }
-      const int64_t n = t.n + s * kStripRows, lanes = a.n_end - n;
-      const int64_t at = (t.row + r) * a.y_stride + n;
       StripF32 y;
 #pragma GCC unroll 4
       for (int i = 0; i < kStripVecs; ++i) y.v[i] = even[r][s].v[i] + odd[r][s].v[i];
-      if (a.bias) {
-        const StripF32 bias = load_strip(a.bias + n, lanes);
-#pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) y.v[i] = y.v[i] + bias.v[i];
-      }
-      if (a.residual) {
-        const StripF32 residual = load_strip(a.residual + at, lanes);
-#pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) y.v[i] = y.v[i] + residual.v[i];
-      }
-      store_strip(a.y + at, y, lanes);
+      finish_strip(a, t.row + r, t.n + s * kStripRows, y);
     }
   }
 }

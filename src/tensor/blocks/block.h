@@ -12,6 +12,7 @@
 //     static constexpr int kElements;    elements of a block
 //     static constexpr int kBytes;       bytes of a block
 //     static constexpr int kGroup;       elements that share a scale: 16 or 32
+//     static constexpr int kMaxCode;     bound of |code|
 //     static constexpr bool kHasMins;    false: mins are all zero and not written
 //     static void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins);
 //   };

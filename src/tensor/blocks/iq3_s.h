@@ -11,10 +11,11 @@ namespace redline::blocks {
 struct IQ3_S {
   static constexpr DType kDType = DType::kIQ3_S;
   static constexpr char kName[] = "iq3_s";
-  static constexpr int kGgufType = 21, kElements = 256, kBytes = 110, kGroup = 32;
+  static constexpr int kGgufType = 21, kElements = 256, kBytes = 110, kGroup = 32, kMaxCode = 15;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block);
     for (int g = 0; g < 8; ++g) {
       const int scale = (block[106 + g / 2] >> (4 * (g % 2))) & 15;

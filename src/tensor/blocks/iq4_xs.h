@@ -10,10 +10,11 @@ namespace redline::blocks {
 struct IQ4_XS {
   static constexpr DType kDType = DType::kIQ4_XS;
   static constexpr char kName[] = "iq4_xs";
-  static constexpr int kGgufType = 23, kElements = 256, kBytes = 136, kGroup = 32;
+  static constexpr int kGgufType = 23, kElements = 256, kBytes = 136, kGroup = 32, kMaxCode = 127;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block);
     const int high = load_u16(block + 2);
     for (int g = 0; g < 8; ++g) {

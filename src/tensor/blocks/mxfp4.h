@@ -10,10 +10,11 @@ namespace redline::blocks {
 struct MXFP4 {
   static constexpr DType kDType = DType::kMXFP4;
   static constexpr char kName[] = "mxfp4";
-  static constexpr int kGgufType = 39, kElements = 32, kBytes = 17, kGroup = 32;
+  static constexpr int kGgufType = 39, kElements = 32, kBytes = 17, kGroup = 32, kMaxCode = 12;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     // 2^(e - 128) is subnormal below e = 2.
     const uint32_t e = block[0];
     scales[0] = __builtin_bit_cast(float, e < 2 ? 0x00200000u << e : (e - 1) << 23);

@@ -9,10 +9,11 @@ namespace redline::blocks {
 struct Q2_K {
   static constexpr DType kDType = DType::kQ2_K;
   static constexpr char kName[] = "q2_k";
-  static constexpr int kGgufType = 10, kElements = 256, kBytes = 84, kGroup = 16;
+  static constexpr int kGgufType = 10, kElements = 256, kBytes = 84, kGroup = 16, kMaxCode = 3;
   static constexpr bool kHasMins = true;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block + 80), dmin = load_half(block + 82);
     for (int g = 0; g < 16; ++g) {
       scales[g] = d * static_cast<float>(block[g] & 15);

@@ -10,10 +10,11 @@ namespace redline::blocks {
 struct Q3_K {
   static constexpr DType kDType = DType::kQ3_K;
   static constexpr char kName[] = "q3_k";
-  static constexpr int kGgufType = 11, kElements = 256, kBytes = 110, kGroup = 16;
+  static constexpr int kGgufType = 11, kElements = 256, kBytes = 110, kGroup = 16, kMaxCode = 4;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block + 108);
     const uint8_t* packed = block + 96;
     for (int g = 0; g < 16; ++g) {

@@ -8,10 +8,11 @@ namespace redline::blocks {
 struct Q4_0 {
   static constexpr DType kDType = DType::kQ4_0;
   static constexpr char kName[] = "q4_0";
-  static constexpr int kGgufType = 2, kElements = 32, kBytes = 18, kGroup = 32;
+  static constexpr int kGgufType = 2, kElements = 32, kBytes = 18, kGroup = 32, kMaxCode = 8;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
     for (int i = 0; i < 16; ++i) {
       codes[i] = static_cast<int8_t>((block[2 + i] & 15) - 8);

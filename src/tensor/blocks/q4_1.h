@@ -8,10 +8,11 @@ namespace redline::blocks {
 struct Q4_1 {
   static constexpr DType kDType = DType::kQ4_1;
   static constexpr char kName[] = "q4_1";
-  static constexpr int kGgufType = 3, kElements = 32, kBytes = 20, kGroup = 32;
+  static constexpr int kGgufType = 3, kElements = 32, kBytes = 20, kGroup = 32, kMaxCode = 15;
   static constexpr bool kHasMins = true;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
     mins[0] = -load_half(block + 2);
     for (int i = 0; i < 16; ++i) {

@@ -10,10 +10,11 @@ namespace redline::blocks {
 struct Q4_K {
   static constexpr DType kDType = DType::kQ4_K;
   static constexpr char kName[] = "q4_k";
-  static constexpr int kGgufType = 12, kElements = 256, kBytes = 144, kGroup = 32;
+  static constexpr int kGgufType = 12, kElements = 256, kBytes = 144, kGroup = 32, kMaxCode = 15;
   static constexpr bool kHasMins = true;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     unpack_k_scales(block, scales, mins);
     for (int pair = 0; pair < 4; ++pair)
       for (int i = 0; i < 32; ++i) {

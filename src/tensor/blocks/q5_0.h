@@ -8,10 +8,11 @@ namespace redline::blocks {
 struct Q5_0 {
   static constexpr DType kDType = DType::kQ5_0;
   static constexpr char kName[] = "q5_0";
-  static constexpr int kGgufType = 6, kElements = 32, kBytes = 22, kGroup = 32;
+  static constexpr int kGgufType = 6, kElements = 32, kBytes = 22, kGroup = 32, kMaxCode = 16;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
     const uint32_t high = load_u16(block + 2) | static_cast<uint32_t>(load_u16(block + 4)) << 16;
     for (int i = 0; i < 16; ++i) {

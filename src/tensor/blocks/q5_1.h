@@ -8,10 +8,11 @@ namespace redline::blocks {
 struct Q5_1 {
   static constexpr DType kDType = DType::kQ5_1;
   static constexpr char kName[] = "q5_1";
-  static constexpr int kGgufType = 7, kElements = 32, kBytes = 24, kGroup = 32;
+  static constexpr int kGgufType = 7, kElements = 32, kBytes = 24, kGroup = 32, kMaxCode = 31;
   static constexpr bool kHasMins = true;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
     mins[0] = -load_half(block + 2);
     const uint32_t high = load_u16(block + 4) | static_cast<uint32_t>(load_u16(block + 6)) << 16;

@@ -10,10 +10,11 @@ namespace redline::blocks {
 struct Q5_K {
   static constexpr DType kDType = DType::kQ5_K;
   static constexpr char kName[] = "q5_k";
-  static constexpr int kGgufType = 13, kElements = 256, kBytes = 176, kGroup = 32;
+  static constexpr int kGgufType = 13, kElements = 256, kBytes = 176, kGroup = 32, kMaxCode = 31;
   static constexpr bool kHasMins = true;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     unpack_k_scales(block, scales, mins);
     for (int pair = 0; pair < 4; ++pair)
       for (int i = 0; i < 32; ++i) {

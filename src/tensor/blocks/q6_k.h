@@ -9,10 +9,11 @@ namespace redline::blocks {
 struct Q6_K {
   static constexpr DType kDType = DType::kQ6_K;
   static constexpr char kName[] = "q6_k";
-  static constexpr int kGgufType = 14, kElements = 256, kBytes = 210, kGroup = 16;
+  static constexpr int kGgufType = 14, kElements = 256, kBytes = 210, kGroup = 16, kMaxCode = 32;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block + 208);
     for (int g = 0; g < 16; ++g) scales[g] = d * static_cast<float>(static_cast<int8_t>(block[192 + g]));
     for (int half = 0; half < 2; ++half)

@@ -8,10 +8,11 @@ namespace redline::blocks {
 struct Q8_0 {
   static constexpr DType kDType = DType::kQ8_0;
   static constexpr char kName[] = "q8_0";
-  static constexpr int kGgufType = 8, kElements = 32, kBytes = 34, kGroup = 32;
+  static constexpr int kGgufType = 8, kElements = 32, kBytes = 34, kGroup = 32, kMaxCode = 128;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
     for (int i = 0; i < 32; ++i) codes[i] = static_cast<int8_t>(block[2 + i]);
   }

@@ -10,10 +10,11 @@ namespace redline::blocks {
 struct TQ1_0 {
   static constexpr DType kDType = DType::kTQ1_0;
   static constexpr char kName[] = "tq1_0";
-  static constexpr int kGgufType = 34, kElements = 256, kBytes = 54, kGroup = 32;
+  static constexpr int kGgufType = 34, kElements = 256, kBytes = 54, kGroup = 32, kMaxCode = 1;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     constexpr uint8_t kPowers[5] = {1, 3, 9, 27, 81};
     const float d = load_half(block + 52);
     for (int g = 0; g < 8; ++g) scales[g] = d;

@@ -8,10 +8,11 @@ namespace redline::blocks {
 struct TQ2_0 {
   static constexpr DType kDType = DType::kTQ2_0;
   static constexpr char kName[] = "tq2_0";
-  static constexpr int kGgufType = 35, kElements = 256, kBytes = 66, kGroup = 32;
+  static constexpr int kGgufType = 35, kElements = 256, kBytes = 66, kGroup = 32, kMaxCode = 2;
   static constexpr bool kHasMins = false;
 
-  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins) {
+  REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
+                                      float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block + 64);
     for (int g = 0; g < 8; ++g) scales[g] = d;
     for (int half = 0; half < 2; ++half)

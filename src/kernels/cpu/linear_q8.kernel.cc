@@ -1,0 +1,1 @@
+#include "kernels/cpu/linear_q8.inc"

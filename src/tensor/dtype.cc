@@ -10,18 +10,17 @@ namespace redline {
 namespace {
 
 // dtype, name, block elements, block bytes, ggml's type number, is_float, is_block; in the order of DType.
-constexpr DTypeInfo kTypes[] = {
-    {DType::kF32, "f32", 1, 4, 0, true, false},
-    {DType::kF16, "f16", 1, 2, 1, true, false},
-    {DType::kBF16, "bf16", 1, 2, 30, true, false},
-    {DType::kI8, "i8", 1, 1, 24, false, false},
-    {DType::kI16, "i16", 1, 2, 25, false, false},
-    {DType::kI32, "i32", 1, 4, 26, false, false},
-    {DType::kI64, "i64", 1, 8, 27, false, false},
-    {DType::kF64, "f64", 1, 8, 28, true, false},
+constexpr DTypeInfo kTypes[] = {{DType::kF32, "f32", 1, 4, 0, true, false},
+                                {DType::kF16, "f16", 1, 2, 1, true, false},
+                                {DType::kBF16, "bf16", 1, 2, 30, true, false},
+                                {DType::kI8, "i8", 1, 1, 24, false, false},
+                                {DType::kI16, "i16", 1, 2, 25, false, false},
+                                {DType::kI32, "i32", 1, 4, 26, false, false},
+                                {DType::kI64, "i64", 1, 8, 27, false, false},
+                                {DType::kF64, "f64", 1, 8, 28, true, false},
 #define REDLINE_ROW(F) \
   {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, false, true},
-    REDLINE_BLOCK_FORMATS(REDLINE_ROW)
+                                REDLINE_BLOCK_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW
 };
 
@@ -39,15 +38,27 @@ struct GgufName {
 };
 // ggml's numbers for types that have no row above (ggml.h, enum ggml_type; "removed" ones are refused by ggml too).
 constexpr GgufName kOtherGgufTypes[] = {
-    {4, "Q4_2 (removed)"},      {5, "Q4_3 (removed)"},      {9, "Q8_1"},      {15, "Q8_K"},
-    {16, "IQ2_XXS"},            {17, "IQ2_XS"},             {18, "IQ3_XXS"},  {19, "IQ1_S"},
-    {22, "IQ2_S"},              {29, "IQ1_M"},              {31, "Q4_0_4_4 (removed)"},
-    {32, "Q4_0_4_8 (removed)"}, {33, "Q4_0_8_8 (removed)"}, {36, "IQ4_NL_4_4 (removed)"},
-    {37, "IQ4_NL_4_8 (removed)"}, {38, "IQ4_NL_8_8 (removed)"}, {40, "NVFP4"},
+    {4, "Q4_2 (removed)"},
+    {5, "Q4_3 (removed)"},
+    {9, "Q8_1"},
+    {15, "Q8_K"},
+    {16, "IQ2_XXS"},
+    {17, "IQ2_XS"},
+    {18, "IQ3_XXS"},
+    {19, "IQ1_S"},
+    {22, "IQ2_S"},
+    {29, "IQ1_M"},
+    {31, "Q4_0_4_4 (removed)"},
+    {32, "Q4_0_4_8 (removed)"},
+    {33, "Q4_0_8_8 (removed)"},
+    {36, "IQ4_NL_4_4 (removed)"},
+    {37, "IQ4_NL_4_8 (removed)"},
+    {38, "IQ4_NL_8_8 (removed)"},
+    {40, "NVFP4"},
 };
 // ggml's spelling of the types that we read, as GGUF tools print them.
 constexpr std::string_view kGgufNames[kNumDTypes] = {
-    "F32",  "F16",  "BF16", "I8",   "I16",  "I32",  "I64",  "F64",    "Q4_0",   "Q4_1",  "Q5_0",  "Q5_1",
+    "F32",  "F16",  "BF16", "I8",   "I16",  "I32",  "I64",    "F64",    "Q4_0",  "Q4_1",  "Q5_0",  "Q5_1",
     "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "TQ1_0", "TQ2_0", "MXFP4",
 };
 
@@ -147,7 +158,7 @@ void unpack_row(DType dtype, const void* source, float* target, int64_t elements
     case DType::kF64: return convert_row<double>(source, target, elements);
 #define REDLINE_CASE(F) \
   case blocks::F::kDType: return unpack_blocks<blocks::F>(source, target, elements);
-    REDLINE_BLOCK_FORMATS(REDLINE_CASE)
+      REDLINE_BLOCK_FORMATS(REDLINE_CASE)
 #undef REDLINE_CASE
   }
 }

@@ -31,10 +31,7 @@ Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
   const int64_t strips = round_up(out_features, kStripRows) / kStripRows;
   const int64_t steps = round_up(in_features / packed_unit_elements(dtype), lane) / lane;
   // Logical index: row n = (strip, row in strip), unit k = (step, unit in lane).
-  return Layout({{strips, steps * kStripRows * lane},
-                 {kStripRows, lane},
-                 {steps, kStripRows * lane},
-                 {lane, 1}});
+  return Layout({{strips, steps * kStripRows * lane}, {kStripRows, lane}, {steps, kStripRows * lane}, {lane, 1}});
 }
 
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features) {
@@ -49,8 +46,8 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
   REDLINE_CHECK(in_features % packed_unit_elements(weight.dtype) == 0);
   const Cut cut = cut_of(weight.dtype);
   const int64_t units = in_features / packed_unit_elements(weight.dtype);
-  const int64_t source_bytes = units * cut.unit_bytes;           // of one row
-  const int64_t lane_bytes = cut.lane_units * cut.unit_bytes;    // what one row adds to a line
+  const int64_t source_bytes = units * cut.unit_bytes;         // of one row
+  const int64_t lane_bytes = cut.lane_units * cut.unit_bytes;  // what one row adds to a line
   const int64_t line_bytes = kStripRows * lane_bytes;
   const int64_t full_lines = units / cut.lane_units;
   const int64_t lines = round_up(units, cut.lane_units) / cut.lane_units;

@@ -16,8 +16,8 @@ class GuardedBuffer {
     const int64_t page = sysconf(_SC_PAGESIZE);
     const int64_t bytes = count * static_cast<int64_t>(sizeof(T));
     mapped_ = (bytes + page - 1) / page * page + page;
-    base_ = static_cast<uint8_t*>(mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE,
-                                       MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    base_ = static_cast<uint8_t*>(
+        mmap(nullptr, static_cast<size_t>(mapped_), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
     mprotect(base_ + mapped_ - page, static_cast<size_t>(page), PROT_NONE);
     data_ = reinterpret_cast<T*>(base_ + mapped_ - page - bytes);
   }

@@ -17,10 +17,10 @@ struct HalfFields {
   int offsets[2];
 };
 inline constexpr HalfFields kHalfFields[] = {
-    {DType::kQ4_0, {0, -1}},   {DType::kQ4_1, {0, 2}},    {DType::kQ5_0, {0, -1}},   {DType::kQ5_1, {0, 2}},
-    {DType::kQ8_0, {0, -1}},   {DType::kQ2_K, {80, 82}},  {DType::kQ3_K, {108, -1}}, {DType::kQ4_K, {0, 2}},
-    {DType::kQ5_K, {0, 2}},    {DType::kQ6_K, {208, -1}}, {DType::kIQ4_NL, {0, -1}}, {DType::kIQ4_XS, {0, -1}},
-    {DType::kIQ3_S, {0, -1}},  {DType::kTQ1_0, {52, -1}}, {DType::kTQ2_0, {64, -1}},
+    {DType::kQ4_0, {0, -1}},  {DType::kQ4_1, {0, 2}},    {DType::kQ5_0, {0, -1}},   {DType::kQ5_1, {0, 2}},
+    {DType::kQ8_0, {0, -1}},  {DType::kQ2_K, {80, 82}},  {DType::kQ3_K, {108, -1}}, {DType::kQ4_K, {0, 2}},
+    {DType::kQ5_K, {0, 2}},   {DType::kQ6_K, {208, -1}}, {DType::kIQ4_NL, {0, -1}}, {DType::kIQ4_XS, {0, -1}},
+    {DType::kIQ3_S, {0, -1}}, {DType::kTQ1_0, {52, -1}}, {DType::kTQ2_0, {64, -1}},
 };
 
 /// Types that a weight matrix may have.
@@ -35,9 +35,9 @@ inline std::vector<DType> weight_types() {
 struct RandomWeight {
   DType dtype;
   int64_t n, k;
-  std::vector<uint8_t> bytes;     ///< row-major
-  std::vector<float> values;      ///< row-major
-  std::vector<float> parts;       ///< |scale * code| + |min| of each value: bounds the rounding of their difference
+  std::vector<uint8_t> bytes;  ///< row-major
+  std::vector<float> values;   ///< row-major
+  std::vector<float> parts;    ///< |scale * code| + |min| of each value: bounds the rounding of their difference
   GuardedBuffer<uint8_t> packed;
 
   TensorView view() const { return {dtype, {n, k}, bytes.data()}; }

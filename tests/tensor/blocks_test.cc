@@ -20,10 +20,10 @@ struct Vectors {
   DType dtype;
 };
 constexpr Vectors kVectors[] = {
-    {"Q4_0", DType::kQ4_0},     {"Q4_1", DType::kQ4_1},     {"Q5_0", DType::kQ5_0},    {"Q5_1", DType::kQ5_1},
-    {"Q8_0", DType::kQ8_0},     {"Q2_K", DType::kQ2_K},     {"Q3_K_M", DType::kQ3_K},  {"Q4_K_M", DType::kQ4_K},
-    {"Q5_K_M", DType::kQ5_K},   {"Q6_K", DType::kQ6_K},     {"IQ4_NL", DType::kIQ4_NL}, {"IQ4_XS", DType::kIQ4_XS},
-    {"IQ3_S", DType::kIQ3_S},   {"TQ1_0", DType::kTQ1_0},   {"TQ2_0", DType::kTQ2_0},  {"MXFP4_MOE", DType::kMXFP4},
+    {"Q4_0", DType::kQ4_0},   {"Q4_1", DType::kQ4_1},   {"Q5_0", DType::kQ5_0},     {"Q5_1", DType::kQ5_1},
+    {"Q8_0", DType::kQ8_0},   {"Q2_K", DType::kQ2_K},   {"Q3_K_M", DType::kQ3_K},   {"Q4_K_M", DType::kQ4_K},
+    {"Q5_K_M", DType::kQ5_K}, {"Q6_K", DType::kQ6_K},   {"IQ4_NL", DType::kIQ4_NL}, {"IQ4_XS", DType::kIQ4_XS},
+    {"IQ3_S", DType::kIQ3_S}, {"TQ1_0", DType::kTQ1_0}, {"TQ2_0", DType::kTQ2_0},   {"MXFP4_MOE", DType::kMXFP4},
 };
 
 TEST(Blocks, ValuesOfTheReferenceFilesToTheBit) {
@@ -90,20 +90,18 @@ void check_codes(const RandomWeight& w) {
       ASSERT_LE(std::abs(int{codes[i]}), Format::kMaxCode);
       ASSERT_EQ(scales[g] * static_cast<float>(codes[i]) - mins[g],
                 w.values[static_cast<size_t>(block * Format::kElements + i)]);
-      if (!Format::kHasMins) {
-        ASSERT_EQ(mins[g], 0.0f);
-      }
+      if (!Format::kHasMins) { ASSERT_EQ(mins[g], 0.0f); }
     }
   }
 }
 
-TEST(Blocks, CodesTimesScalesMinusMinsAreTheValues) {
+TEST(Blocks, CodesTimesScalesMinusMinsAreTheValues){
 #define REDLINE_CHECK_FORMAT(F)                                     \
   {                                                                 \
     SCOPED_TRACE(#F);                                               \
     check_codes<blocks::F>(RandomWeight(DType::k##F, 8, 1024, 11)); \
   }
-  REDLINE_BLOCK_FORMATS(REDLINE_CHECK_FORMAT)
+    REDLINE_BLOCK_FORMATS(REDLINE_CHECK_FORMAT)
 #undef REDLINE_CHECK_FORMAT
 }
 

@@ -54,8 +54,9 @@ uint16_t nearest_half(float value) {
 
 TEST(DType, F32ToF16RoundsToNearestEven) {
   std::mt19937 random(5);
-  std::vector<float> values = {0.0f, -0.0f, 1e-30f, 0x1p-25f, 0x1.000002p-25f, 0x1p-24f, 0x1.8p-24f, 0x1.ffep-15f,
-                               0x1.fffp-15f, 65504.0f, 65519.9f, 65520.0f, 65536.0f, 1e30f, INFINITY};
+  std::vector<float> values = {0.0f,     -0.0f,      1e-30f,       0x1p-25f,     0x1.000002p-25f,
+                               0x1p-24f, 0x1.8p-24f, 0x1.ffep-15f, 0x1.fffp-15f, 65504.0f,
+                               65519.9f, 65520.0f,   65536.0f,     1e30f,        INFINITY};
   for (int i = 0; i < 200; ++i) {
     const float value = std::ldexp(static_cast<float>(random() % 2000001) - 1e6f, static_cast<int>(random() % 40) - 40);
     values.push_back(value);

@@ -69,9 +69,9 @@ TEST(PackedWeight, RowsFromAnotherOrder) {
 TEST(PackedWeight, OneLineIsSixteenRowsByFourBytes) {
   const Layout bf16 = packed_layout(DType::kBF16, 32, 64);
   EXPECT_EQ(bf16.memory(0), 0);
-  EXPECT_EQ(bf16.memory(1), 1);            // k = 1 beside k = 0
-  EXPECT_EQ(bf16.memory(2), 32);           // the next line
-  EXPECT_EQ(bf16.memory(64), 2);           // row 1
+  EXPECT_EQ(bf16.memory(1), 1);              // k = 1 beside k = 0
+  EXPECT_EQ(bf16.memory(2), 32);             // the next line
+  EXPECT_EQ(bf16.memory(64), 2);             // row 1
   EXPECT_EQ(bf16.memory(16 * 64), 16 * 64);  // the next strip
   EXPECT_EQ(packed_bytes(DType::kBF16, 17, 3), 2 * 16 * 4 * 2);
   EXPECT_EQ(packed_bytes(DType::kQ4_K, 17, 512), 2 * 16 * 2 * 144);

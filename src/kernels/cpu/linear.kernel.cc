@@ -73,11 +73,11 @@ struct F16Lines {
 
 struct Tile {
   const LinearArgs* a;
-  int64_t row, n;            // of the first output element
-  int64_t k_begin, k;        // the chunk
-  const uint8_t* lines;      // of the chunk, first strip
-  int64_t strip_bytes;       // from one strip's lines to the next strip's
-  float* sums;               // [rows][strips][even, odd][16]; not used when the chunk is all of K
+  int64_t row, n;        // of the first output element
+  int64_t k_begin, k;    // the chunk
+  const uint8_t* lines;  // of the chunk, first strip
+  int64_t strip_bytes;   // from one strip's lines to the next strip's
+  float* sums;           // [rows][strips][even, odd][16]; not used when the chunk is all of K
   bool first, last;
 };
 

@@ -77,7 +77,7 @@ REDLINE_INLINE void transpose_words(const int32_t* source, int64_t source_stride
   __m512i a[16], b[16];
 #pragma GCC unroll 16
   for (int i = 0; i < 16; ++i) a[i] = _mm512_loadu_si512(source + i * source_stride);
-  // Pairs of rows, then fours: b[4 q + c] lane l holds rows 4 q .. 4 q + 3 of column 4 l + c.
+    // Pairs of rows, then fours: b[4 q + c] lane l holds rows 4 q .. 4 q + 3 of column 4 l + c.
 #pragma GCC unroll 8
   for (int i = 0; i < 16; i += 2) {
     b[i] = _mm512_unpacklo_epi32(a[i], a[i + 1]);

@@ -11,6 +11,7 @@ void fill_exp(CpuKernels& table);
 void fill_kv_append(CpuKernels& table);
 void fill_attention(CpuKernels& table);
 void fill_linear(CpuKernels& table);
+void fill_linear_q8(CpuKernels& table);
 void fill_embedding(CpuKernels& table);
 void fill_peaks(CpuKernels& table);
 void fill_tile_product(CpuKernels& table);
@@ -24,6 +25,7 @@ void fill_table(CpuKernels& table) {
   fill_kv_append(table);
   fill_attention(table);
   fill_linear(table);
+  fill_linear_q8(table);
   fill_embedding(table);
   fill_peaks(table);
   fill_tile_product(table);

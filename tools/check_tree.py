@@ -58,7 +58,7 @@ def check_tests_registered(names, build):
             continue
         if not has_rapidcheck and "#include <rapidcheck" in (ROOT / name).read_text():
             continue
-        yield f"{name}:1: no test program compiles this file; its folder belongs into tests/CMakeLists.txt"
+        yield f"{name}:1: no test program of {build} compiles this file: build again, or name its folder in tests/CMakeLists.txt"
 
 
 def main():

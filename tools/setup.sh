@@ -23,9 +23,10 @@ compiler() {
 }
 
 name=unknown version=0
-if [ -r /etc/os-release ]; then
-  name=$(. /etc/os-release && echo "${ID:-unknown}")
-  version=$(. /etc/os-release && echo "${VERSION_ID:-999}")  # Debian testing has no number
+os_release=${SETUP_OS_RELEASE:-/etc/os-release}  # its test says otherwise
+if [ -r "$os_release" ]; then
+  name=$(. "$os_release" && echo "${ID:-unknown}")
+  version=$(. "$os_release" && echo "${VERSION_ID:-999}")  # Debian testing has no number
 fi
 distribution="$name $version"
 supported=no

@@ -17,23 +17,15 @@ struct EngineArgs {
   bool interpreter = false;
   std::string trace;
 
-  void visit(OptionList &v) {
-    v(dtype, "dtype", "TYPE",
-      "arithmetic: f32 computes in float32 whatever the weights are",
+  void visit(OptionList& v) {
+    v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 whatever the weights are",
       {.choices = {"auto", "f32"}});
     v(threads, "threads", "N", "worker threads",
-      {.letter = 't',
-       .min = 0,
-       .max = 4096,
-       .shown_default = "REDLINE_THREADS, else every core"});
+      {.letter = 't', .min = 0, .max = 4096, .shown_default = "REDLINE_THREADS, else every core"});
     v(context, "context", "N", "most tokens of the text, prompt included",
-      {.min = 0,
-       .max = 1 << 24,
-       .shown_default = "the model's own, at most 4096"});
-    v(interpreter, "interpreter", "",
-      "run the plain graph in float64, op by op: slow, the reference");
-    v(trace, "trace", "FILE", "write a timeline that Perfetto opens",
-      {.names_file = true});
+      {.min = 0, .max = 1 << 24, .shown_default = "the model's own, at most 4096"});
+    v(interpreter, "interpreter", "", "run the plain graph in float64, op by op: slow, the reference");
+    v(trace, "trace", "FILE", "write a timeline that Perfetto opens", {.names_file = true});
   }
 
   Result<EngineOptions> options() const {
@@ -47,10 +39,9 @@ struct EngineArgs {
   }
 };
 
-inline Result<std::unique_ptr<Engine>>
-open_engine(const std::string &model, const EngineOptions &options) {
+inline Result<std::unique_ptr<Engine>> open_engine(const std::string& model, const EngineOptions& options) {
   REDLINE_ASSIGN(const std::string path, find_model(model));
   return Engine::open(path, options);
 }
 
-} // namespace redline::cli
+}  // namespace redline::cli

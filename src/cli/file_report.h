@@ -11,11 +11,11 @@ namespace redline::cli {
 
 struct FileReport {
   struct Tensor {
-    std::string name, type; ///< type as Redline spells it ("q4_k"), or as the
-                            ///< file does when Redline cannot read it
+    std::string name, type;  ///< type as Redline spells it ("q4_k"), or as the
+                             ///< file does when Redline cannot read it
     std::vector<int64_t> shape;
     int64_t bytes = 0, offset = 0;
-    int file = 0; ///< index into `files`
+    int file = 0;  ///< index into `files`
     bool is_readable = true;
     int64_t elements() const;
   };
@@ -26,10 +26,9 @@ struct FileReport {
   };
 
   FileKind kind = FileKind::kGguf;
-  std::string format;                                 ///< "GGUF v3, 2 parts"
-  std::vector<std::pair<std::string, int64_t>> files; ///< path, bytes
-  std::vector<std::pair<std::string, std::string>>
-      metadata; ///< in the file's order; long values shortened
+  std::string format;                                         ///< "GGUF v3, 2 parts"
+  std::vector<std::pair<std::string, int64_t>> files;         ///< path, bytes
+  std::vector<std::pair<std::string, std::string>> metadata;  ///< in the file's order; long values shortened
   std::vector<Tensor> tensors;
 
   /// Largest first.
@@ -37,6 +36,6 @@ struct FileReport {
 };
 
 /// Errors as the readers say.
-Result<FileReport> read_file_report(const std::string &path, FileKind kind);
+Result<FileReport> read_file_report(const std::string& path, FileKind kind);
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -10,13 +10,13 @@ namespace redline::cli {
 
 using Json = nlohmann::ordered_json;
 
-inline std::string to_text(const Json &json, int indent = 2) {
+inline std::string to_text(const Json& json, int indent = 2) {
   return json.dump(indent, ' ', false, Json::error_handler_t::replace);
 }
 
-inline Status print_json(const Json &json, Terminal &terminal) {
+inline Status print_json(const Json& json, Terminal& terminal) {
   terminal.write(to_text(json) + "\n");
   return {};
 }
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -9,22 +9,17 @@
 
 namespace redline::cli {
 
-static_assert(std::endian::native == std::endian::little,
-              "rows are written as they lie in memory");
+static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 
-Result<NpyWriter> NpyWriter::create(const std::string &path, int64_t rows,
-                                    int64_t columns) {
+Result<NpyWriter> NpyWriter::create(const std::string& path, int64_t rows, int64_t columns) {
   NpyWriter writer;
   writer.path_ = path;
   writer.temporary_ = fmt::format("{}.{}.tmp", path, getpid());
   writer.columns_ = columns;
   writer.left_ = rows;
   writer.file_ = std::fopen(writer.temporary_.c_str(), "wbx");
-  if (!writer.file_)
-    return io("{}: cannot be written: {}", path, std::strerror(errno));
-  std::string header = fmt::format(
-      "{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows,
-      columns);
+  if (!writer.file_) return io("{}: cannot be written: {}", path, std::strerror(errno));
+  std::string header = fmt::format("{{'descr': '<f4', 'fortran_order': False, 'shape': ({}, {}), }}", rows, columns);
   // Magic, version and length take 10 bytes; the data begins at a multiple
   // of 64.
   header.append(63 - (10 + header.size()) % 64, ' ');
@@ -45,45 +40,35 @@ Result<NpyWriter> NpyWriter::create(const std::string &path, int64_t rows,
   return writer;
 }
 
-NpyWriter::NpyWriter(NpyWriter &&other) noexcept
+NpyWriter::NpyWriter(NpyWriter&& other) noexcept
     : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)),
-      file_(std::exchange(other.file_, nullptr)), columns_(other.columns_),
-      left_(other.left_) {}
+      file_(std::exchange(other.file_, nullptr)), columns_(other.columns_), left_(other.left_) {}
 
 NpyWriter::~NpyWriter() {
-  if (!file_)
-    return;
+  if (!file_) return;
   std::fclose(file_);
   std::remove(temporary_.c_str());
 }
 
 Status NpyWriter::append(std::span<const float> values) {
   const auto count = static_cast<int64_t>(values.size());
-  if (columns_ == 0 ? count != 0
-                    : count % columns_ != 0 || count / columns_ > left_)
-    return internal(
-        "{}: {} values do not fill rows of {}, of which {} are left", path_,
-        count, columns_, left_);
-  if (std::fwrite(values.data(), sizeof(float), values.size(), file_) !=
-      values.size())
+  if (columns_ == 0 ? count != 0 : count % columns_ != 0 || count / columns_ > left_)
+    return internal("{}: {} values do not fill rows of {}, of which {} are left", path_, count, columns_, left_);
+  if (std::fwrite(values.data(), sizeof(float), values.size(), file_) != values.size())
     return io("{}: writing failed: {}", path_, std::strerror(errno));
-  if (columns_ > 0)
-    left_ -= count / columns_;
+  if (columns_ > 0) left_ -= count / columns_;
   return {};
 }
 
 Status NpyWriter::close() {
-  if (columns_ > 0 && left_ != 0)
-    return internal("{}: {} rows were not written", path_, left_);
-  std::FILE *file = std::exchange(file_, nullptr);
-  if (std::fclose(file) != 0 ||
-      std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const Status status =
-        io("{}: writing failed: {}", path_, std::strerror(errno));
+  if (columns_ > 0 && left_ != 0) return internal("{}: {} rows were not written", path_, left_);
+  std::FILE* file = std::exchange(file_, nullptr);
+  if (std::fclose(file) != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
+    const Status status = io("{}: writing failed: {}", path_, std::strerror(errno));
     std::remove(temporary_.c_str());
     return status;
   }
   return {};
 }
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -12,12 +12,11 @@ namespace redline::cli {
 /// A float32 matrix, written row by row under a temporary name and renamed by
 /// close(): never half a file.
 class NpyWriter {
-public:
+ public:
   /// io: the file cannot be made.
-  static Result<NpyWriter> create(const std::string &path, int64_t rows,
-                                  int64_t columns);
-  NpyWriter(NpyWriter &&other) noexcept;
-  NpyWriter &operator=(NpyWriter &&) = delete;
+  static Result<NpyWriter> create(const std::string& path, int64_t rows, int64_t columns);
+  NpyWriter(NpyWriter&& other) noexcept;
+  NpyWriter& operator=(NpyWriter&&) = delete;
   /// Removes what was written unless close() succeeded.
   ~NpyWriter();
 
@@ -26,11 +25,11 @@ public:
   /// internal: fewer rows than create() was told.
   Status close();
 
-private:
+ private:
   NpyWriter() = default;
   std::string path_, temporary_;
-  std::FILE *file_ = nullptr;
+  std::FILE* file_ = nullptr;
   int64_t columns_ = 0, left_ = 0;
 };
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -10,125 +10,100 @@
 namespace redline::cli {
 namespace {
 
-Status check_limits(std::string_view text, double value,
-                    const OptionRule &rule) {
-  if ((!rule.min || value >= *rule.min) && (!rule.max || value <= *rule.max))
-    return {};
+Status check_limits(std::string_view text, double value, const OptionRule& rule) {
+  if ((!rule.min || value >= *rule.min) && (!rule.max || value <= *rule.max)) return {};
   if (rule.min && rule.max)
-    return invalid_argument("{} is out of range; allowed: {} to {}", text,
-                            *rule.min, *rule.max);
-  if (rule.min)
-    return invalid_argument("{} is out of range; allowed: {} or more", text,
-                            *rule.min);
-  return invalid_argument("{} is out of range; allowed: up to {}", text,
-                          *rule.max);
+    return invalid_argument("{} is out of range; allowed: {} to {}", text, *rule.min, *rule.max);
+  if (rule.min) return invalid_argument("{} is out of range; allowed: {} or more", text, *rule.min);
+  return invalid_argument("{} is out of range; allowed: up to {}", text, *rule.max);
 }
 
 template <class T>
-Status read_number(std::string_view text, T &field, const OptionRule &rule) {
+Status read_number(std::string_view text, T& field, const OptionRule& rule) {
   constexpr bool kIsWhole = std::is_integral_v<T>;
   T value{};
-  const char *end = text.data() + text.size();
+  const char* end = text.data() + text.size();
   const auto [rest, problem] = std::from_chars(text.data(), end, value);
   if (problem == std::errc::result_out_of_range && rest == end && !text.empty())
     return invalid_argument("{} is too large for this flag", text);
   bool good = problem == std::errc() && rest == end;
-  if constexpr (!kIsWhole)
-    good = good && std::isfinite(value);
-  if (!good)
-    return invalid_argument("'{}' is not a {}", text,
-                            kIsWhole ? "whole number" : "number");
+  if constexpr (!kIsWhole) good = good && std::isfinite(value);
+  if (!good) return invalid_argument("'{}' is not a {}", text, kIsWhole ? "whole number" : "number");
   REDLINE_TRY(check_limits(text, static_cast<double>(value), rule));
   field = value;
   return {};
 }
 
-Status read_value(std::string_view text, int &field, const OptionRule &rule) {
+Status read_value(std::string_view text, int& field, const OptionRule& rule) { return read_number(text, field, rule); }
+Status read_value(std::string_view text, int64_t& field, const OptionRule& rule) {
   return read_number(text, field, rule);
 }
-Status read_value(std::string_view text, int64_t &field,
-                  const OptionRule &rule) {
+Status read_value(std::string_view text, uint64_t& field, const OptionRule& rule) {
+  if (text.starts_with('-')) return invalid_argument("{} is out of range; allowed: 0 or more", text);
   return read_number(text, field, rule);
 }
-Status read_value(std::string_view text, uint64_t &field,
-                  const OptionRule &rule) {
-  if (text.starts_with('-'))
-    return invalid_argument("{} is out of range; allowed: 0 or more", text);
+Status read_value(std::string_view text, float& field, const OptionRule& rule) {
   return read_number(text, field, rule);
 }
-Status read_value(std::string_view text, float &field, const OptionRule &rule) {
-  return read_number(text, field, rule);
-}
-Status read_value(std::string_view, bool &field, const OptionRule &) {
+Status read_value(std::string_view, bool& field, const OptionRule&) {
   field = true;
   return {};
 }
-Status read_value(std::string_view text, std::string &field,
-                  const OptionRule &rule) {
-  if (!rule.choices.empty() &&
-      std::find(rule.choices.begin(), rule.choices.end(), text) ==
-          rule.choices.end())
-    return invalid_argument("'{}' is not one of {}{}", text,
-                            fmt::join(rule.choices, ", "),
+Status read_value(std::string_view text, std::string& field, const OptionRule& rule) {
+  if (!rule.choices.empty() && std::find(rule.choices.begin(), rule.choices.end(), text) == rule.choices.end())
+    return invalid_argument("'{}' is not one of {}{}", text, fmt::join(rule.choices, ", "),
                             nearest_hint(text, rule.choices));
   field = text;
   return {};
 }
 template <class T>
-Status read_value(std::string_view text, std::optional<T> &field,
-                  const OptionRule &rule) {
+Status read_value(std::string_view text, std::optional<T>& field, const OptionRule& rule) {
   T value{};
   REDLINE_TRY(read_value(text, value, rule));
   field = std::move(value);
   return {};
 }
-Status read_value(std::string_view text, std::vector<std::string> &field,
-                  const OptionRule &rule) {
+Status read_value(std::string_view text, std::vector<std::string>& field, const OptionRule& rule) {
   REDLINE_TRY(read_value(text, field.emplace_back(), rule));
   return {};
 }
-Status read_value(std::string_view text, std::vector<int64_t> &field,
-                  const OptionRule &rule) {
+Status read_value(std::string_view text, std::vector<int64_t>& field, const OptionRule& rule) {
   std::vector<int64_t> values;
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    REDLINE_TRY(read_value(text.substr(begin, end - begin),
-                           values.emplace_back(), rule));
+    REDLINE_TRY(read_value(text.substr(begin, end - begin), values.emplace_back(), rule));
     begin = end + 1;
   }
   field = std::move(values);
   return {};
 }
 
-template <class T> std::string show(const T &field) {
+template <class T>
+std::string show(const T& field) {
   return fmt::format("{}", field);
 }
-std::string show(const bool &) { return ""; }
-template <class T> std::string show(const std::optional<T> &field) {
+std::string show(const bool&) { return ""; }
+template <class T>
+std::string show(const std::optional<T>& field) {
   return field ? show(*field) : "";
 }
-std::string show(const std::vector<std::string> &) { return ""; }
-std::string show(const std::vector<int64_t> &field) {
-  return fmt::format("{}", fmt::join(field, ","));
-}
+std::string show(const std::vector<std::string>&) { return ""; }
+std::string show(const std::vector<int64_t>& field) { return fmt::format("{}", fmt::join(field, ",")); }
 
 /// One pass over the arguments of one command.
 class Parser {
-public:
-  Parser(const OptionList &options, std::span<const std::string> arguments,
-         std::string_view program)
+ public:
+  Parser(const OptionList& options, std::span<const std::string> arguments, std::string_view program)
       : options_(options), arguments_(arguments), program_(program) {}
 
   Result<ParsedOptions> parse() {
-    for (const std::string &a : arguments_) {
-      if (a == "--")
-        break;
-      if (a == "-h" || a == "--help")
-        return ParsedOptions{true};
+    for (const std::string& a : arguments_) {
+      if (a == "--") break;
+      if (a == "-h" || a == "--help") return ParsedOptions{true};
     }
     bool flags_ended = false;
     while (next_ < arguments_.size()) {
-      const std::string &a = arguments_[next_++];
+      const std::string& a = arguments_[next_++];
       if (flags_ended || a == "-" || !a.starts_with('-')) {
         REDLINE_TRY(take_argument(a));
       } else if (a == "--") {
@@ -137,131 +112,101 @@ public:
         REDLINE_TRY(a.starts_with("--") ? take_flag(a) : take_letter(a));
       }
     }
-    for (const Option &o : options_.all())
+    for (const Option& o : options_.all())
       if (o.is_argument && !o.rule.optional && !given_.count(o.name))
-        return invalid_argument("{} is missing; usage: {}", o.name,
-                                usage_of(options_, program_));
+        return invalid_argument("{} is missing; usage: {}", o.name, usage_of(options_, program_));
     return ParsedOptions{};
   }
 
-private:
-  Status take_flag(const std::string &a) {
+ private:
+  Status take_flag(const std::string& a) {
     const size_t equals = a.find('=');
     const std::string name = a.substr(0, equals);
-    const Option *option = options_.find(std::string_view(name).substr(2));
-    if (!option || option->is_argument)
-      return unknown(name);
-    if (equals == std::string::npos)
-      return take_value(*option, name);
-    if (option->value.empty())
-      return invalid_argument("flag {} takes no value; got '{}'", name,
-                              a.substr(equals + 1));
+    const Option* option = options_.find(std::string_view(name).substr(2));
+    if (!option || option->is_argument) return unknown(name);
+    if (equals == std::string::npos) return take_value(*option, name);
+    if (option->value.empty()) return invalid_argument("flag {} takes no value; got '{}'", name, a.substr(equals + 1));
     return set(*option, name, a.substr(equals + 1));
   }
 
-  Status take_letter(const std::string &a) {
-    const Option *option = options_.find_letter(a[1]);
+  Status take_letter(const std::string& a) {
+    const Option* option = options_.find_letter(a[1]);
     // "-temperature" is a long name with one dash short, not the letter t with
     // a value.
-    const bool is_long =
-        options_.find(std::string_view(a).substr(1, a.find('=') - 1)) !=
-        nullptr;
-    if (!option || is_long || (a.size() > 2 && option->value.empty()))
-      return unknown(a);
+    const bool is_long = options_.find(std::string_view(a).substr(1, a.find('=') - 1)) != nullptr;
+    if (!option || is_long || (a.size() > 2 && option->value.empty())) return unknown(a);
     const std::string name = a.substr(0, 2);
-    if (a.size() == 2)
-      return take_value(*option, name);
+    if (a.size() == 2) return take_value(*option, name);
     return set(*option, name, a.substr(a[2] == '=' ? 3 : 2));
   }
 
-  Status take_value(const Option &option, const std::string &name) {
-    if (option.value.empty())
-      return set(option, name, "");
-    if (next_ == arguments_.size())
-      return invalid_argument("flag {} needs a value {}", name, option.value);
-    const std::string &value = arguments_[next_];
-    if (value.starts_with("--") &&
-        options_.find(std::string_view(value).substr(2)))
-      return invalid_argument("flag {} needs a value {}; the flag {} follows "
-                              "(write {}={} if that is the value)",
-                              name, option.value, value, name, value);
+  Status take_value(const Option& option, const std::string& name) {
+    if (option.value.empty()) return set(option, name, "");
+    if (next_ == arguments_.size()) return invalid_argument("flag {} needs a value {}", name, option.value);
+    const std::string& value = arguments_[next_];
+    if (value.starts_with("--") && options_.find(std::string_view(value).substr(2)))
+      return invalid_argument(
+          "flag {} needs a value {}; the flag {} follows "
+          "(write {}={} if that is the value)",
+          name, option.value, value, name, value);
     ++next_;
     return set(option, name, value);
   }
 
-  Status set(const Option &option, const std::string &name,
-             const std::string &value) {
+  Status set(const Option& option, const std::string& name, const std::string& value) {
     if (!option.is_repeatable) {
       const auto [earlier, is_new] = given_.emplace(option.name, value);
-      if (!is_new && option.value.empty())
-        return invalid_argument("flag {} is given twice", name);
+      if (!is_new && option.value.empty()) return invalid_argument("flag {} is given twice", name);
       if (!is_new)
-        return invalid_argument(
-            "flag {} is given twice, with {} and {}; give it once", name,
-            earlier->second, value);
+        return invalid_argument("flag {} is given twice, with {} and {}; give it once", name, earlier->second, value);
     }
     Status status = option.read(value);
-    if (!status.ok())
-      return invalid_argument("flag {}: {}", name, status.message());
+    if (!status.ok()) return invalid_argument("flag {}: {}", name, status.message());
     return {};
   }
 
-  Status take_argument(const std::string &a) {
-    for (const Option &o : options_.all()) {
-      if (!o.is_argument || (given_.count(o.name) && !o.is_repeatable))
-        continue;
+  Status take_argument(const std::string& a) {
+    for (const Option& o : options_.all()) {
+      if (!o.is_argument || (given_.count(o.name) && !o.is_repeatable)) continue;
       given_.emplace(o.name, a);
       Status status = o.read(a);
-      if (!status.ok())
-        return invalid_argument("argument {}: {}", o.name, status.message());
+      if (!status.ok()) return invalid_argument("argument {}: {}", o.name, status.message());
       return {};
     }
-    return invalid_argument(
-        "unexpected argument '{}' (a text with spaces needs quotes); usage: {}",
-        a, usage_of(options_, program_));
+    return invalid_argument("unexpected argument '{}' (a text with spaces needs quotes); usage: {}", a,
+                            usage_of(options_, program_));
   }
 
-  Status unknown(const std::string &a) const {
+  Status unknown(const std::string& a) const {
     std::vector<std::string> names = {"help"};
-    for (const Option &o : options_.all())
-      if (!o.is_argument)
-        names.push_back(o.name);
-    const std::string word =
-        a.substr(a.find_first_not_of('-') == std::string::npos
-                     ? 0
-                     : a.find_first_not_of('-'));
-    std::string hint =
-        nearest_hint(word.substr(0, word.find('=')), names, "--");
-    if (hint.empty())
-      hint = "; if it is text and no flag, put -- before it";
+    for (const Option& o : options_.all())
+      if (!o.is_argument) names.push_back(o.name);
+    const std::string word = a.substr(a.find_first_not_of('-') == std::string::npos ? 0 : a.find_first_not_of('-'));
+    std::string hint = nearest_hint(word.substr(0, word.find('=')), names, "--");
+    if (hint.empty()) hint = "; if it is text and no flag, put -- before it";
     return invalid_argument("unknown flag {}{}", a, hint);
   }
 
-  const OptionList &options_;
+  const OptionList& options_;
   std::span<const std::string> arguments_;
   std::string_view program_;
   size_t next_ = 0;
-  std::map<std::string, std::string> given_; // name -> text
+  std::map<std::string, std::string> given_;  // name -> text
 };
 
-} // namespace
+}  // namespace
 
 template <class T>
-void OptionList::add(T &field, std::string name, std::string value,
-                     std::string help, OptionRule rule, bool is_argument) {
-  Option o{std::move(name), std::move(value), std::move(help), std::move(rule),
-           is_argument};
+void OptionList::add(T& field, std::string name, std::string value, std::string help, OptionRule rule,
+                     bool is_argument) {
+  Option o{std::move(name), std::move(value), std::move(help), std::move(rule), is_argument};
   o.is_repeatable = std::is_same_v<T, std::vector<std::string>>;
-  o.default_text =
-      !o.rule.shown_default.empty() ? o.rule.shown_default : show(field);
-  o.read = [&field, limits = o.rule](std::string_view text) {
-    return read_value(text, field, limits);
-  };
+  o.default_text = !o.rule.shown_default.empty() ? o.rule.shown_default : show(field);
+  o.read = [&field, limits = o.rule](std::string_view text) { return read_value(text, field, limits); };
   options_.push_back(std::move(o));
 }
-#define REDLINE_OPTION_TYPE(...)                                               \
-  template void OptionList::add(__VA_ARGS__ &, std::string, std::string,       \
-                                std::string, OptionRule, bool)
+#define REDLINE_OPTION_TYPE(...) \
+  template void OptionList::add(__VA_ARGS__&, std::string, std::string, std::string, OptionRule, bool)
 REDLINE_OPTION_TYPE(bool);
 REDLINE_OPTION_TYPE(int);
 REDLINE_OPTION_TYPE(int64_t);
@@ -275,43 +220,36 @@ REDLINE_OPTION_TYPE(std::vector<std::string>);
 REDLINE_OPTION_TYPE(std::vector<int64_t>);
 #undef REDLINE_OPTION_TYPE
 
-const Option *OptionList::find(std::string_view name) const {
-  for (const Option &o : options_)
-    if (o.name == name)
-      return &o;
+const Option* OptionList::find(std::string_view name) const {
+  for (const Option& o : options_)
+    if (o.name == name) return &o;
   return nullptr;
 }
 
-const Option *OptionList::find_letter(char letter) const {
-  for (const Option &o : options_)
-    if (letter != 0 && o.rule.letter == letter)
-      return &o;
+const Option* OptionList::find_letter(char letter) const {
+  for (const Option& o : options_)
+    if (letter != 0 && o.rule.letter == letter) return &o;
   return nullptr;
 }
 
-Result<ParsedOptions> parse_options(const OptionList &options,
-                                    std::span<const std::string> arguments,
+Result<ParsedOptions> parse_options(const OptionList& options, std::span<const std::string> arguments,
                                     std::string_view program) {
   return Parser(options, arguments, program).parse();
 }
 
-std::string usage_of(const OptionList &options, std::string_view program) {
+std::string usage_of(const OptionList& options, std::string_view program) {
   std::string usage = fmt::format("{} [options]", program);
-  for (const Option &o : options.all())
+  for (const Option& o : options.all())
     if (o.is_argument)
-      usage +=
-          fmt::format(" {}{}{}{}", o.rule.optional ? "[" : "", o.name,
-                      o.is_repeatable ? "..." : "", o.rule.optional ? "]" : "");
+      usage += fmt::format(" {}{}{}{}", o.rule.optional ? "[" : "", o.name, o.is_repeatable ? "..." : "",
+                           o.rule.optional ? "]" : "");
   return usage;
 }
 
-std::string nearest_hint(std::string_view word,
-                         const std::vector<std::string> &candidates,
-                         std::string_view prefix) {
-  const std::vector<std::string_view> views(candidates.begin(),
-                                            candidates.end());
+std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates, std::string_view prefix) {
+  const std::vector<std::string_view> views(candidates.begin(), candidates.end());
   const std::string_view near = nearest_name(word, views);
   return near.empty() ? "" : fmt::format("; did you mean {}{}?", prefix, near);
 }
 
-} // namespace redline::cli
+}  // namespace redline::cli

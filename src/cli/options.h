@@ -26,25 +26,24 @@ namespace redline::cli {
 /// What a value must satisfy beside its type. Limits hold for numbers and for
 /// each number of a list.
 struct OptionRule {
-  char letter = 0; ///< one-letter name; 0 for none
+  char letter = 0;  ///< one-letter name; 0 for none
   std::optional<double> min, max;
   std::vector<std::string> choices;
-  bool optional = false;     ///< an argument that may be left out
-  bool names_file = false;   ///< completion offers files
-  std::string shown_default; ///< in --help, for a default that is no fixed
-                             ///< value ("the model's own")
+  bool optional = false;      ///< an argument that may be left out
+  bool names_file = false;    ///< completion offers files
+  std::string shown_default;  ///< in --help, for a default that is no fixed
+                              ///< value ("the model's own")
 };
 
 struct Option {
-  std::string name;  ///< "max-tokens"; "MODEL" for an argument
-  std::string value; ///< placeholder ("N"); "" for a flag without a value
+  std::string name;   ///< "max-tokens"; "MODEL" for an argument
+  std::string value;  ///< placeholder ("N"); "" for a flag without a value
   std::string help;
   OptionRule rule;
   bool is_argument = false;
   bool is_repeatable = false;
-  std::string default_text; ///< "" when there is none worth showing
-  std::function<Status(std::string_view text)>
-      read; ///< sets the field; its message does not name the option
+  std::string default_text;                           ///< "" when there is none worth showing
+  std::function<Status(std::string_view text)> read;  ///< sets the field; its message does not name the option
 };
 
 /// Field types: bool (a flag without a value), int, int64_t, float,
@@ -53,34 +52,29 @@ struct Option {
 /// std::vector<int64_t> (a comma list). Fields are borrowed: they outlive the
 /// list.
 class OptionList {
-public:
+ public:
   template <class T>
-  void operator()(T &field, std::string name, std::string value,
-                  std::string help, OptionRule rule = {}) {
-    add(field, std::move(name), std::move(value), std::move(help),
-        std::move(rule), false);
+  void operator()(T& field, std::string name, std::string value, std::string help, OptionRule rule = {}) {
+    add(field, std::move(name), std::move(value), std::move(help), std::move(rule), false);
   }
   template <class T>
-  void argument(T &field, std::string name, std::string help,
-                OptionRule rule = {}) {
+  void argument(T& field, std::string name, std::string help, OptionRule rule = {}) {
     add(field, std::move(name), "", std::move(help), std::move(rule), true);
   }
 
-  const std::vector<Option> &all() const { return options_; }
-  const Option *find(std::string_view name) const;
+  const std::vector<Option>& all() const { return options_; }
+  const Option* find(std::string_view name) const;
   /// The same for a one-letter name.
-  const Option *find_letter(char letter) const;
+  const Option* find_letter(char letter) const;
 
-private:
+ private:
   template <class T>
-  void add(T &field, std::string name, std::string value, std::string help,
-           OptionRule rule, bool is_argument);
+  void add(T& field, std::string name, std::string value, std::string help, OptionRule rule, bool is_argument);
   std::vector<Option> options_;
 };
 
 struct ParsedOptions {
-  bool wants_help =
-      false; ///< -h or --help stood before any "--"; nothing was read then
+  bool wants_help = false;  ///< -h or --help stood before any "--"; nothing was read then
 };
 
 /// Reads `arguments` (without the command's name) into the fields behind
@@ -90,17 +84,15 @@ struct ParsedOptions {
 /// neighbour), a value missing, malformed or out of range (flag, value and what
 /// is allowed), a flag given twice, an argument missing or too many (with the
 /// usage, which begins with `program`).
-Result<ParsedOptions> parse_options(const OptionList &options,
-                                    std::span<const std::string> arguments,
+Result<ParsedOptions> parse_options(const OptionList& options, std::span<const std::string> arguments,
                                     std::string_view program = "redline");
 
 /// "PROGRAM [options] MODEL [PROMPT]".
-std::string usage_of(const OptionList &options, std::string_view program);
+std::string usage_of(const OptionList& options, std::string_view program);
 
 /// "; did you mean X?" for the candidate nearest to `word`, or "" when none is
 /// near.
-std::string nearest_hint(std::string_view word,
-                         const std::vector<std::string> &candidates,
+std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates,
                          std::string_view prefix = "");
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -13,53 +13,37 @@ bool asks_for_json(std::span<const std::string> arguments) {
   return std::find(arguments.begin(), end, "--json") != end;
 }
 
-Status dispatch(std::span<const std::string> arguments, Terminal &terminal) {
-  const std::string name =
-      arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help"
-          ? "help"
-      : arguments[0] == "--version" ? "version"
-                                    : arguments[0];
-  if (const Command *command = find_command(name))
-    return command->run(*command,
-                        arguments.empty() ? arguments : arguments.subspan(1),
-                        terminal);
-  if (name.starts_with('-'))
-    return invalid_argument("'{}': the command comes first; see redline help",
-                            name);
+Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
+  const std::string name = arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ? "help"
+                           : arguments[0] == "--version"                                         ? "version"
+                                                                                                 : arguments[0];
+  if (const Command* command = find_command(name))
+    return command->run(*command, arguments.empty() ? arguments : arguments.subspan(1), terminal);
+  if (name.starts_with('-')) return invalid_argument("'{}': the command comes first; see redline help", name);
   std::vector<std::string> names;
-  for (const Command &c : commands())
-    names.push_back(c.name);
+  for (const Command& c : commands()) names.push_back(c.name);
   const std::string hint = nearest_hint(name, names);
   return invalid_argument("unknown command '{}'{}", name,
-                          hint.empty() ? fmt::format("; the commands are {}",
-                                                     fmt::join(names, ", "))
-                                       : hint);
+                          hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint);
 }
 
-} // namespace
+}  // namespace
 
-int run_cli(std::span<const std::string> arguments, Terminal &terminal) {
-  for (const std::string &warning : warn_unknown_settings())
-    terminal.note("redline: warning: {}", warning);
+int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
+  for (const std::string& warning : warn_unknown_settings()) terminal.note("redline: warning: {}", warning);
   Status status = dispatch(arguments, terminal);
   // The output comes first: a failure to write it is what the user must hear of
   // when nothing else went wrong.
-  if (Status written = terminal.finish(); status.ok())
-    status = std::move(written);
-  if (status.ok())
-    return exit_code(Code::ok);
+  if (Status written = terminal.finish(); status.ok()) status = std::move(written);
+  if (status.ok()) return exit_code(Code::ok);
   // A command that stopped because of Ctrl-C has said what there is to say.
-  if (status.code() == Code::cancelled && status.message().empty())
-    return exit_code(Code::cancelled);
+  if (status.code() == Code::cancelled && status.message().empty()) return exit_code(Code::cancelled);
   if (asks_for_json(arguments)) {
-    terminal.note("{}", to_text({{"error",
-                                  {{"code", code_name(status.code())},
-                                   {"message", status.message()}}}},
-                                -1));
+    terminal.note("{}", to_text({{"error", {{"code", code_name(status.code())}, {"message", status.message()}}}}, -1));
   } else {
     terminal.note("redline: {}", status.to_string());
   }
   return exit_code(status.code());
 }
 
-} // namespace redline::cli
+}  // namespace redline::cli

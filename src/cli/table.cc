@@ -7,31 +7,26 @@
 namespace redline::cli {
 namespace {
 
-size_t characters(const std::string &text) {
-  return static_cast<size_t>(std::count_if(
-      text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
+size_t characters(const std::string& text) {
+  return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
-} // namespace
+}  // namespace
 
 std::string Table::text() const {
   std::vector<size_t> widths;
-  for (const auto &row : rows_)
+  for (const auto& row : rows_)
     for (size_t i = 0; i < row.size(); ++i) {
-      if (i == widths.size())
-        widths.push_back(0);
+      if (i == widths.size()) widths.push_back(0);
       widths[i] = std::max(widths[i], characters(row[i]));
     }
   std::string text;
-  for (const auto &row : rows_) {
-    if (std::all_of(row.begin(), row.end(),
-                    [](const std::string &cell) { return cell.empty(); }))
-      continue;
+  for (const auto& row : rows_) {
+    if (std::all_of(row.begin(), row.end(), [](const std::string& cell) { return cell.empty(); })) continue;
     std::string line;
     for (size_t i = 0; i < row.size(); ++i) {
       const std::string padding(widths[i] - characters(row[i]), ' ');
-      const bool is_right =
-          std::find(right_.begin(), right_.end(), i) != right_.end();
+      const bool is_right = std::find(right_.begin(), right_.end(), i) != right_.end();
       line += "  " + (is_right ? padding + row[i] : row[i] + padding);
     }
     line.erase(line.find_last_not_of(' ') + 1);
@@ -41,8 +36,7 @@ std::string Table::text() const {
 }
 
 std::string human_bytes(double bytes) {
-  static constexpr const char *kUnits[] = {"bytes", "kB", "MB",
-                                           "GB",    "TB", "PB"};
+  static constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
   size_t unit = 0;
   while (bytes >= 999.5 && unit + 1 < std::size(kUnits)) {
     bytes /= 1000;
@@ -52,4 +46,4 @@ std::string human_bytes(double bytes) {
   return fmt::format("{:.{}f} {}", bytes, decimals, kUnits[unit]);
 }
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -9,16 +9,15 @@ namespace redline::cli {
 /// Rows of cells, padded so that columns line up by characters (UTF-8). Columns
 /// named in `right` are aligned to the right.
 class Table {
-public:
-  explicit Table(std::vector<std::string> header,
-                 std::vector<size_t> right = {})
+ public:
+  explicit Table(std::vector<std::string> header, std::vector<size_t> right = {})
       : right_(std::move(right)), rows_{std::move(header)} {}
   void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
   /// Each line indented by two spaces, without spaces at its end. An empty
   /// header is left out.
   std::string text() const;
 
-private:
+ private:
   std::vector<size_t> right_;
   std::vector<std::vector<std::string>> rows_;
 };
@@ -26,4 +25,4 @@ private:
 /// "1.5 GB", "312 kB", "17 bytes": three digits, powers of 1000.
 std::string human_bytes(double bytes);
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -14,18 +14,16 @@ void set_handlers(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  action.sa_flags =
-      SA_RESTART | SA_RESETHAND; // the second signal meets the default, which
-                                 // ends the process
+  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second signal meets the default, which
+                                                // ends the process
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }
 
-} // namespace
+}  // namespace
 
 void Terminal::check_output() {
-  if (!std::ferror(out_))
-    return;
+  if (!std::ferror(out_)) return;
   if (errno == EPIPE) {
     reader_is_gone_ = true;
   } else if (error_ == 0) {
@@ -34,29 +32,24 @@ void Terminal::check_output() {
 }
 
 bool Terminal::write(std::string_view text) {
-  if (reader_is_gone_ || error_ != 0)
-    return false;
-  if (std::fwrite(text.data(), 1, text.size(), out_) != text.size())
-    check_output();
+  if (reader_is_gone_ || error_ != 0) return false;
+  if (std::fwrite(text.data(), 1, text.size(), out_) != text.size()) check_output();
   return !reader_is_gone_ && error_ == 0;
 }
 
 bool Terminal::flush() {
-  if (reader_is_gone_ || error_ != 0)
-    return false;
-  if (std::fflush(out_) != 0)
-    check_output();
+  if (reader_is_gone_ || error_ != 0) return false;
+  if (std::fflush(out_) != 0) check_output();
   return !reader_is_gone_ && error_ == 0;
 }
 
 Status Terminal::finish() {
   flush();
-  if (error_ != 0)
-    return io("writing to standard output: {}", std::strerror(error_));
+  if (error_ != 0) return io("writing to standard output: {}", std::strerror(error_));
   return {};
 }
 
-void Terminal::write_note(const std::string &line) {
+void Terminal::write_note(const std::string& line) {
   std::fwrite(line.data(), 1, line.size(), err_);
   std::fputc('\n', err_);
   std::fflush(err_);
@@ -68,13 +61,9 @@ Result<std::string> Terminal::read_input(size_t max_bytes) {
   for (;;) {
     const size_t n = std::fread(buffer, 1, sizeof buffer, in_);
     text.append(buffer, n);
-    if (text.size() > max_bytes)
-      return invalid_argument("standard input has more than {} bytes",
-                              max_bytes);
-    if (n == sizeof buffer)
-      continue;
-    if (std::ferror(in_))
-      return io("reading standard input: {}", std::strerror(errno));
+    if (text.size() > max_bytes) return invalid_argument("standard input has more than {} bytes", max_bytes);
+    if (n == sizeof buffer) continue;
+    if (std::ferror(in_)) return io("reading standard input: {}", std::strerror(errno));
     return text;
   }
 }
@@ -86,4 +75,4 @@ InterruptGuard::InterruptGuard() {
 InterruptGuard::~InterruptGuard() { set_handlers(SIG_DFL); }
 bool InterruptGuard::interrupted() { return g_interrupted != 0; }
 
-} // namespace redline::cli
+}  // namespace redline::cli

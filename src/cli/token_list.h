@@ -14,6 +14,6 @@ namespace redline::cli {
 Result<std::vector<int32_t>> parse_tokens(std::string_view text);
 /// `text` when it looks like a list of ids (digits, commas, spaces), else the
 /// ids in the file of that name.
-Result<std::vector<int32_t>> read_tokens(const std::string &text_or_file);
+Result<std::vector<int32_t>> read_tokens(const std::string& text_or_file);
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -14,37 +14,34 @@ namespace {
 
 struct VersionArgs {
   bool json = false;
-  void visit(OptionList &v) { v(json, "json", "", "print JSON"); }
+  void visit(OptionList& v) { v(json, "json", "", "print JSON"); }
 };
 
-Status run_version(const VersionArgs &args, Terminal &terminal) {
+Status run_version(const VersionArgs& args, Terminal& terminal) {
   if (!args.json) {
     terminal.print("{}\n", version_text());
     return {};
   }
 #if defined(__clang__)
-  const char *compiler = "clang " __clang_version__;
+  const char* compiler = "clang " __clang_version__;
 #else
-  const char *compiler = "gcc " __VERSION__;
+  const char* compiler = "gcc " __VERSION__;
 #endif
 #ifdef NDEBUG
   const bool has_checks = false;
 #else
   const bool has_checks = true;
 #endif
-  return print_json({{"name", "redline"},
-                     {"version", REDLINE_VERSION},
-                     {"compiler", compiler},
-                     {"debug_checks", has_checks}},
-                    terminal);
+  return print_json(
+      {{"name", "redline"}, {"version", REDLINE_VERSION}, {"compiler", compiler}, {"debug_checks", has_checks}},
+      terminal);
 }
 
-} // namespace
+}  // namespace
 
 Command version_command() {
-  return make_command<VersionArgs, run_version>(
-      "version", "print the version", "",
-      {"redline version", "redline version --json"});
+  return make_command<VersionArgs, run_version>("version", "print the version", "",
+                                                {"redline version", "redline version --json"});
 }
 
-} // namespace redline::cli
+}  // namespace redline::cli

@@ -17,13 +17,13 @@ struct Outcome {
   std::string out, err;
 };
 
-Outcome run(const std::vector<std::string> &arguments) {
+Outcome run(const std::vector<std::string>& arguments) {
   Outcome outcome;
   char *out = nullptr, *err = nullptr;
   size_t out_size = 0, err_size = 0;
-  std::FILE *in = std::tmpfile();
-  std::FILE *out_file = open_memstream(&out, &out_size);
-  std::FILE *err_file = open_memstream(&err, &err_size);
+  std::FILE* in = std::tmpfile();
+  std::FILE* out_file = open_memstream(&out, &out_size);
+  std::FILE* err_file = open_memstream(&err, &err_size);
   Terminal terminal(in, out_file, err_file);
   outcome.exit = run_cli(arguments, terminal);
   std::fclose(in);
@@ -38,23 +38,20 @@ Outcome run(const std::vector<std::string> &arguments) {
 
 TEST(Commands, ListsAreSane) {
   std::set<std::string> names;
-  for (const Command &c : commands()) {
+  for (const Command& c : commands()) {
     EXPECT_TRUE(names.insert(c.name).second) << c.name;
     EXPECT_NE(std::string(c.summary), "");
     EXPECT_FALSE(c.examples.empty()) << c.name << " shows no example";
-    c.with_options([&](const OptionList &options) {
+    c.with_options([&](const OptionList& options) {
       std::set<std::string> flags = {"help"};
       std::set<char> letters = {'h'};
       bool seen_optional = false;
-      for (const Option &o : options.all()) {
+      for (const Option& o : options.all()) {
         EXPECT_TRUE(flags.insert(o.name).second) << c.name << " --" << o.name;
-        EXPECT_TRUE(o.rule.letter == 0 || letters.insert(o.rule.letter).second)
-            << c.name << " -" << o.rule.letter;
+        EXPECT_TRUE(o.rule.letter == 0 || letters.insert(o.rule.letter).second) << c.name << " -" << o.rule.letter;
         EXPECT_NE(o.help, "");
-        if (!o.is_argument)
-          continue;
-        EXPECT_FALSE(seen_optional && !o.rule.optional)
-            << c.name << ": " << o.name << " after an optional argument";
+        if (!o.is_argument) continue;
+        EXPECT_FALSE(seen_optional && !o.rule.optional) << c.name << ": " << o.name << " after an optional argument";
         seen_optional = o.rule.optional;
       }
     });
@@ -62,50 +59,43 @@ TEST(Commands, ListsAreSane) {
 }
 
 TEST(Commands, EachExplainsItself) {
-  for (const Command &c : commands()) {
+  for (const Command& c : commands()) {
     const Outcome by_flag = run({c.name, "--help"});
     EXPECT_EQ(by_flag.exit, 0);
     EXPECT_EQ(by_flag.err, "");
     EXPECT_EQ(by_flag.out, run({"help", c.name}).out);
-    EXPECT_THAT(by_flag.out,
-                HasSubstr(std::string("usage: redline ") + c.name));
+    EXPECT_THAT(by_flag.out, HasSubstr(std::string("usage: redline ") + c.name));
     EXPECT_THAT(by_flag.out, HasSubstr("examples:"));
     EXPECT_THAT(by_flag.out, HasSubstr("exit codes:"));
-    c.with_options([&](const OptionList &options) {
-      for (const Option &o : options.all())
-        EXPECT_THAT(by_flag.out,
-                    HasSubstr((o.is_argument ? "" : "--") + o.name));
+    c.with_options([&](const OptionList& options) {
+      for (const Option& o : options.all()) EXPECT_THAT(by_flag.out, HasSubstr((o.is_argument ? "" : "--") + o.name));
     });
-    for (const char *shell : {"bash", "zsh", "fish"})
-      EXPECT_THAT(completion_script(shell), HasSubstr(c.name));
+    for (const char* shell : {"bash", "zsh", "fish"}) EXPECT_THAT(completion_script(shell), HasSubstr(c.name));
     EXPECT_THAT(markdown_help(), HasSubstr(by_flag.out));
   }
 }
 
 TEST(Commands, EachRefusesAnUnknownFlag) {
-  for (const Command &c : commands()) {
+  for (const Command& c : commands()) {
     const Outcome o = run({c.name, "--no-such-flag-anywhere"});
     EXPECT_EQ(o.exit, exit_code(Code::invalid_argument));
     EXPECT_EQ(o.out, "");
-    EXPECT_THAT(
-        o.err,
-        HasSubstr(
-            "redline: invalid_argument: unknown flag --no-such-flag-anywhere"));
+    EXPECT_THAT(o.err, HasSubstr("redline: invalid_argument: unknown flag --no-such-flag-anywhere"));
   }
 }
 
 TEST(Commands, UnknownNamesAndJsonErrors) {
-  EXPECT_EQ(run({"vesrion"}).err, "redline: invalid_argument: unknown command "
-                                  "'vesrion'; did you mean version?\n");
+  EXPECT_EQ(run({"vesrion"}).err,
+            "redline: invalid_argument: unknown command "
+            "'vesrion'; did you mean version?\n");
   const Outcome o = run({"version", "--json", "x\xff"});
   EXPECT_EQ(o.exit, 2);
   EXPECT_EQ(o.out, "");
   EXPECT_THAT(o.err, HasSubstr("{\"error\":{\"code\":\"invalid_argument\","
                                "\"message\":\"unexpected argument 'x\uFFFD'"));
-  EXPECT_THAT(
-      run({"version", "--", "--json"}).err,
-      HasSubstr("redline: invalid_argument: unexpected argument '--json'"));
+  EXPECT_THAT(run({"version", "--", "--json"}).err,
+              HasSubstr("redline: invalid_argument: unexpected argument '--json'"));
 }
 
-} // namespace
-} // namespace redline::cli
+}  // namespace
+}  // namespace redline::cli

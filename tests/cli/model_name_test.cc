@@ -17,7 +17,7 @@ using testing::HasSubstr;
 namespace fs = std::filesystem;
 
 class ModelName : public testing::Test {
-protected:
+ protected:
   ModelName() {
     fs::remove_all(folder);
     fs::create_directories(folder / "assets" / "tales");
@@ -27,9 +27,7 @@ protected:
     fs::current_path(before);
     fs::remove_all(folder);
   }
-  void write(const fs::path &name, std::string_view bytes) {
-    std::ofstream(folder / name, std::ios::binary) << bytes;
-  }
+  void write(const fs::path& name, std::string_view bytes) { std::ofstream(folder / name, std::ios::binary) << bytes; }
   fs::path before = fs::current_path();
   fs::path folder = fs::path(testing::TempDir()) / "redline_model_name_test";
 };
@@ -37,28 +35,24 @@ protected:
 TEST_F(ModelName, PathsAndAssets) {
   write("a.gguf", "GGUF");
   EXPECT_EQ(find_model("a.gguf").value(), "a.gguf");
-  EXPECT_EQ(find_model((folder / "a.gguf").string()).value(),
-            (folder / "a.gguf").string());
+  EXPECT_EQ(find_model((folder / "a.gguf").string()).value(), (folder / "a.gguf").string());
   EXPECT_EQ(find_model("tales").value(), "assets/tales");
   EXPECT_EQ(find_model("assets/tales").value(), "assets/tales");
 }
 
 TEST_F(ModelName, MissingOnesNameTheNearest) {
   write("llama-7b.gguf", "GGUF");
-  const auto message = [](const std::string &name) {
+  const auto message = [](const std::string& name) {
     const auto found = find_model(name);
     EXPECT_EQ(found.status().code(), Code::not_found);
     return found.status().message();
   };
-  EXPECT_EQ(message("lama-7b.gguf"), "model lama-7b.gguf: no such file or "
-                                     "folder; did you mean llama-7b.gguf?");
-  EXPECT_EQ(message("tails"),
-            "model tails: no such file or folder; did you mean assets/tales?");
-  EXPECT_EQ(
-      message("assets/taels"),
-      "model assets/taels: no such file or folder; did you mean assets/tales?");
-  EXPECT_EQ(message("asets/tales"),
-            "model asets/tales: no such file or folder; did you mean assets?");
+  EXPECT_EQ(message("lama-7b.gguf"),
+            "model lama-7b.gguf: no such file or "
+            "folder; did you mean llama-7b.gguf?");
+  EXPECT_EQ(message("tails"), "model tails: no such file or folder; did you mean assets/tales?");
+  EXPECT_EQ(message("assets/taels"), "model assets/taels: no such file or folder; did you mean assets/tales?");
+  EXPECT_EQ(message("asets/tales"), "model asets/tales: no such file or folder; did you mean assets?");
   EXPECT_THAT(message((folder / "llama-7b.guf").string()),
               HasSubstr("did you mean " + (folder / "llama-7b.gguf").string()));
   EXPECT_THAT(message("zzzzzzzzzz"), HasSubstr("bundled: assets/tales"));
@@ -66,8 +60,7 @@ TEST_F(ModelName, MissingOnesNameTheNearest) {
 
 TEST_F(ModelName, OtherNames) {
   EXPECT_EQ(find_model("hf:a/b").status().code(), Code::unsupported);
-  EXPECT_THAT(find_model("hf:a/b").status().message(),
-              HasSubstr("model hf:a/b: fetching from Hugging Face"));
+  EXPECT_THAT(find_model("hf:a/b").status().message(), HasSubstr("model hf:a/b: fetching from Hugging Face"));
   EXPECT_EQ(find_model("").status().code(), Code::invalid_argument);
 }
 
@@ -77,11 +70,11 @@ TEST_F(ModelName, KindsByContent) {
   write("x", std::string("\x02\0\0\0\0\0\0\0{}", 10));
   EXPECT_EQ(detect_file_kind("x").value(), FileKind::kSafetensors);
   const int32_t sizes[8] = {64, 172, 5, 8, 4, 512, 512, 0};
-  write("x", std::string(reinterpret_cast<const char *>(sizes), sizeof sizes));
+  write("x", std::string(reinterpret_cast<const char*>(sizes), sizeof sizes));
   EXPECT_EQ(detect_file_kind("x").value(), FileKind::kLlama2c);
   write("assets/tales/config.json", "{}");
   EXPECT_EQ(detect_file_kind("assets/tales").value(), FileKind::kModelFolder);
-  const auto message = [](const char *path) {
+  const auto message = [](const char* path) {
     const auto kind = detect_file_kind(path);
     EXPECT_EQ(kind.status().code(), Code::invalid_argument);
     return kind.status().message();
@@ -91,8 +84,7 @@ TEST_F(ModelName, KindsByContent) {
                                       "knows (8 bytes, beginning 50 4b 03 04"));
   write("x", "");
   EXPECT_THAT(message("x"), HasSubstr("(0 bytes, beginning with nothing)"));
-  EXPECT_THAT(message("assets"),
-              HasSubstr("assets: the folder holds no model"));
+  EXPECT_THAT(message("assets"), HasSubstr("assets: the folder holds no model"));
 }
 
 TEST_F(ModelName, TokenLists) {
@@ -101,8 +93,7 @@ TEST_F(ModelName, TokenLists) {
   EXPECT_THAT(parse_tokens("").value(), ElementsAre());
   EXPECT_EQ(parse_tokens("1,-2").status().message(), "'-2' is not a token id");
   EXPECT_EQ(parse_tokens("1,2x").status().message(), "'2x' is not a token id");
-  EXPECT_EQ(parse_tokens("99999999999").status().code(),
-            Code::invalid_argument);
+  EXPECT_EQ(parse_tokens("99999999999").status().code(), Code::invalid_argument);
   write("ids.txt", "7 8\n9\n");
   EXPECT_THAT(read_tokens("ids.txt").value(), ElementsAre(7, 8, 9));
   EXPECT_THAT(read_tokens("10,11").value(), ElementsAre(10, 11));
@@ -113,8 +104,7 @@ TEST(Table, AlignsByCharacters) {
   Table table({"name", "n", "note"}, {1});
   table.add({"é", "1", "x"});
   table.add({"abcdef", "100", ""});
-  EXPECT_EQ(table.text(),
-            "  name      n  note\n  é         1  x\n  abcdef  100\n");
+  EXPECT_EQ(table.text(), "  name      n  note\n  é         1  x\n  abcdef  100\n");
   EXPECT_EQ(human_bytes(17), "17 bytes");
   EXPECT_EQ(human_bytes(999), "999 bytes");
   EXPECT_EQ(human_bytes(1000), "1.00 kB");
@@ -122,5 +112,5 @@ TEST(Table, AlignsByCharacters) {
   EXPECT_EQ(human_bytes(999999), "1.00 MB");
 }
 
-} // namespace
-} // namespace redline::cli
+}  // namespace
+}  // namespace redline::cli

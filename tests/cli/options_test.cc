@@ -21,12 +21,11 @@ struct Args {
   std::vector<int64_t> prefill = {128, 512};
   std::string dtype = "auto";
   bool json = false;
-  void visit(OptionList &v) {
+  void visit(OptionList& v) {
     v.argument(model, "MODEL", "the model");
     v.argument(prompt, "PROMPT", "the prompt", {.optional = true});
     v(max_tokens, "max-tokens", "N", "tokens", {.letter = 'n', .min = 0});
-    v(threads, "threads", "N", "threads",
-      {.letter = 't', .min = 0, .max = 1024});
+    v(threads, "threads", "N", "threads", {.letter = 't', .min = 0, .max = 1024});
     v(top_p, "top-p", "P", "mass", {.max = 1});
     v(temperature, "temperature", "T", "spread", {.min = 0, .max = 100});
     v(seed, "seed", "S", "seed");
@@ -62,12 +61,10 @@ TEST(Options, DefaultsStayWhenNothingIsGiven) {
 }
 
 TEST(Options, EverySpellingOfAValue) {
-  const Args a =
-      parse({"--max-tokens", "5", "m", "--threads=2", "hello", "--top-p=0.5",
-             "--temperature", "1e-1", "--seed", "18446744073709551615",
-             "--stop", "a", "--stop=", "--stop=b=c", "--prefill", "1,2,3",
-             "--dtype=f32", "--json"})
-          .value();
+  const Args a = parse({"--max-tokens", "5", "m", "--threads=2", "hello", "--top-p=0.5", "--temperature", "1e-1",
+                        "--seed", "18446744073709551615", "--stop", "a", "--stop=", "--stop=b=c", "--prefill", "1,2,3",
+                        "--dtype=f32", "--json"})
+                     .value();
   EXPECT_EQ(a.model, "m");
   EXPECT_EQ(a.prompt, "hello");
   EXPECT_EQ(a.max_tokens, 5);
@@ -94,18 +91,12 @@ TEST(Options, DashesAreTextWhereTheyMustBe) {
 }
 
 TEST(Options, UnknownFlagsNameTheNearest) {
-  EXPECT_EQ(message({"m", "--temprature", "1"}),
-            "unknown flag --temprature; did you mean --temperature?");
-  EXPECT_EQ(message({"m", "--temprature=1"}),
-            "unknown flag --temprature; did you mean --temperature?");
-  EXPECT_EQ(message({"m", "-temperature", "1"}),
-            "unknown flag -temperature; did you mean --temperature?");
-  EXPECT_EQ(message({"m", "--hlep"}),
-            "unknown flag --hlep; did you mean --help?");
-  EXPECT_EQ(message({"m", "-zzz"}),
-            "unknown flag -zzz; if it is text and no flag, put -- before it");
-  EXPECT_THAT(message({"m", "--MODEL", "x"}),
-              HasSubstr("unknown flag --MODEL"));
+  EXPECT_EQ(message({"m", "--temprature", "1"}), "unknown flag --temprature; did you mean --temperature?");
+  EXPECT_EQ(message({"m", "--temprature=1"}), "unknown flag --temprature; did you mean --temperature?");
+  EXPECT_EQ(message({"m", "-temperature", "1"}), "unknown flag -temperature; did you mean --temperature?");
+  EXPECT_EQ(message({"m", "--hlep"}), "unknown flag --hlep; did you mean --help?");
+  EXPECT_EQ(message({"m", "-zzz"}), "unknown flag -zzz; if it is text and no flag, put -- before it");
+  EXPECT_THAT(message({"m", "--MODEL", "x"}), HasSubstr("unknown flag --MODEL"));
   EXPECT_THAT(message({"m", "-jn"}), HasSubstr("unknown flag -jn"));
   EXPECT_THAT(message({"m", "---"}), HasSubstr("unknown flag ---"));
   EXPECT_THAT(message({"m", "--=3"}), HasSubstr("unknown flag --"));
@@ -117,53 +108,35 @@ TEST(Options, MissingValues) {
   EXPECT_EQ(message({"m", "--stop", "--json"}),
             "flag --stop needs a value TEXT; the flag --json follows (write "
             "--stop=--json if that is the value)");
-  EXPECT_EQ(message({"m", "--json=yes"}),
-            "flag --json takes no value; got 'yes'");
+  EXPECT_EQ(message({"m", "--json=yes"}), "flag --json takes no value; got 'yes'");
   EXPECT_EQ(message({"m", "--seed="}), "flag --seed: '' is not a whole number");
 }
 
 TEST(Options, MalformedAndOutOfRangeNumbers) {
-  EXPECT_EQ(message({"m", "--max-tokens", "1.5"}),
-            "flag --max-tokens: '1.5' is not a whole number");
-  EXPECT_EQ(message({"m", "-n", "12x"}),
-            "flag -n: '12x' is not a whole number");
-  EXPECT_EQ(message({"m", "--max-tokens", " 1"}),
-            "flag --max-tokens: ' 1' is not a whole number");
-  EXPECT_EQ(message({"m", "--max-tokens", "-1"}),
-            "flag --max-tokens: -1 is out of range; allowed: 0 or more");
-  EXPECT_EQ(
-      message({"m", "--max-tokens", "99999999999999999999"}),
-      "flag --max-tokens: 99999999999999999999 is too large for this flag");
-  EXPECT_EQ(message({"m", "--threads", "2000"}),
-            "flag --threads: 2000 is out of range; allowed: 0 to 1024");
-  EXPECT_EQ(message({"m", "--top-p", "1.5"}),
-            "flag --top-p: 1.5 is out of range; allowed: up to 1");
-  EXPECT_EQ(message({"m", "--temperature", "warm"}),
-            "flag --temperature: 'warm' is not a number");
-  EXPECT_EQ(message({"m", "--temperature", "nan"}),
-            "flag --temperature: 'nan' is not a number");
-  EXPECT_EQ(message({"m", "--temperature", "inf"}),
-            "flag --temperature: 'inf' is not a number");
-  EXPECT_EQ(message({"m", "--temperature", "1e999"}),
-            "flag --temperature: 1e999 is too large for this flag");
-  EXPECT_EQ(message({"m", "--seed", "-1"}),
-            "flag --seed: -1 is out of range; allowed: 0 or more");
-  EXPECT_EQ(message({"m", "--prefill", "1,,2"}),
-            "flag --prefill: '' is not a whole number");
-  EXPECT_EQ(message({"m", "--prefill", "1,0"}),
-            "flag --prefill: 0 is out of range; allowed: 1 or more");
-  EXPECT_EQ(message({"m", "--dtype", "f23"}),
-            "flag --dtype: 'f23' is not one of auto, f32; did you mean f32?");
+  EXPECT_EQ(message({"m", "--max-tokens", "1.5"}), "flag --max-tokens: '1.5' is not a whole number");
+  EXPECT_EQ(message({"m", "-n", "12x"}), "flag -n: '12x' is not a whole number");
+  EXPECT_EQ(message({"m", "--max-tokens", " 1"}), "flag --max-tokens: ' 1' is not a whole number");
+  EXPECT_EQ(message({"m", "--max-tokens", "-1"}), "flag --max-tokens: -1 is out of range; allowed: 0 or more");
+  EXPECT_EQ(message({"m", "--max-tokens", "99999999999999999999"}),
+            "flag --max-tokens: 99999999999999999999 is too large for this flag");
+  EXPECT_EQ(message({"m", "--threads", "2000"}), "flag --threads: 2000 is out of range; allowed: 0 to 1024");
+  EXPECT_EQ(message({"m", "--top-p", "1.5"}), "flag --top-p: 1.5 is out of range; allowed: up to 1");
+  EXPECT_EQ(message({"m", "--temperature", "warm"}), "flag --temperature: 'warm' is not a number");
+  EXPECT_EQ(message({"m", "--temperature", "nan"}), "flag --temperature: 'nan' is not a number");
+  EXPECT_EQ(message({"m", "--temperature", "inf"}), "flag --temperature: 'inf' is not a number");
+  EXPECT_EQ(message({"m", "--temperature", "1e999"}), "flag --temperature: 1e999 is too large for this flag");
+  EXPECT_EQ(message({"m", "--seed", "-1"}), "flag --seed: -1 is out of range; allowed: 0 or more");
+  EXPECT_EQ(message({"m", "--prefill", "1,,2"}), "flag --prefill: '' is not a whole number");
+  EXPECT_EQ(message({"m", "--prefill", "1,0"}), "flag --prefill: 0 is out of range; allowed: 1 or more");
+  EXPECT_EQ(message({"m", "--dtype", "f23"}), "flag --dtype: 'f23' is not one of auto, f32; did you mean f32?");
 }
 
 TEST(Options, RepeatsMissingsAndExtras) {
-  EXPECT_EQ(message({"m", "--seed", "1", "--seed=2"}),
-            "flag --seed is given twice, with 1 and 2; give it once");
+  EXPECT_EQ(message({"m", "--seed", "1", "--seed=2"}), "flag --seed is given twice, with 1 and 2; give it once");
   EXPECT_EQ(message({"m", "-n", "1", "--max-tokens", "2"}),
             "flag --max-tokens is given twice, with 1 and 2; give it once");
   EXPECT_EQ(message({"m", "--json", "--json"}), "flag --json is given twice");
-  EXPECT_EQ(message({}),
-            "MODEL is missing; usage: redline [options] MODEL [PROMPT]");
+  EXPECT_EQ(message({}), "MODEL is missing; usage: redline [options] MODEL [PROMPT]");
   EXPECT_EQ(message({"m", "p", "q"}),
             "unexpected argument 'q' (a text with spaces needs quotes); usage: "
             "redline [options] MODEL [PROMPT]");
@@ -173,7 +146,7 @@ TEST(Options, HelpWinsUnlessFlagsHaveEnded) {
   Args args;
   OptionList options;
   args.visit(options);
-  for (const char *help : {"-h", "--help"}) {
+  for (const char* help : {"-h", "--help"}) {
     const std::vector<std::string> arguments = {"--nonsense", help};
     auto parsed = parse_options(options, arguments);
     ASSERT_TRUE(parsed.ok());
@@ -181,5 +154,5 @@ TEST(Options, HelpWinsUnlessFlagsHaveEnded) {
   }
 }
 
-} // namespace
-} // namespace redline::cli
+}  // namespace
+}  // namespace redline::cli

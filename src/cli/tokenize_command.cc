@@ -1,0 +1,64 @@
+// redline tokenize: text to token ids and back.
+#include "cli/command.h"
+#include "cli/json.h"
+#include "cli/model_name.h"
+#include "cli/token_list.h"
+#include "models/model_tokenizer.h"
+
+namespace redline::cli {
+namespace {
+
+struct TokenizeArgs {
+  std::string model;
+  std::optional<std::string> text, ids;
+  bool special = false, no_bos = false, json = false;
+  void visit(OptionList& v) {
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
+    v.argument(text, "TEXT", "text to encode; - reads standard input", {.optional = true});
+    v(ids, "ids", "IDS|FILE", "decode these token ids, as 1,2,3 or in a text file, instead of TEXT",
+      {.names_file = true});
+    v(special, "special", "", "names of special tokens in TEXT become those tokens; with --ids they are shown");
+    v(no_bos, "no-bos", "", "without the tokens that the model puts around a text");
+    v(json, "json", "", "print JSON");
+  }
+};
+
+Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
+  if (args.text.has_value() == args.ids.has_value())
+    return invalid_argument("give either TEXT to encode or --ids to decode{}", args.ids ? ", not both" : "");
+  std::vector<int32_t> ids;
+  if (args.ids) { REDLINE_ASSIGN(ids, read_tokens(*args.ids).within("flag --ids")); }
+  REDLINE_ASSIGN(const std::string path, find_model(args.model));
+  REDLINE_ASSIGN(const auto tokenizer, load_tokenizer(path));
+  if (args.ids) {
+    for (const int32_t id : ids)
+      if (id >= tokenizer->vocab_size())
+        return invalid_argument("flag --ids: {} is outside the vocabulary of {}", id, tokenizer->vocab_size());
+    const std::string text = tokenizer->decode(ids, args.special);
+    if (args.json) return print_json({{"text", text}}, terminal);
+    terminal.print("{}\n", text);
+    return {};
+  }
+  std::string text = *args.text;
+  if (text == "-") { REDLINE_ASSIGN(text, terminal.read_input()); }
+  ids = tokenizer->encode(text, {.add_special = !args.no_bos, .parse_special = args.special});
+  if (args.json) {
+    Json pieces = Json::array();
+    for (const int32_t id : ids) pieces.push_back(tokenizer->piece(id));
+    return print_json({{"ids", ids}, {"pieces", std::move(pieces)}}, terminal);
+  }
+  for (const int32_t id : ids)
+    if (!terminal.print("{:>7}  {}\n", id, tokenizer->piece(id))) break;
+  return {};
+}
+
+}  // namespace
+
+Command tokenize_command() {
+  return make_command<TokenizeArgs, run_tokenize>(
+      "tokenize", "show the tokens of a text, or the text of tokens", "",
+      {"redline tokenize assets/redline-tales \"Once upon a time\"", "redline tokenize model.gguf --ids 1,15043,3186",
+       "redline tokenize model.gguf - --json < text.txt"});
+}
+
+}  // namespace redline::cli

@@ -82,7 +82,7 @@ struct PlainTiles {
   }
 };
 
-#ifdef __AMX_TILE__
+#if defined(__AMX_TILE__) || defined(__AMXTILE__)  // GCC and Clang spell it differently
 /// The instructions. Own assembly, because GCC 12's intrinsics take tile numbers as literal tokens only and tell the
 /// compiler neither which memory a load reads nor which a configuration reads; "memory" orders them with plain stores.
 struct AmxTiles {

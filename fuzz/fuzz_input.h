@@ -1,0 +1,31 @@
+// What the fuzz targets share.
+#pragma once
+
+#include <cstdint>
+#include <cstdlib>
+#include <string_view>
+
+#include "base/mapped_file.h"
+
+namespace redline {
+
+inline std::string_view fuzz_text(const uint8_t* data, size_t size) {
+  return {reinterpret_cast<const char*>(data), size};
+}
+
+/// Reads every byte, so that the address sanitizer sees a range that is not all there.
+inline void touch(const void* data, int64_t bytes) {
+  uint8_t sum = 0;
+  for (int64_t i = 0; i < bytes; ++i) sum = static_cast<uint8_t>(sum + static_cast<const uint8_t*>(data)[i]);
+  volatile uint8_t sink = sum;
+  (void)sink;
+}
+
+/// A promise of the reader that fuzzing checks.
+inline void require(bool holds) {
+  if (!holds) std::abort();
+}
+
+}  // namespace redline
+
+extern "C" int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size);

@@ -1,0 +1,183 @@
+#!/usr/bin/env python3
+"""Writes the seeds of the fuzz targets into fuzz/seeds/<target>/: small valid files, and a few that are nearly so.
+
+Needs nothing but Python. The seeds are committed; run this again after changing it.
+"""
+import json
+import pathlib
+import struct
+
+ROOT = pathlib.Path(__file__).resolve().parent / "seeds"
+
+
+def save(target, name, data):
+    assert len(data) < 20000, (target, name, len(data))
+    (ROOT / target).mkdir(parents=True, exist_ok=True)
+    (ROOT / target / name).write_bytes(data.encode() if isinstance(data, str) else data)
+
+
+# GGUF ---------------------------------------------------------------------------------------------------------------
+
+def counted(text):
+    return struct.pack("<Q", len(text)) + text.encode()
+
+
+SCALARS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "B", 10: "Q", 11: "q", 12: "d"}
+
+
+def payload(kind, value):
+    if kind == 8:
+        return counted(value)
+    if kind == 9:
+        inner, items = value
+        return struct.pack("<IQ", inner, len(items)) + b"".join(payload(inner, item) for item in items)
+    return struct.pack("<" + SCALARS[kind], value)
+
+
+def gguf(keys, tensors, version=3, alignment=32):
+    out = b"GGUF" + struct.pack("<IQQ", version, len(tensors), len(keys))
+    for key, kind, value in keys:
+        out += counted(key) + struct.pack("<I", kind) + payload(kind, value)
+    data = b""
+    for name, sizes, kind, content in tensors:
+        data += b"\0" * (-len(data) % alignment)
+        out += counted(name) + struct.pack("<I", len(sizes)) + struct.pack(f"<{len(sizes)}Q", *sizes)
+        out += struct.pack("<IQ", kind, len(data))
+        data += content
+    return out + (b"\0" * (-len(out) % alignment) + data if tensors else b"")
+
+
+EVERY_TYPE = [(f"k.{kind}", kind, 1) for kind in SCALARS] + [
+    ("general.architecture", 8, "llama"),
+    ("k.strings", 9, (8, ["a", "", "bc"])),
+    ("k.bools", 9, (7, [0, 1])),
+    ("k.floats", 9, (6, [0.5, -1.0])),
+    ("k.nested", 9, (9, [(0, [1, 2]), (8, ["x"])])),
+]
+# ggml type number -> (elements, bytes) of a block
+BLOCKS = {0: (1, 4), 1: (1, 2), 2: (32, 18), 3: (32, 20), 6: (32, 22), 7: (32, 24), 8: (32, 34), 10: (256, 84),
+          11: (256, 110), 12: (256, 144), 13: (256, 176), 14: (256, 210), 19: (256, 50), 20: (32, 18), 21: (256, 110),
+          23: (256, 136), 24: (1, 1), 30: (1, 2), 34: (256, 54), 35: (256, 66), 39: (32, 17)}
+
+
+def split_part(number, count, tensor):
+    return gguf([("split.no", 2, number), ("split.count", 2, count), ("split.tensors.count", 5, count)],
+                [(tensor, [2], 0, bytes(8))])
+
+
+def gguf_seeds():
+    save("gguf", "every_value", gguf(EVERY_TYPE, []))
+    save("gguf", "every_block", gguf([], [(f"t{k}", [n, 2], k, bytes(2 * b)) for k, (n, b) in BLOCKS.items()]))
+    save("gguf", "version_2", gguf(EVERY_TYPE[:3], [("a", [3, 2], 0, bytes(24))], version=2))
+    save("gguf", "aligned_64", gguf([("general.alignment", 4, 64)],
+                                    [("a", [1], 0, bytes(4)), ("b", [1, 1, 1, 1], 1, bytes(2))], alignment=64))
+    save("gguf", "split", split_part(0, 2, "a") + b"PART" + split_part(1, 2, "b"))
+
+
+# safetensors --------------------------------------------------------------------------------------------------------
+
+def safetensors(header, data=b""):
+    text = (header if isinstance(header, str) else json.dumps(header)).encode()
+    return struct.pack("<Q", len(text)) + text + data
+
+
+def safetensors_seeds():
+    header = {"__metadata__": {"format": "pt"}}
+    offset = 0
+    for kind, size in (("F32", 4), ("F16", 2), ("BF16", 2), ("I64", 8), ("F8_E4M3", 1)):
+        header["w." + kind] = {"dtype": kind, "shape": [2, 3], "data_offsets": [offset, offset + 6 * size]}
+        offset += 6 * size
+    save("safetensors", "types", safetensors(header, bytes(offset)))
+    save("safetensors", "scalar", safetensors({"s": {"dtype": "F32", "shape": [], "data_offsets": [0, 4]}}, bytes(4)))
+    save("safetensors", "escapes", safetensors(
+        '{ "\\u00e9\\ud83d\\ude00\\n" : {"data_offsets":[0,0] , "shape":[0,1],"dtype":"U8"},"__metadata__":[1.5e-3,'
+        '-0,true,false,null,"\\\\",{"a":[]}]}'))
+    placed = {"metadata": {"total_size": 8}, "weight_map": {"x": "a", "y": "b"}}
+    save("safetensors_index", "two_files", json.dumps(placed))
+    save("safetensors_index", "one_file", '{"weight_map":{"x":"a"}}')
+    save("safetensors_index", "outside", '{"weight_map":{"x":"../a"}}')
+
+
+# llama2.c -----------------------------------------------------------------------------------------------------------
+
+def llama2c_seeds():
+    for name, vocab in (("tied", 3), ("untied", -3)):
+        dim, hidden, layers, heads, kv_heads, context = 4, 3, 2, 2, 1, 2
+        head = dim // heads
+        floats = (abs(vocab) * dim + layers * (2 * dim + 2 * dim * dim + 2 * head * kv_heads * dim + 3 * dim * hidden)
+                  + dim + context * head + (abs(vocab) * dim if vocab < 0 else 0))
+        save("llama2c", name,
+             struct.pack("<7i", dim, hidden, layers, heads, kv_heads, vocab, context) + bytes(4 * floats))
+    pieces = ["<unk>", "\n<s>\n", "\n</s>\n"] + [f"<0x{i:02X}>" for i in range(256)] + [" a", "b", " ab"]
+    binary = struct.pack("<i", 9)
+    for i, piece in enumerate(pieces):
+        binary += struct.pack("<fi", -float(i), len(piece.encode())) + piece.encode()
+    save("llama2c_tokenizer", "small", binary)
+    save("llama2c_tokenizer", "no_bytes", struct.pack("<i", 3) + struct.pack("<fi", 0.5, 1) + b"a")
+
+
+# tokenizers ---------------------------------------------------------------------------------------------------------
+
+def varint(value):
+    out = b""
+    while True:
+        out += bytes([value & 127 | (128 if value > 127 else 0)])
+        value >>= 7
+        if not value:
+            return out
+
+
+def field(number, wire, content):
+    return varint(number << 3 | wire) + (varint(len(content)) + content if wire == 2 else content)
+
+
+def tokenizer_seeds():
+    added = [{"id": i, "content": text, "special": True, "single_word": False, "lstrip": False, "rstrip": False,
+              "normalized": False} for i, text in ((0, "<unk>"), (1, "<s>"), (2, "</s>"))]
+    vocab = {"<unk>": 0, "<s>": 1, "</s>": 2, "\u2581": 3, "a": 4, "b": 5, "ab": 6, "\u2581ab": 7, "<0x0A>": 8}
+    spm = {
+        "version": "1.0", "truncation": None, "padding": None, "added_tokens": added,
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Prepend", "prepend": "\u2581"},
+            {"type": "Replace", "pattern": {"String": " "}, "content": "\u2581"}]},
+        "pre_tokenizer": None,
+        "post_processor": {"type": "TemplateProcessing", "single": [
+            {"SpecialToken": {"id": "<s>", "type_id": 0}}, {"Sequence": {"id": "A", "type_id": 0}}],
+            "pair": [], "special_tokens": {"<s>": {"id": "<s>", "ids": [1], "tokens": ["<s>"]}}},
+        "decoder": {"type": "Sequence", "decoders": [
+            {"type": "Replace", "pattern": {"String": "\u2581"}, "content": " "}, {"type": "ByteFallback"},
+            {"type": "Fuse"}, {"type": "Strip", "content": " ", "start": 1, "stop": 0}]},
+        "model": {"type": "BPE", "dropout": None, "unk_token": "<unk>", "continuing_subword_prefix": None,
+                  "end_of_word_suffix": None, "fuse_unk": True, "byte_fallback": True, "ignore_merges": False,
+                  "vocab": vocab, "merges": ["a b", "\u2581 ab"]}}
+    save("tokenizer_json", "spm", json.dumps(spm, ensure_ascii=False))
+    byte_level = {
+        "added_tokens": added[2:],
+        "normalizer": {"type": "NFC"},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "Split", "pattern": {"Regex": "\\p{N}{1,3}| ?\\p{L}+|\\s+"}, "behavior": "Isolated",
+             "invert": False},
+            {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}]},
+        "post_processor": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": False, "use_regex": True},
+        "decoder": {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True, "use_regex": True},
+        "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "</s>": 2, "\u0120": 3, "ab": 4, "\u0120ab": 5},
+                  "merges": [["a", "b"], ["\u0120", "ab"]]}}
+    save("tokenizer_json", "byte_level", json.dumps(byte_level))
+
+    def piece(text, score, kind):
+        return field(1, 2, field(1, 2, text.encode()) + field(2, 5, struct.pack("<f", score)) + field(3, 0, varint(kind)))
+
+    model = piece("<unk>", 0, 2) + piece("<s>", 0, 3) + piece("</s>", 0, 3)
+    model += b"".join(piece(f"<0x{i:02X}>", 0, 6) for i in range(256))
+    model += b"".join(piece(text, -i, 1) for i, text in enumerate(("\u2581", "a", "b", "ab", "\u2581ab")))
+    trainer = field(3, 0, varint(2)) + field(35, 0, varint(1)) + field(40, 0, varint(0))
+    normalizer = field(1, 2, b"identity") + field(3, 0, varint(1)) + field(4, 0, varint(0)) + field(5, 0, varint(1))
+    save("sentencepiece_model", "bpe", model + field(2, 2, trainer) + field(3, 2, normalizer))
+    save("sentencepiece_model", "pieces", piece("<unk>", 0, 2) + piece("a", -1, 1) + piece("b", -2, 4))
+
+
+if __name__ == "__main__":
+    gguf_seeds()
+    safetensors_seeds()
+    llama2c_seeds()
+    tokenizer_seeds()

@@ -1,0 +1,55 @@
+#!/usr/bin/env bash
+# tools/fuzz.sh SECONDS [--keep] [TARGET...]: builds the fuzz targets (clang, address and undefined-behaviour sanitizers) and
+# runs each for an equal share of SECONDS, from its seeds (fuzz/seeds) and its kept corpus (fuzz/corpus). One line per target;
+# fails when any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
+# --keep: put the smallest set of inputs that reaches everything reached so far into fuzz/corpus.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+seconds=${1:?usage: tools/fuzz.sh SECONDS [--keep] [TARGET...]}
+shift
+keep=no
+if [[ ${1:-} == --keep ]]; then keep=yes; shift; fi
+case $seconds in '' | *[!0-9]*) echo "tools/fuzz.sh: SECONDS is a whole number, not '$seconds'" >&2; exit 2 ;; esac
+
+build=build/fuzz
+cmake --preset fuzz > /dev/null
+cmake --build $build --target fuzz_targets > $build/build.log 2>&1 || { tail -40 $build/build.log >&2; exit 1; }
+if (($#)); then targets=("$@"); else
+  targets=()
+  for source in fuzz/*_fuzz.cc; do targets+=("$(basename "$source" _fuzz.cc)"); done
+fi
+share=$((seconds / ${#targets[@]}))
+((share > 0)) || share=1
+
+findings=$build/findings
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p $findings
+failed=0
+for target in "${targets[@]}"; do
+  program=$build/fuzz/${target}_fuzz
+  mkdir -p "$work/$target" "fuzz/corpus/$target"
+  status=0
+  "$program" -max_total_time=$share -timeout=10 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
+    -artifact_prefix="$findings/$target-" "$work/$target" "fuzz/corpus/$target" "fuzz/seeds/$target" \
+    > "$work/$target.log" 2>&1 || status=$?
+  runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$target.log")
+  reached=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$work/$target.log" | tail -1)
+  if ((status == 0)); then
+    echo "$target: ok, ${runs:-0} inputs in ${share} s, ${reached:-0} branches reached"
+  else
+    failed=1
+    cp "$work/$target.log" "$findings/$target.log"
+    echo "$target: FAILED, see $findings/$target.log and the input beside it"
+    grep -m 3 -E 'ERROR|SUMMARY|runtime error' "$work/$target.log" || true
+  fi
+  if [[ $keep == yes ]] && ((status == 0)); then
+    mkdir "$work/merged"
+    "$program" -merge=1 -max_len=8192 "$work/merged" "fuzz/seeds/$target" "fuzz/corpus/$target" "$work/$target" \
+      > "$work/merge.log" 2>&1
+    rm -rf "fuzz/corpus/$target"
+    mv "$work/merged" "fuzz/corpus/$target"
+  fi
+done
+exit $failed

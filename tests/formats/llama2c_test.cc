@@ -67,9 +67,7 @@ TEST(Llama2c, EveryTensorHasItsPlace) {
     EXPECT_EQ(first(*model, "blk.1.ffn_down.weight"), down + 96);
     EXPECT_EQ(first(*model, "blk.0.ffn_up.weight"), up);
     EXPECT_EQ(first(*model, "output_norm.weight"), norm);
-    if (!tied) {
-      EXPECT_EQ(first(*model, "output.weight"), output);
-    }
+    if (!tied) { EXPECT_EQ(first(*model, "output.weight"), output); }
     EXPECT_THAT(tensor(*model, "blk.0.attn_k.weight").shape, ElementsAre(4, 8));
     EXPECT_THAT(tensor(*model, "blk.0.ffn_down.weight").shape, ElementsAre(8, 12));
     EXPECT_THAT(tensor(*model, "blk.0.ffn_gate.weight").shape, ElementsAre(12, 8));

@@ -16,8 +16,7 @@ inline void* take(std::size_t bytes) {
   void* block = std::malloc(bytes == 0 ? 1 : bytes);
   if (block == nullptr) throw std::bad_alloc();
   const int64_t now = held += static_cast<int64_t>(malloc_usable_size(block));
-  for (int64_t most = peak; now > most && !peak.compare_exchange_weak(most, now);) {
-  }
+  for (int64_t most = peak; now > most && !peak.compare_exchange_weak(most, now);) {}
   return block;
 }
 inline void give(void* block) {

@@ -1,0 +1,100 @@
+#include "base/worker_team.h"
+
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+
+namespace redline {
+namespace {
+
+void pin_to(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a refusal only costs speed
+}
+
+// Long enough that the next step of a decode loop finds its workers awake, short enough not to burn an idle core.
+constexpr int kIdleSpins = 20000;
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+}  // namespace
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
+}
+
+WorkerTeam::WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks)
+    : size_(std::max(workers, 1)), cpus_(allowed_cpus()), hooks_(hooks) {
+  oversubscribed_ = size_ > static_cast<int>(cpus_.size());
+  for (int w = 1; w < size_; ++w) threads_.emplace_back([this, w] { worker_main(w); });
+}
+
+WorkerTeam::~WorkerTeam() {
+  stop_.store(true, std::memory_order_relaxed);
+  generation_.fetch_add(1, std::memory_order_release);
+  generation_.notify_all();
+  for (std::thread& thread : threads_) thread.join();
+}
+
+void WorkerTeam::worker_main(int worker) {
+  if (!oversubscribed_) pin_to(cpus_[worker]);
+  if (hooks_.first) hooks_.first();
+  uint32_t seen = 0;
+  for (;;) {
+    for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
+      relax();
+    generation_.wait(seen, std::memory_order_acquire);
+    seen = generation_.load(std::memory_order_acquire);
+    if (stop_.load(std::memory_order_relaxed)) break;
+    (*fn_)(worker);
+    if (running_.fetch_sub(1, std::memory_order_release) == 1) running_.notify_one();
+  }
+  if (hooks_.second) hooks_.second();
+}
+
+void WorkerTeam::run(const std::function<void(int)>& fn) {
+  cpu_set_t before;
+  const bool pin = size_ > 1 && !oversubscribed_ && sched_getaffinity(0, sizeof before, &before) == 0;
+  if (pin) pin_to(cpus_[0]);
+  if (size_ > 1) {
+    fn_ = &fn;
+    running_.store(size_ - 1, std::memory_order_relaxed);
+    generation_.fetch_add(1, std::memory_order_release);
+    generation_.notify_all();
+  }
+  // The caller's thread belongs to somebody else between runs, so its tile state is set and dropped around each.
+  if (hooks_.first) hooks_.first();
+  fn(0);
+  if (hooks_.second) hooks_.second();
+  for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && running_.load(std::memory_order_acquire) != 0; ++spin)
+    relax();
+  for (int left; size_ > 1 && (left = running_.load(std::memory_order_acquire)) != 0;)
+    running_.wait(left, std::memory_order_acquire);
+  if (pin) pthread_setaffinity_np(pthread_self(), sizeof before, &before);
+}
+
+void WorkerTeam::parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn) {
+  std::atomic<int64_t> next{0};
+  run([&](int) {
+    for (;;) {
+      const int64_t begin = next.fetch_add(grain, std::memory_order_relaxed);
+      if (begin >= count) return;
+      fn(begin, std::min(begin + grain, count));
+    }
+  });
+}
+
+}  // namespace redline

@@ -1,0 +1,47 @@
+// A fixed set of threads that run one function together, again and again.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <thread>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline {
+
+/// Cores that this process may run on, in ascending order.
+std::vector<int> allowed_cpus();
+
+/// Worker 0 is the calling thread; the others are threads that sleep between runs. When there are at least as many
+/// allowed cores as workers, each worker thread is pinned to its own (the caller only while inside run()).
+class WorkerTeam {
+ public:
+  /// `hooks.first` runs on every worker before its first task, `hooks.second` after its last (tile configuration).
+  explicit WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks = {nullptr, nullptr});
+  ~WorkerTeam();
+  WorkerTeam(const WorkerTeam&) = delete;
+  WorkerTeam& operator=(const WorkerTeam&) = delete;
+
+  int size() const { return size_; }
+  /// More workers than cores: waits should yield at once instead of spinning.
+  bool oversubscribed() const { return oversubscribed_; }
+  /// Calls fn(worker) once on every worker and returns when all are done. Allocates nothing. One run at a time.
+  void run(const std::function<void(int)>& fn);
+  /// Splits [0, count) into pieces of `grain` that idle workers take in turn: fn(begin, end).
+  void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn);
+
+ private:
+  void worker_main(int worker);
+  const int size_;
+  bool oversubscribed_ = false;
+  std::vector<int> cpus_;
+  std::pair<void (*)(), void (*)()> hooks_;
+  const std::function<void(int)>* fn_ = nullptr;
+  alignas(64) std::atomic<uint32_t> generation_{0};
+  alignas(64) std::atomic<int> running_{0};
+  std::atomic<bool> stop_{false};
+  std::vector<std::thread> threads_;
+};
+
+}  // namespace redline

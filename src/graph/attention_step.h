@@ -1,0 +1,36 @@
+// What the attention tasks of one step need to know about sequences and their cached keys and values.
+#pragma once
+
+#include <cstdint>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace redline {
+
+/// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances.
+struct AttentionItem {
+  int32_t sequence;
+  int32_t kv_head;
+  int32_t row_begin, row_end;
+  int64_t first_position;  ///< position of row_begin in its sequence
+};
+
+/// Where keys and values lie: one view per (layer, KV head), all over the same page numbers.
+struct KvCacheView {
+  KvFormat format = KvFormat::kF32;
+  int64_t page_tokens = 0;
+  int64_t num_kv_heads = 0;
+  const KvHeadView* heads = nullptr;  ///< [layers, kv heads]
+
+  const KvHeadView& head(int64_t layer, int64_t kv_head) const { return heads[layer * num_kv_heads + kv_head]; }
+};
+
+/// One step's plan, made on the host once and read by every layer. Slot s owns items [slot_begin[s], slot_begin[s+1]).
+struct AttentionStep {
+  KvCacheView cache;
+  const AttentionItem* items = nullptr;
+  const int32_t* slot_begin = nullptr;  ///< [attention slots + 1]
+  const int32_t* const* pages = nullptr;  ///< [sequences] page numbers in order of position
+};
+
+}  // namespace redline

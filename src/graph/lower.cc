@@ -1,0 +1,166 @@
+#include "graph/lower.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "tensor/packed_weight.h"
+
+namespace redline {
+
+class Lowering {
+ public:
+  Lowering(Graph graph, const CompileOptions& options, WorkerTeam& team)
+      : graph_(std::move(graph)), options_(options), team_(team) {}
+
+  Result<Program> run();
+  Result<void*> packed_weight(ValueId id);
+  Result<void*> dense_weight(ValueId id);
+  void add_stage(Stage stage, const std::vector<LowerContext::Operand>& operands) {
+    stages_.push_back(std::move(stage));
+    operands_.push_back(operands);
+  }
+  ValueId order_value(std::string name) {
+    graph_.values.push_back({std::move(name), DType::kF32, {Dim(0)}, ValueKind::kComputed, {}});
+    return static_cast<ValueId>(graph_.values.size()) - 1;
+  }
+
+ private:
+  struct PackJob {
+    ValueId id;
+    void* target;
+  };
+  Result<void*> allocate(int64_t bytes);
+  void pack_all();
+  void resolve(Program& program);
+
+  Graph graph_;
+  const CompileOptions& options_;
+  WorkerTeam& team_;
+  std::vector<Stage> stages_;
+  std::vector<std::vector<LowerContext::Operand>> operands_;
+  std::map<ValueId, void*> packed_, dense_;
+  std::vector<PackJob> jobs_;
+  std::vector<AlignedBuffer> buffers_;
+  int64_t weight_bytes_ = 0;
+};
+
+Result<void*> Lowering::allocate(int64_t bytes) {
+  REDLINE_ASSIGN(AlignedBuffer buffer, AlignedBuffer::make(bytes));
+  weight_bytes_ += bytes;
+  buffers_.push_back(std::move(buffer));
+  return buffers_.back().data();
+}
+
+Result<void*> Lowering::packed_weight(ValueId id) {
+  if (auto at = packed_.find(id); at != packed_.end()) return at->second;
+  const TensorView& view = graph_.value(id).weight.view;
+  REDLINE_ASSIGN(void* target, allocate(packed_bytes(view.dtype, view.shape[0], view.shape[1])));
+  jobs_.push_back({id, target});
+  return packed_[id] = target;
+}
+
+Result<void*> Lowering::dense_weight(ValueId id) {
+  if (auto at = dense_.find(id); at != dense_.end()) return at->second;
+  const WeightSource& source = graph_.value(id).weight;
+  const int64_t n = source.view.num_elements();
+  REDLINE_ASSIGN(void* target, allocate(n * 4));
+  auto* out = static_cast<float*>(target);
+  unpack_row(source.view.dtype, source.view.data, out, n);
+  if (source.source_row) {
+    const std::vector<float> plain(out, out + n);
+    for (int64_t i = 0; i < n; ++i) out[i] = plain[static_cast<size_t>(source.source_row(i))];
+  }
+  return dense_[id] = target;
+}
+
+// Packs in parallel, weight by weight, and lets the pages of the mapped file go as soon as they have been read.
+void Lowering::pack_all() {
+  for (const PackJob& job : jobs_) {
+    const WeightSource& source = graph_.value(job.id).weight;
+    const int64_t strips = (source.view.shape[0] + kStripRows - 1) / kStripRows;
+    const int64_t strip_bytes = std::max<int64_t>(1, source.view.bytes() / std::max<int64_t>(strips, 1));
+    team_.parallel_for(strips, std::max<int64_t>(1, (1 << 20) / strip_bytes), [&](int64_t begin, int64_t end) {
+      pack_strips(source.view, begin, end, job.target, source.source_row);
+    });
+    if (source.file) {
+      const auto* data = static_cast<const uint8_t*>(source.view.data);
+      source.file->release(data - source.file->data(), source.view.bytes());
+    }
+  }
+}
+
+void Lowering::resolve(Program& program) {
+  std::map<ValueId, void*> address;
+  for (const ArenaSlot& slot : program.arena_plan.slots)
+    address[slot.value] = static_cast<uint8_t*>(program.arena.data()) + slot.offset;
+  for (size_t s = 0; s < program.stages.size(); ++s)
+    for (const LowerContext::Operand& operand : operands_[s])
+      program.stages[s].operands.push_back(operand.value >= 0 ? address[operand.value] : operand.fixed);
+  auto port = [&](ValueId id) {
+    const ValueInfo& v = graph_.value(id);
+    return Program::Port{v.name, address[id], v.dtype, v.shape};
+  };
+  for (ValueId id : graph_.inputs) program.inputs.push_back(port(id));
+  for (ValueId id : graph_.outputs) program.outputs.push_back(port(id));
+}
+
+Result<Program> Lowering::run() {
+  REDLINE_TRY(graph_.check());
+  for (size_t i = 0; i < graph_.ops.size(); ++i) {
+    LowerContext context;
+    const Op op = graph_.ops[i];
+    context.op_ = &op;
+    context.graph_ = &graph_;
+    context.options_ = &options_;
+    context.workers_ = team_.size();
+    context.lowering_ = this;
+    REDLINE_TRY(op.def->lower(context).within(op.name));
+  }
+  Program program;
+  program.name = graph_.name;
+  program.workers = team_.size();
+  program.attention_slots = team_.size();
+  program.bounds = options_.bounds;
+  program.stages = std::move(stages_);
+  for (Stage& stage : program.stages) {
+    auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.rows);
+    stage.row_dim = static_cast<int>(at - program.row_dims.begin());
+    if (at == program.row_dims.end()) program.row_dims.push_back(stage.rows);
+  }
+  program.arena_plan = plan_arena(graph_, program.stages, options_.bounds, options_.reuse_memory);
+  REDLINE_TRY(check_arena(program.arena_plan, program.stages));
+  REDLINE_TRY(plan_events(program));
+  REDLINE_ASSIGN(program.arena, AlignedBuffer::make(program.arena_plan.bytes));
+  resolve(program);
+  pack_all();
+  program.weights = std::move(buffers_);
+  program.weight_bytes = weight_bytes_;
+  return program;
+}
+
+Result<void*> LowerContext::packed_weight(size_t i) { return lowering_->packed_weight(op_->inputs[i]); }
+Result<void*> LowerContext::dense_weight(size_t i) { return lowering_->dense_weight(op_->inputs[i]); }
+ValueId LowerContext::order_value(std::string name) { return lowering_->order_value(std::move(name)); }
+void LowerContext::add_stage(Stage stage, const std::vector<Operand>& operands) {
+  if (stage.name.empty()) stage.name = op_->name;
+  if (stage.op.empty()) stage.op = op_->def->name;
+  if (stage.col_begin.empty()) stage.col_begin = {0, stage.cols};
+  lowering_->add_stage(std::move(stage), operands);
+}
+
+std::vector<int64_t> LowerContext::cut_columns(int64_t cols, int64_t grain, int tiles) {
+  const int64_t grains = (cols + grain - 1) / grain;
+  const int64_t parts = std::clamp<int64_t>(tiles, 1, std::max<int64_t>(grains, 1));
+  std::vector<int64_t> begin;
+  for (int64_t i = 0; i <= parts; ++i) begin.push_back(std::min(cols, grains * i / parts * grain));
+  return begin;
+}
+
+Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team) {
+  const std::string name = graph.name;
+  return Lowering(std::move(graph), options, team).run().within(name);
+}
+
+}  // namespace redline

@@ -1,0 +1,70 @@
+// From a Graph to a Program: op pages add stages, memory is laid out, events and task lists follow.
+#pragma once
+
+#include <map>
+
+#include "base/worker_team.h"
+#include "graph/program.h"
+
+namespace redline {
+
+struct CompileOptions {
+  SymbolValues bounds;
+  const CpuKernels* kernels = nullptr;
+  bool exact_f32 = false;  ///< never round activations: the f32 kernels for every weight type
+  KvFormat kv_format = KvFormat::kF32;
+  bool reuse_memory = true;
+};
+
+/// What an op page sees while it is lowered.
+class LowerContext {
+ public:
+  const Op& op() const { return *op_; }
+  const Graph& graph() const { return *graph_; }
+  const ValueInfo& in(size_t i) const { return graph_->value(op_->inputs[i]); }
+  const ValueInfo& out(size_t i = 0) const { return graph_->value(op_->outputs[i]); }
+  const CpuKernels& kernels() const { return *options_->kernels; }
+  const CompileOptions& options() const { return *options_; }
+  int workers() const { return workers_; }
+
+  /// Input i as a packed matrix for linear and embedding kernels (tensor/packed_weight.h). Ready after compile().
+  Result<void*> packed_weight(size_t i);
+  /// Input i as a dense float32 vector (norm weights, biases, frequencies).
+  Result<void*> dense_weight(size_t i);
+  /// Marks where the address of a computed value goes once memory is laid out: operands[slot] of the next stage.
+  struct Operand {
+    ValueId value = -1;    ///< a value in the arena, or
+    void* fixed = nullptr; ///< an address known now
+  };
+  Operand at(ValueId value) const { return {value, nullptr}; }
+  Operand at(void* address) const { return {-1, address}; }
+
+  /// A value that only orders stages (the cache of one layer between append and attend).
+  ValueId order_value(std::string name);
+
+  /// Adds a stage. `operands` become stage.operands. Name, op and a single column tile are filled in when left out.
+  void add_stage(Stage stage, const std::vector<Operand>& operands);
+  /// Columns [0, cols) cut at multiples of `grain` into at most `tiles` parts of nearly equal size.
+  static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
+
+ private:
+  friend class Lowering;
+  const Op* op_ = nullptr;
+  Graph* graph_ = nullptr;
+  const CompileOptions* options_ = nullptr;
+  int workers_ = 1;
+  class Lowering* lowering_ = nullptr;
+};
+
+/// Compiles `graph` for `team.size()` workers; packs the weights on the team. The graph and the files behind its weights
+/// are not needed afterwards.
+Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team);
+
+/// Arena offsets for `stages` (exposed for tests): live ranges at `bounds`, best fit, in-place where a stage allows it.
+ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const SymbolValues& bounds, bool reuse);
+/// internal: two values whose live ranges meet share bytes (other than a declared in-place pair).
+Status check_arena(const ArenaPlan& plan, const std::vector<Stage>& stages);
+/// Fills program.tasks, waits, notifies from program.stages and program.arena_plan.
+Status plan_events(Program& program);
+
+}  // namespace redline

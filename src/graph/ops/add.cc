@@ -1,0 +1,52 @@
+#include "graph/ops/add.h"
+
+#include "graph/lower.h"
+#include "graph/reference.h"
+
+namespace redline {
+
+Value add(GraphBuilder& g, Value a, Value b) {
+  if (!a.valid() || !b.valid()) return {};
+  if (g.info(a).shape != g.info(b).shape || g.info(a).shape.size() != 2)
+    return g.fail(invalid_argument("add: shapes {} and {} differ", to_string(g.info(a).shape), to_string(g.info(b).shape)));
+  return g.add(kAdd, {a, b}, DType::kF32, g.info(a).shape);
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  for (size_t i = 0; i < c.out().data.size(); ++i) c.out().data[i] = c.in(0).data[i] + c.in(1).data[i];
+  return {};
+}
+
+struct Attrs {
+  void (*kernel)(const AddArgs&);
+  int64_t cols;
+};
+
+void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
+  const auto& a = stage.attrs_as<Attrs>();
+  const int64_t at = tile.row_begin * a.cols;
+  a.kernel({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stage.operand<float>(2) + at,
+            (tile.row_end - tile.row_begin) * a.cols});
+}
+
+Status lower(LowerContext& c) {
+  Stage stage;
+  stage.run = run;
+  stage.rows = c.out().shape[0];
+  stage.cols = c.out().shape[1].constant();
+  stage.row_tiles = c.workers();
+  stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kTile}};
+  stage.writes = c.op().outputs;
+  stage.in_place_of = c.op().inputs[0];
+  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().add, stage.cols});
+  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
+  return {};
+}
+
+}  // namespace
+
+const OpDef kAdd = {"add", reference, lower};
+
+}  // namespace redline

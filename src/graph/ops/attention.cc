@@ -1,0 +1,140 @@
+#include "graph/ops/attention.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "graph/lower.h"
+#include "graph/reference.h"
+
+namespace redline {
+
+Value attention(GraphBuilder& g, Value q, Value k, Value v, Value positions, Value slots, AttentionAttrs a) {
+  if (!q.valid() || !k.valid() || !v.valid()) return {};
+  if (a.num_heads <= 0 || a.num_kv_heads <= 0 || a.num_heads % a.num_kv_heads != 0)
+    return g.fail(invalid_argument("attention: {} heads do not divide among {} key-value heads", a.num_heads, a.num_kv_heads));
+  const Dim tokens = g.info(q).shape[0];
+  const Shape q_shape = {tokens, a.num_heads * a.head_dim}, kv_shape = {tokens, a.num_kv_heads * a.head_dim};
+  if (g.info(q).shape != q_shape || g.info(k).shape != kv_shape || g.info(v).shape != kv_shape)
+    return g.fail(invalid_argument("attention: q {}, k {}, v {} are not {} heads over {} of {}", to_string(g.info(q).shape),
+                                   to_string(g.info(k).shape), to_string(g.info(v).shape), a.num_heads, a.num_kv_heads, a.head_dim));
+  return g.add(kAttention, {q, k, v, positions, slots}, DType::kF32, q_shape, a);
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  const auto& a = c.attrs<AttentionAttrs>();
+  const HostTensor& q = c.in(0);
+  auto& layer = c.cache().layers[a.layer];
+  const int64_t group = a.num_heads / a.num_kv_heads;
+  for (int64_t t = 0; t < q.rows(); ++t) {
+    const auto position = static_cast<size_t>(c.in(3).data[static_cast<size_t>(t)]);
+    if (layer.k.size() <= position) {
+      layer.k.resize(position + 1);
+      layer.v.resize(position + 1);
+    }
+    layer.k[position].assign(c.in(1).row(t), c.in(1).row(t) + c.in(1).cols());
+    layer.v[position].assign(c.in(2).row(t), c.in(2).row(t) + c.in(2).cols());
+  }
+  std::vector<double> weight;
+  for (int64_t t = 0; t < q.rows(); ++t) {
+    const auto position = static_cast<int64_t>(c.in(3).data[static_cast<size_t>(t)]);
+    const int64_t first = a.window > 0 ? std::max<int64_t>(0, position - a.window + 1) : 0;
+    for (int64_t h = 0; h < a.num_heads; ++h) {
+      const double* qh = q.row(t) + h * a.head_dim;
+      const int64_t kv = h / group * a.head_dim;
+      weight.assign(static_cast<size_t>(position - first + 1), 0);
+      double most = -INFINITY, sum = 0;
+      for (int64_t p = first; p <= position; ++p) {
+        double dot = 0;
+        for (int64_t i = 0; i < a.head_dim; ++i) dot += qh[i] * layer.k[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
+        weight[static_cast<size_t>(p - first)] = dot * a.scale;
+        most = std::max(most, dot * a.scale);
+      }
+      for (double& w : weight) sum += w = std::exp(w - most);
+      double* y = c.out().row(t) + h * a.head_dim;
+      for (int64_t p = first; p <= position; ++p)
+        for (int64_t i = 0; i < a.head_dim; ++i)
+          y[i] += weight[static_cast<size_t>(p - first)] / sum * layer.v[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
+    }
+  }
+  return {};
+}
+
+struct Attrs {
+  AttentionAttrs a;
+  void (*const* append)(const KvAppendArgs&);   // [kv format]
+  void (*const* attend)(const AttentionArgs&);
+};
+
+// operands: k, v, slots. A tile is some KV heads of all rows.
+void run_append(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext&) {
+  const auto& s = stage.attrs_as<Attrs>();
+  const int64_t stride = s.a.num_kv_heads * s.a.head_dim;
+  for (int64_t col = tile.col_begin; col < tile.col_end; col += s.a.head_dim) {
+    const int64_t at = tile.row_begin * stride + col;
+    const KvCacheView& cache = step.attention->cache;
+    s.append[static_cast<int>(cache.format)]({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stride,
+                                              stage.operand<int32_t>(2) + tile.row_begin, tile.row_end - tile.row_begin,
+                                              s.a.head_dim, cache.head(s.a.layer, col / s.a.head_dim)});
+  }
+}
+
+// operands: q, y. Tile i computes the items that the step's plan gives to slot i.
+void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  const auto& s = stage.attrs_as<Attrs>();
+  const AttentionStep& plan = *step.attention;
+  const int64_t stride = s.a.num_heads * s.a.head_dim, group = s.a.num_heads / s.a.num_kv_heads;
+  for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
+    const AttentionItem& item = plan.items[i];
+    const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
+    s.attend[static_cast<int>(plan.cache.format)]({stage.operand<float>(0) + at, stride, stage.operand<float>(1) + at, stride,
+                                                   item.row_end - item.row_begin, group, s.a.head_dim, item.first_position,
+                                                   s.a.window, s.a.scale, plan.pages[item.sequence],
+                                                   plan.cache.head(s.a.layer, item.kv_head), worker.scratch});
+  }
+}
+
+Status lower(LowerContext& c) {
+  const auto& a = std::any_cast<const AttentionAttrs&>(c.op().attrs);
+  const auto format = static_cast<size_t>(c.options().kv_format);
+  if (!c.kernels().attention[format] || !c.kernels().kv_append[format])
+    return unsupported("no attention kernel for this cache format");
+  const auto& in = c.op().inputs;
+  auto attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().kv_append, c.kernels().attention});
+  const ValueId cached = c.order_value(fmt::format("{}.cache", c.op().name));
+
+  Stage append;
+  append.name = c.op().name + ".append";
+  append.run = run_append;
+  append.rows = c.in(1).shape[0];
+  append.cols = a.num_kv_heads * a.head_dim;
+  append.col_begin = LowerContext::cut_columns(append.cols, a.head_dim, c.workers());
+  append.reads = {{in[1], Reads::kTile}, {in[2], Reads::kTile}, {in[4], Reads::kRows}};
+  append.writes = {cached};
+  append.attrs = attrs;
+  c.add_stage(std::move(append), {c.at(in[1]), c.at(in[2]), c.at(in[4])});
+
+  Stage attend;
+  attend.run = run_attend;
+  attend.rows = c.workers();  // slots of the plan, not rows of the step: each must run whatever the step's size
+  attend.cols = a.num_heads * a.head_dim;
+  attend.row_tiles = c.workers();
+  attend.reads = {{in[0], Reads::kAll}, {cached, Reads::kAll}};
+  attend.writes = c.op().outputs;
+  attend.attrs = attrs;
+  c.add_stage(std::move(attend), {c.at(in[0]), c.at(c.op().outputs[0])});
+  return {};
+}
+
+std::string describe(const std::any& any) {
+  const auto& a = std::any_cast<const AttentionAttrs&>(any);
+  return fmt::format("{} heads over {} of {}{}", a.num_heads, a.num_kv_heads, a.head_dim,
+                     a.window > 0 ? fmt::format(", window {}", a.window) : "");
+}
+
+}  // namespace
+
+const OpDef kAttention = {"attention", reference, lower, describe};
+
+}  // namespace redline

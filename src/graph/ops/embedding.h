@@ -1,0 +1,16 @@
+#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+/// Rows of a table: y[t] = weight[tokens[t]].
+///
+/// weight  [vocab_size, hidden_size]  any weight type
+/// tokens  [tokens]                   i32, in [0, vocab_size)
+/// returns [tokens, hidden_size]      f32
+Value embedding(GraphBuilder& g, Value weight, Value tokens);
+
+extern const OpDef kEmbedding;
+
+}  // namespace redline

@@ -1,0 +1,60 @@
+#include "graph/ops/gather_rows.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "graph/lower.h"
+#include "graph/reference.h"
+
+namespace redline {
+
+Value gather_rows(GraphBuilder& g, Value x, Value rows) {
+  if (!x.valid() || !rows.valid()) return {};
+  const ValueInfo& xi = g.info(x);
+  const ValueInfo& ri = g.info(rows);
+  if (xi.shape.size() != 2 || ri.dtype != DType::kI32 || ri.shape.size() != 1)
+    return g.fail(invalid_argument("gather_rows: x {} must be a matrix and rows {} an i32 vector", to_string(xi.shape), to_string(ri.shape)));
+  return g.add(kGatherRows, {x, rows}, DType::kF32, {ri.shape[0], xi.shape[1]});
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  const HostTensor& rows = c.in(1);
+  for (int64_t i = 0; i < rows.rows(); ++i) {
+    const auto row = static_cast<int64_t>(rows.data[static_cast<size_t>(i)]);
+    if (row < 0 || row >= c.in(0).rows()) return invalid_argument("row {} is outside [0, {})", row, c.in(0).rows());
+    std::copy_n(c.in(0).row(row), c.in(0).cols(), c.out().row(i));
+  }
+  return {};
+}
+
+struct Attrs {
+  int64_t cols;
+};
+
+void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
+  const int64_t cols = stage.attrs_as<Attrs>().cols;
+  for (int64_t i = tile.row_begin; i < tile.row_end; ++i)
+    std::memcpy(stage.operand<float>(2) + i * cols, stage.operand<float>(0) + stage.operand<int32_t>(1)[i] * cols,
+                static_cast<size_t>(cols) * sizeof(float));
+}
+
+Status lower(LowerContext& c) {
+  Stage stage;
+  stage.run = run;
+  stage.rows = c.out().shape[0];
+  stage.cols = c.out().shape[1].constant();
+  stage.row_tiles = c.workers();
+  stage.reads = {{c.op().inputs[0], Reads::kAll}, {c.op().inputs[1], Reads::kAll}};
+  stage.writes = c.op().outputs;
+  stage.attrs = std::make_shared<Attrs>(Attrs{stage.cols});
+  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
+  return {};
+}
+
+}  // namespace
+
+const OpDef kGatherRows = {"gather_rows", reference, lower};
+
+}  // namespace redline

@@ -1,0 +1,108 @@
+#include "graph/ops/linear.h"
+
+#include <algorithm>
+
+#include "graph/lower.h"
+#include "graph/reference.h"
+
+namespace redline {
+
+Value linear(GraphBuilder& g, Value x, Value weight, Value bias) {
+  if (!x.valid() || !weight.valid()) return {};
+  const ValueInfo& xi = g.info(x);
+  const ValueInfo& w = g.info(weight);
+  if (w.shape.size() != 2) return g.fail(invalid_argument("linear: {} must be a matrix, not {}", w.name, to_string(w.shape)));
+  if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !(xi.shape[1] == w.shape[1]))
+    return g.fail(invalid_argument("linear: {} is {}, x is {}: the last axes must agree", w.name, to_string(w.shape), to_string(xi.shape)));
+  std::vector<Value> inputs = {x, weight};
+  if (bias.valid()) {
+    const ValueInfo& b = g.info(bias);
+    if (b.shape.size() != 1 || !(b.shape[0] == w.shape[0]))
+      return g.fail(invalid_argument("linear: {} is {}, expected [{}]", b.name, to_string(b.shape), w.shape[0].to_string()));
+    inputs.push_back(bias);
+  }
+  return g.add(kLinear, inputs, DType::kF32, {xi.shape[0], w.shape[0]}, LinearAttrs{bias.valid(), false});
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  const HostTensor& x = c.in(0);
+  const HostTensor& weight = c.in(1);
+  const auto& attrs = c.attrs<LinearAttrs>();
+  const HostTensor* bias = attrs.has_bias ? &c.in(2) : nullptr;
+  const HostTensor* residual = attrs.has_residual ? &c.in(c.num_inputs() - 1) : nullptr;
+  for (int64_t m = 0; m < x.rows(); ++m)
+    for (int64_t n = 0; n < weight.rows(); ++n) {
+      double sum = 0;
+      for (int64_t k = 0; k < x.cols(); ++k) sum += x.row(m)[k] * weight.row(n)[k];
+      if (bias) sum += bias->data[static_cast<size_t>(n)];
+      if (residual) sum += residual->row(m)[n];
+      c.out().row(m)[n] = sum;
+    }
+  return {};
+}
+
+struct Attrs {
+  void (*kernel)(const LinearArgs&);
+  int64_t out_features, in_features;
+};
+
+// operands: x, weight, y, bias or null, residual or null
+void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
+  const auto& a = stage.attrs_as<Attrs>();
+  const int64_t row = tile.row_begin;
+  const auto* residual = stage.operand<float>(4);
+  a.kernel({stage.operand<float>(0) + row * a.in_features, a.in_features, tile.row_end - row, stage.operands[1],
+            a.out_features, a.in_features, tile.col_begin, tile.col_end, stage.operand<float>(3),
+            residual ? residual + row * a.out_features : nullptr, stage.operand<float>(2) + row * a.out_features,
+            a.out_features, worker.scratch});
+}
+
+// Enough tiles that workers end together, each with enough weight bytes to be worth its events.
+constexpr int64_t kTilesPerWorker = 4;
+constexpr int64_t kMinTileBytes = 32 << 10;
+
+Status lower(LowerContext& c) {
+  const ValueInfo& w = c.in(1);
+  const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
+  const auto type = static_cast<size_t>(w.dtype);
+  auto* kernel = c.kernels().linear[type];
+  if (!c.options().exact_f32 && c.kernels().linear_q8[type]) kernel = c.kernels().linear_q8[type];
+  if (!kernel) return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
+  const int64_t n = w.shape[0].constant(), k = w.shape[1].constant();
+  REDLINE_ASSIGN(void* weight, c.packed_weight(1));
+  void* bias = nullptr;
+  if (attrs.has_bias) {
+    REDLINE_ASSIGN(bias, c.dense_weight(2));
+  }
+  Stage stage;
+  stage.run = run;
+  stage.rows = c.out().shape[0];
+  stage.cols = n;
+  const int64_t most = std::max<int64_t>(c.workers(), row_bytes(w.dtype, k) * n / kMinTileBytes);
+  stage.col_begin = LowerContext::cut_columns(n, kStripRows, static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most)));
+  stage.reads = {{c.op().inputs[0], Reads::kAll}};
+  stage.writes = c.op().outputs;
+  LowerContext::Operand residual = c.at(static_cast<void*>(nullptr));
+  if (attrs.has_residual) {
+    const ValueId id = c.op().inputs.back();
+    residual = c.at(id);
+    stage.reads.push_back({id, Reads::kTile});
+    stage.in_place_of = id;
+  }
+  stage.attrs = std::make_shared<Attrs>(Attrs{kernel, n, k});
+  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual});
+  return {};
+}
+
+std::string describe(const std::any& any) {
+  const auto& attrs = std::any_cast<const LinearAttrs&>(any);
+  return fmt::format("{}{}", attrs.has_bias ? "+bias" : "", attrs.has_residual ? "+residual" : "");
+}
+
+}  // namespace
+
+const OpDef kLinear = {"linear", reference, lower, describe};
+
+}  // namespace redline

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+struct LinearAttrs {
+  bool has_bias = false;
+  bool has_residual = false;  ///< set by passes/fuse_residual
+};
+
+/// y[m, n] = sum_k x[m, k] * weight[n, k] + bias[n]
+///
+/// x       [rows, in_features]             f32
+/// weight  [out_features, in_features]     any weight type; rows of a block format are whole blocks
+/// bias    [out_features]                  f32, f16 or bf16; optional (an invalid Value is none)
+/// returns [rows, out_features]            f32
+/// With CompileOptions::exact_f32 every product is a float32 one; otherwise block formats meet x rounded to int8 in
+/// groups of 32 (kernels/cpu/cpu_kernels.h linear_q8 states the bound).
+Value linear(GraphBuilder& g, Value x, Value weight, Value bias = {});
+
+extern const OpDef kLinear;
+
+}  // namespace redline

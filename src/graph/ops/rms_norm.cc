@@ -1,0 +1,88 @@
+#include "graph/ops/rms_norm.h"
+
+#include <cmath>
+
+#include "graph/lower.h"
+#include "graph/reference.h"
+
+namespace redline {
+
+Value rms_norm(GraphBuilder& g, Value x, Value weight, RmsNormAttrs attrs) {
+  if (!x.valid() || !weight.valid()) return {};
+  const ValueInfo& xi = g.info(x);
+  const ValueInfo& wi = g.info(weight);
+  if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !xi.shape[1].is_constant())
+    return g.fail(invalid_argument("rms_norm: x must be f32 [rows, cols], not {}", to_string(xi.shape)));
+  if (wi.shape.size() != 1) return g.fail(invalid_argument("rms_norm: {} must be a vector, not {}", wi.name, to_string(wi.shape)));
+  const int64_t cols = wi.shape[0].constant();
+  if (cols <= 0 || xi.shape[1].constant() % cols != 0)
+    return g.fail(invalid_argument("rms_norm: {} has {} elements, the last axis of x has {}", wi.name, cols, xi.shape[1].constant()));
+  return g.add(kRmsNorm, {x, weight}, DType::kF32, xi.shape, attrs);
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  const HostTensor& x = c.in(0);
+  const HostTensor& weight = c.in(1);
+  HostTensor& y = c.out();
+  const int64_t cols = weight.rows();
+  for (int64_t r = 0; r < x.rows(); ++r)
+    for (int64_t begin = 0; begin < x.cols(); begin += cols) {
+      double sum = 0;
+      for (int64_t i = 0; i < cols; ++i) sum += x.row(r)[begin + i] * x.row(r)[begin + i];
+      const double scale = 1.0 / std::sqrt(sum / static_cast<double>(cols) + c.attrs<RmsNormAttrs>().eps);
+      for (int64_t i = 0; i < cols; ++i) y.row(r)[begin + i] = x.row(r)[begin + i] * scale * weight.data[static_cast<size_t>(i)];
+    }
+  return {};
+}
+
+struct Attrs {
+  void (*kernel)(const RmsNormArgs&);
+  int64_t cols, row_stride;
+  float eps;
+};
+
+// A tile is some rows and some whole groups of each.
+void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
+  const auto& a = stage.attrs_as<Attrs>();
+  const auto* x = stage.operand<float>(0);
+  auto* y = stage.operand<float>(2);
+  const int64_t groups = (tile.col_end - tile.col_begin) / a.cols;
+  if (groups * a.cols == a.row_stride) {
+    const int64_t at = tile.row_begin * a.row_stride;
+    a.kernel({x + at, stage.operand<float>(1), y + at, (tile.row_end - tile.row_begin) * groups, a.cols, a.eps});
+    return;
+  }
+  for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
+    const int64_t at = r * a.row_stride + tile.col_begin;
+    a.kernel({x + at, stage.operand<float>(1), y + at, groups, a.cols, a.eps});
+  }
+}
+
+Status lower(LowerContext& c) {
+  const int64_t cols = c.in(1).shape[0].constant();
+  const int64_t row_stride = c.in(0).shape[1].constant();
+  REDLINE_ASSIGN(void* weight, c.dense_weight(1));
+  Stage stage;
+  stage.run = run;
+  stage.rows = c.out().shape[0];
+  stage.cols = row_stride;
+  // Heads are cut among workers like the projection before them; a whole hidden state is one group, so rows are cut.
+  stage.col_begin = LowerContext::cut_columns(row_stride, cols, c.workers());
+  if (stage.col_tiles() == 1) stage.row_tiles = c.workers();
+  stage.reads = {{c.op().inputs[0], Reads::kTile}};
+  stage.writes = c.op().outputs;
+  stage.in_place_of = c.op().inputs[0];
+  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().rms_norm, cols, row_stride, std::any_cast<RmsNormAttrs>(c.op().attrs).eps});
+  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0])});
+  return {};
+}
+
+std::string describe(const std::any& attrs) { return fmt::format("eps {}", std::any_cast<RmsNormAttrs>(attrs).eps); }
+
+}  // namespace
+
+const OpDef kRmsNorm = {"rms_norm", reference, lower, describe};
+
+}  // namespace redline

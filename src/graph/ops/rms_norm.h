@@ -1,0 +1,24 @@
+#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+struct RmsNormAttrs {
+  float eps = 1e-5f;
+};
+
+/// Root-mean-square normalization of each group of `weight.size()` neighbouring elements of a row:
+///   y[r, g, c] = x[r, g, c] * weight[c] / sqrt(mean_c(x[r, g, c]^2) + eps)
+/// Zhang and Sennrich 2019, arXiv:1910.07467. One group is the usual norm of a hidden state; more are the per-head norm
+/// of queries and keys (Qwen3).
+///
+/// x       [rows, groups * cols]  f32
+/// weight  [cols]                 f32, f16 or bf16
+/// returns like x
+/// invalid_argument: weight is not a vector, or its size does not divide x's last axis.
+Value rms_norm(GraphBuilder& g, Value x, Value weight, RmsNormAttrs attrs);
+
+extern const OpDef kRmsNorm;
+
+}  // namespace redline

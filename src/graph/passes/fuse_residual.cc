@@ -1,0 +1,48 @@
+#include <map>
+
+#include "graph/ops/add.h"
+#include "graph/ops/linear.h"
+#include "graph/passes/passes.h"
+
+namespace redline {
+
+Status fuse_residual(Graph& graph) {
+  const auto readers = graph.readers();
+  std::map<ValueId, size_t> producer;
+  for (size_t i = 0; i < graph.ops.size(); ++i) producer[graph.ops[i].outputs[0]] = i;
+  std::vector<bool> gone(graph.ops.size(), false);
+  std::vector<bool> is_output(graph.values.size(), false);
+  for (ValueId id : graph.outputs) is_output[static_cast<size_t>(id)] = true;
+
+  for (size_t i = 0; i < graph.ops.size(); ++i) {
+    Op& sum = graph.ops[i];
+    if (sum.def != &kAdd) continue;
+    // The later operand is the one whose linear can take the other as its residual: it runs last.
+    for (int side : {1, 0}) {
+      const ValueId product = sum.inputs[static_cast<size_t>(side)], residual = sum.inputs[static_cast<size_t>(1 - side)];
+      auto at = producer.find(product);
+      if (at == producer.end() || product == residual || readers[static_cast<size_t>(product)].size() != 1 ||
+          is_output[static_cast<size_t>(product)])
+        continue;
+      Op& linear = graph.ops[at->second];
+      if (linear.def != &kLinear || std::any_cast<LinearAttrs>(linear.attrs).has_residual) continue;
+      auto made = producer.find(residual);
+      if (made != producer.end() && made->second > at->second) continue;
+      auto attrs = std::any_cast<LinearAttrs>(linear.attrs);
+      attrs.has_residual = true;
+      linear.attrs = attrs;
+      linear.inputs.push_back(residual);
+      linear.outputs = sum.outputs;
+      producer[sum.outputs[0]] = at->second;
+      gone[i] = true;
+      break;
+    }
+  }
+  std::vector<Op> kept;
+  for (size_t i = 0; i < graph.ops.size(); ++i)
+    if (!gone[i]) kept.push_back(std::move(graph.ops[i]));
+  graph.ops = std::move(kept);
+  return {};
+}
+
+}  // namespace redline

@@ -1,0 +1,18 @@
+#include "graph/passes/passes.h"
+
+namespace redline {
+
+Status run_passes(Graph& graph) {
+  struct Pass {
+    std::string_view name;
+    Status (*run)(Graph&);
+  };
+  static constexpr Pass kPasses[] = {{"remove_dead", remove_dead}, {"fuse_residual", fuse_residual}};
+  for (const Pass& pass : kPasses) {
+    REDLINE_TRY(pass.run(graph).within(pass.name));
+    REDLINE_TRY(graph.check().within(pass.name));
+  }
+  return {};
+}
+
+}  // namespace redline

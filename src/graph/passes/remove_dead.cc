@@ -1,0 +1,20 @@
+#include "graph/passes/passes.h"
+
+namespace redline {
+
+Status remove_dead(Graph& graph) {
+  std::vector<bool> wanted(graph.values.size(), false);
+  for (ValueId id : graph.outputs) wanted[static_cast<size_t>(id)] = true;
+  std::vector<Op> kept;
+  for (auto op = graph.ops.rbegin(); op != graph.ops.rend(); ++op) {
+    bool used = false;
+    for (ValueId id : op->outputs) used |= wanted[static_cast<size_t>(id)];
+    if (!used) continue;
+    for (ValueId id : op->inputs) wanted[static_cast<size_t>(id)] = true;
+    kept.push_back(std::move(*op));
+  }
+  graph.ops.assign(std::make_move_iterator(kept.rbegin()), std::make_move_iterator(kept.rend()));
+  return {};
+}
+
+}  // namespace redline

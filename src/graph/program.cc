@@ -1,0 +1,80 @@
+#include "graph/program.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+
+namespace redline {
+
+Result<AlignedBuffer> AlignedBuffer::make(int64_t bytes) {
+  AlignedBuffer buffer;
+  if (bytes <= 0) return buffer;
+  constexpr int64_t kHugePage = 2 << 20;
+  // Pages come zeroed and only when touched.
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return out_of_memory("{} bytes are not to be had", bytes);
+  if (bytes >= kHugePage) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  buffer.data_ = data;
+  buffer.size_ = bytes;
+  return buffer;
+}
+
+AlignedBuffer::~AlignedBuffer() {
+  if (data_) munmap(data_, static_cast<size_t>(size_));
+}
+
+const Program::Port* Program::find_input(std::string_view port_name) const {
+  for (const Port& port : inputs)
+    if (port.name == port_name) return &port;
+  return nullptr;
+}
+const Program::Port* Program::find_output(std::string_view port_name) const {
+  for (const Port& port : outputs)
+    if (port.name == port_name) return &port;
+  return nullptr;
+}
+
+Tile Program::tile_of(const Task& task, int64_t rows) const {
+  const Stage& stage = stages[task.stage];
+  const int cols = stage.col_tiles();
+  const int64_t row = task.index / static_cast<uint32_t>(cols);
+  const size_t col = task.index % static_cast<uint32_t>(cols);
+  return {rows * row / stage.row_tiles, rows * (row + 1) / stage.row_tiles, stage.col_begin[col], stage.col_begin[col + 1],
+          static_cast<int32_t>(task.index)};
+}
+
+std::string Program::to_string() const {
+  size_t num_tasks = 0;
+  for (const auto& list : tasks) num_tasks += list.size();
+  std::string text = fmt::format(
+      "program {}: {} stages, {} tasks on {} workers, {} events\n"
+      "  bounds: tokens {}, sequences {}, logit_rows {}\n"
+      "  weights {} bytes; arena {} bytes ({} without reuse)\n",
+      name, stages.size(), num_tasks, workers, num_events, bounds[Symbol::kTokens], bounds[Symbol::kSequences],
+      bounds[Symbol::kLogitRows], weight_bytes, arena_plan.bytes, arena_plan.bytes_without_reuse);
+  for (const Port& port : inputs)
+    text += fmt::format("  input  {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));
+  for (const Port& port : outputs)
+    text += fmt::format("  output {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));
+
+  std::vector<const Task*> first(stages.size(), nullptr);
+  for (const auto& list : tasks)
+    for (const Task& task : list)
+      if (task.index == 0) first[task.stage] = &task;
+  for (size_t s = 0; s < stages.size(); ++s) {
+    const Stage& stage = stages[s];
+    std::string wait_text;
+    for (uint32_t w = first[s]->wait_begin; w < first[s]->wait_end; ++w)
+      wait_text += fmt::format("{}{} >= {}", wait_text.empty() ? "" : ", ", event_names[waits[w].event], waits[w].count);
+    std::string placed;
+    for (ValueId id : stage.writes)
+      for (const ArenaSlot& slot : arena_plan.slots)
+        if (slot.value == id && slot.bytes > 0) placed += fmt::format(" -> %{}@{}+{}", id, slot.offset, slot.bytes);
+    text += fmt::format("  {:>4} {:<34} {:<12} rows {} / {}, cols {} / {}{}{}\n", s, stage.name, stage.op,
+                        stage.rows.to_string(), stage.row_tiles, stage.cols, stage.col_tiles(), placed,
+                        wait_text.empty() ? "" : "  waits " + wait_text);
+  }
+  return text;
+}
+
+}  // namespace redline

@@ -1,0 +1,334 @@
+#include "llm/llm_engine.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+
+#include "base/settings.h"
+#include "graph/ops/linear.h"
+#include "graph/lower.h"
+#include "graph/passes/passes.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kDefaultContext = 4096;
+// Sequences at full context that the page pool has numbers for; pages cost memory only when written.
+constexpr int64_t kPoolSequences = 4;
+// Logits of a whole prompt are taken in steps of this many rows: a row of a large vocabulary is half a megabyte.
+constexpr int64_t kMaxLogitRows = 64;
+
+std::string spell_types(const std::map<DType, int64_t>& counts) {
+  std::string text;
+  for (auto [dtype, count] : counts) text += fmt::format("{}{} x{}", text.empty() ? "" : ", ", dtype_info(dtype).name, count);
+  return text;
+}
+
+Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
+  SamplingOptions s;
+  s.temperature = 0.8f;
+  s.top_p = 0.95f;
+  ConfigReader r(generation);
+  s.temperature = static_cast<float>(r.number("temperature", 0, 100, s.temperature));
+  s.top_p = static_cast<float>(r.number("top_p", 0, 1, s.top_p));
+  s.top_k = r.integer("top_k", 0, int64_t{1} << 31, 0);
+  s.min_p = static_cast<float>(r.number("min_p", 0, 1, 0.0));
+  s.repetition_penalty = static_cast<float>(r.number("repetition_penalty", 1e-3, 100, 1.0));
+  REDLINE_TRY(r.status().within("generation_config.json"));
+  return s;
+}
+
+}  // namespace
+
+// A session over the compiled program and the paged cache.
+class CompiledSession final : public Session {
+ public:
+  explicit CompiledSession(LlmEngine& engine) : engine_(engine), pages_(*engine.cache_) {}
+
+  Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all, int64_t total_length) override {
+    std::lock_guard lock(engine_.mutex_);
+    const int64_t vocab = engine_.info_.vocab_size, count = static_cast<int64_t>(tokens.size());
+    if (count == 0) return invalid_argument("no tokens to run");
+    for (int32_t id : tokens)
+      if (id < 0 || id >= vocab) return invalid_argument("token {} is outside the vocabulary of {}", id, vocab);
+    if (length_ + count > engine_.info_.context)
+      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context, length_);
+    REDLINE_TRY(pages_.grow(length_ + count));
+    total_length = std::max(total_length, length_ + count);
+    const int64_t chunk = all ? engine_.max_logit_rows_ : engine_.max_chunk_;
+    if (all) logits_.resize(static_cast<size_t>(count * vocab));
+    const auto* out = static_cast<const float*>(engine_.program_->find_output("logits")->data);
+    for (int64_t begin = 0; begin < count; begin += chunk) {
+      const int64_t n = std::min(chunk, count - begin);
+      REDLINE_TRY(engine_.run_step(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), length_, total_length, all, pages_));
+      length_ += n;
+      if (all) std::memcpy(logits_.data() + begin * vocab, out, static_cast<size_t>(n * vocab) * sizeof(float));
+    }
+    if (!all) logits_.assign(out, out + vocab);
+    return std::span<const float>(logits_);
+  }
+  int64_t length() const override { return length_; }
+  void truncate(int64_t length) override {
+    length_ = std::clamp<int64_t>(length, 0, length_);
+    pages_.shrink(length_);
+  }
+
+ private:
+  LlmEngine& engine_;
+  PageTable pages_;
+  int64_t length_ = 0;
+  std::vector<float> logits_;
+};
+
+// A session over the plain graph in float64.
+class InterpretedSession final : public Session {
+ public:
+  explicit InterpretedSession(LlmEngine& engine) : engine_(engine) {}
+
+  Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all, int64_t total_length) override {
+    std::lock_guard lock(engine_.mutex_);
+    const int64_t count = static_cast<int64_t>(tokens.size());
+    if (count == 0) return invalid_argument("no tokens to run");
+    if (length_ + count > engine_.info_.context)
+      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context, length_);
+    total_length = std::max(total_length, length_ + count);
+    auto vector = [&](int64_t n, auto&& at) {
+      HostTensor t;
+      t.shape = {n};
+      for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<double>(at(i)));
+      return t;
+    };
+    std::map<std::string, HostTensor> inputs;
+    inputs["tokens"] = vector(count, [&](int64_t i) { return tokens[static_cast<size_t>(i)]; });
+    inputs["positions"] = vector(count, [&](int64_t i) { return length_ + i; });
+    inputs["lengths"] = vector(count, [&](int64_t) { return total_length; });
+    inputs["slots"] = vector(count, [](int64_t) { return 0; });
+    const int64_t rows = all ? count : 1;
+    inputs["logit_rows"] = vector(rows, [&](int64_t i) { return count - rows + i; });
+    SymbolValues sizes;
+    sizes[Symbol::kTokens] = count;
+    sizes[Symbol::kSequences] = 1;
+    sizes[Symbol::kLogitRows] = rows;
+    auto outputs = engine_.interpreter_->run(inputs, sizes, cache_);
+    REDLINE_TRY(outputs);
+    const HostTensor& logits = (*outputs)["logits"];
+    logits_.assign(logits.data.begin(), logits.data.end());
+    length_ += count;
+    return std::span<const float>(logits_);
+  }
+  int64_t length() const override { return length_; }
+  void truncate(int64_t length) override {
+    length_ = std::clamp<int64_t>(length, 0, length_);
+    cache_.truncate(length_);
+  }
+
+ private:
+  LlmEngine& engine_;
+  ReferenceCache cache_;
+  int64_t length_ = 0;
+  std::vector<float> logits_;
+};
+
+Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, const EngineOptions& options) {
+  REDLINE_ASSIGN(Settings settings, read_settings());
+  REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+  REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
+  std::unique_ptr<LlmEngine> engine(new LlmEngine());
+  LlmEngine& e = *engine;
+  e.config_ = model.config;
+  REDLINE_ASSIGN(e.sampling_, read_sampling(checkpoint.generation));
+  e.tokenizer_ = std::move(checkpoint.tokenizer);
+  e.tokenizer_status_ = checkpoint.tokenizer_status;
+  e.stop_tokens_ = checkpoint.stop_tokens;
+  if (e.tokenizer_) e.bos_ = e.tokenizer_->bos();
+  else if (checkpoint.config.contains("bos_token_id") && checkpoint.config["bos_token_id"].is_number_integer())
+    e.bos_ = checkpoint.config["bos_token_id"].get<int32_t>();
+  if (e.tokenizer_ && e.tokenizer_->vocab_size() > e.config_.vocab_size)
+    return invalid_argument("{}: the tokenizer has {} tokens, the model {}: they do not belong together", path,
+                            e.tokenizer_->vocab_size(), e.config_.vocab_size);
+
+  const DecoderConfig& c = e.config_;
+  ModelInfo& info = e.info_;
+  info.path = path;
+  info.architecture = model.graph.name;
+  info.file_format = checkpoint.format;
+  std::map<DType, int64_t> types;
+  for (const ValueInfo& value : model.graph.values)
+    if (value.kind == ValueKind::kWeight) {
+      ++types[value.dtype];
+      info.parameters += value.weight.view.num_elements();
+      info.weight_bytes += value.weight.view.bytes();
+    }
+  info.weight_types = spell_types(types);
+  info.num_layers = c.num_layers;
+  info.hidden_size = c.hidden_size;
+  info.num_heads = c.num_heads;
+  info.num_kv_heads = c.num_kv_heads;
+  info.head_dim = c.head_dim;
+  info.intermediate_size = c.intermediate_size;
+  info.vocab_size = c.vocab_size;
+  info.model_context = c.max_positions;
+  constexpr int64_t kMostContext = int64_t{1} << 24;
+  if (options.context < 0 || options.context > kMostContext)
+    return invalid_argument("context {} is outside [1, {}]", options.context, kMostContext);
+  info.context = options.context > 0 ? options.context : std::min(c.max_positions, kDefaultContext);
+  info.has_tokenizer = e.tokenizer_ != nullptr;
+  constexpr int kMostThreads = 1024;
+  const int64_t threads = options.threads > 0      ? options.threads
+                          : options.threads < 0    ? -1
+                          : settings.threads > 0   ? settings.threads
+                                                   : static_cast<int64_t>(allowed_cpus().size());
+  if (threads < 1 || threads > kMostThreads) return invalid_argument("threads {} is outside [1, {}]", threads, kMostThreads);
+  info.threads = options.use_interpreter ? 1 : static_cast<int>(threads);
+  info.isa = options.use_interpreter ? "interpreter" : std::string(cpu_isa_in_use());
+  if (options.max_chunk < 1) return invalid_argument("max_chunk {} must be at least 1", options.max_chunk);
+  e.max_chunk_ = std::min(options.max_chunk, info.context);
+  e.max_logit_rows_ = std::min(kMaxLogitRows, e.max_chunk_);
+
+  for (const Op& op : model.graph.ops) {
+    if (op.def != &kLinear) continue;
+    const TensorView& weight = model.graph.value(op.inputs[1]).weight.view;
+    const double macs = static_cast<double>(weight.num_elements());
+    e.weight_step_bytes_ += static_cast<double>(weight.bytes());
+    (op.outputs[0] == model.graph.outputs[0] ? e.head_flops_ : e.layer_flops_) += 2 * macs;
+  }
+  if (options.use_interpreter) {
+    REDLINE_ASSIGN(Interpreter interpreter, Interpreter::make(std::move(model.graph)));
+    e.interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
+    return engine;
+  }
+  REDLINE_TRY(e.compile_graph(std::move(model.graph), options));
+  ExecutorOptions executor_options;
+  executor_options.hang_seconds = settings.hang_seconds;
+  if (!options.trace_file.empty()) {
+    e.trace_file_ = options.trace_file;
+    e.timeline_ = std::make_unique<Timeline>(info.threads, settings.trace_events);
+    executor_options.timeline = e.timeline_.get();
+  }
+  e.executor_ = std::make_unique<Executor>(*e.program_, *e.team_, executor_options);
+  return engine;
+}
+
+Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
+  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
+  team_ = std::make_unique<WorkerTeam>(info_.threads, std::pair{kernels->worker_begin, kernels->worker_end});
+  REDLINE_TRY(run_passes(graph));
+  CompileOptions compile_options;
+  compile_options.bounds[Symbol::kTokens] = max_chunk_;
+  compile_options.bounds[Symbol::kSequences] = 1;
+  compile_options.bounds[Symbol::kLogitRows] = max_logit_rows_;
+  compile_options.kernels = kernels;
+  compile_options.exact_f32 = options.dtype == ComputeType::kF32;
+  compile_options.kv_format = compile_options.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
+  REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
+  program_ = std::make_unique<Program>(std::move(program));
+  full_plan_ = std::make_unique<AttentionPlan>(program_->attention_slots, config_.num_kv_heads, max_chunk_, 1);
+
+  KvCacheShape shape;
+  shape.num_layers = config_.num_layers;
+  shape.num_kv_heads = config_.num_kv_heads;
+  shape.head_dim = config_.head_dim;
+  shape.num_pages = (info_.context + kPageTokens - 1) / kPageTokens * kPoolSequences;
+  shape.format = compile_options.kv_format;
+  REDLINE_ASSIGN(KvCache cache, KvCache::make(shape));
+  cache_ = std::make_unique<KvCache>(std::move(cache));
+  return {};
+}
+
+LlmEngine::~LlmEngine() {
+  // A timeline that cannot be written must not be lost in silence, and there is nobody left to return a Status to.
+  if (timeline_) {
+    const Status written = timeline_->write(*program_, trace_file_);
+    if (!written.ok()) fmt::print(stderr, "redline: {}\n", written.message());
+    else if (timeline_->dropped() > 0)
+      fmt::print(stderr, "redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", trace_file_, timeline_->dropped());
+  }
+}
+
+Status LlmEngine::run_step(std::span<const int32_t> tokens, int64_t first_position, int64_t total_length, bool all,
+                           const PageTable& pages) {
+  const int64_t n = static_cast<int64_t>(tokens.size());
+  auto port = [&](const char* name) { return static_cast<int32_t*>(program_->find_input(name)->data); };
+  std::memcpy(port("tokens"), tokens.data(), tokens.size_bytes());
+  int32_t *positions = port("positions"), *lengths = port("lengths"), *slots = port("slots"), *rows = port("logit_rows");
+  for (int64_t i = 0; i < n; ++i) {
+    positions[i] = static_cast<int32_t>(first_position + i);
+    lengths[i] = static_cast<int32_t>(total_length);
+    slots[i] = pages.slot(first_position + i);
+  }
+  const int64_t num_rows = all ? n : 1;
+  for (int64_t i = 0; i < num_rows; ++i) rows[i] = static_cast<int32_t>(n - num_rows + i);
+
+  const SequenceRows sequence{0, static_cast<int32_t>(n), first_position};
+  full_plan_->make({&sequence, 1}, 0);
+  AttentionStep attention;
+  attention.cache = cache_->view();
+  attention.items = full_plan_->items().data();
+  attention.slot_begin = full_plan_->slot_begin().data();
+  const int32_t* page_list = pages.pages();
+  attention.pages = &page_list;
+  StepContext context;
+  context.sizes[Symbol::kTokens] = n;
+  context.sizes[Symbol::kSequences] = 1;
+  context.sizes[Symbol::kLogitRows] = num_rows;
+  context.attention = &attention;
+  return executor_->step(context);
+}
+
+Result<std::unique_ptr<Session>> LlmEngine::new_session() {
+  if (interpreter_) return std::unique_ptr<Session>(new InterpretedSession(*this));
+  return std::unique_ptr<Session>(new CompiledSession(*this));
+}
+
+Result<std::vector<int32_t>> LlmEngine::encode(std::string_view text, bool special, bool add_bos) const {
+  if (!tokenizer_) return tokenizer_status_.ok() ? not_found("{} has no tokenizer", info_.path) : tokenizer_status_;
+  return tokenizer_->encode(text, {add_bos, special});
+}
+Result<std::string> LlmEngine::decode(std::span<const int32_t> tokens, bool special) const {
+  if (!tokenizer_) return tokenizer_status_.ok() ? not_found("{} has no tokenizer", info_.path) : tokenizer_status_;
+  return tokenizer_->decode({tokens.begin(), tokens.end()}, special);
+}
+
+std::string LlmEngine::describe_program() const {
+  return program_ ? program_->to_string() : interpreter_->graph().to_string();
+}
+
+Engine::MemoryReport LlmEngine::memory() const {
+  MemoryReport report;
+  if (!program_) return report;
+  report.packed_weights = program_->weight_bytes;
+  report.arena = program_->arena_plan.bytes;
+  report.arena_without_reuse = program_->arena_plan.bytes_without_reuse;
+  report.kv_cache = cache_->bytes_per_token() * info_.context;
+  return report;
+}
+
+Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth) const {
+  StepCost cost;
+  const double kv_bytes = cache_ ? static_cast<double>(cache_->bytes_per_token()) : 0;
+  const double n = static_cast<double>(tokens), d = static_cast<double>(depth);
+  cost.bytes = weight_step_bytes_ + kv_bytes * (d + n);
+  // Scores and sums of every query head over the positions that its token sees.
+  const double seen = n * d + n * (n + 1) / 2;
+  cost.flops = layer_flops_ * n + head_flops_ +
+               4 * seen * static_cast<double>(config_.num_heads * config_.head_dim * config_.num_layers);
+  return cost;
+}
+
+Result<ComputeType> compute_type_from_name(std::string_view name) {
+  if (name == "auto") return ComputeType::kAuto;
+  if (name == "f32") return ComputeType::kF32;
+  return invalid_argument("dtype \"{}\" is neither auto nor f32", name);
+}
+
+std::string_view finish_reason_name(FinishReason reason) {
+  static constexpr std::string_view kNames[] = {"stop", "length", "cancelled"};
+  return kNames[static_cast<size_t>(reason)];
+}
+
+Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options) {
+  REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(path, options));
+  return std::unique_ptr<Engine>(std::move(engine));
+}
+
+}  // namespace redline

@@ -1,0 +1,80 @@
+#include "models/checkpoint.h"
+
+#include <sys/stat.h>
+
+#include <algorithm>
+
+#include "formats/gguf.h"
+#include "formats/safetensors.h"
+#include "text/gguf_vocab.h"
+
+namespace redline {
+namespace {
+
+Result<nlohmann::json> read_json(const std::string& path) {
+  REDLINE_ASSIGN(std::string text, read_text_file(path));
+  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
+  if (!parsed.is_object()) return invalid_argument("{}: not a JSON object", path);
+  return parsed;
+}
+
+Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
+  checkpoint.format = "safetensors";
+  auto config = read_json(folder + "/config.json");
+  if (!config.ok() && config.status().code() == Code::not_found)
+    return not_found("{} has no config.json: not a Hugging Face model folder", folder);
+  REDLINE_TRY(config);
+  checkpoint.config = std::move(config).value();
+  auto generation = read_json(folder + "/generation_config.json");
+  if (!generation.ok() && generation.status().code() != Code::not_found) return std::move(generation).status();
+  checkpoint.generation = generation.ok() ? std::move(generation).value() : nlohmann::json::object();
+
+  REDLINE_ASSIGN(SafetensorsFiles files, SafetensorsFiles::open_folder(folder));
+  for (const SafetensorsTensor& tensor : files.tensors()) {
+    if (!tensor.view.data && tensor.bytes > 0)
+      return unsupported("{}: tensor {} has type {}; Redline reads F32, F16 and BF16", folder, tensor.name, tensor.type_name);
+    WeightSource source;
+    source.view = tensor.view;
+    source.file = files.files()[static_cast<size_t>(tensor.part)];
+    checkpoint.tensors.emplace(tensor.name, std::move(source));
+  }
+  auto tokenizer = tokenizer_from_folder(folder);
+  if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
+  else checkpoint.tokenizer_status = std::move(tokenizer).status();
+  return {};
+}
+
+void add_ids(const nlohmann::json& value, std::vector<int32_t>& ids) {
+  if (value.is_number_integer()) ids.push_back(value.get<int32_t>());
+  if (value.is_array())
+    for (const auto& element : value)
+      if (element.is_number_integer()) ids.push_back(element.get<int32_t>());
+}
+
+}  // namespace
+
+Result<Checkpoint> Checkpoint::open(const std::string& path) {
+  Checkpoint checkpoint;
+  checkpoint.path = path;
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return not_found("model {}: no such file or folder", path);
+  if (S_ISDIR(info.st_mode)) {
+    REDLINE_TRY(open_folder(path, checkpoint));
+  } else if (path.ends_with(".safetensors")) {
+    return invalid_argument("model {}: give the folder that holds it, with its config.json", path);
+  } else if (path.ends_with(".bin")) {
+    return unsupported("model {}: a .bin checkpoint; turn a llama2.c one into GGUF first: redline convert {} OUT.gguf "
+                       "--tokenizer TOKENIZER.bin", path, path);
+  } else {
+    REDLINE_ASSIGN(GgufFile file, GgufFile::open(path));
+    REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
+  }
+  if (checkpoint.tokenizer) checkpoint.stop_tokens = checkpoint.tokenizer->stop_tokens();
+  if (checkpoint.generation.contains("eos_token_id")) add_ids(checkpoint.generation["eos_token_id"], checkpoint.stop_tokens);
+  else if (checkpoint.config.contains("eos_token_id")) add_ids(checkpoint.config["eos_token_id"], checkpoint.stop_tokens);
+  std::sort(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end());
+  checkpoint.stop_tokens.erase(std::unique(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end()), checkpoint.stop_tokens.end());
+  return checkpoint;
+}
+
+}  // namespace redline

@@ -1,0 +1,84 @@
+#include "models/config_reader.h"
+
+#include <cmath>
+
+namespace redline {
+namespace {
+
+std::string spell(const nlohmann::json& value) {
+  constexpr size_t kLongest = 60;
+  std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";
+  return text;
+}
+
+}  // namespace
+
+const nlohmann::json* ConfigReader::find(const char* key) const {
+  if (!config_.is_object()) return nullptr;
+  auto at = config_.find(key);
+  return at == config_.end() || at->is_null() ? nullptr : &*at;
+}
+
+bool ConfigReader::has(const char* key) const { return find(key) != nullptr; }
+
+int64_t ConfigReader::integer(const char* key, int64_t least, int64_t most, std::optional<int64_t> fallback) {
+  const nlohmann::json* value = find(key);
+  if (!value) {
+    if (!fallback) fail(invalid_argument("config: {} is missing", key));
+    return fallback.value_or(least);
+  }
+  double number = NAN;
+  if (value->is_number_integer() || value->is_number_unsigned()) number = static_cast<double>(value->get<int64_t>());
+  else if (value->is_number_float()) number = value->get<double>();
+  if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)) || number != std::floor(number)) {
+    fail(invalid_argument("config: {} is {}, expected a whole number from {} to {}", key, spell(*value), least, most));
+    return least;
+  }
+  return static_cast<int64_t>(number);
+}
+
+double ConfigReader::number(const char* key, double least, double most, std::optional<double> fallback) {
+  const nlohmann::json* value = find(key);
+  if (!value) {
+    if (!fallback) fail(invalid_argument("config: {} is missing", key));
+    return fallback.value_or(least);
+  }
+  const double number = value->is_number() ? value->get<double>() : NAN;
+  if (!(number >= least && number <= most)) {
+    fail(invalid_argument("config: {} is {}, expected a number from {} to {}", key, spell(*value), least, most));
+    return least;
+  }
+  return number;
+}
+
+bool ConfigReader::boolean(const char* key, bool fallback) {
+  const nlohmann::json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_boolean()) {
+    fail(invalid_argument("config: {} is {}, expected true or false", key, spell(*value)));
+    return fallback;
+  }
+  return value->get<bool>();
+}
+
+std::string ConfigReader::text(const char* key, std::string fallback) {
+  const nlohmann::json* value = find(key);
+  if (!value) return fallback;
+  if (!value->is_string()) {
+    fail(invalid_argument("config: {} is {}, expected a string", key, spell(*value)));
+    return fallback;
+  }
+  return value->get<std::string>();
+}
+
+const nlohmann::json* ConfigReader::object(const char* key) {
+  const nlohmann::json* value = find(key);
+  if (value && !value->is_object()) {
+    fail(invalid_argument("config: {} is {}, expected an object", key, spell(*value)));
+    return nullptr;
+  }
+  return value;
+}
+
+}  // namespace redline

@@ -1,0 +1,38 @@
+// Checked reading of a model's config.json: every wrong type or value is an error that names the key.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <optional>
+#include <string>
+
+#include "base/error.h"
+
+namespace redline {
+
+/// Keeps the first error and gives harmless values afterwards, so that a config reads as a list of fields.
+class ConfigReader {
+ public:
+  /// `config` outlives the reader.
+  explicit ConfigReader(const nlohmann::json& config) : config_(config) {}
+
+  /// A whole number in [least, most]. Without `fallback` the key must be there; null counts as absent.
+  int64_t integer(const char* key, int64_t least, int64_t most, std::optional<int64_t> fallback = std::nullopt);
+  /// A finite number in [least, most].
+  double number(const char* key, double least, double most, std::optional<double> fallback = std::nullopt);
+  bool boolean(const char* key, bool fallback);
+  std::string text(const char* key, std::string fallback);
+  /// nullptr when absent or null.
+  const nlohmann::json* object(const char* key);
+  bool has(const char* key) const;
+  void fail(Status status) {
+    if (status_.ok()) status_ = std::move(status);
+  }
+  const Status& status() const { return status_; }
+
+ private:
+  const nlohmann::json* find(const char* key) const;
+  const nlohmann::json& config_;
+  Status status_;
+};
+
+}  // namespace redline

@@ -1,0 +1,174 @@
+// GGUF's names for settings and tensors, turned into Hugging Face's. Facts from the GGUF specification (ggml repository,
+// docs/gguf.md) and from files that llama.cpp writes.
+#include <set>
+
+#include "formats/gguf.h"
+#include "models/checkpoint.h"
+#include "models/model_tokenizer.h"
+
+namespace redline {
+namespace {
+
+struct NamePair {
+  std::string_view gguf, hf;
+};
+constexpr NamePair kTop[] = {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+constexpr NamePair kLayer[] = {
+    {"attn_norm", "input_layernorm"},        {"attn_q", "self_attn.q_proj"},       {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},          {"attn_output", "self_attn.o_proj"},  {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"},     {"ffn_norm", "post_attention_layernorm"}, {"ffn_gate", "mlp.gate_proj"},
+    {"ffn_up", "mlp.up_proj"},               {"ffn_down", "mlp.down_proj"}};
+
+// "" when the name is not one that this architecture uses.
+std::string hf_name(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return "";
+  const std::string_view suffix = name.substr(dot);  // .weight or .bias
+  std::string_view stem = name.substr(0, dot);
+  for (const NamePair& pair : kTop)
+    if (stem == pair.gguf) return fmt::format("{}{}", pair.hf, suffix);
+  if (!stem.starts_with("blk.")) return "";
+  stem.remove_prefix(4);
+  const size_t end = stem.find('.');
+  if (end == std::string_view::npos) return "";
+  for (const NamePair& pair : kLayer)
+    if (stem.substr(end + 1) == pair.gguf) return fmt::format("model.layers.{}.{}{}", stem.substr(0, end), pair.hf, suffix);
+  return "";
+}
+
+// GGUF's llama keeps the rows of each head as (0, 1, 2, ...) pairs that rotate together; Hugging Face keeps the two halves
+// apart: row i of the first half is interleaved row 2i, row i of the second is 2i + 1.
+std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim) {
+  return [head_dim](int64_t row) {
+    const int64_t half = head_dim / 2, in_head = row % head_dim;
+    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+  };
+}
+
+// Reads integers that GGUF may hold once or per layer (then all must agree).
+Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key) {
+  const GgufValue* value = file.find(key);
+  if (!value) return std::optional<int64_t>();
+  if (auto single = value->as_int()) return single;
+  auto list = value->as_ints();
+  if (!list || list->empty()) return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
+  for (int64_t other : *list)
+    if (other != list->front())
+      return unsupported("{}: {} differs by layer ({} and {})", file.path(), key, list->front(), other);
+  return std::optional<int64_t>(list->front());
+}
+
+Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json& config) {
+  struct Key {
+    const char *gguf, *hf;
+  };
+  static constexpr Key kIntegers[] = {
+      {"block_count", "num_hidden_layers"},          {"embedding_length", "hidden_size"},
+      {"feed_forward_length", "intermediate_size"},  {"attention.head_count", "num_attention_heads"},
+      {"attention.head_count_kv", "num_key_value_heads"}, {"attention.key_length", "head_dim"},
+      {"context_length", "max_position_embeddings"}, {"vocab_size", "vocab_size"},
+      {"attention.sliding_window", "sliding_window"}};
+  for (const Key& key : kIntegers) {
+    REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
+    if (value) config[key.hf] = *value;
+  }
+  static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"}, {"rope.freq_base", "rope_theta"}};
+  for (const Key& key : kNumbers)
+    if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
+      auto number = value->as_double();
+      if (!number) return invalid_argument("{}: {}.{} is {}, expected a number", file.path(), arch, key.gguf, value->to_string());
+      // The file holds a float32; its decimal form is what config.json would say.
+      config[key.hf] = *number;
+    }
+  if (config.contains("sliding_window")) {
+    if (config["sliding_window"] == 0) config.erase("sliding_window");
+    else config["use_sliding_window"] = true;
+  }
+
+  nlohmann::json scaling = nlohmann::json::object();
+  if (const GgufValue* type = file.find(arch + ".rope.scaling.type"))
+    if (type->as_string() && *type->as_string() != "none") scaling["rope_type"] = *type->as_string();
+  static constexpr Key kScaling[] = {{"rope.scaling.factor", "factor"},
+                                     {"rope.scaling.original_context_length", "original_max_position_embeddings"},
+                                     {"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+  for (const Key& key : kScaling)
+    if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
+      if (auto whole = value->as_int()) scaling[key.hf] = *whole;
+      else if (auto number = value->as_double()) scaling[key.hf] = *number;
+    }
+  if (const GgufTensor* factors = file.tensor("rope_freqs.weight"); factors && factors->view.data) {
+    std::vector<float> values(static_cast<size_t>(factors->view.num_elements()));
+    unpack_row(factors->view.dtype, factors->view.data, values.data(), factors->view.num_elements());
+    scaling = {{"rope_type", "factors"}, {"factors", values}};
+  }
+  if (scaling.contains("rope_type")) config["rope_scaling"] = scaling;
+  const GgufValue* rotary = file.find(arch + ".rope.dimension_count");
+  if (rotary && rotary->as_int() && config.contains("hidden_size") && config.contains("num_attention_heads")) {
+    const int64_t heads = config["num_attention_heads"].get<int64_t>();
+    const int64_t head_dim = config.contains("head_dim") ? config["head_dim"].get<int64_t>()
+                             : heads > 0                 ? config["hidden_size"].get<int64_t>() / heads
+                                                         : 0;
+    if (head_dim > 0 && *rotary->as_int() != head_dim)
+      config["partial_rotary_factor"] = static_cast<double>(*rotary->as_int()) / static_cast<double>(head_dim);
+  }
+  return {};
+}
+
+}  // namespace
+
+Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
+  const GgufValue* arch_value = file.find("general.architecture");
+  if (!arch_value || !arch_value->as_string())
+    return invalid_argument("{}: general.architecture is missing: not a language model", file.path());
+  const std::string arch(*arch_value->as_string());
+  static const std::set<std::string> kKnown = {"llama", "mistral", "qwen2", "qwen3"};
+  if (!kKnown.count(arch))
+    return unsupported("{}: architecture \"{}\"; Redline runs llama, mistral, qwen2 and qwen3", file.path(), arch);
+  REDLINE_TRY(file.require_readable());
+  checkpoint.format = "gguf";
+  checkpoint.config = {{"model_type", arch}};
+  REDLINE_TRY(read_config(file, arch, checkpoint.config));
+  checkpoint.generation = nlohmann::json::object();
+  for (auto [gguf, hf] : {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
+                          std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"}})
+    if (const GgufValue* value = file.find(gguf))
+      if (auto number = value->as_double()) checkpoint.generation[hf] = *number;
+
+  const int64_t heads = checkpoint.config.value("num_attention_heads", int64_t{0});
+  const int64_t hidden = checkpoint.config.value("hidden_size", int64_t{0});
+  int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
+  if (head_dim == 0 && heads > 0) head_dim = hidden / heads;
+  const bool interleaved = arch == "llama" || arch == "mistral";
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.name == "rope_freqs.weight") continue;  // became config
+    const std::string name = hf_name(tensor.name);
+    if (name.empty()) return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
+    WeightSource source;
+    source.view = tensor.view;
+    source.file = file.files()[static_cast<size_t>(tensor.part)];
+    if (interleaved && head_dim > 0 && head_dim % 2 == 0 &&
+        (name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos) &&
+        !tensor.view.shape.empty() && tensor.view.shape[0] % head_dim == 0)
+      source.source_row = undo_interleave(head_dim);
+    checkpoint.tensors.emplace(name, std::move(source));
+  }
+  const auto& tensors = checkpoint.tensors;
+  checkpoint.config["tie_word_embeddings"] = !tensors.count("lm_head.weight");
+  checkpoint.config["attention_bias"] = tensors.count("model.layers.0.self_attn.q_proj.bias") > 0;
+  checkpoint.config["mlp_bias"] = tensors.count("model.layers.0.mlp.gate_proj.bias") > 0;
+  if (auto embed = tensors.find("model.embed_tokens.weight"); embed != tensors.end() && !embed->second.view.shape.empty())
+    checkpoint.config["vocab_size"] = embed->second.view.shape[0];
+
+  auto vocab = read_gguf_vocab(file);
+  if (!vocab.ok()) {
+    checkpoint.tokenizer_status = std::move(vocab).status();
+    return {};
+  }
+  auto tokenizer = tokenizer_from_gguf(std::move(vocab).value());
+  if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
+  else checkpoint.tokenizer_status = std::move(tokenizer).status().within(file.path());
+  return {};
+}
+
+}  // namespace redline

@@ -1,0 +1,29 @@
+// Qwen3: queries and keys are normalized per head before rope (Yang et al. 2025, arXiv:2505.09388).
+#include "graph/ops/add.h"
+#include "models/registry.h"
+
+namespace redline {
+
+Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
+  REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
+  ConfigReader r(checkpoint.config);
+  const bool bias = r.boolean("attention_bias", false);
+  REDLINE_TRY(r.status());
+
+  auto layer = [&](LayerBuilder& b, Value x) {
+    const Value h = b.norm(x, "input_layernorm", c.hidden_size);
+    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
+    const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
+    const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
+    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
+    const Value y = b.attend(b.rotate(b.norm(q, "self_attn.q_norm", c.head_dim)),
+                             b.rotate(b.norm(k, "self_attn.k_norm", c.head_dim)), v);
+    x = add(b.graph(), x, b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias));
+    return add(b.graph(), x, b.gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size), false));
+  };
+  REDLINE_ASSIGN(Graph graph, build_decoder("qwen3", c, checkpoint, layer));
+  return LanguageModel{std::move(c), std::move(graph)};
+}
+
+}  // namespace redline

@@ -1,0 +1,32 @@
+// The model families that Redline runs: one row each in registry.cc, one file each beside it.
+#pragma once
+
+#include "models/decoder.h"
+
+namespace redline {
+
+struct LanguageModel {
+  DecoderConfig config;
+  Graph graph;
+};
+
+struct ModelFamily {
+  std::string_view model_type;    ///< config.json's model_type; GGUF's general.architecture
+  std::string_view architecture;  ///< config.json's architectures[0]
+  Result<LanguageModel> (*build)(const Checkpoint& checkpoint);
+};
+const std::vector<ModelFamily>& model_families();
+
+/// unsupported: a model_type that no row has; the message lists those there are.
+Result<LanguageModel> build_language_model(const Checkpoint& checkpoint);
+
+/// The layers of Llama, for the families that differ only in settings.
+Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint, bool attention_bias,
+                                          bool mlp_bias);
+
+Result<LanguageModel> build_llama(const Checkpoint& checkpoint);
+Result<LanguageModel> build_mistral(const Checkpoint& checkpoint);
+Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint);
+Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint);
+
+}  // namespace redline

@@ -1,0 +1,125 @@
+#include "models/rope_config.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numbers>
+
+namespace redline {
+namespace {
+
+constexpr double kLargest = 1e12;
+
+// The scaling's own object: rope_parameters, else rope_scaling, else nothing.
+const nlohmann::json* scaling_of(ConfigReader& r) {
+  const nlohmann::json* scaling = r.object("rope_parameters");
+  return scaling ? scaling : r.object("rope_scaling");
+}
+
+std::string type_of(ConfigReader& s) { return s.text("rope_type", s.text("type", "default")); }
+
+double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
+
+// arXiv:2309.00071 section 3.2: dimensions that turn often keep their frequency, those that turn less than once over
+// the original context are interpolated, with a linear ramp between.
+void scale_yarn(ConfigReader& s, double base, int64_t dim, int64_t max_positions, RopeTableAttrs& rope) {
+  const auto original = static_cast<double>(s.integer("original_max_position_embeddings", 1, int64_t{1} << 40, max_positions));
+  const double factor = s.number("factor", 1e-6, kLargest, static_cast<double>(max_positions) / original);
+  const double mscale = s.number("mscale", 0, kLargest, 0.0), mscale_all = s.number("mscale_all_dim", 0, kLargest, 0.0);
+  double attention = mscale != 0 && mscale_all != 0 ? yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all)
+                                                    : yarn_mscale(factor, 1);
+  attention = s.number("attention_factor", 0, kLargest, attention);
+  auto beta = [&](const char* key, double fallback) {
+    const double value = s.number(key, 0, kLargest, fallback);
+    return value == 0 ? fallback : value;
+  };
+  auto dimension = [&](double rotations) {
+    return static_cast<double>(dim) * std::log(original / (rotations * 2 * std::numbers::pi)) / (2 * std::log(base));
+  };
+  double low = dimension(beta("beta_fast", 32)), high = dimension(beta("beta_slow", 1));
+  if (s.boolean("truncate", true)) {
+    low = std::floor(low);
+    high = std::ceil(high);
+  }
+  low = std::max(low, 0.0);
+  high = std::min(high, static_cast<double>(dim - 1));
+  if (low == high) high += 0.001;
+  for (size_t i = 0; i < rope.inverse_frequencies.size(); ++i) {
+    const double ramp = std::clamp((static_cast<double>(i) - low) / (high - low), 0.0, 1.0);
+    const double f = rope.inverse_frequencies[i];
+    rope.inverse_frequencies[i] = static_cast<float>(f / factor * ramp + f * (1 - ramp));
+  }
+  rope.attention_factor = static_cast<float>(attention);
+}
+
+// Llama 3.1: long waves are slowed by `factor`, short ones stay, those between are blended.
+void scale_llama3(ConfigReader& s, RopeTableAttrs& rope) {
+  const double factor = s.number("factor", 1e-6, kLargest);
+  const double low = s.number("low_freq_factor", 1e-6, kLargest), high = s.number("high_freq_factor", 1e-6, kLargest);
+  const auto original = static_cast<double>(s.integer("original_max_position_embeddings", 1, int64_t{1} << 40));
+  if (s.status().ok() && low == high)
+    s.fail(invalid_argument("config: low_freq_factor and high_freq_factor are both {}", low));
+  for (float& f : rope.inverse_frequencies) {
+    const double wave = 2 * std::numbers::pi / f;
+    if (wave < original / high) continue;
+    const double smooth = wave > original / low ? 0.0 : (original / wave - low) / (high - low);
+    f = static_cast<float>((1 - smooth) * f / factor + smooth * f);
+  }
+}
+
+}  // namespace
+
+Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t head_dim, int64_t max_positions) {
+  ConfigReader r(config);
+  const nlohmann::json* scaling = scaling_of(r);
+  const nlohmann::json none = nlohmann::json::object();
+  ConfigReader s(scaling ? *scaling : none);
+  REDLINE_TRY(r.status());
+  if (scaling && !scaling->empty() && std::all_of(scaling->begin(), scaling->end(), [](const auto& v) { return v.is_object(); }))
+    return unsupported("config: rope_parameters differ by layer type, which Redline does not read yet");
+
+  const double base = s.number("rope_theta", 1e-6, kLargest, r.number("rope_theta", 1e-6, kLargest, 10000.0));
+  const double partial = s.number("partial_rotary_factor", 0, 1, r.number("partial_rotary_factor", 0, 1, 1.0));
+  const int64_t dim = static_cast<int64_t>(static_cast<double>(head_dim) * partial);
+  if (dim < 2 || dim % 2 != 0)
+    return invalid_argument("config: rotary size {} of heads of {} must be even and at least 2", dim, head_dim);
+  RopeTableAttrs rope;
+  for (int64_t i = 0; i < dim; i += 2)
+    rope.inverse_frequencies.push_back(static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(dim))));
+
+  const std::string type = type_of(s);
+  if (type == "linear") {
+    const auto factor = static_cast<float>(s.number("factor", 1e-6, kLargest));
+    for (float& f : rope.inverse_frequencies) f /= factor;
+  } else if (type == "dynamic") {
+    if (dim <= 2) return invalid_argument("config: dynamic rope scaling needs a rotary size above 2, not {}", dim);
+    rope.dynamic = {base, s.number("factor", 1, kLargest), max_positions};
+  } else if (type == "llama3") {
+    scale_llama3(s, rope);
+  } else if (type == "yarn") {
+    if (base <= 1) return invalid_argument("config: yarn needs rope_theta above 1, not {}", base);
+    scale_yarn(s, base, dim, max_positions, rope);
+  } else if (type == "factors") {
+    const nlohmann::json& factors = (*scaling)["factors"];
+    if (factors.size() != rope.inverse_frequencies.size())
+      return invalid_argument("rope_freqs.weight has {} elements, expected {}", factors.size(), rope.inverse_frequencies.size());
+    for (size_t i = 0; i < factors.size(); ++i) rope.inverse_frequencies[i] /= factors[i].get<float>();
+  } else if (type != "default" && type != "none") {
+    return unsupported("config: rope type \"{}\"; Redline reads default, linear, dynamic, llama3 and yarn", type);
+  }
+  REDLINE_TRY(r.status());
+  REDLINE_TRY(s.status());
+  for (float f : rope.inverse_frequencies)
+    if (!std::isfinite(f)) return invalid_argument("config: rope frequencies are not finite; look at rope_theta and factor");
+  return rope;
+}
+
+int64_t rope_context(const nlohmann::json& config, int64_t max_positions) {
+  ConfigReader r(config);
+  const nlohmann::json* scaling = scaling_of(r);
+  if (!scaling) return max_positions;
+  ConfigReader s(*scaling);
+  if (type_of(s) != "dynamic") return max_positions;
+  return static_cast<int64_t>(static_cast<double>(max_positions) * s.number("factor", 1, 1e6, 1.0));
+}
+
+}  // namespace redline

@@ -1,0 +1,28 @@
+// Takes a checkpoint's tensors by name and shape, and knows at the end which were missing or left over.
+#pragma once
+
+#include <set>
+
+#include "models/checkpoint.h"
+
+namespace redline {
+
+class WeightReader {
+ public:
+  WeightReader(GraphBuilder& g, const Checkpoint& checkpoint) : g_(g), checkpoint_(checkpoint) {}
+
+  /// Fails the graph with the tensor's name when it is missing or its shape differs.
+  Value take(const std::string& name, const std::vector<int64_t>& shape);
+  bool has(const std::string& name) const { return checkpoint_.tensors.count(name) > 0; }
+  /// A tensor that checkpoints carry and the graph does not need (lm_head beside tied embeddings, rotary tables).
+  void ignore(const std::string& name) { taken_.insert(name); }
+  /// invalid_argument: names a tensor that nobody took.
+  Status expect_all_taken() const;
+
+ private:
+  GraphBuilder& g_;
+  const Checkpoint& checkpoint_;
+  std::set<std::string> taken_;
+};
+
+}  // namespace redline

@@ -1,0 +1,132 @@
+#include "runtime/executor.h"
+
+#include <sched.h>
+
+namespace redline {
+namespace {
+
+inline void relax() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
+
+// Long enough for the tail of a neighbour's tile; after that the core is offered to others.
+constexpr int kSpins = 4000;
+// Between two looks at the clock while yielding.
+constexpr int kYieldsPerLook = 256;
+
+}  // namespace
+
+Executor::Executor(const Program& program, WorkerTeam& team, ExecutorOptions options)
+    : program_(program), team_(team), options_(options), counters_(program.num_events),
+      workers_(static_cast<size_t>(program.workers)), rows_(program.row_dims.size()) {
+  REDLINE_CHECK(team.size() == program.workers);
+  auto scratch = AlignedBuffer::make(kScratchBytes * program.workers);
+  if (scratch.ok()) scratch_ = std::move(scratch).value();
+  for (size_t w = 0; w < workers_.size(); ++w)
+    workers_[w].context = {static_cast<int>(w), static_cast<uint8_t*>(scratch_.data()) + kScratchBytes * static_cast<int64_t>(w)};
+  body_ = [this](int worker) { run_worker(worker); };
+}
+
+Status Executor::step(const StepContext& context) {
+  if (!scratch_.data()) return out_of_memory("no room for {} bytes of scratch", kScratchBytes * program_.workers);
+  if (aborted_.load()) return internal("the program stopped making progress in an earlier step; open the model again");
+  for (int s = 0; s < kNumSymbols; ++s)
+    if (context.sizes.value[s] < 0 || context.sizes.value[s] > program_.bounds.value[s])
+      return invalid_argument("{} is {} in this step, the program was compiled for at most {}",
+                              symbol_name(static_cast<Symbol>(s)), context.sizes.value[s], program_.bounds.value[s]);
+  context_ = context;
+  for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
+  ++step_;
+  team_.run(body_);
+  if (aborted_.load()) return internal("no progress for {} s\n{}", options_.hang_seconds, dump());
+  return {};
+}
+
+void Executor::run_worker(int worker) {
+  Worker& self = workers_[static_cast<size_t>(worker)];
+  const std::vector<Task>& tasks = program_.tasks[static_cast<size_t>(worker)];
+  const auto step = static_cast<uint64_t>(step_);
+  for (uint32_t i = 0; i < tasks.size(); ++i) {
+    const Task& task = tasks[i];
+    self.task.store(i, std::memory_order_relaxed);
+    const int64_t wait_ns = options_.timeline ? Timeline::now_ns() : 0;
+    for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
+      const Wait& need = program_.waits[w];
+      if (counters_[need.event].value.load(std::memory_order_acquire) < need.count * step &&
+          !wait(worker, need.event, need.count * step))
+        return;
+    }
+    const Stage& stage = program_.stages[task.stage];
+    const Tile tile = program_.tile_of(task, rows_[static_cast<size_t>(stage.row_dim)]);
+    const int64_t begin_ns = options_.timeline ? Timeline::now_ns() : 0;
+    // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
+    if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
+    if (options_.timeline)
+      options_.timeline->add(worker, {task.stage, task.index, step_, wait_ns, begin_ns, Timeline::now_ns()});
+    for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
+      counters_[program_.notifies[n]].value.fetch_add(1, std::memory_order_release);
+  }
+  self.task.store(static_cast<uint32_t>(tasks.size()), std::memory_order_relaxed);
+}
+
+// False when the step was given up.
+bool Executor::wait(int worker, uint32_t event, uint64_t target) {
+  Worker& self = workers_[static_cast<size_t>(worker)];
+  self.event.store(event, std::memory_order_relaxed);
+  const std::atomic<uint64_t>& counter = counters_[event].value;
+  auto reached = [&] { return counter.load(std::memory_order_acquire) >= target; };
+  bool done = false;
+  for (int spin = 0; !team_.oversubscribed() && spin < kSpins && !(done = reached()); ++spin) relax();
+  int64_t progress = -1, since_ns = 0;
+  for (int yields = 0; !done && !(done = reached()); ++yields) {
+    if (aborted_.load(std::memory_order_relaxed)) return false;
+    if (options_.hang_seconds > 0 && yields % kYieldsPerLook == 0 && hangs(progress, since_ns)) {
+      aborted_.store(true);
+      return false;
+    }
+    sched_yield();
+  }
+  self.event.store(-1, std::memory_order_relaxed);
+  return true;
+}
+
+bool Executor::hangs(int64_t& last_progress, int64_t& since_ns) const {
+  int64_t progress = 0;
+  for (const Worker& w : workers_) progress += w.task.load(std::memory_order_relaxed);
+  const int64_t now = Timeline::now_ns();
+  if (progress != last_progress) {
+    last_progress = progress;
+    since_ns = now;
+    return false;
+  }
+  return static_cast<double>(now - since_ns) * 1e-9 > options_.hang_seconds;
+}
+
+std::string Executor::dump() const {
+  std::string text = fmt::format("program {} stopped in step {}:\n", program_.name, step_);
+  for (size_t w = 0; w < workers_.size(); ++w) {
+    const auto& tasks = program_.tasks[w];
+    const uint32_t at = workers_[w].task.load();
+    if (at >= tasks.size()) {
+      text += fmt::format("  worker {}: done\n", w);
+      continue;
+    }
+    const Task& task = tasks[at];
+    const int64_t event = workers_[w].event.load();
+    text += fmt::format("  worker {}: task {} of {}, {} tile {}: ", w, at, tasks.size(), program_.stages[task.stage].name, task.index);
+    if (event < 0) {
+      text += "running\n";
+      continue;
+    }
+    uint64_t need = 0;
+    for (uint32_t i = task.wait_begin; i < task.wait_end; ++i)
+      if (program_.waits[i].event == static_cast<uint32_t>(event)) need = program_.waits[i].count * static_cast<uint64_t>(step_);
+    text += fmt::format("waits for {}: {} of {}\n", program_.event_names[static_cast<size_t>(event)],
+                        counters_[static_cast<size_t>(event)].value.load(), need);
+  }
+  return text;
+}
+
+}  // namespace redline

@@ -1,0 +1,61 @@
+// Runs a Program on CPU workers, step after step. A step allocates nothing and has no barrier: workers walk their own task
+// lists and wait only for the events of each task.
+#pragma once
+
+#include <atomic>
+#include <functional>
+#include <memory>
+#include <vector>
+
+#include "base/worker_team.h"
+#include "graph/program.h"
+#include "runtime/timeline.h"
+
+namespace redline {
+
+struct ExecutorOptions {
+  double hang_seconds = 30;       ///< a step without progress for this long ends with a dump; 0: never
+  Timeline* timeline = nullptr;   ///< outlives the executor
+};
+
+class Executor {
+ public:
+  /// `program` and `team` outlive the executor; team.size() == program.workers.
+  Executor(const Program& program, WorkerTeam& team, ExecutorOptions options = {});
+
+  /// Runs all tasks once and returns when every worker is done. Inputs are written before, outputs read after, through
+  /// the program's ports.
+  /// invalid_argument: a size above its bound. internal: no progress for hang_seconds; the message is the dump (who runs
+  /// what, who waits for which event and how far it counted), and the executor refuses further steps.
+  Status step(const StepContext& context);
+
+  int64_t steps() const { return step_; }
+
+ private:
+  struct alignas(64) Counter {
+    std::atomic<uint64_t> value{0};
+  };
+  struct alignas(64) Worker {
+    std::atomic<uint32_t> task{0};   ///< place in its list
+    std::atomic<int64_t> event{-1};  ///< the one it waits for, -1 when it runs
+    WorkerContext context;
+  };
+  void run_worker(int worker);
+  bool wait(int worker, uint32_t event, uint64_t target);
+  bool hangs(int64_t& last_progress, int64_t& since_ns) const;
+  std::string dump() const;
+
+  const Program& program_;
+  WorkerTeam& team_;
+  ExecutorOptions options_;
+  std::vector<Counter> counters_;
+  std::vector<Worker> workers_;
+  std::vector<int64_t> rows_;  ///< this step's value of each Program::row_dims
+  AlignedBuffer scratch_;
+  StepContext context_;
+  int64_t step_ = 0;
+  std::atomic<bool> aborted_{false};
+  std::function<void(int)> body_;
+};
+
+}  // namespace redline

@@ -2,7 +2,8 @@
 """Counts the outcomes in a folder of test results; the last line reads "N passed, N failed, N skipped".
 
 Reads *.xml (JUnit, as ctest and pytest write it) and parts.txt (lines "passed|failed|skipped NAME"). Prints the names
-of what failed, and why something was skipped. Exit status 1 when anything failed or nothing ran.
+of what failed, and why something was skipped; leaves the last line in summary.txt too. Exit status 1 when anything
+failed or nothing ran.
 """
 import pathlib
 import re
@@ -47,7 +48,9 @@ def main():
             if kind == outcome:
                 print(f"{outcome}: {name}" + (f": {reason}" if reason else ""))
     count = {kind: sum(o[0] == kind for o in outcomes) for kind in ("passed", "failed", "skipped")}
-    print(f'{count["passed"]} passed, {count["failed"]} failed, {count["skipped"]} skipped')
+    summary = f'{count["passed"]} passed, {count["failed"]} failed, {count["skipped"]} skipped'
+    (folder / "summary.txt").write_text(summary + "\n")
+    print(summary)
     return 1 if count["failed"] or not count["passed"] else 0
 
 

@@ -26,9 +26,9 @@ ALLOWED = {
     "text": ["status", "base", "tensor"],
     "models": _MODELS,
     "llm": [*_MODELS, "models", "api"],
-    # A thin front end: what runs a model comes through the api; what looks into files (inspect, convert, tokenize) reads
-    # them with the readers themselves.
-    "cli": ["status", "base", "tensor", "formats", "text", "models", "api"],
+    # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
+    # them with the readers themselves, and `devices` asks the kernels and the ceilings.
+    "cli": ["status", "base", "tensor", "kernels", "runtime", "formats", "text", "models", "api"],
 }
 # A kernel source is compiled once per instruction set: a C++ header with templates or inline functions in it could leave
 # code of a newer set in a symbol that all share.

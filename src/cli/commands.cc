@@ -5,6 +5,7 @@ namespace redline::cli {
 
 // clang-format off
 #define REDLINE_COMMANDS(row) \
+  row(devices)                \
   row(tokenize)               \
   row(convert)                \
   row(version)                \

@@ -98,6 +98,7 @@ TEST_F(ModelName, TokenLists) {
   EXPECT_THAT(read_tokens("ids.txt").value(), ElementsAre(7, 8, 9));
   EXPECT_THAT(read_tokens("10,11").value(), ElementsAre(10, 11));
   EXPECT_EQ(read_tokens("nothing.txt").status().code(), Code::not_found);
+  EXPECT_EQ(read_tokens("1,2x").status().message(), "'2x' is not a token id");
 }
 
 TEST(Table, AlignsByCharacters) {

@@ -1,0 +1,152 @@
+// redline devices: what this machine offers and what Redline uses of it.
+#include <sched.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <fstream>
+
+#include "base/settings.h"
+#include "cli/ceilings_json.h"
+#include "cli/command.h"
+#include "cli/json.h"
+#include "cli/table.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "runtime/ceilings.h"
+
+namespace redline::cli {
+namespace {
+
+struct DevicesArgs {
+  bool kernels = false, json = false;
+  void visit(OptionList& v) {
+    v(kernels, "kernels", "", "list which instruction set serves each kernel, and measure nothing");
+    v(json, "json", "", "print JSON");
+  }
+};
+
+/// The value after "KEY :" in one of the kernel's text files; "" when it is not there.
+std::string value_in(const char* file, std::string_view key) {
+  std::ifstream lines(file);
+  for (std::string line; std::getline(lines, line);) {
+    if (!line.starts_with(key)) continue;
+    const size_t colon = line.find(':');
+    const size_t begin = line.find_first_not_of(" \t", colon + 1);
+    if (colon != std::string::npos && begin != std::string::npos) return line.substr(begin);
+  }
+  return "";
+}
+
+int64_t kilobytes_in(const char* file, std::string_view key) {
+  const std::string text = value_in(file, key);
+  return std::atoll(text.c_str()) * 1024;
+}
+
+int allowed_cores() {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+}
+
+struct Cache {
+  std::string name;
+  int64_t bytes;
+};
+std::vector<Cache> caches() {
+  const std::pair<const char*, int> names[] = {
+      {"L1d", _SC_LEVEL1_DCACHE_SIZE}, {"L2", _SC_LEVEL2_CACHE_SIZE}, {"L3", _SC_LEVEL3_CACHE_SIZE}};
+  std::vector<Cache> found;
+  for (const auto& [name, number] : names)
+    if (const long bytes = sysconf(number); bytes > 0) found.push_back({name, bytes});
+  return found;
+}
+
+Status print_kernels(const CpuKernels& table, bool json, Terminal& terminal) {
+  if (json) {
+    Json kernels = Json::object();
+    for (const KernelOrigin& o : kernel_origins(table)) kernels[o.kernel] = o.isa;
+    return print_json({{"isa_in_use", cpu_isa_in_use()}, {"kernels", std::move(kernels)}}, terminal);
+  }
+  Table rows({"kernel", "served by"});
+  for (const KernelOrigin& o : kernel_origins(table)) rows.add({o.kernel, o.isa});
+  terminal.write(rows.text());
+  return {};
+}
+
+std::string setting_value(std::string_view name) {
+  const char* value = std::getenv(std::string(name).c_str());
+  return value ? value : "";
+}
+
+Json machine_json(const Ceilings& ceilings) {
+  int count = 0;
+  const CpuIsa* isas = cpu_isas(&count);
+  Json json = {{"cpu", value_in("/proc/cpuinfo", "model name")},
+               {"cores_allowed", allowed_cores()},
+               {"isas", Json::array()},
+               {"isa_in_use", cpu_isa_in_use()},
+               {"caches", Json::object()},
+               {"memory_bytes", kilobytes_in("/proc/meminfo", "MemTotal")},
+               {"memory_available_bytes", kilobytes_in("/proc/meminfo", "MemAvailable")},
+               {"ceilings", ceilings_json(ceilings)},
+               {"settings", Json::array()}};
+  for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
+  for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
+  for (const SettingInfo& s : list_settings())
+    json["settings"].push_back(
+        {{"name", s.name}, {"value", setting_value(s.name)}, {"default", s.default_value}, {"help", s.help}});
+  return json;
+}
+
+void print_machine(const Ceilings& ceilings, Terminal& terminal) {
+  int count = 0;
+  const CpuIsa* isas = cpu_isas(&count);
+  std::vector<std::string> supported, missing, cache_texts;
+  for (int i = 0; i < count; ++i) (isas[i].supported() ? supported : missing).push_back(isas[i].name);
+  for (const Cache& c : caches()) cache_texts.push_back(fmt::format("{} {} KiB", c.name, c.bytes / 1024));
+
+  Table facts({""});
+  facts.add({"cpu", fmt::format("{}, {} core{} allowed", value_in("/proc/cpuinfo", "model name"), allowed_cores(),
+                                allowed_cores() == 1 ? "" : "s")});
+  facts.add(
+      {"instructions",
+       fmt::format("{}{}; in use: {}", fmt::join(supported, ", "),
+                   missing.empty() ? "" : fmt::format(" (not here: {})", fmt::join(missing, ", ")), cpu_isa_in_use())});
+  if (!cache_texts.empty()) facts.add({"caches", fmt::format("{}", fmt::join(cache_texts, ", "))});
+  facts.add({"memory", fmt::format("{}, {} available",
+                                   human_bytes(static_cast<double>(kilobytes_in("/proc/meminfo", "MemTotal"))),
+                                   human_bytes(static_cast<double>(kilobytes_in("/proc/meminfo", "MemAvailable"))))});
+  terminal.write(facts.text());
+
+  Table rows({"ceiling", "one thread", fmt::format("{} threads", ceilings.threads), "", "spread"}, {1, 2, 4});
+  for (const Ceiling& c : ceilings.rows)
+    rows.add({c.name, fmt::format("{:.1f}", c.per_thread), fmt::format("{:.1f}", c.all), c.unit,
+              fmt::format("{:.0f}%", 100 * c.spread)});
+  terminal.print("\n{}", rows.text());
+
+  Table settings({"setting", "value", "default", "meaning"});
+  for (const SettingInfo& s : list_settings())
+    settings.add({std::string(s.name), setting_value(s.name), s.default_value, std::string(s.help)});
+  terminal.print("\n{}", settings.text());
+}
+
+Status run_devices(const DevicesArgs& args, Terminal& terminal) {
+  REDLINE_TRY(read_settings());
+  REDLINE_ASSIGN(const CpuKernels* table, cpu_kernels());
+  if (args.kernels) return print_kernels(*table, args.json, terminal);
+  REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*table, {}));
+  if (args.json) return print_json(machine_json(ceilings), terminal);
+  print_machine(ceilings, terminal);
+  return {};
+}
+
+}  // namespace
+
+Command devices_command() {
+  return make_command<DevicesArgs, run_devices>(
+      "devices", "show this machine, its measured ceilings and the settings",
+      "Ceilings are measured, not looked up: reading memory, and multiply-adds that stay in registers. GOP counts two "
+      "operations for a multiply-add.",
+      {"redline devices", "redline devices --kernels", "REDLINE_CPU_ISA=avx2 redline devices --kernels"});
+}
+
+}  // namespace redline::cli

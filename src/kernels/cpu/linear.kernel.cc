@@ -177,6 +177,20 @@ struct BlockWeight {
   using Lines = F32Lines;
   static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
+  // The two roundings of blocks::unpack, in vectors.
+  REDLINE_INLINE static void unpack_row(const uint8_t* block, float* y) {
+    constexpr int kGroups = Format::kElements / Format::kGroup;
+    int8_t codes[Format::kElements];
+    float scales[kGroups], mins[kGroups];
+    Format::unpack_i8(block, codes, scales, mins);
+    for (int g = 0; g < kGroups; ++g) {
+      const VecF32 scale = set1(scales[g]), min = set1(Format::kHasMins ? mins[g] : 0.0f);
+      for (int i = g * Format::kGroup; i < (g + 1) * Format::kGroup; i += kWidth) {
+        const VecF32 product = scale * to_f32(load_i8(codes + i));
+        store(y + i, Format::kHasMins ? product - min : product, Full{});
+      }
+    }
+  }
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int strips, int64_t k_begin, int64_t k, Tile& t) {
     float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
     float* rows = lines + kLinesBytes / 4;
@@ -187,8 +201,7 @@ struct BlockWeight {
       const int64_t first = (n / kStripRows + s) * strip_blocks + k_begin / Format::kElements * kStripRows;
       const uint8_t* block = static_cast<const uint8_t*>(a.weight) + first * Format::kBytes;
       for (int64_t at = 0; at < k; at += Format::kElements) {
-        for (int r = 0; r < kStripRows; ++r, block += Format::kBytes)
-          blocks::unpack<Format>(block, rows + r * Format::kElements);
+        for (int r = 0; r < kStripRows; ++r, block += Format::kBytes) unpack_row(block, rows + r * Format::kElements);
         rows_to_lines(rows, Format::kElements, Format::kElements, lines + (s * kBlockChunk + at) * kStripRows);
       }
     }

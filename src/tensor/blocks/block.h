@@ -22,6 +22,10 @@
 
 #include <cstdint>
 
+#ifdef __F16C__
+#include <immintrin.h>
+#endif
+
 #include "tensor/dtype.h"
 
 #define REDLINE_BLOCK_INLINE [[gnu::always_inline]] static inline
@@ -43,7 +47,46 @@ REDLINE_BLOCK_INLINE float half_to_float(uint16_t half) {
   return __builtin_bit_cast(float, bits | sign);
 }
 
-REDLINE_BLOCK_INLINE float load_half(const uint8_t* p) { return half_to_float(load_u16(p)); }
+REDLINE_BLOCK_INLINE float load_half(const uint8_t* p) {
+#ifdef __F16C__
+  return _cvtsh_ss(load_u16(p));
+#else
+  return half_to_float(load_u16(p));
+#endif
+}
+
+// Codes are unpacked 16 bytes at a time in the compiler's own vectors: GCC unrolls a loop over 16 bytes before it can
+// vectorise it. Arithmetic is modulo 256, so what is stored may be read as int8.
+typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+
+REDLINE_BLOCK_INLINE Bytes16 load_bytes(const uint8_t* p) {
+  Bytes16 bytes;
+  __builtin_memcpy(&bytes, p, 16);
+  return bytes;
+}
+REDLINE_BLOCK_INLINE void store_codes(int8_t* codes, Bytes16 bytes) { __builtin_memcpy(codes, &bytes, 16); }
+
+/// Byte i is 255 where bit i is set, else 0.
+REDLINE_BLOCK_INLINE Bytes16 spread_bits(uint16_t bits) {
+  const uint64_t eights[2] = {(bits & 255) * 0x0101010101010101u, (bits >> 8) * 0x0101010101010101u};
+  Bytes16 bytes;
+  __builtin_memcpy(&bytes, eights, 16);
+  const Bytes16 own = {1, 2, 4, 8, 16, 32, 64, 128, 1, 2, 4, 8, 16, 32, 64, 128};
+  return (Bytes16)((bytes & own) == own);
+}
+
+/// table[index[i]] for indices below 16.
+REDLINE_BLOCK_INLINE Bytes16 look_up(const int8_t* table, Bytes16 index) {
+#if defined(__SSSE3__) && !defined(__clang__)
+  Bytes16 entries;
+  __builtin_memcpy(&entries, table, 16);
+  return __builtin_shuffle(entries, index);
+#else
+  Bytes16 found;
+  for (int i = 0; i < 16; ++i) found[i] = static_cast<uint8_t>(table[index[i]]);
+  return found;
+#endif
+}
 
 /// One block to float32: the values that ggml gives.
 template <class Format>

@@ -20,13 +20,16 @@ struct IQ3_S {
     for (int g = 0; g < 8; ++g) {
       const int scale = (block[106 + g / 2] >> (4 * (g % 2))) & 15;
       scales[g] = d * static_cast<float>(1 + 2 * scale);
-      for (int quad = 0; quad < 8; ++quad) {
-        const int row = block[2 + 8 * g + quad] | ((block[66 + g] >> quad) & 1) << 8;
-        const int signs = block[74 + 4 * g + quad / 2] >> (4 * (quad % 2));
-        for (int i = 0; i < 4; ++i) {
-          const int magnitude = 2 * ((kIq3sGrid[row] >> (3 * i)) & 7) + 1;
-          codes[32 * g + 4 * quad + i] = static_cast<int8_t>((signs >> i) & 1 ? -magnitude : magnitude);
+      for (int half = 0; half < 2; ++half) {
+        uint32_t magnitudes[4];
+        for (int quad = 0; quad < 4; ++quad) {
+          const int at = 4 * half + quad;
+          magnitudes[quad] = kIq3sGrid.rows[block[2 + 8 * g + at] | ((block[66 + g] >> at) & 1) << 8];
         }
+        Bytes16 bytes;
+        __builtin_memcpy(&bytes, magnitudes, 16);
+        const Bytes16 negative = spread_bits(load_u16(block + 74 + 4 * g + 2 * half));
+        store_codes(codes + 32 * g + 16 * half, (bytes ^ negative) - negative);
       }
     }
   }

@@ -6,7 +6,7 @@
 
 namespace redline::blocks {
 
-static constexpr uint16_t kIq3sGrid[512] = {
+static constexpr uint16_t kIq3sDigits[512] = {
     00000, 00001, 00002, 00005, 00007, 00010, 00011, 00012, 00014, 00016, 00020, 00021, 00025, 00033, 00040, 00042,
     00045, 00047, 00051, 00053, 00060, 00062, 00071, 00074, 00077, 00100, 00101, 00102, 00104, 00110, 00111, 00115,
     00120, 00123, 00127, 00131, 00135, 00144, 00161, 00165, 00172, 00200, 00201, 00205, 00207, 00210, 00213, 00216,
@@ -40,5 +40,16 @@ static constexpr uint16_t kIq3sGrid[512] = {
     07020, 07022, 07036, 07040, 07054, 07062, 07102, 07111, 07124, 07143, 07145, 07201, 07204, 07210, 07216, 07221,
     07230, 07251, 07302, 07332, 07335, 07353, 07401, 07405, 07413, 07420, 07450, 07522, 07542, 07602, 07631, 07700,
 };
+
+struct Iq3sGrid {
+  uint32_t rows[512];  ///< four magnitudes as bytes, element 0 lowest
+};
+constexpr Iq3sGrid expand_iq3s_grid() {
+  Iq3sGrid grid = {};
+  for (int r = 0; r < 512; ++r)
+    for (int i = 0; i < 4; ++i) grid.rows[r] |= (2u * ((kIq3sDigits[r] >> (3 * i)) & 7u) + 1) << (8 * i);
+  return grid;
+}
+static constexpr Iq3sGrid kIq3sGrid = expand_iq3s_grid();
 
 }  // namespace redline::blocks

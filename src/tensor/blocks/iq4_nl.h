@@ -15,10 +15,9 @@ struct IQ4_NL {
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
-    for (int i = 0; i < 16; ++i) {
-      codes[i] = kIq4Codes[block[2 + i] & 15];
-      codes[i + 16] = kIq4Codes[block[2 + i] >> 4];
-    }
+    const Bytes16 nibbles = load_bytes(block + 2);
+    store_codes(codes, look_up(kIq4Codes, nibbles & 15));
+    store_codes(codes + 16, look_up(kIq4Codes, nibbles >> 4));
   }
 };
 

@@ -20,10 +20,9 @@ struct IQ4_XS {
     for (int g = 0; g < 8; ++g) {
       const int scale = ((block[4 + g / 2] >> (4 * (g % 2))) & 15) | ((high >> (2 * g)) & 3) << 4;
       scales[g] = d * static_cast<float>(scale - 32);
-      for (int i = 0; i < 16; ++i) {
-        codes[32 * g + i] = kIq4Codes[block[8 + 16 * g + i] & 15];
-        codes[32 * g + 16 + i] = kIq4Codes[block[8 + 16 * g + i] >> 4];
-      }
+      const Bytes16 nibbles = load_bytes(block + 8 + 16 * g);
+      store_codes(codes + 32 * g, look_up(kIq4Codes, nibbles & 15));
+      store_codes(codes + 32 * g + 16, look_up(kIq4Codes, nibbles >> 4));
     }
   }
 };

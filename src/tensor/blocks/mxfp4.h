@@ -18,10 +18,9 @@ struct MXFP4 {
     // 2^(e - 128) is subnormal below e = 2.
     const uint32_t e = block[0];
     scales[0] = __builtin_bit_cast(float, e < 2 ? 0x00200000u << e : (e - 1) << 23);
-    for (int i = 0; i < 16; ++i) {
-      codes[i] = kE2m1DoubledCodes[block[1 + i] & 15];
-      codes[i + 16] = kE2m1DoubledCodes[block[1 + i] >> 4];
-    }
+    const Bytes16 nibbles = load_bytes(block + 1);
+    store_codes(codes, look_up(kE2m1DoubledCodes, nibbles & 15));
+    store_codes(codes + 16, look_up(kE2m1DoubledCodes, nibbles >> 4));
   }
 };
 

@@ -19,10 +19,14 @@ struct Q2_K {
       scales[g] = d * static_cast<float>(block[g] & 15);
       mins[g] = dmin * static_cast<float>(block[g] >> 4);
     }
-    for (int half = 0; half < 2; ++half)
-      for (int quarter = 0; quarter < 4; ++quarter)
-        for (int i = 0; i < 32; ++i)
-          codes[128 * half + 32 * quarter + i] = (block[16 + 32 * half + i] >> (2 * quarter)) & 3;
+    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of their half
+      const Bytes16 bits = load_bytes(block + 16 + 16 * part);
+      int8_t* out = codes + 128 * (part / 2) + 16 * (part % 2);
+      store_codes(out, bits & 3);
+      store_codes(out + 32, (bits >> 2) & 3);
+      store_codes(out + 64, (bits >> 4) & 3);
+      store_codes(out + 96, bits >> 6);
+    }
   }
 };
 

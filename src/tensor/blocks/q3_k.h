@@ -22,13 +22,16 @@ struct Q3_K {
       const int high = (packed[8 + g % 4] >> (2 * (g / 4))) & 3;
       scales[g] = d * static_cast<float>((low | high << 4) - 32);
     }
-    for (int half = 0; half < 2; ++half)
-      for (int quarter = 0; quarter < 4; ++quarter)
-        for (int i = 0; i < 32; ++i) {
-          const int low = (block[32 + 32 * half + i] >> (2 * quarter)) & 3;
-          const int high = (block[i] >> (4 * half + quarter)) & 1;
-          codes[128 * half + 32 * quarter + i] = static_cast<int8_t>(low + 4 * high - 4);
-        }
+    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of their half
+      const Bytes16 bits = load_bytes(block + 32 + 16 * part);
+      int8_t* out = codes + 128 * (part / 2) + 16 * (part % 2);
+      Bytes16 high = load_bytes(block + 16 * (part % 2));
+      if (part >= 2) high >>= 4;
+      store_codes(out, ((bits & 3) | ((high << 2) & 4)) - 4);
+      store_codes(out + 32, (((bits >> 2) & 3) | ((high << 1) & 4)) - 4);
+      store_codes(out + 64, (((bits >> 4) & 3) | (high & 4)) - 4);
+      store_codes(out + 96, ((bits >> 6) | ((high >> 1) & 4)) - 4);
+    }
   }
 };
 

@@ -14,10 +14,9 @@ struct Q4_0 {
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
-    for (int i = 0; i < 16; ++i) {
-      codes[i] = static_cast<int8_t>((block[2 + i] & 15) - 8);
-      codes[i + 16] = static_cast<int8_t>((block[2 + i] >> 4) - 8);
-    }
+    const Bytes16 nibbles = load_bytes(block + 2);
+    store_codes(codes, (nibbles & 15) - 8);
+    store_codes(codes + 16, (nibbles >> 4) - 8);
   }
 };
 

@@ -15,10 +15,9 @@ struct Q4_1 {
                                       float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
     mins[0] = -load_half(block + 2);
-    for (int i = 0; i < 16; ++i) {
-      codes[i] = static_cast<int8_t>(block[4 + i] & 15);
-      codes[i + 16] = static_cast<int8_t>(block[4 + i] >> 4);
-    }
+    const Bytes16 nibbles = load_bytes(block + 4);
+    store_codes(codes, nibbles & 15);
+    store_codes(codes + 16, nibbles >> 4);
   }
 };
 

@@ -16,11 +16,12 @@ struct Q4_K {
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
     unpack_k_scales(block, scales, mins);
-    for (int pair = 0; pair < 4; ++pair)
-      for (int i = 0; i < 32; ++i) {
-        codes[64 * pair + i] = static_cast<int8_t>(block[16 + 32 * pair + i] & 15);
-        codes[64 * pair + 32 + i] = static_cast<int8_t>(block[16 + 32 * pair + i] >> 4);
-      }
+    for (int part = 0; part < 8; ++part) {
+      const Bytes16 nibbles = load_bytes(block + 16 + 16 * part);
+      int8_t* out = codes + 64 * (part / 2) + 16 * (part % 2);
+      store_codes(out, nibbles & 15);
+      store_codes(out + 32, nibbles >> 4);
+    }
   }
 };
 

@@ -14,11 +14,9 @@ struct Q5_0 {
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
-    const uint32_t high = load_u16(block + 2) | static_cast<uint32_t>(load_u16(block + 4)) << 16;
-    for (int i = 0; i < 16; ++i) {
-      codes[i] = static_cast<int8_t>(((block[6 + i] & 15) | ((high >> i) & 1) << 4) - 16);
-      codes[i + 16] = static_cast<int8_t>(((block[6 + i] >> 4) | ((high >> (i + 16)) & 1) << 4) - 16);
-    }
+    const Bytes16 nibbles = load_bytes(block + 6);
+    store_codes(codes, ((nibbles & 15) | (spread_bits(load_u16(block + 2)) & 16)) - 16);
+    store_codes(codes + 16, ((nibbles >> 4) | (spread_bits(load_u16(block + 4)) & 16)) - 16);
   }
 };
 

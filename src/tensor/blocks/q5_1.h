@@ -15,11 +15,9 @@ struct Q5_1 {
                                       float* __restrict scales, float* __restrict mins) {
     scales[0] = load_half(block);
     mins[0] = -load_half(block + 2);
-    const uint32_t high = load_u16(block + 4) | static_cast<uint32_t>(load_u16(block + 6)) << 16;
-    for (int i = 0; i < 16; ++i) {
-      codes[i] = static_cast<int8_t>((block[8 + i] & 15) | ((high >> i) & 1) << 4);
-      codes[i + 16] = static_cast<int8_t>((block[8 + i] >> 4) | ((high >> (i + 16)) & 1) << 4);
-    }
+    const Bytes16 nibbles = load_bytes(block + 8);
+    store_codes(codes, (nibbles & 15) | (spread_bits(load_u16(block + 4)) & 16));
+    store_codes(codes + 16, (nibbles >> 4) | (spread_bits(load_u16(block + 6)) & 16));
   }
 };
 

@@ -16,12 +16,15 @@ struct Q5_K {
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
     unpack_k_scales(block, scales, mins);
-    for (int pair = 0; pair < 4; ++pair)
-      for (int i = 0; i < 32; ++i) {
-        const int high = block[16 + i] >> (2 * pair), nibbles = block[48 + 32 * pair + i];
-        codes[64 * pair + i] = static_cast<int8_t>((nibbles & 15) | (high & 1) << 4);
-        codes[64 * pair + 32 + i] = static_cast<int8_t>((nibbles >> 4) | (high & 2) << 3);
-      }
+    Bytes16 high[2] = {load_bytes(block + 16), load_bytes(block + 32)};
+    for (int part = 0; part < 8; ++part) {
+      const Bytes16 nibbles = load_bytes(block + 48 + 16 * part);
+      Bytes16& bits = high[part % 2];
+      int8_t* out = codes + 64 * (part / 2) + 16 * (part % 2);
+      store_codes(out, (nibbles & 15) | ((bits << 4) & 16));
+      store_codes(out + 32, (nibbles >> 4) | ((bits << 3) & 16));
+      bits >>= 2;
+    }
   }
 };
 

@@ -16,13 +16,16 @@ struct Q6_K {
                                       float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block + 208);
     for (int g = 0; g < 16; ++g) scales[g] = d * static_cast<float>(static_cast<int8_t>(block[192 + g]));
-    for (int half = 0; half < 2; ++half)
-      for (int quarter = 0; quarter < 4; ++quarter)
-        for (int i = 0; i < 32; ++i) {
-          const int low = (block[64 * half + 32 * (quarter % 2) + i] >> (4 * (quarter / 2))) & 15;
-          const int high = (block[128 + 32 * half + i] >> (2 * quarter)) & 3;
-          codes[128 * half + 32 * quarter + i] = static_cast<int8_t>((low | high << 4) - 32);
-        }
+    for (int part = 0; part < 4; ++part) {
+      const uint8_t* low = block + 64 * (part / 2) + 16 * (part % 2);
+      const Bytes16 low0 = load_bytes(low), low1 = load_bytes(low + 32);
+      const Bytes16 high = load_bytes(block + 128 + 16 * part);
+      int8_t* out = codes + 128 * (part / 2) + 16 * (part % 2);
+      store_codes(out, ((low0 & 15) | ((high << 4) & 48)) - 32);
+      store_codes(out + 32, ((low1 & 15) | ((high << 2) & 48)) - 32);
+      store_codes(out + 64, ((low0 >> 4) | (high & 48)) - 32);
+      store_codes(out + 96, ((low1 >> 4) | ((high >> 2) & 48)) - 32);
+    }
   }
 };
 

@@ -15,10 +15,14 @@ struct TQ2_0 {
                                       float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block + 64);
     for (int g = 0; g < 8; ++g) scales[g] = d;
-    for (int half = 0; half < 2; ++half)
-      for (int quarter = 0; quarter < 4; ++quarter)
-        for (int i = 0; i < 32; ++i)
-          codes[128 * half + 32 * quarter + i] = static_cast<int8_t>(((block[32 * half + i] >> (2 * quarter)) & 3) - 1);
+    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of their half
+      const Bytes16 bits = load_bytes(block + 16 * part);
+      int8_t* out = codes + 128 * (part / 2) + 16 * (part % 2);
+      store_codes(out, (bits & 3) - 1);
+      store_codes(out + 32, ((bits >> 2) & 3) - 1);
+      store_codes(out + 64, ((bits >> 4) & 3) - 1);
+      store_codes(out + 96, (bits >> 6) - 1);
+    }
   }
 };
 

@@ -19,8 +19,8 @@
 #include "tensor/blocks/tq1_0.h"
 #include "tensor/blocks/tq2_0.h"
 
-#define REDLINE_BLOCK_FORMATS(F)                                                                                 \
-  F(Q4_0)                                                                                                        \
-  F(Q4_1)                                                                                                        \
-  F(Q5_0) F(Q5_1) F(Q8_0) F(Q2_K) F(Q3_K) F(Q4_K) F(Q5_K) F(Q6_K) F(IQ4_NL) F(IQ4_XS) F(IQ3_S) F(TQ1_0) F(TQ2_0) \
-      F(MXFP4)
+#define REDLINE_BLOCK_FORMATS(F) \
+  F(Q4_0)                        \
+  F(Q4_1)                        \
+  F(Q5_0)                        \
+  F(Q5_1) F(Q8_0) F(Q2_K) F(Q3_K) F(Q4_K) F(Q5_K) F(Q6_K) F(IQ4_NL) F(IQ4_XS) F(IQ3_S) F(TQ1_0) F(TQ2_0) F(MXFP4)

@@ -16,7 +16,9 @@ using ::testing::StartsWith;
 Status parse_error(const std::string& bytes) {
   auto file = GgufFile::from_parts({memory_file(bytes)});
   EXPECT_FALSE(file.ok());
-  if (!file.ok()) { EXPECT_THAT(file.status().message(), StartsWith("x.bin: ")); }
+  if (!file.ok()) {
+    EXPECT_THAT(file.status().message(), StartsWith("x.bin: "));
+  }
   return file.status();
 }
 #define EXPECT_REFUSED(bytes, text) EXPECT_THAT(parse_error(bytes).message(), HasSubstr(text))
@@ -59,7 +61,9 @@ TEST(GgufHostile, MutatedBytesNeverCrash) {
       }
       for (const GgufTensor& tensor : file->tensors()) {  // what is promised may be read
         EXPECT_LE(tensor.file_offset + tensor.bytes, static_cast<int64_t>(bytes.size()));
-        if (tensor.view.data != nullptr) { EXPECT_EQ(tensor.view.bytes(), tensor.bytes); }
+        if (tensor.view.data != nullptr) {
+          EXPECT_EQ(tensor.view.bytes(), tensor.bytes);
+        }
       }
       for (const auto& [key, value] : file->metadata()) value.to_string();
     }

@@ -2,6 +2,9 @@
 #include "formats/gguf.h"
 
 #include <gmock/gmock.h>
+#include <sys/resource.h>
+
+#include <csignal>
 
 #include "formats/format_test_files.h"
 #include "formats/gguf_writer.h"
@@ -167,13 +170,32 @@ TEST(Gguf, WriterRefusesWhatTheFormatCannotHold) {
   EXPECT_THAT(status.message(), HasSubstr("/nowhere/at/all.gguf: cannot create the file: No such file"));
 }
 
-TEST(Gguf, WriterLeavesNothingBehindWhenTheDiskIsFull) {
-  if (!std::filesystem::exists("/dev/full")) GTEST_SKIP() << "no /dev/full on this machine";
-  // The temporary file cannot be made to fail portably; a folder in the way of the final name fails the rename.
+TEST(Gguf, WriterLeavesNothingBehindWhenItFails) {
   TestFolder folder;
-  std::filesystem::create_directory(folder / "m.gguf");
-  EXPECT_EQ(GgufWriter().write(folder / "m.gguf").code(), Code::io);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder / ""), {}), 1);
+  const auto num_files = [&] { return std::distance(std::filesystem::directory_iterator(folder / ""), {}); };
+  std::filesystem::create_directory(folder / "m.gguf");  // in the way of the final name
+  EXPECT_THAT(GgufWriter().write(folder / "m.gguf").message(), HasSubstr("cannot rename"));
+  EXPECT_EQ(num_files(), 1);
+
+  // A limit on the size of files stands for a full disk: both fail in write or close.
+  const std::vector<float> weights(1 << 16, 1.0f);
+  GgufWriter writer;
+  writer.add_tensor("w", {DType::kF32, {1 << 16}, weights.data()});
+  const auto old_handler = std::signal(SIGXFSZ, SIG_IGN);
+  rlimit before{};
+  ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
+  for (const rlim_t most : {rlim_t{0}, rlim_t{100}, rlim_t{5000}, rlim_t{100000}}) {
+    const rlimit small{most, before.rlim_max};
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
+    const Status status = writer.write(folder / "w.gguf");
+    ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
+    EXPECT_EQ(status.code(), Code::io) << most;
+    EXPECT_THAT(status.message(), HasSubstr("w.gguf: cannot write")) << most;
+    EXPECT_EQ(num_files(), 1);
+  }
+  std::signal(SIGXFSZ, old_handler);
+  EXPECT_TRUE(writer.write(folder / "w.gguf").ok());
+  EXPECT_EQ(num_files(), 2);
 }
 
 TEST(Gguf, UnreadTypesAreListed) {

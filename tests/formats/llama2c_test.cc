@@ -8,6 +8,7 @@
 #include "formats/format_test_files.h"
 #include "formats/gguf.h"
 #include "formats/llama2c_to_gguf.h"
+#include "support/heap_meter.h"
 
 namespace redline {
 namespace {
@@ -67,7 +68,9 @@ TEST(Llama2c, EveryTensorHasItsPlace) {
     EXPECT_EQ(first(*model, "blk.1.ffn_down.weight"), down + 96);
     EXPECT_EQ(first(*model, "blk.0.ffn_up.weight"), up);
     EXPECT_EQ(first(*model, "output_norm.weight"), norm);
-    if (!tied) { EXPECT_EQ(first(*model, "output.weight"), output); }
+    if (!tied) {
+      EXPECT_EQ(first(*model, "output.weight"), output);
+    }
     EXPECT_THAT(tensor(*model, "blk.0.attn_k.weight").shape, ElementsAre(4, 8));
     EXPECT_THAT(tensor(*model, "blk.0.ffn_down.weight").shape, ElementsAre(8, 12));
     EXPECT_THAT(tensor(*model, "blk.0.ffn_gate.weight").shape, ElementsAre(12, 8));
@@ -84,6 +87,14 @@ TEST(Llama2c, TruncatedAtEveryByteOrTooLong) {
   for (const int more : {1, 2, 3, 4, 100})
     EXPECT_FALSE(parse(whole + std::string(static_cast<size_t>(more), 'x')).ok());
   EXPECT_THAT(parse(checkpoint(small, 1)).status().message(), HasSubstr("weights), the file has"));
+}
+
+TEST(Llama2c, MemoryStaysBelowTheFile) {
+  const auto file = memory_file(checkpoint({2, 1, 20000, 1, 1, 1, 1}));
+  const HeapMeter meter;
+  const auto model = Llama2cFile::from_file(file);
+  EXPECT_LE(meter.peak_growth(), file->size() + (int64_t{1} << 20));
+  EXPECT_THAT(model.status().message(), HasSubstr("20000 layers are too many"));
 }
 
 TEST(Llama2c, AbsurdSizes) {

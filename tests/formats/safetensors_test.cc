@@ -28,7 +28,9 @@ std::string object(const std::vector<std::string>& entries) { return fmt::format
 Status parse_error(const std::string& bytes) {
   auto files = SafetensorsFiles::from_parts({memory_file(bytes)});
   EXPECT_FALSE(files.ok());
-  if (!files.ok()) { EXPECT_THAT(files.status().message(), StartsWith("x.bin: ")); }
+  if (!files.ok()) {
+    EXPECT_THAT(files.status().message(), StartsWith("x.bin: "));
+  }
   return files.status();
 }
 #define EXPECT_REFUSED(bytes, text) EXPECT_THAT(parse_error(bytes).message(), HasSubstr(text))
@@ -82,7 +84,9 @@ TEST(Safetensors, MutatedBytesNeverCrash) {
       if (!files.ok()) continue;
       for (const auto& tensor : files->tensors()) {
         EXPECT_LE(tensor.file_offset + tensor.bytes, static_cast<int64_t>(bytes.size()));
-        if (tensor.view.data != nullptr) { EXPECT_EQ(tensor.view.bytes(), tensor.bytes); }
+        if (tensor.view.data != nullptr) {
+          EXPECT_EQ(tensor.view.bytes(), tensor.bytes);
+        }
       }
     }
   }

@@ -46,7 +46,7 @@ for target in "${targets[@]}"; do
   fi
   if [[ $keep == yes ]] && ((status == 0)); then
     mkdir "$work/merged"
-    "$program" -merge=1 -max_len=8192 "$work/merged" "fuzz/seeds/$target" "fuzz/corpus/$target" "$work/$target" \
+    "$program" -set_cover_merge=1 -use_counters=0 -max_len=8192 "$work/merged" "fuzz/seeds/$target" "fuzz/corpus/$target" "$work/$target" \
       > "$work/merge.log" 2>&1
     # The smallest first, up to 64 KB a target: the corpus is committed.
     find "$work/merged" -type f -printf '%s %p\n' | sort -n | awk '{total += $1; if (total > 65536) print $2}' | xargs -r rm

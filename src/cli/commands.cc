@@ -5,6 +5,10 @@ namespace redline::cli {
 
 // clang-format off
 #define REDLINE_COMMANDS(row) \
+  row(run)                    \
+  row(logits)                 \
+  row(bench)                  \
+  row(inspect)                \
   row(devices)                \
   row(tokenize)               \
   row(convert)                \

@@ -27,7 +27,9 @@ Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
   if (args.text.has_value() == args.ids.has_value())
     return invalid_argument("give either TEXT to encode or --ids to decode{}", args.ids ? ", not both" : "");
   std::vector<int32_t> ids;
-  if (args.ids) { REDLINE_ASSIGN(ids, read_tokens(*args.ids).within("flag --ids")); }
+  if (args.ids) {
+    REDLINE_ASSIGN(ids, read_tokens(*args.ids).within("flag --ids"));
+  }
   REDLINE_ASSIGN(const std::string path, find_model(args.model));
   REDLINE_ASSIGN(const auto tokenizer, load_tokenizer(path));
   if (args.ids) {
@@ -35,17 +37,19 @@ Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
       if (id >= tokenizer->vocab_size())
         return invalid_argument("flag --ids: {} is outside the vocabulary of {}", id, tokenizer->vocab_size());
     const std::string text = tokenizer->decode(ids, args.special);
-    if (args.json) return print_json({{"text", text}}, terminal);
+    if (args.json) return print_json({{"text", text}}, terminal, -1);
     terminal.print("{}\n", text);
     return {};
   }
   std::string text = *args.text;
-  if (text == "-") { REDLINE_ASSIGN(text, terminal.read_input()); }
+  if (text == "-") {
+    REDLINE_ASSIGN(text, terminal.read_input());
+  }
   ids = tokenizer->encode(text, {.add_special = !args.no_bos, .parse_special = args.special});
   if (args.json) {
     Json pieces = Json::array();
     for (const int32_t id : ids) pieces.push_back(tokenizer->piece(id));
-    return print_json({{"ids", ids}, {"pieces", std::move(pieces)}}, terminal);
+    return print_json({{"ids", ids}, {"pieces", std::move(pieces)}}, terminal, -1);
   }
   for (const int32_t id : ids)
     if (!terminal.print("{:>7}  {}\n", id, tokenizer->piece(id))) break;

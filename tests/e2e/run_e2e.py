@@ -80,7 +80,7 @@ def parse(path, names):
 def execute(step, cwd):
     environment = {k: v for k, v in os.environ.items() if not k.startswith("REDLINE_")} | step.env
     process = subprocess.Popen(step.argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
-                               cwd=cwd, env=environment)
+                               cwd=cwd, env=environment, bufsize=0)
     head = b""
     if step.interrupt is not None:
         process.stdin.write(step.stdin)

@@ -1,0 +1,87 @@
+// redline logits: the model's raw answer, for comparisons.
+#include <algorithm>
+
+#include "base/progress.h"
+#include "cli/command.h"
+#include "cli/engine_options.h"
+#include "cli/json.h"
+#include "cli/npy.h"
+#include "cli/token_list.h"
+
+namespace redline::cli {
+namespace {
+
+struct LogitsArgs {
+  std::string model, out;
+  std::optional<std::string> tokens, text;
+  int64_t chunk = 512;
+  bool special = false, json = false;
+  EngineArgs engine;
+
+  void visit(OptionList& v) {
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
+    v(tokens, "tokens", "IDS|FILE", "token ids, as 1,2,3 or in a text file", {.names_file = true});
+    v(text, "text", "TEXT", "text to take the tokens from, instead of --tokens");
+    v(special, "special", "", "with --text: names of special tokens become those tokens");
+    v(out, "out", "FILE", "where to write float32 [positions, vocabulary] as .npy",
+      {.letter = 'o', .names_file = true});
+    v(chunk, "chunk", "N", "tokens per step", {.min = 1, .max = 1 << 20});
+    v(json, "json", "", "print what was written as JSON");
+    engine.visit(v);
+  }
+};
+
+Status run_logits(const LogitsArgs& args, Terminal& terminal) {
+  if (args.out.empty()) return invalid_argument("flag --out is missing: the file to write, as in --out logits.npy");
+  if (args.tokens.has_value() == args.text.has_value())
+    return invalid_argument("give the input as either --tokens or --text{}", args.tokens ? ", not both" : "");
+  std::vector<int32_t> tokens;
+  if (args.tokens) {
+    REDLINE_ASSIGN(tokens, read_tokens(*args.tokens).within("flag --tokens"));
+  }
+  REDLINE_ASSIGN(EngineOptions options, args.engine.options());
+  options.max_chunk = args.chunk;
+  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
+  if (args.text) {
+    REDLINE_ASSIGN(tokens, engine->encode(*args.text, args.special));
+  }
+  if (tokens.empty()) return invalid_argument("there are no tokens to compute logits for");
+  const auto count = static_cast<int64_t>(tokens.size());
+  const int64_t vocab_size = engine->info().vocab_size;
+  if (count > engine->info().context)
+    return invalid_argument("{} tokens are more than the context of {}; raise it with --context", count,
+                            engine->info().context);
+
+  REDLINE_ASSIGN(const auto session, engine->new_session());
+  REDLINE_ASSIGN(NpyWriter writer, NpyWriter::create(args.out, count, vocab_size));
+  Progress progress("logits", count);
+  const InterruptGuard guard;
+  for (int64_t begin = 0; begin < count; begin += args.chunk) {
+    const int64_t size = std::min(args.chunk, count - begin);
+    REDLINE_ASSIGN(const auto logits,
+                   session->forward(std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(size)),
+                                    true, count));
+    REDLINE_TRY(writer.append(logits));
+    progress.advance(size);
+    if (InterruptGuard::interrupted()) return cancelled("interrupted after {} of {} tokens", begin + size, count);
+  }
+  REDLINE_TRY(writer.close());
+  if (args.json) {
+    return print_json({{"out", args.out}, {"positions", count}, {"vocab_size", vocab_size}, {"tokens", tokens}},
+                      terminal);
+  }
+  terminal.note("{}: float32 [{}, {}]", args.out, count, vocab_size);
+  return {};
+}
+
+}  // namespace
+
+Command logits_command() {
+  return make_command<LogitsArgs, run_logits>(
+      "logits", "write the logits of a text to a .npy file",
+      "Row i holds the logits after token i. The file appears when it is complete.",
+      {"redline logits model.gguf --tokens 1,15043,3186 --out logits.npy --dtype f32",
+       "redline logits assets/redline-tales --text \"Once upon a time\" --out logits.npy"});
+}
+
+}  // namespace redline::cli

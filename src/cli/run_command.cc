@@ -1,0 +1,205 @@
+// redline run: streams text from a model.
+#include <chrono>
+#include <random>
+
+#include "cli/command.h"
+#include "cli/engine_options.h"
+#include "cli/json.h"
+#include "runtime/ceilings.h"
+
+namespace redline::cli {
+namespace {
+
+struct RunArgs {
+  std::string model;
+  std::string prompt;
+  int64_t max_tokens = 256;
+  std::optional<float> temperature, top_p, min_p, repetition_penalty;
+  std::optional<int64_t> top_k;
+  std::optional<uint64_t> seed;
+  std::vector<std::string> stop;
+  std::optional<int64_t> logprobs;
+  bool ignore_eos = false, special = false, echo = false, quiet = false, json = false;
+  EngineArgs engine;
+
+  void visit(OptionList& v) {
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
+    v.argument(prompt, "PROMPT", "text to continue; - reads standard input; without one the model begins by itself",
+               {.optional = true});
+    v(max_tokens, "max-tokens", "N", "stop after N new tokens", {.letter = 'n', .min = 0});
+    v(temperature, "temperature", "T", "spread of the choice; 0 always takes the likeliest token",
+      {.min = 0, .max = 100, .shown_default = "the model's own"});
+    v(top_k, "top-k", "K", "choose among the K likeliest tokens; 0 is off",
+      {.min = 0, .shown_default = "the model's own"});
+    v(top_p, "top-p", "P", "choose among the likeliest tokens that hold P of the probability; 1 is off",
+      {.min = 0, .max = 1, .shown_default = "the model's own"});
+    v(min_p, "min-p", "P", "drop tokens below P times the likeliest; 0 is off",
+      {.min = 0, .max = 1, .shown_default = "the model's own"});
+    v(repetition_penalty, "repetition-penalty", "R", "make tokens of the text so far less likely; 1 is off",
+      {.min = 0, .max = 100, .shown_default = "the model's own"});
+    v(seed, "seed", "S", "same seed, same text", {.shown_default = "random, told at the end"});
+    v(stop, "stop", "TEXT", "end where TEXT appears; it is not printed");
+    v(ignore_eos, "ignore-eos", "", "go on after the token that ends a text");
+    v(special, "special", "", "names of special tokens in the prompt become those tokens");
+    v(echo, "echo", "", "print the prompt before the text");
+    v(logprobs, "logprobs", "K", "with --json: log-probability of each token and of the K likeliest",
+      {.min = 0, .max = 1000});
+    v(quiet, "quiet", "", "no summary at the end", {.letter = 'q'});
+    v(json, "json", "", "print one JSON object at the end instead of the text as it comes");
+    engine.visit(v);
+  }
+};
+
+SamplingOptions sampling_of(const RunArgs& args, const SamplingOptions& defaults) {
+  SamplingOptions s = defaults;
+  if (args.temperature) s.temperature = *args.temperature;
+  if (args.top_k) s.top_k = *args.top_k;
+  if (args.top_p) s.top_p = *args.top_p;
+  if (args.min_p) s.min_p = *args.min_p;
+  if (args.repetition_penalty) s.repetition_penalty = *args.repetition_penalty;
+  s.seed = args.seed ? *args.seed : std::random_device()();
+  return s;
+}
+
+double per_second(double count, double ms) { return ms > 0 ? count * 1000 / ms : 0; }
+
+/// What the run reached, and of what the machine could do.
+struct Rates {
+  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
+  double prefill_flops_per_s = 0, decode_bytes_per_s = 0;
+};
+
+Rates rates_of(const Engine& engine, const GenerateResult& r) {
+  Rates rates;
+  rates.prefill_tokens_per_s = per_second(static_cast<double>(r.prompt_tokens), r.prefill_ms);
+  rates.prefill_flops_per_s = per_second(engine.step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
+  rates.decode_tokens_per_s = per_second(static_cast<double>(r.decode_tokens), r.decode_ms);
+  // The cache grows by one token a step, so the step in the middle is the average one.
+  const Engine::StepCost step = engine.step_cost(1, r.prompt_tokens + r.decode_tokens / 2);
+  rates.decode_bytes_per_s = rates.decode_tokens_per_s * step.bytes;
+  return rates;
+}
+
+Result<Ceilings> quick_ceilings(int threads) {
+  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
+  return measure_ceilings(*kernels, {.quick = true, .threads = threads});
+}
+
+void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {
+  const Rates rates = rates_of(engine, r);
+  const ModelInfo& info = engine.info();
+  std::string prefill, decode;
+  if (const auto ceilings = quick_ceilings(info.threads); ceilings.ok()) {
+    if (const Ceiling* peak = ceilings->find("f32"); peak && peak->all > 0)
+      prefill = fmt::format(", {:.1f}% of this machine's {:.0f} GFLOP/s", rates.prefill_flops_per_s / 1e7 / peak->all,
+                            peak->all);
+    if (const Ceiling* read = ceilings->find("read"); read && read->all > 0)
+      decode = fmt::format(", {:.2f} GB/s, {:.1f}% of this machine's {:.1f} GB/s", rates.decode_bytes_per_s / 1e9,
+                           rates.decode_bytes_per_s / 1e7 / read->all, read->all);
+  }
+  terminal.note("");
+  terminal.note("prompt  {:>5} tokens in {:.1f} ms: {:.1f} tokens/s{}", r.prompt_tokens, r.prefill_ms,
+                rates.prefill_tokens_per_s, prefill);
+  terminal.note("output  {:>5} tokens in {:.1f} ms: {:.1f} tokens/s{}", r.tokens.size(), r.first_token_ms + r.decode_ms,
+                rates.decode_tokens_per_s, decode);
+  terminal.note("first token after {:.1f} ms; ended by {}; seed {}; {} thread{}, {}", r.first_token_ms,
+                finish_reason_name(r.reason), seed, info.threads, info.threads == 1 ? "" : "s", info.isa);
+}
+
+Json logprob_json(const Engine& engine, int32_t id, float logprob) {
+  const auto text = engine.decode(std::span(&id, 1), true);
+  return {{"id", id}, {"token", text.ok() ? *text : ""}, {"logprob", logprob}};
+}
+
+Json result_json(const Engine& engine, const GenerateResult& r, uint64_t seed, Json logprobs) {
+  const Rates rates = rates_of(engine, r);
+  Json json = {{"model", engine.info().path},
+               {"text", r.text},
+               {"tokens", r.tokens},
+               {"finish_reason", finish_reason_name(r.reason)},
+               {"prompt_tokens", r.prompt_tokens},
+               {"completion_tokens", r.tokens.size()},
+               {"seed", seed},
+               {"timings",
+                {{"first_token_ms", r.first_token_ms},
+                 {"prefill_ms", r.prefill_ms},
+                 {"decode_ms", r.decode_ms},
+                 {"decode_tokens", r.decode_tokens},
+                 {"prefill_tokens_per_s", rates.prefill_tokens_per_s},
+                 {"decode_tokens_per_s", rates.decode_tokens_per_s}}}};
+  if (!logprobs.is_null()) json["logprobs"] = std::move(logprobs);
+  return json;
+}
+
+Status run(const RunArgs& args, Terminal& terminal) {
+  if (args.logprobs && !args.json) return invalid_argument("flag --logprobs needs --json, which shows them");
+  std::string prompt = args.prompt;
+  if (prompt == "-") {
+    REDLINE_ASSIGN(prompt, terminal.read_input());
+  }
+  REDLINE_ASSIGN(const EngineOptions options, args.engine.options());
+  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
+
+  GenerateRequest request;
+  if (!prompt.empty()) {
+    REDLINE_ASSIGN(request.prompt, engine->encode(prompt, args.special));
+  }
+  request.sampling = sampling_of(args, engine->default_sampling());
+  request.max_tokens = args.max_tokens;
+  request.stop = args.stop;
+  request.ignore_stop_tokens = args.ignore_eos;
+  if (args.logprobs) request.num_logprobs = static_cast<int>(*args.logprobs);
+
+  const InterruptGuard guard;
+  Json logprobs = args.logprobs ? Json::array() : Json();
+  bool ends_with_newline = false;
+  const auto show = [&](std::string_view text) {
+    if (args.json || text.empty()) return;
+    terminal.write(text);
+    terminal.flush();
+    ends_with_newline = text.back() == '\n';
+  };
+  bool has_begun = false;
+  const auto on_piece = [&](const TextPiece& piece) {
+    // The prompt comes with the first piece, so that a failing run leaves standard output empty.
+    if (!has_begun && args.echo) show(prompt);
+    has_begun = true;
+    if (args.logprobs && piece.token >= 0) {
+      Json entry = logprob_json(*engine, piece.token, piece.logprob);
+      entry["top"] = Json::array();
+      for (const TokenLogprob& t : piece.top) entry["top"].push_back(logprob_json(*engine, t.id, t.logprob));
+      logprobs.push_back(std::move(entry));
+    }
+    show(piece.text);
+    return !InterruptGuard::interrupted() && !terminal.reader_is_gone();
+  };
+  REDLINE_ASSIGN(const GenerateResult result, engine->generate(request, on_piece));
+
+  if (args.json) {
+    Json json = result_json(*engine, result, request.sampling.seed, std::move(logprobs));
+    if (args.echo) json["prompt"] = prompt;
+    REDLINE_TRY(print_json(json, terminal, -1));
+  } else if (!ends_with_newline) {
+    terminal.write("\n");
+    terminal.flush();
+  }
+  if (!args.quiet && !args.json && !terminal.reader_is_gone())
+    print_summary(*engine, result, request.sampling.seed, terminal);
+  // Nothing to say beside the summary, but an exit code to give.
+  if (result.reason == FinishReason::kCancelled && InterruptGuard::interrupted()) return Status(Code::cancelled, "");
+  return {};
+}
+
+}  // namespace
+
+Command run_command() {
+  return make_command<RunArgs, run>(
+      "run", "stream text from a language model",
+      "The text goes to standard output as it is made, with one newline at the end; a summary goes to standard error. "
+      "Ctrl-C ends the text and still prints the summary; a second Ctrl-C ends the program.",
+      {"redline run assets/redline-tales \"Once upon a time\" --echo",
+       "redline run model.gguf \"The sea\" --max-tokens 50 --temperature 0.7 --seed 1",
+       "redline run model.gguf - --json < prompt.txt"});
+}
+
+}  // namespace redline::cli

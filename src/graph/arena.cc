@@ -14,6 +14,13 @@ struct Block {
   int first = 0, last = 0;
 };
 
+// A stage may write over `value` when it reads it only there where it writes.
+bool may_overwrite(const Stage& stage, ValueId value) {
+  if (stage.in_place_of != value || value < 0) return false;
+  return std::all_of(stage.reads.begin(), stage.reads.end(),
+                     [&](const StageRead& read) { return read.value != value || read.reads == Reads::kTile; });
+}
+
 bool meet(int a_first, int a_last, int b_first, int b_last) { return a_first <= b_last && b_first <= a_last; }
 
 }  // namespace
@@ -59,8 +66,9 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
     const ArenaSlot& slot = plan.slots[i];
     int block = -1;
     if (slot.first_stage >= 0 && slot.first_stage < end) {
-      const ValueId under = stages[static_cast<size_t>(slot.first_stage)].in_place_of;
-      const int u = under >= 0 ? slot_of[static_cast<size_t>(under)] : -1;
+      const Stage& stage = stages[static_cast<size_t>(slot.first_stage)];
+      const ValueId under = stage.in_place_of;
+      const int u = may_overwrite(stage, under) ? slot_of[static_cast<size_t>(under)] : -1;
       if (u >= 0 && static_cast<size_t>(u) < i && plan.slots[static_cast<size_t>(u)].last_stage == slot.first_stage &&
           plan.slots[static_cast<size_t>(u)].first_stage >= 0 && plan.slots[static_cast<size_t>(u)].bytes == slot.bytes)
         block = block_of[static_cast<size_t>(u)];
@@ -106,7 +114,7 @@ Status check_arena(const ArenaPlan& plan, const std::vector<Stage>& stages) {
       if (!meet(a.first_stage, a.last_stage, b.first_stage, b.last_stage)) continue;
       auto over = [&](const ArenaSlot& dying, const ArenaSlot& born) {
         return born.first_stage >= 0 && dying.last_stage == born.first_stage && dying.first_stage < born.first_stage &&
-               dying.offset == born.offset && stages[static_cast<size_t>(born.first_stage)].in_place_of == dying.value;
+               dying.offset == born.offset && may_overwrite(stages[static_cast<size_t>(born.first_stage)], dying.value);
       };
       if (!over(a, b) && !over(b, a))
         return internal("arena: values {} and {} are live at once and share bytes", a.value, b.value);

@@ -1,0 +1,64 @@
+// add, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
+#include "graph/ops/add.h"
+#include "graph/ops/embedding.h"
+#include "graph/ops/gather_rows.h"
+#include "graph/ops/silu_mul.h"
+#include "support/graph_harness.h"
+
+namespace redline::test {
+
+const std::vector<int64_t> kRows = {0, 1, 2, 5, 31};
+
+TEST(AddOp, EqualsTheReference) {
+  expect_like_reference(
+      [](GraphBuilder& g, Numbers&) {
+        const Value a = g.input("a", DType::kF32, {Dim(Symbol::kTokens), Dim(19)});
+        g.output("y", add(g, a, g.input("b", DType::kF32, {Dim(Symbol::kTokens), Dim(19)})));
+      },
+      [](Numbers& n, int64_t rows) {
+        return std::map<std::string, HostTensor>{{"a", matrix(n, rows, 19)}, {"b", matrix(n, rows, 19)}};
+      },
+      kRows, 6e-8);  // one rounding
+}
+
+TEST(SiluMulOp, EqualsTheReference) {
+  expect_like_reference(
+      [](GraphBuilder& g, Numbers&) {
+        const Value gate = g.input("gate", DType::kF32, {Dim(Symbol::kTokens), Dim(97)});
+        g.output("y", silu_mul(g, gate, g.input("up", DType::kF32, {Dim(Symbol::kTokens), Dim(97)})));
+      },
+      [](Numbers& n, int64_t rows) {
+        return std::map<std::string, HostTensor>{{"gate", matrix(n, rows, 97)}, {"up", matrix(n, rows, 97)}};
+      },
+      kRows, 5e-7);  // the exponential's few units in the last place, a sum, a division, a product
+}
+
+TEST(EmbeddingOp, TakesRowsExactly) {
+  expect_like_reference(
+      [](GraphBuilder& g, Numbers& n) {
+        const Value table = g.weight("table", n.weight({37, 20}));
+        g.output("y", embedding(g, table, g.input("tokens", DType::kI32, {Dim(Symbol::kTokens)})));
+      },
+      [](Numbers& n, int64_t rows) {
+        std::vector<int64_t> ids;
+        for (int64_t i = 0; i < rows; ++i) ids.push_back(n.below(37));
+        return std::map<std::string, HostTensor>{{"tokens", integers(ids)}};
+      },
+      kRows, 0);
+}
+
+TEST(GatherRowsOp, TakesRowsExactly) {
+  expect_like_reference(
+      [](GraphBuilder& g, Numbers&) {
+        const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(12)});
+        g.output("y", gather_rows(g, x, g.input("rows", DType::kI32, {Dim(Symbol::kLogitRows)})));
+      },
+      [](Numbers& n, int64_t rows) {
+        std::vector<int64_t> ids;
+        for (int64_t i = 0; i < rows; ++i) ids.push_back(n.below(rows));
+        return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 12)}, {"rows", integers(ids)}};
+      },
+      kRows, 0);
+}
+
+}  // namespace redline::test

@@ -1,0 +1,58 @@
+#include "graph/ops/rope.h"
+
+#include "support/graph_harness.h"
+
+namespace redline::test {
+namespace {
+
+std::map<std::string, HostTensor> inputs(Numbers& n, int64_t rows, int64_t cols, int64_t length) {
+  std::vector<int64_t> positions, lengths;
+  for (int64_t i = 0; i < rows; ++i) {
+    positions.push_back(i * 3);
+    lengths.push_back(length);
+  }
+  return {{"x", matrix(n, rows, cols)}, {"positions", integers(positions)}, {"lengths", integers(lengths)}};
+}
+
+RopeTableAttrs table(int64_t rotary_dim) {
+  RopeTableAttrs a;
+  for (int64_t i = 0; i < rotary_dim; i += 2) a.inverse_frequencies.push_back(std::pow(10000.0f, -static_cast<float>(i) / static_cast<float>(rotary_dim)));
+  return a;
+}
+
+void check(int64_t heads, int64_t head_dim, const RopeTableAttrs& attrs, int64_t length) {
+  expect_like_reference(
+      [&](GraphBuilder& g, Numbers&) {
+        const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(heads * head_dim)});
+        const Value positions = g.input("positions", DType::kI32, {Dim(Symbol::kTokens)});
+        const Value lengths = g.input("lengths", DType::kI32, {Dim(Symbol::kTokens)});
+        g.output("y", rope(g, x, rope_table(g, positions, lengths, attrs), {head_dim}));
+      },
+      [&](Numbers& n, int64_t rows) { return inputs(n, rows, heads * head_dim, length); }, {0, 1, 2, 9},
+      3e-7);  // cosine and sine rounded once, two products and a sum
+}
+
+}  // namespace
+
+TEST(RopeOp, EqualsTheReference) {
+  check(4, 16, table(16), 1);
+  check(3, 24, table(24), 1);
+  check(5, 20, table(8), 1);  // part of each head
+}
+
+TEST(RopeOp, DynamicScalingLooksAtTheLengthOfTheText) {
+  RopeTableAttrs a = table(16);
+  a.dynamic = {10000, 2, 8};
+  check(2, 16, a, 8);
+  check(2, 16, a, 40);
+}
+
+TEST(RopeOp, ATableWiderThanAHeadIsRefused) {
+  GraphBuilder g("test");
+  const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(32)});
+  const Value positions = g.input("positions", DType::kI32, {Dim(Symbol::kTokens)});
+  rope(g, x, rope_table(g, positions, g.input("lengths", DType::kI32, {Dim(Symbol::kTokens)}), table(16)), {8});
+  EXPECT_EQ(g.finish().status().code(), Code::invalid_argument);
+}
+
+}  // namespace redline::test

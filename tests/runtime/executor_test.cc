@@ -1,0 +1,159 @@
+#include "runtime/executor.h"
+
+#include <cstdlib>
+#include <fstream>
+#include <new>
+#include <nlohmann/json.hpp>
+#include <sstream>
+
+#include "graph/ops/add.h"
+#include "graph/ops/linear.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/silu_mul.h"
+#include "support/graph_harness.h"
+
+// Counts every allocation of the test program while a step runs: workers included.
+static std::atomic<int64_t> g_allocations{0};
+// Not inlined: GCC would otherwise pair the new of one translation unit with the free of another and warn.
+[[gnu::noinline]] void* operator new(size_t bytes) {
+  g_allocations.fetch_add(1, std::memory_order_relaxed);
+  if (void* p = std::malloc(bytes ? bytes : 1)) return p;
+  throw std::bad_alloc();
+}
+[[gnu::noinline]] void operator delete(void* p) noexcept { std::free(p); }
+[[gnu::noinline]] void operator delete(void* p, size_t) noexcept { std::free(p); }
+
+namespace redline::test {
+namespace {
+
+// A few layers of the kind that models are made of.
+Graph layers(Numbers& n, int count) {
+  GraphBuilder g("layers");
+  Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(64)});
+  for (int i = 0; i < count; ++i) {
+    const Value h = rms_norm(g, x, g.weight("norm", n.weight({64})), {});
+    const Value gate = linear(g, h, g.weight("gate", n.weight({176, 64}, 0.1f)));
+    const Value up = linear(g, h, g.weight("up", n.weight({176, 64}, 0.1f)));
+    x = add(g, x, linear(g, silu_mul(g, gate, up), g.weight("down", n.weight({64, 176}, 0.1f))));
+  }
+  g.output("y", x);
+  return std::move(g.finish()).value();
+}
+
+Status run_steps(Compiled& c, int steps, int64_t tokens) {
+  StepContext step;
+  step.sizes = sizes(tokens);
+  for (int i = 0; i < steps; ++i) {
+    Numbers in(11);
+    c.put("x", matrix(in, tokens, 64));
+    REDLINE_TRY(c.executor->step(step));
+  }
+  return {};
+}
+
+}  // namespace
+
+TEST(Executor, ManyStepsOnManyWorkersGiveTheSameBits) {
+  std::vector<float> first;
+  for (int workers : {1, 2, 3, 8}) {
+    Numbers n(2);
+    Compiled c = Compiled::make(layers(n, 3), workers, sizes(40));
+    for (int64_t tokens : {1, 40, 7, 1}) ASSERT_TRUE(run_steps(c, 3, tokens).ok());
+    ASSERT_TRUE(run_steps(c, 40, 13).ok());
+    const std::vector<float> y = c.get("y", 13 * 64);
+    if (first.empty()) first = y;
+    EXPECT_EQ(first, y) << workers;
+  }
+}
+
+TEST(Executor, MemoryReuseChangesNoBit) {
+  std::vector<float> results[2];
+  int64_t bytes[2];
+  for (int reuse = 0; reuse < 2; ++reuse) {
+    Numbers n(2);
+    CompileOptions options;
+    options.reuse_memory = reuse;
+    Compiled c = Compiled::make(layers(n, 4), 2, sizes(16), options);
+    ASSERT_TRUE(run_steps(c, 2, 16).ok());
+    results[reuse] = c.get("y", 16 * 64);
+    bytes[reuse] = c.program->arena_plan.bytes;
+  }
+  EXPECT_EQ(results[0], results[1]);
+  EXPECT_LT(bytes[1] * 2, bytes[0]);
+}
+
+TEST(Executor, AStepAllocatesNothing) {
+  Numbers n(2);
+  Compiled c = Compiled::make(layers(n, 3), 3, sizes(16));
+  ASSERT_TRUE(run_steps(c, 1, 16).ok());
+  StepContext step;
+  for (int64_t tokens : {1, 16, 5}) {
+    step.sizes = sizes(tokens);
+    const int64_t before = g_allocations.load();
+    const Status status = c.executor->step(step);
+    const int64_t after = g_allocations.load();
+    ASSERT_TRUE(status.ok());
+    EXPECT_EQ(after, before) << tokens << " tokens";
+  }
+}
+
+TEST(Executor, ASizeAboveItsBoundIsRefused) {
+  Numbers n(2);
+  Compiled c = Compiled::make(layers(n, 1), 1, sizes(8));
+  StepContext step;
+  step.sizes = sizes(9);
+  const Status status = c.executor->step(step);
+  EXPECT_EQ(status.code(), Code::invalid_argument);
+  EXPECT_EQ(status.message(), "tokens is 9 in this step, the program was compiled for at most 8");
+}
+
+TEST(Executor, AProgramThatCannotGoOnEndsWithADumpOfWhoWaitsForWhat) {
+  Numbers n(2);
+  ExecutorOptions run;
+  run.hang_seconds = 0.2;
+  Compiled c = Compiled::make(layers(n, 1), 2, sizes(8), {}, run);
+  // One notification lost: what a wrong count or a crashed kernel would look like.
+  for (auto& list : c.program->tasks)
+    for (Task& task : list)
+      if (c.program->stages[task.stage].op == "silu_mul") task.notify_end = task.notify_begin;
+  StepContext step;
+  step.sizes = sizes(8);
+  const Status status = c.executor->step(step);
+  EXPECT_EQ(status.code(), Code::internal);
+  EXPECT_NE(status.message().find("waits for silu_mul"), std::string::npos) << status.message();
+  EXPECT_NE(status.message().find("worker 1: "), std::string::npos) << status.message();
+  EXPECT_EQ(c.executor->step(step).code(), Code::internal);  // and it says so from then on, at once
+}
+
+TEST(Executor, TheTimelineIsJsonWithASliceForEveryTask) {
+  Numbers n(2);
+  Timeline timeline(2, 4096);
+  ExecutorOptions run;
+  run.timeline = &timeline;
+  Compiled c = Compiled::make(layers(n, 2), 2, sizes(8), {}, run);
+  ASSERT_TRUE(run_steps(c, 3, 8).ok());
+  const std::string path = testing::TempDir() + "redline_timeline.json";
+  ASSERT_TRUE(timeline.write(*c.program, path).ok());
+  std::stringstream text;
+  text << std::ifstream(path).rdbuf();
+  const auto json = nlohmann::json::parse(text.str(), nullptr, false);
+  ASSERT_TRUE(json.is_object());
+  size_t tasks = 0, slices = 0;
+  for (const auto& list : c.program->tasks) tasks += list.size();
+  for (const auto& event : json["traceEvents"]) slices += event["ph"] == "X" && event["name"] != "wait";
+  EXPECT_EQ(slices, tasks * 3);
+  EXPECT_EQ(timeline.dropped(), 0);
+  EXPECT_EQ(timeline.write(*c.program, "/nowhere/at/all.json").code(), Code::io);
+}
+
+TEST(Executor, AFullTimelineCountsWhatItDropped) {
+  Numbers n(2);
+  Timeline timeline(1, 4);
+  ExecutorOptions run;
+  run.timeline = &timeline;
+  Compiled c = Compiled::make(layers(n, 1), 1, sizes(8), {}, run);
+  ASSERT_TRUE(run_steps(c, 1, 8).ok());
+  EXPECT_EQ(timeline.dropped(), static_cast<int64_t>(c.program->tasks[0].size()) - 4);
+}
+
+}  // namespace redline::test

@@ -1,0 +1,145 @@
+// Runs a small graph both ways: compiled for some workers, and by the references in float64.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <functional>
+#include <list>
+#include <map>
+#include <random>
+
+#include "graph/lower.h"
+#include "runtime/executor.h"
+#include "runtime/interpreter.h"
+
+namespace redline::test {
+
+/// Random float32 numbers of about unit size; owns the data behind the weights it makes.
+class Numbers {
+ public:
+  explicit Numbers(uint64_t seed = 1) : random_(seed) {}
+  std::vector<float> vector(int64_t n, float size = 1) {
+    std::normal_distribution<float> normal(0, size);
+    std::vector<float> v(static_cast<size_t>(n));
+    for (float& x : v) x = normal(random_);
+    return v;
+  }
+  WeightSource weight(std::vector<int64_t> shape, float size = 1) {
+    int64_t n = 1;
+    for (int64_t d : shape) n *= d;
+    kept_.push_back(vector(n, size));
+    WeightSource source;
+    source.view = {DType::kF32, std::move(shape), kept_.back().data()};
+    return source;
+  }
+  int64_t below(int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random_); }
+  std::mt19937_64& random() { return random_; }
+
+ private:
+  std::mt19937_64 random_;
+  std::list<std::vector<float>> kept_;
+};
+
+inline SymbolValues sizes(int64_t tokens, int64_t logit_rows = 1) {
+  SymbolValues s;
+  s[Symbol::kTokens] = tokens;
+  s[Symbol::kSequences] = 1;
+  s[Symbol::kLogitRows] = logit_rows;
+  return s;
+}
+
+/// A graph compiled for `workers`, with its own team.
+struct Compiled {
+  std::unique_ptr<WorkerTeam> team;
+  std::unique_ptr<Program> program;
+  std::unique_ptr<Executor> executor;
+
+  static Compiled make(Graph graph, int workers, SymbolValues bounds, CompileOptions options = {}, ExecutorOptions run = {}) {
+    Compiled c;
+    auto kernels = cpu_kernels();
+    EXPECT_TRUE(kernels.ok());
+    options.bounds = bounds;
+    options.kernels = *kernels;
+    c.team = std::make_unique<WorkerTeam>(workers, std::pair{(*kernels)->worker_begin, (*kernels)->worker_end});
+    auto program = compile(std::move(graph), options, *c.team);
+    EXPECT_TRUE(program.ok()) << program.status().to_string();
+    c.program = std::make_unique<Program>(std::move(program).value());
+    c.executor = std::make_unique<Executor>(*c.program, *c.team, run);
+    return c;
+  }
+  void put(const char* name, const HostTensor& t) {
+    const Program::Port* port = program->find_input(name);
+    ASSERT_NE(port, nullptr) << name;
+    for (size_t i = 0; i < t.data.size(); ++i) {
+      if (port->dtype == DType::kI32) static_cast<int32_t*>(port->data)[i] = static_cast<int32_t>(t.data[i]);
+      else static_cast<float*>(port->data)[i] = static_cast<float>(t.data[i]);
+    }
+  }
+  std::vector<float> get(const char* name, int64_t count) const {
+    const auto* data = static_cast<const float*>(program->find_output(name)->data);
+    return {data, data + count};
+  }
+};
+
+inline HostTensor matrix(Numbers& numbers, int64_t rows, int64_t cols) {
+  const std::vector<float> v = numbers.vector(rows * cols);
+  return {{rows, cols}, {v.begin(), v.end()}};
+}
+inline HostTensor integers(const std::vector<int64_t>& values) {
+  return {{static_cast<int64_t>(values.size())}, {values.begin(), values.end()}};
+}
+
+/// Builds the graph with `build` (which declares inputs and the output "y"), runs it at each number of rows on 1, 2 and 5
+/// workers, and compares with the references. `tolerance` is relative to the largest value of the reference: the
+/// caller derives it. All worker counts must give the same bits.
+inline void expect_like_reference(const std::function<void(GraphBuilder&, Numbers&)>& build,
+                                  const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
+                                  const std::vector<int64_t>& row_counts, double tolerance) {
+  const int64_t most = std::max<int64_t>(1, *std::max_element(row_counts.begin(), row_counts.end()));
+  for (int64_t rows : row_counts) {
+    std::vector<float> first;
+    for (int workers : {1, 2, 5}) {
+      Numbers numbers(7);
+      auto make_graph = [&](Numbers& n) {
+        GraphBuilder g("test");
+        build(g, n);
+        auto graph = g.finish();
+        EXPECT_TRUE(graph.ok()) << graph.status().to_string();
+        return std::move(graph).value();
+      };
+      Graph graph = make_graph(numbers);
+      Numbers input_numbers(static_cast<uint64_t>(rows) + 3);
+      const auto in = inputs(input_numbers, rows);
+      auto interpreter = Interpreter::make(graph);
+      ASSERT_TRUE(interpreter.ok());
+      ReferenceCache cache;
+      auto expected = interpreter->run(in, sizes(rows, rows), cache);
+      ASSERT_TRUE(expected.ok()) << expected.status().to_string();
+      const HostTensor& want = (*expected)["y"];
+
+      Compiled c = Compiled::make(std::move(graph), workers, sizes(most, most));
+      for (const auto& [name, tensor] : in) c.put(name.c_str(), tensor);
+      StepContext step;
+      step.sizes = sizes(rows, rows);
+      for (int again = 0; again < 2; ++again) {  // counters must serve a second step as well as the first
+        for (const auto& [name, tensor] : in) c.put(name.c_str(), tensor);
+        ASSERT_TRUE(c.executor->step(step).ok());
+      }
+      const std::vector<float> got = c.get("y", static_cast<int64_t>(want.data.size()));
+      double largest = 0, worst = 0;
+      for (size_t i = 0; i < got.size(); ++i) {
+        largest = std::max(largest, std::abs(want.data[i]));
+        worst = std::max(worst, std::abs(want.data[i] - static_cast<double>(got[i])));
+        ASSERT_FALSE(std::isnan(got[i])) << "element " << i;
+      }
+      EXPECT_LE(worst, tolerance * largest) << "rows " << rows << ", workers " << workers;
+      if (first.empty()) first = got;
+      EXPECT_TRUE(first.empty() || std::memcmp(first.data(), got.data(), got.size() * sizeof(float)) == 0)
+          << "rows " << rows << ": " << workers << " workers give other bits than one";
+    }
+  }
+}
+
+}  // namespace redline::test

@@ -28,12 +28,12 @@ enum class ComputeType : uint8_t {
 Result<ComputeType> compute_type_from_name(std::string_view name);
 
 struct EngineOptions {
-  int threads = 0;              ///< worker threads; 0: REDLINE_THREADS, else every core this process may use
+  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else every core this process may use
   ComputeType dtype = ComputeType::kAuto;
-  int64_t context = 0;          ///< most tokens of one sequence; 0: the model's own, at most 4096
-  int64_t max_chunk = 512;      ///< most tokens of one step
-  bool use_interpreter = false; ///< run the plain graph op by op in float64: slow, the reference
-  std::string trace_file;       ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
+  int64_t context = 0;           ///< most tokens of one sequence; 0: the model's own, at most 4096
+  int64_t max_chunk = 512;       ///< most tokens of one step
+  bool use_interpreter = false;  ///< run the plain graph op by op in float64: slow, the reference
+  std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
 };
 
 /// What a model is, without running it.
@@ -51,11 +51,11 @@ struct ModelInfo {
 /// Order: repetition penalty, temperature, top-k, top-p, min-p; then one draw. Zero temperature is greedy.
 struct SamplingOptions {
   float temperature = 0.8f;
-  int64_t top_k = 0;     ///< 0: off
-  float top_p = 1.0f;    ///< 1: off
-  float min_p = 0.0f;    ///< 0: off
+  int64_t top_k = 0;                ///< 0: off
+  float top_p = 1.0f;               ///< 1: off
+  float min_p = 0.0f;               ///< 0: off
   float repetition_penalty = 1.0f;  ///< 1: off; over prompt and output (Keskar et al. 2019, arXiv:1909.05858)
-  uint64_t seed = 0;     ///< same seed, same text, whatever the number of threads
+  uint64_t seed = 0;                ///< same seed, same text, whatever the number of threads
 };
 
 struct GenerateRequest {
@@ -123,7 +123,8 @@ class Engine {
 
   /// Text to ids; `special`: names of special tokens in the text become those tokens. not_found: the model has no
   /// tokenizer.
-  virtual Result<std::vector<int32_t>> encode(std::string_view text, bool special = false, bool add_bos = true) const = 0;
+  virtual Result<std::vector<int32_t>> encode(std::string_view text, bool special = false,
+                                              bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
   virtual Result<std::unique_ptr<Session>> new_session() = 0;

@@ -42,8 +42,8 @@ class [[nodiscard]] Status {
 template <class T>
 class [[nodiscard]] Result {
  public:
-  Result(T value) : value_(std::move(value)) {}           // NOLINT(google-explicit-constructor): return value;
-  Result(Status status) : status_(std::move(status)) {    // NOLINT(google-explicit-constructor): return error;
+  Result(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor): return value;
+  Result(Status status) : status_(std::move(status)) {  // NOLINT(google-explicit-constructor): return error;
     if (status_.ok()) status_ = Status(Code::internal, "a Result was made from an ok Status");
   }
 

@@ -7,10 +7,10 @@
 
 namespace redline {
 
-#define REDLINE_STATUS_MAKER(name)                                                \
-  template <class... A>                                                           \
-  Status name(fmt::format_string<A...> text, A&&... args) {                       \
-    return Status(Code::name, fmt::format(text, std::forward<A>(args)...));       \
+#define REDLINE_STATUS_MAKER(name)                                          \
+  template <class... A>                                                     \
+  Status name(fmt::format_string<A...> text, A&&... args) {                 \
+    return Status(Code::name, fmt::format(text, std::forward<A>(args)...)); \
   }
 REDLINE_STATUS_MAKER(invalid_argument)
 REDLINE_STATUS_MAKER(not_found)
@@ -34,16 +34,16 @@ Status as_status(Result<T> result) {
 #define REDLINE_CONCAT(a, b) REDLINE_CONCAT_(a, b)
 
 /// Returns the failure of a Status or Result from the calling function.
-#define REDLINE_TRY(expr)                                                                     \
-  do {                                                                                        \
-    auto&& redline_try = (expr);                                                              \
-    if (!redline_try.ok()) return ::redline::detail::as_status(std::move(redline_try));       \
+#define REDLINE_TRY(expr)                                                               \
+  do {                                                                                  \
+    auto&& redline_try = (expr);                                                        \
+    if (!redline_try.ok()) return ::redline::detail::as_status(std::move(redline_try)); \
   } while (0)
 
 /// REDLINE_ASSIGN(auto x, f()): x = the value of the Result, or returns its failure.
 #define REDLINE_ASSIGN(target, expr) REDLINE_ASSIGN_(REDLINE_CONCAT(redline_result_, __LINE__), target, expr)
-#define REDLINE_ASSIGN_(result, target, expr)      \
-  auto result = (expr);                            \
+#define REDLINE_ASSIGN_(result, target, expr)          \
+  auto result = (expr);                                \
   if (!result.ok()) return std::move(result).status(); \
   target = std::move(result).value()
 

@@ -54,7 +54,8 @@ void WorkerTeam::worker_main(int worker) {
   if (hooks_.first) hooks_.first();
   uint32_t seen = 0;
   for (;;) {
-    for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && generation_.load(std::memory_order_acquire) == seen; ++spin)
+    for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && generation_.load(std::memory_order_acquire) == seen;
+         ++spin)
       relax();
     generation_.wait(seen, std::memory_order_acquire);
     seen = generation_.load(std::memory_order_acquire);

@@ -49,7 +49,8 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
     const ValueInfo& info = graph.values[v];
     const int64_t bytes = num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes;
     slot_of[v] = static_cast<int>(plan.slots.size());
-    plan.slots.push_back({static_cast<ValueId>(v), 0, (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign, first[v], last[v]});
+    plan.slots.push_back(
+        {static_cast<ValueId>(v), 0, (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign, first[v], last[v]});
     plan.bytes_without_reuse += plan.slots.back().bytes;
   }
   if (!reuse) {
@@ -99,8 +100,7 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
                                    [](const Block* a, const Block* b) { return a->offset < b->offset; }),
                   &block);
   }
-  for (size_t i = 0; i < plan.slots.size(); ++i)
-    plan.slots[i].offset = blocks[static_cast<size_t>(block_of[i])].offset;
+  for (size_t i = 0; i < plan.slots.size(); ++i) plan.slots[i].offset = blocks[static_cast<size_t>(block_of[i])].offset;
   return plan;
 }
 

@@ -29,7 +29,7 @@ struct KvCacheView {
 struct AttentionStep {
   KvCacheView cache;
   const AttentionItem* items = nullptr;
-  const int32_t* slot_begin = nullptr;  ///< [attention slots + 1]
+  const int32_t* slot_begin = nullptr;    ///< [attention slots + 1]
   const int32_t* const* pages = nullptr;  ///< [sequences] page numbers in order of position
 };
 

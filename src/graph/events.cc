@@ -36,7 +36,8 @@ std::vector<int> tile_groups(const Stage& p, const Stage& c, Reads reads, std::v
   std::vector<int> parent(static_cast<size_t>(p.num_tasks()));
   std::iota(parent.begin(), parent.end(), 0);
   auto root = [&](int i) {
-    while (parent[static_cast<size_t>(i)] != i) i = parent[static_cast<size_t>(i)] = parent[static_cast<size_t>(parent[static_cast<size_t>(i)])];
+    while (parent[static_cast<size_t>(i)] != i)
+      i = parent[static_cast<size_t>(i)] = parent[static_cast<size_t>(parent[static_cast<size_t>(i)])];
     return i;
   };
   std::vector<int> first_needed(static_cast<size_t>(c.num_tasks()), -1);
@@ -83,8 +84,8 @@ Status plan_events(Program& program) {
   }
 
   std::vector<StageSet> complete(n, StageSet(n));
-  std::vector<std::vector<std::vector<Wait>>> waits(n);           // [stage][task]
-  std::vector<std::vector<std::vector<uint32_t>>> notifies(n);    // [stage][task]
+  std::vector<std::vector<std::vector<Wait>>> waits(n);         // [stage][task]
+  std::vector<std::vector<std::vector<uint32_t>>> notifies(n);  // [stage][task]
   std::vector<int64_t> stage_event(n, -1);
   for (size_t s = 0; s < n; ++s) {
     waits[s].resize(static_cast<size_t>(stages[s].num_tasks()));
@@ -104,7 +105,8 @@ Status plan_events(Program& program) {
     };
     for (const StageRead& read : stages[c].reads)
       if (auto at = producer.find(read.value); at != producer.end()) {
-        if (at->second >= c) return internal("program: stage {} reads what stage {} makes later", stages[c].name, stages[at->second].name);
+        if (at->second >= c)
+          return internal("program: stage {} reads what stage {} makes later", stages[c].name, stages[at->second].name);
         need(at->second, read.reads);
       }
     for (const ArenaSlot& born : program.arena_plan.slots) {
@@ -137,7 +139,8 @@ Status plan_events(Program& program) {
       if (auto g = grouped.find(p); g != grouped.end()) {
         const int groups = 1 + *std::max_element(g->second.begin(), g->second.end());
         std::vector<uint32_t> event(static_cast<size_t>(groups)), count(static_cast<size_t>(groups), 0);
-        for (int k = 0; k < groups; ++k) event[static_cast<size_t>(k)] = new_event(fmt::format("{}->{}[{}]", stages[p].name, stages[c].name, k));
+        for (int k = 0; k < groups; ++k)
+          event[static_cast<size_t>(k)] = new_event(fmt::format("{}->{}[{}]", stages[p].name, stages[c].name, k));
         for (size_t t = 0; t < g->second.size(); ++t) {
           const auto k = static_cast<size_t>(g->second[t]);
           notifies[p][t].push_back(event[k]);

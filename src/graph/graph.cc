@@ -47,10 +47,10 @@ std::string Graph::to_string() const {
   for (const Op& op : ops) {
     std::string inputs_text;
     for (ValueId id : op.inputs)
-      inputs_text += (inputs_text.empty() ? "" : ", ") +
-                     (value(id).kind == ValueKind::kWeight
-                          ? fmt::format("{}:{}", value(id).name, dtype_info(value(id).dtype).name)
-                          : fmt::format("%{}", id));
+      inputs_text +=
+          (inputs_text.empty() ? "" : ", ") +
+          (value(id).kind == ValueKind::kWeight ? fmt::format("{}:{}", value(id).name, dtype_info(value(id).dtype).name)
+                                                : fmt::format("%{}", id));
     const std::string attrs = op.def->describe ? op.def->describe(op.attrs) : "";
     text += fmt::format("  {} = {}({}){}{}  // {}\n", spell(op.outputs.at(0)), op.def->name, inputs_text,
                         attrs.empty() ? "" : " ", attrs, op.name);

@@ -33,8 +33,8 @@ class LowerContext {
   Result<void*> dense_weight(size_t i);
   /// Marks where the address of a computed value goes once memory is laid out: operands[slot] of the next stage.
   struct Operand {
-    ValueId value = -1;    ///< a value in the arena, or
-    void* fixed = nullptr; ///< an address known now
+    ValueId value = -1;     ///< a value in the arena, or
+    void* fixed = nullptr;  ///< an address known now
   };
   Operand at(ValueId value) const { return {value, nullptr}; }
   Operand at(void* address) const { return {-1, address}; }

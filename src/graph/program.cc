@@ -11,7 +11,8 @@ Result<AlignedBuffer> AlignedBuffer::make(int64_t bytes) {
   if (bytes <= 0) return buffer;
   constexpr int64_t kHugePage = 2 << 20;
   // Pages come zeroed and only when touched.
-  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  void* data = mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
   if (data == MAP_FAILED) return out_of_memory("{} bytes are not to be had", bytes);
   if (bytes >= kHugePage) madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
   buffer.data_ = data;
@@ -39,8 +40,8 @@ Tile Program::tile_of(const Task& task, int64_t rows) const {
   const int cols = stage.col_tiles();
   const int64_t row = task.index / static_cast<uint32_t>(cols);
   const size_t col = task.index % static_cast<uint32_t>(cols);
-  return {rows * row / stage.row_tiles, rows * (row + 1) / stage.row_tiles, stage.col_begin[col], stage.col_begin[col + 1],
-          static_cast<int32_t>(task.index)};
+  return {rows * row / stage.row_tiles, rows * (row + 1) / stage.row_tiles, stage.col_begin[col],
+          stage.col_begin[col + 1], static_cast<int32_t>(task.index)};
 }
 
 std::string Program::to_string() const {
@@ -53,9 +54,11 @@ std::string Program::to_string() const {
       name, stages.size(), num_tasks, workers, num_events, bounds[Symbol::kTokens], bounds[Symbol::kSequences],
       bounds[Symbol::kLogitRows], weight_bytes, arena_plan.bytes, arena_plan.bytes_without_reuse);
   for (const Port& port : inputs)
-    text += fmt::format("  input  {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));
+    text +=
+        fmt::format("  input  {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));
   for (const Port& port : outputs)
-    text += fmt::format("  output {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));
+    text +=
+        fmt::format("  output {:<16} {}{}\n", port.name, dtype_info(port.dtype).name, redline::to_string(port.shape));
 
   std::vector<const Task*> first(stages.size(), nullptr);
   for (const auto& list : tasks)
@@ -65,7 +68,8 @@ std::string Program::to_string() const {
     const Stage& stage = stages[s];
     std::string wait_text;
     for (uint32_t w = first[s]->wait_begin; w < first[s]->wait_end; ++w)
-      wait_text += fmt::format("{}{} >= {}", wait_text.empty() ? "" : ", ", event_names[waits[w].event], waits[w].count);
+      wait_text +=
+          fmt::format("{}{} >= {}", wait_text.empty() ? "" : ", ", event_names[waits[w].event], waits[w].count);
     std::string placed;
     for (ValueId id : stage.writes)
       for (const ArenaSlot& slot : arena_plan.slots)

@@ -135,13 +135,13 @@ struct Program {
   int workers = 1;
   SymbolValues bounds;
   std::vector<Stage> stages;
-  std::vector<Dim> row_dims;                ///< the distinct row sizes of the stages
-  std::vector<std::vector<Task>> tasks;     ///< [workers]
+  std::vector<Dim> row_dims;             ///< the distinct row sizes of the stages
+  std::vector<std::vector<Task>> tasks;  ///< [workers]
   std::vector<Wait> waits;
   std::vector<uint32_t> notifies;
   uint32_t num_events = 0;
-  std::vector<std::string> event_names;     ///< for dumps
-  int attention_slots = 0;                  ///< tasks of each attention stage: slots of the attention plan
+  std::vector<std::string> event_names;  ///< for dumps
+  int attention_slots = 0;               ///< tasks of each attention stage: slots of the attention plan
 
   ArenaPlan arena_plan;
   AlignedBuffer arena;

@@ -24,8 +24,8 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
       int64_t seen = rows.first_position + end;
       if (window > 0) seen = std::min(seen, window + end - begin);
       for (int64_t head = 0; head < num_kv_heads_; ++head) {
-        unsorted_.push_back({static_cast<int32_t>(s), static_cast<int32_t>(head), rows.row_begin + begin, rows.row_begin + end,
-                             rows.first_position + begin});
+        unsorted_.push_back({static_cast<int32_t>(s), static_cast<int32_t>(head), rows.row_begin + begin,
+                             rows.row_begin + end, rows.first_position + begin});
         cost_.push_back((end - begin) * seen);
       }
     }

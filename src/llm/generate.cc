@@ -27,11 +27,12 @@ Result<GenerateResult> LlmEngine::generate(const GenerateRequest& request,
   if (request.max_tokens < 0) return invalid_argument("max_tokens {} must not be negative", request.max_tokens);
   const auto prompt_tokens = static_cast<int64_t>(prompt.size());
   if (prompt_tokens > info_.context)
-    return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt", prompt_tokens,
-                            info_.context);
+    return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
+                            prompt_tokens, info_.context);
   REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info_.vocab_size));
   REDLINE_ASSIGN(StopStrings stops, StopStrings::create(request.stop));
-  if (!request.stop.empty() && !tokenizer_) return invalid_argument("stop strings need a tokenizer, and {} has none", info_.path);
+  if (!request.stop.empty() && !tokenizer_)
+    return invalid_argument("stop strings need a tokenizer, and {} has none", info_.path);
   std::unique_ptr<StreamDecoder> decoder;
   if (tokenizer_) decoder = std::make_unique<StreamDecoder>(*tokenizer_, prompt.size() == 1 && prompt[0] == bos_);
 
@@ -54,7 +55,8 @@ Result<GenerateResult> LlmEngine::generate(const GenerateRequest& request,
   std::span<const float> logits;
   for (int64_t begin = 0; begin < prompt_tokens; begin += max_chunk_) {
     const auto n = static_cast<size_t>(std::min(max_chunk_, prompt_tokens - begin));
-    REDLINE_ASSIGN(logits, session->forward(std::span(prompt).subspan(static_cast<size_t>(begin), n), false, prompt_tokens));
+    REDLINE_ASSIGN(logits,
+                   session->forward(std::span(prompt).subspan(static_cast<size_t>(begin), n), false, prompt_tokens));
     if (begin + max_chunk_ < prompt_tokens && !show("", -1, 0, {})) return finish(FinishReason::kCancelled);
   }
   result.prefill_ms = ms_since(start);

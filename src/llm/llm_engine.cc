@@ -5,8 +5,8 @@
 #include <cstring>
 
 #include "base/settings.h"
-#include "graph/ops/linear.h"
 #include "graph/lower.h"
+#include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
 
 namespace redline {
@@ -20,7 +20,8 @@ constexpr int64_t kMaxLogitRows = 64;
 
 std::string spell_types(const std::map<DType, int64_t>& counts) {
   std::string text;
-  for (auto [dtype, count] : counts) text += fmt::format("{}{} x{}", text.empty() ? "" : ", ", dtype_info(dtype).name, count);
+  for (auto [dtype, count] : counts)
+    text += fmt::format("{}{} x{}", text.empty() ? "" : ", ", dtype_info(dtype).name, count);
   return text;
 }
 
@@ -52,7 +53,8 @@ class CompiledSession final : public Session {
     for (int32_t id : tokens)
       if (id < 0 || id >= vocab) return invalid_argument("token {} is outside the vocabulary of {}", id, vocab);
     if (length_ + count > engine_.info_.context)
-      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context, length_);
+      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context,
+                              length_);
     REDLINE_TRY(pages_.grow(length_ + count));
     total_length = std::max(total_length, length_ + count);
     const int64_t chunk = all ? engine_.max_logit_rows_ : engine_.max_chunk_;
@@ -60,7 +62,8 @@ class CompiledSession final : public Session {
     const auto* out = static_cast<const float*>(engine_.program_->find_output("logits")->data);
     for (int64_t begin = 0; begin < count; begin += chunk) {
       const int64_t n = std::min(chunk, count - begin);
-      REDLINE_TRY(engine_.run_step(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), length_, total_length, all, pages_));
+      REDLINE_TRY(engine_.run_step(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), length_,
+                                   total_length, all, pages_));
       length_ += n;
       if (all) std::memcpy(logits_.data() + begin * vocab, out, static_cast<size_t>(n * vocab) * sizeof(float));
     }
@@ -90,7 +93,8 @@ class InterpretedSession final : public Session {
     const int64_t count = static_cast<int64_t>(tokens.size());
     if (count == 0) return invalid_argument("no tokens to run");
     if (length_ + count > engine_.info_.context)
-      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context, length_);
+      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context,
+                              length_);
     total_length = std::max(total_length, length_ + count);
     auto vector = [&](int64_t n, auto&& at) {
       HostTensor t;
@@ -174,11 +178,12 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   info.context = options.context > 0 ? options.context : std::min(c.max_positions, kDefaultContext);
   info.has_tokenizer = e.tokenizer_ != nullptr;
   constexpr int kMostThreads = 1024;
-  const int64_t threads = options.threads > 0      ? options.threads
-                          : options.threads < 0    ? -1
-                          : settings.threads > 0   ? settings.threads
-                                                   : static_cast<int64_t>(allowed_cpus().size());
-  if (threads < 1 || threads > kMostThreads) return invalid_argument("threads {} is outside [1, {}]", threads, kMostThreads);
+  const int64_t threads = options.threads > 0    ? options.threads
+                          : options.threads < 0  ? -1
+                          : settings.threads > 0 ? settings.threads
+                                                 : static_cast<int64_t>(allowed_cpus().size());
+  if (threads < 1 || threads > kMostThreads)
+    return invalid_argument("threads {} is outside [1, {}]", threads, kMostThreads);
   info.threads = options.use_interpreter ? 1 : static_cast<int>(threads);
   info.isa = options.use_interpreter ? "interpreter" : std::string(cpu_isa_in_use());
   if (options.max_chunk < 1) return invalid_argument("max_chunk {} must be at least 1", options.max_chunk);
@@ -241,7 +246,8 @@ LlmEngine::~LlmEngine() {
     const Status written = timeline_->write(*program_, trace_file_);
     if (!written.ok()) fmt::print(stderr, "redline: {}\n", written.message());
     else if (timeline_->dropped() > 0)
-      fmt::print(stderr, "redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", trace_file_, timeline_->dropped());
+      fmt::print(stderr, "redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", trace_file_,
+                 timeline_->dropped());
   }
 }
 
@@ -250,7 +256,8 @@ Status LlmEngine::run_step(std::span<const int32_t> tokens, int64_t first_positi
   const int64_t n = static_cast<int64_t>(tokens.size());
   auto port = [&](const char* name) { return static_cast<int32_t*>(program_->find_input(name)->data); };
   std::memcpy(port("tokens"), tokens.data(), tokens.size_bytes());
-  int32_t *positions = port("positions"), *lengths = port("lengths"), *slots = port("slots"), *rows = port("logit_rows");
+  int32_t *positions = port("positions"), *lengths = port("lengths"), *slots = port("slots"),
+          *rows = port("logit_rows");
   for (int64_t i = 0; i < n; ++i) {
     positions[i] = static_cast<int32_t>(first_position + i);
     lengths[i] = static_cast<int32_t>(total_length);

@@ -32,7 +32,8 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   REDLINE_ASSIGN(SafetensorsFiles files, SafetensorsFiles::open_folder(folder));
   for (const SafetensorsTensor& tensor : files.tensors()) {
     if (!tensor.view.data && tensor.bytes > 0)
-      return unsupported("{}: tensor {} has type {}; Redline reads F32, F16 and BF16", folder, tensor.name, tensor.type_name);
+      return unsupported("{}: tensor {} has type {}; Redline reads F32, F16 and BF16", folder, tensor.name,
+                         tensor.type_name);
     WeightSource source;
     source.view = tensor.view;
     source.file = files.files()[static_cast<size_t>(tensor.part)];
@@ -63,17 +64,22 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   } else if (path.ends_with(".safetensors")) {
     return invalid_argument("model {}: give the folder that holds it, with its config.json", path);
   } else if (path.ends_with(".bin")) {
-    return unsupported("model {}: a .bin checkpoint; turn a llama2.c one into GGUF first: redline convert {} OUT.gguf "
-                       "--tokenizer TOKENIZER.bin", path, path);
+    return unsupported(
+        "model {}: a .bin checkpoint; turn a llama2.c one into GGUF first: redline convert {} OUT.gguf "
+        "--tokenizer TOKENIZER.bin",
+        path, path);
   } else {
     REDLINE_ASSIGN(GgufFile file, GgufFile::open(path));
     REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
   }
   if (checkpoint.tokenizer) checkpoint.stop_tokens = checkpoint.tokenizer->stop_tokens();
-  if (checkpoint.generation.contains("eos_token_id")) add_ids(checkpoint.generation["eos_token_id"], checkpoint.stop_tokens);
-  else if (checkpoint.config.contains("eos_token_id")) add_ids(checkpoint.config["eos_token_id"], checkpoint.stop_tokens);
+  if (checkpoint.generation.contains("eos_token_id"))
+    add_ids(checkpoint.generation["eos_token_id"], checkpoint.stop_tokens);
+  else if (checkpoint.config.contains("eos_token_id"))
+    add_ids(checkpoint.config["eos_token_id"], checkpoint.stop_tokens);
   std::sort(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end());
-  checkpoint.stop_tokens.erase(std::unique(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end()), checkpoint.stop_tokens.end());
+  checkpoint.stop_tokens.erase(std::unique(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end()),
+                               checkpoint.stop_tokens.end());
   return checkpoint;
 }
 

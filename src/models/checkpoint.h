@@ -14,9 +14,9 @@ namespace redline {
 
 struct Checkpoint {
   std::string path;
-  std::string format;          ///< "gguf" or "safetensors"
-  nlohmann::json config;       ///< config.json, or made from GGUF metadata with the same keys
-  nlohmann::json generation;   ///< generation_config.json, or {}
+  std::string format;         ///< "gguf" or "safetensors"
+  nlohmann::json config;      ///< config.json, or made from GGUF metadata with the same keys
+  nlohmann::json generation;  ///< generation_config.json, or {}
   std::map<std::string, WeightSource> tensors;
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the model has none
   Status tokenizer_status;               ///< why there is none

@@ -26,12 +26,14 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config) {
   REDLINE_TRY(r.status());
   constexpr int64_t kMostHeadDim = 512;
   if (!r.has("head_dim") && c.hidden_size % c.num_heads != 0)
-    return invalid_argument("config: hidden_size {} does not divide among {} heads, and there is no head_dim", c.hidden_size, c.num_heads);
+    return invalid_argument("config: hidden_size {} does not divide among {} heads, and there is no head_dim",
+                            c.hidden_size, c.num_heads);
   c.head_dim = r.integer("head_dim", 2, kMostHeadDim, c.hidden_size / c.num_heads);
   if (c.head_dim < 2 || c.head_dim > kMostHeadDim)
     return unsupported("config: heads of {} elements; Redline runs 2 to {}", c.head_dim, kMostHeadDim);
   if (c.num_heads % c.num_kv_heads != 0)
-    return invalid_argument("config: num_attention_heads {} is no multiple of num_key_value_heads {}", c.num_heads, c.num_kv_heads);
+    return invalid_argument("config: num_attention_heads {} is no multiple of num_key_value_heads {}", c.num_heads,
+                            c.num_kv_heads);
   const int64_t positions = r.integer("max_position_embeddings", 1, int64_t{1} << 40, 2048);
   c.rms_norm_eps = static_cast<float>(r.number("rms_norm_eps", 0, 1, 1e-6));
   c.tie_word_embeddings = r.boolean("tie_word_embeddings", false);
@@ -64,7 +66,8 @@ Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, in
       const auto& type = (*types)[i];
       slides = type == "sliding_attention";
       if (!slides && type != "full_attention")
-        return unsupported("config: layer_types[{}] is {}; Redline runs full_attention and sliding_attention", i, type.dump());
+        return unsupported("config: layer_types[{}] is {}; Redline runs full_attention and sliding_attention", i,
+                           type.dump());
     }
     if (slides) windows[i] = window;
   }
@@ -128,7 +131,8 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   x = rms_norm(g, x, w.take("model.norm.weight", {c.hidden_size}), {c.rms_norm_eps});
   g.set_scope("lm_head");
   if (c.tie_word_embeddings) w.ignore("lm_head.weight");
-  g.output("logits", linear(g, x, c.tie_word_embeddings ? table : w.take("lm_head.weight", {c.vocab_size, c.hidden_size})));
+  g.output("logits",
+           linear(g, x, c.tie_word_embeddings ? table : w.take("lm_head.weight", {c.vocab_size, c.hidden_size})));
   REDLINE_ASSIGN(Graph graph, g.finish());
   REDLINE_TRY(w.expect_all_taken());
   return graph;

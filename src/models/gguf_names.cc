@@ -12,12 +12,14 @@ namespace {
 struct NamePair {
   std::string_view gguf, hf;
 };
-constexpr NamePair kTop[] = {{"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-constexpr NamePair kLayer[] = {
-    {"attn_norm", "input_layernorm"},        {"attn_q", "self_attn.q_proj"},       {"attn_k", "self_attn.k_proj"},
-    {"attn_v", "self_attn.v_proj"},          {"attn_output", "self_attn.o_proj"},  {"attn_q_norm", "self_attn.q_norm"},
-    {"attn_k_norm", "self_attn.k_norm"},     {"ffn_norm", "post_attention_layernorm"}, {"ffn_gate", "mlp.gate_proj"},
-    {"ffn_up", "mlp.up_proj"},               {"ffn_down", "mlp.down_proj"}};
+constexpr NamePair kTop[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+constexpr NamePair kLayer[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+                               {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+                               {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+                               {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+                               {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+                               {"ffn_down", "mlp.down_proj"}};
 
 // "" when the name is not one that this architecture uses.
 std::string hf_name(std::string_view name) {
@@ -32,7 +34,8 @@ std::string hf_name(std::string_view name) {
   const size_t end = stem.find('.');
   if (end == std::string_view::npos) return "";
   for (const NamePair& pair : kLayer)
-    if (stem.substr(end + 1) == pair.gguf) return fmt::format("model.layers.{}.{}{}", stem.substr(0, end), pair.hf, suffix);
+    if (stem.substr(end + 1) == pair.gguf)
+      return fmt::format("model.layers.{}.{}{}", stem.substr(0, end), pair.hf, suffix);
   return "";
 }
 
@@ -51,7 +54,8 @@ Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::stri
   if (!value) return std::optional<int64_t>();
   if (auto single = value->as_int()) return single;
   auto list = value->as_ints();
-  if (!list || list->empty()) return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
+  if (!list || list->empty())
+    return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
   for (int64_t other : *list)
     if (other != list->front())
       return unsupported("{}: {} differs by layer ({} and {})", file.path(), key, list->front(), other);
@@ -62,21 +66,26 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
   struct Key {
     const char *gguf, *hf;
   };
-  static constexpr Key kIntegers[] = {
-      {"block_count", "num_hidden_layers"},          {"embedding_length", "hidden_size"},
-      {"feed_forward_length", "intermediate_size"},  {"attention.head_count", "num_attention_heads"},
-      {"attention.head_count_kv", "num_key_value_heads"}, {"attention.key_length", "head_dim"},
-      {"context_length", "max_position_embeddings"}, {"vocab_size", "vocab_size"},
-      {"attention.sliding_window", "sliding_window"}};
+  static constexpr Key kIntegers[] = {{"block_count", "num_hidden_layers"},
+                                      {"embedding_length", "hidden_size"},
+                                      {"feed_forward_length", "intermediate_size"},
+                                      {"attention.head_count", "num_attention_heads"},
+                                      {"attention.head_count_kv", "num_key_value_heads"},
+                                      {"attention.key_length", "head_dim"},
+                                      {"context_length", "max_position_embeddings"},
+                                      {"vocab_size", "vocab_size"},
+                                      {"attention.sliding_window", "sliding_window"}};
   for (const Key& key : kIntegers) {
     REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
     if (value) config[key.hf] = *value;
   }
-  static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"}, {"rope.freq_base", "rope_theta"}};
+  static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                     {"rope.freq_base", "rope_theta"}};
   for (const Key& key : kNumbers)
     if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
       auto number = value->as_double();
-      if (!number) return invalid_argument("{}: {}.{} is {}, expected a number", file.path(), arch, key.gguf, value->to_string());
+      if (!number)
+        return invalid_argument("{}: {}.{} is {}, expected a number", file.path(), arch, key.gguf, value->to_string());
       // The file holds a float32; its decimal form is what config.json would say.
       config[key.hf] = *number;
     }
@@ -130,8 +139,9 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   checkpoint.config = {{"model_type", arch}};
   REDLINE_TRY(read_config(file, arch, checkpoint.config));
   checkpoint.generation = nlohmann::json::object();
-  for (auto [gguf, hf] : {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
-                          std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"}})
+  for (auto [gguf, hf] :
+       {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
+        std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"}})
     if (const GgufValue* value = file.find(gguf))
       if (auto number = value->as_double()) checkpoint.generation[hf] = *number;
 
@@ -143,7 +153,8 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;  // became config
     const std::string name = hf_name(tensor.name);
-    if (name.empty()) return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
+    if (name.empty())
+      return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
     WeightSource source;
     source.view = tensor.view;
     source.file = file.files()[static_cast<size_t>(tensor.part)];
@@ -157,7 +168,8 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   checkpoint.config["tie_word_embeddings"] = !tensors.count("lm_head.weight");
   checkpoint.config["attention_bias"] = tensors.count("model.layers.0.self_attn.q_proj.bias") > 0;
   checkpoint.config["mlp_bias"] = tensors.count("model.layers.0.mlp.gate_proj.bias") > 0;
-  if (auto embed = tensors.find("model.embed_tokens.weight"); embed != tensors.end() && !embed->second.view.shape.empty())
+  if (auto embed = tensors.find("model.embed_tokens.weight");
+      embed != tensors.end() && !embed->second.view.shape.empty())
     checkpoint.config["vocab_size"] = embed->second.view.shape[0];
 
   auto vocab = read_gguf_vocab(file);

@@ -53,8 +53,8 @@ class KeyReader {
   }
   void wrong(std::string_view key, const GgufValue& v, const char* kind) {
     if (status.ok())
-      status = invalid_argument("{}: {}{} is a {}, expected {}", file_.path(), kPrefix, key, gguf_value_type_name(v.type),
-                                kind);
+      status = invalid_argument("{}: {}{} is a {}, expected {}", file_.path(), kPrefix, key,
+                                gguf_value_type_name(v.type), kind);
   }
 
   const GgufFile& file_;
@@ -74,7 +74,8 @@ Result<GgufVocab> read_gguf_vocab(const GgufFile& file) {
   // Lengths before contents: a list that does not match is never copied.
   for (const char* key : {"scores", "token_type"})
     if (const GgufValue* v = keys.find(key); v && v->count != tokens->count)
-      return invalid_argument("{}: {}{} has {} entries for {} tokens", file.path(), kPrefix, key, v->count, tokens->count);
+      return invalid_argument("{}: {}{} has {} entries for {} tokens", file.path(), kPrefix, key, v->count,
+                              tokens->count);
   if (const GgufValue* v = keys.find("scores")) keys.numbers("scores", v, v->as_doubles(), vocab.scores);
   if (const GgufValue* v = keys.find("token_type")) keys.numbers("token_type", v, v->as_ints(), vocab.token_types);
   keys.strings("merges", vocab.merges);

@@ -21,7 +21,8 @@ Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {
   REDLINE_TRY(r.status().within(checkpoint.path));
   std::string known;
   for (const ModelFamily& family : model_families()) {
-    if (type == family.model_type || type == family.architecture) return family.build(checkpoint).within(checkpoint.path);
+    if (type == family.model_type || type == family.architecture)
+      return family.build(checkpoint).within(checkpoint.path);
     known += (known.empty() ? "" : ", ") + std::string(family.model_type);
   }
   return unsupported("{}: model_type \"{}\"; Redline runs {}", checkpoint.path, type, known);

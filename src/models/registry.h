@@ -21,8 +21,8 @@ const std::vector<ModelFamily>& model_families();
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint);
 
 /// The layers of Llama, for the families that differ only in settings.
-Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint, bool attention_bias,
-                                          bool mlp_bias);
+Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
+                                          bool attention_bias, bool mlp_bias);
 
 Result<LanguageModel> build_llama(const Checkpoint& checkpoint);
 Result<LanguageModel> build_mistral(const Checkpoint& checkpoint);

@@ -22,7 +22,8 @@ double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.
 // arXiv:2309.00071 section 3.2: dimensions that turn often keep their frequency, those that turn less than once over
 // the original context are interpolated, with a linear ramp between.
 void scale_yarn(ConfigReader& s, double base, int64_t dim, int64_t max_positions, RopeTableAttrs& rope) {
-  const auto original = static_cast<double>(s.integer("original_max_position_embeddings", 1, int64_t{1} << 40, max_positions));
+  const auto original =
+      static_cast<double>(s.integer("original_max_position_embeddings", 1, int64_t{1} << 40, max_positions));
   const double factor = s.number("factor", 1e-6, kLargest, static_cast<double>(max_positions) / original);
   const double mscale = s.number("mscale", 0, kLargest, 0.0), mscale_all = s.number("mscale_all_dim", 0, kLargest, 0.0);
   double attention = mscale != 0 && mscale_all != 0 ? yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all)
@@ -74,7 +75,8 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   const nlohmann::json none = nlohmann::json::object();
   ConfigReader s(scaling ? *scaling : none);
   REDLINE_TRY(r.status());
-  if (scaling && !scaling->empty() && std::all_of(scaling->begin(), scaling->end(), [](const auto& v) { return v.is_object(); }))
+  if (scaling && !scaling->empty() &&
+      std::all_of(scaling->begin(), scaling->end(), [](const auto& v) { return v.is_object(); }))
     return unsupported("config: rope_parameters differ by layer type, which Redline does not read yet");
 
   const double base = s.number("rope_theta", 1e-6, kLargest, r.number("rope_theta", 1e-6, kLargest, 10000.0));
@@ -84,7 +86,8 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
     return invalid_argument("config: rotary size {} of heads of {} must be even and at least 2", dim, head_dim);
   RopeTableAttrs rope;
   for (int64_t i = 0; i < dim; i += 2)
-    rope.inverse_frequencies.push_back(static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(dim))));
+    rope.inverse_frequencies.push_back(
+        static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(dim))));
 
   const std::string type = type_of(s);
   if (type == "linear") {
@@ -101,7 +104,8 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   } else if (type == "factors") {
     const nlohmann::json& factors = (*scaling)["factors"];
     if (factors.size() != rope.inverse_frequencies.size())
-      return invalid_argument("rope_freqs.weight has {} elements, expected {}", factors.size(), rope.inverse_frequencies.size());
+      return invalid_argument("rope_freqs.weight has {} elements, expected {}", factors.size(),
+                              rope.inverse_frequencies.size());
     for (size_t i = 0; i < factors.size(); ++i) rope.inverse_frequencies[i] /= factors[i].get<float>();
   } else if (type != "default" && type != "none") {
     return unsupported("config: rope type \"{}\"; Redline reads default, linear, dynamic, llama3 and yarn", type);
@@ -109,7 +113,8 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   REDLINE_TRY(r.status());
   REDLINE_TRY(s.status());
   for (float f : rope.inverse_frequencies)
-    if (!std::isfinite(f)) return invalid_argument("config: rope frequencies are not finite; look at rope_theta and factor");
+    if (!std::isfinite(f))
+      return invalid_argument("config: rope frequencies are not finite; look at rope_theta and factor");
   return rope;
 }
 

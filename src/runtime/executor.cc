@@ -25,7 +25,8 @@ Executor::Executor(const Program& program, WorkerTeam& team, ExecutorOptions opt
   auto scratch = AlignedBuffer::make(kScratchBytes * program.workers);
   if (scratch.ok()) scratch_ = std::move(scratch).value();
   for (size_t w = 0; w < workers_.size(); ++w)
-    workers_[w].context = {static_cast<int>(w), static_cast<uint8_t*>(scratch_.data()) + kScratchBytes * static_cast<int64_t>(w)};
+    workers_[w].context = {static_cast<int>(w),
+                           static_cast<uint8_t*>(scratch_.data()) + kScratchBytes * static_cast<int64_t>(w)};
   body_ = [this](int worker) { run_worker(worker); };
 }
 
@@ -115,14 +116,16 @@ std::string Executor::dump() const {
     }
     const Task& task = tasks[at];
     const int64_t event = workers_[w].event.load();
-    text += fmt::format("  worker {}: task {} of {}, {} tile {}: ", w, at, tasks.size(), program_.stages[task.stage].name, task.index);
+    text += fmt::format("  worker {}: task {} of {}, {} tile {}: ", w, at, tasks.size(),
+                        program_.stages[task.stage].name, task.index);
     if (event < 0) {
       text += "running\n";
       continue;
     }
     uint64_t need = 0;
     for (uint32_t i = task.wait_begin; i < task.wait_end; ++i)
-      if (program_.waits[i].event == static_cast<uint32_t>(event)) need = program_.waits[i].count * static_cast<uint64_t>(step_);
+      if (program_.waits[i].event == static_cast<uint32_t>(event))
+        need = program_.waits[i].count * static_cast<uint64_t>(step_);
     text += fmt::format("waits for {}: {} of {}\n", program_.event_names[static_cast<size_t>(event)],
                         counters_[static_cast<size_t>(event)].value.load(), need);
   }

@@ -14,8 +14,8 @@
 namespace redline {
 
 struct ExecutorOptions {
-  double hang_seconds = 30;       ///< a step without progress for this long ends with a dump; 0: never
-  Timeline* timeline = nullptr;   ///< outlives the executor
+  double hang_seconds = 30;      ///< a step without progress for this long ends with a dump; 0: never
+  Timeline* timeline = nullptr;  ///< outlives the executor
 };
 
 class Executor {

@@ -15,8 +15,8 @@ class Interpreter {
   const Graph& graph() const { return graph_; }
 
   /// One step. `inputs` by name; every graph input must be there. Returns the outputs by name.
-  Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs, const SymbolValues& sizes,
-                                                ReferenceCache& cache);
+  Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
+                                                const SymbolValues& sizes, ReferenceCache& cache);
 
  private:
   Graph graph_;

@@ -12,7 +12,8 @@ Timeline::Timeline(int workers, int64_t capacity) : lanes_(static_cast<size_t>(w
 }
 
 int64_t Timeline::now_ns() {
-  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch()).count();
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(std::chrono::steady_clock::now().time_since_epoch())
+      .count();
 }
 
 int64_t Timeline::dropped() const {
@@ -31,21 +32,31 @@ Status Timeline::write(const Program& program, const std::string& path) const {
   fmt::print(file, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
   fmt::print(file, R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":"redline {}"}}}})", program.name);
   for (size_t w = 0; w < lanes_.size(); ++w) {
-    fmt::print(file, ",\n" R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"worker {}"}}}})", w, w);
+    fmt::print(file,
+               ",\n"
+               R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"worker {}"}}}})",
+               w, w);
     for (size_t i = 0; i < lanes_[w].used; ++i) {
       const Record& r = lanes_[w].records[i];
       const Stage& stage = program.stages[r.stage];
       constexpr int64_t kShownWaitNs = 1000;
       if (r.begin_ns - r.wait_ns >= kShownWaitNs)
-        fmt::print(file, ",\n" R"({{"ph":"X","pid":1,"tid":{},"cat":"wait","name":"wait","ts":{:.3f},"dur":{:.3f}}})", w,
-                   us(r.wait_ns), static_cast<double>(r.begin_ns - r.wait_ns) / 1000.0);
-      fmt::print(file, ",\n" R"({{"ph":"X","pid":1,"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f},"args":{{"tile":{},"step":{}}}}})",
-                 w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0, r.index, r.step);
+        fmt::print(file,
+                   ",\n"
+                   R"({{"ph":"X","pid":1,"tid":{},"cat":"wait","name":"wait","ts":{:.3f},"dur":{:.3f}}})",
+                   w, us(r.wait_ns), static_cast<double>(r.begin_ns - r.wait_ns) / 1000.0);
+      fmt::print(
+          file,
+          ",\n"
+          R"({{"ph":"X","pid":1,"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f},"args":{{"tile":{},"step":{}}}}})",
+          w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0, r.index,
+          r.step);
     }
   }
   fmt::print(file, "\n]}}\n");
   const bool written = !std::ferror(file);
-  if (std::fclose(file) != 0 || !written) return io("{}: the timeline could not be written whole: {}", path, std::strerror(errno));
+  if (std::fclose(file) != 0 || !written)
+    return io("{}: the timeline could not be written whole: {}", path, std::strerror(errno));
   return {};
 }
 

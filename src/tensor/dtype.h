@@ -10,10 +10,30 @@
 namespace redline {
 
 enum class DType : uint8_t {
-  kF32, kF16, kBF16, kI8, kI16, kI32, kI64, kF64,
-  kQ4_0, kQ4_1, kQ5_0, kQ5_1, kQ8_0,
-  kQ2_K, kQ3_K, kQ4_K, kQ5_K, kQ6_K,
-  kIQ4_NL, kIQ4_XS, kIQ3_S, kTQ1_0, kTQ2_0, kMXFP4,
+  kF32,
+  kF16,
+  kBF16,
+  kI8,
+  kI16,
+  kI32,
+  kI64,
+  kF64,
+  kQ4_0,
+  kQ4_1,
+  kQ5_0,
+  kQ5_1,
+  kQ8_0,
+  kQ2_K,
+  kQ3_K,
+  kQ4_K,
+  kQ5_K,
+  kQ6_K,
+  kIQ4_NL,
+  kIQ4_XS,
+  kIQ3_S,
+  kTQ1_0,
+  kTQ2_0,
+  kMXFP4,
 };
 inline constexpr int kNumDTypes = 24;
 
@@ -23,9 +43,9 @@ struct DTypeInfo {
   std::string_view name;   ///< "f32", "q4_k": lower case, as flags and JSON spell it
   int32_t block_elements;  ///< elements of one row that share a block
   int32_t block_bytes;
-  int32_t gguf_type;       ///< ggml's type number in GGUF files
-  bool is_float;           ///< f64, f32, f16, bf16
-  bool is_block;           ///< a quantized block format
+  int32_t gguf_type;  ///< ggml's type number in GGUF files
+  bool is_float;      ///< f64, f32, f16, bf16
+  bool is_block;      ///< a quantized block format
 };
 
 const DTypeInfo& dtype_info(DType dtype);
@@ -43,7 +63,7 @@ inline int64_t row_bytes(DType dtype, int64_t elements) {
 }
 
 float f16_to_f32(uint16_t half);
-uint16_t f32_to_f16(float value);   ///< round to nearest even
+uint16_t f32_to_f16(float value);  ///< round to nearest even
 inline float bf16_to_f32(uint16_t b) { return __builtin_bit_cast(float, static_cast<uint32_t>(b) << 16); }
 uint16_t f32_to_bf16(float value);  ///< round to nearest even; NaN stays NaN
 

@@ -30,7 +30,8 @@ RandomProgram make_random(uint64_t seed, bool reuse) {
   const int64_t num_stages = 2 + below(14);
   for (int64_t s = 0; s < num_stages; ++s) {
     const auto id = static_cast<ValueId>(r.graph.values.size());
-    r.graph.values.push_back({fmt::format("v{}", id), DType::kF32, {Dim(Symbol::kTokens), Dim(48)}, ValueKind::kComputed, {}});
+    r.graph.values.push_back(
+        {fmt::format("v{}", id), DType::kF32, {Dim(Symbol::kTokens), Dim(48)}, ValueKind::kComputed, {}});
     Stage stage;
     stage.name = fmt::format("s{}", s);
     stage.run = nothing;
@@ -61,7 +62,8 @@ std::string hazard(const RandomProgram& r, const Task& task, const std::vector<s
   const auto& stages = r.program.stages;
   const Stage& c = stages[task.stage];
   const int c_row = static_cast<int>(task.index) / c.col_tiles(), c_col = static_cast<int>(task.index) % c.col_tiles();
-  const int64_t col_begin = c.col_begin[static_cast<size_t>(c_col)], col_end = c.col_begin[static_cast<size_t>(c_col) + 1];
+  const int64_t col_begin = c.col_begin[static_cast<size_t>(c_col)],
+                col_end = c.col_begin[static_cast<size_t>(c_col) + 1];
   for (size_t s = 0; s < task.stage; ++s) {
     const Stage& p = stages[s];
     for (const StageRead& read : c.reads) {
@@ -69,9 +71,10 @@ std::string hazard(const RandomProgram& r, const Task& task, const std::vector<s
       for (int t = 0; t < p.num_tasks(); ++t) {
         const int row = t / p.col_tiles();
         const auto col = static_cast<size_t>(t % p.col_tiles());
-        const bool needed = read.reads == Reads::kAll ||
-                            (rows_meet(p, row, c, c_row) &&
-                             (read.reads == Reads::kRows || (p.col_begin[col] < col_end && col_begin < p.col_begin[col + 1])));
+        const bool needed =
+            read.reads == Reads::kAll ||
+            (rows_meet(p, row, c, c_row) &&
+             (read.reads == Reads::kRows || (p.col_begin[col] < col_end && col_begin < p.col_begin[col + 1])));
         if (needed && !done[s].count(static_cast<uint32_t>(t)))
           return fmt::format("{} tile {} starts before {} tile {} wrote what it reads", c.name, task.index, p.name, t);
       }

@@ -45,7 +45,8 @@ TEST(AttentionPlan, NoSlotHasMoreThanItsShareAndOneItem) {
   int64_t total = 0, largest_item = 0, largest_slot = 0;
   for (int s = 0; s < 4; ++s) {
     int64_t load = 0;
-    for (int32_t i = plan.slot_begin()[static_cast<size_t>(s)]; i < plan.slot_begin()[static_cast<size_t>(s) + 1]; ++i) {
+    for (int32_t i = plan.slot_begin()[static_cast<size_t>(s)]; i < plan.slot_begin()[static_cast<size_t>(s) + 1];
+         ++i) {
       const AttentionItem& item = plan.items()[static_cast<size_t>(i)];
       const int64_t cost = (item.row_end - item.row_begin) * (item.first_position + item.row_end - item.row_begin);
       load += cost;

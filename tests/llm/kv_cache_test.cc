@@ -22,7 +22,8 @@ TEST(KvCache, HeadViewsFollowTheLayout) {
     for (int64_t head : {0, 1})
       for (int64_t token : {int64_t{0}, int64_t{1}, kPageTokens - 1})
         for (int64_t d : {0, 19}) {
-          const Place place = layout.apply(((page * kShape.num_kv_heads + head) * kPageTokens + token) * kShape.head_dim + d);
+          const Place place =
+              layout.apply(((page * kShape.num_kv_heads + head) * kPageTokens + token) * kShape.head_dim + d);
           EXPECT_EQ(place[static_cast<size_t>(Axis::kPage)], page);
           const KvHeadView& h = view.head(0, head);
           const auto* at = static_cast<const uint16_t*>(h.k) + page * h.page_stride + token * h.token_stride + d;

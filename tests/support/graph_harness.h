@@ -56,7 +56,8 @@ struct Compiled {
   std::unique_ptr<Program> program;
   std::unique_ptr<Executor> executor;
 
-  static Compiled make(Graph graph, int workers, SymbolValues bounds, CompileOptions options = {}, ExecutorOptions run = {}) {
+  static Compiled make(Graph graph, int workers, SymbolValues bounds, CompileOptions options = {},
+                       ExecutorOptions run = {}) {
     Compiled c;
     auto kernels = cpu_kernels();
     EXPECT_TRUE(kernels.ok());
@@ -94,9 +95,10 @@ inline HostTensor integers(const std::vector<int64_t>& values) {
 /// Builds the graph with `build` (which declares inputs and the output "y"), runs it at each number of rows on 1, 2 and 5
 /// workers, and compares with the references. `tolerance` is relative to the largest value of the reference: the
 /// caller derives it. All worker counts must give the same bits.
-inline void expect_like_reference(const std::function<void(GraphBuilder&, Numbers&)>& build,
-                                  const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
-                                  const std::vector<int64_t>& row_counts, double tolerance) {
+inline void expect_like_reference(
+    const std::function<void(GraphBuilder&, Numbers&)>& build,
+    const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
+    const std::vector<int64_t>& row_counts, double tolerance) {
   const int64_t most = std::max<int64_t>(1, *std::max_element(row_counts.begin(), row_counts.end()));
   for (int64_t rows : row_counts) {
     std::vector<float> first;

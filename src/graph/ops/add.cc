@@ -8,7 +8,8 @@ namespace redline {
 Value add(GraphBuilder& g, Value a, Value b) {
   if (!a.valid() || !b.valid()) return {};
   if (g.info(a).shape != g.info(b).shape || g.info(a).shape.size() != 2)
-    return g.fail(invalid_argument("add: shapes {} and {} differ", to_string(g.info(a).shape), to_string(g.info(b).shape)));
+    return g.fail(
+        invalid_argument("add: shapes {} and {} differ", to_string(g.info(a).shape), to_string(g.info(b).shape)));
   return g.add(kAdd, {a, b}, DType::kF32, g.info(a).shape);
 }
 

@@ -11,12 +11,14 @@ namespace redline {
 Value attention(GraphBuilder& g, Value q, Value k, Value v, Value positions, Value slots, AttentionAttrs a) {
   if (!q.valid() || !k.valid() || !v.valid()) return {};
   if (a.num_heads <= 0 || a.num_kv_heads <= 0 || a.num_heads % a.num_kv_heads != 0)
-    return g.fail(invalid_argument("attention: {} heads do not divide among {} key-value heads", a.num_heads, a.num_kv_heads));
+    return g.fail(
+        invalid_argument("attention: {} heads do not divide among {} key-value heads", a.num_heads, a.num_kv_heads));
   const Dim tokens = g.info(q).shape[0];
   const Shape q_shape = {tokens, a.num_heads * a.head_dim}, kv_shape = {tokens, a.num_kv_heads * a.head_dim};
   if (g.info(q).shape != q_shape || g.info(k).shape != kv_shape || g.info(v).shape != kv_shape)
-    return g.fail(invalid_argument("attention: q {}, k {}, v {} are not {} heads over {} of {}", to_string(g.info(q).shape),
-                                   to_string(g.info(k).shape), to_string(g.info(v).shape), a.num_heads, a.num_kv_heads, a.head_dim));
+    return g.fail(invalid_argument("attention: q {}, k {}, v {} are not {} heads over {} of {}",
+                                   to_string(g.info(q).shape), to_string(g.info(k).shape), to_string(g.info(v).shape),
+                                   a.num_heads, a.num_kv_heads, a.head_dim));
   return g.add(kAttention, {q, k, v, positions, slots}, DType::kF32, q_shape, a);
 }
 
@@ -47,7 +49,8 @@ Status reference(ReferenceContext& c) {
       double most = -INFINITY, sum = 0;
       for (int64_t p = first; p <= position; ++p) {
         double dot = 0;
-        for (int64_t i = 0; i < a.head_dim; ++i) dot += qh[i] * layer.k[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
+        for (int64_t i = 0; i < a.head_dim; ++i)
+          dot += qh[i] * layer.k[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
         weight[static_cast<size_t>(p - first)] = dot * a.scale;
         most = std::max(most, dot * a.scale);
       }
@@ -55,7 +58,8 @@ Status reference(ReferenceContext& c) {
       double* y = c.out().row(t) + h * a.head_dim;
       for (int64_t p = first; p <= position; ++p)
         for (int64_t i = 0; i < a.head_dim; ++i)
-          y[i] += weight[static_cast<size_t>(p - first)] / sum * layer.v[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
+          y[i] += weight[static_cast<size_t>(p - first)] / sum *
+                  layer.v[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
     }
   }
   return {};
@@ -63,7 +67,7 @@ Status reference(ReferenceContext& c) {
 
 struct Attrs {
   AttentionAttrs a;
-  void (*const* append)(const KvAppendArgs&);   // [kv format]
+  void (*const* append)(const KvAppendArgs&);  // [kv format]
   void (*const* attend)(const AttentionArgs&);
 };
 
@@ -88,10 +92,10 @@ void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, W
   for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
     const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
-    s.attend[static_cast<int>(plan.cache.format)]({stage.operand<float>(0) + at, stride, stage.operand<float>(1) + at, stride,
-                                                   item.row_end - item.row_begin, group, s.a.head_dim, item.first_position,
-                                                   s.a.window, s.a.scale, plan.pages[item.sequence],
-                                                   plan.cache.head(s.a.layer, item.kv_head), worker.scratch});
+    s.attend[static_cast<int>(plan.cache.format)](
+        {stage.operand<float>(0) + at, stride, stage.operand<float>(1) + at, stride, item.row_end - item.row_begin,
+         group, s.a.head_dim, item.first_position, s.a.window, s.a.scale, plan.pages[item.sequence],
+         plan.cache.head(s.a.layer, item.kv_head), worker.scratch});
   }
 }
 

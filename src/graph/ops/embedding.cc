@@ -11,7 +11,8 @@ Value embedding(GraphBuilder& g, Value weight, Value tokens) {
   if (!weight.valid() || !tokens.valid()) return {};
   const ValueInfo& w = g.info(weight);
   const ValueInfo& t = g.info(tokens);
-  if (w.shape.size() != 2) return g.fail(invalid_argument("embedding: {} must be a matrix, not {}", w.name, to_string(w.shape)));
+  if (w.shape.size() != 2)
+    return g.fail(invalid_argument("embedding: {} must be a matrix, not {}", w.name, to_string(w.shape)));
   if (t.dtype != DType::kI32 || t.shape.size() != 1)
     return g.fail(invalid_argument("embedding: tokens must be i32 [tokens], not {}", to_string(t.shape)));
   return g.add(kEmbedding, {weight, tokens}, DType::kF32, {t.shape[0], w.shape[1]});
@@ -24,7 +25,8 @@ Status reference(ReferenceContext& c) {
   const HostTensor& tokens = c.in(1);
   for (int64_t t = 0; t < tokens.rows(); ++t) {
     const auto id = static_cast<int64_t>(tokens.data[static_cast<size_t>(t)]);
-    if (id < 0 || id >= weight.rows()) return invalid_argument("token {} is outside the vocabulary of {}", id, weight.rows());
+    if (id < 0 || id >= weight.rows())
+      return invalid_argument("token {} is outside the vocabulary of {}", id, weight.rows());
     std::copy_n(weight.row(id), weight.cols(), c.out().row(t));
   }
   return {};
@@ -44,7 +46,8 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
 Status lower(LowerContext& c) {
   const ValueInfo& w = c.in(0);
   auto* kernel = c.kernels().embedding[static_cast<int>(w.dtype)];
-  if (!kernel) return unsupported("{} has type {}, which the embedding kernels do not read", w.name, dtype_info(w.dtype).name);
+  if (!kernel)
+    return unsupported("{} has type {}, which the embedding kernels do not read", w.name, dtype_info(w.dtype).name);
   REDLINE_ASSIGN(void* weight, c.packed_weight(0));
   Stage stage;
   stage.run = run;

@@ -13,7 +13,8 @@ Value gather_rows(GraphBuilder& g, Value x, Value rows) {
   const ValueInfo& xi = g.info(x);
   const ValueInfo& ri = g.info(rows);
   if (xi.shape.size() != 2 || ri.dtype != DType::kI32 || ri.shape.size() != 1)
-    return g.fail(invalid_argument("gather_rows: x {} must be a matrix and rows {} an i32 vector", to_string(xi.shape), to_string(ri.shape)));
+    return g.fail(invalid_argument("gather_rows: x {} must be a matrix and rows {} an i32 vector", to_string(xi.shape),
+                                   to_string(ri.shape)));
   return g.add(kGatherRows, {x, rows}, DType::kF32, {ri.shape[0], xi.shape[1]});
 }
 

@@ -11,14 +11,17 @@ Value linear(GraphBuilder& g, Value x, Value weight, Value bias) {
   if (!x.valid() || !weight.valid()) return {};
   const ValueInfo& xi = g.info(x);
   const ValueInfo& w = g.info(weight);
-  if (w.shape.size() != 2) return g.fail(invalid_argument("linear: {} must be a matrix, not {}", w.name, to_string(w.shape)));
+  if (w.shape.size() != 2)
+    return g.fail(invalid_argument("linear: {} must be a matrix, not {}", w.name, to_string(w.shape)));
   if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !(xi.shape[1] == w.shape[1]))
-    return g.fail(invalid_argument("linear: {} is {}, x is {}: the last axes must agree", w.name, to_string(w.shape), to_string(xi.shape)));
+    return g.fail(invalid_argument("linear: {} is {}, x is {}: the last axes must agree", w.name, to_string(w.shape),
+                                   to_string(xi.shape)));
   std::vector<Value> inputs = {x, weight};
   if (bias.valid()) {
     const ValueInfo& b = g.info(bias);
     if (b.shape.size() != 1 || !(b.shape[0] == w.shape[0]))
-      return g.fail(invalid_argument("linear: {} is {}, expected [{}]", b.name, to_string(b.shape), w.shape[0].to_string()));
+      return g.fail(
+          invalid_argument("linear: {} is {}, expected [{}]", b.name, to_string(b.shape), w.shape[0].to_string()));
     inputs.push_back(bias);
   }
   return g.add(kLinear, inputs, DType::kF32, {xi.shape[0], w.shape[0]}, LinearAttrs{bias.valid(), false});
@@ -69,7 +72,8 @@ Status lower(LowerContext& c) {
   const auto type = static_cast<size_t>(w.dtype);
   auto* kernel = c.kernels().linear[type];
   if (!c.options().exact_f32 && c.kernels().linear_q8[type]) kernel = c.kernels().linear_q8[type];
-  if (!kernel) return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
+  if (!kernel)
+    return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
   const int64_t n = w.shape[0].constant(), k = w.shape[1].constant();
   REDLINE_ASSIGN(void* weight, c.packed_weight(1));
   void* bias = nullptr;
@@ -81,7 +85,8 @@ Status lower(LowerContext& c) {
   stage.rows = c.out().shape[0];
   stage.cols = n;
   const int64_t most = std::max<int64_t>(c.workers(), row_bytes(w.dtype, k) * n / kMinTileBytes);
-  stage.col_begin = LowerContext::cut_columns(n, kStripRows, static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most)));
+  stage.col_begin = LowerContext::cut_columns(n, kStripRows,
+                                              static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most)));
   stage.reads = {{c.op().inputs[0], Reads::kAll}};
   stage.writes = c.op().outputs;
   LowerContext::Operand residual = c.at(static_cast<void*>(nullptr));

@@ -13,10 +13,12 @@ Value rms_norm(GraphBuilder& g, Value x, Value weight, RmsNormAttrs attrs) {
   const ValueInfo& wi = g.info(weight);
   if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !xi.shape[1].is_constant())
     return g.fail(invalid_argument("rms_norm: x must be f32 [rows, cols], not {}", to_string(xi.shape)));
-  if (wi.shape.size() != 1) return g.fail(invalid_argument("rms_norm: {} must be a vector, not {}", wi.name, to_string(wi.shape)));
+  if (wi.shape.size() != 1)
+    return g.fail(invalid_argument("rms_norm: {} must be a vector, not {}", wi.name, to_string(wi.shape)));
   const int64_t cols = wi.shape[0].constant();
   if (cols <= 0 || xi.shape[1].constant() % cols != 0)
-    return g.fail(invalid_argument("rms_norm: {} has {} elements, the last axis of x has {}", wi.name, cols, xi.shape[1].constant()));
+    return g.fail(invalid_argument("rms_norm: {} has {} elements, the last axis of x has {}", wi.name, cols,
+                                   xi.shape[1].constant()));
   return g.add(kRmsNorm, {x, weight}, DType::kF32, xi.shape, attrs);
 }
 
@@ -32,7 +34,8 @@ Status reference(ReferenceContext& c) {
       double sum = 0;
       for (int64_t i = 0; i < cols; ++i) sum += x.row(r)[begin + i] * x.row(r)[begin + i];
       const double scale = 1.0 / std::sqrt(sum / static_cast<double>(cols) + c.attrs<RmsNormAttrs>().eps);
-      for (int64_t i = 0; i < cols; ++i) y.row(r)[begin + i] = x.row(r)[begin + i] * scale * weight.data[static_cast<size_t>(i)];
+      for (int64_t i = 0; i < cols; ++i)
+        y.row(r)[begin + i] = x.row(r)[begin + i] * scale * weight.data[static_cast<size_t>(i)];
     }
   return {};
 }
@@ -74,7 +77,8 @@ Status lower(LowerContext& c) {
   stage.reads = {{c.op().inputs[0], Reads::kTile}};
   stage.writes = c.op().outputs;
   stage.in_place_of = c.op().inputs[0];
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().rms_norm, cols, row_stride, std::any_cast<RmsNormAttrs>(c.op().attrs).eps});
+  stage.attrs = std::make_shared<Attrs>(
+      Attrs{c.kernels().rms_norm, cols, row_stride, std::any_cast<RmsNormAttrs>(c.op().attrs).eps});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0])});
   return {};
 }

@@ -25,7 +25,8 @@ Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs) {
   if (xs.size() != 2 || !xs[1].is_constant() || attrs.head_dim <= 0 || xs[1].constant() % attrs.head_dim != 0)
     return g.fail(invalid_argument("rope: x {} is not [tokens, heads * {}]", to_string(xs), attrs.head_dim));
   if (ts.size() != 2 || !(ts[0] == xs[0]) || ts[1].constant() > attrs.head_dim)
-    return g.fail(invalid_argument("rope: table {} does not fit x {} with heads of {}", to_string(ts), to_string(xs), attrs.head_dim));
+    return g.fail(invalid_argument("rope: table {} does not fit x {} with heads of {}", to_string(ts), to_string(xs),
+                                   attrs.head_dim));
   return g.add(kRope, {x, table}, DType::kF32, xs, attrs);
 }
 
@@ -39,11 +40,13 @@ void table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T* out
   double base = 0;
   if (d.original_context > 0 && length > d.original_context) {
     const double dim = static_cast<double>(half) * 2;
-    base = d.base * std::pow(d.factor * length / static_cast<double>(d.original_context) - (d.factor - 1), dim / (dim - 2));
+    base = d.base *
+           std::pow(d.factor * length / static_cast<double>(d.original_context) - (d.factor - 1), dim / (dim - 2));
   }
   for (size_t i = 0; i < half; ++i) {
-    const float frequency = base == 0 ? a.inverse_frequencies[i]
-                                      : static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(half)));
+    const float frequency =
+        base == 0 ? a.inverse_frequencies[i]
+                  : static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(half)));
     const double angle = static_cast<float>(position) * frequency;
     out[i] = static_cast<T>(std::cos(angle) * a.attention_factor);
     out[half + i] = static_cast<T>(std::sin(angle) * a.attention_factor);
@@ -107,8 +110,8 @@ void rope_run(const Stage& stage, const Tile& tile, const StepContext&, WorkerCo
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t) {
     const int64_t at = t * a.cols + tile.col_begin;
     const float* table = stage.operand<float>(1) + t * a.rotary_dim;
-    a.kernel({stage.operand<float>(0) + at, stage.operand<float>(2) + at, table, table + a.rotary_dim / 2, 1, heads, a.head_dim,
-              a.rotary_dim});
+    a.kernel({stage.operand<float>(0) + at, stage.operand<float>(2) + at, table, table + a.rotary_dim / 2, 1, heads,
+              a.head_dim, a.rotary_dim});
   }
 }
 

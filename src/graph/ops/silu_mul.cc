@@ -10,7 +10,8 @@ namespace redline {
 Value silu_mul(GraphBuilder& g, Value gate, Value up) {
   if (!gate.valid() || !up.valid()) return {};
   if (g.info(gate).shape != g.info(up).shape || g.info(gate).shape.size() != 2)
-    return g.fail(invalid_argument("silu_mul: gate is {}, up is {}", to_string(g.info(gate).shape), to_string(g.info(up).shape)));
+    return g.fail(
+        invalid_argument("silu_mul: gate is {}, up is {}", to_string(g.info(gate).shape), to_string(g.info(up).shape)));
   return g.add(kSiluMul, {gate, up}, DType::kF32, g.info(gate).shape);
 }
 
@@ -33,7 +34,8 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
   const auto& a = stage.attrs_as<Attrs>();
   for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
     const int64_t at = r * a.cols + tile.col_begin;
-    a.kernel({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stage.operand<float>(2) + at, tile.col_end - tile.col_begin});
+    a.kernel({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stage.operand<float>(2) + at,
+              tile.col_end - tile.col_begin});
   }
 }
 

@@ -19,7 +19,8 @@ Status fuse_residual(Graph& graph) {
     if (sum.def != &kAdd) continue;
     // The later operand is the one whose linear can take the other as its residual: it runs last.
     for (int side : {1, 0}) {
-      const ValueId product = sum.inputs[static_cast<size_t>(side)], residual = sum.inputs[static_cast<size_t>(1 - side)];
+      const ValueId product = sum.inputs[static_cast<size_t>(side)],
+                    residual = sum.inputs[static_cast<size_t>(1 - side)];
       auto at = producer.find(product);
       if (at == producer.end() || product == residual || readers[static_cast<size_t>(product)].size() != 1 ||
           is_output[static_cast<size_t>(product)])

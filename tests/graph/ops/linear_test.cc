@@ -13,7 +13,9 @@ TEST(LinearOp, EqualsTheReferenceWithAndWithoutBias) {
             const Value w = g.weight("w", n.weight({out, in}));
             g.output("y", linear(g, x, w, bias ? g.weight("b", n.weight({out})) : Value{}));
           },
-          [in = in](Numbers& n, int64_t rows) { return std::map<std::string, HostTensor>{{"x", matrix(n, rows, in)}}; },
+          [in = in](Numbers& n, int64_t rows) {
+            return std::map<std::string, HostTensor>{{"x", matrix(n, rows, in)}};
+          },
           {0, 1, 2, 13, 33},
           // K products and sums of about unit size against a largest result of a few sqrt(K).
           static_cast<double>(in + 4) * 6e-8);

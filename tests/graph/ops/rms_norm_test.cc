@@ -15,7 +15,9 @@ TEST(RmsNormOp, WholeRowsAndGroupsEqualTheReference) {
           const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(cols * groups)});
           g.output("y", rms_norm(g, x, g.weight("w", n.weight({cols})), {1e-5f}));
         },
-        [&](Numbers& n, int64_t rows) { return std::map<std::string, HostTensor>{{"x", matrix(n, rows, cols * groups)}}; },
+        [&](Numbers& n, int64_t rows) {
+          return std::map<std::string, HostTensor>{{"x", matrix(n, rows, cols * groups)}};
+        },
         {0, 1, 2, 7, 33}, kTolerance);
   }
 }

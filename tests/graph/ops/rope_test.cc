@@ -16,7 +16,8 @@ std::map<std::string, HostTensor> inputs(Numbers& n, int64_t rows, int64_t cols,
 
 RopeTableAttrs table(int64_t rotary_dim) {
   RopeTableAttrs a;
-  for (int64_t i = 0; i < rotary_dim; i += 2) a.inverse_frequencies.push_back(std::pow(10000.0f, -static_cast<float>(i) / static_cast<float>(rotary_dim)));
+  for (int64_t i = 0; i < rotary_dim; i += 2)
+    a.inverse_frequencies.push_back(std::pow(10000.0f, -static_cast<float>(i) / static_cast<float>(rotary_dim)));
   return a;
 }
 

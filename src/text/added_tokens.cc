@@ -7,6 +7,9 @@
 namespace redline {
 namespace {
 
+/// A word character in the sense of Rust's regex crate, which has the two joiners besides.
+bool joins_words(uint32_t c) { return is_word(c) || c == 0x200C || c == 0x200D; }
+
 /// The character that ends at `end`.
 Utf8Char char_before(std::string_view text, size_t end) {
   for (size_t bytes = 1; bytes <= 4 && bytes <= end; ++bytes) {
@@ -40,9 +43,9 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vec
       size_t begin = pos, end = pos + match.bytes;
       pos = end;
       if (token.single_word) {
-        const Utf8Char before = begin > done ? char_before(text, begin) : Utf8Char{};
+        const Utf8Char before = begin > 0 ? char_before(text, begin) : Utf8Char{};
         const Utf8Char after = end < text.size() ? utf8_at(text, end) : Utf8Char{};
-        if ((before.valid && is_word(before.value)) || (after.valid && is_word(after.value))) continue;
+        if ((before.valid && joins_words(before.value)) || (after.valid && joins_words(after.value))) continue;
       }
       while (token.lstrip && begin > done) {
         const Utf8Char c = char_before(text, begin);

@@ -81,8 +81,9 @@ const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
   return nullptr;
 }
 
-Result<std::unique_ptr<TokenModel>> BpeModel::make(const Vocabulary& vocabulary, BpeOptions options,
-                                                   const std::vector<std::pair<std::string_view, std::string_view>>& merges) {
+Result<std::unique_ptr<TokenModel>> BpeModel::make(
+    const Vocabulary& vocabulary, BpeOptions options,
+    const std::vector<std::pair<std::string_view, std::string_view>>& merges) {
   std::unique_ptr<BpeModel> model(new BpeModel(vocabulary, options));
   size_t slots = 64;
   while (slots < merges.size() * 2) slots *= 2;
@@ -90,7 +91,8 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(const Vocabulary& vocabulary,
   std::string joined;
   for (size_t rank = 0; rank < merges.size(); ++rank) {
     const auto& [left, right] = merges[rank];
-    if (left.empty() || right.empty()) return invalid_argument("merge {} (\"{}\" \"{}\") has an empty side", rank, left, right);
+    if (left.empty() || right.empty())
+      return invalid_argument("merge {} (\"{}\" \"{}\") has an empty side", rank, left, right);
     joined.assign(left).append(right);
     // Interning in this order gives every text one id, token or not.
     const int32_t a = model->intern(left), b = model->intern(right);
@@ -110,15 +112,18 @@ void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& 
   bool last_is_unk = false;
   for (size_t pos = 0; pos < piece.size();) {
     const Utf8Char c = utf8_at(piece, pos);
-    const int32_t id = !c.valid ? -1 : c.value < small_char_ids_.size() && small_char_ids_[c.value] >= 0
-                                     ? small_char_ids_[c.value]
-                                     : char_id(piece.substr(pos, c.bytes));
+    const int32_t id = !c.valid ? -1
+                       : c.value < small_char_ids_.size() && small_char_ids_[c.value] >= 0
+                           ? small_char_ids_[c.value]
+                           : char_id(piece.substr(pos, c.bytes));
     bool bytes_known = options_.byte_fallback && id < 0;
-    for (size_t i = 0; i < c.bytes && bytes_known; ++i) bytes_known = byte_ids_[static_cast<uint8_t>(piece[pos + i])] >= 0;
+    for (size_t i = 0; i < c.bytes && bytes_known; ++i)
+      bytes_known = byte_ids_[static_cast<uint8_t>(piece[pos + i])] >= 0;
     if (id >= 0) {
       add_symbol(symbols, pos, c.bytes, id);
     } else if (bytes_known) {
-      for (size_t i = 0; i < c.bytes; ++i) add_symbol(symbols, pos + i, 1, byte_ids_[static_cast<uint8_t>(piece[pos + i])]);
+      for (size_t i = 0; i < c.bytes; ++i)
+        add_symbol(symbols, pos + i, 1, byte_ids_[static_cast<uint8_t>(piece[pos + i])]);
     } else if (options_.unk >= 0) {
       if (last_is_unk && options_.fuse_unk) {
         symbols.back().bytes += c.bytes;
@@ -172,7 +177,8 @@ void BpeModel::encode_chunk(std::string_view piece, std::vector<TokenId>& ids) c
   if (symbols.capacity() > (size_t{1} << 16)) symbols.shrink_to_fit();
 }
 
-Result<std::unique_ptr<TokenModel>> SpmModel::make(const Vocabulary& vocabulary, const std::vector<float>& scores, Options options) {
+Result<std::unique_ptr<TokenModel>> SpmModel::make(const Vocabulary& vocabulary, const std::vector<float>& scores,
+                                                   Options options) {
   std::unique_ptr<SpmModel> model(new SpmModel(vocabulary));
   model->options_ = options;
   const auto num = static_cast<size_t>(vocabulary.size());
@@ -265,7 +271,8 @@ void SpmModel::put_unused(std::string_view text, std::vector<TokenId>& ids) cons
   for (int32_t i = 0; i >= 0; i = symbols[i].next) {
     const std::string_view part = text.substr(symbols[i].begin, symbols[i].bytes);
     // Parts are strictly shorter; a single unused character stands for itself.
-    const bool again = symbols[i].id >= 0 && vocabulary_.types[symbols[i].id] == TokenType::unused && part.size() < text.size();
+    const bool again =
+        symbols[i].id >= 0 && vocabulary_.types[symbols[i].id] == TokenType::unused && part.size() < text.size();
     if (again) {
       put_unused(part, ids);
     } else if (symbols[i].id >= 0) {

@@ -22,11 +22,11 @@ class TokenModel {
 /// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016) over
 /// characters. Byte-level vocabularies get their pieces spelled by spell_bytes() beforehand.
 struct BpeOptions {
-  bool ignore_merges = false;  ///< a whole piece that is a token needs no merges
-  bool whole_newlines = false; ///< the same for pieces of newlines only
-  bool byte_fallback = false;  ///< a character outside the vocabulary becomes its "<0x..>" tokens
-  bool fuse_unk = false;       ///< neighbouring unknown characters become one unk
-  TokenId unk = -1;            ///< -1: unknown characters are left out, as tokenizers and llama.cpp do
+  bool ignore_merges = false;   ///< a whole piece that is a token needs no merges
+  bool whole_newlines = false;  ///< the same for pieces of newlines only
+  bool byte_fallback = false;   ///< a character outside the vocabulary becomes its "<0x..>" tokens
+  bool fuse_unk = false;        ///< neighbouring unknown characters become one unk
+  TokenId unk = -1;             ///< -1: unknown characters are left out, as tokenizers and llama.cpp do
 };
 
 class BpeModel : public TokenModel {
@@ -34,8 +34,9 @@ class BpeModel : public TokenModel {
   /// `merges` in order of rank. A merge whose sides or result are no tokens is kept: it may be a step towards a token; where
   /// such a step is left over, its characters are put out one by one.
   /// invalid_argument: a merge with an empty side (its index is named).
-  static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, BpeOptions options,
-                                                  const std::vector<std::pair<std::string_view, std::string_view>>& merges);
+  static Result<std::unique_ptr<TokenModel>> make(
+      const Vocabulary& vocabulary, BpeOptions options,
+      const std::vector<std::pair<std::string_view, std::string_view>>& merges);
   void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
 
  private:
@@ -68,11 +69,13 @@ class SpmModel : public TokenModel {
  public:
   struct Options {
     TokenId unk = -1;
-    bool match_user_defined = false;  ///< user-defined pieces are found in the piece itself, longest first, as sentencepiece does
-    bool split_unused = false;        ///< pieces of type unused are taken apart again at the end
+    bool match_user_defined =
+        false;  ///< user-defined pieces are found in the piece itself, longest first, as sentencepiece does
+    bool split_unused = false;  ///< pieces of type unused are taken apart again at the end
   };
   /// scores.size() == vocabulary.size(); NaN counts as the lowest.
-  static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, const std::vector<float>& scores, Options options);
+  static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, const std::vector<float>& scores,
+                                                  Options options);
   void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
 
  private:

@@ -13,11 +13,14 @@ constexpr size_t kMaxTokens = size_t{1} << 24;
 Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
   const size_t num = gguf.tokens.size();
   if (num == 0) return invalid_argument("tokenizer.ggml.tokens is empty or missing");
-  if (num > kMaxTokens) return invalid_argument("tokenizer.ggml.tokens has {} entries, at most {} are allowed", num, kMaxTokens);
+  if (num > kMaxTokens)
+    return invalid_argument("tokenizer.ggml.tokens has {} entries, at most {} are allowed", num, kMaxTokens);
   if (!gguf.token_types.empty() && gguf.token_types.size() != num) {
-    return invalid_argument("tokenizer.ggml.token_type has {} entries, tokenizer.ggml.tokens has {}", gguf.token_types.size(), num);
+    return invalid_argument("tokenizer.ggml.token_type has {} entries, tokenizer.ggml.tokens has {}",
+                            gguf.token_types.size(), num);
   }
-  const std::pair<const char*, int32_t> ids[] = {{"bos", gguf.bos}, {"eos", gguf.eos}, {"eot", gguf.eot}, {"eom", gguf.eom}, {"unknown", gguf.unk}};
+  const std::pair<const char*, int32_t> ids[] = {
+      {"bos", gguf.bos}, {"eos", gguf.eos}, {"eot", gguf.eot}, {"eom", gguf.eom}, {"unknown", gguf.unk}};
   for (const auto& [name, id] : ids) {
     if (id < -1 || id >= static_cast<int64_t>(num)) {
       return invalid_argument("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens", name, id, num);
@@ -51,7 +54,9 @@ Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
   }
   for (size_t i = 0; i < num; ++i) {
     const TokenType type = v.types[i];
-    if (v.pieces[i].empty() || (type != TokenType::control && type != TokenType::unknown && type != TokenType::user_defined)) continue;
+    if (v.pieces[i].empty() ||
+        (type != TokenType::control && type != TokenType::unknown && type != TokenType::user_defined))
+      continue;
     if (v.find(v.pieces[i]) != static_cast<TokenId>(i)) continue;  // the first of equal pieces is the one that is found
     AddedToken token;
     token.id = static_cast<TokenId>(i);
@@ -81,18 +86,22 @@ Status fill_spm(const GgufVocab& gguf, TokenizerParts& parts) {
 
 Status fill_bpe(const GgufVocab& gguf, TokenizerParts& parts, bool& add_bos) {
   parts.kind = "bpe";
-  const std::string_view name = gguf.model == "gemma4" ? "gemma4" : gguf.pre.empty() ? "default" : std::string_view(gguf.pre);
+  const std::string_view name = gguf.model == "gemma4" ? "gemma4"
+                                : gguf.pre.empty()     ? "default"
+                                                       : std::string_view(gguf.pre);
   REDLINE_ASSIGN(NamedPreTokenizer named, named_pre_tokenizer(name).within("tokenizer.ggml.pre"));
   parts.pre_tokenizer_name = name;
   add_bos = named.add_bos;
-  if (gguf.merges.empty()) return invalid_argument("tokenizer.ggml.merges is empty or missing, byte-pair encoding needs it");
+  if (gguf.merges.empty())
+    return invalid_argument("tokenizer.ggml.merges is empty or missing, byte-pair encoding needs it");
   std::vector<std::pair<std::string_view, std::string_view>> merges;
   merges.reserve(gguf.merges.size());
   for (size_t i = 0; i < gguf.merges.size(); ++i) {
     const std::string_view merge = gguf.merges[i];
     const size_t space = merge.find(' ', 1);
     if (space == std::string_view::npos || space + 1 == merge.size()) {
-      return invalid_argument("tokenizer.ggml.merges[{}] is \"{}\", expected two pieces with a space between", i, merge);
+      return invalid_argument("tokenizer.ggml.merges[{}] is \"{}\", expected two pieces with a space between", i,
+                              merge);
     }
     merges.emplace_back(merge.substr(0, space), merge.substr(space + 1));
   }
@@ -120,7 +129,9 @@ Status fill_bpe(const GgufVocab& gguf, TokenizerParts& parts, bool& add_bos) {
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
   const bool spm = gguf.model == "llama";
   if (!spm && gguf.model != "gpt2" && gguf.model != "gemma4") {
-    return unsupported("tokenizer.ggml.model \"{}\" is unknown; known are llama (SentencePiece BPE), gpt2 (byte-level BPE), gemma4", gguf.model);
+    return unsupported(
+        "tokenizer.ggml.model \"{}\" is unknown; known are llama (SentencePiece BPE), gpt2 (byte-level BPE), gemma4",
+        gguf.model);
   }
   const auto num = static_cast<int64_t>(gguf.tokens.size());
   if (spm) {
@@ -148,12 +159,14 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
 Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size) {
   constexpr int64_t kHead = 4, kPerPiece = 8;
   if (vocab_size < 3 || vocab_size > static_cast<int64_t>(kMaxTokens)) {
-    return invalid_argument("tokenizer.bin: a vocabulary of {} tokens is asked for, expected 3 to {}", vocab_size, kMaxTokens);
+    return invalid_argument("tokenizer.bin: a vocabulary of {} tokens is asked for, expected 3 to {}", vocab_size,
+                            kMaxTokens);
   }
   // Checked before anything is allocated by it.
   if (static_cast<int64_t>(bytes.size()) < kHead + kPerPiece * vocab_size) {
-    return invalid_argument("tokenizer.bin: {} bytes cannot hold {} tokens; the file is truncated or belongs to another checkpoint",
-                            bytes.size(), vocab_size);
+    return invalid_argument(
+        "tokenizer.bin: {} bytes cannot hold {} tokens; the file is truncated or belongs to another checkpoint",
+        bytes.size(), vocab_size);
   }
   GgufVocab vocab;
   vocab.model = "llama";
@@ -175,9 +188,11 @@ Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size)
     std::memcpy(&length, bytes.data() + at + 4, 4);
     at += kPerPiece;
     if (length < 0 || static_cast<size_t>(length) > bytes.size() - at) {
-      return invalid_argument("tokenizer.bin: token {} at byte {} has {} bytes, {} are left", id, at - kPerPiece, length, bytes.size() - at);
+      return invalid_argument("tokenizer.bin: token {} at byte {} has {} bytes, {} are left", id, at - kPerPiece,
+                              length, bytes.size() - at);
     }
-    if (!std::isfinite(score)) return invalid_argument("tokenizer.bin: token {} at byte {} has score {}", id, at - kPerPiece, score);
+    if (!std::isfinite(score))
+      return invalid_argument("tokenizer.bin: token {} at byte {} has score {}", id, at - kPerPiece, score);
     std::string piece(bytes.substr(at, static_cast<size_t>(length)));
     at += static_cast<size_t>(length);
     int32_t type = 1;
@@ -197,7 +212,9 @@ Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size)
     vocab.token_types.push_back(type);
   }
   if (at != bytes.size()) {
-    return invalid_argument("tokenizer.bin: {} bytes follow the last of {} tokens; the file belongs to another checkpoint", bytes.size() - at, vocab_size);
+    return invalid_argument(
+        "tokenizer.bin: {} bytes follow the last of {} tokens; the file belongs to another checkpoint",
+        bytes.size() - at, vocab_size);
   }
   return vocab;
 }

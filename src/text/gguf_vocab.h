@@ -10,8 +10,8 @@ namespace redline {
 
 /// tokenizer.ggml.* of a GGUF file; absent keys keep the defaults.
 struct GgufVocab {
-  std::string model;            ///< tokenizer.ggml.model: "llama" (SentencePiece BPE), "gpt2" (byte-level BPE)
-  std::string pre;              ///< tokenizer.ggml.pre: "llama-bpe", "qwen2", ...
+  std::string model;  ///< tokenizer.ggml.model: "llama" (SentencePiece BPE), "gpt2" (byte-level BPE)
+  std::string pre;    ///< tokenizer.ggml.pre: "llama-bpe", "qwen2", ...
   std::vector<std::string> tokens;
   std::vector<float> scores;
   std::vector<int32_t> token_types;  ///< ggml: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
@@ -27,7 +27,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder);
 /// One of those files by itself; `config_text` is tokenizer_config.json or "".
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text);
-Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes, std::string_view config_text);
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes,
+                                                                std::string_view config_text);
 
 /// llama2.c's tokenizer.bin (max token length, then score, length and bytes of each piece) as a "llama" vocabulary.
 /// The file does not hold its own size: `vocab_size` comes from the checkpoint.

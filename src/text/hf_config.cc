@@ -31,10 +31,13 @@ Result<HfConfig> read_hf_config(std::string_view text) {
   config.add_prefix_space = optional_bool(json, "add_prefix_space");
   config.legacy = optional_bool(json, "legacy");
   if (const Json* added = member(json, "added_tokens_decoder")) {
-    if (!added->is_object()) return invalid_argument("tokenizer_config.json: added_tokens_decoder is {}, expected an object", added->type_name());
+    if (!added->is_object())
+      return invalid_argument("tokenizer_config.json: added_tokens_decoder is {}, expected an object",
+                              added->type_name());
     for (const auto& [key, value] : added->items()) {
       if (key.empty() || key.size() > 8 || key.find_first_not_of("0123456789") != std::string::npos) {
-        return invalid_argument("tokenizer_config.json: added_tokens_decoder has the key \"{}\", expected a token id", key);
+        return invalid_argument("tokenizer_config.json: added_tokens_decoder has the key \"{}\", expected a token id",
+                                key);
       }
       AddedToken token;
       token.id = static_cast<TokenId>(std::stol(key));
@@ -55,7 +58,8 @@ Status read_generation_config(std::string_view text, HfConfig& config) {
   const Json* eos = member(json, "eos_token_id");
   if (!eos) return {};
   const auto add = [&](const Json& id) -> Status {
-    if (!id.is_number_integer()) return invalid_argument("generation_config.json: eos_token_id holds {}, expected integers", id.type_name());
+    if (!id.is_number_integer())
+      return invalid_argument("generation_config.json: eos_token_id holds {}, expected integers", id.type_name());
     config.stop_ids.push_back(id.get<int64_t>());
     return {};
   };

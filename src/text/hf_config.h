@@ -13,8 +13,8 @@ struct HfConfig {
   std::string tokenizer_class;
   std::string bos_token, eos_token, unk_token;  ///< "": not said
   std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
-  std::map<int64_t, AddedToken> added_tokens;   ///< added_tokens_decoder
-  std::vector<int64_t> stop_ids;                ///< generation_config.json's eos_token_id
+  std::map<int64_t, AddedToken> added_tokens;  ///< added_tokens_decoder
+  std::vector<int64_t> stop_ids;               ///< generation_config.json's eos_token_id
 };
 
 /// "" gives the defaults.

@@ -52,7 +52,8 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
   } else if (type == "StripAccents") {
     normalizer.add(StripAccents{});
   } else if (type == "Strip") {
-    normalizer.add(StripSpace{optional_bool(json, "strip_left").value_or(true), optional_bool(json, "strip_right").value_or(true)});
+    normalizer.add(StripSpace{optional_bool(json, "strip_left").value_or(true),
+                              optional_bool(json, "strip_right").value_or(true)});
   } else if (type == "Prepend") {
     normalizer.add(PrependText{string_or(json, "prepend", "")});
   } else if (type == "ByteLevel") {
@@ -66,7 +67,8 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
       normalizer.add(ReplaceText{std::move(std::get<std::string>(pattern)), std::move(content)});
     }
   } else {
-    return unknown_type("normalizer", json, "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, ByteLevel, Replace");
+    return unknown_type("normalizer", json,
+                        "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, ByteLevel, Replace");
   }
   return {};
 }
@@ -78,7 +80,9 @@ Result<SplitBehavior> read_behavior(const Json& json, std::string_view otherwise
   if (name == "MergedWithPrevious") return SplitBehavior::merged_with_previous;
   if (name == "MergedWithNext") return SplitBehavior::merged_with_next;
   if (name == "Contiguous") return SplitBehavior::contiguous;
-  return invalid_argument("pre_tokenizer: behavior \"{}\"; known are Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous", name);
+  return invalid_argument(
+      "pre_tokenizer: behavior \"{}\"; known are Isolated, Removed, MergedWithPrevious, MergedWithNext, Contiguous",
+      name);
 }
 
 /// Metaspace's prepend_scheme, or add_prefix_space of older files.
@@ -105,7 +109,8 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
     for (const Json& one : *list) REDLINE_TRY(read_pre_tokenizer(one, pre, depth + 1));
   } else if (type == "ByteLevel") {
     if (optional_bool(json, "add_prefix_space").value_or(true)) pre.add(PrefixSpaceStep{});
-    if (optional_bool(json, "use_regex").value_or(true)) REDLINE_TRY(add_regex(kGpt2Pattern, SplitBehavior::isolated, false));
+    if (optional_bool(json, "use_regex").value_or(true))
+      REDLINE_TRY(add_regex(kGpt2Pattern, SplitBehavior::isolated, false));
     pre.add(ByteLevelStep{});
   } else if (type == "Split") {
     REDLINE_ASSIGN(auto pattern, read_pattern(json, "pre_tokenizer Split"));
@@ -135,8 +140,9 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
     step.split = optional_bool(json, "split").value_or(true);
     pre.add(std::move(step));
   } else {
-    return unknown_type("pre_tokenizer", json,
-                        "Sequence, ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, Metaspace");
+    return unknown_type(
+        "pre_tokenizer", json,
+        "Sequence, ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, Metaspace");
   }
   return {};
 }
@@ -181,7 +187,8 @@ Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, i
 
 Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& parts) {
   const Json* single = member(json, "single");
-  if (!single || !single->is_array()) return invalid_argument("post_processor TemplateProcessing without the list \"single\"");
+  if (!single || !single->is_array())
+    return invalid_argument("post_processor TemplateProcessing without the list \"single\"");
   bool text_seen = false;
   for (const Json& item : *single) {
     if (member(item, "Sequence")) {
@@ -197,7 +204,9 @@ Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& part
     if (!ids || !ids->is_array()) return invalid_argument("post_processor: special token \"{}\" has no ids", name);
     for (const Json& id : *ids) {
       const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
-      if (value < 0 || value >= v.size()) return invalid_argument("post_processor: special token \"{}\" has id {}, the vocabulary has {} tokens", name, id.dump(), v.size());
+      if (value < 0 || value >= v.size())
+        return invalid_argument("post_processor: special token \"{}\" has id {}, the vocabulary has {} tokens", name,
+                                id.dump(), v.size());
       (text_seen ? parts.suffix : parts.prefix).push_back(static_cast<TokenId>(value));
     }
   }
@@ -234,7 +243,8 @@ Status read_vocabulary(const Json& model, const Json* added, const HfConfig& con
   // Ids may leave holes, but not so many that a small file asks for much memory.
   const auto limit = static_cast<int64_t>(4 * (vocab->size() + num_added + config.added_tokens.size()) + 65536);
   const auto put = [&](std::string_view piece, int64_t id, std::string_view place) -> Status {
-    if (id < 0 || id >= limit) return invalid_argument("{}: \"{}\" has id {}, expected 0 to {}", place, piece, id, limit - 1);
+    if (id < 0 || id >= limit)
+      return invalid_argument("{}: \"{}\" has id {}, expected 0 to {}", place, piece, id, limit - 1);
     if (id >= v.size()) v.pieces.resize(static_cast<size_t>(id) + 1);
     if (!v.pieces[id].empty() && v.pieces[id] != piece) {
       return invalid_argument("{}: id {} belongs to \"{}\" and to \"{}\"", place, id, v.pieces[id], piece);
@@ -256,12 +266,15 @@ Status read_vocabulary(const Json& model, const Json* added, const HfConfig& con
     for (const Json& token : *added) {
       const std::string content = string_or(token, "content", "");
       const auto id = optional_int(token, "id");
-      if (content.empty() || !id) return invalid_argument("added_tokens: {} needs content and id", token.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+      if (content.empty() || !id)
+        return invalid_argument("added_tokens: {} needs content and id",
+                                token.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
       REDLINE_TRY(put_added(content, *id, "added_tokens"));
     }
   }
   for (const auto& [id, token] : config.added_tokens) {
-    if (!v.has(static_cast<TokenId>(id)) || v.pieces[id].empty()) REDLINE_TRY(put_added(token.content, id, "tokenizer_config.json: added_tokens_decoder"));
+    if (!v.has(static_cast<TokenId>(id)) || v.pieces[id].empty())
+      REDLINE_TRY(put_added(token.content, id, "tokenizer_config.json: added_tokens_decoder"));
   }
   v.build_index();
   return {};
@@ -299,7 +312,9 @@ Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
   const Json* unk = member(json, "unk_token");
   if (unk) {
     model.options.unk = v.find(string_or(json, "unk_token", ""));
-    if (model.options.unk < 0) return invalid_argument("model.unk_token {} is not in the vocabulary", unk->dump(-1, ' ', false, Json::error_handler_t::replace));
+    if (model.options.unk < 0)
+      return invalid_argument("model.unk_token {} is not in the vocabulary",
+                              unk->dump(-1, ' ', false, Json::error_handler_t::replace));
   }
   for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     if (!string_or(json, key, "").empty()) return unsupported("model.{} \"{}\"", key, string_or(json, key, ""));
@@ -366,7 +381,8 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view text, const HfConfig& 
       if (v.types[i] == TokenType::normal && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
     }
   }
-  if (model.options.unk >= 0 && v.types[model.options.unk] == TokenType::normal) v.types[model.options.unk] = TokenType::unknown;
+  if (model.options.unk >= 0 && v.types[model.options.unk] == TokenType::normal)
+    v.types[model.options.unk] = TokenType::unknown;
   REDLINE_ASSIGN(parts.model, BpeModel::make(v, model.options, model.merges).within("model.merges"));
   if (const Json* p = member(json, "post_processor")) REDLINE_TRY(read_post_processor(*p, v, parts));
   parts.kind = "bpe";
@@ -375,7 +391,8 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view text, const HfConfig& 
   const TokenId eos = config.eos_token.empty() ? -1 : v.find(config.eos_token);
   if (parts.bos < 0 && !parts.prefix.empty()) parts.bos = parts.prefix.front();
   if (flags_decide(config)) {
-    if (config.add_bos) parts.prefix = *config.add_bos && parts.bos >= 0 ? std::vector<TokenId>{parts.bos} : std::vector<TokenId>{};
+    if (config.add_bos)
+      parts.prefix = *config.add_bos && parts.bos >= 0 ? std::vector<TokenId>{parts.bos} : std::vector<TokenId>{};
     if (config.add_eos) parts.suffix = *config.add_eos && eos >= 0 ? std::vector<TokenId>{eos} : std::vector<TokenId>{};
   }
   parts.add_stop(eos);

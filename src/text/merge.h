@@ -11,8 +11,8 @@ namespace redline {
 struct MergeSymbol {
   uint32_t begin = 0, bytes = 0;  ///< bytes == 0: swallowed by the symbol before it
   int32_t prev = -1, next = -1;
-  int32_t id = -1;                ///< token so far; what -1 means is the model's business
-  bool frozen = false;            ///< never merged (user-defined tokens)
+  int32_t id = -1;      ///< token so far; what -1 means is the model's business
+  bool frozen = false;  ///< never merged (user-defined tokens)
 };
 
 struct MergeChoice {
@@ -41,7 +41,8 @@ void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
     if (a.frozen || b.frozen) return;
     const MergeChoice choice = choose(a, b);
     if (!choice.found) return;
-    heap.push_back({(static_cast<uint64_t>(choice.rank) << 32) | static_cast<uint32_t>(left), a.bytes + b.bytes, choice.id});
+    heap.push_back(
+        {(static_cast<uint64_t>(choice.rank) << 32) | static_cast<uint32_t>(left), a.bytes + b.bytes, choice.id});
     if (in_heap) std::push_heap(heap.begin(), heap.end(), later);
   };
   for (size_t i = 0; i + 1 < symbols.size(); ++i) consider(static_cast<int32_t>(i), false);

@@ -20,7 +20,8 @@ std::string strip_space(std::string_view text, bool left, bool right) {
   }
   while (right && !text.empty()) {
     size_t bytes = 1;
-    while (bytes < 4 && bytes < text.size() && (static_cast<uint8_t>(text[text.size() - bytes]) & 0xC0) == 0x80) ++bytes;
+    while (bytes < 4 && bytes < text.size() && (static_cast<uint8_t>(text[text.size() - bytes]) & 0xC0) == 0x80)
+      ++bytes;
     const Utf8Char c = utf8_at(text, text.size() - bytes);
     if (!c.valid || c.bytes != bytes || !is_white_space(c.value)) break;
     text.remove_suffix(bytes);
@@ -103,7 +104,8 @@ std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string
 
 Result<CharsMap> CharsMap::parse(std::string_view blob) {
   uint32_t trie_bytes = 0;
-  if (blob.size() < sizeof(trie_bytes)) return invalid_argument("precompiled_charsmap has {} bytes, at least 4 are needed", blob.size());
+  if (blob.size() < sizeof(trie_bytes))
+    return invalid_argument("precompiled_charsmap has {} bytes, at least 4 are needed", blob.size());
   std::memcpy(&trie_bytes, blob.data(), sizeof(trie_bytes));
   if (trie_bytes % 4 != 0 || trie_bytes == 0 || trie_bytes > blob.size() - 4) {
     return invalid_argument("precompiled_charsmap: a trie of {} bytes in {} bytes", trie_bytes, blob.size() - 4);
@@ -143,19 +145,18 @@ CharsMap::Match CharsMap::longest_at(std::string_view text, size_t pos) const {
 std::string Normalizer::apply(std::string_view text, bool at_start) const {
   std::string now(text);
   for (const NormalizerStep& step : steps_) {
-    now = std::visit(
-        Overloaded{
-            [&](const NormalizeForm& s) { return normalize_unicode(now, s.form); },
-            [&](const Lowercase&) { return lowercase_unicode(now); },
-            [&](const StripSpace& s) { return strip_space(now, s.left, s.right); },
-            [&](const StripAccents&) { return strip_accents(now); },
-            [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
-            [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
-            [&](const PrependText& s) { return now.empty() ? now : s.prefix + now; },
-            [&](const SpellBytes&) { return spell_bytes(now); },
-            [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
-        },
-        step);
+    now = std::visit(Overloaded{
+                         [&](const NormalizeForm& s) { return normalize_unicode(now, s.form); },
+                         [&](const Lowercase&) { return lowercase_unicode(now); },
+                         [&](const StripSpace& s) { return strip_space(now, s.left, s.right); },
+                         [&](const StripAccents&) { return strip_accents(now); },
+                         [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
+                         [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
+                         [&](const PrependText& s) { return now.empty() ? now : s.prefix + now; },
+                         [&](const SpellBytes&) { return spell_bytes(now); },
+                         [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
+                     },
+                     step);
   }
   return now;
 }

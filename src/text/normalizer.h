@@ -30,14 +30,25 @@ class CharsMap {
   std::string replacements_;
 };
 
-struct NormalizeForm { NormalForm form; };
+struct NormalizeForm {
+  NormalForm form;
+};
 struct Lowercase {};
-struct StripSpace { bool left, right; };
+struct StripSpace {
+  bool left, right;
+};
 struct StripAccents {};
-struct ReplaceText { std::string from, to; };
-struct ReplaceRegex { Regex from; std::string to; };
+struct ReplaceText {
+  std::string from, to;
+};
+struct ReplaceRegex {
+  Regex from;
+  std::string to;
+};
 /// Put in front of a text that is not empty.
-struct PrependText { std::string prefix; };
+struct PrependText {
+  std::string prefix;
+};
 struct SpellBytes {};
 /// All of SentencePiece's own normaliser: map, spaces, dummy prefix, escape.
 struct SentencePieceNormalize {
@@ -49,8 +60,8 @@ struct SentencePieceNormalize {
   bool escape_whitespaces = true;
 };
 
-using NormalizerStep = std::variant<NormalizeForm, Lowercase, StripSpace, StripAccents, ReplaceText, ReplaceRegex, PrependText,
-                                    SpellBytes, SentencePieceNormalize>;
+using NormalizerStep = std::variant<NormalizeForm, Lowercase, StripSpace, StripAccents, ReplaceText, ReplaceRegex,
+                                    PrependText, SpellBytes, SentencePieceNormalize>;
 
 class Normalizer {
  public:

@@ -7,10 +7,28 @@ namespace redline {
 namespace {
 
 // The names that llama.cpp's vocabulary loader knows (its list of end-of-generation tokens).
-constexpr std::string_view kStopNames[] = {
-    "<|eot_id|>", "<|im_end|>", "<|end|>", "<|return|>", "<|call|>", "<|flush|>", "<|calls|>", "<end_of_turn>", "<|endoftext|>",
-    "</s>", "<|eom_id|>", "<EOT>", "_<EOT>", "[EOT]", "[EOS]", "<|end_of_text|>", "<end_of_utterance>", "<eos>", "<turn|>",
-    "<|tool_response>", "<｜end▁of▁sentence｜>", "[e~["};
+constexpr std::string_view kStopNames[] = {"<|eot_id|>",
+                                           "<|im_end|>",
+                                           "<|end|>",
+                                           "<|return|>",
+                                           "<|call|>",
+                                           "<|flush|>",
+                                           "<|calls|>",
+                                           "<end_of_turn>",
+                                           "<|endoftext|>",
+                                           "</s>",
+                                           "<|eom_id|>",
+                                           "<EOT>",
+                                           "_<EOT>",
+                                           "[EOT]",
+                                           "[EOS]",
+                                           "<|end_of_text|>",
+                                           "<end_of_utterance>",
+                                           "<eos>",
+                                           "<turn|>",
+                                           "<|tool_response>",
+                                           "<｜end▁of▁sentence｜>",
+                                           "[e~["};
 
 class PipelineTokenizer final : public Tokenizer {
  public:
@@ -79,9 +97,13 @@ class PipelineTokenizer final : public Tokenizer {
 
   int64_t vocab_size() const override { return parts_.vocabulary->size(); }
   TokenId bos() const override { return parts_.bos; }
-  bool adds_bos() const override { return parts_.bos >= 0 && !parts_.prefix.empty() && parts_.prefix.front() == parts_.bos; }
+  bool adds_bos() const override {
+    return parts_.bos >= 0 && !parts_.prefix.empty() && parts_.prefix.front() == parts_.bos;
+  }
   const std::vector<TokenId>& stop_tokens() const override { return parts_.stop_tokens; }
-  std::string piece(TokenId id) const override { return parts_.vocabulary->has(id) ? parts_.vocabulary->pieces[id] : ""; }
+  std::string piece(TokenId id) const override {
+    return parts_.vocabulary->has(id) ? parts_.vocabulary->pieces[id] : "";
+  }
   TokenId find(std::string_view piece) const override { return parts_.vocabulary->find(piece); }
   std::string_view kind() const override { return parts_.kind; }
   std::string_view pre_tokenizer() const override { return parts_.pre_tokenizer_name; }
@@ -108,7 +130,8 @@ bool is_known_stop(std::string_view piece) {
 }
 
 void TokenizerParts::add_stop(TokenId id) {
-  if (vocabulary->has(id) && std::find(stop_tokens.begin(), stop_tokens.end(), id) == stop_tokens.end()) stop_tokens.push_back(id);
+  if (vocabulary->has(id) && std::find(stop_tokens.begin(), stop_tokens.end(), id) == stop_tokens.end())
+    stop_tokens.push_back(id);
 }
 
 void TokenizerParts::add_known_stops() {

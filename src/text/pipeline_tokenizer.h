@@ -12,9 +12,9 @@ namespace redline {
 
 /// How a token's piece becomes bytes of text. Control and unknown tokens stand for themselves.
 struct DecodeRules {
-  bool byte_level = false;          ///< pieces are spelled in the byte alphabet; others stand for themselves
-  bool byte_tokens = false;         ///< "<0x0A>" is one byte
-  bool keep_user_defined = true;    ///< user-defined tokens stand for themselves too
+  bool byte_level = false;        ///< pieces are spelled in the byte alphabet; others stand for themselves
+  bool byte_tokens = false;       ///< "<0x0A>" is one byte
+  bool keep_user_defined = true;  ///< user-defined tokens stand for themselves too
   bool drop_prefix_space = false;
   std::vector<std::pair<std::string, std::string>> replacements;  ///< in order, inside one piece
 };
@@ -23,7 +23,7 @@ struct TokenizerParts {
   std::string kind;
   std::string pre_tokenizer_name;
   std::unique_ptr<Vocabulary> vocabulary = std::make_unique<Vocabulary>();  ///< the model points into it
-  AddedTokenFinder added_before, added_after;  ///< before and after normalisation
+  AddedTokenFinder added_before, added_after;                               ///< before and after normalisation
   Normalizer normalizer;
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;

@@ -26,7 +26,8 @@ void find_cuts(const SplitStep& step, std::string_view text, std::vector<Cut>& c
     regex->find_all(text, matches);
     for (const Regex::Span& m : matches) add_match(m.begin, m.end);
   } else if (const auto* literal = std::get_if<std::string>(&step.pattern)) {
-    for (size_t at = 0; !literal->empty() && (at = text.find(*literal, at)) != std::string_view::npos; at += literal->size()) {
+    for (size_t at = 0; !literal->empty() && (at = text.find(*literal, at)) != std::string_view::npos;
+         at += literal->size()) {
       add_match(at, at + literal->size());
     }
   } else {
@@ -45,11 +46,8 @@ void settle_cuts(SplitBehavior behavior, std::vector<Cut>& cuts) {
   std::vector<Cut> kept;
   bool last_match = false;
   switch (behavior) {
-    case SplitBehavior::isolated:
-      return;
-    case SplitBehavior::removed:
-      std::erase_if(cuts, [](const Cut& c) { return c.match; });
-      return;
+    case SplitBehavior::isolated: return;
+    case SplitBehavior::removed: std::erase_if(cuts, [](const Cut& c) { return c.match; }); return;
     case SplitBehavior::contiguous:
       for (const Cut& c : cuts) {
         if (!kept.empty() && c.match == last_match) {
@@ -99,7 +97,8 @@ void apply_step(const SplitStep& step, Pieces& pieces) {
       if (c.end > c.begin) spans.push_back({span.begin + c.begin, c.end - c.begin});
     }
   }
-  pieces.at_start = first_kept_start && !spans.empty() && !pieces.spans.empty() && spans[0].begin == pieces.spans[0].begin;
+  pieces.at_start =
+      first_kept_start && !spans.empty() && !pieces.spans.empty() && spans[0].begin == pieces.spans[0].begin;
   pieces.spans.swap(spans);
 }
 
@@ -155,7 +154,8 @@ void apply_step(const DigitGroupsStep& step, Pieces& pieces) {
       ends.clear();
       const size_t begin = pos;
       Utf8Char c = utf8_at(text, pos);
-      while (pos < text.size() && (c = utf8_at(text, pos)).valid && step.is_digit(c.value)) ends.push_back(pos += c.bytes);
+      while (pos < text.size() && (c = utf8_at(text, pos)).valid && step.is_digit(c.value))
+        ends.push_back(pos += c.bytes);
       if (ends.empty()) {
         pos += c.bytes;
         continue;

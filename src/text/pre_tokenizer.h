@@ -67,8 +67,8 @@ extern const std::string_view kGpt2Pattern;
 struct NamedPreTokenizer {
   PreTokenizer steps;
   bool ignore_merges = false;
-  bool add_bos = false;       ///< unless the file says otherwise
-  bool spell_bytes = true;    ///< false: pieces are raw UTF-8 with spaces as U+2581 and byte tokens "<0x..>"
+  bool add_bos = false;     ///< unless the file says otherwise
+  bool spell_bytes = true;  ///< false: pieces are raw UTF-8 with spaces as U+2581 and byte tokens "<0x..>"
 };
 /// unsupported: an unknown name; the message lists the known ones.
 Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name);

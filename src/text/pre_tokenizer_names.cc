@@ -27,17 +27,18 @@ constexpr const char* kQwen35 =
 constexpr const char* kJais2 = CONTRACTIONS
     R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S))"
     R"(|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
-constexpr const char* kGpt4o = BEFORE_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" BEFORE_WORD UPPER "+" LOWER "*" CONTRACTIONS
-    R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
+constexpr const char* kGpt4o = BEFORE_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" BEFORE_WORD UPPER "+" LOWER
+                                                 "*" CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
 constexpr const char* kTekken =
     BEFORE_WORD UPPER "*" LOWER "+|" BEFORE_WORD UPPER "+" LOWER R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
-constexpr const char* kYoutu = BEFORE_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" BEFORE_WORD UPPER "+" LOWER "*" CONTRACTIONS
-    R"(?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
+constexpr const char* kYoutu = BEFORE_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" BEFORE_WORD UPPER "+" LOWER
+                                                 "*" CONTRACTIONS R"(?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
 // Kimi writes [..&&[^\p{Han}]]; a lookahead says the same.
 #define KIMI_UPPER R"((?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))"
 #define KIMI_LOWER R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}]))"
-constexpr const char* kKimi = R"(\p{Han}+|)" BEFORE_WORD KIMI_UPPER "*" KIMI_LOWER "+" CONTRACTIONS "?|" BEFORE_WORD KIMI_UPPER
-    "+" KIMI_LOWER "*" CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" TAIL;
+constexpr const char* kKimi =
+    R"(\p{Han}+|)" BEFORE_WORD KIMI_UPPER "*" KIMI_LOWER "+" CONTRACTIONS "?|" BEFORE_WORD KIMI_UPPER "+" KIMI_LOWER
+    "*" CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" TAIL;
 // DeepSeek's list of cased letters of its Unicode version; \p{L} would be wider.
 constexpr const char* kDeepseekLetters =
     R"(\s?[A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}\x{295}-\x{2af})"
@@ -59,9 +60,9 @@ constexpr const char* kDeepseekV3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)" TAIL;
 constexpr const char* kBloom = " ?[^(\\s|.,!?…。，、।۔،)]+";
 constexpr const char* kLines = R"([^\n]+|[\n]+)";
-constexpr const char* kDigitTriples = "<digit triples>";    // not a regex: DigitGroupsStep
-constexpr const char* kDecimalTriples = "<decimal triples>";      // (?=(\d{3})+(?!\d))
-constexpr const char* kDecimalWords = "<decimal words>";          // \d{1,3}(?=(?:\d{3})*\b)
+constexpr const char* kDigitTriples = "<digit triples>";      // not a regex: DigitGroupsStep
+constexpr const char* kDecimalTriples = "<decimal triples>";  // (?=(\d{3})+(?!\d))
+constexpr const char* kDecimalWords = "<decimal words>";      // \d{1,3}(?=(?:\d{3})*\b)
 
 enum : unsigned { kIgnoreMerges = 1, kAddBos = 2, kRawUtf8 = 4 };
 
@@ -74,17 +75,24 @@ struct Row {
 const std::vector<Row>& rows() {
   static const std::vector<Row> table = {
       {"default", {R"([\p{P}\$\+<=>\^~\|]+)", kGpt2, R"(\p{N}+)", "[0-9][0-9][0-9]"}},
-      {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano", {kLlama3}, kIgnoreMerges | kAddBos},
+      {"llama-bpe llama3 llama-v3 falcon3 falcon-h1 pixtral midm-2.0 lfm2 jina-v5-nano",
+       {kLlama3},
+       kIgnoreMerges | kAddBos},
       {"dbrx smaug-bpe glm4 chatglm-bpe", {kLlama3}},
       {"jais-2", {kJais2}},
       {"deepseek-llm",
-       {"[\r\n]", kDeepseekLetters, "\\s?[!-/:-~！-／：-～‘-‟　-。]+", kSpaceAtEnd, "[一-龥ࠀ-一가-퟿]+", R"(\p{N}+)"}},
+       {"[\r\n]", kDeepseekLetters, "\\s?[!-/:-~！-／：-～‘-‟　-。]+", kSpaceAtEnd, "[一-龥ࠀ-一가-퟿]+",
+        R"(\p{N}+)"}},
       {"deepseek-coder", {"[\r\n]", R"(\s?\p{L}+)", R"(\s?\p{P}+)", "[一-龥ࠀ-一가-퟿]+", R"(\p{N})"}},
       {"deepseek-v3 hunyuan-dense joyai-llm", {R"(\p{N}{1,3})", "[一-龥぀-ゟ゠-ヿ]+", kDeepseekV3}},
-      {"youtu", {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+", kYoutu}, kIgnoreMerges},
+      {"youtu",
+       {"[가-힣ㄱ-ㆎ]+|[！…“”‘’—：；，、-〿︰-﹏]+|[ㄅ-ㄯ]+|[一-龥぀-ゟ゠-ヿ]+",
+        kYoutu},
+       kIgnoreMerges},
       {"falcon", {R"([\p{P}\$\+<=>\^~\|`]+)", kGpt2, "[0-9][0-9][0-9]"}},
       {"starcoder refact command-r smollm codeshell exaone minerva-7b mellum2", {R"(\p{N})", kGpt2}},
-      {"gpt-2 gpt-neox phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe gigachat a.x-4.0 mellum "
+      {"gpt-2 gpt-neox phi-2 jina-es jina-de jina-v1-en jina-v2-es jina-v2-de jina-v2-code roberta-bpe gigachat "
+       "a.x-4.0 mellum "
        "modern-bert mpt olmo jais trillion granite-docling exaone4",
        {kGpt2}},
       {"qwen2 stablelm2 hunyuan solar-open megrez grok-2 deepseek-r1-qwen kormo f2llmv2", {kQwen2}},
@@ -98,17 +106,23 @@ const std::vector<Row>& rows() {
       {"kimi-k2", {kKimi}},
       {"superbpe", {R"(\p{N}+)", kDecimalTriples}},
       {"chameleon",
-       {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", R"(([\t\n]|    |  ))", R"(\p{N})", R"([\p{P}!-/:-@\[-`{-~])", kGpt2},
+       {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", R"(([\t\n]|    |  ))", R"(\p{N})",
+        R"([\p{P}!-/:-@\[-`{-~])", kGpt2},
        kAddBos},
       {"bailingmoe bailingmoe2 llada-moe",
        {R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)"}},
       {"seed-coder", {CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1}| ?[^\s\p{L}\p{N}\r\n]+)" TAIL}},
       {"afmoe",
-       {kDigitTriples, "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+", kDeepseekV3}},
+       {kDigitTriples,
+        "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
+        kDeepseekV3}},
       {"laguna", {kLines, kQwen2}},
       {"exaone-moe",
-       {CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"}},
-      {"minicpm5", {R"(\p{N}{1,3})", CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)" TAIL}, kIgnoreMerges},
+       {CONTRACTIONS
+        R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"}},
+      {"minicpm5",
+       {R"(\p{N}{1,3})", CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)" TAIL},
+       kIgnoreMerges},
       {"gemma4 granite-embed-multi-311m", {kLines}, kRawUtf8 | kAddBos},
       {"sarvam-moe", {kLines}, kRawUtf8},
   };

@@ -3,19 +3,24 @@
 #define PCRE2_CODE_UNIT_WIDTH 8
 #include <pcre2.h>
 
+#include <vector>
+
 #include "text/unicode.h"
 
 namespace redline {
 namespace {
 
 // Oniguruma's \s is White_Space. PCRE2's own \s has U+180E besides, which left White_Space with Unicode 6.3.
-constexpr std::string_view kSpace = "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
+constexpr std::string_view kSpace =
+    "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kNotSpace =
-    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{2027}\\x{202a}-\\x{202e}"
+    "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{"
+    "2027}\\x{202a}-\\x{202e}"
     "\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
 // \w is Alphabetic, M, Nd, Pc; PCRE2's \w lacks the marks. Spelled without \p{Alphabetic}, which PCRE2 has since 10.40 only.
 constexpr std::string_view kWord =
-    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{1f189}";
+    "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"
+    "1f189}";
 
 // Work per match attempt before PCRE2 gives up: far above what any published pattern needs on a megabyte.
 constexpr uint32_t kMatchLimit = 50'000'000;
@@ -33,7 +38,8 @@ struct Free {
 struct Scratch {
   std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>> data{pcre2_match_data_create(1, nullptr)};
   std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>> context{pcre2_match_context_create(nullptr)};
-  std::unique_ptr<pcre2_jit_stack, Free<pcre2_jit_stack_free>> stack{pcre2_jit_stack_create(64 << 10, 16 << 20, nullptr)};
+  std::unique_ptr<pcre2_jit_stack, Free<pcre2_jit_stack_free>> stack{
+      pcre2_jit_stack_create(64 << 10, 16 << 20, nullptr)};
   Scratch() {
     pcre2_set_match_limit(context.get(), kMatchLimit);
     pcre2_set_heap_limit(context.get(), kHeapLimitKib);
@@ -54,42 +60,45 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
     return unsupported("regex \"{}\": {} at byte {} has no equal in PCRE2", in, what, pos);
   };
   bool in_class = false;
-  bool class_begins = false;  // the next character is the first of the class, where ] stands for itself
+  bool class_begins = false;         // the next character is the first of the class, where ] stands for itself
+  size_t atom = 0;                   // where in `out` the last thing that a quantifier can follow begins
+  std::vector<size_t> open_groups;   // where in `out` they begin
   for (size_t i = 0; i < in.size(); ++i) {
     const char c = in[i];
     const bool first = class_begins;
     class_begins = false;
     if (c == '\\' && i + 1 < in.size()) {
       const char e = in[++i];
-      const auto put = [&](std::string_view open, std::string_view body) {
-        if (!in_class) out += open;
-        out += body;
-        if (!in_class) out += ']';
-      };
+      if (!in_class) atom = out.size();
+      const auto put = [&](std::string_view body) { out += in_class ? std::string(body) : fmt::format("[{}]", body); };
       switch (e) {
-        case 's': put("[", kSpace); break;
-        case 'S': put("[", kNotSpace); break;
-        case 'w': put("[", kWord); break;
+        case 's': put(kSpace); break;
+        case 'S': put(kNotSpace); break;
+        case 'w': put(kWord); break;
+        case 'h': put("0-9A-Fa-f"); break;
         case 'd': out += "\\p{Nd}"; break;
         case 'D': out += "\\P{Nd}"; break;
-        case 'h': put("[", "0-9A-Fa-f"); break;
         case 'W':
           if (in_class) return bad("\\W inside [...]", i - 1);
           out += fmt::format("[^{}]", kWord);
           break;
         case 'b':
-          if (in_class) {
-            out += "\\b";
-          } else {
-            out += fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord);
-          }
+          out += in_class ? "\\b" : fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord);
           break;
         case 'B':
+          if (in_class) return bad("\\B inside [...]", i - 1);
           out += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord);
           break;
-        default:
+        default: {
           out += '\\';
           out += e;
+          const size_t close = in.find('}', i);
+          if (i + 1 < in.size() && in[i + 1] == '{' && close != std::string_view::npos &&
+              std::string_view("pPxogk").find(e) != std::string_view::npos) {
+            out += in.substr(i + 1, close - i);
+            i = close;
+          }
+        }
       }
       continue;
     }
@@ -106,21 +115,48 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
       out += c;
       continue;
     }
-    if (c == '[') {
-      in_class = class_begins = true;
-    } else if (c == '{' && i + 1 < in.size() && in[i + 1] == ',') {
-      out += "{0";
-      continue;
-    } else if (c == '}' && i + 1 < in.size() && in[i + 1] == '+' && out.rfind('{') != std::string::npos) {
-      // Ruby reads x{1,3}+ as (x{1,3})+; in PCRE2 the + would make it possessive. \p{L}+ ends in } as well: look back.
-      const size_t open = out.rfind('{');
-      const bool counts = out.find_first_not_of("0123456789,", open + 1) == std::string::npos && open > 0 && open + 1 < out.size();
-      const bool escape = open >= 2 && out[open - 2] == '\\' && (out[open - 1] == 'p' || out[open - 1] == 'P' || out[open - 1] == 'x');
-      if (counts && !escape) {
-        out += "}{1,}";
-        ++i;
+    switch (c) {
+      case '[':
+        atom = out.size();
+        in_class = class_begins = true;
+        break;
+      case '(':
+        open_groups.push_back(out.size());
+        break;
+      case ')':
+        if (!open_groups.empty()) {
+          atom = open_groups.back();
+          open_groups.pop_back();
+        }
+        break;
+      case '{': {
+        const size_t close = in.find('}', i);
+        const std::string_view counts = close == std::string_view::npos ? "" : in.substr(i + 1, close - i - 1);
+        if (counts.find_first_of("0123456789") == std::string_view::npos ||
+            counts.find_first_not_of("0123456789,") != std::string_view::npos) {
+          atom = out.size();
+          break;
+        }
+        out += counts.front() == ',' ? "{0" : "{";
+        out.append(counts).append("}");
+        i = close;
+        // Ruby reads x{1,3}+ as (x{1,3})+; in PCRE2 the + would make the count possessive.
+        if (i + 1 < in.size() && in[i + 1] == '+') {
+          out.insert(atom, "(?:");
+          out += ")+";
+          ++i;
+        }
         continue;
       }
+      case '*':
+      case '+':
+      case '?':
+      case '|':
+      case '^':
+      case '$':
+        break;
+      default:
+        atom = (static_cast<uint8_t>(c) & 0xC0) == 0x80 ? atom : out.size();
     }
     out += c;
   }
@@ -132,7 +168,8 @@ Result<Regex> Regex::compile(std::string_view oniguruma) {
   Regex regex;
   regex.pattern_ = oniguruma;
   REDLINE_ASSIGN(const std::string pattern, to_pcre2_syntax(oniguruma));
-  std::unique_ptr<pcre2_compile_context, Free<pcre2_compile_context_free>> context(pcre2_compile_context_create(nullptr));
+  std::unique_ptr<pcre2_compile_context, Free<pcre2_compile_context_free>> context(
+      pcre2_compile_context_create(nullptr));
   if (!context) return out_of_memory("regex \"{}\": no memory to compile it", oniguruma);
   pcre2_set_newline(context.get(), PCRE2_NEWLINE_LF);
   pcre2_set_parens_nest_limit(context.get(), 100);
@@ -141,7 +178,8 @@ Result<Regex> Regex::compile(std::string_view oniguruma) {
   auto program = std::make_shared<Program>();
   // Ruby's ^ and $ always mean lines, hence MULTILINE.
   program->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
-                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place, context.get()));
+                                    PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place,
+                                    context.get()));
   if (!program->code) {
     char words[160] = "";
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(words), sizeof(words));
@@ -164,7 +202,8 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
     size_t last_end = std::string_view::npos;
     uint32_t options = PCRE2_NO_UTF_CHECK;
     while (from <= run.size()) {
-      int rc = pcre2_match(program_->code.get(), subject, run.size(), from, options, scratch.data.get(), scratch.context.get());
+      int rc = pcre2_match(program_->code.get(), subject, run.size(), from, options, scratch.data.get(),
+                           scratch.context.get());
       if (rc == PCRE2_ERROR_JIT_STACKLIMIT) {
         rc = pcre2_match(program_->code.get(), subject, run.size(), from, options | PCRE2_NO_JIT, scratch.data.get(),
                          scratch.context.get());

@@ -25,14 +25,17 @@ class Message {
   bool at_end() const { return at_ == bytes_.size(); }
   size_t offset() const { return file_offset_ + at_; }
   /// Where `part`, a view into this message, lies in the file.
-  size_t offset_of(std::string_view part) const { return file_offset_ + static_cast<size_t>(part.data() - bytes_.data()); }
+  size_t offset_of(std::string_view part) const {
+    return file_offset_ + static_cast<size_t>(part.data() - bytes_.data());
+  }
 
   Result<Field> next() {
     Field field;
     REDLINE_ASSIGN(const uint64_t tag, varint());
     field.number = static_cast<uint32_t>(tag >> 3);
     field.wire = static_cast<uint32_t>(tag & 7);
-    if (field.number == 0 || (tag >> 3) > 0x1FFFFFFF) return invalid_argument("field number {} at byte {}", tag >> 3, offset());
+    if (field.number == 0 || (tag >> 3) > 0x1FFFFFFF)
+      return invalid_argument("field number {} at byte {}", tag >> 3, offset());
     switch (field.wire) {
       case 0: {
         REDLINE_ASSIGN(field.value, varint());
@@ -41,7 +44,8 @@ class Message {
       case 1:
       case 5: {
         const size_t size = field.wire == 1 ? 8 : 4;
-        if (bytes_.size() - at_ < size) return invalid_argument("ends at byte {} inside field {}", file_offset_ + bytes_.size(), field.number);
+        if (bytes_.size() - at_ < size)
+          return invalid_argument("ends at byte {} inside field {}", file_offset_ + bytes_.size(), field.number);
         std::memcpy(&field.value, bytes_.data() + at_, size);
         at_ += size;
         break;
@@ -49,14 +53,16 @@ class Message {
       case 2: {
         REDLINE_ASSIGN(const uint64_t size, varint());
         if (size > bytes_.size() - at_) {
-          return invalid_argument("field {} at byte {} has {} bytes, {} are left", field.number, offset(), size, bytes_.size() - at_);
+          return invalid_argument("field {} at byte {} has {} bytes, {} are left", field.number, offset(), size,
+                                  bytes_.size() - at_);
         }
         field.bytes = bytes_.substr(at_, static_cast<size_t>(size));
         at_ += static_cast<size_t>(size);
         break;
       }
       default:
-        return invalid_argument("field {} at byte {} has wire type {}, expected 0, 1, 2 or 5", field.number, offset(), field.wire);
+        return invalid_argument("field {} at byte {} has wire type {}, expected 0, 1, 2 or 5", field.number, offset(),
+                                field.wire);
     }
     return field;
   }
@@ -169,7 +175,8 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
   const auto num = v.size();
   for (auto& [id, token] : config.added_tokens) {
     if (id > num + static_cast<int64_t>(config.added_tokens.size())) {
-      return invalid_argument("tokenizer_config.json: added token {} (\"{}\") leaves a hole behind the {} pieces", id, token.content, num);
+      return invalid_argument("tokenizer_config.json: added token {} (\"{}\") leaves a hole behind the {} pieces", id,
+                              token.content, num);
     }
     while (v.size() <= id) {
       v.pieces.emplace_back();
@@ -185,7 +192,8 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
     if (v.types[id] != TokenType::byte) REDLINE_TRY(parts.added_before.add(token));
   }
   for (int64_t id = 0; id < num; ++id) {
-    if ((v.types[id] != TokenType::control && v.types[id] != TokenType::unknown) || config.added_tokens.count(id)) continue;
+    if ((v.types[id] != TokenType::control && v.types[id] != TokenType::unknown) || config.added_tokens.count(id))
+      continue;
     AddedToken token;
     token.id = static_cast<TokenId>(id);
     token.content = v.pieces[id];
@@ -203,7 +211,8 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
     normalize.map = std::make_shared<const CharsMap>(std::move(map));
     auto untouched = std::make_shared<PrefixMatcher>();
     for (int64_t id = 0; id < num; ++id) {
-      if (v.types[id] == TokenType::user_defined) REDLINE_TRY(untouched->insert(v.pieces[id], static_cast<int32_t>(id)));
+      if (v.types[id] == TokenType::user_defined)
+        REDLINE_TRY(untouched->insert(v.pieces[id], static_cast<int32_t>(id)));
     }
     normalize.untouched = std::move(untouched);
   }
@@ -241,7 +250,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view
   return build(model_bytes, config);
 }
 
-Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes, std::string_view config_text) {
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes,
+                                                                std::string_view config_text) {
   REDLINE_ASSIGN(const HfConfig config, read_hf_config(config_text));
   return build(model_bytes, config);
 }

@@ -14,8 +14,9 @@ namespace redline {
 using TokenId = int32_t;
 
 struct EncodeOptions {
-  bool add_special = true;     ///< put BOS (and EOS) where the model's tokenizer does
-  bool parse_special = false;  ///< true: "<|im_end|>" in the text becomes its token; false: special tokens are plain text
+  bool add_special = true;  ///< put BOS (and EOS) where the model's tokenizer does
+  bool parse_special =
+      false;  ///< true: "<|im_end|>" in the text becomes its token; false: special tokens are plain text
 };
 
 /// One vocabulary with its rules. Immutable after loading: encode and decode may be called from any thread.
@@ -33,8 +34,8 @@ class Tokenizer {
   virtual std::string decode(const std::vector<TokenId>& ids, bool special = false) const = 0;
 
   virtual int64_t vocab_size() const = 0;
-  virtual TokenId bos() const = 0;           ///< -1 when there is none
-  virtual bool adds_bos() const = 0;         ///< encode(add_special) starts with bos()
+  virtual TokenId bos() const = 0;    ///< -1 when there is none
+  virtual bool adds_bos() const = 0;  ///< encode(add_special) starts with bos()
   /// Tokens that end a generation (eos, eot, and so on): as the tokenizer's own files say. Sorted.
   virtual const std::vector<TokenId>& stop_tokens() const = 0;
   /// The piece as the vocabulary spells it ("▁the", "Ġthe", "<0x0A>"); "" outside the vocabulary.

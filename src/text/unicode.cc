@@ -100,8 +100,8 @@ size_t incomplete_utf8_tail(std::string_view text) {
 }
 
 bool is_white_space(uint32_t c) {
-  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 || (c >= 0x2000 && c <= 0x200A) ||
-         c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
+  return (c >= 0x09 && c <= 0x0D) || c == 0x20 || c == 0x85 || c == 0xA0 || c == 0x1680 ||
+         (c >= 0x2000 && c <= 0x200A) || c == 0x2028 || c == 0x2029 || c == 0x202F || c == 0x205F || c == 0x3000;
 }
 
 bool is_numeric(uint32_t c) {
@@ -112,7 +112,8 @@ bool is_numeric(uint32_t c) {
 bool is_decimal(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_ND; }
 
 bool is_punctuation(uint32_t c) {
-  if (c < 0x80) return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
+  if (c < 0x80)
+    return (c >= 0x21 && c <= 0x2F) || (c >= 0x3A && c <= 0x40) || (c >= 0x5B && c <= 0x60) || (c >= 0x7B && c <= 0x7E);
   const auto k = category(c);
   return k >= UTF8PROC_CATEGORY_PC && k <= UTF8PROC_CATEGORY_PO;
 }
@@ -136,18 +137,28 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
   if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;
   std::string out;
   out.reserve(text.size());
-  for_each_utf8_run(text, [&](std::string_view run, bool valid) {
+  const auto append = [&](std::string_view run) {
     utf8proc_uint8_t* made = nullptr;
-    const utf8proc_ssize_t size =
-        valid ? utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()), static_cast<utf8proc_ssize_t>(run.size()),
-                             &made, static_cast<utf8proc_option_t>(options))
-              : -1;
+    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()),
+                                               static_cast<utf8proc_ssize_t>(run.size()), &made,
+                                               static_cast<utf8proc_option_t>(options));
     if (size < 0) {
       out.append(run);
     } else {
       out.append(reinterpret_cast<const char*>(made), static_cast<size_t>(size));
     }
     std::free(made);
+  };
+  for_each_utf8_run(text, [&](std::string_view run, bool valid) {
+    if (!valid) {
+      out.append(run);
+      return;
+    }
+    // utf8proc swallows U+11A7 behind a Hangul syllable, as if it were a final consonant. Nothing composes with it, so the
+    // text may be cut before it.
+    constexpr std::string_view kBeforeFinals = "\xE1\x86\xA7";
+    for (size_t at; (at = run.find(kBeforeFinals, 1)) < run.size(); run.remove_prefix(at)) append(run.substr(0, at));
+    if (!run.empty()) append(run);
   });
   return out;
 }
@@ -160,7 +171,8 @@ std::string lowercase_unicode(std::string_view text) {
     if (!c.valid) {
       out.append(text.substr(pos, c.bytes));
     } else if (c.value == 0x130) {
-      out.append("i\xCC\x87");  // the one character whose full lowercase is longer than its simple one (SpecialCasing.txt)
+      out.append(
+          "i\xCC\x87");  // the one character whose full lowercase is longer than its simple one (SpecialCasing.txt)
     } else {
       append_utf8(out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));
     }

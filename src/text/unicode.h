@@ -40,12 +40,12 @@ void for_each_utf8_run(std::string_view text, Visit&& visit) {
 }
 
 // Properties as the tokenizers package has them (Rust's char methods and the Unicode general categories).
-bool is_white_space(uint32_t c);   ///< White_Space
-bool is_numeric(uint32_t c);       ///< Nd, Nl, No
-bool is_decimal(uint32_t c);       ///< Nd
-bool is_punctuation(uint32_t c);   ///< category P, and every ASCII symbol
-bool is_mark(uint32_t c);          ///< category M
-bool is_word(uint32_t c);          ///< Alphabetic, M, Nd, Pc
+bool is_white_space(uint32_t c);  ///< White_Space
+bool is_numeric(uint32_t c);      ///< Nd, Nl, No
+bool is_decimal(uint32_t c);      ///< Nd
+bool is_punctuation(uint32_t c);  ///< category P, and every ASCII symbol
+bool is_mark(uint32_t c);         ///< category M
+bool is_word(uint32_t c);         ///< Alphabetic, M, Nd, Pc
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 /// Ill-formed runs are passed through; the runs between them are normalised.

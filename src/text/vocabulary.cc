@@ -60,7 +60,10 @@ int byte_of_piece(std::string_view piece) {
   if (piece.size() != 6 || piece.substr(0, 3) != "<0x" || piece[5] != '>') return -1;
   int value = 0;
   for (const char c : piece.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9' ? c - '0' : c >= 'A' && c <= 'F' ? c - 'A' + 10 : c >= 'a' && c <= 'f' ? c - 'a' + 10 : -1;
+    const int digit = c >= '0' && c <= '9'   ? c - '0'
+                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
+                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
+                                             : -1;
     if (digit < 0) return -1;
     value = value * 16 + digit;
   }
@@ -98,8 +101,8 @@ void PrefixMatcher::add_child(int32_t node, uint8_t byte, int32_t to) {
 Status PrefixMatcher::insert(std::string_view text, int32_t value) {
   if (text.empty()) return invalid_argument("a token to be found in text is empty");
   if (text.size() > kMaxBytes) {
-    return invalid_argument("a token to be found in text has {} bytes, at most {} are allowed: \"{}...\"", text.size(), kMaxBytes,
-                            text.substr(0, 40));
+    return invalid_argument("a token to be found in text has {} bytes, at most {} are allowed: \"{}...\"", text.size(),
+                            kMaxBytes, text.substr(0, 40));
   }
   int32_t node = 0;
   for (const char c : text) {

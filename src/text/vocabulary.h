@@ -38,9 +38,7 @@ struct Vocabulary {
     return has(id) && (types[id] == TokenType::control || types[id] == TokenType::unknown);
   }
   /// A token that plain text may become: not control, not unknown, not a byte token.
-  bool is_plain(TokenId id) const {
-    return has(id) && !is_special(id) && types[id] != TokenType::byte;
-  }
+  bool is_plain(TokenId id) const { return has(id) && !is_special(id) && types[id] != TokenType::byte; }
   void build_index();
 };
 
@@ -50,7 +48,8 @@ int byte_of_piece(std::string_view piece);
 /// Finds the longest of many strings at a place: a trie over bytes.
 class PrefixMatcher {
  public:
-  static constexpr size_t kMaxBytes = 1024;  ///< longer strings are refused: matching costs up to this much per byte of text
+  static constexpr size_t kMaxBytes =
+      1024;  ///< longer strings are refused: matching costs up to this much per byte of text
 
   struct Match {
     int32_t value = -1;  ///< -1: no string begins here

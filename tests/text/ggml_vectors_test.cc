@@ -27,8 +27,8 @@ TEST_P(GgmlVectors, IdsAreEqual) {
   check_vectors(*tokenizer, stem);
 }
 INSTANTIATE_TEST_SUITE_P(Files, GgmlVectors,
-                         testing::Values("llama-spm", "phi-3", "gpt-2", "falcon", "deepseek-llm", "deepseek-coder", "refact", "starcoder",
-                                         "mpt", "qwen2", "command-r"),
+                         testing::Values("llama-spm", "phi-3", "gpt-2", "falcon", "deepseek-llm", "deepseek-coder",
+                                         "refact", "starcoder", "mpt", "qwen2", "command-r"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');
@@ -111,7 +111,8 @@ TEST(BundledModel, PromptIdsAreTheReference) {
     const auto text = prompt["prompt"].get<std::string>();
     EXPECT_EQ((*tokenizer)->encode(text, options), ids) << text;
     EXPECT_EQ(gguf->encode(text, options), ids) << text;
-    EXPECT_EQ((*tokenizer)->decode(prompt["greedy_ids"].get<std::vector<TokenId>>()), prompt["text"].get<std::string>());
+    EXPECT_EQ((*tokenizer)->decode(prompt["greedy_ids"].get<std::vector<TokenId>>()),
+              prompt["text"].get<std::string>());
   }
   EXPECT_EQ((*tokenizer)->stop_tokens(), (std::vector<TokenId>{0, 2}));
   EXPECT_EQ(gguf->stop_tokens(), (std::vector<TokenId>{0, 2}));

@@ -29,7 +29,9 @@ inline GgufVocab vocab_of(const GgufFile& file) {
   GgufVocab vocab;
   const auto find = [&](const std::string& key) { return file.find("tokenizer.ggml." + key); };
   const auto text = [&](const char* key) { return std::string(find(key) ? find(key)->as_string().value_or("") : ""); };
-  const auto id = [&](const char* key) { return static_cast<int32_t>(find(key) ? find(key)->as_int().value_or(-1) : -1); };
+  const auto id = [&](const char* key) {
+    return static_cast<int32_t>(find(key) ? find(key)->as_int().value_or(-1) : -1);
+  };
   const auto flag = [&](const char* key) { return find(key) ? find(key)->as_bool() : std::nullopt; };
   vocab.model = text("model");
   vocab.pre = text("pre");

@@ -130,6 +130,8 @@ void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& 
       } else {
         add_symbol(symbols, pos, c.bytes, options_.unk);
       }
+    } else if (options_.unknown_separates) {
+      add_symbol(symbols, pos, c.bytes, -1);
     }
     last_is_unk = id < 0 && !bytes_known && options_.unk >= 0;
     pos += c.bytes;
@@ -157,6 +159,7 @@ void BpeModel::encode_chunk(std::string_view piece, std::vector<TokenId>& ids) c
     return merge ? MergeChoice{true, merge->rank, merge->id} : MergeChoice{};
   });
   for (int32_t i = 0; i >= 0; i = symbols[i].next) {
+    if (symbols[i].id < 0) continue;
     if (symbols[i].id < vocabulary_.size()) {
       ids.push_back(symbols[i].id);
       continue;

@@ -1,4 +1,5 @@
-// The two models that turn a piece of text into token ids: byte-pair encoding by merge list, and SentencePiece's by score.
+// The two models that turn a piece of text into token ids: byte-pair encoding by merge list, and SentencePiece's by
+// score.
 #pragma once
 
 #include <array>
@@ -19,21 +20,22 @@ class TokenModel {
   virtual void encode(std::string_view piece, std::vector<TokenId>& ids) const = 0;
 };
 
-/// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016) over
-/// characters. Byte-level vocabularies get their pieces spelled by spell_bytes() beforehand.
+/// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016)
+/// over characters. Byte-level vocabularies get their pieces spelled by spell_bytes() beforehand.
 struct BpeOptions {
-  bool ignore_merges = false;   ///< a whole piece that is a token needs no merges
-  bool whole_newlines = false;  ///< the same for pieces of newlines only
-  bool byte_fallback = false;   ///< a character outside the vocabulary becomes its "<0x..>" tokens
-  bool fuse_unk = false;        ///< neighbouring unknown characters become one unk
-  TokenId unk = -1;             ///< -1: unknown characters are left out, as tokenizers and llama.cpp do
+  bool ignore_merges = false;      ///< a whole piece that is a token needs no merges
+  bool whole_newlines = false;     ///< the same for pieces of newlines only
+  bool byte_fallback = false;      ///< a character outside the vocabulary becomes its "<0x..>" tokens
+  bool fuse_unk = false;           ///< neighbouring unknown characters become one unk
+  TokenId unk = -1;                ///< -1: unknown characters are left out
+  bool unknown_separates = false;  ///< ... and their neighbours never merge (llama.cpp), else they may (tokenizers)
 };
 
 class BpeModel : public TokenModel {
  public:
-  /// `merges` in order of rank. A merge whose sides or result are no tokens is kept: it may be a step towards a token; where
-  /// such a step is left over, its characters are put out one by one.
-  /// invalid_argument: a merge with an empty side (its index is named).
+  /// `merges` in order of rank. A merge whose sides or result are no tokens is kept: it may be a step towards a token;
+  /// where such a step is left over, its characters are put out one by one. invalid_argument: a merge with an empty
+  /// side (its index is named).
   static Result<std::unique_ptr<TokenModel>> make(
       const Vocabulary& vocabulary, BpeOptions options,
       const std::vector<std::pair<std::string_view, std::string_view>>& merges);
@@ -63,8 +65,8 @@ class BpeModel : public TokenModel {
   std::array<TokenId, 256> byte_ids_;
 };
 
-/// SentencePiece BPE (Kudo, Richardson: "SentencePiece", 2018): the neighbours whose joined piece has the highest score merge
-/// first. Characters that are no piece become byte tokens, else unk (a run of them one unk).
+/// SentencePiece BPE (Kudo, Richardson: "SentencePiece", 2018): the neighbours whose joined piece has the highest
+/// score merge first. Characters that are no piece become byte tokens, else unk (a run of them one unk).
 class SpmModel : public TokenModel {
  public:
   struct Options {

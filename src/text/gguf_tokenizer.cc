@@ -107,6 +107,7 @@ Status fill_bpe(const GgufVocab& gguf, TokenizerParts& parts, bool& add_bos) {
   }
   BpeOptions options;
   options.ignore_merges = named.ignore_merges;
+  options.unknown_separates = true;
   if (named.spell_bytes) {
     parts.decode.byte_level = true;
   } else {

@@ -22,8 +22,8 @@ struct GgufVocab {
 /// unsupported: a model or pre-tokenizer that Redline does not know; the message names it and lists the known ones.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 
-/// A Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and generation_config.json for
-/// the special tokens. not_found: the folder has none of them.
+/// A Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and generation_config.json
+/// for the special tokens. not_found: the folder has none of them.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder);
 /// One of those files by itself; `config_text` is tokenizer_config.json or "".
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text);

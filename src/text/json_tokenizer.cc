@@ -1,5 +1,5 @@
-// tokenizer.json of the tokenizers package. What each part means is stated by that package's behaviour; a part that Redline
-// does not know is refused by name.
+// tokenizer.json of the tokenizers package. What each part means is stated by that package's behaviour; a part that
+// Redline does not know is refused by name.
 #include <algorithm>
 
 #include "text/hf_config.h"
@@ -117,8 +117,14 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
     SplitStep step;
     step.invert = optional_bool(json, "invert").value_or(false);
     REDLINE_ASSIGN(step.behavior, read_behavior(json, ""));
-    std::visit([&](auto& p) { step.pattern = std::move(p); }, pattern);
-    pre.add(std::move(step));
+    const auto* regex = std::get_if<Regex>(&pattern);
+    const auto groups = regex ? digit_groups_of(regex->pattern()) : std::nullopt;
+    if (groups && step.behavior == SplitBehavior::isolated && !step.invert) {
+      pre.add(*groups);
+    } else {
+      std::visit([&](auto& p) { step.pattern = std::move(p); }, pattern);
+      pre.add(std::move(step));
+    }
   } else if (type == "Digits") {
     const bool single = optional_bool(json, "individual_digits").value_or(false);
     pre.add(SplitStep{is_numeric, single ? SplitBehavior::isolated : SplitBehavior::contiguous, false});
@@ -129,7 +135,8 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
     pre.add(SplitStep{is_white_space, SplitBehavior::removed, false});
   } else if (type == "Whitespace") {
     // This one is a pattern of Rust's regex crate, whose \w has the joiners besides.
-    REDLINE_TRY(add_regex(R"([\w\x{200c}\x{200d}]+|[^\w\s\x{200c}\x{200d}]+)", SplitBehavior::removed, true));
+    REDLINE_TRY(add_regex(R"((?:(?![²³¹¼-¾])[\w\x{200c}\x{200d}])+|(?:[²³¹¼-¾]|[^\w\s\x{200c}\x{200d}])+)",
+                          SplitBehavior::removed, true));
   } else if (type == "CharDelimiterSplit") {
     pre.add(SplitStep{string_or(json, "delimiter", ""), SplitBehavior::removed, false});
   } else if (type == "Metaspace") {

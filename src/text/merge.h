@@ -21,8 +21,8 @@ struct MergeChoice {
   int32_t id = -1;    ///< what the pair becomes
 };
 
-/// Repeatedly merges the adjacent pair of lowest rank, leftmost first, until no pair can be merged: n log n in the number of
-/// symbols. choose(left, right) -> MergeChoice. The symbols must be linked in order.
+/// Repeatedly merges the adjacent pair of lowest rank, leftmost first, until no pair can be merged: n log n in the
+/// number of symbols. choose(left, right) -> MergeChoice. The symbols must be linked in order.
 template <class Choose>
 void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
   struct Candidate {

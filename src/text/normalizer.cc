@@ -52,51 +52,52 @@ std::string replace_regex(std::string_view text, const Regex& from, std::string_
 }
 
 std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string_view text, bool at_start) {
-  // Stage 1: the character map, with user-defined pieces left alone.
-  std::string mapped;
-  if (n.map) {
-    mapped.reserve(text.size());
-    for (size_t pos = 0; pos < text.size();) {
-      if (n.untouched) {
-        const PrefixMatcher::Match keep = n.untouched->longest_at(text, pos);
-        if (keep.value >= 0) {
-          mapped.append(text.substr(pos, keep.bytes));
-          pos += keep.bytes;
-          continue;
-        }
+  const std::string_view space = n.escape_whitespaces ? kSpaceMark : std::string_view(" ");
+  // The text goes through in chunks: a user-defined piece as it is, a match of the map, or one character.
+  size_t pos = 0;
+  const auto next_chunk = [&]() -> std::string_view {
+    const size_t begin = pos;
+    if (n.untouched) {
+      const PrefixMatcher::Match keep = n.untouched->longest_at(text, pos);
+      if (keep.value >= 0) {
+        pos += keep.bytes;
+        return text.substr(begin, keep.bytes);
       }
+    }
+    if (n.map) {
       const CharsMap::Match match = n.map->longest_at(text, pos);
       if (match.bytes > 0) {
-        mapped.append(match.replacement);
         pos += match.bytes;
-      } else {
-        const Utf8Char c = utf8_at(text, pos);
-        mapped.append(text.substr(pos, c.bytes));
-        pos += c.bytes;
+        return match.replacement;
       }
     }
-    text = mapped;
-  }
-  // Stage 2: spaces. Only U+0020 counts here; the map has made the other kinds into it.
-  const std::string_view space = n.escape_whitespaces ? kSpaceMark : std::string_view(" ");
+    pos += utf8_at(text, pos).bytes;
+    return text.substr(begin, pos - begin);
+  };
+  // Only U+0020 counts as a space here; the map has made the other kinds into it.
   std::string out;
   out.reserve(text.size() + 8);
-  if (n.remove_extra_whitespaces) {
-    while (!text.empty() && text.front() == ' ') text.remove_prefix(1);
-    while (!text.empty() && text.back() == ' ') text.remove_suffix(1);
-  }
-  if (text.empty()) return out;
-  if (n.add_dummy_prefix && (at_start || !n.dummy_prefix_at_start_only)) out.append(space);
-  bool last_space = false;
-  for (const char c : text) {
-    if (c == ' ' && last_space && n.remove_extra_whitespaces) continue;
-    last_space = c == ' ';
-    if (last_space) {
-      out.append(space);
-    } else {
-      out.push_back(c);
+  bool begun = false;
+  bool after_space = true;
+  while (pos < text.size()) {
+    std::string_view chunk = next_chunk();
+    if (!begun) {
+      if (n.remove_extra_whitespaces && chunk == " ") continue;
+      if (n.add_dummy_prefix && (at_start || !n.dummy_prefix_at_start_only)) out.append(space);
+      begun = true;
     }
+    while (n.remove_extra_whitespaces && after_space && chunk.starts_with(' ')) chunk.remove_prefix(1);
+    if (chunk.empty()) continue;
+    for (const char c : chunk) {
+      if (c == ' ') {
+        out.append(space);
+      } else {
+        out.push_back(c);
+      }
+    }
+    after_space = chunk.back() == ' ';
   }
+  while (n.remove_extra_whitespaces && out.ends_with(space)) out.resize(out.size() - space.size());
   return out;
 }
 
@@ -119,8 +120,8 @@ Result<CharsMap> CharsMap::parse(std::string_view blob) {
 }
 
 CharsMap::Match CharsMap::longest_at(std::string_view text, size_t pos) const {
-  // A unit: bits 0-7 label with bit 31 (set in leaves), bit 8 "has a leaf", bits 10-30 offset to the children, scaled by 256
-  // when bit 9 is set; a leaf holds its value in bits 0-30.
+  // A unit: bits 0-7 label with bit 31 (set in leaves), bit 8 "has a leaf", bits 10-30 offset to the children, scaled
+  // by 256 when bit 9 is set; a leaf holds its value in bits 0-30.
   const auto offset = [](uint32_t unit) -> size_t { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
   Match best;
   size_t node = offset(units_[0]);

@@ -13,8 +13,8 @@
 
 namespace redline {
 
-/// SentencePiece's precompiled character map: a double-array trie (Aoe 1989, in the form of the darts-clone library) from
-/// character sequences to their replacements. Bytes of untrusted files: every step is checked against the array.
+/// SentencePiece's precompiled character map: a double-array trie (Aoe 1989, in the form of the darts-clone library)
+/// from character sequences to their replacements. Bytes of untrusted files: every step is checked against the array.
 class CharsMap {
  public:
   /// ModelProto.NormalizerSpec.precompiled_charsmap: u32 size of the trie, trie, NUL-terminated replacements.

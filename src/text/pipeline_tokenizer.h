@@ -1,5 +1,5 @@
-// The one tokenizer behind all file formats: added tokens, normaliser, pre-tokenizer, model, template. Loaders fill in the
-// parts.
+// The one tokenizer behind all file formats: added tokens, normaliser, pre-tokenizer, model, template. Loaders fill in
+// the parts.
 #pragma once
 
 #include "text/added_tokens.h"

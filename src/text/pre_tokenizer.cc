@@ -145,30 +145,34 @@ void apply_step(const MetaspaceStep& step, Pieces& pieces) {
 }
 
 void apply_step(const DigitGroupsStep& step, Pieces& pieces) {
+  using Kind = DigitGroupsStep::Kind;
+  const auto is_digit = step.kind == Kind::numeric ? is_numeric : is_decimal;
   std::vector<Pieces::Span> spans;
-  std::vector<size_t> ends;  // of the characters of one run
+  std::vector<size_t> starts;  // of the digits of one run
   for (const Pieces::Span span : pieces.spans) {
     const std::string_view text = pieces.view(span);
     size_t done = 0;
+    const auto cut = [&](size_t at) {
+      if (at > done) spans.push_back({span.begin + done, at - done});
+      done = at;
+    };
     for (size_t pos = 0; pos < text.size();) {
-      ends.clear();
-      const size_t begin = pos;
-      Utf8Char c = utf8_at(text, pos);
-      while (pos < text.size() && (c = utf8_at(text, pos)).valid && step.is_digit(c.value))
-        ends.push_back(pos += c.bytes);
-      if (ends.empty()) {
+      starts.clear();
+      Utf8Char c;
+      while (pos < text.size() && (c = utf8_at(text, pos)).valid && is_digit(c.value)) {
+        starts.push_back(pos);
+        pos += c.bytes;
+      }
+      if (starts.empty()) {
         pos += c.bytes;
         continue;
       }
-      if (step.at_word_end_only && pos < text.size() && c.valid && is_word(c.value)) continue;
-      if (begin > done) spans.push_back({span.begin + done, begin - done});
-      done = begin;
-      for (size_t i = (ends.size() - 1) % 3; i < ends.size(); i += 3) {
-        spans.push_back({span.begin + done, ends[i] - done});
-        done = ends[i];
-      }
+      if (step.kind == Kind::decimal_words && pos < text.size() && c.valid && is_regex_word(c.value)) continue;
+      if (step.kind != Kind::decimal_cuts) cut(starts.front());
+      for (size_t i = starts.size() % 3; i < starts.size(); i += 3) cut(starts[i]);
+      if (step.kind != Kind::decimal_cuts) cut(pos);
     }
-    if (done < text.size()) spans.push_back({span.begin + done, text.size() - done});
+    cut(text.size());
   }
   pieces.spans.swap(spans);
 }

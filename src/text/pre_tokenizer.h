@@ -1,6 +1,7 @@
 // Cutting a text into the pieces that are encoded one by one.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <variant>
@@ -42,12 +43,19 @@ struct MetaspaceStep {
   Prepend prepend = Prepend::always;
   bool split = true;
 };
-/// Runs of digits cut in threes from the right: "1234567" -> 1 234 567. As a regex this looks ahead to the end of the
-/// run at every digit, which is quadratic; hence a step of its own.
+/// Runs of digits cut in threes from the right: "1234567" -> 1 234 567. As a regex each of these looks ahead to the
+/// end of the run at every digit, which is quadratic; hence a step of its own.
 struct DigitGroupsStep {
-  bool (*is_digit)(uint32_t);
-  bool at_word_end_only = false;  ///< a run with a word character behind it stays whole
+  enum class Kind : uint8_t {
+    numeric,        ///< \p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})), isolated
+    decimal_words,  ///< \d{1,3}(?=(?:\d{3})*\b): a run with a word character behind it stays whole
+    decimal_cuts,   ///< (?=(\d{3})+(?!\d)): cuts before groups of three and nowhere else
+  };
+  Kind kind = Kind::numeric;
 };
+
+/// The step that does what one of these patterns does.
+std::optional<DigitGroupsStep> digit_groups_of(std::string_view pattern);
 
 using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, ByteLevelStep, MetaspaceStep, DigitGroupsStep>;
 

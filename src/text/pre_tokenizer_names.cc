@@ -1,6 +1,6 @@
 // The pre-tokenizers that GGUF files name in tokenizer.ggml.pre. The patterns are those of the published tokenizers
-// (tokenizer.json or tiktoken files); where llama.cpp spells one in another way for its own regex engine, the original stands
-// here. One row a name.
+// (tokenizer.json or tiktoken files); where llama.cpp spells one in another way for its own regex engine, the original
+// stands here. One row a name.
 #include "text/pre_tokenizer.h"
 #include "text/unicode.h"
 
@@ -25,8 +25,8 @@ constexpr const char* kQwen2 = CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| 
 constexpr const char* kQwen35 =
     CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*)" TAIL;
 constexpr const char* kJais2 = CONTRACTIONS
-    R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S)|\s{128}(?!\S))"
-    R"(|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
+    R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s{512}(?!\S)|\s{256}(?!\S))"
+    R"(|\s{128}(?!\S)|\s{64}(?!\S)|\s{32}(?!\S)|\s{16}(?!\S)|\s{8}(?!\S)|\s{4}(?!\S)|\s{1,2}(?!\S)|\s{1})";
 constexpr const char* kGpt4o = BEFORE_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" BEFORE_WORD UPPER "+" LOWER
                                                  "*" CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
 constexpr const char* kTekken =
@@ -57,12 +57,13 @@ constexpr const char* kDeepseekLetters =
 // The published pattern is "\s+$"; saying that the run begins here gives the same matches without a scan per character.
 constexpr const char* kSpaceAtEnd = R"((?<!\s)\s+$)";
 constexpr const char* kDeepseekV3 =
-    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*)" TAIL;
+    R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"
+    R"(| ?[\p{P}\p{S}]+[\r\n]*)" TAIL;
 constexpr const char* kBloom = " ?[^(\\s|.,!?…。，、।۔،)]+";
 constexpr const char* kLines = R"([^\n]+|[\n]+)";
-constexpr const char* kDigitTriples = "<digit triples>";      // not a regex: DigitGroupsStep
-constexpr const char* kDecimalTriples = "<decimal triples>";  // (?=(\d{3})+(?!\d))
-constexpr const char* kDecimalWords = "<decimal words>";      // \d{1,3}(?=(?:\d{3})*\b)
+constexpr const char* kDigitTriples = R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
+constexpr const char* kDecimalCuts = R"((?=(\d{3})+(?!\d)))";
+constexpr const char* kDecimalWords = R"(\d{1,3}(?=(?:\d{3})*\b))";
 
 enum : unsigned { kIgnoreMerges = 1, kAddBos = 2, kRawUtf8 = 4 };
 
@@ -104,7 +105,7 @@ const std::vector<Row>& rows() {
       {"granite-embed-multi-97m", {kGpt4o}, kIgnoreMerges},
       {"tiny_aya cohere2moe", {kDecimalWords, kGpt4o}},
       {"kimi-k2", {kKimi}},
-      {"superbpe", {R"(\p{N}+)", kDecimalTriples}},
+      {"superbpe", {R"(\p{N}+)", kDecimalCuts}},
       {"chameleon",
        {"<sentinel:[0-9]+>", "(IMGIMG)((A|B|C|D|E|F|G|H|I){1,4})Z", R"(([\t\n]|    |  ))", R"(\p{N})",
         R"([\p{P}!-/:-@\[-`{-~])", kGpt2},
@@ -118,8 +119,8 @@ const std::vector<Row>& rows() {
         kDeepseekV3}},
       {"laguna", {kLines, kQwen2}},
       {"exaone-moe",
-       {CONTRACTIONS
-        R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?|\s*[\r\n]|\s+(?!\S)|\s+)"}},
+       {CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?(?:\p{L}\p{M}*(?: \p{L}\p{M}*)*)+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]?)"
+                     R"(|\s*[\r\n]|\s+(?!\S)|\s+)"}},
       {"minicpm5",
        {R"(\p{N}{1,3})", CONTRACTIONS R"(|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}+| ?[^\s\p{L}\p{N}]+[\r\n]*)" TAIL},
        kIgnoreMerges},
@@ -131,6 +132,14 @@ const std::vector<Row>& rows() {
 
 }  // namespace
 
+std::optional<DigitGroupsStep> digit_groups_of(std::string_view pattern) {
+  using Kind = DigitGroupsStep::Kind;
+  if (pattern == kDigitTriples) return DigitGroupsStep{Kind::numeric};
+  if (pattern == kDecimalWords) return DigitGroupsStep{Kind::decimal_words};
+  if (pattern == kDecimalCuts) return DigitGroupsStep{Kind::decimal_cuts};
+  return std::nullopt;
+}
+
 Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name) {
   std::string known;
   for (const Row& row : rows()) {
@@ -141,10 +150,8 @@ Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name) {
     }
     NamedPreTokenizer made;
     for (const char* pattern : row.patterns) {
-      if (pattern == kDigitTriples) {
-        made.steps.add(DigitGroupsStep{is_numeric, false});
-      } else if (pattern == kDecimalTriples || pattern == kDecimalWords) {
-        made.steps.add(DigitGroupsStep{is_decimal, pattern == kDecimalWords});
+      if (const auto groups = digit_groups_of(pattern)) {
+        made.steps.add(*groups);
       } else {
         REDLINE_ASSIGN(Regex regex, Regex::compile(pattern));
         made.steps.add(SplitStep{std::move(regex), SplitBehavior::isolated, false});

@@ -17,13 +17,15 @@ constexpr std::string_view kNotSpace =
     "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{"
     "2027}\\x{202a}-\\x{202e}"
     "\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
-// \w is Alphabetic, M, Nd, Pc; PCRE2's \w lacks the marks. Spelled without \p{Alphabetic}, which PCRE2 has since 10.40 only.
+// \w is Alphabetic, M, Nd, Pc and the Latin-1 digits that is_regex_word() tells of; PCRE2's \w lacks the marks. Spelled
+// without \p{Alphabetic}, which PCRE2 has since 10.40 only.
 constexpr std::string_view kWord =
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"
-    "1f189}";
+    "1f189}"
+    "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
 // Work per match attempt before PCRE2 gives up: far above what any published pattern needs on a megabyte.
-constexpr uint32_t kMatchLimit = 50'000'000;
+constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 64 << 10;
 
 template <auto free_function>
@@ -60,9 +62,9 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
     return unsupported("regex \"{}\": {} at byte {} has no equal in PCRE2", in, what, pos);
   };
   bool in_class = false;
-  bool class_begins = false;         // the next character is the first of the class, where ] stands for itself
-  size_t atom = 0;                   // where in `out` the last thing that a quantifier can follow begins
-  std::vector<size_t> open_groups;   // where in `out` they begin
+  bool class_begins = false;        // the next character is the first of the class, where ] stands for itself
+  size_t atom = 0;                  // where in `out` the last thing that a quantifier can follow begins
+  std::vector<size_t> open_groups;  // where in `out` they begin
   for (size_t i = 0; i < in.size(); ++i) {
     const char c = in[i];
     const bool first = class_begins;
@@ -82,9 +84,7 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
           if (in_class) return bad("\\W inside [...]", i - 1);
           out += fmt::format("[^{}]", kWord);
           break;
-        case 'b':
-          out += in_class ? "\\b" : fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord);
-          break;
+        case 'b': out += in_class ? "\\b" : fmt::format("(?:(?<=[{0}])(?![{0}])|(?<![{0}])(?=[{0}]))", kWord); break;
         case 'B':
           if (in_class) return bad("\\B inside [...]", i - 1);
           out += fmt::format("(?:(?<=[{0}])(?=[{0}])|(?<![{0}])(?![{0}]))", kWord);
@@ -120,9 +120,7 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
         atom = out.size();
         in_class = class_begins = true;
         break;
-      case '(':
-        open_groups.push_back(out.size());
-        break;
+      case '(': open_groups.push_back(out.size()); break;
       case ')':
         if (!open_groups.empty()) {
           atom = open_groups.back();
@@ -153,10 +151,8 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
       case '?':
       case '|':
       case '^':
-      case '$':
-        break;
-      default:
-        atom = (static_cast<uint8_t>(c) & 0xC0) == 0x80 ? atom : out.size();
+      case '$': break;
+      default: atom = (static_cast<uint8_t>(c) & 0xC0) == 0x80 ? atom : out.size();
     }
     out += c;
   }

@@ -1,4 +1,5 @@
-// SentencePiece's tokenizer.model: a protobuf message (sentencepiece_model.proto of google/sentencepiece names the fields).
+// SentencePiece's tokenizer.model: a protobuf message (sentencepiece_model.proto of google/sentencepiece names the
+// fields).
 #include <cmath>
 #include <cstring>
 
@@ -209,14 +210,15 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
   if (!model.charsmap.empty()) {
     REDLINE_ASSIGN(CharsMap map, CharsMap::parse(model.charsmap).within("normalizer_spec"));
     normalize.map = std::make_shared<const CharsMap>(std::move(map));
-    auto untouched = std::make_shared<PrefixMatcher>();
-    for (int64_t id = 0; id < num; ++id) {
-      if (v.types[id] == TokenType::user_defined)
-        REDLINE_TRY(untouched->insert(v.pieces[id], static_cast<int32_t>(id)));
-    }
-    normalize.untouched = std::move(untouched);
   }
-  const bool drop_prefix = normalize.add_dummy_prefix;
+  auto untouched = std::make_shared<PrefixMatcher>();
+  for (int64_t id = 0; id < num; ++id) {
+    if (v.types[id] == TokenType::user_defined) {
+      REDLINE_TRY(untouched->insert(v.pieces[id], static_cast<int32_t>(id)).within(fmt::format("piece {}", id)));
+    }
+  }
+  if (!untouched->empty()) normalize.untouched = std::move(untouched);
+  const bool drop_prefix = normalize.add_dummy_prefix || normalize.remove_extra_whitespaces;
   parts.normalizer.add(std::move(normalize));
 
   const auto known = [&](int64_t id) { return id >= 0 && id < num ? static_cast<TokenId>(id) : -1; };

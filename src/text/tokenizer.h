@@ -20,7 +20,8 @@ struct EncodeOptions {
 };
 
 /// One vocabulary with its rules. Immutable after loading: encode and decode may be called from any thread.
-/// The formats: GGUF metadata (tokenizer.ggml.*), tokenizer.json, SentencePiece tokenizer.model, llama2.c tokenizer.bin.
+/// The formats: GGUF metadata (tokenizer.ggml.*), tokenizer.json, SentencePiece tokenizer.model, llama2.c
+/// tokenizer.bin.
 class Tokenizer {
  public:
   virtual ~Tokenizer() = default;

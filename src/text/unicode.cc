@@ -131,6 +131,8 @@ bool is_word(uint32_t c) {
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
 
+bool is_regex_word(uint32_t c) { return is_word(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE); }
+
 std::string normalize_unicode(std::string_view text, NormalForm form) {
   int options = UTF8PROC_STABLE;
   options |= form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
@@ -139,9 +141,9 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
   out.reserve(text.size());
   const auto append = [&](std::string_view run) {
     utf8proc_uint8_t* made = nullptr;
-    const utf8proc_ssize_t size = utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()),
-                                               static_cast<utf8proc_ssize_t>(run.size()), &made,
-                                               static_cast<utf8proc_option_t>(options));
+    const utf8proc_ssize_t size =
+        utf8proc_map(reinterpret_cast<const utf8proc_uint8_t*>(run.data()), static_cast<utf8proc_ssize_t>(run.size()),
+                     &made, static_cast<utf8proc_option_t>(options));
     if (size < 0) {
       out.append(run);
     } else {
@@ -154,8 +156,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
       out.append(run);
       return;
     }
-    // utf8proc swallows U+11A7 behind a Hangul syllable, as if it were a final consonant. Nothing composes with it, so the
-    // text may be cut before it.
+    // utf8proc swallows U+11A7 behind a Hangul syllable, as if it were a final consonant. Nothing composes with it, so
+    // the text may be cut before it.
     constexpr std::string_view kBeforeFinals = "\xE1\x86\xA7";
     for (size_t at; (at = run.find(kBeforeFinals, 1)) < run.size(); run.remove_prefix(at)) append(run.substr(0, at));
     if (!run.empty()) append(run);

@@ -46,6 +46,7 @@ bool is_decimal(uint32_t c);      ///< Nd
 bool is_punctuation(uint32_t c);  ///< category P, and every ASCII symbol
 bool is_mark(uint32_t c);         ///< category M
 bool is_word(uint32_t c);         ///< Alphabetic, M, Nd, Pc
+bool is_regex_word(uint32_t c);   ///< Oniguruma's \w: besides, the superscripts and fractions of Latin-1
 
 enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
 /// Ill-formed runs are passed through; the runs between them are normalised.
@@ -53,8 +54,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form);
 std::string lowercase_unicode(std::string_view text);
 std::string replace_all(std::string_view text, std::string_view from, std::string_view to);
 
-/// GPT-2's spelling of bytes as printable characters ("bytes_to_unicode": Radford et al. 2019, released code): printable
-/// Latin-1 stands for itself, the other 68 bytes are U+0100 and up in order.
+/// GPT-2's spelling of bytes as printable characters ("bytes_to_unicode": Radford et al. 2019, released code):
+/// printable Latin-1 stands for itself, the other 68 bytes are U+0100 and up in order.
 void append_byte_spelling(std::string& out, uint8_t byte);
 std::string spell_bytes(std::string_view bytes);
 /// Back to the bytes. False, with `out` untouched, when a character is no byte's spelling.

@@ -82,7 +82,8 @@ TEST(GgmlVectors, NeoxFileAgreesWithItsTokenizerJson) {
   const std::string json = shared_path("tokenizer-neox20b/tokenizer.json");
   REDLINE_NEED_FILE(gguf);
   REDLINE_NEED_FILE(json);
-  // The file names no pre-tokenizer; llama.cpp would then guess "default", the vocabulary was made with GPT-2's pattern.
+  // The file names no pre-tokenizer; llama.cpp would then guess "default", the vocabulary was made with GPT-2's
+  // pattern.
   auto file = GgufFile::open(gguf);
   ASSERT_TRUE(file.ok());
   GgufVocab vocab = vocab_of(*file);

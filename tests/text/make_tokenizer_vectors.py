@@ -9,7 +9,7 @@ import unicodedata
 from pathlib import Path
 
 GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "tokenizers"
-CORPUS = (Path(__file__).resolve().parents[2] / "assets" / "redline-tales" / "README.md").read_text(encoding="utf-8") + """
+CORPUS = (Path(__file__).resolve().parents[2] / "assets" / "redline-tales" / "README.md").read_text("utf-8") + """
 Once upon a time, there was a little girl named Lily. She didn't know what she'd do; they'll say it's 1234567 or 42.
 def f(x):\n    return x ** 2  # été, naïve, Ελλάδα, Привет, 你好世界, こんにちは, 안녕하세요, שלום, مرحبا, हिन्दी
 \t\tif (a != b) { printf("%d\\n", 100000); }\r\n\r\n   spaces   and\ttabs   
@@ -24,14 +24,15 @@ RANGES = {
     "digits": [(0x30, 0x39)],
     "other digits": [(0x660, 0x669), (0x966, 0x96F), (0xB2, 0xB3), (0xBC, 0xBE), (0x2160, 0x2188), (0x2460, 0x24FF)],
     "space": [(0x20, 0x20)],
-    "white": [(0x9, 0xD), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x180E, 0x180E), (0x2000, 0x200B), (0x2028, 0x2029),
-              (0x202F, 0x202F), (0x205F, 0x2060), (0x3000, 0x3000), (0x20, 0x20)],
+    "white": [(0x9, 0xD), (0x85, 0x85), (0xA0, 0xA0), (0x1680, 0x1680), (0x180E, 0x180E), (0x2000, 0x200B),
+              (0x2028, 0x2029), (0x202F, 0x202F), (0x205F, 0x2060), (0x3000, 0x3000), (0x20, 0x20)],
     "latin": [(0xC0, 0x24F), (0x1E00, 0x1EFF), (0x212A, 0x212B), (0x17F, 0x17F)],
     "marks": [(0x300, 0x36F), (0x591, 0x5BD), (0x64B, 0x65F), (0x900, 0x903), (0x20D0, 0x20F0)],
     "greek and cyrillic": [(0x370, 0x3FF), (0x400, 0x4FF), (0x1F00, 0x1FFF)],
     "right to left": [(0x5D0, 0x5EA), (0x620, 0x64A), (0x200E, 0x200F), (0x202A, 0x202E)],
     "indic and thai": [(0x905, 0x94D), (0xE01, 0xE3A)],
-    "cjk": [(0x4E00, 0x9FA5), (0x3041, 0x30FF), (0x3000, 0x3020), (0xFF01, 0xFFEE), (0x20000, 0x2A6D6), (0xF900, 0xFA6D)],
+    "cjk": [(0x4E00, 0x9FA5), (0x3041, 0x30FF), (0x3000, 0x3020), (0xFF01, 0xFFEE), (0x20000, 0x2A6D6),
+            (0xF900, 0xFA6D)],
     "hangul": [(0xAC00, 0xD7A3), (0x1100, 0x11FF)],
     "punctuation": [(0x21, 0x2F), (0x3A, 0x40), (0x5B, 0x60), (0x7B, 0x7E), (0xA1, 0xBF), (0x2010, 0x205E)],
     "symbols": [(0x2190, 0x23FF), (0x2500, 0x27BF), (0x1F130, 0x1F189), (0x1D400, 0x1D7FF)],
@@ -39,13 +40,14 @@ RANGES = {
     "controls": [(0x1, 0x1F), (0x7F, 0x9F), (0xAD, 0xAD), (0xFEFF, 0xFEFF)],
     "anything": [(0x1, 0xD7FF), (0xE000, 0x10FFFF)],
 }
-PHRASES = ["Once upon a time", "don't", "WE'VE", "I'LL", "'s", "'ſ", "naïve", "\r\n", "\n\n", "   ", "\u2581", "\u2581\u2581", "<0x0A>",
-           "👩‍👩‍👧‍👦", "e\u0301", "ﬁ", "K", "İ", "ß", "1234567890", "a1b2", "x = 10000;", "</s>", "<unk>", "##a"]
+PHRASES = ["Once upon a time", "don't", "WE'VE", "I'LL", "'s", "'ſ", "naïve", "\r\n", "\n\n", "   ", "\u2581",
+           "\u2581\u2581", "<0x0A>", "👩‍👩‍👧‍👦", "e\u0301", "ﬁ", "K", "İ", "ß", "1234567890", "a1b2", "x = 10000;", "</s>",
+           "<unk>", "##a"]
 
 
 def known(c):
-    """Characters that all libraries concerned know: they differ in their Unicode versions, and what one of them has never
-    heard of proves nothing. The package's tables for marks and decompositions are the oldest (Unicode 9)."""
+    """Characters that all libraries concerned know: they differ in their Unicode versions, and what one of them
+    has never heard of proves nothing. The package's tables for marks and decompositions are the oldest (Unicode 9)."""
     category = unicodedata.category(c)
     if category[0] == "M":
         return unicodedata.ucd_3_2_0.category(c) != "Cn"
@@ -82,14 +84,15 @@ GPT4O = (r"[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}
          r"|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+")
 DEEPSEEK3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+"
              r"| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+")
-POSSESSIVE = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]"
-              r"|\s+(?!\S)|\s")
+POSSESSIVE = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
+              r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s")
 CLASSES = r"\w+|\d+\b|[^\w\s]+$|^\s+|\S\B|\W|\h{,2}"
-EXTRA = ["<|user|>", "<|end|>", "<s>", "<pad>", "[MASK]", "tok", "  ", "Ab"]
+EXTRA = ["1234567", "12345x", "987654²", "<|user|>", "<|end|>", "<s>", "<pad>", "[MASK]", "tok", "  ", "Ab"]
 
 
 def shapes():
-    from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors, trainers
+    from tokenizers import (AddedToken, Regex, Tokenizer, decoders, models, normalizers, pre_tokenizers, processors,
+                            trainers)
 
     alphabet = pre_tokenizers.ByteLevel.alphabet()
 
@@ -105,7 +108,8 @@ def shapes():
         if fallback:
             special += [f"<0x{b:02X}>" for b in range(256)]
         trainer = trainers.BpeTrainer(vocab_size=size, special_tokens=special, show_progress=False, min_frequency=2,
-                                      initial_alphabet=alphabet if byte_level else [], limit_alphabet=60 if not byte_level else 1000)
+                                      initial_alphabet=alphabet if byte_level else [],
+                                      limit_alphabet=1000 if byte_level else 60)
         tokenizer.train_from_iterator(CORPUS.splitlines(keepends=True), trainer)
         spec = json.loads(tokenizer.to_str())
         if fallback:  # byte tokens are plain tokens of the model
@@ -115,13 +119,15 @@ def shapes():
 
     def byte_level(*before, use_regex=False, **options):
         steps = [*before, pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=use_regex)]
-        return trained(pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0], decoder=decoders.ByteLevel(), **options)
+        pre = pre_tokenizers.Sequence(steps) if len(steps) > 1 else steps[0]
+        return trained(pre, decoder=decoders.ByteLevel(), **options)
 
     def split(pattern, behavior="isolated", invert=False):
         return pre_tokenizers.Split(pattern, behavior, invert)
 
     def llama_decoder():
-        return decoders.Sequence([decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
+        return decoders.Sequence(
+            [decoders.Replace("▁", " "), decoders.ByteFallback(), decoders.Fuse(), decoders.Strip(" ", 1, 0)])
 
     made = {}
     made["gpt2"] = byte_level(use_regex=True)
@@ -129,36 +135,45 @@ def shapes():
     made["gpt2"].post_processor = processors.TemplateProcessing(
         single="<s> $A <|end|>", pair="<s> $A $B", special_tokens=[("<s>", 360), ("<|end|>", 362)])
     made["prefix_space"] = trained(pre_tokenizers.ByteLevel(add_prefix_space=True), decoder=decoders.ByteLevel())
-    made["prefix_space"].add_special_tokens([AddedToken("[MASK]", lstrip=True), AddedToken("<pad>", rstrip=True), "<s>"])
-    made["prefix_space"].add_tokens([AddedToken("tok", single_word=True, normalized=False), AddedToken("Ab", lstrip=True, rstrip=True)])
+    made["prefix_space"].add_special_tokens(
+        [AddedToken("[MASK]", lstrip=True), AddedToken("<pad>", rstrip=True), "<s>"])
+    made["prefix_space"].add_tokens(
+        [AddedToken("tok", single_word=True, normalized=False), AddedToken("Ab", lstrip=True, rstrip=True)])
     made["llama3"] = byte_level(split(Regex(LLAMA3)), ignore_merges=True)
     made["qwen2"] = byte_level(split(Regex(QWEN2)), normalizer=normalizers.NFC())
     made["qwen2"].add_special_tokens(["<|user|>", "<|end|>"])
     made["gpt4o"] = byte_level(split(Regex(GPT4O)))
-    made["deepseek3"] = byte_level(split(Regex(r"\p{N}{1,3}")), split(Regex("[一-龥\u3040-ゟ゠-ヿ]+")), split(Regex(DEEPSEEK3)))
+    made["deepseek3"] = byte_level(
+        split(Regex(r"\p{N}{1,3}")), split(Regex("[一-龥\u3040-ゟ゠-ヿ]+")), split(Regex(DEEPSEEK3)))
     made["possessive"] = byte_level(split(Regex(POSSESSIVE)))
     made["classes"] = byte_level(split(Regex(CLASSES)), split(Regex(r"(?=(\d{3})+(?!\d))")))
+    made["digits"] = byte_level(
+        split(Regex(r"\d{1,3}(?=(?:\d{3})*\b)")), split(Regex(r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))")))
     made["falcon"] = trained(pre_tokenizers.Sequence([
-        pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False), pre_tokenizers.Digits(False),
-        split(Regex("[0-9][0-9][0-9]"))]), decoder=decoders.ByteLevel())
+        pre_tokenizers.Punctuation("contiguous"), pre_tokenizers.ByteLevel(add_prefix_space=False),
+        pre_tokenizers.Digits(False), split(Regex("[0-9][0-9][0-9]"))]), decoder=decoders.ByteLevel())
     made["behaviours"] = byte_level(
-        split(" ", "merged_with_next"), split(Regex(r"\p{P}"), "merged_with_previous"), split(Regex(r"\p{Lu}"), "contiguous"),
-        split(Regex(r"[a-m\p{N}]+"), "isolated", True), pre_tokenizers.Digits(True))
-    made["llama2"] = trained(None, normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]), llama_decoder(),
-                             byte_level=False, fallback=True, unk="<unk>", size=420)
+        split(" ", "merged_with_next"), split(Regex(r"\p{P}"), "merged_with_previous"), 
+        split(Regex(r"\p{Lu}"), "contiguous"), split(Regex(r"[a-m\p{N}]+"), "isolated", True),
+        pre_tokenizers.Digits(True))
+    made["llama2"] = trained(None, normalizers.Sequence([normalizers.Prepend("▁"), normalizers.Replace(" ", "▁")]),
+                             llama_decoder(), byte_level=False, fallback=True, unk="<unk>", size=420)
     made["llama2"].add_special_tokens([AddedToken("<s>", normalized=False), AddedToken("</s>", normalized=False)])
     made["llama2"].add_tokens([AddedToken("<|user|>", normalized=True), AddedToken("  ", normalized=False)])
     made["metaspace_first"] = trained(pre_tokenizers.Metaspace("▁", "first", True), None, llama_decoder(),
                                       byte_level=False, fallback=True, unk="<unk>", size=420)
     made["metaspace_first"].add_special_tokens(["<s>", "<|end|>"])
-    made["metaspace_always"] = trained(pre_tokenizers.Metaspace("▁", "always", False), None, decoders.Metaspace("▁", "always", False),
+    made["metaspace_always"] = trained(pre_tokenizers.Metaspace("▁", "always", False), None,
+                                       decoders.Metaspace("▁", "always", False),
                                        byte_level=False, unk="<unk>", size=260)
     made["words"] = trained(pre_tokenizers.Whitespace(), normalizers.Sequence([
-        normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip(), normalizers.Replace(Regex("a+"), "ä")]),
+        normalizers.NFKD(), normalizers.StripAccents(), normalizers.Lowercase(), normalizers.Strip(),
+        normalizers.Replace(Regex("a+"), "ä")]),
         None, byte_level=False, unk="<unk>", size=220)
     made["delimiters"] = trained(pre_tokenizers.Sequence([
-        pre_tokenizers.WhitespaceSplit(), pre_tokenizers.CharDelimiterSplit("e"), pre_tokenizers.Punctuation("merged_with_previous"),
-        pre_tokenizers.Digits(True)]), normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]), None,
+        pre_tokenizers.WhitespaceSplit(), pre_tokenizers.CharDelimiterSplit("e"),
+        pre_tokenizers.Punctuation("merged_with_previous"), pre_tokenizers.Digits(True)]),
+        normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]), None,
         byte_level=False, unk="<unk>", size=220)
     return made
 
@@ -181,7 +196,8 @@ def main():
             vectors.append(row)
         tokenizer.encode_special_tokens = False
         compact = {"ensure_ascii": False, "separators": (",", ":")}
-        (GOLDEN / f"{name}.json").write_text(json.dumps(json.loads(tokenizer.to_str()), **compact) + "\n", encoding="utf-8")
+        spec = json.dumps(json.loads(tokenizer.to_str()), **compact)
+        (GOLDEN / f"{name}.json").write_text(spec + "\n", encoding="utf-8")
         rows = ",\n".join(json.dumps(v, ensure_ascii=True, separators=(",", ":")) for v in vectors)
         (GOLDEN / f"{name}.vectors.json").write_text(f"[\n{rows}\n]\n", encoding="utf-8")
     total = sum(f.stat().st_size for f in GOLDEN.iterdir())

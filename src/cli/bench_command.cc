@@ -65,7 +65,7 @@ bool has_block_weights(const ModelInfo& info) {
   return false;
 }
 
-/// The session that is measured against the interpreter, or, where that would take too long, against itself token by token.
+/// What is measured against the interpreter or, where that would take too long, against itself token by token.
 Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, const std::string& path) {
   // The interpreter does a few million multiply-adds a second per token: ten seconds at most.
   constexpr int64_t kInterpretedParameters = 30'000'000;
@@ -78,7 +78,7 @@ Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, c
   std::vector<float> expected;
   if (info.parameters <= kInterpretedParameters && !options.use_interpreter) {
     check.against = "interpreter";
-    // float32 sums in another order; a cache in f16 rounds each key and value by up to 2^-11; int8 activations round by up
+    // float32 sums in another order; a cache in f16 rounds keys and values by up to 2^-11; int8 activations round by up
     // to 1/254 of a group's largest value, layer after layer.
     const bool is_exact = options.dtype == ComputeType::kF32;
     check.bound = is_exact ? 2e-4 : has_block_weights(info) ? 0.1 : 5e-3;

@@ -24,7 +24,8 @@ struct RunArgs {
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
-    v.argument(prompt, "PROMPT", "text to continue; - reads standard input; without one the model begins by itself",
+    v.argument(prompt, "PROMPT",
+               "text to continue; - reads standard input to its last byte; without one the model begins by itself",
                {.optional = true});
     v(max_tokens, "max-tokens", "N", "stop after N new tokens", {.letter = 'n', .min = 0});
     v(temperature, "temperature", "T", "spread of the choice; 0 always takes the likeliest token",
@@ -174,6 +175,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
     return !InterruptGuard::interrupted() && !terminal.reader_is_gone();
   };
   REDLINE_ASSIGN(const GenerateResult result, engine->generate(request, on_piece));
+  if (!has_begun && args.echo) show(prompt);  // --max-tokens 0
 
   if (args.json) {
     Json json = result_json(*engine, result, request.sampling.seed, std::move(logprobs));

@@ -34,7 +34,9 @@ class Descriptor {
 /// Opens a regular file and says what fstat knows of it. O_NONBLOCK: opening a pipe must not wait for its other end.
 Status open_regular(const std::string& path, int& fd, struct stat& info) {
   if (path.find('\0') != std::string::npos) return invalid_argument("a path may not hold a zero byte");
-  do { fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK); } while (fd < 0 && errno == EINTR);
+  do {
+    fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  } while (fd < 0 && errno == EINTR);
   if (fd < 0) return system_error(path, "cannot open", errno);
   if (::fstat(fd, &info) != 0) return system_error(path, "cannot stat", errno);
   if (S_ISDIR(info.st_mode)) return invalid_argument("{}: is a folder, expected a file", path);

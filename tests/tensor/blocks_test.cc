@@ -90,7 +90,9 @@ void check_codes(const RandomWeight& w) {
       ASSERT_LE(std::abs(int{codes[i]}), Format::kMaxCode);
       ASSERT_EQ(scales[g] * static_cast<float>(codes[i]) - mins[g],
                 w.values[static_cast<size_t>(block * Format::kElements + i)]);
-      if (!Format::kHasMins) { ASSERT_EQ(mins[g], 0.0f); }
+      if (!Format::kHasMins) {
+        ASSERT_EQ(mins[g], 0.0f);
+      }
     }
   }
 }

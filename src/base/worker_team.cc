@@ -4,6 +4,7 @@
 #include <sched.h>
 
 #include <algorithm>
+#include <system_error>
 
 namespace redline {
 namespace {
@@ -39,7 +40,14 @@ std::vector<int> allowed_cpus() {
 WorkerTeam::WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks)
     : size_(std::max(workers, 1)), cpus_(allowed_cpus()), hooks_(hooks) {
   oversubscribed_ = size_ > static_cast<int>(cpus_.size());
-  for (int w = 1; w < size_; ++w) threads_.emplace_back([this, w] { worker_main(w); });
+  threads_.reserve(static_cast<size_t>(size_) - 1);
+  for (int w = 1; w < size_; ++w) {
+    try {
+      threads_.emplace_back([this, w] { worker_main(w); });
+    } catch (const std::system_error&) {  // the system gives no more threads; results do not depend on their number
+      size_ = w;
+    }
+  }
 }
 
 WorkerTeam::~WorkerTeam() {

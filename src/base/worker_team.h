@@ -17,6 +17,7 @@ std::vector<int> allowed_cpus();
 /// allowed cores as workers, each worker thread is pinned to its own (the caller only while inside run()).
 class WorkerTeam {
  public:
+  /// Fewer than `workers` when the system refuses to start more threads: ask size().
   /// `hooks.first` runs on every worker before its first task, `hooks.second` after its last (tile configuration).
   explicit WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks = {nullptr, nullptr});
   ~WorkerTeam();
@@ -33,7 +34,7 @@ class WorkerTeam {
 
  private:
   void worker_main(int worker);
-  const int size_;
+  int size_;
   bool oversubscribed_ = false;
   std::vector<int> cpus_;
   std::pair<void (*)(), void (*)()> hooks_;

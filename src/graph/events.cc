@@ -130,12 +130,13 @@ Status plan_events(Program& program) {
       grouped[p] = std::move(groups);
       own_group[p] = std::move(mine);
     }
-    for (auto [p, reads] : needs) {
-      // Already certain once another stage, waited for as a whole, is complete.
-      bool implied = false;
-      for (auto [other, other_reads] : needs)
-        if (other != p && !grouped.count(other) && complete[other].has(p)) implied = true;
-      if (implied) continue;
+    // Latest first: only a later stage can imply an earlier one, so one walk finds every need that is certain already
+    // once another stage, waited for as a whole, is complete. (Needs grow with the layers: pairs of them would not do.)
+    StageSet implied(n);
+    for (auto at = needs.rbegin(); at != needs.rend(); ++at) {
+      const size_t p = at->first;
+      if (!grouped.count(p)) implied.add(complete[p]);
+      if (implied.has(p)) continue;
       if (auto g = grouped.find(p); g != grouped.end()) {
         const int groups = 1 + *std::max_element(g->second.begin(), g->second.end());
         std::vector<uint32_t> event(static_cast<size_t>(groups)), count(static_cast<size_t>(groups), 0);

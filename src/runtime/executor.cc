@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <algorithm>
+
 namespace redline {
 namespace {
 
@@ -15,6 +17,7 @@ inline void relax() {
 constexpr int kSpins = 4000;
 // Between two looks at the clock while yielding.
 constexpr int kYieldsPerLook = 256;
+constexpr int64_t kMostBetweenLooksNs = 1'000'000'000;
 
 }  // namespace
 
@@ -80,10 +83,10 @@ bool Executor::wait(int worker, uint32_t event, uint64_t target) {
   auto reached = [&] { return counter.load(std::memory_order_acquire) >= target; };
   bool done = false;
   for (int spin = 0; !team_.oversubscribed() && spin < kSpins && !(done = reached()); ++spin) relax();
-  int64_t progress = -1, since_ns = 0;
+  Watch watch;
   for (int yields = 0; !done && !(done = reached()); ++yields) {
     if (aborted_.load(std::memory_order_relaxed)) return false;
-    if (options_.hang_seconds > 0 && yields % kYieldsPerLook == 0 && hangs(progress, since_ns)) {
+    if (options_.hang_seconds > 0 && yields % kYieldsPerLook == 0 && hangs(watch)) {
       aborted_.store(true);
       return false;
     }
@@ -93,16 +96,18 @@ bool Executor::wait(int worker, uint32_t event, uint64_t target) {
   return true;
 }
 
-bool Executor::hangs(int64_t& last_progress, int64_t& since_ns) const {
+bool Executor::hangs(Watch& watch) const {
   int64_t progress = 0;
   for (const Worker& w : workers_) progress += w.task.load(std::memory_order_relaxed);
   const int64_t now = Timeline::now_ns();
-  if (progress != last_progress) {
-    last_progress = progress;
-    since_ns = now;
-    return false;
+  // A long gap between two looks means that the whole process stood still (Ctrl-Z, a debugger): no worker's fault.
+  watch.quiet_ns += std::min(now - watch.looked_ns, kMostBetweenLooksNs);
+  watch.looked_ns = now;
+  if (progress != watch.progress) {
+    watch.progress = progress;
+    watch.quiet_ns = 0;
   }
-  return static_cast<double>(now - since_ns) * 1e-9 > options_.hang_seconds;
+  return static_cast<double>(watch.quiet_ns) * 1e-9 > options_.hang_seconds;
 }
 
 std::string Executor::dump() const {

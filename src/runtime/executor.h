@@ -42,7 +42,11 @@ class Executor {
   };
   void run_worker(int worker);
   bool wait(int worker, uint32_t event, uint64_t target);
-  bool hangs(int64_t& last_progress, int64_t& since_ns) const;
+  /// What one wait has seen of the others.
+  struct Watch {
+    int64_t progress = -1, quiet_ns = 0, looked_ns = 0;
+  };
+  bool hangs(Watch& watch) const;
   std::string dump() const;
 
   const Program& program_;

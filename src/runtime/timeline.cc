@@ -4,6 +4,7 @@
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <iterator>
 
 namespace redline {
 
@@ -29,32 +30,41 @@ Status Timeline::write(const Program& program, const std::string& path) const {
   for (const Lane& lane : lanes_)
     if (lane.used) origin = std::min(origin, lane.records[0].wait_ns);
   auto us = [&](int64_t ns) { return static_cast<double>(ns - origin) / 1000.0; };
-  fmt::print(file, "{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-  fmt::print(file, R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":"redline {}"}}}})", program.name);
+  // fmt::print(FILE*) throws on a full disk, so text is made here and written by fwrite.
+  fmt::memory_buffer text;
+  auto put = [&]<class... A>(fmt::format_string<A...> format, A&&... args) {
+    fmt::format_to(std::back_inserter(text), format, std::forward<A>(args)...);
+  };
+  auto flush = [&] {
+    const bool whole = std::fwrite(text.data(), 1, text.size(), file) == text.size();
+    text.clear();
+    return whole;
+  };
+  bool written = true;
+  put("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
+  put(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":"redline {}"}}}})", program.name);
   for (size_t w = 0; w < lanes_.size(); ++w) {
-    fmt::print(file,
-               ",\n"
-               R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"worker {}"}}}})",
-               w, w);
-    for (size_t i = 0; i < lanes_[w].used; ++i) {
+    put(",\n"
+        R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"worker {}"}}}})",
+        w, w);
+    for (size_t i = 0; i < lanes_[w].used && written; ++i) {
       const Record& r = lanes_[w].records[i];
       const Stage& stage = program.stages[r.stage];
       constexpr int64_t kShownWaitNs = 1000;
       if (r.begin_ns - r.wait_ns >= kShownWaitNs)
-        fmt::print(file,
-                   ",\n"
-                   R"({{"ph":"X","pid":1,"tid":{},"cat":"wait","name":"wait","ts":{:.3f},"dur":{:.3f}}})",
-                   w, us(r.wait_ns), static_cast<double>(r.begin_ns - r.wait_ns) / 1000.0);
-      fmt::print(
-          file,
-          ",\n"
-          R"({{"ph":"X","pid":1,"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f},"args":{{"tile":{},"step":{}}}}})",
-          w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0, r.index,
-          r.step);
+        put(",\n"
+            R"({{"ph":"X","pid":1,"tid":{},"cat":"wait","name":"wait","ts":{:.3f},"dur":{:.3f}}})",
+            w, us(r.wait_ns), static_cast<double>(r.begin_ns - r.wait_ns) / 1000.0);
+      put(",\n"
+          R"({{"ph":"X","pid":1,"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f})",
+          w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0);
+      put(R"(,"args":{{"tile":{},"step":{}}}}})", r.index, r.step);
+      constexpr size_t kFlushBytes = 1 << 16;
+      if (text.size() >= kFlushBytes) written = flush();
     }
   }
-  fmt::print(file, "\n]}}\n");
-  const bool written = !std::ferror(file);
+  put("\n]}}\n");
+  written = flush() && written;
   if (std::fclose(file) != 0 || !written)
     return io("{}: the timeline could not be written whole: {}", path, std::strerror(errno));
   return {};

@@ -2,7 +2,10 @@
 
 #include <algorithm>
 #include <chrono>
+#include <cstdio>
 #include <cstring>
+#include <exception>
+#include <new>
 
 #include "base/settings.h"
 #include "graph/lower.h"
@@ -30,11 +33,18 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
   s.temperature = 0.8f;
   s.top_p = 0.95f;
   ConfigReader r(generation);
+  const bool does_sample = r.boolean("do_sample", true);
+  if (r.has("do_sample")) {  // what transformers' GenerationConfig means by the keys that such a file leaves out
+    s.temperature = 1.0f;
+    s.top_p = 1.0f;
+    s.top_k = 50;
+  }
   s.temperature = static_cast<float>(r.number("temperature", 0, 100, s.temperature));
   s.top_p = static_cast<float>(r.number("top_p", 0, 1, s.top_p));
-  s.top_k = r.integer("top_k", 0, int64_t{1} << 31, 0);
+  s.top_k = std::max<int64_t>(0, r.integer("top_k", -1, int64_t{1} << 31, s.top_k));  // llama.cpp: -1 is off too
   s.min_p = static_cast<float>(r.number("min_p", 0, 1, 0.0));
   s.repetition_penalty = static_cast<float>(r.number("repetition_penalty", 1e-3, 100, 1.0));
+  if (!does_sample) s.temperature = 0;
   REDLINE_TRY(r.status().within("generation_config.json"));
   return s;
 }
@@ -45,6 +55,7 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
 class CompiledSession final : public Session {
  public:
   explicit CompiledSession(LlmEngine& engine) : engine_(engine), pages_(*engine.cache_) {}
+  ~CompiledSession() override { truncate(0); }
 
   Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all, int64_t total_length) override {
     std::lock_guard lock(engine_.mutex_);
@@ -58,7 +69,13 @@ class CompiledSession final : public Session {
     REDLINE_TRY(pages_.grow(length_ + count));
     total_length = std::max(total_length, length_ + count);
     const int64_t chunk = all ? engine_.max_logit_rows_ : engine_.max_chunk_;
-    if (all) logits_.resize(static_cast<size_t>(count * vocab));
+    if (all) {
+      try {
+        logits_.resize(static_cast<size_t>(count * vocab));
+      } catch (const std::exception&) {  // bad_alloc, length_error
+        return out_of_memory("no room for the logits of {} tokens over {} words", count, vocab);
+      }
+    }
     const auto* out = static_cast<const float*>(engine_.program_->find_output("logits")->data);
     for (int64_t begin = 0; begin < count; begin += chunk) {
       const int64_t n = std::min(chunk, count - begin);
@@ -72,6 +89,7 @@ class CompiledSession final : public Session {
   }
   int64_t length() const override { return length_; }
   void truncate(int64_t length) override {
+    std::lock_guard lock(engine_.mutex_);  // the pool of pages belongs to all sessions
     length_ = std::clamp<int64_t>(length, 0, length_);
     pages_.shrink(length_);
   }
@@ -145,8 +163,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   e.tokenizer_status_ = checkpoint.tokenizer_status;
   e.stop_tokens_ = checkpoint.stop_tokens;
   if (e.tokenizer_) e.bos_ = e.tokenizer_->bos();
-  else if (checkpoint.config.contains("bos_token_id") && checkpoint.config["bos_token_id"].is_number_integer())
-    e.bos_ = checkpoint.config["bos_token_id"].get<int32_t>();
+  else if (std::vector<int32_t> ids = read_token_ids(checkpoint.config, "bos_token_id"); !ids.empty()) e.bos_ = ids[0];
   if (e.tokenizer_ && e.tokenizer_->vocab_size() > e.config_.vocab_size)
     return invalid_argument("{}: the tokenizer has {} tokens, the model {}: they do not belong together", path,
                             e.tokenizer_->vocab_size(), e.config_.vocab_size);
@@ -217,6 +234,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
 Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
   team_ = std::make_unique<WorkerTeam>(info_.threads, std::pair{kernels->worker_begin, kernels->worker_end});
+  info_.threads = team_->size();
   REDLINE_TRY(run_passes(graph));
   CompileOptions compile_options;
   compile_options.bounds[Symbol::kTokens] = max_chunk_;
@@ -244,10 +262,12 @@ LlmEngine::~LlmEngine() {
   // A timeline that cannot be written must not be lost in silence, and there is nobody left to return a Status to.
   if (timeline_) {
     const Status written = timeline_->write(*program_, trace_file_);
-    if (!written.ok()) fmt::print(stderr, "redline: {}\n", written.message());
+    std::string text;  // by fputs: fmt::print throws when stderr is closed
+    if (!written.ok()) text = fmt::format("redline: {}\n", written.message());
     else if (timeline_->dropped() > 0)
-      fmt::print(stderr, "redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", trace_file_,
-                 timeline_->dropped());
+      text = fmt::format("redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", trace_file_,
+                         timeline_->dropped());
+    std::fputs(text.c_str(), stderr);
   }
 }
 
@@ -334,8 +354,12 @@ std::string_view finish_reason_name(FinishReason reason) {
 }
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options) {
-  REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(path, options));
-  return std::unique_ptr<Engine>(std::move(engine));
+  try {
+    REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(path, options));
+    return std::unique_ptr<Engine>(std::move(engine));
+  } catch (const std::bad_alloc&) {  // a vocabulary or an interpreter's tables that do not fit
+    return out_of_memory("{}: no room to open the model", path);
+  }
 }
 
 }  // namespace redline

@@ -45,14 +45,21 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   return {};
 }
 
-void add_ids(const nlohmann::json& value, std::vector<int32_t>& ids) {
-  if (value.is_number_integer()) ids.push_back(value.get<int32_t>());
-  if (value.is_array())
-    for (const auto& element : value)
-      if (element.is_number_integer()) ids.push_back(element.get<int32_t>());
-}
-
 }  // namespace
+
+std::vector<int32_t> read_token_ids(const nlohmann::json& config, const char* key) {
+  std::vector<int32_t> ids;
+  auto add = [&](const nlohmann::json& value) {
+    if (!value.is_number_integer()) return;
+    // Beyond int64 an unsigned number comes out negative: no token either.
+    if (const auto id = value.get<int64_t>(); id >= 0 && id <= INT32_MAX) ids.push_back(static_cast<int32_t>(id));
+  };
+  const auto at = config.find(key);
+  if (at == config.end()) return ids;
+  if (at->is_array()) std::for_each(at->begin(), at->end(), add);
+  else add(*at);
+  return ids;
+}
 
 Result<Checkpoint> Checkpoint::open(const std::string& path) {
   Checkpoint checkpoint;
@@ -73,10 +80,9 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
     REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
   }
   if (checkpoint.tokenizer) checkpoint.stop_tokens = checkpoint.tokenizer->stop_tokens();
-  if (checkpoint.generation.contains("eos_token_id"))
-    add_ids(checkpoint.generation["eos_token_id"], checkpoint.stop_tokens);
-  else if (checkpoint.config.contains("eos_token_id"))
-    add_ids(checkpoint.config["eos_token_id"], checkpoint.stop_tokens);
+  const nlohmann::json& named =
+      checkpoint.generation.contains("eos_token_id") ? checkpoint.generation : checkpoint.config;
+  for (int32_t id : read_token_ids(named, "eos_token_id")) checkpoint.stop_tokens.push_back(id);
   std::sort(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end());
   checkpoint.stop_tokens.erase(std::unique(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end()),
                                checkpoint.stop_tokens.end());

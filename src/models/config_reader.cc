@@ -6,6 +6,8 @@ namespace redline {
 namespace {
 
 std::string spell(const nlohmann::json& value) {
+  if (value.is_structured())
+    return value.is_array() ? "an array" : "an object";  // dump() recurses as deep as they nest
   constexpr size_t kLongest = 60;
   std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";

@@ -12,9 +12,9 @@
 
 namespace redline {
 
-Result<DecoderConfig> read_decoder_config(const nlohmann::json& config) {
+Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults) {
   // Bounds that no real model reaches; they keep products of sizes far from overflow.
-  constexpr int64_t kMostLayers = 10000, kMostWidth = int64_t{1} << 24, kMostVocab = int64_t{1} << 28;
+  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 24, kMostVocab = int64_t{1} << 28;
   ConfigReader r(config);
   DecoderConfig c;
   c.num_layers = r.integer("num_hidden_layers", 1, kMostLayers);
@@ -22,19 +22,21 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config) {
   c.intermediate_size = r.integer("intermediate_size", 1, kMostWidth);
   c.vocab_size = r.integer("vocab_size", 1, kMostVocab);
   c.num_heads = r.integer("num_attention_heads", 1, kMostWidth);
-  c.num_kv_heads = r.integer("num_key_value_heads", 1, kMostWidth, c.num_heads);
+  const bool kv_left_out = defaults.num_kv_heads > 0 && !config.contains("num_key_value_heads");
+  c.num_kv_heads = kv_left_out ? defaults.num_kv_heads : r.integer("num_key_value_heads", 1, kMostWidth, c.num_heads);
   REDLINE_TRY(r.status());
   constexpr int64_t kMostHeadDim = 512;
-  if (!r.has("head_dim") && c.hidden_size % c.num_heads != 0)
+  if (!r.has("head_dim") && defaults.head_dim == 0 && c.hidden_size % c.num_heads != 0)
     return invalid_argument("config: hidden_size {} does not divide among {} heads, and there is no head_dim",
                             c.hidden_size, c.num_heads);
-  c.head_dim = r.integer("head_dim", 2, kMostHeadDim, c.hidden_size / c.num_heads);
+  c.head_dim =
+      r.integer("head_dim", 2, kMostHeadDim, defaults.head_dim > 0 ? defaults.head_dim : c.hidden_size / c.num_heads);
   if (c.head_dim < 2 || c.head_dim > kMostHeadDim)
     return unsupported("config: heads of {} elements; Redline runs 2 to {}", c.head_dim, kMostHeadDim);
   if (c.num_heads % c.num_kv_heads != 0)
     return invalid_argument("config: num_attention_heads {} is no multiple of num_key_value_heads {}", c.num_heads,
                             c.num_kv_heads);
-  const int64_t positions = r.integer("max_position_embeddings", 1, int64_t{1} << 40, 2048);
+  const int64_t positions = r.integer("max_position_embeddings", 1, int64_t{1} << 40, defaults.max_positions);
   c.rms_norm_eps = static_cast<float>(r.number("rms_norm_eps", 0, 1, 1e-6));
   c.tie_word_embeddings = r.boolean("tie_word_embeddings", false);
   const std::string act = r.text("hidden_act", "silu");
@@ -49,12 +51,14 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config) {
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers) {
   std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
   ConfigReader r(config);
-  if (!r.boolean("use_sliding_window", false) || !r.has("sliding_window")) {
+  const bool is_null =
+      config.contains("sliding_window") && !r.has("sliding_window");  // no window, unlike a key left out
+  if (!r.boolean("use_sliding_window", false) || is_null) {
     REDLINE_TRY(r.status());
     return windows;
   }
-  const int64_t window = r.integer("sliding_window", 1, int64_t{1} << 40);
-  const int64_t first = r.integer("max_window_layers", 0, int64_t{1} << 40, 0);
+  const int64_t window = r.integer("sliding_window", 1, int64_t{1} << 40, 4096);
+  const int64_t first = r.integer("max_window_layers", 0, int64_t{1} << 40, 28);
   REDLINE_TRY(r.status());
   const auto types = config.find("layer_types");
   const bool listed = types != config.end() && !types->is_null();
@@ -67,7 +71,7 @@ Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, in
       slides = type == "sliding_attention";
       if (!slides && type != "full_attention")
         return unsupported("config: layer_types[{}] is {}; Redline runs full_attention and sliding_attention", i,
-                           type.dump());
+                           type.is_string() ? type.get<std::string>() : type.type_name());
     }
     if (slides) windows[i] = window;
   }

@@ -21,11 +21,18 @@ struct DecoderConfig {
   std::vector<int64_t> window;  ///< per layer; 0: the whole text
 };
 
+/// What a family's config.json means by a key that it leaves out, where families differ.
+struct DecoderDefaults {
+  int64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
+  int64_t num_kv_heads = 0;  ///< 0: num_attention_heads, which null means in every family
+  int64_t max_positions = 2048;
+};
+
 /// The settings that every family has, each checked: absurd or contradictory sizes are errors that name the key.
-Result<DecoderConfig> read_decoder_config(const nlohmann::json& config);
+Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults = {});
 
 /// Windows of models that say per layer ("layer_types") or from a layer on ("max_window_layers") where they look back only
-/// `sliding_window` positions (Qwen2, Qwen3); all zero unless use_sliding_window.
+/// `sliding_window` positions (Qwen2, Qwen3: 4096 and 28 when left out); all zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
 /// The inputs of a step and what layers share. Input names: tokens, positions, lengths, slots, logit_rows.

@@ -41,9 +41,10 @@ std::string hf_name(std::string_view name) {
 
 // GGUF's llama keeps the rows of each head as (0, 1, 2, ...) pairs that rotate together; Hugging Face keeps the two halves
 // apart: row i of the first half is interleaved row 2i, row i of the second is 2i + 1.
-std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim) {
-  return [head_dim](int64_t row) {
-    const int64_t half = head_dim / 2, in_head = row % head_dim;
+std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim) {
+  return [head_dim, rotary_dim](int64_t row) {
+    const int64_t half = rotary_dim / 2, in_head = row % head_dim;
+    if (in_head >= rotary_dim) return row;  // does not turn
     return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
   };
 }
@@ -89,15 +90,16 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
       // The file holds a float32; its decimal form is what config.json would say.
       config[key.hf] = *number;
     }
-  if (config.contains("sliding_window")) {
-    if (config["sliding_window"] == 0) config.erase("sliding_window");
-    else config["use_sliding_window"] = true;
-  }
+  // The qwen files say neither from which layer on nor whether it is in use, and no published model of theirs has it on:
+  // use_sliding_window stays away.
+  if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
 
+  // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 is none.
   nlohmann::json scaling = nlohmann::json::object();
-  if (const GgufValue* type = file.find(arch + ".rope.scaling.type"))
-    if (type->as_string() && *type->as_string() != "none") scaling["rope_type"] = *type->as_string();
-  static constexpr Key kScaling[] = {{"rope.scaling.factor", "factor"},
+  static constexpr Key kScaling[] = {{"rope.scale_linear", "factor"},
+                                     {"rope.scaling.factor", "factor"},
+                                     {"rope.scaling.attn_factor", "attention_multiplier"},
+                                     {"rope.scaling.yarn_attn_factor", "attention_multiplier"},
                                      {"rope.scaling.original_context_length", "original_max_position_embeddings"},
                                      {"rope.scaling.yarn_beta_fast", "beta_fast"},
                                      {"rope.scaling.yarn_beta_slow", "beta_slow"}};
@@ -106,20 +108,35 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
       if (auto whole = value->as_int()) scaling[key.hf] = *whole;
       else if (auto number = value->as_double()) scaling[key.hf] = *number;
     }
+  std::string type = "linear";
+  if (const GgufValue* value = file.find(arch + ".rope.scaling.type"); value && value->as_string())
+    type = *value->as_string();
+  const bool scales = scaling.contains("factor") && scaling["factor"] != 0;
+  if (type != "none" && (scales || type != "linear")) {
+    scaling["rope_type"] = type;
+    config["rope_scaling"] = scaling;
+  }
   if (const GgufTensor* factors = file.tensor("rope_freqs.weight"); factors && factors->view.data) {
     std::vector<float> values(static_cast<size_t>(factors->view.num_elements()));
     unpack_row(factors->view.dtype, factors->view.data, values.data(), factors->view.num_elements());
-    scaling = {{"rope_type", "factors"}, {"factors", values}};
+    config["rope_freq_factors"] = values;
   }
-  if (scaling.contains("rope_type")) config["rope_scaling"] = scaling;
+  // Spelt out, because families' defaults are those of config.json.
+  if (!config.contains("num_key_value_heads") && config.contains("num_attention_heads"))
+    config["num_key_value_heads"] = config["num_attention_heads"];
+  if (!config.contains("head_dim") && config.contains("hidden_size") && config.contains("num_attention_heads")) {
+    const int64_t heads = config["num_attention_heads"].get<int64_t>(), width = config["hidden_size"].get<int64_t>();
+    if (heads > 0 && width % heads == 0) config["head_dim"] = width / heads;
+  }
   const GgufValue* rotary = file.find(arch + ".rope.dimension_count");
-  if (rotary && rotary->as_int() && config.contains("hidden_size") && config.contains("num_attention_heads")) {
-    const int64_t heads = config["num_attention_heads"].get<int64_t>();
-    const int64_t head_dim = config.contains("head_dim") ? config["head_dim"].get<int64_t>()
-                             : heads > 0                 ? config["hidden_size"].get<int64_t>() / heads
-                                                         : 0;
+  if (rotary && rotary->as_int() && config.contains("head_dim")) {
+    const int64_t head_dim = config["head_dim"].get<int64_t>();
+    if (*rotary->as_int() < 2 || *rotary->as_int() > head_dim)
+      return invalid_argument("{}: {}.rope.dimension_count is {}, expected 2 to the head size {}", file.path(), arch,
+                              *rotary->as_int(), head_dim);
+    // The hair more keeps the quotient times head_dim, cut to a whole number, from falling one short.
     if (head_dim > 0 && *rotary->as_int() != head_dim)
-      config["partial_rotary_factor"] = static_cast<double>(*rotary->as_int()) / static_cast<double>(head_dim);
+      config["partial_rotary_factor"] = (static_cast<double>(*rotary->as_int()) + 1e-6) / static_cast<double>(head_dim);
   }
   return {};
 }
@@ -141,14 +158,14 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   checkpoint.generation = nlohmann::json::object();
   for (auto [gguf, hf] :
        {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
-        std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"}})
+        std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"},
+        std::pair{"general.sampling.penalty_repeat", "repetition_penalty"}})
     if (const GgufValue* value = file.find(gguf))
       if (auto number = value->as_double()) checkpoint.generation[hf] = *number;
 
-  const int64_t heads = checkpoint.config.value("num_attention_heads", int64_t{0});
-  const int64_t hidden = checkpoint.config.value("hidden_size", int64_t{0});
-  int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
-  if (head_dim == 0 && heads > 0) head_dim = hidden / heads;
+  const int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
+  const auto rotary_dim =
+      static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
   const bool interleaved = arch == "llama" || arch == "mistral";
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;  // became config
@@ -158,10 +175,10 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
     WeightSource source;
     source.view = tensor.view;
     source.file = file.files()[static_cast<size_t>(tensor.part)];
-    if (interleaved && head_dim > 0 && head_dim % 2 == 0 &&
+    if (interleaved && head_dim > 0 && rotary_dim % 2 == 0 &&
         (name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos) &&
         !tensor.view.shape.empty() && tensor.view.shape[0] % head_dim == 0)
-      source.source_row = undo_interleave(head_dim);
+      source.source_row = undo_interleave(head_dim, rotary_dim);
     checkpoint.tensors.emplace(name, std::move(source));
   }
   const auto& tensors = checkpoint.tensors;

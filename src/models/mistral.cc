@@ -5,7 +5,7 @@
 namespace redline {
 
 Result<LanguageModel> build_mistral(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.num_kv_heads = 8, .max_positions = 131072}));
   ConfigReader r(checkpoint.config);
   // The first releases leave the key out and mean 4096; null means no window.
   constexpr int64_t kWindowWhenAbsent = 4096;

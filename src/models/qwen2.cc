@@ -6,7 +6,7 @@
 namespace redline {
 
 Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.max_positions = 32768}));
   REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
 
   auto layer = [&](LayerBuilder& b, Value x) {

@@ -5,7 +5,7 @@
 namespace redline {
 
 Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.head_dim = 128, .max_positions = 32768}));
   REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
   ConfigReader r(checkpoint.config);
   const bool bias = r.boolean("attention_bias", false);

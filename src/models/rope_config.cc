@@ -9,26 +9,32 @@ namespace {
 
 constexpr double kLargest = 1e12;
 
-// The scaling's own object: rope_parameters, else rope_scaling, else nothing.
+// The scaling's own object: rope_scaling (which transformers 5 prefers too where both are there), else rope_parameters,
+// else nothing.
 const nlohmann::json* scaling_of(ConfigReader& r) {
-  const nlohmann::json* scaling = r.object("rope_parameters");
-  return scaling ? scaling : r.object("rope_scaling");
+  const nlohmann::json* scaling = r.object("rope_scaling");
+  return scaling && !scaling->empty() ? scaling : r.object("rope_parameters");
 }
 
 std::string type_of(ConfigReader& s) { return s.text("rope_type", s.text("type", "default")); }
+
+// Positions before scaling: beside the scaling (Phi-3's way, which wins), in it, else those of the model.
+double original_positions(ConfigReader& r, ConfigReader& s, int64_t max_positions) {
+  constexpr const char* kKey = "original_max_position_embeddings";
+  return static_cast<double>((r.has(kKey) ? r : s).integer(kKey, 1, int64_t{1} << 40, max_positions));
+}
 
 double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
 // arXiv:2309.00071 section 3.2: dimensions that turn often keep their frequency, those that turn less than once over
 // the original context are interpolated, with a linear ramp between.
-void scale_yarn(ConfigReader& s, double base, int64_t dim, int64_t max_positions, RopeTableAttrs& rope) {
-  const auto original =
-      static_cast<double>(s.integer("original_max_position_embeddings", 1, int64_t{1} << 40, max_positions));
+void scale_yarn(ConfigReader& s, double original, double base, int64_t dim, int64_t max_positions,
+                RopeTableAttrs& rope) {
   const double factor = s.number("factor", 1e-6, kLargest, static_cast<double>(max_positions) / original);
   const double mscale = s.number("mscale", 0, kLargest, 0.0), mscale_all = s.number("mscale_all_dim", 0, kLargest, 0.0);
   double attention = mscale != 0 && mscale_all != 0 ? yarn_mscale(factor, mscale) / yarn_mscale(factor, mscale_all)
                                                     : yarn_mscale(factor, 1);
-  attention = s.number("attention_factor", 0, kLargest, attention);
+  attention = s.number("attention_factor", 0, kLargest, attention) * s.number("attention_multiplier", 0, kLargest, 1.0);
   auto beta = [&](const char* key, double fallback) {
     const double value = s.number(key, 0, kLargest, fallback);
     return value == 0 ? fallback : value;
@@ -53,10 +59,9 @@ void scale_yarn(ConfigReader& s, double base, int64_t dim, int64_t max_positions
 }
 
 // Llama 3.1: long waves are slowed by `factor`, short ones stay, those between are blended.
-void scale_llama3(ConfigReader& s, RopeTableAttrs& rope) {
+void scale_llama3(ConfigReader& s, double original, RopeTableAttrs& rope) {
   const double factor = s.number("factor", 1e-6, kLargest);
   const double low = s.number("low_freq_factor", 1e-6, kLargest), high = s.number("high_freq_factor", 1e-6, kLargest);
-  const auto original = static_cast<double>(s.integer("original_max_position_embeddings", 1, int64_t{1} << 40));
   if (s.status().ok() && low == high)
     s.fail(invalid_argument("config: low_freq_factor and high_freq_factor are both {}", low));
   for (float& f : rope.inverse_frequencies) {
@@ -97,18 +102,22 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
     if (dim <= 2) return invalid_argument("config: dynamic rope scaling needs a rotary size above 2, not {}", dim);
     rope.dynamic = {base, s.number("factor", 1, kLargest), max_positions};
   } else if (type == "llama3") {
-    scale_llama3(s, rope);
+    scale_llama3(s, original_positions(r, s, max_positions), rope);
   } else if (type == "yarn") {
     if (base <= 1) return invalid_argument("config: yarn needs rope_theta above 1, not {}", base);
-    scale_yarn(s, base, dim, max_positions, rope);
-  } else if (type == "factors") {
-    const nlohmann::json& factors = (*scaling)["factors"];
-    if (factors.size() != rope.inverse_frequencies.size())
-      return invalid_argument("rope_freqs.weight has {} elements, expected {}", factors.size(),
-                              rope.inverse_frequencies.size());
-    for (size_t i = 0; i < factors.size(); ++i) rope.inverse_frequencies[i] /= factors[i].get<float>();
+    scale_yarn(s, original_positions(r, s, max_positions), base, dim, max_positions, rope);
   } else if (type != "default" && type != "none") {
     return unsupported("config: rope type \"{}\"; Redline reads default, linear, dynamic, llama3 and yarn", type);
+  }
+  // Divisors come on top of any scaling: whatever that mixes is proportional to the frequency.
+  if (const auto factors = config.find("rope_freq_factors"); factors != config.end()) {
+    if (!factors->is_array() || factors->size() != rope.inverse_frequencies.size())
+      return invalid_argument("config: rope_freq_factors (rope_freqs.weight in GGUF) has {} elements, expected {}",
+                              factors->size(), rope.inverse_frequencies.size());
+    for (size_t i = 0; i < factors->size(); ++i) {
+      const nlohmann::json& factor = (*factors)[i];
+      rope.inverse_frequencies[i] /= factor.is_number() ? factor.get<float>() : NAN;
+    }
   }
   REDLINE_TRY(r.status());
   REDLINE_TRY(s.status());

@@ -1,0 +1,109 @@
+// What a GGUF file's keys become, read as llama.cpp reads them.
+#include <gmock/gmock.h>
+
+#include "formats/format_test_files.h"
+#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
+#include "models/checkpoint.h"
+
+namespace redline {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+
+class GgufNames : public testing::Test {
+ protected:
+  void start(const std::string& name) {
+    arch = name;
+    writer.set("general.architecture", arch);
+    writer.set_u32(arch + ".attention.head_count", 2);
+    writer.set_u32(arch + ".embedding_length", 32);
+  }
+  Status read() {
+    auto bytes = writer.to_bytes();
+    EXPECT_TRUE(bytes.ok());
+    REDLINE_ASSIGN(const GgufFile file, GgufFile::from_parts({memory_file(*bytes)}));
+    return checkpoint_from_gguf(file, checkpoint);
+  }
+  json config() {
+    const Status status = read();
+    EXPECT_TRUE(status.ok()) << status.message();
+    return checkpoint.config;
+  }
+  std::string arch;
+  GgufWriter writer;
+  Checkpoint checkpoint;
+};
+
+TEST_F(GgufNames, DefaultsAreSpeltOut) {
+  start("qwen3");
+  const json c = config();
+  EXPECT_EQ(c["num_key_value_heads"], 2);
+  EXPECT_EQ(c["head_dim"], 16);
+  EXPECT_FALSE(c.contains("rope_scaling"));
+}
+
+TEST_F(GgufNames, AFactorWithoutATypeIsLinear) {
+  start("llama");
+  writer.set_f32("llama.rope.scaling.factor", 4);
+  EXPECT_EQ(config()["rope_scaling"]["rope_type"], "linear");
+  EXPECT_EQ(checkpoint.config["rope_scaling"]["factor"], 4.0);
+}
+
+TEST_F(GgufNames, TheOldSpellingOfAFactor) {
+  start("llama");
+  writer.set_f32("llama.rope.scale_linear", 2);
+  EXPECT_EQ(config()["rope_scaling"]["factor"], 2.0);
+}
+
+TEST_F(GgufNames, NoScaling) {
+  start("llama");
+  writer.set("llama.rope.scaling.type", "none");
+  writer.set_f32("llama.rope.scaling.factor", 4);
+  EXPECT_FALSE(config().contains("rope_scaling"));
+}
+
+TEST_F(GgufNames, YarnKeepsItsOwnKeys) {
+  start("llama");
+  writer.set("llama.rope.scaling.type", "yarn");
+  writer.set_f32("llama.rope.scaling.factor", 4);
+  writer.set_u32("llama.rope.scaling.original_context_length", 128);
+  writer.set_f32("llama.rope.scaling.attn_factor", 0.5f);
+  const json scaling = config()["rope_scaling"];
+  EXPECT_EQ(scaling["rope_type"], "yarn");
+  EXPECT_EQ(scaling["original_max_position_embeddings"], 128);
+  EXPECT_EQ(scaling["attention_multiplier"], 0.5);
+}
+
+TEST_F(GgufNames, RowsOfQueriesComeBackInHalves) {
+  start("llama");
+  const std::vector<float> data(32 * 32);
+  writer.add_tensor("blk.0.attn_q.weight", TensorView{DType::kF32, {32, 32}, data.data()});
+  writer.set_u32("llama.rope.dimension_count", 8);  // of 16: the rest of a head does not turn
+  config();
+  const auto& row = checkpoint.tensors.at("model.layers.0.self_attn.q_proj.weight").source_row;
+  ASSERT_TRUE(row);
+  const std::vector<int64_t> expected = {0, 2, 4, 6, 1, 3, 5, 7, 8, 9, 10, 11, 12, 13, 14, 15};
+  for (int64_t i = 0; i < 16; ++i) {
+    EXPECT_EQ(row(i), expected[static_cast<size_t>(i)]);
+    EXPECT_EQ(row(16 + i), 16 + expected[static_cast<size_t>(i)]);
+  }
+}
+
+TEST_F(GgufNames, ARotarySizeBeyondTheHeadIsRefused) {
+  start("llama");
+  writer.set_u32("llama.rope.dimension_count", 64);
+  const Status status = read();
+  ASSERT_FALSE(status.ok());
+  EXPECT_THAT(status.message(), HasSubstr("rope.dimension_count is 64"));
+}
+
+TEST_F(GgufNames, SlidingWindows) {
+  start("llama");
+  writer.set_u32("llama.attention.sliding_window", 0);
+  EXPECT_FALSE(config().contains("sliding_window"));
+}
+
+}  // namespace
+}  // namespace redline

@@ -17,7 +17,7 @@ set(REDLINE_SANITIZE "" CACHE STRING "address, undefined, thread, or a comma-sep
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   add_compile_options(-Wno-restrict -Wno-stringop-overflow)  # false alarms on std::string + (GCC bug 105651)
-  add_compile_options($<$<CONFIG:Release>:-Wno-maybe-uninitialized> $<$<CONFIG:Release>:-Wno-array-bounds>)  # on std::variant
+  add_compile_options("$<$<CONFIG:Release>:-Wno-maybe-uninitialized;-Wno-array-bounds;-Wno-stringop-overread>")
 endif()
 add_compile_options($<$<CONFIG:Release>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)  # the binary names sources, not folders
 if(REDLINE_WERROR)

@@ -35,6 +35,24 @@ std::string Table::text() const {
   return text;
 }
 
+std::string printable(std::string_view text) {
+  std::string result;
+  for (const char c : text) {
+    const auto byte = static_cast<unsigned char>(c);
+    if (byte < 0x20 || byte == 0x7f) {
+      result += fmt::format("\\x{:02x}", byte);
+    } else {
+      result += c;
+    }
+  }
+  return result;
+}
+
+void Table::add(std::vector<std::string> row) {
+  for (std::string& cell : row) cell = printable(cell);
+  rows_.push_back(std::move(row));
+}
+
 std::string human_bytes(double bytes) {
   static constexpr const char* kUnits[] = {"bytes", "kB", "MB", "GB", "TB", "PB"};
   size_t unit = 0;

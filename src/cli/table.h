@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 #include <vector>
 
 namespace redline::cli {
@@ -12,7 +13,8 @@ class Table {
  public:
   explicit Table(std::vector<std::string> header, std::vector<size_t> right = {})
       : right_(std::move(right)), rows_{std::move(header)} {}
-  void add(std::vector<std::string> row) { rows_.push_back(std::move(row)); }
+  /// Cells are made printable().
+  void add(std::vector<std::string> row);
   /// Each line indented by two spaces, without spaces at its end. An empty
   /// header is left out.
   std::string text() const;
@@ -21,6 +23,9 @@ class Table {
   std::vector<size_t> right_;
   std::vector<std::vector<std::string>> rows_;
 };
+
+/// Control bytes as "\x0a", so that names from a file can neither break a line nor command the terminal.
+std::string printable(std::string_view text);
 
 /// "1.5 GB", "312 kB", "17 bytes": three digits, powers of 1000.
 std::string human_bytes(double bytes);

@@ -2,6 +2,7 @@
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
+#include "cli/table.h"
 #include "cli/token_list.h"
 #include "models/model_tokenizer.h"
 
@@ -52,7 +53,7 @@ Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
     return print_json({{"ids", ids}, {"pieces", std::move(pieces)}}, terminal, -1);
   }
   for (const int32_t id : ids)
-    if (!terminal.print("{:>7}  {}\n", id, tokenizer->piece(id))) break;
+    if (!terminal.print("{:>7}  {}\n", id, printable(tokenizer->piece(id)))) break;
   return {};
 }
 

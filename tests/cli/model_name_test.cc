@@ -106,6 +106,9 @@ TEST(Table, AlignsByCharacters) {
   table.add({"é", "1", "x"});
   table.add({"abcdef", "100", ""});
   EXPECT_EQ(table.text(), "  name      n  note\n  é         1  x\n  abcdef  100\n");
+  Table hostile({""});
+  hostile.add({"a\x1b[31m\nb\x7f"});
+  EXPECT_EQ(hostile.text(), "  a\\x1b[31m\\x0ab\\x7f\n");
   EXPECT_EQ(human_bytes(17), "17 bytes");
   EXPECT_EQ(human_bytes(999), "999 bytes");
   EXPECT_EQ(human_bytes(1000), "1.00 kB");

@@ -127,9 +127,12 @@ class Engine {
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
+  /// The engine outlives its sessions.
   virtual Result<std::unique_ptr<Session>> new_session() = 0;
 
-  /// Calls `on_piece` after every token, from the calling thread; returning false ends the generation (kCancelled).
+  /// Calls `on_piece` after every token, between the steps of a long prompt and with what was held back at the end (both
+  /// with token -1), from the calling thread; returning false ends the generation (kCancelled), and nothing is called
+  /// after that.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 

@@ -47,7 +47,8 @@ Result<GenerateResult> LlmEngine::generate(const GenerateRequest& request,
     // What was held back as part of a character or of a stop string is text after all.
     std::string rest = decoder && !stops.found() ? stops.push(decoder->finish()) : "";
     if (!stops.found()) rest += stops.finish();
-    if (!rest.empty()) show(rest, -1, 0, {});
+    result.text += rest;
+    if (!rest.empty() && on_piece && reason != FinishReason::kCancelled) on_piece(TextPiece{rest, -1, 0, {}});
     return std::move(result);
   };
 

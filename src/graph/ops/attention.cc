@@ -67,8 +67,8 @@ Status reference(ReferenceContext& c) {
 
 struct Attrs {
   AttentionAttrs a;
-  void (*const* append)(const KvAppendArgs&);  // [kv format]
-  void (*const* attend)(const AttentionArgs&);
+  void (*append)(const KvAppendArgs&);
+  void (*attend)(const AttentionArgs&);
 };
 
 // operands: k, v, slots. A tile is some KV heads of all rows.
@@ -78,9 +78,9 @@ void run_append(const Stage& stage, const Tile& tile, const StepContext& step, W
   for (int64_t col = tile.col_begin; col < tile.col_end; col += s.a.head_dim) {
     const int64_t at = tile.row_begin * stride + col;
     const KvCacheView& cache = step.attention->cache;
-    s.append[static_cast<int>(cache.format)]({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stride,
-                                              stage.operand<int32_t>(2) + tile.row_begin, tile.row_end - tile.row_begin,
-                                              s.a.head_dim, cache.head(s.a.layer, col / s.a.head_dim)});
+    s.append({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stride,
+              stage.operand<int32_t>(2) + tile.row_begin, tile.row_end - tile.row_begin, s.a.head_dim,
+              cache.head(s.a.layer, col / s.a.head_dim)});
   }
 }
 
@@ -92,10 +92,9 @@ void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, W
   for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
     const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
-    s.attend[static_cast<int>(plan.cache.format)](
-        {stage.operand<float>(0) + at, stride, stage.operand<float>(1) + at, stride, item.row_end - item.row_begin,
-         group, s.a.head_dim, item.first_position, s.a.window, s.a.scale, plan.pages[item.sequence],
-         plan.cache.head(s.a.layer, item.kv_head), worker.scratch});
+    s.attend({stage.operand<float>(0) + at, stride, stage.operand<float>(1) + at, stride, item.row_end - item.row_begin,
+              group, s.a.head_dim, item.first_position, s.a.window, s.a.scale, plan.pages[item.sequence],
+              plan.cache.head(s.a.layer, item.kv_head), worker.scratch});
   }
 }
 
@@ -105,7 +104,7 @@ Status lower(LowerContext& c) {
   if (!c.kernels().attention[format] || !c.kernels().kv_append[format])
     return unsupported("no attention kernel for this cache format");
   const auto& in = c.op().inputs;
-  auto attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().kv_append, c.kernels().attention});
+  auto attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().kv_append[format], c.kernels().attention[format]});
   const ValueId cached = c.order_value(fmt::format("{}.cache", c.op().name));
 
   Stage append;

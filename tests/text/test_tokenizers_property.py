@@ -1,7 +1,7 @@
 """Fresh random text through `redline tokenize` and through the tokenizers package: the ids must be equal.
 
-`redline tokenize MODEL --json -` reads the text from standard input and prints {"ids": [...]}. REDLINE names the
-binary, REDLINE_SEED the draw (printed, so that a failure can be repeated)."""
+`redline tokenize MODEL --json -` reads the text from standard input and prints {"ids": [...]}. REDLINE_BINARY names
+the binary, TOKENIZER_SEED the draw (printed, so that a failure can be repeated)."""
 
 import json
 import os
@@ -22,27 +22,28 @@ SHAPES = sorted(p.stem for p in GOLDEN.glob("*.json") if not p.stem.endswith(".v
 
 def binary():
     built = [ROOT / "build" / preset / "redline" for preset in ("release", "dev")]
-    for path in [os.environ.get("REDLINE"), *built, shutil.which("redline")]:
+    for path in [os.environ.get("REDLINE_BINARY"), *built, shutil.which("redline")]:
         if path and Path(path).is_file():
             return str(path)
-    pytest.skip("no redline binary: build it or set REDLINE")
+    pytest.skip("no redline binary: build it or set REDLINE_BINARY")
 
 
 def redline_ids(folder, text):
     command = [binary(), "tokenize", str(folder), "--json", "-"]
-    run = subprocess.run(command, input=text.encode(), capture_output=True, timeout=60)
+    environment = {k: v for k, v in os.environ.items() if not k.startswith("REDLINE_")}
+    run = subprocess.run(command, input=text.encode(), capture_output=True, timeout=60, env=environment)
     assert run.returncode == 0, run.stderr.decode()
     return json.loads(run.stdout)["ids"]
 
 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_ids_equal(shape, tmp_path):
-    seed = int(os.environ.get("REDLINE_SEED", random.SystemRandom().randrange(1 << 30)))
-    print(f"REDLINE_SEED={seed}")
+    seed = int(os.environ.get("TOKENIZER_SEED", random.SystemRandom().randrange(1 << 30)))
+    print(f"TOKENIZER_SEED={seed}")
     rng = random.Random(seed)
     shutil.copy(GOLDEN / f"{shape}.json", tmp_path / "tokenizer.json")
     reference = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
     reference.encode_special_tokens = True
-    for _ in range(int(os.environ.get("REDLINE_DRAWS", "20"))):
+    for _ in range(int(os.environ.get("TOKENIZER_DRAWS", "20"))):
         text = random_text(rng, EXTRA)
         assert redline_ids(tmp_path, text) == reference.encode(text).ids, repr(text)

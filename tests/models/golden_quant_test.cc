@@ -1,0 +1,75 @@
+// The tiny model of ../shared/models/quant-vectors in every weight type, against PyTorch transformers on the same weights
+// as the gguf package unpacks them (tests/golden/make_golden.py --quant).
+#include "support/golden.h"
+
+namespace redline::testing {
+namespace {
+
+/// A row's largest error over its largest logit, and the root mean square error over that of the logits.
+struct Bound {
+  double row, rms;
+};
+// docs/numerics.md derives these. Under "auto" the cached keys and values are float16; with block formats activations are also
+// rounded to int8 in groups of 32, at the same cost whatever the format.
+constexpr Bound kFloat32 = {2e-5, 2e-5}, kInterpreter = {5e-6, 5e-6}, kHalfCache = {4e-3, 2e-3}, kInt8 = {7.2e-2, 4e-2};
+
+struct QuantCase {
+  const char* name;
+  Bound automatic;
+};
+void PrintTo(const QuantCase& c, std::ostream* out) { *out << c.name; }
+constexpr QuantCase kCases[] = {
+    {"F32", kHalfCache}, {"F16", kHalfCache}, {"BF16", kHalfCache}, {"Q4_0", kInt8},      {"Q4_1", kInt8},
+    {"Q5_0", kInt8},     {"Q5_1", kInt8},     {"Q8_0", kInt8},      {"Q2_K", kInt8},      {"Q3_K_M", kInt8},
+    {"Q4_K_M", kInt8},   {"Q5_K_M", kInt8},   {"Q6_K", kInt8},      {"IQ4_NL", kInt8},    {"IQ4_XS", kInt8},
+    {"IQ3_S", kInt8},    {"TQ1_0", kInt8},    {"TQ2_0", kInt8},     {"MXFP4_MOE", kInt8},
+};
+
+class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
+ protected:
+  void SetUp() override {
+    path_ = std::string(REDLINE_SHARED_DIR) + "/models/quant-vectors/tiny-" + GetParam().name + ".gguf";
+    if (!std::filesystem::exists(path_)) GTEST_SKIP() << path_ << " is not there";
+    const std::string folder = golden_root() + "/quant";
+    tokens_ = read_tokens(read_json(folder + "/tokens.json"));
+    ASSERT_FALSE(tokens_.empty());
+    auto want = read_npy(fmt::format("{}/{}.npy", folder, GetParam().name));
+    ASSERT_TRUE(want.ok()) << want.status().message();
+    want_ = std::move(want).value();
+  }
+
+  /// The golden file holds the last rows only.
+  void compare(ComputeType dtype, bool interpret, Bound bound) {
+    EngineOptions options;
+    options.threads = 2;
+    options.dtype = dtype;
+    options.use_interpreter = interpret;
+    options.context = 64;
+    auto engine = open_engine(path_, options);
+    ASSERT_TRUE(engine);
+    const std::vector<float> logits = all_logits(*engine, tokens_);
+    ASSERT_EQ(static_cast<int64_t>(logits.size()), static_cast<int64_t>(tokens_.size()) * want_.dim(1));
+    const Difference d = difference(logits.data() + logits.size() - want_.values.size(), want_.values.data(),
+                                    want_.dim(0), want_.dim(1));
+    EXPECT_LE(d.worst_row, bound.row);
+    EXPECT_LE(d.rms, bound.rms);
+    RecordProperty("relative_error", fmt::format("{:.2e}", d.worst_row));
+    RecordProperty("rms_error", fmt::format("{:.2e}", d.rms));
+    // Rows one at a time take the kernels for few rows: the same sums.
+    EXPECT_EQ(all_logits(*engine, tokens_, {7, 1, 1, 1, 2}), logits);
+  }
+
+  std::string path_;
+  std::vector<int32_t> tokens_;
+  NpyArray want_;
+};
+
+TEST_P(QuantizedModel, Float32MatchesUnpackedWeights) { compare(ComputeType::kF32, false, kFloat32); }
+TEST_P(QuantizedModel, InterpreterMatchesUnpackedWeights) { compare(ComputeType::kF32, true, kInterpreter); }
+TEST_P(QuantizedModel, AutoStaysWithinItsBound) { compare(ComputeType::kAuto, false, GetParam().automatic); }
+
+INSTANTIATE_TEST_SUITE_P(All, QuantizedModel, ::testing::ValuesIn(kCases),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace redline::testing

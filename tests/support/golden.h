@@ -1,0 +1,142 @@
+// The golden models of tests/golden: tiny random checkpoints and the logits PyTorch transformers gives for them.
+// tests/golden/make_golden.py makes them and says how.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <span>
+#include <string>
+#include <vector>
+
+#include <gtest/gtest.h>
+#include <nlohmann/json.hpp>
+
+#include "redline/engine.h"
+#include "support/npy.h"
+
+namespace redline::testing {
+
+inline std::string golden_root() { return std::string(REDLINE_SOURCE_DIR) + "/tests/golden"; }
+
+inline std::string read_text(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// Null when the file is absent or no JSON.
+inline nlohmann::json read_json(const std::string& path) {
+  nlohmann::json value = nlohmann::json::parse(read_text(path), nullptr, false);
+  return value.is_discarded() ? nlohmann::json() : value;
+}
+
+inline std::vector<int32_t> read_tokens(const nlohmann::json& list) {
+  std::vector<int32_t> tokens;
+  for (const auto& t : list) tokens.push_back(t.is_number_integer() ? t.get<int32_t>() : -1);
+  return tokens;
+}
+
+struct Golden {
+  std::vector<int32_t> tokens;
+  NpyArray logits;  ///< [tokens, vocab], float64 rounded to float32
+};
+
+/// `folder` as "tests/golden/llama_gqa"; an empty Golden, and a failed test, when a file is missing.
+inline Golden load_golden(const std::string& folder) {
+  Golden golden;
+  golden.tokens = read_tokens(read_json(folder + "/tokens.json"));
+  auto logits = read_npy(folder + "/logits.npy");
+  EXPECT_TRUE(logits.ok()) << logits.status().message();
+  if (logits.ok()) golden.logits = std::move(logits).value();
+  EXPECT_EQ(golden.logits.dim(0), static_cast<int64_t>(golden.tokens.size())) << folder;
+  return golden;
+}
+
+/// What Engine::open can be given, relative to golden_root(): "llama_gqa", "llama_gqa/model.gguf", ...; sorted.
+inline std::vector<std::string> golden_models() {
+  std::vector<std::string> models;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(golden_root(), error)) {
+    if (!std::filesystem::exists(entry.path() / "tokens.json") ||
+        !std::filesystem::exists(entry.path() / "config.json"))
+      continue;
+    models.push_back(entry.path().filename().string());
+    if (std::filesystem::exists(entry.path() / "model.gguf")) models.push_back(models.back() + "/model.gguf");
+  }
+  std::sort(models.begin(), models.end());
+  return models;
+}
+
+/// The folder of a member of golden_models().
+inline std::string golden_folder(const std::string& model) {
+  return golden_root() + "/" + model.substr(0, model.find('/'));
+}
+
+struct Difference {
+  double all = 0;        ///< max |got - want| / max |want|, over everything
+  double worst_row = 0;  ///< the same of the row where it is largest
+  double rms = 0;        ///< root mean square of got - want over that of want
+};
+
+/// Compares `rows` rows of `width`; NaN in `got` counts as infinitely wrong.
+template <class A, class B>
+Difference difference(const A* got, const B* want, int64_t rows, int64_t width) {
+  Difference d;
+  double largest_error = 0, largest = 0, error_squares = 0, squares = 0;
+  for (int64_t r = 0; r < rows; ++r) {
+    double row_error = 0, row_largest = 0;
+    for (int64_t i = r * width; i < (r + 1) * width; ++i) {
+      double error = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
+      if (!std::isfinite(error)) error = INFINITY;
+      row_error = std::max(row_error, error);
+      row_largest = std::max(row_largest, std::abs(static_cast<double>(want[i])));
+      error_squares += error * error;
+      squares += static_cast<double>(want[i]) * static_cast<double>(want[i]);
+    }
+    d.worst_row = std::max(d.worst_row, row_error / row_largest);
+    largest_error = std::max(largest_error, row_error);
+    largest = std::max(largest, row_largest);
+  }
+  d.all = largest_error / largest;
+  d.rms = std::sqrt(error_squares / squares);
+  return d;
+}
+
+/// Engine::open, or a failed test and nullptr.
+inline std::unique_ptr<Engine> open_engine(const std::string& path, const EngineOptions& options) {
+  auto engine = Engine::open(path, options);
+  EXPECT_TRUE(engine.ok()) << path << ": " << engine.status().to_string();
+  return engine.ok() ? std::move(engine).value() : nullptr;
+}
+
+/// Logits of every token, [tokens, vocab], fed in chunks of the sizes in `chunks` (the last one repeats); empty and a
+/// failed test on any error.
+inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens,
+                                     const std::vector<int64_t>& chunks) {
+  std::vector<float> logits;
+  size_t which = 0;
+  const auto total = static_cast<int64_t>(tokens.size());
+  for (size_t at = 0; at < tokens.size();) {
+    const size_t n = std::min(tokens.size() - at, static_cast<size_t>(chunks[std::min(which++, chunks.size() - 1)]));
+    const int64_t before = session.length();
+    auto part = session.forward(tokens.subspan(at, n), true, std::max(total, before + static_cast<int64_t>(n)));
+    EXPECT_TRUE(part.ok()) << part.status().to_string();
+    if (!part.ok()) return {};
+    logits.insert(logits.end(), part->begin(), part->end());
+    at += n;
+    EXPECT_EQ(session.length(), before + static_cast<int64_t>(n));
+  }
+  return logits;
+}
+
+inline std::vector<float> all_logits(Engine& engine, std::span<const int32_t> tokens,
+                                     const std::vector<int64_t>& chunks = {INT32_MAX}) {
+  auto session = engine.new_session();
+  EXPECT_TRUE(session.ok()) << session.status().to_string();
+  return session.ok() ? all_logits(**session, tokens, chunks) : std::vector<float>();
+}
+
+}  // namespace redline::testing

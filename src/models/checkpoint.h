@@ -22,6 +22,9 @@ struct Checkpoint {
   Status tokenizer_status;               ///< why there is none
   std::vector<int32_t> stop_tokens;      ///< from the tokenizer and the generation config, sorted
 
+  /// What the file itself calls the tensor that `tensors` holds as `name`: for messages.
+  std::string file_name(const std::string& name) const;
+
   /// A GGUF file (any part of a split) or a Hugging Face folder.
   /// not_found, invalid_argument, unsupported, io: as the readers say, with path and reason.
   static Result<Checkpoint> open(const std::string& path);

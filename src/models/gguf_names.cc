@@ -39,6 +39,24 @@ std::string hf_name(std::string_view name) {
   return "";
 }
 
+// The other way: what a GGUF file calls the tensor.
+std::string gguf_name(std::string_view name) {
+  const size_t dot = name.rfind('.');
+  if (dot == std::string_view::npos) return std::string(name);
+  const std::string_view suffix = name.substr(dot);
+  std::string_view stem = name.substr(0, dot);
+  for (const NamePair& pair : kTop)
+    if (stem == pair.hf) return fmt::format("{}{}", pair.gguf, suffix);
+  constexpr std::string_view kLayers = "model.layers.";
+  if (!stem.starts_with(kLayers)) return std::string(name);
+  stem.remove_prefix(kLayers.size());
+  const size_t end = stem.find('.');
+  for (const NamePair& pair : kLayer)
+    if (end != std::string_view::npos && stem.substr(end + 1) == pair.hf)
+      return fmt::format("blk.{}.{}{}", stem.substr(0, end), pair.gguf, suffix);
+  return std::string(name);
+}
+
 // GGUF's llama keeps the rows of each head as (0, 1, 2, ...) pairs that rotate together; Hugging Face keeps the two halves
 // apart: row i of the first half is interleaved row 2i, row i of the second is 2i + 1.
 std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim) {
@@ -78,8 +96,16 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
                                       {"attention.sliding_window", "sliding_window"}};
   for (const Key& key : kIntegers) {
     REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
-    if (value) config[key.hf] = *value;
+    if (!value) continue;
+    // Said here in the file's own words: later the keys are Hugging Face's. 0 key/value heads or window: the file leaves it open.
+    if (*value < 0 || *value > INT32_MAX)
+      return invalid_argument("{}: {}.{} is {}, expected a whole number up to {}", file.path(), arch, key.gguf, *value,
+                              INT32_MAX);
+    config[key.hf] = *value;
   }
+  for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "attention.head_count"})
+    if (auto value = one_integer(file, fmt::format("{}.{}", arch, key)); !*value || **value < 1)
+      return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, *value ? "0" : "missing");
   static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
                                      {"rope.freq_base", "rope_theta"}};
   for (const Key& key : kNumbers)
@@ -142,6 +168,8 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
 }
 
 }  // namespace
+
+std::string Checkpoint::file_name(const std::string& name) const { return format == "gguf" ? gguf_name(name) : name; }
 
 Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   const GgufValue* arch_value = file.find("general.architecture");

@@ -19,6 +19,8 @@ class GgufNames : public testing::Test {
     writer.set("general.architecture", arch);
     writer.set_u32(arch + ".attention.head_count", 2);
     writer.set_u32(arch + ".embedding_length", 32);
+    writer.set_u32(arch + ".feed_forward_length", 48);
+    writer.set_u32(arch + ".block_count", 1);
   }
   Status read() {
     auto bytes = writer.to_bytes();

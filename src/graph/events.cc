@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <optional>
 
 #include "graph/lower.h"
 
@@ -96,12 +97,13 @@ Status plan_events(Program& program) {
     return program.num_events++;
   };
 
+  std::vector<std::optional<Reads>> needs(n);
   for (size_t c = 0; c < n; ++c) {
     // What stage c needs: values that it reads, and memory that others must have finished with.
-    std::map<size_t, Reads> needs;
+    std::fill(needs.begin(), needs.begin() + static_cast<int64_t>(c), std::nullopt);
     auto need = [&](size_t p, Reads reads) {
-      auto [at, fresh] = needs.emplace(p, reads);
-      if (!fresh && at->second != reads) at->second = Reads::kAll;
+      if (needs[p] && *needs[p] != reads) reads = Reads::kAll;
+      needs[p] = reads;
     };
     for (const StageRead& read : stages[c].reads)
       if (auto at = producer.find(read.value); at != producer.end()) {
@@ -121,49 +123,40 @@ Status plan_events(Program& program) {
       }
     }
 
-    std::map<size_t, std::vector<int>> grouped;  // producer -> group of each of its tiles
-    std::map<size_t, std::vector<int>> own_group;
-    for (auto [p, reads] : needs) {
-      std::vector<int> mine;
-      std::vector<int> groups = tile_groups(stages[p], stages[c], reads, mine);
-      if (groups.empty()) continue;
-      grouped[p] = std::move(groups);
-      own_group[p] = std::move(mine);
-    }
-    // Latest first: only a later stage can imply an earlier one, so one walk finds every need that is certain already
-    // once another stage, waited for as a whole, is complete. (Needs grow with the layers: pairs of them would not do.)
+    // Latest first, for only a later stage can imply an earlier one: a need is certain already once another stage, waited
+    // for as a whole, is complete. Needs grow with the layers, so pairs of them are not looked at.
     StageSet implied(n);
-    for (auto at = needs.rbegin(); at != needs.rend(); ++at) {
-      const size_t p = at->first;
-      if (!grouped.count(p)) implied.add(complete[p]);
+    for (size_t p = c; p-- > 0;) {
+      if (!needs[p]) continue;
+      // Every tile of each needed stage is waited for by some tile of c, so they are complete when c is.
+      complete[c].add(p);
       if (implied.has(p)) continue;
-      if (auto g = grouped.find(p); g != grouped.end()) {
-        const int groups = 1 + *std::max_element(g->second.begin(), g->second.end());
-        std::vector<uint32_t> event(static_cast<size_t>(groups)), count(static_cast<size_t>(groups), 0);
-        for (int k = 0; k < groups; ++k)
-          event[static_cast<size_t>(k)] = new_event(fmt::format("{}->{}[{}]", stages[p].name, stages[c].name, k));
-        for (size_t t = 0; t < g->second.size(); ++t) {
-          const auto k = static_cast<size_t>(g->second[t]);
-          notifies[p][t].push_back(event[k]);
-          ++count[k];
-        }
-        for (size_t t = 0; t < waits[c].size(); ++t) {
-          const auto k = static_cast<size_t>(own_group[p][t]);
-          waits[c][t].push_back({event[k], count[k]});
-        }
-      } else {
+      complete[c].add(complete[p]);
+      std::vector<int> own;
+      const std::vector<int> group = tile_groups(stages[p], stages[c], *needs[p], own);
+      if (group.empty()) {
+        implied.add(complete[p]);
         if (stage_event[p] < 0) {
           stage_event[p] = new_event(stages[p].name);
           for (auto& list : notifies[p]) list.push_back(static_cast<uint32_t>(stage_event[p]));
         }
         for (auto& list : waits[c])
           list.push_back({static_cast<uint32_t>(stage_event[p]), static_cast<uint32_t>(stages[p].num_tasks())});
+        continue;
       }
-    }
-    // Every tile of each needed stage is waited for by some tile of c, so they are complete when c is.
-    for (auto [p, reads] : needs) {
-      complete[c].add(p);
-      complete[c].add(complete[p]);
+      const auto groups = static_cast<size_t>(1 + *std::max_element(group.begin(), group.end()));
+      std::vector<uint32_t> event(groups), count(groups, 0);
+      for (size_t k = 0; k < groups; ++k)
+        event[k] = new_event(fmt::format("{}->{}[{}]", stages[p].name, stages[c].name, k));
+      for (size_t t = 0; t < group.size(); ++t) {
+        const auto k = static_cast<size_t>(group[t]);
+        notifies[p][t].push_back(event[k]);
+        ++count[k];
+      }
+      for (size_t t = 0; t < waits[c].size(); ++t) {
+        const auto k = static_cast<size_t>(own[t]);
+        waits[c][t].push_back({event[k], count[k]});
+      }
     }
   }
 

@@ -118,7 +118,8 @@ class Engine {
   virtual ~Engine() = default;
 
   virtual const ModelInfo& info() const = 0;
-  /// The model's own defaults (generation_config.json; GGUF general.sampling.*), else temperature 0.8, top-p 0.95.
+  /// The model's own defaults (generation_config.json; GGUF general.sampling.*), else temperature 0.8, top-p 0.95. A
+  /// generation_config.json that has do_sample means transformers' defaults by what it leaves out; false is greedy.
   virtual const SamplingOptions& default_sampling() const = 0;
 
   /// Text to ids; `special`: names of special tokens in the text become those tokens. not_found: the model has no

@@ -25,7 +25,7 @@ release:
 	$(call build,release,build)
 
 demo: release
-	@build/release/redline run assets/redline-tales "Once upon a time" --max-tokens 250 --temperature 0.6 --top-p 0.9 --seed 1
+	@build/release/redline run assets/redline-tales "Once upon a time" --echo --max-tokens 250 --temperature 0.6 --top-p 0.9 --seed 1
 
 dev:
 	$(call build,dev,test)

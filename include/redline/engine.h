@@ -21,7 +21,7 @@
 namespace redline {
 
 enum class ComputeType : uint8_t {
-  kAuto,  ///< float32 sums; quantized weights meet activations rounded to int8 in groups of 32
+  kAuto,  ///< float32 sums; cached keys and values in float16; block formats meet activations rounded to int8
   kF32,   ///< float32 throughout, whatever the weights are
 };
 /// "auto" or "f32"; invalid_argument otherwise.

@@ -1,10 +1,10 @@
 // GGUF's names for settings and tensors, turned into Hugging Face's. Facts from the GGUF specification (ggml repository,
 // docs/gguf.md) and from files that llama.cpp writes.
-#include <set>
 
 #include "formats/gguf.h"
 #include "models/checkpoint.h"
 #include "models/model_tokenizer.h"
+#include "models/registry.h"
 
 namespace redline {
 namespace {
@@ -176,9 +176,8 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   if (!arch_value || !arch_value->as_string())
     return invalid_argument("{}: general.architecture is missing: not a language model", file.path());
   const std::string arch(*arch_value->as_string());
-  static const std::set<std::string> kKnown = {"llama", "mistral", "qwen2", "qwen3"};
-  if (!kKnown.count(arch))
-    return unsupported("{}: architecture \"{}\"; Redline runs llama, mistral, qwen2 and qwen3", file.path(), arch);
+  const ModelFamily* family = find_model_family(arch);
+  if (!family) return unsupported("{}: architecture \"{}\"; Redline runs {}", file.path(), arch, list_model_types());
   REDLINE_TRY(file.require_readable());
   checkpoint.format = "gguf";
   checkpoint.config = {{"model_type", arch}};
@@ -194,7 +193,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   const int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
   const auto rotary_dim =
       static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
-  const bool interleaved = arch == "llama" || arch == "mistral";
+  const bool interleaved = family->gguf_interleaves_rope;
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.name == "rope_freqs.weight") continue;  // became config
     const std::string name = hf_name(tensor.name);

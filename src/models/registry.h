@@ -13,9 +13,14 @@ struct LanguageModel {
 struct ModelFamily {
   std::string_view model_type;    ///< config.json's model_type; GGUF's general.architecture
   std::string_view architecture;  ///< config.json's architectures[0]
+  bool gguf_interleaves_rope;     ///< GGUF files of it keep q and k rows in interleaved rope order
   Result<LanguageModel> (*build)(const Checkpoint& checkpoint);
 };
 const std::vector<ModelFamily>& model_families();
+/// By model_type; nullptr when there is none.
+const ModelFamily* find_model_family(std::string_view model_type);
+/// "llama, mistral, qwen2, qwen3"
+std::string list_model_types();
 
 /// unsupported: a model_type that no row has; the message lists those there are.
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint);

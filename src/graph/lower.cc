@@ -43,14 +43,29 @@ class Lowering {
   std::map<ValueId, void*> packed_, dense_;
   std::vector<PackJob> jobs_;
   std::vector<AlignedBuffer> buffers_;
+  uint8_t* shared_ = nullptr;  // buffer of small weights, in buffers_
+  int64_t shared_used_ = 0;
   int64_t weight_bytes_ = 0;
 };
 
 Result<void*> Lowering::allocate(int64_t bytes) {
-  REDLINE_ASSIGN(AlignedBuffer buffer, AlignedBuffer::make(bytes));
+  // Norms and biases share a buffer: a mapping of its own would cost each a page.
+  constexpr int64_t kOwnBuffer = 64 << 10, kSharedBuffer = 1 << 20, kLine = 64;
   weight_bytes_ += bytes;
-  buffers_.push_back(std::move(buffer));
-  return buffers_.back().data();
+  if (bytes >= kOwnBuffer) {
+    REDLINE_ASSIGN(AlignedBuffer buffer, AlignedBuffer::make(bytes));
+    buffers_.push_back(std::move(buffer));
+    return buffers_.back().data();
+  }
+  if (!shared_ || shared_used_ + bytes > kSharedBuffer) {
+    REDLINE_ASSIGN(AlignedBuffer buffer, AlignedBuffer::make(kSharedBuffer));
+    buffers_.push_back(std::move(buffer));
+    shared_ = static_cast<uint8_t*>(buffers_.back().data());
+    shared_used_ = 0;
+  }
+  void* place = shared_ + shared_used_;
+  shared_used_ += (bytes + kLine - 1) / kLine * kLine;
+  return place;
 }
 
 Result<void*> Lowering::packed_weight(ValueId id) {

@@ -9,8 +9,11 @@ int64_t pages_for(int64_t tokens) { return (tokens + kPageTokens - 1) / kPageTok
 }  // namespace
 
 Layout KvCache::page_layout(const KvCacheShape& s) {
+  const int64_t head = kPageTokens * s.head_dim, table = s.num_kv_heads * head;
   return Layout({{s.num_pages, 1, Axis::kPage},
-                 {s.num_kv_heads, kPageTokens * s.head_dim, Axis::kMemory},
+                 {s.num_layers, 2 * table, Axis::kMemory},
+                 {2, table, Axis::kMemory},
+                 {s.num_kv_heads, head, Axis::kMemory},
                  {kPageTokens, s.head_dim, Axis::kMemory},
                  {s.head_dim, 1, Axis::kMemory}});
 }
@@ -20,18 +23,18 @@ Result<KvCache> KvCache::make(const KvCacheShape& shape) {
   cache.shape_ = shape;
   cache.pages_ = std::make_unique<SlabAllocator>(shape.num_pages);
   const Layout layout = page_layout(shape);
-  const int64_t page_stride = layout.span(Axis::kMemory);
-  const int64_t token_stride = layout.memory(shape.head_dim);  // element (0, 0, 1, 0)
-  const int64_t table_bytes = page_stride * shape.num_pages * element_bytes(shape.format);
-  auto memory = AlignedBuffer::make(table_bytes * 2 * shape.num_layers);
+  const int64_t page_stride = layout.span(Axis::kMemory), bytes = element_bytes(shape.format);
+  auto memory = AlignedBuffer::make(page_stride * shape.num_pages * bytes);
   if (!memory.ok()) return std::move(memory).status().within("key-value cache");
   cache.memory_ = std::move(memory).value();
   auto* base = static_cast<uint8_t*>(cache.memory_.data());
+  const int64_t in_head = kPageTokens * shape.head_dim;
   for (int64_t layer = 0; layer < shape.num_layers; ++layer)
     for (int64_t head = 0; head < shape.num_kv_heads; ++head) {
-      const int64_t in_page = layout.memory(head * kPageTokens * shape.head_dim) * element_bytes(shape.format);
-      uint8_t* keys = base + layer * 2 * table_bytes + in_page;
-      cache.heads_.push_back({keys, keys + table_bytes, page_stride, token_stride, kPageTokens});
+      auto table = [&](int64_t is_value) {
+        return base + layout.memory(((layer * 2 + is_value) * shape.num_kv_heads + head) * in_head) * bytes;
+      };
+      cache.heads_.push_back({table(0), table(1), page_stride, layout.memory(shape.head_dim), kPageTokens});
     }
   return cache;
 }

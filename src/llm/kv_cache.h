@@ -24,8 +24,9 @@ class KvCache {
   /// Pages are mapped when first written: `num_pages` costs address space, not memory.
   static Result<KvCache> make(const KvCacheShape& shape);
 
-  /// Where element (page, kv head, token, d) of one layer's keys lies: the page axis is a number that a sequence's page
-  /// table resolves, the others are memory. Values alike.
+  /// Where element (page, layer, key or value, kv head, token, d) lies: the page axis is a number that a sequence's page
+  /// table resolves, the others are memory. A page holds its tokens for all layers, so a short text touches little
+  /// memory and a page can be shared, copied or moved as one run.
   static Layout page_layout(const KvCacheShape& shape);
 
   SlabAllocator& pages() { return *pages_; }

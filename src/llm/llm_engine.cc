@@ -164,9 +164,6 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   e.stop_tokens_ = checkpoint.stop_tokens;
   if (e.tokenizer_) e.bos_ = e.tokenizer_->bos();
   else if (std::vector<int32_t> ids = read_token_ids(checkpoint.config, "bos_token_id"); !ids.empty()) e.bos_ = ids[0];
-  if (e.tokenizer_ && e.tokenizer_->vocab_size() > e.config_.vocab_size)
-    return invalid_argument("{}: the tokenizer has {} tokens, the model {}: they do not belong together", path,
-                            e.tokenizer_->vocab_size(), e.config_.vocab_size);
 
   const DecoderConfig& c = e.config_;
   ModelInfo& info = e.info_;
@@ -245,7 +242,7 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   compile_options.kv_format = compile_options.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
   REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
   program_ = std::make_unique<Program>(std::move(program));
-  full_plan_ = std::make_unique<AttentionPlan>(program_->attention_slots, config_.num_kv_heads, max_chunk_, 1);
+  plan_ = std::make_unique<AttentionPlan>(program_->attention_slots, config_.num_kv_heads, max_chunk_, 1);
 
   KvCacheShape shape;
   shape.num_layers = config_.num_layers;
@@ -287,11 +284,14 @@ Status LlmEngine::run_step(std::span<const int32_t> tokens, int64_t first_positi
   for (int64_t i = 0; i < num_rows; ++i) rows[i] = static_cast<int32_t>(n - num_rows + i);
 
   const SequenceRows sequence{0, static_cast<int32_t>(n), first_position};
-  full_plan_->make({&sequence, 1}, 0);
+  // One plan serves all layers; where windows differ it is balanced for those that see the whole text.
+  const std::vector<int64_t>& windows = config_.window;
+  const bool same = std::all_of(windows.begin(), windows.end(), [&](int64_t w) { return w == windows[0]; });
+  plan_->make({&sequence, 1}, same ? windows[0] : 0);
   AttentionStep attention;
   attention.cache = cache_->view();
-  attention.items = full_plan_->items().data();
-  attention.slot_begin = full_plan_->slot_begin().data();
+  attention.items = plan_->items().data();
+  attention.slot_begin = plan_->slot_begin().data();
   const int32_t* page_list = pages.pages();
   attention.pages = &page_list;
   StepContext context;

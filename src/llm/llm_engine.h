@@ -52,7 +52,7 @@ class LlmEngine final : public Engine {
   std::unique_ptr<Interpreter> interpreter_;
   std::unique_ptr<WorkerTeam> team_;
   std::unique_ptr<KvCache> cache_;
-  std::unique_ptr<AttentionPlan> full_plan_;
+  std::unique_ptr<AttentionPlan> plan_;
   std::unique_ptr<Program> program_;
   std::unique_ptr<Timeline> timeline_;
   std::string trace_file_;

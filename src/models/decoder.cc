@@ -86,7 +86,8 @@ Value LayerBuilder::norm(Value x, const char* name, int64_t size) {
 Value LayerBuilder::project(Value x, const char* name, int64_t out, int64_t in, bool has_bias) {
   g_.set_scope(scope_ + name);
   const Value weight = w_.take(scope_ + name + ".weight", {out, in});
-  return linear(g_, x, weight, has_bias ? w_.take(scope_ + name + ".bias", {out}) : Value{});
+  const std::string bias = scope_ + name + ".bias";
+  return linear(g_, x, weight, w_.has_bias(bias, has_bias) ? w_.take(bias, {out}) : Value{});
 }
 
 Value LayerBuilder::rotate(Value x) { return rope(g_, x, step_.rope, {c_.head_dim}); }

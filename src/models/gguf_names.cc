@@ -210,8 +210,6 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   }
   const auto& tensors = checkpoint.tensors;
   checkpoint.config["tie_word_embeddings"] = !tensors.count("lm_head.weight");
-  checkpoint.config["attention_bias"] = tensors.count("model.layers.0.self_attn.q_proj.bias") > 0;
-  checkpoint.config["mlp_bias"] = tensors.count("model.layers.0.mlp.gate_proj.bias") > 0;
   if (auto embed = tensors.find("model.embed_tokens.weight");
       embed != tensors.end() && !embed->second.view.shape.empty())
     checkpoint.config["vocab_size"] = embed->second.view.shape[0];

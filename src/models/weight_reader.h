@@ -13,6 +13,10 @@ class WeightReader {
 
   /// Fails the graph with the tensor's name when it is missing or its shape differs.
   Value take(const std::string& name, const std::vector<int64_t>& shape);
+  /// GGUF says by its tensors alone whether a projection has a bias; a config.json says so itself.
+  bool has_bias(const std::string& name, bool config_says) const {
+    return checkpoint_.format == "gguf" ? has(name) : config_says;
+  }
   bool has(const std::string& name) const { return checkpoint_.tensors.count(name) > 0; }
   /// A tensor that checkpoints carry and the graph does not need (lm_head beside tied embeddings, rotary tables).
   void ignore(const std::string& name) { taken_.insert(name); }

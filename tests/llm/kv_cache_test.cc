@@ -18,17 +18,21 @@ TEST(KvCache, HeadViewsFollowTheLayout) {
   const Layout layout = KvCache::page_layout(kShape);
   const KvCacheView view = cache->view();
   const auto* base = static_cast<const uint16_t*>(view.head(0, 0).k);
+  const int64_t layer = 2;
   for (int64_t page : {0, 1, 9})
     for (int64_t head : {0, 1})
       for (int64_t token : {int64_t{0}, int64_t{1}, kPageTokens - 1})
-        for (int64_t d : {0, 19}) {
-          const Place place =
-              layout.apply(((page * kShape.num_kv_heads + head) * kPageTokens + token) * kShape.head_dim + d);
-          EXPECT_EQ(place[static_cast<size_t>(Axis::kPage)], page);
-          const KvHeadView& h = view.head(0, head);
-          const auto* at = static_cast<const uint16_t*>(h.k) + page * h.page_stride + token * h.token_stride + d;
-          EXPECT_EQ(at - base, page * h.page_stride + place[static_cast<size_t>(Axis::kMemory)]);
-        }
+        for (int64_t d : {0, 19})
+          for (int64_t is_value : {0, 1}) {
+            const int64_t table = (page * kShape.num_layers + layer) * 2 + is_value;
+            const Place place =
+                layout.apply(((table * kShape.num_kv_heads + head) * kPageTokens + token) * kShape.head_dim + d);
+            EXPECT_EQ(place[static_cast<size_t>(Axis::kPage)], page);
+            const KvHeadView& h = view.head(layer, head);
+            const auto* at =
+                static_cast<const uint16_t*>(is_value ? h.v : h.k) + page * h.page_stride + token * h.token_stride + d;
+            EXPECT_EQ(at - base, page * h.page_stride + place[static_cast<size_t>(Axis::kMemory)]);
+          }
 }
 
 TEST(KvCache, NoTwoElementsShareAPlace) {

@@ -18,7 +18,9 @@ inline Result<Json> parse_json(std::string_view text, std::string_view name) {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
     return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, e.what());
-  } catch (const std::exception& e) { return invalid_argument("{}: {}", name, e.what()); }
+  } catch (const std::exception& e) {
+    return invalid_argument("{}: {}", name, e.what());
+  }
 }
 
 /// The member, or nullptr when `object` is no object, has none, or has null.

@@ -67,7 +67,9 @@ TEST(Tokenizer, RoundTripsAreExact) {
       // the text behind an added token gets a prefix space of its own.
       const bool marks = text.find("\xE2\x96\x81") != std::string::npos || text.find("  ") != std::string::npos;
       const auto ids = tokenizer->encode(text, {.add_special = false});
-      if (!marks) { EXPECT_EQ(tokenizer->decode(ids), text); }
+      if (!marks) {
+        EXPECT_EQ(tokenizer->decode(ids), text);
+      }
       EXPECT_EQ(stream(*tokenizer, ids), tokenizer->decode(ids));
     }
   }

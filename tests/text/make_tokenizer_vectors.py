@@ -12,7 +12,7 @@ GOLDEN = Path(__file__).resolve().parent.parent / "golden" / "tokenizers"
 CORPUS = (Path(__file__).resolve().parents[2] / "assets" / "redline-tales" / "README.md").read_text("utf-8") + """
 Once upon a time, there was a little girl named Lily. She didn't know what she'd do; they'll say it's 1234567 or 42.
 def f(x):\n    return x ** 2  # été, naïve, Ελλάδα, Привет, 你好世界, こんにちは, 안녕하세요, שלום, مرحبا, हिन्दी
-\t\tif (a != b) { printf("%d\\n", 100000); }\r\n\r\n   spaces   and\ttabs
+\t\tif (a != b) { printf("%d\\n", 100000); }\r\n\r\n   spaces   and\ttabs\x20\x20\x20
 THE QUICK BROWN FOX'S ISN'T WE'VE I'M YOU'RE
 """
 

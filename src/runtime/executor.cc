@@ -2,6 +2,8 @@
 
 #include <sched.h>
 
+#include <cstdio>
+
 #include <algorithm>
 
 namespace redline {
@@ -87,13 +89,24 @@ bool Executor::wait(int worker, uint32_t event, uint64_t target) {
   for (int yields = 0; !done && !(done = reached()); ++yields) {
     if (aborted_.load(std::memory_order_relaxed)) return false;
     if (options_.hang_seconds > 0 && yields % kYieldsPerLook == 0 && hangs(watch)) {
-      aborted_.store(true);
+      give_up(worker);
       return false;
     }
     sched_yield();
   }
   self.event.store(-1, std::memory_order_relaxed);
   return true;
+}
+
+// Ends the step for everybody who waits. A worker that is stuck inside a kernel will not come back to see it, and then
+// step() cannot return the dump: it is written now.
+void Executor::give_up(int worker) {
+  bool somebody_runs = false;
+  for (size_t w = 0; w < workers_.size(); ++w)
+    somebody_runs |= static_cast<int>(w) != worker && workers_[w].event.load() < 0 &&
+                     workers_[w].task.load() < program_.tasks[w].size();
+  const std::string text = fmt::format("redline: no progress for {} s\n{}", options_.hang_seconds, dump());
+  if (!aborted_.exchange(true) && somebody_runs) std::fputs(text.c_str(), stderr);
 }
 
 bool Executor::hangs(Watch& watch) const {

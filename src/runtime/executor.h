@@ -30,6 +30,8 @@ class Executor {
   Status step(const StepContext& context);
 
   int64_t steps() const { return step_; }
+  /// A step made no progress and was given up. Any thread may ask.
+  bool gave_up() const { return aborted_.load(); }
 
  private:
   struct alignas(64) Counter {
@@ -47,6 +49,7 @@ class Executor {
     int64_t progress = -1, quiet_ns = 0, looked_ns = 0;
   };
   bool hangs(Watch& watch) const;
+  void give_up(int worker);
   std::string dump() const;
 
   const Program& program_;

@@ -5,6 +5,7 @@
 #include <new>
 #include <nlohmann/json.hpp>
 #include <sstream>
+#include <thread>
 
 #include "graph/ops/add.h"
 #include "graph/ops/linear.h"
@@ -123,6 +124,27 @@ TEST(Executor, AProgramThatCannotGoOnEndsWithADumpOfWhoWaitsForWhat) {
   EXPECT_NE(status.message().find("waits for silu_mul"), std::string::npos) << status.message();
   EXPECT_NE(status.message().find("worker 1: "), std::string::npos) << status.message();
   EXPECT_EQ(c.executor->step(step).code(), Code::internal);  // and it says so from then on, at once
+}
+
+TEST(Executor, AKernelThatDoesNotComeBackIsNamedWhileItIsStuck) {
+  Numbers n(2);
+  ExecutorOptions run;
+  run.hang_seconds = 0.1;
+  Compiled c = Compiled::make(layers(n, 1), 2, sizes(8), {}, run);
+  static Executor* executor;
+  executor = c.executor.get();
+  for (Stage& stage : c.program->stages)
+    if (stage.op == "rms_norm")
+      stage.run = [](const Stage&, const Tile& tile, const StepContext&, WorkerContext&) {
+        while (tile.index == 0 && !executor->gave_up()) std::this_thread::yield();
+      };
+  testing::internal::CaptureStderr();
+  StepContext step;
+  step.sizes = sizes(8);
+  const Status status = c.executor->step(step);
+  const std::string text = testing::internal::GetCapturedStderr();
+  EXPECT_EQ(status.code(), Code::internal);
+  EXPECT_NE(text.find("rms_norm tile 0: running"), std::string::npos) << text;
 }
 
 TEST(Executor, TheTimelineIsJsonWithASliceForEveryTask) {

@@ -122,8 +122,8 @@ class Engine {
   /// generation_config.json that has do_sample means transformers' defaults by what it leaves out; false is greedy.
   virtual const SamplingOptions& default_sampling() const = 0;
 
-  /// Text to ids; `special`: names of special tokens in the text become those tokens. not_found: the model has no
-  /// tokenizer.
+  /// Text to ids; `special`: names of special tokens in the text become those tokens, and a text that begins with the
+  /// first token's name gets no second one. not_found: the model has no tokenizer.
   virtual Result<std::vector<int32_t>> encode(std::string_view text, bool special = false,
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;

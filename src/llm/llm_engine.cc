@@ -309,7 +309,11 @@ Result<std::unique_ptr<Session>> LlmEngine::new_session() {
 
 Result<std::vector<int32_t>> LlmEngine::encode(std::string_view text, bool special, bool add_bos) const {
   if (!tokenizer_) return tokenizer_status_.ok() ? not_found("{} has no tokenizer", info_.path) : tokenizer_status_;
-  return tokenizer_->encode(text, {add_bos, special});
+  std::vector<int32_t> ids = tokenizer_->encode(text, {add_bos, special});
+  // A chat template writes the first token itself.
+  if (special && add_bos && tokenizer_->adds_bos() && ids.size() > 1 && ids[0] == bos_ && ids[1] == bos_)
+    ids.erase(ids.begin());
+  return ids;
 }
 Result<std::string> LlmEngine::decode(std::span<const int32_t> tokens, bool special) const {
   if (!tokenizer_) return tokenizer_status_.ok() ? not_found("{} has no tokenizer", info_.path) : tokenizer_status_;

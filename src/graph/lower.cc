@@ -157,6 +157,14 @@ Result<Program> Lowering::run() {
 
 Result<void*> LowerContext::packed_weight(size_t i) { return lowering_->packed_weight(op_->inputs[i]); }
 Result<void*> LowerContext::dense_weight(size_t i) { return lowering_->dense_weight(op_->inputs[i]); }
+Stage LowerContext::output_stage(TaskFn run) const {
+  Stage stage;
+  stage.run = run;
+  stage.rows = out().shape[0];
+  stage.cols = out().shape[1].constant();
+  stage.writes = op_->outputs;
+  return stage;
+}
 ValueId LowerContext::order_value(std::string name) { return lowering_->order_value(std::move(name)); }
 void LowerContext::add_stage(Stage stage, const std::vector<Operand>& operands) {
   if (stage.name.empty()) stage.name = op_->name;

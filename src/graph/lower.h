@@ -39,6 +39,9 @@ class LowerContext {
   Operand at(ValueId value) const { return {value, nullptr}; }
   Operand at(void* address) const { return {-1, address}; }
 
+  /// A stage over the rows and columns of the op's output, in one piece: the page adds tiles, reads and attributes.
+  Stage output_stage(TaskFn run) const;
+
   /// A value that only orders stages (the cache of one layer between append and attend).
   ValueId order_value(std::string name);
 

@@ -11,6 +11,7 @@
 #include "graph/lower.h"
 #include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
+#include "llm/session.h"
 
 namespace redline {
 namespace {
@@ -50,106 +51,6 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
 }
 
 }  // namespace
-
-// A session over the compiled program and the paged cache.
-class CompiledSession final : public Session {
- public:
-  explicit CompiledSession(LlmEngine& engine) : engine_(engine), pages_(*engine.cache_) {}
-  ~CompiledSession() override { truncate(0); }
-
-  Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all, int64_t total_length) override {
-    std::lock_guard lock(engine_.mutex_);
-    const int64_t vocab = engine_.info_.vocab_size, count = static_cast<int64_t>(tokens.size());
-    if (count == 0) return invalid_argument("no tokens to run");
-    for (int32_t id : tokens)
-      if (id < 0 || id >= vocab) return invalid_argument("token {} is outside the vocabulary of {}", id, vocab);
-    if (length_ + count > engine_.info_.context)
-      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context,
-                              length_);
-    REDLINE_TRY(pages_.grow(length_ + count));
-    total_length = std::max(total_length, length_ + count);
-    const int64_t chunk = all ? engine_.max_logit_rows_ : engine_.max_chunk_;
-    if (all) {
-      try {
-        logits_.resize(static_cast<size_t>(count * vocab));
-      } catch (const std::exception&) {  // bad_alloc, length_error
-        return out_of_memory("no room for the logits of {} tokens over {} words", count, vocab);
-      }
-    }
-    const auto* out = static_cast<const float*>(engine_.program_->find_output("logits")->data);
-    for (int64_t begin = 0; begin < count; begin += chunk) {
-      const int64_t n = std::min(chunk, count - begin);
-      REDLINE_TRY(engine_.run_step(tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(n)), length_,
-                                   total_length, all, pages_));
-      length_ += n;
-      if (all) std::memcpy(logits_.data() + begin * vocab, out, static_cast<size_t>(n * vocab) * sizeof(float));
-    }
-    if (!all) logits_.assign(out, out + vocab);
-    return std::span<const float>(logits_);
-  }
-  int64_t length() const override { return length_; }
-  void truncate(int64_t length) override {
-    std::lock_guard lock(engine_.mutex_);  // the pool of pages belongs to all sessions
-    length_ = std::clamp<int64_t>(length, 0, length_);
-    pages_.shrink(length_);
-  }
-
- private:
-  LlmEngine& engine_;
-  PageTable pages_;
-  int64_t length_ = 0;
-  std::vector<float> logits_;
-};
-
-// A session over the plain graph in float64.
-class InterpretedSession final : public Session {
- public:
-  explicit InterpretedSession(LlmEngine& engine) : engine_(engine) {}
-
-  Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all, int64_t total_length) override {
-    std::lock_guard lock(engine_.mutex_);
-    const int64_t count = static_cast<int64_t>(tokens.size());
-    if (count == 0) return invalid_argument("no tokens to run");
-    if (length_ + count > engine_.info_.context)
-      return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, engine_.info_.context,
-                              length_);
-    total_length = std::max(total_length, length_ + count);
-    auto vector = [&](int64_t n, auto&& at) {
-      HostTensor t;
-      t.shape = {n};
-      for (int64_t i = 0; i < n; ++i) t.data.push_back(static_cast<double>(at(i)));
-      return t;
-    };
-    std::map<std::string, HostTensor> inputs;
-    inputs["tokens"] = vector(count, [&](int64_t i) { return tokens[static_cast<size_t>(i)]; });
-    inputs["positions"] = vector(count, [&](int64_t i) { return length_ + i; });
-    inputs["lengths"] = vector(count, [&](int64_t) { return total_length; });
-    inputs["slots"] = vector(count, [](int64_t) { return 0; });
-    const int64_t rows = all ? count : 1;
-    inputs["logit_rows"] = vector(rows, [&](int64_t i) { return count - rows + i; });
-    SymbolValues sizes;
-    sizes[Symbol::kTokens] = count;
-    sizes[Symbol::kSequences] = 1;
-    sizes[Symbol::kLogitRows] = rows;
-    auto outputs = engine_.interpreter_->run(inputs, sizes, cache_);
-    REDLINE_TRY(outputs);
-    const HostTensor& logits = (*outputs)["logits"];
-    logits_.assign(logits.data.begin(), logits.data.end());
-    length_ += count;
-    return std::span<const float>(logits_);
-  }
-  int64_t length() const override { return length_; }
-  void truncate(int64_t length) override {
-    length_ = std::clamp<int64_t>(length, 0, length_);
-    cache_.truncate(length_);
-  }
-
- private:
-  LlmEngine& engine_;
-  ReferenceCache cache_;
-  int64_t length_ = 0;
-  std::vector<float> logits_;
-};
 
 Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, const EngineOptions& options) {
   REDLINE_ASSIGN(Settings settings, read_settings());

@@ -30,6 +30,7 @@ class LlmEngine final : public Engine {
   StepCost step_cost(int64_t tokens, int64_t depth) const override;
 
  private:
+  friend class SequenceSession;
   friend class CompiledSession;
   friend class InterpretedSession;
   LlmEngine() = default;

@@ -6,15 +6,15 @@
 namespace redline {
 
 Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
-                                          bool attention_bias, bool mlp_bias) {
+                                          LlamaBiases biases) {
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, "input_layernorm", c.hidden_size);
     const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-    const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, attention_bias));
-    const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, attention_bias));
-    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, attention_bias);
-    x = add(b.graph(), x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, attention_bias));
-    return add(b.graph(), x, b.gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size), mlp_bias));
+    const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, biases.qkv));
+    const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, biases.qkv));
+    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, biases.qkv);
+    x = add(b.graph(), x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, biases.output));
+    return add(b.graph(), x, b.gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size), biases.mlp));
   };
   REDLINE_ASSIGN(Graph graph, build_decoder(std::move(name), c, checkpoint, layer));
   return LanguageModel{std::move(c), std::move(graph)};
@@ -28,7 +28,7 @@ Result<LanguageModel> build_llama(const Checkpoint& checkpoint) {
   if (checkpoint.format == "gguf" && r.has("sliding_window"))
     c.window.assign(c.window.size(), r.integer("sliding_window", 1, int64_t{1} << 40));
   REDLINE_TRY(r.status());
-  return build_llama_decoder("llama", std::move(c), checkpoint, attention_bias, mlp_bias);
+  return build_llama_decoder("llama", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
 }
 
 }  // namespace redline

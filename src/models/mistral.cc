@@ -13,7 +13,7 @@ Result<LanguageModel> build_mistral(const Checkpoint& checkpoint) {
   if (absent || r.has("sliding_window"))
     c.window.assign(c.window.size(), absent ? kWindowWhenAbsent : r.integer("sliding_window", 1, int64_t{1} << 40));
   REDLINE_TRY(r.status());
-  return build_llama_decoder("mistral", std::move(c), checkpoint, false, false);
+  return build_llama_decoder("mistral", std::move(c), checkpoint, {});
 }
 
 }  // namespace redline

@@ -25,9 +25,13 @@ std::string list_model_types();
 /// unsupported: a model_type that no row has; the message lists those there are.
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint);
 
+/// Which products of a Llama-shaped layer add a bias.
+struct LlamaBiases {
+  bool qkv = false, output = false, mlp = false;
+};
 /// The layers of Llama, for the families that differ only in settings.
 Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
-                                          bool attention_bias, bool mlp_bias);
+                                          LlamaBiases biases);
 
 Result<LanguageModel> build_llama(const Checkpoint& checkpoint);
 Result<LanguageModel> build_mistral(const Checkpoint& checkpoint);

@@ -33,13 +33,9 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
 }
 
 Status lower(LowerContext& c) {
-  Stage stage;
-  stage.run = run;
-  stage.rows = c.out().shape[0];
-  stage.cols = c.out().shape[1].constant();
+  Stage stage = c.output_stage(run);
   stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kTile}};
-  stage.writes = c.op().outputs;
   stage.in_place_of = c.op().inputs[0];
   stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().add, stage.cols});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});

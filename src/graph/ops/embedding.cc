@@ -49,13 +49,9 @@ Status lower(LowerContext& c) {
   if (!kernel)
     return unsupported("{} has type {}, which the embedding kernels do not read", w.name, dtype_info(w.dtype).name);
   REDLINE_ASSIGN(void* weight, c.packed_weight(0));
-  Stage stage;
-  stage.run = run;
-  stage.rows = c.out().shape[0];
-  stage.cols = w.shape[1].constant();
+  Stage stage = c.output_stage(run);
   stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[1], Reads::kRows}};
-  stage.writes = c.op().outputs;
   stage.attrs = std::make_shared<Attrs>(Attrs{kernel, w.shape[0].constant(), w.shape[1].constant()});
   c.add_stage(std::move(stage), {c.at(weight), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
   return {};

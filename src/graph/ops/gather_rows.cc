@@ -42,13 +42,9 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
 }
 
 Status lower(LowerContext& c) {
-  Stage stage;
-  stage.run = run;
-  stage.rows = c.out().shape[0];
-  stage.cols = c.out().shape[1].constant();
+  Stage stage = c.output_stage(run);
   stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kAll}, {c.op().inputs[1], Reads::kAll}};
-  stage.writes = c.op().outputs;
   stage.attrs = std::make_shared<Attrs>(Attrs{stage.cols});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
   return {};

@@ -80,15 +80,11 @@ Status lower(LowerContext& c) {
   if (attrs.has_bias) {
     REDLINE_ASSIGN(bias, c.dense_weight(2));
   }
-  Stage stage;
-  stage.run = run;
-  stage.rows = c.out().shape[0];
-  stage.cols = n;
+  Stage stage = c.output_stage(run);
   const int64_t most = std::max<int64_t>(c.workers(), row_bytes(w.dtype, k) * n / kMinTileBytes);
   stage.col_begin = LowerContext::cut_columns(n, kStripRows,
                                               static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most)));
   stage.reads = {{c.op().inputs[0], Reads::kAll}};
-  stage.writes = c.op().outputs;
   LowerContext::Operand residual = c.at(static_cast<void*>(nullptr));
   if (attrs.has_residual) {
     const ValueId id = c.op().inputs.back();

@@ -67,15 +67,11 @@ Status lower(LowerContext& c) {
   const int64_t cols = c.in(1).shape[0].constant();
   const int64_t row_stride = c.in(0).shape[1].constant();
   REDLINE_ASSIGN(void* weight, c.dense_weight(1));
-  Stage stage;
-  stage.run = run;
-  stage.rows = c.out().shape[0];
-  stage.cols = row_stride;
+  Stage stage = c.output_stage(run);
   // Heads are cut among workers like the projection before them; a whole hidden state is one group, so rows are cut.
   stage.col_begin = LowerContext::cut_columns(row_stride, cols, c.workers());
   if (stage.col_tiles() == 1) stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kTile}};
-  stage.writes = c.op().outputs;
   stage.in_place_of = c.op().inputs[0];
   stage.attrs = std::make_shared<Attrs>(
       Attrs{c.kernels().rms_norm, cols, row_stride, std::any_cast<RmsNormAttrs>(c.op().attrs).eps});

@@ -68,13 +68,9 @@ void table_run(const Stage& stage, const Tile& tile, const StepContext&, WorkerC
 }
 
 Status table_lower(LowerContext& c) {
-  Stage stage;
-  stage.run = table_run;
-  stage.rows = c.out().shape[0];
-  stage.cols = c.out().shape[1].constant();
+  Stage stage = c.output_stage(table_run);
   stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kRows}, {c.op().inputs[1], Reads::kRows}};
-  stage.writes = c.op().outputs;
   stage.attrs = std::make_shared<RopeTableAttrs>(std::any_cast<const RopeTableAttrs&>(c.op().attrs));
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
   return {};
@@ -117,14 +113,10 @@ void rope_run(const Stage& stage, const Tile& tile, const StepContext&, WorkerCo
 
 Status rope_lower(LowerContext& c) {
   const int64_t head_dim = std::any_cast<const RopeAttrs&>(c.op().attrs).head_dim;
-  Stage stage;
-  stage.run = rope_run;
-  stage.rows = c.out().shape[0];
-  stage.cols = c.out().shape[1].constant();
+  Stage stage = c.output_stage(rope_run);
   // Cut by heads like the projection before it: a tile starts when its heads are there.
   stage.col_begin = LowerContext::cut_columns(stage.cols, head_dim, c.workers());
   stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kRows}};
-  stage.writes = c.op().outputs;
   stage.in_place_of = c.op().inputs[0];
   stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().rope, stage.cols, head_dim, c.in(1).shape[1].constant()});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});

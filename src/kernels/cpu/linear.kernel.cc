@@ -21,6 +21,8 @@ constexpr int kTileStrips = kWidth == 16 ? 2 : 1;
 // Elements of K between two spills of the sums: the weights of a tile's chunk and its x stay in the first-level cache.
 constexpr int64_t kChunk = 512;
 constexpr int64_t kBlockChunk = 256;
+// How far ahead of a single row's weights the next lines are asked for.
+constexpr int64_t kPrefetchBytes = 2048;
 // Rows whose sums fit into scratch.
 constexpr int64_t kPanelRows = 1024;
 
@@ -101,6 +103,10 @@ template <class Lines, int kRows, int kStrips>
   int64_t k = 0;
   for (; k + 1 < t.k; k += 2, pair += Lines::kPairBytes) {
     StripF32 w[kStrips];
+    if constexpr (kRows == 1) {
+#pragma GCC unroll 2
+      for (int s = 0; s < kStrips; ++s) __builtin_prefetch(pair + s * t.strip_bytes + kPrefetchBytes);
+    }
 #pragma GCC unroll 2
     for (int s = 0; s < kStrips; ++s) w[s] = Lines::even(pair + s * t.strip_bytes);
 #pragma GCC unroll 8

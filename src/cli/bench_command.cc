@@ -261,8 +261,8 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
     for (const Row& row : rows) json["rows"].push_back(row_json(row));
     return print_json(json, terminal);
   }
-  terminal.print("{}: {}, {} parameters, {}; {} threads, {}\n", info.path, info.architecture, info.parameters,
-                 info.weight_types, info.threads, info.isa);
+  terminal.print("{}: {}, {} parameters, {}; {} thread{}, {}\n", info.path, info.architecture, info.parameters,
+                 info.weight_types, info.threads, info.threads == 1 ? "" : "s", info.isa);
   terminal.print("this machine: reads {:.1f} GB/s, {} {:.0f} GOP/s\n\n", bounds.bytes_per_s / 1e9, bounds.peak,
                  bounds.flops_per_s / 1e9);
   Table table({"phase", "tokens", "depth", "tokens/s", "slowest", "fastest", "GB/s", "GFLOP/s", "of ceiling", "bound"},

@@ -36,6 +36,9 @@ Status run_convert(const ConvertArgs& args, Terminal& terminal) {
   std::error_code error;
   if (fs::exists(args.output, error) && !args.force)
     return invalid_argument("{}: the file exists; --force replaces it", args.output);
+  for (const std::string& source : {input, args.tokenizer})
+    if (fs::equivalent(args.output, source, error))
+      return invalid_argument("{}: is what is read; give OUT another name", args.output);
 
   REDLINE_ASSIGN(const Llama2cFile model, Llama2cFile::open(input));
   REDLINE_ASSIGN(const std::string tokenizer, read_text_file(args.tokenizer));

@@ -21,7 +21,7 @@ struct EngineArgs {
     v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 whatever the weights are",
       {.choices = {"auto", "f32"}});
     v(threads, "threads", "N", "worker threads",
-      {.letter = 't', .min = 0, .max = 4096, .shown_default = "REDLINE_THREADS, else every core"});
+      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
     v(context, "context", "N", "most tokens of the text, prompt included",
       {.min = 0, .max = 1 << 24, .shown_default = "the model's own, at most 4096"});
     v(interpreter, "interpreter", "", "run the plain graph in float64, op by op: slow, the reference");

@@ -48,6 +48,8 @@ Result<std::string> find_model(const std::string& name) {
   if (name.empty()) return invalid_argument("the name of the model is empty");
   std::error_code error;
   if (fs::exists(name, error)) return name;
+  if (fs::is_symlink(name, error))
+    return not_found("model {}: is a link that leads nowhere (to {})", name, fs::read_symlink(name, error).string());
   const std::vector<fs::path> roots = fs::path(name).is_relative() ? model_roots() : std::vector<fs::path>{};
   for (const fs::path& root : roots)
     if (fs::exists(root / name, error)) return (root / name).string();

@@ -7,14 +7,16 @@
 #include <cstring>
 #include <utility>
 
+#include "base/output_path.h"
+
 namespace redline::cli {
 
 static_assert(std::endian::native == std::endian::little, "rows are written as they lie in memory");
 
 Result<NpyWriter> NpyWriter::create(const std::string& path, int64_t rows, int64_t columns) {
   NpyWriter writer;
-  writer.path_ = path;
-  writer.temporary_ = fmt::format("{}.{}.tmp", path, getpid());
+  REDLINE_ASSIGN(writer.path_, output_path(path));
+  writer.temporary_ = fmt::format("{}.{}.tmp", writer.path_, getpid());
   writer.columns_ = columns;
   writer.left_ = rows;
   writer.file_ = std::fopen(writer.temporary_.c_str(), "wbx");

@@ -13,7 +13,7 @@ namespace redline::cli {
 /// close(): never half a file.
 class NpyWriter {
  public:
-  /// io: the file cannot be made.
+  /// invalid_argument: `path` is a folder or device. io: the file cannot be made.
   static Result<NpyWriter> create(const std::string& path, int64_t rows, int64_t columns);
   NpyWriter(NpyWriter&& other) noexcept;
   NpyWriter& operator=(NpyWriter&&) = delete;

@@ -98,13 +98,20 @@ void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed,
       decode = fmt::format(", {:.2f} GB/s, {:.1f}% of this machine's {:.1f} GB/s", rates.decode_bytes_per_s / 1e9,
                            rates.decode_bytes_per_s / 1e7 / read->all, read->all);
   }
+  const auto tokens = [](auto count) { return fmt::format("{:>5} token{}", count, count == 1 ? "" : "s"); };
   terminal.note("");
-  terminal.note("prompt  {:>5} tokens in {:.1f} ms: {:.1f} tokens/s{}", r.prompt_tokens, r.prefill_ms,
-                rates.prefill_tokens_per_s, prefill);
-  terminal.note("output  {:>5} tokens in {:.1f} ms: {:.1f} tokens/s{}", r.tokens.size(), r.first_token_ms + r.decode_ms,
-                rates.decode_tokens_per_s, decode);
-  terminal.note("first token after {:.1f} ms; ended by {}; seed {}; {} thread{}, {}", r.first_token_ms,
-                finish_reason_name(r.reason), seed, info.threads, info.threads == 1 ? "" : "s", info.isa);
+  if (r.prefill_ms > 0)
+    terminal.note("prompt  {} in {:.1f} ms: {:.1f} tokens/s{}", tokens(r.prompt_tokens), r.prefill_ms,
+                  rates.prefill_tokens_per_s, prefill);
+  else terminal.note("prompt  {}, not read to its end", tokens(r.prompt_tokens));
+  // One token is the prompt's: there is no rate of making them one by one.
+  if (r.decode_tokens > 0)
+    terminal.note("output  {} in {:.1f} ms: {:.1f} tokens/s{}", tokens(r.tokens.size()), r.first_token_ms + r.decode_ms,
+                  rates.decode_tokens_per_s, decode);
+  else terminal.note("output  {}", tokens(r.tokens.size()));
+  const std::string first = r.first_token_ms > 0 ? fmt::format("first token after {:.1f} ms; ", r.first_token_ms) : "";
+  terminal.note("{}ended by {}; seed {}; {} thread{}, {}", first, finish_reason_name(r.reason), seed, info.threads,
+                info.threads == 1 ? "" : "s", info.isa);
 }
 
 Json logprob_json(const Engine& engine, int32_t id, float logprob) {
@@ -144,6 +151,9 @@ Status run(const RunArgs& args, Terminal& terminal) {
   GenerateRequest request;
   if (!prompt.empty()) {
     REDLINE_ASSIGN(request.prompt, engine->encode(prompt, args.special));
+  } else if (!engine->info().has_tokenizer && !args.json) {
+    return not_found("{}: has no tokenizer, so there is no text to print; --json gives the ids of the tokens",
+                     engine->info().path);
   }
   request.sampling = sampling_of(args, engine->default_sampling());
   request.max_tokens = args.max_tokens;

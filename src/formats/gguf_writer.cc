@@ -7,6 +7,7 @@
 #include <cstdio>
 #include <set>
 
+#include "base/output_path.h"
 #include "formats/byte_reader.h"
 
 namespace redline {
@@ -201,7 +202,8 @@ std::string GgufWriter::header() const {
 
 Status GgufWriter::write(const std::string& path) const {
   REDLINE_TRY(check().within(path));
-  TemporaryFile file(path);
+  REDLINE_ASSIGN(const std::string target, output_path(path));
+  TemporaryFile file(target);
   REDLINE_TRY(file.open());
   REDLINE_TRY(write_all(header(), tensors_, [&](const void* data, int64_t bytes) { return file.write(data, bytes); }));
   return file.keep();

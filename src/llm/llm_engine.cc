@@ -1,6 +1,10 @@
 #include "llm/llm_engine.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
+#include <cerrno>
 #include <chrono>
 #include <cstdio>
 #include <cstring>
@@ -48,6 +52,15 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
   if (!does_sample) s.temperature = 0;
   REDLINE_TRY(r.status().within("generation_config.json"));
   return s;
+}
+
+/// io: the file cannot be made or opened. Said before the run: its end is too late.
+Status check_writable(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+  // ENXIO: a pipe that nobody reads from yet.
+  if (fd < 0 && errno != ENXIO) return io("{}: cannot write the timeline: {}", path, std::strerror(errno));
+  if (fd >= 0) ::close(fd);
+  return {};
 }
 
 }  // namespace
@@ -113,6 +126,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
     (op.outputs[0] == model.graph.outputs[0] ? e.head_flops_ : e.layer_flops_) += 2 * macs;
   }
   if (options.use_interpreter) {
+    if (!options.trace_file.empty())
+      return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
     REDLINE_ASSIGN(Interpreter interpreter, Interpreter::make(std::move(model.graph)));
     e.interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
     return engine;
@@ -121,6 +136,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   ExecutorOptions executor_options;
   executor_options.hang_seconds = settings.hang_seconds;
   if (!options.trace_file.empty()) {
+    REDLINE_TRY(check_writable(options.trace_file));
     e.trace_file_ = options.trace_file;
     e.timeline_ = std::make_unique<Timeline>(info.threads, settings.trace_events);
     executor_options.timeline = e.timeline_.get();

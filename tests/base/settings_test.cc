@@ -60,7 +60,7 @@ TEST_F(SettingsTest, ReadsEachType) {
 TEST_F(SettingsTest, RefusesWhatIsNoValue) {
   EXPECT_EQ(
       error_for("REDLINE_THREADS", "two"),
-      "invalid_argument: the environment variable REDLINE_THREADS is \"two\"; expected an integer from 0 to 4096, "
+      "invalid_argument: the environment variable REDLINE_THREADS is \"two\"; expected an integer from 0 to 1024, "
       "or unset");
   for (const char* bad : {"-1", "4097", "1.5", " 1", "1 ", "99999999999999999999", "0x10", "+1"})
     EXPECT_THAT(error_for("REDLINE_THREADS", bad), testing::HasSubstr("expected an integer")) << bad;

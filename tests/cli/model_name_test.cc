@@ -56,6 +56,8 @@ TEST_F(ModelName, MissingOnesNameTheNearest) {
   EXPECT_THAT(message((folder / "llama-7b.guf").string()),
               HasSubstr("did you mean " + (folder / "llama-7b.gguf").string()));
   EXPECT_THAT(message("zzzzzzzzzz"), HasSubstr("bundled: assets/tales"));
+  fs::create_symlink("loop", folder / "loop");
+  EXPECT_EQ(message("loop"), "model loop: is a link that leads nowhere (to loop)");
 }
 
 TEST_F(ModelName, OtherNames) {

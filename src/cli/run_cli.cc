@@ -4,6 +4,7 @@
 #include "base/settings.h"
 #include "cli/command.h"
 #include "cli/json.h"
+#include "cli/table.h"
 
 namespace redline::cli {
 namespace {
@@ -27,6 +28,18 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
                           hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint);
 }
 
+/// Names from files and arguments stand in messages; line breaks are ours, as in the dump of a step that hangs.
+std::string printable_lines(std::string_view text) {
+  std::string result;
+  for (size_t begin = 0;;) {
+    const size_t end = text.find('\n', begin);
+    result += printable(text.substr(begin, end - begin));
+    if (end == std::string_view::npos) return result;
+    result += '\n';
+    begin = end + 1;
+  }
+}
+
 }  // namespace
 
 int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
@@ -41,7 +54,7 @@ int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   if (asks_for_json(arguments)) {
     terminal.note("{}", to_text({{"error", {{"code", code_name(status.code())}, {"message", status.message()}}}}, -1));
   } else {
-    terminal.note("redline: {}", status.to_string());
+    terminal.note("redline: {}", printable_lines(status.to_string()));
   }
   return exit_code(status.code());
 }

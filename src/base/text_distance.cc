@@ -39,7 +39,10 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
   std::string_view best, completion;
   int best_distance = 0;
   for (std::string_view candidate : candidates) {
-    const int distance = text_distance(word, candidate);
+    int distance = text_distance(word, candidate);
+    const bool is_completed = text_distance(word, candidate.substr(0, word.size())) == 0;
+    constexpr size_t kTellingStart = 3;  // --temp is --temperature, not --help
+    if (is_completed && word.size() >= kTellingStart) distance = std::min(distance, 1);
     const int allowed = std::max<int>(2, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
     // Two edits reach any two-letter name from any other.
     const bool shares_something = distance < static_cast<int>(std::max(word.size(), candidate.size()));
@@ -47,7 +50,7 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
       best = candidate;
       best_distance = distance;
     }
-    if (completion.empty() && text_distance(word, candidate.substr(0, word.size())) == 0) completion = candidate;
+    if (completion.empty() && is_completed) completion = candidate;
   }
   return best.empty() ? completion : best;
 }

@@ -4,6 +4,7 @@
 #include "cli/file_report.h"
 #include "cli/json.h"
 #include "cli/table.h"
+#include "models/model_tokenizer.h"
 #include "models/registry.h"
 
 namespace redline::cli {
@@ -44,16 +45,21 @@ Verdict judge(const std::string& path, FileKind kind) {
     verdict.tokenizer = not_found("a safetensors file holds no vocabulary");
     return verdict;
   }
+  const auto describe = [&](const Tokenizer& t) {
+    verdict.tokenizer_kind = t.kind();
+    verdict.pre_tokenizer = t.pre_tokenizer();
+    verdict.tokenizer_size = t.vocab_size();
+  };
   auto checkpoint = Checkpoint::open(path);
   if (!checkpoint.ok()) {
     verdict.runs = checkpoint.status();
-    verdict.tokenizer = not_found("the model could not be opened");
+    // The vocabulary of a model that cannot run serves `tokenize` all the same.
+    if (const auto tokenizer = load_tokenizer(path); tokenizer.ok()) describe(**tokenizer);
+    else verdict.tokenizer = tokenizer.status();
     return verdict;
   }
   if (const Tokenizer* t = checkpoint->tokenizer.get()) {
-    verdict.tokenizer_kind = t->kind();
-    verdict.pre_tokenizer = t->pre_tokenizer();
-    verdict.tokenizer_size = t->vocab_size();
+    describe(*t);
   } else {
     verdict.tokenizer = checkpoint->tokenizer_status;
     if (verdict.tokenizer.ok()) verdict.tokenizer = not_found("the model has none");

@@ -183,7 +183,7 @@ class Parser {
       if (!o.is_argument) names.push_back(o.name);
     const std::string word = a.substr(a.find_first_not_of('-') == std::string::npos ? 0 : a.find_first_not_of('-'));
     std::string hint = nearest_hint(word.substr(0, word.find('=')), names, "--");
-    if (hint.empty()) hint = "; if it is text and no flag, put -- before it";
+    if (hint.empty()) hint = fmt::format("; see {} --help; if it is text and no flag, put -- before it", program_);
     return invalid_argument("unknown flag {}{}", a, hint);
   }
 

@@ -72,7 +72,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   std::unique_ptr<LlmEngine> engine(new LlmEngine());
   LlmEngine& e = *engine;
   e.config_ = model.config;
-  REDLINE_ASSIGN(e.sampling_, read_sampling(checkpoint.generation));
+  REDLINE_ASSIGN(e.sampling_, read_sampling(checkpoint.generation).within(path));
   e.tokenizer_ = std::move(checkpoint.tokenizer);
   e.tokenizer_status_ = checkpoint.tokenizer_status;
   e.stop_tokens_ = checkpoint.stop_tokens;

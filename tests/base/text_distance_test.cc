@@ -21,6 +21,9 @@ TEST(NearestName, FindsSlipsOnly) {
   EXPECT_EQ(nearest_name("inspekt", names), "inspect");
   EXPECT_EQ(nearest_name("rnu", names), "run");
   EXPECT_EQ(nearest_name("tok", names), "tokenize");  // the beginning of one
+  const std::string_view flags[] = {"help", "temperature"};
+  EXPECT_EQ(nearest_name("temp", flags), "temperature");  // two edits from "help"
+  EXPECT_EQ(nearest_name("hep", flags), "help");
   EXPECT_EQ(nearest_name("xylophone", names), "");
   EXPECT_EQ(nearest_name("", names), "");
   EXPECT_EQ(nearest_name("zz", names), "");

@@ -95,7 +95,8 @@ TEST(Options, UnknownFlagsNameTheNearest) {
   EXPECT_EQ(message({"m", "--temprature=1"}), "unknown flag --temprature; did you mean --temperature?");
   EXPECT_EQ(message({"m", "-temperature", "1"}), "unknown flag -temperature; did you mean --temperature?");
   EXPECT_EQ(message({"m", "--hlep"}), "unknown flag --hlep; did you mean --help?");
-  EXPECT_EQ(message({"m", "-zzz"}), "unknown flag -zzz; if it is text and no flag, put -- before it");
+  EXPECT_EQ(message({"m", "-zzz"}),
+            "unknown flag -zzz; see redline --help; if it is text and no flag, put -- before it");
   EXPECT_THAT(message({"m", "--MODEL", "x"}), HasSubstr("unknown flag --MODEL"));
   EXPECT_THAT(message({"m", "-jn"}), HasSubstr("unknown flag -jn"));
   EXPECT_THAT(message({"m", "---"}), HasSubstr("unknown flag ---"));

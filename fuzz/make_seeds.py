@@ -4,6 +4,7 @@
 Needs nothing but Python. The seeds are committed; run this again after changing it.
 """
 import json
+import math
 import pathlib
 import struct
 
@@ -176,8 +177,57 @@ def tokenizer_seeds():
     save("sentencepiece_model", "pieces", piece("<unk>", 0, 2) + piece("a", -1, 1) + piece("b", -2, 4))
 
 
+# models --------------------------------------------------------------------------------------------------------------
+
+def model_seeds():
+    sizes = {"vocab_size": 64, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 3,
+             "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 128, "rms_norm_eps": 1e-06,
+             "hidden_act": "silu", "tie_word_embeddings": True, "model_type": "qwen2"}
+    window = {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 2}
+    for name, more in {
+            "plain": {"rope_theta": 10000.0, "rope_scaling": None, "head_dim": 16},
+            "windows": window,
+            "layer_types": {**window, "layer_types": ["sliding_attention", "full_attention", "sliding_attention"]},
+            "linear": {"rope_scaling": {"type": "linear", "factor": 2.0}, "partial_rotary_factor": 0.5},
+            "dynamic": {"rope_parameters": {"rope_type": "dynamic", "rope_theta": 10000.0, "factor": 4.0}},
+            "llama3": {"rope_scaling": {"rope_type": "llama3", "factor": 8.0, "low_freq_factor": 1.0,
+                                        "high_freq_factor": 4.0, "original_max_position_embeddings": 64}},
+            "yarn": {"rope_scaling": {"rope_type": "yarn", "factor": 4.0, "beta_fast": 32, "beta_slow": 1, "mscale": 0.7,
+                                      "mscale_all_dim": 1.0, "truncate": False, "attention_factor": 1.2,
+                                      "original_max_position_embeddings": 32}},
+            "factors": {"rope_freq_factors": [1.0, 2.0, 4.0, 8.0]}}.items():
+        save("config", name, json.dumps({**sizes, **more}))
+
+    def keys(arch, more=()):
+        named = [("block_count", 4, 1), ("embedding_length", 4, 8), ("feed_forward_length", 4, 6),
+                 ("attention.head_count", 4, 2), ("context_length", 4, 32), *more]
+        return [("general.architecture", 8, arch)] + [(f"{arch}.{key}", kind, value) for key, kind, value in named]
+
+    shapes = {"token_embd.weight": [8, 5], "output_norm.weight": [8], "blk.0.attn_norm.weight": [8],
+              "blk.0.attn_q.weight": [8, 8], "blk.0.attn_k.weight": [8, 4], "blk.0.attn_v.weight": [8, 4],
+              "blk.0.attn_output.weight": [8, 8], "blk.0.ffn_norm.weight": [8], "blk.0.ffn_gate.weight": [8, 6],
+              "blk.0.ffn_up.weight": [8, 6], "blk.0.ffn_down.weight": [6, 8]}
+
+    def tensors(more=()):
+        every = {**shapes, **dict(more)}
+        return [(name, shape, 1, bytes(2 * math.prod(shape))) for name, shape in every.items()]
+
+    vocab = [("tokenizer.ggml.model", 8, "gpt2"), ("tokenizer.ggml.pre", 8, "qwen2"),
+             ("tokenizer.ggml.tokens", 9, (8, ["a", "b", "ab", "<s>", "</s>"])),
+             ("tokenizer.ggml.token_type", 9, (5, [1, 1, 1, 3, 3])), ("tokenizer.ggml.merges", 9, (8, ["a b"])),
+             ("tokenizer.ggml.bos_token_id", 4, 3), ("tokenizer.ggml.eos_token_id", 4, 4)]
+    scaled = [("rope.scaling.type", 8, "yarn"), ("rope.scaling.factor", 6, 2.0), ("rope.freq_base", 6, 10000.0),
+              ("rope.scaling.original_context_length", 4, 16), ("attention.sliding_window", 4, 8),
+              ("attention.head_count_kv", 9, (5, [1])), ("rope.dimension_count", 4, 4)]
+    save("gguf_model", "llama_factors", gguf(keys("llama"), tensors({"rope_freqs.weight": [2]})))
+    save("gguf_model", "llama_scaled", gguf(keys("llama", scaled) + vocab, tensors()))
+    save("gguf_model", "qwen3", gguf(keys("qwen3", [("attention.key_length", 4, 4)]) + vocab,
+                                     tensors({"blk.0.attn_q_norm.weight": [4], "output.weight": [8, 5]})))
+
+
 if __name__ == "__main__":
     gguf_seeds()
     safetensors_seeds()
     llama2c_seeds()
     tokenizer_seeds()
+    model_seeds()

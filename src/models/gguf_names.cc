@@ -67,12 +67,18 @@ std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary
   };
 }
 
+// Bounds on lists that a file may declare and a model reads whole.
+constexpr uint64_t kMostLayers = 4096;
+constexpr int64_t kMostFrequencies = 4096;
+
 // Reads integers that GGUF may hold once or per layer (then all must agree).
 Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key) {
   const GgufValue* value = file.find(key);
   if (!value) return std::optional<int64_t>();
   if (auto single = value->as_int()) return single;
-  auto list = value->as_ints();
+  // The limit comes before as_ints: eight bytes for each element of one byte would be more than the file is worth.
+  std::optional<std::vector<int64_t>> list;
+  if (value->count <= kMostLayers) list = value->as_ints();
   if (!list || list->empty())
     return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
   for (int64_t other : *list)
@@ -143,6 +149,9 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
     config["rope_scaling"] = scaling;
   }
   if (const GgufTensor* factors = file.tensor("rope_freqs.weight"); factors && factors->view.data) {
+    if (factors->view.num_elements() > kMostFrequencies)
+      return invalid_argument("{}: rope_freqs.weight has {} elements, expected half the head size", file.path(),
+                              factors->view.num_elements());
     std::vector<float> values(static_cast<size_t>(factors->view.num_elements()));
     unpack_row(factors->view.dtype, factors->view.data, values.data(), factors->view.num_elements());
     config["rope_freq_factors"] = values;

@@ -24,6 +24,10 @@ set(REDLINE_FLAGS_avx512_bf16 ${REDLINE_FLAGS_avx512} -mavx512bf16)
 set(REDLINE_FLAGS_amx ${REDLINE_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16)
 
 function(redline_add_cpu_kernels target)
+  set(optimisation -O3)
+  if(REDLINE_SANITIZE)
+    set(optimisation -O1)
+  endif()
   file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.kernel.cc)
   set(common ${kernels})
   foreach(isa IN LISTS REDLINE_CPU_OVERLAY_ISAS)
@@ -42,8 +46,9 @@ function(redline_add_cpu_kernels target)
     add_library(kernels_${isa} OBJECT ${own})
     target_include_directories(kernels_${isa} PRIVATE ${PROJECT_SOURCE_DIR}/src ${PROJECT_SOURCE_DIR}/include)
     target_compile_definitions(kernels_${isa} PRIVATE REDLINE_ISA_NS=isa_${isa} REDLINE_ISA_NAME="${isa}" REDLINE_ISA_${isa}=1)
-    # Optimised in every build type: the kernels are the product, and a debug build must stay usable.
-    target_compile_options(kernels_${isa} PRIVATE ${REDLINE_FLAGS_${isa}} -O3 -fno-exceptions -fno-rtti -ffp-contract=off)
+    # Optimised in every build type: the kernels are the product, and a debug build must stay usable. Under sanitizers less
+    # so: with their checks in every loop -O3 takes four times as long to compile and finds nothing more.
+    target_compile_options(kernels_${isa} PRIVATE ${REDLINE_FLAGS_${isa}} ${optimisation} -fno-exceptions -fno-rtti -ffp-contract=off)
     target_sources(${target} PRIVATE $<TARGET_OBJECTS:kernels_${isa}>)
   endforeach()
 endfunction()

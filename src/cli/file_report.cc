@@ -106,6 +106,7 @@ std::vector<FileReport::TypeTotal> FileReport::totals() const {
     total.bytes += t.bytes;
   }
   std::vector<TypeTotal> totals;
+  totals.reserve(by_type.size());
   for (auto& [type, total] : by_type) totals.push_back(std::move(total));
   std::stable_sort(totals.begin(), totals.end(),
                    [](const TypeTotal& a, const TypeTotal& b) { return a.bytes > b.bytes; });

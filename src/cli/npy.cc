@@ -66,7 +66,7 @@ Status NpyWriter::close() {
   if (columns_ > 0 && left_ != 0) return internal("{}: {} rows were not written", path_, left_);
   std::FILE* file = std::exchange(file_, nullptr);
   if (std::fclose(file) != 0 || std::rename(temporary_.c_str(), path_.c_str()) != 0) {
-    const Status status = io("{}: writing failed: {}", path_, std::strerror(errno));
+    Status status = io("{}: writing failed: {}", path_, std::strerror(errno));
     std::remove(temporary_.c_str());
     return status;
   }

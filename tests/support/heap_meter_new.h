@@ -12,11 +12,16 @@
 namespace redline::heap_meter {
 inline std::atomic<int64_t> held{0}, peak{0};
 
-inline void* take(std::size_t bytes) {
+inline void* try_take(std::size_t bytes) {
   void* block = std::malloc(bytes == 0 ? 1 : bytes);
-  if (block == nullptr) throw std::bad_alloc();
+  if (block == nullptr) return nullptr;
   const int64_t now = held += static_cast<int64_t>(malloc_usable_size(block));
   for (int64_t most = peak; now > most && !peak.compare_exchange_weak(most, now);) {}
+  return block;
+}
+inline void* take(std::size_t bytes) {
+  void* block = try_take(bytes);
+  if (block == nullptr) throw std::bad_alloc();
   return block;
 }
 inline void give(void* block) {
@@ -27,6 +32,9 @@ inline void give(void* block) {
 
 void* operator new(std::size_t bytes) { return redline::heap_meter::take(bytes); }
 void* operator new[](std::size_t bytes) { return redline::heap_meter::take(bytes); }
+// A sanitizer's runtime has its own of these (std::stable_sort asks so), which the deletes below could not take back.
+void* operator new(std::size_t bytes, const std::nothrow_t&) noexcept { return redline::heap_meter::try_take(bytes); }
+void* operator new[](std::size_t bytes, const std::nothrow_t&) noexcept { return redline::heap_meter::try_take(bytes); }
 void operator delete(void* block) noexcept { redline::heap_meter::give(block); }
 void operator delete[](void* block) noexcept { redline::heap_meter::give(block); }
 void operator delete(void* block, std::size_t) noexcept { redline::heap_meter::give(block); }

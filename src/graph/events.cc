@@ -46,7 +46,8 @@ std::vector<int> tile_groups(const Stage& p, const Stage& c, Reads reads, std::v
   for (int row = 0; row < c.row_tiles; ++row)
     for (int col = 0; col < c_cols; ++col) {
       const Overlap need{c.col_begin[static_cast<size_t>(col)], c.col_begin[static_cast<size_t>(col) + 1]};
-      int& first = first_needed[static_cast<size_t>(row * c_cols + col)];
+      const int consumer = row * c_cols + col;
+      int& first = first_needed[static_cast<size_t>(consumer)];
       for (int p_row = 0; p_row < p.row_tiles; ++p_row) {
         if (same_rows && p_row != row) continue;
         for (int p_col = 0; p_col < p_cols; ++p_col) {

@@ -57,7 +57,7 @@ REDLINE_BLOCK_INLINE float load_half(const uint8_t* p) {
 
 // Codes are unpacked 16 bytes at a time in the compiler's own vectors: GCC unrolls a loop over 16 bytes before it can
 // vectorise it. Arithmetic is modulo 256, so what is stored may be read as int8.
-typedef uint8_t Bytes16 __attribute__((vector_size(16)));
+using Bytes16 [[gnu::vector_size(16)]] = uint8_t;
 
 REDLINE_BLOCK_INLINE Bytes16 load_bytes(const uint8_t* p) {
   Bytes16 bytes;

@@ -61,7 +61,7 @@ class TemporaryFile {
     created_ = true;
     file_ = ::fdopen(fd, "wb");
     if (file_ == nullptr) {
-      const Status status = failed("open the file");
+      Status status = failed("open the file");
       ::close(fd);
       return status;
     }

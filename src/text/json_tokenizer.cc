@@ -308,7 +308,8 @@ Status read_added_tokens(const Json* added, const HfConfig& config, TokenizerPar
       token.single_word = optional_bool(json, "single_word").value_or(false);
       token.lstrip = optional_bool(json, "lstrip").value_or(false);
       token.rstrip = optional_bool(json, "rstrip").value_or(false);
-      REDLINE_TRY(put(std::move(token), optional_bool(json, "normalized").value_or(!token.special)));
+      const bool normalized = optional_bool(json, "normalized").value_or(!token.special);
+      REDLINE_TRY(put(std::move(token), normalized));
     }
   }
   for (const auto& [id, token] : config.added_tokens) REDLINE_TRY(put(token, false));

@@ -1,6 +1,7 @@
 // Small checked steps through JSON of untrusted files.
 #pragma once
 
+#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -45,6 +46,15 @@ inline std::optional<int64_t> optional_int(const Json& object, const char* key) 
   if (!value || !value->is_number_integer()) return std::nullopt;
   if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
   return value->get<int64_t>();
+}
+
+/// The value as messages show it, cut after 100 bytes. Lists of lists go by their kind alone: dump() recurses as deep as they
+/// nest, and a file nests as deep as it likes.
+inline std::string spell(const Json& value) {
+  constexpr size_t kLongest = 100;
+  if (value.is_structured() && std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); }))
+    return value.is_array() ? "a nested array" : "a nested object";
+  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kLongest);
 }
 
 }  // namespace redline

@@ -213,7 +213,7 @@ Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& part
       const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
       if (value < 0 || value >= v.size())
         return invalid_argument("post_processor: special token \"{}\" has id {}, the vocabulary has {} tokens", name,
-                                id.dump(), v.size());
+                                spell(id), v.size());
       (text_seen ? parts.suffix : parts.prefix).push_back(static_cast<TokenId>(value));
     }
   }
@@ -273,9 +273,7 @@ Status read_vocabulary(const Json& model, const Json* added, const HfConfig& con
     for (const Json& token : *added) {
       const std::string content = string_or(token, "content", "");
       const auto id = optional_int(token, "id");
-      if (content.empty() || !id)
-        return invalid_argument("added_tokens: {} needs content and id",
-                                token.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+      if (content.empty() || !id) return invalid_argument("added_tokens: {} needs content and id", spell(token));
       REDLINE_TRY(put_added(content, *id, "added_tokens"));
     }
   }
@@ -351,7 +349,7 @@ Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
     }
     if (left.empty() || right.empty()) {
       return invalid_argument("model.merges[{}] is {}, expected \"a b\" or [\"a\", \"b\"]", model.merges.size(),
-                              merge.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, 100));
+                              spell(merge));
     }
     model.merges.emplace_back(left, right);
   }

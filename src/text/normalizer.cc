@@ -153,7 +153,7 @@ std::string Normalizer::apply(std::string_view text, bool at_start) const {
                          [&](const StripAccents&) { return strip_accents(now); },
                          [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
                          [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
-                         [&](const PrependText& s) { return now.empty() ? now : s.prefix + now; },
+                         [&](const PrependText& s) { return now.empty() ? now : std::string(s.prefix).append(now); },
                          [&](const SpellBytes&) { return spell_bytes(now); },
                          [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
                      },

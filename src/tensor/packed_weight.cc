@@ -46,7 +46,7 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
   REDLINE_CHECK(in_features % packed_unit_elements(weight.dtype) == 0);
   const Cut cut = cut_of(weight.dtype);
   const int64_t units = in_features / packed_unit_elements(weight.dtype);
-  if (units == 0) return;  // the target may be null
+  if (units == 0) return;                                      // the target may be null
   const int64_t source_bytes = units * cut.unit_bytes;         // of one row
   const int64_t lane_bytes = cut.lane_units * cut.unit_bytes;  // what one row adds to a line
   const int64_t line_bytes = kStripRows * lane_bytes;

@@ -16,7 +16,8 @@ struct ConvertArgs {
   void visit(OptionList& v) {
     v.argument(input, "IN", "llama2.c checkpoint (.bin)", {.names_file = true});
     v.argument(output, "OUT", "GGUF file to write", {.names_file = true});
-    v(tokenizer, "tokenizer", "FILE", "llama2.c's tokenizer.bin that belongs to the checkpoint", {.names_file = true});
+    v(tokenizer, "tokenizer", "FILE", "llama2.c's tokenizer.bin that belongs to the checkpoint; needed",
+      {.names_file = true});
     v(force, "force", "", "replace OUT when it exists");
     v(json, "json", "", "print what was written as JSON");
   }

@@ -23,7 +23,7 @@ struct LogitsArgs {
     v(tokens, "tokens", "IDS|FILE", "token ids, as 1,2,3 or in a text file", {.names_file = true});
     v(text, "text", "TEXT", "text to take the tokens from, instead of --tokens");
     v(special, "special", "", "with --text: names of special tokens become those tokens");
-    v(out, "out", "FILE", "where to write float32 [positions, vocabulary] as .npy",
+    v(out, "out", "FILE", "where to write float32 [positions, vocabulary] as .npy; needed",
       {.letter = 'o', .names_file = true});
     v(chunk, "chunk", "N", "tokens per step", {.min = 1, .max = 1 << 20});
     v(json, "json", "", "print what was written as JSON");

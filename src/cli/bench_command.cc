@@ -232,7 +232,9 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
     REDLINE_ASSIGN(check, check_answer(*engine, options, path));
   }
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*kernels, {.threads = info.threads}));
+  REDLINE_ASSIGN(const Ceilings ceilings,
+                 measure_ceilings(*kernels, {.threads = info.threads,
+                                             .read_bytes = static_cast<int64_t>(engine->step_cost(1, 0).bytes)}));
   const Bounds bounds = bounds_of(ceilings, info, options.dtype);
   const std::vector<int32_t> tokens = some_tokens(longest, info.vocab_size);
   REDLINE_ASSIGN(const auto session, engine->new_session());

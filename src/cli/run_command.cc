@@ -81,16 +81,18 @@ Rates rates_of(const Engine& engine, const GenerateResult& r) {
   return rates;
 }
 
-Result<Ceilings> quick_ceilings(int threads) {
+Result<Ceilings> quick_ceilings(const Engine& engine) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  return measure_ceilings(*kernels, {.quick = true, .threads = threads});
+  return measure_ceilings(*kernels, {.quick = true,
+                                     .threads = engine.info().threads,
+                                     .read_bytes = static_cast<int64_t>(engine.step_cost(1, 0).bytes)});
 }
 
 void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {
   const Rates rates = rates_of(engine, r);
   const ModelInfo& info = engine.info();
   std::string prefill, decode;
-  if (const auto ceilings = quick_ceilings(info.threads); ceilings.ok()) {
+  if (const auto ceilings = quick_ceilings(engine); ceilings.ok()) {
     if (const Ceiling* peak = ceilings->find("f32"); peak && peak->all > 0)
       prefill = fmt::format(", {:.1f}% of this machine's {:.0f} GFLOP/s", rates.prefill_flops_per_s / 1e7 / peak->all,
                             peak->all);

@@ -154,6 +154,7 @@ struct Plan {
   int64_t buffer_bytes;
   int laps_one, laps_all;  ///< of a register loop
   double lap_seconds;
+  int64_t read_bytes = 0;  ///< of the buffer
 };
 /// A pass is read in this many laps: a lap of 1 or 2 ms has a good chance to pass undisturbed on a busy machine.
 constexpr int kLapsPerPass = 8;
@@ -166,9 +167,10 @@ Ceiling make_ceiling(const char* name, const char* unit, const Rates& one, const
 
 Result<Ceiling> measure_read(const Plan& plan, const CpuKernels& kernels) {
   REDLINE_ASSIGN(const Buffer buffer, Buffer::allocate(plan.buffer_bytes));
+  const int64_t bytes = std::min(buffer.bytes(), plan.read_bytes);
   const int threads = static_cast<int>(plan.cpus.size());
   // Whole pages, so that a thread's share lies in the memory near it once it has written there.
-  const int64_t share = buffer.bytes() / threads & ~int64_t{4095}, part = share / kLapsPerPass;
+  const int64_t share = bytes / threads & ~int64_t{4095}, part = share / kLapsPerPass;
   REDLINE_TRY(run(TimedBy::kWall, plan.cpus, 1, kernels, [&](int thread, int) {
     std::memset(buffer.data() + thread * share, 1, share);
     return 0.0;
@@ -215,6 +217,16 @@ Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOption
   if (options.threads > 0) plan.cpus.resize(std::min(plan.cpus.size(), static_cast<size_t>(options.threads)));
   // A smaller share would stay in a core's own cache.
   plan.buffer_bytes = std::max(plan.buffer_bytes, static_cast<int64_t>(plan.cpus.size()) << 23);
+
+  plan.read_bytes = plan.buffer_bytes;
+  if (options.read_bytes > 0 && options.read_bytes < plan.buffer_bytes) {
+    constexpr int64_t kLeast = int64_t{4} << 20;  // a lap below 100 KiB would measure the clock
+    constexpr int64_t kMostPasses = 16;
+    plan.read_bytes = std::max(options.read_bytes, kLeast);
+    const auto more = static_cast<int>(std::min(kMostPasses, plan.buffer_bytes / plan.read_bytes));
+    plan.passes_one *= more;
+    plan.passes_all *= more;
+  }
 
   Ceilings ceilings;
   for (const KernelOrigin& origin : kernel_origins(kernels)) {

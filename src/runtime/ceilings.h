@@ -33,6 +33,9 @@ struct CeilingOptions {
   bool quick = false;
   /// Threads of the "all" figures; 0: one for each CPU that this process may use, which is also the most.
   int threads = 0;
+  /// Bytes that "read" goes over, again and again: what a step of some model reads. A model that fits into a cache is
+  /// bounded by the cache, not by memory. 0, or more than the buffer: the whole buffer.
+  int64_t read_bytes = 0;
 };
 
 /// Measures with threads of its own, each bound to one allowed CPU: reading a buffer of 256 MiB (128 quick, more from

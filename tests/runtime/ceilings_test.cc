@@ -37,6 +37,16 @@ TEST_P(CeilingsPerIsa, EveryRowIsPositiveAndNamed) {
   expect_sound(*c);
 }
 
+TEST(Ceilings, ReadingLessThanTheBufferIsMeasuredToo) {
+  const auto kernels = cpu_kernels_for("");
+  ASSERT_TRUE(kernels.ok());
+  for (int64_t bytes : {int64_t{1}, int64_t{5} << 20, int64_t{1} << 40}) {
+    const auto ceilings = measure_ceilings(*kernels, {.quick = true, .threads = 1, .read_bytes = bytes});
+    ASSERT_TRUE(ceilings.ok()) << ceilings.status().message();
+    EXPECT_GT(ceilings->find("read")->all, 0);
+  }
+}
+
 TEST(Ceilings, ThreadsAreCappedByTheAllowedCpus) {
   const Result<CpuKernels> kernels = cpu_kernels_for("generic");
   const Result<Ceilings> one = measure_ceilings(*kernels, {.quick = true, .threads = 1});

@@ -9,21 +9,8 @@
 namespace redline {
 namespace {
 
-void pin_to(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);  // a refusal only costs speed
-}
-
 // Long enough that the next step of a decode loop finds its workers awake, short enough not to burn an idle core.
 constexpr int kIdleSpins = 20000;
-
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
 
 }  // namespace
 
@@ -35,6 +22,13 @@ std::vector<int> allowed_cpus() {
       if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
   if (cpus.empty()) cpus.push_back(0);
   return cpus;
+}
+
+void pin_to_cpu(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
 }
 
 WorkerTeam::WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks)
@@ -58,13 +52,13 @@ WorkerTeam::~WorkerTeam() {
 }
 
 void WorkerTeam::worker_main(int worker) {
-  if (!oversubscribed_) pin_to(cpus_[worker]);
+  if (!oversubscribed_) pin_to_cpu(cpus_[worker]);
   if (hooks_.first) hooks_.first();
   uint32_t seen = 0;
   for (;;) {
     for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && generation_.load(std::memory_order_acquire) == seen;
          ++spin)
-      relax();
+      spin_pause();
     generation_.wait(seen, std::memory_order_acquire);
     seen = generation_.load(std::memory_order_acquire);
     if (stop_.load(std::memory_order_relaxed)) break;
@@ -77,7 +71,7 @@ void WorkerTeam::worker_main(int worker) {
 void WorkerTeam::run(const std::function<void(int)>& fn) {
   cpu_set_t before;
   const bool pin = size_ > 1 && !oversubscribed_ && sched_getaffinity(0, sizeof before, &before) == 0;
-  if (pin) pin_to(cpus_[0]);
+  if (pin) pin_to_cpu(cpus_[0]);
   if (size_ > 1) {
     fn_ = &fn;
     running_.store(size_ - 1, std::memory_order_relaxed);
@@ -89,7 +83,7 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
   fn(0);
   if (hooks_.second) hooks_.second();
   for (int spin = 0; !oversubscribed_ && spin < kIdleSpins && running_.load(std::memory_order_acquire) != 0; ++spin)
-    relax();
+    spin_pause();
   for (int left; size_ > 1 && (left = running_.load(std::memory_order_acquire)) != 0;)
     running_.wait(left, std::memory_order_acquire);
   if (pin) pthread_setaffinity_np(pthread_self(), sizeof before, &before);

@@ -12,6 +12,14 @@ namespace redline {
 
 /// Cores that this process may run on, in ascending order.
 std::vector<int> allowed_cpus();
+/// Binds the calling thread to one core. A refusal only costs speed.
+void pin_to_cpu(int cpu);
+/// One turn of a loop that waits for another thread.
+inline void spin_pause() {
+#if defined(__x86_64__) || defined(__i386__)
+  __builtin_ia32_pause();
+#endif
+}
 
 /// Worker 0 is the calling thread; the others are threads that sleep between runs. When there are at least as many
 /// allowed cores as workers, each worker thread is pinned to its own (the caller only while inside run()).

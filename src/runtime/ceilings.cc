@@ -11,9 +11,7 @@
 #include <system_error>
 #include <thread>
 
-#if defined(__linux__)
-#include <sched.h>
-#endif
+#include "base/worker_team.h"
 
 namespace redline {
 namespace {
@@ -28,28 +26,6 @@ double thread_seconds() {
   timespec t = {};
   clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-/// CPUs that this process may use; where that cannot be asked, -1 for each, which binds to none.
-std::vector<int> allowed_cpus() {
-  std::vector<int> cpus;
-#if defined(__linux__)
-  cpu_set_t set;
-  if (sched_getaffinity(0, sizeof(set), &set) == 0)
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-#endif
-  if (cpus.empty()) cpus.assign(std::max(1u, std::thread::hardware_concurrency()), -1);
-  return cpus;
-}
-void bind_to(int cpu) {
-#if defined(__linux__)
-  if (cpu < 0) return;
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  sched_setaffinity(0, sizeof(set), &set);  // a refusal only costs accuracy
-#endif
 }
 
 /// Memory that is really there: written, on large pages where the system gives them.
@@ -104,7 +80,7 @@ Result<Rates> run(TimedBy timed_by, const std::vector<int>& cpus, int repeats, c
   std::atomic<int64_t> arrived = 0;
   std::atomic<bool> abandoned = false;
   const auto work = [&](int thread) {
-    bind_to(cpus[thread]);
+    pin_to_cpu(cpus[thread]);
     if (kernels.worker_begin != nullptr) kernels.worker_begin();
     for (int r = 0; r < repeats && !abandoned; ++r) {
       ++arrived;

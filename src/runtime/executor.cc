@@ -9,12 +9,6 @@
 namespace redline {
 namespace {
 
-inline void relax() {
-#if defined(__x86_64__) || defined(__i386__)
-  __builtin_ia32_pause();
-#endif
-}
-
 // Long enough for the tail of a neighbour's tile; after that the core is offered to others.
 constexpr int kSpins = 4000;
 // Between two looks at the clock while yielding.
@@ -84,7 +78,7 @@ bool Executor::wait(int worker, uint32_t event, uint64_t target) {
   const std::atomic<uint64_t>& counter = counters_[event].value;
   auto reached = [&] { return counter.load(std::memory_order_acquire) >= target; };
   bool done = false;
-  for (int spin = 0; !team_.oversubscribed() && spin < kSpins && !(done = reached()); ++spin) relax();
+  for (int spin = 0; !team_.oversubscribed() && spin < kSpins && !(done = reached()); ++spin) spin_pause();
   Watch watch;
   for (int yields = 0; !done && !(done = reached()); ++yields) {
     if (aborted_.load(std::memory_order_relaxed)) return false;

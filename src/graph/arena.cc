@@ -47,7 +47,9 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (first[v] == -2) continue;
     const ValueInfo& info = graph.values[v];
-    const int64_t bytes = num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes;
+    const int64_t bytes = info.forms.only_f32()
+                              ? num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes
+                              : info.forms.bytes(info.shape[0].eval(bounds), info.shape[1].constant());
     slot_of[v] = static_cast<int>(plan.slots.size());
     plan.slots.push_back(
         {static_cast<ValueId>(v), 0, (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign, first[v], last[v]});

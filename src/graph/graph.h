@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "kernels/cpu/linear_choice.h"
 #include "tensor/dim.h"
 #include "tensor/tensor_view.h"
 
@@ -51,6 +52,7 @@ struct ValueInfo {
   Shape shape;
   ValueKind kind = ValueKind::kComputed;
   WeightSource weight;  ///< of kWeight
+  XForms forms;         ///< how an activation that only products read is stored; set by passes/prepare_activations
 };
 
 struct Op {

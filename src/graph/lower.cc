@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <numeric>
 
+#include "graph/passes/passes.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -122,6 +123,7 @@ void Lowering::resolve(Program& program) {
 }
 
 Result<Program> Lowering::run() {
+  REDLINE_TRY(prepare_activations(graph_, *options_.kernels, options_.exact_f32));
   REDLINE_TRY(graph_.check());
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     LowerContext context;

@@ -118,7 +118,27 @@ struct Case {
   }
 };
 
-using LinearFn = void (*)(const LinearArgs&);
+/// One entry of a table, called with x in float32 whatever form it reads.
+struct LinearFn {
+  const CpuKernels* table;
+  XForm form;
+  void (*fn)(const LinearArgs&);
+
+  static LinearFn exact(const CpuKernels& t, DType type) { return {&t, XForm::kF32, t.linear[static_cast<int>(type)]}; }
+  static LinearFn q8(const CpuKernels& t, DType type) { return {&t, XForm::kQ8, t.linear_q8[static_cast<int>(type)]}; }
+  explicit operator bool() const { return fn != nullptr; }
+  void operator()(LinearArgs a) const {
+    std::vector<uint8_t> prepared;
+    if (form != XForm::kF32) {
+      prepared.resize(static_cast<size_t>(x_form_bytes(form, a.rows, a.in_features)) + 64);
+      auto* out = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(prepared.data()) + 63) / 64 * 64);
+      table->prepare_x[static_cast<int>(form)](
+          {static_cast<const float*>(a.x), a.x_stride, a.in_features, 0, a.rows, 0, a.in_features, out});
+      a.x = out;
+    }
+    fn(a);
+  }
+};
 constexpr float kUntouched = -77.25f;
 
 /// `tolerance(m, n, magnitude)` bounds the error of one element.
@@ -144,7 +164,7 @@ void check_case(LinearFn linear, Case& c, const Reference& ref, Tolerance tolera
       const int64_t cut = c.n > 16 ? 16 * (1 + first % 2) : c.n;
       for (int64_t begin = 0; begin < c.n; begin += cut) {
         LinearArgs a = c.args(rows, part.data());
-        a.x += first * c.x_stride;
+        a.x = &c.x[first * c.x_stride];
         a.residual = part.data();
         a.n_begin = begin;
         a.n_end = std::min(begin + cut, c.n);
@@ -218,11 +238,11 @@ void check_type(DType type, int64_t n, int64_t k) {
   const Reference rounded = reference(x_rounded.data(), k, kRows, c.w, c.bias.data(), c.residual.data(), c.y_stride);
   for (const Isa& isa : supported_isas()) {
     SCOPED_TRACE(isa.name);
-    LinearFn linear = isa.table.linear[static_cast<int>(type)];
-    ASSERT_NE(linear, nullptr);
+    const LinearFn linear = LinearFn::exact(isa.table, type);
+    ASSERT_TRUE(linear);
     check_case(linear, c, ref, [&](int64_t, int64_t, double magnitude) { return float_bound(k, magnitude); });
-    LinearFn linear_q8 = isa.table.linear_q8[static_cast<int>(type)];
-    ASSERT_EQ(linear_q8 != nullptr, dtype_info(type).is_block);
+    const LinearFn linear_q8 = LinearFn::q8(isa.table, type);
+    ASSERT_EQ(static_cast<bool>(linear_q8), dtype_info(type).is_block);
     if (!linear_q8) continue;
     const auto bound = [&](int64_t m, int64_t j) -> const Q8Bound& { return bounds[static_cast<size_t>(m * n + j)]; };
     check_case(linear_q8, c, rounded, [&](int64_t m, int64_t j, double) { return bound(m, j).rounding; });
@@ -268,15 +288,14 @@ TEST(Linear, ManyRowsGiveTheBitsOfOneRow) {
     SCOPED_TRACE(isa.name);
     const CpuKernels& table = isa.table;
     for (DType type : {DType::kBF16, DType::kF32, DType::kQ4_0, DType::kQ6_K}) {
-      for (const auto* entries : {&table.linear, &table.linear_q8}) {
-        LinearFn linear = (*entries)[static_cast<int>(type)];
+      for (const LinearFn& linear : {LinearFn::exact(table, type), LinearFn::q8(table, type)}) {
         if (!linear) continue;
         Case c(type, 33, 768, kMany);
         GuardedBuffer<float> y((kMany - 1) * c.y_stride + c.n), one(c.n);
         linear(c.args(kMany, y.data()));
         for (int64_t m = 0; m < kMany; m += 61) {
           LinearArgs a = c.args(1, one.data());
-          a.x += m * c.x_stride;
+          a.x = &c.x[m * c.x_stride];
           a.residual += m * c.y_stride;
           linear(a);
           ASSERT_EQ(std::memcmp(one.data(), y.data() + m * c.y_stride, static_cast<size_t>(c.n) * 4), 0) << "row " << m;
@@ -359,7 +378,7 @@ TEST(LinearQ8, WhatIsNotFiniteMakesItsRowNaN) {
       for (int64_t k = 0; k < 512; ++k) c.x[6 * c.x_stride + k] = k % 2 ? 1e-35f : -1e-42f;  // counts as zero
       c.x[7 * c.x_stride + 5] = 3.4e38f;
       GuardedBuffer<float> y((kRows - 1) * c.y_stride + c.n);
-      isa.table.linear_q8[static_cast<int>(type)](c.args(kRows, y.data()));
+      LinearFn::q8(isa.table, type)(c.args(kRows, y.data()));
       for (int64_t m = 0; m < kRows; ++m)
         for (int64_t n = 0; n < c.n; ++n) {
           const float got = y[m * c.y_stride + n];
@@ -400,7 +419,7 @@ TEST(LinearQ8, EverySetGivesTheSameBitsWhereFloatIsExact) {
     LinearArgs a = {};
     a.x = x.data(), a.x_stride = a.in_features = kIn, a.rows = 1, a.weight = packed.data();
     a.out_features = a.n_end = kOut, a.y = y, a.y_stride = kOut, a.scratch = scratch().bytes;
-    isa.table.linear_q8[static_cast<int>(DType::kQ8_0)](a);
+    LinearFn::q8(isa.table, DType::kQ8_0)(a);
     for (int64_t n = 0; n < kOut; ++n) {
       int64_t expected = 0;
       for (int64_t k = 0; k < kIn; ++k) {
@@ -412,7 +431,6 @@ TEST(LinearQ8, EverySetGivesTheSameBitsWhereFloatIsExact) {
   }
 }
 
-// One row of x that does not fit into scratch is quantized in sections.
 TEST(LinearQ8, VeryLongRows) {
   constexpr int64_t kIn = 3 << 19;
   Case c(DType::kQ4_0, 1, kIn, 2);
@@ -436,7 +454,7 @@ TEST(LinearQ8, VeryLongRows) {
   }
   for (const Isa& isa : supported_isas()) {
     GuardedBuffer<float> y(c.y_stride + 1);
-    isa.table.linear_q8[static_cast<int>(DType::kQ4_0)](c.args(2, y.data()));
+    LinearFn::q8(isa.table, DType::kQ4_0)(c.args(2, y.data()));
     for (int64_t m = 0; m < 2; ++m) EXPECT_LE(std::abs(double{y[m * c.y_stride]} - expected[m]), bound[m]) << isa.name;
   }
 }

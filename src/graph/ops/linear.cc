@@ -47,19 +47,17 @@ Status reference(ReferenceContext& c) {
 }
 
 struct Attrs {
-  void (*kernel)(const LinearArgs&);
+  LinearKernels kernels;
   int64_t out_features, in_features;
 };
 
 // operands: x, weight, y, bias or null, residual or null
 void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
-  const int64_t row = tile.row_begin;
-  const auto* residual = stage.operand<float>(4);
-  a.kernel({stage.operand<float>(0) + row * a.in_features, a.in_features, tile.row_end - row, stage.operands[1],
-            a.out_features, a.in_features, tile.col_begin, tile.col_end, stage.operand<float>(3),
-            residual ? residual + row * a.out_features : nullptr, stage.operand<float>(2) + row * a.out_features,
-            a.out_features, worker.scratch});
+  // Rows are not cut: a prepared x is one piece.
+  a.kernels.for_rows(tile.row_end)({stage.operands[0], a.in_features, tile.row_end, stage.operands[1], a.out_features,
+                                    a.in_features, tile.col_begin, tile.col_end, stage.operand<float>(3),
+                                    stage.operand<float>(4), stage.operand<float>(2), a.out_features, worker.scratch});
 }
 
 // Enough tiles that workers end together, each with enough weight bytes to be worth its events.
@@ -69,11 +67,10 @@ constexpr int64_t kMinTileBytes = 32 << 10;
 Status lower(LowerContext& c) {
   const ValueInfo& w = c.in(1);
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
-  const auto type = static_cast<size_t>(w.dtype);
-  auto* kernel = c.kernels().linear[type];
-  if (!c.options().exact_f32 && c.kernels().linear_q8[type]) kernel = c.kernels().linear_q8[type];
-  if (!kernel)
+  const LinearKernels kernels = choose_linear(c.kernels(), w.dtype, c.options().exact_f32);
+  if (!kernels.run[0])
     return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
+  if (!(c.in(0).forms == kernels.forms)) return internal("{} is not in the forms that its product reads", c.in(0).name);
   const int64_t n = w.shape[0].constant(), k = w.shape[1].constant();
   REDLINE_ASSIGN(void* weight, c.packed_weight(1));
   void* bias = nullptr;
@@ -92,7 +89,7 @@ Status lower(LowerContext& c) {
     stage.reads.push_back({id, Reads::kTile});
     stage.in_place_of = id;
   }
-  stage.attrs = std::make_shared<Attrs>(Attrs{kernel, n, k});
+  stage.attrs = std::make_shared<Attrs>(Attrs{kernels, n, k});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual});
   return {};
 }

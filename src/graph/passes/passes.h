@@ -12,7 +12,11 @@ Status fuse_residual(Graph& graph);
 /// Drops ops whose results reach no output.
 Status remove_dead(Graph& graph);
 
-/// All of them, in order.
+/// Puts a prepare_x between an activation and the products that read it in another form than float32 (kernels/cpu/
+/// linear_choice.h), one for all products that want the same forms. Depends on the machine, so compile() runs it.
+Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+
+/// All that do not depend on the machine, in order.
 Status run_passes(Graph& graph);
 
 }  // namespace redline

@@ -14,6 +14,7 @@
 
 #include "base/settings.h"
 #include "base/text_distance.h"
+#include "kernels/cpu/linear_choice.h"
 
 namespace redline {
 
@@ -149,6 +150,10 @@ std::vector<Entry> entries() {
   };
   by_type("linear", offsetof(CpuKernels, linear));
   by_type("linear_q8", offsetof(CpuKernels, linear_q8));
+  by_type("linear_tiles", offsetof(CpuKernels, linear_tiles));
+  for (XForm form : {XForm::kQ8, XForm::kTiles})
+    all.push_back({fmt::format("prepare_x.{}", x_form_name(form)),
+                   offsetof(CpuKernels, prepare_x) + static_cast<size_t>(form) * sizeof(void (*)())});
   by_type("embedding", offsetof(CpuKernels, embedding));
   constexpr const char* kFormats[kNumKvFormats] = {"f32", "f16", "bf16"};
   for (int i = 0; i < kNumKvFormats; ++i) {

@@ -15,6 +15,7 @@
 #include <vector>
 #endif
 
+#include "kernels/cpu/x_form.h"
 #include "tensor/dtype.h"
 
 namespace redline {
@@ -67,13 +68,24 @@ struct ExpArgs {
   int64_t count;
 };
 
+/// Brings rows [row_begin, row_end) and columns [col_begin, col_end) of x into a form (x_form.h). Columns are cut at
+/// multiples of 32. Zeros pad the last tile of kTiles when col_end == cols.
+/// A kQ8 group below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of products NaN.
+struct PrepareXArgs {
+  const float* x;    ///< row row_begin, column col_begin
+  int64_t x_stride;  ///< elements between rows
+  int64_t cols;      ///< of the whole x
+  int64_t row_begin, row_end, col_begin, col_end;
+  void* out;  ///< of the whole x: x_form_bytes
+};
+
 /// y[m, n] = sum_k x[m, k] * w[n, k] (+ bias[n]) (+ residual[m, n]) for n in [n_begin, n_end).
 /// `weight` is packed (tensor/packed_weight.h); n_begin is a multiple of kStripRows.
-/// Every output element is summed in one fixed order that does not depend on rows, n_begin or n_end: prefill in any
-/// chunks, decode and any number of workers give the same bits on one table.
+/// Every output element is summed in one fixed order that does not depend on rows, n_begin or n_end: any chunks of rows
+/// and any number of workers give the same bits from one kernel.
 struct LinearArgs {
-  const float* x;
-  int64_t x_stride;  ///< elements between rows of x
+  const void* x;     ///< in the kernel's form (x_form.h)
+  int64_t x_stride;  ///< elements between rows; kF32 only
   int64_t rows;      ///< M
   const void* weight;
   int64_t out_features;  ///< N
@@ -168,8 +180,11 @@ struct CpuKernels {
 #define REDLINE_FIELD(declaration, name) declaration = nullptr;
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
-  void (*linear[kNumDTypes])(const LinearArgs&) = {};     ///< by weight type, float32 activations
-  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};  ///< activations rounded to int8 in groups of 32; integer dots
+  // By weight type; kernels/cpu/linear_choice.h says which serves how many rows.
+  void (*linear[kNumDTypes])(const LinearArgs&) = {};        ///< x in kF32: float32 products
+  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< x in kQ8: integer dots
+  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< x in kTiles: bfloat16 tile products
+  void (*prepare_x[kNumXForms])(const PrepareXArgs&) = {};   ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};

@@ -86,7 +86,7 @@ struct Tile {
 template <class Lines, int kRows, int kStrips>
 [[gnu::noinline]] void run_tile(const Tile& t) {
   const LinearArgs& a = *t.a;
-  const float* x = a.x + t.row * a.x_stride + t.k_begin;
+  const float* x = static_cast<const float*>(a.x) + t.row * a.x_stride + t.k_begin;
   const int64_t x_stride = a.x_stride;
   StripF32 even[kRows][kStrips], odd[kRows][kStrips];
 #pragma GCC unroll 8

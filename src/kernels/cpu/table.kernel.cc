@@ -12,6 +12,7 @@ void fill_kv_append(CpuKernels& table);
 void fill_attention(CpuKernels& table);
 void fill_linear(CpuKernels& table);
 void fill_linear_q8(CpuKernels& table);
+void fill_prepare_x(CpuKernels& table);
 void fill_embedding(CpuKernels& table);
 void fill_peaks(CpuKernels& table);
 void fill_tile_product(CpuKernels& table);
@@ -26,6 +27,7 @@ void fill_table(CpuKernels& table) {
   fill_attention(table);
   fill_linear(table);
   fill_linear_q8(table);
+  fill_prepare_x(table);
   fill_embedding(table);
   fill_peaks(table);
   fill_tile_product(table);

@@ -1,0 +1,46 @@
+// For op pages whose output only products read: they compute rows of float32 in scratch and store them in the output's
+// forms (ValueInfo::forms), without a pass over memory in between.
+#pragma once
+
+#include "graph/lower.h"
+
+namespace redline {
+
+struct PreparedOutput {
+  XForms forms;
+  void (*prepare[XForms::kMost])(const PrepareXArgs&) = {};
+  Dim rows = 1;
+  int64_t cols = 0;
+
+  /// For output 0 of the op. unsupported: the kernel table lacks one of the forms.
+  static Result<PreparedOutput> make(const LowerContext& c) {
+    PreparedOutput p;
+    const ValueInfo& out = c.out();
+    p.forms = out.forms;
+    p.rows = out.shape[0];
+    p.cols = out.shape[1].constant();
+    for (int i = 0; i < p.forms.count; ++i) {
+      const XForm form = p.forms.at[i].form;
+      p.prepare[i] = c.kernels().prepare_x[static_cast<int>(form)];
+      if (form != XForm::kF32 && !p.prepare[i]) return unsupported("no kernel prepares x as {}", x_form_name(form));
+    }
+    return p;
+  }
+
+  /// Stores the tile whose first element is at `x`, rows `x_stride` apart. `rows_now`: rows of this step, which decide the
+  /// form.
+  void write(const float* x, int64_t x_stride, int64_t rows_now, const Tile& tile, void* out) const {
+    int i = forms.count - 1;
+    while (i > 0 && rows_now < forms.at[i].min_rows) --i;
+    if (prepare[i]) {
+      prepare[i]({x, x_stride, cols, tile.row_begin, tile.row_end, tile.col_begin, tile.col_end, out});
+      return;
+    }
+    auto* y = static_cast<float*>(out);
+    for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
+      std::memcpy(y + r * cols + tile.col_begin, x + (r - tile.row_begin) * x_stride,
+                  static_cast<size_t>(tile.col_end - tile.col_begin) * sizeof(float));
+  }
+};
+
+}  // namespace redline

@@ -31,7 +31,9 @@ struct EngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else every core this process may use
   ComputeType dtype = ComputeType::kAuto;
   int64_t context = 0;           ///< most tokens of one sequence; 0: the model's own, at most 4096
-  int64_t max_chunk = 512;       ///< most tokens of one step
+  int64_t max_chunk = 512;       ///< most tokens of one step, of all its sequences together
+  int64_t max_sequences = 64;    ///< most sequences of one step
+  int64_t cache_tokens = 0;      ///< most tokens that all sessions hold together; 0: max_sequences full contexts
   bool use_interpreter = false;  ///< run the plain graph op by op in float64: slow, the reference
   std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
 };
@@ -103,12 +105,32 @@ class Session {
   /// [tokens, vocab_size]; valid until the next call. `total_length` is the length the text is known to reach (dynamic
   /// rope scaling looks at it); 0: up to these tokens.
   /// invalid_argument: an id outside the vocabulary, or more tokens than the context holds (both numbers are named).
+  /// After an error the session is as it was.
   virtual Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all = false,
                                                  int64_t total_length = 0) = 0;
   /// Tokens so far.
   virtual int64_t length() const = 0;
   /// Forgets every token from `length` on.
   virtual void truncate(int64_t length) = 0;
+};
+
+/// What one sequence adds to a step: a chunk of its prompt, the token that was last drawn, or tokens to verify.
+struct BatchEntry {
+  Session* session = nullptr;  ///< of this engine; each at most once in a batch
+  std::span<const int32_t> tokens;
+  int64_t logit_rows = 1;    ///< logits are wanted after the last so many of the tokens; 0: none, as within a prompt
+  int64_t total_length = 0;  ///< as in Session::forward
+  /// Set by run_batch: [logit_rows, vocab_size]; valid until the next step of the engine, whoever takes it.
+  std::span<const float> logits;
+};
+
+/// What a step and the cache of an engine hold.
+struct BatchLimits {
+  int64_t tokens = 0;        ///< of one step, of all entries together
+  int64_t sequences = 0;     ///< entries of one step
+  int64_t logit_rows = 0;    ///< of one step, of all entries together
+  int64_t cache_tokens = 0;  ///< of all sessions together, each rounded up to whole pages
+  int64_t page_tokens = 0;   ///< tokens of one page
 };
 
 class Engine {
@@ -131,6 +153,17 @@ class Engine {
   /// The engine outlives its sessions.
   virtual Result<std::unique_ptr<Session>> new_session() = 0;
 
+  /// One step for several sequences: appends each entry's tokens to its session and sets its logits. Prompt chunks and
+  /// single tokens may be mixed in any order; with dtype f32 a sequence's logits have the same bits whatever runs beside
+  /// it. All or nothing: after an error every session is as it was.
+  /// invalid_argument, naming the entry: no tokens, an id outside the vocabulary, more tokens than the context holds, the
+  /// same session twice, one of another engine, logit_rows above the tokens, more than batch_limits() says.
+  /// out_of_memory: the cache has too few free pages.
+  virtual Status run_batch(std::span<BatchEntry> batch) = 0;
+  virtual BatchLimits batch_limits() const = 0;
+  /// Tokens for which whole pages are free: what a scheduler admits by.
+  virtual int64_t free_cache_tokens() const = 0;
+
   /// Calls `on_piece` after every token, between the steps of a long prompt and with what was held back at the end (both
   /// with token -1), from the calling thread; returning false ends the generation (kCancelled), and nothing is called
   /// after that.
@@ -144,12 +177,12 @@ class Engine {
     int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0;
   };
   virtual MemoryReport memory() const = 0;
-  /// Bytes of weights and cache that one decode step at `depth` must read, and multiply-adds of `tokens` rows: the
-  /// figures behind a share of the ceiling.
+  /// Bytes of weights and cache that one step must read in which each of `sequences` adds `tokens` rows at `depth`, and
+  /// its floating-point operations: the figures behind a share of the ceiling.
   struct StepCost {
     double bytes = 0, flops = 0;
   };
-  virtual StepCost step_cost(int64_t tokens, int64_t depth) const = 0;
+  virtual StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
 };
 
 }  // namespace redline

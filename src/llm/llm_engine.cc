@@ -21,10 +21,11 @@ namespace redline {
 namespace {
 
 constexpr int64_t kDefaultContext = 4096;
-// Sequences at full context that the page pool has numbers for; pages cost memory only when written.
-constexpr int64_t kPoolSequences = 4;
+constexpr int64_t kMostSequences = 4096, kMostChunk = int64_t{1} << 20;
 // Logits of a whole prompt are taken in steps of this many rows: a row of a large vocabulary is half a megabyte.
-constexpr int64_t kMaxLogitRows = 64;
+constexpr int64_t kUsualLogitRows = 64;
+// Page numbers and places of tokens are int32.
+constexpr int64_t kMostPages = (int64_t{1} << 31) / kPageTokens - 1;
 
 std::string spell_types(const std::map<DType, int64_t>& counts) {
   std::string text;
@@ -114,9 +115,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
     return invalid_argument("threads {} is outside [1, {}]", threads, kMostThreads);
   info.threads = options.use_interpreter ? 1 : static_cast<int>(threads);
   info.isa = options.use_interpreter ? "interpreter" : std::string(cpu_isa_in_use());
-  if (options.max_chunk < 1) return invalid_argument("max_chunk {} must be at least 1", options.max_chunk);
-  e.max_chunk_ = std::min(options.max_chunk, info.context);
-  e.max_logit_rows_ = std::min(kMaxLogitRows, e.max_chunk_);
+  REDLINE_TRY(e.set_limits(options));
 
   for (const Op& op : model.graph.ops) {
     if (op.def != &kLinear) continue;
@@ -145,6 +144,30 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   return engine;
 }
 
+Status LlmEngine::set_limits(const EngineOptions& options) {
+  if (options.max_chunk < 1 || options.max_chunk > kMostChunk)
+    return invalid_argument("max_chunk {} is outside [1, {}]", options.max_chunk, kMostChunk);
+  if (options.max_sequences < 1 || options.max_sequences > kMostSequences)
+    return invalid_argument("max_sequences {} is outside [1, {}]", options.max_sequences, kMostSequences);
+  if (options.cache_tokens < 0)
+    return invalid_argument("cache_tokens {} must not be negative; 0 is as many as max_sequences contexts hold",
+                            options.cache_tokens);
+  max_chunk_ = std::min(options.max_chunk, info_.context * options.max_sequences);
+  max_sequences_ = std::min(options.max_sequences, max_chunk_);
+  max_logit_rows_ = std::min(std::max(kUsualLogitRows, max_sequences_), max_chunk_);
+  const int64_t context_pages = (info_.context + kPageTokens - 1) / kPageTokens;
+  const int64_t pages = options.cache_tokens > 0 ? (options.cache_tokens + kPageTokens - 1) / kPageTokens
+                                                 : context_pages * options.max_sequences;
+  cache_pages_ = std::min(pages, kMostPages);
+  // Where windows differ the plan of a step, one for all layers, is balanced for those that see the whole text.
+  const std::vector<int64_t>& windows = config_.window;
+  const bool same = std::all_of(windows.begin(), windows.end(), [&](int64_t w) { return w == windows[0]; });
+  plan_window_ = same && !windows.empty() ? windows[0] : 0;
+  step_rows_.reserve(static_cast<size_t>(max_sequences_));
+  step_pages_.reserve(static_cast<size_t>(max_sequences_));
+  return {};
+}
+
 Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
   team_ = std::make_unique<WorkerTeam>(info_.threads, std::pair{kernels->worker_begin, kernels->worker_end});
@@ -152,23 +175,31 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   REDLINE_TRY(run_passes(graph));
   CompileOptions compile_options;
   compile_options.bounds[Symbol::kTokens] = max_chunk_;
-  compile_options.bounds[Symbol::kSequences] = 1;
+  compile_options.bounds[Symbol::kSequences] = max_sequences_;
   compile_options.bounds[Symbol::kLogitRows] = max_logit_rows_;
   compile_options.kernels = kernels;
   compile_options.exact_f32 = options.dtype == ComputeType::kF32;
   compile_options.kv_format = compile_options.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
   REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
   program_ = std::make_unique<Program>(std::move(program));
-  plan_ = std::make_unique<AttentionPlan>(program_->attention_slots, config_.num_kv_heads, max_chunk_, 1);
+  plan_ = std::make_unique<AttentionPlan>(program_->attention_slots, config_.num_kv_heads, max_chunk_, max_sequences_);
 
   KvCacheShape shape;
   shape.num_layers = config_.num_layers;
   shape.num_kv_heads = config_.num_kv_heads;
   shape.head_dim = config_.head_dim;
-  shape.num_pages = (info_.context + kPageTokens - 1) / kPageTokens * kPoolSequences;
+  shape.num_pages = cache_pages_;
   shape.format = compile_options.kv_format;
-  REDLINE_ASSIGN(KvCache cache, KvCache::make(shape));
-  cache_ = std::make_unique<KvCache>(std::move(cache));
+  Result<KvCache> cache = KvCache::make(shape);
+  // The pool is address space, which a system may limit; one full context must be had, more is a wish unless asked for.
+  const int64_t least = options.cache_tokens > 0 ? cache_pages_ : (info_.context + kPageTokens - 1) / kPageTokens;
+  while (!cache.ok() && shape.num_pages > least) {
+    shape.num_pages = std::max(least, shape.num_pages / 2);
+    cache = KvCache::make(shape);
+  }
+  REDLINE_TRY(cache);
+  cache_pages_ = shape.num_pages;
+  cache_ = std::make_unique<KvCache>(std::move(cache).value());
   return {};
 }
 
@@ -183,40 +214,6 @@ LlmEngine::~LlmEngine() {
                          timeline_->dropped());
     std::fputs(text.c_str(), stderr);
   }
-}
-
-Status LlmEngine::run_step(std::span<const int32_t> tokens, int64_t first_position, int64_t total_length, bool all,
-                           const PageTable& pages) {
-  const int64_t n = static_cast<int64_t>(tokens.size());
-  auto port = [&](const char* name) { return static_cast<int32_t*>(program_->find_input(name)->data); };
-  std::memcpy(port("tokens"), tokens.data(), tokens.size_bytes());
-  int32_t *positions = port("positions"), *lengths = port("lengths"), *slots = port("slots"),
-          *rows = port("logit_rows");
-  for (int64_t i = 0; i < n; ++i) {
-    positions[i] = static_cast<int32_t>(first_position + i);
-    lengths[i] = static_cast<int32_t>(total_length);
-    slots[i] = pages.slot(first_position + i);
-  }
-  const int64_t num_rows = all ? n : 1;
-  for (int64_t i = 0; i < num_rows; ++i) rows[i] = static_cast<int32_t>(n - num_rows + i);
-
-  const SequenceRows sequence{0, static_cast<int32_t>(n), first_position};
-  // One plan serves all layers; where windows differ it is balanced for those that see the whole text.
-  const std::vector<int64_t>& windows = config_.window;
-  const bool same = std::all_of(windows.begin(), windows.end(), [&](int64_t w) { return w == windows[0]; });
-  plan_->make({&sequence, 1}, same ? windows[0] : 0);
-  AttentionStep attention;
-  attention.cache = cache_->view();
-  attention.items = plan_->items().data();
-  attention.slot_begin = plan_->slot_begin().data();
-  const int32_t* page_list = pages.pages();
-  attention.pages = &page_list;
-  StepContext context;
-  context.sizes[Symbol::kTokens] = n;
-  context.sizes[Symbol::kSequences] = 1;
-  context.sizes[Symbol::kLogitRows] = num_rows;
-  context.attention = &attention;
-  return executor_->step(context);
 }
 
 Result<std::unique_ptr<Session>> LlmEngine::new_session() {
@@ -251,15 +248,15 @@ Engine::MemoryReport LlmEngine::memory() const {
   return report;
 }
 
-Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth) const {
+Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t sequences) const {
   StepCost cost;
   const double kv_bytes = cache_ ? static_cast<double>(cache_->bytes_per_token()) : 0;
-  const double n = static_cast<double>(tokens), d = static_cast<double>(depth);
-  cost.bytes = weight_step_bytes_ + kv_bytes * (d + n);
+  const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
+  cost.bytes = weight_step_bytes_ + s * kv_bytes * (d + n);
   // Scores and sums of every query head over the positions that its token sees.
   const double seen = n * d + n * (n + 1) / 2;
-  cost.flops = layer_flops_ * n + head_flops_ +
-               4 * seen * static_cast<double>(config_.num_heads * config_.head_dim * config_.num_layers);
+  cost.flops = s * (layer_flops_ * n + head_flops_ +
+                    4 * seen * static_cast<double>(config_.num_heads * config_.head_dim * config_.num_layers));
   return cost;
 }
 

@@ -3,6 +3,7 @@
 
 #include <memory>
 #include <mutex>
+#include <vector>
 
 #include "llm/attention_plan.h"
 #include "llm/kv_cache.h"
@@ -25,19 +26,27 @@ class LlmEngine final : public Engine {
   Result<std::unique_ptr<Session>> new_session() override;
   Result<GenerateResult> generate(const GenerateRequest& request,
                                   const std::function<bool(const TextPiece&)>& on_piece) override;
+  Status run_batch(std::span<BatchEntry> batch) override;
+  BatchLimits batch_limits() const override;
+  int64_t free_cache_tokens() const override;
   std::string describe_program() const override;
   MemoryReport memory() const override;
-  StepCost step_cost(int64_t tokens, int64_t depth) const override;
+  StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences) const override;
 
  private:
   friend class SequenceSession;
   friend class CompiledSession;
   friend class InterpretedSession;
   LlmEngine() = default;
+  /// Bounds of a step and pages of the cache, from the options and info_.context.
+  Status set_limits(const EngineOptions& options);
   Status compile_graph(Graph graph, const EngineOptions& options);
-  /// One step of at most options.max_chunk tokens of one sequence; the wanted logits lie in the program's output after.
-  Status run_step(std::span<const int32_t> tokens, int64_t first_position, int64_t total_length, bool all,
-                  const PageTable& pages);
+  /// What an entry by itself can be refused for. The caller holds the mutex.
+  Status check(const BatchEntry& entry) const;
+  /// The step itself, of entries that are known to be good. The caller holds the mutex.
+  Status step(std::span<BatchEntry> batch);
+  Status run_program(std::span<const BatchEntry> batch);
+  Status run_interpreter(std::span<const BatchEntry> batch);
 
   ModelInfo info_;
   SamplingOptions sampling_;
@@ -46,10 +55,11 @@ class LlmEngine final : public Engine {
   Status tokenizer_status_;
   std::vector<int32_t> stop_tokens_;
   int32_t bos_ = -1;
-  int64_t max_chunk_ = 0, max_logit_rows_ = 0;
+  int64_t max_chunk_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
+  int64_t plan_window_ = 0;                                          // what the attention plan is balanced for
   double weight_step_bytes_ = 0, layer_flops_ = 0, head_flops_ = 0;  // of one token
 
-  std::mutex mutex_;  // sessions take turns
+  mutable std::mutex mutex_;  // steps take turns, and with them all that changes pages
   std::unique_ptr<Interpreter> interpreter_;
   std::unique_ptr<WorkerTeam> team_;
   std::unique_ptr<KvCache> cache_;
@@ -58,6 +68,10 @@ class LlmEngine final : public Engine {
   std::unique_ptr<Timeline> timeline_;
   std::string trace_file_;
   std::unique_ptr<Executor> executor_;
+  // Of the step in progress; room for max_sequences_.
+  std::vector<SequenceRows> step_rows_;
+  std::vector<const int32_t*> step_pages_;
+  std::vector<float> interpreted_logits_;
 };
 
 }  // namespace redline

@@ -6,8 +6,8 @@
 
 namespace redline {
 
-/// What both share: the length of the sequence and the checks of what is to be appended. Holds the engine's mutex while
-/// it works; the engine outlives it.
+/// What both share: the length of the sequence and the loop over steps. The engine outlives it, and changes it while it
+/// holds its mutex.
 class SequenceSession : public Session {
  public:
   Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all, int64_t total_length) final;
@@ -15,24 +15,28 @@ class SequenceSession : public Session {
   void truncate(int64_t length) final;
 
  protected:
+  friend class LlmEngine;
   explicit SequenceSession(LlmEngine& engine) : engine_(engine) {}
-  /// Appends tokens that are known to be good; length_ grows as they are done. Fills logits_.
-  virtual Status append(std::span<const int32_t> tokens, bool all, int64_t total_length) = 0;
+  /// Room for `length` tokens.
+  virtual Status grow(int64_t length) = 0;
   /// Forgets what lies beyond length_.
   virtual void forget() = 0;
 
   LlmEngine& engine_;
   int64_t length_ = 0;
-  std::vector<float> logits_;
+
+ private:
+  std::vector<float> logits_;  // of forward
 };
 
 class CompiledSession final : public SequenceSession {
  public:
   explicit CompiledSession(LlmEngine& engine) : SequenceSession(engine), pages_(*engine.cache_) {}
   ~CompiledSession() override { truncate(0); }
+  const PageTable& pages() const { return pages_; }
 
  private:
-  Status append(std::span<const int32_t> tokens, bool all, int64_t total_length) override;
+  Status grow(int64_t length) override { return pages_.grow(length); }
   void forget() override { pages_.shrink(length_); }
   PageTable pages_;
 };
@@ -40,9 +44,10 @@ class CompiledSession final : public SequenceSession {
 class InterpretedSession final : public SequenceSession {
  public:
   explicit InterpretedSession(LlmEngine& engine) : SequenceSession(engine) {}
+  ReferenceCache& cache() { return cache_; }
 
  private:
-  Status append(std::span<const int32_t> tokens, bool all, int64_t total_length) override;
+  Status grow(int64_t) override { return {}; }
   void forget() override { cache_.truncate(length_); }
   ReferenceCache cache_;
 };

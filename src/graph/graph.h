@@ -34,6 +34,10 @@ struct OpDef {
   Status (*lower)(LowerContext& context);
   /// One line of attributes for people, or nullptr.
   std::string (*describe)(const std::any& attrs) = nullptr;
+  /// Inputs 1 .. num_matrices are matrices that multiply the rows of input 0.
+  int num_matrices = 0;
+  /// Can store its output in the forms that products read (graph/prepared_output.h).
+  bool prepares_output = false;
 };
 
 /// A weight as the checkpoint holds it. `source_row`, when given, names the row of `view` that is row n of the value

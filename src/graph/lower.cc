@@ -123,8 +123,8 @@ void Lowering::resolve(Program& program) {
 }
 
 Result<Program> Lowering::run() {
-  REDLINE_TRY(prepare_activations(graph_, *options_.kernels, options_.exact_f32));
   REDLINE_TRY(graph_.check());
+  REDLINE_TRY(run_machine_passes(graph_, *options_.kernels, options_.exact_f32));
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     LowerContext context;
     const Op op = graph_.ops[i];
@@ -143,6 +143,7 @@ Result<Program> Lowering::run() {
   program.stages = std::move(stages_);
   for (Stage& stage : program.stages) {
     auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.rows);
+    program.buffer_bytes = std::max(program.buffer_bytes, stage.buffer_bytes);
     stage.row_dim = static_cast<int>(at - program.row_dims.begin());
     if (at == program.row_dims.end()) program.row_dims.push_back(stage.rows);
   }

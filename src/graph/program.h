@@ -25,7 +25,8 @@ struct StepContext {
 /// Belongs to one worker thread.
 struct WorkerContext {
   int worker = 0;
-  void* scratch = nullptr;  ///< kScratchBytes
+  void* scratch = nullptr;  ///< kScratchBytes, for kernels
+  void* buffer = nullptr;   ///< Program::buffer_bytes, for what a task keeps between its kernels
 };
 
 /// The part of a stage that one task computes. Rows are cut into equal fractions of what the step has; columns at fixed
@@ -66,6 +67,7 @@ struct Stage {
   std::vector<StageRead> reads;
   std::vector<ValueId> writes;
   ValueId in_place_of = -1;  ///< the output may lie over this input: every tile reads what it overwrites first
+  int64_t buffer_bytes = 0;  ///< of WorkerContext::buffer that a task needs
   int row_dim = 0;           ///< index into Program::row_dims
 
   int col_tiles() const { return static_cast<int>(col_begin.size()) - 1; }
@@ -141,6 +143,7 @@ struct Program {
   std::vector<uint32_t> notifies;
   uint32_t num_events = 0;
   std::vector<std::string> event_names;  ///< for dumps
+  int64_t buffer_bytes = 0;              ///< the most that a stage needs
   int attention_slots = 0;               ///< tasks of each attention stage: slots of the attention plan
 
   ArenaPlan arena_plan;

@@ -42,6 +42,7 @@ class Executor {
     std::atomic<int64_t> event{-1};  ///< the one it waits for, -1 when it runs
     WorkerContext context;
   };
+  int64_t scratch_bytes_per_worker() const;
   void run_worker(int worker);
   bool wait(int worker, uint32_t event, uint64_t target);
   /// What one wait has seen of the others.

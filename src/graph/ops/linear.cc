@@ -60,7 +60,6 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
                                     stage.operand<float>(4), stage.operand<float>(2), a.out_features, worker.scratch});
 }
 
-// Enough tiles that workers end together, each with enough weight bytes to be worth its events.
 constexpr int64_t kTilesPerWorker = 4;
 constexpr int64_t kMinTileBytes = 32 << 10;
 
@@ -78,9 +77,7 @@ Status lower(LowerContext& c) {
     REDLINE_ASSIGN(bias, c.dense_weight(2));
   }
   Stage stage = c.output_stage(run);
-  const int64_t most = std::max<int64_t>(c.workers(), row_bytes(w.dtype, k) * n / kMinTileBytes);
-  stage.col_begin = LowerContext::cut_columns(n, kStripRows,
-                                              static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most)));
+  stage.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, row_bytes(w.dtype, k) * n));
   stage.reads = {{c.op().inputs[0], Reads::kAll}};
   LowerContext::Operand residual = c.at(static_cast<void*>(nullptr));
   if (attrs.has_residual) {
@@ -101,6 +98,12 @@ std::string describe(const std::any& any) {
 
 }  // namespace
 
-const OpDef kLinear = {"linear", reference, lower, describe};
+int linear_tiles(const LowerContext& c, int64_t weight_bytes) {
+  const int64_t most = std::max<int64_t>(c.workers(), weight_bytes / kMinTileBytes);
+  return static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most));
+}
+
+const OpDef kLinear = {
+    .name = "linear", .reference = reference, .lower = lower, .describe = describe, .num_matrices = 1};
 
 }  // namespace redline

@@ -21,4 +21,9 @@ Value linear(GraphBuilder& g, Value x, Value weight, Value bias = {});
 
 extern const OpDef kLinear;
 
+class LowerContext;
+/// Into how many tiles of columns the product by a matrix of `weight_bytes` is cut: enough that workers end together, each
+/// with enough weight bytes to be worth its events.
+int linear_tiles(const LowerContext& c, int64_t weight_bytes);
+
 }  // namespace redline

@@ -1,8 +1,10 @@
 #include "graph/ops/rms_norm.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "graph/lower.h"
+#include "graph/prepared_output.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -44,6 +46,7 @@ struct Attrs {
   void (*kernel)(const RmsNormArgs&);
   int64_t cols, row_stride;
   float eps;
+  PreparedOutput out;
 };
 
 // A tile is some rows and some whole groups of each.
@@ -63,18 +66,39 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
   }
 }
 
+// For products: a few whole rows at a time through scratch.
+void run_prepared(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  const auto& a = stage.attrs_as<Attrs>();
+  auto* rows = static_cast<float*>(worker.scratch);
+  const int64_t most = std::min(kXTileRows, kScratchBytes / (a.row_stride * int64_t{sizeof(float)}));
+  Tile part = tile;
+  for (part.row_begin = tile.row_begin; part.row_begin < tile.row_end; part.row_begin = part.row_end) {
+    part.row_end = std::min(part.row_begin + most, tile.row_end);
+    const int64_t count = part.row_end - part.row_begin;
+    a.kernel({stage.operand<float>(0) + part.row_begin * a.row_stride, stage.operand<float>(1), rows,
+              count * (a.row_stride / a.cols), a.cols, a.eps});
+    a.out.write(rows, a.row_stride, a.out.rows.eval(step.sizes), part, stage.operands[2]);
+  }
+}
+
 Status lower(LowerContext& c) {
   const int64_t cols = c.in(1).shape[0].constant();
   const int64_t row_stride = c.in(0).shape[1].constant();
   REDLINE_ASSIGN(void* weight, c.dense_weight(1));
-  Stage stage = c.output_stage(run);
+  const bool prepared = !c.out().forms.only_f32();
+  PreparedOutput out;
+  if (prepared) {
+    REDLINE_ASSIGN(out, PreparedOutput::make(c));
+  }
+  Stage stage = c.output_stage(prepared ? run_prepared : run);
   // Heads are cut among workers like the projection before them; a whole hidden state is one group, so rows are cut.
-  stage.col_begin = LowerContext::cut_columns(row_stride, cols, c.workers());
+  if (!prepared) stage.col_begin = LowerContext::cut_columns(row_stride, cols, c.workers());
+  else stage.col_begin = {0, row_stride};
   if (stage.col_tiles() == 1) stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kTile}};
-  stage.in_place_of = c.op().inputs[0];
+  if (!prepared) stage.in_place_of = c.op().inputs[0];
   stage.attrs = std::make_shared<Attrs>(
-      Attrs{c.kernels().rms_norm, cols, row_stride, std::any_cast<RmsNormAttrs>(c.op().attrs).eps});
+      Attrs{c.kernels().rms_norm, cols, row_stride, std::any_cast<RmsNormAttrs>(c.op().attrs).eps, out});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0])});
   return {};
 }
@@ -83,6 +107,7 @@ std::string describe(const std::any& attrs) { return fmt::format("eps {}", std::
 
 }  // namespace
 
-const OpDef kRmsNorm = {"rms_norm", reference, lower, describe};
+const OpDef kRmsNorm = {
+    .name = "rms_norm", .reference = reference, .lower = lower, .describe = describe, .prepares_output = true};
 
 }  // namespace redline

@@ -13,8 +13,14 @@ Status fuse_residual(Graph& graph);
 Status remove_dead(Graph& graph);
 
 /// Puts a prepare_x between an activation and the products that read it in another form than float32 (kernels/cpu/
-/// linear_choice.h), one for all products that want the same forms. Depends on the machine, so compile() runs it.
+/// linear_choice.h), one for all products that want the same forms.
 Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+
+/// silu_mul(linear(x), linear(x)) becomes one gated_linear, where both products want x in the same forms.
+Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+
+/// All that depend on the machine, in order; compile() runs them.
+Status run_machine_passes(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 
 /// All that do not depend on the machine, in order.
 Status run_passes(Graph& graph);

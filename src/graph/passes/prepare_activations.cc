@@ -1,19 +1,47 @@
-#include "graph/ops/linear.h"
+#include <algorithm>
+#include <map>
+
 #include "graph/ops/prepare_x.h"
 #include "graph/passes/passes.h"
 
 namespace redline {
+namespace {
+
+/// What the products of `op` want of input 0.
+XForms wanted_forms(const Graph& graph, const Op& op, const CpuKernels& kernels, bool exact_f32) {
+  return choose_linear(kernels, graph.value(op.inputs[1]).dtype, exact_f32).forms;
+}
+
+}  // namespace
 
 Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
+  // A value that only products read, all in the same forms, is stored so by an op that can.
+  const auto readers = graph.readers();
+  for (Op& op : graph.ops) {
+    if (!op.def->prepares_output) continue;
+    const ValueId x = op.outputs[0];
+    const auto& list = readers[static_cast<size_t>(x)];
+    const bool is_output = std::find(graph.outputs.begin(), graph.outputs.end(), x) != graph.outputs.end();
+    // Rows pass through scratch.
+    if (is_output || list.empty() || graph.value(x).shape[1].constant() * 4 > kScratchBytes) continue;
+    const XForms forms = wanted_forms(graph, graph.ops[static_cast<size_t>(list[0])], kernels, exact_f32);
+    const bool agreed = std::all_of(list.begin(), list.end(), [&](int reader) {
+      const Op& r = graph.ops[static_cast<size_t>(reader)];
+      return r.def->num_matrices > 0 && std::count(r.inputs.begin(), r.inputs.end(), x) == 1 && r.inputs[0] == x &&
+             wanted_forms(graph, r, kernels, exact_f32) == forms;
+    });
+    if (agreed) graph.values[static_cast<size_t>(x)].forms = forms;
+  }
+
   struct Prepared {
     ValueId x, value;
   };
   std::vector<Prepared> made;
   std::vector<Op> ops;
   for (Op& op : graph.ops) {
-    if (op.def == &kLinear) {
+    if (op.def->num_matrices > 0) {
       const ValueId x = op.inputs[0];
-      const XForms forms = choose_linear(kernels, graph.value(op.inputs[1]).dtype, exact_f32).forms;
+      const XForms forms = wanted_forms(graph, op, kernels, exact_f32);
       if (!(graph.value(x).forms == forms)) {
         ValueId prepared = -1;
         for (const Prepared& p : made)

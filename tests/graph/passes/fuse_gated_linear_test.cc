@@ -1,0 +1,103 @@
+#include "graph/ops/add.h"
+#include "graph/ops/gated_linear.h"
+#include "graph/ops/linear.h"
+#include "graph/ops/prepare_x.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/silu_mul.h"
+#include "graph/passes/passes.h"
+#include "support/graph_harness.h"
+#include "support/random_weight.h"
+
+namespace redline::test {
+namespace {
+
+int count(const Graph& graph, const OpDef& def) {
+  int n = 0;
+  for (const Op& op : graph.ops) n += op.def == &def;
+  return n;
+}
+
+/// norm, gated products, down; weights of one type.
+Graph gated_mlp(Numbers& n, testing::RandomWeight& gate, testing::RandomWeight& up, testing::RandomWeight& down,
+                bool has_bias) {
+  GraphBuilder g("test");
+  auto weight = [&](const char* name, testing::RandomWeight& w) {
+    return g.weight(name, {.view = w.view(), .source_row = {}, .file = {}});
+  };
+  const int64_t hidden = gate.k, wide = gate.n;
+  const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(hidden)});
+  const Value h = rms_norm(g, x, g.weight("norm", n.weight({hidden})), {});
+  auto bias = [&](const char* name) { return has_bias ? g.weight(name, n.weight({wide})) : Value{}; };
+  const Value a = linear(g, h, weight("gate", gate), bias("gate_bias"));
+  const Value b = linear(g, h, weight("up", up), bias("up_bias"));
+  g.output("y", linear(g, silu_mul(g, a, b), weight("down", down)));
+  return std::move(g.finish()).value();
+}
+
+}  // namespace
+
+TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
+  auto table = cpu_kernels();
+  ASSERT_TRUE(table.ok());
+  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0})
+    for (bool has_bias : {false, true})
+      for (bool exact : {false, true}) {
+        SCOPED_TRACE(std::string(dtype_info(type).name) + (has_bias ? " bias" : "") + (exact ? " exact" : ""));
+        constexpr int64_t kHidden = 64, kWide = 352;
+        testing::RandomWeight gate(type, kWide, kHidden, 1), up(type, kWide, kHidden, 2), down(type, 48, kWide, 3);
+        Numbers numbers(3), in(4);
+        const Graph composed = gated_mlp(numbers, gate, up, down, has_bias);
+        Graph fused = composed;
+        ASSERT_TRUE(fuse_gated_linear(fused, **table, exact).ok());
+        EXPECT_EQ(count(fused, kGatedLinear), 1);
+        EXPECT_EQ(count(fused, kLinear), 1);
+        EXPECT_EQ(count(fused, kSiluMul), 0);
+        Graph prepared = fused;
+        ASSERT_TRUE(prepare_activations(prepared, **table, exact).ok());
+        EXPECT_EQ(count(prepared, kPrepareX), 0) << "norm and gate store what the products read themselves";
+
+        for (int64_t rows : {1, 3, 33}) {
+          const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, rows, kHidden)}};
+          ReferenceCache cache;
+          const HostTensor want = Interpreter::make(composed)->run(inputs, sizes(rows), cache).value().at("y");
+          const HostTensor same = Interpreter::make(fused)->run(inputs, sizes(rows), cache).value().at("y");
+          double largest = 0;
+          for (double v : want.data) largest = std::max(largest, std::abs(v));
+          for (size_t i = 0; i < want.data.size(); ++i) EXPECT_NEAR(want.data[i], same.data[i], 1e-12 * largest);
+
+          // The same kernels on the same numbers: other cuts change no bit.
+          std::vector<float> first;
+          for (int workers : {1, 3}) {
+            CompileOptions options;
+            options.exact_f32 = exact;
+            Compiled c = Compiled::make(composed, workers, sizes(40), options);
+            c.put("x", inputs.at("x"));
+            StepContext step;
+            step.sizes = sizes(rows);
+            ASSERT_TRUE(c.executor->step(step).ok());
+            const std::vector<float> got = c.get("y", rows * 48);
+            if (first.empty()) first = got;
+            EXPECT_EQ(first, got);
+            // Block formats round activations to 8 bits, twice: a part in 254 of a group's largest each.
+            const double tolerance = exact || type == DType::kF32 ? 1e-5 : 4e-2;
+            for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want.data[i], tolerance * largest) << i;
+          }
+        }
+      }
+}
+
+TEST(FuseGatedLinear, ProductsOfDifferentInputsStay) {
+  auto table = cpu_kernels();
+  Numbers n;
+  GraphBuilder g("test");
+  const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(32)});
+  const Value z = g.input("z", DType::kF32, {Dim(Symbol::kTokens), Dim(32)});
+  const Value a = linear(g, x, g.weight("a", n.weight({16, 32})));
+  const Value b = linear(g, z, g.weight("b", n.weight({16, 32})));
+  g.output("y", silu_mul(g, a, b));
+  Graph graph = std::move(g.finish()).value();
+  ASSERT_TRUE(fuse_gated_linear(graph, **table, false).ok());
+  EXPECT_EQ(count(graph, kGatedLinear), 0);
+}
+
+}  // namespace redline::test

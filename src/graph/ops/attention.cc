@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "graph/lower.h"
+#include "graph/ops/kv_append.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -19,7 +20,8 @@ Value attention(GraphBuilder& g, Value q, Value k, Value v, Value positions, Val
     return g.fail(invalid_argument("attention: q {}, k {}, v {} are not {} heads over {} of {}",
                                    to_string(g.info(q).shape), to_string(g.info(k).shape), to_string(g.info(v).shape),
                                    a.num_heads, a.num_kv_heads, a.head_dim));
-  return g.add(kAttention, {q, k, v, positions, slots}, DType::kF32, q_shape, a);
+  const Value cached = kv_append(g, k, v, positions, slots, {a.layer, a.num_kv_heads, a.head_dim});
+  return g.add(kAttention, {q, cached, positions}, DType::kF32, q_shape, a);
 }
 
 namespace {
@@ -27,20 +29,11 @@ namespace {
 Status reference(ReferenceContext& c) {
   const auto& a = c.attrs<AttentionAttrs>();
   const HostTensor& q = c.in(0);
-  auto& layer = c.cache().layers[a.layer];
+  const auto& layer = c.cache().layers[a.layer];
   const int64_t group = a.num_heads / a.num_kv_heads;
-  for (int64_t t = 0; t < q.rows(); ++t) {
-    const auto position = static_cast<size_t>(c.in(3).data[static_cast<size_t>(t)]);
-    if (layer.k.size() <= position) {
-      layer.k.resize(position + 1);
-      layer.v.resize(position + 1);
-    }
-    layer.k[position].assign(c.in(1).row(t), c.in(1).row(t) + c.in(1).cols());
-    layer.v[position].assign(c.in(2).row(t), c.in(2).row(t) + c.in(2).cols());
-  }
   std::vector<double> weight;
   for (int64_t t = 0; t < q.rows(); ++t) {
-    const auto position = static_cast<int64_t>(c.in(3).data[static_cast<size_t>(t)]);
+    const auto position = static_cast<int64_t>(c.in(2).data[static_cast<size_t>(t)]);
     const int64_t first = a.window > 0 ? std::max<int64_t>(0, position - a.window + 1) : 0;
     for (int64_t h = 0; h < a.num_heads; ++h) {
       const double* qh = q.row(t) + h * a.head_dim;
@@ -67,22 +60,8 @@ Status reference(ReferenceContext& c) {
 
 struct Attrs {
   AttentionAttrs a;
-  void (*append)(const KvAppendArgs&);
   void (*attend)(const AttentionArgs&);
 };
-
-// operands: k, v, slots. A tile is some KV heads of all rows.
-void run_append(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext&) {
-  const auto& s = stage.attrs_as<Attrs>();
-  const int64_t stride = s.a.num_kv_heads * s.a.head_dim;
-  for (int64_t col = tile.col_begin; col < tile.col_end; col += s.a.head_dim) {
-    const int64_t at = tile.row_begin * stride + col;
-    const KvCacheView& cache = step.attention->cache;
-    s.append({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stride,
-              stage.operand<int32_t>(2) + tile.row_begin, tile.row_end - tile.row_begin, s.a.head_dim,
-              cache.head(s.a.layer, col / s.a.head_dim)});
-  }
-}
 
 // operands: q, y. Tile i computes the items that the step's plan gives to slot i.
 void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
@@ -101,31 +80,16 @@ void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, W
 Status lower(LowerContext& c) {
   const auto& a = std::any_cast<const AttentionAttrs&>(c.op().attrs);
   const auto format = static_cast<size_t>(c.options().kv_format);
-  if (!c.kernels().attention[format] || !c.kernels().kv_append[format])
-    return unsupported("no attention kernel for this cache format");
+  if (!c.kernels().attention[format]) return unsupported("no attention kernel for this cache format");
   const auto& in = c.op().inputs;
-  auto attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().kv_append[format], c.kernels().attention[format]});
-  const ValueId cached = c.order_value(fmt::format("{}.cache", c.op().name));
-
-  Stage append;
-  append.name = c.op().name + ".append";
-  append.run = run_append;
-  append.rows = c.in(1).shape[0];
-  append.cols = a.num_kv_heads * a.head_dim;
-  append.col_begin = LowerContext::cut_columns(append.cols, a.head_dim, c.workers());
-  append.reads = {{in[1], Reads::kTile}, {in[2], Reads::kTile}, {in[4], Reads::kRows}};
-  append.writes = {cached};
-  append.attrs = attrs;
-  c.add_stage(std::move(append), {c.at(in[1]), c.at(in[2]), c.at(in[4])});
-
   Stage attend;
   attend.run = run_attend;
   attend.rows = c.workers();  // slots of the plan, not rows of the step: each must run whatever the step's size
   attend.cols = a.num_heads * a.head_dim;
   attend.row_tiles = c.workers();
-  attend.reads = {{in[0], Reads::kAll}, {cached, Reads::kAll}};
+  attend.reads = {{in[0], Reads::kAll}, {in[1], Reads::kAll}};
   attend.writes = c.op().outputs;
-  attend.attrs = attrs;
+  attend.attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().attention[format]});
   c.add_stage(std::move(attend), {c.at(in[0]), c.at(c.op().outputs[0])});
   return {};
 }

@@ -12,7 +12,7 @@ struct AttentionAttrs {
 };
 
 /// Causal grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over the cache of one layer:
-///   appends k and v at their slots, then for each token t and head h, over the positions p it sees,
+///   kv_append(k, v), then for each token t and head h, over the positions p it sees,
 ///   y[t, h] = sum_p softmax_p(scale * q[t, h] . K[p, h / group]) V[p, h / group]
 ///
 /// q          [tokens, num_heads * head_dim]     f32
@@ -22,6 +22,7 @@ struct AttentionAttrs {
 /// returns    [tokens, num_heads * head_dim]     f32
 Value attention(GraphBuilder& g, Value q, Value k, Value v, Value positions, Value slots, AttentionAttrs attrs);
 
+/// The op itself: inputs q, what kv_append returned, positions.
 extern const OpDef kAttention;
 
 }  // namespace redline

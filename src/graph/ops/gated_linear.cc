@@ -72,12 +72,7 @@ Status lower(LowerContext& c) {
   auto attrs = std::make_shared<Attrs>();
   void *weight[2], *bias[2] = {nullptr, nullptr};
   for (size_t i = 0; i < 2; ++i) {
-    attrs->kernels[i] = choose_linear(c.kernels(), c.in(1 + i).dtype, c.options().exact_f32);
-    if (!attrs->kernels[i].run[0])
-      return unsupported("{} has type {}, which the linear kernels do not read", c.in(1 + i).name,
-                         dtype_info(c.in(1 + i).dtype).name);
-    if (!(c.in(0).forms == attrs->kernels[i].forms))
-      return internal("{} is not in the forms that its product reads", c.in(0).name);
+    REDLINE_ASSIGN(attrs->kernels[i], linear_kernels(c, 1 + i));
     REDLINE_ASSIGN(weight[i], c.packed_weight(1 + i));
     if (has_bias) {
       REDLINE_ASSIGN(bias[i], c.dense_weight(3 + i));

@@ -66,10 +66,7 @@ constexpr int64_t kMinTileBytes = 32 << 10;
 Status lower(LowerContext& c) {
   const ValueInfo& w = c.in(1);
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
-  const LinearKernels kernels = choose_linear(c.kernels(), w.dtype, c.options().exact_f32);
-  if (!kernels.run[0])
-    return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
-  if (!(c.in(0).forms == kernels.forms)) return internal("{} is not in the forms that its product reads", c.in(0).name);
+  REDLINE_ASSIGN(const LinearKernels kernels, linear_kernels(c, 1));
   const int64_t n = w.shape[0].constant(), k = w.shape[1].constant();
   REDLINE_ASSIGN(void* weight, c.packed_weight(1));
   void* bias = nullptr;
@@ -97,6 +94,15 @@ std::string describe(const std::any& any) {
 }
 
 }  // namespace
+
+Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
+  const ValueInfo& w = c.in(i);
+  const LinearKernels kernels = choose_linear(c.kernels(), w.dtype, c.options().exact_f32);
+  if (!kernels.run[0])
+    return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
+  if (!(c.in(0).forms == kernels.forms)) return internal("{} is not in the forms that its product reads", c.in(0).name);
+  return kernels;
+}
 
 int linear_tiles(const LowerContext& c, int64_t weight_bytes) {
   const int64_t most = std::max<int64_t>(c.workers(), weight_bytes / kMinTileBytes);

@@ -30,6 +30,21 @@ Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs) {
   return g.add(kRope, {x, table}, DType::kF32, xs, attrs);
 }
 
+void rope_reference(const HostTensor& x, const HostTensor& table, int64_t head_dim, HostTensor& y) {
+  const int64_t half = table.cols() / 2;
+  for (int64_t t = 0; t < x.rows(); ++t)
+    for (int64_t head = 0; head < x.cols(); head += head_dim) {
+      const double* in = x.row(t) + head;
+      double* out = y.row(t) + head;
+      for (int64_t i = 0; i < half; ++i) {
+        const double cosine = table.row(t)[i], sine = table.row(t)[half + i];
+        out[i] = in[i] * cosine - in[i + half] * sine;
+        out[i + half] = in[i + half] * cosine + in[i] * sine;
+      }
+      std::copy(in + 2 * half, in + head_dim, out + 2 * half);
+    }
+}
+
 namespace {
 
 // One row of the table: out[0, h) cosines, out[h, 2h) sines.
@@ -76,21 +91,8 @@ Status table_lower(LowerContext& c) {
   return {};
 }
 
-Status rope_reference(ReferenceContext& c) {
-  const HostTensor& x = c.in(0);
-  const HostTensor& table = c.in(1);
-  const int64_t head_dim = c.attrs<RopeAttrs>().head_dim, half = table.cols() / 2;
-  for (int64_t t = 0; t < x.rows(); ++t)
-    for (int64_t head = 0; head < x.cols(); head += head_dim) {
-      const double* in = x.row(t) + head;
-      double* out = c.out().row(t) + head;
-      for (int64_t i = 0; i < half; ++i) {
-        const double cosine = table.row(t)[i], sine = table.row(t)[half + i];
-        out[i] = in[i] * cosine - in[i + half] * sine;
-        out[i + half] = in[i + half] * cosine + in[i] * sine;
-      }
-      std::copy(in + 2 * half, in + head_dim, out + 2 * half);
-    }
+Status apply_reference(ReferenceContext& c) {
+  rope_reference(c.in(0), c.in(1), c.attrs<RopeAttrs>().head_dim, c.out());
   return {};
 }
 
@@ -126,6 +128,6 @@ Status rope_lower(LowerContext& c) {
 }  // namespace
 
 const OpDef kRopeTable = {"rope_table", table_reference, table_lower};
-const OpDef kRope = {"rope", rope_reference, rope_lower};
+const OpDef kRope = {"rope", apply_reference, rope_lower};
 
 }  // namespace redline

@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graph/graph.h"
+#include "graph/reference.h"
 
 namespace redline {
 
@@ -35,6 +36,9 @@ struct RopeAttrs {
 /// table  [tokens, rotary_dim]        from rope_table; rotary_dim even and at most head_dim
 /// returns like x
 Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs);
+
+/// y = rope(x) in float64.
+void rope_reference(const HostTensor& x, const HostTensor& table, int64_t head_dim, HostTensor& y);
 
 extern const OpDef kRopeTable;
 extern const OpDef kRope;

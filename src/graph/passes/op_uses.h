@@ -23,9 +23,15 @@ class OpUses {
     return producer && producer->def == &def && readers_[static_cast<size_t>(id)].size() == 1 && !is_output ? producer
                                                                                                             : nullptr;
   }
+  /// nullptr: none, or several, or the graph's user.
+  Op* only_reader(ValueId id) const {
+    const auto& list = readers_[static_cast<size_t>(id)];
+    const bool is_output = std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end();
+    return list.size() == 1 && !is_output ? &graph_.ops[static_cast<size_t>(list[0])] : nullptr;
+  }
 
  private:
-  const Graph& graph_;
+  Graph& graph_;
   std::vector<std::vector<int>> readers_;
   std::vector<Op*> producer_;
 };

@@ -19,6 +19,10 @@ Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f
 /// silu_mul(linear(x), linear(x)) becomes one gated_linear, where both products want x in the same forms.
 Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 
+/// Three products of one x, norm and rope of their heads and kv_append become one qkv, where the products want x in the
+/// same forms and heads are whole strips.
+Status fuse_qkv(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+
 /// All that depend on the machine, in order; compile() runs them.
 Status run_machine_passes(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <system_error>
 
+#include "base/topology.h"
+
 namespace redline {
 namespace {
 
@@ -14,26 +16,11 @@ constexpr int kIdleSpins = 20000;
 
 }  // namespace
 
-std::vector<int> allowed_cpus() {
-  cpu_set_t set;
-  std::vector<int> cpus;
-  if (sched_getaffinity(0, sizeof set, &set) == 0)
-    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
-      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
-  if (cpus.empty()) cpus.push_back(0);
-  return cpus;
-}
-
-void pin_to_cpu(int cpu) {
-  cpu_set_t set;
-  CPU_ZERO(&set);
-  CPU_SET(cpu, &set);
-  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
-}
-
 WorkerTeam::WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks)
-    : size_(std::max(workers, 1)), cpus_(allowed_cpus()), hooks_(hooks) {
-  oversubscribed_ = size_ > static_cast<int>(cpus_.size());
+    : size_(std::max(workers, 1)), cpus_(cpu_order().cpus), hooks_(hooks) {
+  const int places = static_cast<int>(cpus_.size());
+  pinned_ = size_ <= places;
+  oversubscribed_ = size_ > cpu_order().cores;
   threads_.reserve(static_cast<size_t>(size_) - 1);
   for (int w = 1; w < size_; ++w) {
     try {
@@ -52,7 +39,7 @@ WorkerTeam::~WorkerTeam() {
 }
 
 void WorkerTeam::worker_main(int worker) {
-  if (!oversubscribed_) pin_to_cpu(cpus_[worker]);
+  if (pinned_) pin_to_cpu(cpus_[static_cast<size_t>(worker)]);
   if (hooks_.first) hooks_.first();
   uint32_t seen = 0;
   for (;;) {
@@ -70,7 +57,7 @@ void WorkerTeam::worker_main(int worker) {
 
 void WorkerTeam::run(const std::function<void(int)>& fn) {
   cpu_set_t before;
-  const bool pin = size_ > 1 && !oversubscribed_ && sched_getaffinity(0, sizeof before, &before) == 0;
+  const bool pin = size_ > 1 && pinned_ && sched_getaffinity(0, sizeof before, &before) == 0;
   if (pin) pin_to_cpu(cpus_[0]);
   if (size_ > 1) {
     fn_ = &fn;

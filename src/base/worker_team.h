@@ -10,10 +10,6 @@
 
 namespace redline {
 
-/// Cores that this process may run on, in ascending order.
-std::vector<int> allowed_cpus();
-/// Binds the calling thread to one core. A refusal only costs speed.
-void pin_to_cpu(int cpu);
 /// One turn of a loop that waits for another thread.
 inline void spin_pause() {
 #if defined(__x86_64__) || defined(__i386__)
@@ -22,7 +18,8 @@ inline void spin_pause() {
 }
 
 /// Worker 0 is the calling thread; the others are threads that sleep between runs. When there are at least as many
-/// allowed cores as workers, each worker thread is pinned to its own (the caller only while inside run()).
+/// allowed hardware threads as workers, each worker is pinned to its own, cores before siblings (base/topology.h; the caller
+/// only while inside run()).
 class WorkerTeam {
  public:
   /// Fewer than `workers` when the system refuses to start more threads: ask size().
@@ -33,7 +30,7 @@ class WorkerTeam {
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   int size() const { return size_; }
-  /// More workers than cores: waits should yield at once instead of spinning.
+  /// More workers than cores: waits should yield at once instead of spinning, for a core has one spinner at most.
   bool oversubscribed() const { return oversubscribed_; }
   /// Calls fn(worker) once on every worker and returns when all are done. Allocates nothing. One run at a time.
   void run(const std::function<void(int)>& fn);
@@ -43,7 +40,7 @@ class WorkerTeam {
  private:
   void worker_main(int worker);
   int size_;
-  bool oversubscribed_ = false;
+  bool pinned_ = false, oversubscribed_ = false;
   std::vector<int> cpus_;
   std::pair<void (*)(), void (*)()> hooks_;
   const std::function<void(int)>* fn_ = nullptr;

@@ -37,6 +37,12 @@ struct Tile {
   int32_t index;  ///< number of the task in its stage
 };
 
+/// Bytes that a task reads first, in the order in which it reads them.
+struct FirstBytes {
+  const void* data[2] = {nullptr, nullptr};
+  int64_t bytes[2] = {0, 0};
+};
+
 struct Stage;
 using TaskFn = void (*)(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker);
 
@@ -57,6 +63,8 @@ struct Stage {
   std::string name;
   std::string_view op;
   TaskFn run = nullptr;
+  /// Weights that the tile reads first, or nullptr: fetched while the task waits for its events.
+  FirstBytes (*first_weights)(const Stage& stage, const Tile& tile) = nullptr;
   std::vector<void*> operands;        ///< data of the op's inputs, then outputs; order is the op page's own
   std::shared_ptr<const void> attrs;  ///< the op page's own struct
 

@@ -12,6 +12,7 @@
 #include <new>
 
 #include "base/settings.h"
+#include "base/topology.h"
 #include "graph/lower.h"
 #include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
@@ -110,7 +111,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   const int64_t threads = options.threads > 0    ? options.threads
                           : options.threads < 0  ? -1
                           : settings.threads > 0 ? settings.threads
-                                                 : static_cast<int64_t>(allowed_cpus().size());
+                                                 : static_cast<int64_t>(cpu_order().cores);
   if (threads < 1 || threads > kMostThreads)
     return invalid_argument("threads {} is outside [1, {}]", threads, kMostThreads);
   info.threads = options.use_interpreter ? 1 : static_cast<int>(threads);

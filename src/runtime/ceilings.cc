@@ -11,6 +11,7 @@
 #include <system_error>
 #include <thread>
 
+#include "base/topology.h"
 #include "base/worker_team.h"
 
 namespace redline {
@@ -187,8 +188,8 @@ const Ceiling* Ceilings::find(std::string_view name) const {
 
 Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOptions& options) {
   const Clock::time_point begin = Clock::now();
-  Plan plan = options.quick ? Plan{allowed_cpus(), 1, 2, int64_t{128} << 20, 2, 4, 0.004}
-                            : Plan{allowed_cpus(), 2, 4, int64_t{256} << 20, 5, 8, 0.008};
+  Plan plan = options.quick ? Plan{cpu_order().cpus, 1, 2, int64_t{128} << 20, 2, 4, 0.004}
+                            : Plan{cpu_order().cpus, 2, 4, int64_t{256} << 20, 5, 8, 0.008};
   if (options.threads < 0) return invalid_argument("ceilings: {} threads; expected 0 or more", options.threads);
   if (options.threads > 0) plan.cpus.resize(std::min(plan.cpus.size(), static_cast<size_t>(options.threads)));
   // A smaller share would stay in a core's own cache.

@@ -1,6 +1,7 @@
 #include "runtime/executor.h"
 
 #include <sched.h>
+#include <time.h>
 
 #include <cstdio>
 
@@ -9,11 +10,28 @@
 namespace redline {
 namespace {
 
-// Long enough for the tail of a neighbour's tile; after that the core is offered to others.
+// Long enough for the tail of a neighbour's tile; after that the core is offered to others, and when the wait is longer
+// than any tile should take, the thread sleeps and looks now and then.
 constexpr int kSpins = 4000;
+constexpr int kYields = 20000;
+constexpr timespec kNap = {0, 50'000};
 // Between two looks at the clock while yielding.
 constexpr int kYieldsPerLook = 256;
 constexpr int64_t kMostBetweenLooksNs = 1'000'000'000;
+// Weights fetched ahead per run of bytes: what the memory delivers in the few microseconds of a usual wait, and little
+// enough to stay in the second-level cache.
+constexpr int64_t kMostFetched = 64 << 10;
+
+// Weights depend on no event, so the memory need not idle while a worker waits (Event Tensor, arXiv 2604.13327).
+void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, uint64_t target) {
+  constexpr int64_t kLine = 64, kLinesPerLook = 8;
+  for (int64_t at = 0; at < kMostFetched; at += kLine * kLinesPerLook) {
+    for (size_t run = 0; run < 2; ++run)
+      for (int64_t line = at; line < std::min(at + kLine * kLinesPerLook, first.bytes[run]); line += kLine)
+        __builtin_prefetch(static_cast<const char*>(first.data[run]) + line, 0, 2);
+    if (counter.load(std::memory_order_acquire) >= target) return;
+  }
+}
 
 }  // namespace
 
@@ -60,14 +78,17 @@ void Executor::run_worker(int worker) {
     const Task& task = tasks[i];
     self.task.store(i, std::memory_order_relaxed);
     const int64_t wait_ns = options_.timeline ? Timeline::now_ns() : 0;
-    for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
-      const Wait& need = program_.waits[w];
-      if (counters_[need.event].value.load(std::memory_order_acquire) < need.count * step &&
-          !wait(worker, need.event, need.count * step))
-        return;
-    }
     const Stage& stage = program_.stages[task.stage];
     const Tile tile = program_.tile_of(task, rows_[static_cast<size_t>(stage.row_dim)]);
+    bool fetched = stage.first_weights == nullptr;
+    for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
+      const Wait& need = program_.waits[w];
+      const uint64_t target = need.count * step;
+      if (counters_[need.event].value.load(std::memory_order_acquire) >= target) continue;
+      if (!fetched) fetch_until(stage.first_weights(stage, tile), counters_[need.event].value, target);
+      fetched = true;
+      if (!wait(worker, need.event, target)) return;
+    }
     const int64_t begin_ns = options_.timeline ? Timeline::now_ns() : 0;
     // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
     if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
@@ -90,11 +111,12 @@ bool Executor::wait(int worker, uint32_t event, uint64_t target) {
   Watch watch;
   for (int yields = 0; !done && !(done = reached()); ++yields) {
     if (aborted_.load(std::memory_order_relaxed)) return false;
-    if (options_.hang_seconds > 0 && yields % kYieldsPerLook == 0 && hangs(watch)) {
+    if (options_.hang_seconds > 0 && (yields >= kYields || yields % kYieldsPerLook == 0) && hangs(watch)) {
       give_up(worker);
       return false;
     }
-    sched_yield();
+    if (yields < kYields) sched_yield();
+    else nanosleep(&kNap, nullptr);
   }
   self.event.store(-1, std::memory_order_relaxed);
   return true;

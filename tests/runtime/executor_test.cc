@@ -121,7 +121,7 @@ TEST(Executor, AProgramThatCannotGoOnEndsWithADumpOfWhoWaitsForWhat) {
   // One notification lost: what a wrong count or a crashed kernel would look like.
   for (auto& list : c.program->tasks)
     for (Task& task : list)
-      if (c.program->stages[task.stage].op == "silu_mul") task.notify_end = task.notify_begin;
+      if (c.program->stages[task.stage].op == "gated_linear") task.notify_end = task.notify_begin;
   StepContext step;
   step.sizes = sizes(8);
   const Status status = c.executor->step(step);

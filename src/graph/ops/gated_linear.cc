@@ -32,6 +32,7 @@ struct Attrs {
   LinearKernels kernels[2];  // gate, up
   void (*silu_mul)(const SiluMulArgs&);
   int64_t features, in_features;
+  int64_t col_bytes[2];  // of the packed weights
   PreparedOutput out;
 };
 
@@ -66,6 +67,16 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
   }
 }
 
+FirstBytes first_weights(const Stage& stage, const Tile& tile) {
+  const auto& a = stage.attrs_as<Attrs>();
+  FirstBytes first;
+  for (size_t i = 0; i < 2; ++i) {
+    first.data[i] = static_cast<const uint8_t*>(stage.operands[1 + i]) + a.col_bytes[i] * tile.col_begin;
+    first.bytes[i] = a.col_bytes[i] * (tile.col_end - tile.col_begin);
+  }
+  return first;
+}
+
 Status lower(LowerContext& c) {
   const auto& in = c.op().inputs;
   const bool has_bias = std::any_cast<const GatedLinearAttrs&>(c.op().attrs).has_bias;
@@ -73,6 +84,7 @@ Status lower(LowerContext& c) {
   void *weight[2], *bias[2] = {nullptr, nullptr};
   for (size_t i = 0; i < 2; ++i) {
     REDLINE_ASSIGN(attrs->kernels[i], linear_kernels(c, 1 + i));
+    attrs->col_bytes[i] = packed_col_bytes(c.in(1 + i));
     REDLINE_ASSIGN(weight[i], c.packed_weight(1 + i));
     if (has_bias) {
       REDLINE_ASSIGN(bias[i], c.dense_weight(3 + i));
@@ -83,6 +95,7 @@ Status lower(LowerContext& c) {
   attrs->in_features = c.in(1).shape[1].constant();
   REDLINE_ASSIGN(attrs->out, PreparedOutput::make(c));
   Stage stage = c.output_stage(run);
+  stage.first_weights = first_weights;
   const int64_t bytes = row_bytes(c.in(1).dtype, attrs->in_features) + row_bytes(c.in(2).dtype, attrs->in_features);
   stage.col_begin = LowerContext::cut_columns(attrs->features, kGrain, linear_tiles(c, bytes * attrs->features));
   // One row may be wider than the block: its tile is then.

@@ -4,6 +4,7 @@
 
 #include "graph/lower.h"
 #include "graph/reference.h"
+#include "tensor/packed_weight.h"
 
 namespace redline {
 
@@ -49,6 +50,7 @@ Status reference(ReferenceContext& c) {
 struct Attrs {
   LinearKernels kernels;
   int64_t out_features, in_features;
+  int64_t col_bytes;  // of the packed weight
 };
 
 // operands: x, weight, y, bias or null, residual or null
@@ -58,6 +60,11 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
   a.kernels.for_rows(tile.row_end)({stage.operands[0], a.in_features, tile.row_end, stage.operands[1], a.out_features,
                                     a.in_features, tile.col_begin, tile.col_end, stage.operand<float>(3),
                                     stage.operand<float>(4), stage.operand<float>(2), a.out_features, worker.scratch});
+}
+
+FirstBytes first_weights(const Stage& stage, const Tile& tile) {
+  return {{static_cast<const uint8_t*>(stage.operands[1]) + stage.attrs_as<Attrs>().col_bytes * tile.col_begin},
+          {stage.attrs_as<Attrs>().col_bytes * (tile.col_end - tile.col_begin)}};
 }
 
 constexpr int64_t kTilesPerWorker = 4;
@@ -74,6 +81,7 @@ Status lower(LowerContext& c) {
     REDLINE_ASSIGN(bias, c.dense_weight(2));
   }
   Stage stage = c.output_stage(run);
+  stage.first_weights = first_weights;
   stage.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, row_bytes(w.dtype, k) * n));
   stage.reads = {{c.op().inputs[0], Reads::kAll}};
   LowerContext::Operand residual = c.at(static_cast<void*>(nullptr));
@@ -83,7 +91,7 @@ Status lower(LowerContext& c) {
     stage.reads.push_back({id, Reads::kTile});
     stage.in_place_of = id;
   }
-  stage.attrs = std::make_shared<Attrs>(Attrs{kernels, n, k});
+  stage.attrs = std::make_shared<Attrs>(Attrs{kernels, n, k, packed_col_bytes(w)});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual});
   return {};
 }
@@ -102,6 +110,10 @@ Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
     return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
   if (!(c.in(0).forms == kernels.forms)) return internal("{} is not in the forms that its product reads", c.in(0).name);
   return kernels;
+}
+
+int64_t packed_col_bytes(const ValueInfo& weight) {
+  return packed_bytes(weight.dtype, kStripRows, weight.shape[1].constant()) / kStripRows;
 }
 
 int linear_tiles(const LowerContext& c, int64_t weight_bytes) {

@@ -24,6 +24,8 @@ extern const OpDef kLinear;
 class LowerContext;
 /// The kernels of the product by the matrix that is input i of the op; x is input 0. unsupported: no kernel reads its type.
 Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i);
+/// Bytes of a packed matrix that one output column takes; columns follow each other strip by strip.
+int64_t packed_col_bytes(const ValueInfo& weight);
 /// Into how many tiles of columns the product by a matrix of `weight_bytes` is cut: enough that workers end together, each
 /// with enough weight bytes to be worth its events.
 int linear_tiles(const LowerContext& c, int64_t weight_bytes);

@@ -68,6 +68,7 @@ struct Attrs {
   void (*rope)(const RopeArgs&);
   void (*append)(const KvAppendArgs&);
   int64_t in_features, rotary_dim;
+  int64_t col_bytes[3];  // of the packed weights
 };
 
 // What a task holds between its kernels stays within the second-level cache.
@@ -134,6 +135,24 @@ void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerCo
   }
 }
 
+FirstBytes first_weights(const Stage& stage, const Tile& tile) {
+  const auto& s = stage.attrs_as<Attrs>();
+  const int64_t q_cols = s.a.num_heads * s.a.head_dim;
+  auto part = [&](size_t i, int64_t begin, int64_t end, FirstBytes& first) {
+    first.data[i % 2] = static_cast<const uint8_t*>(stage.operands[kWeight + i]) + s.col_bytes[i] * begin;
+    first.bytes[i % 2] = s.col_bytes[i] * (end - begin);
+  };
+  FirstBytes first;
+  if (tile.col_begin < q_cols) {
+    part(0, tile.col_begin, std::min(tile.col_end, q_cols), first);
+  } else {
+    const int64_t begin = (tile.col_begin - q_cols) / 2, end = (tile.col_end - q_cols) / 2;
+    part(1, begin, end, first);
+    part(2, begin, end, first);
+  }
+  return first;
+}
+
 // Cuts near equal parts, between heads of q or pairs of k and v.
 std::vector<int64_t> cut_heads(const QkvAttrs& a, int tiles) {
   const int64_t d = a.head_dim, q_cols = a.num_heads * d, cols = q_cols + 2 * a.num_kv_heads * d;
@@ -162,6 +181,7 @@ Status lower(LowerContext& c) {
   int64_t bytes = 0;
   for (size_t i = 0; i < 3; ++i) {
     REDLINE_ASSIGN(attrs->products[i], linear_kernels(c, 1 + i));
+    attrs->col_bytes[i] = packed_col_bytes(c.in(1 + i));
     REDLINE_ASSIGN(weight[i], c.packed_weight(1 + i));
     bytes += row_bytes(c.in(1 + i).dtype, attrs->in_features) * c.in(1 + i).shape[0].constant();
     if (in.bias) {
@@ -177,6 +197,7 @@ Status lower(LowerContext& c) {
   const auto& ids = c.op().inputs;
   Stage stage;
   stage.run = run;
+  stage.first_weights = first_weights;
   stage.rows = c.in(0).shape[0];
   stage.col_begin = cut_heads(a, linear_tiles(c, bytes));
   stage.cols = stage.col_begin.back();

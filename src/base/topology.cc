@@ -1,0 +1,92 @@
+#include "base/topology.h"
+
+#include <hwloc.h>
+#include <pthread.h>
+#include <sched.h>
+
+#include <algorithm>
+
+namespace redline {
+namespace {
+
+struct TopologyDeleter {
+  void operator()(hwloc_topology* t) const { hwloc_topology_destroy(t); }
+};
+using Topology = std::unique_ptr<hwloc_topology, TopologyDeleter>;
+
+// nullptr: hwloc cannot read this machine or this description.
+Topology load_topology(const char* synthetic) {
+  hwloc_topology_t raw = nullptr;
+  if (hwloc_topology_init(&raw) != 0) return nullptr;
+  Topology topology(raw);
+  // Only the tree of packages, memories, caches and cores; devices would cost most of the time.
+  hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
+  if (synthetic && hwloc_topology_set_synthetic(raw, synthetic) != 0) return nullptr;
+  if (hwloc_topology_load(raw) != 0) return nullptr;
+  return topology;
+}
+
+CpuOrder order_of(hwloc_topology* topology, const std::vector<int>& allowed) {
+  auto may_use = [&](int cpu) {
+    return allowed.empty() || std::find(allowed.begin(), allowed.end(), cpu) != allowed.end();
+  };
+  // Hardware threads by core; hwloc numbers cores so that neighbours share caches and memory.
+  std::vector<std::vector<int>> cores;
+  const int num_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
+  for (int i = 0; i < num_cores; ++i) {
+    const hwloc_obj_t core = hwloc_get_obj_by_type(topology, HWLOC_OBJ_CORE, static_cast<unsigned>(i));
+    std::vector<int> threads;
+    for (int cpu = hwloc_bitmap_first(core->cpuset); cpu >= 0; cpu = hwloc_bitmap_next(core->cpuset, cpu))
+      if (may_use(cpu)) threads.push_back(cpu);
+    if (!threads.empty()) cores.push_back(std::move(threads));
+  }
+  CpuOrder order;
+  order.cores = static_cast<int>(cores.size());
+  for (size_t sibling = 0, before = SIZE_MAX; before != order.cpus.size(); ++sibling) {
+    before = order.cpus.size();
+    for (const std::vector<int>& threads : cores)
+      if (sibling < threads.size()) order.cpus.push_back(threads[sibling]);
+  }
+  return order;
+}
+
+CpuOrder read_order() {
+  const std::vector<int> allowed = allowed_cpus();
+  CpuOrder order;
+  if (const Topology topology = load_topology(nullptr)) order = order_of(topology.get(), allowed);
+  // A container may show fewer processors than the mask allows, or none at all.
+  if (order.cpus.size() != allowed.size()) order = {allowed, static_cast<int>(allowed.size())};
+  return order;
+}
+
+}  // namespace
+
+const CpuOrder& cpu_order() {
+  static const CpuOrder order = read_order();
+  return order;
+}
+
+Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::vector<int>& allowed) {
+  const Topology topology = load_topology(description.c_str());
+  if (!topology) return invalid_argument("\"{}\" describes no topology that hwloc understands", description);
+  return order_of(topology.get(), allowed);
+}
+
+std::vector<int> allowed_cpus() {
+  cpu_set_t set;
+  std::vector<int> cpus;
+  if (sched_getaffinity(0, sizeof set, &set) == 0)
+    for (int cpu = 0; cpu < CPU_SETSIZE; ++cpu)
+      if (CPU_ISSET(cpu, &set)) cpus.push_back(cpu);
+  if (cpus.empty()) cpus.push_back(0);
+  return cpus;
+}
+
+void pin_to_cpu(int cpu) {
+  cpu_set_t set;
+  CPU_ZERO(&set);
+  CPU_SET(cpu, &set);
+  pthread_setaffinity_np(pthread_self(), sizeof set, &set);
+}
+
+}  // namespace redline

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "tensor/blocks/all.h"
+
 namespace redline {
 namespace {
 
@@ -11,56 +13,96 @@ constexpr int64_t kLaneBytes = 4;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// How a row of a type is cut: `lane_units` units of one row lie side by side, then those of the next row of the strip.
-struct Cut {
+// A block format: 16 blocks, one of each row, become one unit.
+struct StripPacking {
   int64_t unit_bytes;
-  int64_t lane_units;
+  void (*pack)(const uint8_t* const* rows, uint8_t* unit);
 };
-Cut cut_of(DType dtype) {
-  const DTypeInfo& t = dtype_info(dtype);
-  return {t.block_bytes, t.is_block ? 1 : std::max<int64_t>(1, kLaneBytes / t.block_bytes)};
+template <class Format>
+void pack_unit(const uint8_t* const* rows, uint8_t* unit) {
+  blocks::Strip<Format>::pack(rows, unit);
 }
+constexpr StripPacking kBlockPacking[] = {
+#define REDLINE_ROW(F) {blocks::Strip<blocks::F>::kBytes, pack_unit<blocks::F>},
+    REDLINE_BLOCK_FORMATS(REDLINE_ROW)
+#undef REDLINE_ROW
+};
+const StripPacking& block_packing(DType dtype) {
+  REDLINE_CHECK(dtype_info(dtype).is_block);
+  return kBlockPacking[static_cast<int>(dtype) - static_cast<int>(DType::kQ4_0)];
+}
+static_assert(static_cast<int>(DType::kQ4_0) + static_cast<int>(std::size(kBlockPacking)) == kNumDTypes);
+
+// Elements of one row that lie side by side in a line of a plain type.
+int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
 
 }  // namespace
 
-int64_t packed_unit_elements(DType dtype) { return dtype_info(dtype).block_elements; }
-int64_t packed_unit_bytes(DType dtype) { return dtype_info(dtype).block_bytes; }
+int64_t packed_unit_bytes(DType dtype) {
+  return dtype_info(dtype).is_block ? block_packing(dtype).unit_bytes : dtype_info(dtype).block_bytes;
+}
 
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
-  const int64_t lane = cut_of(dtype).lane_units;
   const int64_t strips = round_up(out_features, kStripRows) / kStripRows;
-  const int64_t steps = round_up(in_features / packed_unit_elements(dtype), lane) / lane;
-  // Logical index: row n = (strip, row in strip), unit k = (step, unit in lane).
+  if (dtype_info(dtype).is_block) {
+    const int64_t units = in_features / dtype_info(dtype).block_elements;
+    return Layout({{strips, units}, {units, 1}});
+  }
+  const int64_t lane = lane_elements(dtype);
+  const int64_t steps = round_up(in_features, lane) / lane;
+  // Logical index: row n = (strip, row in strip), element k = (step, element in lane).
   return Layout({{strips, steps * kStripRows * lane}, {kStripRows, lane}, {steps, kStripRows * lane}, {lane, 1}});
 }
 
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features) {
-  const int64_t units = round_up(in_features / packed_unit_elements(dtype), cut_of(dtype).lane_units);
-  return round_up(out_features, kStripRows) * units * packed_unit_bytes(dtype);
+  const int64_t rows = round_up(out_features, kStripRows);
+  if (dtype_info(dtype).is_block)
+    return rows / kStripRows * (in_features / dtype_info(dtype).block_elements) * packed_unit_bytes(dtype);
+  return rows * round_up(in_features, lane_elements(dtype)) * packed_unit_bytes(dtype);
 }
 
 void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_end, void* target,
                  const std::function<int64_t(int64_t)>& source_row) {
   REDLINE_CHECK(weight.shape.size() == 2);
   const int64_t out_features = weight.shape[0], in_features = weight.shape[1];
-  REDLINE_CHECK(in_features % packed_unit_elements(weight.dtype) == 0);
-  const Cut cut = cut_of(weight.dtype);
-  const int64_t units = in_features / packed_unit_elements(weight.dtype);
-  if (units == 0) return;                                      // the target may be null
-  const int64_t source_bytes = units * cut.unit_bytes;         // of one row
-  const int64_t lane_bytes = cut.lane_units * cut.unit_bytes;  // what one row adds to a line
-  const int64_t line_bytes = kStripRows * lane_bytes;
-  const int64_t full_lines = units / cut.lane_units;
-  const int64_t lines = round_up(units, cut.lane_units) / cut.lane_units;
+  const DTypeInfo& type = dtype_info(weight.dtype);
+  REDLINE_CHECK(in_features % type.block_elements == 0);
+  if (in_features == 0) return;  // the target may be null
+  const int64_t source_bytes = row_bytes(weight.dtype, in_features);
   const auto* source = static_cast<const uint8_t*>(weight.data);
-
-  for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
-    uint8_t* strip_target = static_cast<uint8_t*>(target) + strip * lines * line_bytes;
-    const uint8_t* rows[kStripRows];
+  const auto rows_of = [&](int64_t strip, const uint8_t** rows) {
     for (int64_t r = 0; r < kStripRows; ++r) {
       const int64_t n = strip * kStripRows + r;
       rows[r] = n < out_features ? source + (source_row ? source_row(n) : n) * source_bytes : nullptr;
     }
+  };
+
+  if (type.is_block) {
+    const StripPacking& packing = block_packing(weight.dtype);
+    const int64_t units = in_features / type.block_elements;
+    for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
+      uint8_t* unit = static_cast<uint8_t*>(target) + strip * units * packing.unit_bytes;
+      const uint8_t* rows[kStripRows];
+      rows_of(strip, rows);
+      for (int64_t u = 0; u < units; ++u, unit += packing.unit_bytes) {
+        packing.pack(rows, unit);
+        for (const uint8_t*& row : rows)
+          if (row) row += type.block_bytes;
+      }
+    }
+    return;
+  }
+
+  const int64_t lane = lane_elements(weight.dtype);
+  const int64_t lane_bytes = lane * type.block_bytes;  // what one row adds to a line
+  const int64_t line_bytes = kStripRows * lane_bytes;
+  const int64_t full_lines = in_features / lane;
+  const int64_t lines = round_up(in_features, lane) / lane;
+
+  for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
+    uint8_t* strip_target = static_cast<uint8_t*>(target) + strip * lines * line_bytes;
+    const uint8_t* rows[kStripRows];
+    rows_of(strip, rows);
     if (strip * kStripRows + kStripRows > out_features || full_lines < lines)
       std::memset(strip_target, 0, static_cast<size_t>(lines * line_bytes));
 

@@ -10,12 +10,13 @@ namespace redline {
 
 /// Strips of 16 output rows, stored so that one kernel streams one strip after the other.
 ///   plain types   unit = element: [N/16][K/e][16][e] with e = 4 / element bytes (f32 1, f16 and bf16 2): one 64-byte
-///                 line is 16 rows x 4 bytes of K, the operand order of vpdpbusd, vdpbf16ps and the AMX tiles alike
-///   block types   unit = block:   [N/16][K/block][16] whole blocks
-/// N is padded to whole strips and K to whole lines; the padding is zero bytes.
+///                 line is 16 rows x 4 bytes of K, the operand order of vpdpbusd, vpdpbf16ps and the AMX tiles alike
+///   block types   unit = strip block, 16 rows x one block of K: [N/16][K/block]. Inside, scales of the 16 rows lie side
+///                 by side before planes of codes that a shift and a mask turn into such lines (tensor/blocks/strip.h);
+///                 that is a rewriting of bits, not an order of elements, so the layout ends at the unit
+/// The logical index of a plain type is row * (K padded) + k; of a block type strip * (K / block) + block.
+/// N is padded to whole strips and K to whole lines; the padding is zeros.
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features);
-/// Elements of one layout unit: 1 or the block's.
-int64_t packed_unit_elements(DType dtype);
 int64_t packed_unit_bytes(DType dtype);
 /// Bytes of the packed matrix, padding included.
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);

@@ -38,11 +38,21 @@ struct PlainRow {
 template <class Format>
 struct BlockRow {
   REDLINE_INLINE static void unpack(const void* weight, int64_t row, int64_t k, float* y) {
-    const int64_t blocks_per_row = k / Format::kElements;
-    const uint8_t* block = static_cast<const uint8_t*>(weight) +
-                           (row / kStripRows * blocks_per_row * kStripRows + row % kStripRows) * Format::kBytes;
-    for (int64_t b = 0; b < blocks_per_row; ++b, block += kStripRows * Format::kBytes)
-      blocks::unpack<Format>(block, y + b * Format::kElements);
+    using Strip = blocks::Strip<Format>;
+    constexpr int kGroups = Format::kElements / Format::kGroup;
+    const int64_t units = k / Format::kElements, lane = row % kStripRows;
+    const uint8_t* block = static_cast<const uint8_t*>(weight) + row / kStripRows * units * Strip::kBytes;
+    for (int64_t b = 0; b < units; ++b, block += Strip::kBytes, y += Format::kElements) {
+      // All 16 rows, to keep one: no reader of a single row is worth its code, as one line holds them together.
+      alignas(64) int8_t codes[Format::kElements * kStripRows];
+      alignas(64) float scales[kGroups * kStripRows], mins[kGroups * kStripRows];
+      Strip::template unpack<true>(block, reinterpret_cast<uint8_t*>(codes), scales, mins);
+      for (int64_t i = 0; i < Format::kElements; ++i) {
+        const int64_t g = i / Format::kGroup * kStripRows + lane;
+        const float product = scales[g] * static_cast<float>(codes[i / 4 * 64 + lane * 4 + i % 4]);
+        y[i] = Format::kHasMins ? product - mins[g] : product;
+      }
+    }
   }
 };
 

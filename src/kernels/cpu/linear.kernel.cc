@@ -29,8 +29,7 @@ constexpr int64_t kPanelRows = 1024;
 constexpr int64_t kSumFloats = 2 * kStripRows;  // even and odd
 constexpr int64_t kSumBytes = kPanelRows * kTileStrips * kSumFloats * 4;
 constexpr int64_t kLinesBytes = kTileStrips * kBlockChunk * kStripRows * 4;
-constexpr int64_t kRowsBytes = kBlockChunk * kStripRows * 4;
-static_assert(kSumBytes + kLinesBytes + kRowsBytes <= kScratchBytes);
+static_assert(kSumBytes + kLinesBytes <= kScratchBytes);
 
 // How the lines of two neighbouring k are read.
 struct F32Lines {
@@ -183,33 +182,37 @@ struct BlockWeight {
   using Lines = F32Lines;
   static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
-  // The two roundings of blocks::unpack, in vectors.
-  REDLINE_INLINE static void unpack_row(const uint8_t* block, float* y) {
-    constexpr int kGroups = Format::kElements / Format::kGroup;
-    int8_t codes[Format::kElements];
-    float scales[kGroups], mins[kGroups];
-    Format::unpack_i8(block, codes, scales, mins);
-    for (int g = 0; g < kGroups; ++g) {
-      const VecF32 scale = set1(scales[g]), min = set1(Format::kHasMins ? mins[g] : 0.0f);
-      for (int i = g * Format::kGroup; i < (g + 1) * Format::kGroup; i += kWidth) {
-        const VecF32 product = scale * to_f32(load_i8(codes + i));
-        store(y + i, Format::kHasMins ? product - min : product, Full{});
+  using Strip = blocks::Strip<Format>;
+  // The two roundings of blocks::unpack, on a line of four k at a time.
+  REDLINE_INLINE static void unpack_block(const uint8_t* block, float* y) {
+    constexpr int kGroupLines = Format::kGroup / 4;
+    const VecI32 low = set1_i32(255), offset = set1_i32(Format::kOffset);
+    for (int line = 0; line < Format::kElements / 4; ++line, y += 4 * kStripRows) {
+      const uint8_t* step = Strip::step(block, line / blocks::kStepLines);
+#pragma GCC unroll 4
+      for (int i = 0; i < kStripVecs; ++i) {
+        const VecI32 four = bytes_i32(Strip::line(step, line % blocks::kStepLines, i));
+        const VecF32 scale = floats_f32(Format::Head::scale(block, line / kGroupLines, i));
+        const VecF32 min = floats_f32(Format::Head::min(block, line / kGroupLines, i));
+        const VecI32 codes[4] = {four & low, shr<8>(four) & low, shr<16>(four) & low, shr<24>(four)};
+#pragma GCC unroll 4
+        for (int k = 0; k < 4; ++k) {
+          const VecF32 product = scale * to_f32(codes[k] - offset);
+          store(y + k * kStripRows + i * kWidth, Format::kHasMins ? product - min : product, Full{});
+        }
       }
     }
   }
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int strips, int64_t k_begin, int64_t k, Tile& t) {
     float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
-    float* rows = lines + kLinesBytes / 4;
-    const int64_t strip_blocks = a.in_features / Format::kElements * kStripRows;
+    const int64_t strip_bytes = a.in_features / Format::kElements * Strip::kBytes;
     t.lines = reinterpret_cast<const uint8_t*>(lines);
     t.strip_bytes = kBlockChunk * kStripRows * 4;
     for (int s = 0; s < strips; ++s) {
-      const int64_t first = (n / kStripRows + s) * strip_blocks + k_begin / Format::kElements * kStripRows;
-      const uint8_t* block = static_cast<const uint8_t*>(a.weight) + first * Format::kBytes;
-      for (int64_t at = 0; at < k; at += Format::kElements) {
-        for (int r = 0; r < kStripRows; ++r, block += Format::kBytes) unpack_row(block, rows + r * Format::kElements);
-        rows_to_lines(rows, Format::kElements, Format::kElements, lines + (s * kBlockChunk + at) * kStripRows);
-      }
+      const uint8_t* block = static_cast<const uint8_t*>(a.weight) + (n / kStripRows + s) * strip_bytes +
+                             k_begin / Format::kElements * Strip::kBytes;
+      for (int64_t at = 0; at < k; at += Format::kElements, block += Strip::kBytes)
+        unpack_block(block, lines + (s * kBlockChunk + at) * kStripRows);
     }
   }
 };

@@ -3,8 +3,9 @@
 // bytes: a 4-bit scale for each 32 elements. value = (d (1 + 2 scale)) (+-grid).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/code_tables.h"
 #include "tensor/blocks/iq3_s_grid.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -13,6 +14,10 @@ struct IQ3_S {
   static constexpr char kName[] = "iq3_s";
   static constexpr int kGgufType = 21, kElements = 256, kBytes = 110, kGroup = 32, kMaxCode = 15;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 15;
+  using Planes = Planes4;
+  using Head = SubScaleHead<IQ3_S, 0>;
+  static constexpr const uint8_t* kTable = kOddUnsigned;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
@@ -32,6 +37,18 @@ struct IQ3_S {
         store_codes(codes + 32 * g + 16 * half, (bytes ^ negative) - negative);
       }
     }
+  }
+
+  REDLINE_BLOCK_INLINE int sub_scale(const uint8_t* block, int g) {
+    return 1 + 2 * (block[106 + g / 2] >> (4 * (g % 2)) & 15);
+  }
+  // Packed, an element is a nibble: the odd number code = 2 nibble - 15. That is 134 bytes for 110, and reads five
+  // times as fast as rows of the grid do.
+  REDLINE_BLOCK_INLINE void nibbles(const uint8_t* block, uint8_t* q) {
+    int8_t codes[kElements];
+    float scales[8];
+    unpack_i8(block, codes, scales, nullptr);
+    for (int i = 0; i < kElements; ++i) q[i] = static_cast<uint8_t>((codes[i] + 15) >> 1);
   }
 };
 

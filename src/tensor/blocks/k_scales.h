@@ -7,14 +7,20 @@
 
 namespace redline::blocks {
 
+REDLINE_BLOCK_INLINE uint8_t k_sub_scale(const uint8_t* block, int g) {
+  const uint8_t* packed = block + 4;
+  return static_cast<uint8_t>(g < 4 ? packed[g] & 63 : (packed[g + 4] & 15) | (packed[g - 4] >> 6) << 4);
+}
+REDLINE_BLOCK_INLINE uint8_t k_sub_min(const uint8_t* block, int g) {
+  const uint8_t* packed = block + 4;
+  return static_cast<uint8_t>(g < 4 ? packed[g + 4] & 63 : (packed[g + 4] >> 4) | (packed[g] >> 6) << 4);
+}
+
 REDLINE_BLOCK_INLINE void unpack_k_scales(const uint8_t* block, float* scales, float* mins) {
   const float d = load_half(block), dmin = load_half(block + 2);
-  const uint8_t* packed = block + 4;
-  for (int g = 0; g < 4; ++g) {
-    scales[g] = d * static_cast<float>(packed[g] & 63);
-    mins[g] = dmin * static_cast<float>(packed[g + 4] & 63);
-    scales[g + 4] = d * static_cast<float>((packed[g + 8] & 15) | (packed[g] >> 6) << 4);
-    mins[g + 4] = dmin * static_cast<float>((packed[g + 8] >> 4) | (packed[g + 4] >> 6) << 4);
+  for (int g = 0; g < 8; ++g) {
+    scales[g] = d * static_cast<float>(k_sub_scale(block, g));
+    mins[g] = dmin * static_cast<float>(k_sub_min(block, g));
   }
 }
 

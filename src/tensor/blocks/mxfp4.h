@@ -2,8 +2,8 @@
 // Codes are E2M1 values doubled, so the scale is 2^(e - 128).
 #pragma once
 
-#include "tensor/blocks/block.h"
 #include "tensor/blocks/code_tables.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -12,6 +12,10 @@ struct MXFP4 {
   static constexpr char kName[] = "mxfp4";
   static constexpr int kGgufType = 39, kElements = 32, kBytes = 17, kGroup = 32, kMaxCode = 12;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 12;
+  using Planes = Planes4;
+  using Head = ExponentHead;
+  static constexpr const uint8_t* kTable = kE2m1Unsigned;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
@@ -21,6 +25,13 @@ struct MXFP4 {
     const Bytes16 nibbles = load_bytes(block + 1);
     store_codes(codes, look_up(kE2m1DoubledCodes, nibbles & 15));
     store_codes(codes + 16, look_up(kE2m1DoubledCodes, nibbles >> 4));
+  }
+
+  REDLINE_BLOCK_INLINE void nibbles(const uint8_t* block, uint8_t* q) {
+    for (int i = 0; i < 16; ++i) {
+      q[i] = block[1 + i] & 15;
+      q[16 + i] = block[1 + i] >> 4;
+    }
   }
 };
 

@@ -2,7 +2,7 @@
 // f16 dmin. Element e: byte 32 (e / 128) + e % 32, bits 2 (e % 128 / 32). value = (d scale) q - (dmin min).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -11,6 +11,9 @@ struct Q2_K {
   static constexpr char kName[] = "q2_k";
   static constexpr int kGgufType = 10, kElements = 256, kBytes = 84, kGroup = 16, kMaxCode = 3;
   static constexpr bool kHasMins = true;
+  static constexpr int kOffset = 0;
+  using Planes = Planes2;
+  using Head = NibbleScaleMinHead<80>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {

@@ -3,7 +3,7 @@
 // 2 (g / 4)); f16 d. value = (d (scale - 32)) q, q = low bits - (high bit ? 0 : 4).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -12,6 +12,9 @@ struct Q3_K {
   static constexpr char kName[] = "q3_k";
   static constexpr int kGgufType = 11, kElements = 256, kBytes = 110, kGroup = 16, kMaxCode = 4;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 4;
+  using Planes = Planes3;
+  using Head = SubScaleHead<Q3_K, 108>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
@@ -32,6 +35,12 @@ struct Q3_K {
       store_codes(out + 64, (((bits >> 4) & 3) | (high & 4)) - 4);
       store_codes(out + 96, ((bits >> 6) | ((high >> 1) & 4)) - 4);
     }
+  }
+
+  REDLINE_BLOCK_INLINE int sub_scale(const uint8_t* block, int g) {
+    const int low = (block[96 + g % 8] >> (4 * (g / 8))) & 15;
+    const int high = (block[104 + g % 4] >> (2 * (g / 4))) & 3;
+    return (low | high << 4) - 32;
   }
 };
 

@@ -1,7 +1,7 @@
 // Q4_0: 32 elements, 4 bits. f16 d; 16 bytes of nibbles, low nibbles are elements 0-15. value = d (q - 8).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -10,6 +10,9 @@ struct Q4_0 {
   static constexpr char kName[] = "q4_0";
   static constexpr int kGgufType = 2, kElements = 32, kBytes = 18, kGroup = 32, kMaxCode = 8;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 8;
+  using Planes = Planes4;
+  using Head = HalfHead<0>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {

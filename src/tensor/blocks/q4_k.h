@@ -2,8 +2,8 @@
 // Element e: byte 32 (e / 64) + e % 32, nibble e % 64 / 32. value = (d scale) q - (dmin min).
 #pragma once
 
-#include "tensor/blocks/block.h"
 #include "tensor/blocks/k_scales.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -12,6 +12,9 @@ struct Q4_K {
   static constexpr char kName[] = "q4_k";
   static constexpr int kGgufType = 12, kElements = 256, kBytes = 144, kGroup = 32, kMaxCode = 15;
   static constexpr bool kHasMins = true;
+  static constexpr int kOffset = 0;
+  using Planes = Planes4;
+  using Head = ScaleMinHead<Q4_K>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
@@ -23,6 +26,9 @@ struct Q4_K {
       store_codes(out + 32, nibbles >> 4);
     }
   }
+
+  REDLINE_BLOCK_INLINE uint8_t sub_scale(const uint8_t* block, int g) { return k_sub_scale(block, g); }
+  REDLINE_BLOCK_INLINE uint8_t sub_min(const uint8_t* block, int g) { return k_sub_min(block, g); }
 };
 
 }  // namespace redline::blocks

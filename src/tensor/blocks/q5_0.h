@@ -1,7 +1,7 @@
 // Q5_0: 32 elements, 5 bits. f16 d; 32 fifth bits, element i at bit i; nibbles as Q4_0. value = d (q - 16).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -10,6 +10,9 @@ struct Q5_0 {
   static constexpr char kName[] = "q5_0";
   static constexpr int kGgufType = 6, kElements = 32, kBytes = 22, kGroup = 32, kMaxCode = 16;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 16;
+  using Planes = Planes5;
+  using Head = HalfHead<0>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {

@@ -1,7 +1,7 @@
 // Q5_1: 32 elements, 5 bits. f16 d, f16 m; fifth bits and nibbles as Q5_0. value = d q + m.
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -10,6 +10,9 @@ struct Q5_1 {
   static constexpr char kName[] = "q5_1";
   static constexpr int kGgufType = 7, kElements = 32, kBytes = 24, kGroup = 32, kMaxCode = 31;
   static constexpr bool kHasMins = true;
+  static constexpr int kOffset = 0;
+  using Planes = Planes5;
+  using Head = HalfPairHead;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {

@@ -2,8 +2,8 @@
 // byte e % 32, bit e / 32.
 #pragma once
 
-#include "tensor/blocks/block.h"
 #include "tensor/blocks/k_scales.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -12,6 +12,9 @@ struct Q5_K {
   static constexpr char kName[] = "q5_k";
   static constexpr int kGgufType = 13, kElements = 256, kBytes = 176, kGroup = 32, kMaxCode = 31;
   static constexpr bool kHasMins = true;
+  static constexpr int kOffset = 0;
+  using Planes = Planes5;
+  using Head = ScaleMinHead<Q5_K>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
@@ -26,6 +29,9 @@ struct Q5_K {
       bits >>= 2;
     }
   }
+
+  REDLINE_BLOCK_INLINE uint8_t sub_scale(const uint8_t* block, int g) { return k_sub_scale(block, g); }
+  REDLINE_BLOCK_INLINE uint8_t sub_min(const uint8_t* block, int g) { return k_sub_min(block, g); }
 };
 
 }  // namespace redline::blocks

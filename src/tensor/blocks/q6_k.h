@@ -2,7 +2,7 @@
 // bytes of high bits as Q2_K, 16 int8 scales, f16 d. value = (d scale) (q - 32).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -11,6 +11,9 @@ struct Q6_K {
   static constexpr char kName[] = "q6_k";
   static constexpr int kGgufType = 14, kElements = 256, kBytes = 210, kGroup = 16, kMaxCode = 32;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 32;
+  using Planes = Planes6;
+  using Head = SubScaleHead<Q6_K, 208>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {
@@ -27,6 +30,8 @@ struct Q6_K {
       store_codes(out + 96, ((low1 >> 4) | ((high >> 2) & 48)) - 32);
     }
   }
+
+  REDLINE_BLOCK_INLINE int sub_scale(const uint8_t* block, int g) { return static_cast<int8_t>(block[192 + g]); }
 };
 
 }  // namespace redline::blocks

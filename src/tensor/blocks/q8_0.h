@@ -1,7 +1,7 @@
 // Q8_0: 32 elements, 8 bits. f16 d; 32 int8. value = d q.
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -10,6 +10,9 @@ struct Q8_0 {
   static constexpr char kName[] = "q8_0";
   static constexpr int kGgufType = 8, kElements = 32, kBytes = 34, kGroup = 32, kMaxCode = 128;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 128;
+  using Planes = Planes8;
+  using Head = HalfHead<0>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {

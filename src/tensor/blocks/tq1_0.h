@@ -3,7 +3,7 @@
 // number slowest; 4 bytes with 4 digits each: elements 240-255; f16 d. value = d (digit - 1).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -12,6 +12,9 @@ struct TQ1_0 {
   static constexpr char kName[] = "tq1_0";
   static constexpr int kGgufType = 34, kElements = 256, kBytes = 54, kGroup = 32, kMaxCode = 1;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 1;
+  using Planes = Planes2;
+  using Head = HalfHead<52>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {

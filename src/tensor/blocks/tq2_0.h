@@ -1,7 +1,7 @@
 // TQ2_0: 256 ternary elements, 2 bits each: 64 bytes as Q2_K, f16 d. value = d (q - 1).
 #pragma once
 
-#include "tensor/blocks/block.h"
+#include "tensor/blocks/strip.h"
 
 namespace redline::blocks {
 
@@ -10,6 +10,9 @@ struct TQ2_0 {
   static constexpr char kName[] = "tq2_0";
   static constexpr int kGgufType = 35, kElements = 256, kBytes = 66, kGroup = 32, kMaxCode = 2;
   static constexpr bool kHasMins = false;
+  static constexpr int kOffset = 1;
+  using Planes = Planes2;
+  using Head = HalfHead<64>;
 
   REDLINE_BLOCK_INLINE void unpack_i8(const uint8_t* __restrict block, int8_t* __restrict codes,
                                       float* __restrict scales, float* __restrict mins) {

@@ -1,0 +1,98 @@
+// What stands before the codes of a packed strip block: the scales of its 16 rows side by side, so that one load and one
+// conversion give a line of 16. value = scale * code - min, scale and min rounded to float32 exactly as the format's own
+// unpack_i8 rounds them.
+//
+// Every head: kBytes; scale(head, g, part) and min(head, g, part) of group g; pack(block, row, head) writes one row's.
+#pragma once
+
+#include "tensor/blocks/lanes.h"
+
+namespace redline::blocks {
+
+REDLINE_BLOCK_INLINE void put_u16(uint8_t* head, int row, const uint8_t* from) {
+  head[2 * row] = from[0];
+  head[2 * row + 1] = from[1];
+}
+
+/// One half for the whole block, at byte kAt of it.
+template <int kAt>
+struct HalfHead {
+  static constexpr int kBytes = 32;
+  REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int, int part) { return halves_part(head, part); }
+  REDLINE_BLOCK_INLINE Floats min(const uint8_t*, int, int) { return Floats{}; }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) { put_u16(head, row, block + kAt); }
+};
+
+/// f16 d, f16 m at the start of the block; value = d q + m.
+struct HalfPairHead {
+  static constexpr int kBytes = 64;
+  REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int, int part) { return halves_part(head, part); }
+  REDLINE_BLOCK_INLINE Floats min(const uint8_t* head, int, int part) { return -halves_part(head + 32, part); }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) {
+    put_u16(head, row, block);
+    put_u16(head + 32, row, block + 2);
+  }
+};
+
+/// An exponent byte: MXFP4.
+struct ExponentHead {
+  static constexpr int kBytes = 16;
+  REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int, int part) { return exponents_part(head, part); }
+  REDLINE_BLOCK_INLINE Floats min(const uint8_t*, int, int) { return Floats{}; }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) { head[row] = block[0]; }
+};
+
+/// f16 d times an int8 for each group. Format::sub_scale(block, g) reads the latter.
+template <class Format, int kHalfAt>
+struct SubScaleHead {
+  static constexpr int kGroups = Format::kElements / Format::kGroup;
+  static constexpr int kBytes = 32 + 16 * kGroups;
+  REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int g, int part) {
+    return halves_part(head, part) * i8_part(head + 32 + 16 * g, part);
+  }
+  REDLINE_BLOCK_INLINE Floats min(const uint8_t*, int, int) { return Floats{}; }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) {
+    put_u16(head, row, block + kHalfAt);
+    for (int g = 0; g < kGroups; ++g) head[32 + 16 * g + row] = static_cast<uint8_t>(Format::sub_scale(block, g));
+  }
+};
+
+/// f16 d, f16 dmin, and a byte each for the scale and the min of 8 groups: Q4_K, Q5_K. Format::sub_scale, sub_min.
+template <class Format>
+struct ScaleMinHead {
+  static constexpr int kGroups = Format::kElements / Format::kGroup;
+  static constexpr int kBytes = 64 + 32 * kGroups;
+  REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int g, int part) {
+    return halves_part(head, part) * u8_part<0, 255>(head + 64 + 32 * g, part);
+  }
+  REDLINE_BLOCK_INLINE Floats min(const uint8_t* head, int g, int part) {
+    return halves_part(head + 32, part) * u8_part<0, 255>(head + 80 + 32 * g, part);
+  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) {
+    put_u16(head, row, block);
+    put_u16(head + 32, row, block + 2);
+    for (int g = 0; g < kGroups; ++g) {
+      head[64 + 32 * g + row] = Format::sub_scale(block, g);
+      head[80 + 32 * g + row] = Format::sub_min(block, g);
+    }
+  }
+};
+
+/// f16 d, f16 dmin at byte kHalfAt, and one byte for both 4-bit factors of each of 16 groups at the start: Q2_K.
+template <int kHalfAt>
+struct NibbleScaleMinHead {
+  static constexpr int kGroups = 16, kBytes = 64 + 16 * kGroups;
+  REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int g, int part) {
+    return halves_part(head, part) * u8_part<0, 15>(head + 64 + 16 * g, part);
+  }
+  REDLINE_BLOCK_INLINE Floats min(const uint8_t* head, int g, int part) {
+    return halves_part(head + 32, part) * u8_part<4, 15>(head + 64 + 16 * g, part);
+  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) {
+    put_u16(head, row, block + kHalfAt);
+    put_u16(head + 32, row, block + kHalfAt + 2);
+    for (int g = 0; g < kGroups; ++g) head[64 + 16 * g + row] = block[g];
+  }
+};
+
+}  // namespace redline::blocks

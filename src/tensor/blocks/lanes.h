@@ -1,0 +1,112 @@
+// The vectors in which a line of a packed strip is read: 64 bytes are 16 rows x 4 codes, as many parts as the
+// instruction set takes. Always inlined, no std: see block.h.
+#pragma once
+
+#include "tensor/blocks/block.h"
+
+namespace redline::blocks {
+
+static constexpr int kStripRowsOf = 16;  ///< rows of a strip
+static constexpr int kLineBytes = 64;    ///< of a line
+#if defined(__AVX512BW__)
+static constexpr int kVecBytes = 64;
+#elif defined(__AVX2__)
+static constexpr int kVecBytes = 32;
+#else
+static constexpr int kVecBytes = 16;
+#endif
+static constexpr int kParts = kLineBytes / kVecBytes;  ///< vectors of a line
+static constexpr int kPartRows = kVecBytes / 4;        ///< rows in one part
+
+using Bytes [[gnu::vector_size(kVecBytes)]] = uint8_t;
+using Words [[gnu::vector_size(kVecBytes)]] = uint16_t;
+using Floats [[gnu::vector_size(kVecBytes)]] = float;
+
+REDLINE_BLOCK_INLINE Bytes load_part(const uint8_t* line, int part) {
+  Bytes bytes;
+  __builtin_memcpy(&bytes, line + part * kVecBytes, kVecBytes);
+  return bytes;
+}
+REDLINE_BLOCK_INLINE void store_part(uint8_t* line, int part, Bytes bytes) {
+  __builtin_memcpy(line + part * kVecBytes, &bytes, kVecBytes);
+}
+/// Shifts of whole 16-bit words: bits cross from byte to byte, so the caller masks them.
+REDLINE_BLOCK_INLINE Bytes shift_right(Bytes v, int n) { return (Bytes)((Words)v >> n); }
+REDLINE_BLOCK_INLINE Bytes shift_left(Bytes v, int n) { return (Bytes)((Words)v << n); }
+
+/// table[index[i]], indices below 16.
+REDLINE_BLOCK_INLINE Bytes look_up_part(const uint8_t* table, Bytes index) {
+#if defined(__AVX512BW__)
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return (Bytes)_mm512_shuffle_epi8(_mm512_broadcast_i32x4(entries), (__m512i)index);
+#elif defined(__AVX2__)
+  const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+  return (Bytes)_mm256_shuffle_epi8(_mm256_broadcastsi128_si256(entries), (__m256i)index);
+#else
+  Bytes found;
+  for (int i = 0; i < kVecBytes; ++i) found[i] = table[index[i]];
+  return found;
+#endif
+}
+
+/// Rows of part `part` of 16 halves, 16 int8, 16 uint8.
+REDLINE_BLOCK_INLINE Floats halves_part(const uint8_t* p, int part) {
+  p += part * kPartRows * 2;
+#if defined(__AVX512BW__)
+  return (Floats)_mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(p)));
+#elif defined(__AVX2__) && defined(__F16C__)
+  return (Floats)_mm256_cvtph_ps(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#else
+  Floats f;
+  for (int i = 0; i < kPartRows; ++i) f[i] = load_half(p + 2 * i);
+  return f;
+#endif
+}
+REDLINE_BLOCK_INLINE Floats i8_part(const uint8_t* p, int part) {
+  p += part * kPartRows;
+#if defined(__AVX512BW__)
+  return (Floats)_mm512_cvtepi32_ps(_mm512_cvtepi8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p))));
+#elif defined(__AVX2__)
+  return (Floats)_mm256_cvtepi32_ps(_mm256_cvtepi8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p))));
+#else
+  Floats f;
+  for (int i = 0; i < kPartRows; ++i) f[i] = static_cast<float>(static_cast<int8_t>(p[i]));
+  return f;
+#endif
+}
+/// Bits [shift, shift + 8) & mask of 16 uint8.
+template <int kShift, int kMask>
+REDLINE_BLOCK_INLINE Floats u8_part(const uint8_t* p, int part) {
+  p += part * kPartRows;
+#if defined(__AVX512BW__)
+  __m512i wide = _mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+  if (kShift) wide = _mm512_srli_epi32(wide, kShift);
+  if (kMask != 255) wide = _mm512_and_si512(wide, _mm512_set1_epi32(kMask));
+  return (Floats)_mm512_cvtepi32_ps(wide);
+#elif defined(__AVX2__)
+  __m256i wide = _mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+  if (kShift) wide = _mm256_srli_epi32(wide, kShift);
+  if (kMask != 255) wide = _mm256_and_si256(wide, _mm256_set1_epi32(kMask));
+  return (Floats)_mm256_cvtepi32_ps(wide);
+#else
+  Floats f;
+  for (int i = 0; i < kPartRows; ++i) f[i] = static_cast<float>((p[i] >> kShift) & kMask);
+  return f;
+#endif
+}
+/// 2^(e - 128) of 16 exponent bytes; subnormal below e = 2.
+REDLINE_BLOCK_INLINE Floats exponents_part(const uint8_t* p, int part) {
+  p += part * kPartRows;
+  using Bits [[gnu::vector_size(kVecBytes)]] = uint32_t;
+  Bits e;
+#if defined(__AVX512BW__)
+  e = (Bits)_mm512_cvtepu8_epi32(_mm_loadu_si128(reinterpret_cast<const __m128i*>(p)));
+#elif defined(__AVX2__)
+  e = (Bits)_mm256_cvtepu8_epi32(_mm_loadl_epi64(reinterpret_cast<const __m128i*>(p)));
+#else
+  for (int i = 0; i < kPartRows; ++i) e[i] = p[i];
+#endif
+  return (Floats)(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+}
+
+}  // namespace redline::blocks

@@ -1,0 +1,102 @@
+// How the codes of 16 rows x 32 elements lie in a packed strip, by their width. Line l, 64 bytes, is elements
+// 4 l .. 4 l + 3 of the 16 rows, row after row: the operand order of vpdpbusd and of the int8 tiles. Codes narrower
+// than a byte are cut into planes in which the same byte position holds the same row and element of several lines, so
+// that a mask and a shift give operands: nothing is ever moved across bytes.
+#pragma once
+
+#include "tensor/blocks/lanes.h"
+
+namespace redline::blocks {
+
+static constexpr int kStepElements = 32;
+static constexpr int kStepLines = kStepElements / 4;
+
+/// Every plane set: kBytes per step of 32 elements; line(p, l, part) gives codes, zero extended; pack(q, p) writes them
+/// from 8 lines of one code per byte.
+struct Planes8 {
+  static constexpr int kBytes = 512;
+  REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) { return load_part(p + l * kLineBytes, part); }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) { __builtin_memcpy(p, q, kBytes); }
+};
+
+/// Lines 2 j and 2 j + 1 are the low and high nibbles of 64 bytes.
+struct Planes4 {
+  static constexpr int kBytes = 256;
+  REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
+    const Bytes two = load_part(p + l / 2 * kLineBytes, part);
+    return (l % 2 ? shift_right(two, 4) : two) & 15;
+  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
+    for (int i = 0; i < kBytes; ++i) {
+      const int at = i / kLineBytes * 2 * kLineBytes + i % kLineBytes;
+      p[i] = static_cast<uint8_t>((q[at] & 15) | q[at + kLineBytes] << 4);
+    }
+  }
+};
+
+/// Lines 4 j .. 4 j + 3 are bit pairs, lowest first, of 64 bytes.
+struct Planes2 {
+  static constexpr int kBytes = 128;
+  REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
+    return shift_right(load_part(p + l / 4 * kLineBytes, part), 2 * (l % 4)) & 3;
+  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
+    for (int i = 0; i < kBytes; ++i) {
+      const uint8_t* from = q + i / kLineBytes * 4 * kLineBytes + i % kLineBytes;
+      int bits = 0;
+      for (int l = 0; l < 4; ++l) bits |= (from[l * kLineBytes] & 3) << (2 * l);
+      p[i] = static_cast<uint8_t>(bits);
+    }
+  }
+};
+
+/// Bit kBit of the codes: line l at bit l of 64 bytes.
+template <int kBit>
+struct BitPlane {
+  static constexpr int kBytes = 64;
+  REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
+    const Bytes bits = load_part(p, part);
+    return (l <= kBit ? shift_left(bits, kBit - l) : shift_right(bits, l - kBit)) & static_cast<uint8_t>(1 << kBit);
+  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
+    for (int i = 0; i < kBytes; ++i) {
+      int bits = 0;
+      for (int l = 0; l < kStepLines; ++l) bits |= (q[l * kLineBytes + i] >> kBit & 1) << l;
+      p[i] = static_cast<uint8_t>(bits);
+    }
+  }
+};
+
+/// Bits 4 and 5 of the codes: as Planes2.
+struct HighPairs {
+  static constexpr int kBytes = 128;
+  REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
+    const Bytes bits = load_part(p + l / 4 * kLineBytes, part);
+    return (l % 4 < 2 ? shift_left(bits, 4 - 2 * (l % 4)) : shift_right(bits, 2 * (l % 4) - 4)) & 48;
+  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
+    for (int i = 0; i < kBytes; ++i) {
+      const uint8_t* from = q + i / kLineBytes * 4 * kLineBytes + i % kLineBytes;
+      int bits = 0;
+      for (int l = 0; l < 4; ++l) bits |= (from[l * kLineBytes] >> 4 & 3) << (2 * l);
+      p[i] = static_cast<uint8_t>(bits);
+    }
+  }
+};
+
+template <class Low, class High>
+struct TwoPlanes {
+  static constexpr int kBytes = High::kBytes + Low::kBytes;
+  REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
+    return High::line(p, l, part) | Low::line(p + High::kBytes, l, part);
+  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
+    High::pack(q, p);
+    Low::pack(q, p + High::kBytes);
+  }
+};
+using Planes3 = TwoPlanes<Planes2, BitPlane<2>>;
+using Planes5 = TwoPlanes<Planes4, BitPlane<4>>;
+using Planes6 = TwoPlanes<Planes4, HighPairs>;
+
+}  // namespace redline::blocks

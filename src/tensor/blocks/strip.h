@@ -1,0 +1,96 @@
+// A weight in strips: blocks of 16 rows x kElements, as pack_strips writes them and every kernel reads them.
+//
+//   strip block = head (scales of 16 rows side by side, heads.h), then kElements / 32 steps of code planes (planes.h)
+//
+// A format states its side of it beside its file layout (block.h):
+//     using Head, using Planes
+//     static constexpr int kOffset;          code = unsigned code - kOffset
+//     static constexpr uint8_t kTable[16];   only where codes are not evenly spaced: unsigned code of a nibble
+//     static void nibbles(block, q);         only with kTable: the raw nibbles, element after element
+// The unsigned codes are what vpdpbusd multiplies; kOffset comes off through the sums of x.
+#pragma once
+
+#include "tensor/blocks/heads.h"
+#include "tensor/blocks/planes.h"
+
+namespace redline::blocks {
+
+// The plain set is compiled for its own sake, not for speed: unrolled, it takes minutes.
+static constexpr int kUnrollLines = kParts > 2 ? 1 : kStepLines;
+
+template <class Format>
+struct Strip {
+  static constexpr int kSteps = Format::kElements / kStepElements;
+  static constexpr int kStepBytes = Format::Planes::kBytes;
+  static constexpr int kHeadBytes = Format::Head::kBytes;
+  static constexpr int kBytes = kHeadBytes + kSteps * kStepBytes;
+  static constexpr bool kHasTable = requires { Format::kTable[0]; };
+
+  REDLINE_BLOCK_INLINE const uint8_t* step(const uint8_t* block, int i) { return block + kHeadBytes + i * kStepBytes; }
+  /// Line l of a step as unsigned codes.
+  REDLINE_BLOCK_INLINE Bytes line(const uint8_t* step, int l, int part) {
+    const Bytes q = Format::Planes::line(step, l, part);
+    if constexpr (kHasTable) return look_up_part(Format::kTable, q);
+    else return q;
+  }
+
+  /// The whole block: kElements / 4 lines of 16 rows x 4 codes, signed or unsigned; a line of 16 scales and, where the
+  /// format has them, of 16 mins for each group.
+  template <bool kSigned>
+  REDLINE_BLOCK_INLINE void unpack(const uint8_t* block, uint8_t* lines, float* scales, float* mins) {
+    for (int i = 0; i < kSteps; ++i, lines += kStepLines * kLineBytes) {
+#pragma GCC unroll kUnrollLines
+      for (int l = 0; l < kStepLines; ++l)
+#pragma GCC unroll kParts> 2 ? 1 : kParts
+        for (int part = 0; part < kParts; ++part) {
+          const Bytes codes = line(step(block, i), l, part);
+          store_part(lines + l * kLineBytes, part, kSigned ? codes - static_cast<uint8_t>(Format::kOffset) : codes);
+        }
+    }
+    for (int g = 0; g < Format::kElements / Format::kGroup; ++g)
+#pragma GCC unroll kParts> 2 ? 1 : kParts
+      for (int part = 0; part < kParts; ++part) {
+        const Floats scale = Format::Head::scale(block, g, part);
+        __builtin_memcpy(scales + g * kStripRowsOf + part * kPartRows, &scale, kVecBytes);
+        if constexpr (Format::kHasMins) {
+          const Floats min = Format::Head::min(block, g, part);
+          __builtin_memcpy(mins + g * kStripRowsOf + part * kPartRows, &min, kVecBytes);
+        }
+      }
+  }
+
+  /// rows[r]: the block of row r, nullptr past the last row, which becomes zeros.
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* const* rows, uint8_t* block) {
+    uint8_t q[kStripRowsOf][Format::kElements];
+    for (int r = 0; r < kStripRowsOf; ++r) {
+      if (rows[r]) unpack_q(rows[r], q[r]);
+      else __builtin_memset(q[r], 0, Format::kElements);
+    }
+    __builtin_memset(block, 0, kHeadBytes);
+    for (int r = 0; r < kStripRowsOf; ++r)
+      if (rows[r]) Format::Head::pack(rows[r], r, block);
+    for (int i = 0; i < kSteps; ++i) {
+      uint8_t lines[kStepLines * kLineBytes];
+      for (int r = 0; r < kStripRowsOf; ++r)
+        for (int l = 0; l < kStepLines; ++l)
+          __builtin_memcpy(lines + l * kLineBytes + r * 4, q[r] + i * kStepElements + l * 4, 4);
+      Format::Planes::pack(lines, block + kHeadBytes + i * kStepBytes);
+    }
+  }
+
+ private:
+  // What the planes hold: nibbles into the table, or unsigned codes.
+  REDLINE_BLOCK_INLINE void unpack_q(const uint8_t* block, uint8_t* q) {
+    if constexpr (kHasTable) {
+      Format::nibbles(block, q);
+    } else {
+      constexpr int kGroups = Format::kElements / Format::kGroup;
+      int8_t codes[Format::kElements];
+      float scales[kGroups], mins[kGroups];
+      Format::unpack_i8(block, codes, scales, mins);
+      for (int i = 0; i < Format::kElements; ++i) q[i] = static_cast<uint8_t>(codes[i] + Format::kOffset);
+    }
+  }
+};
+
+}  // namespace redline::blocks

@@ -18,7 +18,6 @@ struct AttentionItem {
 /// Where keys and values lie: one view per (layer, KV head), all over the same page numbers.
 struct KvCacheView {
   KvFormat format = KvFormat::kF32;  ///< the one that the program was compiled for
-  int64_t page_tokens = 0;
   int64_t num_kv_heads = 0;
   const KvHeadView* heads = nullptr;  ///< [layers, kv heads]
 

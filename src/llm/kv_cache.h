@@ -9,9 +9,9 @@
 
 namespace redline {
 
-/// Tokens of one page: small enough that a short text wastes little, large enough that a page of one head is a few
-/// cache lines in a row.
-inline constexpr int64_t kPageTokens = 32;
+/// Tokens of one page: small enough that a short text wastes little, large enough that a page of one head is a run of
+/// memory and a step of tile products.
+inline constexpr int64_t kPageTokens = kKvPageTokens;
 
 struct KvCacheShape {
   int64_t num_layers, num_kv_heads, head_dim;
@@ -24,10 +24,12 @@ class KvCache {
   /// Pages are mapped when first written: `num_pages` costs address space, not memory.
   static Result<KvCache> make(const KvCacheShape& shape);
 
-  /// Where element (page, layer, key or value, kv head, token, d) lies: the page axis is a number that a sequence's page
-  /// table resolves, the others are memory. A page holds its tokens for all layers, so a short text touches little
-  /// memory and a page can be shared, copied or moved as one run.
-  static Layout page_layout(const KvCacheShape& shape);
+  /// Where element (page, layer, kv head, token, d) of the keys or of the values lies, head_dim counted up to a multiple
+  /// of 2: the page axis is a number that a sequence's page table resolves, the others are memory. A page holds its
+  /// tokens for all layers, so a short text touches little memory and a page can be shared, copied or moved as one run.
+  /// Within a page and head the order is that of tile products (KvHeadView).
+  enum class Table : uint8_t { kKeys, kValues };
+  static Layout page_layout(const KvCacheShape& shape, Table table);
 
   SlabAllocator& pages() { return *pages_; }
   KvCacheView view() const;

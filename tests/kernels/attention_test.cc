@@ -6,6 +6,7 @@ namespace redline {
 namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
+constexpr int64_t kEverything = std::numeric_limits<int64_t>::max();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr const char* kFormatNames[] = {"f32", "f16", "bf16"};
 
@@ -16,33 +17,40 @@ using Attention = IsaTest;
 struct Cache {
   static constexpr int64_t kHeads = 2;
   KvFormat format;
-  int64_t positions, head_dim, page_tokens;
+  int64_t positions, head_dim;
   std::vector<uint32_t> k, v;  // elements of 2 or 4 bytes
   std::vector<int32_t> pages;
 
-  Cache(KvFormat f, int64_t n, int64_t dim, int64_t page) : format(f), positions(n), head_dim(dim), page_tokens(page) {
-    const int64_t num_pages = (n + page - 1) / page;
+  Cache(KvFormat f, int64_t n, int64_t dim, bool backwards = false) : format(f), positions(n), head_dim(dim) {
+    const int64_t num_pages = (n + kKvPageTokens - 1) / kKvPageTokens;
     k.assign(static_cast<size_t>((num_pages + 1) * page_stride()), 0xffffffffu);
     v = k;
     for (int64_t p = 0; p < num_pages; ++p) pages.push_back(static_cast<int32_t>((p * 7 + 3) % (num_pages + 1)));
-    if ((num_pages + 1) % 7 == 0)
+    if (backwards || (num_pages + 1) % 7 == 0)
       for (int64_t p = 0; p < num_pages; ++p) pages[p] = static_cast<int32_t>(num_pages - p);
   }
-  int64_t token_stride() const { return kHeads * head_dim; }
-  int64_t page_stride() const { return page_tokens * token_stride(); }
-  int64_t element(int64_t position, int64_t d) const {
-    return pages[position / page_tokens] * page_stride() + position % page_tokens * token_stride() + d;
+  int64_t width() const { return (head_dim + 1) / 2 * 2; }
+  int64_t page_stride() const { return kHeads * kKvPageTokens * width(); }
+  int64_t key_element(int64_t position, int64_t d) const {
+    const int64_t token = position % kKvPageTokens;
+    return pages[position / kKvPageTokens] * page_stride() +
+           ((token / 16 * (width() / 2) + d / 2) * 16 + token % 16) * 2 + d % 2;
+  }
+  int64_t value_element(int64_t position, int64_t d) const {
+    const int64_t token = position % kKvPageTokens;
+    return pages[position / kKvPageTokens] * page_stride() + (token / 2 * width() + d) * 2 + token % 2;
   }
   int32_t slot(int64_t position) const {
-    return static_cast<int32_t>(pages[position / page_tokens] * page_tokens + position % page_tokens);
+    return static_cast<int32_t>(pages[position / kKvPageTokens] * kKvPageTokens + position % kKvPageTokens);
   }
-  KvHeadView view() { return {k.data(), v.data(), page_stride(), token_stride(), page_tokens}; }
-  float at(const std::vector<uint32_t>& data, int64_t position, int64_t d) const {
-    const int64_t i = element(position, d);
+  KvHeadView view() { return {k.data(), v.data(), page_stride()}; }
+  float at(const std::vector<uint32_t>& data, int64_t i) const {
     const uint16_t* halves = reinterpret_cast<const uint16_t*>(data.data());
     if (format == KvFormat::kF32) return __builtin_bit_cast(float, data[i]);
     return format == KvFormat::kF16 ? f16_to_f32(halves[i]) : bf16_to_f32(halves[i]);
   }
+  float key(int64_t position, int64_t d) const { return at(k, key_element(position, d)); }
+  float value(int64_t position, int64_t d) const { return at(v, value_element(position, d)); }
 };
 
 float rounded(KvFormat format, float x) {
@@ -58,33 +66,46 @@ void append(const CpuKernels& kernels, Cache& cache, const std::vector<float>& k
 }
 
 TEST_P(KvAppend, RoundsToNearestAndTouchesNothingElse) {
+  constexpr int64_t kRows = 77;  // whole blocks, blocks with a hole, tokens before and after
   for (int f = 0; f < kNumKvFormats; ++f) {
-    for (int64_t dim : {1, 3, 8, 15, 16, 17, 31, 64, 80, 127}) {
-      Cache cache(static_cast<KvFormat>(f), 21, dim, 4);
-      const int64_t stride = dim + 5;
-      std::vector<float> k = test_values(21 * stride, dim, 3.0f), v = test_values(21 * stride, dim + 1, 1e-6f);
-      k[0] = 65520.0f, k[stride] = kInf, k[2 * stride] = kNan, k[3 * stride] = -0.0f, k[4 * stride] = 3.4e38f;
-      std::vector<int32_t> slots;
-      for (int64_t p = 0; p < 21; ++p) slots.push_back(p == 7 ? -1 : cache.slot(p));
-      kernels().kv_append[f]({k.data(), v.data(), stride, slots.data(), 21, dim, cache.view()});
-      std::vector<bool> written(cache.k.size() * 2);
-      for (int64_t p = 0; p < 21; ++p) {
-        for (int64_t d = 0; d < dim && p != 7; ++d) {
-          const float want = rounded(cache.format, k[p * stride + d]), got = cache.at(cache.k, p, d);
-          ASSERT_TRUE(std::isnan(want) ? std::isnan(got)
-                                       : __builtin_bit_cast(uint32_t, want) == __builtin_bit_cast(uint32_t, got))
-              << kFormatNames[f] << " head_dim " << dim << ": " << want << " " << got;
-          ASSERT_EQ(cache.at(cache.v, p, d), rounded(cache.format, v[p * stride + d]));
-          written[cache.element(p, d)] = true;
+    for (int64_t dim : {1, 2, 3, 8, 15, 16, 17, 31, 64, 80, 127}) {
+      for (int64_t first : {0, 5, 16}) {
+        Cache cache(static_cast<KvFormat>(f), first + kRows, dim);
+        const int64_t stride = dim + 5;
+        std::vector<float> k = test_values(kRows * stride, dim, 3.0f), v = test_values(kRows * stride, dim + 1, 1e-6f);
+        k[0] = 65520.0f, k[stride] = kInf, k[2 * stride] = kNan, k[3 * stride] = -0.0f, k[4 * stride] = 3.4e38f;
+        const auto skipped = [](int64_t row) { return row == 7 || row == 40; };
+        std::vector<int32_t> slots;
+        for (int64_t p = 0; p < kRows; ++p) slots.push_back(skipped(p) ? -1 : cache.slot(first + p));
+        kernels().kv_append[f]({k.data(), v.data(), stride, slots.data(), kRows, dim, cache.view()});
+        std::vector<bool> key_written(cache.k.size() * 2), value_written(cache.k.size() * 2);
+        for (int64_t p = 0; p < kRows; ++p) {
+          for (int64_t d = 0; d < dim && !skipped(p); ++d) {
+            const float want = rounded(cache.format, k[p * stride + d]), got = cache.key(first + p, d);
+            ASSERT_TRUE(std::isnan(want) ? std::isnan(got)
+                                         : __builtin_bit_cast(uint32_t, want) == __builtin_bit_cast(uint32_t, got))
+                << kFormatNames[f] << " head_dim " << dim << ": " << want << " " << got;
+            ASSERT_EQ(cache.value(first + p, d), rounded(cache.format, v[p * stride + d]));
+            key_written[cache.key_element(first + p, d)] = true;
+            value_written[cache.value_element(first + p, d)] = true;
+          }
+          if (dim % 2 != 0 && !skipped(p)) {
+            ASSERT_EQ(__builtin_bit_cast(uint32_t, cache.key(first + p, dim)), 0u) << "padding " << dim;
+            key_written[cache.key_element(first + p, dim)] = true;
+          }
         }
-      }
-      const int64_t elements = (6 + 1) * cache.page_stride();
-      for (int64_t i = 0; i < elements; ++i) {
-        if (written[i]) continue;
-        const bool untouched = f == 0 ? cache.k[i] == 0xffffffffu && cache.v[i] == 0xffffffffu
-                                      : reinterpret_cast<uint16_t*>(cache.k.data())[i] == 0xffff &&
-                                            reinterpret_cast<uint16_t*>(cache.v.data())[i] == 0xffff;
-        ASSERT_TRUE(untouched) << kFormatNames[f] << " head_dim " << dim << " element " << i;
+        const int64_t elements = (static_cast<int64_t>(cache.pages.size()) + 1) * cache.page_stride();
+        const auto untouched = [&](const std::vector<uint32_t>& data, int64_t i) {
+          return f == 0 ? data[i] == 0xffffffffu : reinterpret_cast<const uint16_t*>(data.data())[i] == 0xffff;
+        };
+        for (int64_t i = 0; i < elements; ++i) {
+          ASSERT_TRUE(key_written[i] || untouched(cache.k, i)) << kFormatNames[f] << " head_dim " << dim << " " << i;
+          // A whole block may write the places of V that pad an odd head_dim.
+          const int64_t in_head = i % cache.page_stride();
+          const bool padding = in_head < cache.page_stride() / 2 && in_head / 2 % cache.width() >= dim;
+          ASSERT_TRUE(value_written[i] || padding || untouched(cache.v, i))
+              << kFormatNames[f] << " head_dim " << dim << " " << i;
+        }
       }
     }
   }
@@ -94,7 +115,7 @@ TEST_P(KvAppend, EveryHalfSurvives) {
   // With a window of 1 a row gets back the V of its own position: all 65536 patterns, stored and loaded.
   for (KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
     const int64_t n = 128, dim = 512;
-    Cache cache(format, n, dim, 16);
+    Cache cache(format, n, dim);
     std::vector<float> v(n * dim), q(n * dim), y(n * dim), scratch_space(kScratchBytes / 4 + 16);
     for (int64_t i = 0; i < n * dim; ++i) {
       const uint16_t bits = static_cast<uint16_t>(i);
@@ -102,16 +123,16 @@ TEST_P(KvAppend, EveryHalfSurvives) {
     }
     append(kernels(), cache, q, v);
     for (int64_t i = 0; i < n * dim; ++i) {
-      const uint16_t stored = reinterpret_cast<uint16_t*>(cache.v.data())[cache.element(i / dim, i % dim)];
+      const uint16_t stored = reinterpret_cast<uint16_t*>(cache.v.data())[cache.value_element(i / dim, i % dim)];
       if (std::isnan(v[i])) {
-        ASSERT_TRUE(std::isnan(cache.at(cache.v, i / dim, i % dim)));
+        ASSERT_TRUE(std::isnan(cache.value(i / dim, i % dim)));
       } else {
         ASSERT_EQ(stored, static_cast<uint16_t>(i));
       }
     }
     void* scratch = scratch_space.data() + (64 - reinterpret_cast<uintptr_t>(scratch_space.data()) % 64) % 64 / 4;
-    kernels().attention[static_cast<int>(format)](
-        {q.data(), dim, y.data(), dim, n, 1, dim, 0, 1, 1.0f, cache.pages.data(), cache.view(), scratch});
+    kernels().attention[static_cast<int>(format)]({q.data(), dim, y.data(), dim, n, 1, dim, 0, 1, 1.0f,
+                                                   cache.pages.data(), cache.view(), 0, kEverything, nullptr, scratch});
     for (int64_t i = 0; i < n * dim; ++i) {
       ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i]))) << v[i] << " " << y[i];
     }
@@ -126,10 +147,10 @@ TEST_P(KvAppend, RoundsTiesToEven) {
       for (uint32_t low : {0x0000u, 0x0fffu, 0x1000u, 0x1001u, 0x2fffu, 0x3000u, 0x7fffu, 0x8000u, 0x8001u, 0xffffu})
         v.push_back(__builtin_bit_cast(float, top << 16 | low));
     const int64_t dim = 437, n = static_cast<int64_t>(v.size()) / dim;
-    Cache cache(format, n, dim, 16);
+    Cache cache(format, n, dim);
     append(kernels(), cache, v, v);
     for (int64_t i = 0; i < n * dim; ++i) {
-      const float want = rounded(format, v[i]), got = cache.at(cache.k, i / dim, i % dim);
+      const float want = rounded(format, v[i]), got = cache.key(i / dim, i % dim);
       ASSERT_TRUE(std::isnan(want) ? std::isnan(got)
                                    : __builtin_bit_cast(uint32_t, want) == __builtin_bit_cast(uint32_t, got))
           << v[i] << ": " << want << " " << got;
@@ -138,39 +159,48 @@ TEST_P(KvAppend, RoundsTiesToEven) {
 }
 
 struct Case {
-  int64_t rows, group, head_dim, first_position, window, page_tokens;
+  int64_t rows, group, head_dim, first_position, window;
 };
-std::vector<float> run(const CpuKernels& kernels, Cache& cache, const Case& c, const std::vector<float>& q,
-                       int64_t row_begin, int64_t row_end) {
+AttentionArgs arguments(Cache& cache, const Case& c, const std::vector<float>& q, std::vector<float>& y,
+                        int64_t row_begin, int64_t row_end) {
   static std::vector<char> space(kScratchBytes + 64);
   const uintptr_t start = reinterpret_cast<uintptr_t>(space.data());
-  const int64_t stride = c.group * c.head_dim + 3;  // rows are not dense
-  std::vector<float> y((row_end - row_begin) * stride, 77.0f);
   AttentionArgs a = {};
-  a.q = q.data() + row_begin * stride;
-  a.q_stride = a.y_stride = stride;
+  a.q_stride = a.y_stride = c.group * c.head_dim + 3;  // rows are not dense
+  a.q = q.data() + row_begin * a.q_stride;
   a.y = y.data();
   a.rows = row_end - row_begin, a.group = c.group, a.head_dim = c.head_dim;
   a.first_position = c.first_position + row_begin, a.window = c.window;
   a.scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
   a.pages = cache.pages.data();
   a.cache = cache.view();
+  a.kv_end = kEverything;
   a.scratch = space.data() + (64 - start % 64) % 64;
-  kernels.attention[static_cast<int>(cache.format)](a);
+  return a;
+}
+std::vector<float> run(const CpuKernels& kernels, Cache& cache, const Case& c, const std::vector<float>& q,
+                       int64_t row_begin, int64_t row_end) {
+  std::vector<float> y((row_end - row_begin) * (c.group * c.head_dim + 3), 77.0f);
+  kernels.attention[static_cast<int>(cache.format)](arguments(cache, c, q, y, row_begin, row_end));
   return y;
 }
 
 const Case kCases[] = {
-    {1, 1, 64, 0, 0, 16},     // the first token
-    {1, 4, 64, 200, 0, 16},   // decode
-    {1, 3, 1, 70, 0, 32},     // the smallest head
-    {1, 8, 128, 99, 40, 32},  // decode in a window
-    {40, 2, 17, 0, 0, 8},     // prefill, odd head
-    {37, 7, 80, 61, 0, 64},   // a later chunk
-    {50, 1, 33, 20, 13, 1},   // window shorter than the prompt, pages of one token
-    {9, 5, 511, 31, 0, 16},   // odd and large
-    {3, 2, 512, 64, 64, 16},  // the largest
-    {70, 1, 16, 0, 32, 16},   // window of one block, more rows than one tile of lines
+    {1, 1, 64, 0, 0},        // the first token
+    {1, 4, 64, 200, 0},      // decode
+    {1, 8, 64, 1300, 0},     // decode over three chunks
+    {2, 5, 96, 511, 0},      // two rows on both sides of a chunk's end
+    {1, 3, 1, 70, 0},        // the smallest head
+    {1, 8, 128, 99, 40},     // decode in a window
+    {3, 2, 256, 1200, 600},  // a window that begins in one chunk and ends in another
+    {40, 2, 17, 0, 0},       // prefill, odd head
+    {37, 7, 80, 61, 0},      // a later prompt, odd group
+    {50, 1, 33, 20, 13},     // window shorter than the prompt
+    {9, 5, 511, 31, 0},      // odd and large
+    {3, 2, 512, 64, 64},     // the largest
+    {70, 1, 16, 0, 32},      // window of one page, more rows than one tile of lines
+    {64, 6, 64, 1000, 0},    // prefill over chunks
+    {33, 3, 2, 500, 100},    // a small head
 };
 
 TEST_P(Attention, AgreesWithReference) {
@@ -179,7 +209,7 @@ TEST_P(Attention, AgreesWithReference) {
       SCOPED_TRACE(fmt::format("{} rows {} group {} head_dim {} first {} window {}", kFormatNames[f], c.rows, c.group,
                                c.head_dim, c.first_position, c.window));
       const int64_t n = c.first_position + c.rows;
-      Cache cache(static_cast<KvFormat>(f), n, c.head_dim, c.page_tokens);
+      Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
       append(kernels(), cache, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
       const int64_t stride = c.group * c.head_dim + 3;
       const std::vector<float> q = test_values(c.rows * stride, 3, 3.0f);
@@ -196,10 +226,10 @@ TEST_P(Attention, AgreesWithReference) {
           for (int64_t p = begin; p <= last; ++p) {
             double dot = 0, norm = 0;
             for (int64_t d = 0; d < c.head_dim; ++d) {
-              const double k = cache.at(cache.k, p, d);
+              const double k = cache.key(p, d);
               dot += query[d] * k;
               norm += k * k;
-              largest = std::max(largest, std::abs(double{cache.at(cache.v, p, d)}));
+              largest = std::max(largest, std::abs(double{cache.value(p, d)}));
             }
             key_norm = std::max(key_norm, norm);
             score.push_back(dot * scale);
@@ -214,7 +244,7 @@ TEST_P(Attention, AgreesWithReference) {
               kRounding;
           for (int64_t d = 0; d < c.head_dim; ++d) {
             double want = 0;
-            for (int64_t p = begin; p <= last; ++p) want += score[p - begin] / total * cache.at(cache.v, p, d);
+            for (int64_t p = begin; p <= last; ++p) want += score[p - begin] / total * cache.value(p, d);
             ASSERT_NEAR(y[r * stride + g * c.head_dim + d], want, bound * largest) << "row " << r << " head " << g;
           }
         }
@@ -230,7 +260,7 @@ TEST_P(Attention, ARowHasTheSameBitsInEveryCall) {
       SCOPED_TRACE(fmt::format("{} rows {} group {} head_dim {} first {} window {}", kFormatNames[f], c.rows, c.group,
                                c.head_dim, c.first_position, c.window));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3;
-      Cache cache(static_cast<KvFormat>(f), n, c.head_dim, c.page_tokens);
+      Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
       append(kernels(), cache, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
       const std::vector<float> q = test_values(c.rows * stride, 3, 3.0f);
       const std::vector<float> whole = run(kernels(), cache, c, q, 0, c.rows);
@@ -242,19 +272,52 @@ TEST_P(Attention, ARowHasTheSameBitsInEveryCall) {
               << "rows " << begin << " to " << end;
         }
       }
-      // Pages of another size hold the same values, so the bits are the same too.
-      Cache other(static_cast<KvFormat>(f), n, c.head_dim, c.page_tokens == 16 ? 64 : 16);
+      // Other pages hold the same values, so the bits are the same too.
+      Cache other(static_cast<KvFormat>(f), n, c.head_dim, true);
       append(kernels(), other, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
       ASSERT_EQ(run(kernels(), other, c, q, 0, c.rows), whole);
     }
   }
 }
 
+TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
+  for (int f = 0; f < kNumKvFormats; ++f) {
+    for (const Case& c : {Case{1, 4, 64, 2600, 0},
+                          {1, 1, 80, 511, 0},
+                          {2, 3, 17, 1535, 0},
+                          {20, 4, 32, 1100, 700},
+                          {1, 8, 128, 40, 0}}) {
+      SCOPED_TRACE(fmt::format("{} rows {} group {} head_dim {} first {} window {}", kFormatNames[f], c.rows, c.group,
+                               c.head_dim, c.first_position, c.window));
+      const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3, lines = c.rows * c.group;
+      Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
+      append(kernels(), cache, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
+      const std::vector<float> q = test_values(c.rows * stride, 3, 3.0f);
+      const std::vector<float> whole = run(kernels(), cache, c, q, 0, c.rows);
+      const int64_t first_chunk = c.window > 0 ? std::max<int64_t>(0, c.first_position + 1 - c.window) / kKvChunk : 0;
+      const int64_t chunks = (n + kKvChunk - 1) / kKvChunk - first_chunk, size = attention_partial_floats(c.head_dim);
+      for (const int64_t piece : {int64_t{1}, int64_t{2}, chunks}) {
+        std::vector<float> partials(chunks * lines * size + 16, kNan), y(c.rows * stride, 77.0f);
+        for (int64_t chunk = 0; chunk < chunks; chunk += piece) {
+          AttentionArgs a = arguments(cache, c, q, y, 0, c.rows);
+          a.kv_begin = (first_chunk + chunk) * kKvChunk;
+          a.kv_end = std::min(first_chunk + chunk + piece, first_chunk + chunks) * kKvChunk;
+          a.partials = partials.data() + chunk * lines * size;
+          kernels().attention[f](a);
+        }
+        for (const float v : y) ASSERT_EQ(v, 77.0f);
+        kernels().attention_merge({partials.data(), chunks, c.rows, c.group, c.head_dim, y.data(), stride});
+        ASSERT_EQ(y, whole) << "pieces of " << piece;
+      }
+    }
+  }
+}
+
 TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
-  const Case c = {24, 3, 40, 50, 20, 16};
+  const Case c = {24, 3, 40, 50, 20};
   const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3;
   for (int f = 0; f < kNumKvFormats; ++f) {
-    Cache cache(static_cast<KvFormat>(f), n, c.head_dim, c.page_tokens);
+    Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
     std::vector<float> k = test_values(n * c.head_dim, 1), v = test_values(n * c.head_dim, 2);
     const std::vector<float> q = test_values(c.rows * stride, 3);
     append(kernels(), cache, k, v);
@@ -277,8 +340,8 @@ TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
 
 TEST_P(Attention, LargeScoresDoNotOverflow) {
   // Scores of +-1e5: all weight on the best position.
-  const Case c = {1, 1, 16, 70, 0, 16};
-  Cache cache(KvFormat::kF32, 71, 16, 16);
+  const Case c = {1, 1, 16, 70, 0};
+  Cache cache(KvFormat::kF32, 71, 16);
   std::vector<float> k(71 * 16), v = test_values(71 * 16, 2);
   for (int64_t p = 0; p < 71; ++p)
     for (int64_t d = 0; d < 16; ++d) k[p * 16 + d] = p == 37 ? 100.0f : -100.0f + static_cast<float>(p);
@@ -289,8 +352,8 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
 }
 
 TEST_P(Attention, NoRowsIsNothing) {
-  Cache cache(KvFormat::kF32, 1, 8, 16);
-  EXPECT_TRUE(run(kernels(), cache, {0, 2, 8, 0, 0, 16}, {}, 0, 0).empty());
+  Cache cache(KvFormat::kF32, 1, 8);
+  EXPECT_TRUE(run(kernels(), cache, {0, 2, 8, 0, 0}, {}, 0, 0).empty());
 }
 
 REDLINE_INSTANTIATE_PER_ISA(KvAppend);

@@ -15,43 +15,51 @@ constexpr KvCacheShape kShape = {3, 2, 20, 10, KvFormat::kF16};
 TEST(KvCache, HeadViewsFollowTheLayout) {
   auto cache = KvCache::make(kShape);
   ASSERT_TRUE(cache.ok());
-  const Layout layout = KvCache::page_layout(kShape);
   const KvCacheView view = cache->view();
   const auto* base = static_cast<const uint16_t*>(view.head(0, 0).k);
-  const int64_t layer = 2;
-  for (int64_t page : {0, 1, 9})
-    for (int64_t head : {0, 1})
-      for (int64_t token : {int64_t{0}, int64_t{1}, kPageTokens - 1})
-        for (int64_t d : {0, 19})
-          for (int64_t is_value : {0, 1}) {
-            const int64_t table = (page * kShape.num_layers + layer) * 2 + is_value;
-            const Place place =
-                layout.apply(((table * kShape.num_kv_heads + head) * kPageTokens + token) * kShape.head_dim + d);
+  const int64_t layer = 2, width = kShape.head_dim;
+  for (auto table : {KvCache::Table::kKeys, KvCache::Table::kValues}) {
+    const Layout layout = KvCache::page_layout(kShape, table);
+    for (int64_t page : {0, 1, 9})
+      for (int64_t head : {0, 1})
+        for (int64_t token : {0, 1, 17, 31})
+          for (int64_t d : {0, 7, 19}) {
+            const int64_t in_layer = (page * kShape.num_layers + layer) * kShape.num_kv_heads + head;
+            const Place place = layout.apply((in_layer * kPageTokens + token) * width + d);
             EXPECT_EQ(place[static_cast<size_t>(Axis::kPage)], page);
             const KvHeadView& h = view.head(layer, head);
-            const auto* at =
-                static_cast<const uint16_t*>(is_value ? h.v : h.k) + page * h.page_stride + token * h.token_stride + d;
+            // What KvHeadView says.
+            const int64_t in_page = table == KvCache::Table::kKeys
+                                        ? ((token / 16 * (width / 2) + d / 2) * 16 + token % 16) * 2 + d % 2
+                                        : (token / 2 * width + d) * 2 + token % 2;
+            const auto* at = static_cast<const uint16_t*>(table == KvCache::Table::kKeys ? h.k : h.v) +
+                             page * h.page_stride + in_page;
             EXPECT_EQ(at - base, page * h.page_stride + place[static_cast<size_t>(Axis::kMemory)]);
           }
+  }
 }
 
 TEST(KvCache, NoTwoElementsShareAPlace) {
-  auto cache = KvCache::make(kShape);
-  ASSERT_TRUE(cache.ok());
-  std::set<const uint16_t*> places;
-  size_t count = 0;
-  for (int64_t layer = 0; layer < 3; ++layer)
-    for (int64_t head = 0; head < 2; ++head)
-      for (const void* table : {cache->view().head(layer, head).k, cache->view().head(layer, head).v})
-        for (int64_t page = 0; page < 10; ++page)
-          for (int64_t token = 0; token < kPageTokens; ++token) {
-            const KvHeadView& h = cache->view().head(layer, head);
-            for (int64_t d = 0; d < kShape.head_dim; ++d, ++count)
-              places.insert(static_cast<const uint16_t*>(table) + page * h.page_stride + token * h.token_stride + d);
-          }
-  EXPECT_EQ(places.size(), count);
-  EXPECT_EQ(static_cast<int64_t>(count) * 2, cache->bytes());
-  EXPECT_EQ(cache->bytes_per_token() * kPageTokens * 10, cache->bytes());
+  for (const int64_t head_dim : {20, 5}) {
+    KvCacheShape shape = kShape;
+    shape.head_dim = head_dim;
+    auto cache = KvCache::make(shape);
+    ASSERT_TRUE(cache.ok());
+    const int64_t padded = (head_dim + 1) / 2 * 2;
+    std::set<std::pair<int64_t, int64_t>> places;
+    size_t count = 0;
+    for (auto table : {KvCache::Table::kKeys, KvCache::Table::kValues}) {
+      const Layout layout = KvCache::page_layout(shape, table);
+      EXPECT_EQ(layout.size(), 10 * 3 * 2 * kPageTokens * padded);
+      for (int64_t i = 0; i < layout.size(); ++i, ++count) {
+        const Place place = layout.apply(i);
+        places.emplace(place[static_cast<size_t>(Axis::kPage)], place[static_cast<size_t>(Axis::kMemory)]);
+      }
+    }
+    EXPECT_EQ(places.size(), count);
+    EXPECT_EQ(static_cast<int64_t>(count) * 2, cache->bytes());
+    EXPECT_EQ(cache->bytes_per_token() * kPageTokens * 10, cache->bytes());
+  }
 }
 
 TEST(PageTable, GrowsShrinksAndGivesPagesBack) {

@@ -73,7 +73,7 @@ void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, W
     const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
     s.attend({stage.operand<float>(0) + at, stride, stage.operand<float>(1) + at, stride, item.row_end - item.row_begin,
               group, s.a.head_dim, item.first_position, s.a.window, s.a.scale, plan.pages[item.sequence],
-              plan.cache.head(s.a.layer, item.kv_head), worker.scratch});
+              plan.cache.head(s.a.layer, item.kv_head), 0, INT64_MAX, nullptr, worker.scratch});
   }
 }
 

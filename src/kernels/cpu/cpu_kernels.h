@@ -107,17 +107,26 @@ struct EmbeddingArgs {
   float* y;  ///< [rows, hidden_size]
 };
 
-/// One KV head of a paged cache as a kernel sees it. Element (page, token, d) of K is at
-/// k + page * page_stride + token * token_stride + d, counted in elements; V alike.
+/// Tokens of one page of the cache, and of the blocks in which a page holds keys.
+inline constexpr int64_t kKvPageTokens = 32;
+inline constexpr int64_t kKvBlockTokens = 16;
+/// Attention sums up these many positions at a time, from multiples of it, and adds the results in order of position: so
+/// workers may share the positions of one head and the bits stay the same.
+inline constexpr int64_t kKvChunk = 512;
+
+/// One KV head of a paged cache as a kernel sees it. Page p of K is at k + p * page_stride, counted in elements, and in
+/// tile order, D = head_dim rounded up to 2:
+///   K  [2 blocks][D / 2][16 tokens][2 of head_dim]   a line of 32 halves is the right operand of q . k in tile products
+///   V  [16 pairs of tokens][D][2 tokens]             the same for weights . v
+/// Where head_dim is odd, K has zeros in the last place. Other places that no token wrote hold anything.
 struct KvHeadView {
   void* k;
   void* v;
-  int64_t page_stride, token_stride;
-  int64_t page_tokens;  ///< a power of two
+  int64_t page_stride;
 };
 
-/// Writes rows of k and v of one KV head into pages: row r goes to page slots[r] / page_tokens, token slots[r] % it.
-/// A negative slot is skipped.
+/// Writes rows of k and v of one KV head into pages: row r goes to page slots[r] / kKvPageTokens, token slots[r] % it.
+/// A negative slot is skipped. Whole blocks of tokens in order are written much faster than single ones.
 struct KvAppendArgs {
   const float* k;  ///< [rows, row_stride apart], head_dim elements each
   const float* v;
@@ -132,6 +141,9 @@ struct KvAppendArgs {
 ///   y[r, g] = sum_p softmax_p(scale * q[r, g] . k[p]) v[p],  p in (position(r) - window, position(r)],  position(r) =
 ///   first_position + r;  window 0 means all p in [0, position(r)].
 /// Online softmax in one pass over KV (Milakov and Gimelshein 2018; FlashAttention), in float32.
+///
+/// Only positions in [kv_begin, kv_end), multiples of kKvChunk, are looked at. When that is not all that the rows see,
+/// `partials` takes what each chunk and line (row, head of the group) gives, for attention_merge, and y is not written.
 struct AttentionArgs {
   const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
   int64_t q_stride;
@@ -141,9 +153,23 @@ struct AttentionArgs {
   int64_t first_position;
   int64_t window;
   float scale;
-  const int32_t* pages;  ///< page of position p: pages[p / page_tokens]
+  const int32_t* pages;  ///< page of position p: pages[p / kKvPageTokens]
   KvHeadView cache;
+  int64_t kv_begin, kv_end;  ///< kv_end may lie past the last position
+  float* partials;           ///< [chunks from kv_begin][rows * group][attention_partial_floats(head_dim)] or nullptr
   void* scratch;
+};
+/// One line of partials: sums over the chunk's positions [head_dim up to 16], then the largest score, the sum of weights.
+[[gnu::always_inline]] inline constexpr int64_t attention_partial_floats(int64_t head_dim) {
+  return (head_dim + 15) / 16 * 16 + 16;
+}
+
+/// y from the partials of all chunks, in order of position: the bits of a single call over all positions.
+struct AttentionMergeArgs {
+  const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
+  int64_t chunks, rows, group, head_dim;
+  float* y;  ///< as in AttentionArgs
+  int64_t y_stride;
 };
 
 /// c += a . b on one block of tiles (kernels/cpu/tiles.h), 64-byte rows: for tests of the tile unit.
@@ -168,6 +194,7 @@ inline constexpr int kNumKvFormats = 3;
   K(void (*silu_mul)(const SiluMulArgs&), silu_mul)                      \
   K(void (*add)(const AddArgs&), add)                                    \
   K(void (*exp)(const ExpArgs&), exp)                                    \
+  K(void (*attention_merge)(const AttentionMergeArgs&), attention_merge) \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes) \
   K(PeakFn peak_f32, peak_f32)                                           \
   K(PeakFn peak_bf16, peak_bf16)                                         \

@@ -10,6 +10,7 @@ void fill_add(CpuKernels& table);
 void fill_exp(CpuKernels& table);
 void fill_kv_append(CpuKernels& table);
 void fill_attention(CpuKernels& table);
+void fill_attention_merge(CpuKernels& table);
 void fill_linear(CpuKernels& table);
 void fill_linear_q8(CpuKernels& table);
 void fill_prepare_x(CpuKernels& table);
@@ -25,6 +26,7 @@ void fill_table(CpuKernels& table) {
   fill_exp(table);
   fill_kv_append(table);
   fill_attention(table);
+  fill_attention_merge(table);
   fill_linear(table);
   fill_linear_q8(table);
   fill_prepare_x(table);

@@ -1,0 +1,25 @@
+// The results of chunks of positions into one, in order of position.
+#include "kernels/cpu/attention_page.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+constexpr int kMaxHeadDim = 512;
+
+void attention_merge(const AttentionMergeArgs& a) {
+  alignas(64) float sums[kMaxHeadDim];
+  const int64_t lines = a.rows * a.group, size = attention_partial_floats(a.head_dim);
+  for (int64_t line = 0; line < lines; ++line) {
+    Partial all{sums, 0.0f, 0.0f};
+    clear(all, a.head_dim);
+    for (int64_t chunk = 0; chunk < a.chunks; ++chunk)
+      fold(all, partial_at(a.partials + (chunk * lines + line) * size, a.head_dim), a.head_dim);
+    write_line(all, a.head_dim, a.y + line / a.group * a.y_stride + line % a.group * a.head_dim);
+  }
+}
+
+}  // namespace
+
+void fill_attention_merge(CpuKernels& table) { table.attention_merge = attention_merge; }
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -1,0 +1,101 @@
+// What attention and kv_append share: places in a page of the cache, sums in pairs, and the sum over chunks.
+//
+// Lanes hold pairs: of head_dim for one token (K), or of tokens for one place of head_dim (V), as they lie in memory. So
+// a product takes a pair of the other operand in all lanes, and the two sums of a pair are added at the end.
+#pragma once
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace redline::REDLINE_ISA_NS {
+
+/// head_dim of a page: whole pairs.
+REDLINE_INLINE int64_t even(int64_t head_dim) { return (head_dim + 1) & ~int64_t{1}; }
+/// Element of K: `token` counted in the page.
+REDLINE_INLINE int64_t key_place(int64_t token, int64_t d, int64_t head_dim) {
+  constexpr int64_t block = kKvBlockTokens;
+  return token / block * block * even(head_dim) + (d / 2 * block + token % block) * 2 + d % 2;
+}
+REDLINE_INLINE int64_t value_place(int64_t token, int64_t d, int64_t head_dim) {
+  return (token / 2 * even(head_dim) + d) * 2 + token % 2;
+}
+
+// The two floats at p in every pair of lanes; lane i of add_pairs is the sum of pair i of a followed by b.
+#if defined(__AVX512F__)
+REDLINE_INLINE VecF32 set_pair(const float* p) {
+  double pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return {_mm512_castpd_ps(_mm512_set1_pd(pair))};
+}
+REDLINE_INLINE VecF32 add_pairs(VecF32 a, VecF32 b) {
+  const __m512 sum = _mm512_add_ps(_mm512_shuffle_ps(a.v, b.v, 0x88), _mm512_shuffle_ps(a.v, b.v, 0xdd));
+  const __m512i order = _mm512_setr_epi64(0, 2, 4, 6, 1, 3, 5, 7);
+  return {_mm512_castpd_ps(_mm512_permutexvar_pd(order, _mm512_castps_pd(sum)))};
+}
+#elif defined(__AVX2__)
+REDLINE_INLINE VecF32 set_pair(const float* p) {
+  double pair;
+  __builtin_memcpy(&pair, p, sizeof(pair));
+  return {_mm256_castpd_ps(_mm256_set1_pd(pair))};
+}
+REDLINE_INLINE VecF32 add_pairs(VecF32 a, VecF32 b) {
+  const __m256 sum = _mm256_add_ps(_mm256_shuffle_ps(a.v, b.v, 0x88), _mm256_shuffle_ps(a.v, b.v, 0xdd));
+  return {_mm256_castpd_ps(_mm256_permute4x64_pd(_mm256_castps_pd(sum), 0xd8))};
+}
+#else
+REDLINE_INLINE VecF32 set_pair(const float* p) { return {RawF32{p[0], p[1], p[0], p[1]}}; }
+REDLINE_INLINE VecF32 add_pairs(VecF32 a, VecF32 b) {
+  return {RawF32{a.v[0] + a.v[1], a.v[2] + a.v[3], b.v[0] + b.v[1], b.v[2] + b.v[3]}};
+}
+#endif
+
+/// What some positions give to one line: sums[d] = sum_p e^(score[p] - max) v[p][d], total the same without v.
+struct Partial {
+  float* sums;  ///< head_dim up to a multiple of 16
+  float max, total;
+};
+REDLINE_INLINE bool saw_nothing(const Partial& p) { return p.max == -__builtin_inff() && p.total == 0.0f; }
+
+/// into += part, which comes after it. Adding to what saw nothing gives part to the bit.
+REDLINE_INLINE void fold(Partial& into, const Partial& part, int64_t head_dim) {
+  if (saw_nothing(part)) return;
+  const float top = part.max > into.max ? part.max : into.max;
+  const float a = saw_nothing(into) ? 0.0f : exp_f32(into.max - top), b = exp_f32(part.max - top);
+  into.total = into.total * a + part.total * b;
+  into.max = top;
+  for (int64_t d = 0; d < head_dim; d += kWidth) {
+    const VecF32 old = load(into.sums + d, Full{}) * set1(a);
+    store(into.sums + d, old + load(part.sums + d, Full{}) * set1(b), Full{});
+  }
+}
+
+/// A line of AttentionArgs::partials.
+REDLINE_INLINE Partial partial_at(const float* line, int64_t head_dim) {
+  const float* tail = line + attention_partial_floats(head_dim) - 16;
+  return {const_cast<float*>(line), tail[0], tail[1]};
+}
+REDLINE_INLINE void store_tail(const Partial& p, int64_t head_dim) {
+  float* tail = p.sums + attention_partial_floats(head_dim) - 16;
+  tail[0] = p.max;
+  tail[1] = p.total;
+}
+REDLINE_INLINE void clear(Partial& p, int64_t head_dim) {
+  p.max = -__builtin_inff();
+  p.total = 0.0f;
+  for (int64_t d = 0; d < head_dim; d += kWidth) store(p.sums + d, zero_f32(), Full{});
+}
+REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y) {
+  const VecF32 scale = set1(1.0f / p.total);
+  for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
+}
+
+/// What a line sees: positions [begin, end).
+struct Span {
+  int64_t begin, end;
+};
+REDLINE_INLINE Span visible(const AttentionArgs& a, int64_t line) {
+  const int64_t position = a.first_position + line / a.group;
+  return {a.window > 0 ? max_i64(0, position + 1 - a.window) : 0, position + 1};
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -4,7 +4,6 @@
 // Rows first become dense elements in a buffer. A block of 16 tokens in order is then transposed 32-bit word by word; a
 // single token writes its pairs of K and its halves of V one by one.
 #include "kernels/cpu/attention_page.h"
-#include "kernels/cpu/simd_strip.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
@@ -46,11 +45,16 @@ void write_block(const Rows<Element>& rows, int64_t token, int64_t head_dim, Ele
   Element* keys = k + key_place(token, 0, head_dim);
   int64_t pair = 0;
   if constexpr (sizeof(Element) == 2) {  // a pair is one word
-    const auto* source = reinterpret_cast<const int32_t*>(rows.k);
-    auto* target = reinterpret_cast<int32_t*>(keys);
-    for (; pair + kWidth <= width / 2; pair += kWidth)
-      for (int64_t t = 0; t < kBlock; t += kWidth)
-        transpose_words(source + t * (width / 2) + pair, width / 2, target + pair * kBlock + t, kBlock);
+    const auto* source = reinterpret_cast<const float*>(rows.k);
+    auto* target = reinterpret_cast<float*>(keys);
+    for (; pair + kWidth <= width / 2; pair += kWidth) {
+      for (int64_t t = 0; t < kBlock; t += kWidth) {
+        VecF32 words[kWidth];
+        for (int i = 0; i < kWidth; ++i) words[i] = load(source + (t + i) * (width / 2) + pair, Full{});
+        transpose(words);
+        for (int i = 0; i < kWidth; ++i) store(target + (pair + i) * kBlock + t, words[i], Full{});
+      }
+    }
   }
   for (; pair < width / 2; ++pair)
     for (int64_t t = 0; t < kBlock; ++t)

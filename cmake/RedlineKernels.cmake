@@ -6,7 +6,7 @@
 # table.kernel.cc and table.SET.kernel.cc say which entries a set fills in.
 if(CMAKE_SYSTEM_PROCESSOR MATCHES "^(x86_64|AMD64|amd64)$")
   set(REDLINE_CPU_BASE_ISAS generic avx2 avx512)
-  set(REDLINE_CPU_OVERLAY_ISAS avx512_vnni avx512_bf16 amx)
+  set(REDLINE_CPU_OVERLAY_ISAS avx512_vnni avx512_bf16 avx512_fp16 amx amx_fp16)
 else()
   set(REDLINE_CPU_BASE_ISAS generic)
   set(REDLINE_CPU_OVERLAY_ISAS)
@@ -21,7 +21,11 @@ if(CMAKE_CXX_COMPILER_ID STREQUAL GNU)
 endif()
 set(REDLINE_FLAGS_avx512_vnni ${REDLINE_FLAGS_avx512} -mavx512vnni)
 set(REDLINE_FLAGS_avx512_bf16 ${REDLINE_FLAGS_avx512} -mavx512bf16)
+# The float16 sets name their few instructions in assembly: GCC 12 knows the tile products of that type no more than
+# older compilers know avx512_fp16.
+set(REDLINE_FLAGS_avx512_fp16 ${REDLINE_FLAGS_avx512})
 set(REDLINE_FLAGS_amx ${REDLINE_FLAGS_avx512} -mavx512vnni -mavx512bf16 -mamx-tile -mamx-int8 -mamx-bf16)
+set(REDLINE_FLAGS_amx_fp16 ${REDLINE_FLAGS_amx})
 
 function(redline_add_cpu_kernels target)
   set(optimisation -O3)

@@ -79,6 +79,20 @@ std::shared_ptr<MappedFile> MappedFile::from_bytes(std::string path, std::string
   return file;
 }
 
+Result<std::shared_ptr<MappedFile>> MappedFile::make(std::string path, int64_t bytes,
+                                                     const std::function<void(uint8_t*)>& fill) {
+  std::shared_ptr<MappedFile> file(new MappedFile);
+  file->path_ = std::move(path);
+  if (bytes <= 0) return file;
+  void* data = ::mmap(nullptr, static_cast<size_t>(bytes), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return out_of_memory("{}: no room for {} bytes", file->path_, bytes);
+  file->data_ = static_cast<const uint8_t*>(data);
+  file->size_ = bytes;
+  fill(static_cast<uint8_t*>(data));
+  ::mprotect(data, static_cast<size_t>(bytes), PROT_READ);
+  return file;
+}
+
 MappedFile::~MappedFile() {
   if (data_ != nullptr && owned_ == nullptr) ::munmap(const_cast<uint8_t*>(data_), static_cast<size_t>(size_));
 }

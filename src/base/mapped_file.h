@@ -1,6 +1,7 @@
 // A file mapped read-only into memory.
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -17,6 +18,10 @@ class MappedFile {
   /// Bytes that are in memory already, under the name that errors will use: for tests and fuzzing. They are copied into
   /// an allocation of exactly their size, so that an address sanitizer sees any read beyond the end.
   static std::shared_ptr<MappedFile> from_bytes(std::string path, std::string_view bytes);
+  /// Memory of its own that `fill` writes, under the name that errors will use. release() gives pages back for good.
+  /// out_of_memory: `bytes` were not to be had.
+  static Result<std::shared_ptr<MappedFile>> make(std::string path, int64_t bytes,
+                                                  const std::function<void(uint8_t*)>& fill);
   ~MappedFile();
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;

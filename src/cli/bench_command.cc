@@ -150,7 +150,10 @@ struct Bounds {
 
 Bounds bounds_of(const Ceilings& ceilings, const ModelInfo& info, ComputeType dtype) {
   Bounds b;
-  b.peak = dtype == ComputeType::kAuto && has_block_weights(info) && ceilings.find("int8") ? "int8" : "f32";
+  b.peak = "f32";
+  if (dtype == ComputeType::kAuto)
+    for (const char* type : {"bf16", "f16"})
+      if (ceilings.find(type) && ceilings.find(type)->all > ceilings.find(b.peak)->all) b.peak = type;
   if (const Ceiling* read = ceilings.find("read")) b.bytes_per_s = read->all * 1e9;
   if (const Ceiling* peak = ceilings.find(b.peak)) b.flops_per_s = peak->all * 1e9;
   return b;

@@ -77,7 +77,7 @@ std::string setting_value(std::string_view name) {
   return value ? value : "";
 }
 
-Json machine_json(const Ceilings& ceilings) {
+Json machine_json(const Ceilings& ceilings, const MachineState& state) {
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
   Json json = {{"cpu", value_in("/proc/cpuinfo", "model name")},
@@ -88,6 +88,7 @@ Json machine_json(const Ceilings& ceilings) {
                {"memory_bytes", kilobytes_in("/proc/meminfo", "MemTotal")},
                {"memory_available_bytes", kilobytes_in("/proc/meminfo", "MemAvailable")},
                {"ceilings", ceilings_json(ceilings)},
+               {"state", state_json(state)},
                {"settings", Json::array()}};
   for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
   for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
@@ -97,7 +98,13 @@ Json machine_json(const Ceilings& ceilings) {
   return json;
 }
 
-void print_machine(const Ceilings& ceilings, Terminal& terminal) {
+std::string state_text(const MachineState& state) {
+  std::string text = fmt::format("reads {:.1f} GB/s, f32 {:.0f} GOP/s", state.read_gb_s, state.f32_gop_s);
+  if (state.ping_pong_ns > 0) text += fmt::format(", {:.0f} ns between cores", state.ping_pong_ns);
+  return text + " (a sample of 20 ms; shared and virtual machines move within seconds)";
+}
+
+void print_machine(const Ceilings& ceilings, const MachineState& state, Terminal& terminal) {
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
   std::vector<std::string> supported, missing, cache_texts;
@@ -117,11 +124,18 @@ void print_machine(const Ceilings& ceilings, Terminal& terminal) {
                                    human_bytes(static_cast<double>(kilobytes_in("/proc/meminfo", "MemAvailable"))))});
   terminal.write(facts.text());
 
-  Table rows({"ceiling", "one thread", fmt::format("{} threads", ceilings.threads), "", "spread"}, {1, 2, 4});
+  Table rows({"ceiling", "by", "one thread", fmt::format("{} threads", ceilings.threads), "", "spread"}, {2, 3, 5});
   for (const Ceiling& c : ceilings.rows)
-    rows.add({c.name, fmt::format("{:.1f}", c.per_thread), fmt::format("{:.1f}", c.all), c.unit,
+    rows.add({c.name, c.instruction.empty() ? c.isa : fmt::format("{} ({})", c.instruction, c.isa),
+              fmt::format("{:.1f}", c.per_thread), fmt::format("{:.1f}", c.all), c.unit,
               fmt::format("{:.0f}%", 100 * c.spread)});
   terminal.print("\n{}", rows.text());
+  if (ceilings.ping_pong_ns > 0)
+    terminal.print(
+        "  between cores: {:.0f} ns for a cache line one way (worst pair {:.0f}), {:.1f} us to wake a sleeping "
+        "thread\n",
+        ceilings.ping_pong_ns, ceilings.ping_pong_worst_ns, ceilings.wake_up_us);
+  terminal.print("  now: {}\n", state_text(state));
 
   Table settings({"setting", "value", "default", "meaning"});
   for (const SettingInfo& s : list_settings())
@@ -134,8 +148,10 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const CpuKernels* table, cpu_kernels());
   if (args.kernels) return print_kernels(*table, args.json, terminal);
   REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*table, {}));
-  if (args.json) return print_json(machine_json(ceilings), terminal);
-  print_machine(ceilings, terminal);
+  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*table, ceilings.threads));
+  REDLINE_ASSIGN(const MachineState state, sampler.sample());
+  if (args.json) return print_json(machine_json(ceilings, state), terminal);
+  print_machine(ceilings, state, terminal);
   return {};
 }
 
@@ -144,8 +160,11 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
 Command devices_command() {
   return make_command<DevicesArgs, run_devices>(
       "devices", "show this machine, its measured ceilings and the settings",
-      "Ceilings are measured, not looked up: reading memory, and multiply-adds that stay in registers. GOP counts two "
-      "operations for a multiply-add.",
+      "Ceilings are measured, not looked up: reading and copying memory, reading half of each core's L2 cache, and "
+      "multiply-adds that stay in registers, for every instruction set of this machine up to REDLINE_CPU_ISA; the best "
+      "of several short runs, on one thread and on all. GOP counts two operations for a multiply-add. Spread is how "
+      "far "
+      "the median run lay below the best.",
       {"redline devices", "redline devices --kernels", "REDLINE_CPU_ISA=avx2 redline devices --kernels"});
 }
 

@@ -194,7 +194,7 @@ std::string GgufWriter::header() const {
     for (auto size = view.shape.rbegin(); size != view.shape.rend(); ++size) put(out, static_cast<uint64_t>(*size));
     put(out, static_cast<uint32_t>(dtype_info(view.dtype).gguf_type));
     put(out, static_cast<uint64_t>(offset));
-    offset += view.bytes() + padding_after(view.bytes());
+    offset += padded_bytes(view);
   }
   out.append(static_cast<size_t>(padding_after(static_cast<int64_t>(out.size()))), '\0');
   return out;
@@ -206,6 +206,16 @@ Status GgufWriter::write(const std::string& path) const {
   TemporaryFile file(target);
   REDLINE_TRY(file.open());
   REDLINE_TRY(write_all(header(), tensors_, [&](const void* data, int64_t bytes) { return file.write(data, bytes); }));
+  return file.keep();
+}
+
+int64_t GgufWriter::padded_bytes(const TensorView& view) { return view.bytes() + padding_after(view.bytes()); }
+
+Status GgufWriter::write_bytes(const std::string& path, std::string_view bytes) {
+  REDLINE_ASSIGN(const std::string target, output_path(path));
+  TemporaryFile file(target);
+  REDLINE_TRY(file.open());
+  REDLINE_TRY(file.write(bytes.data(), static_cast<int64_t>(bytes.size())));
   return file.keep();
 }
 

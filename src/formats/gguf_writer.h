@@ -31,6 +31,12 @@ class GgufWriter {
   Status write(const std::string& path) const;
   /// The same file in memory, for tests and fuzzing.
   Result<std::string> to_bytes() const;
+  /// The file up to the first tensor's bytes; no tensor needs data yet. Then each tensor follows in its order, filled up
+  /// with zeros to padded_bytes. For files that are made in place.
+  std::string header() const;
+  static int64_t padded_bytes(const TensorView& view);
+  /// A whole file that is in memory already, as write() writes.
+  static Status write_bytes(const std::string& path, std::string_view bytes);
 
  private:
   struct Value {
@@ -38,7 +44,6 @@ class GgufWriter {
     std::string payload;  ///< as it stands in the file
   };
   Status check() const;
-  std::string header() const;
 
   std::vector<std::pair<std::string, Value>> metadata_;
   std::vector<std::pair<std::string, TensorView>> tensors_;

@@ -6,6 +6,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "models/random_model.h"
 #include "text/gguf_vocab.h"
 
 namespace redline {
@@ -65,8 +66,13 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.path = path;
   struct stat info;
-  if (stat(path.c_str(), &info) != 0) return not_found("model {}: no such file or folder", path);
-  if (S_ISDIR(info.st_mode)) {
+  if (is_random_model(path)) {
+    REDLINE_ASSIGN(auto image, make_random_model(path));
+    REDLINE_ASSIGN(GgufFile file, GgufFile::from_parts({std::move(image)}));
+    REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
+  } else if (stat(path.c_str(), &info) != 0) {
+    return not_found("model {}: no such file or folder", path);
+  } else if (S_ISDIR(info.st_mode)) {
     REDLINE_TRY(open_folder(path, checkpoint));
   } else if (path.ends_with(".safetensors")) {
     return invalid_argument("model {}: give the folder that holds it, with its config.json", path);

@@ -25,7 +25,7 @@ struct Checkpoint {
   /// What the file itself calls the tensor that `tensors` holds as `name`: for messages.
   std::string file_name(const std::string& name) const;
 
-  /// A GGUF file (any part of a split) or a Hugging Face folder.
+  /// A GGUF file (any part of a split), a Hugging Face folder, or "random:SHAPE:TYPE" (models/random_model.h).
   /// not_found, invalid_argument, unsupported, io: as the readers say, with path and reason.
   static Result<Checkpoint> open(const std::string& path);
 };

@@ -1,128 +1,20 @@
 #include "runtime/ceilings.h"
 
-#include <sys/mman.h>
-#include <time.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <cstring>
-#include <functional>
-#include <system_error>
-#include <thread>
 
 #include "base/topology.h"
 #include "base/worker_team.h"
+#include "runtime/lap_runner.h"
 
 namespace redline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_between(Clock::time_point begin, Clock::time_point end) {
-  return std::chrono::duration<double>(end - begin).count();
-}
-
-/// CPU time of the calling thread.
-double thread_seconds() {
-  timespec t = {};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &t);
-  return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
-}
-
-/// Memory that is really there: written, on large pages where the system gives them.
-class Buffer {
- public:
-  /// Halves the size until there is room, down to 16 MiB.
-  static Result<Buffer> allocate(int64_t bytes) {
-    for (int64_t size = bytes; size >= int64_t{16} << 20; size /= 2) {
-      void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-      if (data == MAP_FAILED) continue;
-#if defined(MADV_HUGEPAGE)
-      madvise(data, size, MADV_HUGEPAGE);
-#endif
-      return Buffer(static_cast<char*>(data), size);
-    }
-    return out_of_memory("measuring the read ceiling needs a buffer of 16 to {} MiB; none could be mapped",
-                         bytes >> 20);
-  }
-  Buffer(Buffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) { other.data_ = nullptr; }
-  Buffer& operator=(Buffer&&) = delete;
-  ~Buffer() {
-    if (data_ != nullptr) munmap(data_, bytes_);
-  }
-  char* data() const { return data_; }
-  int64_t bytes() const { return bytes_; }
-
- private:
-  Buffer(char* data, int64_t bytes) : data_(data), bytes_(bytes) {}
-  char* data_;
-  int64_t bytes_;
-};
-
-/// The best and the median rate of some laps.
-struct Rates {
-  double best = 0, median = 0;
-};
-
-/// What a rate divides by. Register loops share nothing, so each thread's own CPU time is the fairer clock: it does not
-/// run while other programs do. Memory is shared, so only the time of day from the first start to the last end counts.
-enum class TimedBy { kThread, kWall };
-
-/// Runs `body(thread, lap)`, which returns the amount of work that it did, `repeats` times on one thread for each CPU,
-/// all starting a lap together.
-Result<Rates> run(TimedBy timed_by, const std::vector<int>& cpus, int repeats, const CpuKernels& kernels,
-                  const std::function<double(int, int)>& body) {
-  struct Lap {
-    Clock::time_point begin, end;
-    double cpu_seconds = 0, amount = 0;
-  };
-  const int threads = static_cast<int>(cpus.size());
-  std::vector<std::vector<Lap>> laps(threads, std::vector<Lap>(repeats));
-  std::atomic<int64_t> arrived = 0;
-  std::atomic<bool> abandoned = false;
-  const auto work = [&](int thread) {
-    pin_to_cpu(cpus[thread]);
-    if (kernels.worker_begin != nullptr) kernels.worker_begin();
-    for (int r = 0; r < repeats && !abandoned; ++r) {
-      ++arrived;
-      while (arrived < int64_t{threads} * (r + 1) && !abandoned) std::this_thread::yield();
-      Lap& lap = laps[thread][r];
-      lap.begin = Clock::now();
-      const double cpu_begin = thread_seconds();
-      lap.amount = abandoned ? 0 : body(thread, r);
-      lap.cpu_seconds = thread_seconds() - cpu_begin;
-      lap.end = Clock::now();
-    }
-    if (kernels.worker_end != nullptr) kernels.worker_end();
-  };
-  std::vector<std::thread> team;
-  std::string failure;
-  for (int t = 0; t < threads && !abandoned; ++t) {
-    try {
-      team.emplace_back(work, t);
-    } catch (const std::exception& error) {
-      failure = error.what();
-      abandoned = true;
-    }
-  }
-  for (std::thread& t : team) t.join();
-  if (abandoned) return out_of_memory("measuring the ceilings needs {} threads: {}", threads, failure);
-
-  std::vector<double> rates;
-  for (int r = 0; r < repeats; ++r) {
-    Clock::time_point begin = laps[0][r].begin, end = laps[0][r].end;
-    double amount = 0, thread_rates = 0;
-    for (const auto& thread : laps) {
-      begin = std::min(begin, thread[r].begin);
-      end = std::max(end, thread[r].end);
-      amount += thread[r].amount;
-      thread_rates += thread[r].amount / std::max(thread[r].cpu_seconds, 1e-9);
-    }
-    rates.push_back(timed_by == TimedBy::kThread ? thread_rates : amount / std::max(seconds_between(begin, end), 1e-9));
-  }
-  std::sort(rates.begin(), rates.end());
-  return Rates{rates.back(), rates[rates.size() / 2]};
-}
 
 /// How long everything goes on.
 struct Plan {
@@ -136,53 +28,141 @@ struct Plan {
 /// A pass is read in this many laps: a lap of 1 or 2 ms has a good chance to pass undisturbed on a busy machine.
 constexpr int kLapsPerPass = 8;
 
-Ceiling make_ceiling(const char* name, const char* unit, const Rates& one, const Rates& all) {
+Ceiling make_ceiling(const char* name, const char* unit, const LapRates& one, const LapRates& all) {
   // On a busy machine the runs of all threads may all have been disturbed; together they do no less than one alone.
   const double best = std::max(one.best, all.best);
-  return {name, unit, one.best / 1e9, best / 1e9, best > 0 ? (best - std::min(best, all.median)) / best : 0};
+  Ceiling row;
+  row.name = name;
+  row.unit = unit;
+  row.per_thread = one.best / 1e9;
+  row.all = best / 1e9;
+  row.spread = best > 0 ? (best - std::min(best, all.median)) / best : 0;
+  return row;
 }
 
-Result<Ceiling> measure_read(const Plan& plan, const CpuKernels& kernels) {
-  REDLINE_ASSIGN(const Buffer buffer, Buffer::allocate(plan.buffer_bytes));
-  const int64_t bytes = std::min(buffer.bytes(), plan.read_bytes);
+Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<Ceiling>& rows) {
+  REDLINE_ASSIGN(const LapBuffer buffer, LapBuffer::allocate(plan.buffer_bytes));
   const int threads = static_cast<int>(plan.cpus.size());
   // Whole pages, so that a thread's share lies in the memory near it once it has written there.
-  const int64_t share = bytes / threads & ~int64_t{4095}, part = share / kLapsPerPass;
-  REDLINE_TRY(run(TimedBy::kWall, plan.cpus, 1, kernels, [&](int thread, int) {
-    std::memset(buffer.data() + thread * share, 1, share);
+  const int64_t own = buffer.bytes() / threads & ~int64_t{4095};
+  REDLINE_TRY(run_laps(TimedBy::kWall, plan.cpus, 1, kernels, [&](int thread, int) {
+    std::memset(buffer.data() + thread * own, 1, own);
     return 0.0;
   }));
   std::atomic<uint64_t> check = 0;
+
+  const int64_t share = std::min(own, plan.read_bytes / threads & ~int64_t{4095}), part = share / kLapsPerPass;
   const auto read = [&](int thread, int lap) {
-    check += kernels.read_bytes(buffer.data() + thread * share + lap % kLapsPerPass * part, part);
+    check += kernels.read_bytes(buffer.data() + thread * own + lap % kLapsPerPass * part, part);
     return static_cast<double>(part);
   };
   // One thread walks over the shares of all, or it would stay within its caches where there are many.
   const auto read_alone = [&](int, int lap) { return read(lap / kLapsPerPass % threads, lap); };
-  REDLINE_ASSIGN(const Rates one,
-                 run(TimedBy::kWall, {plan.cpus[0]}, plan.passes_one * threads * kLapsPerPass, kernels, read_alone));
-  REDLINE_ASSIGN(const Rates all, run(TimedBy::kWall, plan.cpus, plan.passes_all * kLapsPerPass, kernels, read));
-  return make_ceiling("read", "GB/s", one, all);
+  REDLINE_ASSIGN(const LapRates read_one, run_laps(TimedBy::kWall, {plan.cpus[0]},
+                                                   plan.passes_one * threads * kLapsPerPass, kernels, read_alone));
+  REDLINE_ASSIGN(const LapRates read_all,
+                 run_laps(TimedBy::kWall, plan.cpus, plan.passes_all * kLapsPerPass, kernels, read));
+  rows.push_back(make_ceiling("read", "GB/s", read_one, read_all));
+
+  // A lap copies one half of a part onto the other; both count.
+  const int64_t half = own / kLapsPerPass / 2;
+  const auto copy = [&](int thread, int lap) {
+    char* from = buffer.data() + thread * own + lap % kLapsPerPass * 2 * half;
+    std::memcpy(from + half, from, static_cast<size_t>(half));
+    return 2.0 * static_cast<double>(half);
+  };
+  const auto copy_alone = [&](int, int lap) { return copy(lap / kLapsPerPass % threads, lap); };
+  REDLINE_ASSIGN(const LapRates copy_one,
+                 run_laps(TimedBy::kWall, {plan.cpus[0]}, threads * kLapsPerPass, kernels, copy_alone));
+  REDLINE_ASSIGN(const LapRates copy_all, run_laps(TimedBy::kWall, plan.cpus, 2 * kLapsPerPass, kernels, copy));
+  rows.push_back(make_ceiling("copy", "GB/s", copy_one, copy_all));
+
+  // Half of the cache, because the other half is never quite ours. A thread's own time: nothing is shared.
+  long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
+  if (l2 <= 0) l2 = 1 << 20;
+  const int64_t cached = std::clamp<int64_t>(l2 / 2, 1 << 16, own) & ~int64_t{4095};
+  const auto read_l2 = [&](int thread, int) {
+    double bytes = 0;
+    for (; bytes < 32e6; bytes += static_cast<double>(cached))
+      check += kernels.read_bytes(buffer.data() + thread * own, cached);
+    return bytes;
+  };
+  REDLINE_ASSIGN(const LapRates l2_one,
+                 run_laps(TimedBy::kThread, {plan.cpus[0]}, plan.laps_one + 1, kernels, read_l2));
+  REDLINE_ASSIGN(const LapRates l2_all, run_laps(TimedBy::kThread, plan.cpus, plan.laps_all, kernels, read_l2));
+  rows.push_back(make_ceiling("l2 read", "GB/s", l2_one, l2_all));
+  return {};
 }
 
 Result<Ceiling> measure_peak(const char* name, PeakFn peak, const Plan& plan, const CpuKernels& kernels) {
-  const auto loop = [&](int, int) {
-    double operations = 0;
-    const Clock::time_point begin = Clock::now();
-    // 2000 steps take 5 to 50 us: long beside a look at the clock, short beside the lap.
-    while (seconds_between(begin, Clock::now()) < plan.lap_seconds) operations += peak(2000);
-    return operations;
-  };
-  REDLINE_ASSIGN(const Rates one, run(TimedBy::kThread, {plan.cpus[0]}, plan.laps_one, kernels, loop));
-  REDLINE_ASSIGN(const Rates all, run(TimedBy::kThread, plan.cpus, plan.laps_all, kernels, loop));
+  const auto loop = [&](int, int) { return run_peak(peak, plan.lap_seconds); };
+  REDLINE_ASSIGN(const LapRates one, run_laps(TimedBy::kThread, {plan.cpus[0]}, plan.laps_one, kernels, loop));
+  REDLINE_ASSIGN(const LapRates all, run_laps(TimedBy::kThread, plan.cpus, plan.laps_all, kernels, loop));
   return make_ceiling(name, "GOP/s", one, all);
+}
+
+/// What peak loops consist of, for people; a set that is not listed goes by its own name.
+struct PeakName {
+  std::string_view isa, name, instruction;
+};
+constexpr PeakName kPeakNames[] = {
+    {"generic", "f32", "mulps + addps"},
+    {"avx2", "f32", "vfmadd ymm"},
+    {"avx2", "int8", "vpmaddubsw ymm"},
+    {"avx512", "f32", "vfmadd zmm"},
+    {"avx512", "int8", "vpmaddubsw zmm"},
+    {"avx512_vnni", "int8", "vpdpbusd zmm"},
+    {"avx512_bf16", "bf16", "vdpbf16ps zmm"},
+    {"avx512_fp16", "f16", "vfmaddph zmm"},
+    {"amx", "bf16", "tdpbf16ps"},
+    {"amx", "int8", "tdpbssd"},
+    {"amx_fp16", "f16", "tdpfp16ps"},
+};
+std::string instruction_of(std::string_view isa, std::string_view name) {
+  for (const PeakName& row : kPeakNames)
+    if (row.isa == isa && row.name == name) return std::string(row.instruction);
+  return std::string(isa);
+}
+
+/// The richest set that serves any kernel of the table: its index among cpu_isas().
+int richest_isa(const CpuKernels& kernels) {
+  int count = 0, richest = 0;
+  const CpuIsa* isas = cpu_isas(&count);
+  for (const KernelOrigin& origin : kernel_origins(kernels))
+    for (int i = richest; i < count; ++i)
+      if (std::string_view(origin.isa) == isas[i].name) richest = i;
+  return richest;
+}
+
+void measure_latency(const std::vector<int>& cpus, bool quick, Ceilings& ceilings) {
+  constexpr size_t kMostPartners = 8;
+  const size_t others = cpus.size() - 1, partners = std::min(others, kMostPartners);
+  std::vector<double> times, wake_ups;
+  for (size_t i = 1; i <= partners; ++i) {
+    const int other = cpus[others * i / partners];  // spread over the whole list, its last one among them
+    times.push_back(ping_pong_ns(cpus[0], other, quick ? 3 : 10));
+    wake_ups.push_back(wake_up_us(cpus[0], other, quick ? 5 : 20));
+  }
+  if (times.empty()) return;
+  std::sort(times.begin(), times.end());
+  std::sort(wake_ups.begin(), wake_ups.end());
+  ceilings.ping_pong_ns = times[times.size() / 2];
+  ceilings.ping_pong_worst_ns = times.back();
+  ceilings.wake_up_us = wake_ups[wake_ups.size() / 2];
 }
 
 }  // namespace
 
 const Ceiling* Ceilings::find(std::string_view name) const {
+  const Ceiling* best = nullptr;
   for (const Ceiling& row : rows)
-    if (row.name == name) return &row;
+    if (row.name == name && (best == nullptr || row.all > best->all)) best = &row;
+  return best;
+}
+
+const Ceiling* Ceilings::find(std::string_view name, std::string_view isa_name) const {
+  for (const Ceiling& row : rows)
+    if (row.name == name && row.isa == isa_name) return &row;
   return nullptr;
 }
 
@@ -206,30 +186,33 @@ Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOption
   }
 
   Ceilings ceilings;
-  for (const KernelOrigin& origin : kernel_origins(kernels)) {
-    int count = 0;
-    const CpuIsa* isas = cpu_isas(&count);
-    const auto rank = [&](std::string_view name) {
-      return std::find_if(isas, isas + count, [&](const CpuIsa& isa) { return name == isa.name; }) - isas;
-    };
-    if (rank(origin.isa) < count && (ceilings.isa.empty() || rank(origin.isa) > rank(ceilings.isa)))
-      ceilings.isa = origin.isa;
-  }
+  int count = 0;
+  const CpuIsa* isas = cpu_isas(&count);
+  const int richest = richest_isa(kernels);
+  ceilings.isa = isas[richest].name;
   ceilings.threads = static_cast<int>(plan.cpus.size());
-  const struct {
-    const char* name;
-    PeakFn peak;
-  } peaks[] = {{"f32", kernels.peak_f32}, {"bf16", kernels.peak_bf16}, {"int8", kernels.peak_i8}};
   if (kernels.read_bytes != nullptr) {
-    REDLINE_ASSIGN(Ceiling row, measure_read(plan, kernels));
-    ceilings.rows.push_back(std::move(row));
+    REDLINE_TRY(measure_memory(plan, kernels, ceilings.rows));
+    for (Ceiling& row : ceilings.rows)
+      for (const KernelOrigin& origin : kernel_origins(kernels))
+        if (origin.kernel == "read_bytes") row.isa = row.name == "copy" ? "" : origin.isa;
   }
-  for (const auto& [name, peak] : peaks) {
-    if (peak == nullptr) continue;
-    REDLINE_ASSIGN(Ceiling row, measure_peak(name, peak, plan, kernels));
-    ceilings.rows.push_back(std::move(row));
+  for (int i = 0; i <= richest; ++i) {
+    if (!isas[i].supported()) continue;
+    CpuKernels own;  // this set's entries alone
+    isas[i].fill(own);
+    const std::pair<const char*, PeakFn> peaks[] = {
+        {"f32", own.peak_f32}, {"f16", own.peak_f16}, {"bf16", own.peak_bf16}, {"int8", own.peak_i8}};
+    for (const auto& [name, peak] : peaks) {
+      if (peak == nullptr) continue;
+      REDLINE_ASSIGN(Ceiling row, measure_peak(name, peak, plan, kernels));
+      row.isa = isas[i].name;
+      row.instruction = instruction_of(row.isa, row.name);
+      ceilings.rows.push_back(std::move(row));
+    }
   }
-  ceilings.seconds = seconds_between(begin, Clock::now());
+  measure_latency(plan.cpus, options.quick, ceilings);
+  ceilings.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
   return ceilings;
 }
 

@@ -11,11 +11,13 @@ namespace redline {
 
 /// One ceiling, in `unit` per second.
 struct Ceiling {
-  std::string name;       ///< "read", "f32", "bf16", "int8"
-  std::string unit;       ///< "GB/s" (10^9 bytes) or "GOP/s" (10^9 operations, 2 for a multiply-add)
-  double per_thread = 0;  ///< best run of one thread alone
-  double all = 0;         ///< best run of all threads together
-  double spread = 0;      ///< (best - median) / best of the runs of all threads: how busy the machine was
+  std::string name;         ///< "read", "copy", "l2 read"; "f32", "f16", "bf16", "int8" of a multiply-add's operands
+  std::string isa;          ///< which instruction set of cpu_isas() it was measured with
+  std::string instruction;  ///< "vpdpbusd zmm"; "" for memory
+  std::string unit;         ///< "GB/s" (10^9 bytes) or "GOP/s" (10^9 operations, 2 for a multiply-add)
+  double per_thread = 0;    ///< best run of one thread alone
+  double all = 0;           ///< best run of all threads together
+  double spread = 0;        ///< (best - median) / best of the runs of all threads: how busy the machine was
 };
 
 struct Ceilings {
@@ -23,13 +25,18 @@ struct Ceilings {
   int threads = 0;
   double seconds = 0;  ///< that measuring took
   std::vector<Ceiling> rows;
+  /// From the first core to each of up to 8 others, one way: a cache line between spinning threads, and waking a thread
+  /// that sleeps. 0 where there is one core only.
+  double ping_pong_ns = 0, ping_pong_worst_ns = 0, wake_up_us = 0;
 
-  /// nullptr when the instruction set has no such product (bf16 and int8 on generic, bf16 on avx2 and avx512).
+  /// The best row of this name over all instruction sets; nullptr when none has such a product.
   const Ceiling* find(std::string_view name) const;
+  /// The row of one instruction set.
+  const Ceiling* find(std::string_view name, std::string_view isa) const;
 };
 
 struct CeilingOptions {
-  /// About 0.3 s instead of 1 s: a smaller buffer and fewer, shorter runs.
+  /// About 0.5 s instead of 2 s: a smaller buffer and fewer, shorter runs.
   bool quick = false;
   /// Threads of the "all" figures; 0: one for each CPU that this process may use, which is also the most.
   int threads = 0;
@@ -38,9 +45,11 @@ struct CeilingOptions {
   int64_t read_bytes = 0;
 };
 
-/// Measures with threads of its own, each bound to one allowed CPU: reading a buffer of 256 MiB (128 quick, more from
-/// 32 threads on), and multiply-adds that stay in registers. Best of several short runs, since other work on the
-/// machine can only slow them. Where the last-level cache exceeds the buffer, "read" is above what memory alone gives.
+/// Measures with threads of its own, each bound to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick,
+/// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers, for
+/// every instruction set of this machine up to the richest that `kernels` includes. Best of several short runs, since
+/// other work on the machine can only slow them. Where the last-level cache exceeds the buffer, "read" is above what
+/// memory alone gives.
 /// out_of_memory: no buffer or no thread to be had.
 Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOptions& options);
 

@@ -86,6 +86,8 @@ TEST_P(Table, EveryKernelComesFromTheRichestSetThatHasIt) {
   const std::map<std::string, std::vector<std::string>> own = {
       {"avx512_vnni", {"peak_i8"}},
       {"avx512_bf16", {"peak_bf16"}},
+      {"avx512_fp16", {"peak_f16"}},
+      {"amx_fp16", {"peak_f16"}},
       {"amx", {"tile_product", "worker_begin", "worker_end", "peak_i8", "peak_bf16"}}};
   if (const auto row = own.find(name); row != own.end()) {
     for (const std::string& kernel : row->second) EXPECT_EQ(origin[kernel], name) << kernel;

@@ -28,7 +28,9 @@ REDLINE_DECLARE_FILL(avx2)
 REDLINE_DECLARE_FILL(avx512)
 REDLINE_DECLARE_FILL(avx512_vnni)
 REDLINE_DECLARE_FILL(avx512_bf16)
+REDLINE_DECLARE_FILL(avx512_fp16)
 REDLINE_DECLARE_FILL(amx)
+REDLINE_DECLARE_FILL(amx_fp16)
 #endif
 #undef REDLINE_DECLARE_FILL
 
@@ -39,7 +41,8 @@ bool always() { return true; }
 #if defined(__x86_64__)
 /// What cpuid reports and the operating system saves on a thread switch (Intel SDM 1, 13.2; XCR0).
 struct CpuFeatures {
-  bool avx2 = false, avx512 = false, avx512_vnni = false, avx512_bf16 = false, amx = false;
+  bool avx2 = false, avx512 = false, avx512_vnni = false, avx512_bf16 = false, avx512_fp16 = false;
+  bool amx = false, amx_fp16 = false;
 };
 
 uint64_t enabled_state() {
@@ -73,8 +76,11 @@ CpuFeatures detect() {
   f.avx512 = f.avx2 && (state & 0xe6) == 0xe6 && has(b, {16, 17, 30, 31});  // f, dq, bw, vl; opmask, zmm
   f.avx512_vnni = f.avx512 && has(c, {11});
   const bool tiles = f.avx512_vnni && (state & 0x60000) == 0x60000 && has(d, {22, 24, 25});  // bf16, tile, int8
-  if (a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d)) f.avx512_bf16 = f.avx512 && has(a, {5});
+  f.avx512_fp16 = f.avx512 && has(d, {23});
+  const bool has_leaf_1 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d);
+  f.avx512_bf16 = f.avx512 && has_leaf_1 && has(a, {5});
   f.amx = tiles && f.avx512_bf16 && request_tile_state();
+  f.amx_fp16 = f.amx && has(a, {21});
   return f;
 }
 
@@ -91,7 +97,9 @@ constexpr CpuIsa kIsas[] = {
     {"avx512", [] { return features().avx512; }, isa_avx512::fill_table},
     {"avx512_vnni", [] { return features().avx512_vnni; }, isa_avx512_vnni::fill_table},
     {"avx512_bf16", [] { return features().avx512_bf16; }, isa_avx512_bf16::fill_table},
+    {"avx512_fp16", [] { return features().avx512_fp16; }, isa_avx512_fp16::fill_table},
     {"amx", [] { return features().amx; }, isa_amx::fill_table},
+    {"amx_fp16", [] { return features().amx_fp16; }, isa_amx_fp16::fill_table},
 #endif
 };
 constexpr int kNumIsas = sizeof(kIsas) / sizeof(kIsas[0]);

@@ -197,6 +197,7 @@ inline constexpr int kNumKvFormats = 3;
   K(void (*attention_merge)(const AttentionMergeArgs&), attention_merge) \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes) \
   K(PeakFn peak_f32, peak_f32)                                           \
+  K(PeakFn peak_f16, peak_f16)                                           \
   K(PeakFn peak_bf16, peak_bf16)                                         \
   K(PeakFn peak_i8, peak_i8)                                             \
   K(void (*tile_product)(const TileProductArgs&), tile_product)          \
@@ -226,7 +227,8 @@ struct CpuIsa {
   bool (*supported)();
   void (*fill)(CpuKernels& table);  ///< writes this set's entries over those already there
 };
-/// generic, avx2, avx512, avx512_vnni, avx512_bf16, amx; generic alone where the build is not for x86-64.
+/// generic, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; generic alone where the build is not
+/// for x86-64.
 const CpuIsa* cpu_isas(int* count);
 
 /// The table in use: generic overlaid by every supported set up to the one that REDLINE_CPU_ISA names (default: all).

@@ -1,0 +1,49 @@
+// Models with the true shapes of well-known ones and random weights: what speed is measured with where nobody wants to
+// download anything. A name like "random:llama-1b:q4_0" stands wherever the path of a model does.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/mapped_file.h"
+#include "tensor/dtype.h"
+
+namespace redline {
+
+/// The sizes of a decoder, as its published config.json gives them.
+struct RandomShape {
+  std::string_view name;          ///< "llama-1b"
+  std::string_view architecture;  ///< "llama", "qwen2", "qwen3"
+  int64_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, vocab_size;
+  bool tied;  ///< the embedding is the output matrix too
+  int64_t context;
+  float rope_theta, rms_norm_eps;
+  float llama3_factor;  ///< of Llama 3's rope scaling; 0: none
+};
+const std::vector<RandomShape>& random_shapes();
+
+inline constexpr std::string_view kRandomPrefix = "random:";
+inline bool is_random_model(std::string_view path) { return path.starts_with(kRandomPrefix); }
+
+struct RandomModelSpec {
+  const RandomShape* shape = nullptr;
+  DType dtype = DType::kF32;
+};
+/// From "random:SHAPE:TYPE" or "SHAPE:TYPE". invalid_argument: no such shape or type (with those there are), or a type
+/// whose blocks the shape's rows do not fill (with the types that fit).
+Result<RandomModelSpec> parse_random_model(std::string_view name);
+
+/// The model as a GGUF v3 file in memory, the same bytes for one name on every machine. Every matrix has the type that
+/// the name says: codes are random bits, scales such that a product keeps the variance of its input (1 over the root of
+/// K), norms are one, biases small. The vocabulary is 256 bytes and numbered words, so that any text can be encoded.
+/// Matrices are filled by all allowed cores; MappedFile::release gives their pages back, so that loading packs them
+/// without the memory of a second copy.
+/// invalid_argument: as parse_random_model. out_of_memory: the bytes that were asked for.
+Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);
+
+/// Writes those bytes to `path` (convention: .gguf), for llama.cpp and other programs.
+Status save_random_model(std::string_view name, const std::string& path);
+
+}  // namespace redline

@@ -1,0 +1,58 @@
+#include "runtime/machine_state.h"
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+
+#include "base/worker_team.h"
+
+namespace redline {
+namespace {
+
+constexpr int kLaps = 8;  // over the buffer: 1 to 2 ms each
+
+bool off(double a, double b, double factor) { return std::max(a, b) > factor * std::min(a, b); }
+
+}  // namespace
+
+bool differs(const MachineState& a, const MachineState& b) {
+  return off(a.read_gb_s, b.read_gb_s, 1.15) || off(a.f32_gop_s, b.f32_gop_s, 1.15) ||
+         off(a.ping_pong_ns, b.ping_pong_ns, 1.5);
+}
+
+Result<MachineSampler> MachineSampler::make(const CpuKernels& kernels, int threads) {
+  std::vector<int> cpus = allowed_cpus();
+  if (threads > 0) cpus.resize(std::min(cpus.size(), static_cast<size_t>(threads)));
+  // As for the ceilings: 256 MiB, or 8 MiB a thread, so that nobody reads from a cache of their own.
+  const int64_t bytes = std::max(int64_t{256} << 20, static_cast<int64_t>(cpus.size()) << 23);
+  REDLINE_ASSIGN(LapBuffer buffer, LapBuffer::allocate(bytes));
+  MachineSampler sampler(kernels, std::move(cpus), std::move(buffer));
+  const int64_t share = sampler.buffer_.bytes() / static_cast<int64_t>(sampler.cpus_.size()) & ~int64_t{4095};
+  REDLINE_TRY(run_laps(TimedBy::kWall, sampler.cpus_, 1, kernels, [&](int thread, int) {
+    std::memset(sampler.buffer_.data() + thread * share, 1, share);
+    return 0.0;
+  }));
+  return sampler;
+}
+
+Result<MachineState> MachineSampler::sample() {
+  MachineState state;
+  const int64_t share = buffer_.bytes() / static_cast<int64_t>(cpus_.size()) & ~int64_t{4095}, part = share / kLaps;
+  std::atomic<uint64_t> check = 0;
+  if (kernels_->read_bytes != nullptr) {
+    REDLINE_ASSIGN(const LapRates read, run_laps(TimedBy::kWall, cpus_, kLaps, *kernels_, [&](int thread, int lap) {
+                     check += kernels_->read_bytes(buffer_.data() + thread * share + lap * part, part);
+                     return static_cast<double>(part);
+                   }));
+    state.read_gb_s = read.median / 1e9;
+  }
+  if (kernels_->peak_f32 != nullptr) {
+    REDLINE_ASSIGN(const LapRates f32, run_laps(TimedBy::kThread, cpus_, 5, *kernels_,
+                                                [&](int, int) { return run_peak(kernels_->peak_f32, 0.001); }));
+    state.f32_gop_s = f32.median / 1e9;
+  }
+  if (cpus_.size() > 1) state.ping_pong_ns = ping_pong_ns(cpus_.front(), cpus_.back(), 3);
+  return state;
+}
+
+}  // namespace redline

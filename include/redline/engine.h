@@ -183,6 +183,13 @@ class Engine {
     double bytes = 0, flops = 0;
   };
   virtual StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
+  /// The same step by kind of work; the sums are step_cost's.
+  struct OpCost {
+    std::string name;  ///< "layers" and "output" (products with weights of one type), "attention"
+    std::string type;  ///< of the weights, or of cached keys and values: "q4_0", "f16"
+    double bytes = 0, flops = 0;
+  };
+  virtual std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
 };
 
 }  // namespace redline

@@ -121,9 +121,13 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   for (const Op& op : model.graph.ops) {
     if (op.def != &kLinear) continue;
     const TensorView& weight = model.graph.value(op.inputs[1]).weight.view;
-    const double macs = static_cast<double>(weight.num_elements());
-    e.weight_step_bytes_ += static_cast<double>(weight.bytes());
-    (op.outputs[0] == model.graph.outputs[0] ? e.head_flops_ : e.layer_flops_) += 2 * macs;
+    const bool is_output = op.outputs[0] == model.graph.outputs[0];
+    auto cost = std::find_if(e.linear_costs_.begin(), e.linear_costs_.end(), [&](const LinearCost& known) {
+      return known.dtype == weight.dtype && known.is_output == is_output;
+    });
+    if (cost == e.linear_costs_.end()) cost = e.linear_costs_.insert(cost, LinearCost{weight.dtype, is_output, 0, 0});
+    cost->bytes += static_cast<double>(weight.bytes());
+    cost->flops += 2 * static_cast<double>(weight.num_elements());
   }
   if (options.use_interpreter) {
     if (!options.trace_file.empty())
@@ -251,14 +255,26 @@ Engine::MemoryReport LlmEngine::memory() const {
 
 Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t sequences) const {
   StepCost cost;
-  const double kv_bytes = cache_ ? static_cast<double>(cache_->bytes_per_token()) : 0;
+  for (const OpCost& op : op_costs(tokens, depth, sequences)) {
+    cost.bytes += op.bytes;
+    cost.flops += op.flops;
+  }
+  return cost;
+}
+
+std::vector<Engine::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
   const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
-  cost.bytes = weight_step_bytes_ + s * kv_bytes * (d + n);
+  std::vector<OpCost> costs;
+  for (const LinearCost& linear : linear_costs_)
+    costs.push_back({linear.is_output ? "output" : "layers", std::string(dtype_info(linear.dtype).name), linear.bytes,
+                     linear.flops * (linear.is_output ? s : s * n)});
+  const double kv_bytes = cache_ ? static_cast<double>(cache_->bytes_per_token()) : 0;
   // Scores and sums of every query head over the positions that its token sees.
   const double seen = n * d + n * (n + 1) / 2;
-  cost.flops = s * (layer_flops_ * n + head_flops_ +
-                    4 * seen * static_cast<double>(config_.num_heads * config_.head_dim * config_.num_layers));
-  return cost;
+  costs.push_back({"attention", cache_ && cache_->view().format != KvFormat::kF32 ? "f16" : "f32",
+                   s * kv_bytes * (d + n),
+                   s * 4 * seen * static_cast<double>(config_.num_heads * config_.head_dim * config_.num_layers)});
+  return costs;
 }
 
 Result<ComputeType> compute_type_from_name(std::string_view name) {

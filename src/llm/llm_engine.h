@@ -32,6 +32,7 @@ class LlmEngine final : public Engine {
   std::string describe_program() const override;
   MemoryReport memory() const override;
   StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences) const override;
+  std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences) const override;
 
  private:
   friend class SequenceSession;
@@ -56,8 +57,14 @@ class LlmEngine final : public Engine {
   std::vector<int32_t> stop_tokens_;
   int32_t bos_ = -1;
   int64_t max_chunk_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
-  int64_t plan_window_ = 0;                                          // what the attention plan is balanced for
-  double weight_step_bytes_ = 0, layer_flops_ = 0, head_flops_ = 0;  // of one token
+  int64_t plan_window_ = 0;  // what the attention plan is balanced for
+  /// Products with weights of one type: of one token, or of one row of logits.
+  struct LinearCost {
+    DType dtype;
+    bool is_output;
+    double bytes, flops;
+  };
+  std::vector<LinearCost> linear_costs_;
 
   mutable std::mutex mutex_;  // steps take turns, and with them all that changes pages
   std::unique_ptr<Interpreter> interpreter_;

@@ -147,7 +147,7 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
   REDLINE_TRY(read_settings());
   REDLINE_ASSIGN(const CpuKernels* table, cpu_kernels());
   if (args.kernels) return print_kernels(*table, args.json, terminal);
-  REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*table, {}));
+  REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*table, {.all_sets = true}));
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*table, ceilings.threads));
   REDLINE_ASSIGN(const MachineState state, sampler.sample());
   if (args.json) return print_json(machine_json(ceilings, state), terminal);

@@ -298,6 +298,12 @@ Result<RandomModelSpec> parse_random_model(std::string_view name) {
   return spec;
 }
 
+int64_t count_parameters(const RandomModelSpec& spec) {
+  int64_t count = 0;
+  for (const PlannedTensor& tensor : plan_tensors(spec)) count += tensor.view.num_elements();
+  return count;
+}
+
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name) {
   REDLINE_ASSIGN(const RandomModelSpec spec, parse_random_model(name));
   std::vector<PlannedTensor> tensors = plan_tensors(spec);

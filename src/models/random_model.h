@@ -35,6 +35,9 @@ struct RandomModelSpec {
 /// whose blocks the shape's rows do not fill (with the types that fit).
 Result<RandomModelSpec> parse_random_model(std::string_view name);
 
+/// Elements of all its tensors.
+int64_t count_parameters(const RandomModelSpec& spec);
+
 /// The model as a GGUF v3 file in memory, the same bytes for one name on every machine. Every matrix has the type that
 /// the name says: codes are random bits, scales such that a product keeps the variance of its input (1 over the root of
 /// K), norms are one, biases small. The vocabulary is 256 bytes and numbered words, so that any text can be encoded.

@@ -204,7 +204,9 @@ Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOption
     const std::pair<const char*, PeakFn> peaks[] = {
         {"f32", own.peak_f32}, {"f16", own.peak_f16}, {"bf16", own.peak_bf16}, {"int8", own.peak_i8}};
     for (const auto& [name, peak] : peaks) {
-      if (peak == nullptr) continue;
+      const bool is_used =
+          peak == kernels.peak_f32 || peak == kernels.peak_f16 || peak == kernels.peak_bf16 || peak == kernels.peak_i8;
+      if (peak == nullptr || !(is_used || options.all_sets)) continue;
       REDLINE_ASSIGN(Ceiling row, measure_peak(name, peak, plan, kernels));
       row.isa = isas[i].name;
       row.instruction = instruction_of(row.isa, row.name);

@@ -38,6 +38,8 @@ struct Ceilings {
 struct CeilingOptions {
   /// About 0.5 s instead of 2 s: a smaller buffer and fewer, shorter runs.
   bool quick = false;
+  /// Multiply-adds of every instruction set up to the richest; else only of those that serve the table.
+  bool all_sets = false;
   /// Threads of the "all" figures; 0: one for each CPU that this process may use, which is also the most.
   int threads = 0;
   /// Bytes that "read" goes over, again and again: what a step of some model reads. A model that fits into a cache is
@@ -46,8 +48,7 @@ struct CeilingOptions {
 };
 
 /// Measures with threads of its own, each bound to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick,
-/// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers, for
-/// every instruction set of this machine up to the richest that `kernels` includes. Best of several short runs, since
+/// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers. Best of several short runs, since
 /// other work on the machine can only slow them. Where the last-level cache exceeds the buffer, "read" is above what
 /// memory alone gives.
 /// out_of_memory: no buffer or no thread to be had.

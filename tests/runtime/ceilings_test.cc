@@ -26,7 +26,7 @@ void expect_sound(const Ceilings& c) {
 }
 
 TEST_P(CeilingsPerIsa, EveryRowIsPositiveAndNamed) {
-  const Result<Ceilings> c = measure_ceilings(kernels(), {.quick = true});
+  const Result<Ceilings> c = measure_ceilings(kernels(), {.quick = true, .all_sets = true});
   ASSERT_TRUE(c.ok()) << c.status().to_string();
   int count = 0;
   EXPECT_EQ(c->isa, cpu_isas(&count)[GetParam()].name);
@@ -61,6 +61,10 @@ TEST(Ceilings, ReadingLessThanTheBufferIsMeasuredToo) {
     const auto ceilings = measure_ceilings(*kernels, {.quick = true, .threads = 1, .read_bytes = bytes});
     ASSERT_TRUE(ceilings.ok()) << ceilings.status().message();
     EXPECT_GT(ceilings->find("read")->all, 0);
+    // Without all_sets one row for each product of the table.
+    int f32_rows = 0;
+    for (const Ceiling& row : ceilings->rows) f32_rows += row.name == "f32";
+    EXPECT_EQ(f32_rows, 1);
   }
 }
 
@@ -69,6 +73,7 @@ TEST(Ceilings, ThreadsAreCappedByTheAllowedCpus) {
   const Result<Ceilings> one = measure_ceilings(*kernels, {.quick = true, .threads = 1});
   ASSERT_TRUE(one.ok());
   EXPECT_EQ(one->threads, 1);
+  EXPECT_EQ(one->ping_pong_ns, 0);
   const Result<Ceilings> many = measure_ceilings(*kernels, {.quick = true, .threads = 100000});
   ASSERT_TRUE(many.ok());
   EXPECT_LT(many->threads, 100000);

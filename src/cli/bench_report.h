@@ -1,0 +1,31 @@
+// What `redline bench MODEL` says: JSON, a table, or a chart.
+#pragma once
+
+#include "cli/bench_check.h"
+#include "cli/bench_rows.h"
+
+namespace redline::cli {
+
+struct BenchReport {
+  ModelInfo model;
+  std::string dtype, label;  ///< `label`: the model's name for people
+  Ceilings ceilings;
+  AnswerCheck check;
+  std::vector<BenchRow> rows;
+
+  const BenchRow* start() const;
+};
+
+Json bench_json(const BenchReport& report);
+void print_bench(const BenchReport& report, Terminal& terminal);
+
+/// One picture without outside parts, readable on light and dark ground: a bar for each row, its length the share of the
+/// ceiling, with tokens/s beside it. SVG, or a page with that picture and the table's facts.
+std::string bench_svg(const BenchReport& report);
+std::string bench_html(const BenchReport& report);
+/// By the name's end, .svg or .html. invalid_argument: another end; said before anything is measured.
+Status check_plot_name(const std::string& path);
+/// io: what the system says.
+Status write_plot(const BenchReport& report, const std::string& path);
+
+}  // namespace redline::cli

@@ -219,26 +219,31 @@ std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t sal
   return tokens;
 }
 
+namespace {
+
+/// Depths grow, so that what is in the cache for one row serves the next.
+std::vector<int64_t> depths_of(const BenchRequest& r) {
+  std::vector<int64_t> depths = r.depth;
+  if (depths.empty()) depths = {0};
+  if (r.depth.empty() && is_usual(r)) depths.assign(std::begin(kUsualDepths), std::end(kUsualDepths));
+  std::sort(depths.begin(), depths.end());
+  return depths;
+}
+
+}  // namespace
+
 int64_t wanted_context(const BenchRequest& r, int64_t model_context) {
-  int64_t most = 0;
-  const auto want = [&](int64_t tokens, bool asked) {
-    if (asked || tokens <= model_context) most = std::max(most, tokens);
-  };
+  int64_t most = 2 * kBatchSteps + kStartTokens;
   const bool usual = is_usual(r);
-  const std::vector<int64_t> depths =
-      r.depth.empty() ? std::vector<int64_t>(std::begin(kUsualDepths), std::end(kUsualDepths)) : r.depth;
-  for (const int64_t depth : depths) {
-    const bool asked = !r.depth.empty();
-    if (usual || !r.decode.empty()) {
-      want(depth + kUsualDecode, asked && r.decode.empty());
-      for (const int64_t n : r.decode) want(depth + n, asked);
-    }
-    for (const int64_t n : r.prefill) want((asked ? depth : 0) + n, true);
-    if (!r.batch.empty() && asked) want(depth + kBatchSteps, true);
+  for (const int64_t depth : depths_of(r)) {
+    for (const int64_t n : r.prefill) most = std::max(most, depth + n);
+    for (const int64_t n : r.decode) most = std::max(most, depth + n);
+    if (!r.batch.empty()) most = std::max(most, depth + kBatchSteps);
+    if (usual && (depth + kUsualDecode <= model_context || !r.depth.empty()))
+      most = std::max(most, depth + kUsualDecode);
+    for (const int64_t n : kUsualPrefill)
+      if (usual && (depth == 0 || !r.depth.empty()) && depth + n <= model_context) most = std::max(most, depth + n);
   }
-  if (usual)
-    for (const int64_t n : kUsualPrefill) want(n, false);
-  most = std::max<int64_t>(most, 2 * kBatchSteps + kStartTokens);
   return model_context > 0 ? std::min(most, model_context) : most;
 }
 
@@ -254,28 +259,23 @@ Result<std::vector<BenchRow>> plan_bench_rows(const BenchRequest& r, int64_t con
     row.is_asked_for = asked;
     rows.push_back(std::move(row));
   };
-  std::vector<int64_t> depths = r.depth;
-  if (depths.empty()) depths.assign(std::begin(kUsualDepths), std::end(kUsualDepths));
-  // Depths grow, so that what is in the cache for one row serves the next.
-  std::sort(depths.begin(), depths.end());
+  const std::vector<int64_t> depths = depths_of(r);
   for (const int64_t depth : depths) {
     if (asked_depth && depth >= context)
       return invalid_argument("flag --depth: {} leaves no room in the context of {}; raise it with --context", depth,
                               context);
     const bool here = asked_depth || depth == 0;
-    if (here) {
-      for (const int64_t n : r.prefill) {
-        REDLINE_TRY(check_fits("prefill", n, depth, context));
-        add(BenchPhase::kPrefill, n, depth, 1, true);
-      }
+    for (const int64_t n : r.prefill) {
+      REDLINE_TRY(check_fits("prefill", n, depth, context));
+      add(BenchPhase::kPrefill, n, depth, 1, true);
     }
     if (usual && here) {
       for (const int64_t n : kUsualPrefill)
         if (n + depth <= context) add(BenchPhase::kPrefill, n, depth, 1, false);
     }
     for (const int64_t n : r.decode) {
-      if (asked_depth || depth == 0) REDLINE_TRY(check_fits("decode", n, depth, context));
-      if (n + depth <= context) add(BenchPhase::kDecode, n, depth, 1, here);
+      REDLINE_TRY(check_fits("decode", n, depth, context));
+      add(BenchPhase::kDecode, n, depth, 1, true);
     }
     if (usual) {
       const int64_t n = std::min(kUsualDecode, context - depth);
@@ -285,7 +285,7 @@ Result<std::vector<BenchRow>> plan_bench_rows(const BenchRequest& r, int64_t con
   if (usual || !r.batch.empty()) {
     const std::vector<int64_t> streams =
         usual ? std::vector<int64_t>(std::begin(kUsualBatch), std::end(kUsualBatch)) : r.batch;
-    for (const int64_t depth : asked_depth && !r.batch.empty() ? depths : std::vector<int64_t>{0}) {
+    for (const int64_t depth : usual ? std::vector<int64_t>{0} : depths) {
       for (const int64_t s : streams) {
         if (!usual && s > batch_sequences)
           return invalid_argument("flag --batch: {} streams are more than the {} that one step takes", s,

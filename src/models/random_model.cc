@@ -5,6 +5,7 @@
 #include <numbers>
 
 #include "base/text_distance.h"
+#include "base/topology.h"
 #include "base/worker_team.h"
 #include "formats/gguf_writer.h"
 
@@ -192,7 +193,7 @@ void fill_tensor(WorkerTeam& team, const RandomShape& shape, const PlannedTensor
   }
 }
 
-/// SentencePiece's kind, because it needs no merges: unknown, begin, end, 256 bytes, then words by number.
+/// SentencePiece's kind, because it needs no merges: unknown, begin, end, 256 bytes, a space, then words by number.
 void set_vocabulary(GgufWriter& writer, int64_t size) {
   enum : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };  // ggml's numbers
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
@@ -202,7 +203,7 @@ void set_vocabulary(GgufWriter& writer, int64_t size) {
     types.push_back(kByte);
   }
   for (auto i = static_cast<int64_t>(tokens.size()); i < size; ++i) {
-    tokens.push_back(fmt::format("\u2581w{}", i));
+    tokens.push_back(types.size() == 3 + 256 ? "\u2581" : fmt::format("\u2581w{}", i));
     types.push_back(kNormal);
   }
   writer.set("tokenizer.ggml.model", "llama");

@@ -8,7 +8,6 @@
 #include <cstring>
 
 #include "base/topology.h"
-#include "base/worker_team.h"
 #include "runtime/lap_runner.h"
 
 namespace redline {
@@ -171,7 +170,8 @@ Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOption
   Plan plan = options.quick ? Plan{cpu_order().cpus, 1, 2, int64_t{128} << 20, 2, 4, 0.004}
                             : Plan{cpu_order().cpus, 2, 4, int64_t{256} << 20, 5, 8, 0.008};
   if (options.threads < 0) return invalid_argument("ceilings: {} threads; expected 0 or more", options.threads);
-  if (options.threads > 0) plan.cpus.resize(std::min(plan.cpus.size(), static_cast<size_t>(options.threads)));
+  const int threads = options.threads > 0 ? options.threads : cpu_order().cores;
+  plan.cpus.resize(std::min(plan.cpus.size(), static_cast<size_t>(threads)));
   // A smaller share would stay in a core's own cache.
   plan.buffer_bytes = std::max(plan.buffer_bytes, static_cast<int64_t>(plan.cpus.size()) << 23);
 

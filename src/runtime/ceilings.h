@@ -40,7 +40,8 @@ struct CeilingOptions {
   bool quick = false;
   /// Multiply-adds of every instruction set up to the richest; else only of those that serve the table.
   bool all_sets = false;
-  /// Threads of the "all" figures; 0: one for each CPU that this process may use, which is also the most.
+  /// Threads of the "all" figures, on cores before their siblings; 0: one for each core that this process may use. The
+  /// most is one for each hardware thread.
   int threads = 0;
   /// Bytes that "read" goes over, again and again: what a step of some model reads. A model that fits into a cache is
   /// bounded by the cache, not by memory. 0, or more than the buffer: the whole buffer.

@@ -11,6 +11,7 @@
 #include <string>
 #include <thread>
 
+#include "base/topology.h"
 #include "base/worker_team.h"
 
 namespace redline {

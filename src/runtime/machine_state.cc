@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstring>
 
-#include "base/worker_team.h"
+#include "base/topology.h"
 
 namespace redline {
 namespace {
@@ -21,8 +21,8 @@ bool differs(const MachineState& a, const MachineState& b) {
 }
 
 Result<MachineSampler> MachineSampler::make(const CpuKernels& kernels, int threads) {
-  std::vector<int> cpus = allowed_cpus();
-  if (threads > 0) cpus.resize(std::min(cpus.size(), static_cast<size_t>(threads)));
+  std::vector<int> cpus = cpu_order().cpus;
+  cpus.resize(std::min(cpus.size(), static_cast<size_t>(threads > 0 ? threads : cpu_order().cores)));
   // As for the ceilings: 256 MiB, or 8 MiB a thread, so that nobody reads from a cache of their own.
   const int64_t bytes = std::max(int64_t{256} << 20, static_cast<int64_t>(cpus.size()) << 23);
   REDLINE_ASSIGN(LapBuffer buffer, LapBuffer::allocate(bytes));

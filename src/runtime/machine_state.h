@@ -20,7 +20,7 @@ struct MachineState {
 /// latency by more than half. Samples of an undisturbed machine differ by 3 %.
 bool differs(const MachineState& a, const MachineState& b);
 
-/// Takes samples on the first `threads` cores that this process may use. Keeps its buffer between them.
+/// Takes samples on the first `threads` of cpu_order(), 0: on every core. Keeps its buffer between them.
 class MachineSampler {
  public:
   /// `kernels` is borrowed. out_of_memory: no buffer.

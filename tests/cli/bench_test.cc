@@ -125,6 +125,7 @@ TEST(BenchPlan, TheUsualRowsFitTheContext) {
   EXPECT_EQ(wanted_context({}, 131072), 32768 + 64);
   EXPECT_EQ(wanted_context({}, 8192), 4096 + 64);
   EXPECT_EQ(wanted_context({}, 1024), 512);
+  EXPECT_EQ(wanted_context({.depth = {700}}, 1024), 828);
   const auto rows = plan_bench_rows({}, 32768 + 64, 64);
   ASSERT_TRUE(rows.ok());
   EXPECT_EQ(
@@ -150,7 +151,8 @@ TEST(BenchPlan, NamedPhasesAreMeasuredAlone) {
   const auto batch = plan_bench_rows({.depth = {8}, .batch = {3}}, 100, 64);
   ASSERT_TRUE(batch.ok());
   EXPECT_EQ(names(*batch), "batch 16 @8 x3!; ");
-  EXPECT_EQ(wanted_context({.decode = {8}}, 100000), 32768 + 8);
+  EXPECT_EQ(wanted_context({.decode = {800}}, 100000), 800);
+  EXPECT_EQ(wanted_context({.decode = {8}, .depth = {5000, 7}}, 100000), 5008);
   EXPECT_EQ(wanted_context({.prefill = {3000}}, 100000), 3000);
   EXPECT_EQ(wanted_context({.prefill = {3000}}, 1024), 1024);  // planning names the flag
 }

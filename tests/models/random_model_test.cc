@@ -120,9 +120,10 @@ TEST(RandomModelFile, EveryShapeIsKnownAndItsTypeFits) {
 
 TEST(RandomModelFile, BadNamesAreExplained) {
   const auto message = [](std::string_view name) { return std::string(parse_random_model(name).status().message()); };
-  EXPECT_EQ(message("lama-1b:q4_0"),
-            "random model \"lama-1b:q4_0\": no shape \"lama-1b\"; did you mean llama-1b?; shapes: tiny, smollm-135m, "
-            "llama-1b, llama-3b, llama-8b, mistral-7b, qwen-0.5b, qwen-1.5b, qwen-3b, qwen-7b, qwen3-0.6b");
+  EXPECT_EQ(
+      message("lama-1b:q4_0"),
+      "random model \"lama-1b:q4_0\": no shape \"lama-1b\"; did you mean \"llama-1b\"?; shapes: tiny, smollm-135m, "
+      "llama-1b, llama-3b, llama-8b, mistral-7b, qwen-0.5b, qwen-1.5b, qwen-3b, qwen-7b, qwen3-0.6b");
   EXPECT_EQ(message("random:llama-1b"),
             "random model \"llama-1b\": the type of its weights is missing, as in llama-1b:q4_0");
   EXPECT_THAT(message("llama-1b:q4"), ::testing::HasSubstr("unknown type \"q4\""));

@@ -2,7 +2,7 @@
 
 #include <cmath>
 
-#include "base/worker_team.h"
+#include "base/topology.h"
 #include "support/isa_test.h"
 
 namespace redline {

@@ -19,6 +19,22 @@ struct StripI32 {
   VecI32 v[kStripVecs];
 };
 
+/// body(Int<0>{}), body(Int<1>{}), ... unrolled by the front end: indices are constants from the start, so arrays of
+/// sums become registers. Loops unrolled later by a pragma leave stores of them behind (GCC 12).
+template <int n>
+struct Int {
+  constexpr operator int() const { return n; }
+};
+template <int kCount, int kFirst = 0, class Body>
+REDLINE_INLINE void unroll(const Body& body) {
+  if constexpr (kFirst < kCount) {
+    body(Int<kFirst>{});
+    unroll<kCount, kFirst + 1>(body);
+  }
+}
+
+#define REDLINE_LAMBDA __attribute__((always_inline))
+
 static_assert(blocks::kPartRows == kWidth && blocks::kParts == kStripVecs);
 /// Parts of lines as the readers of block formats give them.
 REDLINE_INLINE VecI32 bytes_i32(blocks::Bytes bytes) { return {(decltype(VecI32::v))bytes}; }

@@ -15,6 +15,7 @@
 //     static constexpr int kMaxCode;     bound of |code|
 //     static constexpr bool kHasMins;    false: mins are all zero and not written
 //     static void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins);
+//     ... and what its packed strips are made of: strip.h
 //   };
 //
 // Layouts: the GGUF documentation of the ggml project and the gguf Python package's quants module.
@@ -64,6 +65,7 @@ REDLINE_BLOCK_INLINE Bytes16 load_bytes(const uint8_t* p) {
   __builtin_memcpy(&bytes, p, 16);
   return bytes;
 }
+REDLINE_BLOCK_INLINE void store_bytes(uint8_t* p, Bytes16 bytes) { __builtin_memcpy(p, &bytes, 16); }
 REDLINE_BLOCK_INLINE void store_codes(int8_t* codes, Bytes16 bytes) { __builtin_memcpy(codes, &bytes, 16); }
 
 /// Byte i is 255 where bit i is set, else 0.

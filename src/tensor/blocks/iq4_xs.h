@@ -34,9 +34,10 @@ struct IQ4_XS {
     return ((block[4 + g / 2] >> (4 * (g % 2)) & 15) | (load_u16(block + 2) >> (2 * g) & 3) << 4) - 32;
   }
   REDLINE_BLOCK_INLINE void nibbles(const uint8_t* block, uint8_t* q) {
-    for (int i = 0; i < 128; ++i) {
-      q[i / 16 * 32 + i % 16] = block[8 + i] & 15;
-      q[i / 16 * 32 + 16 + i % 16] = block[8 + i] >> 4;
+    for (int g = 0; g < 8; ++g) {
+      const Bytes16 bytes = load_bytes(block + 8 + 16 * g);
+      store_bytes(q + 32 * g, bytes & 15);
+      store_bytes(q + 32 * g + 16, bytes >> 4);
     }
   }
 };

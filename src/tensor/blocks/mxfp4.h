@@ -28,10 +28,9 @@ struct MXFP4 {
   }
 
   REDLINE_BLOCK_INLINE void nibbles(const uint8_t* block, uint8_t* q) {
-    for (int i = 0; i < 16; ++i) {
-      q[i] = block[1 + i] & 15;
-      q[16 + i] = block[1 + i] >> 4;
-    }
+    const Bytes16 bytes = load_bytes(block + 1);
+    store_bytes(q, bytes & 15);
+    store_bytes(q + 16, bytes >> 4);
   }
 };
 

@@ -27,12 +27,28 @@ struct Planes4 {
     return (l % 2 ? shift_right(two, 4) : two) & 15;
   }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
-    for (int i = 0; i < kBytes; ++i) {
-      const int at = i / kLineBytes * 2 * kLineBytes + i % kLineBytes;
-      p[i] = static_cast<uint8_t>((q[at] & 15) | q[at + kLineBytes] << 4);
-    }
+    for (int j = 0; j < kBytes / kLineBytes; ++j)
+      for (int part = 0; part < kParts; ++part) {
+        const uint8_t* two = q + 2 * j * kLineBytes;
+        const Bytes low = load_part(two, part) & 15, high = load_part(two + kLineBytes, part) & 15;
+        store_part(p + j * kLineBytes, part, low | shift_left(high, 4));
+      }
   }
 };
+
+/// Bits kBit and kBit + 1 of lines 4 j .. 4 j + 3 become bit pairs, lowest first, of 64 bytes.
+template <int kBit>
+REDLINE_BLOCK_INLINE void pack_pairs(const uint8_t* __restrict q, uint8_t* __restrict p) {
+  for (int j = 0; j < kStepLines / 4; ++j)
+    for (int part = 0; part < kParts; ++part) {
+      Bytes bits = {};
+      for (int l = 0; l < 4; ++l) {
+        const Bytes pair = load_part(q + (4 * j + l) * kLineBytes, part) & static_cast<uint8_t>(3 << kBit);
+        bits |= 2 * l >= kBit ? shift_left(pair, 2 * l - kBit) : shift_right(pair, kBit - 2 * l);
+      }
+      store_part(p + j * kLineBytes, part, bits);
+    }
+}
 
 /// Lines 4 j .. 4 j + 3 are bit pairs, lowest first, of 64 bytes.
 struct Planes2 {
@@ -40,14 +56,7 @@ struct Planes2 {
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
     return shift_right(load_part(p + l / 4 * kLineBytes, part), 2 * (l % 4)) & 3;
   }
-  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
-    for (int i = 0; i < kBytes; ++i) {
-      const uint8_t* from = q + i / kLineBytes * 4 * kLineBytes + i % kLineBytes;
-      int bits = 0;
-      for (int l = 0; l < 4; ++l) bits |= (from[l * kLineBytes] & 3) << (2 * l);
-      p[i] = static_cast<uint8_t>(bits);
-    }
-  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) { pack_pairs<0>(q, p); }
 };
 
 /// Bit kBit of the codes: line l at bit l of 64 bytes.
@@ -59,10 +68,13 @@ struct BitPlane {
     return (l <= kBit ? shift_left(bits, kBit - l) : shift_right(bits, l - kBit)) & static_cast<uint8_t>(1 << kBit);
   }
   REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
-    for (int i = 0; i < kBytes; ++i) {
-      int bits = 0;
-      for (int l = 0; l < kStepLines; ++l) bits |= (q[l * kLineBytes + i] >> kBit & 1) << l;
-      p[i] = static_cast<uint8_t>(bits);
+    for (int part = 0; part < kParts; ++part) {
+      Bytes bits = {};
+      for (int l = 0; l < kStepLines; ++l) {
+        const Bytes bit = load_part(q + l * kLineBytes, part) & static_cast<uint8_t>(1 << kBit);
+        bits |= l >= kBit ? shift_left(bit, l - kBit) : shift_right(bit, kBit - l);
+      }
+      store_part(p, part, bits);
     }
   }
 };
@@ -74,14 +86,7 @@ struct HighPairs {
     const Bytes bits = load_part(p + l / 4 * kLineBytes, part);
     return (l % 4 < 2 ? shift_left(bits, 4 - 2 * (l % 4)) : shift_right(bits, 2 * (l % 4) - 4)) & 48;
   }
-  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) {
-    for (int i = 0; i < kBytes; ++i) {
-      const uint8_t* from = q + i / kLineBytes * 4 * kLineBytes + i % kLineBytes;
-      int bits = 0;
-      for (int l = 0; l < 4; ++l) bits |= (from[l * kLineBytes] >> 4 & 3) << (2 * l);
-      p[i] = static_cast<uint8_t>(bits);
-    }
-  }
+  REDLINE_BLOCK_INLINE void pack(const uint8_t* __restrict q, uint8_t* __restrict p) { pack_pairs<4>(q, p); }
 };
 
 template <class Low, class High>

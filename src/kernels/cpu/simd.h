@@ -36,7 +36,8 @@ struct Tail {
 //   zero_f32 set1 load store  + - * /  fma(a, b, c) = a * b + c  max min  reduce_add reduce_max
 //   zero_i32 set1_i32 load_i32 store  + - * & | ^  shl<n> shr<n> (logical) sar<n>  to_f32 to_i32 bits_f32 bits_i32
 //   load_u8 load_i8             kWidth bytes widened to int32
-//   dot4_u8s8 dot4_u7s8         acc[i] + sum_j u[4i + j] * s[4i + j] over bytes; the second needs u <= 127
+//   dot4_u7s8                   acc[i] + sum_j u[4i + j] * s[4i + j] over bytes; u <= 127, or any where vpdpbusd is
+//   dot4_s8s8                   the same of signed bytes; those of the second operand in [-127, 127]
 //   dot2_bf16                   acc[i] + sum_j a[2i + j] * b[2i + j] over bf16 pairs
 //   transpose                   of kWidth vectors of kWidth lanes
 //   lookup16                    each byte of the index (0..15) replaced by that entry of a 16-byte table

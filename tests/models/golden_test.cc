@@ -47,13 +47,13 @@ TEST_P(GoldenModel, Float32MatchesTransformers) {
 }
 
 // "auto" keeps float weights in float32 sums too and rounds only the cached keys and values, to float16: docs/numerics.md
-// derives 2.2e-3 for a row of these models.
-TEST_P(GoldenModel, AutoRoundsOnlyTheCache) {
+// derives 2.2e-3 for a row of these models. Where there are tiles it rounds the operands of products to bfloat16: 2.8e-2.
+TEST_P(GoldenModel, AutoStaysWithinItsBound) {
   EngineOptions options = options_for(golden_.tokens, 2);
   options.dtype = ComputeType::kAuto;
   auto engine = open_engine(path(), options);
   ASSERT_TRUE(engine);
-  expect_close(all_logits(*engine, tokens()), 4e-3);
+  expect_close(all_logits(*engine, tokens()), rounds_to_tiles() ? 5e-2 : 4e-3);
 }
 
 // The interpreter computes in float64; what is left is one rounding of the logits to float32 (6e-8) and the rope frequencies, kept

@@ -15,6 +15,7 @@
 #include <gtest/gtest.h>
 #include <nlohmann/json.hpp>
 
+#include "kernels/cpu/cpu_kernels.h"
 #include "redline/engine.h"
 #include "support/npy.h"
 
@@ -25,6 +26,12 @@ inline std::string golden_root() { return std::string(REDLINE_SOURCE_DIR) + "/te
 inline std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
+}
+
+/// `auto` rounds x, and weights that are not so already, to bfloat16 in steps of some rows: docs/numerics.md.
+inline bool rounds_to_tiles() {
+  const Result<const CpuKernels*> table = cpu_kernels();
+  return table.ok() && (*table)->has_tile_unit;
 }
 
 /// Null when the file is absent or no JSON.

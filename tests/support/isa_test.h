@@ -19,7 +19,7 @@
 
 namespace redline {
 
-class IsaTest : public testing::TestWithParam<int> {
+class IsaTest : public ::testing::TestWithParam<int> {
  protected:
   void SetUp() override {
     int count = 0;
@@ -46,12 +46,12 @@ inline int num_cpu_isas() {
   cpu_isas(&count);
   return count;
 }
-inline std::string isa_test_name(const testing::TestParamInfo<int>& info) {
+inline std::string isa_test_name(const ::testing::TestParamInfo<int>& info) {
   int count = 0;
   return cpu_isas(&count)[info.param].name;
 }
 #define REDLINE_INSTANTIATE_PER_ISA(suite) \
-  INSTANTIATE_TEST_SUITE_P(PerIsa, suite, testing::Range(0, num_cpu_isas()), isa_test_name)
+  INSTANTIATE_TEST_SUITE_P(PerIsa, suite, ::testing::Range(0, num_cpu_isas()), isa_test_name)
 
 /// Half a unit of the last place of 1: the largest relative error of one float32 rounding.
 inline constexpr double kRounding = 1.0 / (1 << 24);

@@ -27,6 +27,7 @@ void amx_tile_product(const TileProductArgs& args) {
 }  // namespace
 
 void fill_tiles(CpuKernels& table) {
+  table.has_tile_unit = true;
   table.worker_begin = worker_begin;
   table.worker_end = worker_end;
   table.tile_product = amx_tile_product;

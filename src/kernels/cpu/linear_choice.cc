@@ -52,7 +52,7 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
     kernels.forms.at[0].form = XForm::kQ8;
     kernels.run[0] = table.linear_q8[type];
   }
-  if (table.linear_tiles[type]) {
+  if (table.has_tile_unit && table.linear_tiles[type]) {
     kernels.forms.at[kernels.forms.count] = {kTilesFromRows, XForm::kTiles};
     kernels.run[kernels.forms.count++] = table.linear_tiles[type];
   }

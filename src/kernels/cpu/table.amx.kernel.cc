@@ -4,10 +4,12 @@
 namespace redline::REDLINE_ISA_NS {
 
 void fill_tiles(CpuKernels& table);
+void fill_linear_tiles(CpuKernels& table);
 void fill_peaks(CpuKernels& table);
 
 void fill_table(CpuKernels& table) {
   fill_tiles(table);
+  fill_linear_tiles(table);
   fill_peaks(table);
 }
 

@@ -13,6 +13,7 @@ void fill_attention(CpuKernels& table);
 void fill_attention_merge(CpuKernels& table);
 void fill_linear(CpuKernels& table);
 void fill_linear_q8(CpuKernels& table);
+void fill_linear_tiles(CpuKernels& table);
 void fill_prepare_x(CpuKernels& table);
 void fill_embedding(CpuKernels& table);
 void fill_peaks(CpuKernels& table);
@@ -29,6 +30,7 @@ void fill_table(CpuKernels& table) {
   fill_attention_merge(table);
   fill_linear(table);
   fill_linear_q8(table);
+  fill_linear_tiles(table);
   fill_prepare_x(table);
   fill_embedding(table);
   fill_peaks(table);

@@ -15,7 +15,8 @@
 namespace redline::REDLINE_ISA_NS {
 
 /// The stand-in. The products follow the instructions' definition (Intel SDM, TDPBSSD and TDPBF16PS) to the bit, except
-/// that subnormal float inputs and results are kept where the instruction takes them for zero.
+/// that subnormal float inputs and results are kept where the instruction takes them for zero. Not inlined: it is there
+/// to be compiled and tested, not to be fast.
 struct PlainTiles {
   alignas(64) uint8_t bytes[8][16][64];
 
@@ -24,12 +25,17 @@ struct PlainTiles {
     __builtin_memset(bytes[tile], 0, sizeof(bytes[tile]));
   }
   template <int tile>
-  void load(const void* rows, int64_t stride_bytes) {
+  [[gnu::noinline]] void load(const void* rows, int64_t stride_bytes) {
     for (int r = 0; r < 16; ++r)
       __builtin_memcpy(bytes[tile][r], static_cast<const char*>(rows) + r * stride_bytes, 64);
   }
+  /// The same for bytes that are used once before others take their place in the first-level cache.
   template <int tile>
-  void store(void* rows, int64_t stride_bytes) const {
+  void load_once(const void* rows, int64_t stride_bytes) {
+    load<tile>(rows, stride_bytes);
+  }
+  template <int tile>
+  [[gnu::noinline]] void store(void* rows, int64_t stride_bytes) const {
     for (int r = 0; r < 16; ++r) __builtin_memcpy(static_cast<char*>(rows) + r * stride_bytes, bytes[tile][r], 64);
   }
   /// C[m][n] += sum_k A[m][k] B[k][n]; signed bytes, wrapping int32.
@@ -44,7 +50,7 @@ struct PlainTiles {
   }
   /// bfloat16 pairs: even and odd K in sums of their own, fused multiply-add, both added to C at the end.
   template <int c, int a, int b>
-  void dot_bf16() {
+  [[gnu::noinline]] void dot_bf16() {
     for (int m = 0; m < 16; ++m) {
       for (int n = 0; n < 16; ++n) {
         float even = 0.0f, odd = 0.0f;
@@ -93,6 +99,10 @@ struct AmxTiles {
   template <int tile>
   void load(const void* rows, int64_t stride_bytes) {
     asm volatile("tileloadd (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride_bytes), "i"(tile) : "memory");
+  }
+  template <int tile>
+  void load_once(const void* rows, int64_t stride_bytes) {
+    asm volatile("tileloaddt1 (%0,%1,1), %%tmm%c2" : : "r"(rows), "r"(stride_bytes), "i"(tile) : "memory");
   }
   template <int tile>
   void store(void* rows, int64_t stride_bytes) const {

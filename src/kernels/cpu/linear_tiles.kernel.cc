@@ -1,0 +1,3 @@
+// The stand-in: for tests on every machine. CpuKernels::has_tile_unit is false with it, so nothing else runs it.
+#define REDLINE_TILE_UNIT PlainTiles
+#include "kernels/cpu/linear_tiles.inc"

@@ -1,0 +1,248 @@
+// linear_tiles of every instruction set (plain C++ below amx) and weight type against sums in float64.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <cmath>
+#include <random>
+
+#include "kernels/cpu/linear_choice.h"
+#include "support/isa_test.h"
+#include "support/random_weight.h"
+
+namespace redline {
+namespace {
+
+using testing::GuardedBuffer;
+using testing::RandomWeight;
+using testing::weight_types;
+using LinearTiles = IsaTest;
+
+constexpr float kUntouched = -77.25f;
+
+void* scratch() {
+  alignas(64) static uint8_t bytes[kScratchBytes];
+  return bytes;
+}
+
+struct Case {
+  int64_t n, k, rows, y_stride;
+  RandomWeight w;
+  std::vector<float> x, bias;
+  GuardedBuffer<float> residual, y;
+
+  Case(DType type, int64_t out, int64_t in, int64_t num_rows)
+      : n(out), k(in), rows(num_rows), y_stride(out + 5), w(type, out, in, static_cast<uint32_t>(out * 1000 + in)),
+        x(test_values(static_cast<size_t>(rows * k), 1, 3.0f)), bias(test_values(static_cast<size_t>(n), 2)),
+        residual(rows == 0 ? 0 : (rows - 1) * y_stride + n), y(residual.size()) {
+    const std::vector<float> values = test_values(static_cast<size_t>(residual.size()), 3);
+    std::copy(values.begin(), values.end(), residual.data());
+    std::fill_n(y.data(), y.size(), kUntouched);
+  }
+
+  /// Rows [first, first + count) into `out`, with `rest` as residual, one task per `cut` columns.
+  void run(const CpuKernels& table, int64_t first, int64_t count, int64_t cut, const float* rest, float* out) const {
+    std::vector<uint8_t> space(static_cast<size_t>(x_form_bytes(XForm::kTiles, count, k)) + 64);
+    auto* tiles = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(space.data()) + 63) / 64 * 64);
+    // Rows past the last hold whatever was there: here the bits of a NaN.
+    std::fill(space.begin(), space.end(), 0xff);
+    table.prepare_x[static_cast<int>(XForm::kTiles)]({x.data() + first * k, k, k, 0, count, 0, k, tiles});
+    for (int64_t begin = 0; begin < n; begin += cut) {
+      LinearArgs a = {};
+      a.x = tiles, a.rows = count, a.weight = w.packed.data();
+      a.out_features = n, a.in_features = k, a.n_begin = begin, a.n_end = std::min(begin + cut, n);
+      a.bias = bias.data(), a.residual = rest, a.y = out, a.y_stride = y_stride, a.scratch = scratch();
+      table.linear_tiles[static_cast<int>(w.dtype)](a);
+    }
+  }
+};
+
+// What one element may err by. bfloat16 has 8 significant bits: rounding to nearest moves a number by at most 2^-8 of
+// itself, x always, w unless it is bfloat16 already; their product by the sum of both and the product of both. (A product
+// of two bfloat16 numbers is exact in float32.) In a tile product each of two partial sums of 16 terms has 16 roundings,
+// one joins them, one adds them to the sum: the first term passes through 18 and then one per further 32 elements of K;
+// bias and residual add two. Values of block formats are unpacked in other steps than `values` were: up to four roundings
+// of |scale code| + |min| between them; and where there is no
+// fused multiply-add, one of scale times unsigned code, at most 256 times the value if that is not zero: 2^-16 of it. The unit takes subnormals for zero: 2^-126 of each x, w, product and partial sum.
+struct Sums {
+  double value = 0, products = 0, parts = 0,
+         rest = 0;  // sum of x w; of |x w|; of |x| (|scale code| + |min|); bias, residual
+};
+double bound(const Sums& s, DType type, int64_t k) {
+  const double w_rounding = type == DType::kBF16 ? 0 : 0x1p-8 + 0x1p-16;
+  const double roundings = static_cast<double>((k + 31) / 32) + 18 + 2;
+  return s.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) + s.parts * 4 * 0x1p-24 * 1.01 +
+         roundings * 0x1p-24 * 1.01 * (s.products * (1 + 0x1p-6) + s.rest) + static_cast<double>(k) * 0x1p-120;
+}
+
+void check_type(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t rows) {
+  SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " K " << k << " rows " << rows);
+  Case c(type, n, k, rows);
+  c.run(table, 0, rows, n, c.residual.data(), c.y.data());
+  for (int64_t m = 0; m < rows; ++m) {
+    for (int64_t j = 0; j < n; ++j) {
+      Sums s;
+      for (int64_t i = 0; i < k; ++i) {
+        const double x = c.x[static_cast<size_t>(m * k + i)];
+        const auto at = static_cast<size_t>(j * k + i);
+        s.value += x * double{c.w.values[at]};
+        s.products += std::abs(x * double{c.w.values[at]});
+        s.parts += std::abs(x) * double{c.w.parts[at]};
+      }
+      const double residual = c.residual[m * c.y_stride + j], bias = c.bias[static_cast<size_t>(j)];
+      s.rest = std::abs(residual) + std::abs(bias);
+      ASSERT_LE(std::abs(s.value + bias + residual - double{c.y[m * c.y_stride + j]}), bound(s, type, k))
+          << "m " << m << " n " << j;
+    }
+    for (int64_t j = n; j < c.y_stride && m + 1 < rows; ++j) ASSERT_EQ(c.y[m * c.y_stride + j], kUntouched);
+  }
+  // The same bits for fewer rows, from any first row, in any tile of columns, with y in place of residual.
+  for (int64_t count : {int64_t{1}, int64_t{16}, int64_t{17}, rows}) {
+    if (count > rows) continue;
+    for (int64_t first : {int64_t{0}, rows - count}) {
+      GuardedBuffer<float> part((count - 1) * c.y_stride + n);
+      std::copy_n(c.residual.data() + first * c.y_stride, part.size(), part.data());
+      c.run(table, first, count, first == 0 ? 16 : 48, part.data(), part.data());
+      for (int64_t m = 0; m < count; ++m)
+        ASSERT_EQ(std::memcmp(part.data() + m * c.y_stride, c.y.data() + (first + m) * c.y_stride,
+                              static_cast<size_t>(n) * 4),
+                  0)
+            << count << " rows from row " << first << ", row " << m << ", differ from the same rows among " << rows;
+    }
+  }
+}
+
+std::vector<int64_t> in_features(DType type) {
+  const int64_t block = dtype_info(type).block_elements;
+  if (block == 1) return {1, 31, 32, 33, 97, 544};
+  if (block == 32) return {32, 96, 544};
+  return {256, 768};
+}
+
+TEST_P(LinearTiles, EveryTypeMatchesFloat64) {
+  for (DType type : weight_types()) {
+    if (type == DType::kF32) {
+      // A float32 weight is not rounded.
+      EXPECT_EQ(kernels().linear_tiles[static_cast<int>(type)], nullptr);
+      continue;
+    }
+    ASSERT_NE(kernels().linear_tiles[static_cast<int>(type)], nullptr) << dtype_info(type).name;
+    for (int64_t n : {1, 16, 33}) check_type(kernels(), type, n, in_features(type).back(), 33);
+    for (int64_t k : in_features(type)) check_type(kernels(), type, 48, k, 19);
+    for (int64_t rows : {1, 7, 16, 32}) check_type(kernels(), type, 65, in_features(type)[1], rows);
+  }
+}
+
+TEST_P(LinearTiles, RealSizes) {
+  // The stand-in takes a second for what the unit does in a millisecond: fewer types there.
+  const bool unit = kernels().has_tile_unit;
+  check_type(kernels(), DType::kBF16, unit ? 896 : 80, 4864, unit ? 67 : 18);
+  check_type(kernels(), DType::kQ4_K, unit ? 896 : 48, 2048, unit ? 67 : 18);
+  if (unit) check_type(kernels(), DType::kQ8_0, 896, 896, 67);
+}
+
+// More rows and columns than the sums in scratch have room for.
+TEST_P(LinearTiles, ManyRowsGiveTheBitsOfFew) {
+  const int64_t many = kernels().has_tile_unit ? 1061 : 530;
+  for (DType type : {DType::kBF16, DType::kQ4_0}) {
+    Case c(type, 288, kernels().has_tile_unit ? 1056 : 544, many);
+    c.run(kernels(), 0, many, c.n, c.residual.data(), c.y.data());
+    for (int64_t m : {int64_t{0}, int64_t{511}, int64_t{512}, many - 1}) {
+      GuardedBuffer<float> one(c.n);
+      c.run(kernels(), m, 1, 96, c.residual.data() + m * c.y_stride, one.data());
+      ASSERT_EQ(std::memcmp(one.data(), c.y.data() + m * c.y_stride, static_cast<size_t>(c.n) * 4), 0) << "row " << m;
+    }
+  }
+}
+
+TEST_P(LinearTiles, NothingToDoTouchesNothing) {
+  Case c(DType::kBF16, 17, 40, 3);
+  LinearArgs a = {};
+  alignas(64) uint8_t tiles[4096] = {};
+  a.x = tiles, a.rows = 3, a.weight = c.w.packed.data(), a.out_features = 17, a.in_features = 40;
+  a.n_begin = a.n_end = 16, a.y = c.y.data(), a.y_stride = c.y_stride, a.scratch = scratch();
+  kernels().linear_tiles[static_cast<int>(DType::kBF16)](a);
+  a.rows = 0, a.n_begin = 0, a.n_end = 17;
+  kernels().linear_tiles[static_cast<int>(DType::kBF16)](a);
+  for (int64_t i = 0; i < c.y.size(); ++i) ASSERT_EQ(c.y[i], kUntouched);
+  // No bias, no residual: x is zero, so is y. K of nothing: bias and residual alone.
+  a.rows = 3;
+  kernels().linear_tiles[static_cast<int>(DType::kBF16)](a);
+  for (int64_t m = 0; m < 3; ++m)
+    for (int64_t n = 0; n < 17; ++n) ASSERT_EQ(c.y[m * c.y_stride + n], 0.0f);
+  a.in_features = 0, a.bias = c.bias.data(), a.residual = c.residual.data();
+  kernels().linear_tiles[static_cast<int>(DType::kBF16)](a);
+  for (int64_t m = 0; m < 3; ++m)
+    for (int64_t n = 0; n < 17; ++n)
+      ASSERT_EQ(c.y[m * c.y_stride + n], c.bias[static_cast<size_t>(n)] + c.residual[m * c.y_stride + n]);
+}
+
+TEST_P(LinearTiles, NaNAndInfinityInXStayInTheirRow) {
+  for (DType type : {DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
+    SCOPED_TRACE(dtype_info(type).name);
+    Case c(type, 20, 256, 9);
+    c.x[1 * 256 + 7] = NAN;
+    c.x[3 * 256 + 8] = INFINITY;
+    c.x[5 * 256 + 9] = -INFINITY;
+    c.run(kernels(), 0, 9, 20, c.residual.data(), c.y.data());
+    for (int64_t m = 0; m < 9; ++m)
+      for (int64_t n = 0; n < 20; ++n) {
+        const float y = c.y[m * c.y_stride + n];
+        const float w = c.w.values[static_cast<size_t>(n * 256 + (m == 3 ? 8 : 9))];
+        if (m == 1) {
+          ASSERT_TRUE(std::isnan(y)) << n;
+        } else if (m == 3 || m == 5) {
+          if (w == 0) ASSERT_TRUE(std::isnan(y)) << n;
+          else ASSERT_EQ(y, (w > 0) == (m == 3) ? INFINITY : -INFINITY) << n;
+        } else {
+          ASSERT_TRUE(std::isfinite(y)) << m << ", " << n;
+        }
+      }
+  }
+}
+
+TEST_P(LinearTiles, NaNAndInfinityInTheWeight) {
+  for (DType type : {DType::kF16, DType::kBF16}) {
+    const int64_t k = 5;
+    const bool is_f16 = type == DType::kF16;
+    std::vector<uint16_t> bits(16 * 5, is_f16 ? f32_to_f16(1) : f32_to_bf16(1));
+    const uint16_t inf = is_f16 ? 0x7c00 : 0x7f80;
+    bits[0 * 5 + 2] = inf;
+    bits[1 * 5 + 3] = inf | 0x8000;
+    bits[2 * 5 + 4] = inf | 0x0020;
+    bits[3 * 5 + 4] = 0x7fff;  // a NaN that adding half a unit would make a zero
+    bits[4 * 5 + 1] = 0xffff;
+    const TensorView view{type, {16, k}, bits.data()};
+    std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, 16, k)));
+    pack_strips(view, 0, 1, packed.data());
+    const float x[5] = {0, 1, 1, 1, 1};
+    alignas(64) uint8_t tiles[1024] = {};
+    kernels().prepare_x[static_cast<int>(XForm::kTiles)]({x, k, k, 0, 1, 0, k, tiles});
+    float y[16];
+    LinearArgs a = {};
+    a.x = tiles, a.in_features = k, a.rows = 1, a.weight = packed.data(), a.out_features = a.n_end = 16;
+    a.y = y, a.y_stride = 16, a.scratch = scratch();
+    kernels().linear_tiles[static_cast<int>(type)](a);
+    EXPECT_EQ(y[0], INFINITY);
+    EXPECT_EQ(y[1], -INFINITY);
+    for (int n = 2; n < 5; ++n) EXPECT_TRUE(std::isnan(y[n])) << n;
+    EXPECT_EQ(y[5], 4.0f);
+  }
+}
+
+TEST_P(LinearTiles, TheStandInIsNeverChosen) {
+  for (DType type : weight_types()) {
+    const LinearKernels chosen = choose_linear(kernels(), type, false);
+    ASSERT_NE(chosen.run[0], nullptr);
+    for (int64_t rows : {1, 64, 512}) {
+      const bool is_tiles = chosen.forms.for_rows(rows) == XForm::kTiles;
+      EXPECT_EQ(is_tiles, kernels().has_tile_unit && type != DType::kF32 && rows >= 64)
+          << dtype_info(type).name << rows;
+      EXPECT_EQ(choose_linear(kernels(), type, true).forms.for_rows(rows), XForm::kF32);
+    }
+  }
+}
+
+REDLINE_INSTANTIATE_PER_ISA(LinearTiles);
+
+}  // namespace
+}  // namespace redline

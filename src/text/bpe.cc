@@ -51,10 +51,10 @@ BpeModel::BpeModel(const Vocabulary& vocabulary, BpeOptions options)
   }
 }
 
-int32_t BpeModel::intern(std::string_view text) {
-  const TokenId id = vocabulary_.find(text);
+int32_t BpeModel::intern(std::string_view text, uint64_t hash) {
+  const TokenId id = vocabulary_.index.find(vocabulary_.pieces, text, hash);
   if (vocabulary_.is_plain(id)) return id;
-  const int32_t known = extra_index_.find(extra_, text);
+  const int32_t known = extra_index_.find(extra_, text, hash);
   if (known >= 0) return static_cast<int32_t>(vocabulary_.size()) + known;
   extra_.emplace_back(text);
   extra_index_.insert(extra_, static_cast<TokenId>(extra_.size() - 1));
@@ -88,15 +88,33 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(
   size_t slots = 64;
   while (slots < merges.size() * 2) slots *= 2;
   model->merges_.resize(slots);
-  std::string joined;
-  for (size_t rank = 0; rank < merges.size(); ++rank) {
-    const auto& [left, right] = merges[rank];
-    if (left.empty() || right.empty())
-      return invalid_argument("merge {} (\"{}\" \"{}\") has an empty side", rank, left, right);
-    joined.assign(left).append(right);
+  // Each merge is three lookups in a vocabulary larger than the cache: in groups, so that their misses overlap.
+  constexpr size_t kGroup = 16, kTexts = 3 * kGroup;
+  std::string joined[kGroup];
+  std::string_view texts[kTexts];
+  uint64_t hashes[kTexts];
+  int32_t ids[kTexts];
+  const PieceIndex& index = vocabulary.index;
+  for (size_t begin = 0; begin < merges.size(); begin += kGroup) {
+    const size_t n = std::min(kGroup, merges.size() - begin);
+    for (size_t i = 0; i < n; ++i) {
+      const auto& [left, right] = merges[begin + i];
+      if (left.empty() || right.empty())
+        return invalid_argument("merge {} (\"{}\" \"{}\") has an empty side", begin + i, left, right);
+      joined[i].assign(left).append(right);
+      texts[3 * i] = left;
+      texts[3 * i + 1] = right;
+      texts[3 * i + 2] = joined[i];
+    }
+    for (size_t t = 0; t < 3 * n; ++t) index.prefetch(hashes[t] = PieceIndex::hash(texts[t]));
+    for (size_t t = 0; t < 3 * n; ++t) index.prefetch_piece(vocabulary.pieces, hashes[t]);
     // Interning in this order gives every text one id, token or not.
-    const int32_t a = model->intern(left), b = model->intern(right);
-    model->add_merge(a, b, static_cast<uint32_t>(rank), model->intern(joined));
+    for (size_t t = 0; t < 3 * n; ++t) {
+      ids[t] = model->intern(texts[t], hashes[t]);
+      if (t % 3 == 1) __builtin_prefetch(&model->merges_[pair_slot(pair_key(ids[t - 1], ids[t]), slots - 1)]);
+    }
+    for (size_t i = 0; i < n; ++i)
+      model->add_merge(ids[3 * i], ids[3 * i + 1], static_cast<uint32_t>(begin + i), ids[3 * i + 2]);
   }
   return std::unique_ptr<TokenModel>(std::move(model));
 }

@@ -48,7 +48,7 @@ class BpeModel : public TokenModel {
     int32_t id = -1;
   };
   BpeModel(const Vocabulary& vocabulary, BpeOptions options);
-  int32_t intern(std::string_view text);
+  int32_t intern(std::string_view text, uint64_t hash);
   bool add_merge(int32_t left, int32_t right, uint32_t rank, int32_t id);
   const Merge* find_merge(int32_t left, int32_t right) const;
   int32_t char_id(std::string_view character) const;

@@ -1,11 +1,10 @@
 #include "text/vocabulary.h"
 
-#include <functional>
+#include <algorithm>
+#include <cstring>
 
 namespace redline {
 namespace {
-
-size_t hash_of(std::string_view text) { return std::hash<std::string_view>{}(text); }
 
 uint64_t mix(uint64_t x) {  // the finaliser of SplitMix64
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
@@ -15,43 +14,75 @@ uint64_t mix(uint64_t x) {  // the finaliser of SplitMix64
 
 }  // namespace
 
-void PieceIndex::grow(const std::vector<std::string>& pieces) {
-  std::vector<TokenId> old(std::max<size_t>(64, slots_.size() * 2), -1);
-  old.swap(slots_);
-  const size_t mask = slots_.size() - 1;
-  for (const TokenId id : old) {
-    if (id < 0) continue;
-    size_t slot = hash_of(pieces[id]) & mask;
-    while (slots_[slot] >= 0) slot = (slot + 1) & mask;
-    slots_[slot] = id;
+// Eight bytes at a time; pieces are short, so the end matters more than the loop.
+uint64_t PieceIndex::hash(std::string_view piece) {
+  const char* at = piece.data();
+  size_t left = piece.size();
+  uint64_t h = left * 0x9E3779B97F4A7C15ull;
+  for (; left >= 8; left -= 8, at += 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    h = mix(h ^ word);
   }
+  uint64_t word = 0;
+  if (left >= 4) {
+    uint32_t first, last;
+    std::memcpy(&first, at, 4);
+    std::memcpy(&last, at + left - 4, 4);
+    word = first | static_cast<uint64_t>(last) << 32;
+  } else if (left > 0) {
+    word = static_cast<uint8_t>(at[0]) | static_cast<uint64_t>(static_cast<uint8_t>(at[left / 2])) << 8 |
+           static_cast<uint64_t>(static_cast<uint8_t>(at[left - 1])) << 16;
+  }
+  return mix(h ^ word);
+}
+
+void PieceIndex::put(Slot entry, uint64_t hash) {
+  const size_t mask = slots_.size() - 1;
+  size_t slot = hash & mask;
+  while (slots_[slot].id >= 0) slot = (slot + 1) & mask;
+  slots_[slot] = entry;
+}
+
+void PieceIndex::grow(const std::vector<std::string>& pieces, size_t slots) {
+  std::vector<Slot> old(slots);
+  old.swap(slots_);
+  for (const Slot& entry : old)
+    if (entry.id >= 0) put(entry, hash(pieces[static_cast<size_t>(entry.id)]));
+}
+
+void PieceIndex::reserve(size_t pieces) {
+  size_t slots = 64;
+  while (slots < pieces * 2) slots *= 2;
+  if (size_ == 0 && slots > slots_.size()) slots_.assign(slots, Slot());
 }
 
 bool PieceIndex::insert(const std::vector<std::string>& pieces, TokenId id) {
-  if (size_ * 2 >= slots_.size()) grow(pieces);
-  const size_t mask = slots_.size() - 1;
-  size_t slot = hash_of(pieces[id]) & mask;
-  for (; slots_[slot] >= 0; slot = (slot + 1) & mask) {
-    if (pieces[slots_[slot]] == pieces[id]) return false;
-  }
-  slots_[slot] = id;
+  if (size_ * 2 >= slots_.size()) grow(pieces, std::max<size_t>(64, slots_.size() * 2));
+  const std::string& piece = pieces[static_cast<size_t>(id)];
+  const uint64_t h = hash(piece);
+  if (find(pieces, piece, h) >= 0) return false;
+  put({static_cast<uint32_t>(h >> 32), id}, h);
   ++size_;
   return true;
 }
 
-TokenId PieceIndex::find(const std::vector<std::string>& pieces, std::string_view piece) const {
+TokenId PieceIndex::find(const std::vector<std::string>& pieces, std::string_view piece, uint64_t hash) const {
   if (slots_.empty()) return -1;
   const size_t mask = slots_.size() - 1;
-  for (size_t slot = hash_of(piece) & mask; slots_[slot] >= 0; slot = (slot + 1) & mask) {
-    if (pieces[slots_[slot]] == piece) return slots_[slot];
-  }
+  const auto tag = static_cast<uint32_t>(hash >> 32);
+  for (size_t slot = hash & mask; slots_[slot].id >= 0; slot = (slot + 1) & mask)
+    if (slots_[slot].tag == tag && pieces[static_cast<size_t>(slots_[slot].id)] == piece) return slots_[slot].id;
   return -1;
 }
 
 void Vocabulary::build_index() {
   types.resize(pieces.size(), TokenType::normal);
   index = PieceIndex();
+  index.reserve(pieces.size());
+  constexpr size_t kAhead = 16;
   for (size_t id = 0; id < pieces.size(); ++id) {
+    if (id + kAhead < pieces.size()) index.prefetch(PieceIndex::hash(pieces[id + kAhead]));
     if (!pieces[id].empty()) index.insert(pieces, static_cast<TokenId>(id));
   }
 }

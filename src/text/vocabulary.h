@@ -13,16 +13,38 @@ namespace redline {
 /// As in GGUF's tokenizer.ggml.token_type and SentencePiece's ModelProto.SentencePiece.Type.
 enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-/// string -> id without owning the strings' bytes twice: open addressing over ids into `pieces`.
+/// string -> id without owning the strings' bytes twice: open addressing over ids into `pieces`, each with 32 bits of
+/// its hash, so that a probe looks at another's bytes only when they are very likely the same.
 class PieceIndex {
  public:
+  static uint64_t hash(std::string_view piece);
+
+  void reserve(size_t pieces);
   /// Puts `id` in unless its piece is there already (the first of equal pieces wins). False when it was there.
   bool insert(const std::vector<std::string>& pieces, TokenId id);
-  TokenId find(const std::vector<std::string>& pieces, std::string_view piece) const;  ///< -1: not there
+  TokenId find(const std::vector<std::string>& pieces, std::string_view piece) const {  ///< -1: not there
+    return find(pieces, piece, hash(piece));
+  }
+  TokenId find(const std::vector<std::string>& pieces, std::string_view piece, uint64_t hash) const;
+
+  /// A lookup is two trips to memory. Who has many to do asks for the first of each, later for the second, then finds.
+  void prefetch(uint64_t hash) const {
+    if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
+  }
+  void prefetch_piece(const std::vector<std::string>& pieces, uint64_t hash) const {
+    if (slots_.empty()) return;
+    const Slot& slot = slots_[hash & (slots_.size() - 1)];
+    if (slot.id >= 0) __builtin_prefetch(&pieces[static_cast<size_t>(slot.id)]);
+  }
 
  private:
-  void grow(const std::vector<std::string>& pieces);
-  std::vector<TokenId> slots_;
+  struct Slot {
+    uint32_t tag = 0;  ///< upper half of the hash
+    TokenId id = -1;
+  };
+  void put(Slot slot, uint64_t hash);
+  void grow(const std::vector<std::string>& pieces, size_t slots);
+  std::vector<Slot> slots_;
   size_t size_ = 0;
 };
 

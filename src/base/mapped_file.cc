@@ -58,6 +58,9 @@ Result<std::shared_ptr<MappedFile>> MappedFile::open(const std::string& path) {
   file->size_ = info.st_size;
   file->device_ = info.st_dev;
   file->inode_ = info.st_ino;
+  for (const uint64_t part : {uint64_t{info.st_dev}, uint64_t{info.st_ino}, static_cast<uint64_t>(info.st_size),
+                              static_cast<uint64_t>(info.st_mtim.tv_sec), static_cast<uint64_t>(info.st_mtim.tv_nsec)})
+    file->identity_ = (file->identity_ ^ part) * 0x9E3779B97F4A7C15ull + 1;
   if (file->size_ == 0) return file;
   void* data = ::mmap(nullptr, static_cast<size_t>(file->size_), PROT_READ, MAP_PRIVATE, fd, 0);
   if (data == MAP_FAILED) {

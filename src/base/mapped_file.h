@@ -32,6 +32,9 @@ class MappedFile {
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
   /// Tells the system that [offset, offset + bytes) will not be read again soon: its whole pages may go. A hint.
   void release(int64_t offset, int64_t bytes) const;
+  /// Changes with the file behind the name and with its content: of device, inode, size and time of change. 0: not on
+  /// disk.
+  uint64_t identity() const { return identity_; }
   /// True when both are one file on disk, whatever the names (links).
   bool same_file(const MappedFile& other) const;
 
@@ -40,7 +43,8 @@ class MappedFile {
   std::string path_;
   const uint8_t* data_ = nullptr;
   int64_t size_ = 0;
-  uint64_t device_ = 0, inode_ = 0;   ///< 0, 0: not on disk
+  uint64_t device_ = 0, inode_ = 0;  ///< 0, 0: not on disk
+  uint64_t identity_ = 0;
   std::unique_ptr<uint8_t[]> owned_;  ///< from_bytes
 };
 

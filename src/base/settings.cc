@@ -26,6 +26,10 @@ const Row kRows[] = {
     {"REDLINE_HANG_SECONDS", &Settings::hang_seconds, 0, 86400,
      "a step without progress for this long ends with a dump of its events; 0: never"},
     {"REDLINE_TRACE_EVENTS", &Settings::trace_events, 1, 1 << 28, "records that a timeline (--trace) has room for"},
+    {"REDLINE_CACHE_DIR", &Settings::cache_dir, 0, 0,
+     "folder that keeps packed weights, so that a model opens faster the next time; empty: redline in the user's cache "
+     "folder"},
+    {"REDLINE_CACHE_GB", &Settings::cache_gb, 0, 1e6, "the most that this folder may take, in GB; 0: nothing is kept"},
 };
 
 /// The whole of `text` as a finite number within the row's bounds, or false.

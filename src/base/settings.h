@@ -15,6 +15,8 @@ struct Settings {
   int64_t threads = 0;                      ///< REDLINE_THREADS
   double hang_seconds = 30;                 ///< REDLINE_HANG_SECONDS
   int64_t trace_events = int64_t{1} << 20;  ///< REDLINE_TRACE_EVENTS
+  std::string cache_dir;                    ///< REDLINE_CACHE_DIR
+  double cache_gb = 16;                     ///< REDLINE_CACHE_GB
 };
 
 /// The settings as the environment has them now; an empty variable counts as unset. invalid_argument names the

@@ -10,6 +10,13 @@
 
 namespace redline {
 
+namespace {
+
+// Between weights, so that workers that pack two of them share no line.
+int64_t round_up_packed(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
+
+}  // namespace
+
 class Lowering {
  public:
   Lowering(Graph graph, const CompileOptions& options, WorkerTeam& team)
@@ -28,12 +35,9 @@ class Lowering {
   }
 
  private:
-  struct PackJob {
-    ValueId id;
-    void* target;
-  };
   Result<void*> allocate(int64_t bytes);
-  void pack_all();
+  Status reserve_packed();
+  void pack_all(Program& program);
   void resolve(Program& program);
 
   Graph graph_;
@@ -42,7 +46,13 @@ class Lowering {
   std::vector<Stage> stages_;
   std::vector<std::vector<LowerContext::Operand>> operands_;
   std::map<ValueId, void*> packed_, dense_;
+  struct PackJob {
+    ValueId id;
+    int64_t offset, bytes;
+  };
   std::vector<PackJob> jobs_;
+  AlignedBuffer region_;  // of packed weights, so that one mapping can hold them all
+  int64_t region_used_ = 0;
   std::vector<AlignedBuffer> buffers_;
   uint8_t* shared_ = nullptr;  // buffer of small weights, in buffers_
   int64_t shared_used_ = 0;
@@ -72,9 +82,23 @@ Result<void*> Lowering::allocate(int64_t bytes) {
 Result<void*> Lowering::packed_weight(ValueId id) {
   if (auto at = packed_.find(id); at != packed_.end()) return at->second;
   const TensorView& view = graph_.value(id).weight.view;
-  REDLINE_ASSIGN(void* target, allocate(packed_bytes(view.dtype, view.shape[0], view.shape[1])));
-  jobs_.push_back({id, target});
-  return packed_[id] = target;
+  const int64_t bytes = packed_bytes(view.dtype, view.shape[0], view.shape[1]);
+  jobs_.push_back({id, region_used_, bytes});
+  weight_bytes_ += bytes;
+  region_used_ += round_up_packed(bytes);
+  REDLINE_CHECK(region_used_ <= region_.size());
+  return packed_[id] = static_cast<uint8_t*>(region_.data()) + jobs_.back().offset;
+}
+
+// Address space for every weight that may yet be packed.
+Status Lowering::reserve_packed() {
+  int64_t bytes = 0;
+  for (const ValueInfo& value : graph_.values)
+    if (value.kind == ValueKind::kWeight && value.weight.view.shape.size() == 2)
+      bytes += round_up_packed(
+          packed_bytes(value.weight.view.dtype, value.weight.view.shape[0], value.weight.view.shape[1]));
+  REDLINE_ASSIGN(region_, AlignedBuffer::make(bytes));
+  return {};
 }
 
 Result<void*> Lowering::dense_weight(ValueId id) {
@@ -91,20 +115,29 @@ Result<void*> Lowering::dense_weight(ValueId id) {
   return dense_[id] = target;
 }
 
-// Packs in parallel, weight by weight, and lets the pages of the mapped file go as soon as they have been read.
-void Lowering::pack_all() {
-  for (const PackJob& job : jobs_) {
-    const WeightSource& source = graph_.value(job.id).weight;
-    const int64_t strips = (source.view.shape[0] + kStripRows - 1) / kStripRows;
-    const int64_t strip_bytes = std::max<int64_t>(1, source.view.bytes() / std::max<int64_t>(strips, 1));
-    team_.parallel_for(strips, std::max<int64_t>(1, (1 << 20) / strip_bytes), [&](int64_t begin, int64_t end) {
-      pack_strips(source.view, begin, end, job.target, source.source_row);
-    });
-    if (source.file) {
-      const auto* data = static_cast<const uint8_t*>(source.view.data);
-      source.file->release(data - source.file->data(), source.view.bytes());
+// From the cache; else packs in parallel, weight by weight, and lets the pages of the mapped file go as soon as they have
+// been read.
+void Lowering::pack_all(Program& program) {
+  std::vector<PackedWeight> weights;
+  for (const PackJob& job : jobs_) weights.push_back({&graph_.value(job.id), job.offset, job.bytes});
+  const WeightCache cache(options_.weight_cache, weights);
+  if (!cache.load(region_.data(), team_)) {
+    for (const PackedWeight& job : weights) {
+      const WeightSource& source = job.value->weight;
+      void* target = static_cast<uint8_t*>(region_.data()) + job.offset;
+      const int64_t strips = (source.view.shape[0] + kStripRows - 1) / kStripRows;
+      const int64_t strip_bytes = std::max<int64_t>(1, source.view.bytes() / std::max<int64_t>(strips, 1));
+      team_.parallel_for(strips, std::max<int64_t>(1, (1 << 20) / strip_bytes), [&](int64_t begin, int64_t end) {
+        pack_strips(source.view, begin, end, target, source.source_row);
+      });
+      if (source.file) {
+        const auto* data = static_cast<const uint8_t*>(source.view.data);
+        source.file->release(data - source.file->data(), source.view.bytes());
+      }
     }
+    program.weight_writer = cache.store(region_.data());
   }
+  buffers_.push_back(std::move(region_));
 }
 
 void Lowering::resolve(Program& program) {
@@ -125,6 +158,7 @@ void Lowering::resolve(Program& program) {
 Result<Program> Lowering::run() {
   REDLINE_TRY(graph_.check());
   REDLINE_TRY(run_machine_passes(graph_, *options_.kernels, options_.exact_f32));
+  REDLINE_TRY(reserve_packed());
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     LowerContext context;
     const Op op = graph_.ops[i];
@@ -152,7 +186,7 @@ Result<Program> Lowering::run() {
   REDLINE_TRY(plan_events(program));
   REDLINE_ASSIGN(program.arena, AlignedBuffer::make(program.arena_plan.bytes));
   resolve(program);
-  pack_all();
+  pack_all(program);
   program.weights = std::move(buffers_);
   program.weight_bytes = weight_bytes_;
   return program;

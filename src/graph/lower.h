@@ -5,6 +5,7 @@
 
 #include "base/worker_team.h"
 #include "graph/program.h"
+#include "graph/weight_cache.h"
 
 namespace redline {
 
@@ -14,6 +15,7 @@ struct CompileOptions {
   bool exact_f32 = false;  ///< never round activations: the f32 kernels for every weight type
   KvFormat kv_format = KvFormat::kF32;
   bool reuse_memory = true;
+  WeightCacheOptions weight_cache;
 };
 
 /// What an op page sees while it is lowered.

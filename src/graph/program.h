@@ -13,6 +13,7 @@
 
 #include "graph/attention_step.h"
 #include "graph/graph.h"
+#include "graph/weight_cache.h"
 
 namespace redline {
 
@@ -158,6 +159,8 @@ struct Program {
   AlignedBuffer arena;
   std::vector<AlignedBuffer> weights;
   int64_t weight_bytes = 0;
+  std::unique_ptr<WeightCacheWriter>
+      weight_writer;  ///< reads `weights`, so it goes before them; null: nothing to write
 
   struct Port {
     std::string name;

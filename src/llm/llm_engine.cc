@@ -185,6 +185,8 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   compile_options.kernels = kernels;
   compile_options.exact_f32 = options.dtype == ComputeType::kF32;
   compile_options.kv_format = compile_options.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
+  REDLINE_ASSIGN(compile_options.weight_cache.cache, read_cache_settings());
+  compile_options.weight_cache.kernels = cpu_isa_in_use();
   REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
   program_ = std::make_unique<Program>(std::move(program));
   plan_ = std::make_unique<AttentionPlan>(program_->attention_slots, config_.num_kv_heads, max_chunk_, max_sequences_);

@@ -37,8 +37,8 @@ double difference(std::span<const float> got, std::span<const float> want) {
 }
 
 /// Plays random steps: chunks of prompts, single tokens and tokens to verify of up to seven sequences in any mix, some
-/// cut back or begun anew in between. After each step every wanted row is compared with the same tokens, in one piece, in
-/// a session that is alone in `alone`. Returns the largest difference.
+/// cut back or begun anew in between. After each step every wanted row is compared with the same tokens, in one piece,
+/// in a session that is alone in `alone`. Returns the largest difference.
 double play(Engine& batched, Engine& alone, int steps, uint32_t seed) {
   struct Sequence {
     std::unique_ptr<Session> in_batch, by_itself;

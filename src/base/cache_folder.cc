@@ -1,0 +1,160 @@
+#include "base/cache_folder.h"
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cerrno>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <utility>
+
+#include "base/settings.h"
+
+namespace redline {
+namespace {
+
+namespace fs = std::filesystem;
+constexpr std::string_view kSuffix = ".redline-cache", kUnfinished = ".unfinished";
+
+std::string from_environment(const char* name) {
+  const char* value = std::getenv(name);
+  // The specification of base directories: a path that is not absolute is to be ignored.
+  return value && value[0] == '/' ? value : "";
+}
+
+template <class Each>
+void for_each_file(const std::string& folder, std::string_view suffix, Each&& each) {
+  std::error_code error;
+  for (fs::directory_iterator at(folder, error), end; !error && at != end; at.increment(error))
+    if (at->path().native().ends_with(suffix)) each(at->path().native());
+}
+
+/// Its writer holds a lock for as long as it lives.
+void remove_abandoned(const std::string& folder) {
+  for_each_file(folder, kUnfinished, [](const std::string& path) {
+    const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
+    if (fd < 0) return;
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlink(path.c_str());
+    ::close(fd);
+  });
+}
+
+}  // namespace
+
+Result<CacheSettings> read_cache_settings() {
+  REDLINE_ASSIGN(const Settings settings, read_settings());
+  CacheSettings cache;
+  cache.max_bytes = static_cast<int64_t>(settings.cache_gb * 1e9);
+  if (cache.max_bytes <= 0) return cache;
+  cache.folder = settings.cache_dir;
+  if (!cache.folder.empty()) return cache;
+  if (const std::string base = from_environment("XDG_CACHE_HOME"); !base.empty()) cache.folder = base + "/redline";
+  else if (const std::string home = from_environment("HOME"); !home.empty()) cache.folder = home + "/.cache/redline";
+  return cache;
+}
+
+std::string cache_path(const std::string& folder, const std::string& name) {
+  return fmt::format("{}/{}{}", folder, name, kSuffix);
+}
+
+std::vector<CacheFile> list_cache(const std::string& folder) {
+  std::vector<CacheFile> files;
+  for_each_file(folder, kSuffix, [&](const std::string& path) {
+    struct stat info;
+    if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
+    files.push_back(
+        {path, int64_t{info.st_blocks} * 512, int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec});
+  });
+  std::sort(files.begin(), files.end(), [](const CacheFile& a, const CacheFile& b) {
+    return a.used_ns != b.used_ns ? a.used_ns < b.used_ns : a.path < b.path;
+  });
+  return files;
+}
+
+bool make_cache_room(const CacheSettings& settings, int64_t bytes) {
+  remove_abandoned(settings.folder);
+  if (bytes > settings.max_bytes) return false;
+  std::vector<CacheFile> files = list_cache(settings.folder);
+  int64_t taken = bytes;
+  for (const CacheFile& file : files) taken += file.bytes;
+  for (const CacheFile& file : files) {
+    if (taken <= settings.max_bytes) break;
+    if (::unlink(file.path.c_str()) == 0) taken -= file.bytes;
+  }
+  struct statvfs disk;
+  if (taken > settings.max_bytes || ::statvfs(settings.folder.c_str(), &disk) != 0) return false;
+  return static_cast<double>(disk.f_bavail) * static_cast<double>(disk.f_frsize) >= 2.0 * static_cast<double>(bytes);
+}
+
+int64_t clear_cache(const std::string& folder) {
+  remove_abandoned(folder);
+  int64_t freed = 0;
+  for (const CacheFile& file : list_cache(folder))
+    if (::unlink(file.path.c_str()) == 0) freed += file.bytes;
+  return freed;
+}
+
+Result<CacheWriter> CacheWriter::create(const std::string& folder, const std::string& name) {
+  std::error_code error;
+  fs::create_directories(folder, error);
+  CacheWriter writer(folder, name);
+  static std::atomic<unsigned> count{0};
+  // Between its making and its lock another process may take the file for an abandoned one: then a new one.
+  constexpr int kTries = 100;
+  for (int i = 0; i < kTries; ++i) {
+    writer.temporary_ = fmt::format("{}/{}.{}.{}{}", folder, name, ::getpid(), ++count, kUnfinished);
+    writer.fd_ = ::open(writer.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+    if (writer.fd_ < 0 && errno == EEXIST) continue;  // of a dead process that had our number
+    if (writer.fd_ < 0) return io("{}: cannot make the file: {}", writer.temporary_, std::strerror(errno));
+    struct stat info;
+    if (::flock(writer.fd_, LOCK_EX | LOCK_NB) == 0 && ::fstat(writer.fd_, &info) == 0 && info.st_nlink > 0)
+      return writer;
+    ::unlink(writer.temporary_.c_str());
+    ::close(std::exchange(writer.fd_, -1));
+  }
+  return io("{}: cannot lock a new file", folder);
+}
+
+CacheWriter::CacheWriter(CacheWriter&& other) noexcept
+    : folder_(std::move(other.folder_)), name_(std::move(other.name_)), temporary_(std::move(other.temporary_)),
+      fd_(std::exchange(other.fd_, -1)) {}
+
+CacheWriter::~CacheWriter() {
+  if (fd_ < 0) return;
+  ::unlink(temporary_.c_str());
+  ::close(fd_);
+}
+
+Status CacheWriter::write(const void* data, int64_t bytes, int64_t offset) {
+  const auto* from = static_cast<const uint8_t*>(data);
+  while (bytes > 0) {
+    const ssize_t got = ::pwrite(fd_, from, static_cast<size_t>(bytes), offset);
+    if (got < 0 && errno == EINTR) continue;
+    if (got <= 0) return io("{}: cannot write: {}", temporary_, std::strerror(got < 0 ? errno : ENOSPC));
+    from += got;
+    offset += got;
+    bytes -= got;
+  }
+  return {};
+}
+
+void CacheWriter::flush(int64_t offset, int64_t bytes) {
+  ::sync_file_range(fd_, offset, bytes,
+                    SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
+}
+
+Status CacheWriter::commit() {
+  if (::fsync(fd_) != 0) return io("{}: cannot write: {}", temporary_, std::strerror(errno));
+  if (::rename(temporary_.c_str(), cache_path(folder_, name_).c_str()) != 0)
+    return io("{}: cannot rename: {}", temporary_, std::strerror(errno));
+  ::close(std::exchange(fd_, -1));
+  return {};
+}
+
+}  // namespace redline

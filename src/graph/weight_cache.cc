@@ -1,0 +1,233 @@
+#include "graph/weight_cache.h"
+
+#include <fcntl.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <cstring>
+#include <filesystem>
+#include <mutex>
+#include <random>
+#include <thread>
+
+#include "tensor/packed_weight.h"
+
+namespace redline {
+namespace {
+
+// Raise it when a file of the last version must not be read any more.
+constexpr uint32_t kVersion = 1;
+constexpr char kMagic[8] = {'R', 'L', 'P', 'A', 'C', 'K', 'E', 'D'};
+// Weights begin here in the file: a huge page of the region is then a huge page of the file.
+constexpr int64_t kDataOffset = 2 << 20;
+constexpr int64_t kChunk = 16 << 20;
+// How long a program that ends lets its writer go on.
+constexpr std::chrono::seconds kGrace{3};
+
+struct Header {
+  char magic[8];
+  uint32_t version;
+  uint32_t table_bytes;     // which follow
+  uint64_t table_checksum;  // of everything that is said about the weights
+  int64_t region_bytes;
+};
+
+uint64_t checksum(std::string_view bytes) {  // FNV-1a
+  uint64_t h = 0xCBF29CE484222325ull;
+  for (const char c : bytes) h = (h ^ static_cast<uint8_t>(c)) * 0x100000001B3ull;
+  return h;
+}
+
+int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
+
+int64_t num_strips(const PackedWeight& w) { return (w.value->weight.view.shape[0] + kStripRows - 1) / kStripRows; }
+
+class Descriptor {
+ public:
+  explicit Descriptor(int fd) : fd_(fd) {}
+  ~Descriptor() {
+    if (fd_ >= 0) ::close(fd_);
+  }
+  Descriptor(const Descriptor&) = delete;
+  Descriptor& operator=(const Descriptor&) = delete;
+  int get() const { return fd_; }
+
+ private:
+  int fd_;
+};
+
+class Writer final : public WeightCacheWriter {
+ public:
+  Writer(CacheWriter file, std::string head, const void* region, int64_t bytes)
+      : file_(std::move(file)), head_(std::move(head)), region_(static_cast<const uint8_t*>(region)), bytes_(bytes) {
+    thread_ = std::thread([this] {
+      const bool ok = run();
+      std::lock_guard lock(mutex_);
+      is_written_ = ok;
+      is_done_ = true;
+      changed_.notify_all();
+    });
+  }
+  ~Writer() override {
+    {
+      std::unique_lock lock(mutex_);
+      changed_.wait_for(lock, kGrace, [&] { return is_done_; });
+    }
+    is_cancelled_.store(true);
+    thread_.join();
+  }
+  bool wait() override {
+    std::unique_lock lock(mutex_);
+    changed_.wait(lock, [&] { return is_done_; });
+    return is_written_;
+  }
+
+ private:
+  bool run() {
+    if (!file_.write(head_.data(), static_cast<int64_t>(head_.size()), 0).ok()) return false;
+    for (int64_t begin = 0; begin < bytes_; begin += kChunk) {
+      if (is_cancelled_.load()) return false;
+      const int64_t n = std::min(kChunk, bytes_ - begin);
+      if (!file_.write(region_ + begin, n, kDataOffset + begin).ok()) return false;
+      file_.flush(kDataOffset + begin, n);
+    }
+    return file_.commit().ok();
+  }
+
+  CacheWriter file_;
+  std::string head_;
+  const uint8_t* region_;
+  int64_t bytes_;
+  std::atomic<bool> is_cancelled_{false};
+  std::mutex mutex_;
+  std::condition_variable changed_;
+  bool is_done_ = false, is_written_ = false;
+  std::thread thread_;
+};
+
+}  // namespace
+
+WeightCache::WeightCache(WeightCacheOptions options, std::vector<PackedWeight> weights)
+    : options_(std::move(options)), weights_(std::move(weights)) {
+  enabled_ = !options_.cache.folder.empty() && !weights_.empty();
+  for (const PackedWeight& w : weights_) {
+    bytes_ = std::max(bytes_, w.offset + w.bytes);
+    enabled_ = enabled_ && w.value->weight.file && w.value->weight.file->identity() != 0;
+  }
+  enabled_ = enabled_ && bytes_ >= options_.least_bytes && bytes_ <= options_.cache.max_bytes;
+  if (!enabled_) return;
+  const std::filesystem::path model = weights_[0].value->weight.file->path();
+  std::string stem = (model.extension() == ".gguf" ? model.stem() : model.parent_path().filename()).string();
+  stem.resize(std::min<size_t>(stem.size(), 100));
+  name_ = fmt::format("{}-{:016x}", stem, checksum(table()));
+}
+
+std::string WeightCache::table() const {
+  std::string text = fmt::format("{} {}\n", kVersion, options_.kernels);
+  for (const PackedWeight& w : weights_)
+    text += fmt::format("{} {} {}x{} at {}+{} of {:x}\n", w.value->name, dtype_info(w.value->weight.view.dtype).name,
+                        w.value->weight.view.shape[0], w.value->weight.view.shape[1], w.offset, w.bytes,
+                        w.value->weight.file->identity());
+  return text;
+}
+
+bool WeightCache::check_strips(const uint8_t* region, WorkerTeam& team) const {
+  std::atomic<bool> is_same{true};
+  const uint32_t seed = std::random_device()();
+  team.parallel_for(static_cast<int64_t>(weights_.size()), 1, [&](int64_t begin, int64_t end) {
+    std::vector<uint8_t> expected;
+    for (int64_t i = begin; i < end; ++i) {
+      const PackedWeight& w = weights_[static_cast<size_t>(i)];
+      const int64_t strips = num_strips(w);
+      if (strips == 0 || w.bytes == 0) continue;
+      const int64_t strip_bytes = w.bytes / strips;
+      const int64_t strip = (seed + i * 7919) % strips;
+      expected.assign(static_cast<size_t>(strip_bytes), 0);
+      // pack_strips counts from the first strip.
+      auto* target = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(expected.data()) -
+                                                static_cast<uintptr_t>(strip * strip_bytes));
+      pack_strips(w.value->weight.view, strip, strip + 1, target, w.value->weight.source_row);
+      if (std::memcmp(expected.data(), region + w.offset + strip * strip_bytes, expected.size()) != 0) is_same = false;
+      // The strip alone, but the system may have mapped much around it.
+      const MappedFile& file = *w.value->weight.file;
+      file.release(static_cast<const uint8_t*>(w.value->weight.view.data) - file.data(), w.value->weight.view.bytes());
+    }
+  });
+  return is_same;
+}
+
+bool WeightCache::load(void* region, WorkerTeam& team) const {
+  if (!enabled_) return false;
+  const std::string path = cache_path(options_.cache.folder, name_);
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
+  struct stat info;
+  // Only the user's own file: what lies in it runs the model.
+  if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid())
+    return false;
+  const std::string want = table();
+  std::string got(want.size(), '\0');
+  Header header{};
+  const auto table_size = static_cast<ssize_t>(want.size());
+  const bool is_whole = ::pread(file.get(), &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
+                        std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.version == kVersion &&
+                        header.table_bytes == want.size() && header.table_checksum == checksum(want) &&
+                        header.region_bytes == bytes_ && info.st_size == kDataOffset + bytes_ &&
+                        ::pread(file.get(), got.data(), got.size(), sizeof header) == table_size && got == want;
+  if (!is_whole) {
+    ::unlink(path.c_str());
+    return false;
+  }
+  const int64_t page = ::sysconf(_SC_PAGESIZE), mapped = round_up(bytes_, page);
+  void* own = region;
+  // First beside the region: until it is checked nothing of the region is lost.
+  void* place = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED, file.get(), kDataOffset);
+  if (place == MAP_FAILED) return false;
+  const bool is_true = check_strips(static_cast<const uint8_t*>(place), team);
+  ::munmap(place, static_cast<size_t>(mapped));
+  if (!is_true) {
+    ::unlink(path.c_str());
+    return false;
+  }
+  place = ::mmap(own, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED | MAP_FIXED, file.get(), kDataOffset);
+  if (place == MAP_FAILED) return false;
+  ::madvise(place, static_cast<size_t>(mapped), MADV_HUGEPAGE);
+#ifdef MADV_POPULATE_READ
+  // All at once and in parallel, unless that would push out what it has just read. Older kernels fault page by page.
+  if (mapped / page < ::sysconf(_SC_PHYS_PAGES) / 4 * 3)
+    team.parallel_for((mapped + kChunk - 1) / kChunk, 1, [&](int64_t begin, int64_t end) {
+      const int64_t first = begin * kChunk;
+      ::madvise(static_cast<uint8_t*>(place) + first, static_cast<size_t>(std::min(end * kChunk, mapped) - first),
+                MADV_POPULATE_READ);
+    });
+#endif
+  ::futimens(file.get(), nullptr);  // it was of use now
+  return true;
+}
+
+std::unique_ptr<WeightCacheWriter> WeightCache::store(const void* region) const {
+  if (!enabled_) return nullptr;
+  auto file = CacheWriter::create(options_.cache.folder, name_);
+  if (!file.ok() || !make_cache_room(options_.cache, kDataOffset + bytes_)) return nullptr;
+  const std::string text = table();
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.version = kVersion;
+  header.table_bytes = static_cast<uint32_t>(text.size());
+  header.table_checksum = checksum(text);
+  header.region_bytes = bytes_;
+  std::string head(reinterpret_cast<const char*>(&header), sizeof header);
+  head += text;
+  if (static_cast<int64_t>(head.size()) > kDataOffset) return nullptr;
+  try {
+    return std::make_unique<Writer>(std::move(file).value(), std::move(head), region, bytes_);
+  } catch (const std::exception&) {  // no thread to be had
+    return nullptr;
+  }
+}
+
+}  // namespace redline

@@ -8,10 +8,12 @@ namespace redline::cli {
   row(run)                    \
   row(logits)                 \
   row(bench)                  \
+  row(eval)                   \
   row(inspect)                \
   row(devices)                \
   row(tokenize)               \
   row(convert)                \
+  row(cache)                  \
   row(version)                \
   row(completion)             \
   row(help)

@@ -5,8 +5,9 @@
 namespace redline {
 namespace {
 
-// From this many rows on expanding a weight into bfloat16 tiles costs less than multiplying its codes row by row.
-constexpr int64_t kTilesFromRows = 8;
+// From this many rows on a pass of bfloat16 tiles, which takes as long for 16 rows as for one, costs less than products row by
+// row: of floats in float32, of codes in integers (docs/performance.md).
+constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 17;
 
 }  // namespace
 
@@ -53,7 +54,8 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
     kernels.run[0] = table.linear_q8[type];
   }
   if (table.has_tile_unit && table.linear_tiles[type]) {
-    kernels.forms.at[kernels.forms.count] = {kTilesFromRows, XForm::kTiles};
+    kernels.forms.at[kernels.forms.count] = {table.linear_q8[type] ? kTilesFromRowsOfCodes : kTilesFromRowsOfFloats,
+                                             XForm::kTiles};
     kernels.run[kernels.forms.count++] = table.linear_tiles[type];
   }
   return kernels;

@@ -1,6 +1,6 @@
-// What stands before the codes of a packed strip block: the scales of its 16 rows side by side, so that one load and one
-// conversion give a line of 16. value = scale * code - min, scale and min rounded to float32 exactly as the format's own
-// unpack_i8 rounds them.
+// What stands before the codes of a packed strip block: the scales of its 16 rows side by side, so that one load and
+// one conversion give a line of 16. value = scale * code - min, scale and min rounded to float32 exactly as the
+// format's own unpack_i8 rounds them.
 //
 // Every head: kBytes; scale(head, g, part) and min(head, g, part) of group g; pack(block, row, head) writes one row's.
 #pragma once

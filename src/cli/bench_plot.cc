@@ -8,7 +8,7 @@
 namespace redline::cli {
 namespace {
 
-constexpr double kWidth = 860, kLabelWidth = 190, kBarWidth = 440, kRowHeight = 26, kTop = 96, kBottom = 64;
+constexpr double kWidth = 960, kLabelWidth = 190, kBarWidth = 440, kRowHeight = 26, kTop = 96, kBottom = 64;
 
 std::string escaped(std::string_view text) {
   std::string out;
@@ -111,7 +111,7 @@ std::string bench_svg(const BenchReport& report) {
                          fast, middle, middle);
     std::string figure = fmt::format("{} · {:.0f} %", row_figure(*row), 100 * share);
     if (is_bad) figure += " · faster than its bound";
-    else if (row->state_changed()) figure += " · machine moved";
+    else if (row->state_changed()) figure += " · moved";
     svg += text_at(kLabelWidth + kBarWidth + 10, middle + 4, is_bad ? "bad num" : "num", "start", figure);
     y += kRowHeight;
   }

@@ -69,7 +69,8 @@ Result<std::vector<float>> generic_logits(const std::string& path, const std::ve
       "--dtype", "f32", "--context", std::to_string(std::max<size_t>(tokens.size(), 1)),
       "--out",   out};
   if (threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
-  REDLINE_TRY(run_self(arguments, {"REDLINE_CPU_ISA=generic"}, limit_seconds));
+  // Weights packed for the generic set are wanted once: they are not kept.
+  REDLINE_TRY(run_self(arguments, {"REDLINE_CPU_ISA=generic", "REDLINE_CACHE_GB=0"}, limit_seconds));
   REDLINE_ASSIGN(const auto file, MappedFile::open(out));
   // [positions, vocabulary] float32 after a header whose length its bytes 8 and 9 give.
   uint16_t header = 0;

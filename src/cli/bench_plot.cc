@@ -82,7 +82,8 @@ std::string bench_svg(const BenchReport& report) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" "
       "role=\"img\">\n<title>{}</title>\n<style>{}</style>\n",
       kWidth, height, kWidth, height, escaped(fmt::format("redline bench {}", report.label)), kStyle);
-  svg += text_at(16, 28, "title", "start", report.label);
+  // Of a path the last part, or the title would run off the picture.
+  svg += text_at(16, 28, "title", "start", report.label.substr(report.label.find_last_of('/') + 1));
   svg += text_at(16, 48, "dim", "start", machine_text(report));
   svg += rectangle(16, 61, 12, 12, "memory") + text_at(33, 72, "", "start", "bound by memory");
   svg += rectangle(160, 61, 12, 12, "compute") + text_at(177, 72, "", "start", "bound by arithmetic");

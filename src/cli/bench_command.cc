@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
+#include "cli/kernel_bench.h"
 #include "models/checkpoint.h"
 #include "models/random_model.h"
 
@@ -18,6 +19,7 @@ struct BenchArgs {
   float time = 120;
   bool no_check = false, first_token = false, json = false;
   EngineArgs engine;
+  KernelBenchArgs kernel;
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.optional = true, .names_file = true});
@@ -40,6 +42,7 @@ struct BenchArgs {
     v(first_token, "first-token", "", "only open the model, read 32 tokens, print a line and end: what --start times");
     v(json, "json", "", "print JSON");
     engine.visit(v);
+    kernel.visit(v);
   }
 
   BenchRequest request() const { return {prefill, decode, depth, batch, start}; }
@@ -177,6 +180,7 @@ Status bench_model_rows(const BenchArgs& args, Terminal& terminal) {
 }
 
 Status run_bench(const BenchArgs& args, Terminal& terminal) {
+  if (!args.kernel.kernel.empty()) return run_kernel_bench(args.kernel, args.engine.threads, args.json, terminal);
   if (args.first_token) {
     REDLINE_ASSIGN(const EngineOptions options, args.engine.options());
     REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));

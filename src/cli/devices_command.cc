@@ -10,7 +10,8 @@
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/table.h"
-#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear_record.h"
 #include "runtime/ceilings.h"
 
 namespace redline::cli {
@@ -60,15 +61,52 @@ std::vector<Cache> caches() {
   return found;
 }
 
+/// "q8; tiles from 8 rows on".
+std::string forms_text(const XForms& forms) {
+  std::string text = x_form_name(forms.at[0].form);
+  for (int i = 1; i < forms.count; ++i)
+    text += fmt::format("; {} from {} rows on", x_form_name(forms.at[i].form), forms.at[i].min_rows);
+  return text;
+}
+
+/// Types that can be multiplied by, with the kernels that serve them.
+struct LinearChoice {
+  std::string type;
+  XForms forms;
+  const char* by;
+};
+std::vector<LinearChoice> linear_choices(const CpuKernels& table) {
+  std::vector<LinearChoice> choices;
+  for (int t = 0; t < kNumDTypes; ++t) {
+    const auto type = static_cast<DType>(t);
+    const LinearKernels kernels = choose_linear(table, type, false);
+    if (kernels.run[0] != nullptr)
+      choices.push_back({std::string(dtype_info(type).name), kernels.forms,
+                         is_linear_choice_recorded(table, type) ? "record" : "default"});
+  }
+  return choices;
+}
+
 Status print_kernels(const CpuKernels& table, bool json, Terminal& terminal) {
   if (json) {
     Json kernels = Json::object();
     for (const KernelOrigin& o : kernel_origins(table)) kernels[o.kernel] = o.isa;
-    return print_json({{"isa_in_use", cpu_isa_in_use()}, {"kernels", std::move(kernels)}}, terminal);
+    Json linear = Json::object();
+    for (const LinearChoice& c : linear_choices(table)) {
+      Json ranges = Json::array();
+      for (int i = 0; i < c.forms.count; ++i)
+        ranges.push_back({{"from_rows", c.forms.at[i].min_rows}, {"form", x_form_name(c.forms.at[i].form)}});
+      linear[c.type] = {{"ranges", std::move(ranges)}, {"by", c.by}};
+    }
+    return print_json(
+        {{"isa_in_use", cpu_isa_in_use()}, {"kernels", std::move(kernels)}, {"linear", std::move(linear)}}, terminal);
   }
   Table rows({"kernel", "served by"});
   for (const KernelOrigin& o : kernel_origins(table)) rows.add({o.kernel, o.isa});
   terminal.write(rows.text());
+  Table choices({"products by", "activations as", "chosen by"});
+  for (const LinearChoice& c : linear_choices(table)) choices.add({c.type, forms_text(c.forms), c.by});
+  terminal.print("\n{}", choices.text());
   return {};
 }
 

@@ -2,12 +2,74 @@
 
 #include <algorithm>
 
+#include "kernels/cpu/linear_record.h"
+
 namespace redline {
 namespace {
 
 // From this many rows on a pass of bfloat16 tiles, which takes as long for 16 rows as for one, costs less than products row by
 // row: of floats in float32, of codes in integers (docs/performance.md).
 constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 17;
+
+/// What records say for one type of weight on one instruction set.
+struct Recorded {
+  std::string_view isa, type;
+  int count;
+  struct {
+    int64_t min_rows;
+    XForm form;
+  } at[XForms::kMost];
+};
+constexpr Recorded kRecorded[] = {
+#include "kernels/cpu/linear_choice_table.inc"
+    {"", "", 0, {}},  // an array needs an element
+};
+
+/// The plainest set with the linear kernels that `table` has for this type; "" for a table that was put together otherwise.
+std::string_view isa_of(const CpuKernels& table, size_t type) {
+  static const std::vector<std::pair<std::string_view, CpuKernels>> sets = [] {
+    std::vector<std::pair<std::string_view, CpuKernels>> all;
+    int count = 0;
+    const CpuIsa* isas = cpu_isas(&count);
+    for (int i = 0; i < count; ++i)
+      if (isas[i].supported())
+        if (auto set = cpu_kernels_for(isas[i].name); set.ok()) all.emplace_back(isas[i].name, *set);
+    return all;
+  }();
+  for (const auto& [name, set] : sets)
+    if (set.linear[type] == table.linear[type] && set.linear_q8[type] == table.linear_q8[type] &&
+        set.linear_tiles[type] == table.linear_tiles[type] && set.has_tile_unit == table.has_tile_unit)
+      return name;
+  return "";
+}
+
+void (*kernel_of(const CpuKernels& table, size_t type, XForm form))(const LinearArgs&) {
+  switch (form) {
+    case XForm::kF32: return table.linear[type];
+    case XForm::kQ8: return table.linear_q8[type];
+    case XForm::kTiles: return table.has_tile_unit ? table.linear_tiles[type] : nullptr;
+  }
+  return nullptr;
+}
+
+/// False when nothing is recorded, or the table lacks a kernel that is.
+bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kernels) {
+  const auto type = static_cast<size_t>(weight);
+  const std::string_view isa = isa_of(table, type), name = dtype_info(weight).name;
+  for (const Recorded& row : kRecorded) {
+    if (row.count == 0 || row.isa != isa || row.type != name) continue;
+    LinearKernels chosen;
+    chosen.forms.count = row.count;
+    for (int i = 0; i < row.count; ++i) {
+      chosen.forms.at[i] = {row.at[i].min_rows, row.at[i].form};
+      chosen.run[i] = kernel_of(table, type, row.at[i].form);
+      if (chosen.run[i] == nullptr) return false;
+    }
+    kernels = chosen;
+    return true;
+  }
+  return false;
+}
 
 }  // namespace
 
@@ -44,11 +106,16 @@ void (*LinearKernels::for_rows(int64_t rows) const)(const LinearArgs&) {
   return run[i];
 }
 
+bool is_linear_choice_recorded(const CpuKernels& table, DType weight) {
+  LinearKernels kernels;
+  return choose_recorded(table, weight, kernels);
+}
+
 LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f32) {
   const auto type = static_cast<size_t>(weight);
   LinearKernels kernels;
   kernels.run[0] = table.linear[type];
-  if (exact_f32) return kernels;
+  if (exact_f32 || choose_recorded(table, weight, kernels)) return kernels;
   if (table.linear_q8[type]) {
     kernels.forms.at[0].form = XForm::kQ8;
     kernels.run[0] = table.linear_q8[type];

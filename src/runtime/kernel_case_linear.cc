@@ -1,0 +1,278 @@
+// linear, linear_q8, linear_tiles and prepare_x: products of activations with a packed weight, and the forms of these.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <optional>
+
+#include "kernels/cpu/linear_choice.h"
+#include "runtime/kernel_case.h"
+#include "runtime/random_matrix.h"
+#include "tensor/packed_weight.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
+
+/// Half of a unit of a group of 32: the most by which kQ8 moves each element of row `x`.
+std::vector<double> q8_moves(const float* x, int64_t k) {
+  std::vector<double> moves(static_cast<size_t>(k));
+  for (int64_t g = 0; g < k; g += kQ8Group) {
+    float largest = 0;
+    const int64_t end = std::min(g + kQ8Group, k);
+    for (int64_t i = g; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
+    for (int64_t i = g; i < end; ++i) moves[static_cast<size_t>(i)] = double{largest} / 254;
+  }
+  return moves;
+}
+
+/// Bounds of the error of one element; tests/kernels/linear_test.cc and linear_tiles_test.cc derive them.
+struct Element {
+  double products = 0;  ///< sum |x w|
+  double parts = 0;     ///< sum (|x| + move) (|scale code| + |min|)
+  double moved = 0;     ///< sum move |w|
+};
+double error_bound(XForm form, DType type, int64_t k, const Element& e) {
+  const auto n = static_cast<double>(k);
+  switch (form) {
+    // Even and odd k are summed apart, each with at most two roundings.
+    case XForm::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
+    // The rounding of x, then of up to two sums for each group of 16.
+    case XForm::kQ8: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
+    // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K; up to
+    // four roundings when a block is unpacked in other steps.
+    case XForm::kTiles: {
+      const double w_rounding = type == DType::kBF16 ? 0 : 0x1p-8 + 0x1p-16;
+      return e.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) + e.parts * 4 * 0x1p-24 * 1.01 +
+             (std::ceil(n / 32) + 20) * 0x1p-24 * 1.01 * e.products * (1 + 0x1p-6) + n * 0x1p-120;
+    }
+  }
+  return 0;
+}
+
+void fill_rows(std::vector<float>& x, uint64_t seed) {
+  uint64_t state = seed;
+  for (float& value : x) value = random_normal(state);
+}
+
+class LinearCase : public KernelCase {
+ public:
+  LinearCase(const CpuKernels& table, void (*fn)(const LinearArgs&), XForm form, DType type, int64_t rows, int64_t n,
+             int64_t k)
+      : table_(table), fn_(fn), form_(form), type_(type), rows_(rows), n_(n), k_(k),
+        weight_bytes_(line(packed_bytes(type, n, k))), x_bytes_(line(x_form_bytes(form, rows, k))) {}
+
+  Cost cost() const override {
+    const char* const peaks[] = {"f32", "int8", "bf16 f16"};
+    const int64_t weight = packed_bytes(type_, n_, k_);
+    return {static_cast<double>(weight + x_form_bytes(form_, rows_, k_) + rows_ * n_ * 4), static_cast<double>(weight),
+            2.0 * static_cast<double>(rows_) * static_cast<double>(n_) * static_cast<double>(k_),
+            peaks[static_cast<int>(form_)]};
+  }
+  int64_t slot_bytes() const override { return weight_bytes_; }
+  int64_t output_bytes() const override { return rows_ * n_ * 4; }
+
+  Status allocate(int64_t slots, int64_t outputs, bool cached) override {
+    copies_ = cached ? 1 : slots;
+    weights_ = map_bytes(weight_bytes_ * copies_);
+    prepared_ = map_bytes(x_bytes_ * kInputVariants);
+    if (weights_ == nullptr || prepared_ == nullptr)
+      return out_of_memory("{} copies of a weight of {} bytes", copies_, weight_bytes_);
+    return allocate_outputs(outputs);
+  }
+
+  void fill(uint64_t seed) override {
+    matrix_.emplace(type_, n_, k_, seed);
+    pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.get());
+    copy_weight(std::min(copies_, kInputVariants));
+    x_.resize(static_cast<size_t>(kInputVariants * rows_ * k_));
+    fill_rows(x_, ~seed);
+    for (int64_t v = 0; v < kInputVariants; ++v) {
+      const float* x = x_.data() + v * rows_ * k_;
+      uint8_t* out = prepared_.get() + v * x_bytes_;
+      if (form_ == XForm::kF32) std::memcpy(out, x, static_cast<size_t>(rows_ * k_ * 4));
+      else table_.prepare_x[static_cast<int>(form_)]({x, k_, k_, 0, rows_, 0, k_, out});
+    }
+  }
+
+  void spread() override { copy_weight(copies_); }
+
+  void run(const KernelRun& run) const override {
+    const int64_t strips = (n_ + kStripRows - 1) / kStripRows;
+    LinearArgs a = {};
+    a.x = prepared_.get() + run.slot % kInputVariants * x_bytes_;
+    a.x_stride = k_;
+    a.rows = rows_;
+    a.weight = weights_.get() + run.slot % copies_ * weight_bytes_;
+    a.out_features = n_;
+    a.in_features = k_;
+    a.n_begin = strips * run.worker / run.workers * kStripRows;
+    a.n_end = std::min(n_, strips * (run.worker + 1) / run.workers * kStripRows);
+    a.y = reinterpret_cast<float*>(output(run.output));
+    a.y_stride = n_;
+    a.scratch = run.scratch;
+    if (a.n_begin < a.n_end) fn_(a);
+  }
+
+  KernelCheck check(int64_t slot, int64_t output_index, uint64_t seed) const override {
+    const auto* y = reinterpret_cast<const float*>(output(output_index));
+    KernelCheck result;
+    // Every element must be there; as many as take a moment are compared.
+    for (int64_t i = 0; i < rows_ * n_; ++i)
+      if (!std::isfinite(y[i])) result.of_bound = result.absolute = INFINITY;
+    constexpr int64_t kMultiplyAdds = int64_t{1} << 25;
+    const int64_t elements = std::max<int64_t>(64, kMultiplyAdds / k_);
+    const bool all = rows_ * n_ <= elements;
+    const int64_t columns = all ? n_ : std::min<int64_t>(n_, std::max<int64_t>(32, elements / rows_));
+    const int64_t lines = all ? rows_ : std::min(rows_, std::max<int64_t>(1, elements / columns));
+    std::vector<float> w(static_cast<size_t>(k_)), parts(w.size());
+    uint64_t state = seed;
+    for (int64_t i = 0; i < columns; ++i) {
+      // The last column too: what is there of its strip.
+      const int64_t n = columns == n_ ? i
+                        : i == 0      ? n_ - 1
+                                      : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(n_));
+      matrix_->row(n, w.data());
+      matrix_->row_parts(n, parts.data());
+      for (int64_t j = 0; j < lines; ++j) {
+        const int64_t m = lines == rows_ ? j
+                          : j == 0       ? rows_ - 1
+                                         : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(rows_));
+        check_element(x_.data() + (slot % kInputVariants * rows_ + m) * k_, w, parts, y[m * n_ + n], result);
+      }
+    }
+    return result;
+  }
+
+ private:
+  void copy_weight(int64_t copies) {
+    for (int64_t i = 1; i < copies; ++i)
+      std::memcpy(weights_.get() + i * weight_bytes_, weights_.get(), static_cast<size_t>(weight_bytes_));
+  }
+  void check_element(const float* x, const std::vector<float>& w, const std::vector<float>& parts, float got,
+                     KernelCheck& result) const {
+    Element e;
+    double sum = 0;
+    const std::vector<double> moves =
+        form_ == XForm::kQ8 ? q8_moves(x, k_) : std::vector<double>(static_cast<size_t>(k_));
+    for (size_t i = 0; i < w.size(); ++i) {
+      e.moved += moves[i] * std::abs(double{w[i]});
+      e.parts += (std::abs(double{x[i]}) + moves[i]) * double{parts[i]};
+    }
+    for (size_t i = 0; i < w.size(); ++i) {
+      const double product = double{x[i]} * double{w[i]};
+      sum += product;
+      e.products += std::abs(product);
+    }
+    result.add(std::abs(double{got} - sum), error_bound(form_, type_, k_, e));
+  }
+
+  const CpuKernels& table_;
+  void (*fn_)(const LinearArgs&);
+  XForm form_;
+  DType type_;
+  int64_t rows_, n_, k_, weight_bytes_, x_bytes_, copies_ = 1;
+  std::optional<RandomMatrix> matrix_;
+  std::vector<float> x_;
+  std::shared_ptr<uint8_t> weights_, prepared_;
+};
+
+class PrepareCase : public KernelCase {
+ public:
+  PrepareCase(void (*fn)(const PrepareXArgs&), XForm form, int64_t rows, int64_t k)
+      : fn_(fn), form_(form), rows_(rows), k_(k), x_bytes_(line(rows * k * 4)) {}
+  Cost cost() const override {
+    const auto x = static_cast<double>(rows_ * k_ * 4);
+    return {x + static_cast<double>(x_form_bytes(form_, rows_, k_)), x, 0, ""};
+  }
+  int64_t slot_bytes() const override { return x_bytes_; }
+  int64_t output_bytes() const override { return x_form_bytes(form_, rows_, k_); }
+  Status allocate(int64_t slots, int64_t outputs, bool) override {
+    slots_ = slots;
+    x_ = map_bytes(x_bytes_ * slots);
+    if (x_ == nullptr) return out_of_memory("{} inputs of {} bytes", slots, x_bytes_);
+    return allocate_outputs(outputs);
+  }
+  void fill(uint64_t seed) override {
+    for (int64_t v = 0; v < kInputVariants; ++v) {
+      uint64_t state = seed + static_cast<uint64_t>(v) * 0x51ed27;
+      for (int64_t i = 0; i < rows_ * k_; ++i) at(v)[i] = random_normal(state);
+    }
+  }
+  void spread() override {
+    for (int64_t s = kInputVariants; s < slots_; ++s)
+      std::memcpy(at(s), at(s % kInputVariants), static_cast<size_t>(rows_ * k_ * 4));
+  }
+  void run(const KernelRun& run) const override {
+    // Workers take columns: tiles of rows are shared.
+    const int64_t cuts = (k_ + 31) / 32, begin = std::min(k_, cuts * run.worker / run.workers * 32),
+                  end = std::min(k_, cuts * (run.worker + 1) / run.workers * 32);
+    if (begin < end) fn_({at(run.slot) + begin, k_, k_, 0, rows_, begin, end, output(run.output)});
+  }
+  KernelCheck check(int64_t slot, int64_t output_index, uint64_t) const override {
+    KernelCheck result;
+    for (int64_t m = 0; m < rows_; ++m) {
+      const float* x = at(slot) + m * k_;
+      const std::vector<double> moves = q8_moves(x, k_);
+      for (int64_t i = 0; i < k_; ++i) {
+        const double move = moves[static_cast<size_t>(i)];
+        // kQ8 also rounds the scale and its reciprocal; kTiles rounds to bfloat16.
+        const double bound = form_ == XForm::kQ8 ? move * (1 + 0x1p-14) + std::abs(double{x[i]}) * 0x1p-22
+                                                 : std::abs(double{x[i]}) * 0x1p-8;
+        result.add(std::abs(value(output(output_index), m, i) - double{x[i]}), bound);
+      }
+    }
+    return result;
+  }
+
+ private:
+  float* at(int64_t slot) const { return reinterpret_cast<float*>(x_.get() + slot * x_bytes_); }
+  /// What the form holds for x[m, i].
+  double value(const uint8_t* out, int64_t m, int64_t i) const {
+    if (form_ == XForm::kQ8) {
+      const uint8_t* row = out + m * q8_row_bytes(k_);
+      float scale;
+      std::memcpy(&scale, row + q8_scales_at(k_) + i / kQ8Group * 4, 4);
+      return double{scale} * static_cast<int8_t>(row[i]);
+    }
+    const int64_t tile = m / kXTileRows * tiles_panel_bytes(k_) + i / 32 * kXTileRows * kXTileBytes;
+    uint16_t bits;
+    std::memcpy(&bits, out + tile + m % kXTileRows * kXTileBytes + i % 32 * 2, 2);
+    return double{bf16_to_f32(bits)};
+  }
+  void (*fn_)(const PrepareXArgs&);
+  XForm form_;
+  int64_t rows_, k_, x_bytes_, slots_ = 0;
+  std::shared_ptr<uint8_t> x_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table) {
+  if (asked.kernel == "prepare_x") {
+    for (int f = 0; f < kNumXForms; ++f) {
+      const auto form = static_cast<XForm>(f);
+      if (asked.type != x_form_name(form) || form == XForm::kF32) continue;
+      if (table.prepare_x[f] == nullptr) return unsupported("this instruction set has no prepare_x.{}", asked.type);
+      if (form == XForm::kQ8 && asked.shape[0] % kQ8Group != 0)
+        return invalid_argument("prepare_x.q8: K {} is no multiple of {}", asked.shape[0], kQ8Group);
+      return std::unique_ptr<KernelCase>(
+          std::make_unique<PrepareCase>(table.prepare_x[f], form, asked.rows, asked.shape[0]));
+    }
+    return invalid_argument("prepare_x has no form \"{}\"; it makes q8 and tiles", asked.type);
+  }
+  const auto* entries = asked.kernel == "linear"         ? table.linear
+                        : asked.kernel == "linear_q8"    ? table.linear_q8
+                        : asked.kernel == "linear_tiles" ? table.linear_tiles
+                                                         : nullptr;
+  if (entries == nullptr) return std::unique_ptr<KernelCase>();
+  REDLINE_ASSIGN(const DType type, dtype_from_name(asked.type));
+  const int64_t block = dtype_info(type).block_elements, n = asked.shape[0], k = asked.shape[1];
+  if (k % block != 0) return invalid_argument("K {} is no multiple of {}'s block of {}", k, asked.type, block);
+  void (*fn)(const LinearArgs&) = entries[static_cast<int>(type)];
+  if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(asked));
+  const XForm form = asked.kernel == "linear" ? XForm::kF32 : asked.kernel == "linear_q8" ? XForm::kQ8 : XForm::kTiles;
+  return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, fn, form, type, asked.rows, n, k));
+}
+
+}  // namespace redline

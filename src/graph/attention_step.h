@@ -1,6 +1,7 @@
 // What the attention tasks of one step need to know about sequences and their cached keys and values.
 #pragma once
 
+#include <atomic>
 #include <cstdint>
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -13,6 +14,17 @@ struct AttentionItem {
   int32_t kv_head;
   int32_t row_begin, row_end;
   int64_t first_position;  ///< position of row_begin in its sequence
+  int64_t kv_begin = 0;    ///< positions looked at: all, or one piece of a split
+  int64_t kv_end = INT64_MAX;
+  int32_t split = -1;    ///< index into AttentionStep::splits, -1 when whole
+  int64_t partials = 0;  ///< where the piece's results begin in AttentionStep::partials
+};
+
+/// An item whose positions are shared out. The worker that finishes the last piece adds them up in order of position.
+struct AttentionSplit {
+  int32_t pieces;
+  int64_t chunks;
+  int64_t partials;  ///< of the first piece
 };
 
 /// Where keys and values lie: one view per (layer, KV head), all over the same page numbers.
@@ -30,6 +42,9 @@ struct AttentionStep {
   const AttentionItem* items = nullptr;
   const int32_t* slot_begin = nullptr;    ///< [attention slots + 1]
   const int32_t* const* pages = nullptr;  ///< [sequences] page numbers in order of position
+  const AttentionSplit* splits = nullptr;
+  std::atomic<int32_t>* finished = nullptr;  ///< [splits] pieces done; zero again when all are
+  float* partials = nullptr;                 ///< of one layer at a time
 };
 
 }  // namespace redline

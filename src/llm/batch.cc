@@ -104,8 +104,7 @@ Status LlmEngine::run_program(std::span<const BatchEntry> batch) {
   plan_->make(step_rows_, plan_window_);
   AttentionStep attention;
   attention.cache = cache_->view();
-  attention.items = plan_->items().data();
-  attention.slot_begin = plan_->slot_begin().data();
+  plan_->fill(attention);
   attention.pages = step_pages_.data();
   StepContext context;
   context.sizes[Symbol::kTokens] = row;

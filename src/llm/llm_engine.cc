@@ -189,7 +189,9 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   compile_options.weight_cache.kernels = cpu_isa_in_use();
   REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
   program_ = std::make_unique<Program>(std::move(program));
-  plan_ = std::make_unique<AttentionPlan>(program_->attention_slots, config_.num_kv_heads, max_chunk_, max_sequences_);
+  plan_ = std::make_unique<AttentionPlan>(AttentionPlanShape{program_->attention_slots, config_.num_heads,
+                                                             config_.num_kv_heads, config_.head_dim, max_chunk_,
+                                                             max_sequences_});
 
   KvCacheShape shape;
   shape.num_layers = config_.num_layers;

@@ -131,8 +131,11 @@ TEST_P(KvAppend, EveryHalfSurvives) {
       }
     }
     void* scratch = scratch_space.data() + (64 - reinterpret_cast<uintptr_t>(scratch_space.data()) % 64) % 64 / 4;
-    kernels().attention[static_cast<int>(format)]({q.data(), dim, y.data(), dim, n, 1, dim, 0, 1, 1.0f,
-                                                   cache.pages.data(), cache.view(), 0, kEverything, nullptr, scratch});
+    for (int64_t row = 0; row < n; ++row) {  // one line a call: many may be rounded to bfloat16
+      kernels().attention[static_cast<int>(format)]({q.data(), dim, y.data() + row * dim, dim, 1, 1, dim, row, 1, 1.0f,
+                                                     cache.pages.data(), cache.view(), 0, kEverything, nullptr,
+                                                     scratch});
+    }
     for (int64_t i = 0; i < n * dim; ++i) {
       ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i]))) << v[i] << " " << y[i];
     }
@@ -178,11 +181,35 @@ AttentionArgs arguments(Cache& cache, const Case& c, const std::vector<float>& q
   a.scratch = space.data() + (64 - start % 64) % 64;
   return a;
 }
-std::vector<float> run(const CpuKernels& kernels, Cache& cache, const Case& c, const std::vector<float>& q,
-                       int64_t row_begin, int64_t row_end) {
+using AttentionFn = void (*)(const AttentionArgs&);
+std::vector<float> run(AttentionFn attend, Cache& cache, const Case& c, const std::vector<float>& q, int64_t row_begin,
+                       int64_t row_end) {
   std::vector<float> y((row_end - row_begin) * (c.group * c.head_dim + 3), 77.0f);
-  kernels.attention[static_cast<int>(cache.format)](arguments(cache, c, q, y, row_begin, row_end));
+  attend(arguments(cache, c, q, y, row_begin, row_end));
   return y;
+}
+
+/// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines.
+struct Kernel {
+  KvFormat format;
+  bool tiles;
+  AttentionFn attend;
+  std::string name;
+};
+std::vector<Kernel> kernels_to_test(const CpuKernels& table) {
+  std::vector<Kernel> all;
+  for (int f = 0; f < kNumKvFormats; ++f) {
+    const auto format = static_cast<KvFormat>(f);
+    const bool chooses = table.attention_tiles[f] != nullptr && table.worker_begin != nullptr;
+    if (!chooses) all.push_back({format, false, table.attention[f], kFormatNames[f]});
+    if (table.attention_tiles[f] != nullptr)
+      all.push_back({format, true, table.attention_tiles[f], fmt::format("{} by tiles", kFormatNames[f])});
+  }
+  return all;
+}
+std::string describe(const Kernel& kernel, const Case& c) {
+  return fmt::format("{} rows {} group {} head_dim {} first {} window {}", kernel.name, c.rows, c.group, c.head_dim,
+                     c.first_position, c.window);
 }
 
 const Case kCases[] = {
@@ -204,16 +231,15 @@ const Case kCases[] = {
 };
 
 TEST_P(Attention, AgreesWithReference) {
-  for (int f = 0; f < kNumKvFormats; ++f) {
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
     for (const Case& c : kCases) {
-      SCOPED_TRACE(fmt::format("{} rows {} group {} head_dim {} first {} window {}", kFormatNames[f], c.rows, c.group,
-                               c.head_dim, c.first_position, c.window));
+      SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows;
-      Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
+      Cache cache(kernel.format, n, c.head_dim);
       append(kernels(), cache, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
       const int64_t stride = c.group * c.head_dim + 3;
       const std::vector<float> q = test_values(c.rows * stride, 3, 3.0f);
-      const std::vector<float> y = run(kernels(), cache, c, q, 0, c.rows);
+      const std::vector<float> y = run(kernel.attend, cache, c, q, 0, c.rows);
       const double scale = 1.0f / std::sqrt(static_cast<float>(c.head_dim));
       for (int64_t r = 0; r < c.rows; ++r) {
         for (int64_t g = 0; g < c.group; ++g) {
@@ -239,9 +265,11 @@ TEST_P(Attention, AgreesWithReference) {
           // Twice the score error (numerator and denominator) makes the relative error of a weight; the weighted sum
           // and its divisor add one rounding for each position and a few for each block. See attention.kernel.cc.
           const double count = static_cast<double>(score.size()), dim = static_cast<double>(c.head_dim);
-          const double bound =
-              (2 * (dim + 2) * scale * std::sqrt(query_norm * key_norm) + 2 * (count + 4 * count / 32 + 16)) *
-              kRounding;
+          const double scores = scale * std::sqrt(query_norm * key_norm);
+          double bound = (2 * (dim + 2) * scores + 2 * (count + 4 * count / 32 + 16)) * kRounding;
+          // By tiles q and k have 16 bits (and the product of their rests is left out), weights and v are rounded to
+          // bfloat16, 2^-9 each, and e^x is good to 7.5e-5.
+          if (kernel.tiles) bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding)) + 2.0 / 512 + 2e-4;
           for (int64_t d = 0; d < c.head_dim; ++d) {
             double want = 0;
             for (int64_t p = begin; p <= last; ++p) want += score[p - begin] / total * cache.value(p, d);
@@ -255,45 +283,43 @@ TEST_P(Attention, AgreesWithReference) {
 }
 
 TEST_P(Attention, ARowHasTheSameBitsInEveryCall) {
-  for (int f = 0; f < kNumKvFormats; ++f) {
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
     for (const Case& c : kCases) {
-      SCOPED_TRACE(fmt::format("{} rows {} group {} head_dim {} first {} window {}", kFormatNames[f], c.rows, c.group,
-                               c.head_dim, c.first_position, c.window));
+      SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3;
-      Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
+      Cache cache(kernel.format, n, c.head_dim);
       append(kernels(), cache, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
       const std::vector<float> q = test_values(c.rows * stride, 3, 3.0f);
-      const std::vector<float> whole = run(kernels(), cache, c, q, 0, c.rows);
+      const std::vector<float> whole = run(kernel.attend, cache, c, q, 0, c.rows);
       for (int64_t chunk : {1, 3, 16}) {
         for (int64_t begin = 0; begin < c.rows; begin += chunk) {
           const int64_t end = std::min(c.rows, begin + chunk);
-          const std::vector<float> part = run(kernels(), cache, c, q, begin, end);
+          const std::vector<float> part = run(kernel.attend, cache, c, q, begin, end);
           ASSERT_EQ(part, std::vector<float>(whole.begin() + begin * stride, whole.begin() + end * stride))
               << "rows " << begin << " to " << end;
         }
       }
       // Other pages hold the same values, so the bits are the same too.
-      Cache other(static_cast<KvFormat>(f), n, c.head_dim, true);
+      Cache other(kernel.format, n, c.head_dim, true);
       append(kernels(), other, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
-      ASSERT_EQ(run(kernels(), other, c, q, 0, c.rows), whole);
+      ASSERT_EQ(run(kernel.attend, other, c, q, 0, c.rows), whole);
     }
   }
 }
 
 TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
-  for (int f = 0; f < kNumKvFormats; ++f) {
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
     for (const Case& c : {Case{1, 4, 64, 2600, 0},
                           {1, 1, 80, 511, 0},
                           {2, 3, 17, 1535, 0},
                           {20, 4, 32, 1100, 700},
                           {1, 8, 128, 40, 0}}) {
-      SCOPED_TRACE(fmt::format("{} rows {} group {} head_dim {} first {} window {}", kFormatNames[f], c.rows, c.group,
-                               c.head_dim, c.first_position, c.window));
+      SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3, lines = c.rows * c.group;
-      Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
+      Cache cache(kernel.format, n, c.head_dim);
       append(kernels(), cache, test_values(n * c.head_dim, 1, 2.0f), test_values(n * c.head_dim, 2));
       const std::vector<float> q = test_values(c.rows * stride, 3, 3.0f);
-      const std::vector<float> whole = run(kernels(), cache, c, q, 0, c.rows);
+      const std::vector<float> whole = run(kernel.attend, cache, c, q, 0, c.rows);
       const int64_t first_chunk = c.window > 0 ? std::max<int64_t>(0, c.first_position + 1 - c.window) / kKvChunk : 0;
       const int64_t chunks = (n + kKvChunk - 1) / kKvChunk - first_chunk, size = attention_partial_floats(c.head_dim);
       for (const int64_t piece : {int64_t{1}, int64_t{2}, chunks}) {
@@ -303,7 +329,7 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
           a.kv_begin = (first_chunk + chunk) * kKvChunk;
           a.kv_end = std::min(first_chunk + chunk + piece, first_chunk + chunks) * kKvChunk;
           a.partials = partials.data() + chunk * lines * size;
-          kernels().attention[f](a);
+          kernel.attend(a);
         }
         for (const float v : y) ASSERT_EQ(v, 77.0f);
         kernels().attention_merge({partials.data(), chunks, c.rows, c.group, c.head_dim, y.data(), stride});
@@ -316,17 +342,18 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
 TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
   const Case c = {24, 3, 40, 50, 20};
   const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3;
-  for (int f = 0; f < kNumKvFormats; ++f) {
-    Cache cache(static_cast<KvFormat>(f), n, c.head_dim);
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
+    Cache cache(kernel.format, n, c.head_dim);
     std::vector<float> k = test_values(n * c.head_dim, 1), v = test_values(n * c.head_dim, 2);
     const std::vector<float> q = test_values(c.rows * stride, 3);
     append(kernels(), cache, k, v);
-    const std::vector<float> clean = run(kernels(), cache, c, q, 0, c.rows);
+    const std::vector<float> clean = run(kernel.attend, cache, c, q, 0, kernel.tiles ? 10 : c.rows);
     // Position 60 is seen by the rows at positions 60 to 79: rows 10 to 29.
     for (int64_t d = 0; d < c.head_dim; ++d) k[60 * c.head_dim + d] = kNan, v[60 * c.head_dim + d] = kInf;
     append(kernels(), cache, k, v);
-    const std::vector<float> dirty = run(kernels(), cache, c, q, 0, c.rows);
-    for (int64_t r = 0; r < c.rows; ++r) {
+    const std::vector<float> dirty = run(kernel.attend, cache, c, q, 0, kernel.tiles ? 10 : c.rows);
+    // By tiles, lines of one call may share what one of them sees.
+    for (int64_t r = 0; r < (kernel.tiles ? 10 : c.rows); ++r) {
       for (int64_t i = 0; i < c.group * c.head_dim; ++i) {
         if (r < 10) {
           ASSERT_EQ(dirty[r * stride + i], clean[r * stride + i]) << r;
@@ -339,21 +366,48 @@ TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
 }
 
 TEST_P(Attention, LargeScoresDoNotOverflow) {
-  // Scores of +-1e5: all weight on the best position.
-  const Case c = {1, 1, 16, 70, 0};
-  Cache cache(KvFormat::kF32, 71, 16);
-  std::vector<float> k(71 * 16), v = test_values(71 * 16, 2);
-  for (int64_t p = 0; p < 71; ++p)
-    for (int64_t d = 0; d < 16; ++d) k[p * 16 + d] = p == 37 ? 100.0f : -100.0f + static_cast<float>(p);
-  append(kernels(), cache, k, v);
-  const std::vector<float> q(19, 250.0f);
-  const std::vector<float> y = run(kernels(), cache, c, q, 0, 1);
-  for (int64_t d = 0; d < 16; ++d) EXPECT_EQ(y[d], v[37 * 16 + d]);
+  // Scores of +-1e5: all weight on the best position, wherever it stands in its chunk.
+  const Case c = {1, 1, 16, 370, 0};
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
+    for (const int64_t best : {0, 37, 95, 255, 256, 370}) {
+      SCOPED_TRACE(fmt::format("{} best {}", kernel.name, best));
+      Cache cache(kernel.format, 371, 16);
+      std::vector<float> k(371 * 16), v = test_values(371 * 16, 2);
+      for (int64_t p = 0; p < 371; ++p)
+        for (int64_t d = 0; d < 16; ++d) k[p * 16 + d] = p == best ? 100.0f : -100.0f + static_cast<float>(p) / 8;
+      for (float& x : v) x = bf16_to_f32(f32_to_bf16(x));
+      append(kernels(), cache, k, v);
+      const std::vector<float> q(19, 250.0f);
+      const std::vector<float> y = run(kernel.attend, cache, c, q, 0, 1);
+      // By tiles the exponential is good to 7.5e-5.
+      for (int64_t d = 0; d < 16; ++d) EXPECT_NEAR(y[d], cache.value(best, d), kernel.tiles ? 1e-3 : 0);
+    }
+  }
+}
+
+TEST_P(Attention, TilesServeManyLinesVectorsFew) {
+  if (kernels().worker_begin == nullptr) GTEST_SKIP() << "no tile unit in this table";
+  Result<CpuKernels> vectors = cpu_kernels_for("avx512");
+  ASSERT_TRUE(vectors.ok());
+  for (int f = 1; f < kNumKvFormats; ++f) {
+    for (const auto& [rows, tiles] : {std::pair{int64_t{1}, false}, {3, false}, {4, true}, {40, true}}) {
+      const Case c = {rows, 4, 64, 300, 0};
+      const int64_t n = c.first_position + rows;
+      Cache cache(static_cast<KvFormat>(f), n, 64);
+      append(kernels(), cache, test_values(n * 64, 1, 2.0f), test_values(n * 64, 2));
+      const std::vector<float> q = test_values(rows * (4 * 64 + 3), 3, 3.0f);
+      EXPECT_EQ(run(kernels().attention[f], cache, c, q, 0, rows),
+                run(tiles ? kernels().attention_tiles[f] : vectors->attention[f], cache, c, q, 0, rows))
+          << rows;
+    }
+  }
 }
 
 TEST_P(Attention, NoRowsIsNothing) {
   Cache cache(KvFormat::kF32, 1, 8);
-  EXPECT_TRUE(run(kernels(), cache, {0, 2, 8, 0, 0}, {}, 0, 0).empty());
+  EXPECT_TRUE(run(kernels().attention[0], cache, {0, 2, 8, 0, 0}, {}, 0, 0).empty());
+  Cache halves(KvFormat::kF16, 1, 8);
+  EXPECT_TRUE(run(kernels().attention_tiles[1], halves, {0, 2, 8, 0, 0}, {}, 0, 0).empty());
 }
 
 REDLINE_INSTANTIATE_PER_ISA(KvAppend);

@@ -61,6 +61,7 @@ Status reference(ReferenceContext& c) {
 struct Attrs {
   AttentionAttrs a;
   void (*attend)(const AttentionArgs&);
+  void (*merge)(const AttentionMergeArgs&);
 };
 
 // operands: q, y. Tile i computes the items that the step's plan gives to slot i.
@@ -71,9 +72,18 @@ void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, W
   for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
     const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
-    s.attend({stage.operand<float>(0) + at, stride, stage.operand<float>(1) + at, stride, item.row_end - item.row_begin,
-              group, s.a.head_dim, item.first_position, s.a.window, s.a.scale, plan.pages[item.sequence],
-              plan.cache.head(s.a.layer, item.kv_head), 0, INT64_MAX, nullptr, worker.scratch});
+    const int64_t rows = item.row_end - item.row_begin;
+    float* y = stage.operand<float>(1) + at;
+    s.attend({stage.operand<float>(0) + at, stride, y, stride, rows, group, s.a.head_dim, item.first_position,
+              s.a.window, s.a.scale, plan.pages[item.sequence], plan.cache.head(s.a.layer, item.kv_head), item.kv_begin,
+              item.kv_end, item.split < 0 ? nullptr : plan.partials + item.partials, worker.scratch});
+    if (item.split < 0) continue;
+    const AttentionSplit& split = plan.splits[item.split];
+    std::atomic<int32_t>& finished = plan.finished[item.split];
+    // Whoever comes last sees what the others wrote, and leaves the counter ready for the next layer.
+    if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) continue;
+    finished.store(0, std::memory_order_relaxed);
+    s.merge({plan.partials + split.partials, split.chunks, rows, group, s.a.head_dim, y, stride});
   }
 }
 
@@ -89,7 +99,7 @@ Status lower(LowerContext& c) {
   attend.row_tiles = c.workers();
   attend.reads = {{in[0], Reads::kAll}, {in[1], Reads::kAll}};
   attend.writes = c.op().outputs;
-  attend.attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().attention[format]});
+  attend.attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().attention[format], c.kernels().attention_merge});
   c.add_stage(std::move(attend), {c.at(in[0]), c.at(c.op().outputs[0])});
   return {};
 }

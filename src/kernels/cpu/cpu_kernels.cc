@@ -167,6 +167,9 @@ std::vector<Entry> entries() {
   for (int i = 0; i < kNumKvFormats; ++i) {
     all.push_back({fmt::format("kv_append.{}", kFormats[i]), offsetof(CpuKernels, kv_append) + i * sizeof(void (*)())});
     all.push_back({fmt::format("attention.{}", kFormats[i]), offsetof(CpuKernels, attention) + i * sizeof(void (*)())});
+    if (static_cast<KvFormat>(i) == KvFormat::kF32) continue;
+    all.push_back({fmt::format("attention_tiles.{}", kFormats[i]),
+                   offsetof(CpuKernels, attention_tiles) + i * sizeof(void (*)())});
   }
   return all;
 }

@@ -112,7 +112,7 @@ inline constexpr int64_t kKvPageTokens = 32;
 inline constexpr int64_t kKvBlockTokens = 16;
 /// Attention sums up these many positions at a time, from multiples of it, and adds the results in order of position: so
 /// workers may share the positions of one head and the bits stay the same.
-inline constexpr int64_t kKvChunk = 512;
+inline constexpr int64_t kKvChunk = 256;
 
 /// One KV head of a paged cache as a kernel sees it. Page p of K is at k + p * page_stride, counted in elements, and in
 /// tile order, D = head_dim rounded up to 2:
@@ -217,6 +217,7 @@ struct CpuKernels {
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
+  void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< for tests: always by tile products
 };
 
 #ifndef REDLINE_ISA_NS  // What follows is for the host side only; kernel sources see pointers and Args.

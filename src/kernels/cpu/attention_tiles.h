@@ -1,0 +1,418 @@
+// Attention by bfloat16 tile products, for many lines: q . k and weights . v of 32 lines at a time over any tile unit.
+//
+// For each chunk of positions: its keys and values become bfloat16 tiles in scratch, once for all lines of the call. For
+// each 32 lines then: scores by tiles, 64 positions at a time, turned to weights while the tiles of the next 64 run;
+// weighted values of the chunk by tiles; and the chunk's result is folded into the line's. Nothing is rescaled within a
+// chunk: weights are 2^(score - reference) with a reference from the line's first scores, which floating point carries
+// as well as the true maximum unless that lies 64 above; then the chunk is done again with the true one. 32-position
+// steps that no line of the 32 sees are skipped: the causal half and what lies before a window.
+//
+// q and k are each two bfloat16 numbers, the second what rounding left over, and q k three products: scores keep 16 bits and
+// the result does not depend on how large they are. It costs a fifth of the time (docs/performance.md).
+//
+// Error beyond that of attention.inc: scores 2^-16 scale |q| |k|; weights and v are rounded to bfloat16, 2^-9 each (v
+// exactly where the cache is bfloat16): docs/numerics.md. A line has the same bits whatever other lines are in the call.
+// Positions that no line of the call sees cannot reach it; a NaN or infinite v that one line of the call sees may reach
+// another of the same 32.
+#pragma once
+
+#include "kernels/cpu/attention_page.h"
+#include "kernels/cpu/tiles.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace tiled {
+
+constexpr int64_t kTileRows = 16, kTileBytes = 1024, kTileElements = kTileBytes / 2;
+constexpr int64_t kStep = 32;       ///< of the summed axis in one product
+constexpr int64_t kPassLines = 32;  ///< in one pass over a chunk
+/// Positions whose scores are in flight, and rows of scores and weights; the odd line keeps rows apart in cache sets.
+constexpr int64_t kSpan = 64;
+constexpr int64_t kScoreStride = kSpan + 16, kScores = kPassLines * kScoreStride;
+constexpr int64_t kWeightStride = kKvChunk + 32;
+/// Sums of weights beyond this mean that the reference of a line was far too low.
+constexpr float kMostWeight = 0x1p64f;
+constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
+
+REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
+
+/// Two vectors in a row, rounded to nearest even.
+REDLINE_INLINE void store_bf16(BF16* p, VecF32 a, VecF32 b) {
+#if defined(__AVX512BF16__)
+  const __m512bh both = _mm512_cvtne2ps_pbh(b.v, a.v);
+  __builtin_memcpy(p, &both, sizeof(both));
+#else
+  store(p, a, Full{});
+  store(p + kWidth, b, Full{});
+#endif
+}
+
+/// The same and, in `rest`, what the rounding left, rounded: together 16 bits.
+REDLINE_INLINE void store_bf16_twice(BF16* p, BF16* rest, VecF32 a, VecF32 b) {
+  store_bf16(p, a, b);
+  store_bf16(rest, a - load(p, Full{}), b - load(p + kWidth, Full{}));
+}
+
+/// 2^x for x <= 0 to 7.5e-5, which is nothing beside the rounding of the result to bfloat16; -inf gives 0, NaN stays.
+REDLINE_INLINE VecF32 exp2_weight(VecF32 x) {
+#if defined(__AVX512F__)
+  const VecF32 r = {_mm512_reduce_ps(x.v, 0x09)};  // x - floor(x), no exception; 0 for -inf
+  VecF32 p = fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f));
+  p = fma(p, r, set1(0x1.64444ap-1f));
+  p = fma(p, r, set1(0x1.fff632p-1f));
+  return {_mm512_scalef_ps(p.v, x.v)};  // p 2^floor(x)
+#else
+  return exp(x * set1(kLn2));
+#endif
+}
+
+/// The scratch of one call, cut for its head_dim.
+struct Buffers {
+  BF16* keys;     ///< [16 tokens][step of head_dim] tiles
+  BF16* values;   ///< [step of 32 tokens][16 of head_dim] tiles
+  BF16* q;        ///< [lines][head_dim up to kStep], scaled by log2(e) scale
+  float* scores;  ///< two of [kPassLines][kSpan]
+  BF16* weights;  ///< [kPassLines][kKvChunk]
+  float* totals;  ///< [kPassLines][kWidth]
+  float* sums;    ///< of one chunk, [kPassLines][head_dim up to 16]
+  float* folded;  ///< the same of all chunks, [lines]
+  float* max;     ///< of all chunks, [lines]
+  float* total;
+  Span* seen;  ///< [lines]
+};
+
+/// The pages of `span` in the chunk that begins at `chunk`, from a multiple of kSpan: keys as they are, values that
+/// nobody may see as zeros.
+template <class Element>
+void convert_chunk(const AttentionArgs& a, int64_t chunk, Span span, const Buffers& b) {
+  const int64_t width = even(a.head_dim), pairs = width / 2, steps = round_up(pairs, kTileRows) / kTileRows,
+                columns = round_up(a.head_dim, kTileRows) / kTileRows, rest = kKvChunk * steps * kStep;
+  for (int64_t at = span.begin / kSpan * kSpan; at < span.end; at += kKvPageTokens) {
+    const int64_t page = a.pages[at / kKvPageTokens] * a.cache.page_stride;
+    const Element* k = static_cast<const Element*>(a.cache.k) + page;
+    const Element* v = static_cast<const Element*>(a.cache.v) + page;
+    for (int64_t block = 0; block < kKvPageTokens / kKvBlockTokens; ++block) {
+      const Element* source = k + block * width * kKvBlockTokens;
+      BF16* target = b.keys + ((at - chunk) / kKvBlockTokens + block) * steps * kTileElements;
+      for (int64_t i = 0; i < pairs * kStep; i += 2 * kWidth)
+        store_bf16_twice(target + i, target + i + rest, load(source + i, Full{}), load(source + i + kWidth, Full{}));
+      for (int64_t i = pairs * kStep; i < steps * kTileElements; i += 2 * kWidth)
+        store_bf16_twice(target + i, target + i + rest, zero_f32(), zero_f32());
+    }
+    BF16* target = b.values + (at - chunk) / kStep * columns * kTileElements;
+    for (int64_t pair = 0; pair < kKvPageTokens / 2; ++pair) {
+      const int64_t token = at + 2 * pair;
+      int32_t bits[2] = {token >= span.begin && token < span.end ? -1 : 0,
+                         token + 1 >= span.begin && token + 1 < span.end ? -1 : 0};
+      float keep[2];
+      __builtin_memcpy(keep, bits, sizeof(keep));
+      const VecI32 mask = bits_i32(set_pair(keep));
+      const Element* source = v + pair * 2 * width;
+      for (int64_t column = 0; column < columns; ++column) {
+        BF16* out = target + column * kTileElements + pair * kStep;
+        const int64_t floats = min_i64(kStep, 2 * (a.head_dim - column * kTileRows));
+        const Element* in = source + column * kStep;
+        if (floats == kStep) {
+#pragma GCC unroll 8
+          for (int64_t i = 0; i < kStep; i += 2 * kWidth)
+            store_bf16(out + i, bits_f32(bits_i32(load(in + i, Full{})) & mask),
+                       bits_f32(bits_i32(load(in + i + kWidth, Full{})) & mask));
+          continue;
+        }
+        for (int64_t i = 0; i < kStep; i += kWidth) {
+          const Tail lanes = {static_cast<int>(max_i64(0, min_i64(kWidth, floats - i)))};
+          store(out + i, bits_f32(bits_i32(load(in + i, lanes)) & mask), Full{});
+        }
+      }
+    }
+  }
+}
+
+/// Scores of `tall` x 16 lines against positions [begin, end) of the chunk, multiples of kStep, at most kSpan.
+template <int tall, class Unit>
+REDLINE_INLINE void score_tiles(Unit& unit, const BF16* q, int64_t steps, int64_t begin, int64_t end,
+                                const BF16* all_keys, float* scores) {
+  const int64_t q_bytes = 2 * steps * kStep * 2, score_bytes = kScoreStride * 4, rest = kKvChunk * steps * kStep;
+  for (int64_t at = begin; at < end; at += kStep, scores += kStep) {
+    const BF16* keys = all_keys + at / kKvBlockTokens * steps * kTileElements;
+    unit.template zero<0>();
+    unit.template zero<1>();
+    if constexpr (tall == 2) unit.template zero<2>(), unit.template zero<3>();
+    // q k + q' k + q k', where q' and k' are what rounding to bfloat16 left.
+    const auto multiply = [&](const BF16* queries) {
+      unit.template load<4>(queries, q_bytes);
+      unit.template dot_bf16<0, 4, 6>();
+      unit.template dot_bf16<1, 4, 7>();
+      if constexpr (tall == 2) {
+        unit.template load<5>(queries + kTileRows * 2 * steps * kStep, q_bytes);
+        unit.template dot_bf16<2, 5, 6>();
+        unit.template dot_bf16<3, 5, 7>();
+      }
+    };
+    for (int64_t s = 0; s < steps; ++s) {
+      unit.template load<6>(keys + rest + s * kTileElements, 64);
+      unit.template load<7>(keys + rest + (steps + s) * kTileElements, 64);
+      multiply(q + s * kStep);
+      unit.template load<6>(keys + s * kTileElements, 64);
+      unit.template load<7>(keys + (steps + s) * kTileElements, 64);
+      multiply(q + (steps + s) * kStep);
+      multiply(q + s * kStep);
+    }
+    unit.template store<0>(scores, score_bytes);
+    unit.template store<1>(scores + kTileRows, score_bytes);
+    if constexpr (tall == 2) {
+      unit.template store<2>(scores + kTileRows * kScoreStride, score_bytes);
+      unit.template store<3>(scores + kTileRows * kScoreStride + kTileRows, score_bytes);
+    }
+  }
+}
+
+/// sums = weights . v over positions [begin, end): each line's whole row.
+template <int tall, class Unit>
+REDLINE_INLINE void value_tiles(Unit& unit, int64_t begin, int64_t end, int64_t columns, const Buffers& b) {
+  const int64_t weight_bytes = kWeightStride * 2, sum_bytes = columns * kTileRows * 4;
+  for (int64_t column = 0; column < columns; column += 2) {
+    const bool both = column + 1 < columns;
+    unit.template zero<0>();
+    if constexpr (tall == 2) unit.template zero<2>();
+    if (both) {
+      unit.template zero<1>();
+      if constexpr (tall == 2) unit.template zero<3>();
+    }
+    for (int64_t at = begin; at < end; at += kStep) {
+      const BF16* values = b.values + (at / kStep * columns + column) * kTileElements;
+      unit.template load<4>(b.weights + at, weight_bytes);
+      unit.template load<6>(values, 64);
+      unit.template dot_bf16<0, 4, 6>();
+      if constexpr (tall == 2) {
+        unit.template load<5>(b.weights + kTileRows * kWeightStride + at, weight_bytes);
+        unit.template dot_bf16<2, 5, 6>();
+      }
+      if (both) {
+        unit.template load<7>(values + kTileElements, 64);
+        unit.template dot_bf16<1, 4, 7>();
+        if constexpr (tall == 2) unit.template dot_bf16<3, 5, 7>();
+      }
+    }
+    float* sums = b.sums + column * kTileRows;
+    const int64_t down = kTileRows * columns * kTileRows;
+    unit.template store<0>(sums, sum_bytes);
+    if constexpr (tall == 2) unit.template store<2>(sums + down, sum_bytes);
+    if (both) {
+      unit.template store<1>(sums + kTileRows, sum_bytes);
+      if constexpr (tall == 2) unit.template store<3>(sums + down + kTileRows, sum_bytes);
+    }
+  }
+}
+
+/// The largest of the scores [0, count).
+REDLINE_INLINE float top_score(const float* row, int64_t count) {
+  VecF32 high = load(row, Full{});
+  for (int64_t i = kWidth; i < count; i += kWidth) high = max(load(row + i, Full{}), high);
+  return reduce_max(high);
+}
+/// Scores [0, count), count a multiple of kStep, into bfloat16 weights 2^(score - reference), added up lane by lane.
+REDLINE_INLINE void weigh(const float* scores, int64_t count, float reference, BF16* weights, float* totals) {
+  const VecF32 shift = set1(reference);
+  VecF32 total[2] = {load(totals, Full{}), zero_f32()};
+  for (int64_t i = 0; i < count; i += 2 * kWidth) {
+    const VecF32 a = exp2_weight(load(scores + i, Full{}) - shift);
+    const VecF32 b = exp2_weight(load(scores + i + kWidth, Full{}) - shift);
+    total[0] = total[0] + a;
+    total[1] = total[1] + b;
+    store_bf16(weights + i, a, b);
+  }
+  store(totals, total[0] + total[1], Full{});
+}
+
+/// Weights of `count` lines for positions [at, at + size) of the chunk from their scores. A line's reference is its
+/// largest score among the first kStep positions that hold some that it sees; `exact` says that it is known already.
+REDLINE_INLINE void weigh_lines(float* scores, int64_t count, int64_t at, int64_t size, int64_t chunk, const Span* seen,
+                                bool exact, float* reference, const Buffers& b) {
+  const float low = -__builtin_inff();
+  for (int64_t l = 0; l < count; ++l) {
+    float* row = scores + l * kScoreStride;
+    const int64_t begin = max_i64(0, seen[l].begin - chunk) - at, end = seen[l].end - chunk - at;
+    for (int64_t i = 0; i < min_i64(begin, size); ++i) row[i] = low;
+    for (int64_t i = max_i64(end, 0); i < size; ++i) row[i] = low;
+    if (!exact && begin >= 0 && begin < size) {
+      const float top = top_score(row + begin / kStep * kStep, kStep);
+      if (top != low) reference[l] = top;
+    }
+  }
+  for (int64_t l = 0; l < count; ++l)
+    weigh(scores + l * kScoreStride, size, reference[l], b.weights + l * kWeightStride + at, b.totals + l * kWidth);
+}
+
+/// Weights and their sums over positions [low, high) of the chunk. The products of the next kSpan positions are issued
+/// before the exponentials of these, so that both units work.
+template <int tall, class Unit>
+REDLINE_INLINE void weights_of_chunk(Unit& unit, const BF16* q, int64_t steps, int64_t count, int64_t low, int64_t high,
+                                     int64_t chunk, const Span* seen, bool exact, float* reference, float* total,
+                                     const Buffers& b) {
+  for (int64_t l = 0; l < count; ++l) store(b.totals + l * kWidth, zero_f32(), Full{});
+  score_tiles<tall>(unit, q, steps, low, min_i64(high, low + kSpan), b.keys, b.scores);
+  int64_t turn = 0;
+  for (int64_t at = low; at < high; at += kSpan, turn ^= 1) {
+    const int64_t next = at + kSpan;
+    if (next < high)
+      score_tiles<tall>(unit, q, steps, next, min_i64(high, next + kSpan), b.keys, b.scores + (turn ^ 1) * kScores);
+    weigh_lines(b.scores + turn * kScores, count, at, min_i64(kSpan, high - at), chunk, seen, exact, reference, b);
+  }
+  for (int64_t l = 0; l < count; ++l) total[l] = reduce_add(load(b.totals + l * kWidth, Full{}));
+}
+
+/// The true maximum of each line, for the rare chunk whose first scores were no reference.
+template <int tall, class Unit>
+void exact_references(Unit& unit, const BF16* q, int64_t steps, int64_t count, int64_t low, int64_t high, int64_t chunk,
+                      const Span* seen, float* reference, const Buffers& b) {
+  for (int64_t l = 0; l < count; ++l) reference[l] = -__builtin_inff();
+  for (int64_t at = low; at < high; at += kStep) {
+    score_tiles<tall>(unit, q, steps, at, at + kStep, b.keys, b.scores);
+    for (int64_t l = 0; l < count; ++l)
+      for (int64_t p = max_i64(at, seen[l].begin - chunk); p < min_i64(at + kStep, seen[l].end - chunk); ++p)
+        reference[l] = max_f32(b.scores[l * kScoreStride + p - at], reference[l]);
+  }
+  for (int64_t l = 0; l < count; ++l) reference[l] = reference[l] == -__builtin_inff() ? 0.0f : reference[l];
+}
+
+/// fold() of attention_page.h for the lines of a pass, with the same bits; exponentials of all lines together.
+REDLINE_INLINE void fold_lines(const Buffers& b, int64_t line, int64_t count, const float* top, const float* total,
+                               int64_t wide) {
+  alignas(64) float old_scale[kPassLines] = {}, scale[kPassLines] = {};
+  const float low = -__builtin_inff();
+  for (int64_t l = 0; l < count; ++l) {
+    const float old = b.max[line + l], high = top[l] > old ? top[l] : old;
+    old_scale[l] = old == low && b.total[line + l] == 0.0f ? low : old - high;
+    scale[l] = top[l] - high;
+  }
+  for (int64_t l = 0; l < kPassLines; l += kWidth) {
+    store(old_scale + l, exp(load(old_scale + l, Full{})), Full{});
+    store(scale + l, exp(load(scale + l, Full{})), Full{});
+  }
+  for (int64_t l = 0; l < count; ++l) {
+    if (top[l] == low && total[l] == 0.0f) continue;
+    const int64_t i = line + l;
+    b.max[i] = top[l] > b.max[i] ? top[l] : b.max[i];
+    b.total[i] = b.total[i] * old_scale[l] + total[l] * scale[l];
+    float* into = b.folded + i * wide;
+    const float* part = b.sums + l * wide;
+    const VecF32 x = set1(old_scale[l]), y = set1(scale[l]);
+    for (int64_t d = 0; d < wide; d += kWidth)
+      store(into + d, load(into + d, Full{}) * x + load(part + d, Full{}) * y, Full{});
+  }
+}
+
+/// `count` lines from `line` over one chunk. `call_line` is the same line counted in the call.
+template <int tall, class Unit>
+void chunk_lines(Unit& unit, const AttentionArgs& a, int64_t call_line, int64_t line, int64_t count, int64_t chunk,
+                 Span span, const Buffers& b) {
+  const int64_t steps = round_up(a.head_dim, kStep) / kStep, columns = round_up(a.head_dim, kTileRows) / kTileRows;
+  const int64_t wide = columns * kTileRows;
+  const Span* seen = b.seen + line;
+  const int64_t begin = max_i64(span.begin, seen[0].begin) - chunk,
+                end = min_i64(span.end, seen[count - 1].end) - chunk;
+  if (begin >= end && a.partials == nullptr) return;
+  float top[kPassLines], total[kPassLines];
+  if (begin >= end) {
+    for (int64_t l = 0; l < count; ++l) top[l] = -__builtin_inff(), total[l] = 0.0f;
+  } else {
+    // From a multiple of kSpan, so that weights are added up in the same order for any first line.
+    const int64_t low = begin / kSpan * kSpan, high = round_up(end, kStep);
+    const BF16* q = b.q + line * 2 * steps * kStep;
+    for (int64_t l = 0; l < count; ++l) top[l] = 0.0f;
+    weights_of_chunk<tall>(unit, q, steps, count, low, high, chunk, seen, false, top, total, b);
+    bool good = true;
+    for (int64_t l = 0; l < count; ++l) good = good && total[l] <= kMostWeight;
+    if (!good) {
+      // A line's own sum decides which of its two references holds, so that its bits do not depend on the others.
+      float exact[kPassLines];
+      exact_references<tall>(unit, q, steps, count, low, high, chunk, seen, exact, b);
+      for (int64_t l = 0; l < count; ++l) top[l] = total[l] <= kMostWeight ? top[l] : exact[l];
+      weights_of_chunk<tall>(unit, q, steps, count, low, high, chunk, seen, true, top, total, b);
+    }
+    for (int64_t l = 0; l < count; ++l)
+      if (total[l] == 0.0f) top[l] = -__builtin_inff();  // saw nothing
+    for (int64_t l = 0; l < count; ++l) top[l] *= kLn2;
+    value_tiles<tall>(unit, low, high, columns, b);
+  }
+  if (a.partials == nullptr) return fold_lines(b, line, count, top, total, wide);
+  float* out = a.partials +
+               ((chunk - a.kv_begin) / kKvChunk * a.rows * a.group + call_line) * attention_partial_floats(a.head_dim);
+  for (int64_t l = 0; l < count; ++l, out += attention_partial_floats(a.head_dim)) {
+    for (int64_t d = 0; d < wide && begin < end; d += kWidth)
+      store(out + d, load(b.sums + l * wide + d, Full{}), Full{});
+    store_tail({out, top[l], total[l]}, a.head_dim);
+  }
+}
+
+template <class T>
+REDLINE_INLINE T* take(char*& from, int64_t count) {
+  char* at = from;
+  from += round_up(count * static_cast<int64_t>(sizeof(T)), 64);
+  return reinterpret_cast<T*>(at);
+}
+
+}  // namespace tiled
+
+template <class Element, class Unit>
+void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
+  using namespace tiled;
+  const int64_t deep = round_up(a.head_dim, kStep), wide = round_up(a.head_dim, kTileRows);
+  char* free = static_cast<char*>(a.scratch);
+  Buffers b;
+  b.keys = take<BF16>(free, 2 * kKvChunk * deep);
+  b.values = take<BF16>(free, kKvChunk * wide);
+  b.scores = take<float>(free, 2 * kScores);
+  b.weights = take<BF16>(free, kPassLines * kWeightStride);
+  b.totals = take<float>(free, kPassLines * kWidth);
+  b.sums = take<float>(free, kPassLines * wide);
+  const int64_t left = kScratchBytes - (free - static_cast<char*>(a.scratch)) - 256;
+  const int64_t per_line = 2 * deep * 2 + wide * 4 + 8 + static_cast<int64_t>(sizeof(Span));
+  const int64_t most = left / per_line / kPassLines * kPassLines, num_lines = a.rows * a.group;
+  b.q = take<BF16>(free, most * 2 * deep);
+  b.folded = take<float>(free, most * wide);
+  b.max = take<float>(free, most);
+  b.total = take<float>(free, most);
+  b.seen = take<Span>(free, most);
+  for (int64_t first = 0; first < num_lines; first += most) {
+    const int64_t lines = min_i64(most, num_lines - first);
+    // Rows are in order of position, so the first line sees the earliest one and the last the latest.
+    const Span span = {max_i64(a.kv_begin, visible(a, first).begin),
+                       min_i64(a.kv_end, visible(a, first + lines - 1).end)};
+    for (int64_t l = 0; l < round_up(lines, kPassLines); ++l) {
+      BF16* out = b.q + l * 2 * deep;
+      for (int64_t d = 0; d < 2 * deep; d += kWidth) store(out + d, zero_f32(), Full{});
+      if (l >= lines) continue;
+      const float* q = a.q + (first + l) / a.group * a.q_stride + (first + l) % a.group * a.head_dim;
+      const VecF32 scale = set1(a.scale * kLog2E);
+      for_lanes(a.head_dim, [&](int64_t d, auto lanes) {
+        const VecF32 x = load(q + d, lanes) * scale;
+        store(out + d, x, Full{});
+        store(out + deep + d, x - load(out + d, Full{}), Full{});
+      });
+      b.seen[l] = visible(a, first + l);
+      b.max[l] = -__builtin_inff();
+      b.total[l] = 0.0f;
+      for (int64_t d = 0; d < wide && a.partials == nullptr; d += kWidth)
+        store(b.folded + l * wide + d, zero_f32(), Full{});
+    }
+    const int64_t begin = a.partials != nullptr ? a.kv_begin : span.begin / kKvChunk * kKvChunk;
+    const int64_t end = a.partials != nullptr ? a.kv_end : span.end;
+    for (int64_t chunk = begin; chunk < end; chunk += kKvChunk) {
+      const Span here = {max_i64(span.begin, chunk), min_i64(span.end, chunk + kKvChunk)};
+      convert_chunk<Element>(a, chunk, here, b);
+      for (int64_t l = 0; l < lines; l += kPassLines) {
+        const int64_t count = min_i64(kPassLines, lines - l);
+        if (count > kTileRows) chunk_lines<2>(unit, a, first + l, l, count, chunk, here, b);
+        else chunk_lines<1>(unit, a, first + l, l, count, chunk, here, b);
+      }
+    }
+    for (int64_t l = 0; l < lines && a.partials == nullptr; ++l) {
+      const int64_t line = first + l;
+      write_line({b.folded + l * wide, b.max[l], b.total[l]}, a.head_dim,
+                 a.y + line / a.group * a.y_stride + line % a.group * a.head_dim);
+    }
+  }
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -7,7 +7,7 @@ namespace {
 
 /// From here on tiles are faster (docs/performance.md). It depends on the rows of one call only, so the plan of a step
 /// decides, not the number of workers.
-constexpr int64_t kLinesForTiles = 16;
+constexpr int64_t kLinesForTiles = 9;
 
 template <class Element>
 void tiles(const AttentionArgs& a) {

@@ -1,0 +1,113 @@
+// linear_tiles of bfloat16 weights by vdpbf16ps: for cores that have the instruction at twice the rate of a float32
+// multiply-add and no tile unit (linear_choice.h decides).
+//
+// x is in kTiles: a row's pair of elements is four bytes, broadcast against a line of 16 rows of the weight. Every element
+// is one sum over pairs of k in rising order, so neither tiling nor rows beside it change a bit.
+#include "kernels/cpu/linear_finish.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+constexpr int kDotRows = 12, kDotStrips = 2;  // 24 accumulators beside two weights and a broadcast
+constexpr int64_t kStepElements = 32;         // of a tile
+// Steps between two spills of the sums: two strips of a chunk stay in the first-level cache.
+constexpr int64_t kChunkSteps = 12;
+constexpr int64_t kPanelRows = 1024;
+static_assert(kPanelRows * kDotStrips * kStripRows * 4 <= kScratchBytes);
+
+struct DotTile {
+  const LinearArgs* a;
+  int64_t row, n;
+  int64_t step_begin, step_end;
+  const uint8_t* lines;  // of the first strip
+  int64_t strip_bytes;
+  float* sums;  // [rows][strips][16]
+  bool first, last;
+};
+
+template <int kRows>
+[[gnu::noinline]] void run_tile(const DotTile& t) {
+  const LinearArgs& a = *t.a;
+  const int64_t panel_bytes = tiles_panel_bytes(a.in_features);
+  const uint8_t* x[kRows];
+  VecF32 sum[kRows][kDotStrips];
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+    const int64_t row = t.row + r;
+    x[r] = static_cast<const uint8_t*>(a.x) + row / kXTileRows * panel_bytes + row % kXTileRows * kXTileBytes;
+#pragma GCC unroll 2
+    for (int s = 0; s < kDotStrips; ++s)
+      sum[r][s] = t.first ? zero_f32() : load(t.sums + (r * kDotStrips + s) * kStripRows, Full{});
+  }
+  // K may end inside a tile of x; a packed strip ends with the last pair.
+  const int64_t pairs_total = (a.in_features + 1) / 2;
+  for (int64_t step = t.step_begin; step < t.step_end; ++step) {
+    const int64_t pairs = min_i64(kStepElements / 2, pairs_total - step * (kStepElements / 2));
+    const uint8_t* lines = t.lines + step * (kStepElements / 2) * 64;
+    const int64_t x_at = step * kXTileRows * kXTileBytes;
+    for (int64_t p = 0; p < pairs; ++p) {
+      const VecI32 w0 = load_i32(lines + p * 64), w1 = load_i32(lines + t.strip_bytes + p * 64);
+#pragma GCC unroll 12
+      for (int r = 0; r < kRows; ++r) {
+        int32_t pair;
+        __builtin_memcpy(&pair, x[r] + x_at + p * 4, 4);
+        const VecI32 both = set1_i32(pair);
+        sum[r][0] = dot2_bf16(sum[r][0], w0, both);
+        sum[r][1] = dot2_bf16(sum[r][1], w1, both);
+      }
+    }
+  }
+#pragma GCC unroll 12
+  for (int r = 0; r < kRows; ++r) {
+#pragma GCC unroll 2
+    for (int s = 0; s < kDotStrips; ++s) {
+      if (t.last) finish_strip(a, t.row + r, t.n + s * kStripRows, {{sum[r][s]}});
+      else store(t.sums + (r * kDotStrips + s) * kStripRows, sum[r][s], Full{});
+    }
+  }
+}
+
+template <int kRows = kDotRows>
+void run_rows(int rows, const DotTile& t) {
+  if (rows == kRows) return run_tile<kRows>(t);
+  if constexpr (kRows > 1) run_rows<kRows - 1>(rows, t);
+}
+
+void linear_bf16_dot(const LinearArgs& a) {
+  const int64_t strip_bytes = (a.in_features + 1) / 2 * 64;
+  const int64_t steps = (a.in_features + kStepElements - 1) / kStepElements;
+  for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
+    const int64_t rows = min_i64(kPanelRows, a.rows - panel);
+    const int64_t tiles = (rows + kDotRows - 1) / kDotRows;
+    for (int64_t n = a.n_begin; n < a.n_end; n += kDotStrips * kStripRows) {
+      int64_t step = 0;
+      do {  // once even when K is 0: the result is then bias and residual
+        DotTile t;
+        t.a = &a;
+        t.n = n;
+        t.lines = static_cast<const uint8_t*>(a.weight) + n / kStripRows * strip_bytes;
+        // A lone last strip is computed twice and stored once.
+        t.strip_bytes = a.n_end - n > kStripRows ? strip_bytes : 0;
+        t.step_begin = step;
+        t.step_end = min_i64(step + kChunkSteps, steps);
+        t.first = step == 0;
+        t.last = t.step_end == steps;
+        int64_t row = 0;
+        for (int64_t left = tiles; left > 0; --left) {
+          const int64_t tile_rows = (rows - row + left - 1) / left;  // as even as they go
+          t.row = panel + row;
+          t.sums = static_cast<float*>(a.scratch) + row * kDotStrips * kStripRows;
+          run_rows(static_cast<int>(tile_rows), t);
+          row += tile_rows;
+        }
+        step = t.step_end;
+      } while (step < steps);
+    }
+  }
+}
+
+}  // namespace
+
+void fill_linear_bf16_dot(CpuKernels& t) { t.linear_tiles[static_cast<int>(DType::kBF16)] = linear_bf16_dot; }
+
+}  // namespace redline::REDLINE_ISA_NS

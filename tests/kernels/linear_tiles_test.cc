@@ -235,7 +235,8 @@ TEST_P(LinearTiles, TheStandInIsNeverChosen) {
     ASSERT_NE(chosen.run[0], nullptr);
     for (int64_t rows : {1, 64, 512}) {
       const bool is_tiles = chosen.forms.for_rows(rows) == XForm::kTiles;
-      EXPECT_EQ(is_tiles, kernels().has_tile_unit && type != DType::kF32 && rows >= 64)
+      const bool dot = type == DType::kBF16 && kernels().has_fast_bf16_dot;
+      EXPECT_EQ(is_tiles, (kernels().has_tile_unit || dot) && type != DType::kF32 && rows >= 64)
           << dtype_info(type).name << rows;
       EXPECT_EQ(choose_linear(kernels(), type, true).forms.for_rows(rows), XForm::kF32);
     }

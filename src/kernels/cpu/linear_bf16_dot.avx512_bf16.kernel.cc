@@ -108,6 +108,10 @@ void linear_bf16_dot(const LinearArgs& a) {
 
 }  // namespace
 
-void fill_linear_bf16_dot(CpuKernels& t) { t.linear_tiles[static_cast<int>(DType::kBF16)] = linear_bf16_dot; }
+void fill_linear_bf16_dot(CpuKernels& t) {
+  t.linear_tiles[static_cast<int>(DType::kBF16)] = linear_bf16_dot;
+  // Twice the rate of a multiply-add on Zen 4, half of it on Intel's cores (docs/performance.md).
+  t.has_fast_bf16_dot = __builtin_cpu_is("amd");
+}
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -47,7 +47,10 @@ void (*kernel_of(const CpuKernels& table, size_t type, XForm form))(const Linear
   switch (form) {
     case XForm::kF32: return table.linear[type];
     case XForm::kQ8: return table.linear_q8[type];
-    case XForm::kTiles: return table.has_tile_unit ? table.linear_tiles[type] : nullptr;
+    case XForm::kTiles: {
+      const bool fast = table.has_tile_unit || (type == static_cast<size_t>(DType::kBF16) && table.has_fast_bf16_dot);
+      return fast ? table.linear_tiles[type] : nullptr;
+    }
   }
   return nullptr;
 }
@@ -120,10 +123,10 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
     kernels.forms.at[0].form = XForm::kQ8;
     kernels.run[0] = table.linear_q8[type];
   }
-  if (table.has_tile_unit && table.linear_tiles[type]) {
+  if (auto* tiles = kernel_of(table, type, XForm::kTiles)) {
     kernels.forms.at[kernels.forms.count] = {table.linear_q8[type] ? kTilesFromRowsOfCodes : kTilesFromRowsOfFloats,
                                              XForm::kTiles};
-    kernels.run[kernels.forms.count++] = table.linear_tiles[type];
+    kernels.run[kernels.forms.count++] = tiles;
   }
   return kernels;
 }

@@ -104,7 +104,7 @@ Status bench_start(const BenchArgs& args, const std::string& path, const CpuKern
                : Status();
   }
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(kernels, args.engine.threads));
-  const Status measured = measure_start(path, args.engine, {args.repeat, args.time}, sampler, row);
+  Status measured = measure_start(path, args.engine, {args.repeat, args.time}, sampler, row);
   if (measured.code() == Code::unsupported && !row.is_asked_for) {
     row.skipped = measured.message();
     return {};

@@ -213,8 +213,8 @@ struct CpuKernels {
   void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< x in kQ8: integer dots
   void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< x in kTiles: bfloat16 tile products
   bool has_tile_unit = false;                                ///< else linear_tiles is a stand-in for tests, but for
-  bool has_fast_bf16_dot = false;                            ///< bf16 weights where vdpbf16ps beats a float32 multiply-add
-  void (*prepare_x[kNumXForms])(const PrepareXArgs&) = {};   ///< nullptr for kF32
+  bool has_fast_bf16_dot = false;  ///< bf16 weights where vdpbf16ps beats a float32 multiply-add
+  void (*prepare_x[kNumXForms])(const PrepareXArgs&) = {};  ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};

@@ -106,7 +106,8 @@ REDLINE_BLOCK_INLINE Floats exponents_part(const uint8_t* p, int part) {
 #else
   for (int i = 0; i < kPartRows; ++i) e[i] = p[i];
 #endif
-  return (Floats)(e < 2 ? 0x00200000u << e : (e - 1) << 23);
+  const Bits is_small = (Bits)(e < 2);
+  return (Floats)((is_small & (0x00200000u << e)) | (~is_small & ((e - 1) << 23)));
 }
 
 }  // namespace redline::blocks

@@ -8,6 +8,8 @@
 #include <cerrno>
 #include <cstring>
 
+#include "base/descriptor.h"
+
 namespace redline {
 namespace {
 
@@ -16,20 +18,6 @@ Status system_error(const std::string& path, std::string_view what, int error) {
   if (error == ENOMEM) return out_of_memory("{}: {}: {}", path, what, std::strerror(error));
   return io("{}: {}: {}", path, what, std::strerror(error));
 }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 /// Opens a regular file and says what fstat knows of it. O_NONBLOCK: opening a pipe must not wait for its other end.
 Status open_regular(const std::string& path, int& fd, struct stat& info) {

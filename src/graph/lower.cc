@@ -29,10 +29,6 @@ class Lowering {
     stages_.push_back(std::move(stage));
     operands_.push_back(operands);
   }
-  ValueId order_value(std::string name) {
-    graph_.values.push_back({std::move(name), DType::kF32, {Dim(0)}, ValueKind::kComputed, {}});
-    return static_cast<ValueId>(graph_.values.size()) - 1;
-  }
 
  private:
   Result<void*> allocate(int64_t bytes);
@@ -202,7 +198,6 @@ Stage LowerContext::output_stage(TaskFn run) const {
   stage.writes = op_->outputs;
   return stage;
 }
-ValueId LowerContext::order_value(std::string name) { return lowering_->order_value(std::move(name)); }
 void LowerContext::add_stage(Stage stage, const std::vector<Operand>& operands) {
   if (stage.name.empty()) stage.name = op_->name;
   if (stage.op.empty()) stage.op = op_->def->name;

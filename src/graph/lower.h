@@ -44,9 +44,6 @@ class LowerContext {
   /// A stage over the rows and columns of the op's output, in one piece: the page adds tiles, reads and attributes.
   Stage output_stage(TaskFn run) const;
 
-  /// A value that only orders stages (the cache of one layer between append and attend).
-  ValueId order_value(std::string name);
-
   /// Adds a stage. `operands` become stage.operands. Name, op and a single column tile are filled in when left out.
   void add_stage(Stage stage, const std::vector<Operand>& operands);
   /// Columns [0, cols) cut at multiples of `grain` into at most `tiles` parts of nearly equal size.

@@ -30,10 +30,8 @@ struct PreparedOutput {
   /// Stores the tile whose first element is at `x`, rows `x_stride` apart. `rows_now`: rows of this step, which decide the
   /// form.
   void write(const float* x, int64_t x_stride, int64_t rows_now, const Tile& tile, void* out) const {
-    int i = forms.count - 1;
-    while (i > 0 && rows_now < forms.at[i].min_rows) --i;
-    if (prepare[i]) {
-      prepare[i]({x, x_stride, cols, tile.row_begin, tile.row_end, tile.col_begin, tile.col_end, out});
+    if (auto* store = prepare[forms.index_for_rows(rows_now)]) {
+      store({x, x_stride, cols, tile.row_begin, tile.row_end, tile.col_begin, tile.col_end, out});
       return;
     }
     auto* y = static_cast<float*>(out);

@@ -15,6 +15,7 @@
 #include <random>
 #include <thread>
 
+#include "base/descriptor.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -46,20 +47,6 @@ uint64_t checksum(std::string_view bytes) {  // FNV-1a
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
 int64_t num_strips(const PackedWeight& w) { return (w.value->weight.view.shape[0] + kStripRows - 1) / kStripRows; }
-
-class Descriptor {
- public:
-  explicit Descriptor(int fd) : fd_(fd) {}
-  ~Descriptor() {
-    if (fd_ >= 0) ::close(fd_);
-  }
-  Descriptor(const Descriptor&) = delete;
-  Descriptor& operator=(const Descriptor&) = delete;
-  int get() const { return fd_; }
-
- private:
-  int fd_;
-};
 
 class Writer final : public WeightCacheWriter {
  public:

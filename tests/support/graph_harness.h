@@ -50,6 +50,13 @@ inline SymbolValues sizes(int64_t tokens, int64_t logit_rows = 1) {
   return s;
 }
 
+/// How many ops of one kind a graph has.
+inline int count(const Graph& graph, const OpDef& def) {
+  int n = 0;
+  for (const Op& op : graph.ops) n += op.def == &def;
+  return n;
+}
+
 /// A graph compiled for `workers`, with its own team.
 struct Compiled {
   std::unique_ptr<WorkerTeam> team;

@@ -81,10 +81,10 @@ const char* x_form_name(XForm form) {
   return kNames[static_cast<int>(form)];
 }
 
-XForm XForms::for_rows(int64_t rows) const {
+int XForms::index_for_rows(int64_t rows) const {
   int i = count - 1;
   while (i > 0 && rows < at[i].min_rows) --i;
-  return at[i].form;
+  return i;
 }
 
 int64_t XForms::bytes(int64_t rows, int64_t cols) const {
@@ -101,12 +101,6 @@ bool XForms::operator==(const XForms& other) const {
   for (int i = 0; i < count; ++i)
     if (at[i].min_rows != other.at[i].min_rows || at[i].form != other.at[i].form) return false;
   return true;
-}
-
-void (*LinearKernels::for_rows(int64_t rows) const)(const LinearArgs&) {
-  int i = forms.count - 1;
-  while (i > 0 && rows < forms.at[i].min_rows) --i;
-  return run[i];
 }
 
 bool is_linear_choice_recorded(const CpuKernels& table, DType weight) {

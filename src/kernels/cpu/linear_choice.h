@@ -17,7 +17,9 @@ struct XForms {
   } at[kMost];
   int count = 1;
 
-  XForm for_rows(int64_t rows) const;
+  /// Which of `at` serves so many rows.
+  int index_for_rows(int64_t rows) const;
+  XForm for_rows(int64_t rows) const { return at[index_for_rows(rows)].form; }
   bool only_f32() const { return count == 1 && at[0].form == XForm::kF32; }
   /// Memory of the largest form at up to `rows` rows.
   int64_t bytes(int64_t rows, int64_t cols) const;
@@ -29,7 +31,7 @@ struct LinearKernels {
   XForms forms;
   void (*run[XForms::kMost])(const LinearArgs&) = {};
 
-  void (*for_rows(int64_t rows) const)(const LinearArgs&);
+  void (*for_rows(int64_t rows) const)(const LinearArgs&) { return run[forms.index_for_rows(rows)]; }
 };
 
 /// `exact_f32`: float32 products at any number of rows. No kernel at all (run[0] null) for a type that cannot be

@@ -11,12 +11,6 @@
 namespace redline::test {
 namespace {
 
-int count(const Graph& graph, const OpDef& def) {
-  int n = 0;
-  for (const Op& op : graph.ops) n += op.def == &def;
-  return n;
-}
-
 /// norm, gated products, down; weights of one type.
 Graph gated_mlp(Numbers& n, testing::RandomWeight& gate, testing::RandomWeight& up, testing::RandomWeight& down,
                 bool has_bias) {

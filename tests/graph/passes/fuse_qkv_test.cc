@@ -10,12 +10,6 @@
 namespace redline::test {
 namespace {
 
-int count(const Graph& graph, const OpDef& def) {
-  int n = 0;
-  for (const Op& op : graph.ops) n += op.def == &def;
-  return n;
-}
-
 struct Heads {
   int64_t q, kv, dim;
   bool has_bias, has_norm;

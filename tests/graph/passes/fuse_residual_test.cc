@@ -17,12 +17,6 @@ Graph residual_block(Numbers& n) {
   return std::move(g.finish()).value();
 }
 
-int count(const Graph& graph, const OpDef& def) {
-  int n = 0;
-  for (const Op& op : graph.ops) n += op.def == &def;
-  return n;
-}
-
 }  // namespace
 
 TEST(FuseResidual, TheFusedGraphEqualsTheComposedOne) {

@@ -135,10 +135,11 @@ bool WeightCache::check_strips(const uint8_t* region, WorkerTeam& team) const {
       const int64_t strip_bytes = w.bytes / strips;
       const int64_t strip = (seed + i * 7919) % strips;
       expected.assign(static_cast<size_t>(strip_bytes), 0);
-      // pack_strips counts from the first strip.
-      auto* target = reinterpret_cast<uint8_t*>(reinterpret_cast<uintptr_t>(expected.data()) -
-                                                static_cast<uintptr_t>(strip * strip_bytes));
-      pack_strips(w.value->weight.view, strip, strip + 1, target, w.value->weight.source_row);
+      const auto& source_row = w.value->weight.source_row;
+      TensorView rows = w.value->weight.view;
+      rows.shape[0] = std::min(kStripRows, rows.shape[0] - strip * kStripRows);
+      pack_strips(rows, 0, 1, expected.data(),
+                  [&](int64_t n) { return source_row ? source_row(strip * kStripRows + n) : strip * kStripRows + n; });
       if (std::memcmp(expected.data(), region + w.offset + strip * strip_bytes, expected.size()) != 0) is_same = false;
       // The strip alone, but the system may have mapped much around it.
       const MappedFile& file = *w.value->weight.file;

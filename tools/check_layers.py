@@ -26,6 +26,7 @@ ALLOWED = {
     "text": ["status", "base", "tensor"],
     "models": _MODELS,
     "llm": [*_MODELS, "models", "api"],
+    "diffusion": [*_MODELS, "models", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, and `devices` asks the kernels and the ceilings.
     "cli": ["status", "base", "tensor", "kernels", "runtime", "formats", "text", "models", "api"],

@@ -10,13 +10,29 @@
 namespace redline {
 
 /// The sizes that really vary from step to step. A model declares an upper bound for each that it uses.
-enum class Symbol : uint8_t { kTokens, kSequences, kLogitRows };
-inline constexpr int kNumSymbols = 3;
+enum class Symbol : uint8_t {
+  kTokens,  ///< of language models: rows of a step
+  kSequences,
+  kLogitRows,
+  kBatch,        ///< of everything that draws: pictures, or pictures times branches of guidance
+  kTextTokens,   ///< of one item of the batch
+  kImageTokens,  ///< of one item of the batch
+  // Pixels of a latent, and of what is left after halving (rounded up) once, twice, three times.
+  kHeight,
+  kWidth,
+  kHeight2,
+  kWidth2,
+  kHeight4,
+  kWidth4,
+  kHeight8,
+  kWidth8,
+};
+inline constexpr int kNumSymbols = 14;
 std::string_view symbol_name(Symbol symbol);
 
 /// One value per symbol: the bounds at compile time, the sizes of one step at run time.
 struct SymbolValues {
-  int64_t value[kNumSymbols] = {0, 0, 0};
+  int64_t value[kNumSymbols] = {};
   int64_t& operator[](Symbol s) { return value[static_cast<int>(s)]; }
   int64_t operator[](Symbol s) const { return value[static_cast<int>(s)]; }
 };
@@ -41,7 +57,7 @@ class Dim {
  private:
   struct Term {
     int64_t factor = 0;
-    uint8_t power[kNumSymbols] = {0, 0, 0};
+    uint8_t power[kNumSymbols] = {};
     friend bool operator==(const Term&, const Term&) = default;
   };
   void add_term(const Term& term);

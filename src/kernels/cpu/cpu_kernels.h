@@ -79,7 +79,7 @@ struct PrepareXArgs {
   void* out;  ///< of the whole x: x_form_bytes
 };
 
-/// y[m, n] = sum_k x[m, k] * w[n, k] (+ bias[n]) (+ residual[m, n]) for n in [n_begin, n_end).
+/// y[m, n] = gate[n] (sum_k x[m, k] * w[n, k] (+ bias[n])) (+ residual[m, n]) for n in [n_begin, n_end).
 /// `weight` is packed (tensor/packed_weight.h); n_begin is a multiple of kStripRows.
 /// Every output element is summed in one fixed order that does not depend on rows, n_begin or n_end: any chunks of rows
 /// and any number of workers give the same bits from one kernel.
@@ -96,6 +96,7 @@ struct LinearArgs {
   float* y;
   int64_t y_stride;
   void* scratch;
+  const float* gate = nullptr;  ///< [N] or nullptr, which is ones
 };
 
 /// y[m, :] = row tokens[m] of a packed weight, as float32. A token outside [0, vocab) gives zeros.
@@ -180,6 +181,14 @@ struct TileProductArgs {
   void* c;        ///< [16][16] int32 or float32
 };
 
+// Kernels of pictures and encoders: each Args stands in a header of its own beside the kernel.
+struct LayerNormArgs;      // layer_norm.h
+struct ActivationArgs;     // activation.h
+struct GatedAddArgs;       // gated_add.h
+struct GroupNormArgs;      // group_norm.h
+struct ConvPatchesArgs;    // conv2d.h
+struct BiasAttentionArgs;  // bias_attention.h
+
 /// Register-resident loop for measuring a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
 
@@ -195,6 +204,13 @@ inline constexpr int kNumKvFormats = 3;
   K(void (*add)(const AddArgs&), add)                                    \
   K(void (*exp)(const ExpArgs&), exp)                                    \
   K(void (*attention_merge)(const AttentionMergeArgs&), attention_merge) \
+  K(void (*layer_norm)(const LayerNormArgs&), layer_norm)                \
+  K(void (*activation)(const ActivationArgs&), activation)               \
+  K(void (*gated_add)(const GatedAddArgs&), gated_add)                   \
+  K(void (*group_norm_sums)(const GroupNormArgs&), group_norm_sums)      \
+  K(void (*group_norm)(const GroupNormArgs&), group_norm)                \
+  K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)          \
+  K(void (*bias_attention)(const BiasAttentionArgs&), bias_attention)    \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes) \
   K(PeakFn peak_f32, peak_f32)                                           \
   K(PeakFn peak_f16, peak_f16)                                           \

@@ -1,4 +1,4 @@
-// The end of every linear kernel: bias, then residual, then the store of one row by one strip.
+// The end of every linear kernel: bias, then gate, then residual, then the store of one row by one strip.
 #pragma once
 
 #include "kernels/cpu/simd_strip.h"
@@ -13,6 +13,11 @@ REDLINE_INLINE void finish_strip(const LinearArgs& a, int64_t row, int64_t n, St
     const StripF32 bias = load_strip(a.bias + n, lanes);
 #pragma GCC unroll 4
     for (int i = 0; i < kStripVecs; ++i) y.v[i] = y.v[i] + bias.v[i];
+  }
+  if (a.gate) {
+    const StripF32 gate = load_strip(a.gate + n, lanes);
+#pragma GCC unroll 4
+    for (int i = 0; i < kStripVecs; ++i) y.v[i] = y.v[i] * gate.v[i];
   }
   if (a.residual) {
     const StripF32 residual = load_strip(a.residual + at, lanes);

@@ -158,7 +158,7 @@ class LinearTiles {
       float* sums = scratch_.sums[r.strip / 2][p / 2];
       const int64_t row = r.row + p * kXTileRows, n = r.n + r.strip * kStripRows;
       const bool straight =
-          last && !a_.bias && !a_.residual && row + 2 * kXTileRows <= a_.rows && n + 2 * kStripRows <= a_.n_end;
+          last && !a_.bias && !a_.gate && !a_.residual && row + 2 * kXTileRows <= a_.rows && n + 2 * kStripRows <= a_.n_end;
       b.sums_in = sums;
       b.sums_out = last ? scratch_.done : sums;
       b.second_strip = 256;

@@ -1,0 +1,27 @@
+#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+struct BiasAttentionAttrs {
+  int64_t num_heads = 0, head_dim = 0;
+  int64_t num_buckets = 32, max_distance = 128;
+  float scale = 1;  ///< of q . k; T5 has none
+};
+
+/// Attention with T5's relative position bias (Raffel et al. 2019, arXiv:1910.10683, section 2.1), both directions:
+///   y[i, t, h] = sum_p softmax_p(scale * q[i, t, h] . k[i, p, h] + table[bucket(p - t), h]) v[i, p, h]
+/// Half of the buckets are for p > t; within a half, small distances have one each, larger ones grow logarithmically up to
+/// max_distance.
+///
+/// q, k, v      [batch * tokens, num_heads * head_dim]  f32
+/// table        [num_buckets, num_heads]                f32, f16 or bf16
+/// key_lengths  [batch]  i32, optional: keys from there on are not seen
+/// returns like q
+Value bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, Dim batch, Dim tokens,
+                     BiasAttentionAttrs attrs, Value key_lengths = {});
+
+extern const OpDef kBiasAttention;
+
+}  // namespace redline

@@ -1,0 +1,18 @@
+#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+/// y[r, c] = a[r, c] + table[i, column + c] * b[r, c],  i the item of row r: the gated residual of adaLN-Zero (Peebles and
+/// Xie 2022, arXiv:2212.09748).
+///
+/// a, b     [rows, cols]      f32
+/// table    [batch, columns]  f32; rows [i * rows_per_item, (i + 1) * rows_per_item) of a belong to item i
+/// returns like a
+/// passes/fuse_gate folds it into the product that makes b.
+Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, Dim rows_per_item);
+
+extern const OpDef kGatedAdd;
+
+}  // namespace redline

@@ -1,0 +1,41 @@
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+
+namespace redline {
+
+/// Keys and values of one stream: text, picture, or both.
+struct KeySegment {
+  Value k, v;  ///< [batch * tokens, num_heads * head_dim]  f32
+  Dim tokens;  ///< of one item of the batch
+};
+
+struct JointAttentionAttrs {
+  int64_t num_heads = 0, head_dim = 0;
+  float scale = 0;      ///< of q . k; usually 1 / sqrt(head_dim)
+  bool causal = false;  ///< row t of an item sees keys [0, t]; only where queries and keys are one stream
+};
+
+/// Keys and values of all segments of each item, in the order given, in the tile order that attention reads (cpu_kernels.h
+/// KvHeadView). Attention ops of several streams share it.
+Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, Dim batch, int64_t num_heads,
+                 int64_t head_dim);
+
+/// Softmax attention without a cache and without a mask in memory:
+///   y[i, t, h] = sum_p softmax_p(scale * q[i, t, h] . K[i, p, h]) V[i, p, h],  p over the keys of item i
+/// Joint attention of text and picture (Esser et al. 2024, arXiv:2403.03206) is one joint_keys and one joint_attention per
+/// stream.
+///
+/// q            [batch * tokens, num_heads * head_dim]  f32
+/// keys         from joint_keys
+/// key_lengths  [batch]  i32, optional: keys from there on are not seen; an item of length 0 gives zeros
+/// returns like q; can be stored in the forms that products read
+Value joint_attention(GraphBuilder& g, Value q, Dim batch, Dim tokens, Value keys, JointAttentionAttrs attrs,
+                      Value key_lengths = {});
+
+extern const OpDef kJointKeys;
+extern const OpDef kJointAttention;
+
+}  // namespace redline

@@ -1,0 +1,24 @@
+#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+struct TimestepEmbeddingAttrs {
+  int64_t cols = 256;         ///< even
+  bool cosine_first = true;   ///< "flip_sin_to_cos"
+  float frequency_shift = 0;  ///< "downscale_freq_shift"
+  float max_period = 10000;
+  float scale = 1;  ///< of the timestep
+};
+
+/// Sines and cosines of a timestep (Ho et al. 2020, arXiv:2006.11239), with h = cols / 2:
+///   w[k] = exp(-ln(max_period) k / (h - frequency_shift)),  y = [cos(scale t w), sin(scale t w)] or sines first
+///
+/// timestep  [n]        f32
+/// returns   [n, cols]  f32
+Value timestep_embedding(GraphBuilder& g, Value timestep, TimestepEmbeddingAttrs attrs);
+
+extern const OpDef kTimestepEmbedding;
+
+}  // namespace redline

@@ -1,0 +1,17 @@
+// Residual sums with a gate for each column.
+#pragma once
+
+#include <cstdint>
+
+namespace redline {
+
+/// y[r, c] = a[r, c] + gate[c] * b[r, c]. Rows dense; y may be a or b.
+struct GatedAddArgs {
+  const float* a;
+  const float* b;
+  const float* gate;
+  float* y;
+  int64_t rows, cols;
+};
+
+}  // namespace redline

@@ -1,0 +1,69 @@
+// The networks of a text-to-image pipeline: text encoders, denoisers, autoencoders. One file each beside this one, one
+// row each in image_registry.cc, by the class name that model_index.json gives.
+#pragma once
+
+#include "graph/ops/conv2d.h"
+#include "models/checkpoint.h"
+
+namespace redline {
+
+/// A text encoder.
+///   inputs   tokens [batch * text_tokens] i32, positions [batch * text_tokens] i32 (CLIP: 0, 1, .. in each item),
+///            pooled_rows [batch] i32 (CLIP: the row of each item's end-of-text token), key_lengths [batch] i32 (T5)
+///   outputs  "hidden" [batch * text_tokens, width]  last hidden state, after the final norm
+///            "penultimate" [batch * text_tokens, width]  CLIP: before the last layer, without the final norm (SD3, SDXL)
+///            "pooled" [batch, projection or width]  CLIP
+struct TextEncoderModel {
+  Graph graph;
+  int64_t width = 0, pooled_width = 0, max_tokens = 0, vocab_size = 0;
+  bool masks_padding = false;  ///< has key_lengths
+};
+
+/// A denoiser in three programs, so that a step cache can decide between them (docs/architecture.md, step cache). Values
+/// named "carry.*" go from one program to a later one: outputs of probe that are inputs of body or head.
+///   probe  inputs: "latents" [batch * image_tokens, in_channels], "timestep" [batch], and what the family takes of
+///          "guidance" [batch], "pooled" [batch, pooled_width], "text" [batch * text_tokens, text_width],
+///          "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt)
+///          outputs: "image" [batch * image_tokens, width], "text" [..., width] where the family goes on with text, carries
+///   body   inputs "image", "text", carries; outputs "image", "text" (when read by head)
+///   head   inputs "image", carries; output "velocity" [batch * image_tokens, out_channels]
+/// The whole is head(body(probe(x))). Convolutional networks have pixels of kHeight x kWidth for image_tokens and a body
+/// and head without ops of their own may be left empty.
+struct DenoiserModel {
+  std::string family;                         ///< "flux", "sd3", "pixart", "unet"
+  Graph probe, body, head;                    ///< body, head: no ops when everything is in probe
+  int64_t in_channels = 0, out_channels = 0;  ///< of a row: latent channels * patch * patch for transformers
+  int64_t latent_channels = 0;
+  int64_t patch = 1;  ///< latent pixels of a token, each way; 1 for convolutional networks
+  bool channels_last_patch =
+      false;  ///< the head's rows are [patch, patch, channels] (SD3, PixArt), else [channels, patch, patch]
+  int64_t text_width = 0, pooled_width = 0;
+  bool takes_guidance = false, masks_text = false;
+  double timestep_scale = 1;  ///< of what the solver calls the timestep (0 .. 1000) before the network sees it
+  /// [rows, rotary_dim] cosines then sines for text_tokens rows of text, then height x width tokens; empty: no "rope" input.
+  std::function<std::vector<float>(int64_t text_tokens, int64_t height, int64_t width)> rope_table;
+  int64_t rotary_dim = 0;
+};
+
+/// An autoencoder. Pictures are rows of pixels (graph/ops/conv2d.h) in [-1, 1]; latents are as the network sees them, that
+/// is before `scaling` and `shift` are applied: what a denoiser sees is (z - shift) * scaling.
+///   decode  input "latents" [batch * height * width, latent_channels], output "picture" [batch * s height * s width, 3]
+///   encode  input "picture", output "moments" [batch * height * width, 2 * latent_channels]: means, log variances
+///           (tiny autoencoders: means alone)
+struct AutoencoderModel {
+  Graph decode, encode;
+  int64_t latent_channels = 0, scale = 8;  ///< pixels of the picture per pixel of the latent, each way
+  double scaling = 1, shift = 0;
+  bool has_variance = true;
+};
+
+Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint);
+Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint);
+Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blocks);
+Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, int64_t probe_blocks);
+Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_blocks);
+Result<DenoiserModel> build_unet(const Checkpoint& checkpoint);
+Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint);
+Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint);
+
+}  // namespace redline

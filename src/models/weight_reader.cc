@@ -4,7 +4,8 @@
 
 namespace redline {
 
-Value WeightReader::take(const std::string& name, const std::vector<int64_t>& shape) {
+Value WeightReader::take(const std::string& name, const std::vector<int64_t>& shape,
+                         const std::function<int64_t(int64_t)>& source_row) {
   auto at = checkpoint_.tensors.find(name);
   if (at == checkpoint_.tensors.end())
     return g_.fail(invalid_argument("tensor {} is missing", checkpoint_.file_name(name)));
@@ -12,7 +13,11 @@ Value WeightReader::take(const std::string& name, const std::vector<int64_t>& sh
     return g_.fail(invalid_argument("tensor {} is [{}], the config asks for [{}]", checkpoint_.file_name(name),
                                     fmt::join(at->second.view.shape, ", "), fmt::join(shape, ", ")));
   taken_.insert(name);
-  return g_.weight(name, at->second);
+  WeightSource source = at->second;
+  if (source_row && source.source_row)
+    source.source_row = [source_row, stored = source.source_row](int64_t row) { return stored(source_row(row)); };
+  else if (source_row) source.source_row = source_row;
+  return g_.weight(name, std::move(source));
 }
 
 Status WeightReader::expect_all_taken() const {

@@ -11,8 +11,10 @@ class WeightReader {
  public:
   WeightReader(GraphBuilder& g, const Checkpoint& checkpoint) : g_(g), checkpoint_(checkpoint) {}
 
-  /// Fails the graph with the tensor's name when it is missing or its shape differs.
-  Value take(const std::string& name, const std::vector<int64_t>& shape);
+  /// Fails the graph with the tensor's name when it is missing or its shape differs. Row n of the value is row
+  /// source_row(n) of the tensor; none: row n.
+  Value take(const std::string& name, const std::vector<int64_t>& shape,
+             const std::function<int64_t(int64_t)>& source_row = {});
   /// GGUF says by its tensors alone whether a projection has a bias; a config.json says so itself.
   bool has_bias(const std::string& name, bool config_says) const {
     return checkpoint_.format == "gguf" ? has(name) : config_says;
@@ -20,6 +22,8 @@ class WeightReader {
   bool has(const std::string& name) const { return checkpoint_.tensors.count(name) > 0; }
   /// A tensor that checkpoints carry and the graph does not need (lm_head beside tied embeddings, rotary tables).
   void ignore(const std::string& name) { taken_.insert(name); }
+  /// For a model of several graphs: what the reader of another one took is not left over.
+  void add_taken(const WeightReader& other) { taken_.insert(other.taken_.begin(), other.taken_.end()); }
   /// invalid_argument: names a tensor that nobody took.
   Status expect_all_taken() const;
 

@@ -1,0 +1,100 @@
+#include "runtime/network.h"
+
+#include "graph/passes/passes.h"
+
+namespace redline {
+
+Result<Network> Network::make(Graph graph, const NetworkOptions& options, WorkerTeam& team) {
+  Network network;
+  if (options.interpret) {
+    for (const ValueId id : graph.inputs) {
+      const ValueInfo& value = graph.value(id);
+      const auto size = static_cast<size_t>(num_elements(value.shape).eval(options.compile.bounds));
+      if (value.dtype == DType::kI32) network.integers_[value.name].resize(size);
+      else network.inputs_[value.name].resize(size);
+    }
+    for (const ValueId id : graph.outputs) network.outputs_[graph.value(id).name];
+    REDLINE_ASSIGN(Interpreter interpreter, Interpreter::make(std::move(graph)));
+    network.interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
+    return network;
+  }
+  REDLINE_TRY(run_passes(graph));
+  REDLINE_ASSIGN(Program program, compile(std::move(graph), options.compile, team));
+  network.program_ = std::make_unique<Program>(std::move(program));
+  ExecutorOptions executor;
+  executor.timeline = options.timeline;
+  network.executor_ = std::make_unique<Executor>(*network.program_, team, executor);
+  return network;
+}
+
+bool Network::has_input(std::string_view name) const {
+  if (program_) return program_->find_input(name) != nullptr;
+  return inputs_.find(name) != inputs_.end() || integers_.find(name) != integers_.end();
+}
+
+float* Network::input(std::string_view name) {
+  if (!program_) {
+    const auto at = inputs_.find(name);
+    REDLINE_CHECK(at != inputs_.end());
+    return at->second.data();
+  }
+  const Program::Port* port = program_->find_input(name);
+  REDLINE_CHECK(port && port->dtype == DType::kF32);
+  return static_cast<float*>(port->data);
+}
+
+int32_t* Network::input_i32(std::string_view name) {
+  if (!program_) {
+    const auto at = integers_.find(name);
+    REDLINE_CHECK(at != integers_.end());
+    return at->second.data();
+  }
+  const Program::Port* port = program_->find_input(name);
+  REDLINE_CHECK(port && port->dtype == DType::kI32);
+  return static_cast<int32_t*>(port->data);
+}
+
+bool Network::has_output(std::string_view name) const {
+  return program_ ? program_->find_output(name) != nullptr : outputs_.find(name) != outputs_.end();
+}
+
+const float* Network::output(std::string_view name) const {
+  if (!program_) {
+    const auto at = outputs_.find(name);
+    REDLINE_CHECK(at != outputs_.end());
+    return at->second.data();
+  }
+  const Program::Port* port = program_->find_output(name);
+  REDLINE_CHECK(port && port->dtype == DType::kF32);
+  return static_cast<const float*>(port->data);
+}
+
+Status Network::run(const SymbolValues& sizes) {
+  if (program_) {
+    StepContext context;
+    context.sizes = sizes;
+    return executor_->step(context);
+  }
+  std::map<std::string, HostTensor> inputs;
+  const Graph& graph = interpreter_->graph();
+  for (const ValueId id : graph.inputs) {
+    const ValueInfo& value = graph.value(id);
+    HostTensor tensor;
+    for (const Dim& dim : value.shape) tensor.shape.push_back(dim.eval(sizes));
+    const auto size = static_cast<size_t>(num_elements(value.shape).eval(sizes));
+    auto fill = [&](const auto& from) -> Status {
+      if (size > from.size())
+        return invalid_argument("{}: {} elements are above the bound of {}", value.name, size, from.size());
+      tensor.data.assign(from.begin(), from.begin() + static_cast<std::ptrdiff_t>(size));
+      return {};
+    };
+    REDLINE_TRY(value.dtype == DType::kI32 ? fill(integers_[value.name]) : fill(inputs_[value.name]));
+    inputs[value.name] = std::move(tensor);
+  }
+  ReferenceCache cache;
+  REDLINE_ASSIGN(auto outputs, interpreter_->run(inputs, sizes, cache));
+  for (auto& [name, tensor] : outputs) outputs_[name].assign(tensor.data.begin(), tensor.data.end());
+  return {};
+}
+
+}  // namespace redline

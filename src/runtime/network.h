@@ -1,0 +1,51 @@
+// A graph ready to run by the names of its inputs and outputs: compiled for a team of workers, or interpreted.
+#pragma once
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "graph/lower.h"
+#include "runtime/executor.h"
+#include "runtime/interpreter.h"
+
+namespace redline {
+
+struct NetworkOptions {
+  CompileOptions compile;
+  bool interpret = false;  ///< op by op in float64: slow, the reference
+  Timeline* timeline = nullptr;
+};
+
+/// Not for use by two threads at once; networks of one team take turns. Fits graphs without a paged cache.
+class Network {
+ public:
+  /// `team` outlives the network.
+  static Result<Network> make(Graph graph, const NetworkOptions& options, WorkerTeam& team);
+  Network() = default;
+  bool empty() const { return !program_ && !interpreter_; }
+
+  bool has_input(std::string_view name) const;
+  /// Room for the input at the bounds; what was written is gone after run(). internal: there is none of that name or type.
+  float* input(std::string_view name);
+  int32_t* input_i32(std::string_view name);
+  /// As run() left it, dense rows; valid until the next run().
+  const float* output(std::string_view name) const;
+  bool has_output(std::string_view name) const;
+  /// invalid_argument: a size above its bound.
+  Status run(const SymbolValues& sizes);
+
+  const Program* program() const { return program_.get(); }
+  int64_t weight_bytes() const { return program_ ? program_->weight_bytes : 0; }
+
+ private:
+  std::unique_ptr<Program> program_;
+  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<Interpreter> interpreter_;
+  // Of the interpreter: inputs at their bounds, outputs of the last run.
+  std::map<std::string, std::vector<float>, std::less<>> inputs_, outputs_;
+  std::map<std::string, std::vector<int32_t>, std::less<>> integers_;
+};
+
+}  // namespace redline

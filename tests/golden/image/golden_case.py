@@ -1,0 +1,43 @@
+"""What the scripts beside this file share: random weights that every term feels, and how a case is written.
+
+A case is a folder: config.json, model.safetensors (bfloat16), and io.npz with arrays "RUN.NAME": what goes into a
+network and what PyTorch says comes out, in float64 arithmetic rounded to float32.
+"""
+import json
+import pathlib
+
+import numpy as np
+import torch
+from safetensors.torch import save_file
+
+HERE = pathlib.Path(__file__).resolve().parent
+
+
+def randomize(model, seed, gain=1.0):
+  """Weights as a trained network's are: norms around one, biases that matter, products that keep the scale of x."""
+  g = torch.Generator().manual_seed(seed)
+  with torch.no_grad():
+    for name, p in model.named_parameters():
+      noise = torch.randn(p.shape, generator=g, dtype=torch.float64)
+      if p.ndim == 1:
+        is_weight = name.endswith("weight")
+        value = (1.0 if is_weight else 0.0) + 0.2 * noise
+      else:
+        value = gain * noise / (p[0].numel() ** 0.5)
+      p.copy_(value.to(torch.bfloat16).to(p.dtype))
+
+
+def save(name, model, config, runs):
+  """runs: {run: {array name: tensor}}; integers become int32."""
+  folder = HERE / name
+  folder.mkdir(exist_ok=True)
+  (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n")
+  save_file({k: v.to(torch.bfloat16).contiguous() for k, v in model.state_dict().items()}, folder / "model.safetensors")
+  arrays = {}
+  for run, tensors in runs.items():
+    for key, value in tensors.items():
+      value = torch.as_tensor(value)
+      arrays[f"{run}.{key}"] = value.to(torch.float32 if value.is_floating_point() else torch.int32).numpy()
+  np.savez_compressed(folder / "io.npz", **arrays)
+  size = sum(f.stat().st_size for f in folder.iterdir())
+  print(f"{name}: {size / 1e3:.0f} KB")

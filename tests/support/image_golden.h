@@ -1,0 +1,87 @@
+// The golden networks of tests/golden/image: tiny random checkpoints and what PyTorch says of them. golden_case.py there
+// says how a case is written.
+#pragma once
+
+#include "models/checkpoint.h"
+#include "runtime/network.h"
+#include "support/golden.h"
+#include "support/npz.h"
+
+namespace redline::testing {
+
+struct ImageGolden {
+  Checkpoint checkpoint;
+  std::map<std::string, NpyArray> arrays;  ///< "RUN.NAME"
+
+  std::vector<std::string> runs() const {
+    std::vector<std::string> names;
+    for (const auto& [name, array] : arrays)
+      if (const std::string run = name.substr(0, name.find('.')); names.empty() || names.back() != run)
+        names.push_back(run);
+    return names;
+  }
+  const NpyArray* find(const std::string& run, const std::string& name) const {
+    const auto at = arrays.find(run + "." + name);
+    return at == arrays.end() ? nullptr : &at->second;
+  }
+};
+
+/// A failed test when a file is missing.
+inline ImageGolden load_image_golden(const std::string& name) {
+  ImageGolden golden;
+  const std::string folder = golden_root() + "/image/" + name;
+  auto checkpoint = Checkpoint::open(folder);
+  EXPECT_TRUE(checkpoint.ok()) << checkpoint.status().message();
+  if (checkpoint.ok()) golden.checkpoint = std::move(checkpoint).value();
+  auto arrays = read_npz(folder + "/io.npz");
+  EXPECT_TRUE(arrays.ok()) << arrays.status().message();
+  if (arrays.ok()) golden.arrays = std::move(arrays).value();
+  return golden;
+}
+
+/// How a network is run in a test.
+enum class NetworkMode { kInterpreter, kF32, kAuto };
+inline const char* network_mode_name(NetworkMode mode) {
+  constexpr const char* kNames[] = {"interpreter", "f32", "auto"};
+  return kNames[static_cast<int>(mode)];
+}
+
+inline Network make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, WorkerTeam& team) {
+  NetworkOptions options;
+  options.compile.bounds = bounds;
+  auto kernels = cpu_kernels();
+  EXPECT_TRUE(kernels.ok());
+  options.compile.kernels = kernels.value();
+  options.compile.exact_f32 = mode != NetworkMode::kAuto;
+  options.compile.kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
+  options.interpret = mode == NetworkMode::kInterpreter;
+  auto network = Network::make(std::move(graph), options, team);
+  EXPECT_TRUE(network.ok()) << network.status().message();
+  return network.ok() ? std::move(network).value() : Network();
+}
+
+/// Copies what the network takes of a run's arrays.
+inline void fill_inputs(Network& network, const ImageGolden& golden, const std::string& run,
+                        const std::vector<std::string>& names) {
+  for (const std::string& name : names) {
+    const NpyArray* array = golden.find(run, name);
+    if (!network.has_input(name)) continue;
+    ASSERT_TRUE(array) << run << "." << name << " is not in the case";
+    std::copy(array->values.begin(), array->values.end(), network.input(name));
+  }
+}
+
+/// Largest difference over the largest value expected.
+inline double relative_error(std::span<const float> got, const NpyArray& expected) {
+  EXPECT_GE(got.size(), expected.values.size());
+  double most = 0, error = 0;
+  for (size_t i = 0; i < expected.values.size(); ++i) {
+    const auto want = expected.values[i];
+    if (!(std::abs(static_cast<double>(got[i]) - want) < INFINITY)) return INFINITY;
+    most = std::max(most, std::abs(want));
+    error = std::max(error, std::abs(static_cast<double>(got[i]) - want));
+  }
+  return most > 0 ? error / most : error;
+}
+
+}  // namespace redline::testing

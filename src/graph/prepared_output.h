@@ -2,6 +2,8 @@
 // forms (ValueInfo::forms), without a pass over memory in between.
 #pragma once
 
+#include <algorithm>
+
 #include "graph/lower.h"
 
 namespace redline {
@@ -38,6 +40,21 @@ struct PreparedOutput {
     for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
       std::memcpy(y + r * cols + tile.col_begin, x + (r - tile.row_begin) * x_stride,
                   static_cast<size_t>(tile.col_end - tile.col_begin) * sizeof(float));
+  }
+
+  /// Stores a tile that is made in scratch, some rows at a time: fill(part, x) writes the rows and columns of `part` to x,
+  /// its columns apart.
+  template <class Fill>
+  void write_parts(const Tile& tile, int64_t rows_now, void* scratch, void* out, const Fill& fill) const {
+    const int64_t width = tile.col_end - tile.col_begin;
+    const int64_t most = std::min(kXTileRows, kScratchBytes / std::max<int64_t>(width * int64_t{sizeof(float)}, 1));
+    auto* x = static_cast<float*>(scratch);
+    Tile part = tile;
+    for (; part.row_begin < tile.row_end; part.row_begin = part.row_end) {
+      part.row_end = std::min(part.row_begin + most, tile.row_end);
+      fill(part, x);
+      write(x, width, rows_now, part, out);
+    }
   }
 };
 

@@ -50,6 +50,22 @@ inline SymbolValues sizes(int64_t tokens, int64_t logit_rows = 1) {
   return s;
 }
 
+/// Of a step that draws: `rows` of it are rows of an item of the batch.
+inline SymbolValues picture_sizes(int64_t batch, int64_t image_tokens, int64_t text_tokens = 0) {
+  SymbolValues s;
+  s[Symbol::kBatch] = batch;
+  s[Symbol::kImageTokens] = image_tokens;
+  s[Symbol::kTextTokens] = text_tokens;
+  return s;
+}
+/// The largest of each symbol.
+inline SymbolValues bounds_of(const std::vector<SymbolValues>& steps) {
+  SymbolValues most;
+  for (const SymbolValues& step : steps)
+    for (int i = 0; i < kNumSymbols; ++i) most.value[i] = std::max(most.value[i], step.value[i]);
+  return most;
+}
+
 /// How many ops of one kind a graph has.
 inline int count(const Graph& graph, const OpDef& def) {
   int n = 0;
@@ -99,39 +115,41 @@ inline HostTensor integers(const std::vector<int64_t>& values) {
   return {{static_cast<int64_t>(values.size())}, {values.begin(), values.end()}};
 }
 
-/// Builds the graph with `build` (which declares inputs and the output "y"), runs it at each number of rows on 1, 2 and 5
-/// workers, and compares with the references. `tolerance` is relative to the largest value of the reference: the
+using BuildGraph = std::function<void(GraphBuilder&, Numbers&)>;
+using MakeInputs = std::function<std::map<std::string, HostTensor>(Numbers&, const SymbolValues&)>;
+
+/// Builds the graph with `build` (which declares inputs and the output "y"), runs it at the sizes of each step on 1, 2 and
+/// 5 workers, and compares with the references. `tolerance` is relative to the largest value of the reference: the
 /// caller derives it. All worker counts must give the same bits.
-inline void expect_like_reference(
-    const std::function<void(GraphBuilder&, Numbers&)>& build,
-    const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
-    const std::vector<int64_t>& row_counts, double tolerance) {
-  const int64_t most = std::max<int64_t>(1, *std::max_element(row_counts.begin(), row_counts.end()));
-  for (int64_t rows : row_counts) {
+inline void expect_like_reference(const BuildGraph& build, const MakeInputs& inputs,
+                                  const std::vector<SymbolValues>& steps, double tolerance,
+                                  const CompileOptions& options = {}) {
+  uint64_t seed = 3;
+  for (const SymbolValues& now : steps) {
+    ++seed;
+    std::string what;
+    for (int i = 0; i < kNumSymbols; ++i)
+      if (now.value[i]) what += fmt::format("{} {}, ", symbol_name(static_cast<Symbol>(i)), now.value[i]);
     std::vector<float> first;
     for (int workers : {1, 2, 5}) {
       Numbers numbers(7);
-      auto make_graph = [&](Numbers& n) {
-        GraphBuilder g("test");
-        build(g, n);
-        auto graph = g.finish();
-        EXPECT_TRUE(graph.ok()) << graph.status().to_string();
-        return std::move(graph).value();
-      };
-      Graph graph = make_graph(numbers);
-      Numbers input_numbers(static_cast<uint64_t>(rows) + 3);
-      const auto in = inputs(input_numbers, rows);
+      GraphBuilder g("test");
+      build(g, numbers);
+      auto finished = g.finish();
+      ASSERT_TRUE(finished.ok()) << finished.status().to_string();
+      Graph graph = std::move(finished).value();
+      Numbers input_numbers(seed);
+      const auto in = inputs(input_numbers, now);
       auto interpreter = Interpreter::make(graph);
       ASSERT_TRUE(interpreter.ok());
       ReferenceCache cache;
-      auto expected = interpreter->run(in, sizes(rows, rows), cache);
+      auto expected = interpreter->run(in, now, cache);
       ASSERT_TRUE(expected.ok()) << expected.status().to_string();
       const HostTensor& want = (*expected)["y"];
 
-      Compiled c = Compiled::make(std::move(graph), workers, sizes(most, most));
-      for (const auto& [name, tensor] : in) c.put(name.c_str(), tensor);
+      Compiled c = Compiled::make(std::move(graph), workers, bounds_of(steps), options);
       StepContext step;
-      step.sizes = sizes(rows, rows);
+      step.sizes = now;
       for (int again = 0; again < 2; ++again) {  // counters must serve a second step as well as the first
         for (const auto& [name, tensor] : in) c.put(name.c_str(), tensor);
         ASSERT_TRUE(c.executor->step(step).ok());
@@ -143,12 +161,22 @@ inline void expect_like_reference(
         worst = std::max(worst, std::abs(want.data[i] - static_cast<double>(got[i])));
         ASSERT_FALSE(std::isnan(got[i])) << "element " << i;
       }
-      EXPECT_LE(worst, tolerance * largest) << "rows " << rows << ", workers " << workers;
+      EXPECT_LE(worst, tolerance * largest) << what << "workers " << workers;
       if (first.empty()) first = got;
       EXPECT_TRUE(first.empty() || std::memcmp(first.data(), got.data(), got.size() * sizeof(float)) == 0)
-          << "rows " << rows << ": " << workers << " workers give other bits than one";
+          << what << workers << " workers give other bits than one";
     }
   }
+}
+
+/// The same for graphs whose one size is the number of rows.
+inline void expect_like_reference(
+    const BuildGraph& build, const std::function<std::map<std::string, HostTensor>(Numbers&, int64_t rows)>& inputs,
+    const std::vector<int64_t>& row_counts, double tolerance) {
+  std::vector<SymbolValues> steps = {};
+  for (int64_t rows : row_counts) steps.push_back(sizes(rows, rows));
+  expect_like_reference(
+      build, [&](Numbers& n, const SymbolValues& now) { return inputs(n, now[Symbol::kTokens]); }, steps, tolerance);
 }
 
 }  // namespace redline::test

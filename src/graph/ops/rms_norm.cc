@@ -1,6 +1,5 @@
 #include "graph/ops/rms_norm.h"
 
-#include <algorithm>
 #include <cmath>
 
 #include "graph/lower.h"
@@ -69,16 +68,11 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
 // For products: a few whole rows at a time through scratch.
 void run_prepared(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
-  auto* rows = static_cast<float*>(worker.scratch);
-  const int64_t most = std::min(kXTileRows, kScratchBytes / (a.row_stride * int64_t{sizeof(float)}));
-  Tile part = tile;
-  for (part.row_begin = tile.row_begin; part.row_begin < tile.row_end; part.row_begin = part.row_end) {
-    part.row_end = std::min(part.row_begin + most, tile.row_end);
-    const int64_t count = part.row_end - part.row_begin;
-    a.kernel({stage.operand<float>(0) + part.row_begin * a.row_stride, stage.operand<float>(1), rows,
-              count * (a.row_stride / a.cols), a.cols, a.eps});
-    a.out.write(rows, a.row_stride, a.out.rows.eval(step.sizes), part, stage.operands[2]);
-  }
+  a.out.write_parts(tile, a.out.rows.eval(step.sizes), worker.scratch, stage.operands[2],
+                    [&](const Tile& part, float* rows) {
+                      a.kernel({stage.operand<float>(0) + part.row_begin * a.row_stride, stage.operand<float>(1), rows,
+                                (part.row_end - part.row_begin) * (a.row_stride / a.cols), a.cols, a.eps});
+                    });
 }
 
 Status lower(LowerContext& c) {

@@ -1,0 +1,93 @@
+#include "graph/ops/layer_norm.h"
+
+#include "support/prepared.h"
+
+namespace redline::test {
+namespace {
+
+const Dim kItemRows = Dim(Symbol::kImageTokens) + Dim(Symbol::kTextTokens);
+// Items that end inside of tiles, and inside of the 16 rows that are stored at a time.
+const std::vector<SymbolValues> kSteps = {picture_sizes(1, 0),     picture_sizes(1, 1),      picture_sizes(3, 1, 1),
+                                          picture_sizes(2, 7, 4),  picture_sizes(3, 19, 0),  picture_sizes(5, 1, 0),
+                                          picture_sizes(1, 64, 3), picture_sizes(2, 37, 11), picture_sizes(0, 5, 5)};
+
+Value input_x(GraphBuilder& g, int64_t cols) {
+  return g.input("x", DType::kF32, {Dim(Symbol::kBatch) * kItemRows, Dim(cols)});
+}
+Value modulated(GraphBuilder& g, int64_t cols, int64_t shift, int64_t scale, LayerNormAttrs attrs) {
+  const Value table = g.input("table", DType::kF32, {Dim(Symbol::kBatch), Dim(3 * cols)});
+  return modulated_norm(g, input_x(g, cols), {table, shift, scale, kItemRows}, attrs);
+}
+MakeInputs inputs(int64_t cols, bool has_table) {
+  return [=](Numbers& n, const SymbolValues& now) {
+    std::map<std::string, HostTensor> in = {{"x", matrix(n, (Dim(Symbol::kBatch) * kItemRows).eval(now), cols)}};
+    if (has_table) in["table"] = matrix(n, now[Symbol::kBatch], 3 * cols);
+    return in;
+  };
+}
+
+// Sums of n values and n squares, then a handful of roundings of results near the largest: below (2 n + 16) of them.
+double tolerance(int64_t cols) { return (2.0 * static_cast<double>(cols) + 16) * 6e-8; }
+
+}  // namespace
+
+TEST(LayerNormOp, EqualsTheReference) {
+  for (int64_t cols : {2, 19, 96})
+    for (bool centred : {true, false})
+      for (int has : {0, 1, 2, 3})
+        expect_like_reference(
+            [&](GraphBuilder& g, Numbers& n) {
+              const Value weight = has & 1 ? g.weight("w", n.weight({cols})) : Value{};
+              const Value bias = has & 2 ? g.weight("b", n.weight({cols})) : Value{};
+              g.output("y", layer_norm(g, input_x(g, cols), weight, bias, {1e-5f, centred}));
+            },
+            inputs(cols, false), {picture_sizes(1, 0), picture_sizes(1, 1), picture_sizes(2, 17)}, tolerance(cols));
+}
+
+TEST(ModulatedNormOp, EqualsTheReferenceWhereverItemsEnd) {
+  for (int64_t cols : {5, 64})
+    for (int64_t shift : {-1, 0, 2})
+      expect_like_reference(
+          [&](GraphBuilder& g, Numbers&) {
+            g.output("y", modulated(g, cols, shift < 0 ? -1 : shift * cols, cols, {1e-6f, shift != 2}));
+          },
+          inputs(cols, true), kSteps, tolerance(cols));
+}
+
+TEST(LayerNormOp, StoresWhatProductsRead) {
+  expect_prepares(
+      [](GraphBuilder& g, Numbers& n) {
+        return layer_norm(g, input_x(g, 96), g.weight("nw", n.weight({96})), g.weight("nb", n.weight({96})));
+      },
+      inputs(96, false), kSteps);
+}
+
+TEST(ModulatedNormOp, StoresWhatProductsRead) {
+  expect_prepares([](GraphBuilder& g, Numbers&) { return modulated(g, 64, 0, 128, {}); }, inputs(64, true), kSteps);
+}
+
+TEST(LayerNormOp, WhatDoesNotFitIsRefused) {
+  auto message = [](const std::function<void(GraphBuilder&, Numbers&, Value)>& build) {
+    Numbers n;
+    GraphBuilder g("test");
+    build(g, n, input_x(g, 8));
+    auto graph = g.finish();
+    EXPECT_EQ(graph.status().code(), Code::invalid_argument);
+    return graph.status().message();
+  };
+  EXPECT_EQ(message([](auto& g, auto& n, Value x) { layer_norm(g, x, g.weight("w", n.weight({9})), {}); }),
+            "layer_norm: w is [9], expected [8]");
+  EXPECT_EQ(message([](auto& g, auto&, Value x) {
+              const Value table = g.input("t", DType::kF32, {Dim(Symbol::kBatch), Dim(20)});
+              modulated_norm(g, x, {table, 0, 13, kItemRows});
+            }),
+            "modulated_norm: 8 columns from 13 (scale) and 0 (shift) of a table of 20");
+  EXPECT_EQ(
+      message([](auto& g, auto&, Value x) {
+        const Value table = g.input("t", DType::kF32, {Dim(Symbol::kBatch), Dim(16)});
+        modulated_norm(g, x, {table, 0, 8, Dim(Symbol::kTextTokens)});
+      }),
+      "modulated_norm: x has batch*text_tokens + batch*image_tokens rows, the table batch of text_tokens rows each");
+}
+
+}  // namespace redline::test

@@ -41,8 +41,8 @@ struct ReferenceCache {
 
 class ReferenceContext {
  public:
-  ReferenceContext(const Op& op, std::vector<HostTensor>& values, ReferenceCache& cache)
-      : op_(op), values_(values), cache_(cache) {}
+  ReferenceContext(const Op& op, std::vector<HostTensor>& values, ReferenceCache& cache, const SymbolValues& sizes)
+      : op_(op), values_(values), cache_(cache), sizes_(sizes) {}
   const HostTensor& in(size_t i) const { return values_[static_cast<size_t>(op_.inputs[i])]; }
   size_t num_inputs() const { return op_.inputs.size(); }
   /// Already of its shape, zeros.
@@ -52,11 +52,14 @@ class ReferenceContext {
     return *std::any_cast<T>(&op_.attrs);
   }
   ReferenceCache& cache() { return cache_; }
+  /// Of this step, for what the shapes do not tell.
+  const SymbolValues& sizes() const { return sizes_; }
 
  private:
   const Op& op_;
   std::vector<HostTensor>& values_;
   ReferenceCache& cache_;
+  const SymbolValues& sizes_;
 };
 
 }  // namespace redline

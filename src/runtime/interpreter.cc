@@ -45,7 +45,7 @@ Result<std::map<std::string, HostTensor>> Interpreter::run(const std::map<std::s
       for (const Dim& dim : graph_.value(id).shape) out.shape.push_back(dim.eval(sizes));
       out.data.assign(static_cast<size_t>(out.rows() * out.cols()), 0.0);
     }
-    ReferenceContext context(op, values_, cache);
+    ReferenceContext context(op, values_, cache, sizes);
     REDLINE_TRY(op.def->reference(context).within(op.name));
   }
   std::map<std::string, HostTensor> outputs;

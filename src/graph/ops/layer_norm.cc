@@ -84,8 +84,7 @@ Status reference(ReferenceContext& c) {
     for (int64_t i = 0; i < cols && op.norm.centred; ++i) mean += x.row(r)[i] / static_cast<double>(cols);
     for (int64_t i = 0; i < cols; ++i) squares += (x.row(r)[i] - mean) * (x.row(r)[i] - mean);
     const double inverse = 1 / std::sqrt(squares / static_cast<double>(cols) + double{op.norm.eps});
-    // Rows of x over rows of the table are the rows of an item.
-    const double* item = op.modulated ? c.in(1).row(r / (x.rows() / c.in(1).rows())) : nullptr;
+    const double* item = op.modulated ? c.in(1).row(r / op.rows_per_item.eval(c.sizes())) : nullptr;
     for (int64_t i = 0; i < cols; ++i) {
       double y = (x.row(r)[i] - mean) * inverse;
       if (op.has_weight) y *= c.in(1).data[static_cast<size_t>(i)];

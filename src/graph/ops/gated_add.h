@@ -13,6 +13,11 @@ namespace redline {
 /// passes/fuse_gate folds it into the product that makes b.
 Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, Dim rows_per_item);
 
+struct GatedAddAttrs {
+  int64_t column = 0;  ///< of the table; its first for a
+  Dim rows_per_item = 1;
+};
+
 extern const OpDef kGatedAdd;
 
 }  // namespace redline

@@ -1,0 +1,26 @@
+// y = a + gate * b: a product and a sum that round each, as the end of a linear kernel does (linear_finish.h), so that
+// fusing changes no bit.
+#include "kernels/cpu/gated_add.h"
+
+#include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/simd.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+void gated_add(const GatedAddArgs& args) {
+  for (int64_t row = 0; row < args.rows; ++row) {
+    const float* a = args.a + row * args.cols;
+    const float* b = args.b + row * args.cols;
+    float* y = args.y + row * args.cols;
+    for_lanes(args.cols, [&](int64_t i, auto lanes) {
+      store(y + i, load(a + i, lanes) + load(args.gate + i, lanes) * load(b + i, lanes), lanes);
+    });
+  }
+}
+
+}  // namespace
+
+void fill_gated_add(CpuKernels& table) { table.gated_add = gated_add; }
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -1,0 +1,41 @@
+#include "graph/ops/gated_add.h"
+
+#include "support/graph_harness.h"
+
+namespace redline::test {
+namespace {
+
+const Dim kBatch = Symbol::kBatch, kImage = Symbol::kImageTokens;
+
+}  // namespace
+
+TEST(GatedAddOp, EqualsTheReferenceWhereverItemsEnd) {
+  for (int64_t cols : {1, 20})
+    expect_like_reference(
+        [&](GraphBuilder& g, Numbers&) {
+          const Value a = g.input("a", DType::kF32, {kBatch * kImage, Dim(cols)});
+          const Value b = g.input("b", DType::kF32, {kBatch * kImage, Dim(cols)});
+          const Value table = g.input("table", DType::kF32, {kBatch, Dim(3 * cols)});
+          g.output("y", gated_add(g, a, b, table, 2 * cols, kImage));
+        },
+        [&](Numbers& n, const SymbolValues& s) {
+          const int64_t batch = s[Symbol::kBatch], rows = batch * s[Symbol::kImageTokens];
+          return std::map<std::string, HostTensor>{
+              {"a", matrix(n, rows, cols)}, {"b", matrix(n, rows, cols)}, {"table", matrix(n, batch, 3 * cols)}};
+        },
+        {picture_sizes(1, 0), picture_sizes(1, 1), picture_sizes(4, 1), picture_sizes(3, 7), picture_sizes(2, 33),
+         picture_sizes(0, 3)},
+        2e-7);  // two roundings of about the largest, with inputs rounded to float32 for both
+}
+
+TEST(GatedAddOp, WhatDoesNotFitIsRefused) {
+  Numbers n;
+  GraphBuilder g("test");
+  const Value a = g.input("a", DType::kF32, {kBatch * kImage, Dim(8)});
+  gated_add(g, a, a, g.input("table", DType::kF32, {kBatch, Dim(16)}), 9, kImage);
+  EXPECT_EQ(g.finish().status().message(),
+            "gated_add: table [batch, 16] has no columns [9, 17) for items of image_tokens rows of "
+            "[batch*image_tokens, 8]");
+}
+
+}  // namespace redline::test

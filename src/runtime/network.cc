@@ -1,11 +1,18 @@
 #include "runtime/network.h"
 
+#include <algorithm>
+
 #include "graph/passes/passes.h"
 
 namespace redline {
 
 Result<Network> Network::make(Graph graph, const NetworkOptions& options, WorkerTeam& team) {
   Network network;
+  const auto ports = [&](const std::vector<ValueId>& ids, std::vector<Port>& out) {
+    for (const ValueId id : ids) out.push_back({graph.value(id).name, graph.value(id).dtype, graph.value(id).shape});
+  };
+  ports(graph.inputs, network.input_ports_);
+  ports(graph.outputs, network.output_ports_);
   if (options.interpret) {
     for (const ValueId id : graph.inputs) {
       const ValueInfo& value = graph.value(id);
@@ -27,9 +34,8 @@ Result<Network> Network::make(Graph graph, const NetworkOptions& options, Worker
   return network;
 }
 
-bool Network::has_input(std::string_view name) const {
-  if (program_) return program_->find_input(name) != nullptr;
-  return inputs_.find(name) != inputs_.end() || integers_.find(name) != integers_.end();
+bool Network::find(const std::vector<Port>& ports, std::string_view name) {
+  return std::any_of(ports.begin(), ports.end(), [&](const Port& port) { return port.name == name; });
 }
 
 float* Network::input(std::string_view name) {
@@ -52,10 +58,6 @@ int32_t* Network::input_i32(std::string_view name) {
   const Program::Port* port = program_->find_input(name);
   REDLINE_CHECK(port && port->dtype == DType::kI32);
   return static_cast<int32_t*>(port->data);
-}
-
-bool Network::has_output(std::string_view name) const {
-  return program_ ? program_->find_output(name) != nullptr : outputs_.find(name) != outputs_.end();
 }
 
 const float* Network::output(std::string_view name) const {

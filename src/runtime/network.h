@@ -26,13 +26,20 @@ class Network {
   Network() = default;
   bool empty() const { return !program_ && !interpreter_; }
 
-  bool has_input(std::string_view name) const;
+  bool has_input(std::string_view name) const { return find(input_ports_, name); }
   /// Room for the input at the bounds; what was written is gone after run(). internal: there is none of that name or type.
   float* input(std::string_view name);
   int32_t* input_i32(std::string_view name);
   /// As run() left it, dense rows; valid until the next run().
   const float* output(std::string_view name) const;
-  bool has_output(std::string_view name) const;
+  bool has_output(std::string_view name) const { return find(output_ports_, name); }
+  struct Port {
+    std::string name;
+    DType dtype = DType::kF32;
+    Shape shape;
+  };
+  const std::vector<Port>& inputs() const { return input_ports_; }
+  const std::vector<Port>& outputs() const { return output_ports_; }
   /// invalid_argument: a size above its bound.
   Status run(const SymbolValues& sizes);
 
@@ -40,6 +47,8 @@ class Network {
   int64_t weight_bytes() const { return program_ ? program_->weight_bytes : 0; }
 
  private:
+  static bool find(const std::vector<Port>& ports, std::string_view name);
+  std::vector<Port> input_ports_, output_ports_;
   std::unique_ptr<Program> program_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Interpreter> interpreter_;

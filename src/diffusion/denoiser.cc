@@ -1,0 +1,159 @@
+#include "diffusion/denoiser.h"
+
+#include <cstring>
+#include <numeric>
+
+namespace redline {
+
+Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const NetworkOptions& options, WorkerTeam& team) {
+  std::unique_ptr<Denoiser> d(new Denoiser());
+  REDLINE_ASSIGN(d->probe_, Network::make(std::move(model.probe), options, team));
+  if (!model.body.ops.empty()) {
+    REDLINE_ASSIGN(d->body_, Network::make(std::move(model.body), options, team));
+    REDLINE_ASSIGN(d->head_, Network::make(std::move(model.head), options, team));
+  }
+  d->model_ = std::move(model);
+  return d;
+}
+
+SymbolValues Denoiser::sizes(int64_t rows) const {
+  const LatentLayout& l = batch_.layout;
+  const auto half = [](int64_t n) { return (n + 1) / 2; };
+  SymbolValues s;
+  s[Symbol::kBatch] = rows;
+  s[Symbol::kTextTokens] = batch_.text_tokens;
+  s[Symbol::kImageTokens] = l.height / l.patch * (l.width / l.patch);
+  s[Symbol::kHeight] = l.height;
+  s[Symbol::kWidth] = l.width;
+  s[Symbol::kHeight2] = half(l.height);
+  s[Symbol::kWidth2] = half(l.width);
+  s[Symbol::kHeight4] = half(half(l.height));
+  s[Symbol::kWidth4] = half(half(l.width));
+  s[Symbol::kHeight8] = half(half(half(l.height)));
+  s[Symbol::kWidth8] = half(half(half(l.width)));
+  return s;
+}
+
+Status Denoiser::begin(DenoiserBatch batch) {
+  batch_ = std::move(batch);
+  state_.clear();
+  const LatentLayout& l = batch_.layout;
+  const SymbolValues one = sizes(1);
+  for (const Network::Port& port : probe_.inputs()) {
+    const int64_t expected = num_elements(port.shape).eval(one) * batch_.rows;
+    auto check = [&](const auto& conditions) -> Status {
+      const auto at = conditions.find(port.name);
+      if (at == conditions.end()) return invalid_argument("the network takes \"{}\", which is not given", port.name);
+      if (static_cast<int64_t>(at->second.size()) != expected)
+        return invalid_argument("\"{}\" has {} elements, the network takes {} for {} rows", port.name,
+                                at->second.size(), expected, batch_.rows);
+      return {};
+    };
+    if (port.name == "latents" || port.name == "timestep" || port.name == "rope") continue;
+    REDLINE_TRY(port.dtype == DType::kI32 ? check(batch_.integer_conditions) : check(batch_.conditions));
+  }
+  rope_.clear();
+  if (model_.rope_table) rope_ = model_.rope_table(batch_.text_tokens, l.height / l.patch, l.width / l.patch);
+  packed_.resize(static_cast<size_t>(l.elements()));
+  return {};
+}
+
+// Fills what the network takes for these rows from the batch and from what other parts left; runs it.
+Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std::string& prefix) {
+  const SymbolValues one = sizes(1);
+  for (const Network::Port& port : network.inputs()) {
+    if (port.name == "latents") continue;  // written by run_probe
+    const int64_t n = num_elements(port.shape).eval(one);
+    if (port.dtype == DType::kI32) {
+      const std::vector<int32_t>& from = batch_.integer_conditions[port.name];
+      int32_t* to = network.input_i32(port.name);
+      for (const int64_t row : rows) to = std::copy_n(from.data() + row * n, n, to);
+      continue;
+    }
+    float* to = network.input(port.name);
+    if (port.name == "timestep") {
+      std::fill_n(to, rows.size(), static_cast<float>(timestep_ * model_.timestep_scale));
+    } else if (port.name == "rope") {
+      for (size_t i = 0; i < rows.size(); ++i) to = std::copy(rope_.begin(), rope_.end(), to);
+    } else if (const auto left = state_.find(prefix + port.name); &network != &probe_ && left != state_.end()) {
+      for (const int64_t row : rows) to = std::copy_n(left->second.data.data() + row * n, n, to);
+    } else if (const auto carry = state_.find(port.name); &network != &probe_ && carry != state_.end()) {
+      for (const int64_t row : rows) to = std::copy_n(carry->second.data.data() + row * n, n, to);
+    } else {
+      const std::vector<float>& from = batch_.conditions[port.name];
+      for (const int64_t row : rows) to = std::copy_n(from.data() + row * n, n, to);
+    }
+  }
+  return network.run(sizes(static_cast<int64_t>(rows.size())));
+}
+
+void Denoiser::keep_outputs(const Network& network, std::span<const int64_t> rows, const std::string& prefix) {
+  const SymbolValues one = sizes(1);
+  for (const Network::Port& port : network.outputs()) {
+    State& state = state_[prefix + port.name];
+    state.row_elements = num_elements(port.shape).eval(one);
+    state.data.resize(static_cast<size_t>(state.row_elements * batch_.rows));
+    const float* from = network.output(port.name);
+    for (const int64_t row : rows) {
+      std::copy_n(from, state.row_elements, state.data.data() + row * state.row_elements);
+      from += state.row_elements;
+    }
+  }
+}
+
+Status Denoiser::run_probe(std::span<const int64_t> rows, std::span<const float> x, double timestep) {
+  timestep_ = timestep;
+  const int64_t n = batch_.layout.elements();
+  float* to = probe_.input("latents");
+  for (const int64_t row : rows) {
+    pack_latents(batch_.layout, x.data() + row * n, to);
+    to += n;
+  }
+  REDLINE_TRY(run(probe_, rows, ""));
+  if (has_parts()) keep_outputs(probe_, rows, "");
+  return {};
+}
+
+Status Denoiser::run_body(std::span<const int64_t> rows) {
+  REDLINE_TRY(run(body_, rows, ""));
+  keep_outputs(body_, rows, "body.");
+  return {};
+}
+
+void Denoiser::unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const {
+  LatentLayout layout = batch_.layout;
+  layout.channels_last = model_.channels_last_patch;
+  const int64_t tokens = layout.height / layout.patch * (layout.width / layout.patch);
+  const int64_t row_channels = model_.out_channels / (layout.patch * layout.patch);
+  for (const int64_t row : rows) {
+    unpack_latents(layout, network_rows, row_channels, out.data() + row * layout.elements());
+    network_rows += tokens * model_.out_channels;
+  }
+}
+
+Status Denoiser::run_head(std::span<const int64_t> rows, std::span<float> out) {
+  REDLINE_TRY(run(head_, rows, "body."));
+  unpack(head_.output("velocity"), rows, out);
+  return {};
+}
+
+std::span<float> Denoiser::state(const std::string& name, int64_t row) {
+  const auto at = state_.find(name);
+  if (at == state_.end()) return {};
+  return std::span(at->second.data)
+      .subspan(static_cast<size_t>(row * at->second.row_elements), static_cast<size_t>(at->second.row_elements));
+}
+
+Status Denoiser::evaluate(std::span<const float> x, double timestep, std::span<float> out) {
+  std::vector<int64_t> rows(static_cast<size_t>(batch_.rows));
+  std::iota(rows.begin(), rows.end(), 0);
+  REDLINE_TRY(run_probe(rows, x, timestep));
+  if (!has_parts()) {
+    unpack(probe_.output("velocity"), rows, out);
+    return {};
+  }
+  REDLINE_TRY(run_body(rows));
+  return run_head(rows, out);
+}
+
+}  // namespace redline

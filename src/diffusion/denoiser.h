@@ -1,0 +1,66 @@
+// A denoiser at work: its three programs, run for some rows of a batch at a time so that a step cache may leave rows out.
+#pragma once
+
+#include <map>
+
+#include "diffusion/latents.h"
+#include "models/image_models.h"
+#include "runtime/network.h"
+
+namespace redline {
+
+/// What stays the same over the steps of a run. A row is one branch of guidance of one picture.
+struct DenoiserBatch {
+  int64_t rows = 0;
+  LatentLayout layout;
+  int64_t text_tokens = 0;
+  /// What the network takes beside latents and timestep, by the name of its input: "text" [rows, text_tokens, text_width],
+  /// "pooled" [rows, pooled_width], "guidance" [rows], ...
+  std::map<std::string, std::vector<float>> conditions;
+  std::map<std::string, std::vector<int32_t>> integer_conditions;  ///< "key_lengths" [rows]
+};
+
+class Denoiser {
+ public:
+  /// `options.compile.bounds` bounds every batch. `team` outlives the denoiser.
+  static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const NetworkOptions& options, WorkerTeam& team);
+  const DenoiserModel& model() const { return model_; }
+  bool has_parts() const { return !body_.empty(); }
+
+  /// invalid_argument: a condition that the network takes is missing or has another size.
+  Status begin(DenoiserBatch batch);
+
+  /// The network's output for all rows. x and out: [rows, channels, height, width].
+  Status evaluate(std::span<const float> x, double timestep, std::span<float> out);
+
+  // The parts, for the rows named (places in the batch, rising). What a part leaves for a row stays until it is run again
+  // for that row.
+  Status run_probe(std::span<const int64_t> rows, std::span<const float> x, double timestep);
+  Status run_body(std::span<const int64_t> rows);
+  Status run_head(std::span<const int64_t> rows, std::span<float> out);
+  /// What a part left for one row: "embedded", "image", "text" of the probe; "body.image", "body.text" of the body, which a
+  /// cache may write instead. Empty when the network has none of that name.
+  std::span<float> state(const std::string& name, int64_t row);
+
+  std::vector<const Network*> networks() const { return {&probe_, &body_, &head_}; }
+
+ private:
+  SymbolValues sizes(int64_t rows) const;
+  Status run(Network& network, std::span<const int64_t> rows, const std::string& prefix);
+  struct State {
+    int64_t row_elements = 0;
+    std::vector<float> data;  ///< [rows, row_elements]
+  };
+  void keep_outputs(const Network& network, std::span<const int64_t> rows, const std::string& prefix);
+  void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
+
+  DenoiserModel model_;
+  Network probe_, body_, head_;
+  DenoiserBatch batch_;
+  std::vector<float> rope_;  ///< of one row
+  std::vector<float> packed_;
+  double timestep_ = 0;
+  std::map<std::string, State> state_;
+};
+
+}  // namespace redline

@@ -1,0 +1,29 @@
+#include "diffusion/latents.h"
+
+namespace redline {
+namespace {
+
+/// Calls body(place among the planes, place among the rows) for every element.
+template <class Body>
+void for_elements(const LatentLayout& l, int64_t row_channels, Body body) {
+  const int64_t p = l.patch, across = l.width / p, row_size = row_channels * p * p;
+  for (int64_t c = 0; c < l.channels; ++c)
+    for (int64_t y = 0; y < l.height; ++y)
+      for (int64_t x = 0; x < l.width; ++x) {
+        const int64_t row = y / p * across + x / p, within = y % p * p + x % p;
+        const int64_t column = l.channels_last ? within * row_channels + c : c * p * p + within;
+        body((c * l.height + y) * l.width + x, row * row_size + column);
+      }
+}
+
+}  // namespace
+
+void pack_latents(const LatentLayout& layout, const float* planes, float* rows) {
+  for_elements(layout, layout.channels, [&](int64_t plane, int64_t row) { rows[row] = planes[plane]; });
+}
+
+void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes) {
+  for_elements(layout, row_channels, [&](int64_t plane, int64_t row) { planes[plane] = rows[row]; });
+}
+
+}  // namespace redline

@@ -1,0 +1,23 @@
+// Latents between solver and network: planes of channels on one side, rows of tokens or pixels on the other.
+#pragma once
+
+#include <cstdint>
+
+namespace redline {
+
+/// How a network wants latents. A token is a patch x patch square of the latent; its columns are [channels, patch, patch],
+/// or [patch, patch, channels] with `channels_last`. patch 1: one row for each pixel.
+struct LatentLayout {
+  int64_t channels = 0, height = 0, width = 0;  ///< height and width are multiples of patch
+  int64_t patch = 1;
+  bool channels_last = false;
+
+  int64_t elements() const { return channels * height * width; }
+};
+
+/// planes [channels, height, width] -> rows [height / patch * width / patch, channels * patch * patch]
+void pack_latents(const LatentLayout& layout, const float* planes, float* rows);
+/// The inverse, for the first layout.channels channels of rows that have `row_channels` of them.
+void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes);
+
+}  // namespace redline

@@ -20,6 +20,10 @@ const CpuOrder& cpu_order();
 /// Of a machine described to hwloc ("numa:2 core:4 pu:2"), restricted to `allowed` (empty: all of it). For tests.
 Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::vector<int>& allowed);
 
+/// How many workers to start: what was asked for (0: the setting; that 0 too: every core this process may use).
+/// invalid_argument: outside [1, 1024].
+Result<int> choose_threads(int64_t asked, int64_t setting);
+
 /// Hardware threads in this process's affinity mask, ascending.
 std::vector<int> allowed_cpus();
 /// Binds the calling thread to one hardware thread. A refusal only costs speed.

@@ -1,7 +1,6 @@
 #include "diffusion/denoiser.h"
 
-#include <cstring>
-#include <numeric>
+#include <algorithm>
 
 namespace redline {
 
@@ -106,7 +105,7 @@ Status Denoiser::run_probe(std::span<const int64_t> rows, std::span<const float>
   const int64_t n = batch_.layout.elements();
   float* to = probe_.input("latents");
   for (const int64_t row : rows) {
-    pack_latents(batch_.layout, x.data() + row * n, to);
+    pack_latents(batch_.layout, x.data() + row % batch_.pictures * n, to);
     to += n;
   }
   REDLINE_TRY(run(probe_, rows, ""));
@@ -144,9 +143,8 @@ std::span<float> Denoiser::state(const std::string& name, int64_t row) {
       .subspan(static_cast<size_t>(row * at->second.row_elements), static_cast<size_t>(at->second.row_elements));
 }
 
-Status Denoiser::evaluate(std::span<const float> x, double timestep, std::span<float> out) {
-  std::vector<int64_t> rows(static_cast<size_t>(batch_.rows));
-  std::iota(rows.begin(), rows.end(), 0);
+Status Denoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
+                          std::span<float> out) {
   REDLINE_TRY(run_probe(rows, x, timestep));
   if (!has_parts()) {
     unpack(probe_.output("velocity"), rows, out);

@@ -9,9 +9,10 @@
 
 namespace redline {
 
-/// What stays the same over the steps of a run. A row is one branch of guidance of one picture.
+/// What stays the same over the steps of a run. A row is one branch of guidance of one picture: row r draws picture
+/// r % pictures.
 struct DenoiserBatch {
-  int64_t rows = 0;
+  int64_t pictures = 0, rows = 0;
   LatentLayout layout;
   int64_t text_tokens = 0;
   /// What the network takes beside latents and timestep, by the name of its input: "text" [rows, text_tokens, text_width],
@@ -30,8 +31,8 @@ class Denoiser {
   /// invalid_argument: a condition that the network takes is missing or has another size.
   Status begin(DenoiserBatch batch);
 
-  /// The network's output for all rows. x and out: [rows, channels, height, width].
-  Status evaluate(std::span<const float> x, double timestep, std::span<float> out);
+  /// The network's output for the rows named. x: [pictures, channels, height, width]; out: [rows, ...] likewise.
+  Status evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep, std::span<float> out);
 
   // The parts, for the rows named (places in the batch, rising). What a part leaves for a row stays until it is run again
   // for that row.

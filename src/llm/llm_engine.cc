@@ -107,14 +107,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
     return invalid_argument("context {} is outside [1, {}]", options.context, kMostContext);
   info.context = options.context > 0 ? options.context : std::min(c.max_positions, kDefaultContext);
   info.has_tokenizer = e.tokenizer_ != nullptr;
-  constexpr int kMostThreads = 1024;
-  const int64_t threads = options.threads > 0    ? options.threads
-                          : options.threads < 0  ? -1
-                          : settings.threads > 0 ? settings.threads
-                                                 : static_cast<int64_t>(cpu_order().cores);
-  if (threads < 1 || threads > kMostThreads)
-    return invalid_argument("threads {} is outside [1, {}]", threads, kMostThreads);
-  info.threads = options.use_interpreter ? 1 : static_cast<int>(threads);
+  REDLINE_ASSIGN(const int threads, choose_threads(options.threads, settings.threads));
+  info.threads = options.use_interpreter ? 1 : threads;
   info.isa = options.use_interpreter ? "interpreter" : std::string(cpu_isa_in_use());
   REDLINE_TRY(e.set_limits(options));
 

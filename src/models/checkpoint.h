@@ -4,6 +4,7 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -20,6 +21,7 @@ struct Checkpoint {
   std::map<std::string, WeightSource> tensors;
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the model has none
   Status tokenizer_status;               ///< why there is none
+  std::optional<DType> random;           ///< no files: every tensor that is asked for has random values of this type
   std::vector<int32_t> stop_tokens;      ///< from the tokenizer and the generation config, sorted
 
   /// What the file itself calls the tensor that `tensors` holds as `name`: for messages.

@@ -95,7 +95,9 @@ class BlockMaker {
 
 /// Fills a matrix on all workers. `counter`: where its random numbers begin.
 void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint64_t counter) {
-  const double deviation = 1.0 / std::sqrt(static_cast<double>(view.shape.back()));
+  // What one output adds up: all axes but the first.
+  const double deviation =
+      std::sqrt(static_cast<double>(view.shape.front()) / static_cast<double>(view.num_elements()));
   const DTypeInfo& type = dtype_info(view.dtype);
   if (type.is_block) {
     const BlockMaker maker(view.dtype, deviation);
@@ -181,14 +183,22 @@ float rope_factor(const RandomShape& s, int64_t i) {
   return static_cast<float>(1.0 / ((1 - smooth) / double{s.llama3_factor} + smooth));
 }
 
+/// Ones, or small biases.
+void fill_vector(const TensorView& view, Content content, uint8_t* target, uint64_t counter) {
+  for (int64_t i = 0; i < view.num_elements(); ++i) {
+    float value = 1.0f;
+    if (content == Content::kBias)
+      value = static_cast<float>(random_word(counter + static_cast<uint64_t>(i)) >> 40) * 0x1p-24f * 0.2f - 0.1f;
+    std::memcpy(target + 4 * i, &value, 4);
+  }
+}
+
 void fill_tensor(WorkerTeam& team, const RandomShape& shape, const PlannedTensor& tensor, uint8_t* target,
                  uint64_t counter) {
   if (tensor.content == Content::kMatrix) return fill_matrix(team, tensor.view, target, counter);
+  if (tensor.content != Content::kRopeFactors) return fill_vector(tensor.view, tensor.content, target, counter);
   for (int64_t i = 0; i < tensor.view.num_elements(); ++i) {
-    float value = 1.0f;
-    if (tensor.content == Content::kBias)
-      value = static_cast<float>(random_word(counter + static_cast<uint64_t>(i)) >> 40) * 0x1p-24f * 0.2f - 0.1f;
-    if (tensor.content == Content::kRopeFactors) value = rope_factor(shape, i);
+    const float value = rope_factor(shape, i);
     std::memcpy(target + 4 * i, &value, 4);
   }
 }
@@ -326,6 +336,25 @@ Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name) {
       offset += GgufWriter::padded_bytes(tensor.view);
     }
   });
+}
+
+Result<WeightSource> make_random_weight(const std::string& name, const std::vector<int64_t>& shape, DType dtype) {
+  const bool is_vector = shape.size() < 2;
+  WeightSource source;
+  source.view = {is_vector ? DType::kF32 : dtype, shape, nullptr};
+  const DTypeInfo& type = dtype_info(source.view.dtype);
+  if (type.is_block && (shape.size() != 2 || shape.back() % type.block_elements != 0)) source.view.dtype = DType::kBF16;
+  // The same numbers for one name, whatever was made before.
+  uint64_t seed = 1;
+  for (const char c : name) seed = random_word(seed ^ static_cast<unsigned char>(c));
+  WorkerTeam team(static_cast<int>(allowed_cpus().size()));
+  REDLINE_ASSIGN(auto made, MappedFile::make(name, source.view.bytes(), [&](uint8_t* target) {
+                   if (!is_vector) return fill_matrix(team, source.view, target, seed);
+                   fill_vector(source.view, name.ends_with("weight") ? Content::kOnes : Content::kBias, target, seed);
+                 }));
+  source.file = std::move(made);
+  source.view.data = source.file->data();
+  return source;
 }
 
 Status save_random_model(std::string_view name, const std::string& path) {

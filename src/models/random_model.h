@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "base/mapped_file.h"
+#include "graph/graph.h"
 #include "tensor/dtype.h"
 
 namespace redline {
@@ -45,6 +46,10 @@ int64_t count_parameters(const RandomModelSpec& spec);
 /// without the memory of a second copy.
 /// invalid_argument: as parse_random_model. out_of_memory: the bytes that were asked for.
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);
+
+/// One tensor of any model, by its name: a matrix or a convolution of `dtype` (bf16 where its blocks do not fit), a vector
+/// in float32. The values follow the rules above. out_of_memory.
+Result<WeightSource> make_random_weight(const std::string& name, const std::vector<int64_t>& shape, DType dtype);
 
 /// Writes those bytes to `path` (convention: .gguf), for llama.cpp and other programs.
 Status save_random_model(std::string_view name, const std::string& path);

@@ -2,10 +2,16 @@
 
 #include <fmt/ranges.h>
 
+#include "models/random_model.h"
+
 namespace redline {
 
 Value WeightReader::take(const std::string& name, const std::vector<int64_t>& shape,
                          const std::function<int64_t(int64_t)>& source_row) {
+  if (checkpoint_.random) {
+    auto made = make_random_weight(name, shape, *checkpoint_.random);
+    return made.ok() ? g_.weight(name, std::move(made).value()) : g_.fail(std::move(made).status());
+  }
   auto at = checkpoint_.tensors.find(name);
   if (at == checkpoint_.tensors.end())
     return g_.fail(invalid_argument("tensor {} is missing", checkpoint_.file_name(name)));

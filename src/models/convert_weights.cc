@@ -1,0 +1,63 @@
+#include "models/convert_weights.h"
+
+#include <algorithm>
+
+#include <cmath>
+#include <cstring>
+
+namespace redline {
+namespace {
+
+void round_row_bf16(const float* x, int64_t n, uint8_t* out) {
+  for (int64_t i = 0; i < n; ++i) {
+    const uint16_t rounded = f32_to_bf16(x[i]);
+    std::memcpy(out + 2 * i, &rounded, 2);
+  }
+}
+
+void round_row_q8_0(const float* x, int64_t n, uint8_t* out) {
+  constexpr int64_t kBlock = 32;
+  for (int64_t begin = 0; begin < n; begin += kBlock, out += 2 + kBlock) {
+    float most = 0;
+    for (int64_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(x[begin + i]));
+    const uint16_t scale = f32_to_f16(most / 127);
+    std::memcpy(out, &scale, 2);
+    // By the scale as it is stored, so that its rounding costs no accuracy; a scale that rounds to zero means zeros.
+    const float stored = f16_to_f32(scale), inverse = stored > 0 && std::isfinite(stored) ? 1 / stored : 0;
+    for (int64_t i = 0; i < kBlock; ++i) {
+      const float code = std::nearbyint(x[begin + i] * inverse);
+      out[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f)));
+    }
+  }
+}
+
+}  // namespace
+
+Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted) {
+  if (to != DType::kBF16 && to != DType::kQ8_0)
+    return invalid_argument("weights are converted to bf16 and q8_0, not to {}", dtype_info(to).name);
+  for (auto& [name, source] : checkpoint.tensors) {
+    const TensorView view = source.view;
+    if (view.shape.size() != 2 || !dtype_info(view.dtype).is_float || !wanted(name)) continue;
+    const int64_t rows = view.shape[0], cols = view.shape[1];
+    if (to == DType::kQ8_0 ? cols % 32 != 0 : view.dtype == DType::kBF16) continue;
+    const int64_t from_bytes = row_bytes(view.dtype, cols), to_bytes = row_bytes(to, cols);
+    auto made = MappedFile::make(name, rows * to_bytes, [&](uint8_t* target) {
+      std::vector<float> row(static_cast<size_t>(cols));
+      for (int64_t r = 0; r < rows; ++r) {
+        unpack_row(view.dtype, static_cast<const uint8_t*>(view.data) + r * from_bytes, row.data(), cols);
+        (to == DType::kQ8_0 ? round_row_q8_0 : round_row_bf16)(row.data(), cols, target + r * to_bytes);
+      }
+    });
+    REDLINE_TRY(made);
+    if (source.file) {
+      const auto* data = static_cast<const uint8_t*>(view.data);
+      source.file->release(data - source.file->data(), view.bytes());
+    }
+    source.file = std::move(made).value();
+    source.view = {to, view.shape, source.file->data()};
+  }
+  return {};
+}
+
+}  // namespace redline

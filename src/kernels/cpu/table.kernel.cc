@@ -9,6 +9,7 @@ void fill_silu_mul(CpuKernels& table);
 void fill_add(CpuKernels& table);
 void fill_exp(CpuKernels& table);
 void fill_layer_norm(CpuKernels& table);
+void fill_activation(CpuKernels& table);
 void fill_gated_add(CpuKernels& table);
 void fill_kv_append(CpuKernels& table);
 void fill_attention(CpuKernels& table);
@@ -28,6 +29,7 @@ void fill_table(CpuKernels& table) {
   fill_add(table);
   fill_exp(table);
   fill_layer_norm(table);
+  fill_activation(table);
   fill_gated_add(table);
   fill_kv_append(table);
   fill_attention(table);

@@ -1,0 +1,164 @@
+#include "graph/ops/activation.h"
+
+#include <cmath>
+
+#include "graph/lower.h"
+#include "graph/prepared_output.h"
+#include "graph/reference.h"
+
+namespace redline {
+namespace {
+
+struct ActivationName {
+  std::string_view name;
+  Activation kind;
+};
+// The first of a kind is its own name.
+constexpr ActivationName kNames[] = {{"silu", Activation::kSilu},
+                                     {"swish", Activation::kSilu},
+                                     {"gelu", Activation::kGelu},
+                                     {"gelu_tanh", Activation::kGeluTanh},
+                                     {"gelu_new", Activation::kGeluTanh},
+                                     {"gelu_pytorch_tanh", Activation::kGeluTanh},
+                                     {"gelu-approximate", Activation::kGeluTanh},
+                                     {"quick_gelu", Activation::kQuickGelu},
+                                     {"relu", Activation::kRelu},
+                                     {"tanh3", Activation::kTanh3}};
+
+struct ActivationOp {
+  Activation kind;
+  bool halves = false;  ///< of one input: [up, gate]
+};
+
+Status check_matrix(const GraphBuilder& g, const OpDef& op, Value x) {
+  const ValueInfo& xi = g.info(x);
+  if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !xi.shape[1].is_constant())
+    return invalid_argument("{}: {} must be f32 [rows, cols], not {}", op.name, xi.name, to_string(xi.shape));
+  return {};
+}
+
+}  // namespace
+
+std::string_view activation_name(Activation kind) {
+  for (const ActivationName& row : kNames)
+    if (row.kind == kind) return row.name;
+  return "unknown";
+}
+
+Result<Activation> activation_from_name(std::string_view name) {
+  std::string good;
+  for (const ActivationName& row : kNames) {
+    if (row.name == name) return row.kind;
+    good += (good.empty() ? "" : ", ") + std::string(row.name);
+  }
+  return unsupported("activation {} is not known; known are {}", name, good);
+}
+
+Value activation(GraphBuilder& g, Value x, Activation kind) {
+  if (!x.valid()) return {};
+  if (Status status = check_matrix(g, kActivation, x); !status.ok()) return g.fail(std::move(status));
+  return g.add(kActivation, {x}, DType::kF32, g.info(x).shape, ActivationOp{kind});
+}
+
+Value gated_activation(GraphBuilder& g, Value gate, Value up, Activation kind) {
+  if (!gate.valid()) return {};
+  if (Status status = check_matrix(g, kGatedActivation, gate); !status.ok()) return g.fail(std::move(status));
+  const Shape shape = g.info(gate).shape;
+  if (up.valid()) {
+    if (g.info(up).dtype != DType::kF32 || g.info(up).shape != shape)
+      return g.fail(
+          invalid_argument("gated_activation: gate is {}, up is {}", to_string(shape), to_string(g.info(up).shape)));
+    return g.add(kGatedActivation, {gate, up}, DType::kF32, shape, ActivationOp{kind});
+  }
+  if (shape[1].constant() % 2 != 0)
+    return g.fail(invalid_argument("gated_activation: {} has no two halves", to_string(shape)));
+  return g.add(kGatedActivation, {gate}, DType::kF32, {shape[0], shape[1].constant() / 2}, ActivationOp{kind, true});
+}
+
+namespace {
+
+double apply(Activation kind, double x) {
+  switch (kind) {
+    case Activation::kSilu: return x / (1 + std::exp(-x));
+    case Activation::kGelu: return x * std::erfc(-x / std::sqrt(2.0)) / 2;
+    case Activation::kGeluTanh: return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
+    case Activation::kQuickGelu: return x / (1 + std::exp(-1.702 * x));
+    case Activation::kRelu: return std::max(x, 0.0);
+    case Activation::kTanh3: return 3 * std::tanh(x / 3);
+  }
+  return x;
+}
+
+Status reference(ReferenceContext& c) {
+  const auto& op = c.attrs<ActivationOp>();
+  HostTensor& y = c.out();
+  for (int64_t r = 0; r < y.rows(); ++r)
+    for (int64_t i = 0; i < y.cols(); ++i) {
+      const double gate = c.in(0).row(r)[op.halves ? y.cols() + i : i];
+      const double up = op.halves ? c.in(0).row(r)[i] : c.num_inputs() > 1 ? c.in(1).row(r)[i] : 1.0;
+      y.row(r)[i] = apply(op.kind, gate) * up;
+    }
+  return {};
+}
+
+struct Attrs {
+  void (*kernel)(const ActivationArgs&);
+  ActivationOp op;
+  bool gated, prepared;
+  int64_t in_cols;
+  PreparedOutput out;
+};
+
+// operands: y, gate, up
+void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  const auto& a = stage.attrs_as<Attrs>();
+  auto apply_to = [&](const Tile& part, float* y, int64_t y_stride) {
+    const int64_t at = part.row_begin * a.in_cols + part.col_begin;
+    const float* gate = stage.operand<float>(1) + at + (a.op.halves ? a.out.cols : 0);
+    const float* up = !a.gated ? nullptr : stage.operand<float>(a.op.halves ? 1 : 2) + at;
+    a.kernel({gate, a.in_cols, up, a.in_cols, y, y_stride, part.row_end - part.row_begin, part.col_end - part.col_begin,
+              a.op.kind});
+  };
+  if (!a.prepared)
+    return apply_to(tile, stage.operand<float>(0) + tile.row_begin * a.out.cols + tile.col_begin, a.out.cols);
+  a.out.write_parts(tile, a.out.rows.eval(step.sizes), worker.scratch, stage.operands[0],
+                    [&](const Tile& part, float* y) { apply_to(part, y, part.col_end - part.col_begin); });
+}
+
+Status lower(LowerContext& c) {
+  const auto& in = c.op().inputs;
+  auto attrs = std::make_shared<Attrs>();
+  attrs->kernel = c.kernels().activation;
+  attrs->op = std::any_cast<const ActivationOp&>(c.op().attrs);
+  attrs->gated = c.op().def == &kGatedActivation;
+  attrs->prepared = !c.out().forms.only_f32();
+  attrs->in_cols = c.in(0).shape[1].constant();
+  REDLINE_ASSIGN(attrs->out, PreparedOutput::make(c));
+  Stage stage = c.output_stage(run);
+  std::vector<LowerContext::Operand> operands = {c.at(c.op().outputs[0])};
+  for (ValueId id : in) {
+    stage.reads.push_back({id, attrs->op.halves ? Reads::kRows : Reads::kTile});
+    operands.push_back(c.at(id));
+  }
+  // Cut like the product before it, so that a tile starts as soon as its columns are there; halves need both.
+  constexpr int64_t kGrain = 32;
+  if (attrs->op.halves) stage.row_tiles = c.workers();
+  else stage.col_begin = LowerContext::cut_columns(stage.cols, kGrain, c.workers() * 4);
+  if (!attrs->prepared && !attrs->op.halves) stage.in_place_of = in[0];
+  stage.attrs = attrs;
+  c.add_stage(std::move(stage), operands);
+  return {};
+}
+
+std::string describe(const std::any& any) {
+  return std::string(activation_name(std::any_cast<const ActivationOp&>(any).kind));
+}
+
+}  // namespace
+
+const OpDef kActivation = {
+    .name = "activation", .reference = reference, .lower = lower, .describe = describe, .prepares_output = true};
+const OpDef kGatedActivation = {
+    .name = "gated_activation", .reference = reference, .lower = lower, .describe = describe, .prepares_output = true};
+
+}  // namespace redline

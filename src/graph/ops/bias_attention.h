@@ -16,11 +16,14 @@ struct BiasAttentionAttrs {
 /// max_distance.
 ///
 /// q, k, v      [batch * tokens, num_heads * head_dim]  f32
-/// table        [num_buckets, num_heads]                f32, f16 or bf16
-/// key_lengths  [batch]  i32, optional: keys from there on are not seen
+/// table        [num_buckets, num_heads]                f32, f16 or bf16; a weight
+/// key_lengths  [batch]  i32, optional: keys from there on are not seen; an item of length 0 gives zeros
 /// returns like q
-Value bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, Dim batch, Dim tokens,
+Value bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch, const Dim& tokens,
                      BiasAttentionAttrs attrs, Value key_lengths = {});
+
+/// Row of the table for a key `distance` places after the query, as T5 rounds it.
+int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_distance);
 
 extern const OpDef kBiasAttention;
 

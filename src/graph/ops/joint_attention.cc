@@ -36,7 +36,7 @@ Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
 }  // namespace
 
 // The packed value is [batch, keys + 31, heads * 2 * head_dim up to a pair] float32: what whole pages need at most.
-Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, Dim batch, int64_t num_heads,
+Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim) {
   if (Status status = check_heads("joint_keys", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
   if (segments.empty()) return g.fail(invalid_argument("joint_keys: no keys are given"));
@@ -57,7 +57,7 @@ Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, Dim b
   return g.add(kJointKeys, inputs, DType::kF32, packed, a);
 }
 
-Value joint_attention(GraphBuilder& g, Value q, Dim batch, Dim tokens, Value keys, JointAttentionAttrs a,
+Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys, JointAttentionAttrs a,
                       Value key_lengths) {
   if (!q.valid() || !keys.valid()) return {};
   if (Status status = check_heads("joint_attention", a.num_heads, a.head_dim); !status.ok())

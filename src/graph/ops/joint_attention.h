@@ -20,7 +20,7 @@ struct JointAttentionAttrs {
 
 /// Keys and values of all segments of each item, in the order given, in the tile order that attention reads (cpu_kernels.h
 /// KvHeadView). Attention ops of several streams share it.
-Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, Dim batch, int64_t num_heads,
+Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim);
 
 /// Softmax attention without a cache and without a mask in memory:
@@ -32,8 +32,8 @@ Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, Dim b
 /// keys         from joint_keys
 /// key_lengths  [batch]  i32, optional: keys from there on are not seen; an item of length 0 gives zeros
 /// returns like q; can be stored in the forms that products read
-Value joint_attention(GraphBuilder& g, Value q, Dim batch, Dim tokens, Value keys, JointAttentionAttrs attrs,
-                      Value key_lengths = {});
+Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys,
+                      JointAttentionAttrs attrs, Value key_lengths = {});
 
 extern const OpDef kJointKeys;
 extern const OpDef kJointAttention;

@@ -1,0 +1,160 @@
+#include "graph/ops/bias_attention.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "graph/items.h"
+#include "graph/lower.h"
+#include "graph/reference.h"
+#include "kernels/cpu/bias_attention.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kMaxHeadDim = 512;  // of the kernel
+
+struct OpAttrs {
+  BiasAttentionAttrs a;
+  Dim batch, tokens;
+};
+
+}  // namespace
+
+// In float32, as the model was trained with: for some distances the logarithm lies so near a whole number that another
+// precision gives another bucket.
+int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_distance) {
+  const int64_t half = num_buckets / 2, exact = half / 2, away = std::abs(distance);
+  const int64_t first = distance > 0 ? half : 0;
+  if (away < exact) return first + away;
+  const double whole = std::log(static_cast<double>(max_distance) / static_cast<double>(exact));
+  const float steps = std::log(static_cast<float>(away) / static_cast<float>(exact)) / static_cast<float>(whole) *
+                      static_cast<float>(half - exact);
+  return first + std::min(half - 1, exact + static_cast<int64_t>(steps));
+}
+
+Value bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch, const Dim& tokens,
+                     BiasAttentionAttrs a, Value key_lengths) {
+  if (!q.valid() || !k.valid() || !v.valid() || !table.valid()) return {};
+  if (a.num_heads <= 0 || a.head_dim <= 0 || a.head_dim > kMaxHeadDim)
+    return g.fail(invalid_argument("bias_attention: {} heads of {} elements; heads have 1 to {}", a.num_heads,
+                                   a.head_dim, kMaxHeadDim));
+  if (a.num_buckets < 4 || a.max_distance <= a.num_buckets / 4)
+    return g.fail(
+        invalid_argument("bias_attention: {} buckets up to a distance of {}; at least 4 are needed, and a "
+                         "quarter of them below the distance",
+                         a.num_buckets, a.max_distance));
+  const Shape want = {batch * tokens, a.num_heads * a.head_dim};
+  for (Value x : {q, k, v})
+    if (g.info(x).dtype != DType::kF32 || g.info(x).shape != want)
+      return g.fail(invalid_argument("bias_attention: {} is {}, not f32 {}", g.info(x).name, to_string(g.info(x).shape),
+                                     to_string(want)));
+  if (g.info(table).kind != ValueKind::kWeight || g.info(table).shape != Shape{a.num_buckets, a.num_heads})
+    return g.fail(invalid_argument("bias_attention: {} is {}, not a weight {}", g.info(table).name,
+                                   to_string(g.info(table).shape), to_string({a.num_buckets, a.num_heads})));
+  std::vector<Value> inputs = {q, k, v, table};
+  if (key_lengths.valid()) {
+    if (g.info(key_lengths).dtype != DType::kI32 || g.info(key_lengths).shape != Shape{batch})
+      return g.fail(invalid_argument("bias_attention: {} is {}, not i32 {}", g.info(key_lengths).name,
+                                     to_string(g.info(key_lengths).shape), to_string({batch})));
+    inputs.push_back(key_lengths);
+  }
+  return g.add(kBiasAttention, inputs, DType::kF32, want, OpAttrs{a, batch, tokens});
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  const auto& op = c.attrs<OpAttrs>();
+  const auto& a = op.a;
+  const HostTensor &q = c.in(0), &k = c.in(1), &v = c.in(2), &table = c.in(3);
+  const int64_t batch = op.batch.eval(c.sizes()), tokens = op.tokens.eval(c.sizes());
+  std::vector<double> weight;
+  for (int64_t i = 0; i < batch; ++i) {
+    const auto given = c.num_inputs() > 4 ? static_cast<int64_t>(c.in(4).data[static_cast<size_t>(i)]) : tokens;
+    const int64_t length = std::clamp<int64_t>(given, 0, tokens), first = i * tokens;
+    for (int64_t t = 0; t < tokens; ++t)
+      for (int64_t h = 0; h < a.num_heads; ++h) {
+        const int64_t at = h * a.head_dim;
+        weight.assign(static_cast<size_t>(length), 0);
+        double most = -INFINITY, sum = 0;
+        for (int64_t p = 0; p < length; ++p) {
+          double dot = 0;
+          for (int64_t d = 0; d < a.head_dim; ++d) dot += q.row(first + t)[at + d] * k.row(first + p)[at + d];
+          double& w = weight[static_cast<size_t>(p)];
+          w = dot * a.scale + table.row(relative_bucket(p - t, a.num_buckets, a.max_distance))[h];
+          most = std::max(most, w);
+        }
+        for (double& w : weight) sum += w = std::exp(w - most);
+        for (int64_t p = 0; p < length; ++p)
+          for (int64_t d = 0; d < a.head_dim; ++d)
+            c.out().row(first + t)[at + d] += weight[static_cast<size_t>(p)] / sum * v.row(first + p)[at + d];
+      }
+  }
+  return {};
+}
+
+struct Attrs {
+  OpAttrs op;
+  bool has_lengths;
+  void (*kernel)(const BiasAttentionArgs&);
+  int64_t most_tokens;      ///< of an item
+  std::vector<float> bias;  ///< [heads][distances from -(most_tokens - 1) to most_tokens - 1]
+};
+
+// operands: q, k, v, key_lengths or nothing, y. A tile is some heads of some rows.
+void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  const auto& s = stage.attrs_as<Attrs>();
+  const auto& a = s.op.a;
+  const int64_t stride = a.num_heads * a.head_dim, tokens = s.op.tokens.eval(step.sizes);
+  for_items(tile.row_begin, tile.row_end, tokens, [&](int64_t item, int64_t begin, int64_t end) {
+    const int64_t given = s.has_lengths ? stage.operand<int32_t>(3)[item] : tokens;
+    for (int64_t col = tile.col_begin; col < tile.col_end; col += a.head_dim) {
+      const int64_t row = begin * stride + col, keys = item * tokens * stride + col, head = col / a.head_dim;
+      const float* bias = s.bias.data() + head * (2 * s.most_tokens - 1) + s.most_tokens - 1;
+      s.kernel({stage.operand<float>(0) + row, stride, stage.operand<float>(1) + keys, stage.operand<float>(2) + keys,
+                stride, stage.operand<float>(4) + row, stride, end - begin, begin - item * tokens,
+                std::clamp<int64_t>(given, 0, tokens), a.head_dim, a.scale, bias, worker.scratch});
+    }
+  });
+}
+
+Status lower(LowerContext& c) {
+  const auto& op = std::any_cast<const OpAttrs&>(c.op().attrs);
+  const auto& a = op.a;
+  const auto& in = c.op().inputs;
+  if (!c.kernels().bias_attention) return unsupported("no kernel for attention with a bias by distance");
+  REDLINE_ASSIGN(const void* weight, c.dense_weight(3));
+  const auto* table = static_cast<const float*>(weight);
+  Attrs s{op, in.size() > 4, c.kernels().bias_attention, std::max<int64_t>(1, op.tokens.eval(c.options().bounds)), {}};
+  for (int64_t h = 0; h < a.num_heads; ++h)
+    for (int64_t distance = 1 - s.most_tokens; distance < s.most_tokens; ++distance)
+      s.bias.push_back(table[relative_bucket(distance, a.num_buckets, a.max_distance) * a.num_heads + h]);
+
+  Stage stage = c.output_stage(run);
+  // By heads first, for those share no keys.
+  const int64_t cols = std::gcd(a.num_heads, static_cast<int64_t>(c.workers()));
+  stage.col_begin = LowerContext::cut_columns(stage.cols, a.head_dim, static_cast<int>(cols));
+  stage.row_tiles = c.workers() / static_cast<int>(cols);
+  stage.reads = {{in[0], Reads::kTile}, {in[1], Reads::kAll}, {in[2], Reads::kAll}};
+  std::vector<LowerContext::Operand> operands = {c.at(in[0]), c.at(in[1]), c.at(in[2]), c.at(nullptr)};
+  if (s.has_lengths) {
+    stage.reads.push_back({in[4], Reads::kAll});
+    operands[3] = c.at(in[4]);
+  }
+  operands.push_back(c.at(c.op().outputs[0]));
+  stage.attrs = std::make_shared<Attrs>(std::move(s));
+  c.add_stage(std::move(stage), operands);
+  return {};
+}
+
+std::string describe(const std::any& any) {
+  const auto& a = std::any_cast<const OpAttrs&>(any).a;
+  return fmt::format("{} heads of {}, {} buckets up to {}", a.num_heads, a.head_dim, a.num_buckets, a.max_distance);
+}
+
+}  // namespace
+
+const OpDef kBiasAttention = {"bias_attention", reference, lower, describe};
+
+}  // namespace redline

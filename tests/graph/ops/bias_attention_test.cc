@@ -1,0 +1,96 @@
+#include "graph/ops/bias_attention.h"
+
+#include "support/graph_harness.h"
+
+namespace redline::test {
+namespace {
+
+SymbolValues text(int64_t batch, int64_t tokens) {
+  SymbolValues s;
+  s[Symbol::kBatch] = batch;
+  s[Symbol::kTextTokens] = tokens;
+  return s;
+}
+
+void expect_attention_like_reference(int64_t heads, int64_t head_dim, BiasAttentionAttrs attrs, bool lengths,
+                                     const std::vector<SymbolValues>& steps) {
+  const Dim batch(Symbol::kBatch), tokens(Symbol::kTextTokens);
+  attrs.num_heads = heads;
+  attrs.head_dim = head_dim;
+  // Roundings of random sign: scores as large as the root of head_dim and off by that many roundings of it, sums over
+  // keys by the root of their number.
+  const double tolerance = 6e-8 * (8 + 4 * static_cast<double>(head_dim));
+  expect_like_reference(
+      [&](GraphBuilder& g, Numbers& n) {
+        const Shape shape = {batch * tokens, heads * head_dim};
+        const Value q = g.input("q", DType::kF32, shape), k = g.input("k", DType::kF32, shape),
+                    v = g.input("v", DType::kF32, shape), l = g.input("lengths", DType::kI32, {batch});
+        const Value table = g.weight("table", n.weight({attrs.num_buckets, heads}));
+        g.output("y", bias_attention(g, q, k, v, table, batch, tokens, attrs, lengths ? l : Value{}));
+      },
+      [&](Numbers& n, const SymbolValues& now) {
+        const int64_t rows = now[Symbol::kBatch] * now[Symbol::kTextTokens];
+        std::map<std::string, HostTensor> in;
+        for (const char* name : {"q", "k", "v"}) in[name] = matrix(n, rows, heads * head_dim);
+        std::vector<int64_t> given;
+        for (int64_t i = 0; i < now[Symbol::kBatch]; ++i)
+          given.push_back(i == 1 ? 0 : i == 2 ? 9999 : 1 + n.below(now[Symbol::kTextTokens]));
+        in["lengths"] = integers(given);
+        return in;
+      },
+      steps, tolerance);
+}
+
+TEST(BiasAttentionOp, EqualsTheReference) {
+  const std::vector<SymbolValues> steps = {text(1, 0), text(0, 4), text(1, 1), text(1, 16), text(2, 17), text(3, 150)};
+  for (const bool lengths : {false, true}) {
+    expect_attention_like_reference(3, 16, {}, lengths, steps);
+    expect_attention_like_reference(4, 33, {.num_buckets = 8, .max_distance = 20, .scale = 0.3f}, lengths, steps);
+  }
+}
+
+// The first distance of each bucket of keys before the query, by transformers 5.23 in float32.
+TEST(BiasAttentionOp, BucketsAreThoseOfT5) {
+  struct Case {
+    int64_t num_buckets, max_distance;
+    std::vector<int64_t> begins;
+  };
+  const Case cases[] = {{32, 128, {0, 1, 2, 3, 4, 5, 6, 7, 8, 12, 16, 23, 32, 46, 64, 91}},
+                        {8, 20, {0, 1, 2, 7}},
+                        {16, 64, {0, 1, 2, 3, 4, 8, 16, 32}},
+                        {32, 256, {0, 1, 2, 3, 4, 5, 6, 7, 8, 13, 20, 30, 46, 70, 108, 166}},
+                        {12, 100, {0, 1, 2, 3, 10, 32}}};
+  for (const Case& c : cases) {
+    const auto half = static_cast<int64_t>(c.begins.size());
+    int64_t bucket = 0;
+    for (int64_t distance = 0; distance < 5000; ++distance) {
+      if (bucket + 1 < half && distance == c.begins[static_cast<size_t>(bucket) + 1]) ++bucket;
+      ASSERT_EQ(relative_bucket(-distance, c.num_buckets, c.max_distance), bucket) << distance;
+      ASSERT_EQ(relative_bucket(distance, c.num_buckets, c.max_distance), distance > 0 ? half + bucket : 0);
+    }
+  }
+}
+
+TEST(BiasAttentionOp, WhatDoesNotFitIsRefused) {
+  const Dim batch(Symbol::kBatch), tokens(Symbol::kTextTokens);
+  auto message = [&](std::vector<int64_t> table, BiasAttentionAttrs attrs) {
+    Numbers n;
+    GraphBuilder g("test");
+    const Value x = g.input("x", DType::kF32, {batch * tokens, 48});
+    EXPECT_FALSE(
+        bias_attention(g, x, x, x, g.weight("bias", n.weight(std::move(table))), batch, tokens, attrs).valid());
+    return g.finish().status().message();
+  };
+  EXPECT_EQ(message({32, 3}, {.num_heads = 3, .head_dim = 8}),
+            "bias_attention: x is [batch*text_tokens, 48], not f32 [batch*text_tokens, 24]");
+  EXPECT_EQ(message({3, 32}, {.num_heads = 3, .head_dim = 16}),
+            "bias_attention: bias is [3, 32], not a weight [32, 3]");
+  EXPECT_EQ(message({32, 3}, {.num_heads = 1, .head_dim = 1024}),
+            "bias_attention: 1 heads of 1024 elements; heads have 1 to 512");
+  EXPECT_EQ(message({32, 3}, {.num_heads = 3, .head_dim = 16, .max_distance = 8}),
+            "bias_attention: 32 buckets up to a distance of 8; at least 4 are needed, and a quarter of them below the "
+            "distance");
+}
+
+}  // namespace
+}  // namespace redline::test

@@ -98,7 +98,8 @@ class FluxBuilder {
 
   Value project(Value x, const std::string& name, int64_t out, int64_t in) {
     g_.set_scope(name);
-    return linear(g_, x, w_.take(name + ".weight", {out, in}), w_.take(name + ".bias", {out}));
+    const Value weight = w_.take(name + ".weight", {out, in});
+    return linear(g_, x, weight, w_.take(name + ".bias", {out}));
   }
 
   /// silu of the sum of what the timestep, the guidance and the pooled text say: [batch, width].
@@ -169,7 +170,8 @@ class FluxBuilder {
       return row - i + (i < head_dim / 2 ? 2 * i : 2 * (i - head_dim / 2) + 1);
     };
     g_.set_scope(name);
-    Value y = linear(g_, x, w_.take(name + ".weight", {D, D}, half_split), w_.take(name + ".bias", {D}, half_split));
+    const Value weight = w_.take(name + ".weight", {D, D}, half_split);
+    Value y = linear(g_, x, weight, w_.take(name + ".bias", {D}, half_split));
     g_.set_scope(norm);
     y = rms_norm(g_, y, w_.take(norm + ".weight", {head_dim}, half_split), {kEps});
     return rope(g_, y, rope_table, {head_dim});

@@ -46,6 +46,13 @@ inline const char* network_mode_name(NetworkMode mode) {
   return kNames[static_cast<int>(mode)];
 }
 
+/// A team whose workers may call every kernel.
+inline std::unique_ptr<WorkerTeam> make_team(int threads) {
+  auto kernels = cpu_kernels();
+  EXPECT_TRUE(kernels.ok());
+  return std::make_unique<WorkerTeam>(threads, std::pair{kernels.value()->worker_begin, kernels.value()->worker_end});
+}
+
 inline Network make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, WorkerTeam& team) {
   NetworkOptions options;
   options.compile.bounds = bounds;

@@ -37,6 +37,13 @@ Status Graph::check() const {
   return {};
 }
 
+Dim Graph::flops() const {
+  Dim sum = 0;
+  for (const Op& op : ops)
+    if (op.def->flops) sum = sum + op.def->flops(*this, op);
+  return sum;
+}
+
 std::string Graph::to_string() const {
   std::string text = fmt::format("graph {}\n", name);
   auto spell = [&](ValueId id) {

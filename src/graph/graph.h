@@ -16,6 +16,8 @@ namespace redline {
 
 class LowerContext;
 class ReferenceContext;
+struct Graph;
+struct Op;
 
 using ValueId = int32_t;
 
@@ -38,6 +40,9 @@ struct OpDef {
   int num_matrices = 0;
   /// Can store its output in the forms that products read (graph/prepared_output.h).
   bool prepares_output = false;
+  /// Floating-point operations of the op's products (a multiply-add is two), or nullptr: none, or a number that depends on
+  /// more than the sizes of its values (attention over a cache).
+  Dim (*flops)(const Graph& graph, const Op& op) = nullptr;
 };
 
 /// A weight as the checkpoint holds it. `source_row`, when given, names the row of `view` that is row n of the value
@@ -82,6 +87,8 @@ struct Graph {
   /// Every input defined before use, one producer per value, no dangling id. internal otherwise: a pass went wrong.
   Status check() const;
   std::string to_string() const;
+  /// Of all ops that count theirs.
+  Dim flops() const;
 };
 
 /// Builds a Graph. The first error is kept and returned by finish(); ops given an invalid value do nothing, so a model

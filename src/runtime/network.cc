@@ -13,6 +13,7 @@ Result<Network> Network::make(Graph graph, const NetworkOptions& options, Worker
   };
   ports(graph.inputs, network.input_ports_);
   ports(graph.outputs, network.output_ports_);
+  network.flops_ = graph.flops();
   if (options.interpret) {
     for (const ValueId id : graph.inputs) {
       const ValueInfo& value = graph.value(id);

@@ -44,11 +44,14 @@ class Network {
   Status run(const SymbolValues& sizes);
 
   const Program* program() const { return program_.get(); }
+  /// Floating-point operations of one run's products.
+  int64_t flops(const SymbolValues& sizes) const { return flops_.eval(sizes); }
   int64_t weight_bytes() const { return program_ ? program_->weight_bytes : 0; }
 
  private:
   static bool find(const std::vector<Port>& ports, std::string_view name);
   std::vector<Port> input_ports_, output_ports_;
+  Dim flops_ = 0;
   std::unique_ptr<Program> program_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Interpreter> interpreter_;

@@ -78,6 +78,21 @@ TEST_P(FluxGolden, AnyNumberOfThreadsGivesTheSameBits) {
 INSTANTIATE_TEST_SUITE_P(Cases, FluxGolden, ::testing::Values("flux_dev", "flux_schnell"),
                          [](const auto& info) { return std::string(info.param); });
 
+TEST(Flux, OperationsAreCounted) {
+  const ImageGolden golden = testing::load_image_golden("flux_schnell");
+  auto model = build_flux(golden.checkpoint, 1);
+  ASSERT_TRUE(model.ok());
+  SymbolValues sizes;
+  sizes[Symbol::kBatch] = 2;
+  sizes[Symbol::kImageTokens] = 50;
+  sizes[Symbol::kTextTokens] = 7;
+  // Two single blocks over 114 rows of 30: q, k, v, the 4 x 30 of the feed-forward in, 5 x 30 out, a table of 3 x 30 for
+  // each of the two items; scores and sums of 57 with 57.
+  const int64_t D = 30;
+  const int64_t block = 2 * (114 * D * (3 * D + 4 * D) + 114 * 5 * D * D + 2 * D * 3 * D) + 2 * 57 * 57 * 4 * D;
+  EXPECT_EQ(model->body.flops().eval(sizes), 2 * block);
+}
+
 TEST(Flux, BadConfigsAreNamed) {
   ImageGolden golden = testing::load_image_golden("flux_dev");
   auto expect = [&](const char* key, nlohmann::json value, const char* message) {

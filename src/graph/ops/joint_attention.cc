@@ -377,6 +377,13 @@ std::string describe_attention(const std::any& any) {
   return fmt::format("{} heads of {}{}", a.num_heads, a.head_dim, a.causal ? ", causal" : "");
 }
 
+// Scores and sums, of every query with every key.
+Dim attention_flops(const Graph& graph, const Op& op) {
+  const auto& a = std::any_cast<const AttentionOpAttrs&>(op.attrs);
+  const Dim keys = graph.value(op.inputs[1]).shape[1] + Dim(-kSpareKeys);
+  return a.batch * a.tokens * keys * Dim(4 * a.a.num_heads * a.a.head_dim);
+}
+
 }  // namespace
 
 const OpDef kJointKeys = {"joint_keys", keys_reference, lower_keys, describe_keys};
@@ -384,6 +391,7 @@ const OpDef kJointAttention = {.name = "joint_attention",
                                .reference = attention_reference,
                                .lower = lower_attention,
                                .describe = describe_attention,
-                               .prepares_output = true};
+                               .prepares_output = true,
+                               .flops = attention_flops};
 
 }  // namespace redline

@@ -101,6 +101,11 @@ std::string describe(const std::any& any) {
   return fmt::format("{}{}", attrs.has_bias ? "+bias" : "", attrs.has_residual ? "+residual" : "");
 }
 
+Dim flops(const Graph& graph, const Op& op) {
+  const ValueInfo& weight = graph.value(op.inputs[1]);
+  return graph.value(op.inputs[0]).shape[0] * weight.shape[0] * weight.shape[1] * Dim(2);
+}
+
 }  // namespace
 
 Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
@@ -122,6 +127,6 @@ int linear_tiles(const LowerContext& c, int64_t weight_bytes) {
 }
 
 const OpDef kLinear = {
-    .name = "linear", .reference = reference, .lower = lower, .describe = describe, .num_matrices = 1};
+    .name = "linear", .reference = reference, .lower = lower, .describe = describe, .num_matrices = 1, .flops = flops};
 
 }  // namespace redline

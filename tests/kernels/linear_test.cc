@@ -136,7 +136,9 @@ struct LinearFn {
           {static_cast<const float*>(a.x), a.x_stride, a.in_features, 0, a.rows, 0, a.in_features, out});
       a.x = out;
     }
+    if (form == XForm::kTiles && table->worker_begin) table->worker_begin();  // the tile unit's shape
     fn(a);
+    if (form == XForm::kTiles && table->worker_end) table->worker_end();
   }
 };
 constexpr float kUntouched = -77.25f;
@@ -278,6 +280,43 @@ TEST(Linear, NoBiasNoResidualNoColumns) {
     a.n_begin = a.n_end = 16;
     table.linear[static_cast<int>(DType::kBF16)](a);
     for (int64_t i = 0; i < y.size(); ++i) ASSERT_EQ(y[i], kUntouched);
+  }
+}
+
+// A gate multiplies what stands before the residual, in one rounding of its own: exactly this, from every kernel.
+TEST(Linear, GateIsAFactorBeforeTheResidual) {
+  for (const Isa& isa : supported_isas()) {
+    SCOPED_TRACE(isa.name);
+    for (DType type : weight_types()) {
+      SCOPED_TRACE(dtype_info(type).name);
+      const int64_t k = dtype_info(type).block_elements == 1 ? 97 : 256;
+      const LinearFn tiles = {&isa.table, XForm::kTiles, isa.table.linear_tiles[static_cast<int>(type)]};
+      for (const LinearFn& linear : {LinearFn::exact(isa.table, type), LinearFn::q8(isa.table, type), tiles}) {
+        if (!linear) continue;
+        for (int64_t n : {16, 37}) {
+          Case c(type, n, k);
+          GuardedBuffer<float> gate(n), plain((kRows - 1) * c.y_stride + n), y((kRows - 1) * c.y_stride + n);
+          fill_normal(gate.data(), n, 4);
+          for (bool has_bias : {true, false})
+            for (bool has_residual : {true, false}) {
+              LinearArgs a = c.args(kRows, plain.data());
+              a.residual = nullptr;
+              if (!has_bias) a.bias = nullptr;
+              linear(a);
+              a.gate = gate.data();
+              a.y = y.data();
+              if (has_residual) a.residual = c.residual.data();
+              linear(a);
+              for (int64_t m = 0; m < kRows; ++m)
+                for (int64_t j = 0; j < n; ++j) {
+                  const float product = plain[m * c.y_stride + j] * gate[j];
+                  const float want = has_residual ? product + c.residual[m * c.y_stride + j] : product;
+                  ASSERT_EQ(y[m * c.y_stride + j], want) << "row " << m << ", column " << j;
+                }
+            }
+        }
+      }
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/items.h"
 #include "graph/lower.h"
 #include "graph/reference.h"
 #include "tensor/packed_weight.h"
@@ -25,7 +26,7 @@ Value linear(GraphBuilder& g, Value x, Value weight, Value bias) {
           invalid_argument("linear: {} is {}, expected [{}]", b.name, to_string(b.shape), w.shape[0].to_string()));
     inputs.push_back(bias);
   }
-  return g.add(kLinear, inputs, DType::kF32, {xi.shape[0], w.shape[0]}, LinearAttrs{bias.valid(), false});
+  return g.add(kLinear, inputs, DType::kF32, {xi.shape[0], w.shape[0]}, LinearAttrs{.has_bias = bias.valid()});
 }
 
 namespace {
@@ -35,12 +36,14 @@ Status reference(ReferenceContext& c) {
   const HostTensor& weight = c.in(1);
   const auto& attrs = c.attrs<LinearAttrs>();
   const HostTensor* bias = attrs.has_bias ? &c.in(2) : nullptr;
-  const HostTensor* residual = attrs.has_residual ? &c.in(c.num_inputs() - 1) : nullptr;
+  const HostTensor* residual = attrs.has_residual ? &c.in(c.num_inputs() - 1 - attrs.has_gate) : nullptr;
+  const HostTensor* table = attrs.has_gate ? &c.in(c.num_inputs() - 1) : nullptr;
   for (int64_t m = 0; m < x.rows(); ++m)
     for (int64_t n = 0; n < weight.rows(); ++n) {
       double sum = 0;
       for (int64_t k = 0; k < x.cols(); ++k) sum += x.row(m)[k] * weight.row(n)[k];
       if (bias) sum += bias->data[static_cast<size_t>(n)];
+      if (table) sum *= table->row(m / attrs.rows_per_item.eval(c.sizes()))[attrs.gate_column + n];
       if (residual) sum += residual->row(m)[n];
       c.out().row(m)[n] = sum;
     }
@@ -51,15 +54,59 @@ struct Attrs {
   LinearKernels kernels;
   int64_t out_features, in_features;
   int64_t col_bytes;  // of the packed weight
+  // With a gate:
+  Dim rows_per_item;
+  int64_t gate_column, table_columns;
 };
 
-// operands: x, weight, y, bias or null, residual or null
-void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
+/// Rows that start in the middle of a panel of x in tile order: their part of it is made in the worker's buffer, from the
+/// panel's first row on, for the rows before them belong to another item.
+void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_t skip, void* buffer) {
+  const int64_t width = args.n_end - args.n_begin, row_bytes = width * int64_t{sizeof(float)};
+  auto* part = static_cast<float*>(buffer);
+  float* y = args.y + args.n_begin;
+  for (int64_t r = skip; r < args.rows; ++r)
+    std::memcpy(part + r * width, args.residual + r * args.y_stride + args.n_begin, static_cast<size_t>(row_bytes));
+  const int64_t y_stride = args.y_stride;
+  args.y = part - args.n_begin;
+  args.residual = args.y;
+  args.y_stride = width;
+  kernel(args);
+  for (int64_t r = skip; r < args.rows; ++r)
+    std::memcpy(y + r * y_stride, part + r * width, static_cast<size_t>(row_bytes));
+}
+
+// operands: x, weight, y, bias or null, residual or null, table of gates or null
+void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
-  // Rows are not cut: a prepared x is one piece.
-  a.kernels.for_rows(tile.row_end)({stage.operands[0], a.in_features, tile.row_end, stage.operands[1], a.out_features,
-                                    a.in_features, tile.col_begin, tile.col_end, stage.operand<float>(3),
-                                    stage.operand<float>(4), stage.operand<float>(2), a.out_features, worker.scratch});
+  // Rows are not cut into tiles: a prepared x is one piece.
+  const int64_t rows = tile.row_end;
+  auto* const kernel = a.kernels.for_rows(rows);
+  LinearArgs args = {
+      stage.operands[0],       a.in_features,  rows,          stage.operands[1],       a.out_features,
+      a.in_features,           tile.col_begin, tile.col_end,  stage.operand<float>(3), stage.operand<float>(4),
+      stage.operand<float>(2), a.out_features, worker.scratch};
+  const auto* table = stage.operand<float>(5);
+  if (!table) return kernel(args);
+  const XForm form = a.kernels.forms.for_rows(rows);
+  const int64_t panel = form == XForm::kTiles ? kXTileRows : 1;
+  auto part = [&](int64_t item, int64_t begin, int64_t end) {
+    LinearArgs p = args;
+    p.x = static_cast<const uint8_t*>(args.x) + x_form_bytes(form, begin, a.in_features);
+    p.rows = end - begin;
+    p.y += begin * a.out_features;
+    p.residual += begin * a.out_features;
+    p.gate = table + item * a.table_columns + a.gate_column;
+    return p;
+  };
+  for_items(0, rows, a.rows_per_item.eval(step.sizes), [&](int64_t item, int64_t begin, int64_t end) {
+    if (const int64_t skip = begin % panel; skip > 0) {
+      const int64_t stop = std::min(end, begin - skip + panel);
+      run_shared_panel(part(item, begin - skip, stop), kernel, skip, worker.buffer);
+      begin = stop;
+    }
+    if (begin < end) kernel(part(item, begin, end));
+  });
 }
 
 FirstBytes first_weights(const Stage& stage, const Tile& tile) {
@@ -84,21 +131,35 @@ Status lower(LowerContext& c) {
   stage.first_weights = first_weights;
   stage.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, row_bytes(w.dtype, k) * n));
   stage.reads = {{c.op().inputs[0], Reads::kAll}};
-  LowerContext::Operand residual = c.at(static_cast<void*>(nullptr));
-  if (attrs.has_residual) {
+  LowerContext::Operand residual = c.at(static_cast<void*>(nullptr)), table = residual;
+  auto stage_attrs =
+      std::make_shared<Attrs>(Attrs{kernels, n, k, packed_col_bytes(w), attrs.rows_per_item, attrs.gate_column, 0});
+  if (attrs.has_gate) {
     const ValueId id = c.op().inputs.back();
+    table = c.at(id);
+    stage_attrs->table_columns = c.graph().value(id).shape[1].constant();
+    stage.reads.push_back({id, Reads::kAll});
+    int64_t widest = 0;
+    for (size_t i = 0; i + 1 < stage.col_begin.size(); ++i)
+      widest = std::max(widest, stage.col_begin[i + 1] - stage.col_begin[i]);
+    stage.buffer_bytes = kXTileRows * widest * int64_t{sizeof(float)};
+  }
+  if (attrs.has_residual) {
+    const ValueId id = c.op().inputs[c.op().inputs.size() - 1 - attrs.has_gate];
     residual = c.at(id);
     stage.reads.push_back({id, Reads::kTile});
     stage.in_place_of = id;
   }
-  stage.attrs = std::make_shared<Attrs>(Attrs{kernels, n, k, packed_col_bytes(w)});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual});
+  stage.attrs = stage_attrs;
+  c.add_stage(std::move(stage),
+              {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual, table});
   return {};
 }
 
 std::string describe(const std::any& any) {
   const auto& attrs = std::any_cast<const LinearAttrs&>(any);
-  return fmt::format("{}{}", attrs.has_bias ? "+bias" : "", attrs.has_residual ? "+residual" : "");
+  return fmt::format("{}{}{}", attrs.has_bias ? "+bias" : "", attrs.has_gate ? "*gate" : "",
+                     attrs.has_residual ? "+residual" : "");
 }
 
 Dim flops(const Graph& graph, const Op& op) {

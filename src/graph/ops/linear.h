@@ -7,6 +7,11 @@ namespace redline {
 struct LinearAttrs {
   bool has_bias = false;
   bool has_residual = false;  ///< set by passes/fuse_residual
+  /// Set by passes/fuse_gate, with a residual: what stands before the residual is multiplied by columns [gate_column, ..)
+  /// of a table [batch, columns], the last input, whose row i serves rows [i * rows_per_item, (i + 1) * rows_per_item).
+  bool has_gate = false;
+  int64_t gate_column = 0;
+  Dim rows_per_item = 1;
 };
 
 /// y[m, n] = sum_k x[m, k] * weight[n, k] + bias[n]

@@ -21,7 +21,8 @@ Status run_passes(Graph& graph) {
     std::string_view name;
     Status (*run)(Graph&);
   };
-  static constexpr Pass kPasses[] = {{"remove_dead", remove_dead}, {"fuse_residual", fuse_residual}};
+  static constexpr Pass kPasses[] = {
+      {"remove_dead", remove_dead}, {"fuse_residual", fuse_residual}, {"fuse_gate", fuse_gate}};
   for (const Pass& pass : kPasses) {
     REDLINE_TRY(pass.run(graph).within(pass.name));
     REDLINE_TRY(graph.check().within(pass.name));

@@ -9,6 +9,10 @@ namespace redline {
 /// over the hidden state.
 Status fuse_residual(Graph& graph);
 
+/// gated_add(a, linear(x), table) with the linear read by nobody else becomes one linear whose epilogue multiplies by the
+/// item's row of the table and adds a.
+Status fuse_gate(Graph& graph);
+
 /// Drops ops whose results reach no output.
 Status remove_dead(Graph& graph);
 

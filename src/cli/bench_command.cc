@@ -5,8 +5,10 @@
 #include "cli/bench_report.h"
 #include "cli/command.h"
 #include "cli/kernel_bench.h"
+#include "cli/network_bench.h"
 #include "models/checkpoint.h"
 #include "models/random_model.h"
+#include "models/random_networks.h"
 
 namespace redline::cli {
 namespace {
@@ -14,6 +16,7 @@ namespace {
 struct BenchArgs {
   std::string model, random, save, plot;
   std::vector<int64_t> prefill, decode, depth, batch;
+  std::optional<int64_t> side;
   bool start = false;
   std::optional<int64_t> repeat;
   float time = 120;
@@ -24,7 +27,7 @@ struct BenchArgs {
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.optional = true, .names_file = true});
     v(random, "random", "SHAPE:TYPE",
-      "instead of MODEL: a known shape with random weights, as llama-1b:q4_0 or qwen-0.5b:q8_0");
+      "instead of MODEL: a known shape with random weights, as llama-1b:q4_0, qwen-0.5b:q8_0 or flux-block:bf16");
     v(save, "save", "FILE", "with --random: write the model as GGUF first and measure that file", {.names_file = true});
     v(prefill, "prefill", "N,..", "lengths of prompts",
       {.min = 1, .shown_default = "1,8,32,128,512,2048, what the context holds"});
@@ -33,6 +36,8 @@ struct BenchArgs {
       {.min = 0, .shown_default = "0; 4096 and 32768 too for decode"});
     v(batch, "batch", "N,..", "streams that get one token each per step",
       {.min = 1, .max = 4096, .shown_default = "2,4,8,16,32,64"});
+    v(side, "side", "PIXELS", "of the picture that a network of --random draws",
+      {.min = 16, .max = 8192, .shown_default = "1024; 512 for SD1.5"});
     v(start, "start", "", "a fresh process until its first token, and its peak memory");
     v(repeat, "repeat", "R", "runs of each row after one to warm up",
       {.letter = 'r', .min = 1, .max = 10000, .shown_default = "up to 5, as --time allows"});
@@ -181,6 +186,10 @@ Status bench_model_rows(const BenchArgs& args, Terminal& terminal) {
 
 Status run_bench(const BenchArgs& args, Terminal& terminal) {
   if (!args.kernel.kernel.empty()) return run_kernel_bench(args.kernel, args.engine.threads, args.json, terminal);
+  if (is_random_network(args.random))
+    return run_network_bench({args.random, args.side.value_or(0), args.engine.threads, args.repeat,
+                              static_cast<double>(args.time), !args.no_check, args.json, args.engine.trace},
+                             terminal);
   if (args.first_token) {
     REDLINE_ASSIGN(const EngineOptions options, args.engine.options());
     REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));

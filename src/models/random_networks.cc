@@ -1,0 +1,85 @@
+#include "models/random_networks.h"
+
+#include <fmt/ranges.h>
+
+namespace redline {
+namespace {
+
+struct KnownNetwork {
+  std::string_view name;
+  std::string_view about;
+  int64_t side;  ///< usual
+  int64_t unit;  ///< sides are multiples of it
+  Result<Graph> (*build)(const Checkpoint& checkpoint);
+  void (*set_config)(nlohmann::json& config);
+  int64_t batch, text_tokens;
+};
+
+Result<Graph> flux_body(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(DenoiserModel model, build_flux(checkpoint, 0));
+  return std::move(model.body);
+}
+
+const std::vector<KnownNetwork>& shapes() {
+  // Sizes as the published config.json files give them.
+  static const std::vector<KnownNetwork> kShapes = {
+      {"flux-block", "one double block of FLUX.1", 1024, 16, flux_body,
+       [](nlohmann::json& c) { c["num_layers"] = 1, c["num_single_layers"] = 0; }, 1, 512},
+      {"flux-single-block", "one single block of FLUX.1", 1024, 16, flux_body,
+       [](nlohmann::json& c) { c["num_layers"] = 0, c["num_single_layers"] = 1; }, 1, 512},
+  };
+  return kShapes;
+}
+
+const KnownNetwork* find_shape(std::string_view name) {
+  for (const KnownNetwork& shape : shapes())
+    if (shape.name == name) return &shape;
+  return nullptr;
+}
+
+}  // namespace
+
+std::string list_random_networks() {
+  std::vector<std::string_view> names;
+  for (const KnownNetwork& shape : shapes()) names.push_back(shape.name);
+  return fmt::format("{}", fmt::join(names, ", "));
+}
+
+bool is_random_network(const std::string& name) { return find_shape(name.substr(0, name.find(':'))) != nullptr; }
+
+Result<RandomNetwork> make_random_network(const std::string& name, int64_t side) {
+  const size_t colon = name.find(':');
+  const KnownNetwork* shape = find_shape(name.substr(0, colon));
+  if (!shape) return invalid_argument("no random network \"{}\"; there are {}", name, list_random_networks());
+  RandomNetwork network;
+  network.name = shape->name;
+  if (colon != std::string::npos) {
+    REDLINE_ASSIGN(network.weights, dtype_from_name(name.substr(colon + 1)));
+  }
+  const DTypeInfo& type = dtype_info(network.weights);
+  if (!type.is_float && !type.is_block)
+    return invalid_argument("{} is no type for weights; use bf16, q8_0, f32, ...", type.name);
+  if (side == 0) side = shape->side;
+  if (side < shape->unit || side > 8192 || side % shape->unit != 0)
+    return invalid_argument("side {} is no multiple of {} in [{}, 8192]", side, shape->unit, shape->unit);
+  Checkpoint checkpoint;
+  checkpoint.path = name;
+  checkpoint.config = nlohmann::json::object();
+  shape->set_config(checkpoint.config);
+  checkpoint.random = network.weights;
+  REDLINE_ASSIGN(network.graph, shape->build(checkpoint).within(name));
+  const int64_t latent = side / 8;
+  SymbolValues& s = network.sizes;
+  s[Symbol::kBatch] = shape->batch;
+  s[Symbol::kTextTokens] = shape->text_tokens;
+  s[Symbol::kImageTokens] = side / 16 * (side / 16);
+  for (const auto& [height, width, halvings] : {std::tuple{Symbol::kHeight, Symbol::kWidth, 0},
+                                                {Symbol::kHeight2, Symbol::kWidth2, 1},
+                                                {Symbol::kHeight4, Symbol::kWidth4, 2},
+                                                {Symbol::kHeight8, Symbol::kWidth8, 3}})
+    s[height] = s[width] = (latent + (1 << halvings) - 1) >> halvings;
+  network.about = fmt::format("{}, {}x{}, batch {}", shape->about, side, side, shape->batch);
+  return network;
+}
+
+}  // namespace redline

@@ -1,0 +1,82 @@
+// Noise levels that several solvers share: the training schedule by betas, the choice of timesteps, sigma curves.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "diffusion/solver_fields.h"
+
+namespace redline {
+
+/// Products of 1 - beta up to each training timestep, in the float32 of diffusers.
+class TrainingSchedule {
+ public:
+  TrainingSchedule() = default;
+  /// num_train_timesteps, beta_start, beta_end, beta_schedule, trained_betas. `rescales`: the class has
+  /// rescale_betas_zero_snr (Lin et al. 2023, arXiv:2305.08891, algorithm 1); `keeps_signal`: it leaves a trace of the
+  /// picture at the last timestep, so that no sigma is infinite.
+  TrainingSchedule(SolverFields& fields, bool rescales, bool keeps_signal, double beta_start = 0.0001,
+                   double beta_end = 0.02, const char* beta_schedule = "linear");
+
+  int64_t size() const { return static_cast<int64_t>(alphas_.size()); }
+  /// Share of the picture's variance left at timestep t.
+  float alpha(int64_t t) const { return alphas_[static_cast<size_t>(t)]; }
+  /// sqrt((1 - alpha) / alpha) at every timestep, rising.
+  const std::vector<float>& sigmas() const { return sigmas_; }
+  /// The sigma between timesteps, linearly.
+  double sigma_at(double t) const;
+  /// The timestep, not whole, at which the schedule has this sigma: linear in log sigma.
+  double timestep_of(double sigma) const;
+  /// ok, or invalid_argument: a timestep below 0 or not below size().
+  Status expect_within(std::span<const float> timesteps) const;
+
+ private:
+  std::vector<float> alphas_, sigmas_, log_sigmas_;
+};
+
+/// timestep_spacing: which of `range` training timesteps a run of `steps` visits, falling.
+struct Spacing {
+  std::string kind;
+  int64_t offset = 0;
+  Spacing() = default;
+  /// timestep_spacing and steps_offset.
+  Spacing(SolverFields& fields, const char* fallback);
+  /// With `extra` 1 the range is cut into steps + 1 points, of which the lowest is not visited (linspace, leading);
+  /// `all`: the number of training timesteps, of which only `range` may be in use. Whole numbers, but for linspace
+  /// unless `rounds`.
+  std::vector<double> timesteps(int steps, int64_t range, int64_t all, int extra, bool rounds) const;
+};
+
+/// Karras et al. 2022 (arXiv:2206.00364) with rho 7, exponential, or quantiles of the beta distribution (0.6, 0.6)
+/// (arXiv:2407.12173): at most one of use_karras_sigmas, use_exponential_sigmas and use_beta_sigmas.
+struct SigmaCurve {
+  enum Kind { kNone, kKarras, kExponential, kBeta } kind = kNone;
+  std::optional<double> least, most;
+  SigmaCurve() = default;
+  /// `bounded`: the class has sigma_min and sigma_max.
+  SigmaCurve(SolverFields& fields, bool bounded);
+  explicit operator bool() const { return kind != kNone; }
+  /// `steps` values from `high` down to `low`, unless the bounds say otherwise.
+  std::vector<double> sigmas(double high, double low, int steps) const;
+};
+
+/// mu of a picture's size: the line through (base_image_seq_len, base_shift) and (max_image_seq_len, max_shift).
+struct DynamicShift {
+  bool enabled = false;
+  bool is_linear = false;
+  double base_tokens = 256, most_tokens = 4096, base_shift = 0.5, most_shift = 1.15;
+  DynamicShift() = default;
+  explicit DynamicShift(SolverFields& fields);
+  /// invalid_argument: not enabled without the number of tokens.
+  Result<double> mu(int64_t image_tokens) const;
+};
+
+/// numpy.linspace.
+std::vector<double> linspace(double first, double last, int64_t count);
+/// x with I_x(a, a) = p: quantile of the symmetric beta distribution, to 1e-14.
+double beta_quantile(double p, double a);
+
+}  // namespace redline

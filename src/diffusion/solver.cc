@@ -1,0 +1,166 @@
+#include "diffusion/solver.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "diffusion/solvers/solvers.h"
+
+namespace redline {
+namespace {
+
+struct Row {
+  std::string_view name, class_name;
+  std::unique_ptr<Solver> (*make)(SolverFields& fields);
+};
+constexpr Row kSolvers[] = {
+    {"flow-euler", "FlowMatchEulerDiscreteScheduler", make_flow_euler},
+    {"euler", "EulerDiscreteScheduler", make_euler},
+    {"euler-ancestral", "EulerAncestralDiscreteScheduler", make_euler_ancestral},
+    {"ddim", "DDIMScheduler", make_ddim},
+    {"dpm++", "DPMSolverMultistepScheduler", make_dpm_multistep},
+    {"unipc", "UniPCMultistepScheduler", make_unipc},
+    {"lcm", "LCMScheduler", make_lcm},
+    {"pndm", "PNDMScheduler", make_pndm},
+};
+
+// What may follow a short name after a hyphen.
+struct Variant {
+  std::string_view name, key, value;
+};
+constexpr Variant kVariants[] = {{"karras", "use_karras_sigmas", ""},
+                                 {"exponential", "use_exponential_sigmas", ""},
+                                 {"beta", "use_beta_sigmas", ""},
+                                 {"sde", "algorithm_type", "sde-dpmsolver++"}};
+
+constexpr int kMostSteps = 10000;
+
+const Row* find_solver(std::string_view name) {
+  const auto* row = std::find_if(std::begin(kSolvers), std::end(kSolvers),
+                                 [&](const Row& r) { return r.name == name || r.class_name == name; });
+  return row == std::end(kSolvers) ? nullptr : row;
+}
+
+std::string class_list() {
+  std::string list;
+  for (const Row& row : kSolvers) list += fmt::format("{}{}", list.empty() ? "" : ", ", row.class_name);
+  return list;
+}
+
+std::string class_of(const nlohmann::json& config) {
+  const auto at = config.is_object() ? config.find("_class_name") : config.end();
+  return at != config.end() && at->is_string() ? at->get<std::string>() : "";
+}
+
+}  // namespace
+
+std::string solver_names() {
+  std::string list;
+  for (const Row& row : kSolvers) list += fmt::format("{}{}", list.empty() ? "" : ", ", row.name);
+  return list;
+}
+
+Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
+  const std::string name = class_of(config);
+  if (name.empty()) return invalid_argument("scheduler: _class_name is missing; Redline has {}", class_list());
+  const Row* row = find_solver(name);
+  if (!row) return unsupported("scheduler: _class_name is \"{}\"; Redline has {}", name.substr(0, 80), class_list());
+  SolverFields fields(config);
+  std::unique_ptr<Solver> solver = row->make(fields);
+  REDLINE_TRY(fields.finish().within(row->class_name));
+  return solver;
+}
+
+Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name) {
+  const Row* row = find_solver(name);
+  std::string rest = name;
+  while (!row) {  // a variant after the last hyphen
+    const size_t hyphen = rest.rfind('-');
+    const std::string variant = hyphen == std::string::npos ? "" : rest.substr(hyphen + 1);
+    const auto* known = std::find_if(std::begin(kVariants), std::end(kVariants),
+                                     [&](const Variant& v) { return !variant.empty() && v.name == variant; });
+    if (known == std::end(kVariants))
+      return unsupported(
+          "there is no solver \"{}\"; Redline has {}, and with -karras, -exponential, -beta or -sde "
+          "after the name what their schedulers call so",
+          name.substr(0, 80), solver_names());
+    if (known->value.empty()) config[std::string(known->key)] = true;
+    else config[std::string(known->key)] = std::string(known->value);
+    rest.resize(hyphen);
+    row = find_solver(rest);
+  }
+  const Row* from = find_solver(class_of(config));
+  const bool flow_model = (from && from->make == make_flow_euler) ||
+                          (config.contains("use_flow_sigmas") && config["use_flow_sigmas"] == true);
+  const bool multistep = row->make == make_dpm_multistep || row->make == make_unipc;
+  if (flow_model && !multistep && row->make != make_flow_euler)
+    return unsupported("{} cannot follow a flow-matching model; flow-euler, dpm++ and unipc can", row->name);
+  if (!flow_model && row->make == make_flow_euler)
+    return unsupported("flow-euler follows flow-matching models only; {} is for another kind",
+                       from ? from->class_name : "this scheduler");
+  if (flow_model && multistep && from && from->make == make_flow_euler) {
+    config["use_flow_sigmas"] = true;
+    config["prediction_type"] = "flow_prediction";
+    config["flow_shift"] = config.contains("shift") ? config["shift"] : nlohmann::json(1.0);
+  }
+  config["_class_name"] = std::string(row->class_name);
+  return config;
+}
+
+Status Solver::set_steps(const StepPlan& plan) {
+  StepPlan checked = plan;
+  if (!checked.sigmas.empty()) {
+    checked.steps = static_cast<int>(std::min<size_t>(checked.sigmas.size(), kMostSteps + 1));
+    for (size_t i = 0; i < checked.sigmas.size(); ++i)
+      if (!(checked.sigmas[i] > 0 && checked.sigmas[i] <= 1) || (i > 0 && checked.sigmas[i] >= checked.sigmas[i - 1]))
+        return invalid_argument("sigmas: {} at place {}; they fall from at most 1 to above 0", checked.sigmas[i], i);
+  }
+  if (checked.steps < 1 || checked.steps > kMostSteps)
+    return invalid_argument("{} steps; expected 1 to {}", checked.steps, kMostSteps);
+  if (!(checked.strength > 0 && checked.strength <= 1))
+    return invalid_argument("strength is {}; expected more than 0, and at most 1", checked.strength);
+  if (!(checked.eta >= 0 && checked.eta <= 1)) return invalid_argument("eta is {}; expected 0 to 1", checked.eta);
+  REDLINE_ASSIGN(Layout layout, lay_out(checked));
+  // The pipelines of flow models leave out a whole number of steps of N (1 - strength), those of the others run a whole
+  // number of N strength.
+  const double wanted = checked.steps * checked.strength;
+  const int skipped = is_flow_ ? static_cast<int>(checked.steps - wanted) : checked.steps - static_cast<int>(wanted);
+  if (skipped >= static_cast<int>(layout.timesteps.size()))
+    return invalid_argument("a strength of {} leaves none of {} steps; take more steps or a larger strength",
+                            checked.strength, checked.steps);
+  layout_ = std::move(layout);
+  begin_ = static_cast<size_t>(skipped);
+  taken_ = size_ = 0;
+  return {};
+}
+
+void Solver::scale_input(int index, std::span<const float> x, std::span<float> scaled) const {
+  const float scale = input_scale(begin_ + static_cast<size_t>(index));
+  for (size_t i = 0; i < x.size() && i < scaled.size(); ++i) scaled[i] = x[i] / scale;
+}
+
+Status Solver::step(int index, std::span<const float> model_output, std::span<float> x, NoiseSource& noise) {
+  if (index != static_cast<int>(taken_) || index >= num_steps())
+    return internal("solver: step {} after {} of {}", index, taken_, num_steps());
+  if (taken_ == 0) size_ = x.size();
+  if (x.size() != size_ || model_output.size() != size_)
+    return internal("solver: {} values and {} outputs at step {}; {} before", x.size(), model_output.size(), index,
+                    size_);
+  advance({begin_ + taken_, taken_, model_output, x}, noise);
+  ++taken_;
+  return {};
+}
+
+void Solver::add_noise(int index, std::span<const float> clean, std::span<const float> noise,
+                       std::span<float> out) const {
+  const Level at = index >= num_steps() ? Level{1, 0} : level(begin_ + static_cast<size_t>(index));
+  for (size_t i = 0; i < clean.size() && i < noise.size() && i < out.size(); ++i)
+    out[i] = at.signal * clean[i] + at.noise * noise[i];
+}
+
+std::span<const float> Solver::draw(NoiseSource& noise, size_t size) {
+  drawn_.resize(size);
+  noise.draw(drawn_);
+  return drawn_;
+}
+
+}  // namespace redline

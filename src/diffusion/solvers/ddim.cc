@@ -1,0 +1,53 @@
+// Denoising diffusion implicit models: Song et al. 2020, arXiv:2010.02502, equation 12; eta between none and DDPM's noise.
+// Follows diffusers' DDIMScheduler.
+#include "diffusion/solvers/solvers.h"
+#include "diffusion/solvers/variance_preserving.h"
+
+namespace redline {
+namespace {
+
+class Ddim final : public VariancePreserving {
+ public:
+  explicit Ddim(SolverFields& fields)
+      : VariancePreserving(TrainingSchedule(fields, true, false), fields.boolean("set_alpha_to_one", true)),
+        spacing_(fields, "leading"), prediction_(fields, true) {}
+
+ private:
+  Result<Layout> lay_out(const StepPlan& plan) override {
+    if (plan.steps > training().size())
+      return invalid_argument("{} steps, and the model was trained with {} timesteps", plan.steps, training().size());
+    eta_ = static_cast<float>(plan.eta);
+    draws_noise_ = plan.eta > 0;
+    stride_ = training().size() / plan.steps;
+    return with_sigmas(spacing_.timesteps(plan.steps, training().size(), training().size(), 0, true), plan);
+  }
+
+  void advance(const Step& s, NoiseSource& noise) override {
+    const int64_t t = timestep(s.index);
+    const float here = alpha(t), next = alpha(t - stride_);
+    const float signal = std::sqrt(here), spread = std::sqrt(1 - here);
+    const float variance = (1 - next) / (1 - here) * (1 - here / next);
+    const float deviation = eta_ * std::sqrt(variance), next_signal = std::sqrt(next);
+    const float direction = std::sqrt(1 - next - deviation * deviation);
+    const std::span<const float> fresh = eta_ > 0 ? draw(noise, s.x.size()) : std::span<const float>();
+    for (size_t i = 0; i < s.x.size(); ++i) {
+      const float picture = prediction_.picture(s.x[i], s.output[i], signal, spread);
+      float epsilon = s.output[i];
+      if (prediction_.kind == Prediction::kSample) epsilon = (s.x[i] - signal * s.output[i]) / spread;
+      if (prediction_.kind == Prediction::kVelocity) epsilon = signal * s.output[i] + spread * s.x[i];
+      s.x[i] = next_signal * picture + direction * epsilon;
+      if (eta_ > 0) s.x[i] += deviation * fresh[i];
+    }
+  }
+
+  Spacing spacing_;
+  Prediction prediction_;
+  float eta_ = 0;
+  int64_t stride_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Solver> make_ddim(SolverFields& fields) { return std::make_unique<Ddim>(fields); }
+
+}  // namespace redline

@@ -1,0 +1,70 @@
+// What the two Euler solvers of the form x = picture + sigma * noise share.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+
+#include "diffusion/noise_schedule.h"
+#include "diffusion/solver.h"
+
+namespace redline {
+
+class VarianceExploding : public Solver {
+ protected:
+  enum class Prediction { kEpsilon, kVelocity, kSample };
+
+  VarianceExploding(SolverFields& fields, std::initializer_list<const char*> predictions)
+      : training_(fields, true, true), spacing_(fields, "linspace") {
+    const std::string kind = fields.choice("prediction_type", predictions, "epsilon");
+    prediction_ = kind == "epsilon"        ? Prediction::kEpsilon
+                  : kind == "v_prediction" ? Prediction::kVelocity
+                                           : Prediction::kSample;
+  }
+
+  // The picture that an output stands for.
+  class Denoiser {
+   public:
+    Denoiser(Prediction prediction, float sigma)
+        : prediction_(prediction), sigma_(sigma), variance_(sigma * sigma + 1), factor_(-sigma / std::sqrt(variance_)) {
+    }
+    float operator()(float x, float output) const {
+      if (prediction_ == Prediction::kEpsilon) return x - sigma_ * output;
+      return prediction_ == Prediction::kSample ? output : output * factor_ + x / variance_;
+    }
+
+   private:
+    Prediction prediction_;
+    float sigma_, variance_, factor_;
+  };
+
+  /// Timesteps and their sigmas, without the one at the end.
+  Result<Layout> spaced(const StepPlan& plan) const {
+    if (!plan.sigmas.empty() || plan.even_sigmas) return unsupported("Euler solvers take no sigmas; flow-euler does");
+    if (plan.eta != 0) return invalid_argument("eta is {}, and of DDIM only", plan.eta);
+    Layout layout;
+    for (double t : spacing_.timesteps(plan.steps, training_.size(), training_.size(), 0, false)) {
+      layout.timesteps.push_back(static_cast<float>(t));
+      layout.sigmas.push_back(static_cast<float>(training_.sigma_at(layout.timesteps.back())));
+    }
+    return layout;
+  }
+  void set_init_noise(Layout& layout) const {
+    const float most = *std::max_element(layout.sigmas.begin(), layout.sigmas.end());
+    layout.init_noise_sigma = spacing_.kind == "leading" ? std::sqrt(most * most + 1) : most;
+  }
+  float input_scale(size_t index) const override {
+    const float sigma = layout().sigmas[index];
+    return std::sqrt(sigma * sigma + 1);
+  }
+  Level level(size_t index) const override { return {1, layout().sigmas[index]}; }
+
+  const TrainingSchedule& training() const { return training_; }
+  Prediction prediction() const { return prediction_; }
+
+ private:
+  TrainingSchedule training_;
+  Spacing spacing_;
+  Prediction prediction_ = Prediction::kEpsilon;
+};
+
+}  // namespace redline

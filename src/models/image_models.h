@@ -2,6 +2,8 @@
 // row each in image_registry.cc, by the class name that model_index.json gives.
 #pragma once
 
+#include <span>
+
 #include "graph/ops/conv2d.h"
 #include "models/checkpoint.h"
 
@@ -17,7 +19,11 @@ struct TextEncoderModel {
   Graph graph;
   int64_t width = 0, pooled_width = 0, max_tokens = 0, vocab_size = 0;
   bool masks_padding = false;  ///< has key_lengths
+  /// CLIP's "pooled" is the row of an item's first token with this id; -1: of the first of the largest id.
+  int32_t pooled_token = -1;
 };
+/// Where in `ids`, one item's tokens, that row is; 0 when the token is not there.
+int64_t pooled_place(const TextEncoderModel& model, std::span<const int32_t> ids);
 
 /// A denoiser in three programs, so that a step cache can decide between them (docs/architecture.md, step cache). Values
 /// named "carry.*" go from one program to a later one: outputs of probe that are inputs of body or head.

@@ -78,7 +78,7 @@ Result<void*> Lowering::allocate(int64_t bytes) {
 Result<void*> Lowering::packed_weight(ValueId id) {
   if (auto at = packed_.find(id); at != packed_.end()) return at->second;
   const TensorView& view = graph_.value(id).weight.view;
-  const int64_t bytes = packed_bytes(view.dtype, view.shape[0], view.shape[1]);
+  const int64_t bytes = packed_bytes(view);
   jobs_.push_back({id, region_used_, bytes});
   weight_bytes_ += bytes;
   region_used_ += round_up_packed(bytes);
@@ -89,10 +89,11 @@ Result<void*> Lowering::packed_weight(ValueId id) {
 // Address space for every weight that may yet be packed.
 Status Lowering::reserve_packed() {
   int64_t bytes = 0;
-  for (const ValueInfo& value : graph_.values)
-    if (value.kind == ValueKind::kWeight && value.weight.view.shape.size() == 2)
-      bytes += round_up_packed(
-          packed_bytes(value.weight.view.dtype, value.weight.view.shape[0], value.weight.view.shape[1]));
+  for (const ValueInfo& value : graph_.values) {
+    if (value.kind != ValueKind::kWeight) continue;
+    const TensorView& view = value.weight.view;
+    if (view.shape.size() == 2 || view.shape.size() == 4) bytes += round_up_packed(packed_bytes(view));
+  }
   REDLINE_ASSIGN(region_, AlignedBuffer::make(bytes));
   return {};
 }

@@ -36,6 +36,24 @@ static_assert(static_cast<int>(DType::kQ4_0) + static_cast<int>(std::size(kBlock
 // Elements of one row that lie side by side in a line of a plain type.
 int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
 
+// One row of [in, taps] elements as [taps, in].
+template <class Element>
+void transpose_row(const uint8_t* from, int64_t in, int64_t taps, uint8_t* to) {
+  for (int64_t c = 0; c < in; ++c)
+    for (int64_t t = 0; t < taps; ++t)
+      std::memcpy(to + (t * in + c) * int64_t{sizeof(Element)}, from + (c * taps + t) * int64_t{sizeof(Element)},
+                  sizeof(Element));
+}
+void transpose_row(int64_t element_bytes, const uint8_t* from, int64_t in, int64_t taps, uint8_t* to) {
+  switch (element_bytes) {
+    case 1: return transpose_row<uint8_t>(from, in, taps, to);
+    case 2: return transpose_row<uint16_t>(from, in, taps, to);
+    case 4: return transpose_row<uint32_t>(from, in, taps, to);
+    case 8: return transpose_row<uint64_t>(from, in, taps, to);
+    default: REDLINE_CHECK(false);
+  }
+}
+
 }  // namespace
 
 int64_t packed_unit_bytes(DType dtype) {
@@ -61,19 +79,36 @@ int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features) {
   return rows * round_up(in_features, lane_elements(dtype)) * packed_unit_bytes(dtype);
 }
 
+MatrixSize packed_matrix(const TensorView& weight) {
+  REDLINE_CHECK(weight.shape.size() == 2 || weight.shape.size() == 4);
+  if (weight.shape.size() == 2) return {weight.shape[0], weight.shape[1]};
+  return {weight.shape[0], weight.shape[1] * weight.shape[2] * weight.shape[3]};
+}
+
+int64_t packed_bytes(const TensorView& weight) {
+  const MatrixSize size = packed_matrix(weight);
+  return packed_bytes(weight.dtype, size.out_features, size.in_features);
+}
+
 void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_end, void* target,
                  const std::function<int64_t(int64_t)>& source_row) {
-  REDLINE_CHECK(weight.shape.size() == 2);
-  const int64_t out_features = weight.shape[0], in_features = weight.shape[1];
+  const auto [out_features, in_features] = packed_matrix(weight);
   const DTypeInfo& type = dtype_info(weight.dtype);
+  const int64_t taps = weight.shape.size() == 4 ? weight.shape[2] * weight.shape[3] : 1;
+  REDLINE_CHECK(taps == 1 || !type.is_block);
   REDLINE_CHECK(in_features % type.block_elements == 0);
   if (in_features == 0) return;  // the target may be null
   const int64_t source_bytes = row_bytes(weight.dtype, in_features);
   const auto* source = static_cast<const uint8_t*>(weight.data);
-  const auto rows_of = [&](int64_t strip, const uint8_t** rows) {
+  std::vector<uint8_t> patches(static_cast<size_t>(taps > 1 ? kStripRows * source_bytes : 0));
+  const auto rows_of = [&, out_features = out_features](int64_t strip, const uint8_t** rows) {
     for (int64_t r = 0; r < kStripRows; ++r) {
       const int64_t n = strip * kStripRows + r;
       rows[r] = n < out_features ? source + (source_row ? source_row(n) : n) * source_bytes : nullptr;
+      if (taps == 1 || !rows[r]) continue;
+      uint8_t* own = patches.data() + r * source_bytes;
+      transpose_row(type.block_bytes, rows[r], weight.shape[1], taps, own);
+      rows[r] = own;
     }
   };
 

@@ -21,7 +21,15 @@ int64_t packed_unit_bytes(DType dtype);
 /// Bytes of the packed matrix, padding included.
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);
 
-/// Packs strips [strip_begin, strip_end) of `weight` ([N, K], row-major) into `target`, following packed_layout.
+/// The matrix that a weight packs as: itself, or of a convolution's [out, in, kernel, kernel], which must be of a plain
+/// type, [out, kernel * kernel * in], the order of patches of pixels (kernels/cpu/conv2d.h).
+struct MatrixSize {
+  int64_t out_features, in_features;
+};
+MatrixSize packed_matrix(const TensorView& weight);
+int64_t packed_bytes(const TensorView& weight);
+
+/// Packs strips [strip_begin, strip_end) of `weight` (its packed_matrix, row-major) into `target`, following packed_layout.
 /// `source_row`, when given, names the row of `weight` that becomes row n (a checkpoint with another rope order).
 /// Strips are independent: call from several threads.
 void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_end, void* target,

@@ -19,13 +19,23 @@ struct Conv2dAttrs {
 };
 
 /// y[i, y, x, n] = sum_{dy, dx, c} x[i, stride y + dy - pad, stride x + dx - pad, c] * weight[n, c, dy, dx] + bias[n]
+///                 (+ item_bias[i, n])
 ///
-/// weight  [out_channels, in_channels, kernel, kernel]  as checkpoints store it
-/// bias    [out_channels], optional
+/// weight     [out_channels, in_channels, kernel, kernel]  of a plain type, as checkpoints store it
+/// bias       [out_channels], optional
+/// item_bias  [batch, out_channels]  f32, optional: what a time embedding adds to each item
 /// height, width: of the output; the sizes above, or with `upsample` whatever the result should have
-/// Runs as products over patches: the weight becomes [out_channels, kernel * kernel * in_channels].
+/// Runs as products over patches, with the kernels of `linear` and their choice of forms: the weight is packed as
+/// [out_channels, kernel * kernel * in_channels]. A kernel of 1 with stride 1 is `linear`.
 Picture conv2d(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias, Dim height, Dim width,
-               Conv2dAttrs attrs = {});
+               Conv2dAttrs attrs = {}, Value item_bias = {});
+
+/// What an op of kConv2d has: inputs x, weight, then those that `has_` names, in this order.
+struct Conv2dOpAttrs : Conv2dAttrs {
+  Dim batch, in_height, in_width, out_height, out_width;
+  bool has_bias = false, has_item_bias = false;
+  bool has_residual = false;  ///< like the output, added to it; set by passes/fuse_residual
+};
 
 extern const OpDef kConv2d;
 

@@ -14,11 +14,14 @@ struct GroupNormAttrs {
 /// Group normalization (Wu and He 2018, arXiv:1803.08494) over the pixels of one item and the channels of one group, then
 /// weight and bias by channel.
 ///
-/// x             [batch * height * width, channels]  f32
+/// x             [batch * height * width, channels]  f32; groups divide channels
 /// weight, bias  [channels]
-/// returns like x
+/// returns like x; can be stored in the forms that products read
+/// Two ops: statistics of an item's pixels in up to 64 parts, a number that follows from the item's size alone, so that
+/// any number of workers gives the same bits; then the norm, which adds the parts up in order.
 Value group_norm(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias, GroupNormAttrs attrs);
 
+extern const OpDef kGroupNormSums;
 extern const OpDef kGroupNorm;
 
 }  // namespace redline

@@ -20,6 +20,8 @@ void fill_linear_q8(CpuKernels& table);
 void fill_linear_tiles(CpuKernels& table);
 void fill_prepare_x(CpuKernels& table);
 void fill_embedding(CpuKernels& table);
+void fill_conv2d(CpuKernels& table);
+void fill_group_norm(CpuKernels& table);
 void fill_peaks(CpuKernels& table);
 void fill_tile_product(CpuKernels& table);
 
@@ -41,6 +43,8 @@ void fill_table(CpuKernels& table) {
   fill_linear_tiles(table);
   fill_prepare_x(table);
   fill_embedding(table);
+  fill_conv2d(table);
+  fill_group_norm(table);
   fill_peaks(table);
   fill_tile_product(table);
 }

@@ -1,0 +1,26 @@
+// Group normalization in two steps: statistics of some rows, then the rows by a scale and a shift of each channel.
+#pragma once
+
+#include <cstdint>
+
+namespace redline {
+
+struct GroupNormArgs {
+  const float* x;  ///< [rows, channels] dense: pixels of one item
+  int64_t rows, channels;
+
+  // group_norm_sums: mean and sum of squared deviations from it, over the rows and the channels of each group. Summed up
+  // over blocks of rows whose size depends on `channels` alone.
+  int64_t groups;  ///< divides channels
+  float* sums;     ///< [groups][2]
+  void* scratch;   ///< kScratchBytes; takes up to kGroupNormMostChannels
+
+  // group_norm: y = x * scale + shift, then with `silu` y / (1 + e^-y). y may be x.
+  float* y;
+  const float* scale;  ///< [channels]
+  const float* shift;
+  bool silu;
+};
+inline constexpr int64_t kGroupNormMostChannels = 32768;
+
+}  // namespace redline

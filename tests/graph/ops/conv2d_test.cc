@@ -1,0 +1,165 @@
+#include "graph/ops/conv2d.h"
+
+#include "graph/ops/linear.h"
+#include "support/prepared.h"
+
+namespace redline::test {
+namespace {
+
+const Dim kB = Symbol::kBatch, kH = Symbol::kHeight, kW = Symbol::kWidth, kH2 = Symbol::kHeight2, kW2 = Symbol::kWidth2;
+
+SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
+  SymbolValues s;
+  s[Symbol::kBatch] = batch;
+  s[Symbol::kHeight] = height;
+  s[Symbol::kWidth] = width;
+  s[Symbol::kHeight2] = (height + 1) / 2;
+  s[Symbol::kWidth2] = (width + 1) / 2;
+  return s;
+}
+// One pixel; edges everywhere; items that end inside of panels; enough rows for every worker, and a block of them.
+const std::vector<SymbolValues> kSteps = {picture(1, 1, 1), picture(2, 1, 5),   picture(3, 5, 7),
+                                          picture(1, 9, 9), picture(2, 23, 31), picture(0, 4, 4)};
+
+struct Network {
+  int64_t in, out;
+  Conv2dAttrs attrs;
+  Dim in_height, in_width, out_height, out_width;
+  bool has_bias = true, has_item_bias = false;
+  DType type = DType::kF32;
+};
+
+struct Weights {
+  std::unique_ptr<testing::RandomWeight> matrix;  // of another type than float32
+
+  Picture build(GraphBuilder& g, Numbers& n, const Network& net) {
+    const Value x = g.input("x", DType::kF32, {kB * net.in_height * net.in_width, net.in});
+    const int64_t k = net.attrs.kernel;
+    WeightSource source = n.weight({net.out, net.in, k, k}, 1.0f);
+    if (net.type != DType::kF32) {
+      matrix = std::make_unique<testing::RandomWeight>(net.type, net.out, net.in * k * k, 5);
+      source.view = matrix->view();
+      source.view.shape = {net.out, net.in, k, k};
+    }
+    const Value bias = net.has_bias ? g.weight("b", n.weight({net.out})) : Value{};
+    const Value item_bias = net.has_item_bias ? g.input("item_bias", DType::kF32, {kB, net.out}) : Value{};
+    return conv2d(g, {x, net.in_height, net.in_width}, kB, g.weight("w", source), bias, net.out_height, net.out_width,
+                  net.attrs, item_bias);
+  }
+};
+
+MakeInputs inputs(const Network& net) {
+  return [=](Numbers& n, const SymbolValues& now) {
+    std::map<std::string, HostTensor> in = {{"x", matrix(n, (kB * net.in_height * net.in_width).eval(now), net.in)}};
+    if (net.has_item_bias) in["item_bias"] = matrix(n, now[Symbol::kBatch], net.out);
+    return in;
+  };
+}
+
+// A sum of n random terms loses at most n roundings of partial sums, which stay below the largest result.
+double tolerance(const Network& net) {
+  return static_cast<double>(net.in * net.attrs.kernel * net.attrs.kernel + 8) * 6e-8;
+}
+
+void expect_conv(const Network& net, double bound, const std::vector<SymbolValues>& steps = kSteps,
+                 const CompileOptions& options = {}) {
+  SCOPED_TRACE(fmt::format("{} to {} channels, kernel {} /{}, {}", net.in, net.out, net.attrs.kernel, net.attrs.stride,
+                           dtype_info(net.type).name));
+  Weights weights;
+  expect_like_reference([&](GraphBuilder& g, Numbers& n) { g.output("y", weights.build(g, n, net).value); },
+                        inputs(net), steps, bound, options);
+}
+
+}  // namespace
+
+TEST(Conv2dOp, EqualsTheReference) {
+  for (int64_t in : {1, 3, 16, 33})
+    for (int64_t out : {1, 3, 16, 40}) {
+      Network net = {in, out, {}, kH, kW, kH, kW};
+      net.has_bias = in != 16;
+      net.has_item_bias = out != 16;
+      expect_conv(net, tolerance(net));
+    }
+}
+
+TEST(Conv2dOp, StridesAsUnetAndAutoencoderDo) {
+  const Network both_sides = {12, 20, {3, 2, 1, 1}, kH, kW, kH2, kW2};
+  expect_conv(both_sides, tolerance(both_sides));
+  const Network after = {12, 20, {3, 2, 0, 1}, kH * Dim(2), kW * Dim(2), kH, kW};
+  expect_conv(after, tolerance(after));
+  const Network patches = {3, 20, {2, 2, 0, 0}, kH * Dim(2), kW * Dim(2), kH, kW};
+  expect_conv(patches, tolerance(patches));
+}
+
+TEST(Conv2dOp, UpsamplesToTheSizeAskedFor) {
+  const Network twice = {12, 20, {3, 1, 1, 1, true}, kH, kW, kH * Dim(2), kW * Dim(2)};
+  expect_conv(twice, tolerance(twice));
+  // Where halving rounded up, one less than twice.
+  const Network skip = {12, 20, {3, 1, 1, 1, true}, kH2, kW2, kH, kW};
+  expect_conv(skip, tolerance(skip));
+}
+
+TEST(Conv2dOp, TakesEveryPlainType) {
+  for (DType type : {DType::kBF16, DType::kF16})
+    for (int64_t in : {5, 32}) {
+      Network net = {in, 24, {}, kH, kW, kH, kW};
+      net.type = type;
+      CompileOptions exact;
+      exact.exact_f32 = true;
+      expect_conv(net, tolerance(net), kSteps, exact);
+      // Patches, and float16 weights, may be rounded to bfloat16: two errors of 2^-9 of each term, of which random ones
+      // add up to less than of the largest result.
+      expect_conv(net, 0x1p-8);
+    }
+}
+
+TEST(Conv2dOp, OfOnePixelIsAProduct) {
+  const Network net = {12, 20, {1, 1, 0, 0}, kH, kW, kH, kW};
+  Weights weights;
+  Numbers numbers;
+  GraphBuilder g("test");
+  g.output("y", weights.build(g, numbers, net).value);
+  auto graph = g.finish();
+  ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+  EXPECT_EQ(count(*graph, kLinear), 1);
+  EXPECT_EQ(count(*graph, kConv2d), 0);
+  expect_conv(net, tolerance(net));
+  Network with_items = net;
+  with_items.has_item_bias = true;
+  expect_conv(with_items, tolerance(net));
+}
+
+TEST(Conv2dOp, NamesWhatDoesNotFit) {
+  auto message = [](const std::function<void(GraphBuilder&, Numbers&, Value x)>& build) {
+    Numbers n;
+    GraphBuilder g("test");
+    build(g, n, g.input("x", DType::kF32, {kB * kH * kW, 8}));
+    auto graph = g.finish();
+    EXPECT_FALSE(graph.ok());
+    return graph.ok() ? "" : graph.status().message();
+  };
+  auto has = [](const std::string& text, const char* word) { return text.find(word) != std::string::npos; };
+  EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
+                    conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 7, 3, 3})), {}, kH, kW);
+                  }),
+                  "[out, 8, 3, 3]"));
+  EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
+                    conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 72})), {}, kH, kW);
+                  }),
+                  "[out, 8, 3, 3]"));
+  EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
+                    conv2d(g, {x, kH, kH}, kB, g.weight("w", n.weight({4, 8, 3, 3})), {}, kH, kW);
+                  }),
+                  "x is"));
+  EXPECT_TRUE(
+      has(message([](GraphBuilder& g, Numbers& n, Value x) {
+            conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 8, 3, 3})), g.weight("b", n.weight({5})), kH, kW);
+          }),
+          "b is"));
+  EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
+                    conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 8, 3, 3})), {}, kH, kW, {3, 2, 1, 1, true});
+                  }),
+                  "stride 2"));
+}
+
+}  // namespace redline::test

@@ -1,0 +1,83 @@
+#include "graph/ops/group_norm.h"
+
+#include "support/prepared.h"
+
+namespace redline::test {
+namespace {
+
+const Dim kB = Symbol::kBatch, kH = Symbol::kHeight, kW = Symbol::kWidth;
+
+SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
+  SymbolValues s;
+  s[Symbol::kBatch] = batch;
+  s[Symbol::kHeight] = height;
+  s[Symbol::kWidth] = width;
+  return s;
+}
+// One part, two, the most; items that end inside of tiles.
+const std::vector<SymbolValues> kSteps = {picture(1, 2, 4), picture(3, 1, 7),   picture(2, 9, 15),
+                                          picture(5, 3, 5), picture(2, 67, 64), picture(0, 3, 3)};
+
+Value build(GraphBuilder& g, Numbers& n, int64_t channels, GroupNormAttrs attrs) {
+  const Value x = g.input("x", DType::kF32, {kB * kH * kW, channels});
+  return group_norm(g, {x, kH, kW}, kB, g.weight("w", n.weight({channels})), g.weight("b", n.weight({channels})),
+                    attrs);
+}
+MakeInputs inputs(int64_t channels, double mean) {
+  return [=](Numbers& n, const SymbolValues& now) {
+    std::map<std::string, HostTensor> in = {{"x", matrix(n, (kB * kH * kW).eval(now), channels)}};
+    // In float32, as the program will read them.
+    for (double& v : in["x"].data) v = static_cast<double>(static_cast<float>(v + mean));
+    return in;
+  };
+}
+
+}  // namespace
+
+TEST(GroupNormOp, EqualsTheReference) {
+  // The norm is a difference of values that are `mean` large, rounded; statistics are exact beside that.
+  for (int64_t channels : {4, 32, 96})
+    for (int64_t groups : {1, 2, 4})
+      for (bool silu : {false, true})
+        for (double mean : {0.0, 20.0})
+          expect_like_reference(
+              [&](GraphBuilder& g, Numbers& n) {
+                g.output("y", build(g, n, channels, {groups, 1e-5f, silu}));
+              },
+              inputs(channels, mean), kSteps, 6e-8 * (20 + 8 * mean));
+}
+
+TEST(GroupNormOp, OfOnePixelIsItsBias) {
+  // Without deviations the root of eps is all that a rounded mean is divided by: of 20, and 300 times as much.
+  for (float eps : {1.0f, 1e-5f})
+    expect_like_reference(
+        [&](GraphBuilder& g, Numbers& n) {
+          g.output("y", build(g, n, 4, {4, eps, false}));
+        },
+        inputs(4, 20), {picture(1, 1, 1), picture(2, 1, 1)}, 6e-8 * 4 * 20 / static_cast<double>(std::sqrt(eps)));
+}
+
+TEST(GroupNormOp, StoresWhatProductsRead) {
+  expect_prepares(
+      [](GraphBuilder& g, Numbers& n) {
+        return build(g, n, 96, {32, 1e-6f, true});
+      },
+      inputs(96, 1), kSteps);
+}
+
+TEST(GroupNormOp, NamesWhatDoesNotFit) {
+  auto message = [](int64_t channels, GroupNormAttrs attrs, int64_t weight) {
+    Numbers n;
+    GraphBuilder g("test");
+    const Value x = g.input("x", DType::kF32, {kB * kH * kW, channels});
+    group_norm(g, {x, kH, kW}, kB, g.weight("w", n.weight({weight})), g.weight("b", n.weight({channels})), attrs);
+    auto graph = g.finish();
+    EXPECT_FALSE(graph.ok());
+    return graph.ok() ? "" : graph.status().message();
+  };
+  EXPECT_NE(message(30, {32, 1e-6f, false}, 30).find("30 channels in 32 groups"), std::string::npos);
+  EXPECT_NE(message(32, {0, 1e-6f, false}, 32).find("in 0 groups"), std::string::npos);
+  EXPECT_NE(message(32, {32, 1e-6f, false}, 31).find("w is"), std::string::npos);
+}
+
+}  // namespace redline::test

@@ -12,6 +12,8 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <string_view>
+#include <utility>
 #include <vector>
 
 #include "redline/status.h"
@@ -33,6 +35,7 @@ struct ImageOptions {
   int64_t max_side = 2048;       ///< most pixels of a picture, each way
   int64_t max_batch = 8;         ///< most pictures of one request, branches of guidance counted
   int64_t probe_blocks = 1;      ///< blocks that a step cache sees before it decides
+  int64_t max_adapter_rank = 0;  ///< room for LoRA adapters of this rank, all together; 0: none
   bool use_interpreter = false;  ///< run the plain graphs op by op in float64: slow, the reference
   std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
 };
@@ -107,6 +110,13 @@ class ImageEngine {
   /// guidance that the model does not have. internal: latents that are not numbers.
   virtual Result<ImageResult> generate(const ImageRequest& request,
                                        const std::function<bool(const ImageProgress&)>& on_step = {}) = 0;
+  /// Reads a LoRA file (safetensors, PEFT's or kohya's names) and keeps it under `name`; without effect until set.
+  /// invalid_argument: a module that the denoiser does not have, shapes or ranks that do not fit, a name that is taken.
+  virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
+  /// The adapters of the next requests, each with its weight, in place of those set before: a matter of pointers.
+  /// not_found: no such name.
+  virtual Status set_adapters(const std::vector<std::pair<std::string, double>>& adapters) = 0;
+
   struct MemoryReport {
     int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0;
   };
@@ -114,6 +124,9 @@ class ImageEngine {
   virtual MemoryReport memory() const = 0;
   virtual std::string describe_program() const = 0;
 };
+
+/// The largest rank in a LoRA file: what ImageOptions::max_adapter_rank must hold. Errors as load_adapter's.
+Result<int64_t> adapter_rank(const std::string& path);
 
 /// io: the file cannot be written.
 Status write_png(const std::string& path, const RgbPicture& picture);

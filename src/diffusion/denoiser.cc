@@ -4,8 +4,17 @@
 
 namespace redline {
 
-Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const NetworkOptions& options, WorkerTeam& team) {
+Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const NetworkOptions& options,
+                                                 int64_t max_adapter_rank, WorkerTeam& team) {
   std::unique_ptr<Denoiser> d(new Denoiser());
+  if (max_adapter_rank > 0) {
+    AdapterSlots slots;
+    for (Graph* graph : {&model.probe, &model.body, &model.head}) {
+      const AdapterSlots more = add_adapter_slots(*graph, max_adapter_rank, [](const std::string&) { return true; });
+      slots.insert(slots.end(), more.begin(), more.end());
+    }
+    d->adapters_ = AdapterBank(std::move(slots));
+  }
   REDLINE_ASSIGN(d->probe_, Network::make(std::move(model.probe), options, team));
   if (!model.body.ops.empty()) {
     REDLINE_ASSIGN(d->body_, Network::make(std::move(model.body), options, team));

@@ -3,6 +3,7 @@
 
 #include <map>
 
+#include "diffusion/adapters.h"
 #include "diffusion/latents.h"
 #include "models/image_models.h"
 #include "runtime/network.h"
@@ -23,8 +24,11 @@ struct DenoiserBatch {
 
 class Denoiser {
  public:
-  /// `options.compile.bounds` bounds every batch. `team` outlives the denoiser.
-  static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const NetworkOptions& options, WorkerTeam& team);
+  /// `options.compile.bounds` bounds every batch. `max_adapter_rank`: room for adapters beside every product of the
+  /// blocks; 0: none. `team` outlives the denoiser.
+  static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const NetworkOptions& options,
+                                                int64_t max_adapter_rank, WorkerTeam& team);
+  AdapterBank& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !body_.empty(); }
 
@@ -55,7 +59,9 @@ class Denoiser {
   void keep_outputs(const Network& network, std::span<const int64_t> rows, const std::string& prefix);
   void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
 
+  Denoiser() : adapters_({}) {}
   DenoiserModel model_;
+  AdapterBank adapters_;
   Network probe_, body_, head_;
   DenoiserBatch batch_;
   std::vector<float> rope_;  ///< of one row

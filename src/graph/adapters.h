@@ -27,6 +27,7 @@ struct AdapterSlot {
   int64_t out_features = 0, in_features = 0;
   DType down_type = DType::kF32, up_type = DType::kF32;  ///< set when the program is compiled
   int64_t max_rank = 0;                                  ///< of all parts together
+  std::function<int64_t(int64_t)> source_row;            ///< the matrix's own (WeightSource): rows of `up` follow it
   std::vector<AdapterPart> parts;
 };
 using AdapterSlots = std::vector<std::shared_ptr<AdapterSlot>>;

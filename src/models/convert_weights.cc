@@ -8,9 +8,9 @@
 namespace redline {
 namespace {
 
-void round_row_bf16(const float* x, int64_t n, uint8_t* out) {
+void round_row_16(uint16_t (*round)(float), const float* x, int64_t n, uint8_t* out) {
   for (int64_t i = 0; i < n; ++i) {
-    const uint16_t rounded = f32_to_bf16(x[i]);
+    const uint16_t rounded = round(x[i]);
     std::memcpy(out + 2 * i, &rounded, 2);
   }
 }
@@ -33,6 +33,16 @@ void round_row_q8_0(const float* x, int64_t n, uint8_t* out) {
 
 }  // namespace
 
+void round_row(DType to, const float* x, int64_t count, uint8_t* out) {
+  switch (to) {
+    case DType::kF32: std::memcpy(out, x, static_cast<size_t>(count) * sizeof(float)); return;
+    case DType::kF16: return round_row_16(f32_to_f16, x, count, out);
+    case DType::kBF16: return round_row_16(f32_to_bf16, x, count, out);
+    case DType::kQ8_0: return round_row_q8_0(x, count, out);
+    default: REDLINE_CHECK(false);
+  }
+}
+
 Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted) {
   if (to != DType::kBF16 && to != DType::kQ8_0)
     return invalid_argument("weights are converted to bf16 and q8_0, not to {}", dtype_info(to).name);
@@ -46,7 +56,7 @@ Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<boo
       std::vector<float> row(static_cast<size_t>(cols));
       for (int64_t r = 0; r < rows; ++r) {
         unpack_row(view.dtype, static_cast<const uint8_t*>(view.data) + r * from_bytes, row.data(), cols);
-        (to == DType::kQ8_0 ? round_row_q8_0 : round_row_bf16)(row.data(), cols, target + r * to_bytes);
+        round_row(to, row.data(), cols, target + r * to_bytes);
       }
     });
     REDLINE_TRY(made);

@@ -5,8 +5,11 @@
 
 namespace redline {
 
+/// `count` values rounded to nearest: to f32, f16, bf16, or q8_0 (whole blocks of 32, the scale max |x| / 127 as float16).
+void round_row(DType to, const float* x, int64_t count, uint8_t* out);
+
 /// Every float matrix (two axes) whose name `wanted` accepts, rounded to nearest: to bf16, or to q8_0 where its rows are
-/// whole blocks of 32 (others stay). Blocks of q8_0 have the scale max |x| / 127 as float16. What is already narrower stays.
+/// whole blocks of 32 (others stay). What is already narrower stays.
 /// The pages of the file behind a weight are let go once it is converted.
 /// out_of_memory; invalid_argument: another type.
 Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted);

@@ -179,6 +179,7 @@ AdapterSlots add_adapter_slots(Graph& graph, int64_t max_rank, const std::functi
     slot->out_features = weight.shape[0].constant();
     slot->in_features = weight.shape[1].constant();
     slot->max_rank = max_rank;
+    slot->source_row = weight.weight.source_row;
     const auto add_value = [&](Shape shape, const char* suffix) {
       ValueInfo info;
       info.name = product.name + suffix;

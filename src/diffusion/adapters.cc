@@ -1,0 +1,184 @@
+#include "diffusion/adapters.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+
+#include "formats/safetensors.h"
+#include "models/convert_weights.h"
+#include "tensor/packed_weight.h"
+
+namespace redline {
+namespace {
+
+/// How a name ends, and which of a pair it is.
+struct Suffix {
+  std::string_view text;
+  enum Kind : uint8_t { kDown, kUp, kAlpha } kind;
+};
+constexpr Suffix kSuffixes[] = {
+    {".lora_A.weight", Suffix::kDown},
+    {".lora_B.weight", Suffix::kUp},
+    {".lora_A.default.weight", Suffix::kDown},
+    {".lora_B.default.weight", Suffix::kUp},
+    {".lora_down.weight", Suffix::kDown},
+    {".lora_up.weight", Suffix::kUp},
+    {".lora.down.weight", Suffix::kDown},
+    {".lora.up.weight", Suffix::kUp},
+    {".alpha", Suffix::kAlpha},
+};
+/// What stands before the network's own names.
+constexpr std::string_view kPrefixes[] = {"base_model.model.", "diffusion_model.", "transformer.", "unet.",
+                                          "lora_transformer_", "lora_unet_"};
+
+std::string_view without_prefix(std::string_view name) {
+  for (bool again = true; again;) {
+    again = false;
+    for (const std::string_view prefix : kPrefixes)
+      if (name.starts_with(prefix)) name.remove_prefix(prefix.size()), again = true;
+  }
+  return name;
+}
+
+/// kohya's files spell the dots of a name as underscores.
+std::string underscored(std::string name) {
+  std::replace(name.begin(), name.end(), '.', '_');
+  return name;
+}
+
+std::vector<float> values_of(const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(view.num_elements()));
+  unpack_row(view.dtype, view.data, values.data(), view.num_elements());
+  return values;
+}
+
+/// [rows, cols] in float32 as a packed matrix of `type`, columns up to `stored_cols` zeros.
+std::vector<uint8_t> pack(const std::vector<float>& values, int64_t rows, int64_t cols, DType type,
+                          const std::function<int64_t(int64_t)>& source_row) {
+  const int64_t bytes = row_bytes(type, cols);
+  std::vector<uint8_t> rounded(static_cast<size_t>(rows * bytes));
+  for (int64_t r = 0; r < rows; ++r) round_row(type, values.data() + r * cols, cols, rounded.data() + r * bytes);
+  std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, rows, cols)));
+  pack_strips({type, {rows, cols}, rounded.data()}, 0, (rows + kStripRows - 1) / kStripRows, packed.data(), source_row);
+  return packed;
+}
+
+}  // namespace
+
+Result<AdapterFile> AdapterFile::open(const std::string& path) {
+  REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_file(path));
+  AdapterFile adapter;
+  adapter.file = files.files()[0];
+  std::map<std::string, double> alphas;
+  for (const SafetensorsTensor& tensor : files.tensors()) {
+    const auto suffix = std::find_if(std::begin(kSuffixes), std::end(kSuffixes),
+                                     [&](const Suffix& s) { return tensor.name.ends_with(s.text); });
+    const std::string module(without_prefix(
+        std::string_view(tensor.name)
+            .substr(0, tensor.name.rfind(suffix == std::end(kSuffixes) ? std::string_view(".") : suffix->text))));
+    // Text encoders stay as they are: their adapters change little and few files have them.
+    if (tensor.name.starts_with("text_encoder") || tensor.name.starts_with("lora_te")) continue;
+    if (suffix == std::end(kSuffixes))
+      return unsupported(
+          "{}: tensor {} belongs to no LoRA pair (lora_A/lora_B or lora_down/lora_up); LoHa, LoKr and "
+          "DoRA are not supported",
+          path, tensor.name);
+    if (!tensor.view.data) return unsupported("{}: tensor {} has type {}", path, tensor.name, tensor.type_name);
+    if (suffix->kind == Suffix::kAlpha) {
+      if (tensor.view.num_elements() != 1) return invalid_argument("{}: {} is no single number", path, tensor.name);
+      alphas[module] = static_cast<double>(values_of(tensor.view)[0]);
+      continue;
+    }
+    TensorView view = tensor.view;
+    // A product stored as a convolution of one pixel.
+    if (view.shape.size() == 4 && view.shape[2] == 1 && view.shape[3] == 1) view.shape.resize(2);
+    if (view.shape.size() != 2)
+      return unsupported("{}: {} is [{}]: LoRA of convolutions is not supported", path, tensor.name,
+                         fmt::join(view.shape, ", "));
+    AdapterMatrix& matrix = adapter.matrices[module];
+    (suffix->kind == Suffix::kDown ? matrix.down : matrix.up) = view;
+  }
+  if (adapter.matrices.empty()) return invalid_argument("{}: holds no LoRA pair for the denoiser", path);
+  for (auto& [module, matrix] : adapter.matrices) {
+    if (!matrix.down.data || !matrix.up.data)
+      return invalid_argument("{}: {} has only one of its two matrices", path, module);
+    const int64_t rank = matrix.down.shape[0];
+    if (rank < 1 || matrix.up.shape[1] != rank)
+      return invalid_argument("{}: {}: down is [{}], up is [{}]: the ranks differ", path, module,
+                              fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
+    adapter.max_rank = std::max(adapter.max_rank, rank);
+    if (const auto alpha = alphas.find(module); alpha != alphas.end())
+      matrix.scale = alpha->second / static_cast<double>(rank);
+  }
+  return adapter;
+}
+
+Status AdapterBank::load(const std::string& name, const AdapterFile& file, bool plain) {
+  if (adapters_.count(name)) return invalid_argument("there is an adapter \"{}\" already", name);
+  std::map<std::string, size_t> by_name;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    std::string module = slots_[i]->weight;
+    if (module.ends_with(".weight")) module.resize(module.size() - 7);
+    by_name[module] = by_name[underscored(module)] = i;
+  }
+  std::map<size_t, Packed> packed;
+  std::string missing;
+  size_t num_missing = 0;
+  for (const auto& [module, matrix] : file.matrices) {
+    const auto at = by_name.find(module);
+    if (at == by_name.end()) {
+      if (num_missing++ == 0) missing = module;
+      continue;
+    }
+    const AdapterSlot& slot = *slots_[at->second];
+    const int64_t rank = matrix.down.shape[0];
+    if (matrix.down.shape[1] != slot.in_features || matrix.up.shape[0] != slot.out_features)
+      return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}, {}], the weight is [{}, {}]", name, module,
+                              matrix.up.shape[0], rank, rank, matrix.down.shape[1], slot.out_features,
+                              slot.in_features);
+    if (rank > slot.max_rank)
+      return invalid_argument("adapter \"{}\": {} has rank {}, the engine was opened for {}; raise max_adapter_rank",
+                              name, module, rank, slot.max_rank);
+    Packed& p = packed[at->second];
+    const std::vector<float> down = values_of(matrix.down), up = values_of(matrix.up);
+    p.down = pack(down, rank, slot.in_features, slot.down_type, {});
+    p.up = pack(up, slot.out_features, rank, slot.up_type, slot.source_row);
+    p.part = {rank, p.down.data(), p.up.data(), static_cast<float>(matrix.scale), nullptr, nullptr};
+    if (!plain) continue;
+    p.plain_down = down;
+    for (int64_t n = 0; n < slot.out_features; ++n) {
+      const auto row = up.begin() + (slot.source_row ? slot.source_row(n) : n) * rank;
+      p.plain_up.insert(p.plain_up.end(), row, row + rank);
+    }
+    p.part.plain_down = p.plain_down.data();
+    p.part.plain_up = p.plain_up.data();
+  }
+  if (num_missing > 0)
+    return invalid_argument("adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, missing,
+                            num_missing > 1 ? fmt::format(" (nor {} others)", num_missing - 1) : "");
+  adapters_.emplace(name, std::move(packed));
+  return {};
+}
+
+Status AdapterBank::set(std::span<const std::pair<std::string, double>> adapters) {
+  std::vector<std::vector<AdapterPart>> parts(slots_.size());
+  for (const auto& [name, weight] : adapters) {
+    const auto at = adapters_.find(name);
+    if (at == adapters_.end()) return not_found("there is no adapter \"{}\"", name);
+    for (const auto& [slot, packed] : at->second) {
+      parts[slot].push_back(packed.part);
+      parts[slot].back().scale *= static_cast<float>(weight);
+    }
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    int64_t rank = 0;
+    for (const AdapterPart& part : parts[i]) rank += part.rank;
+    if (rank > slots_[i]->max_rank)
+      return invalid_argument("the adapters have rank {} together at {}, the engine was opened for {}", rank,
+                              slots_[i]->weight, slots_[i]->max_rank);
+  }
+  for (size_t i = 0; i < slots_.size(); ++i) slots_[i]->parts = std::move(parts[i]);
+  return {};
+}
+
+}  // namespace redline

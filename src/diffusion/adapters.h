@@ -1,0 +1,52 @@
+// LoRA files beside a compiled denoiser: read and packed once, then swapped by pointers between steps.
+#pragma once
+
+#include <map>
+#include <span>
+
+#include "graph/adapters.h"
+#include "models/checkpoint.h"
+
+namespace redline {
+
+/// Low-rank factors of one matrix as a file holds them.
+struct AdapterMatrix {
+  TensorView down;   ///< [rank, in_features]
+  TensorView up;     ///< [out_features, rank]
+  double scale = 1;  ///< alpha / rank
+};
+
+/// A LoRA file: safetensors with PEFT's names (lora_A, lora_B) or kohya's (lora_down, lora_up, alpha).
+struct AdapterFile {
+  std::shared_ptr<const MappedFile> file;
+  std::map<std::string, AdapterMatrix> matrices;  ///< by the module's name as the file spells it, prefix taken off
+  int64_t max_rank = 0;
+
+  /// invalid_argument: half of a pair, shapes that do not go together, no pair at all. unsupported: LoHa, LoKr, DoRA and
+  /// LoRA of convolutions, named.
+  static Result<AdapterFile> open(const std::string& path);
+};
+
+/// The adapters of one network. Not for use while a step runs.
+class AdapterBank {
+ public:
+  explicit AdapterBank(AdapterSlots slots) : slots_(std::move(slots)) {}
+  /// `plain`: keeps float32 copies for the interpreter.
+  /// invalid_argument: a module that the network does not have (the message names it and counts), shapes that differ, a
+  /// rank above the slots'; a name that is taken.
+  Status load(const std::string& name, const AdapterFile& file, bool plain);
+  /// What stands beside the weights from the next step on, each times its weight; none: the network alone.
+  /// not_found: no such name. invalid_argument: together they exceed the slots' rank.
+  Status set(std::span<const std::pair<std::string, double>> adapters);
+
+ private:
+  struct Packed {
+    AdapterPart part;
+    std::vector<uint8_t> down, up;
+    std::vector<float> plain_down, plain_up;
+  };
+  AdapterSlots slots_;
+  std::map<std::string, std::map<size_t, Packed>> adapters_;  ///< by name, then by slot
+};
+
+}  // namespace redline

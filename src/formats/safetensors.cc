@@ -280,9 +280,16 @@ Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder
   const std::filesystem::path base(folder);
   std::error_code ignored;
   const auto exists = [&](std::string_view name) { return std::filesystem::exists(base / name, ignored); };
-  if (exists("model.safetensors")) return open_file((base / "model.safetensors").string());
-  const std::string index_path = (base / "model.safetensors.index.json").string();
-  if (!exists("model.safetensors.index.json"))
+  // transformers' name, and diffusers'.
+  std::string index_path;
+  for (const char* stem : {"model.safetensors", "diffusion_pytorch_model.safetensors"}) {
+    if (exists(stem)) return open_file((base / stem).string());
+    if (const std::string index = std::string(stem) + ".index.json"; exists(index)) {
+      index_path = (base / index).string();
+      break;
+    }
+  }
+  if (index_path.empty())
     return not_found("{}: the folder has neither model.safetensors nor model.safetensors.index.json{}", folder,
                      exists("pytorch_model.bin") || exists("pytorch_model.bin.index.json")
                          ? "; its pytorch_model.bin must be exported as safetensors first"

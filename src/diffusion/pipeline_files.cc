@@ -1,0 +1,95 @@
+#include "diffusion/pipeline_files.h"
+
+#include <sys/stat.h>
+
+#include "formats/safetensors.h"
+#include "models/config_reader.h"
+
+namespace redline {
+namespace {
+
+Result<nlohmann::json> read_object(const std::string& path) {
+  REDLINE_ASSIGN(const std::string text, read_text_file(path));
+  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
+  if (!parsed.is_object()) return invalid_argument("{}: not a JSON object", path);
+  return parsed;
+}
+
+bool is_folder(const std::string& path) {
+  struct stat info;
+  return stat(path.c_str(), &info) == 0 && S_ISDIR(info.st_mode);
+}
+
+Result<PipelineDefaults> read_defaults(const std::string& path) {
+  PipelineDefaults d;
+  auto file = read_object(path);
+  if (!file.ok() && file.status().code() == Code::not_found) return d;
+  REDLINE_TRY(file);
+  ConfigReader outer(*file);
+  const nlohmann::json* defaults = outer.object("defaults");
+  REDLINE_TRY(outer.status().within(path));
+  if (!defaults) return d;
+  ConfigReader r(*defaults);
+  const auto integer = [&](const char* key, int64_t most, std::optional<int64_t>& to) {
+    if (r.has(key)) to = r.integer(key, 1, most);
+  };
+  const auto number = [&](const char* key, std::optional<double>& to) {
+    if (r.has(key)) to = r.number(key, 0, 100);
+  };
+  integer("width", 16384, d.width);
+  integer("height", 16384, d.height);
+  integer("steps", 1000, d.steps);
+  integer("max_sequence_length", 1024, d.max_sequence_length);
+  number("guidance", d.guidance);
+  number("true_guidance", d.true_guidance);
+  if (r.has("negative_prompt")) d.negative_prompt = r.text("negative_prompt", "");
+  REDLINE_TRY(r.status().within(path));
+  return d;
+}
+
+}  // namespace
+
+Result<PipelineFiles> PipelineFiles::open(const std::string& path) {
+  PipelineFiles files;
+  files.path = path;
+  struct stat info;
+  if (stat(path.c_str(), &info) != 0) return not_found("model {}: no such folder", path);
+  auto index = read_object(path + "/model_index.json");
+  if (!index.ok() && index.status().code() == Code::not_found)
+    return not_found("{} has no model_index.json: not a diffusers folder{}", path,
+                     S_ISDIR(info.st_mode) ? "" : "; give the folder, not a file in it");
+  REDLINE_TRY(index);
+  const auto name = index->find("_class_name");
+  if (name == index->end() || !name->is_string())
+    return invalid_argument("{}/model_index.json: _class_name must be the pipeline's class", path);
+  files.class_name = name->get<std::string>();
+  for (const auto& [key, value] : index->items()) {
+    if (key.starts_with("_") || !value.is_array()) continue;  // settings of the pipeline, no components
+    if (value.size() != 2) return invalid_argument("{}/model_index.json: {} must be [library, class]", path, key);
+    if (value[0].is_null() || value[1].is_null()) continue;
+    if (!value[0].is_string() || !value[1].is_string())
+      return invalid_argument("{}/model_index.json: {} must be [library, class]", path, key);
+    if (key.find('/') != std::string::npos || key.find("..") != std::string::npos)
+      return invalid_argument("{}/model_index.json: \"{}\" is no name of a folder", path, key);
+    files.components.push_back({key, value[0].get<std::string>(), value[1].get<std::string>()});
+  }
+  if (!files.find("scheduler")) return not_found("{}/model_index.json names no scheduler", path);
+  REDLINE_ASSIGN(files.scheduler_config, read_object(path + "/scheduler/scheduler_config.json"));
+  REDLINE_ASSIGN(files.defaults, read_defaults(path + "/redline.json"));
+  return files;
+}
+
+const PipelineComponent* PipelineFiles::find(std::string_view name) const {
+  for (const PipelineComponent& component : components)
+    if (component.name == name) return &component;
+  return nullptr;
+}
+
+Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
+  if (!find(name)) return not_found("{}/model_index.json names no {}", path, name);
+  const std::string folder = fmt::format("{}/{}", path, name);
+  if (!is_folder(folder)) return not_found("{} is missing: model_index.json names it", folder);
+  return Checkpoint::open(folder);
+}
+
+}  // namespace redline

@@ -1,0 +1,69 @@
+#include "diffusion/pipeline_files.h"
+
+#include <gmock/gmock.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "support/temporary_folder.h"
+
+namespace redline {
+namespace {
+
+using ::testing::HasSubstr;
+
+std::string bundled() { return std::string(REDLINE_SOURCE_DIR) + "/assets/redline-shapes"; }
+
+TEST(PipelineFiles, TheBundledPipelineIsRead) {
+  auto files = PipelineFiles::open(bundled());
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_EQ(files->class_name, "FluxPipeline");
+  ASSERT_TRUE(files->find("text_encoder_2"));
+  EXPECT_EQ(files->find("text_encoder_2")->class_name, "T5EncoderModel");
+  EXPECT_EQ(files->scheduler_config["shift"], 2.0);
+  EXPECT_EQ(files->defaults.steps, 28);
+  EXPECT_EQ(files->defaults.true_guidance, 4.0);
+  EXPECT_EQ(files->defaults.negative_prompt, "");
+  auto transformer = files->open_component("transformer");
+  ASSERT_TRUE(transformer.ok()) << transformer.status().message();
+  EXPECT_EQ(transformer->config["num_layers"], 3);
+  EXPECT_GT(transformer->tensors.size(), 100u);
+  EXPECT_EQ(files->open_component("unet").status().code(), Code::not_found);
+}
+
+TEST(PipelineFiles, WhatIsWrongIsNamed) {
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path();
+  const auto write = [&](const std::string& name, const std::string& text) {
+    std::filesystem::create_directories(std::filesystem::path(path + "/" + name).parent_path());
+    std::ofstream(path + "/" + name) << text;
+  };
+  const auto message = [&] { return PipelineFiles::open(path).status().message(); };
+  EXPECT_THAT(PipelineFiles::open(path + "/none").status().message(), HasSubstr("no such folder"));
+  EXPECT_THAT(message(), HasSubstr("has no model_index.json"));
+  write("model_index.json", "[1]");
+  EXPECT_THAT(message(), HasSubstr("not a JSON object"));
+  write("model_index.json", "{}");
+  EXPECT_THAT(message(), HasSubstr("_class_name must be"));
+  write("model_index.json", R"({"_class_name": "FluxPipeline", "vae": ["diffusers"]})");
+  EXPECT_THAT(message(), HasSubstr("vae must be [library, class]"));
+  write("model_index.json", R"({"_class_name": "FluxPipeline", "../vae": ["diffusers", "AutoencoderKL"]})");
+  EXPECT_THAT(message(), HasSubstr("is no name of a folder"));
+  write("model_index.json", R"({"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"]})");
+  EXPECT_THAT(message(), HasSubstr("names no scheduler"));
+  write("model_index.json", R"({"_class_name": "P", "scheduler": ["diffusers", "X"], "vae": ["diffusers", "Y"],
+                               "safety_checker": [null, null], "requires_safety_checker": false})");
+  EXPECT_THAT(message(), HasSubstr("scheduler/scheduler_config.json"));
+  write("scheduler/scheduler_config.json", "{}");
+  auto files = PipelineFiles::open(path);
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_EQ(files->components.size(), 2u);
+  EXPECT_THAT(files->open_component("vae").status().message(), HasSubstr("vae is missing: model_index.json names it"));
+  write("redline.json", R"({"defaults": {"steps": "many"}})");
+  EXPECT_THAT(message(), HasSubstr("steps"));
+  write("redline.json", R"({"defaults": {"guidance": -1}})");
+  EXPECT_THAT(message(), HasSubstr("guidance"));
+}
+
+}  // namespace
+}  // namespace redline

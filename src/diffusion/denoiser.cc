@@ -57,11 +57,15 @@ Status Denoiser::begin(DenoiserBatch batch) {
                                 at->second.size(), expected, batch_.rows);
       return {};
     };
-    if (port.name == "latents" || port.name == "timestep" || port.name == "rope") continue;
+    if (port.name == "latents" || port.name == "timestep" || port.name == "rope" || port.name == "positions") continue;
     REDLINE_TRY(port.dtype == DType::kI32 ? check(batch_.integer_conditions) : check(batch_.conditions));
   }
   rope_.clear();
   if (model_.rope_table) rope_ = model_.rope_table(batch_.text_tokens, l.height / l.patch, l.width / l.patch);
+  positions_.clear();
+  if (model_.position_table) {
+    REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
+  }
   packed_.resize(static_cast<size_t>(l.elements()));
   return {};
 }
@@ -83,6 +87,8 @@ Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std:
       std::fill_n(to, rows.size(), static_cast<float>(timestep_ * model_.timestep_scale));
     } else if (port.name == "rope") {
       for (size_t i = 0; i < rows.size(); ++i) to = std::copy(rope_.begin(), rope_.end(), to);
+    } else if (port.name == "positions") {
+      for (size_t i = 0; i < rows.size(); ++i) to = std::copy(positions_.begin(), positions_.end(), to);
     } else if (const auto left = state_.find(prefix + port.name); &network != &probe_ && left != state_.end()) {
       for (const int64_t row : rows) to = std::copy_n(left->second.data.data() + row * n, n, to);
     } else if (const auto carry = state_.find(port.name); &network != &probe_ && carry != state_.end()) {

@@ -64,7 +64,7 @@ class Denoiser {
   AdapterBank adapters_;
   Network probe_, body_, head_;
   DenoiserBatch batch_;
-  std::vector<float> rope_;  ///< of one row
+  std::vector<float> rope_, positions_;  ///< of one row
   std::vector<float> packed_;
   double timestep_ = 0;
   std::map<std::string, State> state_;

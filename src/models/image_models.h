@@ -29,8 +29,9 @@ int64_t pooled_place(const TextEncoderModel& model, std::span<const int32_t> ids
 /// named "carry.*" go from one program to a later one: outputs of probe that are inputs of body or head.
 ///   probe  inputs: "latents" [batch * image_tokens, in_channels], "timestep" [batch], and what the family takes of
 ///          "guidance" [batch], "pooled" [batch, pooled_width], "text" [batch * text_tokens, text_width],
-///          "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt)
-///          outputs: "image" [batch * image_tokens, width], "text" [..., width] where the family goes on with text, carries
+///          "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),
+///          "positions" [batch * image_tokens, width] (SD3, PixArt)
+///          outputs: "embedded" and "image" [batch * image_tokens, width], "text" [..., width] where the family goes on with text, carries
 ///   body   inputs "image", "text", carries; outputs "image", "text" (when read by head)
 ///   head   inputs "image", carries; output "velocity" [batch * image_tokens, out_channels]
 /// The whole is head(body(probe(x))). Convolutional networks have pixels of kHeight x kWidth for image_tokens and a body
@@ -49,6 +50,9 @@ struct DenoiserModel {
   /// [rows, rotary_dim] cosines then sines for text_tokens rows of text, then height x width tokens; empty: no "rope" input.
   std::function<std::vector<float>(int64_t text_tokens, int64_t height, int64_t width)> rope_table;
   int64_t rotary_dim = 0;
+  /// [height * width, width of the network] of so many tokens each way, the same for every item; empty: no "positions"
+  /// input. invalid_argument: more tokens than the network knows places for.
+  std::function<Result<std::vector<float>>(int64_t height, int64_t width)> position_table;
 };
 
 /// An autoencoder. Pictures are rows of pixels (graph/ops/conv2d.h) in [-1, 1]; latents are as the network sees them, that

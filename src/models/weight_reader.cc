@@ -12,18 +12,33 @@ Value WeightReader::take(const std::string& name, const std::vector<int64_t>& sh
     auto made = make_random_weight(name, shape, *checkpoint_.random);
     return made.ok() ? g_.weight(name, std::move(made).value()) : g_.fail(std::move(made).status());
   }
-  auto at = checkpoint_.tensors.find(name);
-  if (at == checkpoint_.tensors.end())
-    return g_.fail(invalid_argument("tensor {} is missing", checkpoint_.file_name(name)));
-  if (at->second.view.shape != shape)
-    return g_.fail(invalid_argument("tensor {} is [{}], the config asks for [{}]", checkpoint_.file_name(name),
-                                    fmt::join(at->second.view.shape, ", "), fmt::join(shape, ", ")));
-  taken_.insert(name);
-  WeightSource source = at->second;
+  auto found = find(name, shape);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
   if (source_row && source.source_row)
     source.source_row = [source_row, stored = source.source_row](int64_t row) { return stored(source_row(row)); };
   else if (source_row) source.source_row = source_row;
   return g_.weight(name, std::move(source));
+}
+
+Value WeightReader::take_as(const std::string& name, const std::vector<int64_t>& stored,
+                            const std::vector<int64_t>& shape) {
+  if (checkpoint_.random) return take(name, shape);
+  auto found = find(name, stored);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
+  source.view.shape = shape;
+  return g_.weight(name, std::move(source));
+}
+
+Result<WeightSource> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape) {
+  auto at = checkpoint_.tensors.find(name);
+  if (at == checkpoint_.tensors.end()) return invalid_argument("tensor {} is missing", checkpoint_.file_name(name));
+  if (at->second.view.shape != shape)
+    return invalid_argument("tensor {} is [{}], the config asks for [{}]", checkpoint_.file_name(name),
+                            fmt::join(at->second.view.shape, ", "), fmt::join(shape, ", "));
+  taken_.insert(name);
+  return at->second;
 }
 
 Status WeightReader::expect_all_taken() const {

@@ -15,6 +15,10 @@ class WeightReader {
   /// source_row(n) of the tensor; none: row n.
   Value take(const std::string& name, const std::vector<int64_t>& shape,
              const std::function<int64_t(int64_t)>& source_row = {});
+  /// The same of a tensor stored in the shape `stored`, seen in another of as many elements.
+  Value take_as(const std::string& name, const std::vector<int64_t>& stored, const std::vector<int64_t>& shape);
+  /// The tensor itself, for what is computed when sizes are known; counts as taken. invalid_argument: as take.
+  Result<WeightSource> find(const std::string& name, const std::vector<int64_t>& shape);
   /// GGUF says by its tensors alone whether a projection has a bias; a config.json says so itself.
   bool has_bias(const std::string& name, bool config_says) const {
     return checkpoint_.format == "gguf" ? has(name) : config_says;

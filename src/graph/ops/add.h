@@ -7,6 +7,14 @@ namespace redline {
 /// y = a + b, element by element; both f32 [rows, cols].
 Value add(GraphBuilder& g, Value a, Value b);
 
+/// y[r, c] = x[r, c] + row[c].
+///
+/// x    [rows, cols]  f32
+/// row  [cols]        f32, f16 or bf16, a weight
+/// returns like x
+Value add_row(GraphBuilder& g, Value x, Value row);
+
 extern const OpDef kAdd;
+extern const OpDef kAddRow;
 
 }  // namespace redline

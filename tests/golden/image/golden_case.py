@@ -27,6 +27,20 @@ def randomize(model, seed, gain=1.0):
       p.copy_(value.to(torch.bfloat16).to(p.dtype))
 
 
+def to_rows(latents, patch):
+  """[batch, channels, height, width] to rows of patches [channels, patch, patch]."""
+  n, c, h, w = latents.shape
+  x = latents.reshape(n, c, h // patch, patch, w // patch, patch).permute(0, 2, 4, 1, 3, 5)
+  return x.reshape(-1, c * patch * patch)
+
+
+def to_velocity_rows(picture, patch):
+  """The same to rows [patch, patch, channels]."""
+  n, c, h, w = picture.shape
+  x = picture.reshape(n, c, h // patch, patch, w // patch, patch).permute(0, 2, 4, 3, 5, 1)
+  return x.reshape(-1, c * patch * patch)
+
+
 def save(name, model, config, runs):
   """runs: {run: {array name: tensor}}; integers become int32."""
   folder = HERE / name

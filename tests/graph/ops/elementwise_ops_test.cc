@@ -1,4 +1,4 @@
-// add, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
+// add, add_row, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_rows.h"
@@ -19,6 +19,25 @@ TEST(AddOp, EqualsTheReference) {
         return std::map<std::string, HostTensor>{{"a", matrix(n, rows, 19)}, {"b", matrix(n, rows, 19)}};
       },
       kRows, 6e-8);  // one rounding
+}
+
+TEST(AddRowOp, EqualsTheReference) {
+  expect_like_reference(
+      [](GraphBuilder& g, Numbers& n) {
+        const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(19)});
+        g.output("y", add_row(g, x, g.weight("row", n.weight({19}))));
+      },
+      [](Numbers& n, int64_t rows) {
+        return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 19)}};
+      },
+      kRows, 6e-8);  // one rounding
+}
+
+TEST(AddRowOp, ARowOfAnotherSizeIsRefused) {
+  Numbers n;
+  GraphBuilder g("test");
+  add_row(g, g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(19)}), g.weight("row", n.weight({18})));
+  EXPECT_EQ(g.finish().status().message(), "add_row: row is [18], x is [tokens, 19]");
 }
 
 TEST(SiluMulOp, EqualsTheReference) {

@@ -1,0 +1,68 @@
+// What diffusion transformers share (Peebles and Xie 2022, arXiv:2212.09748): projections by name, embeddings of timesteps
+// and patches, modulated norms and gated residuals, and the three graphs of a denoiser.
+#pragma once
+
+#include "graph/ops/joint_attention.h"
+#include "kernels/cpu/activation.h"
+#include "models/image_models.h"
+#include "models/weight_reader.h"
+
+namespace redline {
+
+struct DitShape {
+  int64_t num_heads = 0, head_dim = 0;
+  float eps = 1e-6f;  ///< of every norm
+  int64_t width() const { return num_heads * head_dim; }
+};
+
+/// Writes blocks into one graph. Modulation tables are [batch, n * width]: part p of one is its columns from p * width on.
+class DitBuilder {
+ public:
+  DitBuilder(GraphBuilder& g, WeightReader& w, DitShape shape) : g_(g), w_(w), s_(shape) {}
+
+  /// x W^T + b of the tensors name.weight [out, in] and name.bias.
+  Value project(Value x, const std::string& name, int64_t out, int64_t in, bool has_bias = true);
+  /// scope.linear_1, `kind`, scope.linear_2: [rows, in] to [rows, width].
+  Value embed(Value x, const std::string& scope, int64_t in, Activation kind = Activation::kSilu);
+  /// The input "timestep" [batch], as sines and cosines through `embed`.
+  Value embed_timestep(const std::string& scope);
+  /// The input "latents", patches of `channels` x patch x patch, by the convolution pos_embed.proj; plus the input
+  /// "positions".
+  Value embed_patches(int64_t channels, int64_t patch);
+
+  /// Norm, times 1 + scale, plus shift, from the parts named.
+  Value modulated(Value x, Value table, int64_t shift_part, int64_t scale_part, const Dim& rows_per_item);
+  /// x + gate * y, the gate from part `part`.
+  Value gated(Value x, Value y, Value table, int64_t part, const Dim& rows_per_item);
+  /// scope.net.0.proj, `kind`, scope.net.2 with 4 * width columns between.
+  Value feed_forward(Value x, const std::string& scope, Activation kind = Activation::kGeluTanh);
+  JointAttentionAttrs attention() const;
+
+  GraphBuilder& graph() { return g_; }
+  WeightReader& weights() { return w_; }
+  int64_t width() const { return s_.width(); }
+  const DitShape& shape() const { return s_; }
+  const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kImage = Symbol::kImageTokens;
+
+ private:
+  GraphBuilder& g_;
+  WeightReader& w_;
+  DitShape s_;
+};
+
+/// The graphs of a DenoiserModel under construction.
+struct DenoiserGraphs {
+  DenoiserGraphs(const std::string& family, const Checkpoint& checkpoint);
+  /// Moves them into `model`. invalid_argument: what a builder met first, or a tensor that none of them took.
+  Status finish(DenoiserModel& model);
+
+  GraphBuilder probe, body, head;
+  WeightReader probe_weights, body_weights, head_weights;
+};
+
+/// Sines and cosines of places on a grid of height x width: [height * width, columns], of columns' places in the first half,
+/// of rows' in the second; each half is sines, then cosines of place * 10000^(-k / (columns / 4)). Place i of n is
+/// i / (n / base_size) / scale. `columns` is a multiple of 4.
+std::vector<float> sincos_positions(int64_t columns, int64_t height, int64_t width, int64_t base_size, double scale);
+
+}  // namespace redline

@@ -1,0 +1,235 @@
+// Stable Diffusion 3 and 3.5: text and picture with weights of their own and attention over both (Esser et al. 2024,
+// arXiv:2403.03206). SD3.5 normalizes queries and keys; its medium size has a second attention, of the picture alone, in the
+// first blocks. diffusers' SD3Transformer2DModel names the tensors.
+#include <algorithm>
+
+#include "graph/ops/activation.h"
+#include "graph/ops/add.h"
+#include "graph/ops/joint_attention.h"
+#include "graph/ops/rms_norm.h"
+#include "models/config_reader.h"
+#include "models/dit_blocks.h"
+
+namespace redline {
+namespace {
+
+struct Sd3Config {
+  DitShape shape;
+  int64_t in_channels = 0, out_channels = 0, num_layers = 0, patch = 0;
+  int64_t text_width = 0, pooled_width = 0;
+  int64_t sample_size = 0, most_places = 0;  ///< of the position table, each way
+  bool qk_norm = false;
+  std::vector<bool> is_dual;  ///< [num_layers]
+};
+
+Result<Sd3Config> read_config(const nlohmann::json& json) {
+  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 20;
+  ConfigReader r(json);
+  Sd3Config c;
+  c.sample_size = r.integer("sample_size", 1, 1 << 14, 128);
+  c.patch = r.integer("patch_size", 1, 16, 2);
+  c.in_channels = r.integer("in_channels", 1, 1024, 16);
+  c.out_channels = r.integer("out_channels", 1, 1024, 16);
+  c.num_layers = r.integer("num_layers", 1, kMostLayers, 18);
+  c.shape.head_dim = r.integer("attention_head_dim", 2, 512, 64);
+  c.shape.num_heads = r.integer("num_attention_heads", 1, 1024, 18);
+  c.text_width = r.integer("joint_attention_dim", 1, kMostWidth, 4096);
+  c.pooled_width = r.integer("pooled_projection_dim", 1, kMostWidth, 2048);
+  c.most_places = r.integer("pos_embed_max_size", 1, 1 << 14, 96);
+  const int64_t text_stream = r.integer("caption_projection_dim", 1, kMostWidth, 1152);
+  const std::string norm = r.text("qk_norm", "");
+  REDLINE_TRY(r.status());
+  if (text_stream != c.shape.width())
+    return invalid_argument("config: caption_projection_dim is {}, {} heads of {} make {}", text_stream,
+                            c.shape.num_heads, c.shape.head_dim, c.shape.width());
+  if (c.shape.width() % 4 != 0)
+    return invalid_argument("config: {} columns are no multiple of 4, as sines and cosines of two axes need",
+                            c.shape.width());
+  if (!norm.empty() && norm != "rms_norm") return unsupported("config: qk_norm \"{}\"; known is rms_norm", norm);
+  c.qk_norm = !norm.empty();
+  c.is_dual.resize(static_cast<size_t>(c.num_layers));
+  if (const auto dual = json.find("dual_attention_layers"); dual != json.end() && !dual->is_null()) {
+    if (!dual->is_array()) return invalid_argument("config: dual_attention_layers must be a list of layers");
+    for (const auto& layer : *dual) {
+      if (!layer.is_number_integer() || layer.get<int64_t>() < 0 || layer.get<int64_t>() >= c.num_layers)
+        return invalid_argument("config: dual_attention_layers must hold numbers of the {} layers", c.num_layers);
+      c.is_dual[layer.get<size_t>()] = true;
+    }
+  }
+  return c;
+}
+
+struct Streams {
+  Value image, text;  ///< no text after the last block
+};
+
+class Sd3Builder : public DitBuilder {
+ public:
+  Sd3Builder(GraphBuilder& g, WeightReader& w, const Sd3Config& c) : DitBuilder(g, w, c.shape), c_(c) {}
+
+  /// silu of what timestep and pooled text say: [batch, width].
+  Value conditioning() {
+    const Value time = embed_timestep("time_text_embed.timestep_embedder");
+    const Value pooled = graph().input("pooled", DType::kF32, {kBatch, c_.pooled_width});
+    const Value sum = add(graph(), time, embed(pooled, "time_text_embed.text_embedder", c_.pooled_width));
+    return activation(graph(), sum, Activation::kSilu);
+  }
+
+  void blocks(Streams& s, int64_t begin, int64_t end, Value conditioning) {
+    for (int64_t i = begin; i < end; ++i) block(s, i, conditioning);
+  }
+
+ private:
+  /// Queries or keys.
+  Value normed_heads(Value x, const std::string& name, const std::string& norm) {
+    const Value y = project(x, name, width(), width());
+    if (!c_.qk_norm) return y;
+    graph().set_scope(norm);
+    return rms_norm(graph(), y, weights().take(norm + ".weight", {shape().head_dim}), {shape().eps});
+  }
+  /// Attention of the picture to itself.
+  Value attend_image(Value x, const std::string& scope) {
+    const Value q = normed_heads(x, scope + "to_q", scope + "norm_q"),
+                k = normed_heads(x, scope + "to_k", scope + "norm_k");
+    const Value v = project(x, scope + "to_v", width(), width());
+    graph().set_scope(scope);
+    const Value keys = joint_keys(graph(), {{k, v, kImage}}, kBatch, shape().num_heads, shape().head_dim);
+    return joint_attention(graph(), q, kBatch, kImage, keys, attention());
+  }
+
+  void block(Streams& s, int64_t layer, Value conditioning) {
+    GraphBuilder& g = graph();
+    const std::string scope = fmt::format("transformer_blocks.{}.", layer), attn = scope + "attn.";
+    const bool is_last = layer + 1 == c_.num_layers, is_dual = c_.is_dual[static_cast<size_t>(layer)];
+    const int64_t D = width();
+    // Parts: shift, scale, gate of attention; of the feed-forward; of the second attention. The last block's text, which only
+    // gives keys, has scale and shift.
+    const Value image_table = project(conditioning, scope + "norm1.linear", (is_dual ? 9 : 6) * D, D);
+    const Value text_table = project(conditioning, scope + "norm1_context.linear", (is_last ? 2 : 6) * D, D);
+    g.set_scope(scope + "norm1");
+    const Value image = modulated(s.image, image_table, 0, 1, kImage);
+    const Value image2 = is_dual ? modulated(s.image, image_table, 6, 7, kImage) : Value{};
+    g.set_scope(scope + "norm1_context");
+    const Value text =
+        is_last ? modulated(s.text, text_table, 1, 0, kText) : modulated(s.text, text_table, 0, 1, kText);
+
+    const Value image_q = normed_heads(image, attn + "to_q", attn + "norm_q");
+    const Value image_k = normed_heads(image, attn + "to_k", attn + "norm_k");
+    const Value image_v = project(image, attn + "to_v", D, D);
+    const Value text_k = normed_heads(text, attn + "add_k_proj", attn + "norm_added_k");
+    const Value text_v = project(text, attn + "add_v_proj", D, D);
+    g.set_scope(scope + "attn");
+    const Value keys = joint_keys(g, {{image_k, image_v, kImage}, {text_k, text_v, kText}}, kBatch, shape().num_heads,
+                                  shape().head_dim);
+    const Value image_seen = joint_attention(g, image_q, kBatch, kImage, keys, attention());
+    s.image = gated(s.image, project(image_seen, attn + "to_out.0", D, D), image_table, 2, kImage);
+    if (is_dual) {
+      const Value seen = attend_image(image2, scope + "attn2.");
+      s.image = gated(s.image, project(seen, scope + "attn2.to_out.0", D, D), image_table, 8, kImage);
+    }
+    g.set_scope(scope + "norm2");
+    const Value image_fed = feed_forward(modulated(s.image, image_table, 3, 4, kImage), scope + "ff");
+    s.image = gated(s.image, image_fed, image_table, 5, kImage);
+
+    if (is_last) {
+      // Checkpoints carry queries of the text that nothing asks for.
+      for (const char* name : {"add_q_proj.weight", "add_q_proj.bias", "norm_added_q.weight"})
+        weights().ignore(attn + name);
+      s.text = {};
+      return;
+    }
+    const Value text_q = normed_heads(text, attn + "add_q_proj", attn + "norm_added_q");
+    g.set_scope(scope + "attn");
+    const Value text_seen = joint_attention(g, text_q, kBatch, kText, keys, attention());
+    s.text = gated(s.text, project(text_seen, attn + "to_add_out", D, D), text_table, 2, kText);
+    g.set_scope(scope + "norm2_context");
+    const Value text_fed = feed_forward(modulated(s.text, text_table, 3, 4, kText), scope + "ff_context");
+    s.text = gated(s.text, text_fed, text_table, 5, kText);
+  }
+
+  const Sd3Config& c_;
+};
+
+/// Rows of the checkpoint's table, which is square, from its middle.
+Result<std::vector<float>> crop_positions(const Sd3Config& c, const WeightSource& table, int64_t height,
+                                          int64_t width) {
+  const int64_t most = c.most_places, D = c.shape.width();
+  if (height > most || width > most)
+    return invalid_argument(
+        "{} x {} tokens are more than the {} x {} that the network has positions for: at most {} "
+        "latent pixels each way",
+        height, width, most, most, most * c.patch);
+  if (!table.view.data) {  // random weights
+    const auto all = sincos_positions(D, most, most, c.sample_size / c.patch, 1);
+    std::vector<float> rows;
+    for (int64_t y = 0; y < height; ++y) {
+      const auto from = all.begin() + (((most - height) / 2 + y) * most + (most - width) / 2) * D;
+      rows.insert(rows.end(), from, from + width * D);
+    }
+    return rows;
+  }
+  std::vector<float> rows(static_cast<size_t>(height * width * D));
+  for (int64_t y = 0; y < height; ++y) {
+    const int64_t from = ((most - height) / 2 + y) * most + (most - width) / 2;
+    unpack_row(table.view.dtype, static_cast<const uint8_t*>(table.view.data) + row_bytes(table.view.dtype, from * D),
+               rows.data() + y * width * D, width * D);
+  }
+  return rows;
+}
+
+}  // namespace
+
+Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, int64_t probe_blocks) {
+  REDLINE_ASSIGN(const Sd3Config c, read_config(checkpoint.config));
+  const int64_t split = std::clamp<int64_t>(probe_blocks, 0, c.num_layers - 1), D = c.shape.width();
+  DenoiserModel model;
+  model.family = "sd3";
+  model.patch = c.patch;
+  model.latent_channels = c.in_channels;
+  model.in_channels = c.in_channels * c.patch * c.patch;
+  model.out_channels = c.out_channels * c.patch * c.patch;
+  model.channels_last_patch = true;
+  model.text_width = c.text_width;
+  model.pooled_width = c.pooled_width;
+
+  DenoiserGraphs graphs("sd3", checkpoint);
+  WeightSource table;
+  if (!checkpoint.random) {
+    REDLINE_ASSIGN(table, graphs.probe_weights.find("pos_embed.pos_embed", {1, c.most_places * c.most_places, D}));
+  }
+  model.position_table = [c, table](int64_t height, int64_t width) { return crop_positions(c, table, height, width); };
+  {
+    GraphBuilder& g = graphs.probe;
+    Sd3Builder b(g, graphs.probe_weights, c);
+    const Value conditioning = b.conditioning();
+    const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
+    Streams s = {b.embed_patches(c.in_channels, c.patch), b.project(text, "context_embedder", D, c.text_width)};
+    if (split > 0) g.output("embedded", s.image);  // else it is "image"
+    b.blocks(s, 0, split, conditioning);
+    g.output("image", s.image);
+    g.output("text", s.text);
+    g.output("carry.conditioning", conditioning);
+  }
+  {
+    GraphBuilder& g = graphs.body;
+    Sd3Builder b(g, graphs.body_weights, c);
+    const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
+    Streams s = {g.input("image", DType::kF32, {b.kBatch * b.kImage, D}),
+                 g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
+    b.blocks(s, split, c.num_layers, conditioning);
+    g.output("image", s.image);
+  }
+  {
+    GraphBuilder& g = graphs.head;
+    Sd3Builder b(g, graphs.head_weights, c);
+    const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
+    const Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    const Value table_out = b.project(conditioning, "norm_out.linear", 2 * D, D);
+    g.set_scope("norm_out");
+    g.output("velocity", b.project(b.modulated(image, table_out, 1, 0, b.kImage), "proj_out", model.out_channels, D));
+  }
+  REDLINE_TRY(graphs.finish(model));
+  return model;
+}
+
+}  // namespace redline

@@ -23,11 +23,11 @@ Value DitBuilder::embed(Value x, const std::string& scope, int64_t in, Activatio
   return project(hidden, scope + ".linear_2", width(), width());
 }
 
-Value DitBuilder::embed_timestep(const std::string& scope) {
+Value DitBuilder::embed_number(const std::string& name, const std::string& scope, float scale) {
   constexpr int64_t kCols = 256;
-  const Value timestep = g_.input("timestep", DType::kF32, {kBatch});
+  const Value number = g_.input(name, DType::kF32, {kBatch});
   g_.set_scope(scope);
-  return embed(timestep_embedding(g_, timestep, {.cols = kCols}), scope, kCols);
+  return embed(timestep_embedding(g_, number, {.cols = kCols, .scale = scale}), scope, kCols);
 }
 
 Value DitBuilder::embed_patches(int64_t channels, int64_t patch) {
@@ -40,20 +40,24 @@ Value DitBuilder::embed_patches(int64_t channels, int64_t patch) {
 }
 
 Value DitBuilder::modulated(Value x, Value table, int64_t shift_part, int64_t scale_part, const Dim& rows_per_item) {
-  return modulated_norm(g_, x, {table, shift_part * width(), scale_part * width(), rows_per_item}, {s_.eps, true});
+  return modulated_norm(g_, x, {table, shift_part * width(), scale_part * width(), rows_per_item}, {shape_.eps, true});
 }
 
 Value DitBuilder::gated(Value x, Value y, Value table, int64_t part, const Dim& rows_per_item) {
   return gated_add(g_, x, y, table, part * width(), rows_per_item);
 }
 
-Value DitBuilder::feed_forward(Value x, const std::string& scope, Activation kind) {
-  const Value hidden = activation(g_, project(x, scope + ".net.0.proj", 4 * width(), width()), kind);
-  return project(hidden, scope + ".net.2", width(), 4 * width());
+Value DitBuilder::feed_forward(Value x, Value table, const Dim& rows_per_item, const std::string& norm,
+                               const std::string& ff, Activation kind) {
+  const int64_t D = width();
+  g_.set_scope(norm);
+  const Value in = modulated(x, table, 3, 4, rows_per_item);
+  const Value hidden = activation(g_, project(in, ff + ".net.0.proj", 4 * D, D), kind);
+  return gated(x, project(hidden, ff + ".net.2", D, 4 * D), table, 5, rows_per_item);
 }
 
 JointAttentionAttrs DitBuilder::attention() const {
-  return {s_.num_heads, s_.head_dim, static_cast<float>(1.0 / std::sqrt(static_cast<double>(s_.head_dim)))};
+  return {shape_.num_heads, shape_.head_dim, static_cast<float>(1.0 / std::sqrt(static_cast<double>(shape_.head_dim)))};
 }
 
 DenoiserGraphs::DenoiserGraphs(const std::string& family, const Checkpoint& checkpoint)

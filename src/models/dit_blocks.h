@@ -18,14 +18,14 @@ struct DitShape {
 /// Writes blocks into one graph. Modulation tables are [batch, n * width]: part p of one is its columns from p * width on.
 class DitBuilder {
  public:
-  DitBuilder(GraphBuilder& g, WeightReader& w, DitShape shape) : g_(g), w_(w), s_(shape) {}
+  DitBuilder(GraphBuilder& g, WeightReader& w, DitShape shape) : g_(g), w_(w), shape_(shape) {}
 
   /// x W^T + b of the tensors name.weight [out, in] and name.bias.
   Value project(Value x, const std::string& name, int64_t out, int64_t in, bool has_bias = true);
   /// scope.linear_1, `kind`, scope.linear_2: [rows, in] to [rows, width].
   Value embed(Value x, const std::string& scope, int64_t in, Activation kind = Activation::kSilu);
-  /// The input "timestep" [batch], as sines and cosines through `embed`.
-  Value embed_timestep(const std::string& scope);
+  /// The input `name` [batch], times `scale`, as sines and cosines through `embed`.
+  Value embed_number(const std::string& name, const std::string& scope, float scale = 1);
   /// The input "latents", patches of `channels` x patch x patch, by the convolution pos_embed.proj; plus the input
   /// "positions".
   Value embed_patches(int64_t channels, int64_t patch);
@@ -34,20 +34,20 @@ class DitBuilder {
   Value modulated(Value x, Value table, int64_t shift_part, int64_t scale_part, const Dim& rows_per_item);
   /// x + gate * y, the gate from part `part`.
   Value gated(Value x, Value y, Value table, int64_t part, const Dim& rows_per_item);
-  /// scope.net.0.proj, `kind`, scope.net.2 with 4 * width columns between.
-  Value feed_forward(Value x, const std::string& scope, Activation kind = Activation::kGeluTanh);
+  /// x + gate * f(modulated x), with shift, scale and gate from parts 3 to 5; f is ff.net.0.proj to 4 * width columns,
+  /// `kind`, ff.net.2. `norm` names the norm.
+  Value feed_forward(Value x, Value table, const Dim& rows_per_item, const std::string& norm, const std::string& ff,
+                     Activation kind = Activation::kGeluTanh);
   JointAttentionAttrs attention() const;
 
-  GraphBuilder& graph() { return g_; }
-  WeightReader& weights() { return w_; }
-  int64_t width() const { return s_.width(); }
-  const DitShape& shape() const { return s_; }
+  int64_t width() const { return shape_.width(); }
+
   const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kImage = Symbol::kImageTokens;
 
- private:
+ protected:
   GraphBuilder& g_;
   WeightReader& w_;
-  DitShape s_;
+  const DitShape shape_;
 };
 
 /// The graphs of a DenoiserModel under construction.

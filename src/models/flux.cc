@@ -3,32 +3,29 @@
 //
 // Checkpoints rotate neighbouring pairs of a head. Rows of the query and key projections, and their norms, are taken in
 // the half-split order that `rope` rotates: scores are sums over a head and do not see the order.
+#include <algorithm>
 #include <cmath>
 
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/concat.h"
-#include "graph/ops/gated_add.h"
 #include "graph/ops/joint_attention.h"
-#include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
-#include "graph/ops/timestep_embedding.h"
 #include "models/config_reader.h"
-#include "models/image_models.h"
-#include "models/weight_reader.h"
+#include "models/dit_blocks.h"
 
 namespace redline {
 namespace {
 
 struct FluxConfig {
+  DitShape shape;
   int64_t in_channels = 0, out_channels = 0, num_layers = 0, num_single_layers = 0;
-  int64_t num_heads = 0, head_dim = 0, text_width = 0, pooled_width = 0;
+  int64_t text_width = 0, pooled_width = 0;
   bool guidance_embeds = false;
   std::vector<int64_t> axes;  ///< elements of a head that rotate by the axes (text, row, column) of a token's place
 
-  int64_t width() const { return num_heads * head_dim; }
   int64_t num_blocks() const { return num_layers + num_single_layers; }
 };
 
@@ -40,8 +37,8 @@ Result<FluxConfig> read_config(const nlohmann::json& json) {
   c.out_channels = r.integer("out_channels", 1, kMostWidth, c.in_channels);
   c.num_layers = r.integer("num_layers", 0, kMostLayers, 19);
   c.num_single_layers = r.integer("num_single_layers", 0, kMostLayers, 38);
-  c.head_dim = r.integer("attention_head_dim", 2, 512, 128);
-  c.num_heads = r.integer("num_attention_heads", 1, 1024, 24);
+  c.shape.head_dim = r.integer("attention_head_dim", 2, 512, 128);
+  c.shape.num_heads = r.integer("num_attention_heads", 1, 1024, 24);
   c.text_width = r.integer("joint_attention_dim", 1, kMostWidth, 4096);
   c.pooled_width = r.integer("pooled_projection_dim", 1, kMostWidth, 768);
   c.guidance_embeds = r.boolean("guidance_embeds", false);
@@ -60,21 +57,21 @@ Result<FluxConfig> read_config(const nlohmann::json& json) {
     }
   }
   if (c.axes.size() != 3) return invalid_argument("config: axes_dims_rope has {} axes, not 3", c.axes.size());
-  if (c.axes[0] + c.axes[1] + c.axes[2] != c.head_dim)
+  if (c.axes[0] + c.axes[1] + c.axes[2] != c.shape.head_dim)
     return invalid_argument("config: axes_dims_rope adds up to {}, a head has {} elements",
-                            c.axes[0] + c.axes[1] + c.axes[2], c.head_dim);
+                            c.axes[0] + c.axes[1] + c.axes[2], c.shape.head_dim);
   if (c.num_blocks() < 1) return invalid_argument("config: a transformer without blocks");
   return c;
 }
 
 /// Cosines then sines of [text rows, then height * width picture rows]. Text stands at the origin.
 std::vector<float> rope_table_of(const FluxConfig& c, int64_t text_tokens, int64_t height, int64_t width) {
-  const int64_t half = c.head_dim / 2;
-  std::vector<float> table(static_cast<size_t>((text_tokens + height * width) * c.head_dim));
+  const int64_t half = c.shape.head_dim / 2;
+  std::vector<float> table(static_cast<size_t>((text_tokens + height * width) * c.shape.head_dim));
   for (int64_t t = 0; t < text_tokens + height * width; ++t) {
     const int64_t pixel = t - text_tokens;
     const int64_t place[3] = {0, pixel < 0 ? 0 : pixel / width, pixel < 0 ? 0 : pixel % width};
-    float* row = table.data() + t * c.head_dim;
+    float* row = table.data() + t * c.shape.head_dim;
     int64_t at = 0;
     for (size_t axis = 0; axis < 3; ++axis)
       for (int64_t i = 0; i < c.axes[axis]; i += 2, ++at) {
@@ -92,26 +89,16 @@ struct Streams {
   Value image, text, joined;
 };
 
-class FluxBuilder {
+class FluxBuilder : public DitBuilder {
  public:
-  FluxBuilder(GraphBuilder& g, WeightReader& w, const FluxConfig& c) : g_(g), w_(w), c_(c) {}
-
-  Value project(Value x, const std::string& name, int64_t out, int64_t in) {
-    g_.set_scope(name);
-    const Value weight = w_.take(name + ".weight", {out, in});
-    return linear(g_, x, weight, w_.take(name + ".bias", {out}));
-  }
+  FluxBuilder(GraphBuilder& g, WeightReader& w, const FluxConfig& c) : DitBuilder(g, w, c.shape), c_(c) {}
 
   /// silu of the sum of what the timestep, the guidance and the pooled text say: [batch, width].
   Value conditioning() {
-    const Value timestep = g_.input("timestep", DType::kF32, {kBatch});
-    Value sum = embed(timestep_embedding(g_, timestep, {.scale = 1000}), "timestep_embedder", kTimestepCols);
-    if (c_.guidance_embeds) {
-      const Value guidance = g_.input("guidance", DType::kF32, {kBatch});
-      sum = add(g_, sum, embed(timestep_embedding(g_, guidance, {.scale = 1000}), "guidance_embedder", kTimestepCols));
-    }
+    Value sum = embed_number("timestep", "time_text_embed.timestep_embedder", 1000);
+    if (c_.guidance_embeds) sum = add(g_, sum, embed_number("guidance", "time_text_embed.guidance_embedder", 1000));
     const Value pooled = g_.input("pooled", DType::kF32, {kBatch, c_.pooled_width});
-    sum = add(g_, sum, embed(pooled, "text_embedder", c_.pooled_width));
+    sum = add(g_, sum, embed(pooled, "time_text_embed.text_embedder", c_.pooled_width));
     return activation(g_, sum, Activation::kSilu);
   }
 
@@ -141,30 +128,16 @@ class FluxBuilder {
     s.text = slice_rows(g_, s.joined, kBatch, kAll, 0, kText);
   }
 
-  Value modulated(Value x, Value table, int64_t part, Dim rows_per_item) {
-    const int64_t D = c_.width();
-    return modulated_norm(g_, x, {table, part * D, (part + 1) * D, std::move(rows_per_item)}, {kEps, true});
-  }
-
-  const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kImage = Symbol::kImageTokens;
   const Dim kAll = kText + kImage;
-  static constexpr int64_t kTimestepCols = 256;
-  static constexpr float kEps = 1e-6f;
 
  private:
   struct Heads {
     Value q, k, v;
   };
 
-  Value embed(Value x, const std::string& name, int64_t in) {
-    const std::string scope = "time_text_embed." + name;
-    const Value hidden = activation(g_, project(x, scope + ".linear_1", c_.width(), in), Activation::kSilu);
-    return project(hidden, scope + ".linear_2", c_.width(), c_.width());
-  }
-
   /// Queries or keys: projected, each head normalized and rotated.
   Value rotated(Value x, const std::string& name, const std::string& norm, Value rope_table) {
-    const int64_t D = c_.width(), head_dim = c_.head_dim;
+    const int64_t D = width(), head_dim = shape_.head_dim;
     const auto half_split = [head_dim](int64_t row) {
       const int64_t i = row % head_dim;
       return row - i + (i < head_dim / 2 ? 2 * i : 2 * (i - head_dim / 2) + 1);
@@ -173,74 +146,52 @@ class FluxBuilder {
     const Value weight = w_.take(name + ".weight", {D, D}, half_split);
     Value y = linear(g_, x, weight, w_.take(name + ".bias", {D}, half_split));
     g_.set_scope(norm);
-    y = rms_norm(g_, y, w_.take(norm + ".weight", {head_dim}, half_split), {kEps});
+    y = rms_norm(g_, y, w_.take(norm + ".weight", {head_dim}, half_split), {shape_.eps});
     return rope(g_, y, rope_table, {head_dim});
   }
   Heads heads(Value x, const std::string& scope, const char* q, const char* k, const char* v, const char* q_norm,
               const char* k_norm, Value rope_table) {
     return {rotated(x, scope + q, scope + q_norm, rope_table), rotated(x, scope + k, scope + k_norm, rope_table),
-            project(x, scope + v, c_.width(), c_.width())};
-  }
-
-  JointAttentionAttrs attention_attrs() const {
-    return {c_.num_heads, c_.head_dim, static_cast<float>(1.0 / std::sqrt(static_cast<double>(c_.head_dim)))};
-  }
-
-  Value feed_forward(Value x, const std::string& scope) {
-    const int64_t D = c_.width();
-    const Value hidden = activation(g_, project(x, scope + ".net.0.proj", 4 * D, D), Activation::kGeluTanh);
-    return project(hidden, scope + ".net.2", D, 4 * D);
+            project(x, scope + v, width(), width())};
   }
 
   void double_block(Streams& s, const std::string& scope) {
-    const int64_t D = c_.width();
+    const int64_t D = width();
     // Parts of a table: shift, scale, gate of attention, then of the feed-forward.
     const Value image_table = project(conditioning_, scope + "norm1.linear", 6 * D, D);
     const Value text_table = project(conditioning_, scope + "norm1_context.linear", 6 * D, D);
     g_.set_scope(scope + "norm1");
-    const Value image_in = modulated(s.image, image_table, 0, kImage);
-    const Value text_in = modulated(s.text, text_table, 0, kText);
+    const Value image_in = modulated(s.image, image_table, 0, 1, kImage);
+    const Value text_in = modulated(s.text, text_table, 0, 1, kText);
     const Heads image = heads(image_in, scope + "attn.", "to_q", "to_k", "to_v", "norm_q", "norm_k", rope_image_);
     const Heads text = heads(text_in, scope + "attn.", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q",
                              "norm_added_k", rope_text_);
     g_.set_scope(scope + "attn");
-    const Value keys =
-        joint_keys(g_, {{text.k, text.v, kText}, {image.k, image.v, kImage}}, kBatch, c_.num_heads, c_.head_dim);
-    const Value image_seen = joint_attention(g_, image.q, kBatch, kImage, keys, attention_attrs());
-    const Value text_seen = joint_attention(g_, text.q, kBatch, kText, keys, attention_attrs());
-    s.image = finish(s.image, image_seen, image_table, kImage, scope, "attn.to_out.0", "norm2", "ff");
-    s.text = finish(s.text, text_seen, text_table, kText, scope, "attn.to_add_out", "norm2_context", "ff_context");
-  }
-
-  /// Output projection and feed-forward of one stream.
-  Value finish(Value x, Value seen, Value table, const Dim& rows_per_item, const std::string& scope, const char* out,
-               const char* norm, const char* ff) {
-    const int64_t D = c_.width();
-    const Value attended = project(seen, scope + out, D, D);
-    x = gated_add(g_, x, attended, table, 2 * D, rows_per_item);
-    g_.set_scope(scope + norm);
-    const Value fed = feed_forward(modulated(x, table, 3, rows_per_item), scope + ff);
-    g_.set_scope(scope + ff);
-    return gated_add(g_, x, fed, table, 5 * D, rows_per_item);
+    const Value keys = joint_keys(g_, {{text.k, text.v, kText}, {image.k, image.v, kImage}}, kBatch, shape_.num_heads,
+                                  shape_.head_dim);
+    const Value image_seen = joint_attention(g_, image.q, kBatch, kImage, keys, attention());
+    const Value text_seen = joint_attention(g_, text.q, kBatch, kText, keys, attention());
+    s.image = gated(s.image, project(image_seen, scope + "attn.to_out.0", D, D), image_table, 2, kImage);
+    s.image = feed_forward(s.image, image_table, kImage, scope + "norm2", scope + "ff");
+    s.text = gated(s.text, project(text_seen, scope + "attn.to_add_out", D, D), text_table, 2, kText);
+    s.text = feed_forward(s.text, text_table, kText, scope + "norm2_context", scope + "ff_context");
   }
 
   void single_block(Streams& s, const std::string& scope) {
-    const int64_t D = c_.width();
+    const int64_t D = width();
     const Value table = project(conditioning_, scope + "norm.linear", 3 * D, D);
     g_.set_scope(scope + "norm");
-    const Value in = modulated(s.joined, table, 0, kAll);
+    const Value in = modulated(s.joined, table, 0, 1, kAll);
     const Heads h = heads(in, scope + "attn.", "to_q", "to_k", "to_v", "norm_q", "norm_k", rope_joined_);
     g_.set_scope(scope + "attn");
-    const Value keys = joint_keys(g_, {{h.k, h.v, kAll}}, kBatch, c_.num_heads, c_.head_dim);
-    const Value seen = joint_attention(g_, h.q, kBatch, kAll, keys, attention_attrs());
+    const Value keys = joint_keys(g_, {{h.k, h.v, kAll}}, kBatch, shape_.num_heads, shape_.head_dim);
+    const Value seen = joint_attention(g_, h.q, kBatch, kAll, keys, attention());
     const Value hidden = activation(g_, project(in, scope + "proj_mlp", 4 * D, D), Activation::kGeluTanh);
     g_.set_scope(scope + "join");
     const Value both = concat_cols(g_, seen, hidden);
-    s.joined = gated_add(g_, s.joined, project(both, scope + "proj_out", D, 5 * D), table, 2 * D, kAll);
+    s.joined = gated(s.joined, project(both, scope + "proj_out", D, 5 * D), table, 2, kAll);
   }
 
-  GraphBuilder& g_;
-  WeightReader& w_;
   const FluxConfig& c_;
   Value conditioning_, rope_joined_, rope_text_, rope_image_;
 };
@@ -249,7 +200,7 @@ class FluxBuilder {
 
 Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blocks) {
   REDLINE_ASSIGN(const FluxConfig c, read_config(checkpoint.config));
-  const int64_t split = std::clamp<int64_t>(probe_blocks, 0, c.num_blocks()), D = c.width();
+  const int64_t split = std::clamp<int64_t>(probe_blocks, 0, c.num_blocks() - 1), D = c.shape.width();
   DenoiserModel model;
   model.family = "flux";
   model.in_channels = c.in_channels;
@@ -262,56 +213,49 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blo
   model.pooled_width = c.pooled_width;
   model.takes_guidance = c.guidance_embeds;
   model.timestep_scale = 1e-3;
-  model.rotary_dim = c.head_dim;
+  model.rotary_dim = c.shape.head_dim;
   model.rope_table = [c](int64_t text, int64_t height, int64_t width) { return rope_table_of(c, text, height, width); };
 
-  GraphBuilder probe("flux probe"), body("flux body"), head("flux head");
-  WeightReader probe_weights(probe, checkpoint), body_weights(body, checkpoint), head_weights(head, checkpoint);
-  const FluxBuilder dims(probe, probe_weights, c);
-  const Dim image_rows = dims.kBatch * dims.kImage, text_rows = dims.kBatch * dims.kText,
-            all_rows = dims.kBatch * dims.kAll;
+  DenoiserGraphs graphs("flux", checkpoint);
   {
-    FluxBuilder b(probe, probe_weights, c);
-    const Value latents = probe.input("latents", DType::kF32, {image_rows, c.in_channels});
-    const Value text = probe.input("text", DType::kF32, {text_rows, c.text_width});
-    const Value rope = split > 0 ? probe.input("rope", DType::kF32, {all_rows, c.head_dim}) : Value{};
+    GraphBuilder& g = graphs.probe;
+    FluxBuilder b(g, graphs.probe_weights, c);
+    const Value latents = g.input("latents", DType::kF32, {b.kBatch * b.kImage, c.in_channels});
+    const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
+    const Value rope = split > 0 ? g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim}) : Value{};
     const Value conditioning = b.conditioning();
     Streams s;
     s.image = b.project(latents, "x_embedder", D, c.in_channels);
     s.text = b.project(text, "context_embedder", D, c.text_width);
-    probe.output("embedded", s.image);
+    if (split > 0) g.output("embedded", s.image);  // else it is "image"
     b.blocks(s, 0, split, conditioning, rope);
-    probe.output("image", s.image);
-    probe.output("text", s.text);
-    probe.output("carry.conditioning", conditioning);
+    g.output("image", s.image);
+    g.output("text", s.text);
+    g.output("carry.conditioning", conditioning);
   }
-  Value conditioning = body.input("carry.conditioning", DType::kF32, {dims.kBatch, D});
   {
-    FluxBuilder b(body, body_weights, c);
+    GraphBuilder& g = graphs.body;
+    FluxBuilder b(g, graphs.body_weights, c);
+    const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
     Streams s;
-    s.image = body.input("image", DType::kF32, {image_rows, D});
-    s.text = body.input("text", DType::kF32, {text_rows, D});
-    const Value rope = body.input("rope", DType::kF32, {all_rows, c.head_dim});
+    s.image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    s.text = g.input("text", DType::kF32, {b.kBatch * b.kText, D});
+    const Value rope = g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim});
     b.blocks(s, split, c.num_blocks(), conditioning, rope);
-    body.output("image", s.image);
-    body.output("text", s.text);
+    g.output("image", s.image);
+    g.output("text", s.text);
   }
-  conditioning = head.input("carry.conditioning", DType::kF32, {dims.kBatch, D});
   {
-    FluxBuilder b(head, head_weights, c);
-    const Value image = head.input("image", DType::kF32, {image_rows, D});
+    GraphBuilder& g = graphs.head;
+    FluxBuilder b(g, graphs.head_weights, c);
+    const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
+    const Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    // The table is [scale, shift] here.
     const Value table = b.project(conditioning, "norm_out.linear", 2 * D, D);
-    head.set_scope("norm_out");
-    // The order here is scale, then shift.
-    const Value normed = modulated_norm(head, image, {table, D, 0, dims.kImage}, {FluxBuilder::kEps, true});
-    head.output("velocity", b.project(normed, "proj_out", c.out_channels, D));
+    g.set_scope("norm_out");
+    g.output("velocity", b.project(b.modulated(image, table, 1, 0, b.kImage), "proj_out", c.out_channels, D));
   }
-  REDLINE_ASSIGN(model.probe, probe.finish());
-  REDLINE_ASSIGN(model.body, body.finish());
-  REDLINE_ASSIGN(model.head, head.finish());
-  probe_weights.add_taken(body_weights);
-  probe_weights.add_taken(head_weights);
-  REDLINE_TRY(probe_weights.expect_all_taken());
+  REDLINE_TRY(graphs.finish(model));
   return model;
 }
 

@@ -34,7 +34,8 @@ int64_t pooled_place(const TextEncoderModel& model, std::span<const int32_t> ids
 ///          outputs: "embedded" and "image" [batch * image_tokens, width], "text" [..., width] where the family goes on with text, carries
 ///   body   inputs "image", "text", carries; outputs "image", "text" (when read by head)
 ///   head   inputs "image", carries; output "velocity" [batch * image_tokens, out_channels]
-/// The whole is head(body(probe(x))). Convolutional networks have pixels of kHeight x kWidth for image_tokens and a body
+/// The whole is head(body(probe(x))). Transformers leave the body at least one block, whatever probe_blocks says, and have
+/// no "embedded" where the probe has none. Convolutional networks have pixels of kHeight x kWidth for image_tokens and a body
 /// and head without ops of their own may be left empty.
 struct DenoiserModel {
   std::string family;                         ///< "flux", "sd3", "pixart", "unet"

@@ -67,7 +67,7 @@ class PixartBuilder : public DitBuilder {
  public:
   PixartBuilder(GraphBuilder& g, WeightReader& w, const PixartConfig& c) : DitBuilder(g, w, c.shape), c_(c) {}
 
-  Value key_lengths() { return graph().input("key_lengths", DType::kI32, {kBatch}); }
+  Value key_lengths() { return g_.input("key_lengths", DType::kI32, {kBatch}); }
 
   void blocks(Value& image, int64_t begin, int64_t end, Value text, Value table, Value lengths) {
     for (int64_t i = begin; i < end; ++i) block(image, fmt::format("transformer_blocks.{}.", i), text, table, lengths);
@@ -75,8 +75,8 @@ class PixartBuilder : public DitBuilder {
 
   /// `table` plus a table of the checkpoint, [parts, width].
   Value own_table(Value table, const std::string& scope, int64_t parts) {
-    graph().set_scope(scope + "scale_shift_table");
-    return add_row(graph(), table, weights().take_as(scope + "scale_shift_table", {parts, width()}, {parts * width()}));
+    g_.set_scope(scope + "scale_shift_table");
+    return add_row(g_, table, w_.take_as(scope + "scale_shift_table", {parts, width()}, {parts * width()}));
   }
 
  private:
@@ -86,21 +86,20 @@ class PixartBuilder : public DitBuilder {
     const Value q = project(q_from, scope + "to_q", D, D, c_.attention_bias);
     const Value k = project(kv_from, scope + "to_k", D, kv_width, c_.attention_bias);
     const Value v = project(kv_from, scope + "to_v", D, kv_width, c_.attention_bias);
-    graph().set_scope(scope);
-    const Value packed = joint_keys(graph(), {{k, v, keys}}, kBatch, shape().num_heads, shape().head_dim);
-    const Value seen = joint_attention(graph(), q, kBatch, kImage, packed, attention(), lengths);
+    g_.set_scope(scope);
+    const Value packed = joint_keys(g_, {{k, v, keys}}, kBatch, shape_.num_heads, shape_.head_dim);
+    const Value seen = joint_attention(g_, q, kBatch, kImage, packed, attention(), lengths);
     return project(seen, scope + "to_out.0", D, D);
   }
 
   void block(Value& x, const std::string& scope, Value text, Value base_table, Value lengths) {
     // Parts: shift, scale, gate of attention, then of the feed-forward. Attention to the text has none, and no norm.
     const Value table = own_table(base_table, scope, 6);
-    graph().set_scope(scope + "norm1");
+    g_.set_scope(scope + "norm1");
     const Value normed = modulated(x, table, 0, 1, kImage);
     x = gated(x, attend(normed, normed, width(), kImage, scope + "attn1.", {}), table, 2, kImage);
-    x = add(graph(), x, attend(x, text, c_.cross_width, kText, scope + "attn2.", lengths));
-    graph().set_scope(scope + "norm2");
-    x = gated(x, feed_forward(modulated(x, table, 3, 4, kImage), scope + "ff", c_.activation), table, 5, kImage);
+    x = add(g_, x, attend(x, text, c_.cross_width, kText, scope + "attn2.", lengths));
+    x = feed_forward(x, table, kImage, scope + "norm2", scope + "ff", c_.activation);
   }
 
   const PixartConfig& c_;
@@ -128,8 +127,8 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_b
   {
     GraphBuilder& g = graphs.probe;
     PixartBuilder b(g, graphs.probe_weights, c);
-    b.weights().ignore("pos_embed.pos_embed");  // older checkpoints carry the table of one size
-    const Value time = b.embed_timestep("adaln_single.emb.timestep_embedder");
+    graphs.probe_weights.ignore("pos_embed.pos_embed");  // older checkpoints carry the table of one size
+    const Value time = b.embed_number("timestep", "adaln_single.emb.timestep_embedder");
     const Value table = b.project(activation(g, time, Activation::kSilu), "adaln_single.linear", 6 * D, D);
     Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
     if (c.has_caption_projection) text = b.embed(text, "caption_projection", c.text_width, Activation::kGeluTanh);

@@ -69,10 +69,10 @@ class Sd3Builder : public DitBuilder {
 
   /// silu of what timestep and pooled text say: [batch, width].
   Value conditioning() {
-    const Value time = embed_timestep("time_text_embed.timestep_embedder");
-    const Value pooled = graph().input("pooled", DType::kF32, {kBatch, c_.pooled_width});
-    const Value sum = add(graph(), time, embed(pooled, "time_text_embed.text_embedder", c_.pooled_width));
-    return activation(graph(), sum, Activation::kSilu);
+    const Value time = embed_number("timestep", "time_text_embed.timestep_embedder");
+    const Value pooled = g_.input("pooled", DType::kF32, {kBatch, c_.pooled_width});
+    const Value sum = add(g_, time, embed(pooled, "time_text_embed.text_embedder", c_.pooled_width));
+    return activation(g_, sum, Activation::kSilu);
   }
 
   void blocks(Streams& s, int64_t begin, int64_t end, Value conditioning) {
@@ -84,21 +84,20 @@ class Sd3Builder : public DitBuilder {
   Value normed_heads(Value x, const std::string& name, const std::string& norm) {
     const Value y = project(x, name, width(), width());
     if (!c_.qk_norm) return y;
-    graph().set_scope(norm);
-    return rms_norm(graph(), y, weights().take(norm + ".weight", {shape().head_dim}), {shape().eps});
+    g_.set_scope(norm);
+    return rms_norm(g_, y, w_.take(norm + ".weight", {shape_.head_dim}), {shape_.eps});
   }
   /// Attention of the picture to itself.
   Value attend_image(Value x, const std::string& scope) {
     const Value q = normed_heads(x, scope + "to_q", scope + "norm_q"),
                 k = normed_heads(x, scope + "to_k", scope + "norm_k");
     const Value v = project(x, scope + "to_v", width(), width());
-    graph().set_scope(scope);
-    const Value keys = joint_keys(graph(), {{k, v, kImage}}, kBatch, shape().num_heads, shape().head_dim);
-    return joint_attention(graph(), q, kBatch, kImage, keys, attention());
+    g_.set_scope(scope);
+    const Value keys = joint_keys(g_, {{k, v, kImage}}, kBatch, shape_.num_heads, shape_.head_dim);
+    return joint_attention(g_, q, kBatch, kImage, keys, attention());
   }
 
   void block(Streams& s, int64_t layer, Value conditioning) {
-    GraphBuilder& g = graph();
     const std::string scope = fmt::format("transformer_blocks.{}.", layer), attn = scope + "attn.";
     const bool is_last = layer + 1 == c_.num_layers, is_dual = c_.is_dual[static_cast<size_t>(layer)];
     const int64_t D = width();
@@ -106,10 +105,10 @@ class Sd3Builder : public DitBuilder {
     // gives keys, has scale and shift.
     const Value image_table = project(conditioning, scope + "norm1.linear", (is_dual ? 9 : 6) * D, D);
     const Value text_table = project(conditioning, scope + "norm1_context.linear", (is_last ? 2 : 6) * D, D);
-    g.set_scope(scope + "norm1");
+    g_.set_scope(scope + "norm1");
     const Value image = modulated(s.image, image_table, 0, 1, kImage);
     const Value image2 = is_dual ? modulated(s.image, image_table, 6, 7, kImage) : Value{};
-    g.set_scope(scope + "norm1_context");
+    g_.set_scope(scope + "norm1_context");
     const Value text =
         is_last ? modulated(s.text, text_table, 1, 0, kText) : modulated(s.text, text_table, 0, 1, kText);
 
@@ -118,33 +117,28 @@ class Sd3Builder : public DitBuilder {
     const Value image_v = project(image, attn + "to_v", D, D);
     const Value text_k = normed_heads(text, attn + "add_k_proj", attn + "norm_added_k");
     const Value text_v = project(text, attn + "add_v_proj", D, D);
-    g.set_scope(scope + "attn");
-    const Value keys = joint_keys(g, {{image_k, image_v, kImage}, {text_k, text_v, kText}}, kBatch, shape().num_heads,
-                                  shape().head_dim);
-    const Value image_seen = joint_attention(g, image_q, kBatch, kImage, keys, attention());
+    g_.set_scope(scope + "attn");
+    const Value keys = joint_keys(g_, {{image_k, image_v, kImage}, {text_k, text_v, kText}}, kBatch, shape_.num_heads,
+                                  shape_.head_dim);
+    const Value image_seen = joint_attention(g_, image_q, kBatch, kImage, keys, attention());
     s.image = gated(s.image, project(image_seen, attn + "to_out.0", D, D), image_table, 2, kImage);
     if (is_dual) {
       const Value seen = attend_image(image2, scope + "attn2.");
       s.image = gated(s.image, project(seen, scope + "attn2.to_out.0", D, D), image_table, 8, kImage);
     }
-    g.set_scope(scope + "norm2");
-    const Value image_fed = feed_forward(modulated(s.image, image_table, 3, 4, kImage), scope + "ff");
-    s.image = gated(s.image, image_fed, image_table, 5, kImage);
+    s.image = feed_forward(s.image, image_table, kImage, scope + "norm2", scope + "ff");
 
     if (is_last) {
       // Checkpoints carry queries of the text that nothing asks for.
-      for (const char* name : {"add_q_proj.weight", "add_q_proj.bias", "norm_added_q.weight"})
-        weights().ignore(attn + name);
+      for (const char* name : {"add_q_proj.weight", "add_q_proj.bias", "norm_added_q.weight"}) w_.ignore(attn + name);
       s.text = {};
       return;
     }
     const Value text_q = normed_heads(text, attn + "add_q_proj", attn + "norm_added_q");
-    g.set_scope(scope + "attn");
-    const Value text_seen = joint_attention(g, text_q, kBatch, kText, keys, attention());
+    g_.set_scope(scope + "attn");
+    const Value text_seen = joint_attention(g_, text_q, kBatch, kText, keys, attention());
     s.text = gated(s.text, project(text_seen, attn + "to_add_out", D, D), text_table, 2, kText);
-    g.set_scope(scope + "norm2_context");
-    const Value text_fed = feed_forward(modulated(s.text, text_table, 3, 4, kText), scope + "ff_context");
-    s.text = gated(s.text, text_fed, text_table, 5, kText);
+    s.text = feed_forward(s.text, text_table, kText, scope + "norm2_context", scope + "ff_context");
   }
 
   const Sd3Config& c_;

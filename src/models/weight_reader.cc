@@ -2,9 +2,21 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 #include "models/random_model.h"
 
 namespace redline {
+namespace {
+
+/// Equal but for axes of 1 at the end: a product is also stored as a convolution of one pixel, [out, in, 1, 1].
+bool is_shape(const std::vector<int64_t>& stored, const std::vector<int64_t>& asked) {
+  for (size_t i = 0; i < std::max(stored.size(), asked.size()); ++i)
+    if ((i < stored.size() ? stored[i] : 1) != (i < asked.size() ? asked[i] : 1)) return false;
+  return true;
+}
+
+}  // namespace
 
 Value WeightReader::take(const std::string& name, const std::vector<int64_t>& shape,
                          const std::function<int64_t(int64_t)>& source_row) {
@@ -34,11 +46,13 @@ Value WeightReader::take_as(const std::string& name, const std::vector<int64_t>&
 Result<WeightSource> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape) {
   auto at = checkpoint_.tensors.find(name);
   if (at == checkpoint_.tensors.end()) return invalid_argument("tensor {} is missing", checkpoint_.file_name(name));
-  if (at->second.view.shape != shape)
+  if (!is_shape(at->second.view.shape, shape))
     return invalid_argument("tensor {} is [{}], the config asks for [{}]", checkpoint_.file_name(name),
                             fmt::join(at->second.view.shape, ", "), fmt::join(shape, ", "));
   taken_.insert(name);
-  return at->second;
+  WeightSource source = at->second;
+  source.view.shape = shape;
+  return source;
 }
 
 Status WeightReader::expect_all_taken() const {

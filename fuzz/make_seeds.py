@@ -3,6 +3,7 @@
 
 Needs nothing but Python. The seeds are committed; run this again after changing it.
 """
+import base64
 import json
 import math
 import pathlib
@@ -165,6 +166,44 @@ def tokenizer_seeds():
                   "merges": [["a", "b"], ["\u0120", "ab"]]}}
     save("tokenizer_json", "byte_level", json.dumps(byte_level))
 
+    clip_vocab = {c + end: i for i, (c, end) in enumerate((c, end) for end in ("", "</w>") for c in "ab")}
+    clip_vocab.update({"ab</w>": 4, "<|startoftext|>": 5, "<|endoftext|>": 6})
+    clip = {
+        "added_tokens": [{"id": i, "content": text, "special": True, "normalized": False}
+                         for i, text in ((5, "<|startoftext|>"), (6, "<|endoftext|>"))],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "NFC"}, {"type": "Replace", "pattern": {"Regex": "\\s+"}, "content": " "}, {"type": "Lowercase"}]},
+        "pre_tokenizer": {"type": "Split", "pattern": {"Regex": "[\\p{L}]+|[\\p{N}]"}, "behavior": "Removed",
+                          "invert": True},
+        "post_processor": {"type": "RobertaProcessing", "sep": ["<|endoftext|>", 6], "cls": ["<|startoftext|>", 5]},
+        "decoder": {"type": "ByteLevel"},
+        "model": {"type": "BPE", "unk_token": "<|endoftext|>", "end_of_word_suffix": "</w>", "vocab": clip_vocab,
+                  "merges": ["a b</w>"]}}
+    save("tokenizer_json", "clip", json.dumps(clip))
+    save("vocab_merges", "clip", json.dumps(clip_vocab) + "\0#version: 0.2\na b</w>\n")
+    # A map of one character: "\n" becomes a space. Root, the place of "\n" below it, the leaf below that.
+    units = [0] * 256
+    units[0] = 1 << 10
+    units[1 ^ 10] = (64 << 10) | 1 << 8 | 10
+    units[1 ^ 10 ^ 64] = 1 << 31
+    charsmap = struct.pack(f"<I{len(units)}I", 4 * len(units), *units) + b" \0"
+    scored = [["<pad>", 0.0], ["</s>", 0.0], ["<unk>", 0.0], ["\u2581", -2.0], ["a", -3.0], ["b", -3.5],
+              ["\u2581ab", -2.5], ["ab", -4.0]]
+    unigram = {
+        "added_tokens": [{"id": i, "content": scored[i][0], "special": True, "normalized": False} for i in range(3)],
+        "normalizer": {"type": "Sequence", "normalizers": [
+            {"type": "Precompiled", "precompiled_charsmap": base64.b64encode(charsmap).decode()},
+            {"type": "Strip", "strip_left": False, "strip_right": True}]},
+        "pre_tokenizer": {"type": "Sequence", "pretokenizers": [
+            {"type": "WhitespaceSplit"},
+            {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True}]},
+        "post_processor": {"type": "TemplateProcessing", "single": [
+            {"Sequence": {"id": "A", "type_id": 0}}, {"SpecialToken": {"id": "</s>", "type_id": 0}}],
+            "pair": [], "special_tokens": {"</s>": {"id": "</s>", "ids": [1], "tokens": ["</s>"]}}},
+        "decoder": {"type": "Metaspace", "replacement": "\u2581", "prepend_scheme": "always", "split": True},
+        "model": {"type": "Unigram", "unk_id": 2, "vocab": scored, "byte_fallback": False}}
+    save("tokenizer_json", "unigram", json.dumps(unigram))
+
     def piece(text, score, kind):
         return field(1, 2, field(1, 2, text.encode()) + field(2, 5, struct.pack("<f", score)) + field(3, 0, varint(kind)))
 
@@ -174,6 +213,11 @@ def tokenizer_seeds():
     trainer = field(3, 0, varint(2)) + field(35, 0, varint(1)) + field(40, 0, varint(0))
     normalizer = field(1, 2, b"identity") + field(3, 0, varint(1)) + field(4, 0, varint(0)) + field(5, 0, varint(1))
     save("sentencepiece_model", "bpe", model + field(2, 2, trainer) + field(3, 2, normalizer))
+    kinds = {"<pad>": 3, "</s>": 3, "<unk>": 2}
+    model = b"".join(piece(text, score, kinds.get(text, 1)) for text, score in scored) + piece("user", 0, 4)
+    trainer = field(3, 0, varint(1)) + field(40, 0, varint(2)) + field(41, 0, varint(2**64 - 1)) + field(42, 0, varint(1))
+    normalizer = field(1, 2, b"nmt_nfkc") + field(2, 2, charsmap) + field(4, 0, varint(1))
+    save("sentencepiece_model", "unigram", model + field(2, 2, trainer) + field(3, 2, normalizer))
     save("sentencepiece_model", "pieces", piece("<unk>", 0, 2) + piece("a", -1, 1) + piece("b", -2, 4))
 
 

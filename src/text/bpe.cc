@@ -28,12 +28,6 @@ void add_symbol(std::vector<MergeSymbol>& symbols, size_t begin, size_t bytes, i
   symbols.push_back({static_cast<uint32_t>(begin), static_cast<uint32_t>(bytes), place - 1, -1, id, frozen});
 }
 
-std::array<TokenId, 256> find_byte_tokens(const Vocabulary& vocabulary) {
-  std::array<TokenId, 256> ids;
-  for (int b = 0; b < 256; ++b) ids[b] = vocabulary.find(fmt::format("<0x{:02X}>", b));
-  return ids;
-}
-
 uint64_t pair_key(int32_t left, int32_t right) {
   return (static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32) | static_cast<uint32_t>(right);
 }
@@ -130,7 +124,9 @@ void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& 
   bool last_is_unk = false;
   for (size_t pos = 0; pos < piece.size();) {
     const Utf8Char c = utf8_at(piece, pos);
-    const int32_t id = !c.valid ? -1
+    const bool ends_word = !options_.end_of_word.empty() && pos + c.bytes == piece.size();
+    const int32_t id = !c.valid    ? -1
+                       : ends_word ? char_id(std::string(piece.substr(pos, c.bytes)).append(options_.end_of_word))
                        : c.value < small_char_ids_.size() && small_char_ids_[c.value] >= 0
                            ? small_char_ids_[c.value]
                            : char_id(piece.substr(pos, c.bytes));

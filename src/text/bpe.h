@@ -28,6 +28,7 @@ struct BpeOptions {
   bool byte_fallback = false;      ///< a character outside the vocabulary becomes its "<0x..>" tokens
   bool fuse_unk = false;           ///< neighbouring unknown characters become one unk
   TokenId unk = -1;                ///< -1: unknown characters are left out
+  std::string end_of_word;         ///< the last character of a piece is looked up with this behind it ("</w>")
   bool unknown_separates = false;  ///< ... and their neighbours never merge (llama.cpp), else they may (tokenizers)
 };
 

@@ -26,6 +26,11 @@ Result<HfConfig> read_hf_config(std::string_view text) {
   config.bos_token = token_text(json, "bos_token");
   config.eos_token = token_text(json, "eos_token");
   config.unk_token = token_text(json, "unk_token");
+  config.pad_token = token_text(json, "pad_token");
+  // transformers writes 10^30 for "no limit".
+  constexpr int64_t kMostTokens = int64_t{1} << 30;
+  const int64_t max_tokens = optional_int(json, "model_max_length").value_or(0);
+  config.max_tokens = max_tokens > 0 && max_tokens <= kMostTokens ? max_tokens : 0;
   config.add_bos = optional_bool(json, "add_bos_token");
   config.add_eos = optional_bool(json, "add_eos_token");
   config.add_prefix_space = optional_bool(json, "add_prefix_space");
@@ -68,6 +73,21 @@ Status read_generation_config(std::string_view text, HfConfig& config) {
   return {};
 }
 
+Status read_special_tokens_map(std::string_view text, HfConfig& config) {
+  REDLINE_ASSIGN(const Json json, parse_json(text, "special_tokens_map.json"));
+  if (config.pad_token.empty()) config.pad_token = token_text(json, "pad_token");
+  return {};
+}
+
+bool pads_texts(const HfConfig& config) {
+  return config.tokenizer_class.starts_with("CLIPTokenizer") || config.tokenizer_class.starts_with("T5Tokenizer");
+}
+
+std::string pad_token_of(const HfConfig& config) {
+  if (!config.pad_token.empty() || !pads_texts(config)) return config.pad_token;
+  return config.tokenizer_class.starts_with("T5") ? "<pad>" : "<|endoftext|>";
+}
+
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder) {
   const std::filesystem::path root(folder);
   const auto has = [&](const char* name) {
@@ -84,15 +104,26 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& fold
     REDLINE_ASSIGN(const std::string text, read_text_file(path("generation_config.json")));
     REDLINE_TRY(read_generation_config(text, config).within(folder));
   }
+  if (has("special_tokens_map.json")) {
+    REDLINE_ASSIGN(const std::string text, read_text_file(path("special_tokens_map.json")));
+    REDLINE_TRY(read_special_tokens_map(text, config).within(folder));
+  }
   if (has("tokenizer.json")) {
     REDLINE_ASSIGN(const std::string text, read_text_file(path("tokenizer.json")));
     return tokenizer_from_json(text, config).within(path("tokenizer.json"));
   }
-  if (has("tokenizer.model")) {
-    REDLINE_ASSIGN(const std::string bytes, read_text_file(path("tokenizer.model")));
-    return tokenizer_from_sentencepiece(bytes, config).within(path("tokenizer.model"));
+  for (const char* name : {"tokenizer.model", "spiece.model"}) {
+    if (!has(name)) continue;
+    REDLINE_ASSIGN(const std::string bytes, read_text_file(path(name)));
+    return tokenizer_from_sentencepiece(bytes, config).within(path(name));
   }
-  return not_found("{}: no tokenizer.json and no tokenizer.model", folder);
+  if (has("vocab.json") && has("merges.txt")) {
+    REDLINE_ASSIGN(const std::string vocab, read_text_file(path("vocab.json")));
+    REDLINE_ASSIGN(const std::string merges, read_text_file(path("merges.txt")));
+    return tokenizer_from_vocab_and_merges(vocab, merges, config).within(folder);
+  }
+  return not_found("{}: no tokenizer.json, no tokenizer.model, no spiece.model and no vocab.json with merges.txt",
+                   folder);
 }
 
 }  // namespace redline

@@ -2,9 +2,9 @@
 // Redline does not know is refused by name.
 #include <algorithm>
 
-#include "text/hf_config.h"
-#include "text/json_reader.h"
+#include "text/json_tokenizer.h"
 #include "text/pipeline_tokenizer.h"
+#include "text/unigram.h"
 
 namespace redline {
 namespace {
@@ -30,6 +30,26 @@ Status read_list(const Json& json, const char* key, const char* part, const Json
   list = member(json, key);
   if (!list || !list->is_array()) return invalid_argument("{}: Sequence without the list \"{}\"", part, key);
   return {};
+}
+
+/// RFC 4648; false at any other character.
+bool decode_base64(std::string_view text, std::string& bytes) {
+  constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::array<int8_t, 256> values;
+  values.fill(-1);
+  for (size_t i = 0; i < kAlphabet.size(); ++i) values[static_cast<uint8_t>(kAlphabet[i])] = static_cast<int8_t>(i);
+  while (text.ends_with('=')) text.remove_suffix(1);
+  uint32_t bits = 0;
+  int count = 0;
+  for (const char c : text) {
+    const int value = values[static_cast<uint8_t>(c)];
+    if (value < 0) return false;
+    bits = bits << 6 | static_cast<uint32_t>(value);
+    if ((count += 6) < 8) continue;
+    count -= 8;
+    bytes.push_back(static_cast<char>(bits >> count & 0xFF));
+  }
+  return true;
 }
 
 Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) {
@@ -58,6 +78,12 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
     normalizer.add(PrependText{string_or(json, "prepend", "")});
   } else if (type == "ByteLevel") {
     normalizer.add(SpellBytes{});
+  } else if (type == "Precompiled") {
+    std::string bytes;
+    if (!decode_base64(string_or(json, "precompiled_charsmap", ""), bytes))
+      return invalid_argument("normalizer Precompiled: precompiled_charsmap is not base64");
+    REDLINE_ASSIGN(CharsMap map, CharsMap::parse(bytes).within("normalizer Precompiled"));
+    normalizer.add(PrecompiledMap{std::make_shared<const CharsMap>(std::move(map))});
   } else if (type == "Replace") {
     REDLINE_ASSIGN(auto pattern, read_pattern(json, "normalizer Replace"));
     std::string content = string_or(json, "content", "");
@@ -68,7 +94,8 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
     }
   } else {
     return unknown_type("normalizer", json,
-                        "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, ByteLevel, Replace");
+                        "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, ByteLevel, "
+                        "Precompiled, Replace");
   }
   return {};
 }
@@ -221,6 +248,18 @@ Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& part
   return {};
 }
 
+/// ["</s>", 1]
+Status read_end_token(const Json& json, const char* key, const Vocabulary& v, std::vector<TokenId>& ids) {
+  const Json* pair = member(json, key);
+  const bool well_formed = pair && pair->is_array() && pair->size() == 2 && (*pair)[1].is_number_integer();
+  const int64_t id = well_formed ? (*pair)[1].get<int64_t>() : -1;
+  if (id < 0 || id >= v.size())
+    return invalid_argument("post_processor: {} is {}, expected a token and its id below {}", key,
+                            pair ? spell(*pair) : "missing", v.size());
+  ids = {static_cast<TokenId>(id)};
+  return {};
+}
+
 Status read_post_processor(const Json& json, const Vocabulary& v, TokenizerParts& parts, int depth = 0) {
   if (depth > kMaxDepth) return invalid_argument("post_processor: nested deeper than {}", kMaxDepth);
   const std::string type = string_or(json, "type", "");
@@ -232,8 +271,12 @@ Status read_post_processor(const Json& json, const Vocabulary& v, TokenizerParts
     parts.prefix.clear();
     parts.suffix.clear();
     REDLINE_TRY(read_template(json, v, parts));
+  } else if (type == "RobertaProcessing" || type == "BertProcessing") {
+    REDLINE_TRY(read_end_token(json, "cls", v, parts.prefix));
+    REDLINE_TRY(read_end_token(json, "sep", v, parts.suffix));
   } else if (type != "ByteLevel") {  // ByteLevel only moves offsets
-    return unknown_type("post_processor", json, "Sequence, TemplateProcessing, ByteLevel");
+    return unknown_type("post_processor", json,
+                        "Sequence, TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel");
   }
   return {};
 }
@@ -243,9 +286,24 @@ struct JsonModel {
   std::vector<std::pair<std::string_view, std::string_view>> merges;  ///< views into the JSON
 };
 
-Status read_vocabulary(const Json& model, const Json* added, const HfConfig& config, Vocabulary& v) {
+/// Unigram's list of [piece, score].
+Status read_scored_pieces(const Json& vocab, Vocabulary& v, std::vector<double>& scores) {
+  for (const Json& entry : vocab) {
+    const bool well_formed = entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_number();
+    if (!well_formed)
+      return invalid_argument("model.vocab[{}] is {}, expected [\"piece\", score]", v.size(), spell(entry));
+    v.pieces.push_back(entry[0].get<std::string>());
+    scores.push_back(entry[1].get<double>());
+  }
+  return {};
+}
+
+/// `scores`: of a Unigram model, by id.
+Status read_vocabulary(const Json& model, const Json* added, const HfConfig& config, Vocabulary& v,
+                       std::vector<double>* scores) {
   const Json* vocab = member(model, "vocab");
-  if (!vocab || !vocab->is_object()) return invalid_argument("model.vocab is missing or no object");
+  if (!vocab || !(scores ? vocab->is_array() : vocab->is_object()))
+    return invalid_argument("model.vocab is missing or no {}", scores ? "list" : "object");
   const size_t num_added = added && added->is_array() ? added->size() : 0;
   // Ids may leave holes, but not so many that a small file asks for much memory.
   const auto limit = static_cast<int64_t>(4 * (vocab->size() + num_added + config.added_tokens.size()) + 65536);
@@ -259,9 +317,14 @@ Status read_vocabulary(const Json& model, const Json* added, const HfConfig& con
     v.pieces[id] = piece;
     return {};
   };
-  for (const auto& [piece, id] : vocab->items()) {
-    if (!id.is_number_integer()) return invalid_argument("model.vocab: \"{}\" has {} for an id", piece, id.type_name());
-    if (!piece.empty()) REDLINE_TRY(put(piece, id.get<int64_t>(), "model.vocab"));
+  if (scores) {
+    REDLINE_TRY(read_scored_pieces(*vocab, v, *scores));
+  } else {
+    for (const auto& [piece, id] : vocab->items()) {
+      if (!id.is_number_integer())
+        return invalid_argument("model.vocab: \"{}\" has {} for an id", piece, id.type_name());
+      if (!piece.empty()) REDLINE_TRY(put(piece, id.get<int64_t>(), "model.vocab"));
+    }
   }
   v.build_index();
   const auto put_added = [&](const std::string& content, int64_t id, const char* place) -> Status {
@@ -322,9 +385,9 @@ Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
       return invalid_argument("model.unk_token {} is not in the vocabulary",
                               unk->dump(-1, ' ', false, Json::error_handler_t::replace));
   }
-  for (const char* key : {"continuing_subword_prefix", "end_of_word_suffix"}) {
-    if (!string_or(json, key, "").empty()) return unsupported("model.{} \"{}\"", key, string_or(json, key, ""));
-  }
+  if (const std::string prefix = string_or(json, "continuing_subword_prefix", ""); !prefix.empty())
+    return unsupported("model.continuing_subword_prefix \"{}\"", prefix);
+  model.options.end_of_word = string_or(json, "end_of_word_suffix", "");
   if (const Json* dropout = member(json, "dropout"); dropout && dropout->is_number() && dropout->get<double>() != 0) {
     return unsupported("model.dropout {}: encoding would be random", dropout->get<double>());
   }
@@ -356,6 +419,15 @@ Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
   return {};
 }
 
+/// Types of the unknown and the byte tokens.
+void mark_model_tokens(TokenId unk, bool byte_fallback, Vocabulary& v) {
+  for (size_t i = 0; i < v.pieces.size() && byte_fallback; ++i) {
+    if (v.types[i] == TokenType::normal && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
+  }
+  if (unk >= 0 && v.types[static_cast<size_t>(unk)] == TokenType::normal)
+    v.types[static_cast<size_t>(unk)] = TokenType::unknown;
+}
+
 /// The classes of transformers whose add_bos_token rebuilds the post-processor.
 bool flags_decide(const HfConfig& config) {
   for (const char* name : {"Llama", "CodeLlama", "Gemma", "Cohere"}) {
@@ -364,34 +436,65 @@ bool flags_decide(const HfConfig& config) {
   return false;
 }
 
-Result<std::unique_ptr<Tokenizer>> build(std::string_view text, const HfConfig& config) {
-  REDLINE_ASSIGN(const Json json, parse_json(text, "tokenizer.json"));
+Result<std::unique_ptr<TokenModel>> make_bpe(const Json& json, Vocabulary& v) {
+  JsonModel model;
+  REDLINE_TRY(read_model(json, v, model));
+  mark_model_tokens(model.options.unk, model.options.byte_fallback, v);
+  return BpeModel::make(v, model.options, model.merges).within("model.merges");
+}
+
+Result<std::unique_ptr<TokenModel>> make_unigram(const Json& json, std::vector<double> scores, Vocabulary& v) {
+  UnigramOptions options;
+  if (member(json, "unk_id")) {
+    const int64_t unk = optional_int(json, "unk_id").value_or(-1);
+    if (unk < 0 || unk >= static_cast<int64_t>(scores.size()))
+      return invalid_argument("model.unk_id is {}, the vocabulary has {} pieces", spell(json["unk_id"]), scores.size());
+    options.unk = static_cast<TokenId>(unk);
+  }
+  options.byte_fallback = optional_bool(json, "byte_fallback").value_or(false);
+  for (const double score : scores) options.min_score = std::min(options.min_score, score);
+  mark_model_tokens(options.unk, options.byte_fallback, v);
+  return UnigramModel::make(v, std::move(scores), options).within("model.vocab");
+}
+
+/// A special token that only tokenizer_config.json names: transformers adds it to what is found in text, even where it is
+/// a piece of the vocabulary as well ("!" of Stable Diffusion 2).
+Status add_special(const std::string& content, TokenizerParts& parts) {
+  Vocabulary& v = *parts.vocabulary;
+  AddedToken token;
+  token.content = content;
+  token.id = v.find(content);
+  token.special = true;
+  if (token.id < 0 || v.is_special(token.id)) return {};
+  v.types[static_cast<size_t>(token.id)] = TokenType::control;
+  return parts.added_before.add(std::move(token));
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_json_object(const Json& json, const HfConfig& config) {
   const Json* model_json = member(json, "model");
   if (!model_json || !model_json->is_object()) return invalid_argument("tokenizer.json has no \"model\"");
   // Files from before the model had a type are BPE when they have merges.
   const std::string type = string_or(*model_json, "type", member(*model_json, "merges") ? "BPE" : "none");
-  if (type != "BPE") return unsupported("model of type \"{}\"; Redline reads BPE", type);
+  const bool unigram = type == "Unigram";
+  if (type != "BPE" && !unigram) return unsupported("model of type \"{}\"; Redline reads BPE and Unigram", type);
   TokenizerParts parts;
   Vocabulary& v = *parts.vocabulary;
   const Json* added = member(json, "added_tokens");
-  REDLINE_TRY(read_vocabulary(*model_json, added, config, v));
+  std::vector<double> scores;
+  REDLINE_TRY(read_vocabulary(*model_json, added, config, v, unigram ? &scores : nullptr));
   if (const Json* n = member(json, "normalizer")) REDLINE_TRY(read_normalizer(*n, parts.normalizer));
   if (const Json* p = member(json, "pre_tokenizer")) REDLINE_TRY(read_pre_tokenizer(*p, parts.pre_tokenizer));
   DecoderState state;
   if (const Json* d = member(json, "decoder")) REDLINE_TRY(read_decoder(*d, parts.decode, state));
+  parts.decode.end_of_word = string_or(*model_json, "end_of_word_suffix", "");
   REDLINE_TRY(read_added_tokens(added, config, parts));
-  JsonModel model;
-  REDLINE_TRY(read_model(*model_json, v, model));
-  if (model.options.byte_fallback) {
-    for (size_t i = 0; i < v.pieces.size(); ++i) {
-      if (v.types[i] == TokenType::normal && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
-    }
-  }
-  if (model.options.unk >= 0 && v.types[model.options.unk] == TokenType::normal)
-    v.types[model.options.unk] = TokenType::unknown;
-  REDLINE_ASSIGN(parts.model, BpeModel::make(v, model.options, model.merges).within("model.merges"));
+  const std::string pad = pad_token_of(config);
+  if (pads_texts(config)) REDLINE_TRY(add_special(pad, parts));
+  REDLINE_ASSIGN(parts.model, unigram ? make_unigram(*model_json, std::move(scores), v) : make_bpe(*model_json, v));
   if (const Json* p = member(json, "post_processor")) REDLINE_TRY(read_post_processor(*p, v, parts));
-  parts.kind = "bpe";
+  parts.kind = unigram ? "unigram" : "bpe";
   parts.pre_tokenizer_name = "tokenizer.json";
   parts.bos = config.bos_token.empty() ? -1 : v.find(config.bos_token);
   const TokenId eos = config.eos_token.empty() ? -1 : v.find(config.eos_token);
@@ -401,6 +504,8 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view text, const HfConfig& 
       parts.prefix = *config.add_bos && parts.bos >= 0 ? std::vector<TokenId>{parts.bos} : std::vector<TokenId>{};
     if (config.add_eos) parts.suffix = *config.add_eos && eos >= 0 ? std::vector<TokenId>{eos} : std::vector<TokenId>{};
   }
+  parts.pad = pad.empty() ? -1 : v.find(pad);
+  parts.max_tokens = config.max_tokens;
   parts.add_stop(eos);
   for (const int64_t id : config.stop_ids) {
     if (id >= 0 && id < v.size()) parts.add_stop(static_cast<TokenId>(id));
@@ -409,15 +514,14 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view text, const HfConfig& 
   return make_tokenizer(std::move(parts));
 }
 
-}  // namespace
-
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, const HfConfig& config) {
-  return build(tokenizer_json, config);
+  REDLINE_ASSIGN(const Json json, parse_json(tokenizer_json, "tokenizer.json"));
+  return tokenizer_from_json_object(json, config);
 }
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text) {
   REDLINE_ASSIGN(const HfConfig config, read_hf_config(config_text));
-  return build(tokenizer_json, config);
+  return tokenizer_from_json(tokenizer_json, config);
 }
 
 }  // namespace redline

@@ -51,6 +51,29 @@ std::string replace_regex(std::string_view text, const Regex& from, std::string_
   return out.append(text.substr(done));
 }
 
+std::string apply_map(const CharsMap& map, std::string_view text) {
+  constexpr size_t kMostBytes = 5;  // of a cluster that is looked up as a whole
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    const std::string_view cluster = text.substr(pos, grapheme_bytes(text, pos));
+    pos += cluster.size();
+    if (cluster.size() <= kMostBytes) {
+      if (const CharsMap::Match whole = map.shortest_at(cluster, 0); whole.bytes > 0) {
+        out.append(whole.replacement);
+        continue;
+      }
+    }
+    for (size_t at = 0; at < cluster.size();) {
+      const std::string_view c = cluster.substr(at, utf8_at(cluster, at).bytes);
+      const CharsMap::Match match = map.shortest_at(c, 0);
+      out.append(match.bytes > 0 ? match.replacement : c);
+      at += c.size();
+    }
+  }
+  return out;
+}
+
 std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string_view text, bool at_start) {
   const std::string_view space = n.escape_whitespaces ? kSpaceMark : std::string_view(" ");
   // The text goes through in chunks: a user-defined piece as it is, a match of the map, or one character.
@@ -119,7 +142,7 @@ Result<CharsMap> CharsMap::parse(std::string_view blob) {
   return map;
 }
 
-CharsMap::Match CharsMap::longest_at(std::string_view text, size_t pos) const {
+CharsMap::Match CharsMap::match_at(std::string_view text, size_t pos, bool longest) const {
   // A unit: bits 0-7 label with bit 31 (set in leaves), bit 8 "has a leaf", bits 10-30 offset to the children, scaled
   // by 256 when bit 9 is set; a leaf holds its value in bits 0-30.
   const auto offset = [](uint32_t unit) -> size_t { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
@@ -138,6 +161,7 @@ CharsMap::Match CharsMap::longest_at(std::string_view text, size_t pos) const {
       const size_t value = units_[node] & 0x7FFFFFFFu;
       if (value >= replacements_.size()) break;
       best = {i + 1 - pos, std::string_view(replacements_.c_str() + value)};
+      if (!longest) break;
     }
   }
   return best;
@@ -155,6 +179,7 @@ std::string Normalizer::apply(std::string_view text, bool at_start) const {
                          [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
                          [&](const PrependText& s) { return now.empty() ? now : std::string(s.prefix).append(now); },
                          [&](const SpellBytes&) { return spell_bytes(now); },
+                         [&](const PrecompiledMap& s) { return apply_map(*s.map, now); },
                          [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },
                      },
                      step);

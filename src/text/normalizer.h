@@ -23,9 +23,11 @@ class CharsMap {
     size_t bytes = 0;  ///< 0: nothing of the map begins here
     std::string_view replacement;
   };
-  Match longest_at(std::string_view text, size_t pos) const;
+  Match longest_at(std::string_view text, size_t pos) const { return match_at(text, pos, true); }
+  Match shortest_at(std::string_view text, size_t pos) const { return match_at(text, pos, false); }
 
  private:
+  Match match_at(std::string_view text, size_t pos, bool longest) const;
   std::vector<uint32_t> units_;
   std::string replacements_;
 };
@@ -50,6 +52,12 @@ struct PrependText {
   std::string prefix;
 };
 struct SpellBytes {};
+/// The map as the tokenizers package applies it: a grapheme cluster of less than six bytes that begins with something of
+/// the map becomes the replacement of its shortest such beginning, whatever follows in it; others go character by
+/// character. SentencePiece itself takes the longest match at each place.
+struct PrecompiledMap {
+  std::shared_ptr<const CharsMap> map;
+};
 /// All of SentencePiece's own normaliser: map, spaces, dummy prefix, escape.
 struct SentencePieceNormalize {
   std::shared_ptr<const CharsMap> map;             ///< may be null
@@ -61,7 +69,7 @@ struct SentencePieceNormalize {
 };
 
 using NormalizerStep = std::variant<NormalizeForm, Lowercase, StripSpace, StripAccents, ReplaceText, ReplaceRegex,
-                                    PrependText, SpellBytes, SentencePieceNormalize>;
+                                    PrependText, SpellBytes, PrecompiledMap, SentencePieceNormalize>;
 
 class Normalizer {
  public:

@@ -72,6 +72,11 @@ class PipelineTokenizer final : public Tokenizer {
       if (byte >= 0 && v.types[id] == TokenType::byte) return std::string(1, static_cast<char>(byte));
     }
     std::string bytes;
+    if (!rules.end_of_word.empty() && piece.ends_with(rules.end_of_word)) {
+      const std::string_view word = std::string_view(piece).substr(0, piece.size() - rules.end_of_word.size());
+      if (!unspell_bytes(word, bytes)) bytes = word;
+      return bytes += ' ';
+    }
     if (rules.byte_level) {
       if (!unspell_bytes(piece, bytes)) bytes = piece;
       return bytes;
@@ -92,6 +97,7 @@ class PipelineTokenizer final : public Tokenizer {
       at_start = at_start && parts_.vocabulary->is_special(id);
       bytes += one;
     }
+    if (!parts_.decode.end_of_word.empty() && bytes.ends_with(' ')) bytes.pop_back();
     return repair_utf8(bytes);
   }
 
@@ -100,6 +106,10 @@ class PipelineTokenizer final : public Tokenizer {
   bool adds_bos() const override {
     return parts_.bos >= 0 && !parts_.prefix.empty() && parts_.prefix.front() == parts_.bos;
   }
+  const std::vector<TokenId>& prefix() const override { return parts_.prefix; }
+  const std::vector<TokenId>& suffix() const override { return parts_.suffix; }
+  TokenId pad() const override { return parts_.pad; }
+  int64_t max_tokens() const override { return parts_.max_tokens; }
   const std::vector<TokenId>& stop_tokens() const override { return parts_.stop_tokens; }
   std::string piece(TokenId id) const override {
     return parts_.vocabulary->has(id) ? parts_.vocabulary->pieces[id] : "";

@@ -16,6 +16,7 @@ struct DecodeRules {
   bool byte_tokens = false;       ///< "<0x0A>" is one byte
   bool keep_user_defined = true;  ///< user-defined tokens stand for themselves too
   bool drop_prefix_space = false;
+  std::string end_of_word;  ///< at the end of a piece it means a space, but for that at the end of a text
   std::vector<std::pair<std::string, std::string>> replacements;  ///< in order, inside one piece
 };
 
@@ -29,7 +30,8 @@ struct TokenizerParts {
   std::unique_ptr<TokenModel> model;
   std::vector<TokenId> prefix, suffix;  ///< around the text with EncodeOptions.add_special
   DecodeRules decode;
-  TokenId bos = -1;
+  TokenId bos = -1, pad = -1;
+  int64_t max_tokens = 0;
   std::vector<TokenId> stop_tokens;
 
   /// Adds `id` where it is a token and not there yet.

@@ -1,10 +1,13 @@
 // SentencePiece's tokenizer.model: a protobuf message (sentencepiece_model.proto of google/sentencepiece names the
 // fields).
+#include <algorithm>
+#include <cfloat>
 #include <cmath>
 #include <cstring>
 
 #include "text/hf_config.h"
 #include "text/pipeline_tokenizer.h"
+#include "text/unigram.h"
 
 namespace redline {
 namespace {
@@ -91,7 +94,7 @@ struct ModelProto {
   std::vector<TokenType> types;
   uint64_t model_type = 1;  // unigram is the format's default
   int64_t bos = 1, eos = 2, unk = 0;
-  bool whitespace_as_suffix = false;
+  bool whitespace_as_suffix = false, byte_fallback = false;
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
   std::string_view charsmap;
   std::string normalizer_name;
@@ -124,6 +127,7 @@ Status read_trainer(Message message, ModelProto& model) {
     if (f.wire != 0) continue;
     const auto id = static_cast<int64_t>(f.value);
     if (f.number == 3) model.model_type = f.value;
+    if (f.number == 35) model.byte_fallback = f.value != 0;
     if (f.number == 24) model.whitespace_as_suffix = f.value != 0;
     if (f.number == 40) model.unk = id;
     if (f.number == 41) model.bos = id;
@@ -160,12 +164,32 @@ Result<ModelProto> read_model(std::string_view bytes) {
   return model;
 }
 
+/// Scores as sentencepiece's unigram model has them: a user-defined piece wins over everything that it is made of.
+Result<std::unique_ptr<TokenModel>> make_unigram(const ModelProto& model, TokenId unk, const Vocabulary& v) {
+  float lowest = FLT_MAX, highest = -FLT_MAX;
+  for (size_t id = 0; id < model.scores.size(); ++id) {
+    if (v.types[id] != TokenType::normal) continue;
+    lowest = std::min(lowest, model.scores[id]);
+    highest = std::max(highest, model.scores[id]);
+  }
+  std::vector<double> scores(model.scores.begin(), model.scores.end());
+  for (size_t id = 0; id < scores.size(); ++id)
+    if (v.types[id] == TokenType::user_defined) scores[id] = static_cast<float>(v.pieces[id].size()) * highest - 0.1;
+  UnigramOptions options;
+  options.unk = unk;
+  options.byte_fallback = model.byte_fallback;
+  options.min_score = lowest;
+  options.float_sums = true;
+  return UnigramModel::make(v, std::move(scores), options);
+}
+
 Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig& config) {
   REDLINE_ASSIGN(ModelProto model, read_model(bytes));
   constexpr std::string_view kTypes[] = {"", "unigram", "bpe", "word", "char"};
   // A character model has nothing to merge: as BPE it gives the same ids.
-  if (model.model_type != 2 && model.model_type != 4) {
-    return unsupported("SentencePiece model type {} ({}); Redline reads bpe and char", model.model_type,
+  const bool unigram = model.model_type == 1;
+  if (!unigram && model.model_type != 2 && model.model_type != 4) {
+    return unsupported("SentencePiece model type {} ({}); Redline reads unigram, bpe and char", model.model_type,
                        model.model_type < 5 ? kTypes[model.model_type] : "unknown");
   }
   if (model.whitespace_as_suffix) return unsupported("treat_whitespace_as_suffix");
@@ -222,11 +246,15 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
   parts.normalizer.add(std::move(normalize));
 
   const auto known = [&](int64_t id) { return id >= 0 && id < num ? static_cast<TokenId>(id) : -1; };
-  SpmModel::Options options;
-  options.unk = known(model.unk);
-  options.match_user_defined = options.split_unused = true;
-  REDLINE_ASSIGN(parts.model, SpmModel::make(v, model.scores, options));
-  parts.kind = "spm";
+  if (unigram) {
+    REDLINE_ASSIGN(parts.model, make_unigram(model, known(model.unk), v));
+  } else {
+    SpmModel::Options options;
+    options.unk = known(model.unk);
+    options.match_user_defined = options.split_unused = true;
+    REDLINE_ASSIGN(parts.model, SpmModel::make(v, model.scores, options));
+  }
+  parts.kind = unigram ? "unigram" : "spm";
   parts.decode.byte_tokens = true;
   parts.decode.keep_user_defined = false;
   parts.decode.replacements = {{std::string(kSpaceMark), " "}};
@@ -239,7 +267,12 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
   const TokenId eos = named(config.eos_token, model.eos);
   // Llama's tokenizer class adds BOS unless its configuration says otherwise.
   if (config.add_bos.value_or(true) && parts.bos >= 0) parts.prefix = {parts.bos};
-  if (config.add_eos.value_or(false) && eos >= 0) parts.suffix = {eos};
+  // T5's adds EOS always.
+  const bool is_t5 = config.tokenizer_class.starts_with("T5Tokenizer");
+  if (config.add_eos.value_or(is_t5) && eos >= 0) parts.suffix = {eos};
+  const std::string pad = pad_token_of(config);
+  parts.pad = pad.empty() ? -1 : v.find(pad);
+  parts.max_tokens = config.max_tokens;
   parts.add_stop(eos);
   for (const int64_t id : config.stop_ids) parts.add_stop(known(id));
   parts.add_known_stops();

@@ -37,6 +37,11 @@ class Tokenizer {
   virtual int64_t vocab_size() const = 0;
   virtual TokenId bos() const = 0;    ///< -1 when there is none
   virtual bool adds_bos() const = 0;  ///< encode(add_special) starts with bos()
+  /// What encode(add_special) puts around the text.
+  virtual const std::vector<TokenId>& prefix() const = 0;
+  virtual const std::vector<TokenId>& suffix() const = 0;
+  virtual TokenId pad() const = 0;         ///< what fills up short texts of a batch; -1 when the files name none
+  virtual int64_t max_tokens() const = 0;  ///< model_max_length, those around the text counted; 0: not said
   /// Tokens that end a generation (eos, eot, and so on): as the tokenizer's own files say. Sorted.
   virtual const std::vector<TokenId>& stop_tokens() const = 0;
   /// The piece as the vocabulary spells it ("▁the", "Ġthe", "<0x0A>"); "" outside the vocabulary.

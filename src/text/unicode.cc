@@ -70,6 +70,22 @@ void append_utf8(std::string& out, uint32_t c) {
   }
 }
 
+size_t grapheme_bytes(std::string_view text, size_t pos) {
+  const size_t begin = pos;
+  Utf8Char last = utf8_at(text, pos);
+  pos += last.bytes;
+  utf8proc_int32_t state = 0;
+  while (last.valid && pos < text.size()) {
+    const Utf8Char c = utf8_at(text, pos);
+    if (!c.valid || utf8proc_grapheme_break_stateful(static_cast<utf8proc_int32_t>(last.value),
+                                                     static_cast<utf8proc_int32_t>(c.value), &state))
+      break;
+    pos += c.bytes;
+    last = c;
+  }
+  return pos - begin;
+}
+
 std::string repair_utf8(std::string_view text) {
   std::string out;
   out.reserve(text.size());

@@ -101,6 +101,12 @@ int byte_of_piece(std::string_view piece) {
   return value;
 }
 
+std::array<TokenId, 256> find_byte_tokens(const Vocabulary& vocabulary) {
+  std::array<TokenId, 256> ids;
+  for (int b = 0; b < 256; ++b) ids[static_cast<size_t>(b)] = vocabulary.find(fmt::format("<0x{:02X}>", b));
+  return ids;
+}
+
 int32_t PrefixMatcher::child(int32_t node, uint8_t byte) const {
   if (edges_.empty()) return -1;
   const uint64_t key = ((static_cast<uint64_t>(node) << 8) | byte) + 1;

@@ -1,6 +1,7 @@
 // The pieces of a vocabulary, and fast ways to look them up.
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <string>
 #include <string_view>
@@ -66,6 +67,8 @@ struct Vocabulary {
 
 /// The value of "<0x0A>", or -1.
 int byte_of_piece(std::string_view piece);
+/// The token of each byte, or -1.
+std::array<TokenId, 256> find_byte_tokens(const Vocabulary& vocabulary);
 
 /// Finds the longest of many strings at a place: a trie over bytes.
 class PrefixMatcher {
@@ -81,6 +84,17 @@ class PrefixMatcher {
   /// invalid_argument: "" or longer than kMaxBytes. The first of equal strings wins.
   Status insert(std::string_view text, int32_t value);
   Match longest_at(std::string_view text, size_t pos) const;
+  /// visit(match) for every string that begins at `pos`, the shortest first.
+  template <class Visit>
+  void for_each_at(std::string_view text, size_t pos, Visit&& visit) const {
+    if (!starts_[static_cast<uint8_t>(text[pos])]) return;
+    int32_t node = 0;
+    for (size_t i = pos; i < text.size(); ++i) {
+      node = child(node, static_cast<uint8_t>(text[i]));
+      if (node < 0) return;
+      if (values_[static_cast<size_t>(node)] >= 0) visit(Match{values_[static_cast<size_t>(node)], i + 1 - pos});
+    }
+  }
   bool empty() const { return values_.size() <= 1; }
 
  private:

@@ -1,0 +1,11 @@
+// tokenizer.json that is parsed already, or put together from other files.
+#pragma once
+
+#include "text/hf_config.h"
+#include "text/json_reader.h"
+
+namespace redline {
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_json_object(const Json& json, const HfConfig& config);
+
+}  // namespace redline

@@ -142,9 +142,9 @@ Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint) {
   return model;
 }
 
-int64_t pooled_place(const TextEncoderModel& model, std::span<const int32_t> ids) {
-  const auto at = model.pooled_token < 0 ? std::max_element(ids.begin(), ids.end())
-                                         : std::find(ids.begin(), ids.end(), model.pooled_token);
+int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids) {
+  const auto at =
+      pooled_token < 0 ? std::max_element(ids.begin(), ids.end()) : std::find(ids.begin(), ids.end(), pooled_token);
   return at == ids.end() ? 0 : at - ids.begin();
 }
 

@@ -23,7 +23,7 @@ struct TextEncoderModel {
   int32_t pooled_token = -1;
 };
 /// Where in `ids`, one item's tokens, that row is; 0 when the token is not there.
-int64_t pooled_place(const TextEncoderModel& model, std::span<const int32_t> ids);
+int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 
 /// A denoiser in three programs, so that a step cache can decide between them (docs/architecture.md, step cache). Values
 /// named "carry.*" go from one program to a later one: outputs of probe that are inputs of body or head.

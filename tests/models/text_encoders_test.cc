@@ -39,7 +39,8 @@ Outputs encode(const Checkpoint& checkpoint, std::vector<int32_t> ids, int64_t b
   for (int64_t i = 0; i < batch; ++i) {
     if (network.has_input("pooled_rows")) {
       for (int64_t t = 0; t < tokens; ++t) network.input_i32("positions")[i * tokens + t] = static_cast<int32_t>(t);
-      const int64_t place = pooled_place(model, std::span(ids).subspan(static_cast<size_t>(i * tokens), tokens));
+      const int64_t place =
+          pooled_place(model.pooled_token, std::span(ids).subspan(static_cast<size_t>(i * tokens), tokens));
       network.input_i32("pooled_rows")[i] = static_cast<int32_t>(i * tokens + place);
     }
     if (network.has_input("key_lengths"))
@@ -110,9 +111,10 @@ TEST(TextEncoders, ThePooledPlaceFollowsTheConfig) {
       const auto ends = integers<int64_t>(*golden.find(run, "end"));
       const size_t tokens = ids.size() / ends.size();
       for (size_t i = 0; i < ends.size(); ++i)
-        EXPECT_EQ(pooled_place(*model, std::span(ids).subspan(i * tokens, tokens)), ends[i]) << name << " " << run;
+        EXPECT_EQ(pooled_place(model->pooled_token, std::span(ids).subspan(i * tokens, tokens)), ends[i])
+            << name << " " << run;
     }
-    EXPECT_EQ(pooled_place(*model, {}), 0);
+    EXPECT_EQ(pooled_place(model->pooled_token, {}), 0);
     EXPECT_EQ(model->pooled_token, std::string(name) == "clip_g" ? -1 : 98);
     EXPECT_EQ(model->pooled_width, std::string(name) == "clip_g" ? 20 : 24);
     EXPECT_FALSE(model->masks_padding);

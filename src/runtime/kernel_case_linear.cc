@@ -39,11 +39,12 @@ double error_bound(XForm form, DType type, int64_t k, const Element& e) {
     case XForm::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
     // The rounding of x, then of up to two sums for each group of 16.
     case XForm::kQ8: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
-    // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K; up to
-    // four roundings when a block is unpacked in other steps.
+    // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K. A block may
+    // be unpacked in float16: three roundings to 11 bits.
     case XForm::kTiles: {
       const double w_rounding = type == DType::kBF16 ? 0 : 0x1p-8 + 0x1p-16;
-      return e.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) + e.parts * 4 * 0x1p-24 * 1.01 +
+      return e.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) +
+             e.parts * (dtype_info(type).is_block ? 3 * 0x1p-11 * 1.01 : 0) +
              (std::ceil(n / 32) + 20) * 0x1p-24 * 1.01 * e.products * (1 + 0x1p-6) + n * 0x1p-120;
     }
   }

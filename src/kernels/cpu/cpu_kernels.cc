@@ -79,7 +79,7 @@ CpuFeatures detect() {
   f.avx512_fp16 = f.avx512 && has(d, {23});
   const bool has_leaf_1 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d);
   f.avx512_bf16 = f.avx512 && has_leaf_1 && has(a, {5});
-  f.amx = tiles && f.avx512_bf16 && request_tile_state();
+  f.amx = tiles && f.avx512_bf16 && f.avx512_fp16 && request_tile_state();
   f.amx_fp16 = f.amx && has(a, {21});
   return f;
 }

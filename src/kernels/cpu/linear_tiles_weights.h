@@ -1,7 +1,8 @@
 // Packed weights brought into the order of tile products, rounded to bfloat16: what linear_tiles.h multiplies by.
 //
-// A tile is 16 lines of 64 bytes, a line 16 rows x 2 neighbouring elements of K. A weight is rounded to nearest from a
-// float32 value: its own, or for block formats within two float32 roundings of what blocks::unpack gives.
+// A tile is 16 lines of 64 bytes, a line 16 rows x 2 neighbouring elements of K. A float is rounded to nearest. So is the
+// value of a block format, computed within two float32 roundings of what blocks::unpack gives or, where the CPU has float16
+// arithmetic, within three roundings to 11 bits of scale code and min.
 #pragma once
 
 #include "kernels/cpu/linear_tiles.h"
@@ -70,6 +71,128 @@ struct F16Tiles : HalfLines {
   }
 };
 
+#ifdef __AVX512FP16__
+
+// Block formats by float16 arithmetic, 32 elements an instruction where float32 has 16 and two more to pair them up. Scale
+// and min of a row are taken times a power of two that brings its largest value to [2^13, 2^15); value = scale * code +
+// base is one rounding to 11 bits. What remains is to round to 8, by an integer multiply that shifts, and to add the
+// difference of the exponents' biases and that power:
+//   float16   s eeeee mmmmmmmmmm  ->  s 000 eeeee mmmmmmm + row's constant << 7  =  bfloat16
+// A value of zero becomes 2^-15 in those units, at most 2^-20 of scale.
+
+struct HalfRows {
+  __m512h scale, base;  // of each row twice, beside each other
+  __m512i exponent;
+};
+
+REDLINE_INLINE __m512i twice(__m256i halves) {
+  const __m512i low = _mm512_cvtepu16_epi32(halves);
+  return _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+}
+
+/// False where a row's numbers are too large, too small or none.
+template <class Format>
+REDLINE_INLINE bool half_rows(const uint8_t* block, int group, HalfRows& rows) {
+  constexpr float kLargest = Format::kMaxCode;
+  const __m512 scale = (__m512)Format::Head::scale(block, group, 0);
+  const __m512i magnitude_bits = _mm512_set1_epi32(0x7fffffff);
+  __m512i largest =
+      _mm512_and_si512(_mm512_castps_si512(_mm512_mul_ps(scale, _mm512_set1_ps(kLargest))), magnitude_bits);
+  __m512 min = _mm512_setzero_ps();
+  if constexpr (Format::kHasMins) {
+    min = (__m512)Format::Head::min(block, group, 0);
+    largest = _mm512_max_epu32(largest, _mm512_and_si512(_mm512_castps_si512(min), magnitude_bits));
+  }
+  constexpr int kLeast = 28, kMost = 240;  // exponents
+  const __mmask16 some = _mm512_test_epi32_mask(largest, largest);
+  const __mmask16 fit = _mm512_cmple_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
+                                                _mm512_set1_epi32((kMost - kLeast) << 23));
+  if (static_cast<__mmask16>(some & ~fit) != 0) [[unlikely]]
+    return false;
+  const __m512i exponent = _mm512_and_si512(largest, _mm512_set1_epi32(0x7f800000));
+  const __m512 power = _mm512_castsi512_ps(_mm512_sub_epi32(_mm512_set1_epi32((13 + 2 * 127) << 23), exponent));
+  const auto halves = [](__m512 v)
+                          REDLINE_LAMBDA { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); };
+  rows.scale = _mm512_castsi512_ph(twice(halves(_mm512_mul_ps(scale, power))));
+  const __m512h offset = _mm512_set1_ph(static_cast<_Float16>(Format::kOffset));
+  if constexpr (Format::kHasMins) {
+    const __m512h half_min = _mm512_castsi512_ph(twice(halves(_mm512_mul_ps(min, power))));
+    rows.base = _mm512_fnmsub_ph(offset, rows.scale, half_min);
+  } else {
+    rows.base = _mm512_mul_ph(_mm512_set1_ph(static_cast<_Float16>(-Format::kOffset)), rows.scale);
+  }
+  const __m512i low = _mm512_maskz_sub_epi32(some, _mm512_srli_epi32(exponent, 16), _mm512_set1_epi32(kLeast << 7));
+  rows.exponent = _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+  return true;
+}
+REDLINE_INLINE void store_halves(uint8_t* line, __m512h values, __m512i exponent) {
+  const __m512i rounded = _mm512_mulhrs_epi16(_mm512_castph_si512(values), _mm512_set1_epi16(1 << 12));
+  const __m512i bits = _mm512_and_si512(rounded, _mm512_set1_epi16(static_cast<int16_t>(0x8fff)));
+  _mm512_storeu_si512(line, _mm512_add_epi16(bits, exponent));
+}
+/// Bytes 0 and 1, or 2 and 3, of each of 16 rows as numbers of two bytes.
+REDLINE_INLINE __m512i pair_of(__m512i four, bool second) {
+  const int first = second ? 0x80038002 : 0x80018000;
+  return _mm512_shuffle_epi8(
+      four, _mm512_add_epi32(_mm512_set4_epi32(0x000c000c, 0x00080008, 0x00040004, 0), _mm512_set1_epi32(first)));
+}
+
+/// What the 16 codes of a nibble stand for, twice: a neighbour's lowest bit is in the index.
+template <class Format>
+struct NibbleNumbers {
+  alignas(64) _Float16 of[32];
+  constexpr NibbleNumbers() : of{} {
+    for (int i = 0; i < 32; ++i) {
+      int code = i % 16;
+      if constexpr (blocks::Strip<Format>::kHasTable) code = Format::kTable[code];
+      of[i] = static_cast<_Float16>(Format::kHasMins ? code : code - Format::kOffset);
+    }
+  }
+};
+template <class Format>
+constexpr NibbleNumbers<Format> kNibbleNumbers;
+
+template <class Format>
+REDLINE_INLINE bool expand_halves(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) {
+  using Strip = blocks::Strip<Format>;
+  constexpr int kGroups = 32 / Format::kGroup;
+  HalfRows rows[kGroups];
+#pragma GCC unroll 2
+  for (int g = 0; g < kGroups; ++g)
+    if (!half_rows<Format>(block, step * kGroups + g, rows[g])) [[unlikely]]
+      return false;
+  if constexpr (Format::Planes::kBytes == blocks::Planes4::kBytes) {
+    const __m512i numbers = _mm512_load_si512(kNibbleNumbers<Format>.of);
+#pragma GCC unroll 4
+    for (int j = 0; j < 4; ++j) {
+      const HalfRows& row = rows[j * 8 / Format::kGroup];
+      const __m512i four = _mm512_loadu_si512(codes + j * 64);
+      __m512i pair[4] = {pair_of(four, false), pair_of(four, true)};
+      pair[2] = _mm512_srli_epi16(pair[0], 4), pair[3] = _mm512_srli_epi16(pair[1], 4);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const __m512h number = _mm512_castsi512_ph(_mm512_permutexvar_epi16(pair[i], numbers));
+        const __m512h value =
+            Format::kHasMins ? _mm512_fmadd_ph(number, row.scale, row.base) : _mm512_mul_ph(number, row.scale);
+        store_halves(tile + (4 * j + i) * kXTileBytes, value, row.exponent);
+      }
+    }
+  } else {
+#pragma GCC unroll 8
+    for (int l = 0; l < 8; ++l) {
+      const HalfRows& row = rows[l * 4 / Format::kGroup];
+      const auto four = (__m512i)Strip::line(codes, l, 0);
+#pragma GCC unroll 2
+      for (int i = 0; i < 2; ++i)
+        store_halves(tile + (2 * l + i) * kXTileBytes,
+                     _mm512_fmadd_ph(_mm512_cvtepu16_ph(pair_of(four, i == 1)), row.scale, row.base), row.exponent);
+    }
+  }
+  return true;
+}
+
+#endif
+
 template <class Format>
 struct BlockTiles {
   using Strip = blocks::Strip<Format>;
@@ -85,13 +208,22 @@ struct BlockTiles {
   static void expand(const uint8_t* strip, int64_t step, int64_t, uint8_t* tile) {
     const uint8_t* block = strip + step / Strip::kSteps * Strip::kBytes;
     const uint8_t* codes = Strip::step(block, static_cast<int>(step % Strip::kSteps));
+#ifdef __AVX512FP16__
+    if (expand_halves<Format>(block, codes, static_cast<int>(step % Strip::kSteps), tile)) [[likely]]
+      return;
+#endif
+    expand_floats(block, codes, static_cast<int>(step % Strip::kSteps), tile);
+  }
+
+ private:
+  [[gnu::noinline]] static void expand_floats(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) {
     const VecI32 low = set1_i32(255);
     const VecF32 offset = set1(static_cast<float>(Format::kOffset));
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) {
       // value = scale * unsigned code - (scale * offset + min). The product with an offset is exact: it has at most 4 bits
       // beyond those of the scale's own.
-      const int group = static_cast<int>(step % Strip::kSteps) * kGroups + g;
+      const int group = step * kGroups + g;
       StripF32 scale, base;
 #pragma GCC unroll 4
       for (int i = 0; i < kStripVecs; ++i) {

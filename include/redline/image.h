@@ -5,7 +5,7 @@
 //   redline::ImageRequest request = (*engine)->defaults();
 //   request.prompts = {"a large red circle on a blue background"};
 //   auto result = (*engine)->generate(request);
-//   redline::write_png("out.png", result->pictures[0]);
+//   redline::save_png("out.png", result->pictures[0]);
 #pragma once
 
 #include <cstdint>
@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "redline/picture.h"
 #include "redline/status.h"
 
 namespace redline {
@@ -38,12 +39,6 @@ struct ImageOptions {
   int64_t max_adapter_rank = 0;  ///< room for LoRA adapters of this rank, all together; 0: none
   bool use_interpreter = false;  ///< run the plain graphs op by op in float64: slow, the reference
   std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
-};
-
-/// RGB, 8 bits a channel, rows from the top.
-struct RgbPicture {
-  int64_t width = 0, height = 0;
-  std::vector<uint8_t> pixels;  ///< [height, width, 3]
 };
 
 /// A dense float32 array, C order.
@@ -129,6 +124,6 @@ class ImageEngine {
 Result<int64_t> adapter_rank(const std::string& path);
 
 /// io: the file cannot be written.
-Status write_png(const std::string& path, const RgbPicture& picture);
+Status save_png(const std::string& path, const RgbPicture& picture);
 
 }  // namespace redline

@@ -26,19 +26,11 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Netw
 
 SymbolValues Denoiser::sizes(int64_t rows) const {
   const LatentLayout& l = batch_.layout;
-  const auto half = [](int64_t n) { return (n + 1) / 2; };
   SymbolValues s;
   s[Symbol::kBatch] = rows;
   s[Symbol::kTextTokens] = batch_.text_tokens;
   s[Symbol::kImageTokens] = l.height / l.patch * (l.width / l.patch);
-  s[Symbol::kHeight] = l.height;
-  s[Symbol::kWidth] = l.width;
-  s[Symbol::kHeight2] = half(l.height);
-  s[Symbol::kWidth2] = half(l.width);
-  s[Symbol::kHeight4] = half(half(l.height));
-  s[Symbol::kWidth4] = half(half(l.width));
-  s[Symbol::kHeight8] = half(half(half(l.height)));
-  s[Symbol::kWidth8] = half(half(half(l.width)));
+  set_latent_size(s, l.height, l.width);
   return s;
 }
 

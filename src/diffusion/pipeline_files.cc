@@ -8,9 +8,32 @@
 namespace redline {
 namespace {
 
+/// Python writes numbers that JSON does not have ("lambda_min_clipped": -Infinity). As null they mean the default, which
+/// is what every such field of diffusers' configs has.
+std::string without_infinities(std::string_view text) {
+  std::string out;
+  bool in_string = false;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (in_string && text[i] == '\\') {
+      out += text.substr(i++, 2);
+      continue;
+    }
+    if (text[i] == '"') in_string = !in_string;
+    bool replaced = false;
+    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
+      if (!in_string && !replaced && text.substr(i).starts_with(word)) {
+        out += "null";
+        i += word.size() - 1;
+        replaced = true;
+      }
+    if (!replaced) out += text[i];
+  }
+  return out;
+}
+
 Result<nlohmann::json> read_object(const std::string& path) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path));
-  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
+  nlohmann::json parsed = nlohmann::json::parse(without_infinities(text), nullptr, false);
   if (!parsed.is_object()) return invalid_argument("{}: not a JSON object", path);
   return parsed;
 }

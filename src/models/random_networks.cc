@@ -73,11 +73,7 @@ Result<RandomNetwork> make_random_network(const std::string& name, int64_t side)
   s[Symbol::kBatch] = shape->batch;
   s[Symbol::kTextTokens] = shape->text_tokens;
   s[Symbol::kImageTokens] = side / 16 * (side / 16);
-  for (const auto& [height, width, halvings] : {std::tuple{Symbol::kHeight, Symbol::kWidth, 0},
-                                                {Symbol::kHeight2, Symbol::kWidth2, 1},
-                                                {Symbol::kHeight4, Symbol::kWidth4, 2},
-                                                {Symbol::kHeight8, Symbol::kWidth8, 3}})
-    s[height] = s[width] = (latent + (1 << halvings) - 1) >> halvings;
+  set_latent_size(s, latent, latent);
   network.about = fmt::format("{}, {}x{}, batch {}", shape->about, side, side, shape->batch);
   return network;
 }

@@ -12,6 +12,19 @@ std::string_view symbol_name(Symbol symbol) {
   return kNames[static_cast<int>(symbol)];
 }
 
+void set_latent_size(SymbolValues& values, int64_t height, int64_t width) {
+  constexpr Symbol kSizes[][2] = {{Symbol::kHeight, Symbol::kWidth},
+                                  {Symbol::kHeight2, Symbol::kWidth2},
+                                  {Symbol::kHeight4, Symbol::kWidth4},
+                                  {Symbol::kHeight8, Symbol::kWidth8}};
+  for (const auto& [h, w] : kSizes) {
+    values[h] = height;
+    values[w] = width;
+    height = (height + 1) / 2;
+    width = (width + 1) / 2;
+  }
+}
+
 Dim::Dim(int64_t constant) {
   if (constant != 0) terms_.push_back({constant, {}});
 }

@@ -37,6 +37,9 @@ struct SymbolValues {
   int64_t operator[](Symbol s) const { return value[static_cast<int>(s)]; }
 };
 
+/// The eight sizes of a latent of so many pixels.
+void set_latent_size(SymbolValues& values, int64_t height, int64_t width);
+
 /// A sum of terms, each a constant times powers of symbols. Kept sorted, no zero terms: equal sizes compare equal.
 class Dim {
  public:

@@ -21,7 +21,7 @@
 
 namespace redline::testing {
 
-inline std::string golden_root() { return std::string(REDLINE_SOURCE_DIR) + "/tests/golden"; }
+inline std::string golden_root() { return REDLINE_SOURCE_DIR "/tests/golden"; }
 
 inline std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

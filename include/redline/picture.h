@@ -1,0 +1,15 @@
+// A picture as files and screens have it.
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+namespace redline {
+
+/// RGB, 8 bits a channel.
+struct RgbPicture {
+  int64_t width = 0, height = 0;
+  std::vector<uint8_t> rgb;  ///< [height, width, 3], rows from the top
+};
+
+}  // namespace redline

@@ -1,0 +1,47 @@
+#include "base/output_file.h"
+
+#include <unistd.h>
+
+#include <cerrno>
+#include <cstring>
+#include <utility>
+
+#include "base/output_path.h"
+
+namespace redline {
+
+Result<OutputFile> OutputFile::create(const std::string& path) {
+  OutputFile output;
+  REDLINE_ASSIGN(output.path_, output_path(path));
+  output.temporary_ = fmt::format("{}.{}.tmp", output.path_, getpid());
+  output.file_ = std::fopen(output.temporary_.c_str(), "wbx");
+  if (!output.file_) return io("{}: cannot be written: {}", path, std::strerror(errno));
+  return output;
+}
+
+OutputFile::OutputFile(OutputFile&& other) noexcept
+    : path_(std::move(other.path_)), temporary_(std::move(other.temporary_)),
+      file_(std::exchange(other.file_, nullptr)) {}
+
+OutputFile::~OutputFile() {
+  if (!file_) return;
+  std::fclose(file_);
+  std::remove(temporary_.c_str());
+}
+
+Status OutputFile::failed() const { return io("{}: writing failed: {}", path_, std::strerror(errno)); }
+
+Status OutputFile::write(std::string_view bytes) {
+  if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) return failed();
+  return {};
+}
+
+Status OutputFile::close() {
+  std::FILE* file = std::exchange(file_, nullptr);
+  if (std::fclose(file) == 0 && std::rename(temporary_.c_str(), path_.c_str()) == 0) return {};
+  Status status = failed();
+  std::remove(temporary_.c_str());
+  return status;
+}
+
+}  // namespace redline

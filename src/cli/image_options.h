@@ -1,0 +1,41 @@
+// The flags that every command with a pipeline of pictures shares.
+#pragma once
+
+#include "cli/options.h"
+#include "redline/image.h"
+
+namespace redline::cli {
+
+struct ImageEngineArgs {
+  std::string dtype = "auto";
+  int threads = 0;
+  int64_t max_side = 2048, probe_blocks = 1;
+  bool interpreter = false;
+  std::string trace;
+
+  void visit(OptionList& v) {
+    v(dtype, "dtype", "TYPE",
+      "arithmetic: f32 throughout; bf16 or q8 round the weights; auto takes them as they are stored",
+      {.choices = {"auto", "f32", "bf16", "q8"}});
+    v(threads, "threads", "N", "worker threads",
+      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
+    v(max_side, "max-side", "N", "most pixels of a picture, each way", {.min = 64, .max = 16384});
+    v(probe_blocks, "probe-blocks", "N", "blocks that the step cache computes before it decides",
+      {.min = 0, .max = 1000});
+    v(interpreter, "interpreter", "", "run the plain graphs in float64, op by op: slow, the reference");
+    v(trace, "trace", "FILE", "write a timeline that Perfetto opens", {.names_file = true});
+  }
+
+  Result<ImageOptions> options() const {
+    ImageOptions o;
+    REDLINE_ASSIGN(o.dtype, image_type_from_name(dtype));
+    o.threads = threads;
+    o.max_side = max_side;
+    o.probe_blocks = probe_blocks;
+    o.use_interpreter = interpreter;
+    o.trace_file = trace;
+    return o;
+  }
+};
+
+}  // namespace redline::cli

@@ -1,0 +1,47 @@
+#include "diffusion/text_encoders.h"
+
+namespace redline {
+
+Result<std::unique_ptr<TextEncoder>> TextEncoder::make(std::string name, TextEncoderModel model,
+                                                       PromptTokenizer tokenizer, const NetworkOptions& options,
+                                                       WorkerTeam& team) {
+  std::unique_ptr<TextEncoder> encoder(new TextEncoder(std::move(name), std::move(model), std::move(tokenizer)));
+  REDLINE_ASSIGN(encoder->network_, Network::make(std::move(encoder->model_.graph), options, team));
+  return encoder;
+}
+
+Result<EncodedText> TextEncoder::encode(std::span<const std::string> prompts, int64_t tokens, bool mask_padding) {
+  if (tokens <= 0 || (tokens > model_.max_tokens && model_.max_tokens > 0)) tokens = model_.max_tokens;
+  EncodedText text;
+  text.prompts = static_cast<int64_t>(prompts.size());
+  text.tokens = tokens;
+  text.width = model_.width;
+  text.pooled_width = model_.pooled_width;
+  // One prompt at a time: what it says does not depend on its neighbours, and the arena holds one.
+  for (const std::string& prompt : prompts) {
+    REDLINE_ASSIGN(const PromptIds ids, tokenizer_.encode(prompt, tokens).within(name_));
+    if (ids.cut > 0)
+      text.warnings.push_back(fmt::format("{}: the prompt has {} tokens too many for {}; cut at \"{}\"", name_, ids.cut,
+                                          tokens, ids.cut_text));
+    std::copy(ids.ids.begin(), ids.ids.end(), network_.input_i32("tokens"));
+    if (network_.has_input("positions"))
+      for (int64_t i = 0; i < tokens; ++i) network_.input_i32("positions")[i] = static_cast<int32_t>(i);
+    if (network_.has_input("pooled_rows")) network_.input_i32("pooled_rows")[0] = static_cast<int32_t>(ids.pooled_row);
+    if (network_.has_input("key_lengths"))
+      network_.input_i32("key_lengths")[0] = static_cast<int32_t>(mask_padding ? ids.length : tokens);
+    text.lengths.push_back(static_cast<int32_t>(ids.length));
+    SymbolValues sizes;
+    sizes[Symbol::kBatch] = 1;
+    sizes[Symbol::kTextTokens] = tokens;
+    REDLINE_TRY(network_.run(sizes).within(name_));
+    const auto take = [&](const char* port, int64_t count, std::vector<float>& out) {
+      if (network_.has_output(port)) out.insert(out.end(), network_.output(port), network_.output(port) + count);
+    };
+    take("hidden", tokens * model_.width, text.hidden);
+    take("penultimate", tokens * model_.width, text.penultimate);
+    take("pooled", model_.pooled_width, text.pooled);
+  }
+  return text;
+}
+
+}  // namespace redline

@@ -1,0 +1,177 @@
+#include "formats/png.h"
+
+#include <png.h>
+
+#include <algorithm>
+#include <csetjmp>
+#include <cstring>
+
+#include "base/mapped_file.h"
+#include "base/output_file.h"
+#include "formats/byte_reader.h"
+
+namespace redline {
+namespace {
+
+// libpng leaves a failing call by longjmp, which runs no destructors: the functions that call setjmp have plain locals
+// only, and what owns memory lives in their callers' frames.
+struct Session {
+  png_structp png = nullptr;
+  png_infop info = nullptr;
+  bool writes = false;
+  char message[160] = "";
+  std::string_view input;
+  std::string* output = nullptr;
+
+  explicit Session(bool writing) : writes(writing) {
+    png = writing ? png_create_write_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning)
+                  : png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning);
+    if (png) info = png_create_info_struct(png);
+  }
+  ~Session() {
+    if (writes) png_destroy_write_struct(&png, &info);
+    else png_destroy_read_struct(&png, &info, nullptr);
+  }
+  Session(const Session&) = delete;
+  Session& operator=(const Session&) = delete;
+
+  [[noreturn]] static void on_error(png_structp png, png_const_charp message) {
+    auto* session = static_cast<Session*>(png_get_error_ptr(png));
+    std::strncpy(session->message, message, sizeof(session->message) - 1);
+    png_longjmp(png, 1);
+  }
+  static void on_warning(png_structp, png_const_charp) {}
+  static void on_read(png_structp png, png_bytep target, size_t size) {
+    auto* session = static_cast<Session*>(png_get_io_ptr(png));
+    if (session->input.size() < size) png_error(png, "the file ends early");
+    std::memcpy(target, session->input.data(), size);
+    session->input.remove_prefix(size);
+  }
+  static void on_write(png_structp png, png_bytep source, size_t size) {
+    static_cast<Session*>(png_get_io_ptr(png))->output->append(reinterpret_cast<const char*>(source), size);
+  }
+  static void on_flush(png_structp) {}
+};
+
+struct Header {
+  uint32_t width = 0, height = 0;
+  int bits = 0, channels = 0;
+};
+
+bool read_header(Session& session, Header& header) {
+  if (setjmp(png_jmpbuf(session.png))) return false;
+  png_set_read_fn(session.png, &session, Session::on_read);
+  png_set_user_limits(session.png, kMostPictureSide, kMostPictureSide);
+  png_set_chunk_cache_max(session.png, 128);
+  png_set_chunk_malloc_max(session.png, png_alloc_size_t{4} << 20);
+  png_read_info(session.png, session.info);
+  header.width = png_get_image_width(session.png, session.info);
+  header.height = png_get_image_height(session.png, session.info);
+  header.bits = png_get_bit_depth(session.png, session.info);
+  header.channels = png_get_channels(session.png, session.info);
+  return true;
+}
+
+bool read_rows(Session& session, uint8_t** rows, size_t row_bytes) {
+  if (setjmp(png_jmpbuf(session.png))) return false;
+  png_set_palette_to_rgb(session.png);
+  png_set_expand_gray_1_2_4_to_8(session.png);
+  png_set_gray_to_rgb(session.png);
+  png_set_strip_16(session.png);
+  png_set_strip_alpha(session.png);
+  png_set_interlace_handling(session.png);
+  png_read_update_info(session.png, session.info);
+  if (png_get_rowbytes(session.png, session.info) != row_bytes) png_error(session.png, "a row is not RGB");
+  png_read_image(session.png, rows);
+  png_read_end(session.png, session.info);
+  return true;
+}
+
+bool write_all(Session& session, const RgbPicture& picture, png_text* texts, int num_texts) {
+  if (setjmp(png_jmpbuf(session.png))) return false;
+  png_set_write_fn(session.png, &session, Session::on_write, Session::on_flush);
+  png_set_user_limits(session.png, kMostPictureSide, kMostPictureSide);
+  png_set_IHDR(session.png, session.info, static_cast<uint32_t>(picture.width), static_cast<uint32_t>(picture.height),
+               8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
+  png_set_text(session.png, session.info, texts, num_texts);
+  png_write_info(session.png, session.info);
+  for (int64_t row = 0; row < picture.height; ++row)
+    png_write_row(session.png, picture.rgb.data() + row * picture.width * 3);
+  png_write_end(session.png, nullptr);
+  return true;
+}
+
+}  // namespace
+
+Result<std::string> encode_png(const RgbPicture& picture, const PngText& text) {
+  if (picture.width < 1 || picture.height < 1 || picture.width > kMostPictureSide || picture.height > kMostPictureSide)
+    return invalid_argument("PNG: a picture of {} x {} pixels; expected 1 to {} each way", picture.width,
+                            picture.height, kMostPictureSide);
+  if (static_cast<int64_t>(picture.rgb.size()) != picture.width * picture.height * 3)
+    return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", picture.rgb.size(), picture.width,
+                            picture.height);
+  std::string bytes;
+  Session session(true);
+  if (!session.info) return out_of_memory("PNG: libpng could not begin");
+  session.output = &bytes;
+  std::vector<png_text> texts;
+  for (const auto& [key, value] : text) {
+    if (key.empty() || key.size() > 79) return invalid_argument("PNG: a text key of {} characters", key.size());
+    const bool is_ascii = std::all_of(value.begin(), value.end(), [](char c) { return static_cast<int8_t>(c) > 0; });
+    png_text entry = {};
+    entry.compression = is_ascii ? PNG_TEXT_COMPRESSION_NONE : PNG_ITXT_COMPRESSION_NONE;
+    entry.key = const_cast<char*>(key.c_str());  // libpng copies both
+    entry.text = const_cast<char*>(value.c_str());
+    entry.text_length = value.size();
+    texts.push_back(entry);
+  }
+  if (!write_all(session, picture, texts.data(), static_cast<int>(texts.size())))
+    return invalid_argument("PNG: {}", session.message);
+  return bytes;
+}
+
+Status write_png(const std::string& path, const RgbPicture& picture, const PngText& text) {
+  REDLINE_ASSIGN(const std::string bytes, encode_png(picture, text));
+  REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
+  REDLINE_TRY(file.write(bytes));
+  return file.close();
+}
+
+Result<RgbPicture> decode_png(std::string_view bytes, const std::string& name, PngText* text) {
+  if (bytes.size() < 8 || png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) != 0)
+    return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
+  Session session(false);
+  if (!session.info) return out_of_memory("{}: libpng could not begin", name);
+  session.input = bytes;
+  Header header;
+  if (!read_header(session, header)) return invalid_argument("{}: not a readable PNG: {}", name, session.message);
+  RgbPicture picture;
+  picture.width = header.width;
+  picture.height = header.height;
+  if (picture.width * picture.height > kMostPicturePixels)
+    return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them", name, picture.width, picture.height,
+                            kMostPicturePixels);
+  // Deflate makes at most 1032 bytes of one.
+  const int64_t packed = (picture.width * header.bits * header.channels / 8 + 1) * picture.height;
+  if (packed / 1032 > static_cast<int64_t>(bytes.size()))
+    return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,
+                            picture.height);
+  const auto row_bytes = static_cast<size_t>(picture.width) * 3;
+  picture.rgb.resize(row_bytes * static_cast<size_t>(picture.height));
+  std::vector<uint8_t*> rows;
+  for (size_t row = 0; row < static_cast<size_t>(picture.height); ++row)
+    rows.push_back(picture.rgb.data() + row * row_bytes);
+  if (!read_rows(session, rows.data(), row_bytes))
+    return invalid_argument("{}: damaged PNG: {}", name, session.message);
+  png_textp texts = nullptr;
+  const int num_texts = png_get_text(session.png, session.info, &texts, nullptr);
+  for (int i = 0; text && i < num_texts; ++i) (*text)[texts[i].key] = std::string(texts[i].text ? texts[i].text : "");
+  return picture;
+}
+
+Result<RgbPicture> read_png(const std::string& path, PngText* text) {
+  REDLINE_ASSIGN(const auto file, MappedFile::open(path));
+  return decode_png(file->text(), path, text);
+}
+
+}  // namespace redline

@@ -1,0 +1,200 @@
+// The bundled pipeline against what diffusers drew with it: assets/redline-shapes/reference.
+#include <gmock/gmock.h>
+
+#include <cmath>
+
+#include "diffusion/latents.h"
+#include "formats/png.h"
+#include "redline/image.h"
+#include "support/golden.h"
+
+namespace redline {
+namespace {
+
+using ::testing::HasSubstr;
+using testing::read_npy;
+
+std::string folder() { return std::string(REDLINE_SOURCE_DIR) + "/assets/redline-shapes"; }
+
+struct Case {
+  nlohmann::json about;
+  std::string prompt;
+  int64_t width = 0, height = 0;
+  FloatArray noise;             ///< [1, 16, h, w]
+  std::vector<double> latents;  ///< packed
+  RgbPicture picture;
+
+  LatentLayout layout() const { return {.channels = 16, .height = height / 8, .width = width / 8, .patch = 2}; }
+};
+
+std::vector<Case> reference_cases() {
+  std::vector<Case> cases;
+  const std::string base = folder() + "/reference/";
+  const nlohmann::json reference = testing::read_json(base + "reference.json");
+  for (const auto& about : reference["cases"]) {
+    Case c;
+    c.about = about;
+    c.prompt = about["prompt"];
+    c.width = about["width"];
+    c.height = about["height"];
+    const std::string stem = base + fmt::format("case{}_", cases.size());
+    auto noise = read_npy(stem + "noise.npy"), latents = read_npy(stem + "latents.npy");
+    auto picture = read_png(stem + "picture.png");
+    EXPECT_TRUE(noise.ok() && latents.ok() && picture.ok()) << stem;
+    if (!noise.ok() || !latents.ok() || !picture.ok()) return {};
+    const std::vector<float> packed(noise->values.begin(), noise->values.end());
+    c.noise.shape = {1, 16, c.height / 8, c.width / 8};
+    c.noise.data.resize(packed.size());
+    unpack_latents(c.layout(), packed.data(), 16, c.noise.data.data());
+    c.latents = latents->values;
+    c.picture = std::move(picture).value();
+    cases.push_back(std::move(c));
+  }
+  return cases;
+}
+
+double psnr(const RgbPicture& a, const RgbPicture& b) {
+  EXPECT_EQ(a.rgb.size(), b.rgb.size());
+  double sum = 0;
+  for (size_t i = 0; i < std::min(a.rgb.size(), b.rgb.size()); ++i) {
+    const double d = double{1} * a.rgb[i] - b.rgb[i];
+    sum += d * d;
+  }
+  return sum == 0 ? 100 : 10 * std::log10(255.0 * 255.0 * static_cast<double>(a.rgb.size()) / sum);
+}
+
+std::unique_ptr<ImageEngine> open(ImageType type) {
+  ImageOptions options;
+  options.dtype = type;
+  options.threads = 2;
+  options.max_side = 256;
+  auto engine = ImageEngine::open(folder(), options);
+  EXPECT_TRUE(engine.ok()) << engine.status().message();
+  return engine.ok() ? std::move(engine).value() : nullptr;
+}
+
+ImageRequest request_of(const ImageEngine& engine, const Case& c) {
+  ImageRequest request = engine.defaults();
+  request.prompts = {c.prompt};
+  request.width = c.width;
+  request.height = c.height;
+  request.steps = 20;
+  request.true_guidance = 1;
+  request.max_sequence_length = 64;
+  request.init_noise = &c.noise;
+  request.keep_latents = true;
+  return request;
+}
+
+struct Precision {
+  ImageType type;
+  const char* name;
+  double least_db, most_latent_error;
+};
+
+class RedlineShapes : public ::testing::TestWithParam<Precision> {};
+
+TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
+  const std::vector<Case> cases = reference_cases();
+  ASSERT_EQ(cases.size(), 6u);
+  const auto engine = open(GetParam().type);
+  ASSERT_TRUE(engine);
+  for (const Case& c : cases) {
+    auto result = engine->generate(request_of(*engine, c));
+    ASSERT_TRUE(result.ok()) << result.status().message();
+    ASSERT_EQ(result->pictures.size(), 1u);
+    EXPECT_GE(psnr(result->pictures[0], c.picture), GetParam().least_db) << c.prompt;
+    std::vector<float> packed(c.latents.size());
+    pack_latents(c.layout(), result->latents.data.data(), packed.data());
+    double error = 0, size = 0;
+    for (size_t i = 0; i < packed.size(); ++i) {
+      error += std::pow(static_cast<double>(packed[i]) - c.latents[i], 2);
+      size += std::pow(c.latents[i], 2);
+    }
+    EXPECT_LE(std::sqrt(error / size), GetParam().most_latent_error) << c.prompt;
+    EXPECT_EQ(result->step_ms.size(), 20u);
+  }
+}
+
+// Twenty steps feed their rounding back: float32 has 1e-6 a step; 8 bits of mantissa, or of codes, some 4e-3.
+INSTANTIATE_TEST_SUITE_P(Types, RedlineShapes,
+                         ::testing::Values(Precision{ImageType::kF32, "f32", 50, 1e-4},
+                                           Precision{ImageType::kAuto, "auto", 35, 5e-2},
+                                           Precision{ImageType::kBF16, "bf16", 35, 5e-2},
+                                           Precision{ImageType::kQ8, "q8", 35, 5e-2}),
+                         [](const auto& info) { return std::string(info.param.name); });
+
+TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSamePicture) {
+  const Case c = reference_cases().at(0);
+  std::vector<uint8_t> first;
+  for (const int threads : {1, 3}) {
+    ImageOptions options;
+    options.threads = threads;
+    options.max_side = 256;
+    auto engine = ImageEngine::open(folder(), options);
+    ASSERT_TRUE(engine.ok());
+    ImageRequest request = (*engine)->defaults();
+    request.prompts = {c.prompt};
+    request.steps = 3;
+    request.seed = 5;
+    auto result = (*engine)->generate(request);
+    ASSERT_TRUE(result.ok());
+    if (first.empty()) first = result->pictures[0].rgb;
+    EXPECT_EQ(result->pictures[0].rgb, first);
+    // The branches of guidance one after the other are the same rows.
+    request.split_guidance = true;
+    auto split = (*engine)->generate(request);
+    ASSERT_TRUE(split.ok());
+    EXPECT_GE(psnr(split->pictures[0], result->pictures[0]), 40);
+  }
+}
+
+TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
+  const auto engine = open(ImageType::kAuto);
+  ASSERT_TRUE(engine);
+  ImageRequest request = engine->defaults();
+  request.prompts = {"a red circle", "a blue star"};
+  request.true_guidance = 1;
+  request.steps = 4;
+  int64_t steps = 0;
+  auto result = engine->generate(request, [&](const ImageProgress& p) {
+    EXPECT_EQ(p.step, ++steps);
+    EXPECT_EQ(p.steps, 4);
+    EXPECT_EQ(p.latents->shape, (std::vector<int64_t>{2, 16, 16, 16}));
+    return p.step < 2;
+  });
+  EXPECT_EQ(steps, 2);
+  EXPECT_EQ(result.status().code(), Code::cancelled);
+}
+
+TEST(RedlineShapes, BadRequestsSayWhatToDo) {
+  const auto engine = open(ImageType::kAuto);
+  ASSERT_TRUE(engine);
+  const auto message = [&](const std::function<void(ImageRequest&)>& change) {
+    ImageRequest request = engine->defaults();
+    request.prompts = {"a red circle"};
+    request.steps = 1;
+    change(request);
+    const auto result = engine->generate(request);
+    return result.ok() ? std::string("no error") : result.status().message();
+  };
+  EXPECT_THAT(message([](ImageRequest& r) { r.prompts.clear(); }), HasSubstr("there is no prompt"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.width = 130; }),
+              HasSubstr("width 130 is no multiple of 16; 128 and 144 are"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.height = 4096; }), HasSubstr("raise max_side"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.steps = 5000; }), HasSubstr("steps 5000 is outside"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.batch = 100; }), HasSubstr("more than max_batch"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.solver = "magic"; }), HasSubstr("magic"));
+  const FloatArray noise{{1, 16, 8, 8}, std::vector<float>(1024)};
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &noise; }),
+              HasSubstr("init_noise is [1, 16, 8, 8], the request asks for [1, 16, 16, 16]"));
+  FloatArray broken{{1, 16, 16, 16}, std::vector<float>(4096, NAN)};
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &broken; }), HasSubstr("not numbers"));
+  RgbPicture small{64, 64, std::vector<uint8_t>(64 * 64 * 3)};
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_picture = &small; }),
+              HasSubstr("is 64x64, the request asks for 128x128"));
+  EXPECT_THAT(message([&](ImageRequest& r) { r.mask = &small; }), HasSubstr("a mask needs the picture"));
+}
+
+}  // namespace
+}  // namespace redline

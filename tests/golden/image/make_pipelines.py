@@ -1,0 +1,121 @@
+"""Tiny random pipelines of each family, and the pictures that diffusers draws with them.
+
+    python tests/golden/image/make_pipelines.py [NAME ...]
+
+Needs torch, diffusers, transformers, safetensors, numpy. Fixed seeds. A case is a diffusers folder whose tokenizers are
+links to those of assets/redline-shapes, and io.npz: for each run its noise, final latents and picture (uint8), in float32.
+"""
+import json
+import os
+import pathlib
+import shutil
+import sys
+
+import diffusers
+import numpy as np
+import torch
+import transformers
+
+from golden_case import randomize
+
+HERE = pathlib.Path(__file__).resolve().parent
+SHAPES = HERE.parents[2] / "assets" / "redline-shapes"
+PROMPTS = ["a large red circle on a blue background", "two small stars"]
+NEGATIVE = "a house"
+
+
+def clip(hidden, projection, act):
+  config = transformers.CLIPTextConfig(vocab_size=999, hidden_size=hidden, intermediate_size=2 * hidden, num_hidden_layers=3,
+                                       num_attention_heads=2, max_position_embeddings=77, hidden_act=act, projection_dim=projection or hidden,
+                                       bos_token_id=997, eos_token_id=998, pad_token_id=998)
+  return transformers.CLIPTextModelWithProjection(config) if projection else transformers.CLIPTextModel(config)
+
+
+def t5(width):
+  return transformers.T5EncoderModel(transformers.T5Config(vocab_size=928, d_model=width, d_kv=8, d_ff=2 * width, num_layers=2,
+                                                           num_heads=2, feed_forward_proj="gated-gelu", relative_attention_num_buckets=8))
+
+
+def vae(channels, shift):
+  return diffusers.AutoencoderKL(block_out_channels=[8, 8], layers_per_block=1, latent_channels=channels, norm_num_groups=4,
+                                 down_block_types=["DownEncoderBlock2D"] * 2, up_block_types=["UpDecoderBlock2D"] * 2,
+                                 use_quant_conv=not shift, use_post_quant_conv=not shift, scaling_factor=1.2,
+                                 shift_factor=0.1 if shift else None)
+
+
+def clip_tokenizer():
+  return transformers.CLIPTokenizer.from_pretrained(SHAPES / "tokenizer")
+
+
+def t5_tokenizer():
+  return transformers.AutoTokenizer.from_pretrained(SHAPES / "tokenizer_2")
+
+
+def sd3(with_t5):
+  transformer = diffusers.SD3Transformer2DModel(sample_size=16, patch_size=2, in_channels=4, out_channels=4, num_layers=2,
+                                                attention_head_dim=8, num_attention_heads=3, joint_attention_dim=32,
+                                                caption_projection_dim=24, pooled_projection_dim=22, pos_embed_max_size=16)
+  return diffusers.StableDiffusion3Pipeline(
+      transformer=transformer, scheduler=diffusers.FlowMatchEulerDiscreteScheduler(shift=3.0), vae=vae(4, True),
+      text_encoder=clip(12, 10, "quick_gelu"), tokenizer=clip_tokenizer(), text_encoder_2=clip(16, 12, "gelu"),
+      tokenizer_2=clip_tokenizer(), text_encoder_3=t5(32) if with_t5 else None, tokenizer_3=t5_tokenizer() if with_t5 else None)
+
+
+def pixart():
+  transformer = diffusers.PixArtTransformer2DModel(sample_size=16, patch_size=2, in_channels=4, out_channels=8, num_layers=2,
+                                                   attention_head_dim=8, num_attention_heads=3, cross_attention_dim=24,
+                                                   caption_channels=20, use_additional_conditions=False)
+  scheduler = diffusers.DPMSolverMultistepScheduler(algorithm_type="dpmsolver++", beta_schedule="linear", use_karras_sigmas=False)
+  return diffusers.PixArtSigmaPipeline(tokenizer=t5_tokenizer(), text_encoder=t5(20), vae=vae(4, False), transformer=transformer,
+                                       scheduler=scheduler)
+
+
+# pipeline, true where the T5 tokenizer is `tokenizer`, arguments of the runs
+CASES = {
+    "pipeline_sd3": (lambda: sd3(True), {"one": dict(width=20, height=12, guidance_scale=4.0), "plain": dict(width=12, height=16, guidance_scale=1.0)}),
+    "pipeline_sd3_without_t5": (lambda: sd3(False), {"one": dict(width=8, height=8, guidance_scale=3.0)}),
+    "pipeline_pixart": (pixart, {"one": dict(width=24, height=8, guidance_scale=4.5, use_resolution_binning=False)}),
+}
+
+
+def make(number, name):
+  build, runs = CASES[name]
+  torch.manual_seed(number)
+  pipe = build()
+  for i, (key, module) in enumerate(sorted(pipe.components.items())):
+    if isinstance(module, torch.nn.Module):
+      randomize(module, 100 * number + i)
+      module.eval()
+  folder = HERE / name
+  shutil.rmtree(folder, ignore_errors=True)
+  pipe.save_pretrained(folder)
+  arrays = {}
+  for i, (run, arguments) in enumerate(runs.items()):
+    g = torch.Generator().manual_seed(1000 * number + i)
+    channels, scale = pipe.vae.config.latent_channels, 2
+    noise = torch.randn(2, channels, arguments["height"] // scale, arguments["width"] // scale, generator=g)
+    guided = arguments["guidance_scale"] > 1
+    common = dict(prompt=PROMPTS, negative_prompt=[NEGATIVE] * 2 if guided else None, num_inference_steps=4, max_sequence_length=24, **arguments)
+    if "pixart" in name and not guided:
+      common.pop("negative_prompt")
+    latents = pipe(latents=noise.clone(), output_type="latent", **common).images
+    picture = pipe(latents=noise.clone(), output_type="np", **common).images
+    arrays.update({f"{run}.noise": noise.numpy(), f"{run}.latents": latents.numpy(),
+                   f"{run}.picture": (picture * 255).round().astype(np.int32),
+                   f"{run}.sizes": np.array([arguments["width"], arguments["height"]], np.int32),
+                   f"{run}.guidance": np.array([arguments["guidance_scale"]], np.float32)})
+  np.savez_compressed(folder / "io.npz", **arrays)
+  # The weights once more in bfloat16, which holds them exactly; tokenizers as links; what nobody reads goes.
+  for weights in folder.rglob("*.safetensors"):
+    from safetensors.torch import load_file, save_file
+    save_file({k: v.to(torch.bfloat16) if v.is_floating_point() else v for k, v in load_file(weights).items()}, weights)
+  for tokenizer in folder.glob("tokenizer*"):
+    is_t5 = (tokenizer / "spiece.model").exists() or "T5" in (tokenizer / "tokenizer_config.json").read_text()
+    shutil.rmtree(tokenizer)
+    tokenizer.symlink_to(os.path.relpath(SHAPES / ("tokenizer_2" if is_t5 else "tokenizer"), folder))
+  print(f"{name}: {sum(f.stat().st_size for f in folder.rglob('*') if f.is_file() and not f.is_symlink() and 'tokenizer' not in str(f)) / 1e3:.0f} KB")
+
+
+for number, name in enumerate(CASES):
+  if len(sys.argv) < 2 or name in sys.argv[1:]:
+    make(number, name)

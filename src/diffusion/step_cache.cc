@@ -1,0 +1,377 @@
+#include "diffusion/step_cache.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+
+#include "diffusion/step_cache/measures.h"
+
+namespace redline {
+
+struct StepCache::Row {
+  explicit Row(int64_t depth) : history(depth) {}
+
+  // Where the run stands; what begins the state anew when it changes.
+  int64_t first_step = 0;
+  StepPoint at;
+  size_t latents = 0;
+  std::vector<uint8_t> schedule;
+
+  std::unique_ptr<Statistic> statistic;
+  std::unique_ptr<Forecaster> forecaster;
+  History history;
+  Snapshot pending, own;  ///< forecasts: of this gap, and the last of the gap before (FoCa)
+  bool has_own = false, has_pending = false;
+  std::vector<float> probe;  ///< probed - embedded of this step
+
+  bool skips = false;  ///< the decision of step at.step, for branches that follow
+  bool is_decided = false;
+  double sum = 0, accumulated = 0, measured = 0;
+  int64_t consecutive = 0, cached = 0, last_cached = -1;
+
+  // Repay: sums over the skips since the last computed step.
+  std::vector<float> owed, velocity;                 ///< sum step_size * forecast; velocity of the last computed step
+  double owed_steps = 0, owed_clock = 0, clock = 0;  ///< sum step_size; sum step_size * u; u of the last computed step
+  Report report;
+};
+
+StepCache::StepCache(RulePlan plan) : plan_(std::move(plan)) {}
+StepCache::StepCache(StepCache&&) noexcept = default;
+StepCache& StepCache::operator=(StepCache&&) noexcept = default;
+StepCache::~StepCache() = default;
+
+namespace {
+
+bool is_network_span(Span span) { return span == Span::kNetwork || span == Span::kChange; }
+
+/// out = base + sum of weights * tensors; tensors whose weight is 0 are not read. base may be empty.
+void weighted_sum(std::span<const float> base, std::span<const double> weights,
+                  std::span<const std::vector<float>* const> tensors, std::span<float> out) {
+  constexpr int64_t kBlock = 1024;
+  float sum[kBlock];
+  for (int64_t from = 0; from < std::ssize(out); from += kBlock) {
+    const int64_t n = std::min(kBlock, std::ssize(out) - from);
+    std::fill_n(sum, n, 0.0F);
+    for (size_t k = 0; k < weights.size(); ++k) {
+      if (weights[k] == 0 || tensors[k]->empty()) continue;
+      const auto weight = static_cast<float>(weights[k]);
+      const float* tensor = tensors[k]->data() + from;
+      for (int64_t i = 0; i < n; ++i) sum[i] += weight * tensor[i];
+    }
+    float* to = out.data() + from;
+    if (base.empty()) {
+      std::copy_n(sum, n, to);
+    } else {
+      for (int64_t i = 0; i < n; ++i) to[i] = base[from + i] + sum[i];
+    }
+  }
+}
+
+Status require(std::span<const float> span, size_t length, const char* name, const char* rule) {
+  if (span.size() == length && length > 0) return {};
+  return invalid_argument("step cache: {} needs the row's {} with {} elements; it has {}", rule, name, length,
+                          span.size());
+}
+
+}  // namespace
+
+Result<StepCache> StepCache::make(const RuleRequest& request) {
+  REDLINE_ASSIGN(RulePlan plan, plan_rule(request));
+  return StepCache(std::move(plan));
+}
+
+bool StepCache::wants_modulated() const { return plan_.statistic && plan_.statistic(1)->reads() == Reads::kModulated; }
+
+StepCache::Row& StepCache::state_of(const CacheRow& row) {
+  std::unique_ptr<Row>& state = rows_[{row.request, row.branch}];
+  const StepPoint& now = row.at;
+  const bool goes_on = state != nullptr && now.steps == state->at.steps &&
+                       (now.step == state->at.step ||  // a later call of the same step
+                        (now.step == state->at.step + 1 && now.sigma <= state->at.sigma)) &&
+                       (now.step_size == 0) == (state->at.step_size == 0) && row.latents.size() == state->latents;
+  if (!goes_on) {
+    auto forecaster = plan_.forecaster();
+    state = std::make_unique<Row>(forecaster->depth());
+    state->forecaster = std::move(forecaster);
+    if (plan_.statistic) state->statistic = plan_.statistic(now.steps);
+    if (plan_.schedule) state->schedule = plan_.schedule(now.steps);
+    state->first_step = now.step;
+    state->latents = row.latents.size();
+  }
+  if (!goes_on || now.step != state->at.step) {
+    state->at = now;
+    state->is_decided = false;
+    state->measured = std::numeric_limits<double>::quiet_NaN();
+    state->report.actions.push_back(CacheAction::kProbe);
+    state->report.statistics.push_back(state->measured);
+  }
+  return *state;
+}
+
+void StepCache::measure(const StepView& view, Row& state) const {
+  state.measured = state.statistic->measure(view);
+  state.report.statistics.back() = state.measured;
+  if (std::isnan(state.measured)) ++state.report.not_numbers;
+  state.sum += state.measured;
+  if (state.measured > 0) state.accumulated += state.measured;
+}
+
+void StepCache::count_skip(Row& state, int64_t step) const {
+  ++state.cached;
+  if (!plan_.sticky_count) {
+    ++state.consecutive;
+  } else if (state.last_cached < 0) {  // as cache-dit counts (rules/dbcache_rule.cc)
+    ++state.consecutive;
+  } else if (step == state.last_cached + 1) {
+    state.consecutive += state.consecutive == 0 ? 2 : 1;
+  }
+  state.last_cached = step;
+}
+
+bool StepCache::passes_caps(const StepView& view, Row& state) const {
+  const StepPoint& at = view.row.at;
+  const int64_t step_of_run = at.step - state.first_step;
+  if (state.schedule.empty() && at.steps < plan_.fewest_steps) return false;
+  if (step_of_run < plan_.first(at.steps) && step_of_run % plan_.first_interval == 0) return false;
+  if (plan_.last && at.step == at.steps - 1) return false;
+  if (at.step < std::ssize(state.schedule) && state.schedule[at.step] != 0) return false;
+  if (plan_.max_cached >= 0 && state.cached >= plan_.max_cached) return false;
+  if (plan_.max_consecutive >= 0 && state.consecutive >= plan_.max_consecutive) {
+    state.consecutive = 0;
+    return false;
+  }
+  return plan_.max_accumulated <= 0 || state.accumulated < plan_.max_accumulated;
+}
+
+bool StepCache::skips(const StepView& view, Row& state) {
+  if (state.history.size() == 0) return false;
+  if (plan_.follow && view.row.branch != 0) {
+    const auto leader = rows_.find({view.row.request, 0});
+    if (leader != rows_.end() && leader->second->is_decided && leader->second->at.step == view.row.at.step)
+      return leader->second->skips;
+  }
+  if (!passes_caps(view, state)) return false;
+  if (plan_.decision == Decision::kNever) return false;
+  if (plan_.decision == Decision::kAlways) return true;
+  measure(view, state);
+  double value = plan_.decision == Decision::kBelow ? state.measured : state.sum;
+  if (plan_.joint) {
+    double total = value, count = 1;
+    for (auto it = rows_.upper_bound({view.row.request, 0}); it != rows_.end() && it->first.first == view.row.request;
+         ++it) {
+      Row& other = *it->second;
+      if (other.history.size() == 0 || other.statistic == nullptr) continue;
+      other.measured = other.statistic->measure(view);
+      other.sum += other.measured;
+      total += plan_.decision == Decision::kBelow ? other.measured : other.sum;
+      ++count;
+    }
+    value = total / count;
+  }
+  if (std::isnan(value)) return false;
+  return plan_.decision == Decision::kSumAtMost ? value <= plan_.threshold : value < plan_.threshold;
+}
+
+Status StepCache::decide(const CacheRow& row, Row& state, bool& skips_step) {
+  const bool reads_probe =
+      state.forecaster->reads_probe() || (state.statistic && state.statistic->reads() == Reads::kProbe);
+  if (reads_probe) {
+    REDLINE_TRY(require(row.embedded, row.embedded.size(), "embedded image tokens", plan_.description.c_str()));
+    REDLINE_TRY(require(row.probed, row.embedded.size(), "image tokens after the probe", plan_.description.c_str()));
+    state.probe.resize(row.probed.size());
+    subtract(row.probed, row.embedded, state.probe);
+  }
+  if (state.statistic && state.statistic->reads() == Reads::kModulated)
+    REDLINE_TRY(require(row.modulated, row.modulated.size(), "modulated input", plan_.description.c_str()));
+  const StepView view = {row, state.probe};
+  skips_step = skips(view, state);
+  state.is_decided = true;
+  state.skips = skips_step;
+  if (skips_step) {
+    count_skip(state, row.at.step);
+  } else {
+    state.sum = 0;
+    if (!plan_.sticky_count) state.consecutive = 0;
+  }
+  if (state.statistic) state.statistic->decided(view, !skips_step);
+  return {};
+}
+
+void StepCache::forecast(const CacheRow& row, Row& state) {
+  std::vector<double> weights(static_cast<size_t>(state.history.size()) +
+                              (state.forecaster->reads_own_forecast() ? 1 : 0));
+  const ForecastPoint point = {row.at.step, row.at.sigma, state.probe};
+  state.forecaster->weights(state.history, point, state.has_own ? state.own.step : -1, weights);
+  if (!std::all_of(weights.begin(), weights.end(), [](double w) { return std::isfinite(w); })) {
+    ++state.report.not_numbers;
+    std::fill(weights.begin(), weights.end(), 0.0);
+    weights[0] = 1;
+  }
+  std::vector<const std::vector<float>*> images, texts;
+  for (int64_t k = 0; k < state.history.size(); ++k) {
+    images.push_back(&state.history[k].image);
+    texts.push_back(&state.history[k].text);
+  }
+  if (state.forecaster->reads_own_forecast()) {
+    images.push_back(&state.own.image);
+    texts.push_back(&state.own.text);
+    state.pending.step = row.at.step;
+    state.pending.image.resize(state.history[0].image.size());
+    state.pending.text.resize(state.history[0].text.size());
+    weighted_sum({}, weights, images, state.pending.image);
+    weighted_sum({}, weights, texts, state.pending.text);
+    state.has_pending = true;
+  }
+  switch (plan_.span) {
+    case Span::kNetwork: return weighted_sum({}, weights, images, row.velocity);
+    case Span::kChange: return weighted_sum(row.latents, weights, images, row.velocity);
+    case Span::kBody:
+    case Span::kStack:
+      weighted_sum(plan_.span == Span::kBody ? row.probed : row.embedded, weights, images, row.body);
+      if (!row.body_text.empty()) weighted_sum(row.probed_text, weights, texts, row.body_text);
+  }
+}
+
+void StepCache::owe(const CacheRow& row, Row& state) const {
+  if (!plan_.repay || row.at.step_size == 0) return;
+  state.owed.resize(row.velocity.size());
+  const auto size = static_cast<float>(row.at.step_size);
+  for (size_t i = 0; i < state.owed.size(); ++i) state.owed[i] += size * row.velocity[i];
+  state.owed_steps += row.at.step_size;
+  state.owed_clock += row.at.step_size * forecast_clock(row.at.sigma);
+}
+
+void StepCache::store(CacheRow& row, Row& state) {
+  if (state.statistic) state.statistic->computed(row);
+  Snapshot& snapshot = state.history.push();
+  snapshot.step = row.at.step;
+  snapshot.sigma = row.at.sigma;
+  switch (plan_.span) {
+    case Span::kNetwork: snapshot.image.assign(row.velocity.begin(), row.velocity.end()); break;
+    case Span::kChange:
+      snapshot.image.resize(row.velocity.size());
+      subtract(row.velocity, row.latents, snapshot.image);
+      break;
+    case Span::kBody:
+    case Span::kStack:
+      snapshot.image.resize(row.body.size());
+      subtract(row.body, plan_.span == Span::kBody ? row.probed : row.embedded, snapshot.image);
+      snapshot.text.resize(row.body_text.size());
+      subtract(row.body_text, row.probed_text, snapshot.text);
+  }
+  if (state.forecaster->reads_probe()) snapshot.probe = state.probe;
+  state.has_own = state.has_pending;
+  if (state.has_pending) std::swap(state.own, state.pending);
+  state.has_pending = false;
+  state.forecaster->stored(state.history);
+
+  if (!plan_.repay) return;
+  const double clock = forecast_clock(row.at.sigma);
+  std::vector<float> raw(row.velocity.begin(), row.velocity.end());
+  if (state.owed_steps != 0 && row.at.step_size != 0 && clock != state.clock) {
+    const double along = (state.owed_clock - state.owed_steps * state.clock) / (clock - state.clock);
+    const auto to_now = static_cast<float>(along / row.at.step_size),
+               to_before = static_cast<float>((state.owed_steps - along) / row.at.step_size),
+               taken = static_cast<float>(1 / row.at.step_size);
+    for (size_t i = 0; i < raw.size(); ++i)
+      row.velocity[i] = raw[i] + (to_now * raw[i] + to_before * state.velocity[i] - taken * state.owed[i]);
+  }
+  state.velocity = std::move(raw);
+  state.clock = clock;
+  state.owed_steps = state.owed_clock = 0;
+  std::fill(state.owed.begin(), state.owed.end(), 0.0F);
+}
+
+Status StepCache::before(std::span<CacheRow> rows) {
+  // All states exist before the first decision: a joint one looks at every branch.
+  for (CacheRow& row : rows) {
+    row.action = CacheAction::kProbe;
+    state_of(row);
+  }
+  if (!is_network_span(plan_.span)) return {};
+  for (const bool leads : {true, false})
+    for (CacheRow& row : rows) {
+      if ((row.branch == 0) != leads) continue;
+      Row& state = state_of(row);
+      bool skips_step = false;
+      REDLINE_TRY(decide(row, state, skips_step));
+      if (!skips_step) continue;
+      const size_t stored = state.history[0].image.size();
+      REDLINE_TRY(require(row.velocity, stored, "velocity", plan_.description.c_str()));
+      if (plan_.span == Span::kChange) REDLINE_TRY(require(row.latents, stored, "latents", plan_.description.c_str()));
+      forecast(row, state);
+      owe(row, state);
+      row.action = state.report.actions.back() = CacheAction::kSkipAll;
+    }
+  return {};
+}
+
+Status StepCache::after_probe(std::span<CacheRow> rows) {
+  for (const bool leads : {true, false})
+    for (CacheRow& row : rows) {
+      if ((row.branch == 0) != leads || row.action != CacheAction::kProbe) continue;
+      Row& state = state_of(row);
+      bool skips_step = false;
+      if (!is_network_span(plan_.span)) REDLINE_TRY(decide(row, state, skips_step));
+      if (skips_step) {
+        const size_t stored = state.history[0].image.size(), text = state.history[0].text.size();
+        const bool is_body = plan_.span == Span::kBody;
+        REDLINE_TRY(require(is_body ? row.probed : row.embedded, stored, "image tokens", plan_.description.c_str()));
+        REDLINE_TRY(require(row.body, stored, "output of the body", plan_.description.c_str()));
+        if (text > 0) {
+          REDLINE_TRY(require(row.body_text, text, "text of the body", plan_.description.c_str()));
+          REDLINE_TRY(require(row.probed_text, text, "text after the probe", plan_.description.c_str()));
+        }
+        forecast(row, state);
+      }
+      row.action = skips_step ? CacheAction::kSkipBody : CacheAction::kCompute;
+      state.report.actions.back() = row.action;
+    }
+  return {};
+}
+
+Status StepCache::after_head(std::span<CacheRow> rows) {
+  for (CacheRow& row : rows) {
+    if (row.action == CacheAction::kSkipAll) continue;
+    Row& state = state_of(row);
+    if (row.action == CacheAction::kSkipBody) {
+      owe(row, state);
+      continue;
+    }
+    const char* rule = plan_.description.c_str();
+    if (is_network_span(plan_.span) || plan_.repay)
+      REDLINE_TRY(require(row.velocity, row.velocity.size(), "velocity", rule));
+    if (plan_.span == Span::kChange) REDLINE_TRY(require(row.latents, row.velocity.size(), "latents", rule));
+    if (!is_network_span(plan_.span) && plan_.decision != Decision::kNever) {
+      const auto base = plan_.span == Span::kBody ? row.probed : row.embedded;
+      REDLINE_TRY(require(row.body, base.size(), "output of the body", rule));
+      if (!row.body_text.empty())
+        REDLINE_TRY(require(row.probed_text, row.body_text.size(), "text after the probe", rule));
+    }
+    if (plan_.decision != Decision::kNever) store(row, state);
+  }
+  return {};
+}
+
+void StepCache::forget(uint64_t request) {
+  rows_.erase(rows_.lower_bound({request, std::numeric_limits<int64_t>::min()}),
+              rows_.upper_bound({request, std::numeric_limits<int64_t>::max()}));
+}
+
+const StepCache::Report* StepCache::report(uint64_t request, int64_t branch) const {
+  const auto found = rows_.find({request, branch});
+  return found == rows_.end() ? nullptr : &found->second->report;
+}
+
+int64_t StepCache::bytes() const {
+  int64_t floats = 0, history = 0;
+  for (const auto& [key, row] : rows_) {
+    history += row->history.bytes();
+    for (const auto* v : {&row->pending.image, &row->pending.text, &row->own.image, &row->own.text, &row->probe,
+                          &row->owed, &row->velocity})
+      floats += std::ssize(*v);
+  }
+  return history + floats * static_cast<int64_t>(sizeof(float));
+}
+
+}  // namespace redline

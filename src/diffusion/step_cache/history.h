@@ -1,0 +1,47 @@
+// Tensors that a run has stored at its computed steps, newest first.
+#pragma once
+
+#include <deque>
+#include <utility>
+#include <vector>
+
+#include "diffusion/step_cache/cache_row.h"
+
+namespace redline {
+
+/// One computed step: what the skipped span of the network added, and what the probe added to its input.
+struct Snapshot {
+  int64_t step = 0;
+  double sigma = 0;
+  std::vector<float> image, text, probe;
+};
+
+class History {
+ public:
+  explicit History(int64_t depth) : depth_(depth) {}
+
+  int64_t size() const { return std::ssize(snapshots_); }
+  const Snapshot& operator[](int64_t i) const { return snapshots_[static_cast<size_t>(i)]; }
+  /// A snapshot for the caller to fill, newest from now on. Takes over the memory of the one that drops out.
+  Snapshot& push() {
+    Snapshot next;
+    if (size() == depth_) {
+      next = std::move(snapshots_.back());
+      snapshots_.pop_back();
+    }
+    snapshots_.push_front(std::move(next));
+    return snapshots_.front();
+  }
+  int64_t bytes() const {
+    int64_t sum = 0;
+    for (const Snapshot& s : snapshots_)
+      sum += static_cast<int64_t>(sizeof(float)) * (std::ssize(s.image) + std::ssize(s.text) + std::ssize(s.probe));
+    return sum;
+  }
+
+ private:
+  int64_t depth_;
+  std::deque<Snapshot> snapshots_;
+};
+
+}  // namespace redline

@@ -1,0 +1,34 @@
+// MagCache (arXiv:2506.09045): residuals of neighbouring steps differ mostly in length, by ratios that are much the same for
+// every prompt; how far their product has gone from 1 is the error of reuse. Nothing is measured at run time.
+#include <cmath>
+
+#include "diffusion/step_cache/statistic.h"
+
+namespace redline {
+namespace {
+
+class MagnitudeStatistic final : public Statistic {
+ public:
+  explicit MagnitudeStatistic(std::vector<double> ratios) : ratios_(std::move(ratios)) {}
+  Reads reads() const override { return Reads::kLatents; }
+  double measure(const StepView& view) override {
+    const auto step = static_cast<size_t>(view.row.at.step);
+    product_ *= step < ratios_.size() ? ratios_[step] : 1.0;
+    return std::fabs(1 - product_);
+  }
+  void decided(const StepView&, bool computes) override {
+    if (computes) product_ = 1;
+  }
+
+ private:
+  std::vector<double> ratios_;
+  double product_ = 1;
+};
+
+}  // namespace
+
+std::unique_ptr<Statistic> make_magnitude_statistic(std::vector<double> ratios) {
+  return std::make_unique<MagnitudeStatistic>(std::move(ratios));
+}
+
+}  // namespace redline

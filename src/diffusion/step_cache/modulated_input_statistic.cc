@@ -1,0 +1,37 @@
+// TeaCache's signal (ali-vilab/TeaCache): how much the modulated input of the first block changed since the step before,
+// through a polynomial that was fitted to how much the output then changes.
+#include <limits>
+
+#include "diffusion/step_cache/measures.h"
+#include "diffusion/step_cache/statistic.h"
+
+namespace redline {
+namespace {
+
+class ModulatedInputStatistic final : public Statistic {
+ public:
+  explicit ModulatedInputStatistic(std::vector<double> coefficients) : coefficients_(std::move(coefficients)) {}
+  Reads reads() const override { return Reads::kModulated; }
+  double measure(const StepView& view) override {
+    if (before_.empty()) return std::numeric_limits<double>::infinity();
+    const double change = relative_l1(view.row.modulated, before_);
+    double value = 0;
+    for (const double c : coefficients_) value = value * change + c;
+    return value;
+  }
+  void decided(const StepView& view, bool) override {
+    before_.assign(view.row.modulated.begin(), view.row.modulated.end());
+  }
+
+ private:
+  std::vector<double> coefficients_;
+  std::vector<float> before_;
+};
+
+}  // namespace
+
+std::unique_ptr<Statistic> make_modulated_input_statistic(std::vector<double> coefficients) {
+  return std::make_unique<ModulatedInputStatistic>(std::move(coefficients));
+}
+
+}  // namespace redline

@@ -1,0 +1,34 @@
+// probe: R_b + beta (R_b - R_a), where beta is how far the probe's residual has gone on along the line from P_a to P_b:
+// beta = <P - P_b, P_b - P_a> / |P_b - P_a|^2, clipped to [0, 2]. DiCache's gamma - 1 is the length of that way whatever
+// its direction; the projection does not mistake a turn for progress.
+#include <algorithm>
+
+#include "diffusion/step_cache/forecaster.h"
+#include "diffusion/step_cache/measures.h"
+
+namespace redline {
+namespace {
+
+class ProbeHorizonForecaster final : public Forecaster {
+ public:
+  int64_t depth() const override { return 2; }
+  bool reads_probe() const override { return true; }
+  void weights(const History& history, const ForecastPoint& at, int64_t, std::span<double> weights) override {
+    weights[0] = 1;
+    if (history.size() < 2) return;
+    const auto &a = history[1].probe, &b = history[0].probe;
+    const int64_t n = std::ssize(b);
+    const double along = lane_sum(n, [&](int64_t i) { return (at.probe[i] - b[i]) * (b[i] - a[i]); });
+    const double length = lane_sum(n, [&](int64_t i) { return (b[i] - a[i]) * (b[i] - a[i]); });
+    if (length == 0) return;
+    const double beta = std::clamp(along / length, 0.0, 2.0);
+    weights[0] = 1 + beta;
+    weights[1] = -beta;
+  }
+};
+
+}  // namespace
+
+std::unique_ptr<Forecaster> make_probe_horizon_forecaster() { return std::make_unique<ProbeHorizonForecaster>(); }
+
+}  // namespace redline

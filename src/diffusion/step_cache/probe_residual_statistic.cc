@@ -1,0 +1,28 @@
+// What the probe's blocks add to the image tokens, against the last computed step: bounded drift without an accumulator.
+#include <limits>
+
+#include "diffusion/step_cache/measures.h"
+#include "diffusion/step_cache/statistic.h"
+
+namespace redline {
+namespace {
+
+class ProbeResidualStatistic final : public Statistic {
+ public:
+  Reads reads() const override { return Reads::kProbe; }
+  double measure(const StepView& view) override {
+    return reference_.empty() ? std::numeric_limits<double>::infinity() : relative_l1(view.probe, reference_);
+  }
+  void decided(const StepView& view, bool computes) override {
+    if (computes) reference_.assign(view.probe.begin(), view.probe.end());
+  }
+
+ private:
+  std::vector<float> reference_;
+};
+
+}  // namespace
+
+std::unique_ptr<Statistic> make_probe_residual_statistic() { return std::make_unique<ProbeResidualStatistic>(); }
+
+}  // namespace redline

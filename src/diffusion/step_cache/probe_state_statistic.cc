@@ -1,0 +1,36 @@
+// DiCache's online probe (arXiv:2508.17356): the state after the first blocks against the step before, with or without what
+// the input itself has changed.
+#include <limits>
+
+#include "diffusion/step_cache/measures.h"
+#include "diffusion/step_cache/statistic.h"
+
+namespace redline {
+namespace {
+
+class ProbeStateStatistic final : public Statistic {
+ public:
+  explicit ProbeStateStatistic(bool minus_input) : minus_input_(minus_input) {}
+  Reads reads() const override { return Reads::kProbe; }
+  double measure(const StepView& view) override {
+    if (state_.empty()) return std::numeric_limits<double>::infinity();
+    const double change = relative_l1(view.row.probed, state_);
+    return minus_input_ ? std::fabs(change - relative_l1(view.row.embedded, input_)) : change;
+  }
+  void decided(const StepView& view, bool) override {
+    state_.assign(view.row.probed.begin(), view.row.probed.end());
+    if (minus_input_) input_.assign(view.row.embedded.begin(), view.row.embedded.end());
+  }
+
+ private:
+  bool minus_input_;
+  std::vector<float> state_, input_;
+};
+
+}  // namespace
+
+std::unique_ptr<Statistic> make_probe_state_statistic(bool minus_input) {
+  return std::make_unique<ProbeStateStatistic>(minus_input);
+}
+
+}  // namespace redline

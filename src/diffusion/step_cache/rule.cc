@@ -1,0 +1,191 @@
+#include "diffusion/step_cache/rule.h"
+
+#include <fmt/ranges.h>
+
+#include <algorithm>
+#include <charconv>
+
+namespace redline {
+namespace {
+
+// What every rule takes beside its own; "" leaves what the rule's page has set.
+const std::vector<RuleParameter>& common_parameters() {
+  static const std::vector<RuleParameter> kCommon = {
+      {"forecast", ParameterKind::kName, "", 0, 0, "forecaster of the skipped tensor"},
+      {"first", ParameterKind::kInteger, "", 0, 1e6, "steps that are computed first"},
+      {"last", ParameterKind::kFlag, "", 0, 1, "the last step is computed"},
+      {"max_consecutive", ParameterKind::kInteger, "", -1, 1e6, "skipped steps in a row; -1: no limit"},
+      {"max_cached", ParameterKind::kInteger, "", -1, 1e6, "skipped steps of a run; -1: no limit"},
+      {"follow", ParameterKind::kFlag, "", 0, 1, "the unconditional branch does as the conditional one"},
+      {"repay", ParameterKind::kFlag, "", 0, 1, "a computed step takes back the error of the forecasts before it"},
+      {"min_steps", ParameterKind::kInteger, "", 0, 1e6, "runs of fewer steps are computed throughout"},
+  };
+  return kCommon;
+}
+
+Result<double> parse_number(std::string_view text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
+    return invalid_argument("\"{}\" is no number", text);
+  return value;
+}
+
+Result<std::vector<int64_t>> parse_steps(std::string_view text) {
+  std::vector<int64_t> steps;
+  while (!text.empty()) {
+    const size_t plus = text.find('+');
+    const std::string_view part = text.substr(0, plus);
+    text = plus == std::string_view::npos ? std::string_view() : text.substr(plus + 1);
+    const size_t dash = part.find('-');
+    int64_t from = 0, to = 0;
+    const auto read = [](std::string_view digits, int64_t& value) {
+      const auto [end, error] = std::from_chars(digits.data(), digits.data() + digits.size(), value);
+      return error == std::errc() && end == digits.data() + digits.size() && value >= 0 && value < 100000;
+    };
+    if (!read(part.substr(0, dash), from) || (dash != std::string_view::npos && !read(part.substr(dash + 1), to)))
+      return invalid_argument("\"{}\" is no list of steps; write them as 0-3+7+9", part);
+    if (dash == std::string_view::npos) to = from;
+    for (int64_t step = from; step <= to; ++step) steps.push_back(step);
+  }
+  std::sort(steps.begin(), steps.end());
+  steps.erase(std::unique(steps.begin(), steps.end()), steps.end());
+  return steps;
+}
+
+std::vector<std::string_view> parameter_names(const RuleInfo& rule) {
+  std::vector<std::string_view> names;
+  for (const auto* list : {&rule.parameters, &common_parameters()})
+    for (const RuleParameter& parameter : *list) names.emplace_back(parameter.name);
+  return names;
+}
+
+Status apply_common(const RuleValues& values, RulePlan& plan) {
+  if (values.given("forecast")) {
+    REDLINE_ASSIGN(const ForecasterInfo* info, find_forecaster(values.text("forecast")));
+    plan.forecaster = info->make;
+  }
+  if (values.given("first")) plan.first = [first = values.integer("first")](int64_t) { return first; };
+  if (values.given("last")) plan.last = values.flag("last");
+  if (values.given("max_consecutive")) plan.max_consecutive = values.integer("max_consecutive");
+  if (values.given("max_cached")) plan.max_cached = values.integer("max_cached");
+  if (values.given("follow")) plan.follow = values.flag("follow");
+  if (values.given("repay")) plan.repay = values.flag("repay");
+  if (values.given("min_steps")) plan.fewest_steps = values.integer("min_steps");
+  const std::unique_ptr<Forecaster> forecaster = plan.forecaster();
+  const bool has_probe = plan.span == Span::kBody || plan.span == Span::kStack;
+  if (forecaster->reads_probe() && (!has_probe || plan.probe_blocks < 1))
+    return invalid_argument("this forecaster reads what the probe adds, and the rule runs no probe on skipped steps");
+  return {};
+}
+
+}  // namespace
+
+double RuleValues::number(const std::string& name) const { return numbers_.at(name); }
+
+Status RuleValues::set(const RuleParameter& parameter, const std::string& text) {
+  const std::string name = parameter.name;
+  switch (parameter.kind) {
+    case ParameterKind::kNumber:
+    case ParameterKind::kInteger:
+    case ParameterKind::kFlag: {
+      REDLINE_ASSIGN(const double value, parse_number(text));
+      if (value < parameter.least || value > parameter.most)
+        return invalid_argument("{} lies outside {} .. {}", text, parameter.least, parameter.most);
+      if (parameter.kind != ParameterKind::kNumber && value != std::floor(value))
+        return invalid_argument("{} is no whole number", text);
+      numbers_[name] = value;
+      break;
+    }
+    case ParameterKind::kName: texts_[name] = text; break;
+    case ParameterKind::kSteps: {
+      REDLINE_ASSIGN(steps_[name], parse_steps(text));
+      break;
+    }
+  }
+  return {};
+}
+
+const std::vector<RuleInfo>& rules() {
+  static const std::vector<RuleInfo> kRules = {none_rule(),     redline_rule(),   fbcache_rule(),    dbcache_rule(),
+                                               teacache_rule(), easycache_rule(), taylorseer_rule(), magcache_rule(),
+                                               dicache_rule(),  mask_rule()};
+  return kRules;
+}
+
+Result<RulePlan> plan_rule(const RuleRequest& request) {
+  const bool has_quality = request.quality >= 0, has_budget = request.steps_budget > 0;
+  if (has_quality && has_budget)
+    return invalid_argument("step cache: quality and a budget of steps exclude each other; give one of them");
+  if (has_quality && !(request.quality <= 1))
+    return invalid_argument("step cache: quality {} lies outside 0 .. 1", request.quality);
+  const size_t colon = request.rule.find(':');
+  std::string name = request.rule.substr(0, colon);
+  if (name.empty()) name = has_quality || has_budget ? "redline" : "none";
+  if (name == "auto") name = "redline";
+  const RuleInfo* rule = nullptr;
+  std::vector<std::string_view> names;
+  for (const RuleInfo& info : rules()) {
+    names.emplace_back(info.name);
+    if (name == info.name) rule = &info;
+  }
+  if (rule == nullptr)
+    return not_found("step cache: no rule is called \"{}\"; there are auto, {}", name, fmt::join(names, ", "));
+
+  RuleValues values;
+  std::string given;
+  for (const RuleParameter& parameter : rule->parameters) REDLINE_TRY(values.set(parameter, parameter.fallback));
+  std::string_view rest =
+      colon == std::string::npos ? std::string_view() : std::string_view(request.rule).substr(colon + 1);
+  while (!rest.empty()) {
+    const size_t comma = rest.find(',');
+    const std::string_view item = rest.substr(0, comma);
+    rest = comma == std::string_view::npos ? std::string_view() : rest.substr(comma + 1);
+    const size_t equals = item.find('=');
+    const std::string key(item.substr(0, equals));
+    const RuleParameter* found = nullptr;
+    for (const auto* list : {&rule->parameters, &common_parameters()})
+      for (const RuleParameter& parameter : *list)
+        if (found == nullptr && key == parameter.name) found = &parameter;
+    if (found == nullptr)
+      return invalid_argument("step cache: {} has no parameter \"{}\"; it takes {}", name, key,
+                              fmt::join(parameter_names(*rule), ", "));
+    if (equals == std::string_view::npos)
+      return invalid_argument("step cache: {} needs a value: {}={}", key, key, found->fallback);
+    REDLINE_TRY(
+        values.set(*found, std::string(item.substr(equals + 1))).within(fmt::format("step cache: {}: {}", name, key)));
+    values.given_[key] = true;
+    given += fmt::format("{}{}", given.empty() ? ":" : ",", item);
+  }
+  if (has_quality) {
+    if (rule->threshold_at_half <= 0)
+      return invalid_argument("step cache: {} has no threshold that a quality could set", name);
+    if (values.given("threshold"))
+      return invalid_argument("step cache: a threshold and a quality exclude each other; give one of them");
+    values.numbers_["threshold"] = rule->threshold_at_half * 2 * (1 - request.quality);
+    given += fmt::format("{}threshold={:.4g}", given.empty() ? ":" : ",", values.numbers_["threshold"]);
+  }
+  if (has_budget && name != "redline")
+    return invalid_argument("step cache: a budget of steps is a matter of the rule redline; {} cannot keep one", name);
+  Result<RulePlan> plan = rule->plan(values, request);
+  if (!plan.ok()) return std::move(plan).within(fmt::format("step cache: {}", name));
+  REDLINE_TRY(apply_common(values, *plan).within(fmt::format("step cache: {}", name)));
+  if (plan->description.empty()) plan->description = name + given;
+  return plan;
+}
+
+std::string rules_help() {
+  std::string text;
+  for (const RuleInfo& rule : rules()) {
+    text += fmt::format("{:<12} {} ({})\n", rule.name, rule.summary, rule.source);
+    for (const RuleParameter& p : rule.parameters)
+      text += fmt::format("{:<14}{}={}  {}\n", "", p.name, p.fallback, p.help);
+  }
+  text += "\nEvery rule also takes\n";
+  for (const RuleParameter& p : common_parameters()) text += fmt::format("{:<14}{}  {}\n", "", p.name, p.help);
+  text += "\nForecasters\n";
+  for (const ForecasterInfo& f : forecasters()) text += fmt::format("{:<14}{:<10} {}\n", "", f.name, f.summary);
+  return text;
+}
+
+}  // namespace redline

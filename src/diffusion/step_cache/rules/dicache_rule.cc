@@ -1,0 +1,39 @@
+// DiCache (Bujiazi/DiCache, arXiv:2508.17356): the state after a shallow probe against the step before; skip while the sum
+// of its relative change stays below `threshold`; the residual of the whole stack is extrapolated by a ratio that the probe's
+// residual measures (gamma_forecaster.cc). Steps 0 .. int(retention N) and the last are computed.
+//
+// `error`: y takes the change of the probe's state; minus, |that - the change of the input|, whose published threshold is
+// 0.08 without warm-up.
+#include "diffusion/step_cache/rule.h"
+
+namespace redline {
+
+RuleInfo dicache_rule() {
+  return {"dicache",
+          "change of a shallow probe; residual along the probe's way",
+          "Bujiazi/DiCache",
+          {{"threshold", ParameterKind::kNumber, "0.4", 0, 100, "sum below which steps are skipped"},
+           {"error", ParameterKind::kName, "y", 0, 0, "y or minus"},
+           {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the steps that are computed first"},
+           {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks of the probe"}},
+          0.4,
+          [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
+            const std::string error = values.text("error");
+            if (error != "y" && error != "minus")
+              return invalid_argument("error is \"{}\"; it can be y or minus", error);
+            RulePlan plan;
+            plan.span = Span::kStack;
+            plan.decision = Decision::kSumBelow;
+            plan.threshold = values.number("threshold");
+            plan.statistic = [minus = error == "minus"](int64_t) { return make_probe_state_statistic(minus); };
+            plan.forecaster = make_gamma_forecaster;
+            plan.first = [retention = values.number("retention")](int64_t steps) {
+              return static_cast<int64_t>(retention * static_cast<double>(steps)) + 1;
+            };
+            plan.last = true;
+            plan.probe_blocks = values.integer("blocks");
+            return plan;
+          }};
+}
+
+}  // namespace redline

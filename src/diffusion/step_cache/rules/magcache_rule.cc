@@ -1,0 +1,58 @@
+// MagCache (arXiv:2506.09045; diffusers hooks/mag_cache.py): the product of stored ratios of residual lengths says how far
+// the last residual has aged; skip while the sum of |1 - product| is at most `threshold` and at most `max_skip` steps in a
+// row are skipped; reuse the residual of the whole stack. The first `retention` of the steps are computed.
+//
+// Ratios of other step counts are stretched by nearest index. `redline calibrate` measures a model's own; without them those
+// of FLUX.1 serve.
+#include <cmath>
+
+#include "diffusion/step_cache/rule.h"
+
+namespace redline {
+namespace {
+
+const std::vector<double>& flux_ratios() {
+  static const std::vector<double> kRatios = {1.0,     1.21094, 1.11719, 1.07812, 1.0625,  1.03906, 1.03125,
+                                              1.03906, 1.02344, 1.03125, 1.02344, 0.98047, 1.01562, 1.00781,
+                                              1.0,     1.00781, 1.0,     1.00781, 1.0,     1.0,     0.99609,
+                                              0.99609, 0.98047, 0.98828, 0.96484, 0.95703, 0.93359, 0.89062};
+  return kRatios;
+}
+
+/// Element round(i (n - 1) / (steps - 1)), ties to even, as NumPy rounds.
+std::vector<double> stretch(const std::vector<double>& ratios, int64_t steps) {
+  if (std::ssize(ratios) == steps) return ratios;
+  if (steps == 1) return {ratios.back()};
+  std::vector<double> stretched;
+  const double scale = static_cast<double>(std::ssize(ratios) - 1) / static_cast<double>(steps - 1);
+  for (int64_t i = 0; i < steps; ++i)
+    stretched.push_back(ratios[static_cast<size_t>(std::nearbyint(static_cast<double>(i) * scale))]);
+  return stretched;
+}
+
+}  // namespace
+
+RuleInfo magcache_rule() {
+  return {"magcache",
+          "stored ratios of residual lengths",
+          "arXiv:2506.09045",
+          {{"threshold", ParameterKind::kNumber, "0.06", 0, 100, "sum up to which steps are skipped"},
+           {"max_skip", ParameterKind::kInteger, "3", 0, 1e6, "skipped steps in a row"},
+           {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the steps that are computed first"}},
+          0.06,
+          [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
+            RulePlan plan;
+            plan.span = Span::kStack;
+            plan.decision = Decision::kSumAtMost;
+            plan.threshold = values.number("threshold");
+            const std::vector<double> ratios = request.magnitudes.empty() ? flux_ratios() : request.magnitudes;
+            plan.statistic = [ratios](int64_t steps) { return make_magnitude_statistic(stretch(ratios, steps)); };
+            plan.max_consecutive = values.integer("max_skip");
+            plan.first = [retention = values.number("retention")](int64_t steps) {
+              return static_cast<int64_t>(retention * static_cast<double>(steps) + 0.5);
+            };
+            return plan;
+          }};
+}
+
+}  // namespace redline

@@ -1,0 +1,93 @@
+// redline: ours. The velocity itself is forecast, along a measured line in the clock of sigma, and every computed step takes
+// back what the forecasts before it did wrong; no program runs on a skip. docs/step_cache.md has the measurements behind it.
+//
+// Which steps are computed:
+//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model, stretched if it is of another
+//                              number of steps, else the power law below. The time is known before the run.
+//   else                       the drift that computed steps measure, per request: both branches of guidance together, so that
+//                              their errors stay alike and cancel in the guided difference (branches decided apart lose 7 dB)
+//
+// The last step is not forced: with a line to forecast it, computing one step earlier is worth 3 dB more at equal operations.
+#include <algorithm>
+#include <cmath>
+
+#include "diffusion/step_cache/rule.h"
+
+namespace redline {
+namespace {
+
+constexpr double kPower = 1.8;
+
+std::vector<uint8_t> mask_of(const std::vector<int64_t>& computed, int64_t steps) {
+  std::vector<uint8_t> mask(static_cast<size_t>(steps), 0);
+  for (const int64_t step : computed)
+    if (step >= 0 && step < steps) mask[step] = 1;
+  mask[0] = 1;
+  return mask;
+}
+
+/// The calibrated mask for `budget` of `steps`, or the nearest one stretched; the power law when none is near.
+std::vector<uint8_t> budget_mask(const std::vector<CalibratedMask>& masks, int64_t steps, int64_t budget) {
+  for (const CalibratedMask& mask : masks)
+    if (mask.steps == steps && std::ssize(mask.computed) == budget) return mask_of(mask.computed, steps);
+  return power_mask(steps, budget);
+}
+
+}  // namespace
+
+std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
+  budget = std::clamp<int64_t>(budget, 1, steps);
+  std::vector<uint8_t> mask(static_cast<size_t>(steps), 0);
+  // Where the k-th computed step falls: dense at first, where guidance turns the velocity at every step; ends one before the
+  // last.
+  const double end = static_cast<double>(steps) - 2;
+  int64_t before = -1;
+  for (int64_t k = 0; k < budget; ++k) {
+    const double share = budget == 1 ? 0 : static_cast<double>(k) / static_cast<double>(budget - 1);
+    const int64_t latest = steps - (budget - k);
+    const auto wanted = static_cast<int64_t>(std::lround(std::max(end, 0.0) * std::pow(share, kPower)));
+    before = std::min(std::max(wanted, before + 1), latest);
+    mask[before] = 1;
+  }
+  return mask;
+}
+
+RuleInfo redline_rule() {
+  return {"redline",
+          "velocity along a measured line, errors taken back; budget of steps or measured drift",
+          "docs/step_cache.md",
+          {{"threshold", ParameterKind::kNumber, "0.02", 0, 100, "sum of drift below which steps are skipped"},
+           {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps of a run; 0: the drift decides"},
+           {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps, as 0-3+7+9, instead of a budget"}},
+          0.02,
+          [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
+            RulePlan plan;
+            plan.span = Span::kNetwork;
+            plan.forecaster = make_measured_forecaster;
+            plan.repay = true;
+            plan.follow = true;
+            const int64_t budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
+            if (!values.steps("steps").empty()) {
+              plan.decision = Decision::kAlways;
+              plan.schedule = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
+              return plan;
+            }
+            if (budget > 0) {
+              plan.decision = Decision::kAlways;
+              plan.schedule = [masks = request.masks, budget](int64_t steps) {
+                return budget_mask(masks, steps, budget);
+              };
+              return plan;
+            }
+            plan.decision = Decision::kSumBelow;
+            plan.threshold = values.number("threshold");
+            plan.statistic = [](int64_t) { return make_drift_statistic(); };
+            plan.first = [](int64_t) { return int64_t{2}; };
+            plan.joint = true;
+            plan.max_consecutive = 8;
+            plan.fewest_steps = 8;
+            return plan;
+          }};
+}
+
+}  // namespace redline

@@ -1,8 +1,8 @@
 // The step cache: which steps of a denoiser are computed, and what stands for the others.
 //
 // One mechanism for every method: probe (some blocks at the front, or nothing), statistic (how far has this row moved),
-// decision (threshold, sum, or a fixed mask), forecast (of the one tensor that the skipped span would have added). Methods
-// are pages in step_cache/rules/; docs/step_cache.md says what each does and what was measured.
+// decision (threshold, sum, or a fixed mask), forecast (of the one tensor that the skipped span would have added).
+// Methods are pages in step_cache/rules/; docs/step_cache.md says what each does and what was measured.
 //
 // A pipeline calls, for every step, with all rows of its batch:
 //
@@ -10,16 +10,17 @@
 //     cache.after_probe(rows);  // kCompute: run body and head. kSkipBody: the body's output is written, run the head
 //     cache.after_head(rows);   // results are stored
 //
-// Rows may come in any order and grouping (branches of guidance batched, or one call after the other with the conditional
-// branch first); state is kept for each (request, branch), so requests of one batch may be at different steps of different
-// runs and decide differently. A row's state begins anew by itself when its step is not the one after the last, or the number
-// of steps, a length, or the kind of solver changes, or sigma rises: a new picture, another size, an interrupted run, a branch
-// that guidance had left out.
+// Rows may come in any order and grouping (branches of guidance batched, or one call after the other with the
+// conditional branch first); state is kept for each (request, branch), so requests of one batch may be at different
+// steps of different runs and decide differently. A row's state begins anew by itself when its step is not the one
+// after the last, or the number of steps, a length, or the kind of solver changes, or sigma rises: a new picture,
+// another size, an interrupted run, a branch that guidance had left out.
 //
-// Repay: an Euler step is x += step_size * velocity, so errors of forecasts stay in x. When a step b' is computed after skips
-// that began at b, the velocities in between are known better: on the line from v_b to v_b' (in the clock of sigma). The
-// difference that this would have made, sum step_size_k (line_k - forecast_k), is added to the velocity that is handed to the
-// solver at b', over its step size. Stored values stay as computed. Solvers that are not Euler say so by step_size 0.
+// Repay: an Euler step is x += step_size * velocity, so errors of forecasts stay in x. When a step b' is computed after
+// skips that began at b, the velocities in between are known better: on the line from v_b to v_b' (in the clock of
+// sigma). The difference that this would have made, sum step_size_k (line_k - forecast_k), is added to the velocity
+// that is handed to the solver at b', over its step size. Stored values stay as computed. Solvers that are not Euler
+// say so by step_size 0.
 #pragma once
 
 #include <map>

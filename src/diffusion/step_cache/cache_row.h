@@ -9,11 +9,11 @@ namespace redline {
 /// A step of a run as the solver sees it.
 struct StepPoint {
   int64_t step = 0, steps = 0;  ///< step in [0, steps)
-  /// Share of noise in the latents in [0, 1], falling over the run, now and after the step: flow time; sigma / (1 + sigma)
-  /// of k-diffusion's sigma.
+  /// Share of noise in the latents in [0, 1], falling over the run, now and after the step: flow time; sigma / (1 +
+  /// sigma) of k-diffusion's sigma.
   double sigma = 0, next_sigma = 0;
-  /// The solver adds step_size * velocity to the latents (Euler: next sigma - sigma, in the solver's sigma). 0: another kind of solver, whose step
-  /// cannot take back an earlier one.
+  /// The solver adds step_size * velocity to the latents (Euler: next sigma - sigma, in the solver's sigma). 0: another
+  /// kind of solver, whose step cannot take back an earlier one.
   double step_size = 0;
 };
 
@@ -25,8 +25,8 @@ enum class CacheAction : uint8_t {
   kSkipAll,   ///< nothing: the cache has written the velocity
 };
 
-/// A row of a batch: one branch of guidance of one picture. Spans borrow from the pipeline for the length of a call; their
-/// lengths stay the same over a run, another length begins the run anew.
+/// A row of a batch: one branch of guidance of one picture. Spans borrow from the pipeline for the length of a call;
+/// their lengths stay the same over a run, another length begins the run anew.
 struct CacheRow {
   uint64_t request = 0;  ///< any number that the pictures in flight do not share
   int64_t branch = 0;    ///< 0: conditional, 1: unconditional

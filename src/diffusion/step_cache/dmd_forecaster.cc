@@ -1,11 +1,12 @@
-// dmd: dynamic mode decomposition (Schmid 2010) of the last 4 to 6 equally spaced values, as cache-dit's calibrator of that
-// name: Y_(t+1) = A Y_t fitted to the window, its eigenvalues raised to the horizon in spacings.
+// dmd: dynamic mode decomposition (Schmid 2010) of the last 4 to 6 equally spaced values, as cache-dit's calibrator of
+// that name: Y_(t+1) = A Y_t fitted to the window, its eigenvalues raised to the horizon in spacings.
 //
-// With columns X = Y_1 .. Y_(n-1), Z = Y_2 .. Y_n and X = U S V^T cut at 1e-4 of the largest singular value, the reduced
-// propagator is B = U^T Z V / S and the forecast Z V / S W lambda^k W^-1 c with Z V / S c = Y_n in the least squares sense.
-// All of it needs the n x n Gram matrix of the values only (V and S^2 are eigenvectors and -values of X^T X, U^T Z =
-// S^-1 V^T X^T Z), so a fit is one pass over memory and a problem of five rows, and the result is weights of stored values.
-// Below 4 equally spaced values: a Taylor series of first order, as the original; a degenerate fit: reuse.
+// With columns X = Y_1 .. Y_(n-1), Z = Y_2 .. Y_n and X = U S V^T cut at 1e-4 of the largest singular value, the
+// reduced propagator is B = U^T Z V / S and the forecast Z V / S W lambda^k W^-1 c with Z V / S c = Y_n in the least
+// squares sense. All of it needs the n x n Gram matrix of the values only (V and S^2 are eigenvectors and -values of
+// X^T X, U^T Z = S^-1 V^T X^T Z), so a fit is one pass over memory and a problem of five rows, and the result is
+// weights of stored values. Below 4 equally spaced values: a Taylor series of first order, as the original; a
+// degenerate fit: reuse.
 #include <algorithm>
 #include <cmath>
 

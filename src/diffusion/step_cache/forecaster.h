@@ -1,7 +1,7 @@
 // Forecasts of the one tensor that a skipped step needs: a weighted sum of what computed steps stored.
 //
-// Every known forecaster is linear in the stored tensors, so a page here gives weights and nothing else; the sum itself is
-// one pass over memory for all of them. To add one: its page, and its row in forecaster.cc.
+// Every known forecaster is linear in the stored tensors, so a page here gives weights and nothing else; the sum itself
+// is one pass over memory for all of them. To add one: its page, and its row in forecaster.cc.
 #pragma once
 
 #include <memory>

@@ -1,5 +1,5 @@
-// gamma: DiCache's trajectory alignment (arXiv:2508.17356). With P what the probe added, now and at the last two computed
-// steps a, b: gamma = clip(mean |P - P_a| / mean |P_b - P_a|, 1, 1.5), forecast R_a + gamma (R_b - R_a).
+// gamma: DiCache's trajectory alignment (arXiv:2508.17356). With P what the probe added, now and at the last two
+// computed steps a, b: gamma = clip(mean |P - P_a| / mean |P_b - P_a|, 1, 1.5), forecast R_a + gamma (R_b - R_a).
 #include <algorithm>
 
 #include "diffusion/step_cache/forecaster.h"

@@ -4,12 +4,12 @@
 //   R_b + rho r_i (R_b - R_a),   r_i = (u_i - u_b) / (u_b - u_a).
 // rho is measured at each computed step, where the truth is at hand: the share of the line's way that the value really
 // went, <R - R_b, R_b - R_a> / (r |R_b - R_a|^2), clipped to [0, 1]. 0 is reuse, 1 the full line. It costs one pass at
-// computed steps and nothing at skipped ones; where a network's output turns at every step (the first steps under strong
-// guidance) it falls to reuse by itself.
+// computed steps and nothing at skipped ones; where a network's output turns at every step (the first steps under
+// strong guidance) it falls to reuse by itself.
 //
 // The clock: under guidance the velocity changes most where the picture is nearly all noise, about as 1 / (1 - sigma)
-// (docs/step_cache.md has the measurement); in u it changes evenly. 0.05 keeps sigma = 1 finite: 0.02 and 0.2 measure the
-// same to 0.1 dB.
+// (docs/step_cache.md has the measurement); in u it changes evenly. 0.05 keeps sigma = 1 finite: 0.02 and 0.2 measure
+// the same to 0.1 dB.
 #include <algorithm>
 #include <cmath>
 

@@ -1,7 +1,7 @@
 // Sums over the values of one row that statistics and forecasters are made of.
 //
-// Differences are taken in float32, as the published rules do; sums run in float64 over eight lanes that are folded in a
-// fixed order, so a decision is the same on every machine and for any number of threads.
+// Differences are taken in float32, as the published rules do; sums run in float64 over eight lanes that are folded in
+// a fixed order, so a decision is the same on every machine and for any number of threads.
 #pragma once
 
 #include <cmath>

@@ -1,4 +1,5 @@
-// What the probe's blocks add to the image tokens, against the last computed step: bounded drift without an accumulator.
+// What the probe's blocks add to the image tokens, against the last computed step: bounded drift without an
+// accumulator.
 #include <limits>
 
 #include "diffusion/step_cache/measures.h"

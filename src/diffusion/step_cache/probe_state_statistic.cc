@@ -1,5 +1,5 @@
-// DiCache's online probe (arXiv:2508.17356): the state after the first blocks against the step before, with or without what
-// the input itself has changed.
+// DiCache's online probe (arXiv:2508.17356): the state after the first blocks against the step before, with or without
+// what the input itself has changed.
 #include <limits>
 
 #include "diffusion/step_cache/measures.h"

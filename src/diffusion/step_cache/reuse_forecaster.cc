@@ -1,4 +1,5 @@
-// reuse: the last stored tensor as it is. First-order accurate in the gap; what FBCache, TeaCache, EasyCache and MagCache do.
+// reuse: the last stored tensor as it is. First-order accurate in the gap; what FBCache, TeaCache, EasyCache and
+// MagCache do.
 #include "diffusion/step_cache/forecaster.h"
 
 namespace redline {

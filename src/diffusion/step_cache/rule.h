@@ -42,8 +42,8 @@ struct RulePlan {
   int64_t fewest_steps = 0;    ///< runs of fewer steps are computed throughout
   int64_t max_cached = -1;     ///< skipped steps of a run; -1: no limit
   int64_t max_consecutive = -1;
-  /// The count of consecutive skips goes on over a computed step that was the decision's (cache-dit's way), and begins anew
-  /// only where this cap computed.
+  /// The count of consecutive skips goes on over a computed step that was the decision's (cache-dit's way), and begins
+  /// anew only where this cap computed.
   bool sticky_count = false;
   double max_accumulated = -1;  ///< sum of a run's statistics; <= 0: no limit
   bool follow = false;          ///< other branches do as branch 0 of the same step
@@ -113,7 +113,8 @@ struct RuleInfo {
 
 const std::vector<RuleInfo>& rules();
 /// What `request` asks for. not_found: no such rule, the names are listed. invalid_argument: an unknown parameter (its
-/// rule's are listed), a value that is none or out of range, a quality for a rule without threshold, quality with budget.
+/// rule's are listed), a value that is none or out of range, a quality for a rule without threshold, quality with
+/// budget.
 Result<RulePlan> plan_rule(const RuleRequest& request);
 /// Rules and parameters for --help and the documentation.
 std::string rules_help();

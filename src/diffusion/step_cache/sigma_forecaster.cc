@@ -1,5 +1,5 @@
-// sigma1, sigma2: the polynomial in sigma through the last computed steps. Steps of a shifted schedule differ by more than
-// five times in sigma, so a series in step numbers (taylor_forecaster.cc) measures its horizon with a bent rule.
+// sigma1, sigma2: the polynomial in sigma through the last computed steps. Steps of a shifted schedule differ by more
+// than five times in sigma, so a series in step numbers (taylor_forecaster.cc) measures its horizon with a bent rule.
 #include <algorithm>
 
 #include "diffusion/step_cache/forecaster.h"

@@ -21,8 +21,9 @@ struct SmallMatrix {
 /// A symmetric matrix = V diag(values) V^T, values falling, by cyclic Jacobi rotations. `vectors`: columns.
 void symmetric_eigen(SmallMatrix<double> matrix, std::vector<double>& values, SmallMatrix<double>& vectors);
 
-/// matrix * column = value * column for each column of `vectors` (unit length), by shifted QR steps on the upper Hessenberg
-/// form's complex Schur form. False when it does not settle, or when the eigenvectors are no basis (a defective matrix).
+/// matrix * column = value * column for each column of `vectors` (unit length), by shifted QR steps on the upper
+/// Hessenberg form's complex Schur form. False when it does not settle, or when the eigenvectors are no basis (a
+/// defective matrix).
 bool general_eigen(const SmallMatrix<double>& matrix, std::vector<std::complex<double>>& values,
                    SmallMatrix<std::complex<double>>& vectors);
 

@@ -39,15 +39,17 @@ std::unique_ptr<Statistic> make_probe_residual_statistic();
 /// Polynomial of mean |m - m'| / mean |m'|, m the modulated input, m' that of the step before (TeaCache). Coefficients
 /// from the highest power.
 std::unique_ptr<Statistic> make_modulated_input_statistic(std::vector<double> coefficients);
-/// k mean |x - x'| / mean |v_b|, x the latents, x' those of the step before, k = mean |v_b - v_a| / mean |x_b - x_a| over
-/// the last two computed steps (EasyCache).
+/// k mean |x - x'| / mean |v_b|, x the latents, x' those of the step before, k = mean |v_b - v_a| / mean |x_b - x_a|
+/// over the last two computed steps (EasyCache).
 std::unique_ptr<Statistic> make_latent_change_statistic();
-/// d(probed), or with `minus_input` |d(probed) - d(embedded)|, d the relative L1 change since the step before (DiCache).
+/// d(probed), or with `minus_input` |d(probed) - d(embedded)|, d the relative L1 change since the step before
+/// (DiCache).
 std::unique_ptr<Statistic> make_probe_state_statistic(bool minus_input);
 /// |1 - product of ratios since the last computed step|; ratios[step], 1 beyond the end (MagCache).
 std::unique_ptr<Statistic> make_magnitude_statistic(std::vector<double> ratios);
 
-/// Growth of the output's change since the last computed step, from the change measured there, times the length of the step.
+/// Growth of the output's change since the last computed step, from the change measured there, times the length of the
+/// step.
 std::unique_ptr<Statistic> make_drift_statistic();
 
 }  // namespace redline

@@ -1,8 +1,8 @@
 // taylor1, taylor2, ...: Taylor series by step number (TaylorSeer, arXiv:2503.06923).
 //
-// At a computed step f_0 = R and f_(i+1) = (f_i - f_i of the computed step before) / (steps between the two); a forecast
-// g steps later is sum_i f_i g^i / i!. With unequal gaps f_2 and higher are not the derivatives of a polynomial through the
-// points: that is the published rule, and why `sigma2` exists beside it.
+// At a computed step f_0 = R and f_(i+1) = (f_i - f_i of the computed step before) / (steps between the two); a
+// forecast g steps later is sum_i f_i g^i / i!. With unequal gaps f_2 and higher are not the derivatives of a
+// polynomial through the points: that is the published rule, and why `sigma2` exists beside it.
 #include <algorithm>
 
 #include "diffusion/step_cache/forecaster.h"

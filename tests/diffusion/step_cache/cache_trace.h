@@ -1,5 +1,5 @@
-// Synthetic runs for tests of the step cache: tensors that drift over the steps, smoothly with some noise, so that rules of
-// every kind both compute and skip.
+// Synthetic runs for tests of the step cache: tensors that drift over the steps, smoothly with some noise, so that
+// rules of every kind both compute and skip.
 #pragma once
 
 #include <gtest/gtest.h>
@@ -12,7 +12,8 @@ namespace redline::testing {
 
 using Tensor = std::vector<float>;
 
-/// What the parts of a network would give at each step, whatever the cache decides: rules are compared on the same inputs.
+/// What the parts of a network would give at each step, whatever the cache decides: rules are compared on the same
+/// inputs.
 struct CacheTrace {
   int64_t steps = 0;
   std::vector<double> sigma;                                                                         ///< [steps + 1]

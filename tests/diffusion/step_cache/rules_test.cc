@@ -1,6 +1,6 @@
-// Each published rule against a plain transcription of it: the same decisions, and the same tensors on skipped steps, over
-// drifting synthetic runs and a range of thresholds. The transcriptions follow the rules as their papers and repositories
-// state them (docs/step_cache.md) and know nothing of the mechanism.
+// Each published rule against a plain transcription of it: the same decisions, and the same tensors on skipped steps,
+// over drifting synthetic runs and a range of thresholds. The transcriptions follow the rules as their papers and
+// repositories state them (docs/step_cache.md) and know nothing of the mechanism.
 #include <fstream>
 
 #include "cache_trace.h"

@@ -18,8 +18,8 @@ RuleRequest asks(const std::string& rule) {
 }
 
 TEST(StepCache, RequestsOfOneBatchDecideForThemselves) {
-  // Requests that begin at different times, with different numbers of steps, in shuffled rows: each has the run that it has
-  // alone, to the bit.
+  // Requests that begin at different times, with different numbers of steps, in shuffled rows: each has the run that it
+  // has alone, to the bit.
   for (const std::string rule : {"fbcache:threshold=0.1", "easycache:threshold=0.2,warmup=2", "dicache:threshold=0.2",
                                  "auto", "redline:budget=7", "dbcache:threshold=0.2,fn=1,warmup=2,forecast=foca"}) {
     std::vector<CacheTrace> traces;

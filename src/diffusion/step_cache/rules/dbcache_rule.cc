@@ -1,10 +1,10 @@
 // DBCache (vipshop/cache-dit): FBCache's test on the residual of the first Fn blocks, with warm-up, caps and masks; the
 // middle is reused, the last Bn blocks always run. Order of checks: warm-up, mask, cached steps, consecutive steps,
-// accumulated difference, threshold. A threshold of 1 or more always skips. Fn and Bn are what the denoiser's probe and head
-// are built with (RulePlan::probe_blocks, tail_blocks).
+// accumulated difference, threshold. A threshold of 1 or more always skips. Fn and Bn are what the denoiser's probe and
+// head are built with (RulePlan::probe_blocks, tail_blocks).
 //
-// The count of consecutive skips is the original's, kinks included: a run that the threshold ends keeps its count for the
-// next one, and the first skip of a later run adds nothing (StepCache::count_skip).
+// The count of consecutive skips is the original's, kinks included: a run that the threshold ends keeps its count for
+// the next one, and the first skip of a later run adds nothing (StepCache::count_skip).
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {

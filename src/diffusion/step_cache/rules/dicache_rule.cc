@@ -1,9 +1,9 @@
-// DiCache (Bujiazi/DiCache, arXiv:2508.17356): the state after a shallow probe against the step before; skip while the sum
-// of its relative change stays below `threshold`; the residual of the whole stack is extrapolated by a ratio that the probe's
-// residual measures (gamma_forecaster.cc). Steps 0 .. int(retention N) and the last are computed.
+// DiCache (Bujiazi/DiCache, arXiv:2508.17356): the state after a shallow probe against the step before; skip while the
+// sum of its relative change stays below `threshold`; the residual of the whole stack is extrapolated by a ratio that
+// the probe's residual measures (gamma_forecaster.cc). Steps 0 .. int(retention N) and the last are computed.
 //
-// `error`: y takes the change of the probe's state; minus, |that - the change of the input|, whose published threshold is
-// 0.08 without warm-up.
+// `error`: y takes the change of the probe's state; minus, |that - the change of the input|, whose published threshold
+// is 0.08 without warm-up.
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {

@@ -1,6 +1,7 @@
-// EasyCache (H-EmbodVis/EasyCache, arXiv:2507.02860): predict the output's relative change from the latents' and the last
-// measured ratio; skip while the sum of predictions stays below `threshold`; then velocity = latents + (velocity - latents)
-// of the last computed step. The unconditional branch follows the conditional one. Last step and `warmup` are computed.
+// EasyCache (H-EmbodVis/EasyCache, arXiv:2507.02860): predict the output's relative change from the latents' and the
+// last measured ratio; skip while the sum of predictions stays below `threshold`; then velocity = latents + (velocity -
+// latents) of the last computed step. The unconditional branch follows the conditional one. Last step and `warmup` are
+// computed.
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {

@@ -1,8 +1,10 @@
-// FBCache (chengzeyi/ParaAttention, first_block_cache): skip while what the first block adds to the image tokens has moved
-// less than `threshold`, relative L1, from the last computed step; reuse the residual of the other blocks, image and text.
+// FBCache (chengzeyi/ParaAttention, first_block_cache): skip while what the first block adds to the image tokens has
+// moved less than `threshold`, relative L1, from the last computed step; reuse the residual of the other blocks, image
+// and text.
 //
-// The original averages the test over the batch; here each row decides for itself, so a batch of one is the original. Its
-// Taylor mode drops the text residual; here text follows the image whatever the forecaster (research: reuse both or neither).
+// The original averages the test over the batch; here each row decides for itself, so a batch of one is the original.
+// Its Taylor mode drops the text residual; here text follows the image whatever the forecaster (research: reuse both or
+// neither).
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {

@@ -1,9 +1,9 @@
-// MagCache (arXiv:2506.09045; diffusers hooks/mag_cache.py): the product of stored ratios of residual lengths says how far
-// the last residual has aged; skip while the sum of |1 - product| is at most `threshold` and at most `max_skip` steps in a
-// row are skipped; reuse the residual of the whole stack. The first `retention` of the steps are computed.
+// MagCache (arXiv:2506.09045; diffusers hooks/mag_cache.py): the product of stored ratios of residual lengths says how
+// far the last residual has aged; skip while the sum of |1 - product| is at most `threshold` and at most `max_skip`
+// steps in a row are skipped; reuse the residual of the whole stack. The first `retention` of the steps are computed.
 //
-// Ratios of other step counts are stretched by nearest index. `redline calibrate` measures a model's own; without them those
-// of FLUX.1 serve.
+// Ratios of other step counts are stretched by nearest index. `redline calibrate` measures a model's own; without them
+// those of FLUX.1 serve.
 #include <cmath>
 
 #include "diffusion/step_cache/rule.h"

@@ -1,8 +1,8 @@
-// mask: fixed steps are computed, the others reused (cache-dit's steps mask with the static policy). Steps are given, or
-// drawn by a policy as run lengths of computed and cached steps, made for 28 steps and scaled.
+// mask: fixed steps are computed, the others reused (cache-dit's steps mask with the static policy). Steps are given,
+// or drawn by a policy as run lengths of computed and cached steps, made for 28 steps and scaled.
 //
-// cache-dit runs its first block on skipped steps too, and reuses what follows it: span body, which is the default here.
-// Over span stack, network or change nothing of the blocks runs on a skip.
+// cache-dit runs its first block on skipped steps too, and reuses what follows it: span body, which is the default
+// here. Over span stack, network or change nothing of the blocks runs on a skip.
 #include <algorithm>
 
 #include "diffusion/step_cache/rule.h"

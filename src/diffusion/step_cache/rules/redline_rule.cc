@@ -1,5 +1,6 @@
-// redline: ours. The velocity itself is forecast, along a measured line in the clock of sigma, and every computed step takes
-// back what the forecasts before it did wrong; no program runs on a skip. docs/step_cache.md has the measurements behind it.
+// redline: ours. The velocity itself is forecast, along a measured line in the clock of sigma, and every computed step
+// takes back what the forecasts before it did wrong; no program runs on a skip. docs/step_cache.md has the measurements
+// behind it.
 //
 // Which steps are computed:
 //   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model, stretched if it is of another
@@ -7,7 +8,8 @@
 //   else                       the drift that computed steps measure, per request: both branches of guidance together, so that
 //                              their errors stay alike and cancel in the guided difference (branches decided apart lose 7 dB)
 //
-// The last step is not forced: with a line to forecast it, computing one step earlier is worth 3 dB more at equal operations.
+// The last step is not forced: with a line to forecast it, computing one step earlier is worth 3 dB more at equal
+// operations.
 #include <algorithm>
 #include <cmath>
 
@@ -38,8 +40,8 @@ std::vector<uint8_t> budget_mask(const std::vector<CalibratedMask>& masks, int64
 std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
   budget = std::clamp<int64_t>(budget, 1, steps);
   std::vector<uint8_t> mask(static_cast<size_t>(steps), 0);
-  // Where the k-th computed step falls: dense at first, where guidance turns the velocity at every step; ends one before the
-  // last.
+  // Where the k-th computed step falls: dense at first, where guidance turns the velocity at every step; ends one
+  // before the last.
   const double end = static_cast<double>(steps) - 2;
   int64_t before = -1;
   for (int64_t k = 0; k < budget; ++k) {

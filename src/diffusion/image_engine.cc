@@ -7,6 +7,7 @@
 
 #include "base/settings.h"
 #include "base/topology.h"
+#include "diffusion/cached_denoiser.h"
 #include "formats/png.h"
 #include "models/convert_weights.h"
 
@@ -359,20 +360,28 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
   REDLINE_TRY(denoiser_->begin(std::move(batch)));
   std::vector<int64_t> all(static_cast<size_t>(rows));
   std::iota(all.begin(), all.end(), 0);
+  RuleRequest rule;
+  rule.rule = r.cache;
+  rule.quality = r.quality;
+  rule.steps_budget = r.steps_budget;
+  REDLINE_ASSIGN(StepCache cache, StepCache::make(rule));
+  REDLINE_ASSIGN(CachedDenoiser denoiser, CachedDenoiser::make(*denoiser_, std::move(cache), options_.probe_blocks));
+  run.result.warnings.insert(run.result.warnings.end(), denoiser.warnings().begin(), denoiser.warnings().end());
   std::vector<float> scaled(x.size()), outputs(n * static_cast<size_t>(rows)), renoised;
   const int steps = solver.num_steps();
   for (int i = 0; i < steps; ++i) {
     const Clock::time_point step_begin = Clock::now();
     solver.scale_input(i, x, scaled);
     const double timestep = solver.timesteps()[static_cast<size_t>(i)];
+    const StepPoint at = step_point(solver, config, i);
     const double share = static_cast<double>(i) / steps;
     const bool guided = run.guided() && share >= r.guidance_begin && share < r.guidance_end;
     const std::span<const int64_t> positive = std::span(all).first(pictures), wanted = guided ? all : positive;
     if (r.split_guidance && guided) {
-      REDLINE_TRY(denoiser_->evaluate(positive, scaled, timestep, outputs));
-      REDLINE_TRY(denoiser_->evaluate(std::span(all).subspan(pictures), scaled, timestep, outputs));
+      REDLINE_TRY(denoiser.evaluate(positive, scaled, timestep, at, outputs));
+      REDLINE_TRY(denoiser.evaluate(std::span(all).subspan(pictures), scaled, timestep, at, outputs));
     } else {
-      REDLINE_TRY(denoiser_->evaluate(wanted, scaled, timestep, outputs));
+      REDLINE_TRY(denoiser.evaluate(wanted, scaled, timestep, at, outputs));
     }
     const std::span<float> output = std::span(outputs).first(x.size());
     if (guided) {
@@ -391,15 +400,16 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
       for (size_t k = 0; k < x.size(); ++k) x[k] = run.mask[k] * x[k] + (1 - run.mask[k]) * renoised[k];
     }
     run.result.step_ms.push_back(ms_since(step_begin));
-    run.result.computed.push_back(run.pictures);
+    run.result.computed.push_back(denoiser.computed_pictures());
     ImageProgress progress;
     progress.step = i + 1;
     progress.steps = steps;
     progress.step_ms = run.result.step_ms.back();
-    progress.computed = run.pictures;
+    progress.computed = run.result.computed.back();
     progress.latents = &latents;
     if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
   }
+  run.result.executed_share = denoiser.executed_share();
   run.result.latents = std::move(latents);
   run.result.loop_ms = ms_since(begin);
   return {};

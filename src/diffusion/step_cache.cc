@@ -42,7 +42,7 @@ StepCache::~StepCache() = default;
 
 namespace {
 
-bool is_network_span(Span span) { return span == Span::kNetwork || span == Span::kChange; }
+bool is_network_span(SkippedSpan span) { return span == SkippedSpan::kNetwork || span == SkippedSpan::kChange; }
 
 /// out = base + sum of weights * tensors; tensors whose weight is 0 are not read. base may be empty.
 void weighted_sum(std::span<const float> base, std::span<const double> weights,
@@ -80,7 +80,9 @@ Result<StepCache> StepCache::make(const RuleRequest& request) {
   return StepCache(std::move(plan));
 }
 
-bool StepCache::wants_modulated() const { return plan_.statistic && plan_.statistic(1)->reads() == Reads::kModulated; }
+bool StepCache::wants_modulated() const {
+  return plan_.statistic && plan_.statistic(1)->reads() == StatisticInput::kModulated;
+}
 
 StepCache::Row& StepCache::state_of(const CacheRow& row) {
   std::unique_ptr<Row>& state = rows_[{row.request, row.branch}];
@@ -174,14 +176,14 @@ bool StepCache::skips(const StepView& view, Row& state) {
 
 Status StepCache::decide(const CacheRow& row, Row& state, bool& skips_step) {
   const bool reads_probe =
-      state.forecaster->reads_probe() || (state.statistic && state.statistic->reads() == Reads::kProbe);
+      state.forecaster->reads_probe() || (state.statistic && state.statistic->reads() == StatisticInput::kProbe);
   if (reads_probe) {
     REDLINE_TRY(require(row.embedded, row.embedded.size(), "embedded image tokens", plan_.description.c_str()));
     REDLINE_TRY(require(row.probed, row.embedded.size(), "image tokens after the probe", plan_.description.c_str()));
     state.probe.resize(row.probed.size());
     subtract(row.probed, row.embedded, state.probe);
   }
-  if (state.statistic && state.statistic->reads() == Reads::kModulated)
+  if (state.statistic && state.statistic->reads() == StatisticInput::kModulated)
     REDLINE_TRY(require(row.modulated, row.modulated.size(), "modulated input", plan_.description.c_str()));
   const StepView view = {row, state.probe};
   skips_step = skips(view, state);
@@ -223,11 +225,11 @@ void StepCache::forecast(const CacheRow& row, Row& state) {
     state.has_pending = true;
   }
   switch (plan_.span) {
-    case Span::kNetwork: return weighted_sum({}, weights, images, row.velocity);
-    case Span::kChange: return weighted_sum(row.latents, weights, images, row.velocity);
-    case Span::kBody:
-    case Span::kStack:
-      weighted_sum(plan_.span == Span::kBody ? row.probed : row.embedded, weights, images, row.body);
+    case SkippedSpan::kNetwork: return weighted_sum({}, weights, images, row.velocity);
+    case SkippedSpan::kChange: return weighted_sum(row.latents, weights, images, row.velocity);
+    case SkippedSpan::kBody:
+    case SkippedSpan::kStack:
+      weighted_sum(plan_.span == SkippedSpan::kBody ? row.probed : row.embedded, weights, images, row.body);
       if (!row.body_text.empty()) weighted_sum(row.probed_text, weights, texts, row.body_text);
   }
 }
@@ -247,15 +249,15 @@ void StepCache::store(CacheRow& row, Row& state) {
   snapshot.step = row.at.step;
   snapshot.sigma = row.at.sigma;
   switch (plan_.span) {
-    case Span::kNetwork: snapshot.image.assign(row.velocity.begin(), row.velocity.end()); break;
-    case Span::kChange:
+    case SkippedSpan::kNetwork: snapshot.image.assign(row.velocity.begin(), row.velocity.end()); break;
+    case SkippedSpan::kChange:
       snapshot.image.resize(row.velocity.size());
       subtract(row.velocity, row.latents, snapshot.image);
       break;
-    case Span::kBody:
-    case Span::kStack:
+    case SkippedSpan::kBody:
+    case SkippedSpan::kStack:
       snapshot.image.resize(row.body.size());
-      subtract(row.body, plan_.span == Span::kBody ? row.probed : row.embedded, snapshot.image);
+      subtract(row.body, plan_.span == SkippedSpan::kBody ? row.probed : row.embedded, snapshot.image);
       snapshot.text.resize(row.body_text.size());
       subtract(row.body_text, row.probed_text, snapshot.text);
   }
@@ -298,7 +300,8 @@ Status StepCache::before(std::span<CacheRow> rows) {
       if (!skips_step) continue;
       const size_t stored = state.history[0].image.size();
       REDLINE_TRY(require(row.velocity, stored, "velocity", plan_.description.c_str()));
-      if (plan_.span == Span::kChange) REDLINE_TRY(require(row.latents, stored, "latents", plan_.description.c_str()));
+      if (plan_.span == SkippedSpan::kChange)
+        REDLINE_TRY(require(row.latents, stored, "latents", plan_.description.c_str()));
       forecast(row, state);
       owe(row, state);
       row.action = state.report.actions.back() = CacheAction::kSkipAll;
@@ -315,7 +318,7 @@ Status StepCache::after_probe(std::span<CacheRow> rows) {
       if (!is_network_span(plan_.span)) REDLINE_TRY(decide(row, state, skips_step));
       if (skips_step) {
         const size_t stored = state.history[0].image.size(), text = state.history[0].text.size();
-        const bool is_body = plan_.span == Span::kBody;
+        const bool is_body = plan_.span == SkippedSpan::kBody;
         REDLINE_TRY(require(is_body ? row.probed : row.embedded, stored, "image tokens", plan_.description.c_str()));
         REDLINE_TRY(require(row.body, stored, "output of the body", plan_.description.c_str()));
         if (text > 0) {
@@ -341,9 +344,9 @@ Status StepCache::after_head(std::span<CacheRow> rows) {
     const char* rule = plan_.description.c_str();
     if (is_network_span(plan_.span) || plan_.repay)
       REDLINE_TRY(require(row.velocity, row.velocity.size(), "velocity", rule));
-    if (plan_.span == Span::kChange) REDLINE_TRY(require(row.latents, row.velocity.size(), "latents", rule));
+    if (plan_.span == SkippedSpan::kChange) REDLINE_TRY(require(row.latents, row.velocity.size(), "latents", rule));
     if (!is_network_span(plan_.span) && plan_.decision != Decision::kNever) {
-      const auto base = plan_.span == Span::kBody ? row.probed : row.embedded;
+      const auto base = plan_.span == SkippedSpan::kBody ? row.probed : row.embedded;
       REDLINE_TRY(require(row.body, base.size(), "output of the body", rule));
       if (!row.body_text.empty())
         REDLINE_TRY(require(row.probed_text, row.body_text.size(), "text after the probe", rule));

@@ -43,7 +43,7 @@ class StepCache {
   /// CacheRow::modulated must be given.
   bool wants_modulated() const;
   /// Whether before() may leave everything out, so that rows need no probe on skipped steps.
-  bool skips_probe() const { return plan_.span == Span::kNetwork || plan_.span == Span::kChange; }
+  bool skips_probe() const { return plan_.span == SkippedSpan::kNetwork || plan_.span == SkippedSpan::kChange; }
 
   /// invalid_argument: a span that the rule reads is missing or has the wrong length (named).
   Status before(std::span<CacheRow> rows);

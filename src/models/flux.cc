@@ -128,6 +128,12 @@ class FluxBuilder : public DitBuilder {
     s.text = slice_rows(g_, s.joined, kBatch, kAll, 0, kText);
   }
 
+  /// What the first block's attention sees of the picture.
+  Value first_modulated(Value image, Value conditioning) {
+    const Value table = project(conditioning, "transformer_blocks.0.norm1.linear", 6 * width(), width());
+    return modulated(image, table, 0, 1, kImage);
+  }
+
   const Dim kAll = kText + kImage;
 
  private:
@@ -232,6 +238,7 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blo
     g.output("image", s.image);
     g.output("text", s.text);
     g.output("carry.conditioning", conditioning);
+    if (split == 0 && c.num_layers > 0) g.output("modulated", b.first_modulated(s.image, conditioning));
   }
   {
     GraphBuilder& g = graphs.body;

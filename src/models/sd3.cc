@@ -79,6 +79,13 @@ class Sd3Builder : public DitBuilder {
     for (int64_t i = begin; i < end; ++i) block(s, i, conditioning);
   }
 
+  /// What the first block's attention sees of the picture.
+  Value first_modulated(Value image, Value conditioning) {
+    const int64_t parts = c_.is_dual[0] ? 9 : 6;
+    const Value table = project(conditioning, "transformer_blocks.0.norm1.linear", parts * width(), width());
+    return modulated(image, table, 0, 1, kImage);
+  }
+
  private:
   /// Queries or keys.
   Value normed_heads(Value x, const std::string& name, const std::string& norm) {
@@ -203,6 +210,7 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, int64_t probe_bloc
     g.output("image", s.image);
     g.output("text", s.text);
     g.output("carry.conditioning", conditioning);
+    if (split == 0) g.output("modulated", b.first_modulated(s.image, conditioning));
   }
   {
     GraphBuilder& g = graphs.body;

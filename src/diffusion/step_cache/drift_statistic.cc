@@ -17,7 +17,7 @@ namespace {
 
 class DriftStatistic final : public Statistic {
  public:
-  Reads reads() const override { return Reads::kLatents; }
+  StatisticInput reads() const override { return StatisticInput::kLatents; }
   double measure(const StepView& view) override {
     const StepPoint& at = view.row.at;
     const double now = forecast_clock(at.sigma), next = forecast_clock(at.next_sigma);

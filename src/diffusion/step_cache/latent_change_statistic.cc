@@ -10,7 +10,7 @@ namespace {
 
 class LatentChangeStatistic final : public Statistic {
  public:
-  Reads reads() const override { return Reads::kLatents; }
+  StatisticInput reads() const override { return StatisticInput::kLatents; }
   double measure(const StepView& view) override {
     if (!has_ratio_) return std::numeric_limits<double>::infinity();
     return ratio_ * mean_abs_difference(view.row.latents, before_) / mean_abs(output_);

@@ -10,7 +10,7 @@ namespace {
 class MagnitudeStatistic final : public Statistic {
  public:
   explicit MagnitudeStatistic(std::vector<double> ratios) : ratios_(std::move(ratios)) {}
-  Reads reads() const override { return Reads::kLatents; }
+  StatisticInput reads() const override { return StatisticInput::kLatents; }
   double measure(const StepView& view) override {
     const auto step = static_cast<size_t>(view.row.at.step);
     product_ *= step < ratios_.size() ? ratios_[step] : 1.0;

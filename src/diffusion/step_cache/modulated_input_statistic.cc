@@ -11,7 +11,7 @@ namespace {
 class ModulatedInputStatistic final : public Statistic {
  public:
   explicit ModulatedInputStatistic(std::vector<double> coefficients) : coefficients_(std::move(coefficients)) {}
-  Reads reads() const override { return Reads::kModulated; }
+  StatisticInput reads() const override { return StatisticInput::kModulated; }
   double measure(const StepView& view) override {
     if (before_.empty()) return std::numeric_limits<double>::infinity();
     const double change = relative_l1(view.row.modulated, before_);

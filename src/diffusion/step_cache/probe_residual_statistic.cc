@@ -10,7 +10,7 @@ namespace {
 
 class ProbeResidualStatistic final : public Statistic {
  public:
-  Reads reads() const override { return Reads::kProbe; }
+  StatisticInput reads() const override { return StatisticInput::kProbe; }
   double measure(const StepView& view) override {
     return reference_.empty() ? std::numeric_limits<double>::infinity() : relative_l1(view.probe, reference_);
   }

@@ -11,7 +11,7 @@ namespace {
 class ProbeStateStatistic final : public Statistic {
  public:
   explicit ProbeStateStatistic(bool minus_input) : minus_input_(minus_input) {}
-  Reads reads() const override { return Reads::kProbe; }
+  StatisticInput reads() const override { return StatisticInput::kProbe; }
   double measure(const StepView& view) override {
     if (state_.empty()) return std::numeric_limits<double>::infinity();
     const double change = relative_l1(view.row.probed, state_);

@@ -73,7 +73,7 @@ Status apply_common(const RuleValues& values, RulePlan& plan) {
   if (values.given("repay")) plan.repay = values.flag("repay");
   if (values.given("min_steps")) plan.fewest_steps = values.integer("min_steps");
   const std::unique_ptr<Forecaster> forecaster = plan.forecaster();
-  const bool has_probe = plan.span == Span::kBody || plan.span == Span::kStack;
+  const bool has_probe = plan.span == SkippedSpan::kBody || plan.span == SkippedSpan::kStack;
   if (forecaster->reads_probe() && (!has_probe || plan.probe_blocks < 1))
     return invalid_argument("this forecaster reads what the probe adds, and the rule runs no probe on skipped steps");
   return {};

@@ -11,7 +11,7 @@
 namespace redline {
 
 /// The part of the network that a skip leaves out and a forecast stands for.
-enum class Span : uint8_t {
+enum class SkippedSpan : uint8_t {
   kBody,     ///< what follows the probe: body = probed + forecast of (body - probed)
   kStack,    ///< all blocks: body = embedded + forecast of (body - embedded)
   kNetwork,  ///< everything: velocity = forecast of velocity; no program runs
@@ -28,7 +28,7 @@ enum class Decision : uint8_t {
 
 /// A method with its parameters, ready to run.
 struct RulePlan {
-  Span span = Span::kBody;
+  SkippedSpan span = SkippedSpan::kBody;
   Decision decision = Decision::kNever;
   double threshold = 0;
   std::function<std::unique_ptr<Statistic>(int64_t steps)> statistic;

@@ -9,7 +9,7 @@
 namespace redline {
 
 /// What must have run before a statistic can be taken.
-enum class Reads : uint8_t {
+enum class StatisticInput : uint8_t {
   kLatents,    ///< nothing of the network
   kProbe,      ///< the probe
   kModulated,  ///< the probe, with CacheRow::modulated
@@ -25,7 +25,7 @@ struct StepView {
 class Statistic {
  public:
   virtual ~Statistic() = default;
-  virtual Reads reads() const = 0;
+  virtual StatisticInput reads() const = 0;
   /// Called at steps that neither a guard nor a mask nor a cap decides. Infinity: nothing to compare with yet.
   virtual double measure(const StepView& view) = 0;
   /// Called at every step once it is decided.

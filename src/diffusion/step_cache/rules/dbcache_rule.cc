@@ -24,7 +24,7 @@ RuleInfo dbcache_rule() {
           0.08,
           [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
             RulePlan plan;
-            plan.span = Span::kBody;
+            plan.span = SkippedSpan::kBody;
             plan.threshold = values.number("threshold");
             plan.decision = plan.threshold >= 1 ? Decision::kAlways : Decision::kBelow;
             if (plan.threshold < 1) plan.statistic = [](int64_t) { return make_probe_residual_statistic(); };

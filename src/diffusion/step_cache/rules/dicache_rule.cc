@@ -22,7 +22,7 @@ RuleInfo dicache_rule() {
             if (error != "y" && error != "minus")
               return invalid_argument("error is \"{}\"; it can be y or minus", error);
             RulePlan plan;
-            plan.span = Span::kStack;
+            plan.span = SkippedSpan::kStack;
             plan.decision = Decision::kSumBelow;
             plan.threshold = values.number("threshold");
             plan.statistic = [minus = error == "minus"](int64_t) { return make_probe_state_statistic(minus); };

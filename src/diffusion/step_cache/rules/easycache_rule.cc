@@ -15,7 +15,7 @@ RuleInfo easycache_rule() {
           0.05,
           [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
             RulePlan plan;
-            plan.span = Span::kChange;
+            plan.span = SkippedSpan::kChange;
             plan.decision = Decision::kSumBelow;
             plan.threshold = values.number("threshold");
             plan.statistic = [](int64_t) { return make_latent_change_statistic(); };

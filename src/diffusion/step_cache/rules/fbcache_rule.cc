@@ -20,7 +20,7 @@ RuleInfo fbcache_rule() {
           0.08,
           [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
             RulePlan plan;
-            plan.span = Span::kBody;
+            plan.span = SkippedSpan::kBody;
             plan.decision = Decision::kBelow;
             plan.threshold = values.number("threshold");
             plan.statistic = [](int64_t) { return make_probe_residual_statistic(); };

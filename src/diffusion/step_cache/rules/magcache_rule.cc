@@ -42,7 +42,7 @@ RuleInfo magcache_rule() {
           0.06,
           [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
             RulePlan plan;
-            plan.span = Span::kStack;
+            plan.span = SkippedSpan::kStack;
             plan.decision = Decision::kSumAtMost;
             plan.threshold = values.number("threshold");
             const std::vector<double> ratios = request.magnitudes.empty() ? flux_ratios() : request.magnitudes;

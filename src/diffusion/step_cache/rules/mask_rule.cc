@@ -96,12 +96,12 @@ RuleInfo mask_rule() {
           [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
             RulePlan plan;
             const std::string span = values.text("span"), policy = values.text("policy");
-            if (span == "body") plan.span = Span::kBody;
-            else if (span == "stack") plan.span = Span::kStack;
-            else if (span == "network") plan.span = Span::kNetwork;
-            else if (span == "change") plan.span = Span::kChange;
+            if (span == "body") plan.span = SkippedSpan::kBody;
+            else if (span == "stack") plan.span = SkippedSpan::kStack;
+            else if (span == "network") plan.span = SkippedSpan::kNetwork;
+            else if (span == "change") plan.span = SkippedSpan::kChange;
             else return invalid_argument("span is \"{}\"; it can be body, stack, network or change", span);
-            if (plan.span == Span::kBody) plan.probe_blocks = values.integer("blocks");
+            if (plan.span == SkippedSpan::kBody) plan.probe_blocks = values.integer("blocks");
             plan.decision = Decision::kAlways;
             if (!values.steps("steps").empty()) {
               plan.schedule = [list = values.steps("steps")](int64_t steps) {

@@ -64,7 +64,7 @@ RuleInfo redline_rule() {
           0.02,
           [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
             RulePlan plan;
-            plan.span = Span::kNetwork;
+            plan.span = SkippedSpan::kNetwork;
             plan.forecaster = make_measured_forecaster;
             plan.repay = true;
             plan.follow = true;

@@ -18,7 +18,7 @@ RuleInfo taylorseer_rule() {
           0,
           [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
             RulePlan plan;
-            plan.span = Span::kStack;
+            plan.span = SkippedSpan::kStack;
             plan.decision = Decision::kAlways;
             const int64_t interval = values.integer("interval"), warmup = values.integer("warmup");
             plan.schedule = [interval, warmup](int64_t steps) {

@@ -59,7 +59,7 @@ RuleInfo teacache_rule() {
             if (fit == nullptr)
               return not_found("no polynomial for \"{}\"; there are {}", values.text("model"), fmt::join(names, ", "));
             RulePlan plan;
-            plan.span = Span::kStack;
+            plan.span = SkippedSpan::kStack;
             plan.decision = Decision::kSumBelow;
             plan.threshold = values.number("threshold");
             plan.statistic = [fit](int64_t) { return make_modulated_input_statistic(fit->coefficients); };

@@ -1,0 +1,48 @@
+// A denoiser behind a step cache: evaluates what the cache wants computed, and counts it.
+#pragma once
+
+#include "diffusion/denoiser.h"
+#include "diffusion/solver.h"
+#include "diffusion/step_cache.h"
+
+namespace redline {
+
+/// One run: between Denoiser::begin and the last step. Rows are those of the denoiser's batch; each picture is a request
+/// of the cache, each branch of guidance a branch.
+class CachedDenoiser {
+ public:
+  /// `denoiser` outlives this, was built with `probe_blocks` blocks in its probe and has begun its batch.
+  /// unsupported: the rule skips a part that the network has not, or wants blocks behind it; invalid_argument: it wants
+  /// more blocks in the probe.
+  static Result<CachedDenoiser> make(Denoiser& denoiser, StepCache cache, int64_t probe_blocks);
+
+  /// As Denoiser::evaluate, at `at`. Branches of a step may come in several calls, the conditional one first.
+  Status evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep, const StepPoint& at,
+                  std::span<float> out);
+
+  const StepCache& cache() const { return cache_; }
+  /// Pictures of which something was computed beyond the probe at the step of the last evaluate().
+  int64_t computed_pictures() const;
+  /// Operations of products that were executed, of those that the same calls without a cache take.
+  double executed_share() const { return full_flops_ > 0 ? executed_flops_ / full_flops_ : 1; }
+  /// What a person should know of this rule on this network.
+  const std::vector<std::string>& warnings() const { return warnings_; }
+
+ private:
+  CachedDenoiser(Denoiser& denoiser, StepCache cache) : denoiser_(&denoiser), cache_(std::move(cache)) {}
+  void set_spans(CacheRow& row, int64_t index) const;
+  void count(size_t part, size_t rows);
+
+  Denoiser* denoiser_;
+  StepCache cache_;
+  bool head_reads_text_ = false;
+  int64_t step_ = -1;
+  std::vector<bool> computed_;  ///< by picture, at step_
+  double executed_flops_ = 0, full_flops_ = 0;
+  std::vector<std::string> warnings_;
+};
+
+/// Step `index` of `solver`, which was made from `config`, as a cache sees it.
+StepPoint step_point(const Solver& solver, const nlohmann::json& config, int64_t index);
+
+}  // namespace redline

@@ -35,9 +35,9 @@ Status read_list(const Json& json, const char* key, const char* part, const Json
 /// RFC 4648; false at any other character.
 bool decode_base64(std::string_view text, std::string& bytes) {
   constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int8_t, 256> values;
+  std::array<int, 256> values;
   values.fill(-1);
-  for (size_t i = 0; i < kAlphabet.size(); ++i) values[static_cast<uint8_t>(kAlphabet[i])] = static_cast<int8_t>(i);
+  for (size_t i = 0; i < kAlphabet.size(); ++i) values[static_cast<uint8_t>(kAlphabet[i])] = static_cast<int>(i);
   while (text.ends_with('=')) text.remove_suffix(1);
   uint32_t bits = 0;
   int count = 0;

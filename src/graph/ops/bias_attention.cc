@@ -153,8 +153,15 @@ std::string describe(const std::any& any) {
   return fmt::format("{} heads of {}, {} buckets up to {}", a.num_heads, a.head_dim, a.num_buckets, a.max_distance);
 }
 
+// Scores and sums, of every query with every key.
+Dim flops(const Graph&, const Op& op) {
+  const auto& a = std::any_cast<const OpAttrs&>(op.attrs);
+  return a.batch * a.tokens * a.tokens * Dim(4 * a.a.num_heads * a.a.head_dim);
+}
+
 }  // namespace
 
-const OpDef kBiasAttention = {"bias_attention", reference, lower, describe};
+const OpDef kBiasAttention = {
+    .name = "bias_attention", .reference = reference, .lower = lower, .describe = describe, .flops = flops};
 
 }  // namespace redline

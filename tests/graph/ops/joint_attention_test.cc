@@ -1,7 +1,7 @@
 #include "graph/ops/joint_attention.h"
 
 #include "graph/ops/linear.h"
-#include "support/graph_harness.h"
+#include "support/prepared.h"
 
 namespace redline::test {
 namespace {
@@ -173,6 +173,36 @@ TEST(JointAttentionOp, KeysFromALengthOnAreNotSeen) {
 TEST(JointAttentionOp, NoKeysGiveZeros) {
   check({.batch = 2, .text = 0, .image = 0, .queries = 5});
   check({.batch = 0, .text = 3, .image = 4, .queries = 5});
+}
+
+TEST(JointAttentionOp, StoresWhatProductsRead) {
+  const Dim batch(Symbol::kBatch), text(Symbol::kTextTokens);
+  for (const auto& [heads, head_dim] : {std::pair<int64_t, int64_t>{2, 64}, {8, 40}, {4, 72}, {3, 32}, {1, 512}}) {
+    for (const bool causal : {false, true}) {
+      const int64_t width = heads * head_dim;
+      std::vector<SymbolValues> steps;
+      for (const int64_t tokens : {1, 3, 20, 33, 100}) {
+        steps.emplace_back();
+        steps.back()[Symbol::kBatch] = 2;
+        steps.back()[Symbol::kTextTokens] = tokens;
+      }
+      expect_prepares(
+          [&](GraphBuilder& g, Numbers&) {
+            const auto input = [&](const char* name) { return g.input(name, DType::kF32, {batch * text, width}); };
+            const Value q = input("q"), k = input("k"), v = input("v"), l = g.input("lengths", DType::kI32, {batch});
+            const Value keys = joint_keys(g, {{k, v, text}}, batch, heads, head_dim);
+            return joint_attention(g, q, batch, text, keys, {heads, head_dim, 0.1f, causal}, l);
+          },
+          [&](Numbers& n, const SymbolValues& now) {
+            const int64_t rows = 2 * now[Symbol::kTextTokens];
+            return std::map<std::string, HostTensor>{{"q", matrix(n, rows, width)},
+                                                     {"k", matrix(n, rows, width)},
+                                                     {"v", matrix(n, rows, width)},
+                                                     {"lengths", integers({3, 70})}};
+          },
+          steps);
+    }
+  }
 }
 
 // A picture of 1024 x 1024 pixels and its text. The reference would take minutes: every 97th row by plain loops.

@@ -28,6 +28,8 @@ class Terminal {
   /// failure.
   Status finish();
   bool reader_is_gone() const { return reader_is_gone_; }
+  /// Where results go, for asking what it is.
+  std::FILE* output() const { return out_; }
 
   /// A line of information, warning or error on stderr.
   template <class... A>

@@ -1,12 +1,13 @@
 // redline logits: the model's raw answer, for comparisons.
 #include <algorithm>
+#include <array>
 
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
-#include "cli/npy.h"
 #include "cli/token_list.h"
+#include "formats/npy.h"
 
 namespace redline::cli {
 namespace {
@@ -53,7 +54,7 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
                             engine->info().context);
 
   REDLINE_ASSIGN(const auto session, engine->new_session());
-  REDLINE_ASSIGN(NpyWriter writer, NpyWriter::create(args.out, count, vocab_size));
+  REDLINE_ASSIGN(NpyWriter writer, NpyWriter::create(args.out, std::array{count, vocab_size}));
   Progress progress("logits", count);
   const InterruptGuard guard;
   for (int64_t begin = 0; begin < count; begin += args.chunk) {

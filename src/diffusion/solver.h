@@ -17,7 +17,7 @@ struct StepPlan {
   int steps = 0;
   int64_t image_tokens = 0;  ///< of one picture, for schedules that shift with its size (use_dynamic_shifting)
   double strength = 1;       ///< below 1 (from a picture): the first 1 - strength of the steps are left out
-  /// FLUX's pipelines start from `steps` sigmas evenly from 1 to 1 / steps; others (SD3) leave the values to the solver.
+  /// FLUX's pipelines start from `steps` sigmas evenly from 1 to 1 / steps; others (SD3) leave that to the solver.
   /// Without effect on solvers with use_flow_sigmas, as there.
   bool even_sigmas = false;
   std::vector<float>

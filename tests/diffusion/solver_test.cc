@@ -38,11 +38,11 @@ double relative_error(std::span<const float> got, const double* expected) {
   return error / most;
 }
 
-// How far from diffusers' values ours may be. Both compute in float32, operation for operation, so without logarithms and
-// exponentials they differ by where a product is rounded: a few units of 2^-24 a step. DPM-Solver++ and UniPC step by
-// h = the difference of two logarithms of size up to 7: one unit in the last place of one of them (torch's vector
-// library and the C library differ by that) is 5e-7, for h of 0.1 and more 5e-6 of the step. Most cases are equal to the
-// bit; the worst seen is 6e-7.
+// How far from diffusers' values ours may be. Both compute in float32, operation for operation, so without logarithms
+// and exponentials they differ by where a product is rounded: a few units of 2^-24 a step. DPM-Solver++ and UniPC step
+// by h = the difference of two logarithms of size up to 7: one unit in the last place of one of them (torch's vector
+// library and the C library differ by that) is 5e-7, for h of 0.1 and more 5e-6 of the step. Most cases are equal to
+// the bit; the worst seen is 6e-7.
 double tolerance(const std::string& class_name, int steps) {
   const bool logarithms = class_name.starts_with("DPM") || class_name.starts_with("UniPC");
   return logarithms ? 5e-6 : steps * 4 * 0x1p-24;

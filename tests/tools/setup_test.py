@@ -20,7 +20,7 @@ esac""",
     "id": 'cat "$FAKE/uid"',
     "g++": "echo 12",
 }
-BUILD = "g++ cmake ninja-build pkg-config libfmt-dev libhwloc-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev".split()
+BUILD = "g++ cmake ninja-build pkg-config libfmt-dev libhwloc-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libpng-dev libjpeg-dev".split()
 
 
 class Machine:

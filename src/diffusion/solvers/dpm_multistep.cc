@@ -1,5 +1,5 @@
-// DPM-Solver++ of first and second order (2M), and its stochastic form: Lu et al. 2022, arXiv:2211.01095, algorithm 2 and
-// section 4. Follows diffusers' DPMSolverMultistepScheduler with algorithm types dpmsolver++ and sde-dpmsolver++.
+// DPM-Solver++ of first and second order (2M), and its stochastic form: Lu et al. 2022, arXiv:2211.01095, algorithm 2
+// and section 4. Follows diffusers' DPMSolverMultistepScheduler with algorithm types dpmsolver++ and sde-dpmsolver++.
 #include "diffusion/solvers/multistep.h"
 #include "diffusion/solvers/solvers.h"
 

@@ -1,6 +1,6 @@
-// Pseudo linear multi-step: the noise estimate is extrapolated over up to four steps; the second step is taken twice, which
-// costs one evaluation. Liu et al. 2022, arXiv:2202.09778. Follows diffusers' PNDMScheduler with skip_prk_steps, the
-// scheduler that Stable Diffusion 1.5's files name.
+// Pseudo linear multi-step: the noise estimate is extrapolated over up to four steps; the first step is taken twice,
+// which costs one evaluation. Liu et al. 2022, arXiv:2202.09778. Follows diffusers' PNDMScheduler with skip_prk_steps,
+// the scheduler that Stable Diffusion 1.5's files name.
 #include "diffusion/solvers/solvers.h"
 #include "diffusion/solvers/variance_preserving.h"
 

@@ -1,0 +1,19 @@
+// Any bytes as a PNG or JPEG picture.
+#include "formats/jpeg.h"
+#include "formats/png.h"
+#include "fuzz_input.h"
+
+using namespace redline;
+
+int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
+  PngText text;
+  for (const auto& picture : {decode_png(fuzz_text(data, size), "x", &text), decode_jpeg(fuzz_text(data, size), "x")}) {
+    if (!picture.ok()) {
+      require(!picture.status().message().empty());
+      continue;
+    }
+    require(static_cast<int64_t>(picture->rgb.size()) == picture->width * picture->height * 3);
+    touch(picture->rgb.data(), static_cast<int64_t>(picture->rgb.size()));
+  }
+  return 0;
+}

@@ -1,0 +1,271 @@
+#include "cli/terminal_picture.h"
+
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cmath>
+#include <cstdlib>
+
+#include "formats/png.h"
+
+namespace redline::cli {
+namespace {
+
+using Pixel = std::array<int, 3>;
+
+bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
+
+std::string base64(std::string_view bytes) {
+  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
+  std::string text;
+  for (size_t at = 0; at < bytes.size(); at += 3) {
+    uint32_t group = 0;
+    for (size_t i = 0; i < 3; ++i)
+      group = group << 8 | (at + i < bytes.size() ? static_cast<uint8_t>(bytes[at + i]) : 0);
+    for (size_t i = 0; i < 4; ++i) text += at + i > bytes.size() ? '=' : kDigits[group >> (18 - 6 * i) & 63];
+  }
+  return text;
+}
+
+// Half blocks and graphics alike: about 8 pixels of the picture a column, but not so small that nothing is seen.
+int64_t columns_of(const RgbPicture& picture, const Screen& screen) {
+  return std::clamp<int64_t>((picture.width + 7) / 8, std::min<int64_t>(32, screen.columns), screen.columns);
+}
+
+// To another size: each new pixel is the mean of the old ones that it covers, or the nearest when it covers less than one.
+RgbPicture resized(const RgbPicture& picture, int64_t width, int64_t height) {
+  RgbPicture result{width, height, {}};
+  result.rgb.reserve(static_cast<size_t>(width * height * 3));
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < width; ++x) {
+      const int64_t x0 = x * picture.width / width, y0 = y * picture.height / height;
+      const int64_t x1 = std::max((x + 1) * picture.width / width, x0 + 1);
+      const int64_t y1 = std::max((y + 1) * picture.height / height, y0 + 1);
+      for (int64_t c = 0; c < 3; ++c) {
+        int64_t sum = 0;
+        for (int64_t row = y0; row < y1; ++row)
+          for (int64_t column = x0; column < x1; ++column)
+            sum += picture.rgb[static_cast<size_t>((row * picture.width + column) * 3 + c)];
+        const int64_t count = (x1 - x0) * (y1 - y0);
+        result.rgb.push_back(static_cast<uint8_t>((sum + count / 2) / count));
+      }
+    }
+  return result;
+}
+
+Pixel pixel(const RgbPicture& picture, int64_t x, int64_t y) {
+  const uint8_t* at = picture.rgb.data() + (y * picture.width + x) * 3;
+  return {at[0], at[1], at[2]};
+}
+
+std::string kitty(std::string_view png, int64_t columns) {
+  // a=T shows at once, f=100 is PNG, q=2 asks for no answer, c scales to so many columns; m=1 until the last part.
+  constexpr size_t kPart = 4096;
+  const std::string text = base64(png);
+  std::string out;
+  for (size_t at = 0; at < text.size(); at += kPart) {
+    const bool more = at + kPart < text.size();
+    out += at == 0 ? fmt::format("\x1b_Ga=T,f=100,q=2,c={},m={};", columns, int{more})
+                   : fmt::format("\x1b_Gm={};", int{more});
+    out += text.substr(at, kPart);
+    out += "\x1b\\";
+  }
+  return out + "\n";
+}
+
+std::string iterm(std::string_view png, int64_t columns) {
+  return fmt::format("\x1b]1337;File=inline=1;size={};width={};preserveAspectRatio=1:{}\a\n", png.size(), columns,
+                     base64(png));
+}
+
+// 6 x 7 x 6 colours, most for green, to which the eye is keenest; errors are spread after Floyd and Steinberg 1976.
+std::string sixel(const RgbPicture& picture) {
+  constexpr std::array<int, 3> kLevels = {6, 7, 6};
+  const auto width = static_cast<size_t>(picture.width), height = static_cast<size_t>(picture.height);
+  std::vector<float> values(picture.rgb.begin(), picture.rgb.end());
+  std::vector<uint8_t> colours(width * height);
+  for (size_t y = 0; y < height; ++y)
+    for (size_t x = 0; x < width; ++x) {
+      int colour = 0;
+      for (size_t c = 0; c < 3; ++c) {
+        float& value = values[(y * width + x) * 3 + c];
+        const int most = kLevels[c] - 1;
+        const int level = std::clamp(static_cast<int>(std::lround(value * static_cast<float>(most) / 255)), 0, most);
+        const float error = value - static_cast<float>(level * 255) / static_cast<float>(most);
+        const auto spread = [&](size_t to_x, size_t to_y, float share) {
+          if (to_x < width && to_y < height) values[(to_y * width + to_x) * 3 + c] += error * share / 16;
+        };
+        spread(x + 1, y, 7);
+        spread(x - 1, y + 1, 3);  // at x 0 this is no column at all
+        spread(x, y + 1, 5);
+        spread(x + 1, y + 1, 1);
+        colour = colour * kLevels[c] + level;
+      }
+      colours[y * width + x] = static_cast<uint8_t>(colour);
+    }
+
+  std::string out = fmt::format("\x1bP0;1q\"1;1;{};{}", width, height);
+  std::array<bool, 252> used = {};
+  for (uint8_t colour : colours) used[colour] = true;
+  for (int i = 0; i < 252; ++i)
+    if (used[static_cast<size_t>(i)])
+      out += fmt::format("#{};2;{};{};{}", i, i / 42 * 20, i / 6 % 7 * 100 / 6, i % 6 * 20);  // in per cent
+  for (size_t top = 0; top < height; top += 6) {
+    const size_t rows = std::min<size_t>(6, height - top);
+    used.fill(false);
+    for (size_t i = top * width; i < (top + rows) * width; ++i) used[colours[i]] = true;
+    bool first = true;
+    for (size_t colour = 0; colour < used.size(); ++colour) {
+      if (!used[colour]) continue;
+      out += fmt::format("{}#{}", first ? "" : "$", colour);
+      first = false;
+      for (size_t x = 0, run = 0; x < width; x += run) {
+        const auto bits = [&](size_t column) {
+          int set = 0;
+          for (size_t row = 0; row < rows; ++row)
+            if (colours[(top + row) * width + column] == colour) set |= 1 << row;
+          return static_cast<char>(63 + set);
+        };
+        const char here = bits(x);
+        for (run = 1; x + run < width && bits(x + run) == here;) ++run;
+        out += run > 3 ? fmt::format("!{}{}", run, here) : std::string(run, here);
+      }
+    }
+    out += '-';
+  }
+  return out + "\x1b\\\n";
+}
+
+// xterm's 6 x 6 x 6 cube, or one of its 24 greys when nearer.
+int colour_256(const Pixel& p) {
+  constexpr std::array<int, 6> kSteps = {0, 95, 135, 175, 215, 255};
+  const auto distance = [&](const Pixel& q) {
+    int sum = 0;
+    for (size_t c = 0; c < 3; ++c) sum += (p[c] - q[c]) * (p[c] - q[c]);
+    return sum;
+  };
+  std::array<int, 3> step;
+  Pixel cube;
+  for (size_t c = 0; c < 3; ++c) {
+    step[c] = p[c] < 48 ? 0 : p[c] < 115 ? 1 : std::min((p[c] - 35) / 40, 5);
+    cube[c] = kSteps[static_cast<size_t>(step[c])];
+  }
+  const int grey = std::clamp(((p[0] + p[1] + p[2]) / 3 - 3) / 10, 0, 23), value = 8 + 10 * grey;
+  return distance({value, value, value}) < distance(cube) ? 232 + grey : 16 + 36 * step[0] + 6 * step[1] + step[2];
+}
+
+std::string blocks(const RgbPicture& picture, bool is_24_bit) {
+  std::string out;
+  const auto set = [&](int ground, const Pixel& p) {
+    out += is_24_bit ? fmt::format("\x1b[{};2;{};{};{}m", ground, p[0], p[1], p[2])
+                     : fmt::format("\x1b[{};5;{}m", ground, colour_256(p));
+  };
+  for (int64_t y = 0; y < picture.height; y += 2) {
+    Pixel above = {-1, -1, -1}, below = above;  // not yet set on this line
+    for (int64_t x = 0; x < picture.width; ++x) {
+      if (const Pixel p = pixel(picture, x, y); p != above) set(38, above = p);
+      if (y + 1 < picture.height)
+        if (const Pixel p = pixel(picture, x, y + 1); p != below) set(48, below = p);
+      out += "\u2580";
+    }
+    out += "\x1b[0m\n";
+  }
+  return out;
+}
+
+}  // namespace
+
+Screen Screen::of(std::FILE* output) {
+  Screen screen;
+  const int file = fileno(output);
+  screen.is_terminal = file >= 0 && isatty(file) == 1;
+  winsize size = {};
+  if (screen.is_terminal && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
+    screen.columns = size.ws_col;
+    screen.rows = size.ws_row;
+  }
+  screen.variable = [](const char* name) {
+    const char* value = std::getenv(name);
+    return std::string(value ? value : "");
+  };
+  return screen;
+}
+
+PictureProtocol choose_picture_protocol(const Screen& screen) {
+  const auto is_set = [&](const char* name) { return !screen.variable(name).empty(); };
+  const std::string term = screen.variable("TERM"), program = screen.variable("TERM_PROGRAM");
+  if (!screen.is_terminal || is_set("NO_COLOR") || term.empty() || term == "dumb") return PictureProtocol::kNone;
+  const bool is_wrapped = is_set("TMUX") || is_set("STY") || term.starts_with("screen") || term.starts_with("tmux");
+  if (!is_wrapped) {
+    if (is_set("KITTY_WINDOW_ID") || contains(term, "kitty") || contains(term, "ghostty") || program == "ghostty")
+      return PictureProtocol::kKitty;
+    if (program == "iTerm.app" || program == "WezTerm" || program == "mintty" ||
+        screen.variable("LC_TERMINAL") == "iTerm2")
+      return PictureProtocol::kIterm;
+    if (contains(term, "sixel") || term.starts_with("foot") || term.starts_with("mlterm") || term.starts_with("yaft") ||
+        term.starts_with("contour"))
+      return PictureProtocol::kSixel;
+  }
+  // A half block is three bytes of UTF-8; the first of these that is set decides.
+  std::string locale;
+  for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
+    if (locale.empty()) locale = screen.variable(name);
+  std::transform(locale.begin(), locale.end(), locale.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (!contains(locale, "utf-8") && !contains(locale, "utf8")) return PictureProtocol::kNone;
+  const std::string colours = screen.variable("COLORTERM");
+  if (colours == "truecolor" || colours == "24bit" || contains(term, "direct")) return PictureProtocol::kBlocks24;
+  if (contains(term, "256color")) return PictureProtocol::kBlocks256;
+  return PictureProtocol::kNone;
+}
+
+Result<PictureProtocol> picture_protocol(const std::string& flag, const Screen& screen) {
+  if (flag == "auto") return choose_picture_protocol(screen);
+  if (flag == "none") return PictureProtocol::kNone;
+  if (flag == "kitty") return PictureProtocol::kKitty;
+  if (flag == "iterm") return PictureProtocol::kIterm;
+  if (flag == "sixel") return PictureProtocol::kSixel;
+  if (flag == "blocks")
+    return screen.variable("COLORTERM").empty() && contains(screen.variable("TERM"), "256color")
+               ? PictureProtocol::kBlocks256
+               : PictureProtocol::kBlocks24;
+  return invalid_argument("\"{}\" is no way to show a picture; there are auto, kitty, iterm, sixel, blocks and none",
+                          flag);
+}
+
+Result<std::string> terminal_picture(const RgbPicture& picture, PictureProtocol protocol, const Screen& screen) {
+  if (protocol == PictureProtocol::kNone) return std::string();
+  REDLINE_ASSIGN(const std::string png, encode_png(picture));  // checks the picture as well
+  const int64_t columns = columns_of(picture, screen);
+  switch (protocol) {
+    case PictureProtocol::kKitty: return kitty(png, columns);
+    case PictureProtocol::kIterm: return iterm(png, columns);
+    case PictureProtocol::kSixel: {
+      // In pixels of the screen: small pictures grow by whole factors, large ones shrink to 640.
+      const int64_t most = std::max(picture.width, picture.height);
+      const int64_t grow = std::max<int64_t>(1, 256 / most);
+      const double scale = most > 640 ? 640.0 / static_cast<double>(most) : static_cast<double>(grow);
+      const auto scaled = [&](int64_t side) {
+        return std::max<int64_t>(1, std::llround(static_cast<double>(side) * scale));
+      };
+      return sixel(resized(picture, scaled(picture.width), scaled(picture.height)));
+    }
+    case PictureProtocol::kBlocks24:
+    case PictureProtocol::kBlocks256: {
+      // A cell is two pixels high. The whole should be seen at once, with a line left for the prompt.
+      const int64_t most_rows = std::max<int64_t>(2, 2 * (screen.rows - 1));
+      int64_t width = std::min(std::max<int64_t>(columns, std::min<int64_t>(64, screen.columns)), picture.width);
+      int64_t height = std::max<int64_t>(1, (width * picture.height + picture.width / 2) / picture.width);
+      if (height > most_rows) {
+        height = most_rows;
+        width = std::clamp<int64_t>(height * picture.width / picture.height, 1, width);
+      }
+      return blocks(resized(picture, width, height), protocol == PictureProtocol::kBlocks24);
+    }
+    case PictureProtocol::kNone: break;
+  }
+  return std::string();
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,54 @@
+// NumPy's .npy files: numpy.lib.format documents them.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/output_file.h"
+
+namespace redline {
+
+struct NpyArray {
+  std::vector<int64_t> shape;  ///< {}: one value
+  std::vector<float> values;   ///< in C order
+};
+
+/// float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: no .npy file, damaged,
+/// or more than `most_values`. unsupported: another type or order; the message says how to save it instead.
+Result<NpyArray> read_npy(const std::string& path, int64_t most_values = int64_t{1} << 28);
+/// The bytes of a whole file; `name` is for messages.
+Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t most_values = int64_t{1} << 28);
+
+/// What stands before the values.
+struct NpyHeader {
+  std::string type;            ///< "<f4"
+  std::vector<int64_t> shape;  ///< none negative, the product below 2^62
+  int64_t count = 1;           ///< the product
+  std::string_view values;     ///< the bytes after the header
+};
+Result<NpyHeader> parse_npy_header(std::string_view bytes, const std::string& name);
+
+/// A float32 array of any number of dimensions, version 1.0.
+class NpyWriter {
+ public:
+  /// As OutputFile::create.
+  static Result<NpyWriter> create(const std::string& path, std::span<const int64_t> shape);
+
+  /// The next values in C order. internal: more than the shape holds in all.
+  Status append(std::span<const float> values);
+  /// internal: fewer values than the shape holds.
+  Status close();
+
+ private:
+  NpyWriter(OutputFile file, int64_t count) : file_(std::move(file)), left_(count) {}
+  OutputFile file_;
+  int64_t left_;
+};
+
+/// The whole at once.
+Status write_npy(const std::string& path, std::span<const int64_t> shape, std::span<const float> values);
+
+}  // namespace redline

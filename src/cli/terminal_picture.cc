@@ -34,7 +34,8 @@ int64_t columns_of(const RgbPicture& picture, const Screen& screen) {
   return std::clamp<int64_t>((picture.width + 7) / 8, std::min<int64_t>(32, screen.columns), screen.columns);
 }
 
-// To another size: each new pixel is the mean of the old ones that it covers, or the nearest when it covers less than one.
+// To another size: each new pixel is the mean of the old ones that it covers, or the nearest when it covers less than
+// one.
 RgbPicture resized(const RgbPicture& picture, int64_t width, int64_t height) {
   RgbPicture result{width, height, {}};
   result.rgb.reserve(static_cast<size_t>(width * height * 3));

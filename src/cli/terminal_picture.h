@@ -6,7 +6,7 @@
 #include <string>
 
 #include "base/error.h"
-#include "formats/rgb_picture.h"
+#include "redline/picture.h"
 
 namespace redline::cli {
 
@@ -28,8 +28,8 @@ struct Screen {
   static Screen of(std::FILE* output);
 };
 
-/// By the environment. Nothing when the output is no terminal, NO_COLOR is set (no-color.org), TERM is dumb, or there are
-/// too few colours. Inside tmux and screen, which pass no pictures on, half blocks at best.
+/// By the environment. Nothing when the output is no terminal, NO_COLOR is set (no-color.org), TERM is dumb, or there
+/// are too few colours. Inside tmux and screen, which pass no pictures on, half blocks at best.
 PictureProtocol choose_picture_protocol(const Screen& screen);
 /// What a flag says: auto (as chosen above), kitty, iterm, sixel, blocks, none. invalid_argument: another word.
 Result<PictureProtocol> picture_protocol(const std::string& flag, const Screen& screen);

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "formats/rgb_picture.h"
+#include "redline/picture.h"
 
 namespace redline {
 
@@ -12,8 +12,8 @@ namespace redline {
 Result<double> psnr(const RgbPicture& picture, const RgbPicture& reference);
 
 /// Structural similarity, Wang et al. 2004: windows of 11 x 11 with Gaussian weights (sigma 1.5), C1 = 0.01^2 and
-/// C2 = 0.03^2 on values in [0, 1], the mean over all windows that lie wholly within the picture, and over the channels.
-/// invalid_argument: as above, or fewer than 11 pixels a side.
+/// C2 = 0.03^2 on values in [0, 1], the mean over all windows that lie wholly within the picture, and over the
+/// channels. invalid_argument: as above, or fewer than 11 pixels a side.
 Result<double> ssim(const RgbPicture& picture, const RgbPicture& reference);
 
 }  // namespace redline

@@ -2,8 +2,12 @@
 
 #include <sys/stat.h>
 
+#include <algorithm>
+#include <filesystem>
+
 #include "formats/safetensors.h"
 #include "models/config_reader.h"
+#include "models/flux_file.h"
 
 namespace redline {
 namespace {
@@ -36,6 +40,32 @@ Result<nlohmann::json> read_object(const std::string& path) {
   nlohmann::json parsed = nlohmann::json::parse(without_infinities(text), nullptr, false);
   if (!parsed.is_object()) return invalid_argument("{}: not a JSON object", path);
   return parsed;
+}
+
+constexpr std::string_view kFlux = "FluxTransformer2DModel";
+constexpr std::string_view kClasses[] = {kFlux,
+                                         "SD3Transformer2DModel",
+                                         "PixArtTransformer2DModel",
+                                         "UNet2DConditionModel",
+                                         "AutoencoderKL",
+                                         "AutoencoderTiny",
+                                         "CLIPTextModel",
+                                         "CLIPTextModelWithProjection",
+                                         "T5EncoderModel"};
+
+// The file of a folder that has one .gguf or .safetensors file and none under a name of diffusers'; else "".
+std::string lone_file(const std::string& folder) {
+  std::string found;
+  std::error_code error;
+  for (const auto& entry : std::filesystem::directory_iterator(folder, error)) {
+    const std::string name = entry.path().filename().string();
+    if (name.ends_with(".index.json") || name == "model.safetensors" || name == "diffusion_pytorch_model.safetensors")
+      return "";
+    if (!name.ends_with(".gguf") && !name.ends_with(".safetensors")) continue;
+    if (!found.empty()) return "";
+    found = entry.path().string();
+  }
+  return found;
 }
 
 bool is_folder(const std::string& path) {
@@ -109,10 +139,23 @@ const PipelineComponent* PipelineFiles::find(std::string_view name) const {
 }
 
 Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
-  if (!find(name)) return not_found("{}/model_index.json names no {}", path, name);
+  const PipelineComponent* component = find(name);
+  if (!component) return not_found("{}/model_index.json names no {}", path, name);
+  if (std::find(std::begin(kClasses), std::end(kClasses), component->class_name) == std::end(kClasses))
+    return unsupported("{}/model_index.json: {} is a {}; Redline has {}", path, name, component->class_name,
+                       fmt::join(kClasses, ", "));
   const std::string folder = fmt::format("{}/{}", path, name);
+  if (component->class_name == kFlux) {
+    const std::string file = denoiser_file.empty() ? lone_file(folder) : denoiser_file;
+    if (!file.empty()) return open_flux_file(file);
+  }
   if (!is_folder(folder)) return not_found("{} is missing: model_index.json names it", folder);
-  return Checkpoint::open(folder);
+  REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
+  const auto own = checkpoint.config.find("_class_name");
+  if (own != checkpoint.config.end() && *own != component->class_name)
+    return invalid_argument("{}/config.json: _class_name is {}, and model_index.json names {}", folder,
+                            own->is_string() ? own->get<std::string>() : "no text", component->class_name);
+  return checkpoint;
 }
 
 }  // namespace redline

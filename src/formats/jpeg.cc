@@ -14,8 +14,8 @@ namespace {
 // A picture of a few kilobytes may hold thousands of progressive scans, each as dear as the whole.
 constexpr int kMostScans = 200;
 
-// libjpeg leaves a failing call by longjmp, which runs no destructors: as in png.cc, the functions that call setjmp have
-// plain locals only.
+// libjpeg leaves a failing call by longjmp, which runs no destructors: as in png.cc, the functions that call setjmp
+// have plain locals only.
 struct Session {
   jpeg_decompress_struct jpeg = {};
   jpeg_error_mgr errors = {};

@@ -16,8 +16,8 @@ struct NpyArray {
   std::vector<float> values;   ///< in C order
 };
 
-/// float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: no .npy file, damaged,
-/// or more than `most_values`. unsupported: another type or order; the message says how to save it instead.
+/// float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: no .npy file,
+/// damaged, or more than `most_values`. unsupported: another type or order; the message says how to save it instead.
 Result<NpyArray> read_npy(const std::string& path, int64_t most_values = int64_t{1} << 28);
 /// The bytes of a whole file; `name` is for messages.
 Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t most_values = int64_t{1} << 28);

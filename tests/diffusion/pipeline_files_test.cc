@@ -65,5 +65,45 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
   EXPECT_THAT(message(), HasSubstr("guidance"));
 }
 
+TEST(PipelineFiles, ATransformerMayBeOneFile) {
+  namespace fs = std::filesystem;
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path();
+  const std::string stored = REDLINE_SOURCE_DIR "/tests/golden/image/flux_files/";
+  const auto write = [&](const std::string& name, const std::string& text) {
+    fs::create_directories(fs::path(path + "/" + name).parent_path());
+    std::ofstream(path + "/" + name) << text;
+  };
+  write("model_index.json", R"({"_class_name": "FluxPipeline", "scheduler": ["diffusers", "X"],
+      "transformer": ["diffusers", "FluxTransformer2DModel"], "vae": ["diffusers", "AutoencoderOdd"],
+      "text_encoder": ["transformers", "CLIPTextModel"]})");
+  write("scheduler/scheduler_config.json", "{}");
+  auto files = PipelineFiles::open(path);
+  ASSERT_TRUE(files.ok()) << files.status().to_string();
+  EXPECT_EQ(files->open_component("vae").status().code(), Code::unsupported);
+  EXPECT_THAT(files->open_component("vae").status().message(),
+              HasSubstr("vae is a AutoencoderOdd; Redline has FluxTransformer2DModel, SD3"));
+  EXPECT_THAT(files->open_component("transformer").status().message(), HasSubstr("transformer is missing"));
+
+  fs::create_directories(path + "/transformer");
+  fs::copy_file(stored + "config.json", path + "/transformer/config.json");
+  fs::copy_file(stored + "original.gguf", path + "/transformer/flux.gguf");
+  auto transformer = files->open_component("transformer");
+  ASSERT_TRUE(transformer.ok()) << transformer.status().to_string();
+  EXPECT_EQ(transformer->config["num_single_layers"], 1);
+  EXPECT_EQ(transformer->format, "gguf");
+  // Two files: which one is meant is not for us to say.
+  fs::copy_file(stored + "original.safetensors", path + "/transformer/flux.safetensors");
+  EXPECT_FALSE(files->open_component("transformer").ok());
+  files->denoiser_file = stored + "original.safetensors";
+  EXPECT_TRUE(files->open_component("transformer").ok());
+  files->denoiser_file.clear();
+  fs::copy_file(stored + "diffusers/diffusion_pytorch_model.safetensors",
+                path + "/transformer/diffusion_pytorch_model.safetensors");
+  write("transformer/config.json", R"({"_class_name": "SD3Transformer2DModel"})");
+  EXPECT_THAT(files->open_component("transformer").status().message(),
+              HasSubstr("_class_name is SD3Transformer2DModel, and model_index.json names FluxTransformer2DModel"));
+}
+
 }  // namespace
 }  // namespace redline

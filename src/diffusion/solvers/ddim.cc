@@ -1,5 +1,5 @@
-// Denoising diffusion implicit models: Song et al. 2020, arXiv:2010.02502, equation 12; eta is the share of DDPM's noise.
-// Follows diffusers' DDIMScheduler.
+// Denoising diffusion implicit models: Song et al. 2020, arXiv:2010.02502, equation 12; eta is the share of DDPM's
+// noise. Follows diffusers' DDIMScheduler.
 #include "diffusion/solvers/solvers.h"
 #include "diffusion/solvers/variance_preserving.h"
 

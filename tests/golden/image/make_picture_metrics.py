@@ -23,9 +23,10 @@ def main():
     for name, pair in pairs.items():
         a, b = (np.clip(np.rint(p), 0, 255).astype(np.uint8) for p in pair)
         mse = np.mean((a / 255.0 - b / 255.0) ** 2)
-        # gaussian_weights with sigma 1.5 and truncate 3.5 is a window of 11; the mean of `full` without its border of 5.
+        # gaussian_weights with sigma 1.5 and truncate 3.5 is a window of 11; the mean is of `full` without its
+        # border of 5.
         _, full = structural_similarity(a / 255.0, b / 255.0, data_range=1.0, channel_axis=-1, gaussian_weights=True,
-                                        sigma=1.5, use_sample_covariance=False, full=True)  # fmt: skip
+                                        sigma=1.5, use_sample_covariance=False, full=True)
         arrays[f"{name}.a"], arrays[f"{name}.b"] = a.astype(np.int32), b.astype(np.int32)
         arrays[f"{name}.psnr"] = np.array(100.0 if mse < 1e-10 else 20 * np.log10(1 / np.sqrt(mse)))
         arrays[f"{name}.ssim"] = np.array(full[5:-5, 5:-5].mean())

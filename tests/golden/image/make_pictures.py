@@ -1,7 +1,7 @@
 """Writes pictures/: small PNG and JPEG files of every kind, and io.npz with the RGB that Pillow's convert("RGB") gives.
 
-Pillow writes few kinds of PNG, so they are put together here: every colour type and depth, plain and interlaced (Adam7).
-Of 16-bit grey, which Pillow does not bring to 8 bits, the upper byte is expected.
+Pillow writes few kinds of PNG, so they are put together here: every colour type and depth, plain and interlaced by
+Adam7. Of 16-bit grey, which Pillow does not bring to 8 bits, the upper byte is expected.
 """
 import io
 import pathlib
@@ -54,8 +54,8 @@ def main():
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(3)
     expected = {}
-    kinds = [(0, b) for b in (1, 2, 4, 8, 16)] + [(2, 8), (2, 16)] + [(3, b) for b in (1, 2, 4, 8)] + [(4, 8), (4, 16), (6, 8), (6, 16)]
-    for colour, bits in kinds:
+    depths = {0: (1, 2, 4, 8, 16), 2: (8, 16), 3: (1, 2, 4, 8), 4: (8, 16), 6: (8, 16)}
+    for colour, bits in [(colour, bits) for colour in depths for bits in depths[colour]]:
         for interlaced in (0, 1):
             samples = rng.integers(0, 2**bits, (11, 13, CHANNELS[colour]))
             palette = rng.integers(0, 256, (2**bits, 3)) if colour == 3 else None
@@ -70,8 +70,8 @@ def main():
             else:
                 rgb = np.asarray(Image.open(io.BytesIO(data)).convert("RGB"))
             expected[name] = rgb.astype(np.int32)
-    smooth = (np.add.outer(np.arange(19) * 9, np.arange(26) * 3)[:, :, None] + np.array([0, 40, 80])).clip(0, 255).astype(np.uint8)
-    picture = Image.fromarray(smooth)
+    smooth = np.add.outer(np.arange(19) * 9, np.arange(26) * 3)[:, :, None] + np.array([0, 40, 80])
+    picture = Image.fromarray(smooth.clip(0, 255).astype(np.uint8))
     for name, image, options in [
         ("colour", picture, {}),
         ("progressive_444", picture, {"progressive": True, "subsampling": 0}),

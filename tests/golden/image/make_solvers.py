@@ -4,9 +4,9 @@ cases.json  [{name, config, steps, image_tokens, strength, eta, even_sigmas, sig
 io.npz      of each case NAME: NAME.timesteps, .sigmas (where the scheduler has them), .init (init_noise_sigma), .noised
             (add_noise of START with NOISE at the first step), .x [steps + 1, 16] (START, then after every step)
 
-The fake model gives 0.25 s + v t / 1000 of the scaled input s: every term matters, and nothing in it rounds otherwise in
-C++. Random draws: one torch generator with seed 11. The pipelines' own part (mu, the choice of sigmas, where a run with
-strength begins) is written as FluxPipeline, FluxImg2ImgPipeline and StableDiffusionImg2ImgPipeline do it.
+The fake model gives 0.25 s + v t / 1000 of the scaled input s: every term matters, and nothing in it rounds otherwise
+in C++. Random draws: one torch generator with seed 11. The pipelines' own part (mu, the choice of sigmas, where a run
+with strength begins) is written as FluxPipeline, FluxImg2ImgPipeline and StableDiffusionImg2ImgPipeline do it.
 """
 import json
 import pathlib
@@ -31,7 +31,7 @@ FLUX = {"base_image_seq_len": 256, "base_shift": 0.5, "max_image_seq_len": 4096,
 
 def case(name, cls, config=None, steps=8, image_tokens=0, strength=1.0, eta=0.0, even_sigmas=False, sigmas=None):
     return dict(name=name, cls=cls, config=config or {}, steps=steps, image_tokens=image_tokens, strength=strength,
-                eta=eta, even_sigmas=even_sigmas, sigmas=sigmas)  # fmt: skip
+                eta=eta, even_sigmas=even_sigmas, sigmas=sigmas)
 
 
 FLOW, EULER, DDIM = FlowMatchEulerDiscreteScheduler, EulerDiscreteScheduler, DDIMScheduler
@@ -45,10 +45,13 @@ CASES = [
     case("flow_even", FLOW, {"shift": 2.0}, even_sigmas=True),
     case("flow_even_schnell", FLOW, {**FLUX, "shift": 1.0}, steps=4, even_sigmas=True),
     case("flow_dynamic", FLOW, {**FLUX, "use_dynamic_shifting": True}, image_tokens=1024, even_sigmas=True),
-    case("flow_dynamic_large", FLOW, {**FLUX, "use_dynamic_shifting": True}, image_tokens=4096, even_sigmas=True, steps=28),
-    case("flow_dynamic_linear", FLOW, {**FLUX, "use_dynamic_shifting": True, "time_shift_type": "linear"}, image_tokens=600),
-    case("flow_terminal", FLOW, {"use_dynamic_shifting": True, "base_shift": 0.95, "max_shift": 2.05, "base_image_seq_len": 1024,
-                                 "shift_terminal": 0.1}, image_tokens=2048, even_sigmas=True),  # fmt: skip
+    case("flow_dynamic_large", FLOW, {**FLUX, "use_dynamic_shifting": True}, image_tokens=4096, even_sigmas=True,
+         steps=28),
+    case("flow_dynamic_linear", FLOW, {**FLUX, "use_dynamic_shifting": True, "time_shift_type": "linear"},
+         image_tokens=600),
+    case("flow_terminal", FLOW,
+         {"use_dynamic_shifting": True, "base_shift": 0.95, "max_shift": 2.05, "base_image_seq_len": 1024,
+                                 "shift_terminal": 0.1}, image_tokens=2048, even_sigmas=True),
     case("flow_karras", FLOW, {"shift": 3.0, "use_karras_sigmas": True}),
     case("flow_exponential", FLOW, {"shift": 3.0, "use_exponential_sigmas": True}),
     case("flow_beta", FLOW, {"shift": 3.0, "use_beta_sigmas": True}),
@@ -58,11 +61,11 @@ CASES = [
     case("flow_img2img", FLOW, {"shift": 3.0}, steps=10, strength=0.63, even_sigmas=True),
     case("flow_train_500", FLOW, {"shift": 1.3, "num_train_timesteps": 500}),
     case("euler_sdxl", EULER, {**SD, "steps_offset": 1, "timestep_spacing": "leading", "clip_sample": False,
-                               "set_alpha_to_one": False, "skip_prk_steps": True, "sample_max_value": 1.0}, steps=10),  # fmt: skip
+                               "set_alpha_to_one": False, "skip_prk_steps": True, "sample_max_value": 1.0}, steps=10),
     case("euler_default", EULER, {}),
     case("euler_1", EULER, SD, steps=1),
     case("euler_trailing_v_zero_snr", EULER, {**SD, "timestep_spacing": "trailing", "prediction_type": "v_prediction",
-                                              "rescale_betas_zero_snr": True}),  # fmt: skip
+                                              "rescale_betas_zero_snr": True}),
     case("euler_trailing_31", EULER, {**SD, "timestep_spacing": "trailing"}, steps=31),
     case("euler_karras", EULER, {**SD, "use_karras_sigmas": True}),
     case("euler_karras_bounds", EULER, {**SD, "use_karras_sigmas": True, "sigma_min": 0.1, "sigma_max": 9.5}),
@@ -74,20 +77,22 @@ CASES = [
     case("euler_img2img", EULER, {**SD, "timestep_spacing": "leading", "steps_offset": 1}, steps=10, strength=0.63),
     case("euler_ancestral", EulerAncestralDiscreteScheduler, {**SD, "timestep_spacing": "leading", "steps_offset": 1}),
     case("euler_ancestral_v", EulerAncestralDiscreteScheduler, {**SD, "prediction_type": "v_prediction",
-                                                                "timestep_spacing": "trailing"}, steps=5),  # fmt: skip
-    case("ddim_sd", DDIM, {**SD, "clip_sample": False, "set_alpha_to_one": False, "steps_offset": 1, "skip_prk_steps": True},
-         steps=10),  # fmt: skip
+                                                                "timestep_spacing": "trailing"}, steps=5),
+    case("ddim_sd", DDIM,
+         {**SD, "clip_sample": False, "set_alpha_to_one": False, "steps_offset": 1, "skip_prk_steps": True},
+         steps=10),
     case("ddim_default", DDIM, {}),
     case("ddim_eta", DDIM, {**SD, "clip_sample": False}, eta=0.75),
     case("ddim_clip", DDIM, {**SD, "clip_sample_range": 1.5}, eta=1.0),
-    case("ddim_sample", DDIM, {**SD, "prediction_type": "sample", "clip_sample": False, "timestep_spacing": "linspace"}),
+    case("ddim_sample", DDIM,
+         {**SD, "prediction_type": "sample", "clip_sample": False, "timestep_spacing": "linspace"}),
     case("ddim_v_zero_snr", DDIM, {**SD, "prediction_type": "v_prediction", "clip_sample": False,
-                                   "rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}),  # fmt: skip
+                                   "rescale_betas_zero_snr": True, "timestep_spacing": "trailing"}),
     case("ddim_img2img", DDIM, {**SD, "clip_sample": False, "steps_offset": 1}, steps=10, strength=0.55),
     case("dpm_sd", DPM, {**SD}),
     case("dpm_pixart", DPM, {"beta_start": 0.0001, "beta_end": 0.02, "beta_schedule": "linear", "solver_order": 2,
                              "algorithm_type": "dpmsolver++", "solver_type": "midpoint", "lower_order_final": True,
-                             "euler_at_final": False, "lambda_min_clipped": -1.7e308, "variance_type": None}, steps=20),  # fmt: skip
+                             "euler_at_final": False, "lambda_min_clipped": -1.7e308, "variance_type": None}, steps=20),
     case("dpm_1", DPM, SD, steps=1),
     case("dpm_2", DPM, SD, steps=2),
     case("dpm_order_1", DPM, {**SD, "solver_order": 1}),
@@ -97,7 +102,7 @@ CASES = [
     case("dpm_beta", DPM, {**SD, "use_beta_sigmas": True}),
     case("dpm_sde", DPM, {**SD, "algorithm_type": "sde-dpmsolver++"}),
     case("dpm_sde_heun_karras", DPM, {**SD, "algorithm_type": "sde-dpmsolver++", "solver_type": "heun",
-                                      "use_karras_sigmas": True}),  # fmt: skip
+                                      "use_karras_sigmas": True}),
     case("dpm_sigma_min", DPM, {**SD, "final_sigmas_type": "sigma_min"}, steps=16),
     case("dpm_sigma_min_euler", DPM, {**SD, "final_sigmas_type": "sigma_min", "euler_at_final": True}, steps=16),
     case("dpm_no_lower_order", DPM, {**SD, "lower_order_final": False, "final_sigmas_type": "sigma_min"}),
@@ -119,26 +124,28 @@ CASES = [
     case("unipc_no_corrector", UNIPC, {**SD, "disable_corrector": [0, 2]}),
     case("unipc_karras", UNIPC, {**SD, "use_karras_sigmas": True}),
     case("unipc_exponential", UNIPC, {**SD, "use_exponential_sigmas": True, "final_sigmas_type": "sigma_min",
-                                      "lower_order_final": False}),  # fmt: skip
+                                      "lower_order_final": False}),
     case("unipc_beta", UNIPC, {**SD, "use_beta_sigmas": True}),
     case("unipc_sigma_min", UNIPC, {**SD, "final_sigmas_type": "sigma_min"}),
     case("unipc_v_trailing", UNIPC, {**SD, "prediction_type": "v_prediction", "timestep_spacing": "trailing"}),
     case("unipc_sample_leading", UNIPC, {**SD, "prediction_type": "sample", "timestep_spacing": "leading"}),
     case("unipc_flow", UNIPC, FLOW_DPM),
-    case("unipc_flow_bh1_even", UNIPC, {**FLOW_DPM, "solver_type": "bh1", "final_sigmas_type": "sigma_min"}, even_sigmas=True, steps=20),
+    case("unipc_flow_bh1_even", UNIPC, {**FLOW_DPM, "solver_type": "bh1", "final_sigmas_type": "sigma_min"},
+         even_sigmas=True, steps=20),
     case("unipc_flow_dynamic", UNIPC, {**FLOW_DPM, "use_dynamic_shifting": True}, image_tokens=1024),
     case("unipc_flow_terminal", UNIPC, {**FLOW_DPM, "shift_terminal": 0.1}),
     case("unipc_flow_karras", UNIPC, {**FLOW_DPM, "use_karras_sigmas": True}),
     case("unipc_img2img", UNIPC, SD, steps=10, strength=0.5),
     case("lcm", LCMScheduler, {}, steps=4),
     case("lcm_8", LCMScheduler, {"set_alpha_to_one": False, "timestep_scaling": 5.0, "original_inference_steps": 40}),
-    case("lcm_v_clip", LCMScheduler, {"prediction_type": "v_prediction", "clip_sample": True, "clip_sample_range": 2.0}, steps=3),
+    case("lcm_v_clip", LCMScheduler,
+         {"prediction_type": "v_prediction", "clip_sample": True, "clip_sample_range": 2.0}, steps=3),
     case("lcm_img2img", LCMScheduler, {}, steps=6, strength=0.5),
     case("pndm_sd15", PNDMScheduler, {**SD, "set_alpha_to_one": False, "skip_prk_steps": True, "steps_offset": 1,
-                                      "clip_sample": False}, steps=10),  # fmt: skip
+                                      "clip_sample": False}, steps=10),
     case("pndm_1", PNDMScheduler, {**SD, "skip_prk_steps": True}, steps=1),
     case("pndm_v_linspace", PNDMScheduler, {**SD, "skip_prk_steps": True, "prediction_type": "v_prediction",
-                                            "set_alpha_to_one": True, "timestep_spacing": "linspace"}),  # fmt: skip
+                                            "set_alpha_to_one": True, "timestep_spacing": "linspace"}),
     case("pndm_img2img", PNDMScheduler, {**SD, "skip_prk_steps": True, "steps_offset": 1}, steps=10, strength=0.55),
 ]
 
@@ -170,7 +177,8 @@ def run(c, start, noise, vector):
     if skipped and hasattr(scheduler, "set_begin_index"):
         scheduler.set_begin_index(skipped)
     timesteps = scheduler.timesteps[skipped:]
-    out = {"timesteps": timesteps.numpy().astype(np.float32), "init": np.float32(scheduler.init_noise_sigma if not flow else 1)}
+    init = 1 if flow else scheduler.init_noise_sigma
+    out = {"timesteps": timesteps.numpy().astype(np.float32), "init": np.float32(init)}
     if hasattr(scheduler, "sigmas"):
         out["sigmas"] = scheduler.sigmas[skipped:].numpy()
     first = timesteps[:1]

@@ -1,0 +1,18 @@
+// FLUX.1 transformers as they are passed around in one file: the makers' safetensors, and GGUF.
+#pragma once
+
+#include "models/checkpoint.h"
+
+namespace redline {
+
+/// A .safetensors or .gguf file with the makers' names (double_blocks.0.img_attn.qkv.weight; GGUF as city96's converter
+/// and stable-diffusion.cpp write it), plain or below "model.diffusion_model.", then perhaps beside encoders and
+/// autoencoder, which are left aside; or with diffusers' names. Gives diffusers' names and config: query, key and value
+/// are ranges of rows of the stored matrices, the halves of the last modulation change places, nothing is copied. A
+/// config.json beside the file is taken where its shapes agree; without one the config follows from the shapes.
+/// unsupported: not a FLUX.1 transformer, a tensor that has no place in one, a type that Redline does not read, or a
+/// head size other than 128 without config.json (how its elements rotate stands in no tensor). invalid_argument: a
+/// tensor is missing, or its shape does not fit the others.
+Result<Checkpoint> open_flux_file(const std::string& path);
+
+}  // namespace redline

@@ -1,6 +1,6 @@
 # The short commands. What they do stands in CMakePresets.json and tools/.
 #   make            the release binary, build/release/redline
-#   make demo       build it and stream a story from the bundled model
+#   make demo       build it, stream a story and draw a picture with the bundled models
 #   make test       build and pass all tests; the last line counts them
 #   make asan | ubsan | tsan    the tests under a sanitizer
 #   make fuzz       a minute of fuzzing      make format | tidy    the sources
@@ -26,6 +26,7 @@ release:
 
 demo: release
 	@build/release/redline run assets/redline-tales "Once upon a time" --echo --max-tokens 250 --temperature 0.6 --top-p 0.9 --seed 1
+	@build/release/redline image assets/redline-shapes "a large red heart on a meadow" --output build/picture.png --seed 1
 
 dev:
 	$(call build,dev,test)

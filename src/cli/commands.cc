@@ -6,6 +6,7 @@ namespace redline::cli {
 // clang-format off
 #define REDLINE_COMMANDS(row) \
   row(run)                    \
+  row(image)                  \
   row(logits)                 \
   row(bench)                  \
   row(eval)                   \

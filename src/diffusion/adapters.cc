@@ -3,9 +3,11 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <set>
 
 #include "formats/safetensors.h"
 #include "models/convert_weights.h"
+#include "models/flux_file.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -115,32 +117,39 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
 
 Status AdapterBank::load(const std::string& name, const AdapterFile& file, bool plain) {
   if (adapters_.count(name)) return invalid_argument("there is an adapter \"{}\" already", name);
-  std::map<std::string, size_t> by_name;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    std::string module = slots_[i]->weight;
-    if (module.ends_with(".weight")) module.resize(module.size() - 7);
-    by_name[module] = by_name[underscored(module)] = i;
-  }
   std::map<size_t, Packed> packed;
-  std::string missing;
-  size_t num_missing = 0;
-  for (const auto& [module, matrix] : file.matrices) {
-    const auto at = by_name.find(module);
-    if (at == by_name.end()) {
-      if (num_missing++ == 0) missing = module;
-      continue;
+  std::set<std::string> used;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const AdapterSlot& slot = *slots_[i];
+    std::string own = slot.weight;
+    if (own.ends_with(".weight")) own.resize(own.size() - 7);
+    // By diffusers' name, or as a part of a matrix of FLUX's makers; both also as kohya's files spell them.
+    const FluxStoredModule stored = find_stored_module(own);
+    auto at = file.matrices.end();
+    bool is_part = false;
+    for (const std::string& name_of : {own, underscored(own), stored.name, underscored(stored.name)}) {
+      if (at != file.matrices.end()) break;
+      at = file.matrices.find(name_of);
+      is_part = at != file.matrices.end() && !stored.name.empty() &&
+                (name_of == stored.name || name_of == underscored(stored.name));
     }
-    const AdapterSlot& slot = *slots_[at->second];
+    if (at == file.matrices.end()) continue;
+    used.insert(at->first);
+    const auto& [module, matrix] = *at;
     const int64_t rank = matrix.down.shape[0];
-    if (matrix.down.shape[1] != slot.in_features || matrix.up.shape[0] != slot.out_features)
+    const int64_t skip = is_part ? stored.first * slot.out_features / stored.count : 0;
+    const bool fits =
+        is_part ? matrix.up.shape[0] >= skip + slot.out_features : matrix.up.shape[0] == slot.out_features;
+    if (matrix.down.shape[1] != slot.in_features || !fits)
       return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}, {}], the weight is [{}, {}]", name, module,
                               matrix.up.shape[0], rank, rank, matrix.down.shape[1], slot.out_features,
                               slot.in_features);
     if (rank > slot.max_rank)
       return invalid_argument("adapter \"{}\": {} has rank {}, the engine was opened for {}; raise max_adapter_rank",
                               name, module, rank, slot.max_rank);
-    Packed& p = packed[at->second];
-    const std::vector<float> down = values_of(matrix.down), up = values_of(matrix.up);
+    Packed& p = packed[i];
+    const std::vector<float> down = values_of(matrix.down), all = values_of(matrix.up);
+    const std::vector<float> up(all.begin() + skip * rank, all.begin() + (skip + slot.out_features) * rank);
     p.down = pack(down, rank, slot.in_features, slot.down_type, {});
     p.up = pack(up, slot.out_features, rank, slot.up_type, slot.source_row);
     p.part = {rank, p.down.data(), p.up.data(), static_cast<float>(matrix.scale), nullptr, nullptr};
@@ -153,9 +162,12 @@ Status AdapterBank::load(const std::string& name, const AdapterFile& file, bool 
     p.part.plain_down = p.plain_down.data();
     p.part.plain_up = p.plain_up.data();
   }
-  if (num_missing > 0)
-    return invalid_argument("adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, missing,
-                            num_missing > 1 ? fmt::format(" (nor {} others)", num_missing - 1) : "");
+  for (const auto& [module, matrix] : file.matrices)
+    if (!used.contains(module))
+      return invalid_argument("adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
+                              file.matrices.size() - used.size() > 1
+                                  ? fmt::format(" (nor {} others)", file.matrices.size() - used.size() - 1)
+                                  : "");
   adapters_.emplace(name, std::move(packed));
   return {};
 }

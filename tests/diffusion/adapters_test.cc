@@ -75,7 +75,7 @@ TEST_P(Adapters, EqualDiffusersWithPeft) {
   auto expected = testing::read_npz(testing::golden_root() + "/image/flux_lora/io.npz");
   ASSERT_TRUE(expected.ok());
   AdapterBank& bank = o.denoiser->adapters();
-  for (const char* name : {"first", "second"}) {
+  for (const char* name : {"first", "second", "makers"}) {
     auto file = AdapterFile::open(lora(name));
     ASSERT_TRUE(file.ok()) << file.status().message();
     const Status loaded = bank.load(name, *file, mode == NetworkMode::kInterpreter);
@@ -86,6 +86,7 @@ TEST_P(Adapters, EqualDiffusersWithPeft) {
                                                          {"first", {{"first", 1.0}}},
                                                          {"second", {{"second", 0.5}}},
                                                          {"both", {{"first", 0.7}, {"second", -1.2}}},
+                                                         {"first", {{"makers", 1.0}}},
                                                          {"none", {}}};
   for (const auto& [name, set] : sets) {
     ASSERT_TRUE(bank.set(set).ok());

@@ -61,6 +61,35 @@ with torch.no_grad():
         files[name][f"{kohya}.lora_{'down' if kind.startswith('A') else 'up'}.weight"] = value.float().contiguous()
 folder = HERE / "flux_lora"
 folder.mkdir(exist_ok=True)
+# The first once more as kohya's trainer spells the makers' names: three products of one input in one pair, whose rank is
+# theirs together.
+def factors(prefix, of):
+  return files["first"][f"transformer.{prefix}{of}.lora_A.weight"], files["first"][f"transformer.{prefix}{of}.lora_B.weight"]
+
+
+kohya = {}
+def put(name, down, up):
+  kohya[f"lora_unet_{name}.lora_down.weight"], kohya[f"lora_unet_{name}.lora_up.weight"] = down.contiguous(), up.contiguous()
+  kohya[f"lora_unet_{name}.alpha"] = torch.tensor(1.5 * down.shape[0])  # first: alpha 6 of rank 4
+
+
+for i in range(config["num_layers"]):
+  block = f"transformer_blocks.{i}.attn."
+  parts = [factors(block, n) for n in ("to_q", "to_k", "to_v")]
+  put(f"double_blocks_{i}_img_attn_qkv", torch.cat([d for d, _ in parts]), torch.block_diag(*[u for _, u in parts]))
+  put(f"double_blocks_{i}_img_attn_proj", *factors(block, "to_out.0"))
+  put(f"double_blocks_{i}_img_mlp_2", *factors(f"transformer_blocks.{i}.", "ff.net.2"))
+for i in range(config["num_single_layers"]):
+  block = f"single_transformer_blocks.{i}."
+  parts = [factors(block + "attn.", n) for n in ("to_q", "to_k", "to_v")]
+  width = 2 * 16
+  up = torch.zeros(7 * width, sum(u.shape[1] for _, u in parts))
+  up[:3 * width] = torch.block_diag(*[u for _, u in parts])
+  put(f"single_blocks_{i}_linear1", torch.cat([d for d, _ in parts]), up)
+  put(f"single_blocks_{i}_linear2", *factors(block, "proj_out"))
+final = {k: v for k, v in files["first"].items() if k.startswith("transformer.proj_out.")}
+kohya.update({k.replace("transformer.", ""): v for k, v in final.items()})
+files["makers"] = kohya
 for name, tensors in files.items():
   save_file(tensors, folder / f"{name}.safetensors")
 arrays = {}

@@ -4,10 +4,12 @@
 Needs nothing but Python. The seeds are committed; run this again after changing it.
 """
 import base64
+import io
 import json
 import math
 import pathlib
 import struct
+import zipfile
 
 ROOT = pathlib.Path(__file__).resolve().parent / "seeds"
 
@@ -269,7 +271,48 @@ def model_seeds():
                                      tensors({"blk.0.attn_q_norm.weight": [4], "output.weight": [8, 5]})))
 
 
+# Files of torch.save: a zip archive of a pickle, written opcode by opcode, and of storages -------------------------------
+
+def torch_text(text):
+    return b"X" + struct.pack("<I", len(text)) + text.encode()
+
+
+def torch_tuple(numbers):
+    return b"(" + b"".join(b"K" + bytes([n]) for n in numbers) + b"t"
+
+
+def torch_tensor(storage, key, elements, offset, shape, strides):
+    return (b"ctorch._utils\n_rebuild_tensor_v2\n((" + torch_text("storage") + f"ctorch\n{storage}\n".encode() + torch_text(key) +
+            torch_text("cpu") + b"K" + bytes([elements]) + b"tQK" + bytes([offset]) + torch_tuple(shape) + torch_tuple(strides) +
+            b"\x89ccollections\nOrderedDict\n)RtR")
+
+
+def torch_file(pickle, storages):
+    out = io.BytesIO()
+    with zipfile.ZipFile(out, "w") as archive:
+        members = {"x/data.pkl": pickle, "x/byteorder": b"little"} | {f"x/data/{k}": v for k, v in storages.items()}
+        for name, data in members.items():
+            archive.writestr(zipfile.ZipInfo(name), data)  # of 1980: the same bytes every time
+    return out.getvalue()
+
+
+def torch_seeds():
+    w = torch_text("w") + torch_tensor("HalfStorage", "0", 6, 0, [2, 3], [3, 1])
+    b = torch_text("b") + torch_tensor("FloatStorage", "1", 2, 1, [1], [1])
+    n = torch_text("n") + torch_tensor("LongStorage", "2", 1, 0, [], [])
+    data = {"0": bytes(12), "1": bytes(8), "2": bytes(8)}
+    ordered = b"ccollections\nOrderedDict\n)Rq\x00("
+    save("torch_file", "tensors", torch_file(b"\x80\x02" + ordered + w + b + n + b"u.", data))
+    save("torch_file", "metadata", torch_file(b"\x80\x02" + ordered + w + b"u}" + torch_text("_metadata") + b"h\x00sb.", data))
+    save("torch_file", "state_dict", torch_file(
+        b"\x80\x02}(" + torch_text("epoch") + b"K\x05" + torch_text("state_dict") + ordered + w + b"uu.", data))
+    save("torch_file", "protocol4", torch_file(
+        b"\x80\x04\x95" + bytes(8) + b"}\x94(" + torch_text("p") + b"ctorch._utils\n_rebuild_parameter\n(" + w[6:] +
+        b"\x88NtR\x8c\x01k\x8a\x02\xff\xffu.", data))
+
+
 if __name__ == "__main__":
+    torch_seeds()
     gguf_seeds()
     safetensors_seeds()
     llama2c_seeds()

@@ -78,5 +78,7 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_b
 Result<DenoiserModel> build_unet(const Checkpoint& checkpoint);
 Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint);
 Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint);
+/// The two files of an original TAESD network ("taef2_encoder.pth", "taef2_decoder.pth") as a checkpoint of AutoencoderTiny.
+Result<Checkpoint> open_original_autoencoder_tiny(const std::string& encoder_path, const std::string& decoder_path);
 
 }  // namespace redline

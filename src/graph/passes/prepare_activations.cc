@@ -24,7 +24,9 @@ Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f
     const bool is_output = std::find(graph.outputs.begin(), graph.outputs.end(), x) != graph.outputs.end();
     // Rows pass through scratch.
     if (is_output || list.empty() || graph.value(x).shape[1].constant() * 4 > kScratchBytes) continue;
-    const XForms forms = wanted_forms(graph, graph.ops[static_cast<size_t>(list[0])], kernels, exact_f32);
+    const Op& first = graph.ops[static_cast<size_t>(list[0])];
+    if (first.def->num_matrices == 0) continue;
+    const XForms forms = wanted_forms(graph, first, kernels, exact_f32);
     const bool agreed = std::all_of(list.begin(), list.end(), [&](int reader) {
       const Op& r = graph.ops[static_cast<size_t>(reader)];
       return r.def->num_matrices > 0 && std::count(r.inputs.begin(), r.inputs.end(), x) == 1 && r.inputs[0] == x &&

@@ -1,0 +1,48 @@
+// Python's pickle format (docs.python.org/3/library/pickletools.html), read as data: what the program in it would build,
+// with calls left as calls. Nothing is ever executed or looked up.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline {
+
+struct PickleValue {
+  enum Kind : uint8_t {
+    kNone,
+    kBool,
+    kInt,
+    kFloat,
+    kText,
+    kTuple,
+    kList,
+    kDict,        ///< also collections.OrderedDict: items are key, value, key, value, ...
+    kGlobal,      ///< a name that Python would import
+    kCall,        ///< items: what is called, the tuple of arguments
+    kPersistent,  ///< items: what names an object kept elsewhere
+  };
+  Kind kind = kNone;
+  int64_t number = 0;             ///< of kBool, kInt
+  double real = 0;                ///< of kFloat
+  std::string_view text, module;  ///< of kText; of kGlobal name and module: views into the pickle
+  std::vector<uint32_t> items;    ///< indices of values; they may form a cycle
+};
+
+struct Pickle {
+  static constexpr int64_t kMostBytes = int64_t{16} << 20;
+  static constexpr size_t kMostValues = size_t{1} << 20;
+  std::vector<PickleValue> values;
+  uint32_t root = 0;
+
+  const PickleValue& at(uint32_t i) const { return values[i]; }
+
+  /// `path` names the file in errors and `offset` is where in it the pickle begins.
+  /// invalid_argument: damaged. unsupported: opcodes that dictionaries of tensors do without, or more than kMostBytes or
+  /// kMostValues.
+  static Result<Pickle> read(const std::string& path, int64_t offset, std::string_view bytes);
+};
+
+}  // namespace redline

@@ -50,9 +50,7 @@ class Denoiser {
   std::vector<const Network*> networks() const { return {&probe_, &body_, &head_}; }
   const DenoiserBatch& batch() const { return batch_; }
   /// Operations of the products of a part (as in networks()) for so many rows of the batch.
-  double flops(size_t part, int64_t rows) const {
-    return static_cast<double>(networks()[part]->flops(sizes(rows)));
-  }
+  double flops(size_t part, int64_t rows) const { return static_cast<double>(networks()[part]->flops(sizes(rows))); }
 
  private:
   SymbolValues sizes(int64_t rows) const;

@@ -33,7 +33,7 @@ Status convert(Checkpoint& checkpoint, ImageType type) {
   // 8-bit engines agrees: errors there move every token alike).
   return convert_weights(checkpoint, DType::kQ8_0, [](const std::string& name) {
     const bool in_block = name.find("blocks.") != std::string::npos || name.find(".block.") != std::string::npos;
-    return in_block && name.find("norm") == std::string::npos;
+    return in_block && name.ends_with(".weight") && name.find("norm") == std::string::npos;
   });
 }
 

@@ -311,6 +311,31 @@ def torch_seeds():
         b"\x88NtR\x8c\x01k\x8a\x02\xff\xffu.", data))
 
 
+# .npy and pictures ----------------------------------------------------------------------------------------------------
+
+def npy_seeds():
+    def npy(header, values, version=1):
+        size = struct.pack("<H" if version == 1 else "<I", len(header))
+        return b"\x93NUMPY" + bytes([version, 0]) + size + header.encode() + values
+
+    def header(kind, shape, order="False"):
+        return f"{{'descr': '{kind}', 'fortran_order': {order}, 'shape': {shape}, }}\n"
+
+    save("npy", "f4", npy(header("<f4", (2, 3)), struct.pack("<6f", *range(6))))
+    save("npy", "f8_scalar", npy(header("<f8", ()), struct.pack("<d", 0.5), 2))
+    save("npy", "f2", npy(header("<f2", (3,)), struct.pack("<3e", 1, 2, 3)))
+    save("npy", "fortran", npy(header("<f4", (1, 2), "True"), bytes(8)))
+    save("npy", "structured", npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", bytes(4)))
+
+
+def picture_seeds():
+    """Copies of the small files of every kind that the tests read."""
+    folder = ROOT.parents[1] / "tests/golden/image/pictures"
+    for name in ("grey_1.png", "palette_4_interlaced.png", "rgba_16.png", "rgb_8_interlaced.png", "grey_alpha_8.png",
+                 "colour.jpg", "progressive_444.jpg", "grey_jpeg.jpg", "turned_6.jpg", "cmyk.jpg"):
+        save("picture", name, (folder / name).read_bytes())
+
+
 if __name__ == "__main__":
     torch_seeds()
     gguf_seeds()
@@ -318,3 +343,5 @@ if __name__ == "__main__":
     llama2c_seeds()
     tokenizer_seeds()
     model_seeds()
+    npy_seeds()
+    picture_seeds()

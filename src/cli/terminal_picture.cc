@@ -112,7 +112,7 @@ std::string sixel(const RgbPicture& picture) {
   for (uint8_t colour : colours) used[colour] = true;
   for (int i = 0; i < 252; ++i)
     if (used[static_cast<size_t>(i)])
-      out += fmt::format("#{};2;{};{};{}", i, i / 42 * 20, i / 6 % 7 * 100 / 6, i % 6 * 20);  // in per cent
+      out += fmt::format("#{};2;{};{};{}", i, i / 42 * 20, (i / 6 % 7 * 100 + 3) / 6, i % 6 * 20);  // in per cent
   for (size_t top = 0; top < height; top += 6) {
     const size_t rows = std::min<size_t>(6, height - top);
     used.fill(false);

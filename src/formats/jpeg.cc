@@ -136,9 +136,10 @@ Result<RgbPicture> decode_jpeg(std::string_view bytes, const std::string& name) 
   if (picture.width * picture.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,
                             picture.height);
+  const int orientation = orientation_of(jpeg);  // libjpeg forgets its markers at the end
   picture.rgb.resize(static_cast<size_t>(picture.width * picture.height) * 3);
   if (!read_rows(session, picture.rgb.data())) return invalid_argument("{}: damaged JPEG: {}", name, session.message);
-  return turned(std::move(picture), orientation_of(jpeg));
+  return turned(std::move(picture), orientation);
 }
 
 }  // namespace redline

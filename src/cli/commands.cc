@@ -10,6 +10,7 @@ namespace redline::cli {
   row(logits)                 \
   row(bench)                  \
   row(eval)                   \
+  row(compare)                \
   row(inspect)                \
   row(devices)                \
   row(tokenize)               \

@@ -102,6 +102,17 @@ Status RuleValues::set(const RuleParameter& parameter, const std::string& text) 
       REDLINE_ASSIGN(steps_[name], parse_steps(text));
       break;
     }
+    case ParameterKind::kNumbers: {
+      std::vector<double>& list = lists_[name];
+      list.clear();
+      for (size_t begin = 0; begin < text.size();) {
+        const size_t end = std::min(text.find('/', begin), text.size());
+        REDLINE_ASSIGN(const double value, parse_number(std::string_view(text).substr(begin, end - begin)));
+        list.push_back(value);
+        begin = end + 1;
+      }
+      break;
+    }
   }
   return {};
 }

@@ -68,10 +68,9 @@ struct RuleRequest {
   double quality = -1;       ///< 0 .. 1, sets the threshold; -1: not given
   int64_t steps_budget = 0;  ///< computed steps; 0: not given
   std::vector<CalibratedMask> masks;
-  std::vector<double> magnitudes;  ///< MagCache's ratios of this model; empty: FLUX.1's
 };
 
-enum class ParameterKind : uint8_t { kNumber, kInteger, kFlag, kName, kSteps };
+enum class ParameterKind : uint8_t { kNumber, kInteger, kFlag, kName, kSteps, kNumbers };
 
 struct RuleParameter {
   const char* name;
@@ -90,6 +89,8 @@ class RuleValues {
   const std::string& text(const std::string& name) const { return texts_.at(name); }
   /// "0-3+7+9": 0 1 2 3 7 9.
   const std::vector<int64_t>& steps(const std::string& name) const { return steps_.at(name); }
+  /// "1.0/0.98/0.95".
+  const std::vector<double>& list(const std::string& name) const { return lists_.at(name); }
   bool given(const std::string& name) const { return given_.contains(name); }
 
  private:
@@ -98,6 +99,7 @@ class RuleValues {
   std::map<std::string, double> numbers_;
   std::map<std::string, std::string> texts_;
   std::map<std::string, std::vector<int64_t>> steps_;
+  std::map<std::string, std::vector<double>> lists_;
   std::map<std::string, bool> given_;
 };
 

@@ -304,13 +304,10 @@ TEST(Rules, MagcacheAsTranscribed) {
 }
 
 TEST(Rules, MagcacheTakesRatiosOfTheModel) {
-  RuleRequest request;
-  request.rule = "magcache:threshold=0.001,retention=0";
-  request.magnitudes = {1.0, 1.5, 1.0, 1.0};
+  const std::string rule = "magcache:threshold=0.001,retention=0,ratios=";
   // Stretched to 9 steps the ratio is 1.5 at steps 2 and 3; reuse is free elsewhere, three skips in a row are the cap.
-  const std::string made = decisions(run_rule(request, make_trace(9, 1)));
-  request.magnitudes = {1.0};
-  EXPECT_EQ(decisions(run_rule(request, make_trace(9, 1))), "#...#...#");
+  const std::string made = decisions(run_rule(rule + "1.0/1.5/1.0/1", make_trace(9, 1)));
+  EXPECT_EQ(decisions(run_rule(rule + "1", make_trace(9, 1))), "#...#...#");
   EXPECT_EQ(made, "#.##...#.");
 }
 

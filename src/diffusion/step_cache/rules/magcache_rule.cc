@@ -2,8 +2,7 @@
 // far the last residual has aged; skip while the sum of |1 - product| is at most `threshold` and at most `max_skip`
 // steps in a row are skipped; reuse the residual of the whole stack. The first `retention` of the steps are computed.
 //
-// Ratios of other step counts are stretched by nearest index. `redline calibrate` measures a model's own; without them
-// those of FLUX.1 serve.
+// Ratios of other step counts are stretched by nearest index. Those of FLUX.1 serve unless a model's own are given.
 #include <cmath>
 
 #include "diffusion/step_cache/rule.h"
@@ -38,14 +37,15 @@ RuleInfo magcache_rule() {
           "arXiv:2506.09045",
           {{"threshold", ParameterKind::kNumber, "0.06", 0, 100, "sum up to which steps are skipped"},
            {"max_skip", ParameterKind::kInteger, "3", 0, 1e6, "skipped steps in a row"},
-           {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the steps that are computed first"}},
+           {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the steps that are computed first"},
+           {"ratios", ParameterKind::kNumbers, "", 0, 0, "of this model, one a step, as 1.0/0.98/0.95"}},
           0.06,
-          [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
+          [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
             RulePlan plan;
             plan.span = SkippedSpan::kStack;
             plan.decision = Decision::kSumAtMost;
             plan.threshold = values.number("threshold");
-            const std::vector<double> ratios = request.magnitudes.empty() ? flux_ratios() : request.magnitudes;
+            const std::vector<double> ratios = values.list("ratios").empty() ? flux_ratios() : values.list("ratios");
             plan.statistic = [ratios](int64_t steps) { return make_magnitude_statistic(stretch(ratios, steps)); };
             plan.max_consecutive = values.integer("max_skip");
             plan.first = [retention = values.number("retention")](int64_t steps) {

@@ -47,7 +47,9 @@ RuleInfo teacache_rule() {
           "sum of a fitted polynomial of the modulated input's change",
           "ali-vilab/TeaCache",
           {{"threshold", ParameterKind::kNumber, "0.4", 0, 100, "sum below which steps are skipped"},
-           {"model", ParameterKind::kName, "flux", 0, 0, "whose polynomial; identity: the change itself"}},
+           {"model", ParameterKind::kName, "flux", 0, 0, "whose polynomial; identity: the change itself"},
+           {"coefficients", ParameterKind::kNumbers, "", 0, 0,
+            "a polynomial of this model, from the highest power, as 2/-1/0"}},
           0.4,
           [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
             std::vector<std::string_view> names;
@@ -62,7 +64,10 @@ RuleInfo teacache_rule() {
             plan.span = SkippedSpan::kStack;
             plan.decision = Decision::kSumBelow;
             plan.threshold = values.number("threshold");
-            plan.statistic = [fit](int64_t) { return make_modulated_input_statistic(fit->coefficients); };
+            const std::vector<double> own = values.list("coefficients");
+            plan.statistic = [own, fit](int64_t) {
+              return make_modulated_input_statistic(own.empty() ? fit->coefficients : own);
+            };
             plan.last = true;
             return plan;
           }};

@@ -1,0 +1,136 @@
+// redline compare: step caches beside each other on a model's pictures.
+#include <cstdio>
+#include <fstream>
+
+#include "base/output_path.h"
+#include "base/progress.h"
+#include "cli/command.h"
+#include "cli/image_options.h"
+#include "cli/json.h"
+#include "cli/model_name.h"
+#include "cli/prompt_list.h"
+#include "cli/table.h"
+#include "redline/image_compare.h"
+
+namespace redline::cli {
+namespace {
+
+struct CompareArgs {
+  std::string model, size, output, json_file, lpips;
+  std::string prompts;
+  std::vector<std::string> rules, speedups;
+  int64_t steps = 0, count = 0, tune = 8, pictures = 6, seed = 0;
+  std::optional<float> guidance, true_guidance;
+  std::optional<std::string> negative;
+  bool json = false;
+  ImageEngineArgs engine;
+
+  void visit(OptionList& v) {
+    v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
+    v(prompts, "prompts", "FILE", "JSON list of prompts, or one prompt a line", {.names_file = true});
+    v(count, "count", "N", "only the first N prompts; 0: all", {.letter = 'n', .min = 0});
+    v(rules, "cache", "RULE", "a rule of the step cache with its parameters; repeatable", {.shown_default = "redline"});
+    v(speedups, "speedup", "X", "tune rules without a threshold to X times fewer operations; repeatable");
+    v(output, "output", "FILE", "write the report as HTML", {.letter = 'o', .names_file = true});
+    v(json_file, "json-file", "FILE", "write the report as JSON", {.names_file = true});
+    v(json, "json", "", "print the report as JSON");
+    v(size, "size", "WxH", "pixels of a picture", {.shown_default = "the model's"});
+    v(steps, "steps", "N", "steps of the uncached run", {.min = 0, .max = 1000, .shown_default = "the model's"});
+    v(guidance, "guidance", "G", "scale of guidance", {.min = 0, .max = 100, .shown_default = "the model's"});
+    v(true_guidance, "true-guidance", "G", "classifier-free guidance of a distilled model",
+      {.min = 0, .max = 100, .shown_default = "the model's"});
+    v(negative, "negative", "TEXT", "what guidance leads away from", {.shown_default = "the model's"});
+    v(seed, "seed", "S", "of the first prompt's noise; the next have S + 1, S + 2, ..", {.min = 0});
+    v(tune, "tune-prompts", "N", "prompts that a speed-up is tuned on", {.min = 1});
+    v(pictures, "pictures", "N", "prompts whose pictures the HTML report shows", {.min = 0});
+    v(lpips, "lpips", "FILE", "weights of LPIPS (safetensors), to measure it too", {.names_file = true});
+    engine.visit(v);
+  }
+};
+
+Status write_file(const std::string& path, const std::string& text) {
+  REDLINE_ASSIGN(const std::string target, output_path(path));
+  const std::string temporary = target + ".part";
+  {
+    std::ofstream file(temporary, std::ios::binary);
+    file << text;
+    if (!file.flush()) return io("{}: cannot be written", path);
+  }
+  if (std::rename(temporary.c_str(), target.c_str()) != 0) {
+    std::remove(temporary.c_str());
+    return io("{}: cannot be written", path);
+  }
+  return {};
+}
+
+std::string table_of(const CompareReport& report) {
+  Table table({"setting", "operations", "loop", "PSNR", "5th pct", "SSIM", "fewer steps"});
+  for (const ComparedSetting& s : report.settings)
+    table.add({s.name, fmt::format("{:.1f} % ({:.2f}x)", 100 * s.executed_share, 1 / s.executed_share),
+               fmt::format("{:.0f} ms ({:.2f}x)", s.loop_ms, report.reference_loop_ms / s.loop_ms),
+               fmt::format("{:.2f} dB", mean_of(s.psnr)), fmt::format("{:.2f}", percentile_of(s.psnr, 5)),
+               fmt::format("{:.4f}", mean_of(s.ssim)),
+               s.fewer_by_operations < 0
+                   ? std::string()
+                   : fmt::format("{:.2f} dB ({})", mean_of(report.settings[s.fewer_by_operations].psnr),
+                                 report.settings[s.fewer_by_operations].name)});
+  return table.text();
+}
+
+Status run_compare(const CompareArgs& args, Terminal& terminal) {
+  CompareOptions options;
+  REDLINE_ASSIGN(options.model, find_model(args.model));
+  REDLINE_ASSIGN(options.engine, args.engine.options());
+  REDLINE_ASSIGN(options.prompts, read_prompts(args.prompts));
+  if (args.count > 0 && std::ssize(options.prompts) > args.count)
+    options.prompts.resize(static_cast<size_t>(args.count));
+  options.rules = args.rules.empty() ? std::vector<std::string>{"redline"} : args.rules;
+  for (const std::string& text : args.speedups) {
+    char* end = nullptr;
+    const double value = std::strtod(text.c_str(), &end);
+    if (text.empty() || *end != '\0') return invalid_argument("--speedup: \"{}\" is no number", text);
+    options.speedups.push_back(value);
+  }
+  ImageRequest& r = options.request;
+  if (!args.size.empty()) {
+    char rest = 0;
+    if (std::sscanf(args.size.c_str(), "%ldx%ld%c", &r.width, &r.height, &rest) != 2)
+      return invalid_argument("--size \"{}\" is not WIDTHxHEIGHT, as 1024x768", args.size);
+  }
+  r.steps = args.steps;
+  r.seed = static_cast<uint64_t>(args.seed);
+  if (args.guidance) r.guidance = *args.guidance;
+  if (args.true_guidance) r.true_guidance = *args.true_guidance;
+  if (args.negative) r.negative_prompt = *args.negative;
+  options.tune_prompts = args.tune;
+  options.shown_pictures = args.pictures;
+  options.lpips_weights = args.lpips;
+  Progress progress("comparing", 1000);
+  int64_t shown = 0;
+  options.on_progress = [&](const std::string&, double share) {
+    const auto now = static_cast<int64_t>(share * 1000);
+    if (now > shown) progress.advance(now - shown);
+    shown = std::max(shown, now);
+    return true;
+  };
+  REDLINE_ASSIGN(const CompareReport report, compare_images(options));
+  if (!args.output.empty()) REDLINE_TRY(write_file(args.output, report.to_html()));
+  if (!args.json_file.empty()) REDLINE_TRY(write_file(args.json_file, report.to_json()));
+  terminal.write(args.json ? report.to_json() : table_of(report));
+  return {};
+}
+
+}  // namespace
+
+Command compare_command() {
+  return make_command<CompareArgs, run_compare>(
+      "compare", "measure step caches on a model's pictures",
+      "Draws every prompt without a cache, then with each rule from the same noise, and prints how many operations and "
+      "how\n"
+      "much time each takes and how like its pictures are. Fewer steps at equal operations stand beside every rule.",
+      {"redline compare assets/redline-shapes --prompts assets/redline-shapes/held_out_captions.json -n 8 --speedup "
+       "2.7 "
+       "--cache redline --cache fbcache -o report.html"});
+}
+
+}  // namespace redline::cli

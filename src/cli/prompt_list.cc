@@ -1,0 +1,38 @@
+#include "cli/prompt_list.h"
+
+#include <fstream>
+#include <iterator>
+#include <nlohmann/json.hpp>
+
+namespace redline::cli {
+
+Result<std::vector<std::string>> read_prompts(const std::string& path) {
+  if (path.empty()) return invalid_argument("--prompts FILE is missing: a JSON list, or one prompt a line");
+  std::ifstream file(path, std::ios::binary);
+  if (!file) return not_found("{}: cannot be opened", path);
+  const std::string text((std::istreambuf_iterator<char>(file)), {});
+  std::vector<std::string> prompts;
+  const size_t first = text.find_first_not_of(" \t\r\n");
+  if (first != std::string::npos && (text[first] == '[' || text[first] == '{')) {
+    const nlohmann::json json = nlohmann::json::parse(text, nullptr, false);
+    if (!json.is_array()) return invalid_argument("{}: not a JSON list of prompts", path);
+    for (const auto& item : json) {
+      const bool is_object = item.is_object() && item.contains("prompt") && item["prompt"].is_string();
+      if (!item.is_string() && !is_object)
+        return invalid_argument("{}: item {} is neither a text nor an object with a \"prompt\"", path, prompts.size());
+      prompts.push_back(is_object ? item["prompt"].get<std::string>() : item.get<std::string>());
+    }
+  } else {
+    for (size_t begin = 0; begin < text.size();) {
+      const size_t end = std::min(text.find('\n', begin), text.size());
+      std::string line = text.substr(begin, end - begin);
+      if (!line.empty() && line.back() == '\r') line.pop_back();
+      if (!line.empty()) prompts.push_back(std::move(line));
+      begin = end + 1;
+    }
+  }
+  if (prompts.empty()) return invalid_argument("{}: holds no prompt", path);
+  return prompts;
+}
+
+}  // namespace redline::cli

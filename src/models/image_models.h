@@ -30,7 +30,7 @@ int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 ///   probe  inputs: "latents" [batch * image_tokens, in_channels], "timestep" [batch], and what the family takes of
 ///          "guidance" [batch], "pooled" [batch, pooled_width], "text" [batch * text_tokens, text_width],
 ///          "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),
-///          "positions" [batch * image_tokens, width] (SD3, PixArt)
+///          "positions" [batch * image_tokens, width] (SD3, PixArt), "time_ids" [batch * num_time_ids] (SDXL)
 ///          outputs: "embedded" and "image" [batch * image_tokens, width], "text" [..., width] where the family goes on
 ///          with text, carries; of FLUX and SD3 with no block in the probe also "modulated" [batch * image_tokens, width],
 ///          what the first block's attention will see of the picture
@@ -49,6 +49,9 @@ struct DenoiserModel {
       false;  ///< the head's rows are [patch, patch, channels] (SD3, PixArt), else [channels, patch, patch]
   int64_t text_width = 0, pooled_width = 0;
   bool takes_guidance = false, masks_text = false;
+  /// SDXL: height and width of the original, top and left of the crop, height and width of the picture; its refiner's five
+  /// have a score for the last two.
+  int64_t num_time_ids = 0;
   double timestep_scale = 1;  ///< of what the solver calls the timestep (0 .. 1000) before the network sees it
   /// [rows, rotary_dim] cosines then sines for text_tokens rows of text, then height x width tokens; empty: no "rope" input.
   std::function<std::vector<float>(int64_t text_tokens, int64_t height, int64_t width)> rope_table;

@@ -3,9 +3,11 @@
 
 #include <algorithm>
 #include <cmath>
+#include <optional>
 #include <random>
 
 #include "kernels/cpu/linear_choice.h"
+#include "kernels/cpu/linear_end.h"
 #include "support/isa_test.h"
 #include "support/random_weight.h"
 
@@ -154,6 +156,88 @@ TEST_P(LinearTiles, ManyRowsGiveTheBitsOfFew) {
       ASSERT_EQ(std::memcmp(one.data(), c.y.data() + m * c.y_stride, static_cast<size_t>(c.n) * 4), 0) << "row " << m;
     }
   }
+}
+
+// What an end does in the kernel against the same kernel without, then activation and prepare_x: equal to the bit, where
+// tiles are concerned but for numbers that bfloat16 has as subnormals, which the unit takes for zero.
+void check_end(const CpuKernels& table, DType type, int64_t n, int64_t rows, std::optional<Activation> kind, bool gated,
+               bool to_tiles, int64_t cut) {
+  SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " rows " << rows << " activation "
+                                    << (kind ? static_cast<int>(*kind) : -1) << (gated ? " gated" : "")
+                                    << (to_tiles ? " to tiles" : "") << " cut " << cut);
+  constexpr int64_t k = 544;
+  const RandomWeight w(type, n, k, 5), up(type, n, k, 6);
+  const std::vector<float> x = test_values(static_cast<size_t>(rows * k), 1, 3.0f),
+                           bias = test_values(static_cast<size_t>(n), 2),
+                           up_bias = test_values(static_cast<size_t>(n), 3);
+  GuardedBuffer<uint8_t> tiles(x_form_bytes(XForm::kTiles, rows, k));
+  const auto prepare = table.prepare_x[static_cast<int>(XForm::kTiles)];
+  std::fill_n(tiles.data(), tiles.size(), uint8_t{0xff});
+  prepare({x.data(), k, k, 0, rows, 0, k, tiles.data()});
+  const auto kernel = table.linear_tiles[static_cast<int>(type)];
+
+  LinearArgs a = {};
+  a.x = tiles.data(), a.rows = rows, a.weight = w.packed.data(), a.out_features = n, a.in_features = k;
+  a.n_begin = 0, a.n_end = n, a.bias = bias.data(), a.y_stride = n, a.scratch = scratch();
+  GuardedBuffer<float> want(rows * n), second(rows * n), got(rows * n);
+  a.y = want.data();
+  kernel(a);
+  if (gated) {
+    LinearArgs b = a;
+    b.weight = up.packed.data(), b.bias = up_bias.data(), b.y = second.data();
+    kernel(b);
+  }
+  if (kind) {
+    table.activation({want.data(), n, gated ? second.data() : nullptr, n, want.data(), n, rows, n, *kind});
+  } else if (gated) {
+    for (int64_t i = 0; i < rows * n; ++i) want[i] *= second[i];
+  }
+
+  const int64_t form_bytes = x_form_bytes(XForm::kTiles, rows, n);
+  GuardedBuffer<uint8_t> got_tiles(form_bytes), want_tiles(form_bytes);
+  std::fill_n(got.data(), got.size(), kUntouched);
+  LinearEnd end;
+  if (kind) end.activation = &*kind;
+  if (gated) end.up_weight = up.packed.data(), end.up_bias = up_bias.data();
+  if (to_tiles) end.tiles = got_tiles.data();
+  a.y = got.data(), a.end = &end;
+  for (int64_t begin = 0; begin < n; begin += cut) {
+    a.n_begin = begin, a.n_end = std::min(begin + cut, n);
+    kernel(a);
+  }
+  if (!to_tiles) {
+    ASSERT_EQ(std::memcmp(got.data(), want.data(), static_cast<size_t>(rows * n) * 4), 0);
+    return;
+  }
+  prepare({want.data(), n, n, 0, rows, 0, n, want_tiles.data()});
+  const int64_t panel_bytes = tiles_panel_bytes(n);
+  for (int64_t m = 0; m < rows; ++m)
+    for (int64_t column = 0; column < (n + 31) / 32 * 32; ++column) {
+      const int64_t at = m / 16 * panel_bytes + column / 32 * 1024 + m % 16 * 64 + column % 32 * 2;
+      uint16_t g, e;
+      std::memcpy(&g, got_tiles.data() + at, 2);
+      std::memcpy(&e, want_tiles.data() + at, 2);
+      const bool subnormal = (e & 0x7f80) == 0;
+      ASSERT_TRUE(g == e || (subnormal && (g & 0x7fff) == 0)) << "row " << m << " column " << column;
+    }
+}
+
+TEST_P(LinearTiles, EndEqualsItsParts) {
+  const bool unit = kernels().has_tile_unit;
+  for (int64_t n : {1, 16, 33, 48, 160})
+    for (int64_t rows : {1, 16, 33})
+      for (bool gated : {false, true})
+        for (bool to_tiles : {false, true})
+          check_end(kernels(), DType::kF16, n, rows, Activation::kSilu, gated, to_tiles, n == 160 ? 64 : n);
+  for (Activation kind : {Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu, Activation::kRelu})
+    check_end(kernels(), DType::kQ4_0, 96, unit ? 70 : 17, kind, false, true, 32);
+  check_end(kernels(), DType::kQ8_0, 96, 17, std::nullopt, true, false, 96);
+  check_end(kernels(), DType::kQ8_0, 96, 17, std::nullopt, false, true, 96);
+  if (!unit) return;
+  // More than a range of rows and of columns, and so much of y that it goes past the caches.
+  for (bool gated : {false, true})
+    for (bool to_tiles : {false, true})
+      check_end(kernels(), DType::kQ8_0, 1104, 577, Activation::kGeluTanh, gated, to_tiles, 1104);
 }
 
 TEST_P(LinearTiles, NothingToDoTouchesNothing) {

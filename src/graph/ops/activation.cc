@@ -25,11 +25,6 @@ constexpr ActivationName kNames[] = {{"silu", Activation::kSilu},
                                      {"relu", Activation::kRelu},
                                      {"tanh3", Activation::kTanh3}};
 
-struct ActivationOp {
-  Activation kind;
-  bool halves = false;  ///< of one input: [up, gate]
-};
-
 Status check_matrix(const GraphBuilder& g, const OpDef& op, Value x) {
   const ValueInfo& xi = g.info(x);
   if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !xi.shape[1].is_constant())
@@ -54,30 +49,7 @@ Result<Activation> activation_from_name(std::string_view name) {
   return unsupported("activation {} is not known; known are {}", name, good);
 }
 
-Value activation(GraphBuilder& g, Value x, Activation kind) {
-  if (!x.valid()) return {};
-  if (Status status = check_matrix(g, kActivation, x); !status.ok()) return g.fail(std::move(status));
-  return g.add(kActivation, {x}, DType::kF32, g.info(x).shape, ActivationOp{kind});
-}
-
-Value gated_activation(GraphBuilder& g, Value gate, Value up, Activation kind) {
-  if (!gate.valid()) return {};
-  if (Status status = check_matrix(g, kGatedActivation, gate); !status.ok()) return g.fail(std::move(status));
-  const Shape shape = g.info(gate).shape;
-  if (up.valid()) {
-    if (g.info(up).dtype != DType::kF32 || g.info(up).shape != shape)
-      return g.fail(
-          invalid_argument("gated_activation: gate is {}, up is {}", to_string(shape), to_string(g.info(up).shape)));
-    return g.add(kGatedActivation, {gate, up}, DType::kF32, shape, ActivationOp{kind});
-  }
-  if (shape[1].constant() % 2 != 0)
-    return g.fail(invalid_argument("gated_activation: {} has no two halves", to_string(shape)));
-  return g.add(kGatedActivation, {gate}, DType::kF32, {shape[0], shape[1].constant() / 2}, ActivationOp{kind, true});
-}
-
-namespace {
-
-double apply(Activation kind, double x) {
+double activation_of(Activation kind, double x) {
   switch (kind) {
     case Activation::kSilu: return x / (1 + std::exp(-x));
     case Activation::kGelu: return x * std::erfc(-x / std::sqrt(2.0)) / 2;
@@ -89,21 +61,44 @@ double apply(Activation kind, double x) {
   return x;
 }
 
+Value activation(GraphBuilder& g, Value x, Activation kind) {
+  if (!x.valid()) return {};
+  if (Status status = check_matrix(g, kActivation, x); !status.ok()) return g.fail(std::move(status));
+  return g.add(kActivation, {x}, DType::kF32, g.info(x).shape, ActivationAttrs{kind});
+}
+
+Value gated_activation(GraphBuilder& g, Value gate, Value up, Activation kind) {
+  if (!gate.valid()) return {};
+  if (Status status = check_matrix(g, kGatedActivation, gate); !status.ok()) return g.fail(std::move(status));
+  const Shape shape = g.info(gate).shape;
+  if (up.valid()) {
+    if (g.info(up).dtype != DType::kF32 || g.info(up).shape != shape)
+      return g.fail(
+          invalid_argument("gated_activation: gate is {}, up is {}", to_string(shape), to_string(g.info(up).shape)));
+    return g.add(kGatedActivation, {gate, up}, DType::kF32, shape, ActivationAttrs{kind});
+  }
+  if (shape[1].constant() % 2 != 0)
+    return g.fail(invalid_argument("gated_activation: {} has no two halves", to_string(shape)));
+  return g.add(kGatedActivation, {gate}, DType::kF32, {shape[0], shape[1].constant() / 2}, ActivationAttrs{kind, true});
+}
+
+namespace {
+
 Status reference(ReferenceContext& c) {
-  const auto& op = c.attrs<ActivationOp>();
+  const auto& op = c.attrs<ActivationAttrs>();
   HostTensor& y = c.out();
   for (int64_t r = 0; r < y.rows(); ++r)
     for (int64_t i = 0; i < y.cols(); ++i) {
       const double gate = c.in(0).row(r)[op.halves ? y.cols() + i : i];
       const double up = op.halves ? c.in(0).row(r)[i] : c.num_inputs() > 1 ? c.in(1).row(r)[i] : 1.0;
-      y.row(r)[i] = apply(op.kind, gate) * up;
+      y.row(r)[i] = activation_of(op.kind, gate) * up;
     }
   return {};
 }
 
 struct Attrs {
   void (*kernel)(const ActivationArgs&);
-  ActivationOp op;
+  ActivationAttrs op;
   bool gated, prepared;
   int64_t in_cols;
   PreparedOutput out;
@@ -129,7 +124,7 @@ Status lower(LowerContext& c) {
   const auto& in = c.op().inputs;
   auto attrs = std::make_shared<Attrs>();
   attrs->kernel = c.kernels().activation;
-  attrs->op = std::any_cast<const ActivationOp&>(c.op().attrs);
+  attrs->op = std::any_cast<const ActivationAttrs&>(c.op().attrs);
   attrs->gated = c.op().def == &kGatedActivation;
   attrs->prepared = !c.out().forms.only_f32();
   attrs->in_cols = c.in(0).shape[1].constant();
@@ -151,7 +146,7 @@ Status lower(LowerContext& c) {
 }
 
 std::string describe(const std::any& any) {
-  return std::string(activation_name(std::any_cast<const ActivationOp&>(any).kind));
+  return std::string(activation_name(std::any_cast<const ActivationAttrs&>(any).kind));
 }
 
 }  // namespace

@@ -10,6 +10,13 @@ std::string_view activation_name(Activation kind);  ///< "gelu_tanh"
 /// unsupported otherwise; the message lists the good ones.
 Result<Activation> activation_from_name(std::string_view name);
 
+double activation_of(Activation kind, double x);  ///< the formula, for references
+
+struct ActivationAttrs {
+  Activation kind;
+  bool halves = false;  ///< of one input: [up, gate]
+};
+
 /// y = f(x), element by element (kernels/cpu/activation.h has the formulas).
 ///
 /// x  [rows, cols]  f32

@@ -182,6 +182,17 @@ int64_t packed_col_bytes(const ValueInfo& weight) {
   return packed_bytes(weight.dtype, kStripRows, weight.shape[1].constant()) / kStripRows;
 }
 
+namespace {
+constexpr int64_t kBlockBytes = 512 << 10;
+}
+int64_t block_cols(int64_t rows, int64_t matrices) {
+  const int64_t col_bytes = std::max<int64_t>(rows, 1) * matrices * int64_t{sizeof(float)};
+  return std::max(kFormGrain, kBlockBytes / col_bytes / kFormGrain * kFormGrain);
+}
+int64_t block_bytes(int64_t most_rows, int64_t matrices) {
+  return std::max(kBlockBytes, most_rows * block_cols(most_rows, matrices) * matrices * int64_t{sizeof(float)});
+}
+
 int linear_tiles(const LowerContext& c, int64_t weight_bytes) {
   const int64_t most = std::max<int64_t>(c.workers(), weight_bytes / kMinTileBytes);
   return static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most));

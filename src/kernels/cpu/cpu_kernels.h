@@ -21,7 +21,7 @@
 namespace redline {
 
 /// Per-worker scratch: 64-byte aligned.
-inline constexpr int64_t kScratchBytes = 1 << 20;
+inline constexpr int64_t kScratchBytes = 3 << 20;
 /// Rows of a packed weight that share a strip. One 64-byte line holds 16 rows x 4 bytes of K.
 inline constexpr int64_t kStripRows = 16;
 
@@ -79,6 +79,8 @@ struct PrepareXArgs {
   void* out;  ///< of the whole x: x_form_bytes
 };
 
+struct LinearEnd;  // linear_end.h
+
 /// y[m, n] = gate[n] (sum_k x[m, k] * w[n, k] (+ bias[n])) (+ residual[m, n]) for n in [n_begin, n_end).
 /// `weight` is packed (tensor/packed_weight.h); n_begin is a multiple of kStripRows.
 /// Every output element is summed in one fixed order that does not depend on rows, n_begin or n_end: any chunks of rows
@@ -96,7 +98,8 @@ struct LinearArgs {
   float* y;
   int64_t y_stride;
   void* scratch;
-  const float* gate = nullptr;  ///< [N] or nullptr, which is ones
+  const float* gate = nullptr;     ///< [N] or nullptr, which is ones
+  const LinearEnd* end = nullptr;  ///< for the tile unit (and its stand-in) alone
 };
 
 /// y[m, :] = row tokens[m] of a packed weight, as float32. A token outside [0, vocab) gives zeros.

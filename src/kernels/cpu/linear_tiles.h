@@ -1,18 +1,18 @@
 // y = x W^T (+ bias) (+ residual) by bfloat16 tile products (tiles.h): x in XForm::kTiles, W packed in strips of 16 rows.
 //
-// An element of y is one float32 sum over tile products in rising k, 32 elements of K each, then bias, then residual.
+// An element of y is one float32 sum over tile products in rising k, 32 elements of K each, then what linear_tiles_end.h adds.
 // How rows, columns and K are cut for the caches decides when a sum is set aside, not in which order it is made: the bits
 // depend neither on the number of rows nor on n_begin or n_end.
 //
 // A round multiplies two strips of W by all panels of x over kStepsOfRound steps of K: products of 2 panels by 2 strips,
-// their four sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second, which
-// keeps the range of K of all rows at hand for the other strips. Strips are brought into tile order, as bfloat16, one
-// round ahead and tile by tile between the products, where vector instructions cost nothing; bfloat16 weights are in that
-// order as they lie. What the round after will read is asked for at the same time. Sums wait in scratch for the next
-// range of K, and at the end go straight to y where there is nothing to add.
+// their four sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second. Sums wait
+// in scratch for the next range of K and are asked for one product ahead; at the end they go to y past the caches where y
+// is large. Strips are brought into tile order, as bfloat16, one round ahead: a few vector instructions between products,
+// never many at once, cost nothing (the tile unit shares one of the two vector ports, so about 64 a step). bfloat16 weights
+// are in that order as they lie. What the round after will read is asked for at the same time.
 #pragma once
 
-#include "kernels/cpu/linear_finish.h"
+#include "kernels/cpu/linear_tiles_end.h"
 #include "kernels/cpu/tiles.h"
 
 namespace redline::REDLINE_ISA_NS {
@@ -22,47 +22,34 @@ constexpr int64_t kTileBytes = kXTileRows * kXTileBytes;
 constexpr int64_t kStepElements = 32;  // of K in a tile
 constexpr int64_t kStepsOfRound = 16;
 constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
-constexpr int64_t kMostRows = 512, kMostStrips = 16;  // whose sums fit into scratch
+constexpr int64_t kMostRows = 512, kMostStrips = 64;  // whose sums fit into scratch
 constexpr int64_t kPanelPairs = kMostRows / (2 * kXTileRows);
-constexpr int64_t kSumsFloats = 4 * 256;  // of a product block: [2 panels][2 strips][16][16]
+constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
+constexpr int64_t kLine = 64;
 
 struct TilesScratch {
-  alignas(64) float sums[kMostStrips / 2][kPanelPairs][kSumsFloats];
-  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];  // of this round and the next
+  alignas(64) float sums[kMostStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of strips][pairs of panels there are]
+  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];           // of this round and the next
   alignas(64) float done[kSumsFloats];
+  alignas(64) float firsts[kMostRows * kStripRows];  // of TilesEnd
 };
 
-/// Work done in small portions between products: portion i of `total` is due after i / total of the products.
-template <class Portion>
-struct Interleaved {
-  Portion portion;
-  int64_t total, slots;  // slots: steps of products in the round
-  int64_t done = 0, credit = 0;
+constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 
-  REDLINE_INLINE void slot() {
-    for (credit += total; credit >= slots && done < total; credit -= slots) portion(done++);
-  }
-  void rest() {
-    while (done < total) portion(done++);
-  }
-};
-
-/// How a packed weight becomes tiles (linear_tiles_weights.h). Functions, called once per tile, so that the loop below is
-/// compiled once for all types.
-struct TileWeight {
-  bool is_in_tile_order;  ///< a packed strip is a run of tiles already
-  int64_t (*strip_bytes)(int64_t in_features);
-  int64_t (*step_at)(int64_t step);  ///< where in a strip 32 elements of K begin
-  /// Elements [32 step, 32 step + count) of K of one strip as a tile, then zeros.
-  void (*expand)(const uint8_t* strip, int64_t step, int64_t count, uint8_t* tile);
-};
-
-template <class Unit>
+// A type of weight says how it becomes tiles (linear_tiles_weights.h), some tens of vector instructions at a time:
+//   kIsInTileOrder                    a packed strip is a run of tiles already
+//   strip_bytes(in_features)
+//   step_at(step)                     where in a strip 32 elements of K begin
+//   begin(strip, step, count, tile)   the tile of elements [32 step, 32 step + count) of K, then zeros, is to be made next;
+//                                     false: it has been made
+//   expand(part, tile)                lines [4 part, 4 part + 4) of that tile
+template <class Unit, class Weight>
 class LinearTiles {
  public:
-  LinearTiles(const LinearArgs& args, const TileWeight& weight)
-      : a_(args), weight_(weight), scratch_(*static_cast<TilesScratch*>(args.scratch)),
-        panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(weight.strip_bytes(args.in_features)) {}
+  explicit LinearTiles(const LinearArgs& args)
+      : a_(args), scratch_(*static_cast<TilesScratch*>(args.scratch)),
+        panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(Weight::strip_bytes(args.in_features)),
+        end_(args, scratch_.firsts) {}
 
   void run() {
     if (a_.rows == 0 || a_.n_begin >= a_.n_end) return;
@@ -75,6 +62,7 @@ class LinearTiles {
       multiply_round(now, next, later, index % 2);
       now = next;
     }
+    end_.finish();
   }
 
  private:
@@ -84,18 +72,27 @@ class LinearTiles {
   };
   Round first_round() const { return {0, a_.n_begin, 0, 0, true}; }
   int64_t panels(const Round& r) const { return (min_i64(kMostRows, a_.rows - r.row) + kXTileRows - 1) / kXTileRows; }
-  int64_t strips(const Round& r) const { return min_i64(kMostStrips, (a_.n_end - r.n + kStripRows - 1) / kStripRows); }
+  /// A gated product has a strip of each matrix in turn.
+  int64_t strips(const Round& r) const {
+    const int64_t of_matrix = (a_.n_end - r.n + kStripRows - 1) / kStripRows;
+    return min_i64(kMostStrips, end_.is_gated() ? 2 * of_matrix : of_matrix);
+  }
   int64_t elements(const Round& r) const { return min_i64(kRoundElements, a_.in_features - r.k); }
   int64_t steps(const Round& r) const { return (elements(r) + kStepElements - 1) / kStepElements; }
   const uint8_t* x(const Round& r) const {
     return static_cast<const uint8_t*>(a_.x) + r.row / kXTileRows * panel_bytes_ + r.k / kStepElements * kTileBytes;
   }
   const uint8_t* strip(const Round& r, int64_t which) const {
-    return static_cast<const uint8_t*>(a_.weight) + (r.n / kStripRows + r.strip + which) * strip_bytes_;
+    if (end_.is_gated())
+      return static_cast<const uint8_t*>(which == 0 ? a_.weight : a_.end->up_weight) +
+             column(r) / kStripRows * strip_bytes_;
+    return static_cast<const uint8_t*>(a_.weight) + (column(r) / kStripRows + which) * strip_bytes_;
   }
+  /// First column of a round's strips.
+  int64_t column(const Round& r) const { return r.n + r.strip / 2 * end_.columns(); }
   bool is_alone(const Round& r) const { return r.strip + 1 == strips(r); }
   /// Strips are read where they lie.
-  bool in_place(const Round& r) const { return weight_.is_in_tile_order && elements(r) % kStepElements == 0; }
+  bool in_place(const Round& r) const { return Weight::kIsInTileOrder && elements(r) % kStepElements == 0; }
 
   Round after(Round r) const {
     r.strip += 2;
@@ -104,7 +101,7 @@ class LinearTiles {
     r.k += kRoundElements;
     if (r.k < a_.in_features) return r;
     r.k = 0;
-    r.n += kMostStrips * kStripRows;
+    r.n += kMostStrips / 2 * end_.columns();
     if (r.n < a_.n_end) return r;
     r.n = a_.n_begin;
     r.row += kMostRows;
@@ -112,75 +109,75 @@ class LinearTiles {
     return r;
   }
 
-  /// Tile i of the two strips of a round.
-  REDLINE_INLINE void expand(const Round& r, int64_t i, int side) {
-    const int64_t count = min_i64(kStepElements, elements(r) - i / 2 * kStepElements);
-    if (i % 2 == 0 || !is_alone(r))
-      weight_.expand(strip(r, i % 2), r.k / kStepElements + i / 2, count, scratch_.tiles[side][i / 2][i % 2]);
+  /// Brings the two strips of a round into tile order, [step][strip], a part at a time. A strip alone is taken twice.
+  struct Expansion {
+    const uint8_t* strip[2];
+    int64_t step, count;  // elements of K from this step on
+    uint8_t* tile;
+    int64_t parts;  // left to do
+    int64_t which = 0, part = 0;
+    Weight weight = {};
+
+    REDLINE_INLINE void next() {
+      if (part > 0 || weight.begin(strip[which], step, min_i64(kStepElements, count), tile)) [[likely]] {
+        weight.expand(part, tile);
+        --parts;
+        if (++part < kTileParts) return;
+      } else {
+        parts -= kTileParts;
+      }
+      part = 0;
+      tile += kTileBytes;
+      step += which;
+      count -= which * kStepElements;
+      which ^= 1;
+    }
+  };
+  Expansion expansion(const Round& r, int side) const {
+    if (!r.there || in_place(r)) return {{}, 0, 0, nullptr, 0};
+    return {{strip(r, 0), strip(r, is_alone(r) ? 0 : 1)},
+            r.k / kStepElements,
+            elements(r),
+            scratch_.tiles[side][0][0],
+            2 * steps(r) * kTileParts};
   }
-  REDLINE_INLINE void ask_for(const Round& r, int64_t i) {
-    const int64_t step = r.k / kStepElements + i / 2;
-    const uint8_t* begin = strip(r, i % 2) + weight_.step_at(step);
-    const uint8_t* end = strip(r, i % 2) + weight_.step_at(step + 1);
-    for (; begin < end; begin += 64) __builtin_prefetch(begin, 0, 2);
-  }
-  void start(const Round& r) {
-    if (in_place(r)) return;
-    for (int64_t i = 0; i < 2 * steps(r); ++i) expand(r, i, 0);
+  void start(const Round& r) const {
+    for (Expansion e = expansion(r, 0); e.parts > 0;) e.next();
   }
 
   void multiply_round(const Round& r, const Round& next, const Round& later, int side) {
-    const int64_t num_panels = panels(r);
+    const int64_t num_panels = panels(r), pairs = (num_panels + 1) / 2;
     const bool place = in_place(r), alone = is_alone(r), last = r.k + kRoundElements >= a_.in_features;
     Block b;
     b.steps = steps(r);
     b.first = r.k == 0;
-    b.w[0] = place ? strip(r, 0) + weight_.step_at(r.k / kStepElements) : scratch_.tiles[side][0][0];
-    b.w[1] = alone ? b.w[0] : place ? strip(r, 1) + weight_.step_at(r.k / kStepElements) : scratch_.tiles[side][0][1];
+    b.w[0] = place ? strip(r, 0) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][0];
+    b.w[1] = place ? strip(r, alone ? 0 : 1) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][1];
     b.w_step = place ? kTileBytes : 2 * kTileBytes;
     const bool next_in_place = !next.there || in_place(next);
+    // The weights to ask for: a share with every pair of panels, as many lines of both strips with every step.
     const Round& wanted = next_in_place ? next : later;
-    // x of the next range of K: a share of it with every pair of strips.
-    Round x_next = r;
-    x_next.strip = strips(r) - 1;
-    x_next = after(x_next);
-    const int64_t x_lines = x_next.there && (x_next.k != r.k || x_next.row != r.row) ? steps(x_next) * kXTileRows : 0;
-    const int64_t pairs_of_strips = (strips(r) + 1) / 2;
-    const int64_t x_begin = x_lines * (r.strip / 2) / pairs_of_strips,
-                  x_end = x_lines * (r.strip / 2 + 1) / pairs_of_strips;
-    const auto portion = [&](int64_t i) __attribute__((always_inline)) {
-      if (!next_in_place) expand(next, i, 1 - side);
-      if (wanted.there) ask_for(wanted, i);
-    };
-    Interleaved<decltype(portion)> between{portion, next.there ? 2 * steps(next) : 0, (num_panels + 1) / 2 * b.steps};
-    for (int64_t p = 0; p < num_panels; p += 2) {
+    const int64_t wanted_step = wanted.k / kStepElements, wanted_at = Weight::step_at(wanted_step);
+    const int64_t wanted_bytes = wanted.there ? Weight::step_at(wanted_step + steps(wanted)) - wanted_at : 0;
+    const int64_t asks = (wanted_bytes + pairs * b.steps * kLine - 1) / (pairs * b.steps * kLine);
+    Expansion between = expansion(next, 1 - side);
+    b.parts = (between.parts + pairs * b.steps - 1) / (pairs * b.steps);
+    float* sums = scratch_.sums + r.strip / 2 * pairs * kSumsFloats;
+    for (int64_t p = 0; p < num_panels; p += 2, sums += kSumsFloats) {
       b.x = x(r) + p * panel_bytes_;
-      float* sums = scratch_.sums[r.strip / 2][p / 2];
-      const int64_t row = r.row + p * kXTileRows, n = r.n + r.strip * kStripRows;
-      const bool straight =
-          last && !a_.bias && !a_.gate && !a_.residual && row + 2 * kXTileRows <= a_.rows && n + 2 * kStripRows <= a_.n_end;
+
       b.sums_in = sums;
+      b.rest = last ? end_.reads(r.row + p * kXTileRows, column(r)) : nullptr;
       b.sums_out = last ? scratch_.done : sums;
-      b.second_strip = 256;
-      b.second_panel = 512;
-      b.out_stride = 64;
-      if (straight) {
-        b.sums_out = a_.y + row * a_.y_stride + n;
-        b.second_strip = kStripRows;
-        b.second_panel = kXTileRows * a_.y_stride;
-        b.out_stride = a_.y_stride * 4;
-      }
-      b.x_next = x(x_next) + p * panel_bytes_ + x_begin * kXTileBytes;
-      b.x_next_lines = x_end - x_begin;
-      const bool single = p + 1 == num_panels;
-      if (alone) {
-        single ? multiply<1, 1>(b, between) : multiply<2, 1>(b, between);
-      } else {
-        single ? multiply<1, 2>(b, between) : multiply<2, 2>(b, between);
-      }
-      if (last && !straight) finish(row, n, scratch_.done);
+      const int64_t asked = p / 2 * b.steps * asks * kLine;
+      b.asks = asked < wanted_bytes ? asks : 0;
+      b.ask[0] = strip(wanted, 0) + wanted_at + asked;
+      b.ask[1] = strip(wanted, is_alone(wanted) ? 0 : 1) + wanted_at + asked;
+      if (p + 1 == num_panels) multiply<1>(b, between);
+      else multiply<2>(b, between);
+      if (last) end_.block(r.row + p * kXTileRows, p * kXTileRows, column(r), scratch_.done);
     }
-    between.rest();
+    while (between.parts > 0) between.next();
   }
 
   struct Block {
@@ -191,14 +188,14 @@ class LinearTiles {
     bool first;
     const float* sums_in;
     float* sums_out;
-    int64_t second_strip, second_panel;  // elements from the first tile there
-    int64_t out_stride;                  // bytes between rows
-    const uint8_t* x_next;               // lines to ask for, of both panels
-    int64_t x_next_lines;
+    const uint8_t* ask[2];  // lines to ask for, `asks` of each with a step
+    int64_t asks;
+    const float* rest;  // what the end will read, two rows with a step
+    int64_t parts;      // of the next tiles, made with a step
   };
 
-  template <int kPanels, int kStrips, class Between>
-  [[gnu::noinline]] void multiply(const Block& b, Between& between) {
+  template <int kPanels>
+  [[gnu::noinline]] void multiply(const Block& b, Expansion& expansion) {
     Unit& t = unit_;
     if (b.first) {
       t.template zero<0>();
@@ -207,57 +204,63 @@ class LinearTiles {
       t.template zero<3>();
     } else {
       t.template load<0>(b.sums_in, 64);
-      if constexpr (kStrips == 2) t.template load<1>(b.sums_in + 256, 64);
+      t.template load<1>(b.sums_in + 256, 64);
       if constexpr (kPanels == 2) t.template load<2>(b.sums_in + 512, 64);
-      if constexpr (kPanels == 2 && kStrips == 2) t.template load<3>(b.sums_in + 768, 64);
+      if constexpr (kPanels == 2) t.template load<3>(b.sums_in + 768, 64);
     }
-    const uint8_t *x = b.x, *w0 = b.w[0], *w1 = b.w[1];
-    const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_;
-    const uint8_t* x_next = b.x_next;
-    int64_t x_next_lines = b.x_next_lines;
-    for (int64_t step = 0; step < steps; ++step, x += kTileBytes, w0 += w_step, w1 += w_step) {
+    const uint8_t *x = b.x, *w0 = b.w[0], *w1 = b.w[1], *ask0 = b.ask[0], *ask1 = b.ask[1];
+    const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, asks = b.asks, parts = b.parts;
+    // The sums that the next product begins with are read from the second-level cache meanwhile.
+    const float* soon = b.sums_in + kSumsFloats;
+    const float* rest = b.rest;
+    const int64_t y_stride = a_.y_stride;
+    Expansion e = expansion;
+    for (int64_t step = 0; step < steps; ++step, x += kTileBytes, w0 += w_step, w1 += w_step, soon += 64) {
       t.template load<6>(w0, 64);
       t.template load_once<4>(x, 64);
       t.template dot_bf16<0, 4, 6>();
-      if constexpr (kStrips == 2) {
-        t.template load<7>(w1, 64);
-        t.template dot_bf16<1, 4, 7>();
-      }
+      t.template load<7>(w1, 64);
+      t.template dot_bf16<1, 4, 7>();
       if constexpr (kPanels == 2) {
         t.template load_once<5>(x + panel_bytes, 64);
         t.template dot_bf16<2, 5, 6>();
-        if constexpr (kStrips == 2) t.template dot_bf16<3, 5, 7>();
+        t.template dot_bf16<3, 5, 7>();
       }
-      between.slot();
-      for (int i = 0; i < 2 && x_next_lines > 0; ++i, --x_next_lines, x_next += kXTileBytes) {
-        __builtin_prefetch(x_next, 0, 2);
-        if constexpr (kPanels == 2) __builtin_prefetch(x_next + panel_bytes, 0, 2);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) __builtin_prefetch(soon + 16 * i, 0, 3);
+      for (int64_t i = asks; i > 0; --i, ask0 += kLine, ask1 += kLine) {
+        __builtin_prefetch(ask0, 0, 2);
+        __builtin_prefetch(ask1, 0, 2);
       }
+      if (rest) {
+#pragma GCC unroll 2
+        for (int i = 0; i < 2; ++i, rest += y_stride) {
+          __builtin_prefetch(rest, 0, 3);
+          __builtin_prefetch(rest + kStripRows, 0, 3);
+        }
+      }
+      for (int64_t i = parts; i > 0 && e.parts > 0; --i) e.next();
     }
-    t.template store<0>(b.sums_out, b.out_stride);
-    if constexpr (kStrips == 2) t.template store<1>(b.sums_out + b.second_strip, b.out_stride);
-    if constexpr (kPanels == 2) t.template store<2>(b.sums_out + b.second_panel, b.out_stride);
-    if constexpr (kPanels == 2 && kStrips == 2)
-      t.template store<3>(b.sums_out + b.second_panel + b.second_strip, b.out_stride);
+    expansion = e;
+    t.template store<0>(b.sums_out, 64);
+    t.template store<1>(b.sums_out + 256, 64);
+    if constexpr (kPanels == 2) t.template store<2>(b.sums_out + 512, 64);
+    if constexpr (kPanels == 2) t.template store<3>(b.sums_out + 768, 64);
   }
 
-  void finish(int64_t row, int64_t n, const float* sums) const {
-    const int64_t rows = min_i64(2 * kXTileRows, a_.rows - row);
-    for (int64_t r = 0; r < rows; ++r, sums += kStripRows) {
-      if (r == kXTileRows) sums += 256;
-      finish_strip(a_, row + r, n, load_strip(sums));
-      finish_strip(a_, row + r, n + kStripRows, load_strip(sums + 256));
-    }
-  }
   void run_nothing() const {
-    for (int64_t row = 0; row < a_.rows; ++row)
-      for (int64_t n = a_.n_begin; n < a_.n_end; n += kStripRows) finish_strip(a_, row, n, zero_strip());
+    for (int64_t row = 0; row < a_.rows; row += 2 * kXTileRows)
+      for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
+        __builtin_memset(scratch_.done, 0, sizeof(scratch_.done));
+        end_.block(row, row % kMostRows, n, scratch_.done);
+      }
+    end_.finish();
   }
 
   const LinearArgs& a_;
-  const TileWeight& weight_;
   TilesScratch& scratch_;
   const int64_t panel_bytes_, strip_bytes_;
+  const TilesEnd end_;
   Unit unit_;
 };
 

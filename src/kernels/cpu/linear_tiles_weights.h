@@ -22,36 +22,53 @@ REDLINE_INLINE void store_pair(uint8_t* line, const StripF32& even, const StripF
 }
 /// NaN of any payload as one whose low bits are clear.
 REDLINE_INLINE VecF32 clean(VecF32 v) {
+#if defined(__AVX512F__)
+  return {_mm512_fixupimm_ps(v.v, v.v, _mm512_set1_epi32(0x11111133), 0)};  // NaN: the indefinite one; else: itself
+#else
   const VecI32 bits = bits_i32(v);
   const VecI32 is_nan = sar<31>(set1_i32(0x7f800000) - (bits & set1_i32(0x7fffffff)));
   return bits_f32((bits ^ (bits & is_nan & set1_i32(0x003fffff))) | (is_nan & set1_i32(0x00400000)));
+#endif
 }
 
 // Two bytes an element: lines as tiles want them. The padding of an odd K is in the packed strip.
 struct HalfLines {
   static int64_t strip_bytes(int64_t in_features) { return (in_features + 1) / 2 * kXTileBytes; }
   static int64_t step_at(int64_t step) { return step * kTileBytes; }
+
+ protected:
+  const uint8_t* from_;
+  int64_t lines_;
+
+ public:
+  REDLINE_INLINE bool begin(const uint8_t* strip, int64_t step, int64_t count, uint8_t*) {
+    from_ = strip + step_at(step);
+    lines_ = (count + 1) / 2;
+    return true;
+  }
+
+ protected:
   template <class Line>
-  REDLINE_INLINE static void expand_lines(const uint8_t* strip, int64_t step, int64_t count, uint8_t* tile, Line line) {
-    const uint8_t* from = strip + step_at(step);
-    const int64_t lines = (count + 1) / 2;
-    for (int64_t i = 0; i < lines; ++i) line(from + i * kXTileBytes, tile + i * kXTileBytes);
-    for (int64_t i = lines; i < kXTileRows; ++i) __builtin_memset(tile + i * kXTileBytes, 0, kXTileBytes);
+  REDLINE_INLINE void expand_lines(int64_t part, uint8_t* tile, Line line) const {
+    for (int64_t i = part * kPartLines; i < (part + 1) * kPartLines; ++i) {
+      if (i < lines_) line(from_ + i * kXTileBytes, tile + i * kXTileBytes);
+      else __builtin_memset(tile + i * kXTileBytes, 0, kXTileBytes);
+    }
   }
 };
 
 struct BF16Tiles : HalfLines {
   static constexpr bool kIsInTileOrder = true;
-  static void expand(const uint8_t* strip, int64_t step, int64_t count, uint8_t* tile) {
-    expand_lines(strip, step, count, tile,
-                 [](const uint8_t* from, uint8_t* to) { __builtin_memcpy(to, from, kXTileBytes); });
+  REDLINE_INLINE void expand(int64_t part, uint8_t* tile) const {
+    expand_lines(part, tile,
+                 [](const uint8_t* from, uint8_t* to) REDLINE_LAMBDA { __builtin_memcpy(to, from, kXTileBytes); });
   }
 };
 
 struct F16Tiles : HalfLines {
   static constexpr bool kIsInTileOrder = false;
-  static void expand(const uint8_t* strip, int64_t step, int64_t count, uint8_t* tile) {
-    expand_lines(strip, step, count, tile, [](const uint8_t* from, uint8_t* to) {
+  REDLINE_INLINE void expand(int64_t part, uint8_t* tile) const {
+    expand_lines(part, tile, [](const uint8_t* from, uint8_t* to) REDLINE_LAMBDA {
 #ifdef __AVX512BF16__
       // Both conversions keep the order of elements: nothing moves across lanes.
       const __m512 low = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
@@ -152,43 +169,32 @@ struct NibbleNumbers {
 template <class Format>
 constexpr NibbleNumbers<Format> kNibbleNumbers;
 
+/// Lines 4 part .. 4 part + 3 of a tile.
 template <class Format>
-REDLINE_INLINE bool expand_halves(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) {
+REDLINE_INLINE void expand_halves(const HalfRows& row, const uint8_t* codes, int64_t part, uint8_t* tile) {
   using Strip = blocks::Strip<Format>;
-  constexpr int kGroups = 32 / Format::kGroup;
-  HalfRows rows[kGroups];
-#pragma GCC unroll 2
-  for (int g = 0; g < kGroups; ++g)
-    if (!half_rows<Format>(block, step * kGroups + g, rows[g])) [[unlikely]]
-      return false;
   if constexpr (Format::Planes::kBytes == blocks::Planes4::kBytes) {
     const __m512i numbers = _mm512_load_si512(kNibbleNumbers<Format>.of);
+    const __m512i four = _mm512_loadu_si512(codes + part * 64);
+    __m512i pair[4] = {pair_of(four, false), pair_of(four, true)};
+    pair[2] = _mm512_srli_epi16(pair[0], 4), pair[3] = _mm512_srli_epi16(pair[1], 4);
 #pragma GCC unroll 4
-    for (int j = 0; j < 4; ++j) {
-      const HalfRows& row = rows[j * 8 / Format::kGroup];
-      const __m512i four = _mm512_loadu_si512(codes + j * 64);
-      __m512i pair[4] = {pair_of(four, false), pair_of(four, true)};
-      pair[2] = _mm512_srli_epi16(pair[0], 4), pair[3] = _mm512_srli_epi16(pair[1], 4);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const __m512h number = _mm512_castsi512_ph(_mm512_permutexvar_epi16(pair[i], numbers));
-        const __m512h value =
-            Format::kHasMins ? _mm512_fmadd_ph(number, row.scale, row.base) : _mm512_mul_ph(number, row.scale);
-        store_halves(tile + (4 * j + i) * kXTileBytes, value, row.exponent);
-      }
+    for (int i = 0; i < 4; ++i) {
+      const __m512h number = _mm512_castsi512_ph(_mm512_permutexvar_epi16(pair[i], numbers));
+      const __m512h value =
+          Format::kHasMins ? _mm512_fmadd_ph(number, row.scale, row.base) : _mm512_mul_ph(number, row.scale);
+      store_halves(tile + (4 * part + i) * kXTileBytes, value, row.exponent);
     }
   } else {
-#pragma GCC unroll 8
-    for (int l = 0; l < 8; ++l) {
-      const HalfRows& row = rows[l * 4 / Format::kGroup];
-      const auto four = (__m512i)Strip::line(codes, l, 0);
+#pragma GCC unroll 2
+    for (int l = 0; l < 2; ++l) {
+      const auto four = (__m512i)Strip::line(codes, 2 * static_cast<int>(part) + l, 0);
 #pragma GCC unroll 2
       for (int i = 0; i < 2; ++i)
-        store_halves(tile + (2 * l + i) * kXTileBytes,
+        store_halves(tile + (4 * part + 2 * l + i) * kXTileBytes,
                      _mm512_fmadd_ph(_mm512_cvtepu16_ph(pair_of(four, i == 1)), row.scale, row.base), row.exponent);
     }
   }
-  return true;
 }
 
 #endif
@@ -205,17 +211,42 @@ struct BlockTiles {
            step % Strip::kSteps * Strip::kStepBytes;
   }
   /// A step is whole: K is a multiple of 32.
-  static void expand(const uint8_t* strip, int64_t step, int64_t, uint8_t* tile) {
-    const uint8_t* block = strip + step / Strip::kSteps * Strip::kBytes;
-    const uint8_t* codes = Strip::step(block, static_cast<int>(step % Strip::kSteps));
+  REDLINE_INLINE bool begin(const uint8_t* strip, int64_t step, int64_t, uint8_t* tile) {
+    block_ = strip + step / Strip::kSteps * Strip::kBytes;
+    step_ = static_cast<int>(step % Strip::kSteps);
+    codes_ = Strip::step(block_, step_);
 #ifdef __AVX512FP16__
-    if (expand_halves<Format>(block, codes, static_cast<int>(step % Strip::kSteps), tile)) [[likely]]
-      return;
+    bool fit = half_rows<Format>(block_, step_ * kGroups, rows_[0]);
+    if constexpr (kGroups == 2) fit &= half_rows<Format>(block_, step_ * kGroups + 1, rows_[1]);
+    if (!fit) [[unlikely]] {
+      expand_floats(block_, codes_, step_, tile);
+      return false;
+    }
 #endif
-    expand_floats(block, codes, static_cast<int>(step % Strip::kSteps), tile);
+    return true;
+  }
+  REDLINE_INLINE void expand(int64_t part, uint8_t* tile) const {
+#ifdef __AVX512FP16__
+    if constexpr (kGroups == 2)
+      expand_halves<Format>({_mm512_mask_blend_ph(mask(part), rows_[0].scale, rows_[1].scale),
+                             _mm512_mask_blend_ph(mask(part), rows_[0].base, rows_[1].base),
+                             _mm512_mask_blend_epi16(mask(part), rows_[0].exponent, rows_[1].exponent)},
+                            codes_, part, tile);
+    else expand_halves<Format>(rows_[0], codes_, part, tile);
+#else
+    if (part == 0) expand_floats(block_, codes_, step_, tile);
+#endif
   }
 
  private:
+  const uint8_t *block_, *codes_;
+  int step_;
+#ifdef __AVX512FP16__
+  HalfRows rows_[kGroups];
+  /// All lanes in the second half of a tile.
+  REDLINE_INLINE static __mmask32 mask(int64_t part) { return part < kTileParts / 2 ? 0 : ~__mmask32{0}; }
+#endif
+
   [[gnu::noinline]] static void expand_floats(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) {
     const VecI32 low = set1_i32(255);
     const VecF32 offset = set1(static_cast<float>(Format::kOffset));

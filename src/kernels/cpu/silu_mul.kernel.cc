@@ -1,17 +1,15 @@
 // y = silu(gate) * up with silu(v) = v / (1 + exp(-v)): relative error kExpError plus 4 roundings.
 // Below -88.7 exp(-v) overflows and the result is zero, less than 1e-36 |up| off. -inf gives NaN, as v / (1 + exp(-v))
 // does.
+#include "kernels/cpu/activation_functions.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "kernels/cpu/simd.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
 void silu_mul(const SiluMulArgs& a) {
   for_lanes(a.count, [&](int64_t i, auto lanes) {
-    const VecF32 gate = load(a.gate + i, lanes);
-    const VecF32 silu = gate / (set1(1.0f) + exp(zero_f32() - gate));
-    store(a.y + i, silu * load(a.up + i, lanes), lanes);
+    store(a.y + i, silu(load(a.gate + i, lanes)) * load(a.up + i, lanes), lanes);
   });
 }
 

@@ -1,0 +1,180 @@
+// The end of linear_tiles: sums of two panels of x by two strips, as the tile unit stores them, become y while they are in the
+// first-level cache.
+//
+// Where y is large its lines go past the caches: they are written once, more of them than caches hold, and a store that
+// first reads its line takes twice the traffic.
+#pragma once
+
+#include "kernels/cpu/activation_functions.h"
+#include "kernels/cpu/linear_end.h"
+#include "kernels/cpu/linear_finish.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+#if defined(__AVX512F__)
+constexpr bool kHasStreams = true;
+REDLINE_INLINE void stream(float* line, VecF32 v) { _mm512_stream_ps(line, v.v); }
+/// Orders streamed lines before what other threads are told.
+REDLINE_INLINE void stream_fence() { _mm_sfence(); }
+#else
+constexpr bool kHasStreams = false;
+REDLINE_INLINE void stream(float* line, VecF32 v) { store(line, v, Full{}); }
+REDLINE_INLINE void stream_fence() {}
+#endif
+
+/// Two strips of a row as one line of a tile, rounded to nearest even.
+REDLINE_INLINE void store_tile_line(uint8_t* line, const StripF32& first, const StripF32& second, bool streams) {
+#if defined(__AVX512BF16__)
+  const auto both = (__m512i)_mm512_cvtne2ps_pbh(second.v[0].v, first.v[0].v);
+  if (streams) _mm512_stream_si512(reinterpret_cast<__m512i*>(line), both);
+  else _mm512_store_si512(line, both);
+#else
+  auto* halves = reinterpret_cast<BF16*>(line);
+#pragma GCC unroll 4
+  for (int i = 0; i < kStripVecs; ++i) {
+    store(halves + i * kWidth, first.v[i], Full{});
+    store(halves + kStripRows + i * kWidth, second.v[i], Full{});
+  }
+#endif
+}
+REDLINE_INLINE StripF32 keep(const StripF32& s, int64_t lanes) {
+  alignas(64) float values[kStripRows];
+  if (lanes >= kStripRows) return s;
+  store_strip(values, s);
+  return load_strip(values, max_i64(lanes, 0));
+}
+
+class TilesEnd {
+ public:
+  static constexpr int64_t kPanels = 2, kStrips = 2;
+  static constexpr int64_t kTileFloats = kXTileRows * kStripRows, kPanelFloats = kStrips * kTileFloats;
+  static constexpr int64_t kSumsFloats = kPanels * kPanelFloats;  ///< [2 panels][2 strips][16][16]
+
+  /// firsts: room for 16 columns of `most_rows` rows.
+  TilesEnd(const LinearArgs& args, float* firsts)
+      : a_(args), end_(args.end ? *args.end : LinearEnd{}), firsts_(firsts), streams_(streams()) {}
+
+  bool is_gated() const { return end_.up_weight != nullptr; }
+  /// Columns of y that a block takes.
+  int64_t columns() const { return is_gated() ? kStripRows : kStrips * kStripRows; }
+
+  /// Sums of rows [row, row + 32) and the columns from n on; a gated product has those of its second matrix in the second
+  /// strip. row_in_range: of the rows that are at hand for all columns.
+  void block(int64_t row, int64_t row_in_range, int64_t n, float* sums) const {
+    values(n, sums);
+    const int64_t rows = min_i64(kPanels * kXTileRows, a_.rows - row);
+    if (end_.tiles) {
+      if (is_gated()) gated_tile_lines(row, row_in_range, n, rows, sums);
+      else tile_lines(row, n, rows, sums);
+    } else if (is_gated()) {
+      for (int64_t r = 0; r < rows; ++r)
+        store_strip(a_.y + (row + r) * a_.y_stride + n, load_strip(at(sums, r, 0)), a_.n_end - n);
+    } else if (streams_ && n + columns() <= a_.n_end) {
+      whole_rows(row, n, rows, sums);
+    } else {
+      LinearArgs rest = a_;
+      rest.bias = nullptr;
+      for (int64_t r = 0; r < rows; ++r) {
+        finish_strip(rest, row + r, n, load_strip(at(sums, r, 0)));
+        finish_strip(rest, row + r, n + kStripRows, load_strip(at(sums, r, 1)));
+      }
+    }
+  }
+  /// What block() will read of row `row` and those after it, y_stride apart; nullptr for nothing.
+  const float* reads(int64_t row, int64_t n) const {
+    return a_.residual ? a_.residual + row * a_.y_stride + n : nullptr;
+  }
+  void finish() const {
+    if (streams_) stream_fence();
+  }
+
+ private:
+  static REDLINE_INLINE float* at(float* sums, int64_t row, int64_t strip) {
+    return sums + row / kXTileRows * kPanelFloats + strip * kTileFloats + row % kXTileRows * kStripRows;
+  }
+  bool streams() const {
+    constexpr int64_t kLeastBytes = 1 << 20;
+    const int64_t bytes = a_.rows * (a_.n_end - a_.n_begin) * (end_.tiles ? 2 : 4);
+    const bool whole_lines = end_.tiles || (a_.y_stride % 16 == 0 && reinterpret_cast<uintptr_t>(a_.y) % 64 == 0);
+    // Lines of a residual in the same place are in the caches when they are written.
+    return kHasStreams && bytes >= kLeastBytes && whole_lines && a_.residual != a_.y;
+  }
+
+  /// Biases, activation, the second matrix: in place; a gated product's into the first strip.
+  void values(int64_t n, float* sums) const {
+    if (!a_.bias && !end_.activation && !is_gated()) return;
+    if (end_.activation) return with_activation(*end_.activation, [&](const auto& f) { values_of(n, sums, f); });
+    values_of(n, sums, [](VecF32 v) { return v; });
+  }
+  template <class F>
+  void values_of(int64_t n, float* sums, const F& f) const {
+    const bool gated = is_gated();
+    for (int64_t s = 0; s < (gated ? 1 : kStrips); ++s) {
+      const int64_t first = n + s * kStripRows, lanes = max_i64(0, a_.n_end - first);
+      const StripF32 bias = a_.bias ? load_strip(a_.bias + first, lanes) : zero_strip();
+      const StripF32 up_bias = end_.up_bias ? load_strip(end_.up_bias + first, lanes) : zero_strip();
+      for (int64_t r = 0; r < kPanels * kXTileRows; ++r) {
+        float* value = at(sums, r, s);
+#pragma GCC unroll 4
+        for (int i = 0; i < kStripVecs; ++i) {
+          VecF32 v = load(value + i * kWidth, Full{});
+          if (a_.bias) v = v + bias.v[i];
+          v = f(v);
+          if (gated) {
+            VecF32 up = load(value + kTileFloats + i * kWidth, Full{});
+            if (end_.up_bias) up = up + up_bias.v[i];
+            v = v * up;
+          }
+          store(value + i * kWidth, v, Full{});
+        }
+      }
+    }
+  }
+
+  void whole_rows(int64_t row, int64_t n, int64_t rows, float* sums) const {
+    for (int64_t r = 0; r < rows; ++r) {
+      const int64_t y_at = (row + r) * a_.y_stride + n;
+#pragma GCC unroll 2
+      for (int64_t s = 0; s < kStrips; ++s)
+#pragma GCC unroll 4
+        for (int i = 0; i < kStripVecs; ++i) {
+          const int64_t lane = s * kStripRows + i * kWidth;
+          VecF32 v = load(at(sums, r, s) + i * kWidth, Full{});
+          if (a_.gate) v = v * load(a_.gate + n + lane, Full{});
+          if (a_.residual) v = v + load(a_.residual + y_at + lane, Full{});
+          stream(a_.y + y_at + lane, v);
+        }
+    }
+  }
+
+  uint8_t* tile_line(int64_t row, int64_t n) const {
+    return static_cast<uint8_t*>(end_.tiles) + row / kXTileRows * tiles_panel_bytes(a_.out_features) +
+           n / 32 * kXTileRows * kXTileBytes + row % kXTileRows * kXTileBytes;
+  }
+  void tile_lines(int64_t row, int64_t n, int64_t rows, float* sums) const {
+    const int64_t columns = a_.out_features - n;
+    for (int64_t r = 0; r < rows; ++r)
+      store_tile_line(tile_line(row + r, n), keep(load_strip(at(sums, r, 0)), columns),
+                      keep(load_strip(at(sums, r, 1)), columns - kStripRows), streams_);
+  }
+  /// A line has two blocks: the first waits for the second.
+  void gated_tile_lines(int64_t row, int64_t row_in_range, int64_t n, int64_t rows, float* sums) const {
+    const int64_t columns = a_.out_features - n;
+    for (int64_t r = 0; r < rows; ++r) {
+      float* first = firsts_ + (row_in_range + r) * kStripRows;
+      const StripF32 value = keep(load_strip(at(sums, r, 0)), columns);
+      if (n % 32 != 0) store_tile_line(tile_line(row + r, n - kStripRows), load_strip(first), value, streams_);
+      else if (columns > kStripRows) store_strip(first, value);
+      else store_tile_line(tile_line(row + r, n), value, zero_strip(), streams_);
+    }
+  }
+
+  const LinearArgs& a_;
+  const LinearEnd end_;
+  float* const firsts_;
+  const bool streams_;
+};
+
+}  // namespace
+}  // namespace redline::REDLINE_ISA_NS

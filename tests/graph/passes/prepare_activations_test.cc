@@ -12,8 +12,10 @@ TEST(PrepareActivations, LeavesWhatNoProductReadsAsItIs) {
         x = layer_norm(g, x, g.weight("w", n.weight({64})), {}, {});
         g.output("y", activation(g, activation(g, x, Activation::kSilu), Activation::kRelu));
       },
-      [](Numbers& n, int64_t rows) { return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 64)}}; }, {1, 7},
-      1e-5);
+      [](Numbers& n, int64_t rows) {
+        return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 64)}};
+      },
+      {1, 7}, 1e-5);
 }
 
 }  // namespace redline::test

@@ -51,13 +51,14 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
   EXPECT_THAT(message(), HasSubstr("is no name of a folder"));
   write("model_index.json", R"({"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"]})");
   EXPECT_THAT(message(), HasSubstr("names no scheduler"));
-  write("model_index.json", R"({"_class_name": "P", "scheduler": ["diffusers", "X"], "vae": ["diffusers", "Y"],
+  write("model_index.json", R"({"_class_name": "P", "scheduler": ["diffusers", "X"], "vae": ["diffusers", "AutoencoderKL"], "unet": ["x", "Y"],
                                "safety_checker": [null, null], "requires_safety_checker": false})");
   EXPECT_THAT(message(), HasSubstr("scheduler/scheduler_config.json"));
   write("scheduler/scheduler_config.json", "{}");
   auto files = PipelineFiles::open(path);
   ASSERT_TRUE(files.ok()) << files.status().message();
-  EXPECT_EQ(files->components.size(), 2u);
+  EXPECT_EQ(files->components.size(), 3u);
+  EXPECT_THAT(files->open_component("unet").status().message(), HasSubstr("unet is a Y; Redline has Flux"));
   EXPECT_THAT(files->open_component("vae").status().message(), HasSubstr("vae is missing: model_index.json names it"));
   write("redline.json", R"({"defaults": {"steps": "many"}})");
   EXPECT_THAT(message(), HasSubstr("steps"));

@@ -1,5 +1,7 @@
 // A comparison as JSON and as one HTML page.
 
+#include <fmt/format.h>
+
 #include <algorithm>
 #include <cmath>
 #include <nlohmann/json.hpp>

@@ -114,8 +114,8 @@ class TinyBuilder {
 
  private:
   std::string layer() { return fmt::format("{}.layers.{}", half_, index_++); }
-  Picture activate(Picture x) { return {activation(g_, x.value, c_.activation), x.height, x.width}; }
-  Picture conv_without_bias(Picture x, Dim height, Dim width, Conv2dAttrs attrs) {
+  Picture activate(const Picture& x) { return {activation(g_, x.value, c_.activation), x.height, x.width}; }
+  Picture conv_without_bias(const Picture& x, Dim height, Dim width, Conv2dAttrs attrs) {
     const std::string name = layer();
     g_.set_scope(name);
     const Value weight = w_.take(name + ".weight", {c_.width, c_.width, 3, 3});
@@ -132,7 +132,7 @@ class TinyBuilder {
     return activate({add(g_, x.value, h.value), x.height, x.width});
   }
 
-  Picture pool(Picture x, const std::string& name) {
+  Picture pool(const Picture& x, const std::string& name) {
     const int64_t wide = 4 * c_.width;
     Picture h = x;
     h.value = b_.project(x.value, name + ".pool.0", wide, false);

@@ -230,7 +230,7 @@ class UnetBuilder {
     return activation(g_, sum, Activation::kSilu);
   }
 
-  Picture resnet(Picture x, const std::string& name, int64_t out) {
+  Picture resnet(const Picture& x, const std::string& name, int64_t out) {
     return b_.resnet(x, name, out, time_, c_.time_width());
   }
 
@@ -266,14 +266,14 @@ class UnetBuilder {
   }
 
   /// Attention of q over the rows of `from`, which are `tokens` of each item.
-  Value attention(Value x, Value from, Dim pixels, Dim tokens, const std::string& name, const Level& level) {
+  Value attention(Value x, Value from, const Dim& pixels, Dim tokens, const std::string& name, const Level& level) {
     const int64_t C = level.channels, head_dim = C / level.num_heads;
     const Value q = b_.project(x, name + ".to_q", C, false);
     const Value k = b_.project(from, name + ".to_k", C, false), v = b_.project(from, name + ".to_v", C, false);
     g_.set_scope(name);
     const Value keys = joint_keys(g_, {{k, v, std::move(tokens)}}, b_.batch, level.num_heads, head_dim);
     const Value y =
-        joint_attention(g_, q, b_.batch, std::move(pixels), keys,
+        joint_attention(g_, q, b_.batch, pixels, keys,
                         {level.num_heads, head_dim, static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))});
     return b_.project(y, name + ".to_out.0", C);
   }
@@ -287,7 +287,7 @@ class UnetBuilder {
     return a.valid() && b.valid() ? add(g_, a, b) : Value{};
   }
 
-  Picture transformer(Picture x, const std::string& name, const Level& level) {
+  Picture transformer(const Picture& x, const std::string& name, const Level& level) {
     const int64_t C = level.channels;
     const Dim pixels = x.height * x.width;
     Value h = b_.project(transformer_norms_.norm(x, name + ".norm", false).value, name + ".proj_in", C);

@@ -49,7 +49,7 @@ RuleInfo magcache_rule() {
             plan.statistic = [ratios](int64_t steps) { return make_magnitude_statistic(stretch(ratios, steps)); };
             plan.max_consecutive = values.integer("max_skip");
             plan.first = [retention = values.number("retention")](int64_t steps) {
-              return static_cast<int64_t>(retention * static_cast<double>(steps) + 0.5);
+              return int64_t{std::lround(retention * static_cast<double>(steps))};
             };
             return plan;
           }};

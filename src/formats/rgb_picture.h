@@ -8,6 +8,6 @@
 namespace redline {
 
 /// What a reader takes: enough for any picture that one would start from, a small part of memory.
-inline constexpr int64_t kMostPictureSide = 32768, kMostPicturePixels = int64_t{1} << 26;
+inline constexpr int64_t kMostPictureSide = 32768, kMostPicturePixels = int64_t{1} << 24;
 
 }  // namespace redline

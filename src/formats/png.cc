@@ -58,6 +58,20 @@ struct Header {
   int bits = 0, channels = 0;
 };
 
+// Whether every chunk lies within the file: libpng allocates what a chunk's length claims before it reads the chunk, up
+// to 2 GB, and takes its own limit for advice.
+bool chunks_fit(std::string_view bytes) {
+  constexpr size_t kAround = 12;  // length, name and checksum
+  for (bytes.remove_prefix(8); bytes.size() >= kAround;) {
+    uint32_t length = 0;
+    for (size_t i = 0; i < 4; ++i) length = length << 8 | static_cast<uint8_t>(bytes[i]);
+    if (length > bytes.size() - kAround) return false;
+    if (bytes.substr(4, 4) == "IEND") return true;
+    bytes.remove_prefix(length + kAround);
+  }
+  return false;
+}
+
 bool read_header(Session& session, Header& header) {
   if (setjmp(png_jmpbuf(session.png))) return false;
   png_set_read_fn(session.png, &session, Session::on_read);
@@ -140,6 +154,7 @@ Status write_png(const std::string& path, const RgbPicture& picture, const PngTe
 Result<RgbPicture> decode_png(std::string_view bytes, const std::string& name, PngText* text) {
   if (bytes.size() < 8 || png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) != 0)
     return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
+  if (!chunks_fit(bytes)) return invalid_argument("{}: damaged PNG: the file ends early", name);
   Session session(false);
   if (!session.info) return out_of_memory("{}: libpng could not begin", name);
   session.input = bytes;

@@ -11,7 +11,7 @@ struct ImageEngineArgs {
   int threads = 0;
   int64_t max_side = 2048, probe_blocks = 1;
   bool interpreter = false;
-  std::string trace;
+  std::string transformer, trace;
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE",
@@ -22,6 +22,8 @@ struct ImageEngineArgs {
     v(max_side, "max-side", "N", "most pixels of a picture, each way", {.min = 64, .max = 16384});
     v(probe_blocks, "probe-blocks", "N", "blocks that the step cache computes before it decides",
       {.min = 0, .max = 1000});
+    v(transformer, "transformer", "FILE", "FLUX.1's transformer in one file, .safetensors or .gguf, not the folder's",
+      {.names_file = true});
     v(interpreter, "interpreter", "", "run the plain graphs in float64, op by op: slow, the reference");
     v(trace, "trace", "FILE", "write a timeline that Perfetto opens", {.names_file = true});
   }
@@ -33,6 +35,7 @@ struct ImageEngineArgs {
     o.max_side = max_side;
     o.probe_blocks = probe_blocks;
     o.use_interpreter = interpreter;
+    o.transformer_file = transformer;
     o.trace_file = trace;
     return o;
   }

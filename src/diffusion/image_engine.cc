@@ -58,6 +58,7 @@ struct DiffusionEngine::Run {
 Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string& path, const ImageOptions& options) {
   REDLINE_ASSIGN(Settings settings, read_settings());
   REDLINE_ASSIGN(PipelineFiles files, PipelineFiles::open(path));
+  files.denoiser_file = options.transformer_file;
   std::unique_ptr<DiffusionEngine> engine(new DiffusionEngine());
   DiffusionEngine& e = *engine;
   REDLINE_ASSIGN(e.family_, find_pipeline_family(files.class_name).within(path));

@@ -145,6 +145,9 @@ Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
     return unsupported("{}/model_index.json: {} is a {}; Redline has {}", path, name, component->class_name,
                        fmt::join(kClasses, ", "));
   const std::string folder = fmt::format("{}/{}", path, name);
+  if (name == "transformer" && !denoiser_file.empty() && component->class_name != kFlux)
+    return unsupported("{}: a transformer in one file stands for a {}; this pipeline has a {}", denoiser_file, kFlux,
+                       component->class_name);
   if (component->class_name == kFlux) {
     const std::string file = denoiser_file.empty() ? lone_file(folder) : denoiser_file;
     if (!file.empty()) return open_flux_file(file);

@@ -100,6 +100,12 @@ TEST(PipelineFiles, ATransformerMayBeOneFile) {
   EXPECT_FALSE(files->open_component("transformer").ok());
   files->denoiser_file = stored + "original.safetensors";
   EXPECT_TRUE(files->open_component("transformer").ok());
+  auto other = *files;
+  other.components[0].class_name = "SD3Transformer2DModel";
+  ASSERT_EQ(other.components[0].name, "scheduler");
+  other.components[0].name = "transformer";
+  EXPECT_THAT(other.open_component("transformer").status().message(),
+              HasSubstr("stands for a FluxTransformer2DModel; this pipeline has a SD3Transformer2DModel"));
   files->denoiser_file.clear();
   fs::copy_file(stored + "diffusers/diffusion_pytorch_model.safetensors",
                 path + "/transformer/diffusion_pytorch_model.safetensors");

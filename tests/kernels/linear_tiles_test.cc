@@ -144,6 +144,19 @@ TEST_P(LinearTiles, RealSizes) {
   if (unit) check_type(kernels(), DType::kQ8_0, 896, 896, 67);
 }
 
+// Up to 64 rows (32 of bfloat16) all sums stay in tiles, one panel, two, three or four; above they wait in scratch. N has a strip alone,
+// K more steps than are expanded ahead.
+TEST_P(LinearTiles, AFewRows) {
+  // All of them take the stand-in a minute.
+  const std::vector<int64_t> counts = kernels().has_tile_unit
+                                          ? std::vector<int64_t>{1, 7, 8, 15, 16, 17, 31, 33, 48, 63, 64, 65}
+                                          : std::vector<int64_t>{7, 31, 33, 64, 65};
+  for (DType type : weight_types())
+    if (type != DType::kF32)
+      for (int64_t rows : counts)
+        check_type(kernels(), type, 33, dtype_info(type).block_elements == 256 ? 512 : 288, rows);
+}
+
 // More rows and columns than the sums in scratch have room for.
 TEST_P(LinearTiles, ManyRowsGiveTheBitsOfFew) {
   const int64_t many = kernels().has_tile_unit ? 1061 : 530;
@@ -225,7 +238,7 @@ void check_end(const CpuKernels& table, DType type, int64_t n, int64_t rows, std
 TEST_P(LinearTiles, EndEqualsItsParts) {
   const bool unit = kernels().has_tile_unit;
   for (int64_t n : {1, 16, 33, 48, 160})
-    for (int64_t rows : {1, 16, 33})
+    for (int64_t rows : {1, 16, 33, 64})
       for (bool gated : {false, true})
         for (bool to_tiles : {false, true})
           check_end(kernels(), DType::kF16, n, rows, Activation::kSilu, gated, to_tiles, n == 160 ? 64 : n);

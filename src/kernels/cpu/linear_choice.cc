@@ -9,7 +9,7 @@ namespace {
 
 // From this many rows on a pass of bfloat16 tiles, which takes as long for 16 rows as for one, costs less than products row by
 // row: of floats in float32, of codes in integers (docs/performance.md).
-constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 17;
+constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 13;
 
 /// What records say for one type of weight on one instruction set.
 struct Recorded {

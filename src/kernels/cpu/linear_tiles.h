@@ -13,13 +13,11 @@
 #pragma once
 
 #include "kernels/cpu/linear_tiles_end.h"
-#include "kernels/cpu/tiles.h"
+#include "kernels/cpu/linear_tiles_weights.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int64_t kTileBytes = kXTileRows * kXTileBytes;
-constexpr int64_t kStepElements = 32;  // of K in a tile
 constexpr int64_t kStepsOfRound = 16;
 constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
 constexpr int64_t kMostRows = 512, kMostStrips = 64;  // whose sums fit into scratch
@@ -34,15 +32,6 @@ struct TilesScratch {
   alignas(64) float firsts[kMostRows * kStripRows];  // of TilesEnd
 };
 
-constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
-
-// A type of weight says how it becomes tiles (linear_tiles_weights.h), some tens of vector instructions at a time:
-//   kIsInTileOrder                    a packed strip is a run of tiles already
-//   strip_bytes(in_features)
-//   step_at(step)                     where in a strip 32 elements of K begin
-//   begin(strip, step, count, tile)   the tile of elements [32 step, 32 step + count) of K, then zeros, is to be made next;
-//                                     false: it has been made
-//   expand(part, tile)                lines [4 part, 4 part + 4) of that tile
 template <class Unit, class Weight>
 class LinearTiles {
  public:
@@ -118,9 +107,9 @@ class LinearTiles {
     int64_t which = 0, part = 0;
     Weight weight = {};
 
-    REDLINE_INLINE void next() {
-      if (part > 0 || weight.begin(strip[which], step, min_i64(kStepElements, count), tile)) [[likely]] {
-        weight.expand(part, tile);
+    REDLINE_INLINE void next(const typename Weight::Constants& constants) {
+      if (part > 0 || weight.begin(constants, strip[which], step, min_i64(kStepElements, count), tile)) [[likely]] {
+        weight.expand(constants, part, tile);
         --parts;
         if (++part < kTileParts) return;
       } else {
@@ -142,7 +131,8 @@ class LinearTiles {
             2 * steps(r) * kTileParts};
   }
   void start(const Round& r) const {
-    for (Expansion e = expansion(r, 0); e.parts > 0;) e.next();
+    Expansion e = expansion(r, 0);
+    finish_expansion(e);
   }
 
   void multiply_round(const Round& r, const Round& next, const Round& later, int side) {
@@ -177,7 +167,12 @@ class LinearTiles {
       else multiply<2>(b, between);
       if (last) end_.block(r.row + p * kXTileRows, p * kXTileRows, column(r), scratch_.done);
     }
-    while (between.parts > 0) between.next();
+    finish_expansion(between);
+  }
+  [[gnu::noinline]] static void finish_expansion(Expansion& e) {
+    if (e.parts == 0) return;
+    const typename Weight::Constants constants;
+    while (e.parts > 0) e.next(constants);
   }
 
   struct Block {
@@ -215,6 +210,7 @@ class LinearTiles {
     const float* rest = b.rest;
     const int64_t y_stride = a_.y_stride;
     Expansion e = expansion;
+    const typename Weight::Constants constants;
     for (int64_t step = 0; step < steps; ++step, x += kTileBytes, w0 += w_step, w1 += w_step, soon += 64) {
       t.template load<6>(w0, 64);
       t.template load_once<4>(x, 64);
@@ -239,7 +235,7 @@ class LinearTiles {
           __builtin_prefetch(rest + kStripRows, 0, 3);
         }
       }
-      for (int64_t i = parts; i > 0 && e.parts > 0; --i) e.next();
+      for (int64_t i = parts; i > 0 && e.parts > 0; --i) e.next(constants);
     }
     expansion = e;
     t.template store<0>(b.sums_out, 64);

@@ -1,0 +1,242 @@
+// linear_tiles of few rows: all sums of two strips of weights stay in tiles along all of K, and what takes the time is to
+// bring the weights into tile order. Every line of them is expanded once, some steps ahead of its product, into a ring that
+// stays in the first-level cache; weights in tile order are read where they lie. Same order of sums as linear_tiles.h, so
+// the same bits.
+//
+// Up to 2 panels of x meet two strips at a time. With 3 or 4 panels the tiles hold the sums of one strip: a pair is two
+// passes over x, more than the second-level cache delivers where nothing has to be expanded.
+//
+// A few vector instructions come after each product, evenly. A whole tile's worth at once keeps the next products from
+// being issued: half the speed at 16 rows.
+#pragma once
+
+#include "kernels/cpu/linear_tiles.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+template <class Unit, class Weight>
+class FewTiles {
+ public:
+  explicit FewTiles(const LinearArgs& args)
+      : a_(args), scratch_(*static_cast<TilesScratch*>(args.scratch)),
+        panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(Weight::strip_bytes(args.in_features)),
+        steps_((args.in_features + kStepElements - 1) / kStepElements), end_(args, scratch_.firsts) {}
+
+  /// Whether it takes these products. (The last step of an odd K is not in tile order as it lies.)
+  static bool takes(const LinearArgs& a) {
+    return a.rows > 0 && a.rows <= kMostPanels * kXTileRows && a.n_begin < a.n_end && a.in_features > 0 &&
+           (!Weight::kIsInTileOrder || a.in_features % kStepElements == 0);
+  }
+
+  void run() {
+    feed_ = {a_.n_begin, {strip(a_.n_begin, 0), strip(a_.n_begin, 1)}, 0, 0, 0};
+    switch ((a_.rows + kXTileRows - 1) / kXTileRows) {
+      case 1: return run_pairs<1>();
+      case 2: return run_pairs<2>();
+      default: break;
+    }
+    if constexpr (kMostPanels > 2) {
+      if (a_.rows <= 3 * kXTileRows) run_strips<3>();
+      else run_strips<4>();
+    }
+  }
+
+ private:
+  using Constants = typename Weight::Constants;
+  static constexpr int64_t kMostPanels = Weight::kIsInTileOrder ? 2 : 4;
+  static constexpr int64_t kAheadSteps = 4;  // a tile is not read while its stores are in flight
+  static constexpr int64_t kRingSteps = 2 * kAheadSteps;
+  static constexpr int64_t kAheadBytes = 2048;  // of a packed strip, asked for
+
+  /// The step that is expanded next.
+  struct Feed {
+    int64_t n;
+    const uint8_t* strip[2];
+    int64_t which, step, slot;
+  };
+
+  /// The second of a strip that is alone is itself; of a gated product that of the other matrix.
+  const uint8_t* strip(int64_t n, int which) const {
+    const void* weight = a_.weight;
+    if (end_.is_gated()) {
+      if (which == 1) weight = a_.end->up_weight;
+    } else if (n + which * kStripRows < a_.n_end) {
+      n += which * kStripRows;
+    }
+    return static_cast<const uint8_t*>(weight) + n / kStripRows * strip_bytes_;
+  }
+  uint8_t* ring(int64_t slot, int which) const { return scratch_.tiles[0][slot % kRingSteps][which]; }
+  REDLINE_INLINE void next_pair() {
+    feed_.step = 0;
+    feed_.n += end_.columns();
+    feed_.strip[0] = strip(feed_.n, 0), feed_.strip[1] = strip(feed_.n, 1);
+  }
+  REDLINE_INLINE bool is_done() const { return Weight::kIsInTileOrder || feed_.n >= a_.n_end; }
+  REDLINE_INLINE static void ask(const uint8_t* strip, int64_t step) {
+    const int64_t end = Weight::step_at(step + 1);
+    for (int64_t byte = Weight::step_at(step); byte < end; byte += kLine)
+      __builtin_prefetch(strip + byte + kAheadBytes, 0, 2);
+  }
+
+  /// One tile in four parts; nothing where there is nothing left to expand.
+  struct Tile {
+    Weight weight;
+    uint8_t* tile;
+    bool is_there;
+
+    REDLINE_INLINE void expand(const Constants& constants, int64_t part) const {
+      if (is_there) weight.expand(constants, part, tile);
+    }
+  };
+  REDLINE_INLINE void begin(const Constants& constants, const uint8_t* strip, uint8_t* to, Tile& t) const {
+    t.is_there = false;
+    if (is_done()) return;
+    ask(strip, feed_.step);
+    t.tile = to;
+    t.is_there = t.weight.begin(constants, strip, feed_.step,
+                                min_i64(kStepElements, a_.in_features - feed_.step * kStepElements), to);
+  }
+
+  template <int kPanels>
+  void run_pairs() {
+    const Constants constants;
+    for (int64_t i = 0; i < kAheadSteps; ++i) {
+      for (int which = 0; which < 2; ++which) {
+        Tile tile;
+        begin(constants, feed_.strip[which], ring(feed_.slot, which), tile);
+        for (int part = 0; part < kTileParts; ++part) tile.expand(constants, part);
+      }
+      advance_pair();
+    }
+    for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
+      multiply_pair<kPanels>(n, constants);
+      end_.block(0, 0, n, scratch_.done);
+    }
+    end_.finish();
+  }
+  REDLINE_INLINE void advance_pair() {
+    if (is_done()) return;
+    ++feed_.slot;
+    if (++feed_.step == steps_) next_pair();
+  }
+
+  template <int kPanels>
+  [[gnu::noinline]] void multiply_pair(int64_t n, const Constants& all_constants) {
+    Unit& t = unit_;
+    t.template zero<0>();
+    t.template zero<1>();
+    t.template zero<2>();
+    t.template zero<3>();
+    const Constants constants = all_constants;
+    const auto* x = static_cast<const uint8_t*>(a_.x);
+    const uint8_t* place[2] = {strip(n, 0), strip(n, 1)};
+    for (int64_t step = 0; step < steps_; ++step, x += kTileBytes, ++slot_) {
+      const uint8_t *w0 = ring(slot_, 0), *w1 = ring(slot_, 1);
+      if constexpr (Weight::kIsInTileOrder) {
+        w0 = place[0] + Weight::step_at(step), w1 = place[1] + Weight::step_at(step);
+        ask(place[0], step), ask(place[1], step);
+      }
+      Tile tile;
+      t.template load<6>(w0, 64);
+      t.template load_once<4>(x, 64);
+      t.template dot_bf16<0, 4, 6>();
+      begin(constants, feed_.strip[0], ring(feed_.slot, 0), tile);
+      tile.expand(constants, 0);
+      tile.expand(constants, 1);
+      if constexpr (kPanels == 2) {
+        t.template load_once<5>(x + panel_bytes_, 64);
+        t.template dot_bf16<2, 5, 6>();
+      }
+      tile.expand(constants, 2);
+      tile.expand(constants, 3);
+      t.template load<7>(w1, 64);
+      t.template dot_bf16<1, 4, 7>();
+      begin(constants, feed_.strip[1], ring(feed_.slot, 1), tile);
+      tile.expand(constants, 0);
+      tile.expand(constants, 1);
+      if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
+      tile.expand(constants, 2);
+      tile.expand(constants, 3);
+      advance_pair();
+    }
+    t.template store<0>(scratch_.done, 64);
+    t.template store<1>(scratch_.done + TilesEnd::kTileFloats, 64);
+    if constexpr (kPanels == 2) {
+      t.template store<2>(scratch_.done + TilesEnd::kPanelFloats, 64);
+      t.template store<3>(scratch_.done + TilesEnd::kPanelFloats + TilesEnd::kTileFloats, 64);
+    }
+  }
+
+  template <int kPanels>
+  void run_strips() {
+    const Constants constants;
+    for (int64_t i = 0; i < kAheadSteps; ++i) {
+      Tile tile;
+      begin(constants, feed_.strip[feed_.which], ring(feed_.slot, 0), tile);
+      for (int part = 0; part < kTileParts; ++part) tile.expand(constants, part);
+      advance_strip();
+    }
+    for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
+      for (int which = 0; which < 2; ++which) multiply_strip<kPanels>(which, constants);
+      for (int64_t row = 0; row < a_.rows; row += TilesEnd::kPanels * kXTileRows)
+        end_.block(row, row, n, scratch_.sums + row / kXTileRows * TilesEnd::kPanelFloats);
+    }
+    end_.finish();
+  }
+  REDLINE_INLINE void advance_strip() {
+    if (is_done()) return;
+    ++feed_.slot;
+    if (++feed_.step < steps_) return;
+    feed_.step = 0;
+    feed_.which = 1 - feed_.which;
+    if (feed_.which == 0) next_pair();
+  }
+
+  template <int kPanels>
+  [[gnu::noinline]] void multiply_strip(int which, const Constants& all_constants) {
+    Unit& t = unit_;
+    t.template zero<0>();
+    t.template zero<1>();
+    t.template zero<2>();
+    t.template zero<3>();
+    const Constants constants = all_constants;
+    const auto* x = static_cast<const uint8_t*>(a_.x);
+    for (int64_t step = 0; step < steps_; ++step, x += kTileBytes, ++slot_) {
+      Tile tile;
+      t.template load<6>(ring(slot_, 0), 64);
+      t.template load_once<4>(x, 64);
+      t.template dot_bf16<0, 4, 6>();
+      begin(constants, feed_.strip[feed_.which], ring(feed_.slot, 0), tile);
+      tile.expand(constants, 0);
+      t.template load_once<5>(x + panel_bytes_, 64);
+      t.template dot_bf16<1, 5, 6>();
+      tile.expand(constants, 1);
+      t.template load_once<4>(x + 2 * panel_bytes_, 64);
+      t.template dot_bf16<2, 4, 6>();
+      tile.expand(constants, 2);
+      if constexpr (kPanels == 4) {
+        t.template load_once<5>(x + 3 * panel_bytes_, 64);
+        t.template dot_bf16<3, 5, 6>();
+      }
+      tile.expand(constants, 3);
+      advance_strip();
+    }
+    float* sums = scratch_.sums + which * TilesEnd::kTileFloats;
+    t.template store<0>(sums, 64);
+    t.template store<1>(sums + TilesEnd::kPanelFloats, 64);
+    t.template store<2>(sums + 2 * TilesEnd::kPanelFloats, 64);
+    if constexpr (kPanels == 4) t.template store<3>(sums + 3 * TilesEnd::kPanelFloats, 64);
+  }
+
+  const LinearArgs& a_;
+  TilesScratch& scratch_;
+  const int64_t panel_bytes_, strip_bytes_, steps_;
+  const TilesEnd end_;
+  Feed feed_ = {};
+  int64_t slot_ = 0;
+  Unit unit_;
+};
+
+}  // namespace
+}  // namespace redline::REDLINE_ISA_NS

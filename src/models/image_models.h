@@ -32,7 +32,7 @@ int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 ///          "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),
 ///          "positions" [batch * image_tokens, width] (SD3, PixArt), "time_ids" [batch * num_time_ids] (SDXL)
 ///          outputs: "embedded" and "image" [batch * image_tokens, width], "text" [..., width] where the family goes on
-///          with text, carries; of FLUX and SD3 with no block in the probe also "modulated" [batch * image_tokens, width],
+///          with text, carries; of transformers with no block in the probe also "modulated" [batch * image_tokens, width],
 ///          what the first block's attention will see of the picture
 ///   body   inputs "image", "text", carries; outputs "image", "text" (when read by head)
 ///   head   inputs "image", carries; output "velocity" [batch * image_tokens, out_channels]

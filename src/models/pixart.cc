@@ -136,6 +136,8 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_b
     if (split > 0) g.output("embedded", image);  // else it is "image"
     b.blocks(image, 0, split, text, table, b.key_lengths());
     g.output("image", image);
+    if (split == 0)
+      g.output("modulated", b.modulated(image, b.own_table(table, "transformer_blocks.0.", 6), 0, 1, b.kImage));
     // Given as it came in, text would be input and output under one name.
     if (c.has_caption_projection) g.output("text", text);
     g.output("carry.table", table);

@@ -1,0 +1,287 @@
+// A step cache around real networks: the tiny random ones of tests/golden/image.
+#include "diffusion/cached_denoiser.h"
+
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <random>
+
+#include "support/image_golden.h"
+
+namespace redline {
+namespace {
+
+using ::testing::Contains;
+using ::testing::HasSubstr;
+
+constexpr int64_t kSide = 4, kText = 5, kSteps = 12;
+
+/// A denoiser over a golden checkpoint, with its team.
+struct Made {
+  std::unique_ptr<WorkerTeam> team = testing::make_team(2);
+  testing::ImageGolden golden;
+  int64_t probe_blocks = 0;
+  std::unique_ptr<Denoiser> denoiser;
+};
+
+Made make(const std::string& name, int64_t probe_blocks) {
+  Made made;
+  made.golden = testing::load_image_golden(name);
+  made.probe_blocks = probe_blocks;
+  auto model = name.rfind("unet", 0) == 0     ? build_unet(made.golden.checkpoint)
+               : name.rfind("pixart", 0) == 0 ? build_pixart(made.golden.checkpoint, probe_blocks)
+                                              : build_flux(made.golden.checkpoint, probe_blocks);
+  EXPECT_TRUE(model.ok()) << model.status().to_string();
+  if (!model.ok()) return made;
+  auto kernels = cpu_kernels();
+  EXPECT_TRUE(kernels.ok());
+  NetworkOptions options;
+  options.compile.kernels = *kernels;
+  options.compile.exact_f32 = true;
+  options.compile.kv_format = KvFormat::kF32;
+  options.compile.bounds[Symbol::kBatch] = 8;
+  options.compile.bounds[Symbol::kTextTokens] = 8;
+  options.compile.bounds[Symbol::kImageTokens] = 64;
+  set_latent_size(options.compile.bounds, 16, 16);
+  auto denoiser = Denoiser::make(std::move(*model), options, 0, *made.team);
+  EXPECT_TRUE(denoiser.ok()) << denoiser.status().to_string();
+  if (denoiser.ok()) made.denoiser = std::move(*denoiser);
+  return made;
+}
+
+/// Values of one picture's branch, the same whatever batch it is in.
+void append(std::vector<float>& to, int64_t count, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal;
+  for (int64_t i = 0; i < count; ++i) to.push_back(normal(random));
+}
+
+/// Pictures by number, each with `branches` of guidance.
+DenoiserBatch batch_of(const Made& made, const std::vector<uint32_t>& pictures, int64_t branches) {
+  const DenoiserModel& model = made.denoiser->model();
+  DenoiserBatch batch;
+  batch.pictures = std::ssize(pictures);
+  batch.rows = batch.pictures * branches;
+  batch.layout = {model.latent_channels, kSide * model.patch, kSide * model.patch, model.patch};
+  batch.text_tokens = kText;
+  for (int64_t branch = 0; branch < branches; ++branch)
+    for (const uint32_t picture : pictures) {
+      const uint32_t seed = 10 * picture + static_cast<uint32_t>(branch);
+      append(batch.conditions["text"], kText * model.text_width, seed + 1000);
+      if (model.pooled_width > 0) append(batch.conditions["pooled"], model.pooled_width, seed + 2000);
+      batch.conditions["guidance"].push_back(3.5F);
+      batch.integer_conditions["key_lengths"].push_back(static_cast<int32_t>(kText));
+    }
+  return batch;
+}
+
+double sigma_at(int64_t step) {
+  const double even = 1 - static_cast<double>(step) / kSteps;
+  return 2 * even / (1 + even);
+}
+
+struct Drawn {
+  std::vector<float> latents;        ///< of all pictures
+  std::vector<std::string> actions;  ///< of each row: # computed, + head alone, . nothing
+  double share = 0;
+  int64_t computed_pictures = 0;  ///< over the steps
+};
+
+/// An Euler run of some pictures; with two branches guided, in one call or one after the other.
+Drawn draw(Made& made, const std::string& rule, const std::vector<uint32_t>& pictures, int64_t branches = 1,
+           bool split = false, bool twice = false) {
+  Drawn drawn;
+  EXPECT_TRUE(made.denoiser->begin(batch_of(made, pictures, branches)).ok());
+  RuleRequest request;
+  request.rule = rule;
+  Result<StepCache> cache = StepCache::make(request);
+  EXPECT_TRUE(cache.ok()) << cache.status().to_string();
+  auto cached = CachedDenoiser::make(*made.denoiser, std::move(*cache), made.probe_blocks);
+  EXPECT_TRUE(cached.ok()) << cached.status().to_string();
+  if (!cached.ok()) return drawn;
+  const int64_t count = std::ssize(pictures), n = made.denoiser->batch().layout.elements();
+  std::vector<float>& x = drawn.latents;
+  for (int run = 0; run < (twice ? 2 : 1); ++run) {
+    x.clear();
+    for (const uint32_t picture : pictures) append(x, n, picture);
+    std::vector<float> out(static_cast<size_t>(n * count * branches));
+    std::vector<int64_t> rows(static_cast<size_t>(count * branches));
+    std::iota(rows.begin(), rows.end(), 0);
+    for (int64_t step = 0; step < kSteps; ++step) {
+      const double sigma = sigma_at(step), next = sigma_at(step + 1);
+      const StepPoint at = {step, kSteps, sigma, next, next - sigma};
+      const std::span<const int64_t> all = rows;
+      const auto evaluate = [&](std::span<const int64_t> some) {
+        const Status status = cached->evaluate(some, x, 1000 * sigma, at, out);
+        EXPECT_TRUE(status.ok()) << status.to_string();
+      };
+      if (split) {
+        for (int64_t branch = 0; branch < branches; ++branch)
+          evaluate(all.subspan(static_cast<size_t>(branch * count), static_cast<size_t>(count)));
+      } else {
+        evaluate(all);
+      }
+      drawn.computed_pictures += cached->computed_pictures();
+      for (size_t i = 0; i < x.size(); ++i) {
+        float v = out[i];
+        if (branches == 2) v = out[x.size() + i] + 2 * (v - out[x.size() + i]);
+        x[i] += static_cast<float>(next - sigma) * v;
+      }
+    }
+  }
+  drawn.share = cached->executed_share();
+  for (int64_t row = 0; row < count * branches; ++row) {
+    const StepCache::Report* report = cached->cache().report(static_cast<uint64_t>(row % count), row / count);
+    std::string text;
+    if (report != nullptr)
+      for (const CacheAction action : report->actions)
+        text += action == CacheAction::kCompute ? '#' : action == CacheAction::kSkipBody ? '+' : '.';
+    drawn.actions.push_back(text);
+  }
+  return drawn;
+}
+
+TEST(CachedDenoiser, WithoutSkipsItIsTheDenoiser) {
+  Made made = make("flux_dev", 1);
+  ASSERT_TRUE(made.denoiser);
+  const Drawn plain = draw(made, "none", {1, 2});
+  EXPECT_EQ(plain.share, 1);
+  EXPECT_EQ(plain.computed_pictures, 2 * kSteps);
+  for (const std::string rule : {"fbcache:threshold=0", "mask:steps=0-11", "redline:budget=12"}) {
+    const Drawn same = draw(made, rule, {1, 2});
+    EXPECT_EQ(same.latents, plain.latents) << rule;
+    EXPECT_EQ(same.share, 1) << rule;
+  }
+}
+
+TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
+  Made made = make("flux_dev", 1);
+  ASSERT_TRUE(made.denoiser);
+  for (const std::string rule : {"fbcache:threshold=0.55", "dicache:threshold=0.7", "redline:threshold=0.2,min_steps=0",
+                                 "easycache:threshold=0.5,warmup=1"}) {
+    const std::vector<uint32_t> pictures = {3, 4, 5};
+    const Drawn together = draw(made, rule, pictures, 2);
+    const auto n = static_cast<size_t>(made.denoiser->batch().layout.elements());
+    double share = 0;
+    for (size_t p = 0; p < pictures.size(); ++p) {
+      const Drawn alone = draw(made, rule, {pictures[p]}, 2);
+      EXPECT_EQ(together.actions[p], alone.actions[0]) << rule << ", picture " << p;
+      EXPECT_EQ(together.actions[3 + p], alone.actions[1]) << rule << ", picture " << p;
+      EXPECT_NE(alone.actions[0].find_first_of("+."), std::string::npos) << rule << " never skips";
+      EXPECT_NE(alone.actions[0].substr(1).find('#'), std::string::npos) << rule << " never computes";
+      const std::vector<float> own(together.latents.begin() + static_cast<int64_t>(p * n),
+                                   together.latents.begin() + static_cast<int64_t>((p + 1) * n));
+      EXPECT_EQ(own, alone.latents) << rule << ", picture " << p;
+      share += alone.share / 3;
+    }
+    EXPECT_NEAR(together.share, share, 1e-9) << rule;
+  }
+}
+
+TEST(CachedDenoiser, BranchesHaveStatesOfTheirOwn) {
+  Made made = make("flux_dev", 1);
+  ASSERT_TRUE(made.denoiser);
+  for (const std::string rule : {"fbcache:threshold=0.55", "dbcache:threshold=0.55,fn=1,warmup=2", "redline:budget=5",
+                                 "taylorseer:interval=3"}) {
+    const Drawn batched = draw(made, rule, {6, 7}, 2), split = draw(made, rule, {6, 7}, 2, true);
+    EXPECT_EQ(batched.latents, split.latents) << rule;
+    EXPECT_EQ(batched.actions, split.actions) << rule;
+  }
+}
+
+TEST(CachedDenoiser, GuardsAndCapsHold) {
+  Made made = make("flux_dev", 1);
+  ASSERT_TRUE(made.denoiser);
+  EXPECT_EQ(draw(made, "fbcache:threshold=10", {1}).actions[0], "#+++++++++++");
+  EXPECT_EQ(draw(made, "fbcache:threshold=10,first=3,last=1", {1}).actions[0], "###++++++++#");
+  EXPECT_EQ(draw(made, "fbcache:threshold=10,max_consecutive=2", {1}).actions[0], "#++#++#++#++");
+  EXPECT_EQ(draw(made, "fbcache:threshold=10,max_cached=4", {1}).actions[0], "#++++#######");
+  EXPECT_EQ(draw(made, "fbcache:threshold=10,min_steps=13", {1}).actions[0], "############");
+  EXPECT_EQ(draw(made, "mask:steps=0+4+8,span=network", {1}).actions[0], "#...#...#...");
+  const Drawn half = draw(made, "redline:steps=0+1+2+4+6+8", {1, 2});
+  EXPECT_EQ(half.share, 0.5);
+  EXPECT_EQ(half.computed_pictures, 12);
+}
+
+TEST(CachedDenoiser, ANewRunBeginsAnew) {
+  Made made = make("flux_dev", 1);
+  ASSERT_TRUE(made.denoiser);
+  for (const std::string rule : {"fbcache:threshold=0.55", "redline:budget=5", "easycache:threshold=0.5,warmup=1"}) {
+    const Drawn once = draw(made, rule, {8}), again = draw(made, rule, {8}, 1, false, true);
+    EXPECT_EQ(once.latents, again.latents) << rule;
+    EXPECT_EQ(once.actions, again.actions) << rule << ": actions are those of the second run alone";
+  }
+}
+
+TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
+  // Whatever span is left out, what was computed at one step stands exactly for a second one that gets the same input.
+  for (const std::string network : {"flux_dev", "pixart_sigma"})
+    for (const int64_t probe_blocks : {0, 1}) {
+      Made made = make(network, probe_blocks);
+      ASSERT_TRUE(made.denoiser);
+      for (const std::string span : {"body", "stack", "network", "change"}) {
+        if (span == "body" && probe_blocks == 0) continue;
+        ASSERT_TRUE(made.denoiser->begin(batch_of(made, {1, 2}, 1)).ok());
+        RuleRequest request;
+        request.rule = "mask:steps=0,span=" + span;
+        auto cached = CachedDenoiser::make(*made.denoiser, StepCache::make(request).value(), probe_blocks);
+        ASSERT_TRUE(cached.ok()) << cached.status().to_string();
+        std::vector<float> x;
+        append(x, 2 * made.denoiser->batch().layout.elements(), 4);
+        std::vector<float> first(x.size()), second(x.size());
+        const std::vector<int64_t> rows = {0, 1};
+        ASSERT_TRUE(cached->evaluate(rows, x, 900, {0, 5, 0.9, 0.8, -0.1}, first).ok());
+        ASSERT_TRUE(cached->evaluate(rows, x, 900, {1, 5, 0.8, 0.7, -0.1}, second).ok());
+        EXPECT_EQ(cached->computed_pictures(), 0);
+        EXPECT_LT(cached->executed_share(), 1);
+        double most = 0, error = 0;
+        for (size_t i = 0; i < x.size(); ++i) {
+          most = std::max(most, std::fabs(double{first[i]}));
+          error = std::max(error, std::fabs(double{second[i]} - first[i]));
+        }
+        // base + (value - base) rounds twice in float32; the head passes that on.
+        EXPECT_LE(error, 1e-5 * most) << network << ", probe of " << probe_blocks << ", span " << span;
+      }
+    }
+}
+
+TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
+  Made flux = make("flux_dev", 1), unet = make("unet_sd15", 0);
+  ASSERT_TRUE(flux.denoiser && unet.denoiser);
+  const auto message = [](Made& made, const std::string& rule) {
+    RuleRequest request;
+    request.rule = rule;
+    Result<StepCache> cache = StepCache::make(request);
+    if (!cache.ok()) return cache.status().to_string();
+    auto cached = CachedDenoiser::make(*made.denoiser, std::move(*cache), made.probe_blocks);
+    return cached.ok() ? std::string("made") : cached.status().to_string();
+  };
+  EXPECT_THAT(message(unet, "fbcache"), HasSubstr("this one is all of a piece; take redline, easycache"));
+  EXPECT_EQ(message(unet, "redline:budget=4"), "made");
+  EXPECT_EQ(message(unet, "easycache"), "made");
+  EXPECT_THAT(message(flux, "dbcache:fn=2"), HasSubstr("open it with probe_blocks 2"));
+  EXPECT_EQ(message(flux, "dbcache:fn=1"), "made");
+  EXPECT_THAT(message(flux, "dbcache:fn=1,bn=1"), HasSubstr("unsupported"));
+
+  RuleRequest request;
+  request.rule = "taylorseer";
+  auto cached = CachedDenoiser::make(*flux.denoiser, StepCache::make(request).value(), 1);
+  ASSERT_TRUE(cached.ok());
+  EXPECT_THAT(cached->warnings(), Contains(HasSubstr("open it with probe_blocks 0")));
+}
+
+TEST(CachedDenoiser, TeacacheSeesTheModulatedInput) {
+  // Of a probe without blocks; the statistic of a run is then a number at every step behind the first.
+  for (const std::string network : {"flux_dev", "pixart_sigma"}) {
+    Made made = make(network, 0);
+    ASSERT_TRUE(made.denoiser);
+    const Drawn drawn = draw(made, "teacache:model=identity,threshold=0.7", {1, 2});
+    EXPECT_EQ(drawn.actions[0][0], '#') << network;
+    EXPECT_EQ(drawn.actions[0].back(), '#') << network;
+    EXPECT_NE(drawn.actions[0].find('+'), std::string::npos) << network;
+    EXPECT_LT(drawn.share, 1) << network;
+  }
+}
+
+}  // namespace
+}  // namespace redline

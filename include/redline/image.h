@@ -39,7 +39,10 @@ struct ImageOptions {
   int64_t max_adapter_rank = 0;  ///< room for LoRA adapters of this rank, all together; 0: none
   bool use_interpreter = false;  ///< run the plain graphs op by op in float64: slow, the reference
   std::string transformer_file;  ///< FLUX.1's transformer in one file (safetensors, GGUF), not the folder's; "": that
-  std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
+  /// Masks for budgets of steps (`redline calibrate`); "": the file that the model's redline.json names, else its
+  /// step_cache.json, when there is one.
+  std::string step_cache_file;
+  std::string trace_file;  ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
 };
 
 /// A dense float32 array, C order.
@@ -54,6 +57,10 @@ struct ImageProgress {
   int64_t computed = 0;         ///< pictures of the batch whose step was computed, not forecast
   /// Latents after the step, [batch, channels, height, width]; valid during the call.
   const FloatArray* latents = nullptr;
+  /// What the network said, guided, as the solver took it; as large as the latents.
+  const float* output = nullptr;
+  double sigma = 0, next_sigma = 0;  ///< share of noise in the latents, before and after the step
+  double step_size = 0;  ///< the step added this times `output` to the latents (Euler); 0: another kind of solver
 };
 
 struct ImageRequest {

@@ -11,6 +11,7 @@ namespace redline::cli {
   row(bench)                  \
   row(eval)                   \
   row(compare)                \
+  row(calibrate)              \
   row(inspect)                \
   row(devices)                \
   row(tokenize)               \

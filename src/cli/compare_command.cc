@@ -16,31 +16,21 @@ namespace redline::cli {
 namespace {
 
 struct CompareArgs {
-  std::string model, size, output, json_file, lpips;
-  std::string prompts;
+  std::string model, output, json_file, lpips;
   std::vector<std::string> rules, speedups;
-  int64_t steps = 0, count = 0, tune = 8, pictures = 6, seed = 0;
-  std::optional<float> guidance, true_guidance;
-  std::optional<std::string> negative;
+  int64_t tune = 8, pictures = 6;
   bool json = false;
+  DrawnPromptsArgs drawn;
   ImageEngineArgs engine;
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
-    v(prompts, "prompts", "FILE", "JSON list of prompts, or one prompt a line", {.names_file = true});
-    v(count, "count", "N", "only the first N prompts; 0: all", {.letter = 'n', .min = 0});
+    drawn.visit(v);
     v(rules, "cache", "RULE", "a rule of the step cache with its parameters; repeatable", {.shown_default = "redline"});
     v(speedups, "speedup", "X", "tune rules without a threshold to X times fewer operations; repeatable");
     v(output, "output", "FILE", "write the report as HTML", {.letter = 'o', .names_file = true});
     v(json_file, "json-file", "FILE", "write the report as JSON", {.names_file = true});
     v(json, "json", "", "print the report as JSON");
-    v(size, "size", "WxH", "pixels of a picture", {.shown_default = "the model's"});
-    v(steps, "steps", "N", "steps of the uncached run", {.min = 0, .max = 1000, .shown_default = "the model's"});
-    v(guidance, "guidance", "G", "scale of guidance", {.min = 0, .max = 100, .shown_default = "the model's"});
-    v(true_guidance, "true-guidance", "G", "classifier-free guidance of a distilled model",
-      {.min = 0, .max = 100, .shown_default = "the model's"});
-    v(negative, "negative", "TEXT", "what guidance leads away from", {.shown_default = "the model's"});
-    v(seed, "seed", "S", "of the first prompt's noise; the next have S + 1, S + 2, ..", {.min = 0});
     v(tune, "tune-prompts", "N", "prompts that a speed-up is tuned on", {.min = 1});
     v(pictures, "pictures", "N", "prompts whose pictures the HTML report shows", {.min = 0});
     v(lpips, "lpips", "FILE", "weights of LPIPS (safetensors), to measure it too", {.names_file = true});
@@ -81,9 +71,8 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
   CompareOptions options;
   REDLINE_ASSIGN(options.model, find_model(args.model));
   REDLINE_ASSIGN(options.engine, args.engine.options());
-  REDLINE_ASSIGN(options.prompts, read_prompts(args.prompts));
-  if (args.count > 0 && std::ssize(options.prompts) > args.count)
-    options.prompts.resize(static_cast<size_t>(args.count));
+  REDLINE_ASSIGN(options.prompts, args.drawn.list());
+  REDLINE_ASSIGN(options.request, args.drawn.request());
   options.rules = args.rules.empty() ? std::vector<std::string>{"redline"} : args.rules;
   for (const std::string& text : args.speedups) {
     char* end = nullptr;
@@ -91,17 +80,6 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
     if (text.empty() || *end != '\0') return invalid_argument("--speedup: \"{}\" is no number", text);
     options.speedups.push_back(value);
   }
-  ImageRequest& r = options.request;
-  if (!args.size.empty()) {
-    char rest = 0;
-    if (std::sscanf(args.size.c_str(), "%ldx%ld%c", &r.width, &r.height, &rest) != 2)
-      return invalid_argument("--size \"{}\" is not WIDTHxHEIGHT, as 1024x768", args.size);
-  }
-  r.steps = args.steps;
-  r.seed = static_cast<uint64_t>(args.seed);
-  if (args.guidance) r.guidance = *args.guidance;
-  if (args.true_guidance) r.true_guidance = *args.true_guidance;
-  if (args.negative) r.negative_prompt = *args.negative;
   options.tune_prompts = args.tune;
   options.shown_pictures = args.pictures;
   options.lpips_weights = args.lpips;

@@ -11,7 +11,7 @@ struct ImageEngineArgs {
   int threads = 0;
   int64_t max_side = 2048, probe_blocks = 1;
   bool interpreter = false;
-  std::string transformer, trace;
+  std::string transformer, masks, trace;
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE",
@@ -24,6 +24,8 @@ struct ImageEngineArgs {
       {.min = 0, .max = 1000});
     v(transformer, "transformer", "FILE", "FLUX.1's transformer in one file, .safetensors or .gguf, not the folder's",
       {.names_file = true});
+    v(masks, "masks", "FILE", "what `redline calibrate` wrote: the steps that a budget computes",
+      {.names_file = true, .shown_default = "the model's"});
     v(interpreter, "interpreter", "", "run the plain graphs in float64, op by op: slow, the reference");
     v(trace, "trace", "FILE", "write a timeline that Perfetto opens", {.names_file = true});
   }
@@ -36,6 +38,7 @@ struct ImageEngineArgs {
     o.probe_blocks = probe_blocks;
     o.use_interpreter = interpreter;
     o.transformer_file = transformer;
+    o.step_cache_file = masks;
     o.trace_file = trace;
     return o;
   }

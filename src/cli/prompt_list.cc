@@ -1,5 +1,6 @@
 #include "cli/prompt_list.h"
 
+#include <cstdio>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -33,6 +34,27 @@ Result<std::vector<std::string>> read_prompts(const std::string& path) {
   }
   if (prompts.empty()) return invalid_argument("{}: holds no prompt", path);
   return prompts;
+}
+
+Result<std::vector<std::string>> DrawnPromptsArgs::list() const {
+  REDLINE_ASSIGN(std::vector<std::string> all, read_prompts(prompts));
+  if (count > 0 && std::ssize(all) > count) all.resize(static_cast<size_t>(count));
+  return all;
+}
+
+Result<ImageRequest> DrawnPromptsArgs::request() const {
+  ImageRequest r;
+  if (!size.empty()) {
+    char rest = 0;
+    if (std::sscanf(size.c_str(), "%ldx%ld%c", &r.width, &r.height, &rest) != 2)
+      return invalid_argument("--size \"{}\" is not WIDTHxHEIGHT, as 1024x768", size);
+  }
+  r.steps = steps;
+  r.seed = static_cast<uint64_t>(seed);
+  if (guidance) r.guidance = *guidance;
+  if (true_guidance) r.true_guidance = *true_guidance;
+  if (negative) r.negative_prompt = *negative;
+  return r;
 }
 
 }  // namespace redline::cli

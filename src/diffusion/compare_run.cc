@@ -6,6 +6,7 @@
 #include <optional>
 #include <thread>
 
+#include "diffusion/image_request.h"
 #include "diffusion/lpips.h"
 #include "diffusion/picture_metrics.h"
 #include "diffusion/step_cache/rule.h"
@@ -118,17 +119,7 @@ class Comparison {
     engine.probe_blocks = probe_blocks;
     REDLINE_ASSIGN(engine_, ImageEngine::open(options_.model, engine));
     probe_blocks_ = probe_blocks;
-    base_ = options_.request;
-    const ImageRequest defaults = engine_->defaults();
-    if (base_.width == 0) base_.width = defaults.width;
-    if (base_.height == 0) base_.height = defaults.height;
-    if (base_.steps == 0) base_.steps = defaults.steps;
-    if (base_.guidance < 0) base_.guidance = defaults.guidance;
-    if (base_.true_guidance < 0) base_.true_guidance = defaults.true_guidance;
-    if (base_.max_sequence_length == 0) base_.max_sequence_length = defaults.max_sequence_length;
-    if (base_.negative_prompt.empty()) base_.negative_prompt = defaults.negative_prompt;
-    base_.quality = -1;
-    base_.steps_budget = 0;
+    base_ = with_defaults(options_.request, engine_->defaults());
     reference_ = {};
     std::vector<double> times;
     for (size_t i = 0; i < options_.prompts.size(); ++i) {

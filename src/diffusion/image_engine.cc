@@ -8,6 +8,7 @@
 #include "base/settings.h"
 #include "base/topology.h"
 #include "diffusion/cached_denoiser.h"
+#include "diffusion/calibration_file.h"
 #include "formats/png.h"
 #include "models/convert_weights.h"
 
@@ -111,6 +112,7 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   REDLINE_ASSIGN(e.encode_, Network::make(std::move(e.autoencoder_.encode), network, *e.team_));
 
   e.scheduler_config_ = files.scheduler_config;
+  REDLINE_ASSIGN(e.masks_, find_calibration(path, files.defaults.step_cache, options.step_cache_file));
   ImageRequest& d = e.defaults_;
   const PipelineDefaults& own = files.defaults;
   d.width = own.width.value_or(e.family_->side);
@@ -365,7 +367,10 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
   rule.rule = r.cache;
   rule.quality = r.quality;
   rule.steps_budget = r.steps_budget;
+  rule.masks = masks_;
   REDLINE_ASSIGN(StepCache cache, StepCache::make(rule));
+  if (!options_.step_cache_file.empty())
+    REDLINE_TRY(require_mask(masks_, solver.num_steps(), cache.plan().budget).within(options_.step_cache_file));
   REDLINE_ASSIGN(CachedDenoiser denoiser, CachedDenoiser::make(*denoiser_, std::move(cache), options_.probe_blocks));
   run.result.warnings.insert(run.result.warnings.end(), denoiser.warnings().begin(), denoiser.warnings().end());
   std::vector<float> scaled(x.size()), outputs(n * static_cast<size_t>(rows)), renoised;
@@ -408,6 +413,10 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
     progress.step_ms = run.result.step_ms.back();
     progress.computed = run.result.computed.back();
     progress.latents = &latents;
+    progress.output = output.data();
+    progress.sigma = at.sigma;
+    progress.next_sigma = at.next_sigma;
+    progress.step_size = at.step_size;
     if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
   }
   run.result.executed_share = denoiser.executed_share();

@@ -7,6 +7,7 @@
 #include "diffusion/pipeline_files.h"
 #include "diffusion/pipelines.h"
 #include "diffusion/solver.h"
+#include "diffusion/step_cache/rule.h"
 #include "diffusion/torch_generator.h"
 #include "redline/image.h"
 
@@ -44,6 +45,7 @@ class DiffusionEngine final : public ImageEngine {
   const PipelineFamily* family_ = nullptr;
   ImageRequest defaults_;
   nlohmann::json scheduler_config_;
+  std::vector<CalibratedMask> masks_;
   std::mutex mutex_;  // requests take turns
   std::unique_ptr<WorkerTeam> team_;
   std::unique_ptr<Timeline> timeline_;

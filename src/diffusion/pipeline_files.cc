@@ -80,7 +80,10 @@ Result<PipelineDefaults> read_defaults(const std::string& path) {
   REDLINE_TRY(file);
   ConfigReader outer(*file);
   const nlohmann::json* defaults = outer.object("defaults");
+  if (outer.has("step_cache")) d.step_cache = outer.text("step_cache", "");
   REDLINE_TRY(outer.status().within(path));
+  if (d.step_cache.find('/') != std::string::npos)
+    return invalid_argument("{}: step_cache \"{}\" is no name of a file beside it", path, d.step_cache);
   if (!defaults) return d;
   ConfigReader r(*defaults);
   const auto integer = [&](const char* key, int64_t most, std::optional<int64_t>& to) {

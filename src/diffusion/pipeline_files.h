@@ -12,11 +12,12 @@ struct PipelineComponent {
   std::string name, library, class_name;
 };
 
-/// redline.json beside model_index.json: {"defaults": {...}}, what the model's makers recommend.
+/// redline.json beside model_index.json: {"defaults": {...}, "step_cache": "FILE"}, what the model's makers recommend.
 struct PipelineDefaults {
   std::optional<int64_t> width, height, steps, max_sequence_length;
   std::optional<double> guidance, true_guidance;
   std::optional<std::string> negative_prompt;
+  std::string step_cache;  ///< a calibration (calibration_file.h) in the same folder; "": none is named
 };
 
 struct PipelineFiles {

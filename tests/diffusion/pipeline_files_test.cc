@@ -66,6 +66,12 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
   EXPECT_THAT(message(), HasSubstr("steps"));
   write("redline.json", R"({"defaults": {"guidance": -1}})");
   EXPECT_THAT(message(), HasSubstr("guidance"));
+  write("redline.json", R"({"step_cache": "../masks.json"})");
+  EXPECT_THAT(message(), HasSubstr("is no name of a file beside it"));
+  write("redline.json", R"({"step_cache": "masks.json"})");
+  files = PipelineFiles::open(path);
+  ASSERT_TRUE(files.ok()) << files.status().message();
+  EXPECT_EQ(files->defaults.step_cache, "masks.json");
 }
 
 TEST(PipelineFiles, ATransformerMayBeOneFile) {

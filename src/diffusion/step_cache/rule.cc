@@ -176,8 +176,9 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
     values.numbers_["threshold"] = rule->threshold_at_half * 2 * (1 - request.quality);
     given += fmt::format("{}threshold={:.4g}", given.empty() ? ":" : ",", values.numbers_["threshold"]);
   }
-  if (has_budget && name != "redline")
-    return invalid_argument("step cache: a budget of steps is a matter of the rule redline; {} cannot keep one", name);
+  if (has_budget && name != "redline" && name != "mask")
+    return invalid_argument(
+        "step cache: a budget of steps is a matter of the rules redline and mask; {} cannot keep one", name);
   Result<RulePlan> plan = rule->plan(values, request);
   if (!plan.ok()) return std::move(plan).within(fmt::format("step cache: {}", name));
   REDLINE_TRY(apply_common(values, *plan).within(fmt::format("step cache: {}", name)));

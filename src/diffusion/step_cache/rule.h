@@ -51,15 +51,15 @@ struct RulePlan {
   /// What was forecast wrongly is taken back at the next computed step (StepCache, "repay").
   bool repay = false;
   int64_t probe_blocks = 0;  ///< that the denoiser's probe should have
+  int64_t budget = 0;        ///< computed steps that the schedule was made for; 0: it was not made for a number
   int64_t tail_blocks = 0;   ///< blocks that should follow the skipped span (cache-dit's Bn)
   std::string description;   ///< "fbcache:threshold=0.08": every parameter that is not at its default
 };
 
-/// Masks of computed steps that were searched for a model (`redline calibrate`).
+/// The steps to compute of a run of `steps`, searched for one model (`redline calibrate`).
 struct CalibratedMask {
   int64_t steps = 0;
-  std::vector<int64_t> computed;
-  double error = 0;  ///< mean squared error of the final latents against the uncached run
+  std::vector<int64_t> computed;  ///< rising, from 0
 };
 
 /// What a person asks of the cache.
@@ -67,7 +67,7 @@ struct RuleRequest {
   std::string rule;          ///< "NAME" or "NAME:parameter=value,..."; "" or "auto": ours when a knob is set, else none
   double quality = -1;       ///< 0 .. 1, sets the threshold; -1: not given
   int64_t steps_budget = 0;  ///< computed steps; 0: not given
-  std::vector<CalibratedMask> masks;
+  std::vector<CalibratedMask> masks;  ///< of the model, for budgets
 };
 
 enum class ParameterKind : uint8_t { kNumber, kInteger, kFlag, kName, kSteps, kNumbers };
@@ -137,5 +137,9 @@ RuleInfo mask_rule();
 Result<std::vector<uint8_t>> policy_mask(const std::string& policy, int64_t steps);
 /// A mask of `budget` computed steps that needs no calibration (rules/redline_rule.cc).
 std::vector<uint8_t> power_mask(int64_t steps, int64_t budget);
+/// That of `masks` for exactly so many steps and computed steps; power_mask when there is none.
+std::vector<uint8_t> budget_mask(const std::vector<CalibratedMask>& masks, int64_t steps, int64_t budget);
+/// Step numbers as a mask; those beyond it are left out.
+std::vector<uint8_t> mask_of(const std::vector<int64_t>& computed, int64_t steps);
 
 }  // namespace redline

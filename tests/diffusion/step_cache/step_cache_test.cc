@@ -231,8 +231,21 @@ TEST(StepCache, BudgetTakesTheCalibratedMaskElseThePowerLaw) {
   request.steps_budget = 6;
   const std::string plain = decisions(run_rule(request, trace));
   EXPECT_EQ(std::count(plain.begin(), plain.end(), '#'), 6);
-  request.masks = {{28, {0, 1, 4, 9, 15, 22}, 0.1}, {28, {0, 9}, 0.1}, {20, {0, 1, 2, 3, 4, 5}, 0.1}};
+  request.masks = {{28, {0, 1, 4, 9, 15, 22}}, {28, {0, 9}}, {20, {0, 1, 2, 3, 4, 5}}};
   EXPECT_EQ(decisions(run_rule(request, trace)), "##..#....#.....#......#.....");
+  for (const char* rule : {"mask", "mask:span=network", "redline"}) {
+    request.rule = rule;
+    EXPECT_EQ(decisions(run_rule(request, trace)), "##..#....#.....#......#.....") << rule;
+  }
+  request.steps_budget = 0;
+  for (const char* rule : {"mask:budget=6", "redline:budget=6"}) {
+    request.rule = rule;
+    EXPECT_EQ(decisions(run_rule(request, trace)), "##..#....#.....#......#.....") << rule;
+    EXPECT_EQ(plan_rule(request)->budget, 6) << rule;
+  }
+  request.rule = "mask:budget=6,steps=0+3";
+  EXPECT_THAT(plan_rule(request).status().message(), HasSubstr("exclude each other"));
+  request.rule = "";
   request.steps_budget = 7;
   const std::string other = decisions(run_rule(request, trace));
   EXPECT_EQ(std::count(other.begin(), other.end(), '#'), 7) << other;
@@ -293,7 +306,7 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("auto", 1.5), HasSubstr("outside 0 .. 1"));
   EXPECT_THAT(message("mask", 0.5), HasSubstr("no threshold"));
   EXPECT_THAT(message("fbcache:threshold=1", 0.5), HasSubstr("exclude each other"));
-  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("rule redline"));
+  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("rules redline and mask"));
   for (const RuleInfo& rule : rules()) {
     EXPECT_EQ(message(rule.name), "accepted");
     EXPECT_THAT(rules_help(), HasSubstr(rule.name));

@@ -85,40 +85,45 @@ Result<std::vector<uint8_t>> policy_mask(const std::string& policy, int64_t step
 }
 
 RuleInfo mask_rule() {
-  return {"mask",
-          "fixed steps are computed",
-          "vipshop/cache-dit",
-          {{"policy", ParameterKind::kName, "fast", 0, 0, "slow, medium, fast or ultra"},
-           {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps instead of a policy, as 0-3+7+9"},
-           {"span", ParameterKind::kName, "body", 0, 0, "what is skipped: body, stack, network or change"},
-           {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks that run on skipped steps too, for span body"}},
-          0,
-          [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
-            RulePlan plan;
-            const std::string span = values.text("span"), policy = values.text("policy");
-            if (span == "body") plan.span = SkippedSpan::kBody;
-            else if (span == "stack") plan.span = SkippedSpan::kStack;
-            else if (span == "network") plan.span = SkippedSpan::kNetwork;
-            else if (span == "change") plan.span = SkippedSpan::kChange;
-            else return invalid_argument("span is \"{}\"; it can be body, stack, network or change", span);
-            if (plan.span == SkippedSpan::kBody) plan.probe_blocks = values.integer("blocks");
-            plan.decision = Decision::kAlways;
-            if (!values.steps("steps").empty()) {
-              plan.schedule = [list = values.steps("steps")](int64_t steps) {
-                std::vector<uint8_t> mask(static_cast<size_t>(steps), 0);
-                for (const int64_t step : list)
-                  if (step < steps) mask[step] = 1;
-                return mask;
-              };
-              return plan;
-            }
-            REDLINE_TRY(policy_mask(policy, 28));
-            plan.schedule = [policy](int64_t steps) {
-              Result<std::vector<uint8_t>> made = policy_mask(policy, steps);
-              return made.ok() ? *made : std::vector<uint8_t>(static_cast<size_t>(steps), 1);
-            };
-            return plan;
-          }};
+  return {
+      "mask",
+      "fixed steps are computed",
+      "vipshop/cache-dit",
+      {{"policy", ParameterKind::kName, "fast", 0, 0, "slow, medium, fast or ultra"},
+       {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps instead of a policy, as 0-3+7+9"},
+       {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps, placed as `redline calibrate` found, instead"},
+       {"span", ParameterKind::kName, "body", 0, 0, "what is skipped: body, stack, network or change"},
+       {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks that run on skipped steps too, for span body"}},
+      0,
+      [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
+        RulePlan plan;
+        const std::string span = values.text("span"), policy = values.text("policy");
+        if (span == "body") plan.span = SkippedSpan::kBody;
+        else if (span == "stack") plan.span = SkippedSpan::kStack;
+        else if (span == "network") plan.span = SkippedSpan::kNetwork;
+        else if (span == "change") plan.span = SkippedSpan::kChange;
+        else return invalid_argument("span is \"{}\"; it can be body, stack, network or change", span);
+        if (plan.span == SkippedSpan::kBody) plan.probe_blocks = values.integer("blocks");
+        plan.decision = Decision::kAlways;
+        plan.budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
+        if (!values.steps("steps").empty()) {
+          if (plan.budget > 0) return invalid_argument("steps and a budget exclude each other; give one of them");
+          plan.schedule = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
+          return plan;
+        }
+        if (plan.budget > 0) {
+          plan.schedule = [masks = request.masks, budget = plan.budget](int64_t steps) {
+            return budget_mask(masks, steps, budget);
+          };
+          return plan;
+        }
+        REDLINE_TRY(policy_mask(policy, 28));
+        plan.schedule = [policy](int64_t steps) {
+          Result<std::vector<uint8_t>> made = policy_mask(policy, steps);
+          return made.ok() ? *made : std::vector<uint8_t>(static_cast<size_t>(steps), 1);
+        };
+        return plan;
+      }};
 }
 
 }  // namespace redline

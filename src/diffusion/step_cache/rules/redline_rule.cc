@@ -3,8 +3,8 @@
 // behind it.
 //
 // Which steps are computed:
-//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model, stretched if it is of another
-//                              number of steps, else the power law below. The time is known before the run.
+//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model, number of steps and budget,
+//                              else the power law below. The time is known before the run.
 //   else                       the drift that computed steps measure, per request: both branches of guidance together, so that
 //                              their errors stay alike and cancel in the guided difference (branches decided apart lose 7 dB)
 //
@@ -20,22 +20,20 @@ namespace {
 
 constexpr double kPower = 1.8;
 
+}  // namespace
+
 std::vector<uint8_t> mask_of(const std::vector<int64_t>& computed, int64_t steps) {
   std::vector<uint8_t> mask(static_cast<size_t>(steps), 0);
   for (const int64_t step : computed)
     if (step >= 0 && step < steps) mask[step] = 1;
-  mask[0] = 1;
   return mask;
 }
 
-/// The calibrated mask for `budget` of `steps`, or the nearest one stretched; the power law when none is near.
 std::vector<uint8_t> budget_mask(const std::vector<CalibratedMask>& masks, int64_t steps, int64_t budget) {
   for (const CalibratedMask& mask : masks)
     if (mask.steps == steps && std::ssize(mask.computed) == budget) return mask_of(mask.computed, steps);
   return power_mask(steps, budget);
 }
-
-}  // namespace
 
 std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
   budget = std::clamp<int64_t>(budget, 1, steps);
@@ -76,6 +74,7 @@ RuleInfo redline_rule() {
             }
             if (budget > 0) {
               plan.decision = Decision::kAlways;
+              plan.budget = budget;
               plan.schedule = [masks = request.masks, budget](int64_t steps) {
                 return budget_mask(masks, steps, budget);
               };

@@ -1,0 +1,94 @@
+// redline calibrate: which steps a cache with a budget should compute, for one model.
+#include <fmt/ranges.h>
+
+#include "base/progress.h"
+#include "cli/command.h"
+#include "cli/image_options.h"
+#include "cli/json.h"
+#include "cli/model_name.h"
+#include "cli/prompt_list.h"
+#include "cli/table.h"
+#include "redline/image_calibrate.h"
+
+namespace redline::cli {
+namespace {
+
+struct CalibrateArgs {
+  std::string model, output;
+  std::vector<int64_t> budgets;
+  int64_t evaluations = 120;
+  bool json = false;
+  DrawnPromptsArgs drawn;
+  ImageEngineArgs engine;
+
+  void visit(OptionList& v) {
+    v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
+    drawn.visit(v);
+    v(budgets, "budgets", "LIST", "computed steps, one mask for each",
+      {.min = 2, .max = 999, .shown_default = "1/4, 3/8 and 1/2 of the steps"});
+    v(evaluations, "evaluations", "N", "masks tried for each budget, at most", {.min = 1, .max = 1000000});
+    v(output, "output", "FILE", "write the masks here",
+      {.letter = 'o', .names_file = true, .shown_default = "MODEL/step_cache.json"});
+    v(json, "json", "", "print the result as JSON");
+    engine.visit(v);
+  }
+};
+
+Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
+  CalibrateOptions options;
+  REDLINE_ASSIGN(options.model, find_model(args.model));
+  REDLINE_ASSIGN(options.engine, args.engine.options());
+  REDLINE_ASSIGN(options.prompts, args.drawn.list());
+  REDLINE_ASSIGN(options.request, args.drawn.request());
+  options.evaluations = args.evaluations;
+  options.budgets = args.budgets;
+  const std::string output = args.output.empty() ? options.model + "/" + kCalibrationFile : args.output;
+  REDLINE_TRY(check_calibration(output));  // now, not after minutes of work
+  const InterruptGuard guard;
+  Progress progress("calibrating", 1000);
+  int64_t shown = 0;
+  options.on_progress = [&](const std::string&, double share) {
+    const auto now = static_cast<int64_t>(share * 1000);
+    if (now > shown) progress.advance(now - shown);
+    shown = std::max(shown, now);
+    return !InterruptGuard::interrupted();
+  };
+  REDLINE_ASSIGN(const CalibrateReport report, calibrate_images(options));
+  REDLINE_TRY(write_calibration(output, report));
+  if (args.json) {
+    Json json = {{"model", options.model},
+                 {"steps", report.request.steps},
+                 {"prompts", report.prompts},
+                 {"output", output},
+                 {"budgets", Json::array()}};
+    for (const CalibratedBudget& b : report.budgets)
+      json["budgets"].push_back({{"computed", b.computed},
+                                 {"power_db", b.power_db},
+                                 {"planned_db", b.planned_db},
+                                 {"found_db", b.found_db},
+                                 {"evaluations", b.evaluations}});
+    return print_json(json, terminal);
+  }
+  Table table({"computed", "uncalibrated", "planned", "found", "tried", "steps"});
+  for (const CalibratedBudget& b : report.budgets)
+    table.add({fmt::format("{} of {}", b.computed.size(), report.request.steps), fmt::format("{:.2f} dB", b.power_db),
+               fmt::format("{:.2f} dB", b.planned_db), fmt::format("{:.2f} dB", b.found_db),
+               fmt::format("{}", b.evaluations), fmt::format("{}", fmt::join(b.computed, " "))});
+  terminal.write(table.text() + fmt::format("\nwritten to {}; `redline image{} --steps-budget N` takes it\n", output,
+                                            args.output.empty() ? "" : " --masks " + output));
+  return {};
+}
+
+}  // namespace
+
+Command calibrate_command() {
+  return make_command<CalibrateArgs, run_calibrate>(
+      "calibrate", "search the steps that a step cache should compute",
+      "Draws the prompts once without a cache and stores what the network said at each step. Dynamic programming over "
+      "these runs proposes which steps to compute under each budget; then steps are moved for as long as that brings "
+      "the pictures nearer to the uncached ones. The masks go to a file beside the model, where --steps-budget and "
+      "--cache mask:budget=N find them. Take prompts that you will not measure with; eight to sixteen do.",
+      {"redline calibrate assets/redline-shapes --prompts prompts.json --budgets 7,10,15"});
+}
+
+}  // namespace redline::cli

@@ -98,12 +98,12 @@ class LinearTiles {
     return r;
   }
 
-  /// Brings the two strips of a round into tile order, [step][strip], a part at a time. A strip alone is taken twice.
+  /// Brings the strips of a round into tile order, [step][strip], a part at a time.
   struct Expansion {
     const uint8_t* strip[2];
     int64_t step, count;  // elements of K from this step on
     uint8_t* tile;
-    int64_t parts;  // left to do
+    int64_t strips, parts;  // parts: left to do
     int64_t which = 0, part = 0;
     Weight weight = {};
 
@@ -117,18 +117,21 @@ class LinearTiles {
       }
       part = 0;
       tile += kTileBytes;
-      step += which;
-      count -= which * kStepElements;
-      which ^= 1;
+      if (++which < strips) return;
+      which = 0;
+      ++step;
+      count -= kStepElements;
     }
   };
   Expansion expansion(const Round& r, int side) const {
-    if (!r.there || in_place(r)) return {{}, 0, 0, nullptr, 0};
-    return {{strip(r, 0), strip(r, is_alone(r) ? 0 : 1)},
+    if (!r.there || in_place(r)) return {{}, 0, 0, nullptr, 0, 0};
+    const int64_t strips = is_alone(r) ? 1 : 2;
+    return {{strip(r, 0), is_alone(r) ? nullptr : strip(r, 1)},
             r.k / kStepElements,
             elements(r),
             scratch_.tiles[side][0][0],
-            2 * steps(r) * kTileParts};
+            strips,
+            strips * steps(r) * kTileParts};
   }
   void start(const Round& r) const {
     Expansion e = expansion(r, 0);
@@ -142,8 +145,8 @@ class LinearTiles {
     b.steps = steps(r);
     b.first = r.k == 0;
     b.w[0] = place ? strip(r, 0) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][0];
-    b.w[1] = place ? strip(r, alone ? 0 : 1) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][1];
-    b.w_step = place ? kTileBytes : 2 * kTileBytes;
+    b.w[1] = alone ? b.w[0] : place ? strip(r, 1) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][1];
+    b.w_step = place || alone ? kTileBytes : 2 * kTileBytes;
     const bool next_in_place = !next.there || in_place(next);
     // The weights to ask for: a share with every pair of panels, as many lines of both strips with every step.
     const Round& wanted = next_in_place ? next : later;
@@ -163,8 +166,9 @@ class LinearTiles {
       b.asks = asked < wanted_bytes ? asks : 0;
       b.ask[0] = strip(wanted, 0) + wanted_at + asked;
       b.ask[1] = strip(wanted, is_alone(wanted) ? 0 : 1) + wanted_at + asked;
-      if (p + 1 == num_panels) multiply<1>(b, between);
-      else multiply<2>(b, between);
+      const bool one = p + 1 == num_panels;
+      if (alone) one ? multiply<1, 1>(b, between) : multiply<2, 1>(b, between);
+      else one ? multiply<1, 2>(b, between) : multiply<2, 2>(b, between);
       if (last) end_.block(r.row + p * kXTileRows, p * kXTileRows, column(r), scratch_.done);
     }
     finish_expansion(between);
@@ -189,7 +193,8 @@ class LinearTiles {
     int64_t parts;      // of the next tiles, made with a step
   };
 
-  template <int kPanels>
+  /// Sums of what there is only once are left as they are.
+  template <int kPanels, int kStrips>
   [[gnu::noinline]] void multiply(const Block& b, Expansion& expansion) {
     Unit& t = unit_;
     if (b.first) {
@@ -199,9 +204,9 @@ class LinearTiles {
       t.template zero<3>();
     } else {
       t.template load<0>(b.sums_in, 64);
-      t.template load<1>(b.sums_in + 256, 64);
+      if constexpr (kStrips == 2) t.template load<1>(b.sums_in + 256, 64);
       if constexpr (kPanels == 2) t.template load<2>(b.sums_in + 512, 64);
-      if constexpr (kPanels == 2) t.template load<3>(b.sums_in + 768, 64);
+      if constexpr (kPanels == 2 && kStrips == 2) t.template load<3>(b.sums_in + 768, 64);
     }
     const uint8_t *x = b.x, *w0 = b.w[0], *w1 = b.w[1], *ask0 = b.ask[0], *ask1 = b.ask[1];
     const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, asks = b.asks, parts = b.parts;
@@ -215,13 +220,15 @@ class LinearTiles {
       t.template load<6>(w0, 64);
       t.template load_once<4>(x, 64);
       t.template dot_bf16<0, 4, 6>();
-      t.template load<7>(w1, 64);
-      t.template dot_bf16<1, 4, 7>();
+      if constexpr (kStrips == 2) {
+        t.template load<7>(w1, 64);
+        t.template dot_bf16<1, 4, 7>();
+      }
       if constexpr (kPanels == 2) {
         t.template load_once<5>(x + panel_bytes, 64);
         t.template dot_bf16<2, 5, 6>();
-        t.template dot_bf16<3, 5, 7>();
       }
+      if constexpr (kPanels == 2 && kStrips == 2) t.template dot_bf16<3, 5, 7>();
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) __builtin_prefetch(soon + 16 * i, 0, 3);
       for (int64_t i = asks; i > 0; --i, ask0 += kLine, ask1 += kLine) {
@@ -239,9 +246,9 @@ class LinearTiles {
     }
     expansion = e;
     t.template store<0>(b.sums_out, 64);
-    t.template store<1>(b.sums_out + 256, 64);
+    if constexpr (kStrips == 2) t.template store<1>(b.sums_out + 256, 64);
     if constexpr (kPanels == 2) t.template store<2>(b.sums_out + 512, 64);
-    if constexpr (kPanels == 2) t.template store<3>(b.sums_out + 768, 64);
+    if constexpr (kPanels == 2 && kStrips == 2) t.template store<3>(b.sums_out + 768, 64);
   }
 
   void run_nothing() const {

@@ -62,8 +62,8 @@ class TilesEnd {
   /// Sums of rows [row, row + 32) and the columns from n on; a gated product has those of its second matrix in the second
   /// strip. row_in_range: of the rows that are at hand for all columns.
   void block(int64_t row, int64_t row_in_range, int64_t n, float* sums) const {
-    values(n, sums);
     const int64_t rows = min_i64(kPanels * kXTileRows, a_.rows - row);
+    values(n, rows, sums);
     if (end_.tiles) {
       if (is_gated()) gated_tile_lines(row, row_in_range, n, rows, sums);
       else tile_lines(row, n, rows, sums);
@@ -101,20 +101,22 @@ class TilesEnd {
     return kHasStreams && bytes >= kLeastBytes && whole_lines && a_.residual != a_.y;
   }
 
-  /// Biases, activation, the second matrix: in place; a gated product's into the first strip.
-  void values(int64_t n, float* sums) const {
+  /// Biases, activation, the second matrix: in place; a gated product's into the first strip. Rows and strips past the last are
+  /// left alone: what lies there, taken again and again, would end as subnormal numbers, which cost hundreds of cycles.
+  void values(int64_t n, int64_t rows, float* sums) const {
     if (!a_.bias && !end_.activation && !is_gated()) return;
-    if (end_.activation) return with_activation(*end_.activation, [&](const auto& f) { values_of(n, sums, f); });
-    values_of(n, sums, [](VecF32 v) { return v; });
+    if (end_.activation) return with_activation(*end_.activation, [&](const auto& f) { values_of(n, rows, sums, f); });
+    values_of(n, rows, sums, [](VecF32 v) { return v; });
   }
   template <class F>
-  void values_of(int64_t n, float* sums, const F& f) const {
+  void values_of(int64_t n, int64_t rows, float* sums, const F& f) const {
     const bool gated = is_gated();
     for (int64_t s = 0; s < (gated ? 1 : kStrips); ++s) {
-      const int64_t first = n + s * kStripRows, lanes = max_i64(0, a_.n_end - first);
+      const int64_t first = n + s * kStripRows, lanes = a_.n_end - first;
+      if (lanes <= 0) break;
       const StripF32 bias = a_.bias ? load_strip(a_.bias + first, lanes) : zero_strip();
       const StripF32 up_bias = end_.up_bias ? load_strip(end_.up_bias + first, lanes) : zero_strip();
-      for (int64_t r = 0; r < kPanels * kXTileRows; ++r) {
+      for (int64_t r = 0; r < rows; ++r) {
         float* value = at(sums, r, s);
 #pragma GCC unroll 4
         for (int i = 0; i < kStripVecs; ++i) {

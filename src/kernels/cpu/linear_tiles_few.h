@@ -56,16 +56,18 @@ class FewTiles {
     int64_t which, step, slot;
   };
 
-  /// The second of a strip that is alone is itself; of a gated product that of the other matrix.
+  /// Of a gated product the second strip is that of the other matrix. One that is alone is followed by itself, is not expanded
+  /// again, and what the second one's tiles hold then is not looked at.
   const uint8_t* strip(int64_t n, int which) const {
     const void* weight = a_.weight;
     if (end_.is_gated()) {
       if (which == 1) weight = a_.end->up_weight;
-    } else if (n + which * kStripRows < a_.n_end) {
+    } else if (!is_alone(n)) {
       n += which * kStripRows;
     }
     return static_cast<const uint8_t*>(weight) + n / kStripRows * strip_bytes_;
   }
+  REDLINE_INLINE bool is_alone(int64_t n) const { return !end_.is_gated() && n + kStripRows >= a_.n_end; }
   uint8_t* ring(int64_t slot, int which) const { return scratch_.tiles[0][slot % kRingSteps][which]; }
   REDLINE_INLINE void next_pair() {
     feed_.step = 0;
@@ -89,9 +91,10 @@ class FewTiles {
       if (is_there) weight.expand(constants, part, tile);
     }
   };
-  REDLINE_INLINE void begin(const Constants& constants, const uint8_t* strip, uint8_t* to, Tile& t) const {
+  REDLINE_INLINE void begin(const Constants& constants, int which, uint8_t* to, Tile& t) const {
     t.is_there = false;
-    if (is_done()) return;
+    const uint8_t* strip = feed_.strip[which];
+    if (is_done() || (which == 1 && strip == feed_.strip[0])) return;
     ask(strip, feed_.step);
     t.tile = to;
     t.is_there = t.weight.begin(constants, strip, feed_.step,
@@ -104,7 +107,7 @@ class FewTiles {
     for (int64_t i = 0; i < kAheadSteps; ++i) {
       for (int which = 0; which < 2; ++which) {
         Tile tile;
-        begin(constants, feed_.strip[which], ring(feed_.slot, which), tile);
+        begin(constants, which, ring(feed_.slot, which), tile);
         for (int part = 0; part < kTileParts; ++part) tile.expand(constants, part);
       }
       advance_pair();
@@ -141,7 +144,7 @@ class FewTiles {
       t.template load<6>(w0, 64);
       t.template load_once<4>(x, 64);
       t.template dot_bf16<0, 4, 6>();
-      begin(constants, feed_.strip[0], ring(feed_.slot, 0), tile);
+      begin(constants, 0, ring(feed_.slot, 0), tile);
       tile.expand(constants, 0);
       tile.expand(constants, 1);
       if constexpr (kPanels == 2) {
@@ -152,7 +155,7 @@ class FewTiles {
       tile.expand(constants, 3);
       t.template load<7>(w1, 64);
       t.template dot_bf16<1, 4, 7>();
-      begin(constants, feed_.strip[1], ring(feed_.slot, 1), tile);
+      begin(constants, 1, ring(feed_.slot, 1), tile);
       tile.expand(constants, 0);
       tile.expand(constants, 1);
       if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
@@ -173,12 +176,12 @@ class FewTiles {
     const Constants constants;
     for (int64_t i = 0; i < kAheadSteps; ++i) {
       Tile tile;
-      begin(constants, feed_.strip[feed_.which], ring(feed_.slot, 0), tile);
+      begin(constants, static_cast<int>(feed_.which), ring(feed_.slot, 0), tile);
       for (int part = 0; part < kTileParts; ++part) tile.expand(constants, part);
       advance_strip();
     }
     for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
-      for (int which = 0; which < 2; ++which) multiply_strip<kPanels>(which, constants);
+      for (int which = 0; which < (is_alone(n) ? 1 : 2); ++which) multiply_strip<kPanels>(which, constants);
       for (int64_t row = 0; row < a_.rows; row += TilesEnd::kPanels * kXTileRows)
         end_.block(row, row, n, scratch_.sums + row / kXTileRows * TilesEnd::kPanelFloats);
     }
@@ -189,7 +192,7 @@ class FewTiles {
     ++feed_.slot;
     if (++feed_.step < steps_) return;
     feed_.step = 0;
-    feed_.which = 1 - feed_.which;
+    feed_.which = is_alone(feed_.n) ? 0 : 1 - feed_.which;
     if (feed_.which == 0) next_pair();
   }
 
@@ -207,7 +210,7 @@ class FewTiles {
       t.template load<6>(ring(slot_, 0), 64);
       t.template load_once<4>(x, 64);
       t.template dot_bf16<0, 4, 6>();
-      begin(constants, feed_.strip[feed_.which], ring(feed_.slot, 0), tile);
+      begin(constants, static_cast<int>(feed_.which), ring(feed_.slot, 0), tile);
       tile.expand(constants, 0);
       t.template load_once<5>(x + panel_bytes_, 64);
       t.template dot_bf16<1, 5, 6>();

@@ -9,6 +9,7 @@
 #include "base/settings.h"
 #include "base/topology.h"
 #include "cli/json.h"
+#include "graph/ops/joint_attention.h"
 #include "models/random_networks.h"
 #include "runtime/ceilings.h"
 #include "runtime/machine_state.h"
@@ -36,7 +37,7 @@ NetworkOptions options_of(const SymbolValues& bounds, const CpuKernels& kernels,
   options.compile.bounds = bounds;
   options.compile.kernels = &kernels;
   options.compile.exact_f32 = weights == DType::kF32;
-  options.compile.kv_format = options.compile.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
+  options.compile.kv_format = joint_kv_format(kernels, options.compile.exact_f32);
   return options;
 }
 

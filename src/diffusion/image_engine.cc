@@ -10,6 +10,7 @@
 #include "diffusion/cached_denoiser.h"
 #include "diffusion/calibration_file.h"
 #include "formats/png.h"
+#include "graph/ops/joint_attention.h"
 #include "models/convert_weights.h"
 
 namespace redline {
@@ -78,7 +79,7 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   network.interpret = options.use_interpreter;
   network.compile.kernels = kernels;
   network.compile.exact_f32 = options.dtype == ImageType::kF32;
-  network.compile.kv_format = network.compile.exact_f32 ? KvFormat::kF32 : KvFormat::kF16;
+  network.compile.kv_format = joint_kv_format(*kernels, network.compile.exact_f32);
   REDLINE_ASSIGN(network.compile.weight_cache.cache, read_cache_settings());
   network.compile.weight_cache.kernels = cpu_isa_in_use();
 

@@ -32,13 +32,16 @@ struct Cache {
   int64_t width() const { return (head_dim + 1) / 2 * 2; }
   int64_t page_stride() const { return kHeads * kKvPageTokens * width(); }
   int64_t key_element(int64_t position, int64_t d) const {
-    const int64_t token = position % kKvPageTokens;
-    return pages[position / kKvPageTokens] * page_stride() +
-           ((token / 16 * (width() / 2) + d / 2) * 16 + token % 16) * 2 + d % 2;
+    const int64_t token = position % kKvPageTokens, page = pages[position / kKvPageTokens] * page_stride();
+    if (format == KvFormat::kBF16) {
+      const int64_t step = d / 32 * 32, wide = std::min<int64_t>(32, width() - step);
+      return page + token / 16 * 16 * width() + step * 16 + token % 16 * wide + d % 32;
+    }
+    return page + ((token / 16 * (width() / 2) + d / 2) * 16 + token % 16) * 2 + d % 2;
   }
   int64_t value_element(int64_t position, int64_t d) const {
-    const int64_t token = position % kKvPageTokens;
-    return pages[position / kKvPageTokens] * page_stride() + (token / 2 * width() + d) * 2 + token % 2;
+    const int64_t token = position % kKvPageTokens, page = pages[position / kKvPageTokens] * page_stride();
+    return page + (format == KvFormat::kBF16 ? d * kKvPageTokens + token : (token / 2 * width() + d) * 2 + token % 2);
   }
   int32_t slot(int64_t position) const {
     return static_cast<int32_t>(pages[position / kKvPageTokens] * kKvPageTokens + position % kKvPageTokens);
@@ -66,7 +69,7 @@ void append(const CpuKernels& kernels, Cache& cache, const std::vector<float>& k
 }
 
 TEST_P(KvAppend, RoundsToNearestAndTouchesNothingElse) {
-  constexpr int64_t kRows = 77;  // whole blocks, blocks with a hole, tokens before and after
+  constexpr int64_t kRows = 107;  // whole blocks and pages, some with a hole, tokens before and after
   for (int f = 0; f < kNumKvFormats; ++f) {
     for (int64_t dim : {1, 2, 3, 8, 15, 16, 17, 31, 64, 80, 127}) {
       for (int64_t first : {0, 5, 16}) {
@@ -74,7 +77,7 @@ TEST_P(KvAppend, RoundsToNearestAndTouchesNothingElse) {
         const int64_t stride = dim + 5;
         std::vector<float> k = test_values(kRows * stride, dim, 3.0f), v = test_values(kRows * stride, dim + 1, 1e-6f);
         k[0] = 65520.0f, k[stride] = kInf, k[2 * stride] = kNan, k[3 * stride] = -0.0f, k[4 * stride] = 3.4e38f;
-        const auto skipped = [](int64_t row) { return row == 7 || row == 40; };
+        const auto skipped = [](int64_t row) { return row == 7 || row == 30; };
         std::vector<int32_t> slots;
         for (int64_t p = 0; p < kRows; ++p) slots.push_back(skipped(p) ? -1 : cache.slot(first + p));
         kernels().kv_append[f]({k.data(), v.data(), stride, slots.data(), kRows, dim, cache.view()});
@@ -102,7 +105,8 @@ TEST_P(KvAppend, RoundsToNearestAndTouchesNothingElse) {
           ASSERT_TRUE(key_written[i] || untouched(cache.k, i)) << kFormatNames[f] << " head_dim " << dim << " " << i;
           // A whole block may write the places of V that pad an odd head_dim.
           const int64_t in_head = i % cache.page_stride();
-          const bool padding = in_head < cache.page_stride() / 2 && in_head / 2 % cache.width() >= dim;
+          const bool padding = cache.format != KvFormat::kBF16 && in_head < cache.page_stride() / 2 &&
+                               in_head / 2 % cache.width() >= dim;
           ASSERT_TRUE(value_written[i] || padding || untouched(cache.v, i))
               << kFormatNames[f] << " head_dim " << dim << " " << i;
         }
@@ -136,8 +140,12 @@ TEST_P(KvAppend, EveryHalfSurvives) {
                                                      cache.pages.data(), cache.view(), 0, kEverything, nullptr,
                                                      scratch});
     }
+    // Tile products take subnormals for zero, and those of bfloat16 serve any number of lines.
+    const bool flushed = kernels().worker_begin != nullptr && format == KvFormat::kBF16;
     for (int64_t i = 0; i < n * dim; ++i) {
-      ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i]))) << v[i] << " " << y[i];
+      const bool subnormal = std::abs(v[i]) < std::numeric_limits<float>::min();
+      ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i])) || (flushed && subnormal && y[i] == 0))
+          << v[i] << " " << y[i];
     }
   }
 }
@@ -228,7 +236,19 @@ const Case kCases[] = {
     {70, 1, 16, 0, 32},      // window of one page, more rows than one tile of lines
     {64, 6, 64, 1000, 0},    // prefill over chunks
     {33, 3, 2, 500, 100},    // a small head
+    {31, 1, 72, 225, 0},     // a head that is no whole tiles; one row less than 32, one position less than a chunk
+    {33, 2, 128, 224, 0},    // one more of both
+    {65, 1, 96, 0, 0},       // two passes of 32 lines and one line
+    {64, 1, 160, 191, 64},   // a window whose pages end in the middle
+    {40, 1, 512, 250, 0},    // the largest, several steps of head_dim
 };
+
+/// What a query becomes in scores that are a power of two: the tiles of bfloat16 round it.
+double query_of(const Kernel& kernel, float q, double scale) {
+  if (!kernel.tiles || kernel.format != KvFormat::kBF16) return q * scale;
+  constexpr float kLog2E = 1.44269504f;
+  return bf16_to_f32(f32_to_bf16(q * (static_cast<float>(scale) * kLog2E))) * std::log(2.0);
+}
 
 TEST_P(Attention, AgreesWithReference) {
   for (const Kernel& kernel : kernels_to_test(kernels())) {
@@ -253,12 +273,12 @@ TEST_P(Attention, AgreesWithReference) {
             double dot = 0, norm = 0;
             for (int64_t d = 0; d < c.head_dim; ++d) {
               const double k = cache.key(p, d);
-              dot += query[d] * k;
+              dot += query_of(kernel, query[d], scale) * k;
               norm += k * k;
               largest = std::max(largest, std::abs(double{cache.value(p, d)}));
             }
             key_norm = std::max(key_norm, norm);
-            score.push_back(dot * scale);
+            score.push_back(dot);
             top = std::max(top, score.back());
           }
           for (double& s : score) total += s = std::exp(s - top);
@@ -267,8 +287,9 @@ TEST_P(Attention, AgreesWithReference) {
           const double count = static_cast<double>(score.size()), dim = static_cast<double>(c.head_dim);
           const double scores = scale * std::sqrt(query_norm * key_norm);
           double bound = (2 * (dim + 2) * scores + 2 * (count + 4 * count / 32 + 16)) * kRounding;
-          // By tiles q and k have 16 bits (and the product of their rests is left out), weights and v are rounded to
-          // bfloat16, 2^-9 each, and e^x is good to 7.5e-5.
+          // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16 pages
+          // nothing more is rounded than the query, as here. Weights and v are rounded to bfloat16, 2^-9 each (or the
+          // weights above and below the line), and e^x is good to 7.5e-5.
           if (kernel.tiles) bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding)) + 2.0 / 512 + 2e-4;
           for (int64_t d = 0; d < c.head_dim; ++d) {
             double want = 0;
@@ -278,6 +299,71 @@ TEST_P(Attention, AgreesWithReference) {
         }
         for (int64_t i = c.group * c.head_dim; i < stride; ++i) ASSERT_EQ(y[r * stride + i], 77.0f);
       }
+    }
+  }
+}
+
+// Rows that come after all positions, as pictures have them: kv_end bounds what they see.
+TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
+    for (const int64_t head_dim : {64, 80, 128}) {
+      for (const int64_t n : {1, 31, 32, 33, 63, 65, 255, 257, 300}) {
+        SCOPED_TRACE(fmt::format("{} head_dim {} positions {}", kernel.name, head_dim, n));
+        constexpr int64_t kRows = 45;
+        Cache cache(kernel.format, n, head_dim);
+        append(kernels(), cache, test_values(n * head_dim, 1, 2.0f), test_values(n * head_dim, 2));
+        const Case all = {kRows, 1, head_dim, n, 0};
+        const std::vector<float> q = test_values(kRows * (head_dim + 3), 3, 3.0f);
+        std::vector<float> y(q.size(), 77.0f);
+        AttentionArgs a = arguments(cache, all, q, y, 0, kRows);
+        a.kv_end = n;
+        kernel.attend(a);
+        // Each row alone, in the place of the last position, sees the same.
+        for (int64_t r = 0; r < kRows; ++r) {
+          const Case last = {1, 1, head_dim, n - 1, 0};
+          const std::vector<float> row(q.begin() + r * (head_dim + 3), q.begin() + (r + 1) * (head_dim + 3));
+          ASSERT_EQ(run(kernel.attend, cache, last, row, 0, 1),
+                    std::vector<float>(y.begin() + r * (head_dim + 3), y.begin() + (r + 1) * (head_dim + 3)))
+              << r;
+        }
+      }
+    }
+  }
+}
+
+TEST_P(Attention, APictureOfRealSize) {
+  constexpr int64_t kPositions = 4608, kRows = 40;
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
+    if (!kernel.tiles) continue;
+    for (const int64_t head_dim : {64, 128}) {
+      SCOPED_TRACE(fmt::format("{} head_dim {}", kernel.name, head_dim));
+      Cache cache(kernel.format, kPositions, head_dim);
+      append(kernels(), cache, test_values(kPositions * head_dim, 1, 2.0f), test_values(kPositions * head_dim, 2));
+      const std::vector<float> q = test_values(kRows * (head_dim + 3), 3, 3.0f);
+      std::vector<float> y(q.size(), 77.0f);
+      AttentionArgs a = arguments(cache, {kRows, 1, head_dim, kPositions, 0}, q, y, 0, kRows);
+      a.kv_end = kPositions;
+      kernel.attend(a);
+      double error = 0, size = 0;
+      for (int64_t r = 0; r < kRows; r += 13) {
+        std::vector<double> weight(kPositions), want(static_cast<size_t>(head_dim));
+        double total = 0;
+        for (int64_t p = 0; p < kPositions; ++p) {
+          double dot = 0;
+          for (int64_t d = 0; d < head_dim; ++d)
+            dot += query_of(kernel, q[r * (head_dim + 3) + d], a.scale) * cache.key(p, d);
+          total += weight[p] = std::exp(dot);
+        }
+        for (int64_t p = 0; p < kPositions; ++p)
+          for (int64_t d = 0; d < head_dim; ++d) want[d] += weight[p] / total * cache.value(p, d);
+        for (int64_t d = 0; d < head_dim; ++d) {
+          const double difference = y[r * (head_dim + 3) + d] - want[d];
+          error += difference * difference;
+          size += want[d] * want[d];
+        }
+      }
+      // Weights and values are off by at most 2^-9 of themselves, by random sign, and so is a sum of theirs.
+      EXPECT_LE(std::sqrt(error / size), 0x1p-8);
     }
   }
 }
@@ -390,7 +476,8 @@ TEST_P(Attention, TilesServeManyLinesVectorsFew) {
   Result<CpuKernels> vectors = cpu_kernels_for("avx512");
   ASSERT_TRUE(vectors.ok());
   for (int f = 1; f < kNumKvFormats; ++f) {
-    for (const auto& [rows, tiles] : {std::pair{int64_t{1}, false}, {2, false}, {3, true}, {40, true}}) {
+    const bool always = f == static_cast<int>(KvFormat::kBF16);
+    for (const auto& [rows, tiles] : {std::pair{int64_t{1}, always}, {2, always}, {3, true}, {40, true}}) {
       const Case c = {rows, 4, 64, 300, 0};
       const int64_t n = c.first_position + rows;
       Cache cache(static_cast<KvFormat>(f), n, 64);

@@ -35,6 +35,11 @@ Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
 
 }  // namespace
 
+KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32) {
+  if (exact_f32) return KvFormat::kF32;
+  return kernels.has_tile_unit ? KvFormat::kBF16 : KvFormat::kF16;
+}
+
 // The packed value is [batch, keys + 31, heads * 2 * head_dim up to a pair] float32: what whole pages need at most.
 Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim) {
@@ -193,11 +198,15 @@ void run_keys(const Stage& stage, const Tile& tile, const StepContext& step, Wor
     for (size_t i = 0; i < s.a.tokens.size(); ++i) {
       const int64_t tokens = s.a.tokens[i].eval(step.sizes);
       const int64_t begin = std::max(mine.begin, first), end = std::min(mine.end, first + tokens);
-      for (int64_t col = tile.col_begin; col < tile.col_end && begin < end; col += s.a.head_dim) {
-        const int64_t at = (item * tokens + begin - first) * stride + col;
-        s.append({stage.operand<float>(1 + 2 * i) + at, stage.operand<float>(2 + 2 * i) + at, stride,
-                  s.slots.data() + begin, end - begin, s.a.head_dim,
-                  s.packed.head(stage.operands[0], item, col / s.a.head_dim, keys)});
+      // A page of all heads, then the next: so rows are read from end to end.
+      for (int64_t at = begin, next = 0; at < end; at = next) {
+        next = std::min(end, (at / kKvPageTokens + 1) * kKvPageTokens);
+        for (int64_t col = tile.col_begin; col < tile.col_end; col += s.a.head_dim) {
+          const int64_t from = (item * tokens + at - first) * stride + col;
+          s.append({stage.operand<float>(1 + 2 * i) + from, stage.operand<float>(2 + 2 * i) + from, stride,
+                    s.slots.data() + at, next - at, s.a.head_dim,
+                    s.packed.head(stage.operands[0], item, col / s.a.head_dim, keys)});
+        }
       }
       first += tokens;
     }
@@ -255,27 +264,17 @@ struct Block {
   bool causal;
 };
 
-/// One head of a block to `y`, rows `y_stride` apart. Rows that see the same keys are given to the kernel as one row of
-/// many heads: rows of its own see one key more each.
+/// One head of a block to `y`, rows `y_stride` apart. Rows that see the same keys are given to the kernel as rows that
+/// come after the last of them.
 void attend_head(const AttendStage& s, const Block& b, const float* q, int64_t q_stride, const KvHeadView& head,
                  float* y, int64_t y_stride, WorkerContext& worker) {
   const int64_t rows = b.end - b.begin, d = s.a.head_dim;
-  const size_t line_bytes = static_cast<size_t>(d) * sizeof(float);
   if (b.length == 0) {
-    for (int64_t r = 0; r < rows; ++r) std::memset(y + r * y_stride, 0, line_bytes);
+    for (int64_t r = 0; r < rows; ++r) std::memset(y + r * y_stride, 0, static_cast<size_t>(d) * sizeof(float));
     return;
   }
-  if (b.causal) {
-    s.attend({q, q_stride, y, y_stride, rows, 1, d, b.begin, 0, s.a.scale, s.pages.data(), head, 0, INT64_MAX, nullptr,
-              worker.scratch});
-    return;
-  }
-  auto* dense_q = static_cast<float*>(worker.buffer);
-  float* dense_y = dense_q + (s.block_rows + kGrain) * d;
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(dense_q + r * d, q + r * q_stride, line_bytes);
-  s.attend({dense_q, 0, dense_y, 0, 1, rows, d, b.length - 1, 0, s.a.scale, s.pages.data(), head, 0, INT64_MAX, nullptr,
-            worker.scratch});
-  for (int64_t r = 0; r < rows; ++r) std::memcpy(y + r * y_stride, dense_y + r * d, line_bytes);
+  s.attend({q, q_stride, y, y_stride, rows, 1, d, b.causal ? b.begin : b.length, 0, s.a.scale, s.pages.data(), head, 0,
+            b.length, nullptr, worker.scratch});
 }
 
 // operands: q, packed keys, key_lengths or nothing, y
@@ -286,7 +285,7 @@ void attend_block(const Stage& stage, const Tile& tile, const StepContext& step,
   const int64_t row = b.item * s.tokens.eval(step.sizes) + b.begin;
   const auto* q = stage.operand<float>(0) + row * stride;
   float* y = stage.operand<float>(3) + row * stride;
-  float* stored = static_cast<float*>(worker.buffer) + 2 * (s.block_rows + kGrain) * s.a.head_dim;
+  auto* stored = static_cast<float*>(worker.buffer);
   for (int64_t group = tile.col_begin; group < tile.col_end; group += s.col_group) {
     const int64_t end = std::min(group + s.col_group, tile.col_end);
     for (int64_t col = group; col < end; col += s.a.head_dim) {
@@ -347,8 +346,7 @@ Status lower_attention(LowerContext& c) {
     REDLINE_ASSIGN(s.out, PreparedOutput::make(c));
     s.col_group = std::lcm(op.a.head_dim, kQ8Group);
   }
-  const int64_t row_floats = 2 * op.a.head_dim + (s.prepared ? s.col_group : 0);
-  s.block_rows = std::clamp(kMostFloats / row_floats / kGrain * kGrain, kGrain, kMostRows);
+  s.block_rows = std::clamp(kMostFloats / s.col_group / kGrain * kGrain, kGrain, kMostRows);
 
   const Cut cut((cols + s.col_group - 1) / s.col_group, c.workers());
   Stage stage;
@@ -360,7 +358,7 @@ Status lower_attention(LowerContext& c) {
   if (s.has_lengths) stage.reads.push_back({in[2], Reads::kAll});
   stage.writes = c.op().outputs;
   if (!s.prepared) stage.in_place_of = in[0];
-  stage.buffer_bytes = (s.block_rows + kGrain) * row_floats * static_cast<int64_t>(sizeof(float));
+  if (s.prepared) stage.buffer_bytes = (s.block_rows + kGrain) * s.col_group * static_cast<int64_t>(sizeof(float));
   const bool has_lengths = s.has_lengths;
   stage.attrs = std::make_shared<AttendStage>(std::move(s));
   c.add_stage(std::move(stage),

@@ -1,5 +1,6 @@
 // Attention on AMX: tile products for many lines, vectors for few.
 #include "kernels/cpu/attention.inc"
+#include "kernels/cpu/attention_bf16_tiles.h"
 #include "kernels/cpu/attention_tiles.h"
 
 namespace redline::REDLINE_ISA_NS {
@@ -20,13 +21,18 @@ void tiles_or_vectors(const AttentionArgs& a) {
   else attention<Element>(a);
 }
 
+void bf16_tiles(const AttentionArgs& a) {
+  AmxTiles unit;
+  attention_by_bf16_tiles(unit, a);
+}
+
 }  // namespace
 
 void fill_attention(CpuKernels& table) {
   table.attention[static_cast<int>(KvFormat::kF16)] = tiles_or_vectors<F16>;
-  table.attention[static_cast<int>(KvFormat::kBF16)] = tiles_or_vectors<BF16>;
+  table.attention[static_cast<int>(KvFormat::kBF16)] = bf16_tiles;
   table.attention_tiles[static_cast<int>(KvFormat::kF16)] = tiles<F16>;
-  table.attention_tiles[static_cast<int>(KvFormat::kBF16)] = tiles<BF16>;
+  table.attention_tiles[static_cast<int>(KvFormat::kBF16)] = bf16_tiles;
 }
 
 }  // namespace redline::REDLINE_ISA_NS

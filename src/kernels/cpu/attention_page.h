@@ -11,13 +11,26 @@ namespace redline::REDLINE_ISA_NS {
 
 /// head_dim of a page: whole pairs.
 REDLINE_INLINE int64_t even(int64_t head_dim) { return (head_dim + 1) & ~int64_t{1}; }
-/// Element of K: `token` counted in the page.
+/// Element of K, `token` counted in the page.
+template <class Element>
 REDLINE_INLINE int64_t key_place(int64_t token, int64_t d, int64_t head_dim) {
   constexpr int64_t block = kKvBlockTokens;
   return token / block * block * even(head_dim) + (d / 2 * block + token % block) * 2 + d % 2;
 }
+template <class Element>
 REDLINE_INLINE int64_t value_place(int64_t token, int64_t d, int64_t head_dim) {
   return (token / 2 * even(head_dim) + d) * 2 + token % 2;
+}
+constexpr int64_t kKeyStep = 32;  ///< of head_dim that lie together in keys of bfloat16
+template <>
+REDLINE_INLINE int64_t key_place<BF16>(int64_t token, int64_t d, int64_t head_dim) {
+  constexpr int64_t block = kKvBlockTokens;
+  const int64_t step = d / kKeyStep * kKeyStep, width = min_i64(kKeyStep, even(head_dim) - step);
+  return token / block * block * even(head_dim) + step * block + token % block * width + d % kKeyStep;
+}
+template <>
+REDLINE_INLINE int64_t value_place<BF16>(int64_t token, int64_t d, int64_t) {
+  return d * kKvPageTokens + token;
 }
 
 // The two floats at p in every pair of lanes; lane i of add_pairs is the sum of pair i of a followed by b.
@@ -89,13 +102,14 @@ REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y) {
   for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
 }
 
-/// What a line sees: positions [begin, end).
+/// What a line sees of what the call looks at: positions [begin, end).
 struct Span {
   int64_t begin, end;
 };
 REDLINE_INLINE Span visible(const AttentionArgs& a, int64_t line) {
   const int64_t position = a.first_position + line / a.group;
-  return {a.window > 0 ? max_i64(0, position + 1 - a.window) : 0, position + 1};
+  const int64_t begin = a.window > 0 ? max_i64(0, position + 1 - a.window) : 0;
+  return {max_i64(begin, a.kv_begin), min_i64(position + 1, a.kv_end)};
 }
 
 }  // namespace redline::REDLINE_ISA_NS

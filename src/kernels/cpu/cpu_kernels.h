@@ -119,9 +119,9 @@ inline constexpr int64_t kKvBlockTokens = 16;
 inline constexpr int64_t kKvChunk = 256;
 
 /// One KV head of a paged cache as a kernel sees it. Page p of K is at k + p * page_stride, counted in elements, and in
-/// tile order, D = head_dim rounded up to 2:
-///   K  [2 blocks][D / 2][16 tokens][2 of head_dim]   a line of 32 halves is the right operand of q . k in tile products
-///   V  [16 pairs of tokens][D][2 tokens]             the same for weights . v
+/// tile order, D = head_dim rounded up to 2: right operands of q . k and weights . v, or, of kBF16, left ones.
+///   K  [2 blocks][D / 2][16 tokens][2 of head_dim]   or  [2 blocks][D / 32][16 tokens][32 or the rest of D]
+///   V  [16 pairs of tokens][D][2 tokens]             or  [D][32 tokens]
 /// Where head_dim is odd, K has zeros in the last place. Other places that no token wrote hold anything.
 struct KvHeadView {
   void* k;
@@ -146,8 +146,8 @@ struct KvAppendArgs {
 ///   first_position + r;  window 0 means all p in [0, position(r)].
 /// Online softmax in one pass over KV (Milakov and Gimelshein 2018; FlashAttention), in float32.
 ///
-/// Only positions in [kv_begin, kv_end), multiples of kKvChunk, are looked at. When that is not all that the rows see,
-/// `partials` takes what each chunk and line (row, head of the group) gives, for attention_merge, and y is not written.
+/// Only positions in [kv_begin, kv_end) are looked at, kv_begin a multiple of kKvChunk. `partials`, if given, takes what
+/// each chunk and line (row, head of the group) gives, for attention_merge, and y is not written; then so is kv_end.
 struct AttentionArgs {
   const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
   int64_t q_stride;

@@ -1,8 +1,8 @@
 // Rows of K and V of one head into cache pages in tile order, rounded to nearest even where the cache is narrower than
 // float32.
 //
-// Rows first become dense elements in a buffer. A block of 16 tokens in order is then transposed 32-bit word by word; a
-// single token writes its pairs of K and its halves of V one by one.
+// Rows first become dense elements in a buffer. A run of tokens in order (16, or a whole page of bfloat16) is then
+// transposed 32-bit word by word; a single token is written element by element.
 #include "kernels/cpu/attention_page.h"
 
 namespace redline::REDLINE_ISA_NS {
@@ -11,11 +11,17 @@ namespace {
 constexpr int64_t kMaxHeadDim = 512;
 constexpr int64_t kBlock = kKvBlockTokens;
 
-/// Rows of one block, rounded; head_dim in whole pairs.
+/// Tokens in order that are written together, from a multiple of it.
+template <class Element>
+constexpr int64_t kRun = kBlock;
+template <>
+constexpr int64_t kRun<BF16> = kKvPageTokens;
+
+/// Rows of one run, rounded; head_dim in whole pairs.
 template <class Element>
 struct Rows {
-  alignas(64) Element k[kBlock * kMaxHeadDim];
-  alignas(64) Element v[kBlock * kMaxHeadDim];
+  alignas(64) Element k[kRun<Element> * kMaxHeadDim];
+  alignas(64) Element v[kRun<Element> * kMaxHeadDim];
 };
 
 template <class Element>
@@ -28,21 +34,27 @@ template <class Element>
 void write_token(const Rows<Element>& rows, int64_t row, int64_t token, int64_t head_dim, Element* k, Element* v) {
   const int64_t width = even(head_dim);
   const Element* source = rows.k + row * width;
-  Element* key = k + key_place(token, 0, head_dim);
+  Element* key = k + key_place<Element>(token, 0, head_dim);
   for (int64_t d = 0; d < width; d += 2) {
     key[d * kBlock] = source[d];
     key[d * kBlock + 1] = source[d + 1];
   }
   source = rows.v + row * width;
-  Element* value = v + value_place(token, 0, head_dim);
+  Element* value = v + value_place<Element>(token, 0, head_dim);
   for (int64_t d = 0; d < head_dim; ++d) value[2 * d] = source[d];
+}
+
+void write_token(const Rows<BF16>& rows, int64_t row, int64_t token, int64_t head_dim, BF16* k, BF16* v) {
+  const int64_t width = even(head_dim);
+  for (int64_t d = 0; d < width; ++d) k[key_place<BF16>(token, d, head_dim)] = rows.k[row * width + d];
+  for (int64_t d = 0; d < head_dim; ++d) v[value_place<BF16>(token, d, head_dim)] = rows.v[row * width + d];
 }
 
 /// Tokens [token, token + 16) of a page.
 template <class Element>
-void write_block(const Rows<Element>& rows, int64_t token, int64_t head_dim, Element* k, Element* v) {
+void write_run(const Rows<Element>& rows, int64_t token, int64_t head_dim, Element* k, Element* v) {
   const int64_t width = even(head_dim);
-  Element* keys = k + key_place(token, 0, head_dim);
+  Element* keys = k + key_place<Element>(token, 0, head_dim);
   int64_t pair = 0;
   if constexpr (sizeof(Element) == 2) {  // a pair is one word
     const auto* source = reinterpret_cast<const float*>(rows.k);
@@ -61,12 +73,42 @@ void write_block(const Rows<Element>& rows, int64_t token, int64_t head_dim, Ele
       for (int64_t i = 0; i < 2; ++i) keys[(pair * kBlock + t) * 2 + i] = rows.k[t * width + 2 * pair + i];
   for (int64_t t = 0; t < kBlock; t += 2) {
     const Element* first = rows.v + t * width;
-    Element* values = v + value_place(token + t, 0, head_dim);
+    Element* values = v + value_place<Element>(token + t, 0, head_dim);
     for (int64_t d = 0; d < head_dim; ++d) {
       values[2 * d] = first[d];
       values[2 * d + 1] = first[width + d];
     }
   }
+}
+
+/// A whole page: keys 64 bytes at a time, pairs of tokens of V as words.
+void write_run(const Rows<BF16>& rows, int64_t, int64_t head_dim, BF16* k, BF16* v) {
+  const int64_t width = even(head_dim), pairs = kKvPageTokens / 2;
+  for (int64_t token = 0; token < kKvPageTokens; ++token) {
+    for (int64_t step = 0; step < width; step += kKeyStep) {
+      const BF16* from = rows.k + token * width + step;
+      BF16* to = k + key_place<BF16>(token, step, head_dim);
+      if (step + kKeyStep <= width) __builtin_memcpy(to, from, kKeyStep * sizeof(BF16));
+      else __builtin_memcpy(to, from, static_cast<size_t>(width - step) * sizeof(BF16));
+    }
+  }
+  auto* words = reinterpret_cast<float*>(v);
+  int64_t d = 0;
+  for (; d + kWidth <= head_dim; d += kWidth) {
+    for (int64_t pair = 0; pair < pairs; pair += kWidth) {
+      VecF32 block[kWidth];
+      for (int i = 0; i < kWidth; ++i) {
+        const BF16* first = rows.v + 2 * (pair + i) * width + d;
+        // A bfloat16 is the upper half of the float that it is.
+        block[i] = bits_f32(shr<16>(bits_i32(load(first, Full{}))) | bits_i32(load(first + width, Full{})));
+      }
+      transpose(block);
+      for (int i = 0; i < kWidth; ++i) store(words + (d + i) * pairs + pair, block[i], Full{});
+    }
+  }
+  for (; d < head_dim; ++d)
+    for (int64_t token = 0; token < kKvPageTokens; ++token)
+      v[value_place<BF16>(token, d, head_dim)] = rows.v[token * width + d];
 }
 
 template <class Element>
@@ -75,10 +117,10 @@ void kv_append(const KvAppendArgs& a) {
   const int64_t width = even(a.head_dim);
   for (int64_t row = 0; row < a.rows;) {
     const int64_t slot = a.slots[row];
-    int64_t run = 1;  // rows that fill a block in order
-    if (slot >= 0 && slot % kBlock == 0)
-      while (run < kBlock && row + run < a.rows && a.slots[row + run] == slot + run) ++run;
-    if (run < kBlock) run = 1;
+    int64_t run = 1;  // rows that fill a run in order
+    if (slot >= 0 && slot % kRun<Element> == 0)
+      while (run < kRun<Element> && row + run < a.rows && a.slots[row + run] == slot + run) ++run;
+    if (run < kRun<Element>) run = 1;
     if (slot >= 0) {
       for (int64_t i = 0; i < run; ++i) {
         round_row(a.k + (row + i) * a.row_stride, a.head_dim, rows.k + i * width);
@@ -87,7 +129,7 @@ void kv_append(const KvAppendArgs& a) {
       const int64_t page = slot / kKvPageTokens * a.cache.page_stride, token = slot % kKvPageTokens;
       Element* k = static_cast<Element*>(a.cache.k) + page;
       Element* v = static_cast<Element*>(a.cache.v) + page;
-      if (run == kBlock) write_block(rows, token, a.head_dim, k, v);
+      if (run == kRun<Element>) write_run(rows, token, a.head_dim, k, v);
       else write_token(rows, 0, token, a.head_dim, k, v);
     }
     row += run;

@@ -106,16 +106,21 @@ void check(const Case& c) {
   const double exact = 6e-8 * (8 + 2 * std::sqrt(static_cast<double>(c.head_dim + c.text + c.image)));
   // Weights and values in bfloat16 are off by 2^-9 of themselves each, so sums of random signs by 2^-8 of theirs; keys
   // in float16 move scores by 2^-12. A product by a matrix in bfloat16 adds the same once more for x and for the matrix.
-  const double half = c.product ? 0x1p-7 : 0x1p-8;
+  // Queries and keys in bfloat16 move a score by 2^-9 of its size, about 1, each: as much again as weights and values.
+  const double half = c.product ? 0x1p-7 : 0x1p-8, brain = 1.5 * half;
   struct Way {
     KvFormat format;
     bool exact_f32;
     double tolerance;
   };
-  for (const Way& way : {Way{KvFormat::kF16, true, exact}, Way{KvFormat::kF16, false, half}}) {
+  for (const Way& way :
+       {Way{KvFormat::kF16, true, exact}, Way{KvFormat::kF16, false, half}, Way{KvFormat::kBF16, false, brain}}) {
     const std::vector<float> one = run(c, 1, way.format, way.exact_f32);
     ASSERT_EQ(one.size(), want.size());
-    EXPECT_LE(relative_error(one, want), way.tolerance) << name_of(c) << (way.exact_f32 ? ", exact" : ", float16");
+    EXPECT_LE(relative_error(one, want), way.tolerance) << name_of(c)
+                                                        << (way.exact_f32                  ? ", exact"
+                                                            : way.format == KvFormat::kF16 ? ", float16"
+                                                                                           : ", bfloat16");
     for (int workers : {2, 5}) {
       const std::vector<float> more = run(c, workers, way.format, way.exact_f32);
       EXPECT_TRUE(one.empty() || std::memcmp(one.data(), more.data(), one.size() * sizeof(float)) == 0)
@@ -209,8 +214,8 @@ TEST(JointAttentionOp, StoresWhatProductsRead) {
 TEST(JointAttentionOp, APictureOfRealSize) {
   const Case c = {.text = 512, .image = 4096, .queries = 4608, .heads = 1, .head_dim = 64};
   auto in = inputs_of(c);
-  const std::vector<float> got = run(c, 2, KvFormat::kF16, false);
-  std::vector<float> some;
+  const std::vector<float> got = run(c, 2, KvFormat::kF16, false), brain = run(c, 2, KvFormat::kBF16, false);
+  std::vector<float> some, some_brain;
   std::vector<double> want;
   auto key = [&](int64_t p, bool value) {
     const HostTensor& t = in[fmt::format("{}.{}", p < c.text ? "text" : "image", value ? "v" : "k")];
@@ -230,8 +235,10 @@ TEST(JointAttentionOp, APictureOfRealSize) {
         y[static_cast<size_t>(d)] += weight[static_cast<size_t>(p)] / sum * key(p, true)[d];
     want.insert(want.end(), y.begin(), y.end());
     some.insert(some.end(), got.begin() + t * c.head_dim, got.begin() + (t + 1) * c.head_dim);
+    some_brain.insert(some_brain.end(), brain.begin() + t * c.head_dim, brain.begin() + (t + 1) * c.head_dim);
   }
   EXPECT_LE(relative_error(some, want), 0x1p-8);
+  EXPECT_LE(relative_error(some_brain, want), 1.5 * 0x1p-8);
 }
 
 // No value grows with queries times keys.

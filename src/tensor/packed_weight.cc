@@ -36,13 +36,17 @@ static_assert(static_cast<int>(DType::kQ4_0) + static_cast<int>(std::size(kBlock
 // Elements of one row that lie side by side in a line of a plain type.
 int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
 
-// One row of [in, taps] elements as [taps, in].
+// Channels of a convolution that lie side by side: kConvBlock of them where they divide so (kernels/cpu/conv2d.h).
+constexpr int64_t kConvBlock = 32;
+
+// One row of [in, taps] elements as [in / block, taps, block].
 template <class Element>
 void transpose_row(const uint8_t* from, int64_t in, int64_t taps, uint8_t* to) {
+  const int64_t block = in % kConvBlock == 0 ? kConvBlock : in;
   for (int64_t c = 0; c < in; ++c)
     for (int64_t t = 0; t < taps; ++t)
-      std::memcpy(to + (t * in + c) * int64_t{sizeof(Element)}, from + (c * taps + t) * int64_t{sizeof(Element)},
-                  sizeof(Element));
+      std::memcpy(to + ((c / block * taps + t) * block + c % block) * int64_t{sizeof(Element)},
+                  from + (c * taps + t) * int64_t{sizeof(Element)}, sizeof(Element));
 }
 void transpose_row(int64_t element_bytes, const uint8_t* from, int64_t in, int64_t taps, uint8_t* to) {
   switch (element_bytes) {

@@ -22,7 +22,8 @@ int64_t packed_unit_bytes(DType dtype);
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features);
 
 /// The matrix that a weight packs as: itself, or of a convolution's [out, in, kernel, kernel], which must be of a plain
-/// type, [out, kernel * kernel * in], the order of patches of pixels (kernels/cpu/conv2d.h).
+/// type, [out, kernel * kernel * in], the order of patches of pixels (kernels/cpu/conv2d.h): [in / 32][kernel * kernel][32]
+/// where `in` is a multiple of 32, else [kernel * kernel][in].
 struct MatrixSize {
   int64_t out_features, in_features;
 };

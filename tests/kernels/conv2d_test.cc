@@ -1,5 +1,8 @@
-// conv_patches of every instruction set against plain loops: a copy, or a rounding to bfloat16, so nothing may differ.
+// conv_patches of every instruction set against plain loops: a copy, or a rounding to bfloat16, so nothing may differ; and
+// whole convolutions by tile products (plain C++ below amx) against sums in float64.
 #include "kernels/cpu/conv2d.h"
+
+#include "tensor/packed_weight.h"
 
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"
@@ -16,19 +19,26 @@ struct Case {
   bool upsample = false;
 };
 
-/// The element of a patch by the definition.
-float patch(const Case& c, const float* x, int64_t row, int64_t col) {
-  const int64_t tap = col / c.channels, k = col % c.channels;
+/// Which pixel of the picture a tap of an output pixel is, -1 outside.
+int64_t pixel_of(const Case& c, int64_t row, int64_t tap) {
   int64_t y = row / c.out_width * c.stride + tap / c.kernel - c.pad;
-  int64_t at = row % c.out_width * c.stride + tap % c.kernel - c.pad;
-  if (y < 0 || at < 0 || y >= (c.upsample ? c.out_height : c.in_height) ||
-      at >= (c.upsample ? c.out_width : c.in_width))
-    return 0;
+  int64_t x = row % c.out_width * c.stride + tap % c.kernel - c.pad;
+  if (y < 0 || x < 0 || y >= (c.upsample ? c.out_height : c.in_height) ||
+      x >= (c.upsample ? c.out_width : c.in_width) || c.in_height == 0 || c.in_width == 0)
+    return -1;
   if (c.upsample) {
     y = y * c.in_height / c.out_height;
-    at = at * c.in_width / c.out_width;
+    x = x * c.in_width / c.out_width;
   }
-  return x[(y * c.in_width + at) * c.channels + k];
+  return y * c.in_width + x;
+}
+
+/// The element of a patch by the definition.
+float patch(const Case& c, const float* x, int64_t row, int64_t col) {
+  const int64_t taps = c.kernel * c.kernel, block = c.channels % 32 == 0 ? 32 : c.channels;
+  const int64_t tap = col / block % taps, k = col / block / taps * block + col % block;
+  const int64_t pixel = pixel_of(c, row, tap);
+  return pixel < 0 ? 0.0f : x[pixel * c.channels + k];
 }
 
 void expect_patches(const CpuKernels& kernels, const Case& c, int64_t begin, int64_t end, int64_t out_row) {
@@ -94,6 +104,172 @@ TEST_P(ConvPatches, OfAPictureWithoutPixelsAreZeros) {
 }
 
 REDLINE_INSTANTIATE_PER_ISA(ConvPatches);
+
+using ConvByTiles = IsaTest;
+
+template <class T>
+T* aligned(std::vector<uint8_t>& bytes) {
+  return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
+}
+
+struct TilesCase : Case {
+  int64_t out_channels;
+  bool norm = false, silu = false, has_residual = true;
+};
+
+struct Convolution {
+  TilesCase c;
+  GuardedBuffer<float> x, residual;
+  std::vector<float> weights, bias, scale, shift;
+  std::vector<uint8_t> packed;
+
+  explicit Convolution(const TilesCase& of)
+      : c(of), x(c.in_height * c.in_width * c.channels), residual(c.out_height * c.out_width * c.out_channels),
+        weights(test_values(static_cast<size_t>(c.out_channels * cols()), 4)),
+        bias(test_values(static_cast<size_t>(c.out_channels), 5)),
+        scale(test_values(static_cast<size_t>(c.channels), 6, 2.0f)),
+        shift(test_values(static_cast<size_t>(c.channels), 7)) {
+    const std::vector<float> values = test_values(static_cast<size_t>(x.size()), 3, 4.0f);
+    for (int64_t i = 0; i < x.size(); ++i) x[i] = values[static_cast<size_t>(i)];
+    const std::vector<float> rest = test_values(static_cast<size_t>(residual.size()), 8, 3.0f);
+    for (int64_t i = 0; i < residual.size(); ++i) residual[i] = rest[static_cast<size_t>(i)];
+    std::vector<uint16_t> rounded(weights.size());
+    for (size_t i = 0; i < weights.size(); ++i) {
+      rounded[i] = f32_to_bf16(weights[i]);
+      weights[i] = bf16_to_f32(rounded[i]);
+    }
+    const TensorView view = {DType::kBF16, {c.out_channels, c.channels, c.kernel, c.kernel}, rounded.data()};
+    packed.resize(static_cast<size_t>(packed_bytes(view)) + 64);
+    pack_strips(view, 0, (c.out_channels + 15) / 16, aligned<void>(packed));
+  }
+  int64_t cols() const { return c.kernel * c.kernel * c.channels; }
+
+  /// Lines `lines` and columns `strip` at a time, into y, which holds the residual where there is one and `in_place`.
+  void run(const CpuKernels& kernels, int64_t lines, int64_t strip, bool in_place, bool streams, float* y) {
+    // What no line was brought to holds the bits of a NaN.
+    std::vector<uint8_t> lines_bytes(static_cast<size_t>(conv_buffer_bytes(c.channels, c.kernel, c.stride)) + 64, 0xff);
+    std::vector<uint8_t> scratch(static_cast<size_t>(kScratchBytes) + 64, 0xff);
+    ConvTiles t = {};
+    t.scale = c.norm ? scale.data() : nullptr;
+    t.shift = c.norm ? shift.data() : nullptr;
+    t.silu = c.silu;
+    t.weight = aligned<void>(packed);
+    t.out_channels = c.out_channels;
+    t.bias = bias.data();
+    t.residual = !c.has_residual ? nullptr : in_place ? y : residual.data();
+    t.y = y;
+    t.streams = streams;
+    t.buffer = aligned<void>(lines_bytes);
+    t.scratch = aligned<void>(scratch);
+    ConvPatchesArgs a = {x.data(), c.in_height, c.in_width, c.channels, c.out_height, c.out_width, c.kernel, c.stride,
+                         c.pad,    c.upsample,  0,          0,          XForm::kF32,  0,           nullptr,  &t};
+    for (t.line_begin = 0; t.line_begin < c.out_height; t.line_begin = t.line_end)
+      for (t.n_begin = 0, t.line_end = std::min(t.line_begin + lines, c.out_height); t.n_begin < c.out_channels;
+           t.n_begin = t.n_end) {
+        t.n_end = std::min(t.n_begin + strip, c.out_channels);
+        kernels.conv_patches(a);
+      }
+  }
+  /// What weight element `col` of an output channel meets. Zeros around the picture are not normalized.
+  double operand(int64_t row, int64_t col) const {
+    const int64_t taps = c.kernel * c.kernel, k = col / taps, pixel = pixel_of(c, row, col % taps);
+    if (pixel < 0) return 0;
+    double v = double{x[pixel * c.channels + k]};
+    if (c.norm) v = v * double{scale[static_cast<size_t>(k)]} + double{shift[static_cast<size_t>(k)]};
+    return c.silu ? v / (1 + std::exp(-v)) : v;
+  }
+};
+
+// bfloat16 rounds f(x) by at most 2^-8 of itself; the norm before it errs by less than 2^-20 of its two terms, here at most
+// 9, and silu passes that on less than twice. Sums as in linear_tiles_test.cc: 18 roundings within a tile, one for every 32
+// elements of K, two for bias and residual.
+void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
+  SCOPED_TRACE(fmt::format("{}x{}x{} to {}x{}x{}, kernel {} /{} pad {}{}{}{}", c.in_height, c.in_width, c.channels,
+                           c.out_height, c.out_width, c.out_channels, c.kernel, c.stride, c.pad,
+                           c.upsample ? " upsampled" : "", c.norm ? " norm" : "", c.silu ? " silu" : ""));
+  Convolution conv(c);
+  const int64_t pixels = c.out_height * c.out_width;
+  GuardedBuffer<float> y(pixels * c.out_channels), again(pixels * c.out_channels);
+  for (int64_t i = 0; i < y.size(); ++i) y[i] = 77;
+  conv.run(kernels, c.out_height, c.out_channels, false, false, y.data());
+  for (int64_t row = 0; row < pixels; ++row) {
+    std::vector<double> x(static_cast<size_t>(conv.cols()));
+    for (int64_t k = 0; k < conv.cols(); ++k) x[static_cast<size_t>(k)] = conv.operand(row, k);
+    for (int64_t n = 0; n < c.out_channels; ++n) {
+      double sum = 0, products = 0, weights = 0;
+      for (int64_t k = 0; k < conv.cols(); ++k) {
+        const double w = double{conv.weights[static_cast<size_t>(n * conv.cols() + k)]};
+        sum += x[static_cast<size_t>(k)] * w;
+        products += std::abs(x[static_cast<size_t>(k)] * w);
+        weights += std::abs(w);
+      }
+      const double rest = double{conv.bias[static_cast<size_t>(n)]} +
+                          (c.has_residual ? double{conv.residual[row * c.out_channels + n]} : 0.0);
+      const double roundings = static_cast<double>((conv.cols() + 31) / 32 + 20);
+      const double bound = products * 0x1p-8 + (c.norm ? weights * 18 * 0x1p-20 : 0) +
+                           roundings * 0x1p-24 * 1.01 * (products * (1 + 0x1p-6) + 4);
+      ASSERT_LE(std::abs(sum + rest - double{y[row * c.out_channels + n]}), bound) << "pixel " << row << ", n " << n;
+    }
+  }
+  // The same bits for other shares of lines and columns, in place of the residual, past the caches.
+  for (int64_t lines : {1, 2, 5}) {
+    for (int64_t i = 0; i < again.size(); ++i) again[i] = c.has_residual ? conv.residual[i] : 77;
+    conv.run(kernels, lines, lines == 1 ? 16 : 48, lines != 5, lines == 5, again.data());
+    ASSERT_EQ(std::memcmp(y.data(), again.data(), static_cast<size_t>(y.size()) * 4), 0) << lines << " lines at a time";
+  }
+}
+
+TEST_P(ConvByTiles, EqualTheDefinition) {
+  for (int64_t width : {1, 7, 15, 16, 17, 33})
+    for (int64_t height : {1, 3, 6}) expect_convolution(kernels(), {{height, width, 32, height, width}, 17});
+  for (int64_t out : {1, 16, 32, 33, 40, 64}) expect_convolution(kernels(), {{4, 5, 64, 4, 5}, out});
+}
+
+TEST_P(ConvByTiles, NormalizeTheirInput) {
+  for (bool silu : {false, true})
+    for (bool residual : {false, true}) {
+      expect_convolution(kernels(), {{5, 18, 64, 5, 18}, 20, true, silu, residual});
+      expect_convolution(kernels(), {{3, 4, 32, 6, 7, 3, 1, 1, true}, 20, true, silu, residual});
+    }
+}
+
+TEST_P(ConvByTiles, OfEveryShape) {
+  for (const Case& c : {Case{7, 5, 32, 4, 3, 3, 2, 1}, Case{6, 40, 32, 3, 20, 3, 2, 0},
+                        Case{3, 4, 32, 6, 8, 3, 1, 1, true}, Case{3, 4, 32, 5, 7, 3, 1, 1, true},
+                        Case{6, 6, 96, 6, 6, 1, 1, 0}, Case{6, 5, 32, 3, 2, 2, 2, 0}, Case{9, 9, 32, 3, 3, 1, 4, 0},
+                        Case{4, 4, 32, 4, 4, 5, 1, 2}, Case{1, 2, 32, 3, 4, 3, 1, 2}, Case{4, 4, 32, 4, 4, 7, 1, 3}})
+    expect_convolution(kernels(), {c, 18});
+}
+
+TEST_P(ConvByTiles, CutWidthAndKAndLines) {
+  // Two regions side by side; more lines than one has; K in parts.
+  expect_convolution(kernels(), {{3, 101, 32, 3, 101}, 16});
+  expect_convolution(kernels(), {{70, 2, 32, 70, 2}, 16, true, true});
+  expect_convolution(kernels(), {{3, 5, 576, 3, 5}, 17, true, true});
+}
+
+TEST_P(ConvByTiles, OfAPictureWithoutPixels) {
+  expect_convolution(kernels(), {{0, 0, 32, 2, 2, 3, 1, 2}, 16});
+  expect_convolution(kernels(), {{0, 3, 32, 0, 3}, 16});
+  expect_convolution(kernels(), {{3, 0, 32, 3, 0}, 16});
+}
+
+REDLINE_INSTANTIATE_PER_ISA(ConvByTiles);
+
+TEST(ConvRegion, FitsItsBuffer) {
+  for (int64_t kernel : {1, 2, 3, 7})
+    for (int64_t stride : {1, 2, 4})
+      for (int64_t channels : {32, 128, 512, 1280, 2560, 65536})
+        for (int64_t width = 1; width < 1200; ++width) {
+          const ConvRegion region = conv_region(width, channels, kernel, stride);
+          ASSERT_GE(region.width, 1);
+          ASSERT_GE(region.lines, 1);
+          ASSERT_LE(region.lines, kConvRegionLines);
+          ASSERT_LE((region.width + 15) / 16 * region.lines, 2 * kConvRegionLines);
+          ASSERT_LE(region.bytes, conv_buffer_bytes(channels, kernel, stride))
+              << width << " wide, " << channels << " channels, kernel " << kernel << " /" << stride;
+        }
+}
 
 }  // namespace
 }  // namespace redline

@@ -118,9 +118,11 @@ Status reference(ReferenceContext& c) {
 struct Attrs {
   Conv2dOpAttrs op;
   LinearKernels kernels;
+  bool by_tiles;  ///< whole convolutions by the tile unit, no patches
   void (*patches)(const ConvPatchesArgs&);
   void (*add)(const AddArgs&);
   int64_t channels, out_features, in_features;
+  int64_t block_bytes = 0;  ///< of patches, or of lines; the biases of an item follow them
   int workers;
 };
 
@@ -130,6 +132,8 @@ constexpr int64_t kMostBlockRows = 512;
 // A worker with fewer rows shares them with others and takes some columns: else each would read the whole weight for too
 // little.
 constexpr int64_t kRowsWorthTheWeight = 256;
+// From so many bytes on the output goes past the caches: what reads it comes when they hold something else.
+constexpr int64_t kStreamedBytes = 8 << 20;
 
 int64_t block_rows(int64_t in_features, XForm form) {
   const int64_t row_bytes = in_features * (form == XForm::kTiles ? 2 : 4);
@@ -139,55 +143,104 @@ int64_t block_bytes(int64_t in_features, XForm form) {
   return x_form_bytes(form, block_rows(in_features, form), in_features);
 }
 
-/// The share of one task: rows in panels of 16, columns in strips of 16.
+/// The share of one task: whole lines of all items, columns in strips of 16. Of the sizes alone, so that convolutions of one
+/// output size share alike, however each is computed.
 struct Share {
-  int64_t row_begin, row_end, col_begin, col_end;
+  int64_t line_begin, line_end, col_begin, col_end;
 
-  Share(int64_t rows, int64_t cols, int workers, int task) {
-    int row_parts = workers;
-    while (row_parts > 1 && (workers % row_parts != 0 || rows / row_parts < kRowsWorthTheWeight)) --row_parts;
-    const int col_parts = workers / row_parts, row = task / col_parts, col = task % col_parts;
-    const int64_t panels = (rows + kXTileRows - 1) / kXTileRows, strips = (cols + kStripRows - 1) / kStripRows;
-    row_begin = std::min(rows, panels * row / row_parts * kXTileRows);
-    row_end = std::min(rows, panels * (row + 1) / row_parts * kXTileRows);
+  Share(const Geometry& s, int64_t cols, int workers, int task) {
+    const int64_t lines = s.batch * s.out_height;
+    int parts = workers;
+    while (parts > 1 && (workers % parts != 0 || lines * s.out_width / parts < kRowsWorthTheWeight)) --parts;
+    const int col_parts = workers / parts, part = task / col_parts, col = task % col_parts;
+    const int64_t strips = (cols + kStripRows - 1) / kStripRows;
+    line_begin = lines * part / parts;
+    line_end = lines * (part + 1) / parts;
     col_begin = std::min(cols, strips * col / col_parts * kStripRows);
     col_end = std::min(cols, strips * (col + 1) / col_parts * kStripRows);
   }
 };
+
+/// What every row of an item gets.
+const float* bias_of_item(const Stage& stage, const Attrs& a, int64_t item, const WorkerContext& worker) {
+  const auto *bias = stage.operand<float>(3), *items = stage.operand<float>(4);
+  if (!items) return bias;
+  const float* own = items + item * a.out_features;
+  if (!bias) return own;
+  auto* both = reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.block_bytes);
+  a.add({bias, own, both, a.out_features});
+  return both;
+}
+
+ConvPatchesArgs picture_of(const Stage& stage, const Attrs& a, const Geometry& s, int64_t item) {
+  ConvPatchesArgs args = {};
+  args.x = stage.operand<float>(0) + item * s.in_pixels() * a.channels;
+  args.in_height = s.in_height;
+  args.in_width = s.in_width;
+  args.channels = a.channels;
+  args.out_height = s.out_height;
+  args.out_width = s.out_width;
+  args.kernel = a.op.kernel;
+  args.stride = a.op.stride;
+  args.pad = a.op.pad_before;
+  args.upsample = a.op.upsample;
+  return args;
+}
+
+void run_tiles(const Stage& stage, const Attrs& a, const Geometry& s, const Share& share, WorkerContext& worker) {
+  const int64_t cols = a.out_features;
+  ConvTiles tiles = {};
+  tiles.weight = stage.operands[1];
+  tiles.out_channels = cols;
+  tiles.n_begin = share.col_begin;
+  tiles.n_end = share.col_end;
+  const auto* residual = stage.operand<float>(5);
+  auto* y = stage.operand<float>(2);
+  // Lines of a residual in the same place are in the caches when they are written.
+  tiles.streams = s.batch * s.pixels() * cols * int64_t{sizeof(float)} >= kStreamedBytes && residual != y;
+  tiles.buffer = worker.buffer;
+  tiles.scratch = worker.scratch;
+  for_items(share.line_begin, share.line_end, s.out_height, [&](int64_t item, int64_t begin, int64_t end) {
+    const int64_t first = item * s.pixels() * cols;
+    tiles.line_begin = begin - item * s.out_height;
+    tiles.line_end = end - item * s.out_height;
+    tiles.bias = bias_of_item(stage, a, item, worker);
+    tiles.residual = residual ? residual + first : nullptr;
+    tiles.y = y + first;
+    ConvPatchesArgs args = picture_of(stage, a, s, item);
+    args.tiles = &tiles;
+    a.patches(args);
+  });
+}
 
 // operands: x, weight, y, bias or null, items' bias or null, residual or null
 void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   const Geometry s(a.op, step.sizes);
   const int64_t rows = s.batch * s.pixels(), cols = a.out_features, k = a.in_features;
-  const Share share(rows, cols, a.workers, tile.index);
-  if (share.col_begin >= share.col_end) return;
+  const Share share(s, cols, a.workers, tile.index);
+  if (share.col_begin >= share.col_end || rows == 0) return;
+  if (a.by_tiles) return run_tiles(stage, a, s, share, worker);
   const int chosen = a.kernels.forms.index_for_rows(rows);
   const XForm form = a.kernels.forms.at[chosen].form;
-  const int64_t most = block_rows(k, form);
-  auto* buffer = static_cast<uint8_t*>(worker.buffer);
-  const auto* item_bias = stage.operand<float>(4);
+  const int64_t most = block_rows(k, form), row_end = share.line_end * s.out_width;
   auto* y = stage.operand<float>(2);
   const auto* residual = stage.operand<float>(5);
-  for (int64_t begin = share.row_begin, end; begin < share.row_end; begin = end) {
-    end = std::min(begin + most, share.row_end);
+  for (int64_t begin = share.line_begin * s.out_width, end; begin < row_end; begin = end) {
+    end = std::min(begin + most, row_end);
     // An item's own bias is for its rows alone.
-    if (item_bias) end = std::min(end, (begin / s.pixels() + 1) * s.pixels());
-    for_items(begin, end, s.pixels(), [&](int64_t item, int64_t row, int64_t row_end) {
-      const int64_t first = item * s.pixels();
-      a.patches({stage.operand<float>(0) + item * s.in_pixels() * a.channels, s.in_height, s.in_width, a.channels,
-                 s.out_height, s.out_width, a.op.kernel, a.op.stride, a.op.pad_before, a.op.upsample, row - first,
-                 row_end - first, form, row - begin, buffer});
+    if (stage.operands[4]) end = std::min(end, (begin / s.pixels() + 1) * s.pixels());
+    for_items(begin, end, s.pixels(), [&](int64_t item, int64_t row, int64_t last) {
+      ConvPatchesArgs args = picture_of(stage, a, s, item);
+      args.row_begin = row - item * s.pixels();
+      args.row_end = last - item * s.pixels();
+      args.form = form;
+      args.out_row = row - begin;
+      args.out = worker.buffer;
+      a.patches(args);
     });
-    const float* bias = stage.operand<float>(3);
-    if (item_bias) {
-      // Both in one, behind the patches.
-      const float* own = item_bias + begin / s.pixels() * cols;
-      auto* both = reinterpret_cast<float*>(buffer + stage.buffer_bytes) - cols;
-      if (bias) a.add({bias, own, both, cols});
-      bias = bias ? both : own;
-    }
-    a.kernels.run[chosen]({buffer, k, end - begin, stage.operands[1], cols, k, share.col_begin, share.col_end, bias,
+    a.kernels.run[chosen]({worker.buffer, k, end - begin, stage.operands[1], cols, k, share.col_begin, share.col_end,
+                           bias_of_item(stage, a, begin / s.pixels(), worker),
                            residual ? residual + begin * cols : nullptr, y + begin * cols, cols, worker.scratch});
   }
 }
@@ -208,9 +261,15 @@ Status lower(LowerContext& c) {
   if (!attrs->kernels.run[0])
     return unsupported("{} has type {}, which the linear kernels do not read", c.in(1).name,
                        dtype_info(c.in(1).dtype).name);
-  for (int i = 0; i < attrs->kernels.forms.count; ++i)
-    if (attrs->kernels.forms.at[i].form == XForm::kQ8)
-      return internal("{}: patches are not made in eight bits", c.in(1).name);
+  attrs->by_tiles = c.kernels().has_tile_unit && !c.options().exact_f32 && c.in(1).dtype == DType::kBF16 &&
+                    attrs->channels % kConvBlock == 0 && op.kernel <= kConvMostKernel;
+  if (attrs->by_tiles) attrs->block_bytes = conv_buffer_bytes(attrs->channels, op.kernel, op.stride);
+  for (int i = 0; i < attrs->kernels.forms.count && !attrs->by_tiles; ++i) {
+    const XForm form = attrs->kernels.forms.at[i].form;
+    if (form == XForm::kQ8) return internal("{}: patches are not made in eight bits", c.in(1).name);
+    attrs->block_bytes = std::max(attrs->block_bytes, block_bytes(attrs->in_features, form));
+  }
+  attrs->block_bytes = (attrs->block_bytes + 63) / 64 * 64;
   REDLINE_ASSIGN(void* weight, c.packed_weight(1));
   void* bias = nullptr;
   if (at.bias) {
@@ -222,9 +281,7 @@ Status lower(LowerContext& c) {
   Stage stage = c.output_stage(run);
   stage.rows = 2 * c.workers();
   stage.row_tiles = c.workers();
-  for (int i = 0; i < attrs->kernels.forms.count; ++i)
-    stage.buffer_bytes = std::max(stage.buffer_bytes, block_bytes(attrs->in_features, attrs->kernels.forms.at[i].form));
-  stage.buffer_bytes = (stage.buffer_bytes + 63) / 64 * 64 + (at.item_bias ? attrs->out_features * 4 : 0);
+  stage.buffer_bytes = attrs->block_bytes + (at.item_bias ? attrs->out_features * 4 : 0);
   stage.reads = {{in[0], Reads::kAll}};
   auto optional = [&](size_t place) {
     if (place == 0) return c.at(static_cast<void*>(nullptr));

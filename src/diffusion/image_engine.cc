@@ -28,6 +28,9 @@ bool all_finite(std::span<const float> x) {
 }
 
 Status convert(Checkpoint& checkpoint, ImageType type) {
+  if (type != ImageType::kF32) {
+    REDLINE_TRY(round_convolutions(checkpoint));
+  }
   if (type == ImageType::kBF16)
     return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
   if (type != ImageType::kQ8) return {};
@@ -90,6 +93,8 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
 
   // Pixels and latents.
   REDLINE_ASSIGN(Checkpoint vae, files.open_component("vae"));
+  // Stored as float32 by most, of which pictures show nothing.
+  REDLINE_TRY(convert(vae, options.dtype == ImageType::kF32 ? ImageType::kF32 : ImageType::kBF16));
   REDLINE_ASSIGN(e.autoencoder_, build_autoencoder_kl(vae).within(vae.path));
 
   // The denoiser.

@@ -5,6 +5,8 @@
 #include <cmath>
 #include <cstring>
 
+#include "kernels/cpu/conv2d.h"
+
 namespace redline {
 namespace {
 
@@ -31,6 +33,28 @@ void round_row_q8_0(const float* x, int64_t n, uint8_t* out) {
   }
 }
 
+/// Row by row of its first axis.
+Status convert_tensor(const std::string& name, WeightSource& source, DType to) {
+  const TensorView view = source.view;
+  const int64_t rows = view.shape[0], cols = rows > 0 ? view.num_elements() / rows : 0;
+  const int64_t from_bytes = row_bytes(view.dtype, cols), to_bytes = row_bytes(to, cols);
+  auto made = MappedFile::make(name, rows * to_bytes, [&](uint8_t* target) {
+    std::vector<float> row(static_cast<size_t>(cols));
+    for (int64_t r = 0; r < rows; ++r) {
+      unpack_row(view.dtype, static_cast<const uint8_t*>(view.data) + r * from_bytes, row.data(), cols);
+      round_row(to, row.data(), cols, target + r * to_bytes);
+    }
+  });
+  REDLINE_TRY(made);
+  if (source.file) {
+    const auto* data = static_cast<const uint8_t*>(view.data);
+    source.file->release(data - source.file->data(), view.bytes());
+  }
+  source.file = std::move(made).value();
+  source.view = {to, view.shape, source.file->data()};
+  return {};
+}
+
 }  // namespace
 
 void round_row(DType to, const float* x, int64_t count, uint8_t* out) {
@@ -47,25 +71,20 @@ Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<boo
   if (to != DType::kBF16 && to != DType::kQ8_0)
     return invalid_argument("weights are converted to bf16 and q8_0, not to {}", dtype_info(to).name);
   for (auto& [name, source] : checkpoint.tensors) {
-    const TensorView view = source.view;
+    const TensorView& view = source.view;
     if (view.shape.size() != 2 || !dtype_info(view.dtype).is_float || !wanted(name)) continue;
-    const int64_t rows = view.shape[0], cols = view.shape[1];
-    if (to == DType::kQ8_0 ? cols % 32 != 0 : view.dtype == DType::kBF16) continue;
-    const int64_t from_bytes = row_bytes(view.dtype, cols), to_bytes = row_bytes(to, cols);
-    auto made = MappedFile::make(name, rows * to_bytes, [&](uint8_t* target) {
-      std::vector<float> row(static_cast<size_t>(cols));
-      for (int64_t r = 0; r < rows; ++r) {
-        unpack_row(view.dtype, static_cast<const uint8_t*>(view.data) + r * from_bytes, row.data(), cols);
-        round_row(to, row.data(), cols, target + r * to_bytes);
-      }
-    });
-    REDLINE_TRY(made);
-    if (source.file) {
-      const auto* data = static_cast<const uint8_t*>(view.data);
-      source.file->release(data - source.file->data(), view.bytes());
-    }
-    source.file = std::move(made).value();
-    source.view = {to, view.shape, source.file->data()};
+    if (to == DType::kQ8_0 ? view.shape[1] % 32 != 0 : view.dtype == DType::kBF16) continue;
+    REDLINE_TRY(convert_tensor(name, source, to));
+  }
+  return {};
+}
+
+Status round_convolutions(Checkpoint& checkpoint) {
+  for (auto& [name, source] : checkpoint.tensors) {
+    const TensorView& view = source.view;
+    if (view.shape.size() != 4 || !dtype_info(view.dtype).is_float || view.dtype == DType::kBF16) continue;
+    if (view.shape[1] == 0 || view.shape[1] % kConvBlock != 0) continue;
+    REDLINE_TRY(convert_tensor(name, source, DType::kBF16));
   }
   return {};
 }

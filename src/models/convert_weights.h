@@ -14,4 +14,9 @@ void round_row(DType to, const float* x, int64_t count, uint8_t* out);
 /// out_of_memory; invalid_argument: another type.
 Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted);
 
+/// Every float weight of a convolution (four axes) that the tile unit can multiply by, as bfloat16: those whose input channels
+/// are a multiple of 32. The unit rounds to that type whatever a weight is; the few others are small and stay.
+/// out_of_memory.
+Status round_convolutions(Checkpoint& checkpoint);
+
 }  // namespace redline

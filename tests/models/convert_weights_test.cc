@@ -48,6 +48,21 @@ TEST(ConvertWeights, EachTypeIsWithinHalfAUnit) {
   }
 }
 
+TEST(ConvertWeights, ConvolutionsOfWholeBlocksAreRounded) {
+  const std::vector<float> values = waves(3 * 64 * 9);
+  Checkpoint whole = checkpoint_of(values, 3, 64 * 9), odd = whole, matrix = whole;
+  whole.tensors.at("blocks.0.weight").view.shape = {3, 64, 3, 3};
+  odd.tensors.at("blocks.0.weight").view.shape = {16, 12, 3, 3};
+  for (Checkpoint* c : {&whole, &odd, &matrix}) ASSERT_TRUE(round_convolutions(*c).ok());
+  EXPECT_EQ(odd.tensors.at("blocks.0.weight").view.dtype, DType::kF32);
+  EXPECT_EQ(matrix.tensors.at("blocks.0.weight").view.dtype, DType::kF32);
+  const TensorView& view = whole.tensors.at("blocks.0.weight").view;
+  EXPECT_EQ(view.dtype, DType::kBF16);
+  EXPECT_THAT(view.shape, ::testing::ElementsAre(3, 64, 3, 3));
+  const std::vector<float> rounded = unpacked(whole);
+  for (size_t i = 0; i < values.size(); ++i) EXPECT_LE(std::abs(rounded[i] - values[i]), std::abs(values[i]) * 0x1p-8f);
+}
+
 TEST(ConvertWeights, ZerosAndTinyValuesGiveZeros) {
   std::vector<float> values(64, 0.0f);
   values[40] = 1e-9f;  // its scale is below the least float16

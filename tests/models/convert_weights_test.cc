@@ -50,7 +50,8 @@ TEST(ConvertWeights, EachTypeIsWithinHalfAUnit) {
 
 TEST(ConvertWeights, ConvolutionsOfWholeBlocksAreRounded) {
   const std::vector<float> values = waves(3 * 64 * 9);
-  Checkpoint whole = checkpoint_of(values, 3, 64 * 9), odd = whole, matrix = whole;
+  Checkpoint whole = checkpoint_of(values, 3, 64 * 9), odd = checkpoint_of(values, 3, 64 * 9),
+             matrix = checkpoint_of(values, 3, 64 * 9);
   whole.tensors.at("blocks.0.weight").view.shape = {3, 64, 3, 3};
   odd.tensors.at("blocks.0.weight").view.shape = {16, 12, 3, 3};
   for (Checkpoint* c : {&whole, &odd, &matrix}) ASSERT_TRUE(round_convolutions(*c).ok());

@@ -3,8 +3,7 @@
 // Measured where the truth is at hand and costs nothing: e = rms(v_b - v_a) / rms(v_b) over the last two computed
 // steps, per unit of the forecast clock u (forecaster.h). At a later step i the output is taken to have gone e (u_i -
 // u_b) further, and the picture to suffer from that for the length of the step, u_(i+1) - u_i: the clock is also the
-// weight, because an error made early is carried, and amplified by guidance, through all later steps (weights in sigma
-// measured 4 dB worse).
+// weight, because an error made early is carried, and amplified by guidance, through all later steps.
 #include <cmath>
 #include <limits>
 

@@ -7,9 +7,8 @@
 // computed steps and nothing at skipped ones; where a network's output turns at every step (the first steps under
 // strong guidance) it falls to reuse by itself.
 //
-// The clock: under guidance the velocity changes most where the picture is nearly all noise, about as 1 / (1 - sigma)
-// (docs/step_cache.md has the measurement); in u it changes evenly. 0.05 keeps sigma = 1 finite: 0.02 and 0.2 measure
-// the same to 0.1 dB.
+// The clock: under guidance the velocity changes most where the picture is nearly all noise, about as 1 / (1 - sigma); in
+// u it changes evenly. 0.05 keeps sigma = 1 finite.
 #include <algorithm>
 #include <cmath>
 

@@ -5,11 +5,11 @@
 // Which steps are computed:
 //   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model, number of steps and budget,
 //                              else the power law below. The time is known before the run.
-//   else                       the drift that computed steps measure, per request: both branches of guidance together, so that
-//                              their errors stay alike and cancel in the guided difference (branches decided apart lose 7 dB)
+//   else                       the drift that computed steps measure, per request: both branches of guidance together, so
+//                              that their errors stay alike and cancel in the guided difference
 //
-// The last step is not forced: with a line to forecast it, computing one step earlier is worth 3 dB more at equal
-// operations.
+// The last step is not forced: with a line to forecast it, an earlier step is worth more at equal operations. What each of
+// these choices is worth stands in docs/step_cache.md, "What the parts are worth".
 #include <algorithm>
 #include <cmath>
 

@@ -9,7 +9,7 @@ namespace redline::cli {
 struct ImageEngineArgs {
   std::string dtype = "auto";
   int threads = 0;
-  int64_t max_side = 2048, probe_blocks = 1;
+  int64_t max_side = 2048, probe_blocks = 1, tail_blocks = 0;
   bool interpreter = false;
   std::string transformer, masks, trace;
 
@@ -21,6 +21,8 @@ struct ImageEngineArgs {
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
     v(max_side, "max-side", "N", "most pixels of a picture, each way", {.min = 64, .max = 16384});
     v(probe_blocks, "probe-blocks", "N", "blocks that the step cache computes before it decides",
+      {.min = 0, .max = 1000});
+    v(tail_blocks, "tail-blocks", "N", "blocks that run behind those that the step cache skips (dbcache's bn)",
       {.min = 0, .max = 1000});
     v(transformer, "transformer", "FILE", "FLUX.1's transformer in one file, .safetensors or .gguf, not the folder's",
       {.names_file = true});
@@ -36,6 +38,7 @@ struct ImageEngineArgs {
     o.threads = threads;
     o.max_side = max_side;
     o.probe_blocks = probe_blocks;
+    o.tail_blocks = tail_blocks;
     o.use_interpreter = interpreter;
     o.transformer_file = transformer;
     o.step_cache_file = masks;

@@ -9,7 +9,7 @@ enum Part : size_t { kProbePart, kBodyPart, kHeadPart };
 
 }  // namespace
 
-Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache, int64_t probe_blocks) {
+Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache, BlockSplit blocks) {
   const RulePlan& plan = cache.plan();
   const bool skips = plan.decision != Decision::kNever, needs_parts = skips && !cache.skips_probe();
   const std::string& rule = plan.description;
@@ -18,21 +18,24 @@ Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache,
         "step cache: {} skips a part of the network, and this one is all of a piece; take redline, "
         "easycache, or a mask with span=network",
         rule);
-  if (needs_parts && plan.tail_blocks > 0)
-    return unsupported("step cache: {} wants {} blocks behind the skipped ones; no network is built so, set bn=0", rule,
-                       plan.tail_blocks);
-  if (needs_parts && plan.probe_blocks > 0 && plan.probe_blocks != probe_blocks)
+  if (needs_parts && plan.tail_blocks != blocks.tail)
+    return invalid_argument(
+        "step cache: {} wants {} blocks behind the skipped ones, the engine was opened with {}; open it with "
+        "tail_blocks "
+        "{}",
+        rule, plan.tail_blocks, blocks.tail, plan.tail_blocks);
+  if (needs_parts && plan.probe_blocks > 0 && plan.probe_blocks != blocks.probe)
     return invalid_argument(
         "step cache: {} looks at {} blocks, the engine was opened with {} in its probe; open it with "
         "probe_blocks {}",
-        rule, plan.probe_blocks, probe_blocks, plan.probe_blocks);
+        rule, plan.probe_blocks, blocks.probe, plan.probe_blocks);
   CachedDenoiser cached(denoiser, std::move(cache));
   if (denoiser.has_parts()) cached.head_reads_text_ = denoiser.networks()[kHeadPart]->has_input("text");
-  if (needs_parts && plan.probe_blocks == 0 && probe_blocks > 0)
+  if (needs_parts && plan.probe_blocks == 0 && blocks.probe > 0)
     cached.warnings_.push_back(
         fmt::format("step cache: {} needs no block on skipped steps, the engine was opened with {} in its "
                     "probe, which run; open it with probe_blocks 0",
-                    rule, probe_blocks));
+                    rule, blocks.probe));
   return cached;
 }
 

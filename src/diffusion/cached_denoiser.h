@@ -11,10 +11,10 @@ namespace redline {
 /// of the cache, each branch of guidance a branch.
 class CachedDenoiser {
  public:
-  /// `denoiser` outlives this, was built with `probe_blocks` blocks in its probe and has begun its batch.
-  /// unsupported: the rule skips a part that the network has not, or wants blocks behind it; invalid_argument: it wants
-  /// more blocks in the probe.
-  static Result<CachedDenoiser> make(Denoiser& denoiser, StepCache cache, int64_t probe_blocks);
+  /// `denoiser` outlives this, was built with `blocks` and has begun its batch.
+  /// unsupported: the rule skips a part that the network has not; invalid_argument: it wants other numbers of blocks in
+  /// the probe or the head.
+  static Result<CachedDenoiser> make(Denoiser& denoiser, StepCache cache, BlockSplit blocks);
 
   /// As Denoiser::evaluate, at `at`. Branches of a step may come in several calls, the conditional one first.
   Status evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep, const StepPoint& at,

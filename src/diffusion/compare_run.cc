@@ -11,6 +11,7 @@
 #include "diffusion/picture_metrics.h"
 #include "diffusion/step_cache/rule.h"
 #include "formats/png.h"
+#include "models/image_models.h"
 #include "redline/image_compare.h"
 
 namespace redline {
@@ -67,8 +68,8 @@ class Comparison {
       REDLINE_ASSIGN(Lpips lpips, Lpips::open(o.lpips_weights));
       lpips_.emplace(std::move(lpips));
     }
-    REDLINE_ASSIGN(const int64_t first_probe, probe_of(o.rules.empty() ? "none" : o.rules[0]));
-    REDLINE_TRY(open(first_probe));
+    REDLINE_ASSIGN(const BlockSplit first, blocks_of(o.rules.empty() ? "none" : o.rules[0]));
+    REDLINE_TRY(open(first));
     // Settings by the probe that they need, so that an engine is opened once for each.
     std::vector<std::pair<std::string, double>> wanted;
     for (const std::string& rule : o.rules) {
@@ -82,7 +83,8 @@ class Comparison {
     std::vector<size_t> order(wanted.size());
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
-      return plan_of(wanted[a].first)->probe_blocks < plan_of(wanted[b].first)->probe_blocks;
+      const Result<RulePlan> one = plan_of(wanted[a].first), other = plan_of(wanted[b].first);
+      return std::pair(one->probe_blocks, one->tail_blocks) < std::pair(other->probe_blocks, other->tail_blocks);
     });
     std::vector<ComparedSetting> settings(wanted.size());
     for (const size_t i : order) {
@@ -105,20 +107,21 @@ class Comparison {
     request.rule = rule;
     return plan_rule(request);
   }
-  Result<int64_t> probe_of(const std::string& rule) const {
+  Result<BlockSplit> blocks_of(const std::string& rule) const {
     REDLINE_ASSIGN(const RulePlan plan, plan_of(rule));
     const bool has_probe = plan.span == SkippedSpan::kBody || plan.span == SkippedSpan::kStack;
-    return has_probe ? plan.probe_blocks : int64_t{1};
+    return has_probe ? BlockSplit(plan.probe_blocks, plan.tail_blocks) : BlockSplit(1);
   }
 
-  /// The engine for a probe of so many blocks, and the uncached run of every prompt on it.
-  Status open(int64_t probe_blocks) {
-    if (engine_ != nullptr && probe_blocks == probe_blocks_) return {};
+  /// The engine for such blocks, and the uncached run of every prompt on it.
+  Status open(BlockSplit blocks) {
+    if (engine_ != nullptr && blocks.probe == blocks_.probe && blocks.tail == blocks_.tail) return {};
     engine_.reset();
     ImageOptions engine = options_.engine;
-    engine.probe_blocks = probe_blocks;
+    engine.probe_blocks = blocks.probe;
+    engine.tail_blocks = blocks.tail;
     REDLINE_ASSIGN(engine_, ImageEngine::open(options_.model, engine));
-    probe_blocks_ = probe_blocks;
+    blocks_ = blocks;
     base_ = with_defaults(options_.request, engine_->defaults());
     reference_ = {};
     std::vector<double> times;
@@ -259,8 +262,8 @@ class Comparison {
   }
 
   Result<ComparedSetting> setting_of(const std::string& rule, double speedup) {
-    REDLINE_ASSIGN(const int64_t probe, probe_of(rule));
-    REDLINE_TRY(open(probe));
+    REDLINE_ASSIGN(const BlockSplit blocks, blocks_of(rule));
+    REDLINE_TRY(open(blocks));
     std::string text = rule;
     if (speedup > 0) {
       REDLINE_ASSIGN(text, tune(rule, speedup));
@@ -295,7 +298,7 @@ class Comparison {
 
   const CompareOptions& options_;
   std::unique_ptr<ImageEngine> engine_;
-  int64_t probe_blocks_ = -1;
+  BlockSplit blocks_ = {0};
   ImageRequest base_;
   Reference reference_;
   std::optional<Lpips> lpips_;

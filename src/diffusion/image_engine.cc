@@ -100,7 +100,8 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   // The denoiser.
   REDLINE_ASSIGN(Checkpoint weights, files.open_component(e.family_->denoiser_component));
   REDLINE_TRY(convert(weights, options.dtype));
-  REDLINE_ASSIGN(DenoiserModel model, e.family_->build(weights, options.probe_blocks).within(weights.path));
+  REDLINE_ASSIGN(DenoiserModel model,
+                 e.family_->build(weights, {options.probe_blocks, options.tail_blocks}).within(weights.path));
   e.family_name_ = model.family;
   const int64_t side = options.max_side / e.autoencoder_.scale;
   SymbolValues& bounds = network.compile.bounds;
@@ -377,7 +378,8 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
   REDLINE_ASSIGN(StepCache cache, StepCache::make(rule));
   if (!options_.step_cache_file.empty())
     REDLINE_TRY(require_mask(masks_, solver.num_steps(), cache.plan().budget).within(options_.step_cache_file));
-  REDLINE_ASSIGN(CachedDenoiser denoiser, CachedDenoiser::make(*denoiser_, std::move(cache), options_.probe_blocks));
+  REDLINE_ASSIGN(CachedDenoiser denoiser,
+                 CachedDenoiser::make(*denoiser_, std::move(cache), {options_.probe_blocks, options_.tail_blocks}));
   run.result.warnings.insert(run.result.warnings.end(), denoiser.warnings().begin(), denoiser.warnings().end());
   std::vector<float> scaled(x.size()), outputs(n * static_cast<size_t>(rows)), renoised;
   const int steps = solver.num_steps();

@@ -2,6 +2,7 @@
 // pipelines.cc, by the class name of model_index.json.
 #pragma once
 
+#include <functional>
 #include <map>
 
 #include "diffusion/text_encoders.h"
@@ -24,7 +25,7 @@ struct PipelineFamily {
   std::string_view class_name;          ///< "FluxPipeline"
   std::string_view denoiser_component;  ///< "transformer"
   std::string_view denoiser_class;      ///< "FluxTransformer2DModel"
-  Result<DenoiserModel> (*build)(const Checkpoint& checkpoint, int64_t probe_blocks);
+  std::function<Result<DenoiserModel>(const Checkpoint& checkpoint, BlockSplit blocks)> build;
   /// `text_tokens`: rows of the longest encoder's text (max_sequence_length).
   Result<PromptConditions> (*condition)(TextEncoders& encoders, const DenoiserModel& model,
                                         std::span<const std::string> prompts, int64_t text_tokens);

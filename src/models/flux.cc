@@ -204,9 +204,10 @@ class FluxBuilder : public DitBuilder {
 
 }  // namespace
 
-Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blocks) {
+Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const FluxConfig c, read_config(checkpoint.config));
-  const int64_t split = std::clamp<int64_t>(probe_blocks, 0, c.num_blocks() - 1), D = c.shape.width();
+  const BlockSplit parts = blocks.within(c.num_blocks());
+  const int64_t split = parts.probe, tail = c.num_blocks() - parts.tail, D = c.shape.width();
   DenoiserModel model;
   model.family = "flux";
   model.in_channels = c.in_channels;
@@ -248,7 +249,7 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blo
     s.image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     s.text = g.input("text", DType::kF32, {b.kBatch * b.kText, D});
     const Value rope = g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim});
-    b.blocks(s, split, c.num_blocks(), conditioning, rope);
+    b.blocks(s, split, tail, conditioning, rope);
     g.output("image", s.image);
     g.output("text", s.text);
   }
@@ -256,7 +257,13 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blo
     GraphBuilder& g = graphs.head;
     FluxBuilder b(g, graphs.head_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
-    const Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    if (tail < c.num_blocks()) {
+      const Value rope = g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim});
+      Streams s = {image, g.input("text", DType::kF32, {b.kBatch * b.kText, D}), {}};
+      b.blocks(s, tail, c.num_blocks(), conditioning, rope);
+      image = s.image;
+    }
     // The table is [scale, shift] here.
     const Value table = b.project(conditioning, "norm_out.linear", 2 * D, D);
     g.set_scope("norm_out");

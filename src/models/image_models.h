@@ -2,6 +2,7 @@
 // row each in image_registry.cc, by the class name that model_index.json gives.
 #pragma once
 
+#include <algorithm>
 #include <span>
 
 #include "graph/ops/conv2d.h"
@@ -35,8 +36,8 @@ int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 ///          with text, carries; of transformers with no block in the probe also "modulated" [batch * image_tokens, width],
 ///          what the first block's attention will see of the picture
 ///   body   inputs "image", "text", carries; outputs "image", "text" (when read by head)
-///   head   inputs "image", carries; output "velocity" [batch * image_tokens, out_channels]
-/// The whole is head(body(probe(x))). Transformers leave the body at least one block, whatever probe_blocks says, and have
+///   head   inputs "image", carries, and with blocks of its own what they take of "text", "rope", "key_lengths"; output "velocity" [batch * image_tokens, out_channels]
+/// The whole is head(body(probe(x))). Transformers leave the body at least one block, whatever BlockSplit says, and have
 /// no "embedded" where the probe has none. Convolutional networks have pixels of kHeight x kWidth for image_tokens and a body
 /// and head without ops of their own may be left empty.
 struct DenoiserModel {
@@ -73,11 +74,24 @@ struct AutoencoderModel {
   bool has_variance = true;
 };
 
+/// A transformer's blocks: the first `probe` of them are the probe's, the last `tail` the head's, the others the body's.
+struct BlockSplit {
+  BlockSplit(int64_t probe_blocks, int64_t tail_blocks = 0) : probe(probe_blocks), tail(tail_blocks) {}
+  /// Of `blocks` blocks, one of them the body's.
+  BlockSplit within(int64_t blocks) const {
+    const int64_t front = std::clamp<int64_t>(probe, 0, blocks - 1);
+    return {front, std::clamp<int64_t>(tail, 0, blocks - 1 - front)};
+  }
+  /// For a network without a tail of its own.
+  operator int64_t() const { return probe; }
+  int64_t probe, tail;
+};
+
 Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint);
 Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint);
-Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, int64_t probe_blocks);
-Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, int64_t probe_blocks);
-Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_blocks);
+Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks);
+Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks);
+Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit blocks);
 Result<DenoiserModel> build_unet(const Checkpoint& checkpoint);
 Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint);
 Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint);

@@ -107,9 +107,10 @@ class PixartBuilder : public DitBuilder {
 
 }  // namespace
 
-Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_blocks) {
+Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const PixartConfig c, read_config(checkpoint.config));
-  const int64_t split = std::clamp<int64_t>(probe_blocks, 0, c.num_layers - 1), D = c.shape.width();
+  const BlockSplit parts = blocks.within(c.num_layers);
+  const int64_t split = parts.probe, tail = c.num_layers - parts.tail, D = c.shape.width();
   DenoiserModel model;
   model.family = "pixart";
   model.patch = c.patch;
@@ -149,7 +150,7 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_b
     const Value table = g.input("carry.table", DType::kF32, {b.kBatch, 6 * D});
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.cross_width});
-    b.blocks(image, split, c.num_layers, text, table, b.key_lengths());
+    b.blocks(image, split, tail, text, table, b.key_lengths());
     g.output("image", image);
   }
   {
@@ -158,7 +159,13 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, int64_t probe_b
     fixed.shape.eps = 1e-6f;  // whatever norm_eps says of the blocks
     PixartBuilder b(g, graphs.head_weights, fixed);
     const Value time = g.input("carry.time", DType::kF32, {b.kBatch, D});
-    const Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    if (tail < c.num_layers) {
+      PixartBuilder last(g, graphs.head_weights, c);
+      const Value table = g.input("carry.table", DType::kF32, {b.kBatch, 6 * D});
+      const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.cross_width});
+      last.blocks(image, tail, c.num_layers, text, table, last.key_lengths());
+    }
     g.set_scope("norm_out");
     // The table is [shift, scale]; the timestep is added to both.
     const Value table = b.own_table(concat_cols(g, time, time), "", 2);

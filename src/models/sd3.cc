@@ -180,9 +180,10 @@ Result<std::vector<float>> crop_positions(const Sd3Config& c, const WeightSource
 
 }  // namespace
 
-Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, int64_t probe_blocks) {
+Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const Sd3Config c, read_config(checkpoint.config));
-  const int64_t split = std::clamp<int64_t>(probe_blocks, 0, c.num_layers - 1), D = c.shape.width();
+  const BlockSplit parts = blocks.within(c.num_layers);
+  const int64_t split = parts.probe, tail = c.num_layers - parts.tail, D = c.shape.width();
   DenoiserModel model;
   model.family = "sd3";
   model.patch = c.patch;
@@ -218,14 +219,20 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, int64_t probe_bloc
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
     Streams s = {g.input("image", DType::kF32, {b.kBatch * b.kImage, D}),
                  g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
-    b.blocks(s, split, c.num_layers, conditioning);
+    b.blocks(s, split, tail, conditioning);
     g.output("image", s.image);
+    if (tail < c.num_layers) g.output("text", s.text);
   }
   {
     GraphBuilder& g = graphs.head;
     Sd3Builder b(g, graphs.head_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
-    const Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
+    if (tail < c.num_layers) {
+      Streams s = {image, g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
+      b.blocks(s, tail, c.num_layers, conditioning);
+      image = s.image;
+    }
     const Value table_out = b.project(conditioning, "norm_out.linear", 2 * D, D);
     g.set_scope("norm_out");
     g.output("velocity", b.project(b.modulated(image, table_out, 1, 0, b.kImage), "proj_out", model.out_channels, D));

@@ -269,9 +269,8 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
 Command image_command() {
   return make_command<ImageArgs, run_image>(
       "image", "draw a picture from words",
-      "MODEL is a diffusers folder: FLUX.1, SD3 or PixArt-Sigma. Its redline.json, when there is one, "
-      "holds "
-      "the recommended settings; every flag goes before it.",
+      "MODEL is a diffusers folder: FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. Its redline.json, "
+      "when there is one, holds the recommended settings; every flag goes before it.",
       {"redline image assets/redline-shapes \"a large red circle on a blue background\" -o circle.png",
        "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7"});
 }

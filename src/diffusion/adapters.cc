@@ -8,6 +8,7 @@
 #include "formats/safetensors.h"
 #include "models/convert_weights.h"
 #include "models/flux_file.h"
+#include "models/unet_names.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -27,6 +28,8 @@ constexpr Suffix kSuffixes[] = {
     {".lora_up.weight", Suffix::kUp},
     {".lora.down.weight", Suffix::kDown},
     {".lora.up.weight", Suffix::kUp},
+    {"_lora.down.weight", Suffix::kDown},
+    {"_lora.up.weight", Suffix::kUp},
     {".alpha", Suffix::kAlpha},
 };
 /// What stands before the network's own names.
@@ -40,6 +43,15 @@ std::string_view without_prefix(std::string_view name) {
       if (name.starts_with(prefix)) name.remove_prefix(prefix.size()), again = true;
   }
   return name;
+}
+
+/// "attn1.processor.to_out" of diffusers' first files, whose pairs stood beside the attention: "attn1.to_out.0".
+std::string without_processor(std::string name) {
+  constexpr std::string_view kProcessor = ".processor.";
+  const size_t at = name.find(kProcessor);
+  if (at == std::string::npos) return name;
+  name.replace(at, kProcessor.size(), ".");
+  return name.ends_with(".to_out") ? name + ".0" : name;
 }
 
 /// kohya's files spell the dots of a name as underscores.
@@ -75,9 +87,9 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
   for (const SafetensorsTensor& tensor : files.tensors()) {
     const auto suffix = std::find_if(std::begin(kSuffixes), std::end(kSuffixes),
                                      [&](const Suffix& s) { return tensor.name.ends_with(s.text); });
-    const std::string module(without_prefix(
+    const std::string module = without_processor(std::string(without_prefix(
         std::string_view(tensor.name)
-            .substr(0, tensor.name.rfind(suffix == std::end(kSuffixes) ? std::string_view(".") : suffix->text))));
+            .substr(0, tensor.name.rfind(suffix == std::end(kSuffixes) ? std::string_view(".") : suffix->text)))));
     // Text encoders stay as they are: their adapters change little and few files have them.
     if (tensor.name.starts_with("text_encoder") || tensor.name.starts_with("lora_te")) continue;
     if (suffix == std::end(kSuffixes))
@@ -123,11 +135,14 @@ Status AdapterBank::load(const std::string& name, const AdapterFile& file, bool 
     const AdapterSlot& slot = *slots_[i];
     std::string own = slot.weight;
     if (own.ends_with(".weight")) own.resize(own.size() - 7);
-    // By diffusers' name, or as a part of a matrix of FLUX's makers; both also as kohya's files spell them.
+    // By diffusers' name, by that of a UNet's makers, or as a part of a matrix of FLUX's; all also as kohya's files spell
+    // them.
     const FluxStoredModule stored = find_stored_module(own);
+    const std::string sgm = unet_stored_module(own);
     auto at = file.matrices.end();
     bool is_part = false;
-    for (const std::string& name_of : {own, underscored(own), stored.name, underscored(stored.name)}) {
+    for (const std::string& name_of :
+         {own, underscored(own), sgm, underscored(sgm), stored.name, underscored(stored.name)}) {
       if (at != file.matrices.end()) break;
       at = file.matrices.find(name_of);
       is_part = at != file.matrices.end() && !stored.name.empty() &&

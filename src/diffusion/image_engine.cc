@@ -16,7 +16,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMostTextTokens = 1024;
+constexpr int64_t kMostTextTokens = 1024, kUsualSide = 512;
 
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point begin) {
@@ -37,9 +37,18 @@ Status convert(Checkpoint& checkpoint, ImageType type) {
   // What is small and felt everywhere stays: embedders, modulation, the last projection (diffusion.md of the field's
   // 8-bit engines agrees: errors there move every token alike).
   return convert_weights(checkpoint, DType::kQ8_0, [](const std::string& name) {
-    const bool in_block = name.find("blocks.") != std::string::npos || name.find(".block.") != std::string::npos;
+    const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+    const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
     return in_block && name.ends_with(".weight") && name.find("norm") == std::string::npos;
   });
+}
+
+// Of a UNet: pixels of the latents that it was trained with, each way; 0: not told, or not a square.
+int64_t square_sample_size(const nlohmann::json& config) {
+  const auto size = config.find("sample_size");
+  if (size == config.end() || !size->is_number_integer()) return 0;
+  const auto side = size->get<int64_t>();
+  return side >= 1 && side <= (int64_t{1} << 16) ? side : 0;
 }
 
 }  // namespace
@@ -99,10 +108,16 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
 
   // The denoiser.
   REDLINE_ASSIGN(Checkpoint weights, files.open_component(e.family_->denoiser_component));
+  const int64_t sample_size = square_sample_size(weights.config);
   REDLINE_TRY(convert(weights, options.dtype));
   REDLINE_ASSIGN(DenoiserModel model,
                  e.family_->build(weights, {options.probe_blocks, options.tail_blocks}).within(weights.path));
   e.family_name_ = model.family;
+  if (model.in_channels != model.latent_channels * model.patch * model.patch)
+    return unsupported(
+        "{}: the network takes {} channels where its latents have {}; those that are told the mask have "
+        "more. A plain one inpaints too: give it --mask",
+        weights.path, model.in_channels, model.latent_channels * model.patch * model.patch);
   const int64_t side = options.max_side / e.autoencoder_.scale;
   SymbolValues& bounds = network.compile.bounds;
   bounds[Symbol::kBatch] = options.max_batch;
@@ -122,13 +137,16 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   REDLINE_ASSIGN(e.masks_, find_calibration(path, files.defaults.step_cache, options.step_cache_file));
   ImageRequest& d = e.defaults_;
   const PipelineDefaults& own = files.defaults;
-  d.width = own.width.value_or(e.family_->side);
-  d.height = own.height.value_or(e.family_->side);
+  int64_t usual_side = e.family_->side;
+  if (usual_side == 0) usual_side = sample_size > 0 ? sample_size * e.autoencoder_.scale : kUsualSide;
+  d.width = own.width.value_or(usual_side);
+  d.height = own.height.value_or(usual_side);
   d.steps = own.steps.value_or(e.family_->steps);
   d.guidance = own.guidance.value_or(e.family_->guidance);
   d.true_guidance = own.true_guidance.value_or(1);
   d.negative_prompt = own.negative_prompt.value_or("");
   d.max_sequence_length = own.max_sequence_length.value_or(e.family_->text_tokens);
+  e.zeros_for_empty_prompt_ = e.family_->zeros_for_empty_prompt && files.zeros_for_empty_prompt.value_or(true);
   REDLINE_TRY(Solver::make(e.scheduler_config_).within(path + "/scheduler"));
   return engine;
 }
@@ -220,20 +238,36 @@ Status DiffusionEngine::take_embeds(Run& run) const {
 
 Status DiffusionEngine::encode_prompts(Run& run) {
   const Clock::time_point begin = Clock::now();
-  if (run.request.prompt_embeds) return take_embeds(run);
+  if (run.request.prompt_embeds) {
+    REDLINE_TRY(take_embeds(run));
+    add_sizes(run);
+    return {};
+  }
   if (run.request.pooled_embeds) return invalid_argument("pooled embeddings go with prompt embeddings: give both");
   REDLINE_ASSIGN(run.conditions, family_->condition(encoders_, denoiser_->model(), run.request.prompts,
                                                     run.request.max_sequence_length));
   run.result.warnings = run.conditions.warnings;
-  if (run.guided()) {
+  if (run.guided() && zeros_for_empty_prompt_ && run.request.negative_prompt.empty()) {
+    run.negative = run.conditions;
+    for (auto& [name, values] : run.negative.values) std::fill(values.begin(), values.end(), 0.0f);
+  } else if (run.guided()) {
     const std::span<const std::string> negative(&run.request.negative_prompt, 1);
     REDLINE_ASSIGN(run.negative,
                    family_->condition(encoders_, denoiser_->model(), negative, run.request.max_sequence_length));
     for (const std::string& warning : run.negative.warnings)
       run.result.warnings.push_back("negative prompt: " + warning);
   }
+  add_sizes(run);
   run.result.text_ms = ms_since(begin);
   return {};
+}
+
+void DiffusionEngine::add_sizes(Run& run) const {
+  if (denoiser_->model().num_time_ids == 0) return;
+  const std::vector<float> ids = sdxl_time_ids(run.request.width, run.request.height);
+  for (PromptConditions* branch : {&run.conditions, &run.negative})
+    for (int64_t p = 0; p < branch->prompts; ++p)
+      branch->values["time_ids"].insert(branch->values["time_ids"].end(), ids.begin(), ids.end());
 }
 
 Status DiffusionEngine::draw_noise(Run& run) {
@@ -359,7 +393,9 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
   latents.shape = {run.pictures, run.layout.channels, run.layout.height, run.layout.width};
   std::vector<float>& x = latents.data;
   x.resize(n * pictures);
-  if (!run.init_latents.empty()) solver.add_noise(0, run.init_latents, run.noise, x);
+  // As diffusers: what a mask lets be drawn wholly anew begins from noise alone.
+  const bool from_noise = run.init_latents.empty() || (!run.mask.empty() && r.strength == 1);
+  if (!from_noise) solver.add_noise(0, run.init_latents, run.noise, x);
   else
     std::transform(run.noise.begin(), run.noise.end(), x.begin(),
                    [&](float v) { return v * solver.init_noise_sigma(); });

@@ -34,6 +34,7 @@ class DiffusionEngine final : public ImageEngine {
   Status resolve(const ImageRequest& request, Run& run) const;
   Status encode_prompts(Run& run);
   Status take_embeds(Run& run) const;
+  void add_sizes(Run& run) const;
   Status draw_noise(Run& run);
   Status denoise(Run& run, const std::function<bool(const ImageProgress&)>& on_step);
   Status decode(Run& run);
@@ -46,6 +47,7 @@ class DiffusionEngine final : public ImageEngine {
   ImageRequest defaults_;
   nlohmann::json scheduler_config_;
   std::vector<CalibratedMask> masks_;
+  bool zeros_for_empty_prompt_ = false;
   std::mutex mutex_;  // requests take turns
   std::unique_ptr<WorkerTeam> team_;
   std::unique_ptr<Timeline> timeline_;

@@ -43,9 +43,12 @@ Result<nlohmann::json> read_object(const std::string& path) {
 }
 
 constexpr std::string_view kFlux = "FluxTransformer2DModel";
+// PixArt's own folders are older than its class.
+constexpr std::string_view kPixArt = "PixArtTransformer2DModel", kPixArtBefore = "Transformer2DModel";
 constexpr std::string_view kClasses[] = {kFlux,
                                          "SD3Transformer2DModel",
-                                         "PixArtTransformer2DModel",
+                                         kPixArt,
+                                         kPixArtBefore,
                                          "UNet2DConditionModel",
                                          "AutoencoderKL",
                                          "AutoencoderTiny",
@@ -129,6 +132,8 @@ Result<PipelineFiles> PipelineFiles::open(const std::string& path) {
       return invalid_argument("{}/model_index.json: \"{}\" is no name of a folder", path, key);
     files.components.push_back({key, value[0].get<std::string>(), value[1].get<std::string>()});
   }
+  if (const auto zeros = index->find("force_zeros_for_empty_prompt"); zeros != index->end() && zeros->is_boolean())
+    files.zeros_for_empty_prompt = zeros->get<bool>();
   if (!files.find("scheduler")) return not_found("{}/model_index.json names no scheduler", path);
   REDLINE_ASSIGN(files.scheduler_config, read_object(path + "/scheduler/scheduler_config.json"));
   REDLINE_ASSIGN(files.defaults, read_defaults(path + "/redline.json"));
@@ -158,7 +163,9 @@ Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
   if (!is_folder(folder)) return not_found("{} is missing: model_index.json names it", folder);
   REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
   const auto own = checkpoint.config.find("_class_name");
-  if (own != checkpoint.config.end() && *own != component->class_name)
+  const auto class_of = [](std::string_view name) { return name == kPixArtBefore ? kPixArt : name; };
+  if (own != checkpoint.config.end() &&
+      (!own->is_string() || class_of(own->get_ref<const std::string&>()) != class_of(component->class_name)))
     return invalid_argument("{}/config.json: _class_name is {}, and model_index.json names {}", folder,
                             own->is_string() ? own->get<std::string>() : "no text", component->class_name);
   return checkpoint;

@@ -26,6 +26,7 @@ struct PipelineFiles {
   std::vector<PipelineComponent> components;  ///< those that are not null, in the file's order
   nlohmann::json scheduler_config;
   PipelineDefaults defaults;
+  std::optional<bool> zeros_for_empty_prompt;  ///< model_index.json's force_zeros_for_empty_prompt
   std::string denoiser_file;  ///< a FLUX.1 transformer in one file (models/flux_file.h) in place of the folder's; or ""
 
   /// not_found: no folder, no model_index.json or no scheduler. invalid_argument: a file that is no JSON of its kind, with

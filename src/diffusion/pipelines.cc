@@ -5,6 +5,8 @@
 namespace redline {
 namespace {
 
+constexpr int64_t kNumTimeIds = 6;
+
 Result<TextEncoder*> encoder(TextEncoders& encoders, std::string_view name) {
   const auto at = encoders.find(name);
   if (at == encoders.end()) return not_found("the pipeline has no {}", name);
@@ -101,7 +103,71 @@ Result<PromptConditions> pixart_conditions(TextEncoders& encoders, const Denoise
   return c;
 }
 
+Status expect_text_width(const DenoiserModel& model, const std::string& encoders, int64_t width) {
+  if (width == model.text_width) return {};
+  return invalid_argument("{} {} columns, the unet takes {}; one of them is another model's", encoders, width,
+                          model.text_width);
+}
+
+// Stable Diffusion 1 and 2: CLIP's last hidden states. (What 2 wants is the layer before the last: its encoder is stored
+// without the last.)
+Result<PromptConditions> sd_conditions(TextEncoders& encoders, const DenoiserModel& model,
+                                       std::span<const std::string> prompts, int64_t) {
+  REDLINE_ASSIGN(TextEncoder * clip, encoder(encoders, "text_encoder"));
+  REDLINE_ASSIGN(EncodedText text, clip->encode(prompts, 0));
+  REDLINE_TRY(expect_text_width(model, "text_encoder gives", text.width));
+  PromptConditions c;
+  c.prompts = text.prompts;
+  c.tokens = text.tokens;
+  add_warnings(c, text);
+  c.values["text"] = std::move(text.hidden);
+  return c;
+}
+
+// SDXL: two CLIPs beside each other, before their last layers; the second's pooled vector beside the timestep.
+Result<PromptConditions> sdxl_conditions(TextEncoders& encoders, const DenoiserModel& model,
+                                         std::span<const std::string> prompts, int64_t) {
+  REDLINE_ASSIGN(TextEncoder * clip_l, encoder(encoders, "text_encoder"));
+  REDLINE_ASSIGN(TextEncoder * clip_g, encoder(encoders, "text_encoder_2"));
+  REDLINE_ASSIGN(const EncodedText l, clip_l->encode(prompts, 0));
+  REDLINE_ASSIGN(EncodedText g, clip_g->encode(prompts, 0));
+  if (l.tokens != g.tokens)
+    return invalid_argument("text_encoder gives {} tokens, text_encoder_2 {}; one of them is another model's", l.tokens,
+                            g.tokens);
+  REDLINE_TRY(expect_text_width(model, "the text encoders give together", l.width + g.width));
+  if (g.pooled_width != model.pooled_width)
+    return invalid_argument("text_encoder_2 gives a pooled vector of {}, the unet takes {}", g.pooled_width,
+                            model.pooled_width);
+  PromptConditions c;
+  c.prompts = l.prompts;
+  c.tokens = l.tokens;
+  add_warnings(c, g);
+  c.values["text"] = beside(l.penultimate, l.width, g.penultimate, g.width, model.text_width);
+  c.values["pooled"] = std::move(g.pooled);
+  return c;
+}
+
+Result<DenoiserModel> build_sd(const Checkpoint& checkpoint, int64_t) {
+  REDLINE_ASSIGN(DenoiserModel model, build_unet(checkpoint));
+  if (model.num_time_ids != 0)
+    return invalid_argument("the unet takes pooled text and sizes: its pipeline is StableDiffusionXLPipeline");
+  return model;
+}
+
+Result<DenoiserModel> build_sdxl(const Checkpoint& checkpoint, int64_t) {
+  REDLINE_ASSIGN(DenoiserModel model, build_unet(checkpoint));
+  if (model.num_time_ids != kNumTimeIds)
+    return unsupported("the unet takes {} sizes and scores; that of SDXL takes {} (its refiner is not supported)",
+                       model.num_time_ids, kNumTimeIds);
+  return model;
+}
+
 }  // namespace
+
+std::vector<float> sdxl_time_ids(int64_t width, int64_t height) {
+  const auto w = static_cast<float>(width), h = static_cast<float>(height);
+  return {h, w, 0, 0, h, w};
+}
 
 const std::vector<PipelineFamily>& pipeline_families() {
   static const std::vector<PipelineFamily> kFamilies = {
@@ -111,6 +177,10 @@ const std::vector<PipelineFamily>& pipeline_families() {
        1024, 28, 7, 256},
       {"PixArtSigmaPipeline", "transformer", "PixArtTransformer2DModel", build_pixart, pixart_conditions, false, false,
        1024, 20, 4.5, 300},
+      {"StableDiffusionPipeline", "unet", "UNet2DConditionModel", build_sd, sd_conditions, false, false, 0, 50, 7.5,
+       77},
+      {"StableDiffusionXLPipeline", "unet", "UNet2DConditionModel", build_sdxl, sdxl_conditions, false, false, 0, 50, 5,
+       77, true},
   };
   return kFamilies;
 }

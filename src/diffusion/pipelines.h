@@ -33,10 +33,17 @@ struct PipelineFamily {
   bool even_sigmas;
   bool is_distilled;  ///< `guidance` is an input of the network; classifier-free guidance is `true_guidance`
   // Recommendations where the folder has none.
-  int64_t side, steps;
+  int64_t side;  ///< 0: as large as the denoiser's sample_size says
+  int64_t steps;
   double guidance;
   int64_t text_tokens;
+  /// An empty negative prompt is zeros for the denoiser, unless model_index.json has force_zeros_for_empty_prompt false.
+  bool zeros_for_empty_prompt = false;
 };
+
+/// What SDXL is told of a picture of that size, drawn whole: height and width of the original, top and left of the crop,
+/// height and width wanted.
+std::vector<float> sdxl_time_ids(int64_t width, int64_t height);
 
 const std::vector<PipelineFamily>& pipeline_families();
 /// unsupported: the message lists those there are.

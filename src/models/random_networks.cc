@@ -20,6 +20,32 @@ Result<Graph> flux_body(const Checkpoint& checkpoint) {
   return std::move(model.body);
 }
 
+Result<Graph> unet(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(DenoiserModel model, build_unet(checkpoint));
+  return std::move(model.probe);
+}
+
+Result<Graph> vae_decoder(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(AutoencoderModel model, build_autoencoder_kl(checkpoint));
+  return std::move(model.decode);
+}
+
+void set_sd15(nlohmann::json& c) {
+  c["block_out_channels"] = {320, 640, 1280, 1280};
+  c["attention_head_dim"] = 8;
+  c["cross_attention_dim"] = 768;
+  const std::string plain = "DownBlock2D", up = "UpBlock2D", cross = "CrossAttn";
+  c["down_block_types"] = {cross + plain, cross + plain, cross + plain, plain};
+  c["up_block_types"] = {up, cross + up, cross + up, cross + up};
+}
+
+void set_flux_vae(nlohmann::json& c) {
+  c["block_out_channels"] = {128, 256, 512, 512};
+  c["layers_per_block"] = 2;
+  c["latent_channels"] = 16;
+  c["use_quant_conv"] = c["use_post_quant_conv"] = false;
+}
+
 const std::vector<KnownNetwork>& shapes() {
   // Sizes as the published config.json files give them.
   static const std::vector<KnownNetwork> kShapes = {
@@ -27,6 +53,8 @@ const std::vector<KnownNetwork>& shapes() {
        [](nlohmann::json& c) { c["num_layers"] = 1, c["num_single_layers"] = 0; }, 1, 512},
       {"flux-single-block", "one single block of FLUX.1", 1024, 16, flux_body,
        [](nlohmann::json& c) { c["num_layers"] = 0, c["num_single_layers"] = 1; }, 1, 512},
+      {"sd15-unet", "the UNet of Stable Diffusion 1.5, both branches of guidance", 512, 8, unet, set_sd15, 2, 77},
+      {"flux-vae", "the decoder of FLUX.1's autoencoder", 1024, 8, vae_decoder, set_flux_vae, 1, 0},
   };
   return kShapes;
 }

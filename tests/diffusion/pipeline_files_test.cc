@@ -74,6 +74,33 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
   EXPECT_EQ(files->defaults.step_cache, "masks.json");
 }
 
+// The published PixArt folders are older than the class that reads them now.
+TEST(PipelineFiles, PixArtUnderItsOldClass) {
+  namespace fs = std::filesystem;
+  const testing::TemporaryFolder folder;
+  const std::string path = folder.path(), stored = REDLINE_SOURCE_DIR "/tests/golden/image/pipeline_pixart/";
+  fs::copy(stored, path, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
+  const auto write = [&](const std::string& name, const nlohmann::json& json) {
+    std::ofstream(path + "/" + name) << json.dump();
+  };
+  nlohmann::json index = nlohmann::json::parse(std::ifstream(stored + "model_index.json"));
+  nlohmann::json config = nlohmann::json::parse(std::ifstream(stored + "transformer/config.json"));
+  for (const char* in_index : {"Transformer2DModel", "PixArtTransformer2DModel"})
+    for (const char* in_config : {"Transformer2DModel", "PixArtTransformer2DModel"}) {
+      index["transformer"] = {"diffusers", in_index};
+      config["_class_name"] = in_config;
+      write("model_index.json", index);
+      write("transformer/config.json", config);
+      auto files = PipelineFiles::open(path);
+      ASSERT_TRUE(files.ok()) << files.status().to_string();
+      auto transformer = files->open_component("transformer");
+      EXPECT_TRUE(transformer.ok()) << transformer.status().to_string();
+    }
+  config["_class_name"] = "SD3Transformer2DModel";
+  write("transformer/config.json", config);
+  EXPECT_FALSE(PipelineFiles::open(path)->open_component("transformer").ok());
+}
+
 TEST(PipelineFiles, ATransformerMayBeOneFile) {
   namespace fs = std::filesystem;
   const testing::TemporaryFolder folder;

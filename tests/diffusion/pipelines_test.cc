@@ -1,10 +1,15 @@
 // Whole pipelines of each family on tiny random weights: what diffusers draws from the same prompt and noise.
 // tests/golden/image/make_pipelines.py makes them.
+#include <gmock/gmock.h>
+
 #include <cmath>
+#include <filesystem>
+#include <fstream>
 
 #include "redline/image.h"
 #include "support/golden.h"
 #include "support/npz.h"
+#include "support/temporary_folder.h"
 
 namespace redline {
 namespace {
@@ -26,23 +31,41 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
   options.dtype = GetParam().type;
   auto engine = ImageEngine::open(folder, options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
-  for (const auto& [name, noise] : *arrays) {
-    if (!name.ends_with(".noise")) continue;
+  for (const auto& [name, sizes] : *arrays) {
+    if (!name.ends_with(".sizes")) continue;
     const std::string run = name.substr(0, name.size() - 6);
+    const auto has = [&](const char* what) { return arrays->count(fmt::format("{}.{}", run, what)) > 0; };
     const auto find = [&](const char* what) -> const testing::NpyArray& {
       return arrays->at(fmt::format("{}.{}", run, what));
     };
-    FloatArray init{noise.shape, {noise.values.begin(), noise.values.end()}};
+    const auto picture_of = [&](const char* what) {
+      const testing::NpyArray& pixels = find(what);
+      return RgbPicture{pixels.shape[1], pixels.shape[0], {pixels.values.begin(), pixels.values.end()}};
+    };
+    FloatArray noise;
+    RgbPicture init, mask;
     ImageRequest request = (*engine)->defaults();
     for (const char* prompt : {"a large red circle on a blue background", "two small stars"})
       request.prompts.emplace_back(prompt);
-    request.negative_prompt = "a house";
-    request.width = static_cast<int64_t>(find("sizes").values[0]);
-    request.height = static_cast<int64_t>(find("sizes").values[1]);
+    request.negative_prompt = run == "empty" ? "" : "a house";
+    request.width = static_cast<int64_t>(sizes.values[0]);
+    request.height = static_cast<int64_t>(sizes.values[1]);
     request.guidance = find("guidance").values[0];
     request.steps = 4;
     request.max_sequence_length = 24;
-    request.init_noise = &init;
+    if (has("noise")) {
+      noise = {find("noise").shape, {find("noise").values.begin(), find("noise").values.end()}};
+      request.init_noise = &noise;
+    } else {
+      request.seed = static_cast<uint64_t>(find("seed").values[0]);
+      request.strength = find("strength").values[0];
+      init = picture_of("init");
+      request.init_picture = &init;
+    }
+    if (has("mask")) {
+      mask = picture_of("mask");
+      request.mask = &mask;
+    }
     request.keep_latents = true;
     auto result = (*engine)->generate(request);
     ASSERT_TRUE(result.ok()) << run << ": " << result.status().message();
@@ -54,9 +77,10 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
       error += std::pow(static_cast<double>(result->latents.data[i]) - latents[i], 2);
       size += std::pow(latents[i], 2);
     }
-    // Both sides round to float32, and guidance multiplies the difference of two branches by four at each of four steps;
-    // or rounding to 8 bits of mantissa, some ten products a step in a row.
-    EXPECT_LE(std::sqrt(error / size), exact ? 1e-3 : 5e-2) << run;
+    // Both sides round to float32, and guidance multiplies the difference of two branches by four at each of four steps; or
+    // rounding to 8 bits of mantissa, some ten products a step in a row, with guidance up to 7.5.
+    const double most = std::string_view(GetParam().pipeline).starts_with("pipeline_sd3") ? 1e-3 : 1e-4;
+    EXPECT_LE(std::sqrt(error / size), exact ? most : 8e-2) << run;
     const auto& expected = find("picture").values;
     const size_t pixels = expected.size() / 2;
     double squares = 0;
@@ -67,15 +91,103 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
   }
 }
 
+/// A copy of a golden pipeline in which something can be changed.
+struct Changed {
+  testing::TemporaryFolder folder;
+  std::string path = folder.path() + "/pipeline";
+
+  explicit Changed(const std::string& pipeline) {
+    const std::string from = testing::golden_root() + "/image/" + pipeline;
+    std::filesystem::copy(from, path, std::filesystem::copy_options::recursive);
+  }
+  void edit(const std::string& file, const std::function<void(nlohmann::json&)>& change) const {
+    nlohmann::json json = nlohmann::json::parse(std::ifstream(path + "/" + file));
+    change(json);
+    std::ofstream(path + "/" + file) << json.dump();
+  }
+  std::string error() const {
+    ImageOptions options;
+    options.threads = 1;
+    options.max_side = 64;
+    const auto engine = ImageEngine::open(path, options);
+    if (!engine.ok()) return engine.status().message();
+    ImageRequest request = (*engine)->defaults();
+    request.prompts = {"a star"};
+    request.steps = 1;
+    const auto result = (*engine)->generate(request);
+    return result.ok() ? "" : result.status().message();
+  }
+};
+
+TEST(UnetPipelines, RecommendTheSizeOfTheirTraining) {
+  const Changed sd("pipeline_sd1");
+  const auto engine = ImageEngine::open(sd.path);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  EXPECT_EQ((*engine)->defaults().width, 16);  // 8 pixels of the latent
+  EXPECT_EQ((*engine)->defaults().guidance, 7.5);
+}
+
+TEST(UnetPipelines, NameWhatDoesNotFit) {
+  using ::testing::HasSubstr;
+  EXPECT_EQ(Changed("pipeline_sdxl").error(), "");
+  {
+    const Changed c("pipeline_sdxl");
+    c.edit("model_index.json", [](auto& j) { j["text_encoder_2"] = {nullptr, nullptr}; });
+    EXPECT_THAT(c.error(), HasSubstr("the pipeline has no text_encoder_2"));
+  }
+  {
+    const Changed c("pipeline_sdxl");
+    c.edit("model_index.json", [](auto& j) { j["_class_name"] = "StableDiffusionPipeline"; });
+    EXPECT_THAT(c.error(), HasSubstr("its pipeline is StableDiffusionXLPipeline"));
+  }
+  {
+    const Changed c("pipeline_sd1");
+    c.edit("model_index.json", [](auto& j) { j["_class_name"] = "StableDiffusionXLPipeline"; });
+    EXPECT_THAT(c.error(), HasSubstr("the unet takes 0 sizes and scores; that of SDXL takes 6"));
+  }
+  {
+    const Changed c("pipeline_sd1");
+    c.edit("model_index.json", [](auto& j) { j.erase("unet"); });
+    EXPECT_THAT(c.error(), HasSubstr("names no unet"));
+  }
+  {
+    const Changed c("pipeline_sd1");
+    std::filesystem::remove_all(c.path + "/vae");
+    EXPECT_THAT(c.error(), HasSubstr("vae is missing: model_index.json names it"));
+  }
+  {
+    const Changed c("pipeline_sd1");
+    c.edit("unet/config.json", [](auto& j) { j["cross_attention_dim"] = 16; });
+    EXPECT_THAT(c.error(), HasSubstr("attn2.to_k.weight is [4, 12], the config asks for [4, 16]"));
+  }
+  {
+    // The encoder of another model.
+    const Changed c("pipeline_sd1");
+    std::filesystem::remove_all(c.path + "/text_encoder");
+    std::filesystem::copy(testing::golden_root() + "/image/pipeline_sdxl/text_encoder", c.path + "/text_encoder");
+    EXPECT_THAT(c.error(), HasSubstr("text_encoder gives 8 columns, the unet takes 12"));
+  }
+  {
+    // An inpainting network, which is told the mask.
+    const Changed c("pipeline_sd1");
+    std::filesystem::remove_all(c.path + "/unet");
+    std::filesystem::copy(testing::golden_root() + "/image/unet_inpaint", c.path + "/unet");
+    EXPECT_THAT(c.error(), HasSubstr("takes 9 channels where its latents have 4"));
+  }
+}
+
 std::vector<Mode> modes() {
   std::vector<Mode> all;
-  for (const char* pipeline : {"pipeline_sd3", "pipeline_sd3_without_t5", "pipeline_pixart"})
-    for (const ImageType type : {ImageType::kF32, ImageType::kAuto}) all.push_back({pipeline, type});
+  for (const char* pipeline :
+       {"pipeline_sd3", "pipeline_sd3_without_t5", "pipeline_pixart", "pipeline_sd1", "pipeline_sd2", "pipeline_sdxl"})
+    for (const ImageType type : {ImageType::kF32, ImageType::kAuto, ImageType::kQ8}) all.push_back({pipeline, type});
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Pipelines, ::testing::ValuesIn(modes()), [](const auto& info) {
-  return fmt::format("{}_{}", info.param.pipeline, info.param.type == ImageType::kF32 ? "f32" : "auto");
+  const ImageType type = info.param.type;
+  return fmt::format("{}_{}", info.param.pipeline,
+                     type == ImageType::kF32 ? "f32" : (type == ImageType::kQ8 ? "q8" : "auto"));
 });
 
 }  // namespace

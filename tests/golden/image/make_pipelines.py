@@ -13,6 +13,7 @@ import sys
 
 import diffusers
 import numpy as np
+import PIL.Image
 import torch
 import transformers
 
@@ -70,12 +71,67 @@ def pixart():
                                        scheduler=scheduler)
 
 
+def sd(clip_width, act, scheduler, **unet):
+  unet = diffusers.UNet2DConditionModel(sample_size=8, norm_num_groups=2, cross_attention_dim=clip_width, block_out_channels=[4, 4, 8],
+                                        layers_per_block=1, down_block_types=["CrossAttnDownBlock2D", "CrossAttnDownBlock2D", "DownBlock2D"],
+                                        up_block_types=["UpBlock2D", "CrossAttnUpBlock2D", "CrossAttnUpBlock2D"], **unet)
+  return diffusers.StableDiffusionPipeline(vae=vae(4, False), text_encoder=clip(clip_width, None, act), tokenizer=clip_tokenizer(), unet=unet,
+                                           scheduler=scheduler, safety_checker=None, feature_extractor=None, requires_safety_checker=False)
+
+
+BETAS = dict(beta_start=0.00085, beta_end=0.012, beta_schedule="scaled_linear", steps_offset=1)
+
+
+def sd1():
+  return sd(12, "quick_gelu", diffusers.PNDMScheduler(skip_prk_steps=True, set_alpha_to_one=False, **BETAS), attention_head_dim=2)
+
+
+def sd2():
+  return sd(12, "gelu", diffusers.DDIMScheduler(clip_sample=False, set_alpha_to_one=False, prediction_type="v_prediction", **BETAS),
+            attention_head_dim=[1, 2, 2], use_linear_projection=True)
+
+
+def sdxl():
+  unet = diffusers.UNet2DConditionModel(sample_size=8, block_out_channels=[4, 6], layers_per_block=1, norm_num_groups=2, attention_head_dim=[2, 3],
+                                        cross_attention_dim=20, down_block_types=["DownBlock2D", "CrossAttnDownBlock2D"],
+                                        up_block_types=["CrossAttnUpBlock2D", "UpBlock2D"], transformer_layers_per_block=[1, 2],
+                                        use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=4,
+                                        projection_class_embeddings_input_dim=10 + 6 * 4)
+  return diffusers.StableDiffusionXLPipeline(
+      vae=vae(4, False), text_encoder=clip(8, None, "quick_gelu"), tokenizer=clip_tokenizer(), text_encoder_2=clip(12, 10, "gelu"),
+      tokenizer_2=clip_tokenizer(), unet=unet, scheduler=diffusers.EulerDiscreteScheduler(timestep_spacing="leading", **BETAS),
+      add_watermarker=False)
+
+
 # pipeline, true where the T5 tokenizer is `tokenizer`, arguments of the runs
 CASES = {
     "pipeline_sd3": (lambda: sd3(True), {"one": dict(width=20, height=12, guidance_scale=4.0), "plain": dict(width=12, height=16, guidance_scale=1.0)}),
     "pipeline_sd3_without_t5": (lambda: sd3(False), {"one": dict(width=8, height=8, guidance_scale=3.0)}),
     "pipeline_pixart": (pixart, {"one": dict(width=24, height=8, guidance_scale=4.5, use_resolution_binning=False)}),
+    "pipeline_sd1": (sd1, {"one": dict(width=40, height=24, guidance_scale=7.5), "plain": dict(width=8, height=16, guidance_scale=1.0)}),
+    "pipeline_sd2": (sd2, {"one": dict(width=24, height=16, guidance_scale=3.0),
+                           "from": dict(width=16, height=24, guidance_scale=3.0, strength=0.75),
+                           "inpaint": dict(width=16, height=24, guidance_scale=3.0, strength=1.0)}),
+    "pipeline_sdxl": (sdxl, {"one": dict(width=16, height=24, guidance_scale=5.0), "empty": dict(width=16, height=8, guidance_scale=4.0)}),
 }
+
+
+def from_picture(pipe, run, common, seed, arrays):
+  """Image to image or inpainting: the pipeline, and what it begins from, drawn by `seed`."""
+  g = np.random.default_rng(seed)
+  height, width = common.pop("height"), common.pop("width")
+  picture = g.integers(0, 256, (height, width, 3), dtype=np.uint8)
+  begin = dict(image=PIL.Image.fromarray(picture))
+  arrays[f"{run}.init"] = picture.astype(np.int32)
+  arrays[f"{run}.strength"] = np.array([common["strength"]], np.float32)
+  if run == "inpaint":
+    mask = np.repeat(np.where(g.random((height // 2, width // 2)) < 0.5, 255, 0).astype(np.uint8), 2, 0).repeat(2, 1)
+    begin["mask_image"] = PIL.Image.fromarray(mask)
+    arrays[f"{run}.mask"] = np.repeat(mask[..., None], 3, 2).astype(np.int32)
+    common.update(height=height, width=width)
+  kind = diffusers.StableDiffusionInpaintPipeline if run == "inpaint" else diffusers.StableDiffusionImg2ImgPipeline
+  parts = {k: v for k, v in pipe.components.items() if k != "image_encoder"}
+  return kind(**parts, requires_safety_checker=False), lambda: dict(begin, generator=torch.Generator().manual_seed(seed))
 
 
 def make(number, name):
@@ -95,16 +151,29 @@ def make(number, name):
     channels, scale = pipe.vae.config.latent_channels, 2
     noise = torch.randn(2, channels, arguments["height"] // scale, arguments["width"] // scale, generator=g)
     guided = arguments["guidance_scale"] > 1
-    common = dict(prompt=PROMPTS, negative_prompt=[NEGATIVE] * 2 if guided else None, num_inference_steps=4, max_sequence_length=24, **arguments)
+    common = dict(prompt=PROMPTS, negative_prompt=[NEGATIVE] * 2 if guided and run != "empty" else None, num_inference_steps=4, **arguments)
+    if "pipeline_sd3" in name or "pixart" in name:
+      common["max_sequence_length"] = 24
     if "pixart" in name and not guided:
       common.pop("negative_prompt")
-    latents = pipe(latents=noise.clone(), output_type="latent", **common).images
-    picture = pipe(latents=noise.clone(), output_type="np", **common).images
-    arrays.update({f"{run}.noise": noise.numpy(), f"{run}.latents": latents.numpy(),
+    if "strength" in arguments:
+      draw, begin = from_picture(pipe, run, common, 1000 * number + i, arrays)
+    else:
+      draw, begin = pipe, lambda: dict(latents=noise.clone())
+      arrays[f"{run}.noise"] = noise.numpy()
+    latents = draw(output_type="latent", **begin(), **common).images
+    picture = draw(output_type="np", **begin(), **common).images
+    arrays.update({f"{run}.latents": latents.numpy(), f"{run}.seed": np.array([1000 * number + i], np.int32),
                    f"{run}.picture": (picture * 255).round().astype(np.int32),
                    f"{run}.sizes": np.array([arguments["width"], arguments["height"]], np.int32),
                    f"{run}.guidance": np.array([arguments["guidance_scale"]], np.float32)})
   np.savez_compressed(folder / "io.npz", **arrays)
+  if name in ("pipeline_sd1", "pipeline_sd2"):
+    # As the published folders: components that Redline has no use for.
+    index = json.loads((folder / "model_index.json").read_text())
+    index.update(safety_checker=["stable_diffusion", "StableDiffusionSafetyChecker"], feature_extractor=["transformers", "CLIPImageProcessor"],
+                 requires_safety_checker=True)
+    (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
   # The weights once more in bfloat16, which holds them exactly; tokenizers as links; what nobody reads goes.
   for weights in folder.rglob("*.safetensors"):
     from safetensors.torch import load_file, save_file

@@ -5,6 +5,8 @@
 #include <numeric>
 
 #include "graph/lower.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/rope.h"
 #include "graph/prepared_output.h"
 #include "graph/reference.h"
 
@@ -16,17 +18,6 @@ constexpr int64_t kMaxHeadDim = 512;  // of the kernels
 constexpr int64_t kSpareKeys = kKvPageTokens - 1;
 
 int64_t even(int64_t head_dim) { return (head_dim + 1) / 2 * 2; }
-
-struct KeysAttrs {
-  std::vector<Dim> tokens;  ///< of each segment
-  Dim keys, batch;
-  int64_t num_heads = 0, head_dim = 0;
-};
-
-struct AttentionOpAttrs {
-  JointAttentionAttrs a;
-  Dim batch, tokens;
-};
 
 Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
   if (num_heads > 0 && head_dim > 0 && head_dim <= kMaxHeadDim) return {};
@@ -45,7 +36,7 @@ Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const
                  int64_t head_dim) {
   if (Status status = check_heads("joint_keys", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
   if (segments.empty()) return g.fail(invalid_argument("joint_keys: no keys are given"));
-  KeysAttrs a{{}, 0, batch, num_heads, head_dim};
+  JointKeysAttrs a{{}, {}, 0, batch, num_heads, head_dim};
   std::vector<Value> inputs;
   for (const KeySegment& s : segments) {
     if (!s.k.valid() || !s.v.valid()) return {};
@@ -56,6 +47,7 @@ Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const
                                        to_string(g.info(value).shape), to_string(want)));
     inputs.insert(inputs.end(), {s.k, s.v});
     a.tokens.push_back(s.tokens);
+    a.steps.emplace_back();
     a.keys = a.keys + s.tokens;
   }
   const Shape packed = {batch, a.keys + Dim(kSpareKeys), num_heads * 2 * even(head_dim)};
@@ -82,20 +74,34 @@ Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tok
                                      to_string(g.info(key_lengths).shape), to_string({batch})));
     inputs.push_back(key_lengths);
   }
-  return g.add(kJointAttention, inputs, DType::kF32, want, AttentionOpAttrs{a, batch, tokens});
+  return g.add(kJointAttention, inputs, DType::kF32, want,
+               JointAttentionOpAttrs{a, batch, tokens, key_lengths.valid(), {}});
 }
 
 namespace {
 
+/// `x` as the steps leave it; their inputs begin at `at`, which is moved beyond them.
+HostTensor stepped(ReferenceContext& c, const HeadSteps& steps, HostTensor x, int64_t head_dim, size_t& at) {
+  if (steps.has_norm) rms_norm_reference(x, c.in(at++), steps.eps, x);
+  if (steps.has_rope) {
+    const HostTensor plain = x;
+    rope_reference(plain, c.in(at++), head_dim, x);
+  }
+  return x;
+}
+
 // Row p of item i holds all heads of K, then all heads of V, in float64.
 Status keys_reference(ReferenceContext& c) {
-  const auto& a = c.attrs<KeysAttrs>();
+  const auto& a = c.attrs<JointKeysAttrs>();
   HostTensor& out = c.out();
   const int64_t batch = out.shape[0], width = a.num_heads * a.head_dim;
+  std::vector<HostTensor> keys;
+  size_t at = 2 * a.tokens.size();
+  for (size_t s = 0; s < a.tokens.size(); ++s) keys.push_back(stepped(c, a.steps[s], c.in(2 * s), a.head_dim, at));
   for (int64_t i = 0; i < batch; ++i) {
     double* to = out.data.data() + i * out.shape[1] * out.shape[2];
     for (size_t s = 0; s < a.tokens.size(); ++s) {
-      const HostTensor &k = c.in(2 * s), &v = c.in(2 * s + 1);
+      const HostTensor &k = keys[s], &v = c.in(2 * s + 1);
       const int64_t tokens = k.rows() / batch;
       for (int64_t t = 0; t < tokens; ++t, to += out.shape[2]) {
         std::copy_n(k.row(i * tokens + t), width, to);
@@ -107,13 +113,16 @@ Status keys_reference(ReferenceContext& c) {
 }
 
 Status attention_reference(ReferenceContext& c) {
-  const auto& a = c.attrs<AttentionOpAttrs>().a;
-  const HostTensor &q = c.in(0), &packed = c.in(1);
+  const auto& op = c.attrs<JointAttentionOpAttrs>();
+  const JointAttentionAttrs& a = op.a;
+  size_t at = op.has_lengths ? 3 : 2;
+  const HostTensor q = stepped(c, op.steps, c.in(0), a.head_dim, at);
+  const HostTensor& packed = c.in(1);
   const int64_t batch = packed.shape[0], keys = packed.shape[1] - kSpareKeys, width = a.num_heads * a.head_dim;
   const int64_t tokens = batch > 0 ? q.rows() / batch : 0;
   std::vector<double> weight;
   for (int64_t i = 0; i < batch; ++i) {
-    const auto given = c.num_inputs() > 2 ? static_cast<int64_t>(c.in(2).data[static_cast<size_t>(i)]) : keys;
+    const auto given = op.has_lengths ? static_cast<int64_t>(c.in(2).data[static_cast<size_t>(i)]) : keys;
     const int64_t length = std::clamp<int64_t>(given, 0, keys);
     for (int64_t t = 0; t < tokens; ++t)
       for (int64_t h = 0; h < a.num_heads; ++h) {
@@ -179,34 +188,87 @@ RowRange share(RowRange span, RowRange wanted, int64_t grain) {
   return {cut(wanted.begin), cut(wanted.end)};
 }
 
+/// HeadSteps with their kernels; the norm's weight and the table are operands, side by side.
+struct StepKernels {
+  void (*rms_norm)(const RmsNormArgs&) = nullptr;  ///< nullptr: no norm
+  void (*rope)(const RopeArgs&) = nullptr;
+  float eps = 0;
+  int64_t rotary_dim = 0;
+
+  bool any() const { return rms_norm != nullptr || rope != nullptr; }
+  /// `heads` of row `row` of all, from x to y.
+  void apply(const float* x, int64_t heads, int64_t head_dim, void* const* operands, int64_t row, float* y) const {
+    if (rms_norm) {
+      rms_norm({x, static_cast<const float*>(operands[0]), y, heads, head_dim, eps});
+      x = y;
+    }
+    if (!rope) return;
+    const float* table = static_cast<const float*>(operands[1]) + row * rotary_dim;
+    rope({x, y, table, table + rotary_dim / 2, 1, heads, head_dim, rotary_dim});
+  }
+};
+
+/// The inputs of the steps from `at` on become operands; `at` is moved beyond them.
+Result<StepKernels> lower_steps(LowerContext& c, const HeadSteps& steps, size_t& at, Stage& stage,
+                                std::vector<LowerContext::Operand>& operands) {
+  StepKernels k;
+  void* weight = nullptr;
+  if (steps.has_norm) {
+    REDLINE_ASSIGN(weight, c.dense_weight(at++));
+    k.rms_norm = c.kernels().rms_norm;
+    k.eps = steps.eps;
+  }
+  operands.push_back(c.at(weight));
+  if (!steps.has_rope) {
+    operands.push_back(c.at(nullptr));
+    return k;
+  }
+  k.rope = c.kernels().rope;
+  k.rotary_dim = c.in(at).shape[1].constant();
+  const ValueId table = c.op().inputs[at++];
+  stage.reads.push_back({table, Reads::kAll});
+  operands.push_back(c.at(table));
+  return k;
+}
+
 struct KeysStage {
-  KeysAttrs a;
+  JointKeysAttrs a;
+  std::vector<StepKernels> steps;
   PackedKeys packed;
   void (*append)(const KvAppendArgs&);
   std::vector<int32_t> slots;  ///< 0, 1, 2, ..
 };
 
-// operands: packed, k and v of each segment. A tile is some heads of some keys.
-void run_keys(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext&) {
+// operands: packed, k and v of each segment, norm's weight and table of each. A tile is some heads of some keys.
+void run_keys(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& s = stage.attrs_as<KeysStage>();
   const int64_t keys = s.a.keys.eval(step.sizes), batch = s.a.batch.eval(step.sizes);
-  const int64_t stride = s.a.num_heads * s.a.head_dim;
+  const int64_t stride = s.a.num_heads * s.a.head_dim, width = tile.col_end - tile.col_begin;
+  const size_t num_segments = s.a.tokens.size();
+  auto* page = static_cast<float*>(worker.buffer);  // keys of a page after their steps
   const RowRange all = rows_of_tile(stage, tile, batch * keys);
   for (int64_t item = keys > 0 ? all.begin / keys : 0; item * keys < all.end; ++item) {
     const RowRange mine = share({0, keys}, {all.begin - item * keys, all.end - item * keys}, kKvPageTokens);
     int64_t first = 0;
-    for (size_t i = 0; i < s.a.tokens.size(); ++i) {
+    for (size_t i = 0; i < num_segments; ++i) {
       const int64_t tokens = s.a.tokens[i].eval(step.sizes);
       const int64_t begin = std::max(mine.begin, first), end = std::min(mine.end, first + tokens);
       // A page of all heads, then the next: so rows are read from end to end.
       for (int64_t at = begin, next = 0; at < end; at = next) {
         next = std::min(end, (at / kKvPageTokens + 1) * kKvPageTokens);
-        for (int64_t col = tile.col_begin; col < tile.col_end; col += s.a.head_dim) {
-          const int64_t from = (item * tokens + at - first) * stride + col;
-          s.append({stage.operand<float>(1 + 2 * i) + from, stage.operand<float>(2 + 2 * i) + from, stride,
-                    s.slots.data() + at, next - at, s.a.head_dim,
-                    s.packed.head(stage.operands[0], item, col / s.a.head_dim, keys)});
+        const int64_t row = item * tokens + at - first;
+        const float* k = stage.operand<float>(1 + 2 * i) + row * stride;
+        const float* v = stage.operand<float>(2 + 2 * i) + row * stride;
+        if (s.steps[i].any()) {
+          for (int64_t r = 0; r < next - at; ++r)
+            s.steps[i].apply(k + r * stride + tile.col_begin, width / s.a.head_dim, s.a.head_dim,
+                             &stage.operands[1 + 2 * num_segments + 2 * i], row + r,
+                             page + r * stride + tile.col_begin);
+          k = page;
         }
+        for (int64_t col = tile.col_begin; col < tile.col_end; col += s.a.head_dim)
+          s.append({k + col, v + col, stride, s.slots.data() + at, next - at, s.a.head_dim,
+                    s.packed.head(stage.operands[0], item, col / s.a.head_dim, keys)});
       }
       first += tokens;
     }
@@ -221,7 +283,7 @@ std::vector<int32_t> numbers_to(int64_t count) {
 }
 
 Status lower_keys(LowerContext& c) {
-  const auto& a = std::any_cast<const KeysAttrs&>(c.op().attrs);
+  const auto& a = std::any_cast<const JointKeysAttrs&>(c.op().attrs);
   const KvFormat format = format_of(c);
   auto* append = c.kernels().kv_append[static_cast<size_t>(format)];
   if (!append) return unsupported("no kernel packs keys and values in this format");
@@ -232,13 +294,19 @@ Status lower_keys(LowerContext& c) {
   stage.cols = a.num_heads * a.head_dim;
   stage.col_begin = LowerContext::cut_columns(stage.cols, a.head_dim, cut.cols);
   std::vector<LowerContext::Operand> operands = {c.at(c.op().outputs[0])};
-  for (ValueId id : c.op().inputs) {
-    stage.reads.push_back({id, Reads::kTile});
-    operands.push_back(c.at(id));
+  size_t at = 2 * a.tokens.size();
+  for (size_t i = 0; i < at; ++i) {
+    stage.reads.push_back({c.op().inputs[i], Reads::kTile});
+    operands.push_back(c.at(c.op().inputs[i]));
+  }
+  std::vector<StepKernels> steps;
+  for (const HeadSteps& of_segment : a.steps) {
+    REDLINE_ASSIGN(steps.emplace_back(), lower_steps(c, of_segment, at, stage, operands));
+    if (of_segment.any()) stage.buffer_bytes = kKvPageTokens * stage.cols * static_cast<int64_t>(sizeof(float));
   }
   stage.writes = c.op().outputs;
-  stage.attrs = std::make_shared<KeysStage>(
-      KeysStage{a, PackedKeys(format, a.num_heads, a.head_dim), append, numbers_to(a.keys.eval(c.options().bounds))});
+  stage.attrs = std::make_shared<KeysStage>(KeysStage{a, std::move(steps), PackedKeys(format, a.num_heads, a.head_dim),
+                                                      append, numbers_to(a.keys.eval(c.options().bounds))});
   c.add_stage(std::move(stage), operands);
   return {};
 }
@@ -253,10 +321,16 @@ struct AttendStage {
   int64_t col_group;           ///< columns that are stored together: whole heads
   bool has_lengths, prepared;
   PreparedOutput out;
+  StepKernels steps;
+
+  /// Floats of worker.buffer that hold the queries of a head after their steps.
+  int64_t query_floats() const;
 };
 
 /// Rows are cut at multiples of it.
 constexpr int64_t kGrain = 32;
+
+int64_t AttendStage::query_floats() const { return steps.any() ? (block_rows + kGrain) * a.head_dim : 0; }
 
 /// Rows [begin, end) of one item, which see `length` keys or, when causal, those up to their own place.
 struct Block {
@@ -277,21 +351,28 @@ void attend_head(const AttendStage& s, const Block& b, const float* q, int64_t q
             b.length, nullptr, worker.scratch});
 }
 
-// operands: q, packed keys, key_lengths or nothing, y
+// operands: q, packed keys, key_lengths or nothing, y, norm's weight and table or nothing
 void attend_block(const Stage& stage, const Tile& tile, const StepContext& step, const Block& b,
                   WorkerContext& worker) {
   const auto& s = stage.attrs_as<AttendStage>();
-  const int64_t stride = s.a.num_heads * s.a.head_dim, keys = s.keys.eval(step.sizes);
+  const int64_t d = s.a.head_dim, stride = s.a.num_heads * d, keys = s.keys.eval(step.sizes);
   const int64_t row = b.item * s.tokens.eval(step.sizes) + b.begin;
   const auto* q = stage.operand<float>(0) + row * stride;
   float* y = stage.operand<float>(3) + row * stride;
-  auto* stored = static_cast<float*>(worker.buffer);
+  auto* queries = static_cast<float*>(worker.buffer);
+  float* stored = queries + s.query_floats();
   for (int64_t group = tile.col_begin; group < tile.col_end; group += s.col_group) {
     const int64_t end = std::min(group + s.col_group, tile.col_end);
-    for (int64_t col = group; col < end; col += s.a.head_dim) {
-      const KvHeadView head = s.packed.head(stage.operands[1], b.item, col / s.a.head_dim, keys);
-      if (s.prepared) attend_head(s, b, q + col, stride, head, stored + col - group, s.col_group, worker);
-      else attend_head(s, b, q + col, stride, head, y + col, stride, worker);
+    for (int64_t col = group; col < end; col += d) {
+      const KvHeadView head = s.packed.head(stage.operands[1], b.item, col / d, keys);
+      const float* of_head = q + col;
+      if (s.steps.any()) {
+        for (int64_t r = 0; r < b.end - b.begin; ++r)
+          s.steps.apply(q + r * stride + col, 1, d, &stage.operands[4], row + r, queries + r * d);
+        of_head = queries;
+      }
+      float* to = s.prepared ? stored + col - group : y + col;
+      attend_head(s, b, of_head, s.steps.any() ? d : stride, head, to, s.prepared ? s.col_group : stride, worker);
     }
     if (s.prepared)
       s.out.write(stored, s.col_group, s.out.rows.eval(step.sizes),
@@ -322,7 +403,7 @@ void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, W
 Status lower_attention(LowerContext& c) {
   // More rows share the reading of keys; so many floats of rows stay in the second-level cache beside the keys.
   constexpr int64_t kMostRows = 512, kMostFloats = 1 << 18;
-  const auto& op = std::any_cast<const AttentionOpAttrs&>(c.op().attrs);
+  const auto& op = std::any_cast<const JointAttentionOpAttrs&>(c.op().attrs);
   const KvFormat format = format_of(c);
   auto* attend = c.kernels().attention[static_cast<size_t>(format)];
   if (!attend) return unsupported("no attention kernel for this format of keys and values");
@@ -339,8 +420,9 @@ Status lower_attention(LowerContext& c) {
                 numbers_to(pages),
                 0,
                 op.a.head_dim,
-                in.size() > 2,
+                op.has_lengths,
                 !c.out().forms.only_f32(),
+                {},
                 {}};
   if (s.prepared) {
     REDLINE_ASSIGN(s.out, PreparedOutput::make(c));
@@ -358,26 +440,32 @@ Status lower_attention(LowerContext& c) {
   if (s.has_lengths) stage.reads.push_back({in[2], Reads::kAll});
   stage.writes = c.op().outputs;
   if (!s.prepared) stage.in_place_of = in[0];
-  if (s.prepared) stage.buffer_bytes = (s.block_rows + kGrain) * s.col_group * static_cast<int64_t>(sizeof(float));
-  const bool has_lengths = s.has_lengths;
+  std::vector<LowerContext::Operand> operands = {c.at(in[0]), c.at(in[1]), s.has_lengths ? c.at(in[2]) : c.at(nullptr),
+                                                 c.at(c.op().outputs[0])};
+  size_t at = s.has_lengths ? 3 : 2;
+  REDLINE_ASSIGN(s.steps, lower_steps(c, op.steps, at, stage, operands));
+  const int64_t stored = s.prepared ? (s.block_rows + kGrain) * s.col_group : 0;
+  stage.buffer_bytes = (s.query_floats() + stored) * static_cast<int64_t>(sizeof(float));
   stage.attrs = std::make_shared<AttendStage>(std::move(s));
-  c.add_stage(std::move(stage),
-              {c.at(in[0]), c.at(in[1]), has_lengths ? c.at(in[2]) : c.at(nullptr), c.at(c.op().outputs[0])});
+  c.add_stage(std::move(stage), operands);
   return {};
 }
 
 std::string describe_keys(const std::any& any) {
-  const auto& a = std::any_cast<const KeysAttrs&>(any);
-  return fmt::format("{} segments, {} heads of {}", a.tokens.size(), a.num_heads, a.head_dim);
+  const auto& a = std::any_cast<const JointKeysAttrs&>(any);
+  const bool steps = std::any_of(a.steps.begin(), a.steps.end(), [](const HeadSteps& s) { return s.any(); });
+  return fmt::format("{} segments, {} heads of {}{}", a.tokens.size(), a.num_heads, a.head_dim,
+                     steps ? ", +norm, rope" : "");
 }
 std::string describe_attention(const std::any& any) {
-  const auto& a = std::any_cast<const AttentionOpAttrs&>(any).a;
-  return fmt::format("{} heads of {}{}", a.num_heads, a.head_dim, a.causal ? ", causal" : "");
+  const auto& op = std::any_cast<const JointAttentionOpAttrs&>(any);
+  return fmt::format("{} heads of {}{}{}{}", op.a.num_heads, op.a.head_dim, op.a.causal ? ", causal" : "",
+                     op.steps.has_norm ? ", +norm" : "", op.steps.has_rope ? ", +rope" : "");
 }
 
 // Scores and sums, of every query with every key.
 Dim attention_flops(const Graph& graph, const Op& op) {
-  const auto& a = std::any_cast<const AttentionOpAttrs&>(op.attrs);
+  const auto& a = std::any_cast<const JointAttentionOpAttrs&>(op.attrs);
   const Dim keys = graph.value(op.inputs[1]).shape[1] + Dim(-kSpareKeys);
   return a.batch * a.tokens * keys * Dim(4 * a.a.num_heads * a.a.head_dim);
 }

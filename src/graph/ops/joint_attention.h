@@ -40,6 +40,32 @@ Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tok
 /// are run in elsewhere; float16 where vectors do, for the same memory.
 KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
 
+/// What becomes of queries or keys, head by head, before attention reads them: RMS norm, then rope. passes/
+/// fuse_joint_heads puts it into the ops.
+struct HeadSteps {
+  bool has_norm = false, has_rope = false;
+  float eps = 0;  ///< of the norm
+
+  bool any() const { return has_norm || has_rope; }
+};
+
+/// inputs  k and v of each segment; then of each segment that has them the norm's weight [head_dim] and the rope table
+///         [batch * tokens, rotary_dim] f32
+struct JointKeysAttrs {
+  std::vector<Dim> tokens;       ///< of each segment
+  std::vector<HeadSteps> steps;  ///< of each segment's keys
+  Dim keys, batch;
+  int64_t num_heads = 0, head_dim = 0;
+};
+
+/// inputs  q, keys; key_lengths if there are any; the norm's weight and the rope table if there are
+struct JointAttentionOpAttrs {
+  JointAttentionAttrs a;
+  Dim batch, tokens;
+  bool has_lengths = false;
+  HeadSteps steps;  ///< of the queries
+};
+
 extern const OpDef kJointKeys;
 extern const OpDef kJointAttention;
 

@@ -1,11 +1,11 @@
 #include "graph/ops/qkv.h"
 
 #include <algorithm>
-#include <cmath>
 
 #include "graph/lower.h"
 #include "graph/ops/kv_append.h"
 #include "graph/ops/linear.h"
+#include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
 #include "graph/reference.h"
 
@@ -41,16 +41,7 @@ Status reference(ReferenceContext& c) {
         y.data.push_back(sum);
       }
     const size_t norm = i == 0 ? in.q_norm : i == 1 ? in.k_norm : 0;
-    if (norm)
-      for (int64_t m = 0; m < y.rows(); ++m)
-        for (int64_t head = 0; head < y.cols(); head += a.head_dim) {
-          double sum = 0;
-          for (int64_t d = 0; d < a.head_dim; ++d) sum += y.row(m)[head + d] * y.row(m)[head + d];
-          const double eps = i == 0 ? a.q_norm_eps : a.k_norm_eps;
-          const double scale = 1.0 / std::sqrt(sum / static_cast<double>(a.head_dim) + eps);
-          for (int64_t d = 0; d < a.head_dim; ++d)
-            y.row(m)[head + d] *= scale * c.in(norm).data[static_cast<size_t>(d)];
-        }
+    if (norm) rms_norm_reference(y, c.in(norm), i == 0 ? a.q_norm_eps : a.k_norm_eps, y);
     if (i < 2) {
       const HostTensor plain = y;
       rope_reference(plain, c.in(in.table), a.head_dim, y);

@@ -4,7 +4,6 @@
 
 #include "graph/lower.h"
 #include "graph/prepared_output.h"
-#include "graph/reference.h"
 
 namespace redline {
 
@@ -23,21 +22,22 @@ Value rms_norm(GraphBuilder& g, Value x, Value weight, RmsNormAttrs attrs) {
   return g.add(kRmsNorm, {x, weight}, DType::kF32, xi.shape, attrs);
 }
 
-namespace {
-
-Status reference(ReferenceContext& c) {
-  const HostTensor& x = c.in(0);
-  const HostTensor& weight = c.in(1);
-  HostTensor& y = c.out();
+void rms_norm_reference(const HostTensor& x, const HostTensor& weight, double eps, HostTensor& y) {
   const int64_t cols = weight.rows();
   for (int64_t r = 0; r < x.rows(); ++r)
     for (int64_t begin = 0; begin < x.cols(); begin += cols) {
       double sum = 0;
       for (int64_t i = 0; i < cols; ++i) sum += x.row(r)[begin + i] * x.row(r)[begin + i];
-      const double scale = 1.0 / std::sqrt(sum / static_cast<double>(cols) + c.attrs<RmsNormAttrs>().eps);
+      const double scale = 1.0 / std::sqrt(sum / static_cast<double>(cols) + eps);
       for (int64_t i = 0; i < cols; ++i)
         y.row(r)[begin + i] = x.row(r)[begin + i] * scale * weight.data[static_cast<size_t>(i)];
     }
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  rms_norm_reference(c.in(0), c.in(1), c.attrs<RmsNormAttrs>().eps, c.out());
   return {};
 }
 

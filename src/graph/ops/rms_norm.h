@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graph/graph.h"
+#include "graph/reference.h"
 
 namespace redline {
 
@@ -18,6 +19,9 @@ struct RmsNormAttrs {
 /// returns like x
 /// invalid_argument: weight is not a vector, or its size does not divide x's last axis.
 Value rms_norm(GraphBuilder& g, Value x, Value weight, RmsNormAttrs attrs);
+
+/// The same in float64; y may be x.
+void rms_norm_reference(const HostTensor& x, const HostTensor& weight, double eps, HostTensor& y);
 
 extern const OpDef kRmsNorm;
 

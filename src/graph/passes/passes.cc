@@ -21,8 +21,10 @@ Status run_passes(Graph& graph) {
     std::string_view name;
     Status (*run)(Graph&);
   };
-  static constexpr Pass kPasses[] = {
-      {"remove_dead", remove_dead}, {"fuse_residual", fuse_residual}, {"fuse_gate", fuse_gate}};
+  static constexpr Pass kPasses[] = {{"remove_dead", remove_dead},
+                                     {"fuse_residual", fuse_residual},
+                                     {"fuse_gate", fuse_gate},
+                                     {"fuse_joint_heads", fuse_joint_heads}};
   for (const Pass& pass : kPasses) {
     REDLINE_TRY(pass.run(graph).within(pass.name));
     REDLINE_TRY(graph.check().within(pass.name));

@@ -13,6 +13,10 @@ Status fuse_residual(Graph& graph);
 /// item's row of the table and adds a.
 Status fuse_gate(Graph& graph);
 
+/// Norm and rope of heads that only joint_keys or joint_attention reads become part of it: heads are read once, a page or a
+/// block of rows at a time, instead of written and read again for each.
+Status fuse_joint_heads(Graph& graph);
+
 /// Drops ops whose results reach no output.
 Status remove_dead(Graph& graph);
 

@@ -1,0 +1,65 @@
+#include "graph/ops/joint_attention.h"
+#include "graph/ops/rms_norm.h"
+#include "graph/ops/rope.h"
+#include "graph/passes/op_uses.h"
+#include "graph/passes/passes.h"
+
+namespace redline {
+namespace {
+
+/// What makes input i of `op` from heads as a product gives them: rope(norm(heads)), both optional.
+struct Found {
+  HeadSteps steps;
+  Op* rope = nullptr;
+  Op* norm = nullptr;
+  ValueId heads = -1;
+};
+Found find_steps(const OpUses& uses, const Graph& graph, const Op& op, size_t i, int64_t head_dim) {
+  Found f;
+  f.heads = op.inputs[i];
+  // Readers are ops: one that reads a value twice still needs it.
+  if (std::count(op.inputs.begin(), op.inputs.end(), f.heads) != 1) return f;
+  f.rope = uses.only_read_by(op, i, kRope);
+  if (f.rope && std::any_cast<RopeAttrs>(f.rope->attrs).head_dim != head_dim) f.rope = nullptr;
+  f.norm = f.rope ? uses.only_read_by(*f.rope, 0, kRmsNorm) : uses.only_read_by(op, i, kRmsNorm);
+  if (f.norm && !(graph.value(f.norm->inputs[1]).shape[0] == Dim(head_dim))) f.norm = nullptr;
+  if (f.norm) f.heads = f.norm->inputs[0];
+  else if (f.rope) f.heads = f.rope->inputs[0];
+  f.steps = {f.norm != nullptr, f.rope != nullptr, f.norm ? std::any_cast<RmsNormAttrs>(f.norm->attrs).eps : 0};
+  return f;
+}
+
+/// Makes `op` read the heads of input i, and the steps' inputs behind all others.
+void take_over(Op& op, size_t i, const Found& f) {
+  op.inputs[i] = f.heads;
+  if (f.norm) op.inputs.push_back(f.norm->inputs[1]);
+  if (f.rope) op.inputs.push_back(f.rope->inputs[1]);
+}
+
+}  // namespace
+
+Status fuse_joint_heads(Graph& graph) {
+  OpUses uses(graph);
+  for (Op& op : graph.ops) {
+    if (op.def == &kJointKeys) {
+      auto a = std::any_cast<JointKeysAttrs>(op.attrs);
+      if (std::any_of(a.steps.begin(), a.steps.end(), [](const HeadSteps& s) { return s.any(); })) continue;
+      for (size_t s = 0; s < a.tokens.size(); ++s) {
+        const Found f = find_steps(uses, graph, op, 2 * s, a.head_dim);
+        a.steps[s] = f.steps;
+        take_over(op, 2 * s, f);
+      }
+      op.attrs = std::move(a);
+    } else if (op.def == &kJointAttention) {
+      auto a = std::any_cast<JointAttentionOpAttrs>(op.attrs);
+      if (a.steps.any()) continue;
+      const Found f = find_steps(uses, graph, op, 0, a.a.head_dim);
+      a.steps = f.steps;
+      take_over(op, 0, f);
+      op.attrs = std::move(a);
+    }
+  }
+  return remove_dead(graph);
+}
+
+}  // namespace redline

@@ -1,11 +1,13 @@
 // Block formats as bfloat16 tiles by float16 arithmetic: 32 elements an instruction, where float32 has 16 and two more
 // to pair them up.
 //
-// Scale and min of a row are taken times a power of two that brings its largest value to [2^13, 2^15). Then value = scale *
-// code + base, rounded to 11 bits once; what remains is to round to 8, by an integer multiply that shifts, and to add the
-// difference of the exponents' biases and that power:
-//   float16   s eeeee mmmmmmmmmm  ->  s 000 eeeee mmmmmmm + row's constant << 7  =  bfloat16
-// A value of zero becomes 2^-15 in those units, at most 2^-28 of the row's largest.
+// value = scale * code + base, rounded to 11 bits once; what remains is to round to 8, by an integer multiply that shifts, and
+// to put the exponent right:
+//   float16   s eeeee mmmmmmmmmm  ->  s ??? eeeee mmmmmmm  =  bfloat16
+// Nearly all weights are below 1 and not tiny: taken times 2^16 they are float16 numbers with the last five bits of bfloat16's
+// exponent, and ??? is 011. Where a row's scale or min is larger, smaller or zero, they are taken times a power of two of the
+// row's own, which brings its largest value to [2^13, 2^15) and is subtracted from the exponent at the end.
+// A value of zero becomes the smallest with its exponent bits: at most 2^-20 of the row's largest.
 #pragma once
 
 #ifdef __AVX512FP16__
@@ -46,7 +48,7 @@ constexpr NibbleNumbers<Format> kNibbleNumbers;
 
 /// Of each row twice, beside each other.
 struct HalfRows {
-  __m512i scale, base, exponent;
+  __m512i scale, base;
 };
 
 /// Its members are constants; make one before a loop over tiles.
@@ -61,21 +63,19 @@ class HalfExpander {
     pair_[1] = kept(_mm512_add_epi32(rows, _mm512_set1_epi32(static_cast<int>(0x80038002u))));
     round_ = kept(_mm512_set1_epi16(1 << 12));
     sign_and_number_ = kept(_mm512_set1_epi16(static_cast<int16_t>(0x8fff)));
+    exponent_ = kept(_mm512_set1_epi16(3 << 12));
     if constexpr (kIsNibbles) numbers_ = kept(_mm512_load_si512(kNibbleNumbers<Format>.of));
     if constexpr (kIsOneHalf) {
       alignas(64) static constexpr uint16_t kTwice[32] = {0, 0, 1, 1, 2,  2,  3,  3,  4,  4,  5,  5,  6,  6,  7,  7,
                                                           8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15};
       twice_ = kept(_mm512_load_si512(kTwice));
       exponent_bits_ = kept(_mm512_set1_epi16(0x7c00));
-      scale_bits_ = kept(_mm512_set1_epi16(static_cast<int16_t>(0x83ff)));
-      scale_exponent_ = kept(_mm512_set1_epi16((15 + kScaleExponent) << 10));
-      exponent_base_ = kept(_mm512_set1_epi16((97 - kScaleExponent) << 7));
       least_ = kept(_mm512_set1_epi16(1 << 10));
-      range_ = kept(_mm512_set1_epi16(29 << 10));
+      range_ = kept(_mm512_set1_epi16(static_cast<int16_t>((kMostExponent - 1) << 10)));
     }
   }
 
-  /// What the parts of a tile have in common. False where a row's numbers are too large, too small or none.
+  /// What the parts of a tile have in common. False where the exponents of a row's numbers do not fit.
   REDLINE_INLINE bool begin(const uint8_t* block, int step, HalfRows (&rows)[kGroups]) const {
     bool all = true;
 #pragma GCC unroll 2
@@ -84,22 +84,23 @@ class HalfExpander {
   }
   /// Lines [4 part, 4 part + 4) of a tile.
   REDLINE_INLINE void expand(const uint8_t* codes, const HalfRows (&rows)[kGroups], int64_t part, uint8_t* tile) const {
-    const HalfRows& row = rows[kGroups == 2 ? part / 2 : 0];
-    tile += 4 * part * kXTileBytes;
-    if constexpr (kIsNibbles) {
-      const __m512i four = _mm512_loadu_si512(codes + part * 64);
-      __m512i pair[4] = {_mm512_shuffle_epi8(four, pair_[0]), _mm512_shuffle_epi8(four, pair_[1])};
-      pair[2] = _mm512_srli_epi16(pair[0], 4), pair[3] = _mm512_srli_epi16(pair[1], 4);
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) store_line(tile + i * kXTileBytes, _mm512_permutexvar_epi16(pair[i], numbers_), row);
-    } else {
-#pragma GCC unroll 4
-      for (int i = 0; i < 4; ++i) {
-        const auto four = (__m512i)Strip::line(codes, 2 * static_cast<int>(part) + i / 2, 0);
-        const __m512h code = _mm512_cvtepu16_ph(_mm512_shuffle_epi8(four, pair_[i % 2]));
-        store_line(tile + i * kXTileBytes, _mm512_castph_si512(code), row);
-      }
+    expand_part(codes, rows[kGroups == 2 ? part / 2 : 0], part, tile, [&](__m512i rounded) REDLINE_LAMBDA {
+      return _mm512_ternarylogic_epi32(rounded, sign_and_number_, exponent_, 0xea);  // (a & b) | c
+    });
+  }
+  /// A whole tile whose rows begin() does not take. False where a row's numbers are too large, too small or none.
+  bool expand_scaled(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) const {
+    HalfRows rows[kGroups];
+    __m512i exponents[kGroups];
+    for (int g = 0; g < kGroups; ++g)
+      if (!compute_scaled_rows(block, step * kGroups + g, rows[g], exponents[g])) return false;
+    for (int64_t part = 0; part < 4; ++part) {
+      const int64_t g = kGroups == 2 ? part / 2 : 0;
+      expand_part(codes, rows[g], part, tile, [&](__m512i rounded) REDLINE_LAMBDA {
+        return _mm512_add_epi16(_mm512_and_si512(rounded, sign_and_number_), exponents[g]);
+      });
     }
+    return true;
   }
 
  private:
@@ -110,63 +111,94 @@ class HalfExpander {
   /// The head is one half for each row.
   static constexpr bool kIsOneHalf = Format::Head::kBytes == 32 && !Format::kHasMins;
   static constexpr int log2_up(int n) { return n <= 1 ? 0 : 1 + log2_up((n + 1) / 2); }
-  static constexpr int kScaleExponent = 14 - log2_up(Format::kMaxCode);
+  /// The exponent of a scale, as float16 has it, whose values are below 1.
+  static constexpr int kMostExponent = 14 - log2_up(Format::kMaxCode);
 
-  REDLINE_INLINE void store_line(uint8_t* line, __m512i numbers, const HalfRows& row) const {
+  template <class Finish>
+  REDLINE_INLINE void expand_part(const uint8_t* codes, const HalfRows& row, int64_t part, uint8_t* tile,
+                                  const Finish& finish) const {
+    tile += 4 * part * kXTileBytes;
+    if constexpr (kIsNibbles) {
+      const __m512i four = _mm512_loadu_si512(codes + part * 64);
+      __m512i pair[4] = {_mm512_shuffle_epi8(four, pair_[0]), _mm512_shuffle_epi8(four, pair_[1])};
+      pair[2] = _mm512_srli_epi16(pair[0], 4), pair[3] = _mm512_srli_epi16(pair[1], 4);
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i)
+        store_line(tile + i * kXTileBytes, _mm512_permutexvar_epi16(pair[i], numbers_), row, finish);
+    } else {
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const auto four = (__m512i)Strip::line(codes, 2 * static_cast<int>(part) + i / 2, 0);
+        const __m512h code = _mm512_cvtepu16_ph(_mm512_shuffle_epi8(four, pair_[i % 2]));
+        store_line(tile + i * kXTileBytes, _mm512_castph_si512(code), row, finish);
+      }
+    }
+  }
+  template <class Finish>
+  REDLINE_INLINE void store_line(uint8_t* line, __m512i numbers, const HalfRows& row, const Finish& finish) const {
     const auto number = (__m512h)numbers, scale = (__m512h)row.scale;
     const __m512h value = kIsProduct ? _mm512_mul_ph(number, scale) : _mm512_fmadd_ph(number, scale, (__m512h)row.base);
-    const __m512i rounded = _mm512_mulhrs_epi16((__m512i)value, round_);
-    _mm512_storeu_si512(line, _mm512_add_epi16(_mm512_and_si512(rounded, sign_and_number_), row.exponent));
+    _mm512_storeu_si512(line, finish(_mm512_mulhrs_epi16((__m512i)value, round_)));
   }
   REDLINE_INLINE static __m512i base_of(__m512i scale) {
     return (__m512i)_mm512_mul_ph(_mm512_set1_ph(static_cast<_Float16>(-Format::kOffset)), (__m512h)scale);
   }
 
+  REDLINE_INLINE static void set_rows(__m512 scale, __m512 min, HalfRows& row) {
+    row.scale = twice(halves_of(scale));
+    if constexpr (Format::kHasMins) {
+      const auto offset = _mm512_set1_ph(static_cast<_Float16>(Format::kOffset));
+      row.base = (__m512i)_mm512_fnmsub_ph(offset, (__m512h)row.scale, (__m512h)twice(halves_of(min)));
+    } else if constexpr (!kIsProduct) {
+      row.base = base_of(row.scale);
+    }
+  }
+  /// |scale code| at most, or |min|.
+  REDLINE_INLINE static __m512i largest_of(const uint8_t* block, int group, __m512& scale, __m512& min) {
+    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
+    scale = (__m512)Format::Head::scale(block, group, 0), min = _mm512_setzero_ps();
+    const __m512i largest = _mm512_and_si512((__m512i)(scale * _mm512_set1_ps(Format::kMaxCode)), magnitude);
+    if constexpr (!Format::kHasMins) return largest;
+    min = (__m512)Format::Head::min(block, group, 0);
+    return _mm512_max_epu32(largest, _mm512_and_si512((__m512i)min, magnitude));
+  }
   REDLINE_INLINE bool compute_rows(const uint8_t* block, int group, HalfRows& row) const {
     if constexpr (kIsOneHalf) {
       const __m512i scale = _mm512_permutexvar_epi16(twice_, _mm512_loadu_si512(block));
       const __m512i exponent = _mm512_and_si512(scale, exponent_bits_);
-      if (_mm512_cmpgt_epu16_mask(_mm512_sub_epi16(exponent, least_), range_) == 0) [[likely]] {  // all are normal
-        row.scale = _mm512_ternarylogic_epi32(scale, scale_bits_, scale_exponent_, 0xea);         // (a & b) | c
-        row.exponent = _mm512_add_epi16(_mm512_srli_epi16(exponent, 3), exponent_base_);
-        if constexpr (!kIsProduct) row.base = base_of(row.scale);
-        return true;
-      }
+      row.scale = _mm512_add_epi16(scale, _mm512_set1_epi16(16 << 10));
+      if constexpr (!kIsProduct) row.base = base_of(row.scale);
+      return _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(exponent, least_), range_) == 0;
+    } else {
+      // Values below 1: of scale and min together where there are both. One that rounds to 1 becomes the float16 infinity, whose
+      // bits are right here.
+      constexpr int kLeast = 127 - 11, kMost = Format::kHasMins ? 127 - 1 : 127;
+      __m512 scale, min;
+      const __m512i largest = largest_of(block, group, scale, min);
+      const __m512 power = _mm512_set1_ps(0x1p16f);
+      set_rows(scale * power, min * power, row);
+      return _mm512_cmpge_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
+                                     _mm512_set1_epi32((kMost - kLeast) << 23)) == 0;
     }
-    return compute_any_rows(block, group, row);
   }
-  REDLINE_INLINE static bool compute_any_rows(const uint8_t* block, int group, HalfRows& row) {
-    const __m512 scale = (__m512)Format::Head::scale(block, group, 0);
-    const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
-    __m512i largest = _mm512_and_si512((__m512i)(scale * _mm512_set1_ps(Format::kMaxCode)), magnitude);
-    __m512 min = _mm512_setzero_ps();
-    if constexpr (Format::kHasMins) {
-      min = (__m512)Format::Head::min(block, group, 0);
-      largest = _mm512_max_epu32(largest, _mm512_and_si512((__m512i)min, magnitude));
-    }
+  static bool compute_scaled_rows(const uint8_t* block, int group, HalfRows& row, __m512i& exponents) {
+    __m512 scale, min;
+    const __m512i largest = largest_of(block, group, scale, min);
     constexpr int kLeast = 28, kMost = 240;  // exponents
     const __mmask16 some = _mm512_test_epi32_mask(largest, largest);
     const __mmask16 misfit = _mm512_cmpgt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
                                                      _mm512_set1_epi32((kMost - kLeast) << 23));
-    if ((some & misfit) != 0) [[unlikely]]
-      return false;
+    if ((some & misfit) != 0) return false;
     const __m512i exponent = _mm512_and_si512(largest, _mm512_set1_epi32(0x7f800000));
     const auto power = (__m512)_mm512_sub_epi32(_mm512_set1_epi32((13 + 2 * 127) << 23), exponent);
-    row.scale = twice(halves_of(scale * power));
-    if constexpr (Format::kHasMins) {
-      const auto offset = _mm512_set1_ph(static_cast<_Float16>(Format::kOffset));
-      row.base = (__m512i)_mm512_fnmsub_ph(offset, (__m512h)row.scale, (__m512h)twice(halves_of(min * power)));
-    } else if constexpr (!kIsProduct) {
-      row.base = base_of(row.scale);
-    }
+    set_rows(scale * power, min * power, row);
     const __m512i low = _mm512_maskz_sub_epi32(some, _mm512_srli_epi32(exponent, 16), _mm512_set1_epi32(kLeast << 7));
-    row.exponent = _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
+    exponents = _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
     return true;
   }
 
   __m512i pair_[2];  // bytes 0 and 1, or 2 and 3, of each of 16 rows as numbers of two bytes
-  __m512i round_, sign_and_number_, numbers_, twice_, exponent_bits_, scale_bits_, scale_exponent_, exponent_base_,
-      least_, range_;
+  __m512i round_, sign_and_number_, exponent_, numbers_, twice_, exponent_bits_, least_, range_;
 };
 
 }  // namespace

@@ -128,7 +128,7 @@ struct BlockTiles {
     codes_ = Strip::step(block_, step_);
 #ifdef __AVX512FP16__
     if (!constants.begin(block_, step_, rows_)) [[unlikely]] {
-      expand_floats(block_, codes_, step_, tile);
+      expand_whole(block_, codes_, step_, tile);
       return false;
     }
 #else
@@ -150,6 +150,11 @@ struct BlockTiles {
   int step_;
 #ifdef __AVX512FP16__
   HalfRows rows_[kGroups];
+
+  [[gnu::noinline]] static void expand_whole(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) {
+    const Constants constants;
+    if (!constants.expand_scaled(block, codes, step, tile)) expand_floats(block, codes, step, tile);
+  }
 #endif
 
   [[gnu::noinline]] static void expand_floats(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) {

@@ -1,11 +1,22 @@
 // The float16 peak of the tile unit (tdpfp16ps). Needs worker_begin() of the amx table.
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/peak_operands.h"
+#include "kernels/cpu/tiles.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
 double peak_f16(int64_t iterations) {
-  // What the tiles hold when a thread begins is zero: the time of a product does not depend on its values.
+  const PeakOperands operands(0x3800, 0x87ff);  // from 1/2 to 2, of either sign
+  AmxTiles t;
+  t.load<4>(operands.tiles[0], 64);
+  t.load<5>(operands.tiles[1], 64);
+  t.load<6>(operands.tiles[2], 64);
+  t.load<7>(operands.tiles[3], 64);
+  t.zero<0>();
+  t.zero<1>();
+  t.zero<2>();
+  t.zero<3>();
   for (int64_t i = 0; i < iterations; ++i) {
     // By their bytes, which assemblers older than the instruction take too.
     asm volatile(

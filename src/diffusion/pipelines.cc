@@ -147,14 +147,14 @@ Result<PromptConditions> sdxl_conditions(TextEncoders& encoders, const DenoiserM
   return c;
 }
 
-Result<DenoiserModel> build_sd(const Checkpoint& checkpoint, int64_t) {
+Result<DenoiserModel> build_sd(const Checkpoint& checkpoint, BlockSplit) {
   REDLINE_ASSIGN(DenoiserModel model, build_unet(checkpoint));
   if (model.num_time_ids != 0)
     return invalid_argument("the unet takes pooled text and sizes: its pipeline is StableDiffusionXLPipeline");
   return model;
 }
 
-Result<DenoiserModel> build_sdxl(const Checkpoint& checkpoint, int64_t) {
+Result<DenoiserModel> build_sdxl(const Checkpoint& checkpoint, BlockSplit) {
   REDLINE_ASSIGN(DenoiserModel model, build_unet(checkpoint));
   if (model.num_time_ids != kNumTimeIds)
     return unsupported("the unet takes {} sizes and scores; that of SDXL takes {} (its refiner is not supported)",

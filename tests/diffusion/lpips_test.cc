@@ -14,7 +14,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-std::string folder() { return testing::golden_root() + "/image/lpips"; }
+std::string folder() { return fmt::format("{}/image/lpips", testing::golden_root()); }
 
 RgbPicture picture_of(const testing::NpyArray& array) {
   RgbPicture p;
@@ -52,7 +52,7 @@ TEST(Lpips, SaysWhatIsWrong) {
   EXPECT_THAT(lpips->distance(small, other).status().message(), HasSubstr("30x30 and 40x30"));
   EXPECT_THAT(Lpips::open(folder() + "/none").status().message(), HasSubstr("none"));
   // A checkpoint without these tensors.
-  const Status status = Lpips::open(testing::golden_root() + "/image/clip_l/model.safetensors").status();
+  const Status status = Lpips::open(fmt::format("{}/image/clip_l/model.safetensors", testing::golden_root())).status();
   EXPECT_EQ(status.code(), Code::not_found);
   EXPECT_THAT(status.message(), HasSubstr("features.0.weight or net.slice1.0.weight"));
 }

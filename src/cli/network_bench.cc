@@ -9,7 +9,6 @@
 #include "base/settings.h"
 #include "base/topology.h"
 #include "cli/json.h"
-#include "graph/ops/joint_attention.h"
 #include "models/random_networks.h"
 #include "runtime/ceilings.h"
 #include "runtime/machine_state.h"

@@ -10,7 +10,6 @@
 #include "diffusion/cached_denoiser.h"
 #include "diffusion/calibration_file.h"
 #include "formats/png.h"
-#include "graph/ops/joint_attention.h"
 #include "models/convert_weights.h"
 
 namespace redline {

@@ -6,6 +6,11 @@
 
 namespace redline {
 
+KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32) {
+  if (exact_f32) return KvFormat::kF32;
+  return kernels.has_tile_unit ? KvFormat::kBF16 : KvFormat::kF16;
+}
+
 Result<Network> Network::make(Graph graph, const NetworkOptions& options, WorkerTeam& team) {
   Network network;
   const auto ports = [&](const std::vector<ValueId>& ids, std::vector<Port>& out) {

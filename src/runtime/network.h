@@ -12,6 +12,10 @@
 
 namespace redline {
 
+/// What keys and values of pictures are stored in: bfloat16 where a tile unit reads it, which is what networks of bfloat16
+/// are run in elsewhere; float16 where vectors do, for the same memory.
+KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
+
 struct NetworkOptions {
   CompileOptions compile;
   bool interpret = false;  ///< op by op in float64: slow, the reference

@@ -26,11 +26,6 @@ Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
 
 }  // namespace
 
-KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32) {
-  if (exact_f32) return KvFormat::kF32;
-  return kernels.has_tile_unit ? KvFormat::kBF16 : KvFormat::kF16;
-}
-
 // The packed value is [batch, keys + 31, heads * 2 * head_dim up to a pair] float32: what whole pages need at most.
 Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim) {

@@ -3,7 +3,6 @@
 #include <vector>
 
 #include "graph/graph.h"
-#include "kernels/cpu/cpu_kernels.h"
 
 namespace redline {
 
@@ -35,10 +34,6 @@ Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const
 /// returns like q; can be stored in the forms that products read
 Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys,
                       JointAttentionAttrs attrs, Value key_lengths = {});
-
-/// What keys and values of pictures are stored in: bfloat16 where a tile unit reads it, which is what networks of bfloat16
-/// are run in elsewhere; float16 where vectors do, for the same memory.
-KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
 
 /// What becomes of queries or keys, head by head, before attention reads them: RMS norm, then rope. passes/
 /// fuse_joint_heads puts it into the ops.

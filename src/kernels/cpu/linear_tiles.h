@@ -98,6 +98,12 @@ class LinearTiles {
     return r;
   }
 
+  /// The first round that reads other elements of x than r.
+  Round after_range(Round r) const {
+    r.strip = strips(r);
+    return after(r);
+  }
+
   /// Brings the strips of a round into tile order, [step][strip], a part at a time.
   struct Expansion {
     const uint8_t* strip[2];
@@ -153,6 +159,14 @@ class LinearTiles {
     const int64_t wanted_step = wanted.k / kStepElements, wanted_at = Weight::step_at(wanted_step);
     const int64_t wanted_bytes = wanted.there ? Weight::step_at(wanted_step + steps(wanted)) - wanted_at : 0;
     const int64_t asks = (wanted_bytes + pairs * b.steps * kLine - 1) / (pairs * b.steps * kLine);
+    // So with the elements of x after these, a share with every round, where x has more rows than a range: then nothing but
+    // this task has read them lately.
+    const Round beyond = after_range(r);
+    const int64_t x_bytes = a_.rows > kMostRows && beyond.there ? steps(beyond) * kTileBytes : 0,
+                  x_lines = panels(beyond) * x_bytes / kLine;
+    const int64_t rounds = (strips(r) + 1) / 2,
+                  x_asks = (x_lines + rounds * pairs * b.steps - 1) / (rounds * pairs * b.steps);
+    int64_t x_line = r.strip / 2 * pairs * b.steps * x_asks;
     Expansion between = expansion(next, 1 - side);
     b.parts = (between.parts + pairs * b.steps - 1) / (pairs * b.steps);
     float* sums = scratch_.sums + r.strip / 2 * pairs * kSumsFloats;
@@ -164,6 +178,14 @@ class LinearTiles {
       b.sums_out = last ? scratch_.done : sums;
       const int64_t asked = p / 2 * b.steps * asks * kLine;
       b.asks = asked < wanted_bytes ? asks : 0;
+      b.x_asks = x_line < x_lines ? x_asks : 0;
+      if (b.x_asks > 0) {
+        const int64_t byte = x_line * kLine;
+        b.ask_x_end = x(beyond) + byte / x_bytes * panel_bytes_ + x_bytes;
+        b.ask_x = b.ask_x_end - x_bytes + byte % x_bytes;
+        b.x_skip = panel_bytes_ - x_bytes;
+      }
+      x_line += b.steps * x_asks;
       b.ask[0] = strip(wanted, 0) + wanted_at + asked;
       b.ask[1] = strip(wanted, is_alone(wanted) ? 0 : 1) + wanted_at + asked;
       const bool one = p + 1 == num_panels;
@@ -189,6 +211,8 @@ class LinearTiles {
     float* sums_out;
     const uint8_t* ask[2];  // lines to ask for, `asks` of each with a step
     int64_t asks;
+    const uint8_t *ask_x = nullptr, *ask_x_end = nullptr;  // x_asks lines of x with a step, x_skip bytes on at the end
+    int64_t x_asks = 0, x_skip = 0;
     const float* rest;  // what the end will read, two rows with a step
     int64_t parts;      // of the next tiles, made with a step
   };
@@ -214,6 +238,8 @@ class LinearTiles {
     const float* soon = b.sums_in + kSumsFloats;
     const float* rest = b.rest;
     const int64_t y_stride = a_.y_stride;
+    const int64_t x_asks = b.x_asks, x_skip = b.x_skip;
+    const uint8_t *ask_x = b.ask_x, *ask_x_end = b.ask_x_end;
     Expansion e = expansion;
     const typename Weight::Constants constants;
     for (int64_t step = 0; step < steps; ++step, x += kTileBytes, w0 += w_step, w1 += w_step, soon += 64) {
@@ -234,6 +260,11 @@ class LinearTiles {
       for (int64_t i = asks; i > 0; --i, ask0 += kLine, ask1 += kLine) {
         __builtin_prefetch(ask0, 0, 2);
         __builtin_prefetch(ask1, 0, 2);
+      }
+      for (int64_t i = x_asks; i > 0; --i) {
+        __builtin_prefetch(ask_x, 0, 2);
+        ask_x += kLine;
+        if (ask_x == ask_x_end) ask_x += x_skip, ask_x_end += panel_bytes;
       }
       if (rest) {
 #pragma GCC unroll 2

@@ -38,6 +38,7 @@ struct ImageOptions {
   int64_t probe_blocks = 1;      ///< blocks that a step cache sees before it decides
   int64_t tail_blocks = 0;       ///< blocks that run behind those that a step cache skips (DBCache's Bn)
   int64_t max_adapter_rank = 0;  ///< room for LoRA adapters of this rank, all together; 0: none
+  int64_t vae_tile = 0;          ///< pixels of a tile that the vae decodes at once; 0: by memory; -1: the whole picture
   bool use_interpreter = false;  ///< run the plain graphs op by op in float64: slow, the reference
   std::string transformer_file;  ///< FLUX.1's transformer in one file (safetensors, GGUF), not the folder's; "": that
   /// Masks for budgets of steps (`redline calibrate`); "": the file that the model's redline.json names, else its

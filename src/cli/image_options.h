@@ -1,6 +1,8 @@
 // The flags that every command with a pipeline of pictures shares.
 #pragma once
 
+#include <charconv>
+
 #include "cli/options.h"
 #include "redline/image.h"
 
@@ -11,7 +13,7 @@ struct ImageEngineArgs {
   int threads = 0;
   int64_t max_side = 2048, probe_blocks = 1, tail_blocks = 0;
   bool interpreter = false;
-  std::string transformer, masks, trace;
+  std::string transformer, masks, trace, vae_tile = "auto";
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE",
@@ -28,8 +30,21 @@ struct ImageEngineArgs {
       {.names_file = true});
     v(masks, "masks", "FILE", "what `redline calibrate` wrote: the steps that a budget computes",
       {.names_file = true, .shown_default = "the model's"});
+    v(vae_tile, "vae-tile", "auto|off|N",
+      "decode the picture in blended tiles of N pixels: less memory; auto does so above 4 GiB");
     v(interpreter, "interpreter", "", "run the plain graphs in float64, op by op: slow, the reference");
     v(trace, "trace", "FILE", "write a timeline that Perfetto opens", {.names_file = true});
+  }
+
+  Result<int64_t> read_vae_tile() const {
+    if (vae_tile == "auto") return 0;
+    if (vae_tile == "off") return -1;
+    int64_t pixels = 0;
+    const char* end = vae_tile.data() + vae_tile.size();
+    const auto [stop, error] = std::from_chars(vae_tile.data(), end, pixels);
+    if (error != std::errc() || stop != end || pixels < 1)
+      return invalid_argument("--vae-tile \"{}\" is none of auto, off and a number of pixels", vae_tile);
+    return pixels;
   }
 
   Result<ImageOptions> options() const {
@@ -37,6 +52,7 @@ struct ImageEngineArgs {
     REDLINE_ASSIGN(o.dtype, image_type_from_name(dtype));
     o.threads = threads;
     o.max_side = max_side;
+    REDLINE_ASSIGN(o.vae_tile, read_vae_tile());
     o.probe_blocks = probe_blocks;
     o.tail_blocks = tail_blocks;
     o.use_interpreter = interpreter;

@@ -9,6 +9,7 @@
 #include "base/topology.h"
 #include "diffusion/cached_denoiser.h"
 #include "diffusion/calibration_file.h"
+#include "diffusion/vae_tiles.h"
 #include "formats/png.h"
 #include "models/convert_weights.h"
 
@@ -82,6 +83,8 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
     return invalid_argument("max_adapter_rank {} is outside [0, 4096]", options.max_adapter_rank);
   if (options.max_batch < 1 || options.max_batch > 64)
     return invalid_argument("max_batch {} is outside [1, 64]", options.max_batch);
+  if (options.vae_tile < -1 || (options.vae_tile > 0 && options.vae_tile < 64))
+    return invalid_argument("vae_tile {}: tiles have at least 64 pixels", options.vae_tile);
 
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
   REDLINE_ASSIGN(const int threads, choose_threads(options.threads, settings.threads));
@@ -468,6 +471,24 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
   return {};
 }
 
+// Side of the vae's tiles in latent pixels; 0: the whole picture at once.
+int64_t DiffusionEngine::vae_tile(const LatentLayout& layout) const {
+  constexpr double kMostBytes = 4.0 * (int64_t{1} << 30);
+  constexpr int64_t kLeastTile = 32;  // below, norms and attention see too little of the picture
+  const int64_t longest = std::max(layout.height, layout.width);
+  int64_t tile = options_.vae_tile / autoencoder_.scale;
+  if (options_.vae_tile < 0) return 0;
+  if (options_.vae_tile == 0) {
+    if (!decode_.program()) return 0;
+    // Nearly all of the arena grows with the number of pixels.
+    const double side = static_cast<double>(options_.max_side / autoencoder_.scale);
+    const double bytes = static_cast<double>(decode_.program()->arena_plan.bytes) / (side * side);
+    if (bytes * static_cast<double>(layout.height * layout.width) <= kMostBytes) return 0;
+    tile = std::max(kLeastTile, static_cast<int64_t>(std::sqrt(kMostBytes / bytes)));
+  }
+  return tile < longest ? tile : 0;
+}
+
 Status DiffusionEngine::decode(Run& run) {
   const Clock::time_point begin = Clock::now();
   LatentLayout pixels = run.layout;
@@ -476,17 +497,24 @@ Status DiffusionEngine::decode(Run& run) {
   sizes[Symbol::kBatch] = 1;
   set_latent_size(sizes, pixels.height, pixels.width);
   const auto n = static_cast<size_t>(pixels.elements());
-  std::vector<float> z(n);
+  std::vector<float> z(n), blended;
+  const int64_t tile = vae_tile(pixels);
   for (int64_t p = 0; p < run.pictures; ++p) {
     const float* latents = run.result.latents.data.data() + static_cast<size_t>(p) * n;
     for (size_t i = 0; i < n; ++i) z[i] = static_cast<float>(latents[i] / autoencoder_.scaling + autoencoder_.shift);
-    pack_latents(pixels, z.data(), decode_.input("latents"));
-    REDLINE_TRY(decode_.run(sizes).within("vae"));
+    const float* rgb = nullptr;
+    if (tile > 0) {
+      REDLINE_TRY(decode_in_tiles(decode_, pixels, z, autoencoder_.scale, tile, blended).within("vae"));
+      rgb = blended.data();
+    } else {
+      pack_latents(pixels, z.data(), decode_.input("latents"));
+      REDLINE_TRY(decode_.run(sizes).within("vae"));
+      rgb = decode_.output("picture");
+    }
     RgbPicture picture;
     picture.width = run.request.width;
     picture.height = run.request.height;
     picture.rgb.resize(static_cast<size_t>(picture.width * picture.height * 3));
-    const float* rgb = decode_.output("picture");
     if (!all_finite(std::span(rgb, picture.rgb.size())))
       return internal("the vae's picture has values that are not numbers; try --dtype f32");
     for (size_t i = 0; i < picture.rgb.size(); ++i)

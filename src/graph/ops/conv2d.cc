@@ -60,6 +60,11 @@ Picture conv2d(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias, 
   return {g.add(kConv2d, inputs, DType::kF32, {batch * height * width, channels}, op), height, width};
 }
 
+bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel) {
+  return kernels.has_tile_unit && !exact_f32 && weight == DType::kBF16 && channels % kConvBlock == 0 &&
+         kernel <= kConvMostKernel;
+}
+
 namespace {
 
 /// The sizes of one step.
@@ -76,12 +81,14 @@ struct Geometry {
 /// Places of the optional inputs; 0: there is none.
 struct Places {
   size_t bias = 0, item_bias = 0, residual = 0;
+  size_t norm = 0;  // the first of three
 
   explicit Places(const Conv2dOpAttrs& a) {
     size_t next = 2;
     if (a.has_bias) bias = next++;
     if (a.has_item_bias) item_bias = next++;
     if (a.has_residual) residual = next++;
+    if (a.has_norm) norm = next;
   }
 };
 
@@ -89,7 +96,12 @@ Status reference(ReferenceContext& c) {
   const auto& a = c.attrs<Conv2dOpAttrs>();
   const Geometry s(a, c.sizes());
   const Places at(a);
-  const HostTensor &x = c.in(0), &weight = c.in(1);
+  HostTensor normalized;
+  if (at.norm) {
+    normalized = c.in(0);
+    group_norm_reference(c.in(0), s.batch, s.in_pixels(), a.norm, c.in(at.norm + 1), c.in(at.norm + 2), normalized);
+  }
+  const HostTensor &x = at.norm ? normalized : c.in(0), &weight = c.in(1);
   const int64_t channels = x.cols(), taps = a.kernel * a.kernel;
   for (int64_t row = 0; row < c.out().rows(); ++row) {
     const int64_t item = row / s.pixels(), oy = row % s.pixels() / s.out_width, ox = row % s.out_width;
@@ -122,7 +134,7 @@ struct Attrs {
   void (*patches)(const ConvPatchesArgs&);
   void (*add)(const AddArgs&);
   int64_t channels, out_features, in_features;
-  int64_t block_bytes = 0;  ///< of patches, or of lines; the biases of an item follow them
+  int64_t block_bytes = 0;  ///< of patches, or of lines; an item's biases follow them, then its scale and shift
   int workers;
 };
 
@@ -200,11 +212,20 @@ void run_tiles(const Stage& stage, const Attrs& a, const Geometry& s, const Shar
   tiles.streams = s.batch * s.pixels() * cols * int64_t{sizeof(float)} >= kStreamedBytes && residual != y;
   tiles.buffer = worker.buffer;
   tiles.scratch = worker.scratch;
+  float* scale = reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.block_bytes) + a.out_features;
+  if (a.op.has_norm) {
+    tiles.scale = scale;
+    tiles.shift = scale + a.channels;
+    tiles.silu = a.op.norm.silu;
+  }
   for_items(share.line_begin, share.line_end, s.out_height, [&](int64_t item, int64_t begin, int64_t end) {
     const int64_t first = item * s.pixels() * cols;
     tiles.line_begin = begin - item * s.out_height;
     tiles.line_end = end - item * s.out_height;
     tiles.bias = bias_of_item(stage, a, item, worker);
+    if (tiles.scale && s.in_pixels() > 0)
+      group_norm_scale(stage.operand<float>(6), item, s.in_pixels(), a.channels, a.op.norm, stage.operand<float>(7),
+                       stage.operand<float>(8), scale, scale + a.channels);
     tiles.residual = residual ? residual + first : nullptr;
     tiles.y = y + first;
     ConvPatchesArgs args = picture_of(stage, a, s, item);
@@ -213,7 +234,7 @@ void run_tiles(const Stage& stage, const Attrs& a, const Geometry& s, const Shar
   });
 }
 
-// operands: x, weight, y, bias or null, items' bias or null, residual or null
+// operands: x, weight, y, then null where there is none: bias, items' bias, residual; statistics, weight and bias of the norm
 void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   const Geometry s(a.op, step.sizes);
@@ -261,8 +282,8 @@ Status lower(LowerContext& c) {
   if (!attrs->kernels.run[0])
     return unsupported("{} has type {}, which the linear kernels do not read", c.in(1).name,
                        dtype_info(c.in(1).dtype).name);
-  attrs->by_tiles = c.kernels().has_tile_unit && !c.options().exact_f32 && c.in(1).dtype == DType::kBF16 &&
-                    attrs->channels % kConvBlock == 0 && op.kernel <= kConvMostKernel;
+  attrs->by_tiles = convolves_by_tiles(c.kernels(), c.options().exact_f32, c.in(1).dtype, attrs->channels, op.kernel);
+  if (op.has_norm && !attrs->by_tiles) return internal("{}: patches are not normalized", c.in(1).name);
   if (attrs->by_tiles) attrs->block_bytes = conv_buffer_bytes(attrs->channels, op.kernel, op.stride);
   for (int i = 0; i < attrs->kernels.forms.count && !attrs->by_tiles; ++i) {
     const XForm form = attrs->kernels.forms.at[i].form;
@@ -271,9 +292,13 @@ Status lower(LowerContext& c) {
   }
   attrs->block_bytes = (attrs->block_bytes + 63) / 64 * 64;
   REDLINE_ASSIGN(void* weight, c.packed_weight(1));
-  void* bias = nullptr;
+  void *bias = nullptr, *norm_weight = nullptr, *norm_bias = nullptr;
   if (at.bias) {
     REDLINE_ASSIGN(bias, c.dense_weight(at.bias));
+  }
+  if (at.norm) {
+    REDLINE_ASSIGN(norm_weight, c.dense_weight(at.norm + 1));
+    REDLINE_ASSIGN(norm_bias, c.dense_weight(at.norm + 2));
   }
   // Tasks share rows and columns by the sizes of each step, so to the planner the stage has so many rows whatever the step:
   // twice the workers, a number that no other kind of stage has. Convolutions of one shape, an output and its residual,
@@ -281,25 +306,27 @@ Status lower(LowerContext& c) {
   Stage stage = c.output_stage(run);
   stage.rows = 2 * c.workers();
   stage.row_tiles = c.workers();
-  stage.buffer_bytes = attrs->block_bytes + (at.item_bias ? attrs->out_features * 4 : 0);
+  stage.buffer_bytes = attrs->block_bytes + (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
   stage.reads = {{in[0], Reads::kAll}};
   auto optional = [&](size_t place) {
     if (place == 0) return c.at(static_cast<void*>(nullptr));
     stage.reads.push_back({in[place], place == at.residual ? Reads::kTile : Reads::kAll});
     return c.at(in[place]);
   };
-  const LowerContext::Operand item_bias = optional(at.item_bias), residual = optional(at.residual);
+  const LowerContext::Operand item_bias = optional(at.item_bias), residual = optional(at.residual),
+                              sums = optional(at.norm);
   if (at.residual) stage.in_place_of = in[at.residual];
   stage.attrs = std::move(attrs);
-  c.add_stage(std::move(stage), {c.at(in[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), item_bias, residual});
+  c.add_stage(std::move(stage), {c.at(in[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), item_bias, residual,
+                                 sums, c.at(norm_weight), c.at(norm_bias)});
   return {};
 }
 
 std::string describe(const std::any& any) {
   const auto& a = std::any_cast<const Conv2dOpAttrs&>(any);
-  return fmt::format("{}x{}{}{}{}{}{}", a.kernel, a.kernel, a.stride > 1 ? fmt::format(" /{}", a.stride) : "",
-                     a.upsample ? " upsampled" : "", a.has_bias ? "+bias" : "", a.has_item_bias ? "+item_bias" : "",
-                     a.has_residual ? "+residual" : "");
+  return fmt::format("{}{}x{}{}{}{}{}{}", a.has_norm ? "norm+" : "", a.kernel, a.kernel,
+                     a.stride > 1 ? fmt::format(" /{}", a.stride) : "", a.upsample ? " upsampled" : "",
+                     a.has_bias ? "+bias" : "", a.has_item_bias ? "+item_bias" : "", a.has_residual ? "+residual" : "");
 }
 
 }  // namespace

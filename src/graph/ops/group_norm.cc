@@ -18,10 +18,7 @@ constexpr int64_t kMostParts = 64, kLeastPixels = 64;
 int64_t num_parts(int64_t pixels) { return std::clamp<int64_t>(pixels / kLeastPixels, 1, kMostParts); }
 int64_t part_begin(int64_t pixels, int64_t part) { return pixels * part / num_parts(pixels); }
 
-struct NormOp {
-  GroupNormAttrs norm;
-  Dim batch, pixels;
-};
+using NormOp = GroupNormOpAttrs;
 
 }  // namespace
 
@@ -44,6 +41,52 @@ Value group_norm(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias
   const Shape shape = xi.shape;
   const Value sums = g.add(kGroupNormSums, {x.value}, DType::kF32, {batch * Dim(kMostParts), 2 * attrs.groups}, op);
   return g.add(kGroupNorm, {x.value, sums, weight, bias}, DType::kF32, shape, op);
+}
+
+// Parts are put together in order, as the kernel does blocks.
+void group_norm_scale(const float* sums, int64_t item, int64_t pixels, int64_t channels, const GroupNormAttrs& norm,
+                      const float* weight, const float* bias, float* scale, float* shift) {
+  const int64_t parts = num_parts(pixels), groups = norm.groups, width = channels / groups;
+  sums += item * kMostParts * 2 * groups;
+  for (int64_t g = 0; g < groups; ++g) {
+    double mean = 0, deviations = 0, n = 0;
+    for (int64_t part = 0; part < parts; ++part) {
+      const auto more = static_cast<double>((part_begin(pixels, part + 1) - part_begin(pixels, part)) * width);
+      const double delta = double{sums[(part * groups + g) * 2]} - mean;
+      deviations += double{sums[(part * groups + g) * 2 + 1]} + delta * delta * n * more / (n + more);
+      n += more;
+      mean += delta * more / n;
+    }
+    const double inverse = 1 / std::sqrt(deviations / n + double{norm.eps});
+    for (int64_t c = g * width; c < (g + 1) * width; ++c) {
+      const double factor = double{weight[c]} * inverse;
+      scale[c] = static_cast<float>(factor);
+      shift[c] = static_cast<float>(double{bias[c]} - mean * factor);
+    }
+  }
+}
+
+void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, const GroupNormAttrs& norm,
+                          const HostTensor& weight, const HostTensor& bias, HostTensor& y) {
+  const int64_t width = x.cols() / norm.groups;
+  for (int64_t item = 0; item < batch; ++item)
+    for (int64_t g = 0; g < norm.groups; ++g) {
+      double sum = 0, deviations = 0;
+      auto each = [&](const auto& body) {
+        for (int64_t r = item * pixels; r < (item + 1) * pixels; ++r)
+          for (int64_t k = g * width; k < (g + 1) * width; ++k) body(r, k, x.row(r)[k]);
+      };
+      each([&](int64_t, int64_t, double v) { sum += v; });
+      const auto count = static_cast<double>(pixels * width);
+      const double mean = sum / count;
+      each([&](int64_t, int64_t, double v) { deviations += (v - mean) * (v - mean); });
+      const double inverse = 1 / std::sqrt(deviations / count + double{norm.eps});
+      each([&](int64_t r, int64_t k, double v) {
+        const auto c = static_cast<size_t>(k);
+        const double z = (v - mean) * inverse * weight.data[c] + bias.data[c];
+        y.row(r)[k] = norm.silu ? z / (1 + std::exp(-z)) : z;
+      });
+    }
 }
 
 namespace {
@@ -75,27 +118,8 @@ Status sums_reference(ReferenceContext& c) {
 // From x itself: the meaning of both ops together.
 Status norm_reference(ReferenceContext& c) {
   const auto& op = c.attrs<NormOp>();
-  const int64_t batch = op.batch.eval(c.sizes()), pixels = op.pixels.eval(c.sizes());
-  const HostTensor& x = c.in(0);
-  const int64_t width = x.cols() / op.norm.groups;
-  for (int64_t item = 0; item < batch; ++item)
-    for (int64_t g = 0; g < op.norm.groups; ++g) {
-      double sum = 0, deviations = 0;
-      auto each = [&](const auto& body) {
-        for (int64_t r = item * pixels; r < (item + 1) * pixels; ++r)
-          for (int64_t k = g * width; k < (g + 1) * width; ++k) body(r, k, x.row(r)[k]);
-      };
-      each([&](int64_t, int64_t, double v) { sum += v; });
-      const auto count = static_cast<double>(pixels * width);
-      const double mean = sum / count;
-      each([&](int64_t, int64_t, double v) { deviations += (v - mean) * (v - mean); });
-      const double inverse = 1 / std::sqrt(deviations / count + double{op.norm.eps});
-      each([&](int64_t r, int64_t k, double v) {
-        const double y =
-            (v - mean) * inverse * c.in(2).data[static_cast<size_t>(k)] + c.in(3).data[static_cast<size_t>(k)];
-        c.out().row(r)[k] = op.norm.silu ? y / (1 + std::exp(-y)) : y;
-      });
-    }
+  group_norm_reference(c.in(0), op.batch.eval(c.sizes()), op.pixels.eval(c.sizes()), op.norm, c.in(2), c.in(3),
+                       c.out());
   return {};
 }
 
@@ -130,28 +154,6 @@ void run_sums(const Stage& stage, const Tile& tile, const StepContext& step, Wor
             });
 }
 
-/// y = x * scale + shift is the norm of one item. Parts are put together in order, as the kernel does blocks.
-void make_scale(const Attrs& a, int64_t pixels, const float* sums, const float* weight, const float* bias, float* scale,
-                float* shift) {
-  const int64_t parts = num_parts(pixels), groups = a.op.norm.groups, width = a.channels / groups;
-  for (int64_t g = 0; g < groups; ++g) {
-    double mean = 0, deviations = 0, n = 0;
-    for (int64_t part = 0; part < parts; ++part) {
-      const auto more = static_cast<double>((part_begin(pixels, part + 1) - part_begin(pixels, part)) * width);
-      const double delta = double{sums[(part * groups + g) * 2]} - mean;
-      deviations += double{sums[(part * groups + g) * 2 + 1]} + delta * delta * n * more / (n + more);
-      n += more;
-      mean += delta * more / n;
-    }
-    const double inverse = 1 / std::sqrt(deviations / n + double{a.op.norm.eps});
-    for (int64_t c = g * width; c < (g + 1) * width; ++c) {
-      const double factor = double{weight[c]} * inverse;
-      scale[c] = static_cast<float>(factor);
-      shift[c] = static_cast<float>(double{bias[c]} - mean * factor);
-    }
-  }
-}
-
 // operands: x, sums, weight, bias, y
 void run_norm(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
@@ -169,8 +171,8 @@ void run_norm(const Stage& stage, const Tile& tile, const StepContext& step, Wor
     a.kernel(args);
   };
   for_items(tile.row_begin, tile.row_end, pixels, [&](int64_t item, int64_t begin, int64_t end) {
-    make_scale(a, pixels, stage.operand<float>(1) + item * kMostParts * 2 * a.op.norm.groups, stage.operand<float>(2),
-               stage.operand<float>(3), scale, scale + a.channels);
+    group_norm_scale(stage.operand<float>(1), item, pixels, a.channels, a.op.norm, stage.operand<float>(2),
+                     stage.operand<float>(3), scale, scale + a.channels);
     Tile part = tile;
     part.row_begin = begin;
     part.row_end = end;

@@ -1,7 +1,6 @@
 #pragma once
 
-#include "graph/graph.h"
-#include "graph/ops/conv2d.h"
+#include "graph/ops/picture.h"
 
 namespace redline {
 
@@ -20,6 +19,20 @@ struct GroupNormAttrs {
 /// Two ops: statistics of an item's pixels in up to 64 parts, a number that follows from the item's size alone, so that
 /// any number of workers gives the same bits; then the norm, which adds the parts up in order.
 Value group_norm(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias, GroupNormAttrs attrs);
+
+/// What both ops have. kGroupNorm: inputs x, the statistics, weight, bias.
+struct GroupNormOpAttrs {
+  GroupNormAttrs norm;
+  Dim batch, pixels;
+};
+
+/// The norm of item `item` is x * scale[c] + shift[c]. `sums`: the statistics of all items.
+void group_norm_scale(const float* sums, int64_t item, int64_t pixels, int64_t channels, const GroupNormAttrs& norm,
+                      const float* weight, const float* bias, float* scale, float* shift);
+struct HostTensor;
+/// The same for references: y = norm(x), from x itself.
+void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, const GroupNormAttrs& norm,
+                          const HostTensor& weight, const HostTensor& bias, HostTensor& y);
 
 extern const OpDef kGroupNormSums;
 extern const OpDef kGroupNorm;

@@ -1,10 +1,25 @@
 #include <map>
 
 #include "graph/ops/add.h"
+#include "graph/ops/conv2d.h"
 #include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
 
 namespace redline {
+namespace {
+
+/// False where `op` cannot take a residual, or has one.
+template <class Attrs>
+bool give_residual(Op& op, ValueId residual) {
+  auto attrs = std::any_cast<Attrs>(op.attrs);
+  if (attrs.has_residual) return false;
+  attrs.has_residual = true;
+  op.attrs = std::move(attrs);
+  op.inputs.push_back(residual);
+  return true;
+}
+
+}  // namespace
 
 Status fuse_residual(Graph& graph) {
   const auto readers = graph.readers();
@@ -17,7 +32,7 @@ Status fuse_residual(Graph& graph) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     Op& sum = graph.ops[i];
     if (sum.def != &kAdd) continue;
-    // The later operand is the one whose linear can take the other as its residual: it runs last.
+    // The later operand is the one whose product can take the other as its residual: it runs last.
     for (int side : {1, 0}) {
       const ValueId product = sum.inputs[static_cast<size_t>(side)],
                     residual = sum.inputs[static_cast<size_t>(1 - side)];
@@ -25,15 +40,14 @@ Status fuse_residual(Graph& graph) {
       if (at == producer.end() || product == residual || readers[static_cast<size_t>(product)].size() != 1 ||
           is_output[static_cast<size_t>(product)])
         continue;
-      Op& linear = graph.ops[at->second];
-      if (linear.def != &kLinear || std::any_cast<LinearAttrs>(linear.attrs).has_residual) continue;
+      Op& maker = graph.ops[at->second];
       auto made = producer.find(residual);
       if (made != producer.end() && made->second > at->second) continue;
-      auto attrs = std::any_cast<LinearAttrs>(linear.attrs);
-      attrs.has_residual = true;
-      linear.attrs = attrs;
-      linear.inputs.push_back(residual);
-      linear.outputs = sum.outputs;
+      const bool given = maker.def == &kLinear   ? give_residual<LinearAttrs>(maker, residual)
+                         : maker.def == &kConv2d ? give_residual<Conv2dOpAttrs>(maker, residual)
+                                                 : false;
+      if (!given) continue;
+      maker.outputs = sum.outputs;
       producer[sum.outputs[0]] = at->second;
       gone[i] = true;
       break;

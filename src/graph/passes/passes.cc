@@ -7,8 +7,10 @@ Status run_machine_passes(Graph& graph, const CpuKernels& kernels, bool exact_f3
     std::string_view name;
     Status (*run)(Graph&, const CpuKernels&, bool);
   };
-  static constexpr Pass kPasses[] = {
-      {"fuse_gated_linear", fuse_gated_linear}, {"fuse_qkv", fuse_qkv}, {"prepare_activations", prepare_activations}};
+  static constexpr Pass kPasses[] = {{"fuse_gated_linear", fuse_gated_linear},
+                                     {"fuse_qkv", fuse_qkv},
+                                     {"fuse_group_norm", fuse_group_norm},
+                                     {"prepare_activations", prepare_activations}};
   for (const Pass& pass : kPasses) {
     REDLINE_TRY(pass.run(graph, kernels, exact_f32).within(pass.name));
     REDLINE_TRY(graph.check().within(pass.name));

@@ -6,7 +6,7 @@
 namespace redline {
 
 /// add(r, linear(x)) with the linear read by nobody else becomes linear(x) + r in the linear's epilogue: one pass less
-/// over the hidden state.
+/// over the hidden state. The same for conv2d.
 Status fuse_residual(Graph& graph);
 
 /// gated_add(a, linear(x), table) with the linear read by nobody else becomes one linear whose epilogue multiplies by the
@@ -31,6 +31,10 @@ Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32
 /// Three products of one x, norm and rope of their heads and kv_append become one qkv, where the products want x in the
 /// same forms and heads are whole strips.
 Status fuse_qkv(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+
+/// conv2d(group_norm(x)) with the norm read by nobody else becomes one conv2d that normalizes the lines that it brings in,
+/// where it goes by tiles.
+Status fuse_group_norm(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 
 /// All that depend on the machine, in order; compile() runs them.
 Status run_machine_passes(Graph& graph, const CpuKernels& kernels, bool exact_f32);

@@ -1,0 +1,28 @@
+#include "graph/ops/conv2d.h"
+#include "graph/passes/op_uses.h"
+#include "graph/passes/passes.h"
+
+namespace redline {
+
+Status fuse_group_norm(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
+  const OpUses uses(graph);
+  for (Op& conv : graph.ops) {
+    if (conv.def != &kConv2d) continue;
+    Op* norm = uses.only_read_by(conv, 0, kGroupNorm);
+    auto attrs = std::any_cast<Conv2dOpAttrs>(conv.attrs);
+    if (!norm || attrs.has_norm ||
+        !convolves_by_tiles(kernels, exact_f32, graph.value(conv.inputs[1]).dtype,
+                            graph.value(conv.inputs[0]).shape[1].constant(), attrs.kernel))
+      continue;
+    attrs.has_norm = true;
+    attrs.norm = std::any_cast<const GroupNormOpAttrs&>(norm->attrs).norm;
+    conv.attrs = std::move(attrs);
+    conv.inputs[0] = norm->inputs[0];
+    conv.inputs.insert(conv.inputs.end(), norm->inputs.begin() + 1, norm->inputs.end());
+    norm->def = nullptr;
+  }
+  std::erase_if(graph.ops, [](const Op& op) { return op.def == nullptr; });
+  return {};
+}
+
+}  // namespace redline

@@ -62,7 +62,12 @@ struct ConvRegion {
   int64_t plane_bytes, bytes;
 };
 inline constexpr int64_t kConvRegionPixels = 512, kConvRegionLines = 64;
-inline constexpr int64_t kConvRegionBytes = 3 << 19;  ///< the second-level cache, less what streams through it
+/// The second-level cache, less what streams through it, holds two of them, or one of many channels, whose weights are so
+/// large that reading them seldom counts for more.
+inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 << 16, kConvWideChannels = 1024;
+[[gnu::always_inline]] inline constexpr int64_t conv_region_limit(int64_t channels) {
+  return channels > kConvWideChannels ? kConvWideRegionBytes : kConvRegionBytes;
+}
 
 [[gnu::always_inline]] inline constexpr int64_t conv_extent(int64_t out, int64_t kernel, int64_t stride) {
   return (out - 1) * stride + kernel;
@@ -81,17 +86,17 @@ inline constexpr int64_t kConvRegionBytes = 3 << 19;  ///< the second-level cach
   int64_t lines = kConvRegionPixels / width;
   if (lines > kConvRegionLines) lines = kConvRegionLines;
   ConvRegion region = conv_region_of(width, lines, channels, kernel, stride);
-  while (region.bytes > kConvRegionBytes && (lines > 1 || width > 16)) {
+  while (region.bytes > conv_region_limit(channels) && (lines > 1 || width > 16)) {
     if (lines > 1) lines -= (lines + 7) / 8;
     else width = (width / 2 + 15) / 16 * 16;
     region = conv_region_of(width, lines, channels, kernel, stride);
   }
   return region;
 }
-/// The most that a region of any width takes.
+/// The most that two regions of any width take.
 [[gnu::always_inline]] inline constexpr int64_t conv_buffer_bytes(int64_t channels, int64_t kernel, int64_t stride) {
   const int64_t least = conv_region_of(16, 1, channels, kernel, stride).bytes;
-  return least > kConvRegionBytes ? least : kConvRegionBytes;
+  return 2 * ((least > conv_region_limit(channels) ? least : conv_region_limit(channels)) + kConvBlock * 2);
 }
 
 }  // namespace redline

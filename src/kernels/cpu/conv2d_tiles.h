@@ -7,7 +7,11 @@
 //
 // A region of some 512 output pixels stays in the second-level cache while all columns go by, two strips of the weight at a
 // time; the sums of 2 x 2 tiles stay in tiles over all of K. Only where two strips would take the cache for themselves is K
-// cut, and sums wait in scratch. Regions go down the picture, and what two share is moved, not brought again.
+// cut, and sums wait in scratch. Regions go down the picture, and what two share is copied, not brought again.
+//
+// Between products, a few vector instructions with every step of K, the lines of the next region are brought in and the sums
+// of the block before get their bias and residual and go to y: neither shows beside the tile unit, nor does the memory that
+// they wait for.
 //
 // Pixels come to tiles in panels of 16: of one line, or, where lines do not divide so, of all positions of the region in the
 // buffer one after the other, of which those between lines are thrown away.
@@ -28,9 +32,12 @@ constexpr int64_t kConvSumsFloats = 4 * kConvPanel * kStripRows;  // [2 panels][
 constexpr int64_t kConvMostPanels = 2 * kConvRegionLines;
 constexpr int64_t kConvMostSteps = 160;  // of K whose sums stay in tiles
 
+constexpr int64_t kConvPixels = 2 * kConvPanel;  // of a block of products
+
 struct ConvTilesScratch {
   alignas(64) float sums[kConvMostPanels / 2][kConvSumsFloats];
-  alignas(64) float done[kConvSumsFloats];
+  alignas(64) float done[2][kConvSumsFloats];  // of the last block, and of the one that is being made
+  alignas(64) float bias[2][2 * kStripRows];
 };
 static_assert(sizeof(ConvTilesScratch) <= kScratchBytes);
 
@@ -39,118 +46,162 @@ class ConvTilesRun {
  public:
   ConvTilesRun(const ConvPatchesArgs& picture, const ConvTiles& conv)
       : p_(picture), a_(conv), scratch_(*static_cast<ConvTilesScratch*>(conv.scratch)),
-        buffer_(static_cast<uint8_t*>(conv.buffer)), blocks_(picture.channels / kConvBlock),
-        taps_(picture.kernel * picture.kernel),
-        region_(conv_region(max_i64(picture.out_width, 1), picture.channels, picture.kernel, picture.stride)),
+        blocks_(picture.channels / kConvBlock), taps_(picture.kernel * picture.kernel),
+        size_(conv_region(max_i64(picture.out_width, 1), picture.channels, picture.kernel, picture.stride)),
         streams_(kHasStreams && conv.streams && conv.out_channels % kStripRows == 0 &&
                  reinterpret_cast<uintptr_t>(conv.y) % 64 == 0) {}
 
   void run() {
-    if (a_.line_begin >= a_.line_end || a_.n_begin >= a_.n_end) return;
-    for (x0_ = 0; x0_ < p_.out_width; x0_ += region_.width) {
-      width_ = min_i64(region_.width, p_.out_width - x0_);
-      pitch_ = conv_extent(width_, p_.kernel, p_.stride);
-      for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * pitch_ + t % p_.kernel) * kConvPixelBytes;
-      for (line_ = a_.line_begin; line_ < a_.line_end; line_ += region_.lines) {
-        lines_ = min_i64(region_.lines, a_.line_end - line_);
-        bring();
-        choose_panels();
-        multiply_all();
-      }
+    if (a_.line_begin >= a_.line_end || a_.n_begin >= a_.n_end || p_.out_width <= 0) return;
+    Region now = region(0, a_.line_begin, 0);
+    for (Bringing all = bringing(now, nullptr); all.there;) bring(all);
+    for (int side = 1; now.there; side ^= 1) {
+      const Region next = after(now, side);
+      Bringing b = bringing(next, &now);
+      multiply_all(now, b);
+      while (b.there) bring(b);
+      now = next;
     }
+    while (pending_.next < pending_.count) finish();
     if (streams_) stream_fence();
   }
 
  private:
-  // Bringing lines.
+  // Regions.
 
-  void bring() const {
-    const int64_t wanted = conv_extent(lines_, p_.kernel, p_.stride);
-    int64_t have = 0;
-    if (line_ > a_.line_begin && p_.kernel > p_.stride) {
-      have = p_.kernel - p_.stride;
-      const int64_t line_bytes = pitch_ * kConvPixelBytes, from = region_.lines * p_.stride * line_bytes;
-      for (int64_t b = 0; b < blocks_; ++b) {
-        uint8_t* plane = buffer_ + b * region_.plane_bytes;
-        __builtin_memmove(plane, plane + from, static_cast<size_t>(have * line_bytes));
-      }
-    }
-    if (!a_.scale) bring_lines<false, false>(have, wanted);
-    else if (a_.silu) bring_lines<true, true>(have, wanted);
-    else bring_lines<true, false>(have, wanted);
+  struct Region {
+    bool there;
+    int64_t x0, width, pitch;  // of output pixels; of a line in the buffer
+    int64_t line, lines;
+    uint8_t* buffer;
+    int64_t per_line, panels;
+    bool is_flat;
+  };
+
+  Region region(int64_t x0, int64_t line, int side) const {
+    Region r;
+    r.there = x0 < p_.out_width;
+    r.x0 = x0;
+    r.width = min_i64(size_.width, p_.out_width - x0);
+    r.pitch = conv_extent(r.width, p_.kernel, p_.stride);
+    r.line = line;
+    r.lines = min_i64(size_.lines, a_.line_end - line);
+    r.buffer = static_cast<uint8_t*>(a_.buffer) + side * ((size_.bytes + 63) / 64 * 64);
+    r.per_line = (r.width + kConvPanel - 1) / kConvPanel;
+    r.panels = r.lines * r.per_line;
+    const int64_t flat = ((r.lines - 1) * r.pitch + r.width + kConvPanel - 1) / kConvPanel;
+    r.is_flat = p_.stride == 1 && flat < r.panels;
+    if (r.is_flat) r.panels = flat;
+    return r;
+  }
+  Region after(const Region& r, int side) const {
+    if (r.line + r.lines < a_.line_end) return region(r.x0, r.line + r.lines, side);
+    return region(r.x0 + size_.width, a_.line_begin, side);
+  }
+  /// Where in a plane a panel begins.
+  int64_t panel_at(const Region& r, int64_t panel) const {
+    if (r.is_flat) return panel * kConvPanel * kConvPixelBytes;
+    return (panel / r.per_line * r.pitch + panel % r.per_line * kConvPanel) * p_.stride * kConvPixelBytes;
   }
 
-  void zero(int64_t at, int64_t pixels) const {
+  // Bringing lines.
+
+  /// The lines of a region, 32 channels of a pixel at a time.
+  struct Bringing {
+    bool there;
+    const Region* region;
+    int64_t line, end;      // in the buffer
+    int64_t x, last, left;  // of the line's pixels; where they lie in the picture
+    int64_t block;
+    const float* from_line;
+    const float* from;
+    uint8_t* to;
+  };
+
+  Bringing bringing(const Region& r, const Region* before) const {
+    Bringing b = {};
+    b.region = &r;
+    if (!r.there) return b;
+    b.end = conv_extent(r.lines, p_.kernel, p_.stride);
+    b.left = r.x0 * p_.stride - p_.pad;
+    int64_t have = 0;
+    if (before && before->x0 == r.x0 && p_.kernel > p_.stride) {
+      have = p_.kernel - p_.stride;
+      const int64_t line_bytes = r.pitch * kConvPixelBytes, from = before->lines * p_.stride * line_bytes;
+      for (int64_t i = 0; i < blocks_; ++i)
+        __builtin_memcpy(r.buffer + i * size_.plane_bytes, before->buffer + i * size_.plane_bytes + from,
+                         static_cast<size_t>(have * line_bytes));
+    }
+    b.line = have - 1;
+    next_line(b);
+    return b;
+  }
+
+  void zero(const Region& r, int64_t line, int64_t x, int64_t pixels) const {
     for (int64_t b = 0; b < blocks_ && pixels > 0; ++b)
-      __builtin_memset(buffer_ + b * region_.plane_bytes + at * kConvPixelBytes, 0,
+      __builtin_memset(r.buffer + b * size_.plane_bytes + (line * r.pitch + x) * kConvPixelBytes, 0,
                        static_cast<size_t>(pixels * kConvPixelBytes));
   }
 
-  template <bool kNorm, bool kSilu>
-  void bring_lines(int64_t first, int64_t end) const {
+  /// Zeros around, and on to the next line that has pixels of the picture.
+  void next_line(Bringing& b) const {
+    const Region& r = *b.region;
     const bool is_empty = p_.in_height == 0 || p_.in_width == 0;
     const int64_t height = is_empty ? 0 : p_.upsample ? p_.out_height : p_.in_height;
     const int64_t width = p_.upsample ? p_.out_width : p_.in_width;
-    const int64_t top = line_ * p_.stride - p_.pad, left = x0_ * p_.stride - p_.pad;
-    // Pixels [begin, last) of a line are the picture's.
-    const int64_t begin = min_i64(max_i64(-left, 0), pitch_), last = max_i64(begin, min_i64(pitch_, width - left));
-    for (int64_t i = first; i < end; ++i) {
-      const int64_t y = top + i, at = i * pitch_;
-      if (y < 0 || y >= height) {
-        zero(at, pitch_);
+    const int64_t top = r.line * p_.stride - p_.pad;
+    b.x = min_i64(max_i64(-b.left, 0), r.pitch);
+    b.last = max_i64(b.x, min_i64(r.pitch, width - b.left));
+    for (++b.line; b.line < b.end; ++b.line) {
+      int64_t y = top + b.line;
+      if (y < 0 || y >= height || b.x == b.last) {
+        zero(r, b.line, 0, r.pitch);
         continue;
       }
-      zero(at, begin);
-      if (p_.upsample) {
-        const float* line = p_.x + y * p_.in_height / p_.out_height * p_.in_width * p_.channels;
-        for (int64_t x = begin; x < last; ++x)
-          bring_pixel<kNorm, kSilu>(line + (left + x) * p_.in_width / p_.out_width * p_.channels, at + x);
-      } else {
-        const float* line = p_.x + (y * p_.in_width + left) * p_.channels;
-        for (int64_t x = begin; x < last; ++x) bring_pixel<kNorm, kSilu>(line + x * p_.channels, at + x);
-      }
-      zero(at + last, pitch_ - last);
+      zero(r, b.line, 0, b.x);
+      zero(r, b.line, b.last, r.pitch - b.last);
+      if (p_.upsample) y = y * p_.in_height / p_.out_height;
+      b.from_line = p_.x + y * p_.in_width * p_.channels;
+      b.to = r.buffer + (b.line * r.pitch + b.x) * kConvPixelBytes;
+      pixel(b);
+      b.there = true;
+      return;
     }
+    b.there = false;
   }
-  template <bool kNorm, bool kSilu>
-  REDLINE_INLINE void bring_pixel(const float* x, int64_t at) const {
-    uint8_t* out = buffer_ + at * kConvPixelBytes;
-    const float *scale = a_.scale, *shift = a_.shift;
-    const int64_t plane = region_.plane_bytes;
-    for (int64_t b = blocks_; b > 0; --b, x += kConvBlock, out += plane) {
-      StripF32 v[2] = {load_strip(x), load_strip(x + kStripRows)};
-      if constexpr (kNorm) {
+  REDLINE_INLINE void pixel(Bringing& b) const {
+    const int64_t x = b.left + b.x;
+    b.from = b.from_line + (p_.upsample ? x * p_.in_width / p_.out_width : x) * p_.channels;
+    b.block = 0;
+  }
+
+  REDLINE_INLINE void bring(Bringing& b) const {
+    const float* x = b.from + b.block * kConvBlock;
+    StripF32 v[2] = {load_strip(x), load_strip(x + kStripRows)};
+    if (a_.scale) {
+      const float *scale = a_.scale + b.block * kConvBlock, *shift = a_.shift + b.block * kConvBlock;
+#pragma GCC unroll 2
+      for (int s = 0; s < 2; ++s)
+#pragma GCC unroll 4
+        for (int i = 0; i < kStripVecs; ++i) {
+          const int64_t lane = s * kStripRows + i * kWidth;
+          v[s].v[i] = fma(v[s].v[i], load(scale + lane, Full{}), load(shift + lane, Full{}));
+        }
+      if (a_.silu) {
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s)
 #pragma GCC unroll 4
-          for (int i = 0; i < kStripVecs; ++i) {
-            const int64_t at_lane = s * kStripRows + i * kWidth;
-            VecF32& value = v[s].v[i];
-            value = fma(value, load(scale + at_lane, Full{}), load(shift + at_lane, Full{}));
-            if constexpr (kSilu) value = silu(value);
-          }
-        scale += kConvBlock;
-        shift += kConvBlock;
+          for (int i = 0; i < kStripVecs; ++i) v[s].v[i] = silu(v[s].v[i]);
       }
-      store_tile_line(out, v[0], v[1], false);
     }
+    store_tile_line(b.to + b.block * size_.plane_bytes, v[0], v[1], false);
+    if (++b.block < blocks_) return;
+    b.to += kConvPixelBytes;
+    if (++b.x < b.last) pixel(b);
+    else next_line(b);
   }
 
   // Products.
-
-  void choose_panels() {
-    per_line_ = (width_ + kConvPanel - 1) / kConvPanel;
-    panels_ = lines_ * per_line_;
-    const int64_t positions = (lines_ - 1) * pitch_ + width_;
-    const int64_t flat = (positions + kConvPanel - 1) / kConvPanel;
-    is_flat_ = p_.stride == 1 && flat < panels_;
-    if (is_flat_) panels_ = flat;
-  }
-  /// Where in a plane a panel begins.
-  int64_t panel_at(int64_t panel) const {
-    if (is_flat_) return panel * kConvPanel * kConvPixelBytes;
-    return (panel / per_line_ * pitch_ + panel % per_line_ * kConvPanel) * p_.stride * kConvPixelBytes;
-  }
 
   struct Block {
     const uint8_t* x[2];  // panels
@@ -161,50 +212,54 @@ class ConvTilesRun {
     float* out;
     const uint8_t* ask[2];  // weights to ask for, `asks` lines of each with a step
     int64_t asks;
+    int64_t brings, finishes;  // with a step
   };
 
-  void multiply_all() const {
-    const int64_t strip_bytes = blocks_ * taps_ * kConvTileBytes;
-    const int64_t most = max_i64(1, blocks_ * taps_ <= kConvMostSteps ? blocks_ : kConvMostSteps / 2 / taps_);
+  void multiply_all(const Region& r, Bringing& bringing) {
+    for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kConvPixelBytes;
+    const int64_t strip_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
+    const int64_t most = blocks_ * taps_ <= kConvMostSteps ? blocks_ : max_i64(1, kConvMostSteps / 2 / taps_);
+    const int64_t all_steps = (a_.n_end - a_.n_begin + 2 * kStripRows - 1) / (2 * kStripRows) * pairs * blocks_ * taps_;
+    const int64_t to_bring =
+        bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;
+    Block block;
+    block.brings = (to_bring + all_steps - 1) / all_steps;
     for (int64_t n = a_.n_begin; n < a_.n_end; n += 2 * kStripRows) {
       const bool alone = n + kStripRows >= a_.n_end;
       const uint8_t* w = static_cast<const uint8_t*>(a_.weight) + n / kStripRows * strip_bytes;
       for (int64_t b = 0; b < blocks_; b += most) {
-        Block block;
         block.blocks = min_i64(most, blocks_ - b);
         block.first = b == 0;
         block.w[0] = w + b * taps_ * kConvTileBytes;
         block.w[1] = alone ? block.w[0] : block.w[0] + strip_bytes;
         const bool last = b + block.blocks == blocks_;
         // The weights that come next are asked for meanwhile, a share with every step.
-        const int64_t steps = block.blocks * taps_, pairs = (panels_ + 1) / 2;
+        const int64_t steps = block.blocks * taps_;
         const bool more = !last || n + 4 * kStripRows <= a_.n_end;
         const uint8_t* next = last ? w + 2 * strip_bytes : block.w[0] + steps * kConvTileBytes;
-        const int64_t lines = steps * (kConvTileBytes / 64);
-        const int64_t share = (lines + pairs - 1) / pairs;
-        for (int64_t p = 0; p < panels_; p += 2) {
+        const int64_t share = (steps * (kConvTileBytes / 64) + pairs - 1) / pairs;
+        block.finishes = (kConvPixels + steps - 1) / steps;
+        for (int64_t p = 0; p < r.panels; p += 2) {
           const int64_t asked = p / 2 * share;
           block.asks = more ? (share + steps - 1) / steps : 0;
           block.ask[0] = next + asked * 64;
           block.ask[1] = alone ? next : next + strip_bytes + asked * 64;
-          const bool single = p + 1 == panels_;
-          block.x[0] = buffer_ + b * region_.plane_bytes + panel_at(p);
-          block.x[1] = single ? block.x[0] : buffer_ + b * region_.plane_bytes + panel_at(p + 1);
+          const bool single = p + 1 == r.panels;
+          const uint8_t* plane = r.buffer + b * size_.plane_bytes;
+          block.x[0] = plane + panel_at(r, p);
+          block.x[1] = single ? block.x[0] : plane + panel_at(r, p + 1);
           block.sums = scratch_.sums[p / 2];
-          block.out = last ? scratch_.done : block.sums;
-          if (single) alone ? multiply<1, 1>(block) : multiply<1, 2>(block);
-          else alone ? multiply<2, 1>(block) : multiply<2, 2>(block);
-          if (last) {
-            finish(p, n, scratch_.done);
-            if (!single) finish(p + 1, n, scratch_.done + kConvSumsFloats / 2);
-          }
+          block.out = last ? scratch_.done[side_] : block.sums;
+          if (single) alone ? multiply<1, 1>(block, bringing) : multiply<1, 2>(block, bringing);
+          else alone ? multiply<2, 1>(block, bringing) : multiply<2, 2>(block, bringing);
+          if (last) hand_over(r, p, single ? 1 : 2, n);
         }
       }
     }
   }
 
   template <int kPanels, int kStrips>
-  [[gnu::noinline]] void multiply(const Block& block) const {
+  [[gnu::noinline]] void multiply(const Block& block, Bringing& bringing) {
     constexpr bool kTwoPanels = kPanels == 2, kTwoStrips = kStrips == 2;
     Unit t;
     if (block.first) {
@@ -220,7 +275,7 @@ class ConvTilesRun {
     }
     const uint8_t *x0 = block.x[0], *x1 = block.x[1], *w0 = block.w[0], *w1 = block.w[1];
     const uint8_t *ask0 = block.ask[0], *ask1 = block.ask[1];
-    const int64_t taps = taps_, row = p_.stride * kConvPixelBytes, plane = region_.plane_bytes, asks = block.asks;
+    const int64_t taps = taps_, row = p_.stride * kConvPixelBytes, plane = size_.plane_bytes, asks = block.asks;
     for (int64_t b = block.blocks; b > 0; --b, x0 += plane, x1 += plane)
       for (int64_t tap = 0; tap < taps; ++tap, w0 += kConvTileBytes, w1 += kConvTileBytes) {
         const int64_t at = tap_at_[tap];
@@ -240,6 +295,8 @@ class ConvTilesRun {
           __builtin_prefetch(ask0, 0, 2);
           __builtin_prefetch(ask1, 0, 2);
         }
+        for (int64_t i = block.finishes; i > 0 && pending_.next < pending_.count; --i) finish();
+        for (int64_t i = block.brings; i > 0 && bringing.there; --i) bring(bringing);
       }
     t.template store<0>(block.out, 64);
     if constexpr (kTwoStrips) t.template store<1>(block.out + 256, 64);
@@ -249,64 +306,86 @@ class ConvTilesRun {
 
   // The end.
 
-  /// The sums of one panel, [2 strips][16 pixels][16 columns], and the columns from n on.
-  void finish(int64_t panel, int64_t n, const float* sums) const {
-    int64_t line, x, rows;
-    if (is_flat_) {
-      line = panel * kConvPanel / pitch_;
-      x = panel * kConvPanel % pitch_;
+  /// Sums of a block, [panel][strip][16 pixels][16 columns], on their way to y.
+  struct Pending {
+    const float* sums;
+    const float* bias;  // of both strips
+    int64_t lanes;      // columns of y that there are
+    int64_t next = 0, count = 0;
+    int64_t y_at[kConvPixels];
+    int64_t sums_at[kConvPixels];
+  };
+
+  void hand_over(const Region& r, int64_t panel, int64_t panels, int64_t n) {
+    while (pending_.next < pending_.count) finish();
+    pending_.sums = scratch_.done[side_];
+    pending_.lanes = min_i64(2 * kStripRows, a_.n_end - n);
+    pending_.next = pending_.count = 0;
+    float* bias = scratch_.bias[side_];
+    for (int64_t i = 0; i < 2 * kStripRows; ++i) bias[i] = a_.bias && i < pending_.lanes ? a_.bias[n + i] : 0.0f;
+    pending_.bias = bias;
+    for (int64_t i = 0; i < panels; ++i) list_pixels(r, panel + i, n, i * 2 * kConvPanel * kStripRows);
+    side_ ^= 1;
+  }
+  /// The pixels of a panel that are some of y.
+  void list_pixels(const Region& r, int64_t panel, int64_t n, int64_t sums_at) {
+    int64_t line = panel / r.per_line, x = panel % r.per_line * kConvPanel, rows = min_i64(kConvPanel, r.width - x);
+    if (r.is_flat) {
+      line = panel * kConvPanel / r.pitch;
+      x = panel * kConvPanel % r.pitch;
       rows = kConvPanel;
-    } else {
-      line = panel / per_line_;
-      x = panel % per_line_ * kConvPanel;
-      rows = min_i64(kConvPanel, width_ - x);
     }
-    for (int64_t r = 0; r < rows && line < lines_; ++line, x = 0) {
-      const int64_t to_end = min_i64(rows - r, pitch_ - x), count = min_i64(to_end, width_ - x);
-      if (count > 0)
-        finish_run(((line_ + line) * p_.out_width + x0_ + x) * a_.out_channels + n, count, n, sums + r * 16);
-      r += to_end;
+    for (; rows > 0 && line < r.lines; --rows, sums_at += kStripRows) {
+      if (x < r.width) {
+        pending_.y_at[pending_.count] = ((r.line + line) * p_.out_width + r.x0 + x) * a_.out_channels + n;
+        pending_.sums_at[pending_.count++] = sums_at;
+      }
+      if (++x < r.pitch) continue;
+      x = 0;
+      ++line;
     }
   }
-  /// `count` neighbouring pixels, whose first lies at y_at in y.
-  void finish_run(int64_t y_at, int64_t count, int64_t n, const float* sums) const {
-    for (int64_t s = 0; s < 2; ++s, n += kStripRows, y_at += kStripRows, sums += kConvPanel * kStripRows) {
-      const int64_t lanes = min_i64(kStripRows, a_.n_end - n);
-      if (lanes <= 0) return;
-      const StripF32 bias = a_.bias ? load_strip(a_.bias + n, lanes) : zero_strip();
-      float* y = a_.y + y_at;
-      const float* residual = a_.residual ? a_.residual + y_at : nullptr;
-      const int64_t stride = a_.out_channels;
-      for (int64_t r = 0; r < count; ++r, y += stride) {
-        StripF32 v = load_strip(sums + r * kStripRows);
+  REDLINE_INLINE void finish() {
+    const int64_t i = pending_.next++, y_at = pending_.y_at[i], lanes = pending_.lanes;
+    const float* sums = pending_.sums + pending_.sums_at[i];
+    if (lanes < 2 * kStripRows) [[unlikely]] {
+      finish_strip_of(y_at, sums, pending_.bias, min_i64(lanes, kStripRows));
+      if (lanes > kStripRows)
+        finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, pending_.bias + kStripRows,
+                        lanes - kStripRows);
+      return;
+    }
+    finish_strip_of(y_at, sums, pending_.bias, kStripRows);
+    finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, pending_.bias + kStripRows, kStripRows);
+  }
+  REDLINE_INLINE void finish_strip_of(int64_t y_at, const float* sums, const float* bias, int64_t lanes) const {
+    StripF32 v = load_strip(sums);
+    const StripF32 b = load_strip(bias);
 #pragma GCC unroll 4
-        for (int i = 0; i < kStripVecs; ++i) v.v[i] = v.v[i] + bias.v[i];
-        if (residual) {
-          const StripF32 rest = load_strip(residual + r * stride, lanes);
+    for (int i = 0; i < kStripVecs; ++i) v.v[i] = v.v[i] + b.v[i];
+    if (a_.residual) {
+      const StripF32 rest = load_strip(a_.residual + y_at, lanes);
 #pragma GCC unroll 4
-          for (int i = 0; i < kStripVecs; ++i) v.v[i] = v.v[i] + rest.v[i];
-        }
-        if (streams_) {
+      for (int i = 0; i < kStripVecs; ++i) v.v[i] = v.v[i] + rest.v[i];
+    }
+    float* y = a_.y + y_at;
+    if (streams_) {
 #pragma GCC unroll 4
-          for (int i = 0; i < kStripVecs; ++i) stream(y + i * kWidth, v.v[i]);
-        } else {
-          store_strip(y, v, lanes);
-        }
-      }
+      for (int i = 0; i < kStripVecs; ++i) stream(y + i * kWidth, v.v[i]);
+    } else {
+      store_strip(y, v, lanes);
     }
   }
 
   const ConvPatchesArgs& p_;
   const ConvTiles& a_;
   ConvTilesScratch& scratch_;
-  uint8_t* const buffer_;
   const int64_t blocks_, taps_;
-  const ConvRegion region_;
+  const ConvRegion size_;
   const bool streams_;  // whole lines of y go past the caches
-  int64_t x0_ = 0, width_ = 0, pitch_ = 0, line_ = 0, lines_ = 0;
-  int64_t per_line_ = 0, panels_ = 0;
-  bool is_flat_ = false;
+  int side_ = 0;        // of `done`
   int64_t tap_at_[kConvMostKernel * kConvMostKernel] = {};
+  Pending pending_;
 };
 
 }  // namespace

@@ -30,9 +30,10 @@ endif()
 
 find_program(REDLINE_CCACHE ccache)
 if(REDLINE_CCACHE)
-  # Precompiled headers and ccache work together only with these.
+  # Precompiled headers and ccache work together only with this sloppiness. An object that compiled with warnings as errors
+  # serves where they are none.
   set(CMAKE_CXX_COMPILER_LAUNCHER env CCACHE_SLOPPINESS=pch_defines,time_macros,include_file_mtime,include_file_ctime
-                                  ${REDLINE_CCACHE})
+                                  CCACHE_IGNOREOPTIONS=-Werror ${REDLINE_CCACHE})
   add_compile_options($<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 endif()
 find_program(REDLINE_MOLD mold)

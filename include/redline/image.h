@@ -96,7 +96,8 @@ struct ImageResult {
   std::vector<double> step_ms;
   std::vector<int64_t> computed;  ///< of each step: pictures whose step was computed
   double text_ms = 0, loop_ms = 0, decode_ms = 0;
-  double executed_share = 1;          ///< of the denoiser's operations
+  double operations = 0;              ///< floating-point operations of the denoiser's products
+  double executed_share = 1;          ///< of those that it takes without a step cache
   std::vector<std::string> warnings;  ///< a prompt that was cut, and the like
 };
 

@@ -4,6 +4,7 @@
 #include "base/progress.h"
 #include "cli/bench_report.h"
 #include "cli/command.h"
+#include "cli/image_bench.h"
 #include "cli/kernel_bench.h"
 #include "cli/network_bench.h"
 #include "models/checkpoint.h"
@@ -17,6 +18,7 @@ struct BenchArgs {
   std::string model, random, save, plot;
   std::vector<int64_t> prefill, decode, depth, batch;
   std::optional<int64_t> side;
+  std::vector<std::string> lora;
   bool start = false;
   std::optional<int64_t> repeat;
   float time = 120;
@@ -24,8 +26,10 @@ struct BenchArgs {
   EngineArgs engine;
   KernelBenchArgs kernel;
 
+  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8"}; }  // the last two for pictures
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.optional = true, .names_file = true});
+    v.argument(model, "MODEL", "GGUF file, Hugging Face folder, or diffusers folder",
+               {.optional = true, .names_file = true});
     v(random, "random", "SHAPE:TYPE",
       "instead of MODEL: a known shape with random weights, as llama-1b:q4_0, qwen-0.5b:q8_0 or flux-block:bf16");
     v(save, "save", "FILE", "with --random: write the model as GGUF first and measure that file", {.names_file = true});
@@ -36,8 +40,10 @@ struct BenchArgs {
       {.min = 0, .shown_default = "0; 4096 and 32768 too for decode"});
     v(batch, "batch", "N,..", "streams that get one token each per step",
       {.min = 1, .max = 4096, .shown_default = "2,4,8,16,32,64"});
-    v(side, "side", "PIXELS", "of the picture that a network of --random draws",
-      {.min = 16, .max = 8192, .shown_default = "1024; 512 for SD1.5"});
+    v(side, "side", "PIXELS", "of the picture that a diffusers folder or a network of --random draws",
+      {.min = 16, .max = 8192, .shown_default = "the model's own"});
+    v(lora, "lora", "FILE", "LoRA adapters of a diffusers folder, to load and to swap; may be repeated",
+      {.names_file = true});
     v(start, "start", "", "a fresh process until its first token, and its peak memory");
     v(repeat, "repeat", "R", "runs of each row after one to warm up",
       {.letter = 'r', .min = 1, .max = 10000, .shown_default = "up to 5, as --time allows"});
@@ -190,6 +196,13 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
     return run_network_bench({args.random, args.side.value_or(0), args.engine.threads, args.repeat,
                               static_cast<double>(args.time), !args.no_check, args.json, args.engine.trace},
                              terminal);
+  if (!args.model.empty() && args.random.empty()) {
+    REDLINE_ASSIGN(const std::string path, find_model(args.model));
+    if (is_pipeline(path))
+      return run_image_bench({path, args.engine.dtype, args.engine.threads, args.side, args.repeat, args.lora,
+                              !args.no_check, args.json, args.engine.trace},
+                             terminal);
+  }
   if (args.first_token) {
     REDLINE_ASSIGN(const EngineOptions options, args.engine.options());
     REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));
@@ -215,7 +228,8 @@ Command bench_command() {
       "Without --prefill, --decode, --batch or --start there is a usual set of rows, cut down to what --time allows; "
       "naming "
       "one phase measures those named alone.",
-      {"redline bench assets/redline-tales", "redline bench --random llama-1b:q4_0 --plot chart.svg",
+      {"redline bench assets/redline-tales", "redline bench assets/redline-shapes",
+       "redline bench --random llama-1b:q4_0 --plot chart.svg",
        "redline bench --random qwen-0.5b:q8_0 --save qwen.gguf --start",
        "redline bench model.gguf --prefill 128,512 --decode 64 --depth 0,2048 --json",
        "redline bench model.gguf --decode 128 --threads 1 --dtype f32"});

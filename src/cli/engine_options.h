@@ -16,10 +16,11 @@ struct EngineArgs {
   int64_t context = 0;
   bool interpreter = false;
   std::string trace;
+  std::vector<std::string> dtypes = {"auto", "f32"};
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 whatever the weights are",
-      {.choices = {"auto", "f32"}});
+      {.choices = dtypes});
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
     v(context, "context", "N", "most tokens of the text, prompt included",

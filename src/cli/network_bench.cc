@@ -112,7 +112,7 @@ Status run_network_bench(const NetworkBenchRequest& request, Terminal& terminal)
     if (InterruptGuard::interrupted()) return cancelled("interrupted");
   }
   REDLINE_ASSIGN(const MachineState after, sampler.sample());
-  if (timeline && network.program()) REDLINE_TRY(timeline->write(*network.program(), request.trace));
+  if (timeline && network.program()) REDLINE_TRY(timeline->write(request.trace));
   std::sort(seconds.begin(), seconds.end());
 
   const Ceiling* best = nullptr;

@@ -23,6 +23,8 @@ class CachedDenoiser {
   const StepCache& cache() const { return cache_; }
   /// Pictures of which something was computed beyond the probe at the step of the last evaluate().
   int64_t computed_pictures() const;
+  /// Floating-point operations of products that were executed.
+  double executed_operations() const { return executed_flops_; }
   /// Operations of products that were executed, of those that the same calls without a cache take.
   double executed_share() const { return full_flops_ > 0 ? executed_flops_ / full_flops_ : 1; }
   /// What a person should know of this rule on this network.

@@ -91,6 +91,13 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   e.team_ = std::make_unique<WorkerTeam>(threads, std::pair{kernels->worker_begin, kernels->worker_end});
   NetworkOptions network;
   network.interpret = options.use_interpreter;
+  network.hang_seconds = settings.hang_seconds;
+  if (!options.trace_file.empty()) {
+    if (options.use_interpreter)
+      return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
+    REDLINE_ASSIGN(e.timeline_, TimelineFile::open(options.trace_file, threads, settings.trace_events));
+    network.timeline = e.timeline_.timeline();
+  }
   network.compile.kernels = kernels;
   network.compile.exact_f32 = options.dtype == ImageType::kF32;
   network.compile.kv_format = joint_kv_format(*kernels, network.compile.exact_f32);
@@ -153,7 +160,7 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   return engine;
 }
 
-DiffusionEngine::~DiffusionEngine() = default;
+DiffusionEngine::~DiffusionEngine() { timeline_.write(); }
 
 Status DiffusionEngine::open_encoders(const PipelineFiles& files, const NetworkOptions& options) {
   for (const PipelineComponent& component : files.components) {
@@ -466,6 +473,7 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
     if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
   }
   run.result.executed_share = denoiser.executed_share();
+  run.result.operations = denoiser.executed_operations();
   run.result.latents = std::move(latents);
   run.result.loop_ms = ms_since(begin);
   return {};

@@ -51,7 +51,7 @@ class DiffusionEngine final : public ImageEngine {
   bool zeros_for_empty_prompt_ = false;
   std::mutex mutex_;  // requests take turns
   std::unique_ptr<WorkerTeam> team_;
-  std::unique_ptr<Timeline> timeline_;
+  TimelineFile timeline_;
   TextEncoders encoders_;
   std::unique_ptr<Denoiser> denoiser_;
   AutoencoderModel autoencoder_;  ///< its graphs are gone into the networks

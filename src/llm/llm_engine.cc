@@ -1,12 +1,7 @@
 #include "llm/llm_engine.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
 #include <chrono>
-#include <cstdio>
 #include <cstring>
 #include <exception>
 #include <new>
@@ -54,15 +49,6 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
   if (!does_sample) s.temperature = 0;
   REDLINE_TRY(r.status().within("generation_config.json"));
   return s;
-}
-
-/// io: the file cannot be made or opened. Said before the run: its end is too late.
-Status check_writable(const std::string& path) {
-  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
-  // ENXIO: a pipe that nobody reads from yet.
-  if (fd < 0 && errno != ENXIO) return io("{}: cannot write the timeline: {}", path, std::strerror(errno));
-  if (fd >= 0) ::close(fd);
-  return {};
 }
 
 }  // namespace
@@ -134,10 +120,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
   ExecutorOptions executor_options;
   executor_options.hang_seconds = settings.hang_seconds;
   if (!options.trace_file.empty()) {
-    REDLINE_TRY(check_writable(options.trace_file));
-    e.trace_file_ = options.trace_file;
-    e.timeline_ = std::make_unique<Timeline>(info.threads, settings.trace_events);
-    executor_options.timeline = e.timeline_.get();
+    REDLINE_ASSIGN(e.timeline_, TimelineFile::open(options.trace_file, info.threads, settings.trace_events));
+    executor_options.timeline = e.timeline_.timeline();
   }
   e.executor_ = std::make_unique<Executor>(*e.program_, *e.team_, executor_options);
   return engine;
@@ -206,18 +190,7 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   return {};
 }
 
-LlmEngine::~LlmEngine() {
-  // A timeline that cannot be written must not be lost in silence, and there is nobody left to return a Status to.
-  if (timeline_) {
-    const Status written = timeline_->write(*program_, trace_file_);
-    std::string text;  // by fputs: fmt::print throws when stderr is closed
-    if (!written.ok()) text = fmt::format("redline: {}\n", written.message());
-    else if (timeline_->dropped() > 0)
-      text = fmt::format("redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", trace_file_,
-                         timeline_->dropped());
-    std::fputs(text.c_str(), stderr);
-  }
-}
+LlmEngine::~LlmEngine() { timeline_.write(); }
 
 Result<std::unique_ptr<Session>> LlmEngine::new_session() {
   if (interpreter_) return std::unique_ptr<Session>(new InterpretedSession(*this));

@@ -72,8 +72,7 @@ class LlmEngine final : public Engine {
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<AttentionPlan> plan_;
   std::unique_ptr<Program> program_;
-  std::unique_ptr<Timeline> timeline_;
-  std::string trace_file_;
+  TimelineFile timeline_;
   std::unique_ptr<Executor> executor_;
   // Of the step in progress; room for max_sequences_.
   std::vector<SequenceRows> step_rows_;

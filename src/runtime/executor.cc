@@ -93,7 +93,7 @@ void Executor::run_worker(int worker) {
     // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
     if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
     if (options_.timeline)
-      options_.timeline->add(worker, {task.stage, task.index, step_, wait_ns, begin_ns, Timeline::now_ns()});
+      options_.timeline->add(worker, {&program_, task.stage, task.index, step_, wait_ns, begin_ns, Timeline::now_ns()});
     for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
       counters_[program_.notifies[n]].value.fetch_add(1, std::memory_order_release);
   }

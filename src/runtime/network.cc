@@ -36,6 +36,7 @@ Result<Network> Network::make(Graph graph, const NetworkOptions& options, Worker
   network.program_ = std::make_unique<Program>(std::move(program));
   ExecutorOptions executor;
   executor.timeline = options.timeline;
+  executor.hang_seconds = options.hang_seconds;
   network.executor_ = std::make_unique<Executor>(*network.program_, team, executor);
   return network;
 }

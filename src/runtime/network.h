@@ -19,7 +19,8 @@ KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
 struct NetworkOptions {
   CompileOptions compile;
   bool interpret = false;  ///< op by op in float64: slow, the reference
-  Timeline* timeline = nullptr;
+  Timeline* timeline = nullptr;  ///< outlives the network
+  double hang_seconds = ExecutorOptions().hang_seconds;
 };
 
 /// Not for use by two threads at once; networks of one team take turns. Fits graphs without a paged cache.

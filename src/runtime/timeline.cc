@@ -1,9 +1,13 @@
 #include "runtime/timeline.h"
 
+#include <fcntl.h>
+#include <unistd.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <iterator>
 
 namespace redline {
@@ -23,7 +27,7 @@ int64_t Timeline::dropped() const {
   return sum;
 }
 
-Status Timeline::write(const Program& program, const std::string& path) const {
+Status Timeline::write(const std::string& path) const {
   std::FILE* file = std::fopen(path.c_str(), "w");
   if (!file) return io("{}: cannot write the timeline: {}", path, std::strerror(errno));
   int64_t origin = INT64_MAX;
@@ -42,14 +46,14 @@ Status Timeline::write(const Program& program, const std::string& path) const {
   };
   bool written = true;
   put("{{\"displayTimeUnit\":\"ns\",\"traceEvents\":[\n");
-  put(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":"redline {}"}}}})", program.name);
+  put(R"({{"ph":"M","pid":1,"name":"process_name","args":{{"name":"redline"}}}})");
   for (size_t w = 0; w < lanes_.size(); ++w) {
     put(",\n"
         R"({{"ph":"M","pid":1,"tid":{},"name":"thread_name","args":{{"name":"worker {}"}}}})",
         w, w);
     for (size_t i = 0; i < lanes_[w].used && written; ++i) {
       const Record& r = lanes_[w].records[i];
-      const Stage& stage = program.stages[r.stage];
+      const Stage& stage = r.program->stages[r.stage];
       constexpr int64_t kShownWaitNs = 1000;
       if (r.begin_ns - r.wait_ns >= kShownWaitNs)
         put(",\n"
@@ -58,7 +62,7 @@ Status Timeline::write(const Program& program, const std::string& path) const {
       put(",\n"
           R"({{"ph":"X","pid":1,"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f})",
           w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0);
-      put(R"(,"args":{{"tile":{},"step":{}}}}})", r.index, r.step);
+      put(R"(,"args":{{"program":"{}","tile":{},"step":{}}}}})", r.program->name, r.index, r.step);
       constexpr size_t kFlushBytes = 1 << 16;
       if (text.size() >= kFlushBytes) written = flush();
     }
@@ -68,6 +72,27 @@ Status Timeline::write(const Program& program, const std::string& path) const {
   if (std::fclose(file) != 0 || !written)
     return io("{}: the timeline could not be written whole: {}", path, std::strerror(errno));
   return {};
+}
+
+Result<TimelineFile> TimelineFile::open(const std::string& path, int workers, int64_t capacity) {
+  const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
+  // ENXIO: a pipe that nobody reads from yet.
+  if (fd < 0 && errno != ENXIO) return io("{}: cannot write the timeline: {}", path, std::strerror(errno));
+  if (fd >= 0) ::close(fd);
+  TimelineFile file;
+  file.path_ = path;
+  file.timeline_ = std::make_unique<Timeline>(workers, capacity);
+  return file;
+}
+
+void TimelineFile::write() const {
+  if (!timeline_) return;
+  const Status written = timeline_->write(path_);
+  std::string text;  // by fputs: fmt::print throws when stderr is closed
+  if (!written.ok()) text = fmt::format("redline: {}\n", written.message());
+  else if (timeline_->dropped() > 0)
+    text = fmt::format("redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", path_, timeline_->dropped());
+  std::fputs(text.c_str(), stderr);
 }
 
 }  // namespace redline

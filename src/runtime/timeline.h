@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -15,6 +16,7 @@ class Timeline {
   Timeline(int workers, int64_t capacity);
 
   struct Record {
+    const Program* program;  ///< outlives the timeline's last write()
     uint32_t stage, index;
     int64_t step;
     int64_t wait_ns, begin_ns, end_ns;  ///< began waiting, began, ended; steady clock
@@ -28,7 +30,7 @@ class Timeline {
   /// Tasks that did not fit.
   int64_t dropped() const;
   /// Writes the JSON: one track per worker, a slice per task and per wait longer than 1 us. io: the file cannot be written.
-  Status write(const Program& program, const std::string& path) const;
+  Status write(const std::string& path) const;
 
  private:
   struct alignas(64) Lane {
@@ -37,6 +39,22 @@ class Timeline {
     int64_t dropped = 0;
   };
   std::vector<Lane> lanes_;
+};
+
+/// A timeline on its way to a file, for engines that write it when they close.
+class TimelineFile {
+ public:
+  /// io: the file cannot be made or opened: said before the run, since its end is too late.
+  static Result<TimelineFile> open(const std::string& path, int workers, int64_t capacity);
+  TimelineFile() = default;
+  /// Null when none is wanted.
+  Timeline* timeline() const { return timeline_.get(); }
+  /// Writes it; what went wrong goes to stderr, since a destructor has nobody to return it to.
+  void write() const;
+
+ private:
+  std::string path_;
+  std::unique_ptr<Timeline> timeline_;
 };
 
 }  // namespace redline

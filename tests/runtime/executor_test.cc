@@ -160,7 +160,7 @@ TEST(Executor, TheTimelineIsJsonWithASliceForEveryTask) {
   Compiled c = Compiled::make(layers(n, 2), 2, sizes(8), {}, run);
   ASSERT_TRUE(run_steps(c, 3, 8).ok());
   const std::string path = testing::TempDir() + "redline_timeline.json";
-  ASSERT_TRUE(timeline.write(*c.program, path).ok());
+  ASSERT_TRUE(timeline.write(path).ok());
   std::stringstream text;
   text << std::ifstream(path).rdbuf();
   const auto json = nlohmann::json::parse(text.str(), nullptr, false);
@@ -170,7 +170,7 @@ TEST(Executor, TheTimelineIsJsonWithASliceForEveryTask) {
   for (const auto& event : json["traceEvents"]) slices += event["ph"] == "X" && event["name"] != "wait";
   EXPECT_EQ(slices, tasks * 3);
   EXPECT_EQ(timeline.dropped(), 0);
-  EXPECT_EQ(timeline.write(*c.program, "/nowhere/at/all.json").code(), Code::io);
+  EXPECT_EQ(timeline.write("/nowhere/at/all.json").code(), Code::io);
 }
 
 TEST(Executor, AFullTimelineCountsWhatItDropped) {

@@ -44,6 +44,7 @@ struct ImageOptions {
   /// Masks for budgets of steps (`redline calibrate`); "": the file that the model's redline.json names, else its
   /// step_cache.json, when there is one.
   std::string step_cache_file;
+  std::string vae_folder;  ///< an autoencoder (AutoencoderKL, AutoencoderTiny), not the folder's own; "": that
   std::string trace_file;  ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
 };
 

@@ -13,7 +13,7 @@ struct ImageEngineArgs {
   int threads = 0;
   int64_t max_side = 2048, probe_blocks = 1, tail_blocks = 0;
   bool interpreter = false;
-  std::string transformer, masks, trace, vae_tile = "auto";
+  std::string transformer, vae, masks, trace, vae_tile = "auto";
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE",
@@ -30,6 +30,8 @@ struct ImageEngineArgs {
       {.names_file = true});
     v(masks, "masks", "FILE", "what `redline calibrate` wrote: the steps that a budget computes",
       {.names_file = true, .shown_default = "the model's"});
+    v(vae, "vae", "FOLDER", "an autoencoder that is not the pipeline's own: a tiny one decodes many times as fast",
+      {.names_file = true});
     v(vae_tile, "vae-tile", "auto|off|N",
       "decode the picture in blended tiles of N pixels: less memory; auto does so above 4 GiB");
     v(interpreter, "interpreter", "", "run the plain graphs in float64, op by op: slow, the reference");
@@ -57,6 +59,7 @@ struct ImageEngineArgs {
     o.tail_blocks = tail_blocks;
     o.use_interpreter = interpreter;
     o.transformer_file = transformer;
+    o.vae_folder = vae;
     o.step_cache_file = masks;
     o.trace_file = trace;
     return o;

@@ -34,13 +34,21 @@ Status convert(Checkpoint& checkpoint, ImageType type) {
   if (type == ImageType::kBF16)
     return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
   if (type != ImageType::kQ8) return {};
-  // What is small and felt everywhere stays: embedders, modulation, the last projection (diffusion.md of the field's
-  // 8-bit engines agrees: errors there move every token alike).
+  // What is small and felt everywhere stays: embedders, modulation, the last projection, where an error moves every token
+  // alike.
   return convert_weights(checkpoint, DType::kQ8_0, [](const std::string& name) {
     const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
     const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
     return in_block && name.ends_with(".weight") && name.find("norm") == std::string::npos;
   });
+}
+
+Result<AutoencoderModel> build_autoencoder(const Checkpoint& checkpoint) {
+  const auto name = checkpoint.config.find("_class_name");
+  const std::string own = name != checkpoint.config.end() && name->is_string() ? name->get<std::string>() : "";
+  if (own == "AutoencoderTiny") return build_autoencoder_tiny(checkpoint);
+  if (own.empty() || own == "AutoencoderKL") return build_autoencoder_kl(checkpoint);
+  return unsupported("an autoencoder of class {}; Redline has AutoencoderKL and AutoencoderTiny", own);
 }
 
 // Of a UNet: pixels of the latents that it was trained with, each way; 0: not told, or not a square.
@@ -110,10 +118,11 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   REDLINE_TRY(e.open_encoders(files, network));
 
   // Pixels and latents.
-  REDLINE_ASSIGN(Checkpoint vae, files.open_component("vae"));
+  REDLINE_ASSIGN(Checkpoint vae,
+                 options.vae_folder.empty() ? files.open_component("vae") : Checkpoint::open(options.vae_folder));
   // Stored as float32 by most, of which pictures show nothing.
   REDLINE_TRY(convert(vae, options.dtype == ImageType::kF32 ? ImageType::kF32 : ImageType::kBF16));
-  REDLINE_ASSIGN(e.autoencoder_, build_autoencoder_kl(vae).within(vae.path));
+  REDLINE_ASSIGN(e.autoencoder_, build_autoencoder(vae).within(vae.path));
 
   // The denoiser.
   REDLINE_ASSIGN(Checkpoint weights, files.open_component(e.family_->denoiser_component));

@@ -6,8 +6,9 @@
 #include <filesystem>
 #include <fstream>
 
+#include "models/image_models.h"
 #include "redline/image.h"
-#include "support/golden.h"
+#include "support/image_golden.h"
 #include "support/npz.h"
 #include "support/temporary_folder.h"
 
@@ -125,6 +126,53 @@ TEST(UnetPipelines, RecommendTheSizeOfTheirTraining) {
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   EXPECT_EQ((*engine)->defaults().width, 16);  // 8 pixels of the latent
   EXPECT_EQ((*engine)->defaults().guidance, 7.5);
+}
+
+TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
+  ImageOptions options;
+  options.threads = 1;
+  options.max_side = 64;
+  options.dtype = ImageType::kF32;
+  const std::string root = testing::golden_root() + "/image/";
+  options.vae_folder = root + "tiny_sd";
+  const auto engine = ImageEngine::open(root + "pipeline_sd1", options);
+  ASSERT_TRUE(engine.ok()) << engine.status().message();
+  ImageRequest request = (*engine)->defaults();
+  request.prompts = {"a star"};
+  request.steps = 1;
+  request.width = 24;
+  request.height = 16;
+  request.keep_latents = true;
+  const auto result = (*engine)->generate(request);
+  ASSERT_TRUE(result.ok()) << result.status().message();
+
+  const auto checkpoint = Checkpoint::open(options.vae_folder);
+  ASSERT_TRUE(checkpoint.ok());
+  auto model = build_autoencoder_tiny(*checkpoint);
+  ASSERT_TRUE(model.ok()) << model.status().message();
+  const int64_t height = request.height / model->scale, width = request.width / model->scale;
+  SymbolValues sizes;
+  sizes[Symbol::kBatch] = 1;
+  set_latent_size(sizes, height, width);
+  const auto team = testing::make_team(1);
+  Network decode = testing::make_network(std::move(model->decode), sizes, testing::NetworkMode::kF32, *team);
+  const FloatArray& latents = result->latents;
+  ASSERT_EQ(latents.shape, (std::vector<int64_t>{1, 4, height, width}));
+  for (int64_t i = 0; i < height * width; ++i)
+    for (int64_t c = 0; c < 4; ++c)
+      decode.input("latents")[i * 4 + c] = latents.data[static_cast<size_t>(c * height * width + i)];
+  ASSERT_TRUE(decode.run(sizes).ok());
+  const float* picture = decode.output("picture");
+  for (size_t i = 0; i < result->pictures.at(0).rgb.size(); ++i) {
+    const float value = std::clamp(picture[i] * 0.5f + 0.5f, 0.0f, 1.0f) * 255.0f;
+    EXPECT_NEAR(result->pictures[0].rgb[i], value, 0.51) << i;  // rounded to whole numbers
+  }
+  options.vae_folder = root + "tiny";
+  EXPECT_THAT(ImageEngine::open(root + "pipeline_sd1", options).status().message(),
+              ::testing::HasSubstr("the vae has 5 latent channels, the unet 4"));
+  options.vae_folder = root + "flux_dev";
+  EXPECT_THAT(ImageEngine::open(root + "pipeline_sd1", options).status().message(),
+              ::testing::HasSubstr("Redline has AutoencoderKL and AutoencoderTiny"));
 }
 
 TEST(UnetPipelines, NameWhatDoesNotFit) {

@@ -1,5 +1,5 @@
-"""A tiny random AutoencoderTiny and what diffusers says of it; the same weights as torch.save writes them under the names
-of the original (github.com/madebyollin/taesd).
+"""Tiny random AutoencoderTiny and what diffusers says of them: "tiny"; the same weights as torch.save writes them under the
+names of the original (github.com/madebyollin/taesd); and "tiny_sd", which fits the latents of the pipelines of this folder.
 
     python tests/golden/image/make_autoencoder_tiny.py
 
@@ -22,9 +22,9 @@ def rows(x):
   return x.permute(0, 2, 3, 1).reshape(-1, x.shape[1]).contiguous()
 
 
-def run(model, seed, batch, height, width):
+def run(model, seed, batch, height, width, channels=CONFIG["latent_channels"]):
   g = torch.Generator().manual_seed(seed)
-  latents = 2 * torch.randn(batch, CONFIG["latent_channels"], height, width, generator=g).double()
+  latents = 2 * torch.randn(batch, channels, height, width, generator=g).double()
   with torch.no_grad():
     # What comes out, as float32, goes into the encoder.
     picture = model.decode(latents, return_dict=False)[0].float().double()
@@ -43,3 +43,9 @@ for half, first in [("encoder", 0), ("decoder", 1)]:  # layer 0 of the original 
     index, rest = name.split(".", 1)
     state[f"{int(index) + first}.{rest}"] = value.to(torch.bfloat16)
   torch.save(state, HERE / "tiny" / f"original_{half}.pth")
+
+small = dict(encoder_block_out_channels=[8, 8], decoder_block_out_channels=[8, 8], num_encoder_blocks=[1, 1],
+             num_decoder_blocks=[1, 1], latent_channels=4)
+model = diffusers.AutoencoderTiny(**small).double().eval()
+randomize(model, 7, gain=1.2)
+save("tiny_sd", model, dict(small, _class_name="AutoencoderTiny"), {"one": run(model, 3, 1, 3, 4, channels=4)})

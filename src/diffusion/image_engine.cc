@@ -28,9 +28,7 @@ bool all_finite(std::span<const float> x) {
 }
 
 Status convert(Checkpoint& checkpoint, ImageType type) {
-  if (type != ImageType::kF32) {
-    REDLINE_TRY(round_convolutions(checkpoint));
-  }
+  REDLINE_TRY(type == ImageType::kF32 ? Status() : round_convolutions(checkpoint));
   if (type == ImageType::kBF16)
     return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
   if (type != ImageType::kQ8) return {};

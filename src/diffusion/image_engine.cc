@@ -9,6 +9,7 @@
 #include "base/topology.h"
 #include "diffusion/cached_denoiser.h"
 #include "diffusion/calibration_file.h"
+#include "diffusion/denoiser_batch.h"
 #include "diffusion/vae_tiles.h"
 #include "formats/png.h"
 #include "models/convert_weights.h"
@@ -354,40 +355,6 @@ Status DiffusionEngine::read_init_picture(Run& run) {
   return {};
 }
 
-namespace {
-
-// What the denoiser takes for all rows: those of the prompts, then those of the negative prompt. One prompt serves all.
-Result<DenoiserBatch> make_batch(const LatentLayout& layout, int64_t pictures, double distilled_guidance,
-                                 const PromptConditions& positive, const PromptConditions* negative) {
-  DenoiserBatch batch;
-  batch.pictures = pictures;
-  batch.rows = pictures * (negative ? 2 : 1);
-  batch.layout = layout;
-  batch.text_tokens = positive.tokens;
-  if (negative && negative->tokens != positive.tokens)
-    return internal("the negative prompt has {} tokens, the prompt {}", negative->tokens, positive.tokens);
-  const auto gather = [&](auto member, auto& out) {
-    for (const PromptConditions* branch : {&positive, negative}) {
-      if (!branch) continue;
-      for (const auto& [name, values] : branch->*member) {
-        auto& to = out[name];
-        const int64_t given = branch->prompts;
-        const auto n = static_cast<std::ptrdiff_t>(static_cast<int64_t>(values.size()) / std::max<int64_t>(given, 1));
-        for (int64_t p = 0; p < pictures; ++p) {
-          const auto from = values.begin() + (given == 1 ? 0 : p) * n;
-          to.insert(to.end(), from, from + n);
-        }
-      }
-    }
-  };
-  gather(&PromptConditions::values, batch.conditions);
-  gather(&PromptConditions::integers, batch.integer_conditions);
-  batch.conditions["guidance"].assign(static_cast<size_t>(batch.rows), static_cast<float>(distilled_guidance));
-  return batch;
-}
-
-}  // namespace
-
 Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImageProgress&)>& on_step) {
   const ImageRequest& r = run.request;
   const Clock::time_point begin = Clock::now();
@@ -416,8 +383,8 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
     std::transform(run.noise.begin(), run.noise.end(), x.begin(),
                    [&](float v) { return v * solver.init_noise_sigma(); });
 
-  REDLINE_ASSIGN(DenoiserBatch batch, make_batch(run.layout, run.pictures, r.guidance, run.conditions,
-                                                 run.guided() ? &run.negative : nullptr));
+  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(run.layout, run.pictures, r.guidance, run.conditions,
+                                                          run.guided() ? &run.negative : nullptr));
   const int64_t rows = batch.rows;
   REDLINE_TRY(denoiser_->begin(std::move(batch)));
   std::vector<int64_t> all(static_cast<size_t>(rows));

@@ -19,8 +19,7 @@ struct EngineArgs {
   std::vector<std::string> dtypes = {"auto", "f32"};
 
   void visit(OptionList& v) {
-    v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 whatever the weights are",
-      {.choices = dtypes});
+    v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 whatever the weights are", {.choices = dtypes});
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
     v(context, "context", "N", "most tokens of the text, prompt included",

@@ -463,8 +463,9 @@ int64_t DiffusionEngine::vae_tile(const LatentLayout& layout) const {
   if (options_.vae_tile == 0) {
     if (!decode_.program()) return 0;
     // Nearly all of the arena grows with the number of pixels.
-    const double side = static_cast<double>(options_.max_side / autoencoder_.scale);
-    const double bytes = static_cast<double>(decode_.program()->arena_plan.bytes) / (side * side);
+    const int64_t most_side = options_.max_side / autoencoder_.scale;
+    const double bytes =
+        static_cast<double>(decode_.program()->arena_plan.bytes) / static_cast<double>(most_side * most_side);
     if (bytes * static_cast<double>(layout.height * layout.width) <= kMostBytes) return 0;
     tile = std::max(kLeastTile, static_cast<int64_t>(std::sqrt(kMostBytes / bytes)));
   }

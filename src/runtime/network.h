@@ -18,7 +18,7 @@ KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
 
 struct NetworkOptions {
   CompileOptions compile;
-  bool interpret = false;  ///< op by op in float64: slow, the reference
+  bool interpret = false;        ///< op by op in float64: slow, the reference
   Timeline* timeline = nullptr;  ///< outlives the network
   double hang_seconds = ExecutorOptions().hang_seconds;
 };

@@ -22,8 +22,8 @@ struct Conv2dAttrs {
 /// height, width: of the output; the sizes above, or with `upsample` whatever the result should have
 /// Runs as products over patches, with the kernels of `linear` and their choice of forms: the weight is packed as
 /// [out_channels, kernel * kernel * in_channels]. A kernel of 1 with stride 1 is `linear`.
-Picture conv2d(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias, Dim height, Dim width,
-               Conv2dAttrs attrs = {}, Value item_bias = {});
+Picture conv2d(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight, Value bias, const Dim& height,
+               const Dim& width, Conv2dAttrs attrs = {}, Value item_bias = {});
 
 /// What an op of kConv2d has: inputs x, weight, then those that `has_` names, in this order.
 struct Conv2dOpAttrs : Conv2dAttrs {

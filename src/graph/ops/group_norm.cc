@@ -22,7 +22,7 @@ using NormOp = GroupNormOpAttrs;
 
 }  // namespace
 
-Value group_norm(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias, GroupNormAttrs attrs) {
+Value group_norm(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight, Value bias, GroupNormAttrs attrs) {
   if (!x.value.valid() || !weight.valid() || !bias.valid()) return {};
   const ValueInfo& xi = g.info(x.value);
   const Dim pixels = x.height * x.width;

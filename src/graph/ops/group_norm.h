@@ -18,7 +18,7 @@ struct GroupNormAttrs {
 /// returns like x; can be stored in the forms that products read
 /// Two ops: statistics of an item's pixels in up to 64 parts, a number that follows from the item's size alone, so that
 /// any number of workers gives the same bits; then the norm, which adds the parts up in order.
-Value group_norm(GraphBuilder& g, Picture x, Dim batch, Value weight, Value bias, GroupNormAttrs attrs);
+Value group_norm(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight, Value bias, GroupNormAttrs attrs);
 
 /// What both ops have. kGroupNorm: inputs x, the statistics, weight, bias.
 struct GroupNormOpAttrs {

@@ -482,6 +482,11 @@ Status DiffusionEngine::decode(Run& run) {
   const auto n = static_cast<size_t>(pixels.elements());
   std::vector<float> z(n), blended;
   const int64_t tile = vae_tile(pixels);
+  if (tile > 0 && options_.vae_tile == 0)
+    run.result.warnings.push_back(
+        fmt::format("the vae would take more than 4 GiB for the whole picture: it decodes blended tiles of {} pixels; "
+                    "--vae-tile off decodes the whole",
+                    tile * autoencoder_.scale));
   for (int64_t p = 0; p < run.pictures; ++p) {
     const float* latents = run.result.latents.data.data() + static_cast<size_t>(p) * n;
     for (size_t i = 0; i < n; ++i) z[i] = static_cast<float>(latents[i] / autoencoder_.scaling + autoencoder_.shift);

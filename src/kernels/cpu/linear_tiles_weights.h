@@ -6,6 +6,7 @@
 #pragma once
 
 #include "kernels/cpu/linear_tiles_halves.h"
+#include "kernels/cpu/simd_strip.h"
 #include "kernels/cpu/tiles.h"
 #include "tensor/blocks/all.h"
 

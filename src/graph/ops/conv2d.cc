@@ -329,8 +329,12 @@ std::string describe(const std::any& any) {
                      a.has_bias ? "+bias" : "", a.has_item_bias ? "+item_bias" : "", a.has_residual ? "+residual" : "");
 }
 
+Dim flops(const Graph& graph, const Op& op) {
+  return graph.value(op.outputs[0]).shape[0] * num_elements(graph.value(op.inputs[1]).shape) * Dim(2);
+}
+
 }  // namespace
 
-const OpDef kConv2d = {.name = "conv2d", .reference = reference, .lower = lower, .describe = describe};
+const OpDef kConv2d = {.name = "conv2d", .reference = reference, .lower = lower, .describe = describe, .flops = flops};
 
 }  // namespace redline

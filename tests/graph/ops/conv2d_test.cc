@@ -129,6 +129,18 @@ TEST(Conv2dOp, OfOnePixelIsAProduct) {
   expect_conv(with_items, tolerance(net));
 }
 
+TEST(Conv2dOp, CountsTwoOperationsATapAndChannel) {
+  for (const int64_t kernel : {1, 3}) {
+    Weights weights;
+    Numbers numbers;
+    GraphBuilder g("test");
+    g.output("y", weights.build(g, numbers, {12, 20, {kernel, 1, kernel / 2, kernel / 2}, kH, kW, kH, kW}).value);
+    auto graph = g.finish();
+    ASSERT_TRUE(graph.ok()) << graph.status().to_string();
+    EXPECT_EQ(graph->flops().eval(picture(2, 5, 7)), 2 * (2 * 5 * 7) * 20 * 12 * kernel * kernel);
+  }
+}
+
 TEST(Conv2dOp, NamesWhatDoesNotFit) {
   auto message = [](const std::function<void(GraphBuilder&, Numbers&, Value x)>& build) {
     Numbers n;

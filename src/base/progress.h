@@ -1,10 +1,12 @@
 // A bar on a terminal for work that takes long: loading, converting, measuring.
 #pragma once
 
+#include <algorithm>
 #include <atomic>
 #include <cstdint>
 #include <mutex>
 #include <string>
+#include <utility>
 
 namespace redline {
 
@@ -29,6 +31,22 @@ class Progress {
   std::atomic<int64_t> done_ = 0;
   std::atomic<int> shown_percent_ = -1;
   std::mutex drawing_;
+};
+
+/// A bar for work that tells how much of it is done, from 0 to 1.
+class ShareProgress {
+ public:
+  explicit ShareProgress(std::string label) : bar_(std::move(label), kParts) {}
+  void reach(double share) {
+    const auto now = static_cast<int64_t>(share * kParts);
+    if (now > shown_) bar_.advance(now - shown_);
+    shown_ = std::max(shown_, now);
+  }
+
+ private:
+  static constexpr int64_t kParts = 1000;
+  Progress bar_;
+  int64_t shown_ = 0;
 };
 
 }  // namespace redline

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/markup.h"
 #include "base/output_path.h"
 #include "cli/bench_report.h"
 
@@ -9,20 +10,6 @@ namespace redline::cli {
 namespace {
 
 constexpr double kWidth = 960, kLabelWidth = 190, kBarWidth = 440, kRowHeight = 26, kTop = 96, kBottom = 64;
-
-std::string escaped(std::string_view text) {
-  std::string out;
-  for (const char c : text) {
-    switch (c) {
-      case '&': out += "&amp;"; break;
-      case '<': out += "&lt;"; break;
-      case '>': out += "&gt;"; break;
-      case '"': out += "&quot;"; break;
-      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
-    }
-  }
-  return out;
-}
 
 std::string row_label(const BenchRow& row) {
   switch (row.phase) {

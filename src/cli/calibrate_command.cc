@@ -45,12 +45,9 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
   const std::string output = args.output.empty() ? options.model + "/" + kCalibrationFile : args.output;
   REDLINE_TRY(check_calibration(output));  // now, not after minutes of work
   const InterruptGuard guard;
-  Progress progress("calibrating", 1000);
-  int64_t shown = 0;
+  ShareProgress progress("calibrating");
   options.on_progress = [&](const std::string&, double share) {
-    const auto now = static_cast<int64_t>(share * 1000);
-    if (now > shown) progress.advance(now - shown);
-    shown = std::max(shown, now);
+    progress.reach(share);
     return !InterruptGuard::interrupted();
   };
   REDLINE_ASSIGN(const CalibrateReport report, calibrate_images(options));

@@ -1,8 +1,6 @@
 // redline compare: step caches beside each other on a model's pictures.
-#include <cstdio>
-#include <fstream>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/image_options.h"
@@ -39,18 +37,9 @@ struct CompareArgs {
 };
 
 Status write_file(const std::string& path, const std::string& text) {
-  REDLINE_ASSIGN(const std::string target, output_path(path));
-  const std::string temporary = target + ".part";
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    file << text;
-    if (!file.flush()) return io("{}: cannot be written", path);
-  }
-  if (std::rename(temporary.c_str(), target.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return io("{}: cannot be written", path);
-  }
-  return {};
+  REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
+  REDLINE_TRY(file.write(text));
+  return file.close();
 }
 
 std::string table_of(const CompareReport& report) {
@@ -83,12 +72,9 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
   options.tune_prompts = args.tune;
   options.shown_pictures = args.pictures;
   options.lpips_weights = args.lpips;
-  Progress progress("comparing", 1000);
-  int64_t shown = 0;
+  ShareProgress progress("comparing");
   options.on_progress = [&](const std::string&, double share) {
-    const auto now = static_cast<int64_t>(share * 1000);
-    if (now > shown) progress.advance(now - shown);
-    shown = std::max(shown, now);
+    progress.reach(share);
     return true;
   };
   REDLINE_ASSIGN(const CompareReport report, compare_images(options));

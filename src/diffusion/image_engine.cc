@@ -10,6 +10,7 @@
 #include "diffusion/cached_denoiser.h"
 #include "diffusion/calibration_file.h"
 #include "diffusion/denoiser_batch.h"
+#include "diffusion/image_request.h"
 #include "diffusion/vae_tiles.h"
 #include "formats/png.h"
 #include "models/convert_weights.h"
@@ -190,12 +191,7 @@ Status DiffusionEngine::open_encoders(const PipelineFiles& files, const NetworkO
 Status DiffusionEngine::resolve(const ImageRequest& request, Run& run) const {
   ImageRequest& r = run.request;
   r = request;
-  if (r.width == 0) r.width = defaults_.width;
-  if (r.height == 0) r.height = defaults_.height;
-  if (r.steps == 0) r.steps = defaults_.steps;
-  if (r.guidance < 0) r.guidance = defaults_.guidance;
-  if (r.true_guidance < 0) r.true_guidance = defaults_.true_guidance;
-  if (r.max_sequence_length == 0) r.max_sequence_length = defaults_.max_sequence_length;
+  fill_open(r, defaults_);
   if (r.prompts.empty() && !r.prompt_embeds) return invalid_argument("there is no prompt");
   if (r.prompts.size() > 1 && r.batch > 1 && r.batch != static_cast<int64_t>(r.prompts.size()))
     return invalid_argument("batch {} and {} prompts: give one prompt for all or one for each", r.batch,

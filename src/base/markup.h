@@ -1,0 +1,24 @@
+// Text inside pages and pictures that are written as markup.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+namespace redline {
+
+/// As HTML, SVG and XML take text and values of attributes in double quotes; control bytes become spaces.
+inline std::string escaped(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    switch (c) {
+      case '&': out += "&amp;"; break;
+      case '<': out += "&lt;"; break;
+      case '>': out += "&gt;"; break;
+      case '"': out += "&quot;"; break;
+      default: out += static_cast<unsigned char>(c) < 0x20 ? ' ' : c;
+    }
+  }
+  return out;
+}
+
+}  // namespace redline

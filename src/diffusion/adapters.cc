@@ -205,6 +205,7 @@ Status AdapterBank::set(std::span<const std::pair<std::string, double>> adapters
                               slots_[i]->weight, slots_[i]->max_rank);
   }
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i]->parts = std::move(parts[i]);
+  ++version_;
   return {};
 }
 

@@ -38,6 +38,8 @@ class AdapterBank {
   /// What stands beside the weights from the next step on, each times its weight; none: the network alone.
   /// not_found: no such name. invalid_argument: together they exceed the slots' rank.
   Status set(std::span<const std::pair<std::string, double>> adapters);
+  /// Another number after every set(): what was computed with other adapters is out of date.
+  int64_t version() const { return version_; }
 
  private:
   struct Packed {
@@ -46,6 +48,7 @@ class AdapterBank {
     std::vector<float> plain_down, plain_up;
   };
   AdapterSlots slots_;
+  int64_t version_ = 0;
   std::map<std::string, std::map<size_t, Packed>> adapters_;  ///< by name, then by slot
 };
 

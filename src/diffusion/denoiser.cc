@@ -15,6 +15,13 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Netw
     }
     d->adapters_ = AdapterBank(std::move(slots));
   }
+  for (const ValueId id : model.probe.inputs) {
+    const ValueInfo& value = model.probe.value(id);
+    const bool own =
+        value.name == "latents" || value.name == "timestep" || value.name == "rope" || value.name == "positions";
+    if (!own) d->conditions_.push_back({value.name, value.dtype, value.shape});
+  }
+  REDLINE_ASSIGN(d->once_, OnceValues::make(model, options, team));
   REDLINE_ASSIGN(d->probe_, Network::make(std::move(model.probe), options, team));
   if (!model.body.ops.empty()) {
     REDLINE_ASSIGN(d->body_, Network::make(std::move(model.body), options, team));
@@ -39,7 +46,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
   state_.clear();
   const LatentLayout& l = batch_.layout;
   const SymbolValues one = sizes(1);
-  for (const Network::Port& port : probe_.inputs()) {
+  for (const Network::Port& port : conditions_) {
     const int64_t expected = num_elements(port.shape).eval(one) * batch_.rows;
     auto check = [&](const auto& conditions) -> Status {
       const auto at = conditions.find(port.name);
@@ -49,7 +56,6 @@ Status Denoiser::begin(DenoiserBatch batch) {
                                 at->second.size(), expected, batch_.rows);
       return {};
     };
-    if (port.name == "latents" || port.name == "timestep" || port.name == "rope" || port.name == "positions") continue;
     REDLINE_TRY(port.dtype == DType::kI32 ? check(batch_.integer_conditions) : check(batch_.conditions));
   }
   rope_.clear();
@@ -58,15 +64,16 @@ Status Denoiser::begin(DenoiserBatch batch) {
   if (model_.position_table) {
     REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
   }
-  packed_.resize(static_cast<size_t>(l.elements()));
-  return {};
+  once_.begin(batch_, one);
+  return batch_.timesteps.empty() ? Status() : once_.prepare(batch_.timesteps[0], adapters_.version());
 }
 
 // Fills what the network takes for these rows from the batch and from what other parts left; runs it.
 Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std::string& prefix) {
   const SymbolValues one = sizes(1);
+  once_.bind(network, rows);
   for (const Network::Port& port : network.inputs()) {
-    if (port.name == "latents") continue;  // written by run_probe
+    if (port.name == "latents" || port.is_bound()) continue;  // written by run_probe; kept for all steps
     const int64_t n = num_elements(port.shape).eval(one);
     if (port.dtype == DType::kI32) {
       const std::vector<int32_t>& from = batch_.integer_conditions[port.name];
@@ -109,6 +116,7 @@ void Denoiser::keep_outputs(const Network& network, std::span<const int64_t> row
 
 Status Denoiser::run_probe(std::span<const int64_t> rows, std::span<const float> x, double timestep) {
   timestep_ = timestep;
+  REDLINE_TRY(once_.prepare(timestep, adapters_.version()));
   const int64_t n = batch_.layout.elements();
   float* to = probe_.input("latents");
   for (const int64_t row : rows) {
@@ -145,7 +153,7 @@ Status Denoiser::run_head(std::span<const int64_t> rows, std::span<float> out) {
 
 std::span<float> Denoiser::state(const std::string& name, int64_t row) {
   const auto at = state_.find(name);
-  if (at == state_.end()) return {};
+  if (at == state_.end()) return once_.state(name, row);
   return std::span(at->second.data)
       .subspan(static_cast<size_t>(row * at->second.row_elements), static_cast<size_t>(at->second.row_elements));
 }

@@ -5,6 +5,7 @@
 
 #include "diffusion/adapters.h"
 #include "diffusion/latents.h"
+#include "diffusion/once_values.h"
 #include "models/image_models.h"
 #include "runtime/network.h"
 
@@ -20,6 +21,9 @@ struct DenoiserBatch {
   /// "pooled" [rows, pooled_width], "guidance" [rows], ...
   std::map<std::string, std::vector<float>> conditions;
   std::map<std::string, std::vector<int32_t>> integer_conditions;  ///< "key_lengths" [rows]
+  /// At which the network will be asked, in order. Others may come too; what depends on the timestep alone is computed for
+  /// many of these at once.
+  std::vector<double> timesteps;
 };
 
 class Denoiser {
@@ -32,6 +36,7 @@ class Denoiser {
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !body_.empty(); }
 
+  /// Computes what the steps have in common.
   /// invalid_argument: a condition that the network takes is missing or has another size.
   Status begin(DenoiserBatch batch);
 
@@ -47,9 +52,10 @@ class Denoiser {
   /// cache may write instead. Empty when the network has none of that name.
   std::span<float> state(const std::string& name, int64_t row);
 
-  std::vector<const Network*> networks() const { return {&probe_, &body_, &head_}; }
+  /// The parts, then what is computed once: of the text, of the timesteps.
+  std::vector<const Network*> networks() const { return {&probe_, &body_, &head_, &once_.text(), &once_.time()}; }
   const DenoiserBatch& batch() const { return batch_; }
-  /// Operations of the products of a part (as in networks()) for so many rows of the batch.
+  /// Operations of the products of a step of a part (as in networks()) for so many rows of the batch.
   double flops(size_t part, int64_t rows) const { return static_cast<double>(networks()[part]->flops(sizes(rows))); }
 
  private:
@@ -65,10 +71,11 @@ class Denoiser {
   Denoiser() : adapters_({}) {}
   DenoiserModel model_;
   AdapterBank adapters_;
+  std::vector<Network::Port> conditions_;  ///< what comes from the batch
+  OnceValues once_;
   Network probe_, body_, head_;
   DenoiserBatch batch_;
   std::vector<float> rope_, positions_;  ///< of one row
-  std::vector<float> packed_;
   double timestep_ = 0;
   std::map<std::string, State> state_;
 };

@@ -382,6 +382,7 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
   REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(run.layout, run.pictures, r.guidance, run.conditions,
                                                           run.guided() ? &run.negative : nullptr));
   const int64_t rows = batch.rows;
+  batch.timesteps.assign(solver.timesteps().begin(), solver.timesteps().end());
   REDLINE_TRY(denoiser_->begin(std::move(batch)));
   std::vector<int64_t> all(static_cast<size_t>(rows));
   std::iota(all.begin(), all.end(), 0);

@@ -1,6 +1,7 @@
 // Where computed values lie: live ranges over stages, then offsets by decreasing size, lowest free place first.
 #include <algorithm>
 
+#include "graph/bound_values.h"
 #include "graph/lower.h"
 
 namespace redline {
@@ -41,13 +42,23 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
     }
   }
   for (ValueId id : graph.outputs) last[static_cast<size_t>(id)] = end;
+  // A line of its own, live throughout: its address stands for the value until somebody binds it.
+  const auto is_bound = [&](size_t v) {
+    const auto has = [&](const std::vector<ValueId>& ids) {
+      return std::find(ids.begin(), ids.end(), static_cast<ValueId>(v)) != ids.end();
+    };
+    return is_bound_name(graph.values[v].name) && (has(graph.inputs) || has(graph.outputs));
+  };
 
   ArenaPlan plan;
   std::vector<int> slot_of(graph.values.size(), -1);
   for (size_t v = 0; v < graph.values.size(); ++v) {
     if (first[v] == -2) continue;
     const ValueInfo& info = graph.values[v];
-    const int64_t bytes = info.forms.only_f32()
+    const bool bound = is_bound(v);
+    if (bound) first[v] = -1, last[v] = end;
+    const int64_t bytes = bound ? kArenaAlign
+                          : info.forms.only_f32()
                               ? num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes
                               : info.forms.bytes(info.shape[0].eval(bounds), info.shape[1].constant());
     slot_of[v] = static_cast<int>(plan.slots.size());

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "graph/bound_values.h"
 #include "graph/passes/passes.h"
 
 namespace redline {
@@ -10,6 +11,8 @@ KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32) {
   if (exact_f32) return KvFormat::kF32;
   return kernels.has_tile_unit ? KvFormat::kBF16 : KvFormat::kF16;
 }
+
+bool Network::Port::is_bound() const { return is_bound_name(name); }
 
 Result<Network> Network::make(Graph graph, const NetworkOptions& options, WorkerTeam& team) {
   Network network;
@@ -22,6 +25,7 @@ Result<Network> Network::make(Graph graph, const NetworkOptions& options, Worker
   if (options.interpret) {
     for (const ValueId id : graph.inputs) {
       const ValueInfo& value = graph.value(id);
+      if (is_bound_name(value.name)) continue;
       const auto size = static_cast<size_t>(num_elements(value.shape).eval(options.compile.bounds));
       if (value.dtype == DType::kI32) network.integers_[value.name].resize(size);
       else network.inputs_[value.name].resize(size);
@@ -34,6 +38,15 @@ Result<Network> Network::make(Graph graph, const NetworkOptions& options, Worker
   REDLINE_TRY(run_passes(graph));
   REDLINE_ASSIGN(Program program, compile(std::move(graph), options.compile, team));
   network.program_ = std::make_unique<Program>(std::move(program));
+  for (const auto* program_ports : {&network.program_->inputs, &network.program_->outputs})
+    for (const Program::Port& port : *program_ports) {
+      if (!is_bound_name(port.name)) continue;
+      std::vector<Use>& uses = network.uses_[port.name];
+      const std::vector<Stage>& stages = network.program_->stages;
+      for (size_t s = 0; s < stages.size(); ++s)
+        for (size_t i = 0; i < stages[s].operands.size(); ++i)
+          if (stages[s].operands[i] == port.data) uses.push_back({s, i});
+    }
   ExecutorOptions executor;
   executor.timeline = options.timeline;
   executor.hang_seconds = options.hang_seconds;
@@ -78,6 +91,16 @@ const float* Network::output(std::string_view name) const {
   return static_cast<const float*>(port->data);
 }
 
+void Network::bind(std::string_view name, float* data) {
+  if (!program_) {
+    bound_[std::string(name)] = data;
+    return;
+  }
+  const auto at = uses_.find(name);
+  REDLINE_CHECK(at != uses_.end());
+  for (const Use& use : at->second) program_->stages[use.stage].operands[use.operand] = data;
+}
+
 Status Network::run(const SymbolValues& sizes) {
   if (program_) {
     StepContext context;
@@ -91,6 +114,12 @@ Status Network::run(const SymbolValues& sizes) {
     HostTensor tensor;
     for (const Dim& dim : value.shape) tensor.shape.push_back(dim.eval(sizes));
     const auto size = static_cast<size_t>(num_elements(value.shape).eval(sizes));
+    if (is_bound_name(value.name)) {
+      const float* from = bound_[value.name];
+      tensor.data.assign(from, from + size);
+      inputs[value.name] = std::move(tensor);
+      continue;
+    }
     auto fill = [&](const auto& from) -> Status {
       if (size > from.size())
         return invalid_argument("{}: {} elements are above the bound of {}", value.name, size, from.size());
@@ -102,7 +131,10 @@ Status Network::run(const SymbolValues& sizes) {
   }
   ReferenceCache cache;
   REDLINE_ASSIGN(auto outputs, interpreter_->run(inputs, sizes, cache));
-  for (auto& [name, tensor] : outputs) outputs_[name].assign(tensor.data.begin(), tensor.data.end());
+  for (auto& [name, tensor] : outputs) {
+    if (is_bound_name(name)) std::copy(tensor.data.begin(), tensor.data.end(), bound_[name]);
+    else outputs_[name].assign(tensor.data.begin(), tensor.data.end());
+  }
   return {};
 }
 

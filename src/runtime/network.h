@@ -42,7 +42,12 @@ class Network {
     std::string name;
     DType dtype = DType::kF32;
     Shape shape;
+    /// Lies where bind() says (graph/bound_values.h).
+    bool is_bound() const;
   };
+  /// Where a bound input or output of float32 lies from the next run() on: dense rows, which outlive the runs.
+  /// internal: there is none of that name.
+  void bind(std::string_view name, float* data);
   const std::vector<Port>& inputs() const { return input_ports_; }
   const std::vector<Port>& outputs() const { return output_ports_; }
   /// invalid_argument: a size above its bound.
@@ -60,6 +65,11 @@ class Network {
   std::unique_ptr<Program> program_;
   std::unique_ptr<Executor> executor_;
   std::unique_ptr<Interpreter> interpreter_;
+  struct Use {
+    size_t stage, operand;
+  };
+  std::map<std::string, std::vector<Use>, std::less<>> uses_;  ///< of bound values, in the program
+  std::map<std::string, float*, std::less<>> bound_;           ///< of the interpreter
   // Of the interpreter: inputs at their bounds, outputs of the last run.
   std::map<std::string, std::vector<float>, std::less<>> inputs_, outputs_;
   std::map<std::string, std::vector<int32_t>, std::less<>> integers_;

@@ -1,0 +1,161 @@
+#include "diffusion/once_values.h"
+
+#include <algorithm>
+
+#include "diffusion/denoiser.h"
+#include "graph/passes/split_once.h"
+
+namespace redline {
+namespace {
+
+// Rows of one run of the time part: a panel of tile products.
+constexpr int64_t kTimeItems = 16;
+// Tables of real FLUX are 4 MB a step and row.
+constexpr int64_t kMostTimeBytes = int64_t{64} << 20;
+
+}  // namespace
+
+Result<OnceValues> OnceValues::make(DenoiserModel& model, const NetworkOptions& options, WorkerTeam& team) {
+  OnceValues once;
+  once.timestep_scale_ = model.timestep_scale;
+  once.bounds_ = options.compile.bounds;
+  Graph* const graphs[] = {&model.probe, &model.body, &model.head};
+  const std::span<Graph* const> parts = std::span(graphs).first(model.body.ops.empty() ? 1 : 3);
+  const auto split = [&](const char* name, std::set<std::string> constants,
+                         const NetworkOptions& own) -> Result<Network> {
+    REDLINE_ASSIGN(SplitOnce result,
+                   split_once(parts, {.name = name, .constants = std::move(constants), .sizes = own.compile.bounds}));
+    once.states_.merge(result.moved_outputs);
+    if (result.once.ops.empty()) return Network();
+    result.once.name = model.family + " " + name;
+    return Network::make(std::move(result.once), own, team);
+  };
+  REDLINE_ASSIGN(once.text_, split("text", {"text", "key_lengths"}, options));
+  NetworkOptions of_time = options;
+  once.most_items_ = of_time.compile.bounds[Symbol::kBatch] = kTimeItems;
+  REDLINE_ASSIGN(once.time_, split("time", {"timestep", "guidance", "pooled", "time_ids"}, of_time));
+  return once;
+}
+
+int64_t OnceValues::rows() const { return batch_->rows; }
+
+void OnceValues::add_outputs(const Network& network, bool by_step) {
+  for (const Network::Port& port : network.outputs())
+    kept_[port.name] = {num_elements(port.shape).eval(item_), {}, by_step, {}};
+}
+
+void OnceValues::begin(const DenoiserBatch& batch, const SymbolValues& item) {
+  batch_ = &batch;
+  item_ = item;
+  kept_.clear();
+  window_.clear();
+  has_text_ = false;
+  add_outputs(text_, false);
+  add_outputs(time_, true);
+}
+
+Status OnceValues::run_text() {
+  if (text_.empty()) return {};
+  for (const auto& [symbol, size] :
+       {std::pair{Symbol::kBatch, rows()}, {Symbol::kTextTokens, item_[Symbol::kTextTokens]}})
+    if (size > bounds_[symbol])
+      return invalid_argument("{} is {}, the denoiser was compiled for at most {}", symbol_name(symbol), size,
+                              bounds_[symbol]);
+  for (const Network::Port& port : text_.inputs()) {
+    const int64_t n = num_elements(port.shape).eval(item_) * rows();
+    if (port.dtype == DType::kI32)
+      std::copy_n(batch_->integer_conditions.at(port.name).data(), n, text_.input_i32(port.name));
+    else std::copy_n(batch_->conditions.at(port.name).data(), n, text_.input(port.name));
+  }
+  for (const Network::Port& port : text_.outputs()) {
+    Kept& kept = kept_[port.name];
+    kept.data.resize(static_cast<size_t>(kept.row_elements * rows()));
+    text_.bind(port.name, kept.data.data());
+  }
+  SymbolValues sizes = item_;
+  sizes[Symbol::kBatch] = rows();
+  return text_.run(sizes);
+}
+
+// Items are rows of the first step, of the second, ..
+Status OnceValues::run_time() {
+  const int64_t items = std::ssize(window_) * rows();
+  for (const Network::Port& port : time_.outputs()) {
+    Kept& kept = kept_[port.name];
+    kept.data.resize(static_cast<size_t>(kept.row_elements * items));
+  }
+  for (int64_t first = 0; first < items; first += most_items_) {
+    const int64_t count = std::min(most_items_, items - first);
+    for (const Network::Port& port : time_.inputs()) {
+      const int64_t n = num_elements(port.shape).eval(item_);
+      float* to = time_.input(port.name);
+      for (int64_t i = first; i < first + count; ++i) {
+        if (port.name == "timestep")
+          *to++ = static_cast<float>(window_[static_cast<size_t>(i / rows())] * timestep_scale_);
+        else to = std::copy_n(batch_->conditions.at(port.name).data() + i % rows() * n, n, to);
+      }
+    }
+    for (const Network::Port& port : time_.outputs()) {
+      Kept& kept = kept_[port.name];
+      time_.bind(port.name, kept.data.data() + first * kept.row_elements);
+    }
+    SymbolValues sizes = item_;
+    sizes[Symbol::kBatch] = count;
+    REDLINE_TRY(time_.run(sizes));
+  }
+  return {};
+}
+
+Status OnceValues::prepare(double timestep, int64_t version) {
+  if (version != version_) window_.clear(), has_text_ = false;
+  version_ = version;
+  if (!has_text_) REDLINE_TRY(run_text().within("text"));
+  has_text_ = true;
+  if (time_.empty()) return {};
+  auto at = std::find(window_.begin(), window_.end(), timestep);
+  if (at == window_.end()) {
+    int64_t step_bytes = 0;
+    for (const auto& [name, kept] : kept_)
+      if (kept.by_step) step_bytes += kept.row_elements * rows() * static_cast<int64_t>(sizeof(float));
+    const auto most = std::max<int64_t>(1, kMostTimeBytes / std::max<int64_t>(1, step_bytes));
+    const std::vector<double>& announced = batch_->timesteps;
+    const auto from = std::find(announced.begin(), announced.end(), timestep);
+    window_.assign(from, from + std::min<int64_t>(most, announced.end() - from));
+    if (window_.empty()) window_ = {timestep};  // nobody said that it would come
+    if (Status status = run_time(); !status.ok()) {
+      window_.clear();
+      return std::move(status).within("time");
+    }
+    at = window_.begin();
+  }
+  at_ = at - window_.begin();
+  return {};
+}
+
+void OnceValues::bind(Network& network, std::span<const int64_t> rows) {
+  if (rows.empty()) return;
+  const bool neighbours = rows.back() - rows.front() + 1 == std::ssize(rows);
+  for (const Network::Port& port : network.inputs()) {
+    if (!port.is_bound()) continue;
+    Kept& kept = kept_[port.name];
+    const int64_t n = kept.row_elements;
+    float* data = rows_of(kept) + rows.front() * n;
+    if (!neighbours) {
+      kept.gathered.resize(static_cast<size_t>(std::ssize(rows) * n));
+      float* to = kept.gathered.data();
+      for (const int64_t row : rows) to = std::copy_n(rows_of(kept) + row * n, n, to);
+      data = kept.gathered.data();
+    }
+    network.bind(port.name, data);
+  }
+}
+
+std::span<float> OnceValues::state(const std::string& name, int64_t row) {
+  const auto moved = states_.find(name);
+  if (moved == states_.end()) return {};
+  Kept& kept = kept_[moved->second];
+  if (kept.data.empty()) return {};
+  return {rows_of(kept) + row * kept.row_elements, static_cast<size_t>(kept.row_elements)};
+}
+
+}  // namespace redline

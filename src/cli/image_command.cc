@@ -65,7 +65,9 @@ struct ImageArgs {
     v(steps_budget, "steps-budget", "N", "step cache: compute N of the steps, forecast the others", {.min = 1});
     v(lora, "lora", "FILE[:WEIGHT]", "a LoRA adapter beside the model; may be repeated", {.names_file = true});
     v(init_picture, "init-picture", "FILE", "begin from this PNG (image to image)", {.names_file = true});
-    v(strength, "strength", "S", "with --init-picture: share of the steps that are run", {.min = 0, .max = 1});
+    v(strength, "strength", "S",
+      "with --init-picture: share of the steps that are run (default 0.8; 1 for models made for inpainting)",
+      {.min = 0, .max = 1});
     v(mask, "mask", "FILE", "with --init-picture: white is drawn anew, black stays (inpainting)", {.names_file = true});
     v(init_noise, "init-noise", "FILE", "standard normal noise, .npy [batch, channels, height/8, width/8]",
       {.names_file = true});

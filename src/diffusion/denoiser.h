@@ -24,6 +24,8 @@ struct DenoiserBatch {
   /// At which the network will be asked, in order. Others may come too; what depends on the timestep alone is computed for
   /// many of these at once.
   std::vector<double> timesteps;
+  /// Of an inpainting network, the same for every picture: mask and latents of what it keeps, [1 + channels, height, width].
+  std::vector<float> told_mask;
 };
 
 class Denoiser {
@@ -35,6 +37,8 @@ class Denoiser {
   AdapterBank& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !body_.empty(); }
+  /// An inpainting network: beside the latents it takes a mask and the latents of what the mask keeps.
+  bool is_told_mask() const { return model_.in_channels == 2 * model_.latent_channels + 1 && model_.patch == 1; }
 
   /// Computes what the steps have in common.
   /// invalid_argument: a condition that the network takes is missing or has another size.
@@ -76,6 +80,7 @@ class Denoiser {
   Network probe_, body_, head_;
   DenoiserBatch batch_;
   std::vector<float> rope_, positions_;  ///< of one row
+  std::vector<float> planes_;            ///< of one picture, where the network takes more than its latents
   double timestep_ = 0;
   std::map<std::string, State> state_;
 };

@@ -11,6 +11,7 @@
 #include "diffusion/calibration_file.h"
 #include "diffusion/denoiser_batch.h"
 #include "diffusion/image_request.h"
+#include "diffusion/picture_encoder.h"
 #include "diffusion/vae_tiles.h"
 #include "formats/png.h"
 #include "models/convert_weights.h"
@@ -71,6 +72,7 @@ struct DiffusionEngine::Run {
   std::unique_ptr<Solver> solver;
   std::unique_ptr<TorchGenerator> generator;
   std::vector<float> noise, latents, init_latents, mask;
+  std::vector<float> told_mask;  ///< [1 + channels, height, width] of a network that is told it
   ImageResult result;
 
   bool guided() const { return guidance_scale != 1; }
@@ -131,17 +133,13 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   REDLINE_ASSIGN(DenoiserModel model,
                  e.family_->build(weights, {options.probe_blocks, options.tail_blocks}).within(weights.path));
   e.family_name_ = model.family;
-  if (model.in_channels != model.latent_channels * model.patch * model.patch)
-    return unsupported(
-        "{}: the network takes {} channels where its latents have {}; those that are told the mask have "
-        "more. A plain one inpaints too: give it --mask",
-        weights.path, model.in_channels, model.latent_channels * model.patch * model.patch);
   const int64_t side = options.max_side / e.autoencoder_.scale;
   SymbolValues& bounds = network.compile.bounds;
   bounds[Symbol::kBatch] = options.max_batch;
   bounds[Symbol::kImageTokens] = side / model.patch * (side / model.patch);
   set_latent_size(bounds, side, side);
-  REDLINE_ASSIGN(e.denoiser_, Denoiser::make(std::move(model), network, options.max_adapter_rank, *e.team_));
+  REDLINE_ASSIGN(e.denoiser_,
+                 Denoiser::make(std::move(model), network, options.max_adapter_rank, *e.team_).within(weights.path));
 
   // The autoencoder.
   bounds[Symbol::kBatch] = 1;
@@ -164,6 +162,7 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   d.true_guidance = own.true_guidance.value_or(1);
   d.negative_prompt = own.negative_prompt.value_or("");
   d.max_sequence_length = own.max_sequence_length.value_or(e.family_->text_tokens);
+  if (e.denoiser_->is_told_mask()) d.strength = 1;  // what it fills in begins from noise alone
   e.zeros_for_empty_prompt_ = e.family_->zeros_for_empty_prompt && files.zeros_for_empty_prompt.value_or(true);
   REDLINE_TRY(Solver::make(e.scheduler_config_).within(path + "/scheduler"));
   return engine;
@@ -298,37 +297,8 @@ Status DiffusionEngine::draw_noise(Run& run) {
   return {};
 }
 
-// Means and variances of the autoencoder, one draw, then as the denoiser sees latents.
-Result<std::vector<float>> DiffusionEngine::encode_picture(const RgbPicture& picture, TorchGenerator& generator) {
-  LatentLayout layout;
-  layout.channels = autoencoder_.latent_channels;
-  layout.height = picture.height / autoencoder_.scale;
-  layout.width = picture.width / autoencoder_.scale;
-  float* pixels = encode_.input("picture");
-  for (size_t i = 0; i < picture.rgb.size(); ++i) pixels[i] = static_cast<float>(picture.rgb[i]) / 127.5f - 1;
-  SymbolValues sizes;
-  sizes[Symbol::kBatch] = 1;
-  set_latent_size(sizes, layout.height, layout.width);
-  REDLINE_TRY(encode_.run(sizes).within("vae"));
-  const auto n = static_cast<size_t>(layout.elements());
-  const int64_t columns = layout.channels * (autoencoder_.has_variance ? 2 : 1);
-  const float* moments = encode_.output("moments");
-  std::vector<float> means(n), z(n);
-  unpack_latents(layout, moments, columns, means.data());
-  if (autoencoder_.has_variance) {
-    std::vector<float> log_variances(n);
-    unpack_latents(layout, moments + layout.channels, columns, log_variances.data());
-    generator.draw(z);
-    for (size_t i = 0; i < n; ++i) z[i] = means[i] + std::exp(std::clamp(log_variances[i], -30.0f, 20.0f) / 2) * z[i];
-  } else {
-    z = means;
-  }
-  for (float& v : z) v = static_cast<float>((v - autoencoder_.shift) * autoencoder_.scaling);
-  if (!all_finite(z)) return internal("the vae's latents of the picture have values that are not numbers");
-  return z;
-}
-
-// Latents of the picture to begin from, and the mask at their size. One picture serves the whole batch.
+// Latents of the picture to begin from, and the mask at their size. One picture serves the whole batch. A network that is
+// told the mask needs the picture only where its noise does not cover it (as diffusers, which then draws nothing for it).
 Status DiffusionEngine::read_init_picture(Run& run) {
   const ImageRequest& r = run.request;
   if (r.mask && !r.init_picture) return invalid_argument("a mask needs the picture that it belongs to");
@@ -338,16 +308,30 @@ Status DiffusionEngine::read_init_picture(Run& run) {
       return invalid_argument("{} is {}x{}, the request asks for {}x{}; scale it, or ask for its size", name,
                               picture->width, picture->height, r.width, r.height);
   if (!(r.strength > 0 && r.strength <= 1)) return invalid_argument("strength {} is outside (0, 1]", r.strength);
-  REDLINE_ASSIGN(const std::vector<float> one, encode_picture(*r.init_picture, *run.generator));
+  if (denoiser_->is_told_mask() && r.strength == 1) return {};
+  const std::vector<float> pixels = pixel_values(r.init_picture, nullptr, r.width, r.height);
+  REDLINE_ASSIGN(const std::vector<float> one,
+                 encode_pixels(autoencoder_, encode_, pixels, run.layout, *run.generator));
   for (int64_t p = 0; p < run.pictures; ++p) run.init_latents.insert(run.init_latents.end(), one.begin(), one.end());
-  if (!r.mask) return {};
-  const LatentLayout& l = run.layout;
-  for (int64_t plane = 0; plane < run.pictures * l.channels; ++plane)
-    for (int64_t y = 0; y < l.height; ++y)
-      for (int64_t x = 0; x < l.width; ++x) {
-        const int64_t pixel = y * autoencoder_.scale * r.width + x * autoencoder_.scale;
-        run.mask.push_back(r.mask->rgb[static_cast<size_t>(pixel * 3)] >= 128 ? 1.0f : 0.0f);
-      }
+  if (!r.mask || denoiser_->is_told_mask()) return {};
+  const std::vector<float> plane = latent_mask(r.mask, run.layout, autoencoder_.scale);
+  for (int64_t p = 0; p < run.pictures * run.layout.channels; ++p)
+    run.mask.insert(run.mask.end(), plane.begin(), plane.end());
+  return {};
+}
+
+// What an inpainting network is told beside the latents: the mask, and latents of the picture without what it covers.
+Status DiffusionEngine::read_told_mask(Run& run) {
+  if (!denoiser_->is_told_mask()) return {};
+  const ImageRequest& r = run.request;
+  if (!r.mask)
+    run.result.warnings.emplace_back("the network fills in what a mask shows; without one it draws everything anew");
+  // Without a mask nothing of the picture is kept.
+  const std::vector<float> pixels = pixel_values(r.mask ? r.init_picture : nullptr, r.mask, r.width, r.height);
+  REDLINE_ASSIGN(const std::vector<float> kept,
+                 encode_pixels(autoencoder_, encode_, pixels, run.layout, *run.generator));
+  run.told_mask = latent_mask(r.mask, run.layout, autoencoder_.scale);
+  run.told_mask.insert(run.told_mask.end(), kept.begin(), kept.end());
   return {};
 }
 
@@ -383,6 +367,7 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
                                                           run.guided() ? &run.negative : nullptr));
   const int64_t rows = batch.rows;
   batch.timesteps.assign(solver.timesteps().begin(), solver.timesteps().end());
+  batch.told_mask = std::move(run.told_mask);
   REDLINE_TRY(denoiser_->begin(std::move(batch)));
   std::vector<int64_t> all(static_cast<size_t>(rows));
   std::iota(all.begin(), all.end(), 0);
@@ -518,6 +503,7 @@ Result<ImageResult> DiffusionEngine::generate(const ImageRequest& request,
   REDLINE_TRY(encode_prompts(run));
   REDLINE_TRY(read_init_picture(run));
   REDLINE_TRY(draw_noise(run));
+  REDLINE_TRY(read_told_mask(run));
   REDLINE_TRY(denoise(run, on_step));
   REDLINE_TRY(decode(run));
   if (!request.keep_latents) run.result.latents = {};

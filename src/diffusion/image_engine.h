@@ -39,8 +39,8 @@ class DiffusionEngine final : public ImageEngine {
   Status denoise(Run& run, const std::function<bool(const ImageProgress&)>& on_step);
   Status decode(Run& run);
   int64_t vae_tile(const LatentLayout& layout) const;
-  Result<std::vector<float>> encode_picture(const RgbPicture& picture, TorchGenerator& generator);
   Status read_init_picture(Run& run);
+  Status read_told_mask(Run& run);
 
   std::string family_name_;
   ImageOptions options_;

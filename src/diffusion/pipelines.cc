@@ -170,6 +170,24 @@ std::vector<float> sdxl_time_ids(int64_t width, int64_t height) {
 }
 
 const std::vector<PipelineFamily>& pipeline_families() {
+  const auto named = [](std::string_view class_name, PipelineFamily family) {
+    family.class_name = class_name;
+    return family;
+  };
+  const PipelineFamily sd = {
+      "StableDiffusionPipeline", "unet", "UNet2DConditionModel", build_sd, sd_conditions, false, false, 0, 50, 7.5, 77};
+  const PipelineFamily sdxl = {"StableDiffusionXLPipeline",
+                               "unet",
+                               "UNet2DConditionModel",
+                               build_sdxl,
+                               sdxl_conditions,
+                               false,
+                               false,
+                               0,
+                               50,
+                               5,
+                               77,
+                               true};
   static const std::vector<PipelineFamily> kFamilies = {
       {"FluxPipeline", "transformer", "FluxTransformer2DModel", build_flux, flux_conditions, true, true, 1024, 28, 3.5,
        512},
@@ -177,10 +195,10 @@ const std::vector<PipelineFamily>& pipeline_families() {
        1024, 28, 7, 256},
       {"PixArtSigmaPipeline", "transformer", "PixArtTransformer2DModel", build_pixart, pixart_conditions, false, false,
        1024, 20, 4.5, 300},
-      {"StableDiffusionPipeline", "unet", "UNet2DConditionModel", build_sd, sd_conditions, false, false, 0, 50, 7.5,
-       77},
-      {"StableDiffusionXLPipeline", "unet", "UNet2DConditionModel", build_sdxl, sdxl_conditions, false, false, 0, 50, 5,
-       77, true},
+      sd,
+      named("StableDiffusionInpaintPipeline", sd),
+      sdxl,
+      named("StableDiffusionXLInpaintPipeline", sdxl),
   };
   return kFamilies;
 }

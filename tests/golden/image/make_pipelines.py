@@ -91,8 +91,21 @@ def sd2():
             attention_head_dim=[1, 2, 2], use_linear_projection=True)
 
 
-def sdxl():
-  unet = diffusers.UNet2DConditionModel(sample_size=8, block_out_channels=[4, 6], layers_per_block=1, norm_num_groups=2, attention_head_dim=[2, 3],
+def sd_inpaint():
+  """A network that is told the mask."""
+  pipe = sd(12, "quick_gelu", diffusers.DDIMScheduler(clip_sample=False, set_alpha_to_one=False, **BETAS), attention_head_dim=2, in_channels=9)
+  return inpainting(pipe)
+
+
+def inpainting(pipe):
+  is_xl = isinstance(pipe, diffusers.StableDiffusionXLPipeline)
+  kind = diffusers.StableDiffusionXLInpaintPipeline if is_xl else diffusers.StableDiffusionInpaintPipeline
+  parts = {k: v for k, v in pipe.components.items() if k != "image_encoder"}
+  return kind(**parts, **({} if is_xl else dict(requires_safety_checker=False)))
+
+
+def sdxl(in_channels=4):
+  unet = diffusers.UNet2DConditionModel(in_channels=in_channels, sample_size=8, block_out_channels=[4, 6], layers_per_block=1, norm_num_groups=2, attention_head_dim=[2, 3],
                                         cross_attention_dim=20, down_block_types=["DownBlock2D", "CrossAttnDownBlock2D"],
                                         up_block_types=["CrossAttnUpBlock2D", "UpBlock2D"], transformer_layers_per_block=[1, 2],
                                         use_linear_projection=True, addition_embed_type="text_time", addition_time_embed_dim=4,
@@ -114,6 +127,9 @@ CASES = {
                            "from": dict(width=16, height=24, guidance_scale=3.0, strength=0.75),
                            "inpaint": dict(width=16, height=24, guidance_scale=3.0, strength=1.0)}),
     "pipeline_sdxl": (sdxl, {"one": dict(width=16, height=24, guidance_scale=5.0), "empty": dict(width=16, height=8, guidance_scale=4.0)}),
+    "pipeline_sd_inpaint": (sd_inpaint, {"inpaint": dict(width=24, height=16, guidance_scale=3.0, strength=1.0),
+                                         "inpaint_from": dict(width=16, height=24, guidance_scale=1.0, strength=0.75)}),
+    "pipeline_sdxl_inpaint": (lambda: inpainting(sdxl(9)), {"inpaint": dict(width=16, height=24, guidance_scale=3.0, strength=0.75)}),
 }
 
 
@@ -125,14 +141,17 @@ def from_picture(pipe, run, common, seed, arrays):
   begin = dict(image=PIL.Image.fromarray(picture))
   arrays[f"{run}.init"] = picture.astype(np.int32)
   arrays[f"{run}.strength"] = np.array([common["strength"]], np.float32)
-  if run == "inpaint":
+  is_inpainting = run.startswith("inpaint")
+  if is_inpainting:
     mask = np.repeat(np.where(g.random((height // 2, width // 2)) < 0.5, 255, 0).astype(np.uint8), 2, 0).repeat(2, 1)
     begin["mask_image"] = PIL.Image.fromarray(mask)
     arrays[f"{run}.mask"] = np.repeat(mask[..., None], 3, 2).astype(np.int32)
     common.update(height=height, width=width)
-  kind = diffusers.StableDiffusionInpaintPipeline if run == "inpaint" else diffusers.StableDiffusionImg2ImgPipeline
+  begin_of = lambda: dict(begin, generator=torch.Generator().manual_seed(seed))
+  if is_inpainting:
+    return (pipe if "Inpaint" in type(pipe).__name__ else inpainting(pipe)), begin_of
   parts = {k: v for k, v in pipe.components.items() if k != "image_encoder"}
-  return kind(**parts, requires_safety_checker=False), lambda: dict(begin, generator=torch.Generator().manual_seed(seed))
+  return diffusers.StableDiffusionImg2ImgPipeline(**parts, requires_safety_checker=False), begin_of
 
 
 def make(number, name):

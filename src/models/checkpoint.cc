@@ -6,6 +6,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "models/convert_weights.h"
 #include "models/random_model.h"
 #include "text/gguf_vocab.h"
 
@@ -67,9 +68,15 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   checkpoint.path = path;
   struct stat info;
   if (is_random_model(path)) {
-    REDLINE_ASSIGN(auto image, make_random_model(path));
+    REDLINE_ASSIGN(const RandomModelSpec spec, parse_random_model(path));
+    // No GGUF file holds w8a8: such a model is one of bf16 whose matrices are rounded.
+    const bool round = spec.dtype == DType::kW8A8;
+    REDLINE_ASSIGN(
+        auto image,
+        make_random_model(round ? fmt::format("{}:{}", spec.shape->name, dtype_info(DType::kBF16).name) : path));
     REDLINE_ASSIGN(GgufFile file, GgufFile::from_parts({std::move(image)}));
     REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
+    if (round) REDLINE_TRY(convert_weights(checkpoint, spec.dtype, [](const std::string&) { return true; }));
   } else if (stat(path.c_str(), &info) != 0) {
     return not_found("model {}: no such file or folder", path);
   } else if (S_ISDIR(info.st_mode)) {

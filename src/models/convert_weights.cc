@@ -33,6 +33,15 @@ void round_row_q8_0(const float* x, int64_t n, uint8_t* out) {
   }
 }
 
+void round_row_w8a8(const float* x, int64_t n, uint8_t* out) {
+  float most = 0;
+  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::abs(x[i]));
+  const float scale = most / 127, inverse = scale > 0 && std::isfinite(scale) ? 1 / scale : 0;
+  for (int64_t i = 0; i < n; ++i)
+    out[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::nearbyint(x[i] * inverse), -127.0f, 127.0f)));
+  std::memcpy(out + n, &scale, sizeof(scale));
+}
+
 /// Row by row of its first axis.
 Status convert_tensor(const std::string& name, WeightSource& source, DType to) {
   const TensorView view = source.view;
@@ -63,17 +72,18 @@ void round_row(DType to, const float* x, int64_t count, uint8_t* out) {
     case DType::kF16: return round_row_16(f32_to_f16, x, count, out);
     case DType::kBF16: return round_row_16(f32_to_bf16, x, count, out);
     case DType::kQ8_0: return round_row_q8_0(x, count, out);
+    case DType::kW8A8: return round_row_w8a8(x, count, out);
     default: REDLINE_CHECK(false);
   }
 }
 
 Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted) {
-  if (to != DType::kBF16 && to != DType::kQ8_0)
-    return invalid_argument("weights are converted to bf16 and q8_0, not to {}", dtype_info(to).name);
+  if (to != DType::kBF16 && to != DType::kQ8_0 && to != DType::kW8A8)
+    return invalid_argument("weights are converted to bf16, q8_0 and w8a8, not to {}", dtype_info(to).name);
   for (auto& [name, source] : checkpoint.tensors) {
     const TensorView& view = source.view;
     if (view.shape.size() != 2 || !dtype_info(view.dtype).is_float || !wanted(name)) continue;
-    if (to == DType::kQ8_0 ? view.shape[1] % 32 != 0 : view.dtype == DType::kBF16) continue;
+    if (to != DType::kBF16 ? view.shape[1] % dtype_info(to).block_elements != 0 : view.dtype == DType::kBF16) continue;
     REDLINE_TRY(convert_tensor(name, source, to));
   }
   return {};

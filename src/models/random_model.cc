@@ -99,6 +99,18 @@ void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint
   const double deviation =
       std::sqrt(static_cast<double>(view.shape.front()) / static_cast<double>(view.num_elements()));
   const DTypeInfo& type = dtype_info(view.dtype);
+  if (view.dtype == DType::kW8A8) {
+    // Codes of eight random bits deviate by 256 / sqrt 12.
+    const auto scale = static_cast<float>(deviation * std::numbers::sqrt3 / 128);
+    const int64_t cols = view.shape.back(), row = row_bytes(view.dtype, cols);
+    team.parallel_for(view.bytes() / row, 16, [&](int64_t begin, int64_t end) {
+      for (int64_t r = begin; r < end; ++r) {
+        fill_random(target + r * row, cols, counter + static_cast<uint64_t>(r * ((cols + 7) / 8 + 1)));
+        std::memcpy(target + r * row + cols, &scale, sizeof(scale));
+      }
+    });
+    return;
+  }
   if (type.is_block) {
     const BlockMaker maker(view.dtype, deviation);
     constexpr int64_t kGrain = 4096;
@@ -317,6 +329,8 @@ int64_t count_parameters(const RandomModelSpec& spec) {
 
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name) {
   REDLINE_ASSIGN(const RandomModelSpec spec, parse_random_model(name));
+  if (dtype_info(spec.dtype).gguf_type < 0)
+    return unsupported("random model \"{}\": GGUF files hold no weights of type {}", name, dtype_info(spec.dtype).name);
   std::vector<PlannedTensor> tensors = plan_tensors(spec);
   GgufWriter writer;
   set_metadata(writer, spec);

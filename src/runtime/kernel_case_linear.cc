@@ -1,4 +1,4 @@
-// linear, linear_q8, linear_tiles and prepare_x: products of activations with a packed weight, and the forms of these.
+// linear, linear_q8, linear_tiles, linear_i8 and prepare_x: products of activations with a packed weight, and the forms of these.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -8,18 +8,20 @@
 #include "runtime/kernel_case.h"
 #include "runtime/random_matrix.h"
 #include "tensor/packed_weight.h"
+#include "tensor/w8a8.h"
 
 namespace redline {
 namespace {
 
 constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Half of a unit of a group of 32: the most by which kQ8 moves each element of row `x`.
-std::vector<double> q8_moves(const float* x, int64_t k) {
+/// Half of a unit of the group that shares a scale: the most by which kQ8 and kI8 move each element of row `x`.
+std::vector<double> code_moves(XForm form, const float* x, int64_t k) {
+  const int64_t group = form == XForm::kI8 ? kI8Chunk : kQ8Group;
   std::vector<double> moves(static_cast<size_t>(k));
-  for (int64_t g = 0; g < k; g += kQ8Group) {
+  for (int64_t g = 0; g < k; g += group) {
     float largest = 0;
-    const int64_t end = std::min(g + kQ8Group, k);
+    const int64_t end = std::min(g + group, k);
     for (int64_t i = g; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
     for (int64_t i = g; i < end; ++i) moves[static_cast<size_t>(i)] = double{largest} / 254;
   }
@@ -39,6 +41,8 @@ double error_bound(XForm form, DType type, int64_t k, const Element& e) {
     case XForm::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
     // The rounding of x, then of up to two sums for each group of 16.
     case XForm::kQ8: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
+    // So for each chunk, and the weight's own scale.
+    case XForm::kI8: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
     // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K. A block may
     // be unpacked in float16: three roundings to 11 bits.
     case XForm::kTiles: {
@@ -64,7 +68,7 @@ class LinearCase : public KernelCase {
         weight_bytes_(line(packed_bytes(type, n, k))), x_bytes_(line(x_form_bytes(form, rows, k))) {}
 
   Cost cost() const override {
-    const char* const peaks[] = {"f32", "int8", "bf16 f16"};
+    const char* const peaks[] = {"f32", "int8", "bf16 f16", "int8"};
     const int64_t weight = packed_bytes(type_, n_, k_);
     return {static_cast<double>(weight + x_form_bytes(form_, rows_, k_) + rows_ * n_ * 4), static_cast<double>(weight),
             2.0 * static_cast<double>(rows_) * static_cast<double>(n_) * static_cast<double>(k_),
@@ -154,8 +158,9 @@ class LinearCase : public KernelCase {
                      KernelCheck& result) const {
     Element e;
     double sum = 0;
-    const std::vector<double> moves =
-        form_ == XForm::kQ8 ? q8_moves(x, k_) : std::vector<double>(static_cast<size_t>(k_));
+    const std::vector<double> moves = form_ == XForm::kQ8 || form_ == XForm::kI8
+                                          ? code_moves(form_, x, k_)
+                                          : std::vector<double>(static_cast<size_t>(k_));
     for (size_t i = 0; i < w.size(); ++i) {
       e.moved += moves[i] * std::abs(double{w[i]});
       e.parts += (std::abs(double{x[i]}) + moves[i]) * double{parts[i]};
@@ -206,20 +211,21 @@ class PrepareCase : public KernelCase {
   }
   void run(const KernelRun& run) const override {
     // Workers take columns: tiles of rows are shared.
-    const int64_t cuts = (k_ + 31) / 32, begin = std::min(k_, cuts * run.worker / run.workers * 32),
-                  end = std::min(k_, cuts * (run.worker + 1) / run.workers * 32);
+    const int64_t grain = x_form_grain(form_), cuts = (k_ + grain - 1) / grain,
+                  begin = std::min(k_, cuts * run.worker / run.workers * grain),
+                  end = std::min(k_, cuts * (run.worker + 1) / run.workers * grain);
     if (begin < end) fn_({at(run.slot) + begin, k_, k_, 0, rows_, begin, end, output(run.output)});
   }
   KernelCheck check(int64_t slot, int64_t output_index, uint64_t) const override {
     KernelCheck result;
     for (int64_t m = 0; m < rows_; ++m) {
       const float* x = at(slot) + m * k_;
-      const std::vector<double> moves = q8_moves(x, k_);
+      const std::vector<double> moves = code_moves(form_, x, k_);
       for (int64_t i = 0; i < k_; ++i) {
         const double move = moves[static_cast<size_t>(i)];
-        // kQ8 also rounds the scale and its reciprocal; kTiles rounds to bfloat16.
-        const double bound = form_ == XForm::kQ8 ? move * (1 + 0x1p-14) + std::abs(double{x[i]}) * 0x1p-22
-                                                 : std::abs(double{x[i]}) * 0x1p-8;
+        // Codes: also the scale and its reciprocal are rounded; kTiles rounds to bfloat16.
+        const double bound = form_ != XForm::kTiles ? move * (1 + 0x1p-14) + std::abs(double{x[i]}) * 0x1p-22
+                                                    : std::abs(double{x[i]}) * 0x1p-8;
         result.add(std::abs(value(output(output_index), m, i) - double{x[i]}), bound);
       }
     }
@@ -235,6 +241,14 @@ class PrepareCase : public KernelCase {
       float scale;
       std::memcpy(&scale, row + q8_scales_at(k_) + i / kQ8Group * 4, 4);
       return double{scale} * static_cast<int8_t>(row[i]);
+    }
+    if (form_ == XForm::kI8) {
+      const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_);
+      float scale;
+      std::memcpy(&scale, panel + i8_scales_at(k_) + i / kI8Chunk * kI8ChunkLines + m % kXTileRows * 4, 4);
+      const uint8_t code =
+          panel[i / kI8TileColumns * kXTileRows * kXTileBytes + m % kXTileRows * kXTileBytes + i % kI8TileColumns];
+      return double{scale} * static_cast<int8_t>(code);
     }
     const int64_t tile = m / kXTileRows * tiles_panel_bytes(k_) + i / 32 * kXTileRows * kXTileBytes;
     uint16_t bits;
@@ -260,7 +274,13 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, c
       return std::unique_ptr<KernelCase>(
           std::make_unique<PrepareCase>(table.prepare_x[f], form, asked.rows, asked.shape[0]));
     }
-    return invalid_argument("prepare_x has no form \"{}\"; it makes q8 and tiles", asked.type);
+    return invalid_argument("prepare_x has no form \"{}\"; it makes q8, tiles and i8", asked.type);
+  }
+  if (asked.kernel == "linear_i8") {
+    if (asked.shape[1] % kW8A8Block != 0)
+      return invalid_argument("K {} is no multiple of {}", asked.shape[1], kW8A8Block);
+    return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, table.linear_i8, XForm::kI8, DType::kW8A8,
+                                                                    asked.rows, asked.shape[0], asked.shape[1]));
   }
   const auto* entries = asked.kernel == "linear"         ? table.linear
                         : asked.kernel == "linear_q8"    ? table.linear_q8

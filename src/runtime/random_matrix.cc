@@ -60,6 +60,13 @@ RandomMatrix::RandomMatrix(DType dtype, int64_t n, int64_t k, uint64_t seed)
     const uint64_t bits = next_random(state);
     std::memcpy(&bytes_[i], &bits, std::min<size_t>(8, bytes_.size() - i));
   }
+  if (dtype == DType::kW8A8) {
+    for (int64_t i = 0; i < n; ++i) {
+      const float scale = random_normal(state, 1.0f / 16);
+      std::memcpy(&bytes_[static_cast<size_t>(i * row_bytes(dtype, k) + k)], &scale, sizeof(scale));
+    }
+    return;
+  }
   const auto block_bytes = static_cast<size_t>(type.block_bytes);
   const HalfFields* fields = nullptr;
   for (const HalfFields& row : kHalfFields)

@@ -5,23 +5,26 @@
 
 #include "base/text_distance.h"
 #include "tensor/blocks/all.h"
+#include "tensor/w8a8.h"
 
 namespace redline {
 namespace {
 
-// dtype, name, block elements, block bytes, ggml's type number, is_float, is_block; in the order of DType.
-constexpr DTypeInfo kTypes[] = {{DType::kF32, "f32", 1, 4, 0, true, false},
-                                {DType::kF16, "f16", 1, 2, 1, true, false},
-                                {DType::kBF16, "bf16", 1, 2, 30, true, false},
-                                {DType::kI8, "i8", 1, 1, 24, false, false},
-                                {DType::kI16, "i16", 1, 2, 25, false, false},
-                                {DType::kI32, "i32", 1, 4, 26, false, false},
-                                {DType::kI64, "i64", 1, 8, 27, false, false},
-                                {DType::kF64, "f64", 1, 8, 28, true, false},
+// dtype, name, block elements, block bytes, ggml's type number, is_float, is_block, bytes of a row beside blocks; in the order of DType.
+constexpr DTypeInfo kTypes[] = {
+    {DType::kF32, "f32", 1, 4, 0, true, false, 0},
+    {DType::kF16, "f16", 1, 2, 1, true, false, 0},
+    {DType::kBF16, "bf16", 1, 2, 30, true, false, 0},
+    {DType::kI8, "i8", 1, 1, 24, false, false, 0},
+    {DType::kI16, "i16", 1, 2, 25, false, false, 0},
+    {DType::kI32, "i32", 1, 4, 26, false, false, 0},
+    {DType::kI64, "i64", 1, 8, 27, false, false, 0},
+    {DType::kF64, "f64", 1, 8, 28, true, false, 0},
 #define REDLINE_ROW(F) \
-  {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, false, true},
-                                REDLINE_BLOCK_FORMATS(REDLINE_ROW)
+  {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, false, true, 0},
+    REDLINE_BLOCK_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW
+        {DType::kW8A8, "w8a8", kW8A8Block, kW8A8Block, -1, false, true, kW8A8RowBytes},
 };
 
 constexpr bool rows_follow_enum() {
@@ -58,8 +61,8 @@ constexpr GgufName kOtherGgufTypes[] = {
 };
 // ggml's spelling of the types that we read, as GGUF tools print them.
 constexpr std::string_view kGgufNames[kNumDTypes] = {
-    "F32",  "F16",  "BF16", "I8",   "I16",  "I32",  "I64",    "F64",    "Q4_0",  "Q4_1",  "Q5_0",  "Q5_1",
-    "Q8_0", "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "TQ1_0", "TQ2_0", "MXFP4",
+    "F32",  "F16",  "BF16", "I8",   "I16",  "I32",    "I64",    "F64",   "Q4_0",  "Q4_1",  "Q5_0",  "Q5_1", "Q8_0",
+    "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "TQ1_0", "TQ2_0", "MXFP4", "",
 };
 
 template <class T>
@@ -99,7 +102,7 @@ Result<DType> dtype_from_name(std::string_view name) {
 
 const DTypeInfo* dtype_from_gguf(uint32_t gguf_type) {
   for (const DTypeInfo& t : kTypes)
-    if (static_cast<uint32_t>(t.gguf_type) == gguf_type) return &t;
+    if (t.gguf_type >= 0 && static_cast<uint32_t>(t.gguf_type) == gguf_type) return &t;
   return nullptr;
 }
 
@@ -156,6 +159,12 @@ void unpack_row(DType dtype, const void* source, float* target, int64_t elements
     case DType::kI32: return convert_row<int32_t>(source, target, elements);
     case DType::kI64: return convert_row<int64_t>(source, target, elements);
     case DType::kF64: return convert_row<double>(source, target, elements);
+    case DType::kW8A8: {
+      float scale;
+      std::memcpy(&scale, bytes + elements, sizeof(scale));
+      for (int64_t i = 0; i < elements; ++i) target[i] = scale * static_cast<float>(static_cast<int8_t>(bytes[i]));
+      return;
+    }
 #define REDLINE_CASE(F) \
   case blocks::F::kDType: return unpack_blocks<blocks::F>(source, target, elements);
       REDLINE_BLOCK_FORMATS(REDLINE_CASE)

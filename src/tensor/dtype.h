@@ -34,8 +34,9 @@ enum class DType : uint8_t {
   kTQ1_0,
   kTQ2_0,
   kMXFP4,
+  kW8A8,  ///< int8 with one scale for each output row (tensor/w8a8.h)
 };
-inline constexpr int kNumDTypes = 24;
+inline constexpr int kNumDTypes = 25;
 
 /// What every part of the engine needs to know of a type. A plain type is a block of one element.
 struct DTypeInfo {
@@ -43,9 +44,10 @@ struct DTypeInfo {
   std::string_view name;   ///< "f32", "q4_k": lower case, as flags and JSON spell it
   int32_t block_elements;  ///< elements of one row that share a block
   int32_t block_bytes;
-  int32_t gguf_type;  ///< ggml's type number in GGUF files
+  int32_t gguf_type;  ///< ggml's type number in GGUF files; -1: they cannot hold it
   bool is_float;      ///< f64, f32, f16, bf16
-  bool is_block;      ///< a quantized block format
+  bool is_block;      ///< quantized
+  int32_t row_bytes;  ///< what a row has beside its blocks: a scale for all of it
 };
 
 const DTypeInfo& dtype_info(DType dtype);
@@ -56,10 +58,10 @@ const DTypeInfo* dtype_from_gguf(uint32_t gguf_type);
 /// ggml's name for a type number that Redline may not read ("IQ1_S"), or "" when ggml has none.
 std::string_view gguf_type_name(uint32_t gguf_type);
 
-/// Bytes of a row of `elements`, which must be a multiple of the block.
+/// Bytes of one row of `elements`, which must be a multiple of the block.
 inline int64_t row_bytes(DType dtype, int64_t elements) {
   const DTypeInfo& t = dtype_info(dtype);
-  return elements / t.block_elements * t.block_bytes;
+  return elements / t.block_elements * t.block_bytes + t.row_bytes;
 }
 
 float f16_to_f32(uint16_t half);
@@ -67,7 +69,7 @@ uint16_t f32_to_f16(float value);  ///< round to nearest even
 inline float bf16_to_f32(uint16_t b) { return __builtin_bit_cast(float, static_cast<uint32_t>(b) << 16); }
 uint16_t f32_to_bf16(float value);  ///< round to nearest even; NaN stays NaN
 
-/// Unpacks `elements` (whole blocks) of any weight type to float32, exactly as ggml does.
+/// Unpacks `elements` (whole blocks; of w8a8 one whole row) of any weight type to float32, exactly as ggml does.
 /// The one entry for code that is not a hot kernel: inspect, tests, the interpreter, packing.
 void unpack_row(DType dtype, const void* source, float* target, int64_t elements);
 

@@ -4,6 +4,7 @@
 #include <cstring>
 
 #include "tensor/blocks/all.h"
+#include "tensor/w8a8.h"
 
 namespace redline {
 namespace {
@@ -31,10 +32,22 @@ const StripPacking& block_packing(DType dtype) {
   REDLINE_CHECK(dtype_info(dtype).is_block);
   return kBlockPacking[static_cast<int>(dtype) - static_cast<int>(DType::kQ4_0)];
 }
-static_assert(static_cast<int>(DType::kQ4_0) + static_cast<int>(std::size(kBlockPacking)) == kNumDTypes);
+static_assert(static_cast<int>(DType::kQ4_0) + static_cast<int>(std::size(kBlockPacking)) ==
+              static_cast<int>(DType::kW8A8));
 
 // Elements of one row that lie side by side in a line of a plain type.
 int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
+
+void pack_w8a8(const uint8_t* const* rows, int64_t in_features, uint8_t* strip) {
+  std::memset(strip, 0, static_cast<size_t>(w8a8_strip_bytes(in_features)));
+  for (int64_t r = 0; r < kStripRows; ++r) {
+    if (!rows[r]) continue;
+    uint8_t* to = strip + r * kLaneBytes;
+    for (int64_t k = 0; k < in_features; k += kLaneBytes, to += kStripRows * kLaneBytes)
+      std::memcpy(to, rows[r] + k, kLaneBytes);
+    std::memcpy(strip + w8a8_codes_bytes(in_features) + r * kW8A8RowBytes, rows[r] + in_features, kW8A8RowBytes);
+  }
+}
 
 // Channels of a convolution that lie side by side: kConvBlock of them where they divide so (kernels/cpu/conv2d.h).
 constexpr int64_t kConvBlock = 32;
@@ -61,11 +74,17 @@ void transpose_row(int64_t element_bytes, const uint8_t* from, int64_t in, int64
 }  // namespace
 
 int64_t packed_unit_bytes(DType dtype) {
+  if (dtype == DType::kW8A8) return 1;
   return dtype_info(dtype).is_block ? block_packing(dtype).unit_bytes : dtype_info(dtype).block_bytes;
 }
 
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
   const int64_t strips = round_up(out_features, kStripRows) / kStripRows;
+  if (dtype == DType::kW8A8)
+    return Layout({{strips, w8a8_strip_bytes(in_features)},
+                   {kStripRows, kLaneBytes},
+                   {w8a8_codes_bytes(in_features) / (kStripRows * kLaneBytes), kStripRows * kLaneBytes},
+                   {kLaneBytes, 1}});
   if (dtype_info(dtype).is_block) {
     const int64_t units = in_features / dtype_info(dtype).block_elements;
     return Layout({{strips, units}, {units, 1}});
@@ -78,6 +97,7 @@ Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
 
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features) {
   const int64_t rows = round_up(out_features, kStripRows);
+  if (dtype == DType::kW8A8) return rows / kStripRows * w8a8_strip_bytes(in_features);
   if (dtype_info(dtype).is_block)
     return rows / kStripRows * (in_features / dtype_info(dtype).block_elements) * packed_unit_bytes(dtype);
   return rows * round_up(in_features, lane_elements(dtype)) * packed_unit_bytes(dtype);
@@ -101,7 +121,7 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
   const int64_t taps = weight.shape.size() == 4 ? weight.shape[2] * weight.shape[3] : 1;
   REDLINE_CHECK(taps == 1 || !type.is_block);
   REDLINE_CHECK(in_features % type.block_elements == 0);
-  if (in_features == 0) return;  // the target may be null
+  if (in_features == 0 && type.row_bytes == 0) return;  // the target may be null
   const int64_t source_bytes = row_bytes(weight.dtype, in_features);
   const auto* source = static_cast<const uint8_t*>(weight.data);
   std::vector<uint8_t> patches(static_cast<size_t>(taps > 1 ? kStripRows * source_bytes : 0));
@@ -115,6 +135,16 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
       rows[r] = own;
     }
   };
+
+  if (weight.dtype == DType::kW8A8) {
+    const int64_t strip_bytes = w8a8_strip_bytes(in_features);
+    for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
+      const uint8_t* rows[kStripRows];
+      rows_of(strip, rows);
+      pack_w8a8(rows, in_features, static_cast<uint8_t*>(target) + strip * strip_bytes);
+    }
+    return;
+  }
 
   if (type.is_block) {
     const StripPacking& packing = block_packing(weight.dtype);

@@ -14,7 +14,9 @@ namespace redline {
 ///   block types   unit = strip block, 16 rows x one block of K: [N/16][K/block]. Inside, scales of the 16 rows lie side
 ///                 by side before planes of codes that a shift and a mask turn into such lines (tensor/blocks/strip.h);
 ///                 that is a rewriting of bits, not an order of elements, so the layout ends at the unit
-/// The logical index of a plain type is row * (K padded) + k; of a block type strip * (K / block) + block.
+///   w8a8          tiles of 64 elements of K, each 16 lines of 16 rows x 4; after them a line of scales (tensor/w8a8.h), which
+///                 the layout leaves out
+/// The logical index of a plain type and of w8a8 is row * (K padded) + k; of a block type strip * (K / block) + block.
 /// N is padded to whole strips and K to whole lines; the padding is zeros.
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features);
 int64_t packed_unit_bytes(DType dtype);

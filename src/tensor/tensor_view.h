@@ -20,7 +20,10 @@ struct TensorView {
     for (int64_t d : shape) n *= d;
     return n;
   }
-  int64_t bytes() const { return row_bytes(dtype, num_elements()); }
+  int64_t bytes() const {
+    const int64_t n = num_elements(), rows = n == 0 || shape.empty() ? 0 : n / shape.back();
+    return row_bytes(dtype, n) + (rows - 1) * dtype_info(dtype).row_bytes;
+  }
 };
 
 }  // namespace redline

@@ -8,6 +8,7 @@
 #include "support/guarded_buffer.h"
 #include "tensor/blocks/all.h"
 #include "tensor/packed_weight.h"
+#include "tensor/w8a8.h"
 
 namespace redline::testing {
 
@@ -56,6 +57,12 @@ struct RandomWeight {
         if (type == DType::kF32) std::memcpy(&bytes[static_cast<size_t>(i) * 4], &value, 4);
         else std::memcpy(&bytes[static_cast<size_t>(i) * 2], &half, 2);
       }
+    } else if (type == DType::kW8A8) {
+      for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
+      for (int64_t i = 0; i < n; ++i) {
+        const float scale = normal(random) / 16;
+        std::memcpy(&bytes[static_cast<size_t>(i * row_bytes(type, k) + k)], &scale, sizeof(scale));
+      }
     } else {
       for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
       const int64_t block_bytes = dtype_info(type).block_bytes;
@@ -71,7 +78,7 @@ struct RandomWeight {
         }
       }
     }
-    unpack_row(type, bytes.data(), values.data(), n * k);
+    for (int64_t i = 0; i < n; ++i) unpack_row(type, bytes.data() + i * row_bytes(type, k), values.data() + i * k, k);
     for (float value : values) parts.push_back(std::abs(value));
 #define REDLINE_PARTS(F) \
   if (type == DType::k##F) add_mins<blocks::F>();

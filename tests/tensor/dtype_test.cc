@@ -1,8 +1,12 @@
 #include "tensor/dtype.h"
 
+#include "tensor/tensor_view.h"
+#include "tensor/w8a8.h"
+
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <random>
 
 namespace redline {
@@ -14,13 +18,27 @@ TEST(DType, TableIsWhole) {
     const DTypeInfo& t = dtype_info(dtype);
     EXPECT_EQ(t.dtype, dtype);
     EXPECT_EQ(*dtype_from_name(t.name), dtype);
-    EXPECT_EQ(dtype_from_gguf(static_cast<uint32_t>(t.gguf_type)), &t);
+    const bool in_gguf = t.gguf_type >= 0;
+    EXPECT_EQ(dtype_from_gguf(static_cast<uint32_t>(t.gguf_type)), in_gguf ? &t : nullptr);
     EXPECT_EQ(t.is_block, t.block_elements > 1);
-    EXPECT_EQ(row_bytes(dtype, 3 * t.block_elements), 3 * t.block_bytes);
+    EXPECT_EQ(row_bytes(dtype, 3 * t.block_elements), 3 * t.block_bytes + t.row_bytes);
     std::string upper(t.name);
     for (char& c : upper) c = static_cast<char>(std::toupper(c));
-    EXPECT_EQ(gguf_type_name(static_cast<uint32_t>(t.gguf_type)), upper);
+    EXPECT_EQ(gguf_type_name(static_cast<uint32_t>(t.gguf_type)), in_gguf ? upper : "");
   }
+}
+
+// A row of w8a8 ends with its scale; of a matrix every row.
+TEST(DType, W8A8RowsEndWithAScale) {
+  std::vector<uint8_t> row(kW8A8Block + kW8A8RowBytes);
+  for (int i = 0; i < kW8A8Block; ++i) row[static_cast<size_t>(i)] = static_cast<uint8_t>(i - 16);
+  const float scale = -0.37f;
+  std::memcpy(&row[kW8A8Block], &scale, sizeof(scale));
+  float values[kW8A8Block];
+  unpack_row(DType::kW8A8, row.data(), values, kW8A8Block);
+  for (int i = 0; i < kW8A8Block; ++i) EXPECT_EQ(values[i], scale * static_cast<float>(i - 16));
+  EXPECT_EQ((TensorView{DType::kW8A8, {5, 64}, nullptr}.bytes()), 5 * 68);
+  EXPECT_EQ((TensorView{DType::kW8A8, {0, 64}, nullptr}.bytes()), 0);
 }
 
 TEST(DType, UnknownNamesAndNumbers) {

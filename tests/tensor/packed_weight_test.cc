@@ -1,6 +1,7 @@
 // Plain types: packing equals packed_layout, element by element; what no element maps to is zero. Block formats: what the
 // strips hold are the values of the file's own blocks, bit for bit.
 #include "tensor/packed_weight.h"
+#include "tensor/w8a8.h"
 
 #include <gtest/gtest.h>
 
@@ -129,11 +130,39 @@ TEST(PackedWeight, StripsHoldTheValuesOfEveryBlockFormat) {
 TEST(PackedWeight, StripsAreHardlyLargerThanTheFile) {
   for (int i = 0; i < kNumDTypes; ++i) {
     const DTypeInfo& t = dtype_info(static_cast<DType>(i));
-    if (!t.is_block) continue;
+    if (!t.is_block || t.row_bytes > 0) continue;
     const double ratio = static_cast<double>(packed_unit_bytes(t.dtype)) / (16 * t.block_bytes);
     const bool is_rare = t.dtype == DType::kIQ3_S || t.dtype == DType::kTQ1_0;
     EXPECT_GE(ratio, 1.0) << t.name;
     EXPECT_LE(ratio, is_rare ? 1.26 : 1.04) << t.name;
+  }
+}
+
+TEST(PackedWeight, W8A8HoldsCodesByItsLayoutAndScales) {
+  const auto reversed = [](int64_t n) { return 36 - n; };
+  for (int64_t k : {32, 64, 96}) {
+    const int64_t n = 37, row = row_bytes(DType::kW8A8, k);
+    std::vector<uint8_t> source(static_cast<size_t>(n * row));
+    for (size_t i = 0; i < source.size(); ++i) source[i] = static_cast<uint8_t>(i * 31 + 7);
+    for (int64_t i = 0; i < n; ++i) {
+      const auto scale = static_cast<float>(i + 1);
+      std::memcpy(&source[static_cast<size_t>(i * row + k)], &scale, sizeof(scale));
+    }
+    std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(DType::kW8A8, n, k)), 0xee);
+    ASSERT_EQ(packed.size(), static_cast<size_t>(3 * w8a8_strip_bytes(k)));
+    pack_strips({DType::kW8A8, {n, k}, source.data()}, 0, 3, packed.data(), reversed);
+    const Layout layout = packed_layout(DType::kW8A8, n, k);
+    const int64_t padded = (k + 63) / 64 * 64;
+    for (int64_t i = 0; i < 48; ++i) {
+      for (int64_t c = 0; c < padded; ++c) {
+        const uint8_t code = packed[static_cast<size_t>(layout.memory(i * padded + c))];
+        ASSERT_EQ(code, i < n && c < k ? source[static_cast<size_t>(reversed(i) * row + c)] : 0) << i << " " << c;
+      }
+      float scale;
+      std::memcpy(&scale, &packed[static_cast<size_t>(i / 16 * w8a8_strip_bytes(k) + w8a8_codes_bytes(k) + i % 16 * 4)],
+                  4);
+      ASSERT_EQ(scale, i < n ? static_cast<float>(reversed(i) + 1) : 0.0f);
+    }
   }
 }
 

@@ -136,9 +136,9 @@ Status lower(LowerContext& c) {
     operands.push_back(c.at(id));
   }
   // Cut like the product before it, so that a tile starts as soon as its columns are there; halves need both.
-  constexpr int64_t kGrain = 32;
+  const int64_t grain = std::max<int64_t>(32, c.out().forms.grain());
   if (attrs->op.halves) stage.row_tiles = c.workers();
-  else stage.col_begin = LowerContext::cut_columns(stage.cols, kGrain, c.workers() * 4);
+  else stage.col_begin = LowerContext::cut_columns(stage.cols, grain, c.workers() * 4);
   if (!attrs->prepared && !attrs->op.halves) stage.in_place_of = in[0];
   stage.attrs = attrs;
   c.add_stage(std::move(stage), operands);

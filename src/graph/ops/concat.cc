@@ -13,9 +13,6 @@ struct RowsOp {
   std::vector<Dim> rows, item_rows, skip;  ///< [inputs]
 };
 
-/// Columns at which prepared forms may be cut (PrepareXArgs).
-constexpr int64_t kFormGrain = 32;
-
 bool is_matrix(const ValueInfo& v) { return v.dtype == DType::kF32 && v.shape.size() == 2 && v.shape[1].is_constant(); }
 
 }  // namespace
@@ -152,7 +149,7 @@ Status lower_cols(LowerContext& c) {
   const int64_t a_cols = c.in(0).shape[1].constant();
   stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kRows}, {c.op().inputs[1], Reads::kRows}};
-  const bool cut_alike = c.out().forms.only_f32() || a_cols % kFormGrain == 0;
+  const bool cut_alike = c.out().forms.only_f32() || a_cols % c.out().forms.grain() == 0;
   stage.attrs = std::make_shared<ColsAttrs>(ColsAttrs{a_cols, c.in(1).shape[1].constant(), cut_alike, out});
   c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
   return {};

@@ -41,6 +41,9 @@ struct Attrs {
   PreparedOutput out;
 };
 
+// Rows that pass through the worker's buffer where what is stored as kI8 takes kI8Chunk columns of them at once.
+constexpr int64_t kI8Rows = 256;
+
 // operands: x, gate, up, y, gate bias or null, up bias or null
 void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
@@ -48,29 +51,37 @@ void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext
   LinearArgs product = {stage.operands[0],       a.in_features,  rows,          stage.operands[1],       a.features,
                         a.in_features,           tile.col_begin, tile.col_end,  stage.operand<float>(4), nullptr,
                         stage.operand<float>(3), a.features,     worker.scratch};
-  const XForm out = a.out.forms.for_rows(rows);
-  if (a.tiles_end && a.kernels[0].forms.for_rows(rows) == XForm::kTiles && out != XForm::kQ8) {
-    const LinearEnd end = {&a.activation, a.matrices == 2 ? stage.operands[2] : nullptr, stage.operand<float>(5),
-                           out == XForm::kTiles ? stage.operands[3] : nullptr};
-    product.end = &end;
+  const XForm in = a.kernels[0].forms.for_rows(rows), out = a.out.forms.for_rows(rows);
+  const bool does_all = a.tiles_end && (in == XForm::kTiles || in == XForm::kI8);
+  LinearEnd all = {&a.activation, a.matrices == 2 ? stage.operands[2] : nullptr, stage.operand<float>(5)};
+  if (does_all && (out == XForm::kF32 || out == XForm::kTiles)) {
+    if (out == XForm::kTiles) all.tiles = stage.operands[3];
+    product.end = &all;
     return a.kernels[0].for_rows(rows)(product);
   }
-  const int64_t block = block_cols(rows, a.matrices);
-  for (int64_t begin = tile.col_begin; begin < tile.col_end; begin += block) {
-    const int64_t end = std::min(begin + block, tile.col_end), width = end - begin;
-    float* parts[2] = {static_cast<float*>(worker.buffer), static_cast<float*>(worker.buffer) + rows * width};
-    for (int64_t i = 0; i < a.matrices; ++i) {
-      product.weight = stage.operands[static_cast<size_t>(1 + i)];
+  const int64_t block = out == XForm::kI8 ? kI8Chunk : block_cols(rows, a.matrices);
+  const int64_t lines = out == XForm::kI8 ? kI8Rows : rows;
+  for (int64_t begin = tile.col_begin; begin < tile.col_end; begin += block)
+    for (int64_t row = 0; row < rows; row += lines) {
+      const int64_t end = std::min(begin + block, tile.col_end), width = end - begin,
+                    count = std::min(lines, rows - row);
+      float* parts[2] = {static_cast<float*>(worker.buffer), static_cast<float*>(worker.buffer) + count * width};
+      product.x = static_cast<const uint8_t*>(stage.operands[0]) + x_form_bytes(in, row, a.in_features);
+      product.rows = count;
       product.n_begin = begin, product.n_end = end;
-      product.bias = stage.operand<float>(static_cast<size_t>(4 + i));
-      product.y = parts[i] - begin;  // kernels count columns from the first of the matrix
       product.y_stride = width;
-      a.kernels[i].for_rows(rows)(product);
+      product.end = does_all ? &all : nullptr;
+      for (int64_t i = 0; i < (does_all ? 1 : a.matrices); ++i) {
+        product.weight = stage.operands[static_cast<size_t>(1 + i)];
+        product.bias = stage.operand<float>(static_cast<size_t>(4 + i));
+        product.y = parts[i] - begin;  // kernels count columns from the first of the matrix
+        a.kernels[i].for_rows(rows)(product);
+      }
+      if (!does_all)
+        a.activate({parts[0], width, a.matrices == 2 ? parts[1] : nullptr, width, parts[0], width, count, width,
+                    a.activation});
+      a.out.write(parts[0], width, rows, {row, row + count, begin, end, tile.index}, stage.operands[3]);
     }
-    a.activate(
-        {parts[0], width, a.matrices == 2 ? parts[1] : nullptr, width, parts[0], width, rows, width, a.activation});
-    a.out.write(parts[0], width, rows, {0, rows, begin, end, tile.index}, stage.operands[3]);
-  }
 }
 
 FirstBytes first_weights(const Stage& stage, const Tile& tile) {
@@ -108,8 +119,11 @@ Status lower(LowerContext& c) {
   REDLINE_ASSIGN(attrs->out, PreparedOutput::make(c));
   Stage stage = c.output_stage(run);
   stage.first_weights = first_weights;
-  stage.col_begin = LowerContext::cut_columns(attrs->features, kFormGrain, linear_tiles(c, bytes * attrs->features));
+  stage.col_begin = LowerContext::cut_columns(attrs->features, std::max(kFormGrain, c.out().forms.grain()),
+                                              linear_tiles(c, bytes * attrs->features));
   stage.buffer_bytes = block_bytes(stage.rows.eval(c.options().bounds), kMatrices);
+  if (c.out().forms.grain() == kI8Chunk)
+    stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
   stage.reads = {{in[0], Reads::kAll}};
   stage.attrs = attrs;
   c.add_stage(std::move(stage),

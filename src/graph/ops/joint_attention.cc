@@ -473,6 +473,7 @@ const OpDef kJointAttention = {.name = "joint_attention",
                                .lower = lower_attention,
                                .describe = describe_attention,
                                .prepares_output = true,
+                               .prepares_i8 = false,  // heads are narrower
                                .flops = attention_flops};
 
 }  // namespace redline

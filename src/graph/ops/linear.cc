@@ -59,7 +59,7 @@ struct Attrs {
   int64_t gate_column, table_columns;
 };
 
-/// Rows that start in the middle of a panel of x in tile order: their part of it is made in the worker's buffer, from the
+/// Rows that start in the middle of a panel of x: their part of it is made in the worker's buffer, from the
 /// panel's first row on, for the rows before them belong to another item.
 void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_t skip, void* buffer) {
   const int64_t width = args.n_end - args.n_begin, row_bytes = width * int64_t{sizeof(float)};
@@ -89,7 +89,7 @@ void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerCo
   const auto* table = stage.operand<float>(5);
   if (!table) return kernel(args);
   const XForm form = a.kernels.forms.for_rows(rows);
-  const int64_t panel = form == XForm::kTiles ? kXTileRows : 1;
+  const int64_t panel = x_form_panel(form);
   auto part = [&](int64_t item, int64_t begin, int64_t end) {
     LinearArgs p = args;
     p.x = static_cast<const uint8_t*>(args.x) + x_form_bytes(form, begin, a.in_features);

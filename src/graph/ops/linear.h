@@ -33,7 +33,7 @@ Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i);
 int64_t packed_col_bytes(const ValueInfo& weight);
 /// Columns of a block of `rows` rows of float32 of each of so many matrices that stays within the second-level cache, cut where
 /// prepared forms may be; and the room for such blocks in WorkerContext::buffer, where one row may be wider than that.
-inline constexpr int64_t kFormGrain = 32;
+inline constexpr int64_t kFormGrain = 32;  // of all forms but kI8
 int64_t block_cols(int64_t rows, int64_t matrices);
 int64_t block_bytes(int64_t most_rows, int64_t matrices);
 /// Into how many tiles of columns the product by a matrix of `weight_bytes` is cut: enough that workers end together, each

@@ -1,5 +1,5 @@
 // Two stages: x down^T by rows, then up by columns. The down matrix has a type whose kernels read x in the form that the
-// product beside it wants (8 bits where that one takes 8 bits), so that x is prepared once.
+// product beside it wants (8 bits, or w8a8, where that one takes them), so that x is prepared once.
 #include "graph/ops/low_rank.h"
 
 #include <algorithm>
@@ -46,7 +46,8 @@ void run_down(const Stage& stage, const Tile& tile, const StepContext& step, Wor
   const int64_t rows = stage.rows.eval(step.sizes);
   const XForm form = a.forms.for_rows(rows);
   const auto panel = [&](int64_t row) {
-    return row >= rows || form != XForm::kTiles ? row : (row + kXTileRows - 1) / kXTileRows * kXTileRows;
+    const int64_t lines = x_form_panel(form);
+    return row >= rows ? row : (row + lines - 1) / lines * lines;
   };
   const int64_t begin = panel(tile.row_begin), end = std::min(rows, panel(tile.row_end));
   if (begin >= end) return;
@@ -114,14 +115,18 @@ Status lower(LowerContext& c) {
   auto attrs = std::make_shared<Attrs>();
   attrs->slot = slot;
   attrs->forms = base.forms;
-  bool takes_q8 = false;
-  for (int i = 0; i < base.forms.count; ++i) takes_q8 |= base.forms.at[i].form == XForm::kQ8;
-  slot->down_type = takes_q8 ? DType::kQ8_0 : exact ? DType::kF32 : DType::kBF16;
+  bool takes_q8 = false, takes_i8 = false;
+  for (int i = 0; i < base.forms.count; ++i) {
+    takes_q8 |= base.forms.at[i].form == XForm::kQ8;
+    takes_i8 |= base.forms.at[i].form == XForm::kI8;
+  }
+  slot->down_type = takes_i8 ? DType::kW8A8 : takes_q8 ? DType::kQ8_0 : exact ? DType::kF32 : DType::kBF16;
   slot->up_type = exact ? DType::kF32 : DType::kBF16;
   const auto down = static_cast<size_t>(slot->down_type), up = static_cast<size_t>(slot->up_type);
   attrs->down[static_cast<int>(XForm::kF32)] = table.linear[down];
   attrs->down[static_cast<int>(XForm::kQ8)] = table.linear_q8[down];
   attrs->down[static_cast<int>(XForm::kTiles)] = table.linear_tiles[down];
+  attrs->down[static_cast<int>(XForm::kI8)] = takes_i8 ? table.linear_i8 : nullptr;
   for (int i = 0; i < base.forms.count; ++i)
     if (!attrs->down[static_cast<int>(base.forms.at[i].form)])
       return unsupported("no kernel for adapters whose x is {}", x_form_name(base.forms.at[i].form));

@@ -159,7 +159,7 @@ std::vector<Entry> entries() {
   by_type("linear", offsetof(CpuKernels, linear));
   by_type("linear_q8", offsetof(CpuKernels, linear_q8));
   by_type("linear_tiles", offsetof(CpuKernels, linear_tiles));
-  for (XForm form : {XForm::kQ8, XForm::kTiles})
+  for (XForm form : {XForm::kQ8, XForm::kTiles, XForm::kI8})
     all.push_back({fmt::format("prepare_x.{}", x_form_name(form)),
                    offsetof(CpuKernels, prepare_x) + static_cast<size_t>(form) * sizeof(void (*)())});
   by_type("embedding", offsetof(CpuKernels, embedding));

@@ -69,8 +69,8 @@ struct ExpArgs {
 };
 
 /// Brings rows [row_begin, row_end) and columns [col_begin, col_end) of x into a form (x_form.h). Columns are cut at
-/// multiples of 32. Zeros pad the last tile of kTiles when col_end == cols.
-/// A kQ8 group below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of products NaN.
+/// multiples of x_form_grain. Zeros pad the last tile of kTiles and kI8 when col_end == cols.
+/// A group of kQ8 or chunk of kI8 below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of products NaN.
 struct PrepareXArgs {
   const float* x;    ///< row row_begin, column col_begin
   int64_t x_stride;  ///< elements between rows
@@ -199,6 +199,7 @@ using PeakFn = double (*)(int64_t iterations);
 enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
 inline constexpr int kNumKvFormats = 3;
 
+/// linear_i8: w8a8 weights, x in kI8; linear_i8_tiles, for tests: the same always by tile products.
 /// worker_begin and worker_end bracket the life of a thread that calls kernels; either may be nullptr.
 #define REDLINE_CPU_KERNELS(K)                                           \
   K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                      \
@@ -220,6 +221,8 @@ inline constexpr int kNumKvFormats = 3;
   K(PeakFn peak_bf16, peak_bf16)                                         \
   K(PeakFn peak_i8, peak_i8)                                             \
   K(void (*tile_product)(const TileProductArgs&), tile_product)          \
+  K(void (*linear_i8)(const LinearArgs&), linear_i8)                     \
+  K(void (*linear_i8_tiles)(const LinearArgs&), linear_i8_tiles)         \
   K(void (*worker_begin)(), worker_begin)                                \
   K(void (*worker_end)(), worker_end)
 

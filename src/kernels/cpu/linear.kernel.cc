@@ -11,6 +11,7 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_finish.h"
 #include "tensor/blocks/all.h"
+#include "tensor/w8a8.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
@@ -217,6 +218,34 @@ struct BlockWeight {
   }
 };
 
+struct W8A8Weight {
+  using Lines = F32Lines;
+  static constexpr int64_t kChunkElements = kBlockChunk;
+  static constexpr bool kIsUnpacked = true;
+  REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int strips, int64_t k_begin, int64_t k, Tile& t) {
+    float* lines = reinterpret_cast<float*>(static_cast<uint8_t*>(a.scratch) + kSumBytes);
+    t.lines = reinterpret_cast<const uint8_t*>(lines);
+    t.strip_bytes = kBlockChunk * kStripRows * 4;
+    for (int s = 0; s < strips; ++s) {
+      const uint8_t* strip =
+          static_cast<const uint8_t*>(a.weight) + (n / kStripRows + s) * w8a8_strip_bytes(a.in_features);
+      const StripF32 scale = load_strip(reinterpret_cast<const float*>(strip + w8a8_codes_bytes(a.in_features)));
+      const uint8_t* four = strip + k_begin / 4 * 64;
+      float* line = lines + s * kBlockChunk * kStripRows;
+      for (int64_t i = 0; i < k; i += 4, four += 64, line += 4 * kStripRows) {
+        const StripI32 codes = load_strip_i32(four);
+#pragma GCC unroll 4
+        for (int v = 0; v < kStripVecs; ++v) {
+          const VecI32 code[4] = {sar<24>(shl<24>(codes.v[v])), sar<24>(shl<16>(codes.v[v])),
+                                  sar<24>(shl<8>(codes.v[v])), sar<24>(codes.v[v])};
+#pragma GCC unroll 4
+          for (int j = 0; j < 4; ++j) store(line + j * kStripRows + v * kWidth, scale.v[v] * to_f32(code[j]), Full{});
+        }
+      }
+    }
+  }
+};
+
 template <class Weight>
 void linear(const LinearArgs& a) {
   for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
@@ -261,6 +290,7 @@ void fill_linear(CpuKernels& t) {
   t.linear[static_cast<int>(DType::kF32)] = linear<PlainWeight<F32Lines>>;
   t.linear[static_cast<int>(DType::kF16)] = linear<PlainWeight<F16Lines>>;
   t.linear[static_cast<int>(DType::kBF16)] = linear<PlainWeight<BF16Lines>>;
+  t.linear[static_cast<int>(DType::kW8A8)] = linear<W8A8Weight>;
 #define REDLINE_SET(F) t.linear[static_cast<int>(DType::k##F)] = linear<BlockWeight<blocks::F>>;
   REDLINE_BLOCK_FORMATS(REDLINE_SET)
 #undef REDLINE_SET

@@ -11,6 +11,10 @@ namespace {
 // row: of floats in float32, of codes in integers (docs/performance.md).
 constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 13;
 
+// From here on a scale for every 1024 of a row is worth having: fewer rows read the weights as fast in groups of 32, which round
+// finer and may be cut among many workers.
+constexpr int64_t kI8FromRows = 5;
+
 /// What records say for one type of weight on one instruction set.
 struct Recorded {
   std::string_view isa, type;
@@ -38,7 +42,8 @@ std::string_view isa_of(const CpuKernels& table, size_t type) {
   }();
   for (const auto& [name, set] : sets)
     if (set.linear[type] == table.linear[type] && set.linear_q8[type] == table.linear_q8[type] &&
-        set.linear_tiles[type] == table.linear_tiles[type] && set.has_tile_unit == table.has_tile_unit)
+        set.linear_tiles[type] == table.linear_tiles[type] && set.linear_i8 == table.linear_i8 &&
+        set.has_tile_unit == table.has_tile_unit)
       return name;
   return "";
 }
@@ -51,6 +56,7 @@ void (*kernel_of(const CpuKernels& table, size_t type, XForm form))(const Linear
       const bool fast = table.has_tile_unit || (type == static_cast<size_t>(DType::kBF16) && table.has_fast_bf16_dot);
       return fast ? table.linear_tiles[type] : nullptr;
     }
+    case XForm::kI8: return type == static_cast<size_t>(DType::kW8A8) ? table.linear_i8 : nullptr;
   }
   return nullptr;
 }
@@ -77,7 +83,7 @@ bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kerne
 }  // namespace
 
 const char* x_form_name(XForm form) {
-  static constexpr const char* kNames[kNumXForms] = {"f32", "q8", "tiles"};
+  static constexpr const char* kNames[kNumXForms] = {"f32", "q8", "tiles", "i8"};
   return kNames[static_cast<int>(form)];
 }
 
@@ -85,6 +91,12 @@ int XForms::index_for_rows(int64_t rows) const {
   int i = count - 1;
   while (i > 0 && rows < at[i].min_rows) --i;
   return i;
+}
+
+int64_t XForms::grain() const {
+  int64_t most = 1;
+  for (int i = 0; i < count; ++i) most = std::max(most, x_form_grain(at[i].form));
+  return most;
 }
 
 int64_t XForms::bytes(int64_t rows, int64_t cols) const {
@@ -116,6 +128,10 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
   if (table.linear_q8[type]) {
     kernels.forms.at[0].form = XForm::kQ8;
     kernels.run[0] = table.linear_q8[type];
+  }
+  if (auto* eight_bits = kernel_of(table, type, XForm::kI8)) {
+    kernels.forms.at[kernels.forms.count] = {kI8FromRows, XForm::kI8};
+    kernels.run[kernels.forms.count++] = eight_bits;
   }
   if (auto* tiles = kernel_of(table, type, XForm::kTiles)) {
     kernels.forms.at[kernels.forms.count] = {table.linear_q8[type] ? kTilesFromRowsOfCodes : kTilesFromRowsOfFloats,

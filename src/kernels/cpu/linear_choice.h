@@ -5,7 +5,7 @@
 
 namespace redline {
 
-/// "f32", "q8", "tiles".
+/// "f32", "q8", "tiles", "i8".
 const char* x_form_name(XForm form);
 
 /// The forms of one x by number of rows: form i from min_rows of i on, up to that of i + 1. min_rows of the first is 0.
@@ -21,6 +21,8 @@ struct XForms {
   int index_for_rows(int64_t rows) const;
   XForm for_rows(int64_t rows) const { return at[index_for_rows(rows)].form; }
   bool only_f32() const { return count == 1 && at[0].form == XForm::kF32; }
+  /// Columns at whose multiples tasks may cut a row, whichever form it comes to have.
+  int64_t grain() const;
   /// Memory of the largest form at up to `rows` rows.
   int64_t bytes(int64_t rows, int64_t cols) const;
   bool operator==(const XForms& other) const;

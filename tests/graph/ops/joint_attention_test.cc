@@ -205,7 +205,7 @@ TEST(JointAttentionOp, StoresWhatProductsRead) {
                                                      {"v", matrix(n, rows, width)},
                                                      {"lengths", integers({3, 70})}};
           },
-          steps);
+          steps, true);
     }
   }
 }

@@ -33,7 +33,7 @@ Graph gated_mlp(Numbers& n, testing::RandomWeight& gate, testing::RandomWeight& 
 TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
   auto table = cpu_kernels();
   ASSERT_TRUE(table.ok());
-  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0})
+  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kW8A8})
     for (bool has_bias : {false, true})
       for (bool exact : {false, true}) {
         SCOPED_TRACE(std::string(dtype_info(type).name) + (has_bias ? " bias" : "") + (exact ? " exact" : ""));

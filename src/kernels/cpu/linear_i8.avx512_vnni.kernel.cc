@@ -1,0 +1,2 @@
+// Again with vpdpbusd.
+#include "kernels/cpu/linear_i8.inc"

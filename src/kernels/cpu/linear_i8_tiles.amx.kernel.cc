@@ -1,0 +1,12 @@
+#include "kernels/cpu/linear_i8_tiles.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+void linear_i8_tiles(const LinearArgs& a) { LinearI8Tiles<AmxTiles>(a).run(); }
+
+}  // namespace
+
+void fill_linear_i8_tiles(CpuKernels& t) { t.linear_i8 = t.linear_i8_tiles = linear_i8_tiles; }
+
+}  // namespace redline::REDLINE_ISA_NS

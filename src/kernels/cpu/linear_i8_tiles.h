@@ -1,0 +1,219 @@
+// y = x W^T (+ ...) by int8 tile products (tiles.h): x in kI8, W in w8a8, both in tile order as they lie.
+//
+// The order of sums is linear_i8.inc's: for each chunk of kI8Chunk elements of K an exact int32 sum, which becomes float32 times
+// the scale of x; the row scale of W at the end, then what linear_tiles_end.h adds.
+//
+// A round multiplies two strips of W by all panels of x over one chunk: products of 2 panels by 2 strips, their four sums in
+// tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second. What a product leaves is scaled
+// and added up while the next one runs, a few vector instructions after each tile product, which cost nothing there: done by
+// itself it takes as long as 240 elements of K. So a chunk could be shorter; but a tile store is 16 cycles whatever follows.
+#pragma once
+
+#include "kernels/cpu/linear_tiles_end.h"
+#include "kernels/cpu/tiles.h"
+#include "tensor/w8a8.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+// Rows and strips whose sums stay in the second-level cache beside a chunk of their x.
+constexpr int64_t kI8MostRows = 256, kI8MostStrips = 64;
+// Up to so many rows strips are walked along all of K, so that each is one stream from memory.
+constexpr int64_t kI8FewRows = 64;
+constexpr int64_t kI8PanelPairs = kI8MostRows / (2 * kXTileRows);
+constexpr int64_t kI8SumsFloats = TilesEnd::kSumsFloats;
+constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
+
+struct I8Scratch {
+  alignas(64) float sums[kI8MostStrips / 2 * kI8PanelPairs *
+                         kI8SumsFloats];           // [pairs of strips][pairs of panels there are]
+  alignas(64) int32_t products[2][kI8SumsFloats];  // of this product and the one before
+  alignas(64) float done[kI8SumsFloats];
+  alignas(64) float firsts[kI8MostRows * kStripRows];  // of TilesEnd
+};
+
+template <class Unit>
+class LinearI8Tiles {
+ public:
+  explicit LinearI8Tiles(const LinearArgs& args)
+      : a_(args), scratch_(*static_cast<I8Scratch*>(args.scratch)), panel_bytes_(i8_panel_bytes(args.in_features)),
+        scales_at_(i8_scales_at(args.in_features)), codes_bytes_(w8a8_codes_bytes(args.in_features)),
+        strip_bytes_(w8a8_strip_bytes(args.in_features)), most_strips_(args.rows <= kI8FewRows ? 2 : kI8MostStrips),
+        end_(args, scratch_.firsts) {}
+
+  void run() {
+    if (a_.rows == 0 || a_.n_begin >= a_.n_end) return;
+    const int64_t chunks = (a_.in_features + kI8Chunk - 1) / kI8Chunk;
+    if (chunks == 0) return run_nothing();
+    for (int64_t row = 0; row < a_.rows; row += kI8MostRows) {
+      const int64_t panels = (min_i64(kI8MostRows, a_.rows - row) + kXTileRows - 1) / kXTileRows;
+      for (int64_t n = a_.n_begin; n < a_.n_end; n += most_strips_ / 2 * end_.columns()) {
+        const int64_t n_end = min_i64(a_.n_end, n + most_strips_ / 2 * end_.columns());
+        for (int64_t chunk = 0; chunk < chunks; ++chunk) {
+          float* sums = scratch_.sums;
+          for (int64_t column = n; column < n_end; column += end_.columns())
+            sums = multiply_round(row, panels, column, n_end, chunk, chunk + 1 == chunks, sums);
+        }
+      }
+    }
+    finish_fold();
+    end_.finish();
+  }
+
+ private:
+  /// A product whose int32 sums wait to be scaled and added up: `lines` lines of 16.
+  struct Fold {
+    int64_t line = 0, lines = 0;
+    const int32_t* products;
+    const float* x_scales[2];  // of its panels
+    const float* w_scales[2];  // of its strips, at the end of K, or nullptr
+    const float* sums_in;      // or nullptr: the first chunk
+    float* sums_out;
+    int64_t row, row_in_range, n;
+
+    REDLINE_INLINE void next() {
+      const int64_t panel = line / (2 * kXTileRows), strip = line / kXTileRows % 2, row = line % kXTileRows;
+      const VecF32 x_scale = set1(x_scales[panel][row]);
+#pragma GCC unroll 4
+      for (int i = 0; i < kStripVecs; ++i) {
+        const int64_t at = line * kStripRows + i * kWidth;
+        VecF32 sum = sums_in ? load(sums_in + at, Full{}) : zero_f32();
+        sum = fma(to_f32(load_i32(products + at)), x_scale, sum);
+        if (w_scales[0]) sum = sum * load(w_scales[strip] + i * kWidth, Full{});
+        store(sums_out + at, sum, Full{});
+      }
+      ++line;
+    }
+  };
+  [[gnu::noinline]] void finish_fold() {
+    while (fold_.line < fold_.lines) fold_.next();
+    if (fold_.lines > 0 && fold_.w_scales[0]) end_.block(fold_.row, fold_.row_in_range, fold_.n, scratch_.done);
+    fold_.lines = fold_.line = 0;
+  }
+
+  const uint8_t* strip(int64_t column, int which) const {
+    const void* weight = a_.weight;
+    if (end_.is_gated()) {
+      if (which == 1) weight = a_.end->up_weight;
+    } else {
+      column += which * kStripRows;
+    }
+    return static_cast<const uint8_t*>(weight) + column / kStripRows * strip_bytes_;
+  }
+
+  float* multiply_round(int64_t row, int64_t panels, int64_t column, int64_t n_end, int64_t chunk, bool last,
+                        float* sums) {
+    const bool alone = !end_.is_gated() && column + kStripRows >= a_.n_end;
+    const int64_t at = chunk * (kI8Chunk / kW8A8TileElements) * kW8A8TileBytes;
+    const int64_t steps = min_i64(codes_bytes_ - at, kI8Chunk / kW8A8TileElements * kW8A8TileBytes) / kW8A8TileBytes;
+    const uint8_t* const w[2] = {strip(column, 0) + at, alone ? strip(column, 0) + at : strip(column, 1) + at};
+    // The strips of the next round, a share with every step.
+    const uint8_t* ask[2] = {w[0] + steps * kW8A8TileBytes, w[1] + steps * kW8A8TileBytes};
+    if (column + end_.columns() < n_end || last) {
+      const int64_t next = column + end_.columns();
+      const int64_t ask_at = next < n_end ? at : 0;
+      ask[0] = strip(next, 0) + ask_at, ask[1] = strip(next, 1) + ask_at;
+    }
+    const int64_t pairs = (panels + 1) / 2, asks = (kI8TileBytes / 64 + pairs - 1) / pairs;
+    for (int64_t p = 0; p < panels; p += 2, sums += kI8SumsFloats) {
+      const uint8_t* panel = static_cast<const uint8_t*>(a_.x) + (row / kXTileRows + p) * panel_bytes_;
+      const bool one = p + 1 == panels;
+      int32_t* products = scratch_.products[side_];
+      const uint8_t* x = panel + at;
+      if (alone)
+        one ? multiply<1, 1>(x, w, steps, products, ask, asks) : multiply<2, 1>(x, w, steps, products, ask, asks);
+      else one ? multiply<1, 2>(x, w, steps, products, ask, asks) : multiply<2, 2>(x, w, steps, products, ask, asks);
+      ask[0] += steps * asks * 64, ask[1] += steps * asks * 64;
+      finish_fold();
+      const auto scales = [&](int64_t which) {
+        return reinterpret_cast<const float*>(panel + which * panel_bytes_ + scales_at_ + chunk * kI8ChunkLines);
+      };
+      const auto w_scales = [&](int which) {
+        return reinterpret_cast<const float*>(strip(column, alone ? 0 : which) + codes_bytes_);
+      };
+      fold_ = {0,
+               one ? 2 * kXTileRows : 4 * kXTileRows,
+               products,
+               {scales(0), scales(one ? 0 : 1)},
+               {nullptr, nullptr},
+               chunk == 0 ? nullptr : sums,
+               last ? scratch_.done : sums,
+               row + p * kXTileRows,
+               p * kXTileRows,
+               column};
+      if (last) fold_.w_scales[0] = w_scales(0), fold_.w_scales[1] = w_scales(1);
+      side_ = 1 - side_;
+    }
+    return sums;
+  }
+
+  /// Sums of what there is only once are left as they are.
+  template <int kPanels, int kStrips>
+  [[gnu::noinline]] void multiply(const uint8_t* x, const uint8_t* const* w, int64_t steps, int32_t* products,
+                                  const uint8_t* const* ask, int64_t asks) {
+    Unit& t = unit_;
+    t.template zero<0>();
+    t.template zero<1>();
+    t.template zero<2>();
+    t.template zero<3>();
+    const uint8_t *w0 = w[0], *w1 = w[1], *ask0 = ask[0], *ask1 = ask[1];
+    const int64_t panel_bytes = panel_bytes_;
+    Fold fold = fold_;
+    // What is left of the lines after the last step is done by finish_fold.
+    constexpr int kLinesOfProduct = 1;
+    const auto some = [&]() REDLINE_LAMBDA {
+      for (int i = 0; i < kLinesOfProduct; ++i)
+        if (fold.line < fold.lines) fold.next();
+    };
+    for (int64_t step = 0; step < steps; ++step, x += kI8TileBytes, w0 += kW8A8TileBytes, w1 += kW8A8TileBytes) {
+      t.template load<6>(w0, 64);
+      t.template load_once<4>(x, 64);
+      t.template dot_s8s8<0, 4, 6>();
+      some();
+      if constexpr (kStrips == 2) {
+        t.template load<7>(w1, 64);
+        t.template dot_s8s8<1, 4, 7>();
+      }
+      some();
+      if constexpr (kPanels == 2) {
+        t.template load_once<5>(x + panel_bytes, 64);
+        t.template dot_s8s8<2, 5, 6>();
+      }
+      some();
+      if constexpr (kPanels == 2 && kStrips == 2) t.template dot_s8s8<3, 5, 7>();
+      some();
+      for (int64_t i = asks; i > 0; --i, ask0 += 64, ask1 += 64) {
+        __builtin_prefetch(ask0, 0, 2);
+        __builtin_prefetch(ask1, 0, 2);
+      }
+    }
+    fold_ = fold;
+    t.template store<0>(products, 64);
+    if constexpr (kStrips == 2) t.template store<1>(products + 256, 64);
+    if constexpr (kPanels == 2) t.template store<2>(products + 512, 64);
+    if constexpr (kPanels == 2 && kStrips == 2) t.template store<3>(products + 768, 64);
+  }
+
+  void run_nothing() const {
+    for (int64_t row = 0; row < a_.rows; row += 2 * kXTileRows)
+      for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
+        __builtin_memset(scratch_.done, 0, sizeof(scratch_.done));
+        end_.block(row, row % kI8MostRows, n, scratch_.done);
+      }
+    end_.finish();
+  }
+
+  const LinearArgs& a_;
+  I8Scratch& scratch_;
+  const int64_t panel_bytes_, scales_at_, codes_bytes_, strip_bytes_, most_strips_;
+  const TilesEnd end_;
+  Fold fold_ = {};
+  int side_ = 0;
+  Unit unit_;
+};
+
+}  // namespace
+
+static_assert(sizeof(I8Scratch) <= kScratchBytes);
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -1,0 +1,13 @@
+// The loop over the stand-in: for tests, whatever the CPU.
+#include "kernels/cpu/linear_i8_tiles.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+void linear_i8_tiles(const LinearArgs& a) { LinearI8Tiles<PlainTiles>(a).run(); }
+
+}  // namespace
+
+void fill_linear_i8_tiles(CpuKernels& t) { t.linear_i8_tiles = linear_i8_tiles; }
+
+}  // namespace redline::REDLINE_ISA_NS

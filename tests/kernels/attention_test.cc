@@ -286,7 +286,7 @@ TEST_P(Attention, AgreesWithReference) {
           // and its divisor add one rounding for each position and a few for each block. See attention.kernel.cc.
           const double count = static_cast<double>(score.size()), dim = static_cast<double>(c.head_dim);
           const double scores = scale * std::sqrt(query_norm * key_norm);
-          double bound = (2 * (dim + 2) * scores + 2 * (count + 4 * count / 32 + 16)) * kRounding;
+          double bound = (2 * (dim + 4) * scores + 2 * (count + 4 * count / 32 + 16)) * kRounding;
           // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16 pages
           // nothing more is rounded than the query, as here. Weights and v are rounded to bfloat16, 2^-9 each (or the
           // weights above and below the line), and e^x is good to 7.5e-5.

@@ -10,11 +10,13 @@
 namespace redline {
 namespace {
 
-// Long enough for the tail of a neighbour's tile; after that the core is offered to others, and when the wait is longer
-// than any tile should take, the thread sleeps and looks now and then.
-constexpr int kSpins = 4000;
-constexpr int kYields = 20000;
+// Long enough for the tail of a neighbour's tile; after that the thread sleeps and looks now and then. It does not yield
+// where every worker has a core: another program that is let in there stays for its whole slice, milliseconds, and the
+// neighbours then wait for this worker in their turn (docs/performance.md, "Waits beside other programs").
+constexpr int kSpins = 8000;
 constexpr timespec kNap = {0, 50'000};
+// Where workers share cores the others are let in first, at once.
+constexpr int kYields = 20000;
 // Between two looks at the clock while yielding.
 constexpr int kYieldsPerLook = 256;
 constexpr int64_t kMostBetweenLooksNs = 1'000'000'000;
@@ -107,15 +109,17 @@ bool Executor::wait(int worker, uint32_t event, uint64_t target) {
   const std::atomic<uint64_t>& counter = counters_[event].value;
   auto reached = [&] { return counter.load(std::memory_order_acquire) >= target; };
   bool done = false;
-  for (int spin = 0; !team_.oversubscribed() && spin < kSpins && !(done = reached()); ++spin) spin_pause();
+  const bool shares_core = team_.oversubscribed();
+  for (int spin = 0; !shares_core && spin < kSpins && !(done = reached()); ++spin) spin_pause();
   Watch watch;
-  for (int yields = 0; !done && !(done = reached()); ++yields) {
+  for (int look = 0; !done && !(done = reached()); ++look) {
+    const bool yields = shares_core && look < kYields;
     if (aborted_.load(std::memory_order_relaxed)) return false;
-    if (options_.hang_seconds > 0 && (yields >= kYields || yields % kYieldsPerLook == 0) && hangs(watch)) {
+    if (options_.hang_seconds > 0 && (!yields || look % kYieldsPerLook == 0) && hangs(watch)) {
       give_up(worker);
       return false;
     }
-    if (yields < kYields) sched_yield();
+    if (yields) sched_yield();
     else nanosleep(&kNap, nullptr);
   }
   self.event.store(-1, std::memory_order_relaxed);

@@ -25,9 +25,11 @@ enum class ImageType : uint8_t {
   kAuto,  ///< weights as they are stored, products in what is fastest for their type, float32 sums
   kF32,   ///< float32 throughout
   kBF16,  ///< weights of matrices rounded to bfloat16
-  kQ8,    ///< weights of matrices rounded to 8 bits in blocks of 32 (q8_0)
+  kQ8,    ///< weights of matrices rounded to 8 bits: w8a8 where a tile unit multiplies by it, else q8_0
+  kQ8_0,  ///< in blocks of 32
+  kW8A8,  ///< with a scale for each row; what meets them is rounded to 8 bits too
 };
-/// "auto", "f32", "bf16", "q8"; invalid_argument otherwise.
+/// "auto", "f32", "bf16", "q8", "q8_0", "w8a8"; invalid_argument otherwise.
 Result<ImageType> image_type_from_name(std::string_view name);
 
 struct ImageOptions {

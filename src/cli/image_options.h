@@ -17,8 +17,9 @@ struct ImageEngineArgs {
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE",
-      "arithmetic: f32 throughout; bf16 or q8 round the weights; auto takes them as they are stored",
-      {.choices = {"auto", "f32", "bf16", "q8"}});
+      "arithmetic: f32 throughout; the others round the weights, q8 to w8a8 where there are int8 tiles, else to q8_0; auto takes "
+      "them as they are stored",
+      {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}});
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
     v(max_side, "max-side", "N", "most pixels of a picture, each way", {.min = 64, .max = 16384});

@@ -34,10 +34,10 @@ Status convert(Checkpoint& checkpoint, ImageType type) {
   REDLINE_TRY(type == ImageType::kF32 ? Status() : round_convolutions(checkpoint));
   if (type == ImageType::kBF16)
     return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
-  if (type != ImageType::kQ8) return {};
+  if (type != ImageType::kQ8_0 && type != ImageType::kW8A8) return {};
   // What is small and felt everywhere stays: embedders, modulation, the last projection, where an error moves every token
   // alike.
-  return convert_weights(checkpoint, DType::kQ8_0, [](const std::string& name) {
+  return convert_weights(checkpoint, type == ImageType::kW8A8 ? DType::kW8A8 : DType::kQ8_0, [](const std::string& name) {
     const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
     const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
     return in_block && name.ends_with(".weight") && name.find("norm") == std::string::npos;
@@ -97,6 +97,7 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
     return invalid_argument("vae_tile {}: tiles have at least 64 pixels", options.vae_tile);
 
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
+  if (options.dtype == ImageType::kQ8) e.options_.dtype = kernels->has_tile_unit ? ImageType::kW8A8 : ImageType::kQ8_0;
   REDLINE_ASSIGN(const int threads, choose_threads(options.threads, settings.threads));
   e.team_ = std::make_unique<WorkerTeam>(threads, std::pair{kernels->worker_begin, kernels->worker_end});
   NetworkOptions network;
@@ -129,7 +130,7 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   // The denoiser.
   REDLINE_ASSIGN(Checkpoint weights, files.open_component(e.family_->denoiser_component));
   const int64_t sample_size = square_sample_size(weights.config);
-  REDLINE_TRY(convert(weights, options.dtype));
+  REDLINE_TRY(convert(weights, e.options_.dtype));
   REDLINE_ASSIGN(DenoiserModel model,
                  e.family_->build(weights, {options.probe_blocks, options.tail_blocks}).within(weights.path));
   e.family_name_ = model.family;
@@ -174,7 +175,8 @@ Status DiffusionEngine::open_encoders(const PipelineFiles& files, const NetworkO
   for (const PipelineComponent& component : files.components) {
     if (component.name.rfind("text_encoder", 0) != 0) continue;
     REDLINE_ASSIGN(Checkpoint checkpoint, files.open_component(component.name));
-    REDLINE_TRY(convert(checkpoint, options_.dtype == ImageType::kQ8 ? ImageType::kBF16 : options_.dtype));
+    const bool eight_bits = options_.dtype == ImageType::kQ8_0 || options_.dtype == ImageType::kW8A8;
+    REDLINE_TRY(convert(checkpoint, eight_bits ? ImageType::kBF16 : options_.dtype));
     const bool is_t5 = component.class_name == "T5EncoderModel";
     REDLINE_ASSIGN(TextEncoderModel model,
                    (is_t5 ? build_t5_encoder(checkpoint) : build_clip_text(checkpoint)).within(checkpoint.path));
@@ -554,10 +556,10 @@ Result<int64_t> adapter_rank(const std::string& path) {
 
 Result<ImageType> image_type_from_name(std::string_view name) {
   constexpr std::pair<std::string_view, ImageType> kTypes[] = {
-      {"auto", ImageType::kAuto}, {"f32", ImageType::kF32}, {"bf16", ImageType::kBF16}, {"q8", ImageType::kQ8}};
+      {"auto", ImageType::kAuto}, {"f32", ImageType::kF32}, {"bf16", ImageType::kBF16}, {"q8", ImageType::kQ8}, {"q8_0", ImageType::kQ8_0}, {"w8a8", ImageType::kW8A8}};
   for (const auto& [known, type] : kTypes)
     if (known == name) return type;
-  return invalid_argument("dtype \"{}\" is none of auto, f32, bf16, q8", name);
+  return invalid_argument("dtype \"{}\" is none of auto, f32, bf16, q8, q8_0, w8a8", name);
 }
 
 Result<std::unique_ptr<ImageEngine>> ImageEngine::open(const std::string& path, const ImageOptions& options) {

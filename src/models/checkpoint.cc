@@ -7,6 +7,7 @@
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "models/convert_weights.h"
+#include "models/int_quantized.h"
 #include "models/random_model.h"
 #include "text/gguf_vocab.h"
 
@@ -32,15 +33,23 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   checkpoint.generation = generation.ok() ? std::move(generation).value() : nlohmann::json::object();
 
   REDLINE_ASSIGN(SafetensorsFiles files, SafetensorsFiles::open_folder(folder));
+  const auto quantization = checkpoint.config.find("quantization_config");
+  const bool quantized = quantization != checkpoint.config.end() && !quantization->is_null();
+  if (quantized) REDLINE_TRY(check_int_quantized(checkpoint));
   for (const SafetensorsTensor& tensor : files.tensors()) {
-    if (!tensor.view.data && tensor.bytes > 0)
-      return unsupported("{}: tensor {} has type {}; Redline reads F32, F16 and BF16", folder, tensor.name,
-                         tensor.type_name);
     WeightSource source;
     source.view = tensor.view;
     source.file = files.files()[static_cast<size_t>(tensor.part)];
+    if (quantized && tensor.type_name == "I8") {
+      source.view.dtype = DType::kI8;
+      source.view.data = source.file->data() + tensor.file_offset;
+    }
+    if (!source.view.data && tensor.bytes > 0)
+      return unsupported("{}: tensor {} has type {}; Redline reads F32, F16 and BF16", folder, tensor.name,
+                         tensor.type_name);
     checkpoint.tensors.emplace(tensor.name, std::move(source));
   }
+  if (quantized) REDLINE_TRY(read_int_quantized(checkpoint));
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
   else checkpoint.tokenizer_status = std::move(tokenizer).status();

@@ -17,11 +17,12 @@ const Ceiling* Roofline::peak_of(std::string_view type) const {
   const Result<DType> dtype = dtype_from_name(type);
   const bool is_f32 = exact_f32_ || !dtype.ok() || *dtype == DType::kF32;
   const bool is_block = !is_f32 && dtype_info(*dtype).is_block;
+  const bool takes_int8_tiles = !is_f32 && *dtype == DType::kW8A8;
   const Ceiling* best = nullptr;
   for (const Ceiling& peak : peaks_) {
     const bool is_tile = peak.isa.starts_with("amx");
     const bool fits = peak.name == "f32" || (!is_f32 && (peak.name == "f16" || peak.name == "bf16")) ||
-                      (is_block && peak.name == "int8" && !is_tile);
+                      (is_block && peak.name == "int8" && (!is_tile || takes_int8_tiles));
     if (fits && (best == nullptr || peak.all > best->all)) best = &peak;
   }
   return best;

@@ -26,7 +26,7 @@ struct BenchArgs {
   EngineArgs engine;
   KernelBenchArgs kernel;
 
-  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8"}; }  // the last two for pictures
+  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }  // the last four for pictures
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file, Hugging Face folder, or diffusers folder",
                {.optional = true, .names_file = true});

@@ -102,7 +102,8 @@ Result<double> check_answer(const ImageBenchRequest& request, ImageEngine& engin
 const Ceiling* best_ceiling(const Ceilings& ceilings, const std::string& dtype) {
   const Ceiling* best = nullptr;
   for (const Ceiling& row : ceilings.rows) {
-    if (row.instruction.empty() || (dtype == "f32" && row.name != "f32") || (dtype != "q8" && row.name == "int8"))
+    if (row.instruction.empty() || (dtype == "f32" && row.name != "f32") ||
+        (row.name == "int8" && dtype != "q8" && dtype != "q8_0" && dtype != "w8a8"))
       continue;
     if (!best || row.all > best->all) best = &row;
   }

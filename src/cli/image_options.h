@@ -17,7 +17,8 @@ struct ImageEngineArgs {
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE",
-      "arithmetic: f32 throughout; the others round the weights, q8 to w8a8 where there are int8 tiles, else to q8_0; auto takes "
+      "arithmetic: f32 throughout; the others round the weights, q8 to w8a8 where there are int8 tiles, else to q8_0; "
+      "auto takes "
       "them as they are stored",
       {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}});
     v(threads, "threads", "N", "worker threads",

@@ -37,11 +37,12 @@ Status convert(Checkpoint& checkpoint, ImageType type) {
   if (type != ImageType::kQ8_0 && type != ImageType::kW8A8) return {};
   // What is small and felt everywhere stays: embedders, modulation, the last projection, where an error moves every token
   // alike.
-  return convert_weights(checkpoint, type == ImageType::kW8A8 ? DType::kW8A8 : DType::kQ8_0, [](const std::string& name) {
-    const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-    const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
-    return in_block && name.ends_with(".weight") && name.find("norm") == std::string::npos;
-  });
+  return convert_weights(checkpoint, type == ImageType::kW8A8 ? DType::kW8A8 : DType::kQ8_0,
+                         [](const std::string& name) {
+                           const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+                           const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
+                           return in_block && name.ends_with(".weight") && name.find("norm") == std::string::npos;
+                         });
 }
 
 Result<AutoencoderModel> build_autoencoder(const Checkpoint& checkpoint) {
@@ -555,8 +556,9 @@ Result<int64_t> adapter_rank(const std::string& path) {
 }
 
 Result<ImageType> image_type_from_name(std::string_view name) {
-  constexpr std::pair<std::string_view, ImageType> kTypes[] = {
-      {"auto", ImageType::kAuto}, {"f32", ImageType::kF32}, {"bf16", ImageType::kBF16}, {"q8", ImageType::kQ8}, {"q8_0", ImageType::kQ8_0}, {"w8a8", ImageType::kW8A8}};
+  constexpr std::pair<std::string_view, ImageType> kTypes[] = {{"auto", ImageType::kAuto}, {"f32", ImageType::kF32},
+                                                               {"bf16", ImageType::kBF16}, {"q8", ImageType::kQ8},
+                                                               {"q8_0", ImageType::kQ8_0}, {"w8a8", ImageType::kW8A8}};
   for (const auto& [known, type] : kTypes)
     if (known == name) return type;
   return invalid_argument("dtype \"{}\" is none of auto, f32, bf16, q8, q8_0, w8a8", name);

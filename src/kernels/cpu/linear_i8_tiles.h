@@ -17,7 +17,7 @@ namespace redline::REDLINE_ISA_NS {
 namespace {
 
 // Rows and strips whose sums stay in the second-level cache beside a chunk of their x.
-constexpr int64_t kI8MostRows = 256, kI8MostStrips = 64;
+constexpr int64_t kI8MostRows = 512, kI8MostStrips = 64;
 // Up to so many rows strips are walked along all of K, so that each is one stream from memory.
 constexpr int64_t kI8FewRows = 64;
 constexpr int64_t kI8PanelPairs = kI8MostRows / (2 * kXTileRows);

@@ -41,8 +41,9 @@ struct Attrs {
   PreparedOutput out;
 };
 
-// Rows that pass through the worker's buffer where what is stored as kI8 takes kI8Chunk columns of them at once.
-constexpr int64_t kI8Rows = 256;
+// Rows that pass through the worker's buffer where what is stored as kI8 takes kI8Chunk columns of them at once: less than the 1 MiB from
+// which linear_tiles_end.h writes past the caches, for they are read again at once.
+constexpr int64_t kI8Rows = 224;
 
 // operands: x, gate, up, y, gate bias or null, up bias or null
 void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {

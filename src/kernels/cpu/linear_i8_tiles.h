@@ -18,6 +18,9 @@ namespace {
 
 // Rows and strips whose sums stay in the second-level cache beside a chunk of their x.
 constexpr int64_t kI8MostRows = 512, kI8MostStrips = 64;
+// Bytes of some rows of x, all of K, that stay in the second-level cache, and the fewest rows for which that is worth having: then
+// two strips at a time are walked along K, and only their sums are kept.
+constexpr int64_t kI8WholeBytes = 1 << 20, kI8WholeRows = 192;
 // Up to so many rows strips are walked along all of K, so that each is one stream from memory.
 constexpr int64_t kI8FewRows = 64;
 constexpr int64_t kI8PanelPairs = kI8MostRows / (2 * kXTileRows);
@@ -38,15 +41,16 @@ class LinearI8Tiles {
   explicit LinearI8Tiles(const LinearArgs& args)
       : a_(args), scratch_(*static_cast<I8Scratch*>(args.scratch)), panel_bytes_(i8_panel_bytes(args.in_features)),
         scales_at_(i8_scales_at(args.in_features)), codes_bytes_(w8a8_codes_bytes(args.in_features)),
-        strip_bytes_(w8a8_strip_bytes(args.in_features)), most_strips_(args.rows <= kI8FewRows ? 2 : kI8MostStrips),
+        strip_bytes_(w8a8_strip_bytes(args.in_features)), most_rows_(rows_at_once(args.in_features)),
+        most_strips_(args.rows <= kI8FewRows || most_rows_ * args.in_features <= kI8WholeBytes ? 2 : kI8MostStrips),
         end_(args, scratch_.firsts) {}
 
   void run() {
     if (a_.rows == 0 || a_.n_begin >= a_.n_end) return;
     const int64_t chunks = (a_.in_features + kI8Chunk - 1) / kI8Chunk;
     if (chunks == 0) return run_nothing();
-    for (int64_t row = 0; row < a_.rows; row += kI8MostRows) {
-      const int64_t panels = (min_i64(kI8MostRows, a_.rows - row) + kXTileRows - 1) / kXTileRows;
+    for (int64_t row = 0; row < a_.rows; row += most_rows_) {
+      const int64_t panels = (min_i64(most_rows_, a_.rows - row) + kXTileRows - 1) / kXTileRows;
       for (int64_t n = a_.n_begin; n < a_.n_end; n += most_strips_ / 2 * end_.columns()) {
         const int64_t n_end = min_i64(a_.n_end, n + most_strips_ / 2 * end_.columns());
         for (int64_t chunk = 0; chunk < chunks; ++chunk) {
@@ -61,6 +65,10 @@ class LinearI8Tiles {
   }
 
  private:
+  static int64_t rows_at_once(int64_t in_features) {
+    const int64_t whole = kI8WholeBytes / max_i64(in_features, 1) / (2 * kXTileRows) * (2 * kXTileRows);
+    return whole < kI8WholeRows ? kI8MostRows : min_i64(whole, kI8MostRows);
+  }
   /// A product whose int32 sums wait to be scaled and added up: `lines` lines of 16.
   struct Fold {
     int64_t line = 0, lines = 0;
@@ -205,7 +213,7 @@ class LinearI8Tiles {
 
   const LinearArgs& a_;
   I8Scratch& scratch_;
-  const int64_t panel_bytes_, scales_at_, codes_bytes_, strip_bytes_, most_strips_;
+  const int64_t panel_bytes_, scales_at_, codes_bytes_, strip_bytes_, most_rows_, most_strips_;
   const TilesEnd end_;
   Fold fold_ = {};
   int side_ = 0;

@@ -121,7 +121,7 @@ Status lower(LowerContext& c) {
   Stage stage = c.output_stage(run);
   stage.first_weights = first_weights;
   stage.col_begin = LowerContext::cut_columns(attrs->features, std::max(kFormGrain, c.out().forms.grain()),
-                                              linear_tiles(c, bytes * attrs->features));
+                                              linear_tiles(c, attrs->features * kMatrices, bytes * attrs->features));
   stage.buffer_bytes = block_bytes(stage.rows.eval(c.options().bounds), kMatrices);
   if (c.out().forms.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});

@@ -115,6 +115,9 @@ FirstBytes first_weights(const Stage& stage, const Tile& tile) {
 }
 
 constexpr int64_t kTilesPerWorker = 4;
+/// Every tile reads all of x. With hundreds of rows, of which few fit into the second-level cache, a product of 256 columns
+/// runs at three quarters of the speed of one of 1024.
+constexpr int64_t kTileCols = 1024;
 constexpr int64_t kMinTileBytes = 32 << 10;
 
 Status lower(LowerContext& c) {
@@ -129,7 +132,7 @@ Status lower(LowerContext& c) {
   }
   Stage stage = c.output_stage(run);
   stage.first_weights = first_weights;
-  stage.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, row_bytes(w.dtype, k) * n));
+  stage.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
   stage.reads = {{c.op().inputs[0], Reads::kAll}};
   LowerContext::Operand residual = c.at(static_cast<void*>(nullptr)), table = residual;
   auto stage_attrs =
@@ -193,9 +196,10 @@ int64_t block_bytes(int64_t most_rows, int64_t matrices) {
   return std::max(kBlockBytes, most_rows * block_cols(most_rows, matrices) * matrices * int64_t{sizeof(float)});
 }
 
-int linear_tiles(const LowerContext& c, int64_t weight_bytes) {
+int linear_tiles(const LowerContext& c, int64_t cols, int64_t weight_bytes) {
   const int64_t most = std::max<int64_t>(c.workers(), weight_bytes / kMinTileBytes);
-  return static_cast<int>(std::min<int64_t>(c.workers() * kTilesPerWorker, most));
+  const int64_t each = std::clamp<int64_t>(cols / (kTileCols * c.workers()), 1, kTilesPerWorker);
+  return static_cast<int>(std::min<int64_t>(c.workers() * each, most));
 }
 
 const OpDef kLinear = {

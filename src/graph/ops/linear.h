@@ -36,8 +36,8 @@ int64_t packed_col_bytes(const ValueInfo& weight);
 inline constexpr int64_t kFormGrain = 32;  // of all forms but kI8
 int64_t block_cols(int64_t rows, int64_t matrices);
 int64_t block_bytes(int64_t most_rows, int64_t matrices);
-/// Into how many tiles of columns the product by a matrix of `weight_bytes` is cut: enough that workers end together, each
-/// with enough weight bytes to be worth its events.
-int linear_tiles(const LowerContext& c, int64_t weight_bytes);
+/// Into how many tiles the product by `cols` columns of `weight_bytes` is cut: enough that workers end together, each
+/// with enough weight bytes to be worth its events, none narrower than it must be.
+int linear_tiles(const LowerContext& c, int64_t cols, int64_t weight_bytes);
 
 }  // namespace redline

@@ -190,7 +190,7 @@ Status lower(LowerContext& c) {
   stage.run = run;
   stage.first_weights = first_weights;
   stage.rows = c.in(0).shape[0];
-  stage.col_begin = cut_heads(a, linear_tiles(c, bytes));
+  stage.col_begin = cut_heads(a, linear_tiles(c, (a.num_heads + 2 * a.num_kv_heads) * a.head_dim, bytes));
   stage.cols = stage.col_begin.back();
   const int64_t rows = stage.rows.eval(c.options().bounds);
   stage.buffer_bytes = std::max(kBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});

@@ -6,10 +6,12 @@
 //
 // A round multiplies two strips of W by all panels of x over kStepsOfRound steps of K: products of 2 panels by 2 strips,
 // their four sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second. Sums wait
-// in scratch for the next range of K and are asked for one product ahead; at the end they go to y past the caches where y
-// is large. Strips are brought into tile order, as bfloat16, one round ahead: a few vector instructions between products,
+// in scratch for the next range of K and are asked for a product and a half ahead. The unit renames its tiles: stored and
+// replaced one by one, sums cost their stores alone. At the end they go to y past the caches where y is large, two rows
+// between the steps of the next product. Strips are brought into tile order, as bfloat16, one round ahead: a few vector instructions between products,
 // never many at once, cost nothing (the tile unit shares one of the two vector ports, so about 64 a step). bfloat16 weights
-// are in that order as they lie. What the round after will read is asked for at the same time.
+// are in that order as they lie. What later rounds will read is asked for evenly: from two lines a step on, what comes from
+// beyond the second-level cache holds up what comes from it.
 #pragma once
 
 #include "kernels/cpu/linear_tiles_end.h"
@@ -24,12 +26,13 @@ constexpr int64_t kMostRows = 512, kMostStrips = 64;  // whose sums fit into scr
 constexpr int64_t kPanelPairs = kMostRows / (2 * kXTileRows);
 constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
 constexpr int64_t kLine = 64;
+constexpr int64_t kXBytesAtHand = 1 << 20, kLeastStripsAsking = 32;
 
 struct TilesScratch {
   alignas(64) float sums[kMostStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of strips][pairs of panels there are]
   alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];           // of this round and the next
-  alignas(64) float done[kSumsFloats];
-  alignas(64) float firsts[kMostRows * kStripRows];  // of TilesEnd
+  alignas(64) float done[2][kSumsFloats];                               // whose end is due, and the next
+  alignas(64) float firsts[kMostRows * kStripRows];                     // of TilesEnd
 };
 
 template <class Unit, class Weight>
@@ -38,19 +41,26 @@ class LinearTiles {
   explicit LinearTiles(const LinearArgs& args)
       : a_(args), scratch_(*static_cast<TilesScratch*>(args.scratch)),
         panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(Weight::strip_bytes(args.in_features)),
-        end_(args, scratch_.firsts) {}
+        end_(args, scratch_.firsts), range_rows_(near_equal(args.rows, kMostRows, 2 * kXTileRows)),
+        range_strips_(
+            near_equal((args.n_end - args.n_begin + end_.columns() - 1) / end_.columns() * 2, kMostStrips, 4)) {}
 
   void run() {
     if (a_.rows == 0 || a_.n_begin >= a_.n_end) return;
     if (a_.in_features == 0) return run_nothing();
     Round now = first_round();
     start(now);
+    unit_.template zero<0>();
+    unit_.template zero<1>();
+    unit_.template zero<2>();
+    unit_.template zero<3>();
     for (int64_t index = 0; now.there; ++index) {
       const Round next = after(now);
       const Round later = next.there ? after(next) : next;
       multiply_round(now, next, later, index % 2);
       now = next;
     }
+    finish_ending();
     end_.finish();
   }
 
@@ -59,12 +69,17 @@ class LinearTiles {
     int64_t row, n, k, strip;  // first row and column of the sums in scratch; of K; strip within them
     bool there;
   };
+  /// The size of as few parts of `all` as there can be, each at most `most`.
+  static int64_t near_equal(int64_t all, int64_t most, int64_t grain) {
+    const int64_t parts = max_i64(1, (all + most - 1) / most);
+    return ((all + parts - 1) / parts + grain - 1) / grain * grain;
+  }
   Round first_round() const { return {0, a_.n_begin, 0, 0, true}; }
-  int64_t panels(const Round& r) const { return (min_i64(kMostRows, a_.rows - r.row) + kXTileRows - 1) / kXTileRows; }
+  int64_t panels(const Round& r) const { return (min_i64(range_rows_, a_.rows - r.row) + kXTileRows - 1) / kXTileRows; }
   /// A gated product has a strip of each matrix in turn.
   int64_t strips(const Round& r) const {
     const int64_t of_matrix = (a_.n_end - r.n + kStripRows - 1) / kStripRows;
-    return min_i64(kMostStrips, end_.is_gated() ? 2 * of_matrix : of_matrix);
+    return min_i64(range_strips_, end_.is_gated() ? 2 * of_matrix : of_matrix);
   }
   int64_t elements(const Round& r) const { return min_i64(kRoundElements, a_.in_features - r.k); }
   int64_t steps(const Round& r) const { return (elements(r) + kStepElements - 1) / kStepElements; }
@@ -83,6 +98,12 @@ class LinearTiles {
   /// Strips are read where they lie.
   bool in_place(const Round& r) const { return Weight::kIsInTileOrder && elements(r) % kStepElements == 0; }
 
+  /// The elements of x after these are asked for where x is too large to stay in the second-level cache and there are strips
+  // enough to ask them from beyond it slowly.
+  bool asks_for_x(const Round& r) const {
+    return a_.rows > kMostRows || (a_.rows * a_.in_features * 2 > kXBytesAtHand && strips(r) >= kLeastStripsAsking);
+  }
+
   Round after(Round r) const {
     r.strip += 2;
     if (r.strip < strips(r)) return r;
@@ -90,10 +111,10 @@ class LinearTiles {
     r.k += kRoundElements;
     if (r.k < a_.in_features) return r;
     r.k = 0;
-    r.n += kMostStrips / 2 * end_.columns();
+    r.n += range_strips_ / 2 * end_.columns();
     if (r.n < a_.n_end) return r;
     r.n = a_.n_begin;
-    r.row += kMostRows;
+    r.row += range_rows_;
     r.there = r.row < a_.rows;
     return r;
   }
@@ -144,54 +165,84 @@ class LinearTiles {
     finish_expansion(e);
   }
 
+  // What later rounds will read is asked for line by line, as many with every step: the strips of one round, then a share of
+  // the elements of x after these. Two runs of lines at a time: memory gives two faster than one.
+  struct Lines {
+    const uint8_t *next, *end;  // of the first run
+    int64_t second;             // bytes from it to the second
+  };
+  struct Wanted {
+    const uint8_t *strip[2], *x;
+    int64_t strip_lines;             // of each; 0: asked for already
+    int64_t x_bytes, x_line, x_end;  // of a panel; lines
+  };
+  void ask_for(const Round& strips_of, const Round& r, int64_t steps_here) {
+    wanted_ = {};
+    if (strips_of.there) {
+      const int64_t step = strips_of.k / kStepElements, at = Weight::step_at(step);
+      wanted_.strip_lines = (Weight::step_at(step + steps(strips_of)) - at + kLine - 1) / kLine;
+      for (int64_t i = 0; i < 2; ++i) wanted_.strip[i] = strip(strips_of, is_alone(strips_of) ? 0 : i) + at;
+    }
+    const Round beyond = after_range(r);
+    if (beyond.there && asks_for_x(r)) {
+      const int64_t share = (strips(r) + 1) / 2;
+      wanted_.x = x(beyond);
+      wanted_.x_bytes = steps(beyond) * kTileBytes;
+      const int64_t lines = panels(beyond) * wanted_.x_bytes / kLine;
+      wanted_.x_line = lines * (r.strip / 2) / share;
+      wanted_.x_end = lines * (r.strip / 2 + 1) / share;
+    }
+    asks_ = (wanted_.strip_lines + (wanted_.x_end - wanted_.x_line + 1) / 2 + steps_here - 1) / steps_here;
+    asked_ = next_lines();
+  }
+  [[gnu::noinline]] Lines next_lines() {
+    Wanted& w = wanted_;
+    if (w.strip_lines > 0) {
+      const int64_t bytes = w.strip_lines * kLine;
+      w.strip_lines = 0;
+      return {w.strip[0], w.strip[0] + bytes, w.strip[1] - w.strip[0]};
+    }
+    if (w.x_line < w.x_end) {
+      const int64_t byte = w.x_line * kLine, in_panel = byte % w.x_bytes,
+                    lines = min_i64((w.x_bytes - in_panel) / kLine, w.x_end - w.x_line), half = (lines + 1) / 2 * kLine;
+      w.x_line += lines;
+      const uint8_t* line = w.x + byte / w.x_bytes * panel_bytes_ + in_panel;
+      return {line, line + half, half};
+    }
+    return {scratch_.tiles[0][0][0], scratch_.tiles[0][0][0] + sizeof(scratch_.tiles), 0};  // nothing: what is at hand
+  }
+
   void multiply_round(const Round& r, const Round& next, const Round& later, int side) {
     const int64_t num_panels = panels(r), pairs = (num_panels + 1) / 2;
     const bool place = in_place(r), alone = is_alone(r), last = r.k + kRoundElements >= a_.in_features;
     Block b;
     b.steps = steps(r);
-    b.first = r.k == 0;
     b.w[0] = place ? strip(r, 0) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][0];
     b.w[1] = alone ? b.w[0] : place ? strip(r, 1) + Weight::step_at(r.k / kStepElements) : scratch_.tiles[side][0][1];
     b.w_step = place || alone ? kTileBytes : 2 * kTileBytes;
     const bool next_in_place = !next.there || in_place(next);
-    // The weights to ask for: a share with every pair of panels, as many lines of both strips with every step.
-    const Round& wanted = next_in_place ? next : later;
-    const int64_t wanted_step = wanted.k / kStepElements, wanted_at = Weight::step_at(wanted_step);
-    const int64_t wanted_bytes = wanted.there ? Weight::step_at(wanted_step + steps(wanted)) - wanted_at : 0;
-    const int64_t asks = (wanted_bytes + pairs * b.steps * kLine - 1) / (pairs * b.steps * kLine);
-    // So with the elements of x after these, a share with every round, where x has more rows than a range: then nothing but
-    // this task has read them lately.
-    const Round beyond = after_range(r);
-    const int64_t x_bytes = a_.rows > kMostRows && beyond.there ? steps(beyond) * kTileBytes : 0,
-                  x_lines = panels(beyond) * x_bytes / kLine;
-    const int64_t rounds = (strips(r) + 1) / 2,
-                  x_asks = (x_lines + rounds * pairs * b.steps - 1) / (rounds * pairs * b.steps);
-    int64_t x_line = r.strip / 2 * pairs * b.steps * x_asks;
+    ask_for(next_in_place ? next : later, r, pairs * b.steps);
     Expansion between = expansion(next, 1 - side);
     b.parts = (between.parts + pairs * b.steps - 1) / (pairs * b.steps);
     float* sums = scratch_.sums + r.strip / 2 * pairs * kSumsFloats;
+    const float* const next_sums =
+        next.there && next.k > 0 ? scratch_.sums + next.strip / 2 * pairs * kSumsFloats : nullptr;
     for (int64_t p = 0; p < num_panels; p += 2, sums += kSumsFloats) {
       b.x = x(r) + p * panel_bytes_;
-
-      b.sums_in = sums;
+      b.soon = sums + kSumsFloats + kSumsFloats / 2;
+      b.sums_next = p + 2 < num_panels ? (r.k > 0 ? sums + kSumsFloats : nullptr) : next_sums;
       b.rest = last ? end_.reads(r.row + p * kXTileRows, column(r)) : nullptr;
-      b.sums_out = last ? scratch_.done : sums;
-      const int64_t asked = p / 2 * b.steps * asks * kLine;
-      b.asks = asked < wanted_bytes ? asks : 0;
-      b.x_asks = x_line < x_lines ? x_asks : 0;
-      if (b.x_asks > 0) {
-        const int64_t byte = x_line * kLine;
-        b.ask_x_end = x(beyond) + byte / x_bytes * panel_bytes_ + x_bytes;
-        b.ask_x = b.ask_x_end - x_bytes + byte % x_bytes;
-        b.x_skip = panel_bytes_ - x_bytes;
-      }
-      x_line += b.steps * x_asks;
-      b.ask[0] = strip(wanted, 0) + wanted_at + asked;
-      b.ask[1] = strip(wanted, is_alone(wanted) ? 0 : 1) + wanted_at + asked;
+      b.sums_out = last ? scratch_.done[done_] : sums;
       const bool one = p + 1 == num_panels;
       if (alone) one ? multiply<1, 1>(b, between) : multiply<2, 1>(b, between);
-      else one ? multiply<1, 2>(b, between) : multiply<2, 2>(b, between);
-      if (last) end_.block(r.row + p * kXTileRows, p * kXTileRows, column(r), scratch_.done);
+      else if (one) multiply<1, 2>(b, between);
+      else last ? multiply<2, 2, true>(b, between) : multiply<2, 2>(b, between);
+      if (!last) continue;
+      finish_ending();
+      const int64_t row = r.row + p * kXTileRows;
+      ending_ = {0, min_i64(TilesEnd::kPanels * kXTileRows, a_.rows - row), row, p * kXTileRows, column(r), b.sums_out};
+      if (!end_.is_streaming()) finish_ending();
+      else done_ = 1 - done_;
     }
     finish_expansion(between);
   }
@@ -201,45 +252,53 @@ class LinearTiles {
     while (e.parts > 0) e.next(constants);
   }
 
+  /// Sums whose end is due: two rows with a step of the next product.
+  struct Ending {
+    int64_t row = 0, end = 0;  // of those left
+    int64_t first_row, row_in_range, n;
+    float* sums;
+  };
+  REDLINE_INLINE void end_rows(int64_t count) {
+    const int64_t to = min_i64(ending_.end, ending_.row + count);
+    end_.part(ending_.first_row, ending_.row_in_range, ending_.n, ending_.sums, ending_.row, to);
+    ending_.row = to;
+  }
+  [[gnu::noinline]] void finish_ending() {
+    if (ending_.row < ending_.end) end_rows(ending_.end);
+  }
+
   struct Block {
     const uint8_t* x;     // first panel
     const uint8_t* w[2];  // strips
     int64_t w_step;       // bytes to the next step
     int64_t steps;
-    bool first;
-    const float* sums_in;
     float* sums_out;
-    const uint8_t* ask[2];  // lines to ask for, `asks` of each with a step
-    int64_t asks;
-    const uint8_t *ask_x = nullptr, *ask_x_end = nullptr;  // x_asks lines of x with a step, x_skip bytes on at the end
-    int64_t x_asks = 0, x_skip = 0;
-    const float* rest;  // what the end will read, two rows with a step
-    int64_t parts;      // of the next tiles, made with a step
+    const float* sums_next;  // that the next product begins with; nullptr: zeros
+    const float* soon;       // those asked for, 64 with a step
+    const float* rest;       // what the end will read, two rows with a step
+    int64_t parts;           // of the next tiles, made with a step
   };
 
-  /// Sums of what there is only once are left as they are.
-  template <int kPanels, int kStrips>
+  /// A tile of sums goes and the next comes while others are being multiplied.
+  template <int tile>
+  REDLINE_INLINE void exchange(const Block& b) {
+    unit_.template store<tile>(b.sums_out + tile * TilesEnd::kTileFloats, 64);
+    if (b.sums_next) unit_.template load<tile>(b.sums_next + tile * TilesEnd::kTileFloats, 64);
+    else unit_.template zero<tile>();
+  }
+
+  /// The sums that this begins with are in the tiles already. Sums of what there is only once are anything.
+  template <int kPanels, int kStrips, bool kLast = false>
   [[gnu::noinline]] void multiply(const Block& b, Expansion& expansion) {
     Unit& t = unit_;
-    if (b.first) {
-      t.template zero<0>();
-      t.template zero<1>();
-      t.template zero<2>();
-      t.template zero<3>();
-    } else {
-      t.template load<0>(b.sums_in, 64);
-      if constexpr (kStrips == 2) t.template load<1>(b.sums_in + 256, 64);
-      if constexpr (kPanels == 2) t.template load<2>(b.sums_in + 512, 64);
-      if constexpr (kPanels == 2 && kStrips == 2) t.template load<3>(b.sums_in + 768, 64);
-    }
-    const uint8_t *x = b.x, *w0 = b.w[0], *w1 = b.w[1], *ask0 = b.ask[0], *ask1 = b.ask[1];
-    const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, asks = b.asks, parts = b.parts;
-    // The sums that the next product begins with are read from the second-level cache meanwhile.
-    const float* soon = b.sums_in + kSumsFloats;
+    const uint8_t *x = b.x, *w0 = b.w[0], *w1 = b.w[1];
+    const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, parts = b.parts;
+    const int64_t asks = asks_;
+    Lines asked = asked_;
+    // The sums that the next products begin with are read from the second-level cache meanwhile.
+    const float* soon = b.soon;
     const float* rest = b.rest;
     const int64_t y_stride = a_.y_stride;
-    const int64_t x_asks = b.x_asks, x_skip = b.x_skip;
-    const uint8_t *ask_x = b.ask_x, *ask_x_end = b.ask_x_end;
     Expansion e = expansion;
     const typename Weight::Constants constants;
     for (int64_t step = 0; step < steps; ++step, x += kTileBytes, w0 += w_step, w1 += w_step, soon += 64) {
@@ -257,36 +316,37 @@ class LinearTiles {
       if constexpr (kPanels == 2 && kStrips == 2) t.template dot_bf16<3, 5, 7>();
 #pragma GCC unroll 4
       for (int i = 0; i < 4; ++i) __builtin_prefetch(soon + 16 * i, 0, 3);
-      for (int64_t i = asks; i > 0; --i, ask0 += kLine, ask1 += kLine) {
-        __builtin_prefetch(ask0, 0, 2);
-        __builtin_prefetch(ask1, 0, 2);
+      for (int64_t i = asks; i > 0; --i) {
+        __builtin_prefetch(asked.next, 0, 2);
+        __builtin_prefetch(asked.next + asked.second, 0, 2);
+        asked.next += kLine;
+        if (asked.next == asked.end) [[unlikely]]
+          asked = next_lines();
       }
-      for (int64_t i = x_asks; i > 0; --i) {
-        __builtin_prefetch(ask_x, 0, 2);
-        ask_x += kLine;
-        if (ask_x == ask_x_end) ask_x += x_skip, ask_x_end += panel_bytes;
-      }
-      if (rest) {
+      if (kLast && rest) {
 #pragma GCC unroll 2
         for (int i = 0; i < 2; ++i, rest += y_stride) {
           __builtin_prefetch(rest, 0, 3);
           __builtin_prefetch(rest + kStripRows, 0, 3);
         }
       }
-      for (int64_t i = parts; i > 0 && e.parts > 0; --i) e.next(constants);
+      if constexpr (kLast) end_rows(2);
+      if constexpr (!Weight::kIsInTileOrder)
+        for (int64_t i = parts; i > 0 && e.parts > 0; --i) e.next(constants);
     }
     expansion = e;
-    t.template store<0>(b.sums_out, 64);
-    if constexpr (kStrips == 2) t.template store<1>(b.sums_out + 256, 64);
-    if constexpr (kPanels == 2) t.template store<2>(b.sums_out + 512, 64);
-    if constexpr (kPanels == 2 && kStrips == 2) t.template store<3>(b.sums_out + 768, 64);
+    asked_ = asked;
+    exchange<0>(b);
+    exchange<1>(b);
+    exchange<2>(b);
+    exchange<3>(b);
   }
 
   void run_nothing() const {
     for (int64_t row = 0; row < a_.rows; row += 2 * kXTileRows)
       for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
-        __builtin_memset(scratch_.done, 0, sizeof(scratch_.done));
-        end_.block(row, row % kMostRows, n, scratch_.done);
+        __builtin_memset(scratch_.done[0], 0, sizeof(scratch_.done[0]));
+        end_.block(row, row % kMostRows, n, scratch_.done[0]);
       }
     end_.finish();
   }
@@ -295,6 +355,12 @@ class LinearTiles {
   TilesScratch& scratch_;
   const int64_t panel_bytes_, strip_bytes_;
   const TilesEnd end_;
+  const int64_t range_rows_, range_strips_;
+  Ending ending_;
+  int64_t done_ = 0;
+  int64_t asks_ = 0;  // lines with a step
+  Lines asked_ = {};
+  Wanted wanted_;
   Unit unit_;
 };
 

@@ -56,26 +56,31 @@ class TilesEnd {
       : a_(args), end_(args.end ? *args.end : LinearEnd{}), firsts_(firsts), streams_(streams()) {}
 
   bool is_gated() const { return end_.up_weight != nullptr; }
+  /// Stores go past the caches: a few rows at a time, they hold up nothing.
+  bool is_streaming() const { return streams_; }
   /// Columns of y that a block takes.
   int64_t columns() const { return is_gated() ? kStripRows : kStrips * kStripRows; }
 
   /// Sums of rows [row, row + 32) and the columns from n on; a gated product has those of its second matrix in the second
   /// strip. row_in_range: of the rows that are at hand for all columns.
   void block(int64_t row, int64_t row_in_range, int64_t n, float* sums) const {
-    const int64_t rows = min_i64(kPanels * kXTileRows, a_.rows - row);
-    values(n, rows, sums);
+    part(row, row_in_range, n, sums, 0, min_i64(kPanels * kXTileRows, a_.rows - row));
+  }
+  /// Rows [row + begin, row + end) of that block.
+  void part(int64_t row, int64_t row_in_range, int64_t n, float* sums, int64_t begin, int64_t end) const {
+    values(n, begin, end, sums);
     if (end_.tiles) {
-      if (is_gated()) gated_tile_lines(row, row_in_range, n, rows, sums);
-      else tile_lines(row, n, rows, sums);
+      if (is_gated()) gated_tile_lines(row, row_in_range, n, begin, end, sums);
+      else tile_lines(row, n, begin, end, sums);
     } else if (is_gated()) {
-      for (int64_t r = 0; r < rows; ++r)
+      for (int64_t r = begin; r < end; ++r)
         store_strip(a_.y + (row + r) * a_.y_stride + n, load_strip(at(sums, r, 0)), a_.n_end - n);
     } else if (streams_ && n + columns() <= a_.n_end) {
-      whole_rows(row, n, rows, sums);
+      whole_rows(row, n, begin, end, sums);
     } else {
       LinearArgs rest = a_;
       rest.bias = nullptr;
-      for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t r = begin; r < end; ++r) {
         finish_strip(rest, row + r, n, load_strip(at(sums, r, 0)));
         finish_strip(rest, row + r, n + kStripRows, load_strip(at(sums, r, 1)));
       }
@@ -103,20 +108,21 @@ class TilesEnd {
 
   /// Biases, activation, the second matrix: in place; a gated product's into the first strip. Rows and strips past the last are
   /// left alone: what lies there, taken again and again, would end as subnormal numbers, which cost hundreds of cycles.
-  void values(int64_t n, int64_t rows, float* sums) const {
+  void values(int64_t n, int64_t begin, int64_t end, float* sums) const {
     if (!a_.bias && !end_.activation && !is_gated()) return;
-    if (end_.activation) return with_activation(*end_.activation, [&](const auto& f) { values_of(n, rows, sums, f); });
-    values_of(n, rows, sums, [](VecF32 v) { return v; });
+    if (end_.activation)
+      return with_activation(*end_.activation, [&](const auto& f) { values_of(n, begin, end, sums, f); });
+    values_of(n, begin, end, sums, [](VecF32 v) { return v; });
   }
   template <class F>
-  void values_of(int64_t n, int64_t rows, float* sums, const F& f) const {
+  void values_of(int64_t n, int64_t begin, int64_t end, float* sums, const F& f) const {
     const bool gated = is_gated();
     for (int64_t s = 0; s < (gated ? 1 : kStrips); ++s) {
       const int64_t first = n + s * kStripRows, lanes = a_.n_end - first;
       if (lanes <= 0) break;
       const StripF32 bias = a_.bias ? load_strip(a_.bias + first, lanes) : zero_strip();
       const StripF32 up_bias = end_.up_bias ? load_strip(end_.up_bias + first, lanes) : zero_strip();
-      for (int64_t r = 0; r < rows; ++r) {
+      for (int64_t r = begin; r < end; ++r) {
         float* value = at(sums, r, s);
 #pragma GCC unroll 4
         for (int i = 0; i < kStripVecs; ++i) {
@@ -134,8 +140,8 @@ class TilesEnd {
     }
   }
 
-  void whole_rows(int64_t row, int64_t n, int64_t rows, float* sums) const {
-    for (int64_t r = 0; r < rows; ++r) {
+  void whole_rows(int64_t row, int64_t n, int64_t begin, int64_t end, float* sums) const {
+    for (int64_t r = begin; r < end; ++r) {
       const int64_t y_at = (row + r) * a_.y_stride + n;
 #pragma GCC unroll 2
       for (int64_t s = 0; s < kStrips; ++s)
@@ -154,16 +160,16 @@ class TilesEnd {
     return static_cast<uint8_t*>(end_.tiles) + row / kXTileRows * tiles_panel_bytes(a_.out_features) +
            n / 32 * kXTileRows * kXTileBytes + row % kXTileRows * kXTileBytes;
   }
-  void tile_lines(int64_t row, int64_t n, int64_t rows, float* sums) const {
+  void tile_lines(int64_t row, int64_t n, int64_t begin, int64_t end, float* sums) const {
     const int64_t columns = a_.out_features - n;
-    for (int64_t r = 0; r < rows; ++r)
+    for (int64_t r = begin; r < end; ++r)
       store_tile_line(tile_line(row + r, n), keep(load_strip(at(sums, r, 0)), columns),
                       keep(load_strip(at(sums, r, 1)), columns - kStripRows), streams_);
   }
   /// A line has two blocks: the first waits for the second.
-  void gated_tile_lines(int64_t row, int64_t row_in_range, int64_t n, int64_t rows, float* sums) const {
+  void gated_tile_lines(int64_t row, int64_t row_in_range, int64_t n, int64_t begin, int64_t end, float* sums) const {
     const int64_t columns = a_.out_features - n;
-    for (int64_t r = 0; r < rows; ++r) {
+    for (int64_t r = begin; r < end; ++r) {
       float* first = firsts_ + (row_in_range + r) * kStripRows;
       const StripF32 value = keep(load_strip(at(sums, r, 0)), columns);
       if (n % 32 != 0) store_tile_line(tile_line(row + r, n - kStripRows), load_strip(first), value, streams_);

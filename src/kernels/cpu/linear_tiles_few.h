@@ -114,7 +114,7 @@ class FewTiles {
     }
     for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
       multiply_pair<kPanels>(n, constants);
-      end_.block(0, 0, n, scratch_.done);
+      end_.block(0, 0, n, scratch_.done[0]);
     }
     end_.finish();
   }
@@ -163,11 +163,11 @@ class FewTiles {
       tile.expand(constants, 3);
       advance_pair();
     }
-    t.template store<0>(scratch_.done, 64);
-    t.template store<1>(scratch_.done + TilesEnd::kTileFloats, 64);
+    t.template store<0>(scratch_.done[0], 64);
+    t.template store<1>(scratch_.done[0] + TilesEnd::kTileFloats, 64);
     if constexpr (kPanels == 2) {
-      t.template store<2>(scratch_.done + TilesEnd::kPanelFloats, 64);
-      t.template store<3>(scratch_.done + TilesEnd::kPanelFloats + TilesEnd::kTileFloats, 64);
+      t.template store<2>(scratch_.done[0] + TilesEnd::kPanelFloats, 64);
+      t.template store<3>(scratch_.done[0] + TilesEnd::kPanelFloats + TilesEnd::kTileFloats, 64);
     }
   }
 

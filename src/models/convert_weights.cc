@@ -35,10 +35,17 @@ void round_row_q8_0(const float* x, int64_t n, uint8_t* out) {
 
 void round_row_w8a8(const float* x, int64_t n, uint8_t* out) {
   float most = 0;
-  for (int64_t i = 0; i < n; ++i) most = std::max(most, std::abs(x[i]));
-  const float scale = most / 127, inverse = scale > 0 && std::isfinite(scale) ? 1 / scale : 0;
-  for (int64_t i = 0; i < n; ++i)
-    out[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(std::nearbyint(x[i] * inverse), -127.0f, 127.0f)));
+  bool finite = true;
+  for (int64_t i = 0; i < n; ++i) {
+    most = std::max(most, std::abs(x[i]));
+    finite &= std::isfinite(x[i]);
+  }
+  // A row that is not finite stays no number; one whose scale has no reciprocal is zeros.
+  const float scale = finite ? most / 127 : NAN, inverse = scale > 0 && std::isfinite(1 / scale) ? 1 / scale : 0;
+  for (int64_t i = 0; i < n; ++i) {
+    const float code = finite ? std::nearbyint(x[i] * inverse) : 0.0f;
+    out[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f)));
+  }
   std::memcpy(out + n, &scale, sizeof(scale));
 }
 

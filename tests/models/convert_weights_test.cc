@@ -20,7 +20,10 @@ Checkpoint checkpoint_of(const std::vector<float>& values, int64_t rows, int64_t
 std::vector<float> unpacked(const Checkpoint& checkpoint) {
   const TensorView& view = checkpoint.tensors.at("blocks.0.weight").view;
   std::vector<float> out(static_cast<size_t>(view.num_elements()));
-  unpack_row(view.dtype, view.data, out.data(), view.num_elements());
+  const int64_t cols = view.shape.back(), rows = view.num_elements() / cols;
+  for (int64_t r = 0; r < rows; ++r)
+    unpack_row(view.dtype, static_cast<const uint8_t*>(view.data) + r * row_bytes(view.dtype, cols),
+               out.data() + r * cols, cols);
   return out;
 }
 
@@ -46,6 +49,29 @@ TEST(ConvertWeights, EachTypeIsWithinHalfAUnit) {
     // Half a code, and the scale's own rounding at the ends of the range.
     EXPECT_LE(std::abs(coded[i] - values[i]), most / 127 * 0.5f + most * 0x1p-11f) << i;
   }
+}
+
+TEST(ConvertWeights, W8A8HasAScaleForEachRow) {
+  std::vector<float> values = waves(5 * 96);
+  for (size_t i = 96; i < 192; ++i) values[i] *= 1e-3f;       // rows do not share a scale
+  for (size_t i = 192; i < 288; ++i) values[i] = 0.0f;        // zeros
+  for (size_t i = 288; i < 384; ++i) values[i] *= 0x1p-140f;  // their scale has no reciprocal
+  values[4 * 96 + 7] = INFINITY;
+  Checkpoint checkpoint = checkpoint_of(values, 5, 96);
+  ASSERT_TRUE(convert_weights(checkpoint, DType::kW8A8, kAll).ok());
+  EXPECT_EQ(checkpoint.tensors.at("blocks.0.weight").view.dtype, DType::kW8A8);
+  const std::vector<float> coded = unpacked(checkpoint);
+  for (size_t r = 0; r < 2; ++r) {
+    float most = 0;
+    for (size_t i = r * 96; i < r * 96 + 96; ++i) most = std::max(most, std::abs(values[i]));
+    for (size_t i = r * 96; i < r * 96 + 96; ++i)
+      EXPECT_LE(std::abs(coded[i] - values[i]), most / 127 * 0.5f + most * 0x1p-22f) << i;
+  }
+  for (size_t i = 192; i < 384; ++i) EXPECT_EQ(coded[i], 0.0f) << i;
+  for (size_t i = 384; i < 480; ++i) EXPECT_TRUE(std::isnan(coded[i])) << i;
+  Checkpoint odd = checkpoint_of(waves(3 * 40), 3, 40);
+  ASSERT_TRUE(convert_weights(odd, DType::kW8A8, kAll).ok());
+  EXPECT_EQ(odd.tensors.at("blocks.0.weight").view.dtype, DType::kF32);
 }
 
 TEST(ConvertWeights, ConvolutionsOfWholeBlocksAreRounded) {
@@ -83,7 +109,7 @@ TEST(ConvertWeights, WhatDoesNotFitOrIsNotWantedStays) {
 TEST(ConvertWeights, OtherTypesAreRefused) {
   Checkpoint checkpoint = checkpoint_of(waves(64), 1, 64);
   EXPECT_EQ(convert_weights(checkpoint, DType::kQ4_0, kAll).message(),
-            "weights are converted to bf16 and q8_0, not to q4_0");
+            "weights are converted to bf16, q8_0 and w8a8, not to q4_0");
 }
 
 }  // namespace

@@ -128,6 +128,7 @@ class ImageEngine {
 
   struct MemoryReport {
     int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0;
+    int64_t arena_touched = 0;  ///< what pictures have needed of the arena so far
   };
   /// At the size of the last picture, or of the recommended one.
   virtual MemoryReport memory() const = 0;

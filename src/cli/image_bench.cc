@@ -1,7 +1,5 @@
 #include "cli/image_bench.h"
 
-#include <sys/resource.h>
-
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -10,6 +8,7 @@
 
 #include "base/progress.h"
 #include "cli/ceilings_json.h"
+#include "cli/peak_memory.h"
 #include "cli/table.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "redline/image.h"
@@ -128,6 +127,11 @@ Status run_image_bench(const ImageBenchRequest& request, Terminal& terminal) {
     options.max_adapter_rank = std::max(options.max_adapter_rank, rank);
   }
   if (request.side) options.max_side = std::max<int64_t>(*request.side, 64);
+  PeakMemory peak_memory;
+  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
+  REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*kernels, {.all_sets = true, .threads = request.threads}));
+  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, request.threads));
+  peak_memory.begin();
   const Clock::time_point opening = Clock::now();
   REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, ImageEngine::open(request.folder, options));
   const double load_ms = ms_since(opening);
@@ -137,19 +141,6 @@ Status run_image_bench(const ImageBenchRequest& request, Terminal& terminal) {
   const std::vector<int64_t> sides = request.side ? std::vector{*request.side} : std::vector{part(4), part(3), part(2)};
 
   const InterruptGuard guard;
-  double error = -1;
-  if (request.check && engine->memory().packed_weights <= kInterpretedBytes) {
-    constexpr int64_t kCheckSide = 64;
-    REDLINE_ASSIGN(error, check_answer(request, *engine, kCheckSide));
-    // Rounding of x to 8 bits of mantissa or of code in every product, some 2^-8 each, added up over the blocks.
-    constexpr double kMost = 0.05;
-    if (!(error < kMost))
-      return internal("{}: one step differs from the interpreter's by {:.2g} of its size", request.folder, error);
-  }
-  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*kernels, {.all_sets = true, .threads = request.threads}));
-  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, request.threads));
-
   // Another size before all, so that every row is one of a new size on an engine that has worked.
   REDLINE_TRY(draw(*engine, request_at(*engine, std::max(kUnit, sides[0] / 4 / kUnit * kUnit), 2, 1)));
   std::vector<SizeRow> rows;
@@ -182,9 +173,20 @@ Status run_image_bench(const ImageBenchRequest& request, Terminal& terminal) {
   const Ceiling* best = best_ceiling(ceilings, request.dtype);
   const auto share = [&](const SizeRow& row) { return best && best->all > 0 ? row.gop_per_s() / best->all : 0; };
   const ImageEngine::MemoryReport memory = engine->memory();
-  rusage usage = {};
-  getrusage(RUSAGE_SELF, &usage);
-  const int64_t peak = int64_t{usage.ru_maxrss} * 1024;
+  const int64_t peak = peak_memory.bytes();
+  // Sizes are symbols: the arena has addresses for pictures of --max-side, and memory for those that were drawn.
+  const double peak_ratio = static_cast<double>(peak) /
+                            static_cast<double>(std::max<int64_t>(1, memory.packed_weights + memory.arena_touched));
+  REDLINE_TRY(engine->set_adapters({}));
+  double error = -1;
+  if (request.check && engine->memory().packed_weights <= kInterpretedBytes) {
+    constexpr int64_t kCheckSide = 64;
+    REDLINE_ASSIGN(error, check_answer(request, *engine, kCheckSide));
+    // Rounding of x to 8 bits of mantissa or of code in every product, some 2^-8 each, added up over the blocks.
+    constexpr double kMost = 0.05;
+    if (!(error < kMost))
+      return internal("{}: one step differs from the interpreter's by {:.2g} of its size", request.folder, error);
+  }
   if (request.json) {
     Json json;
     json["model"] = request.folder;
@@ -214,7 +216,9 @@ Status run_image_bench(const ImageBenchRequest& request, Terminal& terminal) {
     json["packed_weight_bytes"] = memory.packed_weights;
     json["arena_bytes"] = memory.arena;
     json["arena_bytes_without_reuse"] = memory.arena_without_reuse;
+    json["arena_touched_bytes"] = memory.arena_touched;
     json["peak_bytes"] = peak;
+    json["peak_ratio"] = peak_ratio;
     return print_json(json, terminal);
   }
   terminal.print("{}: {}, {}; opened in {:.0f} ms\n\n", printable(request.folder), engine->family(), request.dtype,
@@ -235,10 +239,13 @@ Status run_image_bench(const ImageBenchRequest& request, Terminal& terminal) {
                    row.load_ms, row.swap_ms);
   if (!adapters.empty())
     terminal.print("         a step with it {:.1f} ms, without {:.1f} ms\n", adapted_ms, rows[0].median_ms());
-  terminal.print("memory   packed weights {}, arena {} ({} without overlap), peak {}\n",
-                 human_bytes(static_cast<double>(memory.packed_weights)),
-                 human_bytes(static_cast<double>(memory.arena)),
-                 human_bytes(static_cast<double>(memory.arena_without_reuse)), human_bytes(static_cast<double>(peak)));
+  terminal.print(
+      "memory   packed weights {}, arena {} ({} without overlap) of which pictures needed {}; peak {}: {:.2f} of "
+      "weights "
+      "and that\n",
+      human_bytes(static_cast<double>(memory.packed_weights)), human_bytes(static_cast<double>(memory.arena)),
+      human_bytes(static_cast<double>(memory.arena_without_reuse)),
+      human_bytes(static_cast<double>(memory.arena_touched)), human_bytes(static_cast<double>(peak)), peak_ratio);
   if (error >= 0) terminal.print("answer   one step within {:.2g} of the float64 interpreter's\n", error);
   else terminal.print("answer   not checked{}\n", request.check ? ": too large for the interpreter" : "");
   return terminal.finish();

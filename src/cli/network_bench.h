@@ -19,7 +19,7 @@ struct NetworkBenchRequest {
   std::string trace;
 };
 
-/// The answer first: a small size of the same network against the float64 interpreter.
+/// Runs of a step; then the answer: a small size of the same network, with the same weights, against the float64 interpreter.
 Status run_network_bench(const NetworkBenchRequest& request, Terminal& terminal);
 
 }  // namespace redline::cli

@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include "graph/passes/split_once.h"
+
 namespace redline {
 namespace {
 
@@ -13,6 +15,8 @@ struct KnownNetwork {
   Result<Graph> (*build)(const Checkpoint& checkpoint);
   void (*set_config)(nlohmann::json& config);
   int64_t batch, text_tokens;
+  int64_t check_height, check_width;  ///< in units, for the answer
+  std::set<std::string> constants;    ///< inputs that stay the same over steps
 };
 
 Result<Graph> flux_body(const Checkpoint& checkpoint) {
@@ -49,12 +53,40 @@ void set_flux_vae(nlohmann::json& c) {
 const std::vector<KnownNetwork>& shapes() {
   // Sizes as the published config.json files give them.
   static const std::vector<KnownNetwork> kShapes = {
-      {"flux-block", "one double block of FLUX.1", 1024, 16, flux_body,
-       [](nlohmann::json& c) { c["num_layers"] = 1, c["num_single_layers"] = 0; }, 1, 512},
-      {"flux-single-block", "one single block of FLUX.1", 1024, 16, flux_body,
-       [](nlohmann::json& c) { c["num_layers"] = 0, c["num_single_layers"] = 1; }, 1, 512},
-      {"sd15-unet", "the UNet of Stable Diffusion 1.5, both branches of guidance", 512, 8, unet, set_sd15, 2, 77},
-      {"flux-vae", "the decoder of FLUX.1's autoencoder", 1024, 8, vae_decoder, set_flux_vae, 1, 0},
+      {"flux-block",
+       "one double block of FLUX.1",
+       1024,
+       16,
+       flux_body,
+       [](nlohmann::json& c) { c["num_layers"] = 1, c["num_single_layers"] = 0; },
+       1,
+       512,
+       3,
+       3,
+       {"carry.conditioning"}},
+      {"flux-single-block",
+       "one single block of FLUX.1",
+       1024,
+       16,
+       flux_body,
+       [](nlohmann::json& c) { c["num_layers"] = 0, c["num_single_layers"] = 1; },
+       1,
+       512,
+       3,
+       3,
+       {"carry.conditioning"}},
+      {"sd15-unet",
+       "the UNet of Stable Diffusion 1.5, both branches of guidance",
+       512,
+       8,
+       unet,
+       set_sd15,
+       2,
+       77,
+       3,
+       2,
+       {"text", "timestep"}},
+      {"flux-vae", "the decoder of FLUX.1's autoencoder", 1024, 8, vae_decoder, set_flux_vae, 1, 0, 3, 2, {}},
   };
   return kShapes;
 }
@@ -96,12 +128,25 @@ Result<RandomNetwork> make_random_network(const std::string& name, int64_t side)
   shape->set_config(checkpoint.config);
   checkpoint.random = network.weights;
   REDLINE_ASSIGN(network.graph, shape->build(checkpoint).within(name));
-  const int64_t latent = side / 8;
-  SymbolValues& s = network.sizes;
-  s[Symbol::kBatch] = shape->batch;
-  s[Symbol::kTextTokens] = shape->text_tokens;
-  s[Symbol::kImageTokens] = side / 16 * (side / 16);
-  set_latent_size(s, latent, latent);
+  const auto sizes_of = [&](int64_t batch, int64_t text_tokens, int64_t height, int64_t width) {
+    SymbolValues s;
+    s[Symbol::kBatch] = batch;
+    s[Symbol::kTextTokens] = text_tokens;
+    s[Symbol::kImageTokens] = height / 16 * (width / 16);
+    set_latent_size(s, height / 8, width / 8);
+    return s;
+  };
+  network.sizes = sizes_of(shape->batch, shape->text_tokens, side, side);
+  constexpr int64_t kCheckTokens = 5;
+  network.check_sizes =
+      sizes_of(1, std::min(shape->text_tokens, kCheckTokens), std::min(side, shape->check_height * shape->unit),
+               std::min(side, shape->check_width * shape->unit));
+  if (!shape->constants.empty()) {
+    Graph* const graphs[] = {&network.graph};
+    REDLINE_ASSIGN(SplitOnce split,
+                   split_once(graphs, {.name = "once", .constants = shape->constants, .sizes = network.sizes}));
+    network.once = std::move(split.once);
+  }
   network.about = fmt::format("{}, {}x{}, batch {}", shape->about, side, side, shape->batch);
   return network;
 }

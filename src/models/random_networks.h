@@ -14,7 +14,12 @@ struct RandomNetwork {
   std::string about;  ///< "one double block of FLUX.1-dev, 1024x1024: 4096 tokens and 512 of text"
   DType weights = DType::kBF16;
   Graph graph;
+  /// What the steps of a denoiser have in common (graph/passes/split_once.h): its outputs are inputs of `graph`. May be
+  /// without ops.
+  Graph once;
   SymbolValues sizes;
+  /// A size, odd and not square, at which the interpreter takes seconds; no larger than `sizes`.
+  SymbolValues check_sizes;
 };
 
 /// "flux-block, flux-single-block, ..."

@@ -10,7 +10,7 @@ namespace redline {
 
 class Interpreter {
  public:
-  /// Unpacks every weight to float64, eight bytes an element: for tests and small models.
+  /// Unpacks every weight to float64, eight bytes an element; above 2 GiB anew for each op that reads it, in every step.
   static Result<Interpreter> make(Graph graph);
   const Graph& graph() const { return graph_; }
 
@@ -19,7 +19,9 @@ class Interpreter {
                                                 const SymbolValues& sizes, ReferenceCache& cache);
 
  private:
+  static HostTensor unpack(const ValueInfo& info);
   Graph graph_;
+  bool keeps_weights_ = true;
   std::vector<HostTensor> values_;
 };
 

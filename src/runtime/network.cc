@@ -59,6 +59,7 @@ bool Network::find(const std::vector<Port>& ports, std::string_view name) {
 }
 
 float* Network::input(std::string_view name) {
+  REDLINE_CHECK(!is_bound_name(name));
   if (!program_) {
     const auto at = inputs_.find(name);
     REDLINE_CHECK(at != inputs_.end());

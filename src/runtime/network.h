@@ -32,7 +32,8 @@ class Network {
   bool empty() const { return !program_ && !interpreter_; }
 
   bool has_input(std::string_view name) const { return find(input_ports_, name); }
-  /// Room for the input at the bounds; what was written is gone after run(). internal: there is none of that name or type.
+  /// Room for the input at the bounds; what was written is gone after run(). internal: there is none of that name or type, or
+  /// it is bound.
   float* input(std::string_view name);
   int32_t* input_i32(std::string_view name);
   /// As run() left it, dense rows; valid until the next run().

@@ -27,7 +27,8 @@ struct CompareOptions {
   int64_t tune_prompts = 8;      ///< of the first prompts
   std::string lpips_weights;     ///< a safetensors file (src/diffusion/lpips.h names its tensors); "" for no LPIPS
   int64_t shown_pictures = 6;    ///< prompts whose pictures the HTML report holds
-  /// What is being done, and how much of all; false stops with Code::cancelled.
+  /// What is being done, and how much of all; false stops: with what was measured until then, or Code::cancelled where that
+  /// is nothing.
   std::function<bool(const std::string& what, double share)> on_progress;
 };
 
@@ -54,6 +55,7 @@ struct CompareReport {
   double reference_loop_ms = 0;            ///< median
   std::vector<std::string> reference_png;  ///< of the first shown prompts
   std::vector<ComparedSetting> settings;
+  std::string stopped;  ///< where on_progress stopped it, and how much was measured; "": nowhere
 
   std::string to_json() const;
   /// One page without other files: tables, plots as SVG, pictures as data URIs.

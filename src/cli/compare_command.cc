@@ -72,15 +72,17 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
   options.tune_prompts = args.tune;
   options.shown_pictures = args.pictures;
   options.lpips_weights = args.lpips;
+  const InterruptGuard guard;
   ShareProgress progress("comparing");
   options.on_progress = [&](const std::string&, double share) {
     progress.reach(share);
-    return true;
+    return !InterruptGuard::interrupted();
   };
   REDLINE_ASSIGN(const CompareReport report, compare_images(options));
   if (!args.output.empty()) REDLINE_TRY(write_file(args.output, report.to_html()));
   if (!args.json_file.empty()) REDLINE_TRY(write_file(args.json_file, report.to_json()));
   terminal.write(args.json ? report.to_json() : table_of(report));
+  if (!report.stopped.empty()) return cancelled("{}", report.stopped);
   return {};
 }
 

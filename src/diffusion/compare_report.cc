@@ -167,6 +167,7 @@ std::string CompareReport::to_json() const {
               {"reference_loop_ms", reference_loop_ms},
               {"prompts", prompts},
               {"settings", Json::array()}};
+  if (!stopped.empty()) out["stopped"] = stopped;
   for (const ComparedSetting& s : settings) {
     Json row = {{"name", s.name},
                 {"asked", s.asked},
@@ -200,6 +201,7 @@ std::string CompareReport::to_html() const {
       "noise; fewer steps stand beside each setting at equal operations and at equal time.</p>\n",
       escaped(model), prompts.size(), request.width, request.height, request.steps, request.guidance,
       request.true_guidance, request.seed, escaped(machine), reference_loop_ms);
+  if (!stopped.empty()) html += fmt::format("<p>Not finished: {}.</p>\n", escaped(stopped));
   const bool has_lpips = !settings.empty() && !settings[0].lpips.empty();
   html +=
       "<table><tr><th>setting<th>operations<th>speed-up<th>loop, ms<th>speed-up<th>PSNR<th>5th pct<th>SSIM<th>5th pct";

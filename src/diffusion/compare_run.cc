@@ -86,13 +86,22 @@ class Comparison {
       const Result<RulePlan> one = plan_of(wanted[a].first), other = plan_of(wanted[b].first);
       return std::pair(one->probe_blocks, one->tail_blocks) < std::pair(other->probe_blocks, other->tail_blocks);
     });
-    std::vector<ComparedSetting> settings(wanted.size());
+    std::map<size_t, ComparedSetting> settings;  // in the order asked
+    Status stopped;
     for (const size_t i : order) {
-      REDLINE_ASSIGN(settings[i], setting_of(wanted[i].first, wanted[i].second));
+      Result<ComparedSetting> setting = setting_of(wanted[i].first, wanted[i].second);
+      if (!setting.ok()) {
+        stopped = setting.status();
+        break;
+      }
+      settings.emplace(i, std::move(*setting));
       ++done_;
     }
-    report_.settings = std::move(settings);
-    REDLINE_TRY(add_fewer_steps());
+    for (auto& [place, setting] : settings) report_.settings.push_back(std::move(setting));
+    if (stopped.ok()) stopped = add_fewer_steps();
+    if (stopped.ok()) return std::move(report_);
+    if (stopped.code() != Code::cancelled || settings.empty()) return stopped;
+    report_.stopped = fmt::format("stopped at {}: {} of {} settings are measured", at_, settings.size(), wanted.size());
     return std::move(report_);
   }
 
@@ -155,13 +164,14 @@ class Comparison {
     request.seed = base_.seed + prompt;
     request.cache = rule;
     request.steps = steps;
-    if (options_.on_progress) {
+    at_ = fmt::format("{}, prompt {}", what, prompt + 1);
+    const auto goes_on = [&](const ImageProgress&) {
       const double within = static_cast<double>(prompt) / static_cast<double>(options_.prompts.size());
-      if (!options_.on_progress(what, std::min(1.0, (done_ + within) / planned_)))
-        return cancelled("compare: stopped at {}, prompt {}", what, prompt + 1);
-    }
-    Result<ImageResult> result = engine_->generate(request);
-    if (!result.ok()) return std::move(result).within(fmt::format("{}, prompt {}", what, prompt + 1));
+      return !options_.on_progress || options_.on_progress(what, std::min(1.0, (done_ + within) / planned_));
+    };
+    if (!goes_on({})) return cancelled("compare: stopped at {}", at_);
+    Result<ImageResult> result = engine_->generate(request, goes_on);
+    if (!result.ok()) return std::move(result).within(at_);
     return result;
   }
 
@@ -304,6 +314,7 @@ class Comparison {
   std::optional<Lpips> lpips_;
   CompareReport report_;
   double done_ = 0, planned_ = 1;
+  std::string at_;  ///< what was drawn last
 };
 
 }  // namespace

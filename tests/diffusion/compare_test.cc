@@ -157,6 +157,31 @@ TEST(Compare, RunsTheBundledModel) {
   EXPECT_THAT(report->to_html(), HasSubstr("redline:budget=5"));
 }
 
+TEST(Compare, WhatWasMeasuredBeforeAStopIsKept) {
+  CompareOptions options = small_run();
+  options.rules = {"redline:budget=5", "easycache:threshold=0.5", "none"};
+  const auto run_until = [&](const std::string& last) {
+    options.on_progress = [last](const std::string& what, double) { return what != last; };
+    return compare_images(options);
+  };
+  Result<CompareReport> report = run_until("easycache:threshold=0.5");
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_EQ(report->stopped, "stopped at easycache:threshold=0.5, prompt 1: 1 of 3 settings are measured");
+  ASSERT_EQ(report->settings.size(), 1U);
+  EXPECT_EQ(report->settings[0].name, "redline:budget=5");
+  EXPECT_EQ(report->settings[0].fewer_by_operations, -1);
+  EXPECT_THAT(report->to_json(), HasSubstr("\"stopped\""));
+  EXPECT_THAT(report->to_html(), HasSubstr("Not finished: stopped at easycache"));
+  // All settings, and some of the runs with fewer steps.
+  report = run_until("5 steps");
+  ASSERT_TRUE(report.ok()) << report.status().to_string();
+  EXPECT_THAT(report->stopped, HasSubstr("stopped at 5 steps, prompt 1: 3 of 3 settings"));
+  EXPECT_GE(report->settings.size(), 3U);
+  EXPECT_FALSE(report->to_html().empty());
+  // Nothing yet.
+  EXPECT_EQ(run_until("redline:budget=5").status().code(), Code::cancelled);
+}
+
 TEST(Compare, SaysWhatIsWrong) {
   const auto message = [](const std::function<void(CompareOptions&)>& harm) {
     CompareOptions options = small_run();

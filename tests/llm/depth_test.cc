@@ -1,9 +1,11 @@
-// Far into a context the engine still computes what the interpreter does: a random model with the head counts of a real
-// one, its rope stretched by yarn, the prompt in chunks of 512; the logits of the last rows, some of them decoded one by one.
+// Far into a context the engine still computes what the interpreter does: a random model with the head counts of a
+// real one, its rope stretched by yarn, the prompt in chunks of 512; the logits of the last rows, some of them decoded
+// one by one.
 //
-// The interpreter in float64 would need hours for a whole prompt of 32768. But rows before the last ones matter only through
-// the keys and values that they leave, and those of the second layer depend on the first alone. So the first layer has
-// a window, and the interpreter goes through the prompt with a window in the second layer too; the last rows then see all.
+// The interpreter in float64 would need hours for a whole prompt of 32768. But rows before the last ones matter only
+// through the keys and values that they leave, and those of the second layer depend on the first alone. So the first
+// layer has a window, and the interpreter goes through the prompt with a window in the second layer too; the last rows
+// then see all.
 #include <fstream>
 #include <random>
 

@@ -117,14 +117,12 @@ TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
 }
 
 // Twenty steps feed their rounding back: float32 has 1e-6 a step; 8 bits of mantissa, or of codes, some 4e-3.
-INSTANTIATE_TEST_SUITE_P(Types, RedlineShapes,
-                         ::testing::Values(Precision{ImageType::kF32, "f32", 50, 1e-4},
-                                           Precision{ImageType::kAuto, "auto", 35, 5e-2},
-                                           Precision{ImageType::kBF16, "bf16", 35, 5e-2},
-                                           Precision{ImageType::kQ8, "q8", 35, 5e-2},
-                                           Precision{ImageType::kQ8_0, "q8_0", 35, 5e-2},
-                                           Precision{ImageType::kW8A8, "w8a8", 35, 5e-2}),
-                         [](const auto& info) { return std::string(info.param.name); });
+INSTANTIATE_TEST_SUITE_P(
+    Types, RedlineShapes,
+    ::testing::Values(Precision{ImageType::kF32, "f32", 50, 1e-4}, Precision{ImageType::kAuto, "auto", 35, 5e-2},
+                      Precision{ImageType::kBF16, "bf16", 35, 5e-2}, Precision{ImageType::kQ8, "q8", 35, 5e-2},
+                      Precision{ImageType::kQ8_0, "q8_0", 35, 5e-2}, Precision{ImageType::kW8A8, "w8a8", 35, 5e-2}),
+    [](const auto& info) { return std::string(info.param.name); });
 
 TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSamePicture) {
   const Case c = reference_cases().at(0);

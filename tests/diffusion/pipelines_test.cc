@@ -254,14 +254,18 @@ std::vector<Mode> modes() {
   std::vector<Mode> all;
   for (const char* pipeline : {"pipeline_sd3", "pipeline_sd3_without_t5", "pipeline_pixart", "pipeline_sd1",
                                "pipeline_sd2", "pipeline_sd_inpaint", "pipeline_sdxl", "pipeline_sdxl_inpaint"})
-    for (const ImageType type : {ImageType::kF32, ImageType::kAuto, ImageType::kQ8}) all.push_back({pipeline, type});
+    for (const ImageType type : {ImageType::kF32, ImageType::kAuto, ImageType::kBF16, ImageType::kQ8})
+      all.push_back({pipeline, type});
   return all;
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, Pipelines, ::testing::ValuesIn(modes()), [](const auto& info) {
-  const ImageType type = info.param.type;
-  return fmt::format("{}_{}", info.param.pipeline,
-                     type == ImageType::kF32 ? "f32" : (type == ImageType::kQ8 ? "q8" : "auto"));
+  switch (info.param.type) {
+    case ImageType::kF32: return fmt::format("{}_f32", info.param.pipeline);
+    case ImageType::kBF16: return fmt::format("{}_bf16", info.param.pipeline);
+    case ImageType::kQ8: return fmt::format("{}_q8", info.param.pipeline);
+    default: return fmt::format("{}_auto", info.param.pipeline);
+  }
 });
 
 }  // namespace

@@ -259,6 +259,7 @@ class LinearTiles {
     float* sums;
   };
   REDLINE_INLINE void end_rows(int64_t count) {
+    if (ending_.row >= ending_.end) return;
     const int64_t to = min_i64(ending_.end, ending_.row + count);
     end_.part(ending_.first_row, ending_.row_in_range, ending_.n, ending_.sums, ending_.row, to);
     ending_.row = to;

@@ -254,7 +254,7 @@ class LinearTiles {
 
   /// Sums whose end is due: two rows with a step of the next product.
   struct Ending {
-    int64_t row = 0, end = 0;  // of those left
+    int64_t row = 0, end = 0;  // of those left; none: the others are not set
     int64_t first_row, row_in_range, n;
     float* sums;
   };

@@ -34,6 +34,9 @@ function(redline_add_cpu_kernels target)
     set(optimisation -O1)
   endif()
   file(GLOB kernels CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/src/kernels/cpu/*.kernel.cc)
+  # Products over the plain stand-in of a tile unit: only tests run them.
+  set_property(SOURCE ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_tiles.kernel.cc
+                      ${PROJECT_SOURCE_DIR}/src/kernels/cpu/linear_i8_tiles.kernel.cc APPEND PROPERTY COMPILE_OPTIONS -O1)
   set(common ${kernels})
   foreach(isa IN LISTS REDLINE_CPU_OVERLAY_ISAS)
     list(FILTER common EXCLUDE REGEX "\\.${isa}\\.kernel\\.cc$")

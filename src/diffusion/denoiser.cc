@@ -8,11 +8,10 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Netw
                                                  int64_t max_adapter_rank, WorkerTeam& team) {
   std::unique_ptr<Denoiser> d(new Denoiser());
   const int64_t latents = model.latent_channels * model.patch * model.patch;
-  if (model.in_channels != latents && !(model.patch == 1 && model.in_channels == 2 * latents + 1))
+  if (model.in_channels != latents && !model.is_told_mask())
     return unsupported(
         "the network takes {} channels where its latents have {}; Redline knows those that take latents alone, and "
-        "those "
-        "that take a mask and the latents of what it keeps beside them ({})",
+        "those that take a mask and the latents of what it keeps beside them ({})",
         model.in_channels, latents, 2 * latents + 1);
   if (max_adapter_rank > 0) {
     AdapterSlots slots;

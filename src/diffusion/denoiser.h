@@ -37,8 +37,7 @@ class Denoiser {
   AdapterBank& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !body_.empty(); }
-  /// An inpainting network: beside the latents it takes a mask and the latents of what the mask keeps.
-  bool is_told_mask() const { return model_.in_channels == 2 * model_.latent_channels + 1 && model_.patch == 1; }
+  bool is_told_mask() const { return model_.is_told_mask(); }
 
   /// Computes what the steps have in common.
   /// invalid_argument: a condition that the network takes is missing or has another size.

@@ -29,10 +29,6 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-bool all_finite(std::span<const float> x) {
-  return std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
-}
-
 // Of a buffer of which some pages were never touched.
 int64_t resident_bytes(const AlignedBuffer& buffer) {
   const int64_t page = sysconf(_SC_PAGESIZE), pages = (buffer.size() + page - 1) / page;

@@ -1,7 +1,10 @@
 // Latents between solver and network: planes of channels on one side, rows of tokens or pixels on the other.
 #pragma once
 
+#include <algorithm>
+#include <cmath>
 #include <cstdint>
+#include <span>
 
 namespace redline {
 
@@ -19,5 +22,10 @@ struct LatentLayout {
 void pack_latents(const LatentLayout& layout, const float* planes, float* rows);
 /// The inverse, for the first layout.channels channels of rows that have `row_channels` of them.
 void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes);
+
+/// False: some value is infinite or no number.
+inline bool all_finite(std::span<const float> x) {
+  return std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
+}
 
 }  // namespace redline

@@ -42,8 +42,7 @@ Result<std::vector<float>> encode_pixels(const AutoencoderModel& autoencoder, Ne
     z = means;
   }
   for (float& v : z) v = static_cast<float>((v - autoencoder.shift) * autoencoder.scaling);
-  if (!std::all_of(z.begin(), z.end(), [](float v) { return std::isfinite(v); }))
-    return internal("the vae's latents of the picture have values that are not numbers");
+  if (!all_finite(z)) return internal("the vae's latents of the picture have values that are not numbers");
   return z;
 }
 

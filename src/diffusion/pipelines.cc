@@ -162,14 +162,7 @@ Result<DenoiserModel> build_sdxl(const Checkpoint& checkpoint, BlockSplit) {
   return model;
 }
 
-}  // namespace
-
-std::vector<float> sdxl_time_ids(int64_t width, int64_t height) {
-  const auto w = static_cast<float>(width), h = static_cast<float>(height);
-  return {h, w, 0, 0, h, w};
-}
-
-const std::vector<PipelineFamily>& pipeline_families() {
+std::vector<PipelineFamily> make_families() {
   const auto named = [](std::string_view class_name, PipelineFamily family) {
     family.class_name = class_name;
     return family;
@@ -188,7 +181,7 @@ const std::vector<PipelineFamily>& pipeline_families() {
                                5,
                                77,
                                true};
-  static const std::vector<PipelineFamily> kFamilies = {
+  return {
       {"FluxPipeline", "transformer", "FluxTransformer2DModel", build_flux, flux_conditions, true, true, 1024, 28, 3.5,
        512},
       {"StableDiffusion3Pipeline", "transformer", "SD3Transformer2DModel", build_sd3, sd3_conditions, false, false,
@@ -200,6 +193,17 @@ const std::vector<PipelineFamily>& pipeline_families() {
       sdxl,
       named("StableDiffusionXLInpaintPipeline", sdxl),
   };
+}
+
+}  // namespace
+
+std::vector<float> sdxl_time_ids(int64_t width, int64_t height) {
+  const auto w = static_cast<float>(width), h = static_cast<float>(height);
+  return {h, w, 0, 0, h, w};
+}
+
+const std::vector<PipelineFamily>& pipeline_families() {
+  static const std::vector<PipelineFamily> kFamilies = make_families();
   return kFamilies;
 }
 

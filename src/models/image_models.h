@@ -60,6 +60,9 @@ struct DenoiserModel {
   /// [height * width, width of the network] of so many tokens each way, the same for every item; empty: no "positions"
   /// input. invalid_argument: more tokens than the network knows places for.
   std::function<Result<std::vector<float>>(int64_t height, int64_t width)> position_table;
+
+  /// An inpainting network: beside the latents it takes a mask and the latents of what the mask keeps.
+  bool is_told_mask() const { return patch == 1 && in_channels == 2 * latent_channels + 1; }
 };
 
 /// An autoencoder. Pictures are rows of pixels (graph/ops/conv2d.h) in [-1, 1]; latents are as the network sees them, that

@@ -6,75 +6,16 @@
 #include <numeric>
 #include <random>
 
-#include "support/image_golden.h"
+#include "support/denoiser_harness.h"
 
 namespace redline {
 namespace {
 
 using ::testing::Contains;
+using testing::GoldenDenoiser, testing::make_denoiser, testing::random_batch;
 using ::testing::HasSubstr;
 
-constexpr int64_t kSide = 4, kText = 5, kSteps = 12;
-
-/// A denoiser over a golden checkpoint, with its team.
-struct Made {
-  std::unique_ptr<WorkerTeam> team = testing::make_team(2);
-  testing::ImageGolden golden;
-  BlockSplit blocks = {0};
-  std::unique_ptr<Denoiser> denoiser;
-};
-
-Made make(const std::string& name, BlockSplit blocks) {
-  Made made;
-  made.golden = testing::load_image_golden(name);
-  made.blocks = blocks;
-  auto model = name.rfind("unet", 0) == 0     ? build_unet(made.golden.checkpoint)
-               : name.rfind("pixart", 0) == 0 ? build_pixart(made.golden.checkpoint, blocks)
-               : name.rfind("sd3", 0) == 0    ? build_sd3(made.golden.checkpoint, blocks)
-                                              : build_flux(made.golden.checkpoint, blocks);
-  EXPECT_TRUE(model.ok()) << model.status().to_string();
-  if (!model.ok()) return made;
-  auto kernels = cpu_kernels();
-  EXPECT_TRUE(kernels.ok());
-  NetworkOptions options;
-  options.compile.kernels = *kernels;
-  options.compile.exact_f32 = true;
-  options.compile.kv_format = KvFormat::kF32;
-  options.compile.bounds[Symbol::kBatch] = 8;
-  options.compile.bounds[Symbol::kTextTokens] = 8;
-  options.compile.bounds[Symbol::kImageTokens] = 64;
-  set_latent_size(options.compile.bounds, 16, 16);
-  auto denoiser = Denoiser::make(std::move(*model), options, 0, *made.team);
-  EXPECT_TRUE(denoiser.ok()) << denoiser.status().to_string();
-  if (denoiser.ok()) made.denoiser = std::move(*denoiser);
-  return made;
-}
-
-/// Values of one picture's branch, the same whatever batch it is in.
-void append(std::vector<float>& to, int64_t count, uint32_t seed) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal;
-  for (int64_t i = 0; i < count; ++i) to.push_back(normal(random));
-}
-
-/// Pictures by number, each with `branches` of guidance.
-DenoiserBatch batch_of(const Made& made, const std::vector<uint32_t>& pictures, int64_t branches) {
-  const DenoiserModel& model = made.denoiser->model();
-  DenoiserBatch batch;
-  batch.pictures = std::ssize(pictures);
-  batch.rows = batch.pictures * branches;
-  batch.layout = {model.latent_channels, kSide * model.patch, kSide * model.patch, model.patch};
-  batch.text_tokens = kText;
-  for (int64_t branch = 0; branch < branches; ++branch)
-    for (const uint32_t picture : pictures) {
-      const uint32_t seed = 10 * picture + static_cast<uint32_t>(branch);
-      append(batch.conditions["text"], kText * model.text_width, seed + 1000);
-      if (model.pooled_width > 0) append(batch.conditions["pooled"], model.pooled_width, seed + 2000);
-      batch.conditions["guidance"].push_back(3.5F);
-      batch.integer_conditions["key_lengths"].push_back(static_cast<int32_t>(kText));
-    }
-  return batch;
-}
+constexpr int64_t kSteps = 12;
 
 double sigma_at(int64_t step) {
   const double even = 1 - static_cast<double>(step) / kSteps;
@@ -89,10 +30,10 @@ struct Drawn {
 };
 
 /// An Euler run of some pictures; with two branches guided, in one call or one after the other.
-Drawn draw(Made& made, const std::string& rule, const std::vector<uint32_t>& pictures, int64_t branches = 1,
+Drawn draw(GoldenDenoiser& made, const std::string& rule, const std::vector<uint32_t>& pictures, int64_t branches = 1,
            bool split = false, bool twice = false) {
   Drawn drawn;
-  EXPECT_TRUE(made.denoiser->begin(batch_of(made, pictures, branches)).ok());
+  EXPECT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), pictures, branches)).ok());
   RuleRequest request;
   request.rule = rule;
   Result<StepCache> cache = StepCache::make(request);
@@ -104,7 +45,7 @@ Drawn draw(Made& made, const std::string& rule, const std::vector<uint32_t>& pic
   std::vector<float>& x = drawn.latents;
   for (int run = 0; run < (twice ? 2 : 1); ++run) {
     x.clear();
-    for (const uint32_t picture : pictures) append(x, n, picture);
+    for (const uint32_t picture : pictures) testing::append_normal(x, n, picture);
     std::vector<float> out(static_cast<size_t>(n * count * branches));
     std::vector<int64_t> rows(static_cast<size_t>(count * branches));
     std::iota(rows.begin(), rows.end(), 0);
@@ -143,7 +84,7 @@ Drawn draw(Made& made, const std::string& rule, const std::vector<uint32_t>& pic
 }
 
 TEST(CachedDenoiser, WithoutSkipsItIsTheDenoiser) {
-  Made made = make("flux_dev", 1);
+  GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   const Drawn plain = draw(made, "none", {1, 2});
   EXPECT_EQ(plain.share, 1);
@@ -156,7 +97,7 @@ TEST(CachedDenoiser, WithoutSkipsItIsTheDenoiser) {
 }
 
 TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
-  Made made = make("flux_dev", 1);
+  GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   for (const std::string rule : {"fbcache:threshold=0.55", "dicache:threshold=0.7", "redline:threshold=0.2,min_steps=0",
                                  "easycache:threshold=0.5,warmup=1"}) {
@@ -180,7 +121,7 @@ TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
 }
 
 TEST(CachedDenoiser, BranchesHaveStatesOfTheirOwn) {
-  Made made = make("flux_dev", 1);
+  GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   for (const std::string rule : {"fbcache:threshold=0.55", "dbcache:threshold=0.55,fn=1,warmup=2", "redline:budget=5",
                                  "taylorseer:interval=3"}) {
@@ -191,7 +132,7 @@ TEST(CachedDenoiser, BranchesHaveStatesOfTheirOwn) {
 }
 
 TEST(CachedDenoiser, GuardsAndCapsHold) {
-  Made made = make("flux_dev", 1);
+  GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   EXPECT_EQ(draw(made, "fbcache:threshold=10", {1}).actions[0], "#+++++++++++");
   EXPECT_EQ(draw(made, "fbcache:threshold=10,first=3,last=1", {1}).actions[0], "###++++++++#");
@@ -205,7 +146,7 @@ TEST(CachedDenoiser, GuardsAndCapsHold) {
 }
 
 TEST(CachedDenoiser, ANewRunBeginsAnew) {
-  Made made = make("flux_dev", 1);
+  GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   for (const std::string rule : {"fbcache:threshold=0.55", "redline:budget=5", "easycache:threshold=0.5,warmup=1"}) {
     const Drawn once = draw(made, rule, {8}), again = draw(made, rule, {8}, 1, false, true);
@@ -219,11 +160,11 @@ TEST(CachedDenoiser, BlocksMayBeSharedOutAnyhow) {
     std::vector<float> whole;
     for (const BlockSplit blocks :
          {BlockSplit(0), BlockSplit(1), BlockSplit(0, 1), BlockSplit(1, 1), BlockSplit(0, 2), BlockSplit(9, 9)}) {
-      Made made = make(network, blocks);
+      GoldenDenoiser made = make_denoiser(network, blocks);
       ASSERT_TRUE(made.denoiser);
-      ASSERT_TRUE(made.denoiser->begin(batch_of(made, {1, 2}, 1)).ok());
+      ASSERT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), {1, 2})).ok());
       std::vector<float> x;
-      append(x, 2 * made.denoiser->batch().layout.elements(), 4);
+      testing::append_normal(x, 2 * made.denoiser->batch().layout.elements(), 4);
       std::vector<float> out(x.size());
       const std::vector<int64_t> rows = {0, 1};
       const Status status = made.denoiser->evaluate(rows, x, 700, out);
@@ -244,19 +185,19 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
   // Whatever span is left out, what was computed at one step stands exactly for a second one that gets the same input.
   for (const std::string network : {"flux_dev", "pixart_sigma", "sd3"})
     for (const BlockSplit blocks : {BlockSplit(0), BlockSplit(1), BlockSplit(1, 1)}) {
-      Made made = make(network, blocks);
+      GoldenDenoiser made = make_denoiser(network, blocks);
       ASSERT_TRUE(made.denoiser);
       for (const std::string span : {"body", "stack", "network", "change"}) {
         if (span == "body" && blocks.probe == 0) continue;
         if (span == "stack" && blocks.tail > 0) continue;
-        ASSERT_TRUE(made.denoiser->begin(batch_of(made, {1, 2}, 1)).ok());
+        ASSERT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), {1, 2})).ok());
         RuleRequest request;
         request.rule = "mask:steps=0,span=" + span;
         if (blocks.tail > 0 && span == "body") request.rule = "dbcache:threshold=10,warmup=1,fn=1,bn=1";
         auto cached = CachedDenoiser::make(*made.denoiser, StepCache::make(request).value(), blocks);
         ASSERT_TRUE(cached.ok()) << cached.status().to_string();
         std::vector<float> x;
-        append(x, 2 * made.denoiser->batch().layout.elements(), 4);
+        testing::append_normal(x, 2 * made.denoiser->batch().layout.elements(), 4);
         std::vector<float> first(x.size()), second(x.size());
         const std::vector<int64_t> rows = {0, 1};
         ASSERT_TRUE(cached->evaluate(rows, x, 900, {0, 5, 0.9, 0.8, -0.1}, first).ok());
@@ -276,9 +217,9 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
 }
 
 TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
-  Made flux = make("flux_dev", 1), unet = make("unet_sd15", 0);
+  GoldenDenoiser flux = make_denoiser("flux_dev", 1), unet = make_denoiser("unet_sd15", 0);
   ASSERT_TRUE(flux.denoiser && unet.denoiser);
-  const auto message = [](Made& made, const std::string& rule) {
+  const auto message = [](GoldenDenoiser& made, const std::string& rule) {
     RuleRequest request;
     request.rule = rule;
     Result<StepCache> cache = StepCache::make(request);
@@ -303,7 +244,7 @@ TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
 TEST(CachedDenoiser, TeacacheSeesTheModulatedInput) {
   // Of a probe without blocks; the statistic of a run is then a number at every step behind the first.
   for (const std::string network : {"flux_dev", "pixart_sigma"}) {
-    Made made = make(network, 0);
+    GoldenDenoiser made = make_denoiser(network, 0);
     ASSERT_TRUE(made.denoiser);
     const Drawn drawn = draw(made, "teacache:model=identity,threshold=0.7", {1, 2});
     EXPECT_EQ(drawn.actions[0][0], '#') << network;

@@ -90,18 +90,21 @@ class Choice {
     while (leave_cheap()) {}
   }
 
-  /// Which computed values must be kept: those that a staying op reads, or the graphs' user.
-  std::vector<bool> kept() const {
+  /// Which values are made by ops that go.
+  std::vector<bool> gone() const {
+    std::vector<bool> result(joined_.values.size());
+    for (size_t i = 0; i < joined_.ops.size(); ++i)
+      if (goes[i])
+        for (size_t v : joined_.places(i, joined_.op(i).outputs)) result[v] = true;
+    return result;
+  }
+  /// Which of these must be kept: those that a staying op reads, or the graphs' user.
+  std::vector<bool> kept(const std::vector<bool>& gone) const {
     std::vector<bool> result(joined_.values.size());
     for (size_t i = 0; i < joined_.ops.size(); ++i)
       if (!goes[i])
         for (size_t v : joined_.places(i, joined_.op(i).inputs)) result[v] = true;
-    for (size_t v = 0; v < result.size(); ++v) result[v] = result[v] || is_output[v];
-    std::vector<bool> made(joined_.values.size());
-    for (size_t i = 0; i < joined_.ops.size(); ++i)
-      if (goes[i])
-        for (size_t v : joined_.places(i, joined_.op(i).outputs)) made[v] = true;
-    for (size_t v = 0; v < result.size(); ++v) result[v] = result[v] && made[v];
+    for (size_t v = 0; v < result.size(); ++v) result[v] = gone[v] && (result[v] || is_output[v]);
     return result;
   }
 
@@ -217,7 +220,7 @@ Graph extract(const Joined& joined, const Choice& choice, const std::vector<std:
 Result<SplitOnce> split_once(std::span<Graph* const> graphs, const SplitOnceOptions& options) {
   const Joined joined(graphs);
   const Choice choice(graphs, joined, options);
-  const std::vector<bool> kept = choice.kept();
+  const std::vector<bool> gone = choice.gone(), kept = choice.kept(gone);
   SplitOnce split;
   if (std::none_of(kept.begin(), kept.end(), [](bool is_kept) { return is_kept; })) return split;
   std::vector<std::string> names(kept.size());
@@ -226,10 +229,6 @@ Result<SplitOnce> split_once(std::span<Graph* const> graphs, const SplitOnceOpti
     if (kept[v]) names[v] = fmt::format("{}{}.{}", kBoundPrefix, options.name, count++);
   split.once = extract(joined, choice, names, options.name);
 
-  std::vector<bool> gone(kept.size());  // made by ops that go
-  for (size_t i = 0; i < joined.ops.size(); ++i)
-    if (choice.goes[i])
-      for (size_t v : joined.places(i, joined.op(i).outputs)) gone[v] = true;
   size_t first = 0;  // op of the graph among all
   for (size_t g = 0; g < graphs.size(); ++g) {
     Graph& graph = *graphs[g];

@@ -46,6 +46,7 @@ class Joined {
   const Op& op(size_t i) const { return graphs_[ops[i].graph]->ops[ops[i].index]; }
   std::vector<size_t> places(size_t i, const std::vector<ValueId>& ids) const {
     std::vector<size_t> result;
+    result.reserve(ids.size());
     for (ValueId id : ids) result.push_back(place(ops[i].graph, id));
     return result;
   }

@@ -99,8 +99,18 @@ Json axes_json(const KernelAsked& asked) {
 /// Two kernels that do the same are solutions of one definition: the products of one weight type.
 std::string definition_of(const KernelAsked& asked) {
   KernelAsked plain = asked;
-  if (asked.kernel == "linear_q8" || asked.kernel == "linear_tiles") plain.kernel = "linear";
+  if (asked.kernel == "linear_q8" || asked.kernel == "linear_tiles" || asked.kernel == "onednn")
+    plain.kernel = "linear";
+  if (asked.kernel == "linear_i8") plain.kernel = "linear", plain.type = "w8a8";
   return kernel_entry_name(plain);
+}
+
+/// The peer beside it: the same product of the same type.
+KernelAsked baseline_of(const KernelAsked& asked, const std::string& baseline) {
+  KernelAsked other = asked;
+  other.kernel = baseline;
+  if (asked.kernel == "linear_i8" && baseline == "onednn") other.type = "w8a8";
+  return other;
 }
 
 std::string utc_now() {
@@ -189,9 +199,12 @@ void print_measured(const std::vector<Measured>& all, Terminal& terminal) {
   for (const Measured& m : all) scored |= m.baseline_seconds > 0;
   std::vector<std::string> header = {"kernel", "isa",   "rows",       "shape",    "median", "spread",
                                      "GB/s",   "GOP/s", "of ceiling", "bound by", "error"};
-  if (scored) header.emplace_back("score");
+  if (scored) {
+    header.push_back(fmt::format("times as fast as {}", all.front().baseline));
+    header.emplace_back("score");
+  }
   header.emplace_back("");
-  Table table(header, {2, 4, 5, 6, 7, 8, 10, 11});
+  Table table(header, {2, 4, 5, 6, 7, 8, 10, 11, 12});
   for (const Measured& m : all) {
     std::vector<std::string> cells = {kernel_entry_name(m.asked), m.isa, fmt::format("{}", m.asked.rows),
                                       fmt::format("{}", fmt::join(m.asked.shape, "x"))};
@@ -203,7 +216,12 @@ void print_measured(const std::vector<Measured>& all, Terminal& terminal) {
                                  m.bound.by.empty() ? "" : fmt::format("{:.1f}%", 100 * m.share()), m.bound.by});
     else cells.insert(cells.end(), {"-", "", "", "", "", ""});
     cells.push_back(fmt::format("{:.2f}", m.timing.check.of_bound));
-    if (scored) cells.push_back(m.baseline_seconds > 0 ? fmt::format("{:.3f}", m.score()) : "");
+    if (scored && m.baseline_seconds > 0 && median > 0) {
+      cells.push_back(fmt::format("{:.2f}", m.baseline_seconds / median));
+      cells.push_back(fmt::format("{:.3f}", m.score()));
+    } else if (scored) {
+      cells.insert(cells.end(), {"", ""});
+    }
     cells.push_back(m.verdict.status == KernelStatus::kPassed
                         ? ""
                         : fmt::format("{}: {}", kernel_status_name(m.verdict.status), m.verdict.why));
@@ -226,7 +244,10 @@ Result<std::vector<Measured>> plan(const KernelBenchArgs& args, const CpuKernels
   REDLINE_ASSIGN(const auto shapes, parse_shapes(args.shape.empty() ? usual_shape(kind->shape) : args.shape));
   std::string types = args.type;
   if (types.empty() && !kind->type.empty())
-    types = args.kernel == "prepare_x" ? "q8" : args.kernel == "attention" ? "f16" : "q4_0";
+    types = args.kernel == "prepare_x"   ? "q8"
+            : args.kernel == "attention" ? "f16"
+            : args.kernel == "onednn"    ? "bf16,w8a8"
+                                         : "q4_0";
   std::vector<int64_t> rows = args.rows;
   if (rows.empty()) rows = {1, 4, 16, 64, 512};
   std::vector<Measured> all;
@@ -234,12 +255,16 @@ Result<std::vector<Measured>> plan(const KernelBenchArgs& args, const CpuKernels
     for (const auto& shape : shapes)
       for (const int64_t m : rows) {
         Measured one;
-        one.asked = {args.kernel, type, m, shape};
+        one.asked = {args.kernel, type, m, shape, threads};
         one.isa = origin_of(table, kernel_entry_name(one.asked));
+        // A peer takes what the machine has.
+        if (args.kernel == "onednn") one.isa = args.isa.empty() ? std::string(cpu_isa_in_use()) : args.isa;
         one.threads = threads;
         one.cached = args.cached;
         one.baseline = args.baseline;
-        REDLINE_TRY(make_kernel_case(one.asked, table));  // says now what it would say after an hour
+        // Says now what it would say after an hour.
+        REDLINE_TRY(make_kernel_case(one.asked, table));
+        if (!args.baseline.empty()) REDLINE_TRY(make_kernel_case(baseline_of(one.asked, args.baseline), table));
         all.push_back(std::move(one));
       }
   return all;
@@ -250,9 +275,7 @@ Status measure(const CpuKernels& table, const KernelBenchOptions& options, Measu
   m.cost = kernel_case->cost();
   REDLINE_ASSIGN(m.timing, time_kernel(*kernel_case, table, options));
   if (m.baseline.empty()) return {};
-  KernelAsked asked = m.asked;
-  asked.kernel = m.baseline;
-  REDLINE_ASSIGN(const auto baseline_case, make_kernel_case(asked, table));
+  REDLINE_ASSIGN(const auto baseline_case, make_kernel_case(baseline_of(m.asked, m.baseline), table));
   REDLINE_ASSIGN(const KernelTiming baseline, time_kernel(*baseline_case, table, options));
   if (baseline.failure.empty()) m.baseline_seconds = baseline.median();
   return {};
@@ -282,6 +305,8 @@ Status run_kernel_bench(const KernelBenchArgs& args, int threads, bool json, Ter
     terminal.write(table.text());
     return {};
   }
+  if (args.kernel == "onednn" && !args.record.empty())
+    return invalid_argument("flag --record: records are of our own kernels; leave it out for onednn");
   REDLINE_ASSIGN(const Settings settings, read_settings());
   REDLINE_ASSIGN(const CpuKernels table, cpu_kernels_for(args.isa.empty() ? settings.cpu_isa : args.isa)
                                              .within(args.isa.empty() ? "REDLINE_CPU_ISA" : "flag --isa"));

@@ -46,6 +46,7 @@ const std::vector<KernelKind>& kernel_kinds() {
       {"linear_q8", "NxK", "weight type", "y = x W^T, x rounded to int8 in groups"},
       {"linear_tiles", "NxK", "weight type", "y = x W^T, x in bfloat16 tiles"},
       {"linear_i8", "NxK", "", "y = x W^T of w8a8, x in int8 with a scale for every 1024"},
+      {"onednn", "NxK", "f32, bf16 or w8a8", "y = x W^T by oneDNN, a peer, where Redline was built with it"},
       {"prepare_x", "K", "q8, tiles or i8", "rows of x into the form that linear kernels read"},
       {"attention", "KVxGxDxP", "type of the cache", "G query heads of D for each KV head, over P positions"},
       {"embedding", "VxH", "weight type", "rows of a packed table"},
@@ -94,6 +95,8 @@ Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, c
                             kMostElements);
   REDLINE_ASSIGN(auto linear, make_linear_case(asked, table));
   if (linear) return linear;
+  REDLINE_ASSIGN(auto onednn, make_onednn_case(asked));
+  if (onednn) return onednn;
   REDLINE_ASSIGN(auto attention, make_attention_case(asked, table));
   if (attention) return attention;
   return make_row_case(asked, table);

@@ -17,6 +17,7 @@ struct KernelAsked {
   std::string type;            ///< as the kind says; "" for kinds without
   int64_t rows = 1;            ///< rows of activations
   std::vector<int64_t> shape;  ///< as the kind says: {N, K}
+  int threads = 1;             ///< workers that will share a run, for a peer that prepares for them
 };
 
 /// Inputs come in this many variants, so that an answer that is kept from the last run is a wrong one.
@@ -43,8 +44,9 @@ class KernelCase {
  public:
   virtual ~KernelCase() = default;
 
-  /// Bytes that are read and written, those of them that rotate past the caches and must be read again, operations that must be done (2 for a multiply-add), and the ceiling that bounds
-  /// these: the fastest of some ("int8", "f32 f16 bf16"); "" when arithmetic is no bound.
+  /// Bytes that are read and written, those of them that rotate past the caches and must be read again, operations that
+  /// must be done (2 for a multiply-add), and the ceiling that bounds these: the fastest of some ("int8", "f32 f16
+  /// bf16"); "" when arithmetic is no bound.
   struct Cost {
     double bytes = 0, from_memory = 0, operations = 0;
     std::string peak;
@@ -91,6 +93,7 @@ Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, c
 
 /// Of the kinds, each in its file; nullptr when the kind is not one of theirs. For make_kernel_case.
 Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked);
 Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, const CpuKernels& table);
 

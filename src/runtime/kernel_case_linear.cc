@@ -1,12 +1,10 @@
-// linear, linear_q8, linear_tiles, linear_i8 and prepare_x: products of activations with a packed weight, and the forms of these.
+// linear, linear_q8, linear_tiles, linear_i8 and prepare_x: products with a packed weight, and the forms of activations.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <optional>
 
 #include "kernels/cpu/linear_choice.h"
-#include "runtime/kernel_case.h"
-#include "runtime/random_matrix.h"
+#include "runtime/kernel_case_product.h"
 #include "tensor/packed_weight.h"
 #include "tensor/w8a8.h"
 
@@ -15,26 +13,15 @@ namespace {
 
 constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// Half of a unit of the group that shares a scale: the most by which kQ8 and kI8 move each element of row `x`.
-std::vector<double> code_moves(XForm form, const float* x, int64_t k) {
-  const int64_t group = form == XForm::kI8 ? kI8Chunk : kQ8Group;
-  std::vector<double> moves(static_cast<size_t>(k));
-  for (int64_t g = 0; g < k; g += group) {
-    float largest = 0;
-    const int64_t end = std::min(g + group, k);
-    for (int64_t i = g; i < end; ++i) largest = std::max(largest, std::abs(x[i]));
-    for (int64_t i = g; i < end; ++i) moves[static_cast<size_t>(i)] = double{largest} / 254;
-  }
-  return moves;
+/// The most by which each element of row `x` moves when it takes the form; zeros where that is no matter of groups.
+std::vector<double> form_moves(XForm form, const float* x, int64_t k) {
+  return form == XForm::kI8   ? code_moves(x, k, kI8Chunk)
+         : form == XForm::kQ8 ? code_moves(x, k, kQ8Group)
+                              : std::vector<double>(static_cast<size_t>(k));
 }
 
 /// Bounds of the error of one element; tests/kernels/linear_test.cc and linear_tiles_test.cc derive them.
-struct Element {
-  double products = 0;  ///< sum |x w|
-  double parts = 0;     ///< sum (|x| + move) (|scale code| + |min|)
-  double moved = 0;     ///< sum move |w|
-};
-double error_bound(XForm form, DType type, int64_t k, const Element& e) {
+double form_error_bound(XForm form, DType type, int64_t k, const ProductSums& e) {
   const auto n = static_cast<double>(k);
   switch (form) {
     // Even and odd k are summed apart, each with at most two roundings.
@@ -55,16 +42,11 @@ double error_bound(XForm form, DType type, int64_t k, const Element& e) {
   return 0;
 }
 
-void fill_rows(std::vector<float>& x, uint64_t seed) {
-  uint64_t state = seed;
-  for (float& value : x) value = random_normal(state);
-}
-
-class LinearCase : public KernelCase {
+class LinearCase : public ProductCase {
  public:
   LinearCase(const CpuKernels& table, void (*fn)(const LinearArgs&), XForm form, DType type, int64_t rows, int64_t n,
              int64_t k)
-      : table_(table), fn_(fn), form_(form), type_(type), rows_(rows), n_(n), k_(k),
+      : ProductCase(type, rows, n, k), table_(table), fn_(fn), form_(form),
         weight_bytes_(line(packed_bytes(type, n, k))), x_bytes_(line(x_form_bytes(form, rows, k))) {}
 
   Cost cost() const override {
@@ -75,7 +57,6 @@ class LinearCase : public KernelCase {
             peaks[static_cast<int>(form_)]};
   }
   int64_t slot_bytes() const override { return weight_bytes_; }
-  int64_t output_bytes() const override { return rows_ * n_ * 4; }
 
   Status allocate(int64_t slots, int64_t outputs, bool cached) override {
     copies_ = cached ? 1 : slots;
@@ -87,11 +68,9 @@ class LinearCase : public KernelCase {
   }
 
   void fill(uint64_t seed) override {
-    matrix_.emplace(type_, n_, k_, seed);
+    fill_inputs(seed);
     pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.get());
     copy_weight(std::min(copies_, kInputVariants));
-    x_.resize(static_cast<size_t>(kInputVariants * rows_ * k_));
-    fill_rows(x_, ~seed);
     for (int64_t v = 0; v < kInputVariants; ++v) {
       const float* x = x_.data() + v * rows_ * k_;
       uint8_t* out = prepared_.get() + v * x_bytes_;
@@ -119,67 +98,18 @@ class LinearCase : public KernelCase {
     if (a.n_begin < a.n_end) fn_(a);
   }
 
-  KernelCheck check(int64_t slot, int64_t output_index, uint64_t seed) const override {
-    const auto* y = reinterpret_cast<const float*>(output(output_index));
-    KernelCheck result;
-    // Every element must be there; as many as take a moment are compared.
-    for (int64_t i = 0; i < rows_ * n_; ++i)
-      if (!std::isfinite(y[i])) result.of_bound = result.absolute = INFINITY;
-    constexpr int64_t kMultiplyAdds = int64_t{1} << 25;
-    const int64_t elements = std::max<int64_t>(64, kMultiplyAdds / k_);
-    const bool all = rows_ * n_ <= elements;
-    const int64_t columns = all ? n_ : std::min<int64_t>(n_, std::max<int64_t>(32, elements / rows_));
-    const int64_t lines = all ? rows_ : std::min(rows_, std::max<int64_t>(1, elements / columns));
-    std::vector<float> w(static_cast<size_t>(k_)), parts(w.size());
-    uint64_t state = seed;
-    for (int64_t i = 0; i < columns; ++i) {
-      // The last column too: what is there of its strip.
-      const int64_t n = columns == n_ ? i
-                        : i == 0      ? n_ - 1
-                                      : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(n_));
-      matrix_->row(n, w.data());
-      matrix_->row_parts(n, parts.data());
-      for (int64_t j = 0; j < lines; ++j) {
-        const int64_t m = lines == rows_ ? j
-                          : j == 0       ? rows_ - 1
-                                         : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(rows_));
-        check_element(x_.data() + (slot % kInputVariants * rows_ + m) * k_, w, parts, y[m * n_ + n], result);
-      }
-    }
-    return result;
-  }
+  std::vector<double> moves(const float* x) const override { return form_moves(form_, x, k_); }
+  double error_bound(const ProductSums& sums) const override { return form_error_bound(form_, type_, k_, sums); }
 
  private:
   void copy_weight(int64_t copies) {
     for (int64_t i = 1; i < copies; ++i)
       std::memcpy(weights_.get() + i * weight_bytes_, weights_.get(), static_cast<size_t>(weight_bytes_));
   }
-  void check_element(const float* x, const std::vector<float>& w, const std::vector<float>& parts, float got,
-                     KernelCheck& result) const {
-    Element e;
-    double sum = 0;
-    const std::vector<double> moves = form_ == XForm::kQ8 || form_ == XForm::kI8
-                                          ? code_moves(form_, x, k_)
-                                          : std::vector<double>(static_cast<size_t>(k_));
-    for (size_t i = 0; i < w.size(); ++i) {
-      e.moved += moves[i] * std::abs(double{w[i]});
-      e.parts += (std::abs(double{x[i]}) + moves[i]) * double{parts[i]};
-    }
-    for (size_t i = 0; i < w.size(); ++i) {
-      const double product = double{x[i]} * double{w[i]};
-      sum += product;
-      e.products += std::abs(product);
-    }
-    result.add(std::abs(double{got} - sum), error_bound(form_, type_, k_, e));
-  }
-
   const CpuKernels& table_;
   void (*fn_)(const LinearArgs&);
   XForm form_;
-  DType type_;
-  int64_t rows_, n_, k_, weight_bytes_, x_bytes_, copies_ = 1;
-  std::optional<RandomMatrix> matrix_;
-  std::vector<float> x_;
+  int64_t weight_bytes_, x_bytes_, copies_ = 1;
   std::shared_ptr<uint8_t> weights_, prepared_;
 };
 
@@ -220,7 +150,7 @@ class PrepareCase : public KernelCase {
     KernelCheck result;
     for (int64_t m = 0; m < rows_; ++m) {
       const float* x = at(slot) + m * k_;
-      const std::vector<double> moves = code_moves(form_, x, k_);
+      const std::vector<double> moves = form_moves(form_, x, k_);
       for (int64_t i = 0; i < k_; ++i) {
         const double move = moves[static_cast<size_t>(i)];
         // Codes: also the scale and its reciprocal are rounded; kTiles rounds to bfloat16.

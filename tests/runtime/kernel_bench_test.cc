@@ -30,6 +30,7 @@ std::vector<KernelAsked> everything(const CpuKernels& table) {
     const std::string name(kind.name);
     std::vector<std::string> types = {""};
     if (name == "prepare_x") types = {"q8", "tiles"};
+    if (name == "onednn") continue;  // the same on every set; a test of its own
     if (name == "attention") types = {"f32", "f16", "bf16"};
     if (kind.type == "weight type") {
       types.clear();
@@ -86,6 +87,23 @@ TEST(KernelBench, RotatesAndSharesTheWork) {
     EXPECT_GT(t.slots, 8);
     EXPECT_LE(t.runs_per_lap, t.slots) << "an output would be written twice in a lap";
   }
+}
+
+TEST(KernelBench, OneDnnMultipliesTheSame) {
+  const CpuKernels table = *cpu_kernels_for("");
+  const auto available = make_kernel_case({"onednn", "f32", 1, {16, 32}}, table);
+  if (!available.ok()) GTEST_SKIP() << available.status().to_string();
+  for (const char* type : {"f32", "bf16", "w8a8"})
+    for (const int threads : {1, 3}) {
+      SCOPED_TRACE(::testing::Message() << type << " " << threads);
+      // Two columns are fewer than three workers.
+      for (const auto& shape : {std::vector<int64_t>{2, 64}, {130, 1056}}) {
+        const KernelTiming t = timed({"onednn", type, 37, shape, threads}, table,
+                                     {.threads = threads, .seeds = 2, .rotation_bytes = 1 << 20});
+        EXPECT_EQ(t.failure, "");
+        EXPECT_GT(t.check.elements, 0);
+      }
+    }
 }
 
 // Kernels that cheat, each in its way.
@@ -153,6 +171,7 @@ TEST(KernelBench, SaysWhatCannotBeMeasured) {
   EXPECT_NE(said({"linear", "q4_0", 1, {1 << 24, 1 << 24}}).find("elements"), std::string::npos);
   EXPECT_NE(said({"linear_q8", "f32", 1, {16, 32}}).find("has no kernel linear_q8.f32"), std::string::npos);
   EXPECT_NE(said({"prepare_x", "q9", 1, {32}}).find("no form \"q9\""), std::string::npos);
+  EXPECT_NE(said({"onednn", "q4_0", 9, {16, 32}}).find("not \"q4_0\""), std::string::npos);
   EXPECT_NE(said({"attention", "f16", 9, {1, 1, 64, 8}}).find("9 rows are more than the 8"), std::string::npos);
   EXPECT_NE(said({"attention", "q4_0", 1, {1, 1, 64, 8}}).find("no cache of type"), std::string::npos);
 }

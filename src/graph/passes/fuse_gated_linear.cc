@@ -13,13 +13,47 @@ namespace {
 struct Candidate {
   Activation kind;
   size_t products;
+  bool halves = false;  ///< of one product: its second half goes through f, its first is what that multiplies
 };
 std::optional<Candidate> candidate(const Op& op) {
   if (op.def == &kSiluMul) return Candidate{Activation::kSilu, 2};
   if (op.def != &kActivation && op.def != &kGatedActivation) return {};
   const auto& attrs = std::any_cast<const ActivationAttrs&>(op.attrs);
-  if (attrs.halves) return {};
-  return Candidate{attrs.kind, op.inputs.size()};
+  return Candidate{attrs.kind, op.inputs.size(), attrs.halves};
+}
+
+/// Rows [begin, begin + rows) of a weight, or elements of a vector, where the file has them side by side.
+std::optional<ValueInfo> part_of(const ValueInfo& whole, int64_t begin, int64_t rows, std::string_view suffix) {
+  const TensorView& view = whole.weight.view;
+  const bool is_vector = view.shape.size() == 1;
+  if (whole.kind != ValueKind::kWeight || whole.weight.source_row || view.shape.size() > 2 ||
+      (is_vector && dtype_info(view.dtype).is_block))
+    return {};
+  ValueInfo part = whole;
+  part.name += suffix;
+  part.shape[0] = Dim(rows);
+  part.weight.view.shape[0] = rows;
+  part.weight.view.data =
+      static_cast<const uint8_t*>(view.data) + begin * row_bytes(view.dtype, is_vector ? 1 : view.shape[1]);
+  return part;
+}
+
+/// Inputs of a gated_linear whose matrices are the halves of one; nothing where it cannot be cut.
+std::optional<std::vector<ValueId>> halves_of(Graph& graph, const Op& product) {
+  const int64_t rows = graph.value(product.inputs[1]).shape[0].constant() / 2;
+  std::vector<ValueInfo> parts;
+  for (size_t i = 1; i < product.inputs.size(); ++i)
+    for (const auto& [begin, suffix] : {std::pair{rows, ".gate"}, std::pair{int64_t{0}, ".up"}}) {
+      auto part = part_of(graph.value(product.inputs[i]), begin, rows, suffix);
+      if (!part) return {};
+      parts.push_back(std::move(*part));
+    }
+  std::vector<ValueId> inputs = {product.inputs[0]};
+  for (ValueInfo& part : parts) {
+    inputs.push_back(static_cast<ValueId>(graph.values.size()));
+    graph.values.push_back(std::move(part));
+  }
+  return inputs;
 }
 
 }  // namespace
@@ -39,11 +73,15 @@ Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32
     };
     if (!(forms(*gate) == forms(*up))) continue;
     std::vector<ValueId> inputs = gate->inputs;
-    if (gate != up) {
+    if (made_of->halves) {
+      auto halves = halves_of(graph, *gate);
+      if (!halves) continue;
+      inputs = std::move(*halves);
+    } else if (gate != up) {
       inputs.insert(inputs.begin() + 2, up->inputs[1]);
       if (up_attrs.has_bias) inputs.push_back(up->inputs[2]);
     }
-    op = {gate != up ? &kGatedLinear : &kActivatedLinear, op.name, std::move(inputs), op.outputs,
+    op = {gate != up || made_of->halves ? &kGatedLinear : &kActivatedLinear, op.name, std::move(inputs), op.outputs,
           GatedLinearAttrs{gate_attrs.has_bias, made_of->kind}};
   }
   return remove_dead(graph);

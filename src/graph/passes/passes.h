@@ -24,8 +24,8 @@ Status remove_dead(Graph& graph);
 /// linear_choice.h), one for all products that want the same forms.
 Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 
-/// f(linear(x)) * linear(x) becomes one gated_linear, where both products want x in the same forms; f(linear(x)) one
-/// activated_linear.
+/// f(linear(x)) * linear(x) becomes one gated_linear, where both products want x in the same forms, or are the halves
+/// of one; f(linear(x)) one activated_linear.
 Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 
 /// Three products of one x, norm and rope of their heads and kv_append become one qkv, where the products want x in the

@@ -1,3 +1,4 @@
+#include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/gated_linear.h"
 #include "graph/ops/linear.h"
@@ -76,6 +77,54 @@ TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
             const double tolerance = exact || type == DType::kF32 ? 1e-5 : 4e-2;
             for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want.data[i], tolerance * largest) << i;
           }
+        }
+      }
+}
+
+TEST(FuseGatedLinear, HalvesOfOneProductBecomeTwoMatrices) {
+  auto table = cpu_kernels();
+  ASSERT_TRUE(table.ok());
+  constexpr int64_t kHidden = 64, kOut = 48;
+  for (int64_t half : {int64_t{352}, int64_t{40}})  // the second: no whole strips of 16 rows
+    for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kW8A8})
+      for (bool exact : {false, true}) {
+        if (type != DType::kF32 && type != DType::kBF16 && half % 32 != 0) continue;  // K of the next product
+        SCOPED_TRACE(fmt::format("{} {}{}", dtype_info(type).name, half, exact ? " exact" : ""));
+        testing::RandomWeight wide(type, 2 * half, kHidden, 1), down(type, kOut, half, 3);
+        Numbers n(3), in(4);
+        GraphBuilder g("test");
+        const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(kHidden)});
+        const Value h = rms_norm(g, x, g.weight("norm", n.weight({kHidden})), {});
+        const auto weight = [&](const char* name, testing::RandomWeight& w) {
+          return g.weight(name, {.view = w.view(), .source_row = {}, .file = {}});
+        };
+        const Value both = linear(g, h, weight("wide", wide), g.weight("bias", n.weight({2 * half})));
+        g.output("y", linear(g, gated_activation(g, both, {}, Activation::kGelu), weight("down", down)));
+        const Graph composed = std::move(g.finish()).value();
+        Graph fused = composed;
+        ASSERT_TRUE(fuse_gated_linear(fused, **table, exact).ok());
+        ASSERT_TRUE(fused.check().ok());
+        EXPECT_EQ(count(fused, kGatedLinear), 1);
+        EXPECT_EQ(count(fused, kGatedActivation), 0);
+        for (int64_t rows : {1, 33}) {
+          const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, rows, kHidden)}};
+          ReferenceCache cache, cache_of_fused;
+          const HostTensor want = Interpreter::make(composed)->run(inputs, sizes(rows), cache).value().at("y");
+          const HostTensor same = Interpreter::make(fused)->run(inputs, sizes(rows), cache_of_fused).value().at("y");
+          double largest = 0;
+          for (double v : want.data) largest = std::max(largest, std::abs(v));
+          for (size_t i = 0; i < want.data.size(); ++i) ASSERT_NEAR(want.data[i], same.data[i], 1e-12 * largest);
+          CompileOptions options;
+          options.exact_f32 = exact;
+          Compiled c = Compiled::make(composed, 2, sizes(40), options);
+          c.put("x", inputs.at("x"));
+          StepContext step;
+          step.sizes = sizes(rows);
+          ASSERT_TRUE(c.executor->step(step).ok());
+          const std::vector<float> got = c.get("y", rows * kOut);
+          // As above.
+          const double tolerance = exact || type == DType::kF32 ? 1e-5 : 4e-2;
+          for (size_t i = 0; i < got.size(); ++i) ASSERT_NEAR(got[i], want.data[i], tolerance * largest) << i;
         }
       }
 }

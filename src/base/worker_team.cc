@@ -76,6 +76,14 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
   if (pin) pthread_setaffinity_np(pthread_self(), sizeof before, &before);
 }
 
+Result<uint8_t*> WorkerTeam::scratch(int64_t bytes) {
+  if (scratch_.size() < bytes * size_) {
+    scratch_ = AlignedBuffer();  // before the larger one is there: never both
+    REDLINE_ASSIGN(scratch_, AlignedBuffer::make(bytes * size_));
+  }
+  return static_cast<uint8_t*>(scratch_.data());
+}
+
 void WorkerTeam::parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn) {
   std::atomic<int64_t> next{0};
   run([&](int) {

@@ -6,6 +6,7 @@
 #include <thread>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/error.h"
 
 namespace redline {
@@ -36,11 +37,16 @@ class WorkerTeam {
   void run(const std::function<void(int)>& fn);
   /// Splits [0, count) into pieces of `grain` that idle workers take in turn: fn(begin, end).
   void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn);
+  /// Memory for what a run keeps for itself: `bytes` for each worker, one behind the other. All programs that run on the
+  /// team use the same; nothing in it outlives a run, and a call that asks for more moves it.
+  /// out_of_memory: the bytes asked for.
+  Result<uint8_t*> scratch(int64_t bytes);
 
  private:
   void worker_main(int worker);
   int size_;
   bool pinned_ = false, oversubscribed_ = false;
+  AlignedBuffer scratch_;
   std::vector<int> cpus_;
   std::pair<void (*)(), void (*)()> hooks_;
   const std::function<void(int)>* fn_ = nullptr;

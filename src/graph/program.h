@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "graph/attention_step.h"
+#include "base/aligned_buffer.h"
 #include "graph/graph.h"
 #include "graph/weight_cache.h"
 
@@ -102,30 +103,6 @@ struct Task {
 struct Wait {
   uint32_t event;
   uint32_t count;  ///< notifications per step
-};
-
-/// Memory aligned to cache lines, or to huge pages when large; zeroed.
-class AlignedBuffer {
- public:
-  AlignedBuffer() = default;
-  /// out_of_memory: the message has the bytes asked for.
-  static Result<AlignedBuffer> make(int64_t bytes);
-  ~AlignedBuffer();
-  AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
-  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
-    swap(other);
-    return *this;
-  }
-  void* data() const { return data_; }
-  int64_t size() const { return size_; }
-
- private:
-  void swap(AlignedBuffer& other) {
-    std::swap(data_, other.data_);
-    std::swap(size_, other.size_);
-  }
-  void* data_ = nullptr;
-  int64_t size_ = 0;
 };
 
 struct ArenaSlot {

@@ -41,13 +41,6 @@ Executor::Executor(const Program& program, WorkerTeam& team, ExecutorOptions opt
     : program_(program), team_(team), options_(options), counters_(program.num_events),
       workers_(static_cast<size_t>(program.workers)), rows_(program.row_dims.size()) {
   REDLINE_CHECK(team.size() == program.workers);
-  const int64_t worker_bytes = scratch_bytes_per_worker();
-  auto scratch = AlignedBuffer::make(worker_bytes * program.workers);
-  if (scratch.ok()) scratch_ = std::move(scratch).value();
-  for (size_t w = 0; w < workers_.size(); ++w) {
-    uint8_t* own = static_cast<uint8_t*>(scratch_.data()) + worker_bytes * static_cast<int64_t>(w);
-    workers_[w].context = {static_cast<int>(w), own, own + kScratchBytes};
-  }
   body_ = [this](int worker) { run_worker(worker); };
 }
 
@@ -57,13 +50,17 @@ int64_t Executor::scratch_bytes_per_worker() const {
 }
 
 Status Executor::step(const StepContext& context) {
-  if (!scratch_.data())
-    return out_of_memory("no room for {} bytes of scratch", scratch_bytes_per_worker() * program_.workers);
   if (aborted_.load()) return internal("the program stopped making progress in an earlier step; open the model again");
   for (int s = 0; s < kNumSymbols; ++s)
     if (context.sizes.value[s] < 0 || context.sizes.value[s] > program_.bounds.value[s])
       return invalid_argument("{} is {} in this step, the program was compiled for at most {}",
                               symbol_name(static_cast<Symbol>(s)), context.sizes.value[s], program_.bounds.value[s]);
+  const int64_t worker_bytes = scratch_bytes_per_worker();
+  REDLINE_ASSIGN(uint8_t* const scratch, team_.scratch(worker_bytes));
+  for (size_t w = 0; w < workers_.size(); ++w) {
+    uint8_t* own = scratch + worker_bytes * static_cast<int64_t>(w);
+    workers_[w].context = {static_cast<int>(w), own, own + kScratchBytes};
+  }
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
   ++step_;

@@ -25,7 +25,7 @@ class Executor {
 
   /// Runs all tasks once and returns when every worker is done. Inputs are written before, outputs read after, through
   /// the program's ports.
-  /// invalid_argument: a size above its bound. internal: no progress for hang_seconds; the message is the dump (who runs
+  /// invalid_argument: a size above its bound. out_of_memory: room for the workers' scratch. internal: no progress for hang_seconds; the message is the dump (who runs
   /// what, who waits for which event and how far it counted), and the executor refuses further steps.
   Status step(const StepContext& context);
 
@@ -59,7 +59,6 @@ class Executor {
   std::vector<Counter> counters_;
   std::vector<Worker> workers_;
   std::vector<int64_t> rows_;  ///< this step's value of each Program::row_dims
-  AlignedBuffer scratch_;
   StepContext context_;
   int64_t step_ = 0;
   std::atomic<bool> aborted_{false};

@@ -72,6 +72,23 @@ TEST(Executor, ManyStepsOnManyWorkersGiveTheSameBits) {
   }
 }
 
+TEST(Executor, ProgramsOfATeamShareItsScratch) {
+  Numbers n(2);
+  Compiled c = Compiled::make(layers(n, 3), 2, sizes(16));
+  ASSERT_TRUE(run_steps(c, 1, 16).ok());
+  const std::vector<float> y = c.get("y", 16 * 64);
+  // Another program asks for more: the memory moves, and comes back full of something else.
+  constexpr int64_t kMore = int64_t{9} << 20;
+  auto scratch = c.team->scratch(kMore);
+  ASSERT_TRUE(scratch.ok()) << scratch.status().to_string();
+  std::memset(*scratch, 0xff, 2 * kMore);
+  EXPECT_EQ(*c.team->scratch(kMore), *scratch) << "as much again moved it";
+  EXPECT_EQ(*c.team->scratch(1), *scratch) << "less moved it";
+  ASSERT_TRUE(run_steps(c, 1, 16).ok());
+  EXPECT_EQ(c.get("y", 16 * 64), y);
+  EXPECT_EQ(c.team->scratch(int64_t{1} << 60).status().code(), Code::out_of_memory);
+}
+
 TEST(Executor, MemoryReuseChangesNoBit) {
   std::vector<float> results[2];
   int64_t bytes[2];

@@ -91,6 +91,11 @@ struct Compiled {
     EXPECT_TRUE(program.ok()) << program.status().to_string();
     c.program = std::make_unique<Program>(std::move(program).value());
     c.executor = std::make_unique<Executor>(*c.program, *c.team, run);
+    // NaNs, as another program on the team may leave them.
+    const int64_t bytes = kScratchBytes + c.program->buffer_bytes + 4096;
+    auto scratch = c.team->scratch(bytes);
+    EXPECT_TRUE(scratch.ok()) << scratch.status().to_string();
+    if (scratch.ok()) std::memset(*scratch, 0xff, static_cast<size_t>(bytes * c.team->size()));
     return c;
   }
   void put(const char* name, const HostTensor& t) {

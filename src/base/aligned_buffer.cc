@@ -1,0 +1,35 @@
+#include "base/aligned_buffer.h"
+
+#include <sys/mman.h>
+#include <unistd.h>
+
+namespace redline {
+
+Result<AlignedBuffer> AlignedBuffer::make(int64_t bytes) {
+  AlignedBuffer buffer;
+  if (bytes <= 0) return buffer;
+  constexpr int64_t kHugePage = 2 << 20;
+  // Pages come zeroed and only when touched. Large buffers begin at a huge page: what lies before it is given back.
+  const int64_t spare = bytes >= kHugePage ? kHugePage : 0;
+  void* data = mmap(nullptr, static_cast<size_t>(bytes + spare), PROT_READ | PROT_WRITE,
+                    MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (data == MAP_FAILED) return out_of_memory("{} bytes are not to be had", bytes);
+  if (spare > 0) {
+    const int64_t page = sysconf(_SC_PAGESIZE), mapped = (bytes + page - 1) / page * page;
+    const int64_t head = -static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)) & (kHugePage - 1);
+    auto* begin = static_cast<uint8_t*>(data) + head;
+    if (head > 0) munmap(data, static_cast<size_t>(head));
+    if (const int64_t tail = bytes + spare - head - mapped; tail > 0) munmap(begin + mapped, static_cast<size_t>(tail));
+    data = begin;
+    madvise(data, static_cast<size_t>(bytes), MADV_HUGEPAGE);
+  }
+  buffer.data_ = data;
+  buffer.size_ = bytes;
+  return buffer;
+}
+
+AlignedBuffer::~AlignedBuffer() {
+  if (data_) munmap(data_, static_cast<size_t>(size_));
+}
+
+}  // namespace redline

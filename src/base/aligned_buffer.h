@@ -1,0 +1,35 @@
+// Large memory that comes zeroed and only when touched.
+#pragma once
+
+#include <cstdint>
+#include <utility>
+
+#include "base/error.h"
+
+namespace redline {
+
+/// Memory aligned to cache lines, or to huge pages when large; zeroed.
+class AlignedBuffer {
+ public:
+  AlignedBuffer() = default;
+  /// out_of_memory: the message has the bytes asked for.
+  static Result<AlignedBuffer> make(int64_t bytes);
+  ~AlignedBuffer();
+  AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
+  AlignedBuffer& operator=(AlignedBuffer&& other) noexcept {
+    swap(other);
+    return *this;
+  }
+  void* data() const { return data_; }
+  int64_t size() const { return size_; }
+
+ private:
+  void swap(AlignedBuffer& other) {
+    std::swap(data_, other.data_);
+    std::swap(size_, other.size_);
+  }
+  void* data_ = nullptr;
+  int64_t size_ = 0;
+};
+
+}  // namespace redline

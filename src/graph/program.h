@@ -11,8 +11,8 @@
 #include <string>
 #include <vector>
 
-#include "graph/attention_step.h"
 #include "base/aligned_buffer.h"
+#include "graph/attention_step.h"
 #include "graph/graph.h"
 #include "graph/weight_cache.h"
 

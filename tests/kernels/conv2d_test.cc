@@ -248,6 +248,54 @@ TEST_P(ConvByTiles, CutWidthAndKAndLines) {
   expect_convolution(kernels(), {{3, 5, 576, 3, 5}, 17, true, true});
 }
 
+/// `items` one after the other, each with its own norm and bias, `at_once` of them in a call.
+std::vector<float> convolve_items(const CpuKernels& kernels, const TilesCase& c, int64_t items, int64_t at_once) {
+  const int64_t in_size = c.in_height * c.in_width * c.channels, out_size = c.out_height * c.out_width * c.out_channels;
+  const auto values = [&](int64_t count, uint32_t seed, float size = 1.0f) {
+    return test_values(static_cast<size_t>(items * count), seed, size);
+  };
+  Convolution weights(c);
+  const std::vector<float> x = values(in_size, 3, 4.0f), scale = values(c.channels, 6, 2.0f),
+                           shift = values(c.channels, 7), bias = values(c.out_channels, 5),
+                           residual = values(out_size, 8, 3.0f);
+  std::vector<float> y(static_cast<size_t>(items * out_size), 77.0f);
+  std::vector<uint8_t> lines(static_cast<size_t>(conv_buffer_bytes(c.channels, c.kernel, c.stride)) + 64, 0xff);
+  std::vector<uint8_t> scratch(static_cast<size_t>(kScratchBytes) + 64, 0xff);
+  for (int64_t item = 0; item < items; item += at_once) {
+    ConvTiles t = {};
+    t.scale = scale.data() + item * c.channels;
+    t.shift = shift.data() + item * c.channels;
+    t.silu = true;
+    t.weight = aligned<void>(weights.packed);
+    t.out_channels = t.n_end = c.out_channels;
+    t.line_end = c.out_height;
+    t.bias = bias.data() + item * c.out_channels;
+    t.bias_stride = c.out_channels;
+    t.residual = residual.data() + item * out_size;
+    t.y = y.data() + item * out_size;
+    t.buffer = aligned<void>(lines);
+    t.scratch = aligned<void>(scratch);
+    t.items = std::min(at_once, items - item);
+    kernels.conv_patches({x.data() + item * in_size, c.in_height, c.in_width, c.channels, c.out_height, c.out_width,
+                          c.kernel, c.stride, c.pad, c.upsample, 0, 0, XForm::kF32, 0, nullptr, &t});
+  }
+  return y;
+}
+
+TEST_P(ConvByTiles, SmallItemsTogetherHaveTheBitsOfEachAlone) {
+  for (const TilesCase& c :
+       {TilesCase{{8, 8, 64, 8, 8}, 50}, TilesCase{{3, 5, 32, 3, 5}, 33}, TilesCase{{4, 16, 32, 4, 16}, 16},
+        TilesCase{{7, 5, 32, 4, 3, 3, 2, 1}, 18}, TilesCase{{3, 4, 32, 6, 7, 3, 1, 1, true}, 18},
+        TilesCase{{1, 1, 32, 1, 1}, 16}, TilesCase{{5, 6, 32, 5, 6, 1, 1, 0}, 40}, TilesCase{{4, 4, 576, 4, 4}, 17}}) {
+    const int64_t most = conv_items_at_once(c.out_width, c.out_height, c.channels, c.kernel, c.stride);
+    ASSERT_GT(most, 1) << c.out_height << "x" << c.out_width;
+    constexpr int64_t kItems = 9;
+    const std::vector<float> each = convolve_items(kernels(), c, kItems, 1);
+    for (int64_t at_once : {int64_t{2}, most})
+      EXPECT_EQ(each, convolve_items(kernels(), c, kItems, at_once)) << c.out_height << "x" << c.out_width;
+  }
+}
+
 TEST_P(ConvByTiles, OfAPictureWithoutPixels) {
   expect_convolution(kernels(), {{0, 0, 32, 2, 2, 3, 1, 2}, 16});
   expect_convolution(kernels(), {{0, 3, 32, 0, 3}, 16});
@@ -268,6 +316,14 @@ TEST(ConvRegion, FitsItsBuffer) {
           ASSERT_LE((region.width + 15) / 16 * region.lines, 2 * kConvRegionLines);
           ASSERT_LE(2 * (region.bytes + 63) / 64 * 64, conv_buffer_bytes(channels, kernel, stride))
               << width << " wide, " << channels << " channels, kernel " << kernel << " /" << stride;
+          for (int64_t height : {int64_t{1}, int64_t{8}, width, int64_t{64}, int64_t{300}}) {
+            const int64_t items = conv_items_at_once(width, height, channels, kernel, stride);
+            if (items == 1) continue;
+            const ConvRegion all = conv_region_of(width, height, channels, kernel, stride, items);
+            ASSERT_LE(items, kConvMostItems);
+            ASSERT_LE((width + 15) / 16 * height * items, 2 * kConvRegionLines);
+            ASSERT_LE(2 * (all.bytes + 63) / 64 * 64, conv_buffer_bytes(channels, kernel, stride));
+          }
         }
 }
 

@@ -134,7 +134,7 @@ struct Attrs {
   void (*patches)(const ConvPatchesArgs&);
   void (*add)(const AddArgs&);
   int64_t channels, out_features, in_features;
-  int64_t block_bytes = 0;  ///< of patches, or of lines; an item's biases follow them, then its scale and shift
+  int64_t block_bytes = 0;  ///< of patches, or of lines; biases of items follow them, then their scales and shifts
   int workers;
 };
 
@@ -173,14 +173,16 @@ struct Share {
   }
 };
 
-/// What every row of an item gets.
-const float* bias_of_item(const Stage& stage, const Attrs& a, int64_t item, const WorkerContext& worker) {
+/// What every row of an item gets; where items have their own, those of the next ones follow.
+const float* bias_of_items(const Stage& stage, const Attrs& a, int64_t item, int64_t count,
+                           const WorkerContext& worker) {
   const auto *bias = stage.operand<float>(3), *items = stage.operand<float>(4);
   if (!items) return bias;
   const float* own = items + item * a.out_features;
   if (!bias) return own;
   auto* both = reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.block_bytes);
-  a.add({bias, own, both, a.out_features});
+  for (int64_t i = 0; i < count; ++i)
+    a.add({bias, own + i * a.out_features, both + i * a.out_features, a.out_features});
   return both;
 }
 
@@ -212,26 +214,32 @@ void run_tiles(const Stage& stage, const Attrs& a, const Geometry& s, const Shar
   tiles.streams = s.batch * s.pixels() * cols * int64_t{sizeof(float)} >= kStreamedBytes && residual != y;
   tiles.buffer = worker.buffer;
   tiles.scratch = worker.scratch;
-  float* scale = reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.block_bytes) + a.out_features;
+  float* scale =
+      reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.block_bytes) + kConvMostItems * a.out_features;
+  float* shift = scale + kConvMostItems * a.channels;
   if (a.op.has_norm) {
     tiles.scale = scale;
-    tiles.shift = scale + a.channels;
+    tiles.shift = shift;
     tiles.silu = a.op.norm.silu;
   }
-  for_items(share.line_begin, share.line_end, s.out_height, [&](int64_t item, int64_t begin, int64_t end) {
-    const int64_t first = item * s.pixels() * cols;
-    tiles.line_begin = begin - item * s.out_height;
-    tiles.line_end = end - item * s.out_height;
-    tiles.bias = bias_of_item(stage, a, item, worker);
-    if (tiles.scale && s.in_pixels() > 0)
-      group_norm_scale(stage.operand<float>(6), item, s.in_pixels(), a.channels, a.op.norm, stage.operand<float>(7),
-                       stage.operand<float>(8), scale, scale + a.channels);
+  tiles.bias_stride = stage.operands[4] ? cols : 0;
+  const int64_t at_once = conv_items_at_once(s.out_width, s.out_height, a.channels, a.op.kernel, a.op.stride);
+  for (int64_t line = share.line_begin; line < share.line_end;) {
+    const int64_t item = line / s.out_height, first = item * s.pixels() * cols;
+    tiles.line_begin = line - item * s.out_height;
+    tiles.line_end = std::min(s.out_height, share.line_end - item * s.out_height);
+    tiles.items = tiles.line_begin > 0 ? 1 : std::clamp<int64_t>((share.line_end - line) / s.out_height, 1, at_once);
+    line += tiles.items > 1 ? tiles.items * s.out_height : tiles.line_end - tiles.line_begin;
+    tiles.bias = bias_of_items(stage, a, item, tiles.items, worker);
+    for (int64_t i = 0; tiles.scale && s.in_pixels() > 0 && i < tiles.items; ++i)
+      group_norm_scale(stage.operand<float>(6), item + i, s.in_pixels(), a.channels, a.op.norm, stage.operand<float>(7),
+                       stage.operand<float>(8), scale + i * a.channels, shift + i * a.channels);
     tiles.residual = residual ? residual + first : nullptr;
     tiles.y = y + first;
     ConvPatchesArgs args = picture_of(stage, a, s, item);
     args.tiles = &tiles;
     a.patches(args);
-  });
+  }
 }
 
 // operands: x, weight, y, then null where there is none: bias, items' bias, residual; statistics, weight and bias of the norm
@@ -261,7 +269,7 @@ void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerCo
       a.patches(args);
     });
     a.kernels.run[chosen]({worker.buffer, k, end - begin, stage.operands[1], cols, k, share.col_begin, share.col_end,
-                           bias_of_item(stage, a, begin / s.pixels(), worker),
+                           bias_of_items(stage, a, begin / s.pixels(), 1, worker),
                            residual ? residual + begin * cols : nullptr, y + begin * cols, cols, worker.scratch});
   }
 }
@@ -306,7 +314,8 @@ Status lower(LowerContext& c) {
   Stage stage = c.output_stage(run);
   stage.rows = 2 * c.workers();
   stage.row_tiles = c.workers();
-  stage.buffer_bytes = attrs->block_bytes + (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
+  stage.buffer_bytes =
+      attrs->block_bytes + kConvMostItems * (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
   stage.reads = {{in[0], Reads::kAll}};
   auto optional = [&](size_t place) {
     if (place == 0) return c.at(static_cast<void*>(nullptr));

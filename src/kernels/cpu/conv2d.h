@@ -35,28 +35,31 @@ struct ConvPatchesArgs {
 
 /// y[oy, ox, n] = sum_{dy, dx, c} w[n, c, dy, dx] f(x[stride oy + dy - pad, stride ox + dx - pad, c]) (+ bias[n])
 ///                (+ residual[oy, ox, n])
-/// for output lines [line_begin, line_end) of one item and n in [n_begin, n_end); zero outside the picture, with
+/// for output lines [line_begin, line_end) of one item and n in [n_begin, n_end), or for all lines of a few small items, which
+/// then read the weight once; zero outside the picture, with
 ///   f(v) = v, or v * scale[c] + shift[c] where there is a scale, then with `silu` v / (1 + e^-v), rounded to bfloat16.
 /// By tile products on the tile unit, by the plain stand-in in other tables. Channels are a multiple of 32, kernel at most
 /// kConvMostKernel. Each sum has one fixed order, whatever lines and columns a call has.
 struct ConvTiles {
-  const float* scale;  ///< [channels] with shift, or nullptr
+  const float* scale;  ///< [items, channels] with shift, or nullptr
   const float* shift;
   bool silu;
   const void* weight;                    ///< bfloat16, packed
   int64_t out_channels, n_begin, n_end;  ///< n_begin is a multiple of 16
   int64_t line_begin, line_end;
   const float* bias;      ///< [out_channels] or nullptr
+  int64_t bias_stride;    ///< to that of the next item
   const float* residual;  ///< as y, may be y; or nullptr
-  float* y;               ///< [out_height, out_width, out_channels]
+  float* y;               ///< [items, out_height, out_width, out_channels]
   bool streams;           ///< y is too large for the caches
   void* buffer;           ///< conv_buffer_bytes, aligned to cache lines
   void* scratch;          ///< kScratchBytes
+  int64_t items = 1;  ///< one after the other in x too, at most conv_items_at_once; all lines of them if more than one
 };
 inline constexpr int64_t kConvMostKernel = 7;
 
-/// Output pixels that one pass over the weight serves: lines x width. Their input lies in a buffer as bfloat16,
-/// [channels / 32][in_lines][pitch][32].
+/// Output pixels that one pass over the weight serves: items x lines x width. Their input lies in a buffer as bfloat16,
+/// [channels / 32][items][in_lines][pitch][32].
 struct ConvRegion {
   int64_t width, lines;
   int64_t plane_bytes, bytes;
@@ -73,8 +76,8 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
   return (out - 1) * stride + kernel;
 }
 [[gnu::always_inline]] inline constexpr ConvRegion conv_region_of(int64_t width, int64_t lines, int64_t channels,
-                                                                  int64_t kernel, int64_t stride) {
-  const int64_t pixels = conv_extent(width, kernel, stride) * conv_extent(lines, kernel, stride);
+                                                                  int64_t kernel, int64_t stride, int64_t items = 1) {
+  const int64_t pixels = items * conv_extent(width, kernel, stride) * conv_extent(lines, kernel, stride);
   // An odd number of cache lines, so that planes do not meet in one set. Tiles may reach past the last pixel.
   const int64_t plane = (pixels | 1) * 2 * kConvBlock, past = (16 + kernel) * stride * 2 * kConvBlock;
   return {width, lines, plane, channels / kConvBlock * plane + past};
@@ -92,6 +95,21 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
     region = conv_region_of(width, lines, channels, kernel, stride);
   }
   return region;
+}
+/// How many items of so few pixels one pass over the weight serves: it is read from memory, and by few pixels each time.
+inline constexpr int64_t kConvMostItems = 8;
+[[gnu::always_inline]] inline constexpr int64_t conv_items_at_once(int64_t out_width, int64_t out_height,
+                                                                   int64_t channels, int64_t kernel, int64_t stride) {
+  const ConvRegion one = conv_region(out_width > 1 ? out_width : 1, channels, kernel, stride);
+  if (one.width < out_width || one.lines < out_height) return 1;
+  int64_t items = 1;
+  const int64_t most_panels = 2 * kConvRegionLines, panels = (out_width + 15) / 16 * out_height;
+  while (items < kConvMostItems && (items + 1) * out_width * out_height <= kConvRegionPixels &&
+         (items + 1) * panels <= most_panels &&
+         conv_region_of(out_width, out_height, channels, kernel, stride, items + 1).bytes <=
+             conv_region_limit(channels))
+    ++items;
+  return items;
 }
 /// The most that two regions of any width take.
 [[gnu::always_inline]] inline constexpr int64_t conv_buffer_bytes(int64_t channels, int64_t kernel, int64_t stride) {

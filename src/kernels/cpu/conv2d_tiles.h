@@ -7,7 +7,8 @@
 //
 // A region of some 512 output pixels stays in the second-level cache while all columns go by, two strips of the weight at a
 // time; the sums of 2 x 2 tiles stay in tiles over all of K. Only where two strips would take the cache for themselves is K
-// cut, and sums wait in scratch. Regions go down the picture, and what two share is copied, not brought again.
+// cut, and sums wait in scratch. Regions go down the picture, and what two share is copied, not brought again. Where items
+// are small a few of them are one region, each with its own zeros around.
 //
 // Between products, a few vector instructions with every step of K, the lines of the next region are brought in and the sums
 // of the block before get their bias and residual and go to y: neither shows beside the tile unit, nor does the memory that
@@ -36,8 +37,8 @@ constexpr int64_t kConvPixels = 2 * kConvPanel;  // of a block of products
 
 struct ConvTilesScratch {
   alignas(64) float sums[kConvMostPanels / 2][kConvSumsFloats];
-  alignas(64) float done[2][kConvSumsFloats];  // of the last block, and of the one that is being made
-  alignas(64) float bias[2][2 * kStripRows];
+  alignas(64) float done[2][kConvSumsFloats];    // of the last block, and of the one that is being made
+  alignas(64) float bias[2][2][2 * kStripRows];  // of each, by panel: its item may have its own
 };
 static_assert(sizeof(ConvTilesScratch) <= kScratchBytes);
 
@@ -47,7 +48,10 @@ class ConvTilesRun {
   ConvTilesRun(const ConvPatchesArgs& picture, const ConvTiles& conv)
       : p_(picture), a_(conv), scratch_(*static_cast<ConvTilesScratch*>(conv.scratch)),
         blocks_(picture.channels / kConvBlock), taps_(picture.kernel * picture.kernel),
-        size_(conv_region(max_i64(picture.out_width, 1), picture.channels, picture.kernel, picture.stride)),
+        size_(conv.items > 1
+                  ? conv_region_of(picture.out_width, picture.out_height, picture.channels, picture.kernel,
+                                   picture.stride, conv.items)
+                  : conv_region(max_i64(picture.out_width, 1), picture.channels, picture.kernel, picture.stride)),
         streams_(kHasStreams && conv.streams && conv.out_channels % kStripRows == 0 &&
                  reinterpret_cast<uintptr_t>(conv.y) % 64 == 0) {}
 
@@ -74,7 +78,8 @@ class ConvTilesRun {
     int64_t x0, width, pitch;  // of output pixels; of a line in the buffer
     int64_t line, lines;
     uint8_t* buffer;
-    int64_t per_line, panels;
+    int64_t per_line, item_panels, panels;
+    int64_t item_bytes;  // in a plane
     bool is_flat;
   };
 
@@ -88,10 +93,12 @@ class ConvTilesRun {
     r.lines = min_i64(size_.lines, a_.line_end - line);
     r.buffer = static_cast<uint8_t*>(a_.buffer) + side * ((size_.bytes + 63) / 64 * 64);
     r.per_line = (r.width + kConvPanel - 1) / kConvPanel;
-    r.panels = r.lines * r.per_line;
+    r.item_panels = r.lines * r.per_line;
     const int64_t flat = ((r.lines - 1) * r.pitch + r.width + kConvPanel - 1) / kConvPanel;
-    r.is_flat = p_.stride == 1 && flat < r.panels;
-    if (r.is_flat) r.panels = flat;
+    r.is_flat = p_.stride == 1 && flat < r.item_panels;
+    if (r.is_flat) r.item_panels = flat;
+    r.panels = a_.items * r.item_panels;
+    r.item_bytes = conv_extent(r.lines, p_.kernel, p_.stride) * r.pitch * kConvPixelBytes;
     return r;
   }
   Region after(const Region& r, int side) const {
@@ -100,8 +107,10 @@ class ConvTilesRun {
   }
   /// Where in a plane a panel begins.
   int64_t panel_at(const Region& r, int64_t panel) const {
-    if (r.is_flat) return panel * kConvPanel * kConvPixelBytes;
-    return (panel / r.per_line * r.pitch + panel % r.per_line * kConvPanel) * p_.stride * kConvPixelBytes;
+    const int64_t item_at = panel / r.item_panels * r.item_bytes;
+    panel %= r.item_panels;
+    if (r.is_flat) return item_at + panel * kConvPanel * kConvPixelBytes;
+    return item_at + (panel / r.per_line * r.pitch + panel % r.per_line * kConvPanel) * p_.stride * kConvPixelBytes;
   }
 
   // Bringing lines.
@@ -110,11 +119,13 @@ class ConvTilesRun {
   struct Bringing {
     bool there;
     const Region* region;
-    int64_t line, end;      // in the buffer
+    int64_t item;
+    int64_t line, end;      // of the item in the buffer
     int64_t x, last, left;  // of the line's pixels; where they lie in the picture
     int64_t block;
     const float* from_line;
     const float* from;
+    const float *scale, *shift;
     uint8_t* to;
   };
 
@@ -137,10 +148,12 @@ class ConvTilesRun {
     return b;
   }
 
-  void zero(const Region& r, int64_t line, int64_t x, int64_t pixels) const {
-    for (int64_t b = 0; b < blocks_ && pixels > 0; ++b)
-      __builtin_memset(r.buffer + b * size_.plane_bytes + (line * r.pitch + x) * kConvPixelBytes, 0,
-                       static_cast<size_t>(pixels * kConvPixelBytes));
+  uint8_t* place(const Bringing& b, int64_t x) const {
+    return b.region->buffer + b.item * b.region->item_bytes + (b.line * b.region->pitch + x) * kConvPixelBytes;
+  }
+  void zero(const Bringing& b, int64_t x, int64_t pixels) const {
+    for (int64_t block = 0; block < blocks_ && pixels > 0; ++block)
+      __builtin_memset(place(b, x) + block * size_.plane_bytes, 0, static_cast<size_t>(pixels * kConvPixelBytes));
   }
 
   /// Zeros around, and on to the next line that has pixels of the picture.
@@ -152,21 +165,26 @@ class ConvTilesRun {
     const int64_t top = r.line * p_.stride - p_.pad;
     b.x = min_i64(max_i64(-b.left, 0), r.pitch);
     b.last = max_i64(b.x, min_i64(r.pitch, width - b.left));
-    for (++b.line; b.line < b.end; ++b.line) {
-      int64_t y = top + b.line;
-      if (y < 0 || y >= height || b.x == b.last) {
-        zero(r, b.line, 0, r.pitch);
-        continue;
+    for (++b.line; b.item < a_.items; ++b.item, b.line = 0)
+      for (; b.line < b.end; ++b.line) {
+        int64_t y = top + b.line;
+        if (y < 0 || y >= height || b.x == b.last) {
+          zero(b, 0, r.pitch);
+          continue;
+        }
+        zero(b, 0, b.x);
+        zero(b, b.last, r.pitch - b.last);
+        if (p_.upsample) y = y * p_.in_height / p_.out_height;
+        b.from_line = p_.x + (b.item * p_.in_height + y) * p_.in_width * p_.channels;
+        if (a_.scale) {
+          b.scale = a_.scale + b.item * p_.channels;
+          b.shift = a_.shift + b.item * p_.channels;
+        }
+        b.to = place(b, b.x);
+        pixel(b);
+        b.there = true;
+        return;
       }
-      zero(r, b.line, 0, b.x);
-      zero(r, b.line, b.last, r.pitch - b.last);
-      if (p_.upsample) y = y * p_.in_height / p_.out_height;
-      b.from_line = p_.x + y * p_.in_width * p_.channels;
-      b.to = r.buffer + (b.line * r.pitch + b.x) * kConvPixelBytes;
-      pixel(b);
-      b.there = true;
-      return;
-    }
     b.there = false;
   }
   REDLINE_INLINE void pixel(Bringing& b) const {
@@ -179,7 +197,7 @@ class ConvTilesRun {
     const float* x = b.from + b.block * kConvBlock;
     StripF32 v[2] = {load_strip(x), load_strip(x + kStripRows)};
     if (a_.scale) {
-      const float *scale = a_.scale + b.block * kConvBlock, *shift = a_.shift + b.block * kConvBlock;
+      const float *scale = b.scale + b.block * kConvBlock, *shift = b.shift + b.block * kConvBlock;
 #pragma GCC unroll 2
       for (int s = 0; s < 2; ++s)
 #pragma GCC unroll 4
@@ -221,7 +239,7 @@ class ConvTilesRun {
     const int64_t most = blocks_ * taps_ <= kConvMostSteps ? blocks_ : max_i64(1, kConvMostSteps / 2 / taps_);
     const int64_t all_steps = (a_.n_end - a_.n_begin + 2 * kStripRows - 1) / (2 * kStripRows) * pairs * blocks_ * taps_;
     const int64_t to_bring =
-        bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;
+        bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;  // of one item
     Block block;
     block.brings = (to_bring + all_steps - 1) / all_steps;
     for (int64_t n = a_.n_begin; n < a_.n_end; n += 2 * kStripRows) {
@@ -309,9 +327,9 @@ class ConvTilesRun {
   /// Sums of a block, [panel][strip][16 pixels][16 columns], on their way to y.
   struct Pending {
     const float* sums;
-    const float* bias;  // of both strips
-    int64_t lanes;      // columns of y that there are
-    int64_t next = 0, count = 0;
+    const float* bias;                          // [2 panels][2 strips][16]
+    int64_t lanes;                              // columns of y that there are
+    int64_t next = 0, count = 0, of_first = 0;  // of the first panel
     int64_t y_at[kConvPixels];
     int64_t sums_at[kConvPixels];
   };
@@ -321,14 +339,20 @@ class ConvTilesRun {
     pending_.sums = scratch_.done[side_];
     pending_.lanes = min_i64(2 * kStripRows, a_.n_end - n);
     pending_.next = pending_.count = 0;
-    float* bias = scratch_.bias[side_];
-    for (int64_t i = 0; i < 2 * kStripRows; ++i) bias[i] = a_.bias && i < pending_.lanes ? a_.bias[n + i] : 0.0f;
-    pending_.bias = bias;
-    for (int64_t i = 0; i < panels; ++i) list_pixels(r, panel + i, n, i * 2 * kConvPanel * kStripRows);
+    pending_.bias = scratch_.bias[side_][0];
+    for (int64_t p = 0; p < panels; ++p) {
+      const float* from = a_.bias ? a_.bias + (panel + p) / r.item_panels * a_.bias_stride + n : nullptr;
+      for (int64_t i = 0; i < 2 * kStripRows; ++i)
+        scratch_.bias[side_][p][i] = from && i < pending_.lanes ? from[i] : 0.0f;
+      list_pixels(r, panel + p, n, p * 2 * kConvPanel * kStripRows);
+      if (p == 0) pending_.of_first = pending_.count;
+    }
     side_ ^= 1;
   }
   /// The pixels of a panel that are some of y.
   void list_pixels(const Region& r, int64_t panel, int64_t n, int64_t sums_at) {
+    const int64_t first_line = panel / r.item_panels * p_.out_height + r.line;
+    panel %= r.item_panels;
     int64_t line = panel / r.per_line, x = panel % r.per_line * kConvPanel, rows = min_i64(kConvPanel, r.width - x);
     if (r.is_flat) {
       line = panel * kConvPanel / r.pitch;
@@ -337,7 +361,7 @@ class ConvTilesRun {
     }
     for (; rows > 0 && line < r.lines; --rows, sums_at += kStripRows) {
       if (x < r.width) {
-        pending_.y_at[pending_.count] = ((r.line + line) * p_.out_width + r.x0 + x) * a_.out_channels + n;
+        pending_.y_at[pending_.count] = ((first_line + line) * p_.out_width + r.x0 + x) * a_.out_channels + n;
         pending_.sums_at[pending_.count++] = sums_at;
       }
       if (++x < r.pitch) continue;
@@ -348,15 +372,15 @@ class ConvTilesRun {
   REDLINE_INLINE void finish() {
     const int64_t i = pending_.next++, y_at = pending_.y_at[i], lanes = pending_.lanes;
     const float* sums = pending_.sums + pending_.sums_at[i];
+    const float* bias = pending_.bias + (i < pending_.of_first ? 0 : 2 * kStripRows);
     if (lanes < 2 * kStripRows) [[unlikely]] {
-      finish_strip_of(y_at, sums, pending_.bias, min_i64(lanes, kStripRows));
+      finish_strip_of(y_at, sums, bias, min_i64(lanes, kStripRows));
       if (lanes > kStripRows)
-        finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, pending_.bias + kStripRows,
-                        lanes - kStripRows);
+        finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, bias + kStripRows, lanes - kStripRows);
       return;
     }
-    finish_strip_of(y_at, sums, pending_.bias, kStripRows);
-    finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, pending_.bias + kStripRows, kStripRows);
+    finish_strip_of(y_at, sums, bias, kStripRows);
+    finish_strip_of(y_at + kStripRows, sums + kConvPanel * kStripRows, bias + kStripRows, kStripRows);
   }
   REDLINE_INLINE void finish_strip_of(int64_t y_at, const float* sums, const float* bias, int64_t lanes) const {
     StripF32 v = load_strip(sums);

@@ -119,8 +119,9 @@ class ImageEngine {
   /// guidance that the model does not have. internal: latents that are not numbers.
   virtual Result<ImageResult> generate(const ImageRequest& request,
                                        const std::function<bool(const ImageProgress&)>& on_step = {}) = 0;
-  /// Reads a LoRA file (safetensors, PEFT's or kohya's names) and keeps it under `name`; without effect until set.
-  /// invalid_argument: a module that the denoiser does not have, shapes or ranks that do not fit, a name that is taken.
+  /// Reads a LoRA file (safetensors, PEFT's or kohya's names), of the denoiser and of text encoders, and keeps it under
+  /// `name`; without effect until set. invalid_argument: a network or a module that the pipeline does not have, shapes or
+  /// ranks that do not fit, a name that is taken.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
   /// The adapters of the next requests, each with its weight, in place of those set before: a matter of pointers.
   /// not_found: no such name.

@@ -30,19 +30,41 @@ constexpr Suffix kSuffixes[] = {
     {".lora.up.weight", Suffix::kUp},
     {"_lora.down.weight", Suffix::kDown},
     {"_lora.up.weight", Suffix::kUp},
+    {".lora_linear_layer.down.weight", Suffix::kDown},
+    {".lora_linear_layer.up.weight", Suffix::kUp},
     {".alpha", Suffix::kAlpha},
 };
 /// What stands before the network's own names.
 constexpr std::string_view kPrefixes[] = {"base_model.model.", "diffusion_model.", "transformer.", "unet.",
                                           "lora_transformer_", "lora_unet_"};
 
-std::string_view without_prefix(std::string_view name) {
+/// The same of text encoders, by component. kohya's trainers count CLIP-L, CLIP-G and T5 whether they are all there or not.
+constexpr std::pair<std::string_view, std::string_view> kEncoderPrefixes[] = {
+    {"text_encoder.", "text_encoder"}, {"text_encoder_2.", "text_encoder_2"}, {"text_encoder_3.", "text_encoder_3"},
+    {"lora_te_", "text_encoder"},      {"lora_te1_", "text_encoder"},         {"lora_te2_", "text_encoder_2"},
+    {"lora_te3_", "text_encoder_3"},
+};
+/// Around CLIP's text half, in the files of some versions of transformers and not of others.
+constexpr std::string_view kTextModel[] = {"text_model.", "text_model_"};
+
+std::string_view without_any(std::string_view name, std::span<const std::string_view> prefixes) {
   for (bool again = true; again;) {
     again = false;
-    for (const std::string_view prefix : kPrefixes)
+    for (const std::string_view prefix : prefixes)
       if (name.starts_with(prefix)) name.remove_prefix(prefix.size()), again = true;
   }
   return name;
+}
+
+/// Takes the prefix off and returns the component that it names; "" for the denoiser.
+std::string_view take_component(std::string_view& name) {
+  for (const auto& [prefix, component] : kEncoderPrefixes)
+    if (name.starts_with(prefix)) {
+      name = without_any(name.substr(prefix.size()), kTextModel);
+      return component;
+    }
+  name = without_any(name, kPrefixes);
+  return {};
 }
 
 /// "attn1.processor.to_out" of diffusers' first files, whose pairs stood beside the attention: "attn1.to_out.0".
@@ -83,15 +105,14 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
   REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_file(path));
   AdapterFile adapter;
   adapter.file = files.files()[0];
-  std::map<std::string, double> alphas;
+  std::map<std::pair<std::string, std::string>, double> alphas;  // by component and module
   for (const SafetensorsTensor& tensor : files.tensors()) {
     const auto suffix = std::find_if(std::begin(kSuffixes), std::end(kSuffixes),
                                      [&](const Suffix& s) { return tensor.name.ends_with(s.text); });
-    const std::string module = without_processor(std::string(without_prefix(
-        std::string_view(tensor.name)
-            .substr(0, tensor.name.rfind(suffix == std::end(kSuffixes) ? std::string_view(".") : suffix->text)))));
-    // Text encoders stay as they are: their adapters change little and few files have them.
-    if (tensor.name.starts_with("text_encoder") || tensor.name.starts_with("lora_te")) continue;
+    std::string_view spelled = tensor.name;
+    spelled = spelled.substr(0, spelled.rfind(suffix == std::end(kSuffixes) ? std::string_view(".") : suffix->text));
+    const std::string component(take_component(spelled));
+    const std::string module = without_processor(std::string(spelled));
     if (suffix == std::end(kSuffixes))
       return unsupported(
           "{}: tensor {} belongs to no LoRA pair (lora_A/lora_B or lora_down/lora_up); LoHa, LoKr and "
@@ -100,7 +121,7 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
     if (!tensor.view.data) return unsupported("{}: tensor {} has type {}", path, tensor.name, tensor.type_name);
     if (suffix->kind == Suffix::kAlpha) {
       if (tensor.view.num_elements() != 1) return invalid_argument("{}: {} is no single number", path, tensor.name);
-      alphas[module] = static_cast<double>(values_of(tensor.view)[0]);
+      alphas[{component, module}] = static_cast<double>(values_of(tensor.view)[0]);
       continue;
     }
     TensorView view = tensor.view;
@@ -109,25 +130,30 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
     if (view.shape.size() != 2)
       return unsupported("{}: {} is [{}]: LoRA of convolutions is not supported", path, tensor.name,
                          fmt::join(view.shape, ", "));
-    AdapterMatrix& matrix = adapter.matrices[module];
+    AdapterMatrix& matrix = (component.empty() ? adapter.denoiser : adapter.encoders[component])[module];
     (suffix->kind == Suffix::kDown ? matrix.down : matrix.up) = view;
   }
-  if (adapter.matrices.empty()) return invalid_argument("{}: holds no LoRA pair for the denoiser", path);
-  for (auto& [module, matrix] : adapter.matrices) {
-    if (!matrix.down.data || !matrix.up.data)
-      return invalid_argument("{}: {} has only one of its two matrices", path, module);
-    const int64_t rank = matrix.down.shape[0];
-    if (rank < 1 || matrix.up.shape[1] != rank)
-      return invalid_argument("{}: {}: down is [{}], up is [{}]: the ranks differ", path, module,
-                              fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
-    adapter.max_rank = std::max(adapter.max_rank, rank);
-    if (const auto alpha = alphas.find(module); alpha != alphas.end())
-      matrix.scale = alpha->second / static_cast<double>(rank);
-  }
+  if (adapter.denoiser.empty() && adapter.encoders.empty()) return invalid_argument("{}: holds no LoRA pair", path);
+  const auto finish = [&](const std::string& component, AdapterMatrices& matrices) -> Status {
+    for (auto& [module, matrix] : matrices) {
+      if (!matrix.down.data || !matrix.up.data)
+        return invalid_argument("{}: {} has only one of its two matrices", path, module);
+      const int64_t rank = matrix.down.shape[0];
+      if (rank < 1 || matrix.up.shape[1] != rank)
+        return invalid_argument("{}: {}: down is [{}], up is [{}]: the ranks differ", path, module,
+                                fmt::join(matrix.down.shape, ", "), fmt::join(matrix.up.shape, ", "));
+      adapter.max_rank = std::max(adapter.max_rank, rank);
+      if (const auto alpha = alphas.find({component, module}); alpha != alphas.end())
+        matrix.scale = alpha->second / static_cast<double>(rank);
+    }
+    return {};
+  };
+  REDLINE_TRY(finish("", adapter.denoiser));
+  for (auto& [component, matrices] : adapter.encoders) REDLINE_TRY(finish(component, matrices));
   return adapter;
 }
 
-Status AdapterBank::load(const std::string& name, const AdapterFile& file, bool plain) {
+Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrices, bool plain) {
   if (adapters_.count(name)) return invalid_argument("there is an adapter \"{}\" already", name);
   std::map<size_t, Packed> packed;
   std::set<std::string> used;
@@ -135,20 +161,21 @@ Status AdapterBank::load(const std::string& name, const AdapterFile& file, bool 
     const AdapterSlot& slot = *slots_[i];
     std::string own = slot.weight;
     if (own.ends_with(".weight")) own.resize(own.size() - 7);
+    own = without_any(own, kTextModel);
     // By diffusers' name, by that of a UNet's makers, or as a part of a matrix of FLUX's; all also as kohya's files spell
     // them.
     const FluxStoredModule stored = find_stored_module(own);
     const std::string sgm = unet_stored_module(own);
-    auto at = file.matrices.end();
+    auto at = matrices.end();
     bool is_part = false;
     for (const std::string& name_of :
          {own, underscored(own), sgm, underscored(sgm), stored.name, underscored(stored.name)}) {
-      if (at != file.matrices.end()) break;
-      at = file.matrices.find(name_of);
-      is_part = at != file.matrices.end() && !stored.name.empty() &&
+      if (at != matrices.end()) break;
+      at = matrices.find(name_of);
+      is_part = at != matrices.end() && !stored.name.empty() &&
                 (name_of == stored.name || name_of == underscored(stored.name));
     }
-    if (at == file.matrices.end()) continue;
+    if (at == matrices.end()) continue;
     used.insert(at->first);
     const auto& [module, matrix] = *at;
     const int64_t rank = matrix.down.shape[0];
@@ -177,18 +204,17 @@ Status AdapterBank::load(const std::string& name, const AdapterFile& file, bool 
     p.part.plain_down = p.plain_down.data();
     p.part.plain_up = p.plain_up.data();
   }
-  for (const auto& [module, matrix] : file.matrices)
+  for (const auto& [module, matrix] : matrices)
     if (!used.contains(module))
-      return invalid_argument("adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
-                              file.matrices.size() - used.size() > 1
-                                  ? fmt::format(" (nor {} others)", file.matrices.size() - used.size() - 1)
-                                  : "");
+      return invalid_argument(
+          "adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
+          matrices.size() - used.size() > 1 ? fmt::format(" (nor {} others)", matrices.size() - used.size() - 1) : "");
   adapters_.emplace(name, std::move(packed));
   return {};
 }
 
-Status AdapterBank::set(std::span<const std::pair<std::string, double>> adapters) {
-  std::vector<std::vector<AdapterPart>> parts(slots_.size());
+Result<AdapterBank::Parts> AdapterBank::parts(std::span<const std::pair<std::string, double>> adapters) const {
+  Parts parts(slots_.size());
   for (const auto& [name, weight] : adapters) {
     const auto at = adapters_.find(name);
     if (at == adapters_.end()) return not_found("there is no adapter \"{}\"", name);
@@ -204,6 +230,11 @@ Status AdapterBank::set(std::span<const std::pair<std::string, double>> adapters
       return invalid_argument("the adapters have rank {} together at {}, the engine was opened for {}", rank,
                               slots_[i]->weight, slots_[i]->max_rank);
   }
+  return parts;
+}
+
+Status AdapterBank::set(std::span<const std::pair<std::string, double>> adapters) {
+  REDLINE_ASSIGN(Parts parts, this->parts(adapters));
   for (size_t i = 0; i < slots_.size(); ++i) slots_[i]->parts = std::move(parts[i]);
   ++version_;
   return {};

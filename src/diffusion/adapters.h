@@ -1,4 +1,5 @@
-// LoRA files beside a compiled denoiser: read and packed once, then swapped by pointers between steps.
+// LoRA files beside compiled networks, a denoiser and text encoders: read and packed once, then swapped by pointers
+// between steps.
 #pragma once
 
 #include <map>
@@ -16,10 +17,14 @@ struct AdapterMatrix {
   double scale = 1;  ///< alpha / rank
 };
 
+/// Of one network, by the module's name as the file spells it, prefix taken off.
+using AdapterMatrices = std::map<std::string, AdapterMatrix>;
+
 /// A LoRA file: safetensors with PEFT's names (lora_A, lora_B) or kohya's (lora_down, lora_up, alpha).
 struct AdapterFile {
   std::shared_ptr<const MappedFile> file;
-  std::map<std::string, AdapterMatrix> matrices;  ///< by the module's name as the file spells it, prefix taken off
+  AdapterMatrices denoiser;
+  std::map<std::string, AdapterMatrices> encoders;  ///< by component: "text_encoder", "text_encoder_2"
   int64_t max_rank = 0;
 
   /// invalid_argument: half of a pair, shapes that do not go together, no pair at all. unsupported: LoHa, LoKr, DoRA and
@@ -34,14 +39,20 @@ class AdapterBank {
   /// `plain`: keeps float32 copies for the interpreter.
   /// invalid_argument: a module that the network does not have (the message names it and counts), shapes that differ, a
   /// rank above the slots'; a name that is taken.
-  Status load(const std::string& name, const AdapterFile& file, bool plain);
+  Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
+  /// Takes back what load() did.
+  void unload(const std::string& name) { adapters_.erase(name); }
   /// What stands beside the weights from the next step on, each times its weight; none: the network alone.
   /// not_found: no such name. invalid_argument: together they exceed the slots' rank.
   Status set(std::span<const std::pair<std::string, double>> adapters);
+  /// What set() would say, without setting anything.
+  Status check(std::span<const std::pair<std::string, double>> adapters) const { return parts(adapters).status(); }
   /// Another number after every set(): what was computed with other adapters is out of date.
   int64_t version() const { return version_; }
 
  private:
+  using Parts = std::vector<std::vector<AdapterPart>>;  // by slot
+  Result<Parts> parts(std::span<const std::pair<std::string, double>> adapters) const;
   struct Packed {
     AdapterPart part;
     std::vector<uint8_t> down, up;

@@ -149,6 +149,9 @@ Result<std::unique_ptr<DiffusionEngine>> DiffusionEngine::make(const std::string
   set_latent_size(bounds, side, side);
   REDLINE_ASSIGN(e.denoiser_,
                  Denoiser::make(std::move(model), network, options.max_adapter_rank, *e.team_).within(weights.path));
+  e.adapters_.add("", e.denoiser_->adapters());
+  for (const auto& [name, encoder] : e.encoders_)
+    e.adapters_.add(name, encoder->adapters(), encoder->is_t5() ? "text_encoder_3" : "");
 
   // The autoencoder.
   bounds[Symbol::kBatch] = 1;
@@ -191,8 +194,8 @@ Status DiffusionEngine::open_encoders(const PipelineFiles& files, const NetworkO
     // tokenizer_2 belongs to text_encoder_2.
     const std::string tokenizer = "tokenizer" + component.name.substr(std::string("text_encoder").size());
     REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(files.path + "/" + tokenizer, model));
-    REDLINE_ASSIGN(encoders_[component.name],
-                   TextEncoder::make(component.name, std::move(model), std::move(prompts), options, *team_));
+    REDLINE_ASSIGN(encoders_[component.name], TextEncoder::make(component.name, std::move(model), std::move(prompts),
+                                                                options, options_.max_adapter_rank, *team_));
   }
   return {};
 }
@@ -525,12 +528,12 @@ Status DiffusionEngine::load_adapter(const std::string& name, const std::string&
   if (options_.max_adapter_rank == 0)
     return invalid_argument("the engine was opened without room for adapters; set max_adapter_rank");
   REDLINE_ASSIGN(const AdapterFile file, AdapterFile::open(path));
-  return denoiser_->adapters().load(name, file, options_.use_interpreter);
+  return adapters_.load(name, file, options_.use_interpreter);
 }
 
 Status DiffusionEngine::set_adapters(const std::vector<std::pair<std::string, double>>& adapters) {
   std::lock_guard lock(mutex_);
-  return denoiser_->adapters().set(adapters);
+  return adapters_.set(adapters);
 }
 
 ImageEngine::MemoryReport DiffusionEngine::memory() const {

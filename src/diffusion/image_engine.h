@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "diffusion/denoiser.h"
+#include "diffusion/pipeline_adapters.h"
 #include "diffusion/pipeline_files.h"
 #include "diffusion/pipelines.h"
 #include "diffusion/solver.h"
@@ -54,6 +55,7 @@ class DiffusionEngine final : public ImageEngine {
   TimelineFile timeline_;
   TextEncoders encoders_;
   std::unique_ptr<Denoiser> denoiser_;
+  PipelineAdapters adapters_;
   AutoencoderModel autoencoder_;  ///< its graphs are gone into the networks
   Network decode_, encode_;
 };

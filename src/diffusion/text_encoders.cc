@@ -4,8 +4,11 @@ namespace redline {
 
 Result<std::unique_ptr<TextEncoder>> TextEncoder::make(std::string name, TextEncoderModel model,
                                                        PromptTokenizer tokenizer, const NetworkOptions& options,
-                                                       WorkerTeam& team) {
+                                                       int64_t max_adapter_rank, WorkerTeam& team) {
   std::unique_ptr<TextEncoder> encoder(new TextEncoder(std::move(name), std::move(model), std::move(tokenizer)));
+  if (max_adapter_rank > 0)
+    encoder->adapters_ = AdapterBank(
+        add_adapter_slots(encoder->model_.graph, max_adapter_rank, [](const std::string&) { return true; }));
   REDLINE_ASSIGN(encoder->network_, Network::make(std::move(encoder->model_.graph), options, team));
   return encoder;
 }

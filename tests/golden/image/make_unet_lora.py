@@ -76,8 +76,6 @@ with torch.no_grad():
           spelled = "lora_unet_" + spelled.replace(".", "_")
           files[file][f"{spelled}.lora_{side}.weight"] = stored.clone()
           files[file][f"{spelled}.alpha"] = torch.tensor(float(lora.lora_alpha))
-# What such files also hold: adapters of the text encoders, which stay as they are.
-files["kohya"]["lora_te1_text_model_encoder_layers_0_mlp_fc1.lora_down.weight"] = torch.zeros(3, 4)
 folder = HERE / "unet_lora"
 folder.mkdir(exist_ok=True)
 for name, tensors in files.items():

@@ -34,6 +34,24 @@ constexpr int64_t kConvMostPanels = 2 * kConvRegionLines;
 constexpr int64_t kConvMostSteps = 160;  // of K whose sums stay in tiles
 
 constexpr int64_t kConvPixels = 2 * kConvPanel;  // of a block of products
+constexpr int64_t kConvAskedAhead = 8;           // pixels of y
+
+#if defined(__AVX512F__)
+/// Without -mprfchw the builtin would ask for a line that others may keep.
+REDLINE_INLINE void ask_to_write(const float* line) { asm volatile("prefetchw %0" : : "m"(*line)); }
+/// silu within 2^-12 of itself, for what is rounded to bfloat16 (2^-9): half the instructions. 2^t to 7.5e-5 as attention's
+/// weights (attention_bf16_pipeline.h), the reciprocal to 2^-14. -inf gives NaN, as the formula does.
+REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
+  const VecF32 t = x * set1(-1.44269504f), r = {_mm512_reduce_ps(t.v, 0x09)};  // t - floor(t)
+  const VecF32 p = fma(fma(fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f)), r, set1(0x1.64444ap-1f)), r,
+                       set1(0x1.00fb18p0f - 0x1p-8f));
+  const VecF32 y = set1(1.0f) + VecF32{_mm512_scalef_ps(p.v, t.v)};
+  return x * VecF32{_mm512_rcp14_ps(y.v)};
+}
+#else
+REDLINE_INLINE void ask_to_write(const float* line) { __builtin_prefetch(line, 1, 3); }
+REDLINE_INLINE VecF32 rough_silu(VecF32 x) { return silu(x); }
+#endif
 
 struct ConvTilesScratch {
   alignas(64) float sums[kConvMostPanels / 2][kConvSumsFloats];
@@ -209,7 +227,7 @@ class ConvTilesRun {
 #pragma GCC unroll 2
         for (int s = 0; s < 2; ++s)
 #pragma GCC unroll 4
-          for (int i = 0; i < kStripVecs; ++i) v[s].v[i] = silu(v[s].v[i]);
+          for (int i = 0; i < kStripVecs; ++i) v[s].v[i] = rough_silu(v[s].v[i]);
       }
     }
     store_tile_line(b.to + b.block * size_.plane_bytes, v[0], v[1], false);
@@ -313,7 +331,10 @@ class ConvTilesRun {
           __builtin_prefetch(ask0, 0, 2);
           __builtin_prefetch(ask1, 0, 2);
         }
-        for (int64_t i = block.finishes; i > 0 && pending_.next < pending_.count; --i) finish();
+        for (int64_t i = block.finishes; i > 0 && pending_.next < pending_.count; --i) {
+          if (pending_.asked < pending_.count) ask(pending_.asked++);
+          if (pending_.asked == pending_.count || pending_.asked - pending_.next > kConvAskedAhead) finish();
+        }
         for (int64_t i = block.brings; i > 0 && bringing.there; --i) bring(bringing);
       }
     t.template store<0>(block.out, 64);
@@ -327,9 +348,10 @@ class ConvTilesRun {
   /// Sums of a block, [panel][strip][16 pixels][16 columns], on their way to y.
   struct Pending {
     const float* sums;
-    const float* bias;                          // [2 panels][2 strips][16]
-    int64_t lanes;                              // columns of y that there are
-    int64_t next = 0, count = 0, of_first = 0;  // of the first panel
+    const float* bias;  // [2 panels][2 strips][16]
+    int64_t lanes;      // columns of y that there are
+    int64_t next = 0, count = 0, asked = 0;
+    int64_t of_first = 0;  // of the first panel
     int64_t y_at[kConvPixels];
     int64_t sums_at[kConvPixels];
   };
@@ -338,12 +360,15 @@ class ConvTilesRun {
     while (pending_.next < pending_.count) finish();
     pending_.sums = scratch_.done[side_];
     pending_.lanes = min_i64(2 * kStripRows, a_.n_end - n);
-    pending_.next = pending_.count = 0;
+    pending_.next = pending_.count = pending_.asked = 0;
     pending_.bias = scratch_.bias[side_][0];
     for (int64_t p = 0; p < panels; ++p) {
       const float* from = a_.bias ? a_.bias + (panel + p) / r.item_panels * a_.bias_stride + n : nullptr;
-      for (int64_t i = 0; i < 2 * kStripRows; ++i)
-        scratch_.bias[side_][p][i] = from && i < pending_.lanes ? from[i] : 0.0f;
+      for (int64_t i = 0; i < 2; ++i) {
+        const int64_t lanes = pending_.lanes - i * kStripRows;
+        store_strip(scratch_.bias[side_][p] + i * kStripRows,
+                    from && lanes > 0 ? load_strip(from + i * kStripRows, lanes) : zero_strip());
+      }
       list_pixels(r, panel + p, n, p * 2 * kConvPanel * kStripRows);
       if (p == 0) pending_.of_first = pending_.count;
     }
@@ -359,14 +384,27 @@ class ConvTilesRun {
       x = panel * kConvPanel % r.pitch;
       rows = kConvPanel;
     }
-    for (; rows > 0 && line < r.lines; --rows, sums_at += kStripRows) {
-      if (x < r.width) {
-        pending_.y_at[pending_.count] = ((first_line + line) * p_.out_width + r.x0 + x) * a_.out_channels + n;
-        pending_.sums_at[pending_.count++] = sums_at;
+    // A run of pixels of a line, then those between lines.
+    for (int64_t count; rows > 0 && line < r.lines; rows -= count, sums_at += count * kStripRows, ++line) {
+      const int64_t there = min_i64(rows, r.width - x);
+      count = min_i64(rows, r.pitch - x);
+      const int64_t y_at = ((first_line + line) * p_.out_width + r.x0 + x) * a_.out_channels + n;
+      int64_t* y_list = pending_.y_at + pending_.count;
+      int64_t* sums_list = pending_.sums_at + pending_.count;
+      for (int64_t i = 0; i < there; ++i) {
+        y_list[i] = y_at + i * a_.out_channels;
+        sums_list[i] = sums_at + i * kStripRows;
       }
-      if (++x < r.pitch) continue;
+      if (there > 0) pending_.count += there;
       x = 0;
-      ++line;
+    }
+  }
+  /// What finishing a pixel will read and write: stores that wait for their lines would hold up those of tiles.
+  REDLINE_INLINE void ask(int64_t i) const {
+    const int64_t y_at = pending_.y_at[i];
+    for (int64_t strip = 0; strip < 2; ++strip) {
+      if (a_.residual) __builtin_prefetch(a_.residual + y_at + strip * kStripRows, 0, 3);
+      if (!streams_) ask_to_write(a_.y + y_at + strip * kStripRows);
     }
   }
   REDLINE_INLINE void finish() {

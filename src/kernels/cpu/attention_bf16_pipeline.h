@@ -21,7 +21,7 @@ constexpr int64_t kScores = kStep * kLines;       ///< of a block: [32 positions
 constexpr int64_t kWeights = kStep / 2 * kLines;  ///< of a block, in words of two positions: [16 pairs][lines]
 constexpr int64_t kWeightSlots = kBlocks + kAhead;
 constexpr int64_t kQueries = kStep / 2 * kLines * 2;  ///< of a step of head_dim: [16 pairs][lines][2]
-constexpr int64_t kSums = 2 * kTile * kLines;         ///< of two tiles of head_dim: [32 of head_dim][lines]
+constexpr int64_t kColumn = kTile * kLines;           ///< sums of a tile of head_dim: [16][lines]
 constexpr int64_t kJobPairs = kTile / 2;
 constexpr float kLn2 = 0.693147181f;
 static_assert(kStep == kKvPageTokens);
@@ -121,34 +121,6 @@ struct Weighing {
   }
 };
 
-/// Sums of two tiles of head_dim on their way to those of all chunks: into x[line] + sums y[line].
-struct Folding {
-  const float* sums = nullptr;
-  float* into = nullptr;
-  const float* scales = nullptr;  ///< x and y, [2][kLines], or nullptr: all are 1
-  int64_t left = 0;               ///< of head_dim
-
-  REDLINE_INLINE void some() {
-    constexpr int64_t kAtOnce = 4;
-    if (scales == nullptr) {
-#pragma GCC unroll 8
-      for (int64_t i = 0; i < kAtOnce * kLines; i += kWidth)
-        store(into + i, load(into + i, Full{}) + load(sums + i, Full{}), Full{});
-    } else {
-      for (int64_t i = 0; i < kAtOnce * kLines; i += kWidth) {
-        const VecF32 x = load(scales + i % kLines, Full{}), y = load(scales + kLines + i % kLines, Full{});
-        store(into + i, load(into + i, Full{}) * x + load(sums + i, Full{}) * y, Full{});
-      }
-    }
-    into += kAtOnce * kLines;
-    sums += kAtOnce * kLines;
-    left -= kAtOnce;
-  }
-  void rest() {
-    while (left > 0) some();
-  }
-};
-
 /// Where the tiles of one chunk lie.
 struct Chunk {
   int64_t first;                  ///< position
@@ -173,7 +145,6 @@ struct Pipeline {
   Unit& unit;
   int64_t steps, columns;  ///< of head_dim: by kStep, by kTile
   JobQueue queue = {};
-  Folding folding = {};
   // What to bring into the second-level cache while this chunk is worked on.
   const char* wanted[2 * kBlocks] = {};
   int64_t piece_bytes = 0, pieces = 0, piece_at = 0, bytes_at_once = 0;
@@ -278,32 +249,40 @@ struct Pipeline {
     }
   }
 
-  /// Blocks [begin, end) of weights . values.
-  template <bool with_x, bool with_y>
-  REDLINE_INLINE void value_steps(const Pass& p, int64_t column, int64_t begin, int64_t end) {
-    Weighing none;
-    const Exponential exponential;
-    for (int64_t b = begin; b < end; ++b) {
-      const BF16* x = p.chunk->values[b] + column * kTileElements;
-      round<with_x, with_y, 0>(p.weights[b], x, x + kTileElements, none, exponential);
-      if (folding.left > 0) folding.some();
-    }
+  /// Tile `tile` has the sums at `at`; those of two columns further take their place if there are `more`.
+  template <int tile>
+  REDLINE_INLINE void exchange(float* at, bool more) {
+    unit.template store<tile>(at, kLineBytes);
+    if (more) unit.template load<tile>(at + 2 * kColumn, kLineBytes);
   }
-  /// sums = values . weights of a pass, two tiles of head_dim from `column` or the last one, in the same way. Meanwhile
-  /// other sums are folded. The order of blocks does not depend on which of them the pass has: a line has the same bits.
-  void value_columns(const Pass& p, int64_t column, float* sums) {
-    const int64_t middle = max_i64(p.begin, min_i64(p.end, kBlocks / 2));
-    zero_pair<0>();
-    if (column + 1 == columns) {
-      value_steps<true, false>(p, column, p.begin, p.end);
-      return store_pair<0>(sums);
+  /// into += values . weights of a pass; [column][16 of head_dim][kLines]. The order of blocks does not depend on which of
+  /// them the pass has: a line has the same bits. Meanwhile sums come from the second-level cache: those of the columns to
+  /// come, then the first at `next`.
+  void add_values(const Pass& p, float* into, const float* next) {
+    const Exponential exponential;
+    Weighing weighing;
+    unit.template load<0>(into, kLineBytes);
+    unit.template load<1>(into + kTile, kLineBytes);
+    if (columns > 1) {
+      unit.template load<2>(into + kColumn, kLineBytes);
+      unit.template load<3>(into + kColumn + kTile, kLineBytes);
     }
-    value_steps<true, false>(p, column, p.begin, middle);
-    zero_pair<2>();
-    value_steps<true, true>(p, column, middle, p.end);
-    store_pair<0>(sums);
-    value_steps<false, true>(p, column, p.begin, middle);
-    store_pair<2>(sums + kSums / 2);
+    for (int64_t column = 0; column < columns; column += 2, into += 2 * kColumn) {
+      const int64_t left = columns - column;
+      const float* soon = left > 2 ? into + 2 * kColumn : next;
+      for (int64_t b = p.begin; b < p.end; ++b) {
+        const BF16* x = p.chunk->values[b] + column * kTileElements;
+        for (int64_t i = 0; i < 2 * kColumn / kBlocks; i += 16) __builtin_prefetch(soon + i, 0, 3);
+        soon += 2 * kColumn / kBlocks;
+        if (left > 1) round<true, true, 0>(p.weights[b], x, x + kTileElements, weighing, exponential);
+        else round<true, false, 0>(p.weights[b], x, x, weighing, exponential);
+      }
+      exchange<0>(into, left > 2);
+      exchange<1>(into + kTile, left > 2);
+      if (left == 1) continue;
+      exchange<2>(into + kColumn, left > 3);
+      exchange<3>(into + kColumn + kTile, left > 3);
+    }
   }
 };
 

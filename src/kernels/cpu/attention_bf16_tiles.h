@@ -12,8 +12,9 @@
 //
 // No maximum is looked for: weights are 2^score, which floating point carries as well as 2^(score - maximum), in
 // bfloat16 too, wherever the maximum lies. The sum of a line's weights over a chunk tells when that fails: if it is
-// not within 2^+-100 the chunk is done again for that line with its maximum as the reference. Else the results of chunks
-// are simply added up.
+// not within 2^+-100 the chunk is done again for that line with the maximum of all that it has seen as the reference. Sums of
+// weights . values stay in tiles from block to block and go through memory between chunks only. So, unlike other
+// kernels', partials of chunks add up to a whole call only within rounding; no network of pictures asks for any.
 //
 // Error beyond that of attention.inc: scale q is rounded to bfloat16, which moves scores by up to 2^-9 scale |q| |k|;
 // weights are rounded to bfloat16, 2^-9 each, but the sum that divides is of the rounded ones; 7.5e-5 for the exponential
@@ -33,17 +34,15 @@ constexpr float kLog2E = 1.44269504f;
 /// The scratch of one call, cut for its head_dim.
 struct Buffers {
   BF16* q;           ///< [32 lines][step of head_dim] of kQueries, scaled by log2(e) scale
-  float* folded;     ///< sums of all chunks: [32 lines][16 of head_dim][16][32 lines]
-  float* max;        ///< of all chunks, [lines]
+  float* sums;       ///< of all chunks, of one for partials: [32 lines][16 of head_dim][16][32 lines]
+  float* reference;  ///< of all chunks, [lines]: -inf before the first
+
   float* total;      ///< [lines]
   Span* seen;        ///< [lines]
-  uint8_t* plain;    ///< of 32 lines: 0 has been the reference of all their chunks
   float* scores;     ///< kSlots and a spare one
   int32_t* weights;  ///< kWeightSlots and a spare one
   float* totals;     ///< three of [kLines]
-  float* sums;
-  float* scales;  ///< [2][kLines]
-  BF16* keys;     ///< copies of a chunk
+  BF16* keys;        ///< copies of a chunk
   BF16* values;
 };
 
@@ -84,7 +83,7 @@ struct Call {
   int64_t position, end;
   int64_t group = 0;  ///< of 32 lines, the next pass
   Chunk chunks[2];
-  int64_t chunk_turn = 0, score_turn = 0, weight_turn = 0, pass_turn = 0, sums_turn = 0;
+  int64_t chunk_turn = 0, score_turn = 0, weight_turn = 0, pass_turn = 0;
 
   int64_t groups() const { return (lines + kLines - 1) / kLines; }
   int64_t deep() const { return pipe.steps * kStep; }
@@ -119,12 +118,10 @@ struct Call {
     }
     for (int64_t l = 0; l < round_up(lines, kLines); ++l) {
       b.seen[l] = visible(a, first + min_i64(l, lines - 1));
-      b.max[l] = -__builtin_inff();
+      b.reference[l] = -__builtin_inff();
       b.total[l] = 0.0f;
     }
-    for (int64_t g = 0; g < groups(); ++g) b.plain[g] = 1;
-    for (int64_t i = 0; i < groups() * kLines * wide() && a.partials == nullptr; i += kWidth)
-      store(b.folded + i, zero_f32(), Full{});
+    for (int64_t g = 0; g < groups(); ++g) clear_sums(g * kLines);
   }
 
   bool whole_page(int64_t at) const { return at >= span.begin && at + kStep <= span.end; }
@@ -249,23 +246,22 @@ struct Call {
         });
   }
 
-  void values(const Pass& p, const float* scales) {
-    for (int64_t column = 0; column < pipe.columns; column += 2) {
-      float* sums = b.sums + sums_turn++ % 2 * kSums;  // the other ones are still being folded
-      pipe.value_columns(p, column, sums);
-      pipe.folding.rest();
-      const int64_t depth = min_i64(2, pipe.columns - column) * kTile;
-      if (a.partials != nullptr) write_partials(p, column * kTile, depth, sums);
-      else pipe.folding = {sums, b.folded + (p.line * wide() + column * kTile * kLines), scales, depth};
-    }
+  float* sums_of(int64_t line) const { return b.sums + line * wide(); }
+  void clear_sums(int64_t line) const {
+    for (int64_t i = 0; i < kLines * wide(); i += kWidth) store(sums_of(line) + i, zero_f32(), Full{});
+  }
+  /// `next` is the line of the pass after it.
+  void values(const Pass& p, int64_t next) {
+    pipe.add_values(p, sums_of(p.line), sums_of(next));
+    if (a.partials == nullptr) return;
+    write_rows(sums_of(p.line), nullptr, a.head_dim, p.count,
+               [&](int64_t i) { return partial_line(p.line + i, p.chunk->first); });
+    clear_sums(p.line);
   }
 
   float* partial_line(int64_t line, int64_t at) const {
     return a.partials +
            ((at - a.kv_begin) / kKvChunk * a.rows * a.group + first + line) * attention_partial_floats(a.head_dim);
-  }
-  void write_partials(const Pass& p, int64_t d, int64_t depth, const float* sums) const {
-    write_rows(sums, nullptr, depth, p.count, [&](int64_t i) { return partial_line(p.line + i, p.chunk->first) + d; });
   }
   void write_tails(int64_t line, int64_t count, int64_t at, const float* top, const float* total) const {
     for (int64_t l = 0; l < count; ++l)
@@ -274,39 +270,41 @@ struct Call {
           a.head_dim);
   }
 
-  /// What the pass gives to its lines is known: `scales` for its sums, nullptr for ones.
-  [[gnu::noinline]] const float* finish_weights(const Pass& p) {
+  static bool has_moved(float reference) { return reference != 0.0f && reference != -__builtin_inff(); }
+  /// The weights of the pass are there: their sums are added to those of the lines, and where 0 cannot be the reference of a line
+  /// another is found.
+  [[gnu::noinline]] void finish_weights(const Pass& p) {
     float* total = b.total + p.line;
-    float* max = b.max + p.line;
-    uint8_t& plain = b.plain[p.line / kLines];
+    float* reference = b.reference + p.line;
     bool good = true;
-    for (int64_t l = 0; l < kLines; ++l) good = good & (p.totals[l] >= kLeastTotal) & (p.totals[l] <= kMostTotal);
-    if (good && plain != 0 && a.partials == nullptr) {
-      for (int64_t l = 0; l < kLines; ++l) max[l] = 0.0f, total[l] += p.totals[l];
-      return nullptr;
-    }
-    float top[kLines] = {};
-    if (!good) refer(p, top);
+    for (int64_t l = 0; l < kLines; ++l)
+      good = good & (p.totals[l] >= kLeastTotal) & (p.totals[l] <= kMostTotal) & !has_moved(reference[l]);
     if (a.partials != nullptr) {
-      write_tails(p.line, p.count, p.chunk->first, top, p.totals);
-      return nullptr;
+      alignas(64) float top[kLines] = {};
+      if (!good) refer(p, top);
+      for (float& t : top) t *= kLn2;
+      return write_tails(p.line, p.count, p.chunk->first, top, p.totals);
     }
-    pipe.folding.rest();  // it may need the scales
-    plain = 0;
+    if (good) {
+      for (int64_t l = 0; l < kLines; ++l) reference[l] = 0.0f, total[l] += p.totals[l];
+      return;
+    }
+    alignas(64) float top[kLines] = {}, scale[kLines];
+    refer(p, top);
     for (int64_t l = 0; l < kLines; ++l) {
-      float &x = b.scales[l], &y = b.scales[kLines + l];
-      x = 1.0f, y = 0.0f;
-      if (saw_nothing({nullptr, top[l], p.totals[l]})) continue;
-      const float high = top[l] > max[l] ? top[l] : max[l];
-      x = saw_nothing({nullptr, max[l], total[l]}) ? 0.0f : exp_f32(max[l] - high);
-      y = exp_f32(top[l] - high);
-      max[l] = high;
-      total[l] = total[l] * x + p.totals[l] * y;
+      scale[l] = 1.0f;
+      if (top[l] == -__builtin_inff()) continue;  // the line saw nothing
+      if (reference[l] != -__builtin_inff()) scale[l] = exp_f32((reference[l] - top[l]) * kLn2);
+      reference[l] = top[l];
+      total[l] = total[l] * scale[l] + p.totals[l];
     }
-    return b.scales;
+    float* sums = sums_of(p.line);
+    for (int64_t i = 0; i < kLines * wide(); i += kWidth)
+      store(sums + i, load(sums + i, Full{}) * load(scale + i % kLines, Full{}), Full{});
   }
 
-  /// The true maximum becomes the reference of those lines for which 0 is none; `top` is what it is as a score.
+  /// The true maximum of what a line has seen becomes the reference where 0 is none or has not been; `top` is the reference, -inf where
+  /// the pass gives nothing. Weights for partials know of no other pass.
   void refer(const Pass& p, float* top) {
     float* scores = b.scores + kSlots * kScores;
     int32_t* weights = b.weights + kWeightSlots * kWeights;
@@ -316,8 +314,9 @@ struct Call {
     for (int64_t l = 0; l < kLines; ++l) {
       const Span s = b.seen[p.line + l];
       const bool sees = max_i64(s.begin, p.chunk->first) < min_i64(s.end, p.chunk->first + kKvChunk);
-      bad[l] = sees && !(p.totals[l] >= kLeastTotal && p.totals[l] <= kMostTotal);
-      reference[l] = -__builtin_inff();
+      const float before = a.partials != nullptr ? -__builtin_inff() : b.reference[p.line + l];
+      bad[l] = sees && (has_moved(before) || !(p.totals[l] >= kLeastTotal && p.totals[l] <= kMostTotal));
+      reference[l] = before;
       totals[l] = 0.0f;
       if (!sees) top[l] = -__builtin_inff();
     }
@@ -346,7 +345,7 @@ struct Call {
     for (int64_t l = 0; l < kLines; ++l) {
       if (!bad[l]) continue;
       p.totals[l] = totals[l];
-      top[l] = totals[l] == 0.0f ? -__builtin_inff() : reference[l] * kLn2;  // every score was -inf
+      top[l] = totals[l] == 0.0f ? -__builtin_inff() : reference[l];  // every score was -inf
     }
   }
 
@@ -355,7 +354,7 @@ struct Call {
     for (int64_t g = 0; g < groups(); ++g) {
       const int64_t line = g * kLines;
       for (int64_t l = 0; l < kLines; ++l) scale[l] = 1.0f / b.total[line + l];
-      write_rows(b.folded + line * wide(), scale, a.head_dim, min_i64(kLines, lines - line), [&](int64_t i) {
+      write_rows(sums_of(line), scale, a.head_dim, min_i64(kLines, lines - line), [&](int64_t i) {
         const int64_t at = first + line + i;
         return a.y + at / a.group * a.y_stride + at % a.group * a.head_dim;
       });
@@ -376,11 +375,11 @@ struct Call {
         score(then, then.begin, then.begin + done);
       }
       pipe.finish_jobs(now.last_job);
-      values(now, finish_weights(now));
+      finish_weights(now);
+      values(now, early && more ? then.line : now.line);
       if (!early) more = next(then);
       now = then;
     }
-    pipe.folding.rest();
     if (a.partials == nullptr) write_lines();
   }
 };
@@ -394,19 +393,16 @@ void attend(Unit& unit, const AttentionArgs& a) {
   b.scores = take<float>(free, (kSlots + 1) * kScores);
   b.weights = take<int32_t>(free, (kWeightSlots + 1) * kWeights);
   b.totals = take<float>(free, 3 * kLines);
-  b.sums = take<float>(free, 2 * kSums);
-  b.scales = take<float>(free, 2 * kLines);
   b.keys = take<BF16>(free, a.head_dim % kStep != 0 ? kKvChunk * deep : 0);
   b.values = take<BF16>(free, (a.head_dim % kTile != 0 ? kKvChunk : 2 * kStep) * wide);
   const int64_t left = kScratchBytes - (free - static_cast<char*>(a.scratch)) - 512;
-  const int64_t per_line = deep * 2 + wide * 4 + 8 + static_cast<int64_t>(sizeof(Span)) + 1;
+  const int64_t per_line = deep * 2 + wide * 4 + 8 + static_cast<int64_t>(sizeof(Span));
   const int64_t most = left / per_line / kLines * kLines, num_lines = a.rows * a.group;
   b.q = take<BF16>(free, most * deep);
-  b.folded = take<float>(free, most * wide);
-  b.max = take<float>(free, most);
+  b.sums = take<float>(free, most * wide);
+  b.reference = take<float>(free, most);
   b.total = take<float>(free, most);
   b.seen = take<Span>(free, most);
-  b.plain = take<uint8_t>(free, most / kLines);
   for (int64_t first = 0; first < num_lines; first += most) {
     const int64_t lines = min_i64(most, num_lines - first);
     // Rows are in order of position, so the first line sees the earliest one and the last the latest.

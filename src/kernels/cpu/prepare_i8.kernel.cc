@@ -18,27 +18,57 @@ REDLINE_INLINE void store_codes(int8_t* codes, VecI32 v) {
 #endif
 }
 
+/// Codes of whole lines of kI8TileColumns, kXTileRows lines apart, as far as there are any: how many columns that are. Their
+/// sums are added to the lanes of `sums`.
+REDLINE_INLINE int64_t put_whole_lines(const float* x, int64_t count, VecF32 inverse, int8_t* codes, VecI32& sums) {
+#if defined(__AVX512F__)
+  const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
+  int64_t i = 0;
+  for (; i + kI8TileColumns <= count; i += kI8TileColumns, codes += kXTileRows * kXTileBytes) {
+    const auto wide = [&](int64_t j) REDLINE_LAMBDA { return to_i32(load(x + i + 16 * j, Full{}) * inverse).v; };
+    // Packing keeps to 128 bits: dword 4 q + j of the result holds elements 16 j + 4 q and the three after it.
+    const __m512i packed =
+        _mm512_packs_epi16(_mm512_packs_epi32(wide(0), wide(1)), _mm512_packs_epi32(wide(2), wide(3)));
+    const __m512i line = _mm512_permutexvar_epi32(order, packed);
+    _mm512_storeu_si512(codes, line);
+    sums = dot4_u7s8(sums, set1_i32(0x01010101), {line});
+  }
+  return i;
+#else
+  (void)x, (void)count, (void)inverse, (void)codes, (void)sums;
+  return 0;
+#endif
+}
+
 /// Up to kI8Chunk elements; codes of 64 columns lie kXTileRows lines apart.
 void prepare_chunk(const float* x, int64_t count, int8_t* codes, float* scale, int32_t* sum) {
-  VecF32 largest = zero_f32(), poison = zero_f32();
-  for_lanes(count, [&](int64_t i, auto lanes) REDLINE_LAMBDA {
-    const VecF32 v = load(x + i, lanes);
-    largest = max(largest, max(v, zero_f32() - v));
-    poison = fma(v, zero_f32(), poison);  // NaN unless every element is finite
-  });
-  const float x_max = reduce_max(largest);
+  constexpr int kAtOnce = 4;  // so many do not wait for each other
+  VecF32 largest[kAtOnce] = {}, poison[kAtOnce] = {};
+  const auto look = [&](int which, VecF32 v) REDLINE_LAMBDA {
+    largest[which] = max(largest[which], bits_f32(bits_i32(v) & set1_i32(0x7fffffff)));
+    poison[which] = fma(v, zero_f32(), poison[which]);  // NaN unless every element is finite
+  };
+  int64_t seen = 0;
+  for (; seen + kAtOnce * kWidth <= count; seen += kAtOnce * kWidth)
+#pragma GCC unroll 4
+    for (int j = 0; j < kAtOnce; ++j) look(j, load(x + seen + j * kWidth, Full{}));
+  for_lanes(count - seen, [&](int64_t i, auto lanes) REDLINE_LAMBDA { look(0, load(x + seen + i, lanes)); });
+  const float x_max = reduce_max(max(max(largest[0], largest[1]), max(largest[2], largest[3])));
   const bool is_zero = x_max < kSmallestMax;
   const VecF32 inverse = set1(is_zero ? 0.0f : 127.0f / x_max);
-  *scale = (is_zero ? 0.0f : x_max / 127.0f) + reduce_add(poison);
+  *scale = (is_zero ? 0.0f : x_max / 127.0f) + reduce_add(poison[0] + poison[1] + (poison[2] + poison[3]));
   VecI32 sums = zero_i32();
-  const auto put = [&](int64_t i, auto lanes) REDLINE_LAMBDA {
-    const VecI32 code = to_i32(load(x + i, lanes) * inverse);
-    store_codes(codes + i / kI8TileColumns * kXTileRows * kXTileBytes + i % kI8TileColumns, code);
-    sums = sums + sar<24>(shl<24>(code));  // as it is stored
+  const int64_t done = put_whole_lines(x, count, inverse, codes, sums);
+  const auto place = [&](int64_t i) REDLINE_LAMBDA {
+    return codes + i / kI8TileColumns * kXTileRows * kXTileBytes + i % kI8TileColumns;
   };
-  for_lanes(count, put);
+  for_lanes(count - done, [&](int64_t i, auto lanes) REDLINE_LAMBDA {
+    const VecI32 code = to_i32(load(x + done + i, lanes) * inverse);
+    store_codes(place(done + i), code);
+    sums = sums + sar<24>(shl<24>(code));  // as it is stored
+  });
   for (int64_t i = (count + kWidth - 1) / kWidth * kWidth; i % kI8TileColumns != 0; i += kWidth)
-    store_codes(codes + i / kI8TileColumns * kXTileRows * kXTileBytes + i % kI8TileColumns, zero_i32());
+    store_codes(place(i), zero_i32());
   int32_t parts[kWidth];
   store(parts, sums, Full{});
   int32_t total = 0;

@@ -10,9 +10,9 @@ namespace redline::test {
 
 /// `build` declares inputs and gives the value of the op under test, whose columns are whole groups of 32. A product reads
 /// it: once from what the op stores itself, once through prepare_x (the value is an output then, so it stays float32).
-/// Both must give the same bits, at every step, for weights that want every form. `narrow`: the op does not store kI8 itself.
+/// Both must give the same bits, at every step, for weights that want every form.
 inline void expect_prepares(const std::function<Value(GraphBuilder&, Numbers&)>& build, const MakeInputs& inputs,
-                            const std::vector<SymbolValues>& steps, bool narrow = false) {
+                            const std::vector<SymbolValues>& steps) {
   for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kW8A8}) {
     SCOPED_TRACE(std::string(dtype_info(type).name));
     std::unique_ptr<testing::RandomWeight> weight;
@@ -35,7 +35,7 @@ inline void expect_prepares(const std::function<Value(GraphBuilder&, Numbers&)>&
       for (const Stage& stage : c.program->stages) n += stage.op == kPrepareX.name;
       return n;
     };
-    EXPECT_EQ(prepares(itself), narrow && type == DType::kW8A8 ? 1 : 0);
+    EXPECT_EQ(prepares(itself), 0);
     for (const SymbolValues& now : steps) {
       Numbers input_numbers(11);
       const auto in = inputs(input_numbers, now);

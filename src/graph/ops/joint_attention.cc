@@ -421,9 +421,12 @@ Status lower_attention(LowerContext& c) {
                 {}};
   if (s.prepared) {
     REDLINE_ASSIGN(s.out, PreparedOutput::make(c));
-    s.col_group = std::lcm(op.a.head_dim, kQ8Group);
+    s.col_group = std::min(std::lcm(op.a.head_dim, c.out().forms.grain()), cols);
   }
-  s.block_rows = std::clamp(kMostFloats / s.col_group / kGrain * kGrain, kGrain, kMostRows);
+  // What is stored as kI8 waits for kI8Chunk columns: still as many rows, for reading keys twice costs more than a buffer past
+  // the second-level cache.
+  const int64_t most_floats = c.out().forms.grain() == kI8Chunk ? 2 * kMostFloats : kMostFloats;
+  s.block_rows = std::clamp(most_floats / s.col_group / kGrain * kGrain, kGrain, kMostRows);
 
   const Cut cut((cols + s.col_group - 1) / s.col_group, c.workers());
   Stage stage;
@@ -473,7 +476,6 @@ const OpDef kJointAttention = {.name = "joint_attention",
                                .lower = lower_attention,
                                .describe = describe_attention,
                                .prepares_output = true,
-                               .prepares_i8 = false,  // heads are narrower
                                .flops = attention_flops};
 
 }  // namespace redline

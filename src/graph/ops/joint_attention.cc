@@ -396,8 +396,9 @@ void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, W
 }
 
 Status lower_attention(LowerContext& c) {
-  // More rows share the reading of keys; so many floats of rows stay in the second-level cache beside the keys.
-  constexpr int64_t kMostRows = 512, kMostFloats = 1 << 18;
+  // More rows share the reading of keys; so many floats of rows stay in the second-level cache beside the keys. What is stored as
+  // kI8 waits for kI8Chunk columns and goes beyond it: reading keys more often would cost more.
+  constexpr int64_t kMostRows = 1024, kMostFloats = 1 << 18;
   const auto& op = std::any_cast<const JointAttentionOpAttrs&>(c.op().attrs);
   const KvFormat format = format_of(c);
   auto* attend = c.kernels().attention[static_cast<size_t>(format)];
@@ -423,9 +424,7 @@ Status lower_attention(LowerContext& c) {
     REDLINE_ASSIGN(s.out, PreparedOutput::make(c));
     s.col_group = std::min(std::lcm(op.a.head_dim, c.out().forms.grain()), cols);
   }
-  // What is stored as kI8 waits for kI8Chunk columns: still as many rows, for reading keys twice costs more than a buffer past
-  // the second-level cache.
-  const int64_t most_floats = c.out().forms.grain() == kI8Chunk ? 2 * kMostFloats : kMostFloats;
+  const int64_t most_floats = c.out().forms.grain() == kI8Chunk ? 4 * kMostFloats : kMostFloats;
   s.block_rows = std::clamp(most_floats / s.col_group / kGrain * kGrain, kGrain, kMostRows);
 
   const Cut cut((cols + s.col_group - 1) / s.col_group, c.workers());

@@ -63,8 +63,9 @@ struct Case {
 // of two bfloat16 numbers is exact in float32.) In a tile product each of two partial sums of 16 terms has 16 roundings,
 // one joins them, one adds them to the sum: the first term passes through 18 and then one per further 32 elements of K;
 // bias and residual add two. A value of a block format may be computed in float16, each step rounded to 11 bits: the scale,
-// the min, their sum with the code; all three of |scale code| + |min| at most. A value of zero may become 2^-20 of the largest
-// that its row's scale or min gives, far less than its neighbours' roundings. (Other instruction sets compute it in float32.)
+// the min, their sum with the code, or the scale to 9 bits, then the sum; all of |scale code| + |min| at most. A value of zero may
+// become 2^-20 of the largest that its row's scale or min gives, far less than its neighbours' roundings. (Other instruction sets
+// compute it in float32.)
 // The unit takes subnormals for zero: 2^-126 of each x, w, product and partial sum.
 struct Sums {
   double value = 0, products = 0, parts = 0,
@@ -74,7 +75,7 @@ double bound(const Sums& s, DType type, int64_t k) {
   const double w_rounding = type == DType::kBF16 ? 0 : 0x1p-8 + 0x1p-16;
   const double roundings = static_cast<double>((k + 31) / 32) + 18 + 2;
   return s.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) +
-         s.parts * (dtype_info(type).is_block ? 3 * 0x1p-11 * 1.01 : 0) +
+         s.parts * (dtype_info(type).is_block ? (0x1p-9 + 0x1p-11) * 1.01 : 0) +
          roundings * 0x1p-24 * 1.01 * (s.products * (1 + 0x1p-6) + s.rest) + static_cast<double>(k) * 0x1p-120;
 }
 

@@ -42,7 +42,7 @@ bool always() { return true; }
 /// What cpuid reports and the operating system saves on a thread switch (Intel SDM 1, 13.2; XCR0).
 struct CpuFeatures {
   bool avx2 = false, avx512 = false, avx512_vnni = false, avx512_bf16 = false, avx512_fp16 = false;
-  bool amx = false, amx_fp16 = false;
+  bool avx512_vbmi = false, amx = false, amx_fp16 = false;
 };
 
 uint64_t enabled_state() {
@@ -77,9 +77,10 @@ CpuFeatures detect() {
   f.avx512_vnni = f.avx512 && has(c, {11});
   const bool tiles = f.avx512_vnni && (state & 0x60000) == 0x60000 && has(d, {22, 24, 25});  // bf16, tile, int8
   f.avx512_fp16 = f.avx512 && has(d, {23});
+  f.avx512_vbmi = f.avx512 && has(c, {1});
   const bool has_leaf_1 = a >= 1 && __get_cpuid_count(7, 1, &a, &b, &c, &d);
   f.avx512_bf16 = f.avx512 && has_leaf_1 && has(a, {5});
-  f.amx = tiles && f.avx512_bf16 && f.avx512_fp16 && request_tile_state();
+  f.amx = tiles && f.avx512_bf16 && f.avx512_fp16 && f.avx512_vbmi && request_tile_state();
   f.amx_fp16 = f.amx && has(a, {21});
   return f;
 }

@@ -47,6 +47,7 @@ class FewTiles {
   static constexpr int64_t kMostPanels = Weight::kIsInTileOrder ? 2 : 4;
   static constexpr int64_t kAheadSteps = 4;  // a tile is not read while its stores are in flight
   static constexpr int64_t kRingSteps = 2 * kAheadSteps;
+  static constexpr int64_t kRingBytes = kRingSteps * 2 * kTileBytes;
   static constexpr int64_t kAheadBytes = 2048;  // of a packed strip, asked for
 
   /// The step that is expanded next.
@@ -79,6 +80,11 @@ class FewTiles {
     const int64_t end = Weight::step_at(step + 1);
     for (int64_t byte = Weight::step_at(step); byte < end; byte += kLine)
       __builtin_prefetch(strip + byte + kAheadBytes, 0, 2);
+  }
+
+  REDLINE_INLINE static void ask_step(const uint8_t* at) {
+#pragma GCC unroll 16
+    for (int64_t byte = 0; byte < Weight::kStepBytes; byte += kLine) __builtin_prefetch(at + byte, 0, 2);
   }
 
   /// One tile in four parts; nothing where there is nothing left to expand.
@@ -124,6 +130,7 @@ class FewTiles {
     if (++feed_.step == steps_) next_pair();
   }
 
+  /// A pair's products, cut where what is expanded beside them goes on to the next pair.
   template <int kPanels>
   [[gnu::noinline]] void multiply_pair(int64_t n, const Constants& all_constants) {
     Unit& t = unit_;
@@ -132,36 +139,12 @@ class FewTiles {
     t.template zero<2>();
     t.template zero<3>();
     const Constants constants = all_constants;
-    const auto* x = static_cast<const uint8_t*>(a_.x);
-    const uint8_t* place[2] = {strip(n, 0), strip(n, 1)};
-    for (int64_t step = 0; step < steps_; ++step, x += kTileBytes, ++slot_) {
-      const uint8_t *w0 = ring(slot_, 0), *w1 = ring(slot_, 1);
-      if constexpr (Weight::kIsInTileOrder) {
-        w0 = place[0] + Weight::step_at(step), w1 = place[1] + Weight::step_at(step);
-        ask(place[0], step), ask(place[1], step);
-      }
-      Tile tile;
-      t.template load<6>(w0, 64);
-      t.template load_once<4>(x, 64);
-      t.template dot_bf16<0, 4, 6>();
-      begin(constants, 0, ring(feed_.slot, 0), tile);
-      tile.expand(constants, 0);
-      tile.expand(constants, 1);
-      if constexpr (kPanels == 2) {
-        t.template load_once<5>(x + panel_bytes_, 64);
-        t.template dot_bf16<2, 5, 6>();
-      }
-      tile.expand(constants, 2);
-      tile.expand(constants, 3);
-      t.template load<7>(w1, 64);
-      t.template dot_bf16<1, 4, 7>();
-      begin(constants, 1, ring(feed_.slot, 1), tile);
-      tile.expand(constants, 0);
-      tile.expand(constants, 1);
-      if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
-      tile.expand(constants, 2);
-      tile.expand(constants, 3);
-      advance_pair();
+    for (int64_t step = 0, count; step < steps_; step += count) {
+      count = min_i64(steps_ - step, steps_ - feed_.step);
+      if constexpr (Weight::kIsInTileOrder) multiply_in_place<kPanels>(n, step, count);
+      else if (is_done()) multiply_steps<kPanels, 0>(step, count, constants);
+      else if (feed_.strip[1] == feed_.strip[0]) multiply_steps<kPanels, 1>(step, count, constants);
+      else multiply_steps<kPanels, 2>(step, count, constants);
     }
     t.template store<0>(scratch_.done[0], 64);
     t.template store<1>(scratch_.done[0] + TilesEnd::kTileFloats, 64);
@@ -169,6 +152,86 @@ class FewTiles {
       t.template store<2>(scratch_.done[0] + TilesEnd::kPanelFloats, 64);
       t.template store<3>(scratch_.done[0] + TilesEnd::kPanelFloats + TilesEnd::kTileFloats, 64);
     }
+  }
+  template <int kPanels>
+  REDLINE_INLINE void multiply_in_place(int64_t n, int64_t first, int64_t count) {
+    Unit& t = unit_;
+    const uint8_t* place[2] = {strip(n, 0), strip(n, 1)};
+    const auto* x = static_cast<const uint8_t*>(a_.x) + first * kTileBytes;
+    for (int64_t step = first; step < first + count; ++step, x += kTileBytes) {
+      ask(place[0], step), ask(place[1], step);
+      t.template load<6>(place[0] + Weight::step_at(step), 64);
+      t.template load_once<4>(x, 64);
+      t.template dot_bf16<0, 4, 6>();
+      if constexpr (kPanels == 2) {
+        t.template load_once<5>(x + panel_bytes_, 64);
+        t.template dot_bf16<2, 5, 6>();
+      }
+      t.template load<7>(place[1] + Weight::step_at(step), 64);
+      t.template dot_bf16<1, 4, 7>();
+      if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
+    }
+  }
+  /// kStrips: that are expanded, from step feed_.step on. All that the loop needs is in variables of its own: what it stores are
+  /// bytes, for which the compiler would read members again.
+  template <int kPanels, int kStrips>
+  REDLINE_INLINE void multiply_steps(int64_t first, int64_t count, const Constants& constants) {
+    Unit& t = unit_;
+    const auto* x = static_cast<const uint8_t*>(a_.x) + first * kTileBytes;
+    const int64_t panel_bytes = panel_bytes_;
+    uint8_t* const tiles = scratch_.tiles[0][0][0];
+    const uint8_t *from0 = feed_.strip[0], *from1 = feed_.strip[1];
+    const int64_t strip_bytes = strip_bytes_, skipped = end_.is_gated() ? 0 : strip_bytes_, elements = a_.in_features;
+    int64_t feed = feed_.step, slot = slot_ * 2 * kTileBytes;
+    for (const uint8_t* const end = x + count * kTileBytes; x < end; x += kTileBytes, ++feed, slot += 2 * kTileBytes) {
+      uint8_t* const w = tiles + (slot & (kRingBytes - 1));
+      uint8_t* const to = tiles + ((slot + kRingBytes / 2) & (kRingBytes - 1));
+      Weight weight;
+      bool is_there = false;
+      t.template load<6>(w, 64);
+      t.template load_once<4>(x, 64);
+      t.template dot_bf16<0, 4, 6>();
+      if constexpr (kStrips > 0) {
+        int64_t ahead = feed * Weight::kStepBytes + kAheadBytes;
+        if (ahead >= strip_bytes) ahead += skipped;
+        ask_step(from0 + ahead);
+        if constexpr (kStrips == 2) ask_step(from1 + ahead);
+        is_there = weight.begin(constants, from0, feed, min_i64(kStepElements, elements - feed * kStepElements), to);
+        if (is_there) {
+          weight.expand(constants, 0, to);
+          weight.expand(constants, 1, to);
+        }
+      }
+      if constexpr (kPanels == 2) {
+        t.template load_once<5>(x + panel_bytes, 64);
+        t.template dot_bf16<2, 5, 6>();
+      }
+      if (is_there) {
+        weight.expand(constants, 2, to);
+        weight.expand(constants, 3, to);
+      }
+      is_there = false;
+      t.template load<7>(w + kTileBytes, 64);
+      t.template dot_bf16<1, 4, 7>();
+      if constexpr (kStrips == 2) {
+        is_there = weight.begin(constants, from1, feed, min_i64(kStepElements, elements - feed * kStepElements),
+                                to + kTileBytes);
+        if (is_there) {
+          weight.expand(constants, 0, to + kTileBytes);
+          weight.expand(constants, 1, to + kTileBytes);
+        }
+      }
+      if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
+      if (is_there) {
+        weight.expand(constants, 2, to + kTileBytes);
+        weight.expand(constants, 3, to + kTileBytes);
+      }
+    }
+    slot_ += count;
+    if constexpr (kStrips == 0) return;
+    feed_.slot += count;
+    feed_.step = feed;
+    if (feed == steps_) next_pair();
   }
 
   template <int kPanels>

@@ -8,6 +8,11 @@
 // exponent, and ??? is 011. Where a row's scale or min is larger, smaller or zero, they are taken times a power of two of the
 // row's own, which brings its largest value to [2^13, 2^15) and is subtracted from the exponent at the end.
 // A value of zero becomes the smallest with its exponent bits: at most 2^-20 of the row's largest.
+//
+// Where codes have b bits and an offset of half their range, no table and no conversion is needed: a code shifted to the top of
+// the mantissa of 1 is 1 + code / 2^b, and 2^b scale (1 + code / 2^b) - 1.5 2^b scale is the value. For the second product to
+// be exact the scale is rounded to 9 bits. Permutations and conversions stand in line for a port each while tiles are
+// multiplied; logic takes either.
 #pragma once
 
 #ifdef __AVX512FP16__
@@ -64,14 +69,20 @@ class HalfExpander {
     round_ = kept(_mm512_set1_epi16(1 << 12));
     sign_and_number_ = kept(_mm512_set1_epi16(static_cast<int16_t>(0x8fff)));
     exponent_ = kept(_mm512_set1_epi16(3 << 12));
-    if constexpr (kIsNibbles) numbers_ = kept(_mm512_load_si512(kNibbleNumbers<Format>.of));
+    if constexpr (kIsFraction) {
+      for (int i = 0; i < kShifts; ++i) shift_[i] = kept(_mm512_set1_epi64(static_cast<int64_t>(shift_control(i))));
+      code_bits_ = kept(_mm512_set1_epi16(((1 << kBits) - 1) << (10 - kBits)));
+      one_ = kept(_mm512_set1_epi16(0x3c00));
+    } else if constexpr (kIsNibbles) numbers_ = kept(_mm512_load_si512(kNibbleNumbers<Format>.of));
     if constexpr (kIsOneHalf) {
       alignas(64) static constexpr uint16_t kTwice[32] = {0, 0, 1, 1, 2,  2,  3,  3,  4,  4,  5,  5,  6,  6,  7,  7,
                                                           8, 8, 9, 9, 10, 10, 11, 11, 12, 12, 13, 13, 14, 14, 15, 15};
       twice_ = kept(_mm512_load_si512(kTwice));
-      exponent_bits_ = kept(_mm512_set1_epi16(0x7c00));
+      exponent_bits_ = kept(_mm512_set1_epi16(kIsFraction ? 0x7fff : 0x7c00));
       least_ = kept(_mm512_set1_epi16(1 << 10));
-      range_ = kept(_mm512_set1_epi16(static_cast<int16_t>((kMostExponent - 1) << 10)));
+      range_ = kept(
+          _mm512_set1_epi16(static_cast<int16_t>(kIsFraction ? kMostScale - (1 << 10) : (kMostExponent - 1) << 10)));
+      if constexpr (kIsFraction) power_ = kept(_mm512_set1_epi16(static_cast<int16_t>(((16 + kBits) << 10) + 2)));
     }
   }
 
@@ -111,6 +122,24 @@ class HalfExpander {
   /// The head is one half for each row.
   static constexpr bool kIsOneHalf = Format::Head::kBytes == 32 && !Format::kHasMins;
   static constexpr int log2_up(int n) { return n <= 1 ? 0 : 1 + log2_up((n + 1) / 2); }
+  /// Codes of kBits bits, 0 in the middle of their range, shifted to the top of a mantissa.
+  static constexpr bool kIsFraction =
+      kIsOneHalf && !Strip::kHasTable && Format::kOffset >= 8 && (Format::kOffset & (Format::kOffset - 1)) == 0;
+  static constexpr int kBits = log2_up(2 * Format::kOffset), kShifts = kIsNibbles ? 4 : 2;
+  /// Scales up to here, as float16, give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4: it stays when
+  /// rounded to 9 bits.)
+  static constexpr int kMostScale = ((30 - 16 - kBits) << 10) + 0x150;
+  /// vpmultishiftqb: 8 bits of the result from which bit on, for two rows' 4 bytes. Line i of a part, as words, each with its
+  /// code in the upper bits of ten.
+  static constexpr uint64_t shift_control(int i) {
+    uint64_t control = 0;
+    for (int word = 0; word < 4; ++word) {
+      const int byte = word / 2 * 4 + i % 2 * 2 + word % 2, first = 8 * byte + i / 2 * 4 - (10 - kBits);
+      control |= (static_cast<uint64_t>((first + 64) % 64) | static_cast<uint64_t>((first + 8) % 64) << 8)
+                 << (16 * word);
+    }
+    return control;
+  }
   /// The exponent of a scale, as float16 has it, whose values are below 1.
   static constexpr int kMostExponent = 14 - log2_up(Format::kMaxCode);
 
@@ -118,7 +147,21 @@ class HalfExpander {
   REDLINE_INLINE void expand_part(const uint8_t* codes, const HalfRows& row, int64_t part, uint8_t* tile,
                                   const Finish& finish) const {
     tile += 4 * part * kXTileBytes;
-    if constexpr (kIsNibbles) {
+    if constexpr (kIsFraction) {
+      // Loaded once: half of these lines lie across two of the cache's.
+      __m512i four[2];
+      if constexpr (kIsNibbles) {
+        four[0] = four[1] = kept(_mm512_loadu_si512(codes + part * 64));
+      } else {
+        four[0] = kept((__m512i)Strip::line(codes, 2 * static_cast<int>(part), 0));
+        four[1] = kept((__m512i)Strip::line(codes, 2 * static_cast<int>(part) + 1, 0));
+      }
+#pragma GCC unroll 4
+      for (int i = 0; i < 4; ++i) {
+        const __m512i code = _mm512_multishift_epi64_epi8(shift_[i % kShifts], four[i / 2]);
+        store_line(tile + i * kXTileBytes, _mm512_ternarylogic_epi32(code, code_bits_, one_, 0xea), row, finish);
+      }
+    } else if constexpr (kIsNibbles) {
       const __m512i four = _mm512_loadu_si512(codes + part * 64);
       __m512i pair[4] = {_mm512_shuffle_epi8(four, pair_[0]), _mm512_shuffle_epi8(four, pair_[1])};
       pair[2] = _mm512_srli_epi16(pair[0], 4), pair[3] = _mm512_srli_epi16(pair[1], 4);
@@ -137,19 +180,28 @@ class HalfExpander {
   template <class Finish>
   REDLINE_INLINE void store_line(uint8_t* line, __m512i numbers, const HalfRows& row, const Finish& finish) const {
     const auto number = (__m512h)numbers, scale = (__m512h)row.scale;
-    const __m512h value = kIsProduct ? _mm512_mul_ph(number, scale) : _mm512_fmadd_ph(number, scale, (__m512h)row.base);
+    const __m512h value =
+        kIsProduct && !kIsFraction ? _mm512_mul_ph(number, scale) : _mm512_fmadd_ph(number, scale, (__m512h)row.base);
     _mm512_storeu_si512(line, finish(_mm512_mulhrs_epi16((__m512i)value, round_)));
   }
   REDLINE_INLINE static __m512i base_of(__m512i scale) {
-    return (__m512i)_mm512_mul_ph(_mm512_set1_ph(static_cast<_Float16>(-Format::kOffset)), (__m512h)scale);
+    return (__m512i)_mm512_mul_ph(_mm512_set1_ph(static_cast<_Float16>(kIsFraction ? -1.5f : -Format::kOffset)),
+                                  (__m512h)scale);
   }
+  /// To 9 bits, when half of the last one has been added.
+  REDLINE_INLINE static __m512i cut_to_9_bits(__m512i scale) { return _mm512_and_si512(scale, _mm512_set1_epi16(-4)); }
 
   REDLINE_INLINE static void set_rows(__m512 scale, __m512 min, HalfRows& row) {
     row.scale = twice(halves_of(scale));
+    if constexpr (kIsFraction) {
+      const auto range = _mm512_set1_ph(static_cast<_Float16>(1 << kBits));
+      row.scale = (__m512i)_mm512_mul_ph((__m512h)row.scale, range);
+      row.scale = cut_to_9_bits(_mm512_add_epi16(row.scale, _mm512_set1_epi16(2)));
+    }
     if constexpr (Format::kHasMins) {
       const auto offset = _mm512_set1_ph(static_cast<_Float16>(Format::kOffset));
       row.base = (__m512i)_mm512_fnmsub_ph(offset, (__m512h)row.scale, (__m512h)twice(halves_of(min)));
-    } else if constexpr (!kIsProduct) {
+    } else if constexpr (kIsFraction || !kIsProduct) {
       row.base = base_of(row.scale);
     }
   }
@@ -164,10 +216,12 @@ class HalfExpander {
   }
   REDLINE_INLINE bool compute_rows(const uint8_t* block, int group, HalfRows& row) const {
     if constexpr (kIsOneHalf) {
-      const __m512i scale = _mm512_permutexvar_epi16(twice_, _mm512_loadu_si512(block));
+      const __m512i scale = _mm512_permutexvar_epi16(
+          twice_, _mm512_castsi256_si512(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(block))));
       const __m512i exponent = _mm512_and_si512(scale, exponent_bits_);
-      row.scale = _mm512_add_epi16(scale, _mm512_set1_epi16(16 << 10));
-      if constexpr (!kIsProduct) row.base = base_of(row.scale);
+      if constexpr (kIsFraction) row.scale = cut_to_9_bits(_mm512_add_epi16(scale, power_));
+      else row.scale = _mm512_add_epi16(scale, _mm512_set1_epi16(16 << 10));
+      if constexpr (kIsFraction || !kIsProduct) row.base = base_of(row.scale);
       return _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(exponent, least_), range_) == 0;
     } else {
       // Values below 1: of scale and min together where there are both. One that rounds to 1 becomes the float16 infinity, whose
@@ -184,13 +238,13 @@ class HalfExpander {
   static bool compute_scaled_rows(const uint8_t* block, int group, HalfRows& row, __m512i& exponents) {
     __m512 scale, min;
     const __m512i largest = largest_of(block, group, scale, min);
-    constexpr int kLeast = 28, kMost = 240;  // exponents
+    constexpr int kTop = kIsFraction ? 11 : 13, kLeast = kTop + 15, kMost = 240;  // exponents
     const __mmask16 some = _mm512_test_epi32_mask(largest, largest);
     const __mmask16 misfit = _mm512_cmpgt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
                                                      _mm512_set1_epi32((kMost - kLeast) << 23));
     if ((some & misfit) != 0) return false;
     const __m512i exponent = _mm512_and_si512(largest, _mm512_set1_epi32(0x7f800000));
-    const auto power = (__m512)_mm512_sub_epi32(_mm512_set1_epi32((13 + 2 * 127) << 23), exponent);
+    const auto power = (__m512)_mm512_sub_epi32(_mm512_set1_epi32((kTop + 2 * 127) << 23), exponent);
     set_rows(scale * power, min * power, row);
     const __m512i low = _mm512_maskz_sub_epi32(some, _mm512_srli_epi32(exponent, 16), _mm512_set1_epi32(kLeast << 7));
     exponents = _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
@@ -198,6 +252,7 @@ class HalfExpander {
   }
 
   __m512i pair_[2];  // bytes 0 and 1, or 2 and 3, of each of 16 rows as numbers of two bytes
+  __m512i shift_[4], code_bits_, one_, power_;
   __m512i round_, sign_and_number_, exponent_, numbers_, twice_, exponent_bits_, least_, range_;
 };
 

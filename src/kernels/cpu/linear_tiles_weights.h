@@ -41,6 +41,7 @@ constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 //   kIsInTileOrder                       a packed strip is a run of tiles already
 //   strip_bytes(in_features)
 //   step_at(step)                        where in a strip 32 elements of K begin
+//   kStepBytes                           of a strip for 32 elements of K, on average
 //   Constants                            what a loop over tiles keeps in registers
 //   begin(c, strip, step, count, tile)   the tile of elements [32 step, 32 step + count) of K, then zeros, is to be made
 //                                        next; false: it has been made
@@ -53,6 +54,7 @@ struct HalfLines {
   using Constants = NoConstants;
   static int64_t strip_bytes(int64_t in_features) { return (in_features + 1) / 2 * kXTileBytes; }
   static int64_t step_at(int64_t step) { return step * kTileBytes; }
+  static constexpr int64_t kStepBytes = kTileBytes;
 
  protected:
   const uint8_t* from_;
@@ -113,6 +115,7 @@ struct BlockTiles {
   static constexpr int kGroups = 32 / Format::kGroup, kGroupLines = Format::kGroup / 4;
 
   static int64_t strip_bytes(int64_t in_features) { return in_features / Format::kElements * Strip::kBytes; }
+  static constexpr int64_t kStepBytes = Strip::kBytes / Strip::kSteps;
   static int64_t step_at(int64_t step) {
     return step / Strip::kSteps * Strip::kBytes + (step % Strip::kSteps ? Strip::kHeadBytes : 0) +
            step % Strip::kSteps * Strip::kStepBytes;

@@ -191,11 +191,10 @@ class FewTiles {
       t.template load<6>(w, 64);
       t.template load_once<4>(x, 64);
       t.template dot_bf16<0, 4, 6>();
+      int64_t ahead = feed * Weight::kStepBytes + kAheadBytes;
+      if (ahead >= strip_bytes) ahead += skipped;
       if constexpr (kStrips > 0) {
-        int64_t ahead = feed * Weight::kStepBytes + kAheadBytes;
-        if (ahead >= strip_bytes) ahead += skipped;
         ask_step(from0 + ahead);
-        if constexpr (kStrips == 2) ask_step(from1 + ahead);
         is_there = weight.begin(constants, from0, feed, min_i64(kStepElements, elements - feed * kStepElements), to);
         if (is_there) {
           weight.expand(constants, 0, to);
@@ -214,6 +213,7 @@ class FewTiles {
       t.template load<7>(w + kTileBytes, 64);
       t.template dot_bf16<1, 4, 7>();
       if constexpr (kStrips == 2) {
+        ask_step(from1 + ahead);
         is_there = weight.begin(constants, from1, feed, min_i64(kStepElements, elements - feed * kStepElements),
                                 to + kTileBytes);
         if (is_there) {

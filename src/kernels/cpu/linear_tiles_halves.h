@@ -11,8 +11,8 @@
 //
 // Where codes have b bits and an offset of half their range, no table and no conversion is needed: a code shifted to the top of
 // the mantissa of 1 is 1 + code / 2^b, and 2^b scale (1 + code / 2^b) - 1.5 2^b scale is the value. For the second product to
-// be exact the scale is rounded to 9 bits. Permutations and conversions stand in line for a port each while tiles are
-// multiplied; logic takes either.
+// be exact the scale is rounded to 9 bits; it is finite for values below 1/3. (A largest value of a row's own is 1/4 of the above.)
+// Permutations and conversions wait for one port each while tiles are multiplied; logic takes either.
 #pragma once
 
 #ifdef __AVX512FP16__

@@ -2,7 +2,7 @@
 //
 // A tile is 16 lines of 64 bytes, a line 16 rows x 2 neighbouring elements of K. A float is rounded to nearest. So is the
 // value of a block format, computed within two float32 roundings of what blocks::unpack gives or, where the CPU has float16
-// arithmetic, within three roundings to 11 bits of scale code and min.
+// arithmetic, within three roundings to 11 bits of scale code and min (or the scale to 9 bits and one to 11).
 #pragma once
 
 #include "kernels/cpu/linear_tiles_halves.h"

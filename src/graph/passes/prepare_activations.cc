@@ -32,7 +32,7 @@ Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f
       return r.def->num_matrices > 0 && std::count(r.inputs.begin(), r.inputs.end(), x) == 1 && r.inputs[0] == x &&
              wanted_forms(graph, r, kernels, exact_f32) == forms;
     });
-    if (agreed && (op.def->prepares_i8 || forms.grain() < kI8Chunk)) graph.values[static_cast<size_t>(x)].forms = forms;
+    if (agreed) graph.values[static_cast<size_t>(x)].forms = forms;
   }
 
   struct Prepared {

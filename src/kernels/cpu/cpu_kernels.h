@@ -115,7 +115,7 @@ struct EmbeddingArgs {
 inline constexpr int64_t kKvPageTokens = 32;
 inline constexpr int64_t kKvBlockTokens = 16;
 /// Attention sums up these many positions at a time, from multiples of it, and adds the results in order of position: so
-/// workers may share the positions of one head and the bits stay the same.
+/// workers may share the positions of one head and the bits stay the same (but for kBF16; see AttentionMergeArgs).
 inline constexpr int64_t kKvChunk = 256;
 
 /// One KV head of a paged cache as a kernel sees it. Page p of K is at k + p * page_stride, counted in elements, and in
@@ -168,7 +168,8 @@ struct AttentionArgs {
   return (head_dim + 15) / 16 * 16 + 16;
 }
 
-/// y from the partials of all chunks, in order of position: the bits of a single call over all positions.
+/// y from the partials of all chunks, in order of position: the bits of a single call over all positions. (Of kBF16 pages,
+/// whose sums a single call keeps in tiles from chunk to chunk, the same within the rounding of these sums.)
 struct AttentionMergeArgs {
   const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
   int64_t chunks, rows, group, head_dim;

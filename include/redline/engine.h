@@ -154,19 +154,19 @@ class Engine {
   virtual Result<std::unique_ptr<Session>> new_session() = 0;
 
   /// One step for several sequences: appends each entry's tokens to its session and sets its logits. Prompt chunks and
-  /// single tokens may be mixed in any order; with dtype f32 a sequence's logits have the same bits whatever runs beside
-  /// it. All or nothing: after an error every session is as it was.
-  /// invalid_argument, naming the entry: no tokens, an id outside the vocabulary, more tokens than the context holds, the
-  /// same session twice, one of another engine, logit_rows above the tokens, more than batch_limits() says.
+  /// single tokens may be mixed in any order; with dtype f32 a sequence's logits have the same bits whatever runs
+  /// beside it. All or nothing: after an error every session is as it was.
+  /// invalid_argument, naming the entry: no tokens, an id outside the vocabulary, more tokens than the context holds,
+  /// the same session twice, one of another engine, logit_rows above the tokens, more than batch_limits() says.
   /// out_of_memory: the cache has too few free pages.
   virtual Status run_batch(std::span<BatchEntry> batch) = 0;
   virtual BatchLimits batch_limits() const = 0;
   /// Tokens for which whole pages are free: what a scheduler admits by.
   virtual int64_t free_cache_tokens() const = 0;
 
-  /// Calls `on_piece` after every token, between the steps of a long prompt and with what was held back at the end (both
-  /// with token -1), from the calling thread; returning false ends the generation (kCancelled), and nothing is called
-  /// after that.
+  /// Calls `on_piece` after every token, between the steps of a long prompt and with what was held back at the end
+  /// (both with token -1), from the calling thread; returning false ends the generation (kCancelled), and nothing is
+  /// called after that.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 

@@ -115,13 +115,13 @@ class ImageEngine {
   /// A request with the model's recommended settings (redline.json, else the family's).
   virtual ImageRequest defaults() const = 0;
   /// Calls `on_step` after every step; returning false ends the run with Code::cancelled.
-  /// invalid_argument, naming the field and the mend: sizes that the model's patch does not divide, arrays of a wrong shape,
-  /// guidance that the model does not have. internal: latents that are not numbers.
+  /// invalid_argument, naming the field and the mend: sizes that the model's patch does not divide, arrays of a wrong
+  /// shape, guidance that the model does not have. internal: latents that are not numbers.
   virtual Result<ImageResult> generate(const ImageRequest& request,
                                        const std::function<bool(const ImageProgress&)>& on_step = {}) = 0;
   /// Reads a LoRA file (safetensors, PEFT's or kohya's names), of the denoiser and of text encoders, and keeps it under
-  /// `name`; without effect until set. invalid_argument: a network or a module that the pipeline does not have, shapes or
-  /// ranks that do not fit, a name that is taken.
+  /// `name`; without effect until set. invalid_argument: a network or a module that the pipeline does not have, shapes
+  /// or ranks that do not fit, a name that is taken.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
   /// The adapters of the next requests, each with its weight, in place of those set before: a matter of pointers.
   /// not_found: no such name.

@@ -27,8 +27,8 @@ struct CompareOptions {
   int64_t tune_prompts = 8;      ///< of the first prompts
   std::string lpips_weights;     ///< a safetensors file (src/diffusion/lpips.h names its tensors); "" for no LPIPS
   int64_t shown_pictures = 6;    ///< prompts whose pictures the HTML report holds
-  /// What is being done, and how much of all; false stops: with what was measured until then, or Code::cancelled where that
-  /// is nothing.
+  /// What is being done, and how much of all; false stops: with what was measured until then, or Code::cancelled where
+  /// that is nothing.
   std::function<bool(const std::string& what, double share)> on_progress;
 };
 

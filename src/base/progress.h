@@ -10,8 +10,8 @@
 
 namespace redline {
 
-/// Draws "label [=====     ]  52%" on one line and wipes it at the end. Silent unless `descriptor` (standard error) is a
-/// terminal. advance() may be called from several threads.
+/// Draws "label [=====     ]  52%" on one line and wipes it at the end. Silent unless `descriptor` (standard error) is
+/// a terminal. advance() may be called from several threads.
 class Progress {
  public:
   Progress(std::string label, int64_t total, int descriptor = 2);

@@ -12,8 +12,8 @@ namespace redline {
 int text_distance(std::string_view a, std::string_view b);
 
 /// The candidate with the smallest distance, the first of equals; "" when none is close enough to be a likely slip
-/// (more than a third of the longer word, at least two edits, differs) and none begins with `word`. One that begins with
-/// three letters or more of a `word` counts as one edit away.
+/// (more than a third of the longer word, at least two edits, differs) and none begins with `word`. One that begins
+/// with three letters or more of a `word` counts as one edit away.
 std::string_view nearest_name(std::string_view word, std::span<const std::string_view> candidates);
 
 /// "; did you mean \"NAME\"?" or "" when nothing is near: the end of an error message.

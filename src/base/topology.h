@@ -8,14 +8,15 @@
 
 namespace redline {
 
-/// Hardware threads that this process may use. The first `cores` are each on a core of their own, neighbours in caches and
-/// memory beside each other; their siblings on the same cores follow in the same order.
+/// Hardware threads that this process may use. The first `cores` are each on a core of their own, neighbours in caches
+/// and memory beside each other; their siblings on the same cores follow in the same order.
 struct CpuOrder {
   std::vector<int> cpus;
   int cores = 0;
 };
 
-/// Of this machine, read once (hwloc); where its topology cannot be read every allowed hardware thread counts as a core.
+/// Of this machine, read once (hwloc); where its topology cannot be read every allowed hardware thread counts as a
+/// core.
 const CpuOrder& cpu_order();
 /// Of a machine described to hwloc ("numa:2 core:4 pu:2"), restricted to `allowed` (empty: all of it). For tests.
 Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::vector<int>& allowed);

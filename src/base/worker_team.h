@@ -19,8 +19,8 @@ inline void spin_pause() {
 }
 
 /// Worker 0 is the calling thread; the others are threads that sleep between runs. When there are at least as many
-/// allowed hardware threads as workers, each worker is pinned to its own, cores before siblings (base/topology.h; the caller
-/// only while inside run()).
+/// allowed hardware threads as workers, each worker is pinned to its own, cores before siblings (base/topology.h; the
+/// caller only while inside run()).
 class WorkerTeam {
  public:
   /// Fewer than `workers` when the system refuses to start more threads: ask size().
@@ -37,8 +37,8 @@ class WorkerTeam {
   void run(const std::function<void(int)>& fn);
   /// Splits [0, count) into pieces of `grain` that idle workers take in turn: fn(begin, end).
   void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn);
-  /// Memory for what a run keeps for itself: `bytes` for each worker, one behind the other. All programs that run on the
-  /// team use the same; nothing in it outlives a run, and a call that asks for more moves it.
+  /// Memory for what a run keeps for itself: `bytes` for each worker, one behind the other. All programs that run on
+  /// the team use the same; nothing in it outlives a run, and a call that asks for more moves it.
   /// out_of_memory: the bytes asked for.
   Result<uint8_t*> scratch(int64_t bytes);
 

@@ -11,7 +11,8 @@
 //                f32 weights, and everything with --dtype f32   f32
 //                f16, bf16 weights; attention over f16          f32, f16, bf16
 //                block formats                                  f32, f16, bf16, and int8 products of vectors
-//              int8 products of tiles are left out: they sum 64 values of K at once, and blocks change their scale every
+//              int8 products of tiles are left out: they sum 64 values of K at once, and blocks change their scale
+//              every
 //              16 or 32. A format with one scale a row would bring them in.
 // The sum over kinds instead of one maximum over the step is SOL-ExecBench's way: a prompt's layers are bound by
 // arithmetic and its row of logits by memory, and the one does not hide behind the other.

@@ -23,8 +23,8 @@ struct AnswerCheck {
 Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens, int threads,
                                           double limit_seconds);
 
-/// Compares the engine's logits of a short prompt with those of the interpreter (models up to 30 million parameters), of
-/// generic float32 kernels (larger ones), or, where that is not possible, with its own token by token.
+/// Compares the engine's logits of a short prompt with those of the interpreter (models up to 30 million parameters),
+/// of generic float32 kernels (larger ones), or, where that is not possible, with its own token by token.
 /// `generic`: those logits, when they were made before the engine took its memory; empty: none, for `why_not`.
 /// internal: they differ by more than rounding explains.
 Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, const std::string& path,

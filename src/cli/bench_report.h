@@ -19,8 +19,8 @@ struct BenchReport {
 Json bench_json(const BenchReport& report);
 void print_bench(const BenchReport& report, Terminal& terminal);
 
-/// One picture without outside parts, readable on light and dark ground: a bar for each row, its length the share of the
-/// ceiling, with tokens/s beside it. SVG, or a page with that picture and the table's facts.
+/// One picture without outside parts, readable on light and dark ground: a bar for each row, its length the share of
+/// the ceiling, with tokens/s beside it. SVG, or a page with that picture and the table's facts.
 std::string bench_svg(const BenchReport& report);
 std::string bench_html(const BenchReport& report);
 /// By the name's end, .svg or .html. invalid_argument: another end; said before anything is measured.

@@ -70,8 +70,8 @@ std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t sal
 Status measure_rows(Engine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
                     const std::function<void()>& done);
 
-/// Times fresh processes (redline bench --first-token) on the model in a file that is in the page cache, and takes their
-/// peak memory. Costs are those of a prompt of kStartTokens.
+/// Times fresh processes (redline bench --first-token) on the model in a file that is in the page cache, and takes
+/// their peak memory. Costs are those of a prompt of kStartTokens.
 inline constexpr int64_t kStartTokens = 32;
 Status measure_start(const std::string& path, const EngineArgs& engine_args, const BenchTiming& timing,
                      MachineSampler& sampler, BenchRow& row);
@@ -79,8 +79,8 @@ Status measure_start(const std::string& path, const EngineArgs& engine_args, con
 Status run_first_token(const std::string& path, const EngineOptions& options, Terminal& terminal);
 
 /// Sets every bound from the ceilings and marks rows that are faster than theirs: past 2 % where memory bounds and the
-/// bytes exceed the caches, 25 % where they may lie in a cache (which has no one bandwidth), at all where arithmetic does.
-/// True when there is such a row.
+/// bytes exceed the caches, 25 % where they may lie in a cache (which has no one bandwidth), at all where arithmetic
+/// does. True when there is such a row.
 bool judge_rows(const Ceilings& ceilings, bool exact_f32, std::vector<BenchRow>& rows);
 
 }  // namespace redline::cli

@@ -19,7 +19,8 @@ struct NetworkBenchRequest {
   std::string trace;
 };
 
-/// Runs of a step; then the answer: a small size of the same network, with the same weights, against the float64 interpreter.
+/// Runs of a step; then the answer: a small size of the same network, with the same weights, against the float64
+/// interpreter.
 Status run_network_bench(const NetworkBenchRequest& request, Terminal& terminal);
 
 }  // namespace redline::cli

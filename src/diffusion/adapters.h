@@ -27,8 +27,8 @@ struct AdapterFile {
   std::map<std::string, AdapterMatrices> encoders;  ///< by component: "text_encoder", "text_encoder_2"
   int64_t max_rank = 0;
 
-  /// invalid_argument: half of a pair, shapes that do not go together, no pair at all. unsupported: LoHa, LoKr, DoRA and
-  /// LoRA of convolutions, named.
+  /// invalid_argument: half of a pair, shapes that do not go together, no pair at all. unsupported: LoHa, LoKr, DoRA
+  /// and LoRA of convolutions, named.
   static Result<AdapterFile> open(const std::string& path);
 };
 

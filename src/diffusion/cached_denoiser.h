@@ -7,8 +7,8 @@
 
 namespace redline {
 
-/// One run: between Denoiser::begin and the last step. Rows are those of the denoiser's batch; each picture is a request
-/// of the cache, each branch of guidance a branch.
+/// One run: between Denoiser::begin and the last step. Rows are those of the denoiser's batch; each picture is a
+/// request of the cache, each branch of guidance a branch.
 class CachedDenoiser {
  public:
   /// `denoiser` outlives this, was built with `blocks` and has begun its batch.

@@ -1,6 +1,7 @@
 // step_cache.json beside a model: which steps a cache with a budget computes.
 //
-//   {"format": 1, "masks": [{"steps": 28, "computed": [0, 1, 2, 4, 7, 11, 16], "psnr": 41.2, "width": 128, "height": 128,
+//   {"format": 1, "masks": [{"steps": 28, "computed": [0, 1, 2, 4, 7, 11, 16], "psnr": 41.2, "width": 128, "height":
+//   128,
 //                            "guidance": 0.0, "true_guidance": 4.0, "solver": "", "prompts": 16}, ..]}
 //
 // "steps" and "computed" are what is used; the rest says how the mask was found.
@@ -18,8 +19,8 @@ namespace redline {
 Result<std::vector<CalibratedMask>> parse_calibration(const nlohmann::json& json);
 /// As parse_calibration, with the path in errors. not_found: no such file.
 Result<std::vector<CalibratedMask>> read_calibration(const std::string& path);
-/// The masks of `given`, a path; when that is "", of `named` in the model's folder; when that is "" too, of the folder's
-/// step_cache.json, or none without such a file. Errors as read_calibration.
+/// The masks of `given`, a path; when that is "", of `named` in the model's folder; when that is "" too, of the
+/// folder's step_cache.json, or none without such a file. Errors as read_calibration.
 Result<std::vector<CalibratedMask>> find_calibration(const std::string& folder, const std::string& named,
                                                      const std::string& given);
 /// not_found: no mask for `budget` of `steps`, with those that there are. A budget of 0 asks for none.

@@ -1,4 +1,5 @@
-// A denoiser at work: its three programs, run for some rows of a batch at a time so that a step cache may leave rows out.
+// A denoiser at work: its three programs, run for some rows of a batch at a time so that a step cache may leave rows
+// out.
 #pragma once
 
 #include <map>
@@ -17,14 +18,15 @@ struct DenoiserBatch {
   int64_t pictures = 0, rows = 0;
   LatentLayout layout;
   int64_t text_tokens = 0;
-  /// What the network takes beside latents and timestep, by the name of its input: "text" [rows, text_tokens, text_width],
-  /// "pooled" [rows, pooled_width], "guidance" [rows], ...
+  /// What the network takes beside latents and timestep, by the name of its input: "text" [rows, text_tokens,
+  /// text_width], "pooled" [rows, pooled_width], "guidance" [rows], ...
   std::map<std::string, std::vector<float>> conditions;
   std::map<std::string, std::vector<int32_t>> integer_conditions;  ///< "key_lengths" [rows]
-  /// At which the network will be asked, in order. Others may come too; what depends on the timestep alone is computed for
-  /// many of these at once.
+  /// At which the network will be asked, in order. Others may come too; what depends on the timestep alone is computed
+  /// for many of these at once.
   std::vector<double> timesteps;
-  /// Of an inpainting network, the same for every picture: mask and latents of what it keeps, [1 + channels, height, width].
+  /// Of an inpainting network, the same for every picture: mask and latents of what it keeps, [1 + channels, height,
+  /// width].
   std::vector<float> told_mask;
 };
 
@@ -46,13 +48,13 @@ class Denoiser {
   /// The network's output for the rows named. x: [pictures, channels, height, width]; out: [rows, ...] likewise.
   Status evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep, std::span<float> out);
 
-  // The parts, for the rows named (places in the batch, rising). What a part leaves for a row stays until it is run again
-  // for that row.
+  // The parts, for the rows named (places in the batch, rising). What a part leaves for a row stays until it is run
+  // again for that row.
   Status run_probe(std::span<const int64_t> rows, std::span<const float> x, double timestep);
   Status run_body(std::span<const int64_t> rows);
   Status run_head(std::span<const int64_t> rows, std::span<float> out);
-  /// What a part left for one row: "embedded", "image", "text" of the probe; "body.image", "body.text" of the body, which a
-  /// cache may write instead. Empty when the network has none of that name.
+  /// What a part left for one row: "embedded", "image", "text" of the probe; "body.image", "body.text" of the body,
+  /// which a cache may write instead. Empty when the network has none of that name.
   std::span<float> state(const std::string& name, int64_t row);
 
   /// The parts, then what is computed once: of the text, of the timesteps.

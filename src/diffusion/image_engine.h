@@ -1,4 +1,5 @@
-// The engine behind include/redline/image.h: a pipeline's networks, compiled once, and the loop that feeds latents back.
+// The engine behind include/redline/image.h: a pipeline's networks, compiled once, and the loop that feeds latents
+// back.
 #pragma once
 
 #include <mutex>

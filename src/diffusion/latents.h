@@ -8,8 +8,8 @@
 
 namespace redline {
 
-/// How a network wants latents. A token is a patch x patch square of the latent; its columns are [channels, patch, patch],
-/// or [patch, patch, channels] with `channels_last`. patch 1: one row for each pixel.
+/// How a network wants latents. A token is a patch x patch square of the latent; its columns are [channels, patch,
+/// patch], or [patch, patch, channels] with `channels_last`. patch 1: one row for each pixel.
 struct LatentLayout {
   int64_t channels = 0, height = 0, width = 0;  ///< height and width are multiples of patch
   int64_t patch = 1;

@@ -1,5 +1,5 @@
-// What a denoiser computes once instead of in every step: what follows from the text alone once in a run, what follows from
-// timestep, guidance and pooled text for many steps at once (graph/passes/split_once.h).
+// What a denoiser computes once instead of in every step: what follows from the text alone once in a run, what follows
+// from timestep, guidance and pooled text for many steps at once (graph/passes/split_once.h).
 #pragma once
 
 #include <map>
@@ -21,8 +21,8 @@ class OnceValues {
 
   /// A run begins: what was kept is forgotten. `batch` and whatever it names outlive the run; `item`: sizes of one row.
   void begin(const DenoiserBatch& batch, const SymbolValues& item);
-  /// Computes what is missing for a step at `timestep` (as the solver calls it), or was computed with another `version` of
-  /// the weights. Timesteps that the batch announces are computed several at a time.
+  /// Computes what is missing for a step at `timestep` (as the solver calls it), or was computed with another `version`
+  /// of the weights. Timesteps that the batch announces are computed several at a time.
   Status prepare(double timestep, int64_t version);
   /// Tells `network` where the kept values of these rows (places in the batch, rising) lie, at the timestep of the last
   /// prepare(). They stay there until the next call for this network.

@@ -11,8 +11,8 @@
 
 namespace redline {
 
-/// Pixels in -1 .. 1, [height, width, 3]. With `mask`, what it shows white is 0, as inpainting networks were trained. No
-/// picture: all 0.
+/// Pixels in -1 .. 1, [height, width, 3]. With `mask`, what it shows white is 0, as inpainting networks were trained.
+/// No picture: all 0.
 std::vector<float> pixel_values(const RgbPicture* picture, const RgbPicture* mask, int64_t width, int64_t height);
 
 /// Latents [channels, height, width] as the denoiser sees them: means and variances of the autoencoder, one draw of
@@ -21,8 +21,8 @@ std::vector<float> pixel_values(const RgbPicture* picture, const RgbPicture* mas
 Result<std::vector<float>> encode_pixels(const AutoencoderModel& autoencoder, Network& encode,
                                          std::span<const float> pixels, LatentLayout layout, TorchGenerator& generator);
 
-/// A mask at the size of the latents, [height, width]: 1 where the picture is drawn anew (white); of each square its first
-/// pixel, as PyTorch's "nearest". No mask: 1 everywhere.
+/// A mask at the size of the latents, [height, width]: 1 where the picture is drawn anew (white); of each square its
+/// first pixel, as PyTorch's "nearest". No mask: 1 everywhere.
 std::vector<float> latent_mask(const RgbPicture* mask, const LatentLayout& layout, int64_t scale);
 
 }  // namespace redline

@@ -29,13 +29,13 @@ struct PipelineFiles {
   std::optional<bool> zeros_for_empty_prompt;  ///< model_index.json's force_zeros_for_empty_prompt
   std::string denoiser_file;  ///< a FLUX.1 transformer in one file (models/flux_file.h) in place of the folder's; or ""
 
-  /// not_found: no folder, no model_index.json or no scheduler. invalid_argument: a file that is no JSON of its kind, with
-  /// the field that is wrong.
+  /// not_found: no folder, no model_index.json or no scheduler. invalid_argument: a file that is no JSON of its kind,
+  /// with the field that is wrong.
   static Result<PipelineFiles> open(const std::string& path);
   const PipelineComponent* find(std::string_view name) const;
   /// Config and weights of a component. A folder of a FLUX transformer may hold one file of models/flux_file.h instead.
-  /// not_found: model_index.json has none of that name, or its folder is missing. unsupported: a class that Redline does
-  /// not have; the message lists those there are. invalid_argument: config.json is of another class.
+  /// not_found: model_index.json has none of that name, or its folder is missing. unsupported: a class that Redline
+  /// does not have; the message lists those there are. invalid_argument: config.json is of another class.
   Result<Checkpoint> open_component(std::string_view name) const;
 };
 

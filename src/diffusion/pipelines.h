@@ -29,7 +29,8 @@ struct PipelineFamily {
   /// `text_tokens`: rows of the longest encoder's text (max_sequence_length).
   Result<PromptConditions> (*condition)(TextEncoders& encoders, const DenoiserModel& model,
                                         std::span<const std::string> prompts, int64_t text_tokens);
-  /// True: the pipeline gives its solver evenly spaced noise levels 1 .. 1 / steps; false: the solver spaces them itself.
+  /// True: the pipeline gives its solver evenly spaced noise levels 1 .. 1 / steps; false: the solver spaces them
+  /// itself.
   bool even_sigmas;
   bool is_distilled;  ///< `guidance` is an input of the network; classifier-free guidance is `true_guidance`
   // Recommendations where the folder has none.
@@ -37,12 +38,13 @@ struct PipelineFamily {
   int64_t steps;
   double guidance;
   int64_t text_tokens;
-  /// An empty negative prompt is zeros for the denoiser, unless model_index.json has force_zeros_for_empty_prompt false.
+  /// An empty negative prompt is zeros for the denoiser, unless model_index.json has force_zeros_for_empty_prompt
+  /// false.
   bool zeros_for_empty_prompt = false;
 };
 
-/// What SDXL is told of a picture of that size, drawn whole: height and width of the original, top and left of the crop,
-/// height and width wanted.
+/// What SDXL is told of a picture of that size, drawn whole: height and width of the original, top and left of the
+/// crop, height and width wanted.
 std::vector<float> sdxl_time_ids(int64_t width, int64_t height);
 
 const std::vector<PipelineFamily>& pipeline_families();

@@ -19,13 +19,13 @@ struct PromptIds {
 class PromptTokenizer {
  public:
   /// The folder of a tokenizer, as tokenizer_from_folder reads it. invalid_argument: it makes ids that the encoder's
-  /// vocabulary does not have, it ends texts with another token than the one at which the encoder reads them, or nothing
-  /// says what fills up short texts.
+  /// vocabulary does not have, it ends texts with another token than the one at which the encoder reads them, or
+  /// nothing says what fills up short texts.
   static Result<PromptTokenizer> open(const std::string& folder, const TextEncoderModel& model);
 
-  /// `tokens` ids (0: max_tokens()): begin token, the prompt, end token, padding. A prompt that is too long loses its end,
-  /// which is counted in `cut`. Special tokens in the prompt count as such, as in transformers. invalid_argument: `tokens`
-  /// leaves no room for the begin and end tokens, or is more than the encoder has positions.
+  /// `tokens` ids (0: max_tokens()): begin token, the prompt, end token, padding. A prompt that is too long loses its
+  /// end, which is counted in `cut`. Special tokens in the prompt count as such, as in transformers. invalid_argument:
+  /// `tokens` leaves no room for the begin and end tokens, or is more than the encoder has positions.
   Result<PromptIds> encode(std::string_view prompt, int64_t tokens = 0) const;
   /// What tokenizer and encoder both have room for.
   int64_t max_tokens() const { return max_tokens_; }

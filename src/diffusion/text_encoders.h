@@ -26,8 +26,8 @@ class TextEncoder {
   static Result<std::unique_ptr<TextEncoder>> make(std::string name, TextEncoderModel model, PromptTokenizer tokenizer,
                                                    const NetworkOptions& options, int64_t max_adapter_rank,
                                                    WorkerTeam& team);
-  /// Each prompt is padded, or cut with a warning, to `tokens` (0: what the encoder holds). `mask_padding`: T5's tokens do
-  /// not attend to the padding; FLUX and SD3 were trained with attention to it.
+  /// Each prompt is padded, or cut with a warning, to `tokens` (0: what the encoder holds). `mask_padding`: T5's tokens
+  /// do not attend to the padding; FLUX and SD3 were trained with attention to it.
   Result<EncodedText> encode(std::span<const std::string> prompts, int64_t tokens, bool mask_padding = false);
   int64_t max_tokens() const { return model_.max_tokens; }
   const Network& network() const { return network_; }

@@ -31,8 +31,8 @@ class GgufWriter {
   Status write(const std::string& path) const;
   /// The same file in memory, for tests and fuzzing.
   Result<std::string> to_bytes() const;
-  /// The file up to the first tensor's bytes; no tensor needs data yet. Then each tensor follows in its order, filled up
-  /// with zeros to padded_bytes. For files that are made in place.
+  /// The file up to the first tensor's bytes; no tensor needs data yet. Then each tensor follows in its order, filled
+  /// up with zeros to padded_bytes. For files that are made in place.
   std::string header() const;
   static int64_t padded_bytes(const TensorView& view);
   /// A whole file that is in memory already, as write() writes.

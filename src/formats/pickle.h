@@ -1,5 +1,5 @@
-// Python's pickle format (docs.python.org/3/library/pickletools.html), read as data: what the program in it would build,
-// with calls left as calls. Nothing is ever executed or looked up.
+// Python's pickle format (docs.python.org/3/library/pickletools.html), read as data: what the program in it would
+// build, with calls left as calls. Nothing is ever executed or looked up.
 #pragma once
 
 #include <string>
@@ -40,8 +40,8 @@ struct Pickle {
   const PickleValue& at(uint32_t i) const { return values[i]; }
 
   /// `path` names the file in errors and `offset` is where in it the pickle begins.
-  /// invalid_argument: damaged. unsupported: opcodes that dictionaries of tensors do without, or more than kMostBytes or
-  /// kMostValues.
+  /// invalid_argument: damaged. unsupported: opcodes that dictionaries of tensors do without, or more than kMostBytes
+  /// or kMostValues.
   static Result<Pickle> read(const std::string& path, int64_t offset, std::string_view bytes);
 };
 

@@ -20,8 +20,9 @@ Status write_png(const std::string& path, const RgbPicture& picture, const PngTe
 
 /// Any PNG as RGB of 8 bits, as Pillow's convert("RGB") gives it: grey repeated, palettes looked up, transparency left
 /// out, of 16 bits the upper 8. `text`, when given, takes its text chunks.
-/// invalid_argument: damaged, or larger than kMostPictureSide and kMostPicturePixels; the message gives libpng's reason.
-/// Memory beyond the result is a small part of it, and nothing large is allocated for a file too small to fill it.
+/// invalid_argument: damaged, or larger than kMostPictureSide and kMostPicturePixels; the message gives libpng's
+/// reason. Memory beyond the result is a small part of it, and nothing large is allocated for a file too small to fill
+/// it.
 Result<RgbPicture> decode_png(std::string_view bytes, const std::string& name, PngText* text = nullptr);
 Result<RgbPicture> read_png(const std::string& path, PngText* text = nullptr);
 

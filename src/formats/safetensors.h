@@ -25,8 +25,8 @@ class SafetensorsFiles {
   /// One file. Its header is checked before anything is allocated for it; memory stays below twice the file, plus 1
   /// MiB. Errors name the path, the byte offset and the reason.
   static Result<SafetensorsFiles> open_file(const std::string& path);
-  /// model.safetensors, or the files of model.safetensors.index.json, of a Hugging Face folder; or the same with diffusers'
-  /// name, diffusion_pytorch_model.
+  /// model.safetensors, or the files of model.safetensors.index.json, of a Hugging Face folder; or the same with
+  /// diffusers' name, diffusion_pytorch_model.
   /// Every file that the index names must exist in the folder and hold the tensors that the index puts there.
   /// not_found: the folder has neither.
   static Result<SafetensorsFiles> open_folder(const std::string& folder);

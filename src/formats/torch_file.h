@@ -20,10 +20,11 @@ struct TorchTensor {
 
 class TorchFile {
  public:
-  /// A dictionary of tensors, or one that holds such a dictionary as "state_dict". Everything is checked against the file
-  /// before it is used.
+  /// A dictionary of tensors, or one that holds such a dictionary as "state_dict". Everything is checked against the
+  /// file before it is used.
   /// invalid_argument: damaged, or no such dictionary. unsupported: compressed or encrypted members, the format before
-  /// PyTorch 1.6, tensors that are not dense, and values of other types than tensors and plain ones; the message names it.
+  /// PyTorch 1.6, tensors that are not dense, and values of other types than tensors and plain ones; the message names
+  /// it.
   static Result<TorchFile> open(const std::string& path);
   static Result<TorchFile> from_file(std::shared_ptr<MappedFile> file);
 

@@ -15,8 +15,8 @@ struct ZipMember {
   bool is_stored = false;  ///< neither compressed nor encrypted: the bytes are the member
 };
 
-/// Every member lies within the file; members may overlap. invalid_argument: damaged, or no zip archive, with byte offset
-/// and reason.
+/// Every member lies within the file; members may overlap. invalid_argument: damaged, or no zip archive, with byte
+/// offset and reason.
 Result<std::vector<ZipMember>> read_zip_directory(const MappedFile& file);
 
 }  // namespace redline

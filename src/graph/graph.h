@@ -40,8 +40,8 @@ struct OpDef {
   int num_matrices = 0;
   /// Can store its output in the forms that products read (graph/prepared_output.h).
   bool prepares_output = false;
-  /// Floating-point operations of the op's products (a multiply-add is two), or nullptr: none, or a number that depends on
-  /// more than the sizes of its values (attention over a cache).
+  /// Floating-point operations of the op's products (a multiply-add is two), or nullptr: none, or a number that depends
+  /// on more than the sizes of its values (attention over a cache).
   Dim (*flops)(const Graph& graph, const Op& op) = nullptr;
 };
 

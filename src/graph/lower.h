@@ -58,8 +58,8 @@ class LowerContext {
   class Lowering* lowering_ = nullptr;
 };
 
-/// Compiles `graph` for `team.size()` workers; packs the weights on the team. The graph and the files behind its weights
-/// are not needed afterwards.
+/// Compiles `graph` for `team.size()` workers; packs the weights on the team. The graph and the files behind its
+/// weights are not needed afterwards.
 Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team);
 
 /// Arena offsets for `stages` (exposed for tests): live ranges at `bounds`, best fit, in-place where a stage allows it.

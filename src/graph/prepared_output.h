@@ -29,8 +29,8 @@ struct PreparedOutput {
     return p;
   }
 
-  /// Stores the tile whose first element is at `x`, rows `x_stride` apart. `rows_now`: rows of this step, which decide the
-  /// form.
+  /// Stores the tile whose first element is at `x`, rows `x_stride` apart. `rows_now`: rows of this step, which decide
+  /// the form.
   void write(const float* x, int64_t x_stride, int64_t rows_now, const Tile& tile, void* out) const {
     if (auto* store = prepare[forms.index_for_rows(rows_now)]) {
       store({x, x_stride, cols, tile.row_begin, tile.row_end, tile.col_begin, tile.col_end, out});
@@ -42,8 +42,8 @@ struct PreparedOutput {
                   static_cast<size_t>(tile.col_end - tile.col_begin) * sizeof(float));
   }
 
-  /// Stores a tile that is made in scratch, some rows at a time: fill(part, x) writes the rows and columns of `part` to x,
-  /// its columns apart.
+  /// Stores a tile that is made in scratch, some rows at a time: fill(part, x) writes the rows and columns of `part` to
+  /// x, its columns apart.
   template <class Fill>
   void write_parts(const Tile& tile, int64_t rows_now, void* scratch, void* out, const Fill& fill) const {
     const int64_t width = tile.col_end - tile.col_begin;

@@ -2,8 +2,8 @@
 //
 // A task waits until each of its events has counted far enough, computes its tile, and notifies. An event is a 64-bit
 // counter that only grows: in step s a wait is `counter >= count * s`, so nothing is reset between steps (the trick is
-// Mirage's, github.com/mirage-project/mirage; the idea of counted events between tiles is Event Tensor, arXiv 2604.13327).
-// Task lists follow the order of the graph, so the earliest unfinished task can always run: no deadlock.
+// Mirage's, github.com/mirage-project/mirage; the idea of counted events between tiles is Event Tensor, arXiv
+// 2604.13327). Task lists follow the order of the graph, so the earliest unfinished task can always run: no deadlock.
 #pragma once
 
 #include <cstring>

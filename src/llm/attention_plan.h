@@ -21,9 +21,10 @@ struct AttentionPlanShape {
 };
 
 /// Cuts the step into (sequence, KV head, query rows) items, and deals them to `slots` longest first, each to the slot
-/// with the least work so far (FlashInfer's plan, arXiv:2501.01005 section 3.3; cost = query rows x positions seen). Where
-/// that leaves slots idle, long items are split at chunks of positions too. What comes out has the same bits however items
-/// are cut and split: kernels give rows and chunks the same bits in any company, and chunks are added in order.
+/// with the least work so far (FlashInfer's plan, arXiv:2501.01005 section 3.3; cost = query rows x positions seen).
+/// Where that leaves slots idle, long items are split at chunks of positions too. What comes out has the same bits
+/// however items are cut and split: kernels give rows and chunks the same bits in any company, and chunks are added in
+/// order.
 class AttentionPlan {
  public:
   /// Room is taken here: make() allocates nothing up to these bounds.

@@ -24,10 +24,10 @@ class KvCache {
   /// Pages are mapped when first written: `num_pages` costs address space, not memory.
   static Result<KvCache> make(const KvCacheShape& shape);
 
-  /// Where element (page, layer, kv head, token, d) of the keys or of the values lies, head_dim counted up to a multiple
-  /// of 2: the page axis is a number that a sequence's page table resolves, the others are memory. A page holds its
-  /// tokens for all layers, so a short text touches little memory and a page can be shared, copied or moved as one run.
-  /// Within a page and head the order is that of tile products (KvHeadView).
+  /// Where element (page, layer, kv head, token, d) of the keys or of the values lies, head_dim counted up to a
+  /// multiple of 2: the page axis is a number that a sequence's page table resolves, the others are memory. A page
+  /// holds its tokens for all layers, so a short text touches little memory and a page can be shared, copied or moved
+  /// as one run. Within a page and head the order is that of tile products (KvHeadView).
   enum class Table : uint8_t { kKeys, kValues };
   static Layout page_layout(const KvCacheShape& shape, Table table);
 

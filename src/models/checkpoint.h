@@ -35,8 +35,8 @@ struct Checkpoint {
 /// The token ids under `key`, which holds one or a list; what no vocabulary can hold is left out.
 std::vector<int32_t> read_token_ids(const nlohmann::json& config, const char* key);
 
-/// Hugging Face's names and config keys for a GGUF file of the llama, qwen2 and qwen3 architectures (gguf_names.cc). The
-/// llama architecture stores q and k rows in interleaved rope order; their WeightSource::source_row undoes it.
+/// Hugging Face's names and config keys for a GGUF file of the llama, qwen2 and qwen3 architectures (gguf_names.cc).
+/// The llama architecture stores q and k rows in interleaved rope order; their WeightSource::source_row undoes it.
 class GgufFile;
 Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint);
 

@@ -22,9 +22,9 @@ class ConvBlocks {
   Picture upsample(Picture x, const std::string& name, Dim height, Dim width);
   /// Group norm, with silu after it or alone.
   Picture norm(Picture x, const std::string& name, bool silu);
-  /// x (projected where the number of channels changes) + conv2(silu(norm2(conv1(silu(norm1(x))) + time))), the residual
-  /// block of He et al. 2016 (arXiv:1512.03385) as diffusers' ResnetBlock2D has it. `time` [batch, time_width], optional,
-  /// is what the time embedding says after its silu; NAME.time_emb_proj projects it.
+  /// x (projected where the number of channels changes) + conv2(silu(norm2(conv1(silu(norm1(x))) + time))), the
+  /// residual block of He et al. 2016 (arXiv:1512.03385) as diffusers' ResnetBlock2D has it. `time` [batch,
+  /// time_width], optional, is what the time embedding says after its silu; NAME.time_emb_proj projects it.
   Picture resnet(Picture x, const std::string& name, int64_t out, Value time = {}, int64_t time_width = 0);
   /// Linear with NAME.weight, [out, in] or [out, in, 1, 1], and NAME.bias if `bias`.
   Value project(Value x, const std::string& name, int64_t out, bool bias = true);

@@ -31,8 +31,8 @@ struct DecoderDefaults {
 /// The settings that every family has, each checked: absurd or contradictory sizes are errors that name the key.
 Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults = {});
 
-/// Windows of models that say per layer ("layer_types") or from a layer on ("max_window_layers") where they look back only
-/// `sliding_window` positions (Qwen2, Qwen3: 4096 and 28 when left out); all zero unless use_sliding_window.
+/// Windows of models that say per layer ("layer_types") or from a layer on ("max_window_layers") where they look back
+/// only `sliding_window` positions (Qwen2, Qwen3: 4096 and 28 when left out); all zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
 /// The inputs of a step and what layers share. Input names: tokens, positions, lengths, slots, logit_rows.
@@ -69,7 +69,8 @@ class LayerBuilder {
   std::string scope_;
 };
 
-/// Embedding, `layer` for each layer, final norm, the wanted rows, lm_head. Ends with a check that every tensor was used.
+/// Embedding, `layer` for each layer, final norm, the wanted rows, lm_head. Ends with a check that every tensor was
+/// used.
 Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Checkpoint& checkpoint,
                             const std::function<Value(LayerBuilder&, Value)>& layer);
 

@@ -1,5 +1,5 @@
-// What diffusion transformers share (Peebles and Xie 2022, arXiv:2212.09748): projections by name, embeddings of timesteps
-// and patches, modulated norms and gated residuals, and the three graphs of a denoiser.
+// What diffusion transformers share (Peebles and Xie 2022, arXiv:2212.09748): projections by name, embeddings of
+// timesteps and patches, modulated norms and gated residuals, and the three graphs of a denoiser.
 #pragma once
 
 #include "graph/ops/joint_attention.h"
@@ -15,7 +15,8 @@ struct DitShape {
   int64_t width() const { return num_heads * head_dim; }
 };
 
-/// Writes blocks into one graph. Modulation tables are [batch, n * width]: part p of one is its columns from p * width on.
+/// Writes blocks into one graph. Modulation tables are [batch, n * width]: part p of one is its columns from p * width
+/// on.
 class DitBuilder {
  public:
   DitBuilder(GraphBuilder& g, WeightReader& w, DitShape shape) : g_(g), w_(w), shape_(shape) {}
@@ -60,9 +61,9 @@ struct DenoiserGraphs {
   WeightReader probe_weights, body_weights, head_weights;
 };
 
-/// Sines and cosines of places on a grid of height x width: [height * width, columns], of columns' places in the first half,
-/// of rows' in the second; each half is sines, then cosines of place * 10000^(-k / (columns / 4)). Place i of n is
-/// i / (n / base_size) / scale. `columns` is a multiple of 4.
+/// Sines and cosines of places on a grid of height x width: [height * width, columns], of columns' places in the first
+/// half, of rows' in the second; each half is sines, then cosines of place * 10000^(-k / (columns / 4)). Place i of n
+/// is i / (n / base_size) / scale. `columns` is a multiple of 4.
 std::vector<float> sincos_positions(int64_t columns, int64_t height, int64_t width, int64_t base_size, double scale);
 
 }  // namespace redline

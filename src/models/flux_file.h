@@ -16,8 +16,8 @@ namespace redline {
 Result<Checkpoint> open_flux_file(const std::string& path);
 
 /// Where the makers' files keep what diffusers calls `module` ("transformer_blocks.3.attn.to_k"): the rows of
-/// "double_blocks.3.img_attn.qkv" from `first` on, in units of one `count`-th of the module's own rows. An empty name: not a
-/// module of a block of FLUX.
+/// "double_blocks.3.img_attn.qkv" from `first` on, in units of one `count`-th of the module's own rows. An empty name:
+/// not a module of a block of FLUX.
 struct FluxStoredModule {
   std::string name;
   int64_t first = 0, count = 1;

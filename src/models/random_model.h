@@ -44,12 +44,12 @@ int64_t count_parameters(const RandomModelSpec& spec);
 /// K), norms are one, biases small. The vocabulary is 256 bytes and numbered words, so that any text can be encoded.
 /// Matrices are filled by all allowed cores; MappedFile::release gives their pages back, so that loading packs them
 /// without the memory of a second copy.
-/// invalid_argument: as parse_random_model. unsupported: a type that GGUF files cannot hold. out_of_memory: the bytes that were
-/// asked for.
+/// invalid_argument: as parse_random_model. unsupported: a type that GGUF files cannot hold. out_of_memory: the bytes
+/// that were asked for.
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);
 
-/// One tensor of any model, by its name: a matrix or a convolution of `dtype` (bf16 where its blocks do not fit), a vector
-/// in float32. The values follow the rules above. out_of_memory.
+/// One tensor of any model, by its name: a matrix or a convolution of `dtype` (bf16 where its blocks do not fit), a
+/// vector in float32. The values follow the rules above. out_of_memory.
 Result<WeightSource> make_random_weight(const std::string& name, const std::vector<int64_t>& shape, DType dtype);
 
 /// Writes those bytes to `path` (convention: .gguf), for llama.cpp and other programs.

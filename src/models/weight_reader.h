@@ -11,8 +11,8 @@ class WeightReader {
  public:
   WeightReader(GraphBuilder& g, const Checkpoint& checkpoint) : g_(g), checkpoint_(checkpoint) {}
 
-  /// Fails the graph with the tensor's name when it is missing or its shape differs, but for axes of 1 at the end. Row n
-  /// of the value is row source_row(n) of the tensor; none: row n.
+  /// Fails the graph with the tensor's name when it is missing or its shape differs, but for axes of 1 at the end. Row
+  /// n of the value is row source_row(n) of the tensor; none: row n.
   Value take(const std::string& name, const std::vector<int64_t>& shape,
              const std::function<int64_t(int64_t)>& source_row = {});
   /// The same of a tensor stored in the shape `stored`, seen in another of as many elements.

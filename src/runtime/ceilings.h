@@ -49,9 +49,9 @@ struct CeilingOptions {
 };
 
 /// Measures with threads of its own, each bound to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick,
-/// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers. Best of several short runs, since
-/// other work on the machine can only slow them. Where the last-level cache exceeds the buffer, "read" is above what
-/// memory alone gives.
+/// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers.
+/// Best of several short runs, since other work on the machine can only slow them. Where the last-level cache exceeds
+/// the buffer, "read" is above what memory alone gives.
 /// out_of_memory: no buffer or no thread to be had.
 Result<Ceilings> measure_ceilings(const CpuKernels& kernels, const CeilingOptions& options);
 

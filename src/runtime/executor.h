@@ -1,5 +1,5 @@
-// Runs a Program on CPU workers, step after step. A step allocates nothing and has no barrier: workers walk their own task
-// lists and wait only for the events of each task.
+// Runs a Program on CPU workers, step after step. A step allocates nothing and has no barrier: workers walk their own
+// task lists and wait only for the events of each task.
 #pragma once
 
 #include <atomic>
@@ -25,8 +25,9 @@ class Executor {
 
   /// Runs all tasks once and returns when every worker is done. Inputs are written before, outputs read after, through
   /// the program's ports.
-  /// invalid_argument: a size above its bound. out_of_memory: room for the workers' scratch. internal: no progress for hang_seconds; the message is the dump (who runs
-  /// what, who waits for which event and how far it counted), and the executor refuses further steps.
+  /// invalid_argument: a size above its bound. out_of_memory: room for the workers' scratch. internal: no progress for
+  /// hang_seconds; the message is the dump (who runs what, who waits for which event and how far it counted), and the
+  /// executor refuses further steps.
   Status step(const StepContext& context);
 
   int64_t steps() const { return step_; }

@@ -10,7 +10,8 @@ namespace redline {
 
 class Interpreter {
  public:
-  /// Unpacks every weight to float64, eight bytes an element; above 2 GiB anew for each op that reads it, in every step.
+  /// Unpacks every weight to float64, eight bytes an element; above 2 GiB anew for each op that reads it, in every
+  /// step.
   static Result<Interpreter> make(Graph graph);
   const Graph& graph() const { return graph_; }
 

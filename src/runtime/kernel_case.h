@@ -1,5 +1,5 @@
-// One kernel on random inputs of one shape: makes the inputs, runs it, and knows how far its answer may be from the true
-// one. What `redline bench --kernel` measures; kernel_bench.h times it.
+// One kernel on random inputs of one shape: makes the inputs, runs it, and knows how far its answer may be from the
+// true one. What `redline bench --kernel` measures; kernel_bench.h times it.
 #pragma once
 
 #include <memory>

@@ -19,8 +19,8 @@ struct KernelBound {
 KernelBound kernel_bound(const KernelCase::Cost& cost, const Ceilings& ceilings, int threads, bool cached);
 
 /// 1 / (1 + (seconds - bound) / (baseline - bound)): 1 at the bound, 1/2 at the baseline's speed (SOL-ExecBench,
-/// NVIDIA/SOL-ExecBench 8d2237d, sol_score.py). Where the baseline is not slower than the bound, 1 for what is not slower
-/// either, else 0. More than 1 means a wrong bound or a wrong kernel.
+/// NVIDIA/SOL-ExecBench 8d2237d, sol_score.py). Where the baseline is not slower than the bound, 1 for what is not
+/// slower either, else 0. More than 1 means a wrong bound or a wrong kernel.
 double sol_score(double seconds, double baseline, double bound);
 
 enum class KernelStatus {

@@ -43,8 +43,9 @@ Result<LapRates> run_laps(TimedBy timed_by, const std::vector<int>& cpus, int la
 /// Operations of `peak` within about `seconds` of the calling thread: the body of a lap.
 double run_peak(PeakFn peak, double seconds);
 
-/// Nanoseconds that one write takes to be seen by another core: half a round trip of one cache line between two spinning
-/// threads, the least of `rounds` rounds, none longer than about 20 ms however busy the two cores are. 0: no thread.
+/// Nanoseconds that one write takes to be seen by another core: half a round trip of one cache line between two
+/// spinning threads, the least of `rounds` rounds, none longer than about 20 ms however busy the two cores are. 0: no
+/// thread.
 double ping_pong_ns(int cpu, int other_cpu, int rounds);
 /// Microseconds from waking a sleeping thread on another core to its first instruction: the median of `rounds`. 0: no
 /// thread.

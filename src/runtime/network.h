@@ -12,8 +12,8 @@
 
 namespace redline {
 
-/// What keys and values of pictures are stored in: bfloat16 where a tile unit reads it, which is what networks of bfloat16
-/// are run in elsewhere; float16 where vectors do, for the same memory.
+/// What keys and values of pictures are stored in: bfloat16 where a tile unit reads it, which is what networks of
+/// bfloat16 are run in elsewhere; float16 where vectors do, for the same memory.
 KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
 
 struct NetworkOptions {
@@ -32,8 +32,8 @@ class Network {
   bool empty() const { return !program_ && !interpreter_; }
 
   bool has_input(std::string_view name) const { return find(input_ports_, name); }
-  /// Room for the input at the bounds; what was written is gone after run(). internal: there is none of that name or type, or
-  /// it is bound.
+  /// Room for the input at the bounds; what was written is gone after run(). internal: there is none of that name or
+  /// type, or it is bound.
   float* input(std::string_view name);
   int32_t* input_i32(std::string_view name);
   /// As run() left it, dense rows; valid until the next run().

@@ -29,7 +29,8 @@ class Timeline {
   }
   /// Tasks that did not fit.
   int64_t dropped() const;
-  /// Writes the JSON: one track per worker, a slice per task and per wait longer than 1 us. io: the file cannot be written.
+  /// Writes the JSON: one track per worker, a slice per task and per wait longer than 1 us. io: the file cannot be
+  /// written.
   Status write(const std::string& path) const;
 
  private:

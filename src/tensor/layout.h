@@ -1,7 +1,7 @@
 // Where the elements of a tensor live: one description for packed weights, KV pages and rank shards.
 //
-// After Axe (arXiv 2601.19092) as summarised in the TVM tile layout documentation: a layout maps a logical coordinate to
-// a set of physical coordinates on named axes.
+// After Axe (arXiv 2601.19092) as summarised in the TVM tile layout documentation: a layout maps a logical coordinate
+// to a set of physical coordinates on named axes.
 //   shard    ordered iters (extent, stride, axis). The logical index, row-major, is split into digits by the extents,
 //            innermost last; each digit adds digit * stride on its iter's axis
 //   replica  unordered iters: every digit combination is one more copy at the added offset
@@ -58,7 +58,8 @@ class Layout {
 
   /// Drops extent-1 iters and fuses neighbours with outer.stride == inner.extent * inner.stride on one axis.
   Layout canonical() const;
-  /// Cuts iters so that consecutive runs multiply to each extent of `shape`; invalid_argument when a cut does not divide.
+  /// Cuts iters so that consecutive runs multiply to each extent of `shape`; invalid_argument when a cut does not
+  /// divide.
   Result<std::vector<std::vector<Iter>>> group(const std::vector<int64_t>& shape) const;
   /// `this` over tiles of `inner`: logical shape is outer_shape[i] * inner_shape[i] per axis, strides of `this` are
   /// multiplied by inner's span on the same axis.

@@ -1,9 +1,10 @@
 // w8a8: int8 weights with one float32 scale for each output row, for products with activations rounded to int8 as well
-// (kernels/cpu/x_form.h kI8). value = scale * code. No file format of ours holds it: float matrices are rounded to it, and
-// checkpoints of compressed-tensors are read as it (models/int_quantized.h).
+// (kernels/cpu/x_form.h kI8). value = scale * code. No file format of ours holds it: float matrices are rounded to it,
+// and checkpoints of compressed-tensors are read as it (models/int_quantized.h).
 //
 //   a row as it is stored   [K] int8 codes, then the scale
-//   a packed strip          ceil(K / 64) tiles of 1 KiB: [16 groups of 4 elements of K][16 rows][4], zeros past K; then a line
+//   a packed strip          ceil(K / 64) tiles of 1 KiB: [16 groups of 4 elements of K][16 rows][4], zeros past K; then
+//   a line
 //                           of 16 scales. One layout serves tile products and dot products of 4 bytes
 //
 // K is a multiple of 32, so that x may be rounded in the groups of other formats for a few rows.

@@ -48,8 +48,8 @@ inline std::optional<int64_t> optional_int(const Json& object, const char* key) 
   return value->get<int64_t>();
 }
 
-/// The value as messages show it, cut after 100 bytes. Lists of lists go by their kind alone: dump() recurses as deep as they
-/// nest, and a file nests as deep as it likes.
+/// The value as messages show it, cut after 100 bytes. Lists of lists go by their kind alone: dump() recurses as deep
+/// as they nest, and a file nests as deep as it likes.
 inline std::string spell(const Json& value) {
   constexpr size_t kLongest = 100;
   if (value.is_structured() && std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); }))

@@ -52,8 +52,8 @@ struct PrependText {
   std::string prefix;
 };
 struct SpellBytes {};
-/// The map as the tokenizers package applies it: a grapheme cluster of less than six bytes that begins with something of
-/// the map becomes the replacement of its shortest such beginning, whatever follows in it; others go character by
+/// The map as the tokenizers package applies it: a grapheme cluster of less than six bytes that begins with something
+/// of the map becomes the replacement of its shortest such beginning, whatever follows in it; others go character by
 /// character. SentencePiece itself takes the longest match at each place.
 struct PrecompiledMap {
   std::shared_ptr<const CharsMap> map;

@@ -22,7 +22,8 @@ std::string repair_utf8(std::string_view text);
 /// Bytes at the end of `text` that begin a sequence and may be completed by bytes to come: 0 to 3.
 size_t incomplete_utf8_tail(std::string_view text);
 
-/// Bytes of the extended grapheme cluster (Unicode annex 29) that begins at `pos`. An ill-formed place is one by itself.
+/// Bytes of the extended grapheme cluster (Unicode annex 29) that begins at `pos`. An ill-formed place is one by
+/// itself.
 size_t grapheme_bytes(std::string_view text, size_t pos);
 
 /// Calls visit(run, valid) for the longest well-formed and ill-formed runs in order; together they are `text`.

@@ -14,12 +14,13 @@ struct UnigramOptions {
   bool float_sums = false;     ///< scores add up in float32 (sentencepiece), else in float64 (tokenizers)
 };
 
-/// The segmentation of highest score, a sum over pieces (Kudo 2018, arXiv:1804.10959, section 3.2), by Viterbi's algorithm.
-/// Of equal ones the first found from left to right, shorter pieces first. Neighbouring unknown characters are one token.
+/// The segmentation of highest score, a sum over pieces (Kudo 2018, arXiv:1804.10959, section 3.2), by Viterbi's
+/// algorithm. Of equal ones the first found from left to right, shorter pieces first. Neighbouring unknown characters
+/// are one token.
 class UnigramModel : public TokenModel {
  public:
-  /// `scores` by id; tokens without one, special ones and those of type unused are not found in text. invalid_argument: a
-  /// piece that is too long (PrefixMatcher::kMaxBytes).
+  /// `scores` by id; tokens without one, special ones and those of type unused are not found in text. invalid_argument:
+  /// a piece that is too long (PrefixMatcher::kMaxBytes).
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, std::vector<double> scores,
                                                   UnigramOptions options);
   void encode(std::string_view piece, std::vector<TokenId>& ids) const override;

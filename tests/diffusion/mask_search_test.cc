@@ -164,8 +164,8 @@ TEST(PlanMask, IsTheBestOfAllMasks) {
 }
 
 TEST(PlanMask, IsNeverWorseThanMasksMadeByRuleOnItsRuns) {
-  // Made-up runs of all lengths and smoothness: on what was stored the plan is the best there is, so neither even spacing
-  // nor the power law may beat it.
+  // Made-up runs of all lengths and smoothness: on what was stored the plan is the best there is, so neither even
+  // spacing nor the power law may beat it.
   for (uint32_t seed = 0; seed < 12; ++seed) {
     const auto steps = static_cast<int64_t>(5 + 3 * seed);
     const MadeUpNetwork network(seed);

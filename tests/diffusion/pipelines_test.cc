@@ -78,8 +78,8 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
       error += std::pow(static_cast<double>(result->latents.data[i]) - latents[i], 2);
       size += std::pow(latents[i], 2);
     }
-    // Both sides round to float32, and guidance multiplies the difference of two branches by four at each of four steps; or
-    // rounding to 8 bits of mantissa, some ten products a step in a row, with guidance up to 5.
+    // Both sides round to float32, and guidance multiplies the difference of two branches by four at each of four
+    // steps; or rounding to 8 bits of mantissa, some ten products a step in a row, with guidance up to 5.
     const double most = std::string_view(GetParam().pipeline).starts_with("pipeline_sd3") ? 1e-3 : 1e-4;
     EXPECT_LE(std::sqrt(error / size), exact ? most : 8e-2) << run;
     const auto& expected = find("picture").values;

@@ -1,5 +1,5 @@
-// The events and the arena of random programs, run in random orders by a simulated machine: no task may start before what it
-// reads is written, or write over what others still need.
+// The events and the arena of random programs, run in random orders by a simulated machine: no task may start before
+// what it reads is written, or write over what others still need.
 #include <gtest/gtest.h>
 
 #include <random>
@@ -80,8 +80,8 @@ std::string hazard(const RandomProgram& r, const Task& task, const std::vector<s
       }
     }
   }
-  // Memory: whoever reads or writes a value that lies under this stage's output must be done, apart from this tile's own
-  // place in an in-place pair.
+  // Memory: whoever reads or writes a value that lies under this stage's output must be done, apart from this tile's
+  // own place in an in-place pair.
   const auto& slots = r.program.arena_plan.slots;
   const ArenaSlot* born = nullptr;
   for (const ArenaSlot& slot : slots)

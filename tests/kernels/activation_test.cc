@@ -27,8 +27,9 @@ double want_of(Activation kind, double x) {
   return NAN;
 }
 
-// As activation.kernel.cc states: the exponential has 2 units, the sum, the quotient and the products around it the rest; an
-// argument s that is off by d u |s| changes e^s by as much. What is left of an overflowing exponential is below 2e-36.
+// As activation.kernel.cc states: the exponential has 2 units, the sum, the quotient and the products around it the
+// rest; an argument s that is off by d u |s| changes e^s by as much. What is left of an overflowing exponential is
+// below 2e-36.
 double bound_of(Activation kind, double x, double want) {
   const double gelu_s = std::max(0.0, -1.5957691216 * x * (1 + 0.044715 * x * x));
   const double units[] = {6, 9 + x * x / 2, 6 + 4 * gelu_s, 6 + 4 * std::max(0.0, -1.702 * x), 0, 0};

@@ -287,9 +287,9 @@ TEST_P(Attention, AgreesWithReference) {
           const double count = static_cast<double>(score.size()), dim = static_cast<double>(c.head_dim);
           const double scores = scale * std::sqrt(query_norm * key_norm);
           double bound = (2 * (dim + 4) * scores + 2 * (count + 4 * count / 32 + 16)) * kRounding;
-          // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16 pages
-          // nothing more is rounded than the query, as here. Weights and v are rounded to bfloat16, 2^-9 each (or the
-          // weights above and below the line), and e^x is good to 7.5e-5.
+          // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16
+          // pages nothing more is rounded than the query, as here. Weights and v are rounded to bfloat16, 2^-9 each (or
+          // the weights above and below the line), and e^x is good to 7.5e-5.
           if (kernel.tiles) bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding)) + 2.0 / 512 + 2e-4;
           for (int64_t d = 0; d < c.head_dim; ++d) {
             double want = 0;
@@ -423,8 +423,8 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
           ASSERT_EQ(y, whole) << "pieces of " << piece;
           continue;
         }
-        // A whole call adds block by block to the sums of the chunks before it: at most 100 roundings of 2^-24 each of values
-        // in [-1, 1] and exponentials good to 1.2e-7 for each chunk, in either.
+        // A whole call adds block by block to the sums of the chunks before it: at most 100 roundings of 2^-24 each of
+        // values in [-1, 1] and exponentials good to 1.2e-7 for each chunk, in either.
         for (size_t i = 0; i < y.size(); ++i)
           ASSERT_NEAR(y[i], whole[i], 2.0e-5) << "pieces of " << piece << " at " << i;
       }

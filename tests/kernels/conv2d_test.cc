@@ -1,5 +1,5 @@
-// conv_patches of every instruction set against plain loops: a copy, or a rounding to bfloat16, so nothing may differ; and
-// whole convolutions by tile products (plain C++ below amx) against sums in float64.
+// conv_patches of every instruction set against plain loops: a copy, or a rounding to bfloat16, so nothing may differ;
+// and whole convolutions by tile products (plain C++ below amx) against sums in float64.
 #include "kernels/cpu/conv2d.h"
 
 #include "tensor/packed_weight.h"
@@ -180,8 +180,8 @@ struct Convolution {
   }
 };
 
-// bfloat16 rounds f(x) by at most 2^-9 of itself and silu is made to 2^-12, together less than 2^-8; the norm before it errs by
-// less than 2^-20 of its two terms, here at most 9, and silu passes that on less than twice. Sums as in
+// bfloat16 rounds f(x) by at most 2^-9 of itself and silu is made to 2^-12, together less than 2^-8; the norm before it
+// errs by less than 2^-20 of its two terms, here at most 9, and silu passes that on less than twice. Sums as in
 // linear_tiles_test.cc: 18 roundings within a tile, one for every 32 elements of K, two for bias and residual.
 void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
   SCOPED_TRACE(fmt::format("{}x{}x{} to {}x{}x{}, kernel {} /{} pad {}{}{}{}", c.in_height, c.in_width, c.channels,

@@ -22,8 +22,8 @@ const Size kSizes[] = {{1, 1, 1},      {1, 32, 32},    {2, 4, 2},     {5, 15, 3}
 
 std::unique_ptr<uint8_t[]> make_scratch() { return std::make_unique<uint8_t[]>(kScratchBytes); }
 
-// A float mean is off by one rounding of it, deviations by a few of themselves (each channel of a block is summed in order
-// by vectors, at most 128 terms; what that is off is corrected by the second pass).
+// A float mean is off by one rounding of it, deviations by a few of themselves (each channel of a block is summed in
+// order by vectors, at most 128 terms; what that is off is corrected by the second pass).
 void expect_sums(const CpuKernels& kernels, const Size& s, float mean) {
   SCOPED_TRACE(fmt::format("{} rows, {} channels in {} groups around {}", s.rows, s.channels, s.groups, mean));
   GuardedBuffer<float> x(s.rows * s.channels), sums(2 * s.groups);
@@ -97,7 +97,8 @@ TEST_P(GroupNorm, ScalesShiftsAndActivates) {
         const double product = double{x[i]} * double{scale[i % s.channels]},
                      v = product + double{shift[i % s.channels]};
         const double want = silu ? v / (1 + std::exp(-v)) : v;
-        // Product and sum round once or twice; silu's slope is below 1.1, and it adds an exponential, a sum, a division.
+        // Product and sum round once or twice; silu's slope is below 1.1, and it adds an exponential, a sum, a
+        // division.
         const double bound =
             1.1 * kRounding * (std::abs(product) + std::abs(v)) + (silu ? 5 * kRounding * std::abs(want) : 0);
         ASSERT_NEAR(y[i], want, bound) << "element " << i;

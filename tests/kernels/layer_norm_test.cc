@@ -65,7 +65,8 @@ TEST_P(LayerNorm, AgreesWithReference) {
             // The narrowest vector has 16 partials, then a tail and a tree: so many roundings meet a term of a sum.
             const double sum_error = (static_cast<double>(cols) / 16 + 16 + 8) * kRounding;
             const double mean_error = centred ? sum_error * magnitude + kRounding * std::abs(centre) : 0;
-            // Squares around a mean that is off by e are off by e^2, and each difference is rounded; the root halves it.
+            // Squares around a mean that is off by e are off by e^2, and each difference is rounded; the root halves
+            // it.
             const double inverse_error =
                 sum_error / 2 + mean_error * mean_error * inverse * inverse / 2 + 6 * kRounding;
             for (int64_t i = 0; i < cols; ++i) {

@@ -55,8 +55,8 @@ class Prepared {
   uint8_t* data_;
 };
 
-// scale = max / 127 rounded, x / scale by a rounded reciprocal: within half a unit but for a few roundings of x / scale, which is
-// at most 127.
+// scale = max / 127 rounded, x / scale by a rounded reciprocal: within half a unit but for a few roundings of x /
+// scale, which is at most 127.
 TEST_P(LinearI8, Prepare) {
   for (int64_t k : {1, 15, 16, 17, 63, 64, 65, 127, 1023, 1024, 1025, 2999})
     for (int64_t rows : {1, 16, 19}) {
@@ -133,8 +133,8 @@ struct Case {
   }
 };
 
-// Sums of codes are exact. What is rounded: x (half a unit of its scale), each chunk or group's product with the scale and its
-// addition, the row's scale, bias, gate and residual.
+// Sums of codes are exact. What is rounded: x (half a unit of its scale), each chunk or group's product with the scale
+// and its addition, the row's scale, bias, gate and residual.
 void check(const CpuKernels& table, XForm form, Kernel kernel, int64_t n, int64_t k, int64_t rows) {
   SCOPED_TRACE(::testing::Message() << "N " << n << " K " << k << " rows " << rows << " form "
                                     << static_cast<int>(form));

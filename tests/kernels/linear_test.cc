@@ -193,8 +193,8 @@ double float_bound(int64_t k, double magnitude) {
 //   sum_k x_error[k] (1 + 2^-14) |w[k]|.
 // Against x already rounded only the float32 steps remain. The integer sums are exact. Each group of at least 16 adds a
 // product and one or two multiply-adds, with partial sums bounded by sum_k (|x| + x_error) (|scale code| + |min|): up
-// to 5 roundings of 2^-24 happen to a group's own term (scale of x, both products, min, sum) and two more for each later
-// group; bias and residual add two.
+// to 5 roundings of 2^-24 happen to a group's own term (scale of x, both products, min, sum) and two more for each
+// later group; bias and residual add two.
 struct Q8Bound {
   double moved, rounding;
 };

@@ -59,13 +59,13 @@ struct Case {
 };
 
 // What one element may err by. bfloat16 has 8 significant bits: rounding to nearest moves a number by at most 2^-8 of
-// itself, x always, w unless it is bfloat16 already; their product by the sum of both and the product of both. (A product
-// of two bfloat16 numbers is exact in float32.) In a tile product each of two partial sums of 16 terms has 16 roundings,
-// one joins them, one adds them to the sum: the first term passes through 18 and then one per further 32 elements of K;
-// bias and residual add two. A value of a block format may be computed in float16, each step rounded to 11 bits: the scale,
-// the min, their sum with the code, or the scale to 9 bits, then the sum; all of |scale code| + |min| at most. A value of zero may
-// become 2^-20 of the largest that its row's scale or min gives, far less than its neighbours' roundings. (Other instruction sets
-// compute it in float32.)
+// itself, x always, w unless it is bfloat16 already; their product by the sum of both and the product of both. (A
+// product of two bfloat16 numbers is exact in float32.) In a tile product each of two partial sums of 16 terms has 16
+// roundings, one joins them, one adds them to the sum: the first term passes through 18 and then one per further 32
+// elements of K; bias and residual add two. A value of a block format may be computed in float16, each step rounded to
+// 11 bits: the scale, the min, their sum with the code, or the scale to 9 bits, then the sum; all of |scale code| +
+// |min| at most. A value of zero may become 2^-20 of the largest that its row's scale or min gives, far less than its
+// neighbours' roundings. (Other instruction sets compute it in float32.)
 // The unit takes subnormals for zero: 2^-126 of each x, w, product and partial sum.
 struct Sums {
   double value = 0, products = 0, parts = 0,
@@ -145,8 +145,8 @@ TEST_P(LinearTiles, RealSizes) {
   if (unit) check_type(kernels(), DType::kQ8_0, 896, 896, 67);
 }
 
-// Up to 64 rows (32 of bfloat16) all sums stay in tiles, one panel, two, three or four; above they wait in scratch. N has a strip alone,
-// K more steps than are expanded ahead.
+// Up to 64 rows (32 of bfloat16) all sums stay in tiles, one panel, two, three or four; above they wait in scratch. N
+// has a strip alone, K more steps than are expanded ahead.
 TEST_P(LinearTiles, AFewRows) {
   // All of them take the stand-in a minute.
   const std::vector<int64_t> counts = kernels().has_tile_unit
@@ -172,8 +172,8 @@ TEST_P(LinearTiles, ManyRowsGiveTheBitsOfFew) {
   }
 }
 
-// What an end does in the kernel against the same kernel without, then activation and prepare_x: equal to the bit, where
-// tiles are concerned but for numbers that bfloat16 has as subnormals, which the unit takes for zero.
+// What an end does in the kernel against the same kernel without, then activation and prepare_x: equal to the bit,
+// where tiles are concerned but for numbers that bfloat16 has as subnormals, which the unit takes for zero.
 void check_end(const CpuKernels& table, DType type, int64_t n, int64_t rows, std::optional<Activation> kind, bool gated,
                bool to_tiles, int64_t cut) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " rows " << rows << " activation "

@@ -102,8 +102,8 @@ const std::string kCases[] = {kTales,
                               kGolden + "qwen2_layer_types",
                               kGolden + "qwen3",
                               kGolden + "rope_dynamic"};
-// Bounds of docs/numerics.md for one run against the exact answer, without and with tiles; two runs differ by twice that at
-// most.
+// Bounds of docs/numerics.md for one run against the exact answer, without and with tiles; two runs differ by twice
+// that at most.
 double auto_bound() {
   const Result<const CpuKernels*> table = cpu_kernels();
   return table.ok() && (*table)->has_tile_unit ? 2 * 5e-2 : 2 * 4e-3;

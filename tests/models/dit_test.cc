@@ -73,8 +73,8 @@ TEST_P(DitGolden, EqualsDiffusers) {
   for (const std::string& run : golden.runs())
     for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
       for (const int64_t probe_blocks : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{100}}) {
-        // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each); some ten products in a row, whose errors
-        // add up as a random walk: 2^-9 sqrt(2 * 10).
+        // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each); some ten products in a row, whose
+        // errors add up as a random walk: 2^-9 sqrt(2 * 10).
         const double bound = mode == NetworkMode::kAuto ? 1e-2 : 1e-4;
         const auto velocity = run_dit(golden, run, probe_blocks, mode, 2);
         const double error = testing::relative_error(velocity, *golden.find(run, "velocity"));

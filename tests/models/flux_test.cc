@@ -59,8 +59,8 @@ TEST_P(FluxGolden, EqualsDiffusers) {
   for (const std::string& run : golden.runs())
     for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
       for (const int64_t probe_blocks : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{100}}) {
-        // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each); some ten products in a row, whose errors
-        // add up as a random walk in networks of this width.
+        // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each); some ten products in a row, whose
+        // errors add up as a random walk in networks of this width.
         const double bound = mode == NetworkMode::kAuto ? 3e-2 : 1e-4;
         const auto velocity = run_flux(golden, run, probe_blocks, mode, 2);
         EXPECT_LE(testing::relative_error(velocity, *golden.find(run, "velocity")), bound)
@@ -86,8 +86,8 @@ TEST(Flux, OperationsAreCounted) {
   sizes[Symbol::kBatch] = 2;
   sizes[Symbol::kImageTokens] = 50;
   sizes[Symbol::kTextTokens] = 7;
-  // Two single blocks over 114 rows of 30: q, k, v, the 4 x 30 of the feed-forward in, 5 x 30 out, a table of 3 x 30 for
-  // each of the two items; scores and sums of 57 with 57.
+  // Two single blocks over 114 rows of 30: q, k, v, the 4 x 30 of the feed-forward in, 5 x 30 out, a table of 3 x 30
+  // for each of the two items; scores and sums of 57 with 57.
   const int64_t D = 30;
   const int64_t block = 2 * (114 * D * (3 * D + 4 * D) + 114 * 5 * D * D + 2 * D * 3 * D) + 2 * 57 * 57 * 4 * D;
   EXPECT_EQ(model->body.flops().eval(sizes), 2 * block);

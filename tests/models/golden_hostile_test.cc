@@ -1,5 +1,5 @@
-// Checkpoints that contradict themselves: each must be refused with a message that names the trouble, never a crash, a hang
-// or gigabytes asked for. Made on the fly from a golden folder, one thing wrong at a time.
+// Checkpoints that contradict themselves: each must be refused with a message that names the trouble, never a crash, a
+// hang or gigabytes asked for. Made on the fly from a golden folder, one thing wrong at a time.
 #include <functional>
 
 #include "support/golden.h"

@@ -46,8 +46,9 @@ TEST_P(GoldenModel, Float32MatchesTransformers) {
   expect_close(all_logits(*engine, tokens()), 2e-5);
 }
 
-// "auto" keeps float weights in float32 sums too and rounds only the cached keys and values, to float16: docs/numerics.md
-// derives 2.2e-3 for a row of these models. Where there are tiles it rounds the operands of products to bfloat16: 2.8e-2.
+// "auto" keeps float weights in float32 sums too and rounds only the cached keys and values, to float16:
+// docs/numerics.md derives 2.2e-3 for a row of these models. Where there are tiles it rounds the operands of products
+// to bfloat16: 2.8e-2.
 TEST_P(GoldenModel, AutoStaysWithinItsBound) {
   EngineOptions options = options_for(golden_.tokens, 2);
   options.dtype = ComputeType::kAuto;
@@ -56,9 +57,9 @@ TEST_P(GoldenModel, AutoStaysWithinItsBound) {
   expect_close(all_logits(*engine, tokens()), rounds_to_tiles() ? 5e-2 : 4e-3);
 }
 
-// The interpreter computes in float64; what is left is one rounding of the logits to float32 (6e-8) and the rope frequencies, kept
-// in float32 as transformers keeps them: at position 36 an angle is off by up to 36 x 2^-25 = 1.1e-6 radians, a score by that
-// times |q| |k| / sqrt(head_dim), which is 3 to 5 here.
+// The interpreter computes in float64; what is left is one rounding of the logits to float32 (6e-8) and the rope
+// frequencies, kept in float32 as transformers keeps them: at position 36 an angle is off by up to 36 x 2^-25 = 1.1e-6
+// radians, a score by that times |q| |k| / sqrt(head_dim), which is 3 to 5 here.
 TEST_P(GoldenModel, InterpreterMatchesTransformers) {
   EngineOptions options = options_for(golden_.tokens, 1);
   options.use_interpreter = true;

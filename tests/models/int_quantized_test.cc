@@ -1,5 +1,5 @@
-// compressed-tensors' int-quantized W8A8: a golden folder's matrices rounded to int8 here, written as such a checkpoint writes
-// them, against the same values as float32.
+// compressed-tensors' int-quantized W8A8: a golden folder's matrices rounded to int8 here, written as such a checkpoint
+// writes them, against the same values as float32.
 #include <cstring>
 
 #include "support/golden.h"
@@ -126,8 +126,8 @@ TEST(IntQuantized, EqualsItsValuesInFloat32) {
   EXPECT_EQ(logits_of(codes, ComputeType::kAuto, true), logits_of(plain, ComputeType::kAuto, true));
   // The same products in the same order, the code times its scale being the value.
   EXPECT_EQ(logits_of(codes, ComputeType::kF32, false), logits_of(plain, ComputeType::kF32, false));
-  // x is rounded to its row's largest over 254: docs/numerics.md's bound of 8 bits, for rows of up to 256 instead of groups of 32,
-  // whose largest of so many normal values is 1.33 times as large.
+  // x is rounded to its row's largest over 254: docs/numerics.md's bound of 8 bits, for rows of up to 256 instead of
+  // groups of 32, whose largest of so many normal values is 1.33 times as large.
   const std::vector<float> want = logits_of(plain, ComputeType::kAuto, true),
                            got = logits_of(codes, ComputeType::kAuto, false);
   ASSERT_EQ(got.size(), want.size());

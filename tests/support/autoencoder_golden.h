@@ -1,5 +1,5 @@
-// Golden autoencoders: runs have "sizes" [batch, height, width] of the latent, "latents" -> "picture" of the decoder, and
-// "picture" -> "moments" (or the means) of the encoder.
+// Golden autoencoders: runs have "sizes" [batch, height, width] of the latent, "latents" -> "picture" of the decoder,
+// and "picture" -> "moments" (or the means) of the encoder.
 #pragma once
 
 #include "models/image_models.h"
@@ -49,8 +49,8 @@ inline void expect_like_autoencoder(const ImageGolden& golden, BuildAutoencoder 
   for (const std::string& run : golden.runs())
     for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
       for (const auto& [input, output] : {std::pair{"latents", "picture"}, {"picture", "moments"}}) {
-        // `auto` rounds activations to bfloat16 (2^-9 each) before every product: some twenty in a row, whose errors add up
-        // as a random walk, and norms of a few values make the most of them.
+        // `auto` rounds activations to bfloat16 (2^-9 each) before every product: some twenty in a row, whose errors
+        // add up as a random walk, and norms of a few values make the most of them.
         const double bound = mode == NetworkMode::kAuto ? 5e-2 : 1e-4;
         const auto got = run_autoencoder(golden, build, run, input, mode, 2);
         const NpyArray* expected = golden.find(run, output);

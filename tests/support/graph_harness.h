@@ -123,8 +123,8 @@ inline HostTensor integers(const std::vector<int64_t>& values) {
 using BuildGraph = std::function<void(GraphBuilder&, Numbers&)>;
 using MakeInputs = std::function<std::map<std::string, HostTensor>(Numbers&, const SymbolValues&)>;
 
-/// Builds the graph with `build` (which declares inputs and the output "y"), runs it at the sizes of each step on 1, 2 and
-/// 5 workers, and compares with the references. `tolerance` is relative to the largest value of the reference: the
+/// Builds the graph with `build` (which declares inputs and the output "y"), runs it at the sizes of each step on 1, 2
+/// and 5 workers, and compares with the references. `tolerance` is relative to the largest value of the reference: the
 /// caller derives it. All worker counts must give the same bits.
 inline void expect_like_reference(const BuildGraph& build, const MakeInputs& inputs,
                                   const std::vector<SymbolValues>& steps, double tolerance,

@@ -8,9 +8,9 @@
 
 namespace redline::test {
 
-/// `build` declares inputs and gives the value of the op under test, whose columns are whole groups of 32. A product reads
-/// it: once from what the op stores itself, once through prepare_x (the value is an output then, so it stays float32).
-/// Both must give the same bits, at every step, for weights that want every form.
+/// `build` declares inputs and gives the value of the op under test, whose columns are whole groups of 32. A product
+/// reads it: once from what the op stores itself, once through prepare_x (the value is an output then, so it stays
+/// float32). Both must give the same bits, at every step, for weights that want every form.
 inline void expect_prepares(const std::function<Value(GraphBuilder&, Numbers&)>& build, const MakeInputs& inputs,
                             const std::vector<SymbolValues>& steps) {
   for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kW8A8}) {

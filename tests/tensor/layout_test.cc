@@ -43,7 +43,8 @@ std::multiset<Place> place_set(const Layout& layout) {
   return all;
 }
 
-/// Uniform in [low, high). (RapidCheck's own range shrinks towards `low` in early cases: nearly all extents would be 1.)
+/// Uniform in [low, high). (RapidCheck's own range shrinks towards `low` in early cases: nearly all extents would be
+/// 1.)
 template <class T>
 T pick(T low, T high) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(low, high));

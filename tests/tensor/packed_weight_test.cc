@@ -1,5 +1,5 @@
-// Plain types: packing equals packed_layout, element by element; what no element maps to is zero. Block formats: what the
-// strips hold are the values of the file's own blocks, bit for bit.
+// Plain types: packing equals packed_layout, element by element; what no element maps to is zero. Block formats: what
+// the strips hold are the values of the file's own blocks, bit for bit.
 #include "tensor/packed_weight.h"
 #include "tensor/w8a8.h"
 

@@ -1,5 +1,5 @@
-// CLIP's and T5's tokenizers: the ids of transformers and sentencepiece (make_picture_tokenizer_vectors.py), from each of the
-// files that a folder may have.
+// CLIP's and T5's tokenizers: the ids of transformers and sentencepiece (make_picture_tokenizer_vectors.py), from each
+// of the files that a folder may have.
 #include <filesystem>
 #include <fstream>
 

@@ -23,8 +23,9 @@ struct ActivationAttrs {
 /// returns like x; can be stored in the forms that products read
 Value activation(GraphBuilder& g, Value x, Activation kind);
 
-/// y[r, c] = f(gate[r, c]) * up[r, c] (Shazeer 2020, arXiv:2002.05202). `gate` and `up` are values of y's shape, or halves
-/// of one: [rows, 2 * cols] with `up` invalid, whose first half is up and second half the gate (GEGLU of diffusers).
+/// y[r, c] = f(gate[r, c]) * up[r, c] (Shazeer 2020, arXiv:2002.05202). `gate` and `up` are values of y's shape, or
+/// halves of one: [rows, 2 * cols] with `up` invalid, whose first half is up and second half the gate (GEGLU of
+/// diffusers).
 ///
 /// returns [rows, cols]; can be stored in the forms that products read
 Value gated_activation(GraphBuilder& g, Value gate, Value up, Activation kind);

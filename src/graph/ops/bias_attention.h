@@ -12,8 +12,8 @@ struct BiasAttentionAttrs {
 
 /// Attention with T5's relative position bias (Raffel et al. 2019, arXiv:1910.10683, section 2.1), both directions:
 ///   y[i, t, h] = sum_p softmax_p(scale * q[i, t, h] . k[i, p, h] + table[bucket(p - t), h]) v[i, p, h]
-/// Half of the buckets are for p > t; within a half, small distances have one each, larger ones grow logarithmically up to
-/// max_distance.
+/// Half of the buckets are for p > t; within a half, small distances have one each, larger ones grow logarithmically up
+/// to max_distance.
 ///
 /// q, k, v      [batch * tokens, num_heads * head_dim]  f32
 /// table        [num_buckets, num_heads]                f32, f16 or bf16; a weight

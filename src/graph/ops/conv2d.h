@@ -30,14 +30,15 @@ struct Conv2dOpAttrs : Conv2dAttrs {
   Dim batch, in_height, in_width, out_height, out_width;
   bool has_bias = false, has_item_bias = false;
   bool has_residual = false;  ///< like the output, added to it; set by passes/fuse_residual
-  /// x is normalized first: its statistics, the norm's weight and its bias, three inputs; set by passes/fuse_group_norm.
+  /// x is normalized first: its statistics, the norm's weight and its bias, three inputs; set by
+  /// passes/fuse_group_norm.
   bool has_norm = false;
   GroupNormAttrs norm;
 };
 
 struct CpuKernels;
-/// Whether a convolution of `channels` by such a weight goes by tile products over lines of the picture, which is where it
-/// can normalize them.
+/// Whether a convolution of `channels` by such a weight goes by tile products over lines of the picture, which is where
+/// it can normalize them.
 bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel);
 
 extern const OpDef kConv2d;

@@ -4,8 +4,8 @@
 
 namespace redline {
 
-/// y[r, c] = a[r, c] + table[i, column + c] * b[r, c],  i the item of row r: the gated residual of adaLN-Zero (Peebles and
-/// Xie 2022, arXiv:2212.09748).
+/// y[r, c] = a[r, c] + table[i, column + c] * b[r, c],  i the item of row r: the gated residual of adaLN-Zero (Peebles
+/// and Xie 2022, arXiv:2212.09748).
 ///
 /// a, b     [rows, cols]      f32
 /// table    [batch, columns]  f32; rows [i * rows_per_item, (i + 1) * rows_per_item) of a belong to item i

@@ -10,8 +10,8 @@ struct GroupNormAttrs {
   bool silu = false;  ///< y = silu(norm): the two always stand together in convolutional networks
 };
 
-/// Group normalization (Wu and He 2018, arXiv:1803.08494) over the pixels of one item and the channels of one group, then
-/// weight and bias by channel.
+/// Group normalization (Wu and He 2018, arXiv:1803.08494) over the pixels of one item and the channels of one group,
+/// then weight and bias by channel.
 ///
 /// x             [batch * height * width, channels]  f32; groups divide channels
 /// weight, bias  [channels]

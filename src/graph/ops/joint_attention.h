@@ -18,15 +18,15 @@ struct JointAttentionAttrs {
   bool causal = false;  ///< row t of an item sees keys [0, t]; only where queries and keys are one stream
 };
 
-/// Keys and values of all segments of each item, in the order given, in the tile order that attention reads (cpu_kernels.h
-/// KvHeadView). Attention ops of several streams share it.
+/// Keys and values of all segments of each item, in the order given, in the tile order that attention reads
+/// (cpu_kernels.h KvHeadView). Attention ops of several streams share it.
 Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim);
 
 /// Softmax attention without a cache and without a mask in memory:
 ///   y[i, t, h] = sum_p softmax_p(scale * q[i, t, h] . K[i, p, h]) V[i, p, h],  p over the keys of item i
-/// Joint attention of text and picture (Esser et al. 2024, arXiv:2403.03206) is one joint_keys and one joint_attention per
-/// stream.
+/// Joint attention of text and picture (Esser et al. 2024, arXiv:2403.03206) is one joint_keys and one joint_attention
+/// per stream.
 ///
 /// q            [batch * tokens, num_heads * head_dim]  f32
 /// keys         from joint_keys

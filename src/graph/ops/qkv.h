@@ -16,7 +16,8 @@ struct QkvAttrs {
 /// The way of a hidden state into attention, head by head: three products, bias, norm of the heads, rope on queries and
 /// keys, keys and values into the cache. Made by passes/fuse_qkv.
 ///
-/// inputs   x [tokens, in_features] f32; weights of q, k, v; their biases; norms of q and k [head_dim]; rope table [tokens,
+/// inputs   x [tokens, in_features] f32; weights of q, k, v; their biases; norms of q and k [head_dim]; rope table
+/// [tokens,
 ///          rotary_dim] f32; positions and slots [tokens] i32. What the attributes deny is left out
 /// outputs  q [tokens, num_heads * head_dim] f32, and the value that stands for the cache (ops/kv_append.h)
 extern const OpDef kQkv;

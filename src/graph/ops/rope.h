@@ -5,8 +5,8 @@
 
 namespace redline {
 
-/// Rotary position embedding (Su et al. 2021, arXiv:2104.09864) as two ops: the table of a step, shared by all layers, and
-/// the rotation.
+/// Rotary position embedding (Su et al. 2021, arXiv:2104.09864) as two ops: the table of a step, shared by all layers,
+/// and the rotation.
 struct RopeTableAttrs {
   std::vector<float> inverse_frequencies;  ///< [rotary_dim / 2], radians per position
   float attention_factor = 1.0f;           ///< multiplies cosines and sines (yarn)

@@ -9,12 +9,12 @@ namespace redline {
 /// over the hidden state. The same for conv2d.
 Status fuse_residual(Graph& graph);
 
-/// gated_add(a, linear(x), table) with the linear read by nobody else becomes one linear whose epilogue multiplies by the
-/// item's row of the table and adds a.
+/// gated_add(a, linear(x), table) with the linear read by nobody else becomes one linear whose epilogue multiplies by
+/// the item's row of the table and adds a.
 Status fuse_gate(Graph& graph);
 
-/// Norm and rope of heads that only joint_keys or joint_attention reads become part of it: heads are read once, a page or a
-/// block of rows at a time, instead of written and read again for each.
+/// Norm and rope of heads that only joint_keys or joint_attention reads become part of it: heads are read once, a page
+/// or a block of rows at a time, instead of written and read again for each.
 Status fuse_joint_heads(Graph& graph);
 
 /// Drops ops whose results reach no output.
@@ -32,8 +32,8 @@ Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32
 /// same forms and heads are whole strips.
 Status fuse_qkv(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 
-/// conv2d(group_norm(x)) with the norm read by nobody else becomes one conv2d that normalizes the lines that it brings in,
-/// where it goes by tiles.
+/// conv2d(group_norm(x)) with the norm read by nobody else becomes one conv2d that normalizes the lines that it brings
+/// in, where it goes by tiles.
 Status fuse_group_norm(Graph& graph, const CpuKernels& kernels, bool exact_f32);
 
 /// All that depend on the machine, in order; compile() runs them.

@@ -24,12 +24,12 @@ struct SplitOnce {
   std::map<std::string, std::string> moved_outputs;
 };
 
-/// Takes everything that depends on the constants alone out of `graphs` and puts it into one graph, whose outputs become
-/// inputs of those that read them. `graphs` run one after the other: an input of one is the output of that name of the
-/// latest before it, else comes from outside.
+/// Takes everything that depends on the constants alone out of `graphs` and puts it into one graph, whose outputs
+/// become inputs of those that read them. `graphs` run one after the other: an input of one is the output of that name
+/// of the latest before it, else comes from outside.
 ///
-/// Kept are results of products, attention and norms, and what follows from them in no more memory; what a cheap op makes
-/// wider, or makes of the constants themselves, is made anew in every step.
+/// Kept are results of products, attention and norms, and what follows from them in no more memory; what a cheap op
+/// makes wider, or makes of the constants themselves, is made anew in every step.
 /// internal: the graphs are not as Graph::check wants them.
 Result<SplitOnce> split_once(std::span<Graph* const> graphs, const SplitOnceOptions& options);
 

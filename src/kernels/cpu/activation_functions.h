@@ -1,6 +1,7 @@
-// The functions of activation.h, one vector at a time. With u = 2^-24, s the argument of the exponential, wherever the result is a
-// normal float:
-//   silu, quick_gelu, gelu_tanh  all x / (1 + e^s): relative error below (6 + 4 |s|) u for s > 0, 6 u for s <= 0 (silu: 6 u)
+// The functions of activation.h, one vector at a time. With u = 2^-24, s the argument of the exponential, wherever the
+// result is a normal float:
+//   silu, quick_gelu, gelu_tanh  all x / (1 + e^s): relative error below (6 + 4 |s|) u for s > 0, 6 u for s <= 0 (silu:
+//   6 u)
 //   gelu                         relative error below 9 u; without fused multiply-add (9 + x^2 / 2) u
 //   tanh3                        off by at most 10 u
 // -inf gives NaN in all but relu and tanh3, as the formulas do; where e^s overflows, or nearly so, the result is
@@ -20,8 +21,9 @@ REDLINE_INLINE VecF32 silu(VecF32 x) { return x / (set1(1.0f) + exp(negative(x))
 // gelu_tanh: (1 + tanh z) / 2 = 1 / (1 + e^(-2 z)), so nothing cancels.
 #if defined(__AVX512F__)
 /// x / (1 + 2^t), zero from t = 125 on.
-// 2^t to 1.04 u, of degree 6 on [0, 1), fitted by reweighted least squares to 1.9e-9 relative, then 2^floor(t) by one instruction; the
-// quotient by a reciprocal to 2^-14 and one step of Newton's: a division alone takes as long as all of this.
+// 2^t to 1.04 u, of degree 6 on [0, 1), fitted by reweighted least squares to 1.9e-9 relative, then 2^floor(t) by one
+// instruction; the quotient by a reciprocal to 2^-14 and one step of Newton's: a division alone takes as long as all of
+// this.
 REDLINE_INLINE VecF32 over_one_plus_exp2(VecF32 x, VecF32 t) {
   const VecF32 r = {_mm512_reduce_ps(t.v, 0x09)};  // t - floor(t), no exception; 0 for infinities
   VecF32 p = fma(r, set1(0x1.c72118p-13f), set1(0x1.461956p-10f));
@@ -47,9 +49,9 @@ REDLINE_INLINE VecF32 gelu_tanh(VecF32 x) {
 }
 #endif
 
-// x Phi(x). The tail Q(t) = Phi(-t), t >= 0, is e^(-t^2 / 2) R(t), and R is smooth: u P(u) with u = 1 / (1 + 0.35 t) and P of
-// degree 8, fitted by reweighted least squares to 3.3e-8 relative over t in [0, 15] (the form is that of Hastings 1955, also
-// Abramowitz and Stegun 7.1.26). Taking the tail on the negative side keeps its relative accuracy.
+// x Phi(x). The tail Q(t) = Phi(-t), t >= 0, is e^(-t^2 / 2) R(t), and R is smooth: u P(u) with u = 1 / (1 + 0.35 t)
+// and P of degree 8, fitted by reweighted least squares to 3.3e-8 relative over t in [0, 15] (the form is that of
+// Hastings 1955, also Abramowitz and Stegun 7.1.26). Taking the tail on the negative side keeps its relative accuracy.
 REDLINE_INLINE VecF32 gelu(VecF32 x) {
   const VecF32 t = min(set1(20.0f), magnitude(x));  // this order keeps a NaN; the tail is zero from 15 on
   const VecF32 u = set1(1.0f) / fma(t, set1(0.35f), set1(1.0f));

@@ -1,8 +1,8 @@
 // The inner part of attention_bf16_tiles.h: tile products of a pass with vector work between them.
 //
 // After each product some scores of an earlier block become weights. Products and vectors overlap in the core: while
-// tiles work, the vector unit adds twice but multiplies once a cycle, 16 times a product (docs/performance.md). Whatever
-// belongs to 32 lines is [something][32 lines], so that a tile of 16 lines is 16 rows of 64 bytes, 128 apart.
+// tiles work, the vector unit adds twice but multiplies once a cycle, 16 times a product (docs/performance.md).
+// Whatever belongs to 32 lines is [something][32 lines], so that a tile of 16 lines is 16 rows of 64 bytes, 128 apart.
 #pragma once
 
 #include "kernels/cpu/attention_page.h"
@@ -217,9 +217,9 @@ struct Pipeline {
     weighing.end(exponential);
   }
 
-  /// Scores of blocks [begin, end) of a pass. slot(b) gives the place of block b; stored(b, i, scores) is called when its
-  /// i-th 16 positions are there. The second ones are half a block behind and begin in the middle of head_dim, so that
-  /// two tiles are stored while two others are in work: four stores in a row would hold up the products.
+  /// Scores of blocks [begin, end) of a pass. slot(b) gives the place of block b; stored(b, i, scores) is called when
+  /// its i-th 16 positions are there. The second ones are half a block behind and begin in the middle of head_dim, so
+  /// that two tiles are stored while two others are in work: four stores in a row would hold up the products.
   template <class Slot, class Stored>
   REDLINE_INLINE void score_blocks(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
                                    Stored&& stored) {
@@ -255,9 +255,9 @@ struct Pipeline {
     unit.template store<tile>(at, kLineBytes);
     if (more) unit.template load<tile>(at + 2 * kColumn, kLineBytes);
   }
-  /// into += values . weights of a pass; [column][16 of head_dim][kLines]. The order of blocks does not depend on which of
-  /// them the pass has: a line has the same bits. Meanwhile sums come from the second-level cache: those of the columns to
-  /// come, then the first at `next`.
+  /// into += values . weights of a pass; [column][16 of head_dim][kLines]. The order of blocks does not depend on which
+  /// of them the pass has: a line has the same bits. Meanwhile sums come from the second-level cache: those of the
+  /// columns to come, then the first at `next`.
   void add_values(const Pass& p, float* into, const float* next) {
     const Exponential exponential;
     Weighing weighing;

@@ -1,25 +1,26 @@
-// Attention over pages of bfloat16 by bfloat16 tile products: queries, keys, values and weights have 8 bits of mantissa,
-// sums are float32. For pictures, where thousands of lines meet thousands of keys.
+// Attention over pages of bfloat16 by bfloat16 tile products: queries, keys, values and weights have 8 bits of
+// mantissa, sums are float32. For pictures, where thousands of lines meet thousands of keys.
 //
 // Products are transposed: tiles of scores are [16 keys][16 lines] = keys . queries, tiles of sums [16 of head_dim][16
 // lines] = values . weights. So a lane is a line in all that vectors do: sums of weights and the rescaling of a line
 // cross no lanes, and two rows of scores become one row of bfloat16 weights in tile order by a shift and a blend. Keys
 // and values are read where kv_append put them (KvHeadView); what is not whole tiles or not seen whole is copied first.
 //
-// A pass is 32 lines over one chunk of positions: scores, weights, weights . values. attention_bf16_pipeline.h keeps the
-// tile unit and the vectors busy at a time; the first blocks of the next pass are scored before this one's values, so
-// that there are scores to work on meanwhile.
+// A pass is 32 lines over one chunk of positions: scores, weights, weights . values. attention_bf16_pipeline.h keeps
+// the tile unit and the vectors busy at a time; the first blocks of the next pass are scored before this one's values,
+// so that there are scores to work on meanwhile.
 //
 // No maximum is looked for: weights are 2^score, which floating point carries as well as 2^(score - maximum), in
 // bfloat16 too, wherever the maximum lies. The sum of a line's weights over a chunk tells when that fails: if it is
-// not within 2^+-100 the chunk is done again for that line with the maximum of all that it has seen as the reference. Sums of
-// weights . values stay in tiles from block to block and go through memory between chunks only. So, unlike other
-// kernels', partials of chunks add up to a whole call only within rounding; no network of pictures asks for any.
+// not within 2^+-100 the chunk is done again for that line with the maximum of all that it has seen as the reference.
+// Sums of weights . values stay in tiles from block to block and go through memory between chunks only. So, unlike
+// other kernels', partials of chunks add up to a whole call only within rounding; no network of pictures asks for any.
 //
 // Error beyond that of attention.inc: scale q is rounded to bfloat16, which moves scores by up to 2^-9 scale |q| |k|;
-// weights are rounded to bfloat16, 2^-9 each, but the sum that divides is of the rounded ones; 7.5e-5 for the exponential
-// (docs/numerics.md). A line has the same bits whatever other lines are in the call. Positions that no line of the call
-// sees cannot reach it; a NaN or infinite v that one line of the call sees may reach another of the same 32.
+// weights are rounded to bfloat16, 2^-9 each, but the sum that divides is of the rounded ones; 7.5e-5 for the
+// exponential (docs/numerics.md). A line has the same bits whatever other lines are in the call. Positions that no line
+// of the call sees cannot reach it; a NaN or infinite v that one line of the call sees may reach another of the same
+// 32.
 #pragma once
 
 #include "kernels/cpu/attention_bf16_pipeline.h"
@@ -271,8 +272,8 @@ struct Call {
   }
 
   static bool has_moved(float reference) { return reference != 0.0f && reference != -__builtin_inff(); }
-  /// The weights of the pass are there: their sums are added to those of the lines, and where 0 cannot be the reference of a line
-  /// another is found.
+  /// The weights of the pass are there: their sums are added to those of the lines, and where 0 cannot be the reference
+  /// of a line another is found.
   [[gnu::noinline]] void finish_weights(const Pass& p) {
     float* total = b.total + p.line;
     float* reference = b.reference + p.line;
@@ -303,8 +304,8 @@ struct Call {
       store(sums + i, load(sums + i, Full{}) * load(scale + i % kLines, Full{}), Full{});
   }
 
-  /// The true maximum of what a line has seen becomes the reference where 0 is none or has not been; `top` is the reference, -inf where
-  /// the pass gives nothing. Weights for partials know of no other pass.
+  /// The true maximum of what a line has seen becomes the reference where 0 is none or has not been; `top` is the
+  /// reference, -inf where the pass gives nothing. Weights for partials know of no other pass.
   void refer(const Pass& p, float* top) {
     float* scores = b.scores + kSlots * kScores;
     int32_t* weights = b.weights + kWeightSlots * kWeights;

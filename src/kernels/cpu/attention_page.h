@@ -1,7 +1,7 @@
 // What attention and kv_append share: places in a page of the cache, sums in pairs, and the sum over chunks.
 //
-// Lanes hold pairs: of head_dim for one token (K), or of tokens for one place of head_dim (V), as they lie in memory. So
-// a product takes a pair of the other operand in all lanes, and the two sums of a pair are added at the end.
+// Lanes hold pairs: of head_dim for one token (K), or of tokens for one place of head_dim (V), as they lie in memory.
+// So a product takes a pair of the other operand in all lanes, and the two sums of a pair are added at the end.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"

@@ -1,19 +1,19 @@
 // Attention by bfloat16 tile products, for many lines: q . k and weights . v of 32 lines at a time over any tile unit.
 //
-// For each chunk of positions: its keys and values become bfloat16 tiles in scratch, once for all lines of the call. For
-// each 32 lines then: scores by tiles, 64 positions at a time, turned to weights while the tiles of the next 64 run;
-// weighted values of the chunk by tiles; and the chunk's result is folded into the line's. Nothing is rescaled within a
-// chunk: weights are 2^(score - reference) with a reference from the line's first scores, which floating point carries
-// as well as the true maximum unless that lies 64 above; then the chunk is done again with the true one. 32-position
-// steps that no line of the 32 sees are skipped: the causal half and what lies before a window.
+// For each chunk of positions: its keys and values become bfloat16 tiles in scratch, once for all lines of the call.
+// For each 32 lines then: scores by tiles, 64 positions at a time, turned to weights while the tiles of the next 64
+// run; weighted values of the chunk by tiles; and the chunk's result is folded into the line's. Nothing is rescaled
+// within a chunk: weights are 2^(score - reference) with a reference from the line's first scores, which floating point
+// carries as well as the true maximum unless that lies 64 above; then the chunk is done again with the true one.
+// 32-position steps that no line of the 32 sees are skipped: the causal half and what lies before a window.
 //
-// q and k are each two bfloat16 numbers, the second what rounding left over, and q k three products: scores keep 16 bits and
-// the result does not depend on how large they are. It costs a fifth of the time (docs/performance.md).
+// q and k are each two bfloat16 numbers, the second what rounding left over, and q k three products: scores keep 16
+// bits and the result does not depend on how large they are. It costs a fifth of the time (docs/performance.md).
 //
 // Error beyond that of attention.inc: scores 2^-16 scale |q| |k|; weights and v are rounded to bfloat16, 2^-9 each (v
-// exactly where the cache is bfloat16): docs/numerics.md. A line has the same bits whatever other lines are in the call.
-// Positions that no line of the call sees cannot reach it; a NaN or infinite v that one line of the call sees may reach
-// another of the same 32.
+// exactly where the cache is bfloat16): docs/numerics.md. A line has the same bits whatever other lines are in the
+// call. Positions that no line of the call sees cannot reach it; a NaN or infinite v that one line of the call sees may
+// reach another of the same 32.
 #pragma once
 
 #include "kernels/cpu/attention_page.h"

@@ -12,8 +12,9 @@ inline constexpr int64_t kConvBlock = 32;
 
 struct ConvTiles;
 
-/// out[r, column(dy, dx, c)] = x[stride oy + dy - pad, stride ox + dx - pad, c], zero outside the picture, for the output
-/// pixels r = oy * out_width + ox in [row_begin, row_end) of one item. With t = dy * kernel + dx, column(t, c) is
+/// out[r, column(dy, dx, c)] = x[stride oy + dy - pad, stride ox + dx - pad, c], zero outside the picture, for the
+/// output pixels r = oy * out_width + ox in [row_begin, row_end) of one item. With t = dy * kernel + dx, column(t, c)
+/// is
 ///   ((c / 32) * kernel * kernel + t) * 32 + c % 32   where channels are a multiple of 32
 ///   t * channels + c                                 otherwise
 /// With `upsample` (stride 1) the picture is first brought to out_height x out_width: pixel (y, x) of that is pixel
@@ -28,18 +29,18 @@ struct ConvPatchesArgs {
   XForm form;       ///< kF32 or kTiles
   int64_t out_row;  ///< which row of `out` row_begin is
   void* out;        ///< rows of kernel * kernel * channels in the form; the last tile of kTiles is padded with zeros
-  /// Not patches but the whole convolution; what stands above from row_begin on is not read then. (Here and not an entry
-  /// of its own, so that a table which has one has the other.)
+  /// Not patches but the whole convolution; what stands above from row_begin on is not read then. (Here and not an
+  /// entry of its own, so that a table which has one has the other.)
   const ConvTiles* tiles = nullptr;
 };
 
 /// y[oy, ox, n] = sum_{dy, dx, c} w[n, c, dy, dx] f(x[stride oy + dy - pad, stride ox + dx - pad, c]) (+ bias[n])
 ///                (+ residual[oy, ox, n])
-/// for output lines [line_begin, line_end) of one item and n in [n_begin, n_end), or for all lines of a few small items, which
-/// then read the weight once; zero outside the picture, with
+/// for output lines [line_begin, line_end) of one item and n in [n_begin, n_end), or for all lines of a few small
+/// items, which then read the weight once; zero outside the picture, with
 ///   f(v) = v, or v * scale[c] + shift[c] where there is a scale, then with `silu` v / (1 + e^-v), rounded to bfloat16.
-/// By tile products on the tile unit, by the plain stand-in in other tables. Channels are a multiple of 32, kernel at most
-/// kConvMostKernel. Each sum has one fixed order, whatever lines and columns a call has.
+/// By tile products on the tile unit, by the plain stand-in in other tables. Channels are a multiple of 32, kernel at
+/// most kConvMostKernel. Each sum has one fixed order, whatever lines and columns a call has.
 struct ConvTiles {
   const float* scale;  ///< [items, channels] with shift, or nullptr
   const float* shift;
@@ -65,8 +66,8 @@ struct ConvRegion {
   int64_t plane_bytes, bytes;
 };
 inline constexpr int64_t kConvRegionPixels = 512, kConvRegionLines = 64;
-/// The second-level cache, less what streams through it, holds two of them, or one of many channels, whose weights are so
-/// large that reading them seldom counts for more.
+/// The second-level cache, less what streams through it, holds two of them, or one of many channels, whose weights are
+/// so large that reading them seldom counts for more.
 inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 << 16, kConvWideChannels = 1024;
 [[gnu::always_inline]] inline constexpr int64_t conv_region_limit(int64_t channels) {
   return channels > kConvWideChannels ? kConvWideRegionBytes : kConvRegionBytes;
@@ -96,7 +97,8 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
   }
   return region;
 }
-/// How many items of so few pixels one pass over the weight serves: it is read from memory, and by few pixels each time.
+/// How many items of so few pixels one pass over the weight serves: it is read from memory, and by few pixels each
+/// time.
 inline constexpr int64_t kConvMostItems = 8;
 [[gnu::always_inline]] inline constexpr int64_t conv_items_at_once(int64_t out_width, int64_t out_height,
                                                                    int64_t channels, int64_t kernel, int64_t stride) {

@@ -1,6 +1,6 @@
-// Patches in the forms that linear kernels read. Where channels come in blocks of 32 a patch is a run of 32 floats for each
-// block and tap. Otherwise it is a few longer runs: where stride is 1, the channels of all taps of one line of the kernel lie
-// side by side.
+// Patches in the forms that linear kernels read. Where channels come in blocks of 32 a patch is a run of 32 floats for
+// each block and tap. Otherwise it is a few longer runs: where stride is 1, the channels of all taps of one line of the
+// kernel lie side by side.
 #pragma once
 
 #include "kernels/cpu/conv2d.h"

@@ -1,21 +1,21 @@
 // A convolution by bfloat16 tile products (tiles.h), straight from lines of the picture.
 //
 // Lines are brought into a buffer once: normalized, activated, rounded, with zeros around, 32 channels of neighbouring
-// pixels side by side. The left operand of a product, 16 pixels x 32 channels of one tap, is then a run of lines of 64 bytes
-// wherever it begins, so the nine taps read the same bytes and patches are never made. The weight lies in the order in which
-// it is read: 32 channels of all taps, then the next 32.
+// pixels side by side. The left operand of a product, 16 pixels x 32 channels of one tap, is then a run of lines of 64
+// bytes wherever it begins, so the nine taps read the same bytes and patches are never made. The weight lies in the
+// order in which it is read: 32 channels of all taps, then the next 32.
 //
-// A region of some 512 output pixels stays in the second-level cache while all columns go by, two strips of the weight at a
-// time; the sums of 2 x 2 tiles stay in tiles over all of K. Only where two strips would take the cache for themselves is K
-// cut, and sums wait in scratch. Regions go down the picture, and what two share is copied, not brought again. Where items
-// are small a few of them are one region, each with its own zeros around.
+// A region of some 512 output pixels stays in the second-level cache while all columns go by, two strips of the weight
+// at a time; the sums of 2 x 2 tiles stay in tiles over all of K. Only where two strips would take the cache for
+// themselves is K cut, and sums wait in scratch. Regions go down the picture, and what two share is copied, not brought
+// again. Where items are small a few of them are one region, each with its own zeros around.
 //
-// Between products, a few vector instructions with every step of K, the lines of the next region are brought in and the sums
-// of the block before get their bias and residual and go to y: neither shows beside the tile unit, nor does the memory that
-// they wait for.
+// Between products, a few vector instructions with every step of K, the lines of the next region are brought in and the
+// sums of the block before get their bias and residual and go to y: neither shows beside the tile unit, nor does the
+// memory that they wait for.
 //
-// Pixels come to tiles in panels of 16: of one line, or, where lines do not divide so, of all positions of the region in the
-// buffer one after the other, of which those between lines are thrown away.
+// Pixels come to tiles in panels of 16: of one line, or, where lines do not divide so, of all positions of the region
+// in the buffer one after the other, of which those between lines are thrown away.
 #pragma once
 
 #include "kernels/cpu/activation_functions.h"
@@ -39,8 +39,8 @@ constexpr int64_t kConvAskedAhead = 8;           // pixels of y
 #if defined(__AVX512F__)
 /// Without -mprfchw the builtin would ask for a line that others may keep.
 REDLINE_INLINE void ask_to_write(const float* line) { asm volatile("prefetchw %0" : : "m"(*line)); }
-/// silu within 2^-12 of itself, for what is rounded to bfloat16 (2^-9): half the instructions. 2^t to 7.5e-5 as attention's
-/// weights (attention_bf16_pipeline.h), the reciprocal to 2^-14. -inf gives NaN, as the formula does.
+/// silu within 2^-12 of itself, for what is rounded to bfloat16 (2^-9): half the instructions. 2^t to 7.5e-5 as
+/// attention's weights (attention_bf16_pipeline.h), the reciprocal to 2^-14. -inf gives NaN, as the formula does.
 REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
   const VecF32 t = x * set1(-1.44269504f), r = {_mm512_reduce_ps(t.v, 0x09)};  // t - floor(t)
   const VecF32 p = fma(fma(fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f)), r, set1(0x1.64444ap-1f)), r,

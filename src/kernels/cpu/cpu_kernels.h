@@ -70,7 +70,8 @@ struct ExpArgs {
 
 /// Brings rows [row_begin, row_end) and columns [col_begin, col_end) of x into a form (x_form.h). Columns are cut at
 /// multiples of x_form_grain. Zeros pad the last tile of kTiles and kI8 when col_end == cols.
-/// A group of kQ8 or chunk of kI8 below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of products NaN.
+/// A group of kQ8 or chunk of kI8 below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of
+/// products NaN.
 struct PrepareXArgs {
   const float* x;    ///< row row_begin, column col_begin
   int64_t x_stride;  ///< elements between rows
@@ -114,8 +115,8 @@ struct EmbeddingArgs {
 /// Tokens of one page of the cache, and of the blocks in which a page holds keys.
 inline constexpr int64_t kKvPageTokens = 32;
 inline constexpr int64_t kKvBlockTokens = 16;
-/// Attention sums up these many positions at a time, from multiples of it, and adds the results in order of position: so
-/// workers may share the positions of one head and the bits stay the same (but for kBF16; see AttentionMergeArgs).
+/// Attention sums up these many positions at a time, from multiples of it, and adds the results in order of position:
+/// so workers may share the positions of one head and the bits stay the same (but for kBF16; see AttentionMergeArgs).
 inline constexpr int64_t kKvChunk = 256;
 
 /// One KV head of a paged cache as a kernel sees it. Page p of K is at k + p * page_stride, counted in elements, and in
@@ -146,8 +147,9 @@ struct KvAppendArgs {
 ///   first_position + r;  window 0 means all p in [0, position(r)].
 /// Online softmax in one pass over KV (Milakov and Gimelshein 2018; FlashAttention), in float32.
 ///
-/// Only positions in [kv_begin, kv_end) are looked at, kv_begin a multiple of kKvChunk. `partials`, if given, takes what
-/// each chunk and line (row, head of the group) gives, for attention_merge, and y is not written; then so is kv_end.
+/// Only positions in [kv_begin, kv_end) are looked at, kv_begin a multiple of kKvChunk. `partials`, if given, takes
+/// what each chunk and line (row, head of the group) gives, for attention_merge, and y is not written; then so is
+/// kv_end.
 struct AttentionArgs {
   const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
   int64_t q_stride;
@@ -163,13 +165,14 @@ struct AttentionArgs {
   float* partials;           ///< [chunks from kv_begin][rows * group][attention_partial_floats(head_dim)] or nullptr
   void* scratch;
 };
-/// One line of partials: sums over the chunk's positions [head_dim up to 16], then the largest score, the sum of weights.
+/// One line of partials: sums over the chunk's positions [head_dim up to 16], then the largest score, the sum of
+/// weights.
 [[gnu::always_inline]] inline constexpr int64_t attention_partial_floats(int64_t head_dim) {
   return (head_dim + 15) / 16 * 16 + 16;
 }
 
-/// y from the partials of all chunks, in order of position: the bits of a single call over all positions. (Of kBF16 pages,
-/// whose sums a single call keeps in tiles from chunk to chunk, the same within the rounding of these sums.)
+/// y from the partials of all chunks, in order of position: the bits of a single call over all positions. (Of kBF16
+/// pages, whose sums a single call keeps in tiles from chunk to chunk, the same within the rounding of these sums.)
 struct AttentionMergeArgs {
   const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
   int64_t chunks, rows, group, head_dim;

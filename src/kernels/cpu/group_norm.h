@@ -9,8 +9,8 @@ struct GroupNormArgs {
   const float* x;  ///< [rows, channels] dense: pixels of one item
   int64_t rows, channels;
 
-  // group_norm_sums: mean and sum of squared deviations from it, over the rows and the channels of each group. Summed up
-  // over blocks of rows whose size depends on `channels` alone.
+  // group_norm_sums: mean and sum of squared deviations from it, over the rows and the channels of each group. Summed
+  // up over blocks of rows whose size depends on `channels` alone.
   int64_t groups;  ///< divides channels
   float* sums;     ///< [groups][2]
   void* scratch;   ///< kScratchBytes; takes up to kGroupNormMostChannels

@@ -1,12 +1,13 @@
 // y = x W^T (+ ...) by int8 tile products (tiles.h): x in kI8, W in w8a8, both in tile order as they lie.
 //
-// The order of sums is linear_i8.inc's: for each chunk of kI8Chunk elements of K an exact int32 sum, which becomes float32 times
-// the scale of x; the row scale of W at the end, then what linear_tiles_end.h adds.
+// The order of sums is linear_i8.inc's: for each chunk of kI8Chunk elements of K an exact int32 sum, which becomes
+// float32 times the scale of x; the row scale of W at the end, then what linear_tiles_end.h adds.
 //
-// A round multiplies two strips of W by all panels of x over one chunk: products of 2 panels by 2 strips, their four sums in
-// tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second. What a product leaves is scaled
-// and added up while the next one runs, a few vector instructions after each tile product, which cost nothing there: done by
-// itself it takes as long as 240 elements of K. So a chunk could be shorter; but a tile store is 16 cycles whatever follows.
+// A round multiplies two strips of W by all panels of x over one chunk: products of 2 panels by 2 strips, their four
+// sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second. What a product
+// leaves is scaled and added up while the next one runs, a few vector instructions after each tile product, which cost
+// nothing there: done by itself it takes as long as 240 elements of K. So a chunk could be shorter; but a tile store is
+// 16 cycles whatever follows.
 #pragma once
 
 #include "kernels/cpu/linear_tiles_end.h"
@@ -18,8 +19,8 @@ namespace {
 
 // Rows and strips whose sums stay in the second-level cache beside a chunk of their x.
 constexpr int64_t kI8MostRows = 512, kI8MostStrips = 64;
-// Bytes of some rows of x, all of K, that stay in the second-level cache, and the fewest rows for which that is worth having: then
-// two strips at a time are walked along K, and only their sums are kept.
+// Bytes of some rows of x, all of K, that stay in the second-level cache, and the fewest rows for which that is worth
+// having: then two strips at a time are walked along K, and only their sums are kept.
 constexpr int64_t kI8WholeBytes = 1 << 20, kI8WholeRows = 192;
 // Up to so many rows strips are walked along all of K, so that each is one stream from memory.
 constexpr int64_t kI8FewRows = 64;

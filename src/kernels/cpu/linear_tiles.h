@@ -1,17 +1,19 @@
-// y = x W^T (+ bias) (+ residual) by bfloat16 tile products (tiles.h): x in XForm::kTiles, W packed in strips of 16 rows.
+// y = x W^T (+ bias) (+ residual) by bfloat16 tile products (tiles.h): x in XForm::kTiles, W packed in strips of 16
+// rows.
 //
-// An element of y is one float32 sum over tile products in rising k, 32 elements of K each, then what linear_tiles_end.h adds.
-// How rows, columns and K are cut for the caches decides when a sum is set aside, not in which order it is made: the bits
-// depend neither on the number of rows nor on n_begin or n_end.
+// An element of y is one float32 sum over tile products in rising k, 32 elements of K each, then what
+// linear_tiles_end.h adds. How rows, columns and K are cut for the caches decides when a sum is set aside, not in which
+// order it is made: the bits depend neither on the number of rows nor on n_begin or n_end.
 //
-// A round multiplies two strips of W by all panels of x over kStepsOfRound steps of K: products of 2 panels by 2 strips,
-// their four sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second. Sums wait
-// in scratch for the next range of K and are asked for a product and a half ahead. The unit renames its tiles: stored and
-// replaced one by one, sums cost their stores alone. At the end they go to y past the caches where y is large, two rows
-// between the steps of the next product. Strips are brought into tile order, as bfloat16, one round ahead: a few vector instructions between products,
-// never many at once, cost nothing (the tile unit shares one of the two vector ports, so about 64 a step). bfloat16 weights
-// are in that order as they lie. What later rounds will read is asked for evenly: from two lines a step on, what comes from
-// beyond the second-level cache holds up what comes from it.
+// A round multiplies two strips of W by all panels of x over kStepsOfRound steps of K: products of 2 panels by 2
+// strips, their four sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the
+// second. Sums wait in scratch for the next range of K and are asked for a product and a half ahead. The unit renames
+// its tiles: stored and replaced one by one, sums cost their stores alone. At the end they go to y past the caches
+// where y is large, two rows between the steps of the next product. Strips are brought into tile order, as bfloat16,
+// one round ahead: a few vector instructions between products, never many at once, cost nothing (the tile unit shares
+// one of the two vector ports, so about 64 a step). bfloat16 weights are in that order as they lie. What later rounds
+// will read is asked for evenly: from two lines a step on, what comes from beyond the second-level cache holds up what
+// comes from it.
 #pragma once
 
 #include "kernels/cpu/linear_tiles_end.h"
@@ -98,7 +100,8 @@ class LinearTiles {
   /// Strips are read where they lie.
   bool in_place(const Round& r) const { return Weight::kIsInTileOrder && elements(r) % kStepElements == 0; }
 
-  /// The elements of x after these are asked for where x is too large to stay in the second-level cache and there are strips
+  /// The elements of x after these are asked for where x is too large to stay in the second-level cache and there are
+  /// strips
   // enough to ask them from beyond it slowly.
   bool asks_for_x(const Round& r) const {
     return a_.rows > kMostRows || (a_.rows * a_.in_features * 2 > kXBytesAtHand && strips(r) >= kLeastStripsAsking);
@@ -165,8 +168,8 @@ class LinearTiles {
     finish_expansion(e);
   }
 
-  // What later rounds will read is asked for line by line, as many with every step: the strips of one round, then a share of
-  // the elements of x after these. Two runs of lines at a time: memory gives two faster than one.
+  // What later rounds will read is asked for line by line, as many with every step: the strips of one round, then a
+  // share of the elements of x after these. Two runs of lines at a time: memory gives two faster than one.
   struct Lines {
     const uint8_t *next, *end;  // of the first run
     int64_t second;             // bytes from it to the second

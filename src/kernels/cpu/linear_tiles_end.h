@@ -1,5 +1,5 @@
-// The end of linear_tiles: sums of two panels of x by two strips, as the tile unit stores them, become y while they are in the
-// first-level cache.
+// The end of linear_tiles: sums of two panels of x by two strips, as the tile unit stores them, become y while they are
+// in the first-level cache.
 //
 // Where y is large its lines go past the caches: they are written once, more of them than caches hold, and a store that
 // first reads its line takes twice the traffic.
@@ -61,8 +61,8 @@ class TilesEnd {
   /// Columns of y that a block takes.
   int64_t columns() const { return is_gated() ? kStripRows : kStrips * kStripRows; }
 
-  /// Sums of rows [row, row + 32) and the columns from n on; a gated product has those of its second matrix in the second
-  /// strip. row_in_range: of the rows that are at hand for all columns.
+  /// Sums of rows [row, row + 32) and the columns from n on; a gated product has those of its second matrix in the
+  /// second strip. row_in_range: of the rows that are at hand for all columns.
   void block(int64_t row, int64_t row_in_range, int64_t n, float* sums) const {
     part(row, row_in_range, n, sums, 0, min_i64(kPanels * kXTileRows, a_.rows - row));
   }
@@ -106,8 +106,9 @@ class TilesEnd {
     return kHasStreams && bytes >= kLeastBytes && whole_lines && a_.residual != a_.y;
   }
 
-  /// Biases, activation, the second matrix: in place; a gated product's into the first strip. Rows and strips past the last are
-  /// left alone: what lies there, taken again and again, would end as subnormal numbers, which cost hundreds of cycles.
+  /// Biases, activation, the second matrix: in place; a gated product's into the first strip. Rows and strips past the
+  /// last are left alone: what lies there, taken again and again, would end as subnormal numbers, which cost hundreds
+  /// of cycles.
   void values(int64_t n, int64_t begin, int64_t end, float* sums) const {
     if (!a_.bias && !end_.activation && !is_gated()) return;
     if (end_.activation)

@@ -1,7 +1,7 @@
-// linear_tiles of few rows: all sums of two strips of weights stay in tiles along all of K, and what takes the time is to
-// bring the weights into tile order. Every line of them is expanded once, some steps ahead of its product, into a ring that
-// stays in the first-level cache; weights in tile order are read where they lie. Same order of sums as linear_tiles.h, so
-// the same bits.
+// linear_tiles of few rows: all sums of two strips of weights stay in tiles along all of K, and what takes the time is
+// to bring the weights into tile order. Every line of them is expanded once, some steps ahead of its product, into a
+// ring that stays in the first-level cache; weights in tile order are read where they lie. Same order of sums as
+// linear_tiles.h, so the same bits.
 //
 // Up to 2 panels of x meet two strips at a time. With 3 or 4 panels the tiles hold the sums of one strip: a pair is two
 // passes over x, more than the second-level cache delivers where nothing has to be expanded.
@@ -57,8 +57,8 @@ class FewTiles {
     int64_t which, step, slot;
   };
 
-  /// Of a gated product the second strip is that of the other matrix. One that is alone is followed by itself, is not expanded
-  /// again, and what the second one's tiles hold then is not looked at.
+  /// Of a gated product the second strip is that of the other matrix. One that is alone is followed by itself, is not
+  /// expanded again, and what the second one's tiles hold then is not looked at.
   const uint8_t* strip(int64_t n, int which) const {
     const void* weight = a_.weight;
     if (end_.is_gated()) {
@@ -172,8 +172,8 @@ class FewTiles {
       if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
     }
   }
-  /// kStrips: that are expanded, from step feed_.step on. All that the loop needs is in variables of its own: what it stores are
-  /// bytes, for which the compiler would read members again.
+  /// kStrips: that are expanded, from step feed_.step on. All that the loop needs is in variables of its own: what it
+  /// stores are bytes, for which the compiler would read members again.
   template <int kPanels, int kStrips>
   REDLINE_INLINE void multiply_steps(int64_t first, int64_t count, const Constants& constants) {
     Unit& t = unit_;

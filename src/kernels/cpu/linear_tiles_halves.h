@@ -1,18 +1,19 @@
 // Block formats as bfloat16 tiles by float16 arithmetic: 32 elements an instruction, where float32 has 16 and two more
 // to pair them up.
 //
-// value = scale * code + base, rounded to 11 bits once; what remains is to round to 8, by an integer multiply that shifts, and
-// to put the exponent right:
+// value = scale * code + base, rounded to 11 bits once; what remains is to round to 8, by an integer multiply that
+// shifts, and to put the exponent right:
 //   float16   s eeeee mmmmmmmmmm  ->  s ??? eeeee mmmmmmm  =  bfloat16
-// Nearly all weights are below 1 and not tiny: taken times 2^16 they are float16 numbers with the last five bits of bfloat16's
-// exponent, and ??? is 011. Where a row's scale or min is larger, smaller or zero, they are taken times a power of two of the
-// row's own, which brings its largest value to [2^13, 2^15) and is subtracted from the exponent at the end.
-// A value of zero becomes the smallest with its exponent bits: at most 2^-20 of the row's largest.
+// Nearly all weights are below 1 and not tiny: taken times 2^16 they are float16 numbers with the last five bits of
+// bfloat16's exponent, and ??? is 011. Where a row's scale or min is larger, smaller or zero, they are taken times a
+// power of two of the row's own, which brings its largest value to [2^13, 2^15) and is subtracted from the exponent at
+// the end. A value of zero becomes the smallest with its exponent bits: at most 2^-20 of the row's largest.
 //
-// Where codes have b bits and an offset of half their range, no table and no conversion is needed: a code shifted to the top of
-// the mantissa of 1 is 1 + code / 2^b, and 2^b scale (1 + code / 2^b) - 1.5 2^b scale is the value. For the second product to
-// be exact the scale is rounded to 9 bits; it is finite for values below 1/3. (A largest value of a row's own is 1/4 of the above.)
-// Permutations and conversions wait for one port each while tiles are multiplied; logic takes either.
+// Where codes have b bits and an offset of half their range, no table and no conversion is needed: a code shifted to
+// the top of the mantissa of 1 is 1 + code / 2^b, and 2^b scale (1 + code / 2^b) - 1.5 2^b scale is the value. For the
+// second product to be exact the scale is rounded to 9 bits; it is finite for values below 1/3. (A largest value of a
+// row's own is 1/4 of the above.) Permutations and conversions wait for one port each while tiles are multiplied; logic
+// takes either.
 #pragma once
 
 #ifdef __AVX512FP16__
@@ -126,11 +127,11 @@ class HalfExpander {
   static constexpr bool kIsFraction =
       kIsOneHalf && !Strip::kHasTable && Format::kOffset >= 8 && (Format::kOffset & (Format::kOffset - 1)) == 0;
   static constexpr int kBits = log2_up(2 * Format::kOffset), kShifts = kIsNibbles ? 4 : 2;
-  /// Scales up to here, as float16, give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4: it stays when
-  /// rounded to 9 bits.)
+  /// Scales up to here, as float16, give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4: it
+  /// stays when rounded to 9 bits.)
   static constexpr int kMostScale = ((30 - 16 - kBits) << 10) + 0x150;
-  /// vpmultishiftqb: 8 bits of the result from which bit on, for two rows' 4 bytes. Line i of a part, as words, each with its
-  /// code in the upper bits of ten.
+  /// vpmultishiftqb: 8 bits of the result from which bit on, for two rows' 4 bytes. Line i of a part, as words, each
+  /// with its code in the upper bits of ten.
   static constexpr uint64_t shift_control(int i) {
     uint64_t control = 0;
     for (int word = 0; word < 4; ++word) {
@@ -224,8 +225,8 @@ class HalfExpander {
       if constexpr (kIsFraction || !kIsProduct) row.base = base_of(row.scale);
       return _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(exponent, least_), range_) == 0;
     } else {
-      // Values below 1: of scale and min together where there are both. One that rounds to 1 becomes the float16 infinity, whose
-      // bits are right here.
+      // Values below 1: of scale and min together where there are both. One that rounds to 1 becomes the float16
+      // infinity, whose bits are right here.
       constexpr int kLeast = 127 - 11, kMost = Format::kHasMins ? 127 - 1 : 127;
       __m512 scale, min;
       const __m512i largest = largest_of(block, group, scale, min);

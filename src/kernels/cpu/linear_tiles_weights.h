@@ -1,8 +1,8 @@
 // Packed weights brought into the order of tile products, rounded to bfloat16: what linear_tiles.h multiplies by.
 //
-// A tile is 16 lines of 64 bytes, a line 16 rows x 2 neighbouring elements of K. A float is rounded to nearest. So is the
-// value of a block format, computed within two float32 roundings of what blocks::unpack gives or, where the CPU has float16
-// arithmetic, within three roundings to 11 bits of scale code and min (or the scale to 9 bits and one to 11).
+// A tile is 16 lines of 64 bytes, a line 16 rows x 2 neighbouring elements of K. A float is rounded to nearest. So is
+// the value of a block format, computed within two float32 roundings of what blocks::unpack gives or, where the CPU has
+// float16 arithmetic, within three roundings to 11 bits of scale code and min (or the scale to 9 bits and one to 11).
 #pragma once
 
 #include "kernels/cpu/linear_tiles_halves.h"
@@ -43,7 +43,8 @@ constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 //   step_at(step)                        where in a strip 32 elements of K begin
 //   kStepBytes                           of a strip for 32 elements of K, on average
 //   Constants                            what a loop over tiles keeps in registers
-//   begin(c, strip, step, count, tile)   the tile of elements [32 step, 32 step + count) of K, then zeros, is to be made
+//   begin(c, strip, step, count, tile)   the tile of elements [32 step, 32 step + count) of K, then zeros, is to be
+//   made
 //                                        next; false: it has been made
 //   expand(c, part, tile)                lines [4 part, 4 part + 4) of that tile
 
@@ -166,8 +167,8 @@ struct BlockTiles {
     const VecF32 offset = set1(static_cast<float>(Format::kOffset));
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) {
-      // value = scale * unsigned code - (scale * offset + min). The product with an offset is exact: it has at most 4 bits
-      // beyond those of the scale's own.
+      // value = scale * unsigned code - (scale * offset + min). The product with an offset is exact: it has at most 4
+      // bits beyond those of the scale's own.
       const int group = step * kGroups + g;
       StripF32 scale, base;
 #pragma GCC unroll 4

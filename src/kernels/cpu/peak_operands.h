@@ -1,5 +1,5 @@
-// Operands of the tile unit's peak loops. Random: on zeros products of bfloat16 run at a higher clock, a fifth faster, and no
-// product of a model is of zeros.
+// Operands of the tile unit's peak loops. Random: on zeros products of bfloat16 run at a higher clock, a fifth faster,
+// and no product of a model is of zeros.
 #pragma once
 
 #include <cstdint>

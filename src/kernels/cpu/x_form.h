@@ -1,5 +1,5 @@
-// The forms in which linear kernels take their activations x [rows, cols]. A form is made once and read by every product
-// of the same x; the rounding, where there is one, happens there.
+// The forms in which linear kernels take their activations x [rows, cols]. A form is made once and read by every
+// product of the same x; the rounding, where there is one, happens there.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ inline constexpr int64_t kXTileRows = 16;
 inline constexpr int64_t kXTileBytes = 64;  ///< of K
 constexpr int64_t tiles_panel_bytes(int64_t cols) { return (cols + 31) / 32 * kXTileRows * kXTileBytes; }
 
-/// kI8: a panel of 16 rows is [cols / 64][16 rows][64 columns] int8, columns padded with zeros, then for each kI8Chunk columns a
-/// line of 16 float32 scales and a line of 16 int32 sums of codes. scale = max |x| / 127, code = round(x / scale). Products of
-/// a chunk stay below 2^24: their sums are exact in float32 too.
+/// kI8: a panel of 16 rows is [cols / 64][16 rows][64 columns] int8, columns padded with zeros, then for each kI8Chunk
+/// columns a line of 16 float32 scales and a line of 16 int32 sums of codes. scale = max |x| / 127, code = round(x /
+/// scale). Products of a chunk stay below 2^24: their sums are exact in float32 too.
 inline constexpr int64_t kI8Chunk = 1024, kI8TileColumns = 64;
 constexpr int64_t i8_scales_at(int64_t cols) {
   return (cols + kI8TileColumns - 1) / kI8TileColumns * kXTileRows * kXTileBytes;

@@ -8,7 +8,8 @@ namespace {
 constexpr Activation kKinds[] = {Activation::kSilu,      Activation::kGelu, Activation::kGeluTanh,
                                  Activation::kQuickGelu, Activation::kRelu, Activation::kTanh3};
 const std::vector<int64_t> kRows = {0, 1, 2, 5, 37};
-// Arguments are of about unit size: a dozen roundings of results no larger than the largest (tests/kernels has the bounds).
+// Arguments are of about unit size: a dozen roundings of results no larger than the largest (tests/kernels has the
+// bounds).
 constexpr double kTolerance = 12 * 6e-8;
 
 Value input(GraphBuilder& g, const char* name, int64_t cols) {

@@ -105,8 +105,9 @@ void check(const Case& c) {
   // by a few e = 2^-24 of their size, 1; an output by as much of itself; both grow with the root of the terms at most.
   const double exact = 6e-8 * (8 + 2 * std::sqrt(static_cast<double>(c.head_dim + c.text + c.image)));
   // Weights and values in bfloat16 are off by 2^-9 of themselves each, so sums of random signs by 2^-8 of theirs; keys
-  // in float16 move scores by 2^-12. A product by a matrix in bfloat16 adds the same once more for x and for the matrix.
-  // Queries and keys in bfloat16 move a score by 2^-9 of its size, about 1, each: as much again as weights and values.
+  // in float16 move scores by 2^-12. A product by a matrix in bfloat16 adds the same once more for x and for the
+  // matrix. Queries and keys in bfloat16 move a score by 2^-9 of its size, about 1, each: as much again as weights and
+  // values.
   const double half = c.product ? 0x1p-7 : 0x1p-8, brain = 1.5 * half;
   struct Way {
     KvFormat format;

@@ -40,8 +40,8 @@ std::vector<uint8_t> pack(const std::vector<float>& plain, int64_t rows, int64_t
 
 class LowRank : public ::testing::TestWithParam<DType> {};
 
-// One or two adapters, in and out again, over float32, bfloat16 and w8a8: what the reference says each time, and without any
-// the bits of the product alone.
+// One or two adapters, in and out again, over float32, bfloat16 and w8a8: what the reference says each time, and
+// without any the bits of the product alone.
 TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
   const bool exact = GetParam() == DType::kF32;
   constexpr int64_t kIn = 64, kOut = 37, kMostRows = 40, kMaxRank = 24;
@@ -109,8 +109,9 @@ TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
         error = std::max(error, std::abs(network->output("y")[i] - expected));
         same_as_alone &= network->output("y")[i] == alone->output("y")[i];
       }
-      // float32: 64 + 24 roundings; bfloat16: x, and x down^T again, to 2^-9 each; w8a8: x and down to their rows' largest over 254,
-      // 0.6 % each of a normal row of 64, of a largest output that is 2.5 times as large as most for up to 4.5 deviations.
+      // float32: 64 + 24 roundings; bfloat16: x, and x down^T again, to 2^-9 each; w8a8: x and down to their rows'
+      // largest over 254, 0.6 % each of a normal row of 64, of a largest output that is 2.5 times as large as most for
+      // up to 4.5 deviations.
       EXPECT_LE(error, most * (exact                        ? 1e-5
                                : GetParam() == DType::kBF16 ? 1.5e-2
                                                             : 2.5e-2))

@@ -5,13 +5,14 @@
 namespace redline {
 
 Status PipelineAdapters::load(const std::string& name, const AdapterFile& file, bool plain) {
-  for (const auto& [component, matrices] : file.encoders)
-    if (std::none_of(banks_.begin(), banks_.end(),
-                     [&](const Bank& b) { return b.component == component || b.also == component; }))
+  for (const auto& part : file.encoders) {
+    const std::string& component = part.first;
+    const auto is_its = [&](const Bank& b) { return b.component == component || b.also == component; };
+    if (std::none_of(banks_.begin(), banks_.end(), is_its))
       return invalid_argument(
-          "adapter \"{}\" has a part for {}, which this pipeline does not have: is it a LoRA of "
-          "this model?",
-          name, component);
+          "adapter \"{}\" has a part for {}, which this pipeline does not have: is it a LoRA of this model?", name,
+          component);
+  }
   static const AdapterMatrices none;
   for (size_t i = 0; i < banks_.size(); ++i) {
     const Bank& b = banks_[i];

@@ -10,6 +10,7 @@
 SETUP ?= tools/setup.sh
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
+PRESET ?= release
 ifeq ($(origin CXX),default)
 CXX = $(shell tools/setup.sh --compiler)
 endif
@@ -24,9 +25,11 @@ endef
 release:
 	$(call build,release,build)
 
-demo: release
-	@build/release/redline run assets/redline-tales "Once upon a time" --echo --max-tokens 250 --temperature 0.6 --top-p 0.9 --seed 1
-	@build/release/redline image assets/redline-shapes "a large red heart on a meadow" --output build/picture.png --seed 1
+# CI has built dev already and shows the demo with that: make demo PRESET=dev
+demo:
+	$(call build,$(PRESET),build)
+	@build/$(PRESET)/redline run assets/redline-tales "Once upon a time" --echo --max-tokens 250 --temperature 0.6 --top-p 0.9 --seed 1
+	@build/$(PRESET)/redline image assets/redline-shapes "a large red heart on a meadow" --output build/picture.png --seed 1
 
 dev:
 	$(call build,dev,test)

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
-# Installs build/release to a temporary place, looks for every piece, and builds a small project against it.
+# check_install.sh [PRESET]: installs build/PRESET (release) to a temporary place, looks for every piece, and builds a small
+# project against it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
-cmake --install build/release --prefix "$folder/prefix" >"$folder/log" || { cat "$folder/log"; exit 1; }
+cmake --install "build/${1:-release}" --prefix "$folder/prefix" >"$folder/log" || { cat "$folder/log"; exit 1; }
 for file in bin/redline include/redline/engine.h include/redline/status.h share/doc/redline/LICENSE \
   share/bash-completion/completions/redline share/zsh/site-functions/_redline share/fish/vendor_completions.d/redline.fish; do
   [ -s "$folder/prefix/$file" ] || { echo "install: $file is missing or empty"; exit 1; }

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
 # Builds preset dev and runs everything: C++ tests, Python tests, the checks of the tree. The last line counts them.
-#   tools/test.sh [--demo] [--fuzz SECONDS]    also builds and runs the demo and the installed package; also fuzzes
+#   tools/test.sh [--demo] [--fuzz SECONDS]    also runs the demo and the installed package (of dev); also fuzzes
 # One failure does not hide the others: every part runs, and the exit status tells whether all passed.
 set -u
 cd "$(dirname "$0")/.."
@@ -48,8 +48,8 @@ for check in $(tools/check --list); do
   one "check $check" tools/check "$check"
 done
 if [ $demo = yes ]; then
-  one demo make --no-print-directory demo
-  one install tools/check_install.sh
+  one demo make --no-print-directory demo PRESET=dev
+  one install tools/check_install.sh dev
 fi
 if [ "$fuzz_seconds" != 0 ]; then
   if [ -x tools/fuzz.sh ]; then one fuzz tools/fuzz.sh "$fuzz_seconds"

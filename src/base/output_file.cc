@@ -32,6 +32,7 @@ OutputFile::~OutputFile() {
 Status OutputFile::failed() const { return io("{}: writing failed: {}", path_, std::strerror(errno)); }
 
 Status OutputFile::write(std::string_view bytes) {
+  if (bytes.empty()) return {};  // its data() may be null
   if (std::fwrite(bytes.data(), 1, bytes.size(), file_) != bytes.size()) return failed();
   return {};
 }

@@ -27,7 +27,7 @@ std::unique_ptr<Engine> open(const std::string& path, EngineOptions options) {
 /// Largest difference over the largest value; 0 only when all bits agree.
 double difference(std::span<const float> got, std::span<const float> want) {
   if (got.size() != want.size()) return INFINITY;
-  if (std::memcmp(got.data(), want.data(), got.size_bytes()) == 0) return 0;
+  if (got.empty() || std::memcmp(got.data(), want.data(), got.size_bytes()) == 0) return 0;
   double most = 1e-30, largest = 1e-30;
   for (size_t i = 0; i < want.size(); ++i) {
     most = std::max(most, std::isfinite(got[i]) ? std::abs(double{got[i]} - want[i]) : INFINITY);

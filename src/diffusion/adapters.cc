@@ -130,11 +130,11 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
     if (view.shape.size() != 2)
       return unsupported("{}: {} is [{}]: LoRA of convolutions is not supported", path, tensor.name,
                          fmt::join(view.shape, ", "));
-    AdapterMatrix& matrix = (component.empty() ? adapter.denoiser : adapter.encoders[component])[module];
+    AdapterMatrix& matrix = adapter.networks[component][module];
     (suffix->kind == Suffix::kDown ? matrix.down : matrix.up) = view;
   }
-  if (adapter.denoiser.empty() && adapter.encoders.empty()) return invalid_argument("{}: holds no LoRA pair", path);
-  const auto finish = [&](const std::string& component, AdapterMatrices& matrices) -> Status {
+  if (adapter.networks.empty()) return invalid_argument("{}: holds no LoRA pair", path);
+  for (auto& [component, matrices] : adapter.networks)
     for (auto& [module, matrix] : matrices) {
       if (!matrix.down.data || !matrix.up.data)
         return invalid_argument("{}: {} has only one of its two matrices", path, module);
@@ -146,10 +146,6 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
       if (const auto alpha = alphas.find({component, module}); alpha != alphas.end())
         matrix.scale = alpha->second / static_cast<double>(rank);
     }
-    return {};
-  };
-  REDLINE_TRY(finish("", adapter.denoiser));
-  for (auto& [component, matrices] : adapter.encoders) REDLINE_TRY(finish(component, matrices));
   return adapter;
 }
 

@@ -23,8 +23,7 @@ using AdapterMatrices = std::map<std::string, AdapterMatrix>;
 /// A LoRA file: safetensors with PEFT's names (lora_A, lora_B) or kohya's (lora_down, lora_up, alpha).
 struct AdapterFile {
   std::shared_ptr<const MappedFile> file;
-  AdapterMatrices denoiser;
-  std::map<std::string, AdapterMatrices> encoders;  ///< by component: "text_encoder", "text_encoder_2"
+  std::map<std::string, AdapterMatrices> networks;  ///< by component: "" the denoiser, "text_encoder", ...
   int64_t max_rank = 0;
 
   /// invalid_argument: half of a pair, shapes that do not go together, no pair at all. unsupported: LoHa, LoKr, DoRA

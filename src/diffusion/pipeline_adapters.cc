@@ -1,25 +1,23 @@
 #include "diffusion/pipeline_adapters.h"
 
-#include <algorithm>
-
 namespace redline {
 
 Status PipelineAdapters::load(const std::string& name, const AdapterFile& file, bool plain) {
-  for (const auto& part : file.encoders) {
-    const std::string& component = part.first;
-    const auto is_its = [&](const Bank& b) { return b.component == component || b.also == component; };
-    if (std::none_of(banks_.begin(), banks_.end(), is_its))
+  std::vector<const AdapterMatrices*> shares(banks_.size());
+  for (const auto& [component, matrices] : file.networks) {
+    size_t i = 0;
+    while (i < banks_.size() && banks_[i].component != component && (component.empty() || banks_[i].also != component))
+      ++i;
+    if (i == banks_.size())
       return invalid_argument(
           "adapter \"{}\" has a part for {}, which this pipeline does not have: is it a LoRA of this model?", name,
-          component);
+          component.empty() ? "the denoiser" : component);
+    shares[i] = &matrices;
   }
   static const AdapterMatrices none;
   for (size_t i = 0; i < banks_.size(); ++i) {
     const Bank& b = banks_[i];
-    const AdapterMatrices* matrices = b.component.empty() ? &file.denoiser : &none;
-    for (const std::string& component : {b.also, b.component})
-      if (const auto at = file.encoders.find(component); at != file.encoders.end()) matrices = &at->second;
-    Status loaded = b.bank->load(name, *matrices, plain);
+    Status loaded = b.bank->load(name, shares[i] ? *shares[i] : none, plain);
     if (loaded.ok()) continue;
     for (size_t before = 0; before < i; ++before) banks_[before].bank->unload(name);
     return b.component.empty() ? loaded : loaded.within(b.component);

@@ -78,7 +78,7 @@ TEST_P(Adapters, EqualDiffusersWithPeft) {
   for (const char* name : {"first", "second", "makers"}) {
     auto file = AdapterFile::open(lora(name));
     ASSERT_TRUE(file.ok()) << file.status().message();
-    const Status loaded = bank.load(name, file->denoiser, mode == NetworkMode::kInterpreter);
+    const Status loaded = bank.load(name, file->networks[""], mode == NetworkMode::kInterpreter);
     ASSERT_TRUE(loaded.ok()) << loaded.message();
   }
   using Set = std::vector<std::pair<std::string, double>>;
@@ -107,16 +107,17 @@ TEST(Adapters, WhatDoesNotFitIsNamed) {
   auto first = AdapterFile::open(lora("first")), second = AdapterFile::open(lora("second"));
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(second->max_rank, 8);
-  EXPECT_THAT(bank.load("second", second->denoiser, false).message(),
+  EXPECT_THAT(bank.load("second", second->networks[""], false).message(),
               HasSubstr("has rank 8, the engine was opened for 6"));
-  ASSERT_TRUE(bank.load("first", first->denoiser, false).ok());
-  EXPECT_THAT(bank.load("first", first->denoiser, false).message(), HasSubstr("there is an adapter \"first\" already"));
+  ASSERT_TRUE(bank.load("first", first->networks[""], false).ok());
+  EXPECT_THAT(bank.load("first", first->networks[""], false).message(),
+              HasSubstr("there is an adapter \"first\" already"));
   EXPECT_THAT(bank.set(std::vector<std::pair<std::string, double>>{{"other", 1.0}}).message(),
               HasSubstr("there is no adapter \"other\""));
   EXPECT_THAT(bank.set(std::vector<std::pair<std::string, double>>{{"first", 1.0}, {"first", 1.0}}).message(),
               HasSubstr("rank 8 together"));
-  first->denoiser["transformer_blocks.9.attn.to_q"] = first->denoiser.begin()->second;
-  EXPECT_THAT(bank.load("alien", first->denoiser, false).message(),
+  first->networks[""]["transformer_blocks.9.attn.to_q"] = first->networks[""].begin()->second;
+  EXPECT_THAT(bank.load("alien", first->networks[""], false).message(),
               HasSubstr("the network has no transformer_blocks.9.attn.to_q; is it a LoRA of this model?"));
   EXPECT_EQ(AdapterFile::open(lora("none")).status().code(), Code::not_found);
   EXPECT_THAT(AdapterFile::open(testing::golden_root() + "/image/flux_dev/model.safetensors").status().message(),

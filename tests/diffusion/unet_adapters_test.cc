@@ -49,7 +49,7 @@ TEST_P(UnetAdapters, EqualDiffusersWithPeft) {
   for (const char* name : {"peft", "kohya", "makers", "early"}) {
     auto file = AdapterFile::open(folder + name + ".safetensors");
     ASSERT_TRUE(file.ok()) << file.status().message();
-    const Status loaded = bank.load(name, file->denoiser, mode == NetworkMode::kInterpreter);
+    const Status loaded = bank.load(name, file->networks[""], mode == NetworkMode::kInterpreter);
     ASSERT_TRUE(loaded.ok()) << loaded.message();
   }
   const auto& rows = golden.find("one", "latents")->values;

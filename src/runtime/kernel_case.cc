@@ -18,6 +18,19 @@ std::shared_ptr<uint8_t> map_bytes(int64_t bytes) {
   return {static_cast<uint8_t*>(data), [size](uint8_t* p) { munmap(p, size); }};
 }
 
+Status SlotCopies::allocate(std::string_view what, int64_t slots, int64_t bytes, bool cached) {
+  count_ = cached ? 1 : slots;
+  bytes_ = bytes;
+  data_ = map_bytes(bytes_ * count_);
+  if (data_ == nullptr) return out_of_memory("{} copies of {} of {} bytes", count_, what, bytes_);
+  return {};
+}
+
+void SlotCopies::copy_to(int64_t copies) {
+  for (int64_t i = 1; i < std::min(copies, count_); ++i)
+    std::memcpy(data_.get() + i * bytes_, data_.get(), static_cast<size_t>(bytes_));
+}
+
 void KernelCheck::add(double error, double bound) {
   const auto worse = [](double& worst, double value) {
     if (!(value <= worst)) worst = std::isnan(value) ? INFINITY : value;

@@ -100,4 +100,21 @@ Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, cons
 /// `bytes` of memory on large pages where the system gives them, aligned to 64; nullptr when there are none.
 std::shared_ptr<uint8_t> map_bytes(int64_t bytes);
 
+/// What every slot holds alike, a weight or a cache: a copy for each, or one that all share.
+class SlotCopies {
+ public:
+  /// out_of_memory: says how many, of `what`.
+  Status allocate(std::string_view what, int64_t slots, int64_t bytes, bool cached);
+  uint8_t* first() const { return data_.get(); }
+  uint8_t* of(int64_t slot) const { return data_.get() + slot % count_ * bytes_; }
+  /// The first to the first kInputVariants slots, or to all.
+  void copy_to_variants() { copy_to(kInputVariants); }
+  void copy_to_all() { copy_to(count_); }
+
+ private:
+  void copy_to(int64_t copies);
+  int64_t count_ = 1, bytes_ = 0;
+  std::shared_ptr<uint8_t> data_;
+};
+
 }  // namespace redline

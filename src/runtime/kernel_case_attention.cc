@@ -41,9 +41,7 @@ class AttentionCase : public KernelCase {
   int64_t output_bytes() const override { return q_ * 4; }
 
   Status allocate(int64_t slots, int64_t outputs, bool cached) override {
-    copies_ = cached ? 1 : slots;
-    cache_ = map_bytes(copies_ * slot_bytes());
-    if (cache_ == nullptr) return out_of_memory("{} caches of {} bytes", copies_, slot_bytes());
+    REDLINE_TRY(cache_.allocate("a cache", slots, slot_bytes(), cached));
     return allocate_outputs(outputs);
   }
 
@@ -64,12 +62,12 @@ class AttentionCase : public KernelCase {
       table_.kv_append[static_cast<int>(format_)](
           {keys_.data() + at, values_.data() + at, s_.head_dim, slots.data(), s_.positions, s_.head_dim, view(0, h)});
     }
-    copy_cache(std::min(copies_, kInputVariants));
+    cache_.copy_to_variants();
     for (float& x : keys_) x = rounded(format_, x);
     for (float& x : values_) x = rounded(format_, x);
   }
 
-  void spread() override { copy_cache(copies_); }
+  void spread() override { cache_.copy_to_all(); }
 
   void run(const KernelRun& run) const override {
     const int64_t width = s_.group * s_.head_dim;
@@ -82,7 +80,7 @@ class AttentionCase : public KernelCase {
       a.first_position = s_.positions - s_.rows;
       a.scale = scale();
       a.pages = page_numbers_.data();
-      a.cache = view(run.slot % copies_, h);
+      a.cache = view(run.slot, h);
       a.kv_end = std::numeric_limits<int64_t>::max();
       a.scratch = run.scratch;
       table_.attention[static_cast<int>(format_)](a);
@@ -105,13 +103,9 @@ class AttentionCase : public KernelCase {
   }
 
  private:
-  void copy_cache(int64_t copies) {
-    for (int64_t i = 1; i < copies; ++i)
-      std::memcpy(cache_.get() + i * slot_bytes(), cache_.get(), static_cast<size_t>(slot_bytes()));
-  }
   float scale() const { return 1.0f / std::sqrt(static_cast<float>(s_.head_dim)); }
-  KvHeadView view(int64_t copy, int64_t head) const {
-    uint8_t* base = cache_.get() + copy * slot_bytes() + head * 2 * pages_ * page_elements_ * element_;
+  KvHeadView view(int64_t slot, int64_t head) const {
+    uint8_t* base = cache_.of(slot) + head * 2 * pages_ * page_elements_ * element_;
     return {base, base + page_elements_ * element_, 2 * page_elements_};
   }
 
@@ -157,10 +151,9 @@ class AttentionCase : public KernelCase {
   Shape s_;
   int64_t element_, pages_, page_elements_;  ///< elements of one page of K; V has as many
   int64_t kv_, q_;                           ///< elements of all keys, of all queries
-  int64_t copies_ = 1;
   std::vector<int32_t> page_numbers_;
   std::vector<float> queries_, keys_, values_;
-  std::shared_ptr<uint8_t> cache_;
+  SlotCopies cache_;
 };
 
 }  // namespace

@@ -59,18 +59,16 @@ class LinearCase : public ProductCase {
   int64_t slot_bytes() const override { return weight_bytes_; }
 
   Status allocate(int64_t slots, int64_t outputs, bool cached) override {
-    copies_ = cached ? 1 : slots;
-    weights_ = map_bytes(weight_bytes_ * copies_);
+    REDLINE_TRY(weights_.allocate("a weight", slots, weight_bytes_, cached));
     prepared_ = map_bytes(x_bytes_ * kInputVariants);
-    if (weights_ == nullptr || prepared_ == nullptr)
-      return out_of_memory("{} copies of a weight of {} bytes", copies_, weight_bytes_);
+    if (prepared_ == nullptr) return out_of_memory("{} inputs of {} bytes", kInputVariants, x_bytes_);
     return allocate_outputs(outputs);
   }
 
   void fill(uint64_t seed) override {
     fill_inputs(seed);
-    pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.get());
-    copy_weight(std::min(copies_, kInputVariants));
+    pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.first());
+    weights_.copy_to_variants();
     for (int64_t v = 0; v < kInputVariants; ++v) {
       const float* x = x_.data() + v * rows_ * k_;
       uint8_t* out = prepared_.get() + v * x_bytes_;
@@ -79,7 +77,7 @@ class LinearCase : public ProductCase {
     }
   }
 
-  void spread() override { copy_weight(copies_); }
+  void spread() override { weights_.copy_to_all(); }
 
   void run(const KernelRun& run) const override {
     const int64_t strips = (n_ + kStripRows - 1) / kStripRows;
@@ -87,7 +85,7 @@ class LinearCase : public ProductCase {
     a.x = prepared_.get() + run.slot % kInputVariants * x_bytes_;
     a.x_stride = k_;
     a.rows = rows_;
-    a.weight = weights_.get() + run.slot % copies_ * weight_bytes_;
+    a.weight = weights_.of(run.slot);
     a.out_features = n_;
     a.in_features = k_;
     a.n_begin = strips * run.worker / run.workers * kStripRows;
@@ -102,15 +100,12 @@ class LinearCase : public ProductCase {
   double error_bound(const ProductSums& sums) const override { return form_error_bound(form_, type_, k_, sums); }
 
  private:
-  void copy_weight(int64_t copies) {
-    for (int64_t i = 1; i < copies; ++i)
-      std::memcpy(weights_.get() + i * weight_bytes_, weights_.get(), static_cast<size_t>(weight_bytes_));
-  }
   const CpuKernels& table_;
   void (*fn_)(const LinearArgs&);
   XForm form_;
-  int64_t weight_bytes_, x_bytes_, copies_ = 1;
-  std::shared_ptr<uint8_t> weights_, prepared_;
+  int64_t weight_bytes_, x_bytes_;
+  SlotCopies weights_;
+  std::shared_ptr<uint8_t> prepared_;
 };
 
 class PrepareCase : public KernelCase {

@@ -52,11 +52,10 @@ class OneDnnCase : public ProductCase {
   int64_t slot_bytes() const override { return slot_bytes_; }
 
   Status allocate(int64_t slots, int64_t outputs, bool cached) override {
-    copies_ = cached ? 1 : slots;
-    weights_ = map_bytes(slot_bytes_ * copies_);
-    rounded_ = map_bytes(kInputVariants * rows_ * k_ * element_bytes_);
-    if (weights_ == nullptr || rounded_ == nullptr)
-      return out_of_memory("{} copies of a weight of {} bytes", copies_, slot_bytes_);
+    REDLINE_TRY(weights_.allocate("a weight", slots, slot_bytes_, cached));
+    const int64_t x_bytes = rows_ * k_ * element_bytes_;
+    rounded_ = map_bytes(kInputVariants * x_bytes);
+    if (rounded_ == nullptr) return out_of_memory("{} inputs of {} bytes", kInputVariants, x_bytes);
     return allocate_outputs(outputs);
   }
 
@@ -78,16 +77,16 @@ class OneDnnCase : public ProductCase {
     if (!is_made_) return;  // what run() then leaves is found by the check
     for (const Part& part : parts_)
       if (part.product != nullptr)
-        module_.pack(part.product, plain.data() + part.begin * row_bytes, weights_.get() + part.at);
-    copy_weight(std::min(copies_, kInputVariants));
+        module_.pack(part.product, plain.data() + part.begin * row_bytes, weights_.first() + part.at);
+    weights_.copy_to_variants();
   }
-  void spread() override { copy_weight(copies_); }
+  void spread() override { weights_.copy_to_all(); }
 
   void run(const KernelRun& run) const override {
     const Part& part = parts_[static_cast<size_t>(run.worker)];
     if (!is_made_ || part.product == nullptr) return;
     const uint8_t* x = rounded_.get() + run.slot % kInputVariants * rows_ * k_ * element_bytes_;
-    const uint8_t* weight = weights_.get() + run.slot % copies_ * slot_bytes_ + part.at;
+    const uint8_t* weight = weights_.of(run.slot) + part.at;
     module_.run(part.product, x, weight, reinterpret_cast<float*>(output(run.output)) + part.begin);
   }
 
@@ -114,10 +113,6 @@ class OneDnnCase : public ProductCase {
     for (Part& part : parts_)
       if (part.product != nullptr) module_.destroy(std::exchange(part.product, nullptr));
   }
-  void copy_weight(int64_t copies) {
-    for (int64_t i = 1; i < copies; ++i)
-      std::memcpy(weights_.get() + i * slot_bytes_, weights_.get(), static_cast<size_t>(slot_bytes_));
-  }
   /// oneDNN 2 knows one scale for all of x.
   void round_x() {
     float largest = 0;
@@ -131,12 +126,13 @@ class OneDnnCase : public ProductCase {
   }
 
   const OneDnnModule& module_;
-  int64_t element_bytes_, slot_bytes_ = 0, copies_ = 1;
+  int64_t element_bytes_, slot_bytes_ = 0;
   std::vector<float> scales_;
   std::vector<Part> parts_;
   float unit_ = 1;
   bool is_made_ = false;
-  std::shared_ptr<uint8_t> weights_, rounded_;
+  SlotCopies weights_;
+  std::shared_ptr<uint8_t> rounded_;
 };
 
 }  // namespace

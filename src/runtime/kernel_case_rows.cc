@@ -168,25 +168,22 @@ class EmbeddingCase : public KernelCase {
   int64_t slot_bytes() const override { return weight_bytes_; }
   int64_t output_bytes() const override { return rows_ * k_ * 4; }
   Status allocate(int64_t slots, int64_t outputs, bool cached) override {
-    copies_ = cached ? 1 : slots;
-    weights_ = map_bytes(weight_bytes_ * copies_);
-    if (weights_ == nullptr) return out_of_memory("{} copies of a table of {} bytes", copies_, weight_bytes_);
+    REDLINE_TRY(weights_.allocate("a table", slots, weight_bytes_, cached));
     return allocate_outputs(outputs);
   }
   void fill(uint64_t seed) override {
     matrix_.emplace(type_, n_, k_, seed);
-    pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.get());
-    copy_weight(std::min(copies_, kInputVariants));
+    pack_strips(matrix_->view(), 0, (n_ + kStripRows - 1) / kStripRows, weights_.first());
+    weights_.copy_to_variants();
     uint64_t state = ~seed;
     tokens_.resize(static_cast<size_t>(kInputVariants * rows_));
     for (int32_t& token : tokens_) token = static_cast<int32_t>(next_random(state) % static_cast<uint64_t>(n_));
   }
-  void spread() override { copy_weight(copies_); }
+  void spread() override { weights_.copy_to_all(); }
   void run(const KernelRun& run) const override {
     const int64_t begin = rows_ * run.worker / run.workers, end = rows_ * (run.worker + 1) / run.workers;
     if (begin < end)
-      fn_({tokens_.data() + run.slot % kInputVariants * rows_ + begin, end - begin,
-           weights_.get() + run.slot % copies_ * weight_bytes_, n_, k_,
+      fn_({tokens_.data() + run.slot % kInputVariants * rows_ + begin, end - begin, weights_.of(run.slot), n_, k_,
            reinterpret_cast<float*>(output(run.output)) + begin * k_});
   }
   KernelCheck check(int64_t slot, int64_t output_index, uint64_t) const override {
@@ -203,17 +200,12 @@ class EmbeddingCase : public KernelCase {
   }
 
  private:
-  void copy_weight(int64_t copies) {
-    for (int64_t i = 1; i < copies; ++i)
-      std::memcpy(weights_.get() + i * weight_bytes_, weights_.get(), static_cast<size_t>(weight_bytes_));
-  }
-
   void (*fn_)(const EmbeddingArgs&);
   DType type_;
-  int64_t rows_, n_, k_, weight_bytes_, copies_ = 1;
+  int64_t rows_, n_, k_, weight_bytes_;
   std::optional<RandomMatrix> matrix_;
   std::vector<int32_t> tokens_;
-  std::shared_ptr<uint8_t> weights_;
+  SlotCopies weights_;
 };
 
 }  // namespace

@@ -88,14 +88,15 @@ std::vector<float> values_of(const TensorView& view) {
   return values;
 }
 
-/// [rows, cols] in float32 as a packed matrix of `type`, columns up to `stored_cols` zeros.
-std::vector<uint8_t> pack(const std::vector<float>& values, int64_t rows, int64_t cols, DType type,
+/// Row-major values of `shape`, two or four axes, packed as `type`.
+std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<int64_t>& shape, DType type,
                           const std::function<int64_t(int64_t)>& source_row) {
+  const auto [rows, cols] = packed_matrix({type, shape, nullptr});
   const int64_t bytes = row_bytes(type, cols);
   std::vector<uint8_t> rounded(static_cast<size_t>(rows * bytes));
   for (int64_t r = 0; r < rows; ++r) round_row(type, values.data() + r * cols, cols, rounded.data() + r * bytes);
   std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, rows, cols)));
-  pack_strips({type, {rows, cols}, rounded.data()}, 0, (rows + kStripRows - 1) / kStripRows, packed.data(), source_row);
+  pack_strips({type, shape, rounded.data()}, 0, (rows + kStripRows - 1) / kStripRows, packed.data(), source_row);
   return packed;
 }
 
@@ -115,8 +116,8 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
     const std::string module = without_processor(std::string(spelled));
     if (suffix == std::end(kSuffixes))
       return unsupported(
-          "{}: tensor {} belongs to no LoRA pair (lora_A/lora_B or lora_down/lora_up); LoHa, LoKr and "
-          "DoRA are not supported",
+          "{}: tensor {} belongs to no LoRA pair (lora_A/lora_B or lora_down/lora_up); LoHa, LoKr, DoRA and a "
+          "lora_mid between the two are not supported",
           path, tensor.name);
     if (!tensor.view.data) return unsupported("{}: tensor {} has type {}", path, tensor.name, tensor.type_name);
     if (suffix->kind == Suffix::kAlpha) {
@@ -127,9 +128,12 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
     TensorView view = tensor.view;
     // A product stored as a convolution of one pixel.
     if (view.shape.size() == 4 && view.shape[2] == 1 && view.shape[3] == 1) view.shape.resize(2);
-    if (view.shape.size() != 2)
-      return unsupported("{}: {} is [{}]: LoRA of convolutions is not supported", path, tensor.name,
-                         fmt::join(view.shape, ", "));
+    const bool is_kernel = suffix->kind == Suffix::kDown && view.shape.size() == 4 && view.shape[2] == view.shape[3];
+    if (view.shape.size() != 2 && !is_kernel)
+      return unsupported(
+          "{}: {} is [{}]; a pair is [rank, in] and [out, rank], of a convolution [rank, in, kernel, kernel] and [out, "
+          "rank, 1, 1]",
+          path, tensor.name, fmt::join(view.shape, ", "));
     AdapterMatrix& matrix = adapter.networks[component][module];
     (suffix->kind == Suffix::kDown ? matrix.down : matrix.up) = view;
   }
@@ -161,11 +165,11 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     // By diffusers' name, by that of a UNet's makers, or as a part of a matrix of FLUX's; all also as kohya's files spell
     // them.
     const FluxStoredModule stored = find_stored_module(own);
-    const std::string sgm = unet_stored_module(own);
+    std::vector<std::string> names = {own, underscored(own), stored.name, underscored(stored.name)};
+    for (const std::string& sgm : unet_stored_modules(own)) names.insert(names.end(), {sgm, underscored(sgm)});
     auto at = matrices.end();
     bool is_part = false;
-    for (const std::string& name_of :
-         {own, underscored(own), sgm, underscored(sgm), stored.name, underscored(stored.name)}) {
+    for (const std::string& name_of : names) {
       if (at != matrices.end()) break;
       at = matrices.find(name_of);
       is_part = at != matrices.end() && !stored.name.empty() &&
@@ -178,18 +182,19 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     const int64_t skip = is_part ? stored.first * slot.out_features / stored.count : 0;
     const bool fits =
         is_part ? matrix.up.shape[0] >= skip + slot.out_features : matrix.up.shape[0] == slot.out_features;
-    if (matrix.down.shape[1] != slot.in_features || !fits)
-      return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}, {}], the weight is [{}, {}]", name, module,
-                              matrix.up.shape[0], rank, rank, matrix.down.shape[1], slot.out_features,
-                              slot.in_features);
+    const std::vector<int64_t> down_shape = slot.down_shape(rank);
+    if (matrix.down.shape != down_shape || !fits)
+      return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}], the network has room for [{}, {}] x [{}]", name,
+                              module, matrix.up.shape[0], rank, fmt::join(matrix.down.shape, ", "), slot.out_features,
+                              rank, fmt::join(down_shape, ", "));
     if (rank > slot.max_rank)
       return invalid_argument("adapter \"{}\": {} has rank {}, the engine was opened for {}; raise max_adapter_rank",
                               name, module, rank, slot.max_rank);
     Packed& p = packed[i];
     const std::vector<float> down = values_of(matrix.down), all = values_of(matrix.up);
     const std::vector<float> up(all.begin() + skip * rank, all.begin() + (skip + slot.out_features) * rank);
-    p.down = pack(down, rank, slot.in_features, slot.down_type, {});
-    p.up = pack(up, slot.out_features, rank, slot.up_type, slot.source_row);
+    p.down = pack(down, down_shape, slot.down_type, {});
+    p.up = pack(up, {slot.out_features, rank}, slot.up_type, slot.source_row);
     p.part = {rank, p.down.data(), p.up.data(), static_cast<float>(matrix.scale), nullptr, nullptr};
     if (!plain) continue;
     p.plain_down = down;

@@ -10,9 +10,9 @@
 
 namespace redline {
 
-/// Low-rank factors of one matrix as a file holds them.
+/// Low-rank factors of one matrix or convolution as a file holds them; of one pixel are matrices here.
 struct AdapterMatrix {
-  TensorView down;   ///< [rank, in_features]
+  TensorView down;   ///< [rank, in_features] or [rank, channels, kernel, kernel]
   TensorView up;     ///< [out_features, rank]
   double scale = 1;  ///< alpha / rank
 };
@@ -27,7 +27,7 @@ struct AdapterFile {
   int64_t max_rank = 0;
 
   /// invalid_argument: half of a pair, shapes that do not go together, no pair at all. unsupported: LoHa, LoKr, DoRA
-  /// and LoRA of convolutions, named.
+  /// and the three factors of LoCon's Tucker form, named.
   static Result<AdapterFile> open(const std::string& path);
 };
 

@@ -1,4 +1,5 @@
-// LoRA files beside a UNet, in every way of naming that there is. tests/golden/image/make_unet_lora.py makes them.
+// LoRA files beside UNets, of products and of convolutions, in every way of naming that there is.
+// tests/golden/image/make_unet_lora.py and make_unet_locon.py make them.
 #include <gmock/gmock.h>
 
 #include "diffusion/denoiser.h"
@@ -7,56 +8,77 @@
 namespace redline {
 namespace {
 
+using ::testing::HasSubstr;
 using testing::ImageGolden;
 using testing::NetworkMode;
+using Set = std::vector<std::pair<std::string, double>>;
+
+/// A golden UNet with room for adapters, about to run its case "one".
+struct Opened {
+  NetworkMode mode;
+  ImageGolden golden;
+  std::unique_ptr<WorkerTeam> team = testing::make_team(2);
+  std::unique_ptr<Denoiser> denoiser;
+  LatentLayout layout;
+
+  Opened(const char* name, NetworkMode in_mode) : mode(in_mode), golden(testing::load_image_golden(name)) {
+    const auto& sizes = golden.find("one", "sizes")->values;
+    DenoiserBatch batch;
+    batch.pictures = batch.rows = 1;
+    layout = batch.layout = {4, static_cast<int64_t>(sizes[1]), static_cast<int64_t>(sizes[2])};
+    batch.text_tokens = static_cast<int64_t>(sizes[3]);
+    for (const char* condition : {"text", "pooled", "time_ids"})
+      if (const auto* given = golden.find("one", condition))
+        batch.conditions[condition].assign(given->values.begin(), given->values.end());
+
+    NetworkOptions options;
+    options.compile.kernels = cpu_kernels().value();
+    options.compile.exact_f32 = mode != NetworkMode::kAuto;
+    options.compile.kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
+    options.interpret = mode == NetworkMode::kInterpreter;
+    options.compile.bounds[Symbol::kBatch] = 2;
+    options.compile.bounds[Symbol::kTextTokens] = 10;
+    options.compile.bounds[Symbol::kImageTokens] = 256;
+    set_latent_size(options.compile.bounds, 16, 16);
+    auto model = build_unet(golden.checkpoint);
+    EXPECT_TRUE(model.ok()) << model.status().message();
+    auto made = Denoiser::make(std::move(model).value(), options, 8, *team);
+    EXPECT_TRUE(made.ok()) << made.status().message();
+    denoiser = std::move(made).value();
+    EXPECT_TRUE(denoiser->begin(std::move(batch)).ok());
+  }
+
+  void load(const std::string& file) const {
+    auto adapter = AdapterFile::open(file);
+    ASSERT_TRUE(adapter.ok()) << adapter.status().message();
+    const std::string name = file.substr(file.rfind('/') + 1);
+    const Status loaded = denoiser->adapters().load(name.substr(0, name.find('.')), adapter->networks[""],
+                                                    mode == NetworkMode::kInterpreter);
+    ASSERT_TRUE(loaded.ok()) << loaded.message();
+  }
+  void expect(const Set& set, const testing::NpyArray& expected) const {
+    ASSERT_TRUE(denoiser->adapters().set(set).ok());
+    const auto& rows = golden.find("one", "latents")->values;
+    const std::vector<float> packed(rows.begin(), rows.end());
+    std::vector<float> x(packed.size()), out(packed.size()), velocity(packed.size());
+    unpack_latents(layout, packed.data(), 4, x.data());
+    const int64_t row[] = {0};
+    const Status done = denoiser->evaluate(row, x, golden.find("one", "timestep")->values[0], out);
+    ASSERT_TRUE(done.ok()) << done.message();
+    pack_latents(layout, out.data(), velocity.data());
+    // `auto` as for the UNet alone, whose error these products add to.
+    EXPECT_LE(testing::relative_error(velocity, expected), mode == NetworkMode::kAuto ? 7e-2 : 1e-4);
+  }
+};
 
 class UnetAdapters : public ::testing::TestWithParam<NetworkMode> {};
 
 TEST_P(UnetAdapters, EqualDiffusersWithPeft) {
-  const NetworkMode mode = GetParam();
-  const ImageGolden golden = testing::load_image_golden("unet_sdxl");
-  const auto& sizes = golden.find("one", "sizes")->values;
-  DenoiserBatch batch;
-  batch.pictures = batch.rows = 1;
-  batch.layout = {4, static_cast<int64_t>(sizes[1]), static_cast<int64_t>(sizes[2])};
-  batch.text_tokens = static_cast<int64_t>(sizes[3]);
-  for (const char* name : {"text", "pooled", "time_ids"}) {
-    const auto& values = golden.find("one", name)->values;
-    batch.conditions[name].assign(values.begin(), values.end());
-  }
-  const LatentLayout layout = batch.layout;
-
-  NetworkOptions options;
-  options.compile.kernels = cpu_kernels().value();
-  options.compile.exact_f32 = mode != NetworkMode::kAuto;
-  options.compile.kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
-  options.interpret = mode == NetworkMode::kInterpreter;
-  options.compile.bounds[Symbol::kBatch] = 2;
-  options.compile.bounds[Symbol::kTextTokens] = 10;
-  options.compile.bounds[Symbol::kImageTokens] = 256;
-  set_latent_size(options.compile.bounds, 16, 16);
-  const auto team = testing::make_team(2);
-  auto model = build_unet(golden.checkpoint);
-  ASSERT_TRUE(model.ok()) << model.status().message();
-  auto denoiser = Denoiser::make(std::move(model).value(), options, 8, *team);
-  ASSERT_TRUE(denoiser.ok()) << denoiser.status().message();
-  ASSERT_TRUE((*denoiser)->begin(std::move(batch)).ok());
-
+  const Opened o("unet_sdxl", GetParam());
   const std::string folder = testing::golden_root() + "/image/unet_lora/";
   auto expected = testing::read_npz(folder + "io.npz");
   ASSERT_TRUE(expected.ok()) << expected.status().message();
-  AdapterBank& bank = (*denoiser)->adapters();
-  for (const char* name : {"peft", "kohya", "makers", "early"}) {
-    auto file = AdapterFile::open(folder + name + ".safetensors");
-    ASSERT_TRUE(file.ok()) << file.status().message();
-    const Status loaded = bank.load(name, file->networks[""], mode == NetworkMode::kInterpreter);
-    ASSERT_TRUE(loaded.ok()) << loaded.message();
-  }
-  const auto& rows = golden.find("one", "latents")->values;
-  const std::vector<float> packed(rows.begin(), rows.end());
-  std::vector<float> x(packed.size()), out(packed.size()), velocity(packed.size());
-  unpack_latents(layout, packed.data(), 4, x.data());
-  using Set = std::vector<std::pair<std::string, double>>;
+  for (const char* name : {"peft", "kohya", "makers", "early"}) o.load(folder + name + ".safetensors");
   const std::vector<std::pair<const char*, Set>> sets = {{"none", {}},
                                                          {"peft", {{"peft", 1.0}}},
                                                          {"kohya", {{"kohya", 0.5}}},
@@ -65,21 +87,47 @@ TEST_P(UnetAdapters, EqualDiffusersWithPeft) {
                                                          {"both", {{"peft", 0.6}, {"makers", -1.1}}},
                                                          {"none", {}}};
   for (const auto& [name, set] : sets) {
-    ASSERT_TRUE(bank.set(set).ok());
-    const int64_t row[] = {0};
-    const Status done = (*denoiser)->evaluate(row, x, golden.find("one", "timestep")->values[0], out);
-    ASSERT_TRUE(done.ok()) << done.message();
-    pack_latents(layout, out.data(), velocity.data());
-    // `auto` as for the UNet alone, whose error these products add to.
-    EXPECT_LE(testing::relative_error(velocity, expected->at(fmt::format("{}.velocity", name))),
-              mode == NetworkMode::kAuto ? 7e-2 : 1e-4)
-        << name;
+    SCOPED_TRACE(name);
+    o.expect(set, expected->at(fmt::format("{}.velocity", name)));
+  }
+}
+
+TEST_P(UnetAdapters, OfConvolutionsEqualDiffusersWithPeft) {
+  const std::string folder = testing::golden_root() + "/image/unet_locon/";
+  auto expected = testing::read_npz(folder + "io.npz");
+  ASSERT_TRUE(expected.ok()) << expected.status().message();
+  const Opened sd15("unet_sd15", GetParam()), sdxl("unet_sdxl", GetParam());
+  for (const char* name : {"peft", "kohya"}) sd15.load(folder + name + ".safetensors");
+  sdxl.load(folder + "makers.safetensors");
+  const std::vector<std::tuple<const char*, const Opened*, Set>> sets = {
+      {"unet_sd15", &sd15, {}},
+      {"peft", &sd15, {{"peft", 1.0}}},
+      {"kohya", &sd15, {{"kohya", 0.5}}},
+      {"both", &sd15, {{"peft", 0.6}, {"kohya", -1.1}}},
+      {"unet_sd15", &sd15, {}},
+      {"makers", &sdxl, {{"makers", 1.0}}},
+      {"unet_sdxl", &sdxl, {}}};
+  for (const auto& [name, opened, set] : sets) {
+    SCOPED_TRACE(name);
+    opened->expect(set, expected->at(fmt::format("{}.velocity", name)));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Modes, UnetAdapters,
                          ::testing::Values(NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto),
                          [](const auto& info) { return testing::network_mode_name(info.param); });
+
+TEST(UnetAdapters, AKernelOfAnotherSizeIsNamed) {
+  const Opened o("unet_sd15", NetworkMode::kF32);
+  auto file = AdapterFile::open(testing::golden_root() + "/image/unet_locon/kohya.safetensors");
+  ASSERT_TRUE(file.ok()) << file.status().message();
+  AdapterMatrix& conv = file->networks[""].at("mid_block_resnets_0_conv2");
+  ASSERT_EQ(conv.down.shape.size(), 4u);
+  conv.down.shape = {3, 16};
+  EXPECT_THAT(o.denoiser->adapters().load("flat", file->networks[""], false).message(),
+              HasSubstr("mid_block_resnets_0_conv2 is [16, 3] x [3, 16], the network has room for [16, 3] x [3, 16, 3, "
+                        "3]"));
+}
 
 }  // namespace
 }  // namespace redline

@@ -5,6 +5,7 @@
 #include "graph/items.h"
 #include "graph/lower.h"
 #include "graph/ops/linear.h"
+#include "graph/ops/low_rank.h"
 #include "graph/reference.h"
 #include "kernels/cpu/conv2d.h"
 
@@ -105,7 +106,7 @@ Status reference(ReferenceContext& c) {
   const int64_t channels = x.cols(), taps = a.kernel * a.kernel;
   for (int64_t row = 0; row < c.out().rows(); ++row) {
     const int64_t item = row / s.pixels(), oy = row % s.pixels() / s.out_width, ox = row % s.out_width;
-    for (int64_t n = 0; n < c.out().cols(); ++n) {
+    const auto product_with = [&](const auto* filter) {
       double sum = 0;
       for (int64_t tap = 0; tap < taps; ++tap) {
         int64_t y = oy * a.stride + tap / a.kernel - a.pad_before, x_at = ox * a.stride + tap % a.kernel - a.pad_before;
@@ -116,13 +117,24 @@ Status reference(ReferenceContext& c) {
           x_at = x_at * s.in_width / s.out_width;
         }
         const double* pixel = x.row(item * s.in_pixels() + y * s.in_width + x_at);
-        for (int64_t k = 0; k < channels; ++k) sum += pixel[k] * weight.row(n)[k * taps + tap];
+        for (int64_t k = 0; k < channels; ++k) sum += pixel[k] * static_cast<double>(filter[k * taps + tap]);
       }
+      return sum;
+    };
+    for (int64_t n = 0; n < c.out().cols(); ++n) {
+      double sum = product_with(weight.row(n));
       if (at.bias) sum += c.in(at.bias).data[static_cast<size_t>(n)];
       if (at.item_bias) sum += c.in(at.item_bias).row(item)[n];
       if (at.residual) sum += c.in(at.residual).row(row)[n];
       c.out().row(row)[n] = sum;
     }
+    if (!a.adapter) continue;
+    for (const AdapterPart& part : a.adapter->parts)
+      for (int64_t r = 0; r < part.rank; ++r) {
+        const double t = product_with(part.plain_down + r * channels * taps) * static_cast<double>(part.scale);
+        for (int64_t n = 0; n < c.out().cols(); ++n)
+          c.out().row(row)[n] += t * static_cast<double>(part.plain_up[n * part.rank + r]);
+      }
   }
   return {};
 }
@@ -136,6 +148,11 @@ struct Attrs {
   int64_t channels, out_features, in_features;
   int64_t block_bytes = 0;  ///< of patches, or of lines; biases of items follow them, then their scales and shifts
   int workers;
+  // Where the op has room for adapters.
+  void (*adapter_down[kNumXForms])(const LinearArgs&) = {};
+  AdapterUp adapter_up;
+  int64_t adapter_at = 0;     ///< place in the buffer of x down^T of some rows; the same prepared follows
+  int64_t adapter_bytes = 0;  ///< of the first
 };
 
 // Patches of a block of pixels stay within the second-level cache while the columns of the weight go by.
@@ -144,6 +161,8 @@ constexpr int64_t kMostBlockRows = 512;
 // A worker with fewer rows shares them with others and takes some columns: else each would read the whole weight for too
 // little.
 constexpr int64_t kRowsWorthTheWeight = 256;
+// Rows of x down^T that adapters make at a time, or one line.
+constexpr int64_t kAdapterRows = 1024;
 // From so many bytes on the output goes past the caches: what reads it comes when they hold something else.
 constexpr int64_t kStreamedBytes = 8 << 20;
 
@@ -201,6 +220,59 @@ ConvPatchesArgs picture_of(const Stage& stage, const Attrs& a, const Geometry& s
   return args;
 }
 
+/// What adapters need of the buffer, and where in it.
+float* adapter_rows(const Attrs& a, const WorkerContext& worker) {
+  return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.adapter_at);
+}
+/// y += (t scale) up^T for `rows` rows of y from `y` on, columns of the share.
+void add_up(const Attrs& a, const AdapterPart& part, const Share& share, int64_t rows, bool tiles, float* y,
+            WorkerContext& worker) {
+  float* t = adapter_rows(a, worker);
+  for (int64_t i = 0; i < rows * part.rank; ++i) t[i] *= part.scale;
+  LinearArgs args = {};
+  args.rows = rows;
+  args.out_features = args.y_stride = a.out_features;
+  args.n_begin = share.col_begin;
+  args.n_end = share.col_end;
+  args.residual = y;
+  args.y = y;
+  args.scratch = worker.scratch;
+  a.adapter_up.add(args, part, t, part.rank, tiles, reinterpret_cast<uint8_t*>(t) + a.adapter_bytes);
+}
+
+/// The adapters' share of what `picture` and its tiles have just made.
+void add_adapters_by_tiles(const Attrs& a, const Geometry& s, const Share& share, ConvPatchesArgs picture,
+                           WorkerContext& worker) {
+  const ConvTiles& made = *picture.tiles;
+  ConvTiles down = made;
+  picture.tiles = &down;
+  down.items = 1;
+  down.bias = down.residual = nullptr;
+  down.streams = false;
+  down.n_begin = 0;
+  const int64_t at_once = std::max<int64_t>(1, kAdapterRows / std::max<int64_t>(1, s.out_width));
+  for (int64_t item = 0; item < made.items; ++item) {
+    for (int64_t line = made.line_begin; line < made.line_end; line += at_once) {
+      down.line_begin = line;
+      down.line_end = std::min(made.line_end, line + at_once);
+      float* y = made.y + (item * s.pixels() + line * s.out_width) * a.out_features;
+      for (const AdapterPart& part : a.op.adapter->parts) {
+        down.weight = part.down;
+        down.out_channels = down.n_end = part.rank;
+        // As if all lines before were there too.
+        down.y = adapter_rows(a, worker) - line * s.out_width * part.rank;
+        a.patches(picture);
+        add_up(a, part, share, (down.line_end - line) * s.out_width, true, y, worker);
+      }
+    }
+    picture.x += s.in_pixels() * a.channels;
+    if (made.scale) {
+      down.scale += a.channels;
+      down.shift += a.channels;
+    }
+  }
+}
+
 void run_tiles(const Stage& stage, const Attrs& a, const Geometry& s, const Share& share, WorkerContext& worker) {
   const int64_t cols = a.out_features;
   ConvTiles tiles = {};
@@ -239,6 +311,7 @@ void run_tiles(const Stage& stage, const Attrs& a, const Geometry& s, const Shar
     ConvPatchesArgs args = picture_of(stage, a, s, item);
     args.tiles = &tiles;
     a.patches(args);
+    if (a.op.adapter && !a.op.adapter->parts.empty()) add_adapters_by_tiles(a, s, share, args, worker);
   }
 }
 
@@ -271,7 +344,34 @@ void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerCo
     a.kernels.run[chosen]({worker.buffer, k, end - begin, stage.operands[1], cols, k, share.col_begin, share.col_end,
                            bias_of_items(stage, a, begin / s.pixels(), 1, worker),
                            residual ? residual + begin * cols : nullptr, y + begin * cols, cols, worker.scratch});
+    if (!a.op.adapter) continue;
+    for (const AdapterPart& part : a.op.adapter->parts) {
+      a.adapter_down[static_cast<int>(form)]({worker.buffer, k, end - begin, part.down, part.rank, k, 0, part.rank,
+                                              nullptr, nullptr, adapter_rows(a, worker), part.rank, worker.scratch});
+      add_up(a, part, share, end - begin, rows >= kXTileRows, y + begin * cols, worker);
+    }
   }
+}
+
+/// Kernels and types for the adapters beside it; they take what follows `buffer_bytes` in the buffer.
+Status make_room_for_adapters(const LowerContext& c, Attrs& a, int64_t& buffer_bytes) {
+  AdapterSlot& slot = *a.op.adapter;
+  const CpuKernels& table = c.kernels();
+  a.adapter_up = AdapterUp::choose(table, c.options().exact_f32);
+  slot.up_type = slot.down_type = a.adapter_up.type;
+  const auto down = static_cast<size_t>(slot.down_type);
+  a.adapter_down[static_cast<int>(XForm::kF32)] = table.linear[down];
+  a.adapter_down[static_cast<int>(XForm::kTiles)] = table.linear_tiles[down];
+  for (int i = 0; i < a.kernels.forms.count && !a.by_tiles; ++i)
+    if (!a.adapter_down[static_cast<int>(a.kernels.forms.at[i].form)])
+      return unsupported("no kernel for adapters whose patches are {}", x_form_name(a.kernels.forms.at[i].form));
+  const int64_t most_rows =
+      a.by_tiles ? std::max(kAdapterRows, a.op.out_width.eval(c.options().bounds)) : kMostBlockRows;
+  const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
+  a.adapter_at = aligned(buffer_bytes);
+  a.adapter_bytes = aligned(most_rows * slot.max_rank * int64_t{sizeof(float)});
+  buffer_bytes = a.adapter_at + a.adapter_bytes + a.adapter_up.buffer_bytes(most_rows, slot.max_rank);
+  return {};
 }
 
 Status lower(LowerContext& c) {
@@ -316,6 +416,7 @@ Status lower(LowerContext& c) {
   stage.row_tiles = c.workers();
   stage.buffer_bytes =
       attrs->block_bytes + kConvMostItems * (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
+  if (op.adapter) REDLINE_TRY(make_room_for_adapters(c, *attrs, stage.buffer_bytes));
   stage.reads = {{in[0], Reads::kAll}};
   auto optional = [&](size_t place) {
     if (place == 0) return c.at(static_cast<void*>(nullptr));
@@ -333,9 +434,10 @@ Status lower(LowerContext& c) {
 
 std::string describe(const std::any& any) {
   const auto& a = std::any_cast<const Conv2dOpAttrs&>(any);
-  return fmt::format("{}{}x{}{}{}{}{}{}", a.has_norm ? "norm+" : "", a.kernel, a.kernel,
+  return fmt::format("{}{}x{}{}{}{}{}{}{}", a.has_norm ? "norm+" : "", a.kernel, a.kernel,
                      a.stride > 1 ? fmt::format(" /{}", a.stride) : "", a.upsample ? " upsampled" : "",
-                     a.has_bias ? "+bias" : "", a.has_item_bias ? "+item_bias" : "", a.has_residual ? "+residual" : "");
+                     a.has_bias ? "+bias" : "", a.has_item_bias ? "+item_bias" : "", a.has_residual ? "+residual" : "",
+                     a.adapter ? fmt::format(", adapters of rank up to {}", a.adapter->max_rank) : "");
 }
 
 Dim flops(const Graph& graph, const Op& op) {

@@ -1,5 +1,6 @@
 #pragma once
 
+#include "graph/adapters.h"
 #include "graph/ops/group_norm.h"
 #include "graph/ops/picture.h"
 
@@ -34,6 +35,9 @@ struct Conv2dOpAttrs : Conv2dAttrs {
   /// passes/fuse_group_norm.
   bool has_norm = false;
   GroupNormAttrs norm;
+  /// Its parts are added to the output; nullptr: the engine has no room for adapters. They are made within the task, not
+  /// beside it, so that norm and residual stay fused and an empty slot costs one look.
+  std::shared_ptr<AdapterSlot> adapter;
 };
 
 struct CpuKernels;

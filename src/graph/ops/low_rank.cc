@@ -5,6 +5,7 @@
 #include <algorithm>
 
 #include "graph/lower.h"
+#include "graph/ops/conv2d.h"
 #include "graph/ops/linear.h"
 #include "graph/reference.h"
 
@@ -33,9 +34,7 @@ struct Attrs {
   std::shared_ptr<AdapterSlot> slot;
   XForms forms;                                      // of x
   void (*down[kNumXForms])(const LinearArgs&) = {};  // by the form that x has
-  void (*up_f32)(const LinearArgs&) = nullptr;
-  void (*up_tiles)(const LinearArgs&) = nullptr;  // with x as tiles, or nullptr
-  void (*prepare_tiles)(const PrepareXArgs&) = nullptr;
+  AdapterUp up;
 };
 
 // operands: x, t. A tile is some rows, brought to whole panels of x.
@@ -84,9 +83,7 @@ void run_up(const Stage& stage, const Tile& tile, const StepContext&, WorkerCont
   for (const AdapterPart& part : slot.parts) {
     LinearArgs args = {};
     args.rows = rows;
-    args.weight = part.up;
     args.out_features = slot.out_features;
-    args.in_features = part.rank;
     args.n_begin = tile.col_begin;
     args.n_end = tile.col_end;
     args.residual = residual;
@@ -94,15 +91,7 @@ void run_up(const Stage& stage, const Tile& tile, const StepContext&, WorkerCont
     residual = y;  // of the next part
     args.y_stride = slot.out_features;
     args.scratch = worker.scratch;
-    if (a.up_tiles && rows >= kXTileRows) {
-      a.prepare_tiles({t, slot.max_rank, part.rank, 0, rows, 0, part.rank, worker.buffer});
-      args.x = worker.buffer;
-      a.up_tiles(args);
-    } else {
-      args.x = t;
-      args.x_stride = slot.max_rank;
-      a.up_f32(args);
-    }
+    a.up.add(args, part, t, slot.max_rank, rows >= kXTileRows, worker.buffer);
     t += part.rank;
   }
 }
@@ -121,8 +110,9 @@ Status lower(LowerContext& c) {
     takes_i8 |= base.forms.at[i].form == XForm::kI8;
   }
   slot->down_type = takes_i8 ? DType::kW8A8 : takes_q8 ? DType::kQ8_0 : exact ? DType::kF32 : DType::kBF16;
-  slot->up_type = exact ? DType::kF32 : DType::kBF16;
-  const auto down = static_cast<size_t>(slot->down_type), up = static_cast<size_t>(slot->up_type);
+  attrs->up = AdapterUp::choose(table, exact);
+  slot->up_type = attrs->up.type;
+  const auto down = static_cast<size_t>(slot->down_type);
   attrs->down[static_cast<int>(XForm::kF32)] = table.linear[down];
   attrs->down[static_cast<int>(XForm::kQ8)] = table.linear_q8[down];
   attrs->down[static_cast<int>(XForm::kTiles)] = table.linear_tiles[down];
@@ -130,11 +120,6 @@ Status lower(LowerContext& c) {
   for (int i = 0; i < base.forms.count; ++i)
     if (!attrs->down[static_cast<int>(base.forms.at[i].form)])
       return unsupported("no kernel for adapters whose x is {}", x_form_name(base.forms.at[i].form));
-  attrs->up_f32 = table.linear[up];
-  if (!exact && table.has_tile_unit) {
-    attrs->up_tiles = table.linear_tiles[up];
-    attrs->prepare_tiles = table.prepare_x[static_cast<int>(XForm::kTiles)];
-  }
   const auto& in = c.op().inputs;
   const auto& out = c.op().outputs;
 
@@ -155,8 +140,7 @@ Status lower(LowerContext& c) {
   second.col_begin = LowerContext::cut_columns(slot->out_features, kStripRows, c.workers() * 2);
   second.reads = {{out[1], Reads::kAll}, {in[2], Reads::kTile}};
   second.in_place_of = in[2];
-  const int64_t rows = second.rows.eval(c.options().bounds);
-  if (attrs->up_tiles) second.buffer_bytes = x_form_bytes(XForm::kTiles, rows, slot->max_rank);
+  second.buffer_bytes = attrs->up.buffer_bytes(second.rows.eval(c.options().bounds), slot->max_rank);
   second.attrs = attrs;
   c.add_stage(std::move(second), {c.at(out[1]), c.at(in[2]), c.at(out[0])});
   return {};
@@ -171,20 +155,54 @@ std::string describe(const std::any& any) {
 const OpDef kLowRank = {
     .name = "low_rank", .reference = reference, .lower = lower, .describe = describe, .num_matrices = 1};
 
+AdapterUp AdapterUp::choose(const CpuKernels& table, bool exact_f32) {
+  AdapterUp up;
+  up.type = exact_f32 ? DType::kF32 : DType::kBF16;
+  up.by_rows = table.linear[static_cast<size_t>(up.type)];
+  if (exact_f32 || !table.has_tile_unit) return up;
+  up.by_tiles = table.linear_tiles[static_cast<size_t>(up.type)];
+  up.prepare_tiles = table.prepare_x[static_cast<int>(XForm::kTiles)];
+  return up;
+}
+
+void AdapterUp::add(LinearArgs args, const AdapterPart& part, const float* t, int64_t t_stride, bool tiles,
+                    void* buffer) const {
+  args.weight = part.up;
+  args.in_features = part.rank;
+  if (by_tiles && tiles) {
+    prepare_tiles({t, t_stride, part.rank, 0, args.rows, 0, part.rank, buffer});
+    args.x = buffer;
+    by_tiles(args);
+  } else {
+    args.x = t;
+    args.x_stride = t_stride;
+    by_rows(args);
+  }
+}
+
 AdapterSlots add_adapter_slots(Graph& graph, int64_t max_rank, const std::function<bool(const std::string&)>& wanted) {
   AdapterSlots slots;
   std::vector<Op> ops;
   for (Op& op : graph.ops) {
     ops.push_back(std::move(op));
     Op& product = ops.back();
-    if (product.def != &kLinear || !wanted(graph.value(product.inputs[1]).name)) continue;
+    const bool is_conv = product.def == &kConv2d;
+    if ((product.def != &kLinear && !is_conv) || !wanted(graph.value(product.inputs[1]).name)) continue;
     const ValueInfo weight = graph.value(product.inputs[1]);
     auto slot = std::make_shared<AdapterSlot>();
     slot->weight = weight.name;
     slot->out_features = weight.shape[0].constant();
-    slot->in_features = weight.shape[1].constant();
+    slot->in_features = num_elements(weight.shape).constant() / slot->out_features;
     slot->max_rank = max_rank;
     slot->source_row = weight.weight.source_row;
+    if (is_conv) {
+      auto attrs = std::any_cast<Conv2dOpAttrs>(product.attrs);
+      slot->kernel = attrs.kernel;
+      attrs.adapter = slot;
+      product.attrs = std::move(attrs);
+      slots.push_back(std::move(slot));
+      continue;
+    }
     const auto add_value = [&](Shape shape, const char* suffix) {
       ValueInfo info;
       info.name = product.name + suffix;

@@ -1,5 +1,7 @@
 #include "graph/ops/low_rank.h"
 
+#include "graph/ops/add.h"
+#include "graph/ops/conv2d.h"
 #include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
 #include "runtime/network.h"
@@ -31,12 +33,33 @@ std::vector<uint8_t> rounded(const float* plain, int64_t rows, int64_t cols, DTy
   }
   return source;
 }
-std::vector<uint8_t> pack(const std::vector<float>& plain, int64_t rows, int64_t cols, DType type) {
+std::vector<uint8_t> pack(const std::vector<float>& plain, const std::vector<int64_t>& shape, DType type) {
+  const auto [rows, cols] = packed_matrix({type, shape, nullptr});
   const std::vector<uint8_t> source = rounded(plain.data(), rows, cols, type);
   std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, rows, cols)));
-  pack_strips({type, {rows, cols}, source.data()}, 0, (rows + 15) / 16, packed.data());
+  pack_strips({type, shape, source.data()}, 0, (rows + 15) / 16, packed.data());
   return packed;
 }
+
+/// An adapter's two matrices for a slot of a compiled program.
+struct Factors {
+  int64_t rank;
+  std::vector<float> down, up;
+  std::vector<uint8_t> packed_down, packed_up;
+
+  static Factors make(Numbers& n, const AdapterSlot& slot, int64_t rank, float size) {
+    Factors f{rank, n.vector(rank * slot.in_features, size), n.vector(slot.out_features * rank, 0.3f), {}, {}};
+    if (slot.up_type != DType::kF32)
+      for (auto* list : {&f.down, &f.up})
+        for (float& v : *list) v = bf16_to_f32(f32_to_bf16(v));
+    f.packed_down = pack(f.down, slot.down_shape(rank), slot.down_type);
+    f.packed_up = pack(f.up, {slot.out_features, rank}, slot.up_type);
+    return f;
+  }
+  AdapterPart part(float scale) const {
+    return {rank, packed_down.data(), packed_up.data(), scale, down.data(), up.data()};
+  }
+};
 
 class LowRank : public ::testing::TestWithParam<DType> {};
 
@@ -74,25 +97,9 @@ TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
   auto reference = Network::make(*graph, options, team);
   ASSERT_TRUE(network.ok() && alone.ok() && reference.ok());
 
-  struct Plain {
-    std::vector<float> down, up;
-    std::vector<uint8_t> packed_down, packed_up;
-  };
-  const auto make = [&](int64_t rank) {
-    Plain p{n.vector(rank * kIn, 0.2f), n.vector(kOut * rank, 0.3f), {}, {}};
-    if (!exact)
-      for (auto* list : {&p.down, &p.up})
-        for (float& v : *list) v = bf16_to_f32(f32_to_bf16(v));
-    p.packed_down = pack(p.down, rank, kIn, slots[0]->down_type);
-    p.packed_up = pack(p.up, kOut, rank, slots[0]->up_type);
-    return p;
-  };
-  const Plain first = make(8), second = make(16);
-  const auto part = [](const Plain& p, int64_t rank, float scale) {
-    return AdapterPart{rank, p.packed_down.data(), p.packed_up.data(), scale, p.down.data(), p.up.data()};
-  };
+  const Factors first = Factors::make(n, *slots[0], 8, 0.2f), second = Factors::make(n, *slots[0], 16, 0.2f);
   const std::vector<std::vector<AdapterPart>> settings = {
-      {}, {part(first, 8, 0.7f)}, {part(first, 8, -1.0f), part(second, 16, 2.0f)}, {part(second, 16, 1.0f)}, {}};
+      {}, {first.part(0.7f)}, {first.part(-1.0f), second.part(2.0f)}, {second.part(1.0f)}, {}};
   for (const auto& parts : settings)
     for (const int64_t rows : {1, 5, 16, 17, 40}) {
       slots[0]->parts = parts;
@@ -122,6 +129,118 @@ TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
 
 INSTANTIATE_TEST_SUITE_P(Types, LowRank, ::testing::Values(DType::kF32, DType::kBF16, DType::kW8A8),
                          [](const auto& info) { return std::string(dtype_info(info.param).name); });
+
+/// A convolution with all that one may have around it: norm, bias, bias of items, residual.
+struct Convolution {
+  int64_t in, out;
+  Conv2dAttrs attrs;
+  DType type;
+  bool has_norm = false, has_residual = false;
+};
+const Dim kB = Symbol::kBatch, kH = Symbol::kHeight, kW = Symbol::kWidth, kH2 = Symbol::kHeight2, kW2 = Symbol::kWidth2;
+
+Graph graph_of(const Convolution& c, Numbers& n, std::vector<uint8_t>& weight) {
+  GraphBuilder g("test");
+  const int64_t k = c.attrs.kernel;
+  const bool halves = c.attrs.stride == 2;
+  const Dim in_height = c.attrs.upsample ? kH2 : kH, in_width = c.attrs.upsample ? kW2 : kW;
+  const Dim height = halves ? kH2 : kH, width = halves ? kW2 : kW;
+  Value x = g.input("x", DType::kF32, {kB * in_height * in_width, Dim(c.in)});
+  WeightSource source = n.weight({c.out, c.in, k, k}, 0.1f);
+  if (c.type != DType::kF32) {
+    weight = rounded(static_cast<const float*>(source.view.data), c.out, c.in * k * k, c.type);
+    source.view = {c.type, source.view.shape, weight.data()};
+  }
+  if (c.has_norm)
+    x = group_norm(g, {x, in_height, in_width}, kB, g.weight("n", n.weight({c.in})), g.weight("nb", n.weight({c.in})),
+                   {8, 1e-6f, true});
+  const Value items = g.input("items", DType::kF32, {kB, Dim(c.out)});
+  const Value y = conv2d(g, {x, in_height, in_width}, kB, g.weight("w", source), g.weight("b", n.weight({c.out})),
+                         height, width, c.attrs, items)
+                      .value;
+  g.output("y", c.has_residual ? add(g, g.input("rest", DType::kF32, {kB * height * width, Dim(c.out)}), y) : y);
+  return std::move(g.finish()).value();
+}
+
+// As above, beside convolutions by vectors, by patches and by tiles of lines: items in one region and in many, columns
+// shared among workers, lines cut into blocks.
+TEST(LowRankConvolution, PartsAreSwappedBetweenSteps) {
+  const std::vector<Convolution> all = {{8, 20, {}, DType::kF32},
+                                        {8, 20, {.stride = 2}, DType::kF32, false, true},
+                                        {8, 20, {.upsample = true}, DType::kBF16},
+                                        {32, 40, {.stride = 2}, DType::kBF16},
+                                        {32, 40, {.upsample = true}, DType::kBF16, false, true},
+                                        {64, 72, {}, DType::kBF16, true, true}};
+  auto kernels = cpu_kernels();
+  ASSERT_TRUE(kernels.ok());
+  const auto picture = [](int64_t batch, int64_t height, int64_t width) {
+    SymbolValues s;
+    s[Symbol::kBatch] = batch;
+    set_latent_size(s, height, width);
+    return s;
+  };
+  const std::vector<SymbolValues> steps = {picture(1, 1, 1), picture(2, 3, 5), picture(1, 34, 47)};
+  for (const Convolution& c : all) {
+    const bool exact = c.type == DType::kF32;
+    SCOPED_TRACE(fmt::format("{} channels, stride {}, {}", c.in, c.attrs.stride, dtype_info(c.type).name));
+    Numbers n;
+    std::vector<uint8_t> weight;
+    Graph graph = graph_of(c, n, weight);
+    Graph plain = graph;
+    const AdapterSlots slots = add_adapter_slots(graph, 24, [](const std::string& name) { return name == "w"; });
+    ASSERT_EQ(slots.size(), 1u);
+    NetworkOptions options;
+    options.compile.kernels = kernels.value();
+    options.compile.exact_f32 = exact;
+    options.compile.bounds = bounds_of(steps);
+    options.interpret = true;
+    WorkerTeam team(1);
+    auto reference = Network::make(graph, options, team);
+    options.interpret = false;
+    ASSERT_TRUE(run_passes(graph).ok() && run_passes(plain).ok());
+    std::vector<std::unique_ptr<WorkerTeam>> teams;
+    std::vector<Network> networks;  // the last one without room for adapters
+    for (const int workers : {1, 2, 5, 2}) {
+      const bool last = networks.size() == 3;
+      teams.push_back(
+          std::make_unique<WorkerTeam>(workers, std::pair{kernels.value()->worker_begin, kernels.value()->worker_end}));
+      auto network = Network::make(last ? plain : graph, options, *teams.back());
+      ASSERT_TRUE(network.ok()) << network.status().message();
+      networks.push_back(std::move(network).value());
+    }
+    const Factors first = Factors::make(n, *slots[0], 8, 0.1f), second = Factors::make(n, *slots[0], 3, 0.1f);
+    const std::vector<std::vector<AdapterPart>> settings = {
+        {}, {first.part(0.7f)}, {first.part(-1.0f), second.part(2.0f)}, {second.part(1.0f)}, {}};
+    for (const auto& parts : settings)
+      for (const SymbolValues& now : steps) {
+        slots[0]->parts = parts;
+        std::map<std::string, std::vector<float>> in;
+        for (const Network::Port& port : reference->inputs())
+          in[port.name] = n.vector(num_elements(port.shape).eval(now));
+        const auto run = [&](Network& network) {
+          for (const auto& [name, values] : in) std::copy(values.begin(), values.end(), network.input(name));
+          ASSERT_TRUE(network.run(now).ok());
+        };
+        run(*reference);
+        for (Network& network : networks) run(network);
+        const int64_t count = num_elements(reference->outputs()[0].shape).eval(now);
+        double most = 0, error = 0;
+        bool same_on_all = true, same_as_alone = true;
+        for (int64_t i = 0; i < count; ++i) {
+          const double expected = reference->output("y")[i];
+          const float got = networks[0].output("y")[i];
+          most = std::max(most, std::abs(expected));
+          error = std::max(error, std::abs(got - expected));
+          same_on_all &= got == networks[1].output("y")[i] && got == networks[2].output("y")[i];
+          same_as_alone &= got == networks[3].output("y")[i];
+        }
+        // float32: 72 + 24 roundings. bfloat16: x, x down^T and, by the norm before, what it made, each to 2^-9.
+        EXPECT_LE(error, most * (exact ? 1e-5 : 1.5e-2)) << parts.size() << " parts";
+        EXPECT_TRUE(same_on_all) << parts.size() << " parts";
+        EXPECT_EQ(same_as_alone, parts.empty());
+      }
+  }
+}
 
 }  // namespace
 }  // namespace redline::test

@@ -12,6 +12,7 @@
 #include "models/registry.h"
 #include "runtime/interpreter.h"
 #include "support/golden.h"
+#include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
 #include "tensor/dtype.h"
 
@@ -44,16 +45,15 @@ void write_model(const std::string& folder, int64_t depth, int windows) {
       {"rope_scaling", {{"type", "yarn"}, {"factor", 4.0}, {"original_max_position_embeddings", depth / 4}}}};
   std::ofstream(folder + "/config.json") << config.dump();
 
-  nlohmann::json header;
-  std::vector<uint16_t> data;
+  SafetensorsFile weights;
   std::mt19937 random(7);
   const auto add = [&](const std::string& name, std::vector<int64_t> shape, double size, double mean = 0) {
     int64_t count = 1;
     for (const int64_t n : shape) count *= n;
     std::normal_distribution<double> normal(mean, size);
-    const size_t begin = 2 * data.size();
-    for (int64_t i = 0; i < count; ++i) data.push_back(f32_to_bf16(static_cast<float>(normal(random))));
-    header[name] = {{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {begin, 2 * data.size()}}};
+    std::vector<uint16_t> values;
+    for (int64_t i = 0; i < count; ++i) values.push_back(f32_to_bf16(static_cast<float>(normal(random))));
+    weights.add(name, "BF16", shape, values.data(), 2 * values.size());
   };
   const double of_hidden = 1 / std::sqrt(double{kHidden}), q_width = kHeads * kHeadDim;
   add("model.embed_tokens.weight", {kVocab, kHidden}, 1);
@@ -74,12 +74,7 @@ void write_model(const std::string& folder, int64_t depth, int windows) {
     add(in + "mlp.up_proj.weight", {kFfn, kHidden}, of_hidden);
     add(in + "mlp.down_proj.weight", {kHidden, kFfn}, 1 / std::sqrt(double{kFfn}));
   }
-  const std::string text = header.dump();
-  const auto size = static_cast<uint64_t>(text.size());
-  std::ofstream file(folder + "/model.safetensors", std::ios::binary);
-  file.write(reinterpret_cast<const char*>(&size), 8);
-  file << text;
-  file.write(reinterpret_cast<const char*>(data.data()), static_cast<std::streamsize>(2 * data.size()));
+  weights.write(folder + "/model.safetensors");
 }
 
 Result<Interpreter> make_interpreter(const std::string& folder) {

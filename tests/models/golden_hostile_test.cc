@@ -3,6 +3,7 @@
 #include <functional>
 
 #include "support/golden.h"
+#include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
 
 namespace redline::testing {
@@ -10,38 +11,14 @@ namespace {
 
 using nlohmann::json;
 
-/// A safetensors file taken apart: header as JSON, data behind it.
-struct Weights {
-  json header;
-  std::string data;
+using Weights = SafetensorsFile;
 
-  static Weights read(const std::string& path) {
-    const std::string bytes = read_text(path);
-    uint64_t header_bytes = 0;
-    if (bytes.size() < 8) return {};
-    std::memcpy(&header_bytes, bytes.data(), 8);
-    return {json::parse(bytes.substr(8, header_bytes), nullptr, false), bytes.substr(8 + header_bytes)};
-  }
-  void write(const std::string& path) const {
-    std::string text = header.dump();
-    while (text.size() % 8 != 0) text += ' ';
-    const uint64_t header_bytes = text.size();
-    std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&header_bytes), 8);
-    file << text << data;
-  }
-  void rename(const std::string& from, const std::string& to) {
-    header[to] = header[from];
-    header.erase(from);
-  }
-  void add(const std::string& name, const std::vector<int64_t>& shape) {
-    int64_t bytes = 2;
-    for (const int64_t n : shape) bytes *= n;
-    const auto begin = static_cast<int64_t>(data.size());
-    data.append(static_cast<size_t>(bytes), '\0');
-    header[name] = {{"dtype", "BF16"}, {"shape", shape}, {"data_offsets", {begin, begin + bytes}}};
-  }
-};
+/// Another tensor, all zeros.
+void add_zeros(Weights& weights, const std::string& name, const std::vector<int64_t>& shape) {
+  size_t bytes = 2;
+  for (const int64_t n : shape) bytes *= static_cast<size_t>(n);
+  weights.add(name, "BF16", shape, std::string(bytes, '\0').data(), bytes);
+}
 
 void write_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
@@ -248,10 +225,10 @@ TEST(GoldenHostile, TensorsThatDoNotFit) {
   expect_refused(open([&](Weights& w) { w.header.erase(norm); }), norm, "missing norm");
   expect_refused(open([](Weights& w) { w.header.erase("lm_head.weight"); }), "lm_head", "untied without lm_head");
   expect_refused(open([&](Weights& w) { w.rename(q, "model.layers.1.self_attn.query.weight"); }), q, "renamed tensor");
-  expect_refused(open([](Weights& w) { w.add("model.layers.0.self_attn.q_norm.weight", {32}); }), "q_norm",
+  expect_refused(open([](Weights& w) { add_zeros(w, "model.layers.0.self_attn.q_norm.weight", {32}); }), "q_norm",
                  "extra tensor");
   expect_refused(open([](Weights& w) {
-                   w.add("model.layers.2.mlp.up_proj.weight", {48, 32});
+                   add_zeros(w, "model.layers.2.mlp.up_proj.weight", {48, 32});
                  }),
                  "layers.2", "extra layer");
   expect_refused(open([&](Weights& w) { w.header[q]["shape"] = {32, 64}; }), q, "transposed tensor");
@@ -260,8 +237,8 @@ TEST(GoldenHostile, TensorsThatDoNotFit) {
   expect_refused(open([&](Weights& w) { w.header[q]["dtype"] = "I16"; }), q, "integer tensor");
   // Old Llama checkpoints carry their rope frequencies along; nobody reads them.
   const Status frequencies = open([](Weights& w) {
-    w.add("model.layers.0.self_attn.rotary_emb.inv_freq", {16});
-    w.add("model.layers.1.self_attn.rotary_emb.inv_freq", {16});
+    add_zeros(w, "model.layers.0.self_attn.rotary_emb.inv_freq", {16});
+    add_zeros(w, "model.layers.1.self_attn.rotary_emb.inv_freq", {16});
   });
   EXPECT_TRUE(frequencies.ok()) << frequencies.to_string();
 }

@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "support/golden.h"
+#include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
 #include "tensor/dtype.h"
 
@@ -24,26 +25,7 @@ json scheme() {
     "quant_method": "compressed-tensors", "quantization_status": "compressed"})");
 }
 
-/// A safetensors file in the making.
-struct Weights {
-  json header = json::object();
-  std::string data;
-
-  void add(const std::string& name, const char* type, const std::vector<int64_t>& shape, const void* bytes,
-           size_t size) {
-    const size_t begin = data.size();
-    data.append(static_cast<const char*>(bytes), size);
-    header[name] = {{"dtype", type}, {"shape", shape}, {"data_offsets", {begin, begin + size}}};
-  }
-  void write(const std::string& path) const {
-    std::string text = header.dump();
-    while (text.size() % 8 != 0) text += ' ';
-    const uint64_t bytes = text.size();
-    std::ofstream file(path, std::ios::binary);
-    file.write(reinterpret_cast<const char*>(&bytes), 8);
-    file << text << data;
-  }
-};
+using Weights = SafetensorsFile;
 
 /// Two checkpoints of the same values: `codes` int-quantized, `plain` float32.
 struct Pair {
@@ -54,16 +36,13 @@ Pair make_pair() {
   const std::string source = golden_root() + "/llama_hd128";
   Pair pair;
   pair.config = read_json(source + "/config.json");
-  const std::string bytes = read_text(source + "/model.safetensors");
-  uint64_t header_bytes = 0;
-  std::memcpy(&header_bytes, bytes.data(), 8);
-  const json header = json::parse(bytes.substr(8, header_bytes));
-  for (const auto& [name, entry] : header.items()) {
+  const Weights stored = Weights::read(source + "/model.safetensors");
+  for (const auto& [name, entry] : stored.header.items()) {
     if (name == "__metadata__") continue;
     const auto shape = entry["shape"].get<std::vector<int64_t>>();
     int64_t count = 1;
     for (const int64_t n : shape) count *= n;
-    const char* raw = bytes.data() + 8 + header_bytes + entry["data_offsets"][0].get<size_t>();
+    const char* raw = stored.bytes_of(name);
     std::vector<float> values(static_cast<size_t>(count));
     for (size_t i = 0; i < values.size(); ++i) {
       uint16_t half;

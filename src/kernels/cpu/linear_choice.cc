@@ -9,7 +9,7 @@ namespace {
 
 // From this many rows on a pass of bfloat16 tiles, which takes as long for 16 rows as for one, costs less than products row by
 // row: of floats in float32, of codes in integers (docs/performance.md).
-constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 13;
+constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 7;
 
 // From here on a scale for every 1024 of a row is worth having: fewer rows read the weights as fast in groups of 32, which round
 // finer and may be cut among many workers.

@@ -13,7 +13,7 @@ namespace {
 // Long enough for the tail of a neighbour's tile; after that the thread sleeps and looks now and then. It does not yield
 // where every worker has a core: another program that is let in there stays for its whole slice, milliseconds, and the
 // neighbours then wait for this worker in their turn (docs/performance.md, "Waits beside other programs").
-constexpr int kSpins = 8000;
+constexpr int kSpins = 8000, kSpinsPerLook = 32;
 constexpr timespec kNap = {0, 50'000};
 // Where workers share cores the others are let in first, at once.
 constexpr int kYields = 20000;
@@ -23,6 +23,11 @@ constexpr int64_t kMostBetweenLooksNs = 1'000'000'000;
 // Weights fetched ahead per run of bytes: what the memory delivers in the few microseconds of a usual wait, and little
 // enough to stay in the second-level cache.
 constexpr int64_t kMostFetched = 64 << 10;
+
+// So far ahead of a neighbour somebody who waits looks for work: a stage or two.
+constexpr uint32_t kLooksAhead = 32;
+
+uint64_t target_of(const Wait& wait, int64_t step) { return wait.count * static_cast<uint64_t>(step); }
 
 // Weights depend on no event, so the memory need not idle while a worker waits (Event Tensor, arXiv 2604.13327).
 void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, uint64_t target) {
@@ -41,6 +46,8 @@ Executor::Executor(const Program& program, WorkerTeam& team, ExecutorOptions opt
     : program_(program), team_(team), options_(options), counters_(program.num_events),
       workers_(static_cast<size_t>(program.workers)), rows_(program.row_dims.size()) {
   REDLINE_CHECK(team.size() == program.workers);
+  for (size_t w = 0; w < workers_.size(); ++w)
+    workers_[w].taken = std::make_unique<std::atomic<uint32_t>[]>(program.tasks[w].size());
   body_ = [this](int worker) { run_worker(worker); };
 }
 
@@ -60,6 +67,7 @@ Status Executor::step(const StepContext& context) {
   for (size_t w = 0; w < workers_.size(); ++w) {
     uint8_t* own = scratch + worker_bytes * static_cast<int64_t>(w);
     workers_[w].context = {static_cast<int>(w), own, own + kScratchBytes};
+    workers_[w].task.store(0, std::memory_order_relaxed);
   }
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
@@ -69,55 +77,108 @@ Status Executor::step(const StepContext& context) {
   return {};
 }
 
+Tile Executor::tile_of(const Task& task) const {
+  return program_.tile_of(task, rows_[static_cast<size_t>(program_.stages[task.stage].row_dim)]);
+}
+
+const Wait* Executor::missing(const Task& task) const {
+  for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
+    const Wait& need = program_.waits[w];
+    if (counters_[need.event].value.load(std::memory_order_acquire) < target_of(need, step_)) return &need;
+  }
+  return nullptr;
+}
+
+bool Executor::is_taken(const Worker& owner, uint32_t task) const {
+  return owner.taken[task].load(std::memory_order_relaxed) == static_cast<uint32_t>(step_);
+}
+
+bool Executor::take(Worker& owner, uint32_t task) {
+  const auto step = static_cast<uint32_t>(step_);
+  return owner.taken[task].exchange(step, std::memory_order_relaxed) != step;
+}
+
+void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
+  const Stage& stage = program_.stages[task.stage];
+  const Tile tile = tile_of(task);
+  const int64_t begin_ns = options_.timeline ? Timeline::now_ns() : 0;
+  // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
+  if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
+  if (options_.timeline)
+    options_.timeline->add(self.context.worker,
+                           {&program_, task.stage, task.index, step_, since_ns, begin_ns, Timeline::now_ns()});
+  for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
+    counters_[program_.notifies[n]].value.fetch_add(1, std::memory_order_release);
+}
+
 void Executor::run_worker(int worker) {
   Worker& self = workers_[static_cast<size_t>(worker)];
   const std::vector<Task>& tasks = program_.tasks[static_cast<size_t>(worker)];
-  const auto step = static_cast<uint64_t>(step_);
   for (uint32_t i = 0; i < tasks.size(); ++i) {
-    const Task& task = tasks[i];
     self.task.store(i, std::memory_order_relaxed);
-    const int64_t wait_ns = options_.timeline ? Timeline::now_ns() : 0;
-    const Stage& stage = program_.stages[task.stage];
-    const Tile tile = program_.tile_of(task, rows_[static_cast<size_t>(stage.row_dim)]);
-    bool fetched = stage.first_weights == nullptr;
-    for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) {
-      const Wait& need = program_.waits[w];
-      const uint64_t target = need.count * step;
-      if (counters_[need.event].value.load(std::memory_order_acquire) >= target) continue;
-      if (!fetched) fetch_until(stage.first_weights(stage, tile), counters_[need.event].value, target);
-      fetched = true;
-      if (!wait(worker, need.event, target)) return;
-    }
-    const int64_t begin_ns = options_.timeline ? Timeline::now_ns() : 0;
-    // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
-    if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
-    if (options_.timeline)
-      options_.timeline->add(worker, {&program_, task.stage, task.index, step_, wait_ns, begin_ns, Timeline::now_ns()});
-    for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
-      counters_[program_.notifies[n]].value.fetch_add(1, std::memory_order_release);
+    if (is_taken(self, i)) continue;
+    int64_t since_ns = options_.timeline ? Timeline::now_ns() : 0;
+    if (missing(tasks[i]) && !wait(self, tasks[i], since_ns)) return;
+    if (take(self, i)) run_task(self, tasks[i], since_ns);
   }
   self.task.store(static_cast<uint32_t>(tasks.size()), std::memory_order_relaxed);
+  int64_t since_ns = options_.timeline ? Timeline::now_ns() : 0;
+  for (size_t in_vain = 0; in_vain + 1 < workers_.size(); ++in_vain)
+    while (help(self, since_ns)) in_vain = 0;
 }
 
-// False when the step was given up.
-bool Executor::wait(int worker, uint32_t event, uint64_t target) {
-  Worker& self = workers_[static_cast<size_t>(worker)];
-  self.event.store(event, std::memory_order_relaxed);
-  const std::atomic<uint64_t>& counter = counters_[event].value;
-  auto reached = [&] { return counter.load(std::memory_order_acquire) >= target; };
-  bool done = false;
+bool Executor::help(Worker& self, int64_t& since_ns) {
+  if (workers_.size() < 2) return false;
+  self.neighbour = (self.neighbour + 1) % workers_.size();
+  if (self.neighbour == static_cast<size_t>(self.context.worker))
+    self.neighbour = (self.neighbour + 1) % workers_.size();
+  Worker& other = workers_[self.neighbour];
+  const std::vector<Task>& tasks = program_.tasks[self.neighbour];
+  // From afar: what is next the neighbour is about to begin, unless it has not even woken up for this step.
+  const uint32_t at = other.task.load(std::memory_order_relaxed);
+  for (uint32_t i = std::min<uint32_t>(at + kLooksAhead, static_cast<uint32_t>(tasks.size())); i-- > at;) {
+    if (is_taken(other, i) || missing(tasks[i]) || !take(other, i)) continue;
+    self.helps.store(&tasks[i], std::memory_order_relaxed);
+    run_task(self, tasks[i], since_ns);
+    self.helps.store(nullptr, std::memory_order_relaxed);
+    self.helped.store(self.helped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
+    since_ns = options_.timeline ? Timeline::now_ns() : 0;
+    return true;
+  }
+  return false;
+}
+
+bool Executor::wait(Worker& self, const Task& task, int64_t& since_ns) {
+  const auto own = static_cast<uint32_t>(&task - program_.tasks[static_cast<size_t>(self.context.worker)].data());
+  auto over = [&] { return is_taken(self, own) || !missing(task); };
+  if (const Stage& stage = program_.stages[task.stage]; stage.first_weights != nullptr) {
+    const Wait* need = missing(task);
+    if (need == nullptr) return true;
+    fetch_until(stage.first_weights(stage, tile_of(task)), counters_[need->event].value, target_of(*need, step_));
+  }
   const bool shares_core = team_.oversubscribed();
-  for (int spin = 0; !shares_core && spin < kSpins && !(done = reached()); ++spin) spin_pause();
   Watch watch;
-  for (int look = 0; !done && !(done = reached()); ++look) {
+  int spin = 0, look = 0;
+  while (!over()) {
+    if (const Wait* need = missing(task)) self.event.store(need->event, std::memory_order_relaxed);
+    if (help(self, since_ns)) {
+      watch = {};
+      spin = look = 0;
+      continue;
+    }
+    if (!shares_core && spin < kSpins) {
+      for (const int end = spin + kSpinsPerLook; spin < end && !over(); ++spin) spin_pause();
+      continue;
+    }
     const bool yields = shares_core && look < kYields;
     if (aborted_.load(std::memory_order_relaxed)) return false;
     if (options_.hang_seconds > 0 && (!yields || look % kYieldsPerLook == 0) && hangs(watch)) {
-      give_up(worker);
+      give_up(self);
       return false;
     }
     if (yields) sched_yield();
     else nanosleep(&kNap, nullptr);
+    ++look;
   }
   self.event.store(-1, std::memory_order_relaxed);
   return true;
@@ -125,18 +186,20 @@ bool Executor::wait(int worker, uint32_t event, uint64_t target) {
 
 // Ends the step for everybody who waits. A worker that is stuck inside a kernel will not come back to see it, and then
 // step() cannot return the dump: it is written now.
-void Executor::give_up(int worker) {
+void Executor::give_up(const Worker& self) {
   bool somebody_runs = false;
   for (size_t w = 0; w < workers_.size(); ++w)
-    somebody_runs |= static_cast<int>(w) != worker && workers_[w].event.load() < 0 &&
-                     workers_[w].task.load() < program_.tasks[w].size();
+    somebody_runs |=
+        &workers_[w] != &self && (workers_[w].helps.load() != nullptr ||
+                                  (workers_[w].event.load() < 0 && workers_[w].task.load() < program_.tasks[w].size()));
   const std::string text = fmt::format("redline: no progress for {} s\n{}", options_.hang_seconds, dump());
   if (!aborted_.exchange(true) && somebody_runs) std::fputs(text.c_str(), stderr);
 }
 
 bool Executor::hangs(Watch& watch) const {
   int64_t progress = 0;
-  for (const Worker& w : workers_) progress += w.task.load(std::memory_order_relaxed);
+  for (const Worker& w : workers_)
+    progress += w.task.load(std::memory_order_relaxed) + w.helped.load(std::memory_order_relaxed);
   const int64_t now = Timeline::now_ns();
   // A long gap between two looks means that the whole process stood still (Ctrl-Z, a debugger): no worker's fault.
   watch.quiet_ns += std::min(now - watch.looked_ns, kMostBetweenLooksNs);
@@ -148,27 +211,34 @@ bool Executor::hangs(Watch& watch) const {
   return static_cast<double>(watch.quiet_ns) * 1e-9 > options_.hang_seconds;
 }
 
+std::string Executor::name_of(const Task& task) const {
+  return fmt::format("{} tile {}", program_.stages[task.stage].name, task.index);
+}
+
 std::string Executor::dump() const {
   std::string text = fmt::format("program {} stopped in step {}:\n", program_.name, step_);
   for (size_t w = 0; w < workers_.size(); ++w) {
     const auto& tasks = program_.tasks[w];
     const uint32_t at = workers_[w].task.load();
+    if (const Task* helps = workers_[w].helps.load()) {
+      text +=
+          fmt::format("  worker {}: task {} of {}; running for a neighbour {}\n", w, at, tasks.size(), name_of(*helps));
+      continue;
+    }
     if (at >= tasks.size()) {
       text += fmt::format("  worker {}: done\n", w);
       continue;
     }
     const Task& task = tasks[at];
     const int64_t event = workers_[w].event.load();
-    text += fmt::format("  worker {}: task {} of {}, {} tile {}: ", w, at, tasks.size(),
-                        program_.stages[task.stage].name, task.index);
+    text += fmt::format("  worker {}: task {} of {}, {}: ", w, at, tasks.size(), name_of(task));
     if (event < 0) {
       text += "running\n";
       continue;
     }
     uint64_t need = 0;
     for (uint32_t i = task.wait_begin; i < task.wait_end; ++i)
-      if (program_.waits[i].event == static_cast<uint32_t>(event))
-        need = program_.waits[i].count * static_cast<uint64_t>(step_);
+      if (program_.waits[i].event == static_cast<uint32_t>(event)) need = target_of(program_.waits[i], step_);
     text += fmt::format("waits for {}: {} of {}\n", program_.event_names[static_cast<size_t>(event)],
                         counters_[static_cast<size_t>(event)].value.load(), need);
   }

@@ -1,5 +1,7 @@
 // Runs a Program on CPU workers, step after step. A step allocates nothing and has no barrier: workers walk their own
-// task lists and wait only for the events of each task.
+// task lists and wait only for the events of each task. Who would wait takes tasks that a neighbour has not begun and that
+// can run now, from the end of its list's next few: cores differ, and another program may hold one of them. Which worker
+// runs a task changes no bit of the result.
 #pragma once
 
 #include <atomic>
@@ -39,19 +41,35 @@ class Executor {
     std::atomic<uint64_t> value{0};
   };
   struct alignas(64) Worker {
-    std::atomic<uint32_t> task{0};   ///< place in its list
-    std::atomic<int64_t> event{-1};  ///< the one it waits for, -1 when it runs
+    std::atomic<uint32_t> task{0};                   ///< place in its list
+    std::atomic<int64_t> event{-1};                  ///< the one it waits for, -1 when it runs
+    std::atomic<const Task*> helps{nullptr};         ///< the neighbour's task that it runs meanwhile
+    std::unique_ptr<std::atomic<uint32_t>[]> taken;  ///< [its tasks]: the last step in which somebody took each
+    std::atomic<int64_t> helped{0};                  ///< how many of them there were
+    size_t neighbour = 0;                            ///< whom it looked at last
     WorkerContext context;
   };
   int64_t scratch_bytes_per_worker() const;
   void run_worker(int worker);
-  bool wait(int worker, uint32_t event, uint64_t target);
+  /// Runs a task that this worker has taken. `since_ns`: when it began to wait for work.
+  void run_task(Worker& self, const Task& task, int64_t since_ns);
+  Tile tile_of(const Task& task) const;
+  /// The first of its events that has not counted far enough, or nullptr.
+  const Wait* missing(const Task& task) const;
+  bool is_taken(const Worker& owner, uint32_t task) const;
+  /// True for exactly one caller in each step.
+  bool take(Worker& owner, uint32_t task);
+  /// Runs one task of the next neighbour, if there is one to take. `since_ns` is then the end of that task.
+  bool help(Worker& self, int64_t& since_ns);
+  /// Until the task can run or somebody has taken it. False when the step was given up.
+  bool wait(Worker& self, const Task& task, int64_t& since_ns);
   /// What one wait has seen of the others.
   struct Watch {
     int64_t progress = -1, quiet_ns = 0, looked_ns = 0;
   };
   bool hangs(Watch& watch) const;
-  void give_up(int worker);
+  void give_up(const Worker& self);
+  std::string name_of(const Task& task) const;
   std::string dump() const;
 
   const Program& program_;

@@ -169,6 +169,40 @@ TEST(Executor, AKernelThatDoesNotComeBackIsNamedWhileItIsStuck) {
   EXPECT_NE(text.find("rms_norm tile 0: running"), std::string::npos) << text;
 }
 
+TEST(Executor, WhoWaitsTakesWhatANeighbourHasNotBegun) {
+  for (int workers : {2, 3}) {
+    Numbers n(2);
+    GraphBuilder g("one product");
+    const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(64)});
+    g.output("y", linear(g, x, g.weight("weight", n.weight({12288, 64}))));
+    ExecutorOptions run;
+    run.hang_seconds = 20;
+    Compiled c = Compiled::make(std::move(g.finish()).value(), workers, sizes(8), {}, run);
+    // The first task ends only when all others of its stage have: those in its own worker's list too, which others run.
+    static std::atomic<int> others;
+    static Executor* executor;
+    executor = c.executor.get();
+    int tasks = 0;
+    for (Stage& stage : c.program->stages) {
+      if (stage.op != "linear") continue;
+      tasks = stage.num_tasks();
+      stage.run = [](const Stage& own, const Tile& tile, const StepContext&, WorkerContext&) {
+        others += tile.index > 0;
+        while (tile.index == 0 && others < own.num_tasks() - 1 && !executor->gave_up()) std::this_thread::yield();
+      };
+    }
+    ASSERT_GE(tasks, 2 * workers) << "worker 0 has one task of this stage: nothing to take";
+    StepContext step;
+    step.sizes = sizes(8);
+    for (int steps = 1; steps <= 3; ++steps) {
+      others = 0;
+      const Status status = c.executor->step(step);
+      ASSERT_TRUE(status.ok()) << status.to_string();
+      EXPECT_EQ(others, tasks - 1) << "every task runs once";
+    }
+  }
+}
+
 TEST(Executor, TheTimelineIsJsonWithASliceForEveryTask) {
   Numbers n(2);
   Timeline timeline(2, 4096);

@@ -163,6 +163,10 @@ constexpr int64_t kMostBlockRows = 512;
 constexpr int64_t kRowsWorthTheWeight = 256;
 // Rows of x down^T that adapters make at a time, or one line.
 constexpr int64_t kAdapterRows = 1024;
+// With more tasks than workers, one that waits can take a share of the others' work. A task of fewer rows than this is
+// slower by its first lines and the weights.
+constexpr int kMostTasksPerWorker = 4;
+constexpr int64_t kRowsOfATask = 1024;
 // From so many bytes on the output goes past the caches: what reads it comes when they hold something else.
 constexpr int64_t kStreamedBytes = 8 << 20;
 
@@ -179,11 +183,17 @@ int64_t block_bytes(int64_t in_features, XForm form) {
 struct Share {
   int64_t line_begin, line_end, col_begin, col_end;
 
-  Share(const Geometry& s, int64_t cols, int workers, int task) {
+  /// `task` of kMostTasksPerWorker * workers; those that this picture is too small for have no lines.
+  Share(const Geometry& s, int64_t cols, int workers, int task) : line_begin(0), line_end(0), col_begin(0), col_end(0) {
     const int64_t lines = s.batch * s.out_height;
-    int parts = workers;
-    while (parts > 1 && (workers % parts != 0 || lines * s.out_width / parts < kRowsWorthTheWeight)) --parts;
-    const int col_parts = workers / parts, part = task / col_parts, col = task % col_parts;
+    int per_worker = kMostTasksPerWorker;
+    while (per_worker > 1 && lines * s.out_width / (workers * per_worker) < kRowsOfATask) per_worker /= 2;
+    if (task % (kMostTasksPerWorker / per_worker) != 0) return;
+    task /= kMostTasksPerWorker / per_worker;
+    const int tasks = workers * per_worker;
+    int parts = tasks;
+    while (parts > 1 && (tasks % parts != 0 || lines * s.out_width / parts < kRowsWorthTheWeight)) --parts;
+    const int col_parts = tasks / parts, part = task / col_parts, col = task % col_parts;
     const int64_t strips = (cols + kStripRows - 1) / kStripRows;
     line_begin = lines * part / parts;
     line_end = lines * (part + 1) / parts;
@@ -409,11 +419,11 @@ Status lower(LowerContext& c) {
     REDLINE_ASSIGN(norm_bias, c.dense_weight(at.norm + 2));
   }
   // Tasks share rows and columns by the sizes of each step, so to the planner the stage has so many rows whatever the step:
-  // twice the workers, a number that no other kind of stage has. Convolutions of one shape, an output and its residual,
+  // twice its tasks, a number that no other kind of stage has. Convolutions of one shape, an output and its residual,
   // share alike and may wait tile by tile; all others wait for the whole.
   Stage stage = c.output_stage(run);
-  stage.rows = 2 * c.workers();
-  stage.row_tiles = c.workers();
+  stage.row_tiles = c.workers() * kMostTasksPerWorker;
+  stage.rows = 2 * stage.row_tiles;
   stage.buffer_bytes =
       attrs->block_bytes + kConvMostItems * (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
   if (op.adapter) REDLINE_TRY(make_room_for_adapters(c, *attrs, stage.buffer_bytes));

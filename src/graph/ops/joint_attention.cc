@@ -157,8 +157,14 @@ struct PackedKeys {
 };
 
 /// Tiles of a stage: as many as workers, by columns first, for those share no keys.
+/// More tasks than workers, so that one that waits can take a share of the others' work; where columns do not divide, fewer,
+/// for tasks that share the columns read all keys again.
 struct Cut {
   int cols, rows;
+  static Cut of_tasks(int64_t column_groups, int workers) {
+    const Cut fine(column_groups, workers * 4);
+    return fine.rows <= 2 ? fine : Cut(column_groups, workers * 2);
+  }
   Cut(int64_t column_groups, int workers)
       : cols(static_cast<int>(std::gcd(column_groups, static_cast<int64_t>(workers)))), rows(workers / cols) {}
 };
@@ -427,7 +433,7 @@ Status lower_attention(LowerContext& c) {
   const int64_t most_floats = c.out().forms.grain() == kI8Chunk ? 4 * kMostFloats : kMostFloats;
   s.block_rows = std::clamp(most_floats / s.col_group / kGrain * kGrain, kGrain, kMostRows);
 
-  const Cut cut((cols + s.col_group - 1) / s.col_group, c.workers());
+  const Cut cut = Cut::of_tasks((cols + s.col_group - 1) / s.col_group, c.workers());
   Stage stage;
   stage.run = run_attend;
   stage.rows = stage.row_tiles = cut.rows;

@@ -153,7 +153,7 @@ class LlamaBench:
 class LlamaBatchedBench:
     """llama.cpp's llama-batched-bench: several streams."""
     kind = "llama-batched-bench"
-    hint = "is it llama.cpp's llama-batched-bench? It must understand --output-format jsonl"
+    hint = "is it llama.cpp's llama-batched-bench, or ik_llama.cpp's?"
     phases = ("batch",)
 
     @staticmethod
@@ -165,15 +165,27 @@ class LlamaBatchedBench:
 
     @staticmethod
     def parse(stdout, stderr):
-        lines = [line for line in (stdout + "\n" + stderr).splitlines() if line.startswith("{")]
-        if not lines:
-            raise ValueError("there is no line of JSON")
+        lines = (stdout + "\n" + stderr).splitlines()
+        results = [json.loads(line) for line in lines if line.startswith("{")] or LlamaBatchedBench.table(lines)
+        if not results:
+            raise ValueError("there is no line of JSON and no table")
         answer = Answer({})
-        for r in map(json.loads, lines):
+        for r in results:
             prompt = integer(r, "pp")
             row = Row("batch", 0 if prompt == 1 else prompt, 0, integer(r, "pl"))
             answer.speeds[row] = number(r, "speed_tg", str(row))
         return answer
+
+    @staticmethod
+    def table(lines):
+        """The table that it prints where it knows no --output-format, as ik_llama.cpp's."""
+        rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
+        wanted = {"PP": "pp", "B": "pl", "S_TG t/s": "speed_tg"}
+        if not rows or not set(wanted) <= set(rows[0]):
+            return []
+        columns = {name: rows[0].index(title) for title, name in wanted.items()}
+        return [{name: json.loads(row[at]) for name, at in columns.items()}
+                for row in rows[1:] if not row[0].startswith("-") and len(row) == len(rows[0])]
 
 
 KINDS = {kind.kind: kind for kind in (Redline, LlamaBench, LlamaBatchedBench)}

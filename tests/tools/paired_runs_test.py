@@ -126,6 +126,17 @@ def test_table(bench):
     assert any(line.startswith("machine (CPUs ") and "read gb/s 21..26" in line for line in lines)
 
 
+def test_reads_the_table_of_a_peer_without_json(bench):
+    table = """main: n_kv_max = 68
+|    PP |     TG |    B |   N_KV |   T_PP s | S_PP t/s |   T_TG s | S_TG t/s |      T s |    S t/s |
+|-------|--------|------|--------|----------|----------|----------|----------|----------|----------|
+|     1 |     16 |    4 |     68 |    0.193 |    20.78 |    1.709 |    20.00 |    1.902 |    35.75 |"""
+    bench.program("batched", f"#!/bin/sh\ncat >&2 <<'END'\n{table}\nEND\n", [1])
+    run = bench.compare("--peer", f"llama-batched-bench={bench.folder / 'batched'}", "--batch", "4")
+    assert run.returncode == 0, run.stderr
+    assert "20.0 (20.0..20.0)" in next(line for line in run.stdout.splitlines() if line.startswith("4 streams"))
+
+
 @pytest.mark.parametrize("output, why", [
     ("error: no such model", "cannot be read"), ("[]", "no list of tests"), ("{", "cannot be read"),
     ('[{"n_prompt": 8, "n_gen": 0, "avg_ts": null}]', "avg_ts = None where a number above 0"),

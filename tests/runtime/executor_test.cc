@@ -1,5 +1,8 @@
 #include "runtime/executor.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include <cstdlib>
 #include <fstream>
 #include <new>
@@ -87,6 +90,27 @@ TEST(Executor, ProgramsOfATeamShareItsScratch) {
   ASSERT_TRUE(run_steps(c, 1, 16).ok());
   EXPECT_EQ(c.get("y", 16 * 64), y);
   EXPECT_EQ(c.team->scratch(int64_t{1} << 60).status().code(), Code::out_of_memory);
+}
+
+TEST(Executor, ScratchThatIsHardlyTouchedTakesLittle) {
+  WorkerTeam team(2);
+  constexpr int64_t kBytes = int64_t{8} << 20, kAll = 2 * kBytes;
+  auto scratch = team.scratch(kBytes);
+  ASSERT_TRUE(scratch.ok()) << scratch.status().to_string();
+  const auto resident_bytes = [&] {
+    const int64_t page = sysconf(_SC_PAGESIZE);
+    std::vector<unsigned char> flags(static_cast<size_t>(kAll / page));
+    EXPECT_EQ(mincore(*scratch, kAll, flags.data()), 0);
+    return page * std::count_if(flags.begin(), flags.end(), [](unsigned char f) { return (f & 1) != 0; });
+  };
+  for (int64_t at = 0; at < kAll; at += int64_t{1} << 20) (*scratch)[at] = 1;
+  for (int call = 0; call < 100; ++call) EXPECT_EQ(*team.scratch(kBytes), *scratch);
+  // 16 places of a page, of which no system that this runs on has larger ones than 64 KiB.
+  EXPECT_LE(resident_bytes(), int64_t{1} << 20);
+  // Filled it may have other pages; it stays where it is and what it is.
+  std::memset(*scratch, 0x5a, kAll);
+  for (int call = 0; call < 100; ++call) EXPECT_EQ(*team.scratch(kBytes), *scratch);
+  EXPECT_TRUE(std::all_of(*scratch, *scratch + kAll, [](uint8_t byte) { return byte == 0x5a; }));
 }
 
 TEST(Executor, MemoryReuseChangesNoBit) {

@@ -68,6 +68,8 @@ class TilesEnd {
   }
   /// Rows [row + begin, row + end) of that block.
   void part(int64_t row, int64_t row_in_range, int64_t n, float* sums, int64_t begin, int64_t end) const {
+    const bool is_plain = !end_.tiles && !end_.activation && !is_gated() && n + columns() <= a_.n_end;
+    if (is_plain && !streams_) return plain_rows(row, n, begin, end, sums);
     values(n, begin, end, sums);
     if (end_.tiles) {
       if (is_gated()) gated_tile_lines(row, row_in_range, n, begin, end, sums);
@@ -138,6 +140,42 @@ class TilesEnd {
           store(value + i * kWidth, v, Full{});
         }
       }
+    }
+  }
+
+  /// What finish_strip does, for two whole strips: few enough instructions a row that the next products begin while these
+  /// wait for the tile unit's stores.
+  void plain_rows(int64_t row, int64_t n, int64_t begin, int64_t end, const float* sums) const {
+    if (a_.gate || (a_.bias && a_.residual)) return plain_rows_of<true, true, true>(row, n, begin, end, sums);
+    if (a_.residual) return plain_rows_of<false, false, true>(row, n, begin, end, sums);
+    if (a_.bias) return plain_rows_of<true, false, false>(row, n, begin, end, sums);
+    plain_rows_of<false, false, false>(row, n, begin, end, sums);
+  }
+  template <bool kBias, bool kGate, bool kResidual>
+  void plain_rows_of(int64_t row, int64_t n, int64_t begin, int64_t end, const float* sums) const {
+    const bool has_bias = kBias && a_.bias, has_gate = kGate && a_.gate, has_residual = kResidual && a_.residual;
+    const int64_t stride = a_.y_stride;
+    float* y = a_.y + (row + begin) * stride + n;
+    const float* residual = has_residual ? a_.residual + (row + begin) * stride + n : nullptr;
+    StripF32 bias[kStrips] = {}, gate[kStrips] = {};
+#pragma GCC unroll 2
+    for (int64_t s = 0; s < kStrips; ++s) {
+      if (has_bias) bias[s] = load_strip(a_.bias + n + s * kStripRows, kStripRows);
+      if (has_gate) gate[s] = load_strip(a_.gate + n + s * kStripRows, kStripRows);
+    }
+    for (int64_t r = begin; r < end; ++r, y += stride) {
+      const float* from = sums + r / kXTileRows * kPanelFloats + r % kXTileRows * kStripRows;
+#pragma GCC unroll 2
+      for (int64_t s = 0; s < kStrips; ++s)
+#pragma GCC unroll 4
+        for (int i = 0; i < kStripVecs; ++i) {
+          VecF32 v = load(from + s * kTileFloats + i * kWidth, Full{});
+          if (has_bias) v = v + bias[s].v[i];
+          if (has_gate) v = v * gate[s].v[i];
+          if (has_residual) v = v + load(residual + s * kStripRows + i * kWidth, Full{});
+          store(y + s * kStripRows + i * kWidth, v, Full{});
+        }
+      if (has_residual) residual += stride;
     }
   }
 

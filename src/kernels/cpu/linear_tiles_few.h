@@ -49,6 +49,7 @@ class FewTiles {
   static constexpr int64_t kRingSteps = 2 * kAheadSteps;
   static constexpr int64_t kRingBytes = kRingSteps * 2 * kTileBytes;
   static constexpr int64_t kAheadBytes = 2048;  // of a packed strip, asked for
+  static constexpr int64_t kStepsToEnd = 4;     // after which a pair's sums are in the cache
 
   /// The step that is expanded next.
   struct Feed {
@@ -118,10 +119,8 @@ class FewTiles {
       }
       advance_pair();
     }
-    for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
-      multiply_pair<kPanels>(n, constants);
-      end_.block(0, 0, n, scratch_.done[0]);
-    }
+    for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) multiply_pair<kPanels>(n, constants);
+    end_pair();
     end_.finish();
   }
   REDLINE_INLINE void advance_pair() {
@@ -130,7 +129,16 @@ class FewTiles {
     if (++feed_.step == steps_) next_pair();
   }
 
-  /// A pair's products, cut where what is expanded beside them goes on to the next pair.
+  /// Of the pair whose sums are due, if any. Out of line: the loops' constants stay in registers.
+  [[gnu::noinline]] void end_pair() {
+    if (due_n_ < 0) return;
+    end_.block(0, 0, due_n_, scratch_.done[0]);
+    due_n_ = -1;
+  }
+
+  /// A pair's products, cut where what is expanded beside them goes on to the next pair. Of two panels also where the
+  /// pair before ends: its sums are in the cache then, where at once they would have to be waited for. (Of one panel that
+  /// cut costs more than it saves.)
   template <int kPanels>
   [[gnu::noinline]] void multiply_pair(int64_t n, const Constants& all_constants) {
     Unit& t = unit_;
@@ -141,17 +149,24 @@ class FewTiles {
     const Constants constants = all_constants;
     for (int64_t step = 0, count; step < steps_; step += count) {
       count = min_i64(steps_ - step, steps_ - feed_.step);
+      if (kPanels == 2 && due_n_ >= 0) {
+        if (step < kStepsToEnd) count = min_i64(count, kStepsToEnd - step);
+        else end_pair();
+      }
       if constexpr (Weight::kIsInTileOrder) multiply_in_place<kPanels>(n, step, count);
       else if (is_done()) multiply_steps<kPanels, 0>(step, count, constants);
       else if (feed_.strip[1] == feed_.strip[0]) multiply_steps<kPanels, 1>(step, count, constants);
       else multiply_steps<kPanels, 2>(step, count, constants);
     }
+    if constexpr (kPanels == 2) end_pair();
     t.template store<0>(scratch_.done[0], 64);
     t.template store<1>(scratch_.done[0] + TilesEnd::kTileFloats, 64);
     if constexpr (kPanels == 2) {
       t.template store<2>(scratch_.done[0] + TilesEnd::kPanelFloats, 64);
       t.template store<3>(scratch_.done[0] + TilesEnd::kPanelFloats + TilesEnd::kTileFloats, 64);
     }
+    due_n_ = n;
+    if constexpr (kPanels == 1) end_pair();
   }
   template <int kPanels>
   REDLINE_INLINE void multiply_in_place(int64_t n, int64_t first, int64_t count) {
@@ -301,6 +316,7 @@ class FewTiles {
   const TilesEnd end_;
   Feed feed_ = {};
   int64_t slot_ = 0;
+  int64_t due_n_ = -1;
   Unit unit_;
 };
 

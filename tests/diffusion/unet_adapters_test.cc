@@ -4,6 +4,8 @@
 
 #include "diffusion/denoiser.h"
 #include "support/image_golden.h"
+#include "support/safetensors_file.h"
+#include "support/temporary_folder.h"
 
 namespace redline {
 namespace {
@@ -127,6 +129,21 @@ TEST(UnetAdapters, AKernelOfAnotherSizeIsNamed) {
   EXPECT_THAT(o.denoiser->adapters().load("flat", file->networks[""], false).message(),
               HasSubstr("mid_block_resnets_0_conv2 is [16, 3] x [3, 16], the network has room for [16, 3] x [3, 16, 3, "
                         "3]"));
+}
+
+TEST(UnetAdapters, OtherKindsAreRefusedByName) {
+  for (const char* kind : {"hada_w1_a", "lokr_w1", "lora_mid.weight", "dora_scale"}) {
+    const testing::TemporaryFolder folder;
+    const std::string path = folder.path() + "/other.safetensors", tensor = fmt::format("lora_unet_conv_in.{}", kind);
+    testing::SafetensorsFile file;
+    const float one = 1;
+    file.add(tensor, "F32", {1, 1}, &one, sizeof one);
+    file.write(path);
+    const Status status = AdapterFile::open(path).status();
+    EXPECT_EQ(status.code(), Code::unsupported);
+    EXPECT_THAT(status.message(), HasSubstr(tensor + " belongs to no LoRA pair"));
+    EXPECT_THAT(status.message(), HasSubstr("LoHa, LoKr, DoRA and a lora_mid between the two are not supported"));
+  }
 }
 
 }  // namespace

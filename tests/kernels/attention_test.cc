@@ -140,11 +140,12 @@ TEST_P(KvAppend, EveryHalfSurvives) {
                                                      cache.pages.data(), cache.view(), 0, kEverything, nullptr,
                                                      scratch});
     }
-    // Tile products take subnormals for zero, and those of bfloat16 serve any number of lines.
+    // Tile products take subnormals for zero, and those of bfloat16 serve any number of lines; the largest weight of a
+    // line may be 2^-32 there.
     const bool flushed = kernels().worker_begin != nullptr && format == KvFormat::kBF16;
     for (int64_t i = 0; i < n * dim; ++i) {
-      const bool subnormal = std::abs(v[i]) < std::numeric_limits<float>::min();
-      ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i])) || (flushed && subnormal && y[i] == 0))
+      const bool tiny = std::abs(v[i]) < 0x1p32f * std::numeric_limits<float>::min();
+      ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i])) || (flushed && tiny && y[i] == 0))
           << v[i] << " " << y[i];
     }
   }
@@ -289,8 +290,12 @@ TEST_P(Attention, AgreesWithReference) {
           double bound = (2 * (dim + 4) * scores + 2 * (count + 4 * count / 32 + 16)) * kRounding;
           // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16
           // pages nothing more is rounded than the query, as here. Weights and v are rounded to bfloat16, 2^-9 each (or
-          // the weights above and below the line), and e^x is good to 7.5e-5.
-          if (kernel.tiles) bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding)) + 2.0 / 512 + 2e-4;
+          // the weights above and below the line), and e^x is good to 7.5e-5; weights of bfloat16 pages are off by up
+          // to 5.9e-3, above and below the line.
+          if (kernel.tiles) {
+            bound += std::expm1(2 * scores * (4 / 262144.0 + 3 * dim * kRounding));
+            bound += kernel.format == KvFormat::kBF16 ? 2 * 5.9e-3 : 2.0 / 512 + 2e-4;
+          }
           for (int64_t d = 0; d < c.head_dim; ++d) {
             double want = 0;
             for (int64_t p = begin; p <= last; ++p) want += score[p - begin] / total * cache.value(p, d);
@@ -362,7 +367,7 @@ TEST_P(Attention, APictureOfRealSize) {
           size += want[d] * want[d];
         }
       }
-      // Weights and values are off by at most 2^-9 of themselves, by random sign, and so is a sum of theirs.
+      // Weights are off by 2.1e-3 of themselves in the mean square, by random sign, and so is a sum of theirs.
       EXPECT_LE(std::sqrt(error / size), 0x1p-8);
     }
   }
@@ -424,9 +429,11 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
           continue;
         }
         // A whole call adds block by block to the sums of the chunks before it: at most 100 roundings of 2^-24 each of
-        // values in [-1, 1] and exponentials good to 1.2e-7 for each chunk, in either.
+        // values in [-1, 1] and exponentials good to 1.2e-7 for each chunk, in either: 2.0e-5. And references of chunks
+        // differ, so the exponent of a weight may be rounded otherwise, and one weight in thousands falls to the other
+        // side between two of bfloat16: 2^-8 of its share, a twentieth.
         for (size_t i = 0; i < y.size(); ++i)
-          ASSERT_NEAR(y[i], whole[i], 2.0e-5) << "pieces of " << piece << " at " << i;
+          ASSERT_NEAR(y[i], whole[i], 2.2e-4) << "pieces of " << piece << " at " << i;
       }
     }
   }
@@ -474,6 +481,52 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
       const std::vector<float> y = run(kernel.attend, cache, c, q, 0, 1);
       // By tiles the exponential is good to 7.5e-5.
       for (int64_t d = 0; d < 16; ++d) EXPECT_NEAR(y[d], cache.value(best, d), kernel.tiles ? 1e-3 : 0);
+    }
+  }
+}
+
+// Scores from far below the first ones to far above: weights of bfloat16 pages are made in another way there.
+TEST_P(Attention, LinesOfManyScalesShareACall) {
+  constexpr int64_t kPositions = 300, kRows = 37;
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
+    for (const int64_t head_dim : {40, 64, 72, 80, 96, 128, 160, 256}) {
+      SCOPED_TRACE(fmt::format("{} head_dim {}", kernel.name, head_dim));
+      Cache cache(kernel.format, kPositions, head_dim);
+      append(kernels(), cache, test_values(kPositions * head_dim, 1, 2.0f), test_values(kPositions * head_dim, 2));
+      const int64_t stride = head_dim + 3;
+      std::vector<float> q = test_values(kRows * stride, 3);
+      for (int64_t i = 0; i < kRows * stride; ++i) q[i] *= std::exp2(static_cast<float>(i / stride % 9));
+      std::vector<float> y(q.size(), 77.0f);
+      const Case all = {kRows, 1, head_dim, kPositions, 0}, last = {1, 1, head_dim, kPositions - 1, 0};
+      AttentionArgs a = arguments(cache, all, q, y, 0, kRows);
+      a.kv_end = kPositions;
+      kernel.attend(a);
+      for (int64_t r = 0; r < kRows; ++r) {
+        const std::vector<float> row(q.begin() + r * stride, q.begin() + (r + 1) * stride);
+        const std::vector<float> got(y.begin() + r * stride, y.begin() + (r + 1) * stride);
+        ASSERT_EQ(run(kernel.attend, cache, last, row, 0, 1), got) << "row " << r;
+        std::vector<double> score(kPositions);
+        double top = -INFINITY, total = 0, size = 0;
+        for (int64_t p = 0; p < kPositions; ++p) {
+          double most = 0;
+          for (int64_t d = 0; d < head_dim; ++d) {
+            const double product = query_of(kernel, row[d], a.scale) * cache.key(p, d);
+            score[p] += product;
+            most += std::abs(product);
+          }
+          top = std::max(top, score[p]);
+          size = std::max(size, most);
+        }
+        for (double& s : score) total += s = std::exp(s - top);
+        // As above; float16 pages by tiles have q and k to 2^-16 each.
+        const double weights = kernel.tiles ? 2 * 5.9e-3 : 2 * (kPositions + 100) * kRounding;
+        const double bound = weights + std::expm1(2 * size * (4 / 65536.0 * kernel.tiles + 3 * head_dim * kRounding));
+        for (int64_t d = 0; d < head_dim; ++d) {
+          double want = 0;
+          for (int64_t p = 0; p < kPositions; ++p) want += score[p] / total * cache.value(p, d);
+          ASSERT_NEAR(got[d], want, bound) << "row " << r;
+        }
+      }
     }
   }
 }

@@ -1,7 +1,8 @@
 // The inner part of attention_bf16_tiles.h: tile products of a pass with vector work between them.
 //
 // After each product some scores of an earlier block become weights. Products and vectors overlap in the core: while
-// tiles work, the vector unit adds twice but multiplies once a cycle, 16 times a product (docs/performance.md).
+// tiles work, the vector unit adds twice but multiplies once a cycle, 16 times a product (docs/performance.md). What is
+// in work must stay in registers: tile instructions touch memory, so an object whose address is taken goes there too.
 // Whatever belongs to 32 lines is [something][32 lines], so that a tile of 16 lines is 16 rows of 64 bytes, 128 apart.
 #pragma once
 
@@ -28,57 +29,42 @@ static_assert(kStep == kKvPageTokens);
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
+/// Scores are kept 2^-13 as large as the power of two that they are, so that near 2 a float counts them in steps of
+/// 2^-9.
+constexpr float kScoreUnit = 0x1p13f;
+/// A score that is the reference of its line has weight 2^-32.
+constexpr float kHeadroom = 32.0f;
+/// What Weighing::Quick makes of 2^x is 2^(x + this) in the middle; exact weights follow it.
+constexpr float kQuickGain = -0x1.32p-9f;
+
 /// 2^x to 7.5e-5, rounded to bfloat16: that is in the upper half, and anything in the lower one. -inf gives 0.
 struct Exponential {
 #if defined(__AVX512F__)
   // Of degree 3 on [0, 1); the last with half a unit of the last place of bfloat16 in [1, 2).
   VecF32 c3 = set1(0x1.3f9694p-4f), c2 = set1(0x1.cefc5cp-3f), c1 = set1(0x1.64444ap-1f), c0 = set1(0x1.00fb18p0f);
-  VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
-  /// Keeps them in registers: the compiler would rather load them again at every use.
-  Exponential() { asm volatile("" : "+v"(c3.v), "+v"(c2.v), "+v"(c1.v), "+v"(c0.v), "+v"(upper.v)); }
   REDLINE_INLINE VecI32 bits(VecF32 x) const {
     const VecF32 r = {_mm512_reduce_ps(x.v, 0x09)};  // x - floor(x), no exception; 0 for infinities
     const VecF32 p = fma(fma(fma(r, c3, c2), r, c1), r, c0);
     return bits_i32({_mm512_scalef_ps(p.v, x.v)});  // p 2^floor(x)
   }
 #else
-  VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
   REDLINE_INLINE VecI32 bits(VecF32 x) const { return bits_i32(exp(x * set1(kLn2))) + set1_i32(0x8000); }
 #endif
 };
 
-/// Sums of weights of 32 lines.
-struct Totals {
-  VecF32 lanes[kLines / kWidth] = {};
-  REDLINE_INLINE void load_from(const float* p) {
-    for (int64_t i = 0; i < kLines / kWidth; ++i) lanes[i] = load(p + i * kWidth, Full{});
-  }
-  REDLINE_INLINE void store_to(float* p) const {
-    for (int64_t i = 0; i < kLines / kWidth; ++i) store(p + i * kWidth, lanes[i], Full{});
-  }
+/// What the weights of 32 lines are relative to.
+struct Reference {
+  float quick[kLines];  ///< added to a score it gives 2 + (score's power of two - reference + 95) 2^-13
+  float exact[kLines];  ///< added to the power of two it gives that of the weight
+  float total[kLines];  ///< of weights, where no column of ones adds them
+  bool lacking;         ///< some line has seen nothing yet
 };
-
-/// A pair of positions: scores less `reference`, if given, to weights, which are added to `totals`.
-REDLINE_INLINE void weigh(const Exponential& exponential, const float* scores, const float* reference, int32_t* weights,
-                          Totals& totals) {
-#pragma GCC unroll 8
-  for (int64_t i = 0; i < kLines / kWidth; ++i) {
-    VecF32 first = load(scores + i * kWidth, Full{}), second = load(scores + kLines + i * kWidth, Full{});
-    if (reference != nullptr) {
-      first = first - load(reference + i * kWidth, Full{});
-      second = second - load(reference + i * kWidth, Full{});
-    }
-    const VecI32 a = exponential.bits(first), b = exponential.bits(second) & exponential.upper;
-    store(weights + i * kWidth, shr<16>(a) | b, Full{});
-    totals.lanes[i] = totals.lanes[i] + (bits_f32(a & exponential.upper) + bits_f32(b));
-  }
-}
 
 /// 16 positions of scores of a pass on their way to weights.
 struct Job {
   const float* scores;  ///< [16][kLines]
   int32_t* weights;     ///< [8][kLines]
-  float* totals;        ///< [kLines]
+  Reference* reference;
 };
 struct JobQueue {
   Job ring[2 * kSlots];
@@ -88,37 +74,128 @@ struct JobQueue {
   bool empty() const { return put == taken; }
 };
 
-/// A job while it is done, in registers; or none.
+/// Lanes whose bit is set in `lanes`.
+REDLINE_INLINE void store_lanes(int32_t* to, VecI32 from, uint32_t lanes) {
+#if defined(__AVX512F__)
+  _mm512_mask_storeu_epi32(to, static_cast<__mmask16>(lanes), from.v);
+#else
+  alignas(64) int32_t all[kWidth];
+  store(all, from, Full{});
+  for (int64_t l = 0; l < kWidth; ++l)
+    if (lanes >> l & 1) to[l] = all[l];
+#endif
+}
+
+/// The weights of a job for lines whose bit is set in `lines`, and their totals.
+[[gnu::noinline]] inline void weigh_exactly(Job job, uint32_t lines) {
+  const Exponential exponential;
+  const VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
+  for (int64_t i = 0; i < kLines; i += kWidth) {
+    const VecF32 start = load(job.reference->exact + i, Full{});
+    VecF32 total = load(job.reference->total + i, Full{});
+    for (int64_t pair = 0; pair < kJobPairs; ++pair) {
+      const float* scores = job.scores + 2 * pair * kLines + i;
+      const VecF32 first = load(scores, Full{}) * set1(kScoreUnit) + start;
+      const VecF32 second = load(scores + kLines, Full{}) * set1(kScoreUnit) + start;
+      const VecI32 a = exponential.bits(first), b = exponential.bits(second) & upper;
+      store_lanes(job.weights + pair * kLines + i, shr<16>(a) | b, lines >> i);
+      total = total + (bits_f32(a & upper) + bits_f32(b));
+    }
+    store_lanes(reinterpret_cast<int32_t*>(job.reference->total + i), bits_i32(total), lines >> i);
+  }
+}
+
+/// A job while it is done, in registers; or none. Totals are added up if `summed`.
+template <bool summed>
 struct Weighing {
+  Job job = {};
   const float* scores = nullptr;
   int32_t* weights = nullptr;
-  float* at = nullptr;
-  Totals totals;
   int64_t left = 0;  ///< pairs of positions
 
-  REDLINE_INLINE void begin(JobQueue& queue) {
+#if defined(__AVX512FP16__)
+  /// 2^score of two positions at once, as 16-bit integers: 7 bits of exponent and 9 of the power's fraction, of which
+  /// 1 + f - 2^f is taken away by a polynomial of degree 2 in float16; the lowest two bits are rounded off. Weights are
+  /// off by 5.9e-3 at most and 2.1e-3 in the mean square, where rounding alone gives 3.9e-3 and 1.7e-3.
+  struct Quick {
+    __m512h c2, c1, c0;
+    __m512i fraction, one, swap;
+    __m512 start[kLines / kWidth];
+    __m512i seen[kLines / kWidth];
+    __m512 total[kLines / kWidth];
+    __m512i unity;
+    Quick()
+        : c2(_mm512_set1_ph(static_cast<_Float16>(-11011.7f))), c1(_mm512_set1_ph(static_cast<_Float16>(1.6881769f))),
+          c0(_mm512_set1_ph(static_cast<_Float16>(-6.20752913e-05f))), fraction(_mm512_set1_epi16(0x1ff)),
+          one(_mm512_set1_epi16(0x400)), swap(_mm512_set4_epi32(0x0d0c0f0e, 0x09080b0a, 0x05040706, 0x01000302)),
+          unity(_mm512_set1_epi16(0x3f80)) {
+      asm volatile("" : "+v"(c2), "+v"(c1), "+v"(c0), "+v"(fraction), "+v"(one), "+v"(swap), "+v"(unity));
+    }
+    template <int i>
+    REDLINE_INLINE void pair(const float* scores, int32_t* weights) {
+      // The lower half of a float near 2 counts; the upper one is 0x4000 if the score is within reach.
+      const __m512i a = _mm512_castps_si512(_mm512_add_ps(start[i], _mm512_loadu_ps(scores + i * kWidth)));
+      const __m512i b = _mm512_castps_si512(_mm512_add_ps(start[i], _mm512_loadu_ps(scores + kLines + i * kWidth)));
+      seen[i] = _mm512_ternarylogic_epi32(seen[i], a, b, 0xfe);
+      const __m512i x = _mm512_mask_shuffle_epi8(a, 0xccccccccccccccccull, b, swap);
+      const __m512h t = _mm512_castsi512_ph(_mm512_ternarylogic_epi32(x, fraction, one, 0xea));  // 2^-14 (1 + f / 2)
+      const __m512h d = _mm512_fmadd_ph(_mm512_fmadd_ph(t, c2, c1), t, c0);
+      const __m512i y = _mm512_srli_epi16(_mm512_subs_epu16(x, _mm512_castph_si512(d)), 2);
+      _mm512_storeu_si512(weights + i * kWidth, y);
+      if constexpr (summed) total[i] = _mm512_dpbf16_ps(total[i], (__m512bh)y, (__m512bh)unity);
+    }
+  };
+  REDLINE_INLINE void begin(JobQueue& queue, Quick& quick) {
     if (queue.empty()) return;
-    const Job& job = queue.ring[queue.taken++ % (2 * kSlots)];
-    scores = job.scores;
-    weights = job.weights;
-    at = job.totals;
-    totals.load_from(at);
-    left = kJobPairs;
+    job = queue.ring[queue.taken++ % (2 * kSlots)];
+    scores = job.scores, weights = job.weights, left = kJobPairs;
+    for (int64_t i = 0; i < kLines / kWidth; ++i) {
+      quick.start[i] = _mm512_loadu_ps(job.reference->quick + i * kWidth);
+      quick.seen[i] = _mm512_setzero_si512();
+      if constexpr (summed) quick.total[i] = _mm512_loadu_ps(job.reference->total + i * kWidth);
+    }
   }
   template <int pairs>
-  REDLINE_INLINE void some(const Exponential& exponential) {
+  REDLINE_INLINE void some(Quick& quick) {
 #pragma GCC unroll 8
-    for (int i = 0; i < pairs; ++i) weigh(exponential, scores + 2 * i * kLines, nullptr, weights + i * kLines, totals);
+    for (int i = 0; i < pairs; ++i) {
+      quick.pair<0>(scores + 2 * i * kLines, weights + i * kLines);
+      quick.pair<1>(scores + 2 * i * kLines, weights + i * kLines);
+    }
     scores += 2 * pairs * kLines;
     weights += pairs * kLines;
     left -= pairs;
   }
-  REDLINE_INLINE void end(const Exponential& exponential) {
-    if (at == nullptr) return;
-    while (left > 0) some<1>(exponential);
-    totals.store_to(at);
-    at = nullptr;
+  REDLINE_INLINE void end(Quick& quick) {
+    if (job.scores == nullptr) return;
+    while (left > 0) some<1>(quick);
+    const __m512i upper = _mm512_set1_epi32(static_cast<int32_t>(0xbfff0000u));
+    const uint32_t far = _mm512_test_epi32_mask(quick.seen[0], upper) |
+                         static_cast<uint32_t>(_mm512_test_epi32_mask(quick.seen[1], upper)) << kWidth;
+    if (far != 0) [[unlikely]]
+      weigh_exactly(job, far);
+    for (int64_t i = 0; summed && i < kLines / kWidth; ++i)
+      _mm512_mask_storeu_ps(job.reference->total + i * kWidth, static_cast<__mmask16>(~far >> i * kWidth),
+                            quick.total[i]);
+    job.scores = nullptr;
   }
+#else
+  struct Quick {};
+  void begin(JobQueue& queue, Quick&) {
+    if (queue.empty()) return;
+    job = queue.ring[queue.taken++ % (2 * kSlots)];
+    left = kJobPairs;
+  }
+  template <int pairs>
+  void some(Quick&) {
+    left -= pairs;
+  }
+  void end(Quick&) {
+    if (job.scores == nullptr) return;
+    weigh_exactly(job, ~uint32_t{0});
+    job.scores = nullptr;
+  }
+#endif
 };
 
 /// Where the tiles of one chunk lie.
@@ -135,13 +212,14 @@ struct Pass {
   int64_t begin, end;
   Span all_see;  ///< positions that no line of the pass is blind to
   int32_t* weights[kBlocks];
-  float* totals;  ///< [kLines]
   int64_t last_job;
 };
 
-/// `pairs` of positions are weighed after each product of scores.
-template <class Unit, int pairs>
+/// `pairs` of positions are weighed after each product of scores; `summed`: their totals are added up.
+template <class Unit, int pairs, bool summed>
 struct Pipeline {
+  using Weighing = bf16_tiled::Weighing<summed>;
+  using Quick = typename Weighing::Quick;
   Unit& unit;
   int64_t steps, columns;  ///< of head_dim: by kStep, by kTile
   JobQueue queue = {};
@@ -158,36 +236,35 @@ struct Pipeline {
   }
   /// Jobs until `count` of all are done.
   void finish_jobs(int64_t count) {
-    const Exponential exponential;
+    Quick quick;
     Weighing weighing;
     while (queue.taken < count) {
-      weighing.begin(queue);
-      weighing.end(exponential);
+      weighing.begin(queue, quick);
+      weighing.end(quick);
     }
   }
 
   /// One step: 2 x 16 lines at `lines` with tile x into tiles 0 and 1, with y into 2 and 3; after each product `work`
   /// pairs of positions are weighed.
   template <bool with_x, bool with_y, int work>
-  REDLINE_INLINE void round(const void* lines, const BF16* x, const BF16* y, Weighing& weighing,
-                            const Exponential& exponential) {
+  REDLINE_INLINE void round(const void* lines, const BF16* x, const BF16* y, Weighing& weighing, Quick& quick) {
     unit.template load<6>(lines, kLineBytes);
     if constexpr (with_x) {
       unit.template load_once<4>(x, 64);
       unit.template dot_bf16<0, 4, 6>();
-      weighing.template some<work>(exponential);
+      weighing.template some<work>(quick);
     }
     unit.template load<7>(static_cast<const char*>(lines) + 64, kLineBytes);
     if constexpr (with_x) {
       unit.template dot_bf16<1, 4, 7>();
-      weighing.template some<work>(exponential);
+      weighing.template some<work>(quick);
     }
     if constexpr (with_y) {
       unit.template load_once<5>(y, 64);
       unit.template dot_bf16<2, 5, 6>();
-      weighing.template some<work>(exponential);
+      weighing.template some<work>(quick);
       unit.template dot_bf16<3, 5, 7>();
-      weighing.template some<work>(exponential);
+      weighing.template some<work>(quick);
     }
   }
   template <int first>
@@ -204,17 +281,16 @@ struct Pipeline {
   /// Steps [begin, end) of scores, and one job.
   template <bool with_x, bool with_y>
   REDLINE_INLINE void score_steps(const BF16* q, const BF16* x, const BF16* y, int64_t begin, int64_t end,
-                                  const Exponential& exponential) {
+                                  Quick& quick) {
     constexpr int work = with_x && with_y ? pairs : 2 * pairs;
     Weighing weighing;
-    weighing.begin(queue);
+    weighing.begin(queue, quick);
     int64_t s = begin;
     for (; s < end && weighing.left > 0; ++s)
-      round<with_x, with_y, work>(q + s * kQueries, x + s * kTileElements, y + s * kTileElements, weighing,
-                                  exponential);
+      round<with_x, with_y, work>(q + s * kQueries, x + s * kTileElements, y + s * kTileElements, weighing, quick);
     for (; s < end; ++s)
-      round<with_x, with_y, 0>(q + s * kQueries, x + s * kTileElements, y + s * kTileElements, weighing, exponential);
-    weighing.end(exponential);
+      round<with_x, with_y, 0>(q + s * kQueries, x + s * kTileElements, y + s * kTileElements, weighing, quick);
+    weighing.end(quick);
   }
 
   /// Scores of blocks [begin, end) of a pass. slot(b) gives the place of block b; stored(b, i, scores) is called when
@@ -223,27 +299,27 @@ struct Pipeline {
   template <class Slot, class Stored>
   REDLINE_INLINE void score_blocks(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
                                    Stored&& stored) {
-    const Exponential exponential;
+    Quick quick;
     const int64_t half = steps / 2;
     float* scores = nullptr;
     for (int64_t b = begin; b < end; ++b) {
       const BF16 *x = chunk.keys[2 * b], *y = chunk.keys[2 * b + 1];
       zero_pair<0>();
       if (b == begin) {
-        score_steps<true, false>(q, x, x, 0, half, exponential);
+        score_steps<true, false>(q, x, x, 0, half, quick);
       } else {
-        score_steps<true, true>(q, x, chunk.keys[2 * b - 1], 0, half, exponential);
+        score_steps<true, true>(q, x, chunk.keys[2 * b - 1], 0, half, quick);
         store_pair<2>(scores + kScores / 2);
         stored(b - 1, 1, scores);
       }
       zero_pair<2>();
-      score_steps<true, true>(q, x, y, half, steps, exponential);
+      score_steps<true, true>(q, x, y, half, steps, quick);
       scores = slot(b);
       store_pair<0>(scores);
       stored(b, 0, scores);
       prefetch();
       if (b + 1 < end) continue;
-      score_steps<false, true>(q, y, y, 0, half, exponential);
+      score_steps<false, true>(q, y, y, 0, half, quick);
       store_pair<2>(scores + kScores / 2);
       stored(b, 1, scores);
     }
@@ -259,7 +335,7 @@ struct Pipeline {
   /// of them the pass has: a line has the same bits. Meanwhile sums come from the second-level cache: those of the
   /// columns to come, then the first at `next`.
   void add_values(const Pass& p, float* into, const float* next) {
-    const Exponential exponential;
+    Quick quick;
     Weighing weighing;
     unit.template load<0>(into, kLineBytes);
     unit.template load<1>(into + kTile, kLineBytes);
@@ -274,8 +350,8 @@ struct Pipeline {
         const BF16* x = p.chunk->values[b] + column * kTileElements;
         for (int64_t i = 0; i < 2 * kColumn / kBlocks; i += 16) __builtin_prefetch(soon + i, 0, 3);
         soon += 2 * kColumn / kBlocks;
-        if (left > 1) round<true, true, 0>(p.weights[b], x, x + kTileElements, weighing, exponential);
-        else round<true, false, 0>(p.weights[b], x, x, weighing, exponential);
+        if (left > 1) round<true, true, 0>(p.weights[b], x, x + kTileElements, weighing, quick);
+        else round<true, false, 0>(p.weights[b], x, x, weighing, quick);
       }
       exchange<0>(into, left > 2);
       exchange<1>(into + kTile, left > 2);

@@ -10,17 +10,22 @@
 // the tile unit and the vectors busy at a time; the first blocks of the next pass are scored before this one's values,
 // so that there are scores to work on meanwhile.
 //
-// No maximum is looked for: weights are 2^score, which floating point carries as well as 2^(score - maximum), in
-// bfloat16 too, wherever the maximum lies. The sum of a line's weights over a chunk tells when that fails: if it is
-// not within 2^+-100 the chunk is done again for that line with the maximum of all that it has seen as the reference.
-// Sums of weights . values stay in tiles from block to block and go through memory between chunks only. So, unlike
-// other kernels', partials of chunks add up to a whole call only within rounding; no network of pictures asks for any.
+// No maximum is looked for: weights are 2^(score - reference - 32), which floating point carries wherever the maximum
+// lies, in bfloat16 too. The reference of a line is the largest of the first 16 scores that it sees, as a whole number,
+// so lines whose first scores differ round alike. Where a line's sum of weights says that it was none (over 2^100), its
+// 32 lines are done again with the largest of all; the others get the same bits once more.
+//
+// Weights are made from 16-bit integers, two positions at once, where the score lies within 2^-95 .. 2^32 of the
+// reference; a line with one that does not has the weights of those 16 positions made again in float32. A line's
+// weights add up in a column of ones where head_dim leaves one in its last tile, by vectors elsewhere. Sums of weights .
+// values stay in tiles from block to block and go through memory between chunks only. Partials are calls of one chunk:
+// unlike other kernels' they add up to a whole call only within rounding; no network of pictures asks for any.
 //
 // Error beyond that of attention.inc: scale q is rounded to bfloat16, which moves scores by up to 2^-9 scale |q| |k|;
-// weights are rounded to bfloat16, 2^-9 each, but the sum that divides is of the rounded ones; 7.5e-5 for the
-// exponential (docs/numerics.md). A line has the same bits whatever other lines are in the call. Positions that no line
-// of the call sees cannot reach it; a NaN or infinite v that one line of the call sees may reach another of the same
-// 32.
+// weights are off by 5.9e-3 at most, 2.1e-3 in the mean square (rounding to bfloat16 is 3.9e-3 and 1.7e-3 of that), but
+// the sum that divides is of the same ones; docs/numerics.md. v below 2^-94 may be taken for zero. A line has the same
+// bits whatever other lines are in the call. Positions that no line of the call sees cannot reach it; a NaN or infinite
+// v that one line of the call sees may reach another of the same 32.
 #pragma once
 
 #include "kernels/cpu/attention_bf16_pipeline.h"
@@ -28,22 +33,20 @@
 namespace redline::REDLINE_ISA_NS {
 namespace bf16_tiled {
 
-/// Sums of weights beyond these mean that 0 is no reference for a line.
-constexpr float kLeastTotal = 0x1p-100f, kMostTotal = 0x1p100f;
+/// A sum of weights beyond this means that the reference of a line is none.
+constexpr float kMostTotal = 0x1p100f;
 constexpr float kLog2E = 1.44269504f;
 
 /// The scratch of one call, cut for its head_dim.
 struct Buffers {
-  BF16* q;           ///< [32 lines][step of head_dim] of kQueries, scaled by log2(e) scale
-  float* sums;       ///< of all chunks, of one for partials: [32 lines][16 of head_dim][16][32 lines]
-  float* reference;  ///< of all chunks, [lines]: -inf before the first
-
-  float* total;      ///< [lines]
-  Span* seen;        ///< [lines]
-  float* scores;     ///< kSlots and a spare one
-  int32_t* weights;  ///< kWeightSlots and a spare one
-  float* totals;     ///< three of [kLines]
-  BF16* keys;        ///< copies of a chunk
+  BF16* q;               ///< [32 lines][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
+  float* sums;           ///< [32 lines][16 of head_dim][16][32 lines]; in a rest of 16 the sum of weights
+  float* top;            ///< [lines], a power of two; -inf: none yet
+  Reference* reference;  ///< [32 lines]
+  Span* seen;            ///< [lines]
+  float* scores;         ///< kSlots
+  int32_t* weights;      ///< kWeightSlots
+  BF16* keys;            ///< copies of a chunk
   BF16* values;
 };
 
@@ -74,17 +77,17 @@ REDLINE_INLINE T* take(char*& from, int64_t count) {
 }
 
 /// One call over as many lines as scratch holds.
-template <class Unit, int pairs>
+template <class Unit, int pairs, bool summed>
 struct Call {
   const AttentionArgs& a;
   const Buffers& b;
-  Pipeline<Unit, pairs> pipe;
+  Pipeline<Unit, pairs, summed> pipe;
   int64_t first, lines;  ///< of the call
   Span span;             ///< positions that any of them sees
-  int64_t position, end;
-  int64_t group = 0;  ///< of 32 lines, the next pass
+  int64_t position = 0;
+  int64_t first_group = 0, end_group = 0, group = 0;  ///< of 32 lines; the next pass
   Chunk chunks[2];
-  int64_t chunk_turn = 0, score_turn = 0, weight_turn = 0, pass_turn = 0;
+  int64_t chunk_turn = 0, score_turn = 0, weight_turn = 0;
 
   int64_t groups() const { return (lines + kLines - 1) / kLines; }
   int64_t deep() const { return pipe.steps * kStep; }
@@ -101,7 +104,7 @@ struct Call {
           const int64_t line = first + l + i;
           const float* q = a.q + line / a.group * a.q_stride + line % a.group * a.head_dim + s * kStep;
           for_lanes(width, [&](int64_t d, auto lanes) {
-            store(words + i * kStep + d, load(q + d, lanes) * set1(a.scale * kLog2E), Full{});
+            store(words + i * kStep + d, load(q + d, lanes) * set1(a.scale * kLog2E) * set1(1 / kScoreUnit), Full{});
           });
         }
         // Pairs of head_dim of one line are a word; a row is one pair of all lines.
@@ -119,12 +122,34 @@ struct Call {
     }
     for (int64_t l = 0; l < round_up(lines, kLines); ++l) {
       b.seen[l] = visible(a, first + min_i64(l, lines - 1));
-      b.reference[l] = -__builtin_inff();
-      b.total[l] = 0.0f;
+      b.top[l] = -__builtin_inff();
     }
-    for (int64_t g = 0; g < groups(); ++g) clear_sums(g * kLines);
+    for (int64_t g = 0; g < groups(); ++g) set_references(g), clear_sums(g * kLines);
   }
 
+  void set_references(int64_t g) const {
+    b.reference[g].lacking = false;
+    for (int64_t l = 0; l < kLines; ++l) {
+      b.reference[g].lacking |= b.top[g * kLines + l] == -__builtin_inff();
+      const float top = b.top[g * kLines + l], from = -kHeadroom - (top == -__builtin_inff() ? 0.0f : top);
+      b.reference[g].quick[l] = 2.0f + (from + 127.0f) * (1 / kScoreUnit) + 0x1p-21f;
+      b.reference[g].exact[l] = from + kQuickGain;
+    }
+  }
+  /// What 16 positions show of lines: the largest score, as a whole power of two.
+  [[gnu::noinline]] void find_tops(int64_t line, const float* scores, bool all) const {
+    for (int64_t l = 0; l < kLines; ++l) {
+      float& top = b.top[line + l];
+      if (!all && top != -__builtin_inff()) continue;
+      for (int64_t t = 0; t < kTile; ++t) {
+        const float score = scores[t * kLines + l] * kScoreUnit;
+        if (score > top && score < 0x1p24f) top = score;
+      }
+      if (!(top > -0x1p24f)) top = -__builtin_inff();
+      else top = static_cast<float>(static_cast<int32_t>(top));
+    }
+    set_references(line / kLines);
+  }
   bool whole_page(int64_t at) const { return at >= span.begin && at + kStep <= span.end; }
   bool copies_keys() const { return a.head_dim % kStep != 0; }
   bool copies_values() const { return a.head_dim % kTile != 0; }
@@ -155,7 +180,9 @@ struct Call {
   /// Values with zeros where nobody may see them.
   const BF16* copied_values(const BF16* from, int64_t at, BF16* to) {
     __builtin_memcpy(to, from, static_cast<size_t>(a.head_dim * kStep) * sizeof(BF16));
-    __builtin_memset(to + a.head_dim * kStep, 0, static_cast<size_t>((wide() - a.head_dim) * kStep) * sizeof(BF16));
+    BF16* spare = to + a.head_dim * kStep;
+    __builtin_memset(spare, 0, static_cast<size_t>((wide() - a.head_dim) * kStep) * sizeof(BF16));
+    for (int64_t i = 0; !summed && i < kStep; ++i) spare[i] = BF16{0x3f80};  // its sum is that of the weights
     if (whole_page(at)) return to;
     for (int64_t t = 0; t < kStep; ++t) {
       if (at + t >= span.begin && at + t < span.end) continue;
@@ -185,39 +212,30 @@ struct Call {
       pipe.wanted[pipe.pieces++] = reinterpret_cast<const char*>(page(a.cache.k, at));
       pipe.wanted[pipe.pieces++] = reinterpret_cast<const char*>(page(a.cache.v, at));
     }
-    pipe.bytes_at_once = round_up(pipe.pieces * pipe.piece_bytes / (groups() * kBlocks) + 1, 64);
+    pipe.bytes_at_once = round_up(pipe.pieces * pipe.piece_bytes / ((end_group - first_group) * kBlocks) + 1, 64);
   }
 
   /// The next pass that has anything to do; false: none is left.
   bool next(Pass& p) {
-    for (; position < end; position += kKvChunk, group = 0) {
-      if (group == 0 && span.begin < position + kKvChunk && span.end > position) open_chunk();
-      while (group < groups()) {
+    for (; position < span.end; position += kKvChunk, group = first_group) {
+      if (group == first_group && span.begin < position + kKvChunk && span.end > position) open_chunk();
+      while (group < end_group) {
         const int64_t line = group++ * kLines, count = min_i64(kLines, lines - line);
         const Span low = b.seen[line], high = b.seen[line + count - 1];
         const int64_t from = max_i64(low.begin, position) - position,
                       to = min_i64(high.end, position + kKvChunk) - position;
-        if (from >= to) {
-          if (a.partials != nullptr) write_tails(line, count, position, nullptr, nullptr);
-          continue;
-        }
-        p = {&chunks[(chunk_turn - 1) % 2],
-             line,
-             count,
-             from / kStep,
-             (to + kStep - 1) / kStep,
-             {high.begin, low.end},
-             {},
-             b.totals + pass_turn++ % 2 * kLines,
-             0};
+        if (from >= to) continue;
+        p = {&chunks[(chunk_turn - 1) % 2], line, count, from / kStep, (to + kStep - 1) / kStep,
+             {high.begin, low.end},         {},   0};
         for (int64_t i = p.begin; i < p.end; ++i) p.weights[i] = b.weights + weight_turn++ % kWeightSlots * kWeights;
-        for (int64_t l = 0; l < kLines; ++l) p.totals[l] = 0.0f;
         return true;
       }
     }
     return false;
   }
-  bool next_copies() const { return group == groups() && position + kKvChunk < end && copies(position + kKvChunk); }
+  bool next_copies() const {
+    return group == end_group && position + kKvChunk < span.end && copies(position + kKvChunk);
+  }
 
   /// Scores of positions [at, at + 16) that a line is blind to become -inf.
   [[gnu::noinline]] void hide(const Pass& p, int64_t at, float* scores) const {
@@ -243,127 +261,25 @@ struct Call {
         },
         [&](int64_t block, int64_t i, float* scores) __attribute__((always_inline)) {
           hide_some(p, block, i, scores);
-          pipe.queue.add({scores + i * kScores / 2, p.weights[block] + i * kWeights / 2, p.totals});
+          Reference& reference = b.reference[p.line / kLines];
+          if (reference.lacking) find_tops(p.line, scores + i * kScores / 2, false);
+          pipe.queue.add({scores + i * kScores / 2, p.weights[block] + i * kWeights / 2, &reference});
         });
   }
 
   float* sums_of(int64_t line) const { return b.sums + line * wide(); }
   void clear_sums(int64_t line) const {
+    for (float& total : b.reference[line / kLines].total) total = 0.0f;
     for (int64_t i = 0; i < kLines * wide(); i += kWidth) store(sums_of(line) + i, zero_f32(), Full{});
   }
-  /// `next` is the line of the pass after it.
-  void values(const Pass& p, int64_t next) {
-    pipe.add_values(p, sums_of(p.line), sums_of(next));
-    if (a.partials == nullptr) return;
-    write_rows(sums_of(p.line), nullptr, a.head_dim, p.count,
-               [&](int64_t i) { return partial_line(p.line + i, p.chunk->first); });
-    clear_sums(p.line);
+  const float* totals_of(int64_t line) const {
+    return summed ? b.reference[line / kLines].total : sums_of(line) + a.head_dim * kLines;
   }
 
-  float* partial_line(int64_t line, int64_t at) const {
-    return a.partials +
-           ((at - a.kv_begin) / kKvChunk * a.rows * a.group + first + line) * attention_partial_floats(a.head_dim);
-  }
-  void write_tails(int64_t line, int64_t count, int64_t at, const float* top, const float* total) const {
-    for (int64_t l = 0; l < count; ++l)
-      store_tail(
-          {partial_line(line + l, at), top != nullptr ? top[l] : -__builtin_inff(), total != nullptr ? total[l] : 0.0f},
-          a.head_dim);
-  }
-
-  static bool has_moved(float reference) { return reference != 0.0f && reference != -__builtin_inff(); }
-  /// The weights of the pass are there: their sums are added to those of the lines, and where 0 cannot be the reference
-  /// of a line another is found.
-  [[gnu::noinline]] void finish_weights(const Pass& p) {
-    float* total = b.total + p.line;
-    float* reference = b.reference + p.line;
-    bool good = true;
-    for (int64_t l = 0; l < kLines; ++l)
-      good = good & (p.totals[l] >= kLeastTotal) & (p.totals[l] <= kMostTotal) & !has_moved(reference[l]);
-    if (a.partials != nullptr) {
-      alignas(64) float top[kLines] = {};
-      if (!good) refer(p, top);
-      for (float& t : top) t *= kLn2;
-      return write_tails(p.line, p.count, p.chunk->first, top, p.totals);
-    }
-    if (good) {
-      for (int64_t l = 0; l < kLines; ++l) reference[l] = 0.0f, total[l] += p.totals[l];
-      return;
-    }
-    alignas(64) float top[kLines] = {}, scale[kLines];
-    refer(p, top);
-    for (int64_t l = 0; l < kLines; ++l) {
-      scale[l] = 1.0f;
-      if (top[l] == -__builtin_inff()) continue;  // the line saw nothing
-      if (reference[l] != -__builtin_inff()) scale[l] = exp_f32((reference[l] - top[l]) * kLn2);
-      reference[l] = top[l];
-      total[l] = total[l] * scale[l] + p.totals[l];
-    }
-    float* sums = sums_of(p.line);
-    for (int64_t i = 0; i < kLines * wide(); i += kWidth)
-      store(sums + i, load(sums + i, Full{}) * load(scale + i % kLines, Full{}), Full{});
-  }
-
-  /// The true maximum of what a line has seen becomes the reference where 0 is none or has not been; `top` is the
-  /// reference, -inf where the pass gives nothing. Weights for partials know of no other pass.
-  void refer(const Pass& p, float* top) {
-    float* scores = b.scores + kSlots * kScores;
-    int32_t* weights = b.weights + kWeightSlots * kWeights;
-    float* totals = b.totals + 2 * kLines;
-    bool bad[kLines];
-    alignas(64) float reference[kLines];
-    for (int64_t l = 0; l < kLines; ++l) {
-      const Span s = b.seen[p.line + l];
-      const bool sees = max_i64(s.begin, p.chunk->first) < min_i64(s.end, p.chunk->first + kKvChunk);
-      const float before = a.partials != nullptr ? -__builtin_inff() : b.reference[p.line + l];
-      bad[l] = sees && (has_moved(before) || !(p.totals[l] >= kLeastTotal && p.totals[l] <= kMostTotal));
-      reference[l] = before;
-      totals[l] = 0.0f;
-      if (!sees) top[l] = -__builtin_inff();
-    }
-    const auto each_block = [&](auto&& body) {
-      for (int64_t block = p.begin; block < p.end; ++block) {
-        pipe.score_blocks(
-            b.q + p.line * deep(), *p.chunk, block, block + 1, [&](int64_t) { return scores; },
-            [&](int64_t, int64_t i, float*) { hide_some(p, block, i, scores); });
-        body(block);
-      }
-    };
-    each_block([&](int64_t) {
-      for (int64_t i = 0; i < kScores; ++i) reference[i % kLines] = max_f32(scores[i], reference[i % kLines]);
-    });
-    for (float& r : reference) r = r == -__builtin_inff() ? 0.0f : r;
-    const Exponential exponential;
-    Totals sum;
-    sum.load_from(totals);
-    each_block([&](int64_t block) {
-      for (int64_t i = 0; i < kStep / 2; ++i)
-        weigh(exponential, scores + 2 * i * kLines, reference, weights + i * kLines, sum);
-      for (int64_t i = 0; i < kWeights; ++i)
-        if (bad[i % kLines]) p.weights[block][i] = weights[i];
-    });
-    sum.store_to(totals);
-    for (int64_t l = 0; l < kLines; ++l) {
-      if (!bad[l]) continue;
-      p.totals[l] = totals[l];
-      top[l] = totals[l] == 0.0f ? -__builtin_inff() : reference[l];  // every score was -inf
-    }
-  }
-
-  void write_lines() {
-    alignas(64) float scale[kLines];
-    for (int64_t g = 0; g < groups(); ++g) {
-      const int64_t line = g * kLines;
-      for (int64_t l = 0; l < kLines; ++l) scale[l] = 1.0f / b.total[line + l];
-      write_rows(sums_of(line), scale, a.head_dim, min_i64(kLines, lines - line), [&](int64_t i) {
-        const int64_t at = first + line + i;
-        return a.y + at / a.group * a.y_stride + at % a.group * a.head_dim;
-      });
-    }
-  }
-
-  void run() {
-    load_queries();
+  /// All passes of 32 lines from group `from` to `to`.
+  void sweep(int64_t from, int64_t to) {
+    first_group = group = from, end_group = to;
+    position = span.begin / kKvChunk * kKvChunk;
     Pass now, then;
     int64_t done = 0;  // blocks of `now` that are scored
     for (bool more = next(now); more;) {
@@ -376,48 +292,111 @@ struct Call {
         score(then, then.begin, then.begin + done);
       }
       pipe.finish_jobs(now.last_job);
-      finish_weights(now);
-      values(now, early && more ? then.line : now.line);
+      pipe.add_values(now, sums_of(now.line), sums_of(early && more ? then.line : now.line));
       if (!early) more = next(then);
       now = then;
     }
-    if (a.partials == nullptr) write_lines();
+  }
+
+  /// Lines whose first scores were no reference get the largest of all, and their group is done again. Others have the
+  /// same bits as before.
+  void mend(int64_t g) {
+    const int64_t line = g * kLines;
+    bool bad[kLines], any = false;
+    float before[kLines];
+    for (int64_t l = 0; l < kLines; ++l) {
+      before[l] = b.top[line + l];
+      any = any | (bad[l] = before[l] != -__builtin_inff() && !(totals_of(line)[l] <= kMostTotal));
+    }
+    if (!any) return;
+    first_group = group = g, end_group = g + 1;
+    position = span.begin / kKvChunk * kKvChunk;
+    for (Pass p; next(p);) {
+      pipe.score_blocks(
+          b.q + p.line * deep(), *p.chunk, p.begin, p.end, [&](int64_t) { return b.scores; },
+          [&](int64_t block, int64_t i, float* scores) {
+            hide_some(p, block, i, scores);
+            find_tops(line, scores + i * kScores / 2, true);
+          });
+    }
+    for (int64_t l = 0; l < kLines; ++l)
+      if (!bad[l]) b.top[line + l] = before[l];
+    set_references(g);
+    clear_sums(line);
+    sweep(g, g + 1);
+  }
+
+  void write_lines() {
+    alignas(64) float scale[kLines];
+    for (int64_t g = 0; g < groups(); ++g) {
+      const int64_t line = g * kLines, count = min_i64(kLines, lines - line);
+      const float* total = totals_of(line);
+      if (a.partials != nullptr) {
+        const auto row = [&](int64_t i) {
+          return a.partials + (first + line + i) * attention_partial_floats(a.head_dim);
+        };
+        write_rows(sums_of(line), nullptr, a.head_dim, count, row);
+        for (int64_t l = 0; l < count; ++l) {
+          const float top = total[l] == 0.0f ? -__builtin_inff() : -b.reference[g].exact[l] * kLn2;
+          store_tail({row(l), top, total[l]}, a.head_dim);
+        }
+        continue;
+      }
+      for (int64_t l = 0; l < kLines; ++l) scale[l] = 1.0f / total[l];
+      write_rows(sums_of(line), scale, a.head_dim, count, [&](int64_t i) {
+        const int64_t at = first + line + i;
+        return a.y + at / a.group * a.y_stride + at % a.group * a.head_dim;
+      });
+    }
+  }
+
+  void run() {
+    load_queries();
+    sweep(0, groups());
+    for (int64_t g = 0; g < groups(); ++g) mend(g);
+    write_lines();
   }
 };
 
-template <int pairs, class Unit>
+template <int pairs, bool summed, class Unit>
 void attend(Unit& unit, const AttentionArgs& a) {
   const int64_t steps = round_up(a.head_dim, kStep) / kStep, columns = round_up(a.head_dim, kTile) / kTile;
   const int64_t deep = steps * kStep, wide = columns * kTile;
   char* free = static_cast<char*>(a.scratch);
   Buffers b;
-  b.scores = take<float>(free, (kSlots + 1) * kScores);
-  b.weights = take<int32_t>(free, (kWeightSlots + 1) * kWeights);
-  b.totals = take<float>(free, 3 * kLines);
+  b.scores = take<float>(free, kSlots * kScores);
+  b.weights = take<int32_t>(free, kWeightSlots * kWeights);
   b.keys = take<BF16>(free, a.head_dim % kStep != 0 ? kKvChunk * deep : 0);
   b.values = take<BF16>(free, (a.head_dim % kTile != 0 ? kKvChunk : 2 * kStep) * wide);
   const int64_t left = kScratchBytes - (free - static_cast<char*>(a.scratch)) - 512;
-  const int64_t per_line = deep * 2 + wide * 4 + 8 + static_cast<int64_t>(sizeof(Span));
+  const int64_t per_line = deep * 2 + wide * 4 + 4 + static_cast<int64_t>(sizeof(Span) + sizeof(Reference) / kLines);
   const int64_t most = left / per_line / kLines * kLines, num_lines = a.rows * a.group;
   b.q = take<BF16>(free, most * deep);
   b.sums = take<float>(free, most * wide);
-  b.reference = take<float>(free, most);
-  b.total = take<float>(free, most);
+  b.top = take<float>(free, most);
+  b.reference = take<Reference>(free, most / kLines);
   b.seen = take<Span>(free, most);
   for (int64_t first = 0; first < num_lines; first += most) {
     const int64_t lines = min_i64(most, num_lines - first);
     // Rows are in order of position, so the first line sees the earliest one and the last the latest.
     const Span span = {visible(a, first).begin, visible(a, first + lines - 1).end};
-    const bool parts = a.partials != nullptr;
-    Call<Unit, pairs> call = {a,
-                              b,
-                              {unit, steps, columns},
-                              first,
-                              lines,
-                              span,
-                              parts ? a.kv_begin : span.begin / kKvChunk * kKvChunk,
-                              parts ? a.kv_end : span.end};
+    Call<Unit, pairs, summed> call = {a, b, {unit, steps, columns}, first, lines, span};
     call.run();
+  }
+}
+
+/// Partials are those of calls over one chunk each.
+template <int pairs, class Unit>
+void attend_in_parts(Unit& unit, AttentionArgs a) {
+  const auto attend_one = [&] {
+    if (a.head_dim % kTile == 0) attend<pairs, true>(unit, a);
+    else attend<pairs, false>(unit, a);
+  };
+  if (a.partials == nullptr) return attend_one();
+  const int64_t end = a.kv_end, size = a.rows * a.group * attention_partial_floats(a.head_dim);
+  for (; a.kv_begin < end; a.kv_begin += kKvChunk, a.partials += size) {
+    a.kv_end = min_i64(a.kv_begin + kKvChunk, end);
+    attend_one();
   }
 }
 
@@ -427,8 +406,8 @@ void attend(Unit& unit, const AttentionArgs& a) {
 template <class Unit>
 void attention_by_bf16_tiles(Unit& unit, const AttentionArgs& a) {
   // A job, 8 pairs of positions, in half the steps of head_dim.
-  if (a.head_dim <= 96) bf16_tiled::attend<2>(unit, a);
-  else bf16_tiled::attend<1>(unit, a);
+  if (a.head_dim <= 96) bf16_tiled::attend_in_parts<2>(unit, a);
+  else bf16_tiled::attend_in_parts<1>(unit, a);
 }
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -36,6 +36,8 @@ namespace bf16_tiled {
 /// A sum of weights beyond this means that the reference of a line is none.
 constexpr float kMostTotal = 0x1p100f;
 constexpr float kLog2E = 1.44269504f;
+/// A line that sees fewer positions has exact weights: there is little time to gain, and each weight counts for more.
+constexpr int64_t kFewPositions = 256;
 
 /// The scratch of one call, cut for its head_dim.
 struct Buffers {
@@ -44,6 +46,7 @@ struct Buffers {
   float* top;            ///< [lines], a power of two; -inf: none yet
   Reference* reference;  ///< [32 lines]
   Span* seen;            ///< [lines]
+  int64_t* sees;         ///< [lines], positions that a line sees in all calls together
   float* scores;         ///< kSlots
   int32_t* weights;      ///< kWeightSlots
   BF16* keys;            ///< copies of a chunk
@@ -122,17 +125,24 @@ struct Call {
     }
     for (int64_t l = 0; l < round_up(lines, kLines); ++l) {
       b.seen[l] = visible(a, first + min_i64(l, lines - 1));
+      b.sees[l] =
+          a.partials == nullptr ? b.seen[l].end - b.seen[l].begin : sees_in_parts(first + min_i64(l, lines - 1));
       b.top[l] = -__builtin_inff();
     }
     for (int64_t g = 0; g < groups(); ++g) set_references(g), clear_sums(g * kLines);
   }
 
+  int64_t sees_in_parts(int64_t line) const {
+    const int64_t position = a.first_position + line / a.group;
+    return a.window > 0 ? min_i64(position + 1, a.window) : position + 1;
+  }
   void set_references(int64_t g) const {
     b.reference[g].lacking = false;
     for (int64_t l = 0; l < kLines; ++l) {
       b.reference[g].lacking |= b.top[g * kLines + l] == -__builtin_inff();
       const float top = b.top[g * kLines + l], from = -kHeadroom - (top == -__builtin_inff() ? 0.0f : top);
-      b.reference[g].quick[l] = 2.0f + (from + 127.0f) * (1 / kScoreUnit) + 0x1p-21f;
+      const bool few = b.sees[g * kLines + l] < kFewPositions;
+      b.reference[g].quick[l] = few ? __builtin_nanf("") : 2.0f + (from + 127.0f) * (1 / kScoreUnit) + 0x1p-21f;
       b.reference[g].exact[l] = from + kQuickGain;
     }
   }
@@ -369,13 +379,15 @@ void attend(Unit& unit, const AttentionArgs& a) {
   b.keys = take<BF16>(free, a.head_dim % kStep != 0 ? kKvChunk * deep : 0);
   b.values = take<BF16>(free, (a.head_dim % kTile != 0 ? kKvChunk : 2 * kStep) * wide);
   const int64_t left = kScratchBytes - (free - static_cast<char*>(a.scratch)) - 512;
-  const int64_t per_line = deep * 2 + wide * 4 + 4 + static_cast<int64_t>(sizeof(Span) + sizeof(Reference) / kLines);
+  const int64_t per_line =
+      deep * 2 + wide * 4 + 4 + static_cast<int64_t>(sizeof(Span) + 8 + sizeof(Reference) / kLines);
   const int64_t most = left / per_line / kLines * kLines, num_lines = a.rows * a.group;
   b.q = take<BF16>(free, most * deep);
   b.sums = take<float>(free, most * wide);
   b.top = take<float>(free, most);
   b.reference = take<Reference>(free, most / kLines);
   b.seen = take<Span>(free, most);
+  b.sees = take<int64_t>(free, most);
   for (int64_t first = 0; first < num_lines; first += most) {
     const int64_t lines = min_i64(most, num_lines - first);
     // Rows are in order of position, so the first line sees the earliest one and the last the latest.

@@ -148,15 +148,18 @@ struct Call {
   }
   /// What 16 positions show of lines: the largest score, as a whole power of two.
   [[gnu::noinline]] void find_tops(int64_t line, const float* scores, bool all) const {
-    for (int64_t l = 0; l < kLines; ++l) {
-      float& top = b.top[line + l];
-      if (!all && top != -__builtin_inff()) continue;
-      for (int64_t t = 0; t < kTile; ++t) {
-        const float score = scores[t * kLines + l] * kScoreUnit;
-        if (score > top && score < 0x1p24f) top = score;
+    // Infinities and NaN give nothing: max and min take their second operand for a NaN.
+    for (int64_t i = 0; i < kLines; i += kWidth) {
+      const VecF32 none = set1(-__builtin_inff()), most = set1(0x1p24f / kScoreUnit);
+      VecF32 largest = none;
+      for (int64_t t = 0; t < kTile; ++t) largest = max(load(scores + t * kLines + i, Full{}), largest);
+      alignas(64) float found[kWidth];
+      store(found, min(largest, most) * set1(kScoreUnit), Full{});
+      for (int64_t l = 0; l < kWidth; ++l) {
+        float& top = b.top[line + i + l];
+        if (!all && top != -__builtin_inff()) continue;
+        if (found[l] > -0x1p24f && found[l] > top) top = static_cast<float>(static_cast<int32_t>(found[l]));
       }
-      if (!(top > -0x1p24f)) top = -__builtin_inff();
-      else top = static_cast<float>(static_cast<int32_t>(top));
     }
     set_references(line / kLines);
   }

@@ -29,11 +29,7 @@ struct Opened {
               .height = 2 * static_cast<int64_t>(sizes[1]),
               .width = 2 * static_cast<int64_t>(sizes[2]),
               .patch = 2};
-    NetworkOptions options;
-    options.compile.kernels = cpu_kernels().value();
-    options.compile.exact_f32 = mode != NetworkMode::kAuto;
-    options.compile.kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
-    options.interpret = mode == NetworkMode::kInterpreter;
+    NetworkOptions options = testing::network_options(mode);
     options.compile.bounds[Symbol::kBatch] = 2;
     options.compile.bounds[Symbol::kImageTokens] = 20;
     options.compile.bounds[Symbol::kTextTokens] = 10;

@@ -33,11 +33,7 @@ struct Opened {
       if (const auto* given = golden.find("one", condition))
         batch.conditions[condition].assign(given->values.begin(), given->values.end());
 
-    NetworkOptions options;
-    options.compile.kernels = cpu_kernels().value();
-    options.compile.exact_f32 = mode != NetworkMode::kAuto;
-    options.compile.kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
-    options.interpret = mode == NetworkMode::kInterpreter;
+    NetworkOptions options = testing::network_options(mode);
     options.compile.bounds[Symbol::kBatch] = 2;
     options.compile.bounds[Symbol::kTextTokens] = 10;
     options.compile.bounds[Symbol::kImageTokens] = 256;

@@ -30,12 +30,7 @@ inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks =
                                               : build_flux(made.golden.checkpoint, blocks);
   EXPECT_TRUE(model.ok()) << model.status().to_string();
   if (!model.ok()) return made;
-  auto kernels = cpu_kernels();
-  EXPECT_TRUE(kernels.ok());
-  NetworkOptions options;
-  options.compile.kernels = *kernels;
-  options.compile.exact_f32 = true;
-  options.compile.kv_format = KvFormat::kF32;
+  NetworkOptions options = network_options(NetworkMode::kF32);
   options.compile.bounds[Symbol::kBatch] = most_rows;
   options.compile.bounds[Symbol::kTextTokens] = 8;
   options.compile.bounds[Symbol::kImageTokens] = 64;

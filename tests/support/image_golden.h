@@ -53,15 +53,21 @@ inline std::unique_ptr<WorkerTeam> make_team(int threads) {
   return std::make_unique<WorkerTeam>(threads, std::pair{kernels.value()->worker_begin, kernels.value()->worker_end});
 }
 
-inline Network make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, WorkerTeam& team) {
+/// All but the bounds.
+inline NetworkOptions network_options(NetworkMode mode) {
   NetworkOptions options;
-  options.compile.bounds = bounds;
   auto kernels = cpu_kernels();
   EXPECT_TRUE(kernels.ok());
   options.compile.kernels = kernels.value();
   options.compile.exact_f32 = mode != NetworkMode::kAuto;
   options.compile.kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
   options.interpret = mode == NetworkMode::kInterpreter;
+  return options;
+}
+
+inline Network make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, WorkerTeam& team) {
+  NetworkOptions options = network_options(mode);
+  options.compile.bounds = bounds;
   auto network = Network::make(std::move(graph), options, team);
   EXPECT_TRUE(network.ok()) << network.status().message();
   return network.ok() ? std::move(network).value() : Network();

@@ -16,12 +16,6 @@ namespace {
 // Long enough that the next step of a decode loop finds its workers awake, short enough not to burn an idle core.
 constexpr int kIdleSpins = 20000;
 
-/// At the end of scratch. It has room for the largest steps; small ones touch little of it, here and there, and huge pages
-/// would make that most of it. Steps that fill it run faster by huge pages. So it begins with small ones.
-struct alignas(64) ScratchPages {
-  uint32_t calls;
-  bool are_huge;
-};
 constexpr int64_t kFilledShare = 4;  // a quarter
 constexpr int kCollapse = 25;        // MADV_COLLAPSE, which glibc 2.36 does not name; older kernels do it by and by
 
@@ -34,20 +28,6 @@ int64_t resident_pages(uint8_t* data, int64_t pages, int64_t page) {
     for (int64_t i = 0; i < many; ++i) count += flags[i] & 1;
   }
   return count;
-}
-
-/// Looks seldom: at the first calls, then at every 64th.
-void choose_pages(const AlignedBuffer& scratch) {
-  auto* data = static_cast<uint8_t*>(scratch.data());
-  auto& pages = *reinterpret_cast<ScratchPages*>(data + scratch.size() - sizeof(ScratchPages));
-  ++pages.calls;
-  const bool looks = (pages.calls & (pages.calls - 1)) == 0 || pages.calls % 64 == 0;
-  if (pages.are_huge || !looks) return;
-  const int64_t page = ::sysconf(_SC_PAGESIZE), count = (scratch.size() + page - 1) / page;
-  if (resident_pages(data, count, page) * kFilledShare < count) return;
-  pages.are_huge = true;
-  ::madvise(data, static_cast<size_t>(scratch.size()), MADV_HUGEPAGE);
-  ::madvise(data, static_cast<size_t>(scratch.size()), kCollapse);
 }
 
 }  // namespace
@@ -112,14 +92,27 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
   if (pin) pthread_setaffinity_np(pthread_self(), sizeof before, &before);
 }
 
+// Looks seldom: at the first calls, then at every 64th.
+void WorkerTeam::choose_scratch_pages() {
+  const uint32_t calls = ++scratch_pages_.calls;
+  const bool looks = (calls & (calls - 1)) == 0 || calls % 64 == 0;
+  if (scratch_pages_.are_huge || !looks) return;
+  auto* data = static_cast<uint8_t*>(scratch_.data());
+  const int64_t page = ::sysconf(_SC_PAGESIZE), count = (scratch_.size() + page - 1) / page;
+  if (resident_pages(data, count, page) * kFilledShare < count) return;
+  scratch_pages_.are_huge = true;
+  ::madvise(data, static_cast<size_t>(scratch_.size()), MADV_HUGEPAGE);
+  ::madvise(data, static_cast<size_t>(scratch_.size()), kCollapse);
+}
+
 Result<uint8_t*> WorkerTeam::scratch(int64_t bytes) {
-  const int64_t all = (bytes * size_ + 63) / 64 * 64 + int64_t{sizeof(ScratchPages)};
-  if (scratch_.size() < all) {
+  if (scratch_.size() < bytes * size_) {
     scratch_ = AlignedBuffer();  // before the larger one is there: never both
-    REDLINE_ASSIGN(scratch_, AlignedBuffer::make(all));
-    ::madvise(scratch_.data(), static_cast<size_t>(all), MADV_NOHUGEPAGE);
+    REDLINE_ASSIGN(scratch_, AlignedBuffer::make(bytes * size_));
+    ::madvise(scratch_.data(), static_cast<size_t>(scratch_.size()), MADV_NOHUGEPAGE);
+    scratch_pages_ = {};
   }
-  choose_pages(scratch_);
+  choose_scratch_pages();
   return static_cast<uint8_t*>(scratch_.data());
 }
 

@@ -44,9 +44,16 @@ class WorkerTeam {
 
  private:
   void worker_main(int worker);
+  void choose_scratch_pages();
   int size_;
   bool pinned_ = false, oversubscribed_ = false;
   AlignedBuffer scratch_;
+  /// Scratch has room for the largest steps; small ones touch little of it, here and there, and huge pages would make that
+  /// most of it. Steps that fill it run faster by huge pages. So it begins with small ones.
+  struct {
+    uint32_t calls = 0;
+    bool are_huge = false;
+  } scratch_pages_;
   std::vector<int> cpus_;
   std::pair<void (*)(), void (*)()> hooks_;
   const std::function<void(int)>* fn_ = nullptr;

@@ -77,6 +77,8 @@ Status Executor::step(const StepContext& context) {
   return {};
 }
 
+int64_t Executor::now_ns() const { return options_.timeline ? Timeline::now_ns() : 0; }
+
 Tile Executor::tile_of(const Task& task) const {
   return program_.tile_of(task, rows_[static_cast<size_t>(program_.stages[task.stage].row_dim)]);
 }
@@ -101,7 +103,7 @@ bool Executor::take(Worker& owner, uint32_t task) {
 void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
   const Stage& stage = program_.stages[task.stage];
   const Tile tile = tile_of(task);
-  const int64_t begin_ns = options_.timeline ? Timeline::now_ns() : 0;
+  const int64_t begin_ns = now_ns();
   // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
   if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
   if (options_.timeline)
@@ -117,12 +119,12 @@ void Executor::run_worker(int worker) {
   for (uint32_t i = 0; i < tasks.size(); ++i) {
     self.task.store(i, std::memory_order_relaxed);
     if (is_taken(self, i)) continue;
-    int64_t since_ns = options_.timeline ? Timeline::now_ns() : 0;
-    if (missing(tasks[i]) && !wait(self, tasks[i], since_ns)) return;
+    int64_t since_ns = now_ns();
+    if (missing(tasks[i]) && !wait(self, i, since_ns)) return;
     if (take(self, i)) run_task(self, tasks[i], since_ns);
   }
   self.task.store(static_cast<uint32_t>(tasks.size()), std::memory_order_relaxed);
-  int64_t since_ns = options_.timeline ? Timeline::now_ns() : 0;
+  int64_t since_ns = now_ns();
   for (size_t in_vain = 0; in_vain + 1 < workers_.size(); ++in_vain)
     while (help(self, since_ns)) in_vain = 0;
 }
@@ -141,33 +143,31 @@ bool Executor::help(Worker& self, int64_t& since_ns) {
     self.helps.store(&tasks[i], std::memory_order_relaxed);
     run_task(self, tasks[i], since_ns);
     self.helps.store(nullptr, std::memory_order_relaxed);
-    self.helped.store(self.helped.load(std::memory_order_relaxed) + 1, std::memory_order_relaxed);
-    since_ns = options_.timeline ? Timeline::now_ns() : 0;
+    self.helped.fetch_add(1, std::memory_order_relaxed);
+    since_ns = now_ns();
     return true;
   }
   return false;
 }
 
-bool Executor::wait(Worker& self, const Task& task, int64_t& since_ns) {
-  const auto own = static_cast<uint32_t>(&task - program_.tasks[static_cast<size_t>(self.context.worker)].data());
-  auto over = [&] { return is_taken(self, own) || !missing(task); };
-  if (const Stage& stage = program_.stages[task.stage]; stage.first_weights != nullptr) {
-    const Wait* need = missing(task);
-    if (need == nullptr) return true;
+bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
+  const Task& task = program_.tasks[static_cast<size_t>(self.context.worker)][own];
+  const auto waits_for = [&] { return is_taken(self, own) ? nullptr : missing(task); };
+  const Stage& stage = program_.stages[task.stage];
+  if (const Wait* need = stage.first_weights ? waits_for() : nullptr)
     fetch_until(stage.first_weights(stage, tile_of(task)), counters_[need->event].value, target_of(*need, step_));
-  }
   const bool shares_core = team_.oversubscribed();
   Watch watch;
   int spin = 0, look = 0;
-  while (!over()) {
-    if (const Wait* need = missing(task)) self.event.store(need->event, std::memory_order_relaxed);
+  while (const Wait* need = waits_for()) {
+    self.event.store(need->event, std::memory_order_relaxed);
     if (help(self, since_ns)) {
       watch = {};
       spin = look = 0;
       continue;
     }
     if (!shares_core && spin < kSpins) {
-      for (const int end = spin + kSpinsPerLook; spin < end && !over(); ++spin) spin_pause();
+      for (const int end = spin + kSpinsPerLook; spin < end && waits_for(); ++spin) spin_pause();
       continue;
     }
     const bool yields = shares_core && look < kYields;

@@ -53,6 +53,7 @@ class Executor {
   void run_worker(int worker);
   /// Runs a task that this worker has taken. `since_ns`: when it began to wait for work.
   void run_task(Worker& self, const Task& task, int64_t since_ns);
+  int64_t now_ns() const;  ///< 0 without a timeline
   Tile tile_of(const Task& task) const;
   /// The first of its events that has not counted far enough, or nullptr.
   const Wait* missing(const Task& task) const;
@@ -61,8 +62,8 @@ class Executor {
   bool take(Worker& owner, uint32_t task);
   /// Runs one task of the next neighbour, if there is one to take. `since_ns` is then the end of that task.
   bool help(Worker& self, int64_t& since_ns);
-  /// Until the task can run or somebody has taken it. False when the step was given up.
-  bool wait(Worker& self, const Task& task, int64_t& since_ns);
+  /// Until its own task number `own` can run or somebody has taken it. False when the step was given up.
+  bool wait(Worker& self, uint32_t own, int64_t& since_ns);
   /// What one wait has seen of the others.
   struct Watch {
     int64_t progress = -1, quiet_ns = 0, looked_ns = 0;

@@ -11,8 +11,9 @@ SETUP ?= tools/setup.sh
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
 PRESET ?= release
+# The shell asks when the line runs: make expands all lines of a recipe before the first installs a compiler.
 ifeq ($(origin CXX),default)
-CXX = $(shell tools/setup.sh --compiler)
+CXX = $$(tools/setup.sh --compiler)
 endif
 
 # $(call build,PRESET,GROUP): packages, configuration and compilation, each only where needed.

@@ -39,7 +39,7 @@ esac
 case $distribution in  # clang's run-time library (sanitizers, fuzzing) is a package of its own
   "debian 12") optional_packages+=(libclang-rt-14-dev) ;;
   "debian 13") optional_packages+=(libclang-rt-19-dev) ;;
-  "ubuntu 22.04") optional_packages+=(libclang-rt-14-dev) build_packages[0]=g++-12 ;;
+  "ubuntu 22.04") build_packages[0]=g++-12 ;;  # its package clang has the run-time library
   "ubuntu 24.04") optional_packages+=(libclang-rt-18-dev) ;;
 esac
 
@@ -77,11 +77,14 @@ not_installed() {
 }
 
 mapfile -t missing < <(not_installed "${packages[@]}")
-unavailable_file=build/.packages-unavailable  # optional ones that this distribution does not have: asked for once
+# Optional packages that the archive did not have, with the distribution that was asked. Forgotten after a day, so that a
+# package which appears later, or was hidden by a stale list, is found.
+unavailable_file=build/.packages-unavailable
+unavailable=$(find $unavailable_file -mmin -1440 -exec grep -qxF "$distribution" {} \; -exec cat {} \; 2>/dev/null) || true
 wanted=()
 if [ $group = test ]; then
   while read -r package; do
-    grep -qxF "$package" $unavailable_file 2>/dev/null || wanted+=("$package")
+    grep -qxF "$package" <<<"$unavailable" || wanted+=("$package")
   done < <(not_installed "${optional_packages[@]}")
 fi
 
@@ -93,7 +96,12 @@ fi
 by_hand="install by hand: apt-get install ${missing[*]} ${wanted[*]}"
 root=()
 as_root() { "${root[@]}" env DEBIAN_FRONTEND=noninteractive "$@" </dev/null; }
-has_candidate() { apt-cache policy "$1" 2>/dev/null | grep -q 'Candidate: [^(]'; }
+# The whole answer is read before it is searched: `apt-cache | grep -q` fails under pipefail when grep leaves first.
+has_candidate() {
+  local policy
+  policy=$(LC_ALL=C apt-cache policy "$1" 2>/dev/null) || return 1
+  grep -q 'Candidate: [^(]' <<<"$policy"
+}
 
 if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
   printf 'setup: installing %s\n' "${missing[*]} ${wanted[*]}"
@@ -106,14 +114,17 @@ if [ ${#missing[@]} -gt 0 ] || [ ${#wanted[@]} -gt 0 ]; then
     as_root apt-get update -qq || die "apt-get update failed: is there a network? With one, $by_hand"
     break
   done
-  install=("${missing[@]}")
+  install=("${missing[@]}") absent=()
   for package in "${wanted[@]}"; do
     if has_candidate "$package"; then install+=("$package")
     else
       echo "setup: $package is not packaged for $distribution; the tests that need it are left out"
-      mkdir -p build && echo "$package" >>$unavailable_file
+      absent+=("$package")
     fi
   done
+  if [ ${#absent[@]} -gt 0 ]; then
+    mkdir -p build && printf '%s\n' "$distribution" "${absent[@]}" >$unavailable_file
+  fi
   log=$(mktemp)
   trap 'rm -f "$log"' EXIT
   get=(apt-get install -y -qq --no-install-recommends)

@@ -2,6 +2,7 @@
 # tools/fuzz.sh SECONDS [--keep] [TARGET...]: builds the fuzz targets (clang, address and undefined-behaviour sanitizers) and
 # runs each for an equal share of SECONDS, from its seeds (fuzz/seeds) and its kept corpus (fuzz/corpus). One line per target;
 # fails when any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
+# Exit 77, with the reason, where clang or its run-time library for fuzzing is not installed.
 # --keep: put a small set of inputs that reaches what was reached so far into fuzz/corpus.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -11,6 +12,12 @@ shift
 keep=no
 if [[ ${1:-} == --keep ]]; then keep=yes; shift; fi
 case $seconds in '' | *[!0-9]*) echo "tools/fuzz.sh: SECONDS is a whole number, not '$seconds'" >&2; exit 2 ;; esac
+
+probe='extern "C" int LLVMFuzzerTestOneInput(const unsigned char*, unsigned long) { return 0; }'
+if ! said=$(clang++ -x c++ -fsanitize=fuzzer,address,undefined -o /dev/null - <<<"$probe" 2>&1); then
+  echo "fuzzing needs clang and its run-time library (packages clang and libclang-rt-N-dev): $(head -n 1 <<<"$said")"
+  exit 77
+fi
 
 build=build/fuzz
 cmake --preset fuzz > /dev/null

@@ -19,14 +19,22 @@ results=build/test-results
 rm -rf $results && mkdir -p $results
 python=build/venv/bin/python
 
-# A part that is one test: its name and its outcome go to the list that count_tests.py reads.
+# A part that is one test: its name and its outcome go to the list that count_tests.py reads. Exit 77 is a skip, for the reason
+# in the last line of the output.
 one() {
-  local name=$1 begin=$SECONDS
+  local name=$1 begin=$SECONDS status=0 output=$results/output.txt
   shift
   printf '\n== %s\n' "$name"
-  if "$@"; then echo "passed $name" >>$results/parts.txt; else echo "failed $name" >>$results/parts.txt; fi
-  echo "== $name: $((SECONDS - begin)) s"
+  "$@" 2>&1 | tee "$output"
+  status=${PIPESTATUS[0]}
+  case $status in
+    0) echo "passed $name" >>$results/parts.txt ;;
+    77) echo "skipped $name: $(tail -n 1 "$output")" >>$results/parts.txt ;;
+    *) echo "failed $name" >>$results/parts.txt ;;
+  esac
+  took "$name" $((SECONDS - begin))
 }
+took() { printf '%6d s  %s\n' "$2" "$1" >>$results/times.txt; }
 build() {
   [ -f build/dev/build.ninja ] || cmake --preset dev || return
   cmake --build --preset dev
@@ -35,14 +43,18 @@ build() {
 one build build
 if [ -f build/dev/build.ninja ]; then
   printf '\n== tests in C++\n'
+  begin=$SECONDS
   ctest --test-dir build/dev -j "$(nproc)" --output-on-failure --output-junit "$PWD/$results/ctest.xml" \
     --no-tests=error >$results/ctest.log 2>&1 || grep -vE '^ *[0-9]+/[0-9]+ Test.*Passed|^ *Start ' $results/ctest.log
   [ -f $results/ctest.xml ] || echo "failed ctest" >>$results/parts.txt
+  took "tests in C++" $((SECONDS - begin))
 fi
 if [ -n "$(git ls-files 'tests/*test_*.py' 'tests/*_test.py')" ]; then
   printf '\n== tests in Python\n'
+  begin=$SECONDS
   REDLINE_BINARY=$PWD/build/dev/redline $python -m pytest tests -q -p no:cacheprovider \
     --junitxml=$results/pytest.xml || [ -f $results/pytest.xml ] || echo "failed pytest" >>$results/parts.txt
+  took "tests in Python" $((SECONDS - begin))
 fi
 for check in $(tools/check --list); do
   one "check $check" tools/check "$check"
@@ -52,10 +64,11 @@ if [ $demo = yes ]; then
   one install tools/check_install.sh dev
 fi
 if [ "$fuzz_seconds" != 0 ]; then
-  if [ -x tools/fuzz.sh ]; then one fuzz tools/fuzz.sh "$fuzz_seconds"
-  else echo "skipped fuzz: there is no tools/fuzz.sh" >>$results/parts.txt
-  fi
+  one fuzz tools/fuzz.sh "$fuzz_seconds"
 fi
 
+took "all of it" $SECONDS
+printf '\n== where the time went\n'
+cat $results/times.txt
 echo
 exec $python tools/count_tests.py $results

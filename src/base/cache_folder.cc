@@ -4,6 +4,7 @@
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <sys/statvfs.h>
+#include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -21,6 +22,11 @@ namespace {
 
 namespace fs = std::filesystem;
 constexpr std::string_view kSuffix = ".redline-cache", kUnfinished = ".unfinished";
+
+constexpr int64_t kNanoseconds = 1'000'000'000;
+int64_t modified_ns(const struct stat& info) {
+  return int64_t{info.st_mtim.tv_sec} * kNanoseconds + info.st_mtim.tv_nsec;
+}
 
 std::string from_environment(const char* name) {
   const char* value = std::getenv(name);
@@ -68,13 +74,28 @@ std::vector<CacheFile> list_cache(const std::string& folder) {
   for_each_file(folder, kSuffix, [&](const std::string& path) {
     struct stat info;
     if (::lstat(path.c_str(), &info) != 0 || !S_ISREG(info.st_mode)) return;
-    files.push_back(
-        {path, int64_t{info.st_blocks} * 512, int64_t{info.st_mtim.tv_sec} * 1'000'000'000 + info.st_mtim.tv_nsec});
+    files.push_back({path, int64_t{info.st_blocks} * 512, modified_ns(info)});
   });
   std::sort(files.begin(), files.end(), [](const CacheFile& a, const CacheFile& b) {
     return a.used_ns != b.used_ns ? a.used_ns < b.used_ns : a.path < b.path;
   });
   return files;
+}
+
+void mark_used(const std::string& folder, int fd) {
+  const std::vector<CacheFile> files = list_cache(folder);
+  const int64_t newest = files.empty() ? 0 : files.back().used_ns;
+  // The kernel stamps files with the time of its last tick, milliseconds ago, and two files may get the same one; some file
+  // systems keep whole seconds. So the time is ours, and it is read back.
+  for (const int64_t step : {int64_t{1}, int64_t{1'000}, int64_t{2'000'000'000}}) {
+    struct timespec now;
+    ::clock_gettime(CLOCK_REALTIME, &now);
+    const int64_t time = std::max(int64_t{now.tv_sec} * kNanoseconds + now.tv_nsec, newest + step);
+    const struct timespec times[2] = {{.tv_sec = 0, .tv_nsec = UTIME_OMIT},
+                                      {.tv_sec = time / kNanoseconds, .tv_nsec = time % kNanoseconds}};
+    struct stat info;
+    if (::futimens(fd, times) != 0 || ::fstat(fd, &info) != 0 || modified_ns(info) > newest) return;
+  }
 }
 
 bool make_cache_room(const CacheSettings& settings, int64_t bytes) {
@@ -150,6 +171,7 @@ void CacheWriter::flush(int64_t offset, int64_t bytes) {
 }
 
 Status CacheWriter::commit() {
+  mark_used(folder_, fd_);
   if (::fsync(fd_) != 0) return io("{}: cannot write: {}", temporary_, std::strerror(errno));
   if (::rename(temporary_.c_str(), cache_path(folder_, name_).c_str()) != 0)
     return io("{}: cannot rename: {}", temporary_, std::strerror(errno));

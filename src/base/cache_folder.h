@@ -24,6 +24,8 @@ struct CacheFile {
 std::string cache_path(const std::string& folder, const std::string& name);
 /// The finished files, least recently used first. A folder that is not there is empty.
 std::vector<CacheFile> list_cache(const std::string& folder);
+/// Makes the open file the most recently used of `folder`: later than every other one, however close in time their uses are.
+void mark_used(const std::string& folder, int fd);
 
 /// Removes what must go before `bytes` more fit under `max_bytes`, least recently used first; and files that writers
 /// left unfinished when they were killed. False when `bytes` do not fit at all, or the disk would be left with less

@@ -193,7 +193,7 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
                 MADV_POPULATE_READ);
     });
 #endif
-  ::futimens(file.get(), nullptr);  // it was of use now
+  mark_used(options_.cache.folder, file.get());
   return true;
 }
 

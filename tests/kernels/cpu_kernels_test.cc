@@ -6,6 +6,7 @@
 #include <cstdlib>
 #include <map>
 
+#include "kernels/cpu/linear_choice.h"
 #include "support/isa_test.h"
 
 namespace redline {
@@ -49,6 +50,30 @@ TEST(CpuKernels, ASetThatTheMachineLacksIsAnError) {
   }
 }
 
+TEST(CpuKernels, ASuffixTakesThePathsOfAnotherKindOfCpu) {
+  for (const std::string& name : isas(true)) {
+    const Result<CpuKernels> plain = cpu_kernels_for(name), tiles = cpu_kernels_for(name + "+tiles"),
+                             dots = cpu_kernels_for(name + "+bf16_dot");
+    ASSERT_TRUE(plain.ok() && tiles.ok() && dots.ok()) << name;
+    EXPECT_TRUE(tiles->has_tile_unit);
+    EXPECT_EQ(tiles->linear_i8, plain->linear_i8_tiles);
+    EXPECT_TRUE(dots->has_fast_bf16_dot);
+    EXPECT_EQ(dots->has_tile_unit, plain->has_tile_unit);
+    const auto uses_bf16 = [](const CpuKernels& table, DType type) {
+      const XForms forms = choose_linear(table, type, false).forms;
+      return forms.at[forms.count - 1].form == XForm::kTiles;
+    };
+    EXPECT_TRUE(uses_bf16(*tiles, DType::kF16)) << name;
+    EXPECT_TRUE(uses_bf16(*dots, DType::kBF16)) << name;
+    // Neither dots nor tiles round the weights of a float32 file.
+    EXPECT_FALSE(uses_bf16(*dots, DType::kF32) || uses_bf16(*tiles, DType::kF32)) << name;
+    // A float16 weight has more bits than bfloat16 keeps: only where tiles make that many times as fast.
+    EXPECT_EQ(uses_bf16(*dots, DType::kF16), plain->has_tile_unit) << name;
+  }
+  EXPECT_THAT(cpu_kernels_for("generic+magic").status().message(), HasSubstr("unknown suffix \"+magic\""));
+  EXPECT_THAT(cpu_kernels_for("genric+tiles").status().message(), HasSubstr("did you mean \"generic\"?"));
+}
+
 // The variable is read once in a process, so each of these asks a child of its own.
 void ask(const char* value) {
   setenv("REDLINE_CPU_ISA", value, 1);
@@ -65,6 +90,7 @@ TEST(CpuKernelsDeathTest, TheVariableCapsTheTable) {
   EXPECT_EXIT(ask("nonsense"), testing::ExitedWithCode(2),
               "invalid_argument: REDLINE_CPU_ISA: unknown instruction set .nonsense.; this machine has generic");
   EXPECT_EXIT(ask("generic"), testing::ExitedWithCode(0), "in use: .generic]");
+  EXPECT_EXIT(ask("generic+tiles"), testing::ExitedWithCode(0), "in use: .generic.tiles]");
   EXPECT_EXIT(ask(""), testing::ExitedWithCode(0), "in use: ." + isas(true).back() + "]");
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "redline/engine.h"
+#include "support/golden.h"
 
 namespace redline {
 namespace {
@@ -102,11 +103,10 @@ const std::string kCases[] = {kTales,
                               kGolden + "qwen2_layer_types",
                               kGolden + "qwen3",
                               kGolden + "rope_dynamic"};
-// Bounds of docs/numerics.md for one run against the exact answer, without and with tiles; two runs differ by twice
-// that at most.
-double auto_bound() {
-  const Result<const CpuKernels*> table = cpu_kernels();
-  return table.ok() && (*table)->has_tile_unit ? 2 * 5e-2 : 2 * 4e-3;
+// The bound of docs/numerics.md for one run against the exact answer; two runs differ by twice that at most.
+double auto_bound(const Engine& engine) {
+  const auto rounding = testing::auto_rounding(engine.info().weight_types);
+  return 2 * (rounding.any() ? rounding.golden_largest() : 4e-3);
 }
 
 EngineOptions options_of(int threads, ComputeType dtype) {
@@ -134,7 +134,7 @@ TEST(Batch, UnderAutoEverySequenceStaysWithinItsRounding) {
     const auto alone = open(model, options_of(1, ComputeType::kAuto));
     const auto batched = open(model, options_of(2, ComputeType::kAuto));
     const double d = play(*batched, *alone, model == kTales ? 12 : 40, 7);
-    EXPECT_LE(d, auto_bound()) << model;
+    EXPECT_LE(d, auto_bound(*alone)) << model;
     worst = std::max(worst, d);
   }
   RecordProperty("worst", fmt::format("{:.1e}", worst));

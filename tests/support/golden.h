@@ -16,6 +16,7 @@
 #include <nlohmann/json.hpp>
 
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/linear_choice.h"
 #include "redline/engine.h"
 #include "support/npy.h"
 
@@ -28,10 +29,40 @@ inline std::string read_text(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-/// `auto` rounds x, and weights that are not so already, to bfloat16 in steps of some rows: docs/numerics.md.
-inline bool rounds_to_tiles() {
+/// What `auto` rounds to bfloat16 in steps of some rows, with float weights and the kernel table in use. Asked of the choice
+/// that the engine makes, so that no kind of CPU can be forgotten.
+struct AutoRounding {
+  bool bf16_products = false;  ///< x of BF16 weights
+  bool f16_products = false;   ///< x and w of F16 weights
+  bool attention = false;      ///< weights and values of attention
+
+  bool any() const { return bf16_products || f16_products || attention; }
+  /// Bound on the rms error of a golden model (2 layers, scores up to t = 3): 1.5 times what docs/numerics.md derives, the
+  /// parts being independent.
+  double golden_rms() const {
+    const double products = f16_products ? 1.6e-2 : bf16_products ? 1.1e-2 : 0;
+    return 1.5 * std::hypot(1.2e-3, products, attention ? 3.4e-3 : 0);
+  }
+  /// Of the largest error relative to the largest logit: errors within 4.5 standard deviations, the largest of a few
+  /// thousand logits at least 2.5 times their root mean square. A row's errors come from few probabilities, so one row may
+  /// have twice the rms of all. Not relative to the row's own largest logit, which may be small.
+  double golden_largest() const { return 2 * 4.5 / 2.5 * golden_rms(); }
+};
+/// `weight_types` as ModelInfo has it: "bf16 x57, f32 x17".
+inline AutoRounding auto_rounding(const std::string& weight_types) {
+  AutoRounding rounding;
   const Result<const CpuKernels*> table = cpu_kernels();
-  return table.ok() && (*table)->has_tile_unit;
+  if (!table.ok()) return rounding;
+  const auto rounds = [&](DType type) {
+    const XForms forms = choose_linear(**table, type, false).forms;
+    return std::any_of(forms.at, forms.at + forms.count, [](const auto& at) { return at.form == XForm::kTiles; });
+  };
+  const auto has = [&](const char* name) { return (" " + weight_types).find(name) != std::string::npos; };
+  rounding.bf16_products = has(" bf16 x") && rounds(DType::kBF16);
+  rounding.f16_products = has(" f16 x") && rounds(DType::kF16);
+  constexpr auto kCache = static_cast<int>(KvFormat::kF16);
+  rounding.attention = (*table)->attention[kCache] == (*table)->attention_with_tiles[kCache];
+  return rounding;
 }
 
 /// Null when the file is absent or no JSON.

@@ -126,16 +126,33 @@ Result<int> richest(std::string_view name) {
                           did_you_mean(name, known));
 }
 
+/// Paths of other CPUs whose kernels stand in every base set as plain C++.
+struct Emulation {
+  std::string_view suffix;
+  void (*apply)(CpuKernels& table);
+};
+constexpr Emulation kEmulations[] = {
+    {"tiles",
+     [](CpuKernels& table) {
+       table.has_tile_unit = true;
+       table.linear_i8 = table.linear_i8_tiles;
+       for (int f = 0; f < kNumKvFormats; ++f)
+         if (table.attention_with_tiles[f] != nullptr) table.attention[f] = table.attention_with_tiles[f];
+     }},
+    {"bf16_dot", [](CpuKernels& table) { table.has_fast_bf16_dot = true; }},
+};
+
 struct TableInUse {
   Result<CpuKernels> table;
-  std::string_view isa;
+  std::string isa;
 };
 TableInUse make_table_in_use() {
   Result<Settings> settings = read_settings();
   if (!settings.ok()) return {settings.status(), ""};
   Result<CpuKernels> table = cpu_kernels_for(settings->cpu_isa).within("REDLINE_CPU_ISA");
   if (!table.ok()) return {std::move(table), ""};
-  return {std::move(table), kIsas[richest(settings->cpu_isa).value()].name};
+  const std::string_view name = settings->cpu_isa, set = name.substr(0, name.find('+'));
+  return {std::move(table), kIsas[richest(set).value()].name + std::string(name.substr(set.size()))};
 }
 const TableInUse& in_use() {
   static const TableInUse table = make_table_in_use();
@@ -188,11 +205,19 @@ const CpuIsa* cpu_isas(int* count) {
 }
 
 Result<CpuKernels> cpu_kernels_for(std::string_view isa) {
-  REDLINE_ASSIGN(const int last, richest(isa));
+  const size_t plus = isa.find('+');
+  REDLINE_ASSIGN(const int last, richest(isa.substr(0, plus)));
   CpuKernels table;
   for (int i = 0; i <= last; ++i)
     if (kIsas[i].supported()) kIsas[i].fill(table);
-  return table;
+  if (plus == std::string_view::npos) return table;
+  const std::string_view suffix = isa.substr(plus + 1);
+  for (const Emulation& emulation : kEmulations) {
+    if (emulation.suffix != suffix) continue;
+    emulation.apply(table);
+    return table;
+  }
+  return invalid_argument("unknown suffix \"+{}\" of an instruction set; there are +tiles and +bf16_dot", suffix);
 }
 
 Result<const CpuKernels*> cpu_kernels() {

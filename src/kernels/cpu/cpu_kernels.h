@@ -244,7 +244,8 @@ struct CpuKernels {
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
-  void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< for tests: always by tile products
+  void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};       ///< for tests: always by tile products
+  void (*attention_with_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< `attention` where there is a tile unit
 };
 
 #ifndef REDLINE_ISA_NS  // What follows is for the host side only; kernel sources see pointers and Args.
@@ -263,9 +264,11 @@ const CpuIsa* cpu_isas(int* count);
 /// The table in use: generic overlaid by every supported set up to the one that REDLINE_CPU_ISA names (default: all).
 /// Read once, at the first call. invalid_argument: an unknown or unsupported name; the message lists the good ones.
 Result<const CpuKernels*> cpu_kernels();
-/// The same for a named set ("" for all), for tests and `devices --kernels`.
+/// The same for a named set ("" for all), for tests and `devices --kernels`. A suffix runs what another kind of CPU would
+/// choose, so that every path is tested on every machine, slowly: "avx2+tiles" takes bfloat16 and int8 tile products
+/// over their plain C++ stand-in, "avx512+bf16_dot" bfloat16 dot products (in plain C++ where the set lacks them).
 Result<CpuKernels> cpu_kernels_for(std::string_view isa);
-/// Name of the richest set that the table in use includes, "" when REDLINE_CPU_ISA is in error.
+/// What the table in use was made for: the richest set that it includes, with its suffix; "" when REDLINE_CPU_ISA is in error.
 std::string_view cpu_isa_in_use();
 /// Which set serves each kernel of `table`, found by comparing with each set's own entries; isa is "none" for an absent
 /// kernel. Kernels of one type are called NAME.TYPE: "linear.q4_k", "attention.bf16".

@@ -2,7 +2,7 @@
 """Counts the outcomes in a folder of test results; the last line reads "N passed, N failed, N skipped".
 
 Reads *.xml (JUnit, as ctest and pytest write it) and parts.txt (lines "passed|failed|skipped NAME"). Prints the names
-of what failed, and why something was skipped; leaves the last line in summary.txt too. Exit status 1 when anything
+of failed tests and the reasons of skipped ones, and writes the last line to summary.txt. Exit status 1 when anything
 failed or nothing ran.
 """
 import pathlib
@@ -12,7 +12,7 @@ import xml.etree.ElementTree as ElementTree
 
 
 def skip_reason(case):
-    """The reason in words: GTEST_SKIP writes it to the output, pytest into the message."""
+    """The reason of a skip: GTEST_SKIP writes it to the output, pytest to the message."""
     output = case.findtext("system-out") or ""
     said = re.search(r"Skipped\n(.+)", output)
     skipped = case.find("skipped")
@@ -22,7 +22,7 @@ def skip_reason(case):
 
 def junit_outcomes(path):
     for case in ElementTree.parse(path).iter("testcase"):
-        # ctest and pytest differ in which of the two names says where the test stands
+        # ctest and pytest use the two names differently
         name = case.get("name") if path.stem == "ctest" else f'{case.get("classname")}.{case.get("name")}'
         if case.find("failure") is not None or case.find("error") is not None or case.get("status") == "fail":
             yield "failed", name, ""

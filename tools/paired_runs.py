@@ -1,4 +1,4 @@
-"""Programs that measure the same model in turn: how each is called and read, where its threads run, what pairs of runs say.
+"""Programs that measure the same model in turn: command line and output parser of each, thread placement, statistics.
 
 For tools/compare and tools/regress; the standard library only.
 """
@@ -13,11 +13,11 @@ import subprocess
 import time
 
 ROOT = pathlib.Path(__file__).resolve().parent.parent
-BATCH_STEPS = 16  # that llama-batched-bench decodes for each stream; `redline bench` says its own in "tokens"
+BATCH_STEPS = 16  # decoded per stream by llama-batched-bench; `redline bench` reports its own number in "tokens"
 
 
 class Refusal(Exception):
-    """Nothing can be compared; the message says why and what to do. `code` is the exit status."""
+    """The comparison is not possible; the message gives the reason and the fix. `code` is the exit status."""
 
     def __init__(self, message, code=3):
         super().__init__(message)
@@ -26,7 +26,7 @@ class Refusal(Exception):
 
 @dataclasses.dataclass(frozen=True, order=True)
 class Row:
-    """One thing to measure. `tokens` of a batch row is 0: programs differ in how many steps they take."""
+    """One thing to measure. `tokens` of a batch row is 0: programs differ in the number of steps they run."""
     phase: str  # "prefill", "decode", "batch"
     depth: int
     tokens: int
@@ -53,7 +53,7 @@ class Request:
 
     @staticmethod
     def of_rows(rows, threads, repeat=1):
-        """The smallest request that has these rows; it may have more, where depths and lengths cross."""
+        """The smallest request that covers these rows; it may cover more, because depths and lengths are combined."""
         pick = lambda phase, name: sorted({getattr(r, name) for r in rows if r.phase == phase})
         return Request(pick("prefill", "tokens"), pick("decode", "tokens"), sorted({r.depth for r in rows}),
                        pick("batch", "streams"), threads, repeat)
@@ -61,11 +61,11 @@ class Request:
 
 @dataclasses.dataclass
 class Answer:
-    """What one run of one program said."""
+    """The output of one run of one program."""
     speeds: dict  # Row -> tokens per second
-    states: list = dataclasses.field(default_factory=list)  # of the machine, as the program saw it
-    faults: dict = dataclasses.field(default_factory=dict)  # Row -> why its speed is not to be believed
-    facts: dict = dataclasses.field(default_factory=dict)   # who answered: build, instruction set
+    states: list = dataclasses.field(default_factory=list)  # machine state as reported by the program
+    faults: dict = dataclasses.field(default_factory=dict)  # Row -> why its speed is not credible
+    facts: dict = dataclasses.field(default_factory=dict)   # build and instruction set of the program
 
 
 def joined(numbers):
@@ -129,9 +129,9 @@ class LlamaBench:
 
     @staticmethod
     def command(path, model, request, _is_checked):
-        # -p 0 and -n 0 leave a phase out; without them there would be one of 512 and one of 128.
+        # -p 0 and -n 0 omit a phase; the defaults are 512 and 128.
         command = [path, "-m", *model, "-p", joined(request.prefill or [0]), "-n", joined(request.decode or [0])]
-        if request.depth != [0]:  # not every fork knows the flag
+        if request.depth != [0]:  # not every fork has the flag
             command += ["-d", joined(request.depth)]
         return [*command, "-t", str(request.threads), "-fa", "1", "-r", str(request.repeat), "-o", "json"]
 
@@ -144,7 +144,7 @@ class LlamaBench:
         for r in report:
             prompt, made, depth = integer(r, "n_prompt"), integer(r, "n_gen"), integer(r, "n_depth", 0)
             if (prompt > 0) == (made > 0):
-                continue  # a prompt and an answer in one: no row of ours
+                continue  # prompt and generation combined: not one of our rows
             row = Row("prefill", depth, prompt) if prompt else Row("decode", depth, made)
             answer.speeds[row] = number(r, "avg_ts", str(row))
         return answer
@@ -178,7 +178,7 @@ class LlamaBatchedBench:
 
     @staticmethod
     def table(lines):
-        """The table that it prints where it knows no --output-format, as ik_llama.cpp's."""
+        """The table that versions without --output-format print, such as ik_llama.cpp's."""
         rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines if line.startswith("|")]
         wanted = {"PP": "pp", "B": "pl", "S_TG t/s": "speed_tg"}
         if not rows or not set(wanted) <= set(rows[0]):
@@ -192,7 +192,7 @@ KINDS = {kind.kind: kind for kind in (Redline, LlamaBench, LlamaBatchedBench)}
 
 
 def cpus_for(threads):
-    """That many of the CPUs that this process may use: one of each core before a core's second."""
+    """This many of the CPUs that the process may use: one per core before the second hardware thread of any core."""
     allowed = sorted(os.sched_getaffinity(0))
     if not 1 <= threads <= len(allowed):
         raise Refusal(f"flag --threads: {threads} threads cannot have a CPU each; this process may use {len(allowed)}", 2)
@@ -208,7 +208,7 @@ def cpus_for(threads):
 
 
 def stolen_share(before, after):
-    """Of all CPU time between two first lines of /proc/stat, the share that the host gave to others."""
+    """Share of stolen time in the CPU time between two first lines of /proc/stat."""
     deltas = [int(b) - int(a) for a, b in zip(before.split()[1:9], after.split()[1:9])]
     return deltas[7] / sum(deltas) if len(deltas) == 8 and sum(deltas) > 0 else 0.0
 
@@ -221,7 +221,7 @@ def proc_stat():
 
 
 class Program:
-    """One of those that run in turn."""
+    """One of the programs that run in turn."""
 
     def __init__(self, label, kind, path, extra=()):
         self.label, self.kind, self.path, self.extra = label, KINDS[kind], str(path), list(extra)
@@ -234,13 +234,13 @@ class Program:
         return [row for row in request.rows() if row.phase in self.kind.phases]
 
     def run(self, model, request, cpus, timeout, is_checked=False):
-        """Runs once on `cpus` and keeps the answer. Refusal when it fails or cannot be read."""
+        """Runs once on `cpus` and stores the result. Refusal when it fails or its output cannot be parsed."""
         wanted = self.rows(request)
         if not wanted:
             self.answers.append(Answer({}))
             return
         command = [*self.kind.command(self.path, model, request, is_checked), *self.extra]
-        # Redline binds its threads to the CPUs that it is given; OpenMP programs do when told where.
+        # Redline binds its threads to the CPUs of its affinity mask; OpenMP programs need the places.
         environment = {**os.environ, "OMP_NUM_THREADS": str(request.threads), "OMP_PROC_BIND": "true",
                        "OMP_PLACES": ",".join(f"{{{cpu}}}" for cpu in cpus)}
         load, stat, begin = os.getloadavg()[0], proc_stat(), time.monotonic()
@@ -274,14 +274,14 @@ class Program:
         return [a.speeds[row] for a in self.answers if row in a.speeds]
 
     def fault(self, row):
-        """Why a row is not to be believed: the last reason that was given in half of the runs or more."""
+        """Why a row is not credible: the last reason given in at least half of the runs."""
         faults = [a.faults[row] for a in self.answers if row in a.faults]
         return faults[-1] if 2 * len(faults) >= len(self.answers) and faults else None
 
 
 def median_interval(values, confidence=0.95):
     """(low, high, coverage): two of the sorted values between which the median of their distribution lies with at least
-    that confidence, or the smallest and the largest when there are too few; coverage is what really holds.
+    that confidence, or the smallest and the largest when there are too few; coverage is the actual confidence.
     The number of values below the median is binomial whatever the distribution (order statistics; David, Nagaraja 2003)."""
     ordered, n = sorted(values), len(values)
     if n == 0:
@@ -297,7 +297,7 @@ def median_interval(values, confidence=0.95):
 
 @dataclasses.dataclass
 class Ratio:
-    """Of one program's speed over another's, pair by pair."""
+    """Ratio of the speeds of two programs, pair by pair."""
     values: list
     confidence: float = 0.95
 
@@ -345,7 +345,7 @@ def speed(value):
 
 
 def state_record(programs):
-    """What is known of the machine during the runs: load, stolen time, and what Redline sampled."""
+    """Machine state during the runs: load, stolen time, and Redline's samples."""
     runs = [run for program in programs for run in program.runs]
     record = {"load_before": [run["load_before"] for run in runs], "stolen": [run["stolen"] for run in runs]}
     states = [state for program in programs for answer in program.answers for state in answer.states]

@@ -1,5 +1,5 @@
-"""Programs that draw the same picture from the same diffusers folder: how each is called and read. For tools/compare_pictures;
-the standard library only (diffusers runs in a process of its own)."""
+"""Programs that generate the same image from the same diffusers folder: command line and output parser of each. For
+tools/compare_pictures; standard library only (diffusers runs in its own process)."""
 import dataclasses
 import json
 import os
@@ -28,14 +28,14 @@ class Request:
 
 @dataclasses.dataclass
 class Drawing:
-    """What one picture cost: seconds, and bytes at the peak (0: not known)."""
+    """Cost of one image: seconds, and peak memory in bytes (0: unknown)."""
     step_s: float
     decode_s: float
     peak_bytes: int = 0
 
 
 def run_program(label, command, request):
-    """(stdout, stderr, most memory in bytes) of a command on the request's CPUs. Refusal when it fails."""
+    """(stdout, stderr, peak memory in bytes) of a command on the request's CPUs. Refusal when it fails."""
     with tempfile.TemporaryFile("w+", errors="replace") as out, tempfile.TemporaryFile("w+", errors="replace") as err:
         environment = {**os.environ, "OMP_NUM_THREADS": str(request.threads), "OMP_PROC_BIND": "true",
                        "OMP_PLACES": ",".join(f"{{{cpu}}}" for cpu in request.cpus)}
@@ -45,7 +45,7 @@ def run_program(label, command, request):
         except OSError as error:
             raise runs.Refusal(f"{label}: {command[0]} does not start: {error}", 2) from None
         deadline = time.monotonic() + request.timeout
-        while True:  # wait4 alone tells the memory of this one child
+        while True:  # only wait4 gives the memory of this one child
             pid, status, usage = os.wait4(process.pid, os.WNOHANG)
             if pid:
                 process.returncode = os.waitstatus_to_exitcode(status)
@@ -89,7 +89,7 @@ class Redline:
 
 
 class SdCli:
-    """stable-diffusion.cpp's sd-cli. It reads weights when it first needs them; that time is taken off."""
+    """stable-diffusion.cpp's sd-cli. It loads weights on first use; that time is subtracted."""
     label = "sd.cpp"
 
     def __init__(self, path, extra=()):
@@ -116,7 +116,7 @@ class SdCli:
         return Drawing(spans["sampling"] / steps, spans["decoding"], peak)
 
 
-# What runs for diffusers: a line in, a line of JSON out.
+# The process that runs diffusers: reads a line, prints a line of JSON.
 DIFFUSERS = r'''
 import sys, time, json, torch, diffusers
 folder, dtype, threads, compiled = sys.argv[1], sys.argv[2], int(sys.argv[3]), sys.argv[4] == "1"
@@ -141,7 +141,7 @@ for line in sys.stdin:
 
 
 class Diffusers:
-    """diffusers' own pipeline in a process that lives through all rounds; its first step of each picture is not counted."""
+    """diffusers' own pipeline in a process that persists over all rounds; the first step of each image is not counted."""
 
     def __init__(self, python, dtype, compiled, request):
         self.label = "diffusers " + ("compiled" if compiled else "eager")

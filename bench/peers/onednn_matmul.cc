@@ -1,4 +1,4 @@
-// oneDNN's products as a module that `redline bench --kernel onednn` opens (src/runtime/onednn_matmul.h).
+// oneDNN matmul as a module that `redline bench --kernel onednn` loads (src/runtime/onednn_matmul.h).
 #include <omp.h>
 
 #include <cstdio>
@@ -15,7 +15,7 @@ struct Product {
   dnnl::stream stream{engine};
   dnnl::matmul::primitive_desc description;
   dnnl::matmul matmul;
-  memory::desc plain;  ///< of W as it comes: [n, k] row-major
+  memory::desc plain;  ///< W as given: [n, k] row-major
   memory x, weight, y;
 };
 

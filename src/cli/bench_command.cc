@@ -1,4 +1,4 @@
-// redline bench: tokens per second beside what this machine could do at best. One function for each of its modes.
+// redline bench: tokens per second and the share of this machine's ceilings. One function per mode.
 #include <algorithm>
 
 #include "base/progress.h"
@@ -26,31 +26,31 @@ struct BenchArgs {
   EngineArgs engine;
   KernelBenchArgs kernel;
 
-  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }  // the last four for pictures
+  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }  // the last four for image models
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file, Hugging Face folder, or diffusers folder",
                {.optional = true, .names_file = true});
     v(random, "random", "SHAPE:TYPE",
-      "instead of MODEL: a known shape with random weights, as llama-1b:q4_0, qwen-0.5b:q8_0 or flux-block:bf16");
+      "instead of MODEL: a known shape with random weights, such as llama-1b:q4_0, qwen-0.5b:q8_0 or flux-block:bf16");
     v(save, "save", "FILE", "with --random: write the model as GGUF first and measure that file", {.names_file = true});
-    v(prefill, "prefill", "N,..", "lengths of prompts",
-      {.min = 1, .shown_default = "1,8,32,128,512,2048, what the context holds"});
-    v(decode, "decode", "N,..", "numbers of tokens to make one by one", {.min = 1, .shown_default = "64"});
-    v(depth, "depth", "N,..", "tokens that are in the cache before",
-      {.min = 0, .shown_default = "0; 4096 and 32768 too for decode"});
-    v(batch, "batch", "N,..", "streams that get one token each per step",
+    v(prefill, "prefill", "N,..", "prompt lengths",
+      {.min = 1, .shown_default = "1,8,32,128,512,2048, as far as the context allows"});
+    v(decode, "decode", "N,..", "numbers of tokens to generate one by one", {.min = 1, .shown_default = "64"});
+    v(depth, "depth", "N,..", "tokens already in the KV cache",
+      {.min = 0, .shown_default = "0; for decode also 4096 and 32768"});
+    v(batch, "batch", "N,..", "sequences that decode one token each per step",
       {.min = 1, .max = 4096, .shown_default = "2,4,8,16,32,64"});
-    v(side, "side", "PIXELS", "of the picture that a diffusers folder or a network of --random draws",
+    v(side, "side", "PIXELS", "image size for a diffusers folder or a network of --random",
       {.min = 16, .max = 8192, .shown_default = "the model's own"});
-    v(lora, "lora", "FILE", "LoRA adapters of a diffusers folder, to load and to swap; may be repeated",
-      {.names_file = true});
-    v(start, "start", "", "a fresh process until its first token, and its peak memory");
-    v(repeat, "repeat", "R", "runs of each row after one to warm up",
+    v(lora, "lora", "FILE", "LoRA adapter for a diffusers folder, to load and swap", {.names_file = true});
+    v(start, "start", "", "time a new process to its first token, and report its peak memory");
+    v(repeat, "repeat", "R", "runs of each row, after one warm-up run",
       {.letter = 'r', .min = 1, .max = 10000, .shown_default = "up to 5, as --time allows"});
-    v(time, "time", "SECONDS", "time for the rows that are not named by a flag", {.min = 1, .max = 86400});
-    v(no_check, "no-check", "", "measure without checking the answer first");
+    v(time, "time", "SECONDS", "time limit for the default rows", {.min = 1, .max = 86400});
+    v(no_check, "no-check", "", "skip the correctness check");
     v(plot, "plot", "FILE", "draw a chart, .svg or .html", {.names_file = true});
-    v(first_token, "first-token", "", "only open the model, read 32 tokens, print a line and end: what --start times");
+    v(first_token, "first-token", "",
+      "open the model, process 32 tokens, print a line and exit: what --start measures");
     v(json, "json", "", "print JSON");
     engine.visit(v);
     kernel.visit(v);
@@ -215,19 +215,17 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
 
 Command bench_command() {
   return make_command<BenchArgs, run_bench>(
-      "bench", "measure tokens per second beside this machine's ceilings",
-      "Each row is the median of its runs, each with other tokens. Its ceiling is what this machine, measured in the "
-      "same "
-      "call, needs at least: for each kind of work in a step the time to read its weights and cache once, or to do its "
-      "multiply-adds with the fastest instruction that may serve them, whichever is longer, summed. A row faster than "
-      "that "
-      "is reported as an error. The answer is checked before anything is timed: against the interpreter, or, from 30 "
+      "bench", "measure tokens per second and the share of this machine's ceilings",
+      "Each row is the median of its runs, each with different tokens. Its ceiling is the minimum time this machine, "
+      "measured in the same call, needs: for each kind of work in a step, the time to read its weights and cache once "
+      "or to do its multiply-adds with the fastest usable instruction, whichever is longer, summed. A row faster than "
+      "that is reported as an error. Results are checked before anything is timed: against the interpreter or, from 30 "
       "million parameters on, against generic float32 kernels in another process.\n"
-      "Virtual and shared machines change under way: memory bandwidth, arithmetic and the latency between cores are "
-      "sampled before and after each row, and a row in which they moved is marked.\n"
-      "Without --prefill, --decode, --batch or --start there is a usual set of rows, cut down to what --time allows; "
-      "naming "
-      "one phase measures those named alone.",
+      "Virtual and shared machines vary over time: memory bandwidth, arithmetic throughput and core-to-core latency "
+      "are "
+      "sampled before and after each row, and rows during which they changed are marked.\n"
+      "Without --prefill, --decode, --batch or --start a default set of rows is measured, limited by --time; with one "
+      "of them, only the named phases are measured.",
       {"redline bench assets/redline-tales", "redline bench assets/redline-shapes",
        "redline bench --random llama-1b:q4_0 --plot chart.svg",
        "redline bench --random qwen-0.5b:q8_0 --save qwen.gguf --start",

@@ -1,4 +1,4 @@
-// redline cache: what is kept between runs, and how to be rid of it.
+// redline cache: shows or clears the cache of packed weights.
 #include <filesystem>
 
 #include "base/cache_folder.h"
@@ -51,11 +51,11 @@ Status run_cache(const CacheArgs& args, Terminal& terminal) {
 
 Command cache_command() {
   return make_command<CacheArgs, run_cache>(
-      "cache", "show or clear the packed weights that are kept between runs",
-      "Weights are put into the order that the kernels read when a model is first opened, and kept in "
-      "REDLINE_CACHE_DIR, or redline in the user's cache folder, so that the next time they only have to be mapped. "
-      "REDLINE_CACHE_GB bounds the folder; what was not used for the longest time goes first, and 0 keeps nothing. "
-      "Clearing does no harm to programs that run.",
+      "cache", "show or clear the cache of packed weights",
+      "When a model is first opened, its weights are packed into the layout that the kernels read and stored in "
+      "REDLINE_CACHE_DIR (default: redline in the user's cache folder), so that later runs only map them. "
+      "REDLINE_CACHE_GB limits the size of the folder; the least recently used files are removed first, and 0 disables "
+      "the cache. Clearing it does not affect running programs.",
       {"redline cache", "redline cache --clear", "REDLINE_CACHE_GB=0 redline run model.gguf \"Once upon a time\""});
 }
 

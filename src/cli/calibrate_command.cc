@@ -1,4 +1,4 @@
-// redline calibrate: which steps a cache with a budget should compute, for one model.
+// redline calibrate: finds which steps a step cache should compute for a budget, for one model.
 #include <fmt/ranges.h>
 
 #include "base/progress.h"
@@ -24,9 +24,9 @@ struct CalibrateArgs {
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
     drawn.visit(v);
-    v(budgets, "budgets", "LIST", "computed steps, one mask for each",
+    v(budgets, "budgets", "LIST", "numbers of computed steps; one mask for each",
       {.min = 2, .max = 999, .shown_default = "1/4, 3/8 and 1/2 of the steps"});
-    v(evaluations, "evaluations", "N", "masks tried for each budget, at most", {.min = 1, .max = 1000000});
+    v(evaluations, "evaluations", "N", "maximum number of masks tried per budget", {.min = 1, .max = 1000000});
     v(output, "output", "FILE", "write the masks here",
       {.letter = 'o', .names_file = true, .shown_default = "MODEL/step_cache.json"});
     v(json, "json", "", "print the result as JSON");
@@ -80,11 +80,12 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
 
 Command calibrate_command() {
   return make_command<CalibrateArgs, run_calibrate>(
-      "calibrate", "search the steps that a step cache should compute",
-      "Draws the prompts once without a cache and stores what the network said at each step. Dynamic programming over "
-      "these runs proposes which steps to compute under each budget; then steps are moved for as long as that brings "
-      "the pictures nearer to the uncached ones. The masks go to a file beside the model, where --steps-budget and "
-      "--cache mask:budget=N find them. Take prompts that you will not measure with; eight to sixteen do.",
+      "calibrate", "find which steps a step cache should compute",
+      "Generates an image for every prompt without a cache and stores the model output of each step. Dynamic "
+      "programming "
+      "over these runs proposes which steps to compute for each budget; then single steps are moved while that brings "
+      "the images closer to the uncached ones. The masks are written beside the model, where --steps-budget and "
+      "--cache mask:budget=N find them. Use eight to sixteen prompts that are not in your evaluation.",
       {"redline calibrate assets/redline-shapes --prompts prompts.json --budgets 7,10,15"});
 }
 

@@ -1,4 +1,4 @@
-// redline compare: step caches beside each other on a model's pictures.
+// redline compare: measures step caches on a model's images.
 
 #include "base/output_file.h"
 #include "base/progress.h"
@@ -24,14 +24,14 @@ struct CompareArgs {
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
     drawn.visit(v);
-    v(rules, "cache", "RULE", "a rule of the step cache with its parameters; repeatable", {.shown_default = "redline"});
-    v(speedups, "speedup", "X", "tune rules without a threshold to X times fewer operations; repeatable");
+    v(rules, "cache", "RULE", "step-cache rule with its parameters", {.shown_default = "redline"});
+    v(speedups, "speedup", "X", "tune rules without a given threshold to X times fewer operations");
     v(output, "output", "FILE", "write the report as HTML", {.letter = 'o', .names_file = true});
     v(json_file, "json-file", "FILE", "write the report as JSON", {.names_file = true});
     v(json, "json", "", "print the report as JSON");
-    v(tune, "tune-prompts", "N", "prompts that a speed-up is tuned on", {.min = 1});
-    v(pictures, "pictures", "N", "prompts whose pictures the HTML report shows", {.min = 0});
-    v(lpips, "lpips", "FILE", "weights of LPIPS (safetensors), to measure it too", {.names_file = true});
+    v(tune, "tune-prompts", "N", "number of prompts used for tuning", {.min = 1});
+    v(pictures, "pictures", "N", "number of prompts whose images the HTML report shows", {.min = 0});
+    v(lpips, "lpips", "FILE", "LPIPS weights (safetensors); also reports LPIPS", {.names_file = true});
     engine.visit(v);
   }
 };
@@ -90,10 +90,10 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
 
 Command compare_command() {
   return make_command<CompareArgs, run_compare>(
-      "compare", "measure step caches on a model's pictures",
-      "Draws every prompt without a cache, then with each rule from the same noise, and prints how many operations and "
-      "how\n"
-      "much time each takes and how like its pictures are. Fewer steps at equal operations stand beside every rule.",
+      "compare", "measure step caches on a model's images",
+      "Generates an image for every prompt without a cache, then with each rule from the same noise, and prints the "
+      "operations and time of each and the similarity of its images to the uncached ones. Every rule is compared with "
+      "running fewer steps at the same number of operations.",
       {"redline compare assets/redline-shapes --prompts assets/redline-shapes/held_out_captions.json -n 8 --speedup "
        "2.7 "
        "--cache redline --cache fbcache -o report.html"});

@@ -160,9 +160,7 @@ std::string fish_script() {
 
 struct CompletionArgs {
   std::string shell;
-  void visit(OptionList& v) {
-    v.argument(shell, "SHELL", "the shell to write for", {.choices = {"bash", "zsh", "fish"}});
-  }
+  void visit(OptionList& v) { v.argument(shell, "SHELL", "target shell", {.choices = {"bash", "zsh", "fish"}}); }
 };
 
 Status run_completion(const CompletionArgs& args, Terminal& terminal) {

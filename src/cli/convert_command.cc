@@ -1,4 +1,4 @@
-// redline convert: other checkpoints as GGUF.
+// redline convert: writes other checkpoints as GGUF.
 #include <filesystem>
 
 #include "cli/command.h"
@@ -16,9 +16,8 @@ struct ConvertArgs {
   void visit(OptionList& v) {
     v.argument(input, "IN", "llama2.c checkpoint (.bin)", {.names_file = true});
     v.argument(output, "OUT", "GGUF file to write", {.names_file = true});
-    v(tokenizer, "tokenizer", "FILE", "llama2.c's tokenizer.bin that belongs to the checkpoint; needed",
-      {.names_file = true});
-    v(force, "force", "", "replace OUT when it exists");
+    v(tokenizer, "tokenizer", "FILE", "llama2.c tokenizer.bin of the checkpoint; required", {.names_file = true});
+    v(force, "force", "", "replace OUT if it exists");
     v(json, "json", "", "print what was written as JSON");
   }
 };
@@ -32,7 +31,7 @@ Status run_convert(const ConvertArgs& args, Terminal& terminal) {
                        file_kind_name(kind));
   if (args.tokenizer.empty())
     return invalid_argument(
-        "flag --tokenizer is missing: a llama2.c checkpoint does not hold its vocabulary; give its "
+        "flag --tokenizer is missing: a llama2.c checkpoint does not contain its vocabulary; pass its "
         "tokenizer.bin");
   std::error_code error;
   if (fs::exists(args.output, error) && !args.force)
@@ -62,7 +61,7 @@ Status run_convert(const ConvertArgs& args, Terminal& terminal) {
 
 Command convert_command() {
   return make_command<ConvertArgs, run_convert>(
-      "convert", "write a llama2.c checkpoint as GGUF", "OUT is read by Redline and llama.cpp alike.",
+      "convert", "write a llama2.c checkpoint as GGUF", "OUT can be read by Redline and by llama.cpp.",
       {"redline convert stories260K.bin stories260K.gguf --tokenizer tok512.bin"});
 }
 

@@ -1,4 +1,4 @@
-// redline devices: what this machine offers and what Redline uses of it.
+// redline devices: this machine's instruction sets, measured ceilings and settings.
 #include <sched.h>
 #include <unistd.h>
 
@@ -20,7 +20,7 @@ namespace {
 struct DevicesArgs {
   bool kernels = false, json = false;
   void visit(OptionList& v) {
-    v(kernels, "kernels", "", "list which instruction set serves each kernel, and measure nothing");
+    v(kernels, "kernels", "", "list which instruction set each kernel uses, without measuring");
     v(json, "json", "", "print JSON");
   }
 };
@@ -198,11 +198,10 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
 Command devices_command() {
   return make_command<DevicesArgs, run_devices>(
       "devices", "show this machine, its measured ceilings and the settings",
-      "Ceilings are measured, not looked up: reading and copying memory, reading half of each core's L2 cache, and "
-      "multiply-adds that stay in registers, for every instruction set of this machine up to REDLINE_CPU_ISA; the best "
-      "of several short runs, on one thread and on all. GOP counts two operations for a multiply-add. Spread is how "
-      "far "
-      "the median run lay below the best.",
+      "Ceilings are measured: reading and copying memory, reading half of each core's L2 cache, and multiply-adds in "
+      "registers, for every instruction set of this machine up to REDLINE_CPU_ISA. Each figure is the best of several "
+      "short runs, on one thread and on all. A multiply-add counts as two operations. Spread is the distance of the "
+      "median run from the best.",
       {"redline devices", "redline devices --kernels", "REDLINE_CPU_ISA=avx2 redline devices --kernels"});
 }
 

@@ -1,4 +1,4 @@
-// The flags that every command with a model shares.
+// Flags shared by all commands that open a language model.
 #pragma once
 
 #include <memory>
@@ -19,13 +19,13 @@ struct EngineArgs {
   std::vector<std::string> dtypes = {"auto", "f32"};
 
   void visit(OptionList& v) {
-    v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 whatever the weights are", {.choices = dtypes});
+    v(dtype, "dtype", "TYPE", "arithmetic: f32 computes in float32 for all weight types", {.choices = dtypes});
     v(threads, "threads", "N", "worker threads",
-      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
-    v(context, "context", "N", "most tokens of the text, prompt included",
+      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
+    v(context, "context", "N", "context length in tokens, prompt included",
       {.min = 0, .max = 1 << 24, .shown_default = "the model's own, at most 4096"});
-    v(interpreter, "interpreter", "", "run the plain graph in float64, op by op: slow, the reference");
-    v(trace, "trace", "FILE", "write a timeline that Perfetto opens", {.names_file = true});
+    v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
+    v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
   }
 
   Result<EngineOptions> options() const {

@@ -1,4 +1,4 @@
-// redline eval: how well a model predicts a text.
+// redline eval: perplexity of a model on a text.
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -24,7 +24,7 @@ struct EvalArgs {
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
     v.argument(text, "TEXTFILE", "text to predict; - reads standard input", {.names_file = true});
-    v(windows, "windows", "N", "read so many windows at most; 0: all", {.letter = 'n', .min = 0});
+    v(windows, "windows", "N", "maximum number of windows; 0: all", {.letter = 'n', .min = 0});
     v(json, "json", "", "print JSON");
     engine.visit(v);
   }
@@ -142,12 +142,13 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
 
 Command eval_command() {
   return make_command<EvalArgs, run_eval>(
-      "eval", "measure how well a model predicts a text: its perplexity",
-      "The text is cut into windows of --context tokens (512 unless given) that do not overlap, each begun with the "
-      "model's first token where it has one. The tokens of each window's second half are scored, given all before them "
-      "in the window. Perplexity is exp of the mean of -ln p; the error is one standard error of that mean. "
-      "llama.cpp's "
-      "perplexity tool counts in the same way.",
+      "eval", "measure the perplexity of a model on a text",
+      "The text is split into non-overlapping windows of --context tokens (default 512), each starting with the "
+      "model's "
+      "BOS token if it has one. The tokens of the second half of each window are scored, given all tokens before them "
+      "in "
+      "the window. Perplexity is exp of the mean of -ln p; the error is one standard error of that mean. This is the "
+      "method of llama.cpp's perplexity tool.",
       {"redline eval model.gguf wiki.test.raw", "redline eval model.gguf text.txt --context 2048 --windows 20 --json",
        "redline eval assets/redline-tales - --context 128 --dtype f32 < stories.txt"});
 }

@@ -1,4 +1,4 @@
-// redline image: draws a picture from words.
+// redline image: generates an image from a text prompt.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
@@ -37,48 +37,49 @@ struct ImageArgs {
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
-    v.argument(prompt, "PROMPT", "what to draw; - reads standard input, one prompt a line");
-    v(output, "output", "FILE", "PNG to write; several pictures get -1, -2, ... before the extension",
+    v.argument(prompt, "PROMPT", "text prompt; - reads standard input, one prompt per line");
+    v(output, "output", "FILE", "PNG to write; several images get -1, -2, ... before the extension",
       {.letter = 'o', .names_file = true});
-    v(negative, "negative", "TEXT", "what guidance leads away from");
-    v(size, "size", "WxH", "pixels, as 1024x768", {.shown_default = "the model's own"});
-    v(steps, "steps", "N", "steps from noise to picture",
+    v(negative, "negative", "TEXT", "negative prompt");
+    v(size, "size", "WxH", "image size in pixels, for example 1024x768", {.shown_default = "the model's own"});
+    v(steps, "steps", "N", "number of denoising steps",
       {.letter = 'n', .min = 1, .max = 1000, .shown_default = "the model's own"});
-    v(guidance, "guidance", "G", "how closely to follow the prompt",
+    v(guidance, "guidance", "G", "guidance scale",
       {.letter = 'g', .min = 0, .max = 100, .shown_default = "the model's own"});
     v(true_guidance, "true-guidance", "G",
-      "classifier-free guidance of a distilled model (FLUX), with --negative; 1 is none",
+      "classifier-free guidance scale of a guidance-distilled model (FLUX), with --negative; 1 is off",
       {.min = 0, .max = 100, .shown_default = "the model's own"});
-    v(guidance_interval, "guidance-interval", "A:B", "part of the steps, in 0..1, in which guidance is at work",
+    v(guidance_interval, "guidance-interval", "A:B", "range of the steps, in 0..1, to which guidance is applied",
       {.shown_default = "0:1"});
-    v(split_guidance, "split-guidance", "", "the branches of guidance one after the other: less memory");
-    v(max_sequence_length, "max-sequence-length", "N", "tokens of text",
+    v(split_guidance, "split-guidance", "", "run the guidance branches one after the other: less memory");
+    v(max_sequence_length, "max-sequence-length", "N", "maximum number of text tokens",
       {.min = 1, .max = 1024, .shown_default = "the model's own"});
-    v(seed, "seed", "S", "same seed, same picture; equal to diffusers' CPU generator",
-      {.shown_default = "random, told at the end"});
-    v(batch, "batch", "B", "pictures of one prompt", {.letter = 'b', .min = 1, .max = 64});
-    v(solver, "solver", "NAME", "instead of the model's own scheduler: flow-euler, euler, dpm++, unipc, lcm, ...");
-    v(cache, "cache", "RULE", "step cache: auto, none, or a rule with settings (fbcache:threshold=0.1)",
+    v(seed, "seed", "S", "same seed, same image; equal to diffusers' CPU generator",
+      {.shown_default = "random, printed at the end"});
+    v(batch, "batch", "B", "images per prompt", {.letter = 'b', .min = 1, .max = 64});
+    v(solver, "solver", "NAME",
+      "scheduler to use instead of the model's own: flow-euler, euler, dpm++, unipc, lcm, ...");
+    v(cache, "cache", "RULE", "step cache: auto, none, or a rule with parameters (fbcache:threshold=0.1)",
       {.shown_default = "none"});
-    v(quality, "quality", "Q", "step cache by quality: 1 computes every step, 0 as few as it may",
+    v(quality, "quality", "Q", "step cache by quality: 1 computes every step, 0 as few as possible",
       {.min = 0, .max = 1});
     v(steps_budget, "steps-budget", "N", "step cache: compute N of the steps, forecast the others", {.min = 1});
-    v(lora, "lora", "FILE[:WEIGHT]", "a LoRA adapter beside the model; may be repeated", {.names_file = true});
-    v(init_picture, "init-picture", "FILE", "begin from this PNG (image to image)", {.names_file = true});
+    v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply, with an optional weight", {.names_file = true});
+    v(init_picture, "init-picture", "FILE", "start from this PNG (image to image)", {.names_file = true});
     v(strength, "strength", "S",
-      "with --init-picture: share of the steps that are run (default 0.8; 1 for models made for inpainting)",
-      {.min = 0, .max = 1});
-    v(mask, "mask", "FILE", "with --init-picture: white is drawn anew, black stays (inpainting)", {.names_file = true});
+      "with --init-picture: fraction of the steps to run (default 0.8; 1 for inpainting models)", {.min = 0, .max = 1});
+    v(mask, "mask", "FILE", "with --init-picture: white is regenerated, black is kept (inpainting)",
+      {.names_file = true});
     v(init_noise, "init-noise", "FILE", "standard normal noise, .npy [batch, channels, height/8, width/8]",
       {.names_file = true});
     v(save_latents, "save-latents", "FILE", "final latents as .npy, before the VAE's scale and shift are undone",
       {.names_file = true});
     v(save_steps, "save-steps", "FOLDER", "latents after every step, as step-001.npy, ...", {.names_file = true});
-    v(prompt_embeds, "prompt-embeds", "FILE", "text embeddings instead of the encoders', .npy [batch, tokens, width]",
-      {.names_file = true});
+    v(prompt_embeds, "prompt-embeds", "FILE",
+      "text embeddings to use instead of the text encoders, .npy [batch, tokens, width]", {.names_file = true});
     v(pooled_embeds, "pooled-embeds", "FILE", "pooled embeddings that go with --prompt-embeds, .npy [batch, width]",
       {.names_file = true});
-    v(show, "show", "HOW", "the picture in the terminal",
+    v(show, "show", "HOW", "how to show the image in the terminal",
       {.choices = {"auto", "none", "kitty", "iterm", "sixel", "blocks"}});
     v(quiet, "quiet", "", "no progress and no summary", {.letter = 'q'});
     v(json, "json", "", "print one JSON object about the run");
@@ -270,9 +271,9 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
 
 Command image_command() {
   return make_command<ImageArgs, run_image>(
-      "image", "draw a picture from words",
+      "image", "generate an image from a text prompt",
       "MODEL is a diffusers folder: FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. Its redline.json, "
-      "when there is one, holds the recommended settings; every flag goes before it.",
+      "if present, holds the recommended settings; flags override it.",
       {"redline image assets/redline-shapes \"a large red circle on a blue background\" -o circle.png",
        "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7"});
 }

@@ -1,4 +1,4 @@
-// The flags that every command with a pipeline of pictures shares.
+// Flags shared by all commands that open an image pipeline.
 #pragma once
 
 #include <charconv>
@@ -17,27 +17,26 @@ struct ImageEngineArgs {
 
   void visit(OptionList& v) {
     v(dtype, "dtype", "TYPE",
-      "arithmetic: f32 throughout; the others round the weights, q8 to w8a8 where there are int8 tiles, else to q8_0; "
-      "auto takes "
-      "them as they are stored",
+      "arithmetic: f32 throughout; the other types convert the weights, q8 to w8a8 on CPUs with int8 tiles and else to "
+      "q8_0; auto keeps the stored types",
       {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}});
     v(threads, "threads", "N", "worker threads",
-      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else every core"});
-    v(max_side, "max-side", "N", "most pixels of a picture, each way", {.min = 64, .max = 16384});
-    v(probe_blocks, "probe-blocks", "N", "blocks that the step cache computes before it decides",
+      {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
+    v(max_side, "max-side", "N", "largest width and height of an image, in pixels", {.min = 64, .max = 16384});
+    v(probe_blocks, "probe-blocks", "N", "blocks that the step cache runs as its probe before it decides",
       {.min = 0, .max = 1000});
-    v(tail_blocks, "tail-blocks", "N", "blocks that run behind those that the step cache skips (dbcache's bn)",
+    v(tail_blocks, "tail-blocks", "N", "blocks that always run after those that the step cache may skip (dbcache's bn)",
       {.min = 0, .max = 1000});
-    v(transformer, "transformer", "FILE", "FLUX.1's transformer in one file, .safetensors or .gguf, not the folder's",
-      {.names_file = true});
-    v(masks, "masks", "FILE", "what `redline calibrate` wrote: the steps that a budget computes",
+    v(transformer, "transformer", "FILE",
+      "FLUX.1 transformer in a single file, .safetensors or .gguf, instead of the folder's", {.names_file = true});
+    v(masks, "masks", "FILE", "step-cache masks that `redline calibrate` wrote",
       {.names_file = true, .shown_default = "the model's"});
-    v(vae, "vae", "FOLDER", "an autoencoder that is not the pipeline's own: a tiny one decodes many times as fast",
+    v(vae, "vae", "FOLDER", "VAE to use instead of the pipeline's own; a tiny one decodes many times as fast",
       {.names_file = true});
     v(vae_tile, "vae-tile", "auto|off|N",
-      "decode the picture in blended tiles of N pixels: less memory; auto does so above 4 GiB");
-    v(interpreter, "interpreter", "", "run the plain graphs in float64, op by op: slow, the reference");
-    v(trace, "trace", "FILE", "write a timeline that Perfetto opens", {.names_file = true});
+      "decode the image in blended tiles of N pixels: less memory; auto does so above 4 GiB");
+    v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
+    v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
   }
 
   Result<int64_t> read_vae_tile() const {

@@ -1,4 +1,4 @@
-// redline inspect: what a model file holds and what Redline will do with it.
+// redline inspect: contents of a model file and how Redline runs it.
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/file_report.h"
@@ -234,7 +234,7 @@ Status run_inspect(const InspectArgs& args, Terminal& terminal) {
 
 Command inspect_command() {
   return make_command<InspectArgs, run_inspect>(
-      "inspect", "show what a model file holds and what Redline will do with it", "",
+      "inspect", "show the contents of a model file and how Redline runs it", "",
       {"redline inspect assets/redline-tales", "redline inspect model.gguf --metadata --tensors",
        "redline inspect model.gguf --program"});
 }

@@ -284,17 +284,17 @@ Status measure(const CpuKernels& table, const KernelBenchOptions& options, Measu
 }  // namespace
 
 void KernelBenchArgs::visit(OptionList& v) {
-  v(kernel, "kernel", "NAME", "measure one kernel instead of a model; \"help\" lists them");
+  v(kernel, "kernel", "NAME", "benchmark one kernel instead of a model; \"help\" lists them");
   v(rows, "rows", "M,..", "with --kernel: rows of activations", {.min = 1, .shown_default = "1,4,16,64,512"});
-  v(shape, "shape", "NxK,..", "with --kernel: the sizes that --kernel help names",
-    {.shown_default = "8192x2048 for products"});
-  v(type, "type", "TYPE,..", "with --kernel: types of weights", {.shown_default = "q4_0; f16 for attention"});
-  v(isa, "isa", "SET", "with --kernel: the richest instruction set to use",
+  v(shape, "shape", "NxK,..", "with --kernel: sizes, as listed by --kernel help",
+    {.shown_default = "8192x2048 for linear kernels"});
+  v(type, "type", "TYPE,..", "with --kernel: weight types", {.shown_default = "q4_0; f16 for attention"});
+  v(isa, "isa", "SET", "with --kernel: the highest instruction set to use",
     {.shown_default = "REDLINE_CPU_ISA, else all"});
-  v(cached, "cached", "", "with --kernel: inputs that stay in the caches");
-  v(seconds, "seconds", "S", "with --kernel: timing of each row", {.min = 0.001, .max = 3600});
-  v(baseline, "baseline", "NAME", "with --kernel: another kernel of the same shape, to score against");
-  v(record, "record", "FOLDER", "with --kernel: append what was measured to FOLDER/traces", {.names_file = true});
+  v(cached, "cached", "", "with --kernel: keep inputs in the caches");
+  v(seconds, "seconds", "S", "with --kernel: measuring time per row", {.min = 0.001, .max = 3600});
+  v(baseline, "baseline", "NAME", "with --kernel: kernel of the same shape to score against");
+  v(record, "record", "FOLDER", "with --kernel: append the results to FOLDER/traces", {.names_file = true});
 }
 
 Status run_kernel_bench(const KernelBenchArgs& args, int threads, bool json, Terminal& terminal) {

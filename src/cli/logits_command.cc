@@ -1,4 +1,4 @@
-// redline logits: the model's raw answer, for comparisons.
+// redline logits: writes the logits of a text, for comparison with other engines.
 #include <algorithm>
 #include <array>
 
@@ -21,10 +21,10 @@ struct LogitsArgs {
 
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
-    v(tokens, "tokens", "IDS|FILE", "token ids, as 1,2,3 or in a text file", {.names_file = true});
-    v(text, "text", "TEXT", "text to take the tokens from, instead of --tokens");
-    v(special, "special", "", "with --text: names of special tokens become those tokens");
-    v(out, "out", "FILE", "where to write float32 [positions, vocabulary] as .npy; needed",
+    v(tokens, "tokens", "IDS|FILE", "token ids: a list such as 1,2,3, or a text file", {.names_file = true});
+    v(text, "text", "TEXT", "text to tokenize, instead of --tokens");
+    v(special, "special", "", "with --text: parse names of special tokens as those tokens");
+    v(out, "out", "FILE", "output file, float32 [positions, vocabulary] as .npy; required",
       {.letter = 'o', .names_file = true});
     v(chunk, "chunk", "N", "tokens per step", {.min = 1, .max = 1 << 20});
     v(json, "json", "", "print what was written as JSON");
@@ -80,7 +80,7 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
 Command logits_command() {
   return make_command<LogitsArgs, run_logits>(
       "logits", "write the logits of a text to a .npy file",
-      "Row i holds the logits after token i. The file appears when it is complete.",
+      "Row i holds the logits after token i. The file is created when it is complete.",
       {"redline logits model.gguf --tokens 1,15043,3186 --out logits.npy --dtype f32",
        "redline logits assets/redline-tales --text \"Once upon a time\" --out logits.npy"});
 }

@@ -1,4 +1,4 @@
-// What commands that draw many pictures share: the prompts and how they are drawn.
+// Shared by commands that generate many images: the prompts and the request for each of them.
 #pragma once
 
 #include <cstdint>
@@ -23,15 +23,15 @@ struct DrawnPromptsArgs {
   std::optional<std::string> negative;
 
   void visit(OptionList& v) {
-    v(prompts, "prompts", "FILE", "JSON list of prompts, or one prompt a line", {.names_file = true});
+    v(prompts, "prompts", "FILE", "JSON list of prompts, or one prompt per line", {.names_file = true});
     v(count, "count", "N", "only the first N prompts; 0: all", {.letter = 'n', .min = 0});
-    v(size, "size", "WxH", "pixels of a picture", {.shown_default = "the model's"});
+    v(size, "size", "WxH", "image size in pixels", {.shown_default = "the model's"});
     v(steps, "steps", "N", "steps of the uncached run", {.min = 0, .max = 1000, .shown_default = "the model's"});
-    v(guidance, "guidance", "G", "scale of guidance", {.min = 0, .max = 100, .shown_default = "the model's"});
-    v(true_guidance, "true-guidance", "G", "classifier-free guidance of a distilled model",
+    v(guidance, "guidance", "G", "guidance scale", {.min = 0, .max = 100, .shown_default = "the model's"});
+    v(true_guidance, "true-guidance", "G", "classifier-free guidance scale of a guidance-distilled model",
       {.min = 0, .max = 100, .shown_default = "the model's"});
-    v(negative, "negative", "TEXT", "what guidance leads away from", {.shown_default = "the model's"});
-    v(seed, "seed", "S", "of the first prompt's noise; the next have S + 1, S + 2, ..", {.min = 0});
+    v(negative, "negative", "TEXT", "negative prompt", {.shown_default = "the model's"});
+    v(seed, "seed", "S", "seed of the first prompt; the following use S + 1, S + 2, ..", {.min = 0});
   }
 
   /// The first `count` prompts. Errors as read_prompts.

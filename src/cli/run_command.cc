@@ -25,28 +25,28 @@ struct RunArgs {
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
     v.argument(prompt, "PROMPT",
-               "text to continue; - reads standard input to its last byte; without one the model begins by itself",
+               "text to continue; - reads all of standard input; without it, generation starts from an empty prompt",
                {.optional = true});
     v(max_tokens, "max-tokens", "N", "stop after N new tokens", {.letter = 'n', .min = 0});
-    v(temperature, "temperature", "T", "spread of the choice; 0 always takes the likeliest token",
+    v(temperature, "temperature", "T", "sampling temperature; 0 always takes the most likely token",
       {.min = 0, .max = 100, .shown_default = "the model's own"});
-    v(top_k, "top-k", "K", "choose among the K likeliest tokens; 0 is off",
+    v(top_k, "top-k", "K", "sample from the K most likely tokens; 0 is off",
       {.min = 0, .shown_default = "the model's own"});
-    v(top_p, "top-p", "P", "choose among the likeliest tokens that hold P of the probability; 1 is off",
+    v(top_p, "top-p", "P", "sample from the most likely tokens with a cumulative probability of P; 1 is off",
       {.min = 0, .max = 1, .shown_default = "the model's own"});
-    v(min_p, "min-p", "P", "drop tokens below P times the likeliest; 0 is off",
+    v(min_p, "min-p", "P", "drop tokens less likely than P times the most likely one; 0 is off",
       {.min = 0, .max = 1, .shown_default = "the model's own"});
-    v(repetition_penalty, "repetition-penalty", "R", "make tokens of the text so far less likely; 1 is off",
+    v(repetition_penalty, "repetition-penalty", "R", "penalize tokens that are already in the text; 1 is off",
       {.min = 0, .max = 100, .shown_default = "the model's own"});
-    v(seed, "seed", "S", "same seed, same text", {.shown_default = "random, told at the end"});
-    v(stop, "stop", "TEXT", "end where TEXT appears; it is not printed");
-    v(ignore_eos, "ignore-eos", "", "go on after the token that ends a text");
-    v(special, "special", "", "names of special tokens in the prompt become those tokens");
+    v(seed, "seed", "S", "same seed, same text", {.shown_default = "random, printed at the end"});
+    v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
+    v(ignore_eos, "ignore-eos", "", "continue after the end-of-sequence token");
+    v(special, "special", "", "parse names of special tokens in the prompt as those tokens");
     v(echo, "echo", "", "print the prompt before the text");
-    v(logprobs, "logprobs", "K", "with --json: log-probability of each token and of the K likeliest",
+    v(logprobs, "logprobs", "K", "with --json: log-probability of each token and of the K most likely ones",
       {.min = 0, .max = 1000});
     v(quiet, "quiet", "", "no summary at the end", {.letter = 'q'});
-    v(json, "json", "", "print one JSON object at the end instead of the text as it comes");
+    v(json, "json", "", "print one JSON object at the end instead of streaming the text");
     engine.visit(v);
   }
 };
@@ -209,8 +209,8 @@ Status run(const RunArgs& args, Terminal& terminal) {
 Command run_command() {
   return make_command<RunArgs, run>(
       "run", "stream text from a language model",
-      "The text goes to standard output as it is made, with one newline at the end; a summary goes to standard error. "
-      "Ctrl-C ends the text and still prints the summary; a second Ctrl-C ends the program.",
+      "The text is streamed to standard output, followed by a newline; a summary goes to standard error. Ctrl-C stops "
+      "generation and still prints the summary; a second Ctrl-C ends the program.",
       {"redline run assets/redline-tales \"Once upon a time\" --echo",
        "redline run model.gguf \"The sea\" --max-tokens 50 --temperature 0.7 --seed 1",
        "redline run model.gguf - --json < prompt.txt"});

@@ -16,10 +16,10 @@ struct TokenizeArgs {
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
     v.argument(text, "TEXT", "text to encode; - reads standard input", {.optional = true});
-    v(ids, "ids", "IDS|FILE", "decode these token ids, as 1,2,3 or in a text file, instead of TEXT",
+    v(ids, "ids", "IDS|FILE", "token ids to decode instead of TEXT: a list such as 1,2,3, or a text file",
       {.names_file = true});
-    v(special, "special", "", "names of special tokens in TEXT become those tokens; with --ids they are shown");
-    v(no_bos, "no-bos", "", "without the tokens that the model puts around a text");
+    v(special, "special", "", "parse names of special tokens in TEXT as those tokens; with --ids, show them");
+    v(no_bos, "no-bos", "", "omit the special tokens that the model adds around a text");
     v(json, "json", "", "print JSON");
   }
 };

@@ -1,16 +1,16 @@
 #!/usr/bin/env python3
-"""Runs text files of commands with what they must print and return. After DuckDB's sqllogictest, in our own grammar.
+"""Runs text files of commands with their expected output and exit code, similar to DuckDB's sqllogictest.
 
     # a comment
     needs {shared}/models/stories260K      skip the rest of the file when the path is absent
     run version --json                     one step: arguments of redline, quoted as in a shell
     shell {redline} help | head -1         or a step for bash
-    env REDLINE_THREADS=1                  of this step; so are the lines below
+    env REDLINE_THREADS=1                  applies to this step, as do the lines below
     stdin "text\\n"                         a JSON string; the default is empty
-    interrupt 20                           send Ctrl-C once stdout has so many bytes
+    interrupt 20                           send Ctrl-C once stdout has this many bytes
     exit 0                                 required
     stdout "redline 0.1.0\\n"               equal to a JSON string
-    stdout /regex/                         found in it (^ and $ match at lines); !/regex/ is not found
+    stdout /regex/                         found in it (^ and $ match at lines); !/regex/: not found
     stdout = {shared}/file.txt             equal to a file, byte for byte
     json rows.0.phase "prefill"            a value inside stdout as JSON; `json rows.# 4` is a length
     stderr ...                             as stdout

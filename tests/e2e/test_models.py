@@ -1,4 +1,4 @@
-"""Random checkpoints against PyTorch transformers through the command line: shapes that no golden file holds.
+"""Random checkpoints compared with PyTorch transformers through the command line: shapes without a golden file.
 
     pytest tests/e2e/test_models.py            # 24 models
     REDLINE_E2E_MODELS=500 pytest tests/e2e/test_models.py
@@ -44,7 +44,7 @@ def random_case(rng):
   kv_heads = int(rng.integers(1, 5))
   heads = kv_heads * int(rng.integers(1, 5))
   head_dim = 2 * int(rng.integers(1, 81))
-  hidden = heads * int(rng.integers(1, 24))  # transformers wants a multiple of the heads
+  hidden = heads * int(rng.integers(1, 24))  # transformers requires a multiple of the heads
   if kind == "qwen2":
     head_dim = 2 * int(rng.integers(1, 33))
     hidden = heads * head_dim
@@ -77,8 +77,8 @@ def random_case(rng):
 
 
 def can_be_gguf(config):
-  """llama.cpp's names say nothing of windows in these families, of dynamic scaling, and of biases in Qwen3's attention; frequency
-  factors belong to "llama" alone. Yarn's ramp has no switch for `truncate` there."""
+  """llama.cpp's names cannot express windows in these families, dynamic scaling, or biases in Qwen3's attention; frequency
+  factors exist for "llama" only. Its yarn ramp has no option for `truncate`."""
   kind, scaling = config["model_type"], (config["rope_scaling"] or {}).get("rope_type")
   window = config.get("use_sliding_window") or kind == "mistral" and config["sliding_window"]
   return not (window or scaling in ("dynamic", "yarn") or scaling == "llama3" and kind.startswith("qwen") or
@@ -110,7 +110,7 @@ def test_random_model(binary, tmp_path, seed):
   if has_gguf_form:
     golden.write_gguf(tmp_path / "model.gguf", loaded, config, "F32", "random")
   want = golden.logits_of(loaded, tokens)
-  # A random model may amplify rounding; transformers' own float32 run says by how much.
+  # A random model may amplify rounding; the float32 run of transformers shows by how much.
   bound = max(2e-5, 10 * golden.relative(float32, want))
   forms = [tmp_path] + ([tmp_path / "model.gguf"] if has_gguf_form else [])
   for form in forms:

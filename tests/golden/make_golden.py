@@ -1,21 +1,21 @@
-"""Makes the tiny random models of tests/golden and what PyTorch transformers says of them.
+"""Makes the tiny random models of tests/golden and their logits in PyTorch transformers.
 
     python tests/golden/make_golden.py [NAME ...]
     python tests/golden/make_golden.py --quant QUANT_VECTORS_FOLDER
 
-Needs torch, transformers 5, safetensors, gguf, numpy; the engine and its tests need none of them. Fixed seeds: the same
-versions write the same bytes.
+Needs torch, transformers 5, safetensors, gguf, numpy; the engine and its tests need none of them. Seeds are fixed: the
+same versions write the same bytes.
 
 A case is a folder: config.json (spelled as transformers 4 or 5 writes it), model.safetensors (one file, shards with an
 index, or a link to another case's weights), tokens.json and logits.npy, float32 [tokens, vocab]. Some have model.gguf
 too: the same values under llama.cpp's names, q and k rows of "llama" in its interleaved rope order.
 
 The logits are computed by transformers' own code (AutoModelForCausalLM, eager attention) in float64 from end to end:
-where that code names torch.float32 (norms, softmax, rope), the name stands for float64 while it runs, so the reference
-has no rounding of its own above 1e-15. The same model run plainly in float32 must agree within 2e-5 of the largest logit.
+where that code names torch.float32 (norms, softmax, rope), float64 is substituted, so the reference has no rounding of
+its own above 1e-15. The same model run plainly in float32 must agree within 2e-5 of the largest logit.
 
-A case is no proof of what it does not feel: `without` lists changes to the config (a scaling removed, the window off, ...)
-that must each move the logits by 1e-3 of the largest, or the script stops.
+A case only tests settings that affect its logits: `without` lists changes to the config (a scaling removed, the window
+off, ...), and the script fails unless each of them changes the logits by 1e-3 of the largest.
 """
 import argparse
 import contextlib
@@ -42,7 +42,7 @@ QWEN2 = {k: v for k, v in dict(BASE, model_type="qwen2", architectures=["Qwen2Fo
                                sliding_window=4096, max_window_layers=2, rms_norm_eps=1e-6).items() if k != "head_dim"}
 QWEN3 = dict(BASE, model_type="qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, rms_norm_eps=1e-6,
              use_sliding_window=False, sliding_window=None, max_window_layers=2)
-# Weights that the rope cases share: one head size that gives the bands of llama3 and yarn room.
+# Weights that the rope cases share: a head size large enough for the bands of llama3 and yarn.
 ROPE = dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2)
 NO_SCALING = {"rope_scaling": None}
 
@@ -171,7 +171,7 @@ saved_float64 = torch.float64
 
 
 def random_weights(model, rng):
-  """Every tensor at a size that makes it matter: attention is far from uniform, norms far from 1, biases far from 0."""
+  """Every tensor is scaled to have a visible effect: attention is far from uniform, norms far from 1, biases far from 0."""
   with torch.no_grad():
     for name, p in sorted(model.named_parameters()):
       x = rng.standard_normal(tuple(p.shape))
@@ -194,7 +194,7 @@ def save_weights(folder, model, dtype, shards):
     return
   names, parts = list(tensors), [{} for _ in range(shards)]
   for i, n in enumerate(names):
-    parts[i % shards][n] = tensors[n]  # neighbours in different files on purpose
+    parts[i % shards][n] = tensors[n]  # neighbouring tensors go to different files on purpose
   weight_map = {}
   for i, part in enumerate(parts):
     file = f"model-{i + 1:05d}-of-{shards:05d}.safetensors"

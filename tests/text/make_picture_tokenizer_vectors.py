@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/picture_tokenizers.json: what transformers and sentencepiece make of prompts with the tokenizers of
-CLIP and T5, those of the bundled picture model and the published ones beside the checkout (../shared/models).
+"""Writes tests/golden/picture_tokenizers.json: prompts tokenized by transformers and sentencepiece with the tokenizers of
+CLIP and T5: those of the bundled image model and the published ones next to the checkout (../shared/models).
 
     python tests/text/make_picture_tokenizer_vectors.py
 
-Deterministic; needs transformers, tokenizers, sentencepiece. Special tokens in the text count, as they do there.
+Deterministic; needs transformers, tokenizers, sentencepiece. Special tokens in the text are parsed, as in those libraries.
 """
 import json
 import random

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/tokenizers: small tokenizer.json files of many shapes, and what the tokenizers package makes of
-random Unicode text with them. Deterministic; needs the tokenizers package. Run it again when a shape is added."""
+"""Writes tests/golden/tokenizers: small tokenizer.json files of many kinds, and random Unicode text tokenized with
+them by the tokenizers package. Deterministic; needs the tokenizers package. Run it again when a kind is added."""
 
 import json
 import random
@@ -46,8 +46,8 @@ PHRASES = ["Once upon a time", "don't", "WE'VE", "I'LL", "'s", "'ſ", "naïve", 
 
 
 def known(c):
-    """Characters that all libraries concerned know: they differ in their Unicode versions, and what one of them
-    has never heard of proves nothing. The package's tables for marks and decompositions are the oldest (Unicode 9)."""
+    """Characters known to all libraries involved: they differ in their Unicode versions, and a character that one of
+    them does not know tests nothing. The package's tables for marks and decompositions are the oldest (Unicode 9)."""
     category = unicodedata.category(c)
     if category[0] == "M":
         return unicodedata.ucd_3_2_0.category(c) != "Cn"
@@ -55,7 +55,7 @@ def known(c):
 
 
 def random_text(rng, extra=(), most=12):
-    """Random text of many scripts; `extra` are strings to strew in."""
+    """Random text of many scripts; `extra` are strings to insert at random."""
     out = []
     for _ in range(rng.randint(0, most)):
         if rng.random() < 0.2:
@@ -74,7 +74,7 @@ def random_text(rng, extra=(), most=12):
     return "".join(out)
 
 
-# --- the shapes ----------------------------------------------------------------------------------------------------
+# --- the kinds ----------------------------------------------------------------------------------------------------
 
 LLAMA3 = (r"(?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+"
           r"|\s+(?!\S)|\s+")

@@ -1,4 +1,4 @@
-"""tools/compare_pictures against stand-ins that answer as the real programs do."""
+"""tools/compare_pictures against stand-ins with the output format of the real programs."""
 import json
 import pathlib
 import subprocess
@@ -17,7 +17,7 @@ if "broken" in sys.argv:
     del report["decode_ms"]
 print(json.dumps(report))
 """
-# Two loads: text before the picture, which does not count, and weights within sampling, which are taken off.
+# Two loads: one before the image, which is not counted, and one during sampling, which is subtracted.
 SD_CLI = """
 print("[INFO ] x.cpp:1 - loading tensors completed, taking 9.00s (read: 9s)")
 print("[INFO ] x.cpp:2 - generating image: 1/1 - seed 42")

@@ -1,4 +1,4 @@
-"""The line that ends `make test`."""
+"""The summary line of `make test`."""
 import pathlib
 import subprocess
 import sys

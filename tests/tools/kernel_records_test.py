@@ -1,4 +1,4 @@
-"""tools/kernel_records: schema, score, the rules of the audit, and the table that follows from the traces."""
+"""tools/kernel_records: schema, score, audit rules, and the table generated from the traces."""
 import copy
 import importlib.machinery
 import importlib.util

@@ -1,4 +1,4 @@
-"""tools/compare and tools/regress against stand-ins that answer as the real programs do, with speeds from a file."""
+"""tools/compare and tools/regress against stand-ins with the output format of the real programs and speeds from a file."""
 import json
 import os
 import pathlib
@@ -13,7 +13,7 @@ TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 import paired_runs as runs  # noqa: E402
 
-# A stand-in takes its speeds in turn from the list in SPEEDS beside it, and notes its arguments and where it may run.
+# A stand-in takes its speeds in order from the list in SPEEDS next to it, and logs its arguments and CPU affinity.
 HEAD = f"""#!{sys.executable}
 import json, os, pathlib, sys
 me = pathlib.Path(__file__).resolve()
@@ -77,7 +77,7 @@ class Bench:
 @pytest.fixture
 def bench(tmp_path):
     made = Bench(tmp_path)
-    made.program("redline", REDLINE, [1, 20, 22, 18, 20, 20, 20])  # the first answer only warms up
+    made.program("redline", REDLINE, [1, 20, 22, 18, 20, 20, 20])  # the first run only warms up
     made.program("llama", LLAMA, [1, 10, 10, 10, 8, 10, 10])
     return made
 
@@ -122,7 +122,7 @@ def test_table(bench):
     prefill = next(line for line in lines if line.startswith("prefill 8"))
     batch = next(line for line in lines if line.startswith("4 streams"))
     assert "20.0 (18.0..22.0)" in prefill and "2.00  1.80..2.50  faster" in prefill and "0.67..2.00  undecided" in prefill
-    assert "0.50  0.45..0.55  slower" in batch and batch.split()[4] == "-", batch  # llama-bench has no streams
+    assert "0.50  0.45..0.55  slower" in batch and batch.split()[4] == "-", batch  # llama-bench cannot run several streams
     assert any(line.startswith("machine (CPUs ") and "read gb/s 21..26" in line for line in lines)
 
 

@@ -1,7 +1,7 @@
-"""What the scripts beside this file share: random weights that every term feels, and how a case is written.
+"""Shared by the scripts in this folder: random weights that exercise every term, and the file format of a case.
 
-A case is a folder: config.json, model.safetensors (bfloat16), and io.npz with arrays "RUN.NAME": what goes into a
-network and what PyTorch says comes out, in float64 arithmetic rounded to float32.
+A case is a folder: config.json, model.safetensors (bfloat16), and io.npz with arrays "RUN.NAME": the inputs
+of a network and its outputs in PyTorch, computed in float64 and rounded to float32.
 """
 import json
 import pathlib
@@ -14,7 +14,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 
 
 def randomize(model, seed, gain=1.0):
-  """Weights as a trained network's are: norms around one, biases that matter, products that keep the scale of x."""
+  """Weights like those of a trained network: norms around one, biases of visible size, linears that keep the scale of x."""
   g = torch.Generator().manual_seed(seed)
   with torch.no_grad():
     for name, p in model.named_parameters():

@@ -1,4 +1,4 @@
-"""Tiny random AutoencoderKL networks and what diffusers says of them.
+"""Tiny random AutoencoderKL networks and their outputs in diffusers.
 
     python tests/golden/image/make_autoencoder_kl.py
 
@@ -36,7 +36,7 @@ def run(model, config, seed, batch, height, width):
   g = torch.Generator().manual_seed(seed)
   latents = torch.randn(batch, config["latent_channels"], height, width, generator=g).double()
   with torch.no_grad():
-    # What comes out, as float32, goes into the encoder.
+    # The output, as float32, is the input of the encoder.
     picture = model.decode(latents, return_dict=False)[0].float().double()
     moments = model._encode(picture)
   return dict(sizes=torch.tensor([batch, height, width]), latents=rows(latents), picture=rows(picture), moments=rows(moments))

@@ -1,4 +1,4 @@
-"""Tiny random AutoencoderTiny and what diffusers says of them: "tiny"; the same weights as torch.save writes them under the
+"""Tiny random AutoencoderTiny and their outputs in diffusers: "tiny"; the same weights as torch.save writes them under the
 names of the original (github.com/madebyollin/taesd); and "tiny_sd", which fits the latents of the pipelines of this folder.
 
     python tests/golden/image/make_autoencoder_tiny.py
@@ -26,7 +26,7 @@ def run(model, seed, batch, height, width, channels=CONFIG["latent_channels"]):
   g = torch.Generator().manual_seed(seed)
   latents = 2 * torch.randn(batch, channels, height, width, generator=g).double()
   with torch.no_grad():
-    # What comes out, as float32, goes into the encoder.
+    # The output, as float32, is the input of the encoder.
     picture = model.decode(latents, return_dict=False)[0].float().double()
     moments = model.encode(picture, return_dict=False)[0]
   return dict(sizes=torch.tensor([batch, height, width]), latents=rows(latents), picture=rows(picture), moments=rows(moments))

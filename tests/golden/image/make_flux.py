@@ -1,4 +1,4 @@
-"""Tiny random FLUX transformers and what diffusers says of them.
+"""Tiny random FLUX transformers and their outputs in diffusers.
 
     python tests/golden/image/make_flux.py
 
@@ -26,7 +26,7 @@ def run(model, config, seed, batch, height, width, text_tokens):
   ids = torch.zeros(height, width, 3, dtype=torch.float64)
   ids[..., 1] += torch.arange(height)[:, None]
   ids[..., 2] += torch.arange(width)[None, :]
-  # Values that float32 and the products by 1000 keep.
+  # Exact in float32, also after multiplication by 1000.
   inputs = dict(latents=rand(batch, height * width, config["in_channels"]), text=rand(batch, text_tokens, config["joint_attention_dim"]),
                 pooled=rand(batch, config["pooled_projection_dim"]), timestep=torch.tensor([0.75, 0.25][:batch], dtype=torch.float64))
   if config["guidance_embeds"]:

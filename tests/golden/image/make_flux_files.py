@@ -1,7 +1,7 @@
-"""Writes flux_files/: the transformer of flux_files/diffusers in the makers' names, as safetensors below
-"model.diffusion_model." beside a stranger's tensor, and as GGUF (8-bit blocks, bfloat16, float32 vectors). Matrices
-have values that q8_0 holds exactly, so all three are equal. diffusers' own converter takes the makers' names back: the
-script stops unless it gives the same tensors.
+"""Writes flux_files/: the transformer of flux_files/diffusers under the original names, as safetensors below
+"model.diffusion_model." with an unrelated tensor, and as GGUF (8-bit blocks, bfloat16, float32 vectors). Matrices
+have values that q8_0 represents exactly, so all three are equal. diffusers' own converter maps the original names back:
+the script fails unless it gives the same tensors.
 
 Needs torch, diffusers, safetensors, gguf. Fixed seed.
 """
@@ -21,7 +21,7 @@ CONFIG = dict(patch_size=1, in_channels=16, attention_head_dim=16, num_attention
 
 
 def original_names(state):
-  """What the makers' file calls the tensors, and how it joins them (black-forest-labs/flux, src/flux/model.py)."""
+  """Tensor names of the original checkpoint, and which tensors it concatenates (black-forest-labs/flux, src/flux/model.py)."""
   out = {}
 
   def move(to, source, new=None):
@@ -65,7 +65,7 @@ def original_names(state):
 
 
 def round_to_blocks(state):
-  """Whole numbers to 127 times a power of two, 127 itself in each block of 32: q8_0 stores them as they are."""
+  """Integers up to 127 times a power of two, 127 itself in each block of 32: q8_0 stores them exactly."""
   g = torch.Generator().manual_seed(32)
   for name, value in state.items():
     if value.ndim == 2 and value.shape[1] % 32 == 0:
@@ -88,7 +88,7 @@ def write_gguf(path, tensors):
 
 
 def diffusers_converter():
-  """convert_flux_transformer_checkpoint_to_diffusers, which has the width of the real model in it."""
+  """convert_flux_transformer_checkpoint_to_diffusers, which hard-codes the width of the real model."""
   source = inspect.getsource(single_file_utils.convert_flux_transformer_checkpoint_to_diffusers)
   assert "inner_dim = 3072" in source
   space = dict(vars(single_file_utils))

@@ -1,10 +1,10 @@
-"""LoRA files beside the tiny FLUX transformer flux_dev, and what diffusers with PEFT says with them.
+"""LoRA files for the tiny FLUX transformer flux_dev, and the outputs of diffusers with PEFT.
 
     python tests/golden/image/make_lora.py
 
 Needs torch, diffusers, peft, safetensors, numpy. Fixed seeds. flux_lora/ holds first.safetensors (PEFT's names, alpha not the
 rank), second.safetensors (kohya's spelling of diffusers' names), and io.npz: the input of run "one" of flux_dev again, and
-the velocity with the first, with the second at half weight, and with both.
+the model output with the first, with the second at half weight, and with both.
 """
 import json
 import pathlib
@@ -49,7 +49,7 @@ with torch.no_grad():
     for name in ADAPTERS:
       if f".{name}." not in key:
         continue
-      # Values that bfloat16 holds, so that every type of engine has the same adapters.
+      # Exact in bfloat16, so that every dtype of the engine has the same adapters.
       value.copy_((0.3 * torch.randn(value.shape, generator=g, dtype=torch.float64)).to(torch.bfloat16).double())
       plain = key.replace(f".{name}", "")
       if name == "first":
@@ -61,8 +61,8 @@ with torch.no_grad():
         files[name][f"{kohya}.lora_{'down' if kind.startswith('A') else 'up'}.weight"] = value.float().contiguous()
 folder = HERE / "flux_lora"
 folder.mkdir(exist_ok=True)
-# The first once more as kohya's trainer spells the makers' names: three products of one input in one pair, whose rank is
-# theirs together.
+# The first again under kohya's spelling of the original names: three linears with one input as one pair, whose rank is
+# the sum of theirs.
 def factors(prefix, of):
   return files["first"][f"transformer.{prefix}{of}.lora_A.weight"], files["first"][f"transformer.{prefix}{of}.lora_B.weight"]
 

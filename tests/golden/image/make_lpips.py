@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""LPIPS over a narrow AlexNet of random weights: pictures and what PyTorch measures between them.
+"""LPIPS over a narrow AlexNet with random weights: images and their distances computed by PyTorch.
 
   make_lpips.py        writes lpips/ beside this file; needs torch, numpy, safetensors
 

@@ -1,4 +1,4 @@
-"""Writes picture_metrics/io.npz: pairs of pictures with their PSNR (numpy) and SSIM (scikit-image), for
+"""Writes picture_metrics/io.npz: pairs of images with their PSNR (numpy) and SSIM (scikit-image), for
 tests/diffusion/picture_metrics_test.cc. Needs scikit-image.
 """
 import pathlib

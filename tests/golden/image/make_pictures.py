@@ -1,7 +1,7 @@
 """Writes pictures/: small PNG and JPEG files of every kind, and io.npz with the RGB that Pillow's convert("RGB") gives.
 
-Pillow writes few kinds of PNG, so they are put together here: every colour type and depth, plain and interlaced by
-Adam7. Of 16-bit grey, which Pillow does not bring to 8 bits, the upper byte is expected.
+Pillow writes few kinds of PNG, so they are assembled here: every colour type and depth, plain and interlaced by
+Adam7. For 16-bit grey, which Pillow does not convert to 8 bits, the upper byte is expected.
 """
 import io
 import pathlib

@@ -1,9 +1,9 @@
-"""Tiny random pipelines of each family, and the pictures that diffusers draws with them.
+"""Tiny random pipelines of each family, and the images that diffusers generates with them.
 
     python tests/golden/image/make_pipelines.py [NAME ...]
 
 Needs torch, diffusers, transformers, safetensors, numpy. Fixed seeds. A case is a diffusers folder whose tokenizers are
-links to those of assets/redline-shapes, and io.npz: for each run its noise, final latents and picture (uint8), in float32.
+links to those of assets/redline-shapes, and io.npz: for each run its noise, final latents and image (uint8), in float32.
 """
 import json
 import os
@@ -92,7 +92,7 @@ def sd2():
 
 
 def sd_inpaint():
-  """A network that is told the mask."""
+  """An inpainting network, which gets the mask as input."""
   pipe = sd(12, "quick_gelu", diffusers.DDIMScheduler(clip_sample=False, set_alpha_to_one=False, **BETAS), attention_head_dim=2, in_channels=9)
   return inpainting(pipe)
 
@@ -121,7 +121,7 @@ CASES = {
     "pipeline_sd3": (lambda: sd3(True), {"one": dict(width=20, height=12, guidance_scale=4.0), "plain": dict(width=12, height=16, guidance_scale=1.0)}),
     "pipeline_sd3_without_t5": (lambda: sd3(False), {"one": dict(width=8, height=8, guidance_scale=3.0)}),
     "pipeline_pixart": (pixart, {"one": dict(width=24, height=8, guidance_scale=4.5, use_resolution_binning=False)}),
-    # The family's usual 7.5 multiplies what bfloat16 rounds in a network of random weights to 34.6 dB.
+    # The family's usual 7.5 amplifies the bfloat16 rounding of a network with random weights to 34.6 dB.
     "pipeline_sd1": (sd1, {"one": dict(width=40, height=24, guidance_scale=5.0), "plain": dict(width=8, height=16, guidance_scale=1.0)}),
     "pipeline_sd2": (sd2, {"one": dict(width=24, height=16, guidance_scale=3.0),
                            "from": dict(width=16, height=24, guidance_scale=3.0, strength=0.75),
@@ -134,7 +134,7 @@ CASES = {
 
 
 def from_picture(pipe, run, common, seed, arrays):
-  """Image to image or inpainting: the pipeline, and what it begins from, drawn by `seed`."""
+  """Image to image or inpainting: the pipeline, and its start image, generated from `seed`."""
   g = np.random.default_rng(seed)
   height, width = common.pop("height"), common.pop("width")
   picture = g.integers(0, 256, (height, width, 3), dtype=np.uint8)
@@ -189,12 +189,12 @@ def make(number, name):
                    f"{run}.guidance": np.array([arguments["guidance_scale"]], np.float32)})
   np.savez_compressed(folder / "io.npz", **arrays)
   if name in ("pipeline_sd1", "pipeline_sd2"):
-    # As the published folders: components that Redline has no use for.
+    # As in published folders: components that Redline does not use.
     index = json.loads((folder / "model_index.json").read_text())
     index.update(safety_checker=["stable_diffusion", "StableDiffusionSafetyChecker"], feature_extractor=["transformers", "CLIPImageProcessor"],
                  requires_safety_checker=True)
     (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
-  # The weights once more in bfloat16, which holds them exactly; tokenizers as links; what nobody reads goes.
+  # The weights again in bfloat16, which represents them exactly; tokenizers as links; unused files are removed.
   for weights in folder.rglob("*.safetensors"):
     from safetensors.torch import load_file, save_file
     save_file({k: v.to(torch.bfloat16) if v.is_floating_point() else v for k, v in load_file(weights).items()}, weights)

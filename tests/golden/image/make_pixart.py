@@ -1,4 +1,4 @@
-"""Tiny random PixArt transformers and what diffusers says of them.
+"""Tiny random PixArt transformers and their outputs in diffusers.
 
     python tests/golden/image/make_pixart.py
 

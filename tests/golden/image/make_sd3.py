@@ -1,4 +1,4 @@
-"""Tiny random Stable Diffusion 3 transformers and what diffusers says of them.
+"""Tiny random Stable Diffusion 3 transformers and their outputs in diffusers.
 
     python tests/golden/image/make_sd3.py
 
@@ -40,7 +40,7 @@ for number, (name, config) in enumerate(CASES.items()):
   torch.manual_seed(number)
   model = diffusers.SD3Transformer2DModel(**config).double().eval()
   randomize(model, number)
-  # The table is read from the file, whatever is in it.
+  # The engine reads the table from the file, so any values do.
   table = model.pos_embed.pos_embed
   table.copy_((table + 0.1 * torch.randn(table.shape)).to(torch.bfloat16).double())
   save(name, model, dict(config, _class_name="SD3Transformer2DModel"),

@@ -4,8 +4,8 @@ cases.json  [{name, config, steps, image_tokens, strength, eta, even_sigmas, sig
 io.npz      of each case NAME: NAME.timesteps, .sigmas (where the scheduler has them), .init (init_noise_sigma), .noised
             (add_noise of START with NOISE at the first step), .x [steps + 1, 16] (START, then after every step)
 
-The fake model gives 0.25 s + v t / 1000 of the scaled input s: every term matters, and nothing in it rounds otherwise
-in C++. Random draws: one torch generator with seed 11. The pipelines' own part (mu, the choice of sigmas, where a run
+The fake model gives 0.25 s + v t / 1000 of the scaled input s: every term matters, and it rounds the
+same way in C++. Random draws: one torch generator with seed 11. The pipelines' own part (mu, the choice of sigmas, where a run
 with strength begins) is written as FluxPipeline, FluxImg2ImgPipeline and StableDiffusionImg2ImgPipeline do it.
 """
 import json

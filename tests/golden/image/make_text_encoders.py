@@ -1,4 +1,4 @@
-"""Tiny random text encoders, CLIP and T5, and what transformers says of them.
+"""Tiny random text encoders, CLIP and T5, and their outputs in transformers.
 
     python tests/golden/image/make_text_encoders.py
 
@@ -13,7 +13,7 @@ CLIP = dict(vocab_size=99, hidden_size=24, intermediate_size=40, num_hidden_laye
             max_position_embeddings=16, bos_token_id=97, eos_token_id=98, pad_token_id=98, projection_dim=20)
 CLIP_CASES = {
     "clip_l": (transformers.CLIPTextModel, dict(CLIP, hidden_act="quick_gelu")),
-    # A config from before the token was corrected; a projection; more layers.
+    # A config from before the end token was corrected; a projection; more layers.
     "clip_g": (transformers.CLIPTextModelWithProjection,
                dict(CLIP, hidden_act="gelu", num_hidden_layers=3, eos_token_id=2, pad_token_id=1, num_attention_heads=1)),
 }

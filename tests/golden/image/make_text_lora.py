@@ -1,10 +1,10 @@
-"""LoRA files beside the tiny text encoders clip_l and t5_gated, and what transformers with PEFT says with them.
+"""LoRA files for the tiny text encoders clip_l and t5_gated, and the outputs of transformers with PEFT.
 
     python tests/golden/image/make_text_lora.py
 
 Needs torch, transformers, peft, safetensors, numpy. Fixed seeds. text_lora/ holds peft.safetensors (diffusers' names: CLIP is
-text_encoder, T5 text_encoder_2, as in FLUX) and kohya.safetensors (lora_te1 and lora_te3, alpha not the rank); io.npz: of run
-"one" of both encoders what comes out with each at weight one, and with none.
+text_encoder, T5 text_encoder_2, as in FLUX) and kohya.safetensors (lora_te1 and lora_te3, alpha not the rank); io.npz: the outputs of
+run "one" of both encoders with each at weight one, and with none.
 """
 import json
 import pathlib

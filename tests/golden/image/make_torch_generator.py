@@ -1,6 +1,6 @@
-"""Writes torch_generator/io.npz: what torch.randn draws for seeds, sizes and calls in turn.
+"""Writes torch_generator/io.npz: the output of torch.randn for several seeds, sizes and sequences of calls.
 
-On a CPU with AVX2; the sizes below 16 go another way through torch than those from 16 on.
+On a CPU with AVX2; torch uses different code for sizes below 16.
 """
 import pathlib
 
@@ -9,7 +9,7 @@ import torch
 
 SEEDS = [0, 1, 2**32 + 5, 2**64 - 1, -1, -(2**63)]
 SIZES = [1, 2, 15, 16, 17, 31, 64, 1000]
-IN_TURN = [1, 16, 2, 15, 17, 1, 3, 64, 1]  # the kept second value outlives calls of 16 and more
+IN_TURN = [1, 16, 2, 15, 17, 1, 3, 64, 1]  # the cached second value survives calls of 16 and more
 
 
 def generator(seed):

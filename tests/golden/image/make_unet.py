@@ -1,4 +1,4 @@
-"""Tiny random UNet2DConditionModel networks and what diffusers says of them.
+"""Tiny random UNet2DConditionModel networks and their outputs in diffusers.
 
     python tests/golden/image/make_unet.py
 

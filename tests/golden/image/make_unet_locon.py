@@ -1,10 +1,10 @@
-"""LoRA of convolutions ("LoCon") beside the tiny UNets unet_sd15 and unet_sdxl, and what diffusers with PEFT says with them.
+"""LoRA of convolutions ("LoCon") for the tiny UNets unet_sd15 and unet_sdxl, and the outputs of diffusers with PEFT.
 
     python tests/golden/image/make_unet_locon.py
 
 Needs torch, diffusers, peft, safetensors, numpy. Fixed seeds. unet_locon/ holds peft.safetensors (PEFT's names) and
 kohya.safetensors (kohya's spelling of diffusers' names, alpha not the rank), both of unet_sd15, makers.safetensors (kohya's
-spelling of the makers' names, of unet_sdxl), and io.npz: the velocities of run "one" of those two networks with them.
+spelling of the original names, of unet_sdxl), and io.npz: the model outputs of run "one" of those two networks with them.
 """
 import json
 import pathlib
@@ -21,8 +21,8 @@ RESNET = {"conv1": "in_layers.2", "conv2": "out_layers.3", "conv_shortcut": "ski
 
 
 def makers_name(module):
-  """Stability's name of a convolution of unet_sdxl: two layers and a change of size for each level; its one upsampler stands
-  behind attention."""
+  """Stability's name of a convolution of unet_sdxl: two layers and a resampling for each level; its one upsampler comes
+  after attention."""
   if module in ("conv_in", "conv_out"):
     return {"conv_in": "input_blocks.0.0", "conv_out": "out.2"}[module]
   parts = module.split(".")

@@ -1,11 +1,11 @@
-"""LoRA files beside the tiny UNet unet_sdxl, and what diffusers with PEFT says with them.
+"""LoRA files for the tiny UNet unet_sdxl, and the outputs of diffusers with PEFT.
 
     python tests/golden/image/make_unet_lora.py
 
 Needs torch, diffusers, peft, safetensors, numpy. Fixed seeds. unet_lora/ holds peft.safetensors (PEFT's names), kohya.safetensors
-(kohya's spelling of diffusers' names, alpha not the rank), makers.safetensors (kohya's spelling of the makers' names, which its
+(kohya's spelling of diffusers' names, alpha not the rank), makers.safetensors (kohya's spelling of the original names, which its
 trainer for SDXL writes: the tensors of kohya.safetensors), early.safetensors (what diffusers wrote before PEFT), and io.npz: the
-velocities of run "one" of unet_sdxl with the first at weight one, the second at half, both, the fourth, and none.
+model outputs of run "one" of unet_sdxl with the first at weight one, the second at half, both, the fourth, and none.
 """
 import json
 import pathlib
@@ -42,7 +42,7 @@ ADAPTERS = {
 
 
 def makers_name(module):
-  """Stability's name of a module with attention: two layers and a change of size for each level."""
+  """Stability's name of a module with attention: two layers and a resampling for each level."""
   parts = module.split(".")
   place = parts[0]
   if place == "mid_block":

@@ -9,7 +9,7 @@
 //                              that their errors stay alike and cancel in the guided difference
 //
 // The last step is not forced: with a line to forecast it, an earlier step is worth more at equal operations. What each of
-// these choices is worth stands in docs/step_cache.md, "What the parts are worth".
+// these choices is worth stands in docs/step_cache.md, "Ablation".
 #include <algorithm>
 #include <cmath>
 

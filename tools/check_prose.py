@@ -1,0 +1,144 @@
+#!/usr/bin/env python3
+"""Finds private vocabulary in sources and documents, with the term of the field to use instead.
+
+  check_prose.py [PATH ...]     every occurrence in these files or folders; exit status 1 if there is any
+  check_prose.py --counts       occurrences per folder and per term only
+  check_prose.py --list         the vocabulary
+
+Default paths: src include docs README.md CONTRIBUTING.md. Never searched: docs/history. Phrases are searched in
+comments, string literals and Markdown; identifiers in the whole source. A word with ordinary uses ("line", "strip",
+"page") is only searched where it has the private one.
+"""
+import argparse
+import collections
+import pathlib
+import re
+import subprocess
+import sys
+
+ROOT = pathlib.Path(__file__).resolve().parent.parent
+DEFAULT = ["src", "include", "docs", "README.md", "CONTRIBUTING.md"]
+SOURCES = (".h", ".cc", ".inc", ".cu", ".cuh")
+ATTENTION = r"attention|softmax_of_scores"
+
+# (term as a regular expression, replacement, files that it is searched in; "" is all)
+PHRASES = [
+    (r"(?<!cache )(?<!command )(?<!text )\blines?\b(?! (?:\d|of text))",
+     "query row, row", rf"kernels/cpu/.*(?:{ATTENTION})|ops/.*attention"),
+    (r"\bstrips?\b", "row panel", r"^src/(kernels|tensor|graph|backends)/"),
+    (r"\bop pages?\b|\bpages? in `?src/|\b[Ee]ach .{1,30} is a page\b|\bthis page says\b", "file", ""),
+    (r"(?<![-\w])(?!(?<=\")pictures?\")[Pp]ictures?\b(?!_)", "image; feature map for an op's value", ""),
+    (r"\blaps?\b", "iteration", ""),
+    (r"\b(?:meets?|met) (?:activations?|weights?|keys?|queries|thousands)\b|\bweights? (?:meets?|met)\b",
+     "use, are multiplied with", ""),
+    (r"\b(?:is|are|be|being|was|were) told\b|\btold (?:the|a|of|where|at)\b", "gets, is passed, printed", ""),
+    (r"\bnetworks? (?:said|says)\b|\bwhat .{1,40} (?:said|says) of (?:it|them)\b",
+     "model output, reference output", ""),
+    (r"\bwho(?:ever)? would (?:wait|be)\b", "idle workers, waiting threads", ""),
+    (r"\b(?:is|are|was|were) not to be had\b", "cannot be allocated: out of memory", ""),
+    (r"\bnot to be believed\b", "not credible, invalid", ""),
+    (r"\b(?:is|are) asked for\b|\basked? (?:for )?(?:ahead|a product)\b|\basks? ahead\b",
+     "prefetched", r"^src/kernels/|^docs/"),
+    (r"\bfelt (?:everywhere|by)\b", "error-sensitive", ""),
+    (r"\bclock of sigma\b|\bforecast clock\b", "u(sigma)", ""),
+    (r"\btaken back\b", "compensated", r"step_cache"),
+    (r"\bdrawn anew\b|\b(?:made|done|drawn|begun|read) anew\b", "again, recomputed, regenerated", ""),
+    (r"\b[Tt]urn and turn about\b|\bby turns\b", "alternating", ""),
+    (r"\bin work\b", "in progress, current", ""),
+    (r"\bstrangers?\b", "unknown, unrelated", ""),
+    (r"\bhabits\b", "conventions, defaults", ""),
+    (r"\bthe makers'|\bmakers' names\b", "the original checkpoint's", ""),
+    (r"\bby themselves\b(?= (?:already|too))|\bso far that\b", "(rephrase)", ""),
+    (r"\bwalls?\b(?! (?:clock|time))", "module boundaries", ""),
+    (r"\bwithout further ado\b|\bat leisure\b|\bhandiest\b|\bwith open hands\b", "(omit)", ""),
+    (r"\bmost\b(?= (?:rows|tokens|pixels|bytes|positions|values|of them) (?:of|that|in|at)\b)",
+     "maximum number of", r"^src/|^include/"),
+    (r"\bbrought in\b", "loaded", r"^src/(kernels|graph|backends)/"),
+    (r"\bends? of (?:a|the) products?\b", "epilogue", ""),
+    (r"\bneighbou?rs?\b(?= (?:then|wait|has|have|that|of a worker))",
+     "other worker, victim of stealing", r"executor|program|base/"),
+    (r"\bfloors?\b(?! ?\()", "layer", r"\.md$|CMake"),
+    (r"\bhelp(?:s|ed)? their neighbours\b", "work stealing", ""),
+]
+IDENTIFIERS = [
+    (r"\bXForms?\b|\bkXForm\w*", "ActivationLayout", ""),
+    (r"\bOnceValues\b|\bonce_values\b|\bsplit_once\b", "step invariants, hoist_invariants", ""),
+    (r"\w*\btold_mask\w*|\bis_told\w*", "is_inpainting, mask_latents", ""),
+    (r"\bRgbPicture\b|\bPicture[A-Z]\w*|\bpicture_\w+", "Image, image_..., FeatureMap", ""),
+    (r"\bjoint_keys\b", "pack_kv", ""),
+    (r"\bbias_attention\b", "relative_bias_attention", ""),
+    (r"\bkMost\w*", "kMax...", ""),
+    (r"\bkFromRows\w*|\bkTilesFromRowsOf\w*", "kMin...Rows", ""),
+    (r'"velocity"', "model_output", ""),
+    (r"\bmax_chunk\b", "max_batch_tokens", ""),
+    (r"\b(?:Lap|laps_?)\b", "Iteration, iterations", ""),
+]
+
+COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
+
+
+def prose_of(name, text):
+    """`text` with everything except comments and literals blanked; Markdown without code blocks."""
+    if name.endswith(SOURCES):
+        kept = [" " if c != "\n" else c for c in text]
+        for found in COMMENT_OR_STRING.finditer(text):
+            if found.group().startswith('"') and text[:found.start()].rsplit("\n", 1)[-1].lstrip().startswith("#include"):
+                continue
+            kept[found.start():found.end()] = found.group()
+        return "".join(kept)
+    return re.sub(r"^```.*?^```|^    [^\n]*", lambda m: re.sub(r"[^\n]", " ", m.group()), text, flags=re.S | re.M)
+
+
+def occurrences(name, text):
+    """(line, term found, replacement) of one file."""
+    prose, seen = prose_of(name, text), set()
+    for terms, where in ((PHRASES, prose), (IDENTIFIERS, text if name.endswith(SOURCES) else "")):
+        for pattern, replacement, files in terms:
+            if files and not re.search(files, name):
+                continue
+            for found in re.finditer(pattern, where):
+                if found.span() in seen:
+                    continue
+                seen.add(found.span())
+                yield where.count("\n", 0, found.start()) + 1, found.group(), replacement
+
+
+def files(paths):
+    listing = subprocess.run(["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard", *paths], cwd=ROOT,
+                             capture_output=True, check=True).stdout.decode().split("\0")
+    return sorted(n for n in listing
+                  if n.endswith((*SOURCES, ".md")) and not n.startswith("docs/history/") and (ROOT / n).is_file())
+
+
+def main():
+    parser = argparse.ArgumentParser(prog="check_prose.py", description=__doc__,
+                                     formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("paths", nargs="*", default=DEFAULT)
+    parser.add_argument("--counts", action="store_true", help="occurrences per folder and per term")
+    parser.add_argument("--list", action="store_true", help="print the vocabulary")
+    args = parser.parse_args()
+    if args.list:
+        for pattern, replacement, where in PHRASES + IDENTIFIERS:
+            print(f"{pattern}\n    use: {replacement}" + (f"   (in {where})" if where else ""))
+        return 0
+    by_folder, by_term, total = collections.Counter(), collections.Counter(), 0
+    for name in files(args.paths or DEFAULT):
+        text = (ROOT / name).read_text(encoding="utf-8", errors="replace")
+        for line, term, replacement in sorted(occurrences(name, text)):
+            parts = name.split("/")
+            by_folder["/".join(parts[:2]) if parts[0] == "src" else parts[0]] += 1
+            by_term[replacement] += 1
+            total += 1
+            if not args.counts:
+                print(f"{name}:{line}: {term!r}; use: {replacement}")
+    if args.counts:
+        for title, counter in (("folder", by_folder), ("use", by_term)):
+            print(f"{title}:")
+            for key, count in counter.most_common():
+                print(f"  {count:5}  {key}")
+    print(f"{total} occurrences of private vocabulary", file=sys.stderr)
+    return 1 if total else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -110,20 +110,15 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
 
 int64_t CachedDenoiser::computed_pictures() const { return std::count(computed_.begin(), computed_.end(), true); }
 
-StepPoint step_point(const Solver& solver, const nlohmann::json& config, int64_t index) {
+StepPoint step_point(const Solver& solver, int64_t index) {
   const std::span<const float> sigmas = solver.sigmas();
-  const double now = sigmas[static_cast<size_t>(index)], next = sigmas[static_cast<size_t>(index) + 1];
   const auto share = [&](double sigma) { return solver.is_flow() ? sigma : sigma / (1 + sigma); };
   StepPoint at;
   at.step = index;
   at.steps = solver.num_steps();
-  at.sigma = share(now);
-  at.next_sigma = share(next);
-  // Solvers whose step is x += (next - now) * output; the variants of the others keep history or turn the output first.
-  const std::string name = config.value("_class_name", "");
-  const bool is_euler = name == "FlowMatchEulerDiscreteScheduler" ||
-                        (name == "EulerDiscreteScheduler" && config.value("prediction_type", "epsilon") == "epsilon");
-  if (is_euler && !solver.draws_noise()) at.step_size = next - now;
+  at.sigma = share(sigmas[static_cast<size_t>(index)]);
+  at.next_sigma = share(sigmas[static_cast<size_t>(index) + 1]);
+  at.step_size = solver.step_size(static_cast<int>(index));
   return at;
 }
 

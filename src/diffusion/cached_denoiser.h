@@ -44,7 +44,7 @@ class CachedDenoiser {
   std::vector<std::string> warnings_;
 };
 
-/// Step `index` of `solver`, which was made from `config`, as a cache sees it.
-StepPoint step_point(const Solver& solver, const nlohmann::json& config, int64_t index);
+/// Step `index` of a run of `solver`, for a step cache.
+StepPoint step_point(const Solver& solver, int64_t index);
 
 }  // namespace redline

@@ -17,32 +17,24 @@
 namespace redline {
 namespace {
 
-/// What a tuned rule turns: a parameter and where to look. Logarithmic for thresholds, whole numbers for the others.
-struct Knob {
-  const char* rule;
-  const char* parameter;
-  double least, most;
-  bool is_integer;
-};
-constexpr Knob kKnobs[] = {
-    {"redline", "budget", 1, 1000, true},       {"taylorseer", "interval", 1, 64, true},
-    {"fbcache", "threshold", 1e-3, 10, false},  {"dbcache", "threshold", 1e-3, 0.999, false},
-    {"teacache", "threshold", 1e-3, 50, false}, {"easycache", "threshold", 1e-4, 20, false},
-    {"magcache", "threshold", 1e-4, 20, false}, {"dicache", "threshold", 1e-4, 50, false},
-};
-constexpr const char* kFixing[] = {"threshold", "interval", "budget", "policy", "steps"};
-
 std::string rule_name(const std::string& rule) {
   const std::string name = rule.substr(0, rule.find(':'));
-  return name.empty() || name == "auto" ? "redline" : name;
+  return name.empty() ? "auto" : name;
+}
+
+/// Null for a rule that does not exist, which plan_rule has reported by then.
+const RuleRow* row_of(const std::string& rule) {
+  const Result<const RuleRow*> row = find_rule(rule_name(rule));
+  return row.ok() ? *row : nullptr;
 }
 
 bool is_fixed(const std::string& rule) {
-  for (const char* parameter : kFixing)
-    if (rule.find(fmt::format(":{}=", parameter)) != std::string::npos ||
-        rule.find(fmt::format(",{}=", parameter)) != std::string::npos)
-      return true;
-  return rule_name(rule) == "none";
+  const RuleRow* row = row_of(rule);
+  if (row == nullptr || row->knob.kind == TuningKnob::Kind::kNone) return true;
+  return std::any_of(row->parameters.begin(), row->parameters.end(), [&](const RuleParameter& p) {
+    return p.sets_cost && (rule.find(fmt::format(":{}=", p.name)) != std::string::npos ||
+                           rule.find(fmt::format(",{}=", p.name)) != std::string::npos);
+  });
 }
 
 std::string with_parameter(const std::string& rule, const std::string& parameter, double value) {
@@ -188,19 +180,17 @@ class Comparison {
 
   /// The text of `rule` whose share of operations is nearest to 1 / speedup.
   Result<std::string> tune(const std::string& rule, double speedup) {
-    const std::string name = rule_name(rule);
-    const Knob* knob = nullptr;
-    for (const Knob& k : kKnobs)
-      if (name == k.rule) knob = &k;
-    if (knob == nullptr) return tune_policy(rule, speedup);
+    const TuningKnob& knob = row_of(rule)->knob;
+    if (knob.kind == TuningKnob::Kind::kChoice) return tune_choice(rule, knob, speedup);
     const double wanted = 1 / speedup;
-    if (name == "redline")  // no program runs on a skip: the share is the budget's
-      return with_parameter(rule, knob->parameter,
+    if (knob.kind == TuningKnob::Kind::kBudget)
+      return with_parameter(rule, knob.parameter,
                             std::max(1.0, std::floor(wanted * static_cast<double>(base_.steps) + 1e-9)));
-    double low = knob->least, high = knob->most, best_error = 2;
+    const bool is_integer = knob.kind == TuningKnob::Kind::kInteger;
+    double low = knob.least, high = knob.most, best_error = 2;
     std::string best;
     const auto measure = [&](double value) -> Result<double> {
-      const std::string text = with_parameter(rule, knob->parameter, value);
+      const std::string text = with_parameter(rule, knob.parameter, value);
       REDLINE_ASSIGN(const double share, share_of(text));
       // Of two that are as near, the slower one: it is the better picture.
       if (std::fabs(share - wanted) < best_error) {
@@ -210,10 +200,10 @@ class Comparison {
       return share;
     };
     for (int trial = 0; trial < 11 && best_error > 0.004; ++trial) {
-      const double middle = knob->is_integer ? std::floor((low + high) / 2) : std::sqrt(low * high);
+      const double middle = is_integer ? std::floor((low + high) / 2) : std::sqrt(low * high);
       REDLINE_ASSIGN(const double share, measure(middle));
       (share > wanted ? low : high) = middle;
-      if (knob->is_integer && high - low <= 1) {
+      if (is_integer && high - low <= 1) {
         REDLINE_TRY(measure(low));
         REDLINE_TRY(measure(high));
         break;
@@ -222,12 +212,12 @@ class Comparison {
     return best;
   }
 
-  Result<std::string> tune_policy(const std::string& rule, double speedup) {
+  Result<std::string> tune_choice(const std::string& rule, const TuningKnob& knob, double speedup) {
     std::string best;
     double best_error = 2;
-    for (const char* policy : {"slow", "medium", "fast", "ultra"}) {
+    for (const char* choice : knob.choices) {
       const std::string base = rule.find(':') == std::string::npos ? rule + ":" : rule + ",";
-      const std::string text = base + "policy=" + policy;
+      const std::string text = fmt::format("{}{}={}", base, knob.parameter, choice);
       REDLINE_ASSIGN(const double share, share_of(text));
       if (std::fabs(share - 1 / speedup) < best_error) {
         best_error = std::fabs(share - 1 / speedup);

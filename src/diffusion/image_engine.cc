@@ -401,7 +401,7 @@ Status DiffusionEngine::denoise(Run& run, const std::function<bool(const ImagePr
     const Clock::time_point step_begin = Clock::now();
     solver.scale_input(i, x, scaled);
     const double timestep = solver.timesteps()[static_cast<size_t>(i)];
-    const StepPoint at = step_point(solver, config, i);
+    const StepPoint at = step_point(solver, i);
     const double share = static_cast<double>(i) / steps;
     const bool guided = run.guided() && share >= r.guidance_begin && share < r.guidance_end;
     const std::span<const int64_t> positive = std::span(all).first(pictures), wanted = guided ? all : positive;

@@ -15,7 +15,7 @@ struct StepCache::Row {
   int64_t first_step = 0;
   StepPoint at;
   size_t latents = 0;
-  std::vector<uint8_t> schedule;
+  Guards guards;
 
   std::unique_ptr<Statistic> statistic;
   std::unique_ptr<Forecaster> forecaster;
@@ -26,8 +26,7 @@ struct StepCache::Row {
 
   bool skips = false;  ///< the decision of step at.step, for branches that follow
   bool is_decided = false;
-  double sum = 0, accumulated = 0, measured = 0;
-  int64_t consecutive = 0, cached = 0, last_cached = -1;
+  double sum = 0, measured = 0;
 
   // Repay: sums over the skips since the last computed step.
   std::vector<float> owed, velocity;                 ///< sum step_size * forecast; velocity of the last computed step
@@ -96,7 +95,8 @@ StepCache::Row& StepCache::state_of(const CacheRow& row) {
     state = std::make_unique<Row>(forecaster->depth());
     state->forecaster = std::move(forecaster);
     if (plan_.statistic) state->statistic = plan_.statistic(now.steps);
-    if (plan_.schedule) state->schedule = plan_.schedule(now.steps);
+    state->guards = plan_.guards;
+    state->guards.begin(now.steps);
     state->first_step = now.step;
     state->latents = row.latents.size();
   }
@@ -115,34 +115,7 @@ void StepCache::measure(const StepView& view, Row& state) const {
   state.report.statistics.back() = state.measured;
   if (std::isnan(state.measured)) ++state.report.not_numbers;
   state.sum += state.measured;
-  if (state.measured > 0) state.accumulated += state.measured;
-}
-
-void StepCache::count_skip(Row& state, int64_t step) const {
-  ++state.cached;
-  if (!plan_.sticky_count) {
-    ++state.consecutive;
-  } else if (state.last_cached < 0) {  // as cache-dit counts (rules/dbcache_rule.cc)
-    ++state.consecutive;
-  } else if (step == state.last_cached + 1) {
-    state.consecutive += state.consecutive == 0 ? 2 : 1;
-  }
-  state.last_cached = step;
-}
-
-bool StepCache::passes_caps(const StepView& view, Row& state) const {
-  const StepPoint& at = view.row.at;
-  const int64_t step_of_run = at.step - state.first_step;
-  if (state.schedule.empty() && at.steps < plan_.fewest_steps) return false;
-  if (step_of_run < plan_.first(at.steps) && step_of_run % plan_.first_interval == 0) return false;
-  if (plan_.last && at.step == at.steps - 1) return false;
-  if (at.step < std::ssize(state.schedule) && state.schedule[at.step] != 0) return false;
-  if (plan_.max_cached >= 0 && state.cached >= plan_.max_cached) return false;
-  if (plan_.max_consecutive >= 0 && state.consecutive >= plan_.max_consecutive) {
-    state.consecutive = 0;
-    return false;
-  }
-  return plan_.max_accumulated <= 0 || state.accumulated < plan_.max_accumulated;
+  state.guards.measured(state.measured);
 }
 
 bool StepCache::skips(const StepView& view, Row& state) {
@@ -152,7 +125,7 @@ bool StepCache::skips(const StepView& view, Row& state) {
     if (leader != rows_.end() && leader->second->is_decided && leader->second->at.step == view.row.at.step)
       return leader->second->skips;
   }
-  if (!passes_caps(view, state)) return false;
+  if (state.guards.computes(view.row.at, view.row.at.step - state.first_step)) return false;
   if (plan_.decision == Decision::kNever) return false;
   if (plan_.decision == Decision::kAlways) return true;
   measure(view, state);
@@ -189,12 +162,8 @@ Status StepCache::decide(const CacheRow& row, Row& state, bool& skips_step) {
   skips_step = skips(view, state);
   state.is_decided = true;
   state.skips = skips_step;
-  if (skips_step) {
-    count_skip(state, row.at.step);
-  } else {
-    state.sum = 0;
-    if (!plan_.sticky_count) state.consecutive = 0;
-  }
+  state.guards.decided(row.at.step, skips_step);
+  if (!skips_step) state.sum = 0;
   if (state.statistic) state.statistic->decided(view, !skips_step);
   return {};
 }

@@ -69,9 +69,7 @@ class StepCache {
   Row& state_of(const CacheRow& row);
   Status decide(const CacheRow& row, Row& state, bool& skips);
   bool skips(const StepView& view, Row& state);
-  bool passes_caps(const StepView& view, Row& state) const;
   void measure(const StepView& view, Row& state) const;
-  void count_skip(Row& state, int64_t step) const;
   void forecast(const CacheRow& row, Row& state);
   void store(CacheRow& row, Row& state);
   void owe(const CacheRow& row, Row& state) const;

@@ -1,7 +1,7 @@
 // DPM-Solver++ of first and second order (2M), and its stochastic form: Lu et al. 2022, arXiv:2211.01095, algorithm 2
 // and section 4. Follows diffusers' DPMSolverMultistepScheduler with algorithm types dpmsolver++ and sde-dpmsolver++.
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/multistep.h"
-#include "diffusion/solvers/solvers.h"
 
 namespace redline {
 namespace {
@@ -104,6 +104,11 @@ class DpmMultistep final : public Multistep {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_dpm_multistep(SolverFields& fields) { return std::make_unique<DpmMultistep>(fields); }
+extern const SolverRow kDpmMultistepSolver = {
+    .name = "dpm++",
+    .class_name = "DPMSolverMultistepScheduler",
+    .models = SolverModels::kBoth,
+    .make = make_solver<DpmMultistep>,
+};
 
 }  // namespace redline

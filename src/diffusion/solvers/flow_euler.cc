@@ -3,7 +3,7 @@
 #include <cmath>
 
 #include "diffusion/noise_schedule.h"
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 
 namespace redline {
 namespace {
@@ -71,6 +71,8 @@ class FlowEuler final : public Solver {
     return {1 - sigma, sigma};
   }
 
+  bool adds_model_output() const override { return !is_stochastic_; }
+
   void advance(const Step& s, NoiseSource& noise) override {
     const float sigma = layout().sigmas[s.index], next = layout().sigmas[s.index + 1], change = next - sigma;
     if (!is_stochastic_) {
@@ -91,6 +93,11 @@ class FlowEuler final : public Solver {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_flow_euler(SolverFields& fields) { return std::make_unique<FlowEuler>(fields); }
+extern const SolverRow kFlowEulerSolver = {
+    .name = "flow-euler",
+    .class_name = "FlowMatchEulerDiscreteScheduler",
+    .models = SolverModels::kFlow,
+    .make = make_solver<FlowEuler>,
+};
 
 }  // namespace redline

@@ -1,6 +1,6 @@
 // Latent consistency models: each step predicts the picture, blended by the boundary condition, and adds noise back to
 // the next level. Luo et al. 2023, arXiv:2310.04378, appendix D. Follows diffusers' LCMScheduler.
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_preserving.h"
 
 namespace redline {
@@ -63,6 +63,11 @@ class Lcm final : public VariancePreserving {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_lcm(SolverFields& fields) { return std::make_unique<Lcm>(fields); }
+extern const SolverRow kLcmSolver = {
+    .name = "lcm",
+    .class_name = "LCMScheduler",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<Lcm>,
+};
 
 }  // namespace redline

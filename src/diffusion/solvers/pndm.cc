@@ -1,7 +1,7 @@
 // Pseudo linear multi-step: the noise estimate is extrapolated over up to four steps; the first step is taken twice,
 // which costs one evaluation. Liu et al. 2022, arXiv:2202.09778. Follows diffusers' PNDMScheduler with skip_prk_steps,
 // the scheduler that Stable Diffusion 1.5's files name.
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_preserving.h"
 
 namespace redline {
@@ -69,6 +69,11 @@ class Pndm final : public VariancePreserving {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_pndm(SolverFields& fields) { return std::make_unique<Pndm>(fields); }
+extern const SolverRow kPndmSolver = {
+    .name = "pndm",
+    .class_name = "PNDMScheduler",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<Pndm>,
+};
 
 }  // namespace redline

@@ -1,8 +1,8 @@
 // UniPC: a predictor as DPM-Solver++ 2M, and a corrector that takes the last step again with the output at its end.
 // Zhao et al. 2023, arXiv:2302.04867, algorithms 5 to 8, with B(h) = h (bh1) or e^h - 1 (bh2). Follows diffusers'
 // UniPCMultistepScheduler predicting pictures (predict_x0) with order 1 or 2.
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/multistep.h"
-#include "diffusion/solvers/solvers.h"
 
 namespace redline {
 namespace {
@@ -148,6 +148,11 @@ class UniPc final : public Multistep {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_unipc(SolverFields& fields) { return std::make_unique<UniPc>(fields); }
+extern const SolverRow kUniPcSolver = {
+    .name = "unipc",
+    .class_name = "UniPCMultistepScheduler",
+    .models = SolverModels::kBoth,
+    .make = make_solver<UniPc>,
+};
 
 }  // namespace redline

@@ -1,11 +1,12 @@
 // Rules: which statistic, decision and forecaster make up a method, with its guards. Every known method is one page in
-// rules/; to add one: its page, its declaration here and its row in rule.cc.
+// rules/; to add one: its file, and its row's name in the list in rule.cc.
 #pragma once
 
 #include <functional>
 #include <map>
 
 #include "diffusion/step_cache/forecaster.h"
+#include "diffusion/step_cache/guards.h"
 #include "diffusion/step_cache/statistic.h"
 
 namespace redline {
@@ -33,21 +34,9 @@ struct RulePlan {
   double threshold = 0;
   std::function<std::unique_ptr<Statistic>(int64_t steps)> statistic;
   std::function<std::unique_ptr<Forecaster>()> forecaster = make_reuse_forecaster;
-  /// [steps]: 1 computes, 0 leaves the step to the decision. Empty: every step is left to it.
-  std::function<std::vector<uint8_t>(int64_t steps)> schedule;
-  /// Steps that are computed first, as a function of the number of steps.
-  std::function<int64_t(int64_t steps)> first = [](int64_t) { return int64_t{1}; };
-  int64_t first_interval = 1;  ///< only every n-th of them must be computed
-  bool last = false;           ///< the last step is computed
-  int64_t fewest_steps = 0;    ///< runs of fewer steps are computed throughout
-  int64_t max_cached = -1;     ///< skipped steps of a run; -1: no limit
-  int64_t max_consecutive = -1;
-  /// The count of consecutive skips goes on over a computed step that was the decision's (cache-dit's way), and begins
-  /// anew only where this cap computed.
-  bool sticky_count = false;
-  double max_accumulated = -1;  ///< sum of a run's statistics; <= 0: no limit
-  bool follow = false;          ///< other branches do as branch 0 of the same step
-  bool joint = false;           ///< with follow: branch 0 decides on the mean of all branches' sums
+  Guards guards;
+  bool follow = false;  ///< other branches do as branch 0 of the same step
+  bool joint = false;   ///< with follow: branch 0 decides on the mean of all branches' sums
   /// What was forecast wrongly is taken back at the next computed step (StepCache, "repay").
   bool repay = false;
   int64_t probe_blocks = 0;  ///< that the denoiser's probe should have
@@ -78,6 +67,8 @@ struct RuleParameter {
   const char* fallback;  ///< its default as text
   double least, most;    ///< of numbers and integers
   const char* help;
+  /// Decides how many steps are computed: a rule whose text gives it is not tuned.
+  bool sets_cost = false;
 };
 
 /// Parameters of a rule by name, checked against its list.
@@ -103,35 +94,43 @@ class RuleValues {
   std::map<std::string, bool> given_;
 };
 
-struct RuleInfo {
+/// The parameter that `redline compare` searches so that a rule executes a wanted share of the operations.
+struct TuningKnob {
+  enum class Kind : uint8_t {
+    kNone,       ///< the rule is not tuned
+    kThreshold,  ///< a number, searched on a logarithmic scale
+    kInteger,
+    kBudget,  ///< the number of computed steps, where a skip executes nothing: follows from the share without a search
+    kChoice,  ///< one of `choices`
+  };
+  Kind kind = Kind::kNone;
+  const char* parameter = "";
+  double least = 0, most = 0;
+  std::span<const char* const> choices = {};
+};
+
+/// A method. Each file in rules/ defines one row; rule.cc lists them.
+struct RuleRow {
   const char* name;
   const char* summary;
   const char* source;  ///< paper or repository
-  std::vector<RuleParameter> parameters;
+  std::span<const RuleParameter> parameters = {};
   /// The threshold at quality 0.5, doubled at 0 and zero at 1; 0: the rule takes no quality.
-  double threshold_at_half;
+  double threshold_at_half = 0;
+  bool takes_budget = false;  ///< RuleRequest::steps_budget
+  TuningKnob knob = {};
   Result<RulePlan> (*plan)(const RuleValues& values, const RuleRequest& request);
 };
 
-const std::vector<RuleInfo>& rules();
+std::span<const RuleRow* const> rules();
+/// By name; "auto" is the rule that Redline recommends. not_found: the message lists the names.
+Result<const RuleRow*> find_rule(const std::string& name);
 /// What `request` asks for. not_found: no such rule, the names are listed. invalid_argument: an unknown parameter (its
 /// rule's are listed), a value that is none or out of range, a quality for a rule without threshold, quality with
 /// budget.
 Result<RulePlan> plan_rule(const RuleRequest& request);
 /// Rules and parameters for --help and the documentation.
 std::string rules_help();
-
-// Pages.
-RuleInfo none_rule();
-RuleInfo redline_rule();
-RuleInfo fbcache_rule();
-RuleInfo dbcache_rule();
-RuleInfo teacache_rule();
-RuleInfo easycache_rule();
-RuleInfo taylorseer_rule();
-RuleInfo magcache_rule();
-RuleInfo dicache_rule();
-RuleInfo mask_rule();
 
 /// cache-dit's run lengths by policy ("slow", "medium", "fast", "ultra") for any number of steps (rules/mask_rule.cc).
 Result<std::vector<uint8_t>> policy_mask(const std::string& policy, int64_t steps);

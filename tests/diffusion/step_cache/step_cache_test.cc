@@ -306,10 +306,10 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("auto", 1.5), HasSubstr("outside 0 .. 1"));
   EXPECT_THAT(message("mask", 0.5), HasSubstr("no threshold"));
   EXPECT_THAT(message("fbcache:threshold=1", 0.5), HasSubstr("exclude each other"));
-  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("rules redline and mask"));
-  for (const RuleInfo& rule : rules()) {
-    EXPECT_EQ(message(rule.name), "accepted");
-    EXPECT_THAT(rules_help(), HasSubstr(rule.name));
+  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("these rules do: redline, mask"));
+  for (const RuleRow* rule : rules()) {
+    EXPECT_EQ(message(rule->name), "accepted");
+    EXPECT_THAT(rules_help(), HasSubstr(rule->name));
   }
   EXPECT_EQ(message(""), "accepted");
   EXPECT_EQ(message("auto"), "accepted");

@@ -52,43 +52,57 @@ std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
   return mask;
 }
 
-RuleInfo redline_rule() {
-  return {"redline",
-          "velocity along a measured line, errors taken back; budget of steps or measured drift",
-          "docs/step_cache.md",
-          {{"threshold", ParameterKind::kNumber, "0.02", 0, 100, "sum of drift below which steps are skipped"},
-           {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps of a run; 0: the drift decides"},
-           {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps, as 0-3+7+9, instead of a budget"}},
-          0.02,
-          [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
-            RulePlan plan;
-            plan.span = SkippedSpan::kNetwork;
-            plan.forecaster = make_measured_forecaster;
-            plan.repay = true;
-            plan.follow = true;
-            const int64_t budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
-            if (!values.steps("steps").empty()) {
-              plan.decision = Decision::kAlways;
-              plan.schedule = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
-              return plan;
-            }
-            if (budget > 0) {
-              plan.decision = Decision::kAlways;
-              plan.budget = budget;
-              plan.schedule = [masks = request.masks, budget](int64_t steps) {
-                return budget_mask(masks, steps, budget);
-              };
-              return plan;
-            }
-            plan.decision = Decision::kSumBelow;
-            plan.threshold = values.number("threshold");
-            plan.statistic = [](int64_t) { return make_drift_statistic(); };
-            plan.first = [](int64_t) { return int64_t{2}; };
-            plan.joint = true;
-            plan.max_consecutive = 8;
-            plan.fewest_steps = 8;
-            return plan;
-          }};
+namespace {
+
+constexpr RuleParameter kParameters[] = {
+    {"threshold", ParameterKind::kNumber, "0.02", 0, 100, "sum of drift below which steps are skipped",
+     /*sets_cost=*/true},
+    {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps of a run; 0: the drift decides",
+     /*sets_cost=*/true},
+    {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps, as 0-3+7+9, instead of a budget", /*sets_cost=*/true},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest& request) {
+  RulePlan plan;
+  plan.span = SkippedSpan::kNetwork;
+  plan.forecaster = make_measured_forecaster;
+  plan.repay = true;
+  plan.follow = true;
+  const int64_t budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
+  if (!values.steps("steps").empty()) {
+    plan.decision = Decision::kAlways;
+    plan.guards.schedule.mask_for = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
+    return plan;
+  }
+  if (budget > 0) {
+    plan.decision = Decision::kAlways;
+    plan.budget = budget;
+    plan.guards.schedule.mask_for = [masks = request.masks, budget](int64_t steps) {
+      return budget_mask(masks, steps, budget);
+    };
+    return plan;
+  }
+  plan.decision = Decision::kSumBelow;
+  plan.threshold = values.number("threshold");
+  plan.statistic = [](int64_t) { return make_drift_statistic(); };
+  plan.guards.first.count = [](int64_t) { return int64_t{2}; };
+  plan.joint = true;
+  plan.guards.max_consecutive.limit = 8;
+  plan.guards.min_steps.steps = 8;
+  return plan;
 }
+
+}  // namespace
+
+extern const RuleRow kRedlineRule = {
+    .name = "redline",
+    .summary = "velocity along a measured line, errors taken back; budget of steps or measured drift",
+    .source = "docs/step_cache.md",
+    .parameters = kParameters,
+    .threshold_at_half = 0.02,
+    .takes_budget = true,
+    .knob = {TuningKnob::Kind::kBudget, "budget", 1, 1000},
+    .plan = plan,
+};
 
 }  // namespace redline

@@ -8,7 +8,7 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Netw
                                                  int64_t max_adapter_rank, WorkerTeam& team) {
   std::unique_ptr<Denoiser> d(new Denoiser());
   const int64_t latents = model.latent_channels * model.patch * model.patch;
-  if (model.in_channels != latents && !model.is_told_mask())
+  if (model.in_channels != latents && !model.is_inpainting())
     return unsupported(
         "the network takes {} channels where its latents have {}; Redline knows those that take latents alone, and "
         "those that take a mask and the latents of what it keeps beside them ({})",
@@ -70,10 +70,10 @@ Status Denoiser::begin(DenoiserBatch batch) {
   if (model_.position_table) {
     REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
   }
-  const size_t told = is_told_mask() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
-  if (batch_.told_mask.size() != told)
+  const size_t told = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
+  if (batch_.mask_latents.size() != told)
     return invalid_argument("the mask and what it keeps have {} elements, the network takes {}",
-                            batch_.told_mask.size(), told);
+                            batch_.mask_latents.size(), told);
   once_.begin(batch_, one);
   return batch_.timesteps.empty() ? Status() : once_.prepare(batch_.timesteps[0], adapters_.version());
 }
@@ -129,13 +129,13 @@ Status Denoiser::run_probe(std::span<const int64_t> rows, std::span<const float>
   REDLINE_TRY(once_.prepare(timestep, adapters_.version()));
   const int64_t n = batch_.layout.elements();
   LatentLayout taken = batch_.layout;
-  if (is_told_mask()) taken.channels = model_.in_channels;
+  if (is_inpainting()) taken.channels = model_.in_channels;
   float* to = probe_.input("latents");
   for (const int64_t row : rows) {
     const float* planes = x.data() + row % batch_.pictures * n;
-    if (is_told_mask()) {
+    if (is_inpainting()) {
       planes_.assign(planes, planes + n);
-      planes_.insert(planes_.end(), batch_.told_mask.begin(), batch_.told_mask.end());
+      planes_.insert(planes_.end(), batch_.mask_latents.begin(), batch_.mask_latents.end());
       planes = planes_.data();
     }
     pack_latents(taken, planes, to);

@@ -27,7 +27,7 @@ struct DenoiserBatch {
   std::vector<double> timesteps;
   /// Of an inpainting network, the same for every picture: mask and latents of what it keeps, [1 + channels, height,
   /// width].
-  std::vector<float> told_mask;
+  std::vector<float> mask_latents;
 };
 
 class Denoiser {
@@ -39,7 +39,7 @@ class Denoiser {
   AdapterBank& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !body_.empty(); }
-  bool is_told_mask() const { return model_.is_told_mask(); }
+  bool is_inpainting() const { return model_.is_inpainting(); }
 
   /// Computes what the steps have in common.
   /// invalid_argument: a condition that the network takes is missing or has another size.

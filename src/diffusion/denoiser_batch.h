@@ -2,7 +2,7 @@
 #pragma once
 
 #include "diffusion/denoiser.h"
-#include "diffusion/pipelines.h"
+#include "models/pipeline.h"
 
 namespace redline {
 

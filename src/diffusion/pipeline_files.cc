@@ -1,5 +1,6 @@
 #include "diffusion/pipeline_files.h"
 
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -7,7 +8,7 @@
 
 #include "formats/safetensors.h"
 #include "models/config_reader.h"
-#include "models/flux_file.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -42,21 +43,7 @@ Result<nlohmann::json> read_object(const std::string& path) {
   return parsed;
 }
 
-constexpr std::string_view kFlux = "FluxTransformer2DModel";
-// PixArt's own folders are older than its class.
-constexpr std::string_view kPixArt = "PixArtTransformer2DModel", kPixArtBefore = "Transformer2DModel";
-constexpr std::string_view kClasses[] = {kFlux,
-                                         "SD3Transformer2DModel",
-                                         kPixArt,
-                                         kPixArtBefore,
-                                         "UNet2DConditionModel",
-                                         "AutoencoderKL",
-                                         "AutoencoderTiny",
-                                         "CLIPTextModel",
-                                         "CLIPTextModelWithProjection",
-                                         "T5EncoderModel"};
-
-// The file of a folder that has one .gguf or .safetensors file and none under a name of diffusers'; else "".
+// The only .gguf or .safetensors file of a folder that has none under diffusers' names; else "".
 std::string lone_file(const std::string& folder) {
   std::string found;
   std::error_code error;
@@ -149,25 +136,26 @@ const PipelineComponent* PipelineFiles::find(std::string_view name) const {
 Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
   const PipelineComponent* component = find(name);
   if (!component) return not_found("{}/model_index.json names no {}", path, name);
-  if (std::find(std::begin(kClasses), std::end(kClasses), component->class_name) == std::end(kClasses))
+  const std::vector<std::string_view> known = image_component_classes();
+  if (std::find(known.begin(), known.end(), component->class_name) == known.end())
     return unsupported("{}/model_index.json: {} is a {}; Redline has {}", path, name, component->class_name,
-                       fmt::join(kClasses, ", "));
+                       fmt::join(known, ", "));
   const std::string folder = fmt::format("{}/{}", path, name);
-  if (name == "transformer" && !denoiser_file.empty() && component->class_name != kFlux)
-    return unsupported("{}: a transformer in one file stands for a {}; this pipeline has a {}", denoiser_file, kFlux,
-                       component->class_name);
-  if (component->class_name == kFlux) {
+  const Result<const DenoiserRow*> denoiser = find_denoiser(component->class_name);
+  if (denoiser.ok() && (*denoiser)->open_file) {
     const std::string file = denoiser_file.empty() ? lone_file(folder) : denoiser_file;
-    if (!file.empty()) return open_flux_file(file);
+    if (!file.empty()) return (*denoiser)->open_file(file);
+  } else if (denoiser.ok() && !denoiser_file.empty()) {
+    return unsupported("{}: a transformer in one file is a {}; this pipeline has a {}", denoiser_file,
+                       fmt::join(single_file_classes(), ", "), component->class_name);
   }
   if (!is_folder(folder)) return not_found("{} is missing: model_index.json names it", folder);
   REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
   const auto own = checkpoint.config.find("_class_name");
-  const auto class_of = [](std::string_view name) { return name == kPixArtBefore ? kPixArt : name; };
   if (own != checkpoint.config.end() &&
-      (!own->is_string() || class_of(own->get_ref<const std::string&>()) != class_of(component->class_name)))
+      (!own->is_string() || !is_same_component_class(own->get_ref<const std::string&>(), component->class_name)))
     return invalid_argument("{}/config.json: _class_name is {}, and model_index.json names {}", folder,
-                            own->is_string() ? own->get<std::string>() : "no text", component->class_name);
+                            own->is_string() ? own->get<std::string>() : "not a string", component->class_name);
   return checkpoint;
 }
 

@@ -22,7 +22,7 @@ Result<PromptTokenizer> PromptTokenizer::open(const std::string& folder, const T
   PromptTokenizer prompt;
   prompt.max_tokens_ =
       tokenizer->max_tokens() > 0 ? std::min(tokenizer->max_tokens(), model.max_tokens) : model.max_tokens;
-  prompt.most_positions_ = model.masks_padding ? INT32_MAX : model.max_tokens;
+  prompt.most_positions_ = model.has_position_limit ? model.max_tokens : INT32_MAX;
   prompt.pooled_token_ = model.pooled_token;
   prompt.tokenizer_ = std::move(tokenizer);
   return prompt;

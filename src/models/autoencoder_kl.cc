@@ -6,7 +6,7 @@
 #include "graph/ops/joint_attention.h"
 #include "models/config_reader.h"
 #include "models/conv_blocks.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -164,9 +164,7 @@ class KlBuilder {
   const Dim kHeight = Symbol::kHeight, kWidth = Symbol::kWidth;
 };
 
-}  // namespace
-
-Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint) {
+Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const KlConfig c, read_config(checkpoint.config));
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
@@ -177,5 +175,12 @@ Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(model.encode, KlBuilder(checkpoint, c, "autoencoder_kl.encode").encode());
   return model;
 }
+
+}  // namespace
+
+extern const AutoencoderRow kAutoencoderKl = {
+    .class_name = "AutoencoderKL",
+    .build = build,
+};
 
 }  // namespace redline

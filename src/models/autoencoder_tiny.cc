@@ -11,7 +11,7 @@
 #include "graph/ops/linear.h"
 #include "models/config_reader.h"
 #include "models/conv_blocks.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -218,9 +218,7 @@ Status add_original(const TorchFile& file, bool is_decoder, Checkpoint& checkpoi
   return {};
 }
 
-}  // namespace
-
-Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint) {
+Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const TinyConfig c, read_config(checkpoint.config));
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
@@ -232,6 +230,13 @@ Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(model.encode, TinyBuilder(checkpoint, c, "encoder").encode());
   return model;
 }
+
+}  // namespace
+
+extern const AutoencoderRow kAutoencoderTiny = {
+    .class_name = "AutoencoderTiny",
+    .build = build,
+};
 
 Result<Checkpoint> open_original_autoencoder_tiny(const std::string& encoder_path, const std::string& decoder_path) {
   Checkpoint checkpoint;

@@ -13,6 +13,9 @@
 
 namespace redline {
 
+class GgufFile;
+struct GgufNames;
+
 struct Checkpoint {
   std::string path;
   std::string format;         ///< "gguf" or "safetensors"
@@ -23,6 +26,13 @@ struct Checkpoint {
   Status tokenizer_status;               ///< why there is none
   std::optional<DType> random;           ///< no files: every tensor that is asked for has random values of this type
   std::vector<int32_t> stop_tokens;      ///< from the tokenizer and the generation config, sorted
+
+  // What the file format says apart from `config`; set by the reader of the format.
+  /// Of GGUF: a window of all layers, which llama's config.json does not know.
+  std::optional<int64_t> sliding_window;
+  /// A projection has a bias when there is a tensor of it; false: `config` says so.
+  bool tensors_tell_biases = false;
+  const GgufNames* gguf_names = nullptr;  ///< of GGUF: names of the file
 
   /// What the file itself calls the tensor that `tensors` holds as `name`: for messages.
   std::string file_name(const std::string& name) const;
@@ -35,9 +45,8 @@ struct Checkpoint {
 /// The token ids under `key`, which holds one or a list; what no vocabulary can hold is left out.
 std::vector<int32_t> read_token_ids(const nlohmann::json& config, const char* key);
 
-/// Hugging Face's names and config keys for a GGUF file of the llama, qwen2 and qwen3 architectures (gguf_names.cc).
-/// The llama architecture stores q and k rows in interleaved rope order; their WeightSource::source_row undoes it.
-class GgufFile;
+/// A GGUF file under Hugging Face's names and config keys (gguf_checkpoint.cc). Rows of q and k in interleaved rope order
+/// get a WeightSource::source_row that restores Hugging Face's order.
 Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint);
 
 }  // namespace redline

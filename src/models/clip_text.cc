@@ -11,7 +11,7 @@
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
 #include "models/config_reader.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 #include "models/weight_reader.h"
 
 namespace redline {
@@ -121,9 +121,7 @@ class ClipBuilder {
   const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kRows = kBatch * kText;
 };
 
-}  // namespace
-
-Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint) {
+Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const ClipConfig c, read_config(checkpoint.config));
   GraphBuilder g("clip text");
   WeightReader w(g, checkpoint);
@@ -141,6 +139,15 @@ Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint) {
   REDLINE_TRY(w.expect_all_taken());
   return model;
 }
+
+constexpr std::string_view kClassNames[] = {"CLIPTextModel", "CLIPTextModelWithProjection"};
+
+}  // namespace
+
+extern const TextEncoderRow kClipTextEncoder = {
+    .class_names = kClassNames,
+    .build = build,
+};
 
 int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids) {
   const auto at =

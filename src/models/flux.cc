@@ -15,6 +15,8 @@
 #include "graph/ops/rope.h"
 #include "models/config_reader.h"
 #include "models/dit_blocks.h"
+#include "models/flux_file.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -202,9 +204,7 @@ class FluxBuilder : public DitBuilder {
   Value conditioning_, rope_joined_, rope_text_, rope_image_;
 };
 
-}  // namespace
-
-Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const FluxConfig c, read_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_blocks());
   const int64_t split = parts.probe, tail = c.num_blocks() - parts.tail, D = c.shape.width();
@@ -272,5 +272,46 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks
   REDLINE_TRY(graphs.finish(model));
   return model;
 }
+
+// T5's tokens; CLIP's pooled vector, added to the timestep embedding. Tokens attend to the padding, as in training.
+Result<PromptConditions> flux_conditions(const PromptEncoders& encoders, const DenoiserModel&,
+                                         std::span<const std::string> prompts, int64_t text_tokens) {
+  REDLINE_ASSIGN(PromptEncoder * clip, encoders.find("text_encoder"));
+  REDLINE_ASSIGN(PromptEncoder * t5, encoders.find("text_encoder_2"));
+  PromptConditions c;
+  REDLINE_ASSIGN(EncodedText pooled, clip->encode(prompts, 0, /*mask_padding=*/false));
+  REDLINE_ASSIGN(EncodedText text, t5->encode(prompts, text_tokens, /*mask_padding=*/false));
+  c.prompts = text.prompts;
+  c.tokens = text.tokens;
+  // T5 still reads the part of a long prompt that CLIP truncates, so only T5's truncation is reported.
+  c.add_warnings(text);
+  c.values["pooled"] = std::move(pooled.pooled);
+  c.values["text"] = std::move(text.hidden);
+  return c;
+}
+
+constexpr std::string_view kDenoiserClasses[] = {"FluxTransformer2DModel"};
+constexpr std::string_view kPipelineClasses[] = {"FluxPipeline"};
+
+}  // namespace
+
+extern const DenoiserRow kFluxDenoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+    .open_file = open_flux_file,
+};
+
+extern const PipelineRow kFluxPipeline = {
+    .class_names = kPipelineClasses,
+    .denoiser_component = "transformer",
+    .denoiser_class = "FluxTransformer2DModel",
+    .condition = flux_conditions,
+    .even_sigmas = true,
+    .is_distilled = true,
+    .side = 1024,
+    .num_inference_steps = 28,
+    .guidance_scale = 3.5,
+    .max_sequence_length = 512,
+};
 
 }  // namespace redline

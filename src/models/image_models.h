@@ -20,7 +20,7 @@ namespace redline {
 struct TextEncoderModel {
   Graph graph;
   int64_t width = 0, pooled_width = 0, max_tokens = 0, vocab_size = 0;
-  bool masks_padding = false;  ///< has key_lengths
+  bool has_position_limit = true;  ///< at most max_tokens positions; false: positions are relative (T5)
   /// CLIP's "pooled" is the row of an item's first token with this id; -1: of the first of the largest id.
   int32_t pooled_token = -1;
 };
@@ -65,7 +65,7 @@ struct DenoiserModel {
   std::function<Result<std::vector<float>>(int64_t height, int64_t width)> position_table;
 
   /// An inpainting network: beside the latents it takes a mask and the latents of what the mask keeps.
-  bool is_told_mask() const { return patch == 1 && in_channels == 2 * latent_channels + 1; }
+  bool is_inpainting() const { return patch == 1 && in_channels == 2 * latent_channels + 1; }
 };
 
 /// An autoencoder. Pictures are rows of pixels (graph/ops/conv2d.h) in [-1, 1]; latents are as the network sees them,
@@ -95,14 +95,6 @@ struct BlockSplit {
   int64_t probe, tail;
 };
 
-Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint);
-Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint);
-Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks);
-Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks);
-Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit blocks);
-Result<DenoiserModel> build_unet(const Checkpoint& checkpoint);
-Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint);
-Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint);
 /// The two files of an original TAESD network ("taef2_encoder.pth", "taef2_decoder.pth") as a checkpoint of
 /// AutoencoderTiny.
 Result<Checkpoint> open_original_autoencoder_tiny(const std::string& encoder_path, const std::string& decoder_path);

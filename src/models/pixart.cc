@@ -9,6 +9,7 @@
 #include "graph/ops/joint_attention.h"
 #include "models/config_reader.h"
 #include "models/dit_blocks.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -105,9 +106,7 @@ class PixartBuilder : public DitBuilder {
   const PixartConfig& c_;
 };
 
-}  // namespace
-
-Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit blocks) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const PixartConfig c, read_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_layers);
   const int64_t split = parts.probe, tail = c.num_layers - parts.tail, D = c.shape.width();
@@ -174,5 +173,47 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
   REDLINE_TRY(graphs.finish(model));
   return model;
 }
+
+// T5 with its padding masked. Prompts are lowercased and stripped, as in the original pipeline.
+Result<PromptConditions> pixart_conditions(const PromptEncoders& encoders, const DenoiserModel&,
+                                           std::span<const std::string> prompts, int64_t text_tokens) {
+  REDLINE_ASSIGN(PromptEncoder * t5, encoders.find("text_encoder"));
+  std::vector<std::string> cleaned;
+  for (const std::string& prompt : prompts) {
+    const size_t begin = prompt.find_first_not_of(" \t\r\n"), end = prompt.find_last_not_of(" \t\r\n");
+    cleaned.push_back(begin == std::string::npos ? "" : prompt.substr(begin, end - begin + 1));
+    for (char& letter : cleaned.back())
+      if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  REDLINE_ASSIGN(EncodedText text, t5->encode(cleaned, text_tokens, /*mask_padding=*/true));
+  PromptConditions c;
+  c.prompts = text.prompts;
+  c.tokens = text.tokens;
+  c.add_warnings(text);
+  c.values["text"] = std::move(text.hidden);
+  c.integers["key_lengths"] = std::move(text.lengths);
+  return c;
+}
+
+constexpr std::string_view kDenoiserClasses[] = {"PixArtTransformer2DModel", "Transformer2DModel"};
+constexpr std::string_view kPipelineClasses[] = {"PixArtSigmaPipeline"};
+
+}  // namespace
+
+extern const DenoiserRow kPixartDenoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+};
+
+extern const PipelineRow kPixartPipeline = {
+    .class_names = kPipelineClasses,
+    .denoiser_component = "transformer",
+    .denoiser_class = "PixArtTransformer2DModel",
+    .condition = pixart_conditions,
+    .side = 1024,
+    .num_inference_steps = 20,
+    .guidance_scale = 4.5,
+    .max_sequence_length = 300,
+};
 
 }  // namespace redline

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "graph/passes/split_once.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -20,17 +21,20 @@ struct KnownNetwork {
 };
 
 Result<Graph> flux_body(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DenoiserModel model, build_flux(checkpoint, 0));
+  REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser("FluxTransformer2DModel"));
+  REDLINE_ASSIGN(DenoiserModel model, row->build(checkpoint, 0));
   return std::move(model.body);
 }
 
 Result<Graph> unet(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DenoiserModel model, build_unet(checkpoint));
+  REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser("UNet2DConditionModel"));
+  REDLINE_ASSIGN(DenoiserModel model, row->build(checkpoint, 0));
   return std::move(model.probe);
 }
 
 Result<Graph> vae_decoder(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(AutoencoderModel model, build_autoencoder_kl(checkpoint));
+  REDLINE_ASSIGN(const AutoencoderRow* row, find_autoencoder("AutoencoderKL"));
+  REDLINE_ASSIGN(AutoencoderModel model, row->build(checkpoint));
   return std::move(model.decode);
 }
 

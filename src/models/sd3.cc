@@ -9,6 +9,7 @@
 #include "graph/ops/rms_norm.h"
 #include "models/config_reader.h"
 #include "models/dit_blocks.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -178,9 +179,7 @@ Result<std::vector<float>> crop_positions(const Sd3Config& c, const WeightSource
   return rows;
 }
 
-}  // namespace
-
-Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const Sd3Config c, read_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_layers);
   const int64_t split = parts.probe, tail = c.num_layers - parts.tail, D = c.shape.width();
@@ -240,5 +239,63 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
   REDLINE_TRY(graphs.finish(model));
   return model;
 }
+
+// The hidden states of both CLIPs, concatenated and padded with zeros, then T5's tokens; zeros in a pipeline without T5.
+Result<PromptConditions> sd3_conditions(const PromptEncoders& encoders, const DenoiserModel& model,
+                                        std::span<const std::string> prompts, int64_t text_tokens) {
+  REDLINE_ASSIGN(PromptEncoder * clip_l, encoders.find("text_encoder"));
+  REDLINE_ASSIGN(PromptEncoder * clip_g, encoders.find("text_encoder_2"));
+  REDLINE_ASSIGN(const EncodedText l, clip_l->encode(prompts, 0, /*mask_padding=*/false));
+  REDLINE_ASSIGN(const EncodedText g, clip_g->encode(prompts, 0, /*mask_padding=*/false));
+  const int64_t width = model.text_width;
+  if (l.tokens != g.tokens || l.width + g.width > width)
+    return invalid_argument("the text encoders give {} tokens of {} and {} of {}; the transformer takes {} columns",
+                            l.tokens, l.width, g.tokens, g.width, width);
+  PromptConditions c;
+  c.prompts = l.prompts;
+  c.values["pooled"] =
+      concat_columns(l.pooled, l.pooled_width, g.pooled, g.pooled_width, l.pooled_width + g.pooled_width);
+  const std::vector<float> clip = concat_columns(l.penultimate, l.width, g.penultimate, g.width, width);
+  EncodedText t5;
+  if (encoders.has("text_encoder_3")) {
+    REDLINE_ASSIGN(PromptEncoder * third, encoders.find("text_encoder_3"));
+    REDLINE_ASSIGN(t5, third->encode(prompts, text_tokens, /*mask_padding=*/false));
+    if (t5.width != width)
+      return invalid_argument("text_encoder_3 gives {} columns, the transformer takes {}", t5.width, width);
+    c.add_warnings(t5);
+  } else {
+    t5.tokens = text_tokens;
+    t5.hidden.resize(static_cast<size_t>(c.prompts * text_tokens * width));
+    c.add_warnings(g);
+  }
+  c.tokens = l.tokens + t5.tokens;
+  std::vector<float>& text = c.values["text"];
+  for (int64_t p = 0; p < c.prompts; ++p) {
+    text.insert(text.end(), clip.begin() + p * l.tokens * width, clip.begin() + (p + 1) * l.tokens * width);
+    text.insert(text.end(), t5.hidden.begin() + p * t5.tokens * width, t5.hidden.begin() + (p + 1) * t5.tokens * width);
+  }
+  return c;
+}
+
+constexpr std::string_view kDenoiserClasses[] = {"SD3Transformer2DModel"};
+constexpr std::string_view kPipelineClasses[] = {"StableDiffusion3Pipeline"};
+
+}  // namespace
+
+extern const DenoiserRow kSd3Denoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+};
+
+extern const PipelineRow kSd3Pipeline = {
+    .class_names = kPipelineClasses,
+    .denoiser_component = "transformer",
+    .denoiser_class = "SD3Transformer2DModel",
+    .condition = sd3_conditions,
+    .side = 1024,
+    .num_inference_steps = 28,
+    .guidance_scale = 7,
+    .max_sequence_length = 256,
+};
 
 }  // namespace redline

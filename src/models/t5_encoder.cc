@@ -8,7 +8,7 @@
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
 #include "models/config_reader.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 #include "models/weight_reader.h"
 
 namespace redline {
@@ -110,9 +110,7 @@ class T5Builder {
   const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kRows = kBatch * kText;
 };
 
-}  // namespace
-
-Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint) {
+Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const T5Config c, read_config(checkpoint.config));
   GraphBuilder g("t5 encoder");
   WeightReader w(g, checkpoint);
@@ -123,10 +121,20 @@ Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint) {
   model.width = c.d_model;
   model.max_tokens = c.max_tokens;
   model.vocab_size = c.vocab_size;
-  model.masks_padding = true;
+  model.has_position_limit = false;
   REDLINE_ASSIGN(model.graph, g.finish());
   REDLINE_TRY(w.expect_all_taken());
   return model;
 }
+
+constexpr std::string_view kClassNames[] = {"T5EncoderModel"};
+
+}  // namespace
+
+extern const TextEncoderRow kT5TextEncoder = {
+    .class_names = kClassNames,
+    .build = build,
+    .adapter_alias = "text_encoder_3",
+};
 
 }  // namespace redline

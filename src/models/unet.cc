@@ -11,7 +11,7 @@
 #include "graph/ops/timestep_embedding.h"
 #include "models/config_reader.h"
 #include "models/conv_blocks.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -312,9 +312,7 @@ class UnetBuilder {
   std::vector<Picture> skips_;
 };
 
-}  // namespace
-
-Result<DenoiserModel> build_unet(const Checkpoint& checkpoint) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit /*blocks*/) {
   REDLINE_ASSIGN(const UnetConfig c, read_config(checkpoint.config));
   DenoiserModel model;
   model.family = "unet";
@@ -326,5 +324,14 @@ Result<DenoiserModel> build_unet(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(model.probe, UnetBuilder(checkpoint, c).build());
   return model;
 }
+
+constexpr std::string_view kDenoiserClasses[] = {"UNet2DConditionModel"};
+
+}  // namespace
+
+extern const DenoiserRow kUnetDenoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+};
 
 }  // namespace redline

@@ -19,9 +19,9 @@ class WeightReader {
   Value take_as(const std::string& name, const std::vector<int64_t>& stored, const std::vector<int64_t>& shape);
   /// The tensor itself, for what is computed when sizes are known; counts as taken. invalid_argument: as take.
   Result<WeightSource> find(const std::string& name, const std::vector<int64_t>& shape);
-  /// GGUF says by its tensors alone whether a projection has a bias; a config.json says so itself.
+  /// Whether a projection has a bias, according to the tensors or the config (Checkpoint::tensors_tell_biases).
   bool has_bias(const std::string& name, bool config_says) const {
-    return checkpoint_.format == "gguf" ? has(name) : config_says;
+    return checkpoint_.tensors_tell_biases ? has(name) : config_says;
   }
   bool has(const std::string& name) const { return checkpoint_.tensors.count(name) > 0; }
   /// A tensor that checkpoints carry and the graph does not need (lm_head beside tied embeddings, rotary tables).

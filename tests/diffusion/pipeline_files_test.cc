@@ -138,7 +138,7 @@ TEST(PipelineFiles, ATransformerMayBeOneFile) {
   ASSERT_EQ(other.components[0].name, "scheduler");
   other.components[0].name = "transformer";
   EXPECT_THAT(other.open_component("transformer").status().message(),
-              HasSubstr("stands for a FluxTransformer2DModel; this pipeline has a SD3Transformer2DModel"));
+              HasSubstr("in one file is a FluxTransformer2DModel; this pipeline has a SD3Transformer2DModel"));
   files->denoiser_file.clear();
   fs::copy_file(stored + "diffusers/diffusion_pytorch_model.safetensors",
                 path + "/transformer/diffusion_pytorch_model.safetensors");

@@ -8,6 +8,7 @@
 
 #include "models/image_models.h"
 #include "redline/image.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 #include "support/npz.h"
 #include "support/temporary_folder.h"
@@ -148,7 +149,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
 
   const auto checkpoint = Checkpoint::open(options.vae_folder);
   ASSERT_TRUE(checkpoint.ok());
-  auto model = build_autoencoder_tiny(*checkpoint);
+  auto model = testing::build_autoencoder_tiny(*checkpoint);
   ASSERT_TRUE(model.ok()) << model.status().message();
   const int64_t height = request.height / model->scale, width = request.width / model->scale;
   SymbolValues sizes;
@@ -172,7 +173,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
               ::testing::HasSubstr("the vae has 5 latent channels, the unet 4"));
   options.vae_folder = root + "flux_dev";
   EXPECT_THAT(ImageEngine::open(root + "pipeline_sd1", options).status().message(),
-              ::testing::HasSubstr("Redline has AutoencoderKL and AutoencoderTiny"));
+              ::testing::HasSubstr("Redline has AutoencoderKL, AutoencoderTiny"));
 }
 
 TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
@@ -189,7 +190,7 @@ TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
   request.width = request.height = 16;
   const auto plain = (*engine)->generate(request);
   ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_THAT(plain->warnings, ::testing::Contains(::testing::HasSubstr("without one it draws everything anew")));
+  EXPECT_THAT(plain->warnings, ::testing::Contains(::testing::HasSubstr("without a mask it regenerates")));
   // The same as a mask that is white all over, whatever it covers.
   const RgbPicture white = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 255)};
   const RgbPicture picture = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 30)};
@@ -199,7 +200,7 @@ TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
   ASSERT_TRUE(masked.ok()) << masked.status().message();
   EXPECT_EQ(plain->pictures[0].rgb, masked->pictures[0].rgb);
   request.init_picture = nullptr;
-  EXPECT_THAT((*engine)->generate(request).status().message(), ::testing::HasSubstr("needs the picture"));
+  EXPECT_THAT((*engine)->generate(request).status().message(), ::testing::HasSubstr("needs the image"));
 }
 
 TEST(UnetPipelines, NameWhatDoesNotFit) {

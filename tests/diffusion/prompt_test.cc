@@ -23,7 +23,7 @@ TextEncoderModel t5_like() {
   TextEncoderModel model;
   model.max_tokens = 512;
   model.vocab_size = 928;
-  model.masks_padding = true;
+  model.has_position_limit = false;
   return model;
 }
 PromptTokenizer open(const char* name, const TextEncoderModel& model) {

@@ -199,8 +199,8 @@ TEST(RedlineShapes, BadRequestsSayWhatToDo) {
   };
   EXPECT_THAT(message([](ImageRequest& r) { r.prompts.clear(); }), HasSubstr("there is no prompt"));
   EXPECT_THAT(message([](ImageRequest& r) { r.width = 130; }),
-              HasSubstr("width 130 is no multiple of 16; 128 and 144 are"));
-  EXPECT_THAT(message([](ImageRequest& r) { r.height = 4096; }), HasSubstr("raise max_side"));
+              HasSubstr("width 130 is not a multiple of 16; use 128 or 144"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.height = 4096; }), HasSubstr("or smaller"));
   EXPECT_THAT(message([](ImageRequest& r) { r.steps = 5000; }), HasSubstr("steps 5000 is outside"));
   EXPECT_THAT(message([](ImageRequest& r) { r.batch = 100; }), HasSubstr("more than max_batch"));
   EXPECT_THAT(message([](ImageRequest& r) { r.solver = "magic"; }), HasSubstr("magic"));
@@ -208,11 +208,11 @@ TEST(RedlineShapes, BadRequestsSayWhatToDo) {
   EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &noise; }),
               HasSubstr("init_noise is [1, 16, 8, 8], the request asks for [1, 16, 16, 16]"));
   FloatArray broken{{1, 16, 16, 16}, std::vector<float>(4096, NAN)};
-  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &broken; }), HasSubstr("not numbers"));
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &broken; }), HasSubstr("not finite"));
   RgbPicture small{64, 64, std::vector<uint8_t>(64 * 64 * 3)};
   EXPECT_THAT(message([&](ImageRequest& r) { r.init_picture = &small; }),
               HasSubstr("is 64x64, the request asks for 128x128"));
-  EXPECT_THAT(message([&](ImageRequest& r) { r.mask = &small; }), HasSubstr("a mask needs the picture"));
+  EXPECT_THAT(message([&](ImageRequest& r) { r.mask = &small; }), HasSubstr("a mask needs the image"));
 }
 
 }  // namespace

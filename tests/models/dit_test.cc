@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "models/image_models.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -11,8 +12,7 @@ using testing::ImageGolden;
 using testing::NetworkMode;
 
 Result<DenoiserModel> build(const Checkpoint& checkpoint, int64_t probe_blocks) {
-  return checkpoint.config["_class_name"] == "SD3Transformer2DModel" ? build_sd3(checkpoint, probe_blocks)
-                                                                     : build_pixart(checkpoint, probe_blocks);
+  return testing::build_denoiser(checkpoint.config["_class_name"].get<std::string>(), checkpoint, probe_blocks);
 }
 
 /// head(body(probe(x))) of one run.

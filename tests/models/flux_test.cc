@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -13,7 +14,7 @@ using testing::NetworkMode;
 /// head(body(probe(x))) of one run.
 std::vector<float> run_flux(const ImageGolden& golden, const std::string& run, int64_t probe_blocks, NetworkMode mode,
                             int threads) {
-  auto built = build_flux(golden.checkpoint, probe_blocks);
+  auto built = testing::build_flux(golden.checkpoint, probe_blocks);
   EXPECT_TRUE(built.ok()) << built.status().message();
   if (!built.ok()) return {};
   DenoiserModel model = std::move(built).value();
@@ -80,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, FluxGolden, ::testing::Values("flux_dev", "flux_
 
 TEST(Flux, OperationsAreCounted) {
   const ImageGolden golden = testing::load_image_golden("flux_schnell");
-  auto model = build_flux(golden.checkpoint, 1);
+  auto model = testing::build_flux(golden.checkpoint, 1);
   ASSERT_TRUE(model.ok());
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 2;
@@ -98,7 +99,7 @@ TEST(Flux, BadConfigsAreNamed) {
   auto expect = [&](const char* key, nlohmann::json value, const char* message) {
     const nlohmann::json kept = golden.checkpoint.config;
     golden.checkpoint.config[key] = std::move(value);
-    const auto built = build_flux(golden.checkpoint, 1);
+    const auto built = testing::build_flux(golden.checkpoint, 1);
     golden.checkpoint.config = kept;
     ASSERT_FALSE(built.ok()) << key;
     EXPECT_THAT(built.status().message(), ::testing::HasSubstr(message));

@@ -76,7 +76,7 @@ class Comparison {
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       const Result<RulePlan> one = plan_of(wanted[a].first), other = plan_of(wanted[b].first);
-      return std::pair(one->probe_blocks, one->tail_blocks) < std::pair(other->probe_blocks, other->tail_blocks);
+      return std::pair(one->front_blocks, one->tail_blocks) < std::pair(other->front_blocks, other->tail_blocks);
     });
     std::map<size_t, ComparedSetting> settings;  // in the order asked
     Status stopped;
@@ -99,7 +99,7 @@ class Comparison {
 
  private:
   struct Reference {
-    std::vector<RgbPicture> pictures;
+    std::vector<RgbImage> pictures;
     double loop_ms = 0;
   };
 
@@ -110,16 +110,16 @@ class Comparison {
   }
   Result<BlockSplit> blocks_of(const std::string& rule) const {
     REDLINE_ASSIGN(const RulePlan plan, plan_of(rule));
-    const bool has_probe = plan.span == SkippedSpan::kBody || plan.span == SkippedSpan::kStack;
-    return has_probe ? BlockSplit(plan.probe_blocks, plan.tail_blocks) : BlockSplit(1);
+    const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kStack;
+    return has_probe ? BlockSplit(plan.front_blocks, plan.tail_blocks) : BlockSplit(1);
   }
 
   /// The engine for such blocks, and the uncached run of every prompt on it.
   Status open(BlockSplit blocks) {
-    if (engine_ != nullptr && blocks.probe == blocks_.probe && blocks.tail == blocks_.tail) return {};
+    if (engine_ != nullptr && blocks.front == blocks_.front && blocks.tail == blocks_.tail) return {};
     engine_.reset();
     ImageOptions engine = options_.engine;
-    engine.probe_blocks = blocks.probe;
+    engine.front_blocks = blocks.front;
     engine.tail_blocks = blocks.tail;
     REDLINE_ASSIGN(engine_, ImageEngine::open(options_.model, engine));
     blocks_ = blocks;
@@ -127,7 +127,7 @@ class Comparison {
     reference_ = {};
     std::vector<double> times;
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
-      REDLINE_ASSIGN(ImageResult result, draw(i, "none", base_.steps, "uncached"));
+      REDLINE_ASSIGN(ImageResult result, draw(i, "none", base_.num_inference_steps, "uncached"));
       times.push_back(result.loop_ms);
       reference_.pictures.push_back(std::move(result.pictures[0]));
     }
@@ -155,7 +155,7 @@ class Comparison {
     request.prompts = {options_.prompts[prompt]};
     request.seed = base_.seed + prompt;
     request.cache = rule;
-    request.steps = steps;
+    request.num_inference_steps = steps;
     at_ = fmt::format("{}, prompt {}", what, prompt + 1);
     const auto goes_on = [&](const ImageProgress&) {
       const double within = static_cast<double>(prompt) / static_cast<double>(options_.prompts.size());
@@ -172,7 +172,8 @@ class Comparison {
     double sum = 0;
     const int64_t count = std::min<int64_t>(options_.tune_prompts, std::ssize(options_.prompts));
     for (int64_t i = 0; i < count; ++i) {
-      REDLINE_ASSIGN(const ImageResult result, draw(static_cast<size_t>(i), rule, base_.steps, "tuning " + rule));
+      REDLINE_ASSIGN(const ImageResult result,
+                     draw(static_cast<size_t>(i), rule, base_.num_inference_steps, "tuning " + rule));
       sum += result.executed_share;
     }
     return sum / static_cast<double>(count);
@@ -185,7 +186,7 @@ class Comparison {
     const double wanted = 1 / speedup;
     if (knob.kind == TuningKnob::Kind::kBudget)
       return with_parameter(rule, knob.parameter,
-                            std::max(1.0, std::floor(wanted * static_cast<double>(base_.steps) + 1e-9)));
+                            std::max(1.0, std::floor(wanted * static_cast<double>(base_.num_inference_steps) + 1e-9)));
     const bool is_integer = knob.kind == TuningKnob::Kind::kInteger;
     double low = knob.least, high = knob.most, best_error = 2;
     std::string best;
@@ -235,11 +236,11 @@ class Comparison {
     std::vector<double> times;
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
       REDLINE_ASSIGN(const ImageResult result, draw(i, rule, steps, name));
-      share += result.executed_share * static_cast<double>(steps) / static_cast<double>(base_.steps);
+      share += result.executed_share * static_cast<double>(steps) / static_cast<double>(base_.num_inference_steps);
       computed += static_cast<double>(
           std::count_if(result.computed.begin(), result.computed.end(), [](int64_t pictures) { return pictures > 0; }));
       times.push_back(result.loop_ms);
-      const RgbPicture &picture = result.pictures[0], &reference = reference_.pictures[i];
+      const RgbImage &picture = result.pictures[0], &reference = reference_.pictures[i];
       REDLINE_ASSIGN(const double psnr_db, psnr(picture, reference));
       REDLINE_ASSIGN(const double similarity, ssim(picture, reference));
       s.psnr.push_back(psnr_db);
@@ -268,7 +269,7 @@ class Comparison {
     if (speedup > 0) {
       REDLINE_ASSIGN(text, tune(rule, speedup));
     }
-    REDLINE_ASSIGN(ComparedSetting s, measure(text, text, base_.steps));
+    REDLINE_ASSIGN(ComparedSetting s, measure(text, text, base_.num_inference_steps));
     s.asked = rule;
     s.speedup_asked = speedup;
     return s;
@@ -278,8 +279,8 @@ class Comparison {
   Status add_fewer_steps() {
     std::map<int64_t, int64_t> places;
     const auto place_of = [&](double share) -> Result<int64_t> {
-      const auto steps = static_cast<int64_t>(std::lround(share * static_cast<double>(base_.steps)));
-      const int64_t clamped = std::clamp<int64_t>(steps, 1, base_.steps);
+      const auto steps = static_cast<int64_t>(std::lround(share * static_cast<double>(base_.num_inference_steps)));
+      const int64_t clamped = std::clamp<int64_t>(steps, 1, base_.num_inference_steps);
       if (const auto found = places.find(clamped); found != places.end()) return found->second;
       REDLINE_ASSIGN(ComparedSetting s, measure(fmt::format("{} steps", clamped), "none", clamped));
       report_.settings.push_back(std::move(s));

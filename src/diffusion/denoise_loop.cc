@@ -37,7 +37,7 @@ Status DenoiseLoop::make_solver() {
   }
   REDLINE_ASSIGN(solver_, Solver::make(config));
   StepPlan plan;
-  plan.steps = static_cast<int>(r.steps);
+  plan.steps = static_cast<int>(r.num_inference_steps);
   plan.image_tokens = in_.layout.height / in_.layout.patch * (in_.layout.width / in_.layout.patch);
   plan.strength = in_.init_latents.empty() ? 1 : r.strength;
   plan.even_sigmas = p_.row->even_sigmas;
@@ -56,8 +56,8 @@ void DenoiseLoop::init_latents() {
 }
 
 Status DenoiseLoop::begin_denoiser() {
-  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(in_.layout, in_.pictures, in_.request->guidance, in_.positive,
-                                                          in_.guided() ? &in_.negative : nullptr));
+  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(in_.layout, in_.pictures, in_.request->guidance_scale,
+                                                          in_.positive, in_.guided() ? &in_.negative : nullptr));
   rows_.resize(static_cast<size_t>(batch.rows));
   std::iota(rows_.begin(), rows_.end(), 0);
   scaled_.resize(latents_.data.size());
@@ -73,7 +73,7 @@ Result<CachedDenoiser> DenoiseLoop::make_cached_denoiser() const {
   REDLINE_ASSIGN(StepCache cache, StepCache::make({r.cache, r.quality, r.steps_budget, p_.masks}));
   if (!options.step_cache_file.empty())
     REDLINE_TRY(require_mask(p_.masks, solver_->num_steps(), cache.plan().budget).within(options.step_cache_file));
-  return CachedDenoiser::make(*p_.denoiser, std::move(cache), {options.probe_blocks, options.tail_blocks});
+  return CachedDenoiser::make(*p_.denoiser, std::move(cache), {options.front_blocks, options.tail_blocks});
 }
 
 bool DenoiseLoop::is_guided(int index) const {

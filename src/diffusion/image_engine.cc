@@ -60,7 +60,8 @@ Status GenerateTask::resolve() {
   if (prompts > 1 && r.batch > 1 && r.batch != prompts)
     return invalid_argument("batch {} and {} prompts: give one prompt for all or one for each", r.batch, prompts);
   REDLINE_TRY(expect_size());
-  if (r.steps < 1 || r.steps > 1000) return invalid_argument("steps {} is outside [1, 1000]", r.steps);
+  if (r.num_inference_steps < 1 || r.num_inference_steps > 1000)
+    return invalid_argument("steps {} is outside [1, 1000]", r.num_inference_steps);
   if (r.max_sequence_length < 1 || r.max_sequence_length > kMaxTextTokens)
     return invalid_argument("max_sequence_length {} is outside [1, {}]", r.max_sequence_length, kMaxTextTokens);
   in_.request = &request_;
@@ -89,7 +90,7 @@ Status GenerateTask::expect_size() const {
 
 Status GenerateTask::take_guidance_scale() {
   double& scale = in_.guidance_scale;
-  scale = p_.row->is_distilled ? request_.true_guidance : request_.guidance;
+  scale = p_.row->is_distilled ? request_.true_cfg_scale : request_.guidance_scale;
   if (!(scale >= 0 && scale <= 100)) return invalid_argument("guidance {} is outside [0, 100]", scale);
   if (scale <= 1) scale = 1;  // as in diffusers: guidance begins above one
   if (in_.pictures * (in_.guided() ? 2 : 1) > p_.options.max_batch)
@@ -104,7 +105,7 @@ Status GenerateTask::take_embeds() {
   const FloatArray& text = *request_.prompt_embeds;
   if (in_.guided())
     return invalid_argument("prompt embeddings have no negative branch: set {} to 1",
-                            p_.row->is_distilled ? "true_guidance" : "guidance");
+                            p_.row->is_distilled ? "true_cfg_scale" : "guidance_scale");
   if (text.shape.size() != 3 || text.shape[2] != model.text_width || text.shape[1] > kMaxTextTokens ||
       (text.shape[0] != 1 && text.shape[0] != in_.pictures))
     return invalid_argument("prompt_embeds is [{}], the request asks for [{}, tokens, {}]", fmt::join(text.shape, ", "),
@@ -117,7 +118,7 @@ Status GenerateTask::take_embeds() {
     c.integers["key_lengths"].assign(static_cast<size_t>(c.prompts), static_cast<int32_t>(c.tokens));
   if (model.pooled_width == 0) return {};
   const FloatArray* pooled = request_.pooled_embeds;
-  if (!pooled) return invalid_argument("this pipeline takes pooled embeddings beside prompt embeddings: give both");
+  if (!pooled) return invalid_argument("this pipeline takes prompt embeddings and pooled embeddings; give both");
   if (pooled->shape != std::vector<int64_t>{c.prompts, model.pooled_width})
     return invalid_argument("pooled_embeds is [{}], the request asks for [{}, {}]", fmt::join(pooled->shape, ", "),
                             c.prompts, model.pooled_width);
@@ -136,7 +137,7 @@ Status GenerateTask::encode_prompts() {
     add_time_ids();
     return {};
   }
-  if (request_.pooled_embeds) return invalid_argument("pooled embeddings go with prompt embeddings: give both");
+  if (request_.pooled_embeds) return invalid_argument("pooled embeddings need prompt embeddings; give both");
   REDLINE_ASSIGN(in_.positive, conditions_of(request_.prompts));
   result_.warnings = in_.positive.warnings;
   if (in_.guided() && p_.zeros_for_empty_prompt && request_.negative_prompt.empty()) {
@@ -178,16 +179,16 @@ Status GenerateTask::draw_noise() {
 // full strength does not use them, and diffusers then draws no noise for them either.
 Status GenerateTask::encode_init_image() {
   const ImageRequest& r = request_;
-  if (r.mask && !r.init_picture) return invalid_argument("a mask needs the image that it belongs to");
-  if (!r.init_picture) return {};
-  for (const auto& [name, image] : {std::pair{"the initial image", r.init_picture}, {"the mask", r.mask}})
+  if (r.mask && !r.init_image) return invalid_argument("a mask needs the image that it belongs to");
+  if (!r.init_image) return {};
+  for (const auto& [name, image] : {std::pair{"the initial image", r.init_image}, {"the mask", r.mask}})
     if (image && (image->width != r.width || image->height != r.height))
       return invalid_argument("{} is {}x{}, the request asks for {}x{}; scale it, or request its size", name,
                               image->width, image->height, r.width, r.height);
   if (!(r.strength > 0 && r.strength <= 1)) return invalid_argument("strength {} is outside (0, 1]", r.strength);
   const bool takes_mask = p_.denoiser->is_inpainting();
   if (takes_mask && r.strength == 1) return {};
-  const std::vector<float> pixels = pixel_values(r.init_picture, nullptr, r.width, r.height);
+  const std::vector<float> pixels = pixel_values(r.init_image, nullptr, r.width, r.height);
   REDLINE_ASSIGN(const std::vector<float> one, p_.vae.encode(pixels, in_.layout, *generator_));
   for (int64_t i = 0; i < in_.pictures; ++i) in_.init_latents.insert(in_.init_latents.end(), one.begin(), one.end());
   if (!r.mask || takes_mask) return {};
@@ -204,7 +205,7 @@ Status GenerateTask::encode_mask_latents() {
   if (!r.mask)
     result_.warnings.emplace_back("this is an inpainting model; without a mask it regenerates the whole image");
   // Without a mask nothing of the image is kept.
-  const std::vector<float> pixels = pixel_values(r.mask ? r.init_picture : nullptr, r.mask, r.width, r.height);
+  const std::vector<float> pixels = pixel_values(r.mask ? r.init_image : nullptr, r.mask, r.width, r.height);
   REDLINE_ASSIGN(const std::vector<float> kept, p_.vae.encode(pixels, in_.layout, *generator_));
   in_.mask_latents = latent_mask(r.mask, in_.layout, p_.vae.scale());
   in_.mask_latents.insert(in_.mask_latents.end(), kept.begin(), kept.end());
@@ -221,7 +222,7 @@ Status GenerateTask::decode() {
         "--vae-tile off to decode it whole",
         tile));
   for (size_t i = 0; i < static_cast<size_t>(in_.pictures); ++i) {
-    REDLINE_ASSIGN(RgbPicture image, p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), layout));
+    REDLINE_ASSIGN(RgbImage image, p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), layout));
     result_.pictures.push_back(std::move(image));
   }
   result_.decode_ms = ms_since(begin);
@@ -284,7 +285,7 @@ std::string DiffusionEngine::describe_program() const {
   return text;
 }
 
-Status save_png(const std::string& path, const RgbPicture& picture) { return write_png(path, picture); }
+Status save_png(const std::string& path, const RgbImage& picture) { return write_png(path, picture); }
 
 Result<int64_t> adapter_rank(const std::string& path) {
   REDLINE_ASSIGN(const AdapterFile file, AdapterFile::open(path));

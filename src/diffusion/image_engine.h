@@ -1,5 +1,5 @@
-// The engine behind include/redline/image.h: resolves a request, encodes its prompts and images, runs the denoising loop
-// and decodes the latents.
+// The engine behind include/redline/image.h: resolves a request, encodes its prompts and images, runs the denoising
+// loop and decodes the latents.
 #pragma once
 
 #include <mutex>

@@ -13,8 +13,8 @@
 namespace redline {
 namespace {
 
-/// Python writes numbers that JSON does not have ("lambda_min_clipped": -Infinity). As null they mean the default, which
-/// is what every such field of diffusers' configs has.
+/// Python writes numbers that JSON does not have ("lambda_min_clipped": -Infinity). They become null, that is the
+/// default, which is the same value in every such field of diffusers' configs.
 std::string without_infinities(std::string_view text) {
   std::string out;
   bool in_string = false;
@@ -73,7 +73,7 @@ Result<PipelineDefaults> read_defaults(const std::string& path) {
   if (outer.has("step_cache")) d.step_cache = outer.text("step_cache", "");
   REDLINE_TRY(outer.status().within(path));
   if (d.step_cache.find('/') != std::string::npos)
-    return invalid_argument("{}: step_cache \"{}\" is no name of a file beside it", path, d.step_cache);
+    return invalid_argument("{}: step_cache \"{}\" is not the name of a file in the folder", path, d.step_cache);
   if (!defaults) return d;
   ConfigReader r(*defaults);
   const auto integer = [&](const char* key, int64_t most, std::optional<int64_t>& to) {
@@ -84,10 +84,10 @@ Result<PipelineDefaults> read_defaults(const std::string& path) {
   };
   integer("width", 16384, d.width);
   integer("height", 16384, d.height);
-  integer("steps", 1000, d.steps);
+  integer("steps", 1000, d.num_inference_steps);
   integer("max_sequence_length", 1024, d.max_sequence_length);
-  number("guidance", d.guidance);
-  number("true_guidance", d.true_guidance);
+  number("guidance", d.guidance_scale);
+  number("true_guidance", d.true_cfg_scale);
   if (r.has("negative_prompt")) d.negative_prompt = r.text("negative_prompt", "");
   REDLINE_TRY(r.status().within(path));
   return d;
@@ -110,13 +110,13 @@ Result<PipelineFiles> PipelineFiles::open(const std::string& path) {
     return invalid_argument("{}/model_index.json: _class_name must be the pipeline's class", path);
   files.class_name = name->get<std::string>();
   for (const auto& [key, value] : index->items()) {
-    if (key.starts_with("_") || !value.is_array()) continue;  // settings of the pipeline, no components
+    if (key.starts_with("_") || !value.is_array()) continue;  // a setting of the pipeline, not a component
     if (value.size() != 2) return invalid_argument("{}/model_index.json: {} must be [library, class]", path, key);
     if (value[0].is_null() || value[1].is_null()) continue;
     if (!value[0].is_string() || !value[1].is_string())
       return invalid_argument("{}/model_index.json: {} must be [library, class]", path, key);
     if (key.find('/') != std::string::npos || key.find("..") != std::string::npos)
-      return invalid_argument("{}/model_index.json: \"{}\" is no name of a folder", path, key);
+      return invalid_argument("{}/model_index.json: \"{}\" is not the name of a folder", path, key);
     files.components.push_back({key, value[0].get<std::string>(), value[1].get<std::string>()});
   }
   if (const auto zeros = index->find("force_zeros_for_empty_prompt"); zeros != index->end() && zeros->is_boolean())

@@ -23,8 +23,8 @@ Status check_options(const ImageOptions& options) {
   return {};
 }
 
-// Whether a weight is quantized to 8 bits: matrices of blocks. Small, error-sensitive layers stay as they are: embedders,
-// modulation and the last projection, whose errors move every token alike.
+// Whether a weight is quantized to 8 bits: matrices of blocks. Small, error-sensitive layers stay as they are:
+// embedders, modulation and the last projection, whose errors move every token alike.
 bool is_quantized_weight(const std::string& name) {
   const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
   const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
@@ -137,7 +137,7 @@ class PipelineLoader {
     REDLINE_TRY(convert(weights, p_.options.dtype));
     REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser(p_.row->denoiser_class));
     REDLINE_ASSIGN(DenoiserModel model,
-                   row->build(weights, {p_.options.probe_blocks, p_.options.tail_blocks}).within(weights.path));
+                   row->build(weights, {p_.options.front_blocks, p_.options.tail_blocks}).within(weights.path));
     if (p_.row->check) REDLINE_TRY(p_.row->check(model).within(weights.path));
     p_.family_name = model.family;
     const int64_t side = p_.options.max_side / vae_scale;
@@ -183,9 +183,9 @@ class PipelineLoader {
     ImageRequest& d = p_.defaults;
     d.width = own.width.value_or(side);
     d.height = own.height.value_or(side);
-    d.steps = own.steps.value_or(row.num_inference_steps);
-    d.guidance = own.guidance.value_or(row.guidance_scale);
-    d.true_guidance = own.true_guidance.value_or(1);
+    d.num_inference_steps = own.num_inference_steps.value_or(row.num_inference_steps);
+    d.guidance_scale = own.guidance_scale.value_or(row.guidance_scale);
+    d.true_cfg_scale = own.true_cfg_scale.value_or(1);
     d.negative_prompt = own.negative_prompt.value_or("");
     d.max_sequence_length = own.max_sequence_length.value_or(row.max_sequence_length);
     if (p_.denoiser->is_inpainting()) d.strength = 1;  // the masked area starts from pure noise

@@ -112,7 +112,8 @@ Status Solver::set_steps(const StepPlan& plan) {
     checked.steps = static_cast<int>(std::min<size_t>(checked.sigmas.size(), kMaxSteps + 1));
     for (size_t i = 0; i < checked.sigmas.size(); ++i)
       if (!(checked.sigmas[i] > 0 && checked.sigmas[i] <= 1) || (i > 0 && checked.sigmas[i] >= checked.sigmas[i - 1]))
-        return invalid_argument("sigmas: {} at place {}; they fall from at most 1 to above 0", checked.sigmas[i], i);
+        return invalid_argument("sigmas: {} at index {}; they must decrease from at most 1 to above 0",
+                                checked.sigmas[i], i);
   }
   if (checked.steps < 1 || checked.steps > kMaxSteps)
     return invalid_argument("{} steps; expected 1 to {}", checked.steps, kMaxSteps);

@@ -98,9 +98,9 @@ class Solver {
 
 /// "flow-euler, euler, ..."
 std::string solver_names();
-/// The scheduler_config.json of a model changed to another solver: `name` is a class name, or a short name with optional
-/// suffixes that set fields ("dpm++-karras", "dpm++-sde"). Flow models keep their shift.
-/// unsupported: an unknown solver, or one for the other kind of model.
+/// The scheduler_config.json of a model changed to another solver: `name` is a class name, or a short name with
+/// optional suffixes that set fields ("dpm++-karras", "dpm++-sde"). Flow models keep their shift. unsupported: an
+/// unknown solver, or one for the other kind of model.
 Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name);
 
 }  // namespace redline

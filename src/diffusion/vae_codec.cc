@@ -67,7 +67,7 @@ int64_t VaeCodec::latent_tile(const LatentLayout& layout) const {
   return tile < std::max(layout.height, layout.width) ? tile : 0;
 }
 
-Result<RgbPicture> VaeCodec::decode(std::span<const float> latents, LatentLayout layout) {
+Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentLayout layout) {
   layout.patch = 1;
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
@@ -83,7 +83,7 @@ Result<RgbPicture> VaeCodec::decode(std::span<const float> latents, LatentLayout
     REDLINE_TRY(decode_.run(sizes).within("vae"));
     rgb = decode_.output("picture");
   }
-  RgbPicture image;
+  RgbImage image;
   image.width = layout.width * model_.scale;
   image.height = layout.height * model_.scale;
   image.rgb.resize(static_cast<size_t>(image.width * image.height * 3));
@@ -93,7 +93,7 @@ Result<RgbPicture> VaeCodec::decode(std::span<const float> latents, LatentLayout
   return image;
 }
 
-std::vector<float> pixel_values(const RgbPicture* image, const RgbPicture* mask, int64_t width, int64_t height) {
+std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int64_t width, int64_t height) {
   std::vector<float> values(static_cast<size_t>(width * height * 3));
   if (!image) return values;
   for (size_t i = 0; i < values.size(); ++i)
@@ -101,7 +101,7 @@ std::vector<float> pixel_values(const RgbPicture* image, const RgbPicture* mask,
   return values;
 }
 
-std::vector<float> latent_mask(const RgbPicture* mask, const LatentLayout& layout, int64_t scale) {
+std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale) {
   std::vector<float> values(static_cast<size_t>(layout.height * layout.width), 1.0f);
   if (!mask) return values;
   for (int64_t y = 0; y < layout.height; ++y)

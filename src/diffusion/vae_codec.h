@@ -26,7 +26,7 @@ class VaeCodec {
   /// the encoder's distribution with one draw of `generator` where it has a variance, shifted and scaled.
   Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerator& generator);
   /// One image from its latents, as the solver leaves them.
-  Result<RgbPicture> decode(std::span<const float> latents, LatentLayout layout);
+  Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
   /// Side, in pixels, of the tiles in which decode() works on latents of that size; 0: the whole image at once.
   int64_t tile_pixels(const LatentLayout& layout) const { return latent_tile(layout) * scale(); }
 
@@ -43,10 +43,10 @@ class VaeCodec {
 
 /// Pixels in -1 .. 1, [height, width, 3]. With `mask`, its white pixels are 0, as inpainting networks were trained. No
 /// image: all 0.
-std::vector<float> pixel_values(const RgbPicture* image, const RgbPicture* mask, int64_t width, int64_t height);
+std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int64_t width, int64_t height);
 
 /// A mask at the size of the latents, [height, width]: 1 where it is white and the image is regenerated; each value is
 /// the first pixel of its square, as with PyTorch's "nearest". No mask: 1 everywhere.
-std::vector<float> latent_mask(const RgbPicture* mask, const LatentLayout& layout, int64_t scale);
+std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale);
 
 }  // namespace redline

@@ -9,8 +9,8 @@
 namespace redline {
 namespace {
 
-// In interleaved order neighbouring rows of a head rotate together; Hugging Face keeps the two halves apart: row i of the
-// first half is interleaved row 2i, row i of the second half is 2i + 1.
+// In interleaved order neighbouring rows of a head rotate together; Hugging Face keeps the two halves apart: row i of
+// the first half is interleaved row 2i, row i of the second half is 2i + 1.
 std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim) {
   return [head_dim, rotary_dim](int64_t row) {
     const int64_t half = rotary_dim / 2, in_head = row % head_dim;
@@ -19,16 +19,16 @@ std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary
   };
 }
 
-// Bounds on lists that a file may declare and a model reads whole.
+// Bounds on lists in a file that are read whole.
 constexpr uint64_t kMaxLayers = 4096;
 constexpr int64_t kMaxFrequencies = 4096;
 
-// Reads integers that GGUF may hold once or per layer (then all must agree).
+// Reads an integer that GGUF may store once or per layer; all layers must agree.
 Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key) {
   const GgufValue* value = file.find(key);
   if (!value) return std::optional<int64_t>();
   if (auto single = value->as_int()) return single;
-  // The limit comes before as_ints: eight bytes for each element of one byte would be more than the file is worth.
+  // Check the limit before as_ints, which allocates eight bytes for each element.
   std::optional<std::vector<int64_t>> list;
   if (value->count <= kMaxLayers) list = value->as_ints();
   if (!list || list->empty())
@@ -55,7 +55,7 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
   for (const Key& key : kIntegers) {
     REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
     if (!value) continue;
-    // Said here in the file's own words: later the keys are Hugging Face's. 0 key/value heads or window: the file leaves it open.
+    // Checked here because messages name the file's own keys. 0 key/value heads or window: not specified.
     if (*value < 0 || *value > INT32_MAX)
       return invalid_argument("{}: {}.{} is {}, expected a whole number up to {}", file.path(), arch, key.gguf, *value,
                               INT32_MAX);
@@ -71,11 +71,11 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
       auto number = value->as_double();
       if (!number)
         return invalid_argument("{}: {}.{} is {}, expected a number", file.path(), arch, key.gguf, value->to_string());
-      // The file holds a float32; its decimal form is what config.json would say.
+      // The file stores a float32; config.json has its decimal form.
       config[key.hf] = *number;
     }
-  // The qwen files say neither from which layer on nor whether it is in use, and no published model of theirs has it on:
-  // use_sliding_window stays away.
+  // Files of qwen state neither the first layer with a window nor whether it is used, and no published model uses it:
+  // use_sliding_window stays unset.
   if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
 
   // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 is none.
@@ -108,7 +108,7 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
     unpack_row(factors->view.dtype, factors->view.data, values.data(), factors->view.num_elements());
     config["rope_freq_factors"] = values;
   }
-  // Spelt out, because families' defaults are those of config.json.
+  // Set explicitly, because defaults of families are those of config.json.
   if (!config.contains("num_key_value_heads") && config.contains("num_attention_heads"))
     config["num_key_value_heads"] = config["num_attention_heads"];
   if (!config.contains("head_dim") && config.contains("hidden_size") && config.contains("num_attention_heads")) {
@@ -121,7 +121,7 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
     if (*rotary->as_int() < 2 || *rotary->as_int() > head_dim)
       return invalid_argument("{}: {}.rope.dimension_count is {}, expected 2 to the head size {}", file.path(), arch,
                               *rotary->as_int(), head_dim);
-    // The hair more keeps the quotient times head_dim, cut to a whole number, from falling one short.
+    // The offset keeps the truncated product with head_dim from being one too small.
     if (head_dim > 0 && *rotary->as_int() != head_dim)
       config["partial_rotary_factor"] = (static_cast<double>(*rotary->as_int()) + 1e-6) / static_cast<double>(head_dim);
   }
@@ -146,7 +146,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   checkpoint.tensors_tell_biases = true;
   checkpoint.config = {{"model_type", family->model_type}};
   REDLINE_TRY(read_config(file, arch, checkpoint.config));
-  // A missing window means none, whatever the family's config.json means by it.
+  // In GGUF a missing window means none; in config.json that depends on the family.
   nlohmann::json& window = checkpoint.config["sliding_window"];
   if (window.is_number_integer()) checkpoint.sliding_window = window.get<int64_t>();
   checkpoint.generation = nlohmann::json::object();
@@ -162,7 +162,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
       static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
   const bool interleaved = family->gguf.interleaves_rope;
   for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.name == "rope_freqs.weight") continue;  // became config
+    if (tensor.name == "rope_freqs.weight") continue;  // part of the config
     const std::string name = family->gguf.to_hf(tensor.name);
     if (name.empty())
       return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);

@@ -1,5 +1,5 @@
-// Registries of the networks of text-to-image pipelines. Each file in this folder that builds such a network defines its
-// row; image_registry.cc lists them.
+// Registries of the networks of text-to-image pipelines. Each file in this folder that builds such a network defines
+// its row; image_registry.cc lists them.
 #pragma once
 
 #include <string_view>

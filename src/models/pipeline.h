@@ -27,8 +27,8 @@ struct EncodedText {
 class PromptEncoder {
  public:
   virtual ~PromptEncoder() = default;
-  /// Each prompt is padded, or truncated with a warning, to `tokens` (0: the encoder's limit). `mask_padding`: tokens do
-  /// not attend to the padding, where the encoder has a mask; FLUX and SD3 were trained without one.
+  /// Each prompt is padded, or truncated with a warning, to `tokens` (0: the encoder's limit). `mask_padding`: tokens
+  /// do not attend to the padding, where the encoder has a mask; FLUX and SD3 were trained without one.
   virtual Result<EncodedText> encode(std::span<const std::string> prompts, int64_t tokens, bool mask_padding) = 0;
 };
 
@@ -76,7 +76,8 @@ struct PipelineRow {
   bool even_sigmas = false;
   /// True: guidance_scale is an input of the network, and classifier-free guidance is true_cfg_scale.
   bool is_distilled = false;
-  /// An empty negative prompt is zeros for the denoiser, unless model_index.json has force_zeros_for_empty_prompt false.
+  /// An empty negative prompt is zeros for the denoiser, unless model_index.json has force_zeros_for_empty_prompt
+  /// false.
   bool zeros_for_empty_prompt = false;
   // Defaults where the folder has none.
   int64_t side = 0;  ///< pixels; 0: from the denoiser's sample_size

@@ -1,4 +1,4 @@
-// Qwen3: queries and keys are normalized per head before rope (Yang et al. 2025, arXiv:2505.09388).
+// Qwen3: RMS norm of queries and keys per head before rope (Yang et al. 2025, arXiv:2505.09388).
 #include "graph/ops/add.h"
 #include "models/llama.h"
 

@@ -11,7 +11,7 @@ using testing::NetworkMode;
 using testing::NpyArray;
 
 /// 20 log10(255 / root of the mean squared difference) of a decoder's picture, in [-1, 1], and one of 8 bits.
-double psnr(const float* picture, const RgbPicture& expected) {
+double psnr(const float* picture, const RgbImage& expected) {
   double squares = 0;
   for (size_t i = 0; i < expected.rgb.size(); ++i) {
     const double value = std::round(std::clamp(double{picture[i]} * 127.5 + 127.5, 0.0, 255.0));

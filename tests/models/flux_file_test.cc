@@ -59,7 +59,7 @@ TEST(FluxFile, ThreeLayoutsAreOneTransformer) {
       EXPECT_EQ(got->config[key], expected->config[key]) << key;
     const auto model = testing::build_flux(*got, 1);
     ASSERT_TRUE(model.ok()) << model.status().to_string();
-    EXPECT_EQ(model->body.ops.size(), built->body.ops.size());
+    EXPECT_EQ(model->middle.ops.size(), built->middle.ops.size());
     EXPECT_TRUE(model->takes_guidance);
   }
   EXPECT_GT(quantized, 20);

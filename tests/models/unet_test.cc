@@ -33,11 +33,11 @@ std::vector<float> run_unet(const ImageGolden& golden, const std::string& run, N
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   for (int64_t& bound : bounds.value) bound += 1;
   const auto team = testing::make_team(threads);
-  Network network = make_network(std::move(model->probe), bounds, mode, *team);
+  Network network = make_network(std::move(model->front), bounds, mode, *team);
   fill_inputs(network, golden, run, {"latents", "timestep", "text", "pooled", "time_ids"});
   const Status status = network.run(sizes);
   EXPECT_TRUE(status.ok()) << status.message();
-  const float* velocity = network.output("velocity");
+  const float* velocity = network.output("model_output");
   return {velocity, velocity + count};
 }
 

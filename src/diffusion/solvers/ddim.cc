@@ -1,4 +1,4 @@
-// Denoising diffusion implicit models: Song et al. 2020, arXiv:2010.02502, equation 12; eta is the share of DDPM's
+// Denoising diffusion implicit models: Song et al. 2020, arXiv:2010.02502, equation 12; eta scales DDPM's
 // noise. Follows diffusers' DDIMScheduler.
 #include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_preserving.h"
@@ -15,7 +15,7 @@ class Ddim final : public VariancePreserving {
  private:
   Result<Layout> lay_out(const StepPlan& plan) override {
     if (plan.steps > training().size())
-      return invalid_argument("{} steps, and the model was trained with {} timesteps", plan.steps, training().size());
+      return invalid_argument("{} steps; the model was trained with {} timesteps", plan.steps, training().size());
     eta_ = static_cast<float>(plan.eta);
     draws_noise_ = plan.eta > 0;
     stride_ = training().size() / plan.steps;

@@ -53,7 +53,7 @@ class DpmMultistep final : public Multistep {
     return layout;
   }
 
-  // Timesteps of which lambda is at least lambda_min_clipped: all of them without it.
+  // Number of timesteps whose lambda is at least lambda_min_clipped; all without that field.
   int64_t used_timesteps() const {
     int64_t used = training_.size();
     if (!least_lambda_) return used;
@@ -75,7 +75,7 @@ class DpmMultistep final : public Multistep {
 
     const float fall = std::exp(-h), twice = std::exp(-2 * h);
     const float keep = is_stochastic_ ? next.sigma / here.sigma * fall : next.sigma / here.sigma;
-    // Of the picture, and of its change since the last step.
+    // Coefficients of the predicted sample and of its change since the last step.
     const float take = next.alpha * (is_stochastic_ ? 1 - twice : fall - 1);
     float change = 0.5f * take;
     if (is_heun_) change = next.alpha * (is_stochastic_ ? (1 - twice) / (-2 * h) + 1 : (fall - 1) / h + 1);
@@ -99,7 +99,7 @@ class DpmMultistep final : public Multistep {
 
   bool is_stochastic_, is_heun_, ends_with_euler_;
   std::optional<double> least_lambda_;
-  std::vector<float> previous_;  ///< the picture of the step before
+  std::vector<float> previous_;  ///< the predicted sample of the previous step
 };
 
 }  // namespace

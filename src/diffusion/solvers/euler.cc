@@ -1,4 +1,4 @@
-// Euler steps in the variance-exploding form x = picture + sigma * noise: Karras et al. 2022, arXiv:2206.00364,
+// Euler steps in the variance-exploding form x = sample + sigma * noise: Karras et al. 2022, arXiv:2206.00364,
 // algorithm 2 without churn. Follows diffusers' EulerDiscreteScheduler.
 #include <algorithm>
 #include <cmath>

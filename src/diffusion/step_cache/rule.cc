@@ -33,7 +33,7 @@ Result<double> parse_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    return invalid_argument("\"{}\" is no number", text);
+    return invalid_argument("\"{}\" is not a number", text);
   return value;
 }
 
@@ -50,7 +50,7 @@ Result<std::vector<int64_t>> parse_steps(std::string_view text) {
       return error == std::errc() && end == digits.data() + digits.size() && value >= 0 && value < 100000;
     };
     if (!read(part.substr(0, dash), from) || (dash != std::string_view::npos && !read(part.substr(dash + 1), to)))
-      return invalid_argument("\"{}\" is no list of steps; write them as 0-3+7+9", part);
+      return invalid_argument("\"{}\" is not a list of steps; write them as 0-3+7+9", part);
     if (dash == std::string_view::npos) to = from;
     for (int64_t step = from; step <= to; ++step) steps.push_back(step);
   }
@@ -79,9 +79,10 @@ Status apply_common(const RuleValues& values, RulePlan& plan) {
   if (values.given("repay")) plan.repay = values.flag("repay");
   if (values.given("min_steps")) plan.guards.min_steps.steps = values.integer("min_steps");
   const std::unique_ptr<Forecaster> forecaster = plan.forecaster();
-  const bool has_probe = plan.span == SkippedSpan::kBody || plan.span == SkippedSpan::kStack;
-  if (forecaster->reads_probe() && (!has_probe || plan.probe_blocks < 1))
-    return invalid_argument("this forecaster reads what the probe adds, and the rule runs no probe on skipped steps");
+  const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kStack;
+  if (forecaster->reads_probe() && (!has_probe || plan.front_blocks < 1))
+    return invalid_argument(
+        "this forecaster reads the residual of the front blocks, and the rule does not run them on skipped steps");
   return {};
 }
 
@@ -99,7 +100,7 @@ Status RuleValues::set(const RuleParameter& parameter, const std::string& text) 
       if (value < parameter.least || value > parameter.most)
         return invalid_argument("{} lies outside {} .. {}", text, parameter.least, parameter.most);
       if (parameter.kind != ParameterKind::kNumber && value != std::floor(value))
-        return invalid_argument("{} is no whole number", text);
+        return invalid_argument("{} is not a whole number", text);
       numbers_[name] = value;
       break;
     }

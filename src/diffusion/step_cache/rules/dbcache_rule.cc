@@ -1,6 +1,6 @@
 // DBCache (vipshop/cache-dit): FBCache's test on the residual of the first Fn blocks, with warm-up, caps and masks. The
 // middle blocks are reused, the last Bn blocks always run. A threshold of 1 or more always skips. Fn and Bn are the
-// denoiser's front and tail blocks (RulePlan::probe_blocks, tail_blocks).
+// denoiser's front and tail blocks (RulePlan::front_blocks, tail_blocks).
 //
 // The count of consecutive skips reproduces the original exactly (MaxConsecutive::is_sticky).
 #include "diffusion/step_cache/rule.h"
@@ -23,7 +23,7 @@ constexpr RuleParameter kParameters[] = {
 
 Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
-  plan.span = SkippedSpan::kBody;
+  plan.span = SkippedSpan::kMiddle;
   plan.threshold = values.number("threshold");
   plan.decision = plan.threshold >= 1 ? Decision::kAlways : Decision::kBelow;
   if (plan.threshold < 1) plan.statistic = [](int64_t) { return make_probe_residual_statistic(); };
@@ -31,7 +31,7 @@ Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
   plan.guards.first.interval = values.integer("warmup_interval");
   plan.guards.max_accumulated.limit = values.number("max_accumulated");
   plan.guards.max_consecutive.is_sticky = true;
-  plan.probe_blocks = values.integer("fn");
+  plan.front_blocks = values.integer("fn");
   plan.tail_blocks = values.integer("bn");
   const std::string policy = values.text("policy"), mask = values.text("mask");
   if (policy != "dynamic" && policy != "static")

@@ -1,7 +1,7 @@
-// EasyCache (H-EmbodVis/EasyCache, arXiv:2507.02860): predict the output's relative change from the latents' and the
-// last measured ratio; skip while the sum of predictions stays below `threshold`; then velocity = latents + (velocity -
-// latents) of the last computed step. The unconditional branch follows the conditional one. Last step and `warmup` are
-// computed.
+// EasyCache (H-EmbodVis/EasyCache, arXiv:2507.02860): predicts the output's relative change from that of the latents
+// and the last measured ratio, and skips while the sum of predictions stays below `threshold`. The output is then the
+// latents plus (output - latents) of the last computed step. The unconditional branch follows the conditional one. The
+// first `warmup` steps and the last step are computed.
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {

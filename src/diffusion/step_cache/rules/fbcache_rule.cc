@@ -1,10 +1,9 @@
-// FBCache (chengzeyi/ParaAttention, first_block_cache): skip while what the first block adds to the image tokens has
-// moved less than `threshold`, relative L1, from the last computed step; reuse the residual of the other blocks, image
-// and text.
+// FBCache (chengzeyi/ParaAttention, first_block_cache): skips while the first block's residual on the image tokens
+// differs from that of the last computed step by less than `threshold` (relative L1), and reuses the residual of the
+// other blocks for image and text.
 //
 // The original averages the test over the batch; here each row decides for itself, so a batch of one is the original.
-// Its Taylor mode drops the text residual; here text follows the image whatever the forecaster (research: reuse both or
-// neither).
+// Its Taylor mode drops the text residual; here image and text are always forecast together.
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {
@@ -19,12 +18,12 @@ constexpr RuleParameter kParameters[] = {
 
 Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
-  plan.span = SkippedSpan::kBody;
+  plan.span = SkippedSpan::kMiddle;
   plan.decision = Decision::kBelow;
   plan.threshold = values.number("threshold");
   plan.statistic = [](int64_t) { return make_probe_residual_statistic(); };
   plan.guards.first.count = [warmup = values.integer("warmup")](int64_t) { return warmup; };
-  plan.probe_blocks = values.integer("blocks");
+  plan.front_blocks = values.integer("blocks");
   return plan;
 }
 

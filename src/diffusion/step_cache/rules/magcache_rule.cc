@@ -1,8 +1,9 @@
-// MagCache (arXiv:2506.09045; diffusers hooks/mag_cache.py): the product of stored ratios of residual lengths says how
-// far the last residual has aged; skip while the sum of |1 - product| is at most `threshold` and at most `max_skip`
-// steps in a row are skipped; reuse the residual of the whole stack. The first `retention` of the steps are computed.
+// MagCache (arXiv:2506.09045; diffusers hooks/mag_cache.py): the product of stored ratios of residual magnitudes
+// estimates how much the last residual has changed. Skips while the sum of |1 - product| is at most `threshold`, and at
+// most `max_skip` steps in a row; reuses the residual of the whole stack. The first `retention` of the steps are
+// computed.
 //
-// Ratios of other step counts are stretched by nearest index. Those of FLUX.1 serve unless a model's own are given.
+// Ratios are resampled to other step counts by nearest index. The default ratios are those of FLUX.1.
 #include <cmath>
 
 #include "diffusion/step_cache/rule.h"

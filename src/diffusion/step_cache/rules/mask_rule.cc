@@ -1,8 +1,8 @@
-// mask: fixed steps are computed, the others reused (cache-dit's steps mask with the static policy). Steps are given,
-// or drawn by a policy as run lengths of computed and cached steps, made for 28 steps and scaled.
+// mask: fixed steps are computed, the others reused (cache-dit's steps mask with the static policy). The steps are
+// given, or follow from a policy: run lengths of computed and cached steps for 28 steps, scaled to other counts.
 //
-// cache-dit runs its first block on skipped steps too, and reuses what follows it: span body, which is the default
-// here. Over span stack, network or change nothing of the blocks runs on a skip.
+// cache-dit runs its first block on skipped steps too and reuses what follows it: span body, the default. With span
+// stack, network or change no block runs on a skipped step.
 #include <algorithm>
 
 #include "diffusion/step_cache/rule.h"
@@ -69,7 +69,7 @@ Runs runs_of(size_t policy, int64_t steps) {
 Result<std::vector<uint8_t>> policy_mask(const std::string& policy, int64_t steps) {
   const auto* found = std::find(std::begin(kPolicies), std::end(kPolicies), policy);
   if (found == std::end(kPolicies))
-    return invalid_argument("\"{}\" is no policy; there are slow, medium, fast, ultra", policy);
+    return invalid_argument("\"{}\" is not a policy; the policies are slow, medium, fast, ultra", policy);
   if (steps < 8 && steps != 4 && steps != 6)
     return unsupported("policies have masks for 4, 6 and at least 8 steps, not for {}", steps);
   Runs runs = runs_of(static_cast<size_t>(found - kPolicies), steps);
@@ -99,12 +99,12 @@ constexpr RuleParameter kParameters[] = {
 Result<RulePlan> plan(const RuleValues& values, const RuleRequest& request) {
   RulePlan plan;
   const std::string span = values.text("span"), policy = values.text("policy");
-  if (span == "body") plan.span = SkippedSpan::kBody;
+  if (span == "body") plan.span = SkippedSpan::kMiddle;
   else if (span == "stack") plan.span = SkippedSpan::kStack;
   else if (span == "network") plan.span = SkippedSpan::kNetwork;
   else if (span == "change") plan.span = SkippedSpan::kChange;
   else return invalid_argument("span is \"{}\"; it can be body, stack, network or change", span);
-  if (plan.span == SkippedSpan::kBody) plan.probe_blocks = values.integer("blocks");
+  if (plan.span == SkippedSpan::kMiddle) plan.front_blocks = values.integer("blocks");
   plan.decision = Decision::kAlways;
   plan.budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
   if (!values.steps("steps").empty()) {

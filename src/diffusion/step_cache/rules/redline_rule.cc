@@ -1,15 +1,14 @@
-// redline: ours. The velocity itself is forecast, along a measured line in the clock of sigma, and every computed step
-// takes back what the forecasts before it did wrong; no program runs on a skip. docs/step_cache.md has the measurements
-// behind it.
+// redline: forecasts the model output itself along a measured line in the clock of sigma, and corrects the errors of
+// these forecasts at every computed step. No program runs on a skipped step. docs/step_cache.md has the measurements.
 //
 // Which steps are computed:
-//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model, number of steps and budget,
+//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model and these numbers of steps,
 //                              else the power law below. The time is known before the run.
-//   else                       the drift that computed steps measure, per request: both branches of guidance together, so
-//                              that their errors stay alike and cancel in the guided difference
+//   else                       by the drift measured at computed steps, per request. Both guidance branches decide
+//                              together, so that their errors stay similar and cancel in the guided difference.
 //
-// The last step is not forced: with a line to forecast it, an earlier step is worth more at equal operations. What each of
-// these choices is worth stands in docs/step_cache.md, "What the parts are worth".
+// The last step is not forced: at equal operations an earlier step improves the result more. docs/step_cache.md, "What
+// the parts are worth", measures each of these choices.
 #include <algorithm>
 #include <cmath>
 
@@ -38,8 +37,8 @@ std::vector<uint8_t> budget_mask(const std::vector<CalibratedMask>& masks, int64
 std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
   budget = std::clamp<int64_t>(budget, 1, steps);
   std::vector<uint8_t> mask(static_cast<size_t>(steps), 0);
-  // Where the k-th computed step falls: dense at first, where guidance turns the velocity at every step; ends one
-  // before the last.
+  // Position of the k-th computed step: dense at first, where guidance changes the output's direction at every step;
+  // the last one is the step before the final one.
   const double end = static_cast<double>(steps) - 2;
   int64_t before = -1;
   for (int64_t k = 0; k < budget; ++k) {
@@ -96,7 +95,7 @@ Result<RulePlan> plan(const RuleValues& values, const RuleRequest& request) {
 
 extern const RuleRow kRedlineRule = {
     .name = "redline",
-    .summary = "velocity along a measured line, errors taken back; budget of steps or measured drift",
+    .summary = "output along a measured line, errors corrected; budget of steps or measured drift",
     .source = "docs/step_cache.md",
     .parameters = kParameters,
     .threshold_at_half = 0.02,

@@ -1,9 +1,9 @@
 // TaylorSeer (Shenyi-Z/TaylorSeer, arXiv:2503.06923): `warmup` full steps, then a full step every `interval`; in
-// between a Taylor series by step number, derivatives from step warmup - 1 on.
+// between a Taylor series in the step number, with derivatives from step warmup - 1 on.
 //
 // The original forecasts the output of every attention and MLP before its gate and recomputes the gates. Here the
-// series forecasts one tensor, the residual of the whole stack, which holds the old gates: schedule and series are the
-// original's, the tensor is not (2 GiB a term on FLUX against 28 MB).
+// series forecasts one tensor, the residual of the whole stack, which contains the old gates. Schedule and series are
+// the original's; the tensor is not (28 MB per term on FLUX instead of 2 GiB).
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {

@@ -1,9 +1,9 @@
-// TeaCache (ali-vilab/TeaCache, arXiv:2411.19108): accumulate a polynomial of the relative L1 change of the first
-// block's modulated input; skip while the sum stays below `threshold`; reuse the residual of the whole stack. First and
-// last steps are computed.
+// TeaCache (ali-vilab/TeaCache, arXiv:2411.19108): accumulates a polynomial of the relative L1 change of the first
+// block's modulated input, skips while the sum stays below `threshold`, and reuses the residual of the whole stack. The
+// first and last steps are computed.
 //
-// The polynomials were fitted by its authors, one for each checkpoint. Their value at 0 is not 0, and for some sets it
-// is negative, so the sum may fall.
+// The polynomials were fitted by its authors, one for each checkpoint. Their value at 0 is not 0, and is negative for
+// some checkpoints, so the sum may decrease.
 #include <fmt/ranges.h>
 
 #include "diffusion/step_cache/rule.h"

@@ -10,7 +10,7 @@ enum Part : size_t { kFrontPart, kMiddlePart, kTailPart };
 }  // namespace
 
 Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache, BlockSplit blocks) {
-  const RulePlan& plan = cache.plan();
+  const RulePlan plan = cache.plan();  // a copy: `cache` is moved from below
   const bool skips = plan.decision != Decision::kNever, needs_parts = skips && !cache.skips_front();
   const std::string& rule = plan.description;
   if (needs_parts && !denoiser.has_parts())

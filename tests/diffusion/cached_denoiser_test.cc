@@ -238,6 +238,7 @@ TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
   request.rule = "taylorseer";
   auto cached = CachedDenoiser::make(*flux.denoiser, StepCache::make(request).value(), 1);
   ASSERT_TRUE(cached.ok());
+  EXPECT_THAT(cached->warnings(), Contains(HasSubstr("taylorseer needs no block on skipped steps")));
   EXPECT_THAT(cached->warnings(), Contains(HasSubstr("open it with front_blocks 0")));
 }
 

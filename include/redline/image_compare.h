@@ -17,7 +17,7 @@ namespace redline {
 
 struct CompareOptions {
   std::string model;                 ///< a diffusers folder
-  ImageOptions engine;               ///< probe_blocks and tail_blocks are set to what each rule wants
+  ImageOptions engine;               ///< front_blocks and tail_blocks are set to what each rule wants
   ImageRequest request;              ///< size, steps, guidance, seed; zeros and -1: the model's
   std::vector<std::string> prompts;  ///< the i-th begins from the noise of request.seed + i
   /// As ImageRequest::cache. With `speedups`, a rule whose text sets none of threshold, interval, budget, policy and

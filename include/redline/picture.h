@@ -1,4 +1,4 @@
-// A picture as files and screens have it.
+// An image as files and screens have it.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 namespace redline {
 
 /// RGB, 8 bits a channel.
-struct RgbPicture {
+struct RgbImage {
   int64_t width = 0, height = 0;
   std::vector<uint8_t> rgb;  ///< [height, width, 3], rows from the top
 };

@@ -54,7 +54,7 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
   REDLINE_TRY(write_calibration(output, report));
   if (args.json) {
     Json json = {{"model", options.model},
-                 {"steps", report.request.steps},
+                 {"steps", report.request.num_inference_steps},
                  {"prompts", report.prompts},
                  {"output", output},
                  {"budgets", Json::array()}};
@@ -68,9 +68,10 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
   }
   Table table({"computed", "uncalibrated", "planned", "found", "tried", "steps"});
   for (const CalibratedBudget& b : report.budgets)
-    table.add({fmt::format("{} of {}", b.computed.size(), report.request.steps), fmt::format("{:.2f} dB", b.power_db),
-               fmt::format("{:.2f} dB", b.planned_db), fmt::format("{:.2f} dB", b.found_db),
-               fmt::format("{}", b.evaluations), fmt::format("{}", fmt::join(b.computed, " "))});
+    table.add({fmt::format("{} of {}", b.computed.size(), report.request.num_inference_steps),
+               fmt::format("{:.2f} dB", b.power_db), fmt::format("{:.2f} dB", b.planned_db),
+               fmt::format("{:.2f} dB", b.found_db), fmt::format("{}", b.evaluations),
+               fmt::format("{}", fmt::join(b.computed, " "))});
   terminal.write(table.text() + fmt::format("\nwritten to {}; `redline image{} --steps-budget N` takes it\n", output,
                                             args.output.empty() ? "" : " --masks " + output));
   return {};

@@ -46,7 +46,7 @@ ImageRequest request_at(const ImageEngine& engine, int64_t side, int64_t steps, 
   ImageRequest request = engine.defaults();
   request.prompts = {kPrompt};
   request.width = request.height = side;
-  request.steps = steps;
+  request.num_inference_steps = steps;
   request.seed = seed;
   request.cache = "none";
   return request;

@@ -25,7 +25,7 @@ namespace {
 struct ImageArgs {
   std::string model, prompt;
   std::string output = "out.png", negative, size, solver, cache, init_noise, save_latents, save_steps, prompt_embeds,
-              pooled_embeds, init_picture, mask, show = "auto";
+              pooled_embeds, init_image, mask, show = "auto";
   std::optional<int64_t> steps, max_sequence_length, steps_budget;
   std::optional<float> guidance, true_guidance, quality, strength;
   std::optional<uint64_t> seed;
@@ -65,7 +65,7 @@ struct ImageArgs {
       {.min = 0, .max = 1});
     v(steps_budget, "steps-budget", "N", "step cache: compute N of the steps, forecast the others", {.min = 1});
     v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply, with an optional weight", {.names_file = true});
-    v(init_picture, "init-picture", "FILE", "start from this PNG (image to image)", {.names_file = true});
+    v(init_image, "init-picture", "FILE", "start from this PNG (image to image)", {.names_file = true});
     v(strength, "strength", "S",
       "with --init-picture: fraction of the steps to run (default 0.8; 1 for inpainting models)", {.min = 0, .max = 1});
     v(mask, "mask", "FILE", "with --init-picture: white is regenerated, black is kept (inpainting)",
@@ -116,7 +116,7 @@ std::string numbered(const std::string& path, size_t number) {
 /// Files behind the request; it borrows them.
 struct RequestFiles {
   FloatArray init_noise, prompt_embeds, pooled_embeds;
-  RgbPicture init_picture, mask;
+  RgbImage init_image, mask;
 
   Status read(const ImageArgs& args, ImageRequest& request) {
     const auto array = [](const std::string& path, FloatArray& to, const FloatArray*& pointer) -> Status {
@@ -127,7 +127,7 @@ struct RequestFiles {
       pointer = &to;
       return {};
     };
-    const auto picture = [](const std::string& path, RgbPicture& to, const RgbPicture*& pointer) -> Status {
+    const auto picture = [](const std::string& path, RgbImage& to, const RgbImage*& pointer) -> Status {
       if (path.empty()) return {};
       REDLINE_ASSIGN(to, read_picture(path));
       pointer = &to;
@@ -136,7 +136,7 @@ struct RequestFiles {
     REDLINE_TRY(array(args.init_noise, init_noise, request.init_noise));
     REDLINE_TRY(array(args.prompt_embeds, prompt_embeds, request.prompt_embeds));
     REDLINE_TRY(array(args.pooled_embeds, pooled_embeds, request.pooled_embeds));
-    REDLINE_TRY(picture(args.init_picture, init_picture, request.init_picture));
+    REDLINE_TRY(picture(args.init_image, init_image, request.init_image));
     return picture(args.mask, mask, request.mask);
   }
 };
@@ -157,9 +157,9 @@ Result<ImageRequest> request_of(const ImageArgs& args, const ImageRequest& defau
   if (!args.size.empty()) REDLINE_TRY(read_size(args.size, r));
   if (!args.guidance_interval.empty()) REDLINE_TRY(read_interval(args.guidance_interval, r));
   if (!args.negative.empty()) r.negative_prompt = args.negative;
-  if (args.steps) r.steps = *args.steps;
-  if (args.guidance) r.guidance = static_cast<double>(*args.guidance);
-  if (args.true_guidance) r.true_guidance = static_cast<double>(*args.true_guidance);
+  if (args.steps) r.num_inference_steps = *args.steps;
+  if (args.guidance) r.guidance_scale = static_cast<double>(*args.guidance);
+  if (args.true_guidance) r.true_cfg_scale = static_cast<double>(*args.true_guidance);
   if (args.max_sequence_length) r.max_sequence_length = *args.max_sequence_length;
   if (args.strength) r.strength = static_cast<double>(*args.strength);
   if (args.quality) r.quality = static_cast<double>(*args.quality);
@@ -191,7 +191,8 @@ Status save_step(const std::string& folder, const ImageProgress& progress) {
 PngText settings_of(const ImageRequest& r, uint64_t seed, size_t picture) {
   std::string text = r.prompts[r.prompts.size() == 1 ? 0 : picture];
   if (!r.negative_prompt.empty()) text += "\nNegative prompt: " + r.negative_prompt;
-  return {{"parameters", fmt::format("{}\nSteps: {}, Size: {}x{}, Seed: {}", text, r.steps, r.width, r.height, seed)}};
+  return {{"parameters",
+           fmt::format("{}\nSteps: {}, Size: {}x{}, Seed: {}", text, r.num_inference_steps, r.width, r.height, seed)}};
 }
 
 Status run_image(const ImageArgs& args, Terminal& terminal) {

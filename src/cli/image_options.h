@@ -11,7 +11,7 @@ namespace redline::cli {
 struct ImageEngineArgs {
   std::string dtype = "auto";
   int threads = 0;
-  int64_t max_side = 2048, probe_blocks = 1, tail_blocks = 0;
+  int64_t max_side = 2048, front_blocks = 1, tail_blocks = 0;
   bool interpreter = false;
   std::string transformer, vae, masks, trace, vae_tile = "auto";
 
@@ -23,7 +23,7 @@ struct ImageEngineArgs {
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     v(max_side, "max-side", "N", "largest width and height of an image, in pixels", {.min = 64, .max = 16384});
-    v(probe_blocks, "probe-blocks", "N", "blocks that the step cache runs as its probe before it decides",
+    v(front_blocks, "probe-blocks", "N", "blocks that the step cache runs as its probe before it decides",
       {.min = 0, .max = 1000});
     v(tail_blocks, "tail-blocks", "N", "blocks that always run after those that the step cache may skip (dbcache's bn)",
       {.min = 0, .max = 1000});
@@ -56,7 +56,7 @@ struct ImageEngineArgs {
     o.threads = threads;
     o.max_side = max_side;
     REDLINE_ASSIGN(o.vae_tile, read_vae_tile());
-    o.probe_blocks = probe_blocks;
+    o.front_blocks = front_blocks;
     o.tail_blocks = tail_blocks;
     o.use_interpreter = interpreter;
     o.transformer_file = transformer;

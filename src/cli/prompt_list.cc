@@ -49,10 +49,10 @@ Result<ImageRequest> DrawnPromptsArgs::request() const {
     if (std::sscanf(size.c_str(), "%ldx%ld%c", &r.width, &r.height, &rest) != 2)
       return invalid_argument("--size \"{}\" is not WIDTHxHEIGHT, as 1024x768", size);
   }
-  r.steps = steps;
+  r.num_inference_steps = steps;
   r.seed = static_cast<uint64_t>(seed);
-  if (guidance) r.guidance = *guidance;
-  if (true_guidance) r.true_guidance = *true_guidance;
+  if (guidance) r.guidance_scale = *guidance;
+  if (true_guidance) r.true_cfg_scale = *true_guidance;
   if (negative) r.negative_prompt = *negative;
   return r;
 }

@@ -30,14 +30,14 @@ std::string base64(std::string_view bytes) {
 }
 
 // Half blocks and graphics alike: about 8 pixels of the picture a column, but not so small that nothing is seen.
-int64_t columns_of(const RgbPicture& picture, const Screen& screen) {
+int64_t columns_of(const RgbImage& picture, const Screen& screen) {
   return std::clamp<int64_t>((picture.width + 7) / 8, std::min<int64_t>(32, screen.columns), screen.columns);
 }
 
 // To another size: each new pixel is the mean of the old ones that it covers, or the nearest when it covers less than
 // one.
-RgbPicture resized(const RgbPicture& picture, int64_t width, int64_t height) {
-  RgbPicture result{width, height, {}};
+RgbImage resized(const RgbImage& picture, int64_t width, int64_t height) {
+  RgbImage result{width, height, {}};
   result.rgb.reserve(static_cast<size_t>(width * height * 3));
   for (int64_t y = 0; y < height; ++y)
     for (int64_t x = 0; x < width; ++x) {
@@ -56,7 +56,7 @@ RgbPicture resized(const RgbPicture& picture, int64_t width, int64_t height) {
   return result;
 }
 
-Pixel pixel(const RgbPicture& picture, int64_t x, int64_t y) {
+Pixel pixel(const RgbImage& picture, int64_t x, int64_t y) {
   const uint8_t* at = picture.rgb.data() + (y * picture.width + x) * 3;
   return {at[0], at[1], at[2]};
 }
@@ -82,7 +82,7 @@ std::string iterm(std::string_view png, int64_t columns) {
 }
 
 // 6 x 7 x 6 colours, most for green, to which the eye is keenest; errors are spread after Floyd and Steinberg 1976.
-std::string sixel(const RgbPicture& picture) {
+std::string sixel(const RgbImage& picture) {
   constexpr std::array<int, 3> kLevels = {6, 7, 6};
   const auto width = static_cast<size_t>(picture.width), height = static_cast<size_t>(picture.height);
   std::vector<float> values(picture.rgb.begin(), picture.rgb.end());
@@ -157,7 +157,7 @@ int colour_256(const Pixel& p) {
   return distance({value, value, value}) < distance(cube) ? 232 + grey : 16 + 36 * step[0] + 6 * step[1] + step[2];
 }
 
-std::string blocks(const RgbPicture& picture, bool is_24_bit) {
+std::string blocks(const RgbImage& picture, bool is_24_bit) {
   std::string out;
   const auto set = [&](int ground, const Pixel& p) {
     out += is_24_bit ? fmt::format("\x1b[{};2;{};{};{}m", ground, p[0], p[1], p[2])
@@ -235,7 +235,7 @@ Result<PictureProtocol> picture_protocol(const std::string& flag, const Screen& 
                           flag);
 }
 
-Result<std::string> terminal_picture(const RgbPicture& picture, PictureProtocol protocol, const Screen& screen) {
+Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol protocol, const Screen& screen) {
   if (protocol == PictureProtocol::kNone) return std::string();
   REDLINE_ASSIGN(const std::string png, encode_png(picture));  // checks the picture as well
   const int64_t columns = columns_of(picture, screen);

@@ -36,6 +36,6 @@ Result<PictureProtocol> picture_protocol(const std::string& flag, const Screen& 
 
 /// The bytes that show `picture`, at most as wide as the screen, and a line feed; "" for kNone.
 /// Errors as encode_png.
-Result<std::string> terminal_picture(const RgbPicture& picture, PictureProtocol protocol, const Screen& screen);
+Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol protocol, const Screen& screen);
 
 }  // namespace redline::cli

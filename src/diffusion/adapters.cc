@@ -14,7 +14,7 @@
 namespace redline {
 namespace {
 
-/// How a name ends, and which of a pair it is.
+/// Suffixes of tensor names, and the factor that each stands for.
 struct Suffix {
   std::string_view text;
   enum Kind : uint8_t { kDown, kUp, kAlpha } kind;
@@ -34,17 +34,17 @@ constexpr Suffix kSuffixes[] = {
     {".lora_linear_layer.up.weight", Suffix::kUp},
     {".alpha", Suffix::kAlpha},
 };
-/// What stands before the network's own names.
+/// Prefixes of the network's own names.
 constexpr std::string_view kPrefixes[] = {"base_model.model.", "diffusion_model.", "transformer.", "unet.",
                                           "lora_transformer_", "lora_unet_"};
 
-/// The same of text encoders, by component. kohya's trainers count CLIP-L, CLIP-G and T5 whether they are all there or not.
+/// Prefixes of text encoders, by component. kohya's trainers number CLIP-L, CLIP-G and T5 even when some are missing.
 constexpr std::pair<std::string_view, std::string_view> kEncoderPrefixes[] = {
     {"text_encoder.", "text_encoder"}, {"text_encoder_2.", "text_encoder_2"}, {"text_encoder_3.", "text_encoder_3"},
     {"lora_te_", "text_encoder"},      {"lora_te1_", "text_encoder"},         {"lora_te2_", "text_encoder_2"},
     {"lora_te3_", "text_encoder_3"},
 };
-/// Around CLIP's text half, in the files of some versions of transformers and not of others.
+/// Prefix of CLIP's text model, in the files of some versions of transformers only.
 constexpr std::string_view kTextModel[] = {"text_model.", "text_model_"};
 
 std::string_view without_any(std::string_view name, std::span<const std::string_view> prefixes) {
@@ -56,7 +56,7 @@ std::string_view without_any(std::string_view name, std::span<const std::string_
   return name;
 }
 
-/// Takes the prefix off and returns the component that it names; "" for the denoiser.
+/// Removes the prefix and returns the component that it names; "" for the denoiser.
 std::string_view take_component(std::string_view& name) {
   for (const auto& [prefix, component] : kEncoderPrefixes)
     if (name.starts_with(prefix)) {
@@ -67,7 +67,7 @@ std::string_view take_component(std::string_view& name) {
   return {};
 }
 
-/// "attn1.processor.to_out" of diffusers' first files, whose pairs stood beside the attention: "attn1.to_out.0".
+/// "attn1.processor.to_out" in the oldest files of diffusers is "attn1.to_out.0".
 std::string without_processor(std::string name) {
   constexpr std::string_view kProcessor = ".processor.";
   const size_t at = name.find(kProcessor);
@@ -76,7 +76,7 @@ std::string without_processor(std::string name) {
   return name.ends_with(".to_out") ? name + ".0" : name;
 }
 
-/// kohya's files spell the dots of a name as underscores.
+/// kohya's files replace the dots of a name by underscores.
 std::string underscored(std::string name) {
   std::replace(name.begin(), name.end(), '.', '_');
   return name;
@@ -121,12 +121,12 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
           path, tensor.name);
     if (!tensor.view.data) return unsupported("{}: tensor {} has type {}", path, tensor.name, tensor.type_name);
     if (suffix->kind == Suffix::kAlpha) {
-      if (tensor.view.num_elements() != 1) return invalid_argument("{}: {} is no single number", path, tensor.name);
+      if (tensor.view.num_elements() != 1) return invalid_argument("{}: {} is not a single number", path, tensor.name);
       alphas[{component, module}] = static_cast<double>(values_of(tensor.view)[0]);
       continue;
     }
     TensorView view = tensor.view;
-    // A product stored as a convolution of one pixel.
+    // A linear layer stored as a 1x1 convolution.
     if (view.shape.size() == 4 && view.shape[2] == 1 && view.shape[3] == 1) view.shape.resize(2);
     const bool is_kernel = suffix->kind == Suffix::kDown && view.shape.size() == 4 && view.shape[2] == view.shape[3];
     if (view.shape.size() != 2 && !is_kernel)
@@ -162,8 +162,8 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     std::string own = slot.weight;
     if (own.ends_with(".weight")) own.resize(own.size() - 7);
     own = without_any(own, kTextModel);
-    // By diffusers' name, by that of a UNet's makers, or as a part of a matrix of FLUX's; all also as kohya's files spell
-    // them.
+    // Accepted names: diffusers', the original UNet's, or a row range of a fused FLUX matrix; each also in kohya's
+    // spelling.
     const FluxStoredModule stored = find_stored_module(own);
     std::vector<std::string> names = {own, underscored(own), stored.name, underscored(stored.name)};
     for (const std::string& sgm : unet_stored_modules(own)) names.insert(names.end(), {sgm, underscored(sgm)});

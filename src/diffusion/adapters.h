@@ -1,4 +1,4 @@
-// LoRA files beside compiled networks, a denoiser and text encoders: read and packed once, then swapped by pointers
+// LoRA adapters of compiled networks (denoiser and text encoders): read and packed once, then exchanged by pointer
 // between steps.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace redline {
 
-/// Low-rank factors of one matrix or convolution as a file holds them; of one pixel are matrices here.
+/// Low-rank factors of one matrix or convolution as the file stores them; 1x1 convolutions are matrices here.
 struct AdapterMatrix {
   TensorView down;   ///< [rank, in_features] or [rank, channels, kernel, kernel]
   TensorView up;     ///< [out_features, rank]
   double scale = 1;  ///< alpha / rank
 };
 
-/// Of one network, by the module's name as the file spells it, prefix taken off.
+/// The matrices of one network, by the module's name in the file, without its prefix.
 using AdapterMatrices = std::map<std::string, AdapterMatrix>;
 
 /// A LoRA file: safetensors with PEFT's names (lora_A, lora_B) or kohya's (lora_down, lora_up, alpha).
@@ -26,8 +26,8 @@ struct AdapterFile {
   std::map<std::string, AdapterMatrices> networks;  ///< by component: "" the denoiser, "text_encoder", ...
   int64_t max_rank = 0;
 
-  /// invalid_argument: half of a pair, shapes that do not go together, no pair at all. unsupported: LoHa, LoKr, DoRA
-  /// and the three factors of LoCon's Tucker form, named.
+  /// invalid_argument: an incomplete pair, shapes that do not match, or no pair. unsupported: LoHa, LoKr, DoRA, and the
+  /// three factors of LoCon's Tucker form; the message names them.
   static Result<AdapterFile> open(const std::string& path);
 };
 
@@ -36,17 +36,17 @@ class AdapterBank {
  public:
   explicit AdapterBank(AdapterSlots slots) : slots_(std::move(slots)) {}
   /// `plain`: keeps float32 copies for the interpreter.
-  /// invalid_argument: a module that the network does not have (the message names it and counts), shapes that differ, a
-  /// rank above the slots'; a name that is taken.
+  /// invalid_argument: a module that the network does not have (the message names the first and counts the others),
+  /// shapes that differ, a rank above that of the slots, or a name that is in use.
   Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
-  /// Takes back what load() did.
+  /// Undoes load().
   void unload(const std::string& name) { adapters_.erase(name); }
-  /// What stands beside the weights from the next step on, each times its weight; none: the network alone.
-  /// not_found: no such name. invalid_argument: together they exceed the slots' rank.
+  /// The adapters that apply from the next step on, each scaled by its weight; none: the plain network.
+  /// not_found: no such name. invalid_argument: their ranks together exceed that of the slots.
   Status set(std::span<const std::pair<std::string, double>> adapters);
-  /// What set() would say, without setting anything.
+  /// The status of set(), without setting anything.
   Status check(std::span<const std::pair<std::string, double>> adapters) const { return parts(adapters).status(); }
-  /// Another number after every set(): what was computed with other adapters is out of date.
+  /// Changes with every set(): values computed with other adapters are stale.
   int64_t version() const { return version_; }
 
  private:

@@ -5,37 +5,37 @@
 namespace redline {
 namespace {
 
-enum Part : size_t { kProbePart, kBodyPart, kHeadPart };
+enum Part : size_t { kFrontPart, kMiddlePart, kTailPart };
 
 }  // namespace
 
 Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache, BlockSplit blocks) {
-  const RulePlan& plan = cache.plan();
-  const bool skips = plan.decision != Decision::kNever, needs_parts = skips && !cache.skips_probe();
+  const RulePlan plan = cache.plan();  // a copy: `cache` is moved from below
+  const bool skips = plan.decision != Decision::kNever, needs_parts = skips && !cache.skips_front();
   const std::string& rule = plan.description;
   if (needs_parts && !denoiser.has_parts())
     return unsupported(
-        "step cache: {} skips a part of the network, and this one is all of a piece; take redline, "
+        "step cache: {} skips a part of the network, and this network is not divided into parts; use redline, "
         "easycache, or a mask with span=network",
         rule);
   if (needs_parts && plan.tail_blocks != blocks.tail)
     return invalid_argument(
-        "step cache: {} wants {} blocks behind the skipped ones, the engine was opened with {}; open it with "
+        "step cache: {} needs {} blocks after the skipped ones, the engine was opened with {}; open it with "
         "tail_blocks "
         "{}",
         rule, plan.tail_blocks, blocks.tail, plan.tail_blocks);
-  if (needs_parts && plan.probe_blocks > 0 && plan.probe_blocks != blocks.probe)
+  if (needs_parts && plan.front_blocks > 0 && plan.front_blocks != blocks.front)
     return invalid_argument(
-        "step cache: {} looks at {} blocks, the engine was opened with {} in its probe; open it with "
-        "probe_blocks {}",
-        rule, plan.probe_blocks, blocks.probe, plan.probe_blocks);
+        "step cache: {} needs {} blocks before its decision, the engine was opened with {}; open it with "
+        "front_blocks {} (--probe-blocks)",
+        rule, plan.front_blocks, blocks.front, plan.front_blocks);
   CachedDenoiser cached(denoiser, std::move(cache));
-  if (denoiser.has_parts()) cached.head_reads_text_ = denoiser.networks()[kHeadPart]->has_input("text");
-  if (needs_parts && plan.probe_blocks == 0 && blocks.probe > 0)
+  if (denoiser.has_parts()) cached.tail_reads_text_ = denoiser.networks()[kTailPart]->has_input("text");
+  if (needs_parts && plan.front_blocks == 0 && blocks.front > 0)
     cached.warnings_.push_back(
-        fmt::format("step cache: {} needs no block on skipped steps, the engine was opened with {} in its "
-                    "probe, which run; open it with probe_blocks 0",
-                    rule, blocks.probe));
+        fmt::format("step cache: {} needs no block on skipped steps, the engine was opened with {} before its "
+                    "decision, which run; open it with front_blocks 0 (--probe-blocks)",
+                    rule, blocks.front));
   return cached;
 }
 
@@ -44,13 +44,13 @@ void CachedDenoiser::count(size_t part, size_t rows) {
 }
 
 void CachedDenoiser::set_spans(CacheRow& row, int64_t index) const {
-  row.probed = denoiser_->state("image", index);
+  row.front_image = denoiser_->state("image", index);
   row.embedded = denoiser_->state("embedded", index);
-  if (row.embedded.empty()) row.embedded = row.probed;  // a probe without blocks
-  row.probed_text = denoiser_->state("text", index);
+  if (row.embedded.empty()) row.embedded = row.front_image;  // a front without blocks
+  row.front_text = denoiser_->state("text", index);
   row.modulated = denoiser_->state("modulated", index);
-  row.body = denoiser_->state("body.image", index);
-  if (head_reads_text_) row.body_text = denoiser_->state("body.text", index);
+  row.middle_image = denoiser_->state("middle.image", index);
+  if (tail_reads_text_) row.middle_text = denoiser_->state("middle.text", index);
 }
 
 Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
@@ -71,7 +71,7 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
     row.branch = index / pictures;
     row.at = at;
     row.latents = x.subspan(static_cast<size_t>(index % pictures) * n, n);
-    row.velocity = out.subspan(static_cast<size_t>(index) * n, n);
+    row.model_output = out.subspan(static_cast<size_t>(index) * n, n);
     cached.push_back(row);
   }
   const auto with = [&](auto... actions) {
@@ -81,49 +81,44 @@ Status CachedDenoiser::evaluate(std::span<const int64_t> rows, std::span<const f
     return wanted;
   };
   REDLINE_TRY(cache_.before(cached));
-  const std::vector<int64_t> probed = with(CacheAction::kProbe);
-  if (!probed.empty()) {
-    count(kProbePart, probed.size());
-    if (parts == 1) REDLINE_TRY(denoiser_->evaluate(probed, x, timestep, out));
-    else REDLINE_TRY(denoiser_->run_probe(probed, x, timestep));
+  const std::vector<int64_t> front_image = with(CacheAction::kRunFront);
+  if (!front_image.empty()) {
+    count(kFrontPart, front_image.size());
+    if (parts == 1) REDLINE_TRY(denoiser_->evaluate(front_image, x, timestep, out));
+    else REDLINE_TRY(denoiser_->run_front(front_image, x, timestep));
   }
   if (parts > 1)
     for (size_t i = 0; i < cached.size(); ++i)
-      if (cached[i].action == CacheAction::kProbe) set_spans(cached[i], rows[i]);
-  REDLINE_TRY(cache_.after_probe(cached));
+      if (cached[i].action == CacheAction::kRunFront) set_spans(cached[i], rows[i]);
+  REDLINE_TRY(cache_.after_front(cached));
   const std::vector<int64_t> computed = with(CacheAction::kCompute),
-                             finished = with(CacheAction::kCompute, CacheAction::kSkipBody);
+                             finished = with(CacheAction::kCompute, CacheAction::kSkipMiddle);
   for (const int64_t index : computed) computed_[static_cast<size_t>(index % pictures)] = true;
   if (parts > 1 && !finished.empty()) {
     if (!computed.empty()) {
-      count(kBodyPart, computed.size());
-      REDLINE_TRY(denoiser_->run_body(computed));
+      count(kMiddlePart, computed.size());
+      REDLINE_TRY(denoiser_->run_middle(computed));
     }
-    count(kHeadPart, finished.size());
-    REDLINE_TRY(denoiser_->run_head(finished, out));
-    // The first run of the body made the place of its output.
+    count(kTailPart, finished.size());
+    REDLINE_TRY(denoiser_->run_tail(finished, out));
+    // The first run of the middle has allocated its output.
     for (size_t i = 0; i < cached.size(); ++i)
       if (cached[i].action == CacheAction::kCompute) set_spans(cached[i], rows[i]);
   }
-  return cache_.after_head(cached);
+  return cache_.after_tail(cached);
 }
 
 int64_t CachedDenoiser::computed_pictures() const { return std::count(computed_.begin(), computed_.end(), true); }
 
-StepPoint step_point(const Solver& solver, const nlohmann::json& config, int64_t index) {
+StepPoint step_point(const Solver& solver, int64_t index) {
   const std::span<const float> sigmas = solver.sigmas();
-  const double now = sigmas[static_cast<size_t>(index)], next = sigmas[static_cast<size_t>(index) + 1];
   const auto share = [&](double sigma) { return solver.is_flow() ? sigma : sigma / (1 + sigma); };
   StepPoint at;
   at.step = index;
   at.steps = solver.num_steps();
-  at.sigma = share(now);
-  at.next_sigma = share(next);
-  // Solvers whose step is x += (next - now) * output; the variants of the others keep history or turn the output first.
-  const std::string name = config.value("_class_name", "");
-  const bool is_euler = name == "FlowMatchEulerDiscreteScheduler" ||
-                        (name == "EulerDiscreteScheduler" && config.value("prediction_type", "epsilon") == "epsilon");
-  if (is_euler && !solver.draws_noise()) at.step_size = next - now;
+  at.sigma = share(sigmas[static_cast<size_t>(index)]);
+  at.next_sigma = share(sigmas[static_cast<size_t>(index) + 1]);
+  at.step_size = solver.step_size(static_cast<int>(index));
   return at;
 }
 

@@ -1,4 +1,4 @@
-// A denoiser behind a step cache: evaluates what the cache wants computed, and counts it.
+// A denoiser with a step cache: runs what the cache does not forecast, and counts operations.
 #pragma once
 
 #include "diffusion/denoiser.h"
@@ -7,13 +7,13 @@
 
 namespace redline {
 
-/// One run: between Denoiser::begin and the last step. Rows are those of the denoiser's batch; each picture is a
-/// request of the cache, each branch of guidance a branch.
+/// One run: from Denoiser::begin to the last step. Rows are those of the denoiser's batch; each picture is a request of
+/// the cache, each guidance branch a branch.
 class CachedDenoiser {
  public:
   /// `denoiser` outlives this, was built with `blocks` and has begun its batch.
-  /// unsupported: the rule skips a part that the network has not; invalid_argument: it wants other numbers of blocks in
-  /// the probe or the head.
+  /// unsupported: the rule skips a part of a network that is not divided into parts. invalid_argument: it needs another
+  /// number of blocks in the front or the tail.
   static Result<CachedDenoiser> make(Denoiser& denoiser, StepCache cache, BlockSplit blocks);
 
   /// As Denoiser::evaluate, at `at`. Branches of a step may come in several calls, the conditional one first.
@@ -21,13 +21,13 @@ class CachedDenoiser {
                   std::span<float> out);
 
   const StepCache& cache() const { return cache_; }
-  /// Pictures of which something was computed beyond the probe at the step of the last evaluate().
+  /// Pictures with a row that was computed, and not forecast, at the step of the last evaluate().
   int64_t computed_pictures() const;
-  /// Floating-point operations of products that were executed.
+  /// Floating-point operations of the matrix products that were executed.
   double executed_operations() const { return executed_flops_; }
-  /// Operations of products that were executed, of those that the same calls without a cache take.
+  /// The same as a share of what the same calls take without a cache.
   double executed_share() const { return full_flops_ > 0 ? executed_flops_ / full_flops_ : 1; }
-  /// What a person should know of this rule on this network.
+  /// For the user: settings of the rule that do not suit this network.
   const std::vector<std::string>& warnings() const { return warnings_; }
 
  private:
@@ -37,14 +37,14 @@ class CachedDenoiser {
 
   Denoiser* denoiser_;
   StepCache cache_;
-  bool head_reads_text_ = false;
+  bool tail_reads_text_ = false;
   int64_t step_ = -1;
   std::vector<bool> computed_;  ///< by picture, at step_
   double executed_flops_ = 0, full_flops_ = 0;
   std::vector<std::string> warnings_;
 };
 
-/// Step `index` of `solver`, which was made from `config`, as a cache sees it.
-StepPoint step_point(const Solver& solver, const nlohmann::json& config, int64_t index);
+/// Step `index` of a run of `solver`, for a step cache.
+StepPoint step_point(const Solver& solver, int64_t index);
 
 }  // namespace redline

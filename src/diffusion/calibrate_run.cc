@@ -17,7 +17,7 @@ namespace {
 // How far hill climbing moves a step at once (BudCache's neighbourhood).
 constexpr int64_t kReach = 3;
 // The plan keeps a table of steps^2 * budget.
-constexpr int64_t kMostSteps = 200;
+constexpr int64_t kMaxSteps = 200;
 
 class Calibration {
  public:
@@ -30,37 +30,39 @@ class Calibration {
     REDLINE_ASSIGN(engine_, ImageEngine::open(o.model, o.engine));
     ImageRequest& r = report_.request;
     r = with_defaults(o.request, engine_->defaults());
-    if (r.steps > kMostSteps)
-      return unsupported("calibrate: {} steps; masks are searched for up to {}", r.steps, kMostSteps);
+    if (r.num_inference_steps > kMaxSteps)
+      return unsupported("calibrate: {} steps; masks are searched for up to {}", r.num_inference_steps, kMaxSteps);
     report_.prompts = std::ssize(o.prompts);
     budgets_ = o.budgets;
     if (budgets_.empty())
-      for (const int64_t budget : {r.steps / 4, r.steps * 3 / 8, r.steps / 2})
+      for (const int64_t budget : {r.num_inference_steps / 4, r.num_inference_steps * 3 / 8, r.num_inference_steps / 2})
         if (budget >= 2 && (budgets_.empty() || budget != budgets_.back())) budgets_.push_back(budget);
-    if (budgets_.empty()) return invalid_argument("calibrate: {} steps are too few to leave some out", r.steps);
+    if (budgets_.empty())
+      return invalid_argument("calibrate: {} steps are too few to leave some out", r.num_inference_steps);
     for (const int64_t budget : budgets_)
-      if (budget < 2 || budget >= r.steps)
-        return invalid_argument("calibrate: a budget of {} of {} steps; it can be 2 .. {}", budget, r.steps,
-                                r.steps - 1);
+      if (budget < 2 || budget >= r.num_inference_steps)
+        return invalid_argument("calibrate: a budget of {} of {} steps; it can be 2 .. {}", budget,
+                                r.num_inference_steps, r.num_inference_steps - 1);
     REDLINE_TRY(record());
     const MaskCosts costs(trajectories_);
     const auto cost = [&](int64_t i, int64_t j, int64_t k) { return costs.cost(i, j, k); };
     for (const int64_t budget : budgets_) {
       CalibratedBudget found;
       std::vector<int64_t> power;
-      const std::vector<uint8_t> mask = power_mask(r.steps, budget);
-      for (int64_t step = 0; step < r.steps; ++step)
+      const std::vector<uint8_t> mask = power_mask(r.num_inference_steps, budget);
+      for (int64_t step = 0; step < r.num_inference_steps; ++step)
         if (mask[step] != 0) power.push_back(step);
-      REDLINE_ASSIGN(const std::vector<int64_t> planned, plan_mask(r.steps, budget, 1, cost));
-      work_ = fmt::format("{} of {} steps", budget, r.steps);
+      REDLINE_ASSIGN(const std::vector<int64_t> planned, plan_mask(r.num_inference_steps, budget, 1, cost));
+      work_ = fmt::format("{} of {} steps", budget, r.num_inference_steps);
       tried_ = 0;
       REDLINE_ASSIGN(const double power_error, error_of(power));
       REDLINE_ASSIGN(const double planned_error, error_of(planned));
       found.power_db = -power_error;
       found.planned_db = -planned_error;
-      REDLINE_ASSIGN(const ClimbResult climbed,
-                     climb_mask(r.steps, power_error < planned_error ? power : planned, kReach, o.evaluations,
-                                [&](const std::vector<int64_t>& computed) { return error_of(computed); }));
+      REDLINE_ASSIGN(
+          const ClimbResult climbed,
+          climb_mask(r.num_inference_steps, power_error < planned_error ? power : planned, kReach, o.evaluations,
+                     [&](const std::vector<int64_t>& computed) { return error_of(computed); }));
       found.computed = climbed.computed;
       found.found_db = -climbed.error;
       found.evaluations = climbed.evaluations;
@@ -93,7 +95,7 @@ class Calibration {
                        trajectory.velocity.emplace_back(p.output, p.output + p.latents->data.size());
                        return true;
                      }));
-      if (!is_euler || std::ssize(trajectory.velocity) != report_.request.steps)
+      if (!is_euler || std::ssize(trajectory.velocity) != report_.request.num_inference_steps)
         return unsupported("calibrate: the solver is no Euler step; masks are searched for flow-euler and euler");
       pictures_.push_back(std::move(result.pictures[0]));
       trajectories_.push_back(std::move(trajectory));
@@ -122,7 +124,7 @@ class Calibration {
   const CalibrateOptions& options_;
   std::unique_ptr<ImageEngine> engine_;
   CalibrateReport report_;
-  std::vector<RgbPicture> pictures_;
+  std::vector<RgbImage> pictures_;
   std::vector<Trajectory> trajectories_;
   std::vector<int64_t> budgets_;
   std::string work_;

@@ -30,13 +30,13 @@ Result<std::vector<CalibratedMask>> parse_calibration(const nlohmann::json& json
     return invalid_argument("a calibration is an object with \"format\" and \"masks\"");
   if (json["format"] != kFormat)
     return unsupported("calibration of format {}; this program reads {}", json["format"].dump(), kFormat);
-  if (!json.contains("masks") || !json["masks"].is_array()) return invalid_argument("\"masks\" is no list");
+  if (!json.contains("masks") || !json["masks"].is_array()) return invalid_argument("\"masks\" is not a list");
   std::vector<CalibratedMask> masks;
   for (const auto& entry : json["masks"]) {
     const auto wrong = [&](const char* what) { return invalid_argument("masks[{}]: {}", masks.size(), what); };
     if (!entry.is_object() || !entry.contains("steps") || !entry["steps"].is_number_integer())
-      return wrong("\"steps\" is no whole number");
-    if (!entry.contains("computed") || !entry["computed"].is_array()) return wrong("\"computed\" is no list");
+      return wrong("\"steps\" is not a whole number");
+    if (!entry.contains("computed") || !entry["computed"].is_array()) return wrong("\"computed\" is not a list");
     CalibratedMask mask;
     mask.steps = entry["steps"].get<int64_t>();
     for (const auto& step : entry["computed"]) {
@@ -95,24 +95,25 @@ Status write_calibration(const std::string& path, const CalibrateReport& report)
     for (const auto& entry : (*old)["masks"]) {
       bool is_replaced = false;
       for (const CalibratedBudget& budget : report.budgets)
-        is_replaced |= entry["steps"] == report.request.steps && entry["computed"].size() == budget.computed.size();
+        is_replaced |=
+            entry["steps"] == report.request.num_inference_steps && entry["computed"].size() == budget.computed.size();
       if (!is_replaced) out["masks"].push_back(nlohmann::ordered_json::parse(entry.dump()));
     }
   const ImageRequest& r = report.request;
   for (const CalibratedBudget& budget : report.budgets)
-    out["masks"].push_back({{"steps", r.steps},
+    out["masks"].push_back({{"steps", r.num_inference_steps},
                             {"computed", budget.computed},
                             {"psnr", budget.found_db},
                             {"width", r.width},
                             {"height", r.height},
-                            {"guidance", r.guidance},
-                            {"true_guidance", r.true_guidance},
+                            {"guidance", r.guidance_scale},
+                            {"true_guidance", r.true_cfg_scale},
                             {"solver", r.solver},
                             {"prompts", report.prompts}});
   const std::string temporary = target + ".part";
   {
     std::ofstream file(temporary, std::ios::binary);
-    // One mask a line, so that a change of one is seen as such.
+    // One mask per line, so that diffs are readable.
     file << "{\n  \"format\": " << kFormat << ",\n  \"masks\": [";
     for (size_t i = 0; i < out["masks"].size(); ++i) file << (i == 0 ? "\n    " : ",\n    ") << out["masks"][i].dump();
     file << "\n  ]\n}\n";

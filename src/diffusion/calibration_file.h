@@ -1,10 +1,10 @@
-// step_cache.json beside a model: which steps a cache with a budget computes.
+// step_cache.json in a model's folder: the steps that a cache with a budget computes.
 //
 //   {"format": 1, "masks": [{"steps": 28, "computed": [0, 1, 2, 4, 7, 11, 16], "psnr": 41.2, "width": 128, "height":
 //   128,
 //                            "guidance": 0.0, "true_guidance": 4.0, "solver": "", "prompts": 16}, ..]}
 //
-// "steps" and "computed" are what is used; the rest says how the mask was found.
+// Only "steps" and "computed" are used; the rest records how the mask was found.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -14,8 +14,8 @@
 
 namespace redline {
 
-/// Masks of a calibration file. invalid_argument: no JSON of this form, a format of a later version, or computed steps
-/// that are not rising within 0 .. steps - 1 (with the entry).
+/// Masks of a calibration file. invalid_argument: JSON of another form or of a later version, or computed steps that do
+/// not increase within 0 .. steps - 1; the message names the entry.
 Result<std::vector<CalibratedMask>> parse_calibration(const nlohmann::json& json);
 /// As parse_calibration, with the path in errors. not_found: no such file.
 Result<std::vector<CalibratedMask>> read_calibration(const std::string& path);
@@ -23,7 +23,7 @@ Result<std::vector<CalibratedMask>> read_calibration(const std::string& path);
 /// folder's step_cache.json, or none without such a file. Errors as read_calibration.
 Result<std::vector<CalibratedMask>> find_calibration(const std::string& folder, const std::string& named,
                                                      const std::string& given);
-/// not_found: no mask for `budget` of `steps`, with those that there are. A budget of 0 asks for none.
+/// not_found: no mask for `budget` of `steps`; the message lists the available ones. A budget of 0 needs none.
 Status require_mask(const std::vector<CalibratedMask>& masks, int64_t steps, int64_t budget);
 
 }  // namespace redline

@@ -61,7 +61,7 @@ std::string quality_plot(const CompareReport& report) {
   for (const ComparedSetting& s : report.settings) {
     plot.y_least = std::min(plot.y_least, mean_of(s.psnr));
     plot.y_most = std::max(plot.y_most, mean_of(s.psnr));
-    const std::string family = family_of(s, report.request.steps);
+    const std::string family = family_of(s, report.request.num_inference_steps);
     if (std::find(families.begin(), families.end(), family) == families.end()) families.push_back(family);
   }
   if (report.settings.empty()) return "";
@@ -88,7 +88,8 @@ std::string quality_plot(const CompareReport& report) {
   for (size_t f = 0; f < families.size(); ++f) {
     std::vector<std::pair<double, double>> points;
     for (const ComparedSetting& s : report.settings)
-      if (family_of(s, report.request.steps) == families[f]) points.emplace_back(s.executed_share, mean_of(s.psnr));
+      if (family_of(s, report.request.num_inference_steps) == families[f])
+        points.emplace_back(s.executed_share, mean_of(s.psnr));
     std::sort(points.begin(), points.end());
     const std::string_view colour = kColours[f % std::size(kColours)];
     std::string path;
@@ -133,9 +134,10 @@ std::string spread_plot(const CompareReport& report) {
     for (int percent = 0; percent <= 100; percent += 5)
       path += fmt::format("{}{:.1f} {:.1f}", path.empty() ? "M" : " L", plot.x(percent),
                           plot.y(percentile_of(s.psnr, percent)));
-    svg += fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\"{}><title>{}</title></path>\n", path,
-                       kColours[i % std::size(kColours)],
-                       s.steps < report.request.steps ? " stroke-dasharray=\"4 3\"" : "", escaped(s.name));
+    svg +=
+        fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\"{}><title>{}</title></path>\n", path,
+                    kColours[i % std::size(kColours)],
+                    s.steps < report.request.num_inference_steps ? " stroke-dasharray=\"4 3\"" : "", escaped(s.name));
   }
   return svg + "</svg>\n";
 }
@@ -158,9 +160,9 @@ std::string CompareReport::to_json() const {
               {"machine", machine},
               {"width", request.width},
               {"height", request.height},
-              {"steps", request.steps},
-              {"guidance", request.guidance},
-              {"true_guidance", request.true_guidance},
+              {"steps", request.num_inference_steps},
+              {"guidance", request.guidance_scale},
+              {"true_guidance", request.true_cfg_scale},
               {"negative_prompt", request.negative_prompt},
               {"seed", request.seed},
               {"solver", request.solver},
@@ -199,8 +201,8 @@ std::string CompareReport::to_html() const {
       "<h1>Step caches compared</h1>\n<p>{}: {} prompts, {}x{}, {} steps, guidance {:g}, true guidance {:g}, seeds "
       "from {}. {}. The uncached loop takes {:.1f} ms. Likeness is to the uncached run with the same "
       "noise; fewer steps stand beside each setting at equal operations and at equal time.</p>\n",
-      escaped(model), prompts.size(), request.width, request.height, request.steps, request.guidance,
-      request.true_guidance, request.seed, escaped(machine), reference_loop_ms);
+      escaped(model), prompts.size(), request.width, request.height, request.num_inference_steps,
+      request.guidance_scale, request.true_cfg_scale, request.seed, escaped(machine), reference_loop_ms);
   if (!stopped.empty()) html += fmt::format("<p>Not finished: {}.</p>\n", escaped(stopped));
   const bool has_lpips = !settings.empty() && !settings[0].lpips.empty();
   html +=

@@ -17,32 +17,24 @@
 namespace redline {
 namespace {
 
-/// What a tuned rule turns: a parameter and where to look. Logarithmic for thresholds, whole numbers for the others.
-struct Knob {
-  const char* rule;
-  const char* parameter;
-  double least, most;
-  bool is_integer;
-};
-constexpr Knob kKnobs[] = {
-    {"redline", "budget", 1, 1000, true},       {"taylorseer", "interval", 1, 64, true},
-    {"fbcache", "threshold", 1e-3, 10, false},  {"dbcache", "threshold", 1e-3, 0.999, false},
-    {"teacache", "threshold", 1e-3, 50, false}, {"easycache", "threshold", 1e-4, 20, false},
-    {"magcache", "threshold", 1e-4, 20, false}, {"dicache", "threshold", 1e-4, 50, false},
-};
-constexpr const char* kFixing[] = {"threshold", "interval", "budget", "policy", "steps"};
-
 std::string rule_name(const std::string& rule) {
   const std::string name = rule.substr(0, rule.find(':'));
-  return name.empty() || name == "auto" ? "redline" : name;
+  return name.empty() ? "auto" : name;
+}
+
+/// Null for a rule that does not exist, which plan_rule has reported by then.
+const RuleRow* row_of(const std::string& rule) {
+  const Result<const RuleRow*> row = find_rule(rule_name(rule));
+  return row.ok() ? *row : nullptr;
 }
 
 bool is_fixed(const std::string& rule) {
-  for (const char* parameter : kFixing)
-    if (rule.find(fmt::format(":{}=", parameter)) != std::string::npos ||
-        rule.find(fmt::format(",{}=", parameter)) != std::string::npos)
-      return true;
-  return rule_name(rule) == "none";
+  const RuleRow* row = row_of(rule);
+  if (row == nullptr || row->knob.kind == TuningKnob::Kind::kNone) return true;
+  return std::any_of(row->parameters.begin(), row->parameters.end(), [&](const RuleParameter& p) {
+    return p.sets_cost && (rule.find(fmt::format(":{}=", p.name)) != std::string::npos ||
+                           rule.find(fmt::format(",{}=", p.name)) != std::string::npos);
+  });
 }
 
 std::string with_parameter(const std::string& rule, const std::string& parameter, double value) {
@@ -84,7 +76,7 @@ class Comparison {
     for (size_t i = 0; i < order.size(); ++i) order[i] = i;
     std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
       const Result<RulePlan> one = plan_of(wanted[a].first), other = plan_of(wanted[b].first);
-      return std::pair(one->probe_blocks, one->tail_blocks) < std::pair(other->probe_blocks, other->tail_blocks);
+      return std::pair(one->front_blocks, one->tail_blocks) < std::pair(other->front_blocks, other->tail_blocks);
     });
     std::map<size_t, ComparedSetting> settings;  // in the order asked
     Status stopped;
@@ -107,7 +99,7 @@ class Comparison {
 
  private:
   struct Reference {
-    std::vector<RgbPicture> pictures;
+    std::vector<RgbImage> pictures;
     double loop_ms = 0;
   };
 
@@ -118,16 +110,16 @@ class Comparison {
   }
   Result<BlockSplit> blocks_of(const std::string& rule) const {
     REDLINE_ASSIGN(const RulePlan plan, plan_of(rule));
-    const bool has_probe = plan.span == SkippedSpan::kBody || plan.span == SkippedSpan::kStack;
-    return has_probe ? BlockSplit(plan.probe_blocks, plan.tail_blocks) : BlockSplit(1);
+    const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kStack;
+    return has_probe ? BlockSplit(plan.front_blocks, plan.tail_blocks) : BlockSplit(1);
   }
 
   /// The engine for such blocks, and the uncached run of every prompt on it.
   Status open(BlockSplit blocks) {
-    if (engine_ != nullptr && blocks.probe == blocks_.probe && blocks.tail == blocks_.tail) return {};
+    if (engine_ != nullptr && blocks.front == blocks_.front && blocks.tail == blocks_.tail) return {};
     engine_.reset();
     ImageOptions engine = options_.engine;
-    engine.probe_blocks = blocks.probe;
+    engine.front_blocks = blocks.front;
     engine.tail_blocks = blocks.tail;
     REDLINE_ASSIGN(engine_, ImageEngine::open(options_.model, engine));
     blocks_ = blocks;
@@ -135,7 +127,7 @@ class Comparison {
     reference_ = {};
     std::vector<double> times;
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
-      REDLINE_ASSIGN(ImageResult result, draw(i, "none", base_.steps, "uncached"));
+      REDLINE_ASSIGN(ImageResult result, draw(i, "none", base_.num_inference_steps, "uncached"));
       times.push_back(result.loop_ms);
       reference_.pictures.push_back(std::move(result.pictures[0]));
     }
@@ -163,7 +155,7 @@ class Comparison {
     request.prompts = {options_.prompts[prompt]};
     request.seed = base_.seed + prompt;
     request.cache = rule;
-    request.steps = steps;
+    request.num_inference_steps = steps;
     at_ = fmt::format("{}, prompt {}", what, prompt + 1);
     const auto goes_on = [&](const ImageProgress&) {
       const double within = static_cast<double>(prompt) / static_cast<double>(options_.prompts.size());
@@ -180,7 +172,8 @@ class Comparison {
     double sum = 0;
     const int64_t count = std::min<int64_t>(options_.tune_prompts, std::ssize(options_.prompts));
     for (int64_t i = 0; i < count; ++i) {
-      REDLINE_ASSIGN(const ImageResult result, draw(static_cast<size_t>(i), rule, base_.steps, "tuning " + rule));
+      REDLINE_ASSIGN(const ImageResult result,
+                     draw(static_cast<size_t>(i), rule, base_.num_inference_steps, "tuning " + rule));
       sum += result.executed_share;
     }
     return sum / static_cast<double>(count);
@@ -188,19 +181,17 @@ class Comparison {
 
   /// The text of `rule` whose share of operations is nearest to 1 / speedup.
   Result<std::string> tune(const std::string& rule, double speedup) {
-    const std::string name = rule_name(rule);
-    const Knob* knob = nullptr;
-    for (const Knob& k : kKnobs)
-      if (name == k.rule) knob = &k;
-    if (knob == nullptr) return tune_policy(rule, speedup);
+    const TuningKnob& knob = row_of(rule)->knob;
+    if (knob.kind == TuningKnob::Kind::kChoice) return tune_choice(rule, knob, speedup);
     const double wanted = 1 / speedup;
-    if (name == "redline")  // no program runs on a skip: the share is the budget's
-      return with_parameter(rule, knob->parameter,
-                            std::max(1.0, std::floor(wanted * static_cast<double>(base_.steps) + 1e-9)));
-    double low = knob->least, high = knob->most, best_error = 2;
+    if (knob.kind == TuningKnob::Kind::kBudget)
+      return with_parameter(rule, knob.parameter,
+                            std::max(1.0, std::floor(wanted * static_cast<double>(base_.num_inference_steps) + 1e-9)));
+    const bool is_integer = knob.kind == TuningKnob::Kind::kInteger;
+    double low = knob.least, high = knob.most, best_error = 2;
     std::string best;
     const auto measure = [&](double value) -> Result<double> {
-      const std::string text = with_parameter(rule, knob->parameter, value);
+      const std::string text = with_parameter(rule, knob.parameter, value);
       REDLINE_ASSIGN(const double share, share_of(text));
       // Of two that are as near, the slower one: it is the better picture.
       if (std::fabs(share - wanted) < best_error) {
@@ -210,10 +201,10 @@ class Comparison {
       return share;
     };
     for (int trial = 0; trial < 11 && best_error > 0.004; ++trial) {
-      const double middle = knob->is_integer ? std::floor((low + high) / 2) : std::sqrt(low * high);
+      const double middle = is_integer ? std::floor((low + high) / 2) : std::sqrt(low * high);
       REDLINE_ASSIGN(const double share, measure(middle));
       (share > wanted ? low : high) = middle;
-      if (knob->is_integer && high - low <= 1) {
+      if (is_integer && high - low <= 1) {
         REDLINE_TRY(measure(low));
         REDLINE_TRY(measure(high));
         break;
@@ -222,12 +213,12 @@ class Comparison {
     return best;
   }
 
-  Result<std::string> tune_policy(const std::string& rule, double speedup) {
+  Result<std::string> tune_choice(const std::string& rule, const TuningKnob& knob, double speedup) {
     std::string best;
     double best_error = 2;
-    for (const char* policy : {"slow", "medium", "fast", "ultra"}) {
+    for (const char* choice : knob.choices) {
       const std::string base = rule.find(':') == std::string::npos ? rule + ":" : rule + ",";
-      const std::string text = base + "policy=" + policy;
+      const std::string text = fmt::format("{}{}={}", base, knob.parameter, choice);
       REDLINE_ASSIGN(const double share, share_of(text));
       if (std::fabs(share - 1 / speedup) < best_error) {
         best_error = std::fabs(share - 1 / speedup);
@@ -245,11 +236,11 @@ class Comparison {
     std::vector<double> times;
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
       REDLINE_ASSIGN(const ImageResult result, draw(i, rule, steps, name));
-      share += result.executed_share * static_cast<double>(steps) / static_cast<double>(base_.steps);
+      share += result.executed_share * static_cast<double>(steps) / static_cast<double>(base_.num_inference_steps);
       computed += static_cast<double>(
           std::count_if(result.computed.begin(), result.computed.end(), [](int64_t pictures) { return pictures > 0; }));
       times.push_back(result.loop_ms);
-      const RgbPicture &picture = result.pictures[0], &reference = reference_.pictures[i];
+      const RgbImage &picture = result.pictures[0], &reference = reference_.pictures[i];
       REDLINE_ASSIGN(const double psnr_db, psnr(picture, reference));
       REDLINE_ASSIGN(const double similarity, ssim(picture, reference));
       s.psnr.push_back(psnr_db);
@@ -278,7 +269,7 @@ class Comparison {
     if (speedup > 0) {
       REDLINE_ASSIGN(text, tune(rule, speedup));
     }
-    REDLINE_ASSIGN(ComparedSetting s, measure(text, text, base_.steps));
+    REDLINE_ASSIGN(ComparedSetting s, measure(text, text, base_.num_inference_steps));
     s.asked = rule;
     s.speedup_asked = speedup;
     return s;
@@ -288,8 +279,8 @@ class Comparison {
   Status add_fewer_steps() {
     std::map<int64_t, int64_t> places;
     const auto place_of = [&](double share) -> Result<int64_t> {
-      const auto steps = static_cast<int64_t>(std::lround(share * static_cast<double>(base_.steps)));
-      const int64_t clamped = std::clamp<int64_t>(steps, 1, base_.steps);
+      const auto steps = static_cast<int64_t>(std::lround(share * static_cast<double>(base_.num_inference_steps)));
+      const int64_t clamped = std::clamp<int64_t>(steps, 1, base_.num_inference_steps);
       if (const auto found = places.find(clamped); found != places.end()) return found->second;
       REDLINE_ASSIGN(ComparedSetting s, measure(fmt::format("{} steps", clamped), "none", clamped));
       report_.settings.push_back(std::move(s));

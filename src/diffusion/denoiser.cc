@@ -8,30 +8,31 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Netw
                                                  int64_t max_adapter_rank, WorkerTeam& team) {
   std::unique_ptr<Denoiser> d(new Denoiser());
   const int64_t latents = model.latent_channels * model.patch * model.patch;
-  if (model.in_channels != latents && !model.is_told_mask())
+  if (model.in_channels != latents && !model.is_inpainting())
     return unsupported(
-        "the network takes {} channels where its latents have {}; Redline knows those that take latents alone, and "
-        "those that take a mask and the latents of what it keeps beside them ({})",
+        "the network has {} input channels and its latents {}; supported are networks with as many, and inpainting "
+        "networks "
+        "with a mask and the latents of the masked image ({})",
         model.in_channels, latents, 2 * latents + 1);
   if (max_adapter_rank > 0) {
     AdapterSlots slots;
-    for (Graph* graph : {&model.probe, &model.body, &model.head}) {
+    for (Graph* graph : {&model.front, &model.middle, &model.tail}) {
       const AdapterSlots more = add_adapter_slots(*graph, max_adapter_rank, [](const std::string&) { return true; });
       slots.insert(slots.end(), more.begin(), more.end());
     }
     d->adapters_ = AdapterBank(std::move(slots));
   }
-  for (const ValueId id : model.probe.inputs) {
-    const ValueInfo& value = model.probe.value(id);
+  for (const ValueId id : model.front.inputs) {
+    const ValueInfo& value = model.front.value(id);
     const bool own =
         value.name == "latents" || value.name == "timestep" || value.name == "rope" || value.name == "positions";
     if (!own) d->conditions_.push_back({value.name, value.dtype, value.shape});
   }
-  REDLINE_ASSIGN(d->once_, OnceValues::make(model, options, team));
-  REDLINE_ASSIGN(d->probe_, Network::make(std::move(model.probe), options, team));
-  if (!model.body.ops.empty()) {
-    REDLINE_ASSIGN(d->body_, Network::make(std::move(model.body), options, team));
-    REDLINE_ASSIGN(d->head_, Network::make(std::move(model.head), options, team));
+  REDLINE_ASSIGN(d->invariants_, StepInvariants::make(model, options, team));
+  REDLINE_ASSIGN(d->front_, Network::make(std::move(model.front), options, team));
+  if (!model.middle.ops.empty()) {
+    REDLINE_ASSIGN(d->middle_, Network::make(std::move(model.middle), options, team));
+    REDLINE_ASSIGN(d->tail_, Network::make(std::move(model.tail), options, team));
   }
   d->model_ = std::move(model);
   return d;
@@ -56,7 +57,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
     const int64_t expected = num_elements(port.shape).eval(one) * batch_.rows;
     auto check = [&](const auto& conditions) -> Status {
       const auto at = conditions.find(port.name);
-      if (at == conditions.end()) return invalid_argument("the network takes \"{}\", which is not given", port.name);
+      if (at == conditions.end()) return invalid_argument("the input \"{}\" is missing", port.name);
       if (static_cast<int64_t>(at->second.size()) != expected)
         return invalid_argument("\"{}\" has {} elements, the network takes {} for {} rows", port.name,
                                 at->second.size(), expected, batch_.rows);
@@ -70,20 +71,20 @@ Status Denoiser::begin(DenoiserBatch batch) {
   if (model_.position_table) {
     REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
   }
-  const size_t told = is_told_mask() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
-  if (batch_.told_mask.size() != told)
-    return invalid_argument("the mask and what it keeps have {} elements, the network takes {}",
-                            batch_.told_mask.size(), told);
-  once_.begin(batch_, one);
-  return batch_.timesteps.empty() ? Status() : once_.prepare(batch_.timesteps[0], adapters_.version());
+  const size_t told = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
+  if (batch_.mask_latents.size() != told)
+    return invalid_argument("the mask latents have {} elements, the network takes {}", batch_.mask_latents.size(),
+                            told);
+  invariants_.begin(batch_, one);
+  return batch_.timesteps.empty() ? Status() : invariants_.prepare(batch_.timesteps[0], adapters_.version());
 }
 
-// Fills what the network takes for these rows from the batch and from what other parts left; runs it.
+// Fills the network's inputs for these rows from the batch and from the outputs of earlier parts, and runs it.
 Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std::string& prefix) {
   const SymbolValues one = sizes(1);
-  once_.bind(network, rows);
+  invariants_.bind(network, rows);
   for (const Network::Port& port : network.inputs()) {
-    if (port.name == "latents" || port.is_bound()) continue;  // written by run_probe; kept for all steps
+    if (port.name == "latents" || port.is_bound()) continue;  // written by run_front; kept for all steps
     const int64_t n = num_elements(port.shape).eval(one);
     if (port.dtype == DType::kI32) {
       const std::vector<int32_t>& from = batch_.integer_conditions[port.name];
@@ -98,9 +99,9 @@ Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std:
       for (size_t i = 0; i < rows.size(); ++i) to = std::copy(rope_.begin(), rope_.end(), to);
     } else if (port.name == "positions") {
       for (size_t i = 0; i < rows.size(); ++i) to = std::copy(positions_.begin(), positions_.end(), to);
-    } else if (const auto left = state_.find(prefix + port.name); &network != &probe_ && left != state_.end()) {
+    } else if (const auto left = state_.find(prefix + port.name); &network != &front_ && left != state_.end()) {
       for (const int64_t row : rows) to = std::copy_n(left->second.data.data() + row * n, n, to);
-    } else if (const auto carry = state_.find(port.name); &network != &probe_ && carry != state_.end()) {
+    } else if (const auto carry = state_.find(port.name); &network != &front_ && carry != state_.end()) {
       for (const int64_t row : rows) to = std::copy_n(carry->second.data.data() + row * n, n, to);
     } else {
       const std::vector<float>& from = batch_.conditions[port.name];
@@ -124,31 +125,31 @@ void Denoiser::keep_outputs(const Network& network, std::span<const int64_t> row
   }
 }
 
-Status Denoiser::run_probe(std::span<const int64_t> rows, std::span<const float> x, double timestep) {
+Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float> x, double timestep) {
   timestep_ = timestep;
-  REDLINE_TRY(once_.prepare(timestep, adapters_.version()));
+  REDLINE_TRY(invariants_.prepare(timestep, adapters_.version()));
   const int64_t n = batch_.layout.elements();
   LatentLayout taken = batch_.layout;
-  if (is_told_mask()) taken.channels = model_.in_channels;
-  float* to = probe_.input("latents");
+  if (is_inpainting()) taken.channels = model_.in_channels;
+  float* to = front_.input("latents");
   for (const int64_t row : rows) {
     const float* planes = x.data() + row % batch_.pictures * n;
-    if (is_told_mask()) {
+    if (is_inpainting()) {
       planes_.assign(planes, planes + n);
-      planes_.insert(planes_.end(), batch_.told_mask.begin(), batch_.told_mask.end());
+      planes_.insert(planes_.end(), batch_.mask_latents.begin(), batch_.mask_latents.end());
       planes = planes_.data();
     }
     pack_latents(taken, planes, to);
     to += taken.elements();
   }
-  REDLINE_TRY(run(probe_, rows, ""));
-  if (has_parts()) keep_outputs(probe_, rows, "");
+  REDLINE_TRY(run(front_, rows, ""));
+  if (has_parts()) keep_outputs(front_, rows, "");
   return {};
 }
 
-Status Denoiser::run_body(std::span<const int64_t> rows) {
-  REDLINE_TRY(run(body_, rows, ""));
-  keep_outputs(body_, rows, "body.");
+Status Denoiser::run_middle(std::span<const int64_t> rows) {
+  REDLINE_TRY(run(middle_, rows, ""));
+  keep_outputs(middle_, rows, "middle.");
   return {};
 }
 
@@ -163,28 +164,28 @@ void Denoiser::unpack(const float* network_rows, std::span<const int64_t> rows, 
   }
 }
 
-Status Denoiser::run_head(std::span<const int64_t> rows, std::span<float> out) {
-  REDLINE_TRY(run(head_, rows, "body."));
-  unpack(head_.output("velocity"), rows, out);
+Status Denoiser::run_tail(std::span<const int64_t> rows, std::span<float> out) {
+  REDLINE_TRY(run(tail_, rows, "middle."));
+  unpack(tail_.output("model_output"), rows, out);
   return {};
 }
 
 std::span<float> Denoiser::state(const std::string& name, int64_t row) {
   const auto at = state_.find(name);
-  if (at == state_.end()) return once_.state(name, row);
+  if (at == state_.end()) return invariants_.state(name, row);
   return std::span(at->second.data)
       .subspan(static_cast<size_t>(row * at->second.row_elements), static_cast<size_t>(at->second.row_elements));
 }
 
 Status Denoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,
                           std::span<float> out) {
-  REDLINE_TRY(run_probe(rows, x, timestep));
+  REDLINE_TRY(run_front(rows, x, timestep));
   if (!has_parts()) {
-    unpack(probe_.output("velocity"), rows, out);
+    unpack(front_.output("model_output"), rows, out);
     return {};
   }
-  REDLINE_TRY(run_body(rows));
-  return run_head(rows, out);
+  REDLINE_TRY(run_middle(rows));
+  return run_tail(rows, out);
 }
 
 }  // namespace redline

@@ -1,13 +1,13 @@
-// The prompts of a request, and those that guidance leads away from, as rows of the denoiser's batch.
+// The prompts of a request and its negative prompt as rows of the denoiser's batch.
 #pragma once
 
 #include "diffusion/denoiser.h"
-#include "diffusion/pipelines.h"
+#include "models/pipeline.h"
 
 namespace redline {
 
-/// Rows of the prompts, then, with guidance, of the negative prompt; one prompt serves all pictures. `negative` may be
-/// null. internal: the branches differ in their tokens.
+/// Rows of the prompts, then those of the negative prompt, if any; a single prompt serves all pictures. `negative` may
+/// be null. internal: the branches differ in their number of tokens.
 Result<DenoiserBatch> make_denoiser_batch(const LatentLayout& layout, int64_t pictures, double distilled_guidance,
                                           const PromptConditions& positive, const PromptConditions* negative);
 

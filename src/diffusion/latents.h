@@ -1,4 +1,4 @@
-// Latents between solver and network: planes of channels on one side, rows of tokens or pixels on the other.
+// Conversion of latents between the solver's layout (channel planes) and the network's (rows of tokens or pixels).
 #pragma once
 
 #include <algorithm>
@@ -8,7 +8,7 @@
 
 namespace redline {
 
-/// How a network wants latents. A token is a patch x patch square of the latent; its columns are [channels, patch,
+/// The network's layout of latents. A token is a patch x patch square of the latent; its columns are [channels, patch,
 /// patch], or [patch, patch, channels] with `channels_last`. patch 1: one row for each pixel.
 struct LatentLayout {
   int64_t channels = 0, height = 0, width = 0;  ///< height and width are multiples of patch
@@ -20,10 +20,10 @@ struct LatentLayout {
 
 /// planes [channels, height, width] -> rows [height / patch * width / patch, channels * patch * patch]
 void pack_latents(const LatentLayout& layout, const float* planes, float* rows);
-/// The inverse, for the first layout.channels channels of rows that have `row_channels` of them.
+/// The inverse; rows have `row_channels` channels, of which the first layout.channels are read.
 void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes);
 
-/// False: some value is infinite or no number.
+/// False: some value is infinite or NaN.
 inline bool all_finite(std::span<const float> x) {
   return std::all_of(x.begin(), x.end(), [](float v) { return std::isfinite(v); });
 }

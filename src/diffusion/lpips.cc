@@ -112,7 +112,7 @@ Lpips::Features Lpips::max_pool(const Features& in) {
   return out;
 }
 
-std::vector<Lpips::Features> Lpips::features(const RgbPicture& picture) const {
+std::vector<Lpips::Features> Lpips::features(const RgbImage& picture) const {
   Features x;
   x.height = picture.height;
   x.width = picture.width;
@@ -129,7 +129,7 @@ std::vector<Lpips::Features> Lpips::features(const RgbPicture& picture) const {
   return all;
 }
 
-Result<double> Lpips::distance(const RgbPicture& a, const RgbPicture& b) const {
+Result<double> Lpips::distance(const RgbImage& a, const RgbImage& b) const {
   if (a.width != b.width || a.height != b.height)
     return invalid_argument("LPIPS compares pictures of one size; these are {}x{} and {}x{}", a.width, a.height,
                             b.width, b.height);

@@ -22,7 +22,7 @@ class Lpips {
 
   /// 0 for equal pictures; below 0.05 hardly seen, 0.2 another picture. invalid_argument: pictures of other sizes, or
   /// fewer than 31 pixels a side (the last stage would see none).
-  Result<double> distance(const RgbPicture& picture, const RgbPicture& reference) const;
+  Result<double> distance(const RgbImage& picture, const RgbImage& reference) const;
 
  private:
   struct Stage {
@@ -36,7 +36,7 @@ class Lpips {
   };
   static Features convolve(const Features& in, const Stage& stage, int64_t stride, int64_t padding);
   static Features max_pool(const Features& in);
-  std::vector<Features> features(const RgbPicture& picture) const;
+  std::vector<Features> features(const RgbImage& picture) const;
 
   std::vector<Stage> stages_;
 };

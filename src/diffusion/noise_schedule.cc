@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMostTimesteps = 100000;
+constexpr int64_t kMaxTimesteps = 100000;
 
 // torch.linspace in float32: from both ends to the middle.
 std::vector<float> float_linspace(float first, float last, int64_t count) {
@@ -85,7 +85,7 @@ double beta_quantile(double p, double a) {
   if (p <= 0) return 0;
   if (p >= 1) return 1;
   if (p > 0.5) return 1 - beta_quantile(1 - p, a);
-  // The lower half lies in [0, 0.5]; in log x so that quantiles near 0 keep their digits.
+  // The lower half lies in [0, 0.5]. Bisection in log x keeps precision near 0.
   double low = -700, high = std::log(0.5);
   for (int i = 0; i < 200 && high - low > 1e-16 * std::abs(low); ++i) {
     const double middle = (low + high) / 2;
@@ -96,7 +96,7 @@ double beta_quantile(double p, double a) {
 
 TrainingSchedule::TrainingSchedule(SolverFields& fields, bool rescales, bool keeps_signal, double beta_start,
                                    double beta_end, const char* beta_schedule) {
-  const int64_t count = fields.integer("num_train_timesteps", 2, kMostTimesteps, 1000);
+  const int64_t count = fields.integer("num_train_timesteps", 2, kMaxTimesteps, 1000);
   const double start = fields.number("beta_start", 0, 1, beta_start), end = fields.number("beta_end", 0, 1, beta_end);
   const std::string kind =
       fields.choice("beta_schedule", {"linear", "scaled_linear", "squaredcos_cap_v2"}, beta_schedule);
@@ -159,7 +159,7 @@ Spacing::Spacing(SolverFields& fields, const char* fallback)
 std::vector<double> Spacing::timesteps(int steps, int64_t range, int64_t all, int extra, bool rounds) const {
   std::vector<double> values;
   if (kind == "trailing") {
-    // numpy.arange(range, 0, -ratio); where rounding makes that one longer than `steps` diffusers ends at timestep -1.
+    // numpy.arange(range, 0, -ratio); when rounding gives one element more than `steps`, diffusers ends at timestep -1.
     const double ratio = static_cast<double>(all) / steps;
     const double step = (static_cast<double>(range) - ratio) - static_cast<double>(range);
     const auto count = std::min<int64_t>(steps, static_cast<int64_t>(std::ceil(static_cast<double>(range) / ratio)));
@@ -229,7 +229,7 @@ DynamicShift::DynamicShift(SolverFields& fields)
 
 Result<double> DynamicShift::mu(int64_t image_tokens) const {
   if (image_tokens <= 0)
-    return invalid_argument("this schedule shifts with the picture's size and was not told its number of tokens");
+    return invalid_argument("this schedule depends on the image size and needs its number of tokens");
   const double slope = (most_shift - base_shift) / (most_tokens - base_tokens);
   return static_cast<double>(image_tokens) * slope + (base_shift - slope * base_tokens);
 }

@@ -1,4 +1,4 @@
-// Noise levels that several solvers share: the training schedule by betas, the choice of timesteps, sigma curves.
+// Parts of noise schedules that several solvers share: the training schedule, timestep spacing, sigma curves.
 #pragma once
 
 #include <functional>
@@ -11,24 +11,24 @@
 
 namespace redline {
 
-/// Products of 1 - beta up to each training timestep, in the float32 of diffusers.
+/// Cumulative products of 1 - beta over the training timesteps, in float32 as in diffusers.
 class TrainingSchedule {
  public:
   TrainingSchedule() = default;
   /// num_train_timesteps, beta_start, beta_end, beta_schedule, trained_betas. `rescales`: the class has
-  /// rescale_betas_zero_snr (Lin et al. 2023, arXiv:2305.08891, algorithm 1); `keeps_signal`: it leaves a trace of the
-  /// picture at the last timestep, so that no sigma is infinite.
+  /// rescale_betas_zero_snr (Lin et al. 2023, arXiv:2305.08891, algorithm 1); `keeps_signal`: it leaves a small
+  /// share of signal at the last timestep, so that no sigma is infinite.
   TrainingSchedule(SolverFields& fields, bool rescales, bool keeps_signal, double beta_start = 0.0001,
                    double beta_end = 0.02, const char* beta_schedule = "linear");
 
   int64_t size() const { return static_cast<int64_t>(alphas_.size()); }
-  /// Share of the picture's variance left at timestep t.
+  /// Share of the signal's variance left at timestep t.
   float alpha(int64_t t) const { return alphas_[static_cast<size_t>(t)]; }
-  /// sqrt((1 - alpha) / alpha) at every timestep, rising.
+  /// sqrt((1 - alpha) / alpha) at every timestep, increasing.
   const std::vector<float>& sigmas() const { return sigmas_; }
-  /// The sigma between timesteps, linearly.
+  /// Sigma at t, interpolated linearly between timesteps.
   double sigma_at(double t) const;
-  /// The timestep, not whole, at which the schedule has this sigma: linear in log sigma.
+  /// The fractional timestep with this sigma, interpolated linearly in log sigma.
   double timestep_of(double sigma) const;
   /// ok, or invalid_argument: a timestep below 0 or not below size().
   Status expect_within(std::span<const float> timesteps) const;
@@ -37,16 +37,16 @@ class TrainingSchedule {
   std::vector<float> alphas_, sigmas_, log_sigmas_;
 };
 
-/// timestep_spacing: which of `range` training timesteps a run of `steps` visits, falling.
+/// timestep_spacing: which of `range` training timesteps a run of `steps` visits, decreasing.
 struct Spacing {
   std::string kind;
   int64_t offset = 0;
   Spacing() = default;
   /// timestep_spacing and steps_offset.
   Spacing(SolverFields& fields, const char* fallback);
-  /// With `extra` 1 the range is cut into steps + 1 points, of which the lowest is not visited (linspace, leading);
-  /// `all`: the number of training timesteps, of which only `range` may be in use. Whole numbers, but for linspace
-  /// unless `rounds`.
+  /// With `extra` 1 the range is divided into steps + 1 points, of which the lowest is not visited (linspace, leading).
+  /// `all`: the number of training timesteps, of which the first `range` are used. Results are whole numbers, except
+  /// with linspace and without `rounds`.
   std::vector<double> timesteps(int steps, int64_t range, int64_t all, int extra, bool rounds) const;
 };
 
@@ -63,7 +63,8 @@ struct SigmaCurve {
   std::vector<double> sigmas(double high, double low, int steps) const;
 };
 
-/// mu of a picture's size: the line through (base_image_seq_len, base_shift) and (max_image_seq_len, max_shift).
+/// mu as a function of the image size: the line through (base_image_seq_len, base_shift) and (max_image_seq_len,
+/// max_shift).
 struct DynamicShift {
   bool enabled = false;
   bool is_linear = false;

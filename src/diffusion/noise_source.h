@@ -1,4 +1,4 @@
-// Where solvers and pipelines take their random numbers from.
+// The interface through which solvers and pipelines draw random numbers.
 #pragma once
 
 #include <span>
@@ -8,8 +8,8 @@ namespace redline {
 class NoiseSource {
  public:
   virtual ~NoiseSource() = default;
-  /// Fills `out` with draws of a standard normal distribution: one call for each torch.randn of the pipeline that is
-  /// followed, of the same size. A source for rows in another order than torch's draws in torch's and permutes.
+  /// Fills `out` with samples of a standard normal distribution: one call for each torch.randn of the diffusers
+  /// pipeline, of the same size. A source for rows in another order than torch's draws in torch's order and permutes.
   virtual void draw(std::span<float> out) = 0;
 };
 

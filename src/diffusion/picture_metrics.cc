@@ -8,7 +8,7 @@ namespace {
 
 constexpr int64_t kWindow = 11;
 
-Status check(const RgbPicture& a, const RgbPicture& b, int64_t least) {
+Status check(const RgbImage& a, const RgbImage& b, int64_t least) {
   if (a.width != b.width || a.height != b.height)
     return invalid_argument("pictures of {} x {} and {} x {} pixels cannot be compared", a.width, a.height, b.width,
                             b.height);
@@ -51,7 +51,7 @@ std::vector<double> window_means(const std::vector<double>& values, int64_t widt
 
 }  // namespace
 
-Result<double> psnr(const RgbPicture& picture, const RgbPicture& reference) {
+Result<double> psnr(const RgbImage& picture, const RgbImage& reference) {
   REDLINE_TRY(check(picture, reference, 1));
   double sum = 0;
   for (size_t i = 0; i < picture.rgb.size(); ++i) {
@@ -62,7 +62,7 @@ Result<double> psnr(const RgbPicture& picture, const RgbPicture& reference) {
   return mean < 1e-10 ? 100 : -10 * std::log10(mean);
 }
 
-Result<double> ssim(const RgbPicture& picture, const RgbPicture& reference) {
+Result<double> ssim(const RgbImage& picture, const RgbImage& reference) {
   REDLINE_TRY(check(picture, reference, kWindow));
   constexpr double kC1 = 0.01 * 0.01, kC2 = 0.03 * 0.03;
   const auto pixels = static_cast<size_t>(picture.width * picture.height);

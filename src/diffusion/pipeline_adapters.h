@@ -1,4 +1,4 @@
-// The adapters of a whole pipeline: its denoiser's and its text encoders', the same ones in all of them.
+// The adapters of a pipeline: the same set in the denoiser and all text encoders.
 #pragma once
 
 #include "diffusion/adapters.h"
@@ -7,14 +7,14 @@ namespace redline {
 
 class PipelineAdapters {
  public:
-  /// `component` of model_index.json, "" the denoiser; files may also call it `also`. `bank` outlives this.
+  /// `component` of model_index.json, "" for the denoiser; `also`: a second name of it in files. `bank` outlives this.
   void add(std::string component, AdapterBank& bank, std::string also = "") {
     banks_.push_back({std::move(component), std::move(also), &bank});
   }
-  /// Each network's share of the file under `name`, in all networks or in none.
+  /// Loads each network's share of the file as `name`, into all networks or none.
   /// As AdapterBank::load; invalid_argument also: a text encoder that the pipeline does not have.
   Status load(const std::string& name, const AdapterFile& file, bool plain);
-  /// As AdapterBank::set, in all networks or in none.
+  /// As AdapterBank::set, for all networks or none.
   Status set(std::span<const std::pair<std::string, double>> adapters);
 
  private:

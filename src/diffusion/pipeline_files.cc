@@ -1,5 +1,6 @@
 #include "diffusion/pipeline_files.h"
 
+#include <fmt/ranges.h>
 #include <sys/stat.h>
 
 #include <algorithm>
@@ -7,13 +8,13 @@
 
 #include "formats/safetensors.h"
 #include "models/config_reader.h"
-#include "models/flux_file.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
 
-/// Python writes numbers that JSON does not have ("lambda_min_clipped": -Infinity). As null they mean the default, which
-/// is what every such field of diffusers' configs has.
+/// Python writes numbers that JSON does not have ("lambda_min_clipped": -Infinity). They become null, that is the
+/// default, which is the same value in every such field of diffusers' configs.
 std::string without_infinities(std::string_view text) {
   std::string out;
   bool in_string = false;
@@ -42,21 +43,7 @@ Result<nlohmann::json> read_object(const std::string& path) {
   return parsed;
 }
 
-constexpr std::string_view kFlux = "FluxTransformer2DModel";
-// PixArt's own folders are older than its class.
-constexpr std::string_view kPixArt = "PixArtTransformer2DModel", kPixArtBefore = "Transformer2DModel";
-constexpr std::string_view kClasses[] = {kFlux,
-                                         "SD3Transformer2DModel",
-                                         kPixArt,
-                                         kPixArtBefore,
-                                         "UNet2DConditionModel",
-                                         "AutoencoderKL",
-                                         "AutoencoderTiny",
-                                         "CLIPTextModel",
-                                         "CLIPTextModelWithProjection",
-                                         "T5EncoderModel"};
-
-// The file of a folder that has one .gguf or .safetensors file and none under a name of diffusers'; else "".
+// The only .gguf or .safetensors file of a folder that has none under diffusers' names; else "".
 std::string lone_file(const std::string& folder) {
   std::string found;
   std::error_code error;
@@ -86,7 +73,7 @@ Result<PipelineDefaults> read_defaults(const std::string& path) {
   if (outer.has("step_cache")) d.step_cache = outer.text("step_cache", "");
   REDLINE_TRY(outer.status().within(path));
   if (d.step_cache.find('/') != std::string::npos)
-    return invalid_argument("{}: step_cache \"{}\" is no name of a file beside it", path, d.step_cache);
+    return invalid_argument("{}: step_cache \"{}\" is not the name of a file in the folder", path, d.step_cache);
   if (!defaults) return d;
   ConfigReader r(*defaults);
   const auto integer = [&](const char* key, int64_t most, std::optional<int64_t>& to) {
@@ -97,10 +84,10 @@ Result<PipelineDefaults> read_defaults(const std::string& path) {
   };
   integer("width", 16384, d.width);
   integer("height", 16384, d.height);
-  integer("steps", 1000, d.steps);
+  integer("steps", 1000, d.num_inference_steps);
   integer("max_sequence_length", 1024, d.max_sequence_length);
-  number("guidance", d.guidance);
-  number("true_guidance", d.true_guidance);
+  number("guidance", d.guidance_scale);
+  number("true_guidance", d.true_cfg_scale);
   if (r.has("negative_prompt")) d.negative_prompt = r.text("negative_prompt", "");
   REDLINE_TRY(r.status().within(path));
   return d;
@@ -123,13 +110,13 @@ Result<PipelineFiles> PipelineFiles::open(const std::string& path) {
     return invalid_argument("{}/model_index.json: _class_name must be the pipeline's class", path);
   files.class_name = name->get<std::string>();
   for (const auto& [key, value] : index->items()) {
-    if (key.starts_with("_") || !value.is_array()) continue;  // settings of the pipeline, no components
+    if (key.starts_with("_") || !value.is_array()) continue;  // a setting of the pipeline, not a component
     if (value.size() != 2) return invalid_argument("{}/model_index.json: {} must be [library, class]", path, key);
     if (value[0].is_null() || value[1].is_null()) continue;
     if (!value[0].is_string() || !value[1].is_string())
       return invalid_argument("{}/model_index.json: {} must be [library, class]", path, key);
     if (key.find('/') != std::string::npos || key.find("..") != std::string::npos)
-      return invalid_argument("{}/model_index.json: \"{}\" is no name of a folder", path, key);
+      return invalid_argument("{}/model_index.json: \"{}\" is not the name of a folder", path, key);
     files.components.push_back({key, value[0].get<std::string>(), value[1].get<std::string>()});
   }
   if (const auto zeros = index->find("force_zeros_for_empty_prompt"); zeros != index->end() && zeros->is_boolean())
@@ -149,25 +136,26 @@ const PipelineComponent* PipelineFiles::find(std::string_view name) const {
 Result<Checkpoint> PipelineFiles::open_component(std::string_view name) const {
   const PipelineComponent* component = find(name);
   if (!component) return not_found("{}/model_index.json names no {}", path, name);
-  if (std::find(std::begin(kClasses), std::end(kClasses), component->class_name) == std::end(kClasses))
+  const std::vector<std::string_view> known = image_component_classes();
+  if (std::find(known.begin(), known.end(), component->class_name) == known.end())
     return unsupported("{}/model_index.json: {} is a {}; Redline has {}", path, name, component->class_name,
-                       fmt::join(kClasses, ", "));
+                       fmt::join(known, ", "));
   const std::string folder = fmt::format("{}/{}", path, name);
-  if (name == "transformer" && !denoiser_file.empty() && component->class_name != kFlux)
-    return unsupported("{}: a transformer in one file stands for a {}; this pipeline has a {}", denoiser_file, kFlux,
-                       component->class_name);
-  if (component->class_name == kFlux) {
+  const Result<const DenoiserRow*> denoiser = find_denoiser(component->class_name);
+  if (denoiser.ok() && (*denoiser)->open_file) {
     const std::string file = denoiser_file.empty() ? lone_file(folder) : denoiser_file;
-    if (!file.empty()) return open_flux_file(file);
+    if (!file.empty()) return (*denoiser)->open_file(file);
+  } else if (denoiser.ok() && !denoiser_file.empty()) {
+    return unsupported("{}: a transformer in one file is a {}; this pipeline has a {}", denoiser_file,
+                       fmt::join(single_file_classes(), ", "), component->class_name);
   }
   if (!is_folder(folder)) return not_found("{} is missing: model_index.json names it", folder);
   REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(folder));
   const auto own = checkpoint.config.find("_class_name");
-  const auto class_of = [](std::string_view name) { return name == kPixArtBefore ? kPixArt : name; };
   if (own != checkpoint.config.end() &&
-      (!own->is_string() || class_of(own->get_ref<const std::string&>()) != class_of(component->class_name)))
+      (!own->is_string() || !is_same_component_class(own->get_ref<const std::string&>(), component->class_name)))
     return invalid_argument("{}/config.json: _class_name is {}, and model_index.json names {}", folder,
-                            own->is_string() ? own->get<std::string>() : "no text", component->class_name);
+                            own->is_string() ? own->get<std::string>() : "not a string", component->class_name);
   return checkpoint;
 }
 

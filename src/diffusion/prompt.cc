@@ -12,17 +12,18 @@ Result<PromptTokenizer> PromptTokenizer::open(const std::string& folder, const T
     return invalid_argument("{}: the tokenizer has {} tokens, its text encoder {}; one of the two is another model's",
                             folder, tokenizer->vocab_size(), model.vocab_size);
   if (tokenizer->pad() < 0)
-    return invalid_argument("{}: no token fills up short texts; name a pad_token in tokenizer_config.json", folder);
+    return invalid_argument("{}: there is no padding token; set pad_token in tokenizer_config.json", folder);
   const std::vector<TokenId>& end = tokenizer->suffix();
   if (model.pooled_token >= 0 && std::find(end.begin(), end.end(), model.pooled_token) == end.end())
     return invalid_argument(
-        "{}: the tokenizer does not end texts with token {}, at which the text encoder reads them; is eos_token_id of "
-        "its config.json right?",
+        "{}: the tokenizer does not end texts with token {}, at which the text encoder pools; check eos_token_id in "
+        "its "
+        "config.json",
         folder, model.pooled_token);
   PromptTokenizer prompt;
   prompt.max_tokens_ =
       tokenizer->max_tokens() > 0 ? std::min(tokenizer->max_tokens(), model.max_tokens) : model.max_tokens;
-  prompt.most_positions_ = model.masks_padding ? INT32_MAX : model.max_tokens;
+  prompt.max_positions_ = model.has_position_limit ? model.max_tokens : INT32_MAX;
   prompt.pooled_token_ = model.pooled_token;
   prompt.tokenizer_ = std::move(tokenizer);
   return prompt;
@@ -33,11 +34,10 @@ Result<PromptIds> PromptTokenizer::encode(std::string_view prompt, int64_t token
   const std::vector<TokenId>&begin = tokenizer_->prefix(), &end = tokenizer_->suffix();
   const auto around = static_cast<int64_t>(begin.size() + end.size());
   if (tokens < around || tokens < 1)
-    return invalid_argument("a text length of {} tokens leaves no room for the {} that begin and end a text", tokens,
-                            around);
-  if (tokens > most_positions_)
+    return invalid_argument("a text length of {} tokens is too small for the {} begin and end tokens", tokens, around);
+  if (tokens > max_positions_)
     return invalid_argument("a text length of {} tokens; the text encoder has positions for {}", tokens,
-                            most_positions_);
+                            max_positions_);
   std::vector<TokenId> text = tokenizer_->encode(prompt, {.add_special = false, .parse_special = true});
   PromptIds result;
   if (const int64_t room = tokens - around; static_cast<int64_t>(text.size()) > room) {

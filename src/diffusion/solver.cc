@@ -1,29 +1,26 @@
 #include "diffusion/solver.h"
 
+#include <fmt/ranges.h>
+
 #include <algorithm>
 #include <cmath>
 
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 
 namespace redline {
+
+// The registry: one row per file in solvers/.
+extern const SolverRow kFlowEulerSolver, kEulerSolver, kEulerAncestralSolver, kDdimSolver, kDpmMultistepSolver,
+    kUniPcSolver, kLcmSolver, kPndmSolver;
+
 namespace {
 
-struct Row {
-  std::string_view name, class_name;
-  std::unique_ptr<Solver> (*make)(SolverFields& fields);
-};
-constexpr Row kSolvers[] = {
-    {"flow-euler", "FlowMatchEulerDiscreteScheduler", make_flow_euler},
-    {"euler", "EulerDiscreteScheduler", make_euler},
-    {"euler-ancestral", "EulerAncestralDiscreteScheduler", make_euler_ancestral},
-    {"ddim", "DDIMScheduler", make_ddim},
-    {"dpm++", "DPMSolverMultistepScheduler", make_dpm_multistep},
-    {"unipc", "UniPCMultistepScheduler", make_unipc},
-    {"lcm", "LCMScheduler", make_lcm},
-    {"pndm", "PNDMScheduler", make_pndm},
+constexpr const SolverRow* kSolvers[] = {
+    &kFlowEulerSolver, &kEulerSolver, &kEulerAncestralSolver, &kDdimSolver, &kDpmMultistepSolver,
+    &kUniPcSolver,     &kLcmSolver,   &kPndmSolver,
 };
 
-// What may follow a short name after a hyphen.
+// Suffixes of a short name, after a hyphen, and the field that each sets.
 struct Variant {
   std::string_view name, key, value;
 };
@@ -32,17 +29,17 @@ constexpr Variant kVariants[] = {{"karras", "use_karras_sigmas", ""},
                                  {"beta", "use_beta_sigmas", ""},
                                  {"sde", "algorithm_type", "sde-dpmsolver++"}};
 
-constexpr int kMostSteps = 10000;
+constexpr int kMaxSteps = 10000;
 
-const Row* find_solver(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kSolvers), std::end(kSolvers),
-                                 [&](const Row& r) { return r.name == name || r.class_name == name; });
-  return row == std::end(kSolvers) ? nullptr : row;
+const SolverRow* find_solver(std::string_view name) {
+  for (const SolverRow* row : kSolvers)
+    if (row->name == name || row->class_name == name) return row;
+  return nullptr;
 }
 
 std::string class_list() {
   std::string list;
-  for (const Row& row : kSolvers) list += fmt::format("{}{}", list.empty() ? "" : ", ", row.class_name);
+  for (const SolverRow* row : kSolvers) list += fmt::format("{}{}", list.empty() ? "" : ", ", row->class_name);
   return list;
 }
 
@@ -55,14 +52,14 @@ std::string class_of(const nlohmann::json& config) {
 
 std::string solver_names() {
   std::string list;
-  for (const Row& row : kSolvers) list += fmt::format("{}{}", list.empty() ? "" : ", ", row.name);
+  for (const SolverRow* row : kSolvers) list += fmt::format("{}{}", list.empty() ? "" : ", ", row->name);
   return list;
 }
 
 Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
   const std::string name = class_of(config);
   if (name.empty()) return invalid_argument("scheduler: _class_name is missing; Redline has {}", class_list());
-  const Row* row = find_solver(name);
+  const SolverRow* row = find_solver(name);
   if (!row) return unsupported("scheduler: _class_name is \"{}\"; Redline has {}", name.substr(0, 80), class_list());
   SolverFields fields(config);
   std::unique_ptr<Solver> solver = row->make(fields);
@@ -71,7 +68,7 @@ Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
 }
 
 Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name) {
-  const Row* row = find_solver(name);
+  const SolverRow* row = find_solver(name);
   std::string rest = name;
   while (!row) {  // a variant after the last hyphen
     const size_t hyphen = rest.rfind('-');
@@ -80,24 +77,27 @@ Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& nam
                                      [&](const Variant& v) { return !variant.empty() && v.name == variant; });
     if (known == std::end(kVariants))
       return unsupported(
-          "there is no solver \"{}\"; Redline has {}, and with -karras, -exponential, -beta or -sde "
-          "after the name what their schedulers call so",
+          "there is no solver \"{}\"; Redline has {}; the suffixes -karras, -exponential, -beta and -sde select the "
+          "scheduler's option of that name",
           name.substr(0, 80), solver_names());
     if (known->value.empty()) config[std::string(known->key)] = true;
     else config[std::string(known->key)] = std::string(known->value);
     rest.resize(hyphen);
     row = find_solver(rest);
   }
-  const Row* from = find_solver(class_of(config));
-  const bool flow_model = (from && from->make == make_flow_euler) ||
-                          (config.contains("use_flow_sigmas") && config["use_flow_sigmas"] == true);
-  const bool multistep = row->make == make_dpm_multistep || row->make == make_unipc;
-  if (flow_model && !multistep && row->make != make_flow_euler)
-    return unsupported("{} cannot follow a flow-matching model; flow-euler, dpm++ and unipc can", row->name);
-  if (!flow_model && row->make == make_flow_euler)
-    return unsupported("flow-euler follows flow-matching models only; {} is for another kind",
-                       from ? from->class_name : "this scheduler");
-  if (flow_model && multistep && from && from->make == make_flow_euler) {
+  const SolverRow* from = find_solver(class_of(config));
+  const bool from_flow = from && from->models == SolverModels::kFlow;
+  const bool is_flow_model = from_flow || (config.contains("use_flow_sigmas") && config["use_flow_sigmas"] == true);
+  if (is_flow_model && row->models == SolverModels::kDiffusion) {
+    std::vector<std::string_view> able;
+    for (const SolverRow* other : kSolvers)
+      if (other->models != SolverModels::kDiffusion) able.push_back(other->name);
+    return unsupported("{} cannot run a flow-matching model; take one of {}", row->name, fmt::join(able, ", "));
+  }
+  if (!is_flow_model && row->models == SolverModels::kFlow)
+    return unsupported("{} runs flow-matching models only; this model comes with {}", row->name,
+                       from ? from->class_name : "another kind of scheduler");
+  if (from_flow && row->models == SolverModels::kBoth) {
     config["use_flow_sigmas"] = true;
     config["prediction_type"] = "flow_prediction";
     config["flow_shift"] = config.contains("shift") ? config["shift"] : nlohmann::json(1.0);
@@ -109,19 +109,19 @@ Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& nam
 Status Solver::set_steps(const StepPlan& plan) {
   StepPlan checked = plan;
   if (!checked.sigmas.empty()) {
-    checked.steps = static_cast<int>(std::min<size_t>(checked.sigmas.size(), kMostSteps + 1));
+    checked.steps = static_cast<int>(std::min<size_t>(checked.sigmas.size(), kMaxSteps + 1));
     for (size_t i = 0; i < checked.sigmas.size(); ++i)
       if (!(checked.sigmas[i] > 0 && checked.sigmas[i] <= 1) || (i > 0 && checked.sigmas[i] >= checked.sigmas[i - 1]))
-        return invalid_argument("sigmas: {} at place {}; they fall from at most 1 to above 0", checked.sigmas[i], i);
+        return invalid_argument("sigmas: {} at index {}; they must decrease from at most 1 to above 0",
+                                checked.sigmas[i], i);
   }
-  if (checked.steps < 1 || checked.steps > kMostSteps)
-    return invalid_argument("{} steps; expected 1 to {}", checked.steps, kMostSteps);
+  if (checked.steps < 1 || checked.steps > kMaxSteps)
+    return invalid_argument("{} steps; expected 1 to {}", checked.steps, kMaxSteps);
   if (!(checked.strength > 0 && checked.strength <= 1))
     return invalid_argument("strength is {}; expected more than 0, and at most 1", checked.strength);
   if (!(checked.eta >= 0 && checked.eta <= 1)) return invalid_argument("eta is {}; expected 0 to 1", checked.eta);
   REDLINE_ASSIGN(Layout layout, lay_out(checked));
-  // The pipelines of flow models leave out a whole number of steps of N (1 - strength), those of the others run a whole
-  // number of N strength.
+  // As in diffusers: pipelines of flow models skip floor(N (1 - strength)) steps, the others run floor(N strength).
   const double wanted = checked.steps * checked.strength;
   const int skipped = is_flow_ ? static_cast<int>(checked.steps - wanted) : checked.steps - static_cast<int>(wanted);
   if (skipped >= static_cast<int>(layout.timesteps.size()))
@@ -131,6 +131,12 @@ Status Solver::set_steps(const StepPlan& plan) {
   begin_ = static_cast<size_t>(skipped);
   taken_ = size_ = 0;
   return {};
+}
+
+double Solver::step_size(int index) const {
+  if (!adds_model_output()) return 0;
+  const auto at = static_cast<size_t>(index);
+  return static_cast<double>(sigmas()[at + 1]) - static_cast<double>(sigmas()[at]);
 }
 
 void Solver::scale_input(int index, std::span<const float> x, std::span<float> scaled) const {

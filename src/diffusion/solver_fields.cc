@@ -6,8 +6,8 @@
 namespace redline {
 namespace {
 
-// Fields of diffusers 0.42's schedulers for pictures. Files carry those of the scheduler that they were first written
-// for, and diffusers passes over the ones that the class at hand does not take.
+// Fields of diffusers 0.42's image schedulers. Files keep the fields of the scheduler that they were written for, and
+// diffusers ignores those that the current class does not take.
 constexpr std::string_view kFields[] = {"algorithm_type",
                                         "base_image_seq_len",
                                         "base_shift",
@@ -61,7 +61,7 @@ constexpr std::string_view kFields[] = {"algorithm_type",
                                         "use_karras_sigmas",
                                         "use_lu_lambdas",
                                         "variance_type"};
-constexpr size_t kMostNumbers = 100000;
+constexpr size_t kMaxNumbers = 100000;
 
 }  // namespace
 
@@ -95,11 +95,11 @@ std::vector<double> SolverFields::numbers(const char* key) {
   std::vector<double> values;
   if (!reader_.has(key)) return values;
   const nlohmann::json& list = config_.at(key);
-  if (list.is_array() && list.size() <= kMostNumbers)
+  if (list.is_array() && list.size() <= kMaxNumbers)
     for (const nlohmann::json& value : list)
       if (value.is_number()) values.push_back(value.get<double>());
   if (!list.is_array() || values.size() != list.size())
-    fail(invalid_argument("config: {} is not a list of up to {} numbers", key, kMostNumbers));
+    fail(invalid_argument("config: {} is not a list of up to {} numbers", key, kMaxNumbers));
   return values;
 }
 

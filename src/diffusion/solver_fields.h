@@ -1,4 +1,4 @@
-// Reading a scheduler_config.json so that nothing in it is overlooked.
+// Reads a scheduler_config.json and reports fields that nothing has read.
 #pragma once
 
 #include <initializer_list>
@@ -8,7 +8,7 @@
 
 namespace redline {
 
-/// Notes each field that a solver asks for; finish() then knows the rest.
+/// Records each field that a solver reads; finish() reports unknown ones.
 class SolverFields {
  public:
   /// `config` outlives the reader.
@@ -24,13 +24,13 @@ class SolverFields {
   bool boolean(const char* key, bool fallback) { return known_.insert(key), reader_.boolean(key, fallback); }
   /// One of `choices`.
   std::string choice(const char* key, std::initializer_list<const char*> choices, const char* fallback);
-  /// Must be absent or `value`, for what we do not do.
+  /// The field must be absent or `value`: other values are not supported.
   void only(const char* key, const nlohmann::json& value);
-  /// Whole numbers or numbers; empty when absent.
+  /// A list of numbers; empty when absent.
   std::vector<double> numbers(const char* key);
   void fail(Status status) { reader_.fail(std::move(status)); }
 
-  /// The first failure; or unsupported, for a field that neither this solver nor another of diffusers' has.
+  /// The first failure; or unsupported: a field that no scheduler of diffusers has.
   Status finish() const;
 
  private:

@@ -11,26 +11,25 @@ namespace redline {
 struct StepCache::Row {
   explicit Row(int64_t depth) : history(depth) {}
 
-  // Where the run stands; what begins the state anew when it changes.
+  // Position in the run; a change of these starts the state anew.
   int64_t first_step = 0;
   StepPoint at;
   size_t latents = 0;
-  std::vector<uint8_t> schedule;
+  Guards guards;
 
   std::unique_ptr<Statistic> statistic;
   std::unique_ptr<Forecaster> forecaster;
   History history;
   Snapshot pending, own;  ///< forecasts: of this gap, and the last of the gap before (FoCa)
   bool has_own = false, has_pending = false;
-  std::vector<float> probe;  ///< probed - embedded of this step
+  std::vector<float> probe;  ///< front_image - embedded of this step
 
-  bool skips = false;  ///< the decision of step at.step, for branches that follow
+  bool skips = false;  ///< the decision of step at.step, which other branches may follow
   bool is_decided = false;
-  double sum = 0, accumulated = 0, measured = 0;
-  int64_t consecutive = 0, cached = 0, last_cached = -1;
+  double sum = 0, measured = 0;
 
-  // Repay: sums over the skips since the last computed step.
-  std::vector<float> owed, velocity;                 ///< sum step_size * forecast; velocity of the last computed step
+  // Repay: sums over the steps skipped since the last computed one.
+  std::vector<float> owed, model_output;             ///< sum step_size * forecast; output of the last computed step
   double owed_steps = 0, owed_clock = 0, clock = 0;  ///< sum step_size; sum step_size * u; u of the last computed step
   Report report;
 };
@@ -96,7 +95,8 @@ StepCache::Row& StepCache::state_of(const CacheRow& row) {
     state = std::make_unique<Row>(forecaster->depth());
     state->forecaster = std::move(forecaster);
     if (plan_.statistic) state->statistic = plan_.statistic(now.steps);
-    if (plan_.schedule) state->schedule = plan_.schedule(now.steps);
+    state->guards = plan_.guards;
+    state->guards.begin(now.steps);
     state->first_step = now.step;
     state->latents = row.latents.size();
   }
@@ -104,7 +104,7 @@ StepCache::Row& StepCache::state_of(const CacheRow& row) {
     state->at = now;
     state->is_decided = false;
     state->measured = std::numeric_limits<double>::quiet_NaN();
-    state->report.actions.push_back(CacheAction::kProbe);
+    state->report.actions.push_back(CacheAction::kRunFront);
     state->report.statistics.push_back(state->measured);
   }
   return *state;
@@ -113,36 +113,9 @@ StepCache::Row& StepCache::state_of(const CacheRow& row) {
 void StepCache::measure(const StepView& view, Row& state) const {
   state.measured = state.statistic->measure(view);
   state.report.statistics.back() = state.measured;
-  if (std::isnan(state.measured)) ++state.report.not_numbers;
+  if (std::isnan(state.measured)) ++state.report.num_not_finite;
   state.sum += state.measured;
-  if (state.measured > 0) state.accumulated += state.measured;
-}
-
-void StepCache::count_skip(Row& state, int64_t step) const {
-  ++state.cached;
-  if (!plan_.sticky_count) {
-    ++state.consecutive;
-  } else if (state.last_cached < 0) {  // as cache-dit counts (rules/dbcache_rule.cc)
-    ++state.consecutive;
-  } else if (step == state.last_cached + 1) {
-    state.consecutive += state.consecutive == 0 ? 2 : 1;
-  }
-  state.last_cached = step;
-}
-
-bool StepCache::passes_caps(const StepView& view, Row& state) const {
-  const StepPoint& at = view.row.at;
-  const int64_t step_of_run = at.step - state.first_step;
-  if (state.schedule.empty() && at.steps < plan_.fewest_steps) return false;
-  if (step_of_run < plan_.first(at.steps) && step_of_run % plan_.first_interval == 0) return false;
-  if (plan_.last && at.step == at.steps - 1) return false;
-  if (at.step < std::ssize(state.schedule) && state.schedule[at.step] != 0) return false;
-  if (plan_.max_cached >= 0 && state.cached >= plan_.max_cached) return false;
-  if (plan_.max_consecutive >= 0 && state.consecutive >= plan_.max_consecutive) {
-    state.consecutive = 0;
-    return false;
-  }
-  return plan_.max_accumulated <= 0 || state.accumulated < plan_.max_accumulated;
+  state.guards.measured(state.measured);
 }
 
 bool StepCache::skips(const StepView& view, Row& state) {
@@ -152,7 +125,7 @@ bool StepCache::skips(const StepView& view, Row& state) {
     if (leader != rows_.end() && leader->second->is_decided && leader->second->at.step == view.row.at.step)
       return leader->second->skips;
   }
-  if (!passes_caps(view, state)) return false;
+  if (state.guards.computes(view.row.at, view.row.at.step - state.first_step)) return false;
   if (plan_.decision == Decision::kNever) return false;
   if (plan_.decision == Decision::kAlways) return true;
   measure(view, state);
@@ -176,12 +149,13 @@ bool StepCache::skips(const StepView& view, Row& state) {
 
 Status StepCache::decide(const CacheRow& row, Row& state, bool& skips_step) {
   const bool reads_probe =
-      state.forecaster->reads_probe() || (state.statistic && state.statistic->reads() == StatisticInput::kProbe);
+      state.forecaster->reads_probe() || (state.statistic && state.statistic->reads() == StatisticInput::kFront);
   if (reads_probe) {
     REDLINE_TRY(require(row.embedded, row.embedded.size(), "embedded image tokens", plan_.description.c_str()));
-    REDLINE_TRY(require(row.probed, row.embedded.size(), "image tokens after the probe", plan_.description.c_str()));
-    state.probe.resize(row.probed.size());
-    subtract(row.probed, row.embedded, state.probe);
+    REDLINE_TRY(
+        require(row.front_image, row.embedded.size(), "image tokens after the front", plan_.description.c_str()));
+    state.probe.resize(row.front_image.size());
+    subtract(row.front_image, row.embedded, state.probe);
   }
   if (state.statistic && state.statistic->reads() == StatisticInput::kModulated)
     REDLINE_TRY(require(row.modulated, row.modulated.size(), "modulated input", plan_.description.c_str()));
@@ -189,12 +163,8 @@ Status StepCache::decide(const CacheRow& row, Row& state, bool& skips_step) {
   skips_step = skips(view, state);
   state.is_decided = true;
   state.skips = skips_step;
-  if (skips_step) {
-    count_skip(state, row.at.step);
-  } else {
-    state.sum = 0;
-    if (!plan_.sticky_count) state.consecutive = 0;
-  }
+  state.guards.decided(row.at.step, skips_step);
+  if (!skips_step) state.sum = 0;
   if (state.statistic) state.statistic->decided(view, !skips_step);
   return {};
 }
@@ -205,7 +175,7 @@ void StepCache::forecast(const CacheRow& row, Row& state) {
   const ForecastPoint point = {row.at.step, row.at.sigma, state.probe};
   state.forecaster->weights(state.history, point, state.has_own ? state.own.step : -1, weights);
   if (!std::all_of(weights.begin(), weights.end(), [](double w) { return std::isfinite(w); })) {
-    ++state.report.not_numbers;
+    ++state.report.num_not_finite;
     std::fill(weights.begin(), weights.end(), 0.0);
     weights[0] = 1;
   }
@@ -225,20 +195,21 @@ void StepCache::forecast(const CacheRow& row, Row& state) {
     state.has_pending = true;
   }
   switch (plan_.span) {
-    case SkippedSpan::kNetwork: return weighted_sum({}, weights, images, row.velocity);
-    case SkippedSpan::kChange: return weighted_sum(row.latents, weights, images, row.velocity);
-    case SkippedSpan::kBody:
+    case SkippedSpan::kNetwork: return weighted_sum({}, weights, images, row.model_output);
+    case SkippedSpan::kChange: return weighted_sum(row.latents, weights, images, row.model_output);
+    case SkippedSpan::kMiddle:
     case SkippedSpan::kStack:
-      weighted_sum(plan_.span == SkippedSpan::kBody ? row.probed : row.embedded, weights, images, row.body);
-      if (!row.body_text.empty()) weighted_sum(row.probed_text, weights, texts, row.body_text);
+      weighted_sum(plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded, weights, images,
+                   row.middle_image);
+      if (!row.middle_text.empty()) weighted_sum(row.front_text, weights, texts, row.middle_text);
   }
 }
 
 void StepCache::owe(const CacheRow& row, Row& state) const {
   if (!plan_.repay || row.at.step_size == 0) return;
-  state.owed.resize(row.velocity.size());
+  state.owed.resize(row.model_output.size());
   const auto size = static_cast<float>(row.at.step_size);
-  for (size_t i = 0; i < state.owed.size(); ++i) state.owed[i] += size * row.velocity[i];
+  for (size_t i = 0; i < state.owed.size(); ++i) state.owed[i] += size * row.model_output[i];
   state.owed_steps += row.at.step_size;
   state.owed_clock += row.at.step_size * forecast_clock(row.at.sigma);
 }
@@ -249,17 +220,17 @@ void StepCache::store(CacheRow& row, Row& state) {
   snapshot.step = row.at.step;
   snapshot.sigma = row.at.sigma;
   switch (plan_.span) {
-    case SkippedSpan::kNetwork: snapshot.image.assign(row.velocity.begin(), row.velocity.end()); break;
+    case SkippedSpan::kNetwork: snapshot.image.assign(row.model_output.begin(), row.model_output.end()); break;
     case SkippedSpan::kChange:
-      snapshot.image.resize(row.velocity.size());
-      subtract(row.velocity, row.latents, snapshot.image);
+      snapshot.image.resize(row.model_output.size());
+      subtract(row.model_output, row.latents, snapshot.image);
       break;
-    case SkippedSpan::kBody:
+    case SkippedSpan::kMiddle:
     case SkippedSpan::kStack:
-      snapshot.image.resize(row.body.size());
-      subtract(row.body, plan_.span == SkippedSpan::kBody ? row.probed : row.embedded, snapshot.image);
-      snapshot.text.resize(row.body_text.size());
-      subtract(row.body_text, row.probed_text, snapshot.text);
+      snapshot.image.resize(row.middle_image.size());
+      subtract(row.middle_image, plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded, snapshot.image);
+      snapshot.text.resize(row.middle_text.size());
+      subtract(row.middle_text, row.front_text, snapshot.text);
   }
   if (state.forecaster->reads_probe()) snapshot.probe = state.probe;
   state.has_own = state.has_pending;
@@ -269,25 +240,25 @@ void StepCache::store(CacheRow& row, Row& state) {
 
   if (!plan_.repay) return;
   const double clock = forecast_clock(row.at.sigma);
-  std::vector<float> raw(row.velocity.begin(), row.velocity.end());
+  std::vector<float> raw(row.model_output.begin(), row.model_output.end());
   if (state.owed_steps != 0 && row.at.step_size != 0 && clock != state.clock) {
     const double along = (state.owed_clock - state.owed_steps * state.clock) / (clock - state.clock);
     const auto to_now = static_cast<float>(along / row.at.step_size),
                to_before = static_cast<float>((state.owed_steps - along) / row.at.step_size),
                taken = static_cast<float>(1 / row.at.step_size);
     for (size_t i = 0; i < raw.size(); ++i)
-      row.velocity[i] = raw[i] + (to_now * raw[i] + to_before * state.velocity[i] - taken * state.owed[i]);
+      row.model_output[i] = raw[i] + (to_now * raw[i] + to_before * state.model_output[i] - taken * state.owed[i]);
   }
-  state.velocity = std::move(raw);
+  state.model_output = std::move(raw);
   state.clock = clock;
   state.owed_steps = state.owed_clock = 0;
   std::fill(state.owed.begin(), state.owed.end(), 0.0F);
 }
 
 Status StepCache::before(std::span<CacheRow> rows) {
-  // All states exist before the first decision: a joint one looks at every branch.
+  // All states must exist before the first decision: a joint one reads every branch.
   for (CacheRow& row : rows) {
-    row.action = CacheAction::kProbe;
+    row.action = CacheAction::kRunFront;
     state_of(row);
   }
   if (!is_network_span(plan_.span)) return {};
@@ -299,7 +270,7 @@ Status StepCache::before(std::span<CacheRow> rows) {
       REDLINE_TRY(decide(row, state, skips_step));
       if (!skips_step) continue;
       const size_t stored = state.history[0].image.size();
-      REDLINE_TRY(require(row.velocity, stored, "velocity", plan_.description.c_str()));
+      REDLINE_TRY(require(row.model_output, stored, "model output", plan_.description.c_str()));
       if (plan_.span == SkippedSpan::kChange)
         REDLINE_TRY(require(row.latents, stored, "latents", plan_.description.c_str()));
       forecast(row, state);
@@ -309,47 +280,48 @@ Status StepCache::before(std::span<CacheRow> rows) {
   return {};
 }
 
-Status StepCache::after_probe(std::span<CacheRow> rows) {
+Status StepCache::after_front(std::span<CacheRow> rows) {
   for (const bool leads : {true, false})
     for (CacheRow& row : rows) {
-      if ((row.branch == 0) != leads || row.action != CacheAction::kProbe) continue;
+      if ((row.branch == 0) != leads || row.action != CacheAction::kRunFront) continue;
       Row& state = state_of(row);
       bool skips_step = false;
       if (!is_network_span(plan_.span)) REDLINE_TRY(decide(row, state, skips_step));
       if (skips_step) {
         const size_t stored = state.history[0].image.size(), text = state.history[0].text.size();
-        const bool is_body = plan_.span == SkippedSpan::kBody;
-        REDLINE_TRY(require(is_body ? row.probed : row.embedded, stored, "image tokens", plan_.description.c_str()));
-        REDLINE_TRY(require(row.body, stored, "output of the body", plan_.description.c_str()));
+        const bool is_body = plan_.span == SkippedSpan::kMiddle;
+        REDLINE_TRY(
+            require(is_body ? row.front_image : row.embedded, stored, "image tokens", plan_.description.c_str()));
+        REDLINE_TRY(require(row.middle_image, stored, "output of the middle", plan_.description.c_str()));
         if (text > 0) {
-          REDLINE_TRY(require(row.body_text, text, "text of the body", plan_.description.c_str()));
-          REDLINE_TRY(require(row.probed_text, text, "text after the probe", plan_.description.c_str()));
+          REDLINE_TRY(require(row.middle_text, text, "text of the middle", plan_.description.c_str()));
+          REDLINE_TRY(require(row.front_text, text, "text after the front", plan_.description.c_str()));
         }
         forecast(row, state);
       }
-      row.action = skips_step ? CacheAction::kSkipBody : CacheAction::kCompute;
+      row.action = skips_step ? CacheAction::kSkipMiddle : CacheAction::kCompute;
       state.report.actions.back() = row.action;
     }
   return {};
 }
 
-Status StepCache::after_head(std::span<CacheRow> rows) {
+Status StepCache::after_tail(std::span<CacheRow> rows) {
   for (CacheRow& row : rows) {
     if (row.action == CacheAction::kSkipAll) continue;
     Row& state = state_of(row);
-    if (row.action == CacheAction::kSkipBody) {
+    if (row.action == CacheAction::kSkipMiddle) {
       owe(row, state);
       continue;
     }
     const char* rule = plan_.description.c_str();
     if (is_network_span(plan_.span) || plan_.repay)
-      REDLINE_TRY(require(row.velocity, row.velocity.size(), "velocity", rule));
-    if (plan_.span == SkippedSpan::kChange) REDLINE_TRY(require(row.latents, row.velocity.size(), "latents", rule));
+      REDLINE_TRY(require(row.model_output, row.model_output.size(), "model output", rule));
+    if (plan_.span == SkippedSpan::kChange) REDLINE_TRY(require(row.latents, row.model_output.size(), "latents", rule));
     if (!is_network_span(plan_.span) && plan_.decision != Decision::kNever) {
-      const auto base = plan_.span == SkippedSpan::kBody ? row.probed : row.embedded;
-      REDLINE_TRY(require(row.body, base.size(), "output of the body", rule));
-      if (!row.body_text.empty())
-        REDLINE_TRY(require(row.probed_text, row.body_text.size(), "text after the probe", rule));
+      const auto base = plan_.span == SkippedSpan::kMiddle ? row.front_image : row.embedded;
+      REDLINE_TRY(require(row.middle_image, base.size(), "output of the middle", rule));
+      if (!row.middle_text.empty())
+        REDLINE_TRY(require(row.front_text, row.middle_text.size(), "text after the front", rule));
     }
     if (plan_.decision != Decision::kNever) store(row, state);
   }
@@ -371,7 +343,7 @@ int64_t StepCache::bytes() const {
   for (const auto& [key, row] : rows_) {
     history += row->history.bytes();
     for (const auto* v : {&row->pending.image, &row->pending.text, &row->own.image, &row->own.text, &row->probe,
-                          &row->owed, &row->velocity})
+                          &row->owed, &row->model_output})
       floats += std::ssize(*v);
   }
   return history + floats * static_cast<int64_t>(sizeof(float));

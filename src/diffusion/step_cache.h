@@ -1,26 +1,26 @@
-// The step cache: which steps of a denoiser are computed, and what stands for the others.
+// The step cache decides which steps of a denoiser are computed and forecasts the others.
 //
-// One mechanism for every method: probe (some blocks at the front, or nothing), statistic (how far has this row moved),
-// decision (threshold, sum, or a fixed mask), forecast (of the one tensor that the skipped span would have added).
-// Methods are pages in step_cache/rules/; docs/step_cache.md says what each does and what was measured.
+// All methods share one mechanism: a probe (what some blocks at the front add, or nothing), a statistic (how far a row
+// has moved), a decision (threshold, sum, or a fixed mask) and a forecast (of the one tensor that the skipped span
+// would have added). A method is a file in step_cache/rules/; docs/step_cache.md describes each and its measurements.
 //
-// A pipeline calls, for every step, with all rows of its batch:
+// At every step a pipeline calls, with all rows of its batch:
 //
-//     cache.before(rows);       // kSkipAll: the velocity is written, nothing runs. kProbe: run the probe, then
-//     cache.after_probe(rows);  // kCompute: run body and head. kSkipBody: the body's output is written, run the head
-//     cache.after_head(rows);   // results are stored
+//     cache.before(rows);       // kSkipAll: model_output is written, nothing runs. kRunFront: run the front, then
+//     cache.after_front(rows);  // kCompute: run middle and tail. kSkipMiddle: the middle's output is written, run tail
+//     cache.after_tail(rows);   // results are stored
 //
-// Rows may come in any order and grouping (branches of guidance batched, or one call after the other with the
-// conditional branch first); state is kept for each (request, branch), so requests of one batch may be at different
-// steps of different runs and decide differently. A row's state begins anew by itself when its step is not the one
-// after the last, or the number of steps, a length, or the kind of solver changes, or sigma rises: a new picture,
-// another size, an interrupted run, a branch that guidance had left out.
+// Rows may come in any order and grouping (guidance branches in one call, or in one call each with the conditional
+// branch first). State is kept for each (request, branch), so requests of one batch may be at different steps of
+// different runs and decide differently. A row's state starts anew when its step is not the successor of the last one,
+// when the number of steps, a length or the kind of solver changes, or when sigma increases: a new image, another size,
+// an interrupted run, a branch that guidance had left out.
 //
-// Repay: an Euler step is x += step_size * velocity, so errors of forecasts stay in x. When a step b' is computed after
-// skips that began at b, the velocities in between are known better: on the line from v_b to v_b' (in the clock of
-// sigma). The difference that this would have made, sum step_size_k (line_k - forecast_k), is added to the velocity
-// that is handed to the solver at b', over its step size. Stored values stay as computed. Solvers that are not Euler
-// say so by step_size 0.
+// Repay: an Euler step is x += step_size * model_output, so forecast errors stay in x. When step c is computed after
+// skips that began at step b, the outputs in between are known better: on the line from v_b to v_c, in the clock of
+// sigma. The correction, sum step_size_k (line_k - forecast_k) divided by the step size of c, is added to the output
+// that the solver gets at c. Stored values stay as computed. For solvers that are not Euler step_size is 0, and nothing
+// is corrected.
 #pragma once
 
 #include <map>
@@ -40,23 +40,23 @@ class StepCache {
   ~StepCache();
 
   const RulePlan& plan() const { return plan_; }
-  /// CacheRow::modulated must be given.
+  /// Whether CacheRow::modulated is needed.
   bool wants_modulated() const;
-  /// Whether before() may leave everything out, so that rows need no probe on skipped steps.
-  bool skips_probe() const { return plan_.span == SkippedSpan::kNetwork || plan_.span == SkippedSpan::kChange; }
+  /// Whether before() may skip the whole network, so that skipped steps do not run the front.
+  bool skips_front() const { return plan_.span == SkippedSpan::kNetwork || plan_.span == SkippedSpan::kChange; }
 
-  /// invalid_argument: a span that the rule reads is missing or has the wrong length (named).
+  /// invalid_argument: a span that the rule reads is missing or has the wrong length; the message names it.
   Status before(std::span<CacheRow> rows);
-  Status after_probe(std::span<CacheRow> rows);
-  Status after_head(std::span<CacheRow> rows);
+  Status after_front(std::span<CacheRow> rows);
+  Status after_tail(std::span<CacheRow> rows);
 
-  /// Drops a request's state: when it is done, was cancelled, or its network changes (another expert, other adapters).
+  /// Drops a request's state: it is done or cancelled, or its network changes (another expert, other adapters).
   void forget(uint64_t request);
 
   struct Report {
     std::vector<CacheAction> actions;  ///< of each step since the state began
-    std::vector<double> statistics;    ///< what was measured there; NaN where nothing was
-    int64_t not_numbers = 0;  ///< steps computed because a statistic was NaN, or forecast by reuse for a weight
+    std::vector<double> statistics;    ///< measured there; NaN: none
+    int64_t num_not_finite = 0;        ///< steps with a NaN statistic (computed) or forecast weight (reused)
   };
   /// nullptr: no such row.
   const Report* report(uint64_t request, int64_t branch) const;
@@ -69,9 +69,7 @@ class StepCache {
   Row& state_of(const CacheRow& row);
   Status decide(const CacheRow& row, Row& state, bool& skips);
   bool skips(const StepView& view, Row& state);
-  bool passes_caps(const StepView& view, Row& state) const;
   void measure(const StepView& view, Row& state) const;
-  void count_skip(Row& state, int64_t step) const;
   void forecast(const CacheRow& row, Row& state);
   void store(CacheRow& row, Row& state);
   void owe(const CacheRow& row, Row& state) const;

@@ -20,12 +20,12 @@ Result<EncodedText> TextEncoder::encode(std::span<const std::string> prompts, in
   text.tokens = tokens;
   text.width = model_.width;
   text.pooled_width = model_.pooled_width;
-  // One prompt at a time: what it says does not depend on its neighbours, and the arena holds one.
+  // One prompt at a time: results do not depend on the other prompts, and the arena is sized for one.
   for (const std::string& prompt : prompts) {
     REDLINE_ASSIGN(const PromptIds ids, tokenizer_.encode(prompt, tokens).within(name_));
     if (ids.cut > 0)
-      text.warnings.push_back(fmt::format("{}: the prompt has {} tokens too many for {}; cut at \"{}\"", name_, ids.cut,
-                                          tokens, ids.cut_text));
+      text.warnings.push_back(fmt::format("{}: the prompt is {} tokens longer than {}; truncated at \"{}\"", name_,
+                                          ids.cut, tokens, ids.cut_text));
     std::copy(ids.ids.begin(), ids.ids.end(), network_.input_i32("tokens"));
     if (network_.has_input("positions"))
       for (int64_t i = 0; i < tokens; ++i) network_.input_i32("positions")[i] = static_cast<int32_t>(i);

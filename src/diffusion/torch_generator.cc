@@ -10,7 +10,7 @@ namespace {
 constexpr size_t kBlock = 16;
 
 // Logarithm, sine and cosine after S. Moshier's Cephes library (logf, sinf, cosf; netlib.org/cephes), whose vector form
-// torch's block path uses: multiply-adds are fused where its compiler fuses them, for the bits decide.
+// torch's block path uses. Multiply-adds are fused exactly where its compiler fuses them.
 float cephes_log(float x) {
   const auto bits = std::bit_cast<uint32_t>(x);
   float exponent = static_cast<float>(static_cast<int>(bits >> 23) - 126);
@@ -26,7 +26,7 @@ float cephes_log(float x) {
   float series = 7.0376836292E-2f;
   for (float term : kTerms) series = std::fma(series, m, term);
   const float square = m * m;
-  // ln 2 in two parts, of which the larger has few digits.
+  // ln 2 in two parts; the larger one has few significant bits.
   float low = std::fma(series * m, square, exponent * -2.12194440e-4f);
   low = std::fma(-0.5f, square, low);
   return std::fma(exponent, 0.693359375f, m + low);

@@ -1,4 +1,4 @@
-// PyTorch's random numbers on a CPU, so that a seed gives the picture that it gives there.
+// PyTorch's random number generator on a CPU, so that a seed gives the same image as there.
 #pragma once
 
 #include <cstdint>

@@ -1,4 +1,4 @@
-// A picture decoded in overlapping tiles: memory of one tile, whatever the picture's size.
+// Decodes an image in overlapping tiles, with the memory of one tile whatever the image size.
 #pragma once
 
 #include <span>
@@ -10,14 +10,14 @@
 
 namespace redline {
 
-/// Where tiles of `tile` begin that cover `length`, evenly, each at least `overlap` into the next; one at 0 when the
-/// tile covers all.
+/// Offsets of tiles of size `tile` that cover `length` evenly, each overlapping the next by at least `overlap`; {0}
+/// when one tile covers all.
 std::vector<int64_t> tile_starts(int64_t length, int64_t tile, int64_t overlap);
 
 /// Decodes z, planes [channels, height, width] of `layout`, to rows of pixels [height * width * scale^2, 3]. `tile`:
 /// its side in latent pixels. Tiles overlap by a quarter and are blended by weights that fall off linearly towards
-/// their edges, as diffusers' enable_tiling does: group norms and the attention of a tile see that tile alone, so the
-/// picture differs a little from the whole, smoothly.
+/// their edges, as diffusers' enable_tiling does. Group norms and attention see one tile only, so the result differs
+/// slightly and smoothly from decoding the whole.
 Status decode_in_tiles(Network& decode, const LatentLayout& layout, std::span<const float> z, int64_t scale,
                        int64_t tile, std::vector<float>& rgb);
 

@@ -96,12 +96,12 @@ int orientation_of(const jpeg_decompress_struct& jpeg) {
 }
 
 // Orientation 1 to 8 in the terms of its standard: which side of the stored picture is the top and the left.
-RgbPicture turned(RgbPicture picture, int orientation) {
+RgbImage turned(RgbImage picture, int orientation) {
   if (orientation < 2 || orientation > 8) return picture;
   const bool swaps = orientation >= 5;
   const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
   const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  RgbPicture result{swaps ? picture.height : picture.width, swaps ? picture.width : picture.height, {}};
+  RgbImage result{swaps ? picture.height : picture.width, swaps ? picture.width : picture.height, {}};
   result.rgb.resize(picture.rgb.size());
   for (int64_t y = 0; y < result.height; ++y)
     for (int64_t x = 0; x < result.width; ++x) {
@@ -117,7 +117,7 @@ RgbPicture turned(RgbPicture picture, int orientation) {
 
 }  // namespace
 
-Result<RgbPicture> decode_jpeg(std::string_view bytes, const std::string& name) {
+Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name) {
   if (!bytes.starts_with("\xff\xd8\xff"))
     return invalid_argument("{}: not a JPEG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   Session session;
@@ -125,7 +125,7 @@ Result<RgbPicture> decode_jpeg(std::string_view bytes, const std::string& name) 
   const auto& jpeg = session.jpeg;
   if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK)
     return unsupported("{}: a CMYK picture; convert it to RGB", name);
-  RgbPicture picture;
+  RgbImage picture;
   picture.width = jpeg.image_width;
   picture.height = jpeg.image_height;
   if (picture.width > kMostPictureSide || picture.height > kMostPictureSide ||

@@ -11,6 +11,6 @@ namespace redline {
 
 /// Baseline and progressive, grey or colour, as RGB of 8 bits; turned as the EXIF orientation says.
 /// invalid_argument: damaged, cut short, or larger than kMostPictureSide and kMostPicturePixels. unsupported: CMYK.
-Result<RgbPicture> decode_jpeg(std::string_view bytes, const std::string& name);
+Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name);
 
 }  // namespace redline

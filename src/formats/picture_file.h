@@ -9,6 +9,6 @@
 namespace redline {
 
 /// A PNG or JPEG file, by its content. Errors as decode_png and decode_jpeg; unsupported: another kind of file.
-Result<RgbPicture> read_picture(const std::string& path);
+Result<RgbImage> read_picture(const std::string& path);
 
 }  // namespace redline

@@ -101,7 +101,7 @@ bool read_rows(Session& session, uint8_t** rows, size_t row_bytes) {
   return true;
 }
 
-bool write_all(Session& session, const RgbPicture& picture, png_text* texts, int num_texts) {
+bool write_all(Session& session, const RgbImage& picture, png_text* texts, int num_texts) {
   if (setjmp(png_jmpbuf(session.png))) return false;
   png_set_write_fn(session.png, &session, Session::on_write, Session::on_flush);
   png_set_user_limits(session.png, kMostPictureSide, kMostPictureSide);
@@ -117,7 +117,7 @@ bool write_all(Session& session, const RgbPicture& picture, png_text* texts, int
 
 }  // namespace
 
-Result<std::string> encode_png(const RgbPicture& picture, const PngText& text) {
+Result<std::string> encode_png(const RgbImage& picture, const PngText& text) {
   if (picture.width < 1 || picture.height < 1 || picture.width > kMostPictureSide || picture.height > kMostPictureSide)
     return invalid_argument("PNG: a picture of {} x {} pixels; expected 1 to {} each way", picture.width,
                             picture.height, kMostPictureSide);
@@ -144,14 +144,14 @@ Result<std::string> encode_png(const RgbPicture& picture, const PngText& text) {
   return bytes;
 }
 
-Status write_png(const std::string& path, const RgbPicture& picture, const PngText& text) {
+Status write_png(const std::string& path, const RgbImage& picture, const PngText& text) {
   REDLINE_ASSIGN(const std::string bytes, encode_png(picture, text));
   REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
   REDLINE_TRY(file.write(bytes));
   return file.close();
 }
 
-Result<RgbPicture> decode_png(std::string_view bytes, const std::string& name, PngText* text) {
+Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, PngText* text) {
   if (bytes.size() < 8 || png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) != 0)
     return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   if (!chunks_fit(bytes)) return invalid_argument("{}: damaged PNG: the file ends early", name);
@@ -160,7 +160,7 @@ Result<RgbPicture> decode_png(std::string_view bytes, const std::string& name, P
   session.input = bytes;
   Header header;
   if (!read_header(session, header)) return invalid_argument("{}: not a readable PNG: {}", name, session.message);
-  RgbPicture picture;
+  RgbImage picture;
   picture.width = header.width;
   picture.height = header.height;
   if (picture.width * picture.height > kMostPicturePixels)
@@ -184,7 +184,7 @@ Result<RgbPicture> decode_png(std::string_view bytes, const std::string& name, P
   return picture;
 }
 
-Result<RgbPicture> read_png(const std::string& path, PngText* text) {
+Result<RgbImage> read_png(const std::string& path, PngText* text) {
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));
   return decode_png(file->text(), path, text);
 }

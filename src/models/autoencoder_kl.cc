@@ -1,21 +1,21 @@
-// AutoencoderKL: the variational autoencoders of FLUX and SD3 (16 channels, latents shifted, no quant convolutions), SDXL
-// and SD1.5 (4 channels). Rombach et al. 2022, arXiv:2112.10752; diffusers' AutoencoderKL names the tensors.
+// AutoencoderKL: the variational autoencoders of FLUX and SD3 (16 channels, latents shifted, no quant convolutions),
+// SDXL and SD1.5 (4 channels). Rombach et al. 2022, arXiv:2112.10752; diffusers' AutoencoderKL names the tensors.
 #include <cmath>
 
 #include "graph/ops/add.h"
 #include "graph/ops/joint_attention.h"
 #include "models/config_reader.h"
 #include "models/conv_blocks.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
 
 constexpr float kEps = 1e-6f;
-constexpr int64_t kMostChannels = 1 << 14;
+constexpr int64_t kMaxChannels = 1 << 14;
 
 struct KlConfig {
-  std::vector<int64_t> channels;  ///< of each level, from pixels down
+  std::vector<int64_t> channels;  ///< per level, from pixels to latents
   int64_t layers_per_block = 0, latent_channels = 0, picture_channels = 3, groups = 0;
   bool mid_attention = true, quant_conv = true, post_quant_conv = true;
   double scaling = 0, shift = 0;
@@ -23,16 +23,16 @@ struct KlConfig {
   int64_t levels() const { return static_cast<int64_t>(channels.size()); }
 };
 
-/// A list of sizes; `least` .. `most` of them.
+/// A list of `least` to `most` sizes.
 Result<std::vector<int64_t>> read_channels(const nlohmann::json& json, const char* key) {
   std::vector<int64_t> list;
   const auto at = json.find(key);
   if (at == json.end() || !at->is_array() || at->empty() || at->size() > 8)
     return invalid_argument("config: {} must list the channels of one to eight levels", key);
   for (const auto& item : *at) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 1 || item.get<int64_t>() > kMostChannels)
+    if (!item.is_number_integer() || item.get<int64_t>() < 1 || item.get<int64_t>() > kMaxChannels)
       return invalid_argument("config: {} has {}, channels are whole numbers from 1 to {}", key, item.dump(),
-                              kMostChannels);
+                              kMaxChannels);
     list.push_back(item.get<int64_t>());
   }
   return list;
@@ -44,7 +44,7 @@ Result<KlConfig> read_config(const nlohmann::json& json) {
   REDLINE_ASSIGN(c.channels, read_channels(json, "block_out_channels"));
   c.layers_per_block = r.integer("layers_per_block", 1, 64, 1);
   c.latent_channels = r.integer("latent_channels", 1, 1024, 4);
-  c.groups = r.integer("norm_num_groups", 1, kMostChannels, 32);
+  c.groups = r.integer("norm_num_groups", 1, kMaxChannels, 32);
   c.scaling = r.number("scaling_factor", 1e-6, 1e6, 0.18215);
   c.shift = r.number("shift_factor", -1e6, 1e6, 0.0);
   c.mid_attention = r.boolean("mid_block_add_attention", true);
@@ -65,7 +65,7 @@ Result<KlConfig> read_config(const nlohmann::json& json) {
       for (const auto& item : *list)
         if (item != want) r.fail(unsupported("config: {} has {}; there is {} alone", key, item.dump(), want));
   }
-  // Playground's latents are normalized channel by channel.
+  // Playground normalizes each channel of the latents.
   for (const char* key : {"latents_mean", "latents_std"})
     if (r.has(key))
       r.fail(unsupported("config: {} is given; latents are scaled by scaling_factor and shift_factor", key));
@@ -129,7 +129,7 @@ class KlBuilder {
   /// One head over all pixels.
   Picture attention(Picture x, const std::string& name) {
     const int64_t n = c_.channels.back();
-    // As files of before 2023 call the four projections.
+    // Names of the four projections in files from before 2023.
     const bool old = w_.has(name + ".query.weight");
     const Value in = b_.norm(x, name + ".group_norm", false).value;
     const Value q = b_.project(in, name + (old ? ".query" : ".to_q"), n);
@@ -146,7 +146,7 @@ class KlBuilder {
     return {add(g_, x.value, out), x.height, x.width};
   }
 
-  /// `others`: how the tensors of the other half begin.
+  /// `others`: prefixes of the other half's tensors.
   Result<Graph> finish(const std::vector<std::string>& others) {
     REDLINE_ASSIGN(Graph graph, g_.finish());
     for (const auto& [tensor, source] : checkpoint_.tensors)
@@ -164,9 +164,7 @@ class KlBuilder {
   const Dim kHeight = Symbol::kHeight, kWidth = Symbol::kWidth;
 };
 
-}  // namespace
-
-Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint) {
+Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const KlConfig c, read_config(checkpoint.config));
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
@@ -177,5 +175,12 @@ Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(model.encode, KlBuilder(checkpoint, c, "autoencoder_kl.encode").encode());
   return model;
 }
+
+}  // namespace
+
+extern const AutoencoderRow kAutoencoderKl = {
+    .class_name = "AutoencoderKL",
+    .build = build,
+};
 
 }  // namespace redline

@@ -1,6 +1,6 @@
-// AutoencoderTiny: TAESD and its kin (Bohan 2023, github.com/madebyollin/taesd), small convolutional networks that stand in
-// for a family's autoencoder. diffusers' AutoencoderTiny names the tensors; files of the original (torch_file.h) are
-// renamed to that when opened. Those for FLUX.2 have a branch with a norm in some blocks.
+// AutoencoderTiny: TAESD and its kin (Bohan 2023, github.com/madebyollin/taesd), small convolutional networks that
+// replace a family's autoencoder. Tensors have the names of diffusers' AutoencoderTiny; tensors of original files
+// (torch_file.h) are renamed when opened. Those for FLUX.2 have a branch with a norm in some blocks.
 #include <algorithm>
 #include <filesystem>
 
@@ -11,12 +11,12 @@
 #include "graph/ops/linear.h"
 #include "models/config_reader.h"
 #include "models/conv_blocks.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
 
-constexpr int64_t kMostChannels = 1 << 14, kMostBlocks = 64, kMostStages = 8;
+constexpr int64_t kMaxChannels = 1 << 14, kMaxBlocks = 64, kMaxStages = 8;
 constexpr int64_t kPoolGroups = 4;
 constexpr float kPoolEps = 1e-5f;
 
@@ -32,21 +32,21 @@ Result<std::vector<int64_t>> read_sizes(const nlohmann::json& json, const char* 
   const auto at = json.find(key);
   if (at == json.end() || at->is_null()) return fallback;
   std::vector<int64_t> sizes;
-  const bool is_list = at->is_array() && !at->empty() && static_cast<int64_t>(at->size()) <= kMostStages;
+  const bool is_list = at->is_array() && !at->empty() && static_cast<int64_t>(at->size()) <= kMaxStages;
   for (const auto& item : is_list ? *at : nlohmann::json::array()) {
     if (!item.is_number_integer() || item.get<int64_t>() < 1 || item.get<int64_t>() > most) break;
     sizes.push_back(item.get<int64_t>());
   }
   if (!is_list || sizes.size() != at->size())
     return invalid_argument("config: {} is {}, expected one to {} whole numbers from 1 to {}", key, at->dump(),
-                            kMostStages, most);
+                            kMaxStages, most);
   return sizes;
 }
 
 Result<TinyConfig> read_config(const nlohmann::json& json) {
   ConfigReader r(json);
   TinyConfig c;
-  c.latent_channels = r.integer("latent_channels", 1, kMostChannels, 4);
+  c.latent_channels = r.integer("latent_channels", 1, kMaxChannels, 4);
   c.picture_channels = r.integer("in_channels", 1, 64, 3);
   if (r.integer("out_channels", 1, 64, 3) != c.picture_channels)
     r.fail(unsupported("config: out_channels differs from in_channels"));
@@ -57,12 +57,12 @@ Result<TinyConfig> read_config(const nlohmann::json& json) {
   REDLINE_TRY(r.status());
   REDLINE_ASSIGN(c.activation, activation_from_name(r.text("act_fn", "relu")));
   REDLINE_TRY(r.status());
-  REDLINE_ASSIGN(c.encoder_blocks, read_sizes(json, "num_encoder_blocks", {1, 3, 3, 3}, kMostBlocks));
-  REDLINE_ASSIGN(c.decoder_blocks, read_sizes(json, "num_decoder_blocks", {3, 3, 3, 1}, kMostBlocks));
+  REDLINE_ASSIGN(c.encoder_blocks, read_sizes(json, "num_encoder_blocks", {1, 3, 3, 3}, kMaxBlocks));
+  REDLINE_ASSIGN(c.decoder_blocks, read_sizes(json, "num_decoder_blocks", {3, 3, 3, 1}, kMaxBlocks));
   if (c.encoder_blocks.size() != c.decoder_blocks.size())
     return unsupported("config: num_encoder_blocks and num_decoder_blocks differ in length");
   for (const char* key : {"encoder_block_out_channels", "decoder_block_out_channels"}) {
-    REDLINE_ASSIGN(const auto widths, read_sizes(json, key, {64}, kMostChannels));
+    REDLINE_ASSIGN(const auto widths, read_sizes(json, key, {64}, kMaxChannels));
     if (c.width == 0) c.width = widths[0];
     for (const int64_t width : widths)
       if (width != c.width) return unsupported("config: {} has {} and {}; all are one number", key, width, c.width);
@@ -89,7 +89,7 @@ class TinyBuilder {
         x = b_.conv(x, layer(), c_.picture_channels);
         continue;
       }
-      ++index_;  // the enlarging, which has no weights
+      ++index_;  // the upsampling layer, which has no weights
       x = conv_without_bias(x, x.height * Dim(2), x.width * Dim(2), {.upsample = true});
     }
     g_.output("picture", scaled(x.value, 2, -1));  // from [0, 1]
@@ -144,7 +144,7 @@ class TinyBuilder {
     return {add(g_, x.value, h.value), x.height, x.width};
   }
 
-  /// x * factor + offset, as a product by a diagonal matrix of float32, which rounds as float32 does.
+  /// x * factor + offset, as a linear layer with a diagonal float32 matrix, which rounds like float32.
   Value scaled(Value x, float factor, float offset) {
     if (!x.valid()) return x;
     const int64_t n = c_.picture_channels;
@@ -161,7 +161,7 @@ class TinyBuilder {
     return linear(g_, x, weight, bias);
   }
 
-  /// `other`: how the tensors of the other half begin.
+  /// `other`: prefix of the other half's tensors.
   Result<Graph> finish(std::string_view other) {
     REDLINE_ASSIGN(Graph graph, g_.finish());
     for (const auto& [tensor, source] : checkpoint_.tensors)
@@ -180,15 +180,15 @@ class TinyBuilder {
   const Dim kHeight = Symbol::kHeight, kWidth = Symbol::kWidth;
 };
 
-/// Tensors of one file of the original under diffusers' names. In the original the decoder's layer 0 is the clamp, which
-/// diffusers does not count; its blocks follow the activation after the first convolution in both.
+/// Adds the tensors of one original file under diffusers' names. In the original the decoder's layer 0 is the clamp,
+/// which diffusers does not count; in both, its blocks follow the activation after the first convolution.
 Status add_original(const TorchFile& file, bool is_decoder, Checkpoint& checkpoint, std::vector<int64_t>& blocks) {
   std::vector<bool> is_block;
   for (const TorchTensor& tensor : file.tensors()) {
     const size_t dot = tensor.name.find('.');
     int64_t index = 0;
     for (const char digit : tensor.name.substr(0, dot)) {
-      if (digit < '0' || digit > '9' || index > kMostBlocks * kMostStages)
+      if (digit < '0' || digit > '9' || index > kMaxBlocks * kMaxStages)
         return unsupported("{}: tensor {} is not of a tiny autoencoder, whose names begin with the number of a layer",
                            file.path(), tensor.name);
       index = 10 * index + (digit - '0');
@@ -208,7 +208,7 @@ Status add_original(const TorchFile& file, bool is_decoder, Checkpoint& checkpoi
                                            index - (is_decoder ? 1 : 0), tensor.name.substr(dot)),
                                std::move(source));
   }
-  // Blocks follow each other; what stands between two runs of them begins a stage.
+  // A layer between two runs of blocks begins a new stage.
   blocks.clear();
   for (size_t i = 0; i < is_block.size(); ++i) {
     if (!is_block[i]) continue;
@@ -218,9 +218,7 @@ Status add_original(const TorchFile& file, bool is_decoder, Checkpoint& checkpoi
   return {};
 }
 
-}  // namespace
-
-Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint) {
+Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const TinyConfig c, read_config(checkpoint.config));
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
@@ -232,6 +230,13 @@ Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(model.encode, TinyBuilder(checkpoint, c, "encoder").encode());
   return model;
 }
+
+}  // namespace
+
+extern const AutoencoderRow kAutoencoderTiny = {
+    .class_name = "AutoencoderTiny",
+    .build = build,
+};
 
 Result<Checkpoint> open_original_autoencoder_tiny(const std::string& encoder_path, const std::string& decoder_path) {
   Checkpoint checkpoint;
@@ -247,7 +252,7 @@ Result<Checkpoint> open_original_autoencoder_tiny(const std::string& encoder_pat
   // The first convolution of the decoder: [width, latent channels, 3, 3].
   const auto first = checkpoint.tensors.find("decoder.layers.0.weight");
   if (first == checkpoint.tensors.end() || first->second.view.shape.size() != 4)
-    return unsupported("{}: there is no convolution 1.weight, which the decoder of a tiny autoencoder begins with",
+    return unsupported("{}: there is no tensor 1.weight, the first convolution of a tiny autoencoder's decoder",
                        decoder_path);
   const std::vector<int64_t>& shape = first->second.view.shape;
   checkpoint.config["latent_channels"] = shape[1];

@@ -62,7 +62,7 @@ std::vector<int32_t> read_token_ids(const nlohmann::json& config, const char* ke
   std::vector<int32_t> ids;
   auto add = [&](const nlohmann::json& value) {
     if (!value.is_number_integer()) return;
-    // Beyond int64 an unsigned number comes out negative: no token either.
+    // Unsigned numbers beyond int64 become negative, which is not a token either.
     if (const auto id = value.get<int64_t>(); id >= 0 && id <= INT32_MAX) ids.push_back(static_cast<int32_t>(id));
   };
   const auto at = config.find(key);
@@ -78,7 +78,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   struct stat info;
   if (is_random_model(path)) {
     REDLINE_ASSIGN(const RandomModelSpec spec, parse_random_model(path));
-    // No GGUF file holds w8a8: such a model is one of bf16 whose matrices are rounded.
+    // GGUF has no w8a8: quantize the matrices of a bf16 model.
     const bool round = spec.dtype == DType::kW8A8;
     REDLINE_ASSIGN(
         auto image,

@@ -1,4 +1,4 @@
-// A model's files in one shape, whatever format they came in: Hugging Face's names for settings and tensors.
+// A model's files in one form, whatever their format: Hugging Face's names for settings and tensors.
 #pragma once
 
 #include <map>
@@ -13,6 +13,9 @@
 
 namespace redline {
 
+class GgufFile;
+struct GgufNames;
+
 struct Checkpoint {
   std::string path;
   std::string format;         ///< "gguf" or "safetensors"
@@ -21,23 +24,29 @@ struct Checkpoint {
   std::map<std::string, WeightSource> tensors;
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the model has none
   Status tokenizer_status;               ///< why there is none
-  std::optional<DType> random;           ///< no files: every tensor that is asked for has random values of this type
+  std::optional<DType> random;           ///< without files: every requested tensor gets random values of this type
   std::vector<int32_t> stop_tokens;      ///< from the tokenizer and the generation config, sorted
 
-  /// What the file itself calls the tensor that `tensors` holds as `name`: for messages.
+  // Facts that the file format states outside of `config`; set by its reader.
+  /// GGUF: a sliding window of all layers, which the config.json of a Llama does not have.
+  std::optional<int64_t> sliding_window;
+  /// GGUF: a projection has a bias if the file has its tensor; false: according to `config`.
+  bool tensors_tell_biases = false;
+  const GgufNames* gguf_names = nullptr;  ///< GGUF: the file's names
+
+  /// The file's own name of the tensor `name`, for messages.
   std::string file_name(const std::string& name) const;
 
   /// A GGUF file (any part of a split), a Hugging Face folder, or "random:SHAPE:TYPE" (models/random_model.h).
-  /// not_found, invalid_argument, unsupported, io: as the readers say, with path and reason.
+  /// not_found, invalid_argument, unsupported, io: errors of the readers, with path and reason.
   static Result<Checkpoint> open(const std::string& path);
 };
 
-/// The token ids under `key`, which holds one or a list; what no vocabulary can hold is left out.
+/// The token ids under `key`, a number or a list; values that are not valid ids are left out.
 std::vector<int32_t> read_token_ids(const nlohmann::json& config, const char* key);
 
-/// Hugging Face's names and config keys for a GGUF file of the llama, qwen2 and qwen3 architectures (gguf_names.cc).
-/// The llama architecture stores q and k rows in interleaved rope order; their WeightSource::source_row undoes it.
-class GgufFile;
+/// A GGUF file under Hugging Face's names and config keys (gguf_checkpoint.cc). Rows of q and k in interleaved rope
+/// order get a WeightSource::source_row that restores Hugging Face's order.
 Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint);
 
 }  // namespace redline

@@ -1,5 +1,5 @@
-// The text half of CLIP (Radford et al. 2021, arXiv:2103.00020): a causal transformer over at most 77 tokens, read at the
-// end-of-text token. CLIP-L of Stable Diffusion and FLUX, CLIP-G and OpenCLIP-H converted to transformers' names.
+// The text half of CLIP (Radford et al. 2021, arXiv:2103.00020): a causal transformer over at most 77 tokens, pooled at
+// the end-of-text token. CLIP-L of Stable Diffusion and FLUX, CLIP-G and OpenCLIP-H converted to transformers' names.
 #include <algorithm>
 #include <cmath>
 
@@ -11,7 +11,7 @@
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
 #include "models/config_reader.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 #include "models/weight_reader.h"
 
 namespace redline {
@@ -29,15 +29,15 @@ struct ClipConfig {
 
 /// Defaults are those of transformers' CLIPTextConfig.
 Result<ClipConfig> read_config(const nlohmann::json& json) {
-  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 20;
+  constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   ClipConfig c;
-  c.num_layers = r.integer("num_hidden_layers", 1, kMostLayers, 12);
-  c.hidden_size = r.integer("hidden_size", 1, kMostWidth, 512);
+  c.num_layers = r.integer("num_hidden_layers", 1, kMaxLayers, 12);
+  c.hidden_size = r.integer("hidden_size", 1, kMaxWidth, 512);
   c.num_heads = r.integer("num_attention_heads", 1, 1024, 8);
-  c.intermediate_size = r.integer("intermediate_size", 1, kMostWidth, 2048);
-  c.projection_dim = r.integer("projection_dim", 1, kMostWidth, 512);
-  c.max_tokens = r.integer("max_position_embeddings", 1, kMostWidth, 77);
+  c.intermediate_size = r.integer("intermediate_size", 1, kMaxWidth, 2048);
+  c.projection_dim = r.integer("projection_dim", 1, kMaxWidth, 512);
+  c.max_tokens = r.integer("max_position_embeddings", 1, kMaxWidth, 77);
   c.vocab_size = r.integer("vocab_size", 1, INT32_MAX, 49408);
   c.eos_token = r.integer("eos_token_id", 0, INT32_MAX, 49407);
   c.layer_norm_eps = static_cast<float>(r.number("layer_norm_eps", 0, 1, 1e-5));
@@ -55,7 +55,7 @@ Result<ClipConfig> read_config(const nlohmann::json& json) {
 class ClipBuilder {
  public:
   ClipBuilder(GraphBuilder& g, WeightReader& w, const ClipConfig& c) : g_(g), w_(w), c_(c) {
-    // Until version 5 transformers kept the text half of the model below this name.
+    // Prefixes that transformers used before version 5.
     for (const char* scope : {"text_model.", "model.text_model."})
       if (w.has(scope + std::string("embeddings.token_embedding.weight"))) scope_ = scope;
   }
@@ -81,7 +81,7 @@ class ClipBuilder {
       g_.set_scope("text_projection");
       pooled = linear(g_, pooled, w_.take("text_projection.weight", {c_.projection_dim, D}));
     }
-    w_.ignore("text_projection.weight");  // of a model that is named without its projection
+    w_.ignore("text_projection.weight");  // of a CLIPTextModel stored with its projection
     w_.ignore("logit_scale");
     g_.output("pooled", pooled);
   }
@@ -121,9 +121,7 @@ class ClipBuilder {
   const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kRows = kBatch * kText;
 };
 
-}  // namespace
-
-Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint) {
+Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const ClipConfig c, read_config(checkpoint.config));
   GraphBuilder g("clip text");
   WeightReader w(g, checkpoint);
@@ -133,14 +131,23 @@ Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint) {
   model.pooled_width = c.projects ? c.projection_dim : c.hidden_size;
   model.max_tokens = c.max_tokens;
   model.vocab_size = c.vocab_size;
-  // Configs written before the id was corrected say 2 and mean the vocabulary's last token, which is the largest of a
-  // prompt; transformers goes by that number too.
+  // Old configs have the wrong id 2 and mean the vocabulary's last token, which is the largest id of a prompt;
+  // transformers treats this number specially too.
   constexpr int64_t kWrongEos = 2;
   model.pooled_token = c.eos_token == kWrongEos ? -1 : static_cast<int32_t>(c.eos_token);
   REDLINE_ASSIGN(model.graph, g.finish());
   REDLINE_TRY(w.expect_all_taken());
   return model;
 }
+
+constexpr std::string_view kClassNames[] = {"CLIPTextModel", "CLIPTextModelWithProjection"};
+
+}  // namespace
+
+extern const TextEncoderRow kClipTextEncoder = {
+    .class_names = kClassNames,
+    .build = build,
+};
 
 int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids) {
   const auto at =

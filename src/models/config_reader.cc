@@ -7,7 +7,7 @@ namespace {
 
 std::string spell(const nlohmann::json& value) {
   if (value.is_structured())
-    return value.is_array() ? "an array" : "an object";  // dump() recurses as deep as they nest
+    return value.is_array() ? "an array" : "an object";  // dump() recurses with the nesting depth
   constexpr size_t kLongest = 60;
   std::string text = value.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
   if (text.size() > kLongest) text = text.substr(0, kLongest) + "...";

@@ -1,4 +1,4 @@
-// Checked reading of a model's config.json: every wrong type or value is an error that names the key.
+// Checked access to a model's config.json: a wrong type or value is an error that names the key.
 #pragma once
 
 #include <nlohmann/json.hpp>
@@ -9,13 +9,13 @@
 
 namespace redline {
 
-/// Keeps the first error and gives harmless values afterwards, so that a config reads as a list of fields.
+/// Keeps the first error and returns harmless values afterwards, so that callers read all fields and check once.
 class ConfigReader {
  public:
   /// `config` outlives the reader.
   explicit ConfigReader(const nlohmann::json& config) : config_(config) {}
 
-  /// A whole number in [least, most]. Without `fallback` the key must be there; null counts as absent.
+  /// A whole number in [least, most]. Without `fallback` the key is required; null counts as absent.
   int64_t integer(const char* key, int64_t least, int64_t most, std::optional<int64_t> fallback = std::nullopt);
   /// A finite number in [least, most].
   double number(const char* key, double least, double most, std::optional<double> fallback = std::nullopt);

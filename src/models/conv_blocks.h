@@ -1,4 +1,4 @@
-// Blocks that convolutional networks share: autoencoders and UNets in diffusers' layout.
+// Blocks shared by the convolutional networks: autoencoders and UNets with diffusers' tensor names.
 #pragma once
 
 #include <string>
@@ -14,17 +14,17 @@ class ConvBlocks {
   ConvBlocks(GraphBuilder& g, WeightReader& w, int64_t groups, float eps) : g_(g), w_(w), groups_(groups), eps_(eps) {}
 
   int64_t channels(const Picture& x) const;
-  /// NAME.weight and NAME.bias; the output is as large as x.
+  /// A convolution with NAME.weight and NAME.bias; the output has the size of x.
   Picture conv(Picture x, const std::string& name, int64_t out, int64_t kernel = 3);
-  /// The same with a step of 2 (`pad_before` 0 for autoencoders, 1 for UNets) to a picture of height x width.
+  /// The same with stride 2 (`pad_before` 0 for autoencoders, 1 for UNets) to height x width.
   Picture downsample(Picture x, const std::string& name, int64_t pad_before, Dim height, Dim width);
-  /// Nearest neighbours, then a convolution.
+  /// Nearest-neighbour upsampling, then a convolution.
   Picture upsample(Picture x, const std::string& name, Dim height, Dim width);
-  /// Group norm, with silu after it or alone.
+  /// Group norm, optionally followed by silu.
   Picture norm(Picture x, const std::string& name, bool silu);
   /// x (projected where the number of channels changes) + conv2(silu(norm2(conv1(silu(norm1(x))) + time))), the
   /// residual block of He et al. 2016 (arXiv:1512.03385) as diffusers' ResnetBlock2D has it. `time` [batch,
-  /// time_width], optional, is what the time embedding says after its silu; NAME.time_emb_proj projects it.
+  /// time_width], optional, is the time embedding after its silu; NAME.time_emb_proj projects it.
   Picture resnet(Picture x, const std::string& name, int64_t out, Value time = {}, int64_t time_width = 0);
   /// Linear with NAME.weight, [out, in] or [out, in, 1, 1], and NAME.bias if `bias`.
   Value project(Value x, const std::string& name, int64_t out, bool bias = true);

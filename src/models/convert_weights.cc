@@ -24,7 +24,7 @@ void round_row_q8_0(const float* x, int64_t n, uint8_t* out) {
     for (int64_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(x[begin + i]));
     const uint16_t scale = f32_to_f16(most / 127);
     std::memcpy(out, &scale, 2);
-    // By the scale as it is stored, so that its rounding costs no accuracy; a scale that rounds to zero means zeros.
+    // Divide by the scale as stored, so that its rounding costs no accuracy; a scale that rounds to zero gives zeros.
     const float stored = f16_to_f32(scale), inverse = stored > 0 && std::isfinite(stored) ? 1 / stored : 0;
     for (int64_t i = 0; i < kBlock; ++i) {
       const float code = std::nearbyint(x[begin + i] * inverse);
@@ -40,7 +40,7 @@ void round_row_w8a8(const float* x, int64_t n, uint8_t* out) {
     most = std::max(most, std::abs(x[i]));
     finite &= std::isfinite(x[i]);
   }
-  // A row that is not finite stays no number; one whose scale has no reciprocal is zeros.
+  // A row with values that are not finite gets a NaN scale; a row whose scale has no finite reciprocal becomes zeros.
   const float scale = finite ? most / 127 : NAN, inverse = scale > 0 && std::isfinite(1 / scale) ? 1 / scale : 0;
   for (int64_t i = 0; i < n; ++i) {
     const float code = finite ? std::nearbyint(x[i] * inverse) : 0.0f;

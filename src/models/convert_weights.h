@@ -1,4 +1,4 @@
-// Weights brought to another type when a checkpoint is opened.
+// Conversion of weights to another type when a checkpoint is opened.
 #pragma once
 
 #include "models/checkpoint.h"
@@ -10,13 +10,13 @@ namespace redline {
 void round_row(DType to, const float* x, int64_t count, uint8_t* out);
 
 /// Every float matrix (two axes) whose name `wanted` accepts, rounded to nearest: to bf16, or to q8_0 or w8a8 where its
-/// rows are whole blocks of 32 (others stay). What is already narrower stays.
-/// The pages of the file behind a weight are let go once it is converted.
+/// rows are whole blocks of 32 (others stay). Narrower types stay as they are.
+/// The file pages of a converted weight are released.
 /// out_of_memory; invalid_argument: another type.
 Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted);
 
-/// Every float weight of a convolution (four axes) that the tile unit can multiply by, as bfloat16: those whose input
-/// channels are a multiple of 32. The unit rounds to that type whatever a weight is; the few others are small and stay.
+/// Rounds float weights of convolutions (four axes) to bfloat16 where the tile unit can use them: with a multiple of 32
+/// input channels. The unit computes in that type anyway; the few other convolutions are small and stay.
 /// out_of_memory.
 Status round_convolutions(Checkpoint& checkpoint);
 

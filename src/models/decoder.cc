@@ -13,28 +13,28 @@
 namespace redline {
 
 Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults) {
-  // Bounds that no real model reaches; they keep products of sizes far from overflow.
-  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 24, kMostVocab = int64_t{1} << 28;
+  // Bounds far above real models, which keep products of sizes from overflowing.
+  constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 24, kMaxVocab = int64_t{1} << 28;
   ConfigReader r(config);
   DecoderConfig c;
-  c.num_layers = r.integer("num_hidden_layers", 1, kMostLayers);
-  c.hidden_size = r.integer("hidden_size", 1, kMostWidth);
-  c.intermediate_size = r.integer("intermediate_size", 1, kMostWidth);
-  c.vocab_size = r.integer("vocab_size", 1, kMostVocab);
-  c.num_heads = r.integer("num_attention_heads", 1, kMostWidth);
+  c.num_layers = r.integer("num_hidden_layers", 1, kMaxLayers);
+  c.hidden_size = r.integer("hidden_size", 1, kMaxWidth);
+  c.intermediate_size = r.integer("intermediate_size", 1, kMaxWidth);
+  c.vocab_size = r.integer("vocab_size", 1, kMaxVocab);
+  c.num_heads = r.integer("num_attention_heads", 1, kMaxWidth);
   const bool kv_left_out = defaults.num_kv_heads > 0 && !config.contains("num_key_value_heads");
-  c.num_kv_heads = kv_left_out ? defaults.num_kv_heads : r.integer("num_key_value_heads", 1, kMostWidth, c.num_heads);
+  c.num_kv_heads = kv_left_out ? defaults.num_kv_heads : r.integer("num_key_value_heads", 1, kMaxWidth, c.num_heads);
   REDLINE_TRY(r.status());
-  constexpr int64_t kMostHeadDim = 512;
+  constexpr int64_t kMaxHeadDim = 512;
   if (!r.has("head_dim") && defaults.head_dim == 0 && c.hidden_size % c.num_heads != 0)
     return invalid_argument("config: hidden_size {} does not divide among {} heads, and there is no head_dim",
                             c.hidden_size, c.num_heads);
   c.head_dim =
-      r.integer("head_dim", 2, kMostHeadDim, defaults.head_dim > 0 ? defaults.head_dim : c.hidden_size / c.num_heads);
-  if (c.head_dim < 2 || c.head_dim > kMostHeadDim)
-    return unsupported("config: heads of {} elements; Redline runs 2 to {}", c.head_dim, kMostHeadDim);
+      r.integer("head_dim", 2, kMaxHeadDim, defaults.head_dim > 0 ? defaults.head_dim : c.hidden_size / c.num_heads);
+  if (c.head_dim < 2 || c.head_dim > kMaxHeadDim)
+    return unsupported("config: heads of {} elements; Redline runs 2 to {}", c.head_dim, kMaxHeadDim);
   if (c.num_heads % c.num_kv_heads != 0)
-    return invalid_argument("config: num_attention_heads {} is no multiple of num_key_value_heads {}", c.num_heads,
+    return invalid_argument("config: num_attention_heads {} is not a multiple of num_key_value_heads {}", c.num_heads,
                             c.num_kv_heads);
   const int64_t positions = r.integer("max_position_embeddings", 1, int64_t{1} << 40, defaults.max_positions);
   c.rms_norm_eps = static_cast<float>(r.number("rms_norm_eps", 0, 1, 1e-6));
@@ -52,7 +52,7 @@ Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, in
   std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
   ConfigReader r(config);
   const bool is_null =
-      config.contains("sliding_window") && !r.has("sliding_window");  // no window, unlike a key left out
+      config.contains("sliding_window") && !r.has("sliding_window");  // null means no window; a missing key does not
   if (!r.boolean("use_sliding_window", false) || is_null) {
     REDLINE_TRY(r.status());
     return windows;

@@ -1,4 +1,4 @@
-// What decoder-only language models share: the common settings, and the blocks that their files compose.
+// Shared parts of decoder-only language models: common settings, and the blocks that model files compose.
 #pragma once
 
 #include <functional>
@@ -18,30 +18,30 @@ struct DecoderConfig {
   float rms_norm_eps = 1e-5f;
   bool tie_word_embeddings = false;
   RopeTableAttrs rope;
-  std::vector<int64_t> window;  ///< per layer; 0: the whole text
+  std::vector<int64_t> window;  ///< per layer; 0: no window
 };
 
-/// What a family's config.json means by a key that it leaves out, where families differ.
+/// Defaults of config.json keys that differ between families.
 struct DecoderDefaults {
   int64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
-  int64_t num_kv_heads = 0;  ///< 0: num_attention_heads, which null means in every family
+  int64_t num_kv_heads = 0;  ///< 0: num_attention_heads; null means that in every family
   int64_t max_positions = 2048;
 };
 
-/// The settings that every family has, each checked: absurd or contradictory sizes are errors that name the key.
+/// Reads and checks the common settings. Implausible or contradictory sizes are errors that name the key.
 Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const DecoderDefaults& defaults = {});
 
-/// Windows of models that say per layer ("layer_types") or from a layer on ("max_window_layers") where they look back
-/// only `sliding_window` positions (Qwen2, Qwen3: 4096 and 28 when left out); all zero unless use_sliding_window.
+/// Sliding windows of models that select layers by "layer_types" or by "max_window_layers" (Qwen2, Qwen3; by default a
+/// window of 4096 from layer 28 on); all zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
-/// The inputs of a step and what layers share. Input names: tokens, positions, lengths, slots, logit_rows.
+/// The inputs of a step and values shared by all layers. Input names: tokens, positions, lengths, slots, logit_rows.
 struct DecoderStep {
   Value tokens, positions, slots, logit_rows;
   Value rope;  ///< table of this step
 };
 
-/// What a model file composes one layer from. Scope: "model.layers.N.".
+/// Building blocks of one layer. Scope: "model.layers.N.".
 class LayerBuilder {
  public:
   LayerBuilder(GraphBuilder& g, WeightReader& w, const DecoderConfig& c, const DecoderStep& step, int64_t layer)
@@ -51,7 +51,7 @@ class LayerBuilder {
   Value norm(Value x, const char* name, int64_t size);
   /// x times `name`.weight (and `name`.bias) to `out` features.
   Value project(Value x, const char* name, int64_t out, int64_t in, bool has_bias);
-  /// Rope on heads.
+  /// Rotary embedding of all heads.
   Value rotate(Value x);
   /// Attention of this layer, window and scale from the config.
   Value attend(Value q, Value k, Value v);

@@ -61,25 +61,25 @@ JointAttentionAttrs DitBuilder::attention() const {
 }
 
 DenoiserGraphs::DenoiserGraphs(const std::string& family, const Checkpoint& checkpoint)
-    : probe(family + " probe"), body(family + " body"), head(family + " head"), probe_weights(probe, checkpoint),
-      body_weights(body, checkpoint), head_weights(head, checkpoint) {}
+    : front(family + " front"), middle(family + " middle"), tail(family + " tail"), front_weights(front, checkpoint),
+      middle_weights(middle, checkpoint), tail_weights(tail, checkpoint) {}
 
 Status DenoiserGraphs::finish(DenoiserModel& model) {
-  REDLINE_ASSIGN(model.probe, probe.finish());
-  REDLINE_ASSIGN(model.body, body.finish());
-  REDLINE_ASSIGN(model.head, head.finish());
-  probe_weights.add_taken(body_weights);
-  probe_weights.add_taken(head_weights);
-  return probe_weights.expect_all_taken();
+  REDLINE_ASSIGN(model.front, front.finish());
+  REDLINE_ASSIGN(model.middle, middle.finish());
+  REDLINE_ASSIGN(model.tail, tail.finish());
+  front_weights.add_taken(middle_weights);
+  front_weights.add_taken(tail_weights);
+  return front_weights.expect_all_taken();
 }
 
 std::vector<float> sincos_positions(int64_t columns, int64_t height, int64_t width, int64_t base_size, double scale) {
   const int64_t quarter = columns / 4;
-  // One axis: [places][sines, cosines].
+  // One axis: [positions][sines, cosines].
   auto axis = [&](int64_t places) {
     std::vector<float> table(static_cast<size_t>(places * 2 * quarter));
     for (int64_t i = 0; i < places; ++i) {
-      // Checkpoints were trained with places in float32.
+      // Checkpoints were trained with positions in float32.
       const auto step = static_cast<float>(static_cast<double>(places) / static_cast<double>(base_size));
       const float place = static_cast<float>(i) / step / static_cast<float>(scale);
       for (int64_t k = 0; k < quarter; ++k) {

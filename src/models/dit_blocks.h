@@ -1,5 +1,5 @@
-// What diffusion transformers share (Peebles and Xie 2022, arXiv:2212.09748): projections by name, embeddings of
-// timesteps and patches, modulated norms and gated residuals, and the three graphs of a denoiser.
+// Shared parts of diffusion transformers (Peebles and Xie 2022, arXiv:2212.09748): projections by name, embeddings of
+// timesteps and patches, modulated norms, gated residuals, and the three graphs of a denoiser.
 #pragma once
 
 #include "graph/ops/joint_attention.h"
@@ -15,8 +15,7 @@ struct DitShape {
   int64_t width() const { return num_heads * head_dim; }
 };
 
-/// Writes blocks into one graph. Modulation tables are [batch, n * width]: part p of one is its columns from p * width
-/// on.
+/// Adds blocks to one graph. Modulation tables are [batch, n * width]; part p is the columns from p * width on.
 class DitBuilder {
  public:
   DitBuilder(GraphBuilder& g, WeightReader& w, DitShape shape) : g_(g), w_(w), shape_(shape) {}
@@ -25,13 +24,13 @@ class DitBuilder {
   Value project(Value x, const std::string& name, int64_t out, int64_t in, bool has_bias = true);
   /// scope.linear_1, `kind`, scope.linear_2: [rows, in] to [rows, width].
   Value embed(Value x, const std::string& scope, int64_t in, Activation kind = Activation::kSilu);
-  /// The input `name` [batch], times `scale`, as sines and cosines through `embed`.
+  /// The sinusoidal embedding of the input `name` [batch] times `scale`, through `embed`.
   Value embed_number(const std::string& name, const std::string& scope, float scale = 1);
   /// The input "latents", patches of `channels` x patch x patch, by the convolution pos_embed.proj; plus the input
   /// "positions".
   Value embed_patches(int64_t channels, int64_t patch);
 
-  /// Norm, times 1 + scale, plus shift, from the parts named.
+  /// norm(x) * (1 + scale) + shift, with scale and shift from the given parts of `table`.
   Value modulated(Value x, Value table, int64_t shift_part, int64_t scale_part, const Dim& rows_per_item);
   /// x + gate * y, the gate from part `part`.
   Value gated(Value x, Value y, Value table, int64_t part, const Dim& rows_per_item);
@@ -51,19 +50,19 @@ class DitBuilder {
   const DitShape shape_;
 };
 
-/// The graphs of a DenoiserModel under construction.
+/// Builders of the graphs of a DenoiserModel.
 struct DenoiserGraphs {
   DenoiserGraphs(const std::string& family, const Checkpoint& checkpoint);
-  /// Moves them into `model`. invalid_argument: what a builder met first, or a tensor that none of them took.
+  /// Moves them into `model`. invalid_argument: the first error of a builder, or a tensor that none of them used.
   Status finish(DenoiserModel& model);
 
-  GraphBuilder probe, body, head;
-  WeightReader probe_weights, body_weights, head_weights;
+  GraphBuilder front, middle, tail;
+  WeightReader front_weights, middle_weights, tail_weights;
 };
 
-/// Sines and cosines of places on a grid of height x width: [height * width, columns], of columns' places in the first
-/// half, of rows' in the second; each half is sines, then cosines of place * 10000^(-k / (columns / 4)). Place i of n
-/// is i / (n / base_size) / scale. `columns` is a multiple of 4.
+/// Sinusoidal embeddings of the positions on a grid of height x width: [height * width, columns], of x in the first
+/// half and of y in the second; each half is sines, then cosines of position * 10000^(-k / (columns / 4)). Position i
+/// of n is i / (n / base_size) / scale. `columns` is a multiple of 4.
 std::vector<float> sincos_positions(int64_t columns, int64_t height, int64_t width, int64_t base_size, double scale);
 
 }  // namespace redline

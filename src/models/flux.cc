@@ -1,8 +1,8 @@
-// FLUX.1 dev and schnell: double blocks (text and picture with weights of their own, attention over both), then single
-// blocks over the joined stream. Black Forest Labs 2024; diffusers' FluxTransformer2DModel names the tensors.
+// FLUX.1 dev and schnell: double blocks (separate weights for text and image, joint attention), then single
+// blocks over the concatenated stream. Black Forest Labs 2024; diffusers' FluxTransformer2DModel names the tensors.
 //
-// Checkpoints rotate neighbouring pairs of a head. Rows of the query and key projections, and their norms, are taken in
-// the half-split order that `rope` rotates: scores are sums over a head and do not see the order.
+// Checkpoints rotate neighbouring pairs of a head. Rows of the query and key projections and their norms are permuted
+// to the half-split order of `rope`; attention scores are sums over a head and do not depend on the order.
 #include <algorithm>
 #include <cmath>
 
@@ -15,6 +15,8 @@
 #include "graph/ops/rope.h"
 #include "models/config_reader.h"
 #include "models/dit_blocks.h"
+#include "models/flux_file.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -24,25 +26,25 @@ struct FluxConfig {
   int64_t in_channels = 0, out_channels = 0, num_layers = 0, num_single_layers = 0;
   int64_t text_width = 0, pooled_width = 0;
   bool guidance_embeds = false;
-  std::vector<int64_t> axes;  ///< elements of a head that rotate by the axes (text, row, column) of a token's place
+  std::vector<int64_t> axes;  ///< elements of a head that each position axis (text, row, column) rotates
 
   int64_t num_blocks() const { return num_layers + num_single_layers; }
 };
 
 Result<FluxConfig> read_config(const nlohmann::json& json) {
-  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 20;
+  constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   FluxConfig c;
-  c.in_channels = r.integer("in_channels", 1, kMostWidth, 64);
-  c.out_channels = r.integer("out_channels", 1, kMostWidth, c.in_channels);
-  c.num_layers = r.integer("num_layers", 0, kMostLayers, 19);
-  c.num_single_layers = r.integer("num_single_layers", 0, kMostLayers, 38);
+  c.in_channels = r.integer("in_channels", 1, kMaxWidth, 64);
+  c.out_channels = r.integer("out_channels", 1, kMaxWidth, c.in_channels);
+  c.num_layers = r.integer("num_layers", 0, kMaxLayers, 19);
+  c.num_single_layers = r.integer("num_single_layers", 0, kMaxLayers, 38);
   c.shape.head_dim = r.integer("attention_head_dim", 2, 512, 128);
   c.shape.num_heads = r.integer("num_attention_heads", 1, 1024, 24);
-  c.text_width = r.integer("joint_attention_dim", 1, kMostWidth, 4096);
-  c.pooled_width = r.integer("pooled_projection_dim", 1, kMostWidth, 768);
+  c.text_width = r.integer("joint_attention_dim", 1, kMaxWidth, 4096);
+  c.pooled_width = r.integer("pooled_projection_dim", 1, kMaxWidth, 768);
   c.guidance_embeds = r.boolean("guidance_embeds", false);
-  // A folder that says so packs 2 x 2 latents itself; the network's own patch is 1 in every FLUX.1 checkpoint.
+  // The pipeline packs latents 2 x 2; the network's own patch is 1 in every FLUX.1 checkpoint.
   if (const int64_t patch = r.integer("patch_size", 1, 16, 1); patch != 1)
     r.fail(unsupported("config: patch_size {}; FLUX transformers have 1", patch));
   REDLINE_TRY(r.status());
@@ -64,7 +66,7 @@ Result<FluxConfig> read_config(const nlohmann::json& json) {
   return c;
 }
 
-/// Cosines then sines of [text rows, then height * width picture rows]. Text stands at the origin.
+/// Cosines then sines of [text rows, then height * width image rows]. All text tokens are at position 0.
 std::vector<float> rope_table_of(const FluxConfig& c, int64_t text_tokens, int64_t height, int64_t width) {
   const int64_t half = c.shape.head_dim / 2;
   std::vector<float> table(static_cast<size_t>((text_tokens + height * width) * c.shape.head_dim));
@@ -84,7 +86,7 @@ std::vector<float> rope_table_of(const FluxConfig& c, int64_t text_tokens, int64
   return table;
 }
 
-/// Text and picture between blocks: apart before the single blocks, joined (text first) within them.
+/// Hidden states between blocks: text and image separate before the single blocks, joined (text first) within them.
 struct Streams {
   Value image, text, joined;
 };
@@ -93,7 +95,7 @@ class FluxBuilder : public DitBuilder {
  public:
   FluxBuilder(GraphBuilder& g, WeightReader& w, const FluxConfig& c) : DitBuilder(g, w, c.shape), c_(c) {}
 
-  /// silu of the sum of what the timestep, the guidance and the pooled text say: [batch, width].
+  /// silu of the sum of the embeddings of timestep, guidance and pooled text: [batch, width].
   Value conditioning() {
     Value sum = embed_number("timestep", "time_text_embed.timestep_embedder", 1000);
     if (c_.guidance_embeds) sum = add(g_, sum, embed_number("guidance", "time_text_embed.guidance_embedder", 1000));
@@ -102,7 +104,7 @@ class FluxBuilder : public DitBuilder {
     return activation(g_, sum, Activation::kSilu);
   }
 
-  /// Blocks [begin, end) of double and single ones counted together.
+  /// Blocks [begin, end), double and single blocks numbered consecutively.
   void blocks(Streams& s, int64_t begin, int64_t end, Value conditioning, Value rope) {
     conditioning_ = conditioning;
     rope_joined_ = rope;
@@ -128,7 +130,7 @@ class FluxBuilder : public DitBuilder {
     s.text = slice_rows(g_, s.joined, kBatch, kAll, 0, kText);
   }
 
-  /// What the first block's attention sees of the picture.
+  /// The image input of the first block's attention.
   Value first_modulated(Value image, Value conditioning) {
     const Value table = project(conditioning, "transformer_blocks.0.norm1.linear", 6 * width(), width());
     return modulated(image, table, 0, 1, kImage);
@@ -202,20 +204,18 @@ class FluxBuilder : public DitBuilder {
   Value conditioning_, rope_joined_, rope_text_, rope_image_;
 };
 
-}  // namespace
-
-Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const FluxConfig c, read_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_blocks());
-  const int64_t split = parts.probe, tail = c.num_blocks() - parts.tail, D = c.shape.width();
+  const int64_t split = parts.front, tail = c.num_blocks() - parts.tail, D = c.shape.width();
   DenoiserModel model;
   model.family = "flux";
   model.in_channels = c.in_channels;
   model.out_channels = c.out_channels;
-  model.patch = 2;  // the pipeline's: latents are packed 2 x 2 before the network sees them
+  model.patch = 2;  // the pipeline packs latents 2 x 2
   model.latent_channels = c.in_channels / 4;
   if (c.in_channels % 4 != 0)
-    return invalid_argument("config: in_channels {} is no multiple of 4: latents are packed 2 x 2", c.in_channels);
+    return invalid_argument("config: in_channels {} is not a multiple of 4: latents are packed 2 x 2", c.in_channels);
   model.text_width = c.text_width;
   model.pooled_width = c.pooled_width;
   model.takes_guidance = c.guidance_embeds;
@@ -225,8 +225,8 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks
 
   DenoiserGraphs graphs("flux", checkpoint);
   {
-    GraphBuilder& g = graphs.probe;
-    FluxBuilder b(g, graphs.probe_weights, c);
+    GraphBuilder& g = graphs.front;
+    FluxBuilder b(g, graphs.front_weights, c);
     const Value latents = g.input("latents", DType::kF32, {b.kBatch * b.kImage, c.in_channels});
     const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
     const Value rope = split > 0 ? g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim}) : Value{};
@@ -242,8 +242,8 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks
     if (split == 0 && c.num_layers > 0) g.output("modulated", b.first_modulated(s.image, conditioning));
   }
   {
-    GraphBuilder& g = graphs.body;
-    FluxBuilder b(g, graphs.body_weights, c);
+    GraphBuilder& g = graphs.middle;
+    FluxBuilder b(g, graphs.middle_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
     Streams s;
     s.image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
@@ -254,8 +254,8 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks
     g.output("text", s.text);
   }
   {
-    GraphBuilder& g = graphs.head;
-    FluxBuilder b(g, graphs.head_weights, c);
+    GraphBuilder& g = graphs.tail;
+    FluxBuilder b(g, graphs.tail_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     if (tail < c.num_blocks()) {
@@ -267,10 +267,51 @@ Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks
     // The table is [scale, shift] here.
     const Value table = b.project(conditioning, "norm_out.linear", 2 * D, D);
     g.set_scope("norm_out");
-    g.output("velocity", b.project(b.modulated(image, table, 1, 0, b.kImage), "proj_out", c.out_channels, D));
+    g.output("model_output", b.project(b.modulated(image, table, 1, 0, b.kImage), "proj_out", c.out_channels, D));
   }
   REDLINE_TRY(graphs.finish(model));
   return model;
 }
+
+// T5's tokens; CLIP's pooled vector, added to the timestep embedding. Tokens attend to the padding, as in training.
+Result<PromptConditions> flux_conditions(const PromptEncoders& encoders, const DenoiserModel&,
+                                         std::span<const std::string> prompts, int64_t text_tokens) {
+  REDLINE_ASSIGN(PromptEncoder * clip, encoders.find("text_encoder"));
+  REDLINE_ASSIGN(PromptEncoder * t5, encoders.find("text_encoder_2"));
+  PromptConditions c;
+  REDLINE_ASSIGN(EncodedText pooled, clip->encode(prompts, 0, /*mask_padding=*/false));
+  REDLINE_ASSIGN(EncodedText text, t5->encode(prompts, text_tokens, /*mask_padding=*/false));
+  c.prompts = text.prompts;
+  c.tokens = text.tokens;
+  // T5 still reads the part of a long prompt that CLIP truncates, so only T5's truncation is reported.
+  c.add_warnings(text);
+  c.values["pooled"] = std::move(pooled.pooled);
+  c.values["text"] = std::move(text.hidden);
+  return c;
+}
+
+constexpr std::string_view kDenoiserClasses[] = {"FluxTransformer2DModel"};
+constexpr std::string_view kPipelineClasses[] = {"FluxPipeline"};
+
+}  // namespace
+
+extern const DenoiserRow kFluxDenoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+    .open_file = open_flux_file,
+};
+
+extern const PipelineRow kFluxPipeline = {
+    .class_names = kPipelineClasses,
+    .denoiser_component = "transformer",
+    .denoiser_class = "FluxTransformer2DModel",
+    .condition = flux_conditions,
+    .even_sigmas = true,
+    .is_distilled = true,
+    .side = 1024,
+    .num_inference_steps = 28,
+    .guidance_scale = 3.5,
+    .max_sequence_length = 512,
+};
 
 }  // namespace redline

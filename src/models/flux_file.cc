@@ -19,7 +19,7 @@ using StoredTensors = std::map<std::string, StoredTensor>;
 struct Names {
   std::string_view stored, diffusers;
 };
-// Everything but what lies in parts of a matrix (below).
+// Modules that are not part of a fused matrix (below).
 constexpr Names kTop[] = {{"img_in", "x_embedder"},
                           {"txt_in", "context_embedder"},
                           {"time_in.in_layer", "time_text_embed.timestep_embedder.linear_1"},
@@ -46,7 +46,7 @@ constexpr Names kSingle[] = {{"modulation.lin", "norm.linear"},
                              {"norm.key_norm", "attn.norm_k"},
                              {"linear2", "proj_out"}};
 
-// A stored matrix of several: parts in the order of its rows, each so many times the width of the network.
+// A fused matrix: its modules in row order, each with its height as a multiple of the network's width.
 struct Parts {
   std::string_view stored;
   std::vector<std::pair<std::string_view, int64_t>> parts;
@@ -170,7 +170,7 @@ class Renamer {
     return {};
   }
 
-  // The makers store shift, then scale; diffusers scale, then shift.
+  // The original stores shift, then scale; diffusers scale, then shift.
   Status take_last_modulation(const std::string& name, const StoredTensor& tensor, std::string_view kind) {
     REDLINE_TRY(expect_rows(name, tensor, 2 * width_));
     WeightSource source = tensor.source;
@@ -197,7 +197,7 @@ class Renamer {
   int64_t width_ = 0;
 };
 
-// What the tensors say about the network, under diffusers' keys.
+// The config, under diffusers' keys, that follows from the tensors' shapes.
 Result<nlohmann::json> config_of_shapes(const Checkpoint& checkpoint) {
   const auto side = [&](const std::string& name, size_t axis) -> Result<int64_t> {
     const auto at = checkpoint.tensors.find(name);
@@ -214,7 +214,8 @@ Result<nlohmann::json> config_of_shapes(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const int64_t pooled_width, side("time_text_embed.text_embedder.linear_1.weight", 1));
   REDLINE_ASSIGN(const int64_t head_dim, side("transformer_blocks.0.attn.norm_k.weight", 0));
   if (width % head_dim != 0)
-    return invalid_argument("{}: a width of {} is no multiple of the head size {}", checkpoint.path, width, head_dim);
+    return invalid_argument("{}: a width of {} is not a multiple of the head size {}", checkpoint.path, width,
+                            head_dim);
   const auto count_blocks = [&](std::string_view blocks) {
     int64_t count = 0;
     while (checkpoint.tensors.count(fmt::format("{}.{}.attn.norm_k.weight", blocks, count))) ++count;
@@ -234,7 +235,7 @@ Result<nlohmann::json> config_of_shapes(const Checkpoint& checkpoint) {
       {"guidance_embeds", checkpoint.tensors.count("time_text_embed.guidance_embedder.linear_1.weight") > 0}};
 }
 
-// axes_dims_rope, the one thing that no shape says.
+// axes_dims_rope, which does not follow from any shape.
 Status add_axes(const std::string& path, nlohmann::json& config) {
   const size_t slash = path.rfind('/');
   const std::string beside = (slash == std::string::npos ? "" : path.substr(0, slash + 1)) + "config.json";

@@ -1,237 +1,55 @@
-// GGUF's names for settings and tensors, turned into Hugging Face's. Facts from the GGUF specification (ggml repository,
-// docs/gguf.md) and from files that llama.cpp writes.
+#include "models/gguf_names.h"
 
-#include "formats/gguf.h"
-#include "models/checkpoint.h"
-#include "models/model_tokenizer.h"
-#include "models/registry.h"
+#include <fmt/format.h>
 
 namespace redline {
 namespace {
 
-struct NamePair {
-  std::string_view gguf, hf;
+constexpr std::string_view kGgufLayers = "blk.", kHfLayers = "model.layers.";
+
+struct Parts {
+  std::string_view stem, suffix;       ///< suffix: ".weight" or ".bias"
+  std::string_view layer, layer_stem;  ///< of "blk.3.attn_q": "3", "attn_q"; empty outside of layers
 };
-constexpr NamePair kTop[] = {
-    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
-constexpr NamePair kLayer[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-                               {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-                               {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-                               {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-                               {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-                               {"ffn_down", "mlp.down_proj"}};
 
-// "" when the name is not one that this architecture uses.
-std::string hf_name(std::string_view name) {
+Parts parts_of(std::string_view name, std::string_view layers) {
+  Parts p;
   const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return "";
-  const std::string_view suffix = name.substr(dot);  // .weight or .bias
-  std::string_view stem = name.substr(0, dot);
-  for (const NamePair& pair : kTop)
-    if (stem == pair.gguf) return fmt::format("{}{}", pair.hf, suffix);
-  if (!stem.starts_with("blk.")) return "";
-  stem.remove_prefix(4);
-  const size_t end = stem.find('.');
-  if (end == std::string_view::npos) return "";
-  for (const NamePair& pair : kLayer)
-    if (stem.substr(end + 1) == pair.gguf)
-      return fmt::format("model.layers.{}.{}{}", stem.substr(0, end), pair.hf, suffix);
-  return "";
-}
-
-// The other way: what a GGUF file calls the tensor.
-std::string gguf_name(std::string_view name) {
-  const size_t dot = name.rfind('.');
-  if (dot == std::string_view::npos) return std::string(name);
-  const std::string_view suffix = name.substr(dot);
-  std::string_view stem = name.substr(0, dot);
-  for (const NamePair& pair : kTop)
-    if (stem == pair.hf) return fmt::format("{}{}", pair.gguf, suffix);
-  constexpr std::string_view kLayers = "model.layers.";
-  if (!stem.starts_with(kLayers)) return std::string(name);
-  stem.remove_prefix(kLayers.size());
-  const size_t end = stem.find('.');
-  for (const NamePair& pair : kLayer)
-    if (end != std::string_view::npos && stem.substr(end + 1) == pair.hf)
-      return fmt::format("blk.{}.{}{}", stem.substr(0, end), pair.gguf, suffix);
-  return std::string(name);
-}
-
-// GGUF's llama keeps the rows of each head as (0, 1, 2, ...) pairs that rotate together; Hugging Face keeps the two halves
-// apart: row i of the first half is interleaved row 2i, row i of the second is 2i + 1.
-std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim) {
-  return [head_dim, rotary_dim](int64_t row) {
-    const int64_t half = rotary_dim / 2, in_head = row % head_dim;
-    if (in_head >= rotary_dim) return row;  // does not turn
-    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
-  };
-}
-
-// Bounds on lists that a file may declare and a model reads whole.
-constexpr uint64_t kMostLayers = 4096;
-constexpr int64_t kMostFrequencies = 4096;
-
-// Reads integers that GGUF may hold once or per layer (then all must agree).
-Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key) {
-  const GgufValue* value = file.find(key);
-  if (!value) return std::optional<int64_t>();
-  if (auto single = value->as_int()) return single;
-  // The limit comes before as_ints: eight bytes for each element of one byte would be more than the file is worth.
-  std::optional<std::vector<int64_t>> list;
-  if (value->count <= kMostLayers) list = value->as_ints();
-  if (!list || list->empty())
-    return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
-  for (int64_t other : *list)
-    if (other != list->front())
-      return unsupported("{}: {} differs by layer ({} and {})", file.path(), key, list->front(), other);
-  return std::optional<int64_t>(list->front());
-}
-
-Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json& config) {
-  struct Key {
-    const char *gguf, *hf;
-  };
-  static constexpr Key kIntegers[] = {{"block_count", "num_hidden_layers"},
-                                      {"embedding_length", "hidden_size"},
-                                      {"feed_forward_length", "intermediate_size"},
-                                      {"attention.head_count", "num_attention_heads"},
-                                      {"attention.head_count_kv", "num_key_value_heads"},
-                                      {"attention.key_length", "head_dim"},
-                                      {"context_length", "max_position_embeddings"},
-                                      {"vocab_size", "vocab_size"},
-                                      {"attention.sliding_window", "sliding_window"}};
-  for (const Key& key : kIntegers) {
-    REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
-    if (!value) continue;
-    // Said here in the file's own words: later the keys are Hugging Face's. 0 key/value heads or window: the file leaves it open.
-    if (*value < 0 || *value > INT32_MAX)
-      return invalid_argument("{}: {}.{} is {}, expected a whole number up to {}", file.path(), arch, key.gguf, *value,
-                              INT32_MAX);
-    config[key.hf] = *value;
-  }
-  for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "attention.head_count"})
-    if (auto value = one_integer(file, fmt::format("{}.{}", arch, key)); !*value || **value < 1)
-      return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, *value ? "0" : "missing");
-  static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
-                                     {"rope.freq_base", "rope_theta"}};
-  for (const Key& key : kNumbers)
-    if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
-      auto number = value->as_double();
-      if (!number)
-        return invalid_argument("{}: {}.{} is {}, expected a number", file.path(), arch, key.gguf, value->to_string());
-      // The file holds a float32; its decimal form is what config.json would say.
-      config[key.hf] = *number;
-    }
-  // The qwen files say neither from which layer on nor whether it is in use, and no published model of theirs has it on:
-  // use_sliding_window stays away.
-  if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
-
-  // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 is none.
-  nlohmann::json scaling = nlohmann::json::object();
-  static constexpr Key kScaling[] = {{"rope.scale_linear", "factor"},
-                                     {"rope.scaling.factor", "factor"},
-                                     {"rope.scaling.attn_factor", "attention_multiplier"},
-                                     {"rope.scaling.yarn_attn_factor", "attention_multiplier"},
-                                     {"rope.scaling.original_context_length", "original_max_position_embeddings"},
-                                     {"rope.scaling.yarn_beta_fast", "beta_fast"},
-                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}};
-  for (const Key& key : kScaling)
-    if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
-      if (auto whole = value->as_int()) scaling[key.hf] = *whole;
-      else if (auto number = value->as_double()) scaling[key.hf] = *number;
-    }
-  std::string type = "linear";
-  if (const GgufValue* value = file.find(arch + ".rope.scaling.type"); value && value->as_string())
-    type = *value->as_string();
-  const bool scales = scaling.contains("factor") && scaling["factor"] != 0;
-  if (type != "none" && (scales || type != "linear")) {
-    scaling["rope_type"] = type;
-    config["rope_scaling"] = scaling;
-  }
-  if (const GgufTensor* factors = file.tensor("rope_freqs.weight"); factors && factors->view.data) {
-    if (factors->view.num_elements() > kMostFrequencies)
-      return invalid_argument("{}: rope_freqs.weight has {} elements, expected half the head size", file.path(),
-                              factors->view.num_elements());
-    std::vector<float> values(static_cast<size_t>(factors->view.num_elements()));
-    unpack_row(factors->view.dtype, factors->view.data, values.data(), factors->view.num_elements());
-    config["rope_freq_factors"] = values;
-  }
-  // Spelt out, because families' defaults are those of config.json.
-  if (!config.contains("num_key_value_heads") && config.contains("num_attention_heads"))
-    config["num_key_value_heads"] = config["num_attention_heads"];
-  if (!config.contains("head_dim") && config.contains("hidden_size") && config.contains("num_attention_heads")) {
-    const int64_t heads = config["num_attention_heads"].get<int64_t>(), width = config["hidden_size"].get<int64_t>();
-    if (heads > 0 && width % heads == 0) config["head_dim"] = width / heads;
-  }
-  const GgufValue* rotary = file.find(arch + ".rope.dimension_count");
-  if (rotary && rotary->as_int() && config.contains("head_dim")) {
-    const int64_t head_dim = config["head_dim"].get<int64_t>();
-    if (*rotary->as_int() < 2 || *rotary->as_int() > head_dim)
-      return invalid_argument("{}: {}.rope.dimension_count is {}, expected 2 to the head size {}", file.path(), arch,
-                              *rotary->as_int(), head_dim);
-    // The hair more keeps the quotient times head_dim, cut to a whole number, from falling one short.
-    if (head_dim > 0 && *rotary->as_int() != head_dim)
-      config["partial_rotary_factor"] = (static_cast<double>(*rotary->as_int()) + 1e-6) / static_cast<double>(head_dim);
-  }
-  return {};
+  p.stem = name.substr(0, dot);
+  if (dot == std::string_view::npos) return p;
+  p.suffix = name.substr(dot);
+  if (!p.stem.starts_with(layers)) return p;
+  const std::string_view rest = p.stem.substr(layers.size());
+  const size_t end = rest.find('.');
+  if (end == std::string_view::npos) return p;
+  p.layer = rest.substr(0, end);
+  p.layer_stem = rest.substr(end + 1);
+  return p;
 }
 
 }  // namespace
 
-std::string Checkpoint::file_name(const std::string& name) const { return format == "gguf" ? gguf_name(name) : name; }
+std::string GgufNames::to_hf(std::string_view name) const {
+  const Parts p = parts_of(name, kGgufLayers);
+  if (p.suffix.empty()) return "";
+  for (const GgufName& pair : top)
+    if (p.stem == pair.gguf) return fmt::format("{}{}", pair.hf, p.suffix);
+  for (const auto& list : {layer, more_layer})
+    for (const GgufName& pair : list)
+      if (!p.layer_stem.empty() && p.layer_stem == pair.gguf)
+        return fmt::format("{}{}.{}{}", kHfLayers, p.layer, pair.hf, p.suffix);
+  return "";
+}
 
-Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
-  const GgufValue* arch_value = file.find("general.architecture");
-  if (!arch_value || !arch_value->as_string())
-    return invalid_argument("{}: general.architecture is missing: not a language model", file.path());
-  const std::string arch(*arch_value->as_string());
-  const ModelFamily* family = find_model_family(arch);
-  if (!family) return unsupported("{}: architecture \"{}\"; Redline runs {}", file.path(), arch, list_model_types());
-  REDLINE_TRY(file.require_readable());
-  checkpoint.format = "gguf";
-  checkpoint.config = {{"model_type", arch}};
-  REDLINE_TRY(read_config(file, arch, checkpoint.config));
-  checkpoint.generation = nlohmann::json::object();
-  for (auto [gguf, hf] :
-       {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
-        std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"},
-        std::pair{"general.sampling.penalty_repeat", "repetition_penalty"}})
-    if (const GgufValue* value = file.find(gguf))
-      if (auto number = value->as_double()) checkpoint.generation[hf] = *number;
-
-  const int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
-  const auto rotary_dim =
-      static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
-  const bool interleaved = family->gguf_interleaves_rope;
-  for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.name == "rope_freqs.weight") continue;  // became config
-    const std::string name = hf_name(tensor.name);
-    if (name.empty())
-      return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
-    WeightSource source;
-    source.view = tensor.view;
-    source.file = file.files()[static_cast<size_t>(tensor.part)];
-    if (interleaved && head_dim > 0 && rotary_dim % 2 == 0 &&
-        (name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos) &&
-        !tensor.view.shape.empty() && tensor.view.shape[0] % head_dim == 0)
-      source.source_row = undo_interleave(head_dim, rotary_dim);
-    checkpoint.tensors.emplace(name, std::move(source));
-  }
-  const auto& tensors = checkpoint.tensors;
-  checkpoint.config["tie_word_embeddings"] = !tensors.count("lm_head.weight");
-  if (auto embed = tensors.find("model.embed_tokens.weight");
-      embed != tensors.end() && !embed->second.view.shape.empty())
-    checkpoint.config["vocab_size"] = embed->second.view.shape[0];
-
-  auto vocab = read_gguf_vocab(file);
-  if (!vocab.ok()) {
-    checkpoint.tokenizer_status = std::move(vocab).status();
-    return {};
-  }
-  auto tokenizer = tokenizer_from_gguf(std::move(vocab).value());
-  if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
-  else checkpoint.tokenizer_status = std::move(tokenizer).status().within(file.path());
-  return {};
+std::string GgufNames::to_gguf(std::string_view name) const {
+  const Parts p = parts_of(name, kHfLayers);
+  for (const GgufName& pair : top)
+    if (!p.suffix.empty() && p.stem == pair.hf) return fmt::format("{}{}", pair.gguf, p.suffix);
+  for (const auto& list : {layer, more_layer})
+    for (const GgufName& pair : list)
+      if (!p.layer_stem.empty() && p.layer_stem == pair.hf)
+        return fmt::format("{}{}.{}{}", kGgufLayers, p.layer, pair.gguf, p.suffix);
+  return std::string(name);
 }
 
 }  // namespace redline

@@ -22,7 +22,7 @@ std::string text_of(const json& object, const char* key) {
   return !object.is_object() || at == object.end() ? "nothing" : at->is_string() ? at->get<std::string>() : at->dump();
 }
 
-/// What is not as W8A8 has it, or "".
+/// The first setting that differs from W8A8, or "".
 std::string difference(const json& group) {
   struct Row {
     const char *part, *key, *wanted;
@@ -79,7 +79,7 @@ Status check_scheme(const std::string& path, const json& config) {
   return {};
 }
 
-/// Codes and scales, which lie apart in the file, as rows of w8a8.
+/// Combines codes and scales, which are separate tensors in the file, to rows of w8a8.
 Status join(const std::string& name, WeightSource& codes, const WeightSource& scales) {
   const TensorView &view = codes.view, &scale_view = scales.view;
   if (view.shape.size() != 2)

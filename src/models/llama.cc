@@ -1,7 +1,7 @@
 // Llama 1, 2 and 3.x, SmolLM2: pre-norm decoder, rope, grouped-query attention, SwiGLU (Touvron et al. 2023,
 // arXiv:2302.13971; Llama 3: arXiv:2407.21783).
+#include "models/llama.h"
 #include "graph/ops/add.h"
-#include "models/registry.h"
 
 namespace redline {
 
@@ -20,15 +20,25 @@ Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, con
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-Result<LanguageModel> build_llama(const Checkpoint& checkpoint) {
+namespace {
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   ConfigReader r(checkpoint.config);
   const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
-  // GGUF files of Mistral models call themselves llama and carry the window; Hugging Face's llama has none.
-  if (checkpoint.format == "gguf" && r.has("sliding_window"))
-    c.window.assign(c.window.size(), r.integer("sliding_window", 1, int64_t{1} << 40));
+  // GGUF files of Mistral models have the architecture llama and a window; the config.json of a Llama has none.
+  if (checkpoint.sliding_window) c.window.assign(c.window.size(), *checkpoint.sliding_window);
   REDLINE_TRY(r.status());
   return build_llama_decoder("llama", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
 }
+
+}  // namespace
+
+extern const ModelFamily kLlamaFamily = {
+    .model_type = "llama",
+    .architecture = "LlamaForCausalLM",
+    .gguf = {.architecture = "llama", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .interleaves_rope = true},
+    .build = build,
+};
 
 }  // namespace redline

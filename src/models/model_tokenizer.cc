@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kPrefix = "tokenizer.ggml.";
 
-/// Reads optional keys; remembers the first that is of the wrong kind.
+/// Reads optional keys; keeps the first error.
 class KeyReader {
  public:
   explicit KeyReader(const GgufFile& file) : file_(file) {}
@@ -45,7 +45,7 @@ class KeyReader {
   void set(std::string_view key, const GgufValue* v, const std::optional<From>& value, const char* kind, To& field) {
     if (!value) return wrong(key, *v, kind);
     if constexpr (std::is_same_v<To, int32_t>) {
-      // An id that no vocabulary can hold is as good as none; llama.cpp writes 2^32 - 1 for "no such token".
+      // An id outside of any vocabulary means none; llama.cpp writes 2^32 - 1 for "no such token".
       field = *value >= 0 && *value <= INT32_MAX ? static_cast<int32_t>(*value) : -1;
     } else {
       field = To(*value);
@@ -71,7 +71,7 @@ Result<GgufVocab> read_gguf_vocab(const GgufFile& file) {
     return not_found("{}: the file holds no tokenizer ({}model and {}tokens)", file.path(), kPrefix, kPrefix);
   keys.text("pre", vocab.pre);
   keys.strings("tokens", vocab.tokens);
-  // Lengths before contents: a list that does not match is never copied.
+  // Check lengths first: a list that does not match is never copied.
   for (const char* key : {"scores", "token_type"})
     if (const GgufValue* v = keys.find(key); v && v->count != tokens->count)
       return invalid_argument("{}: {}{} has {} entries for {} tokens", file.path(), kPrefix, key, v->count,

@@ -1,4 +1,4 @@
-// The tokenizer that belongs to a model, whatever the model's files are.
+// Opens the tokenizer of a model in any file format.
 #pragma once
 
 #include <memory>
@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// tokenizer.ggml.* of an open file. invalid_argument: a key of the wrong kind (named), or lists whose lengths differ.
+/// tokenizer.ggml.* of an open file. invalid_argument: a key of the wrong type (named), or lists whose lengths differ.
 /// not_found: the file has no vocabulary.
 Result<GgufVocab> read_gguf_vocab(const GgufFile& file);
 

@@ -1,5 +1,5 @@
-// PixArt-Sigma: one table of shifts, scales and gates from the timestep, to which each block adds its own; attention of the
-// picture to itself, then to the text (Chen et al. 2023, arXiv:2310.00426; 2024, arXiv:2403.04692). diffusers'
+// PixArt-Sigma: one modulation table from the timestep, to which each block adds its own; self attention of the image,
+// then cross attention to the text (Chen et al. 2023, arXiv:2310.00426; 2024, arXiv:2403.04692). diffusers'
 // PixArtTransformer2DModel names the tensors.
 #include <algorithm>
 
@@ -9,6 +9,7 @@
 #include "graph/ops/joint_attention.h"
 #include "models/config_reader.h"
 #include "models/dit_blocks.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -16,27 +17,27 @@ namespace {
 struct PixartConfig {
   DitShape shape;
   int64_t in_channels = 0, out_channels = 0, num_layers = 0, patch = 0;
-  int64_t text_width = 0, cross_width = 0;  ///< of what comes in, of what keys are made from
+  int64_t text_width = 0, cross_width = 0;  ///< of the input "text"; of the text after the caption projection
   bool has_caption_projection = false, attention_bias = true;
   Activation activation = Activation::kGeluTanh;
-  int64_t base_size = 0;  ///< tokens each way of the size that positions are counted by
+  int64_t base_size = 0;  ///< tokens each way of the base resolution of the positions
   double position_scale = 1;
 };
 
 Result<PixartConfig> read_config(const nlohmann::json& json) {
-  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 20;
+  constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   PixartConfig c;
   c.patch = r.integer("patch_size", 1, 16, 2);
   c.in_channels = r.integer("in_channels", 1, 1024, 4);
   c.out_channels = r.integer("out_channels", 1, 1024, r.has("out_channels") ? 8 : c.in_channels);
-  c.num_layers = r.integer("num_layers", 1, kMostLayers, 28);
+  c.num_layers = r.integer("num_layers", 1, kMaxLayers, 28);
   c.shape.head_dim = r.integer("attention_head_dim", 2, 512, 72);
   c.shape.num_heads = r.integer("num_attention_heads", 1, 1024, 16);
   c.shape.eps = static_cast<float>(r.number("norm_eps", 0, 1, 1e-6));
-  c.cross_width = r.integer("cross_attention_dim", 1, kMostWidth, 1152);
+  c.cross_width = r.integer("cross_attention_dim", 1, kMaxWidth, 1152);
   c.has_caption_projection = r.has("caption_channels");
-  c.text_width = r.integer("caption_channels", 1, kMostWidth, c.cross_width);
+  c.text_width = r.integer("caption_channels", 1, kMaxWidth, c.cross_width);
   c.attention_bias = r.boolean("attention_bias", true);
   const int64_t sample_size = r.integer("sample_size", 1, 1 << 14, 128);
   c.base_size = sample_size / c.patch;
@@ -93,7 +94,8 @@ class PixartBuilder : public DitBuilder {
   }
 
   void block(Value& x, const std::string& scope, Value text, Value base_table, Value lengths) {
-    // Parts: shift, scale, gate of attention, then of the feed-forward. Attention to the text has none, and no norm.
+    // Parts: shift, scale, gate of self attention, then of the feed-forward. Cross attention has no modulation and no
+    // norm.
     const Value table = own_table(base_table, scope, 6);
     g_.set_scope(scope + "norm1");
     const Value normed = modulated(x, table, 0, 1, kImage);
@@ -105,12 +107,10 @@ class PixartBuilder : public DitBuilder {
   const PixartConfig& c_;
 };
 
-}  // namespace
-
-Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit blocks) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const PixartConfig c, read_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_layers);
-  const int64_t split = parts.probe, tail = c.num_layers - parts.tail, D = c.shape.width();
+  const int64_t split = parts.front, tail = c.num_layers - parts.tail, D = c.shape.width();
   DenoiserModel model;
   model.family = "pixart";
   model.patch = c.patch;
@@ -126,9 +126,9 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
 
   DenoiserGraphs graphs("pixart", checkpoint);
   {
-    GraphBuilder& g = graphs.probe;
-    PixartBuilder b(g, graphs.probe_weights, c);
-    graphs.probe_weights.ignore("pos_embed.pos_embed");  // older checkpoints carry the table of one size
+    GraphBuilder& g = graphs.front;
+    PixartBuilder b(g, graphs.front_weights, c);
+    graphs.front_weights.ignore("pos_embed.pos_embed");  // older checkpoints store the table of one size
     const Value time = b.embed_number("timestep", "adaln_single.emb.timestep_embedder");
     const Value table = b.project(activation(g, time, Activation::kSilu), "adaln_single.linear", 6 * D, D);
     Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
@@ -139,14 +139,15 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
     g.output("image", image);
     if (split == 0)
       g.output("modulated", b.modulated(image, b.own_table(table, "transformer_blocks.0.", 6), 0, 1, b.kImage));
-    // Given as it came in, text would be input and output under one name.
+    // Without a projection the text is an input of the middle anyway; a graph cannot have one value as input and
+    // output.
     if (c.has_caption_projection) g.output("text", text);
     g.output("carry.table", table);
     g.output("carry.time", time);
   }
   {
-    GraphBuilder& g = graphs.body;
-    PixartBuilder b(g, graphs.body_weights, c);
+    GraphBuilder& g = graphs.middle;
+    PixartBuilder b(g, graphs.middle_weights, c);
     const Value table = g.input("carry.table", DType::kF32, {b.kBatch, 6 * D});
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.cross_width});
@@ -154,14 +155,14 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
     g.output("image", image);
   }
   {
-    GraphBuilder& g = graphs.head;
+    GraphBuilder& g = graphs.tail;
     PixartConfig fixed = c;
-    fixed.shape.eps = 1e-6f;  // whatever norm_eps says of the blocks
-    PixartBuilder b(g, graphs.head_weights, fixed);
+    fixed.shape.eps = 1e-6f;  // independent of norm_eps, which is for the blocks
+    PixartBuilder b(g, graphs.tail_weights, fixed);
     const Value time = g.input("carry.time", DType::kF32, {b.kBatch, D});
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     if (tail < c.num_layers) {
-      PixartBuilder last(g, graphs.head_weights, c);
+      PixartBuilder last(g, graphs.tail_weights, c);
       const Value table = g.input("carry.table", DType::kF32, {b.kBatch, 6 * D});
       const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.cross_width});
       last.blocks(image, tail, c.num_layers, text, table, last.key_lengths());
@@ -169,10 +170,52 @@ Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit bloc
     g.set_scope("norm_out");
     // The table is [shift, scale]; the timestep is added to both.
     const Value table = b.own_table(concat_cols(g, time, time), "", 2);
-    g.output("velocity", b.project(b.modulated(image, table, 0, 1, b.kImage), "proj_out", model.out_channels, D));
+    g.output("model_output", b.project(b.modulated(image, table, 0, 1, b.kImage), "proj_out", model.out_channels, D));
   }
   REDLINE_TRY(graphs.finish(model));
   return model;
 }
+
+// T5 with its padding masked. Prompts are lowercased and stripped, as in the original pipeline.
+Result<PromptConditions> pixart_conditions(const PromptEncoders& encoders, const DenoiserModel&,
+                                           std::span<const std::string> prompts, int64_t text_tokens) {
+  REDLINE_ASSIGN(PromptEncoder * t5, encoders.find("text_encoder"));
+  std::vector<std::string> cleaned;
+  for (const std::string& prompt : prompts) {
+    const size_t begin = prompt.find_first_not_of(" \t\r\n"), end = prompt.find_last_not_of(" \t\r\n");
+    cleaned.push_back(begin == std::string::npos ? "" : prompt.substr(begin, end - begin + 1));
+    for (char& letter : cleaned.back())
+      if (letter >= 'A' && letter <= 'Z') letter = static_cast<char>(letter - 'A' + 'a');
+  }
+  REDLINE_ASSIGN(EncodedText text, t5->encode(cleaned, text_tokens, /*mask_padding=*/true));
+  PromptConditions c;
+  c.prompts = text.prompts;
+  c.tokens = text.tokens;
+  c.add_warnings(text);
+  c.values["text"] = std::move(text.hidden);
+  c.integers["key_lengths"] = std::move(text.lengths);
+  return c;
+}
+
+constexpr std::string_view kDenoiserClasses[] = {"PixArtTransformer2DModel", "Transformer2DModel"};
+constexpr std::string_view kPipelineClasses[] = {"PixArtSigmaPipeline"};
+
+}  // namespace
+
+extern const DenoiserRow kPixartDenoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+};
+
+extern const PipelineRow kPixartPipeline = {
+    .class_names = kPipelineClasses,
+    .denoiser_component = "transformer",
+    .denoiser_class = "PixArtTransformer2DModel",
+    .condition = pixart_conditions,
+    .side = 1024,
+    .num_inference_steps = 20,
+    .guidance_scale = 4.5,
+    .max_sequence_length = 300,
+};
 
 }  // namespace redline

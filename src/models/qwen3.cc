@@ -1,10 +1,11 @@
-// Qwen3: queries and keys are normalized per head before rope (Yang et al. 2025, arXiv:2505.09388).
+// Qwen3: RMS norm of queries and keys per head before rope (Yang et al. 2025, arXiv:2505.09388).
 #include "graph/ops/add.h"
-#include "models/registry.h"
+#include "models/llama.h"
 
 namespace redline {
+namespace {
 
-Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.head_dim = 128, .max_positions = 32768}));
   REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
   ConfigReader r(checkpoint.config);
@@ -25,5 +26,16 @@ Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(Graph graph, build_decoder("qwen3", c, checkpoint, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
+
+constexpr GgufName kGgufHeadNorms[] = {{"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}};
+
+}  // namespace
+
+extern const ModelFamily kQwen3Family = {
+    .model_type = "qwen3",
+    .architecture = "Qwen3ForCausalLM",
+    .gguf = {.architecture = "qwen3", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .more_layer = kGgufHeadNorms},
+    .build = build,
+};
 
 }  // namespace redline

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include "graph/passes/split_once.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -20,17 +21,20 @@ struct KnownNetwork {
 };
 
 Result<Graph> flux_body(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DenoiserModel model, build_flux(checkpoint, 0));
-  return std::move(model.body);
+  REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser("FluxTransformer2DModel"));
+  REDLINE_ASSIGN(DenoiserModel model, row->build(checkpoint, 0));
+  return std::move(model.middle);
 }
 
 Result<Graph> unet(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(DenoiserModel model, build_unet(checkpoint));
-  return std::move(model.probe);
+  REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser("UNet2DConditionModel"));
+  REDLINE_ASSIGN(DenoiserModel model, row->build(checkpoint, 0));
+  return std::move(model.front);
 }
 
 Result<Graph> vae_decoder(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(AutoencoderModel model, build_autoencoder_kl(checkpoint));
+  REDLINE_ASSIGN(const AutoencoderRow* row, find_autoencoder("AutoencoderKL"));
+  REDLINE_ASSIGN(AutoencoderModel model, row->build(checkpoint));
   return std::move(model.decode);
 }
 
@@ -118,10 +122,10 @@ Result<RandomNetwork> make_random_network(const std::string& name, int64_t side)
   }
   const DTypeInfo& type = dtype_info(network.weights);
   if (!type.is_float && !type.is_block)
-    return invalid_argument("{} is no type for weights; use bf16, q8_0, f32, ...", type.name);
+    return invalid_argument("{} is not a type for weights; use bf16, q8_0, f32, ...", type.name);
   if (side == 0) side = shape->side;
   if (side < shape->unit || side > 8192 || side % shape->unit != 0)
-    return invalid_argument("side {} is no multiple of {} in [{}, 8192]", side, shape->unit, shape->unit);
+    return invalid_argument("side {} is not a multiple of {} in [{}, 8192]", side, shape->unit, shape->unit);
   Checkpoint checkpoint;
   checkpoint.path = name;
   checkpoint.config = nlohmann::json::object();

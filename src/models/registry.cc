@@ -1,28 +1,25 @@
 #include "models/registry.h"
 
+#include <fmt/ranges.h>
+
 namespace redline {
 
-const std::vector<ModelFamily>& model_families() {
-  static const std::vector<ModelFamily> kFamilies = {
-      {"llama", "LlamaForCausalLM", true, build_llama},
-      {"mistral", "MistralForCausalLM", true, build_mistral},
-      {"qwen2", "Qwen2ForCausalLM", false, build_qwen2},
-      {"qwen3", "Qwen3ForCausalLM", false, build_qwen3},
-  };
-  return kFamilies;
-}
+// The registry. Each row is defined in the family's file.
+extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family;
 
-const ModelFamily* find_model_family(std::string_view model_type) {
-  for (const ModelFamily& family : model_families())
-    if (family.model_type == model_type) return &family;
-  return nullptr;
-}
+namespace {
 
-std::string list_model_types() {
-  std::string list;
-  for (const ModelFamily& family : model_families())
-    list += (list.empty() ? "" : ", ") + std::string(family.model_type);
-  return list;
+constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family};
+
+}  // namespace
+
+Result<const ModelFamily*> find_gguf_family(std::string_view architecture) {
+  std::vector<std::string_view> known;
+  for (const ModelFamily* family : kFamilies) {
+    if (family->gguf.architecture == architecture) return family;
+    known.push_back(family->gguf.architecture);
+  }
+  return unsupported("architecture \"{}\"; Redline runs {}", architecture, fmt::join(known, ", "));
 }
 
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {
@@ -32,11 +29,13 @@ Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {
       !checkpoint.config["architectures"].empty() && checkpoint.config["architectures"][0].is_string())
     type = checkpoint.config["architectures"][0].get<std::string>();
   REDLINE_TRY(r.status().within(checkpoint.path));
-  for (const ModelFamily& family : model_families()) {
-    if (type == family.model_type || type == family.architecture)
-      return family.build(checkpoint).within(checkpoint.path);
+  std::vector<std::string_view> known;
+  for (const ModelFamily* family : kFamilies) {
+    if (type == family->model_type || type == family->architecture)
+      return family->build(checkpoint).within(checkpoint.path);
+    known.push_back(family->model_type);
   }
-  return unsupported("{}: model_type \"{}\"; Redline runs {}", checkpoint.path, type, list_model_types());
+  return unsupported("{}: model_type \"{}\"; Redline runs {}", checkpoint.path, type, fmt::join(known, ", "));
 }
 
 }  // namespace redline

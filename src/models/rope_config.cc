@@ -9,8 +9,8 @@ namespace {
 
 constexpr double kLargest = 1e12;
 
-// The scaling's own object: rope_scaling (which transformers 5 prefers too where both are there), else rope_parameters,
-// else nothing.
+// The object that describes the scaling: rope_scaling (preferred, as in transformers 5), else rope_parameters, else
+// null.
 const nlohmann::json* scaling_of(ConfigReader& r) {
   const nlohmann::json* scaling = r.object("rope_scaling");
   return scaling && !scaling->empty() ? scaling : r.object("rope_parameters");
@@ -18,7 +18,7 @@ const nlohmann::json* scaling_of(ConfigReader& r) {
 
 std::string type_of(ConfigReader& s) { return s.text("rope_type", s.text("type", "default")); }
 
-// Positions before scaling: beside the scaling (Phi-3's way, which wins), in it, else those of the model.
+// Positions before scaling: at the top level (Phi-3; takes precedence), in the scaling object, else those of the model.
 double original_positions(ConfigReader& r, ConfigReader& s, int64_t max_positions) {
   constexpr const char* kKey = "original_max_position_embeddings";
   return static_cast<double>((r.has(kKey) ? r : s).integer(kKey, 1, int64_t{1} << 40, max_positions));
@@ -26,8 +26,8 @@ double original_positions(ConfigReader& r, ConfigReader& s, int64_t max_position
 
 double yarn_mscale(double factor, double mscale) { return factor <= 1 ? 1.0 : 0.1 * mscale * std::log(factor) + 1.0; }
 
-// arXiv:2309.00071 section 3.2: dimensions that turn often keep their frequency, those that turn less than once over
-// the original context are interpolated, with a linear ramp between.
+// arXiv:2309.00071 section 3.2: dimensions with many rotations over the original context keep their frequency, those
+// with less than one are interpolated, with a linear ramp between.
 void scale_yarn(ConfigReader& s, double original, double base, int64_t dim, int64_t max_positions,
                 RopeTableAttrs& rope) {
   const double factor = s.number("factor", 1e-6, kLargest, static_cast<double>(max_positions) / original);
@@ -58,7 +58,7 @@ void scale_yarn(ConfigReader& s, double original, double base, int64_t dim, int6
   rope.attention_factor = static_cast<float>(attention);
 }
 
-// Llama 3.1: long waves are slowed by `factor`, short ones stay, those between are blended.
+// Llama 3.1: long wavelengths are divided by `factor`, short ones are kept, those between are blended.
 void scale_llama3(ConfigReader& s, double original, RopeTableAttrs& rope) {
   const double factor = s.number("factor", 1e-6, kLargest);
   const double low = s.number("low_freq_factor", 1e-6, kLargest), high = s.number("high_freq_factor", 1e-6, kLargest);
@@ -109,7 +109,7 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   } else if (type != "default" && type != "none") {
     return unsupported("config: rope type \"{}\"; Redline reads default, linear, dynamic, llama3 and yarn", type);
   }
-  // Divisors come on top of any scaling: whatever that mixes is proportional to the frequency.
+  // Divisors combine with any scaling, which is proportional to the frequency.
   if (const auto factors = config.find("rope_freq_factors"); factors != config.end()) {
     if (!factors->is_array() || factors->size() != rope.inverse_frequencies.size())
       return invalid_argument("config: rope_freq_factors (rope_freqs.weight in GGUF) has {} elements, expected {}",

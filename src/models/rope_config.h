@@ -1,4 +1,4 @@
-// Rope frequencies from a model's config, with the scalings that stretch a model to longer texts.
+// RoPE frequencies from a model's config, with the scalings for longer contexts.
 #pragma once
 
 #include "graph/ops/rope.h"
@@ -12,7 +12,7 @@ namespace redline {
 /// unsupported: another type; invalid_argument: a missing or impossible number.
 Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t head_dim, int64_t max_positions);
 
-/// The longest text that the config means to serve: max_positions, times the factor of dynamic scaling.
+/// The longest context that the config allows: max_positions, times the factor of dynamic scaling.
 int64_t rope_context(const nlohmann::json& config, int64_t max_positions);
 
 }  // namespace redline

@@ -1,5 +1,5 @@
-// Stable Diffusion 3 and 3.5: text and picture with weights of their own and attention over both (Esser et al. 2024,
-// arXiv:2403.03206). SD3.5 normalizes queries and keys; its medium size has a second attention, of the picture alone, in the
+// Stable Diffusion 3 and 3.5: separate weights for text and image, joint attention (Esser et al. 2024,
+// arXiv:2403.03206). SD3.5 normalizes queries and keys; its medium size has a second self attention of the image in the
 // first blocks. diffusers' SD3Transformer2DModel names the tensors.
 #include <algorithm>
 
@@ -9,6 +9,7 @@
 #include "graph/ops/rms_norm.h"
 #include "models/config_reader.h"
 #include "models/dit_blocks.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
@@ -17,26 +18,26 @@ struct Sd3Config {
   DitShape shape;
   int64_t in_channels = 0, out_channels = 0, num_layers = 0, patch = 0;
   int64_t text_width = 0, pooled_width = 0;
-  int64_t sample_size = 0, most_places = 0;  ///< of the position table, each way
+  int64_t sample_size = 0, max_positions = 0;  ///< of the position table, each way
   bool qk_norm = false;
   std::vector<bool> is_dual;  ///< [num_layers]
 };
 
 Result<Sd3Config> read_config(const nlohmann::json& json) {
-  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 20;
+  constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   Sd3Config c;
   c.sample_size = r.integer("sample_size", 1, 1 << 14, 128);
   c.patch = r.integer("patch_size", 1, 16, 2);
   c.in_channels = r.integer("in_channels", 1, 1024, 16);
   c.out_channels = r.integer("out_channels", 1, 1024, 16);
-  c.num_layers = r.integer("num_layers", 1, kMostLayers, 18);
+  c.num_layers = r.integer("num_layers", 1, kMaxLayers, 18);
   c.shape.head_dim = r.integer("attention_head_dim", 2, 512, 64);
   c.shape.num_heads = r.integer("num_attention_heads", 1, 1024, 18);
-  c.text_width = r.integer("joint_attention_dim", 1, kMostWidth, 4096);
-  c.pooled_width = r.integer("pooled_projection_dim", 1, kMostWidth, 2048);
-  c.most_places = r.integer("pos_embed_max_size", 1, 1 << 14, 96);
-  const int64_t text_stream = r.integer("caption_projection_dim", 1, kMostWidth, 1152);
+  c.text_width = r.integer("joint_attention_dim", 1, kMaxWidth, 4096);
+  c.pooled_width = r.integer("pooled_projection_dim", 1, kMaxWidth, 2048);
+  c.max_positions = r.integer("pos_embed_max_size", 1, 1 << 14, 96);
+  const int64_t text_stream = r.integer("caption_projection_dim", 1, kMaxWidth, 1152);
   const std::string norm = r.text("qk_norm", "");
   REDLINE_TRY(r.status());
   if (text_stream != c.shape.width())
@@ -67,7 +68,7 @@ class Sd3Builder : public DitBuilder {
  public:
   Sd3Builder(GraphBuilder& g, WeightReader& w, const Sd3Config& c) : DitBuilder(g, w, c.shape), c_(c) {}
 
-  /// silu of what timestep and pooled text say: [batch, width].
+  /// silu of the sum of the embeddings of timestep and pooled text: [batch, width].
   Value conditioning() {
     const Value time = embed_number("timestep", "time_text_embed.timestep_embedder");
     const Value pooled = g_.input("pooled", DType::kF32, {kBatch, c_.pooled_width});
@@ -79,7 +80,7 @@ class Sd3Builder : public DitBuilder {
     for (int64_t i = begin; i < end; ++i) block(s, i, conditioning);
   }
 
-  /// What the first block's attention sees of the picture.
+  /// The image input of the first block's attention.
   Value first_modulated(Value image, Value conditioning) {
     const int64_t parts = c_.is_dual[0] ? 9 : 6;
     const Value table = project(conditioning, "transformer_blocks.0.norm1.linear", parts * width(), width());
@@ -94,7 +95,7 @@ class Sd3Builder : public DitBuilder {
     g_.set_scope(norm);
     return rms_norm(g_, y, w_.take(norm + ".weight", {shape_.head_dim}), {shape_.eps});
   }
-  /// Attention of the picture to itself.
+  /// Self attention of the image.
   Value attend_image(Value x, const std::string& scope) {
     const Value q = normed_heads(x, scope + "to_q", scope + "norm_q"),
                 k = normed_heads(x, scope + "to_k", scope + "norm_k");
@@ -108,8 +109,8 @@ class Sd3Builder : public DitBuilder {
     const std::string scope = fmt::format("transformer_blocks.{}.", layer), attn = scope + "attn.";
     const bool is_last = layer + 1 == c_.num_layers, is_dual = c_.is_dual[static_cast<size_t>(layer)];
     const int64_t D = width();
-    // Parts: shift, scale, gate of attention; of the feed-forward; of the second attention. The last block's text, which only
-    // gives keys, has scale and shift.
+    // Parts: shift, scale, gate of attention; of the feed-forward; of the second attention. The last block's text,
+    // which only provides keys and values, has scale and shift.
     const Value image_table = project(conditioning, scope + "norm1.linear", (is_dual ? 9 : 6) * D, D);
     const Value text_table = project(conditioning, scope + "norm1_context.linear", (is_last ? 2 : 6) * D, D);
     g_.set_scope(scope + "norm1");
@@ -136,7 +137,7 @@ class Sd3Builder : public DitBuilder {
     s.image = feed_forward(s.image, image_table, kImage, scope + "norm2", scope + "ff");
 
     if (is_last) {
-      // Checkpoints carry queries of the text that nothing asks for.
+      // Checkpoints have text queries of the last block, which are not used.
       for (const char* name : {"add_q_proj.weight", "add_q_proj.bias", "norm_added_q.weight"}) w_.ignore(attn + name);
       s.text = {};
       return;
@@ -151,10 +152,10 @@ class Sd3Builder : public DitBuilder {
   const Sd3Config& c_;
 };
 
-/// Rows of the checkpoint's table, which is square, from its middle.
+/// The centre of the checkpoint's square position table.
 Result<std::vector<float>> crop_positions(const Sd3Config& c, const WeightSource& table, int64_t height,
                                           int64_t width) {
-  const int64_t most = c.most_places, D = c.shape.width();
+  const int64_t most = c.max_positions, D = c.shape.width();
   if (height > most || width > most)
     return invalid_argument(
         "{} x {} tokens are more than the {} x {} that the network has positions for: at most {} "
@@ -178,12 +179,10 @@ Result<std::vector<float>> crop_positions(const Sd3Config& c, const WeightSource
   return rows;
 }
 
-}  // namespace
-
-Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   REDLINE_ASSIGN(const Sd3Config c, read_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_layers);
-  const int64_t split = parts.probe, tail = c.num_layers - parts.tail, D = c.shape.width();
+  const int64_t split = parts.front, tail = c.num_layers - parts.tail, D = c.shape.width();
   DenoiserModel model;
   model.family = "sd3";
   model.patch = c.patch;
@@ -197,12 +196,12 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
   DenoiserGraphs graphs("sd3", checkpoint);
   WeightSource table;
   if (!checkpoint.random) {
-    REDLINE_ASSIGN(table, graphs.probe_weights.find("pos_embed.pos_embed", {1, c.most_places * c.most_places, D}));
+    REDLINE_ASSIGN(table, graphs.front_weights.find("pos_embed.pos_embed", {1, c.max_positions * c.max_positions, D}));
   }
   model.position_table = [c, table](int64_t height, int64_t width) { return crop_positions(c, table, height, width); };
   {
-    GraphBuilder& g = graphs.probe;
-    Sd3Builder b(g, graphs.probe_weights, c);
+    GraphBuilder& g = graphs.front;
+    Sd3Builder b(g, graphs.front_weights, c);
     const Value conditioning = b.conditioning();
     const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
     Streams s = {b.embed_patches(c.in_channels, c.patch), b.project(text, "context_embedder", D, c.text_width)};
@@ -214,8 +213,8 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
     if (split == 0) g.output("modulated", b.first_modulated(s.image, conditioning));
   }
   {
-    GraphBuilder& g = graphs.body;
-    Sd3Builder b(g, graphs.body_weights, c);
+    GraphBuilder& g = graphs.middle;
+    Sd3Builder b(g, graphs.middle_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
     Streams s = {g.input("image", DType::kF32, {b.kBatch * b.kImage, D}),
                  g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
@@ -224,8 +223,8 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
     if (tail < c.num_layers) g.output("text", s.text);
   }
   {
-    GraphBuilder& g = graphs.head;
-    Sd3Builder b(g, graphs.head_weights, c);
+    GraphBuilder& g = graphs.tail;
+    Sd3Builder b(g, graphs.tail_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     if (tail < c.num_layers) {
@@ -235,10 +234,70 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
     }
     const Value table_out = b.project(conditioning, "norm_out.linear", 2 * D, D);
     g.set_scope("norm_out");
-    g.output("velocity", b.project(b.modulated(image, table_out, 1, 0, b.kImage), "proj_out", model.out_channels, D));
+    g.output("model_output",
+             b.project(b.modulated(image, table_out, 1, 0, b.kImage), "proj_out", model.out_channels, D));
   }
   REDLINE_TRY(graphs.finish(model));
   return model;
 }
+
+// The hidden states of both CLIPs, concatenated and padded with zeros, then T5's tokens; zeros in a pipeline without
+// T5.
+Result<PromptConditions> sd3_conditions(const PromptEncoders& encoders, const DenoiserModel& model,
+                                        std::span<const std::string> prompts, int64_t text_tokens) {
+  REDLINE_ASSIGN(PromptEncoder * clip_l, encoders.find("text_encoder"));
+  REDLINE_ASSIGN(PromptEncoder * clip_g, encoders.find("text_encoder_2"));
+  REDLINE_ASSIGN(const EncodedText l, clip_l->encode(prompts, 0, /*mask_padding=*/false));
+  REDLINE_ASSIGN(const EncodedText g, clip_g->encode(prompts, 0, /*mask_padding=*/false));
+  const int64_t width = model.text_width;
+  if (l.tokens != g.tokens || l.width + g.width > width)
+    return invalid_argument("the text encoders give {} tokens of {} and {} of {}; the transformer takes {} columns",
+                            l.tokens, l.width, g.tokens, g.width, width);
+  PromptConditions c;
+  c.prompts = l.prompts;
+  c.values["pooled"] =
+      concat_columns(l.pooled, l.pooled_width, g.pooled, g.pooled_width, l.pooled_width + g.pooled_width);
+  const std::vector<float> clip = concat_columns(l.penultimate, l.width, g.penultimate, g.width, width);
+  EncodedText t5;
+  if (encoders.has("text_encoder_3")) {
+    REDLINE_ASSIGN(PromptEncoder * third, encoders.find("text_encoder_3"));
+    REDLINE_ASSIGN(t5, third->encode(prompts, text_tokens, /*mask_padding=*/false));
+    if (t5.width != width)
+      return invalid_argument("text_encoder_3 gives {} columns, the transformer takes {}", t5.width, width);
+    c.add_warnings(t5);
+  } else {
+    t5.tokens = text_tokens;
+    t5.hidden.resize(static_cast<size_t>(c.prompts * text_tokens * width));
+    c.add_warnings(g);
+  }
+  c.tokens = l.tokens + t5.tokens;
+  std::vector<float>& text = c.values["text"];
+  for (int64_t p = 0; p < c.prompts; ++p) {
+    text.insert(text.end(), clip.begin() + p * l.tokens * width, clip.begin() + (p + 1) * l.tokens * width);
+    text.insert(text.end(), t5.hidden.begin() + p * t5.tokens * width, t5.hidden.begin() + (p + 1) * t5.tokens * width);
+  }
+  return c;
+}
+
+constexpr std::string_view kDenoiserClasses[] = {"SD3Transformer2DModel"};
+constexpr std::string_view kPipelineClasses[] = {"StableDiffusion3Pipeline"};
+
+}  // namespace
+
+extern const DenoiserRow kSd3Denoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+};
+
+extern const PipelineRow kSd3Pipeline = {
+    .class_names = kPipelineClasses,
+    .denoiser_component = "transformer",
+    .denoiser_class = "SD3Transformer2DModel",
+    .condition = sd3_conditions,
+    .side = 1024,
+    .num_inference_steps = 28,
+    .guidance_scale = 7,
+    .max_sequence_length = 256,
+};
 
 }  // namespace redline

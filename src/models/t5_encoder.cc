@@ -1,6 +1,6 @@
-// The encoder of T5 (Raffel et al. 2019, arXiv:1910.10683): pre-norm by root mean square, positions by a bias on scores that
-// all layers share, no scaling of scores. 1.0 has a ReLU feed-forward, 1.1 and its kin a gated GELU (Shazeer 2020,
-// arXiv:2002.05202). Whole T5 checkpoints serve: what belongs to the decoder is left alone.
+// The encoder of T5 (Raffel et al. 2019, arXiv:1910.10683): pre-norm with RMS norm, a relative position bias shared by
+// all layers, unscaled attention scores. 1.0 has a ReLU feed-forward, 1.1 and its variants a gated GELU (Shazeer 2020,
+// arXiv:2002.05202). Full T5 checkpoints work too; the decoder's tensors are ignored.
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/bias_attention.h"
@@ -8,7 +8,7 @@
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
 #include "models/config_reader.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 #include "models/weight_reader.h"
 
 namespace redline {
@@ -26,24 +26,24 @@ struct T5Config {
 
 /// Defaults are those of transformers' T5Config.
 Result<T5Config> read_config(const nlohmann::json& json) {
-  constexpr int64_t kMostLayers = 1000, kMostWidth = int64_t{1} << 20;
+  constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   T5Config c;
-  c.num_layers = r.integer("num_layers", 1, kMostLayers, 6);
-  c.d_model = r.integer("d_model", 1, kMostWidth, 512);
-  c.d_ff = r.integer("d_ff", 1, kMostWidth, 2048);
+  c.num_layers = r.integer("num_layers", 1, kMaxLayers, 6);
+  c.d_model = r.integer("d_model", 1, kMaxWidth, 512);
+  c.d_ff = r.integer("d_ff", 1, kMaxWidth, 2048);
   c.num_heads = r.integer("num_heads", 1, 1024, 8);
   c.d_kv = r.integer("d_kv", 1, 512, 64);
-  c.num_buckets = r.integer("relative_attention_num_buckets", 4, kMostWidth, 32);
+  c.num_buckets = r.integer("relative_attention_num_buckets", 4, kMaxWidth, 32);
   c.max_distance = r.integer("relative_attention_max_distance", 1, INT32_MAX, 128);
   c.vocab_size = r.integer("vocab_size", 1, INT32_MAX, 32128);
-  c.max_tokens = r.integer("n_positions", 1, INT32_MAX, 512);  // of training; the bias has no bound
+  c.max_tokens = r.integer("n_positions", 1, INT32_MAX, 512);  // training length; the bias has no limit
   c.eps = static_cast<float>(r.number("layer_norm_epsilon", 0, 1, 1e-6));
   const std::string projection = r.text("feed_forward_proj", "relu");
   c.gated = projection.starts_with("gated-");
   std::string act = c.gated ? projection.substr(6) : projection;
   if (projection == "gated-gelu") act = "gelu_new";
-  // Saved configs repeat what the name means, and some have nothing else.
+  // Saved configs repeat what the name implies; some only have these keys.
   act = r.text("dense_act_fn", act);
   c.gated = r.boolean("is_gated_act", c.gated);
   REDLINE_TRY(r.status());
@@ -58,7 +58,7 @@ class T5Builder {
   void build() {
     const Value tokens = g_.input("tokens", DType::kI32, {kRows});
     lengths_ = g_.input("key_lengths", DType::kI32, {kBatch});
-    // Tied; files hold one or both.
+    // Tied; files store one or both.
     const bool shared = w_.has("shared.weight") || !w_.has("encoder.embed_tokens.weight");
     g_.set_scope("shared");
     Value x = embedding(
@@ -110,9 +110,7 @@ class T5Builder {
   const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kRows = kBatch * kText;
 };
 
-}  // namespace
-
-Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint) {
+Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(const T5Config c, read_config(checkpoint.config));
   GraphBuilder g("t5 encoder");
   WeightReader w(g, checkpoint);
@@ -123,10 +121,20 @@ Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint) {
   model.width = c.d_model;
   model.max_tokens = c.max_tokens;
   model.vocab_size = c.vocab_size;
-  model.masks_padding = true;
+  model.has_position_limit = false;
   REDLINE_ASSIGN(model.graph, g.finish());
   REDLINE_TRY(w.expect_all_taken());
   return model;
 }
+
+constexpr std::string_view kClassNames[] = {"T5EncoderModel"};
+
+}  // namespace
+
+extern const TextEncoderRow kT5TextEncoder = {
+    .class_names = kClassNames,
+    .build = build,
+    .adapter_alias = "text_encoder_3",
+};
 
 }  // namespace redline

@@ -1,5 +1,5 @@
 // UNet2DConditionModel: the denoisers of Stable Diffusion 1.x, 2.x and XL. Residual blocks and transformers with cross
-// attention to the text, down to a quarter or an eighth of the latent and back up beside the outputs of the way down.
+// attention to the text, downsampled to a quarter or an eighth and back up, with skip connections.
 // Rombach et al. 2022 (arXiv:2112.10752), Podell et al. 2023 (arXiv:2307.01952); diffusers names the tensors.
 #include <cmath>
 
@@ -11,13 +11,13 @@
 #include "graph/ops/timestep_embedding.h"
 #include "models/config_reader.h"
 #include "models/conv_blocks.h"
-#include "models/image_models.h"
+#include "models/image_registry.h"
 
 namespace redline {
 namespace {
 
-constexpr int64_t kMostWidth = 1 << 16, kMostLayers = 100;
-constexpr size_t kMostLevels = 4;  // kHeight .. kHeight8
+constexpr int64_t kMaxWidth = 1 << 16, kMaxLayers = 100;
+constexpr size_t kMaxLevels = 4;  // kHeight .. kHeight8
 constexpr float kTransformerNormEps = 1e-6f, kLayerNormEps = 1e-5f;
 
 struct Level {
@@ -26,12 +26,12 @@ struct Level {
 };
 
 struct UnetConfig {
-  std::vector<Level> levels;  ///< from the latent's size down
+  std::vector<Level> levels;  ///< from the latent resolution down
   int64_t in_channels = 0, out_channels = 0, text_width = 0, cross_width = 0, groups = 0;
   float eps = 0, frequency_shift = 0;
   bool cosine_first = true, attends_mid = true;
   int64_t projected_text = 0;  ///< width of the text before a projection; 0: there is none
-  // SDXL's second embedding: of the pooled text and of sizes.
+  // SDXL's second embedding, of pooled text and sizes.
   int64_t added_width = 0, pooled_width = 0, num_time_ids = 0, time_id_width = 0;
 
   int64_t time_width() const { return 4 * levels[0].channels; }
@@ -63,8 +63,8 @@ Result<std::vector<int64_t>> read_per_level(const nlohmann::json& json, const ch
 Result<std::vector<bool>> read_blocks(const nlohmann::json& json, const char* key, std::string_view plain,
                                       std::string_view cross) {
   const auto at = json.find(key);
-  if (at == json.end() || !at->is_array() || at->empty() || at->size() > kMostLevels)
-    return invalid_argument("config: {} must list the blocks of one to {} levels", key, kMostLevels);
+  if (at == json.end() || !at->is_array() || at->empty() || at->size() > kMaxLevels)
+    return invalid_argument("config: {} must list the blocks of one to {} levels", key, kMaxLevels);
   std::vector<bool> attends;
   for (const auto& item : *at) {
     if (item != plain && item != cross)
@@ -74,7 +74,7 @@ Result<std::vector<bool>> read_blocks(const nlohmann::json& json, const char* ke
   return attends;
 }
 
-/// What would change the network and is not here.
+/// Rejects settings that change the network and are not supported.
 Status check_unused(const nlohmann::json& json) {
   const std::pair<const char*, nlohmann::json> kPlain[] = {{"center_input_sample", false},
                                                            {"dual_cross_attention", false},
@@ -109,11 +109,11 @@ Status read_added_embedding(ConfigReader& r, UnetConfig& c) {
   const std::string type = r.text("addition_embed_type", "");
   if (type.empty()) return {};
   if (type != "text_time") return unsupported("config: addition_embed_type is \"{}\"; there is text_time", type);
-  c.added_width = r.integer("projection_class_embeddings_input_dim", 1, kMostWidth);
-  c.time_id_width = r.integer("addition_time_embed_dim", 2, kMostWidth, 256);
+  c.added_width = r.integer("projection_class_embeddings_input_dim", 1, kMaxWidth);
+  c.time_id_width = r.integer("addition_time_embed_dim", 2, kMaxWidth, 256);
   REDLINE_TRY(r.status());
-  // Sizes before and after cropping and where it was cut: six numbers; the refiner takes a score for two of them, and its
-  // pooled text has the width of OpenCLIP-G.
+  // Original size, crop offset and target size: six numbers. The refiner has a score instead of the target size, and
+  // its pooled text has the width of OpenCLIP-G.
   constexpr int64_t kSizes = 6, kRefinerSizes = 5, kOpenClipG = 1280;
   c.num_time_ids = c.added_width - kRefinerSizes * c.time_id_width == kOpenClipG ? kRefinerSizes : kSizes;
   c.pooled_width = c.added_width - c.num_time_ids * c.time_id_width;
@@ -131,20 +131,20 @@ Result<UnetConfig> read_config(const nlohmann::json& json) {
   REDLINE_ASSIGN(const auto up, read_blocks(json, "up_block_types", "UpBlock2D", "CrossAttnUpBlock2D"));
   const size_t n = down.size();
   if (up.size() != n) return invalid_argument("config: {} blocks down and {} up", n, up.size());
-  REDLINE_ASSIGN(const auto channels, read_per_level(json, "block_out_channels", n, 320, kMostWidth));
-  REDLINE_ASSIGN(const auto layers, read_per_level(json, "layers_per_block", n, 2, kMostLayers));
-  // It says how many heads there are, whatever it is called.
+  REDLINE_ASSIGN(const auto channels, read_per_level(json, "block_out_channels", n, 320, kMaxWidth));
+  REDLINE_ASSIGN(const auto layers, read_per_level(json, "layers_per_block", n, 2, kMaxLayers));
+  // Despite its name this is the number of heads.
   REDLINE_ASSIGN(const auto heads, read_per_level(json, "attention_head_dim", n, 8, 1024));
-  REDLINE_ASSIGN(const auto transformers, read_per_level(json, "transformer_layers_per_block", n, 1, kMostLayers));
-  REDLINE_ASSIGN(const auto cross, read_per_level(json, "cross_attention_dim", n, 1280, kMostWidth));
+  REDLINE_ASSIGN(const auto transformers, read_per_level(json, "transformer_layers_per_block", n, 1, kMaxLayers));
+  REDLINE_ASSIGN(const auto cross, read_per_level(json, "cross_attention_dim", n, 1280, kMaxWidth));
   for (size_t i = 0; i < n; ++i) {
     if (cross[i] != cross[0]) return unsupported("config: cross_attention_dim differs between levels");
     c.levels.push_back({channels[i], heads[i], layers[i], transformers[i], down[i], up[n - 1 - i]});
   }
   c.text_width = c.cross_width = cross[0];
-  c.in_channels = r.integer("in_channels", 1, kMostWidth, 4);
-  c.out_channels = r.integer("out_channels", 1, kMostWidth, 4);
-  c.groups = r.integer("norm_num_groups", 1, kMostWidth, 32);
+  c.in_channels = r.integer("in_channels", 1, kMaxWidth, 4);
+  c.out_channels = r.integer("out_channels", 1, kMaxWidth, 4);
+  c.groups = r.integer("norm_num_groups", 1, kMaxWidth, 32);
   c.eps = static_cast<float>(r.number("norm_eps", 0, 1, 1e-5));
   c.cosine_first = r.boolean("flip_sin_to_cos", true);
   c.frequency_shift = static_cast<float>(r.number("freq_shift", -1000, 1000, 0));
@@ -153,7 +153,7 @@ Result<UnetConfig> read_config(const nlohmann::json& json) {
   if (const std::string mid = r.text("mid_block_type", "UNetMidBlock2DCrossAttn"); mid != "UNetMidBlock2DCrossAttn")
     r.fail(unsupported("config: mid_block_type is \"{}\"; there is UNetMidBlock2DCrossAttn", mid));
   if (const std::string type = r.text("encoder_hid_dim_type", ""); type == "text_proj")
-    c.projected_text = r.integer("encoder_hid_dim", 1, kMostWidth);
+    c.projected_text = r.integer("encoder_hid_dim", 1, kMaxWidth);
   else if (!type.empty()) r.fail(unsupported("config: encoder_hid_dim_type is \"{}\"; there is text_proj", type));
   if (c.projected_text > 0) c.text_width = c.projected_text;
   REDLINE_TRY(r.status());
@@ -189,7 +189,7 @@ class UnetBuilder {
     x = resnet(transformer(x, "mid_block.attentions.0", last), "mid_block.resnets.1", last.channels);
     for (size_t i = c_.levels.size(); i-- > 0;) x = up_block(x, i);
     x = b_.conv(b_.norm(x, "conv_norm_out", true), "conv_out", c_.out_channels);
-    g_.output("velocity", x.value);
+    g_.output("model_output", x.value);
     REDLINE_ASSIGN(Graph graph, g_.finish());
     REDLINE_TRY(w_.expect_all_taken());
     return graph;
@@ -197,11 +197,11 @@ class UnetBuilder {
 
  private:
   static Dim height(size_t level) {
-    constexpr Symbol kSymbols[kMostLevels] = {Symbol::kHeight, Symbol::kHeight2, Symbol::kHeight4, Symbol::kHeight8};
+    constexpr Symbol kSymbols[kMaxLevels] = {Symbol::kHeight, Symbol::kHeight2, Symbol::kHeight4, Symbol::kHeight8};
     return kSymbols[level];
   }
   static Dim width(size_t level) {
-    constexpr Symbol kSymbols[kMostLevels] = {Symbol::kWidth, Symbol::kWidth2, Symbol::kWidth4, Symbol::kWidth8};
+    constexpr Symbol kSymbols[kMaxLevels] = {Symbol::kWidth, Symbol::kWidth2, Symbol::kWidth4, Symbol::kWidth8};
     return kSymbols[level];
   }
 
@@ -210,7 +210,7 @@ class UnetBuilder {
     if (!x.valid()) return x;
     return b_.project(activation(g_, x, Activation::kSilu), name + ".linear_2", c_.time_width());
   }
-  /// silu of what timestep, pooled text and sizes say: [batch, time_width].
+  /// silu of the sum of the embeddings of timestep, pooled text and sizes: [batch, time_width].
   Value time_embedding() {
     const TimestepEmbeddingAttrs attrs = {
         .cols = c_.levels[0].channels, .cosine_first = c_.cosine_first, .frequency_shift = c_.frequency_shift};
@@ -265,7 +265,7 @@ class UnetBuilder {
     return x;
   }
 
-  /// Attention of q over the rows of `from`, which are `tokens` of each item.
+  /// Attention of q over the rows of `from`, `tokens` per item.
   Value attention(Value x, Value from, const Dim& pixels, Dim tokens, const std::string& name, const Level& level) {
     const int64_t C = level.channels, head_dim = C / level.num_heads;
     const Value q = b_.project(x, name + ".to_q", C, false);
@@ -312,9 +312,7 @@ class UnetBuilder {
   std::vector<Picture> skips_;
 };
 
-}  // namespace
-
-Result<DenoiserModel> build_unet(const Checkpoint& checkpoint) {
+Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit /*blocks*/) {
   REDLINE_ASSIGN(const UnetConfig c, read_config(checkpoint.config));
   DenoiserModel model;
   model.family = "unet";
@@ -323,8 +321,17 @@ Result<DenoiserModel> build_unet(const Checkpoint& checkpoint) {
   model.text_width = c.text_width;
   model.pooled_width = c.pooled_width;
   model.num_time_ids = c.num_time_ids;
-  REDLINE_ASSIGN(model.probe, UnetBuilder(checkpoint, c).build());
+  REDLINE_ASSIGN(model.front, UnetBuilder(checkpoint, c).build());
   return model;
 }
+
+constexpr std::string_view kDenoiserClasses[] = {"UNet2DConditionModel"};
+
+}  // namespace
+
+extern const DenoiserRow kUnetDenoiser = {
+    .class_names = kDenoiserClasses,
+    .build = build,
+};
 
 }  // namespace redline

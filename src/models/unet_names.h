@@ -1,4 +1,4 @@
-// The names that Stability's own files and kohya's trainer for SDXL give to the modules of a UNet.
+// Names of a UNet's modules in Stability's original files and in kohya's SDXL adapters.
 #pragma once
 
 #include <string>
@@ -7,8 +7,8 @@
 namespace redline {
 
 /// "input_blocks.4.1.transformer_blocks.0.attn1.to_q" of diffusers' "down_blocks.1.attentions.0.transformer_blocks...":
-/// of UNets with two layers a block, as all published ones are. Two where the name depends on more than the module: an
-/// upsampler stands behind the attention of its level, if that has any. None: no product or convolution of a UNet.
+/// of UNets with two layers per block, as all published ones. Two names where the module alone does not determine it:
+/// an upsampler comes after the attention of its level, if any. None: not a linear layer or convolution of a UNet.
 std::vector<std::string> unet_stored_modules(const std::string& module);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// Takes a checkpoint's tensors by name and shape, and knows at the end which were missing or left over.
+// Reads a checkpoint's tensors by name and shape, and reports those that nothing has used.
 #pragma once
 
 #include <set>
@@ -11,24 +11,24 @@ class WeightReader {
  public:
   WeightReader(GraphBuilder& g, const Checkpoint& checkpoint) : g_(g), checkpoint_(checkpoint) {}
 
-  /// Fails the graph with the tensor's name when it is missing or its shape differs, but for axes of 1 at the end. Row
-  /// n of the value is row source_row(n) of the tensor; none: row n.
+  /// Fails the graph with the tensor's name when it is missing or its shape differs (trailing axes of 1 aside). Row n
+  /// of the value is row source_row(n) of the tensor; without source_row it is row n.
   Value take(const std::string& name, const std::vector<int64_t>& shape,
              const std::function<int64_t(int64_t)>& source_row = {});
-  /// The same of a tensor stored in the shape `stored`, seen in another of as many elements.
+  /// The same for a tensor of shape `stored`, reinterpreted as `shape`.
   Value take_as(const std::string& name, const std::vector<int64_t>& stored, const std::vector<int64_t>& shape);
-  /// The tensor itself, for what is computed when sizes are known; counts as taken. invalid_argument: as take.
+  /// The tensor itself, for values computed when sizes are known; counts as used. invalid_argument: as take.
   Result<WeightSource> find(const std::string& name, const std::vector<int64_t>& shape);
-  /// GGUF says by its tensors alone whether a projection has a bias; a config.json says so itself.
+  /// Whether a projection has a bias, according to the tensors or the config (Checkpoint::tensors_tell_biases).
   bool has_bias(const std::string& name, bool config_says) const {
-    return checkpoint_.format == "gguf" ? has(name) : config_says;
+    return checkpoint_.tensors_tell_biases ? has(name) : config_says;
   }
   bool has(const std::string& name) const { return checkpoint_.tensors.count(name) > 0; }
-  /// A tensor that checkpoints carry and the graph does not need (lm_head beside tied embeddings, rotary tables).
+  /// A tensor of checkpoints that the graph does not need (lm_head beside tied embeddings, rotary tables).
   void ignore(const std::string& name) { taken_.insert(name); }
-  /// For a model of several graphs: what the reader of another one took is not left over.
+  /// For a model of several graphs: tensors used by another reader count as used.
   void add_taken(const WeightReader& other) { taken_.insert(other.taken_.begin(), other.taken_.end()); }
-  /// invalid_argument: names a tensor that nobody took.
+  /// invalid_argument: some tensor was not used; the message names it.
   Status expect_all_taken() const;
 
  private:

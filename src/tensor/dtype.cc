@@ -61,8 +61,18 @@ constexpr GgufName kOtherGgufTypes[] = {
 };
 // ggml's spelling of the types that we read, as GGUF tools print them.
 constexpr std::string_view kGgufNames[kNumDTypes] = {
-    "F32",  "F16",  "BF16", "I8",   "I16",  "I32",    "I64",    "F64",   "Q4_0",  "Q4_1",  "Q5_0",  "Q5_1", "Q8_0",
-    "Q2_K", "Q3_K", "Q4_K", "Q5_K", "Q6_K", "IQ4_NL", "IQ4_XS", "IQ3_S", "TQ1_0", "TQ2_0", "MXFP4", "",
+    "F32",
+    "F16",
+    "BF16",
+    "I8",
+    "I16",
+    "I32",
+    "I64",
+    "F64",
+#define REDLINE_NAME(F) #F,
+    REDLINE_BLOCK_FORMATS(REDLINE_NAME)
+#undef REDLINE_NAME
+        "",
 };
 
 template <class T>

@@ -68,15 +68,15 @@ TEST(TerminalPicture, AFlagOverrides) {
   EXPECT_THAT(picture_protocol("ascii", nowhere).status().message(), HasSubstr("auto, kitty, iterm, sixel"));
 }
 
-RgbPicture noise(int64_t width, int64_t height) {
-  RgbPicture picture{width, height, {}};
+RgbImage noise(int64_t width, int64_t height) {
+  RgbImage picture{width, height, {}};
   uint32_t state = 1;
   for (int64_t i = 0; i < width * height * 3; ++i)
     picture.rgb.push_back(static_cast<uint8_t>((state = state * 1664525 + 1013904223) >> 24));
   return picture;
 }
-RgbPicture plain(int64_t width, int64_t height, uint8_t r, uint8_t g, uint8_t b) {
-  RgbPicture picture{width, height, {}};
+RgbImage plain(int64_t width, int64_t height, uint8_t r, uint8_t g, uint8_t b) {
+  RgbImage picture{width, height, {}};
   for (int64_t i = 0; i < width * height; ++i) picture.rgb.insert(picture.rgb.end(), {r, g, b});
   return picture;
 }
@@ -96,7 +96,7 @@ std::string unbase64(const std::string& text) {
 
 TEST(TerminalPicture, KittyGetsThePngInParts) {
   for (const int side : {1, 2, 3, 64}) {  // one part; several; all three lengths of the last group
-    const RgbPicture picture = noise(side, side);
+    const RgbImage picture = noise(side, side);
     const std::string out = *terminal_picture(picture, PictureProtocol::kKitty, screen_with({}));
     EXPECT_THAT(out, StartsWith("\x1b_Ga=T,f=100,q=2,c=32,m="));
     EXPECT_TRUE(out.ends_with("\x1b\\\n"));
@@ -121,7 +121,7 @@ TEST(TerminalPicture, KittyGetsThePngInParts) {
 }
 
 TEST(TerminalPicture, ItermGetsThePngInOne) {
-  const RgbPicture picture = noise(500, 3);
+  const RgbImage picture = noise(500, 3);
   const std::string out = *terminal_picture(picture, PictureProtocol::kIterm, screen_with({}));
   const std::string png = *encode_png(picture);
   EXPECT_THAT(out, StartsWith("\x1b]1337;File=inline=1;size=" + std::to_string(png.size()) +
@@ -170,7 +170,7 @@ void read_sixel(const std::string& out, std::vector<std::vector<int>>& pixels,
 
 TEST(TerminalPicture, SixelsHoldEveryPixelOnceAndItsColourInTheMean) {
   for (const auto& [width, height] : {std::pair{300, 7}, {257, 12}, {1000, 400}, {20, 20}}) {
-    const RgbPicture picture = plain(width, height, 200, 90, 30);
+    const RgbImage picture = plain(width, height, 200, 90, 30);
     const std::string out = *terminal_picture(picture, PictureProtocol::kSixel, screen_with({}));
     std::vector<std::vector<int>> pixels;
     std::map<int, std::array<int, 3>> table;
@@ -195,7 +195,7 @@ TEST(TerminalPicture, SixelsHoldEveryPixelOnceAndItsColourInTheMean) {
 }
 
 TEST(TerminalPicture, HalfBlocks) {
-  RgbPicture picture = plain(2, 3, 10, 20, 30);
+  RgbImage picture = plain(2, 3, 10, 20, 30);
   picture.rgb[0] = 255;
   EXPECT_EQ(*terminal_picture(picture, PictureProtocol::kBlocks24, screen_with({})),
             "\x1b[38;2;255;20;30m\x1b[48;2;10;20;30m\u2580\x1b[38;2;10;20;30m\u2580\x1b[0m\n"

@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "diffusion/denoiser.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -34,7 +35,7 @@ struct Opened {
     options.compile.bounds[Symbol::kImageTokens] = 20;
     options.compile.bounds[Symbol::kTextTokens] = 10;
     set_latent_size(options.compile.bounds, 16, 16);
-    auto model = build_flux(golden.checkpoint, 1);
+    auto model = testing::build_flux(golden.checkpoint, 1);
     EXPECT_TRUE(model.ok());
     auto made = Denoiser::make(std::move(model).value(), options, max_rank, *team);
     EXPECT_TRUE(made.ok()) << made.status().message();

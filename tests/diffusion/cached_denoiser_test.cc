@@ -77,7 +77,7 @@ Drawn draw(GoldenDenoiser& made, const std::string& rule, const std::vector<uint
     std::string text;
     if (report != nullptr)
       for (const CacheAction action : report->actions)
-        text += action == CacheAction::kCompute ? '#' : action == CacheAction::kSkipBody ? '+' : '.';
+        text += action == CacheAction::kCompute ? '#' : action == CacheAction::kSkipMiddle ? '+' : '.';
     drawn.actions.push_back(text);
   }
   return drawn;
@@ -176,7 +176,7 @@ TEST(CachedDenoiser, BlocksMayBeSharedOutAnyhow) {
         error = std::max(error, std::fabs(double{out[i]} - whole[i]));
       }
       // The same operations in float32; other graphs may fuse them elsewhere.
-      EXPECT_LE(error, 1e-5 * most) << network << ", probe " << blocks.probe << ", tail " << blocks.tail;
+      EXPECT_LE(error, 1e-5 * most) << network << ", probe " << blocks.front << ", tail " << blocks.tail;
     }
   }
 }
@@ -188,7 +188,7 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
       GoldenDenoiser made = make_denoiser(network, blocks);
       ASSERT_TRUE(made.denoiser);
       for (const std::string span : {"body", "stack", "network", "change"}) {
-        if (span == "body" && blocks.probe == 0) continue;
+        if (span == "body" && blocks.front == 0) continue;
         if (span == "stack" && blocks.tail > 0) continue;
         ASSERT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), {1, 2})).ok());
         RuleRequest request;
@@ -210,7 +210,7 @@ TEST(CachedDenoiser, AStepLikeTheLastNeedsNothingNew) {
           error = std::max(error, std::fabs(double{second[i]} - first[i]));
         }
         // base + (value - base) rounds twice in float32; the head passes that on.
-        EXPECT_LE(error, 1e-5 * most) << network << ", probe of " << blocks.probe << ", tail of " << blocks.tail
+        EXPECT_LE(error, 1e-5 * most) << network << ", probe of " << blocks.front << ", tail of " << blocks.tail
                                       << ", span " << span;
       }
     }
@@ -227,10 +227,10 @@ TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
     auto cached = CachedDenoiser::make(*made.denoiser, std::move(*cache), made.blocks);
     return cached.ok() ? std::string("made") : cached.status().to_string();
   };
-  EXPECT_THAT(message(unet, "fbcache"), HasSubstr("this one is all of a piece; take redline, easycache"));
+  EXPECT_THAT(message(unet, "fbcache"), HasSubstr("not divided into parts; use redline, easycache"));
   EXPECT_EQ(message(unet, "redline:budget=4"), "made");
   EXPECT_EQ(message(unet, "easycache"), "made");
-  EXPECT_THAT(message(flux, "dbcache:fn=2"), HasSubstr("open it with probe_blocks 2"));
+  EXPECT_THAT(message(flux, "dbcache:fn=2"), HasSubstr("open it with front_blocks 2"));
   EXPECT_EQ(message(flux, "dbcache:fn=1"), "made");
   EXPECT_THAT(message(flux, "dbcache:fn=1,bn=1"), HasSubstr("open it with tail_blocks 1"));
 
@@ -238,7 +238,8 @@ TEST(CachedDenoiser, WhatANetworkCannotDoIsSaid) {
   request.rule = "taylorseer";
   auto cached = CachedDenoiser::make(*flux.denoiser, StepCache::make(request).value(), 1);
   ASSERT_TRUE(cached.ok());
-  EXPECT_THAT(cached->warnings(), Contains(HasSubstr("open it with probe_blocks 0")));
+  EXPECT_THAT(cached->warnings(), Contains(HasSubstr("taylorseer needs no block on skipped steps")));
+  EXPECT_THAT(cached->warnings(), Contains(HasSubstr("open it with front_blocks 0")));
 }
 
 TEST(CachedDenoiser, TeacacheSeesTheModulatedInput) {

@@ -20,12 +20,12 @@ TEST(CalibrationFile, KeepsMasksAndReplacesThoseOfOneBudget) {
   EXPECT_TRUE(find_calibration(folder.path(), "", "")->empty()) << "no file: nothing calibrated";
   EXPECT_TRUE(check_calibration(path).ok());
   CalibrateReport report;
-  report.request.steps = 20;
+  report.request.num_inference_steps = 20;
   report.budgets = {{{0, 1, 5}, 1, 2, 3, 4}, {{0, 1, 2, 9}, 1, 2, 3, 4}};
   ASSERT_TRUE(write_calibration(path, report).ok());
   report.budgets = {{{0, 3, 6}, 1, 2, 3, 4}};
   ASSERT_TRUE(write_calibration(path, report).ok());
-  report.request.steps = 28;
+  report.request.num_inference_steps = 28;
   ASSERT_TRUE(write_calibration(path, report).ok());
   const Result<std::vector<CalibratedMask>> masks = read_calibration(path);
   ASSERT_TRUE(masks.ok()) << masks.status().to_string();
@@ -41,7 +41,7 @@ TEST(CalibrationFile, IsTheOneGivenElseTheOneNamedElseTheUsual) {
   const testing::TemporaryFolder folder;
   const auto write = [&](const char* name, int64_t budget) {
     CalibrateReport report;
-    report.request.steps = 20;
+    report.request.num_inference_steps = 20;
     std::vector<int64_t> computed;
     for (int64_t step = 0; step < budget; ++step) computed.push_back(step);
     report.budgets = {{computed, 1, 2, 3, 4}};
@@ -78,10 +78,10 @@ TEST(CalibrationFile, SaysWhatIsWrong) {
   EXPECT_EQ(message(R"({"format": 1, "masks": [{"steps": 4, "computed": [0, 2]}]})"), "accepted");
   EXPECT_THAT(message("[]"), HasSubstr("an object with \"format\""));
   EXPECT_THAT(message(R"({"format": 2, "masks": []})"), HasSubstr("unsupported: calibration of format 2"));
-  EXPECT_THAT(message(R"({"format": 1})"), HasSubstr("\"masks\" is no list"));
+  EXPECT_THAT(message(R"({"format": 1})"), HasSubstr("\"masks\" is not a list"));
   EXPECT_THAT(message(R"({"format": 1, "masks": [3]})"), HasSubstr("masks[0]: \"steps\""));
   EXPECT_THAT(message(R"({"format": 1, "masks": [{"steps": 4, "computed": 1}]})"),
-              HasSubstr("\"computed\" is no list"));
+              HasSubstr("\"computed\" is not a list"));
   EXPECT_THAT(message(R"({"format": 1, "masks": [{"steps": 4, "computed": [0, 4]}]})"), HasSubstr("does not rise"));
   EXPECT_THAT(message(R"({"format": 1, "masks": [{"steps": 4, "computed": [0, 0]}]})"), HasSubstr("does not rise"));
   EXPECT_THAT(message(R"({"format": 1, "masks": [{"steps": 4, "computed": [1]}]})"), HasSubstr("begin with step 0"));

@@ -46,10 +46,10 @@ std::string base64_decoded(std::string_view text) {
 TEST(Compare, ReportHoldsWhatWasMeasured) {
   CompareReport report;
   report.model = "<model>";
-  report.request.steps = 28;
+  report.request.num_inference_steps = 28;
   report.prompts = {"a \"red\" circle & more", "b"};
   report.reference_loop_ms = 100;
-  RgbPicture picture;
+  RgbImage picture;
   picture.width = 5;
   picture.height = 3;
   for (uint8_t i = 0; i < 45; ++i) picture.rgb.push_back(static_cast<uint8_t>(5 * i));
@@ -93,7 +93,7 @@ TEST(Compare, ReportHoldsWhatWasMeasured) {
   const size_t at = html.find(mark);
   ASSERT_NE(at, std::string::npos);
   const std::string encoded = html.substr(at + mark.size(), html.find('"', at) - at - mark.size());
-  const Result<RgbPicture> back = decode_png(base64_decoded(encoded), "report");
+  const Result<RgbImage> back = decode_png(base64_decoded(encoded), "report");
   ASSERT_TRUE(back.ok()) << back.status().to_string();
   EXPECT_EQ(back->rgb, picture.rgb);
 
@@ -108,7 +108,7 @@ CompareOptions small_run() {
   options.engine.max_side = 128;
   options.engine.threads = 1;
   options.request.width = options.request.height = 64;
-  options.request.steps = 10;
+  options.request.num_inference_steps = 10;
   options.tune_prompts = 1;
   options.prompts = {"a large red circle on a blue background", "a yellow star"};
   return options;

@@ -16,8 +16,8 @@ using ::testing::HasSubstr;
 
 std::string folder() { return fmt::format("{}/image/lpips", testing::golden_root()); }
 
-RgbPicture picture_of(const testing::NpyArray& array) {
-  RgbPicture p;
+RgbImage picture_of(const testing::NpyArray& array) {
+  RgbImage p;
   p.height = array.shape[0];
   p.width = array.shape[1];
   for (const double v : array.values) p.rgb.push_back(static_cast<uint8_t>(v));
@@ -30,7 +30,7 @@ TEST(Lpips, EqualsPyTorch) {
   const auto arrays = testing::read_npz(folder() + "/io.npz");
   ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
   for (const std::string name : {"wide", "least", "even"}) {
-    const RgbPicture a = picture_of(arrays->at(name + ".a")), b = picture_of(arrays->at(name + ".b"));
+    const RgbImage a = picture_of(arrays->at(name + ".a")), b = picture_of(arrays->at(name + ".b"));
     const double want = arrays->at(name + ".distance").values[0];
     // Float32 sums of at most 363 products a place against float64.
     EXPECT_NEAR(*lpips->distance(a, b), want, 2e-5 * want) << name;
@@ -42,7 +42,7 @@ TEST(Lpips, EqualsPyTorch) {
 TEST(Lpips, SaysWhatIsWrong) {
   const auto lpips = Lpips::open(folder() + "/weights.safetensors");
   ASSERT_TRUE(lpips.ok());
-  RgbPicture small, other;
+  RgbImage small, other;
   small.width = small.height = 30;
   small.rgb.resize(2700);
   other.width = 40;

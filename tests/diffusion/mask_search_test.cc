@@ -71,15 +71,15 @@ std::vector<double> run(const MadeUpNetwork& network, std::vector<double> x, int
     CacheRow row;
     row.at = {i, steps, sigma, next, next - sigma};
     row.latents = latents;
-    row.velocity = velocity;
+    row.model_output = velocity;
     std::span<CacheRow> rows(&row, 1);
     EXPECT_TRUE(cache->before(rows).ok());
-    if (row.action == CacheAction::kProbe) {
+    if (row.action == CacheAction::kRunFront) {
       const std::vector<float> v = network.velocity(x, sigma);
       std::copy(v.begin(), v.end(), velocity.begin());
     }
-    EXPECT_TRUE(cache->after_probe(rows).ok());
-    EXPECT_TRUE(cache->after_head(rows).ok());
+    EXPECT_TRUE(cache->after_front(rows).ok());
+    EXPECT_TRUE(cache->after_tail(rows).ok());
     if (trajectory != nullptr) {
       trajectory->clock.push_back(forecast_clock(sigma));
       trajectory->step_sizes.push_back(next - sigma);

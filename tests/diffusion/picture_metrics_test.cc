@@ -7,8 +7,8 @@
 namespace redline {
 namespace {
 
-RgbPicture picture_of(const testing::NpyArray& array) {
-  RgbPicture picture{array.dim(1), array.dim(0), {}};
+RgbImage picture_of(const testing::NpyArray& array) {
+  RgbImage picture{array.dim(1), array.dim(0), {}};
   for (double value : array.values) picture.rgb.push_back(static_cast<uint8_t>(value));
   return picture;
 }
@@ -19,7 +19,7 @@ TEST(PictureMetrics, AsNumpyAndScikitImage) {
   ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
   for (const std::string name : {"noisy", "shifted", "one_off", "far", "same"}) {
     SCOPED_TRACE(name);
-    const RgbPicture a = picture_of(arrays->at(name + ".a")), b = picture_of(arrays->at(name + ".b"));
+    const RgbImage a = picture_of(arrays->at(name + ".a")), b = picture_of(arrays->at(name + ".b"));
     const auto decibels = psnr(a, b), similarity = ssim(a, b);
     ASSERT_TRUE(decibels.ok() && similarity.ok());
     EXPECT_NEAR(*decibels, arrays->at(name + ".psnr").values[0], 1e-12 * 100);
@@ -29,7 +29,7 @@ TEST(PictureMetrics, AsNumpyAndScikitImage) {
 }
 
 TEST(PictureMetrics, RefusesWhatCannotBeCompared) {
-  const RgbPicture small{2, 2, std::vector<uint8_t>(12)}, wide{3, 2, std::vector<uint8_t>(18)};
+  const RgbImage small{2, 2, std::vector<uint8_t>(12)}, wide{3, 2, std::vector<uint8_t>(18)};
   EXPECT_EQ(psnr(small, wide).status().code(), Code::invalid_argument);
   EXPECT_EQ(psnr({}, {}).status().code(), Code::invalid_argument);
   EXPECT_EQ(psnr({2, 2, {1}}, small).status().code(), Code::invalid_argument);

@@ -21,8 +21,8 @@ TEST(PipelineFiles, TheBundledPipelineIsRead) {
   ASSERT_TRUE(files->find("text_encoder_2"));
   EXPECT_EQ(files->find("text_encoder_2")->class_name, "T5EncoderModel");
   EXPECT_EQ(files->scheduler_config["shift"], 2.0);
-  EXPECT_EQ(files->defaults.steps, 28);
-  EXPECT_EQ(files->defaults.true_guidance, 4.0);
+  EXPECT_EQ(files->defaults.num_inference_steps, 28);
+  EXPECT_EQ(files->defaults.true_cfg_scale, 4.0);
   EXPECT_EQ(files->defaults.negative_prompt, "");
   auto transformer = files->open_component("transformer");
   ASSERT_TRUE(transformer.ok()) << transformer.status().message();
@@ -48,7 +48,7 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
   write("model_index.json", R"({"_class_name": "FluxPipeline", "vae": ["diffusers"]})");
   EXPECT_THAT(message(), HasSubstr("vae must be [library, class]"));
   write("model_index.json", R"({"_class_name": "FluxPipeline", "../vae": ["diffusers", "AutoencoderKL"]})");
-  EXPECT_THAT(message(), HasSubstr("is no name of a folder"));
+  EXPECT_THAT(message(), HasSubstr("is not the name of a folder"));
   write("model_index.json", R"({"_class_name": "FluxPipeline", "vae": ["diffusers", "AutoencoderKL"]})");
   EXPECT_THAT(message(), HasSubstr("names no scheduler"));
   write(
@@ -67,7 +67,7 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
   write("redline.json", R"({"defaults": {"guidance": -1}})");
   EXPECT_THAT(message(), HasSubstr("guidance"));
   write("redline.json", R"({"step_cache": "../masks.json"})");
-  EXPECT_THAT(message(), HasSubstr("is no name of a file beside it"));
+  EXPECT_THAT(message(), HasSubstr("is not the name of a file in the folder"));
   write("redline.json", R"({"step_cache": "masks.json"})");
   files = PipelineFiles::open(path);
   ASSERT_TRUE(files.ok()) << files.status().message();
@@ -138,7 +138,7 @@ TEST(PipelineFiles, ATransformerMayBeOneFile) {
   ASSERT_EQ(other.components[0].name, "scheduler");
   other.components[0].name = "transformer";
   EXPECT_THAT(other.open_component("transformer").status().message(),
-              HasSubstr("stands for a FluxTransformer2DModel; this pipeline has a SD3Transformer2DModel"));
+              HasSubstr("in one file is a FluxTransformer2DModel; this pipeline has a SD3Transformer2DModel"));
   files->denoiser_file.clear();
   fs::copy_file(stored + "diffusers/diffusion_pytorch_model.safetensors",
                 path + "/transformer/diffusion_pytorch_model.safetensors");

@@ -8,6 +8,7 @@
 
 #include "models/image_models.h"
 #include "redline/image.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 #include "support/npz.h"
 #include "support/temporary_folder.h"
@@ -41,18 +42,18 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     };
     const auto picture_of = [&](const char* what) {
       const testing::NpyArray& pixels = find(what);
-      return RgbPicture{pixels.shape[1], pixels.shape[0], {pixels.values.begin(), pixels.values.end()}};
+      return RgbImage{pixels.shape[1], pixels.shape[0], {pixels.values.begin(), pixels.values.end()}};
     };
     FloatArray noise;
-    RgbPicture init, mask;
+    RgbImage init, mask;
     ImageRequest request = (*engine)->defaults();
     for (const char* prompt : {"a large red circle on a blue background", "two small stars"})
       request.prompts.emplace_back(prompt);
     request.negative_prompt = run == "empty" ? "" : "a house";
     request.width = static_cast<int64_t>(sizes.values[0]);
     request.height = static_cast<int64_t>(sizes.values[1]);
-    request.guidance = find("guidance").values[0];
-    request.steps = 4;
+    request.guidance_scale = find("guidance").values[0];
+    request.num_inference_steps = 4;
     request.max_sequence_length = 24;
     if (has("noise")) {
       noise = {find("noise").shape, {find("noise").values.begin(), find("noise").values.end()}};
@@ -61,7 +62,7 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
       request.seed = static_cast<uint64_t>(find("seed").values[0]);
       request.strength = find("strength").values[0];
       init = picture_of("init");
-      request.init_picture = &init;
+      request.init_image = &init;
     }
     if (has("mask")) {
       mask = picture_of("mask");
@@ -114,7 +115,7 @@ struct Changed {
     if (!engine.ok()) return engine.status().message();
     ImageRequest request = (*engine)->defaults();
     request.prompts = {"a star"};
-    request.steps = 1;
+    request.num_inference_steps = 1;
     const auto result = (*engine)->generate(request);
     return result.ok() ? "" : result.status().message();
   }
@@ -125,7 +126,7 @@ TEST(UnetPipelines, RecommendTheSizeOfTheirTraining) {
   const auto engine = ImageEngine::open(sd.path);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   EXPECT_EQ((*engine)->defaults().width, 16);  // 8 pixels of the latent
-  EXPECT_EQ((*engine)->defaults().guidance, 7.5);
+  EXPECT_EQ((*engine)->defaults().guidance_scale, 7.5);
 }
 
 TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
@@ -139,7 +140,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   ImageRequest request = (*engine)->defaults();
   request.prompts = {"a star"};
-  request.steps = 1;
+  request.num_inference_steps = 1;
   request.width = 24;
   request.height = 16;
   request.keep_latents = true;
@@ -148,7 +149,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
 
   const auto checkpoint = Checkpoint::open(options.vae_folder);
   ASSERT_TRUE(checkpoint.ok());
-  auto model = build_autoencoder_tiny(*checkpoint);
+  auto model = testing::build_autoencoder_tiny(*checkpoint);
   ASSERT_TRUE(model.ok()) << model.status().message();
   const int64_t height = request.height / model->scale, width = request.width / model->scale;
   SymbolValues sizes;
@@ -172,7 +173,7 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
               ::testing::HasSubstr("the vae has 5 latent channels, the unet 4"));
   options.vae_folder = root + "flux_dev";
   EXPECT_THAT(ImageEngine::open(root + "pipeline_sd1", options).status().message(),
-              ::testing::HasSubstr("Redline has AutoencoderKL and AutoencoderTiny"));
+              ::testing::HasSubstr("Redline has AutoencoderKL, AutoencoderTiny"));
 }
 
 TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
@@ -185,21 +186,21 @@ TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
   ImageRequest request = (*engine)->defaults();
   EXPECT_EQ(request.strength, 1);
   request.prompts = {"a star"};
-  request.steps = 2;
+  request.num_inference_steps = 2;
   request.width = request.height = 16;
   const auto plain = (*engine)->generate(request);
   ASSERT_TRUE(plain.ok()) << plain.status().message();
-  EXPECT_THAT(plain->warnings, ::testing::Contains(::testing::HasSubstr("without one it draws everything anew")));
+  EXPECT_THAT(plain->warnings, ::testing::Contains(::testing::HasSubstr("without a mask it regenerates")));
   // The same as a mask that is white all over, whatever it covers.
-  const RgbPicture white = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 255)};
-  const RgbPicture picture = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 30)};
-  request.init_picture = &picture;
+  const RgbImage white = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 255)};
+  const RgbImage picture = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 30)};
+  request.init_image = &picture;
   request.mask = &white;
   const auto masked = (*engine)->generate(request);
   ASSERT_TRUE(masked.ok()) << masked.status().message();
   EXPECT_EQ(plain->pictures[0].rgb, masked->pictures[0].rgb);
-  request.init_picture = nullptr;
-  EXPECT_THAT((*engine)->generate(request).status().message(), ::testing::HasSubstr("needs the picture"));
+  request.init_image = nullptr;
+  EXPECT_THAT((*engine)->generate(request).status().message(), ::testing::HasSubstr("needs the image"));
 }
 
 TEST(UnetPipelines, NameWhatDoesNotFit) {

@@ -23,7 +23,7 @@ TextEncoderModel t5_like() {
   TextEncoderModel model;
   model.max_tokens = 512;
   model.vocab_size = 928;
-  model.masks_padding = true;
+  model.has_position_limit = false;
   return model;
 }
 PromptTokenizer open(const char* name, const TextEncoderModel& model) {
@@ -99,7 +99,7 @@ TEST(Prompt, LengthsThatCannotBeAreRefused) {
   EXPECT_EQ(clip.max_tokens(), 77);
   EXPECT_EQ(t5.max_tokens(), 64);
   EXPECT_EQ(clip.encode("a", 1).status().message(),
-            "a text length of 1 tokens leaves no room for the 2 that begin and end a text");
+            "a text length of 1 tokens is too small for the 2 begin and end tokens");
   EXPECT_EQ(clip.encode("a", 78).status().message(),
             "a text length of 78 tokens; the text encoder has positions for 77");
   EXPECT_FALSE(t5.encode("a", -1).ok());

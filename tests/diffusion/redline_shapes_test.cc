@@ -22,7 +22,7 @@ struct Case {
   int64_t width = 0, height = 0;
   FloatArray noise;             ///< [1, 16, h, w]
   std::vector<double> latents;  ///< packed
-  RgbPicture picture;
+  RgbImage picture;
 
   LatentLayout layout() const { return {.channels = 16, .height = height / 8, .width = width / 8, .patch = 2}; }
 };
@@ -53,7 +53,7 @@ std::vector<Case> reference_cases() {
   return cases;
 }
 
-double psnr(const RgbPicture& a, const RgbPicture& b) {
+double psnr(const RgbImage& a, const RgbImage& b) {
   EXPECT_EQ(a.rgb.size(), b.rgb.size());
   double sum = 0;
   for (size_t i = 0; i < std::min(a.rgb.size(), b.rgb.size()); ++i) {
@@ -78,8 +78,8 @@ ImageRequest request_of(const ImageEngine& engine, const Case& c) {
   request.prompts = {c.prompt};
   request.width = c.width;
   request.height = c.height;
-  request.steps = 20;
-  request.true_guidance = 1;
+  request.num_inference_steps = 20;
+  request.true_cfg_scale = 1;
   request.max_sequence_length = 64;
   request.init_noise = &c.noise;
   request.keep_latents = true;
@@ -126,15 +126,15 @@ INSTANTIATE_TEST_SUITE_P(
 
 // The references see fewer than 256 positions, below which attention takes other weights.
 TEST(RedlineShapes, ManyPositionsKeepTheirPrecision) {
-  RgbPicture exact;
+  RgbImage exact;
   for (const ImageType type : {ImageType::kF32, ImageType::kBF16, ImageType::kQ8}) {
     const auto engine = open(type);
     ASSERT_TRUE(engine);
     ImageRequest request = engine->defaults();
     request.prompts = {"a large red heart on a meadow"};
     request.width = request.height = 256;
-    request.steps = 12;
-    request.true_guidance = 1;
+    request.num_inference_steps = 12;
+    request.true_cfg_scale = 1;
     request.seed = 1;
     auto result = engine->generate(request);
     ASSERT_TRUE(result.ok()) << result.status().message();
@@ -154,7 +154,7 @@ TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSamePicture) {
     ASSERT_TRUE(engine.ok());
     ImageRequest request = (*engine)->defaults();
     request.prompts = {c.prompt};
-    request.steps = 3;
+    request.num_inference_steps = 3;
     request.seed = 5;
     auto result = (*engine)->generate(request);
     ASSERT_TRUE(result.ok());
@@ -173,8 +173,8 @@ TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
   ASSERT_TRUE(engine);
   ImageRequest request = engine->defaults();
   request.prompts = {"a red circle", "a blue star"};
-  request.true_guidance = 1;
-  request.steps = 4;
+  request.true_cfg_scale = 1;
+  request.num_inference_steps = 4;
   int64_t steps = 0;
   auto result = engine->generate(request, [&](const ImageProgress& p) {
     EXPECT_EQ(p.step, ++steps);
@@ -192,27 +192,27 @@ TEST(RedlineShapes, BadRequestsSayWhatToDo) {
   const auto message = [&](const std::function<void(ImageRequest&)>& change) {
     ImageRequest request = engine->defaults();
     request.prompts = {"a red circle"};
-    request.steps = 1;
+    request.num_inference_steps = 1;
     change(request);
     const auto result = engine->generate(request);
     return result.ok() ? std::string("no error") : result.status().message();
   };
   EXPECT_THAT(message([](ImageRequest& r) { r.prompts.clear(); }), HasSubstr("there is no prompt"));
   EXPECT_THAT(message([](ImageRequest& r) { r.width = 130; }),
-              HasSubstr("width 130 is no multiple of 16; 128 and 144 are"));
-  EXPECT_THAT(message([](ImageRequest& r) { r.height = 4096; }), HasSubstr("raise max_side"));
-  EXPECT_THAT(message([](ImageRequest& r) { r.steps = 5000; }), HasSubstr("steps 5000 is outside"));
+              HasSubstr("width 130 is not a multiple of 16; use 128 or 144"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.height = 4096; }), HasSubstr("or smaller"));
+  EXPECT_THAT(message([](ImageRequest& r) { r.num_inference_steps = 5000; }), HasSubstr("steps 5000 is outside"));
   EXPECT_THAT(message([](ImageRequest& r) { r.batch = 100; }), HasSubstr("more than max_batch"));
   EXPECT_THAT(message([](ImageRequest& r) { r.solver = "magic"; }), HasSubstr("magic"));
   const FloatArray noise{{1, 16, 8, 8}, std::vector<float>(1024)};
   EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &noise; }),
               HasSubstr("init_noise is [1, 16, 8, 8], the request asks for [1, 16, 16, 16]"));
   FloatArray broken{{1, 16, 16, 16}, std::vector<float>(4096, NAN)};
-  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &broken; }), HasSubstr("not numbers"));
-  RgbPicture small{64, 64, std::vector<uint8_t>(64 * 64 * 3)};
-  EXPECT_THAT(message([&](ImageRequest& r) { r.init_picture = &small; }),
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_noise = &broken; }), HasSubstr("not finite"));
+  RgbImage small{64, 64, std::vector<uint8_t>(64 * 64 * 3)};
+  EXPECT_THAT(message([&](ImageRequest& r) { r.init_image = &small; }),
               HasSubstr("is 64x64, the request asks for 128x128"));
-  EXPECT_THAT(message([&](ImageRequest& r) { r.mask = &small; }), HasSubstr("a mask needs the picture"));
+  EXPECT_THAT(message([&](ImageRequest& r) { r.mask = &small; }), HasSubstr("a mask needs the image"));
 }
 
 }  // namespace

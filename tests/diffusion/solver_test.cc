@@ -119,6 +119,24 @@ Status status_of(const json& config) {
   return made.ok() ? Status() : made.status();
 }
 
+// What a step cache and calibration need to know: the solvers whose step is x += step_size * model_output.
+TEST(Solver, StepSizesAreThoseOfEulerSteps) {
+  const auto step_size = [](json config) {
+    auto solver = Solver::make(config);
+    EXPECT_TRUE(solver.ok()) << solver.status().to_string();
+    EXPECT_TRUE((*solver)->set_steps({.steps = 4}).ok());
+    EXPECT_TRUE((*solver)->step_size(1) == 0 ||
+                (*solver)->step_size(1) == double{(*solver)->sigmas()[2]} - double{(*solver)->sigmas()[1]});
+    return (*solver)->step_size(1);
+  };
+  EXPECT_LT(step_size({{"_class_name", "FlowMatchEulerDiscreteScheduler"}}), 0);
+  EXPECT_EQ(step_size({{"_class_name", "flow-euler"}, {"stochastic_sampling", true}}), 0);
+  EXPECT_LT(step_size({{"_class_name", "EulerDiscreteScheduler"}}), 0);
+  EXPECT_EQ(step_size({{"_class_name", "euler"}, {"prediction_type", "v_prediction"}}), 0);
+  for (const char* other : {"euler-ancestral", "ddim", "dpm++", "unipc", "lcm"})
+    EXPECT_EQ(step_size({{"_class_name", other}}), 0) << other;
+}
+
 TEST(Solver, RefusesWhatItDoesNotKnow) {
   const auto expect = [](const json& config, Code code, const std::string& words) {
     const Status status = status_of(config);
@@ -170,15 +188,15 @@ TEST(Solver, RefusesPlansThatCannotBe) {
   expect(flow, {.steps = 20000}, "20000 steps");
   expect(flow, {.steps = 4, .strength = 0}, "strength is 0");
   expect(flow, {.steps = 4, .strength = nan}, "strength is nan");
-  expect(flow, {.steps = 4, .sigmas = {0.5f, 0.7f}}, "0.7 at place 1");
-  expect(flow, {.steps = 4, .sigmas = {static_cast<float>(nan)}}, "nan at place 0");
+  expect(flow, {.steps = 4, .sigmas = {0.5f, 0.7f}}, "0.7 at index 1");
+  expect(flow, {.steps = 4, .sigmas = {static_cast<float>(nan)}}, "nan at index 0");
   expect(ddim, {.steps = 10, .strength = 0.05}, "leaves none of 10 steps");
   expect(ddim, {.steps = 4, .eta = 2}, "eta is 2");
   expect(ddim, {.steps = 1000}, "timestep 1000 is not one of the 1000");
   expect(ddim, {.steps = 1001}, "1001 steps");
   expect(ddim, {.steps = 4, .even_sigmas = true}, "takes no sigmas");
-  expect({{"_class_name", "euler"}}, {.steps = 4, .eta = 1}, "of DDIM only");
-  expect({{"_class_name", "lcm"}}, {.steps = 51}, "distilled with has 50");
+  expect({{"_class_name", "euler"}}, {.steps = 4, .eta = 1}, "only DDIM");
+  expect({{"_class_name", "lcm"}}, {.steps = 51}, "distillation has 50");
   expect({{"_class_name", "flow-euler"}, {"use_dynamic_shifting", true}}, {.steps = 4}, "number of tokens");
 }
 
@@ -215,7 +233,7 @@ TEST(Solver, AModelsSolverCanBeChanged) {
   EXPECT_NE(with_solver(sd, "heun").status().message().find("flow-euler, euler, euler-ancestral"), std::string::npos);
   EXPECT_NE(with_solver(sd, "").status().code(), Code::ok);
   EXPECT_NE(with_solver(sd, "flow-euler").status().message().find("flow-matching models only"), std::string::npos);
-  EXPECT_NE(with_solver(flux, "ddim").status().message().find("cannot follow"), std::string::npos);
+  EXPECT_NE(with_solver(flux, "ddim").status().message().find("cannot run"), std::string::npos);
 }
 
 // SciPy 1.17: scipy.stats.beta.ppf(p, 0.6, 0.6).

@@ -3,6 +3,7 @@
 
 #include "diffusion/pipeline_adapters.h"
 #include "models/image_models.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -21,8 +22,8 @@ struct Encoder {
   SymbolValues sizes;
 
   Encoder(const char* name, NetworkMode mode, int64_t max_rank = 8) : golden(testing::load_image_golden(name)) {
-    auto built = std::string_view(name).starts_with("t5") ? build_t5_encoder(golden.checkpoint)
-                                                          : build_clip_text(golden.checkpoint);
+    auto built = std::string_view(name).starts_with("t5") ? testing::build_t5_encoder(golden.checkpoint)
+                                                          : testing::build_clip_text(golden.checkpoint);
     EXPECT_TRUE(built.ok()) << built.status().message();
     const auto& ids = golden.find("one", "tokens")->values;
     sizes[Symbol::kBatch] = 1;

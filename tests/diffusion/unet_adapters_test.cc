@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 
 #include "diffusion/denoiser.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 #include "support/safetensors_file.h"
 #include "support/temporary_folder.h"
@@ -38,7 +39,7 @@ struct Opened {
     options.compile.bounds[Symbol::kTextTokens] = 10;
     options.compile.bounds[Symbol::kImageTokens] = 256;
     set_latent_size(options.compile.bounds, 16, 16);
-    auto model = build_unet(golden.checkpoint);
+    auto model = testing::build_unet(golden.checkpoint);
     EXPECT_TRUE(model.ok()) << model.status().message();
     auto made = Denoiser::make(std::move(model).value(), options, 8, *team);
     EXPECT_TRUE(made.ok()) << made.status().message();

@@ -26,7 +26,7 @@ TEST(VaeTiles, CoverEvenly) {
     }
 }
 
-RgbPicture draw(int64_t vae_tile) {
+RgbImage draw(int64_t vae_tile) {
   ImageOptions options;
   options.threads = 2;
   options.max_side = 256;
@@ -38,7 +38,7 @@ RgbPicture draw(int64_t vae_tile) {
   request.prompts = {"a large red circle on a blue background"};
   request.width = 160;
   request.height = 96;
-  request.steps = 6;
+  request.num_inference_steps = 6;
   request.seed = 3;
   auto result = (*engine)->generate(request);
   EXPECT_TRUE(result.ok()) << result.status().message();
@@ -46,7 +46,7 @@ RgbPicture draw(int64_t vae_tile) {
 }
 
 TEST(VaeTiles, NoSeams) {
-  const RgbPicture whole = draw(-1), tiled = draw(64);
+  const RgbImage whole = draw(-1), tiled = draw(64);
   ASSERT_EQ(whole.rgb.size(), tiled.rgb.size());
   EXPECT_EQ(draw(160).rgb, whole.rgb) << "a tile that covers the picture";
   EXPECT_EQ(draw(0).rgb, whole.rgb) << "a small picture needs no tiles";

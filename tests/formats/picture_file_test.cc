@@ -43,8 +43,8 @@ TEST(ReadPicture, EveryKindAsPillowReadsIt) {
   EXPECT_EQ(jpegs, 11);
 }
 
-RgbPicture ramp(int64_t width, int64_t height) {
-  RgbPicture picture{width, height, {}};
+RgbImage ramp(int64_t width, int64_t height) {
+  RgbImage picture{width, height, {}};
   for (int64_t i = 0; i < width * height * 3; ++i) picture.rgb.push_back(static_cast<uint8_t>(i * 7));
   return picture;
 }
@@ -53,7 +53,7 @@ TEST(Png, ComesBackWithItsText) {
   const testing::TemporaryFolder folder;
   const PngText text = {{"parameters", "a red circle, steps 28"}, {"prompt", "ein grüner Stern ★"}, {"empty", ""}};
   for (const auto& [width, height] : {std::pair{1, 1}, {7, 5}, {256, 3}}) {
-    const RgbPicture picture = ramp(width, height);
+    const RgbImage picture = ramp(width, height);
     const Status written = write_png(folder.path() + "/x.png", picture, text);
     ASSERT_TRUE(written.ok()) << written.to_string();
     PngText got;

@@ -2,6 +2,7 @@
 
 #include "models/image_models.h"
 #include "support/autoencoder_golden.h"
+#include "support/image_builders.h"
 
 namespace redline {
 namespace {
@@ -13,14 +14,16 @@ class AutoencoderKlGolden : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(AutoencoderKlGolden, EqualsDiffusers) {
   const ImageGolden golden = testing::load_image_golden(GetParam());
-  testing::expect_like_autoencoder(golden, build_autoencoder_kl);
+  testing::expect_like_autoencoder(golden, testing::build_autoencoder_kl);
 }
 
 TEST_P(AutoencoderKlGolden, AnyNumberOfThreadsGivesTheSameBits) {
   const ImageGolden golden = testing::load_image_golden(GetParam());
   for (const std::string& run : golden.runs()) {
-    const auto one = testing::run_autoencoder(golden, build_autoencoder_kl, run, "latents", NetworkMode::kAuto, 1);
-    EXPECT_EQ(one, testing::run_autoencoder(golden, build_autoencoder_kl, run, "latents", NetworkMode::kAuto, 3));
+    const auto one =
+        testing::run_autoencoder(golden, testing::build_autoencoder_kl, run, "latents", NetworkMode::kAuto, 1);
+    EXPECT_EQ(one,
+              testing::run_autoencoder(golden, testing::build_autoencoder_kl, run, "latents", NetworkMode::kAuto, 3));
   }
 }
 
@@ -30,7 +33,8 @@ INSTANTIATE_TEST_SUITE_P(Cases, AutoencoderKlGolden, ::testing::Values("kl_flux"
 TEST(AutoencoderKl, ReadsTheNamesOfOldFiles) {
   ImageGolden golden = testing::load_image_golden("kl_flux");
   const std::string run = golden.runs().front();
-  const auto expected = testing::run_autoencoder(golden, build_autoencoder_kl, run, "latents", NetworkMode::kF32, 1);
+  const auto expected =
+      testing::run_autoencoder(golden, testing::build_autoencoder_kl, run, "latents", NetworkMode::kF32, 1);
   for (const char* half : {"encoder", "decoder"})
     for (const auto& [now, then] :
          {std::pair{"to_q", "query"}, {"to_k", "key"}, {"to_v", "value"}, {"to_out.0", "proj_attn"}})
@@ -41,14 +45,15 @@ TEST(AutoencoderKl, ReadsTheNamesOfOldFiles) {
         if (node.mapped().view.shape.size() == 2) node.mapped().view.shape.resize(4, 1);  // as single files have them
         golden.checkpoint.tensors.insert(std::move(node));
       }
-  EXPECT_EQ(testing::run_autoencoder(golden, build_autoencoder_kl, run, "latents", NetworkMode::kF32, 1), expected);
+  EXPECT_EQ(testing::run_autoencoder(golden, testing::build_autoencoder_kl, run, "latents", NetworkMode::kF32, 1),
+            expected);
 }
 
 TEST(AutoencoderKl, NamesWhatDoesNotFit) {
   const auto message = [](const std::function<void(Checkpoint&)>& change) {
     ImageGolden golden = testing::load_image_golden("kl_flux");
     change(golden.checkpoint);
-    auto model = build_autoencoder_kl(golden.checkpoint);
+    auto model = testing::build_autoencoder_kl(golden.checkpoint);
     EXPECT_FALSE(model.ok());
     return model.ok() ? "" : model.status().message();
   };

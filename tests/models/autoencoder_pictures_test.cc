@@ -1,6 +1,7 @@
 // Autoencoders with trained weights: stored latents must give the stored pictures.
 #include "formats/png.h"
 #include "support/autoencoder_golden.h"
+#include "support/image_builders.h"
 #include "support/npy.h"
 
 namespace redline {
@@ -10,7 +11,7 @@ using testing::NetworkMode;
 using testing::NpyArray;
 
 /// 20 log10(255 / root of the mean squared difference) of a decoder's picture, in [-1, 1], and one of 8 bits.
-double psnr(const float* picture, const RgbPicture& expected) {
+double psnr(const float* picture, const RgbImage& expected) {
   double squares = 0;
   for (size_t i = 0; i < expected.rgb.size(); ++i) {
     const double value = std::round(std::clamp(double{picture[i]} * 127.5 + 127.5, 0.0, 255.0));
@@ -29,7 +30,7 @@ TEST_P(AutoencoderPictures, Bundled) {
   const std::string folder = REDLINE_SOURCE_DIR "/assets/redline-shapes";
   auto checkpoint = Checkpoint::open(folder + "/vae");
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  auto model = build_autoencoder_kl(*checkpoint);
+  auto model = testing::build_autoencoder_kl(*checkpoint);
   ASSERT_TRUE(model.ok()) << model.status().message();
   const auto team = testing::make_team(2);
   Network network = make_network(std::move(model->decode), testing::latent_sizes(1, 20, 20), GetParam(), *team);
@@ -59,7 +60,7 @@ TEST_P(AutoencoderPictures, Taef2) {
   ASSERT_TRUE(picture.ok()) << picture.status().message();
   auto checkpoint = open_original_autoencoder_tiny(folder + "/taef2_encoder.pth", folder + "/taef2_decoder.pth");
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
-  auto model = build_autoencoder_tiny(*checkpoint);
+  auto model = testing::build_autoencoder_tiny(*checkpoint);
   ASSERT_TRUE(model.ok()) << model.status().message();
   const auto team = testing::make_team(2);
   const int64_t side = picture->width / 8, pixels = side * side, C = model->latent_channels;

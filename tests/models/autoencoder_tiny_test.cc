@@ -2,6 +2,7 @@
 
 #include "models/image_models.h"
 #include "support/autoencoder_golden.h"
+#include "support/image_builders.h"
 
 namespace redline {
 namespace {
@@ -10,7 +11,7 @@ using testing::ImageGolden;
 using testing::NetworkMode;
 
 TEST(AutoencoderTinyGolden, EqualsDiffusers) {
-  testing::expect_like_autoencoder(testing::load_image_golden("tiny"), build_autoencoder_tiny);
+  testing::expect_like_autoencoder(testing::load_image_golden("tiny"), testing::build_autoencoder_tiny);
 }
 
 TEST(AutoencoderTinyGolden, FilesOfTheOriginalAreTheSameNetwork) {
@@ -22,9 +23,11 @@ TEST(AutoencoderTinyGolden, FilesOfTheOriginalAreTheSameNetwork) {
     EXPECT_EQ(original->config[key], golden.checkpoint.config[key]) << key;
   for (const std::string& run : golden.runs())
     for (const char* input : {"latents", "picture"}) {
-      const auto expected = testing::run_autoencoder(golden, build_autoencoder_tiny, run, input, NetworkMode::kF32, 1);
+      const auto expected =
+          testing::run_autoencoder(golden, testing::build_autoencoder_tiny, run, input, NetworkMode::kF32, 1);
       std::swap(golden.checkpoint, *original);
-      EXPECT_EQ(testing::run_autoencoder(golden, build_autoencoder_tiny, run, input, NetworkMode::kF32, 1), expected);
+      EXPECT_EQ(testing::run_autoencoder(golden, testing::build_autoencoder_tiny, run, input, NetworkMode::kF32, 1),
+                expected);
       std::swap(golden.checkpoint, *original);
     }
 }
@@ -33,7 +36,7 @@ TEST(AutoencoderTiny, NamesWhatDoesNotFit) {
   const auto message = [](const std::function<void(Checkpoint&)>& change) {
     ImageGolden golden = testing::load_image_golden("tiny");
     change(golden.checkpoint);
-    auto model = build_autoencoder_tiny(golden.checkpoint);
+    auto model = testing::build_autoencoder_tiny(golden.checkpoint);
     EXPECT_FALSE(model.ok());
     return model.ok() ? "" : model.status().message();
   };

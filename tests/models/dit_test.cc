@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include "models/image_models.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -10,15 +11,14 @@ namespace {
 using testing::ImageGolden;
 using testing::NetworkMode;
 
-Result<DenoiserModel> build(const Checkpoint& checkpoint, int64_t probe_blocks) {
-  return checkpoint.config["_class_name"] == "SD3Transformer2DModel" ? build_sd3(checkpoint, probe_blocks)
-                                                                     : build_pixart(checkpoint, probe_blocks);
+Result<DenoiserModel> build(const Checkpoint& checkpoint, int64_t front_blocks) {
+  return testing::build_denoiser(checkpoint.config["_class_name"].get<std::string>(), checkpoint, front_blocks);
 }
 
 /// head(body(probe(x))) of one run.
-std::vector<float> run_dit(const ImageGolden& golden, const std::string& run, int64_t probe_blocks, NetworkMode mode,
+std::vector<float> run_dit(const ImageGolden& golden, const std::string& run, int64_t front_blocks, NetworkMode mode,
                            int threads) {
-  auto built = build(golden.checkpoint, probe_blocks);
+  auto built = build(golden.checkpoint, front_blocks);
   EXPECT_TRUE(built.ok()) << built.status().message();
   if (!built.ok()) return {};
   DenoiserModel model = std::move(built).value();
@@ -33,9 +33,9 @@ std::vector<float> run_dit(const ImageGolden& golden, const std::string& run, in
   bounds[Symbol::kBatch] += 1;
   bounds[Symbol::kImageTokens] += 13;
   const auto team = testing::make_team(threads);
-  Network probe = make_network(std::move(model.probe), bounds, mode, *team);
-  Network body = make_network(std::move(model.body), bounds, mode, *team);
-  Network head = make_network(std::move(model.head), bounds, mode, *team);
+  Network probe = make_network(std::move(model.front), bounds, mode, *team);
+  Network body = make_network(std::move(model.middle), bounds, mode, *team);
+  Network head = make_network(std::move(model.tail), bounds, mode, *team);
   auto positions = model.position_table(height, width);
   EXPECT_TRUE(positions.ok()) << positions.status().message();
   for (int64_t b = 0; b < batch; ++b)
@@ -61,7 +61,7 @@ std::vector<float> run_dit(const ImageGolden& golden, const std::string& run, in
   EXPECT_TRUE(body.run(sizes).ok());
   give(body, head);
   EXPECT_TRUE(head.run(sizes).ok());
-  const float* velocity = head.output("velocity");
+  const float* velocity = head.output("model_output");
   return {velocity, velocity + batch * height * width * model.out_channels};
 }
 
@@ -72,16 +72,16 @@ TEST_P(DitGolden, EqualsDiffusers) {
   ASSERT_FALSE(golden.arrays.empty());
   for (const std::string& run : golden.runs())
     for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
-      for (const int64_t probe_blocks : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{100}}) {
+      for (const int64_t front_blocks : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{100}}) {
         // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each); some ten products in a row, whose
         // errors add up as a random walk: 2^-9 sqrt(2 * 10).
         const double bound = mode == NetworkMode::kAuto ? 1e-2 : 1e-4;
-        const auto velocity = run_dit(golden, run, probe_blocks, mode, 2);
+        const auto velocity = run_dit(golden, run, front_blocks, mode, 2);
         const double error = testing::relative_error(velocity, *golden.find(run, "velocity"));
-        EXPECT_LE(error, bound) << run << " " << testing::network_mode_name(mode) << ", probe of " << probe_blocks
+        EXPECT_LE(error, bound) << run << " " << testing::network_mode_name(mode) << ", probe of " << front_blocks
                                 << " blocks";
         RecordProperty(run + "." + testing::network_mode_name(mode), fmt::format("{:.2g}", error));
-        if (mode == NetworkMode::kInterpreter && probe_blocks == 1) break;
+        if (mode == NetworkMode::kInterpreter && front_blocks == 1) break;
       }
 }
 

@@ -7,6 +7,7 @@
 #include <fstream>
 
 #include "models/image_models.h"
+#include "support/image_builders.h"
 #include "support/temporary_folder.h"
 
 namespace redline {
@@ -35,7 +36,7 @@ std::vector<float> values_of(const WeightSource& source) {
 TEST(FluxFile, ThreeLayoutsAreOneTransformer) {
   const auto expected = Checkpoint::open(kFolder + "diffusers");
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
-  const auto built = build_flux(*expected, 1);
+  const auto built = testing::build_flux(*expected, 1);
   ASSERT_TRUE(built.ok()) << built.status().to_string();
   int quantized = 0;
   for (const std::string name : {"original.safetensors", "original.gguf"}) {
@@ -56,9 +57,9 @@ TEST(FluxFile, ThreeLayoutsAreOneTransformer) {
          {"in_channels", "num_layers", "num_single_layers", "attention_head_dim", "num_attention_heads",
           "joint_attention_dim", "pooled_projection_dim", "guidance_embeds", "axes_dims_rope", "patch_size"})
       EXPECT_EQ(got->config[key], expected->config[key]) << key;
-    const auto model = build_flux(*got, 1);
+    const auto model = testing::build_flux(*got, 1);
     ASSERT_TRUE(model.ok()) << model.status().to_string();
-    EXPECT_EQ(model->body.ops.size(), built->body.ops.size());
+    EXPECT_EQ(model->middle.ops.size(), built->middle.ops.size());
     EXPECT_TRUE(model->takes_guidance);
   }
   EXPECT_GT(quantized, 20);

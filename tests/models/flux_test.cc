@@ -2,6 +2,7 @@
 
 #include <gmock/gmock.h>
 
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -11,9 +12,9 @@ using testing::ImageGolden;
 using testing::NetworkMode;
 
 /// head(body(probe(x))) of one run.
-std::vector<float> run_flux(const ImageGolden& golden, const std::string& run, int64_t probe_blocks, NetworkMode mode,
+std::vector<float> run_flux(const ImageGolden& golden, const std::string& run, int64_t front_blocks, NetworkMode mode,
                             int threads) {
-  auto built = build_flux(golden.checkpoint, probe_blocks);
+  auto built = testing::build_flux(golden.checkpoint, front_blocks);
   EXPECT_TRUE(built.ok()) << built.status().message();
   if (!built.ok()) return {};
   DenoiserModel model = std::move(built).value();
@@ -28,9 +29,9 @@ std::vector<float> run_flux(const ImageGolden& golden, const std::string& run, i
   bounds[Symbol::kBatch] += 1;
   bounds[Symbol::kImageTokens] += 13;
   const auto team = testing::make_team(threads);
-  Network probe = make_network(std::move(model.probe), bounds, mode, *team);
-  Network body = make_network(std::move(model.body), bounds, mode, *team);
-  Network head = make_network(std::move(model.head), bounds, mode, *team);
+  Network probe = make_network(std::move(model.front), bounds, mode, *team);
+  Network body = make_network(std::move(model.middle), bounds, mode, *team);
+  Network head = make_network(std::move(model.tail), bounds, mode, *team);
   const std::vector<float> rope = model.rope_table(text, height, width);
   for (Network* network : {&probe, &body})
     if (network->has_input("rope"))
@@ -47,7 +48,7 @@ std::vector<float> run_flux(const ImageGolden& golden, const std::string& run, i
   EXPECT_TRUE(body.run(sizes).ok());
   std::copy_n(body.output("image"), batch * height * width * D, head.input("image"));
   EXPECT_TRUE(head.run(sizes).ok());
-  const float* velocity = head.output("velocity");
+  const float* velocity = head.output("model_output");
   return {velocity, velocity + batch * height * width * model.out_channels};
 }
 
@@ -58,13 +59,13 @@ TEST_P(FluxGolden, EqualsDiffusers) {
   ASSERT_FALSE(golden.arrays.empty());
   for (const std::string& run : golden.runs())
     for (const NetworkMode mode : {NetworkMode::kInterpreter, NetworkMode::kF32, NetworkMode::kAuto})
-      for (const int64_t probe_blocks : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{100}}) {
+      for (const int64_t front_blocks : {int64_t{0}, int64_t{1}, int64_t{2}, int64_t{100}}) {
         // `auto` rounds activations and keys to bfloat16 and float16 (2^-9 each); some ten products in a row, whose
         // errors add up as a random walk in networks of this width.
         const double bound = mode == NetworkMode::kAuto ? 3e-2 : 1e-4;
-        const auto velocity = run_flux(golden, run, probe_blocks, mode, 2);
+        const auto velocity = run_flux(golden, run, front_blocks, mode, 2);
         EXPECT_LE(testing::relative_error(velocity, *golden.find(run, "velocity")), bound)
-            << run << " " << testing::network_mode_name(mode) << ", probe of " << probe_blocks << " blocks";
+            << run << " " << testing::network_mode_name(mode) << ", probe of " << front_blocks << " blocks";
         if (mode == NetworkMode::kInterpreter) break;
       }
 }
@@ -80,7 +81,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, FluxGolden, ::testing::Values("flux_dev", "flux_
 
 TEST(Flux, OperationsAreCounted) {
   const ImageGolden golden = testing::load_image_golden("flux_schnell");
-  auto model = build_flux(golden.checkpoint, 1);
+  auto model = testing::build_flux(golden.checkpoint, 1);
   ASSERT_TRUE(model.ok());
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 2;
@@ -90,7 +91,7 @@ TEST(Flux, OperationsAreCounted) {
   // for each of the two items; scores and sums of 57 with 57.
   const int64_t D = 30;
   const int64_t block = 2 * (114 * D * (3 * D + 4 * D) + 114 * 5 * D * D + 2 * D * 3 * D) + 2 * 57 * 57 * 4 * D;
-  EXPECT_EQ(model->body.flops().eval(sizes), 2 * block);
+  EXPECT_EQ(model->middle.flops().eval(sizes), 2 * block);
 }
 
 TEST(Flux, BadConfigsAreNamed) {
@@ -98,7 +99,7 @@ TEST(Flux, BadConfigsAreNamed) {
   auto expect = [&](const char* key, nlohmann::json value, const char* message) {
     const nlohmann::json kept = golden.checkpoint.config;
     golden.checkpoint.config[key] = std::move(value);
-    const auto built = build_flux(golden.checkpoint, 1);
+    const auto built = testing::build_flux(golden.checkpoint, 1);
     golden.checkpoint.config = kept;
     ASSERT_FALSE(built.ok()) << key;
     EXPECT_THAT(built.status().message(), ::testing::HasSubstr(message));

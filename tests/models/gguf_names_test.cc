@@ -104,7 +104,8 @@ TEST_F(GgufNames, ARotarySizeBeyondTheHeadIsRefused) {
 TEST_F(GgufNames, SlidingWindows) {
   start("llama");
   writer.set_u32("llama.attention.sliding_window", 0);
-  EXPECT_FALSE(config().contains("sliding_window"));
+  EXPECT_TRUE(config()["sliding_window"].is_null());
+  EXPECT_FALSE(checkpoint.sliding_window.has_value());
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <numeric>
 
 #include "models/image_models.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -15,7 +16,8 @@ using testing::NpyArray;
 using Outputs = std::map<std::string, std::vector<float>>;
 
 Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
-  return checkpoint.config["model_type"] == "t5" ? build_t5_encoder(checkpoint) : build_clip_text(checkpoint);
+  return checkpoint.config["model_type"] == "t5" ? testing::build_t5_encoder(checkpoint)
+                                                 : testing::build_clip_text(checkpoint);
 }
 
 /// `key_lengths` are those of each item; empty: all of it.
@@ -104,7 +106,7 @@ INSTANTIATE_TEST_SUITE_P(Cases, TextEncoderGolden, ::testing::Values("clip_l", "
 TEST(TextEncoders, ThePooledPlaceFollowsTheConfig) {
   for (const char* name : {"clip_l", "clip_g"}) {
     const ImageGolden golden = testing::load_image_golden(name);
-    const auto model = build_clip_text(golden.checkpoint);
+    const auto model = testing::build_clip_text(golden.checkpoint);
     ASSERT_TRUE(model.ok());
     for (const std::string& run : golden.runs()) {
       const auto ids = integers<int32_t>(*golden.find(run, "tokens"));
@@ -117,7 +119,7 @@ TEST(TextEncoders, ThePooledPlaceFollowsTheConfig) {
     EXPECT_EQ(pooled_place(model->pooled_token, {}), 0);
     EXPECT_EQ(model->pooled_token, std::string(name) == "clip_g" ? -1 : 98);
     EXPECT_EQ(model->pooled_width, std::string(name) == "clip_g" ? 20 : 24);
-    EXPECT_FALSE(model->masks_padding);
+    EXPECT_TRUE(model->has_position_limit);
   }
 }
 
@@ -130,7 +132,7 @@ TEST(TextEncoders, OldNamesOfClipAreKnown) {
         source;
   renamed["text_model.embeddings.position_ids"] = renamed.begin()->second;
   golden.checkpoint.tensors = std::move(renamed);
-  const auto model = build_clip_text(golden.checkpoint);
+  const auto model = testing::build_clip_text(golden.checkpoint);
   EXPECT_TRUE(model.ok()) << model.status().message();
 }
 
@@ -140,11 +142,12 @@ TEST(TextEncoders, AWholeT5Serves) {
   tensors["decoder.block.0.layer.0.SelfAttention.q.weight"] = tensors["shared.weight"];
   tensors["lm_head.weight"] = tensors["shared.weight"];
   tensors["encoder.embed_tokens.weight"] = tensors["shared.weight"];
-  EXPECT_TRUE(build_t5_encoder(golden.checkpoint).ok());
+  EXPECT_TRUE(testing::build_t5_encoder(golden.checkpoint).ok());
   tensors.erase("shared.weight");
-  EXPECT_TRUE(build_t5_encoder(golden.checkpoint).ok());
+  EXPECT_TRUE(testing::build_t5_encoder(golden.checkpoint).ok());
   tensors.erase("encoder.embed_tokens.weight");
-  EXPECT_THAT(build_t5_encoder(golden.checkpoint).status().message(), ::testing::HasSubstr("shared.weight is missing"));
+  EXPECT_THAT(testing::build_t5_encoder(golden.checkpoint).status().message(),
+              ::testing::HasSubstr("shared.weight is missing"));
 }
 
 TEST(TextEncoders, BadConfigsAreNamed) {

@@ -1,6 +1,7 @@
 #include <gmock/gmock.h>
 
 #include "models/image_models.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline {
@@ -10,7 +11,7 @@ using testing::ImageGolden;
 using testing::NetworkMode;
 
 std::vector<float> run_unet(const ImageGolden& golden, const std::string& run, NetworkMode mode, int threads) {
-  auto model = build_unet(golden.checkpoint);
+  auto model = testing::build_unet(golden.checkpoint);
   EXPECT_TRUE(model.ok()) << model.status().message();
   if (!model.ok()) return {};
   const auto& size = golden.find(run, "sizes")->values;
@@ -32,11 +33,11 @@ std::vector<float> run_unet(const ImageGolden& golden, const std::string& run, N
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   for (int64_t& bound : bounds.value) bound += 1;
   const auto team = testing::make_team(threads);
-  Network network = make_network(std::move(model->probe), bounds, mode, *team);
+  Network network = make_network(std::move(model->front), bounds, mode, *team);
   fill_inputs(network, golden, run, {"latents", "timestep", "text", "pooled", "time_ids"});
   const Status status = network.run(sizes);
   EXPECT_TRUE(status.ok()) << status.message();
-  const float* velocity = network.output("velocity");
+  const float* velocity = network.output("model_output");
   return {velocity, velocity + count};
 }
 
@@ -74,7 +75,7 @@ TEST(Unet, UnderstandsPublishedConfigurations) {
     Checkpoint checkpoint;
     checkpoint.config = testing::read_json(root + folder + "/unet/config.json");
     if (!checkpoint.config.is_object()) GTEST_SKIP() << root << folder << " is not there";
-    const auto model = build_unet(checkpoint);
+    const auto model = testing::build_unet(checkpoint);
     ASSERT_FALSE(model.ok());
     EXPECT_THAT(model.status().message(), ::testing::HasSubstr("time_embedding.linear_1.weight is missing")) << folder;
   }
@@ -84,7 +85,7 @@ TEST(Unet, NamesWhatDoesNotFit) {
   const auto message = [](const std::function<void(Checkpoint&)>& change) {
     ImageGolden golden = testing::load_image_golden("unet_sdxl");
     change(golden.checkpoint);
-    auto model = build_unet(golden.checkpoint);
+    auto model = testing::build_unet(golden.checkpoint);
     EXPECT_FALSE(model.ok());
     return model.ok() ? "" : model.status().message();
   };

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "diffusion/denoiser.h"
+#include "support/image_builders.h"
 #include "support/image_golden.h"
 
 namespace redline::testing {
@@ -24,10 +25,8 @@ inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks =
   GoldenDenoiser made;
   made.golden = load_image_golden(name);
   made.blocks = blocks;
-  auto model = name.rfind("unet", 0) == 0     ? build_unet(made.golden.checkpoint)
-               : name.rfind("pixart", 0) == 0 ? build_pixart(made.golden.checkpoint, blocks)
-               : name.rfind("sd3", 0) == 0    ? build_sd3(made.golden.checkpoint, blocks)
-                                              : build_flux(made.golden.checkpoint, blocks);
+  const auto& class_name = made.golden.checkpoint.config["_class_name"];
+  auto model = build_denoiser(class_name.get<std::string>(), made.golden.checkpoint, blocks);
   EXPECT_TRUE(model.ok()) << model.status().to_string();
   if (!model.ok()) return made;
   NetworkOptions options = network_options(NetworkMode::kF32);

@@ -1,6 +1,6 @@
-// Denoising diffusion implicit models: Song et al. 2020, arXiv:2010.02502, equation 12; eta is the share of DDPM's
+// Denoising diffusion implicit models: Song et al. 2020, arXiv:2010.02502, equation 12; eta scales DDPM's
 // noise. Follows diffusers' DDIMScheduler.
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_preserving.h"
 
 namespace redline {
@@ -15,7 +15,7 @@ class Ddim final : public VariancePreserving {
  private:
   Result<Layout> lay_out(const StepPlan& plan) override {
     if (plan.steps > training().size())
-      return invalid_argument("{} steps, and the model was trained with {} timesteps", plan.steps, training().size());
+      return invalid_argument("{} steps; the model was trained with {} timesteps", plan.steps, training().size());
     eta_ = static_cast<float>(plan.eta);
     draws_noise_ = plan.eta > 0;
     stride_ = training().size() / plan.steps;
@@ -48,6 +48,11 @@ class Ddim final : public VariancePreserving {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_ddim(SolverFields& fields) { return std::make_unique<Ddim>(fields); }
+extern const SolverRow kDdimSolver = {
+    .name = "ddim",
+    .class_name = "DDIMScheduler",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<Ddim>,
+};
 
 }  // namespace redline

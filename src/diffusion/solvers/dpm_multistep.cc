@@ -1,7 +1,7 @@
 // DPM-Solver++ of first and second order (2M), and its stochastic form: Lu et al. 2022, arXiv:2211.01095, algorithm 2
 // and section 4. Follows diffusers' DPMSolverMultistepScheduler with algorithm types dpmsolver++ and sde-dpmsolver++.
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/multistep.h"
-#include "diffusion/solvers/solvers.h"
 
 namespace redline {
 namespace {
@@ -53,7 +53,7 @@ class DpmMultistep final : public Multistep {
     return layout;
   }
 
-  // Timesteps of which lambda is at least lambda_min_clipped: all of them without it.
+  // Number of timesteps whose lambda is at least lambda_min_clipped; all without that field.
   int64_t used_timesteps() const {
     int64_t used = training_.size();
     if (!least_lambda_) return used;
@@ -75,7 +75,7 @@ class DpmMultistep final : public Multistep {
 
     const float fall = std::exp(-h), twice = std::exp(-2 * h);
     const float keep = is_stochastic_ ? next.sigma / here.sigma * fall : next.sigma / here.sigma;
-    // Of the picture, and of its change since the last step.
+    // Coefficients of the predicted sample and of its change since the last step.
     const float take = next.alpha * (is_stochastic_ ? 1 - twice : fall - 1);
     float change = 0.5f * take;
     if (is_heun_) change = next.alpha * (is_stochastic_ ? (1 - twice) / (-2 * h) + 1 : (fall - 1) / h + 1);
@@ -99,11 +99,16 @@ class DpmMultistep final : public Multistep {
 
   bool is_stochastic_, is_heun_, ends_with_euler_;
   std::optional<double> least_lambda_;
-  std::vector<float> previous_;  ///< the picture of the step before
+  std::vector<float> previous_;  ///< the predicted sample of the previous step
 };
 
 }  // namespace
 
-std::unique_ptr<Solver> make_dpm_multistep(SolverFields& fields) { return std::make_unique<DpmMultistep>(fields); }
+extern const SolverRow kDpmMultistepSolver = {
+    .name = "dpm++",
+    .class_name = "DPMSolverMultistepScheduler",
+    .models = SolverModels::kBoth,
+    .make = make_solver<DpmMultistep>,
+};
 
 }  // namespace redline

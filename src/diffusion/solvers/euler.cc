@@ -1,10 +1,10 @@
-// Euler steps in the variance-exploding form x = picture + sigma * noise: Karras et al. 2022, arXiv:2206.00364,
+// Euler steps in the variance-exploding form x = sample + sigma * noise: Karras et al. 2022, arXiv:2206.00364,
 // algorithm 2 without churn. Follows diffusers' EulerDiscreteScheduler.
 #include <algorithm>
 #include <cmath>
 
 #include "diffusion/noise_schedule.h"
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_exploding.h"
 
 namespace redline {
@@ -34,6 +34,9 @@ class Euler final : public VarianceExploding {
     return layout;
   }
 
+  // With epsilon prediction (x - denoised) / sigma is the model's output.
+  bool adds_model_output() const override { return prediction() == Prediction::kEpsilon; }
+
   void advance(const Step& s, NoiseSource&) override {
     const float sigma = layout().sigmas[s.index], change = layout().sigmas[s.index + 1] - sigma;
     const Denoiser denoise(prediction(), sigma);
@@ -46,6 +49,11 @@ class Euler final : public VarianceExploding {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_euler(SolverFields& fields) { return std::make_unique<Euler>(fields); }
+extern const SolverRow kEulerSolver = {
+    .name = "euler",
+    .class_name = "EulerDiscreteScheduler",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<Euler>,
+};
 
 }  // namespace redline

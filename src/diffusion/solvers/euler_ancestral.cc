@@ -1,6 +1,6 @@
 // Euler steps to below the next sigma, and fresh noise up to it: k-diffusion's ancestral sampling. Follows diffusers'
 // EulerAncestralDiscreteScheduler.
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_exploding.h"
 
 namespace redline {
@@ -35,6 +35,11 @@ class EulerAncestral final : public VarianceExploding {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_euler_ancestral(SolverFields& fields) { return std::make_unique<EulerAncestral>(fields); }
+extern const SolverRow kEulerAncestralSolver = {
+    .name = "euler-ancestral",
+    .class_name = "EulerAncestralDiscreteScheduler",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<EulerAncestral>,
+};
 
 }  // namespace redline

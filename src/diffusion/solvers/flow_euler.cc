@@ -1,9 +1,9 @@
-// Euler steps along a flow: x moves by the velocity times the change of sigma. Esser et al. 2024, arXiv:2403.03206.
-// Follows diffusers' FlowMatchEulerDiscreteScheduler.
+// Euler steps of flow matching: x changes by the velocity times the change of sigma. Esser et al. 2024,
+// arXiv:2403.03206. Follows diffusers' FlowMatchEulerDiscreteScheduler.
 #include <cmath>
 
 #include "diffusion/noise_schedule.h"
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 
 namespace redline {
 namespace {
@@ -21,7 +21,7 @@ class FlowEuler final : public Solver {
   }
 
  private:
-  // T: given sigmas are shifted in float32, the solver's own in float64.
+  // T: sigmas of the caller are shifted in float32, the solver's own in float64, as in diffusers.
   template <class T>
   Result<std::vector<double>> shifted(std::vector<T> sigmas, int64_t image_tokens) const {
     if (dynamic_.enabled) {
@@ -48,7 +48,7 @@ class FlowEuler final : public Solver {
       const std::vector<double> even = linspace(1, 1.0 / plan.steps, plan.steps);
       REDLINE_ASSIGN(sigmas, shifted(std::vector<float>(even.begin(), even.end()), plan.image_tokens));
     } else {
-      // Evenly over the training range, which a static shift has already moved once.
+      // Evenly over the training range, whose ends a static shift has already moved once.
       const auto all = static_cast<double>(train_steps_);
       float ends[2] = {1, 1 / static_cast<float>(train_steps_)};
       const auto shift = static_cast<float>(shift_), more = static_cast<float>(shift_ - 1);
@@ -71,6 +71,8 @@ class FlowEuler final : public Solver {
     return {1 - sigma, sigma};
   }
 
+  bool adds_model_output() const override { return !is_stochastic_; }
+
   void advance(const Step& s, NoiseSource& noise) override {
     const float sigma = layout().sigmas[s.index], next = layout().sigmas[s.index + 1], change = next - sigma;
     if (!is_stochastic_) {
@@ -91,6 +93,11 @@ class FlowEuler final : public Solver {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_flow_euler(SolverFields& fields) { return std::make_unique<FlowEuler>(fields); }
+extern const SolverRow kFlowEulerSolver = {
+    .name = "flow-euler",
+    .class_name = "FlowMatchEulerDiscreteScheduler",
+    .models = SolverModels::kFlow,
+    .make = make_solver<FlowEuler>,
+};
 
 }  // namespace redline

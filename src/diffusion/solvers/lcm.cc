@@ -1,6 +1,6 @@
-// Latent consistency models: each step predicts the picture, blended by the boundary condition, and adds noise back to
+// Latent consistency models: each step predicts the sample, blended by the boundary condition, and adds noise up to
 // the next level. Luo et al. 2023, arXiv:2310.04378, appendix D. Follows diffusers' LCMScheduler.
-#include "diffusion/solvers/solvers.h"
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_preserving.h"
 
 namespace redline {
@@ -13,7 +13,7 @@ class Lcm final : public VariancePreserving {
                            fields.boolean("set_alpha_to_one", true)),
         prediction_(fields, false), distilled_steps_(fields.integer("original_inference_steps", 1, 100000, 50)),
         scaling_(static_cast<float>(fields.number("timestep_scaling", 0, 1e6, 10))) {
-    // The class has these and does not use them: the visited timesteps are the student's.
+    // Fields that the class has and does not use: the timesteps are the distilled model's.
     fields.choice("timestep_spacing", {"leading", "linspace", "trailing"}, "leading");
     fields.integer("steps_offset", -1000, 1000, 0);
     if (distilled_steps_ > training().size())
@@ -24,10 +24,9 @@ class Lcm final : public VariancePreserving {
 
  private:
   Result<Layout> lay_out(const StepPlan& plan) override {
-    if (plan.eta != 0) return invalid_argument("eta is {}, and of DDIM only", plan.eta);
+    if (plan.eta != 0) return invalid_argument("eta is {}; only DDIM has it", plan.eta);
     if (plan.steps > distilled_steps_)
-      return invalid_argument("{} steps, and the schedule that the model was distilled with has {}", plan.steps,
-                              distilled_steps_);
+      return invalid_argument("{} steps; the schedule of the distillation has {}", plan.steps, distilled_steps_);
     const int64_t stride = training().size() / distilled_steps_;
     const double ratio = static_cast<double>(distilled_steps_) / plan.steps;
     std::vector<double> timesteps;
@@ -63,6 +62,11 @@ class Lcm final : public VariancePreserving {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_lcm(SolverFields& fields) { return std::make_unique<Lcm>(fields); }
+extern const SolverRow kLcmSolver = {
+    .name = "lcm",
+    .class_name = "LCMScheduler",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<Lcm>,
+};
 
 }  // namespace redline

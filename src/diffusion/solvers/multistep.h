@@ -1,5 +1,5 @@
 // What the two multi-step exponential integrators (DPM-Solver++, UniPC) share: levels as (alpha, sigma) with lambda =
-// log(alpha / sigma), and the conversion of outputs to pictures. Lu et al. 2022, arXiv:2211.01095.
+// log(alpha / sigma), and the conversion of model outputs to samples. Lu et al. 2022, arXiv:2211.01095.
 #pragma once
 
 #include <algorithm>
@@ -48,7 +48,7 @@ class Multistep : public Solver {
     return {here.alpha, here.sigma};
   }
 
-  /// The picture that an output stands for.
+  /// The sample (x0) predicted by a model output.
   float picture(const At& here, float sigma, float x, float output) const {
     switch (prediction_) {
       case kEpsilon: return (x - here.sigma * output) / here.alpha;
@@ -63,10 +63,10 @@ class Multistep : public Solver {
     if (!plan.sigmas.empty()) return unsupported("this solver takes no sigmas; flow-euler does");
     if (plan.even_sigmas && !uses_flow_sigmas_)
       return unsupported("a flow model needs use_flow_sigmas in this solver's config");
-    if (plan.eta != 0) return invalid_argument("eta is {}, and of DDIM only", plan.eta);
+    if (plan.eta != 0) return invalid_argument("eta is {}; only DDIM has it", plan.eta);
     return {};
   }
-  /// sigmas / timesteps by the curve, or by spacing. The caller adds the last sigma.
+  /// Sigmas and timesteps of the curve. The caller adds the last sigma.
   void lay_out_curve(int steps, bool rounds, std::vector<double>& timesteps, std::vector<double>& sigmas) const {
     sigmas = curve_.sigmas(training_.sigmas().back(), training_.sigmas().front(), steps);
     timesteps.clear();
@@ -75,7 +75,7 @@ class Multistep : public Solver {
       timesteps.push_back(rounds ? std::nearbyint(t) : t);
     }
   }
-  /// Timesteps lose their fraction, as in diffusers.
+  /// Truncates timesteps to whole numbers, as in diffusers.
   static Layout layout_of(const std::vector<double>& timesteps, const std::vector<double>& sigmas, double last) {
     Layout layout;
     for (double t : timesteps) layout.timesteps.push_back(static_cast<float>(static_cast<int64_t>(t)));

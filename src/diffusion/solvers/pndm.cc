@@ -1,7 +1,7 @@
 // Pseudo linear multi-step: the noise estimate is extrapolated over up to four steps; the first step is taken twice,
-// which costs one evaluation. Liu et al. 2022, arXiv:2202.09778. Follows diffusers' PNDMScheduler with skip_prk_steps,
-// the scheduler that Stable Diffusion 1.5's files name.
-#include "diffusion/solvers/solvers.h"
+// which costs one more evaluation. Liu et al. 2022, arXiv:2202.09778. Follows diffusers' PNDMScheduler with
+// skip_prk_steps, the default scheduler of Stable Diffusion 1.5.
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/variance_preserving.h"
 
 namespace redline {
@@ -19,9 +19,9 @@ class Pndm final : public VariancePreserving {
 
  private:
   Result<Layout> lay_out(const StepPlan& plan) override {
-    if (plan.eta != 0) return invalid_argument("eta is {}, and of DDIM only", plan.eta);
+    if (plan.eta != 0) return invalid_argument("eta is {}; only DDIM has it", plan.eta);
     if (plan.steps > training().size())
-      return invalid_argument("{} steps, and the model was trained with {} timesteps", plan.steps, training().size());
+      return invalid_argument("{} steps; the model was trained with {} timesteps", plan.steps, training().size());
     stride_ = training().size() / plan.steps;
     std::vector<double> timesteps = spacing_.timesteps(plan.steps, training().size(), training().size(), 0, true);
     if (timesteps.size() > 1) timesteps.insert(timesteps.begin() + 1, timesteps[1]);
@@ -31,7 +31,7 @@ class Pndm final : public VariancePreserving {
 
   void advance(const Step& s, NoiseSource&) override {
     int64_t from = timestep(s.index), to = from - stride_;
-    if (s.taken == 1) {  // the first step again, now with the mean of both its ends
+    if (s.taken == 1) {  // repeats the first step with the mean of the outputs at both ends
       to = from;
       from += stride_;
     } else {
@@ -69,6 +69,11 @@ class Pndm final : public VariancePreserving {
 
 }  // namespace
 
-std::unique_ptr<Solver> make_pndm(SolverFields& fields) { return std::make_unique<Pndm>(fields); }
+extern const SolverRow kPndmSolver = {
+    .name = "pndm",
+    .class_name = "PNDMScheduler",
+    .models = SolverModels::kDiffusion,
+    .make = make_solver<Pndm>,
+};
 
 }  // namespace redline

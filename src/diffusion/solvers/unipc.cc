@@ -1,8 +1,8 @@
-// UniPC: a predictor as DPM-Solver++ 2M, and a corrector that takes the last step again with the output at its end.
+// UniPC: DPM-Solver++ 2M as predictor, and a corrector that repeats the last step with the output at its end.
 // Zhao et al. 2023, arXiv:2302.04867, algorithms 5 to 8, with B(h) = h (bh1) or e^h - 1 (bh2). Follows diffusers'
-// UniPCMultistepScheduler predicting pictures (predict_x0) with order 1 or 2.
+// UniPCMultistepScheduler with predict_x0 and order 1 or 2.
+#include "diffusion/solver_row.h"
 #include "diffusion/solvers/multistep.h"
-#include "diffusion/solvers/solvers.h"
 
 namespace redline {
 namespace {
@@ -65,12 +65,13 @@ class UniPc final : public Multistep {
       if (scale > 0)
         for (double& sigma : sigmas) sigma = 1 - (1 - sigma) / scale;
     }
-    constexpr double kHair = 1e-6;  // at sigma 1 lambda is infinite
-    if (std::abs(sigmas.front() - 1) < kHair) sigmas.front() -= kHair;
+    constexpr double kEpsilon = 1e-6;  // at sigma 1 lambda is infinite
+    if (std::abs(sigmas.front() - 1) < kEpsilon) sigmas.front() -= kEpsilon;
     return sigmas;
   }
 
-  // One step from level s0 to level t: the coefficients of x, of the picture m0 at s0, and of the differences to it.
+  // One step from level s0 to level t: the coefficients of x, of the predicted sample m0 at s0, and of the differences
+  // to it.
   struct Coefficients {
     float keep, take, scale;  ///< x' = keep x - take m0 - scale (sum of rho_k D_k)
     float hh, phi_1;
@@ -79,7 +80,7 @@ class UniPc final : public Multistep {
     const float hh = s0.lambda - t.lambda, phi_1 = std::expm1(hh);
     return {t.sigma / s0.sigma, t.alpha * phi_1, t.alpha * (is_bh1_ ? hh : phi_1), hh, phi_1};
   }
-  // rho of the corrector of order 2: [[1, 1], [ratio, 1]] rho = b, by elimination with the larger pivot.
+  // rho of the corrector of order 2: [[1, 1], [ratio, 1]] rho = b, by elimination with partial pivoting.
   void solve_corrector(const Coefficients& c, float ratio, float rho[2]) const {
     const float scale = is_bh1_ ? c.hh : c.phi_1;
     const float phi_2 = c.phi_1 / c.hh - 1, phi_3 = phi_2 / c.hh - 0.5f;
@@ -141,13 +142,18 @@ class UniPc final : public Multistep {
   bool is_bh1_;
   double terminal_;
   std::vector<int64_t> uncorrected_;
-  std::vector<std::vector<float>> pictures_;  ///< up to order_, oldest first
+  std::vector<std::vector<float>> pictures_;  ///< up to order_ predicted samples, oldest first
   std::vector<float> last_x_;                 ///< before the last prediction
   size_t last_order_ = 1;
 };
 
 }  // namespace
 
-std::unique_ptr<Solver> make_unipc(SolverFields& fields) { return std::make_unique<UniPc>(fields); }
+extern const SolverRow kUniPcSolver = {
+    .name = "unipc",
+    .class_name = "UniPCMultistepScheduler",
+    .models = SolverModels::kBoth,
+    .make = make_solver<UniPc>,
+};
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// What the two Euler solvers of the form x = picture + sigma * noise share.
+// Base class of the two Euler solvers in the form x = sample + sigma * noise.
 #pragma once
 
 #include <algorithm>
@@ -21,7 +21,7 @@ class VarianceExploding : public Solver {
                                            : Prediction::kSample;
   }
 
-  // The picture that an output stands for.
+  // The sample (x0) predicted by a model output.
   class Denoiser {
    public:
     Denoiser(Prediction prediction, float sigma)
@@ -37,10 +37,10 @@ class VarianceExploding : public Solver {
     float sigma_, variance_, factor_;
   };
 
-  /// Timesteps and their sigmas, without the one at the end.
+  /// Timesteps and their sigmas, without the final one.
   Result<Layout> spaced(const StepPlan& plan) const {
     if (!plan.sigmas.empty() || plan.even_sigmas) return unsupported("Euler solvers take no sigmas; flow-euler does");
-    if (plan.eta != 0) return invalid_argument("eta is {}, and of DDIM only", plan.eta);
+    if (plan.eta != 0) return invalid_argument("eta is {}; only DDIM has it", plan.eta);
     Layout layout;
     for (double t : spacing_.timesteps(plan.steps, training_.size(), training_.size(), 0, false)) {
       layout.timesteps.push_back(static_cast<float>(t));

@@ -1,4 +1,4 @@
-// What DDIM, PNDM and LCM share: x = sqrt(alpha) * picture + sqrt(1 - alpha) * noise at whole training timesteps.
+// Base class of DDIM, PNDM and LCM: x = sqrt(alpha) * sample + sqrt(1 - alpha) * noise at whole training timesteps.
 #pragma once
 
 #include <algorithm>
@@ -34,7 +34,7 @@ class VariancePreserving : public Solver {
     return layout;
   }
 
-  /// The picture that an output stands for.
+  /// The sample (x0) predicted by a model output.
   struct Prediction {
     enum Kind { kEpsilon, kVelocity, kSample } kind = kEpsilon;
     bool clips = false;

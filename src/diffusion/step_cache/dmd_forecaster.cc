@@ -1,12 +1,12 @@
 // dmd: dynamic mode decomposition (Schmid 2010) of the last 4 to 6 equally spaced values, as cache-dit's calibrator of
-// that name: Y_(t+1) = A Y_t fitted to the window, its eigenvalues raised to the horizon in spacings.
+// that name: Y_(t+1) = A Y_t is fitted to the window and its eigenvalues raised to the power of the horizon.
 //
 // With columns X = Y_1 .. Y_(n-1), Z = Y_2 .. Y_n and X = U S V^T cut at 1e-4 of the largest singular value, the
 // reduced propagator is B = U^T Z V / S and the forecast Z V / S W lambda^k W^-1 c with Z V / S c = Y_n in the least
-// squares sense. All of it needs the n x n Gram matrix of the values only (V and S^2 are eigenvectors and -values of
-// X^T X, U^T Z = S^-1 V^T X^T Z), so a fit is one pass over memory and a problem of five rows, and the result is
-// weights of stored values. Below 4 equally spaced values: a Taylor series of first order, as the original; a
-// degenerate fit: reuse.
+// squares sense. This only needs the n x n Gram matrix of the values (V and S^2 are eigenvectors and eigenvalues of
+// X^T X, U^T Z = S^-1 V^T X^T Z), so a fit is one pass over memory and a problem of five rows; the result is weights of
+// stored values. With fewer than 4 equally spaced values it is a first-order Taylor series, as in the original, and
+// with a degenerate fit reuse.
 #include <algorithm>
 #include <cmath>
 
@@ -102,7 +102,7 @@ class DmdForecaster final : public Forecaster {
       largest = std::max(largest, std::abs(normal.at(a, a)));
     }
     if (!(largest > 0)) return;
-    for (Complex& c : normal.values) c /= largest;  // so that the solver's test for a pivot is relative
+    for (Complex& c : normal.values) c /= largest;  // makes the solver's pivot test relative
     for (Complex& c : right) c /= largest;
     if (!solve_linear(normal, right, amplitudes)) return;
     for (int64_t m = 0; m < rank; ++m) {

@@ -1,9 +1,9 @@
-// drift: the error that a skip is going to make, from the error that it would have made up to the last computed step.
+// drift: the expected error of a skip, extrapolated from the change between the last two computed steps.
 //
-// Measured where the truth is at hand and costs nothing: e = rms(v_b - v_a) / rms(v_b) over the last two computed
-// steps, per unit of the forecast clock u (forecaster.h). At a later step i the output is taken to have gone e (u_i -
-// u_b) further, and the picture to suffer from that for the length of the step, u_(i+1) - u_i: the clock is also the
-// weight, because an error made early is carried, and amplified by guidance, through all later steps.
+// The rate of change is e = rms(v_b - v_a) / rms(v_b) over the last two computed outputs, per unit of the forecast
+// clock u (forecaster.h); measuring it is free. At a later step i the output is assumed to have changed by e (u_i -
+// u_b). The statistic is that times the length of the step, u_(i+1) - u_i. The clock also serves as the weight because
+// early errors persist through all later steps and are amplified by guidance.
 #include <cmath>
 #include <limits>
 
@@ -25,13 +25,13 @@ class DriftStatistic final : public Statistic {
   void computed(const CacheRow& row) override {
     const double clock = forecast_clock(row.at.sigma);
     if (!output_.empty()) {
-      const double moved = std::sqrt(lane_sum(std::ssize(row.velocity), [&](int64_t i) {
-        return (row.velocity[i] - output_[i]) * (row.velocity[i] - output_[i]);
+      const double moved = std::sqrt(lane_sum(std::ssize(row.model_output), [&](int64_t i) {
+        return (row.model_output[i] - output_[i]) * (row.model_output[i] - output_[i]);
       }));
-      rate_ = moved / std::sqrt(dot(row.velocity, row.velocity)) / std::fabs(clock - clock_);
+      rate_ = moved / std::sqrt(dot(row.model_output, row.model_output)) / std::fabs(clock - clock_);
     }
     clock_ = clock;
-    output_.assign(row.velocity.begin(), row.velocity.end());
+    output_.assign(row.model_output.begin(), row.model_output.end());
   }
 
  private:

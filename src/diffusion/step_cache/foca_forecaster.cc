@@ -1,10 +1,10 @@
-// foca: forecast, then calibrate (FoCa, arXiv:2508.16211), with true gaps.
+// foca: forecast, then calibrate (FoCa, arXiv:2508.16211), with slopes per step.
 //
-// From the last computed value R_b the forecast goes on by the mean of two slopes: that between the last two computed
-// values (anchor), and that between the last two values of any kind, where the older may be the last forecast before b
-// (local). So a forecast that missed b bends the next one. The published code takes both differences undivided by their
-// gaps, and a clamp keeps it from flying off; with slopes per step no clamp is needed. Within a gap the local slope is
-// taken again at each step; the recursion over k steps has a closed form that is followed here by weights.
+// The forecast extends the last computed value R_b by the mean of two slopes: the anchor slope between the last two
+// computed values, and the local slope between the last two values of any kind, where the older one may be the last
+// forecast before b. A forecast that missed b thus corrects the next one. The published code does not divide the
+// differences by their gaps and needs a clamp for stability; slopes per step need none. Within a gap the local slope is
+// updated at each step; the recursion is tracked as weights of the stored values.
 #include <algorithm>
 
 #include "diffusion/step_cache/forecaster.h"

@@ -12,11 +12,11 @@ constexpr ForecasterInfo kForecasters[] = {
     {"taylor3", "Taylor series by step number, third order", [] { return make_taylor_forecaster(3); }},
     {"sigma1", "straight line in sigma", [] { return make_sigma_forecaster(1); }},
     {"sigma2", "parabola in sigma", [] { return make_sigma_forecaster(2); }},
-    {"gamma", "DiCache: way of the probe's residual, 1 to 1.5 of the last gap", make_gamma_forecaster},
-    {"probe", "way of the probe's residual along its last direction", make_probe_horizon_forecaster},
+    {"gamma", "DiCache: scaled by the change of the front's residual, 1 to 1.5 of the last gap", make_gamma_forecaster},
+    {"probe", "scaled by the front's residual projected on its last direction", make_probe_horizon_forecaster},
     {"foca", "mean of two slopes, corrected by the last forecast", make_foca_forecaster},
     {"dmd", "dynamic modes of the last 4 to 6 equally spaced values", make_dmd_forecaster},
-    {"measured", "straight line in the clock of sigma, as far as the last one proved good", make_measured_forecaster},
+    {"measured", "straight line in the clock of sigma, as far as the last line was right", make_measured_forecaster},
 };
 
 }  // namespace

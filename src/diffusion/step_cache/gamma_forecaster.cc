@@ -1,4 +1,4 @@
-// gamma: DiCache's trajectory alignment (arXiv:2508.17356). With P what the probe added, now and at the last two
+// gamma: DiCache's trajectory alignment (arXiv:2508.17356). With P the residual of the front, now and at the last two
 // computed steps a, b: gamma = clip(mean |P - P_a| / mean |P_b - P_a|, 1, 1.5), forecast R_a + gamma (R_b - R_a).
 #include <algorithm>
 
@@ -17,7 +17,7 @@ class GammaForecaster final : public Forecaster {
     if (history.size() < 2) return;
     const double moved = mean_abs_difference(at.probe, history[1].probe);
     const double between = mean_abs_difference(history[0].probe, history[1].probe);
-    if (between == 0) return;  // nothing to measure with: R_b
+    if (between == 0) return;  // the front did not change: reuse R_b
     const double gamma = std::clamp(moved / between, 1.0, 1.5);
     weights[0] = gamma;
     weights[1] = 1 - gamma;

@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// One computed step: what the skipped span of the network added, and what the probe added to its input.
+/// One computed step: what the skipped span of the network added, and what the front added to its input.
 struct Snapshot {
   int64_t step = 0;
   double sigma = 0;
@@ -22,7 +22,7 @@ class History {
 
   int64_t size() const { return std::ssize(snapshots_); }
   const Snapshot& operator[](int64_t i) const { return snapshots_[static_cast<size_t>(i)]; }
-  /// A snapshot for the caller to fill, newest from now on. Takes over the memory of the one that drops out.
+  /// A new snapshot for the caller to fill. Reuses the memory of the one that is dropped.
   Snapshot& push() {
     Snapshot next;
     if (size() == depth_) {

@@ -1,5 +1,5 @@
-// EasyCache's prediction (arXiv:2507.02860, H-EmbodVis/EasyCache): the relative change of the output, from that of the
-// latents and the last measured ratio of the two.
+// EasyCache's prediction (arXiv:2507.02860, H-EmbodVis/EasyCache): the relative change of the output, estimated from
+// that of the latents and the last measured ratio of the two.
 #include <limits>
 
 #include "diffusion/step_cache/measures.h"
@@ -20,15 +20,16 @@ class LatentChangeStatistic final : public Statistic {
   }
   void computed(const CacheRow& row) override {
     if (!output_.empty()) {
-      ratio_ = mean_abs_difference(row.velocity, output_) / mean_abs_difference(row.latents, input_);
+      ratio_ = mean_abs_difference(row.model_output, output_) / mean_abs_difference(row.latents, input_);
       has_ratio_ = true;
     }
-    output_.assign(row.velocity.begin(), row.velocity.end());
+    output_.assign(row.model_output.begin(), row.model_output.end());
     input_.assign(row.latents.begin(), row.latents.end());
   }
 
  private:
-  std::vector<float> before_, input_, output_;  // latents of the step before; of the last computed step, and its output
+  std::vector<float> before_, input_,
+      output_;  // latents of the previous step; latents and output of the last computed step
   double ratio_ = 0;
   bool has_ratio_ = false;
 };

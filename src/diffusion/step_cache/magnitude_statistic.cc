@@ -1,5 +1,6 @@
-// MagCache (arXiv:2506.09045): residuals of neighbouring steps differ mostly in length, by ratios that are much the
-// same for every prompt; how far their product has gone from 1 is the error of reuse. Nothing is measured at run time.
+// MagCache (arXiv:2506.09045): residuals of consecutive steps differ mostly in magnitude, by ratios that hardly
+// depend on the prompt. The distance of their product from 1 estimates the error of reuse. Nothing is measured at run
+// time.
 #include <cmath>
 
 #include "diffusion/step_cache/statistic.h"

@@ -1,14 +1,14 @@
-// measured: a straight line through the last two computed steps, gone along only as far as such lines have proved good.
+// measured: a straight line through the last two computed steps, damped by how well the previous line predicted.
 //
 // With u(sigma) = -log(1.05 - sigma) as the clock, a line from step a through step b forecasts step i at
 //   R_b + rho r_i (R_b - R_a),   r_i = (u_i - u_b) / (u_b - u_a).
-// rho is measured at each computed step, where the truth is at hand: the share of the line's way that the value really
-// went, <R - R_b, R_b - R_a> / (r |R_b - R_a|^2), clipped to [0, 1]. 0 is reuse, 1 the full line. It costs one pass at
-// computed steps and nothing at skipped ones; where a network's output turns at every step (the first steps under
-// strong guidance) it falls to reuse by itself.
+// rho is measured at each computed step: the share of the predicted change that really occurred,
+// <R - R_b, R_b - R_a> / (r |R_b - R_a|^2), clipped to [0, 1]. 0 is reuse, 1 the full line. It costs one pass at
+// computed steps and nothing at skipped ones. Where the output changes direction at every step (the first steps under
+// strong guidance) it degrades to reuse.
 //
-// The clock: under guidance the velocity changes most where the picture is nearly all noise, about as 1 / (1 - sigma); in
-// u it changes evenly. 0.05 keeps sigma = 1 finite.
+// The clock: under guidance the output changes fastest near pure noise, about as 1 / (1 - sigma); in u it changes
+// evenly. 0.05 keeps u finite at sigma = 1.
 #include <algorithm>
 #include <cmath>
 

@@ -1,7 +1,7 @@
-// Sums over the values of one row that statistics and forecasters are made of.
+// Reductions over the values of one row, for statistics and forecasters.
 //
-// Differences are taken in float32, as the published rules do; sums run in float64 over eight lanes that are folded in
-// a fixed order, so a decision is the same on every machine and for any number of threads.
+// Differences are taken in float32, as the published rules do; sums run in float64 over eight lanes that are reduced
+// in a fixed order, so a decision is the same on every machine and for any number of threads.
 #pragma once
 
 #include <cmath>
@@ -22,14 +22,14 @@ double lane_sum(int64_t n, Term&& term) {
   return ((lanes[0] + lanes[4]) + (lanes[2] + lanes[6])) + ((lanes[1] + lanes[5]) + (lanes[3] + lanes[7]));
 }
 
-/// mean |a|; 0 of nothing.
+/// mean |a|; 0 for an empty span.
 double mean_abs(std::span<const float> a);
-/// mean |a - b|; spans of one length.
+/// mean |a - b|; both spans have the same length.
 double mean_abs_difference(std::span<const float> a, std::span<const float> b);
-/// mean |a - b| / mean |b|: how far a moved from the reference b. Not finite when b is zero throughout.
+/// mean |a - b| / mean |b|: how far a moved from the reference b. Not finite when b is all zeros.
 double relative_l1(std::span<const float> a, std::span<const float> b);
 double dot(std::span<const float> a, std::span<const float> b);
-/// sqrt(mean a^2); 0 of nothing.
+/// sqrt(mean a^2); 0 for an empty span.
 double root_mean_square(std::span<const float> a);
 
 /// out = a - b, elements in float32.

@@ -1,5 +1,5 @@
-// TeaCache's signal (ali-vilab/TeaCache): how much the modulated input of the first block changed since the step
-// before, through a polynomial that was fitted to how much the output then changes.
+// TeaCache's signal (ali-vilab/TeaCache): the change of the first block's modulated input since the previous step,
+// mapped by a polynomial that was fitted to the resulting change of the output.
 #include <limits>
 
 #include "diffusion/step_cache/measures.h"

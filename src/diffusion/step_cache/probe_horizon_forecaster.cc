@@ -1,6 +1,6 @@
-// probe: R_b + beta (R_b - R_a), where beta is how far the probe's residual has gone on along the line from P_a to P_b:
-// beta = <P - P_b, P_b - P_a> / |P_b - P_a|^2, clipped to [0, 2]. DiCache's gamma - 1 is the length of that way
-// whatever its direction; the projection does not mistake a turn for progress.
+// probe: R_b + beta (R_b - R_a), where beta is the progress of the front's residual along the line from P_a to P_b:
+// beta = <P - P_b, P_b - P_a> / |P_b - P_a|^2, clipped to [0, 2]. DiCache's gamma - 1 is the length of the change,
+// whatever its direction; the projection ignores changes of direction.
 #include <algorithm>
 
 #include "diffusion/step_cache/forecaster.h"

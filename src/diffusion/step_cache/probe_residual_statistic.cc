@@ -1,5 +1,5 @@
-// What the probe's blocks add to the image tokens, against the last computed step: bounded drift without an
-// accumulator.
+// The change of the front's residual since the last computed step. Comparing with a computed step bounds the drift
+// without an accumulator.
 #include <limits>
 
 #include "diffusion/step_cache/measures.h"
@@ -10,7 +10,7 @@ namespace {
 
 class ProbeResidualStatistic final : public Statistic {
  public:
-  StatisticInput reads() const override { return StatisticInput::kProbe; }
+  StatisticInput reads() const override { return StatisticInput::kFront; }
   double measure(const StepView& view) override {
     return reference_.empty() ? std::numeric_limits<double>::infinity() : relative_l1(view.probe, reference_);
   }

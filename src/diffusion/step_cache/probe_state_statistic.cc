@@ -1,5 +1,5 @@
-// DiCache's online probe (arXiv:2508.17356): the state after the first blocks against the step before, with or without
-// what the input itself has changed.
+// DiCache's online probe (arXiv:2508.17356): the change of the state after the first blocks since the previous step,
+// optionally minus the change of the input.
 #include <limits>
 
 #include "diffusion/step_cache/measures.h"
@@ -11,14 +11,14 @@ namespace {
 class ProbeStateStatistic final : public Statistic {
  public:
   explicit ProbeStateStatistic(bool minus_input) : minus_input_(minus_input) {}
-  StatisticInput reads() const override { return StatisticInput::kProbe; }
+  StatisticInput reads() const override { return StatisticInput::kFront; }
   double measure(const StepView& view) override {
     if (state_.empty()) return std::numeric_limits<double>::infinity();
-    const double change = relative_l1(view.row.probed, state_);
+    const double change = relative_l1(view.row.front_image, state_);
     return minus_input_ ? std::fabs(change - relative_l1(view.row.embedded, input_)) : change;
   }
   void decided(const StepView& view, bool) override {
-    state_.assign(view.row.probed.begin(), view.row.probed.end());
+    state_.assign(view.row.front_image.begin(), view.row.front_image.end());
     if (minus_input_) input_.assign(view.row.embedded.begin(), view.row.embedded.end());
   }
 

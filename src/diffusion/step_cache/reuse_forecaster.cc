@@ -1,5 +1,4 @@
-// reuse: the last stored tensor as it is. First-order accurate in the gap; what FBCache, TeaCache, EasyCache and
-// MagCache do.
+// reuse: the last stored tensor, as in FBCache, TeaCache, EasyCache and MagCache. First-order accurate in the gap.
 #include "diffusion/step_cache/forecaster.h"
 
 namespace redline {

@@ -6,28 +6,34 @@
 #include <charconv>
 
 namespace redline {
+
+// The registry: one row per file in rules/.
+extern const RuleRow kNoneRule, kRedlineRule, kFbcacheRule, kDbcacheRule, kTeacacheRule, kEasycacheRule,
+    kTaylorseerRule, kMagcacheRule, kDicacheRule, kMaskRule;
+
 namespace {
 
-// What every rule takes beside its own; "" leaves what the rule's page has set.
-const std::vector<RuleParameter>& common_parameters() {
-  static const std::vector<RuleParameter> kCommon = {
-      {"forecast", ParameterKind::kName, "", 0, 0, "forecaster of the skipped tensor"},
-      {"first", ParameterKind::kInteger, "", 0, 1e6, "steps that are computed first"},
-      {"last", ParameterKind::kFlag, "", 0, 1, "the last step is computed"},
-      {"max_consecutive", ParameterKind::kInteger, "", -1, 1e6, "skipped steps in a row; -1: no limit"},
-      {"max_cached", ParameterKind::kInteger, "", -1, 1e6, "skipped steps of a run; -1: no limit"},
-      {"follow", ParameterKind::kFlag, "", 0, 1, "the unconditional branch does as the conditional one"},
-      {"repay", ParameterKind::kFlag, "", 0, 1, "a computed step takes back the error of the forecasts before it"},
-      {"min_steps", ParameterKind::kInteger, "", 0, 1e6, "runs of fewer steps are computed throughout"},
-  };
-  return kCommon;
-}
+constexpr const RuleRow* kRules[] = {&kNoneRule,      &kRedlineRule,    &kFbcacheRule,  &kDbcacheRule, &kTeacacheRule,
+                                     &kEasycacheRule, &kTaylorseerRule, &kMagcacheRule, &kDicacheRule, &kMaskRule};
+
+// Parameters of every rule; "" keeps the rule's own setting.
+constexpr RuleParameter kCommonParameters[] = {
+    {"forecast", ParameterKind::kName, "", 0, 0, "forecaster of the skipped tensor"},
+    {"first", ParameterKind::kInteger, "", 0, 1e6, "steps that are computed first"},
+    {"last", ParameterKind::kFlag, "", 0, 1, "the last step is computed"},
+    {"max_consecutive", ParameterKind::kInteger, "", -1, 1e6, "skipped steps in a row; -1: no limit"},
+    {"max_cached", ParameterKind::kInteger, "", -1, 1e6, "skipped steps of a run; -1: no limit"},
+    {"follow", ParameterKind::kFlag, "", 0, 1, "the unconditional branch does as the conditional one"},
+    {"repay", ParameterKind::kFlag, "", 0, 1, "a computed step takes back the error of the forecasts before it"},
+    {"min_steps", ParameterKind::kInteger, "", 0, 1e6, "runs of fewer steps are computed throughout"},
+};
+constexpr std::span<const RuleParameter> kCommon = kCommonParameters;
 
 Result<double> parse_number(std::string_view text) {
   double value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
   if (error != std::errc() || end != text.data() + text.size() || !std::isfinite(value))
-    return invalid_argument("\"{}\" is no number", text);
+    return invalid_argument("\"{}\" is not a number", text);
   return value;
 }
 
@@ -44,7 +50,7 @@ Result<std::vector<int64_t>> parse_steps(std::string_view text) {
       return error == std::errc() && end == digits.data() + digits.size() && value >= 0 && value < 100000;
     };
     if (!read(part.substr(0, dash), from) || (dash != std::string_view::npos && !read(part.substr(dash + 1), to)))
-      return invalid_argument("\"{}\" is no list of steps; write them as 0-3+7+9", part);
+      return invalid_argument("\"{}\" is not a list of steps; write them as 0-3+7+9", part);
     if (dash == std::string_view::npos) to = from;
     for (int64_t step = from; step <= to; ++step) steps.push_back(step);
   }
@@ -53,10 +59,10 @@ Result<std::vector<int64_t>> parse_steps(std::string_view text) {
   return steps;
 }
 
-std::vector<std::string_view> parameter_names(const RuleInfo& rule) {
+std::vector<std::string_view> parameter_names(const RuleRow& rule) {
   std::vector<std::string_view> names;
-  for (const auto* list : {&rule.parameters, &common_parameters()})
-    for (const RuleParameter& parameter : *list) names.emplace_back(parameter.name);
+  for (const auto& list : {rule.parameters, kCommon})
+    for (const RuleParameter& parameter : list) names.emplace_back(parameter.name);
   return names;
 }
 
@@ -65,17 +71,18 @@ Status apply_common(const RuleValues& values, RulePlan& plan) {
     REDLINE_ASSIGN(const ForecasterInfo* info, find_forecaster(values.text("forecast")));
     plan.forecaster = info->make;
   }
-  if (values.given("first")) plan.first = [first = values.integer("first")](int64_t) { return first; };
-  if (values.given("last")) plan.last = values.flag("last");
-  if (values.given("max_consecutive")) plan.max_consecutive = values.integer("max_consecutive");
-  if (values.given("max_cached")) plan.max_cached = values.integer("max_cached");
+  if (values.given("first")) plan.guards.first.count = [first = values.integer("first")](int64_t) { return first; };
+  if (values.given("last")) plan.guards.last.is_computed = values.flag("last");
+  if (values.given("max_consecutive")) plan.guards.max_consecutive.limit = values.integer("max_consecutive");
+  if (values.given("max_cached")) plan.guards.max_cached.limit = values.integer("max_cached");
   if (values.given("follow")) plan.follow = values.flag("follow");
   if (values.given("repay")) plan.repay = values.flag("repay");
-  if (values.given("min_steps")) plan.fewest_steps = values.integer("min_steps");
+  if (values.given("min_steps")) plan.guards.min_steps.steps = values.integer("min_steps");
   const std::unique_ptr<Forecaster> forecaster = plan.forecaster();
-  const bool has_probe = plan.span == SkippedSpan::kBody || plan.span == SkippedSpan::kStack;
-  if (forecaster->reads_probe() && (!has_probe || plan.probe_blocks < 1))
-    return invalid_argument("this forecaster reads what the probe adds, and the rule runs no probe on skipped steps");
+  const bool has_probe = plan.span == SkippedSpan::kMiddle || plan.span == SkippedSpan::kStack;
+  if (forecaster->reads_probe() && (!has_probe || plan.front_blocks < 1))
+    return invalid_argument(
+        "this forecaster reads the residual of the front blocks, and the rule does not run them on skipped steps");
   return {};
 }
 
@@ -93,7 +100,7 @@ Status RuleValues::set(const RuleParameter& parameter, const std::string& text) 
       if (value < parameter.least || value > parameter.most)
         return invalid_argument("{} lies outside {} .. {}", text, parameter.least, parameter.most);
       if (parameter.kind != ParameterKind::kNumber && value != std::floor(value))
-        return invalid_argument("{} is no whole number", text);
+        return invalid_argument("{} is not a whole number", text);
       numbers_[name] = value;
       break;
     }
@@ -117,11 +124,16 @@ Status RuleValues::set(const RuleParameter& parameter, const std::string& text) 
   return {};
 }
 
-const std::vector<RuleInfo>& rules() {
-  static const std::vector<RuleInfo> kRules = {none_rule(),     redline_rule(),   fbcache_rule(),    dbcache_rule(),
-                                               teacache_rule(), easycache_rule(), taylorseer_rule(), magcache_rule(),
-                                               dicache_rule(),  mask_rule()};
-  return kRules;
+std::span<const RuleRow* const> rules() { return kRules; }
+
+Result<const RuleRow*> find_rule(const std::string& name) {
+  if (name == "auto") return &kRedlineRule;
+  std::vector<std::string_view> names;
+  for (const RuleRow* row : kRules) {
+    if (name == row->name) return row;
+    names.emplace_back(row->name);
+  }
+  return not_found("step cache: no rule is called \"{}\"; there are auto, {}", name, fmt::join(names, ", "));
 }
 
 Result<RulePlan> plan_rule(const RuleRequest& request) {
@@ -132,16 +144,9 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
     return invalid_argument("step cache: quality {} lies outside 0 .. 1", request.quality);
   const size_t colon = request.rule.find(':');
   std::string name = request.rule.substr(0, colon);
-  if (name.empty()) name = has_quality || has_budget ? "redline" : "none";
-  if (name == "auto") name = "redline";
-  const RuleInfo* rule = nullptr;
-  std::vector<std::string_view> names;
-  for (const RuleInfo& info : rules()) {
-    names.emplace_back(info.name);
-    if (name == info.name) rule = &info;
-  }
-  if (rule == nullptr)
-    return not_found("step cache: no rule is called \"{}\"; there are auto, {}", name, fmt::join(names, ", "));
+  if (name.empty()) name = has_quality || has_budget ? "auto" : "none";
+  REDLINE_ASSIGN(const RuleRow* rule, find_rule(name));
+  name = rule->name;
 
   RuleValues values;
   std::string given;
@@ -155,8 +160,8 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
     const size_t equals = item.find('=');
     const std::string key(item.substr(0, equals));
     const RuleParameter* found = nullptr;
-    for (const auto* list : {&rule->parameters, &common_parameters()})
-      for (const RuleParameter& parameter : *list)
+    for (const auto& list : {rule->parameters, kCommon})
+      for (const RuleParameter& parameter : list)
         if (found == nullptr && key == parameter.name) found = &parameter;
     if (found == nullptr)
       return invalid_argument("step cache: {} has no parameter \"{}\"; it takes {}", name, key,
@@ -176,9 +181,12 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
     values.numbers_["threshold"] = rule->threshold_at_half * 2 * (1 - request.quality);
     given += fmt::format("{}threshold={:.4g}", given.empty() ? ":" : ",", values.numbers_["threshold"]);
   }
-  if (has_budget && name != "redline" && name != "mask")
-    return invalid_argument(
-        "step cache: a budget of steps is a matter of the rules redline and mask; {} cannot keep one", name);
+  if (has_budget && !rule->takes_budget) {
+    std::vector<std::string_view> able;
+    for (const RuleRow* row : kRules)
+      if (row->takes_budget) able.emplace_back(row->name);
+    return invalid_argument("step cache: {} takes no budget of steps; these rules do: {}", name, fmt::join(able, ", "));
+  }
   Result<RulePlan> plan = rule->plan(values, request);
   if (!plan.ok()) return std::move(plan).within(fmt::format("step cache: {}", name));
   REDLINE_TRY(apply_common(values, *plan).within(fmt::format("step cache: {}", name)));
@@ -188,13 +196,13 @@ Result<RulePlan> plan_rule(const RuleRequest& request) {
 
 std::string rules_help() {
   std::string text;
-  for (const RuleInfo& rule : rules()) {
-    text += fmt::format("{:<12} {} ({})\n", rule.name, rule.summary, rule.source);
-    for (const RuleParameter& p : rule.parameters)
+  for (const RuleRow* rule : kRules) {
+    text += fmt::format("{:<12} {} ({})\n", rule->name, rule->summary, rule->source);
+    for (const RuleParameter& p : rule->parameters)
       text += fmt::format("{:<14}{}={}  {}\n", "", p.name, p.fallback, p.help);
   }
   text += "\nEvery rule also takes\n";
-  for (const RuleParameter& p : common_parameters()) text += fmt::format("{:<14}{}  {}\n", "", p.name, p.help);
+  for (const RuleParameter& p : kCommonParameters) text += fmt::format("{:<14}{}  {}\n", "", p.name, p.help);
   text += "\nForecasters\n";
   for (const ForecasterInfo& f : forecasters()) text += fmt::format("{:<14}{:<10} {}\n", "", f.name, f.summary);
   return text;

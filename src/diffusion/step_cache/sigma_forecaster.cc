@@ -1,5 +1,6 @@
-// sigma1, sigma2: the polynomial in sigma through the last computed steps. Steps of a shifted schedule differ by more
-// than five times in sigma, so a series in step numbers (taylor_forecaster.cc) measures its horizon with a bent rule.
+// sigma1, sigma2: the polynomial in sigma through the last computed steps. Step sizes of a
+// shifted schedule differ by more than five times in sigma, so a series in step numbers (taylor_forecaster.cc)
+// misjudges its horizon.
 #include <algorithm>
 
 #include "diffusion/step_cache/forecaster.h"
@@ -13,7 +14,7 @@ class SigmaForecaster final : public Forecaster {
   int64_t depth() const override { return order_ + 1; }
   void weights(const History& history, const ForecastPoint& at, int64_t, std::span<double> weights) override {
     const int64_t points = std::min(history.size(), depth());
-    for (int64_t k = 0; k < points; ++k) {  // Lagrange
+    for (int64_t k = 0; k < points; ++k) {  // Lagrange weights
       double weight = 1;
       for (int64_t other = 0; other < points; ++other)
         if (other != k) weight *= (at.sigma - history[other].sigma) / (history[k].sigma - history[other].sigma);

@@ -25,7 +25,7 @@ void qr_step(ComplexMatrix& t, ComplexMatrix& q, int64_t size, Complex shift) {
     Complex s = 0;
   };
   std::vector<Rotation> rotations;
-  // Full elimination below the diagonal is not needed: the form is Hessenberg, one rotation a column.
+  // The matrix is upper Hessenberg: one rotation per column suffices.
   for (int64_t k = 0; k + 1 < size; ++k) {
     const Complex a = t.at(k, k), b = t.at(k + 1, k);
     const double r = std::hypot(std::abs(a), std::abs(b));
@@ -147,13 +147,13 @@ bool general_eigen(const SmallMatrix<double>& matrix, std::vector<Complex>& valu
       steps = 0;
       continue;
     }
-    // Every tenth step another shift, so that a cycle is left.
+    // An exceptional shift at every tenth step breaks cycles.
     const Complex shift = steps % 10 == 9 ? Complex(std::abs(t.at(size - 1, size - 2))) : wilkinson_shift(t, size);
     qr_step(t, q, size, shift);
   }
   values.clear();
   for (int64_t i = 0; i < n; ++i) values.push_back(t.at(i, i));
-  // Eigenvectors of the triangle by back substitution, then turned by q.
+  // Eigenvectors of the triangular matrix by back substitution, then rotated by q.
   vectors = ComplexMatrix(n);
   for (int64_t k = 0; k < n; ++k) {
     std::vector<Complex> x(static_cast<size_t>(n));

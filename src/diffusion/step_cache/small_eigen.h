@@ -1,4 +1,4 @@
-// Eigenvalues and eigenvectors of matrices of a few rows, for forecasts by dynamic modes.
+// Eigenvalues and eigenvectors of small matrices, for dynamic mode decomposition.
 #pragma once
 
 #include <complex>
@@ -18,16 +18,16 @@ struct SmallMatrix {
   const T& at(int64_t i, int64_t j) const { return values[static_cast<size_t>(i * n + j)]; }
 };
 
-/// A symmetric matrix = V diag(values) V^T, values falling, by cyclic Jacobi rotations. `vectors`: columns.
+/// A symmetric matrix = V diag(values) V^T, values decreasing, by cyclic Jacobi rotations. `vectors`: columns.
 void symmetric_eigen(SmallMatrix<double> matrix, std::vector<double>& values, SmallMatrix<double>& vectors);
 
 /// matrix * column = value * column for each column of `vectors` (unit length), by shifted QR steps on the upper
-/// Hessenberg form's complex Schur form. False when it does not settle, or when the eigenvectors are no basis (a
-/// defective matrix).
+/// Hessenberg form's complex Schur form. False when it does not converge, or when the matrix is
+/// defective.
 bool general_eigen(const SmallMatrix<double>& matrix, std::vector<std::complex<double>>& values,
                    SmallMatrix<std::complex<double>>& vectors);
 
-/// x of matrix x = b by elimination with pivots; false for a singular matrix.
+/// Solves matrix x = b by elimination with pivoting; false for a singular matrix.
 bool solve_linear(SmallMatrix<std::complex<double>> matrix, std::vector<std::complex<double>> b,
                   std::vector<std::complex<double>>& x);
 

@@ -1,8 +1,8 @@
 // taylor1, taylor2, ...: Taylor series by step number (TaylorSeer, arXiv:2503.06923).
 //
-// At a computed step f_0 = R and f_(i+1) = (f_i - f_i of the computed step before) / (steps between the two); a
+// At a computed step f_0 = R and f_(i+1) = (f_i - f_i of the previous computed step) / (steps between the two); a
 // forecast g steps later is sum_i f_i g^i / i!. With unequal gaps f_2 and higher are not the derivatives of a
-// polynomial through the points: that is the published rule, and why `sigma2` exists beside it.
+// polynomial through the points; this is the published rule, and `sigma2` is the alternative.
 #include <algorithm>
 
 #include "diffusion/step_cache/forecaster.h"
@@ -16,7 +16,7 @@ class TaylorForecaster final : public Forecaster {
   int64_t depth() const override { return order_ + 1; }
 
   void stored(const History& history) override {
-    // factors[i][k]: the weight of history[k] in f_i. What was history[k] is history[k + 1] now.
+    // factors[i][k]: the weight of history[k] in f_i. The former history[k] is history[k + 1] now.
     std::vector<std::vector<double>> now(1, std::vector<double>(depth(), 0.0));
     now[0][0] = 1;
     const int64_t step = history[0].step;

@@ -16,8 +16,9 @@ using Tensor = std::vector<float>;
 /// inputs.
 struct CacheTrace {
   int64_t steps = 0;
-  std::vector<double> sigma;                                                                         ///< [steps + 1]
-  std::vector<Tensor> latents, embedded, probed, probed_text, modulated, body, body_text, velocity;  ///< [steps]
+  std::vector<double> sigma;  ///< [steps + 1]
+  std::vector<Tensor> latents, embedded, front_image, front_text, modulated, middle_image, middle_text,
+      model_output;  ///< [steps]
 };
 
 inline CacheTrace make_trace(int64_t steps, uint32_t seed, int64_t elements = 96, int64_t text_elements = 32) {
@@ -47,34 +48,34 @@ inline CacheTrace make_trace(int64_t steps, uint32_t seed, int64_t elements = 96
   trace.latents = drift(elements, 1.0F);
   trace.embedded = drift(elements, 0.8F);
   trace.modulated = drift(elements, 0.7F);
-  trace.velocity = drift(elements, 0.9F);
-  trace.probed = drift(elements, 0.6F);
-  trace.probed_text = drift(text_elements, 0.3F);
-  trace.body = drift(elements, 1.2F);
-  trace.body_text = drift(text_elements, 0.5F);
+  trace.model_output = drift(elements, 0.9F);
+  trace.front_image = drift(elements, 0.6F);
+  trace.front_text = drift(text_elements, 0.3F);
+  trace.middle_image = drift(elements, 1.2F);
+  trace.middle_text = drift(text_elements, 0.5F);
   return trace;
 }
 
 /// What came out of one step: computed or not, and what the next part of the network, or the solver, is given.
 struct Outcome {
   bool computed = false;
-  Tensor body, body_text, velocity;
+  Tensor middle_image, middle_text, model_output;
 };
 
 /// A row of `trace` at `step`, its outputs in `outcome`.
 inline CacheRow trace_row(const CacheTrace& trace, int64_t step, Outcome& outcome, uint64_t request = 0,
                           int64_t branch = 0) {
-  outcome.body.assign(trace.body[step].size(), 0);
-  outcome.body_text.assign(trace.body_text[step].size(), 0);
-  outcome.velocity.assign(trace.velocity[step].size(), 0);
+  outcome.middle_image.assign(trace.middle_image[step].size(), 0);
+  outcome.middle_text.assign(trace.middle_text[step].size(), 0);
+  outcome.model_output.assign(trace.model_output[step].size(), 0);
   CacheRow row;
   row.request = request;
   row.branch = branch;
   row.at = {step, trace.steps, trace.sigma[step], trace.sigma[step + 1], trace.sigma[step + 1] - trace.sigma[step]};
   row.latents = trace.latents[step];
-  row.velocity = outcome.velocity;
-  row.body = outcome.body;
-  row.body_text = outcome.body_text;
+  row.model_output = outcome.model_output;
+  row.middle_image = outcome.middle_image;
+  row.middle_text = outcome.middle_text;
   return row;
 }
 
@@ -84,26 +85,26 @@ inline void run_step(StepCache& cache, std::vector<CacheRow>& rows, const std::v
   Status status = cache.before(rows);
   ASSERT_TRUE(status.ok()) << status.to_string();
   for (size_t r = 0; r < rows.size(); ++r) {
-    if (rows[r].action != CacheAction::kProbe) continue;
+    if (rows[r].action != CacheAction::kRunFront) continue;
     const CacheTrace& t = *traces[r];
     const int64_t step = rows[r].at.step;
     rows[r].embedded = t.embedded[step];
-    rows[r].probed = t.probed[step];
-    rows[r].probed_text = t.probed_text[step];
+    rows[r].front_image = t.front_image[step];
+    rows[r].front_text = t.front_text[step];
     if (cache.wants_modulated()) rows[r].modulated = t.modulated[step];
   }
-  status = cache.after_probe(rows);
+  status = cache.after_front(rows);
   ASSERT_TRUE(status.ok()) << status.to_string();
   for (size_t r = 0; r < rows.size(); ++r) {
     const CacheTrace& t = *traces[r];
     const int64_t step = rows[r].at.step;
     outcomes[r]->computed = rows[r].action == CacheAction::kCompute;
     if (rows[r].action != CacheAction::kCompute) continue;
-    std::copy(t.body[step].begin(), t.body[step].end(), rows[r].body.begin());
-    std::copy(t.body_text[step].begin(), t.body_text[step].end(), rows[r].body_text.begin());
-    std::copy(t.velocity[step].begin(), t.velocity[step].end(), rows[r].velocity.begin());
+    std::copy(t.middle_image[step].begin(), t.middle_image[step].end(), rows[r].middle_image.begin());
+    std::copy(t.middle_text[step].begin(), t.middle_text[step].end(), rows[r].middle_text.begin());
+    std::copy(t.model_output[step].begin(), t.model_output[step].end(), rows[r].model_output.begin());
   }
-  status = cache.after_head(rows);
+  status = cache.after_tail(rows);
   ASSERT_TRUE(status.ok()) << status.to_string();
 }
 

@@ -42,10 +42,10 @@ double expect_same(const std::vector<Outcome>& got, const std::vector<Outcome>& 
     ++skipped;
     const std::string where = fmt::format("{} step {}", name, i);
     if (what == What::kVelocity) {
-      expect_near(got[i].velocity, want[i].velocity, where);
+      expect_near(got[i].model_output, want[i].model_output, where);
     } else {
-      expect_near(got[i].body, want[i].body, where);
-      if (what == What::kBodyAndText) expect_near(got[i].body_text, want[i].body_text, where + " text");
+      expect_near(got[i].middle_image, want[i].middle_image, where);
+      if (what == What::kBodyAndText) expect_near(got[i].middle_text, want[i].middle_text, where + " text");
     }
   }
   return skipped / static_cast<double>(got.size());
@@ -76,17 +76,17 @@ TEST(Rules, FbcacheAsTranscribed) {
         std::vector<Outcome> out;
         Tensor reference, residual, text_residual;
         for (int64_t i = 0; i < t.steps; ++i) {
-          const Tensor first = minus(t.probed[i], t.embedded[i]);
+          const Tensor first = minus(t.front_image[i], t.embedded[i]);
           Outcome o;
           o.computed =
               i < 2 || reference.empty() || !(mean_abs(minus(reference, first)) / mean_abs(reference) < threshold);
           if (o.computed) {
             reference = first;
-            residual = minus(t.body[i], t.probed[i]);
-            text_residual = minus(t.body_text[i], t.probed_text[i]);
+            residual = minus(t.middle_image[i], t.front_image[i]);
+            text_residual = minus(t.middle_text[i], t.front_text[i]);
           } else {
-            o.body = plus(t.probed[i], residual);
-            o.body_text = plus(t.probed_text[i], text_residual);
+            o.middle_image = plus(t.front_image[i], residual);
+            o.middle_text = plus(t.front_text[i], text_residual);
           }
           out.push_back(o);
         }
@@ -114,7 +114,7 @@ TEST(Rules, DbcacheAsTranscribed) {
         int64_t consecutive = 0;
         double accumulated = 0;
         for (int64_t i = 0; i < t.steps; ++i) {
-          const Tensor first = minus(t.probed[i], t.embedded[i]);
+          const Tensor first = minus(t.front_image[i], t.embedded[i]);
           Outcome o;
           o.computed = true;
           if (i < 4 && i % 2 == 0) {
@@ -134,14 +134,14 @@ TEST(Rules, DbcacheAsTranscribed) {
           }
           if (o.computed) {
             reference = first;
-            residual = minus(t.body[i], t.probed[i]);
-            text_residual = minus(t.body_text[i], t.probed_text[i]);
+            residual = minus(t.middle_image[i], t.front_image[i]);
+            text_residual = minus(t.middle_text[i], t.front_text[i]);
           } else {
             if (cached.empty()) consecutive += 1;
             else if (i - cached.back() == 1) consecutive += consecutive == 0 ? 2 : 1;
             cached.push_back(i);
-            o.body = plus(t.probed[i], residual);
-            o.body_text = plus(t.probed_text[i], text_residual);
+            o.middle_image = plus(t.front_image[i], residual);
+            o.middle_text = plus(t.front_text[i], text_residual);
           }
           out.push_back(o);
         }
@@ -183,8 +183,8 @@ TEST(Rules, TeacacheAsTranscribed) {
             if (o.computed) sum = 0;
           }
           before = t.modulated[i];
-          if (o.computed) residual = minus(t.body[i], t.embedded[i]);
-          else o.body = plus(t.embedded[i], residual);
+          if (o.computed) residual = minus(t.middle_image[i], t.embedded[i]);
+          else o.middle_image = plus(t.embedded[i], residual);
           out.push_back(o);
         }
         return out;
@@ -200,7 +200,7 @@ TEST(Rules, EasycacheAsTranscribed) {
         Tensor x_before, x_last, v_last, difference;
         double k = -1, sum = 0;
         for (int64_t i = 0; i < t.steps; ++i) {
-          const Tensor &x = t.latents[i], &v = t.velocity[i];
+          const Tensor &x = t.latents[i], &v = t.model_output[i];
           Outcome o;
           if (i < 3 || i >= t.steps - 1) {
             o.computed = true;
@@ -219,7 +219,7 @@ TEST(Rules, EasycacheAsTranscribed) {
             v_last = v;
             x_last = x;
           } else {
-            o.velocity = plus(x, difference);
+            o.model_output = plus(x, difference);
           }
           out.push_back(o);
         }
@@ -242,7 +242,7 @@ TEST(Rules, TaylorseerAsTranscribed) {
             o.computed = i < 3 || counter == static_cast<int64_t>(interval) - 1;
             if (o.computed) {
               counter = 0;
-              std::vector<Tensor> next = {minus(t.body[i], t.embedded[i])};
+              std::vector<Tensor> next = {minus(t.middle_image[i], t.embedded[i])};
               for (int64_t n = 0; n < order; ++n) {
                 if (n >= std::ssize(factors) || i <= 1) break;
                 next.push_back(scaled(minus(next[n], factors[n]), 1.0 / static_cast<double>(i - last)));
@@ -257,7 +257,7 @@ TEST(Rules, TaylorseerAsTranscribed) {
                 if (n > 0) term *= static_cast<double>(i - last) / static_cast<double>(n);
                 sum = plus(sum, scaled(factors[n], term));
               }
-              o.body = sum;
+              o.middle_image = sum;
             }
             out.push_back(o);
           }
@@ -295,8 +295,8 @@ TEST(Rules, MagcacheAsTranscribed) {
               skipped = 0;
             }
           }
-          if (o.computed) residual = minus(t.body[i], t.embedded[i]);
-          else o.body = plus(t.embedded[i], residual);
+          if (o.computed) residual = minus(t.middle_image[i], t.embedded[i]);
+          else o.middle_image = plus(t.embedded[i], residual);
           out.push_back(o);
         }
         return out;
@@ -324,7 +324,7 @@ TEST(Rules, DicacheAsTranscribed) {
           std::vector<Tensor> residuals, probe_residuals;
           double sum = 0;
           for (int64_t i = 0; i < t.steps; ++i) {
-            const Tensor &x = t.embedded[i], &y = t.probed[i];
+            const Tensor &x = t.embedded[i], &y = t.front_image[i];
             Outcome o;
             if (i <= static_cast<int64_t>(0.1 * static_cast<double>(t.steps)) || i == t.steps - 1) {
               o.computed = true;
@@ -339,16 +339,16 @@ TEST(Rules, DicacheAsTranscribed) {
             probe_before = y;
             const Tensor probe_residual = minus(y, x);
             if (o.computed) {
-              residuals.push_back(minus(t.body[i], x));
+              residuals.push_back(minus(t.middle_image[i], x));
               probe_residuals.push_back(probe_residual);
             } else if (residuals.size() < 2) {
-              o.body = plus(x, residuals.back());
+              o.middle_image = plus(x, residuals.back());
             } else {
               const size_t b = residuals.size() - 1, a = b - 1;
               const double gamma = std::clamp(mean_abs(minus(probe_residual, probe_residuals[a])) /
                                                   mean_abs(minus(probe_residuals[b], probe_residuals[a])),
                                               1.0, 1.5);
-              o.body = plus(x, plus(residuals[a], scaled(minus(residuals[b], residuals[a]), gamma)));
+              o.middle_image = plus(x, plus(residuals[a], scaled(minus(residuals[b], residuals[a]), gamma)));
             }
             out.push_back(o);
           }
@@ -385,11 +385,11 @@ TEST(Rules, MaskSkipsEachSpan) {
              moved = run_rule("mask:steps=0-2+5,span=change", t);
   for (const auto* run : {&body, &stack, &network, &moved}) EXPECT_EQ(decisions(*run), "###..#......");
   for (int64_t i = 6; i < 12; ++i) {
-    expect_near(body[i].body, plus(t.probed[i], minus(t.body[5], t.probed[5])), "body");
-    expect_near(body[i].body_text, plus(t.probed_text[i], minus(t.body_text[5], t.probed_text[5])), "text");
-    expect_near(stack[i].body, plus(t.embedded[i], minus(t.body[5], t.embedded[5])), "stack");
-    expect_near(network[i].velocity, t.velocity[5], "network");
-    expect_near(moved[i].velocity, plus(t.latents[i], minus(t.velocity[5], t.latents[5])), "change");
+    expect_near(body[i].middle_image, plus(t.front_image[i], minus(t.middle_image[5], t.front_image[5])), "body");
+    expect_near(body[i].middle_text, plus(t.front_text[i], minus(t.middle_text[5], t.front_text[5])), "text");
+    expect_near(stack[i].middle_image, plus(t.embedded[i], minus(t.middle_image[5], t.embedded[5])), "stack");
+    expect_near(network[i].model_output, t.model_output[5], "network");
+    expect_near(moved[i].model_output, plus(t.latents[i], minus(t.model_output[5], t.latents[5])), "change");
   }
 }
 

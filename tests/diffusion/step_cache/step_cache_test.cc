@@ -54,8 +54,8 @@ TEST(StepCache, RequestsOfOneBatchDecideForThemselves) {
       EXPECT_EQ(decisions(together[r]), decisions(alone[r])) << rule << " request " << r;
       EXPECT_NE(decisions(alone[r]).find('.'), std::string::npos) << rule << " never skips";
       for (size_t i = 0; i < alone[r].size(); ++i) {
-        EXPECT_EQ(together[r][i].body, alone[r][i].body);
-        EXPECT_EQ(together[r][i].velocity, alone[r][i].velocity);
+        EXPECT_EQ(together[r][i].middle_image, alone[r][i].middle_image);
+        EXPECT_EQ(together[r][i].model_output, alone[r][i].model_output);
       }
     }
   }
@@ -101,8 +101,8 @@ TEST(StepCache, DriftOfBothBranchesDecidesTogether) {
   const CacheTrace slow = make_trace(28, 1);
   CacheTrace fast = slow;
   for (int64_t i = 0; i < fast.steps; ++i)
-    for (size_t k = 0; k < fast.velocity[i].size(); ++k)
-      fast.velocity[i][k] = slow.velocity[27][k] + 10 * (slow.velocity[i][k] - slow.velocity[27][k]);
+    for (size_t k = 0; k < fast.model_output[i].size(); ++k)
+      fast.model_output[i][k] = slow.model_output[27][k] + 10 * (slow.model_output[i][k] - slow.model_output[27][k]);
   const auto count = [](const std::string& s) { return std::count(s.begin(), s.end(), '#'); };
   const auto same = run_branches("redline:threshold=0.05", slow, slow, false);
   const auto mixed = run_branches("redline:threshold=0.05", slow, fast, false);
@@ -171,7 +171,7 @@ TEST(StepCache, GuardsAndCaps) {
 TEST(StepCache, NotANumberComputesAndIsReported) {
   CacheTrace trace = make_trace(12, 3);
   Result<StepCache> cache = StepCache::make(asks("fbcache:threshold=90"));
-  trace.probed[5][3] = std::numeric_limits<float>::quiet_NaN();
+  trace.front_image[5][3] = std::numeric_limits<float>::quiet_NaN();
   std::vector<Outcome> out(12);
   for (int64_t i = 0; i < 12; ++i) {
     std::vector<CacheRow> rows = {trace_row(trace, i, out[i])};
@@ -181,11 +181,11 @@ TEST(StepCache, NotANumberComputesAndIsReported) {
   EXPECT_EQ(decisions(out), "#....##.....");
   const StepCache::Report* report = cache->report(0, 0);
   ASSERT_NE(report, nullptr);
-  EXPECT_EQ(report->not_numbers, 2);
+  EXPECT_EQ(report->num_not_finite, 2);
   EXPECT_EQ(report->actions.size(), 12U);
   EXPECT_TRUE(std::isnan(report->statistics[5]));
   EXPECT_GT(report->statistics[4], 0);
-  EXPECT_EQ(report->actions[4], CacheAction::kSkipBody);
+  EXPECT_EQ(report->actions[4], CacheAction::kSkipMiddle);
 }
 
 TEST(StepCache, RepayPutsTheLatentsOnTheLine) {
@@ -195,7 +195,7 @@ TEST(StepCache, RepayPutsTheLatentsOnTheLine) {
   for (const std::string forecast : {"reuse", "taylor2", "measured", "sigma1"}) {
     const auto out = run_rule("mask:steps=0+1+5+6+11+17+23,span=network,repay=1,forecast=" + forecast, trace);
     const std::vector<int64_t> computed = {0, 1, 5, 6, 11, 17, 23};
-    const size_t n = trace.velocity[0].size();
+    const size_t n = trace.model_output[0].size();
     std::vector<double> x(n), line(n);
     for (int64_t i = 0, next = 0; i < 24; ++i) {
       const double size = trace.sigma[i + 1] - trace.sigma[i];
@@ -204,8 +204,8 @@ TEST(StepCache, RepayPutsTheLatentsOnTheLine) {
       const double u = forecast_clock(trace.sigma[i]), ub = forecast_clock(trace.sigma[b]),
                    uc = forecast_clock(trace.sigma[c]), t = c == b ? 0 : (u - ub) / (uc - ub);
       for (size_t k = 0; k < n; ++k) {
-        x[k] += size * out[i].velocity[k];
-        line[k] += size * (trace.velocity[b][k] + t * (trace.velocity[c][k] - trace.velocity[b][k]));
+        x[k] += size * out[i].model_output[k];
+        line[k] += size * (trace.model_output[b][k] + t * (trace.model_output[c][k] - trace.model_output[b][k]));
       }
       if (!out[i].computed) continue;
       for (size_t k = 0; k < n; ++k) ASSERT_NEAR(x[k], line[k], 2e-5) << forecast << " step " << i;
@@ -222,7 +222,7 @@ TEST(StepCache, RepayRestsWhereTheSolverIsNotEuler) {
     rows[0].at.step_size = 0;
     run_step(*cache, rows, {&trace}, {&out[i]});
   }
-  EXPECT_EQ(out[5].velocity, trace.velocity[5]);
+  EXPECT_EQ(out[5].model_output, trace.model_output[5]);
 }
 
 TEST(StepCache, BudgetTakesTheCalibratedMaskElseThePowerLaw) {
@@ -290,12 +290,12 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("fbcache:treshold=1"),
               HasSubstr("fbcache has no parameter \"treshold\"; it takes threshold, warmup"));
   EXPECT_THAT(message("fbcache:threshold"), HasSubstr("threshold needs a value: threshold=0.08"));
-  EXPECT_THAT(message("fbcache:threshold=soon"), HasSubstr("\"soon\" is no number"));
-  EXPECT_THAT(message("fbcache:threshold=nan"), HasSubstr("\"nan\" is no number"));
+  EXPECT_THAT(message("fbcache:threshold=soon"), HasSubstr("\"soon\" is not a number"));
+  EXPECT_THAT(message("fbcache:threshold=nan"), HasSubstr("\"nan\" is not a number"));
   EXPECT_THAT(message("fbcache:threshold=-1"), HasSubstr("-1 lies outside 0 .. 100"));
-  EXPECT_THAT(message("fbcache:blocks=1.5"), HasSubstr("1.5 is no whole number"));
+  EXPECT_THAT(message("fbcache:blocks=1.5"), HasSubstr("1.5 is not a whole number"));
   EXPECT_THAT(message("fbcache:forecast=magic"), HasSubstr("no forecaster is called \"magic\"; there are reuse"));
-  EXPECT_THAT(message("easycache:forecast=gamma"), HasSubstr("the rule runs no probe"));
+  EXPECT_THAT(message("easycache:forecast=gamma"), HasSubstr("does not run them on skipped steps"));
   EXPECT_THAT(message("teacache:model=sdxl"), HasSubstr("no polynomial for \"sdxl\"; there are flux"));
   EXPECT_THAT(message("mask:steps=3-x"), HasSubstr("write them as 0-3+7+9"));
   EXPECT_THAT(message("mask:span=all"), HasSubstr("it can be body, stack, network or change"));
@@ -306,10 +306,10 @@ TEST(StepCache, RulesAsTextSayWhatIsWrong) {
   EXPECT_THAT(message("auto", 1.5), HasSubstr("outside 0 .. 1"));
   EXPECT_THAT(message("mask", 0.5), HasSubstr("no threshold"));
   EXPECT_THAT(message("fbcache:threshold=1", 0.5), HasSubstr("exclude each other"));
-  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("rules redline and mask"));
-  for (const RuleInfo& rule : rules()) {
-    EXPECT_EQ(message(rule.name), "accepted");
-    EXPECT_THAT(rules_help(), HasSubstr(rule.name));
+  EXPECT_THAT(message("fbcache", -1, 8), HasSubstr("these rules do: redline, mask"));
+  for (const RuleRow* rule : rules()) {
+    EXPECT_EQ(message(rule->name), "accepted");
+    EXPECT_THAT(rules_help(), HasSubstr(rule->name));
   }
   EXPECT_EQ(message(""), "accepted");
   EXPECT_EQ(message("auto"), "accepted");
@@ -323,22 +323,22 @@ TEST(StepCache, MissingSpansAreNamed) {
     Outcome out;
     std::vector<CacheRow> rows = {trace_row(trace, 0, out)};
     rows[0].embedded = trace.embedded[0];
-    rows[0].probed = trace.probed[0];
-    rows[0].probed_text = trace.probed_text[0];
+    rows[0].front_image = trace.front_image[0];
+    rows[0].front_text = trace.front_text[0];
     rows[0].modulated = trace.modulated[0];
     harm(rows[0]);
-    for (const auto part : {&StepCache::before, &StepCache::after_probe, &StepCache::after_head})
+    for (const auto part : {&StepCache::before, &StepCache::after_front, &StepCache::after_tail})
       if (const Status status = (*cache.*part)(rows); !status.ok()) return status.message();
     return std::string("accepted");
   };
   EXPECT_EQ(message("fbcache", [](CacheRow&) {}), "accepted");
   EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.embedded = {}; }), HasSubstr("embedded image tokens"));
-  EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.probed = row.probed.first(3); }),
-              HasSubstr("after the probe"));
-  EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.body = {}; }), HasSubstr("output of the body"));
+  EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.front_image = row.front_image.first(3); }),
+              HasSubstr("after the front"));
+  EXPECT_THAT(message("fbcache", [](CacheRow& row) { row.middle_image = {}; }), HasSubstr("output of the middle"));
   EXPECT_THAT(message("teacache", [](CacheRow& row) { row.modulated = {}; }), HasSubstr("modulated input"));
   EXPECT_THAT(message("easycache", [](CacheRow& row) { row.latents = row.latents.first(1); }), HasSubstr("latents"));
-  EXPECT_THAT(message("redline", [](CacheRow& row) { row.velocity = {}; }), HasSubstr("velocity"));
+  EXPECT_THAT(message("redline", [](CacheRow& row) { row.model_output = {}; }), HasSubstr("model output"));
 }
 
 }  // namespace

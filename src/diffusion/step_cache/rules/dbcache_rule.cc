@@ -1,56 +1,66 @@
-// DBCache (vipshop/cache-dit): FBCache's test on the residual of the first Fn blocks, with warm-up, caps and masks; the
-// middle is reused, the last Bn blocks always run. Order of checks: warm-up, mask, cached steps, consecutive steps,
-// accumulated difference, threshold. A threshold of 1 or more always skips. Fn and Bn are what the denoiser's probe and
-// head are built with (RulePlan::probe_blocks, tail_blocks).
+// DBCache (vipshop/cache-dit): FBCache's test on the residual of the first Fn blocks, with warm-up, caps and masks. The
+// middle blocks are reused, the last Bn blocks always run. A threshold of 1 or more always skips. Fn and Bn are the
+// denoiser's front and tail blocks (RulePlan::front_blocks, tail_blocks).
 //
-// The count of consecutive skips is the original's, kinks included: a run that the threshold ends keeps its count for
-// the next one, and the first skip of a later run adds nothing (StepCache::count_skip).
+// The count of consecutive skips reproduces the original exactly (MaxConsecutive::is_sticky).
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {
+namespace {
 
-RuleInfo dbcache_rule() {
-  return {"dbcache",
-          "residual of the first blocks, with warm-up, caps and masks",
-          "vipshop/cache-dit",
-          {{"threshold", ParameterKind::kNumber, "0.08", 0, 100, "relative L1 below which a step is skipped"},
-           {"fn", ParameterKind::kInteger, "8", 1, 64, "blocks of the probe"},
-           {"bn", ParameterKind::kInteger, "0", 0, 64, "blocks after the skipped span"},
-           {"warmup", ParameterKind::kInteger, "8", 0, 1e6, "steps that are computed first"},
-           {"warmup_interval", ParameterKind::kInteger, "1", 1, 1e6, "only every n-th of them"},
-           {"max_accumulated", ParameterKind::kNumber, "-1", -1, 1e6, "cap on the sum of differences; -1: none"},
-           {"mask", ParameterKind::kName, "", 0, 0, "slow, medium, fast or ultra: steps that are computed anyway"},
-           {"policy", ParameterKind::kName, "dynamic", 0, 0, "outside the mask: dynamic tests, static skips"}},
-          0.08,
-          [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
-            RulePlan plan;
-            plan.span = SkippedSpan::kBody;
-            plan.threshold = values.number("threshold");
-            plan.decision = plan.threshold >= 1 ? Decision::kAlways : Decision::kBelow;
-            if (plan.threshold < 1) plan.statistic = [](int64_t) { return make_probe_residual_statistic(); };
-            plan.first = [warmup = values.integer("warmup")](int64_t) { return warmup; };
-            plan.first_interval = values.integer("warmup_interval");
-            plan.max_accumulated = values.number("max_accumulated");
-            plan.sticky_count = true;
-            plan.probe_blocks = values.integer("fn");
-            plan.tail_blocks = values.integer("bn");
-            const std::string policy = values.text("policy"), mask = values.text("mask");
-            if (policy != "dynamic" && policy != "static")
-              return invalid_argument("policy is \"{}\"; it can be dynamic or static", policy);
-            if (!mask.empty()) {
-              REDLINE_TRY(policy_mask(mask, 28));
-              plan.schedule = [mask](int64_t steps) {
-                Result<std::vector<uint8_t>> made = policy_mask(mask, steps);
-                return made.ok() ? *made : std::vector<uint8_t>(static_cast<size_t>(steps), 1);
-              };
-              if (policy == "static") {
-                plan.decision = Decision::kAlways;
-                plan.statistic = nullptr;
-                plan.max_accumulated = -1;
-              }
-            }
-            return plan;
-          }};
+constexpr RuleParameter kParameters[] = {
+    {"threshold", ParameterKind::kNumber, "0.08", 0, 100, "relative L1 below which a step is skipped",
+     /*sets_cost=*/true},
+    {"fn", ParameterKind::kInteger, "8", 1, 64, "blocks of the probe"},
+    {"bn", ParameterKind::kInteger, "0", 0, 64, "blocks after the skipped span"},
+    {"warmup", ParameterKind::kInteger, "8", 0, 1e6, "steps that are computed first"},
+    {"warmup_interval", ParameterKind::kInteger, "1", 1, 1e6, "only every n-th of them"},
+    {"max_accumulated", ParameterKind::kNumber, "-1", -1, 1e6, "cap on the sum of differences; -1: none"},
+    {"mask", ParameterKind::kName, "", 0, 0, "slow, medium, fast or ultra: steps that are computed anyway"},
+    {"policy", ParameterKind::kName, "dynamic", 0, 0, "outside the mask: dynamic tests, static skips",
+     /*sets_cost=*/true},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+  RulePlan plan;
+  plan.span = SkippedSpan::kMiddle;
+  plan.threshold = values.number("threshold");
+  plan.decision = plan.threshold >= 1 ? Decision::kAlways : Decision::kBelow;
+  if (plan.threshold < 1) plan.statistic = [](int64_t) { return make_probe_residual_statistic(); };
+  plan.guards.first.count = [warmup = values.integer("warmup")](int64_t) { return warmup; };
+  plan.guards.first.interval = values.integer("warmup_interval");
+  plan.guards.max_accumulated.limit = values.number("max_accumulated");
+  plan.guards.max_consecutive.is_sticky = true;
+  plan.front_blocks = values.integer("fn");
+  plan.tail_blocks = values.integer("bn");
+  const std::string policy = values.text("policy"), mask = values.text("mask");
+  if (policy != "dynamic" && policy != "static")
+    return invalid_argument("policy is \"{}\"; it can be dynamic or static", policy);
+  if (!mask.empty()) {
+    REDLINE_TRY(policy_mask(mask, 28));
+    plan.guards.schedule.mask_for = [mask](int64_t steps) {
+      Result<std::vector<uint8_t>> made = policy_mask(mask, steps);
+      return made.ok() ? *made : std::vector<uint8_t>(static_cast<size_t>(steps), 1);
+    };
+    if (policy == "static") {
+      plan.decision = Decision::kAlways;
+      plan.statistic = nullptr;
+      plan.guards.max_accumulated.limit = -1;
+    }
+  }
+  return plan;
 }
+
+}  // namespace
+
+extern const RuleRow kDbcacheRule = {
+    .name = "dbcache",
+    .summary = "residual of the first blocks, with warm-up, caps and masks",
+    .source = "vipshop/cache-dit",
+    .parameters = kParameters,
+    .threshold_at_half = 0.08,
+    .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-3, 0.999},
+    .plan = plan,
+};
 
 }  // namespace redline

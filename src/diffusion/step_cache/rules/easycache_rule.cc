@@ -1,29 +1,39 @@
-// EasyCache (H-EmbodVis/EasyCache, arXiv:2507.02860): predict the output's relative change from the latents' and the
-// last measured ratio; skip while the sum of predictions stays below `threshold`; then velocity = latents + (velocity -
-// latents) of the last computed step. The unconditional branch follows the conditional one. Last step and `warmup` are
-// computed.
+// EasyCache (H-EmbodVis/EasyCache, arXiv:2507.02860): predicts the output's relative change from that of the latents
+// and the last measured ratio, and skips while the sum of predictions stays below `threshold`. The output is then the
+// latents plus (output - latents) of the last computed step. The unconditional branch follows the conditional one. The
+// first `warmup` steps and the last step are computed.
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {
+namespace {
 
-RuleInfo easycache_rule() {
-  return {"easycache",
-          "sum of the output's change as the latents predict it; no program runs on a skip",
-          "H-EmbodVis/EasyCache",
-          {{"threshold", ParameterKind::kNumber, "0.05", 0, 100, "sum below which steps are skipped"},
-           {"warmup", ParameterKind::kInteger, "5", 0, 1e6, "steps that are computed first"}},
-          0.05,
-          [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
-            RulePlan plan;
-            plan.span = SkippedSpan::kChange;
-            plan.decision = Decision::kSumBelow;
-            plan.threshold = values.number("threshold");
-            plan.statistic = [](int64_t) { return make_latent_change_statistic(); };
-            plan.first = [warmup = values.integer("warmup")](int64_t) { return warmup; };
-            plan.last = true;
-            plan.follow = true;
-            return plan;
-          }};
+constexpr RuleParameter kParameters[] = {
+    {"threshold", ParameterKind::kNumber, "0.05", 0, 100, "sum below which steps are skipped", /*sets_cost=*/true},
+    {"warmup", ParameterKind::kInteger, "5", 0, 1e6, "steps that are computed first"},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+  RulePlan plan;
+  plan.span = SkippedSpan::kChange;
+  plan.decision = Decision::kSumBelow;
+  plan.threshold = values.number("threshold");
+  plan.statistic = [](int64_t) { return make_latent_change_statistic(); };
+  plan.guards.first.count = [warmup = values.integer("warmup")](int64_t) { return warmup; };
+  plan.guards.last.is_computed = true;
+  plan.follow = true;
+  return plan;
 }
+
+}  // namespace
+
+extern const RuleRow kEasycacheRule = {
+    .name = "easycache",
+    .summary = "sum of the output's change as the latents predict it; no program runs on a skip",
+    .source = "H-EmbodVis/EasyCache",
+    .parameters = kParameters,
+    .threshold_at_half = 0.05,
+    .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-4, 20},
+    .plan = plan,
+};
 
 }  // namespace redline

@@ -1,8 +1,9 @@
-// MagCache (arXiv:2506.09045; diffusers hooks/mag_cache.py): the product of stored ratios of residual lengths says how
-// far the last residual has aged; skip while the sum of |1 - product| is at most `threshold` and at most `max_skip`
-// steps in a row are skipped; reuse the residual of the whole stack. The first `retention` of the steps are computed.
+// MagCache (arXiv:2506.09045; diffusers hooks/mag_cache.py): the product of stored ratios of residual magnitudes
+// estimates how much the last residual has changed. Skips while the sum of |1 - product| is at most `threshold`, and at
+// most `max_skip` steps in a row; reuses the residual of the whole stack. The first `retention` of the steps are
+// computed.
 //
-// Ratios of other step counts are stretched by nearest index. Those of FLUX.1 serve unless a model's own are given.
+// Ratios are resampled to other step counts by nearest index. The default ratios are those of FLUX.1.
 #include <cmath>
 
 #include "diffusion/step_cache/rule.h"
@@ -29,30 +30,37 @@ std::vector<double> stretch(const std::vector<double>& ratios, int64_t steps) {
   return stretched;
 }
 
+constexpr RuleParameter kParameters[] = {
+    {"threshold", ParameterKind::kNumber, "0.06", 0, 100, "sum up to which steps are skipped", /*sets_cost=*/true},
+    {"max_skip", ParameterKind::kInteger, "3", 0, 1e6, "skipped steps in a row"},
+    {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the steps that are computed first"},
+    {"ratios", ParameterKind::kNumbers, "", 0, 0, "of this model, one a step, as 1.0/0.98/0.95"},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+  RulePlan plan;
+  plan.span = SkippedSpan::kStack;
+  plan.decision = Decision::kSumAtMost;
+  plan.threshold = values.number("threshold");
+  const std::vector<double> ratios = values.list("ratios").empty() ? flux_ratios() : values.list("ratios");
+  plan.statistic = [ratios](int64_t steps) { return make_magnitude_statistic(stretch(ratios, steps)); };
+  plan.guards.max_consecutive.limit = values.integer("max_skip");
+  plan.guards.first.count = [retention = values.number("retention")](int64_t steps) {
+    return int64_t{std::lround(retention * static_cast<double>(steps))};
+  };
+  return plan;
+}
+
 }  // namespace
 
-RuleInfo magcache_rule() {
-  return {"magcache",
-          "stored ratios of residual lengths",
-          "arXiv:2506.09045",
-          {{"threshold", ParameterKind::kNumber, "0.06", 0, 100, "sum up to which steps are skipped"},
-           {"max_skip", ParameterKind::kInteger, "3", 0, 1e6, "skipped steps in a row"},
-           {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the steps that are computed first"},
-           {"ratios", ParameterKind::kNumbers, "", 0, 0, "of this model, one a step, as 1.0/0.98/0.95"}},
-          0.06,
-          [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
-            RulePlan plan;
-            plan.span = SkippedSpan::kStack;
-            plan.decision = Decision::kSumAtMost;
-            plan.threshold = values.number("threshold");
-            const std::vector<double> ratios = values.list("ratios").empty() ? flux_ratios() : values.list("ratios");
-            plan.statistic = [ratios](int64_t steps) { return make_magnitude_statistic(stretch(ratios, steps)); };
-            plan.max_consecutive = values.integer("max_skip");
-            plan.first = [retention = values.number("retention")](int64_t steps) {
-              return int64_t{std::lround(retention * static_cast<double>(steps))};
-            };
-            return plan;
-          }};
-}
+extern const RuleRow kMagcacheRule = {
+    .name = "magcache",
+    .summary = "stored ratios of residual lengths",
+    .source = "arXiv:2506.09045",
+    .parameters = kParameters,
+    .threshold_at_half = 0.06,
+    .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-4, 20},
+    .plan = plan,
+};
 
 }  // namespace redline

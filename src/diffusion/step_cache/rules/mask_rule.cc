@@ -1,14 +1,16 @@
-// mask: fixed steps are computed, the others reused (cache-dit's steps mask with the static policy). Steps are given,
-// or drawn by a policy as run lengths of computed and cached steps, made for 28 steps and scaled.
+// mask: fixed steps are computed, the others reused (cache-dit's steps mask with the static policy). The steps are
+// given, or follow from a policy: run lengths of computed and cached steps for 28 steps, scaled to other counts.
 //
-// cache-dit runs its first block on skipped steps too, and reuses what follows it: span body, which is the default
-// here. Over span stack, network or change nothing of the blocks runs on a skip.
+// cache-dit runs its first block on skipped steps too and reuses what follows it: span body, the default. With span
+// stack, network or change no block runs on a skipped step.
 #include <algorithm>
 
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {
 namespace {
+
+constexpr const char* kPolicies[] = {"slow", "medium", "fast", "ultra"};
 
 struct Runs {
   std::vector<int64_t> compute, cache;
@@ -42,7 +44,7 @@ struct Runs {
   }
 };
 
-/// The table that serves `steps`, by policy: slow, medium, fast, ultra.
+/// The table for `steps`; `policy` indexes kPolicies.
 Runs runs_of(size_t policy, int64_t steps) {
   static const Runs kLong[] = {{{8, 3, 3, 2, 1, 1}, {1, 2, 2, 2, 3}},
                                {{6, 2, 2, 2, 2, 1}, {1, 3, 3, 3, 3}},
@@ -65,10 +67,9 @@ Runs runs_of(size_t policy, int64_t steps) {
 }  // namespace
 
 Result<std::vector<uint8_t>> policy_mask(const std::string& policy, int64_t steps) {
-  static const std::string kPolicies[] = {"slow", "medium", "fast", "ultra"};
   const auto* found = std::find(std::begin(kPolicies), std::end(kPolicies), policy);
   if (found == std::end(kPolicies))
-    return invalid_argument("\"{}\" is no policy; there are slow, medium, fast, ultra", policy);
+    return invalid_argument("\"{}\" is not a policy; the policies are slow, medium, fast, ultra", policy);
   if (steps < 8 && steps != 4 && steps != 6)
     return unsupported("policies have masks for 4, 6 and at least 8 steps, not for {}", steps);
   Runs runs = runs_of(static_cast<size_t>(found - kPolicies), steps);
@@ -84,46 +85,57 @@ Result<std::vector<uint8_t>> policy_mask(const std::string& policy, int64_t step
   return mask;
 }
 
-RuleInfo mask_rule() {
-  return {
-      "mask",
-      "fixed steps are computed",
-      "vipshop/cache-dit",
-      {{"policy", ParameterKind::kName, "fast", 0, 0, "slow, medium, fast or ultra"},
-       {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps instead of a policy, as 0-3+7+9"},
-       {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps, placed as `redline calibrate` found, instead"},
-       {"span", ParameterKind::kName, "body", 0, 0, "what is skipped: body, stack, network or change"},
-       {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks that run on skipped steps too, for span body"}},
-      0,
-      [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
-        RulePlan plan;
-        const std::string span = values.text("span"), policy = values.text("policy");
-        if (span == "body") plan.span = SkippedSpan::kBody;
-        else if (span == "stack") plan.span = SkippedSpan::kStack;
-        else if (span == "network") plan.span = SkippedSpan::kNetwork;
-        else if (span == "change") plan.span = SkippedSpan::kChange;
-        else return invalid_argument("span is \"{}\"; it can be body, stack, network or change", span);
-        if (plan.span == SkippedSpan::kBody) plan.probe_blocks = values.integer("blocks");
-        plan.decision = Decision::kAlways;
-        plan.budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
-        if (!values.steps("steps").empty()) {
-          if (plan.budget > 0) return invalid_argument("steps and a budget exclude each other; give one of them");
-          plan.schedule = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
-          return plan;
-        }
-        if (plan.budget > 0) {
-          plan.schedule = [masks = request.masks, budget = plan.budget](int64_t steps) {
-            return budget_mask(masks, steps, budget);
-          };
-          return plan;
-        }
-        REDLINE_TRY(policy_mask(policy, 28));
-        plan.schedule = [policy](int64_t steps) {
-          Result<std::vector<uint8_t>> made = policy_mask(policy, steps);
-          return made.ok() ? *made : std::vector<uint8_t>(static_cast<size_t>(steps), 1);
-        };
-        return plan;
-      }};
+namespace {
+
+constexpr RuleParameter kParameters[] = {
+    {"policy", ParameterKind::kName, "fast", 0, 0, "slow, medium, fast or ultra", /*sets_cost=*/true},
+    {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps instead of a policy, as 0-3+7+9", /*sets_cost=*/true},
+    {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps, placed as `redline calibrate` found, instead",
+     /*sets_cost=*/true},
+    {"span", ParameterKind::kName, "body", 0, 0, "what is skipped: body, stack, network or change"},
+    {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks that run on skipped steps too, for span body"},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest& request) {
+  RulePlan plan;
+  const std::string span = values.text("span"), policy = values.text("policy");
+  if (span == "body") plan.span = SkippedSpan::kMiddle;
+  else if (span == "stack") plan.span = SkippedSpan::kStack;
+  else if (span == "network") plan.span = SkippedSpan::kNetwork;
+  else if (span == "change") plan.span = SkippedSpan::kChange;
+  else return invalid_argument("span is \"{}\"; it can be body, stack, network or change", span);
+  if (plan.span == SkippedSpan::kMiddle) plan.front_blocks = values.integer("blocks");
+  plan.decision = Decision::kAlways;
+  plan.budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
+  if (!values.steps("steps").empty()) {
+    if (plan.budget > 0) return invalid_argument("steps and a budget exclude each other; give one of them");
+    plan.guards.schedule.mask_for = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
+    return plan;
+  }
+  if (plan.budget > 0) {
+    plan.guards.schedule.mask_for = [masks = request.masks, budget = plan.budget](int64_t steps) {
+      return budget_mask(masks, steps, budget);
+    };
+    return plan;
+  }
+  REDLINE_TRY(policy_mask(policy, 28));
+  plan.guards.schedule.mask_for = [policy](int64_t steps) {
+    Result<std::vector<uint8_t>> made = policy_mask(policy, steps);
+    return made.ok() ? *made : std::vector<uint8_t>(static_cast<size_t>(steps), 1);
+  };
+  return plan;
 }
+
+}  // namespace
+
+extern const RuleRow kMaskRule = {
+    .name = "mask",
+    .summary = "fixed steps are computed",
+    .source = "vipshop/cache-dit",
+    .parameters = kParameters,
+    .takes_budget = true,
+    .knob = {.kind = TuningKnob::Kind::kChoice, .parameter = "policy", .choices = kPolicies},
+    .plan = plan,
+};
 
 }  // namespace redline

@@ -2,11 +2,17 @@
 #include "diffusion/step_cache/rule.h"
 
 namespace redline {
+namespace {
 
-RuleInfo none_rule() {
-  return {"none", "every step is computed",
-          "-",    {},
-          0,      [](const RuleValues&, const RuleRequest&) -> Result<RulePlan> { return RulePlan(); }};
-}
+Result<RulePlan> plan(const RuleValues&, const RuleRequest&) { return RulePlan(); }
+
+}  // namespace
+
+extern const RuleRow kNoneRule = {
+    .name = "none",
+    .summary = "every step is computed",
+    .source = "-",
+    .plan = plan,
+};
 
 }  // namespace redline

@@ -1,15 +1,14 @@
-// redline: ours. The velocity itself is forecast, along a measured line in the clock of sigma, and every computed step
-// takes back what the forecasts before it did wrong; no program runs on a skip. docs/step_cache.md has the measurements
-// behind it.
+// redline: forecasts the model output itself along a measured line in the clock of sigma, and corrects the errors of
+// these forecasts at every computed step. No program runs on a skipped step. docs/step_cache.md has the measurements.
 //
 // Which steps are computed:
-//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model, number of steps and budget,
+//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model and these numbers of steps,
 //                              else the power law below. The time is known before the run.
-//   else                       the drift that computed steps measure, per request: both branches of guidance together, so
-//                              that their errors stay alike and cancel in the guided difference
+//   else                       by the drift measured at computed steps, per request. Both guidance branches decide
+//                              together, so that their errors stay similar and cancel in the guided difference.
 //
-// The last step is not forced: with a line to forecast it, an earlier step is worth more at equal operations. What each of
-// these choices is worth stands in docs/step_cache.md, "Ablation".
+// The last step is not forced: at equal operations an earlier step improves the result more. docs/step_cache.md,
+// "Ablation", measures each of these choices.
 #include <algorithm>
 #include <cmath>
 
@@ -38,8 +37,8 @@ std::vector<uint8_t> budget_mask(const std::vector<CalibratedMask>& masks, int64
 std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
   budget = std::clamp<int64_t>(budget, 1, steps);
   std::vector<uint8_t> mask(static_cast<size_t>(steps), 0);
-  // Where the k-th computed step falls: dense at first, where guidance turns the velocity at every step; ends one
-  // before the last.
+  // Position of the k-th computed step: dense at first, where guidance changes the output's direction at every step;
+  // the last one is the step before the final one.
   const double end = static_cast<double>(steps) - 2;
   int64_t before = -1;
   for (int64_t k = 0; k < budget; ++k) {
@@ -52,43 +51,57 @@ std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
   return mask;
 }
 
-RuleInfo redline_rule() {
-  return {"redline",
-          "velocity along a measured line, errors taken back; budget of steps or measured drift",
-          "docs/step_cache.md",
-          {{"threshold", ParameterKind::kNumber, "0.02", 0, 100, "sum of drift below which steps are skipped"},
-           {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps of a run; 0: the drift decides"},
-           {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps, as 0-3+7+9, instead of a budget"}},
-          0.02,
-          [](const RuleValues& values, const RuleRequest& request) -> Result<RulePlan> {
-            RulePlan plan;
-            plan.span = SkippedSpan::kNetwork;
-            plan.forecaster = make_measured_forecaster;
-            plan.repay = true;
-            plan.follow = true;
-            const int64_t budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
-            if (!values.steps("steps").empty()) {
-              plan.decision = Decision::kAlways;
-              plan.schedule = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
-              return plan;
-            }
-            if (budget > 0) {
-              plan.decision = Decision::kAlways;
-              plan.budget = budget;
-              plan.schedule = [masks = request.masks, budget](int64_t steps) {
-                return budget_mask(masks, steps, budget);
-              };
-              return plan;
-            }
-            plan.decision = Decision::kSumBelow;
-            plan.threshold = values.number("threshold");
-            plan.statistic = [](int64_t) { return make_drift_statistic(); };
-            plan.first = [](int64_t) { return int64_t{2}; };
-            plan.joint = true;
-            plan.max_consecutive = 8;
-            plan.fewest_steps = 8;
-            return plan;
-          }};
+namespace {
+
+constexpr RuleParameter kParameters[] = {
+    {"threshold", ParameterKind::kNumber, "0.02", 0, 100, "sum of drift below which steps are skipped",
+     /*sets_cost=*/true},
+    {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps of a run; 0: the drift decides",
+     /*sets_cost=*/true},
+    {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps, as 0-3+7+9, instead of a budget", /*sets_cost=*/true},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest& request) {
+  RulePlan plan;
+  plan.span = SkippedSpan::kNetwork;
+  plan.forecaster = make_measured_forecaster;
+  plan.repay = true;
+  plan.follow = true;
+  const int64_t budget = request.steps_budget > 0 ? request.steps_budget : values.integer("budget");
+  if (!values.steps("steps").empty()) {
+    plan.decision = Decision::kAlways;
+    plan.guards.schedule.mask_for = [list = values.steps("steps")](int64_t steps) { return mask_of(list, steps); };
+    return plan;
+  }
+  if (budget > 0) {
+    plan.decision = Decision::kAlways;
+    plan.budget = budget;
+    plan.guards.schedule.mask_for = [masks = request.masks, budget](int64_t steps) {
+      return budget_mask(masks, steps, budget);
+    };
+    return plan;
+  }
+  plan.decision = Decision::kSumBelow;
+  plan.threshold = values.number("threshold");
+  plan.statistic = [](int64_t) { return make_drift_statistic(); };
+  plan.guards.first.count = [](int64_t) { return int64_t{2}; };
+  plan.joint = true;
+  plan.guards.max_consecutive.limit = 8;
+  plan.guards.min_steps.steps = 8;
+  return plan;
 }
+
+}  // namespace
+
+extern const RuleRow kRedlineRule = {
+    .name = "redline",
+    .summary = "output along a measured line, errors corrected; budget of steps or measured drift",
+    .source = "docs/step_cache.md",
+    .parameters = kParameters,
+    .threshold_at_half = 0.02,
+    .takes_budget = true,
+    .knob = {TuningKnob::Kind::kBudget, "budget", 1, 1000},
+    .plan = plan,
+};
 
 }  // namespace redline

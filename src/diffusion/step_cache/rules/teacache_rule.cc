@@ -1,9 +1,9 @@
-// TeaCache (ali-vilab/TeaCache, arXiv:2411.19108): accumulate a polynomial of the relative L1 change of the first
-// block's modulated input; skip while the sum stays below `threshold`; reuse the residual of the whole stack. First and
-// last steps are computed.
+// TeaCache (ali-vilab/TeaCache, arXiv:2411.19108): accumulates a polynomial of the relative L1 change of the first
+// block's modulated input, skips while the sum stays below `threshold`, and reuses the residual of the whole stack. The
+// first and last steps are computed.
 //
-// The polynomials were fitted by its authors, one for each checkpoint. Their value at 0 is not 0, and for some sets it
-// is negative, so the sum may fall.
+// The polynomials were fitted by its authors, one for each checkpoint. Their value at 0 is not 0, and is negative for
+// some checkpoints, so the sum may decrease.
 #include <fmt/ranges.h>
 
 #include "diffusion/step_cache/rule.h"
@@ -40,37 +40,44 @@ const std::vector<Fit>& fits() {
   return kFits;
 }
 
+constexpr RuleParameter kParameters[] = {
+    {"threshold", ParameterKind::kNumber, "0.4", 0, 100, "sum below which steps are skipped", /*sets_cost=*/true},
+    {"model", ParameterKind::kName, "flux", 0, 0, "whose polynomial; identity: the change itself"},
+    {"coefficients", ParameterKind::kNumbers, "", 0, 0,
+     "a polynomial of this model, from the highest power, as 2/-1/0"},
+};
+
+Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+  std::vector<std::string_view> names;
+  const Fit* fit = nullptr;
+  for (const Fit& f : fits()) {
+    names.emplace_back(f.name);
+    if (values.text("model") == f.name) fit = &f;
+  }
+  if (fit == nullptr)
+    return not_found("no polynomial for \"{}\"; there are {}", values.text("model"), fmt::join(names, ", "));
+  RulePlan plan;
+  plan.span = SkippedSpan::kStack;
+  plan.decision = Decision::kSumBelow;
+  plan.threshold = values.number("threshold");
+  const std::vector<double> own = values.list("coefficients");
+  plan.statistic = [own, fit](int64_t) {
+    return make_modulated_input_statistic(own.empty() ? fit->coefficients : own);
+  };
+  plan.guards.last.is_computed = true;
+  return plan;
+}
+
 }  // namespace
 
-RuleInfo teacache_rule() {
-  return {"teacache",
-          "sum of a fitted polynomial of the modulated input's change",
-          "ali-vilab/TeaCache",
-          {{"threshold", ParameterKind::kNumber, "0.4", 0, 100, "sum below which steps are skipped"},
-           {"model", ParameterKind::kName, "flux", 0, 0, "whose polynomial; identity: the change itself"},
-           {"coefficients", ParameterKind::kNumbers, "", 0, 0,
-            "a polynomial of this model, from the highest power, as 2/-1/0"}},
-          0.4,
-          [](const RuleValues& values, const RuleRequest&) -> Result<RulePlan> {
-            std::vector<std::string_view> names;
-            const Fit* fit = nullptr;
-            for (const Fit& f : fits()) {
-              names.emplace_back(f.name);
-              if (values.text("model") == f.name) fit = &f;
-            }
-            if (fit == nullptr)
-              return not_found("no polynomial for \"{}\"; there are {}", values.text("model"), fmt::join(names, ", "));
-            RulePlan plan;
-            plan.span = SkippedSpan::kStack;
-            plan.decision = Decision::kSumBelow;
-            plan.threshold = values.number("threshold");
-            const std::vector<double> own = values.list("coefficients");
-            plan.statistic = [own, fit](int64_t) {
-              return make_modulated_input_statistic(own.empty() ? fit->coefficients : own);
-            };
-            plan.last = true;
-            return plan;
-          }};
-}
+extern const RuleRow kTeacacheRule = {
+    .name = "teacache",
+    .summary = "sum of a fitted polynomial of the modulated input's change",
+    .source = "ali-vilab/TeaCache",
+    .parameters = kParameters,
+    .threshold_at_half = 0.4,
+    .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-3, 50},
+    .plan = plan,
+};
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "diffusion/once_values.h"
+#include "diffusion/step_invariants.h"
 
 #include <algorithm>
 
@@ -8,19 +8,19 @@
 namespace redline {
 namespace {
 
-// Rows of one run of the time part: a panel of tile products.
+// Rows of one run of the time network: one row panel of the tile kernels.
 constexpr int64_t kTimeItems = 16;
-// Tables of real FLUX are 4 MB a step and row.
-constexpr int64_t kMostTimeBytes = int64_t{64} << 20;
+// FLUX.1 has 4 MB of tables per step and row.
+constexpr int64_t kMaxTimeBytes = int64_t{64} << 20;
 
 }  // namespace
 
-Result<OnceValues> OnceValues::make(DenoiserModel& model, const NetworkOptions& options, WorkerTeam& team) {
-  OnceValues once;
+Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const NetworkOptions& options, WorkerTeam& team) {
+  StepInvariants once;
   once.timestep_scale_ = model.timestep_scale;
   once.bounds_ = options.compile.bounds;
-  Graph* const graphs[] = {&model.probe, &model.body, &model.head};
-  const std::span<Graph* const> parts = std::span(graphs).first(model.body.ops.empty() ? 1 : 3);
+  Graph* const graphs[] = {&model.front, &model.middle, &model.tail};
+  const std::span<Graph* const> parts = std::span(graphs).first(model.middle.ops.empty() ? 1 : 3);
   const auto split = [&](const char* name, std::set<std::string> constants,
                          const NetworkOptions& own) -> Result<Network> {
     REDLINE_ASSIGN(SplitOnce result,
@@ -32,19 +32,19 @@ Result<OnceValues> OnceValues::make(DenoiserModel& model, const NetworkOptions& 
   };
   REDLINE_ASSIGN(once.text_, split("text", {"text", "key_lengths"}, options));
   NetworkOptions of_time = options;
-  once.most_items_ = of_time.compile.bounds[Symbol::kBatch] = kTimeItems;
+  once.max_items_ = of_time.compile.bounds[Symbol::kBatch] = kTimeItems;
   REDLINE_ASSIGN(once.time_, split("time", {"timestep", "guidance", "pooled", "time_ids"}, of_time));
   return once;
 }
 
-int64_t OnceValues::rows() const { return batch_->rows; }
+int64_t StepInvariants::rows() const { return batch_->rows; }
 
-void OnceValues::add_outputs(const Network& network, bool by_step) {
+void StepInvariants::add_outputs(const Network& network, bool by_step) {
   for (const Network::Port& port : network.outputs())
     kept_[port.name] = {num_elements(port.shape).eval(item_), {}, by_step, {}};
 }
 
-void OnceValues::begin(const DenoiserBatch& batch, const SymbolValues& item) {
+void StepInvariants::begin(const DenoiserBatch& batch, const SymbolValues& item) {
   batch_ = &batch;
   item_ = item;
   kept_.clear();
@@ -54,7 +54,7 @@ void OnceValues::begin(const DenoiserBatch& batch, const SymbolValues& item) {
   add_outputs(time_, true);
 }
 
-Status OnceValues::run_text() {
+Status StepInvariants::run_text() {
   if (text_.empty()) return {};
   for (const auto& [symbol, size] :
        {std::pair{Symbol::kBatch, rows()}, {Symbol::kTextTokens, item_[Symbol::kTextTokens]}})
@@ -77,15 +77,15 @@ Status OnceValues::run_text() {
   return text_.run(sizes);
 }
 
-// Items are rows of the first step, of the second, ..
-Status OnceValues::run_time() {
+// Items are the rows of the first step, then of the second, and so on.
+Status StepInvariants::run_time() {
   const int64_t items = std::ssize(window_) * rows();
   for (const Network::Port& port : time_.outputs()) {
     Kept& kept = kept_[port.name];
     kept.data.resize(static_cast<size_t>(kept.row_elements * items));
   }
-  for (int64_t first = 0; first < items; first += most_items_) {
-    const int64_t count = std::min(most_items_, items - first);
+  for (int64_t first = 0; first < items; first += max_items_) {
+    const int64_t count = std::min(max_items_, items - first);
     for (const Network::Port& port : time_.inputs()) {
       const int64_t n = num_elements(port.shape).eval(item_);
       float* to = time_.input(port.name);
@@ -106,7 +106,7 @@ Status OnceValues::run_time() {
   return {};
 }
 
-Status OnceValues::prepare(double timestep, int64_t version) {
+Status StepInvariants::prepare(double timestep, int64_t version) {
   if (version != version_) window_.clear(), has_text_ = false;
   version_ = version;
   if (!has_text_) REDLINE_TRY(run_text().within("text"));
@@ -117,11 +117,11 @@ Status OnceValues::prepare(double timestep, int64_t version) {
     int64_t step_bytes = 0;
     for (const auto& [name, kept] : kept_)
       if (kept.by_step) step_bytes += kept.row_elements * rows() * static_cast<int64_t>(sizeof(float));
-    const auto most = std::max<int64_t>(1, kMostTimeBytes / std::max<int64_t>(1, step_bytes));
+    const auto most = std::max<int64_t>(1, kMaxTimeBytes / std::max<int64_t>(1, step_bytes));
     const std::vector<double>& announced = batch_->timesteps;
     const auto from = std::find(announced.begin(), announced.end(), timestep);
     window_.assign(from, from + std::min<int64_t>(most, announced.end() - from));
-    if (window_.empty()) window_ = {timestep};  // nobody said that it would come
+    if (window_.empty()) window_ = {timestep};  // a timestep that the batch did not announce
     if (Status status = run_time(); !status.ok()) {
       window_.clear();
       return std::move(status).within("time");
@@ -132,15 +132,15 @@ Status OnceValues::prepare(double timestep, int64_t version) {
   return {};
 }
 
-void OnceValues::bind(Network& network, std::span<const int64_t> rows) {
+void StepInvariants::bind(Network& network, std::span<const int64_t> rows) {
   if (rows.empty()) return;
-  const bool neighbours = rows.back() - rows.front() + 1 == std::ssize(rows);
+  const bool contiguous = rows.back() - rows.front() + 1 == std::ssize(rows);
   for (const Network::Port& port : network.inputs()) {
     if (!port.is_bound()) continue;
     Kept& kept = kept_[port.name];
     const int64_t n = kept.row_elements;
     float* data = rows_of(kept) + rows.front() * n;
-    if (!neighbours) {
+    if (!contiguous) {
       kept.gathered.resize(static_cast<size_t>(std::ssize(rows) * n));
       float* to = kept.gathered.data();
       for (const int64_t row : rows) to = std::copy_n(rows_of(kept) + row * n, n, to);
@@ -150,7 +150,7 @@ void OnceValues::bind(Network& network, std::span<const int64_t> rows) {
   }
 }
 
-std::span<float> OnceValues::state(const std::string& name, int64_t row) {
+std::span<float> StepInvariants::state(const std::string& name, int64_t row) {
   const auto moved = states_.find(name);
   if (moved == states_.end()) return {};
   Kept& kept = kept_[moved->second];

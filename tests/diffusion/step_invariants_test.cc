@@ -1,5 +1,5 @@
 // What a denoiser computes once, over the tiny random networks of tests/golden/image.
-#include "diffusion/once_values.h"
+#include "diffusion/step_invariants.h"
 
 #include "support/denoiser_harness.h"
 
@@ -10,7 +10,7 @@ using testing::GoldenDenoiser, testing::make_denoiser, testing::random_batch;
 
 const std::vector<std::string> kNetworks = {"flux_dev", "sd3", "pixart_sigma", "unet_sd15", "unet_sdxl"};
 
-TEST(OnceValues, StepsReadNeitherTextNorTimestep) {
+TEST(StepInvariants, StepsReadNeitherTextNorTimestep) {
   for (const std::string& name : kNetworks) {
     const GoldenDenoiser made = make_denoiser(name);
     ASSERT_TRUE(made.denoiser);
@@ -23,7 +23,7 @@ TEST(OnceValues, StepsReadNeitherTextNorTimestep) {
   }
 }
 
-TEST(OnceValues, AnyRowsAtAnyTimestepAreThoseOfThatPictureAlone) {
+TEST(StepInvariants, AnyRowsAtAnyTimestepAreThoseOfThatPictureAlone) {
   for (const std::string& name : kNetworks) {
     GoldenDenoiser made = make_denoiser(name);
     ASSERT_TRUE(made.denoiser);
@@ -70,7 +70,7 @@ TEST(OnceValues, AnyRowsAtAnyTimestepAreThoseOfThatPictureAlone) {
   }
 }
 
-TEST(OnceValues, MoreRowsThanTheBoundAreRefused) {
+TEST(StepInvariants, MoreRowsThanTheBoundAreRefused) {
   GoldenDenoiser made = make_denoiser("unet_sd15", 0, 6);
   ASSERT_TRUE(made.denoiser);
   DenoiserBatch batch = random_batch(made.denoiser->model(), {1, 2, 3, 4, 5, 6, 7});

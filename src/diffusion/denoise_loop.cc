@@ -1,0 +1,143 @@
+#include "diffusion/denoise_loop.h"
+
+#include <algorithm>
+#include <chrono>
+#include <numeric>
+
+#include "diffusion/calibration_file.h"
+#include "diffusion/denoiser_batch.h"
+
+namespace redline {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double ms_since(Clock::time_point begin) {
+  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+}
+
+ImageProgress progress_of(const ImageResult& result, int step, int steps, const StepPoint& at) {
+  ImageProgress progress;
+  progress.step = step;
+  progress.steps = steps;
+  progress.step_ms = result.step_ms.back();
+  progress.computed = result.computed.back();
+  progress.sigma = at.sigma;
+  progress.next_sigma = at.next_sigma;
+  progress.step_size = at.step_size;
+  return progress;
+}
+
+}  // namespace
+
+Status DenoiseLoop::make_solver() {
+  const ImageRequest& r = *in_.request;
+  nlohmann::json config = p_.scheduler_config;
+  if (!r.solver.empty()) {
+    REDLINE_ASSIGN(config, with_solver(std::move(config), r.solver));
+  }
+  REDLINE_ASSIGN(solver_, Solver::make(config));
+  StepPlan plan;
+  plan.steps = static_cast<int>(r.num_inference_steps);
+  plan.image_tokens = in_.layout.height / in_.layout.patch * (in_.layout.width / in_.layout.patch);
+  plan.strength = in_.init_latents.empty() ? 1 : r.strength;
+  plan.even_sigmas = p_.row->even_sigmas;
+  return solver_->set_steps(plan);
+}
+
+void DenoiseLoop::init_latents() {
+  latents_.shape = {in_.pictures, in_.layout.channels, in_.layout.height, in_.layout.width};
+  std::vector<float>& x = latents_.data;
+  x.resize(in_.noise.size());
+  // As in diffusers: inpainting at full strength starts from pure noise.
+  const bool from_noise = in_.init_latents.empty() || (!in_.mask.empty() && in_.request->strength == 1);
+  if (!from_noise) return solver_->add_noise(0, in_.init_latents, in_.noise, x);
+  std::transform(in_.noise.begin(), in_.noise.end(), x.begin(),
+                 [&](float v) { return v * solver_->init_noise_sigma(); });
+}
+
+Status DenoiseLoop::begin_denoiser() {
+  REDLINE_ASSIGN(DenoiserBatch batch, make_denoiser_batch(in_.layout, in_.pictures, in_.request->guidance_scale,
+                                                          in_.positive, in_.guided() ? &in_.negative : nullptr));
+  rows_.resize(static_cast<size_t>(batch.rows));
+  std::iota(rows_.begin(), rows_.end(), 0);
+  scaled_.resize(latents_.data.size());
+  outputs_.resize(static_cast<size_t>(in_.layout.elements() * batch.rows));
+  batch.timesteps.assign(solver_->timesteps().begin(), solver_->timesteps().end());
+  batch.mask_latents = std::move(in_.mask_latents);
+  return p_.denoiser->begin(std::move(batch));
+}
+
+Result<CachedDenoiser> DenoiseLoop::make_cached_denoiser() const {
+  const ImageRequest& r = *in_.request;
+  const ImageOptions& options = p_.options;
+  REDLINE_ASSIGN(StepCache cache, StepCache::make({r.cache, r.quality, r.steps_budget, p_.masks}));
+  if (!options.step_cache_file.empty())
+    REDLINE_TRY(require_mask(p_.masks, solver_->num_steps(), cache.plan().budget).within(options.step_cache_file));
+  return CachedDenoiser::make(*p_.denoiser, std::move(cache), {options.front_blocks, options.tail_blocks});
+}
+
+bool DenoiseLoop::is_guided(int index) const {
+  const double share = static_cast<double>(index) / solver_->num_steps();
+  return in_.guided() && share >= in_.request->guidance_begin && share < in_.request->guidance_end;
+}
+
+// The model's output of the branches that the step needs.
+Status DenoiseLoop::evaluate(CachedDenoiser& denoiser, int index, const StepPoint& at) {
+  const auto pictures = static_cast<size_t>(in_.pictures);
+  const std::span<const int64_t> all = rows_, positive = all.first(pictures);
+  const double timestep = solver_->timesteps()[static_cast<size_t>(index)];
+  solver_->scale_input(index, latents_.data, scaled_);
+  if (!is_guided(index)) return denoiser.evaluate(positive, scaled_, timestep, at, outputs_);
+  if (!in_.request->split_guidance) return denoiser.evaluate(all, scaled_, timestep, at, outputs_);
+  REDLINE_TRY(denoiser.evaluate(positive, scaled_, timestep, at, outputs_));
+  return denoiser.evaluate(all.subspan(pictures), scaled_, timestep, at, outputs_);
+}
+
+void DenoiseLoop::guide(std::span<float> output) const {
+  const std::span<const float> negative = std::span(outputs_).subspan(output.size());
+  const auto scale = static_cast<float>(in_.guidance_scale);
+  for (size_t k = 0; k < output.size(); ++k) output[k] = negative[k] + scale * (output[k] - negative[k]);
+}
+
+// Inpainting by blending: outside the mask the latents are those of the image, at the noise level that was reached.
+void DenoiseLoop::keep_unmasked(int next) {
+  if (in_.mask.empty()) return;
+  std::vector<float>& x = latents_.data;
+  renoised_.resize(x.size());
+  solver_->add_noise(next, in_.init_latents, in_.noise, renoised_);
+  for (size_t k = 0; k < x.size(); ++k) x[k] = in_.mask[k] * x[k] + (1 - in_.mask[k]) * renoised_[k];
+}
+
+Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step, ImageResult& result) {
+  const Clock::time_point begin = Clock::now();
+  REDLINE_TRY(make_solver());
+  init_latents();
+  REDLINE_TRY(begin_denoiser());
+  REDLINE_ASSIGN(CachedDenoiser denoiser, make_cached_denoiser());
+  result.warnings.insert(result.warnings.end(), denoiser.warnings().begin(), denoiser.warnings().end());
+  const int steps = solver_->num_steps();
+  for (int i = 0; i < steps; ++i) {
+    const Clock::time_point step_begin = Clock::now();
+    const StepPoint at = step_point(*solver_, i);
+    REDLINE_TRY(evaluate(denoiser, i, at));
+    const std::span<float> output = std::span(outputs_).first(latents_.data.size());
+    if (is_guided(i)) guide(output);
+    if (!all_finite(output))
+      return internal("step {} of {}: the model's output is not finite; try --dtype f32", i + 1, steps);
+    REDLINE_TRY(solver_->step(i, output, latents_.data, *in_.generator));
+    keep_unmasked(i + 1);
+    result.step_ms.push_back(ms_since(step_begin));
+    result.computed.push_back(denoiser.computed_pictures());
+    ImageProgress progress = progress_of(result, i + 1, steps, at);
+    progress.latents = &latents_;
+    progress.output = output.data();
+    if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
+  }
+  result.executed_share = denoiser.executed_share();
+  result.operations = denoiser.executed_operations();
+  result.latents = std::move(latents_);
+  result.loop_ms = ms_since(begin);
+  return {};
+}
+
+}  // namespace redline

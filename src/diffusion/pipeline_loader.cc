@@ -1,0 +1,223 @@
+#include "diffusion/pipeline_loader.h"
+
+#include "base/settings.h"
+#include "base/topology.h"
+#include "diffusion/calibration_file.h"
+#include "diffusion/solver.h"
+#include "models/convert_weights.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kDefaultSide = 512;
+
+Status check_options(const ImageOptions& options) {
+  if (options.max_side < 64 || options.max_side > 16384)
+    return invalid_argument("max_side {} is outside [64, 16384]", options.max_side);
+  if (options.max_adapter_rank < 0 || options.max_adapter_rank > 4096)
+    return invalid_argument("max_adapter_rank {} is outside [0, 4096]", options.max_adapter_rank);
+  if (options.max_batch < 1 || options.max_batch > 64)
+    return invalid_argument("max_batch {} is outside [1, 64]", options.max_batch);
+  if (options.vae_tile < -1 || (options.vae_tile > 0 && options.vae_tile < 64))
+    return invalid_argument("vae_tile {}: tiles have at least 64 pixels", options.vae_tile);
+  return {};
+}
+
+// Whether a weight is quantized to 8 bits: matrices of blocks. Small, error-sensitive layers stay as they are:
+// embedders, modulation and the last projection, whose errors move every token alike.
+bool is_quantized_weight(const std::string& name) {
+  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
+  const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
+  return in_block && name.ends_with(".weight") && !has("norm");
+}
+
+Status convert(Checkpoint& checkpoint, ImageType type) {
+  if (type == ImageType::kF32) return {};
+  REDLINE_TRY(round_convolutions(checkpoint));
+  if (type == ImageType::kBF16)
+    return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
+  if (type == ImageType::kQ8_0) return convert_weights(checkpoint, DType::kQ8_0, is_quantized_weight);
+  if (type == ImageType::kW8A8) return convert_weights(checkpoint, DType::kW8A8, is_quantized_weight);
+  return {};
+}
+
+// A UNet's training size in latent pixels, each way; 0: missing, or not a square.
+int64_t square_sample_size(const nlohmann::json& config) {
+  const auto size = config.find("sample_size");
+  if (size == config.end() || !size->is_number_integer()) return 0;
+  const auto side = size->get<int64_t>();
+  return side >= 1 && side <= (int64_t{1} << 16) ? side : 0;
+}
+
+class PipelineLoader {
+ public:
+  PipelineLoader(const std::string& path, PipelineFiles files, Pipeline& pipeline)
+      : path_(path), files_(std::move(files)), p_(pipeline) {}
+
+  Status load() {
+    REDLINE_TRY(open_team());
+    REDLINE_TRY(open_text_encoders());
+    REDLINE_ASSIGN(AutoencoderModel autoencoder, read_autoencoder());
+    REDLINE_TRY(open_denoiser(autoencoder.scale));
+    REDLINE_TRY(open_vae(std::move(autoencoder)));
+    add_adapter_banks();
+    REDLINE_ASSIGN(p_.masks, find_calibration(path_, files_.defaults.step_cache, p_.options.step_cache_file));
+    p_.scheduler_config = files_.scheduler_config;
+    REDLINE_TRY(Solver::make(p_.scheduler_config).within(path_ + "/scheduler"));
+    set_defaults();
+    return {};
+  }
+
+ private:
+  Status open_team() {
+    const ImageOptions& options = p_.options;
+    REDLINE_ASSIGN(const Settings settings, read_settings());
+    REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
+    if (options.dtype == ImageType::kQ8)
+      p_.options.dtype = kernels->has_tile_unit ? ImageType::kW8A8 : ImageType::kQ8_0;
+    REDLINE_ASSIGN(const int threads, choose_threads(options.threads, settings.threads));
+    p_.team = std::make_unique<WorkerTeam>(threads, std::pair{kernels->worker_begin, kernels->worker_end});
+    network_.interpret = options.use_interpreter;
+    network_.hang_seconds = settings.hang_seconds;
+    if (!options.trace_file.empty()) {
+      if (options.use_interpreter)
+        return invalid_argument("{}: the interpreter has no workers to record a timeline of", options.trace_file);
+      REDLINE_ASSIGN(p_.timeline, TimelineFile::open(options.trace_file, threads, settings.trace_events));
+      network_.timeline = p_.timeline.timeline();
+    }
+    network_.compile.kernels = kernels;
+    network_.compile.exact_f32 = options.dtype == ImageType::kF32;
+    network_.compile.kv_format = joint_kv_format(*kernels, network_.compile.exact_f32);
+    REDLINE_ASSIGN(network_.compile.weight_cache.cache, read_cache_settings());
+    network_.compile.weight_cache.kernels = cpu_isa_in_use();
+    return {};
+  }
+
+  Status open_text_encoders() {
+    SymbolValues& bounds = network_.compile.bounds;
+    bounds[Symbol::kBatch] = 1;
+    bounds[Symbol::kTextTokens] = kMaxTextTokens;
+    const bool has_8_bits = p_.options.dtype == ImageType::kQ8_0 || p_.options.dtype == ImageType::kW8A8;
+    for (const PipelineComponent& component : files_.components) {
+      constexpr std::string_view kPrefix = "text_encoder";
+      if (!component.name.starts_with(kPrefix)) continue;
+      REDLINE_ASSIGN(Checkpoint checkpoint, files_.open_component(component.name));
+      REDLINE_TRY(convert(checkpoint, has_8_bits ? ImageType::kBF16 : p_.options.dtype));
+      REDLINE_ASSIGN(const TextEncoderRow* row, find_text_encoder(component.class_name));
+      REDLINE_ASSIGN(TextEncoderModel model, row->build(checkpoint).within(checkpoint.path));
+      // tokenizer_2 belongs to text_encoder_2.
+      const std::string tokenizer = "tokenizer" + component.name.substr(kPrefix.size());
+      REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(files_.path + "/" + tokenizer, model));
+      std::unique_ptr<TextEncoder>& encoder = p_.text_encoders[component.name];
+      REDLINE_ASSIGN(encoder, TextEncoder::make(component.name, std::move(model), std::move(prompts), network_,
+                                                p_.options.max_adapter_rank, *p_.team));
+      p_.prompt_encoders.add(component.name, *encoder);
+      adapter_aliases_[component.name] = row->adapter_alias;
+    }
+    return {};
+  }
+
+  Result<AutoencoderModel> read_autoencoder() {
+    const std::string& folder = p_.options.vae_folder;
+    REDLINE_ASSIGN(Checkpoint vae, folder.empty() ? files_.open_component("vae") : Checkpoint::open(folder));
+    // Most are stored as float32, which makes no visible difference.
+    REDLINE_TRY(convert(vae, p_.options.dtype == ImageType::kF32 ? ImageType::kF32 : ImageType::kBF16));
+    const auto name = vae.config.find("_class_name");
+    const bool is_named = name != vae.config.end() && name->is_string();
+    REDLINE_ASSIGN(const AutoencoderRow* row,
+                   find_autoencoder(is_named ? name->get<std::string>() : "").within(vae.path));
+    return row->build(vae).within(vae.path);
+  }
+
+  Status open_denoiser(int64_t vae_scale) {
+    const std::string_view component = p_.row->denoiser_component;
+    REDLINE_ASSIGN(Checkpoint weights, files_.open_component(component));
+    REDLINE_TRY(expect_denoiser_class());
+    sample_size_ = square_sample_size(weights.config);
+    REDLINE_TRY(convert(weights, p_.options.dtype));
+    REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser(p_.row->denoiser_class));
+    REDLINE_ASSIGN(DenoiserModel model,
+                   row->build(weights, {p_.options.front_blocks, p_.options.tail_blocks}).within(weights.path));
+    if (p_.row->check) REDLINE_TRY(p_.row->check(model).within(weights.path));
+    p_.family_name = model.family;
+    const int64_t side = p_.options.max_side / vae_scale;
+    SymbolValues& bounds = network_.compile.bounds;
+    bounds[Symbol::kBatch] = p_.options.max_batch;
+    bounds[Symbol::kImageTokens] = side / model.patch * (side / model.patch);
+    set_latent_size(bounds, side, side);
+    REDLINE_ASSIGN(
+        p_.denoiser,
+        Denoiser::make(std::move(model), network_, p_.options.max_adapter_rank, *p_.team).within(weights.path));
+    return {};
+  }
+
+  Status expect_denoiser_class() const {
+    const PipelineComponent* component = files_.find(p_.row->denoiser_component);
+    if (is_same_component_class(component->class_name, p_.row->denoiser_class)) return {};
+    return invalid_argument("{}/model_index.json: {} is a {}; {} runs a {}", path_, component->name,
+                            component->class_name, files_.class_name, p_.row->denoiser_class);
+  }
+
+  Status open_vae(AutoencoderModel autoencoder) {
+    network_.compile.bounds[Symbol::kBatch] = 1;
+    const int64_t channels = p_.denoiser->model().latent_channels;
+    if (autoencoder.latent_channels != channels)
+      return invalid_argument("{}: the vae has {} latent channels, the {} {}", path_, autoencoder.latent_channels,
+                              p_.row->denoiser_component, channels);
+    REDLINE_ASSIGN(
+        p_.vae, VaeCodec::make(std::move(autoencoder), network_, p_.options.max_side, p_.options.vae_tile, *p_.team));
+    return {};
+  }
+
+  void add_adapter_banks() {
+    p_.adapters.add("", p_.denoiser->adapters());
+    for (const auto& [name, encoder] : p_.text_encoders)
+      p_.adapters.add(name, encoder->adapters(), std::string(adapter_aliases_[name]));
+  }
+
+  void set_defaults() {
+    const PipelineRow& row = *p_.row;
+    const PipelineDefaults& own = files_.defaults;
+    int64_t side = row.side;
+    if (side == 0) side = sample_size_ > 0 ? sample_size_ * p_.vae.scale() : kDefaultSide;
+    ImageRequest& d = p_.defaults;
+    d.width = own.width.value_or(side);
+    d.height = own.height.value_or(side);
+    d.num_inference_steps = own.num_inference_steps.value_or(row.num_inference_steps);
+    d.guidance_scale = own.guidance_scale.value_or(row.guidance_scale);
+    d.true_cfg_scale = own.true_cfg_scale.value_or(1);
+    d.negative_prompt = own.negative_prompt.value_or("");
+    d.max_sequence_length = own.max_sequence_length.value_or(row.max_sequence_length);
+    if (p_.denoiser->is_inpainting()) d.strength = 1;  // the masked area starts from pure noise
+    p_.zeros_for_empty_prompt = row.zeros_for_empty_prompt && files_.zeros_for_empty_prompt.value_or(true);
+  }
+
+  std::string path_;
+  PipelineFiles files_;
+  Pipeline& p_;
+  NetworkOptions network_;
+  std::map<std::string, std::string_view> adapter_aliases_;
+  int64_t sample_size_ = 0;
+};
+
+}  // namespace
+
+std::vector<const Network*> Pipeline::networks() const {
+  std::vector<const Network*> all = denoiser->networks();
+  for (const auto& [name, encoder] : text_encoders) all.push_back(&encoder->network());
+  for (const Network* network : vae.networks()) all.push_back(network);
+  return all;
+}
+
+Result<std::unique_ptr<Pipeline>> load_pipeline(const std::string& path, const ImageOptions& options) {
+  REDLINE_ASSIGN(PipelineFiles files, PipelineFiles::open(path));
+  files.denoiser_file = options.transformer_file;
+  auto pipeline = std::make_unique<Pipeline>();
+  REDLINE_ASSIGN(pipeline->row, find_pipeline(files.class_name).within(path));
+  REDLINE_TRY(check_options(options));
+  pipeline->options = options;
+  REDLINE_TRY(PipelineLoader(path, std::move(files), *pipeline).load());
+  return pipeline;
+}
+
+}  // namespace redline

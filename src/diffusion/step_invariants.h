@@ -1,0 +1,63 @@
+// Step invariants of a denoiser: values that depend only on the text are computed once in a run, values that depend
+// only on timestep, guidance and pooled text for many steps at once (graph/passes/split_once.h).
+#pragma once
+
+#include <map>
+#include <span>
+#include <string>
+
+#include "models/image_models.h"
+#include "runtime/network.h"
+
+namespace redline {
+
+struct DenoiserBatch;
+
+class StepInvariants {
+ public:
+  StepInvariants() = default;
+  /// Hoists the invariants out of the model's graphs. `team` outlives the object.
+  static Result<StepInvariants> make(DenoiserModel& model, const NetworkOptions& options, WorkerTeam& team);
+
+  /// Begins a run and drops the values of the last one. `batch` outlives the run; `item`: sizes of one row.
+  void begin(const DenoiserBatch& batch, const SymbolValues& item);
+  /// Computes the values for a step at the solver's `timestep` unless they are there, computed with this `version` of
+  /// the weights. The batch's timesteps are computed several at a time.
+  Status prepare(double timestep, int64_t version);
+  /// Binds `network` to the values of `rows` (increasing indices into the batch) at the timestep of the last prepare().
+  /// They stay valid until the next call for this network.
+  void bind(Network& network, std::span<const int64_t> rows);
+  /// An output of the denoiser that has moved here; empty: no such output.
+  std::span<float> state(const std::string& name, int64_t row);
+
+  const Network& text() const { return text_; }
+  const Network& time() const { return time_; }
+
+ private:
+  struct Kept {
+    int64_t row_elements = 0;
+    std::vector<float> data;  ///< [rows, ...] of the text, [steps of the window, rows, ...] of the time
+    bool by_step = false;
+    std::vector<float> gathered;  ///< copies of rows that are not contiguous
+  };
+  Status run_text();
+  Status run_time();
+  float* rows_of(Kept& kept) { return kept.data.data() + (kept.by_step ? at_ * kept.row_elements * rows() : 0); }
+  int64_t rows() const;
+  void add_outputs(const Network& network, bool by_step);
+
+  Network text_, time_;
+  SymbolValues bounds_;    ///< of text_
+  int64_t max_items_ = 0;  ///< of one run of time_
+  double timestep_scale_ = 1;
+  std::map<std::string, std::string> states_;
+  std::map<std::string, Kept, std::less<>> kept_;
+  const DenoiserBatch* batch_ = nullptr;
+  SymbolValues item_;
+  int64_t version_ = -1;
+  std::vector<double> window_;  ///< timesteps whose values are stored
+  int64_t at_ = 0;              ///< index into window_
+  bool has_text_ = false;
+};
+
+}  // namespace redline

@@ -1,0 +1,115 @@
+#include "diffusion/vae_codec.h"
+
+#include <algorithm>
+#include <cmath>
+
+#include "diffusion/vae_tiles.h"
+
+namespace redline {
+namespace {
+
+constexpr uint8_t kWhite = 128;                // least value of a white pixel of a mask
+constexpr double kMaxBytes = 4.0 * (1 << 30);  // of the decoder's arena, before it decodes in tiles
+constexpr int64_t kMinTile = 32;               // latent pixels; norms and attention of smaller tiles see too little
+
+}  // namespace
+
+Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const NetworkOptions& options, int64_t max_side, int64_t tile,
+                                WorkerTeam& team) {
+  VaeCodec codec;
+  codec.model_ = std::move(model);
+  codec.max_side_ = max_side;
+  codec.tile_ = tile;
+  REDLINE_ASSIGN(codec.decode_, Network::make(std::move(codec.model_.decode), options, team));
+  REDLINE_ASSIGN(codec.encode_, Network::make(std::move(codec.model_.encode), options, team));
+  return codec;
+}
+
+Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, LatentLayout layout,
+                                            TorchGenerator& generator) {
+  layout.channels = model_.latent_channels;
+  layout.patch = 1;
+  std::copy(pixels.begin(), pixels.end(), encode_.input("picture"));
+  SymbolValues sizes;
+  sizes[Symbol::kBatch] = 1;
+  set_latent_size(sizes, layout.height, layout.width);
+  REDLINE_TRY(encode_.run(sizes).within("vae"));
+  const auto n = static_cast<size_t>(layout.elements());
+  const int64_t columns = layout.channels * (model_.has_variance ? 2 : 1);
+  const float* moments = encode_.output("moments");
+  std::vector<float> means(n), z(n);
+  unpack_latents(layout, moments, columns, means.data());
+  if (model_.has_variance) {
+    std::vector<float> log_variances(n);
+    unpack_latents(layout, moments + layout.channels, columns, log_variances.data());
+    generator.draw(z);
+    for (size_t i = 0; i < n; ++i) z[i] = means[i] + std::exp(std::clamp(log_variances[i], -30.0f, 20.0f) / 2) * z[i];
+  } else {
+    z = means;
+  }
+  for (float& v : z) v = static_cast<float>((v - model_.shift) * model_.scaling);
+  if (!all_finite(z)) return internal("the vae's latents of the image are not finite");
+  return z;
+}
+
+int64_t VaeCodec::latent_tile(const LatentLayout& layout) const {
+  if (tile_ < 0) return 0;
+  int64_t tile = tile_ / model_.scale;
+  if (tile_ == 0) {
+    if (!decode_.program()) return 0;
+    // Nearly all of the arena grows with the number of pixels.
+    const int64_t max_side = max_side_ / model_.scale;
+    const double bytes =
+        static_cast<double>(decode_.program()->arena_plan.bytes) / static_cast<double>(max_side * max_side);
+    if (bytes * static_cast<double>(layout.height * layout.width) <= kMaxBytes) return 0;
+    tile = std::max(kMinTile, static_cast<int64_t>(std::sqrt(kMaxBytes / bytes)));
+  }
+  return tile < std::max(layout.height, layout.width) ? tile : 0;
+}
+
+Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentLayout layout) {
+  layout.patch = 1;
+  SymbolValues sizes;
+  sizes[Symbol::kBatch] = 1;
+  set_latent_size(sizes, layout.height, layout.width);
+  std::vector<float> z(latents.size()), blended;
+  for (size_t i = 0; i < z.size(); ++i) z[i] = static_cast<float>(latents[i] / model_.scaling + model_.shift);
+  const float* rgb = nullptr;
+  if (const int64_t tile = latent_tile(layout); tile > 0) {
+    REDLINE_TRY(decode_in_tiles(decode_, layout, z, model_.scale, tile, blended).within("vae"));
+    rgb = blended.data();
+  } else {
+    pack_latents(layout, z.data(), decode_.input("latents"));
+    REDLINE_TRY(decode_.run(sizes).within("vae"));
+    rgb = decode_.output("picture");
+  }
+  RgbImage image;
+  image.width = layout.width * model_.scale;
+  image.height = layout.height * model_.scale;
+  image.rgb.resize(static_cast<size_t>(image.width * image.height * 3));
+  if (!all_finite(std::span(rgb, image.rgb.size()))) return internal("the vae's output is not finite; try --dtype f32");
+  for (size_t i = 0; i < image.rgb.size(); ++i)
+    image.rgb[i] = static_cast<uint8_t>(std::nearbyint(std::clamp(rgb[i] * 0.5f + 0.5f, 0.0f, 1.0f) * 255.0f));
+  return image;
+}
+
+std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int64_t width, int64_t height) {
+  std::vector<float> values(static_cast<size_t>(width * height * 3));
+  if (!image) return values;
+  for (size_t i = 0; i < values.size(); ++i)
+    if (!mask || mask->rgb[i / 3 * 3] < kWhite) values[i] = static_cast<float>(image->rgb[i]) / 127.5f - 1;
+  return values;
+}
+
+std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale) {
+  std::vector<float> values(static_cast<size_t>(layout.height * layout.width), 1.0f);
+  if (!mask) return values;
+  for (int64_t y = 0; y < layout.height; ++y)
+    for (int64_t x = 0; x < layout.width; ++x) {
+      const auto pixel = static_cast<size_t>((y * mask->width + x) * scale);
+      values[static_cast<size_t>(y * layout.width + x)] = mask->rgb[pixel * 3] >= kWhite ? 1.0f : 0.0f;
+    }
+  return values;
+}
+
+}  // namespace redline

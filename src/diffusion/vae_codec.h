@@ -1,0 +1,52 @@
+// The autoencoder of a pipeline, compiled both ways: images to latents, for image to image and inpainting, and back.
+#pragma once
+
+#include <vector>
+
+#include "diffusion/latents.h"
+#include "diffusion/torch_generator.h"
+#include "models/image_models.h"
+#include "redline/picture.h"
+#include "runtime/network.h"
+
+namespace redline {
+
+class VaeCodec {
+ public:
+  VaeCodec() = default;
+  /// `team` outlives the codec. `max_side`: pixels of an image, each way. `tile`: as ImageOptions::vae_tile.
+  static Result<VaeCodec> make(AutoencoderModel model, const NetworkOptions& options, int64_t max_side, int64_t tile,
+                               WorkerTeam& team);
+
+  int64_t latent_channels() const { return model_.latent_channels; }
+  /// Pixels per pixel of the latents, each way.
+  int64_t scale() const { return model_.scale; }
+
+  /// `pixels` as pixel_values gives them, to latents [channels, height, width] as the denoiser sees them: sampled from
+  /// the encoder's distribution with one draw of `generator` where it has a variance, shifted and scaled.
+  Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerator& generator);
+  /// One image from its latents, as the solver leaves them.
+  Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
+  /// Side, in pixels, of the tiles in which decode() works on latents of that size; 0: the whole image at once.
+  int64_t tile_pixels(const LatentLayout& layout) const { return latent_tile(layout) * scale(); }
+
+  std::vector<const Network*> networks() const { return {&decode_, &encode_}; }
+  const Network& decoder() const { return decode_; }
+
+ private:
+  int64_t latent_tile(const LatentLayout& layout) const;
+
+  AutoencoderModel model_;  ///< its graphs have moved into the networks
+  Network decode_, encode_;
+  int64_t max_side_ = 0, tile_ = 0;
+};
+
+/// Pixels in -1 .. 1, [height, width, 3]. With `mask`, its white pixels are 0, as inpainting networks were trained. No
+/// image: all 0.
+std::vector<float> pixel_values(const RgbImage* image, const RgbImage* mask, int64_t width, int64_t height);
+
+/// A mask at the size of the latents, [height, width]: 1 where it is white and the image is regenerated; each value is
+/// the first pixel of its square, as with PyTorch's "nearest". No mask: 1 everywhere.
+std::vector<float> latent_mask(const RgbImage* mask, const LatentLayout& layout, int64_t scale);
+
+}  // namespace redline

@@ -1,0 +1,195 @@
+// A GGUF file as a checkpoint: its metadata as config.json would have it, its tensors under Hugging Face's names, which
+// each family's row gives. Facts from the GGUF specification (ggml repository, docs/gguf.md) and from files that
+// llama.cpp writes.
+#include "formats/gguf.h"
+#include "models/checkpoint.h"
+#include "models/model_tokenizer.h"
+#include "models/registry.h"
+
+namespace redline {
+namespace {
+
+// In interleaved order neighbouring rows of a head rotate together; Hugging Face keeps the two halves apart: row i of
+// the first half is interleaved row 2i, row i of the second half is 2i + 1.
+std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim) {
+  return [head_dim, rotary_dim](int64_t row) {
+    const int64_t half = rotary_dim / 2, in_head = row % head_dim;
+    if (in_head >= rotary_dim) return row;  // not rotated
+    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+  };
+}
+
+// Bounds on lists in a file that are read whole.
+constexpr uint64_t kMaxLayers = 4096;
+constexpr int64_t kMaxFrequencies = 4096;
+
+// Reads an integer that GGUF may store once or per layer; all layers must agree.
+Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::string& key) {
+  const GgufValue* value = file.find(key);
+  if (!value) return std::optional<int64_t>();
+  if (auto single = value->as_int()) return single;
+  // Check the limit before as_ints, which allocates eight bytes for each element.
+  std::optional<std::vector<int64_t>> list;
+  if (value->count <= kMaxLayers) list = value->as_ints();
+  if (!list || list->empty())
+    return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
+  for (int64_t other : *list)
+    if (other != list->front())
+      return unsupported("{}: {} differs by layer ({} and {})", file.path(), key, list->front(), other);
+  return std::optional<int64_t>(list->front());
+}
+
+Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json& config) {
+  struct Key {
+    const char *gguf, *hf;
+  };
+  static constexpr Key kIntegers[] = {{"block_count", "num_hidden_layers"},
+                                      {"embedding_length", "hidden_size"},
+                                      {"feed_forward_length", "intermediate_size"},
+                                      {"attention.head_count", "num_attention_heads"},
+                                      {"attention.head_count_kv", "num_key_value_heads"},
+                                      {"attention.key_length", "head_dim"},
+                                      {"context_length", "max_position_embeddings"},
+                                      {"vocab_size", "vocab_size"},
+                                      {"attention.sliding_window", "sliding_window"}};
+  for (const Key& key : kIntegers) {
+    REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
+    if (!value) continue;
+    // Checked here because messages name the file's own keys. 0 key/value heads or window: not specified.
+    if (*value < 0 || *value > INT32_MAX)
+      return invalid_argument("{}: {}.{} is {}, expected a whole number up to {}", file.path(), arch, key.gguf, *value,
+                              INT32_MAX);
+    config[key.hf] = *value;
+  }
+  for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "attention.head_count"})
+    if (auto value = one_integer(file, fmt::format("{}.{}", arch, key)); !*value || **value < 1)
+      return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, *value ? "0" : "missing");
+  static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
+                                     {"rope.freq_base", "rope_theta"}};
+  for (const Key& key : kNumbers)
+    if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
+      auto number = value->as_double();
+      if (!number)
+        return invalid_argument("{}: {}.{} is {}, expected a number", file.path(), arch, key.gguf, value->to_string());
+      // The file stores a float32; config.json has its decimal form.
+      config[key.hf] = *number;
+    }
+  // Files of qwen state neither the first layer with a window nor whether it is used, and no published model uses it:
+  // use_sliding_window stays unset.
+  if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
+
+  // llama.cpp's reading: a factor without a type is linear (older files spell it scale_linear), a factor of 0 is none.
+  nlohmann::json scaling = nlohmann::json::object();
+  static constexpr Key kScaling[] = {{"rope.scale_linear", "factor"},
+                                     {"rope.scaling.factor", "factor"},
+                                     {"rope.scaling.attn_factor", "attention_multiplier"},
+                                     {"rope.scaling.yarn_attn_factor", "attention_multiplier"},
+                                     {"rope.scaling.original_context_length", "original_max_position_embeddings"},
+                                     {"rope.scaling.yarn_beta_fast", "beta_fast"},
+                                     {"rope.scaling.yarn_beta_slow", "beta_slow"}};
+  for (const Key& key : kScaling)
+    if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
+      if (auto whole = value->as_int()) scaling[key.hf] = *whole;
+      else if (auto number = value->as_double()) scaling[key.hf] = *number;
+    }
+  std::string type = "linear";
+  if (const GgufValue* value = file.find(arch + ".rope.scaling.type"); value && value->as_string())
+    type = *value->as_string();
+  const bool scales = scaling.contains("factor") && scaling["factor"] != 0;
+  if (type != "none" && (scales || type != "linear")) {
+    scaling["rope_type"] = type;
+    config["rope_scaling"] = scaling;
+  }
+  if (const GgufTensor* factors = file.tensor("rope_freqs.weight"); factors && factors->view.data) {
+    if (factors->view.num_elements() > kMaxFrequencies)
+      return invalid_argument("{}: rope_freqs.weight has {} elements, expected half the head size", file.path(),
+                              factors->view.num_elements());
+    std::vector<float> values(static_cast<size_t>(factors->view.num_elements()));
+    unpack_row(factors->view.dtype, factors->view.data, values.data(), factors->view.num_elements());
+    config["rope_freq_factors"] = values;
+  }
+  // Set explicitly, because defaults of families are those of config.json.
+  if (!config.contains("num_key_value_heads") && config.contains("num_attention_heads"))
+    config["num_key_value_heads"] = config["num_attention_heads"];
+  if (!config.contains("head_dim") && config.contains("hidden_size") && config.contains("num_attention_heads")) {
+    const int64_t heads = config["num_attention_heads"].get<int64_t>(), width = config["hidden_size"].get<int64_t>();
+    if (heads > 0 && width % heads == 0) config["head_dim"] = width / heads;
+  }
+  const GgufValue* rotary = file.find(arch + ".rope.dimension_count");
+  if (rotary && rotary->as_int() && config.contains("head_dim")) {
+    const int64_t head_dim = config["head_dim"].get<int64_t>();
+    if (*rotary->as_int() < 2 || *rotary->as_int() > head_dim)
+      return invalid_argument("{}: {}.rope.dimension_count is {}, expected 2 to the head size {}", file.path(), arch,
+                              *rotary->as_int(), head_dim);
+    // The offset keeps the truncated product with head_dim from being one too small.
+    if (head_dim > 0 && *rotary->as_int() != head_dim)
+      config["partial_rotary_factor"] = (static_cast<double>(*rotary->as_int()) + 1e-6) / static_cast<double>(head_dim);
+  }
+  return {};
+}
+
+}  // namespace
+
+std::string Checkpoint::file_name(const std::string& name) const {
+  return gguf_names ? gguf_names->to_gguf(name) : name;
+}
+
+Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
+  const GgufValue* arch_value = file.find("general.architecture");
+  if (!arch_value || !arch_value->as_string())
+    return invalid_argument("{}: general.architecture is missing: not a language model", file.path());
+  const std::string arch(*arch_value->as_string());
+  REDLINE_ASSIGN(const ModelFamily* family, find_gguf_family(arch).within(file.path()));
+  REDLINE_TRY(file.require_readable());
+  checkpoint.format = "gguf";
+  checkpoint.gguf_names = &family->gguf;
+  checkpoint.tensors_tell_biases = true;
+  checkpoint.config = {{"model_type", family->model_type}};
+  REDLINE_TRY(read_config(file, arch, checkpoint.config));
+  // In GGUF a missing window means none; in config.json that depends on the family.
+  nlohmann::json& window = checkpoint.config["sliding_window"];
+  if (window.is_number_integer()) checkpoint.sliding_window = window.get<int64_t>();
+  checkpoint.generation = nlohmann::json::object();
+  for (auto [gguf, hf] :
+       {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
+        std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"},
+        std::pair{"general.sampling.penalty_repeat", "repetition_penalty"}})
+    if (const GgufValue* value = file.find(gguf))
+      if (auto number = value->as_double()) checkpoint.generation[hf] = *number;
+
+  const int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
+  const auto rotary_dim =
+      static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
+  const bool interleaved = family->gguf.interleaves_rope;
+  for (const GgufTensor& tensor : file.tensors()) {
+    if (tensor.name == "rope_freqs.weight") continue;  // part of the config
+    const std::string name = family->gguf.to_hf(tensor.name);
+    if (name.empty())
+      return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
+    WeightSource source;
+    source.view = tensor.view;
+    source.file = file.files()[static_cast<size_t>(tensor.part)];
+    if (interleaved && head_dim > 0 && rotary_dim % 2 == 0 &&
+        (name.find(".q_proj.") != std::string::npos || name.find(".k_proj.") != std::string::npos) &&
+        !tensor.view.shape.empty() && tensor.view.shape[0] % head_dim == 0)
+      source.source_row = undo_interleave(head_dim, rotary_dim);
+    checkpoint.tensors.emplace(name, std::move(source));
+  }
+  const auto& tensors = checkpoint.tensors;
+  checkpoint.config["tie_word_embeddings"] = !tensors.count("lm_head.weight");
+  if (auto embed = tensors.find("model.embed_tokens.weight");
+      embed != tensors.end() && !embed->second.view.shape.empty())
+    checkpoint.config["vocab_size"] = embed->second.view.shape[0];
+
+  auto vocab = read_gguf_vocab(file);
+  if (!vocab.ok()) {
+    checkpoint.tokenizer_status = std::move(vocab).status();
+    return {};
+  }
+  auto tokenizer = tokenizer_from_gguf(std::move(vocab).value());
+  if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
+  else checkpoint.tokenizer_status = std::move(tokenizer).status().within(file.path());
+  return {};
+}
+
+}  // namespace redline

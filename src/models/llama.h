@@ -1,0 +1,22 @@
+// The layers of Llama and their names in GGUF files, for the families that differ from it only in settings.
+#pragma once
+
+#include "models/registry.h"
+
+namespace redline {
+
+/// Which linear layers of a Llama layer have a bias.
+struct LlamaBiases {
+  bool qkv = false, output = false, mlp = false;
+};
+Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
+                                          LlamaBiases biases);
+
+inline constexpr GgufName kLlamaGgufTop[] = {
+    {"token_embd", "model.embed_tokens"}, {"output_norm", "model.norm"}, {"output", "lm_head"}};
+inline constexpr GgufName kLlamaGgufLayer[] = {
+    {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
+    {"attn_v", "self_attn.v_proj"},   {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
+
+}  // namespace redline

@@ -1,10 +1,10 @@
-// oneDNN's products as a module that `redline bench --kernel onednn` opens (src/runtime/onednn_matmul.h).
+// oneDNN's products as a module that `redline bench --kernel onednn` opens (src/lab/kernels/onednn_matmul.h).
 #include <omp.h>
 
 #include <cstdio>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "runtime/onednn_matmul.h"
+#include "lab/kernels/onednn_matmul.h"
 
 namespace {
 

@@ -5,7 +5,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
-#include "runtime/ceilings.h"
+#include "lab/machine/peaks.h"
 
 namespace redline::cli {
 namespace {
@@ -81,22 +81,22 @@ Rates rates_of(const Engine& engine, const GenerateResult& r) {
   return rates;
 }
 
-Result<Ceilings> quick_ceilings(const Engine& engine) {
+Result<lab::MachinePeaks> quick_peaks(const Engine& engine) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  return measure_ceilings(*kernels, {.quick = true,
-                                     .threads = engine.info().threads,
-                                     .read_bytes = static_cast<int64_t>(engine.step_cost(1, 0).bytes)});
+  return lab::measure_peaks(*kernels, {.quick = true,
+                                       .threads = engine.info().threads,
+                                       .read_bytes = static_cast<int64_t>(engine.step_cost(1, 0).bytes)});
 }
 
 void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {
   const Rates rates = rates_of(engine, r);
   const ModelInfo& info = engine.info();
   std::string prefill, decode;
-  if (const auto ceilings = quick_ceilings(engine); ceilings.ok()) {
-    if (const Ceiling* peak = ceilings->find("f32"); peak && peak->all > 0)
+  if (const auto peaks = quick_peaks(engine); peaks.ok()) {
+    if (const lab::Peak* peak = peaks->find("f32"); peak && peak->all > 0)
       prefill = fmt::format(", {:.1f}% of this machine's {:.0f} GFLOP/s", rates.prefill_flops_per_s / 1e7 / peak->all,
                             peak->all);
-    if (const Ceiling* read = ceilings->find("read"); read && read->all > 0)
+    if (const lab::Peak* read = peaks->find("read"); read && read->all > 0)
       decode = fmt::format(", {:.2f} GB/s, {:.1f}% of this machine's {:.1f} GB/s", rates.decode_bytes_per_s / 1e9,
                            rates.decode_bytes_per_s / 1e7 / read->all, read->all);
   }

@@ -16,7 +16,7 @@ namespace redline {
 
 class LlmEngine final : public Engine {
  public:
-  static Result<std::unique_ptr<LlmEngine>> make(const std::string& path, const EngineOptions& options);
+  static Result<std::unique_ptr<LlmEngine>> make(Checkpoint checkpoint, const EngineOptions& options);
   ~LlmEngine() override;
 
   const ModelInfo& info() const override { return info_; }

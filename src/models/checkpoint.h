@@ -1,10 +1,10 @@
 // A model's files in one shape, whatever format they came in: Hugging Face's names for settings and tensors.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -21,15 +21,18 @@ struct Checkpoint {
   std::map<std::string, WeightSource> tensors;
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the model has none
   Status tokenizer_status;               ///< why there is none
-  std::optional<DType> random;           ///< no files: every tensor that is asked for has random values of this type
-  std::vector<int32_t> stop_tokens;      ///< from the tokenizer and the generation config, sorted
+  /// Makes the tensors of a model without files, by name and shape. Unset: they are read from `tensors`.
+  std::function<Result<WeightSource>(const std::string& name, const std::vector<int64_t>& shape)> make_tensor;
+  std::vector<int32_t> stop_tokens;  ///< from the tokenizer and the generation config, sorted
 
   /// What the file itself calls the tensor that `tensors` holds as `name`: for messages.
   std::string file_name(const std::string& name) const;
 
-  /// A GGUF file (any part of a split), a Hugging Face folder, or "random:SHAPE:TYPE" (models/random_model.h).
+  /// A GGUF file (any part of a split) or a Hugging Face folder.
   /// not_found, invalid_argument, unsupported, io: as the readers say, with path and reason.
   static Result<Checkpoint> open(const std::string& path);
+  /// A GGUF file that is already in memory. Errors as open().
+  static Result<Checkpoint> from_gguf(std::shared_ptr<MappedFile> file);
 };
 
 /// The token ids under `key`, which holds one or a list; what no vocabulary can hold is left out.

@@ -196,7 +196,7 @@ Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks)
 
   DenoiserGraphs graphs("sd3", checkpoint);
   WeightSource table;
-  if (!checkpoint.random) {
+  if (!checkpoint.make_tensor) {
     REDLINE_ASSIGN(table, graphs.probe_weights.find("pos_embed.pos_embed", {1, c.most_places * c.most_places, D}));
   }
   model.position_table = [c, table](int64_t height, int64_t width) { return crop_positions(c, table, height, width); };

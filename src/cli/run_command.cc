@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
+#include "lab/bench/engine_profile.h"
 #include "lab/machine/peaks.h"
 
 namespace redline::cli {
@@ -73,19 +74,20 @@ struct Rates {
 Rates rates_of(const Engine& engine, const GenerateResult& r) {
   Rates rates;
   rates.prefill_tokens_per_s = per_second(static_cast<double>(r.prompt_tokens), r.prefill_ms);
-  rates.prefill_flops_per_s = per_second(engine.step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
+  rates.prefill_flops_per_s = per_second(lab::profile_of(engine).step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
   rates.decode_tokens_per_s = per_second(static_cast<double>(r.decode_tokens), r.decode_ms);
   // The cache grows by one token a step, so the step in the middle is the average one.
-  const Engine::StepCost step = engine.step_cost(1, r.prompt_tokens + r.decode_tokens / 2);
+  const lab::EngineProfile::StepCost step = lab::profile_of(engine).step_cost(1, r.prompt_tokens + r.decode_tokens / 2);
   rates.decode_bytes_per_s = rates.decode_tokens_per_s * step.bytes;
   return rates;
 }
 
 Result<lab::MachinePeaks> quick_peaks(const Engine& engine) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  return lab::measure_peaks(*kernels, {.quick = true,
-                                       .threads = engine.info().threads,
-                                       .read_bytes = static_cast<int64_t>(engine.step_cost(1, 0).bytes)});
+  return lab::measure_peaks(*kernels,
+                            {.quick = true,
+                             .threads = engine.info().threads,
+                             .read_bytes = static_cast<int64_t>(lab::profile_of(engine).step_cost(1, 0).bytes)});
 }
 
 void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {

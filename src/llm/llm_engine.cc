@@ -223,7 +223,7 @@ Engine::MemoryReport LlmEngine::memory() const {
   return report;
 }
 
-Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t sequences) const {
+EngineProfile::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t sequences) const {
   StepCost cost;
   for (const OpCost& op : op_costs(tokens, depth, sequences)) {
     cost.bytes += op.bytes;
@@ -232,7 +232,7 @@ Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t seq
   return cost;
 }
 
-std::vector<Engine::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
+std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
   const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
   std::vector<OpCost> costs;
   for (const LinearCost& linear : linear_costs_)
@@ -245,6 +245,12 @@ std::vector<Engine::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, i
                    s * kv_bytes * (d + n),
                    s * 4 * seen * static_cast<double>(config_.num_heads * config_.head_dim * config_.num_layers)});
   return costs;
+}
+
+const EngineProfile& profile_of(const Engine& engine) {
+  const auto* profile = dynamic_cast<const EngineProfile*>(&engine);
+  REDLINE_CHECK(profile != nullptr);
+  return *profile;
 }
 
 Result<ComputeType> compute_type_from_name(std::string_view name) {

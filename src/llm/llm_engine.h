@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llm/attention_plan.h"
+#include "llm/engine_profile.h"
 #include "llm/kv_cache.h"
 #include "models/registry.h"
 #include "redline/engine.h"
@@ -14,7 +15,7 @@
 
 namespace redline {
 
-class LlmEngine final : public Engine {
+class LlmEngine final : public Engine, public EngineProfile {
  public:
   static Result<std::unique_ptr<LlmEngine>> make(Checkpoint checkpoint, const EngineOptions& options);
   ~LlmEngine() override;

@@ -8,7 +8,7 @@
 namespace redline::lab {
 namespace {
 
-/// What decides how to open a model; 0 where its files do not say.
+/// Facts that decide how to open a model; 0 where its files do not tell.
 struct ModelFacts {
   int64_t context = 0, vocab_size = 0, parameters = 0;
 };
@@ -29,15 +29,15 @@ Result<ModelFacts> model_facts(const std::string& path) {
   return facts;
 }
 
-/// Room for the deepest row, and for the others beside it.
+/// Sizes the cache for the deepest row and for the others.
 void size_cache(const BenchRequest& request, int64_t model_context, EngineOptions& options) {
   if (options.context == 0) options.context = wanted_context(request, model_context);
   constexpr int64_t kBatchTokens = 64 * 64;  // usual rows: up to 64 streams, two pages each
   options.cache_tokens = 2 * options.context + kBatchTokens;
-  if (!request.batch.empty()) options.cache_tokens = 0;  // depths and numbers of streams as the user likes
+  if (!request.batch.empty()) options.cache_tokens = 0;  // the user chooses depths and numbers of streams
 }
 
-/// Measures the start in fresh processes, before this one takes memory for the model.
+/// Measures the start in new processes, before this one allocates memory for the model.
 Status bench_start(const TextBenchRequest& request, const BenchTiming& timing, const CpuKernels& kernels,
                    BenchRow& row) {
   row.phase = BenchPhase::kStart;
@@ -76,7 +76,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   start.is_asked_for = request.rows.start;
   if (request.rows.start || is_usual) REDLINE_TRY(bench_start(request, timing, *kernels, start));
 
-  // The other process's logits come first too: two copies of a large model need not fit.
+  // Before the engine opens: memory may not hold two copies of a large model.
   std::vector<float> generic;
   std::string why_not;
   const bool is_generic = options.dtype == ComputeType::kF32 && cpu_isa_in_use() == "generic";
@@ -96,8 +96,9 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   if (request.check) {
     REDLINE_ASSIGN(report.check, check_answer(*engine, options, request.path, generic, why_not));
   }
-  const PeakOptions peak_options = {
-      .all_sets = true, .threads = info.threads, .read_bytes = static_cast<int64_t>(engine->step_cost(1, 0).bytes)};
+  const PeakOptions peak_options = {.all_sets = true,
+                                    .threads = info.threads,
+                                    .read_bytes = static_cast<int64_t>(profile_of(*engine).step_cost(1, 0).bytes)};
   REDLINE_ASSIGN(report.peaks, measure_peaks(*kernels, peak_options));
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, info.threads));
   REDLINE_TRY(measure_rows(*engine, timing, sampler, report.rows, [&] { ++done; }));

@@ -82,11 +82,11 @@ class RowTimer {
     return fmt::format("{} {}", phase_name(row.phase), row.tokens);
   }
 
-  std::vector<Engine::OpCost> costs_of(const BenchRow& row) const {
-    if (row.phase == BenchPhase::kPrefill) return engine_.op_costs(row.tokens, row.depth);
+  std::vector<EngineProfile::OpCost> costs_of(const BenchRow& row) const {
+    if (row.phase == BenchPhase::kPrefill) return profile_of(engine_).op_costs(row.tokens, row.depth);
     // The cache grows by one token a step, so the step in the middle is the average one.
-    std::vector<Engine::OpCost> costs = engine_.op_costs(1, row.depth + row.tokens / 2, row.streams);
-    for (Engine::OpCost& op : costs) {
+    std::vector<EngineProfile::OpCost> costs = profile_of(engine_).op_costs(1, row.depth + row.tokens / 2, row.streams);
+    for (EngineProfile::OpCost& op : costs) {
       op.bytes *= static_cast<double>(row.tokens);
       op.flops *= static_cast<double>(row.tokens);
     }
@@ -98,7 +98,7 @@ class RowTimer {
     const int64_t missing = row.depth - session_->length();
     double operations = row.phase == BenchPhase::kPrefill ? row.operations() : 0;
     if (missing > 0 && row.phase != BenchPhase::kBatch)
-      operations += engine_.step_cost(missing, session_->length()).flops;
+      operations += profile_of(engine_).step_cost(missing, session_->length()).flops;
     if (operations == 0) return 0.0;
     if (operations_per_s_ == 0) {  // nothing was read yet: try
       const int64_t size = std::min<int64_t>(16, engine_.info().context);
@@ -106,7 +106,7 @@ class RowTimer {
       const std::vector<int32_t> tokens = bench_tokens(size, engine_.info().vocab_size, 1);
       const Clock::time_point begin = Clock::now();
       REDLINE_TRY(session_->forward(tokens));
-      operations_per_s_ = engine_.step_cost(size, 0).flops / seconds_since(begin);
+      operations_per_s_ = profile_of(engine_).step_cost(size, 0).flops / seconds_since(begin);
     }
     return operations / operations_per_s_;
   }
@@ -201,12 +201,12 @@ double BenchRow::median() const {
 double BenchRow::spread() const { return median() > 0 ? (seconds.back() - seconds.front()) / median() : 0; }
 double BenchRow::bytes() const {
   double sum = 0;
-  for (const Engine::OpCost& op : costs) sum += op.bytes;
+  for (const EngineProfile::OpCost& op : costs) sum += op.bytes;
   return sum;
 }
 double BenchRow::operations() const {
   double sum = 0;
-  for (const Engine::OpCost& op : costs) sum += op.flops;
+  for (const EngineProfile::OpCost& op : costs) sum += op.flops;
   return sum;
 }
 double BenchRow::tokens_per_s(double run_seconds) const {
@@ -307,7 +307,7 @@ Status measure_rows(Engine& engine, const BenchTiming& timing, MachineSampler& s
   REDLINE_TRY(timer.begin());
   for (size_t i = 0; i < rows.size(); ++i) {
     if (rows[i].phase == BenchPhase::kStart) {
-      rows[i].costs = engine.op_costs(kStartTokens, 0);
+      rows[i].costs = profile_of(engine).op_costs(kStartTokens, 0);
       continue;
     }
     REDLINE_TRY(timer.measure(rows[i], rows.size() - i));

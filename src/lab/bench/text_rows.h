@@ -1,4 +1,4 @@
-// The rows of `redline bench MODEL`: which there are, how each is timed, what each is held against.
+// The rows of `redline bench MODEL`: planning, timing, and comparison with their bounds.
 #pragma once
 
 #include <functional>
@@ -18,16 +18,16 @@ struct BenchRow {
   int64_t tokens = 0;  ///< of one run: prompt tokens, or steps that add one token to each stream
   int64_t depth = 0;   ///< tokens that are in the cache before
   int64_t streams = 1;
-  bool is_asked_for = false;  ///< by the user, so that no limit of time leaves it out
+  bool is_asked_for = false;  ///< named by the user: never left out for lack of time
 
   std::vector<double> seconds;  ///< of the runs, sorted
   bool is_cold = false;         ///< the only run was also the first
   std::string skipped;          ///< why nothing was measured; "" when something was
-  std::string error;            ///< why the figures are not to be believed
+  std::string error;            ///< why the figures are invalid; "" when they are valid
   MachineState before, after;
-  std::vector<Engine::OpCost> costs;  ///< of a whole run, by kind of work
-  Bound bound;                        ///< of a whole run
-  int64_t peak_memory = 0;            ///< of kStart: the process's most resident bytes
+  std::vector<EngineProfile::OpCost> costs;  ///< of a whole run, by kind of work
+  Bound bound;                               ///< of a whole run
+  int64_t peak_memory = 0;                   ///< of kStart: the process's most resident bytes
 
   bool is_measured() const { return !seconds.empty(); }
   double median() const;
@@ -35,7 +35,7 @@ struct BenchRow {
   double spread() const;
   double bytes() const;
   double operations() const;
-  /// Tokens that a run makes or reads, over all streams, each second.
+  /// Tokens per second of a run, over all streams.
   double tokens_per_s(double run_seconds) const;
   double share() const { return median() > 0 ? bound.seconds / median() : 0; }
   /// Steps of one run: what "per step" divides by.
@@ -43,16 +43,16 @@ struct BenchRow {
   bool state_changed() const { return is_measured() && differs(before, after); }
 };
 
-/// What the user asked for. Empty lists mean the usual rows; naming one phase measures those named alone.
+/// The rows to measure. Empty lists: the default rows; once one phase is named, only named phases are measured.
 struct BenchRequest {
   std::vector<int64_t> prefill, decode, depth, batch;
   bool start = false;
 };
 
-/// The rows that fit into `context`, shortest work first; `limits` bounds the streams.
-/// invalid_argument: a length that was asked for and does not fit, with the flag that mends it.
+/// The rows that fit into `context`, in order of cost; `batch_sequences` bounds the streams.
+/// invalid_argument: a named length does not fit; the message names the flag that helps.
 Result<std::vector<BenchRow>> plan_bench_rows(const BenchRequest& request, int64_t context, int64_t batch_sequences);
-/// The most tokens that the rows hold in one sequence when the model has room for them: what to open the engine with.
+/// The context to open the engine with: the longest sequence of any row, at most `model_context`.
 int64_t wanted_context(const BenchRequest& request, int64_t model_context);
 
 struct BenchTiming {
@@ -62,25 +62,25 @@ struct BenchTiming {
   std::function<bool()> is_cancelled;
 };
 
-/// Ids that touch the whole vocabulary; another `salt` gives others.
+/// Token ids spread over the whole vocabulary; different for each `salt`.
 std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t salt);
 
-/// Times every row (but kStart) on `engine`, with other tokens in each run, and fills in its runs, states and costs.
+/// Times every row except kStart on `engine`, with new tokens in each run, and fills in its runs, states and costs.
 /// `done` is called after each row. cancelled: timing.is_cancelled.
 Status measure_rows(Engine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
                     const std::function<void()>& done);
 
-/// Times fresh processes (redline bench --first-token) on the model in a file that is in the page cache, and takes
-/// their peak memory. Costs are those of a prompt of kStartTokens.
+/// Times new processes (redline bench --first-token) whose model file is in the page cache, and records their peak
+/// memory. Costs are those of a prompt of kStartTokens.
 inline constexpr int64_t kStartTokens = 32;
 Status measure_start(const std::string& path, const std::string& dtype, int threads, const BenchTiming& timing,
                      MachineSampler& sampler, BenchRow& row);
-/// What such a process does: opens the model and reads the prompt. The line of JSON that it must print.
+/// The work of such a process: opens the model and runs the prompt. Returns the line of JSON that it prints.
 Result<std::string> run_first_token(const std::string& path, const EngineOptions& options);
 
-/// Sets every bound from the peaks and marks rows that are faster than theirs: past 2 % where memory bounds and the
-/// bytes exceed the caches, 25 % where they may lie in a cache (which has no one bandwidth), at all where arithmetic
-/// does. True when there is such a row.
+/// Sets every bound from the peaks and marks rows that are faster than their bound. Tolerance: 2 % for memory-bound
+/// rows larger than the caches, 25 % for rows that may fit a cache, none for compute-bound rows. True when a row was
+/// marked.
 bool judge_rows(const MachinePeaks& peaks, bool exact_f32, std::vector<BenchRow>& rows);
 
 }  // namespace redline::lab

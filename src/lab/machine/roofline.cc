@@ -28,11 +28,11 @@ const Peak* Roofline::peak_of(std::string_view type) const {
   return best;
 }
 
-Bound Roofline::bound_of(std::span<const Engine::OpCost> costs) const {
+Bound Roofline::bound_of(std::span<const EngineProfile::OpCost> costs) const {
   Bound bound;
   std::map<std::string, double> seconds_by;
   double memory_seconds = 0;
-  for (const Engine::OpCost& op : costs) {
+  for (const EngineProfile::OpCost& op : costs) {
     const Peak* peak = peak_of(op.type);
     const double memory = read_bytes_per_s_ > 0 ? op.bytes / read_bytes_per_s_ : 0;
     const double compute = peak != nullptr && peak->all > 0 ? op.flops / (peak->all * 1e9) : 0;

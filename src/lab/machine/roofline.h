@@ -1,21 +1,20 @@
-// What a step could at best take on this machine: the one place where a share of the peak is defined.
+// Lower bound of a step's time on this machine; the definition of every reported share of the bound.
 //
 //   bound of a step = sum over its kinds of work of max(bytes / read, operations / peak)
 //
-// bytes        weights of that work once, however many rows meet them, and the cached keys and values that are read;
-//              nothing else (Engine::op_costs). Work of one kind and one weight type has one ratio of bytes to
+// bytes        the weights of that work, read once for all rows, and the cached keys and values that are read;
+//              nothing else (EngineProfile::op_costs). Work of one kind and one weight type has one ratio of bytes to
 //              operations, so the sum over kinds is the sum over ops.
 // operations   two for each multiply-add of products and attention
-// read         measured: reading, again and again, as many bytes as a decode step of this model reads, with all threads
+// read         measured: reading repeatedly as many bytes as a decode step of this model reads, with all threads
 // peak         measured: the fastest multiply-add in registers that may serve that type of weight, with all threads:
 //                f32 weights, and everything with --dtype f32   f32
 //                f16, bf16 weights; attention over f16          f32, f16, bf16
 //                block formats                                  f32, f16, bf16, and int8 products of vectors
 //              int8 products of tiles are left out: they sum 64 values of K at once, and blocks change their scale
-//              every
-//              16 or 32. A format with one scale a row would bring them in.
+//              every 16 or 32. A format with one scale per row would use them.
 // The sum over kinds instead of one maximum over the step is SOL-ExecBench's way: a prompt's layers are bound by
-// arithmetic and its row of logits by memory, and the one does not hide behind the other.
+// arithmetic and its row of logits by memory, and the two do not overlap.
 #pragma once
 
 #include <span>
@@ -23,7 +22,7 @@
 #include <vector>
 
 #include "lab/machine/peaks.h"
-#include "redline/engine.h"
+#include "llm/engine_profile.h"
 
 namespace redline::lab {
 
@@ -38,7 +37,7 @@ class Roofline {
  public:
   Roofline(const MachinePeaks& peaks, bool exact_f32);
   /// Of one step, or of several when `costs` is their sum.
-  Bound bound_of(std::span<const Engine::OpCost> costs) const;
+  Bound bound_of(std::span<const EngineProfile::OpCost> costs) const;
   double read_bytes_per_s() const { return read_bytes_per_s_; }
   /// The peak for weights (or cached values) of one type; nullptr when nothing was measured.
   const Peak* peak_of(std::string_view type) const;

@@ -53,7 +53,7 @@ TEST(BenchBound, PeaksAreThoseThatMayServeAType) {
 TEST(BenchBound, WorkIsSummedNotHidden) {
   const Roofline roofline(machine_with_tiles(), false);
   // 3 s of arithmetic (1 s of reading beside it), then 2 s of reading (1 s of arithmetic beside it).
-  const std::vector<Engine::OpCost> costs = {{"layers", "q4_0", 10e9, 3000e9}, {"output", "q4_0", 20e9, 1000e9}};
+  const std::vector<EngineProfile::OpCost> costs = {{"layers", "q4_0", 10e9, 3000e9}, {"output", "q4_0", 20e9, 1000e9}};
   const Bound bound = roofline.bound_of(costs);
   EXPECT_DOUBLE_EQ(bound.seconds, 5);
   EXPECT_FALSE(bound.is_memory);

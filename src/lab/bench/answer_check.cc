@@ -92,9 +92,9 @@ Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, c
   const std::vector<float> got(view.begin(), view.end());
   AnswerCheck check;
   check.tokens = static_cast<int64_t>(tokens.size());
-  // float32 sums in another order. A cache in f16 rounds keys and values by up to 2^-11, and kernels may round what they
-  // multiply to bfloat16, by up to 2^-9. int8 activations round by up to 1/254 of a group's largest value. All of it layer
-  // after layer.
+  // float32 sums in another order. A cache in f16 rounds keys and values by up to 2^-11, and kernels may round what
+  // they multiply to bfloat16, by up to 2^-9. int8 activations round by up to 1/254 of a group's largest value. All of
+  // it layer after layer.
   const bool is_exact = options.dtype == ComputeType::kF32;
   check.bound = is_exact ? 2e-4 : has_block_weights(info) ? 0.1 : 2e-2;
   std::vector<float> expected;

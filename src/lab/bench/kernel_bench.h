@@ -17,7 +17,7 @@ struct KernelBenchRequest {
   std::vector<int64_t> rows;                 ///< none: 1, 4, 16, 64, 512
   std::string isa;                           ///< "": REDLINE_CPU_ISA, else the machine's richest
   std::string baseline;                      ///< another kernel of the same shape; "" for none
-  int threads = 0;                           ///< 0: one for each core that may be used
+  int threads = 0;                           ///< 0: REDLINE_THREADS, else one per allowed core
   bool cached = false;
   double seconds = 1;         ///< of timing each row
   BenchProgress on_progress;  ///< may be empty
@@ -50,9 +50,9 @@ struct KernelBenchReport {
 /// invalid_argument: no such kernel, shape or type; said before anything is measured.
 Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request);
 
-/// What is kept of a measurement: nothing in it is changed later.
+/// The permanent record of one measurement.
 Json kernel_trace_json(const KernelBenchRow& row, const MachinePeaks& peaks);
-/// Appends to traces/DEFINITION.jsonl in `folder`. io: what the system says.
+/// Appends to traces/DEFINITION.jsonl in `folder`. io: the file cannot be written.
 Status append_trace(const std::string& folder, const Json& trace);
 
 }  // namespace redline::lab

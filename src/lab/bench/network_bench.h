@@ -1,4 +1,4 @@
-// redline bench --random flux-block: how long one run of an image network takes beside what this machine could do.
+// redline bench --random flux-block: the time of one run of an image network beside its bound on this machine.
 #pragma once
 
 #include <optional>
@@ -45,7 +45,7 @@ struct NetworkBenchReport {
   }
 };
 
-/// Runs of a step; then the answer: a small size of the same network, with the same weights, against the float64
+/// Times runs of a step, then checks the output: the same network and weights at a small size against the float64
 /// interpreter. internal: they differ.
 Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request);
 Json network_bench_json(const NetworkBenchReport& report);

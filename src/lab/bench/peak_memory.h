@@ -1,4 +1,4 @@
-// The most memory that this process held, without what only measuring it takes.
+// Peak memory of this process, without the buffers of the bench itself.
 #pragma once
 
 #include <cstdint>
@@ -7,11 +7,11 @@ namespace redline::lab {
 
 class PeakMemory {
  public:
-  /// What is taken between here and begin() is the bench's own: buffers that the machine is measured with.
+  /// Memory allocated between here and begin() belongs to the bench: buffers that the machine is measured with.
   PeakMemory();
-  /// The peak counts from here on, where the system lets a process say so; else from its start.
+  /// Resets the peak where the system supports it; otherwise the peak counts from the start of the process.
   void begin();
-  /// Resident bytes at the peak, without the bench's own.
+  /// Peak resident bytes, without those of the bench.
   int64_t bytes() const;
 
  private:

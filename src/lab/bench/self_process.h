@@ -1,5 +1,5 @@
-// This program run once more, for what only a fresh process shows: the time to its first output, its own peak memory,
-// or other settings of the environment.
+// Runs this program again, to measure what only a new process shows: time to its first output, peak memory, or a
+// different environment.
 #pragma once
 
 #include <functional>
@@ -17,8 +17,9 @@ struct SelfRun {
 };
 
 /// Runs redline with `arguments` and waits. `environment`: "NAME=VALUE" over the caller's own.
-/// unsupported: this process is not redline (a test program), or there is no /proc. cancelled: it was ended
-/// because `limit_seconds` passed or `is_cancelled`, asked about ten times a second, said so. internal: it failed; the message is its own last line.
+/// unsupported: this process is not redline (a test program), or there is no /proc. cancelled: `limit_seconds`
+/// passed, or `is_cancelled`, polled about ten times a second, returned true. internal: it failed; the message is its
+/// last line of output.
 Result<SelfRun> run_self(const std::vector<std::string>& arguments, const std::vector<std::string>& environment,
                          double limit_seconds, const std::function<bool()>& is_cancelled = {});
 

@@ -18,13 +18,13 @@ struct BenchReport {
 
 Json bench_json(const BenchReport& report);
 
-/// One picture without outside parts, readable on light and dark ground: a bar for each row, its length the share of
-/// the peak, with tokens/s beside it. SVG, or a page with that picture and the table's facts.
+/// A self-contained chart for light and dark backgrounds: one bar per row, its length the share of the bound, labelled
+/// with tokens/s. As SVG, or as a page with the chart and a table.
 std::string bench_svg(const BenchReport& report);
 std::string bench_html(const BenchReport& report);
-/// By the name's end, .svg or .html. invalid_argument: another end; said before anything is measured.
+/// Accepts names that end in .svg or .html. invalid_argument: another ending. Called before anything is measured.
 Status check_plot_name(const std::string& path);
-/// io: what the system says.
+/// io: the file cannot be written.
 Status write_plot(const BenchReport& report, const std::string& path);
 
 }  // namespace redline::lab

@@ -1,4 +1,4 @@
-// Runs what src/lab/images/calibrate.h promises, through the engine.
+// Records uncached trajectories, plans a mask from them, and improves it by hill climbing on the engine.
 #include <fmt/ranges.h>
 
 #include <algorithm>

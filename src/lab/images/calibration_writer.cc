@@ -1,4 +1,4 @@
-// Writes the masks that a calibration found into the file that the engine reads them from.
+// Writes calibrated masks into the file from which the engine reads them.
 #include <unistd.h>
 
 #include <cstdio>
@@ -48,7 +48,7 @@ Status write_calibration(const std::string& path, const CalibrateReport& report)
   const std::string temporary = target + ".part";
   {
     std::ofstream file(temporary, std::ios::binary);
-    // One mask a line, so that a change of one is seen as such.
+    // One mask per line, for readable diffs.
     file << "{\n  \"format\": " << kCalibrationFormat << ",\n  \"masks\": [";
     for (size_t i = 0; i < out["masks"].size(); ++i) file << (i == 0 ? "\n    " : ",\n    ") << out["masks"][i].dump();
     file << "\n  ]\n}\n";

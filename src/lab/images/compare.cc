@@ -1,5 +1,4 @@
-// Runs what src/lab/images/compare.h promises: every setting over every prompt, tuned where a speed-up is asked
-// for.
+// Runs every setting over every prompt and tunes rules for which a speed-up is given.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -17,7 +16,7 @@
 namespace redline::lab {
 namespace {
 
-/// What a tuned rule turns: a parameter and where to look. Logarithmic for thresholds, whole numbers for the others.
+/// The parameter that tuning varies and its range: logarithmic for thresholds, integers for the others.
 struct Knob {
   const char* rule;
   const char* parameter;

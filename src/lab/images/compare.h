@@ -1,11 +1,11 @@
-// Step caches measured on a model: settings beside each other, against the uncached run and against fewer steps.
+// Compares step caches on a model: each setting against the uncached run and against fewer steps.
 //
-//   redline::CompareOptions options;
+//   redline::lab::CompareOptions options;
 //   options.model = "assets/redline-shapes";
 //   options.prompts = {"a large red circle on a blue background"};
 //   options.rules = {"redline:budget=10", "fbcache"};
 //   options.speedups = {2.7};
-//   auto report = redline::compare_images(options);
+//   auto report = redline::lab::compare_images(options);
 #pragma once
 
 #include <string>
@@ -20,19 +20,19 @@ struct CompareOptions {
   ImageOptions engine;               ///< probe_blocks and tail_blocks are set to what each rule wants
   ImageRequest request;              ///< size, steps, guidance, seed; zeros and -1: the model's
   std::vector<std::string> prompts;  ///< the i-th begins from the noise of request.seed + i
-  /// As ImageRequest::cache. With `speedups`, a rule whose text sets none of threshold, interval, budget, policy and
-  /// steps is tuned to each of them.
+  /// As ImageRequest::cache. With `speedups`, a rule that sets none of threshold, interval, budget, policy and steps is
+  /// tuned to each speed-up.
   std::vector<std::string> rules;
-  std::vector<double> speedups;  ///< executed operations of the uncached run over those wanted, above 1
+  std::vector<double> speedups;  ///< operations of the uncached run over those of the setting, above 1
   int64_t tune_prompts = 8;      ///< of the first prompts
   std::string lpips_weights;     ///< a safetensors file (src/lab/images/lpips.h names its tensors); "" for no LPIPS
   int64_t shown_pictures = 6;    ///< prompts whose pictures the HTML report holds
-  /// What is being done, and how much of all; false stops: with what was measured until then, or Code::cancelled where
-  /// that is nothing.
+  /// Current activity and overall progress in [0, 1]; returning false stops and returns the settings measured so far,
+  /// or Code::cancelled when there are none.
   std::function<bool(const std::string& what, double share)> on_progress;
 };
 
-/// One setting over all prompts. Likeness is to the uncached run of the same prompt and noise.
+/// One setting over all prompts. Metrics compare with the uncached run of the same prompt and noise.
 struct ComparedSetting {
   std::string name;                       ///< "redline:budget=10", "12 steps"
   std::string asked;                      ///< the rule that was tuned to this; name otherwise
@@ -44,7 +44,7 @@ struct ComparedSetting {
   std::vector<double> psnr, ssim, lpips;  ///< of each prompt; lpips only with weights
   std::vector<std::string> png;           ///< of the first shown prompts
   std::vector<std::string> warnings;
-  /// Fewer steps at equal operations and at equal time: places in CompareReport::settings; -1: none.
+  /// Fewer steps at equal operations and at equal time: indices into CompareReport::settings; -1: none.
   int64_t fewer_by_operations = -1, fewer_by_time = -1;
 };
 
@@ -58,7 +58,7 @@ struct CompareReport {
   std::string stopped;  ///< where on_progress stopped it, and how much was measured; "": nowhere
 
   std::string to_json() const;
-  /// One page without other files: tables, plots as SVG, pictures as data URIs.
+  /// One self-contained page: tables, plots as SVG, images as data URIs.
   std::string to_html() const;
 };
 

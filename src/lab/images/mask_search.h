@@ -1,7 +1,7 @@
 // Which steps to compute under a budget: planned on stored trajectories, then improved by trying.
 //
 // After DPCache (arXiv:2602.22654: dynamic programming over a cost tensor from stored trajectories) and BudCache (hill
-// climbing on the outcome). Host arithmetic only; what a mask does to pictures comes through a callback.
+// climbing on the outcome). Host arithmetic only; a callback measures the effect of a mask on images.
 #pragma once
 
 #include <functional>
@@ -21,10 +21,10 @@ struct Trajectory {
 
 /// Errors of the latents that leaving steps out would make on stored runs, mean of squares over elements and runs.
 ///
-/// With errors taken back at computed steps (StepCache, "repay") the steps between computed j and k come to lie on the
-/// line from v_j to v_k; behind the last computed step k they follow the line from the one before it, i, to k. The
-/// error of a stretch is a quadratic form in the velocities' Gram matrix, so all of them cost one pass over the
-/// trajectories.
+/// When errors are corrected at computed steps (StepCache, "repay"), the steps between computed j and k are the linear
+/// interpolation of v_j and v_k; after the last computed step k they extrapolate the line through i, the computed step
+/// before it, and k. The error of an interval is a quadratic form in the Gram matrix of the velocities, so one pass
+/// over the trajectories gives all of them.
 class MaskCosts {
  public:
   explicit MaskCosts(std::span<const Trajectory> trajectories);

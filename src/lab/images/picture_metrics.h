@@ -1,4 +1,4 @@
-// How alike two pictures are, in the definitions that work on faster sampling uses.
+// Similarity of two images, as defined in papers on faster sampling.
 #pragma once
 
 #include "base/error.h"

@@ -1,5 +1,5 @@
-// One kernel on random inputs of one shape: makes the inputs, runs it, and knows how far its answer may be from the
-// true one. What `redline bench --kernel` measures; kernel_bench.h times it.
+// One kernel on random inputs of one shape: generates the inputs, runs the kernel, and checks its output within derived
+// error bounds. The unit of `redline bench --kernel`; kernel_timing.h times it.
 #pragma once
 
 #include <memory>
@@ -11,7 +11,7 @@
 
 namespace redline::lab {
 
-/// What is asked for: "linear_q8" of 4 rows by a q4_0 weight [8192, 2048].
+/// The case to build: "linear_q8" of 4 rows by a q4_0 weight [8192, 2048].
 struct KernelAsked {
   std::string kernel;          ///< of kernel_kinds()
   std::string type;            ///< as the kind says; "" for kinds without
@@ -20,23 +20,23 @@ struct KernelAsked {
   int threads = 1;             ///< workers that will share a run, for a peer that prepares for them
 };
 
-/// Inputs come in this many variants, so that an answer that is kept from the last run is a wrong one.
+/// Number of different inputs, so that output left over from the previous run is detected.
 inline constexpr int64_t kInputVariants = 3;
 
-/// One run: `slot` says which inputs and which weight, `output` where the answer goes, `worker` which part is made.
+/// One run: `slot` selects inputs and weight, `output` the buffer for the result, `worker` the part to compute.
 struct KernelRun {
   int64_t slot = 0, output = 0;
   int worker = 0, workers = 1;
   void* scratch = nullptr;  ///< kScratchBytes of this worker
 };
 
-/// How an answer compares with float64: the largest error over its bound, at most 1 for a right answer.
+/// Comparison with float64: the largest ratio of error to bound, at most 1 for a correct result.
 struct KernelCheck {
   double of_bound = 0;
   double absolute = 0;   ///< the largest error
   int64_t elements = 0;  ///< that were compared; when not all, rows and columns were drawn at random
 
-  /// One more element. A NaN is the worst that there can be.
+  /// Adds one element. A NaN counts as an infinite error.
   void add(double error, double bound);
 };
 
@@ -44,30 +44,30 @@ class KernelCase {
  public:
   virtual ~KernelCase() = default;
 
-  /// Bytes that are read and written, those of them that rotate past the caches and must be read again, operations that
-  /// must be done (2 for a multiply-add), and the peak that bounds these: the fastest of some ("int8", "f32 f16
-  /// bf16"); "" when arithmetic is no bound.
+  /// Bytes read and written; the part of them that rotates past the caches and is read from memory; operations (2 for a
+  /// multiply-add); and the peaks of which the fastest bounds the operations ("int8", "f32 f16 bf16"), "" when
+  /// arithmetic is no bound.
   struct Cost {
     double bytes = 0, from_memory = 0, operations = 0;
     std::string peak;
   };
   virtual Cost cost() const = 0;
-  /// Memory that a slot takes, and one output.
+  /// Memory of one slot, and of one output.
   virtual int64_t slot_bytes() const = 0;
   virtual int64_t output_bytes() const = 0;
 
-  /// Room for so many slots (at least kInputVariants) and outputs. `cached`: slots share what they can.
-  /// out_of_memory: what was asked for.
+  /// Allocates slots (at least kInputVariants) and outputs. `cached`: slots share their weights.
+  /// out_of_memory: names the bytes.
   virtual Status allocate(int64_t slots, int64_t outputs, bool cached) = 0;
   /// New inputs in the first kInputVariants slots; slot s holds variant s % kInputVariants.
   virtual void fill(uint64_t seed) = 0;
   /// Copies the first slots into all others.
   virtual void spread() = 0;
   virtual void run(const KernelRun& run) const = 0;
-  /// The answer for the inputs of `slot` that lies in `output`.
+  /// Checks the result for the inputs of `slot` in `output`.
   virtual KernelCheck check(int64_t slot, int64_t output, uint64_t seed) const = 0;
 
-  /// NaNs into an output.
+  /// Fills an output with NaNs.
   void poison(int64_t output);
   uint8_t* output(int64_t i) const;
 
@@ -100,7 +100,7 @@ Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, cons
 /// `bytes` of memory on large pages where the system gives them, aligned to 64; nullptr when there are none.
 std::shared_ptr<uint8_t> map_bytes(int64_t bytes);
 
-/// What every slot holds alike, a weight or a cache: a copy for each, or one that all share.
+/// Data that is equal in every slot, a weight or a KV cache: one copy per slot, or one shared copy.
 class SlotCopies {
  public:
   /// out_of_memory: says how many, of `what`.

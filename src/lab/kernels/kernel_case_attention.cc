@@ -134,8 +134,8 @@ class AttentionCase : public KernelCase {
     for (int64_t p = 0; p < count; ++p)
       for (int64_t i = 0; i < d; ++i)
         want[static_cast<size_t>(i)] += weight[static_cast<size_t>(p)] / total * double{values[p * d + i]};
-    // tests/kernels/attention_test.cc derives it. With the tile unit q and k have 16 bits in products of many lines, or q
-    // the 8 of bfloat16 beside such keys; weights and v are rounded to bfloat16.
+    // tests/kernels/attention_test.cc derives it. With the tile unit q and k have 16 bits in products of many lines, or
+    // q the 8 of bfloat16 beside such keys; weights and v are rounded to bfloat16.
     const auto n = static_cast<double>(count), dim = static_cast<double>(d);
     const double scores = double{scale()} * std::sqrt(query_norm * key_norm);
     double bound = (2 * (dim + 2) * scores + 2 * (n + 4 * n / 32 + 16)) * 0x1p-24;

@@ -1,4 +1,5 @@
-// linear, linear_q8, linear_tiles, linear_i8 and prepare_x: products with a packed weight, and the forms of activations.
+// linear, linear_q8, linear_tiles, linear_i8 and prepare_x: products with a packed weight, and the forms of
+// activations.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -30,8 +31,8 @@ double form_error_bound(XForm form, DType type, int64_t k, const ProductSums& e)
     case XForm::kQ8: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
     // So for each chunk, and the weight's own scale.
     case XForm::kI8: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
-    // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K. A block may
-    // be unpacked in float16: three roundings to 11 bits.
+    // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K. A
+    // block may be unpacked in float16: three roundings to 11 bits.
     case XForm::kTiles: {
       const double w_rounding = type == DType::kBF16 ? 0 : 0x1p-8 + 0x1p-16;
       return e.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) +

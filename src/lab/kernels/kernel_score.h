@@ -1,4 +1,4 @@
-// How good a measured kernel is, and whether its figure is to be believed.
+// Scores a measured kernel and decides whether the measurement is valid.
 #pragma once
 
 #include <string>
@@ -9,9 +9,9 @@
 
 namespace redline::lab {
 
-/// The least time that a kernel can take: to read its bytes from memory, or to do its operations, whichever is longer.
+/// Lower bound of a kernel's time: reading its bytes from memory or executing its operations, whichever takes longer.
 struct KernelBound {
-  double seconds = 0;  ///< 0: nothing that was measured bounds it
+  double seconds = 0;  ///< 0: no measured peak bounds it
   std::string by;      ///< "read", "int8", ...; "" when nothing does
 };
 /// `peaks` are those of the instruction set that serves the kernel, taken with as many threads. From caches only the
@@ -25,9 +25,9 @@ double sol_score(double seconds, double baseline, double bound);
 
 enum class KernelStatus {
   kPassed,
-  kWrong,        ///< the answer is
-  kQuarantined,  ///< faster than its bound: not to be believed until somebody has explained it
-  kUnsteady,     ///< the runs differ too much to say anything
+  kWrong,        ///< the output is wrong
+  kQuarantined,  ///< faster than its bound: invalid until explained
+  kUnsteady,     ///< the runs differ too much
 };
 /// "passed", "wrong", "quarantined", "unsteady".
 std::string_view kernel_status_name(KernelStatus status);
@@ -36,8 +36,8 @@ struct KernelVerdict {
   KernelStatus status = KernelStatus::kPassed;
   std::string why;  ///< "" when passed
 };
-/// MachinePeaks are the best of several runs and repeat within 2 %: what is faster by more than that is impossible. The
-/// fastest quarter of the runs must lie within 25 % of the median, or others had the machine.
+/// Peaks are the best of several runs and repeat within 2 %; a kernel that is faster by more than that is impossible.
+/// The fastest quarter of the runs must lie within 25 % of the median, or other programs used the machine.
 KernelVerdict audit_kernel(const KernelTiming& timing, const KernelBound& bound);
 
 /// SHA-256 of the sources of a kernel ("linear_q8.q4_0"): of its family and what they all include; "" for no kernel.

@@ -23,7 +23,7 @@ double thread_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-/// What copies must exceed to lie past the caches.
+/// Bytes of copies that exceed the caches.
 int64_t rotation_bytes() {
   long cache = 0;
 #if defined(_SC_LEVEL3_CACHE_SIZE)
@@ -50,7 +50,7 @@ class Bench {
                                                   std::max<int64_t>(1, each) +
                                               1,
                                           kInputVariants, kMaxSlots);
-    // Enough that the outputs that are compared need no room beyond the rotation.
+    // One per slot, so that compared outputs are part of the rotation.
     outputs_ = options_.cached ? 1 : slots_;
     REDLINE_TRY(case_.allocate(slots_, std::max(outputs_, kInputVariants), options_.cached));
     check();
@@ -96,7 +96,7 @@ class Bench {
 
   void time() {
     case_.spread();
-    // The answers of the variants; they are what timed runs are compared with, so they are checked too.
+    // Results of the variants, which timed runs are compared with; they are checked too.
     const auto bytes = static_cast<size_t>(case_.output_bytes());
     std::vector<std::vector<uint8_t>> expected;
     for (int64_t v = 0; v < kInputVariants; ++v) {
@@ -109,7 +109,7 @@ class Bench {
       }
       expected.emplace_back(case_.output(0), case_.output(0) + bytes);
     }
-    // The clock of a CPU is read in less than a microsecond; a iteration of a thousand of these.
+    // The clock of a CPU is read in less than a microsecond; an iteration takes a thousand of these.
     const double wanted = team_.size() == 1 ? 1e-3 : 4e-3;
     const double once = std::max(iteration(0, 1), 1e-7);
     timing_.slots = slots_;
@@ -123,7 +123,7 @@ class Bench {
       const double seconds = iteration(next, timing_.runs_per_iteration);
       timing_.seconds.push_back(seconds / static_cast<double>(timing_.runs_per_iteration));
       for (int64_t i = 0; i < written; ++i) {
-        // An output that is written again and again holds the last run's answer.
+        // An output that is written by every run holds the result of the last one.
         const int64_t run = outputs_ == 1 ? timing_.runs_per_iteration - 1 : i;
         const auto variant = static_cast<size_t>((next + run) % slots_ % kInputVariants);
         if (std::memcmp(case_.output(i), expected[variant].data(), bytes) == 0) continue;

@@ -1,4 +1,4 @@
-// Checks a kernel on fresh inputs, then times it on inputs that are not in the caches.
+// Checks a kernel on new inputs, then times it on inputs that are not in the caches.
 #pragma once
 
 #include "lab/kernels/kernel_case.h"
@@ -10,16 +10,16 @@ struct KernelBenchOptions {
   /// Inputs and outputs that stay in the caches, instead of copies that rotate past them.
   bool cached = false;
   double seconds = 1;          ///< of timing; there are at least kMinIterations iterations, whatever they take
-  int64_t seeds = 10;          ///< fresh inputs that the answer is checked on before
-  int64_t rotation_bytes = 0;  ///< that copies take together; 0: what lies past the caches
+  int64_t seeds = 10;          ///< number of inputs on which the result is checked first
+  int64_t rotation_bytes = 0;  ///< total bytes of the copies; 0: more than the caches hold
 };
 inline constexpr int64_t kMinIterations = 5;
 
 struct KernelTiming {
   KernelCheck check;  ///< the worst of all seeds; `elements` of all
   int64_t seeds = 0;
-  std::string failure;          ///< "" or what was wrong; nothing else is then to be believed
-  std::vector<double> seconds;  ///< of one run, sorted: a iteration of `runs_per_iteration` divided by it
+  std::string failure;          ///< what was wrong, which invalidates the rest; "" when nothing was
+  std::vector<double> seconds;  ///< of one run, sorted: an iteration's divided by runs_per_iteration
   int64_t runs_per_iteration = 0, slots = 0;
 
   double median() const;
@@ -28,9 +28,9 @@ struct KernelTiming {
 };
 
 /// Weights (or rows of x) rotate over twice the last-level cache, 64 MiB at least and 512 MiB at most; inputs over
-/// kInputVariants. Outputs are filled with NaNs before each iteration, written once in it, and compared bit by bit with the
-/// checked answer after it. One thread is timed by its own CPU clock, several by the time from the last one's start to
-/// the last one's end. out_of_memory: copies, or threads.
+/// kInputVariants. Before each iteration outputs are filled with NaNs; after it they are compared bit by bit with the
+/// checked result. One thread is timed by its own CPU clock, several from the last start to the last end.
+/// out_of_memory: copies, or threads.
 Result<KernelTiming> time_kernel(KernelCase& kernel_case, const CpuKernels& table, const KernelBenchOptions& options);
 
 }  // namespace redline::lab

@@ -1,5 +1,5 @@
-// Matrix products by oneDNN, a peer that `redline bench --kernel onednn` measures beside ours. They live in a module of
-// their own (bench/peers/onednn_matmul.cc) that is opened when one is asked for: redline itself needs no oneDNN.
+// Matrix products by oneDNN, measured by `redline bench --kernel onednn` for comparison. They are in a module of their
+// own (bench/peers/onednn_matmul.cc) that is loaded on demand: redline itself does not depend on oneDNN.
 #pragma once
 
 #include <cstdint>
@@ -15,7 +15,7 @@ struct OneDnnAsked {
   const float* scales = nullptr;  ///< kW8A8: [n], each what one unit of its column of y is worth
 };
 
-/// What the module gives; plain C, for it crosses dlopen. A product runs on the thread that calls it, and on no other.
+/// The functions of the module, in plain C because they cross dlopen. A product runs on the calling thread only.
 struct OneDnnModule {
   const char* version;
   /// A product, or nullptr and the reason in `reason`, of `room` bytes.
@@ -28,10 +28,10 @@ struct OneDnnModule {
   bool (*run)(void* product, const void* x, const void* packed, float* y);
 };
 
-/// What the module exports under its own name.
+/// The entry point of the module.
 using OneDnnEntry = const OneDnnModule* (*)();
 
-/// The module beside this program, opened once. unsupported: Redline was built without oneDNN; says what to install.
+/// The module beside this program, loaded once. unsupported: Redline was built without oneDNN; names the package.
 Result<const OneDnnModule*> onednn_module();
 
 }  // namespace redline::lab

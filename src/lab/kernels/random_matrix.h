@@ -1,4 +1,4 @@
-// Weight matrices of any type with random values, and what the rounding of their products is bounded by.
+// Random weight matrices of any type, and the quantities that bound the rounding of their products.
 #pragma once
 
 #include <vector>
@@ -34,8 +34,8 @@ inline uint64_t next_random(uint64_t& state) {
   z = (z ^ (z >> 27)) * 0x94d049bb133111ebu;
   return z ^ (z >> 31);
 }
-/// About normal with deviation `scale`: the sum of four bytes pairs of one draw (Irwin and Hall), within 3.5
-/// deviations.
+/// About normal with deviation `scale`: the sum of the four 16-bit parts of one draw (Irwin and Hall), within
+/// 3.5 deviations.
 inline float random_normal(uint64_t& state, float scale = 1.0f) {
   const uint64_t bits = next_random(state);
   const uint64_t sum = (bits & 0xffff) + (bits >> 16 & 0xffff) + (bits >> 32 & 0xffff) + (bits >> 48);

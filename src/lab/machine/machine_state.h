@@ -1,5 +1,5 @@
-// What the machine gives at this moment. A virtual machine's cores move: memory bandwidth and the latency between cores
-// jump between levels within seconds, and neighbours take a part of the rest. A timing without its state says little.
+// The current performance of the machine. On virtual machines memory bandwidth and the latency between cores change
+// within seconds, and neighbours take a share, so every timing is recorded with the state before and after it.
 #pragma once
 
 #include <vector>

@@ -15,7 +15,7 @@ namespace {
 
 using Clock = std::chrono::steady_clock;
 
-/// How long everything goes on.
+/// Sizes and durations of the measurements.
 struct Plan {
   std::vector<int> cpus;
   int passes_one, passes_all;  ///< over the buffer
@@ -24,11 +24,11 @@ struct Plan {
   double iteration_seconds;
   int64_t read_bytes = 0;  ///< of the buffer
 };
-/// A pass is read in this many iterations: a iteration of 1 or 2 ms has a good chance to pass undisturbed on a busy machine.
+/// Iterations per pass over the buffer: one of 1 to 2 ms is likely to run undisturbed on a busy machine.
 constexpr int kIterationsPerPass = 8;
 
 Peak make_peak(const char* name, const char* unit, const LoopRates& one, const LoopRates& all) {
-  // On a busy machine the runs of all threads may all have been disturbed; together they do no less than one alone.
+  // On a busy machine every run of all threads may have been disturbed; together they are no slower than one alone.
   const double best = std::max(one.best, all.best);
   Peak row;
   row.name = name;
@@ -64,7 +64,7 @@ Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<P
                  run_timed_loop(TimedBy::kWall, plan.cpus, plan.passes_all * kIterationsPerPass, kernels, read));
   rows.push_back(make_peak("read", "GB/s", read_one, read_all));
 
-  // A iteration copies one half of a part onto the other; both count.
+  // An iteration copies one half of a part onto the other; both count.
   const int64_t half = own / kIterationsPerPass / 2;
   const auto copy = [&](int thread, int iteration) {
     char* from = buffer.data() + thread * own + iteration % kIterationsPerPass * 2 * half;
@@ -78,7 +78,7 @@ Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<P
                  run_timed_loop(TimedBy::kWall, plan.cpus, 2 * kIterationsPerPass, kernels, copy));
   rows.push_back(make_peak("copy", "GB/s", copy_one, copy_all));
 
-  // Half of the cache, because the other half is never quite ours. A thread's own time: nothing is shared.
+  // Half of the cache, since other data uses a part of it. Timed by thread: nothing is shared.
   long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
   if (l2 <= 0) l2 = 1 << 20;
   const int64_t cached = std::clamp<int64_t>(l2 / 2, 1 << 16, own) & ~int64_t{4095};
@@ -104,7 +104,7 @@ Result<Peak> measure_peak(const char* name, PeakFn peak, const Plan& plan, const
   return make_peak(name, "GOP/s", one, all);
 }
 
-/// What peak loops consist of, for people; a set that is not listed goes by its own name.
+/// Displayed instruction of each peak loop; a set that is not listed is displayed by its name.
 struct PeakName {
   std::string_view isa, name, instruction;
 };
@@ -181,7 +181,7 @@ Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions&
 
   plan.read_bytes = plan.buffer_bytes;
   if (options.read_bytes > 0 && options.read_bytes < plan.buffer_bytes) {
-    constexpr int64_t kMin = int64_t{4} << 20;  // a iteration below 100 KiB would measure the clock
+    constexpr int64_t kMin = int64_t{4} << 20;  // an iteration below 100 KiB would measure the clock
     constexpr int64_t kMaxPasses = 16;
     plan.read_bytes = std::max(options.read_bytes, kMin);
     const auto more = static_cast<int>(std::min(kMaxPasses, plan.buffer_bytes / plan.read_bytes));

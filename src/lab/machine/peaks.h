@@ -1,4 +1,4 @@
-// What this machine can do at best: the bounds that every speed is printed beside.
+// The measured peaks of this machine, which bound every speed that is reported.
 #pragma once
 
 #include <string>
@@ -23,7 +23,7 @@ struct Peak {
 struct MachinePeaks {
   std::string isa;  ///< richest instruction set of the table that was measured
   int threads = 0;
-  double seconds = 0;  ///< that measuring took
+  double seconds = 0;  ///< duration of the measurement
   std::vector<Peak> rows;
   /// From the first core to each of up to 8 others, one way: a cache line between spinning threads, and waking a thread
   /// that sleeps. 0 where there is one core only.
@@ -48,7 +48,7 @@ struct PeakOptions {
   int64_t read_bytes = 0;
 };
 
-/// Measures with threads of its own, each bound to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick,
+/// Measures on new threads, each pinned to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick,
 /// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers.
 /// Best of several short runs, since other work on the machine can only slow them. Where the last-level cache exceeds
 /// the buffer, "read" is above what memory alone gives.

@@ -29,7 +29,7 @@ double thread_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-/// Binds the calling thread to a core for as long as it lives.
+/// Pins the calling thread to a core and restores its affinity at the end.
 class PinnedHere {
  public:
   explicit PinnedHere(int cpu) : is_known_(sched_getaffinity(0, sizeof before_, &before_) == 0) { pin_to_cpu(cpu); }
@@ -118,7 +118,7 @@ Result<LoopRates> run_timed_loop(TimedBy timed_by, const std::vector<int>& cpus,
 double run_peak(PeakFn peak, double seconds) {
   double operations = 0;
   const Clock::time_point begin = Clock::now();
-  // 2000 steps take 5 to 50 us: long beside a look at the clock, short beside the iteration.
+  // 2000 steps take 5 to 50 us: long compared with reading the clock, short compared with the iteration.
   while (seconds_between(begin, Clock::now()) < seconds) operations += peak(2000);
   return operations;
 }

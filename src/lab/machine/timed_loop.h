@@ -1,4 +1,4 @@
-// Timing loops on bound threads: what the peaks and the samples of the machine's state are made with.
+// Timed loops on pinned threads, which measure peaks and machine states.
 #pragma once
 
 #include <cstdint>
@@ -9,7 +9,7 @@
 
 namespace redline::lab {
 
-/// Memory that is really there once it is written, on large pages where the system gives them.
+/// Anonymous memory, on huge pages where the system provides them.
 class BandwidthBuffer {
  public:
   /// Halves the size until there is room, down to 16 MiB. out_of_memory: not even that.
@@ -28,21 +28,22 @@ class BandwidthBuffer {
   int64_t bytes_;
 };
 
-/// Amount per second of some iterations.
+/// Work per second over the iterations of a loop.
 struct LoopRates {
   double best = 0, median = 0;
 };
 
-/// What a rate divides by. Register loops share nothing, so each thread's own CPU time is the fairer clock: it does not
-/// run while other programs do. Memory is shared, so only the time of day from the first start to the last end counts.
+/// The clock of a rate. Register loops share nothing and use each thread's CPU time, which excludes preemption. Memory
+/// is shared, so its loops use wall time from the first start to the last end.
 enum class TimedBy { kThread, kWall };
 
-/// Runs `body(thread, iteration)`, which returns the amount of work that it did, `iterations` times on one thread for each CPU, all
-/// starting a iteration together, between the table's worker_begin and worker_end. out_of_memory: no thread to be had.
+/// Runs `body(thread, iteration)`, which returns the amount of work done, `iterations` times on one thread per CPU,
+/// between the table's worker_begin and worker_end. All threads start an iteration together. out_of_memory: a thread
+/// could not be started.
 Result<LoopRates> run_timed_loop(TimedBy timed_by, const std::vector<int>& cpus, int iterations,
                                  const CpuKernels& kernels, const std::function<double(int, int)>& body);
 
-/// Operations of `peak` within about `seconds` of the calling thread: the body of a iteration.
+/// Runs `peak` for about `seconds` and returns its operations: the body of an iteration.
 double run_peak(PeakFn peak, double seconds);
 
 /// Nanoseconds that one write takes to be seen by another core: half a round trip of one cache line between two

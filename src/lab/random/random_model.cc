@@ -35,8 +35,8 @@ const ScaleFields* scale_fields(DType dtype) {
   return nullptr;
 }
 
-/// The generator of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) as
-/// a function of the counter: any part of a tensor can be made by itself.
+/// The generator of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
+/// as a function of the counter: any part of a tensor can be made by itself.
 uint64_t random_word(uint64_t counter) {
   uint64_t z = counter * 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -270,9 +270,9 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
 }  // namespace
 
 const std::vector<RandomShape>& random_shapes() {
-  // name, architecture, layers, hidden, intermediate, heads, kv heads, head size, vocabulary, tied, context, theta, eps,
-  // Llama 3's factor: from config.json of SmolLM2-135M, Llama-3.2-1B and 3B, Llama-3.1-8B, Mistral-7B-v0.3, Qwen2.5,
-  // Qwen3-0.6B. "tiny" is for tests.
+  // name, architecture, layers, hidden, intermediate, heads, kv heads, head size, vocabulary, tied, context, theta,
+  // eps, Llama 3's factor: from config.json of SmolLM2-135M, Llama-3.2-1B and 3B, Llama-3.1-8B, Mistral-7B-v0.3,
+  // Qwen2.5, Qwen3-0.6B. "tiny" is for tests.
   static const std::vector<RandomShape> kShapes = {
       {"tiny", "llama", 2, 256, 512, 4, 2, 64, 512, true, 512, 10000, 1e-5f, 0},
       {"smollm-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, true, 8192, 100000, 1e-5f, 0},

@@ -1,5 +1,5 @@
-// Models with the true shapes of well-known ones and random weights: what speed is measured with where nobody wants to
-// download anything. A name like "random:llama-1b:q4_0" stands wherever the path of a model does.
+// Random weights in the shapes of well-known models, to measure speed without a download. The commands accept a name
+// like "random:llama-1b:q4_0" wherever they accept the path of a model.
 #pragma once
 
 #include <memory>
@@ -43,8 +43,7 @@ int64_t count_parameters(const RandomModelSpec& spec);
 /// The model as a GGUF v3 file in memory, the same bytes for one name on every machine. Every matrix has the type that
 /// the name says: codes are random bits, scales such that a product keeps the variance of its input (1 over the root of
 /// K), norms are one, biases small. The vocabulary is 256 bytes and numbered words, so that any text can be encoded.
-/// Matrices are filled by all allowed cores; MappedFile::release gives their pages back, so that loading packs them
-/// without the memory of a second copy.
+/// All allowed cores fill the matrices; MappedFile::release returns their pages, so that loading needs no second copy.
 /// invalid_argument: as parse_random_model. unsupported: a type that GGUF files cannot hold. out_of_memory: the bytes
 /// that were asked for.
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);

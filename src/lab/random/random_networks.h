@@ -1,5 +1,5 @@
-// Networks of pictures with the true shapes of well-known ones and random weights: what speed is measured with where
-// nobody wants to download anything. "flux-block:bf16" is one double block of FLUX.1 at 1024 x 1024.
+// Image networks with random weights in the shapes of well-known models, to measure speed without a download.
+// "flux-block:bf16" is one double block of FLUX.1 at 1024 x 1024.
 #pragma once
 
 #include <string>

@@ -1,10 +1,10 @@
-// oneDNN matmul as a module that `redline bench --kernel onednn` loads (src/runtime/onednn_matmul.h).
+// oneDNN matmul as a module that `redline bench --kernel onednn` loads (src/lab/kernels/onednn_matmul.h).
 #include <omp.h>
 
 #include <cstdio>
 #include <oneapi/dnnl/dnnl.hpp>
 
-#include "runtime/onednn_matmul.h"
+#include "lab/kernels/onednn_matmul.h"
 
 namespace {
 

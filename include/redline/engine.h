@@ -170,26 +170,11 @@ class Engine {
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 
-  /// The compiled program as text: stages, tasks, events, arena. For people.
-  virtual std::string describe_program() const = 0;
   /// Bytes the weights, the arena (with and without reuse) and the cache take.
   struct MemoryReport {
     int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0;
   };
   virtual MemoryReport memory() const = 0;
-  /// Bytes of weights and cache that one step must read in which each of `sequences` adds `tokens` rows at `depth`, and
-  /// its floating-point operations: the figures behind a share of the ceiling.
-  struct StepCost {
-    double bytes = 0, flops = 0;
-  };
-  virtual StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
-  /// The same step by kind of work; the sums are step_cost's.
-  struct OpCost {
-    std::string name;  ///< "layers" and "output" (products with weights of one type), "attention"
-    std::string type;  ///< of the weights, or of cached keys and values: "q4_0", "f16"
-    double bytes = 0, flops = 0;
-  };
-  virtual std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
 };
 
 }  // namespace redline

@@ -1,15 +1,16 @@
 // redline bench: tokens per second and the share of this machine's ceilings. One function per mode.
 #include <algorithm>
+#include <optional>
 
 #include "base/progress.h"
-#include "cli/bench_report.h"
+#include "cli/bench_tables.h"
 #include "cli/command.h"
-#include "cli/image_bench.h"
-#include "cli/kernel_bench.h"
-#include "cli/network_bench.h"
-#include "models/checkpoint.h"
-#include "models/random_model.h"
-#include "models/random_networks.h"
+#include "cli/engine_options.h"
+#include "cli/json.h"
+#include "cli/kernel_bench_args.h"
+#include "lab/bench/text_bench.h"
+#include "lab/random/random_model.h"
+#include "lab/random/random_networks.h"
 
 namespace redline::cli {
 namespace {
@@ -56,7 +57,7 @@ struct BenchArgs {
     kernel.visit(v);
   }
 
-  BenchRequest request() const { return {prefill, decode, depth, batch, start}; }
+  lab::BenchRequest rows() const { return {prefill, decode, depth, batch, start}; }
 };
 
 /// The path of the model that is asked for; a random one is written first where the user wants the file.
@@ -67,148 +68,128 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
   if (args.random.empty() && !args.save.empty())
     return invalid_argument("flag --save goes with --random: it writes the random model");
   if (args.random.empty()) return find_model(args.model);
-  REDLINE_TRY(parse_random_model(args.random).within("flag --random"));
-  const std::string name = is_random_model(args.random) ? args.random : std::string(kRandomPrefix) + args.random;
+  REDLINE_TRY(lab::parse_random_model(args.random).within("flag --random"));
+  const std::string name =
+      lab::is_random_model(args.random) ? args.random : std::string(lab::kRandomPrefix) + args.random;
   if (args.save.empty()) return name;
   terminal.note("writing {}", args.save);
-  REDLINE_TRY(save_random_model(name, args.save));
+  REDLINE_TRY(lab::save_random_model(name, args.save));
   return args.save;
 }
 
-/// What decides how to open a model; 0 where its files do not say.
-struct ModelFacts {
-  int64_t context = 0, vocab_size = 0, parameters = 0;
+/// Draws how much of a bench is done; Ctrl-C ends it.
+class BenchProgressBar {
+ public:
+  bool reach(int64_t done, int64_t total) {
+    if (!bar_ && total > 0) bar_.emplace("bench", total);
+    if (bar_ && done > shown_) bar_->advance(done - shown_);
+    shown_ = std::max(shown_, done);
+    return !InterruptGuard::interrupted();
+  }
+  lab::BenchProgress callback() {
+    return [this](int64_t done, int64_t total) { return reach(done, total); };
+  }
+
+ private:
+  const InterruptGuard guard_;
+  std::optional<Progress> bar_;
+  int64_t shown_ = 0;
 };
-Result<ModelFacts> model_facts(const std::string& path) {
-  ModelFacts facts;
-  if (is_random_model(path)) {
-    REDLINE_ASSIGN(const RandomModelSpec spec, parse_random_model(path));
-    return ModelFacts{spec.shape->context, spec.shape->vocab_size, count_parameters(spec)};
-  }
-  REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(path));
-  const auto integer = [&](const char* key) {
-    const auto at = checkpoint.config.find(key);
-    return at != checkpoint.config.end() && at->is_number_integer() ? std::max<int64_t>(0, at->get<int64_t>()) : 0;
-  };
-  facts.context = integer("max_position_embeddings");
-  facts.vocab_size = integer("vocab_size");
-  for (const auto& [name, source] : checkpoint.tensors) facts.parameters += source.view.num_elements();
-  return facts;
+
+/// The report of `bench(request)`, with a bar while it runs.
+template <class Request, class Bench>
+auto run_with_progress(Request& request, Bench bench) {
+  BenchProgressBar bar;
+  request.on_progress = bar.callback();
+  return bench(request);
 }
 
-/// Room for the deepest row, and for the others beside it.
-void size_cache(const BenchRequest& request, int64_t model_context, EngineOptions& options) {
-  if (options.context == 0) options.context = wanted_context(request, model_context);
-  constexpr int64_t kBatchTokens = 64 * 64;  // usual rows: up to 64 streams, two pages each
-  options.cache_tokens = 2 * options.context + kBatchTokens;
-  if (!request.batch.empty()) options.cache_tokens = 0;  // depths and numbers of streams as the user likes
-}
-
-/// Measures the start in fresh processes, before this one takes memory for the model.
-Status bench_start(const BenchArgs& args, const std::string& path, const CpuKernels& kernels, BenchRow& row) {
-  row.phase = BenchPhase::kStart;
-  row.tokens = kStartTokens;
-  if (is_random_model(path)) {
-    row.skipped = "needs a file: add --save FILE.gguf";
-    return row.is_asked_for
-               ? invalid_argument("flag --start: the time to start is that of a file; add --save FILE.gguf")
-               : Status();
-  }
-  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(kernels, args.engine.threads));
-  Status measured = measure_start(path, args.engine, {args.repeat, args.time}, sampler, row);
-  if (measured.code() == Code::unsupported && !row.is_asked_for) {
-    row.skipped = measured.message();
-    return {};
-  }
-  return measured;
-}
-
-/// Every row of a model on this machine.
-Status bench_model_rows(const BenchArgs& args, Terminal& terminal) {
-  REDLINE_TRY(check_plot_name(args.plot));
-  REDLINE_ASSIGN(EngineOptions options, args.engine.options());
-  REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));
-  const BenchRequest request = args.request();
-  REDLINE_ASSIGN(const ModelFacts facts, model_facts(path));
-  size_cache(request, facts.context, options);
-  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  const InterruptGuard guard;
-  BenchReport report;
-  report.dtype = args.engine.dtype;
-  report.label = path;
-
-  const bool usual = args.prefill.empty() && args.decode.empty() && args.batch.empty();
-  BenchRow start;
-  start.is_asked_for = args.start;
-  if (args.start || usual) REDLINE_TRY(bench_start(args, path, *kernels, start));
-
-  // The other process's logits come first too: two copies of a large model need not fit.
-  std::vector<float> generic;
-  std::string why_not;
-  const bool is_generic = options.dtype == ComputeType::kF32 && cpu_isa_in_use() == "generic";
-  if (is_generic) why_not = "generic float32 kernels are what is measured";
-  if (!args.no_check && !options.use_interpreter && !is_generic && facts.parameters > kInterpretedParameters) {
-    constexpr double kCheckSeconds = 60;
-    auto logits = generic_logits(path, check_tokens(facts.vocab_size, options.context), options.threads, kCheckSeconds);
-    if (logits.ok()) generic = std::move(logits).value();
-    else why_not = fmt::format("no logits of generic float32 kernels: {}", logits.status().message());
-    if (InterruptGuard::interrupted()) return cancelled("interrupted");
-  }
-  REDLINE_ASSIGN(const auto engine, Engine::open(path, options));
-  const ModelInfo& info = engine->info();
-  report.model = info;
-  REDLINE_ASSIGN(report.rows, plan_bench_rows(request, info.context, engine->batch_limits().sequences));
-  if (!args.no_check) {
-    REDLINE_ASSIGN(report.check, check_answer(*engine, options, path, generic, why_not));
-  }
-  const CeilingOptions ceiling_options = {
-      .all_sets = true, .threads = info.threads, .read_bytes = static_cast<int64_t>(engine->step_cost(1, 0).bytes)};
-  REDLINE_ASSIGN(report.ceilings, measure_ceilings(*kernels, ceiling_options));
-  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, info.threads));
-  {
-    Progress progress("bench", static_cast<int64_t>(report.rows.size()));
-    REDLINE_TRY(measure_rows(*engine, {args.repeat, args.time}, sampler, report.rows, [&] { progress.advance(); }));
-  }
-  for (BenchRow& row : report.rows) {
-    if (row.phase != BenchPhase::kStart) continue;
-    start.costs = row.costs;
-    row = std::move(start);
-    break;
-  }
-  const bool exact_f32 = options.dtype == ComputeType::kF32;
-  if (judge_rows(report.ceilings, exact_f32, report.rows)) {
-    // The ceilings were perhaps taken while the machine was slower than in the rows.
-    REDLINE_ASSIGN(const Ceilings again, measure_ceilings(*kernels, ceiling_options));
-    raise_to(report.ceilings, again);
-    judge_rows(report.ceilings, exact_f32, report.rows);
-  }
-  for (const BenchRow& row : report.rows)
-    if (!row.error.empty()) terminal.note("{} {}: {}", phase_name(row.phase), row.tokens, row.error);
-  if (!args.plot.empty()) REDLINE_TRY(write_plot(report, args.plot));
-  if (args.json) return print_json(bench_json(report), terminal);
-  print_bench(report, terminal);
+Status bench_text(const BenchArgs& args, Terminal& terminal) {
+  REDLINE_TRY(lab::check_plot_name(args.plot));
+  lab::TextBenchRequest request;
+  REDLINE_ASSIGN(request.engine, args.engine.options());
+  REDLINE_ASSIGN(request.path, bench_model(args, terminal));
+  request.dtype = args.engine.dtype;
+  request.rows = args.rows();
+  request.repeat = args.repeat;
+  request.seconds = double{args.time};
+  request.check = !args.no_check;
+  REDLINE_ASSIGN(const lab::BenchReport report, run_with_progress(request, lab::run_text_bench));
+  for (const lab::BenchRow& row : report.rows)
+    if (!row.error.empty()) terminal.note("{} {}: {}", lab::phase_name(row.phase), row.tokens, row.error);
+  if (!args.plot.empty()) REDLINE_TRY(lab::write_plot(report, args.plot));
+  if (args.json) return print_json(lab::bench_json(report), terminal);
+  print_text_bench(report, terminal);
   return {};
 }
 
+Status bench_image(const BenchArgs& args, const std::string& path, Terminal& terminal) {
+  lab::ImageBenchRequest request = {.folder = path,
+                                    .dtype = args.engine.dtype,
+                                    .threads = args.engine.threads,
+                                    .side = args.side,
+                                    .repeat = args.repeat,
+                                    .lora = args.lora,
+                                    .check = !args.no_check,
+                                    .trace = args.engine.trace,
+                                    .on_progress = {}};
+  REDLINE_ASSIGN(const lab::ImageBenchReport report, run_with_progress(request, lab::run_image_bench));
+  if (args.json) return print_json(lab::image_bench_json(report), terminal);
+  print_image_bench(report, !args.no_check, terminal);
+  return terminal.finish();
+}
+
+Status bench_network(const BenchArgs& args, Terminal& terminal) {
+  lab::NetworkBenchRequest request = {.network = args.random,
+                                      .side = args.side.value_or(0),
+                                      .threads = args.engine.threads,
+                                      .repeat = args.repeat,
+                                      .seconds = double{args.time},
+                                      .check = !args.no_check,
+                                      .trace = args.engine.trace,
+                                      .on_progress = {}};
+  REDLINE_ASSIGN(const lab::NetworkBenchReport report, run_with_progress(request, lab::run_network_bench));
+  if (args.json) return print_json(lab::network_bench_json(report), terminal);
+  print_network_bench(report, terminal);
+  return terminal.finish();
+}
+
+Status bench_kernel(const BenchArgs& args, Terminal& terminal) {
+  if (args.kernel.kernel == "help") {
+    print_kernel_kinds(terminal);
+    return {};
+  }
+  REDLINE_ASSIGN(lab::KernelBenchRequest request, args.kernel.request(args.engine.threads));
+  REDLINE_ASSIGN(const lab::KernelBenchReport report, run_with_progress(request, lab::run_kernel_bench));
+  Json traces = Json::array();
+  for (const lab::KernelBenchRow& row : report.rows) {
+    traces.push_back(lab::kernel_trace_json(row, report.peaks));
+    if (!args.kernel.record.empty()) REDLINE_TRY(lab::append_trace(args.kernel.record, traces.back()));
+  }
+  if (args.json) REDLINE_TRY(print_json(traces, terminal));
+  else print_kernel_bench(report, terminal);
+  Status status = report.status();
+  for (const lab::KernelBenchRow& row : report.rows)
+    if (!status.ok() && !row.verdict.why.empty())
+      terminal.note("{} of {} rows: {}", lab::kernel_entry_name(row.asked), row.asked.rows, row.verdict.why);
+  return status;
+}
+
 Status run_bench(const BenchArgs& args, Terminal& terminal) {
-  if (!args.kernel.kernel.empty()) return run_kernel_bench(args.kernel, args.engine.threads, args.json, terminal);
-  if (is_random_network(args.random))
-    return run_network_bench({args.random, args.side.value_or(0), args.engine.threads, args.repeat,
-                              static_cast<double>(args.time), !args.no_check, args.json, args.engine.trace},
-                             terminal);
+  if (!args.kernel.kernel.empty()) return bench_kernel(args, terminal);
+  if (lab::is_random_network(args.random)) return bench_network(args, terminal);
   if (!args.model.empty() && args.random.empty()) {
     REDLINE_ASSIGN(const std::string path, find_model(args.model));
-    if (is_pipeline(path))
-      return run_image_bench({path, args.engine.dtype, args.engine.threads, args.side, args.repeat, args.lora,
-                              !args.no_check, args.json, args.engine.trace},
-                             terminal);
+    if (lab::is_pipeline(path)) return bench_image(args, path, terminal);
   }
   if (args.first_token) {
     REDLINE_ASSIGN(const EngineOptions options, args.engine.options());
     REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));
-    return run_first_token(path, options, terminal);
+    REDLINE_ASSIGN(const std::string line, lab::run_first_token(path, options));
+    terminal.write(line + "\n");
+    return {};
   }
-  return bench_model_rows(args, terminal);
+  return bench_text(args, terminal);
 }
 
 }  // namespace

@@ -8,7 +8,7 @@
 #include "cli/model_name.h"
 #include "cli/prompt_list.h"
 #include "cli/table.h"
-#include "redline/image_calibrate.h"
+#include "lab/images/calibrate.h"
 
 namespace redline::cli {
 namespace {
@@ -35,30 +35,30 @@ struct CalibrateArgs {
 };
 
 Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
-  CalibrateOptions options;
+  lab::CalibrateOptions options;
   REDLINE_ASSIGN(options.model, find_model(args.model));
   REDLINE_ASSIGN(options.engine, args.engine.options());
   REDLINE_ASSIGN(options.prompts, args.drawn.list());
   REDLINE_ASSIGN(options.request, args.drawn.request());
   options.evaluations = args.evaluations;
   options.budgets = args.budgets;
-  const std::string output = args.output.empty() ? options.model + "/" + kCalibrationFile : args.output;
-  REDLINE_TRY(check_calibration(output));  // now, not after minutes of work
+  const std::string output = args.output.empty() ? lab::calibration_path(options.model) : args.output;
+  REDLINE_TRY(lab::check_calibration(output));  // now, not after minutes of work
   const InterruptGuard guard;
   ShareProgress progress("calibrating");
   options.on_progress = [&](const std::string&, double share) {
     progress.reach(share);
     return !InterruptGuard::interrupted();
   };
-  REDLINE_ASSIGN(const CalibrateReport report, calibrate_images(options));
-  REDLINE_TRY(write_calibration(output, report));
+  REDLINE_ASSIGN(const lab::CalibrateReport report, lab::calibrate_images(options));
+  REDLINE_TRY(lab::write_calibration(output, report));
   if (args.json) {
     Json json = {{"model", options.model},
                  {"steps", report.request.num_inference_steps},
                  {"prompts", report.prompts},
                  {"output", output},
                  {"budgets", Json::array()}};
-    for (const CalibratedBudget& b : report.budgets)
+    for (const lab::CalibratedBudget& b : report.budgets)
       json["budgets"].push_back({{"computed", b.computed},
                                  {"power_db", b.power_db},
                                  {"planned_db", b.planned_db},
@@ -67,7 +67,7 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
     return print_json(json, terminal);
   }
   Table table({"computed", "uncalibrated", "planned", "found", "tried", "steps"});
-  for (const CalibratedBudget& b : report.budgets)
+  for (const lab::CalibratedBudget& b : report.budgets)
     table.add({fmt::format("{} of {}", b.computed.size(), report.request.num_inference_steps),
                fmt::format("{:.2f} dB", b.power_db), fmt::format("{:.2f} dB", b.planned_db),
                fmt::format("{:.2f} dB", b.found_db), fmt::format("{}", b.evaluations),

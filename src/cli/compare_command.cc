@@ -8,7 +8,7 @@
 #include "cli/model_name.h"
 #include "cli/prompt_list.h"
 #include "cli/table.h"
-#include "redline/image_compare.h"
+#include "lab/images/compare.h"
 
 namespace redline::cli {
 namespace {
@@ -42,22 +42,22 @@ Status write_file(const std::string& path, const std::string& text) {
   return file.close();
 }
 
-std::string table_of(const CompareReport& report) {
+std::string table_of(const lab::CompareReport& report) {
   Table table({"setting", "operations", "loop", "PSNR", "5th pct", "SSIM", "fewer steps"});
-  for (const ComparedSetting& s : report.settings)
+  for (const lab::ComparedSetting& s : report.settings)
     table.add({s.name, fmt::format("{:.1f} % ({:.2f}x)", 100 * s.executed_share, 1 / s.executed_share),
                fmt::format("{:.0f} ms ({:.2f}x)", s.loop_ms, report.reference_loop_ms / s.loop_ms),
-               fmt::format("{:.2f} dB", mean_of(s.psnr)), fmt::format("{:.2f}", percentile_of(s.psnr, 5)),
-               fmt::format("{:.4f}", mean_of(s.ssim)),
+               fmt::format("{:.2f} dB", lab::mean_of(s.psnr)), fmt::format("{:.2f}", lab::percentile_of(s.psnr, 5)),
+               fmt::format("{:.4f}", lab::mean_of(s.ssim)),
                s.fewer_by_operations < 0
                    ? std::string()
-                   : fmt::format("{:.2f} dB ({})", mean_of(report.settings[s.fewer_by_operations].psnr),
+                   : fmt::format("{:.2f} dB ({})", lab::mean_of(report.settings[s.fewer_by_operations].psnr),
                                  report.settings[s.fewer_by_operations].name)});
   return table.text();
 }
 
 Status run_compare(const CompareArgs& args, Terminal& terminal) {
-  CompareOptions options;
+  lab::CompareOptions options;
   REDLINE_ASSIGN(options.model, find_model(args.model));
   REDLINE_ASSIGN(options.engine, args.engine.options());
   REDLINE_ASSIGN(options.prompts, args.drawn.list());
@@ -78,7 +78,7 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
     progress.reach(share);
     return !InterruptGuard::interrupted();
   };
-  REDLINE_ASSIGN(const CompareReport report, compare_images(options));
+  REDLINE_ASSIGN(const lab::CompareReport report, lab::compare_images(options));
   if (!args.output.empty()) REDLINE_TRY(write_file(args.output, report.to_html()));
   if (!args.json_file.empty()) REDLINE_TRY(write_file(args.json_file, report.to_json()));
   terminal.write(args.json ? report.to_json() : table_of(report));

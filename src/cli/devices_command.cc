@@ -6,13 +6,13 @@
 #include <fstream>
 
 #include "base/settings.h"
-#include "cli/ceilings_json.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/table.h"
 #include "kernels/cpu/linear_choice.h"
 #include "kernels/cpu/linear_record.h"
-#include "runtime/ceilings.h"
+#include "lab/machine/machine_json.h"
+#include "lab/machine/peaks.h"
 
 namespace redline::cli {
 namespace {
@@ -115,7 +115,7 @@ std::string setting_value(std::string_view name) {
   return value ? value : "";
 }
 
-Json machine_json(const Ceilings& ceilings, const MachineState& state) {
+Json machine_json(const lab::MachinePeaks& peaks, const lab::MachineState& state) {
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
   Json json = {{"cpu", value_in("/proc/cpuinfo", "model name")},
@@ -125,8 +125,8 @@ Json machine_json(const Ceilings& ceilings, const MachineState& state) {
                {"caches", Json::object()},
                {"memory_bytes", kilobytes_in("/proc/meminfo", "MemTotal")},
                {"memory_available_bytes", kilobytes_in("/proc/meminfo", "MemAvailable")},
-               {"ceilings", ceilings_json(ceilings)},
-               {"state", state_json(state)},
+               {"ceilings", lab::peaks_json(peaks)},
+               {"state", lab::state_json(state)},
                {"settings", Json::array()}};
   for (int i = 0; i < count; ++i) json["isas"].push_back({{"name", isas[i].name}, {"supported", isas[i].supported()}});
   for (const Cache& c : caches()) json["caches"][c.name] = c.bytes;
@@ -136,13 +136,13 @@ Json machine_json(const Ceilings& ceilings, const MachineState& state) {
   return json;
 }
 
-std::string state_text(const MachineState& state) {
+std::string state_text(const lab::MachineState& state) {
   std::string text = fmt::format("reads {:.1f} GB/s, f32 {:.0f} GOP/s", state.read_gb_s, state.f32_gop_s);
   if (state.ping_pong_ns > 0) text += fmt::format(", {:.0f} ns between cores", state.ping_pong_ns);
   return text + " (a sample of 20 ms; shared and virtual machines move within seconds)";
 }
 
-void print_machine(const Ceilings& ceilings, const MachineState& state, Terminal& terminal) {
+void print_machine(const lab::MachinePeaks& peaks, const lab::MachineState& state, Terminal& terminal) {
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
   std::vector<std::string> supported, missing, cache_texts;
@@ -162,17 +162,17 @@ void print_machine(const Ceilings& ceilings, const MachineState& state, Terminal
                                    human_bytes(static_cast<double>(kilobytes_in("/proc/meminfo", "MemAvailable"))))});
   terminal.write(facts.text());
 
-  Table rows({"ceiling", "by", "one thread", fmt::format("{} threads", ceilings.threads), "", "spread"}, {2, 3, 5});
-  for (const Ceiling& c : ceilings.rows)
+  Table rows({"ceiling", "by", "one thread", fmt::format("{} threads", peaks.threads), "", "spread"}, {2, 3, 5});
+  for (const lab::Peak& c : peaks.rows)
     rows.add({c.name, c.instruction.empty() ? c.isa : fmt::format("{} ({})", c.instruction, c.isa),
               fmt::format("{:.1f}", c.per_thread), fmt::format("{:.1f}", c.all), c.unit,
               fmt::format("{:.0f}%", 100 * c.spread)});
   terminal.print("\n{}", rows.text());
-  if (ceilings.ping_pong_ns > 0)
+  if (peaks.ping_pong_ns > 0)
     terminal.print(
         "  between cores: {:.0f} ns for a cache line one way (worst pair {:.0f}), {:.1f} us to wake a sleeping "
         "thread\n",
-        ceilings.ping_pong_ns, ceilings.ping_pong_worst_ns, ceilings.wake_up_us);
+        peaks.ping_pong_ns, peaks.ping_pong_worst_ns, peaks.wake_up_us);
   terminal.print("  now: {}\n", state_text(state));
 
   Table settings({"setting", "value", "default", "meaning"});
@@ -185,11 +185,11 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
   REDLINE_TRY(read_settings());
   REDLINE_ASSIGN(const CpuKernels* table, cpu_kernels());
   if (args.kernels) return print_kernels(*table, args.json, terminal);
-  REDLINE_ASSIGN(const Ceilings ceilings, measure_ceilings(*table, {.all_sets = true}));
-  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*table, ceilings.threads));
-  REDLINE_ASSIGN(const MachineState state, sampler.sample());
-  if (args.json) return print_json(machine_json(ceilings, state), terminal);
-  print_machine(ceilings, state, terminal);
+  REDLINE_ASSIGN(const lab::MachinePeaks peaks, lab::measure_peaks(*table, {.all_sets = true}));
+  REDLINE_ASSIGN(lab::MachineSampler sampler, lab::MachineSampler::make(*table, peaks.threads));
+  REDLINE_ASSIGN(const lab::MachineState state, sampler.sample());
+  if (args.json) return print_json(machine_json(peaks, state), terminal);
+  print_machine(peaks, state, terminal);
   return {};
 }
 

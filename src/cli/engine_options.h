@@ -6,6 +6,7 @@
 
 #include "cli/model_name.h"
 #include "cli/options.h"
+#include "lab/random/random_model.h"
 #include "redline/engine.h"
 
 namespace redline::cli {
@@ -41,7 +42,7 @@ struct EngineArgs {
 
 inline Result<std::unique_ptr<Engine>> open_engine(const std::string& model, const EngineOptions& options) {
   REDLINE_ASSIGN(const std::string path, find_model(model));
-  return Engine::open(path, options);
+  return lab::open_engine(path, options);
 }
 
 }  // namespace redline::cli

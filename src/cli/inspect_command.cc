@@ -4,6 +4,7 @@
 #include "cli/file_report.h"
 #include "cli/json.h"
 #include "cli/table.h"
+#include "lab/bench/engine_profile.h"
 #include "models/model_tokenizer.h"
 #include "models/registry.h"
 
@@ -205,7 +206,7 @@ Status run_inspect(const InspectArgs& args, Terminal& terminal) {
     REDLINE_TRY(verdict.runs);
     REDLINE_ASSIGN(const auto engine, Engine::open(path));
     memory = engine->memory();
-    program = engine->describe_program();
+    program = lab::profile_of(*engine).describe_program();
   }
   if (args.json) {
     Json json = report_json(args, path, report, verdict);

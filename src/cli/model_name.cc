@@ -7,7 +7,7 @@
 
 #include "base/mapped_file.h"
 #include "base/text_distance.h"
-#include "models/random_model.h"
+#include "lab/random/random_model.h"
 
 namespace redline::cli {
 namespace {
@@ -46,7 +46,7 @@ Result<std::string> find_model(const std::string& name) {
         "model {}: fetching from Hugging Face is not built yet; "
         "download the repository and give its folder",
         name);
-  if (is_random_model(name)) return name;
+  if (lab::is_random_model(name)) return name;
   if (name.empty()) return invalid_argument("the name of the model is empty");
   std::error_code error;
   if (fs::exists(name, error)) return name;

@@ -5,7 +5,8 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
-#include "runtime/ceilings.h"
+#include "lab/bench/engine_profile.h"
+#include "lab/machine/peaks.h"
 
 namespace redline::cli {
 namespace {
@@ -73,30 +74,31 @@ struct Rates {
 Rates rates_of(const Engine& engine, const GenerateResult& r) {
   Rates rates;
   rates.prefill_tokens_per_s = per_second(static_cast<double>(r.prompt_tokens), r.prefill_ms);
-  rates.prefill_flops_per_s = per_second(engine.step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
+  rates.prefill_flops_per_s = per_second(lab::profile_of(engine).step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
   rates.decode_tokens_per_s = per_second(static_cast<double>(r.decode_tokens), r.decode_ms);
   // The cache grows by one token a step, so the step in the middle is the average one.
-  const Engine::StepCost step = engine.step_cost(1, r.prompt_tokens + r.decode_tokens / 2);
+  const lab::EngineProfile::StepCost step = lab::profile_of(engine).step_cost(1, r.prompt_tokens + r.decode_tokens / 2);
   rates.decode_bytes_per_s = rates.decode_tokens_per_s * step.bytes;
   return rates;
 }
 
-Result<Ceilings> quick_ceilings(const Engine& engine) {
+Result<lab::MachinePeaks> quick_peaks(const Engine& engine) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  return measure_ceilings(*kernels, {.quick = true,
-                                     .threads = engine.info().threads,
-                                     .read_bytes = static_cast<int64_t>(engine.step_cost(1, 0).bytes)});
+  return lab::measure_peaks(*kernels,
+                            {.quick = true,
+                             .threads = engine.info().threads,
+                             .read_bytes = static_cast<int64_t>(lab::profile_of(engine).step_cost(1, 0).bytes)});
 }
 
 void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {
   const Rates rates = rates_of(engine, r);
   const ModelInfo& info = engine.info();
   std::string prefill, decode;
-  if (const auto ceilings = quick_ceilings(engine); ceilings.ok()) {
-    if (const Ceiling* peak = ceilings->find("f32"); peak && peak->all > 0)
+  if (const auto peaks = quick_peaks(engine); peaks.ok()) {
+    if (const lab::Peak* peak = peaks->find("f32"); peak && peak->all > 0)
       prefill = fmt::format(", {:.1f}% of this machine's {:.0f} GFLOP/s", rates.prefill_flops_per_s / 1e7 / peak->all,
                             peak->all);
-    if (const Ceiling* read = ceilings->find("read"); read && read->all > 0)
+    if (const lab::Peak* read = peaks->find("read"); read && read->all > 0)
       decode = fmt::format(", {:.2f} GB/s, {:.1f}% of this machine's {:.1f} GB/s", rates.decode_bytes_per_s / 1e9,
                            rates.decode_bytes_per_s / 1e7 / read->all, read->all);
   }

@@ -1,21 +1,12 @@
 #include "diffusion/calibration_file.h"
 
 #include <fmt/ranges.h>
-#include <unistd.h>
 
-#include <cstdio>
-#include <filesystem>
 #include <fstream>
 
-#include "base/output_path.h"
-#include "redline/image_calibrate.h"
-
 namespace redline {
-namespace {
 
-constexpr int kFormat = 1;
-
-Result<nlohmann::json> read_json(const std::string& path) {
+Result<nlohmann::json> read_calibration_json(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   if (!file) return not_found("{}: cannot be opened", path);
   nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
@@ -23,13 +14,11 @@ Result<nlohmann::json> read_json(const std::string& path) {
   return json;
 }
 
-}  // namespace
-
 Result<std::vector<CalibratedMask>> parse_calibration(const nlohmann::json& json) {
   if (!json.is_object() || !json.contains("format") || !json["format"].is_number_integer())
     return invalid_argument("a calibration is an object with \"format\" and \"masks\"");
-  if (json["format"] != kFormat)
-    return unsupported("calibration of format {}; this program reads {}", json["format"].dump(), kFormat);
+  if (json["format"] != kCalibrationFormat)
+    return unsupported("calibration of format {}; this program reads {}", json["format"].dump(), kCalibrationFormat);
   if (!json.contains("masks") || !json["masks"].is_array()) return invalid_argument("\"masks\" is not a list");
   std::vector<CalibratedMask> masks;
   for (const auto& entry : json["masks"]) {
@@ -53,7 +42,7 @@ Result<std::vector<CalibratedMask>> parse_calibration(const nlohmann::json& json
 }
 
 Result<std::vector<CalibratedMask>> read_calibration(const std::string& path) {
-  REDLINE_ASSIGN(const nlohmann::json json, read_json(path));
+  REDLINE_ASSIGN(const nlohmann::json json, read_calibration_json(path));
   return parse_calibration(json).within(path);
 }
 
@@ -75,55 +64,6 @@ Status require_mask(const std::vector<CalibratedMask>& masks, int64_t steps, int
   }
   return not_found("no mask for a budget of {} of {} steps; there are {}; `redline calibrate --budgets {}` adds it",
                    budget, steps, known.empty() ? "none" : fmt::format("{}", fmt::join(known, ", ")), budget);
-}
-
-Status check_calibration(const std::string& path) {
-  REDLINE_ASSIGN(const std::string target, output_path(path));
-  const Result<std::vector<CalibratedMask>> old = read_calibration(target);
-  if (!old.ok() && old.status().code() != Code::not_found) return old.status();
-  const std::string folder = std::filesystem::path(target).parent_path().string();
-  if (access(folder.empty() ? "." : folder.c_str(), W_OK) != 0)
-    return io("{}: the folder cannot be written; give another file with --output", path);
-  return {};
-}
-
-Status write_calibration(const std::string& path, const CalibrateReport& report) {
-  REDLINE_TRY(check_calibration(path));
-  REDLINE_ASSIGN(const std::string target, output_path(path));
-  nlohmann::ordered_json out = {{"format", kFormat}, {"masks", nlohmann::ordered_json::array()}};
-  if (Result<nlohmann::json> old = read_json(target); old.ok())
-    for (const auto& entry : (*old)["masks"]) {
-      bool is_replaced = false;
-      for (const CalibratedBudget& budget : report.budgets)
-        is_replaced |=
-            entry["steps"] == report.request.num_inference_steps && entry["computed"].size() == budget.computed.size();
-      if (!is_replaced) out["masks"].push_back(nlohmann::ordered_json::parse(entry.dump()));
-    }
-  const ImageRequest& r = report.request;
-  for (const CalibratedBudget& budget : report.budgets)
-    out["masks"].push_back({{"steps", r.num_inference_steps},
-                            {"computed", budget.computed},
-                            {"psnr", budget.found_db},
-                            {"width", r.width},
-                            {"height", r.height},
-                            {"guidance", r.guidance_scale},
-                            {"true_guidance", r.true_cfg_scale},
-                            {"solver", r.solver},
-                            {"prompts", report.prompts}});
-  const std::string temporary = target + ".part";
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    // One mask per line, so that diffs are readable.
-    file << "{\n  \"format\": " << kFormat << ",\n  \"masks\": [";
-    for (size_t i = 0; i < out["masks"].size(); ++i) file << (i == 0 ? "\n    " : ",\n    ") << out["masks"][i].dump();
-    file << "\n  ]\n}\n";
-    if (!file.flush()) return io("{}: cannot be written", path);
-  }
-  if (std::rename(temporary.c_str(), target.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return io("{}: cannot be written", path);
-  }
-  return {};
 }
 
 }  // namespace redline

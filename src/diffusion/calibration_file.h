@@ -14,6 +14,12 @@
 
 namespace redline {
 
+/// The file of a model's folder that an engine reads masks from, and the version of its form.
+inline constexpr const char* kCalibrationFile = "step_cache.json";
+inline constexpr int kCalibrationFormat = 1;
+
+/// A calibration file as JSON. not_found: it cannot be opened; invalid_argument: it is not JSON.
+Result<nlohmann::json> read_calibration_json(const std::string& path);
 /// Masks of a calibration file. invalid_argument: JSON of another form or of a later version, or computed steps that do
 /// not increase within 0 .. steps - 1; the message names the entry.
 Result<std::vector<CalibratedMask>> parse_calibration(const nlohmann::json& json);

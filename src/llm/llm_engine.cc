@@ -53,14 +53,13 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
 
 }  // namespace
 
-Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, const EngineOptions& options) {
+Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const EngineOptions& options) {
   REDLINE_ASSIGN(Settings settings, read_settings());
-  REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   std::unique_ptr<LlmEngine> engine(new LlmEngine());
   LlmEngine& e = *engine;
   e.config_ = model.config;
-  REDLINE_ASSIGN(e.sampling_, read_sampling(checkpoint.generation).within(path));
+  REDLINE_ASSIGN(e.sampling_, read_sampling(checkpoint.generation).within(checkpoint.path));
   e.tokenizer_ = std::move(checkpoint.tokenizer);
   e.tokenizer_status_ = checkpoint.tokenizer_status;
   e.stop_tokens_ = checkpoint.stop_tokens;
@@ -69,7 +68,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(const std::string& path, cons
 
   const DecoderConfig& c = e.config_;
   ModelInfo& info = e.info_;
-  info.path = path;
+  info.path = checkpoint.path;
   info.architecture = model.graph.name;
   info.file_format = checkpoint.format;
   std::map<DType, int64_t> types;
@@ -224,7 +223,7 @@ Engine::MemoryReport LlmEngine::memory() const {
   return report;
 }
 
-Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t sequences) const {
+EngineProfile::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t sequences) const {
   StepCost cost;
   for (const OpCost& op : op_costs(tokens, depth, sequences)) {
     cost.bytes += op.bytes;
@@ -233,7 +232,7 @@ Engine::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int64_t seq
   return cost;
 }
 
-std::vector<Engine::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
+std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
   const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
   std::vector<OpCost> costs;
   for (const LinearCost& linear : linear_costs_)
@@ -246,6 +245,12 @@ std::vector<Engine::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, i
                    s * kv_bytes * (d + n),
                    s * 4 * seen * static_cast<double>(config_.num_heads * config_.head_dim * config_.num_layers)});
   return costs;
+}
+
+const EngineProfile& profile_of(const Engine& engine) {
+  const auto* profile = dynamic_cast<const EngineProfile*>(&engine);
+  REDLINE_CHECK(profile != nullptr);
+  return *profile;
 }
 
 Result<ComputeType> compute_type_from_name(std::string_view name) {
@@ -261,7 +266,8 @@ std::string_view finish_reason_name(FinishReason reason) {
 
 Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options) {
   try {
-    REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(path, options));
+    REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+    REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(std::move(checkpoint), options));
     return std::unique_ptr<Engine>(std::move(engine));
   } catch (const std::bad_alloc&) {  // a vocabulary or an interpreter's tables that do not fit
     return out_of_memory("{}: no room to open the model", path);

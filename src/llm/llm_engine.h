@@ -6,6 +6,7 @@
 #include <vector>
 
 #include "llm/attention_plan.h"
+#include "llm/engine_profile.h"
 #include "llm/kv_cache.h"
 #include "models/registry.h"
 #include "redline/engine.h"
@@ -14,9 +15,9 @@
 
 namespace redline {
 
-class LlmEngine final : public Engine {
+class LlmEngine final : public Engine, public EngineProfile {
  public:
-  static Result<std::unique_ptr<LlmEngine>> make(const std::string& path, const EngineOptions& options);
+  static Result<std::unique_ptr<LlmEngine>> make(Checkpoint checkpoint, const EngineOptions& options);
   ~LlmEngine() override;
 
   const ModelInfo& info() const override { return info_; }

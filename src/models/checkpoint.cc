@@ -6,9 +6,7 @@
 
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
-#include "models/convert_weights.h"
 #include "models/int_quantized.h"
-#include "models/random_model.h"
 #include "text/gguf_vocab.h"
 
 namespace redline {
@@ -56,6 +54,17 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   return {};
 }
 
+/// Stop tokens of the tokenizer and of the generation config, once both have been read.
+void collect_stop_tokens(Checkpoint& checkpoint) {
+  if (checkpoint.tokenizer) checkpoint.stop_tokens = checkpoint.tokenizer->stop_tokens();
+  const nlohmann::json& named =
+      checkpoint.generation.contains("eos_token_id") ? checkpoint.generation : checkpoint.config;
+  for (int32_t id : read_token_ids(named, "eos_token_id")) checkpoint.stop_tokens.push_back(id);
+  std::sort(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end());
+  checkpoint.stop_tokens.erase(std::unique(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end()),
+                               checkpoint.stop_tokens.end());
+}
+
 }  // namespace
 
 std::vector<int32_t> read_token_ids(const nlohmann::json& config, const char* key) {
@@ -76,17 +85,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.path = path;
   struct stat info;
-  if (is_random_model(path)) {
-    REDLINE_ASSIGN(const RandomModelSpec spec, parse_random_model(path));
-    // GGUF has no w8a8: quantize the matrices of a bf16 model.
-    const bool round = spec.dtype == DType::kW8A8;
-    REDLINE_ASSIGN(
-        auto image,
-        make_random_model(round ? fmt::format("{}:{}", spec.shape->name, dtype_info(DType::kBF16).name) : path));
-    REDLINE_ASSIGN(GgufFile file, GgufFile::from_parts({std::move(image)}));
-    REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
-    if (round) REDLINE_TRY(convert_weights(checkpoint, spec.dtype, [](const std::string&) { return true; }));
-  } else if (stat(path.c_str(), &info) != 0) {
+  if (stat(path.c_str(), &info) != 0) {
     return not_found("model {}: no such file or folder", path);
   } else if (S_ISDIR(info.st_mode)) {
     REDLINE_TRY(open_folder(path, checkpoint));
@@ -101,13 +100,16 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
     REDLINE_ASSIGN(GgufFile file, GgufFile::open(path));
     REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
   }
-  if (checkpoint.tokenizer) checkpoint.stop_tokens = checkpoint.tokenizer->stop_tokens();
-  const nlohmann::json& named =
-      checkpoint.generation.contains("eos_token_id") ? checkpoint.generation : checkpoint.config;
-  for (int32_t id : read_token_ids(named, "eos_token_id")) checkpoint.stop_tokens.push_back(id);
-  std::sort(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end());
-  checkpoint.stop_tokens.erase(std::unique(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end()),
-                               checkpoint.stop_tokens.end());
+  collect_stop_tokens(checkpoint);
+  return checkpoint;
+}
+
+Result<Checkpoint> Checkpoint::from_gguf(std::shared_ptr<MappedFile> file) {
+  Checkpoint checkpoint;
+  checkpoint.path = file->path();
+  REDLINE_ASSIGN(GgufFile gguf, GgufFile::from_parts({std::move(file)}));
+  REDLINE_TRY(checkpoint_from_gguf(gguf, checkpoint));
+  collect_stop_tokens(checkpoint);
   return checkpoint;
 }
 

@@ -1,10 +1,10 @@
 // A model's files in one form, whatever their format: Hugging Face's names for settings and tensors.
 #pragma once
 
+#include <functional>
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -24,8 +24,9 @@ struct Checkpoint {
   std::map<std::string, WeightSource> tensors;
   std::unique_ptr<Tokenizer> tokenizer;  ///< null when the model has none
   Status tokenizer_status;               ///< why there is none
-  std::optional<DType> random;           ///< without files: every requested tensor gets random values of this type
-  std::vector<int32_t> stop_tokens;      ///< from the tokenizer and the generation config, sorted
+  /// Makes the tensors of a model without files, by name and shape. Unset: they are read from `tensors`.
+  std::function<Result<WeightSource>(const std::string& name, const std::vector<int64_t>& shape)> make_tensor;
+  std::vector<int32_t> stop_tokens;  ///< from the tokenizer and the generation config, sorted
 
   // Facts that the file format states outside of `config`; set by its reader.
   /// GGUF: a sliding window of all layers, which the config.json of a Llama does not have.
@@ -37,9 +38,11 @@ struct Checkpoint {
   /// The file's own name of the tensor `name`, for messages.
   std::string file_name(const std::string& name) const;
 
-  /// A GGUF file (any part of a split), a Hugging Face folder, or "random:SHAPE:TYPE" (models/random_model.h).
+  /// A GGUF file (any part of a split) or a Hugging Face folder.
   /// not_found, invalid_argument, unsupported, io: errors of the readers, with path and reason.
   static Result<Checkpoint> open(const std::string& path);
+  /// A GGUF file that is already in memory. Errors as open().
+  static Result<Checkpoint> from_gguf(std::shared_ptr<MappedFile> file);
 };
 
 /// The token ids under `key`, a number or a list; values that are not valid ids are left out.

@@ -195,7 +195,7 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
 
   DenoiserGraphs graphs("sd3", checkpoint);
   WeightSource table;
-  if (!checkpoint.random) {
+  if (!checkpoint.make_tensor) {
     REDLINE_ASSIGN(table, graphs.front_weights.find("pos_embed.pos_embed", {1, c.max_positions * c.max_positions, D}));
   }
   model.position_table = [c, table](int64_t height, int64_t width) { return crop_positions(c, table, height, width); };

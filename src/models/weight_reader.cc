@@ -4,8 +4,6 @@
 
 #include <algorithm>
 
-#include "models/random_model.h"
-
 namespace redline {
 namespace {
 
@@ -20,8 +18,8 @@ bool is_shape(const std::vector<int64_t>& stored, const std::vector<int64_t>& as
 
 Value WeightReader::take(const std::string& name, const std::vector<int64_t>& shape,
                          const std::function<int64_t(int64_t)>& source_row) {
-  if (checkpoint_.random) {
-    auto made = make_random_weight(name, shape, *checkpoint_.random);
+  if (checkpoint_.make_tensor) {
+    auto made = checkpoint_.make_tensor(name, shape);
     return made.ok() ? g_.weight(name, std::move(made).value()) : g_.fail(std::move(made).status());
   }
   auto found = find(name, shape);
@@ -35,7 +33,7 @@ Value WeightReader::take(const std::string& name, const std::vector<int64_t>& sh
 
 Value WeightReader::take_as(const std::string& name, const std::vector<int64_t>& stored,
                             const std::vector<int64_t>& shape) {
-  if (checkpoint_.random) return take(name, shape);
+  if (checkpoint_.make_tensor) return take(name, shape);
   auto found = find(name, stored);
   if (!found.ok()) return g_.fail(std::move(found).status());
   WeightSource source = std::move(found).value();

@@ -4,7 +4,6 @@
 
 #include <fstream>
 
-#include "redline/image_calibrate.h"
 #include "support/temporary_folder.h"
 
 namespace redline {
@@ -12,40 +11,13 @@ namespace {
 
 using ::testing::HasSubstr;
 
-TEST(CalibrationFile, KeepsMasksAndReplacesThoseOfOneBudget) {
-  const testing::TemporaryFolder folder;
-  const std::string path = folder.path() + "/step_cache.json";
-  EXPECT_EQ(read_calibration(path).status().code(), Code::not_found);
-  ASSERT_TRUE(find_calibration(folder.path(), "", "").ok());
-  EXPECT_TRUE(find_calibration(folder.path(), "", "")->empty()) << "no file: nothing calibrated";
-  EXPECT_TRUE(check_calibration(path).ok());
-  CalibrateReport report;
-  report.request.num_inference_steps = 20;
-  report.budgets = {{{0, 1, 5}, 1, 2, 3, 4}, {{0, 1, 2, 9}, 1, 2, 3, 4}};
-  ASSERT_TRUE(write_calibration(path, report).ok());
-  report.budgets = {{{0, 3, 6}, 1, 2, 3, 4}};
-  ASSERT_TRUE(write_calibration(path, report).ok());
-  report.request.num_inference_steps = 28;
-  ASSERT_TRUE(write_calibration(path, report).ok());
-  const Result<std::vector<CalibratedMask>> masks = read_calibration(path);
-  ASSERT_TRUE(masks.ok()) << masks.status().to_string();
-  ASSERT_EQ(masks->size(), 3U);
-  EXPECT_EQ((*masks)[0].computed, (std::vector<int64_t>{0, 1, 2, 9}));
-  EXPECT_EQ((*masks)[1].computed, (std::vector<int64_t>{0, 3, 6}));
-  EXPECT_EQ((*masks)[2].steps, 28);
-  EXPECT_FALSE(check_calibration(folder.path() + "/none/x.json").ok()) << "there is no such folder";
-  EXPECT_FALSE(write_calibration(folder.path() + "/none/x.json", report).ok());
-}
-
 TEST(CalibrationFile, IsTheOneGivenElseTheOneNamedElseTheUsual) {
   const testing::TemporaryFolder folder;
   const auto write = [&](const char* name, int64_t budget) {
-    CalibrateReport report;
-    report.request.num_inference_steps = 20;
-    std::vector<int64_t> computed;
-    for (int64_t step = 0; step < budget; ++step) computed.push_back(step);
-    report.budgets = {{computed, 1, 2, 3, 4}};
-    EXPECT_TRUE(write_calibration(folder.path() + "/" + name, report).ok());
+    nlohmann::json mask = {{"steps", 20}};
+    for (int64_t step = 0; step < budget; ++step) mask["computed"].push_back(step);
+    std::ofstream(folder.path() + "/" + name)
+        << nlohmann::json{{"format", 1}, {"masks", nlohmann::json::array({mask})}};
   };
   write("given.json", 3);
   write("named.json", 4);
@@ -90,8 +62,6 @@ TEST(CalibrationFile, SaysWhatIsWrong) {
   const std::string path = folder.path() + "/step_cache.json";
   std::ofstream(path) << "{";
   EXPECT_THAT(read_calibration(path).status().message(), HasSubstr("step_cache.json: not JSON"));
-  CalibrateReport report;
-  EXPECT_FALSE(write_calibration(path, report).ok()) << "a damaged file is not overwritten";
 }
 
 }  // namespace

@@ -95,11 +95,17 @@ INSTANTIATE_TEST_SUITE_P(Cases, DitGolden,
                          ::testing::Values("sd3", "sd35_medium", "sd35_large", "pixart_sigma", "pixart_plain"),
                          [](const auto& info) { return std::string(info.param); });
 
-TEST(Dit, RandomWeightsHavePositionsToo) {
+TEST(Dit, MadeWeightsHavePositionsToo) {
   for (const char* name : {"sd3", "pixart_sigma"}) {
     Checkpoint checkpoint;
     checkpoint.config = testing::load_image_golden(name).checkpoint.config;
-    checkpoint.random = DType::kBF16;
+    checkpoint.make_tensor = [](const std::string& tensor, const std::vector<int64_t>& shape) -> Result<WeightSource> {
+      WeightSource source;
+      source.view = {DType::kF32, shape, nullptr};
+      REDLINE_ASSIGN(source.file, MappedFile::make(tensor, source.view.bytes(), [](uint8_t*) {}));
+      source.view.data = source.file->data();
+      return source;
+    };
     auto model = build(checkpoint, 1);
     ASSERT_TRUE(model.ok()) << model.status().message();
     const auto positions = model->position_table(2, 3);

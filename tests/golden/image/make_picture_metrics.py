@@ -1,5 +1,5 @@
 """Writes picture_metrics/io.npz: pairs of images with their PSNR (numpy) and SSIM (scikit-image), for
-tests/diffusion/picture_metrics_test.cc. Needs scikit-image.
+tests/lab/images/picture_metrics_test.cc. Needs scikit-image.
 """
 import pathlib
 

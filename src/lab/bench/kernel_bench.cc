@@ -1,0 +1,250 @@
+#include "lab/bench/kernel_bench.h"
+
+#include <fcntl.h>
+#include <sys/utsname.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <ctime>
+#include <filesystem>
+#include <fstream>
+
+#include "base/settings.h"
+#include "base/topology.h"
+#include "lab/machine/machine_json.h"
+#include "lab/machine/roofline.h"
+
+namespace redline::lab {
+namespace {
+
+constexpr int kMaxPeakRuns = 3;  ///< measured again, while a kernel seems faster than they are
+
+/// What a kind is measured on when nobody says: the widest product of a model of 1B, and its rows.
+std::vector<int64_t> usual_shape(std::string_view form) {
+  if (form == "NxK") return {8192, 2048};
+  if (form == "VxH") return {32000, 2048};
+  if (form == "HEADSxD") return {32, 64};
+  if (form == "KVxGxDxP") return {8, 4, 64, 4096};
+  return {2048};
+}
+
+std::vector<std::string> usual_types(const KernelKind& kind) {
+  if (kind.type.empty()) return {""};
+  if (kind.name == "prepare_x") return {"q8"};
+  if (kind.name == "attention") return {"f16"};
+  if (kind.name == "onednn") return {"bf16", "w8a8"};
+  return {"q4_0"};
+}
+
+std::string origin_of(const CpuKernels& table, const std::string& entry) {
+  for (const KernelOrigin& origin : kernel_origins(table))
+    if (origin.kernel == entry) return origin.isa;
+  return "none";
+}
+
+/// Axes by name: {"M": 4, "N": 8192, "K": 2048}.
+Json axes_json(const KernelAsked& asked) {
+  Json axes = {{"M", asked.rows}};
+  for (const KernelKind& kind : kernel_kinds()) {
+    if (kind.name != asked.kernel) continue;
+    std::string name;
+    size_t i = 0;
+    for (const char c : std::string(kind.shape) + "x") {
+      if (c != 'x') name += c;
+      else axes[std::exchange(name, "")] = asked.shape[i++];
+    }
+  }
+  return axes;
+}
+
+/// Two kernels that do the same are solutions of one definition: the products of one weight type.
+std::string definition_of(const KernelAsked& asked) {
+  KernelAsked plain = asked;
+  if (asked.kernel == "linear_q8" || asked.kernel == "linear_tiles" || asked.kernel == "onednn")
+    plain.kernel = "linear";
+  if (asked.kernel == "linear_i8") plain.kernel = "linear", plain.type = "w8a8";
+  return kernel_entry_name(plain);
+}
+
+/// The peer beside it: the same product of the same type.
+KernelAsked baseline_of(const KernelAsked& asked, const std::string& baseline) {
+  KernelAsked other = asked;
+  other.kernel = baseline;
+  if (asked.kernel == "linear_i8" && baseline == "onednn") other.type = "w8a8";
+  return other;
+}
+
+std::string utc_now() {
+  const std::time_t now = std::time(nullptr);
+  std::tm utc = {};
+  gmtime_r(&now, &utc);
+  char text[32];
+  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
+  return text;
+}
+
+std::string cpu_name() {
+  std::ifstream lines("/proc/cpuinfo");
+  for (std::string line; std::getline(lines, line);) {
+    const size_t colon = line.find(": ");
+    if (line.starts_with("model name") && colon != std::string::npos) return line.substr(colon + 2);
+  }
+  utsname names = {};
+  return uname(&names) == 0 ? names.machine : "unknown";
+}
+
+/// Every row that the request names, in order.
+Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, const CpuKernels& table, int threads) {
+  const KernelKind* kind = nullptr;
+  std::vector<std::string> names;
+  for (const KernelKind& k : kernel_kinds()) {
+    names.emplace_back(k.name);
+    if (k.name == request.kernel) kind = &k;
+  }
+  if (kind == nullptr)
+    return invalid_argument("flag --kernel: there is no \"{}\"; there are: {}; see --kernel help", request.kernel,
+                            fmt::join(names, ", "));
+  std::vector<std::vector<int64_t>> shapes = request.shapes;
+  if (shapes.empty()) shapes.push_back(usual_shape(kind->shape));
+  std::vector<std::string> types = request.types;
+  if (types.empty()) types = usual_types(*kind);
+  std::vector<int64_t> rows = request.rows;
+  if (rows.empty()) rows = {1, 4, 16, 64, 512};
+  std::vector<KernelBenchRow> all;
+  for (const std::string& type : types)
+    for (const auto& shape : shapes)
+      for (const int64_t m : rows) {
+        KernelBenchRow one;
+        one.asked = {request.kernel, type, m, shape, threads};
+        one.isa = origin_of(table, kernel_entry_name(one.asked));
+        // A peer takes what the machine has.
+        if (request.kernel == "onednn") one.isa = request.isa.empty() ? std::string(cpu_isa_in_use()) : request.isa;
+        one.threads = threads;
+        one.cached = request.cached;
+        one.baseline = request.baseline;
+        // Says now what it would say after an hour.
+        REDLINE_TRY(make_kernel_case(one.asked, table));
+        if (!request.baseline.empty()) REDLINE_TRY(make_kernel_case(baseline_of(one.asked, request.baseline), table));
+        all.push_back(std::move(one));
+      }
+  return all;
+}
+
+Status measure(const CpuKernels& table, const KernelBenchOptions& options, KernelBenchRow& row) {
+  REDLINE_ASSIGN(const auto kernel_case, make_kernel_case(row.asked, table));
+  row.cost = kernel_case->cost();
+  REDLINE_ASSIGN(row.timing, time_kernel(*kernel_case, table, options));
+  if (row.baseline.empty()) return {};
+  REDLINE_ASSIGN(const auto baseline_case, make_kernel_case(baseline_of(row.asked, row.baseline), table));
+  REDLINE_ASSIGN(const KernelTiming baseline, time_kernel(*baseline_case, table, options));
+  if (baseline.failure.empty()) row.baseline_seconds = baseline.median();
+  return {};
+}
+
+/// Sets bounds and verdicts; true when a row is faster than its bound.
+bool judge(KernelBenchReport& report) {
+  bool is_too_fast = false;
+  for (KernelBenchRow& row : report.rows) {
+    row.bound = kernel_bound(row.cost, report.peaks, row.threads, row.cached);
+    row.verdict = audit_kernel(row.timing, row.bound);
+    is_too_fast |= row.verdict.status == KernelStatus::kQuarantined;
+  }
+  return is_too_fast;
+}
+
+}  // namespace
+
+Status KernelBenchReport::status() const {
+  const auto bad = std::count_if(rows.begin(), rows.end(), [](const KernelBenchRow& row) {
+    return row.verdict.status == KernelStatus::kWrong || row.verdict.status == KernelStatus::kQuarantined;
+  });
+  if (bad == 0) return {};
+  return internal("{} of {} measurements {} not to be believed", bad, rows.size(), bad == 1 ? "is" : "are");
+}
+
+Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {
+  REDLINE_ASSIGN(const Settings settings, read_settings());
+  REDLINE_ASSIGN(const CpuKernels table, cpu_kernels_for(request.isa.empty() ? settings.cpu_isa : request.isa)
+                                             .within(request.isa.empty() ? "REDLINE_CPU_ISA" : "flag --isa"));
+  int threads = request.threads;
+  if (threads == 0) threads = settings.threads > 0 ? static_cast<int>(settings.threads) : cpu_order().cores;
+  KernelBenchReport report;
+  REDLINE_ASSIGN(report.rows, plan(request, table, threads));
+  // All rows are of one kernel, so one set serves them, but for types without an entry of their own in a richer set.
+  REDLINE_ASSIGN(const CpuKernels own, cpu_kernels_for(report.rows.front().isa));
+  REDLINE_ASSIGN(report.peaks, measure_peaks(own, {.threads = threads}));
+
+  const KernelBenchOptions options = {.threads = threads, .cached = request.cached, .seconds = request.seconds};
+  int64_t done = 0;
+  for (KernelBenchRow& row : report.rows) {
+    REDLINE_TRY(measure(table, options, row));
+    if (request.on_progress && !request.on_progress(++done, std::ssize(report.rows))) return cancelled("interrupted");
+  }
+  // The machine may have been slower while its peaks were measured.
+  bool is_too_fast = judge(report);
+  for (int again = 0; is_too_fast && again < kMaxPeakRuns; ++again) {
+    REDLINE_ASSIGN(const MachinePeaks others, measure_peaks(own, {.threads = threads}));
+    raise_to(report.peaks, others);
+    is_too_fast = judge(report);
+  }
+  return report;
+}
+
+Json kernel_trace_json(const KernelBenchRow& m, const MachinePeaks& peaks) {
+  const std::string entry = kernel_entry_name(m.asked);
+  Json trace = {{"definition", definition_of(m.asked)},
+                {"workload", axes_json(m.asked)},
+                {"solution", {{"kernel", entry}, {"isa", m.isa}, {"sources_sha256", kernel_sources_hash(entry)}}},
+                {"status", kernel_status_name(m.verdict.status)},
+                {"why", m.verdict.why},
+                {"error",
+                 {{"of_bound", std::isfinite(m.timing.check.of_bound) ? Json(m.timing.check.of_bound) : Json(nullptr)},
+                  {"absolute", std::isfinite(m.timing.check.absolute) ? Json(m.timing.check.absolute) : Json(nullptr)},
+                  {"elements", m.timing.check.elements},
+                  {"seeds", m.timing.seeds}}},
+                {"threads", m.threads},
+                {"cached", m.cached},
+                {"latency", nullptr},
+                {"bound",
+                 {{"seconds", m.bound.seconds},
+                  {"by", m.bound.by},
+                  {"bytes", m.cost.bytes},
+                  {"from_memory", m.cost.from_memory},
+                  {"operations", m.cost.operations}}},
+                {"baseline", nullptr},
+                {"score", nullptr},
+                {"machine", {{"cpu", cpu_name()}, {"ceilings", peaks_json(peaks)}}},
+                {"time", utc_now()}};
+  if (!m.timing.seconds.empty())
+    trace["latency"] = {{"median", m.timing.median()},
+                        {"min", m.timing.seconds.front()},
+                        {"max", m.timing.seconds.back()},
+                        {"laps", m.timing.seconds.size()},
+                        {"runs_per_lap", m.timing.runs_per_iteration}};
+  if (m.baseline_seconds > 0) {
+    trace["baseline"] = {{"kernel", m.baseline}, {"median", m.baseline_seconds}};
+    trace["score"] = m.score();
+  }
+  return trace;
+}
+
+/// One line, in one write, so that two programs may append to one file.
+Status append_trace(const std::string& folder, const Json& trace) {
+  const std::filesystem::path path =
+      std::filesystem::path(folder) / "traces" / (trace["definition"].get<std::string>() + ".jsonl");
+  std::error_code error;
+  std::filesystem::create_directories(path.parent_path(), error);
+  const int file = open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644);
+  if (file < 0) return io("flag --record: {} cannot be written: {}", path.string(), std::strerror(errno));
+  const std::string line = to_line(trace) + "\n";
+  const ssize_t written = write(file, line.data(), line.size());
+  const int reason = errno;
+  close(file);
+  if (written != static_cast<ssize_t>(line.size()))
+    return io("flag --record: {} cannot be written: {}", path.string(), std::strerror(reason));
+  return {};
+}
+
+}  // namespace redline::lab

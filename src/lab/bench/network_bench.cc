@@ -1,0 +1,216 @@
+#include "lab/bench/network_bench.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "base/settings.h"
+#include "base/topology.h"
+#include "lab/bench/peak_memory.h"
+#include "lab/machine/machine_state.h"
+#include "lab/random/random_networks.h"
+#include "runtime/network.h"
+
+namespace redline::lab {
+namespace {
+
+/// Every input filled with values of about unit size, another sequence for another `salt`.
+void fill_inputs(Network& network, const SymbolValues& sizes, uint32_t salt) {
+  uint32_t state = 2463534242u + salt * 7919u;
+  for (const Network::Port& port : network.inputs()) {
+    if (port.dtype != DType::kF32 || port.is_bound()) continue;
+    float* data = network.input(port.name);
+    const int64_t n = num_elements(port.shape).eval(sizes);
+    for (int64_t i = 0; i < n; ++i) {
+      state ^= state << 13, state ^= state >> 17, state ^= state << 5;  // Marsaglia's xorshift
+      data[i] = (static_cast<float>(state >> 8) * 0x1p-24f - 0.5f) * 3.4f;
+    }
+  }
+}
+
+NetworkOptions options_of(const SymbolValues& bounds, const CpuKernels& kernels, DType weights) {
+  NetworkOptions options;
+  options.compile.bounds = bounds;
+  options.compile.kernels = &kernels;
+  options.compile.exact_f32 = weights == DType::kF32;
+  options.compile.kv_format = joint_kv_format(kernels, options.compile.exact_f32);
+  return options;
+}
+
+/// What steps have in common, computed once, and the step.
+struct SplitNetwork {
+  Network once, step;
+  std::map<std::string, std::vector<float>> kept;
+
+  static Result<SplitNetwork> make(RandomNetwork made, const NetworkOptions& options, WorkerTeam& team) {
+    SplitNetwork network;
+    if (!made.once.ops.empty()) {
+      REDLINE_ASSIGN(network.once, Network::make(std::move(made.once), options, team));
+    }
+    REDLINE_ASSIGN(network.step, Network::make(std::move(made.graph), options, team));
+    return network;
+  }
+  Status prepare(const SymbolValues& sizes) {
+    if (once.empty()) return {};
+    fill_inputs(once, sizes, 0);
+    for (const Network::Port& port : once.outputs()) {
+      std::vector<float>& values = kept[port.name];
+      values.resize(static_cast<size_t>(num_elements(port.shape).eval(sizes)));
+      once.bind(port.name, values.data());
+      step.bind(port.name, values.data());
+    }
+    return once.run(sizes);
+  }
+  Result<std::vector<float>> answer(const SymbolValues& sizes) {
+    REDLINE_TRY(prepare(sizes));
+    fill_inputs(step, sizes, 1);
+    REDLINE_TRY(step.run(sizes));
+    std::vector<float> values;
+    for (const Network::Port& port : step.outputs()) {
+      const float* data = step.output(port.name);
+      values.insert(values.end(), data, data + num_elements(port.shape).eval(sizes));
+    }
+    return values;
+  }
+};
+
+/// Root mean square of the difference over that of the expected values, of all outputs together, at a small size of the
+/// same network with the same weights.
+Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& network, const CpuKernels& kernels,
+                             WorkerTeam& team) {
+  REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
+  const SymbolValues sizes = made.check_sizes;
+  NetworkOptions options = options_of(sizes, kernels, made.weights);
+  options.interpret = true;
+  REDLINE_ASSIGN(SplitNetwork interpreted, SplitNetwork::make(std::move(made), options, team));
+  REDLINE_ASSIGN(const std::vector<float> got, network.answer(sizes));
+  REDLINE_ASSIGN(const std::vector<float> expected, interpreted.answer(sizes));
+  double difference = 0, size = 0;
+  for (size_t i = 0; i < expected.size(); ++i) {
+    const double e = expected[i], d = got[i] - e;
+    difference += d * d;
+    size += e * e;
+  }
+  return std::sqrt(difference / std::max(size, 1e-30));
+}
+
+/// The fastest instruction that may serve products with `weights`.
+std::optional<Peak> best_peak(const MachinePeaks& peaks, DType weights) {
+  std::optional<Peak> best;
+  for (const Peak& row : peaks.rows) {
+    if (row.instruction.empty() || (weights == DType::kF32 && row.name != "f32")) continue;
+    const bool eight_bits = dtype_info(weights).is_block;
+    if (row.name == "int8" && !eight_bits) continue;
+    if (!best || row.all > best->all) best = row;
+  }
+  return best;
+}
+
+/// Seconds of each run, sorted; the first, which warms up, does not count unless it is the only one.
+Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, Network& network, const SymbolValues& sizes) {
+  std::vector<double> seconds;
+  const auto begin = std::chrono::steady_clock::now();
+  const int64_t most = request.repeat.value_or(5);
+  for (int64_t run = 0; run <= most; ++run) {
+    fill_inputs(network, sizes, static_cast<uint32_t>(run + 2));
+    const auto start = std::chrono::steady_clock::now();
+    REDLINE_TRY(network.run(sizes));
+    const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    if (run > 0 || most == 0) seconds.push_back(taken);
+    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    if (!request.repeat && !seconds.empty() && spent + taken > request.seconds) break;
+    if (request.on_progress && !request.on_progress(run + 1, most + 1)) return cancelled("interrupted");
+  }
+  std::sort(seconds.begin(), seconds.end());
+  return seconds;
+}
+
+void count_memory(const SplitNetwork& split, NetworkBenchReport& report) {
+  report.weight_bytes = split.step.weight_bytes() + split.once.weight_bytes();
+  for (const Network* part : {&split.once, &split.step}) {
+    if (!part->program()) continue;
+    report.arena_bytes += part->program()->arena_plan.bytes;
+    report.arena_bytes_without_reuse += part->program()->arena_plan.bytes_without_reuse;
+  }
+  for (const auto& [kept, values] : split.kept) {
+    report.arena_bytes += std::ssize(values) * 4;
+    report.arena_bytes_without_reuse += std::ssize(values) * 4;
+  }
+}
+
+}  // namespace
+
+Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request) {
+  REDLINE_ASSIGN(const Settings settings, read_settings());
+  REDLINE_ASSIGN(const int threads, choose_threads(request.threads, settings.threads));
+  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
+  WorkerTeam team(threads, std::pair{kernels->worker_begin, kernels->worker_end});
+  PeakMemory peak;
+  REDLINE_ASSIGN(const MachinePeaks peaks, measure_peaks(*kernels, {.all_sets = true, .threads = team.size()}));
+  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, team.size()));
+  peak.begin();
+  REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
+  NetworkOptions options = options_of(made.sizes, *kernels, made.weights);
+  std::unique_ptr<Timeline> timeline;
+  if (!request.trace.empty()) {
+    timeline = std::make_unique<Timeline>(team.size(), settings.trace_events);
+    options.timeline = timeline.get();
+  }
+  NetworkBenchReport report;
+  report.name = made.name;
+  report.about = made.about;
+  report.weights = made.weights;
+  report.threads = team.size();
+  report.best = best_peak(peaks, made.weights);
+  report.check_width = made.check_sizes[Symbol::kWidth] * 8;
+  report.check_height = made.check_sizes[Symbol::kHeight] * 8;
+  const SymbolValues sizes = made.sizes;
+  REDLINE_ASSIGN(SplitNetwork split, SplitNetwork::make(std::move(made), options, team));
+  REDLINE_TRY(split.prepare(sizes));
+  REDLINE_ASSIGN(const MachineState before, sampler.sample());
+  REDLINE_ASSIGN(report.seconds, time_runs(request, split.step, sizes));
+  REDLINE_ASSIGN(const MachineState after, sampler.sample());
+  report.state_changed = differs(before, after);
+  report.peak_bytes = peak.bytes();
+  if (timeline && split.step.program()) REDLINE_TRY(timeline->write(request.trace));
+  if (request.check) {
+    REDLINE_ASSIGN(const double error, check_network(request, split, *kernels, team));
+    // Rounding of x and of cached keys to 8 bits of mantissa, weights of a block format to their own codes: some 2^-8 a
+    // product, added up over a few.
+    constexpr double kMaxError = 0.03;
+    if (!(error < kMaxError))
+      return internal("{}: the answer differs from the interpreter's by {:.2g} of its size", request.network, error);
+    report.error = error;
+  }
+  report.operations = static_cast<double>(split.step.flops(sizes));
+  report.once_operations = split.once.empty() ? 0 : static_cast<double>(split.once.flops(sizes));
+  count_memory(split, report);
+  return report;
+}
+
+Json network_bench_json(const NetworkBenchReport& report) {
+  const std::optional<Peak>& best = report.best;
+  Json json;
+  json["network"] = report.name;
+  json["about"] = report.about;
+  json["weights"] = dtype_info(report.weights).name;
+  json["threads"] = report.threads;
+  json["seconds"] = report.seconds;
+  json["median_s"] = report.median();
+  json["operations"] = report.operations;
+  json["gop_per_s"] = report.gop_per_s();
+  json["ceiling"] =
+      best ? Json{{"name", best->name}, {"instruction", best->instruction}, {"gop_per_s", best->all}} : Json();
+  json["share"] = report.share();
+  json["error"] = report.error.value_or(-1);
+  json["once_operations"] = report.once_operations;
+  json["weight_bytes"] = report.weight_bytes;
+  json["arena_bytes"] = report.arena_bytes;
+  json["arena_bytes_without_reuse"] = report.arena_bytes_without_reuse;
+  json["peak_bytes"] = report.peak_bytes;
+  json["peak_ratio"] = report.peak_ratio();
+  json["state_changed"] = report.state_changed;
+  return json;
+}
+
+}  // namespace redline::lab

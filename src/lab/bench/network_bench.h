@@ -1,0 +1,53 @@
+// redline bench --random flux-block: the time of one run of an image network beside its bound on this machine.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "lab/bench/progress.h"
+#include "lab/json.h"
+#include "lab/machine/peaks.h"
+#include "tensor/dtype.h"
+
+namespace redline::lab {
+
+struct NetworkBenchRequest {
+  std::string network;  ///< "flux-block:bf16"
+  int64_t side = 0;     ///< pixels; 0: the usual
+  int threads = 0;
+  std::optional<int64_t> repeat;  ///< nothing: up to 5, as `seconds` allow
+  double seconds = 120;
+  bool check = true;
+  std::string trace;
+  BenchProgress on_progress;  ///< may be empty
+};
+
+struct NetworkBenchReport {
+  std::string name, about;
+  DType weights = DType::kF32;
+  int threads = 0;
+  std::vector<double> seconds;                ///< of the runs, sorted
+  double operations = 0;                      ///< of a run, by count
+  double once_operations = 0;                 ///< of what steps have in common; not in `seconds`
+  std::optional<Peak> best;                   ///< the fastest instruction that may serve the products
+  std::optional<double> error;                ///< relative to the float64 interpreter's; nothing: not checked
+  int64_t check_width = 0, check_height = 0;  ///< pixels at which the answer was checked
+  int64_t weight_bytes = 0, arena_bytes = 0, arena_bytes_without_reuse = 0, peak_bytes = 0;
+  bool state_changed = false;  ///< the machine moved during the runs
+
+  double median() const { return seconds[seconds.size() / 2]; }
+  double gop_per_s() const { return operations / median() / 1e9; }
+  double share() const { return best && best->all > 0 ? gop_per_s() / best->all : 0; }
+  /// Of the weights and the arena.
+  double peak_ratio() const {
+    return static_cast<double>(peak_bytes) / static_cast<double>(weight_bytes + arena_bytes);
+  }
+};
+
+/// Times runs of a step, then checks the output: the same network and weights at a small size against the float64
+/// interpreter. internal: they differ.
+Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request);
+Json network_bench_json(const NetworkBenchReport& report);
+
+}  // namespace redline::lab

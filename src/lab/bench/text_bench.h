@@ -1,0 +1,25 @@
+// redline bench MODEL, a language model: opens it, checks its answer, measures the machine and every row.
+#pragma once
+
+#include <string>
+
+#include "lab/bench/progress.h"
+#include "lab/bench/text_report.h"
+
+namespace redline::lab {
+
+struct TextBenchRequest {
+  std::string path;  ///< as open_engine takes it
+  std::string dtype = "auto";
+  EngineOptions engine;  ///< `cache_tokens` is set here, and `context` where it is 0
+  BenchRequest rows;
+  std::optional<int64_t> repeat;  ///< as in BenchTiming
+  double seconds = 120;
+  bool check = true;
+  BenchProgress on_progress;  ///< may be empty
+};
+
+/// unsupported, invalid_argument: as plan_bench_rows, measure_start and open_engine say. internal: a wrong answer.
+Result<BenchReport> run_text_bench(const TextBenchRequest& request);
+
+}  // namespace redline::lab

@@ -1,0 +1,154 @@
+// The chart of a bench, drawn by hand: a few rectangles need no library.
+#include <algorithm>
+#include <fstream>
+
+#include "base/markup.h"
+#include "base/output_path.h"
+#include "lab/bench/text_report.h"
+
+namespace redline::lab {
+namespace {
+
+constexpr double kWidth = 960, kLabelWidth = 190, kBarWidth = 440, kRowHeight = 26, kTop = 96, kBottom = 64;
+
+std::string row_label(const BenchRow& row) {
+  switch (row.phase) {
+    case BenchPhase::kPrefill:
+      return row.depth > 0 ? fmt::format("prefill {} at {}", row.tokens, row.depth)
+                           : fmt::format("prefill {}", row.tokens);
+    case BenchPhase::kDecode: return fmt::format("decode at depth {}", row.depth);
+    case BenchPhase::kBatch: return fmt::format("decode, {} streams", row.streams);
+    case BenchPhase::kStart: return "start to first token";
+  }
+  return "";
+}
+
+std::string row_figure(const BenchRow& row) {
+  if (row.phase == BenchPhase::kStart)
+    return fmt::format("{:.2f} s, {:.2f} GB", row.median(), static_cast<double>(row.peak_memory) / 1e9);
+  const double speed = row.tokens_per_s(row.median());
+  return fmt::format("{:.{}f} tokens/s", speed, speed < 100 ? 1 : 0);
+}
+
+// Hues that keep 4.5:1 against both grounds and differ in lightness too, for eyes that do not tell red from green.
+constexpr std::string_view kStyle =
+    "text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-size:16px;font-weight:600}.dim{fill:#59636e}"
+    ".num{font-variant-numeric:tabular-nums}.memory{fill:#2f7fc1}.compute{fill:#c2701c}.bad{fill:#b3261e}"
+    ".track{fill:#59636e;fill-opacity:.12}.grid{stroke:#59636e;stroke-opacity:.3}.whisker{stroke:#1f2328;stroke-"
+    "opacity:.75}"
+    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.memory{fill:#5aa9e6}.compute{fill:#e39a4f}"
+    ".bad{fill:#ff7b72}.track{fill:#9aa4af;fill-opacity:.15}.grid{stroke:#9aa4af}.whisker{stroke:#e6edf3}}";
+
+std::string text_at(double x, double y, std::string_view classes, std::string_view anchor, std::string_view text) {
+  return fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y, classes,
+                     anchor, escaped(text));
+}
+
+std::string rectangle(double x, double y, double width, double height, std::string_view classes) {
+  return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"3\" class=\"{}\"/>\n", x,
+                     y, std::max(width, 0.0), height, classes);
+}
+
+std::string machine_text(const BenchReport& report) {
+  std::string text =
+      fmt::format("{} thread{}, {}", report.model.threads, report.model.threads == 1 ? "" : "s", report.model.isa);
+  for (const char* name : {"read", "f32", "f16", "bf16", "int8"})
+    if (const Peak* c = report.peaks.find(name)) text += fmt::format("; {} {:.0f} {}", name, c->all, c->unit);
+  return text;
+}
+
+}  // namespace
+
+std::string bench_svg(const BenchReport& report) {
+  std::vector<const BenchRow*> rows;
+  for (const BenchRow& row : report.rows)
+    if (row.is_measured()) rows.push_back(&row);
+  const double plot_height = kRowHeight * static_cast<double>(rows.size()), height = kTop + plot_height + kBottom;
+  const auto x_of = [](double share) { return kLabelWidth + kBarWidth * std::clamp(share, 0.0, 1.0); };
+  std::string svg = fmt::format(
+      "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" "
+      "role=\"img\">\n<title>{}</title>\n<style>{}</style>\n",
+      kWidth, height, kWidth, height, escaped(fmt::format("redline bench {}", report.label)), kStyle);
+  // Of a path the last part, or the title would run off the picture.
+  svg += text_at(16, 28, "title", "start", report.label.substr(report.label.find_last_of('/') + 1));
+  svg += text_at(16, 48, "dim", "start", machine_text(report));
+  svg += rectangle(16, 61, 12, 12, "memory") + text_at(33, 72, "", "start", "bound by memory");
+  svg += rectangle(160, 61, 12, 12, "compute") + text_at(177, 72, "", "start", "bound by arithmetic");
+  svg +=
+      text_at(kWidth - 16, 72, "dim", "end", "bar: share of what this machine could do; line: slowest to fastest run");
+  for (int tenth = 0; tenth <= 10; tenth += 2) {
+    const double x = x_of(tenth / 10.0);
+    svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" class=\"grid\"/>\n", x,
+                       kTop - 6, kTop + plot_height);
+    svg += text_at(x, kTop + plot_height + 18, "dim num", "middle", fmt::format("{} %", tenth * 10));
+  }
+  double y = kTop;
+  for (const BenchRow* row : rows) {
+    const double share = row->share(), middle = y + kRowHeight / 2;
+    const bool is_bad = !row->error.empty();
+    svg += text_at(kLabelWidth - 10, middle + 4, "", "end", row_label(*row));
+    svg += rectangle(kLabelWidth, y + 4, kBarWidth, kRowHeight - 8, "track");
+    svg += rectangle(kLabelWidth, y + 4, x_of(share) - kLabelWidth, kRowHeight - 8,
+                     is_bad                 ? "bad"
+                     : row->bound.is_memory ? "memory"
+                                            : "compute");
+    const double slow = x_of(row->bound.seconds / row->seconds.back()),
+                 fast = x_of(row->bound.seconds / row->seconds.front());
+    if (fast - slow >= 1)
+      svg += fmt::format("<line x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\" class=\"whisker\"/>\n", slow,
+                         fast, middle, middle);
+    std::string figure = fmt::format("{} · {:.0f} %", row_figure(*row), 100 * share);
+    if (is_bad) figure += " · faster than its bound";
+    else if (row->state_changed()) figure += " · moved";
+    svg += text_at(kLabelWidth + kBarWidth + 10, middle + 4, is_bad ? "bad num" : "num", "start", figure);
+    y += kRowHeight;
+  }
+  std::string foot = fmt::format("{}, {} parameters, {}", report.model.architecture, report.model.parameters,
+                                 report.model.weight_types);
+  if (!report.check.against.empty()) foot += fmt::format("; answer checked against {}", report.check.against);
+  svg += text_at(16, height - 16, "dim", "start", foot);
+  return svg + "</svg>\n";
+}
+
+std::string bench_html(const BenchReport& report) {
+  std::string html = fmt::format(
+      "<!doctype html>\n<html lang=\"en\">\n<meta charset=\"utf-8\">\n<meta name=\"viewport\" "
+      "content=\"width=device-width\">\n<meta name=\"color-scheme\" content=\"light dark\">\n<title>{}</title>\n<style>"
+      "body{{font:15px system-ui,sans-serif;max-width:900px;margin:24px auto;padding:0 "
+      "16px;background:#fff;color:#1f2328}}"
+      "svg{{max-width:100%;height:auto}}table{{border-collapse:collapse;font-variant-numeric:tabular-nums}}"
+      "td,th{{padding:3px 12px 3px 0;text-align:right}}td:first-child,th:first-child{{text-align:left}}"
+      "@media(prefers-color-scheme:dark){{body{{background:#0d1117;color:#e6edf3}}}}</style>\n",
+      escaped(fmt::format("redline bench {}", report.label)));
+  html += bench_svg(report);
+  html += "<table>\n<tr><th>row<th>tokens/s<th>slowest<th>fastest<th>GB/s<th>GOP/s<th>of ceiling<th>bound by\n";
+  for (const BenchRow& row : report.rows) {
+    if (!row.is_measured()) {
+      html += fmt::format("<tr><td>{}<td colspan=\"7\" style=\"text-align:left\">skipped: {}\n",
+                          escaped(row_label(row)), escaped(row.skipped));
+      continue;
+    }
+    html += fmt::format("<tr><td>{}<td>{:.1f}<td>{:.1f}<td>{:.1f}<td>{:.2f}<td>{:.1f}<td>{:.1f} %<td>{}{}\n",
+                        escaped(row_label(row)), row.tokens_per_s(row.median()), row.tokens_per_s(row.seconds.back()),
+                        row.tokens_per_s(row.seconds.front()), row.bytes() / row.median() / 1e9,
+                        row.operations() / row.median() / 1e9, 100 * row.share(), escaped(row.bound.by),
+                        row.error.empty() ? "" : " (error: " + escaped(row.error) + ")");
+  }
+  return html + "</table>\n</html>\n";
+}
+
+Status check_plot_name(const std::string& path) {
+  if (path.empty() || path.ends_with(".svg") || path.ends_with(".html")) return {};
+  return invalid_argument("flag --plot: {} ends in neither .svg nor .html, which say what to draw", path);
+}
+
+Status write_plot(const BenchReport& report, const std::string& path) {
+  REDLINE_ASSIGN(const std::string target, output_path(path));
+  std::ofstream file(target, std::ios::binary);
+  file << (path.ends_with(".svg") ? bench_svg(report) : bench_html(report));
+  file.close();
+  if (!file) return io("{}: cannot write the chart", path);
+  return {};
+}
+
+}  // namespace redline::lab

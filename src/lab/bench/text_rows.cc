@@ -1,0 +1,369 @@
+#include "lab/bench/text_rows.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <fstream>
+
+#include "lab/bench/self_process.h"
+#include "lab/json.h"
+#include "lab/random/random_model.h"
+
+namespace redline::lab {
+namespace {
+
+using Clock = std::chrono::steady_clock;
+double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
+
+constexpr int64_t kUsualPrefill[] = {1, 8, 32, 128, 512, 2048};
+constexpr int64_t kUsualDecode = 64;
+constexpr int64_t kUsualDepths[] = {0, 4096, 32768};
+constexpr int64_t kUsualBatch[] = {2, 4, 8, 16, 32, 64};
+constexpr int64_t kBatchSteps = 16;
+constexpr int64_t kUsualRepeats = 5;
+
+bool is_usual(const BenchRequest& r) { return r.prefill.empty() && r.decode.empty() && r.batch.empty() && !r.start; }
+
+Status check_fits(const char* flag, int64_t tokens, int64_t depth, int64_t context) {
+  if (tokens + depth <= context) return {};
+  return invalid_argument(
+      "flag --{}: {} tokens at depth {} are {}, more than the context of {}; raise it with --context", flag, tokens,
+      depth, tokens + depth, context);
+}
+
+/// Runs rows on one engine: keeps the session whose cache they share, and the rate that tells how long a row will take.
+class RowTimer {
+ public:
+  RowTimer(Engine& engine, const BenchTiming& timing, MachineSampler& sampler)
+      : engine_(engine), timing_(timing), sampler_(sampler) {}
+
+  Status begin() {
+    REDLINE_ASSIGN(session_, engine_.new_session());
+    return {};
+  }
+
+  /// `rows_left`: this one and those after it, which share the time that is left.
+  Status measure(BenchRow& row, size_t rows_left) {
+    const double left = timing_.seconds - seconds_since(begin_);
+    const double slice = std::max(0.0, left) / static_cast<double>(rows_left);
+    row.costs = costs_of(row);
+    REDLINE_ASSIGN(const double expected, expected_seconds(row));
+    // A row may take more than its slice, since most take less.
+    if (!row.is_asked_for && expected > std::max(3 * slice, 0.5 * left)) {
+      row.skipped = fmt::format("about {:.0f} s; name it with --{}{}, or raise --time", expected, flag_of(row),
+                                row.depth > 0 ? fmt::format(" and --depth {}", row.depth) : "");
+      return {};
+    }
+    REDLINE_TRY(fill(row));
+    REDLINE_ASSIGN(row.before, sampler_.sample());
+    REDLINE_ASSIGN(const double first, run_once(row));
+    int64_t repeats = timing_.repeat.value_or(kUsualRepeats);
+    if (!timing_.repeat)
+      repeats = std::clamp<int64_t>(static_cast<int64_t>((slice - first) / std::max(first, 1e-6)), 0, repeats);
+    for (int64_t i = 0; i < repeats; ++i) {
+      REDLINE_ASSIGN(const double seconds, run_once(row));
+      row.seconds.push_back(seconds);
+    }
+    row.is_cold = repeats == 0;
+    if (row.is_cold) row.seconds.push_back(first);
+    REDLINE_ASSIGN(row.after, sampler_.sample());
+    std::sort(row.seconds.begin(), row.seconds.end());
+    if (row.phase == BenchPhase::kPrefill)
+      operations_per_s_ = std::max(operations_per_s_, row.operations() / row.median());
+    if (row.phase == BenchPhase::kBatch) streams_.clear();
+    return {};
+  }
+
+ private:
+  static std::string flag_of(const BenchRow& row) {
+    if (row.phase == BenchPhase::kBatch) return fmt::format("batch {}", row.streams);
+    return fmt::format("{} {}", phase_name(row.phase), row.tokens);
+  }
+
+  std::vector<EngineProfile::OpCost> costs_of(const BenchRow& row) const {
+    if (row.phase == BenchPhase::kPrefill) return profile_of(engine_).op_costs(row.tokens, row.depth);
+    // The cache grows by one token a step, so the step in the middle is the average one.
+    std::vector<EngineProfile::OpCost> costs = profile_of(engine_).op_costs(1, row.depth + row.tokens / 2, row.streams);
+    for (EngineProfile::OpCost& op : costs) {
+      op.bytes *= static_cast<double>(row.tokens);
+      op.flops *= static_cast<double>(row.tokens);
+    }
+    return costs;
+  }
+
+  /// To fill the cache to the row's depth and to run it once, judged by the prompts read so far.
+  Result<double> expected_seconds(const BenchRow& row) {
+    const int64_t missing = row.depth - session_->length();
+    double operations = row.phase == BenchPhase::kPrefill ? row.operations() : 0;
+    if (missing > 0 && row.phase != BenchPhase::kBatch)
+      operations += profile_of(engine_).step_cost(missing, session_->length()).flops;
+    if (operations == 0) return 0.0;
+    if (operations_per_s_ == 0) {  // nothing was read yet: try
+      const int64_t size = std::min<int64_t>(16, engine_.info().context);
+      session_->truncate(0);
+      const std::vector<int32_t> tokens = bench_tokens(size, engine_.info().vocab_size, 1);
+      const Clock::time_point begin = Clock::now();
+      REDLINE_TRY(session_->forward(tokens));
+      operations_per_s_ = profile_of(engine_).step_cost(size, 0).flops / seconds_since(begin);
+    }
+    return operations / operations_per_s_;
+  }
+
+  /// Brings the cache to the row's depth: at depth 0 in no time.
+  Status fill(const BenchRow& row) {
+    if (row.phase == BenchPhase::kBatch) {
+      streams_.clear();
+      for (int64_t s = 0; s < row.streams; ++s) {
+        REDLINE_ASSIGN(auto session, engine_.new_session());
+        streams_.push_back(std::move(session));
+        REDLINE_TRY(extend(*streams_.back(), row.depth, s + 2));
+      }
+      return {};
+    }
+    return extend(*session_, row.depth, 0);
+  }
+
+  Status extend(Session& session, int64_t depth, int64_t salt) {
+    session.truncate(std::min(depth, session.length()));
+    const std::vector<int32_t> tokens = bench_tokens(depth, engine_.info().vocab_size, salt);
+    constexpr int64_t kPiece = 512;  // between checks for cancellation
+    while (session.length() < depth) {
+      const int64_t from = session.length(), size = std::min(kPiece, depth - from);
+      REDLINE_TRY(session.forward(std::span(tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(size))));
+      if (timing_.is_cancelled && timing_.is_cancelled()) return cancelled("interrupted");
+    }
+    return {};
+  }
+
+  /// One run of the row on a cache of its depth, in seconds, with tokens that no run had before.
+  Result<double> run_once(const BenchRow& row) {
+    if (timing_.is_cancelled && timing_.is_cancelled()) return cancelled("interrupted");
+    const int64_t vocab = engine_.info().vocab_size;
+    ++salt_;
+    if (row.phase == BenchPhase::kBatch) {
+      const std::vector<int32_t> tokens = bench_tokens(row.streams * row.tokens, vocab, salt_);
+      std::vector<BatchEntry> batch(streams_.size());
+      for (auto& stream : streams_) stream->truncate(row.depth);
+      const Clock::time_point begin = Clock::now();
+      for (int64_t step = 0; step < row.tokens; ++step) {
+        for (size_t s = 0; s < batch.size(); ++s) {
+          batch[s] = {};
+          batch[s].session = streams_[s].get();
+          batch[s].tokens = std::span(tokens).subspan(static_cast<size_t>(step) * batch.size() + s, 1);
+        }
+        REDLINE_TRY(engine_.run_batch(batch));
+      }
+      return seconds_since(begin);
+    }
+    session_->truncate(row.depth);
+    const std::vector<int32_t> tokens = bench_tokens(row.tokens, vocab, salt_);
+    const Clock::time_point begin = Clock::now();
+    if (row.phase == BenchPhase::kPrefill) {
+      REDLINE_TRY(session_->forward(tokens));
+    } else {
+      for (const int32_t& token : tokens) REDLINE_TRY(session_->forward(std::span(&token, 1)));
+    }
+    return seconds_since(begin);
+  }
+
+  Engine& engine_;
+  const BenchTiming& timing_;
+  MachineSampler& sampler_;
+  std::unique_ptr<Session> session_;
+  std::vector<std::unique_ptr<Session>> streams_;
+  const Clock::time_point begin_ = Clock::now();
+  double operations_per_s_ = 0;  // of prompts
+  int64_t salt_ = 100;
+};
+
+/// The most memory that this process ever had, from the system's own account; 0 when it keeps none.
+int64_t peak_resident_bytes() {
+  std::ifstream status("/proc/self/status");
+  for (std::string line; std::getline(status, line);)
+    if (line.starts_with("VmHWM:")) return std::atoll(line.c_str() + 6) * 1024;
+  return 0;
+}
+
+}  // namespace
+
+std::string_view phase_name(BenchPhase phase) {
+  static constexpr std::string_view kNames[] = {"prefill", "decode", "batch", "start"};
+  return kNames[static_cast<size_t>(phase)];
+}
+
+double BenchRow::median() const {
+  const size_t n = seconds.size();
+  if (n == 0) return 0;
+  return n % 2 ? seconds[n / 2] : (seconds[n / 2 - 1] + seconds[n / 2]) / 2;
+}
+double BenchRow::spread() const { return median() > 0 ? (seconds.back() - seconds.front()) / median() : 0; }
+double BenchRow::bytes() const {
+  double sum = 0;
+  for (const EngineProfile::OpCost& op : costs) sum += op.bytes;
+  return sum;
+}
+double BenchRow::operations() const {
+  double sum = 0;
+  for (const EngineProfile::OpCost& op : costs) sum += op.flops;
+  return sum;
+}
+double BenchRow::tokens_per_s(double run_seconds) const {
+  return run_seconds > 0 ? static_cast<double>(tokens * streams) / run_seconds : 0;
+}
+
+std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t salt) {
+  std::vector<int32_t> tokens(static_cast<size_t>(count));
+  for (int64_t i = 0; i < count; ++i)
+    tokens[static_cast<size_t>(i)] = static_cast<int32_t>((i * 7919 + salt * 104729 + 13) % vocab_size);
+  return tokens;
+}
+
+namespace {
+
+/// Depths grow, so that what is in the cache for one row serves the next.
+std::vector<int64_t> depths_of(const BenchRequest& r) {
+  std::vector<int64_t> depths = r.depth;
+  if (depths.empty()) depths = {0};
+  if (r.depth.empty() && is_usual(r)) depths.assign(std::begin(kUsualDepths), std::end(kUsualDepths));
+  std::sort(depths.begin(), depths.end());
+  return depths;
+}
+
+}  // namespace
+
+int64_t wanted_context(const BenchRequest& r, int64_t model_context) {
+  int64_t most = 2 * kBatchSteps + kStartTokens;
+  const bool usual = is_usual(r);
+  for (const int64_t depth : depths_of(r)) {
+    for (const int64_t n : r.prefill) most = std::max(most, depth + n);
+    for (const int64_t n : r.decode) most = std::max(most, depth + n);
+    if (!r.batch.empty()) most = std::max(most, depth + kBatchSteps);
+    if (usual && (depth + kUsualDecode <= model_context || !r.depth.empty()))
+      most = std::max(most, depth + kUsualDecode);
+    for (const int64_t n : kUsualPrefill)
+      if (usual && (depth == 0 || !r.depth.empty()) && depth + n <= model_context) most = std::max(most, depth + n);
+  }
+  return model_context > 0 ? std::min(most, model_context) : most;
+}
+
+Result<std::vector<BenchRow>> plan_bench_rows(const BenchRequest& r, int64_t context, int64_t batch_sequences) {
+  std::vector<BenchRow> rows;
+  const bool usual = is_usual(r), asked_depth = !r.depth.empty();
+  const auto add = [&](BenchPhase phase, int64_t tokens, int64_t depth, int64_t streams, bool asked) {
+    BenchRow row;
+    row.phase = phase;
+    row.tokens = tokens;
+    row.depth = depth;
+    row.streams = streams;
+    row.is_asked_for = asked;
+    rows.push_back(std::move(row));
+  };
+  const std::vector<int64_t> depths = depths_of(r);
+  for (const int64_t depth : depths) {
+    if (asked_depth && depth >= context)
+      return invalid_argument("flag --depth: {} leaves no room in the context of {}; raise it with --context", depth,
+                              context);
+    const bool here = asked_depth || depth == 0;
+    for (const int64_t n : r.prefill) {
+      REDLINE_TRY(check_fits("prefill", n, depth, context));
+      add(BenchPhase::kPrefill, n, depth, 1, true);
+    }
+    if (usual && here) {
+      for (const int64_t n : kUsualPrefill)
+        if (n + depth <= context) add(BenchPhase::kPrefill, n, depth, 1, false);
+    }
+    for (const int64_t n : r.decode) {
+      REDLINE_TRY(check_fits("decode", n, depth, context));
+      add(BenchPhase::kDecode, n, depth, 1, true);
+    }
+    if (usual) {
+      const int64_t n = std::min(kUsualDecode, context - depth);
+      if (n > 0 && (asked_depth || n == kUsualDecode || depth == 0)) add(BenchPhase::kDecode, n, depth, 1, asked_depth);
+    }
+  }
+  if (usual || !r.batch.empty()) {
+    const std::vector<int64_t> streams =
+        usual ? std::vector<int64_t>(std::begin(kUsualBatch), std::end(kUsualBatch)) : r.batch;
+    for (const int64_t depth : usual ? std::vector<int64_t>{0} : depths) {
+      for (const int64_t s : streams) {
+        if (!usual && s > batch_sequences)
+          return invalid_argument("flag --batch: {} streams are more than the {} that one step takes", s,
+                                  batch_sequences);
+        if (!usual) REDLINE_TRY(check_fits("batch", kBatchSteps, depth, context));
+        if (s <= batch_sequences && kBatchSteps + depth <= context)
+          add(BenchPhase::kBatch, kBatchSteps, depth, s, !usual);
+      }
+    }
+  }
+  if (usual || r.start) add(BenchPhase::kStart, kStartTokens, 0, 1, r.start);
+  return rows;
+}
+
+Status measure_rows(Engine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
+                    const std::function<void()>& done) {
+  RowTimer timer(engine, timing, sampler);
+  REDLINE_TRY(timer.begin());
+  for (size_t i = 0; i < rows.size(); ++i) {
+    if (rows[i].phase == BenchPhase::kStart) {
+      rows[i].costs = profile_of(engine).op_costs(kStartTokens, 0);
+      continue;
+    }
+    REDLINE_TRY(timer.measure(rows[i], rows.size() - i));
+    done();
+  }
+  return {};
+}
+
+Status measure_start(const std::string& path, const std::string& dtype, int threads, const BenchTiming& timing,
+                     MachineSampler& sampler, BenchRow& row) {
+  std::vector<std::string> arguments = {"bench", path, "--first-token", "--dtype", dtype};
+  if (threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
+  REDLINE_ASSIGN(row.before, sampler.sample());
+  const Clock::time_point begin = Clock::now();
+  // One run more than counts: it brings the file into the page cache.
+  for (int64_t i = 0; i <= timing.repeat.value_or(kUsualRepeats); ++i) {
+    // One of the usual rows leaves most of the time to the others.
+    if (i > 1 && !timing.repeat && !row.is_asked_for && seconds_since(begin) > timing.seconds / 8) break;
+    REDLINE_ASSIGN(const SelfRun run, run_self(arguments, {}, 600, timing.is_cancelled));
+    const Json line = Json::parse(run.out, nullptr, false);
+    if (!line.is_object() || !line.contains("peak_memory_bytes"))
+      return internal("the fresh process printed no JSON: {}", run.out.substr(0, 200));
+    if (i == 0) continue;
+    row.seconds.push_back(run.first_line_seconds);
+    row.peak_memory = std::max(row.peak_memory, line.value("peak_memory_bytes", int64_t{0}));
+  }
+  REDLINE_ASSIGN(row.after, sampler.sample());
+  std::sort(row.seconds.begin(), row.seconds.end());
+  return {};
+}
+
+Result<std::string> run_first_token(const std::string& path, const EngineOptions& options) {
+  REDLINE_ASSIGN(const auto engine, open_engine(path, options));
+  REDLINE_ASSIGN(const auto session, engine->new_session());
+  const int64_t size = std::min(kStartTokens, engine->info().context);
+  REDLINE_ASSIGN(const auto logits, session->forward(bench_tokens(size, engine->info().vocab_size, 0)));
+  const auto best = std::max_element(logits.begin(), logits.end());
+  return to_line(Json{
+      {"first_token", best - logits.begin()}, {"prompt_tokens", size}, {"peak_memory_bytes", peak_resident_bytes()}});
+}
+
+bool judge_rows(const MachinePeaks& peaks, bool exact_f32, std::vector<BenchRow>& rows) {
+  const Roofline roofline(peaks, exact_f32);
+  long cache_bytes = std::max({sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE), 0L});
+  bool is_any = false;
+  for (BenchRow& row : rows) {
+    row.bound = roofline.bound_of(row.costs);
+    row.error.clear();
+    const bool may_be_cached = row.bytes() / row.steps() < 2.0 * static_cast<double>(cache_bytes);
+    const double most = !row.bound.is_memory ? 1.0 : may_be_cached ? 1.25 : 1.02;
+    if (!row.is_measured() || row.share() <= most) continue;
+    row.error = fmt::format("faster than its bound ({:.0f} % of {}): the ceiling or the timing is wrong",
+                            100 * row.share(), row.bound.by);
+    is_any = true;
+  }
+  return is_any;
+}
+
+}  // namespace redline::lab

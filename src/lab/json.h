@@ -1,0 +1,14 @@
+// JSON of reports: keys in the order in which they are written.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace redline::lab {
+
+using Json = nlohmann::ordered_json;
+
+/// On one line. Bytes that are not UTF-8 become U+FFFD.
+inline std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+}  // namespace redline::lab

@@ -1,0 +1,118 @@
+#include "lab/kernels/kernel_case.h"
+
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+namespace redline::lab {
+
+std::shared_ptr<uint8_t> map_bytes(int64_t bytes) {
+  const auto size = static_cast<size_t>(std::max<int64_t>(bytes, 64));
+  void* data = mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (data == MAP_FAILED) return nullptr;
+#if defined(MADV_HUGEPAGE)
+  madvise(data, size, MADV_HUGEPAGE);
+#endif
+  return {static_cast<uint8_t*>(data), [size](uint8_t* p) { munmap(p, size); }};
+}
+
+Status SlotCopies::allocate(std::string_view what, int64_t slots, int64_t bytes, bool cached) {
+  count_ = cached ? 1 : slots;
+  bytes_ = bytes;
+  data_ = map_bytes(bytes_ * count_);
+  if (data_ == nullptr) return out_of_memory("{} copies of {} of {} bytes", count_, what, bytes_);
+  return {};
+}
+
+void SlotCopies::copy_to(int64_t copies) {
+  for (int64_t i = 1; i < std::min(copies, count_); ++i)
+    std::memcpy(data_.get() + i * bytes_, data_.get(), static_cast<size_t>(bytes_));
+}
+
+void KernelCheck::add(double error, double bound) {
+  const auto worse = [](double& worst, double value) {
+    if (!(value <= worst)) worst = std::isnan(value) ? INFINITY : value;
+  };
+  worse(absolute, error);
+  worse(of_bound, error == 0 ? 0 : error / bound);
+  ++elements;
+}
+
+void KernelCase::poison(int64_t output) {
+  std::memset(this->output(output), 0xff, static_cast<size_t>(output_bytes()));
+}
+
+uint8_t* KernelCase::output(int64_t i) const { return outputs_.get() + i * ((output_bytes() + 63) / 64 * 64); }
+
+Status KernelCase::allocate_outputs(int64_t outputs) {
+  const int64_t bytes = (output_bytes() + 63) / 64 * 64 * outputs;
+  outputs_ = map_bytes(bytes);
+  if (outputs_ == nullptr) return out_of_memory("{} outputs of {} bytes", outputs, output_bytes());
+  return {};
+}
+
+const std::vector<KernelKind>& kernel_kinds() {
+  static const std::vector<KernelKind> kinds = {
+      {"linear", "NxK", "weight type", "y = x W^T, x in float32"},
+      {"linear_q8", "NxK", "weight type", "y = x W^T, x rounded to int8 in groups"},
+      {"linear_tiles", "NxK", "weight type", "y = x W^T, x in bfloat16 tiles"},
+      {"linear_i8", "NxK", "", "y = x W^T of w8a8, x in int8 with a scale for every 1024"},
+      {"onednn", "NxK", "f32, bf16 or w8a8", "y = x W^T by oneDNN, a peer, where Redline was built with it"},
+      {"prepare_x", "K", "q8, tiles or i8", "rows of x into the form that linear kernels read"},
+      {"attention", "KVxGxDxP", "type of the cache", "G query heads of D for each KV head, over P positions"},
+      {"embedding", "VxH", "weight type", "rows of a packed table"},
+      {"rms_norm", "K", "", "y = x w / rms(x)"},
+      {"rope", "HEADSxD", "", "rotates pairs of every head"},
+      {"silu_mul", "K", "", "y = silu(gate) up"},
+      {"add", "K", "", "y = a + b"},
+      {"exp", "K", "", "y = e^x"},
+  };
+  return kinds;
+}
+
+std::string kernel_entry_name(const KernelAsked& asked) {
+  return asked.type.empty() ? asked.kernel : asked.kernel + "." + asked.type;
+}
+
+Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, const CpuKernels& table) {
+  const KernelKind* kind = nullptr;
+  std::vector<std::string> names;
+  for (const KernelKind& k : kernel_kinds()) {
+    names.emplace_back(k.name);
+    if (k.name == asked.kernel) kind = &k;
+  }
+  if (kind == nullptr)
+    return invalid_argument("there is no kernel \"{}\" to measure; there are: {}", asked.kernel,
+                            fmt::join(names, ", "));
+  if (asked.type.empty() != kind->type.empty())
+    return kind->type.empty() ? invalid_argument("kernel {} has no type; leave out \"{}\"", asked.kernel, asked.type)
+                              : invalid_argument("kernel {} needs a type: its {}", asked.kernel, kind->type);
+  const auto sizes = static_cast<size_t>(std::count(kind->shape.begin(), kind->shape.end(), 'x')) + 1;
+  if (asked.shape.size() != sizes)
+    return invalid_argument("kernel {} needs a shape {}; {} number{} came", asked.kernel, kind->shape,
+                            asked.shape.size(), asked.shape.size() == 1 ? "" : "s");
+  // Larger ones overflow products of sizes, and no machine holds them.
+  constexpr int64_t kMax = int64_t{1} << 24, kMaxElements = int64_t{1} << 34;
+  double elements = 1;
+  for (const int64_t size : asked.shape) {
+    if (size < 1 || size > kMax) return invalid_argument("shape: {} is out of range; allowed: 1 to {}", size, kMax);
+    elements *= static_cast<double>(size);
+  }
+  if (asked.rows < 1 || asked.rows > kMax)
+    return invalid_argument("rows: {} is out of range; allowed: 1 to {}", asked.rows, kMax);
+  const auto widest = static_cast<double>(*std::max_element(asked.shape.begin(), asked.shape.end()));
+  if (elements > kMaxElements || static_cast<double>(asked.rows) * widest > kMaxElements)
+    return invalid_argument("{} rows of shape {} are more than {} elements", asked.rows, fmt::join(asked.shape, "x"),
+                            kMaxElements);
+  REDLINE_ASSIGN(auto linear, make_linear_case(asked, table));
+  if (linear) return linear;
+  REDLINE_ASSIGN(auto onednn, make_onednn_case(asked));
+  if (onednn) return onednn;
+  REDLINE_ASSIGN(auto attention, make_attention_case(asked, table));
+  if (attention) return attention;
+  return make_row_case(asked, table);
+}
+
+}  // namespace redline::lab

@@ -1,0 +1,120 @@
+// One kernel on random inputs of one shape: generates the inputs, runs the kernel, and checks its output within derived
+// error bounds. The unit of `redline bench --kernel`; kernel_timing.h times it.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace redline::lab {
+
+/// The case to build: "linear_q8" of 4 rows by a q4_0 weight [8192, 2048].
+struct KernelAsked {
+  std::string kernel;          ///< of kernel_kinds()
+  std::string type;            ///< as the kind says; "" for kinds without
+  int64_t rows = 1;            ///< rows of activations
+  std::vector<int64_t> shape;  ///< as the kind says: {N, K}
+  int threads = 1;             ///< workers that will share a run, for a peer that prepares for them
+};
+
+/// Number of different inputs, so that output left over from the previous run is detected.
+inline constexpr int64_t kInputVariants = 3;
+
+/// One run: `slot` selects inputs and weight, `output` the buffer for the result, `worker` the part to compute.
+struct KernelRun {
+  int64_t slot = 0, output = 0;
+  int worker = 0, workers = 1;
+  void* scratch = nullptr;  ///< kScratchBytes of this worker
+};
+
+/// Comparison with float64: the largest ratio of error to bound, at most 1 for a correct result.
+struct KernelCheck {
+  double of_bound = 0;
+  double absolute = 0;   ///< the largest error
+  int64_t elements = 0;  ///< that were compared; when not all, rows and columns were drawn at random
+
+  /// Adds one element. A NaN counts as an infinite error.
+  void add(double error, double bound);
+};
+
+class KernelCase {
+ public:
+  virtual ~KernelCase() = default;
+
+  /// Bytes read and written; the part of them that rotates past the caches and is read from memory; operations (2 for a
+  /// multiply-add); and the peaks of which the fastest bounds the operations ("int8", "f32 f16 bf16"), "" when
+  /// arithmetic is no bound.
+  struct Cost {
+    double bytes = 0, from_memory = 0, operations = 0;
+    std::string peak;
+  };
+  virtual Cost cost() const = 0;
+  /// Memory of one slot, and of one output.
+  virtual int64_t slot_bytes() const = 0;
+  virtual int64_t output_bytes() const = 0;
+
+  /// Allocates slots (at least kInputVariants) and outputs. `cached`: slots share their weights.
+  /// out_of_memory: names the bytes.
+  virtual Status allocate(int64_t slots, int64_t outputs, bool cached) = 0;
+  /// New inputs in the first kInputVariants slots; slot s holds variant s % kInputVariants.
+  virtual void fill(uint64_t seed) = 0;
+  /// Copies the first slots into all others.
+  virtual void spread() = 0;
+  virtual void run(const KernelRun& run) const = 0;
+  /// Checks the result for the inputs of `slot` in `output`.
+  virtual KernelCheck check(int64_t slot, int64_t output, uint64_t seed) const = 0;
+
+  /// Fills an output with NaNs.
+  void poison(int64_t output);
+  uint8_t* output(int64_t i) const;
+
+ protected:
+  Status allocate_outputs(int64_t outputs);
+  std::shared_ptr<uint8_t> outputs_;
+};
+
+struct KernelKind {
+  std::string_view name;
+  std::string_view shape;    ///< what --shape means: "NxK"
+  std::string_view type;     ///< what --type means; "" when it has none
+  std::string_view summary;  ///< one line
+};
+const std::vector<KernelKind>& kernel_kinds();
+
+/// The name in kernel_origins(): "linear_q8.q4_0".
+std::string kernel_entry_name(const KernelAsked& asked);
+
+/// invalid_argument: no such kernel or type, a shape of the wrong length or that the type's blocks do not fill.
+/// unsupported: the table has no such kernel.
+Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, const CpuKernels& table);
+
+/// Of the kinds, each in its file; nullptr when the kind is not one of theirs. For make_kernel_case.
+Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked);
+Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, const CpuKernels& table);
+
+/// `bytes` of memory on large pages where the system gives them, aligned to 64; nullptr when there are none.
+std::shared_ptr<uint8_t> map_bytes(int64_t bytes);
+
+/// Data that is equal in every slot, a weight or a KV cache: one copy per slot, or one shared copy.
+class SlotCopies {
+ public:
+  /// out_of_memory: says how many, of `what`.
+  Status allocate(std::string_view what, int64_t slots, int64_t bytes, bool cached);
+  uint8_t* first() const { return data_.get(); }
+  uint8_t* of(int64_t slot) const { return data_.get() + slot % count_ * bytes_; }
+  /// The first to the first kInputVariants slots, or to all.
+  void copy_to_variants() { copy_to(kInputVariants); }
+  void copy_to_all() { copy_to(count_); }
+
+ private:
+  void copy_to(int64_t copies);
+  int64_t count_ = 1, bytes_ = 0;
+  std::shared_ptr<uint8_t> data_;
+};
+
+}  // namespace redline::lab

@@ -1,0 +1,157 @@
+// onednn: products y = x W^T by oneDNN, measured like our own: every worker makes its share of the columns, on its own
+// thread, and weights lie in the order that oneDNN asks for.
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "lab/kernels/kernel_case_product.h"
+#include "lab/kernels/onednn_matmul.h"
+#include "tensor/w8a8.h"
+
+namespace redline::lab {
+namespace {
+
+class OneDnnCase : public ProductCase {
+ public:
+  OneDnnCase(const OneDnnModule& module, DType type, int64_t rows, int64_t n, int64_t k, int workers)
+      : ProductCase(type, rows, n, k), module_(module), element_bytes_(type == DType::kF32    ? 4
+                                                                       : type == DType::kBF16 ? 2
+                                                                                              : 1),
+        scales_(static_cast<size_t>(n)), parts_(static_cast<size_t>(workers)) {
+    for (int w = 0; w < workers; ++w) {
+      parts_[static_cast<size_t>(w)].begin = n * w / workers;
+      parts_[static_cast<size_t>(w)].end = n * (w + 1) / workers;
+    }
+  }
+  OneDnnCase(const OneDnnCase&) = delete;
+  OneDnnCase& operator=(const OneDnnCase&) = delete;
+  ~OneDnnCase() override { release(); }
+
+  /// unsupported: oneDNN's own reason. Scales change with the inputs, and the products with them.
+  Status make_products() {
+    release();
+    slot_bytes_ = 0;
+    for (Part& part : parts_) {
+      if (part.begin == part.end) continue;
+      char reason[256] = "";
+      part.product = module_.make({rows_, part.end - part.begin, k_, n_, type_, scales_.data() + part.begin}, reason,
+                                  sizeof reason);
+      if (part.product == nullptr) return unsupported("oneDNN {}: {}", module_.version, reason);
+      part.at = slot_bytes_;
+      slot_bytes_ += (module_.weight_bytes(part.product) + 63) / 64 * 64;
+    }
+    return {};
+  }
+
+  Cost cost() const override {
+    const auto m = static_cast<double>(rows_), n = static_cast<double>(n_), k = static_cast<double>(k_);
+    const auto weight = static_cast<double>(slot_bytes_);
+    const char* const peak = type_ == DType::kF32 ? "f32" : type_ == DType::kBF16 ? "bf16 f16" : "int8";
+    return {weight + m * k * element_bytes_ + m * n * 4, weight, 2 * m * n * k, peak};
+  }
+  int64_t slot_bytes() const override { return slot_bytes_; }
+
+  Status allocate(int64_t slots, int64_t outputs, bool cached) override {
+    REDLINE_TRY(weights_.allocate("a weight", slots, slot_bytes_, cached));
+    const int64_t x_bytes = rows_ * k_ * element_bytes_;
+    rounded_ = map_bytes(kInputVariants * x_bytes);
+    if (rounded_ == nullptr) return out_of_memory("{} inputs of {} bytes", kInputVariants, x_bytes);
+    return allocate_outputs(outputs);
+  }
+
+  void fill(uint64_t seed) override {
+    fill_inputs(seed);
+    round_x();
+    const auto* rows = static_cast<const uint8_t*>(matrix_->view().data);
+    const int64_t row_bytes = k_ * element_bytes_,
+                  stored_bytes = row_bytes + (type_ == DType::kW8A8 ? kW8A8RowBytes : 0);
+    std::vector<uint8_t> plain(static_cast<size_t>(n_ * row_bytes));
+    for (int64_t n = 0; n < n_; ++n) {
+      std::memcpy(plain.data() + n * row_bytes, rows + n * stored_bytes, static_cast<size_t>(row_bytes));
+      if (type_ != DType::kW8A8) continue;
+      float scale;
+      std::memcpy(&scale, rows + n * stored_bytes + row_bytes, sizeof scale);
+      scales_[static_cast<size_t>(n)] = scale * unit_;
+    }
+    is_made_ = make_products().ok();
+    if (!is_made_) return;  // what run() then leaves is found by the check
+    for (const Part& part : parts_)
+      if (part.product != nullptr)
+        module_.pack(part.product, plain.data() + part.begin * row_bytes, weights_.first() + part.at);
+    weights_.copy_to_variants();
+  }
+  void spread() override { weights_.copy_to_all(); }
+
+  void run(const KernelRun& run) const override {
+    const Part& part = parts_[static_cast<size_t>(run.worker)];
+    if (!is_made_ || part.product == nullptr) return;
+    const uint8_t* x = rounded_.get() + run.slot % kInputVariants * rows_ * k_ * element_bytes_;
+    const uint8_t* weight = weights_.of(run.slot) + part.at;
+    module_.run(part.product, x, weight, reinterpret_cast<float*>(output(run.output)) + part.begin);
+  }
+
+ protected:
+  std::vector<double> moves(const float*) const override {
+    return std::vector<double>(static_cast<size_t>(k_), type_ == DType::kW8A8 ? double{unit_} / 2 : 0.0);
+  }
+  double error_bound(const ProductSums& sums) const override {
+    // Sums of int8 products are exact; they are scaled, as was x. Others are summed in an order that oneDNN does not
+    // tell; x is rounded to the type.
+    const auto k = static_cast<double>(k_);
+    if (type_ == DType::kW8A8) return sums.moved * (1 + 0x1p-14) + 8 * 0x1p-24 * sums.parts;
+    return sums.products * ((type_ == DType::kBF16 ? 0x1p-8 : 0) + (k + 4) * 0x1p-24 * 1.01);
+  }
+
+ private:
+  struct Part {
+    int64_t begin = 0, end = 0;  ///< columns of y
+    int64_t at = 0;              ///< of its weight in a slot
+    void* product = nullptr;
+  };
+
+  void release() {
+    for (Part& part : parts_)
+      if (part.product != nullptr) module_.destroy(std::exchange(part.product, nullptr));
+  }
+  /// oneDNN 2 knows one scale for all of x.
+  void round_x() {
+    float largest = 0;
+    for (const float x : x_) largest = std::max(largest, std::abs(x));
+    unit_ = largest / 127;
+    for (size_t i = 0; i < x_.size(); ++i) {
+      if (type_ == DType::kF32) reinterpret_cast<float*>(rounded_.get())[i] = x_[i];
+      else if (type_ == DType::kBF16) reinterpret_cast<uint16_t*>(rounded_.get())[i] = f32_to_bf16(x_[i]);
+      else reinterpret_cast<int8_t*>(rounded_.get())[i] = static_cast<int8_t>(std::lrintf(x_[i] / unit_));
+    }
+  }
+
+  const OneDnnModule& module_;
+  int64_t element_bytes_, slot_bytes_ = 0;
+  std::vector<float> scales_;
+  std::vector<Part> parts_;
+  float unit_ = 1;
+  bool is_made_ = false;
+  SlotCopies weights_;
+  std::shared_ptr<uint8_t> rounded_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked) {
+  if (asked.kernel != "onednn") return std::unique_ptr<KernelCase>();
+  const bool is_i8 = asked.type == "w8a8", is_bf16 = asked.type == "bf16";
+  if (!is_i8 && !is_bf16 && asked.type != "f32")
+    return unsupported("oneDNN multiplies f32, bf16 and w8a8 here, not \"{}\"", asked.type);
+  const int64_t n = asked.shape[0], k = asked.shape[1];
+  if (is_i8 && k % kW8A8Block != 0) return invalid_argument("K {} is no multiple of {}", k, kW8A8Block);
+  REDLINE_ASSIGN(const OneDnnModule* const module, onednn_module());
+  auto made = std::make_unique<OneDnnCase>(*module,
+                                           is_i8     ? DType::kW8A8
+                                           : is_bf16 ? DType::kBF16
+                                                     : DType::kF32,
+                                           asked.rows, n, k, asked.threads);
+  REDLINE_TRY(made->make_products());
+  return std::unique_ptr<KernelCase>(std::move(made));
+}
+
+}  // namespace redline::lab

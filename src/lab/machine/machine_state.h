@@ -1,0 +1,39 @@
+// The current performance of the machine. On virtual machines memory bandwidth and the latency between cores change
+// within seconds, and neighbours take a share, so every timing is recorded with the state before and after it.
+#pragma once
+
+#include <vector>
+
+#include "lab/machine/timed_loop.h"
+
+namespace redline::lab {
+
+/// Medians of a sample of about 20 ms.
+struct MachineState {
+  double read_gb_s = 0;  ///< all threads, from memory
+  double f32_gop_s = 0;  ///< all threads, multiply-adds in registers
+  double ping_pong_ns =
+      0;  ///< one cache line, one way, between the first and the last thread's core; 0 with one thread
+};
+
+/// True when a timing between the two samples is in doubt: read bandwidth or arithmetic off by more than 15 %, or the
+/// latency by more than half. Samples of an undisturbed machine differ by 3 %.
+bool differs(const MachineState& a, const MachineState& b);
+
+/// Takes samples on the first `threads` of cpu_order(), 0: on every core. Keeps its buffer between them.
+class MachineSampler {
+ public:
+  /// `kernels` is borrowed. out_of_memory: no buffer.
+  static Result<MachineSampler> make(const CpuKernels& kernels, int threads);
+  /// out_of_memory: no thread.
+  Result<MachineState> sample();
+
+ private:
+  MachineSampler(const CpuKernels& kernels, std::vector<int> cpus, BandwidthBuffer buffer)
+      : kernels_(&kernels), cpus_(std::move(cpus)), buffer_(std::move(buffer)) {}
+  const CpuKernels* kernels_;
+  std::vector<int> cpus_;
+  BandwidthBuffer buffer_;
+};
+
+}  // namespace redline::lab

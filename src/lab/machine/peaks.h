@@ -1,0 +1,58 @@
+// The measured peaks of this machine, which bound every speed that is reported.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "kernels/cpu/cpu_kernels.h"
+
+namespace redline::lab {
+
+/// One peak, in `unit` per second.
+struct Peak {
+  std::string name;         ///< "read", "copy", "l2 read"; "f32", "f16", "bf16", "int8" of a multiply-add's operands
+  std::string isa;          ///< which instruction set of cpu_isas() it was measured with
+  std::string instruction;  ///< "vpdpbusd zmm"; "" for memory
+  std::string unit;         ///< "GB/s" (10^9 bytes) or "GOP/s" (10^9 operations, 2 for a multiply-add)
+  double per_thread = 0;    ///< best run of one thread alone
+  double all = 0;           ///< best run of all threads together
+  double spread = 0;        ///< (best - median) / best of the runs of all threads: how busy the machine was
+};
+
+struct MachinePeaks {
+  std::string isa;  ///< richest instruction set of the table that was measured
+  int threads = 0;
+  double seconds = 0;  ///< duration of the measurement
+  std::vector<Peak> rows;
+  /// From the first core to each of up to 8 others, one way: a cache line between spinning threads, and waking a thread
+  /// that sleeps. 0 where there is one core only.
+  double ping_pong_ns = 0, ping_pong_worst_ns = 0, wake_up_us = 0;
+
+  /// The best row of this name over all instruction sets; nullptr when none has such a product.
+  const Peak* find(std::string_view name) const;
+  /// The row of one instruction set.
+  const Peak* find(std::string_view name, std::string_view isa) const;
+};
+
+struct PeakOptions {
+  /// About 0.5 s instead of 2 s: a smaller buffer and fewer, shorter runs.
+  bool quick = false;
+  /// Multiply-adds of every instruction set up to the richest; else only of those that serve the table.
+  bool all_sets = false;
+  /// Threads of the "all" figures, on cores before their siblings; 0: one for each core that this process may use. The
+  /// most is one for each hardware thread.
+  int threads = 0;
+  /// Bytes that "read" goes over, again and again: what a step of some model reads. A model that fits into a cache is
+  /// bounded by the cache, not by memory. 0, or more than the buffer: the whole buffer.
+  int64_t read_bytes = 0;
+};
+
+/// Measures on new threads, each pinned to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick,
+/// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers.
+/// Best of several short runs, since other work on the machine can only slow them. Where the last-level cache exceeds
+/// the buffer, "read" is above what memory alone gives.
+/// out_of_memory: no buffer or no thread to be had.
+Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions& options);
+
+}  // namespace redline::lab

@@ -1,0 +1,64 @@
+#include "lab/machine/roofline.h"
+
+#include <algorithm>
+#include <map>
+
+#include "tensor/dtype.h"
+
+namespace redline::lab {
+
+Roofline::Roofline(const MachinePeaks& peaks, bool exact_f32) : exact_f32_(exact_f32) {
+  if (const Peak* read = peaks.find("read")) read_bytes_per_s_ = read->all * 1e9;
+  for (const Peak& row : peaks.rows)
+    if (!row.instruction.empty()) peaks_.push_back(row);
+}
+
+const Peak* Roofline::peak_of(std::string_view type) const {
+  const Result<DType> dtype = dtype_from_name(type);
+  const bool is_f32 = exact_f32_ || !dtype.ok() || *dtype == DType::kF32;
+  const bool is_block = !is_f32 && dtype_info(*dtype).is_block;
+  const bool takes_int8_tiles = !is_f32 && *dtype == DType::kW8A8;
+  const Peak* best = nullptr;
+  for (const Peak& peak : peaks_) {
+    const bool is_tile = peak.isa.starts_with("amx");
+    const bool fits = peak.name == "f32" || (!is_f32 && (peak.name == "f16" || peak.name == "bf16")) ||
+                      (is_block && peak.name == "int8" && (!is_tile || takes_int8_tiles));
+    if (fits && (best == nullptr || peak.all > best->all)) best = &peak;
+  }
+  return best;
+}
+
+Bound Roofline::bound_of(std::span<const EngineProfile::OpCost> costs) const {
+  Bound bound;
+  std::map<std::string, double> seconds_by;
+  double memory_seconds = 0;
+  for (const EngineProfile::OpCost& op : costs) {
+    const Peak* peak = peak_of(op.type);
+    const double memory = read_bytes_per_s_ > 0 ? op.bytes / read_bytes_per_s_ : 0;
+    const double compute = peak != nullptr && peak->all > 0 ? op.flops / (peak->all * 1e9) : 0;
+    const bool is_memory = memory >= compute;
+    bound.seconds += std::max(memory, compute);
+    if (is_memory) memory_seconds += memory;
+    seconds_by[is_memory ? "read" : fmt::format("{} {}", peak->name, peak->instruction)] += std::max(memory, compute);
+  }
+  bound.is_memory = memory_seconds >= bound.seconds / 2;
+  double most = -1;
+  for (const auto& [name, seconds] : seconds_by) {
+    if (seconds <= most) continue;
+    most = seconds;
+    bound.by = name;
+  }
+  return bound;
+}
+
+void raise_to(MachinePeaks& peaks, const MachinePeaks& other) {
+  for (Peak& row : peaks.rows) {
+    for (const Peak& again : other.rows) {
+      if (again.name != row.name || again.isa != row.isa) continue;
+      row.per_thread = std::max(row.per_thread, again.per_thread);
+      row.all = std::max(row.all, again.all);
+    }
+  }
+}
+
+}  // namespace redline::lab

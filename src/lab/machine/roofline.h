@@ -1,0 +1,54 @@
+// Lower bound of a step's time on this machine; the definition of every reported share of the bound.
+//
+//   bound of a step = sum over its kinds of work of max(bytes / read, operations / peak)
+//
+// bytes        the weights of that work, read once for all rows, and the cached keys and values that are read;
+//              nothing else (EngineProfile::op_costs). Work of one kind and one weight type has one ratio of bytes to
+//              operations, so the sum over kinds is the sum over ops.
+// operations   two for each multiply-add of products and attention
+// read         measured: reading repeatedly as many bytes as a decode step of this model reads, with all threads
+// peak         measured: the fastest multiply-add in registers that may serve that type of weight, with all threads:
+//                f32 weights, and everything with --dtype f32   f32
+//                f16, bf16 weights; attention over f16          f32, f16, bf16
+//                block formats                                  f32, f16, bf16, and int8 products of vectors
+//              int8 products of tiles are left out: they sum 64 values of K at once, and blocks change their scale
+//              every 16 or 32. A format with one scale per row would use them.
+// The sum over kinds instead of one maximum over the step is SOL-ExecBench's way: a prompt's layers are bound by
+// arithmetic and its row of logits by memory, and the two do not overlap.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "lab/machine/peaks.h"
+#include "llm/engine_profile.h"
+
+namespace redline::lab {
+
+struct Bound {
+  double seconds = 0;
+  bool is_memory = true;  ///< most of the time is reading
+  std::string by;         ///< the peak that takes most of the time: "read", "bf16 tdpbf16ps"
+};
+
+/// The peaks that a model's steps are held against. Borrows nothing.
+class Roofline {
+ public:
+  Roofline(const MachinePeaks& peaks, bool exact_f32);
+  /// Of one step, or of several when `costs` is their sum.
+  Bound bound_of(std::span<const EngineProfile::OpCost> costs) const;
+  double read_bytes_per_s() const { return read_bytes_per_s_; }
+  /// The peak for weights (or cached values) of one type; nullptr when nothing was measured.
+  const Peak* peak_of(std::string_view type) const;
+
+ private:
+  double read_bytes_per_s_ = 0;
+  std::vector<Peak> peaks_;
+  bool exact_f32_;
+};
+
+/// The best of two measurements of one machine, peak by peak.
+void raise_to(MachinePeaks& peaks, const MachinePeaks& other);
+
+}  // namespace redline::lab

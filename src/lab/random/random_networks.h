@@ -1,0 +1,33 @@
+// Image networks with random weights in the shapes of well-known models, to measure speed without a download.
+// "flux-block:bf16" is one double block of FLUX.1 at 1024 x 1024.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "models/image_models.h"
+
+namespace redline::lab {
+
+struct RandomNetwork {
+  std::string name;   ///< "flux-block"
+  std::string about;  ///< "one double block of FLUX.1-dev, 1024x1024: 4096 tokens and 512 of text"
+  DType weights = DType::kBF16;
+  Graph graph;
+  /// What the steps of a denoiser have in common (graph/passes/split_once.h): its outputs are inputs of `graph`. May be
+  /// without ops.
+  Graph once;
+  SymbolValues sizes;
+  /// A size, odd and not square, at which the interpreter takes seconds; no larger than `sizes`.
+  SymbolValues check_sizes;
+};
+
+/// "flux-block, flux-single-block, ..."
+std::string list_random_networks();
+/// True when `name` ("flux-block:bf16", "flux-vae") begins with the name of one.
+bool is_random_network(const std::string& name);
+/// `side`: of the picture, pixels; 0: the usual one. invalid_argument: no such network or type, or a side that it does
+/// not take; the message lists those there are.
+Result<RandomNetwork> make_random_network(const std::string& name, int64_t side);
+
+}  // namespace redline::lab

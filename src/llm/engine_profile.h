@@ -1,0 +1,36 @@
+// Costs and the compiled program of an open engine, for benchmarks and `inspect`; not part of the public API.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "redline/engine.h"
+
+namespace redline {
+
+class EngineProfile {
+ public:
+  virtual ~EngineProfile() = default;
+
+  /// The compiled program as text: stages, tasks, events, arena. For people.
+  virtual std::string describe_program() const = 0;
+  /// Bytes of weights and cache that one step must read in which each of `sequences` adds `tokens` rows at `depth`, and
+  /// its floating-point operations.
+  struct StepCost {
+    double bytes = 0, flops = 0;
+  };
+  virtual StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
+  /// The same step by kind of work; the sums are those of step_cost.
+  struct OpCost {
+    std::string name;  ///< "layers" and "output" (products with weights of one type), "attention"
+    std::string type;  ///< of the weights, or of cached keys and values: "q4_0", "f16"
+    double bytes = 0, flops = 0;
+  };
+  virtual std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
+};
+
+/// `engine` comes from Engine::open, whose engines all have a profile.
+const EngineProfile& profile_of(const Engine& engine);
+
+}  // namespace redline

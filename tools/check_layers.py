@@ -13,15 +13,16 @@ import tempfile
 
 # floor -> floors that it may include besides itself. "status" is include/redline/status.h and picture.h, the public
 # headers that the lower floors share; "api" is all of include/redline.
-_CORE = ["status", "base", "tensor", "kernels", "graph", "runtime"]
+_CORE = ["status", "base", "tensor", "kernels", "graph", "backends", "runtime"]
 _MODELS = [*_CORE, "formats", "text"]
 ALLOWED = {
     "api": [],
     "base": ["status"],
     "tensor": ["status", "base"],
     "kernels": ["status", "base", "tensor"],
-    "graph": ["status", "base", "tensor", "kernels"],
-    "runtime": ["status", "base", "tensor", "kernels", "graph"],
+    "graph": ["status", "base", "tensor"],
+    "backends": ["status", "base", "tensor", "kernels", "graph"],
+    "runtime": ["status", "base", "tensor", "kernels", "graph", "backends"],
     "formats": ["status", "base", "tensor"],
     "text": ["status", "base", "tensor"],
     "models": _MODELS,

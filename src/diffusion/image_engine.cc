@@ -29,14 +29,6 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
-// Of a buffer of which some pages were never touched.
-int64_t resident_bytes(const AlignedBuffer& buffer) {
-  const int64_t page = sysconf(_SC_PAGESIZE), pages = (buffer.size() + page - 1) / page;
-  std::vector<unsigned char> resident(static_cast<size_t>(pages));
-  if (pages == 0 || mincore(buffer.data(), static_cast<size_t>(buffer.size()), resident.data()) != 0) return 0;
-  return page * std::count_if(resident.begin(), resident.end(), [](unsigned char flags) { return (flags & 1) != 0; });
-}
-
 Status convert(Checkpoint& checkpoint, ImageType type) {
   REDLINE_TRY(type == ImageType::kF32 ? Status() : round_convolutions(checkpoint));
   if (type == ImageType::kBF16)
@@ -546,7 +538,7 @@ ImageEngine::MemoryReport DiffusionEngine::memory() const {
     report.packed_weights += network->program()->weight_bytes;
     report.arena += network->program()->arena_plan.bytes;
     report.arena_without_reuse += network->program()->arena_plan.bytes_without_reuse;
-    report.arena_touched += resident_bytes(network->program()->arena);
+    report.arena_touched += network->resident_arena_bytes();
   }
   return report;
 }

@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cpu/x_form.h"
 #include "runtime/kernel_case.h"
 #include "runtime/random_matrix.h"
+#include "tensor/activation_layout.h"
 
 namespace redline {
 

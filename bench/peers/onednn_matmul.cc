@@ -25,7 +25,7 @@ memory::data_type type_of(redline::DType type) {
                                          : memory::data_type::s8;
 }
 
-void* make(const redline::OneDnnAsked& asked, char* reason, int64_t room) try {
+void* make(const redline::lab::OneDnnAsked& asked, char* reason, int64_t room) try {
   omp_set_num_threads(1);
   const auto type = type_of(asked.type);
   auto product = std::make_unique<Product>();
@@ -75,11 +75,11 @@ bool run(void* product, const void* x, const void* packed, float* y) try {
 
 }  // namespace
 
-extern "C" const redline::OneDnnModule* redline_onednn() {
+extern "C" const redline::lab::OneDnnModule* redline_onednn() {
   static const std::string version = [] {
     const dnnl_version_t* v = dnnl_version();
     return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);
   }();
-  static const redline::OneDnnModule module = {version.c_str(), make, destroy, weight_bytes, pack, run};
+  static const redline::lab::OneDnnModule module = {version.c_str(), make, destroy, weight_bytes, pack, run};
   return &module;
 }

@@ -3,6 +3,9 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
+#include <algorithm>
+#include <vector>
+
 namespace redline {
 
 Result<AlignedBuffer> AlignedBuffer::make(int64_t bytes) {
@@ -26,6 +29,13 @@ Result<AlignedBuffer> AlignedBuffer::make(int64_t bytes) {
   buffer.data_ = data;
   buffer.size_ = bytes;
   return buffer;
+}
+
+int64_t AlignedBuffer::resident_bytes() const {
+  const int64_t page = sysconf(_SC_PAGESIZE), pages = (size_ + page - 1) / page;
+  std::vector<unsigned char> resident(static_cast<size_t>(pages));
+  if (pages == 0 || mincore(data_, static_cast<size_t>(size_), resident.data()) != 0) return 0;
+  return page * std::count_if(resident.begin(), resident.end(), [](unsigned char flags) { return (flags & 1) != 0; });
 }
 
 AlignedBuffer::~AlignedBuffer() {

@@ -22,6 +22,8 @@ class AlignedBuffer {
   }
   void* data() const { return data_; }
   int64_t size() const { return size_; }
+  /// Bytes of the pages that have been touched.
+  int64_t resident_bytes() const;
 
  private:
   void swap(AlignedBuffer& other) {

@@ -62,17 +62,17 @@ std::vector<Cache> caches() {
 }
 
 /// "q8; tiles from 8 rows on".
-std::string forms_text(const XForms& forms) {
-  std::string text = x_form_name(forms.at[0].form);
+std::string forms_text(const ActivationLayouts& forms) {
+  std::string text = activation_layout_name(forms.at[0].layout);
   for (int i = 1; i < forms.count; ++i)
-    text += fmt::format("; {} from {} rows on", x_form_name(forms.at[i].form), forms.at[i].min_rows);
+    text += fmt::format("; {} from {} rows on", activation_layout_name(forms.at[i].layout), forms.at[i].min_rows);
   return text;
 }
 
 /// Types that can be multiplied by, with the kernels that serve them.
 struct LinearChoice {
   std::string type;
-  XForms forms;
+  ActivationLayouts layouts;
   const char* by;
 };
 std::vector<LinearChoice> linear_choices(const CpuKernels& table) {
@@ -81,7 +81,7 @@ std::vector<LinearChoice> linear_choices(const CpuKernels& table) {
     const auto type = static_cast<DType>(t);
     const LinearKernels kernels = choose_linear(table, type, false);
     if (kernels.run[0] != nullptr)
-      choices.push_back({std::string(dtype_info(type).name), kernels.forms,
+      choices.push_back({std::string(dtype_info(type).name), kernels.layouts,
                          is_linear_choice_recorded(table, type) ? "record" : "default"});
   }
   return choices;
@@ -94,8 +94,9 @@ Status print_kernels(const CpuKernels& table, bool json, Terminal& terminal) {
     Json linear = Json::object();
     for (const LinearChoice& c : linear_choices(table)) {
       Json ranges = Json::array();
-      for (int i = 0; i < c.forms.count; ++i)
-        ranges.push_back({{"from_rows", c.forms.at[i].min_rows}, {"form", x_form_name(c.forms.at[i].form)}});
+      for (int i = 0; i < c.layouts.count; ++i)
+        ranges.push_back(
+            {{"from_rows", c.layouts.at[i].min_rows}, {"form", activation_layout_name(c.layouts.at[i].layout)}});
       linear[c.type] = {{"ranges", std::move(ranges)}, {"by", c.by}};
     }
     return print_json(
@@ -105,7 +106,7 @@ Status print_kernels(const CpuKernels& table, bool json, Terminal& terminal) {
   for (const KernelOrigin& o : kernel_origins(table)) rows.add({o.kernel, o.isa});
   terminal.write(rows.text());
   Table choices({"products by", "activations as", "chosen by"});
-  for (const LinearChoice& c : linear_choices(table)) choices.add({c.type, forms_text(c.forms), c.by});
+  for (const LinearChoice& c : linear_choices(table)) choices.add({c.type, forms_text(c.layouts), c.by});
   terminal.print("\n{}", choices.text());
   return {};
 }

@@ -1,8 +1,5 @@
 #include "diffusion/image_engine.h"
 
-#include <sys/mman.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <chrono>
 
@@ -16,14 +13,6 @@ namespace {
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
-// Resident bytes of a buffer of which some pages were never touched.
-int64_t resident_bytes(const AlignedBuffer& buffer) {
-  const int64_t page = sysconf(_SC_PAGESIZE), pages = (buffer.size() + page - 1) / page;
-  std::vector<unsigned char> resident(static_cast<size_t>(pages));
-  if (pages == 0 || mincore(buffer.data(), static_cast<size_t>(buffer.size()), resident.data()) != 0) return 0;
-  return page * std::count_if(resident.begin(), resident.end(), [](unsigned char flags) { return (flags & 1) != 0; });
 }
 
 /// One request: its inputs, gathered step by step, and its result.
@@ -272,7 +261,7 @@ ImageEngine::MemoryReport DiffusionEngine::memory() const {
     report.packed_weights += network->program()->weight_bytes;
     report.arena += network->program()->arena_plan.bytes;
     report.arena_without_reuse += network->program()->arena_plan.bytes_without_reuse;
-    report.arena_touched += resident_bytes(network->program()->arena);
+    report.arena_touched += network->resident_arena_bytes();
   }
   return report;
 }

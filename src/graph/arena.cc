@@ -2,12 +2,10 @@
 #include <algorithm>
 
 #include "graph/bound_values.h"
-#include "graph/lower.h"
+#include "graph/planning.h"
 
 namespace redline {
 namespace {
-
-constexpr int64_t kArenaAlign = 64;
 
 // Values that lie over each other on purpose (in-place chains) move as one block.
 struct Block {
@@ -16,7 +14,7 @@ struct Block {
 };
 
 // A stage may write over `value` when it reads it only there where it writes.
-bool may_overwrite(const Stage& stage, ValueId value) {
+bool may_overwrite(const StagePlan& stage, ValueId value) {
   if (stage.in_place_of != value || value < 0) return false;
   return std::all_of(stage.reads.begin(), stage.reads.end(),
                      [&](const StageRead& read) { return read.value != value || read.reads == Reads::kTile; });
@@ -26,7 +24,8 @@ bool meet(int a_first, int a_last, int b_first, int b_last) { return a_first <= 
 
 }  // namespace
 
-ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const SymbolValues& bounds, bool reuse) {
+ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds, bool reuse,
+                     int64_t alignment) {
   const int end = static_cast<int>(stages.size());
   std::vector<int> first(graph.values.size(), -2), last(graph.values.size(), -2);
   for (ValueId id : graph.inputs) first[static_cast<size_t>(id)] = last[static_cast<size_t>(id)] = -1;
@@ -57,13 +56,13 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
     const ValueInfo& info = graph.values[v];
     const bool bound = is_bound(v);
     if (bound) first[v] = -1, last[v] = end;
-    const int64_t bytes = bound ? kArenaAlign
-                          : info.forms.only_f32()
+    const int64_t bytes = bound ? alignment
+                          : info.layouts.only_f32()
                               ? num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes
-                              : info.forms.bytes(info.shape[0].eval(bounds), info.shape[1].constant());
+                              : info.layouts.bytes(info.shape[0].eval(bounds), info.shape[1].constant());
     slot_of[v] = static_cast<int>(plan.slots.size());
     plan.slots.push_back(
-        {static_cast<ValueId>(v), 0, (bytes + kArenaAlign - 1) / kArenaAlign * kArenaAlign, first[v], last[v]});
+        {static_cast<ValueId>(v), 0, (bytes + alignment - 1) / alignment * alignment, first[v], last[v]});
     plan.bytes_without_reuse += plan.slots.back().bytes;
   }
   if (!reuse) {
@@ -80,7 +79,7 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
     const ArenaSlot& slot = plan.slots[i];
     int block = -1;
     if (slot.first_stage >= 0 && slot.first_stage < end) {
-      const Stage& stage = stages[static_cast<size_t>(slot.first_stage)];
+      const StagePlan& stage = stages[static_cast<size_t>(slot.first_stage)];
       const ValueId under = stage.in_place_of;
       const int u = may_overwrite(stage, under) ? slot_of[static_cast<size_t>(under)] : -1;
       if (u >= 0 && static_cast<size_t>(u) < i && plan.slots[static_cast<size_t>(u)].last_stage == slot.first_stage &&
@@ -117,7 +116,7 @@ ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const
   return plan;
 }
 
-Status check_arena(const ArenaPlan& plan, const std::vector<Stage>& stages) {
+Status check_arena(const ArenaPlan& plan, std::span<const StagePlan> stages) {
   for (const ArenaSlot& a : plan.slots) {
     if (a.offset < 0 || a.offset + a.bytes > plan.bytes)
       return internal("arena: value {} lies outside the arena", a.value);

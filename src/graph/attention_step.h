@@ -4,7 +4,7 @@
 #include <atomic>
 #include <cstdint>
 
-#include "kernels/cpu/cpu_kernels.h"
+#include "tensor/kv_page.h"
 
 namespace redline {
 

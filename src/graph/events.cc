@@ -4,7 +4,7 @@
 #include <numeric>
 #include <optional>
 
-#include "graph/lower.h"
+#include "graph/planning.h"
 
 namespace redline {
 namespace {
@@ -30,7 +30,7 @@ struct Overlap {
 
 // For each tile of producer `p`, the group it falls into when the tiles that one tile of consumer `c` needs are joined.
 // Empty when everything falls into one group, or a producer tile is needed by nobody (then only the whole will do).
-std::vector<int> tile_groups(const Stage& p, const Stage& c, Reads reads, std::vector<int>& consumer_group) {
+std::vector<int> tile_groups(const StagePlan& p, const StagePlan& c, Reads reads, std::vector<int>& consumer_group) {
   if (reads == Reads::kAll) return {};
   const bool same_rows = p.row_tiles == c.row_tiles && p.rows == c.rows;
   const int p_cols = p.col_tiles(), c_cols = c.col_tiles();
@@ -76,7 +76,7 @@ std::vector<int> tile_groups(const Stage& p, const Stage& c, Reads reads, std::v
 }  // namespace
 
 Status plan_events(Program& program) {
-  const std::vector<Stage>& stages = program.stages;
+  std::span<const StagePlan> stages = program.stages;
   const size_t n = stages.size();
   std::map<ValueId, size_t> producer;
   std::map<ValueId, std::vector<size_t>> readers;

@@ -1,4 +1,4 @@
-// A model as plain ops on typed values with symbolic sizes. Passes rewrite it; lower() turns it into a Program.
+// A model as plain ops on typed values with symbolic sizes. Passes rewrite it; a back end compiles it into a Program.
 #pragma once
 
 #include <any>
@@ -8,13 +8,12 @@
 #include <vector>
 
 #include "base/mapped_file.h"
-#include "kernels/cpu/linear_choice.h"
+#include "tensor/activation_layout.h"
 #include "tensor/dim.h"
 #include "tensor/tensor_view.h"
 
 namespace redline {
 
-class LowerContext;
 class ReferenceContext;
 struct Graph;
 struct Op;
@@ -30,15 +29,14 @@ struct Value {
 /// What an op page gives the engine beside its builder function. One constant per op; its address is its identity.
 struct OpDef {
   std::string_view name;
-  /// Plain loops in float64: the meaning of the op.
+  /// Plain loops in float64: the meaning of the op. How a device computes it is registered with its back end
+  /// (backends/cpu/lowerings.cc).
   Status (*reference)(ReferenceContext& context);
-  /// Adds the stages that do the work.
-  Status (*lower)(LowerContext& context);
   /// One line of attributes for people, or nullptr.
   std::string (*describe)(const std::any& attrs) = nullptr;
   /// Inputs 1 .. num_matrices are matrices that multiply the rows of input 0.
   int num_matrices = 0;
-  /// Can store its output in the forms that products read (graph/prepared_output.h).
+  /// Can write its output in the layouts that products read (ValueInfo::layouts).
   bool prepares_output = false;
   /// Floating-point operations of the op's products (a multiply-add is two), or nullptr: none, or a number that depends
   /// on more than the sizes of its values (attention over a cache).
@@ -61,7 +59,8 @@ struct ValueInfo {
   Shape shape;
   ValueKind kind = ValueKind::kComputed;
   WeightSource weight;  ///< of kWeight
-  XForms forms;         ///< how an activation that only products read is stored; set by passes/prepare_activations
+  ActivationLayouts
+      layouts;  ///< how an activation that only products read is stored; set by passes/prepare_activations
 };
 
 struct Op {

@@ -16,7 +16,7 @@ const Program::Port* Program::find_output(std::string_view port_name) const {
 }
 
 Tile Program::tile_of(const Task& task, int64_t rows) const {
-  const Stage& stage = stages[task.stage];
+  const StagePlan& stage = stages[task.stage];
   const int cols = stage.col_tiles();
   const int64_t row = task.index / static_cast<uint32_t>(cols);
   const size_t col = task.index % static_cast<uint32_t>(cols);
@@ -45,7 +45,7 @@ std::string Program::to_string() const {
     for (const Task& task : list)
       if (task.index == 0) first[task.stage] = &task;
   for (size_t s = 0; s < stages.size(); ++s) {
-    const Stage& stage = stages[s];
+    const StagePlan& stage = stages[s];
     std::string wait_text;
     for (uint32_t w = first[s]->wait_begin; w < first[s]->wait_end; ++w)
       wait_text +=

@@ -4,6 +4,7 @@
 #include <span>
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "graph/program.h"
 
 namespace redline {

@@ -69,7 +69,7 @@ Status LlmEngine::step(std::span<BatchEntry> batch) {
     return status;
   }
   const float* logits =
-      interpreter_ ? interpreted_logits_.data() : static_cast<const float*>(program_->find_output("logits")->data);
+      interpreter_ ? interpreted_logits_.data() : static_cast<const float*>(runner_->host_output("logits"));
   for (BatchEntry& entry : batch) {
     session_of(entry)->length_ += num_tokens(entry);
     entry.logits = {logits, static_cast<size_t>(entry.logit_rows * info_.vocab_size)};
@@ -79,7 +79,7 @@ Status LlmEngine::step(std::span<BatchEntry> batch) {
 }
 
 Status LlmEngine::run_program(std::span<const BatchEntry> batch) {
-  auto port = [&](const char* name) { return static_cast<int32_t*>(program_->find_input(name)->data); };
+  auto port = [&](const char* name) { return static_cast<int32_t*>(runner_->host_input(name)); };
   int32_t *tokens = port("tokens"), *positions = port("positions"), *lengths = port("lengths"), *slots = port("slots"),
           *logit_rows = port("logit_rows");
   step_rows_.clear();
@@ -111,7 +111,7 @@ Status LlmEngine::run_program(std::span<const BatchEntry> batch) {
   context.sizes[Symbol::kSequences] = static_cast<int64_t>(batch.size());
   context.sizes[Symbol::kLogitRows] = num_logit_rows;
   context.attention = &attention;
-  return executor_->step(context);
+  return runner_->step(context);
 }
 
 // The reference knows one sequence at a time.

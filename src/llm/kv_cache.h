@@ -3,6 +3,7 @@
 
 #include <vector>
 
+#include "base/aligned_buffer.h"
 #include "base/slab_allocator.h"
 #include "graph/program.h"
 #include "tensor/layout.h"

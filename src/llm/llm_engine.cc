@@ -6,9 +6,9 @@
 #include <exception>
 #include <new>
 
+#include "backends/cpu/lowering.h"
 #include "base/settings.h"
 #include "base/topology.h"
-#include "graph/lower.h"
 #include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
 #include "llm/session.h"
@@ -115,14 +115,10 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     e.interpreter_ = std::make_unique<Interpreter>(std::move(interpreter));
     return engine;
   }
-  REDLINE_TRY(e.compile_graph(std::move(model.graph), options));
-  ExecutorOptions executor_options;
-  executor_options.hang_seconds = settings.hang_seconds;
   if (!options.trace_file.empty()) {
     REDLINE_ASSIGN(e.timeline_, TimelineFile::open(options.trace_file, info.threads, settings.trace_events));
-    executor_options.timeline = e.timeline_.timeline();
   }
-  e.executor_ = std::make_unique<Executor>(*e.program_, *e.team_, executor_options);
+  REDLINE_TRY(e.compile_graph(std::move(model.graph), options, settings.hang_seconds));
   return engine;
 }
 
@@ -150,7 +146,7 @@ Status LlmEngine::set_limits(const EngineOptions& options) {
   return {};
 }
 
-Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
+Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options, double hang_seconds) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
   team_ = std::make_unique<WorkerTeam>(info_.threads, std::pair{kernels->worker_begin, kernels->worker_end});
   info_.threads = team_->size();
@@ -165,10 +161,12 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options) {
   REDLINE_ASSIGN(compile_options.weight_cache.cache, read_cache_settings());
   compile_options.weight_cache.kernels = cpu_isa_in_use();
   REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
-  program_ = std::make_unique<Program>(std::move(program));
-  plan_ = std::make_unique<AttentionPlan>(AttentionPlanShape{program_->attention_slots, config_.num_heads,
-                                                             config_.num_kv_heads, config_.head_dim, max_chunk_,
-                                                             max_sequences_});
+  plan_ = std::make_unique<AttentionPlan>(AttentionPlanShape{
+      program.attention_slots, config_.num_heads, config_.num_kv_heads, config_.head_dim, max_chunk_, max_sequences_});
+  ExecutorOptions executor_options;
+  executor_options.hang_seconds = hang_seconds;
+  executor_options.timeline = timeline_.timeline();
+  runner_ = std::make_unique<Executor>(std::move(program), *team_, executor_options);
 
   KvCacheShape shape;
   shape.num_layers = config_.num_layers;
@@ -210,15 +208,16 @@ Result<std::string> LlmEngine::decode(std::span<const int32_t> tokens, bool spec
 }
 
 std::string LlmEngine::describe_program() const {
-  return program_ ? program_->to_string() : interpreter_->graph().to_string();
+  return runner_ ? runner_->program().to_string() : interpreter_->graph().to_string();
 }
 
 Engine::MemoryReport LlmEngine::memory() const {
   MemoryReport report;
-  if (!program_) return report;
-  report.packed_weights = program_->weight_bytes;
-  report.arena = program_->arena_plan.bytes;
-  report.arena_without_reuse = program_->arena_plan.bytes_without_reuse;
+  if (!runner_) return report;
+  const Program& program = runner_->program();
+  report.packed_weights = program.weight_bytes;
+  report.arena = program.arena_plan.bytes;
+  report.arena_without_reuse = program.arena_plan.bytes_without_reuse;
   report.kv_cache = cache_->bytes_per_token() * info_.context;
   return report;
 }

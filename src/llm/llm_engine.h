@@ -5,12 +5,12 @@
 #include <mutex>
 #include <vector>
 
+#include "backends/cpu/executor.h"
 #include "llm/attention_plan.h"
 #include "llm/engine_profile.h"
 #include "llm/kv_cache.h"
 #include "models/registry.h"
 #include "redline/engine.h"
-#include "runtime/executor.h"
 #include "runtime/interpreter.h"
 
 namespace redline {
@@ -42,7 +42,7 @@ class LlmEngine final : public Engine, public EngineProfile {
   LlmEngine() = default;
   /// Bounds of a step and pages of the cache, from the options and info_.context.
   Status set_limits(const EngineOptions& options);
-  Status compile_graph(Graph graph, const EngineOptions& options);
+  Status compile_graph(Graph graph, const EngineOptions& options, double hang_seconds);
   /// What an entry by itself can be refused for. The caller holds the mutex.
   Status check(const BatchEntry& entry) const;
   /// The step itself, of entries that are known to be good. The caller holds the mutex.
@@ -72,9 +72,8 @@ class LlmEngine final : public Engine, public EngineProfile {
   std::unique_ptr<WorkerTeam> team_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<AttentionPlan> plan_;
-  std::unique_ptr<Program> program_;
   TimelineFile timeline_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ProgramRunner> runner_;
   // Of the step in progress; room for max_sequences_.
   std::vector<SequenceRows> step_rows_;
   std::vector<const int32_t*> step_pages_;

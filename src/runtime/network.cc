@@ -37,20 +37,10 @@ Result<Network> Network::make(Graph graph, const NetworkOptions& options, Worker
   }
   REDLINE_TRY(run_passes(graph));
   REDLINE_ASSIGN(Program program, compile(std::move(graph), options.compile, team));
-  network.program_ = std::make_unique<Program>(std::move(program));
-  for (const auto* program_ports : {&network.program_->inputs, &network.program_->outputs})
-    for (const Program::Port& port : *program_ports) {
-      if (!is_bound_name(port.name)) continue;
-      std::vector<Use>& uses = network.uses_[port.name];
-      const std::vector<Stage>& stages = network.program_->stages;
-      for (size_t s = 0; s < stages.size(); ++s)
-        for (size_t i = 0; i < stages[s].operands.size(); ++i)
-          if (stages[s].operands[i] == port.data) uses.push_back({s, i});
-    }
   ExecutorOptions executor;
   executor.timeline = options.timeline;
   executor.hang_seconds = options.hang_seconds;
-  network.executor_ = std::make_unique<Executor>(*network.program_, team, executor);
+  network.runner_ = std::make_unique<Executor>(std::move(program), team, executor);
   return network;
 }
 
@@ -60,53 +50,51 @@ bool Network::find(const std::vector<Port>& ports, std::string_view name) {
 
 float* Network::input(std::string_view name) {
   REDLINE_CHECK(!is_bound_name(name));
-  if (!program_) {
+  if (!runner_) {
     const auto at = inputs_.find(name);
     REDLINE_CHECK(at != inputs_.end());
     return at->second.data();
   }
-  const Program::Port* port = program_->find_input(name);
+  const Program::Port* port = program()->find_input(name);
   REDLINE_CHECK(port && port->dtype == DType::kF32);
-  return static_cast<float*>(port->data);
+  return static_cast<float*>(runner_->host_input(name));
 }
 
 int32_t* Network::input_i32(std::string_view name) {
-  if (!program_) {
+  if (!runner_) {
     const auto at = integers_.find(name);
     REDLINE_CHECK(at != integers_.end());
     return at->second.data();
   }
-  const Program::Port* port = program_->find_input(name);
+  const Program::Port* port = program()->find_input(name);
   REDLINE_CHECK(port && port->dtype == DType::kI32);
-  return static_cast<int32_t*>(port->data);
+  return static_cast<int32_t*>(runner_->host_input(name));
 }
 
 const float* Network::output(std::string_view name) const {
-  if (!program_) {
+  if (!runner_) {
     const auto at = outputs_.find(name);
     REDLINE_CHECK(at != outputs_.end());
     return at->second.data();
   }
-  const Program::Port* port = program_->find_output(name);
+  const Program::Port* port = program()->find_output(name);
   REDLINE_CHECK(port && port->dtype == DType::kF32);
-  return static_cast<const float*>(port->data);
+  return static_cast<const float*>(runner_->host_output(name));
 }
 
 void Network::bind(std::string_view name, float* data) {
-  if (!program_) {
+  if (!runner_) {
     bound_[std::string(name)] = data;
     return;
   }
-  const auto at = uses_.find(name);
-  REDLINE_CHECK(at != uses_.end());
-  for (const Use& use : at->second) program_->stages[use.stage].operands[use.operand] = data;
+  REDLINE_CHECK(runner_->bind(name, data));
 }
 
 Status Network::run(const SymbolValues& sizes) {
-  if (program_) {
+  if (runner_) {
     StepContext context;
     context.sizes = sizes;
-    return executor_->step(context);
+    return runner_->step(context);
   }
   std::map<std::string, HostTensor> inputs;
   const Graph& graph = interpreter_->graph();

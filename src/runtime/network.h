@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
-#include "graph/lower.h"
-#include "runtime/executor.h"
+#include "backends/cpu/executor.h"
+#include "backends/cpu/lowering.h"
 #include "runtime/interpreter.h"
 
 namespace redline {
@@ -29,7 +29,7 @@ class Network {
   /// `team` outlives the network.
   static Result<Network> make(Graph graph, const NetworkOptions& options, WorkerTeam& team);
   Network() = default;
-  bool empty() const { return !program_ && !interpreter_; }
+  bool empty() const { return !runner_ && !interpreter_; }
 
   bool has_input(std::string_view name) const { return find(input_ports_, name); }
   /// Room for the input at the bounds; what was written is gone after run(). internal: there is none of that name or
@@ -54,23 +54,19 @@ class Network {
   /// invalid_argument: a size above its bound.
   Status run(const SymbolValues& sizes);
 
-  const Program* program() const { return program_.get(); }
+  const Program* program() const { return runner_ ? &runner_->program() : nullptr; }
   /// Floating-point operations of one run's products.
   int64_t flops(const SymbolValues& sizes) const { return flops_.eval(sizes); }
-  int64_t weight_bytes() const { return program_ ? program_->weight_bytes : 0; }
+  int64_t resident_arena_bytes() const { return runner_ ? runner_->resident_arena_bytes() : 0; }
+  int64_t weight_bytes() const { return runner_ ? runner_->program().weight_bytes : 0; }
 
  private:
   static bool find(const std::vector<Port>& ports, std::string_view name);
   std::vector<Port> input_ports_, output_ports_;
   Dim flops_ = 0;
-  std::unique_ptr<Program> program_;
-  std::unique_ptr<Executor> executor_;
+  std::unique_ptr<ProgramRunner> runner_;
   std::unique_ptr<Interpreter> interpreter_;
-  struct Use {
-    size_t stage, operand;
-  };
-  std::map<std::string, std::vector<Use>, std::less<>> uses_;  ///< of bound values, in the program
-  std::map<std::string, float*, std::less<>> bound_;           ///< of the interpreter
+  std::map<std::string, float*, std::less<>> bound_;  ///< of the interpreter
   // Of the interpreter: inputs at their bounds, outputs of the last run.
   std::map<std::string, std::vector<float>, std::less<>> inputs_, outputs_;
   std::map<std::string, std::vector<int32_t>, std::less<>> integers_;

@@ -9,7 +9,6 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kStripRows = 16;
 constexpr int64_t kLaneBytes = 4;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }

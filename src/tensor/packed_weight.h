@@ -4,6 +4,7 @@
 #include <functional>
 
 #include "tensor/layout.h"
+#include "tensor/strip_rows.h"
 #include "tensor/tensor_view.h"
 
 namespace redline {

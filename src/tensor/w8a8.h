@@ -1,5 +1,5 @@
 // w8a8: int8 weights with one float32 scale for each output row, for products with activations rounded to int8 as well
-// (kernels/cpu/x_form.h kI8). value = scale * code. No file format of ours holds it: float matrices are rounded to it,
+// (tensor/activation_layout.h kI8Tiled). value = scale * code. No file format of ours holds it: float matrices are rounded to it,
 // and checkpoints of compressed-tensors are read as it (models/int_quantized.h).
 //
 //   a row as it is stored   [K] int8 codes, then the scale

@@ -5,13 +5,11 @@
 #include <random>
 #include <set>
 
-#include "graph/lower.h"
+#include "graph/planning.h"
 #include "support/graph_harness.h"
 
 namespace redline::test {
 namespace {
-
-void nothing(const Stage&, const Tile&, const StepContext&, WorkerContext&) {}
 
 struct RandomProgram {
   Graph graph;
@@ -32,9 +30,8 @@ RandomProgram make_random(uint64_t seed, bool reuse) {
     const auto id = static_cast<ValueId>(r.graph.values.size());
     r.graph.values.push_back(
         {fmt::format("v{}", id), DType::kF32, {Dim(Symbol::kTokens), Dim(48)}, ValueKind::kComputed, {}});
-    Stage stage;
+    StagePlan stage;
     stage.name = fmt::format("s{}", s);
-    stage.run = nothing;
     stage.rows = Dim(Symbol::kTokens);
     stage.cols = 48;
     if (below(2)) stage.row_tiles = static_cast<int>(1 + below(4));
@@ -53,19 +50,19 @@ RandomProgram make_random(uint64_t seed, bool reuse) {
   return r;
 }
 
-bool rows_meet(const Stage& a, int row_a, const Stage& b, int row_b) {
+bool rows_meet(const StagePlan& a, int row_a, const StagePlan& b, int row_b) {
   return a.row_tiles != b.row_tiles || row_a == row_b;  // equal fractions of the same rows, or unknown: all
 }
 
 // What is wrong with running `task` now, given which tasks are done; "" when nothing is.
 std::string hazard(const RandomProgram& r, const Task& task, const std::vector<std::set<uint32_t>>& done) {
   const auto& stages = r.program.stages;
-  const Stage& c = stages[task.stage];
+  const StagePlan& c = stages[task.stage];
   const int c_row = static_cast<int>(task.index) / c.col_tiles(), c_col = static_cast<int>(task.index) % c.col_tiles();
   const int64_t col_begin = c.col_begin[static_cast<size_t>(c_col)],
                 col_end = c.col_begin[static_cast<size_t>(c_col) + 1];
   for (size_t s = 0; s < task.stage; ++s) {
-    const Stage& p = stages[s];
+    const StagePlan& p = stages[s];
     for (const StageRead& read : c.reads) {
       if (p.writes[0] != read.value) continue;
       for (int t = 0; t < p.num_tasks(); ++t) {

@@ -1,5 +1,5 @@
 // Packed weights kept in a file: whole, damaged, in the making, made by two at once, made by one that is killed.
-#include "graph/weight_cache.h"
+#include "backends/cpu/weight_cache.h"
 
 #include <gmock/gmock.h>
 #include <signal.h>

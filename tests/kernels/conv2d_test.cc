@@ -49,8 +49,9 @@ void expect_patches(const CpuKernels& kernels, const Case& c, int64_t begin, int
   const std::vector<float> values = test_values(static_cast<size_t>(x.size()), 3, 5.0f);
   for (int64_t i = 0; i < x.size(); ++i) x[i] = values[static_cast<size_t>(i)];
   const int64_t cols = c.kernel * c.kernel * c.channels, rows = out_row + end - begin;
-  ConvPatchesArgs a = {x.data(), c.in_height, c.in_width, c.channels, c.out_height, c.out_width, c.kernel, c.stride,
-                       c.pad,    c.upsample,  begin,      end,        XForm::kF32,  out_row,     nullptr};
+  ConvPatchesArgs a = {
+      x.data(), c.in_height, c.in_width, c.channels, c.out_height,           c.out_width, c.kernel, c.stride,
+      c.pad,    c.upsample,  begin,      end,        ActivationLayout::kF32, out_row,     nullptr};
   GuardedBuffer<float> plain(rows * cols);
   for (int64_t i = 0; i < plain.size(); ++i) plain[i] = 77;
   a.out = plain.data();
@@ -61,10 +62,10 @@ void expect_patches(const CpuKernels& kernels, const Case& c, int64_t begin, int
           << "row " << r << ", column " << k;
 
   const int64_t steps = (cols + 31) / 32, panel = tiles_panel_bytes(cols) / 2;
-  GuardedBuffer<uint16_t> tiles(x_form_bytes(XForm::kTiles, rows, cols) / 2);
+  GuardedBuffer<uint16_t> tiles(activation_layout_bytes(ActivationLayout::kBf16Tiled, rows, cols) / 2);
   for (int64_t i = 0; i < tiles.size(); ++i) tiles[i] = 0x7777;
   a.out = tiles.data();
-  a.form = XForm::kTiles;
+  a.form = ActivationLayout::kBf16Tiled;
   kernels.conv_patches(a);
   for (int64_t r = 0; r < (rows + 15) / 16 * 16; ++r)
     for (int64_t k = 0; k < steps * 32; ++k) {
@@ -161,8 +162,9 @@ struct Convolution {
     t.streams = streams;
     t.buffer = aligned<void>(lines_bytes);
     t.scratch = aligned<void>(scratch);
-    ConvPatchesArgs a = {x.data(), c.in_height, c.in_width, c.channels, c.out_height, c.out_width, c.kernel, c.stride,
-                         c.pad,    c.upsample,  0,          0,          XForm::kF32,  0,           nullptr,  &t};
+    ConvPatchesArgs a = {
+        x.data(), c.in_height, c.in_width, c.channels, c.out_height,           c.out_width, c.kernel, c.stride,
+        c.pad,    c.upsample,  0,          0,          ActivationLayout::kF32, 0,           nullptr,  &t};
     for (t.line_begin = 0; t.line_begin < c.out_height; t.line_begin = t.line_end)
       for (t.n_begin = 0, t.line_end = std::min(t.line_begin + lines, c.out_height); t.n_begin < c.out_channels;
            t.n_begin = t.n_end) {
@@ -277,7 +279,7 @@ std::vector<float> convolve_items(const CpuKernels& kernels, const TilesCase& c,
     t.scratch = aligned<void>(scratch);
     t.items = std::min(at_once, items - item);
     kernels.conv_patches({x.data() + item * in_size, c.in_height, c.in_width, c.channels, c.out_height, c.out_width,
-                          c.kernel, c.stride, c.pad, c.upsample, 0, 0, XForm::kF32, 0, nullptr, &t});
+                          c.kernel, c.stride, c.pad, c.upsample, 0, 0, ActivationLayout::kF32, 0, nullptr, &t});
   }
   return y;
 }

@@ -60,8 +60,8 @@ TEST(CpuKernels, ASuffixTakesThePathsOfAnotherKindOfCpu) {
     EXPECT_TRUE(dots->has_fast_bf16_dot);
     EXPECT_EQ(dots->has_tile_unit, plain->has_tile_unit);
     const auto uses_bf16 = [](const CpuKernels& table, DType type) {
-      const XForms forms = choose_linear(table, type, false).forms;
-      return forms.at[forms.count - 1].form == XForm::kTiles;
+      const ActivationLayouts forms = choose_linear(table, type, false).layouts;
+      return forms.at[forms.count - 1].layout == ActivationLayout::kBf16Tiled;
     };
     EXPECT_TRUE(uses_bf16(*tiles, DType::kF16)) << name;
     EXPECT_TRUE(uses_bf16(*dots, DType::kBF16)) << name;

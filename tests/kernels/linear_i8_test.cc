@@ -28,11 +28,12 @@ void* scratch() {
 /// x in a form, 64 bytes aligned. What rows past the last hold are the bits of a NaN.
 class Prepared {
  public:
-  Prepared(const CpuKernels& table, XForm form, const float* x, int64_t rows, int64_t k)
-      : space_(static_cast<size_t>(x_form_bytes(form, rows, k)) + 64, 0xff) {
+  Prepared(const CpuKernels& table, ActivationLayout form, const float* x, int64_t rows, int64_t k)
+      : space_(static_cast<size_t>(activation_layout_bytes(form, rows, k)) + 64, 0xff) {
     data_ = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(space_.data()) + 63) / 64 * 64);
     // As tasks do it: rows and columns in parts.
-    const int64_t grain = x_form_grain(form), half = rows / 2, cut = std::min(k, (k / 2 + grain - 1) / grain * grain);
+    const int64_t grain = activation_layout_grain(form), half = rows / 2,
+                  cut = std::min(k, (k / 2 + grain - 1) / grain * grain);
     for (const auto& [row, row_end] : {std::pair{int64_t{0}, half}, std::pair{half, rows}})
       for (const auto& [col, col_end] : {std::pair{int64_t{0}, cut}, std::pair{cut, k}})
         if (col < col_end || cut == k)
@@ -61,7 +62,7 @@ TEST_P(LinearI8, Prepare) {
   for (int64_t k : {1, 15, 16, 17, 63, 64, 65, 127, 1023, 1024, 1025, 2999})
     for (int64_t rows : {1, 16, 19}) {
       const std::vector<float> x = test_values(static_cast<size_t>(rows * k), static_cast<uint64_t>(k), 3.0f);
-      const Prepared p(kernels(), XForm::kI8, x.data(), rows, k);
+      const Prepared p(kernels(), ActivationLayout::kI8Tiled, x.data(), rows, k);
       for (int64_t row = 0; row < rows; ++row)
         for (int64_t begin = 0; begin < k; begin += kI8Chunk) {
           const int64_t end = std::min(begin + kI8Chunk, k);
@@ -89,7 +90,7 @@ TEST_P(LinearI8, WhatIsNotFiniteMakesItsRowNaN) {
   x[0 * k + 1080] = NAN;
   x[2 * k + 5] = INFINITY;
   for (int64_t i = 0; i < k; ++i) x[static_cast<size_t>(3 * k + i)] = i % 2 ? 1e-35f : -1e-42f;  // counts as zero
-  const Prepared p(kernels(), XForm::kI8, x.data(), rows, k);
+  const Prepared p(kernels(), ActivationLayout::kI8Tiled, x.data(), rows, k);
   for (Kernel kernel : {kernels().linear_i8, kernels().linear_i8_tiles}) {
     float y[rows * n];
     kernel({p.data(), 0, rows, w.packed.data(), n, k, 0, n, nullptr, nullptr, y, n, scratch()});
@@ -117,7 +118,7 @@ struct Case {
   }
 
   /// Rows [first, first + count) in tasks of `cut` columns.
-  std::vector<float> run(const CpuKernels& table, XForm form, Kernel kernel, int64_t first, int64_t count,
+  std::vector<float> run(const CpuKernels& table, ActivationLayout form, Kernel kernel, int64_t first, int64_t count,
                          int64_t cut) const {
     std::vector<float> y(static_cast<size_t>(count * y_stride), kUntouched);
     const Prepared p(table, form, x.data() + first * k, count, k);
@@ -135,12 +136,12 @@ struct Case {
 
 // Sums of codes are exact. What is rounded: x (half a unit of its scale), each chunk or group's product with the scale
 // and its addition, the row's scale, bias, gate and residual.
-void check(const CpuKernels& table, XForm form, Kernel kernel, int64_t n, int64_t k, int64_t rows) {
+void check(const CpuKernels& table, ActivationLayout form, Kernel kernel, int64_t n, int64_t k, int64_t rows) {
   SCOPED_TRACE(::testing::Message() << "N " << n << " K " << k << " rows " << rows << " form "
                                     << static_cast<int>(form));
   const Case c(n, k, rows);
   const std::vector<float> y = c.run(table, form, kernel, 0, rows, std::max<int64_t>(n, 1));
-  const int64_t chunk = form == XForm::kI8 ? kI8Chunk : kQ8Group;
+  const int64_t chunk = form == ActivationLayout::kI8Tiled ? kI8Chunk : kQ8Group;
   std::vector<double> moves(static_cast<size_t>(k));
   for (int64_t m = 0; m < rows; ++m) {
     const float* x = c.x.data() + m * k;
@@ -188,19 +189,22 @@ TEST_P(LinearI8, MatchesFloat64) {
   for (Kernel kernel : {kernels().linear_i8, kernels().linear_i8_tiles}) {
     // The stand-in of the tile unit takes a second for what that does in a millisecond.
     const bool slow = kernel == kernels().linear_i8_tiles && !unit;
-    for (int64_t rows : {0, 1, 5, 15, 16, 17, 31, 33, 47}) check(kernels(), XForm::kI8, kernel, 33, 96, rows);
-    for (int64_t n : {0, 1, 15, 16, 17, 47, 64, 65}) check(kernels(), XForm::kI8, kernel, n, 160, 19);
-    for (int64_t k : {0, 32, 64, 992, 1024, 1056, 2080}) check(kernels(), XForm::kI8, kernel, 37, k, 18);
-    if (!slow) check(kernels(), XForm::kI8, kernel, 896, 4864, 67);
+    for (int64_t rows : {0, 1, 5, 15, 16, 17, 31, 33, 47})
+      check(kernels(), ActivationLayout::kI8Tiled, kernel, 33, 96, rows);
+    for (int64_t n : {0, 1, 15, 16, 17, 47, 64, 65}) check(kernels(), ActivationLayout::kI8Tiled, kernel, n, 160, 19);
+    for (int64_t k : {0, 32, 64, 992, 1024, 1056, 2080})
+      check(kernels(), ActivationLayout::kI8Tiled, kernel, 37, k, 18);
+    if (!slow) check(kernels(), ActivationLayout::kI8Tiled, kernel, 896, 4864, 67);
   }
 }
 
 TEST_P(LinearI8, FewRowsInGroupsMatchFloat64) {
   const Kernel kernel = kernels().linear_q8[kType];
   ASSERT_NE(kernel, nullptr);
-  for (int64_t rows : {0, 1, 2, 3, 4, 5, 6, 7, 17}) check(kernels(), XForm::kQ8, kernel, 65, 96, rows);
-  for (int64_t k : {0, 32, 64, 1056}) check(kernels(), XForm::kQ8, kernel, 37, k, 4);
-  check(kernels(), XForm::kQ8, kernel, 896, 4864, 2);
+  for (int64_t rows : {0, 1, 2, 3, 4, 5, 6, 7, 17})
+    check(kernels(), ActivationLayout::kI8Grouped, kernel, 65, 96, rows);
+  for (int64_t k : {0, 32, 64, 1056}) check(kernels(), ActivationLayout::kI8Grouped, kernel, 37, k, 4);
+  check(kernels(), ActivationLayout::kI8Grouped, kernel, 896, 4864, 2);
 }
 
 // More rows and columns than the sums in scratch have room for.
@@ -208,9 +212,9 @@ TEST_P(LinearI8, ManyRowsGiveTheBitsOfFew) {
   const bool unit = kernels().has_tile_unit;
   const Case c(unit ? 1100 : 1072, unit ? 1120 : 64, unit ? 543 : 259);
   const Kernel kernel = kernels().linear_i8_tiles;
-  const std::vector<float> y = c.run(kernels(), XForm::kI8, kernel, 0, c.rows, c.n);
+  const std::vector<float> y = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
   for (int64_t m : {int64_t{0}, int64_t{258}, std::min<int64_t>(512, c.rows - 2), c.rows - 1}) {
-    const std::vector<float> row = c.run(kernels(), XForm::kI8, kernel, m, 1, 1024);
+    const std::vector<float> row = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, m, 1, 1024);
     ASSERT_EQ(std::memcmp(row.data(), &y[static_cast<size_t>(m * c.y_stride)], static_cast<size_t>(c.n) * 4), 0) << m;
   }
 }
@@ -227,7 +231,7 @@ TEST(LinearI8Sets, GiveTheSameBits) {
     ASSERT_TRUE(table.ok());
     if (table->worker_begin) table->worker_begin();
     for (Kernel kernel : {table->linear_i8, table->linear_i8_tiles}) {
-      const std::vector<float> y = c.run(*table, XForm::kI8, kernel, 0, c.rows, c.n);
+      const std::vector<float> y = c.run(*table, ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
       if (first.empty()) first = y;
       EXPECT_EQ(first, y) << isas[i].name;
     }
@@ -242,7 +246,7 @@ TEST_P(LinearI8, Ends) {
   const Case c(n, k, rows);
   const RandomWeight up(DType::kW8A8, n, k, 77);
   const std::vector<float> up_bias = test_values(n, 8);
-  const Prepared p(kernels(), XForm::kI8, c.x.data(), rows, k);
+  const Prepared p(kernels(), ActivationLayout::kI8Tiled, c.x.data(), rows, k);
   const auto product = [&](const RandomWeight& w, const float* bias, const LinearEnd* end, float* y) {
     LinearArgs a = {};
     a.x = p.data(), a.rows = rows, a.weight = w.packed.data(), a.out_features = n, a.in_features = k, a.n_end = n;
@@ -259,7 +263,7 @@ TEST_P(LinearI8, Ends) {
   product(c.w, c.bias.data(), &end, y.data());
   for (size_t i = 0; i < size; ++i) ASSERT_NEAR(y[i], expected[i], 1e-6 + 4e-7 * std::abs(expected[i])) << i;
   // The same as bfloat16 tiles.
-  std::vector<uint8_t> space(static_cast<size_t>(x_form_bytes(XForm::kTiles, rows, n)) + 64);
+  std::vector<uint8_t> space(static_cast<size_t>(activation_layout_bytes(ActivationLayout::kBf16Tiled, rows, n)) + 64);
   auto* tiles = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(space.data()) + 63) / 64 * 64);
   end.tiles = tiles;
   product(c.w, c.bias.data(), &end, nullptr);

@@ -12,8 +12,8 @@ struct Line {
   int count;
   struct {
     int64_t min_rows;
-    XForm form;
-  } at[XForms::kMost];
+    ActivationLayout form;
+  } at[ActivationLayouts::kMax];
 };
 const Line kLines[] = {
 #include "kernels/cpu/linear_choice_table.inc"
@@ -31,23 +31,23 @@ TEST_P(LinearRecord, ChoosesWhatIsRecordedAndElseByRule) {
     ASSERT_TRUE(type.ok()) << line.type;
     EXPECT_TRUE(is_linear_choice_recorded(kernels(), *type)) << line.type;
     const LinearKernels chosen = choose_linear(kernels(), *type, false);
-    ASSERT_EQ(chosen.forms.count, line.count);
+    ASSERT_EQ(chosen.layouts.count, line.count);
     for (int i = 0; i < line.count; ++i) {
-      EXPECT_EQ(chosen.forms.at[i].min_rows, line.at[i].min_rows);
-      EXPECT_EQ(chosen.forms.at[i].form, line.at[i].form);
+      EXPECT_EQ(chosen.layouts.at[i].min_rows, line.at[i].min_rows);
+      EXPECT_EQ(chosen.layouts.at[i].layout, line.at[i].form);
       EXPECT_NE(chosen.run[i], nullptr);
       if (i > 0) {
         EXPECT_GT(line.at[i].min_rows, line.at[i - 1].min_rows);
       }
     }
     EXPECT_EQ(line.at[0].min_rows, 0) << "one row must be served too";
-    EXPECT_TRUE(choose_linear(kernels(), *type, true).forms.only_f32());
+    EXPECT_TRUE(choose_linear(kernels(), *type, true).layouts.only_f32());
   }
   // A table that was put together otherwise is of no instruction set: the rule holds.
   CpuKernels own = kernels();
   own.linear_q8[static_cast<int>(DType::kQ4_0)] = [](const LinearArgs&) {};
   EXPECT_FALSE(is_linear_choice_recorded(own, DType::kQ4_0));
-  EXPECT_EQ(choose_linear(own, DType::kQ4_0, false).forms.at[0].form, XForm::kQ8);
+  EXPECT_EQ(choose_linear(own, DType::kQ4_0, false).layouts.at[0].layout, ActivationLayout::kI8Grouped);
   EXPECT_FALSE(is_linear_choice_recorded(kernels(), DType::kI32));
 }
 

@@ -121,24 +121,28 @@ struct Case {
 /// One entry of a table, called with x in float32 whatever form it reads.
 struct LinearFn {
   const CpuKernels* table;
-  XForm form;
+  ActivationLayout form;
   void (*fn)(const LinearArgs&);
 
-  static LinearFn exact(const CpuKernels& t, DType type) { return {&t, XForm::kF32, t.linear[static_cast<int>(type)]}; }
-  static LinearFn q8(const CpuKernels& t, DType type) { return {&t, XForm::kQ8, t.linear_q8[static_cast<int>(type)]}; }
+  static LinearFn exact(const CpuKernels& t, DType type) {
+    return {&t, ActivationLayout::kF32, t.linear[static_cast<int>(type)]};
+  }
+  static LinearFn q8(const CpuKernels& t, DType type) {
+    return {&t, ActivationLayout::kI8Grouped, t.linear_q8[static_cast<int>(type)]};
+  }
   explicit operator bool() const { return fn != nullptr; }
   void operator()(LinearArgs a) const {
     std::vector<uint8_t> prepared;
-    if (form != XForm::kF32) {
-      prepared.resize(static_cast<size_t>(x_form_bytes(form, a.rows, a.in_features)) + 64);
+    if (form != ActivationLayout::kF32) {
+      prepared.resize(static_cast<size_t>(activation_layout_bytes(form, a.rows, a.in_features)) + 64);
       auto* out = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(prepared.data()) + 63) / 64 * 64);
       table->prepare_x[static_cast<int>(form)](
           {static_cast<const float*>(a.x), a.x_stride, a.in_features, 0, a.rows, 0, a.in_features, out});
       a.x = out;
     }
-    if (form == XForm::kTiles && table->worker_begin) table->worker_begin();  // the tile unit's shape
+    if (form == ActivationLayout::kBf16Tiled && table->worker_begin) table->worker_begin();  // the tile unit's shape
     fn(a);
-    if (form == XForm::kTiles && table->worker_end) table->worker_end();
+    if (form == ActivationLayout::kBf16Tiled && table->worker_end) table->worker_end();
   }
 };
 constexpr float kUntouched = -77.25f;
@@ -295,7 +299,7 @@ TEST(Linear, GateIsAFactorBeforeTheResidual) {
     for (DType type : weight_types()) {
       SCOPED_TRACE(dtype_info(type).name);
       const int64_t k = dtype_info(type).block_elements == 1 ? 97 : 256;
-      const LinearFn tiles = {&isa.table, XForm::kTiles, isa.table.linear_tiles[static_cast<int>(type)]};
+      const LinearFn tiles = {&isa.table, ActivationLayout::kBf16Tiled, isa.table.linear_tiles[static_cast<int>(type)]};
       for (const LinearFn& linear : {LinearFn::exact(isa.table, type), LinearFn::q8(isa.table, type), tiles}) {
         if (!linear) continue;
         for (int64_t n : {16, 37}) {

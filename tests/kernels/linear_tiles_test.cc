@@ -43,11 +43,13 @@ struct Case {
 
   /// Rows [first, first + count) into `out`, with `rest` as residual, one task per `cut` columns.
   void run(const CpuKernels& table, int64_t first, int64_t count, int64_t cut, const float* rest, float* out) const {
-    std::vector<uint8_t> space(static_cast<size_t>(x_form_bytes(XForm::kTiles, count, k)) + 64);
+    std::vector<uint8_t> space(static_cast<size_t>(activation_layout_bytes(ActivationLayout::kBf16Tiled, count, k)) +
+                               64);
     auto* tiles = reinterpret_cast<uint8_t*>((reinterpret_cast<uintptr_t>(space.data()) + 63) / 64 * 64);
     // Rows past the last hold whatever was there: here the bits of a NaN.
     std::fill(space.begin(), space.end(), 0xff);
-    table.prepare_x[static_cast<int>(XForm::kTiles)]({x.data() + first * k, k, k, 0, count, 0, k, tiles});
+    table.prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)](
+        {x.data() + first * k, k, k, 0, count, 0, k, tiles});
     for (int64_t begin = 0; begin < n; begin += cut) {
       LinearArgs a = {};
       a.x = tiles, a.rows = count, a.weight = w.packed.data();
@@ -184,8 +186,8 @@ void check_end(const CpuKernels& table, DType type, int64_t n, int64_t rows, std
   const std::vector<float> x = test_values(static_cast<size_t>(rows * k), 1, 3.0f),
                            bias = test_values(static_cast<size_t>(n), 2),
                            up_bias = test_values(static_cast<size_t>(n), 3);
-  GuardedBuffer<uint8_t> tiles(x_form_bytes(XForm::kTiles, rows, k));
-  const auto prepare = table.prepare_x[static_cast<int>(XForm::kTiles)];
+  GuardedBuffer<uint8_t> tiles(activation_layout_bytes(ActivationLayout::kBf16Tiled, rows, k));
+  const auto prepare = table.prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)];
   std::fill_n(tiles.data(), tiles.size(), uint8_t{0xff});
   prepare({x.data(), k, k, 0, rows, 0, k, tiles.data()});
   const auto kernel = table.linear_tiles[static_cast<int>(type)];
@@ -207,7 +209,7 @@ void check_end(const CpuKernels& table, DType type, int64_t n, int64_t rows, std
     for (int64_t i = 0; i < rows * n; ++i) want[i] *= second[i];
   }
 
-  const int64_t form_bytes = x_form_bytes(XForm::kTiles, rows, n);
+  const int64_t form_bytes = activation_layout_bytes(ActivationLayout::kBf16Tiled, rows, n);
   GuardedBuffer<uint8_t> got_tiles(form_bytes), want_tiles(form_bytes);
   std::fill_n(got.data(), got.size(), kUntouched);
   LinearEnd end;
@@ -316,7 +318,7 @@ TEST_P(LinearTiles, NaNAndInfinityInTheWeight) {
     pack_strips(view, 0, 1, packed.data());
     const float x[5] = {0, 1, 1, 1, 1};
     alignas(64) uint8_t tiles[1024] = {};
-    kernels().prepare_x[static_cast<int>(XForm::kTiles)]({x, k, k, 0, 1, 0, k, tiles});
+    kernels().prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)]({x, k, k, 0, 1, 0, k, tiles});
     float y[16];
     LinearArgs a = {};
     a.x = tiles, a.in_features = k, a.rows = 1, a.weight = packed.data(), a.out_features = a.n_end = 16;
@@ -346,7 +348,7 @@ TEST_P(LinearTiles, ScalesOfAnySize) {
     pack_strips(view, 0, 1, packed.data());
     const std::vector<float> x = test_values(32, 7, 2.0f);
     alignas(64) uint8_t tiles[1024] = {};
-    kernels().prepare_x[static_cast<int>(XForm::kTiles)]({x.data(), 32, 32, 0, 1, 0, 32, tiles});
+    kernels().prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)]({x.data(), 32, 32, 0, 1, 0, 32, tiles});
     float y[16];
     LinearArgs a = {};
     a.x = tiles, a.in_features = 32, a.rows = 1, a.weight = packed.data(), a.out_features = a.n_end = 16;
@@ -376,11 +378,11 @@ TEST_P(LinearTiles, TheStandInIsNeverChosen) {
     const LinearKernels chosen = choose_linear(kernels(), type, false);
     ASSERT_NE(chosen.run[0], nullptr);
     for (int64_t rows : {1, 64, 512}) {
-      const bool is_tiles = chosen.forms.for_rows(rows) == XForm::kTiles;
+      const bool is_tiles = chosen.layouts.for_rows(rows) == ActivationLayout::kBf16Tiled;
       const bool dot = type == DType::kBF16 && kernels().has_fast_bf16_dot;
       EXPECT_EQ(is_tiles, (kernels().has_tile_unit || dot) && type != DType::kF32 && rows >= 64)
           << dtype_info(type).name << rows;
-      EXPECT_EQ(choose_linear(kernels(), type, true).forms.for_rows(rows), XForm::kF32);
+      EXPECT_EQ(choose_linear(kernels(), type, true).layouts.for_rows(rows), ActivationLayout::kF32);
     }
   }
 }

@@ -1,4 +1,4 @@
-#include "runtime/executor.h"
+#include "backends/cpu/executor.h"
 
 #include <sys/mman.h>
 #include <unistd.h>
@@ -179,9 +179,9 @@ TEST(Executor, AKernelThatDoesNotComeBackIsNamedWhileItIsStuck) {
   Compiled c = Compiled::make(layers(n, 1), 2, sizes(8), {}, run);
   static Executor* executor;
   executor = c.executor.get();
-  for (Stage& stage : c.program->stages)
-    if (stage.op == "rms_norm")
-      stage.run = [](const Stage&, const Tile& tile, const StepContext&, WorkerContext&) {
+  for (CpuStage& stage : c.code().stages)
+    if (stage.plan->op == "rms_norm")
+      stage.run = [](const CpuStage&, const Tile& tile, const StepContext&, WorkerContext&) {
         while (tile.index == 0 && !executor->gave_up()) std::this_thread::yield();
       };
   testing::internal::CaptureStderr();
@@ -207,12 +207,12 @@ TEST(Executor, WhoWaitsTakesWhatANeighbourHasNotBegun) {
     static Executor* executor;
     executor = c.executor.get();
     int tasks = 0;
-    for (Stage& stage : c.program->stages) {
-      if (stage.op != "linear") continue;
-      tasks = stage.num_tasks();
-      stage.run = [](const Stage& own, const Tile& tile, const StepContext&, WorkerContext&) {
+    for (CpuStage& stage : c.code().stages) {
+      if (stage.plan->op != "linear") continue;
+      tasks = stage.plan->num_tasks();
+      stage.run = [](const CpuStage& own, const Tile& tile, const StepContext&, WorkerContext&) {
         others += tile.index > 0;
-        while (tile.index == 0 && others < own.num_tasks() - 1 && !executor->gave_up()) std::this_thread::yield();
+        while (tile.index == 0 && others < own.plan->num_tasks() - 1 && !executor->gave_up()) std::this_thread::yield();
       };
     }
     ASSERT_GE(tasks, 2 * workers) << "worker 0 has one task of this stage: nothing to take";

@@ -54,8 +54,9 @@ inline AutoRounding auto_rounding(const std::string& weight_types) {
   const Result<const CpuKernels*> table = cpu_kernels();
   if (!table.ok()) return rounding;
   const auto rounds = [&](DType type) {
-    const XForms forms = choose_linear(**table, type, false).forms;
-    return std::any_of(forms.at, forms.at + forms.count, [](const auto& at) { return at.form == XForm::kTiles; });
+    const ActivationLayouts forms = choose_linear(**table, type, false).layouts;
+    return std::any_of(forms.at, forms.at + forms.count,
+                       [](const auto& at) { return at.layout == ActivationLayout::kBf16Tiled; });
   };
   const auto has = [&](const char* name) { return (" " + weight_types).find(name) != std::string::npos; };
   rounding.bf16_products = has(" bf16 x") && rounds(DType::kBF16);

@@ -10,8 +10,8 @@
 #include <map>
 #include <random>
 
-#include "graph/lower.h"
-#include "runtime/executor.h"
+#include "backends/cpu/executor.h"
+#include "backends/cpu/lowering.h"
 #include "runtime/interpreter.h"
 
 namespace redline::test {
@@ -76,8 +76,10 @@ inline int count(const Graph& graph, const OpDef& def) {
 /// A graph compiled for `workers`, with its own team.
 struct Compiled {
   std::unique_ptr<WorkerTeam> team;
-  std::unique_ptr<Program> program;
   std::unique_ptr<Executor> executor;
+  Program* program = nullptr;  ///< the executor's, for tests that change it
+
+  CpuProgram& code() const { return CpuProgram::of(*program); }
 
   static Compiled make(Graph graph, int workers, SymbolValues bounds, CompileOptions options = {},
                        ExecutorOptions run = {}) {
@@ -89,10 +91,10 @@ struct Compiled {
     c.team = std::make_unique<WorkerTeam>(workers, std::pair{(*kernels)->worker_begin, (*kernels)->worker_end});
     auto program = compile(std::move(graph), options, *c.team);
     EXPECT_TRUE(program.ok()) << program.status().to_string();
-    c.program = std::make_unique<Program>(std::move(program).value());
-    c.executor = std::make_unique<Executor>(*c.program, *c.team, run);
+    c.executor = std::make_unique<Executor>(std::move(program).value(), *c.team, run);
+    c.program = const_cast<Program*>(&c.executor->program());
     // NaNs, as another program on the team may leave them.
-    const int64_t bytes = kScratchBytes + c.program->buffer_bytes + 4096;
+    const int64_t bytes = kScratchBytes + c.code().buffer_bytes + 4096;
     auto scratch = c.team->scratch(bytes);
     EXPECT_TRUE(scratch.ok()) << scratch.status().to_string();
     if (scratch.ok()) std::memset(*scratch, 0xff, static_cast<size_t>(bytes * c.team->size()));
@@ -102,12 +104,13 @@ struct Compiled {
     const Program::Port* port = program->find_input(name);
     ASSERT_NE(port, nullptr) << name;
     for (size_t i = 0; i < t.data.size(); ++i) {
-      if (port->dtype == DType::kI32) static_cast<int32_t*>(port->data)[i] = static_cast<int32_t>(t.data[i]);
-      else static_cast<float*>(port->data)[i] = static_cast<float>(t.data[i]);
+      if (port->dtype == DType::kI32)
+        static_cast<int32_t*>(executor->host_input(name))[i] = static_cast<int32_t>(t.data[i]);
+      else static_cast<float*>(executor->host_input(name))[i] = static_cast<float>(t.data[i]);
     }
   }
   std::vector<float> get(const char* name, int64_t count) const {
-    const auto* data = static_cast<const float*>(program->find_output(name)->data);
+    const auto* data = static_cast<const float*>(executor->host_output(name));
     return {data, data + count};
   }
 };

@@ -32,7 +32,7 @@ inline void expect_prepares(const std::function<Value(GraphBuilder&, Numbers&)>&
     Compiled through = Compiled::make(make(true), 3, bounds_of(steps));
     auto prepares = [](const Compiled& c) {
       int n = 0;
-      for (const Stage& stage : c.program->stages) n += stage.op == kPrepareX.name;
+      for (const StagePlan& stage : c.program->stages) n += stage.op == kPrepareX.name;
       return n;
     };
     EXPECT_EQ(prepares(itself), 0);

@@ -1,7 +1,7 @@
 #pragma once
 
 #include "graph/graph.h"
-#include "kernels/cpu/activation.h"
+#include "tensor/activation.h"
 
 namespace redline {
 
@@ -17,7 +17,7 @@ struct ActivationAttrs {
   bool halves = false;  ///< of one input: [up, gate]
 };
 
-/// y = f(x), element by element (kernels/cpu/activation.h has the formulas).
+/// y = f(x), element by element (tensor/activation.h has the formulas).
 ///
 /// x  [rows, cols]  f32
 /// returns like x; can be stored in the forms that products read

@@ -1,6 +1,5 @@
 #include "graph/ops/add.h"
 
-#include "graph/lower.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -29,28 +28,6 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-struct Attrs {
-  void (*kernel)(const AddArgs&);
-  int64_t cols;
-};
-
-void run(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
-  const int64_t at = tile.row_begin * a.cols;
-  a.kernel({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stage.operand<float>(2) + at,
-            (tile.row_end - tile.row_begin) * a.cols});
-}
-
-Status lower(LowerContext& c) {
-  Stage stage = c.output_stage(run);
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kTile}};
-  stage.in_place_of = c.op().inputs[0];
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().add, stage.cols});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
-  return {};
-}
-
 Status reference_row(ReferenceContext& c) {
   for (int64_t r = 0; r < c.out().rows(); ++r)
     for (int64_t i = 0; i < c.out().cols(); ++i)
@@ -58,28 +35,10 @@ Status reference_row(ReferenceContext& c) {
   return {};
 }
 
-// operands: x, row, y
-void run_row(const Stage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
-  for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
-    a.kernel(
-        {stage.operand<float>(0) + r * a.cols, stage.operand<float>(1), stage.operand<float>(2) + r * a.cols, a.cols});
-}
-
-Status lower_row(LowerContext& c) {
-  REDLINE_ASSIGN(void* row, c.dense_weight(1));
-  Stage stage = c.output_stage(run_row);
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kTile}};
-  stage.in_place_of = c.op().inputs[0];
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().add, stage.cols});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(row), c.at(c.op().outputs[0])});
-  return {};
-}
-
 }  // namespace
 
-const OpDef kAdd = {"add", reference, lower};
-const OpDef kAddRow = {"add_row", reference_row, lower_row};
+const OpDef kAdd = {"add", reference};
+
+const OpDef kAddRow = {"add_row", reference_row};
 
 }  // namespace redline

@@ -3,7 +3,6 @@
 #include <algorithm>
 #include <cmath>
 
-#include "graph/lower.h"
 #include "graph/ops/kv_append.h"
 #include "graph/reference.h"
 
@@ -58,52 +57,6 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-struct Attrs {
-  AttentionAttrs a;
-  void (*attend)(const AttentionArgs&);
-  void (*merge)(const AttentionMergeArgs&);
-};
-
-// operands: q, y. Tile i computes the items that the step's plan gives to slot i.
-void run_attend(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const auto& s = stage.attrs_as<Attrs>();
-  const AttentionStep& plan = *step.attention;
-  const int64_t stride = s.a.num_heads * s.a.head_dim, group = s.a.num_heads / s.a.num_kv_heads;
-  for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
-    const AttentionItem& item = plan.items[i];
-    const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
-    const int64_t rows = item.row_end - item.row_begin;
-    float* y = stage.operand<float>(1) + at;
-    s.attend({stage.operand<float>(0) + at, stride, y, stride, rows, group, s.a.head_dim, item.first_position,
-              s.a.window, s.a.scale, plan.pages[item.sequence], plan.cache.head(s.a.layer, item.kv_head), item.kv_begin,
-              item.kv_end, item.split < 0 ? nullptr : plan.partials + item.partials, worker.scratch});
-    if (item.split < 0) continue;
-    const AttentionSplit& split = plan.splits[item.split];
-    std::atomic<int32_t>& finished = plan.finished[item.split];
-    // Whoever comes last sees what the others wrote, and leaves the counter ready for the next layer.
-    if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) continue;
-    finished.store(0, std::memory_order_relaxed);
-    s.merge({plan.partials + split.partials, split.chunks, rows, group, s.a.head_dim, y, stride});
-  }
-}
-
-Status lower(LowerContext& c) {
-  const auto& a = std::any_cast<const AttentionAttrs&>(c.op().attrs);
-  const auto format = static_cast<size_t>(c.options().kv_format);
-  if (!c.kernels().attention[format]) return unsupported("no attention kernel for this cache format");
-  const auto& in = c.op().inputs;
-  Stage attend;
-  attend.run = run_attend;
-  attend.rows = c.workers();  // slots of the plan, not rows of the step: each must run whatever the step's size
-  attend.cols = a.num_heads * a.head_dim;
-  attend.row_tiles = c.workers();
-  attend.reads = {{in[0], Reads::kAll}, {in[1], Reads::kAll}};
-  attend.writes = c.op().outputs;
-  attend.attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().attention[format], c.kernels().attention_merge});
-  c.add_stage(std::move(attend), {c.at(in[0]), c.at(c.op().outputs[0])});
-  return {};
-}
-
 std::string describe(const std::any& any) {
   const auto& a = std::any_cast<const AttentionAttrs&>(any);
   return fmt::format("{} heads over {} of {}{}", a.num_heads, a.num_kv_heads, a.head_dim,
@@ -112,6 +65,6 @@ std::string describe(const std::any& any) {
 
 }  // namespace
 
-const OpDef kAttention = {"attention", reference, lower, describe};
+const OpDef kAttention = {"attention", reference, describe};
 
 }  // namespace redline

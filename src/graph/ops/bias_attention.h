@@ -24,6 +24,10 @@ Value bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, co
 
 /// Row of the table for a key `distance` places after the query, as T5 rounds it.
 int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_distance);
+struct BiasAttentionOpAttrs {
+  BiasAttentionAttrs a;
+  Dim batch, tokens;
+};
 
 extern const OpDef kBiasAttention;
 

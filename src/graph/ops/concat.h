@@ -1,6 +1,7 @@
 #pragma once
 
 #include "graph/graph.h"
+#include "graph/items.h"
 
 namespace redline {
 
@@ -18,6 +19,29 @@ Value slice_rows(GraphBuilder& g, Value x, Dim batch, Dim item_rows, Dim skip, D
 
 /// y[r] = [a[r], b[r]]; can be stored in the forms that products read.
 Value concat_cols(GraphBuilder& g, Value a, Value b);
+/// Attributes of concat_rows and slice_rows.
+struct RowsOpAttrs {
+  std::vector<Dim> rows, item_rows, skip;  ///< [inputs]
+};
+
+/// copy(k, from, to, rows) for the runs of rows of input k, from row `from`, that become rows of y from `to` on; together
+/// rows [begin, end) of y.
+template <class Copy>
+void for_row_runs(const RowsOpAttrs& op, const SymbolValues& sizes, int64_t begin, int64_t end, const Copy& copy) {
+  int64_t y_item_rows = 0;
+  for (const Dim& rows : op.rows) y_item_rows += rows.eval(sizes);
+  for_items(begin, end, y_item_rows, [&](int64_t item, int64_t from, int64_t to) {
+    int64_t first = item * y_item_rows;
+    for (size_t k = 0; k < op.rows.size(); ++k) {
+      const int64_t last = first + op.rows[k].eval(sizes);
+      const int64_t run_begin = std::max(first, from), run_end = std::min(last, to);
+      if (run_begin < run_end)
+        copy(k, item * op.item_rows[k].eval(sizes) + op.skip[k].eval(sizes) + run_begin - first, run_begin,
+             run_end - run_begin);
+      first = last;
+    }
+  });
+}
 
 extern const OpDef kConcatRows;
 extern const OpDef kSliceRows;

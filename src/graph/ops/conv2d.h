@@ -40,10 +40,30 @@ struct Conv2dOpAttrs : Conv2dAttrs {
   std::shared_ptr<AdapterSlot> adapter;
 };
 
-struct CpuKernels;
-/// Whether a convolution of `channels` by such a weight goes by tile products over lines of the picture, which is where
-/// it can normalize them.
-bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel);
+/// Sizes of one step.
+struct Conv2dGeometry {
+  int64_t batch, in_height, in_width, out_height, out_width;
+
+  Conv2dGeometry(const Conv2dOpAttrs& a, const SymbolValues& sizes)
+      : batch(a.batch.eval(sizes)), in_height(a.in_height.eval(sizes)), in_width(a.in_width.eval(sizes)),
+        out_height(a.out_height.eval(sizes)), out_width(a.out_width.eval(sizes)) {}
+  int64_t pixels() const { return out_height * out_width; }
+  int64_t in_pixels() const { return in_height * in_width; }
+};
+
+/// Conv2dInputs of the optional inputs; 0: there is none.
+struct Conv2dInputs {
+  size_t bias = 0, item_bias = 0, residual = 0;
+  size_t norm = 0;  ///< the first of three
+
+  explicit Conv2dInputs(const Conv2dOpAttrs& a) {
+    size_t next = 2;
+    if (a.has_bias) bias = next++;
+    if (a.has_item_bias) item_bias = next++;
+    if (a.has_residual) residual = next++;
+    if (a.has_norm) norm = next;
+  }
+};
 
 extern const OpDef kConv2d;
 

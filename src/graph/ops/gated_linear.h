@@ -1,7 +1,7 @@
 #pragma once
 
 #include "graph/graph.h"
-#include "kernels/cpu/activation.h"
+#include "tensor/activation.h"
 
 namespace redline {
 

@@ -1,8 +1,13 @@
 #pragma once
 
+#include <algorithm>
+
 #include "graph/ops/picture.h"
 
 namespace redline {
+
+/// Most channels that a group_norm may have: back ends keep sums of a whole row of channels at hand.
+inline constexpr int64_t kGroupNormMaxChannels = 32768;
 
 struct GroupNormAttrs {
   int64_t groups = 32;
@@ -33,6 +38,12 @@ struct HostTensor;
 /// The same for references: y = norm(x), from x itself.
 void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, const GroupNormAttrs& norm,
                           const HostTensor& weight, const HostTensor& bias, HostTensor& y);
+
+/// Statistics of an item are made in parts of at least 64 pixels, and added up in order. Their number follows from the item's size
+/// alone, so that results do not depend on the number of workers.
+inline constexpr int64_t kGroupNormMaxParts = 64;
+inline int64_t group_norm_parts(int64_t pixels) { return std::clamp<int64_t>(pixels / 64, 1, kGroupNormMaxParts); }
+inline int64_t group_norm_part_begin(int64_t pixels, int64_t part) { return pixels * part / group_norm_parts(pixels); }
 
 extern const OpDef kGroupNormSums;
 extern const OpDef kGroupNorm;

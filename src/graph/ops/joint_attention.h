@@ -3,8 +3,12 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "tensor/kv_page.h"
 
 namespace redline {
+
+/// Rows past the last key of an item in the shape of the packed value: its last page may be nearly empty.
+inline constexpr int64_t kSpareKeys = kKvPageTokens - 1;
 
 /// Keys and values of one stream: text, picture, or both.
 struct KeySegment {

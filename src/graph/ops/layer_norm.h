@@ -29,6 +29,14 @@ struct Modulation {
 ///   y[r, c] = norm(x)[r, c] * (1 + table[i, scale + c]) + table[i, shift + c],  i the item of row r
 /// The norm has no weights of its own.
 Value modulated_norm(GraphBuilder& g, Value x, Modulation modulation, LayerNormAttrs attrs = {1e-6f, true});
+/// Attributes of both ops.
+struct LayerNormOpAttrs {
+  LayerNormAttrs norm;
+  bool has_weight = false, has_bias = false;
+  bool modulated = false;  ///< input 1 is the table
+  int64_t shift = -1, scale = -1;
+  Dim rows_per_item = 1;
+};
 
 extern const OpDef kLayerNorm;
 extern const OpDef kModulatedNorm;

@@ -1,7 +1,5 @@
 #include "graph/ops/prepare_x.h"
 
-#include "graph/lower.h"
-#include "graph/prepared_output.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -12,30 +10,8 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-struct Attrs {
-  PreparedOutput out;
-};
-
-void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
-  const int64_t cols = a.out.cols;
-  a.out.write(stage.operand<float>(0) + tile.row_begin * cols + tile.col_begin, cols, a.out.rows.eval(step.sizes), tile,
-              stage.operands[1]);
-}
-
-Status lower(LowerContext& c) {
-  Stage stage = c.output_stage(run);
-  REDLINE_ASSIGN(const PreparedOutput out, PreparedOutput::make(c));
-  // One row is cut by columns, many by rows.
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kTile}};
-  stage.attrs = std::make_shared<Attrs>(Attrs{out});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().outputs[0])});
-  return {};
-}
-
 }  // namespace
 
-const OpDef kPrepareX = {"prepare_x", reference, lower};
+const OpDef kPrepareX = {"prepare_x", reference};
 
 }  // namespace redline

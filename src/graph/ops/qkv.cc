@@ -1,8 +1,5 @@
 #include "graph/ops/qkv.h"
 
-#include <algorithm>
-
-#include "graph/lower.h"
 #include "graph/ops/kv_append.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
@@ -12,23 +9,9 @@
 namespace redline {
 namespace {
 
-// Where the inputs lie that the attributes allow; 0 for those that they deny.
-struct Inputs {
-  size_t bias = 0, q_norm = 0, k_norm = 0, table, positions, slots;
-  explicit Inputs(const QkvAttrs& a) {
-    size_t at = 4;
-    if (a.has_bias) bias = at, at += 3;
-    if (a.has_q_norm) q_norm = at++;
-    if (a.has_k_norm) k_norm = at++;
-    table = at++;
-    positions = at++;
-    slots = at;
-  }
-};
-
 Status reference(ReferenceContext& c) {
   const auto& a = c.attrs<QkvAttrs>();
-  const Inputs in(a);
+  const QkvInputs in(a);
   const HostTensor& x = c.in(0);
   HostTensor parts[3];
   for (size_t i = 0; i < 3; ++i) {
@@ -52,157 +35,6 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-struct Attrs {
-  QkvAttrs a;
-  LinearKernels products[3];
-  void (*rms_norm)(const RmsNormArgs&);
-  void (*rope)(const RopeArgs&);
-  void (*append)(const KvAppendArgs&);
-  int64_t in_features, rotary_dim;
-  int64_t col_bytes[3];  // of the packed weights
-};
-
-// What a task holds between its kernels stays within the second-level cache.
-constexpr int64_t kBlockBytes = 512 << 10;
-
-// Heads that a block holds: keys lie before values in it.
-int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
-  return std::max<int64_t>(1, kBlockBytes / (std::max<int64_t>(rows, 1) * head_dim * int64_t{sizeof(float)} * parts));
-}
-
-enum Operand : size_t { kX, kWeight, kBias = kWeight + 3, kQNorm = kBias + 3, kKNorm, kTable, kSlots, kQ };
-
-struct Block {
-  const Stage& stage;
-  const Attrs& s;
-  int64_t rows;
-  WorkerContext& worker;
-
-  // Heads [begin, end) of q, k or v (i) to y, rows `width` apart.
-  void product(size_t i, int64_t begin, int64_t end, float* y, int64_t width) const {
-    const int64_t d = s.a.head_dim, heads = i == 0 ? s.a.num_heads : s.a.num_kv_heads;
-    // Kernels count columns from the first of the matrix.
-    s.products[i].for_rows(rows)({stage.operands[kX], s.in_features, rows, stage.operands[kWeight + i], heads * d,
-                                  s.in_features, begin * d, end * d, stage.operand<float>(kBias + i), nullptr,
-                                  y - begin * d, width, worker.scratch});
-  }
-  // Norm of the heads where there is one, then rope; `to` may be x.
-  void finish(float* x, int64_t width, const float* norm, float eps, float* to, int64_t to_stride) const {
-    const int64_t d = s.a.head_dim, heads = width / d;
-    if (norm) s.rms_norm({x, norm, x, rows * heads, d, eps});
-    for (int64_t t = 0; t < rows; ++t) {
-      const float* table = stage.operand<float>(kTable) + t * s.rotary_dim;
-      s.rope({x + t * width, to + t * to_stride, table, table + s.rotary_dim / 2, 1, heads, d, s.rotary_dim});
-    }
-  }
-};
-
-// Columns: the heads of q, then pairs of one head of k and the same of v. A tile is some of them for all rows.
-void run(const Stage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const auto& s = stage.attrs_as<Attrs>();
-  const QkvAttrs& a = s.a;
-  const Block b{stage, s, tile.row_end, worker};
-  const int64_t d = a.head_dim, q_cols = a.num_heads * d;
-  auto* buffer = static_cast<float*>(worker.buffer);
-
-  const int64_t q_end = std::min(tile.col_end, q_cols) / d, q_block = block_heads(b.rows, d, 1);
-  for (int64_t head = tile.col_begin / d; head < q_end; head += q_block) {
-    const int64_t end = std::min(head + q_block, q_end), width = (end - head) * d;
-    b.product(0, head, end, buffer, width);
-    b.finish(buffer, width, stage.operand<float>(kQNorm), a.q_norm_eps, stage.operand<float>(kQ) + head * d, q_cols);
-  }
-  const int64_t kv_begin = (std::max(tile.col_begin, q_cols) - q_cols) / (2 * d),
-                kv_end = (tile.col_end - q_cols) / (2 * d);
-  const int64_t kv_block = block_heads(b.rows, d, 2);
-  for (int64_t head = kv_begin; head < kv_end; head += kv_block) {
-    const int64_t end = std::min(head + kv_block, kv_end), width = (end - head) * d;
-    float* values = buffer + b.rows * width;
-    b.product(1, head, end, buffer, width);
-    b.product(2, head, end, values, width);
-    b.finish(buffer, width, stage.operand<float>(kKNorm), a.k_norm_eps, buffer, width);
-    for (int64_t h = head; h < end; ++h)
-      s.append({buffer + (h - head) * d, values + (h - head) * d, width, stage.operand<int32_t>(kSlots), b.rows, d,
-                step.attention->cache.head(a.layer, h)});
-  }
-}
-
-FirstBytes first_weights(const Stage& stage, const Tile& tile) {
-  const auto& s = stage.attrs_as<Attrs>();
-  const int64_t q_cols = s.a.num_heads * s.a.head_dim;
-  auto part = [&](size_t i, int64_t begin, int64_t end, FirstBytes& first) {
-    first.data[i % 2] = static_cast<const uint8_t*>(stage.operands[kWeight + i]) + s.col_bytes[i] * begin;
-    first.bytes[i % 2] = s.col_bytes[i] * (end - begin);
-  };
-  FirstBytes first;
-  if (tile.col_begin < q_cols) {
-    part(0, tile.col_begin, std::min(tile.col_end, q_cols), first);
-  } else {
-    const int64_t begin = (tile.col_begin - q_cols) / 2, end = (tile.col_end - q_cols) / 2;
-    part(1, begin, end, first);
-    part(2, begin, end, first);
-  }
-  return first;
-}
-
-// Cuts near equal parts, between heads of q or pairs of k and v.
-std::vector<int64_t> cut_heads(const QkvAttrs& a, int tiles) {
-  const int64_t d = a.head_dim, q_cols = a.num_heads * d, cols = q_cols + 2 * a.num_kv_heads * d;
-  std::vector<int64_t> begin = {0};
-  for (int i = 1; i < tiles; ++i) {
-    const int64_t at = cols * i / tiles;
-    const int64_t cut = at < q_cols ? at / d * d : q_cols + (at - q_cols) / (2 * d) * (2 * d);
-    if (cut > begin.back()) begin.push_back(cut);
-  }
-  begin.push_back(cols);
-  return begin;
-}
-
-Status lower(LowerContext& c) {
-  const auto& a = std::any_cast<const QkvAttrs&>(c.op().attrs);
-  const Inputs in(a);
-  auto attrs = std::make_shared<Attrs>();
-  attrs->a = a;
-  attrs->in_features = c.in(1).shape[1].constant();
-  attrs->rotary_dim = c.in(in.table).shape[1].constant();
-  attrs->rms_norm = c.kernels().rms_norm;
-  attrs->rope = c.kernels().rope;
-  attrs->append = c.kernels().kv_append[static_cast<size_t>(c.options().kv_format)];
-  if (!attrs->append) return unsupported("no kernel writes this cache format");
-  void *weight[3], *bias[3] = {}, *q_norm = nullptr, *k_norm = nullptr;
-  int64_t bytes = 0;
-  for (size_t i = 0; i < 3; ++i) {
-    REDLINE_ASSIGN(attrs->products[i], linear_kernels(c, 1 + i));
-    attrs->col_bytes[i] = packed_col_bytes(c.in(1 + i));
-    REDLINE_ASSIGN(weight[i], c.packed_weight(1 + i));
-    bytes += row_bytes(c.in(1 + i).dtype, attrs->in_features) * c.in(1 + i).shape[0].constant();
-    if (in.bias) {
-      REDLINE_ASSIGN(bias[i], c.dense_weight(in.bias + i));
-    }
-  }
-  if (in.q_norm) {
-    REDLINE_ASSIGN(q_norm, c.dense_weight(in.q_norm));
-  }
-  if (in.k_norm) {
-    REDLINE_ASSIGN(k_norm, c.dense_weight(in.k_norm));
-  }
-  const auto& ids = c.op().inputs;
-  Stage stage;
-  stage.run = run;
-  stage.first_weights = first_weights;
-  stage.rows = c.in(0).shape[0];
-  stage.col_begin = cut_heads(a, linear_tiles(c, (a.num_heads + 2 * a.num_kv_heads) * a.head_dim, bytes));
-  stage.cols = stage.col_begin.back();
-  const int64_t rows = stage.rows.eval(c.options().bounds);
-  stage.buffer_bytes = std::max(kBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
-  stage.reads = {{ids[0], Reads::kAll}, {ids[in.table], Reads::kRows}, {ids[in.slots], Reads::kRows}};
-  stage.writes = c.op().outputs;
-  stage.attrs = attrs;
-  c.add_stage(std::move(stage), {c.at(ids[0]), c.at(weight[0]), c.at(weight[1]), c.at(weight[2]), c.at(bias[0]),
-                                 c.at(bias[1]), c.at(bias[2]), c.at(q_norm), c.at(k_norm), c.at(ids[in.table]),
-                                 c.at(ids[in.slots]), c.at(c.op().outputs[0])});
-  return {};
-}
-
 std::string describe(const std::any& any) {
   const auto& a = std::any_cast<const QkvAttrs&>(any);
   return fmt::format("{} heads and {} of keys and values, {} each{}{}", a.num_heads, a.num_kv_heads, a.head_dim,
@@ -211,6 +43,6 @@ std::string describe(const std::any& any) {
 
 }  // namespace
 
-const OpDef kQkv = {.name = "qkv", .reference = reference, .lower = lower, .describe = describe, .num_matrices = 3};
+const OpDef kQkv = {.name = "qkv", .reference = reference, .describe = describe, .num_matrices = 3};
 
 }  // namespace redline

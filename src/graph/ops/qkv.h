@@ -12,6 +12,19 @@ struct QkvAttrs {
   bool has_k_norm = false;  ///< of each key head
   float q_norm_eps = 0, k_norm_eps = 0;
 };
+/// Indices of the optional inputs of kQkv; 0 for those that the attributes leave out.
+struct QkvInputs {
+  size_t bias = 0, q_norm = 0, k_norm = 0, table, positions, slots;
+  explicit QkvInputs(const QkvAttrs& a) {
+    size_t at = 4;
+    if (a.has_bias) bias = at, at += 3;
+    if (a.has_q_norm) q_norm = at++;
+    if (a.has_k_norm) k_norm = at++;
+    table = at++;
+    positions = at++;
+    slots = at;
+  }
+};
 
 /// The way of a hidden state into attention, head by head: three products, bias, norm of the heads, rope on queries and
 /// keys, keys and values into the cache. Made by passes/fuse_qkv.

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <cmath>
+
 #include "graph/graph.h"
 #include "graph/reference.h"
 
@@ -39,6 +41,26 @@ Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs);
 
 /// y = rope(x) in float64.
 void rope_reference(const HostTensor& x, const HostTensor& table, int64_t head_dim, HostTensor& y);
+// One row of the table: out[0, h) cosines, out[h, 2h) sines.
+template <class T>
+void rope_table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T* out) {
+  const size_t half = a.inverse_frequencies.size();
+  const auto& d = a.dynamic;
+  double base = 0;
+  if (d.original_context > 0 && length > d.original_context) {
+    const double dim = static_cast<double>(half) * 2;
+    base = d.base *
+           std::pow(d.factor * length / static_cast<double>(d.original_context) - (d.factor - 1), dim / (dim - 2));
+  }
+  for (size_t i = 0; i < half; ++i) {
+    const float frequency =
+        base == 0 ? a.inverse_frequencies[i]
+                  : static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(half)));
+    const double angle = static_cast<float>(position) * frequency;
+    out[i] = static_cast<T>(std::cos(angle) * a.attention_factor);
+    out[half + i] = static_cast<T>(std::sin(angle) * a.attention_factor);
+  }
+}
 
 extern const OpDef kRopeTable;
 extern const OpDef kRope;

@@ -58,7 +58,7 @@ std::optional<std::vector<ValueId>> halves_of(Graph& graph, const Op& product) {
 
 }  // namespace
 
-Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
+Status fuse_gated_linear(Graph& graph, const Target& target) {
   OpUses uses(graph);
   for (Op& op : graph.ops) {
     const auto made_of = candidate(op);
@@ -68,10 +68,8 @@ Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32
     if (!gate || !up || (made_of->products == 2 && gate == up) || gate->inputs[0] != up->inputs[0]) continue;
     const auto gate_attrs = std::any_cast<LinearAttrs>(gate->attrs), up_attrs = std::any_cast<LinearAttrs>(up->attrs);
     if (gate_attrs.has_residual || up_attrs.has_residual || gate_attrs.has_bias != up_attrs.has_bias) continue;
-    auto forms = [&](const Op& product) {
-      return choose_linear(kernels, graph.value(product.inputs[1]).dtype, exact_f32).forms;
-    };
-    if (!(forms(*gate) == forms(*up))) continue;
+    auto layouts = [&](const Op& product) { return target.activation_layouts(graph.value(product.inputs[1]).dtype); };
+    if (!(layouts(*gate) == layouts(*up))) continue;
     std::vector<ValueId> inputs = gate->inputs;
     if (made_of->halves) {
       auto halves = halves_of(graph, *gate);

@@ -4,16 +4,13 @@
 
 namespace redline {
 
-Status fuse_group_norm(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
+Status fuse_group_norm(Graph& graph, const Target& target) {
   const OpUses uses(graph);
   for (Op& conv : graph.ops) {
     if (conv.def != &kConv2d) continue;
     Op* norm = uses.only_read_by(conv, 0, kGroupNorm);
     auto attrs = std::any_cast<Conv2dOpAttrs>(conv.attrs);
-    if (!norm || attrs.has_norm ||
-        !convolves_by_tiles(kernels, exact_f32, graph.value(conv.inputs[1]).dtype,
-                            graph.value(conv.inputs[0]).shape[1].constant(), attrs.kernel))
-      continue;
+    if (!norm || attrs.has_norm || !target.fuses_group_norm(graph, conv)) continue;
     attrs.has_norm = true;
     attrs.norm = std::any_cast<const GroupNormOpAttrs&>(norm->attrs).norm;
     conv.attrs = std::move(attrs);

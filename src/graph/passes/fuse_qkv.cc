@@ -28,12 +28,12 @@ RotatedHeads rotated_heads(const OpUses& uses, const Op& reader, size_t i, const
 
 }  // namespace
 
-Status fuse_qkv(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
+Status fuse_qkv(Graph& graph, const Target& target) {
   OpUses uses(graph);
   for (Op& append : graph.ops) {
     if (append.def != &kKvAppend) continue;
     const auto kv = std::any_cast<KvAppendAttrs>(append.attrs);
-    if (kv.head_dim % kStripRows != 0) continue;  // a head would begin inside a strip
+    if (kv.head_dim % target.head_dim_grain() != 0) continue;  // a head would begin inside a strip
     Op* attention = uses.only_reader(append.outputs[0]);
     if (!attention || attention->def != &kAttention) continue;
     const RotatedHeads q = rotated_heads(uses, *attention, 0, graph, kv.head_dim);
@@ -43,9 +43,7 @@ Status fuse_qkv(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
 
     Op* const products[] = {q.linear, k.linear, v};
     auto attrs_of = [](const Op* product) { return std::any_cast<LinearAttrs>(product->attrs); };
-    auto forms_of = [&](const Op* product) {
-      return choose_linear(kernels, graph.value(product->inputs[1]).dtype, exact_f32).forms;
-    };
+    auto forms_of = [&](const Op* product) { return target.activation_layouts(graph.value(product->inputs[1]).dtype); };
     bool agree = true;
     for (const Op* product : products)
       agree = agree && product->inputs[0] == v->inputs[0] && !attrs_of(product).has_residual &&

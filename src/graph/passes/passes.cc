@@ -2,17 +2,17 @@
 
 namespace redline {
 
-Status run_machine_passes(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
+Status run_machine_passes(Graph& graph, const Target& target) {
   struct Pass {
     std::string_view name;
-    Status (*run)(Graph&, const CpuKernels&, bool);
+    Status (*run)(Graph&, const Target&);
   };
   static constexpr Pass kPasses[] = {{"fuse_gated_linear", fuse_gated_linear},
                                      {"fuse_qkv", fuse_qkv},
                                      {"fuse_group_norm", fuse_group_norm},
                                      {"prepare_activations", prepare_activations}};
   for (const Pass& pass : kPasses) {
-    REDLINE_TRY(pass.run(graph, kernels, exact_f32).within(pass.name));
+    REDLINE_TRY(pass.run(graph, target).within(pass.name));
     REDLINE_TRY(graph.check().within(pass.name));
   }
   return {};

@@ -1,7 +1,7 @@
 // Rewrites of a graph. Each is one file with one test that the result equals the composed form.
 #pragma once
 
-#include "graph/graph.h"
+#include "graph/target.h"
 
 namespace redline {
 
@@ -20,24 +20,24 @@ Status fuse_joint_heads(Graph& graph);
 /// Drops ops whose results reach no output.
 Status remove_dead(Graph& graph);
 
-/// Puts a prepare_x between an activation and the products that read it in another form than float32 (kernels/cpu/
-/// linear_choice.h), one for all products that want the same forms.
-Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+/// Puts a prepare_x between an activation and the products that read it in another form than float32 (Target::
+/// activation_layouts), one for all products that want the same forms.
+Status prepare_activations(Graph& graph, const Target& target);
 
 /// f(linear(x)) * linear(x) becomes one gated_linear, where both products want x in the same forms, or are the halves
 /// of one; f(linear(x)) one activated_linear.
-Status fuse_gated_linear(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+Status fuse_gated_linear(Graph& graph, const Target& target);
 
 /// Three products of one x, norm and rope of their heads and kv_append become one qkv, where the products want x in the
 /// same forms and heads are whole strips.
-Status fuse_qkv(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+Status fuse_qkv(Graph& graph, const Target& target);
 
 /// conv2d(group_norm(x)) with the norm read by nobody else becomes one conv2d that normalizes the lines that it brings
 /// in, where it goes by tiles.
-Status fuse_group_norm(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+Status fuse_group_norm(Graph& graph, const Target& target);
 
 /// All that depend on the machine, in order; compile() runs them.
-Status run_machine_passes(Graph& graph, const CpuKernels& kernels, bool exact_f32);
+Status run_machine_passes(Graph& graph, const Target& target);
 
 /// All that do not depend on the machine, in order.
 Status run_passes(Graph& graph);

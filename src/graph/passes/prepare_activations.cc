@@ -8,14 +8,14 @@ namespace redline {
 namespace {
 
 /// What the products of `op` want of input 0.
-XForms wanted_forms(const Graph& graph, const Op& op, const CpuKernels& kernels, bool exact_f32) {
-  return choose_linear(kernels, graph.value(op.inputs[1]).dtype, exact_f32).forms;
+ActivationLayouts wanted_layouts(const Graph& graph, const Op& op, const Target& target) {
+  return target.activation_layouts(graph.value(op.inputs[1]).dtype);
 }
 
 }  // namespace
 
-Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f32) {
-  // A value that only products read, all in the same forms, is stored so by an op that can.
+Status prepare_activations(Graph& graph, const Target& target) {
+  // A value that only products read, all in the same layouts, is stored so by an op that can.
   const auto readers = graph.readers();
   for (Op& op : graph.ops) {
     if (!op.def->prepares_output) continue;
@@ -23,16 +23,16 @@ Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f
     const auto& list = readers[static_cast<size_t>(x)];
     const bool is_output = std::find(graph.outputs.begin(), graph.outputs.end(), x) != graph.outputs.end();
     // Rows pass through scratch.
-    if (is_output || list.empty() || graph.value(x).shape[1].constant() * 4 > kScratchBytes) continue;
+    if (is_output || list.empty() || graph.value(x).shape[1].constant() * 4 > target.max_prepared_row_bytes()) continue;
     const Op& first = graph.ops[static_cast<size_t>(list[0])];
     if (first.def->num_matrices == 0) continue;
-    const XForms forms = wanted_forms(graph, first, kernels, exact_f32);
+    const ActivationLayouts layouts = wanted_layouts(graph, first, target);
     const bool agreed = std::all_of(list.begin(), list.end(), [&](int reader) {
       const Op& r = graph.ops[static_cast<size_t>(reader)];
       return r.def->num_matrices > 0 && std::count(r.inputs.begin(), r.inputs.end(), x) == 1 && r.inputs[0] == x &&
-             wanted_forms(graph, r, kernels, exact_f32) == forms;
+             wanted_layouts(graph, r, target) == layouts;
     });
-    if (agreed) graph.values[static_cast<size_t>(x)].forms = forms;
+    if (agreed) graph.values[static_cast<size_t>(x)].layouts = layouts;
   }
 
   struct Prepared {
@@ -43,17 +43,17 @@ Status prepare_activations(Graph& graph, const CpuKernels& kernels, bool exact_f
   for (Op& op : graph.ops) {
     if (op.def->num_matrices > 0) {
       const ValueId x = op.inputs[0];
-      const XForms forms = wanted_forms(graph, op, kernels, exact_f32);
-      if (!(graph.value(x).forms == forms)) {
+      const ActivationLayouts layouts = wanted_layouts(graph, op, target);
+      if (!(graph.value(x).layouts == layouts)) {
         ValueId prepared = -1;
         for (const Prepared& p : made)
-          if (p.x == x && graph.value(p.value).forms == forms) prepared = p.value;
+          if (p.x == x && graph.value(p.value).layouts == layouts) prepared = p.value;
         if (prepared < 0) {
           prepared = static_cast<ValueId>(graph.values.size());
           ValueInfo info = graph.value(x);
           info.kind = ValueKind::kComputed;
           info.name += ".prepared";
-          info.forms = forms;
+          info.layouts = layouts;
           graph.values.push_back(std::move(info));
           made.push_back({x, prepared});
           ops.push_back({&kPrepareX, graph.value(prepared).name, {x}, {prepared}, {}});

@@ -1,18 +1,9 @@
-// Pointwise functions between products.
+// The kernel of pointwise functions between products.
 #pragma once
 
-#include <cstdint>
+#include "tensor/activation.h"
 
 namespace redline {
-
-enum class Activation : uint8_t {
-  kSilu,       ///< x / (1 + e^-x)
-  kGelu,       ///< x (1 + erf(x / sqrt 2)) / 2
-  kGeluTanh,   ///< x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
-  kQuickGelu,  ///< x / (1 + e^(-1.702 x))
-  kRelu,
-  kTanh3,  ///< 3 tanh(x / 3), as the tiny autoencoders clamp latents
-};
 
 /// y[r, c] = f(x[r, c]) (* up[r, c]). y may be x or up.
 struct ActivationArgs {

@@ -3,7 +3,7 @@
 
 #include <cstdint>
 
-#include "kernels/cpu/x_form.h"
+#include "tensor/activation_layout.h"
 
 namespace redline {
 
@@ -26,9 +26,9 @@ struct ConvPatchesArgs {
   int64_t kernel, stride, pad;
   bool upsample;
   int64_t row_begin, row_end;
-  XForm form;       ///< kF32 or kTiles
-  int64_t out_row;  ///< which row of `out` row_begin is
-  void* out;        ///< rows of kernel * kernel * channels in the form; the last tile of kTiles is padded with zeros
+  ActivationLayout form;  ///< kF32 or kBf16Tiled
+  int64_t out_row;        ///< which row of `out` row_begin is
+  void* out;  ///< rows of kernel * kernel * channels in the form; the last tile of kBf16Tiled is padded with zeros
   /// Not patches but the whole convolution; what stands above from row_begin on is not read then. (Here and not an
   /// entry of its own, so that a table which has one has the other.)
   const ConvTiles* tiles = nullptr;

@@ -27,7 +27,7 @@ struct PlainRow {
   REDLINE_INLINE void end() {}
 };
 
-/// One row of kTiles. Runs need not be whole lines of 32: what does not fill one waits.
+/// One row of kBf16Tiled. Runs need not be whole lines of 32: what does not fill one waits.
 struct TileRow {
   static constexpr int64_t kLine = kXTileBytes / 2, kTile = kXTileRows * kLine;
   BF16* out;

@@ -177,8 +177,8 @@ std::vector<Entry> entries() {
   by_type("linear", offsetof(CpuKernels, linear));
   by_type("linear_q8", offsetof(CpuKernels, linear_q8));
   by_type("linear_tiles", offsetof(CpuKernels, linear_tiles));
-  for (XForm form : {XForm::kQ8, XForm::kTiles, XForm::kI8})
-    all.push_back({fmt::format("prepare_x.{}", x_form_name(form)),
+  for (ActivationLayout form : {ActivationLayout::kI8Grouped, ActivationLayout::kBf16Tiled, ActivationLayout::kI8Tiled})
+    all.push_back({fmt::format("prepare_x.{}", activation_layout_name(form)),
                    offsetof(CpuKernels, prepare_x) + static_cast<size_t>(form) * sizeof(void (*)())});
   by_type("embedding", offsetof(CpuKernels, embedding));
   constexpr const char* kFormats[kNumKvFormats] = {"f32", "f16", "bf16"};

@@ -15,16 +15,15 @@
 #include <vector>
 #endif
 
-#include "kernels/cpu/x_form.h"
+#include "tensor/activation_layout.h"
 #include "tensor/dtype.h"
+#include "tensor/kv_page.h"
+#include "tensor/strip_rows.h"
 
 namespace redline {
 
 /// Per-worker scratch: 64-byte aligned.
 inline constexpr int64_t kScratchBytes = 3 << 20;
-/// Rows of a packed weight that share a strip. One 64-byte line holds 16 rows x 4 bytes of K.
-inline constexpr int64_t kStripRows = 16;
-
 /// y[r, c] = x[r, c] * weight[c] / sqrt(mean_c x[r, c]^2 + eps). Rows dense, y may be x.
 struct RmsNormArgs {
   const float* x;
@@ -68,16 +67,16 @@ struct ExpArgs {
   int64_t count;
 };
 
-/// Brings rows [row_begin, row_end) and columns [col_begin, col_end) of x into a form (x_form.h). Columns are cut at
-/// multiples of x_form_grain. Zeros pad the last tile of kTiles and kI8 when col_end == cols.
-/// A group of kQ8 or chunk of kI8 below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of
+/// Brings rows [row_begin, row_end) and columns [col_begin, col_end) of x into a form (tensor/activation_layout.h). Columns are cut at
+/// multiples of activation_grain. Zeros pad the last tile of kBf16Tiled and kI8Tiled when col_end == cols.
+/// A group of kI8Grouped or chunk of kI8Tiled below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of
 /// products NaN.
 struct PrepareXArgs {
   const float* x;    ///< row row_begin, column col_begin
   int64_t x_stride;  ///< elements between rows
   int64_t cols;      ///< of the whole x
   int64_t row_begin, row_end, col_begin, col_end;
-  void* out;  ///< of the whole x: x_form_bytes
+  void* out;  ///< of the whole x: activation_bytes
 };
 
 struct LinearEnd;  // linear_end.h
@@ -87,7 +86,7 @@ struct LinearEnd;  // linear_end.h
 /// Every output element is summed in one fixed order that does not depend on rows, n_begin or n_end: any chunks of rows
 /// and any number of workers give the same bits from one kernel.
 struct LinearArgs {
-  const void* x;     ///< in the kernel's form (x_form.h)
+  const void* x;     ///< in the kernel's form (tensor/activation_layout.h)
   int64_t x_stride;  ///< elements between rows; kF32 only
   int64_t rows;      ///< M
   const void* weight;
@@ -110,24 +109,6 @@ struct EmbeddingArgs {
   const void* weight;
   int64_t vocab_size, hidden_size;
   float* y;  ///< [rows, hidden_size]
-};
-
-/// Tokens of one page of the cache, and of the blocks in which a page holds keys.
-inline constexpr int64_t kKvPageTokens = 32;
-inline constexpr int64_t kKvBlockTokens = 16;
-/// Attention sums up these many positions at a time, from multiples of it, and adds the results in order of position:
-/// so workers may share the positions of one head and the bits stay the same (but for kBF16; see AttentionMergeArgs).
-inline constexpr int64_t kKvChunk = 256;
-
-/// One KV head of a paged cache as a kernel sees it. Page p of K is at k + p * page_stride, counted in elements, and in
-/// tile order, D = head_dim rounded up to 2: right operands of q . k and weights . v, or, of kBF16, left ones.
-///   K  [2 blocks][D / 2][16 tokens][2 of head_dim]   or  [2 blocks][D / 32][16 tokens][32 or the rest of D]
-///   V  [16 pairs of tokens][D][2 tokens]             or  [D][32 tokens]
-/// Where head_dim is odd, K has zeros in the last place. Other places that no token wrote hold anything.
-struct KvHeadView {
-  void* k;
-  void* v;
-  int64_t page_stride;
 };
 
 /// Writes rows of k and v of one KV head into pages: row r goes to page slots[r] / kKvPageTokens, token slots[r] % it.
@@ -165,12 +146,6 @@ struct AttentionArgs {
   float* partials;           ///< [chunks from kv_begin][rows * group][attention_partial_floats(head_dim)] or nullptr
   void* scratch;
 };
-/// One line of partials: sums over the chunk's positions [head_dim up to 16], then the largest score, the sum of
-/// weights.
-[[gnu::always_inline]] inline constexpr int64_t attention_partial_floats(int64_t head_dim) {
-  return (head_dim + 15) / 16 * 16 + 16;
-}
-
 /// y from the partials of all chunks, in order of position: the bits of a single call over all positions. (Of kBF16
 /// pages, whose sums a single call keeps in tiles from chunk to chunk, the same within the rounding of these sums.)
 struct AttentionMergeArgs {
@@ -199,11 +174,7 @@ struct BiasAttentionArgs;  // bias_attention.h
 /// Register-resident loop for measuring a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
 
-/// Formats in which the cache holds keys and values.
-enum class KvFormat : uint8_t { kF32, kF16, kBF16 };
-inline constexpr int kNumKvFormats = 3;
-
-/// linear_i8: w8a8 weights, x in kI8; linear_i8_tiles, for tests: the same always by tile products.
+/// linear_i8: w8a8 weights, x in kI8Tiled; linear_i8_tiles, for tests: the same always by tile products.
 /// worker_begin and worker_end bracket the life of a thread that calls kernels; either may be nullptr.
 #define REDLINE_CPU_KERNELS(K)                                           \
   K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                      \
@@ -236,11 +207,11 @@ struct CpuKernels {
 #undef REDLINE_FIELD
   // By weight type; kernels/cpu/linear_choice.h says which serves how many rows.
   void (*linear[kNumDTypes])(const LinearArgs&) = {};        ///< x in kF32: float32 products
-  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< x in kQ8: integer dots
-  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< x in kTiles: bfloat16 tile products
+  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< x in kI8Grouped: integer dots
+  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< x in kBf16Tiled: bfloat16 tile products
   bool has_tile_unit = false;                                ///< else linear_tiles is a stand-in for tests, but for
   bool has_fast_bf16_dot = false;  ///< bf16 weights where vdpbf16ps beats a float32 multiply-add
-  void (*prepare_x[kNumXForms])(const PrepareXArgs&) = {};  ///< nullptr for kF32
+  void (*prepare_x[kNumActivationLayouts])(const PrepareXArgs&) = {};  ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};

@@ -13,7 +13,7 @@ struct GroupNormArgs {
   // up over blocks of rows whose size depends on `channels` alone.
   int64_t groups;  ///< divides channels
   float* sums;     ///< [groups][2]
-  void* scratch;   ///< kScratchBytes; takes up to kGroupNormMostChannels
+  void* scratch;   ///< kScratchBytes; takes up to kMaxGroupNormChannels
 
   // group_norm: y = x * scale + shift, then with `silu` y / (1 + e^-y). y may be x.
   float* y;
@@ -21,6 +21,6 @@ struct GroupNormArgs {
   const float* shift;
   bool silu;
 };
-inline constexpr int64_t kGroupNormMostChannels = 32768;
+inline constexpr int64_t kMaxGroupNormChannels = 32768;
 
 }  // namespace redline

@@ -17,9 +17,9 @@ struct Sum {
 };
 
 struct Scratch {
-  float mean[kGroupNormMostChannels];
-  float deviations[kGroupNormMostChannels];
-  Sum groups[kGroupNormMostChannels];
+  float mean[kMaxGroupNormChannels];
+  float deviations[kMaxGroupNormChannels];
+  Sum groups[kMaxGroupNormChannels];
 };
 static_assert(sizeof(Scratch) <= kScratchBytes);
 

@@ -1,7 +1,7 @@
 // linear_tiles of bfloat16 weights by vdpbf16ps: for cores that have the instruction at twice the rate of a float32
 // multiply-add and no tile unit (linear_choice.h decides).
 //
-// x is in kTiles: a row's pair of elements is four bytes, broadcast against a line of 16 rows of the weight. Every element
+// x is in kBf16Tiled: a row's pair of elements is four bytes, broadcast against a line of 16 rows of the weight. Every element
 // is one sum over pairs of k in rising order, so neither tiling nor rows beside it change a bit.
 #include "kernels/cpu/linear_finish.h"
 

@@ -21,8 +21,8 @@ struct Recorded {
   int count;
   struct {
     int64_t min_rows;
-    XForm form;
-  } at[XForms::kMost];
+    ActivationLayout form;
+  } at[ActivationLayouts::kMax];
 };
 constexpr Recorded kRecorded[] = {
 #include "kernels/cpu/linear_choice_table.inc"
@@ -48,15 +48,15 @@ std::string_view isa_of(const CpuKernels& table, size_t type) {
   return "";
 }
 
-void (*kernel_of(const CpuKernels& table, size_t type, XForm form))(const LinearArgs&) {
+void (*kernel_of(const CpuKernels& table, size_t type, ActivationLayout form))(const LinearArgs&) {
   switch (form) {
-    case XForm::kF32: return table.linear[type];
-    case XForm::kQ8: return table.linear_q8[type];
-    case XForm::kTiles: {
+    case ActivationLayout::kF32: return table.linear[type];
+    case ActivationLayout::kI8Grouped: return table.linear_q8[type];
+    case ActivationLayout::kBf16Tiled: {
       const bool fast = table.has_tile_unit || (type == static_cast<size_t>(DType::kBF16) && table.has_fast_bf16_dot);
       return fast ? table.linear_tiles[type] : nullptr;
     }
-    case XForm::kI8: return type == static_cast<size_t>(DType::kW8A8) ? table.linear_i8 : nullptr;
+    case ActivationLayout::kI8Tiled: return type == static_cast<size_t>(DType::kW8A8) ? table.linear_i8 : nullptr;
   }
   return nullptr;
 }
@@ -68,9 +68,9 @@ bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kerne
   for (const Recorded& row : kRecorded) {
     if (row.count == 0 || row.isa != isa || row.type != name) continue;
     LinearKernels chosen;
-    chosen.forms.count = row.count;
+    chosen.layouts.count = row.count;
     for (int i = 0; i < row.count; ++i) {
-      chosen.forms.at[i] = {row.at[i].min_rows, row.at[i].form};
+      chosen.layouts.at[i] = {row.at[i].min_rows, row.at[i].form};
       chosen.run[i] = kernel_of(table, type, row.at[i].form);
       if (chosen.run[i] == nullptr) return false;
     }
@@ -81,39 +81,6 @@ bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kerne
 }
 
 }  // namespace
-
-const char* x_form_name(XForm form) {
-  static constexpr const char* kNames[kNumXForms] = {"f32", "q8", "tiles", "i8"};
-  return kNames[static_cast<int>(form)];
-}
-
-int XForms::index_for_rows(int64_t rows) const {
-  int i = count - 1;
-  while (i > 0 && rows < at[i].min_rows) --i;
-  return i;
-}
-
-int64_t XForms::grain() const {
-  int64_t most = 1;
-  for (int i = 0; i < count; ++i) most = std::max(most, x_form_grain(at[i].form));
-  return most;
-}
-
-int64_t XForms::bytes(int64_t rows, int64_t cols) const {
-  int64_t most = 0;
-  for (int i = 0; i < count; ++i) {
-    const int64_t up_to = i + 1 < count ? std::min(rows, at[i + 1].min_rows - 1) : rows;
-    if (up_to >= at[i].min_rows) most = std::max(most, x_form_bytes(at[i].form, up_to, cols));
-  }
-  return most;
-}
-
-bool XForms::operator==(const XForms& other) const {
-  if (count != other.count) return false;
-  for (int i = 0; i < count; ++i)
-    if (at[i].min_rows != other.at[i].min_rows || at[i].form != other.at[i].form) return false;
-  return true;
-}
 
 bool is_linear_choice_recorded(const CpuKernels& table, DType weight) {
   LinearKernels kernels;
@@ -126,17 +93,17 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
   kernels.run[0] = table.linear[type];
   if (exact_f32 || choose_recorded(table, weight, kernels)) return kernels;
   if (table.linear_q8[type]) {
-    kernels.forms.at[0].form = XForm::kQ8;
+    kernels.layouts.at[0].layout = ActivationLayout::kI8Grouped;
     kernels.run[0] = table.linear_q8[type];
   }
-  if (auto* eight_bits = kernel_of(table, type, XForm::kI8)) {
-    kernels.forms.at[kernels.forms.count] = {kI8FromRows, XForm::kI8};
-    kernels.run[kernels.forms.count++] = eight_bits;
+  if (auto* eight_bits = kernel_of(table, type, ActivationLayout::kI8Tiled)) {
+    kernels.layouts.at[kernels.layouts.count] = {kI8FromRows, ActivationLayout::kI8Tiled};
+    kernels.run[kernels.layouts.count++] = eight_bits;
   }
-  if (auto* tiles = kernel_of(table, type, XForm::kTiles)) {
-    kernels.forms.at[kernels.forms.count] = {table.linear_q8[type] ? kTilesFromRowsOfCodes : kTilesFromRowsOfFloats,
-                                             XForm::kTiles};
-    kernels.run[kernels.forms.count++] = tiles;
+  if (auto* tiles = kernel_of(table, type, ActivationLayout::kBf16Tiled)) {
+    kernels.layouts.at[kernels.layouts.count] = {table.linear_q8[type] ? kTilesFromRowsOfCodes : kTilesFromRowsOfFloats,
+                                                 ActivationLayout::kBf16Tiled};
+    kernels.run[kernels.layouts.count++] = tiles;
   }
   return kernels;
 }

@@ -10,7 +10,7 @@ struct LinearEnd {
   const Activation* activation = nullptr;  ///< f; nullptr for the identity
   const void* up_weight = nullptr;         ///< U, of the shape and packed as W, or nullptr
   const float* up_bias = nullptr;          ///< [N] or nullptr
-  /// Instead of y: XForm::kTiles of [rows, N]. n_begin is a multiple of 32 then, and so is n_end unless it is N.
+  /// Instead of y: ActivationLayout::kBf16Tiled of [rows, N]. n_begin is a multiple of 32 then, and so is n_end unless it is N.
   void* tiles = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// y = x W^T (+ ...) by int8 tile products (tiles.h): x in kI8, W in w8a8, both in tile order as they lie.
+// y = x W^T (+ ...) by int8 tile products (tiles.h): x in kI8Tiled, W in w8a8, both in tile order as they lie.
 //
 // The order of sums is linear_i8.inc's: for each chunk of kI8Chunk elements of K an exact int32 sum, which becomes
 // float32 times the scale of x; the row scale of W at the end, then what linear_tiles_end.h adds.

@@ -1,4 +1,4 @@
-// y = x W^T (+ bias) (+ residual) by bfloat16 tile products (tiles.h): x in XForm::kTiles, W packed in strips of 16
+// y = x W^T (+ bias) (+ residual) by bfloat16 tile products (tiles.h): x in ActivationLayout::kBf16Tiled, W packed in strips of 16
 // rows.
 //
 // An element of y is one float32 sum over tile products in rising k, 32 elements of K each, then what

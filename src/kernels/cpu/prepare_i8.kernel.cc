@@ -1,4 +1,4 @@
-// Activations as kI8 (x_form.h).
+// Activations as kI8Tiled (tensor/activation_layout.h).
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd_strip.h"
 
@@ -93,6 +93,6 @@ void prepare_i8(const PrepareXArgs& a) {
 
 }  // namespace
 
-void fill_prepare_i8(CpuKernels& t) { t.prepare_x[static_cast<int>(XForm::kI8)] = prepare_i8; }
+void fill_prepare_i8(CpuKernels& t) { t.prepare_x[static_cast<int>(ActivationLayout::kI8Tiled)] = prepare_i8; }
 
 }  // namespace redline::REDLINE_ISA_NS

@@ -1,4 +1,4 @@
-// Activations in the forms that linear kernels read (x_form.h).
+// Activations in the forms that linear kernels read (tensor/activation_layout.h).
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 
@@ -71,8 +71,8 @@ void prepare_tiles(const PrepareXArgs& a) {
 }  // namespace
 
 void fill_prepare_x(CpuKernels& t) {
-  t.prepare_x[static_cast<int>(XForm::kQ8)] = prepare_q8;
-  t.prepare_x[static_cast<int>(XForm::kTiles)] = prepare_tiles;
+  t.prepare_x[static_cast<int>(ActivationLayout::kI8Grouped)] = prepare_q8;
+  t.prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)] = prepare_tiles;
 }
 
 }  // namespace redline::REDLINE_ISA_NS

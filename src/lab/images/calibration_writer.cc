@@ -31,7 +31,8 @@ Status write_calibration(const std::string& path, const CalibrateReport& report)
     for (const auto& entry : (*old)["masks"]) {
       bool is_replaced = false;
       for (const CalibratedBudget& budget : report.budgets)
-        is_replaced |= entry["steps"] == report.request.num_inference_steps && entry["computed"].size() == budget.computed.size();
+        is_replaced |=
+            entry["steps"] == report.request.num_inference_steps && entry["computed"].size() == budget.computed.size();
       if (!is_replaced) out["masks"].push_back(nlohmann::ordered_json::parse(entry.dump()));
     }
   const ImageRequest& r = report.request;

@@ -15,25 +15,25 @@ namespace {
 constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
 /// The most by which each element of row `x` moves when it takes the form; zeros where that is no matter of groups.
-std::vector<double> form_moves(XForm form, const float* x, int64_t k) {
-  return form == XForm::kI8   ? code_moves(x, k, kI8Chunk)
-         : form == XForm::kQ8 ? code_moves(x, k, kQ8Group)
-                              : std::vector<double>(static_cast<size_t>(k));
+std::vector<double> form_moves(ActivationLayout form, const float* x, int64_t k) {
+  return form == ActivationLayout::kI8Tiled     ? code_moves(x, k, kI8Chunk)
+         : form == ActivationLayout::kI8Grouped ? code_moves(x, k, kQ8Group)
+                                                : std::vector<double>(static_cast<size_t>(k));
 }
 
 /// Bounds of the error of one element; tests/kernels/linear_test.cc and linear_tiles_test.cc derive them.
-double form_error_bound(XForm form, DType type, int64_t k, const ProductSums& e) {
+double form_error_bound(ActivationLayout form, DType type, int64_t k, const ProductSums& e) {
   const auto n = static_cast<double>(k);
   switch (form) {
     // Even and odd k are summed apart, each with at most two roundings.
-    case XForm::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
+    case ActivationLayout::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
     // The rounding of x, then of up to two sums for each group of 16.
-    case XForm::kQ8: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
+    case ActivationLayout::kI8Grouped: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
     // So for each chunk, and the weight's own scale.
-    case XForm::kI8: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
+    case ActivationLayout::kI8Tiled: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
     // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K. A
     // block may be unpacked in float16: three roundings to 11 bits.
-    case XForm::kTiles: {
+    case ActivationLayout::kBf16Tiled: {
       const double w_rounding = type == DType::kBF16 ? 0 : 0x1p-8 + 0x1p-16;
       return e.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) +
              e.parts * (dtype_info(type).is_block ? 3 * 0x1p-11 * 1.01 : 0) +
@@ -45,15 +45,16 @@ double form_error_bound(XForm form, DType type, int64_t k, const ProductSums& e)
 
 class LinearCase : public ProductCase {
  public:
-  LinearCase(const CpuKernels& table, void (*fn)(const LinearArgs&), XForm form, DType type, int64_t rows, int64_t n,
-             int64_t k)
+  LinearCase(const CpuKernels& table, void (*fn)(const LinearArgs&), ActivationLayout form, DType type, int64_t rows,
+             int64_t n, int64_t k)
       : ProductCase(type, rows, n, k), table_(table), fn_(fn), form_(form),
-        weight_bytes_(line(packed_bytes(type, n, k))), x_bytes_(line(x_form_bytes(form, rows, k))) {}
+        weight_bytes_(line(packed_bytes(type, n, k))), x_bytes_(line(activation_layout_bytes(form, rows, k))) {}
 
   Cost cost() const override {
     const char* const peaks[] = {"f32", "int8", "bf16 f16", "int8"};
     const int64_t weight = packed_bytes(type_, n_, k_);
-    return {static_cast<double>(weight + x_form_bytes(form_, rows_, k_) + rows_ * n_ * 4), static_cast<double>(weight),
+    return {static_cast<double>(weight + activation_layout_bytes(form_, rows_, k_) + rows_ * n_ * 4),
+            static_cast<double>(weight),
             2.0 * static_cast<double>(rows_) * static_cast<double>(n_) * static_cast<double>(k_),
             peaks[static_cast<int>(form_)]};
   }
@@ -73,7 +74,7 @@ class LinearCase : public ProductCase {
     for (int64_t v = 0; v < kInputVariants; ++v) {
       const float* x = x_.data() + v * rows_ * k_;
       uint8_t* out = prepared_.get() + v * x_bytes_;
-      if (form_ == XForm::kF32) std::memcpy(out, x, static_cast<size_t>(rows_ * k_ * 4));
+      if (form_ == ActivationLayout::kF32) std::memcpy(out, x, static_cast<size_t>(rows_ * k_ * 4));
       else table_.prepare_x[static_cast<int>(form_)]({x, k_, k_, 0, rows_, 0, k_, out});
     }
   }
@@ -103,7 +104,7 @@ class LinearCase : public ProductCase {
  private:
   const CpuKernels& table_;
   void (*fn_)(const LinearArgs&);
-  XForm form_;
+  ActivationLayout form_;
   int64_t weight_bytes_, x_bytes_;
   SlotCopies weights_;
   std::shared_ptr<uint8_t> prepared_;
@@ -111,14 +112,14 @@ class LinearCase : public ProductCase {
 
 class PrepareCase : public KernelCase {
  public:
-  PrepareCase(void (*fn)(const PrepareXArgs&), XForm form, int64_t rows, int64_t k)
+  PrepareCase(void (*fn)(const PrepareXArgs&), ActivationLayout form, int64_t rows, int64_t k)
       : fn_(fn), form_(form), rows_(rows), k_(k), x_bytes_(line(rows * k * 4)) {}
   Cost cost() const override {
     const auto x = static_cast<double>(rows_ * k_ * 4);
-    return {x + static_cast<double>(x_form_bytes(form_, rows_, k_)), x, 0, ""};
+    return {x + static_cast<double>(activation_layout_bytes(form_, rows_, k_)), x, 0, ""};
   }
   int64_t slot_bytes() const override { return x_bytes_; }
-  int64_t output_bytes() const override { return x_form_bytes(form_, rows_, k_); }
+  int64_t output_bytes() const override { return activation_layout_bytes(form_, rows_, k_); }
   Status allocate(int64_t slots, int64_t outputs, bool) override {
     slots_ = slots;
     x_ = map_bytes(x_bytes_ * slots);
@@ -137,7 +138,7 @@ class PrepareCase : public KernelCase {
   }
   void run(const KernelRun& run) const override {
     // Workers take columns: tiles of rows are shared.
-    const int64_t grain = x_form_grain(form_), cuts = (k_ + grain - 1) / grain,
+    const int64_t grain = activation_layout_grain(form_), cuts = (k_ + grain - 1) / grain,
                   begin = std::min(k_, cuts * run.worker / run.workers * grain),
                   end = std::min(k_, cuts * (run.worker + 1) / run.workers * grain);
     if (begin < end) fn_({at(run.slot) + begin, k_, k_, 0, rows_, begin, end, output(run.output)});
@@ -150,8 +151,9 @@ class PrepareCase : public KernelCase {
       for (int64_t i = 0; i < k_; ++i) {
         const double move = moves[static_cast<size_t>(i)];
         // Codes: also the scale and its reciprocal are rounded; kTiles rounds to bfloat16.
-        const double bound = form_ != XForm::kTiles ? move * (1 + 0x1p-14) + std::abs(double{x[i]}) * 0x1p-22
-                                                    : std::abs(double{x[i]}) * 0x1p-8;
+        const double bound = form_ != ActivationLayout::kBf16Tiled
+                                 ? move * (1 + 0x1p-14) + std::abs(double{x[i]}) * 0x1p-22
+                                 : std::abs(double{x[i]}) * 0x1p-8;
         result.add(std::abs(value(output(output_index), m, i) - double{x[i]}), bound);
       }
     }
@@ -162,13 +164,13 @@ class PrepareCase : public KernelCase {
   float* at(int64_t slot) const { return reinterpret_cast<float*>(x_.get() + slot * x_bytes_); }
   /// What the form holds for x[m, i].
   double value(const uint8_t* out, int64_t m, int64_t i) const {
-    if (form_ == XForm::kQ8) {
+    if (form_ == ActivationLayout::kI8Grouped) {
       const uint8_t* row = out + m * q8_row_bytes(k_);
       float scale;
       std::memcpy(&scale, row + q8_scales_at(k_) + i / kQ8Group * 4, 4);
       return double{scale} * static_cast<int8_t>(row[i]);
     }
-    if (form_ == XForm::kI8) {
+    if (form_ == ActivationLayout::kI8Tiled) {
       const uint8_t* panel = out + m / kXTileRows * i8_panel_bytes(k_);
       float scale;
       std::memcpy(&scale, panel + i8_scales_at(k_) + i / kI8Chunk * kI8ChunkLines + m % kXTileRows * 4, 4);
@@ -182,7 +184,7 @@ class PrepareCase : public KernelCase {
     return double{bf16_to_f32(bits)};
   }
   void (*fn_)(const PrepareXArgs&);
-  XForm form_;
+  ActivationLayout form_;
   int64_t rows_, k_, x_bytes_, slots_ = 0;
   std::shared_ptr<uint8_t> x_;
 };
@@ -191,11 +193,11 @@ class PrepareCase : public KernelCase {
 
 Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table) {
   if (asked.kernel == "prepare_x") {
-    for (int f = 0; f < kNumXForms; ++f) {
-      const auto form = static_cast<XForm>(f);
-      if (asked.type != x_form_name(form) || form == XForm::kF32) continue;
+    for (int f = 0; f < kNumActivationLayouts; ++f) {
+      const auto form = static_cast<ActivationLayout>(f);
+      if (asked.type != activation_layout_name(form) || form == ActivationLayout::kF32) continue;
       if (table.prepare_x[f] == nullptr) return unsupported("this instruction set has no prepare_x.{}", asked.type);
-      if (form == XForm::kQ8 && asked.shape[0] % kQ8Group != 0)
+      if (form == ActivationLayout::kI8Grouped && asked.shape[0] % kQ8Group != 0)
         return invalid_argument("prepare_x.q8: K {} is no multiple of {}", asked.shape[0], kQ8Group);
       return std::unique_ptr<KernelCase>(
           std::make_unique<PrepareCase>(table.prepare_x[f], form, asked.rows, asked.shape[0]));
@@ -205,8 +207,8 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, c
   if (asked.kernel == "linear_i8") {
     if (asked.shape[1] % kW8A8Block != 0)
       return invalid_argument("K {} is no multiple of {}", asked.shape[1], kW8A8Block);
-    return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, table.linear_i8, XForm::kI8, DType::kW8A8,
-                                                                    asked.rows, asked.shape[0], asked.shape[1]));
+    return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(
+        table, table.linear_i8, ActivationLayout::kI8Tiled, DType::kW8A8, asked.rows, asked.shape[0], asked.shape[1]));
   }
   const auto* entries = asked.kernel == "linear"         ? table.linear
                         : asked.kernel == "linear_q8"    ? table.linear_q8
@@ -218,7 +220,9 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, c
   if (k % block != 0) return invalid_argument("K {} is no multiple of {}'s block of {}", k, asked.type, block);
   void (*fn)(const LinearArgs&) = entries[static_cast<int>(type)];
   if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(asked));
-  const XForm form = asked.kernel == "linear" ? XForm::kF32 : asked.kernel == "linear_q8" ? XForm::kQ8 : XForm::kTiles;
+  const ActivationLayout form = asked.kernel == "linear"      ? ActivationLayout::kF32
+                                : asked.kernel == "linear_q8" ? ActivationLayout::kI8Grouped
+                                                              : ActivationLayout::kBf16Tiled;
   return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, fn, form, type, asked.rows, n, k));
 }
 

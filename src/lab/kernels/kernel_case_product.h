@@ -4,9 +4,9 @@
 #include <optional>
 #include <vector>
 
-#include "kernels/cpu/x_form.h"
 #include "lab/kernels/kernel_case.h"
 #include "lab/kernels/random_matrix.h"
+#include "tensor/activation_layout.h"
 
 namespace redline::lab {
 

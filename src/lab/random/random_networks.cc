@@ -3,8 +3,8 @@
 #include <fmt/ranges.h>
 
 #include "graph/passes/split_once.h"
-#include "models/image_registry.h"
 #include "lab/random/random_model.h"
+#include "models/image_registry.h"
 
 namespace redline::lab {
 namespace {

@@ -60,7 +60,7 @@ TEST(FuseGroupNorm, TheFusedGraphEqualsTheComposedOne) {
   CpuKernels kernels;
   kernels.has_tile_unit = true;
   ASSERT_TRUE(run_passes(fused).ok());
-  ASSERT_TRUE(fuse_group_norm(fused, kernels, false).ok());
+  ASSERT_TRUE(fuse_group_norm(fused, CpuTarget(kernels, false, 1)).ok());
   ASSERT_TRUE(fused.check().ok());
   EXPECT_EQ(count(composed, kGroupNorm), 2);
   EXPECT_EQ(count(composed, kAdd), 1);
@@ -99,7 +99,7 @@ TEST(FuseGroupNorm, OnlyWhereTilesConvolve) {
     Block block(type);
     Numbers weights(3);
     Graph graph = block.graph(weights);
-    ASSERT_TRUE(fuse_group_norm(graph, kernels, exact).ok());
+    ASSERT_TRUE(fuse_group_norm(graph, CpuTarget(kernels, exact, 1)).ok());
     EXPECT_EQ(count(graph, kGroupNorm), 2);
   }
 }

@@ -56,7 +56,7 @@ TEST(FuseQkv, TheFusedGraphEqualsTheComposedOne) {
     Numbers numbers(5), in(6);
     const Graph composed = attention_block(numbers, h);
     Graph fused = composed;
-    ASSERT_TRUE(fuse_qkv(fused, **table, true).ok());
+    ASSERT_TRUE(fuse_qkv(fused, CpuTarget(**table, true, 1)).ok());
     EXPECT_EQ(count(fused, kQkv), 1);
     for (const OpDef* gone : {&kLinear, &kRope, &kRmsNorm, &kKvAppend}) EXPECT_EQ(count(fused, *gone), 0);
 
@@ -83,7 +83,7 @@ TEST(FuseQkv, HeadsThatAreNotWholeStripsStay) {
   auto table = cpu_kernels();
   Numbers numbers(5);
   Graph graph = attention_block(numbers, {4, 2, 6, false, false});
-  ASSERT_TRUE(fuse_qkv(graph, **table, true).ok());
+  ASSERT_TRUE(fuse_qkv(graph, CpuTarget(**table, true, 1)).ok());
   EXPECT_EQ(count(graph, kQkv), 0);
   EXPECT_EQ(count(graph, kLinear), 3);
 }

@@ -1,11 +1,11 @@
-// From a Graph to a Program: op pages add stages, memory is laid out, events and task lists follow.
+// From a Graph to a Program on the CPU: lowerings add stages, memory is laid out, events and task lists follow.
 #pragma once
 
 #include <map>
 
+#include "backends/cpu/cpu_program.h"
+#include "backends/cpu/cpu_target.h"
 #include "base/worker_team.h"
-#include "graph/program.h"
-#include "graph/weight_cache.h"
 
 namespace redline {
 
@@ -18,7 +18,7 @@ struct CompileOptions {
   WeightCacheOptions weight_cache;
 };
 
-/// What an op page sees while it is lowered.
+/// What the lowering of an op sees.
 class LowerContext {
  public:
   const Op& op() const { return *op_; }
@@ -41,32 +41,33 @@ class LowerContext {
   Operand at(ValueId value) const { return {value, nullptr}; }
   Operand at(void* address) const { return {-1, address}; }
 
-  /// A stage over the rows and columns of the op's output, in one piece: the page adds tiles, reads and attributes.
-  Stage output_stage(TaskFn run) const;
+  /// A stage over the rows and columns of the op's output, in one piece: the lowering adds tiles, reads and attributes.
+  LoweredStage output_stage(TaskFn run) const;
 
   /// Adds a stage. `operands` become stage.operands. Name, op and a single column tile are filled in when left out.
-  void add_stage(Stage stage, const std::vector<Operand>& operands);
+  void add_stage(LoweredStage stage, const std::vector<Operand>& operands);
   /// Columns [0, cols) cut at multiples of `grain` into at most `tiles` parts of nearly equal size.
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
 
  private:
-  friend class Lowering;
+  friend class CpuCompiler;
   const Op* op_ = nullptr;
   Graph* graph_ = nullptr;
   const CompileOptions* options_ = nullptr;
   int workers_ = 1;
-  class Lowering* lowering_ = nullptr;
+  class CpuCompiler* compiler_ = nullptr;
 };
+
+/// How the CPU computes one op: adds the stages that do the work. One constant per op, listed in lowerings.cc.
+struct CpuLowering {
+  const OpDef* op;
+  Status (*lower)(LowerContext& context);
+};
+/// nullptr: the CPU has no lowering of this op.
+const CpuLowering* find_cpu_lowering(const OpDef* op);
 
 /// Compiles `graph` for `team.size()` workers; packs the weights on the team. The graph and the files behind its
 /// weights are not needed afterwards.
 Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team);
-
-/// Arena offsets for `stages` (exposed for tests): live ranges at `bounds`, best fit, in-place where a stage allows it.
-ArenaPlan plan_arena(const Graph& graph, const std::vector<Stage>& stages, const SymbolValues& bounds, bool reuse);
-/// internal: two values whose live ranges meet share bytes (other than a declared in-place pair).
-Status check_arena(const ArenaPlan& plan, const std::vector<Stage>& stages);
-/// Fills program.tasks, waits, notifies from program.stages and program.arena_plan.
-Status plan_events(Program& program);
 
 }  // namespace redline

@@ -4,13 +4,13 @@
 
 #include <algorithm>
 
-#include "graph/lower.h"
+#include "backends/cpu/lowering.h"
 
 namespace redline {
 
 struct PreparedOutput {
-  XForms forms;
-  void (*prepare[XForms::kMost])(const PrepareXArgs&) = {};
+  ActivationLayouts layouts;
+  void (*prepare[ActivationLayouts::kMax])(const PrepareXArgs&) = {};
   Dim rows = 1;
   int64_t cols = 0;
 
@@ -18,13 +18,14 @@ struct PreparedOutput {
   static Result<PreparedOutput> make(const LowerContext& c) {
     PreparedOutput p;
     const ValueInfo& out = c.out();
-    p.forms = out.forms;
+    p.layouts = out.layouts;
     p.rows = out.shape[0];
     p.cols = out.shape[1].constant();
-    for (int i = 0; i < p.forms.count; ++i) {
-      const XForm form = p.forms.at[i].form;
+    for (int i = 0; i < p.layouts.count; ++i) {
+      const ActivationLayout form = p.layouts.at[i].layout;
       p.prepare[i] = c.kernels().prepare_x[static_cast<int>(form)];
-      if (form != XForm::kF32 && !p.prepare[i]) return unsupported("no kernel prepares x as {}", x_form_name(form));
+      if (form != ActivationLayout::kF32 && !p.prepare[i])
+        return unsupported("no kernel prepares x as {}", activation_layout_name(form));
     }
     return p;
   }
@@ -32,7 +33,7 @@ struct PreparedOutput {
   /// Stores the tile whose first element is at `x`, rows `x_stride` apart. `rows_now`: rows of this step, which decide
   /// the form.
   void write(const float* x, int64_t x_stride, int64_t rows_now, const Tile& tile, void* out) const {
-    if (auto* store = prepare[forms.index_for_rows(rows_now)]) {
+    if (auto* store = prepare[layouts.index_for_rows(rows_now)]) {
       store({x, x_stride, cols, tile.row_begin, tile.row_end, tile.col_begin, tile.col_end, out});
       return;
     }

@@ -1,4 +1,4 @@
-#include "graph/lower.h"
+#include "backends/cpu/lowering.h"
 
 #include <sys/mman.h>
 
@@ -6,6 +6,7 @@
 #include <numeric>
 
 #include "graph/passes/passes.h"
+#include "graph/planning.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -17,29 +18,31 @@ int64_t round_up_packed(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
 
-class Lowering {
+class CpuCompiler {
  public:
-  Lowering(Graph graph, const CompileOptions& options, WorkerTeam& team)
+  CpuCompiler(Graph graph, const CompileOptions& options, WorkerTeam& team)
       : graph_(std::move(graph)), options_(options), team_(team) {}
 
   Result<Program> run();
   Result<void*> packed_weight(ValueId id);
   Result<void*> dense_weight(ValueId id);
-  void add_stage(Stage stage, const std::vector<LowerContext::Operand>& operands) {
-    stages_.push_back(std::move(stage));
+  void add_stage(LoweredStage stage, const std::vector<LowerContext::Operand>& operands) {
+    code_.push_back(static_cast<CpuStage&&>(stage));
+    plans_.push_back(static_cast<StagePlan&&>(stage));
     operands_.push_back(operands);
   }
 
  private:
   Result<void*> allocate(int64_t bytes);
   Status reserve_packed();
-  void pack_all(Program& program);
-  void resolve(Program& program);
+  void pack_all(CpuProgram& code);
+  void resolve(Program& program, CpuProgram& code);
 
   Graph graph_;
   const CompileOptions& options_;
   WorkerTeam& team_;
-  std::vector<Stage> stages_;
+  std::vector<StagePlan> plans_;
+  std::vector<CpuStage> code_;
   std::vector<std::vector<LowerContext::Operand>> operands_;
   std::map<ValueId, void*> packed_, dense_;
   struct PackJob {
@@ -55,7 +58,7 @@ class Lowering {
   int64_t weight_bytes_ = 0;
 };
 
-Result<void*> Lowering::allocate(int64_t bytes) {
+Result<void*> CpuCompiler::allocate(int64_t bytes) {
   // Norms and biases share a buffer: a mapping of its own would cost each a page.
   constexpr int64_t kOwnBuffer = 64 << 10, kSharedBuffer = 1 << 20, kLine = 64;
   weight_bytes_ += bytes;
@@ -75,7 +78,7 @@ Result<void*> Lowering::allocate(int64_t bytes) {
   return place;
 }
 
-Result<void*> Lowering::packed_weight(ValueId id) {
+Result<void*> CpuCompiler::packed_weight(ValueId id) {
   if (auto at = packed_.find(id); at != packed_.end()) return at->second;
   const TensorView& view = graph_.value(id).weight.view;
   const int64_t bytes = packed_bytes(view);
@@ -87,7 +90,7 @@ Result<void*> Lowering::packed_weight(ValueId id) {
 }
 
 // Address space for every weight that may yet be packed.
-Status Lowering::reserve_packed() {
+Status CpuCompiler::reserve_packed() {
   int64_t bytes = 0;
   for (const ValueInfo& value : graph_.values) {
     if (value.kind != ValueKind::kWeight) continue;
@@ -98,7 +101,7 @@ Status Lowering::reserve_packed() {
   return {};
 }
 
-Result<void*> Lowering::dense_weight(ValueId id) {
+Result<void*> CpuCompiler::dense_weight(ValueId id) {
   if (auto at = dense_.find(id); at != dense_.end()) return at->second;
   const WeightSource& source = graph_.value(id).weight;
   const int64_t n = source.view.num_elements();
@@ -114,7 +117,7 @@ Result<void*> Lowering::dense_weight(ValueId id) {
 
 // From the cache; else packs in parallel, weight by weight, and lets the pages of the mapped file go as soon as they have
 // been read.
-void Lowering::pack_all(Program& program) {
+void CpuCompiler::pack_all(CpuProgram& code) {
   std::vector<PackedWeight> weights;
   for (const PackJob& job : jobs_) weights.push_back({&graph_.value(job.id), job.offset, job.bytes});
   const WeightCache cache(options_.weight_cache, weights);
@@ -132,29 +135,30 @@ void Lowering::pack_all(Program& program) {
         source.file->release(data - source.file->data(), source.view.bytes());
       }
     }
-    program.weight_writer = cache.store(region_.data());
+    code.weight_writer = cache.store(region_.data());
   }
   buffers_.push_back(std::move(region_));
 }
 
-void Lowering::resolve(Program& program) {
+void CpuCompiler::resolve(Program& program, CpuProgram& code) {
   std::map<ValueId, void*> address;
   for (const ArenaSlot& slot : program.arena_plan.slots)
-    address[slot.value] = static_cast<uint8_t*>(program.arena.data()) + slot.offset;
-  for (size_t s = 0; s < program.stages.size(); ++s)
+    address[slot.value] = static_cast<uint8_t*>(code.arena.data()) + slot.offset;
+  for (size_t s = 0; s < code.stages.size(); ++s) code.stages[s].plan = &program.stages[s];
+  for (size_t s = 0; s < code.stages.size(); ++s)
     for (const LowerContext::Operand& operand : operands_[s])
-      program.stages[s].operands.push_back(operand.value >= 0 ? address[operand.value] : operand.fixed);
-  auto port = [&](ValueId id) {
+      code.stages[s].operands.push_back(operand.value >= 0 ? address[operand.value] : operand.fixed);
+  const auto port = [&](ValueId id) {
     const ValueInfo& v = graph_.value(id);
-    return Program::Port{v.name, address[id], v.dtype, v.shape};
+    return Program::Port{v.name, v.dtype, v.shape, id};
   };
   for (ValueId id : graph_.inputs) program.inputs.push_back(port(id));
   for (ValueId id : graph_.outputs) program.outputs.push_back(port(id));
 }
 
-Result<Program> Lowering::run() {
+Result<Program> CpuCompiler::run() {
   REDLINE_TRY(graph_.check());
-  REDLINE_TRY(run_machine_passes(graph_, *options_.kernels, options_.exact_f32));
+  REDLINE_TRY(run_machine_passes(graph_, CpuTarget(*options_.kernels, options_.exact_f32, team_.size())));
   REDLINE_TRY(reserve_packed());
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     LowerContext context;
@@ -163,47 +167,53 @@ Result<Program> Lowering::run() {
     context.graph_ = &graph_;
     context.options_ = &options_;
     context.workers_ = team_.size();
-    context.lowering_ = this;
-    REDLINE_TRY(op.def->lower(context).within(op.name));
+    context.compiler_ = this;
+    const CpuLowering* lowering = find_cpu_lowering(op.def);
+    if (!lowering) return unsupported("{}: the CPU back end has no lowering of {}", op.name, op.def->name);
+    REDLINE_TRY(lowering->lower(context).within(op.name));
   }
   Program program;
   program.name = graph_.name;
   program.workers = team_.size();
   program.attention_slots = team_.size();
   program.bounds = options_.bounds;
-  program.stages = std::move(stages_);
-  for (Stage& stage : program.stages) {
+  auto payload = std::make_unique<CpuProgram>();
+  CpuProgram& code = *payload;
+  program.payload = std::move(payload);
+  program.stages = std::move(plans_);
+  code.stages = std::move(code_);
+  for (const CpuStage& stage : code.stages) code.buffer_bytes = std::max(code.buffer_bytes, stage.buffer_bytes);
+  for (StagePlan& stage : program.stages) {
     auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.rows);
-    program.buffer_bytes = std::max(program.buffer_bytes, stage.buffer_bytes);
     stage.row_dim = static_cast<int>(at - program.row_dims.begin());
     if (at == program.row_dims.end()) program.row_dims.push_back(stage.rows);
   }
   program.arena_plan = plan_arena(graph_, program.stages, options_.bounds, options_.reuse_memory);
   REDLINE_TRY(check_arena(program.arena_plan, program.stages));
   REDLINE_TRY(plan_events(program));
-  REDLINE_ASSIGN(program.arena, AlignedBuffer::make(program.arena_plan.bytes));
-  resolve(program);
-  pack_all(program);
-  program.weights = std::move(buffers_);
+  REDLINE_ASSIGN(code.arena, AlignedBuffer::make(program.arena_plan.bytes));
+  resolve(program, code);
+  pack_all(code);
+  code.weights = std::move(buffers_);
   program.weight_bytes = weight_bytes_;
   return program;
 }
 
-Result<void*> LowerContext::packed_weight(size_t i) { return lowering_->packed_weight(op_->inputs[i]); }
-Result<void*> LowerContext::dense_weight(size_t i) { return lowering_->dense_weight(op_->inputs[i]); }
-Stage LowerContext::output_stage(TaskFn run) const {
-  Stage stage;
+Result<void*> LowerContext::packed_weight(size_t i) { return compiler_->packed_weight(op_->inputs[i]); }
+Result<void*> LowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
+LoweredStage LowerContext::output_stage(TaskFn run) const {
+  LoweredStage stage;
   stage.run = run;
   stage.rows = out().shape[0];
   stage.cols = out().shape[1].constant();
   stage.writes = op_->outputs;
   return stage;
 }
-void LowerContext::add_stage(Stage stage, const std::vector<Operand>& operands) {
+void LowerContext::add_stage(LoweredStage stage, const std::vector<Operand>& operands) {
   if (stage.name.empty()) stage.name = op_->name;
   if (stage.op.empty()) stage.op = op_->def->name;
   if (stage.col_begin.empty()) stage.col_begin = {0, stage.cols};
-  lowering_->add_stage(std::move(stage), operands);
+  compiler_->add_stage(std::move(stage), operands);
 }
 
 std::vector<int64_t> LowerContext::cut_columns(int64_t cols, int64_t grain, int tiles) {
@@ -214,9 +224,15 @@ std::vector<int64_t> LowerContext::cut_columns(int64_t cols, int64_t grain, int 
   return begin;
 }
 
+void* CpuProgram::address(const Program& program, ValueId value) const {
+  for (const ArenaSlot& slot : program.arena_plan.slots)
+    if (slot.value == value) return static_cast<uint8_t*>(arena.data()) + slot.offset;
+  return nullptr;
+}
+
 Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team) {
   const std::string name = graph.name;
-  return Lowering(std::move(graph), options, team).run().within(name);
+  return CpuCompiler(std::move(graph), options, team).run().within(name);
 }
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "runtime/executor.h"
+#include "backends/cpu/executor.h"
 
 #include <sched.h>
 #include <time.h>
@@ -6,6 +6,9 @@
 #include <cstdio>
 
 #include <algorithm>
+
+#include "graph/bound_values.h"
+#include "kernels/cpu/cpu_kernels.h"
 
 namespace redline {
 namespace {
@@ -42,18 +45,42 @@ void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, 
 
 }  // namespace
 
-Executor::Executor(const Program& program, WorkerTeam& team, ExecutorOptions options)
-    : program_(program), team_(team), options_(options), counters_(program.num_events),
-      workers_(static_cast<size_t>(program.workers)), rows_(program.row_dims.size()) {
-  REDLINE_CHECK(team.size() == program.workers);
+Executor::Executor(Program program, WorkerTeam& team, ExecutorOptions options)
+    : program_(std::move(program)), code_(CpuProgram::of(program_)), team_(team), options_(options),
+      counters_(program_.num_events), workers_(static_cast<size_t>(program_.workers)), rows_(program_.row_dims.size()) {
+  REDLINE_CHECK(team.size() == program_.workers);
   for (size_t w = 0; w < workers_.size(); ++w)
-    workers_[w].taken = std::make_unique<std::atomic<uint32_t>[]>(program.tasks[w].size());
+    workers_[w].taken = std::make_unique<std::atomic<uint32_t>[]>(program_.tasks[w].size());
+  for (const auto* ports : {&program_.inputs, &program_.outputs})
+    for (const Program::Port& port : *ports) {
+      if (!is_bound_name(port.name)) continue;
+      const void* place = code_.address(program_, port.value);
+      std::vector<Use>& uses = uses_[port.name];
+      for (size_t s = 0; s < code_.stages.size(); ++s)
+        for (size_t i = 0; i < code_.stages[s].operands.size(); ++i)
+          if (code_.stages[s].operands[i] == place) uses.push_back({s, i});
+    }
   body_ = [this](int worker) { run_worker(worker); };
+}
+
+void* Executor::host_input(std::string_view name) {
+  const Program::Port* port = program_.find_input(name);
+  return port ? code_.address(program_, port->value) : nullptr;
+}
+const void* Executor::host_output(std::string_view name) const {
+  const Program::Port* port = program_.find_output(name);
+  return port ? code_.address(program_, port->value) : nullptr;
+}
+bool Executor::bind(std::string_view name, void* data) {
+  const auto at = uses_.find(name);
+  if (at == uses_.end()) return false;
+  for (const Use& use : at->second) code_.stages[use.stage].operands[use.operand] = data;
+  return true;
 }
 
 int64_t Executor::scratch_bytes_per_worker() const {
   constexpr int64_t kPage = 4096;
-  return kScratchBytes + (program_.buffer_bytes + kPage - 1) / kPage * kPage;
+  return kScratchBytes + (code_.buffer_bytes + kPage - 1) / kPage * kPage;
 }
 
 Status Executor::step(const StepContext& context) {
@@ -101,7 +128,7 @@ bool Executor::take(Worker& owner, uint32_t task) {
 }
 
 void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
-  const Stage& stage = program_.stages[task.stage];
+  const CpuStage& stage = code_.stages[task.stage];
   const Tile tile = tile_of(task);
   const int64_t begin_ns = now_ns();
   // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
@@ -153,7 +180,7 @@ bool Executor::help(Worker& self, int64_t& since_ns) {
 bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
   const Task& task = program_.tasks[static_cast<size_t>(self.context.worker)][own];
   const auto waits_for = [&] { return is_taken(self, own) ? nullptr : missing(task); };
-  const Stage& stage = program_.stages[task.stage];
+  const CpuStage& stage = code_.stages[task.stage];
   if (const Wait* need = stage.first_weights ? waits_for() : nullptr)
     fetch_until(stage.first_weights(stage, tile_of(task)), counters_[need->event].value, target_of(*need, step_));
   const bool shares_core = team_.oversubscribed();

@@ -1,4 +1,4 @@
-#include "graph/weight_cache.h"
+#include "backends/cpu/weight_cache.h"
 
 #include <fcntl.h>
 #include <sys/mman.h>

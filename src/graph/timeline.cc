@@ -1,4 +1,4 @@
-#include "runtime/timeline.h"
+#include "graph/timeline.h"
 
 #include <fcntl.h>
 #include <unistd.h>
@@ -53,7 +53,7 @@ Status Timeline::write(const std::string& path) const {
         w, w);
     for (size_t i = 0; i < lanes_[w].used && written; ++i) {
       const Record& r = lanes_[w].records[i];
-      const Stage& stage = r.program->stages[r.stage];
+      const StagePlan& stage = r.program->stages[r.stage];
       constexpr int64_t kShownWaitNs = 1000;
       if (r.begin_ns - r.wait_ns >= kShownWaitNs)
         put(",\n"

@@ -6,12 +6,13 @@
 
 #include <atomic>
 #include <functional>
+#include <map>
 #include <memory>
 #include <vector>
 
+#include "backends/cpu/cpu_program.h"
 #include "base/worker_team.h"
-#include "graph/program.h"
-#include "runtime/timeline.h"
+#include "graph/timeline.h"
 
 namespace redline {
 
@@ -20,17 +21,23 @@ struct ExecutorOptions {
   Timeline* timeline = nullptr;  ///< outlives the executor
 };
 
-class Executor {
+class Executor final : public ProgramRunner {
  public:
-  /// `program` and `team` outlive the executor; team.size() == program.workers.
-  Executor(const Program& program, WorkerTeam& team, ExecutorOptions options = {});
+  /// `team` outlives the executor; team.size() == program.workers.
+  Executor(Program program, WorkerTeam& team, ExecutorOptions options = {});
 
   /// Runs all tasks once and returns when every worker is done. Inputs are written before, outputs read after, through
   /// the program's ports.
   /// invalid_argument: a size above its bound. out_of_memory: room for the workers' scratch. internal: no progress for
   /// hang_seconds; the message is the dump (who runs what, who waits for which event and how far it counted), and the
   /// executor refuses further steps.
-  Status step(const StepContext& context);
+  Status step(const StepContext& context) override;
+
+  const Program& program() const override { return program_; }
+  void* host_input(std::string_view name) override;
+  const void* host_output(std::string_view name) const override;
+  int64_t resident_arena_bytes() const override { return code_.arena.resident_bytes(); }
+  bool bind(std::string_view name, void* data) override;
 
   int64_t steps() const { return step_; }
   /// A step made no progress and was given up. Any thread may ask.
@@ -73,7 +80,13 @@ class Executor {
   std::string name_of(const Task& task) const;
   std::string dump() const;
 
-  const Program& program_;
+  Program program_;
+  CpuProgram& code_;
+  /// Operands that are an external value, by its name.
+  struct Use {
+    size_t stage, operand;
+  };
+  std::map<std::string, std::vector<Use>, std::less<>> uses_;
   WorkerTeam& team_;
   ExecutorOptions options_;
   std::vector<Counter> counters_;

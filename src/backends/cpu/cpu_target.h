@@ -1,0 +1,31 @@
+// The CPU as passes and planning see it: a kernel table and a number of workers.
+#pragma once
+
+#include "graph/target.h"
+#include "kernels/cpu/linear_choice.h"
+
+namespace redline {
+
+class CpuTarget final : public Target {
+ public:
+  /// `kernels` outlives the target. `exact_f32`: no activation is rounded.
+  CpuTarget(const CpuKernels& kernels, bool exact_f32, int workers)
+      : kernels_(kernels), exact_f32_(exact_f32), workers_(workers) {}
+
+  std::string name() const override;
+  int workers() const override { return workers_; }
+  ActivationLayouts activation_layouts(DType weight) const override;
+  bool fuses_group_norm(const Graph& graph, const Op& conv) const override;
+  int64_t head_dim_grain() const override { return kStripRows; }
+  int64_t max_prepared_row_bytes() const override { return kScratchBytes; }
+
+ private:
+  const CpuKernels& kernels_;
+  bool exact_f32_;
+  int workers_;
+};
+
+/// Whether a conv2d of this weight type goes by the tile unit, without patches.
+bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel);
+
+}  // namespace redline

@@ -1,0 +1,82 @@
+// Every op that the CPU computes: one row per op, defined in lower/NAME.cc.
+#include "backends/cpu/lowering.h"
+
+namespace redline {
+
+extern const CpuLowering kActivationLowering;
+extern const CpuLowering kGatedActivationLowering;
+extern const CpuLowering kAddLowering;
+extern const CpuLowering kAddRowLowering;
+extern const CpuLowering kAttentionLowering;
+extern const CpuLowering kBiasAttentionLowering;
+extern const CpuLowering kConcatRowsLowering;
+extern const CpuLowering kSliceRowsLowering;
+extern const CpuLowering kConcatColsLowering;
+extern const CpuLowering kConv2dLowering;
+extern const CpuLowering kEmbeddingLowering;
+extern const CpuLowering kGatedAddLowering;
+extern const CpuLowering kGatedLinearLowering;
+extern const CpuLowering kActivatedLinearLowering;
+extern const CpuLowering kGatherRowsLowering;
+extern const CpuLowering kGroupNormSumsLowering;
+extern const CpuLowering kGroupNormLowering;
+extern const CpuLowering kJointKeysLowering;
+extern const CpuLowering kJointAttentionLowering;
+extern const CpuLowering kKvAppendLowering;
+extern const CpuLowering kLayerNormLowering;
+extern const CpuLowering kModulatedNormLowering;
+extern const CpuLowering kLinearLowering;
+extern const CpuLowering kLowRankLowering;
+extern const CpuLowering kPrepareXLowering;
+extern const CpuLowering kQkvLowering;
+extern const CpuLowering kRmsNormLowering;
+extern const CpuLowering kRopeTableLowering;
+extern const CpuLowering kRopeLowering;
+extern const CpuLowering kSiluMulLowering;
+extern const CpuLowering kTimestepEmbeddingLowering;
+
+namespace {
+
+const CpuLowering* const kLowerings[] = {
+    &kActivationLowering,
+    &kGatedActivationLowering,
+    &kAddLowering,
+    &kAddRowLowering,
+    &kAttentionLowering,
+    &kBiasAttentionLowering,
+    &kConcatRowsLowering,
+    &kSliceRowsLowering,
+    &kConcatColsLowering,
+    &kConv2dLowering,
+    &kEmbeddingLowering,
+    &kGatedAddLowering,
+    &kGatedLinearLowering,
+    &kActivatedLinearLowering,
+    &kGatherRowsLowering,
+    &kGroupNormSumsLowering,
+    &kGroupNormLowering,
+    &kJointKeysLowering,
+    &kJointAttentionLowering,
+    &kKvAppendLowering,
+    &kLayerNormLowering,
+    &kModulatedNormLowering,
+    &kLinearLowering,
+    &kLowRankLowering,
+    &kPrepareXLowering,
+    &kQkvLowering,
+    &kRmsNormLowering,
+    &kRopeTableLowering,
+    &kRopeLowering,
+    &kSiluMulLowering,
+    &kTimestepEmbeddingLowering,
+};
+
+}  // namespace
+
+const CpuLowering* find_cpu_lowering(const OpDef* op) {
+  for (const CpuLowering* lowering : kLowerings)
+    if (lowering->op == op) return lowering;
+  return nullptr;
+}
+
+}  // namespace redline

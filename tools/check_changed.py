@@ -46,7 +46,7 @@ def tests_of(names, floors, e2e, tool_tests, users_of=lambda header: []):
         if parts[0] in ("src", "tests") and len(parts) > 2 and parts[1] in floors:
             chosen_floors.add(parts[1])
         if name.startswith("tests/golden/"):
-            chosen_floors.update({"tokenizers": ["text"], "image": ["models", "diffusion"]}.get(parts[2], ["models"]))
+            chosen_floors.update({"tokenizers": ["text"], "image": ["models", "diffusion"], "blocks.npz": ["tensor"]}.get(parts[2], ["models"]))
         if name.startswith("tests/support/"):
             chosen_floors.update(users_of(parts[-1]))
         if name.startswith("include/redline/"):

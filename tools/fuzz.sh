@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh SECONDS [--keep] [TARGET...]: builds the fuzz targets (clang, address and undefined-behaviour sanitizers) and
 # runs each for an equal share of SECONDS, from its seeds (fuzz/make_seeds.py writes them to build/fuzz/seeds) and its kept inputs
-# (fuzz/corpus/TARGET.tar.gz, unpacked to build/fuzz/corpus). One line per target; fails when any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
+# (fuzz/corpus/TARGET.tar.gz, unpacked to build/fuzz/corpus). One line per target; fails when
+# any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
 # Exit 77, with the reason, where clang or its run-time library for fuzzing is not installed.
 # --keep: writes the archive anew, with a small set of inputs that reaches what was reached so far.
 set -euo pipefail

@@ -2,11 +2,14 @@
 #   make            the release binary, build/release/redline
 #   make demo       build it, stream a story and draw a picture with the bundled models
 #   make test       build and pass all tests; the last line counts them
+#   make check      during development, up to two minutes: builds and runs the tests of the layers that differ from BASE
+#                   (default: the merge base with origin/main, else HEAD~1), without those labelled slow, then
+#                   tools/check format layers tree
 #   make asan | ubsan | tsan    the tests under a sanitizer
 #   make fuzz       a minute of fuzzing      make format | tidy    the sources
 #   make install    to PREFIX (/usr/local)   make clean            removes build/
 # SETUP=: leaves out the installation of packages. CXX, CMAKE_FLAGS and TEST_FLAGS are passed on.
-.PHONY: release dev demo test asan ubsan tsan fuzz format tidy install clean
+.PHONY: release dev demo test check asan ubsan tsan fuzz format tidy install clean
 SETUP ?= tools/setup.sh
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
@@ -38,6 +41,10 @@ dev:
 test:
 	@$(SETUP) test
 	@CXX="$(CXX)" tools/test.sh $(TEST_FLAGS)
+
+check:
+	@$(SETUP) test
+	@CXX="$(CXX)" tools/check_changed.py $(BASE)
 
 asan ubsan tsan:
 	$(call build,$@,test)

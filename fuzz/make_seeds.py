@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Writes the seeds of the fuzz targets into fuzz/seeds/<target>/: small valid files, and a few that are nearly so.
+"""Writes the seeds of the fuzz targets into FOLDER/<target>/: small valid files, and a few that are nearly so.
 
-Needs nothing but Python. The seeds are committed; run this again after changing it.
+  make_seeds.py FOLDER     tools/fuzz.sh gives build/fuzz/seeds. Needs nothing but Python.
 """
 import base64
 import io
@@ -9,9 +9,11 @@ import json
 import math
 import pathlib
 import struct
+import sys
 import zipfile
 
-ROOT = pathlib.Path(__file__).resolve().parent / "seeds"
+SOURCES = pathlib.Path(__file__).resolve().parents[1]
+ROOT = pathlib.Path()  # set below
 
 
 def save(target, name, data):
@@ -330,13 +332,16 @@ def npy_seeds():
 
 def picture_seeds():
     """Copies of the small files of every kind that the tests read."""
-    folder = ROOT.parents[1] / "tests/golden/image/pictures"
+    folder = SOURCES / "tests/golden/image/pictures"
     for name in ("grey_1.png", "palette_4_interlaced.png", "rgba_16.png", "rgb_8_interlaced.png", "grey_alpha_8.png",
                  "colour.jpg", "progressive_444.jpg", "grey_jpeg.jpg", "turned_6.jpg", "cmyk.jpg"):
         save("picture", name, (folder / name).read_bytes())
 
 
 if __name__ == "__main__":
+    if len(sys.argv) != 2:
+        sys.exit(__doc__)
+    ROOT = pathlib.Path(sys.argv[1])
     torch_seeds()
     gguf_seeds()
     safetensors_seeds()

@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # tools/fuzz.sh SECONDS [--keep] [TARGET...]: builds the fuzz targets (clang, address and undefined-behaviour sanitizers) and
-# runs each for an equal share of SECONDS, from its seeds (fuzz/seeds) and its kept corpus (fuzz/corpus). One line per target;
-# fails when any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
+# runs each for an equal share of SECONDS, from its seeds (fuzz/make_seeds.py writes them to build/fuzz/seeds) and its kept inputs
+# (fuzz/corpus/TARGET.tar.gz, unpacked to build/fuzz/corpus). One line per target; fails when
+# any target crashes, hangs or leaks, and leaves the input under build/fuzz/findings/.
 # Exit 77, with the reason, where clang or its run-time library for fuzzing is not installed.
-# --keep: put a small set of inputs that reaches what was reached so far into fuzz/corpus.
+# --keep: writes the archive anew, with a small set of inputs that reaches what was reached so far.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -26,6 +27,7 @@ if (($#)); then targets=("$@"); else
   targets=()
   for source in fuzz/*_fuzz.cc; do targets+=("$(basename "$source" _fuzz.cc)"); done
 fi
+python3 fuzz/make_seeds.py $build/seeds
 share=$((seconds / ${#targets[@]}))
 ((share > 0)) || share=1
 
@@ -36,10 +38,12 @@ mkdir -p $findings
 failed=0
 for target in "${targets[@]}"; do
   program=$build/fuzz/${target}_fuzz
-  mkdir -p "$work/$target" "fuzz/corpus/$target"
+  seeds=$build/seeds/$target corpus=$build/corpus/$target
+  mkdir -p "$work/$target" "$seeds"
+  python3 fuzz/corpus.py unpack "fuzz/corpus/$target.tar.gz" "$corpus"
   status=0
   "$program" -max_total_time=$share -timeout=10 -rss_limit_mb=1024 -max_len=8192 -print_final_stats=1 \
-    -artifact_prefix="$findings/$target-" "$work/$target" "fuzz/corpus/$target" "fuzz/seeds/$target" \
+    -artifact_prefix="$findings/$target-" "$work/$target" "$corpus" "$seeds" \
     > "$work/$target.log" 2>&1 || status=$?
   runs=$(sed -n 's/^stat::number_of_executed_units: *//p' "$work/$target.log")
   reached=$(sed -n 's/.* cov: \([0-9]*\) .*/\1/p' "$work/$target.log" | tail -1)
@@ -53,12 +57,14 @@ for target in "${targets[@]}"; do
   fi
   if [[ $keep == yes ]] && ((status == 0)); then
     mkdir "$work/merged"
-    "$program" -set_cover_merge=1 -use_counters=0 -max_len=8192 "$work/merged" "fuzz/seeds/$target" "fuzz/corpus/$target" "$work/$target" \
+    "$program" -set_cover_merge=1 -use_counters=0 -max_len=8192 "$work/merged" "$seeds" "$corpus" "$work/$target" \
       > "$work/merge.log" 2>&1
-    # The smallest first, up to 64 KB a target: the corpus is committed.
+    # The smallest first, up to 64 KB a target: the archive is committed. Seeds are made anew each time.
+    for seed in "$seeds"/*; do rm -f "$work/merged/$(sha1sum <"$seed" | cut -d ' ' -f 1)"; done
     find "$work/merged" -type f -printf '%s %p\n' | sort -n | awk '{total += $1; if (total > 65536) print $2}' | xargs -r rm
-    rm -rf "fuzz/corpus/$target"
-    mv "$work/merged" "fuzz/corpus/$target"
+    rm -f "fuzz/corpus/$target.tar.gz"
+    if [[ -n $(ls "$work/merged") ]]; then python3 fuzz/corpus.py pack "$work/merged" "fuzz/corpus/$target.tar.gz"; fi
+    rm -rf "$work/merged"
   fi
 done
 exit $failed

@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdio>
 #include <set>
@@ -89,19 +90,33 @@ class TemporaryFile {
   bool created_ = false;
 };
 
-/// header, then each tensor and its padding, to anything with write(data, bytes).
-template <class Tensors, class Sink>
-Status write_all(const std::string& header, const Tensors& tensors, Sink&& write) {
+}  // namespace
+
+/// Header, then each tensor and its padding, to anything with write(data, bytes).
+template <class Sink>
+Status GgufWriter::write_all(Sink&& write) const {
   static constexpr char kZeros[kAlignment] = {};
-  REDLINE_TRY(write(header.data(), static_cast<int64_t>(header.size())));
-  for (const auto& [name, view] : tensors) {
-    REDLINE_TRY(write(view.data, view.bytes()));
+  constexpr int64_t kChunkBytes = int64_t{4} << 20;
+  const std::string head = header();
+  REDLINE_TRY(write(head.data(), static_cast<int64_t>(head.size())));
+  std::vector<uint8_t> chunk;
+  for (const auto& [name, view, fill] : tensors_) {
+    if (!fill) {
+      REDLINE_TRY(write(view.data, view.bytes()));
+    } else {
+      const int64_t bytes = row_bytes(view.dtype, view.shape.back()), rows = view.bytes() / bytes;
+      const int64_t step = std::clamp<int64_t>(kChunkBytes / bytes, 1, rows);
+      chunk.resize(static_cast<size_t>(step * bytes));
+      for (int64_t row = 0; row < rows; row += step) {
+        const int64_t end = std::min(row + step, rows);
+        REDLINE_TRY(fill(row, end, chunk.data()).within(fmt::format("tensor {}", name)));
+        REDLINE_TRY(write(chunk.data(), (end - row) * bytes));
+      }
+    }
     REDLINE_TRY(write(kZeros, padding_after(view.bytes())));
   }
   return {};
 }
-
-}  // namespace
 
 void GgufWriter::set_payload(std::string key, GgufType type, std::string payload) {
   for (auto& [name, value] : metadata_) {
@@ -118,6 +133,11 @@ void GgufWriter::set_u32(std::string key, uint32_t value) {
   std::string payload;
   put(payload, value);
   set_payload(std::move(key), GgufType::kU32, std::move(payload));
+}
+void GgufWriter::set_i32(std::string key, int32_t value) {
+  std::string payload;
+  put(payload, value);
+  set_payload(std::move(key), GgufType::kI32, std::move(payload));
 }
 void GgufWriter::set_f32(std::string key, float value) {
   std::string payload;
@@ -147,7 +167,10 @@ void GgufWriter::set_value(std::string key, const GgufValue& value) {
   set_payload(std::move(key), value.type, std::move(payload));
 }
 void GgufWriter::add_tensor(std::string name, TensorView view) {
-  tensors_.emplace_back(std::move(name), std::move(view));
+  tensors_.push_back({std::move(name), std::move(view), {}});
+}
+void GgufWriter::add_tensor(std::string name, TensorView view, FillRows fill) {
+  tensors_.push_back({std::move(name), std::move(view), std::move(fill)});
 }
 
 Status GgufWriter::check() const {
@@ -158,11 +181,11 @@ Status GgufWriter::check() const {
       return invalid_argument("general.alignment is set by the writer, not by its caller");
   }
   std::set<std::string_view> names;
-  for (const auto& [name, view] : tensors_) {
+  for (const auto& [name, view, fill] : tensors_) {
     if (name.empty() || name.size() > kMaxTensorName)
       return invalid_argument("GGUF tensor name {}: 1 to {} bytes are allowed", in_quotes(name), kMaxTensorName);
     if (!names.insert(name).second) return invalid_argument("GGUF tensor {} was added twice", in_quotes(name));
-    if (view.data == nullptr) return invalid_argument("GGUF tensor {} has no data", in_quotes(name));
+    if (view.data == nullptr && !fill) return invalid_argument("GGUF tensor {} has no data", in_quotes(name));
     if (view.shape.empty() || view.shape.size() > 4)
       return invalid_argument("GGUF tensor {} has {} dimensions, 1 to 4 are allowed", in_quotes(name),
                               view.shape.size());
@@ -190,7 +213,7 @@ std::string GgufWriter::header() const {
     out += value.payload;
   }
   int64_t offset = 0;
-  for (const auto& [name, view] : tensors_) {
+  for (const auto& [name, view, fill] : tensors_) {
     put_string(out, name);
     put(out, static_cast<uint32_t>(view.shape.size()));
     for (auto size = view.shape.rbegin(); size != view.shape.rend(); ++size) put(out, static_cast<uint64_t>(*size));
@@ -207,7 +230,7 @@ Status GgufWriter::write(const std::string& path) const {
   REDLINE_ASSIGN(const std::string target, output_path(path));
   TemporaryFile file(target);
   REDLINE_TRY(file.open());
-  REDLINE_TRY(write_all(header(), tensors_, [&](const void* data, int64_t bytes) { return file.write(data, bytes); }));
+  REDLINE_TRY(write_all([&](const void* data, int64_t bytes) { return file.write(data, bytes); }));
   return file.keep();
 }
 
@@ -224,7 +247,7 @@ Status GgufWriter::write_bytes(const std::string& path, std::string_view bytes) 
 Result<std::string> GgufWriter::to_bytes() const {
   REDLINE_TRY(check());
   std::string out;
-  REDLINE_TRY(write_all(header(), tensors_, [&](const void* data, int64_t bytes) {
+  REDLINE_TRY(write_all([&](const void* data, int64_t bytes) {
     out.append(static_cast<const char*>(data), static_cast<size_t>(bytes));
     return Status();
   }));

@@ -1,6 +1,7 @@
 // Writing GGUF v3.
 #pragma once
 
+#include <functional>
 #include <string>
 #include <vector>
 
@@ -14,6 +15,7 @@ class GgufWriter {
  public:
   void set(std::string key, std::string_view text);
   void set_u32(std::string key, uint32_t value);
+  void set_i32(std::string key, int32_t value);
   void set_f32(std::string key, float value);
   void set_bool(std::string key, bool value);
   void set_strings(std::string key, const std::vector<std::string>& values);
@@ -25,6 +27,10 @@ class GgufWriter {
   void set_payload(std::string key, GgufType type, std::string payload);
   /// `view.shape` outermost first, as everywhere in Redline.
   void add_tensor(std::string name, TensorView view);
+  /// Writes rows [begin, end) of a tensor to `out`, (end - begin) * row_bytes in all. A vector is one row.
+  using FillRows = std::function<Status(int64_t begin, int64_t end, uint8_t* out)>;
+  /// A tensor whose rows are made while the file is written, some MiB at a time; `view` has type and shape, no data.
+  void add_tensor(std::string name, TensorView view, FillRows fill);
   /// Writes to a temporary name beside `path` and renames it: never a half-written file under the final name.
   /// invalid_argument: a name or shape that GGUF cannot hold. io: what the system says (disk full, no such folder,
   /// ...).
@@ -45,8 +51,16 @@ class GgufWriter {
   };
   Status check() const;
 
+  struct Tensor {
+    std::string name;
+    TensorView view;
+    FillRows fill;  ///< empty: view.data
+  };
+  template <class Sink>
+  Status write_all(Sink&& write) const;
+
   std::vector<std::pair<std::string, Value>> metadata_;
-  std::vector<std::pair<std::string, TensorView>> tensors_;
+  std::vector<Tensor> tensors_;
 };
 
 }  // namespace redline

@@ -9,16 +9,6 @@
 namespace redline {
 namespace {
 
-// In interleaved order neighbouring rows of a head rotate together; Hugging Face keeps the two halves apart: row i of
-// the first half is interleaved row 2i, row i of the second half is 2i + 1.
-std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim) {
-  return [head_dim, rotary_dim](int64_t row) {
-    const int64_t half = rotary_dim / 2, in_head = row % head_dim;
-    if (in_head >= rotary_dim) return row;  // not rotated
-    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
-  };
-}
-
 // Bounds on lists in a file that are read whole.
 constexpr uint64_t kMaxLayers = 4096;
 constexpr int64_t kMaxFrequencies = 4096;
@@ -150,10 +140,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   nlohmann::json& window = checkpoint.config["sliding_window"];
   if (window.is_number_integer()) checkpoint.sliding_window = window.get<int64_t>();
   checkpoint.generation = nlohmann::json::object();
-  for (auto [gguf, hf] :
-       {std::pair{"general.sampling.temp", "temperature"}, std::pair{"general.sampling.top_p", "top_p"},
-        std::pair{"general.sampling.top_k", "top_k"}, std::pair{"general.sampling.min_p", "min_p"},
-        std::pair{"general.sampling.penalty_repeat", "repetition_penalty"}})
+  for (const auto& [gguf, hf] : kGgufSampling)
     if (const GgufValue* value = file.find(gguf))
       if (auto number = value->as_double()) checkpoint.generation[hf] = *number;
 

@@ -52,4 +52,20 @@ std::string GgufNames::to_gguf(std::string_view name) const {
   return std::string(name);
 }
 
+std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim) {
+  return [head_dim, rotary_dim](int64_t row) {
+    const int64_t half = rotary_dim / 2, in_head = row % head_dim;
+    if (in_head >= rotary_dim) return row;  // not rotated
+    return row - in_head + (in_head < half ? 2 * in_head : 2 * (in_head - half) + 1);
+  };
+}
+
+std::function<int64_t(int64_t)> do_interleave(int64_t head_dim, int64_t rotary_dim) {
+  return [head_dim, rotary_dim](int64_t row) {
+    const int64_t half = rotary_dim / 2, in_head = row % head_dim;
+    if (in_head >= rotary_dim) return row;
+    return row - in_head + in_head / 2 + (in_head % 2 == 0 ? 0 : half);
+  };
+}
+
 }  // namespace redline

@@ -1,6 +1,8 @@
 // How GGUF files name the tensors of a language-model family.
 #pragma once
 
+#include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -19,11 +21,25 @@ struct GgufNames {
   std::span<const GgufName> more_layer = {};  ///< the same, what the family adds to a list that it shares
   /// The rows of q_proj and k_proj are in interleaved rope order.
   bool interleaves_rope = false;
+  std::string_view export_architecture = {};  ///< of files that are written, if it differs: llama.cpp has no "mistral"
 
   /// Hugging Face's name of a tensor; "": the family has no such tensor.
   std::string to_hf(std::string_view name) const;
   /// GGUF's name of a tensor; the name itself when the family has no such tensor.
   std::string to_gguf(std::string_view name) const;
 };
+
+/// In interleaved order neighbouring rows of a head rotate together; Hugging Face keeps the two halves apart: row i of
+/// the first half is interleaved row 2i, row i of the second half is 2i + 1. Rows from rotary_dim on are not rotated.
+/// Row n of a checkpoint as a row of the interleaved order, and the reverse:
+std::function<int64_t(int64_t)> undo_interleave(int64_t head_dim, int64_t rotary_dim);
+std::function<int64_t(int64_t)> do_interleave(int64_t head_dim, int64_t rotary_dim);
+
+/// Sampling settings: the key of GGUF files and that of generation_config.json.
+inline constexpr GgufName kGgufSampling[] = {{"general.sampling.temp", "temperature"},
+                                             {"general.sampling.top_p", "top_p"},
+                                             {"general.sampling.top_k", "top_k"},
+                                             {"general.sampling.min_p", "min_p"},
+                                             {"general.sampling.penalty_repeat", "repetition_penalty"}};
 
 }  // namespace redline

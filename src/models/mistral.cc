@@ -22,7 +22,11 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
 extern const ModelFamily kMistralFamily = {
     .model_type = "mistral",
     .architecture = "MistralForCausalLM",
-    .gguf = {.architecture = "mistral", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .interleaves_rope = true},
+    .gguf = {.architecture = "mistral",
+             .top = kLlamaGgufTop,
+             .layer = kLlamaGgufLayer,
+             .interleaves_rope = true,
+             .export_architecture = "llama"},
     .build = build,
 };
 

@@ -84,12 +84,41 @@ Result<GgufVocab> read_gguf_vocab(const GgufFile& file) {
   keys.id("eot_token_id", vocab.eot);
   keys.id("eom_token_id", vocab.eom);
   keys.id("unknown_token_id", vocab.unk);
+  keys.id("padding_token_id", vocab.pad);
   keys.flag("add_bos_token", vocab.add_bos);
   keys.flag("add_eos_token", vocab.add_eos);
   keys.flag("add_space_prefix", vocab.add_space_prefix);
   keys.flag("remove_extra_whitespaces", vocab.remove_extra_whitespaces);
   REDLINE_TRY(keys.status);
   return vocab;
+}
+
+void set_gguf_vocab(const GgufVocab& vocab, GgufWriter& writer) {
+  const auto key = [](std::string_view name) { return fmt::format("{}{}", kPrefix, name); };
+  writer.set(key("model"), vocab.model);
+  writer.set(key("pre"), vocab.pre);
+  writer.set_strings(key("tokens"), vocab.tokens);
+  if (!vocab.scores.empty()) writer.set_f32s(key("scores"), vocab.scores);
+  if (!vocab.token_types.empty()) writer.set_i32s(key("token_type"), vocab.token_types);
+  if (!vocab.merges.empty()) writer.set_strings(key("merges"), vocab.merges);
+  const std::pair<const char*, int32_t> ids[] = {{"bos_token_id", vocab.bos},     {"eos_token_id", vocab.eos},
+                                                 {"eot_token_id", vocab.eot},     {"eom_token_id", vocab.eom},
+                                                 {"unknown_token_id", vocab.unk}, {"padding_token_id", vocab.pad}};
+  for (const auto& [name, id] : ids)
+    if (id >= 0) writer.set_u32(key(name), static_cast<uint32_t>(id));
+  const std::pair<const char*, std::optional<bool>> flags[] = {
+      {"add_bos_token", vocab.add_bos},
+      {"add_eos_token", vocab.add_eos},
+      {"add_space_prefix", vocab.add_space_prefix},
+      {"remove_extra_whitespaces", vocab.remove_extra_whitespaces}};
+  for (const auto& [name, flag] : flags)
+    if (flag) writer.set_bool(key(name), *flag);
+  std::vector<std::string> named;
+  for (const auto& [name, text] : vocab.chat_templates) {
+    writer.set(name.empty() ? "tokenizer.chat_template" : fmt::format("tokenizer.chat_template.{}", name), text);
+    if (!name.empty()) named.push_back(name);
+  }
+  if (!named.empty()) writer.set_strings("tokenizer.chat_templates", named);
 }
 
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {

@@ -4,7 +4,7 @@
 #include <memory>
 #include <string>
 
-#include "formats/gguf.h"
+#include "formats/gguf_writer.h"
 #include "text/gguf_vocab.h"
 
 namespace redline {
@@ -12,6 +12,9 @@ namespace redline {
 /// tokenizer.ggml.* of an open file. invalid_argument: a key of the wrong type (named), or lists whose lengths differ.
 /// not_found: the file has no vocabulary.
 Result<GgufVocab> read_gguf_vocab(const GgufFile& file);
+
+/// tokenizer.ggml.* and the chat templates into `writer`; keys that `vocab` leaves open are left out.
+void set_gguf_vocab(const GgufVocab& vocab, GgufWriter& writer);
 
 /// `path`: a GGUF file or a Hugging Face folder. not_found: nothing there, or a model without a tokenizer.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path);

@@ -22,7 +22,7 @@ Result<const ModelFamily*> find_gguf_family(std::string_view architecture) {
   return unsupported("architecture \"{}\"; Redline runs {}", architecture, fmt::join(known, ", "));
 }
 
-Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {
+Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
   ConfigReader r(checkpoint.config);
   std::string type = r.text("model_type", "");
   if (type.empty() && checkpoint.config.contains("architectures") && checkpoint.config["architectures"].is_array() &&
@@ -31,11 +31,15 @@ Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {
   REDLINE_TRY(r.status().within(checkpoint.path));
   std::vector<std::string_view> known;
   for (const ModelFamily* family : kFamilies) {
-    if (type == family->model_type || type == family->architecture)
-      return family->build(checkpoint).within(checkpoint.path);
+    if (type == family->model_type || type == family->architecture) return family;
     known.push_back(family->model_type);
   }
   return unsupported("{}: model_type \"{}\"; Redline runs {}", checkpoint.path, type, fmt::join(known, ", "));
+}
+
+Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
+  return family->build(checkpoint).within(checkpoint.path);
 }
 
 }  // namespace redline

@@ -20,6 +20,8 @@ struct ModelFamily {
 
 /// By GGUF's general.architecture. unsupported: the message lists the known ones.
 Result<const ModelFamily*> find_gguf_family(std::string_view architecture);
+/// By config.json's model_type, else its architectures[0]. unsupported: the message lists the known ones.
+Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint);
 /// unsupported: an unknown model_type; the message lists the known ones.
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint);
 

@@ -127,6 +127,57 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   return rope;
 }
 
+namespace {
+
+/// The float32 d for which plain / d is `scaled` to the last bit where there is one, as near as possible otherwise.
+float divisor_of(float plain, float scaled) {
+  const auto nearest = static_cast<float>(static_cast<double>(plain) / static_cast<double>(scaled));
+  for (const float d : {nearest, std::nextafter(nearest, 0.0f), std::nextafter(nearest, INFINITY)})
+    if (plain / d == scaled) return d;
+  return nearest;
+}
+
+}  // namespace
+
+Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, int64_t max_positions) {
+  REDLINE_ASSIGN(const RopeTableAttrs rope, read_rope_config(config, head_dim, max_positions));
+  ConfigReader r(config);
+  const nlohmann::json* scaling = scaling_of(r);
+  const nlohmann::json none = nlohmann::json::object();
+  ConfigReader s(scaling ? *scaling : none);
+  GgufRope out;
+  out.base = s.number("rope_theta", 1e-6, kLargest, r.number("rope_theta", 1e-6, kLargest, 10000.0));
+  out.rotary_dim = 2 * static_cast<int64_t>(rope.inverse_frequencies.size());
+  const std::string type = type_of(s);
+  if (type == "linear") {
+    out.scaling = type;
+    out.factor = s.number("factor", 1e-6, kLargest);
+  } else if (type == "yarn") {
+    if (!s.boolean("truncate", true)) return unsupported("config: GGUF cannot express yarn with \"truncate\": false");
+    const double original = original_positions(r, s, max_positions);
+    out.scaling = type;
+    out.factor = s.number("factor", 1e-6, kLargest, static_cast<double>(max_positions) / original);
+    out.original_context = static_cast<int64_t>(original);
+    const double own = yarn_mscale(out.factor, 1);
+    if (rope.attention_factor != static_cast<float>(own))
+      out.attention_multiplier = static_cast<double>(rope.attention_factor) / own;
+    if (s.has("beta_fast")) out.beta_fast = s.number("beta_fast", 0, kLargest);
+    if (s.has("beta_slow")) out.beta_slow = s.number("beta_slow", 0, kLargest);
+  } else if (type == "llama3") {
+    nlohmann::json plain = {{"rope_theta", out.base},
+                            {"partial_rotary_factor",
+                             s.number("partial_rotary_factor", 0, 1, r.number("partial_rotary_factor", 0, 1, 1.0))}};
+    REDLINE_ASSIGN(const RopeTableAttrs unscaled, read_rope_config(plain, head_dim, max_positions));
+    for (size_t i = 0; i < rope.inverse_frequencies.size(); ++i)
+      out.divisors.push_back(divisor_of(unscaled.inverse_frequencies[i], rope.inverse_frequencies[i]));
+  } else if (type != "default" && type != "none") {
+    return unsupported("config: GGUF cannot express rope type \"{}\"", type);
+  }
+  REDLINE_TRY(r.status());
+  REDLINE_TRY(s.status());
+  return out;
+}
+
 int64_t rope_context(const nlohmann::json& config, int64_t max_positions) {
   ConfigReader r(config);
   const nlohmann::json* scaling = scaling_of(r);

@@ -1,6 +1,9 @@
 // RoPE frequencies from a model's config, with the scalings for longer contexts.
 #pragma once
 
+#include <optional>
+#include <string>
+
 #include "graph/ops/rope.h"
 #include "models/config_reader.h"
 
@@ -11,6 +14,20 @@ namespace redline {
 /// GGUF file's rope_freqs tensor becomes: one divisor per frequency in "factors".
 /// unsupported: another type; invalid_argument: a missing or impossible number.
 Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t head_dim, int64_t max_positions);
+
+/// The same settings as GGUF's rope.* keys and rope_freqs tensor hold them.
+struct GgufRope {
+  double base = 10000;              ///< rope.freq_base
+  int64_t rotary_dim = 0;           ///< rope.dimension_count
+  std::string scaling;              ///< rope.scaling.type: "linear", "yarn"; "" for none
+  double factor = 0;                ///< rope.scaling.factor
+  int64_t original_context = 0;     ///< rope.scaling.original_context_length, of yarn
+  double attention_multiplier = 1;  ///< rope.scaling.yarn_attn_factor: times yarn's default 0.1 ln(factor) + 1
+  std::optional<double> beta_fast, beta_slow;  ///< rope.scaling.yarn_beta_*
+  std::vector<float> divisors;                 ///< rope_freqs, one for each frequency: of llama3
+};
+/// unsupported: a scaling that these keys cannot express (dynamic; yarn with truncate false).
+Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, int64_t max_positions);
 
 /// The longest context that the config allows: max_positions, times the factor of dynamic scaling.
 int64_t rope_context(const nlohmann::json& config, int64_t max_positions);

@@ -16,9 +16,13 @@ struct GgufVocab {
   std::vector<float> scores;
   std::vector<int32_t> token_types;  ///< ggml: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
   std::vector<std::string> merges;   ///< "a b"
-  int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1;
+  int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1;
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+  std::vector<std::pair<std::string, std::string>> chat_templates;  ///< name and text; "" is the default one
 };
+/// The tokenizer of a Hugging Face folder as a GGUF file holds it. not_found: the folder has none. unsupported: one that
+/// GGUF cannot express (a pre-tokenizer without a name, a Unigram model, ...); the message says what.
+Result<GgufVocab> vocab_from_folder(const std::string& folder);
 /// unsupported: a model or pre-tokenizer that Redline does not know; the message names it and lists the known ones.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 

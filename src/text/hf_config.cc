@@ -88,13 +88,27 @@ std::string pad_token_of(const HfConfig& config) {
   return config.tokenizer_class.starts_with("T5") ? "<pad>" : "<|endoftext|>";
 }
 
-Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder) {
-  const std::filesystem::path root(folder);
-  const auto has = [&](const char* name) {
+namespace {
+
+class Folder {
+ public:
+  explicit Folder(const std::string& path) : root_(path) {}
+  bool has(const char* name) const {
     std::error_code error;
-    return std::filesystem::exists(root / name, error);
-  };
-  const auto path = [&](const char* name) { return (root / name).string(); };
+    return std::filesystem::exists(root_ / name, error);
+  }
+  std::string path(const char* name) const { return (root_ / name).string(); }
+
+ private:
+  std::filesystem::path root_;
+};
+
+}  // namespace
+
+Result<HfConfig> read_hf_configs(const std::string& folder) {
+  const Folder files(folder);
+  const auto has = [&](const char* name) { return files.has(name); };
+  const auto path = [&](const char* name) { return files.path(name); };
   HfConfig config;
   if (has("tokenizer_config.json")) {
     REDLINE_ASSIGN(const std::string text, read_text_file(path("tokenizer_config.json")));
@@ -108,6 +122,14 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& fold
     REDLINE_ASSIGN(const std::string text, read_text_file(path("special_tokens_map.json")));
     REDLINE_TRY(read_special_tokens_map(text, config).within(folder));
   }
+  return config;
+}
+
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder) {
+  REDLINE_ASSIGN(const HfConfig config, read_hf_configs(folder));
+  const Folder files(folder);
+  const auto has = [&](const char* name) { return files.has(name); };
+  const auto path = [&](const char* name) { return files.path(name); };
   if (has("tokenizer.json")) {
     REDLINE_ASSIGN(const std::string text, read_text_file(path("tokenizer.json")));
     return tokenizer_from_json(text, config).within(path("tokenizer.json"));

@@ -23,6 +23,9 @@ Result<HfConfig> read_hf_config(std::string_view tokenizer_config_json);
 /// Adds eos_token_id, a number or a list.
 Status read_generation_config(std::string_view json, HfConfig& config);
 
+/// All of them that `folder` has.
+Result<HfConfig> read_hf_configs(const std::string& folder);
+
 /// Adds a pad_token that tokenizer_config.json does not name, from special_tokens_map.json.
 Status read_special_tokens_map(std::string_view json, HfConfig& config);
 /// CLIP's and T5's classes: their texts are padded to a length.
@@ -32,6 +35,9 @@ std::string pad_token_of(const HfConfig& config);
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, const HfConfig& config);
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes, const HfConfig& config);
+/// The same file as tokenizer.ggml.* has it: pieces, scores, types and the treatment of spaces. unsupported: a model that
+/// is no BPE, or one that normalizes characters, which GGUF's "llama" tokenizer cannot express.
+Result<GgufVocab> vocab_from_sentencepiece(std::string_view model_bytes, const HfConfig& config);
 /// vocab.json and merges.txt of CLIP. unsupported: another tokenizer_class.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_vocab_and_merges(std::string_view vocab_json,
                                                                    std::string_view merges_txt, const HfConfig& config);

@@ -80,5 +80,7 @@ struct NamedPreTokenizer {
 };
 /// unsupported: an unknown name; the message lists the known ones.
 Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name);
+/// The first name whose pre-tokenizer cuts with these patterns, one after the other, and spells bytes; "" for none.
+std::string_view name_of_pre_tokenizer(const std::vector<std::string>& patterns, bool ignore_merges);
 
 }  // namespace redline

@@ -1,6 +1,8 @@
 // The pre-tokenizers that GGUF files name in tokenizer.ggml.pre. The patterns are those of the published tokenizers
 // (tokenizer.json or tiktoken files); where llama.cpp spells one in another way for its own regex engine, the original
 // stands here. One row a name.
+#include <algorithm>
+
 #include "text/pre_tokenizer.h"
 #include "text/unicode.h"
 
@@ -138,6 +140,16 @@ std::optional<DigitGroupsStep> digit_groups_of(std::string_view pattern) {
   if (pattern == kDecimalWords) return DigitGroupsStep{Kind::decimal_words};
   if (pattern == kDecimalCuts) return DigitGroupsStep{Kind::decimal_cuts};
   return std::nullopt;
+}
+
+std::string_view name_of_pre_tokenizer(const std::vector<std::string>& patterns, bool ignore_merges) {
+  for (const Row& row : rows()) {
+    if (!std::equal(patterns.begin(), patterns.end(), row.patterns.begin(), row.patterns.end())) continue;
+    if (((row.flags & kIgnoreMerges) != 0) != ignore_merges || (row.flags & kRawUtf8) != 0) continue;
+    const std::string_view names = row.names;
+    return names.substr(0, names.find(' '));
+  }
+  return "";
 }
 
 Result<NamedPreTokenizer> named_pre_tokenizer(std::string_view name) {

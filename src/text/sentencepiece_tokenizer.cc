@@ -183,6 +183,27 @@ Result<std::unique_ptr<TokenModel>> make_unigram(const ModelProto& model, TokenI
   return UnigramModel::make(v, std::move(scores), options);
 }
 
+/// Pieces that only tokenizer_config.json has, behind those of the model, and its word about which are special.
+Status add_config_tokens(const HfConfig& config, ModelProto& model) {
+  const auto num = static_cast<int64_t>(model.pieces.size());
+  for (const auto& [id, token] : config.added_tokens) {
+    if (id > num + static_cast<int64_t>(config.added_tokens.size())) {
+      return invalid_argument("tokenizer_config.json: added token {} (\"{}\") leaves a hole behind the {} pieces", id,
+                              token.content, num);
+    }
+    while (static_cast<int64_t>(model.pieces.size()) <= id) {
+      model.pieces.emplace_back();
+      model.types.push_back(TokenType::unused);
+      model.scores.push_back(0);
+    }
+    const auto at = static_cast<size_t>(id);
+    if (model.pieces[at].empty()) model.pieces[at] = token.content;
+    if (model.types[at] == TokenType::unknown || model.types[at] == TokenType::byte) continue;
+    model.types[at] = token.special ? TokenType::control : TokenType::user_defined;
+  }
+  return {};
+}
+
 Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig& config) {
   REDLINE_ASSIGN(ModelProto model, read_model(bytes));
   constexpr std::string_view kTypes[] = {"", "unigram", "bpe", "word", "char"};
@@ -195,23 +216,10 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
   if (model.whitespace_as_suffix) return unsupported("treat_whitespace_as_suffix");
   TokenizerParts parts;
   Vocabulary& v = *parts.vocabulary;
+  const auto num = static_cast<int64_t>(model.pieces.size());
+  REDLINE_TRY(add_config_tokens(config, model));
   v.pieces = std::move(model.pieces);
   v.types = std::move(model.types);
-  const auto num = v.size();
-  for (auto& [id, token] : config.added_tokens) {
-    if (id > num + static_cast<int64_t>(config.added_tokens.size())) {
-      return invalid_argument("tokenizer_config.json: added token {} (\"{}\") leaves a hole behind the {} pieces", id,
-                              token.content, num);
-    }
-    while (v.size() <= id) {
-      v.pieces.emplace_back();
-      v.types.push_back(TokenType::unused);
-      model.scores.push_back(0);
-    }
-    if (v.pieces[id].empty()) v.pieces[id] = token.content;
-    if (v.types[id] == TokenType::unknown || v.types[id] == TokenType::byte) continue;
-    v.types[id] = token.special ? TokenType::control : TokenType::user_defined;
-  }
   v.build_index();
   for (auto& [id, token] : config.added_tokens) {
     if (v.types[id] != TokenType::byte) REDLINE_TRY(parts.added_before.add(token));
@@ -283,6 +291,31 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes, const HfConfig& config) {
   return build(model_bytes, config);
+}
+
+Result<GgufVocab> vocab_from_sentencepiece(std::string_view model_bytes, const HfConfig& config) {
+  REDLINE_ASSIGN(ModelProto model, read_model(model_bytes));
+  if (model.model_type != 2)
+    return unsupported("SentencePiece model type {}; GGUF's \"llama\" is BPE", model.model_type);
+  if (model.whitespace_as_suffix) return unsupported("treat_whitespace_as_suffix");
+  if (!model.charsmap.empty())
+    return unsupported("normalizer \"{}\"; GGUF's \"llama\" tokenizer leaves characters as they are",
+                       model.normalizer_name);
+  REDLINE_TRY(add_config_tokens(config, model));
+  GgufVocab vocab;
+  vocab.model = "llama";
+  vocab.pre = "default";
+  vocab.tokens = std::move(model.pieces);
+  vocab.scores = std::move(model.scores);
+  for (const TokenType type : model.types) vocab.token_types.push_back(static_cast<int32_t>(type));
+  const auto known = [&](int64_t id) {
+    return id >= 0 && id < static_cast<int64_t>(vocab.tokens.size()) ? static_cast<int32_t>(id) : -1;
+  };
+  vocab.unk = known(model.unk);
+  vocab.eos = known(model.eos);
+  vocab.add_space_prefix = config.add_prefix_space.value_or(model.add_dummy_prefix);
+  vocab.remove_extra_whitespaces = model.remove_extra_whitespaces;
+  return vocab;
 }
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes,

@@ -15,7 +15,8 @@
     json rows.0.phase "prefill"            a value inside stdout as JSON; `json rows.# 4` is a length
     stderr ...                             as stdout
 
-{redline} {assets} {golden} {shared} {tmp} stand for paths; {tmp} is a fresh folder per file. A step that fails (exit
+{redline} {built} {assets} {golden} {shared} {tmp} stand for paths; {built} is the folder of redline, {tmp} a fresh one per
+file. A step that fails (exit
 other than 0) must leave stdout empty unless a stdout line says otherwise. Exit code 77: everything was skipped.
 """
 import argparse
@@ -139,7 +140,8 @@ def main():
     arguments.add_argument("file", type=Path)
     options = arguments.parse_args()
     with tempfile.TemporaryDirectory(prefix="redline-e2e-") as tmp:
-        names = {"redline": str(Path(options.redline).resolve()), "assets": str(REPOSITORY / "assets"),
+        names = {"redline": str(Path(options.redline).resolve()), "built": str(Path(options.redline).resolve().parent),
+                 "assets": str(REPOSITORY / "assets"),
                  "golden": str(REPOSITORY / "tests" / "golden"), "shared": options.shared, "tmp": tmp}
         steps, needs = parse(options.file, names)
         for position, path in needs:

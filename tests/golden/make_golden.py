@@ -2,6 +2,7 @@
 
     python tests/golden/make_golden.py [NAME ...]
     python tests/golden/make_golden.py --quant QUANT_VECTORS_FOLDER
+    python tests/golden/make_golden.py --random REDLINE_BINARY
 
 Needs torch, transformers 5, safetensors, gguf, numpy; the engine and its tests need none of them. Seeds are fixed: the
 same versions write the same bytes.
@@ -23,7 +24,9 @@ import copy
 import json
 import os
 import pathlib
+import subprocess
 import sys
+import tempfile
 
 import gguf
 import numpy as np
@@ -326,12 +329,22 @@ def make(c, seed):
   print(f"{c['name']:28} float32 of transformers off by {own:.1e}; without: {' '.join(f'{m:.1e}' for m in moves)}")
 
 
-def make_quant(source):
+RANDOM_TYPES = ("f32 f16 bf16 q4_0 q4_1 q5_0 q5_1 q8_0 q2_k q3_k q4_k q5_k q6_k iq4_nl iq4_xs iq3_s tq1_0 tq2_0 mxfp4").split()
+
+
+def make_random(redline):
+  """The same of the engine's own random:tiny:TYPE, whose weights are a function of the name and need not be stored."""
+  with tempfile.TemporaryDirectory() as source:
+    for name in RANDOM_TYPES:
+      subprocess.run([redline, "bench", "--random", f"tiny:{name}", "--save", f"{source}/tiny-{name}.gguf", "--prefill", "8",
+                      "--decode", "1", "--repeat", "1"], check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    make_quant(pathlib.Path(source), HERE / "random", last=2)
+
+
+def make_quant(source, folder=HERE / "quant", last=5):
   """Logits of the tiny model in every weight type: transformers on the weights as the gguf package unpacks them."""
-  folder = HERE / "quant"
   folder.mkdir(exist_ok=True)
   tokens = [1] + np.random.default_rng(99).integers(3, 512, 23).tolist()
-  last = 5
   rows = {}
   for path in sorted(source.glob("tiny-*.gguf")):
     reader = gguf.GGUFReader(path)
@@ -359,19 +372,22 @@ def make_quant(source):
     np.save(folder / f"{name}.npy", logits.astype(np.float32))
   (folder / "tokens.json").write_text(json.dumps(tokens) + "\n")
   for name, logits in rows.items():
-    print(f"quant {name:10} differs from F32 by {relative(logits, rows['F32']):.2e}")
+    print(f"quant {name:10} differs from F32 by {relative(logits, rows.get('F32', rows.get('f32'))):.2e}")
 
 
 def main():
   p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
   p.add_argument("names", nargs="*", help="cases to make; default: all")
   p.add_argument("--quant", type=pathlib.Path, help="folder with tiny-*.gguf: make tests/golden/quant instead")
+  p.add_argument("--random", help="a built redline: make tests/golden/random, logits of its random models, instead")
   args = p.parse_args()
   transformers.logging.set_verbosity_error()
   transformers.logging.disable_progress_bar()
   torch.set_num_threads(1)
   if args.quant:
     return make_quant(args.quant)
+  if args.random:
+    return make_random(args.random)
   for i, c in enumerate(CASES):
     if not args.names or c["name"] in args.names:
       make(c, 1000 + 10 * i)

@@ -1,5 +1,6 @@
-// The tiny model of ../shared/models/quant-vectors in every weight type, against PyTorch transformers on the same
-// weights as the gguf package unpacks them (tests/golden/make_golden.py --quant).
+// Models in every weight type, against PyTorch transformers on the same weights as the gguf package unpacks them
+// (tests/golden/make_golden.py): the engine's own random:tiny:TYPE (--random), and the tiny model of
+// ../shared/models/quant-vectors, which llama.cpp quantized (--quant).
 #include "support/golden.h"
 
 namespace redline::testing {
@@ -15,7 +16,7 @@ constexpr Bound kFloat32 = {2e-5, 2e-5}, kInterpreter = {5e-6, 5e-6}, kHalfCache
 constexpr Bound kF16Tiles = {2.7e-2, 1.5e-2}, kBF16Tiles = {2e-2, 1.1e-2}, kF32Tiles = {9e-3, 5e-3};
 
 struct QuantCase {
-  const char* name;
+  const char* name;        ///< of llama.cpp's files in capitals
   Bound automatic, tiles;  ///< of `auto`, in float32 and with products or attention in bfloat16
 };
 void PrintTo(const QuantCase& c, std::ostream* out) { *out << c.name; }
@@ -28,13 +29,24 @@ constexpr QuantCase kCases[] = {
     {"IQ3_S", kInt8, kInt8},        {"TQ1_0", kInt8, kInt8},        {"TQ2_0", kInt8, kInt8},
     {"MXFP4_MOE", kInt8, kInt8},
 };
+constexpr QuantCase kRandomCases[] = {
+    {"f32", kHalfCache, kF32Tiles}, {"f16", kHalfCache, kF16Tiles}, {"bf16", kHalfCache, kBF16Tiles},
+    {"q4_0", kInt8, kInt8},         {"q4_1", kInt8, kInt8},         {"q5_0", kInt8, kInt8},
+    {"q5_1", kInt8, kInt8},         {"q8_0", kInt8, kInt8},         {"q2_k", kInt8, kInt8},
+    {"q3_k", kInt8, kInt8},         {"q4_k", kInt8, kInt8},         {"q5_k", kInt8, kInt8},
+    {"q6_k", kInt8, kInt8},         {"iq4_nl", kInt8, kInt8},       {"iq4_xs", kInt8, kInt8},
+    {"iq3_s", kInt8, kInt8},        {"tq1_0", kInt8, kInt8},        {"tq2_0", kInt8, kInt8},
+    {"mxfp4", kInt8, kInt8},
+};
 
 class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
  protected:
   void SetUp() override {
-    path_ = std::string(REDLINE_SHARED_DIR) + "/models/quant-vectors/tiny-" + GetParam().name + ".gguf";
-    if (!std::filesystem::exists(path_)) GTEST_SKIP() << path_ << " is not there";
-    const std::string folder = golden_root() + "/quant";
+    const std::string name = GetParam().name;
+    const bool is_random = std::islower(name.front());
+    path_ = is_random ? "random:tiny:" + name : REDLINE_SHARED_DIR "/models/quant-vectors/tiny-" + name + ".gguf";
+    if (!is_random && !std::filesystem::exists(path_)) GTEST_SKIP() << path_ << " is not there";
+    const std::string folder = golden_root() + (is_random ? "/random" : "/quant");
     tokens_ = read_tokens(read_json(folder + "/tokens.json"));
     ASSERT_FALSE(tokens_.empty());
     auto want = read_npy(fmt::format("{}/{}.npy", folder, GetParam().name));
@@ -90,6 +102,8 @@ TEST_P(QuantizedModel, AutoStaysWithinItsBound) {
   compare(ComputeType::kAuto, false, GetParam().automatic, GetParam().tiles);
 }
 
+INSTANTIATE_TEST_SUITE_P(Random, QuantizedModel, ::testing::ValuesIn(kRandomCases),
+                         [](const auto& info) { return std::string(info.param.name); });
 INSTANTIATE_TEST_SUITE_P(All, QuantizedModel, ::testing::ValuesIn(kCases),
                          [](const auto& info) { return std::string(info.param.name); });
 

@@ -175,10 +175,11 @@ TEST(RealModels, Babyllama361InBlockTypes) {
 
 class RedlineTales : public ::testing::TestWithParam<const char*> {
  protected:
-  std::string model() const { return tales(GetParam()); }
+  std::string model() const { return GetParam(); }
 };
-INSTANTIATE_TEST_SUITE_P(From, RedlineTales, ::testing::Values("", "/redline-tales-bf16.gguf"),
-                         [](const auto& info) { return std::string(info.param[0] == '\0' ? "Folder" : "Gguf"); });
+INSTANTIATE_TEST_SUITE_P(From, RedlineTales,
+                         ::testing::Values(REDLINE_SOURCE_DIR "/assets/redline-tales", REDLINE_TALES_GGUF),
+                         [](const auto& info) { return std::string(info.index == 0 ? "Folder" : "Gguf"); });
 
 TEST_P(RedlineTales, LogitsMatchTransformersOnAnyThreads) {
   const json reference = read_json(tales("/reference/ref.json"));

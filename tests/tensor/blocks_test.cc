@@ -1,5 +1,5 @@
-// Every block format against values that the reference code of ggml computed (shared/models/quant-vectors), and its two
-// forms, codes with scales and values, against each other.
+// Every block format against values that ggml's reference code computed (tests/golden/blocks.npz of make_block_vectors.py, and
+// files of llama.cpp in ../shared/models/quant-vectors), and its two forms, codes with scales and values, against each other.
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -26,6 +26,31 @@ constexpr Vectors kVectors[] = {
     {"IQ3_S", DType::kIQ3_S}, {"TQ1_0", DType::kTQ1_0}, {"TQ2_0", DType::kTQ2_0},   {"MXFP4_MOE", DType::kMXFP4},
 };
 
+void expect_bits(DType dtype, const void* blocks, const NpyArray& expected) {
+  std::vector<float> values(expected.values.size());
+  unpack_row(dtype, blocks, values.data(), static_cast<int64_t>(values.size()));
+  for (size_t i = 0; i < values.size(); ++i)
+    ASSERT_EQ(__builtin_bit_cast(uint32_t, values[i]),
+              __builtin_bit_cast(uint32_t, static_cast<float>(expected.values[i])))
+        << "element " << i << ": " << values[i] << " expected " << expected.values[i];
+}
+
+TEST(Blocks, RandomBlocksHaveTheValuesOfTheReferenceToTheBit) {
+  auto arrays = testing::read_npz(REDLINE_SOURCE_DIR "/tests/golden/blocks.npz");
+  ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
+  for (const Vectors& v : kVectors) {
+    std::string name(dtype_info(v.dtype).name);
+    for (char& c : name) c = static_cast<char>(std::toupper(c));
+    SCOPED_TRACE(name);
+    ASSERT_TRUE(arrays->count(name + ".bytes"));
+    const NpyArray& bytes = arrays->at(name + ".bytes");
+    const std::vector<uint8_t> blocks(bytes.values.begin(), bytes.values.end());
+    const NpyArray& expected = arrays->at(name + ".values");
+    ASSERT_EQ(static_cast<int64_t>(blocks.size()), row_bytes(v.dtype, static_cast<int64_t>(expected.values.size())));
+    expect_bits(v.dtype, blocks.data(), expected);
+  }
+}
+
 TEST(Blocks, ValuesOfTheReferenceFilesToTheBit) {
   const std::string folder = std::string(REDLINE_SHARED_DIR) + "/models/quant-vectors/tiny-";
   if (!std::filesystem::exists(folder + "Q4_0.gguf")) GTEST_SKIP() << folder << "*.gguf is not here";
@@ -42,12 +67,7 @@ TEST(Blocks, ValuesOfTheReferenceFilesToTheBit) {
       ASSERT_NE(tensor, nullptr);
       ASSERT_EQ(dtype_info(tensor->view.dtype).name, dtype_info(v.dtype).name);
       ASSERT_EQ(tensor->view.shape, expected.shape);
-      std::vector<float> values(expected.values.size());
-      unpack_row(v.dtype, tensor->view.data, values.data(), static_cast<int64_t>(values.size()));
-      for (size_t i = 0; i < values.size(); ++i)
-        ASSERT_EQ(__builtin_bit_cast(uint32_t, values[i]),
-                  __builtin_bit_cast(uint32_t, static_cast<float>(expected.values[i])))
-            << "element " << i << ": " << values[i] << " expected " << expected.values[i];
+      expect_bits(v.dtype, tensor->view.data, expected);
     }
   }
 }

@@ -101,7 +101,7 @@ TEST(BundledModel, PromptIdsAreTheReference) {
   const std::string folder = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
   const auto tokenizer = tokenizer_from_folder(folder);
   ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
-  const auto gguf = open_gguf_tokenizer(folder + "/redline-tales-bf16.gguf");
+  const auto gguf = open_gguf_tokenizer(REDLINE_TALES_GGUF);
   ASSERT_TRUE(gguf);
   const auto reference = nlohmann::json::parse(must_read(folder + "/reference/ref.json"));
   for (const auto& prompt : reference["prompts"]) {

@@ -220,7 +220,7 @@ def history(tmp_path):
     for name in ("regress", "paired_runs.py"):
         shutil.copy(TOOLS / name, tree / "tools")
     (tree / "assets/redline-tales").mkdir(parents=True)
-    (tree / "assets/redline-tales/redline-tales-bf16.gguf").write_text("weights")
+    (tree / "assets/redline-tales/model.safetensors").write_text("weights")
     (tmp_path / "bin").mkdir()
     (tmp_path / "bin/cmake").write_text(CMAKE)
     (tmp_path / "bin/cmake").chmod(0o755)

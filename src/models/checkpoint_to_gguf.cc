@@ -1,0 +1,246 @@
+#include "models/checkpoint_to_gguf.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+
+#include "models/gguf_names.h"
+#include "models/model_tokenizer.h"
+#include "models/registry.h"
+#include "models/rope_config.h"
+
+namespace redline {
+namespace {
+
+/// ggml's LLAMA_FTYPE for files that are mostly of this type.
+uint32_t file_type(DType type) { return type == DType::kF32 ? 0 : type == DType::kF16 ? 1 : 32; }
+
+// The model card --------------------------------------------------------------------------------------------------------
+
+/// The scalars at the head of README.md ("license: mit" between two lines "---"), as Hugging Face's model cards have them.
+std::map<std::string, std::string> read_model_card(const std::string& folder) {
+  std::map<std::string, std::string> card;
+  const auto text = read_text_file(folder + "/README.md");
+  if (!text.ok()) return card;
+  std::string_view rest = *text;
+  if (!rest.starts_with("---\n")) return card;
+  rest.remove_prefix(4);
+  while (!rest.empty() && !rest.starts_with("---")) {
+    const size_t end = std::min(rest.find('\n'), rest.size());
+    const std::string_view line = rest.substr(0, end);
+    rest.remove_prefix(std::min(end + 1, rest.size()));
+    const size_t colon = line.find(": ");
+    if (colon == std::string_view::npos || colon == 0 || line[0] == ' ' || line[0] == '#') continue;
+    std::string_view value = line.substr(colon + 2);
+    if (value.size() >= 2 && (value.front() == '"' || value.front() == '\'') && value.back() == value.front())
+      value = value.substr(1, value.size() - 2);
+    if (!value.empty()) card.emplace(line.substr(0, colon), value);
+  }
+  return card;
+}
+
+/// "7.3M", "135M", "1.2B": two digits at least.
+std::string size_label(int64_t parameters) {
+  const auto count = static_cast<double>(parameters);
+  const auto [unit, suffix] = count > 1e12  ? std::pair{1e12, "T"}
+                              : count > 1e9 ? std::pair{1e9, "B"}
+                              : count > 1e6 ? std::pair{1e6, "M"}
+                                            : std::pair{1e3, "K"};
+  return fmt::format("{:.{}f}{}", count / unit, count / unit < 9.5 ? 1 : 0, suffix);
+}
+
+void set_general(const Checkpoint& checkpoint, int64_t parameters, DType type, GgufWriter& writer) {
+  const auto card = read_model_card(checkpoint.path);
+  const auto text = [&](const char* key, std::initializer_list<const char*> names, std::string otherwise) {
+    for (const char* name : names)
+      if (const auto at = card.find(name); at != card.end()) otherwise = at->second;
+    if (!otherwise.empty()) writer.set(key, otherwise);
+  };
+  std::filesystem::path folder = std::filesystem::path(checkpoint.path).lexically_normal();
+  if (!folder.has_filename()) folder = folder.parent_path();
+  writer.set("general.type", "model");
+  text("general.name", {"model_name", "name"}, folder.filename().string());
+  text("general.description", {"model_description", "description"}, "");
+  text("general.size_label", {"model_size_label", "size_label"}, size_label(parameters));
+  text("general.license", {"license"}, "");
+  writer.set_u32("general.file_type", file_type(type));
+  writer.set_u32("general.quantization_version", 2);  // of ggml's block formats
+  nlohmann::json generation = checkpoint.generation;
+  if (generation.contains("do_sample")) {  // keys that such a file leaves out have transformers' defaults
+    const nlohmann::json defaults = {{"temperature", 1.0}, {"top_p", 1.0}, {"top_k", 50}};
+    for (const auto& [name, value] : defaults.items())
+      if (!generation.contains(name)) generation[name] = value;
+    if (generation["do_sample"] == false) generation["temperature"] = 0.0;
+  }
+  for (const auto& [key, name] : kGgufSampling) {
+    const auto at = generation.find(name);
+    if (at == generation.end() || !at->is_number()) continue;
+    if (at->is_number_integer()) writer.set_i32(std::string(key), at->get<int32_t>());
+    else writer.set_f32(std::string(key), at->get<float>());
+  }
+}
+
+// Settings --------------------------------------------------------------------------------------------------------------
+
+Status set_architecture(const Checkpoint& checkpoint, std::string_view arch, const DecoderConfig& c,
+                        GgufWriter& writer) {
+  const auto set = [&](std::string_view key, int64_t value) {
+    writer.set_u32(fmt::format("{}.{}", arch, key), static_cast<uint32_t>(value));
+  };
+  const auto set_number = [&](std::string_view key, double value) {
+    writer.set_f32(fmt::format("{}.{}", arch, key), static_cast<float>(value));
+  };
+  REDLINE_ASSIGN(const GgufRope rope, read_gguf_rope(checkpoint.config, c.head_dim, c.max_positions));
+  set("vocab_size", c.vocab_size);
+  set("context_length", c.max_positions);
+  set("embedding_length", c.hidden_size);
+  set("block_count", c.num_layers);
+  set("feed_forward_length", c.intermediate_size);
+  set("attention.head_count", c.num_heads);
+  set("attention.head_count_kv", c.num_kv_heads);
+  set("attention.key_length", c.head_dim);
+  set("attention.value_length", c.head_dim);
+  set_number("attention.layer_norm_rms_epsilon", double{c.rms_norm_eps});
+  if (!c.window.empty() && c.window.front() > 0) set("attention.sliding_window", c.window.front());
+  set("rope.dimension_count", rope.rotary_dim);
+  set_number("rope.freq_base", rope.base);
+  if (!rope.scaling.empty()) {
+    writer.set(fmt::format("{}.rope.scaling.type", arch), rope.scaling);
+    set_number("rope.scaling.factor", rope.factor);
+  }
+  if (rope.original_context > 0) set("rope.scaling.original_context_length", rope.original_context);
+  if (rope.attention_multiplier != 1) set_number("rope.scaling.yarn_attn_factor", rope.attention_multiplier);
+  if (rope.beta_fast) set_number("rope.scaling.yarn_beta_fast", *rope.beta_fast);
+  if (rope.beta_slow) set_number("rope.scaling.yarn_beta_slow", *rope.beta_slow);
+  if (!rope.divisors.empty())
+    writer.add_tensor("rope_freqs.weight", {DType::kF32, {static_cast<int64_t>(rope.divisors.size())}, nullptr},
+                      [divisors = rope.divisors](int64_t, int64_t, uint8_t* out) -> Status {
+                        std::memcpy(out, divisors.data(), divisors.size() * sizeof(float));
+                        return {};
+                      });
+  return {};
+}
+
+Status set_vocabulary(const Checkpoint& checkpoint, int64_t vocab_size, GgufWriter& writer) {
+  REDLINE_ASSIGN(GgufVocab vocab, vocab_from_folder(checkpoint.path));
+  const auto rows = static_cast<size_t>(vocab_size);
+  if (vocab.tokens.size() > rows)
+    return invalid_argument("{}: the tokenizer has {} tokens, the model {}", checkpoint.path, vocab.tokens.size(),
+                            rows);
+  // Embeddings are often padded; GGUF has a name for each row.
+  for (size_t id = vocab.tokens.size(); id < rows; ++id) {
+    vocab.tokens.push_back(fmt::format("[PAD{}]", id));
+    vocab.token_types.push_back(5);  // unused
+    if (!vocab.scores.empty()) vocab.scores.push_back(-1000.0f);
+  }
+  const auto named = [&](const char* key, int32_t& id) {
+    const std::vector<int32_t> ids = read_token_ids(checkpoint.config, key);
+    if (id < 0 && !ids.empty() && ids.front() < vocab_size) id = ids.front();
+  };
+  named("bos_token_id", vocab.bos);
+  named("eos_token_id", vocab.eos);
+  named("pad_token_id", vocab.pad);
+  set_gguf_vocab(vocab, writer);
+  return {};
+}
+
+// Tensors ---------------------------------------------------------------------------------------------------------------
+
+/// Rows of float, float16 or bfloat16 as rows of another of these types.
+Status convert_row(const WeightSource& source, const uint8_t* row, DType type, int64_t elements, uint8_t* out) {
+  if (source.view.dtype == type) {
+    std::memcpy(out, row, static_cast<size_t>(row_bytes(type, elements)));
+    return {};
+  }
+  std::vector<float> values(static_cast<size_t>(elements));
+  unpack_row(source.view.dtype, row, values.data(), elements);
+  for (size_t i = 0; i < values.size(); ++i) {
+    if (type == DType::kF32) {
+      std::memcpy(out + 4 * i, &values[i], 4);
+      continue;
+    }
+    const uint16_t half = type == DType::kF16 ? f32_to_f16(values[i]) : f32_to_bf16(values[i]);
+    constexpr uint16_t kInfinity = 0x7C00;
+    if (type == DType::kF16 && (half & kInfinity) == kInfinity && std::isfinite(values[i]))
+      return invalid_argument("{} overflows f16; use --type bf16 or f32", values[i]);
+    std::memcpy(out + 2 * i, &half, 2);
+  }
+  return {};
+}
+
+/// `stored_row`: which of the checkpoint's rows (of a vector: which element) the file's row n is; none: row n.
+void add_tensor(const std::string& name, const WeightSource& source, DType type,
+                const std::function<int64_t(int64_t)>& stored_row, GgufWriter& writer) {
+  const std::vector<int64_t>& shape = source.view.shape;
+  const int64_t columns = shape.back();
+  const bool is_vector = shape.size() == 1;
+  const auto fill = [source, type, stored_row, columns, is_vector](int64_t begin, int64_t end, uint8_t* out) -> Status {
+    const auto* data = static_cast<const uint8_t*>(source.view.data);
+    const int64_t in_bytes = row_bytes(source.view.dtype, is_vector ? 1 : columns);
+    const int64_t out_bytes = row_bytes(type, is_vector ? 1 : columns);
+    if (is_vector) end = columns;
+    for (int64_t row = begin; row < end; ++row)
+      REDLINE_TRY(convert_row(source, data + (stored_row ? stored_row(row) : row) * in_bytes, type,
+                              is_vector ? 1 : columns, out + (row - begin) * out_bytes));
+    return {};
+  };
+  writer.add_tensor(name, {type, shape, nullptr}, fill);
+}
+
+/// Sort key: embedding, layers by number, norm and output.
+int64_t place_of(const std::string& gguf_name) {
+  if (gguf_name.starts_with("token_embd")) return -1;
+  return gguf_name.starts_with("blk.") ? std::atoll(gguf_name.c_str() + 4) : INT64_MAX;
+}
+
+}  // namespace
+
+Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& options, GgufWriter& writer) {
+  if (checkpoint.format != "safetensors")
+    return unsupported("{}: a {} checkpoint; only Hugging Face folders are converted", checkpoint.path,
+                       checkpoint.format);
+  // Checks every setting and tensor, and fills in what the family's config leaves out.
+  REDLINE_ASSIGN(const LanguageModel model, build_language_model(checkpoint));
+  REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
+  const GgufNames& names = family->gguf;
+  const DecoderConfig& c = model.config;
+  const std::string arch(names.export_architecture.empty() ? names.architecture : names.export_architecture);
+  if (std::any_of(c.window.begin(), c.window.end(), [&](int64_t window) { return window != c.window.front(); }) ||
+      (arch != "llama" && c.window.front() > 0))
+    return unsupported("{}: GGUF has no key for the sliding windows of {}", checkpoint.path, family->model_type);
+
+  std::vector<std::pair<std::string, const WeightSource*>> tensors;
+  std::map<DType, int64_t> bytes_of;
+  int64_t parameters = 0;
+  for (const auto& [name, source] : checkpoint.tensors) {
+    if (name.ends_with("rotary_emb.inv_freq") || (c.tie_word_embeddings && name == "lm_head.weight")) continue;
+    if (source.view.dtype == DType::kW8A8 || source.source_row)
+      return unsupported("{}: tensor {} has int8 rows, a type that GGUF lacks", checkpoint.path, name);
+    tensors.emplace_back(names.to_gguf(name), &source);
+    parameters += source.view.num_elements();
+    if (source.view.shape.size() > 1) bytes_of[source.view.dtype] += source.view.bytes();
+  }
+  std::stable_sort(tensors.begin(), tensors.end(),
+                   [](const auto& a, const auto& b) { return place_of(a.first) < place_of(b.first); });
+  const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
+                                     [](const auto& a, const auto& b) { return a.second < b.second; });
+  const DType type = options.type.value_or(most == bytes_of.end() ? DType::kF32 : most->first);
+
+  writer.set("general.architecture", arch);
+  set_general(checkpoint, parameters, type, writer);
+  REDLINE_TRY(set_architecture(checkpoint, arch, c, writer).within(checkpoint.path));
+  if (options.has_tokenizer) REDLINE_TRY(set_vocabulary(checkpoint, c.vocab_size, writer));
+  else writer.set("tokenizer.ggml.model", "none");
+
+  const int64_t rotary_dim = 2 * static_cast<int64_t>(c.rope.inverse_frequencies.size());
+  for (const auto& [name, source] : tensors) {
+    const bool rotates = name.find(".attn_q.") != std::string::npos || name.find(".attn_k.") != std::string::npos;
+    const bool is_vector = source->view.shape.size() == 1;
+    add_tensor(name, *source, is_vector ? DType::kF32 : options.type.value_or(source->view.dtype),
+               rotates && names.interleaves_rope ? do_interleave(c.head_dim, rotary_dim) : nullptr, writer);
+  }
+  return {};
+}
+
+}  // namespace redline

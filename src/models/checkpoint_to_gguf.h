@@ -1,0 +1,23 @@
+// A Hugging Face checkpoint as a GGUF file: the counterpart of gguf_checkpoint.cc.
+#pragma once
+
+#include <optional>
+
+#include "formats/gguf_writer.h"
+#include "models/checkpoint.h"
+
+namespace redline {
+
+struct GgufExport {
+  std::optional<DType> type;  ///< of matrices: f32, f16 or bf16; none: each as the checkpoint has it
+  bool has_tokenizer = true;  ///< false: a file without a vocabulary
+};
+
+/// Metadata, vocabulary and tensors of a model that Redline runs, named as llama.cpp's converter names them: vectors in
+/// float32, q and k rows of the llama architecture in interleaved rope order. The tensors are read while the writer
+/// writes: `checkpoint` must live until then.
+/// not_found: no tokenizer. unsupported: another family or format, int8 weights, or settings that GGUF cannot
+/// express (dynamic rope scaling, windows in some layers only, pre-tokenizers without a name).
+Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& options, GgufWriter& writer);
+
+}  // namespace redline

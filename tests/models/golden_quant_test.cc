@@ -1,6 +1,7 @@
 // Models in every weight type, against PyTorch transformers on the same weights as the gguf package unpacks them
 // (tests/golden/make_golden.py): the engine's own random:tiny:TYPE (--random), and the tiny model of
 // ../shared/models/quant-vectors, which llama.cpp quantized (--quant).
+#include "lab/random/random_model.h"
 #include "support/golden.h"
 
 namespace redline::testing {
@@ -54,6 +55,13 @@ class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
     want_ = std::move(want).value();
   }
 
+  /// A failed test and nullptr where it cannot be opened.
+  std::unique_ptr<Engine> open(const EngineOptions& options) const {
+    auto engine = lab::open_engine(path_, options);
+    EXPECT_TRUE(engine.ok()) << path_ << ": " << engine.status().to_string();
+    return engine.ok() ? std::move(engine).value() : nullptr;
+  }
+
   /// The golden file holds the last rows only.
   void compare(ComputeType dtype, bool interpret, Bound bound, Bound rounded) {
     EngineOptions options;
@@ -61,7 +69,7 @@ class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
     options.dtype = dtype;
     options.use_interpreter = interpret;
     options.context = 64;
-    auto engine = open_engine(path_, options);
+    auto engine = open(options);
     ASSERT_TRUE(engine);
     const bool rounds = dtype == ComputeType::kAuto && auto_rounding(engine->info().weight_types).any();
     if (rounds) bound = rounded;
@@ -84,7 +92,7 @@ class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
       EXPECT_LE(f.rms, bound.rms);
     }
     options.threads = 1;
-    auto alone = open_engine(path_, options);
+    auto alone = open(options);
     ASSERT_TRUE(alone);
     EXPECT_EQ(all_logits(*alone, tokens_), logits);
   }

@@ -98,7 +98,7 @@ def test_what_did_not_pass_is_kept_and_not_used(folder):
     write(folder, trace("linear"), trace("linear_q8", seconds=3e-3), bad)
     run = tool("--folder", folder, "check")
     assert run.returncode == 0 and "3 traces" in run.stdout and "1 did not pass" in run.stdout
-    assert "kQ8" not in records.table_text(records.load(folder)[2])
+    assert "kI8Grouped" not in records.table_text(records.load(folder)[2])
 
 
 def test_damaged_records(folder):
@@ -169,7 +169,7 @@ def test_the_newest_trace_counts():
     newer = copy.deepcopy(q8)
     newer["time"], newer["latency"]["median"] = "2026-02-01T00:00:00Z", 1e-3
     for order in ([q8, newer], [newer, q8]):
-        assert "kQ8" in table_of(trace("linear", "avx512", seconds=2e-3), *order)[0]
+        assert "kI8Grouped" in table_of(trace("linear", "avx512", seconds=2e-3), *order)[0]
 
 
 def test_table_check(folder):
@@ -177,7 +177,7 @@ def test_table_check(folder):
     output = folder / "table.inc"
     assert tool("--folder", folder, "table", "--output", output).returncode == 0
     assert tool("--folder", folder, "table", "--check", "--output", output).returncode == 0
-    output.write_text(output.read_text().replace("kQ8", "kF32"))
+    output.write_text(output.read_text().replace("kI8Grouped", "kF32"))
     run = tool("--folder", folder, "table", "--check", "--output", output)
     assert run.returncode == 1 and "not what the traces say" in run.stderr
 

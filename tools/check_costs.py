@@ -257,8 +257,84 @@ def add_block_format(tree):
         header="tensor/dtype.h", suite="Qx1", body='EXPECT_TRUE(dtype_from_name("qx_1").ok());'))
 
 
-# kind -> (what adds it, most files that it may touch, what they are). An op belongs here too, with a function of its own.
+def add_op(tree):
+    """y = -x: shape rule and reference, lowering without a kernel of its own."""
+    tree.write("src/graph/ops/starling.h", """#pragma once
+
+#include "graph/graph.h"
+
+namespace redline {
+
+/// y = -x, x [rows, cols] f32.
+Value starling(GraphBuilder& g, Value x);
+
+extern const OpDef kStarling;
+
+}  // namespace redline
+""")
+    tree.write("src/graph/ops/starling.cc", """#include "graph/ops/starling.h"
+
+#include "graph/reference.h"
+
+namespace redline {
+
+Value starling(GraphBuilder& g, Value x) {
+  if (!x.valid()) return {};
+  return g.add(kStarling, {x}, DType::kF32, g.info(x).shape);
+}
+
+namespace {
+
+Status reference(ReferenceContext& c) {
+  for (size_t i = 0; i < c.out().data.size(); ++i) c.out().data[i] = -c.in(0).data[i];
+  return {};
+}
+
+}  // namespace
+
+const OpDef kStarling = {.name = "starling", .reference = reference};
+
+}  // namespace redline
+""")
+    tree.write("src/backends/cpu/lower/starling.cc", """#include "graph/ops/starling.h"
+
+#include "backends/cpu/lowering.h"
+
+namespace redline {
+namespace {
+
+void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
+  const int64_t cols = stage.plan->cols;
+  for (int64_t i = tile.row_begin * cols; i < tile.row_end * cols; ++i)
+    stage.operand<float>(1)[i] = -stage.operand<float>(0)[i];
+}
+
+Status lower(LowerContext& c) {
+  LoweredStage stage = c.output_stage(run);
+  stage.row_tiles = c.workers();
+  stage.reads = {{c.op().inputs[0], Reads::kTile}};
+  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().outputs[0])});
+  return {};
+}
+
+}  // namespace
+
+extern const CpuLowering kStarlingLowering = {&kStarling, lower};
+
+}  // namespace redline
+""")
+    tree.add_row("src/backends/cpu/lowerings.cc", "CpuLowering", "kLowerings", "kStarlingLowering")
+    tree.write("tests/graph/ops/starling_test.cc", TEST.format(
+        header="backends/cpu/lowering.h", suite="Starling",
+        body='EXPECT_EQ(find_cpu_lowering(nullptr), nullptr);'))
+
+
+# kind -> (what adds it, most files that it may touch, what they are).
 ADDITIONS = {
+    "op": (
+        add_op, 5,
+        "`graph/ops/NAME.{h,cc}`, `backends/cpu/lower/NAME.cc`, its row in `lowerings.cc`, a test; a kernel of its own adds its "
+        "source and its entry in `cpu_kernels.h` and `table.kernel.cc`"),
     "text family": (add_text_family, 3, "`models/NAME.cc` with its row, the list in `models/registry.cc`, a test"),
     "diffusion family": (
         add_diffusion_family, 3, "`models/NAME.cc` with its rows, the lists in `models/image_registry.cc`, a test"),

@@ -31,7 +31,7 @@ def test_the_counts_are_in_the_documentation():
 def test_an_unknown_kind_is_named():
     check = run("colour")
     assert check.returncode == 2
-    assert 'there is no kind "colour"; the kinds are: text family' in check.stderr
+    assert 'there is no kind "colour"; the kinds are: op, text family' in check.stderr
 
 
 @pytest.mark.skipif(not shutil.which("cmake"), reason="cmake is not installed")

@@ -1,4 +1,4 @@
-// The kernel of pointwise functions between products.
+// Pointwise activation functions between linear layers.
 #pragma once
 
 #include "tensor/activation.h"

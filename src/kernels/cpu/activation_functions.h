@@ -1,11 +1,11 @@
-// The functions of activation.h, one vector at a time. With u = 2^-24, s the argument of the exponential, wherever the
-// result is a normal float:
-//   silu, quick_gelu, gelu_tanh  all x / (1 + e^s): relative error below (6 + 4 |s|) u for s > 0, 6 u for s <= 0 (silu:
-//   6 u)
+// The functions of activation.h, one vector at a time. Error bounds, with u = 2^-24 and s the argument of the
+// exponential, wherever the result is a normal float:
+//   silu, quick_gelu, gelu_tanh  all x / (1 + e^s): relative error below (6 + 4 |s|) u for s > 0, 6 u for s <= 0
+//                                (silu: 6 u)
 //   gelu                         relative error below 9 u; without fused multiply-add (9 + x^2 / 2) u
-//   tanh3                        off by at most 10 u
-// -inf gives NaN in all but relu and tanh3, as the formulas do; where e^s overflows, or nearly so, the result is
-// zero, less than 2e-36 off.
+//   tanh3                        absolute error at most 10 u
+// -inf gives NaN in all but relu and tanh3, as the formulas do. Where e^s overflows, or nearly so, the result is zero,
+// with an absolute error below 2e-36.
 #pragma once
 
 #include "kernels/cpu/activation.h"
@@ -21,9 +21,8 @@ REDLINE_INLINE VecF32 silu(VecF32 x) { return x / (set1(1.0f) + exp(negative(x))
 // gelu_tanh: (1 + tanh z) / 2 = 1 / (1 + e^(-2 z)), so nothing cancels.
 #if defined(__AVX512F__)
 /// x / (1 + 2^t), zero from t = 125 on.
-// 2^t to 1.04 u, of degree 6 on [0, 1), fitted by reweighted least squares to 1.9e-9 relative, then 2^floor(t) by one
-// instruction; the quotient by a reciprocal to 2^-14 and one step of Newton's: a division alone takes as long as all of
-// this.
+// 2^t to 1.04 u: a polynomial of degree 6 on [0, 1), fitted by reweighted least squares to 1.9e-9 relative, then
+// scalef. The quotient uses a reciprocal to 2^-14 and one Newton step: a division alone takes as long as all of this.
 REDLINE_INLINE VecF32 over_one_plus_exp2(VecF32 x, VecF32 t) {
   const VecF32 r = {_mm512_reduce_ps(t.v, 0x09)};  // t - floor(t), no exception; 0 for infinities
   VecF32 p = fma(r, set1(0x1.c72118p-13f), set1(0x1.461956p-10f));
@@ -34,7 +33,7 @@ REDLINE_INLINE VecF32 over_one_plus_exp2(VecF32 x, VecF32 t) {
   p = fma(p, r, set1(1.0f));
   const __m512 d = _mm512_add_ps(_mm512_scalef_ps(p.v, t.v), _mm512_set1_ps(1.0f));
   const __m512 near = _mm512_rcp14_ps(d), error = _mm512_fnmadd_ps(d, near, _mm512_set1_ps(1.0f));
-  const __mmask16 counts = _mm512_cmp_ps_mask(t.v, _mm512_set1_ps(125.0f), _CMP_NGT_UQ);  // a NaN does
+  const __mmask16 counts = _mm512_cmp_ps_mask(t.v, _mm512_set1_ps(125.0f), _CMP_NGT_UQ);  // true for NaN
   return {_mm512_mul_ps(x.v, _mm512_maskz_fmadd_ps(counts, error, near, near))};
 }
 REDLINE_INLINE VecF32 quick_gelu(VecF32 x) { return over_one_plus_exp2(x, x * set1(-2.45546696f)); }
@@ -49,9 +48,9 @@ REDLINE_INLINE VecF32 gelu_tanh(VecF32 x) {
 }
 #endif
 
-// x Phi(x). The tail Q(t) = Phi(-t), t >= 0, is e^(-t^2 / 2) R(t), and R is smooth: u P(u) with u = 1 / (1 + 0.35 t)
-// and P of degree 8, fitted by reweighted least squares to 3.3e-8 relative over t in [0, 15] (the form is that of
-// Hastings 1955, also Abramowitz and Stegun 7.1.26). Taking the tail on the negative side keeps its relative accuracy.
+// x Phi(x). The tail Q(t) = Phi(-t), t >= 0, is e^(-t^2 / 2) R(t) with a smooth R: u P(u), u = 1 / (1 + 0.35 t), P of
+// degree 8, fitted by reweighted least squares to 3.3e-8 relative over t in [0, 15] (the form of Hastings 1955, also
+// Abramowitz and Stegun 7.1.26). Using the tail for negative x keeps the relative accuracy there.
 REDLINE_INLINE VecF32 gelu(VecF32 x) {
   const VecF32 t = min(set1(20.0f), magnitude(x));  // this order keeps a NaN; the tail is zero from 15 on
   const VecF32 u = set1(1.0f) / fma(t, set1(0.35f), set1(1.0f));
@@ -63,7 +62,7 @@ REDLINE_INLINE VecF32 gelu(VecF32 x) {
   p = fma(p, u, set1(0x1.eac418p-4f));
   p = fma(p, u, set1(0x1.1e712ap-3f));
   p = fma(p, u, set1(0x1.1df1c0p-3f));
-  // t^2 in two parts: what its rounding loses would be a relative error of the exponential.
+  // t^2 in two parts: its rounding error would be a relative error of the exponential.
   const VecF32 square = t * t, lost = fma(t, t, negative(square));
   VecF32 tail = p * u * exp(square * set1(-0.5f));
   tail = fma(tail, lost * set1(-0.5f), tail);
@@ -80,7 +79,7 @@ REDLINE_INLINE VecF32 tanh3(VecF32 x) {
   return bits_f32(bits_i32(y) | (bits_i32(x) & set1_i32(static_cast<int32_t>(0x80000000u))));
 }
 
-/// body(f) with the function of that kind, so that loops are compiled once for each.
+/// Calls body(f) with the function of that kind, so that loops are compiled once per function.
 template <class Body>
 REDLINE_INLINE void with_activation(Activation kind, const Body& body) {
   switch (kind) {

@@ -1,4 +1,4 @@
-// AMX state of a worker thread. The process has asked the kernel for it once (cpu_kernels.cc).
+// AMX state of a worker thread. The process has requested permission from the kernel once (cpu_kernels.cc).
 #include "kernels/cpu/tiles.h"
 
 namespace redline::REDLINE_ISA_NS {
@@ -14,7 +14,7 @@ static_assert(sizeof(TileConfig) == 64);
 
 void worker_begin() {
   const TileConfig config;
-  // Not _tile_loadconfig: GCC 12 believes that it reads 8 bytes and drops the rest of the stores.
+  // Not _tile_loadconfig: GCC 12 assumes that it reads only 8 bytes and drops the other stores.
   asm volatile("ldtilecfg %0" : : "m"(config) : "memory");
 }
 void worker_end() { asm volatile("tilerelease" : : : "memory"); }

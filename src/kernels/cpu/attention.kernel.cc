@@ -1,4 +1,4 @@
-// Attention by vectors for every base set, and its tile form over the plain stand-in, which is there for tests.
+// Vector attention for every base set, and the tile version on the portable emulation of the tile unit, for tests.
 #define REDLINE_TILE_UNIT PlainTiles
 #include "kernels/cpu/attention_with_tiles.inc"
 

@@ -1,9 +1,10 @@
-// The inner part of attention_bf16_tiles.h: tile products of a pass with vector work between them.
+// Inner loops of attention_bf16_tiles.h: the tile products of a pass, interleaved with vector work.
 //
-// After each product some scores of an earlier block become weights. Products and vectors overlap in the core: while
-// tiles work, the vector unit adds twice but multiplies once a cycle, 16 times a product (docs/performance.md). What is
-// in work must stay in registers: tile instructions touch memory, so an object whose address is taken goes there too.
-// Whatever belongs to 32 lines is [something][32 lines], so that a tile of 16 lines is 16 rows of 64 bytes, 128 apart.
+// After each tile product, some scores of an earlier block are turned into weights. The core overlaps both: during one
+// product the vector unit can issue 32 additions but only 16 multiplications (docs/performance.md). Values of the
+// current job must stay in registers: tile instructions clobber memory, so an object whose address is taken is spilled.
+// Arrays over 32 query rows have these as the inner dimension, so that a tile of 16 query rows is 16 rows of 64 bytes,
+// 128 apart.
 #pragma once
 
 #include "kernels/cpu/attention_page.h"
@@ -13,34 +14,34 @@ namespace redline::REDLINE_ISA_NS {
 namespace bf16_tiled {
 
 constexpr int64_t kTile = 16, kTileElements = 512;
-constexpr int64_t kStep = 32;                     ///< of the summed axis in one product; positions of a block
-constexpr int64_t kLines = 32, kLineBytes = 128;  ///< of a pass; of a row of them
+constexpr int64_t kStep = 32;                     ///< reduction elements of one product; positions of a block
+constexpr int64_t kLines = 32, kLineBytes = 128;  ///< query rows of a pass; bytes of a row of them
 constexpr int64_t kBlocks = kKvChunk / kStep;
 constexpr int64_t kAhead = 1;                     ///< blocks of the next pass that may be scored early
-constexpr int64_t kSlots = kAhead + 1;            ///< blocks of scores that wait to become weights
-constexpr int64_t kScores = kStep * kLines;       ///< of a block: [32 positions][lines]
-constexpr int64_t kWeights = kStep / 2 * kLines;  ///< of a block, in words of two positions: [16 pairs][lines]
+constexpr int64_t kSlots = kAhead + 1;            ///< blocks of scores that are not yet weights
+constexpr int64_t kScores = kStep * kLines;       ///< of a block: [32 positions][query rows]
+constexpr int64_t kWeights = kStep / 2 * kLines;  ///< of a block, a word per two positions: [16 pairs][query rows]
 constexpr int64_t kWeightSlots = kBlocks + kAhead;
-constexpr int64_t kQueries = kStep / 2 * kLines * 2;  ///< of a step of head_dim: [16 pairs][lines][2]
-constexpr int64_t kColumn = kTile * kLines;           ///< sums of a tile of head_dim: [16][lines]
+constexpr int64_t kQueries = kStep / 2 * kLines * 2;  ///< a step of head_dim: [16 pairs][query rows][2]
+constexpr int64_t kColumn = kTile * kLines;           ///< sums of a tile of head_dim: [16][query rows]
 constexpr int64_t kJobPairs = kTile / 2;
 constexpr float kLn2 = 0.693147181f;
 static_assert(kStep == kKvPageTokens);
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// Scores are kept 2^-13 as large as the power of two that they are, so that near 2 a float counts them in steps of
-/// 2^-9.
+/// Scores are exponents of 2, scaled by 2^-13: a float near 2 then resolves exponents in steps of 2^-9.
 constexpr float kScoreUnit = 0x1p13f;
-/// A score that is the reference of its line has weight 2^-32.
+/// A score equal to the reference of its query row has weight 2^-32.
 constexpr float kHeadroom = 32.0f;
-/// What Weighing::Quick makes of 2^x is 2^(x + this) in the middle; exact weights follow it.
+/// In the middle of its error range, Weighing::Quick computes 2^(x + kQuickGain) for 2^x; exact weights use the same
+/// gain.
 constexpr float kQuickGain = -0x1.32p-9f;
 
-/// 2^x to 7.5e-5, rounded to bfloat16: that is in the upper half, and anything in the lower one. -inf gives 0.
+/// 2^x to 7.5e-5. The upper half of the result is the rounded bfloat16, the lower half is undefined. -inf gives 0.
 struct Exponential {
 #if defined(__AVX512F__)
-  // Of degree 3 on [0, 1); the last with half a unit of the last place of bfloat16 in [1, 2).
+  // Degree 3 on [0, 1); c0 includes half a unit in the last place of bfloat16 in [1, 2), for rounding.
   VecF32 c3 = set1(0x1.3f9694p-4f), c2 = set1(0x1.cefc5cp-3f), c1 = set1(0x1.64444ap-1f), c0 = set1(0x1.00fb18p0f);
   REDLINE_INLINE VecI32 bits(VecF32 x) const {
     const VecF32 r = {_mm512_reduce_ps(x.v, 0x09)};  // x - floor(x), no exception; 0 for infinities
@@ -52,15 +53,15 @@ struct Exponential {
 #endif
 };
 
-/// What the weights of 32 lines are relative to.
+/// Reference scores of 32 query rows, relative to which weights are computed.
 struct Reference {
-  float quick[kLines];  ///< added to a score it gives 2 + (score's power of two - reference + 95) 2^-13
-  float exact[kLines];  ///< added to the power of two it gives that of the weight
-  float total[kLines];  ///< of weights, where no column of ones adds them
-  bool lacking;         ///< some line has seen nothing yet
+  float quick[kLines];  ///< score + quick = 2 + (exponent - reference + 95) 2^-13
+  float exact[kLines];  ///< exponent + exact = log2(weight), exponent = score * kScoreUnit
+  float total[kLines];  ///< sums of weights, where no column of ones adds them
+  bool lacking;         ///< some query row has not seen a score yet
 };
 
-/// 16 positions of scores of a pass on their way to weights.
+/// 16 positions of scores of a pass, to be turned into weights.
 struct Job {
   const float* scores;  ///< [16][kLines]
   int32_t* weights;     ///< [8][kLines]
@@ -74,7 +75,7 @@ struct JobQueue {
   bool empty() const { return put == taken; }
 };
 
-/// Lanes whose bit is set in `lanes`.
+/// Stores the lanes whose bit is set in `lanes`.
 REDLINE_INLINE void store_lanes(int32_t* to, VecI32 from, uint32_t lanes) {
 #if defined(__AVX512F__)
   _mm512_mask_storeu_epi32(to, static_cast<__mmask16>(lanes), from.v);
@@ -86,7 +87,7 @@ REDLINE_INLINE void store_lanes(int32_t* to, VecI32 from, uint32_t lanes) {
 #endif
 }
 
-/// The weights of a job for lines whose bit is set in `lines`, and their totals.
+/// Weights of a job and their totals, in float32, for the query rows in the bit mask.
 [[gnu::noinline]] inline void weigh_exactly(Job job, uint32_t lines) {
   const Exponential exponential;
   const VecI32 upper = set1_i32(static_cast<int32_t>(0xffff0000u));
@@ -105,18 +106,18 @@ REDLINE_INLINE void store_lanes(int32_t* to, VecI32 from, uint32_t lanes) {
   }
 }
 
-/// A job while it is done, in registers; or none. Totals are added up if `summed`.
+/// The current job, kept in registers, or none. With `summed` the weights are added up.
 template <bool summed>
 struct Weighing {
   Job job = {};
   const float* scores = nullptr;
   int32_t* weights = nullptr;
-  int64_t left = 0;  ///< pairs of positions
+  int64_t left = 0;  ///< pairs of positions left
 
 #if defined(__AVX512FP16__)
-  /// 2^score of two positions at once, as 16-bit integers: 7 bits of exponent and 9 of the power's fraction, of which
-  /// 1 + f - 2^f is taken away by a polynomial of degree 2 in float16; the lowest two bits are rounded off. Weights are
-  /// off by 5.9e-3 at most and 2.1e-3 in the mean square, where rounding alone gives 3.9e-3 and 1.7e-3.
+  /// 2^score of two positions at once, as 16-bit integers: 7 bits of exponent and 9 bits of fraction f, minus a
+  /// polynomial of degree 2 in float16 for 1 + f - 2^f; the lowest two bits are rounded off. Weights have an error of
+  /// at most 5.9e-3, 2.1e-3 rms; rounding to bfloat16 alone has 3.9e-3 and 1.7e-3.
   struct Quick {
     __m512h c2, c1, c0;
     __m512i fraction, one, swap;
@@ -133,7 +134,7 @@ struct Weighing {
     }
     template <int i>
     REDLINE_INLINE void pair(const float* scores, int32_t* weights) {
-      // The lower half of a float near 2 counts; the upper one is 0x4000 if the score is within reach.
+      // The lower half of a float near 2 is the value; the upper half is 0x4000 if the score is in range.
       const __m512i a = _mm512_castps_si512(_mm512_add_ps(start[i], _mm512_loadu_ps(scores + i * kWidth)));
       const __m512i b = _mm512_castps_si512(_mm512_add_ps(start[i], _mm512_loadu_ps(scores + kLines + i * kWidth)));
       seen[i] = _mm512_ternarylogic_epi32(seen[i], a, b, 0xfe);
@@ -198,32 +199,32 @@ struct Weighing {
 #endif
 };
 
-/// Where the tiles of one chunk lie.
+/// Addresses of the tiles of one chunk.
 struct Chunk {
-  int64_t first;                  ///< position
-  const BF16* keys[2 * kBlocks];  ///< of 16 positions: tiles in a row
-  const BF16* values[kBlocks];    ///< of 32 positions: tiles in a row
+  int64_t first;                  ///< its first position
+  const BF16* keys[2 * kBlocks];  ///< tiles of 16 positions each
+  const BF16* values[kBlocks];    ///< tiles of 32 positions each
 };
 
-/// 32 lines over blocks [begin, end) of a chunk.
+/// 32 query rows over blocks [begin, end) of a chunk.
 struct Pass {
   const Chunk* chunk;
-  int64_t line, count;  ///< of the lines in scratch
+  int64_t line, count;  ///< query rows of the scratch
   int64_t begin, end;
-  Span all_see;  ///< positions that no line of the pass is blind to
+  Span all_see;  ///< positions that all query rows of the pass attend to
   int32_t* weights[kBlocks];
   int64_t last_job;
 };
 
-/// `pairs` of positions are weighed after each product of scores; `summed`: their totals are added up.
+/// `pairs`: position pairs turned into weights after each product of scores. With `summed` the weights are added up.
 template <class Unit, int pairs, bool summed>
 struct Pipeline {
   using Weighing = bf16_tiled::Weighing<summed>;
   using Quick = typename Weighing::Quick;
   Unit& unit;
-  int64_t steps, columns;  ///< of head_dim: by kStep, by kTile
+  int64_t steps, columns;  ///< head_dim in units of kStep and of kTile
   JobQueue queue = {};
-  // What to bring into the second-level cache while this chunk is worked on.
+  // Data of the next chunk to prefetch into L2 during this one.
   const char* wanted[2 * kBlocks] = {};
   int64_t piece_bytes = 0, pieces = 0, piece_at = 0, bytes_at_once = 0;
 
@@ -234,7 +235,7 @@ struct Pipeline {
       if (piece_at >= piece_bytes) --pieces, piece_at = 0;
     }
   }
-  /// Jobs until `count` of all are done.
+  /// Runs jobs until `count` jobs in total are done.
   void finish_jobs(int64_t count) {
     Quick quick;
     Weighing weighing;
@@ -244,8 +245,8 @@ struct Pipeline {
     }
   }
 
-  /// One step: 2 x 16 lines at `lines` with tile x into tiles 0 and 1, with y into 2 and 3; after each product `work`
-  /// pairs of positions are weighed.
+  /// One reduction step: 2 x 16 query rows times tile x into tiles 0 and 1, times tile y into 2 and 3. After each
+  /// product, `work` pairs of positions are turned into weights.
   template <bool with_x, bool with_y, int work>
   REDLINE_INLINE void round(const void* lines, const BF16* x, const BF16* y, Weighing& weighing, Quick& quick) {
     unit.template load<6>(lines, kLineBytes);
@@ -278,7 +279,7 @@ struct Pipeline {
     unit.template store<first + 1>(to + kTile, kLineBytes);
   }
 
-  /// Steps [begin, end) of scores, and one job.
+  /// Reduction steps [begin, end) of scores, interleaved with one job.
   template <bool with_x, bool with_y>
   REDLINE_INLINE void score_steps(const BF16* q, const BF16* x, const BF16* y, int64_t begin, int64_t end,
                                   Quick& quick) {
@@ -293,9 +294,10 @@ struct Pipeline {
     weighing.end(quick);
   }
 
-  /// Scores of blocks [begin, end) of a pass. slot(b) gives the place of block b; stored(b, i, scores) is called when
-  /// its i-th 16 positions are there. The second ones are half a block behind and begin in the middle of head_dim, so
-  /// that two tiles are stored while two others are in work: four stores in a row would hold up the products.
+  /// Scores of blocks [begin, end) of a pass. slot(b) returns the buffer of block b; stored(b, i, scores) is called
+  /// after its i-th 16 positions are stored. The second half of a block runs half a block later and starts in the
+  /// middle of head_dim, so that two tiles are stored while two others accumulate: four stores in a row would stall the
+  /// products.
   template <class Slot, class Stored>
   REDLINE_INLINE void score_blocks(const BF16* q, const Chunk& chunk, int64_t begin, int64_t end, Slot&& slot,
                                    Stored&& stored) {
@@ -325,15 +327,15 @@ struct Pipeline {
     }
   }
 
-  /// Tile `tile` has the sums at `at`; those of two columns further take their place if there are `more`.
+  /// Stores the sums of tile `tile` to `at`; with `more`, loads those of two columns further.
   template <int tile>
   REDLINE_INLINE void exchange(float* at, bool more) {
     unit.template store<tile>(at, kLineBytes);
     if (more) unit.template load<tile>(at + 2 * kColumn, kLineBytes);
   }
   /// into += values . weights of a pass; [column][16 of head_dim][kLines]. The order of blocks does not depend on which
-  /// of them the pass has: a line has the same bits. Meanwhile sums come from the second-level cache: those of the
-  /// columns to come, then the first at `next`.
+  /// of them the pass has, so the bits of a query row do not either. Meanwhile sums are prefetched from L2: those of
+  /// the following columns, then the first ones at `next`.
   void add_values(const Pass& p, float* into, const float* next) {
     Quick quick;
     Weighing weighing;

@@ -1,31 +1,33 @@
-// Attention over pages of bfloat16 by bfloat16 tile products: queries, keys, values and weights have 8 bits of
-// mantissa, sums are float32. For pictures, where thousands of lines meet thousands of keys.
+// Attention over bfloat16 KV pages by bfloat16 tile products: queries, keys, values and weights have 8 bits of
+// mantissa, sums are float32. For image models, where thousands of query rows attend to thousands of keys.
 //
-// Products are transposed: tiles of scores are [16 keys][16 lines] = keys . queries, tiles of sums [16 of head_dim][16
-// lines] = values . weights. So a lane is a line in all that vectors do: sums of weights and the rescaling of a line
-// cross no lanes, and two rows of scores become one row of bfloat16 weights in tile order by a shift and a blend. Keys
-// and values are read where kv_append put them (KvHeadView); what is not whole tiles or not seen whole is copied first.
+// Products are transposed: tiles of scores are [16 keys][16 query rows] = keys . queries, tiles of sums [16 of
+// head_dim][16 query rows] = values . weights. A vector lane is therefore always one query row: sums of weights and
+// rescaling cross no lanes, and two rows of scores become one row of bfloat16 weights in tile order by a shift and a
+// blend. Keys and values are read where kv_append put them (KvHeadView); incomplete tiles and partly masked pages are
+// copied first.
 //
-// A pass is 32 lines over one chunk of positions: scores, weights, weights . values. attention_bf16_pipeline.h keeps
-// the tile unit and the vectors busy at a time; the first blocks of the next pass are scored before this one's values,
-// so that there are scores to work on meanwhile.
+// A pass is 32 query rows over one chunk of positions: scores, weights, weights . values. attention_bf16_pipeline.h
+// keeps the tile unit and the vector unit busy at the same time; the first blocks of the next pass are scored before
+// the values of this one, so that vector work is available meanwhile.
 //
-// No maximum is looked for: weights are 2^(score - reference - 32), which floating point carries wherever the maximum
-// lies, in bfloat16 too. The reference of a line is the largest of the first 16 scores that it sees, as a whole number,
-// so lines whose first scores differ round alike. Where a line's sum of weights says that it was none (over 2^100), its
-// 32 lines are done again with the largest of all; the others get the same bits once more.
+// There is no search for the maximum: weights are 2^(score - reference - 32), which float32 and bfloat16 represent
+// wherever the maximum lies. The reference of a query row is the largest of the first 16 scores that it sees, as an
+// integer, so that rounding does not depend on the reference. If its sum of weights exceeds 2^100, the reference was
+// too low: the 32 query rows are recomputed with the true maximum for that row, and the others get the same bits again.
 //
-// Weights are made from 16-bit integers, two positions at once, where the score lies within 2^-95 .. 2^32 of the
-// reference; a line with one that does not has the weights of those 16 positions made again in float32. A line's
-// weights add up in a column of ones where head_dim leaves one in its last tile, by vectors elsewhere. Sums of weights .
-// values stay in tiles from block to block and go through memory between chunks only. Partials are calls of one chunk:
-// unlike other kernels' they add up to a whole call only within rounding; no network of pictures asks for any.
+// Weights are computed in 16-bit integers, two positions at once, for scores within 2^-95 .. 2^32 of the reference. If
+// a query row has a score outside that range, its weights of those 16 positions are recomputed in float32. The weights
+// of a row are summed by a column of ones where head_dim leaves one free in its last tile, by vectors otherwise. Sums
+// of weights . values stay in tiles from block to block and are stored to memory only between chunks. Partials are
+// calls of one chunk: unlike those of other kernels they add up to a single call only within rounding. No image model
+// uses them.
 //
-// Error beyond that of attention.inc: scale q is rounded to bfloat16, which moves scores by up to 2^-9 scale |q| |k|;
-// weights are off by 5.9e-3 at most, 2.1e-3 in the mean square (rounding to bfloat16 is 3.9e-3 and 1.7e-3 of that), but
-// the sum that divides is of the same ones; docs/numerics.md. v below 2^-94 may be taken for zero. A line has the same
-// bits whatever other lines are in the call. Positions that no line of the call sees cannot reach it; a NaN or infinite
-// v that one line of the call sees may reach another of the same 32.
+// Error beyond that of attention.inc: scale q is rounded to bfloat16, which changes scores by up to 2^-9 scale |q| |k|;
+// weights have an error of at most 5.9e-3, 2.1e-3 rms (of which rounding to bfloat16 is 3.9e-3 and 1.7e-3), but the
+// divisor is the sum of the same weights; docs/numerics.md. v below 2^-94 may be treated as zero. The bits of a query
+// row do not depend on the other rows of the call. Positions masked for all rows of the call do not affect the result;
+// a NaN or infinite v that is visible to one row of the call may affect another of the same 32.
 #pragma once
 
 #include "kernels/cpu/attention_bf16_pipeline.h"
@@ -33,27 +35,28 @@
 namespace redline::REDLINE_ISA_NS {
 namespace bf16_tiled {
 
-/// A sum of weights beyond this means that the reference of a line is none.
+/// A sum of weights beyond this means that the reference of a query row is too low.
 constexpr float kMostTotal = 0x1p100f;
 constexpr float kLog2E = 1.44269504f;
-/// A line that sees fewer positions has exact weights: there is little time to gain, and each weight counts for more.
+/// Query rows with fewer visible positions use exact weights: there is little time to gain, and each weight matters
+/// more.
 constexpr int64_t kFewPositions = 256;
 
-/// The scratch of one call, cut for its head_dim.
+/// The scratch of one call, sized for its head_dim.
 struct Buffers {
-  BF16* q;               ///< [32 lines][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
-  float* sums;           ///< [32 lines][16 of head_dim][16][32 lines]; in a rest of 16 the sum of weights
-  float* top;            ///< [lines], a power of two; -inf: none yet
-  Reference* reference;  ///< [32 lines]
-  Span* seen;            ///< [lines]
-  int64_t* sees;         ///< [lines], positions that a line sees in all calls together
+  BF16* q;      ///< [32 query rows][step of head_dim] of kQueries, scaled by log2(e) scale / kScoreUnit
+  float* sums;  ///< [32 query rows][16 of head_dim][16][32 query rows]; a partial last 16 holds the sum of weights
+  float* top;   ///< [query rows], exponent of 2; -inf: none yet
+  Reference* reference;  ///< per 32 query rows
+  Span* seen;            ///< [query rows]
+  int64_t* sees;         ///< [query rows], visible positions over all calls
   float* scores;         ///< kSlots
   int32_t* weights;      ///< kWeightSlots
   BF16* keys;            ///< copies of a chunk
   BF16* values;
 };
 
-/// [16 of head_dim][kLines] to rows of lines: `width` elements for `count` lines, times scale[line] if given.
+/// Transposes [16 of head_dim][kLines] to query rows: `width` elements of `count` rows, times their scale if given.
 template <class Row>
 REDLINE_INLINE void write_rows(const float* tile, const float* scale, int64_t width, int64_t count, Row&& row) {
   for (int64_t l = 0; l < count; l += kWidth) {
@@ -79,16 +82,16 @@ REDLINE_INLINE T* take(char*& from, int64_t count) {
   return reinterpret_cast<T*>(at);
 }
 
-/// One call over as many lines as scratch holds.
+/// One call over as many query rows as scratch holds.
 template <class Unit, int pairs, bool summed>
 struct Call {
   const AttentionArgs& a;
   const Buffers& b;
   Pipeline<Unit, pairs, summed> pipe;
-  int64_t first, lines;  ///< of the call
-  Span span;             ///< positions that any of them sees
+  int64_t first, lines;  ///< query rows of the call
+  Span span;             ///< positions that any of them attends to
   int64_t position = 0;
-  int64_t first_group = 0, end_group = 0, group = 0;  ///< of 32 lines; the next pass
+  int64_t first_group = 0, end_group = 0, group = 0;  ///< groups of 32 query rows; the next pass
   Chunk chunks[2];
   int64_t chunk_turn = 0, score_turn = 0, weight_turn = 0;
 
@@ -110,7 +113,7 @@ struct Call {
             store(words + i * kStep + d, load(q + d, lanes) * set1(a.scale * kLog2E) * set1(1 / kScoreUnit), Full{});
           });
         }
-        // Pairs of head_dim of one line are a word; a row is one pair of all lines.
+        // A word is a pair of head_dim of one query row; a row of the tile is one pair of all query rows.
         const auto* from = reinterpret_cast<const float*>(words);
         auto* to = reinterpret_cast<float*>(b.q + l / kLines * deep() * kLines + s * kQueries) + l % kLines;
         for (int64_t i = 0; i < kTile; i += kWidth) {
@@ -146,9 +149,9 @@ struct Call {
       b.reference[g].exact[l] = from + kQuickGain;
     }
   }
-  /// What 16 positions show of lines: the largest score, as a whole power of two.
+  /// Updates references from 16 positions: the largest score, as an integer exponent of 2.
   [[gnu::noinline]] void find_tops(int64_t line, const float* scores, bool all) const {
-    // Infinities and NaN give nothing: max and min take their second operand for a NaN.
+    // Infinities and NaN are ignored: max and min return their second operand for a NaN.
     for (int64_t i = 0; i < kLines; i += kWidth) {
       const VecF32 none = set1(-__builtin_inff()), most = set1(0x1p24f / kScoreUnit);
       VecF32 largest = none;
@@ -174,7 +177,7 @@ struct Call {
     return static_cast<const BF16*>(base) + a.pages[at / kStep] * a.cache.page_stride;
   }
 
-  /// Keys as they are, with zeros up to whole steps of head_dim.
+  /// Copies keys, zero-padded to whole steps of head_dim.
   const BF16* copied_keys(const BF16* from, int64_t block) {
     BF16* to = b.keys + block * kStep * deep();
     const int64_t width = even(a.head_dim), whole = width / kStep * kStep, rest = width - whole;
@@ -190,12 +193,12 @@ struct Call {
     }
     return to;
   }
-  /// Values with zeros where nobody may see them.
+  /// Copies values, with zeros at positions that no query row attends to.
   const BF16* copied_values(const BF16* from, int64_t at, BF16* to) {
     __builtin_memcpy(to, from, static_cast<size_t>(a.head_dim * kStep) * sizeof(BF16));
     BF16* spare = to + a.head_dim * kStep;
     __builtin_memset(spare, 0, static_cast<size_t>((wide() - a.head_dim) * kStep) * sizeof(BF16));
-    for (int64_t i = 0; !summed && i < kStep; ++i) spare[i] = BF16{0x3f80};  // its sum is that of the weights
+    for (int64_t i = 0; !summed && i < kStep; ++i) spare[i] = BF16{0x3f80};  // column of ones: sums the weights
     if (whole_page(at)) return to;
     for (int64_t t = 0; t < kStep; ++t) {
       if (at + t >= span.begin && at + t < span.end) continue;
@@ -228,7 +231,7 @@ struct Call {
     pipe.bytes_at_once = round_up(pipe.pieces * pipe.piece_bytes / ((end_group - first_group) * kBlocks) + 1, 64);
   }
 
-  /// The next pass that has anything to do; false: none is left.
+  /// The next pass with work to do; false at the end.
   bool next(Pass& p) {
     for (; position < span.end; position += kKvChunk, group = first_group) {
       if (group == first_group && span.begin < position + kKvChunk && span.end > position) open_chunk();
@@ -250,7 +253,7 @@ struct Call {
     return group == end_group && position + kKvChunk < span.end && copies(position + kKvChunk);
   }
 
-  /// Scores of positions [at, at + 16) that a line is blind to become -inf.
+  /// Sets masked scores at positions [at, at + 16) to -inf.
   [[gnu::noinline]] void hide(const Pass& p, int64_t at, float* scores) const {
     for (int64_t t = 0; t < kTile; ++t) {
       for (int64_t l = 0; l < kLines; ++l) {
@@ -269,7 +272,7 @@ struct Call {
     pipe.score_blocks(
         b.q + p.line * deep(), *p.chunk, from, to,
         [&](int64_t) __attribute__((always_inline)) {
-          pipe.finish_jobs(2 * (score_turn - kSlots + 1));  // those of the last block there
+          pipe.finish_jobs(2 * (score_turn - kSlots + 1));  // jobs that still read this buffer
           return b.scores + score_turn++ % kSlots * kScores;
         },
         [&](int64_t block, int64_t i, float* scores) __attribute__((always_inline)) {
@@ -289,12 +292,12 @@ struct Call {
     return summed ? b.reference[line / kLines].total : sums_of(line) + a.head_dim * kLines;
   }
 
-  /// All passes of 32 lines from group `from` to `to`.
+  /// All passes of groups [from, to) of 32 query rows.
   void sweep(int64_t from, int64_t to) {
     first_group = group = from, end_group = to;
     position = span.begin / kKvChunk * kKvChunk;
     Pass now, then;
-    int64_t done = 0;  // blocks of `now` that are scored
+    int64_t done = 0;  // blocks of `now` already scored
     for (bool more = next(now); more;) {
       score(now, now.begin + done, now.end);
       now.last_job = pipe.queue.put;
@@ -311,8 +314,8 @@ struct Call {
     }
   }
 
-  /// Lines whose first scores were no reference get the largest of all, and their group is done again. Others have the
-  /// same bits as before.
+  /// Recomputes a group in which a reference was too low, with the true maximum for those query rows. The other rows
+  /// get the same bits as before.
   void mend(int64_t g) {
     const int64_t line = g * kLines;
     bool bad[kLines], any = false;
@@ -393,14 +396,14 @@ void attend(Unit& unit, const AttentionArgs& a) {
   b.sees = take<int64_t>(free, most);
   for (int64_t first = 0; first < num_lines; first += most) {
     const int64_t lines = min_i64(most, num_lines - first);
-    // Rows are in order of position, so the first line sees the earliest one and the last the latest.
+    // Rows are in order of position: the first query row has the earliest visible position, the last one the latest.
     const Span span = {visible(a, first).begin, visible(a, first + lines - 1).end};
     Call<Unit, pairs, summed> call = {a, b, {unit, steps, columns}, first, lines, span};
     call.run();
   }
 }
 
-/// Partials are those of calls over one chunk each.
+/// With partials, one call per chunk.
 template <int pairs, class Unit>
 void attend_in_parts(Unit& unit, AttentionArgs a) {
   const auto attend_one = [&] {
@@ -417,10 +420,10 @@ void attend_in_parts(Unit& unit, AttentionArgs a) {
 
 }  // namespace bf16_tiled
 
-/// Pages of kBF16.
+/// Attention over bfloat16 pages.
 template <class Unit>
 void attention_by_bf16_tiles(Unit& unit, const AttentionArgs& a) {
-  // A job, 8 pairs of positions, in half the steps of head_dim.
+  // Sized so that a job, 8 pairs of positions, fits into half the steps of head_dim.
   if (a.head_dim <= 96) bf16_tiled::attend_in_parts<2>(unit, a);
   else bf16_tiled::attend_in_parts<1>(unit, a);
 }

@@ -1,4 +1,4 @@
-// The results of chunks of positions into one, in order of position.
+// Merges the partial results of chunks into one, in order of position.
 #include "kernels/cpu/attention_page.h"
 
 namespace redline::REDLINE_ISA_NS {

@@ -1,7 +1,8 @@
-// What attention and kv_append share: places in a page of the cache, sums in pairs, and the sum over chunks.
+// Shared by attention and kv_append: element offsets in a KV page, sums over pairs, and the merge of chunks.
 //
-// Lanes hold pairs: of head_dim for one token (K), or of tokens for one place of head_dim (V), as they lie in memory.
-// So a product takes a pair of the other operand in all lanes, and the two sums of a pair are added at the end.
+// Vector lanes hold pairs, as they lie in memory: two elements of head_dim of one token (K), or one element of head_dim
+// of two tokens (V). A multiply-add broadcasts a pair of the other operand; the two sums of a pair are added at the
+// end.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -9,9 +10,9 @@
 
 namespace redline::REDLINE_ISA_NS {
 
-/// head_dim of a page: whole pairs.
+/// head_dim padded to whole pairs, as stored in a page.
 REDLINE_INLINE int64_t even(int64_t head_dim) { return (head_dim + 1) & ~int64_t{1}; }
-/// Element of K, `token` counted in the page.
+/// Offset of an element of K; `token` is its index in the page.
 template <class Element>
 REDLINE_INLINE int64_t key_place(int64_t token, int64_t d, int64_t head_dim) {
   constexpr int64_t block = kKvBlockTokens;
@@ -21,7 +22,7 @@ template <class Element>
 REDLINE_INLINE int64_t value_place(int64_t token, int64_t d, int64_t head_dim) {
   return (token / 2 * even(head_dim) + d) * 2 + token % 2;
 }
-constexpr int64_t kKeyStep = 32;  ///< of head_dim that lie together in keys of bfloat16
+constexpr int64_t kKeyStep = 32;  ///< elements of head_dim that are contiguous in bfloat16 keys
 template <>
 REDLINE_INLINE int64_t key_place<BF16>(int64_t token, int64_t d, int64_t head_dim) {
   constexpr int64_t block = kKvBlockTokens;
@@ -33,7 +34,8 @@ REDLINE_INLINE int64_t value_place<BF16>(int64_t token, int64_t d, int64_t) {
   return d * kKvPageTokens + token;
 }
 
-// The two floats at p in every pair of lanes; lane i of add_pairs is the sum of pair i of a followed by b.
+// set_pair broadcasts the two floats at p to every pair of lanes. Lane i of add_pairs is the sum of pair i of a, then
+// b.
 #if defined(__AVX512F__)
 REDLINE_INLINE VecF32 set_pair(const float* p) {
   double pair;
@@ -62,14 +64,15 @@ REDLINE_INLINE VecF32 add_pairs(VecF32 a, VecF32 b) {
 }
 #endif
 
-/// What some positions give to one line: sums[d] = sum_p e^(score[p] - max) v[p][d], total the same without v.
+/// Contribution of some positions to one query row: sums[d] = sum_p e^(score[p] - max) v[p][d]; total is the sum of
+/// weights.
 struct Partial {
-  float* sums;  ///< head_dim up to a multiple of 16
+  float* sums;  ///< head_dim rounded up to a multiple of 16
   float max, total;
 };
 REDLINE_INLINE bool saw_nothing(const Partial& p) { return p.max == -__builtin_inff() && p.total == 0.0f; }
 
-/// into += part, which comes after it. Adding to what saw nothing gives part to the bit.
+/// into += part, which covers later positions. Adding to an empty partial result gives the bits of part.
 REDLINE_INLINE void fold(Partial& into, const Partial& part, int64_t head_dim) {
   if (saw_nothing(part)) return;
   const float top = part.max > into.max ? part.max : into.max;
@@ -82,7 +85,7 @@ REDLINE_INLINE void fold(Partial& into, const Partial& part, int64_t head_dim) {
   }
 }
 
-/// A line of AttentionArgs::partials.
+/// One query row of AttentionArgs::partials.
 REDLINE_INLINE Partial partial_at(const float* line, int64_t head_dim) {
   const float* tail = line + attention_partial_floats(head_dim) - 16;
   return {const_cast<float*>(line), tail[0], tail[1]};
@@ -102,7 +105,7 @@ REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y) {
   for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
 }
 
-/// What a line sees of what the call looks at: positions [begin, end).
+/// Positions [begin, end) that a query row attends to, within those of the call.
 struct Span {
   int64_t begin, end;
 };

@@ -1,19 +1,21 @@
-// Attention by bfloat16 tile products, for many lines: q . k and weights . v of 32 lines at a time over any tile unit.
+// Attention by bfloat16 tile products for many query rows: q . k and weights . v of 32 query rows at a time.
 //
-// For each chunk of positions: its keys and values become bfloat16 tiles in scratch, once for all lines of the call.
-// For each 32 lines then: scores by tiles, 64 positions at a time, turned to weights while the tiles of the next 64
-// run; weighted values of the chunk by tiles; and the chunk's result is folded into the line's. Nothing is rescaled
-// within a chunk: weights are 2^(score - reference) with a reference from the line's first scores, which floating point
-// carries as well as the true maximum unless that lies 64 above; then the chunk is done again with the true one.
-// 32-position steps that no line of the 32 sees are skipped: the causal half and what lies before a window.
+// For each chunk of positions, keys and values are converted to bfloat16 tiles in scratch, once for all query rows of
+// the call. Then for every 32 query rows: scores by tiles, 64 positions at a time, turned into weights while the tiles
+// of the next 64 run; weighted values of the chunk by tiles; and the merge of the chunk's result into that of earlier
+// chunks. Nothing is rescaled within a chunk: weights are 2^(score - reference), the reference being taken from the
+// first scores of the query row. Floating point represents them as well as with the true maximum, unless that lies 64
+// above; in this case the chunk is recomputed with the true maximum. Steps of 32 positions that are masked for all 32
+// query rows are skipped: the causal half and what lies before a window.
 //
-// q and k are each two bfloat16 numbers, the second what rounding left over, and q k three products: scores keep 16
-// bits and the result does not depend on how large they are. It costs a fifth of the time (docs/performance.md).
+// q and k are each split into two bfloat16 numbers, the second one being the rounding error of the first, and q k is
+// the sum of three products: scores keep 16 bits, so that large ones are accurate too. This costs a fifth of the time
+// (docs/performance.md).
 //
 // Error beyond that of attention.inc: scores 2^-16 scale |q| |k|; weights and v are rounded to bfloat16, 2^-9 each (v
-// exactly where the cache is bfloat16): docs/numerics.md. A line has the same bits whatever other lines are in the
-// call. Positions that no line of the call sees cannot reach it; a NaN or infinite v that one line of the call sees may
-// reach another of the same 32.
+// is exact where the cache is bfloat16): docs/numerics.md. The bits of a query row do not depend on the other rows of
+// the call. Positions masked for all rows of the call do not affect the result; a NaN or infinite v that is visible to
+// one row of the call may affect another of the same 32.
 #pragma once
 
 #include "kernels/cpu/attention_page.h"
@@ -23,19 +25,20 @@ namespace redline::REDLINE_ISA_NS {
 namespace tiled {
 
 constexpr int64_t kTileRows = 16, kTileBytes = 1024, kTileElements = kTileBytes / 2;
-constexpr int64_t kStep = 32;       ///< of the summed axis in one product
-constexpr int64_t kPassLines = 32;  ///< in one pass over a chunk
-/// Positions whose scores are in flight, and rows of scores and weights; the odd line keeps rows apart in cache sets.
+constexpr int64_t kStep = 32;       ///< reduction elements of one product
+constexpr int64_t kPassLines = 32;  ///< query rows of one pass over a chunk
+/// Positions scored at a time, and strides of scores and weights. The extra cache line keeps rows in different cache
+/// sets.
 constexpr int64_t kSpan = 64;
 constexpr int64_t kScoreStride = kSpan + 16, kScores = kPassLines * kScoreStride;
 constexpr int64_t kWeightStride = kKvChunk + 32;
-/// Sums of weights beyond this mean that the reference of a line was far too low.
+/// Sums of weights beyond this mean that the reference of a query row was far too low.
 constexpr float kMostWeight = 0x1p64f;
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// Two vectors in a row, rounded to nearest even.
+/// Stores two vectors, rounded to nearest even.
 REDLINE_INLINE void store_bf16(BF16* p, VecF32 a, VecF32 b) {
 #if defined(__AVX512BF16__)
   const __m512bh both = _mm512_cvtne2ps_pbh(b.v, a.v);
@@ -46,13 +49,13 @@ REDLINE_INLINE void store_bf16(BF16* p, VecF32 a, VecF32 b) {
 #endif
 }
 
-/// The same and, in `rest`, what the rounding left, rounded: together 16 bits.
+/// The same, and the rounding error in `rest`, itself rounded: together 16 bits.
 REDLINE_INLINE void store_bf16_twice(BF16* p, BF16* rest, VecF32 a, VecF32 b) {
   store_bf16(p, a, b);
   store_bf16(rest, a - load(p, Full{}), b - load(p + kWidth, Full{}));
 }
 
-/// 2^x for x <= 0 to 7.5e-5, which is nothing beside the rounding of the result to bfloat16; -inf gives 0, NaN stays.
+/// 2^x for x <= 0 to 7.5e-5, negligible beside the rounding of the result to bfloat16; -inf gives 0, NaN stays.
 REDLINE_INLINE VecF32 exp2_weight(VecF32 x) {
 #if defined(__AVX512F__)
   const VecF32 r = {_mm512_reduce_ps(x.v, 0x09)};  // x - floor(x), no exception; 0 for -inf
@@ -65,23 +68,23 @@ REDLINE_INLINE VecF32 exp2_weight(VecF32 x) {
 #endif
 }
 
-/// The scratch of one call, cut for its head_dim.
+/// The scratch of one call, sized for its head_dim.
 struct Buffers {
   BF16* keys;     ///< [16 tokens][step of head_dim] tiles
   BF16* values;   ///< [step of 32 tokens][16 of head_dim] tiles
-  BF16* q;        ///< [lines][head_dim up to kStep], scaled by log2(e) scale
+  BF16* q;        ///< [query rows][head_dim rounded up to kStep], scaled by log2(e) scale
   float* scores;  ///< two of [kPassLines][kSpan]
   BF16* weights;  ///< [kPassLines][kKvChunk]
   float* totals;  ///< [kPassLines][kWidth]
-  float* sums;    ///< of one chunk, [kPassLines][head_dim up to 16]
-  float* folded;  ///< the same of all chunks, [lines]
-  float* max;     ///< of all chunks, [lines]
+  float* sums;    ///< of one chunk, [kPassLines][head_dim rounded up to 16]
+  float* folded;  ///< the same over all chunks, [query rows]
+  float* max;     ///< over all chunks, [query rows]
   float* total;
-  Span* seen;  ///< [lines]
+  Span* seen;  ///< [query rows]
 };
 
-/// The pages of `span` in the chunk that begins at `chunk`, from a multiple of kSpan: keys as they are, values that
-/// nobody may see as zeros.
+/// Converts the pages of `span` in the chunk that begins at `chunk`, from a multiple of kSpan. Values at positions that
+/// no query row attends to become zeros.
 template <class Element>
 void convert_chunk(const AttentionArgs& a, int64_t chunk, Span span, const Buffers& b) {
   const int64_t width = even(a.head_dim), pairs = width / 2, steps = round_up(pairs, kTileRows) / kTileRows,
@@ -127,7 +130,7 @@ void convert_chunk(const AttentionArgs& a, int64_t chunk, Span span, const Buffe
   }
 }
 
-/// Scores of `tall` x 16 lines against positions [begin, end) of the chunk, multiples of kStep, at most kSpan.
+/// Scores of `tall` x 16 query rows for positions [begin, end) of the chunk, multiples of kStep, at most kSpan.
 template <int tall, class Unit>
 REDLINE_INLINE void score_tiles(Unit& unit, const BF16* q, int64_t steps, int64_t begin, int64_t end,
                                 const BF16* all_keys, float* scores) {
@@ -137,7 +140,7 @@ REDLINE_INLINE void score_tiles(Unit& unit, const BF16* q, int64_t steps, int64_
     unit.template zero<0>();
     unit.template zero<1>();
     if constexpr (tall == 2) unit.template zero<2>(), unit.template zero<3>();
-    // q k + q' k + q k', where q' and k' are what rounding to bfloat16 left.
+    // q k + q' k + q k', where q' and k' are the rounding errors of q and k in bfloat16.
     const auto multiply = [&](const BF16* queries) {
       unit.template load<4>(queries, q_bytes);
       unit.template dot_bf16<0, 4, 6>();
@@ -166,7 +169,7 @@ REDLINE_INLINE void score_tiles(Unit& unit, const BF16* q, int64_t steps, int64_
   }
 }
 
-/// sums = weights . v over positions [begin, end): each line's whole row.
+/// sums = weights . v over positions [begin, end), for all of head_dim.
 template <int tall, class Unit>
 REDLINE_INLINE void value_tiles(Unit& unit, int64_t begin, int64_t end, int64_t columns, const Buffers& b) {
   const int64_t weight_bytes = kWeightStride * 2, sum_bytes = columns * kTileRows * 4;
@@ -204,13 +207,14 @@ REDLINE_INLINE void value_tiles(Unit& unit, int64_t begin, int64_t end, int64_t 
   }
 }
 
-/// The largest of the scores [0, count).
+/// The maximum of scores [0, count).
 REDLINE_INLINE float top_score(const float* row, int64_t count) {
   VecF32 high = load(row, Full{});
   for (int64_t i = kWidth; i < count; i += kWidth) high = max(load(row + i, Full{}), high);
   return reduce_max(high);
 }
-/// Scores [0, count), count a multiple of kStep, into bfloat16 weights 2^(score - reference), added up lane by lane.
+/// Turns scores [0, count), a multiple of kStep, into bfloat16 weights 2^(score - reference), and adds them up per
+/// lane.
 REDLINE_INLINE void weigh(const float* scores, int64_t count, float reference, BF16* weights, float* totals) {
   const VecF32 shift = set1(reference);
   VecF32 total[2] = {load(totals, Full{}), zero_f32()};
@@ -224,8 +228,8 @@ REDLINE_INLINE void weigh(const float* scores, int64_t count, float reference, B
   store(totals, total[0] + total[1], Full{});
 }
 
-/// Weights of `count` lines for positions [at, at + size) of the chunk from their scores. A line's reference is its
-/// largest score among the first kStep positions that hold some that it sees; `exact` says that it is known already.
+/// Weights of `count` query rows for positions [at, at + size) of the chunk. The reference of a row is its largest
+/// score in the first kStep positions with a visible one; with `exact` it is already set.
 REDLINE_INLINE void weigh_lines(float* scores, int64_t count, int64_t at, int64_t size, int64_t chunk, const Span* seen,
                                 bool exact, float* reference, const Buffers& b) {
   const float low = -__builtin_inff();
@@ -261,7 +265,7 @@ REDLINE_INLINE void weights_of_chunk(Unit& unit, const BF16* q, int64_t steps, i
   for (int64_t l = 0; l < count; ++l) total[l] = reduce_add(load(b.totals + l * kWidth, Full{}));
 }
 
-/// The true maximum of each line, for the rare chunk whose first scores were no reference.
+/// The true maximum of each query row, for the rare chunk whose first scores gave too low a reference.
 template <int tall, class Unit>
 void exact_references(Unit& unit, const BF16* q, int64_t steps, int64_t count, int64_t low, int64_t high, int64_t chunk,
                       const Span* seen, float* reference, const Buffers& b) {
@@ -275,7 +279,8 @@ void exact_references(Unit& unit, const BF16* q, int64_t steps, int64_t count, i
   for (int64_t l = 0; l < count; ++l) reference[l] = reference[l] == -__builtin_inff() ? 0.0f : reference[l];
 }
 
-/// fold() of attention_page.h for the lines of a pass, with the same bits; exponentials of all lines together.
+/// fold() of attention_page.h for the query rows of a pass, with the same bits; their exponentials are computed
+/// together.
 REDLINE_INLINE void fold_lines(const Buffers& b, int64_t line, int64_t count, const float* top, const float* total,
                                int64_t wide) {
   alignas(64) float old_scale[kPassLines] = {}, scale[kPassLines] = {};
@@ -302,7 +307,7 @@ REDLINE_INLINE void fold_lines(const Buffers& b, int64_t line, int64_t count, co
   }
 }
 
-/// `count` lines from `line` over one chunk. `call_line` is the same line counted in the call.
+/// `count` query rows over one chunk; `call_line` is the index of the first one in the call.
 template <int tall, class Unit>
 void chunk_lines(Unit& unit, const AttentionArgs& a, int64_t call_line, int64_t line, int64_t count, int64_t chunk,
                  Span span, const Buffers& b) {
@@ -316,7 +321,7 @@ void chunk_lines(Unit& unit, const AttentionArgs& a, int64_t call_line, int64_t 
   if (begin >= end) {
     for (int64_t l = 0; l < count; ++l) top[l] = -__builtin_inff(), total[l] = 0.0f;
   } else {
-    // From a multiple of kSpan, so that weights are added up in the same order for any first line.
+    // Start at a multiple of kSpan, so that the order in which weights are added does not depend on the first row.
     const int64_t low = begin / kSpan * kSpan, high = round_up(end, kStep);
     const BF16* q = b.q + line * 2 * steps * kStep;
     for (int64_t l = 0; l < count; ++l) top[l] = 0.0f;
@@ -324,14 +329,15 @@ void chunk_lines(Unit& unit, const AttentionArgs& a, int64_t call_line, int64_t 
     bool good = true;
     for (int64_t l = 0; l < count; ++l) good = good && total[l] <= kMostWeight;
     if (!good) {
-      // A line's own sum decides which of its two references holds, so that its bits do not depend on the others.
+      // Each row's own sum decides which of its two references is used, so that its bits do not depend on the other
+      // rows.
       float exact[kPassLines];
       exact_references<tall>(unit, q, steps, count, low, high, chunk, seen, exact, b);
       for (int64_t l = 0; l < count; ++l) top[l] = total[l] <= kMostWeight ? top[l] : exact[l];
       weights_of_chunk<tall>(unit, q, steps, count, low, high, chunk, seen, true, top, total, b);
     }
     for (int64_t l = 0; l < count; ++l)
-      if (total[l] == 0.0f) top[l] = -__builtin_inff();  // saw nothing
+      if (total[l] == 0.0f) top[l] = -__builtin_inff();  // no visible position
     for (int64_t l = 0; l < count; ++l) top[l] *= kLn2;
     value_tiles<tall>(unit, low, high, columns, b);
   }
@@ -376,7 +382,7 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
   b.seen = take<Span>(free, most);
   for (int64_t first = 0; first < num_lines; first += most) {
     const int64_t lines = min_i64(most, num_lines - first);
-    // Rows are in order of position, so the first line sees the earliest one and the last the latest.
+    // Rows are in order of position: the first query row has the earliest visible position, the last one the latest.
     const Span span = {max_i64(a.kv_begin, visible(a, first).begin),
                        min_i64(a.kv_end, visible(a, first + lines - 1).end)};
     for (int64_t l = 0; l < round_up(lines, kPassLines); ++l) {

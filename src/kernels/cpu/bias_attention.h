@@ -1,12 +1,12 @@
-// Attention of one head of one item with a bias that depends on the distance of key and query (T5).
+// Attention of one head of one item with a bias by relative position of key and query (T5).
 #pragma once
 
 #include <cstdint>
 
 namespace redline {
 
-/// y[r] = sum_p softmax_p(scale * q[r] . k[p] + bias[p - t]) v[p],  t = first_row + r,  p in [0, keys)
-/// No keys give zeros. y may not overlap the operands. head_dim is at most 512.
+/// y[r] = sum_p softmax_p(scale * q[r] . k[p] + bias[p - t]) v[p],  t = first_row + r,  p in [0, keys) Without keys y
+/// is zero. y may not overlap the operands. head_dim is at most 512.
 struct BiasAttentionArgs {
   const float* q;  ///< row r at q + r * q_stride, head_dim elements
   int64_t q_stride;
@@ -18,7 +18,7 @@ struct BiasAttentionArgs {
   int64_t rows, first_row;
   int64_t keys, head_dim;
   float scale;
-  const float* bias;  ///< of distance 0; those of -(first_row + rows - 1) .. keys - 1 - first_row are around it
+  const float* bias;  ///< at distance 0; distances -(first_row + rows - 1) .. keys - 1 - first_row are stored around it
   void* scratch;      ///< kScratchBytes
 };
 

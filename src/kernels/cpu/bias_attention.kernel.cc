@@ -1,12 +1,12 @@
-// Softmax attention in float32 with a bias by distance, over dense rows of keys and values.
+// Softmax attention in float32 with a relative position bias, over dense rows of keys and values.
 //
 // Online softmax (Milakov and Gimelshein 2018, arXiv:1805.02867) over chunks of positions. The keys of a chunk are
-// transposed and its values copied, once for many rows: in a model rows of one head lie a multiple of 4 KiB apart, where
-// few of them fit into the cache at once. Up to kTile rows then share each load.
+// transposed and its values copied once for many query rows: in a model the rows of one head are a multiple of 4 KiB
+// apart, so only a few of them fit into the cache sets at a time. Up to kTile query rows share each load.
 //
-// Each sum of a row runs in one order (scores over head_dim, values over positions from the chunk's first), so a row has
-// the same bits whatever other rows are in the call. Error, with e = 2^-24: scores are off by at most (head_dim + 2) e
-// scale |q| |k|, the weighted sum by (keys + 8) e max|v|. A NaN or +inf score makes its row NaN.
+// Each sum has one order (scores over head_dim, values over positions), so the bits of a row do not depend on the other
+// rows of the call. Error, with e = 2^-24: scores are off by at most (head_dim + 2) e scale |q| |k|, the weighted sum
+// by (keys + 8) e max|v|. A NaN or +inf score makes its row NaN.
 #include "kernels/cpu/bias_attention.h"
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -17,7 +17,7 @@ namespace {
 
 constexpr int64_t kChunk = 128;
 constexpr int64_t kMaxHeadDim = 512;
-constexpr int64_t kLines = 512;  ///< rows that share a chunk's copy
+constexpr int64_t kLines = 512;  ///< query rows that share the copy of a chunk
 constexpr int kTile = kWidth == 16 ? 6 : 4;
 constexpr int kVecs = kWidth == 16 ? 4 : 2;
 static_assert(kChunk % (kVecs * kWidth) == 0);
@@ -31,7 +31,7 @@ struct Scratch {
 };
 static_assert(sizeof(Scratch) <= kScratchBytes);
 
-/// Keys transposed, zeros up to a whole tile of positions; values densely.
+/// Transposes keys, zero-padded to a whole register tile of positions, and copies values densely.
 REDLINE_INLINE void copy_chunk(const float* k, const float* v, int64_t stride, int64_t count, int64_t head_dim,
                                Scratch& s) {
   const int64_t padded = (count + kVecs * kWidth - 1) / (kVecs * kWidth) * (kVecs * kWidth);
@@ -73,7 +73,7 @@ REDLINE_INLINE void products(const float* q, int64_t q_stride, int64_t count, in
   }
 }
 
-/// Products of one row into weights exp(score - max). Returns what the sums so far are multiplied by.
+/// Turns the products of one row into weights exp(score - max). Returns the factor that rescales the previous sums.
 REDLINE_INLINE float soften(float* weights, int64_t count, float scale, const float* bias, float& max_so_far,
                             float& total) {
   VecF32 high = set1(max_so_far);
@@ -116,7 +116,7 @@ REDLINE_INLINE void add_values(float* y, int64_t y_stride, const float* shrink, 
     for (int j = 0; j < vecs; ++j) store(y + r * y_stride + d + j * kWidth, sum[r][j], lanes);
 }
 
-/// Rows [line, line + rows) of the call's block that begins at row `block`, over the chunk from position `chunk`.
+/// One register tile of query rows, at an offset in the call's block of rows, over the chunk from position `chunk`.
 template <int rows>
 void tile_step(const BiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count, Scratch& s) {
   const int64_t row = block + line;
@@ -135,7 +135,7 @@ void tile_step(const BiasAttentionArgs& a, int64_t block, int64_t line, int64_t 
     add_values<rows, 1>(y, a.y_stride, shrink, chunk == 0, count, d, Tail{static_cast<int>(a.head_dim - d)}, a.head_dim,
                         s);
 }
-/// The same for a count of rows known only at run time, 1 .. rows.
+/// Dispatches on a row count known only at run time, 1 .. rows.
 template <int rows>
 void step(int64_t these, const BiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count,
           Scratch& s) {

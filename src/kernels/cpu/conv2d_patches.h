@@ -1,6 +1,6 @@
-// Patches in the forms that linear kernels read. Where channels come in blocks of 32 a patch is a run of 32 floats for
-// each block and tap. Otherwise it is a few longer runs: where stride is 1, the channels of all taps of one line of the
-// kernel lie side by side.
+// im2col into the activation layouts that linear kernels read. Where channels are a multiple of 32, a patch is one run
+// of 32 floats per channel block and tap. Otherwise it is a few longer runs: with stride 1, the channels of all taps in
+// one row of the kernel are contiguous.
 #pragma once
 
 #include "kernels/cpu/conv2d.h"
@@ -27,7 +27,7 @@ struct PlainRow {
   REDLINE_INLINE void end() {}
 };
 
-/// One row of kBf16Tiled. Runs need not be whole lines of 32: what does not fill one waits.
+/// One row of kBf16Tiled. Runs need not be multiples of 32 elements: the remainder is kept until it fills a tile row.
 struct TileRow {
   static constexpr int64_t kLine = kXTileBytes / 2, kTile = kXTileRows * kLine;
   BF16* out;
@@ -75,7 +75,7 @@ struct TileRow {
 template <class Row>
 void conv_patches_as(const ConvPatchesArgs& a) {
   const int64_t channels = a.channels, cols = a.kernel * a.kernel * channels;
-  // What the patches are cut from: the picture, or the one that it is brought to.
+  // Size of the feature map that patches are taken from, after upsampling.
   const bool is_empty = a.in_height == 0 || a.in_width == 0;
   const int64_t height = is_empty ? 0 : a.upsample ? a.out_height : a.in_height;
   const int64_t width = a.upsample ? a.out_width : a.in_width;
@@ -85,7 +85,7 @@ void conv_patches_as(const ConvPatchesArgs& a) {
   for (int64_t r = a.row_begin; r < a.row_end; ++r) {
     Row row(a, a.out_row + r - a.row_begin, cols);
     const int64_t x0 = ox * a.stride - a.pad;
-    // Taps [first, last) of a line lie within the picture.
+    // Taps [first, last) of a kernel row are inside the feature map.
     const int64_t first = min_i64(max_i64(-x0, 0), a.kernel);
     const int64_t last = max_i64(first, min_i64(a.kernel, width - x0));
     for (int64_t block = 0; in_blocks && block < channels; block += kConvBlock)

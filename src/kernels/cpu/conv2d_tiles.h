@@ -1,21 +1,21 @@
-// A convolution by bfloat16 tile products (tiles.h), straight from lines of the picture.
+// Convolution by bfloat16 tile products (tiles.h), directly from rows of the feature map.
 //
-// Lines are brought into a buffer once: normalized, activated, rounded, with zeros around, 32 channels of neighbouring
-// pixels side by side. The left operand of a product, 16 pixels x 32 channels of one tap, is then a run of lines of 64
-// bytes wherever it begins, so the nine taps read the same bytes and patches are never made. The weight lies in the
-// order in which it is read: 32 channels of all taps, then the next 32.
+// Input rows are loaded into a buffer once: normalized, activated, rounded, with zero padding, in blocks of 32 channels
+// with neighbouring pixels contiguous. The left operand of a product, 16 pixels x 32 channels of one tap, is then a run
+// of 64-byte rows at any offset, so all nine taps of a 3 x 3 kernel read the same bytes and no patches are built. The
+// weight is packed in the order in which it is read: 32 channels of all taps, then the next 32.
 //
-// A region of some 512 output pixels stays in the second-level cache while all columns go by, two strips of the weight
-// at a time; the sums of 2 x 2 tiles stay in tiles over all of K. Only where two strips would take the cache for
-// themselves is K cut, and sums wait in scratch. Regions go down the picture, and what two share is copied, not brought
-// again. Where items are small a few of them are one region, each with its own zeros around.
+// A region of about 512 output pixels stays in L2 while all output columns are computed, two row panels of the weight
+// at a time; 2 x 2 accumulator tiles stay in registers over all of K. Only where two row panels would fill the cache is
+// K split, with the sums in scratch. Regions proceed down the feature map, and the rows that two of them share are
+// copied, not loaded again. A few small items form one region, each with its own padding.
 //
-// Between products, a few vector instructions with every step of K, the lines of the next region are brought in and the
-// sums of the block before get their bias and residual and go to y: neither shows beside the tile unit, nor does the
-// memory that they wait for.
+// Interleaved with the products, a few vector instructions per step of K, the input rows of the next region are loaded
+// and the sums of the previous block get bias and residual and are written to y. Both, and their memory latency, are
+// hidden behind the tile unit.
 //
-// Pixels come to tiles in panels of 16: of one line, or, where lines do not divide so, of all positions of the region
-// in the buffer one after the other, of which those between lines are thrown away.
+// Pixels are grouped into pixel panels of 16: of one row, or, where the width does not divide well, of consecutive
+// positions in the buffer, whose results between rows are discarded.
 #pragma once
 
 #include "kernels/cpu/activation_functions.h"
@@ -29,18 +29,18 @@ namespace {
 constexpr int64_t kConvTileBytes = 1024;
 constexpr int64_t kConvPixelBytes = 2 * kConvBlock;
 constexpr int64_t kConvPanel = 16;
-constexpr int64_t kConvSumsFloats = 4 * kConvPanel * kStripRows;  // [2 panels][2 strips][16][16]
+constexpr int64_t kConvSumsFloats = 4 * kConvPanel * kStripRows;  // [2 pixel panels][2 row panels][16][16]
 constexpr int64_t kConvMostPanels = 2 * kConvRegionLines;
-constexpr int64_t kConvMostSteps = 160;  // of K whose sums stay in tiles
+constexpr int64_t kConvMostSteps = 160;  // maximum steps of K whose sums stay in tiles
 
-constexpr int64_t kConvPixels = 2 * kConvPanel;  // of a block of products
-constexpr int64_t kConvAskedAhead = 8;           // pixels of y
+constexpr int64_t kConvPixels = 2 * kConvPanel;  // pixels of a block of products
+constexpr int64_t kConvAskedAhead = 8;           // pixels of y prefetched ahead
 
 #if defined(__AVX512F__)
-/// Without -mprfchw the builtin would ask for a line that others may keep.
+/// Without -mprfchw the builtin would prefetch the cache line in shared state.
 REDLINE_INLINE void ask_to_write(const float* line) { asm volatile("prefetchw %0" : : "m"(*line)); }
-/// silu within 2^-12 of itself, for what is rounded to bfloat16 (2^-9): half the instructions. 2^t to 7.5e-5 as
-/// attention's weights (attention_bf16_pipeline.h), the reciprocal to 2^-14. -inf gives NaN, as the formula does.
+/// silu to 2^-12 relative, for results that are rounded to bfloat16 (2^-9), in half the instructions: 2^t to 7.5e-5 as
+/// in attention_bf16_pipeline.h, the reciprocal to 2^-14. -inf gives NaN, as the formula does.
 REDLINE_INLINE VecF32 rough_silu(VecF32 x) {
   const VecF32 t = x * set1(-1.44269504f), r = {_mm512_reduce_ps(t.v, 0x09)};  // t - floor(t)
   const VecF32 p = fma(fma(fma(r, set1(0x1.3f9694p-4f), set1(0x1.cefc5cp-3f)), r, set1(0x1.64444ap-1f)), r,
@@ -55,8 +55,8 @@ REDLINE_INLINE VecF32 rough_silu(VecF32 x) { return silu(x); }
 
 struct ConvTilesScratch {
   alignas(64) float sums[kConvMostPanels / 2][kConvSumsFloats];
-  alignas(64) float done[2][kConvSumsFloats];    // of the last block, and of the one that is being made
-  alignas(64) float bias[2][2][2 * kStripRows];  // of each, by panel: its item may have its own
+  alignas(64) float done[2][kConvSumsFloats];    // of the previous block and of the current one
+  alignas(64) float bias[2][2][2 * kStripRows];  // of each, per pixel panel: its item may have its own bias
 };
 static_assert(sizeof(ConvTilesScratch) <= kScratchBytes);
 
@@ -93,7 +93,7 @@ class ConvTilesRun {
 
   struct Region {
     bool there;
-    int64_t x0, width, pitch;  // of output pixels; of a line in the buffer
+    int64_t x0, width, pitch;  // output pixels; pixels of a buffer row
     int64_t line, lines;
     uint8_t* buffer;
     int64_t per_line, item_panels, panels;
@@ -123,7 +123,7 @@ class ConvTilesRun {
     if (r.line + r.lines < a_.line_end) return region(r.x0, r.line + r.lines, side);
     return region(r.x0 + size_.width, a_.line_begin, side);
   }
-  /// Where in a plane a panel begins.
+  /// Offset of a pixel panel in a plane.
   int64_t panel_at(const Region& r, int64_t panel) const {
     const int64_t item_at = panel / r.item_panels * r.item_bytes;
     panel %= r.item_panels;
@@ -131,15 +131,15 @@ class ConvTilesRun {
     return item_at + (panel / r.per_line * r.pitch + panel % r.per_line * kConvPanel) * p_.stride * kConvPixelBytes;
   }
 
-  // Bringing lines.
+  // Loading of input rows.
 
-  /// The lines of a region, 32 channels of a pixel at a time.
+  /// Progress of loading a region's input rows, 32 channels of a pixel at a time.
   struct Bringing {
     bool there;
     const Region* region;
     int64_t item;
-    int64_t line, end;      // of the item in the buffer
-    int64_t x, last, left;  // of the line's pixels; where they lie in the picture
+    int64_t line, end;      // buffer rows of the item
+    int64_t x, last, left;  // next and end column in the buffer; feature-map x of column 0
     int64_t block;
     const float* from_line;
     const float* from;
@@ -174,7 +174,7 @@ class ConvTilesRun {
       __builtin_memset(place(b, x) + block * size_.plane_bytes, 0, static_cast<size_t>(pixels * kConvPixelBytes));
   }
 
-  /// Zeros around, and on to the next line that has pixels of the picture.
+  /// Writes the padding and advances to the next row that has pixels of the feature map.
   void next_line(Bringing& b) const {
     const Region& r = *b.region;
     const bool is_empty = p_.in_height == 0 || p_.in_width == 0;
@@ -240,15 +240,15 @@ class ConvTilesRun {
   // Products.
 
   struct Block {
-    const uint8_t* x[2];  // panels
-    const uint8_t* w[2];  // strips
-    int64_t blocks;       // of channels
+    const uint8_t* x[2];  // pixel panels
+    const uint8_t* w[2];  // row panels of the weight
+    int64_t blocks;       // channel blocks
     bool first;
     float* sums;
     float* out;
-    const uint8_t* ask[2];  // weights to ask for, `asks` lines of each with a step
+    const uint8_t* ask[2];  // weights to prefetch, `asks` cache lines of each per step
     int64_t asks;
-    int64_t brings, finishes;  // with a step
+    int64_t brings, finishes;  // pixel blocks to load and pixels to finish per step
   };
 
   void multiply_all(const Region& r, Bringing& bringing) {
@@ -257,7 +257,7 @@ class ConvTilesRun {
     const int64_t most = blocks_ * taps_ <= kConvMostSteps ? blocks_ : max_i64(1, kConvMostSteps / 2 / taps_);
     const int64_t all_steps = (a_.n_end - a_.n_begin + 2 * kStripRows - 1) / (2 * kStripRows) * pairs * blocks_ * taps_;
     const int64_t to_bring =
-        bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;  // of one item
+        bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;  // for one item
     Block block;
     block.brings = (to_bring + all_steps - 1) / all_steps;
     for (int64_t n = a_.n_begin; n < a_.n_end; n += 2 * kStripRows) {
@@ -269,7 +269,7 @@ class ConvTilesRun {
         block.w[0] = w + b * taps_ * kConvTileBytes;
         block.w[1] = alone ? block.w[0] : block.w[0] + strip_bytes;
         const bool last = b + block.blocks == blocks_;
-        // The weights that come next are asked for meanwhile, a share with every step.
+        // The following weights are prefetched meanwhile, a share with every step.
         const int64_t steps = block.blocks * taps_;
         const bool more = !last || n + 4 * kStripRows <= a_.n_end;
         const uint8_t* next = last ? w + 2 * strip_bytes : block.w[0] + steps * kConvTileBytes;
@@ -343,15 +343,15 @@ class ConvTilesRun {
     if constexpr (kTwoPanels && kTwoStrips) t.template store<3>(block.out + 768, 64);
   }
 
-  // The end.
+  // Epilogue: bias, residual, store.
 
-  /// Sums of a block, [panel][strip][16 pixels][16 columns], on their way to y.
+  /// Sums of a finished block, [pixel panel][row panel][16 pixels][16 columns], to be written to y.
   struct Pending {
     const float* sums;
-    const float* bias;  // [2 panels][2 strips][16]
-    int64_t lanes;      // columns of y that there are
+    const float* bias;  // [2 pixel panels][2 row panels][16]
+    int64_t lanes;      // columns of y that exist
     int64_t next = 0, count = 0, asked = 0;
-    int64_t of_first = 0;  // of the first panel
+    int64_t of_first = 0;  // those of the first pixel panel
     int64_t y_at[kConvPixels];
     int64_t sums_at[kConvPixels];
   };
@@ -374,7 +374,7 @@ class ConvTilesRun {
     }
     side_ ^= 1;
   }
-  /// The pixels of a panel that are some of y.
+  /// Lists the pixels of a pixel panel that are part of y.
   void list_pixels(const Region& r, int64_t panel, int64_t n, int64_t sums_at) {
     const int64_t first_line = panel / r.item_panels * p_.out_height + r.line;
     panel %= r.item_panels;
@@ -384,7 +384,7 @@ class ConvTilesRun {
       x = panel * kConvPanel % r.pitch;
       rows = kConvPanel;
     }
-    // A run of pixels of a line, then those between lines.
+    // A run of pixels of one row, then the padding between rows.
     for (int64_t count; rows > 0 && line < r.lines; rows -= count, sums_at += count * kStripRows, ++line) {
       const int64_t there = min_i64(rows, r.width - x);
       count = min_i64(rows, r.pitch - x);
@@ -399,7 +399,7 @@ class ConvTilesRun {
       x = 0;
     }
   }
-  /// What finishing a pixel will read and write: stores that wait for their lines would hold up those of tiles.
+  /// Prefetches what finish() reads and writes: stores that miss the cache would delay those of tiles.
   REDLINE_INLINE void ask(int64_t i) const {
     const int64_t y_at = pending_.y_at[i];
     for (int64_t strip = 0; strip < 2; ++strip) {
@@ -444,8 +444,8 @@ class ConvTilesRun {
   ConvTilesScratch& scratch_;
   const int64_t blocks_, taps_;
   const ConvRegion size_;
-  const bool streams_;  // whole lines of y go past the caches
-  int side_ = 0;        // of `done`
+  const bool streams_;  // y is written by non-temporal stores
+  int side_ = 0;        // index into `done`
   int64_t tap_at_[kConvMostKernel * kConvMostKernel] = {};
   Pending pending_;
 };

@@ -1,4 +1,4 @@
-// Which instruction sets this CPU has, and the table made of them.
+// Detection of the CPU's instruction sets, and construction of the kernel table.
 #include "kernels/cpu/cpu_kernels.h"
 
 #include <cstring>
@@ -39,7 +39,7 @@ namespace {
 bool always() { return true; }
 
 #if defined(__x86_64__)
-/// What cpuid reports and the operating system saves on a thread switch (Intel SDM 1, 13.2; XCR0).
+/// What cpuid reports and the operating system saves on a context switch (Intel SDM 1, 13.2; XCR0).
 struct CpuFeatures {
   bool avx2 = false, avx512 = false, avx512_vnni = false, avx512_bf16 = false, avx512_fp16 = false;
   bool avx512_vbmi = false, amx = false, amx_fp16 = false;
@@ -51,7 +51,7 @@ uint64_t enabled_state() {
   return uint64_t{high} << 32 | low;
 }
 
-/// Linux saves tile state only for processes that asked: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
+/// Linux saves tile state only for processes that request it: arch_prctl(ARCH_REQ_XCOMP_PERM, XFEATURE_XTILEDATA).
 bool request_tile_state() {
 #if defined(__linux__) && defined(SYS_arch_prctl)
   return syscall(SYS_arch_prctl, 0x1023, 18) == 0;
@@ -105,7 +105,7 @@ constexpr CpuIsa kIsas[] = {
 };
 constexpr int kNumIsas = sizeof(kIsas) / sizeof(kIsas[0]);
 
-/// Index of the richest set allowed by `name` ("" for all).
+/// Index of the highest set allowed by `name` ("" for all).
 Result<int> richest(std::string_view name) {
   std::vector<std::string_view> known, good;
   int last = 0;
@@ -126,7 +126,7 @@ Result<int> richest(std::string_view name) {
                           did_you_mean(name, known));
 }
 
-/// Paths of other CPUs whose kernels stand in every base set as plain C++.
+/// Code paths of other CPUs, which every base set contains as portable C++.
 struct Emulation {
   std::string_view suffix;
   void (*apply)(CpuKernels& table);
@@ -159,7 +159,7 @@ const TableInUse& in_use() {
   return table;
 }
 
-/// Every entry of the table by name and place.
+/// Every entry of the table by name and offset.
 struct Entry {
   std::string name;
   size_t offset;
@@ -233,7 +233,7 @@ std::vector<KernelOrigin> kernel_origins(const CpuKernels& table) {
   for (Entry& entry : entries()) origins.push_back({std::move(entry.name), "none"});
   const std::vector<Entry> places = entries();
   for (const CpuIsa& isa : kIsas) {
-    if (!isa.supported()) continue;  // even filling a table may use the set's instructions
+    if (!isa.supported()) continue;  // filling a table may already use the set's instructions
     CpuKernels own;
     isa.fill(own);
     for (size_t i = 0; i < places.size(); ++i) {

@@ -1,10 +1,9 @@
 // The table of CPU kernels: one function pointer per kernel, one table per instruction set.
 //
-// Kernels take raw pointers and one Args struct. They do not allocate, throw or lock; what they need beside their
-// operands is `scratch`, kScratchBytes that belong to the calling worker thread. Kernel sources use no std containers
-// or algorithms: a weak symbol compiled for AVX-512 could otherwise be picked by the linker for the whole program
-// (tools/check_symbols.py proves that none is there).
-// A kernel NAME lives in NAME.kernel.cc, whose fill_NAME(CpuKernels&) table.kernel.cc calls.
+// Kernels take raw pointers in one Args struct. They do not allocate, throw or lock; temporaries go into `scratch`,
+// kScratchBytes owned by the calling worker thread. Kernel sources use no std containers or algorithms: the linker
+// could pick a weak symbol compiled for AVX-512 for the whole program (tools/check_symbols.py checks that there is
+// none). A kernel NAME lives in NAME.kernel.cc, whose fill_NAME(CpuKernels&) is called by table.kernel.cc.
 #pragma once
 
 #include <cstddef>
@@ -22,7 +21,7 @@
 
 namespace redline {
 
-/// Per-worker scratch: 64-byte aligned.
+/// Per-worker scratch, 64-byte aligned.
 inline constexpr int64_t kScratchBytes = 3 << 20;
 /// y[r, c] = x[r, c] * weight[c] / sqrt(mean_c x[r, c]^2 + eps). Rows dense, y may be x.
 struct RmsNormArgs {
@@ -52,7 +51,7 @@ struct SiluMulArgs {
   int64_t count;
 };
 
-/// y = a + b. y may be either.
+/// y = a + b. y may be a or b.
 struct AddArgs {
   const float* a;
   const float* b;
@@ -67,10 +66,10 @@ struct ExpArgs {
   int64_t count;
 };
 
-/// Brings rows [row_begin, row_end) and columns [col_begin, col_end) of x into a form (tensor/activation_layout.h). Columns are cut at
-/// multiples of activation_grain. Zeros pad the last tile of kBf16Tiled and kI8Tiled when col_end == cols.
-/// A group of kI8Grouped or chunk of kI8Tiled below 2^-100 counts as zero; one with an infinity or NaN makes its whole row of
-/// products NaN.
+/// Converts rows [row_begin, row_end) and columns [col_begin, col_end) of x to an activation layout
+/// (tensor/activation_layout.h). Column ranges are split at multiples of activation_grain. Zeros pad the last tile of
+/// kBf16Tiled and kI8Tiled when col_end == cols. A group of kI8Grouped or chunk of kI8Tiled below 2^-100 becomes zero;
+/// one with an infinity or NaN makes all products of its row NaN.
 struct PrepareXArgs {
   const float* x;    ///< row row_begin, column col_begin
   int64_t x_stride;  ///< elements between rows
@@ -81,12 +80,12 @@ struct PrepareXArgs {
 
 struct LinearEnd;  // linear_end.h
 
-/// y[m, n] = gate[n] (sum_k x[m, k] * w[n, k] (+ bias[n])) (+ residual[m, n]) for n in [n_begin, n_end).
-/// `weight` is packed (tensor/packed_weight.h); n_begin is a multiple of kStripRows.
-/// Every output element is summed in one fixed order that does not depend on rows, n_begin or n_end: any chunks of rows
-/// and any number of workers give the same bits from one kernel.
+/// y[m, n] = gate[n] (sum_k x[m, k] * w[n, k] (+ bias[n])) (+ residual[m, n]) for n in [n_begin, n_end). `weight` is
+/// packed (tensor/packed_weight.h); n_begin is a multiple of kStripRows. Every output element is summed in one fixed
+/// order that does not depend on rows, n_begin or n_end: one kernel gives the same bits for any chunks of rows and any
+/// number of workers.
 struct LinearArgs {
-  const void* x;     ///< in the kernel's form (tensor/activation_layout.h)
+  const void* x;     ///< in the kernel's activation layout (tensor/activation_layout.h)
   int64_t x_stride;  ///< elements between rows; kF32 only
   int64_t rows;      ///< M
   const void* weight;
@@ -98,8 +97,8 @@ struct LinearArgs {
   float* y;
   int64_t y_stride;
   void* scratch;
-  const float* gate = nullptr;     ///< [N] or nullptr, which is ones
-  const LinearEnd* end = nullptr;  ///< for the tile unit (and its stand-in) alone
+  const float* gate = nullptr;     ///< [N], or nullptr for ones
+  const LinearEnd* end = nullptr;  ///< epilogue; only for the tile unit and its emulation
 };
 
 /// y[m, :] = row tokens[m] of a packed weight, as float32. A token outside [0, vocab) gives zeros.
@@ -111,8 +110,9 @@ struct EmbeddingArgs {
   float* y;  ///< [rows, hidden_size]
 };
 
-/// Writes rows of k and v of one KV head into pages: row r goes to page slots[r] / kKvPageTokens, token slots[r] % it.
-/// A negative slot is skipped. Whole blocks of tokens in order are written much faster than single ones.
+/// Writes rows of k and v of one KV head into KV pages: row r goes to page slots[r] / kKvPageTokens, token slots[r] %
+/// kKvPageTokens. Rows with a negative slot are skipped. Whole aligned blocks of consecutive tokens are written much
+/// faster than single ones.
 struct KvAppendArgs {
   const float* k;  ///< [rows, row_stride apart], head_dim elements each
   const float* v;
@@ -122,19 +122,19 @@ struct KvAppendArgs {
   KvHeadView cache;
 };
 
-/// Softmax attention of some query rows of one sequence over its paged cache, for the group of query heads that share
-/// one KV head:
-///   y[r, g] = sum_p softmax_p(scale * q[r, g] . k[p]) v[p],  p in (position(r) - window, position(r)],  position(r) =
-///   first_position + r;  window 0 means all p in [0, position(r)].
+/// Softmax attention of query rows of one sequence over its paged KV cache, for the group of query heads that share one
+/// KV head:
+///   y[r, g] = sum_p softmax_p(scale * q[r, g] . k[p]) v[p],  p in (position(r) - window, position(r)],
+///   position(r) = first_position + r;  window 0 means all p in [0, position(r)].
 /// Online softmax in one pass over KV (Milakov and Gimelshein 2018; FlashAttention), in float32.
 ///
-/// Only positions in [kv_begin, kv_end) are looked at, kv_begin a multiple of kKvChunk. `partials`, if given, takes
-/// what each chunk and line (row, head of the group) gives, for attention_merge, and y is not written; then so is
-/// kv_end.
+/// Only positions in [kv_begin, kv_end) are read; kv_begin is a multiple of kKvChunk. With `partials` the result of
+/// each chunk and query row (row, head of the group) is stored there for attention_merge, y is not written, and kv_end
+/// must be a multiple of kKvChunk too.
 struct AttentionArgs {
   const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
   int64_t q_stride;
-  float* y;  ///< as q
+  float* y;  ///< layout of q
   int64_t y_stride;
   int64_t rows, group, head_dim;
   int64_t first_position;
@@ -142,20 +142,21 @@ struct AttentionArgs {
   float scale;
   const int32_t* pages;  ///< page of position p: pages[p / kKvPageTokens]
   KvHeadView cache;
-  int64_t kv_begin, kv_end;  ///< kv_end may lie past the last position
+  int64_t kv_begin, kv_end;  ///< kv_end may exceed the last position
   float* partials;           ///< [chunks from kv_begin][rows * group][attention_partial_floats(head_dim)] or nullptr
   void* scratch;
 };
-/// y from the partials of all chunks, in order of position: the bits of a single call over all positions. (Of kBF16
-/// pages, whose sums a single call keeps in tiles from chunk to chunk, the same within the rounding of these sums.)
+/// Merges the partials of all chunks into y, in order of position: the same bits as a single call over all positions.
+/// (For kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, the same within the rounding of these
+/// sums.)
 struct AttentionMergeArgs {
   const float* partials;  ///< [chunks][rows * group][attention_partial_floats(head_dim)]
   int64_t chunks, rows, group, head_dim;
-  float* y;  ///< as in AttentionArgs
+  float* y;  ///< layout as in AttentionArgs
   int64_t y_stride;
 };
 
-/// c += a . b on one block of tiles (kernels/cpu/tiles.h), 64-byte rows: for tests of the tile unit.
+/// c += a . b for one tile product (kernels/cpu/tiles.h), 64-byte rows. For tests of the tile unit.
 struct TileProductArgs {
   enum Kind : uint8_t { kS8S8, kU8S8, kBF16 } kind;
   const void* a;  ///< [16][64] bytes
@@ -163,7 +164,7 @@ struct TileProductArgs {
   void* c;        ///< [16][16] int32 or float32
 };
 
-// Kernels of pictures and encoders: each Args stands in a header of its own beside the kernel.
+// Kernels of image models and encoders: their Args are in headers of their own.
 struct LayerNormArgs;      // layer_norm.h
 struct ActivationArgs;     // activation.h
 struct GatedAddArgs;       // gated_add.h
@@ -171,11 +172,11 @@ struct GroupNormArgs;      // group_norm.h
 struct ConvPatchesArgs;    // conv2d.h
 struct BiasAttentionArgs;  // bias_attention.h
 
-/// Register-resident loop for measuring a peak: returns the number of operations done (2 per multiply-add).
+/// Register-resident loop that measures a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
 
-/// linear_i8: w8a8 weights, x in kI8Tiled; linear_i8_tiles, for tests: the same always by tile products.
-/// worker_begin and worker_end bracket the life of a thread that calls kernels; either may be nullptr.
+/// linear_i8: w8a8 weights, x in kI8Tiled; linear_i8_tiles, for tests: the same, always by tile products. A thread that
+/// calls kernels calls worker_begin first and worker_end last; either may be nullptr.
 #define REDLINE_CPU_KERNELS(K)                                           \
   K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                      \
   K(void (*rope)(const RopeArgs&), rope)                                 \
@@ -205,44 +206,44 @@ struct CpuKernels {
 #define REDLINE_FIELD(declaration, name) declaration = nullptr;
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
-  // By weight type; kernels/cpu/linear_choice.h says which serves how many rows.
+  // By weight type; kernels/cpu/linear_choice.h selects a kernel by the number of rows.
   void (*linear[kNumDTypes])(const LinearArgs&) = {};        ///< x in kF32: float32 products
   void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< x in kI8Grouped: integer dots
   void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< x in kBf16Tiled: bfloat16 tile products
-  bool has_tile_unit = false;                                ///< else linear_tiles is a stand-in for tests, but for
-  bool has_fast_bf16_dot = false;  ///< bf16 weights where vdpbf16ps beats a float32 multiply-add
+  bool has_tile_unit = false;                                ///< if false, linear_tiles is only an emulation for tests
+  bool has_fast_bf16_dot = false;  ///< vdpbf16ps beats float32 fma: linear_tiles serves bf16 weights
   void (*prepare_x[kNumActivationLayouts])(const PrepareXArgs&) = {};  ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};
   void (*kv_append[kNumKvFormats])(const KvAppendArgs&) = {};
   void (*attention[kNumKvFormats])(const AttentionArgs&) = {};
-  void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};       ///< for tests: always by tile products
-  void (*attention_with_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< `attention` where there is a tile unit
+  void (*attention_tiles[kNumKvFormats])(const AttentionArgs&) = {};       ///< for tests: always tile products
+  void (*attention_with_tiles[kNumKvFormats])(const AttentionArgs&) = {};  ///< `attention` on CPUs with a tile unit
 };
 
-#ifndef REDLINE_ISA_NS  // What follows is for the host side only; kernel sources see pointers and Args.
+#ifndef REDLINE_ISA_NS  // The rest is for the host side only; kernel sources see pointers and Args.
 
-/// One instruction set: what it is called, whether this CPU and its operating system have it, and its entries (an
-/// absent kernel is nullptr). Ordered from the plainest to the richest.
+/// One instruction set: its name, whether the CPU and operating system support it, and its table entries (nullptr for
+/// an absent kernel). Ordered from the most basic to the highest.
 struct CpuIsa {
   const char* name;
   bool (*supported)();
-  void (*fill)(CpuKernels& table);  ///< writes this set's entries over those already there
+  void (*fill)(CpuKernels& table);  ///< overwrites the entries that this set has
 };
-/// generic, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; generic alone where the build is not
-/// for x86-64.
+/// generic, avx2, avx512, avx512_vnni, avx512_bf16, avx512_fp16, amx, amx_fp16; only generic if not built for x86-64.
 const CpuIsa* cpu_isas(int* count);
 
-/// The table in use: generic overlaid by every supported set up to the one that REDLINE_CPU_ISA names (default: all).
-/// Read once, at the first call. invalid_argument: an unknown or unsupported name; the message lists the good ones.
+/// The table in use: generic overlaid by every supported set up to the one named by REDLINE_CPU_ISA (default: all).
+/// Read once, at the first call. invalid_argument: an unknown or unsupported name; the message lists the valid ones.
 Result<const CpuKernels*> cpu_kernels();
-/// The same for a named set ("" for all), for tests and `devices --kernels`. A suffix runs what another kind of CPU would
-/// choose, so that every path is tested on every machine, slowly: "avx2+tiles" takes bfloat16 and int8 tile products
-/// over their plain C++ stand-in, "avx512+bf16_dot" bfloat16 dot products (in plain C++ where the set lacks them).
+/// The table of a named set ("" for all), for tests and `devices --kernels`. A suffix selects the code path of another
+/// kind of CPU, so that every path is tested on every machine, slowly: "avx2+tiles" runs bfloat16 and int8 tile
+/// products on their portable emulation, "avx512+bf16_dot" bfloat16 dot products (in portable C++ where the set lacks
+/// them).
 Result<CpuKernels> cpu_kernels_for(std::string_view isa);
-/// What the table in use was made for: the richest set that it includes, with its suffix; "" when REDLINE_CPU_ISA is in error.
+/// Name of the table in use: its highest set, with the suffix; "" when REDLINE_CPU_ISA is invalid.
 std::string_view cpu_isa_in_use();
-/// Which set serves each kernel of `table`, found by comparing with each set's own entries; isa is "none" for an absent
-/// kernel. Kernels of one type are called NAME.TYPE: "linear.q4_k", "attention.bf16".
+/// The set that provides each kernel of `table`, found by comparison with each set's own entries; isa is "none" for an
+/// absent kernel. Kernels of one type are called NAME.TYPE: "linear.q4_k", "attention.bf16".
 struct KernelOrigin {
   std::string kernel;
   const char* isa;

@@ -1,4 +1,4 @@
-// Rows of a packed weight as float32: token t is row t % 16 of strip t / 16.
+// Rows of a packed weight as float32: token t is row t % 16 of row panel t / 16.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 #include "tensor/blocks/all.h"
@@ -44,7 +44,8 @@ struct BlockRow {
     const int64_t units = k / Format::kElements, lane = row % kStripRows;
     const uint8_t* block = static_cast<const uint8_t*>(weight) + row / kStripRows * units * Strip::kBytes;
     for (int64_t b = 0; b < units; ++b, block += Strip::kBytes, y += Format::kElements) {
-      // All 16 rows, to keep one: no reader of a single row is worth its code, as one line holds them together.
+      // Unpacks all 16 rows to use one: their elements are interleaved, and a reader of single rows is not worth its
+      // code.
       alignas(64) int8_t codes[Format::kElements * kStripRows];
       alignas(64) float scales[kGroups * kStripRows], mins[kGroups * kStripRows];
       Strip::template unpack<true>(block, reinterpret_cast<uint8_t*>(codes), scales, mins);

@@ -1,4 +1,4 @@
-// y = e^x as the other kernels compute it (simd.h gives method and bound).
+// y = e^x, the same function as in other kernels (method and error bound: simd.h).
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 

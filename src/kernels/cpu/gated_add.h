@@ -1,4 +1,4 @@
-// Residual sums with a gate for each column.
+// Residual addition with a gate per column.
 #pragma once
 
 #include <cstdint>

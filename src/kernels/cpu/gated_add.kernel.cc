@@ -1,5 +1,5 @@
-// y = a + gate * b: a product and a sum that round each, as the end of a linear kernel does (linear_finish.h), so that
-// fusing changes no bit.
+// y = a + gate * b. Product and sum round separately, as in the epilogue of linear kernels (linear_finish.h), so that
+// fusion does not change results.
 #include "kernels/cpu/gated_add.h"
 
 #include "kernels/cpu/cpu_kernels.h"

@@ -1,6 +1,6 @@
-// Means and squared deviations without cancellation: within a block of rows that stays in the cache two passes, the second
-// around the mean that the first found and correcting it; blocks, and channels of a group, are put together as Chan,
-// Golub and LeVeque 1983 do (equations 2.1), in float64.
+// Mean and squared deviations without cancellation. Each block of rows stays in the cache for two passes, the second
+// one around the mean of the first, which it corrects. Blocks and channels of a group are merged by the formulas of
+// Chan, Golub and LeVeque 1983 (equations 2.1), in float64.
 #include "kernels/cpu/group_norm.h"
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -23,7 +23,7 @@ struct Scratch {
 };
 static_assert(sizeof(Scratch) <= kScratchBytes);
 
-/// Mean and squared deviations of `vecs` vectors of channels from column c on.
+/// Mean and squared deviations of kCount vectors of channels from x on.
 template <int kCount, class Lanes>
 REDLINE_INLINE void channel_sums(const float* x, int64_t rows, int64_t stride, Lanes lanes, float* mean,
                                  float* deviations) {
@@ -70,7 +70,7 @@ void group_norm_sums(const GroupNormArgs& a) {
   for (int64_t row = 0; row < a.rows; row += block) {
     const int64_t rows = min_i64(block, a.rows - row);
     block_sums(a.x + row * a.channels, rows, a.channels, s);
-    // n elements are summed up already, `more` come.
+    // n elements so far, plus `more` of this block.
     const double n = static_cast<double>(row * width), more = static_cast<double>(rows * width);
     for (int64_t g = 0; g < a.groups; ++g) {
       const float *mean = s.mean + g * width, *deviations = s.deviations + g * width;

@@ -1,8 +1,8 @@
-// Rows of K and V of one head into cache pages in tile order, rounded to nearest even where the cache is narrower than
-// float32.
+// Writes rows of K and V of one head into KV pages, in tile order, rounded to nearest even where the cache is narrower
+// than float32.
 //
-// Rows first become dense elements in a buffer. A run of tokens in order (16, or a whole page of bfloat16) is then
-// transposed 32-bit word by word; a single token is written element by element.
+// Rows are first rounded into a dense buffer. An aligned run of consecutive tokens (16, or a whole page of bfloat16) is
+// then transposed in 32-bit words; a single token is written element by element.
 #include "kernels/cpu/attention_page.h"
 
 namespace redline::REDLINE_ISA_NS {
@@ -11,13 +11,13 @@ namespace {
 constexpr int64_t kMaxHeadDim = 512;
 constexpr int64_t kBlock = kKvBlockTokens;
 
-/// Tokens in order that are written together, from a multiple of it.
+/// Consecutive tokens that are written together, aligned to this number.
 template <class Element>
 constexpr int64_t kRun = kBlock;
 template <>
 constexpr int64_t kRun<BF16> = kKvPageTokens;
 
-/// Rows of one run, rounded; head_dim in whole pairs.
+/// Rows of one run, rounded; head_dim padded to whole pairs.
 template <class Element>
 struct Rows {
   alignas(64) Element k[kRun<Element> * kMaxHeadDim];
@@ -50,7 +50,7 @@ void write_token(const Rows<BF16>& rows, int64_t row, int64_t token, int64_t hea
   for (int64_t d = 0; d < head_dim; ++d) v[value_place<BF16>(token, d, head_dim)] = rows.v[row * width + d];
 }
 
-/// Tokens [token, token + 16) of a page.
+/// Writes tokens [token, token + 16) of a page.
 template <class Element>
 void write_run(const Rows<Element>& rows, int64_t token, int64_t head_dim, Element* k, Element* v) {
   const int64_t width = even(head_dim);
@@ -81,7 +81,7 @@ void write_run(const Rows<Element>& rows, int64_t token, int64_t head_dim, Eleme
   }
 }
 
-/// A whole page: keys 64 bytes at a time, pairs of tokens of V as words.
+/// Writes a whole page: keys 64 bytes at a time, pairs of tokens of V as words.
 void write_run(const Rows<BF16>& rows, int64_t, int64_t head_dim, BF16* k, BF16* v) {
   const int64_t width = even(head_dim), pairs = kKvPageTokens / 2;
   for (int64_t token = 0; token < kKvPageTokens; ++token) {
@@ -99,7 +99,7 @@ void write_run(const Rows<BF16>& rows, int64_t, int64_t head_dim, BF16* k, BF16*
       VecF32 block[kWidth];
       for (int i = 0; i < kWidth; ++i) {
         const BF16* first = rows.v + 2 * (pair + i) * width + d;
-        // A bfloat16 is the upper half of the float that it is.
+        // A bfloat16 is the upper half of the same float32 value.
         block[i] = bits_f32(shr<16>(bits_i32(load(first, Full{}))) | bits_i32(load(first + width, Full{})));
       }
       transpose(block);
@@ -117,7 +117,7 @@ void kv_append(const KvAppendArgs& a) {
   const int64_t width = even(a.head_dim);
   for (int64_t row = 0; row < a.rows;) {
     const int64_t slot = a.slots[row];
-    int64_t run = 1;  // rows that fill a run in order
+    int64_t run = 1;  // rows of a full run
     if (slot >= 0 && slot % kRun<Element> == 0)
       while (run < kRun<Element> && row + run < a.rows && a.slots[row + run] == slot + run) ++run;
     if (run < kRun<Element>) run = 1;

@@ -1,11 +1,11 @@
-// Normalization of rows with a scale and a shift, of their own or from a modulation table.
+// Normalization of rows with a scale and a shift, learned or from a modulation.
 #pragma once
 
 #include <cstdint>
 
 namespace redline {
 
-/// y[r, c] = norm(x[r])[c] * (weight[c]) * (1 + scale[c]) + (bias[c]) + (shift[c]); what is nullptr is left out.
+/// y[r, c] = norm(x[r])[c] * (weight[c]) * (1 + scale[c]) + (bias[c]) + (shift[c]); nullptr operands are omitted.
 ///   norm  (x - mean) / sqrt(variance + eps), or with `centred` false x / sqrt(mean of squares + eps)
 /// y may be x.
 struct LayerNormArgs {

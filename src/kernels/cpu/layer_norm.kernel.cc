@@ -1,9 +1,10 @@
-// y = norm(x) * weight * (1 + scale) + bias + shift, one row at a time in three passes: mean, squares of what is left,
-// result. All but the first hit the cache.
+// y = norm(x) * weight * (1 + scale) + bias + shift, one row at a time in three passes: mean, squared deviations,
+// result. The second and third pass hit the cache.
 //
-// Sums run in 4 kWidth float32 partials of n = cols / (4 kWidth) terms and a tail. The mean is off by at most
-// (n + kWidth + 8) 2^-24 times the mean of |x|; the squares are taken around that mean, so a large mean costs no more than this. A row with a NaN or an
-// infinity is NaN (around zero an infinity gives zeros and one NaN); one whose squares overflow gives zeros.
+// Sums use 4 kWidth float32 partial sums of n = cols / (4 kWidth) terms, and a tail. The mean is off by at most (n +
+// kWidth + 8) 2^-24 times the mean of |x|; the squares are taken around that mean, so a large mean adds no other error.
+// A row with a NaN or an infinity is NaN (if not centred, an infinity gives zeros and one NaN); a row whose squares
+// overflow gives zeros.
 #include "kernels/cpu/layer_norm.h"
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -12,8 +13,8 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-// Rows are short and passed over three times, so that what reads ahead by itself comes late: each row asks for so many
-// floats further on, in what follows it. Asking past the end of x harms nothing.
+// Floats prefetched ahead of each row. Rows are short and read three times, so the hardware prefetcher starts too late.
+// Prefetching past the end of x is harmless.
 constexpr int64_t kAskedAhead = 1280, kLineFloats = 16;
 
 float sum(const float* x, int64_t count) {
@@ -38,7 +39,7 @@ float sum_of_squares(const float* x, int64_t count, float centre) {
     const VecF32 v = load(x + i, Full{}) - set1(centre);
     part[0] = fma(v, v, part[0]);
   }
-  // Lanes past the end would count as -centre.
+  // A masked tail would add centre^2 for every unused lane.
   float rest = 0;
   for (; i < count; ++i) rest += (x[i] - centre) * (x[i] - centre);
   return reduce_add((part[0] + part[1]) + (part[2] + part[3])) + rest;

@@ -1,17 +1,17 @@
-// Multiply-add loops that stay in registers, for the sets whose dot products differ. Each returns the operations done.
+// Register-resident multiply-add loops, for the sets whose dot products differ. Each returns the operations done.
 #pragma once
 
 #include "kernels/cpu/simd.h"
 
 namespace redline::REDLINE_ISA_NS {
 
-/// Makes the compiler believe that `value` is read, so that the loop before it stays.
+/// Forces the compiler to compute `value`, so that the loop before it is not removed.
 template <class T>
 REDLINE_INLINE void keep(const T& value) {
   asm volatile("" : : "r"(&value) : "memory");
 }
 
-/// Makes the compiler believe that `value` changed, without a step to memory where it lies in a register.
+/// Makes the compiler assume that `value` changed, without storing it to memory if it is in a register.
 REDLINE_INLINE void change(VecI32& value) {
 #if defined(__AVX2__)
   asm volatile("" : "+x"(value.v));
@@ -20,7 +20,7 @@ REDLINE_INLINE void change(VecI32& value) {
 #endif
 }
 
-/// Independent chains: more than latency 4 or 5 times 2 ports needs, and with two operands they fit 16 registers.
+/// Independent chains: more than latency 4 or 5 times 2 ports; with two operands they fit into 16 registers.
 inline constexpr int kPeakChains = 12;
 
 REDLINE_INLINE double peak_f32_loop(int64_t iterations) {
@@ -52,7 +52,7 @@ REDLINE_INLINE double peak_i8_loop(int64_t iterations) {
   const VecI32 b = set1_i32(0x04030201);
   for (int64_t i = 0; i < iterations; ++i) {
     for (int c = 0; c < kPeakChains; ++c) {
-      change(a);  // or one product would serve all chains where a dot product takes several steps
+      change(a);  // otherwise multi-instruction dot products would share their multiplication across chains
       sum[c] = dot4_u7s8(sum[c], a, b);
     }
   }

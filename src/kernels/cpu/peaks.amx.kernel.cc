@@ -1,4 +1,4 @@
-// The int8 and bfloat16 peaks of the tile unit: a 2 x 2 block of products, all in tiles. Needs worker_begin().
+// int8 and bfloat16 peaks of the tile unit: a 2 x 2 block of products from tile registers. Needs worker_begin().
 #include "kernels/cpu/peak_operands.h"
 #include "kernels/cpu/tiles.h"
 
@@ -19,7 +19,7 @@ void load_operands(AmxTiles& t, uint16_t always, uint16_t random) {
 
 double peak_bf16(int64_t iterations) {
   AmxTiles t;
-  load_operands(t, 0x3f00, 0x80ff);  // from 1/2 to 2, of either sign
+  load_operands(t, 0x3f00, 0x80ff);  // in [1/2, 2), of either sign
   for (int64_t i = 0; i < iterations; ++i) {
     t.dot_bf16<0, 4, 6>();
     t.dot_bf16<1, 4, 7>();

@@ -1,4 +1,4 @@
-// The float16 peak of the tile unit (tdpfp16ps). Needs worker_begin() of the amx table.
+// float16 peak of the tile unit (tdpfp16ps). Needs worker_begin() of the amx table.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/peak_operands.h"
 #include "kernels/cpu/tiles.h"
@@ -7,7 +7,7 @@ namespace redline::REDLINE_ISA_NS {
 namespace {
 
 double peak_f16(int64_t iterations) {
-  const PeakOperands operands(0x3800, 0x87ff);  // from 1/2 to 2, of either sign
+  const PeakOperands operands(0x3800, 0x87ff);  // in [1/2, 2), of either sign
   AmxTiles t;
   t.load<4>(operands.tiles[0], 64);
   t.load<5>(operands.tiles[1], 64);
@@ -18,7 +18,7 @@ double peak_f16(int64_t iterations) {
   t.zero<2>();
   t.zero<3>();
   for (int64_t i = 0; i < iterations; ++i) {
-    // By their bytes, which assemblers older than the instruction take too.
+    // Encoded as bytes for assemblers older than the instruction.
     asm volatile(
         ".byte 0xc4, 0xe2, 0x4b, 0x5c, 0xc4\n\t"   // tdpfp16ps tmm0, tmm4, tmm6
         ".byte 0xc4, 0xe2, 0x43, 0x5c, 0xcc\n\t"   // tdpfp16ps tmm1, tmm4, tmm7

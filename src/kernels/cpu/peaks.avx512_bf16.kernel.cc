@@ -1,4 +1,4 @@
-// The bfloat16 peak of vdpbf16ps.
+// bfloat16 peak of vdpbf16ps.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/peak_loops.h"
 

@@ -1,4 +1,4 @@
-// The float16 peak of vfmadd231ph. The instruction by name, because it is all that this page needs of the set.
+// float16 peak of vfmadd213ph. Inline assembly, as this is the only instruction that the file needs of the set.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/peak_loops.h"
 

@@ -1,4 +1,4 @@
-// The int8 peak of vpdpbusd.
+// int8 peak of vpdpbusd.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/peak_loops.h"
 

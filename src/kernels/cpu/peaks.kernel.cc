@@ -1,13 +1,13 @@
-// Loops that show what a core can do: a read stream, and multiply-adds that stay in registers.
+// Loops that measure the peaks of a core: read bandwidth, and register-resident multiply-adds.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/peak_loops.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// Four streams at a time, because one leaves bandwidth unused on Intel server cores (33 against 30 GB/s of two
-/// threads; Zen 4 does not mind). Returns a checksum, so that the loads stay. Bytes past the last whole 4 KiB are not
-/// read.
+/// Reads four streams at a time, since one leaves bandwidth unused on Intel server cores (33 against 30 GB/s with two
+/// threads; no difference on Zen 4). Returns a checksum, so that the loads are not removed. Bytes past the last whole 4
+/// KiB are not read.
 uint64_t read_bytes(const void* data, int64_t bytes) {
   constexpr int64_t kStreams = 4, kVectorBytes = 4 * kWidth;
   const int64_t stream_bytes = bytes / kStreams & ~int64_t{1023};
@@ -39,7 +39,7 @@ double peak_i8(int64_t iterations) { return peak_i8_loop(iterations); }
 void fill_peaks(CpuKernels& table) {
   table.read_bytes = read_bytes;
   table.peak_f32 = peak_f32;
-  // Without byte products of its own a set has no int8 peak worth the name; bfloat16 needs an overlay.
+  // The generic set has no byte products, so its int8 peak is meaningless. bfloat16 needs an overlay.
   if (kWidth > 4) table.peak_i8 = peak_i8;
 }
 

@@ -1,6 +1,6 @@
 // y = x * weight / sqrt(mean(x^2) + eps), one row at a time; the second pass over the row hits the cache.
 //
-// The sum runs in 4 kWidth float32 partials: each has n = cols / (4 kWidth) terms, all positive, so its relative error
+// The sum uses 4 kWidth float32 partial sums. Each has n = cols / (4 kWidth) terms, all positive, so its relative error
 // is at most (n + 8) 2^-24, and that of y half as much plus 4 roundings. A row whose squares overflow gives zeros (NaN
 // where x is infinite); a NaN makes its row NaN.
 #include "kernels/cpu/cpu_kernels.h"

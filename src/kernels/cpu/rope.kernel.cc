@@ -1,5 +1,5 @@
 // Rotary position embedding over pairs (i, i + h), h = rotary_dim / 2 (Su et al. 2021, arXiv:2104.09864; half-split
-// order). Three roundings per element, so the error is at most 1.5 2^-23 (|x[i]| + |x[i + h]|).
+// order). Three roundings per element: the error is at most 1.5 2^-23 (|x[i]| + |x[i + h]|).
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 

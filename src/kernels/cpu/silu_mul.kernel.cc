@@ -1,6 +1,5 @@
-// y = silu(gate) * up with silu(v) = v / (1 + exp(-v)): relative error kExpError plus 4 roundings.
-// Below -88.7 exp(-v) overflows and the result is zero, less than 1e-36 |up| off. -inf gives NaN, as v / (1 + exp(-v))
-// does.
+// y = silu(gate) * up with silu(v) = v / (1 + exp(-v)): relative error kExpError plus 4 roundings. Below -88.7 exp(-v)
+// overflows and the result is zero, with an absolute error below 1e-36 |up|. -inf gives NaN, as the formula does.
 #include "kernels/cpu/activation_functions.h"
 #include "kernels/cpu/cpu_kernels.h"
 

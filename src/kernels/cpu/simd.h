@@ -1,12 +1,12 @@
-// The thin vector layer that every kernel is written in. One instruction set per .inc file; only those hold intrinsics.
+// Thin vector layer used by all kernels. One .inc file per instruction set; only these contain intrinsics.
 //
 //   VecF32, VecI32      kWidth lanes of float32 or int32: 4 (generic), 8 (avx2), 16 (avx512)
-//   load, store         p and a lane count: Full{} for a whole vector, Tail{n} for n lanes (0 <= n <= kWidth). A tail
-//                       touches no memory past lane n; the lanes from n on read as zero
-//   for_lanes           the loop over a row: whole vectors, then the tail, through one body
+//   load, store         pointer and lane count: Full{} for a whole vector, Tail{n} for n lanes (0 <= n <= kWidth). A
+//                       tail accesses no memory past lane n; loads fill the remaining lanes with zeros
+//   for_lanes           loop over a row with one body: whole vectors, then the tail
 //
-// Elements in memory are float, F16, BF16 (arithmetic is always float32). Nothing here leaves a symbol outside the
-// set's own namespace: everything is forced inline.
+// Elements in memory are float, F16, BF16 (arithmetic is always float32). Everything is forced inline, so that no
+// symbol outside the set's own namespace is emitted.
 #pragma once
 
 #include <cstdint>
@@ -32,16 +32,16 @@ struct Tail {
 
 }  // namespace redline::REDLINE_ISA_NS
 
-// Each defines kWidth, VecF32, VecI32 and, for them:
+// Each file defines kWidth, VecF32, VecI32 and, for them:
 //   zero_f32 set1 load store  + - * /  fma(a, b, c) = a * b + c  max min  reduce_add reduce_max
 //   zero_i32 set1_i32 load_i32 store  + - * & | ^  shl<n> shr<n> (logical) sar<n>  to_f32 to_i32 bits_f32 bits_i32
 //   load_u8 load_i8             kWidth bytes widened to int32
-//   dot4_u7s8                   acc[i] + sum_j u[4i + j] * s[4i + j] over bytes; u <= 127, or any where vpdpbusd is
-//   dot4_s8s8                   the same of signed bytes; those of the second operand in [-127, 127]
+//   dot4_u7s8                   acc[i] + sum_j u[4i + j] * s[4i + j] over bytes; u <= 127, or any with vpdpbusd
+//   dot4_s8s8                   the same with signed bytes; the second operand in [-127, 127]
 //   dot2_bf16                   acc[i] + sum_j a[2i + j] * b[2i + j] over bf16 pairs
-//   transpose                   of kWidth vectors of kWidth lanes
+//   transpose                   kWidth vectors of kWidth lanes
 //   lookup16                    each byte of the index (0..15) replaced by that entry of a 16-byte table
-// reduce_* add or compare in one fixed order: halves, quarters, eighths. max(a, b) and min(a, b) give b when either is
+// reduce_* combine lanes in one fixed order: halves, quarters, eighths. max(a, b) and min(a, b) return b when either is
 // NaN.
 #if defined(__AVX512F__)
 #include "kernels/cpu/simd_avx512.inc"
@@ -65,16 +65,16 @@ REDLINE_INLINE float max_f32(float a, float b) { return a > b ? a : b; }
 REDLINE_INLINE int64_t min_i64(int64_t a, int64_t b) { return a < b ? a : b; }
 REDLINE_INLINE int64_t max_i64(int64_t a, int64_t b) { return a > b ? a : b; }
 
-/// e^x, relative error below kExpError wherever the result is a normal float (one unit of the last subnormal place
-/// below that). -inf and everything below -104 give 0, everything above 88.73 gives +inf, NaN gives NaN.
+/// e^x, relative error below kExpError wherever the result is a normal float (below that, one unit of the last
+/// subnormal place). -inf and everything below -104 give 0, everything above 88.73 gives +inf, NaN gives NaN.
 ///
-/// x = n ln 2 + r with |r| <= ln 2 / 2, then 1 + r + r^2 P(r) with P of degree 4 fitted by reweighted least squares to
-/// 3.1e-9 relative; the rest of the bound is rounding. 2^n goes on in two factors, so that subnormal results round
-/// once.
+/// x = n ln 2 + r with |r| <= ln 2 / 2, then 1 + r + r^2 P(r) with P of degree 4, fitted by reweighted least squares to
+/// 3.1e-9 relative; the rest of the bound is rounding. 2^n is applied in two factors, so that subnormal results round
+/// only once.
 inline constexpr float kExpError = 1.2e-7f;
 REDLINE_INLINE VecF32 exp(VecF32 x) {
   x = max(set1(-105.0f), min(set1(90.0f), x));  // this order keeps a NaN
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, where no conversion can overflow.
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits; unlike a conversion, this cannot overflow.
   const VecF32 magic = set1(12582912.0f);
   const VecF32 shifted = x * set1(1.44269504f) + magic;
   const VecF32 n = shifted - magic;
@@ -93,7 +93,7 @@ REDLINE_INLINE VecF32 exp(VecF32 x) {
   return y * scale_a * scale_b;
 }
 
-/// One float: the same code on lane 0, so a scalar and a vector agree to the bit.
+/// Scalar e^x: the same code on lane 0, so that scalars and vectors agree bit for bit.
 REDLINE_INLINE float exp_f32(float x) {
   float out[kWidth];
   store(out, exp(set1(x)), Full{});

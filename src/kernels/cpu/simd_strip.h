@@ -1,6 +1,5 @@
-// What packed strips need beyond simd.h: a strip line of 16 lanes in as many vectors as the set takes, and halves that
-// lie in the 32-bit lanes of a line. The intrinsics are few and of no use elsewhere, so they stand here and not in the
-// sets' .inc files.
+// Vectors over row panels, beyond simd.h: 16 lanes, one per row of a panel, in as many vectors as the set needs, and
+// float16 values in 32-bit lanes. The few intrinsics are of no use elsewhere, so they are not in the sets' .inc files.
 #pragma once
 
 #include "kernels/cpu/cpu_kernels.h"
@@ -11,7 +10,7 @@ namespace redline::REDLINE_ISA_NS {
 
 inline constexpr int kStripVecs = static_cast<int>(kStripRows) / kWidth;
 
-/// One value for each of the 16 rows of a strip.
+/// One value for each of the 16 rows of a row panel.
 struct StripF32 {
   VecF32 v[kStripVecs];
 };
@@ -20,7 +19,7 @@ struct StripI32 {
 };
 
 /// body(Int<0>{}), body(Int<1>{}), ... unrolled by the front end: indices are constants from the start, so arrays of
-/// sums become registers. Loops unrolled later by a pragma leave stores of them behind (GCC 12).
+/// sums become registers. With loops unrolled later by a pragma, GCC 12 leaves stores of the arrays behind.
 template <int n>
 struct Int {
   constexpr operator int() const { return n; }
@@ -36,7 +35,7 @@ REDLINE_INLINE void unroll(const Body& body) {
 #define REDLINE_LAMBDA __attribute__((always_inline))
 
 static_assert(blocks::kPartRows == kWidth && blocks::kParts == kStripVecs);
-/// Parts of lines as the readers of block formats give them.
+/// Converts the vector types of the block format readers.
 REDLINE_INLINE VecI32 bytes_i32(blocks::Bytes bytes) { return {(decltype(VecI32::v))bytes}; }
 REDLINE_INLINE VecF32 floats_f32(blocks::Floats floats) { return {(decltype(VecF32::v))floats}; }
 
@@ -62,13 +61,13 @@ REDLINE_INLINE StripF32 zero_strip() {
   for (int i = 0; i < kStripVecs; ++i) s.v[i] = zero_f32();
   return s;
 }
-/// c + a * b, b the same for all rows.
+/// c + a * b, with the same b for all rows.
 REDLINE_INLINE StripF32 fma(const StripF32& a, VecF32 b, StripF32 c) {
 #pragma GCC unroll 4
   for (int i = 0; i < kStripVecs; ++i) c.v[i] = fma(a.v[i], b, c.v[i]);
   return c;
 }
-/// Rows [0, lanes) only; memory of the others is not touched.
+/// Only rows [0, lanes); memory of the other rows is not accessed.
 REDLINE_INLINE StripF32 load_strip(const float* p, int64_t lanes) {
   if (lanes >= kStripRows) return load_strip(p);
   StripF32 s;
@@ -90,7 +89,7 @@ REDLINE_INLINE void store_strip(float* p, const StripF32& s, int64_t lanes) {
 
 #if defined(__AVX512F__)
 
-/// The half in the low 16 bits of each lane.
+/// float16 in the low 16 bits of each lane, widened.
 REDLINE_INLINE VecF32 low_half_f32(VecI32 a) { return {_mm512_cvtph_ps(_mm512_cvtepi32_epi16(a.v))}; }
 
 #elif defined(__AVX2__)

@@ -1,4 +1,4 @@
-// What amx replaces.
+// Entries that amx replaces.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline::REDLINE_ISA_NS {

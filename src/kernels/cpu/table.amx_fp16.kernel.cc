@@ -1,4 +1,4 @@
-// What amx_fp16 replaces.
+// Entries that amx_fp16 replaces.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline::REDLINE_ISA_NS {

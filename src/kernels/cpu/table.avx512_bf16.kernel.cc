@@ -1,4 +1,4 @@
-// What avx512_bf16 replaces.
+// Entries that avx512_bf16 replaces.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline::REDLINE_ISA_NS {

@@ -1,4 +1,4 @@
-// What avx512_vnni replaces.
+// Entries that avx512_vnni replaces.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline::REDLINE_ISA_NS {

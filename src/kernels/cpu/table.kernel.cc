@@ -1,4 +1,4 @@
-// The entries of a base set: every kernel page fills in its own. An overlay has a table.SET.kernel.cc of its own.
+// The entries of a base set: every kernel file fills in its own. Overlays have their own table.SET.kernel.cc.
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline::REDLINE_ISA_NS {

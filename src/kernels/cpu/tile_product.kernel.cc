@@ -1,4 +1,4 @@
-// The plain stand-in for tile products, in every table; amx puts the instructions over it.
+// Portable emulation of a tile product, in every table; amx replaces it with the instructions.
 #include "kernels/cpu/tiles.h"
 
 namespace redline::REDLINE_ISA_NS {

@@ -1,11 +1,11 @@
-// Tile products of 16 rows x 64 bytes: the AMX instructions, and plain C++ that does the same on any machine.
+// Tile products of 16 rows x 64 bytes: the AMX instructions, and a portable C++ emulation of them.
 //
-// Eight tiles. Kernels take the unit as a template parameter and number tiles by convention: C in 0..3, A in 4 and 5, B
-// in 6 and 7 (a 2 x 2 block of products). With K in steps of 64 bytes:
+// There are eight tiles. Kernels take the unit as a template parameter and number tiles by convention: C in 0..3, A in
+// 4 and 5, B in 6 and 7 (a 2 x 2 block of products). With K in steps of 64 bytes:
 //   A  [16 rows of the left matrix][64 bytes of K]
 //   B  [16 groups of 4 bytes of K][16 columns][4 bytes]     the order of packed weights (tensor/packed_weight.h)
 //   C  [16 rows][16 columns] int32 or float32
-// worker_begin() of the amx table has set all eight tiles to that shape for the calling thread.
+// worker_begin() of the amx table has configured all eight tiles to that shape for the calling thread.
 #pragma once
 
 #include <cstdint>
@@ -14,9 +14,9 @@
 
 namespace redline::REDLINE_ISA_NS {
 
-/// The stand-in. The products follow the instructions' definition (Intel SDM, TDPBSSD and TDPBF16PS) to the bit, except
-/// that subnormal float inputs and results are kept where the instruction takes them for zero. Not inlined: it is there
-/// to be compiled and tested, not to be fast.
+/// The emulation. Products follow the definition of the instructions (Intel SDM, TDPBSSD and TDPBF16PS) bit for bit,
+/// except that subnormal float inputs and results are kept where the instruction flushes them to zero. Not inlined: it
+/// is for compiling and testing, not for speed.
 struct PlainTiles {
   alignas(64) uint8_t bytes[8][16][64];
 
@@ -29,7 +29,7 @@ struct PlainTiles {
     for (int r = 0; r < 16; ++r)
       __builtin_memcpy(bytes[tile][r], static_cast<const char*>(rows) + r * stride_bytes, 64);
   }
-  /// The same for bytes that are used once before others take their place in the first-level cache.
+  /// The same for data that is used once and then evicted from L1.
   template <int tile>
   void load_once(const void* rows, int64_t stride_bytes) {
     load<tile>(rows, stride_bytes);
@@ -48,7 +48,7 @@ struct PlainTiles {
   void dot_u8s8() {
     dot_bytes<uint8_t, c, a, b>();
   }
-  /// bfloat16 pairs: even and odd K in sums of their own, fused multiply-add, both added to C at the end.
+  /// bfloat16 pairs: even and odd K in separate sums, fused multiply-add, both added to C at the end.
   template <int c, int a, int b>
   [[gnu::noinline]] void dot_bf16() {
     for (int m = 0; m < 16; ++m) {
@@ -89,8 +89,8 @@ struct PlainTiles {
 };
 
 #if defined(__AMX_TILE__) || defined(__AMXTILE__)  // GCC and Clang spell it differently
-/// The instructions. Own assembly, because GCC 12's intrinsics take tile numbers as literal tokens only and tell the
-/// compiler neither which memory a load reads nor which a configuration reads; "memory" orders them with plain stores.
+/// The instructions. Inline assembly, because GCC 12's intrinsics take tile numbers only as literal tokens and declare
+/// neither the memory that a load reads nor that of a configuration; "memory" orders them with plain stores.
 struct AmxTiles {
   template <int tile>
   void zero() {
@@ -123,7 +123,7 @@ struct AmxTiles {
 };
 #endif
 
-/// One product through any unit: what the table's tile_product does.
+/// One product on any unit: implements the table's tile_product.
 template <class Unit>
 void tile_product(Unit& unit, const TileProductArgs& args) {
   unit.template load<0>(args.c, 64);

@@ -32,6 +32,7 @@ std::vector<float> cosine_betas(int64_t count) {
 // Products in float64, each rounded to float32, as torch.cumprod on a CPU.
 std::vector<float> running_product(const std::vector<float>& betas) {
   std::vector<float> products;
+  products.reserve(betas.size());
   double product = 1;
   for (float beta : betas) products.push_back(static_cast<float>(product *= 1.0f - beta));
   return products;

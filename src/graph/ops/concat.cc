@@ -11,7 +11,7 @@ bool is_matrix(const ValueInfo& v) { return v.dtype == DType::kF32 && v.shape.si
 
 }  // namespace
 
-Value concat_rows(GraphBuilder& g, Value a, Value b, Dim batch, Dim a_rows, Dim b_rows) {
+Value concat_rows(GraphBuilder& g, Value a, Value b, const Dim& batch, const Dim& a_rows, const Dim& b_rows) {
   if (!a.valid() || !b.valid()) return {};
   const ValueInfo& ai = g.info(a);
   const ValueInfo& bi = g.info(b);
@@ -25,7 +25,7 @@ Value concat_rows(GraphBuilder& g, Value a, Value b, Dim batch, Dim a_rows, Dim 
                RowsOpAttrs{{a_rows, b_rows}, {a_rows, b_rows}, {0, 0}});
 }
 
-Value slice_rows(GraphBuilder& g, Value x, Dim batch, Dim item_rows, Dim skip, Dim rows) {
+Value slice_rows(GraphBuilder& g, Value x, const Dim& batch, const Dim& item_rows, const Dim& skip, const Dim& rows) {
   if (!x.valid()) return {};
   const ValueInfo& xi = g.info(x);
   if (!is_matrix(xi) || !(xi.shape[0] == batch * item_rows))

@@ -9,13 +9,13 @@ namespace redline {
 ///
 /// a  [batch * a_rows, cols], b  [batch * b_rows, cols]  f32
 /// returns  [batch * (a_rows + b_rows), cols]
-Value concat_rows(GraphBuilder& g, Value a, Value b, Dim batch, Dim a_rows, Dim b_rows);
+Value concat_rows(GraphBuilder& g, Value a, Value b, const Dim& batch, const Dim& a_rows, const Dim& b_rows);
 
 /// The inverse: rows [skip, skip + rows) of every item of x.
 ///
 /// x  [batch * item_rows, cols]  f32
 /// returns  [batch * rows, cols]
-Value slice_rows(GraphBuilder& g, Value x, Dim batch, Dim item_rows, Dim skip, Dim rows);
+Value slice_rows(GraphBuilder& g, Value x, const Dim& batch, const Dim& item_rows, const Dim& skip, const Dim& rows);
 
 /// y[r] = [a[r], b[r]]; can be stored in the forms that products read.
 Value concat_cols(GraphBuilder& g, Value a, Value b);

@@ -4,7 +4,7 @@
 
 namespace redline {
 
-Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, Dim rows_per_item) {
+Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, const Dim& rows_per_item) {
   if (!a.valid() || !b.valid() || !table.valid()) return {};
   const ValueInfo& ai = g.info(a);
   const ValueInfo& bi = g.info(b);

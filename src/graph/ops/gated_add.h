@@ -11,7 +11,7 @@ namespace redline {
 /// table    [batch, columns]  f32; rows [i * rows_per_item, (i + 1) * rows_per_item) of a belong to item i
 /// returns like a
 /// passes/fuse_gate folds it into the product that makes b.
-Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, Dim rows_per_item);
+Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, const Dim& rows_per_item);
 
 struct GatedAddAttrs {
   int64_t column = 0;  ///< of the table; its first for a

@@ -1,4 +1,5 @@
-// Where computed values lie: live ranges over stages, then offsets by decreasing size, lowest free place first.
+// Arena placement of computed values: live ranges over stages, then offsets in order of decreasing size, lowest free
+// offset first.
 #include <algorithm>
 
 #include "graph/bound_values.h"
@@ -7,13 +8,13 @@
 namespace redline {
 namespace {
 
-// Values that lie over each other on purpose (in-place chains) move as one block.
+// Values that share memory intentionally (in-place chains) move as one block.
 struct Block {
   int64_t bytes = 0, offset = -1;
   int first = 0, last = 0;
 };
 
-// A stage may write over `value` when it reads it only there where it writes.
+// A stage may write its output over `value` if each tile reads only the elements that it writes.
 bool may_overwrite(const StagePlan& stage, ValueId value) {
   if (stage.in_place_of != value || value < 0) return false;
   return std::all_of(stage.reads.begin(), stage.reads.end(),
@@ -41,7 +42,7 @@ ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, cons
     }
   }
   for (ValueId id : graph.outputs) last[static_cast<size_t>(id)] = end;
-  // A line of its own, live throughout: its address stands for the value until somebody binds it.
+  // Bound values get one cache line each, live throughout: its address identifies the value until the caller binds it.
   const auto is_bound = [&](size_t v) {
     const auto has = [&](const std::vector<ValueId>& ids) {
       return std::find(ids.begin(), ids.end(), static_cast<ValueId>(v)) != ids.end();

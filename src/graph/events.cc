@@ -1,4 +1,4 @@
-// Which task waits for which: dependences between stages, cut to tiles where producer and consumer tilings allow it.
+// Dependencies between tasks: stage dependencies, refined to tiles where the tilings of producer and consumer allow it.
 #include <algorithm>
 #include <map>
 #include <numeric>
@@ -9,7 +9,7 @@
 namespace redline {
 namespace {
 
-// Stages as a set of earlier stages: which are complete once this one is.
+// For a stage, the set of earlier stages that are complete once it is.
 class StageSet {
  public:
   explicit StageSet(size_t stages) : words_((stages + 63) / 64) {}
@@ -28,8 +28,9 @@ struct Overlap {
   bool meets(int64_t b, int64_t e) const { return begin < e && b < end; }
 };
 
-// For each tile of producer `p`, the group it falls into when the tiles that one tile of consumer `c` needs are joined.
-// Empty when everything falls into one group, or a producer tile is needed by nobody (then only the whole will do).
+// Groups the tiles of producer `p`: tiles needed by one tile of consumer `c` are merged into one group. Returns the
+// group of each tile; empty if there is only one group or some producer tile is needed by no consumer (then c waits for
+// the whole stage).
 std::vector<int> tile_groups(const StagePlan& p, const StagePlan& c, Reads reads, std::vector<int>& consumer_group) {
   if (reads == Reads::kAll) return {};
   const bool same_rows = p.row_tiles == c.row_tiles && p.rows == c.rows;
@@ -100,7 +101,7 @@ Status plan_events(Program& program) {
 
   std::vector<std::optional<Reads>> needs(n);
   for (size_t c = 0; c < n; ++c) {
-    // What stage c needs: values that it reads, and memory that others must have finished with.
+    // Dependencies of stage c: values that it reads, and memory that earlier stages must have released.
     std::fill(needs.begin(), needs.begin() + static_cast<int64_t>(c), std::nullopt);
     auto need = [&](size_t p, Reads reads) {
       if (needs[p] && *needs[p] != reads) reads = Reads::kAll;
@@ -124,12 +125,13 @@ Status plan_events(Program& program) {
       }
     }
 
-    // Latest first, for only a later stage can imply an earlier one: a need is certain already once another stage, waited
-    // for as a whole, is complete. Needs grow with the layers, so pairs of them are not looked at.
+    // Latest first, because only a later stage can imply an earlier one: a dependency is redundant if another stage
+    // that is waited for as a whole implies it. Pairs of dependencies are not considered, since their number grows with
+    // the layers.
     StageSet implied(n);
     for (size_t p = c; p-- > 0;) {
       if (!needs[p]) continue;
-      // Every tile of each needed stage is waited for by some tile of c, so they are complete when c is.
+      // Some tile of c waits for every tile of each needed stage, so those stages are complete when c is.
       complete[c].add(p);
       if (implied.has(p)) continue;
       complete[c].add(complete[p]);

@@ -20,35 +20,35 @@ struct Op;
 
 using ValueId = int32_t;
 
-/// A handle on one value of a graph under construction.
+/// Handle of a value in a graph under construction.
 struct Value {
   ValueId id = -1;
   bool valid() const { return id >= 0; }
 };
 
-/// What an op page gives the engine beside its builder function. One constant per op; its address is its identity.
+/// What an op file provides beside its builder function. One constant per op; its address is its identity.
 struct OpDef {
   std::string_view name;
-  /// Plain loops in float64: the meaning of the op. How a device computes it is registered with its back end
+  /// Plain loops in float64: the definition of the op. Device implementations are registered with their back end
   /// (backends/cpu/lowerings.cc).
   Status (*reference)(ReferenceContext& context);
-  /// One line of attributes for people, or nullptr.
+  /// One line that describes the attributes, or nullptr.
   std::string (*describe)(const std::any& attrs) = nullptr;
-  /// Inputs 1 .. num_matrices are matrices that multiply the rows of input 0.
+  /// Inputs 1 .. num_matrices are the matrices that input 0 is multiplied with.
   int num_matrices = 0;
-  /// Can write its output in the layouts that products read (ValueInfo::layouts).
+  /// Can write its output in the activation layouts of linear ops (ValueInfo::layouts).
   bool prepares_output = false;
-  /// Floating-point operations of the op's products (a multiply-add is two), or nullptr: none, or a number that depends
-  /// on more than the sizes of its values (attention over a cache).
+  /// Floating-point operations of the op's matrix products (a multiply-add counts two). nullptr: none, or the number
+  /// depends on more than the sizes of its values (attention over a cache).
   Dim (*flops)(const Graph& graph, const Op& op) = nullptr;
 };
 
-/// A weight as the checkpoint holds it. `source_row`, when given, names the row of `view` that is row n of the value
-/// (checkpoints that store another rope order).
+/// A weight as the checkpoint stores it. `source_row`, if given, maps row n of the value to a row of `view`
+/// (checkpoints with another rope order).
 struct WeightSource {
   TensorView view;
   std::function<int64_t(int64_t)> source_row;
-  std::shared_ptr<const MappedFile> file;  ///< keeps view.data; its pages are let go once the weight is packed
+  std::shared_ptr<const MappedFile> file;  ///< keeps view.data alive; its pages are released once the weight is packed
 };
 
 enum class ValueKind : uint8_t { kInput, kWeight, kComputed };
@@ -58,9 +58,8 @@ struct ValueInfo {
   DType dtype = DType::kF32;
   Shape shape;
   ValueKind kind = ValueKind::kComputed;
-  WeightSource weight;  ///< of kWeight
-  ActivationLayouts
-      layouts;  ///< how an activation that only products read is stored; set by passes/prepare_activations
+  WeightSource weight;        ///< of kWeight
+  ActivationLayouts layouts;  ///< storage of an activation that only linear ops read; set by passes/prepare_activations
 };
 
 struct Op {
@@ -74,24 +73,25 @@ struct Op {
 struct Graph {
   std::string name;
   std::vector<ValueInfo> values;
-  std::vector<Op> ops;  ///< in an order in which every input comes before its use
+  std::vector<Op> ops;  ///< topologically sorted
   std::vector<ValueId> inputs;
   std::vector<ValueId> outputs;
 
   const ValueInfo& value(ValueId id) const { return values[static_cast<size_t>(id)]; }
-  /// -1 when there is none of that name.
+  /// -1 if no input has this name.
   ValueId find_input(std::string_view input_name) const;
   /// For each value, the indices of the ops that read it, in order.
   std::vector<std::vector<int>> readers() const;
-  /// Every input defined before use, one producer per value, no dangling id. internal otherwise: a pass went wrong.
+  /// Checks that every input is defined before use, each value has one producer and all ids are valid. internal: a pass
+  /// broke the graph.
   Status check() const;
   std::string to_string() const;
-  /// Of all ops that count theirs.
+  /// Sum over all ops that define `flops`.
   Dim flops() const;
 };
 
-/// Builds a Graph. The first error is kept and returned by finish(); ops given an invalid value do nothing, so a model
-/// reads as a plain sequence of calls.
+/// Builds a Graph. The first error is kept and returned by finish(); ops on an invalid value do nothing, so model code
+/// needs no error checks between calls.
 class GraphBuilder {
  public:
   explicit GraphBuilder(std::string name) { graph_.name = std::move(name); }
@@ -100,13 +100,13 @@ class GraphBuilder {
   Value weight(std::string name, WeightSource source);
   void output(std::string name, Value value);
 
-  /// For op pages: adds an op with one output.
+  /// For op files: adds an op with one output.
   Value add(const OpDef& def, const std::vector<Value>& inputs, DType dtype, Shape shape, std::any attrs = {});
-  /// For op pages: remembers the first failure and returns an invalid value.
+  /// For op files: records the first error and returns an invalid value.
   Value fail(Status status);
   const ValueInfo& info(Value value) const { return graph_.value(value.id); }
 
-  /// Names given from here on start with `scope`.
+  /// Prefix of the names of all ops added from here on.
   void set_scope(std::string scope) { scope_ = std::move(scope); }
 
   Result<Graph> finish();

@@ -1,4 +1,4 @@
-// Rows of a value are items of a batch, one after the other: walking a tile item by item.
+// Iterates over a tile whose rows belong to consecutive batch items, one item at a time.
 #pragma once
 
 #include <algorithm>
@@ -6,8 +6,8 @@
 
 namespace redline {
 
-/// body(item, begin, end) for each run of rows [begin, end) of [row_begin, row_end) that belong to one item, in order;
-/// item i has rows [i * item_rows, (i + 1) * item_rows).
+/// Calls body(item, begin, end) in order for each run of rows [begin, end) of [row_begin, row_end) that belongs to one
+/// item. Item i has rows [i * item_rows, (i + 1) * item_rows).
 template <class Body>
 void for_items(int64_t row_begin, int64_t row_end, int64_t item_rows, const Body& body) {
   while (row_begin < row_end) {

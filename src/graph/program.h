@@ -1,10 +1,11 @@
 // The compiled form of a graph: stages cut into tile tasks, the events between them, and one task list per worker. The
-// schedule knows no device; code and memory are the payload of a back end, and a ProgramRunner executes both.
+// schedule is device-independent; code and memory belong to the payload of a back end, and a ProgramRunner executes
+// both.
 //
-// A task waits until each of its events has counted far enough, computes its tile, and notifies. An event is a 64-bit
-// counter that only grows: in step s a wait is `counter >= count * s`, so nothing is reset between steps (the trick is
-// Mirage's, github.com/mirage-project/mirage; the idea of counted events between tiles is Event Tensor, arXiv
-// 2604.13327). Task lists follow the order of the graph, so the earliest unfinished task can always run: no deadlock.
+// A task waits until each of its events has reached its count, computes its tile, and notifies. An event is a 64-bit
+// counter that only grows: in step s a wait is `counter >= count * s`, so nothing is reset between steps (as in Mirage,
+// github.com/mirage-project/mirage; counted events between tiles are from Event Tensor, arXiv 2604.13327). Task lists
+// follow the order of the graph, so the earliest unfinished task can always run: no deadlock.
 #pragma once
 
 #include <memory>
@@ -16,25 +17,25 @@
 
 namespace redline {
 
-/// What changes from step to step.
+/// The inputs of a step that change from step to step.
 struct StepContext {
   SymbolValues sizes;
   const AttentionStep* attention = nullptr;
 };
 
-/// The part of a stage that one task computes. Rows are cut into equal fractions of what the step has; columns at fixed
-/// places.
+/// The part of a stage that one task computes. Rows are split into equal fractions of the step's rows, columns at fixed
+/// offsets.
 struct Tile {
   int64_t row_begin, row_end;
   int64_t col_begin, col_end;
-  int32_t index;  ///< number of the task in its stage
+  int32_t index;  ///< index of the task in its stage
 };
 
-/// How the tile of a consumer touches a value that it reads.
+/// How a consumer's tile reads an input value.
 enum class Reads : uint8_t {
-  kTile,  ///< the same rows and columns as it writes
-  kRows,  ///< all columns of the same rows
-  kAll,   ///< anything
+  kTile,  ///< the rows and columns that it writes
+  kRows,  ///< all columns of the rows that it writes
+  kAll,   ///< any part of the value
 };
 
 struct StageRead {
@@ -42,8 +43,8 @@ struct StageRead {
   Reads reads;
 };
 
-/// What planning needs to know of one lowered op (or part of one): a grid of tasks and the values that they touch. The code
-/// that runs belongs to the back end.
+/// What planning needs to know about one lowered op, or part of one: a grid of tasks and the values they read and
+/// write. The code belongs to the back end.
 struct StagePlan {
   std::string name;
   std::string_view op;
@@ -53,8 +54,9 @@ struct StagePlan {
   std::vector<int64_t> col_begin;  ///< [col_tiles + 1]
   std::vector<StageRead> reads;
   std::vector<ValueId> writes;
-  ValueId in_place_of = -1;  ///< the output may lie over this input: every tile reads what it overwrites first
-  int row_dim = 0;           ///< index into Program::row_dims
+  /// the output may overwrite this input: every tile reads an element before it overwrites it
+  ValueId in_place_of = -1;
+  int row_dim = 0;  ///< index into Program::row_dims
 
   int col_tiles() const { return static_cast<int>(col_begin.size()) - 1; }
   int num_tasks() const { return row_tiles * col_tiles(); }
@@ -79,7 +81,7 @@ struct ArenaSlot {
   int first_stage, last_stage;  ///< live in [first_stage, last_stage]; inputs from -1, outputs to the end
 };
 
-/// Bytes of the values, with and without sharing.
+/// Bytes of the values, with and without memory reuse.
 struct ArenaPlan {
   std::vector<ArenaSlot> slots;
   int64_t bytes = 0;
@@ -91,7 +93,7 @@ struct ProgramPayload {
   virtual ~ProgramPayload() = default;
 };
 
-/// A schedule that is the same for every device, and the payload of the back end that compiled it.
+/// A device-independent schedule with the payload of the back end that compiled it.
 struct Program {
   std::string name;
   int workers = 1;
@@ -102,8 +104,8 @@ struct Program {
   std::vector<Wait> waits;
   std::vector<uint32_t> notifies;
   uint32_t num_events = 0;
-  std::vector<std::string> event_names;  ///< for dumps
-  int attention_slots = 0;               ///< tasks of each attention stage: slots of the attention plan
+  std::vector<std::string> event_names;  ///< for debug dumps
+  int attention_slots = 0;               ///< tasks of each attention stage: work partitions of the attention plan
   ArenaPlan arena_plan;
   int64_t weight_bytes = 0;
 
@@ -119,25 +121,25 @@ struct Program {
   const Port* find_input(std::string_view port_name) const;
   const Port* find_output(std::string_view port_name) const;
   Tile tile_of(const Task& task, int64_t rows) const;
-  /// Stages, tasks, events and memory, for people.
+  /// Human-readable list of stages, tasks, events and memory.
   std::string to_string() const;
 };
 
-/// Runs a Program on its device, step after step. Not for two threads at once.
+/// Runs a Program on its device, step after step. Not thread-safe.
 class ProgramRunner {
  public:
   virtual ~ProgramRunner() = default;
   virtual const Program& program() const = 0;
-  /// Runs all tasks once; returns when every output is there.
-  /// invalid_argument: a size above its bound. internal: no progress; the message is the dump, and the runner refuses
-  /// further steps.
+  /// Runs all tasks once and returns when every output is written.
+  /// invalid_argument: a size exceeds its bound. internal: no progress; the message is a state dump, and the runner
+  /// refuses further steps.
   virtual Status step(const StepContext& context) = 0;
-  /// Host memory of a port: inputs are written before a step, outputs read after it. nullptr: no port of that name.
+  /// Host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
   virtual void* host_input(std::string_view name) = 0;
   virtual const void* host_output(std::string_view name) const = 0;
-  /// Bytes of the arena that are in memory: pages that no step has touched take none.
+  /// Resident bytes of the arena: pages that no step has touched do not count.
   virtual int64_t resident_arena_bytes() const = 0;
-  /// Where an external input or output (graph/bound_values.h) lies from the next step on. False: none of that name.
+  /// Sets the address of an external input or output (graph/bound_values.h) from the next step on. False: unknown name.
   virtual bool bind(std::string_view name, void* data) = 0;
 };
 

@@ -1,4 +1,4 @@
-// What the reference of an op sees: dense tensors in float64, and the history of keys and values.
+// The data that an op's reference works on: dense float64 tensors and the history of keys and values.
 #pragma once
 
 #include <algorithm>
@@ -9,13 +9,13 @@
 
 namespace redline {
 
-/// Row-major, float64; integers are held exactly.
+/// Row-major, float64; integers are represented exactly.
 struct HostTensor {
   std::vector<int64_t> shape;
   std::vector<double> data;
 
   int64_t rows() const { return shape.empty() ? 1 : shape[0]; }
-  /// Elements after the first axis.
+  /// Number of elements per index of the first axis.
   int64_t cols() const {
     int64_t n = 1;
     for (size_t i = 1; i < shape.size(); ++i) n *= shape[i];
@@ -45,14 +45,14 @@ class ReferenceContext {
       : op_(op), values_(values), cache_(cache), sizes_(sizes) {}
   const HostTensor& in(size_t i) const { return values_[static_cast<size_t>(op_.inputs[i])]; }
   size_t num_inputs() const { return op_.inputs.size(); }
-  /// Already of its shape, zeros.
+  /// Zero-initialized, in its final shape.
   HostTensor& out(size_t i = 0) { return values_[static_cast<size_t>(op_.outputs[i])]; }
   template <class T>
   const T& attrs() const {
     return *std::any_cast<T>(&op_.attrs);
   }
   ReferenceCache& cache() { return cache_; }
-  /// Of this step, for what the shapes do not tell.
+  /// Symbol values of this step, for sizes that the shapes do not give.
   const SymbolValues& sizes() const { return sizes_; }
 
  private:

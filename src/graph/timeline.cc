@@ -34,7 +34,7 @@ Status Timeline::write(const std::string& path) const {
   for (const Lane& lane : lanes_)
     if (lane.used) origin = std::min(origin, lane.records[0].wait_ns);
   auto us = [&](int64_t ns) { return static_cast<double>(ns - origin) / 1000.0; };
-  // fmt::print(FILE*) throws on a full disk, so text is made here and written by fwrite.
+  // fmt::print(FILE*) throws when the disk is full, so the text is formatted here and written by fwrite.
   fmt::memory_buffer text;
   auto put = [&]<class... A>(fmt::format_string<A...> format, A&&... args) {
     fmt::format_to(std::back_inserter(text), format, std::forward<A>(args)...);
@@ -76,7 +76,7 @@ Status Timeline::write(const std::string& path) const {
 
 Result<TimelineFile> TimelineFile::open(const std::string& path, int workers, int64_t capacity) {
   const int fd = ::open(path.c_str(), O_WRONLY | O_CREAT | O_NONBLOCK | O_CLOEXEC, 0666);
-  // ENXIO: a pipe that nobody reads from yet.
+  // ENXIO: a pipe without a reader yet.
   if (fd < 0 && errno != ENXIO) return io("{}: cannot write the timeline: {}", path, std::strerror(errno));
   if (fd >= 0) ::close(fd);
   TimelineFile file;
@@ -88,7 +88,7 @@ Result<TimelineFile> TimelineFile::open(const std::string& path, int workers, in
 void TimelineFile::write() const {
   if (!timeline_) return;
   const Status written = timeline_->write(path_);
-  std::string text;  // by fputs: fmt::print throws when stderr is closed
+  std::string text;  // written by fputs: fmt::print throws if stderr is closed
   if (!written.ok()) text = fmt::format("redline: {}\n", written.message());
   else if (timeline_->dropped() > 0)
     text = fmt::format("redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", path_, timeline_->dropped());

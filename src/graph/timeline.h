@@ -1,4 +1,4 @@
-// What every worker did when: for `--trace FILE`, in the format that Perfetto and chrome://tracing open.
+// Per-worker task timings for `--trace FILE`, in the format of Perfetto and chrome://tracing.
 #pragma once
 
 #include <cstdint>
@@ -12,14 +12,14 @@ namespace redline {
 
 class Timeline {
  public:
-  /// Room for `capacity` tasks per worker, taken now so that recording allocates nothing.
+  /// Reserves space for `capacity` tasks per worker up front, so recording does not allocate.
   Timeline(int workers, int64_t capacity);
 
   struct Record {
-    const Program* program;  ///< outlives the timeline's last write()
+    const Program* program;  ///< must outlive the last write()
     uint32_t stage, index;
     int64_t step;
-    int64_t wait_ns, begin_ns, end_ns;  ///< began waiting, began, ended; steady clock
+    int64_t wait_ns, begin_ns, end_ns;  ///< start of the wait, start and end of the task; steady clock
   };
   static int64_t now_ns();
   void add(int worker, const Record& record) {
@@ -27,9 +27,9 @@ class Timeline {
     if (lane.used < lane.records.size()) lane.records[lane.used++] = record;
     else ++lane.dropped;
   }
-  /// Tasks that did not fit.
+  /// Number of tasks dropped because the buffer was full.
   int64_t dropped() const;
-  /// Writes the JSON: one track per worker, a slice per task and per wait longer than 1 us. io: the file cannot be
+  /// Writes the JSON: one track per worker, one slice per task and per wait longer than 1 us. io: the file cannot be
   /// written.
   Status write(const std::string& path) const;
 
@@ -42,15 +42,16 @@ class Timeline {
   std::vector<Lane> lanes_;
 };
 
-/// A timeline on its way to a file, for engines that write it when they close.
+/// A timeline with its output file, for engines that write it on close.
 class TimelineFile {
  public:
-  /// io: the file cannot be made or opened: said before the run, since its end is too late.
+  /// io: the file cannot be created or opened. Checked before the run, because a failure at its end would lose the
+  /// data.
   static Result<TimelineFile> open(const std::string& path, int workers, int64_t capacity);
   TimelineFile() = default;
-  /// Null when none is wanted.
+  /// Null when tracing is off.
   Timeline* timeline() const { return timeline_.get(); }
-  /// Writes it; what went wrong goes to stderr, since a destructor has nobody to return it to.
+  /// Writes the file. Errors go to stderr, because the caller is a destructor.
   void write() const;
 
  private:

@@ -12,7 +12,7 @@ struct ActivationName {
   Activation kind;
 };
 
-// The first of a kind is its own name.
+// The first name of each kind is the canonical one.
 constexpr ActivationName kNames[] = {{"silu", Activation::kSilu},
                                      {"swish", Activation::kSilu},
                                      {"gelu", Activation::kGelu},

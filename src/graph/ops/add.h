@@ -4,7 +4,7 @@
 
 namespace redline {
 
-/// y = a + b, element by element; both f32 [rows, cols].
+/// y = a + b, elementwise; both f32 [rows, cols].
 Value add(GraphBuilder& g, Value a, Value b);
 
 /// y[r, c] = x[r, c] + row[c].

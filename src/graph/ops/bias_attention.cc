@@ -8,12 +8,12 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 512;  // of the kernel
+constexpr int64_t kMaxHeadDim = 512;  // limit of the kernel
 
 }  // namespace
 
-// In float32, as the model was trained with: for some distances the logarithm lies so near a whole number that another
-// precision gives another bucket.
+// Computed in float32 as in training: for some distances the logarithm is so close to an integer that another precision
+// gives another bucket.
 int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_distance) {
   const int64_t half = num_buckets / 2, exact = half / 2, away = std::abs(distance);
   const int64_t first = distance > 0 ? half : 0;
@@ -90,7 +90,7 @@ std::string describe(const std::any& any) {
   return fmt::format("{} heads of {}, {} buckets up to {}", a.num_heads, a.head_dim, a.num_buckets, a.max_distance);
 }
 
-// Scores and sums, of every query with every key.
+// Q K^T and P V over all query-key pairs.
 Dim flops(const Graph&, const Op& op) {
   const auto& a = std::any_cast<const BiasAttentionOpAttrs&>(op.attrs);
   return a.batch * a.tokens * a.tokens * Dim(4 * a.a.num_heads * a.a.head_dim);

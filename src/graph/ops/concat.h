@@ -5,7 +5,7 @@
 
 namespace redline {
 
-/// Items of a batch made of the rows of a, then those of b: item i of y is [a_i; b_i].
+/// Concatenates the rows of a and b within each batch item: item i of y is [a_i; b_i].
 ///
 /// a  [batch * a_rows, cols], b  [batch * b_rows, cols]  f32
 /// returns  [batch * (a_rows + b_rows), cols]
@@ -17,15 +17,15 @@ Value concat_rows(GraphBuilder& g, Value a, Value b, const Dim& batch, const Dim
 /// returns  [batch * rows, cols]
 Value slice_rows(GraphBuilder& g, Value x, const Dim& batch, const Dim& item_rows, const Dim& skip, const Dim& rows);
 
-/// y[r] = [a[r], b[r]]; can be stored in the forms that products read.
+/// y[r] = [a[r], b[r]]; can be stored in the layouts that linear ops read.
 Value concat_cols(GraphBuilder& g, Value a, Value b);
 /// Attributes of concat_rows and slice_rows.
 struct RowsOpAttrs {
   std::vector<Dim> rows, item_rows, skip;  ///< [inputs]
 };
 
-/// copy(k, from, to, rows) for the runs of rows of input k, from row `from`, that become rows of y from `to` on; together
-/// rows [begin, end) of y.
+/// Calls copy(k, from, to, rows) for each run of rows of input k, starting at row `from`, that becomes rows of y
+/// starting at `to`. Together the runs cover rows [begin, end) of y.
 template <class Copy>
 void for_row_runs(const RowsOpAttrs& op, const SymbolValues& sizes, int64_t begin, int64_t end, const Copy& copy) {
   int64_t y_item_rows = 0;

@@ -58,7 +58,6 @@ Picture conv2d(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight
 
 namespace {
 
-/// The sizes of one step.
 Status reference(ReferenceContext& c) {
   const auto& a = c.attrs<Conv2dOpAttrs>();
   const Conv2dGeometry s(a, c.sizes());

@@ -9,34 +9,34 @@ namespace redline {
 struct Conv2dAttrs {
   int64_t kernel = 3;  ///< height and width
   int64_t stride = 1;
-  /// Zeros around the picture. Output sizes are (in + before + after - kernel) / stride + 1, rounded down.
+  /// Zero padding. Output sizes are floor((in + before + after - kernel) / stride) + 1.
   int64_t pad_before = 1, pad_after = 1;
-  bool upsample = false;  ///< the input is first brought to the output's size by nearest neighbour (stride 1)
+  bool upsample = false;  ///< nearest-neighbour resize of the input to the output's size first (stride 1)
 };
 
 /// y[i, y, x, n] = sum_{dy, dx, c} x[i, stride y + dy - pad, stride x + dx - pad, c] * weight[n, c, dy, dx] + bias[n]
 ///                 (+ item_bias[i, n])
 ///
-/// weight     [out_channels, in_channels, kernel, kernel]  of a plain type, as checkpoints store it
+/// weight     [out_channels, in_channels, kernel, kernel]  of a plain type, in the order of checkpoints
 /// bias       [out_channels], optional
-/// item_bias  [batch, out_channels]  f32, optional: what a time embedding adds to each item
-/// height, width: of the output; the sizes above, or with `upsample` whatever the result should have
-/// Runs as products over patches, with the kernels of `linear` and their choice of forms: the weight is packed as
+/// item_bias  [batch, out_channels]  f32, optional: the time embedding added to each item
+/// height, width: of the output: the sizes above, or with `upsample` any size
+/// Runs as im2col matmuls with the kernels and activation layouts of `linear`: the weight is packed as
 /// [out_channels, kernel * kernel * in_channels]. A kernel of 1 with stride 1 is `linear`.
 Picture conv2d(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight, Value bias, const Dim& height,
                const Dim& width, Conv2dAttrs attrs = {}, Value item_bias = {});
 
-/// What an op of kConv2d has: inputs x, weight, then those that `has_` names, in this order.
+/// Attributes of kConv2d. Inputs: x, weight, then the optional inputs whose `has_` flag is set, in this order.
 struct Conv2dOpAttrs : Conv2dAttrs {
   Dim batch, in_height, in_width, out_height, out_width;
   bool has_bias = false, has_item_bias = false;
-  bool has_residual = false;  ///< like the output, added to it; set by passes/fuse_residual
-  /// x is normalized first: its statistics, the norm's weight and its bias, three inputs; set by
+  bool has_residual = false;  ///< shape of the output, added to it; set by passes/fuse_residual
+  /// x is group-normalized first: three inputs, its statistics, the norm's weight and its bias. Set by
   /// passes/fuse_group_norm.
   bool has_norm = false;
   GroupNormAttrs norm;
-  /// Its parts are added to the output; nullptr: the engine has no room for adapters. They are made within the task, not
-  /// beside it, so that norm and residual stay fused and an empty slot costs one look.
+  /// Adapters added to the output; nullptr: adapters are disabled. They run inside the conv2d tasks, so norm and
+  /// residual stay fused and an empty slot costs one check.
   std::shared_ptr<AdapterSlot> adapter;
 };
 
@@ -51,7 +51,7 @@ struct Conv2dGeometry {
   int64_t in_pixels() const { return in_height * in_width; }
 };
 
-/// Conv2dInputs of the optional inputs; 0: there is none.
+/// Indices of the optional inputs; 0: absent.
 struct Conv2dInputs {
   size_t bias = 0, item_bias = 0, residual = 0;
   size_t norm = 0;  ///< the first of three

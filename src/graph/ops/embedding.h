@@ -4,7 +4,7 @@
 
 namespace redline {
 
-/// Rows of a table: y[t] = weight[tokens[t]].
+/// Embedding lookup: y[t] = weight[tokens[t]].
 ///
 /// weight  [vocab_size, hidden_size]  any weight type
 /// tokens  [tokens]                   i32, in [0, vocab_size)

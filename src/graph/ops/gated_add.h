@@ -10,11 +10,11 @@ namespace redline {
 /// a, b     [rows, cols]      f32
 /// table    [batch, columns]  f32; rows [i * rows_per_item, (i + 1) * rows_per_item) of a belong to item i
 /// returns like a
-/// passes/fuse_gate folds it into the product that makes b.
+/// passes/fuse_gate folds it into the linear that computes b.
 Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, const Dim& rows_per_item);
 
 struct GatedAddAttrs {
-  int64_t column = 0;  ///< of the table; its first for a
+  int64_t column = 0;  ///< first column of the table that applies to a
   Dim rows_per_item = 1;
 };
 

@@ -4,7 +4,7 @@
 
 namespace redline {
 
-/// y[i] = x[rows[i]]: the rows whose logits are wanted.
+/// y[i] = x[rows[i]]: selects the rows whose logits are computed.
 ///
 /// x     [n, cols]     f32
 /// rows  [logit_rows]  i32, in [0, n)

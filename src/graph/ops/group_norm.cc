@@ -29,7 +29,7 @@ Value group_norm(GraphBuilder& g, const Picture& x, const Dim& batch, Value weig
   return g.add(kGroupNorm, {x.value, sums, weight, bias}, DType::kF32, shape, op);
 }
 
-// Parts are put together in order, as the kernel does blocks.
+// Parts are merged in order, as the kernel merges blocks.
 void group_norm_scale(const float* sums, int64_t item, int64_t pixels, int64_t channels, const GroupNormAttrs& norm,
                       const float* weight, const float* bias, float* scale, float* shift) {
   const int64_t parts = group_norm_parts(pixels), groups = norm.groups, width = channels / groups;
@@ -78,7 +78,8 @@ void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, co
 
 namespace {
 
-// Row item * kGroupNormMaxParts + part: mean and squared deviations of each group. Parts that an item does not have stay zero.
+// Row item * kGroupNormMaxParts + part holds the mean and the sum of squared deviations of each group. Unused parts are
+// zero.
 Status sums_reference(ReferenceContext& c) {
   const auto& op = c.attrs<GroupNormOpAttrs>();
   const int64_t batch = op.batch.eval(c.sizes()), pixels = op.pixels.eval(c.sizes());
@@ -102,7 +103,7 @@ Status sums_reference(ReferenceContext& c) {
   return {};
 }
 
-// From x itself: the meaning of both ops together.
+// Computed from x itself: the definition of both ops together.
 Status norm_reference(ReferenceContext& c) {
   const auto& op = c.attrs<GroupNormOpAttrs>();
   group_norm_reference(c.in(0), op.batch.eval(c.sizes()), op.pixels.eval(c.sizes()), op.norm, c.in(2), c.in(3),

@@ -6,41 +6,42 @@
 
 namespace redline {
 
-/// Most channels that a group_norm may have: back ends keep sums of a whole row of channels at hand.
+/// Maximum number of channels of a group_norm: back ends keep the sums of all channels of a row in scratch.
 inline constexpr int64_t kGroupNormMaxChannels = 32768;
 
 struct GroupNormAttrs {
   int64_t groups = 32;
   float eps = 1e-6f;
-  bool silu = false;  ///< y = silu(norm): the two always stand together in convolutional networks
+  bool silu = false;  ///< y = silu(norm): in convolutional networks the two always occur together
 };
 
 /// Group normalization (Wu and He 2018, arXiv:1803.08494) over the pixels of one item and the channels of one group,
-/// then weight and bias by channel.
+/// then weight and bias per channel.
 ///
 /// x             [batch * height * width, channels]  f32; groups divide channels
 /// weight, bias  [channels]
-/// returns like x; can be stored in the forms that products read
-/// Two ops: statistics of an item's pixels in up to 64 parts, a number that follows from the item's size alone, so that
-/// any number of workers gives the same bits; then the norm, which adds the parts up in order.
+/// returns like x; can be stored in the layouts that linear ops read
+/// Two ops. The first computes statistics of an item's pixels in up to 64 parts; the number of parts depends only on
+/// the item's size, so results are bit-identical for any number of workers. The second merges the parts in order and
+/// normalizes.
 Value group_norm(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight, Value bias, GroupNormAttrs attrs);
 
-/// What both ops have. kGroupNorm: inputs x, the statistics, weight, bias.
+/// Attributes of both ops. Inputs of kGroupNorm: x, the statistics, weight, bias.
 struct GroupNormOpAttrs {
   GroupNormAttrs norm;
   Dim batch, pixels;
 };
 
-/// The norm of item `item` is x * scale[c] + shift[c]. `sums`: the statistics of all items.
+/// The norm of item `item` is x * scale[c] + shift[c]. `sums` holds the statistics of all items.
 void group_norm_scale(const float* sums, int64_t item, int64_t pixels, int64_t channels, const GroupNormAttrs& norm,
                       const float* weight, const float* bias, float* scale, float* shift);
 struct HostTensor;
-/// The same for references: y = norm(x), from x itself.
+/// The same for references: y = norm(x), computed from x.
 void group_norm_reference(const HostTensor& x, int64_t batch, int64_t pixels, const GroupNormAttrs& norm,
                           const HostTensor& weight, const HostTensor& bias, HostTensor& y);
 
-/// Statistics of an item are made in parts of at least 64 pixels, and added up in order. Their number follows from the item's size
-/// alone, so that results do not depend on the number of workers.
+/// Statistics of an item are computed in parts of at least 64 pixels and merged in order. The number of parts depends
+/// only on the item's size, so results do not depend on the number of workers.
 inline constexpr int64_t kGroupNormMaxParts = 64;
 inline int64_t group_norm_parts(int64_t pixels) { return std::clamp<int64_t>(pixels / 64, 1, kGroupNormMaxParts); }
 inline int64_t group_norm_part_begin(int64_t pixels, int64_t part) { return pixels * part / group_norm_parts(pixels); }

@@ -10,7 +10,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 512;  // of the kernels
+constexpr int64_t kMaxHeadDim = 512;  // limit of the kernels
 
 Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
   if (num_heads > 0 && head_dim > 0 && head_dim <= kMaxHeadDim) return {};
@@ -19,7 +19,8 @@ Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
 
 }  // namespace
 
-// The packed value is [batch, keys + 31, heads * 2 * head_dim up to a pair] float32: what whole pages need at most.
+// The packed value is [batch, keys + 31, heads * 2 * head_dim rounded up to even] float32: the upper bound for whole
+// pages.
 Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim) {
   if (Status status = check_heads("joint_keys", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
@@ -68,7 +69,7 @@ Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tok
 
 namespace {
 
-/// `x` as the steps leave it; their inputs begin at `at`, which is moved beyond them.
+/// Applies `steps` to x; their inputs begin at `at`, which is advanced past them.
 HostTensor stepped(ReferenceContext& c, const HeadSteps& steps, HostTensor x, int64_t head_dim, size_t& at) {
   if (steps.has_norm) rms_norm_reference(x, c.in(at++), steps.eps, x);
   if (steps.has_rope) {
@@ -78,7 +79,7 @@ HostTensor stepped(ReferenceContext& c, const HeadSteps& steps, HostTensor x, in
   return x;
 }
 
-// Row p of item i holds all heads of K, then all heads of V, in float64.
+// Row p of item i holds K of all heads, then V of all heads, in float64.
 Status keys_reference(ReferenceContext& c) {
   const auto& a = c.attrs<JointKeysAttrs>();
   HostTensor& out = c.out();
@@ -148,7 +149,7 @@ std::string describe_attention(const std::any& any) {
                      op.steps.has_norm ? ", +norm" : "", op.steps.has_rope ? ", +rope" : "");
 }
 
-// Scores and sums, of every query with every key.
+// Q K^T and P V over all query-key pairs.
 Dim attention_flops(const Graph& graph, const Op& op) {
   const auto& a = std::any_cast<const JointAttentionOpAttrs&>(op.attrs);
   const Dim keys = graph.value(op.inputs[1]).shape[1] + Dim(-kSpareKeys);

@@ -7,40 +7,40 @@
 
 namespace redline {
 
-/// Rows past the last key of an item in the shape of the packed value: its last page may be nearly empty.
+/// Padding rows after the last key of an item in the packed value's shape: its last page may be nearly empty.
 inline constexpr int64_t kSpareKeys = kKvPageTokens - 1;
 
-/// Keys and values of one stream: text, picture, or both.
+/// Keys and values of one stream: text, image, or both.
 struct KeySegment {
   Value k, v;  ///< [batch * tokens, num_heads * head_dim]  f32
-  Dim tokens;  ///< of one item of the batch
+  Dim tokens;  ///< per batch item
 };
 
 struct JointAttentionAttrs {
   int64_t num_heads = 0, head_dim = 0;
   float scale = 0;      ///< of q . k; usually 1 / sqrt(head_dim)
-  bool causal = false;  ///< row t of an item sees keys [0, t]; only where queries and keys are one stream
+  bool causal = false;  ///< row t of an item attends to keys [0, t]; only when queries and keys are the same stream
 };
 
-/// Keys and values of all segments of each item, in the order given, in the tile order that attention reads
-/// (cpu_kernels.h KvHeadView). Attention ops of several streams share it.
+/// Packs the keys and values of all segments of each item, in the given order, into the tiled layout that attention
+/// reads (cpu_kernels.h KvHeadView). Attention ops of several streams share the result.
 Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim);
 
 /// Softmax attention without a cache and without a mask in memory:
 ///   y[i, t, h] = sum_p softmax_p(scale * q[i, t, h] . K[i, p, h]) V[i, p, h],  p over the keys of item i
-/// Joint attention of text and picture (Esser et al. 2024, arXiv:2403.03206) is one joint_keys and one joint_attention
+/// Joint attention of text and image (Esser et al. 2024, arXiv:2403.03206) is one pack of keys and one joint_attention
 /// per stream.
 ///
 /// q            [batch * tokens, num_heads * head_dim]  f32
 /// keys         from joint_keys
-/// key_lengths  [batch]  i32, optional: keys from there on are not seen; an item of length 0 gives zeros
-/// returns like q; can be stored in the forms that products read
+/// key_lengths  [batch]  i32, optional: keys from this index on are masked; an item of length 0 gives zeros
+/// returns like q; can be stored in the layouts that linear ops read
 Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys,
                       JointAttentionAttrs attrs, Value key_lengths = {});
 
-/// What becomes of queries or keys, head by head, before attention reads them: RMS norm, then rope. passes/
-/// fuse_joint_heads puts it into the ops.
+/// Per-head steps applied to queries or keys before attention reads them: RMS norm, then rope. Fused into the ops by
+/// passes/fuse_joint_heads.
 struct HeadSteps {
   bool has_norm = false, has_rope = false;
   float eps = 0;  ///< of the norm
@@ -48,7 +48,8 @@ struct HeadSteps {
   bool any() const { return has_norm || has_rope; }
 };
 
-/// inputs  k and v of each segment; then of each segment that has them the norm's weight [head_dim] and the rope table
+/// Inputs: k and v of each segment; then, for each segment that has them, the norm's weight [head_dim] and the rope
+/// table
 ///         [batch * tokens, rotary_dim] f32
 struct JointKeysAttrs {
   std::vector<Dim> tokens;       ///< of each segment
@@ -57,7 +58,7 @@ struct JointKeysAttrs {
   int64_t num_heads = 0, head_dim = 0;
 };
 
-/// inputs  q, keys; key_lengths if there are any; the norm's weight and the rope table if there are
+/// Inputs: q, keys, then optional key_lengths, the norm's weight and the rope table.
 struct JointAttentionOpAttrs {
   JointAttentionAttrs a;
   Dim batch, tokens;

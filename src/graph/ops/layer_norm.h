@@ -6,7 +6,7 @@ namespace redline {
 
 struct LayerNormAttrs {
   float eps = 1e-5f;
-  bool centred = true;  ///< false: divided by the root mean square, mean kept
+  bool centred = true;  ///< false: divides by the root mean square without subtracting the mean
 };
 
 /// Layer normalization of rows (Ba et al. 2016, arXiv:1607.06450):
@@ -14,20 +14,20 @@ struct LayerNormAttrs {
 ///
 /// x             [rows, cols]  f32
 /// weight, bias  [cols]        f32, f16 or bf16; each optional (an invalid Value is none)
-/// returns like x; can be stored in the forms that products read
+/// returns like x; can be stored in the layouts that linear ops read
 Value layer_norm(GraphBuilder& g, Value x, Value weight, Value bias, LayerNormAttrs attrs = {});
 
-/// Columns of a modulation table that belong to one use of it.
+/// The columns of a modulation table that one norm uses.
 struct Modulation {
   Value table;            ///< [batch, columns]  f32: one row per item of the batch
-  int64_t shift = 0;      ///< first of the x.cols columns that are added; -1: none
-  int64_t scale = 0;      ///< first of the x.cols columns s that multiply, as 1 + s
+  int64_t shift = 0;      ///< first of the x.cols shift columns; -1: none
+  int64_t scale = 0;      ///< first of the x.cols scale columns s; the factor is 1 + s
   Dim rows_per_item = 1;  ///< rows [i * rows_per_item, (i + 1) * rows_per_item) of x belong to item i
 };
 
 /// Adaptive layer normalization (Peebles and Xie 2022, arXiv:2212.09748, section 3.2):
 ///   y[r, c] = norm(x)[r, c] * (1 + table[i, scale + c]) + table[i, shift + c],  i the item of row r
-/// The norm has no weights of its own.
+/// The norm itself has no weights.
 Value modulated_norm(GraphBuilder& g, Value x, Modulation modulation, LayerNormAttrs attrs = {1e-6f, true});
 /// Attributes of both ops.
 struct LayerNormOpAttrs {

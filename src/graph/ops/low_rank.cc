@@ -1,5 +1,5 @@
-// Two stages: x down^T by rows, then up by columns. The down matrix has a type whose kernels read x in the form that the
-// product beside it wants (8 bits, or w8a8, where that one takes them), so that x is prepared once.
+// Two stages: x down^T tiled by rows, then up tiled by columns. The type of the down matrix is chosen so that its
+// kernels read x in the layout of the base linear (int8, or w8a8 where that linear uses it), so x is prepared once.
 #include "graph/ops/low_rank.h"
 
 #include "graph/ops/conv2d.h"
@@ -65,7 +65,7 @@ AdapterSlots add_adapter_slots(Graph& graph, int64_t max_rank, const std::functi
       graph.values.push_back(std::move(info));
       return static_cast<ValueId>(graph.values.size()) - 1;
     };
-    // The product writes a value of its own; what everybody reads is the sum.
+    // The linear writes a new value; all readers use the sum.
     const ValueId sum = product.outputs[0];
     const Shape shape = graph.value(sum).shape;
     product.outputs[0] = add_value(shape, ".base");

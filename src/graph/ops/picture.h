@@ -4,8 +4,8 @@
 
 namespace redline {
 
-/// A batch of pictures as rows: pixel (i, y, x) of item i is row (i * height + y) * width + x; columns are channels
-/// (NHWC).
+/// A batch of feature maps stored as rows: pixel (i, y, x) of item i is row (i * height + y) * width + x; columns are
+/// channels (NHWC).
 struct Picture {
   Value value;  ///< [batch * height * width, channels]  f32
   Dim height, width;

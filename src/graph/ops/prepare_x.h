@@ -4,11 +4,11 @@
 
 namespace redline {
 
-/// The same values in the forms that products read (ValueInfo::forms of the output); in exact arithmetic the identity.
-/// Put in by passes/prepare_activations, not by models.
+/// Converts an activation to the layouts that linear ops read (ValueInfo::layouts of the output); the identity in exact
+/// arithmetic. Inserted by passes/prepare_activations, not by models.
 ///
 /// x       [rows, cols]  f32
-/// returns [rows, cols]  in its forms
+/// returns [rows, cols]  in its layouts
 extern const OpDef kPrepareX;
 
 }  // namespace redline

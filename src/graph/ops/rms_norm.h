@@ -9,9 +9,10 @@ struct RmsNormAttrs {
   float eps = 1e-5f;
 };
 
-/// Root-mean-square normalization of each group of `weight.size()` neighbouring elements of a row:
+/// Root-mean-square normalization of each group of `weight.size()` consecutive elements of a row:
 ///   y[r, g, c] = x[r, g, c] * weight[c] / sqrt(mean_c(x[r, g, c]^2) + eps)
-/// Zhang and Sennrich 2019, arXiv:1910.07467. One group is the usual norm of a hidden state; more are the per-head norm
+/// Zhang and Sennrich 2019, arXiv:1910.07467. One group is the usual norm of a hidden state; several are the per-head
+/// norm
 /// of queries and keys (Qwen3).
 ///
 /// x       [rows, groups * cols]  f32

@@ -12,7 +12,7 @@ namespace redline {
 struct RopeTableAttrs {
   std::vector<float> inverse_frequencies;  ///< [rotary_dim / 2], radians per position
   float attention_factor = 1.0f;           ///< multiplies cosines and sines (yarn)
-  /// Dynamic NTK scaling: for a text longer than `original_context` the base grows with the text's length L to
+  /// Dynamic NTK scaling: for a sequence longer than `original_context` the base grows with its length L to
   ///   base * (factor * L / original_context - (factor - 1)) ^ (rotary_dim / (rotary_dim - 2)).
   struct Dynamic {
     double base = 10000, factor = 1;
@@ -20,11 +20,11 @@ struct RopeTableAttrs {
   } dynamic;
 };
 
-/// Cosines and sines of position * inverse frequency; the product is rounded to float32 as PyTorch implementations do,
-/// the functions are exact.
+/// Cosines and sines of position * inverse frequency. The angle is rounded to float32 as in PyTorch implementations;
+/// cos and sin are exact.
 ///
 /// positions  [tokens]  i32
-/// lengths    [tokens]  i32, length that the token's text is known to reach; looked at only by dynamic scaling
+/// lengths    [tokens]  i32, known total length of the token's sequence; used only by dynamic scaling
 /// returns    [tokens, rotary_dim]  f32: cosines, then sines
 Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs attrs);
 
@@ -32,7 +32,7 @@ struct RopeAttrs {
   int64_t head_dim = 0;
 };
 
-/// Rotates the pairs (i, i + rotary_dim/2) of every head; elements from rotary_dim on stay.
+/// Rotates the pairs (i, i + rotary_dim/2) of every head; elements from rotary_dim on are unchanged.
 ///
 /// x      [tokens, heads * head_dim]  f32
 /// table  [tokens, rotary_dim]        from rope_table; rotary_dim even and at most head_dim

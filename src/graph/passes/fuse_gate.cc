@@ -18,7 +18,7 @@ Status fuse_gate(Graph& graph) {
     attrs.has_residual = attrs.has_gate = true;
     attrs.gate_column = gate.column;
     attrs.rows_per_item = gate.rows_per_item;
-    // Where the sum stands, a and the table are there.
+    // The fused op takes the place of the sum, where a and the table are already computed.
     sum.def = &kLinear;
     sum.name = product->name;
     sum.inputs = std::move(product->inputs);

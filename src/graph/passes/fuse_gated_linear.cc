@@ -13,7 +13,7 @@ namespace {
 struct Candidate {
   Activation kind;
   size_t products;
-  bool halves = false;  ///< of one product: its second half goes through f, its first is what that multiplies
+  bool halves = false;  ///< one linear computes both: f applies to the second half, which multiplies the first
 };
 std::optional<Candidate> candidate(const Op& op) {
   if (op.def == &kSiluMul) return Candidate{Activation::kSilu, 2};
@@ -22,7 +22,7 @@ std::optional<Candidate> candidate(const Op& op) {
   return Candidate{attrs.kind, op.inputs.size(), attrs.halves};
 }
 
-/// Rows [begin, begin + rows) of a weight, or elements of a vector, where the file has them side by side.
+/// Rows [begin, begin + rows) of a weight, or elements of a vector, if they are contiguous in the file.
 std::optional<ValueInfo> part_of(const ValueInfo& whole, int64_t begin, int64_t rows, std::string_view suffix) {
   const TensorView& view = whole.weight.view;
   const bool is_vector = view.shape.size() == 1;
@@ -38,7 +38,7 @@ std::optional<ValueInfo> part_of(const ValueInfo& whole, int64_t begin, int64_t 
   return part;
 }
 
-/// Inputs of a gated_linear whose matrices are the halves of one; nothing where it cannot be cut.
+/// Inputs of a gated_linear whose matrices are the two halves of one weight; nullopt if it cannot be split.
 std::optional<std::vector<ValueId>> halves_of(Graph& graph, const Op& product) {
   const int64_t rows = graph.value(product.inputs[1]).shape[0].constant() / 2;
   std::vector<ValueInfo> parts;

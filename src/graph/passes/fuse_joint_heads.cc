@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-/// What makes input i of `op` from heads as a product gives them: rope(norm(heads)), both optional.
+/// Input i of `op` as rope(norm(heads)) of projected heads; norm and rope are optional.
 struct Found {
   HeadSteps steps;
   Op* rope = nullptr;
@@ -17,7 +17,7 @@ struct Found {
 Found find_steps(const OpUses& uses, const Graph& graph, const Op& op, size_t i, int64_t head_dim) {
   Found f;
   f.heads = op.inputs[i];
-  // Readers are ops: one that reads a value twice still needs it.
+  // Readers are counted per op, so an op that reads a value twice must be excluded here.
   if (std::count(op.inputs.begin(), op.inputs.end(), f.heads) != 1) return f;
   f.rope = uses.only_read_by(op, i, kRope);
   if (f.rope && std::any_cast<RopeAttrs>(f.rope->attrs).head_dim != head_dim) f.rope = nullptr;
@@ -29,7 +29,7 @@ Found find_steps(const OpUses& uses, const Graph& graph, const Op& op, size_t i,
   return f;
 }
 
-/// Makes `op` read the heads of input i, and the steps' inputs behind all others.
+/// Makes `op` read the unprocessed heads as input i and appends the inputs of the steps.
 void take_over(Op& op, size_t i, const Found& f) {
   op.inputs[i] = f.heads;
   if (f.norm) op.inputs.push_back(f.norm->inputs[1]);

@@ -33,7 +33,7 @@ Status fuse_qkv(Graph& graph, const Target& target) {
   for (Op& append : graph.ops) {
     if (append.def != &kKvAppend) continue;
     const auto kv = std::any_cast<KvAppendAttrs>(append.attrs);
-    if (kv.head_dim % target.head_dim_grain() != 0) continue;  // a head would begin inside a strip
+    if (kv.head_dim % target.head_dim_grain() != 0) continue;  // a head would begin inside a row panel
     Op* attention = uses.only_reader(append.outputs[0]);
     if (!attention || attention->def != &kAttention) continue;
     const RotatedHeads q = rotated_heads(uses, *attention, 0, graph, kv.head_dim);
@@ -65,9 +65,9 @@ Status fuse_qkv(Graph& graph, const Target& target) {
     if (q.norm) inputs.push_back(q.norm->inputs[1]), a.q_norm_eps = std::any_cast<RmsNormAttrs>(q.norm->attrs).eps;
     if (k.norm) inputs.push_back(k.norm->inputs[1]), a.k_norm_eps = std::any_cast<RmsNormAttrs>(k.norm->attrs).eps;
     inputs.insert(inputs.end(), {q.rope->inputs[1], append.inputs[2], append.inputs[3]});
-    // Where keys were appended everything that it needs is there, and attention comes later.
+    // The fused op takes the place of kv_append: all its inputs are computed by then, and attention comes later.
     append = {&kQkv, append.name, std::move(inputs), {attention->inputs[0], append.outputs[0]}, a};
-    q.rope->outputs.clear();  // reaches nothing now
+    q.rope->outputs.clear();  // now dead
   }
   return remove_dead(graph);
 }

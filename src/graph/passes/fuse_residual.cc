@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-/// False where `op` cannot take a residual, or has one.
+/// False if `op` does not support a residual or already has one.
 template <class Attrs>
 bool give_residual(Op& op, ValueId residual) {
   auto attrs = std::any_cast<Attrs>(op.attrs);
@@ -32,7 +32,7 @@ Status fuse_residual(Graph& graph) {
   for (size_t i = 0; i < graph.ops.size(); ++i) {
     Op& sum = graph.ops[i];
     if (sum.def != &kAdd) continue;
-    // The later operand is the one whose product can take the other as its residual: it runs last.
+    // The operand computed last is the one that can take the other as its residual.
     for (int side : {1, 0}) {
       const ValueId product = sum.inputs[static_cast<size_t>(side)],
                     residual = sum.inputs[static_cast<size_t>(1 - side)];

@@ -1,4 +1,4 @@
-// Who makes a value and who reads it: what fusing passes ask.
+// Producers and readers of values, for fusing passes.
 #pragma once
 
 #include <algorithm>
@@ -7,15 +7,15 @@
 
 namespace redline {
 
-/// A snapshot; ids of values that a pass adds later are not known to it. Ops must not move while it is asked.
+/// A snapshot: it does not know values that a pass adds later. Ops must not move while it is in use.
 class OpUses {
  public:
   explicit OpUses(Graph& graph) : graph_(graph), readers_(graph.readers()), producer_(graph.values.size(), nullptr) {
     for (Op& op : graph.ops)
       for (ValueId id : op.outputs) producer_[static_cast<size_t>(id)] = &op;
   }
-  /// The op of kind `def` that makes input i of `op`, when nobody else reads what it makes and it is no output of the
-  /// graph; nullptr otherwise.
+  /// The op of kind `def` that produces input i of `op`, if `op` is its only reader and the value is not a graph
+  /// output; otherwise nullptr.
   Op* only_read_by(const Op& op, size_t i, const OpDef& def) const {
     const ValueId id = op.inputs[i];
     Op* producer = producer_[static_cast<size_t>(id)];
@@ -23,7 +23,7 @@ class OpUses {
     return producer && producer->def == &def && readers_[static_cast<size_t>(id)].size() == 1 && !is_output ? producer
                                                                                                             : nullptr;
   }
-  /// nullptr: none, or several, or the graph's user.
+  /// The only op that reads the value; nullptr if there is none, there are several, or the value is a graph output.
   Op* only_reader(ValueId id) const {
     const auto& list = readers_[static_cast<size_t>(id)];
     const bool is_output = std::find(graph_.outputs.begin(), graph_.outputs.end(), id) != graph_.outputs.end();

@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-/// What the products of `op` want of input 0.
+/// The layouts that the matrices of `op` use for input 0.
 ActivationLayouts wanted_layouts(const Graph& graph, const Op& op, const Target& target) {
   return target.activation_layouts(graph.value(op.inputs[1]).dtype);
 }
@@ -15,14 +15,15 @@ ActivationLayouts wanted_layouts(const Graph& graph, const Op& op, const Target&
 }  // namespace
 
 Status prepare_activations(Graph& graph, const Target& target) {
-  // A value that only products read, all in the same layouts, is stored so by an op that can.
+  // A value that only linear ops read, all in the same layouts, is stored that way by its producer if the producer
+  // supports it.
   const auto readers = graph.readers();
   for (Op& op : graph.ops) {
     if (!op.def->prepares_output) continue;
     const ValueId x = op.outputs[0];
     const auto& list = readers[static_cast<size_t>(x)];
     const bool is_output = std::find(graph.outputs.begin(), graph.outputs.end(), x) != graph.outputs.end();
-    // Rows pass through scratch.
+    // The conversion buffers whole rows in scratch.
     if (is_output || list.empty() || graph.value(x).shape[1].constant() * 4 > target.max_prepared_row_bytes()) continue;
     const Op& first = graph.ops[static_cast<size_t>(list[0])];
     if (first.def->num_matrices == 0) continue;

@@ -17,11 +17,11 @@ bool is_costly(const Op& op) {
   return op.def == &kLayerNorm || op.def == &kRmsNorm || op.def == &kGroupNorm || op.def == &kTimestepEmbedding;
 }
 
-/// The graphs as one. A value is known by the graph that has it first.
+/// The graphs concatenated. A value is identified by the first graph that has it.
 class Joined {
  public:
   explicit Joined(std::span<Graph* const> graphs) : graphs_(graphs) {
-    std::map<std::string, size_t> given, made;  // by name: what comes from outside, what an earlier graph puts out
+    std::map<std::string, size_t> given, made;  // by name: external inputs; outputs of earlier graphs
     for (size_t g = 0; g < graphs.size(); ++g) {
       const Graph& graph = *graphs[g];
       std::vector<size_t>& places = place_.emplace_back(graph.values.size(), kNowhere);
@@ -63,7 +63,7 @@ class Joined {
   std::vector<std::vector<size_t>> place_;
 };
 
-/// What goes and what stays, and why.
+/// Decides which ops are hoisted.
 class Choice {
  public:
   Choice(std::span<Graph* const> graphs, const Joined& joined, const SplitOnceOptions& options)
@@ -91,7 +91,7 @@ class Choice {
     while (leave_cheap()) {}
   }
 
-  /// Which values are made by ops that go.
+  /// Values produced by hoisted ops.
   std::vector<bool> gone() const {
     std::vector<bool> result(joined_.values.size());
     for (size_t i = 0; i < joined_.ops.size(); ++i)
@@ -99,7 +99,7 @@ class Choice {
         for (size_t v : joined_.places(i, joined_.op(i).outputs)) result[v] = true;
     return result;
   }
-  /// Which of these must be kept: those that a staying op reads, or the graphs' user.
+  /// Hoisted values that must be stored: those read by a remaining op or by the caller.
   std::vector<bool> kept(const std::vector<bool>& gone) const {
     std::vector<bool> result(joined_.values.size());
     for (size_t i = 0; i < joined_.ops.size(); ++i)
@@ -112,13 +112,13 @@ class Choice {
  private:
   int64_t elements(size_t v) const { return num_elements(joined_.value(v).shape).eval(options_.sizes); }
 
-  /// Cheap ops at the border that are not worth the memory of what they make: together, where they read the same, for what
-  /// they read is kept once for all of them. True: some were found.
+  /// Un-hoists cheap ops at the boundary whose results are not worth their memory. Ops that read the same values are
+  /// considered together, because their shared inputs are stored only once. Returns true if any were found.
   bool leave_cheap() {
     std::vector<int> staying_readers(joined_.values.size()), going_readers(joined_.values.size());
     for (size_t i = 0; i < joined_.ops.size(); ++i)
       for (size_t v : joined_.places(i, joined_.op(i).inputs)) ++(goes[i] ? going_readers : staying_readers)[v];
-    std::map<std::vector<size_t>, std::vector<size_t>> groups;  // by what they read
+    std::map<std::vector<size_t>, std::vector<size_t>> groups;  // keyed by the values read
     for (size_t i = 0; i < joined_.ops.size(); ++i) {
       if (!goes[i] || is_costly(joined_.op(i))) continue;
       const std::vector<size_t> out = joined_.places(i, joined_.op(i).outputs);
@@ -138,7 +138,7 @@ class Choice {
       int64_t made = 0, read = 0;
       for (size_t i : members)
         for (size_t v : joined_.places(i, joined_.op(i).outputs)) made += elements(v);
-      for (size_t v : reads)  // what is there anyway costs nothing
+      for (size_t v : reads)  // values stored anyway cost nothing
         if (joined_.value(v).kind == ValueKind::kComputed && staying_readers[v] == 0 && !is_output[v])
           read += elements(v);
       if (made <= read && worth_[members[0]]) continue;
@@ -155,10 +155,10 @@ class Choice {
   std::vector<bool> is_constant, is_output, goes;
 
  private:
-  std::vector<bool> worth_;  ///< something costly is on the way to it
+  std::vector<bool> worth_;  ///< a costly op contributes to it
 };
 
-/// Values that nobody mentions any more go, and inputs that nobody reads.
+/// Removes values that no op refers to and inputs that no op reads.
 void drop_unused(Graph& graph) {
   std::vector<bool> used(graph.values.size());
   for (const Op& op : graph.ops)
@@ -182,7 +182,7 @@ void drop_unused(Graph& graph) {
   renumber(graph.outputs);
 }
 
-/// The ops that go, as a graph. Matrices that several of them take under one name are one there.
+/// The hoisted ops as a graph. Matrices that several of them share by name appear once.
 Graph extract(const Joined& joined, const Choice& choice, const std::vector<std::string>& kept_names,
               const std::string& name) {
   Graph once;
@@ -230,7 +230,7 @@ Result<SplitOnce> split_once(std::span<Graph* const> graphs, const SplitOnceOpti
     if (kept[v]) names[v] = fmt::format("{}{}.{}", kBoundPrefix, options.name, count++);
   split.once = extract(joined, choice, names, options.name);
 
-  size_t first = 0;  // op of the graph among all
+  size_t first = 0;  // index of the graph's first op among all ops
   for (size_t g = 0; g < graphs.size(); ++g) {
     Graph& graph = *graphs[g];
     for (ValueId id : graph.outputs)

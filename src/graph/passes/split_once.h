@@ -1,4 +1,5 @@
-// What stays the same over the steps of a run, apart from what does not: text keys and values, modulation tables.
+// Hoists step invariants: the parts of denoiser graphs that stay constant over the steps of a run, such as text keys
+// and values and modulation tables.
 #pragma once
 
 #include <map>
@@ -11,26 +12,26 @@
 namespace redline {
 
 struct SplitOnceOptions {
-  std::string name;                 ///< of the graph that comes out, and within the names of its outputs
-  std::set<std::string> constants;  ///< inputs, from outside, that stay the same
-  SymbolValues sizes;               ///< by which memory is compared
-  /// Outputs whose names begin so are only read by later graphs: not kept for anybody else.
+  std::string name;                 ///< of the resulting graph; also part of the names of its outputs
+  std::set<std::string> constants;  ///< external inputs that stay constant over the steps
+  SymbolValues sizes;               ///< sizes used to compare memory
+  /// Outputs with this name prefix are read only by later graphs, so they need not be kept for the caller.
   std::string private_prefix = "carry.";
 };
 
 struct SplitOnce {
-  Graph once;  ///< no ops: nothing is worth keeping. Its outputs are named "bound.NAME.0", "bound.NAME.1", ..
-  /// Outputs that the graphs had and that are outputs of `once` now, by their old names.
+  Graph once;  ///< has no ops if nothing is worth storing. Outputs are named "bound.NAME.0", "bound.NAME.1", ..
+  /// Outputs of the given graphs that are now outputs of `once`, by their old names.
   std::map<std::string, std::string> moved_outputs;
 };
 
-/// Takes everything that depends on the constants alone out of `graphs` and puts it into one graph, whose outputs
-/// become inputs of those that read them. `graphs` run one after the other: an input of one is the output of that name
-/// of the latest before it, else comes from outside.
+/// Moves everything that depends only on the constants out of `graphs` into one graph, whose outputs become inputs of
+/// the ops that read them. `graphs` run one after the other: an input of one is the output of that name of the latest
+/// earlier graph, or else external.
 ///
-/// Kept are results of products, attention and norms, and what follows from them in no more memory; what a cheap op
-/// makes wider, or makes of the constants themselves, is made anew in every step.
-/// internal: the graphs are not as Graph::check wants them.
+/// Stored are results of matmuls, attention and norms, and values derived from them that take no more memory. Values
+/// that a cheap op widens, or computes from the constants directly, are recomputed in every step.
+/// internal: the graphs fail Graph::check.
 Result<SplitOnce> split_once(std::span<Graph* const> graphs, const SplitOnceOptions& options);
 
 }  // namespace redline

@@ -21,24 +21,24 @@
 namespace redline {
 
 enum class ComputeType : uint8_t {
-  kAuto,  ///< float32 sums; cached keys and values in float16; block formats meet activations rounded to int8
-  kF32,   ///< float32 throughout, whatever the weights are
+  kAuto,  ///< float32 accumulation; keys and values cached in float16; block-quantized weights use int8 activations
+  kF32,   ///< float32 throughout, for any weight type
 };
-/// "auto" or "f32"; invalid_argument otherwise.
+/// Accepts "auto" and "f32"; anything else is invalid_argument.
 Result<ComputeType> compute_type_from_name(std::string_view name);
 
 struct EngineOptions {
-  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else every core this process may use
+  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
-  int64_t context = 0;           ///< most tokens of one sequence; 0: the model's own, at most 4096
-  int64_t max_chunk = 512;       ///< most tokens of one step, of all its sequences together
-  int64_t max_sequences = 64;    ///< most sequences of one step
-  int64_t cache_tokens = 0;      ///< most tokens that all sessions hold together; 0: max_sequences full contexts
-  bool use_interpreter = false;  ///< run the plain graph op by op in float64: slow, the reference
-  std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
+  int64_t context = 0;           ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
+  int64_t max_chunk = 512;       ///< maximum tokens of one step, over all its sequences
+  int64_t max_sequences = 64;    ///< maximum number of sequences in one step
+  int64_t cache_tokens = 0;      ///< maximum tokens in the caches of all sessions; 0: max_sequences full contexts
+  bool use_interpreter = false;  ///< reference mode: run the graph op by op in float64, slowly
+  std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "": none
 };
 
-/// What a model is, without running it.
+/// Description of a model, available without running it.
 struct ModelInfo {
   std::string path, architecture, file_format;  ///< "llama"; "gguf" or "safetensors"
   std::string weight_types;                     ///< "bf16 x57, f32 x17"
@@ -50,32 +50,33 @@ struct ModelInfo {
   std::string isa;  ///< instruction set of the kernels in use
 };
 
-/// Order: repetition penalty, temperature, top-k, top-p, min-p; then one draw. Zero temperature is greedy.
+/// Applied in this order: repetition penalty, temperature, top-k, top-p, min-p; then one sample. Temperature 0 is
+/// greedy.
 struct SamplingOptions {
   float temperature = 0.8f;
   int64_t top_k = 0;                ///< 0: off
   float top_p = 1.0f;               ///< 1: off
   float min_p = 0.0f;               ///< 0: off
   float repetition_penalty = 1.0f;  ///< 1: off; over prompt and output (Keskar et al. 2019, arXiv:1909.05858)
-  uint64_t seed = 0;                ///< same seed, same text, whatever the number of threads
+  uint64_t seed = 0;                ///< the same seed gives the same text for any number of threads
 };
 
 struct GenerateRequest {
-  std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error when the model has none
+  std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
   int64_t max_tokens = 256;
-  std::vector<std::string> stop;  ///< text that ends the generation; it is not part of the output
+  std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
   bool ignore_stop_tokens = false;
-  int num_logprobs = -1;  ///< -1: none; k >= 0: logprob of each token and of the k likeliest
+  int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
 };
 
 struct TokenLogprob {
   int32_t id = -1;
-  float logprob = 0;  ///< natural log, of the distribution before temperature and truncation
+  float logprob = 0;  ///< natural log, before temperature and truncation
 };
 
-/// What one step adds to the text. `text` may be empty: bytes of an unfinished character, or text that may yet become a
-/// stop string, are held back.
+/// The text added by one step. `text` may be empty: bytes of an incomplete character, and text that may become a stop
+/// string, are held back.
 struct TextPiece {
   std::string_view text;
   int32_t token = -1;
@@ -88,89 +89,90 @@ std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length"
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kStop;
-  std::vector<int32_t> tokens;  ///< generated, the stop token not included
+  std::vector<int32_t> tokens;  ///< generated tokens, without the stop token
   std::string text;
   int64_t prompt_tokens = 0;
   double first_token_ms = 0;  ///< from the call to the first token
   double prefill_ms = 0;      ///< prompt only
   double decode_ms = 0;       ///< the steps after the first token
-  int64_t decode_tokens = 0;  ///< tokens made in decode_ms
+  int64_t decode_tokens = 0;  ///< tokens generated in decode_ms
 };
 
-/// One sequence with its cached keys and values. Not for use by two threads at once; sessions of one engine take turns.
+/// One sequence with its KV cache. Not thread-safe; steps of sessions of one engine are serialized.
 class Session {
  public:
   virtual ~Session() = default;
-  /// Appends tokens and returns the logits after the last one, [vocab_size], or after each of them when `all`,
-  /// [tokens, vocab_size]; valid until the next call. `total_length` is the length the text is known to reach (dynamic
-  /// rope scaling looks at it); 0: up to these tokens.
-  /// invalid_argument: an id outside the vocabulary, or more tokens than the context holds (both numbers are named).
-  /// After an error the session is as it was.
+  /// Appends tokens and returns the logits after the last one, [vocab_size], or after each of them if `all`, [tokens,
+  /// vocab_size]; valid until the next call. `total_length` is the known final length of the sequence (used by dynamic
+  /// rope scaling); 0: the length after these tokens.
+  /// invalid_argument: an id outside the vocabulary, or more tokens than the context holds (the message gives both
+  /// numbers). On error the session is unchanged.
   virtual Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all = false,
                                                  int64_t total_length = 0) = 0;
-  /// Tokens so far.
+  /// Number of tokens so far.
   virtual int64_t length() const = 0;
-  /// Forgets every token from `length` on.
+  /// Drops every token from position `length` on.
   virtual void truncate(int64_t length) = 0;
 };
 
-/// What one sequence adds to a step: a chunk of its prompt, the token that was last drawn, or tokens to verify.
+/// One sequence's part of a step: a chunk of its prompt, the last sampled token, or tokens to verify.
 struct BatchEntry {
-  Session* session = nullptr;  ///< of this engine; each at most once in a batch
+  Session* session = nullptr;  ///< a session of this engine; each at most once per batch
   std::span<const int32_t> tokens;
-  int64_t logit_rows = 1;    ///< logits are wanted after the last so many of the tokens; 0: none, as within a prompt
+  int64_t logit_rows = 1;    ///< number of final tokens whose logits are computed; 0: none, as inside a prompt
   int64_t total_length = 0;  ///< as in Session::forward
-  /// Set by run_batch: [logit_rows, vocab_size]; valid until the next step of the engine, whoever takes it.
+  /// Set by run_batch: [logit_rows, vocab_size]; valid until the engine's next step in any session.
   std::span<const float> logits;
 };
 
-/// What a step and the cache of an engine hold.
+/// Limits of one step and of the engine's cache.
 struct BatchLimits {
-  int64_t tokens = 0;        ///< of one step, of all entries together
+  int64_t tokens = 0;        ///< of one step, over all entries
   int64_t sequences = 0;     ///< entries of one step
-  int64_t logit_rows = 0;    ///< of one step, of all entries together
-  int64_t cache_tokens = 0;  ///< of all sessions together, each rounded up to whole pages
+  int64_t logit_rows = 0;    ///< of one step, over all entries
+  int64_t cache_tokens = 0;  ///< over all sessions, each rounded up to whole pages
   int64_t page_tokens = 0;   ///< tokens of one page
 };
 
 class Engine {
  public:
-  /// `path`: a GGUF file (any part of a split), or a Hugging Face folder.
+  /// `path`: a GGUF file (any part of a split model) or a Hugging Face folder.
   static Result<std::unique_ptr<Engine>> open(const std::string& path, const EngineOptions& options = {});
   virtual ~Engine() = default;
 
   virtual const ModelInfo& info() const = 0;
-  /// The model's own defaults (generation_config.json; GGUF general.sampling.*), else temperature 0.8, top-p 0.95. A
-  /// generation_config.json that has do_sample means transformers' defaults by what it leaves out; false is greedy.
+  /// The model's own defaults (generation_config.json; GGUF general.sampling.*), else temperature 0.8, top-p 0.95. If
+  /// generation_config.json has do_sample, omitted fields take transformers' defaults; do_sample false is greedy.
   virtual const SamplingOptions& default_sampling() const = 0;
 
-  /// Text to ids; `special`: names of special tokens in the text become those tokens, and a text that begins with the
-  /// first token's name gets no second one. not_found: the model has no tokenizer.
+  /// Text to ids; `special`: special-token names in the text become those tokens, and a text that starts with the name
+  /// of the BOS token does not get a second one. not_found: the model has no tokenizer.
   virtual Result<std::vector<int32_t>> encode(std::string_view text, bool special = false,
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
-  /// The engine outlives its sessions.
+  /// The engine must outlive its sessions.
   virtual Result<std::unique_ptr<Session>> new_session() = 0;
 
   /// One step for several sequences: appends each entry's tokens to its session and sets its logits. Prompt chunks and
-  /// single tokens may be mixed in any order; with dtype f32 a sequence's logits have the same bits whatever runs
-  /// beside it. All or nothing: after an error every session is as it was.
-  /// invalid_argument, naming the entry: no tokens, an id outside the vocabulary, more tokens than the context holds,
-  /// the same session twice, one of another engine, logit_rows above the tokens, more than batch_limits() says.
+  /// single tokens may be mixed in any order. With dtype f32 the logits of a sequence are bit-identical whatever else
+  /// is in the batch. On error every session is unchanged.
+  /// invalid_argument, with the index of the entry: no tokens, an id outside the vocabulary, more tokens than the
+  /// context holds, a session that occurs twice or belongs to another engine, logit_rows above the number of tokens, or
+  /// a limit of batch_limits() exceeded.
   /// out_of_memory: the cache has too few free pages.
   virtual Status run_batch(std::span<BatchEntry> batch) = 0;
   virtual BatchLimits batch_limits() const = 0;
-  /// Tokens for which whole pages are free: what a scheduler admits by.
+  /// Number of tokens that fit in the free pages; schedulers admit requests by it.
   virtual int64_t free_cache_tokens() const = 0;
 
-  /// Calls `on_piece` after every token, between the steps of a long prompt and with what was held back at the end
-  /// (both with token -1), from the calling thread; returning false ends the generation (kCancelled), and nothing is
-  /// called after that.
+  /// Calls `on_piece` from the calling thread: after every token, between the steps of a long prompt, and with
+  /// held-back text at the end (the latter two with token -1). Returning false ends the generation (kCancelled);
+  /// `on_piece` is not called again.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 
-  /// Bytes the weights, the arena (with and without reuse) and the cache take.
+  /// Bytes of the weights, the arena (with and without reuse) and the cache.
   struct MemoryReport {
     int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0;
   };

@@ -33,22 +33,22 @@ enum class ImageType : uint8_t {
 Result<ImageType> image_type_from_name(std::string_view name);
 
 struct ImageOptions {
-  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else every core this process may use
+  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ImageType dtype = ImageType::kAuto;
   int64_t max_side = 2048;       ///< largest width and height, in pixels
-  int64_t max_batch = 8;         ///< most pictures of one request times guidance branches
-  int64_t front_blocks = 1;      ///< blocks that run before a step cache decides
+  int64_t max_batch = 8;         ///< maximum images of one request times guidance branches
+  int64_t front_blocks = 1;      ///< blocks that run before the step cache decides
   int64_t tail_blocks = 0;       ///< blocks that run after those that a step cache skips (DBCache's Bn)
   int64_t max_adapter_rank = 0;  ///< reserves slots for LoRA adapters of this total rank; 0: none
-  int64_t vae_tile = 0;          ///< side of the vae's decoding tiles, in pixels; 0: by memory; -1: no tiles
-  bool use_interpreter = false;  ///< run the graphs op by op in float64: the slow reference
+  int64_t vae_tile = 0;          ///< side of the VAE's decoding tiles, in pixels; 0: chosen by memory; -1: no tiles
+  bool use_interpreter = false;  ///< reference mode: run the graphs op by op in float64, slowly
   std::string
-      transformer_file;  ///< a single-file transformer (FLUX.1: safetensors, GGUF) instead of the folder's; or ""
-  /// Masks for step budgets (written by `redline calibrate`); "": the file that the model's redline.json names, else
+      transformer_file;  ///< a single-file transformer (FLUX.1: safetensors, GGUF) that replaces the folder's; "": none
+  /// Masks for step budgets (written by `redline calibrate`). "": the file that the model's redline.json names, else
   /// its step_cache.json, if any.
   std::string step_cache_file;
-  std::string vae_folder;  ///< an autoencoder (AutoencoderKL, AutoencoderTiny) instead of the pipeline's; or ""
-  std::string trace_file;  ///< write a timeline (Perfetto JSON) when the engine closes; "" for none
+  std::string vae_folder;  ///< an autoencoder (AutoencoderKL, AutoencoderTiny) that replaces the pipeline's; "": none
+  std::string trace_file;  ///< write a timeline (Perfetto JSON) when the engine closes; "": none
 };
 
 /// A dense float32 array, C order.
@@ -58,40 +58,40 @@ struct FloatArray {
 };
 
 struct ImageProgress {
-  int64_t step = 0, steps = 0;  ///< completed steps, all steps
+  int64_t step = 0, steps = 0;  ///< completed steps, total steps
   double step_ms = 0;           ///< of the last one
-  int64_t computed = 0;         ///< pictures of the batch whose step was computed, not forecast
+  int64_t computed = 0;         ///< images of the batch whose step was computed, not forecast
   /// Latents after the step, [batch, channels, height, width]; valid during the call.
   const FloatArray* latents = nullptr;
   /// Model output after guidance, as passed to the solver; the shape of the latents.
   const float* output = nullptr;
-  double sigma = 0, next_sigma = 0;  ///< share of noise in the latents, before and after the step
-  double step_size = 0;  ///< Euler: the step added step_size * output to the latents; 0: another kind of solver
+  double sigma = 0, next_sigma = 0;  ///< noise level of the latents before and after the step
+  double step_size = 0;              ///< Euler: the step added step_size * output to the latents; 0: other solvers
 };
 
 struct ImageRequest {
-  std::vector<std::string> prompts;  ///< one for each picture, or one for all
+  std::vector<std::string> prompts;  ///< one per image, or one for all
   std::string negative_prompt;       ///< for classifier-free guidance
   int64_t width = 0, height = 0;     ///< pixels; 0: the model's default
   int64_t num_inference_steps = 0;   ///< 0: the model's default
   double guidance_scale = -1;        ///< distilled (FLUX.1 dev) or classifier-free; -1: the model's default
   double true_cfg_scale = -1;        ///< classifier-free guidance of a distilled model; 1: none; -1: the default
-  double guidance_begin = 0, guidance_end = 1;  ///< share of the steps with classifier-free guidance
-  bool split_guidance = false;                  ///< runs the guidance branches one after the other: half the memory
+  double guidance_begin = 0, guidance_end = 1;  ///< fraction of the steps with classifier-free guidance
+  bool split_guidance = false;                  ///< runs the guidance branches sequentially: half the memory
   int64_t max_sequence_length = 0;              ///< text tokens (T5); 0: the model's default
-  int64_t batch = 1;                            ///< pictures per prompt, with one prompt
+  int64_t batch = 1;                            ///< images per prompt, with one prompt
   uint64_t seed = 0;                            ///< as torch.Generator("cpu").manual_seed
-  std::string solver;                           ///< scheduler class or short name instead of the model's; or ""
+  std::string solver;                           ///< scheduler class or short name that replaces the model's; "": none
   std::string cache;                       ///< rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...
-  double quality = -1;                     ///< 0 .. 1, sets the rule's threshold; -1: not given
-  int64_t steps_budget = 0;                ///< computed steps, the others are forecast; 0: not given
+  double quality = -1;                     ///< 0 .. 1, sets the rule's threshold; -1: unset
+  int64_t steps_budget = 0;                ///< computed steps, the others are forecast; 0: unset
   const FloatArray* init_noise = nullptr;  ///< standard normal [batch, channels, height / 8, width / 8]
   const FloatArray* prompt_embeds =
       nullptr;  ///< [batch, tokens, width], replaces the text encoders (with pooled_embeds)
   const FloatArray* pooled_embeds = nullptr;  ///< [batch, width]
   const RgbImage* init_image = nullptr;       ///< image to image: starts from this image
   const RgbImage* mask = nullptr;             ///< inpainting: white is regenerated, black is kept
-  double strength = 0.8;                      ///< image to image: share of the steps that run
+  double strength = 0.8;                      ///< image to image: fraction of the steps that run
   bool keep_latents = false;
 };
 
@@ -99,7 +99,7 @@ struct ImageResult {
   std::vector<RgbImage> pictures;
   FloatArray latents;  ///< final latents [batch, channels, h, w] of the solver, if keep_latents
   std::vector<double> step_ms;
-  std::vector<int64_t> computed;  ///< per step: pictures whose step was computed, not forecast
+  std::vector<int64_t> computed;  ///< per step: images whose step was computed, not forecast
   double text_ms = 0, loop_ms = 0, decode_ms = 0;
   double operations = 0;              ///< floating-point operations of the denoiser's matrix products
   double executed_share = 1;          ///< operations relative to a run without a step cache
@@ -112,20 +112,20 @@ class ImageEngine {
   static Result<std::unique_ptr<ImageEngine>> open(const std::string& path, const ImageOptions& options = {});
   virtual ~ImageEngine() = default;
 
-  /// "flux"; and the pipeline's class name.
+  /// For example "flux"; and the pipeline's class name.
   virtual const std::string& family() const = 0;
   /// A request with the model's default settings (redline.json, else the family's).
   virtual ImageRequest defaults() const = 0;
   /// Calls `on_step` after every step; returning false ends the run with Code::cancelled.
   /// invalid_argument: sizes that are not multiples of the model's patch, arrays of a wrong shape, guidance that the
-  /// model does not support; the message names the field and the remedy. internal: latents that are not finite.
+  /// model does not support; the message names the field and the fix. internal: latents that are not finite.
   virtual Result<ImageResult> generate(const ImageRequest& request,
                                        const std::function<bool(const ImageProgress&)>& on_step = {}) = 0;
-  /// Loads a LoRA file (safetensors, PEFT's or kohya's names) for the denoiser and the text encoders as `name`; it has
-  /// no effect until set. invalid_argument: a network or module that the pipeline does not have, shapes or ranks that
-  /// do not fit, a name that is in use.
+  /// Loads a LoRA file (safetensors with PEFT or kohya names) for the denoiser and the text encoders as `name`; it has
+  /// no effect until set_adapters. invalid_argument: a model or module that the pipeline does not have, shapes or ranks
+  /// that do not fit, a name already in use.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
-  /// Replaces the active adapters, each with its weight, for the next requests. Only pointers change.
+  /// Replaces the active adapters and their weights for the following requests. Only pointers change.
   /// not_found: no such name.
   virtual Status set_adapters(const std::vector<std::pair<std::string, double>>& adapters) = 0;
 
@@ -133,13 +133,13 @@ class ImageEngine {
     int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0;
     int64_t arena_touched = 0;  ///< resident bytes of the arena
   };
-  /// Memory of all networks together.
+  /// Memory of all models of the pipeline.
   virtual MemoryReport memory() const = 0;
   virtual std::string describe_program() const = 0;
 };
 
-/// The largest rank in a LoRA file; ImageOptions::max_adapter_rank is at least the sum over active files. Errors as
-/// load_adapter's.
+/// The maximum rank in a LoRA file. ImageOptions::max_adapter_rank must be at least the sum over the active files. Same
+/// errors as load_adapter.
 Result<int64_t> adapter_rank(const std::string& path);
 
 /// io: the file cannot be written.

@@ -1,4 +1,4 @@
-// An image as files and screens have it.
+// An RGB image.
 #pragma once
 
 #include <cstdint>
@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// RGB, 8 bits a channel.
+/// RGB, 8 bits per channel.
 struct RgbImage {
   int64_t width = 0, height = 0;
   std::vector<uint8_t> rgb;  ///< [height, width, 3], rows from the top

@@ -1,4 +1,4 @@
-// What every call that can fail returns.
+// The result types of every call that can fail.
 #pragma once
 
 #include <cstdint>
@@ -12,13 +12,13 @@ namespace redline {
 /// Kinds of failure. One table (src/base/status.cc) maps each to its name and process exit code.
 enum class Code : uint8_t { ok, invalid_argument, not_found, unsupported, out_of_memory, cancelled, io, internal };
 
-/// "invalid_argument" and so on: the words used in messages, JSON and documentation.
+/// The words used in messages, JSON and documentation: "invalid_argument" and so on.
 std::string_view code_name(Code code);
 /// Process exit code: ok 0, internal 1, invalid_argument 2, not_found 3, unsupported 4, out_of_memory 5, io 6,
 /// cancelled 130 (as after Ctrl-C).
 int exit_code(Code code);
 
-/// Success, or a code and a message that says which file or op, what came, what was expected and how to mend it.
+/// Success, or a code and a message that names the file or op, the actual and expected values, and the fix.
 class [[nodiscard]] Status {
  public:
   Status() = default;
@@ -29,7 +29,7 @@ class [[nodiscard]] Status {
   const std::string& message() const { return message_; }
   /// "not_found: model x.gguf: no such file", or "ok".
   std::string to_string() const;
-  /// The same failure with its place put in front: within("layers.3") gives "layers.3: ...". Success stays success.
+  /// The same failure with its location prepended: within("layers.3") gives "layers.3: ...". Success is unchanged.
   Status within(std::string_view place) &&;
   Status within(std::string_view place) const&;
 
@@ -38,7 +38,7 @@ class [[nodiscard]] Status {
   std::string message_;
 };
 
-/// A value, or the Status that says why there is none.
+/// A value, or the Status that explains why there is none.
 template <class T>
 class [[nodiscard]] Result {
  public:
@@ -50,7 +50,7 @@ class [[nodiscard]] Result {
   bool ok() const { return value_.has_value(); }
   const Status& status() const& { return status_; }
   Status status() && { return std::move(status_); }
-  /// Only when ok().
+  /// Requires ok().
   T& value() & { return *value_; }
   const T& value() const& { return *value_; }
   T&& value() && { return std::move(*value_); }

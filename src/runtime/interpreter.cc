@@ -8,7 +8,7 @@ HostTensor Interpreter::unpack(const ValueInfo& info) {
   const int64_t rows = tensor.rows(), cols = tensor.cols();
   tensor.data.resize(static_cast<size_t>(rows * cols));
   const auto* source = static_cast<const uint8_t*>(info.weight.view.data);
-  // A vector is one row of elements, or one element per row for the row order.
+  // A vector is one row of elements, or, for row reordering, one element per row.
   const bool by_row = tensor.shape.size() > 1;
   std::vector<float> line(static_cast<size_t>(by_row ? cols : rows));
   if (!by_row) unpack_row(info.dtype, source, line.data(), rows);

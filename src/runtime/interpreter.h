@@ -1,4 +1,4 @@
-// Runs a graph op by op through the references in float64: the answer to "is it the compiler or the model?".
+// Runs a graph op by op with the float64 references: separates compiler errors from model errors.
 #pragma once
 
 #include <map>
@@ -10,12 +10,12 @@ namespace redline {
 
 class Interpreter {
  public:
-  /// Unpacks every weight to float64, eight bytes an element; above 2 GiB anew for each op that reads it, in every
-  /// step.
+  /// Unpacks every weight to float64, eight bytes per element. Above 2 GiB in total, weights are unpacked again for
+  /// each op that reads them, in every step.
   static Result<Interpreter> make(Graph graph);
   const Graph& graph() const { return graph_; }
 
-  /// One step. `inputs` by name; every graph input must be there. Returns the outputs by name.
+  /// Runs one step. `inputs` by name; every graph input must be present. Returns the outputs by name.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
                                                 const SymbolValues& sizes, ReferenceCache& cache);
 

@@ -1,4 +1,4 @@
-// The CPU's part of a program: the function that each stage runs, its operands, and memory.
+// The CPU payload of a program: the function of each stage, its operands, and memory.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 
 namespace redline {
 
-/// Belongs to one worker thread.
+/// Per worker thread.
 struct WorkerContext {
   int worker = 0;
-  void* scratch = nullptr;  ///< kScratchBytes, for kernels
-  void* buffer = nullptr;   ///< CpuProgram::buffer_bytes, for what a task keeps between its kernels
+  void* scratch = nullptr;  ///< kScratchBytes, used inside kernels
+  void* buffer = nullptr;   ///< CpuProgram::buffer_bytes, for data that a task keeps between kernels
 };
 
-/// Bytes that a task reads first, in the order in which it reads them.
+/// The bytes that a task reads first, in reading order.
 struct FirstBytes {
   const void* data[2] = {nullptr, nullptr};
   int64_t bytes[2] = {0, 0};
@@ -29,11 +29,11 @@ using TaskFn = void (*)(const CpuStage& stage, const Tile& tile, const StepConte
 struct CpuStage {
   const StagePlan* plan = nullptr;  ///< of Program::stages
   TaskFn run = nullptr;
-  /// Weights that the tile reads first, or nullptr: fetched while the task waits for its events.
+  /// Weights that the tile reads first, prefetched while the task waits for its events; or nullptr.
   FirstBytes (*first_weights)(const CpuStage& stage, const Tile& tile) = nullptr;
-  std::vector<void*> operands;        ///< data of the op's inputs, then outputs; the order is the lowering's own
-  std::shared_ptr<const void> attrs;  ///< the lowering's own struct
-  int64_t buffer_bytes = 0;           ///< of WorkerContext::buffer that a task needs
+  std::vector<void*> operands;        ///< addresses of the op's inputs, then outputs; the order is up to the lowering
+  std::shared_ptr<const void> attrs;  ///< a struct defined by the lowering
+  int64_t buffer_bytes = 0;           ///< bytes of WorkerContext::buffer that a task needs
 
   template <class T>
   const T& attrs_as() const {
@@ -45,20 +45,20 @@ struct CpuStage {
   }
 };
 
-/// A stage as a lowering makes it: what planning sees and what workers run.
+/// A stage made by a lowering: the plan for scheduling and the code for workers.
 struct LoweredStage : StagePlan, CpuStage {};
 
 struct CpuProgram : ProgramPayload {
-  std::vector<CpuStage> stages;  ///< beside Program::stages
-  int64_t buffer_bytes = 0;      ///< the most that a stage needs
+  std::vector<CpuStage> stages;  ///< parallel to Program::stages
+  int64_t buffer_bytes = 0;      ///< maximum over the stages
   AlignedBuffer arena;
   std::vector<AlignedBuffer> weights;
-  /// Reads `weights`, so it goes before them; null: nothing to write.
+  /// Reads `weights`, so it is destroyed first; null if there is no file to write.
   std::unique_ptr<WeightCacheWriter> weight_writer;
 
   static CpuProgram& of(Program& program) { return static_cast<CpuProgram&>(*program.payload); }
   static const CpuProgram& of(const Program& program) { return static_cast<const CpuProgram&>(*program.payload); }
-  /// Where a value lies in the arena; nullptr: it has no place there.
+  /// Address of a value in the arena; nullptr: not in the arena.
   void* address(const Program& program, ValueId value) const;
 };
 

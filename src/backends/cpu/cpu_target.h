@@ -1,4 +1,4 @@
-// The CPU as passes and planning see it: a kernel table and a number of workers.
+// The CPU target for passes and planning: a kernel table and a number of workers.
 #pragma once
 
 #include "graph/target.h"
@@ -8,7 +8,7 @@ namespace redline {
 
 class CpuTarget final : public Target {
  public:
-  /// `kernels` outlives the target. `exact_f32`: no activation is rounded.
+  /// `kernels` must outlive the target. `exact_f32`: activations are never quantized or rounded.
   CpuTarget(const CpuKernels& kernels, bool exact_f32, int workers)
       : kernels_(kernels), exact_f32_(exact_f32), workers_(workers) {}
 
@@ -25,7 +25,7 @@ class CpuTarget final : public Target {
   int workers_;
 };
 
-/// Whether a conv2d of this weight type goes by the tile unit, without patches.
+/// Whether a conv2d with this weight type runs on the tile unit (AMX) without im2col patches.
 bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel);
 
 }  // namespace redline

@@ -13,26 +13,26 @@
 namespace redline {
 namespace {
 
-// Long enough for the tail of a neighbour's tile; after that the thread sleeps and looks now and then. It does not yield
-// where every worker has a core: another program that is let in there stays for its whole slice, milliseconds, and the
-// neighbours then wait for this worker in their turn (docs/performance.md, "Waits beside other programs").
+// Spins long enough for the rest of another worker's tile, then sleeps and polls. With one core per worker it does not
+// yield: another process scheduled on the core would keep it for its whole time slice, milliseconds, and the other
+// workers would then wait for this one (docs/performance.md, "Waits beside other programs").
 constexpr int kSpins = 8000, kSpinsPerLook = 32;
 constexpr timespec kNap = {0, 50'000};
-// Where workers share cores the others are let in first, at once.
+// When workers share cores, waiting threads yield at once.
 constexpr int kYields = 20000;
-// Between two looks at the clock while yielding.
+// Polls between two clock reads while yielding.
 constexpr int kYieldsPerLook = 256;
 constexpr int64_t kMostBetweenLooksNs = 1'000'000'000;
-// Weights fetched ahead per run of bytes: what the memory delivers in the few microseconds of a usual wait, and little
-// enough to stay in the second-level cache.
+// Bytes of weights prefetched per run of bytes: what memory delivers in a typical wait of a few microseconds, and small
+// enough to stay in the L2 cache.
 constexpr int64_t kMostFetched = 64 << 10;
 
-// So far ahead of a neighbour somebody who waits looks for work: a stage or two.
+// Number of tasks past another worker's current one that an idle worker searches for work to steal: a stage or two.
 constexpr uint32_t kLooksAhead = 32;
 
 uint64_t target_of(const Wait& wait, int64_t step) { return wait.count * static_cast<uint64_t>(step); }
 
-// Weights depend on no event, so the memory need not idle while a worker waits (Event Tensor, arXiv 2604.13327).
+// Weights depend on no event, so they are prefetched while a worker waits (Event Tensor, arXiv 2604.13327).
 void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, uint64_t target) {
   constexpr int64_t kLine = 64, kLinesPerLook = 8;
   for (int64_t at = 0; at < kMostFetched; at += kLine * kLinesPerLook) {
@@ -131,7 +131,7 @@ void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
   const CpuStage& stage = code_.stages[task.stage];
   const Tile tile = tile_of(task);
   const int64_t begin_ns = now_ns();
-  // An empty tile (fewer rows than tiles) still notifies: counts do not depend on sizes.
+  // An empty tile (fewer rows than tiles) still notifies: event counts do not depend on sizes.
   if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
   if (options_.timeline)
     options_.timeline->add(self.context.worker,
@@ -163,7 +163,8 @@ bool Executor::help(Worker& self, int64_t& since_ns) {
     self.neighbour = (self.neighbour + 1) % workers_.size();
   Worker& other = workers_[self.neighbour];
   const std::vector<Task>& tasks = program_.tasks[self.neighbour];
-  // From afar: what is next the neighbour is about to begin, unless it has not even woken up for this step.
+  // Steal from the far end of the window. The victim's next task is left to it, unless the victim has not started this
+  // step yet.
   const uint32_t at = other.task.load(std::memory_order_relaxed);
   for (uint32_t i = std::min<uint32_t>(at + kLooksAhead, static_cast<uint32_t>(tasks.size())); i-- > at;) {
     if (is_taken(other, i) || missing(tasks[i]) || !take(other, i)) continue;
@@ -211,8 +212,8 @@ bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
   return true;
 }
 
-// Ends the step for everybody who waits. A worker that is stuck inside a kernel will not come back to see it, and then
-// step() cannot return the dump: it is written now.
+// Ends the step for all waiting workers. A worker stuck inside a kernel never returns, so step() could not return the
+// dump: it is written here.
 void Executor::give_up(const Worker& self) {
   bool somebody_runs = false;
   for (size_t w = 0; w < workers_.size(); ++w)
@@ -228,7 +229,8 @@ bool Executor::hangs(Watch& watch) const {
   for (const Worker& w : workers_)
     progress += w.task.load(std::memory_order_relaxed) + w.helped.load(std::memory_order_relaxed);
   const int64_t now = Timeline::now_ns();
-  // A long gap between two looks means that the whole process stood still (Ctrl-Z, a debugger): no worker's fault.
+  // A long gap between two polls means that the whole process was stopped (Ctrl-Z, a debugger), not that a worker
+  // hangs.
   watch.quiet_ns += std::min(now - watch.looked_ns, kMostBetweenLooksNs);
   watch.looked_ns = now;
   if (progress != watch.progress) {

@@ -1,7 +1,7 @@
-// Runs a Program on CPU workers, step after step. A step allocates nothing and has no barrier: workers walk their own
-// task lists and wait only for the events of each task. Who would wait takes tasks that a neighbour has not begun and that
-// can run now, from the end of its list's next few: cores differ, and another program may hold one of them. Which worker
-// runs a task changes no bit of the result.
+// Runs a Program on CPU workers, step after step. A step allocates nothing and has no barrier: each worker walks its
+// own task list and waits only for the events of each task. Idle workers steal unstarted, runnable tasks from the far
+// end of a window of another worker's list, because cores differ in speed and another process may occupy one of them.
+// Results are bit-identical whichever worker runs a task.
 #pragma once
 
 #include <atomic>
@@ -17,20 +17,20 @@
 namespace redline {
 
 struct ExecutorOptions {
-  double hang_seconds = 30;      ///< a step without progress for this long ends with a dump; 0: never
-  Timeline* timeline = nullptr;  ///< outlives the executor
+  double hang_seconds = 30;      ///< a step that makes no progress for this long fails with a dump; 0: never
+  Timeline* timeline = nullptr;  ///< must outlive the executor
 };
 
 class Executor final : public ProgramRunner {
  public:
-  /// `team` outlives the executor; team.size() == program.workers.
+  /// `team` must outlive the executor; team.size() == program.workers.
   Executor(Program program, WorkerTeam& team, ExecutorOptions options = {});
 
-  /// Runs all tasks once and returns when every worker is done. Inputs are written before, outputs read after, through
-  /// the program's ports.
-  /// invalid_argument: a size above its bound. out_of_memory: room for the workers' scratch. internal: no progress for
-  /// hang_seconds; the message is the dump (who runs what, who waits for which event and how far it counted), and the
-  /// executor refuses further steps.
+  /// Runs all tasks once and returns when every worker is done. The caller writes inputs before and reads outputs
+  /// after, through the program's ports.
+  /// invalid_argument: a size exceeds its bound. out_of_memory: the workers' scratch cannot be allocated. internal: no
+  /// progress for hang_seconds; the message is a state dump (the task of each worker, the events waited for and their
+  /// counts), and the executor refuses further steps.
   Status step(const StepContext& context) override;
 
   const Program& program() const override { return program_; }
@@ -40,7 +40,7 @@ class Executor final : public ProgramRunner {
   bool bind(std::string_view name, void* data) override;
 
   int64_t steps() const { return step_; }
-  /// A step made no progress and was given up. Any thread may ask.
+  /// A step made no progress and was aborted. Thread-safe.
   bool gave_up() const { return aborted_.load(); }
 
  private:
@@ -48,30 +48,30 @@ class Executor final : public ProgramRunner {
     std::atomic<uint64_t> value{0};
   };
   struct alignas(64) Worker {
-    std::atomic<uint32_t> task{0};                   ///< place in its list
-    std::atomic<int64_t> event{-1};                  ///< the one it waits for, -1 when it runs
-    std::atomic<const Task*> helps{nullptr};         ///< the neighbour's task that it runs meanwhile
-    std::unique_ptr<std::atomic<uint32_t>[]> taken;  ///< [its tasks]: the last step in which somebody took each
-    std::atomic<int64_t> helped{0};                  ///< how many of them there were
-    size_t neighbour = 0;                            ///< whom it looked at last
+    std::atomic<uint32_t> task{0};                   ///< index in its task list
+    std::atomic<int64_t> event{-1};                  ///< the event it waits for; -1: running
+    std::atomic<const Task*> helps{nullptr};         ///< the stolen task it is running
+    std::unique_ptr<std::atomic<uint32_t>[]> taken;  ///< [its tasks] the last step in which any worker took each
+    std::atomic<int64_t> helped{0};                  ///< number of tasks it has stolen
+    size_t neighbour = 0;                            ///< worker from which it last tried to steal
     WorkerContext context;
   };
   int64_t scratch_bytes_per_worker() const;
   void run_worker(int worker);
-  /// Runs a task that this worker has taken. `since_ns`: when it began to wait for work.
+  /// Runs a task that this worker has taken. `since_ns`: when it started to wait for work.
   void run_task(Worker& self, const Task& task, int64_t since_ns);
   int64_t now_ns() const;  ///< 0 without a timeline
   Tile tile_of(const Task& task) const;
-  /// The first of its events that has not counted far enough, or nullptr.
+  /// The first of its events below its target count, or nullptr.
   const Wait* missing(const Task& task) const;
   bool is_taken(const Worker& owner, uint32_t task) const;
-  /// True for exactly one caller in each step.
+  /// Returns true to exactly one caller per step.
   bool take(Worker& owner, uint32_t task);
-  /// Runs one task of the next neighbour, if there is one to take. `since_ns` is then the end of that task.
+  /// Steals and runs one task of the next victim that has one. `since_ns` is then the end of that task.
   bool help(Worker& self, int64_t& since_ns);
-  /// Until its own task number `own` can run or somebody has taken it. False when the step was given up.
+  /// Waits until its own task number `own` can run or another worker has taken it. False: the step was aborted.
   bool wait(Worker& self, uint32_t own, int64_t& since_ns);
-  /// What one wait has seen of the others.
+  /// Progress of the other workers as observed during one wait.
   struct Watch {
     int64_t progress = -1, quiet_ns = 0, looked_ns = 0;
   };
@@ -82,7 +82,7 @@ class Executor final : public ProgramRunner {
 
   Program program_;
   CpuProgram& code_;
-  /// Operands that are an external value, by its name.
+  /// The operands that refer to an external value, by name.
   struct Use {
     size_t stage, operand;
   };

@@ -13,7 +13,7 @@ namespace redline {
 
 namespace {
 
-// Between weights, so that workers that pack two of them share no line.
+// Page alignment between weights, so that workers that pack adjacent weights share no cache line.
 int64_t round_up_packed(int64_t bytes) { return (bytes + 4095) / 4096 * 4096; }
 
 }  // namespace
@@ -50,16 +50,16 @@ class CpuCompiler {
     int64_t offset, bytes;
   };
   std::vector<PackJob> jobs_;
-  AlignedBuffer region_;  // of packed weights, so that one mapping can hold them all
+  AlignedBuffer region_;  // all packed weights, so that one mapping can hold them
   int64_t region_used_ = 0;
   std::vector<AlignedBuffer> buffers_;
-  uint8_t* shared_ = nullptr;  // buffer of small weights, in buffers_
+  uint8_t* shared_ = nullptr;  // current buffer of small weights, in buffers_
   int64_t shared_used_ = 0;
   int64_t weight_bytes_ = 0;
 };
 
 Result<void*> CpuCompiler::allocate(int64_t bytes) {
-  // Norms and biases share a buffer: a mapping of its own would cost each a page.
+  // Norms and biases share a buffer: a mapping for each would take a whole memory page.
   constexpr int64_t kOwnBuffer = 64 << 10, kSharedBuffer = 1 << 20, kLine = 64;
   weight_bytes_ += bytes;
   if (bytes >= kOwnBuffer) {
@@ -89,7 +89,7 @@ Result<void*> CpuCompiler::packed_weight(ValueId id) {
   return packed_[id] = static_cast<uint8_t*>(region_.data()) + jobs_.back().offset;
 }
 
-// Address space for every weight that may yet be packed.
+// Address space for every weight that may be packed.
 Status CpuCompiler::reserve_packed() {
   int64_t bytes = 0;
   for (const ValueInfo& value : graph_.values) {
@@ -115,8 +115,8 @@ Result<void*> CpuCompiler::dense_weight(ValueId id) {
   return dense_[id] = target;
 }
 
-// From the cache; else packs in parallel, weight by weight, and lets the pages of the mapped file go as soon as they have
-// been read.
+// Loads the weights from the cache file; otherwise packs them in parallel and releases the pages of the mapped file as
+// soon as they have been read.
 void CpuCompiler::pack_all(CpuProgram& code) {
   std::vector<PackedWeight> weights;
   for (const PackJob& job : jobs_) weights.push_back({&graph_.value(job.id), job.offset, job.bytes});

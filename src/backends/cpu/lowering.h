@@ -1,4 +1,4 @@
-// From a Graph to a Program on the CPU: lowerings add stages, memory is laid out, events and task lists follow.
+// Compiles a Graph into a Program for the CPU: lowerings add stages, then memory, events and task lists are planned.
 #pragma once
 
 #include <map>
@@ -12,13 +12,13 @@ namespace redline {
 struct CompileOptions {
   SymbolValues bounds;
   const CpuKernels* kernels = nullptr;
-  bool exact_f32 = false;  ///< never round activations: the f32 kernels for every weight type
+  bool exact_f32 = false;  ///< never round activations: float32 kernels for every weight type
   KvFormat kv_format = KvFormat::kF32;
   bool reuse_memory = true;
   WeightCacheOptions weight_cache;
 };
 
-/// What the lowering of an op sees.
+/// The interface that an op's lowering works with.
 class LowerContext {
  public:
   const Op& op() const { return *op_; }
@@ -29,24 +29,26 @@ class LowerContext {
   const CompileOptions& options() const { return *options_; }
   int workers() const { return workers_; }
 
-  /// Input i as a packed matrix for linear and embedding kernels (tensor/packed_weight.h). Ready after compile().
+  /// Input i as a packed matrix for linear and embedding kernels (tensor/packed_weight.h). The data is valid after
+  /// compile().
   Result<void*> packed_weight(size_t i);
   /// Input i as a dense float32 vector (norm weights, biases, frequencies).
   Result<void*> dense_weight(size_t i);
-  /// Marks where the address of a computed value goes once memory is laid out: operands[slot] of the next stage.
+  /// Makes operands[slot] of the next stage the address of a computed value, which is known once memory is planned.
   struct Operand {
     ValueId value = -1;     ///< a value in the arena, or
-    void* fixed = nullptr;  ///< an address known now
+    void* fixed = nullptr;  ///< an address that is already known
   };
   Operand at(ValueId value) const { return {value, nullptr}; }
   Operand at(void* address) const { return {-1, address}; }
 
-  /// A stage over the rows and columns of the op's output, in one piece: the lowering adds tiles, reads and attributes.
+  /// A stage over the rows and columns of the op's output as a single tile; the lowering adds tiles, reads and
+  /// attributes.
   LoweredStage output_stage(TaskFn run) const;
 
-  /// Adds a stage. `operands` become stage.operands. Name, op and a single column tile are filled in when left out.
+  /// Adds a stage. `operands` become stage.operands. Name, op and a single column tile are filled in if omitted.
   void add_stage(LoweredStage stage, const std::vector<Operand>& operands);
-  /// Columns [0, cols) cut at multiples of `grain` into at most `tiles` parts of nearly equal size.
+  /// Splits columns [0, cols) at multiples of `grain` into at most `tiles` parts of nearly equal size.
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
 
  private:
@@ -58,16 +60,16 @@ class LowerContext {
   class CpuCompiler* compiler_ = nullptr;
 };
 
-/// How the CPU computes one op: adds the stages that do the work. One constant per op, listed in lowerings.cc.
+/// The CPU implementation of one op: adds its stages. One constant per op, listed in lowerings.cc.
 struct CpuLowering {
   const OpDef* op;
   Status (*lower)(LowerContext& context);
 };
-/// nullptr: the CPU has no lowering of this op.
+/// nullptr: the CPU has no lowering for this op.
 const CpuLowering* find_cpu_lowering(const OpDef* op);
 
-/// Compiles `graph` for `team.size()` workers; packs the weights on the team. The graph and the files behind its
-/// weights are not needed afterwards.
+/// Compiles `graph` for `team.size()` workers and packs the weights on the team. The graph and its weight files are not
+/// needed afterwards.
 Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team);
 
 }  // namespace redline

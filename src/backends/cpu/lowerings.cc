@@ -1,4 +1,4 @@
-// Every op that the CPU computes: one row per op, defined in lower/NAME.cc.
+// The table of CPU lowerings: one row per op, defined in lower/NAME.cc.
 #include "backends/cpu/lowering.h"
 
 namespace redline {

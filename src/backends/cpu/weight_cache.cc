@@ -21,20 +21,20 @@
 namespace redline {
 namespace {
 
-// Raise it when a file of the last version must not be read any more.
+// Increment when files of the previous version must no longer be read.
 constexpr uint32_t kVersion = 1;
 constexpr char kMagic[8] = {'R', 'L', 'P', 'A', 'C', 'K', 'E', 'D'};
-// Weights begin here in the file: a huge page of the region is then a huge page of the file.
+// Offset of the weights in the file, so that huge pages of the region are huge pages of the file.
 constexpr int64_t kDataOffset = 2 << 20;
 constexpr int64_t kChunk = 16 << 20;
-// How long a program that ends lets its writer go on.
+// How long an exiting program waits for its writer.
 constexpr std::chrono::seconds kGrace{3};
 
 struct Header {
   char magic[8];
   uint32_t version;
-  uint32_t table_bytes;     // which follow
-  uint64_t table_checksum;  // of everything that is said about the weights
+  uint32_t table_bytes;     // size of the table that follows
+  uint64_t table_checksum;  // of the table
   int64_t region_bytes;
 };
 
@@ -141,7 +141,7 @@ bool WeightCache::check_strips(const uint8_t* region, WorkerTeam& team) const {
       pack_strips(rows, 0, 1, expected.data(),
                   [&](int64_t n) { return source_row ? source_row(strip * kStripRows + n) : strip * kStripRows + n; });
       if (std::memcmp(expected.data(), region + w.offset + strip * strip_bytes, expected.size()) != 0) is_same = false;
-      // The strip alone, but the system may have mapped much around it.
+      // Only this row panel is needed, but the system may have mapped many pages around it.
       const MappedFile& file = *w.value->weight.file;
       file.release(static_cast<const uint8_t*>(w.value->weight.view.data) - file.data(), w.value->weight.view.bytes());
     }
@@ -154,7 +154,7 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
   const std::string path = cache_path(options_.cache.folder, name_);
   const Descriptor file(::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW));
   struct stat info;
-  // Only the user's own file: what lies in it runs the model.
+  // Accept only files owned by the user: their contents determine what the model computes.
   if (file.get() < 0 || ::fstat(file.get(), &info) != 0 || !S_ISREG(info.st_mode) || info.st_uid != ::geteuid())
     return false;
   const std::string want = table();
@@ -172,7 +172,7 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
   }
   const int64_t page = ::sysconf(_SC_PAGESIZE), mapped = round_up(bytes_, page);
   void* own = region;
-  // First beside the region: until it is checked nothing of the region is lost.
+  // Mapped elsewhere first: the region stays intact until the file is validated.
   void* place = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED, file.get(), kDataOffset);
   if (place == MAP_FAILED) return false;
   const bool is_true = check_strips(static_cast<const uint8_t*>(place), team);
@@ -185,7 +185,8 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
   if (place == MAP_FAILED) return false;
   ::madvise(place, static_cast<size_t>(mapped), MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_READ
-  // All at once and in parallel, unless that would push out what it has just read. Older kernels fault page by page.
+  // Fault in all pages at once and in parallel, unless that would evict pages just read. Older kernels fault page by
+  // page.
   if (mapped / page < ::sysconf(_SC_PHYS_PAGES) / 4 * 3)
     team.parallel_for((mapped + kChunk - 1) / kChunk, 1, [&](int64_t begin, int64_t end) {
       const int64_t first = begin * kChunk;
@@ -213,7 +214,7 @@ std::unique_ptr<WeightCacheWriter> WeightCache::store(const void* region) const 
   if (static_cast<int64_t>(head.size()) > kDataOffset) return nullptr;
   try {
     return std::make_unique<Writer>(std::move(file).value(), std::move(head), region, bytes_);
-  } catch (const std::exception&) {  // no thread to be had
+  } catch (const std::exception&) {  // no thread can be created
     return nullptr;
   }
 }

@@ -14,36 +14,36 @@ namespace redline {
 
 struct WeightCacheOptions {
   CacheSettings cache;
-  int64_t least_bytes = int64_t{64} << 20;  ///< less is packed faster than it is worth a file
-  std::string kernels;                      ///< whose order the weights have: the instruction set in use
+  int64_t least_bytes = int64_t{64} << 20;  ///< smaller models are packed faster than a file is worth
+  std::string kernels;                      ///< instruction set in use, which determines the packed order
 };
 
-/// One packed weight and its place in the region that holds them all.
+/// A packed weight and its position in the region of all weights.
 struct PackedWeight {
   const ValueInfo* value = nullptr;
   int64_t offset = 0, bytes = 0;
 };
 
-/// Writes a file beside the running program. Goes only when it is done or, after a moment of grace, has given up.
+/// Writes a file while the program runs. The destructor waits until it is done or, after a grace period, aborts it.
 class WeightCacheWriter {
  public:
   virtual ~WeightCacheWriter() = default;
-  /// Waits for the end; whether the file is there.
+  /// Waits for the writer to finish; true if the file exists.
   virtual bool wait() = 0;
 };
 
-/// The file of one region. Its name hashes the model's files (device, inode, size, time of change), the weights' names,
-/// types and places, the instruction set and the version of the format. What is mapped is checked: size, checksum of
-/// the table, and of every weight one strip, drawn anew each time, against the same strip packed from the model. So a
-/// change of the order of packing that nobody announced is found as well as a damaged file.
+/// The cache file of one region. Its name is a hash of the model's files (device, inode, size, modification time), the
+/// weights' names, types and positions, the instruction set and the format version. A mapped file is validated: its
+/// size, the checksum of the table, and one randomly chosen row panel of every weight, compared with the same panel
+/// packed from the model. This detects damaged files as well as a changed packing order without a new version.
 class WeightCache {
  public:
   WeightCache(WeightCacheOptions options, std::vector<PackedWeight> weights);
 
-  /// False: this region is not to be cached, or there is no file for it that is whole and true; one that fails the
-  /// check is removed. True: `region` (its pages up to the last weight) is now the file, read-only.
+  /// False: the region is not to be cached, or there is no complete and valid file for it; an invalid file is removed.
+  /// True: `region` (its pages up to the last weight) is now a read-only mapping of the file.
   bool load(void* region, WorkerTeam& team) const;
-  /// Begins to write the file; null when there is no room for it. `region` outlives the writer.
+  /// Starts writing the file; null if there is no disk space for it. `region` must outlive the writer.
   std::unique_ptr<WeightCacheWriter> store(const void* region) const;
 
   bool enabled() const { return enabled_; }

@@ -46,7 +46,8 @@ Status lower(LowerContext& c) {
     stage.reads.push_back({id, attrs->op.halves ? Reads::kRows : Reads::kTile});
     operands.push_back(c.at(id));
   }
-  // Cut like the product before it, so that a tile starts as soon as its columns are there; halves need both.
+  // Same column tiles as the preceding linear, so that a tile starts as soon as its columns are ready; `halves` reads
+  // two ranges of columns.
   const int64_t grain = std::max<int64_t>(32, c.out().layouts.grain());
   if (attrs->op.halves) stage.row_tiles = c.workers();
   else stage.col_begin = LowerContext::cut_columns(stage.cols, grain, c.workers() * 4);

@@ -12,7 +12,7 @@ struct Attrs {
   void (*merge)(const AttentionMergeArgs&);
 };
 
-// operands: q, y. Tile i computes the items that the step's plan gives to slot i.
+// operands: q, y. Tile i computes the items that the attention plan assigns to work partition i.
 void run_attend(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& s = stage.attrs_as<Attrs>();
   const AttentionStep& plan = *step.attention;
@@ -28,7 +28,7 @@ void run_attend(const CpuStage& stage, const Tile& tile, const StepContext& step
     if (item.split < 0) continue;
     const AttentionSplit& split = plan.splits[item.split];
     std::atomic<int32_t>& finished = plan.finished[item.split];
-    // Whoever comes last sees what the others wrote, and leaves the counter ready for the next layer.
+    // The last worker to finish sees the results of the others, and resets the counter for the next layer.
     if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) continue;
     finished.store(0, std::memory_order_relaxed);
     s.merge({plan.partials + split.partials, split.chunks, rows, group, s.a.head_dim, y, stride});
@@ -42,7 +42,8 @@ Status lower(LowerContext& c) {
   const auto& in = c.op().inputs;
   LoweredStage attend;
   attend.run = run_attend;
-  attend.rows = c.workers();  // slots of the plan, not rows of the step: each must run whatever the step's size
+  // work partitions of the plan, not rows of the step: each must run whatever the step's size
+  attend.rows = c.workers();
   attend.cols = a.num_heads * a.head_dim;
   attend.row_tiles = c.workers();
   attend.reads = {{in[0], Reads::kAll}, {in[1], Reads::kAll}};

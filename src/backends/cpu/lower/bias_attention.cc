@@ -14,11 +14,11 @@ struct Attrs {
   BiasAttentionOpAttrs op;
   bool has_lengths;
   void (*kernel)(const BiasAttentionArgs&);
-  int64_t most_tokens;      ///< of an item
+  int64_t most_tokens;      ///< per batch item
   std::vector<float> bias;  ///< [heads][distances from -(most_tokens - 1) to most_tokens - 1]
 };
 
-// operands: q, k, v, key_lengths or nothing, y. A tile is some heads of some rows.
+// operands: q, k, v, key_lengths or null, y. A tile covers some heads of some rows.
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& s = stage.attrs_as<Attrs>();
   const auto& a = s.op.a;
@@ -48,7 +48,7 @@ Status lower(LowerContext& c) {
       s.bias.push_back(table[relative_bucket(distance, a.num_buckets, a.max_distance) * a.num_heads + h]);
 
   LoweredStage stage = c.output_stage(run);
-  // By heads first, for those share no keys.
+  // Split by heads first, because different heads share no keys.
   const int64_t cols = std::gcd(a.num_heads, static_cast<int64_t>(c.workers()));
   stage.col_begin = LowerContext::cut_columns(stage.cols, a.head_dim, static_cast<int>(cols));
   stage.row_tiles = c.workers() / static_cast<int>(cols);

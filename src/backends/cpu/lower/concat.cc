@@ -39,7 +39,7 @@ Status lower_rows(LowerContext& c) {
 
 struct ColsAttrs {
   int64_t a_cols, b_cols;
-  bool cut_alike;  ///< forms may be cut where the inputs meet
+  bool cut_alike;  ///< the layouts allow a cut at the boundary between the inputs
   PreparedOutput out;
 };
 

@@ -23,38 +23,39 @@ namespace {
 struct Attrs {
   Conv2dOpAttrs op;
   LinearKernels kernels;
-  bool by_tiles;  ///< whole convolutions by the tile unit, no patches
+  bool by_tiles;  ///< direct convolution on the tile unit, without im2col patches
   void (*patches)(const ConvPatchesArgs&);
   void (*add)(const AddArgs&);
   int64_t channels, out_features, in_features;
-  int64_t block_bytes = 0;  ///< of patches, or of lines; biases of items follow them, then their scales and shifts
+  /// of patches or input rows; followed by the per-item biases, then the norm's scales and shifts
+  int64_t block_bytes = 0;
   int workers;
-  // Where the op has room for adapters.
+  // Set if the op supports adapters.
   void (*adapter_down[kNumActivationLayouts])(const LinearArgs&) = {};
   AdapterUp adapter_up;
-  int64_t adapter_at = 0;     ///< place in the buffer of x down^T of some rows; the same prepared follows
-  int64_t adapter_bytes = 0;  ///< of the first
+  int64_t adapter_at = 0;     ///< offset in the buffer of x down^T for some rows; its prepared copy follows
+  int64_t adapter_bytes = 0;  ///< of the float32 copy
 };
 
-// Patches of a block of pixels stay within the second-level cache while the columns of the weight go by.
+// The patches of a block of pixels stay in the L2 cache while the kernel iterates over the weight's columns.
 constexpr int64_t kBlockBytes = 1 << 20;
 
 constexpr int64_t kMostBlockRows = 512;
 
-// A worker with fewer rows shares them with others and takes some columns: else each would read the whole weight for too
-// little.
+// A worker with fewer rows than this shares them with others and takes only some columns; otherwise every worker would
+// read the whole weight for too few rows.
 constexpr int64_t kRowsWorthTheWeight = 256;
 
-// Rows of x down^T that adapters make at a time, or one line.
+// Rows of x down^T that adapters compute at a time, or one image row.
 constexpr int64_t kAdapterRows = 1024;
 
-// With more tasks than workers, one that waits can take a share of the others' work. A task of fewer rows than this is
-// slower by its first lines and the weights.
+// More tasks than workers, so that idle workers can steal. A task with fewer rows than this is dominated by its
+// prologue and weight loads.
 constexpr int kMostTasksPerWorker = 4;
 
 constexpr int64_t kRowsOfATask = 1024;
 
-// From so many bytes on the output goes past the caches: what reads it comes when they hold something else.
+// Outputs of at least this many bytes use non-temporal stores: by the time they are read the caches hold other data.
 constexpr int64_t kStreamedBytes = 8 << 20;
 
 int64_t block_rows(int64_t in_features, ActivationLayout form) {
@@ -66,12 +67,12 @@ int64_t block_bytes(int64_t in_features, ActivationLayout form) {
   return activation_layout_bytes(form, block_rows(in_features, form), in_features);
 }
 
-/// The share of one task: whole lines of all items, columns in strips of 16. Of the sizes alone, so that convolutions of one
-/// output size share alike, however each is computed.
+/// The part of one task: whole image rows of all items, columns in panels of 16. It depends only on the sizes, so
+/// convolutions of one output size are partitioned alike, whichever kernels run them.
 struct Share {
   int64_t line_begin, line_end, col_begin, col_end;
 
-  /// `task` of kMostTasksPerWorker * workers; those that this picture is too small for have no lines.
+  /// `task` is one of kMostTasksPerWorker * workers. If the feature map is too small for all of them, some get no rows.
   Share(const Conv2dGeometry& s, int64_t cols, int workers, int task)
       : line_begin(0), line_end(0), col_begin(0), col_end(0) {
     const int64_t lines = s.batch * s.out_height;
@@ -91,7 +92,7 @@ struct Share {
   }
 };
 
-/// What every row of an item gets; where items have their own, those of the next ones follow.
+/// The bias added to every row of an item. Per-item biases of consecutive items are contiguous.
 const float* bias_of_items(const CpuStage& stage, const Attrs& a, int64_t item, int64_t count,
                            const WorkerContext& worker) {
   const auto *bias = stage.operand<float>(3), *items = stage.operand<float>(4);
@@ -119,12 +120,12 @@ ConvPatchesArgs picture_of(const CpuStage& stage, const Attrs& a, const Conv2dGe
   return args;
 }
 
-/// What adapters need of the buffer, and where in it.
+/// Buffer space for the adapters.
 float* adapter_rows(const Attrs& a, const WorkerContext& worker) {
   return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.adapter_at);
 }
 
-/// y += (t scale) up^T for `rows` rows of y from `y` on, columns of the share.
+/// y += (t scale) up^T for `rows` rows starting at `y`, columns of the share.
 void add_up(const Attrs& a, const AdapterPart& part, const Share& share, int64_t rows, bool tiles, float* y,
             WorkerContext& worker) {
   float* t = adapter_rows(a, worker);
@@ -140,7 +141,7 @@ void add_up(const Attrs& a, const AdapterPart& part, const Share& share, int64_t
   a.adapter_up.add(args, part, t, part.rank, tiles, reinterpret_cast<uint8_t*>(t) + a.adapter_bytes);
 }
 
-/// The adapters' share of what `picture` and its tiles have just made.
+/// Adds the adapters to the output that `picture` and its tiles have just written.
 void add_adapters_by_tiles(const Attrs& a, const Conv2dGeometry& s, const Share& share, ConvPatchesArgs picture,
                            WorkerContext& worker) {
   const ConvTiles& made = *picture.tiles;
@@ -159,7 +160,7 @@ void add_adapters_by_tiles(const Attrs& a, const Conv2dGeometry& s, const Share&
       for (const AdapterPart& part : a.op.adapter->parts) {
         down.weight = part.down;
         down.out_channels = down.n_end = part.rank;
-        // As if all lines before were there too.
+        // Offset as if the buffer held all earlier image rows as well.
         down.y = adapter_rows(a, worker) - line * s.out_width * part.rank;
         a.patches(picture);
         add_up(a, part, share, (down.line_end - line) * s.out_width, true, y, worker);
@@ -183,7 +184,7 @@ void run_tiles(const CpuStage& stage, const Attrs& a, const Conv2dGeometry& s, c
   tiles.n_end = share.col_end;
   const auto* residual = stage.operand<float>(5);
   auto* y = stage.operand<float>(2);
-  // Lines of a residual in the same place are in the caches when they are written.
+  // If the residual is in place, its rows are in the caches when they are written.
   tiles.streams = s.batch * s.pixels() * cols * int64_t{sizeof(float)} >= kStreamedBytes && residual != y;
   tiles.buffer = worker.buffer;
   tiles.scratch = worker.scratch;
@@ -216,7 +217,8 @@ void run_tiles(const CpuStage& stage, const Attrs& a, const Conv2dGeometry& s, c
   }
 }
 
-// operands: x, weight, y, then null where there is none: bias, items' bias, residual; statistics, weight and bias of the norm
+// operands: x, weight, y, then, each null if absent: bias, per-item bias, residual; the norm's statistics, weight and
+// bias
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   const Conv2dGeometry s(a.op, step.sizes);
@@ -231,7 +233,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
   const auto* residual = stage.operand<float>(5);
   for (int64_t begin = share.line_begin * s.out_width, end; begin < row_end; begin = end) {
     end = std::min(begin + most, row_end);
-    // An item's own bias is for its rows alone.
+    // A per-item bias applies only to the rows of that item.
     if (stage.operands[4]) end = std::min(end, (begin / s.pixels() + 1) * s.pixels());
     for_items(begin, end, s.pixels(), [&](int64_t item, int64_t row, int64_t last) {
       ConvPatchesArgs args = picture_of(stage, a, s, item);
@@ -254,7 +256,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
   }
 }
 
-/// Kernels and types for the adapters beside it; they take what follows `buffer_bytes` in the buffer.
+/// Kernels, types and buffer space for adapters; the space follows the first `buffer_bytes` of the buffer.
 Status make_room_for_adapters(const LowerContext& c, Attrs& a, int64_t& buffer_bytes) {
   AdapterSlot& slot = *a.op.adapter;
   const CpuKernels& table = c.kernels();
@@ -310,9 +312,9 @@ Status lower(LowerContext& c) {
     REDLINE_ASSIGN(norm_weight, c.dense_weight(at.norm + 1));
     REDLINE_ASSIGN(norm_bias, c.dense_weight(at.norm + 2));
   }
-  // Tasks share rows and columns by the sizes of each step, so to the planner the stage has so many rows whatever the step:
-  // twice its tasks, a number that no other kind of stage has. Convolutions of one shape, an output and its residual,
-  // share alike and may wait tile by tile; all others wait for the whole.
+  // Tasks partition rows and columns by the sizes of each step. To the planner the stage therefore has a fixed number
+  // of rows: twice its tasks, a number that no other kind of stage has. Convolutions of one shape, such as an output
+  // and its residual, are partitioned alike and may wait tile by tile; all other stages wait for the whole.
   LoweredStage stage = c.output_stage(run);
   stage.row_tiles = c.workers() * kMostTasksPerWorker;
   stage.rows = 2 * stage.row_tiles;

@@ -17,20 +17,20 @@ struct Attrs {
   LinearKernels kernels[2];  // gate, up
   Activation activation;
   void (*activate)(const ActivationArgs&);
-  bool tiles_end;  // linear_tiles does all of it
+  bool tiles_end;  // linear_tiles computes the whole op, epilogue included
   int64_t features, in_features;
   int64_t col_bytes[2];  // of the packed weights
   PreparedOutput out;
 };
 
-// Rows that pass through the worker's buffer where what is stored as kI8Tiled takes kI8Chunk columns of them at once: less than the 1 MiB from
-// which linear_tiles_end.h writes past the caches, for they are read again at once.
+// Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
+// stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
 
 // operands: x, gate, up, y, gate bias or null, up bias or null
 void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
-  const int64_t rows = tile.row_end;  // not cut
+  const int64_t rows = tile.row_end;  // rows are not split
   LinearArgs product = {stage.operands[0],       a.in_features,  rows,          stage.operands[1],       a.features,
                         a.in_features,           tile.col_begin, tile.col_end,  stage.operand<float>(4), nullptr,
                         stage.operand<float>(3), a.features,     worker.scratch};
@@ -57,7 +57,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerCont
       for (int64_t i = 0; i < (does_all ? 1 : a.matrices); ++i) {
         product.weight = stage.operands[static_cast<size_t>(1 + i)];
         product.bias = stage.operand<float>(static_cast<size_t>(4 + i));
-        product.y = parts[i] - begin;  // kernels count columns from the first of the matrix
+        product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
         a.kernels[i].for_rows(rows)(product);
       }
       if (!does_all)

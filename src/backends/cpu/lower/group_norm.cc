@@ -79,7 +79,7 @@ std::shared_ptr<Attrs> make_attrs(const LowerContext& c) {
 Status lower_sums(LowerContext& c) {
   auto attrs = make_attrs(c);
   attrs->kernel = c.kernels().group_norm_sums;
-  // Tasks share the parts that items of this step's size have: each must run whatever the step.
+  // Tasks divide the parts that items have at this step's sizes, so each task must run in every step.
   LoweredStage stage = c.output_stage(run_sums);
   stage.rows = stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kAll}};

@@ -11,7 +11,7 @@
 namespace redline {
 namespace {
 
-/// Where the pages of an (item, head) lie: one after the other, each its keys, then its values.
+/// Pages of one (item, head): consecutive; each holds its keys, then its values.
 struct PackedKeys {
   int64_t element_bytes, num_heads, page_elements;
 
@@ -25,9 +25,9 @@ struct PackedKeys {
   }
 };
 
-/// Tiles of a stage: as many as workers, by columns first, for those share no keys.
-/// More tasks than workers, so that one that waits can take a share of the others' work; where columns do not divide, fewer,
-/// for tasks that share the columns read all keys again.
+/// Tiles of a stage: about as many as workers, split by columns first, because different heads share no keys. There are
+/// more tasks than workers, so that idle workers can steal; but if columns do not divide evenly there are fewer,
+/// because tasks that share columns each read all keys again.
 struct Cut {
   int cols, rows;
   static Cut of_tasks(int64_t column_groups, int workers) {
@@ -38,7 +38,8 @@ struct Cut {
       : cols(static_cast<int>(std::gcd(column_groups, static_cast<int64_t>(workers)))), rows(workers / cols) {}
 };
 
-/// Rows of a stage are its tiles, so that nobody takes a tile for an equal part of the rows: it is one rounded by cut().
+/// The stage's rows are its tiles, so that the planner does not equate a tile with an equal fraction of the rows: cut()
+/// rounds the ranges.
 struct RowRange {
   int64_t begin, end;
 };
@@ -47,9 +48,8 @@ RowRange rows_of_tile(const CpuStage& stage, const Tile& tile, int64_t rows) {
   return {rows * tile.row_begin / stage.plan->row_tiles, rows * tile.row_end / stage.plan->row_tiles};
 }
 
-/// The part of `span` that goes with [begin, end) of an item: cut at multiples of `grain` from the span's begin, where the
-/// last part is never shorter than a grain unless the span is. Which rows meet in a call then never depends on the
-/// workers so far that a kernel would choose another way for them.
+/// The part of `span` for the rows [begin, end) of an item: cut at multiples of `grain` from the span's begin; the last
+/// part is never shorter than a grain unless the span is. Kernel choice must not depend on the number of workers.
 RowRange share(RowRange span, RowRange wanted, int64_t grain) {
   const int64_t last = std::max<int64_t>(0, (span.end - span.begin) / grain - 1) * grain;
   const auto cut = [&](int64_t at) {
@@ -59,7 +59,7 @@ RowRange share(RowRange span, RowRange wanted, int64_t grain) {
   return {cut(wanted.begin), cut(wanted.end)};
 }
 
-/// HeadSteps with their kernels; the norm's weight and the table are operands, side by side.
+/// HeadSteps with their kernels; the norm's weight and the table are consecutive operands.
 struct StepKernels {
   void (*rms_norm)(const RmsNormArgs&) = nullptr;  ///< nullptr: no norm
   void (*rope)(const RopeArgs&) = nullptr;
@@ -67,7 +67,7 @@ struct StepKernels {
   int64_t rotary_dim = 0;
 
   bool any() const { return rms_norm != nullptr || rope != nullptr; }
-  /// `heads` of row `row` of all, from x to y.
+  /// Applies the steps to `heads` heads of row `row` of all rows, from x to y.
   void apply(const float* x, int64_t heads, int64_t head_dim, void* const* operands, int64_t row, float* y) const {
     if (rms_norm) {
       rms_norm({x, static_cast<const float*>(operands[0]), y, heads, head_dim, eps});
@@ -79,7 +79,7 @@ struct StepKernels {
   }
 };
 
-/// The inputs of the steps from `at` on become operands; `at` is moved beyond them.
+/// Turns the inputs of the steps, starting at `at`, into operands; `at` is advanced past them.
 Result<StepKernels> lower_steps(LowerContext& c, const HeadSteps& steps, size_t& at, LoweredStage& stage,
                                 std::vector<LowerContext::Operand>& operands) {
   StepKernels k;
@@ -110,13 +110,13 @@ struct KeysStage {
   std::vector<int32_t> slots;  ///< 0, 1, 2, ..
 };
 
-// operands: packed, k and v of each segment, norm's weight and table of each. A tile is some heads of some keys.
+// operands: packed, k and v of each segment, norm weight and table of each. A tile covers some heads of some keys.
 void run_keys(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& s = stage.attrs_as<KeysStage>();
   const int64_t keys = s.a.keys.eval(step.sizes), batch = s.a.batch.eval(step.sizes);
   const int64_t stride = s.a.num_heads * s.a.head_dim, width = tile.col_end - tile.col_begin;
   const size_t num_segments = s.a.tokens.size();
-  auto* page = static_cast<float*>(worker.buffer);  // keys of a page after their steps
+  auto* page = static_cast<float*>(worker.buffer);  // keys of one page after norm and rope
   const RowRange all = rows_of_tile(stage, tile, batch * keys);
   for (int64_t item = keys > 0 ? all.begin / keys : 0; item * keys < all.end; ++item) {
     const RowRange mine = share({0, keys}, {all.begin - item * keys, all.end - item * keys}, kKvPageTokens);
@@ -124,7 +124,7 @@ void run_keys(const CpuStage& stage, const Tile& tile, const StepContext& step, 
     for (size_t i = 0; i < num_segments; ++i) {
       const int64_t tokens = s.a.tokens[i].eval(step.sizes);
       const int64_t begin = std::max(mine.begin, first), end = std::min(mine.end, first + tokens);
-      // A page of all heads, then the next: so rows are read from end to end.
+      // Page by page over all heads, so that input rows are read sequentially.
       for (int64_t at = begin, next = 0; at < end; at = next) {
         next = std::min(end, (at / kKvPageTokens + 1) * kKvPageTokens);
         const int64_t row = item * tokens + at - first;
@@ -189,29 +189,29 @@ struct AttendStage {
   PackedKeys packed;
   void (*attend)(const AttentionArgs&);
   std::vector<int32_t> pages;  ///< 0, 1, 2, ..
-  int64_t block_rows;          ///< of one call, but for a last one of up to kGrain - 1 more
+  int64_t block_rows;          ///< per kernel call; the last call may have up to kGrain - 1 more
   int64_t col_group;           ///< columns that are stored together: whole heads
   bool has_lengths, prepared;
   PreparedOutput out;
   StepKernels steps;
 
-  /// Floats of worker.buffer that hold the queries of a head after their steps.
+  /// Number of floats in worker.buffer for the queries of one head after norm and rope.
   int64_t query_floats() const;
 };
 
-/// Rows are cut at multiples of it.
+/// Rows are split at multiples of this.
 constexpr int64_t kGrain = 32;
 
 int64_t AttendStage::query_floats() const { return steps.any() ? (block_rows + kGrain) * a.head_dim : 0; }
 
-/// Rows [begin, end) of one item, which see `length` keys or, when causal, those up to their own place.
+/// Rows [begin, end) of one item. They attend to `length` keys, or, if causal, to the keys up to their own position.
 struct Block {
   int64_t item, begin, end, length;
   bool causal;
 };
 
-/// One head of a block to `y`, rows `y_stride` apart. Rows that see the same keys are given to the kernel as rows that
-/// come after the last of them.
+/// Computes one head of a block into `y`, rows `y_stride` apart. Non-causal rows are passed to the kernel with a
+/// position after the last key, so that all of them see the same keys.
 void attend_head(const AttendStage& s, const Block& b, const float* q, int64_t q_stride, const KvHeadView& head,
                  float* y, int64_t y_stride, WorkerContext& worker) {
   const int64_t rows = b.end - b.begin, d = s.a.head_dim;
@@ -223,7 +223,7 @@ void attend_head(const AttendStage& s, const Block& b, const float* q, int64_t q
             b.length, nullptr, worker.scratch});
 }
 
-// operands: q, packed keys, key_lengths or nothing, y, norm's weight and table or nothing
+// operands: q, packed keys, key_lengths or null, y, norm weight and table or null
 void attend_block(const CpuStage& stage, const Tile& tile, const StepContext& step, const Block& b,
                   WorkerContext& worker) {
   const auto& s = stage.attrs_as<AttendStage>();
@@ -273,8 +273,8 @@ void run_attend(const CpuStage& stage, const Tile& tile, const StepContext& step
 }
 
 Status lower_attention(LowerContext& c) {
-  // More rows share the reading of keys; so many floats of rows stay in the second-level cache beside the keys. What is stored as
-  // kI8Tiled waits for kI8Chunk columns and goes beyond it: reading keys more often would cost more.
+  // A block of more rows reads the keys fewer times; kMostFloats floats of rows fit in the L2 cache beside the keys.
+  // Output in kI8Tiled is collected for kI8Chunk columns and exceeds L2: reading the keys more often would cost more.
   constexpr int64_t kMostRows = 1024, kMostFloats = 1 << 18;
   const auto& op = std::any_cast<const JointAttentionOpAttrs&>(c.op().attrs);
   const KvFormat format = format_of(c);

@@ -10,7 +10,7 @@ struct Attrs {
   void (*append)(const KvAppendArgs&);
 };
 
-// operands: k, v, slots. A tile is some KV heads of all rows.
+// operands: k, v, slots. A tile covers some KV heads of all rows.
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext&) {
   const auto& s = stage.attrs_as<Attrs>();
   const int64_t stride = s.a.num_kv_heads * s.a.head_dim;

@@ -14,13 +14,13 @@ struct Attrs {
   LinearKernels kernels;
   int64_t out_features, in_features;
   int64_t col_bytes;  // of the packed weight
-  // With a gate:
+  // with a gate:
   Dim rows_per_item;
   int64_t gate_column, table_columns;
 };
 
-/// Rows that start in the middle of a panel of x: their part of it is made in the worker's buffer, from the
-/// panel's first row on, for the rows before them belong to another item.
+/// Handles rows that start in the middle of a row panel of x: their part of the panel is computed in the worker's
+/// buffer, starting from the panel's first row, because the rows before them belong to another item.
 void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_t skip, void* buffer) {
   const int64_t width = args.n_end - args.n_begin, row_bytes = width * int64_t{sizeof(float)};
   auto* part = static_cast<float*>(buffer);
@@ -36,10 +36,10 @@ void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_
     std::memcpy(y + r * y_stride, part + r * width, static_cast<size_t>(row_bytes));
 }
 
-// operands: x, weight, y, bias or null, residual or null, table of gates or null
+// operands: x, weight, y, bias or null, residual or null, gate table or null
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
-  // Rows are not cut into tiles: a prepared x is one piece.
+  // Rows are not split: a prepared x is one piece.
   const int64_t rows = tile.row_end;
   auto* const kernel = a.kernels.for_rows(rows);
   LinearArgs args = {
@@ -76,8 +76,8 @@ FirstBytes first_weights(const CpuStage& stage, const Tile& tile) {
 
 constexpr int64_t kTilesPerWorker = 4;
 
-/// Every tile reads all of x. With hundreds of rows, of which few fit into the second-level cache, a product of 256 columns
-/// runs at three quarters of the speed of one of 1024.
+/// Maximum width of a tile. Every tile reads all of x; with hundreds of rows, few of which fit in the L2 cache, a tile
+/// of 256 columns runs at three quarters of the speed of one of 1024.
 constexpr int64_t kTileCols = 1024;
 
 constexpr int64_t kMinTileBytes = 32 << 10;

@@ -15,11 +15,11 @@ namespace {
 struct Attrs {
   std::shared_ptr<AdapterSlot> slot;
   ActivationLayouts layouts;                                    // of x
-  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the form that x has
+  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
   AdapterUp up;
 };
 
-// operands: x, t. A tile is some rows, brought to whole panels of x.
+// operands: x, t. A tile covers some rows, rounded to whole row panels of x.
 void run_down(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   const AdapterSlot& slot = *a.slot;
@@ -50,7 +50,7 @@ void run_down(const CpuStage& stage, const Tile& tile, const StepContext& step, 
   }
 }
 
-// operands: t, the product's y, y. All rows of some columns.
+// operands: t, the base linear's y, y. All rows of some columns.
 void run_up(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   const AdapterSlot& slot = *a.slot;
@@ -70,7 +70,7 @@ void run_up(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerC
     args.n_end = tile.col_end;
     args.residual = residual;
     args.y = y;
-    residual = y;  // of the next part
+    residual = y;  // for the next part
     args.y_stride = slot.out_features;
     args.scratch = worker.scratch;
     a.up.add(args, part, t, slot.max_rank, rows >= kXTileRows, worker.buffer);

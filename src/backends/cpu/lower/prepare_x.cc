@@ -20,7 +20,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
 Status lower(LowerContext& c) {
   LoweredStage stage = c.output_stage(run);
   REDLINE_ASSIGN(const PreparedOutput out, PreparedOutput::make(c));
-  // One row is cut by columns, many by rows.
+  // A single row is split by columns, several rows by rows.
   stage.row_tiles = c.workers();
   stage.reads = {{c.op().inputs[0], Reads::kTile}};
   stage.attrs = std::make_shared<Attrs>(Attrs{out});

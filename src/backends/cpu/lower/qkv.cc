@@ -22,10 +22,10 @@ struct Attrs {
   int64_t col_bytes[3];  // of the packed weights
 };
 
-// What a task holds between its kernels stays within the second-level cache.
+// Data that a task keeps between kernels stays in the L2 cache.
 constexpr int64_t kBlockBytes = 512 << 10;
 
-// Heads that a block holds: keys lie before values in it.
+// Number of heads in a block; keys precede values in it.
 int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
   return std::max<int64_t>(1, kBlockBytes / (std::max<int64_t>(rows, 1) * head_dim * int64_t{sizeof(float)} * parts));
 }
@@ -38,15 +38,15 @@ struct Block {
   int64_t rows;
   WorkerContext& worker;
 
-  // Heads [begin, end) of q, k or v (i) to y, rows `width` apart.
+  // Projects heads [begin, end) of q, k or v (i) into y, rows `width` apart.
   void product(size_t i, int64_t begin, int64_t end, float* y, int64_t width) const {
     const int64_t d = s.a.head_dim, heads = i == 0 ? s.a.num_heads : s.a.num_kv_heads;
-    // Kernels count columns from the first of the matrix.
+    // Kernels index columns from the first of the matrix.
     s.products[i].for_rows(rows)({stage.operands[kX], s.in_features, rows, stage.operands[kWeight + i], heads * d,
                                   s.in_features, begin * d, end * d, stage.operand<float>(kBias + i), nullptr,
                                   y - begin * d, width, worker.scratch});
   }
-  // Norm of the heads where there is one, then rope; `to` may be x.
+  // Head norm, if any, then rope; `to` may be x.
   void finish(float* x, int64_t width, const float* norm, float eps, float* to, int64_t to_stride) const {
     const int64_t d = s.a.head_dim, heads = width / d;
     if (norm) s.rms_norm({x, norm, x, rows * heads, d, eps});
@@ -57,7 +57,8 @@ struct Block {
   }
 };
 
-// Columns: the heads of q, then pairs of one head of k and the same of v. A tile is some of them for all rows.
+// The columns are the heads of q, then pairs of one head of k and the same head of v. A tile covers some of them for
+// all rows.
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& s = stage.attrs_as<Attrs>();
   const QkvAttrs& a = s.a;
@@ -104,7 +105,7 @@ FirstBytes first_weights(const CpuStage& stage, const Tile& tile) {
   return first;
 }
 
-// Cuts near equal parts, between heads of q or pairs of k and v.
+// Splits into nearly equal parts between heads of q or pairs of k and v.
 std::vector<int64_t> cut_heads(const QkvAttrs& a, int tiles) {
   const int64_t d = a.head_dim, q_cols = a.num_heads * d, cols = q_cols + 2 * a.num_kv_heads * d;
   std::vector<int64_t> begin = {0};

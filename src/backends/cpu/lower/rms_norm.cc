@@ -13,7 +13,7 @@ struct Attrs {
   PreparedOutput out;
 };
 
-// A tile is some rows and some whole groups of each.
+// A tile covers some rows and some whole groups of each.
 void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
   const auto& a = stage.attrs_as<Attrs>();
   const auto* x = stage.operand<float>(0);
@@ -30,7 +30,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerCont
   }
 }
 
-// For products: a few whole rows at a time through scratch.
+// For linear ops: a few whole rows at a time through scratch.
 void run_prepared(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   a.out.write_parts(tile, a.out.rows.eval(step.sizes), worker.scratch, stage.operands[2],
@@ -50,7 +50,8 @@ Status lower(LowerContext& c) {
     REDLINE_ASSIGN(out, PreparedOutput::make(c));
   }
   LoweredStage stage = c.output_stage(prepared ? run_prepared : run);
-  // Heads are cut among workers like the projection before them; a whole hidden state is one group, so rows are cut.
+  // Head norms are split by heads like the preceding projection; the norm of a hidden state is one group, so it is
+  // split by rows.
   if (!prepared) stage.col_begin = LowerContext::cut_columns(row_stride, cols, c.workers());
   else stage.col_begin = {0, row_stride};
   if (stage.col_tiles() == 1) stage.row_tiles = c.workers();

@@ -26,7 +26,7 @@ struct Attrs {
   int64_t cols, head_dim, rotary_dim;
 };
 
-// A tile is some heads of all rows.
+// A tile covers some heads of all rows.
 void rope_run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
   const auto& a = stage.attrs_as<Attrs>();
   const int64_t heads = (tile.col_end - tile.col_begin) / a.head_dim;
@@ -41,7 +41,7 @@ void rope_run(const CpuStage& stage, const Tile& tile, const StepContext&, Worke
 Status rope_lower(LowerContext& c) {
   const int64_t head_dim = std::any_cast<const RopeAttrs&>(c.op().attrs).head_dim;
   LoweredStage stage = c.output_stage(rope_run);
-  // Cut by heads like the projection before it: a tile starts when its heads are there.
+  // Split by heads like the preceding projection, so that a tile starts when its heads are ready.
   stage.col_begin = LowerContext::cut_columns(stage.cols, head_dim, c.workers());
   stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kRows}};
   stage.in_place_of = c.op().inputs[0];

@@ -21,7 +21,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerCont
 
 Status lower(LowerContext& c) {
   LoweredStage stage = c.output_stage(run);
-  // Cut like the projections before it, so that a tile starts as soon as its part of gate and up is there.
+  // Split like the preceding projections, so that a tile starts as soon as its columns of gate and up are ready.
   stage.col_begin = LowerContext::cut_columns(stage.cols, kStripRows, c.workers() * 2);
   stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kTile}};
   stage.in_place_of = c.op().inputs[0];

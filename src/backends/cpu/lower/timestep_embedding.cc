@@ -15,8 +15,8 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerCont
   const int64_t half = a.cols / 2;
   const auto log_period = static_cast<float>(-std::log(double{a.max_period}));
   for (int64_t k = 0; k < half; ++k) {
-    // Each step is rounded to float32 as networks were trained with it: an angle of 1000 is off by 6e-5, more than all
-    // else together, and must be off in the same way.
+    // Every operation is rounded to float32, as during training: an angle of 1000 is off by 6e-5, the largest error of
+    // the op, and the model was trained with that error.
     const float w = std::exp(log_period * static_cast<float>(k) / (static_cast<float>(half) - a.frequency_shift));
     for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
       const float angle = a.scale * (t[r] * w);

@@ -6,9 +6,10 @@
 namespace redline {
 namespace {
 
-/// Address space for what chunks give before they are added up; memory only where a split writes.
+/// Address space for partial results before they are reduced; memory is used only where a split writes.
 constexpr int64_t kPartialBytes = 8 << 20;
-/// A slot with this much more than its share makes the plan split items, into pieces of a share over kPiecesPerSlot.
+/// If a work partition has more than this factor of its share, the plan splits items into pieces of a share over
+/// kPiecesPerSlot.
 constexpr double kTolerated = 1.1;
 constexpr int64_t kPiecesPerSlot = 4;
 
@@ -26,7 +27,7 @@ AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
   slot_of_.reserve(most);
   splits_.reserve(finished_.size());
   auto partials = AlignedBuffer::make(kPartialBytes);
-  if (partials.ok()) partials_ = std::move(partials).value();  // else nothing is split
+  if (partials.ok()) partials_ = std::move(partials).value();  // otherwise nothing is split
 }
 
 void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window) {
@@ -39,7 +40,7 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
     split(window);
     if (!splits_.empty()) deal();
   }
-  // Within a slot, longest first as dealt; `load_` now counts what each slot has received.
+  // Within a partition, longest first as assigned; `load_` now counts the items written per partition.
   items_.resize(unsorted_.size());
   std::fill(load_.begin(), load_.end(), 0);
   for (int32_t i : order_) {
@@ -63,7 +64,8 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   int64_t all_rows = 0;
   for (const SequenceRows& rows : sequences) all_rows += rows.rows;
   const int64_t group = shape_.num_heads / shape_.num_kv_heads;
-  // Large items prepare keys for more lines; smaller ones when there would be too few to balance.
+  // Large items reuse the prepared keys for more query rows; they are smaller if there would be too few items to
+  // balance.
   auto grain = static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMostLines / group))));
   grain = std::max(grain, kRowGrain);
   while (grain > kRowGrain && all_rows * shape_.num_kv_heads / grain < kPiecesPerSlot * shape_.slots) grain /= 2;
@@ -99,7 +101,7 @@ void AttentionPlan::split(int64_t window) {
     if (wanted < 2) continue;
     const int64_t in_piece = (chunks + wanted - 1) / wanted, pieces = (chunks + in_piece - 1) / in_piece;
     const int64_t chunk_floats = rows * group * line_floats;
-    // One place of this item is reused by its first piece.
+    // The first piece takes the place of the item itself.
     if (used + chunks * chunk_floats > capacity || splits_.size() == finished_.size() ||
         unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.capacity())
       break;
@@ -131,7 +133,7 @@ void AttentionPlan::deal() {
   order_.resize(n);
   slot_of_.resize(n);
   for (size_t i = 0; i < n; ++i) order_[i] = static_cast<int32_t>(i);
-  // The place breaks ties, so the plan is the same on every machine.
+  // Ties are broken by position, so the plan is the same on every machine.
   std::sort(order_.begin(), order_.end(), [&](int32_t a, int32_t b) {
     const int64_t ca = cost_[static_cast<size_t>(a)], cb = cost_[static_cast<size_t>(b)];
     return ca != cb ? ca > cb : a < b;

@@ -1,4 +1,5 @@
-// Once per step, on the host: which slot computes which part of attention. All layers reuse it.
+// Planned once per step, on the host: the part of attention that each work partition computes. All layers reuse the
+// plan.
 #pragma once
 
 #include <span>
@@ -21,27 +22,27 @@ struct AttentionPlanShape {
   int64_t max_tokens, max_sequences;
 };
 
-/// Cuts the step into (sequence, KV head, query rows) items, and deals them to `slots` longest first, each to the slot
-/// with the least work so far (FlashInfer's plan, arXiv:2501.01005 section 3.3; cost = query rows x positions seen).
-/// Where that leaves slots idle, long items are split at chunks of positions too. What comes out has the same bits
-/// however items are cut and split: kernels give rows and chunks the same bits in any company, and chunks are added in
-/// order.
+/// Splits the step into (sequence, KV head, query rows) items and assigns them to `slots` work partitions, longest
+/// first, each to the partition with the least work so far (FlashInfer's plan, arXiv:2501.01005 section 3.3; cost =
+/// query rows x visible positions). If some partitions would stay idle, long items are also split at chunks of
+/// positions. Results are bit-identical for every split: kernels compute rows and chunks independently of the others,
+/// and chunks are reduced in order.
 class AttentionPlan {
  public:
-  /// Room is taken here: make() allocates nothing up to these bounds.
+  /// Memory is reserved here: make() does not allocate within these bounds.
   explicit AttentionPlan(const AttentionPlanShape& shape);
 
   void make(std::span<const SequenceRows> sequences, int64_t window);
   std::span<const AttentionItem> items() const { return items_; }
   std::span<const int32_t> slot_begin() const { return slot_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
-  /// Writes the plan into a step: all but cache and pages.
+  /// Writes the plan into a step: all fields but cache and pages.
   void fill(AttentionStep& step);
 
-  /// Rows of an item are a multiple of this, but for the last: it takes the remainder as well, so that whether a kernel
-  /// meets few rows or many depends on the step alone.
+  /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. So whether a
+  /// kernel gets few rows or many depends only on the step.
   static constexpr int32_t kRowGrain = 16;
-  /// Most lines (rows x query heads of a KV head) of an item: a chunk of keys is prepared once for all of them.
+  /// Maximum query rows (rows x query heads per KV head) of an item: a chunk of keys is prepared once for all of them.
   static constexpr int64_t kMostLines = 256;
 
  private:

@@ -1,4 +1,4 @@
-// One step of the engine: the rows of one or several sequences, checked, run and taken back when something fails.
+// One step of the engine: validates the rows of one or several sequences, runs them, and rolls back on failure.
 #include <algorithm>
 #include <cstring>
 
@@ -11,7 +11,7 @@ SequenceSession* session_of(const BatchEntry& entry) { return static_cast<Sequen
 
 int64_t num_tokens(const BatchEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
 
-/// The length that dynamic rope scaling is to look at.
+/// The sequence length for dynamic rope scaling.
 int64_t total_length(const BatchEntry& entry, int64_t context) {
   return std::clamp(entry.total_length, entry.session->length() + num_tokens(entry), context);
 }
@@ -114,7 +114,7 @@ Status LlmEngine::run_program(std::span<const BatchEntry> batch) {
   return runner_->step(context);
 }
 
-// The reference knows one sequence at a time.
+// The reference handles one sequence at a time.
 Status LlmEngine::run_interpreter(std::span<const BatchEntry> batch) {
   auto vector = [&](int64_t n, auto&& at) {
     HostTensor t;
@@ -147,7 +147,7 @@ BatchLimits LlmEngine::batch_limits() const {
 }
 
 int64_t LlmEngine::free_cache_tokens() const {
-  if (!cache_) return batch_limits().cache_tokens;  // the interpreter's caches are as long as their texts
+  if (!cache_) return batch_limits().cache_tokens;  // the interpreter's caches grow with their sequences
   std::lock_guard lock(mutex_);
   return cache_->pages().num_free() * kPageTokens;
 }

@@ -13,24 +13,24 @@ class EngineProfile {
  public:
   virtual ~EngineProfile() = default;
 
-  /// The compiled program as text: stages, tasks, events, arena. For people.
+  /// Human-readable listing of the compiled program: stages, tasks, events, arena.
   virtual std::string describe_program() const = 0;
-  /// Bytes of weights and cache that one step must read in which each of `sequences` adds `tokens` rows at `depth`, and
-  /// its floating-point operations.
+  /// Bytes of weights and cache that one step must read, and its floating-point operations, if each of `sequences` adds
+  /// `tokens` rows at `depth`.
   struct StepCost {
     double bytes = 0, flops = 0;
   };
   virtual StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
-  /// The same step by kind of work; the sums are those of step_cost.
+  /// The same step by kind of work; the sums equal those of step_cost.
   struct OpCost {
-    std::string name;  ///< "layers" and "output" (products with weights of one type), "attention"
+    std::string name;  ///< "layers" and "output" (linear ops with weights of one type), "attention"
     std::string type;  ///< of the weights, or of cached keys and values: "q4_0", "f16"
     double bytes = 0, flops = 0;
   };
   virtual std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
 };
 
-/// `engine` comes from Engine::open, whose engines all have a profile.
+/// Every engine returned by Engine::open has a profile.
 const EngineProfile& profile_of(const Engine& engine);
 
 }  // namespace redline

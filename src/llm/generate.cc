@@ -1,4 +1,4 @@
-// The loop on top: prompt in, one token after the other out, until a stop.
+// The generation loop: prompt in, one token after another out, until a stop condition.
 #include <algorithm>
 #include <chrono>
 
@@ -44,7 +44,7 @@ Result<GenerateResult> LlmEngine::generate(const GenerateRequest& request,
   };
   auto finish = [&](FinishReason reason) -> Result<GenerateResult> {
     result.reason = reason;
-    // What was held back as part of a character or of a stop string is text after all.
+    // Text held back as part of a character or of a stop string is emitted after all.
     std::string rest = decoder && !stops.found() ? stops.push(decoder->finish()) : "";
     if (!stops.found()) rest += stops.finish();
     result.text += rest;

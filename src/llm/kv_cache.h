@@ -1,4 +1,4 @@
-// The paged cache of keys and values: one pool of page numbers for all layers and all sequences.
+// The paged KV cache: one pool of page numbers for all layers and all sequences.
 #pragma once
 
 #include <vector>
@@ -10,8 +10,8 @@
 
 namespace redline {
 
-/// Tokens of one page: small enough that a short text wastes little, large enough that a page of one head is a run of
-/// memory and a step of tile products.
+/// Tokens per page: few enough that a short sequence wastes little, enough that a page of one head is contiguous memory
+/// and one step of tile matmuls.
 inline constexpr int64_t kPageTokens = kKvPageTokens;
 
 struct KvCacheShape {
@@ -22,13 +22,13 @@ struct KvCacheShape {
 
 class KvCache {
  public:
-  /// Pages are mapped when first written: `num_pages` costs address space, not memory.
+  /// Pages are mapped on first write: `num_pages` costs address space, not memory.
   static Result<KvCache> make(const KvCacheShape& shape);
 
-  /// Where element (page, layer, kv head, token, d) of the keys or of the values lies, head_dim counted up to a
-  /// multiple of 2: the page axis is a number that a sequence's page table resolves, the others are memory. A page
-  /// holds its tokens for all layers, so a short text touches little memory and a page can be shared, copied or moved
-  /// as one run. Within a page and head the order is that of tile products (KvHeadView).
+  /// Element order (page, layer, kv head, token, d) of keys or values, head_dim rounded up to a multiple of 2. A
+  /// sequence's page table resolves the page axis; the other axes are contiguous in memory. A page holds its tokens for
+  /// all layers, so a short sequence touches little memory, and a page can be shared, copied or moved as one block.
+  /// Within a page and head the order is that of tile matmuls (KvHeadView).
   enum class Table : uint8_t { kKeys, kValues };
   static Layout page_layout(const KvCacheShape& shape, Table table);
 
@@ -44,7 +44,7 @@ class KvCache {
   std::unique_ptr<SlabAllocator> pages_;
 };
 
-/// The pages of one sequence, in order of position. Gives them back when it goes.
+/// The pages of one sequence, in order of position. Frees them on destruction.
 class PageTable {
  public:
   explicit PageTable(KvCache& cache) : cache_(&cache) {}
@@ -52,12 +52,12 @@ class PageTable {
   PageTable(const PageTable&) = delete;
   PageTable& operator=(const PageTable&) = delete;
 
-  /// Room for `tokens`; out_of_memory (with both numbers) when the pool has too few pages, and nothing is taken then.
+  /// Reserves pages for `tokens`. out_of_memory (with both numbers): the pool has too few pages; nothing is reserved.
   Status grow(int64_t tokens);
-  /// Keeps the pages that `tokens` need.
+  /// Keeps the pages for `tokens` tokens and frees the others.
   void shrink(int64_t tokens);
   const int32_t* pages() const { return pages_.data(); }
-  /// Page and place of a position, as attention kernels want it: page * kPageTokens + place.
+  /// Page and offset of a position in the form that attention kernels use: page * kPageTokens + offset.
   int32_t slot(int64_t position) const {
     return pages_[static_cast<size_t>(position / kPageTokens)] * static_cast<int32_t>(kPageTokens) +
            static_cast<int32_t>(position % kPageTokens);

@@ -18,9 +18,9 @@ namespace {
 
 constexpr int64_t kDefaultContext = 4096;
 constexpr int64_t kMostSequences = 4096, kMostChunk = int64_t{1} << 20;
-// Logits of a whole prompt are taken in steps of this many rows: a row of a large vocabulary is half a megabyte.
+// Logits of a whole prompt are computed in steps of this many rows: with a large vocabulary a row is half a megabyte.
 constexpr int64_t kUsualLogitRows = 64;
-// Page numbers and places of tokens are int32.
+// Page numbers and slots of tokens are int32.
 constexpr int64_t kMostPages = (int64_t{1} << 31) / kPageTokens - 1;
 
 std::string spell_types(const std::map<DType, int64_t>& counts) {
@@ -36,13 +36,14 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
   s.top_p = 0.95f;
   ConfigReader r(generation);
   const bool does_sample = r.boolean("do_sample", true);
-  if (r.has("do_sample")) {  // what transformers' GenerationConfig means by the keys that such a file leaves out
+  if (r.has("do_sample")) {  // transformers' GenerationConfig defaults for missing keys
     s.temperature = 1.0f;
     s.top_p = 1.0f;
     s.top_k = 50;
   }
   s.temperature = static_cast<float>(r.number("temperature", 0, 100, s.temperature));
-  s.top_p = std::max(1e-6f, static_cast<float>(r.number("top_p", 0, 1, s.top_p)));    // 0 means the likeliest alone
+  // 0 keeps only the most likely token
+  s.top_p = std::max(1e-6f, static_cast<float>(r.number("top_p", 0, 1, s.top_p)));
   s.top_k = std::max<int64_t>(0, r.integer("top_k", -1, int64_t{1} << 31, s.top_k));  // llama.cpp: -1 is off too
   s.min_p = static_cast<float>(r.number("min_p", 0, 1, 0.0));
   s.repetition_penalty = static_cast<float>(r.number("repetition_penalty", 1e-3, 100, 1.0));
@@ -137,7 +138,7 @@ Status LlmEngine::set_limits(const EngineOptions& options) {
   const int64_t pages = options.cache_tokens > 0 ? (options.cache_tokens + kPageTokens - 1) / kPageTokens
                                                  : context_pages * options.max_sequences;
   cache_pages_ = std::min(pages, kMostPages);
-  // Where windows differ the plan of a step, one for all layers, is balanced for those that see the whole text.
+  // If windows differ, the plan of a step, which all layers share, is balanced for layers with full attention.
   const std::vector<int64_t>& windows = config_.window;
   const bool same = std::all_of(windows.begin(), windows.end(), [&](int64_t w) { return w == windows[0]; });
   plan_window_ = same && !windows.empty() ? windows[0] : 0;
@@ -175,7 +176,8 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options, doubl
   shape.num_pages = cache_pages_;
   shape.format = compile_options.kv_format;
   Result<KvCache> cache = KvCache::make(shape);
-  // The pool is address space, which a system may limit; one full context must be had, more is a wish unless asked for.
+  // The pool is address space, which a system may limit. One full context is required; more is optional unless the user
+  // set it.
   const int64_t least = options.cache_tokens > 0 ? cache_pages_ : (info_.context + kPageTokens - 1) / kPageTokens;
   while (!cache.ok() && shape.num_pages > least) {
     shape.num_pages = std::max(least, shape.num_pages / 2);
@@ -197,7 +199,7 @@ Result<std::unique_ptr<Session>> LlmEngine::new_session() {
 Result<std::vector<int32_t>> LlmEngine::encode(std::string_view text, bool special, bool add_bos) const {
   if (!tokenizer_) return tokenizer_status_.ok() ? not_found("{} has no tokenizer", info_.path) : tokenizer_status_;
   std::vector<int32_t> ids = tokenizer_->encode(text, {add_bos, special});
-  // A chat template writes the first token itself.
+  // A chat template writes the BOS token itself.
   if (special && add_bos && tokenizer_->adds_bos() && ids.size() > 1 && ids[0] == bos_ && ids[1] == bos_)
     ids.erase(ids.begin());
   return ids;
@@ -238,7 +240,7 @@ std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t d
     costs.push_back({linear.is_output ? "output" : "layers", std::string(dtype_info(linear.dtype).name), linear.bytes,
                      linear.flops * (linear.is_output ? s : s * n)});
   const double kv_bytes = cache_ ? static_cast<double>(cache_->bytes_per_token()) : 0;
-  // Scores and sums of every query head over the positions that its token sees.
+  // Q K^T and P V of every query head over the positions that its token attends to.
   const double seen = n * d + n * (n + 1) / 2;
   costs.push_back({"attention", cache_ && cache_->view().format != KvFormat::kF32 ? "f16" : "f32",
                    s * kv_bytes * (d + n),

@@ -1,4 +1,4 @@
-// The engine behind include/redline/engine.h: a compiled decoder, its cache, and the loop that feeds tokens back.
+// The implementation of include/redline/engine.h: a compiled decoder, its KV cache, and the generation loop.
 #pragma once
 
 #include <memory>
@@ -40,12 +40,12 @@ class LlmEngine final : public Engine, public EngineProfile {
   friend class CompiledSession;
   friend class InterpretedSession;
   LlmEngine() = default;
-  /// Bounds of a step and pages of the cache, from the options and info_.context.
+  /// Limits of a step and pages of the cache, from the options and info_.context.
   Status set_limits(const EngineOptions& options);
   Status compile_graph(Graph graph, const EngineOptions& options, double hang_seconds);
-  /// What an entry by itself can be refused for. The caller holds the mutex.
+  /// Validates one entry. The caller holds the mutex.
   Status check(const BatchEntry& entry) const;
-  /// The step itself, of entries that are known to be good. The caller holds the mutex.
+  /// Runs the step; the entries have been validated. The caller holds the mutex.
   Status step(std::span<BatchEntry> batch);
   Status run_program(std::span<const BatchEntry> batch);
   Status run_interpreter(std::span<const BatchEntry> batch);
@@ -58,8 +58,8 @@ class LlmEngine final : public Engine, public EngineProfile {
   std::vector<int32_t> stop_tokens_;
   int32_t bos_ = -1;
   int64_t max_chunk_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
-  int64_t plan_window_ = 0;  // what the attention plan is balanced for
-  /// Products with weights of one type: of one token, or of one row of logits.
+  int64_t plan_window_ = 0;  // the window that the attention plan is balanced for
+  /// Linear ops with weights of one type: cost per token, or per row of logits.
   struct LinearCost {
     DType dtype;
     bool is_output;
@@ -67,14 +67,14 @@ class LlmEngine final : public Engine, public EngineProfile {
   };
   std::vector<LinearCost> linear_costs_;
 
-  mutable std::mutex mutex_;  // steps take turns, and with them all that changes pages
+  mutable std::mutex mutex_;  // serializes steps and all changes to pages
   std::unique_ptr<Interpreter> interpreter_;
   std::unique_ptr<WorkerTeam> team_;
   std::unique_ptr<KvCache> cache_;
   std::unique_ptr<AttentionPlan> plan_;
   TimelineFile timeline_;
   std::unique_ptr<ProgramRunner> runner_;
-  // Of the step in progress; room for max_sequences_.
+  // Of the step in progress; capacity max_sequences_.
   std::vector<SequenceRows> step_rows_;
   std::vector<const int32_t*> step_pages_;
   std::vector<float> interpreted_logits_;

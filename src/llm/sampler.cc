@@ -37,7 +37,7 @@ Status check_range(const char* name, double value, bool good, const char* range)
 }  // namespace
 
 Result<Sampler> Sampler::create(const SamplingOptions& o, int64_t vocab_size) {
-  // Written so that NaN fails each of them.
+  // Written so that NaN fails each check.
   REDLINE_TRY(check_range("temperature", o.temperature, o.temperature >= 0 && std::isfinite(o.temperature),
                           "a finite number, 0 (greedy) or more"));
   REDLINE_TRY(check_range("top_k", static_cast<double>(o.top_k), o.top_k >= 0, "0 (off) or more"));
@@ -98,7 +98,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
   REDLINE_ASSIGN(const Scan best, scan(logits, position));
   if (options_.temperature == 0) return best.best_id;
 
-  // Differences are taken before the division, so that a tiny temperature cannot give inf - inf.
+  // Subtract before dividing, so that a tiny temperature cannot give inf - inf.
   for (size_t i = 0; i < logits.size(); ++i) weights_[i] = std::exp((logits[i] - best.best) / options_.temperature);
   const Candidate least = threshold(logits);
   const auto is_kept = [&](size_t i) {
@@ -109,7 +109,7 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
   for (size_t i = 0; i < logits.size(); ++i)
     if (is_kept(i)) total += weights_[i];
   const double target = uniform_at(options_.seed, static_cast<uint64_t>(position)) * total;
-  // Walked in id order, so the choice does not depend on how the threshold was found.
+  // Iterates in id order, so the choice does not depend on how the threshold was found.
   double sum = 0;
   int32_t last = best.best_id;
   for (size_t i = 0; i < logits.size(); ++i) {
@@ -146,8 +146,8 @@ Sampler::Candidate Sampler::threshold(std::span<const float> logits) {
     for (size_t i = from; i < to; ++i) sum += weights_[static_cast<size_t>(candidates_[i].id)];
     return sum;
   };
-  // The smallest set of likeliest tokens that holds top_p of the mass: a quickselect by mass that halves the range in
-  // which its last member must lie.
+  // The smallest set of most likely tokens with a mass of at least top_p: a quickselect by mass that narrows the range
+  // of its last member.
   const double wanted = options_.top_p * mass(0, kept);
   double above = 0;
   size_t low = 0, high = kept;

@@ -34,7 +34,7 @@ Result<std::span<const float>> SequenceSession::forward(std::span<const int32_t>
 }
 
 void SequenceSession::truncate(int64_t length) {
-  std::lock_guard lock(engine_.mutex_);  // the pool of pages belongs to all sessions
+  std::lock_guard lock(engine_.mutex_);  // all sessions share the page pool
   length_ = std::clamp<int64_t>(length, 0, length_);
   forget();
 }

@@ -1,4 +1,4 @@
-// The two kinds of session: over the compiled program, and over the plain graph.
+// The two kinds of session: on the compiled program and on the interpreter.
 #pragma once
 
 #include "llm/kv_cache.h"
@@ -6,8 +6,8 @@
 
 namespace redline {
 
-/// What both share: the length of the sequence and the loop over steps. The engine outlives it, and changes it while it
-/// holds its mutex.
+/// Shared by both: the sequence length and the loop over steps. The engine outlives the session and modifies it only
+/// while holding its mutex.
 class SequenceSession : public Session {
  public:
   Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all, int64_t total_length) final;
@@ -17,16 +17,16 @@ class SequenceSession : public Session {
  protected:
   friend class LlmEngine;
   explicit SequenceSession(LlmEngine& engine) : engine_(engine) {}
-  /// Room for `length` tokens.
+  /// Reserves space for `length` tokens.
   virtual Status grow(int64_t length) = 0;
-  /// Forgets what lies beyond length_.
+  /// Drops everything beyond length_.
   virtual void forget() = 0;
 
   LlmEngine& engine_;
   int64_t length_ = 0;
 
  private:
-  std::vector<float> logits_;  // of forward
+  std::vector<float> logits_;  // results of forward
 };
 
 class CompiledSession final : public SequenceSession {

@@ -15,7 +15,7 @@
 namespace redline::lab {
 namespace {
 
-/// Largest difference over the largest value.
+/// Maximum absolute difference over the maximum absolute value.
 double relative_error(std::span<const float> got, std::span<const float> expected) {
   double difference = 0, largest = 0;
   for (size_t i = 0; i < expected.size(); ++i) {
@@ -34,7 +34,7 @@ bool has_block_weights(const ModelInfo& info) {
   return false;
 }
 
-/// A folder that goes with everything in it.
+/// A temporary folder, removed with its contents.
 class ScratchFolder {
  public:
   ScratchFolder() {
@@ -70,10 +70,10 @@ Result<std::vector<float>> generic_logits(const std::string& path, const std::ve
       "--dtype", "f32", "--context", std::to_string(std::max<size_t>(tokens.size(), 1)),
       "--out",   out};
   if (threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
-  // Weights packed for the generic set are wanted once: they are not kept.
+  // Weights packed for the generic set are used once, so they are not cached.
   REDLINE_TRY(run_self(arguments, {"REDLINE_CPU_ISA=generic", "REDLINE_CACHE_GB=0"}, limit_seconds, is_cancelled));
   REDLINE_ASSIGN(const auto file, MappedFile::open(out));
-  // [positions, vocabulary] float32 after a header whose length its bytes 8 and 9 give.
+  // [positions, vocabulary] float32 after a header; its bytes 8 and 9 give the header's length.
   uint16_t header = 0;
   if (file->size() > 10) std::memcpy(&header, file->data() + 8, 2);
   const int64_t bytes = file->size() - 10 - header, row = bytes / static_cast<int64_t>(tokens.size());
@@ -92,9 +92,9 @@ Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, c
   const std::vector<float> got(view.begin(), view.end());
   AnswerCheck check;
   check.tokens = static_cast<int64_t>(tokens.size());
-  // float32 sums in another order. A cache in f16 rounds keys and values by up to 2^-11, and kernels may round what
-  // they multiply to bfloat16, by up to 2^-9. int8 activations round by up to 1/254 of a group's largest value. All of
-  // it layer after layer.
+  // Sources of error: float32 sums in another order; an f16 cache rounds keys and values by up to 2^-11; kernels may
+  // round their operands to bfloat16, by up to 2^-9; int8 activations round by up to 1/254 of a group's largest value.
+  // All of it in every layer.
   const bool is_exact = options.dtype == ComputeType::kF32;
   check.bound = is_exact ? 2e-4 : has_block_weights(info) ? 0.1 : 2e-2;
   std::vector<float> expected;
@@ -114,7 +114,7 @@ Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, c
     check.against = "token by token";
     check.note = why_not;
     check.bound = 1e-4;
-    // Whether a row meets int8, bfloat16 or float32 kernels may depend on how many rows there are.
+    // Whether a row uses int8, bfloat16 or float32 kernels may depend on the number of rows.
     if (!is_exact) check.bound = has_block_weights(info) ? 0.1 : 2e-2;
     REDLINE_ASSIGN(const auto other, engine.new_session());
     for (const int32_t& token : tokens) {

@@ -10,25 +10,26 @@
 
 namespace redline::lab {
 
-/// Largest model that the interpreter checks: at a few million multiply-adds a second, ten seconds at most.
+/// Largest model checked with the interpreter: at a few million multiply-adds per second it takes at most ten seconds.
 inline constexpr int64_t kInterpretedParameters = 30'000'000;
 
 struct AnswerCheck {
   std::string against;                   ///< "interpreter", "generic f32", "token by token"; "" when there was no check
   std::string note;                      ///< why no better reference was used
   int64_t tokens = 0;                    ///< of the prompt whose last logits were compared
-  double relative_error = 0, bound = 0;  ///< largest difference of a logit over the largest logit
+  double relative_error = 0, bound = 0;  ///< maximum difference of the logits over the maximum logit
 };
 
 /// Logits after the last of `tokens`, computed by the generic float32 kernels in a separate process, which shares as
-/// little code as possible with what is measured. Takes at most `limit_seconds`.
-/// cancelled: the time is over, or `is_cancelled`. Other errors: the message of that process.
+/// little code as possible with the measured path.
+/// cancelled: `limit_seconds` passed, or `is_cancelled`. Other errors: the message of that process.
 Result<std::vector<float>> generic_logits(const std::string& path, const std::vector<int32_t>& tokens, int threads,
                                           double limit_seconds, const std::function<bool()>& is_cancelled);
 
 /// Compares the engine's logits of a short prompt with those of the interpreter (models up to 30 million parameters),
 /// of generic float32 kernels (larger models), or else with its own logits token by token.
-/// `generic`: from generic_logits, computed before the engine allocated its memory; empty: none, because of `why_not`.
+/// `generic`: from generic_logits, computed before the engine allocated its memory; empty: not available, for the
+/// reason in `why_not`.
 /// internal: they differ by more than rounding explains.
 Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, const std::string& path,
                                  const std::vector<float>& generic, const std::string& why_not);

@@ -1,4 +1,4 @@
-// llm/engine_profile.h for the commands, which do not include llm.
+// Forwards llm/engine_profile.h for the commands, which do not include llm.
 #pragma once
 
 #include "llm/engine_profile.h"

@@ -15,7 +15,7 @@ namespace redline::lab {
 namespace {
 
 constexpr const char* kPrompt = "a large red circle on a blue background";
-// The interpreter takes a second or so for this many bytes of weights at the smallest size.
+// The interpreter takes about a second for this many bytes of weights at the smallest size.
 constexpr int64_t kInterpretedBytes = 200'000'000;
 
 using Clock = std::chrono::steady_clock;
@@ -33,7 +33,7 @@ ImageRequest request_at(const ImageEngine& engine, int64_t side, int64_t steps, 
   return request;
 }
 
-/// Draws with on_progress asked after every step.
+/// Generates images; calls on_progress after every step.
 using Draw = std::function<Result<ImageResult>(ImageEngine& engine, const ImageRequest& request)>;
 
 Result<ImageSizeRow> measure_size(const Draw& draw, ImageEngine& engine, int64_t side, int64_t repeat,
@@ -47,7 +47,7 @@ Result<ImageSizeRow> measure_size(const Draw& draw, ImageEngine& engine, int64_t
   double steps = 0;
   for (const double ms : result.step_ms) steps += ms;
   row.text_ms = result.text_ms;
-  row.first_ms = result.step_ms[0] + (result.loop_ms - steps);  // with what comes before the first
+  row.first_ms = result.step_ms[0] + (result.loop_ms - steps);  // includes everything before the first step
   row.second_ms = result.step_ms[1];
   row.decode_ms = result.decode_ms;
   row.step_ms.assign(result.step_ms.begin() + 2, result.step_ms.end());
@@ -56,7 +56,8 @@ Result<ImageSizeRow> measure_size(const Draw& draw, ImageEngine& engine, int64_t
   return row;
 }
 
-/// Root mean square of the difference of the latents after one step at `side`, over that of the interpreter's.
+/// RMS difference of the latents after one step at `side` from the interpreter's, relative to the RMS of the
+/// interpreter's.
 Result<double> check_step(const Draw& draw, const ImageBenchRequest& request, ImageEngine& engine, int64_t side) {
   ImageOptions options;
   REDLINE_ASSIGN(options.dtype, image_type_from_name(request.dtype));
@@ -78,7 +79,7 @@ Result<double> check_step(const Draw& draw, const ImageBenchRequest& request, Im
   return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-/// The fastest instruction that may serve the products of `dtype`.
+/// The fastest instruction that can execute the matrix products of `dtype`.
 std::optional<Peak> best_peak(const MachinePeaks& peaks, const std::string& dtype) {
   std::optional<Peak> best;
   for (const Peak& row : peaks.rows) {
@@ -126,7 +127,7 @@ Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
   REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, ImageEngine::open(request.folder, options));
   report.load_ms = ms_since(opening);
   report.family = engine->family();
-  constexpr int64_t kUnit = 16;  // every family's patches and latents divide it
+  constexpr int64_t kUnit = 16;  // divisible by every family's patches and latents
   const int64_t own = engine->defaults().width;
   const auto part = [&](int64_t of_four) { return std::max(kUnit, own * of_four / 4 / kUnit * kUnit); };
   const std::vector<int64_t> sides = request.side ? std::vector{*request.side} : std::vector{part(4), part(3), part(2)};
@@ -138,7 +139,7 @@ Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
         picture, [&](const ImageProgress&) { return !request.on_progress || request.on_progress(done, total); });
   };
   const int64_t repeat = request.repeat.value_or(5);
-  // Another size before all, so that every row is one of a new size on an engine that has worked.
+  // Runs another size first, so that every row measures a new size on a warm engine.
   REDLINE_TRY(draw(*engine, request_at(*engine, std::max(kUnit, sides[0] / 4 / kUnit * kUnit), 2, 1)));
   for (const int64_t side : sides) {
     REDLINE_ASSIGN(report.rows.emplace_back(), measure_size(draw, *engine, side, repeat, sampler));
@@ -166,7 +167,8 @@ Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
   if (request.check && engine->memory().packed_weights <= kInterpretedBytes) {
     constexpr int64_t kCheckSide = 64;
     REDLINE_ASSIGN(const double error, check_step(draw, request, *engine, kCheckSide));
-    // Rounding of x to 8 bits of mantissa or of code in every product, some 2^-8 each, added up over the blocks.
+    // Rounding of x to 8 bits of mantissa or code in every matrix product, about 2^-8 each, accumulated over the
+    // blocks.
     constexpr double kMaxError = 0.05;
     if (!(error < kMaxError))
       return internal("{}: one step differs from the interpreter's by {:.2g} of its size", request.folder, error);

@@ -1,4 +1,4 @@
-// redline bench FOLDER, an image pipeline: its steps at several sizes, what a new size costs, what adapters cost.
+// redline bench FOLDER for an image pipeline: steps at several sizes, the cost of a new size and of adapters.
 #pragma once
 
 #include <optional>
@@ -16,20 +16,20 @@ namespace redline::lab {
 struct ImageBenchRequest {
   std::string folder, dtype;
   int threads = 0;
-  std::optional<int64_t> side;    ///< pixels; nothing: the model's own, and three quarters and one half of it
+  std::optional<int64_t> side;    ///< pixels; nullopt: the model's default, and three quarters and one half of it
   std::optional<int64_t> repeat;  ///< steps of each size after the first two
-  std::vector<std::string> lora;  ///< files
+  std::vector<std::string> lora;  ///< LoRA files
   bool check = true;
   std::string trace;
   BenchProgress on_progress;  ///< may be empty
 };
 
-/// Steps of one size. The first two stand apart: what a new size costs is their difference.
+/// Steps of one size. The first two are separate: their difference is the cost of a new size.
 struct ImageSizeRow {
   int64_t side = 0;
   double text_ms = 0, first_ms = 0, second_ms = 0, decode_ms = 0;
-  std::vector<double> step_ms;  ///< the others, sorted
-  double operations = 0;        ///< of a step
+  std::vector<double> step_ms;  ///< the other steps, sorted
+  double operations = 0;        ///< of one step
   MachineState before, after;
 
   double median_ms() const { return step_ms[step_ms.size() / 2]; }
@@ -45,24 +45,24 @@ struct ImageBenchReport {
   std::string folder, family, dtype;
   double load_ms = 0;
   MachinePeaks peaks;
-  std::optional<Peak> best;  ///< the fastest instruction that may serve the products of `dtype`
+  std::optional<Peak> best;  ///< the fastest instruction for the matrix products of `dtype`
   std::vector<ImageSizeRow> rows;
   std::vector<ImageAdapterRow> adapters;
-  double adapted_ms = 0;  ///< a step of the first size with the last adapter
+  double adapted_ms = 0;  ///< one step of the first size with the last adapter
   ImageEngine::MemoryReport memory;
   int64_t peak_bytes = 0;
-  std::optional<double> error;  ///< of one step, relative to the float64 interpreter's; nothing: not checked
+  std::optional<double> error;  ///< of one step, relative to the float64 interpreter; nullopt: not checked
 
   double share(const ImageSizeRow& row) const { return best && best->all > 0 ? row.gop_per_s() / best->all : 0; }
-  /// Of the packed weights and the part of the arena that was used. Sizes are symbols: the arena has addresses for
-  /// pictures of the largest side, and memory for those that were drawn.
+  /// Relative to the packed weights and the used part of the arena. Sizes are symbolic: the arena reserves addresses
+  /// for images of the largest side, but memory only for those that were generated.
   double peak_ratio() const;
 };
 
-/// Whether `path` is a folder of a pipeline.
+/// Whether `path` is a pipeline folder.
 bool is_pipeline(const std::string& path);
 
-/// Measures, then checks: one small step against the float64 interpreter's. internal: they differ.
+/// Measures, then checks one small step against the float64 interpreter. internal: they differ.
 Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request);
 Json image_bench_json(const ImageBenchReport& report);
 

@@ -19,9 +19,9 @@
 namespace redline::lab {
 namespace {
 
-constexpr int kMaxPeakRuns = 3;  ///< measured again, while a kernel seems faster than they are
+constexpr int kMaxPeakRuns = 3;  ///< peaks are measured again while a kernel seems faster than they are
 
-/// What a kind is measured on when nobody says: the widest product of a model of 1B, and its rows.
+/// The default shape of a kind: the widest linear of a 1B model, with its rows.
 std::vector<int64_t> usual_shape(std::string_view form) {
   if (form == "NxK") return {8192, 2048};
   if (form == "VxH") return {32000, 2048};
@@ -59,7 +59,7 @@ Json axes_json(const KernelAsked& asked) {
   return axes;
 }
 
-/// Two kernels that do the same are solutions of one definition: the products of one weight type.
+/// Two kernels that compute the same are solutions of one definition: the matrix products of one weight type.
 std::string definition_of(const KernelAsked& asked) {
   KernelAsked plain = asked;
   if (asked.kernel == "linear_q8" || asked.kernel == "linear_tiles" || asked.kernel == "onednn")
@@ -68,7 +68,7 @@ std::string definition_of(const KernelAsked& asked) {
   return kernel_entry_name(plain);
 }
 
-/// The peer beside it: the same product of the same type.
+/// The baseline for comparison: the same matrix product with the same type.
 KernelAsked baseline_of(const KernelAsked& asked, const std::string& baseline) {
   KernelAsked other = asked;
   other.kernel = baseline;
@@ -95,7 +95,7 @@ std::string cpu_name() {
   return uname(&names) == 0 ? names.machine : "unknown";
 }
 
-/// Every row that the request names, in order.
+/// All rows of the request, in order.
 Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, const CpuKernels& table, int threads) {
   const KernelKind* kind = nullptr;
   std::vector<std::string> names;
@@ -119,12 +119,12 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
         KernelBenchRow one;
         one.asked = {request.kernel, type, m, shape, threads};
         one.isa = origin_of(table, kernel_entry_name(one.asked));
-        // A peer takes what the machine has.
+        // A baseline library uses what the machine has.
         if (request.kernel == "onednn") one.isa = request.isa.empty() ? std::string(cpu_isa_in_use()) : request.isa;
         one.threads = threads;
         one.cached = request.cached;
         one.baseline = request.baseline;
-        // Says now what it would say after an hour.
+        // Validates the case now rather than after an hour.
         REDLINE_TRY(make_kernel_case(one.asked, table));
         if (!request.baseline.empty()) REDLINE_TRY(make_kernel_case(baseline_of(one.asked, request.baseline), table));
         all.push_back(std::move(one));
@@ -143,7 +143,7 @@ Status measure(const CpuKernels& table, const KernelBenchOptions& options, Kerne
   return {};
 }
 
-/// Sets bounds and verdicts; true when a row is faster than its bound.
+/// Sets bounds and verdicts; true if a row is faster than its bound.
 bool judge(KernelBenchReport& report) {
   bool is_too_fast = false;
   for (KernelBenchRow& row : report.rows) {
@@ -172,7 +172,8 @@ Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {
   if (threads == 0) threads = settings.threads > 0 ? static_cast<int>(settings.threads) : cpu_order().cores;
   KernelBenchReport report;
   REDLINE_ASSIGN(report.rows, plan(request, table, threads));
-  // All rows are of one kernel, so one set serves them, but for types without an entry of their own in a richer set.
+  // All rows are of one kernel, so one instruction set serves them, except for types without their own entry in a
+  // richer set.
   REDLINE_ASSIGN(const CpuKernels own, cpu_kernels_for(report.rows.front().isa));
   REDLINE_ASSIGN(report.peaks, measure_peaks(own, {.threads = threads}));
 
@@ -230,7 +231,7 @@ Json kernel_trace_json(const KernelBenchRow& m, const MachinePeaks& peaks) {
   return trace;
 }
 
-/// One line, in one write, so that two programs may append to one file.
+/// Appends one line with a single write, so that two programs can append to the same file.
 Status append_trace(const std::string& folder, const Json& trace) {
   const std::filesystem::path path =
       std::filesystem::path(folder) / "traces" / (trace["definition"].get<std::string>() + ".jsonl");

@@ -1,4 +1,4 @@
-// redline bench --kernel: one kernel by rows, shape, type, instruction set and threads.
+// redline bench --kernel: one kernel over rows, shapes, types, instruction sets and threads.
 #pragma once
 
 #include <string>
@@ -12,20 +12,20 @@ namespace redline::lab {
 
 struct KernelBenchRequest {
   std::string kernel;                        ///< of kernel_kinds()
-  std::vector<std::vector<int64_t>> shapes;  ///< none: the widest product of a model of 1B, and its rows
-  std::vector<std::string> types;            ///< none: one that the kernel is often used with
-  std::vector<int64_t> rows;                 ///< none: 1, 4, 16, 64, 512
-  std::string isa;                           ///< "": REDLINE_CPU_ISA, else the machine's richest
-  std::string baseline;                      ///< another kernel of the same shape; "" for none
-  int threads = 0;                           ///< 0: REDLINE_THREADS, else one per allowed core
+  std::vector<std::vector<int64_t>> shapes;  ///< empty: the widest linear of a 1B model, with its rows
+  std::vector<std::string> types;            ///< empty: one type that the kernel is often used with
+  std::vector<int64_t> rows;                 ///< empty: 1, 4, 16, 64, 512
+  std::string isa;                           ///< "": REDLINE_CPU_ISA, else the richest of the machine
+  std::string baseline;                      ///< another kernel of the same shape; "": none
+  int threads = 0;                           ///< 0: REDLINE_THREADS, else one per available core
   bool cached = false;
-  double seconds = 1;         ///< of timing each row
+  double seconds = 1;         ///< of timing per row
   BenchProgress on_progress;  ///< may be empty
 };
 
 struct KernelBenchRow {
   KernelAsked asked;
-  std::string isa;  ///< that serves the kernel
+  std::string isa;  ///< the instruction set that serves the kernel
   int threads = 1;
   bool cached = false;
   KernelCase::Cost cost;
@@ -47,7 +47,7 @@ struct KernelBenchReport {
   Status status() const;
 };
 
-/// invalid_argument: no such kernel, shape or type; said before anything is measured.
+/// invalid_argument: unknown kernel, shape or type; checked before anything is measured.
 Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request);
 
 /// The permanent record of one measurement.

@@ -14,7 +14,7 @@
 namespace redline::lab {
 namespace {
 
-/// Every input filled with values of about unit size, another sequence for another `salt`.
+/// Fills every input with values of about unit size; `salt` selects the sequence.
 void fill_inputs(Network& network, const SymbolValues& sizes, uint32_t salt) {
   uint32_t state = 2463534242u + salt * 7919u;
   for (const Network::Port& port : network.inputs()) {
@@ -37,7 +37,7 @@ NetworkOptions options_of(const SymbolValues& bounds, const CpuKernels& kernels,
   return options;
 }
 
-/// What steps have in common, computed once, and the step.
+/// The step invariants, computed once, and the step.
 struct SplitNetwork {
   Network once, step;
   std::map<std::string, std::vector<float>> kept;
@@ -74,8 +74,8 @@ struct SplitNetwork {
   }
 };
 
-/// Root mean square of the difference over that of the expected values, of all outputs together, at a small size of the
-/// same network with the same weights.
+/// RMS difference over the RMS of the expected values, over all outputs, at a small size of the same network with the
+/// same weights.
 Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& network, const CpuKernels& kernels,
                              WorkerTeam& team) {
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
@@ -94,7 +94,7 @@ Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& n
   return std::sqrt(difference / std::max(size, 1e-30));
 }
 
-/// The fastest instruction that may serve products with `weights`.
+/// The fastest instruction that can execute matrix products with `weights`.
 std::optional<Peak> best_peak(const MachinePeaks& peaks, DType weights) {
   std::optional<Peak> best;
   for (const Peak& row : peaks.rows) {
@@ -106,7 +106,7 @@ std::optional<Peak> best_peak(const MachinePeaks& peaks, DType weights) {
   return best;
 }
 
-/// Seconds of each run, sorted; the first, which warms up, does not count unless it is the only one.
+/// Seconds of each run, sorted. The first run is a warm-up and counts only if it is the only one.
 Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, Network& network, const SymbolValues& sizes) {
   std::vector<double> seconds;
   const auto begin = std::chrono::steady_clock::now();
@@ -175,8 +175,8 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   if (timeline && split.step.program()) REDLINE_TRY(timeline->write(request.trace));
   if (request.check) {
     REDLINE_ASSIGN(const double error, check_network(request, split, *kernels, team));
-    // Rounding of x and of cached keys to 8 bits of mantissa, weights of a block format to their own codes: some 2^-8 a
-    // product, added up over a few.
+    // x and cached keys are rounded to 8 bits of mantissa, block-quantized weights to their codes: about 2^-8 per
+    // matrix product, accumulated over a few.
     constexpr double kMaxError = 0.03;
     if (!(error < kMaxError))
       return internal("{}: the answer differs from the interpreter's by {:.2g} of its size", request.network, error);

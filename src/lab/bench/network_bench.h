@@ -1,4 +1,4 @@
-// redline bench --random flux-block: the time of one run of an image network beside its bound on this machine.
+// redline bench --random flux-block: the time of one run of an image network relative to its bound on this machine.
 #pragma once
 
 #include <optional>
@@ -14,9 +14,9 @@ namespace redline::lab {
 
 struct NetworkBenchRequest {
   std::string network;  ///< "flux-block:bf16"
-  int64_t side = 0;     ///< pixels; 0: the usual
+  int64_t side = 0;     ///< pixels; 0: the default
   int threads = 0;
-  std::optional<int64_t> repeat;  ///< nothing: up to 5, as `seconds` allow
+  std::optional<int64_t> repeat;  ///< nullopt: up to 5, as `seconds` allow
   double seconds = 120;
   bool check = true;
   std::string trace;
@@ -28,13 +28,13 @@ struct NetworkBenchReport {
   DType weights = DType::kF32;
   int threads = 0;
   std::vector<double> seconds;                ///< of the runs, sorted
-  double operations = 0;                      ///< of a run, by count
-  double once_operations = 0;                 ///< of what steps have in common; not in `seconds`
-  std::optional<Peak> best;                   ///< the fastest instruction that may serve the products
-  std::optional<double> error;                ///< relative to the float64 interpreter's; nothing: not checked
-  int64_t check_width = 0, check_height = 0;  ///< pixels at which the answer was checked
+  double operations = 0;                      ///< of one run
+  double once_operations = 0;                 ///< of the step invariants; not included in `seconds`
+  std::optional<Peak> best;                   ///< the fastest instruction for the matrix products
+  std::optional<double> error;                ///< relative to the float64 interpreter; nullopt: not checked
+  int64_t check_width = 0, check_height = 0;  ///< size in pixels of the check
   int64_t weight_bytes = 0, arena_bytes = 0, arena_bytes_without_reuse = 0, peak_bytes = 0;
-  bool state_changed = false;  ///< the machine moved during the runs
+  bool state_changed = false;  ///< the machine's speed changed during the runs
 
   double median() const { return seconds[seconds.size() / 2]; }
   double gop_per_s() const { return operations / median() / 1e9; }
@@ -45,7 +45,7 @@ struct NetworkBenchReport {
   }
 };
 
-/// Times runs of a step, then checks the output: the same network and weights at a small size against the float64
+/// Times runs of a step, then compares the output of the same network and weights at a small size with the float64
 /// interpreter. internal: they differ.
 Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request);
 Json network_bench_json(const NetworkBenchReport& report);

@@ -9,7 +9,7 @@
 namespace redline::lab {
 namespace {
 
-/// A line of /proc/self/status in bytes; -1: there is none.
+/// A value of /proc/self/status in bytes; -1: not found.
 int64_t status_bytes(const std::string& name) {
   std::ifstream file("/proc/self/status");
   std::string word;
@@ -25,7 +25,7 @@ PeakMemory::PeakMemory() : at_first_(status_bytes("VmRSS")) {}
 
 void PeakMemory::begin() {
   own_ = std::max<int64_t>(0, status_bytes("VmRSS") - at_first_);
-  std::ofstream("/proc/self/clear_refs") << "5";  // proc(5): the peak begins anew
+  std::ofstream("/proc/self/clear_refs") << "5";  // proc(5): resets the peak
 }
 
 int64_t PeakMemory::bytes() const {

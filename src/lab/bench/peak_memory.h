@@ -7,11 +7,11 @@ namespace redline::lab {
 
 class PeakMemory {
  public:
-  /// Memory allocated between here and begin() belongs to the bench: buffers that the machine is measured with.
+  /// Memory allocated between construction and begin() belongs to the bench: buffers for measuring the machine.
   PeakMemory();
   /// Resets the peak where the system supports it; otherwise the peak counts from the start of the process.
   void begin();
-  /// Peak resident bytes, without those of the bench.
+  /// Peak resident bytes, excluding those of the bench.
   int64_t bytes() const;
 
  private:

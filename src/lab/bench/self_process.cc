@@ -72,7 +72,7 @@ Result<SelfRun> run_self(const std::vector<std::string>& arguments, const std::v
                          double limit_seconds, const std::function<bool()>& is_cancelled) {
   std::error_code failed;
   const std::filesystem::path program = std::filesystem::read_symlink("/proc/self/exe", failed);
-  // In a test program the same arguments would run its tests again, and so on without end.
+  // In a test program the same arguments would run its tests again, recursively.
   if (failed || !program.filename().string().starts_with("redline"))
     return unsupported("only the program redline can start itself again");
   Pipe out, error;

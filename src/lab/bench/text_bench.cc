@@ -8,7 +8,7 @@
 namespace redline::lab {
 namespace {
 
-/// Facts that decide how to open a model; 0 where its files do not tell.
+/// What is needed to open a model; 0 if its files do not say.
 struct ModelFacts {
   int64_t context = 0, vocab_size = 0, parameters = 0;
 };
@@ -32,7 +32,7 @@ Result<ModelFacts> model_facts(const std::string& path) {
 /// Sizes the cache for the deepest row and for the others.
 void size_cache(const BenchRequest& request, int64_t model_context, EngineOptions& options) {
   if (options.context == 0) options.context = wanted_context(request, model_context);
-  constexpr int64_t kBatchTokens = 64 * 64;  // usual rows: up to 64 streams, two pages each
+  constexpr int64_t kBatchTokens = 64 * 64;  // default rows: up to 64 streams, two pages each
   options.cache_tokens = 2 * options.context + kBatchTokens;
   if (!request.batch.empty()) options.cache_tokens = 0;  // the user chooses depths and numbers of streams
 }

@@ -1,4 +1,4 @@
-// The chart of a bench, drawn by hand: a few rectangles need no library.
+// The bench chart, written as SVG directly: a few rectangles need no library.
 #include <algorithm>
 #include <fstream>
 
@@ -30,7 +30,8 @@ std::string row_figure(const BenchRow& row) {
   return fmt::format("{:.{}f} tokens/s", speed, speed < 100 ? 1 : 0);
 }
 
-// Hues that keep 4.5:1 against both grounds and differ in lightness too, for eyes that do not tell red from green.
+// Hues with a contrast of 4.5:1 on both backgrounds that also differ in lightness, for readers who cannot tell red from
+// green.
 constexpr std::string_view kStyle =
     "text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-size:16px;font-weight:600}.dim{fill:#59636e}"
     ".num{font-variant-numeric:tabular-nums}.memory{fill:#2f7fc1}.compute{fill:#c2701c}.bad{fill:#b3261e}"
@@ -69,7 +70,7 @@ std::string bench_svg(const BenchReport& report) {
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" "
       "role=\"img\">\n<title>{}</title>\n<style>{}</style>\n",
       kWidth, height, kWidth, height, escaped(fmt::format("redline bench {}", report.label)), kStyle);
-  // Of a path the last part, or the title would run off the picture.
+  // Only the last component of a path, so that the title fits into the chart.
   svg += text_at(16, 28, "title", "start", report.label.substr(report.label.find_last_of('/') + 1));
   svg += text_at(16, 48, "dim", "start", machine_text(report));
   svg += rectangle(16, 61, 12, 12, "memory") + text_at(33, 72, "", "start", "bound by memory");

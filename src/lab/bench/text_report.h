@@ -8,7 +8,7 @@ namespace redline::lab {
 
 struct BenchReport {
   ModelInfo model;
-  std::string dtype, label;  ///< `label`: the model's name for people
+  std::string dtype, label;  ///< `label`: display name of the model
   MachinePeaks peaks;
   AnswerCheck check;
   std::vector<BenchRow> rows;

@@ -33,7 +33,8 @@ Status check_fits(const char* flag, int64_t tokens, int64_t depth, int64_t conte
       depth, tokens + depth, context);
 }
 
-/// Runs rows on one engine: keeps the session whose cache they share, and the rate that tells how long a row will take.
+/// Runs rows on one engine. Keeps the session whose cache they share, and the rate from which the duration of a row is
+/// estimated.
 class RowTimer {
  public:
   RowTimer(Engine& engine, const BenchTiming& timing, MachineSampler& sampler)
@@ -44,7 +45,7 @@ class RowTimer {
     return {};
   }
 
-  /// `rows_left`: this one and those after it, which share the time that is left.
+  /// `rows_left`: this row and the following ones, which share the remaining time.
   Status measure(BenchRow& row, size_t rows_left) {
     const double left = timing_.seconds - seconds_since(begin_);
     const double slice = std::max(0.0, left) / static_cast<double>(rows_left);
@@ -84,7 +85,7 @@ class RowTimer {
 
   std::vector<EngineProfile::OpCost> costs_of(const BenchRow& row) const {
     if (row.phase == BenchPhase::kPrefill) return profile_of(engine_).op_costs(row.tokens, row.depth);
-    // The cache grows by one token a step, so the step in the middle is the average one.
+    // The cache grows by one token per step, so the middle step is the average one.
     std::vector<EngineProfile::OpCost> costs = profile_of(engine_).op_costs(1, row.depth + row.tokens / 2, row.streams);
     for (EngineProfile::OpCost& op : costs) {
       op.bytes *= static_cast<double>(row.tokens);
@@ -93,14 +94,14 @@ class RowTimer {
     return costs;
   }
 
-  /// To fill the cache to the row's depth and to run it once, judged by the prompts read so far.
+  /// Estimated time to fill the cache to the row's depth and to run it once, from the prompts measured so far.
   Result<double> expected_seconds(const BenchRow& row) {
     const int64_t missing = row.depth - session_->length();
     double operations = row.phase == BenchPhase::kPrefill ? row.operations() : 0;
     if (missing > 0 && row.phase != BenchPhase::kBatch)
       operations += profile_of(engine_).step_cost(missing, session_->length()).flops;
     if (operations == 0) return 0.0;
-    if (operations_per_s_ == 0) {  // nothing was read yet: try
+    if (operations_per_s_ == 0) {  // no measurement yet: try
       const int64_t size = std::min<int64_t>(16, engine_.info().context);
       session_->truncate(0);
       const std::vector<int32_t> tokens = bench_tokens(size, engine_.info().vocab_size, 1);
@@ -111,7 +112,7 @@ class RowTimer {
     return operations / operations_per_s_;
   }
 
-  /// Brings the cache to the row's depth: at depth 0 in no time.
+  /// Fills the cache to the row's depth; free at depth 0.
   Status fill(const BenchRow& row) {
     if (row.phase == BenchPhase::kBatch) {
       streams_.clear();
@@ -128,7 +129,7 @@ class RowTimer {
   Status extend(Session& session, int64_t depth, int64_t salt) {
     session.truncate(std::min(depth, session.length()));
     const std::vector<int32_t> tokens = bench_tokens(depth, engine_.info().vocab_size, salt);
-    constexpr int64_t kPiece = 512;  // between checks for cancellation
+    constexpr int64_t kPiece = 512;  // tokens between checks for cancellation
     while (session.length() < depth) {
       const int64_t from = session.length(), size = std::min(kPiece, depth - from);
       REDLINE_TRY(session.forward(std::span(tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(size))));
@@ -137,7 +138,7 @@ class RowTimer {
     return {};
   }
 
-  /// One run of the row on a cache of its depth, in seconds, with tokens that no run had before.
+  /// One run of the row on a cache of its depth, in seconds, with tokens that no earlier run used.
   Result<double> run_once(const BenchRow& row) {
     if (timing_.is_cancelled && timing_.is_cancelled()) return cancelled("interrupted");
     const int64_t vocab = engine_.info().vocab_size;
@@ -178,7 +179,7 @@ class RowTimer {
   int64_t salt_ = 100;
 };
 
-/// The most memory that this process ever had, from the system's own account; 0 when it keeps none.
+/// Peak resident memory of this process as reported by the system; 0 if unavailable.
 int64_t peak_resident_bytes() {
   std::ifstream status("/proc/self/status");
   for (std::string line; std::getline(status, line);)
@@ -222,7 +223,7 @@ std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t sal
 
 namespace {
 
-/// Depths grow, so that what is in the cache for one row serves the next.
+/// Depths in increasing order, so that a row's cache is reused by the next.
 std::vector<int64_t> depths_of(const BenchRequest& r) {
   std::vector<int64_t> depths = r.depth;
   if (depths.empty()) depths = {0};
@@ -322,9 +323,9 @@ Status measure_start(const std::string& path, const std::string& dtype, int thre
   if (threads > 0) arguments.insert(arguments.end(), {"--threads", std::to_string(threads)});
   REDLINE_ASSIGN(row.before, sampler.sample());
   const Clock::time_point begin = Clock::now();
-  // One run more than counts: it brings the file into the page cache.
+  // One extra run first: it loads the file into the page cache.
   for (int64_t i = 0; i <= timing.repeat.value_or(kUsualRepeats); ++i) {
-    // One of the usual rows leaves most of the time to the others.
+    // A default row leaves most of the time to the others.
     if (i > 1 && !timing.repeat && !row.is_asked_for && seconds_since(begin) > timing.seconds / 8) break;
     REDLINE_ASSIGN(const SelfRun run, run_self(arguments, {}, 600, timing.is_cancelled));
     const Json line = Json::parse(run.out, nullptr, false);

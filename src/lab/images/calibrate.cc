@@ -14,7 +14,7 @@
 namespace redline::lab {
 namespace {
 
-// How far hill climbing moves a step at once (BudCache's neighbourhood).
+// Maximum distance that hill climbing moves a step at once (BudCache's neighbourhood).
 constexpr int64_t kReach = 3;
 // The plan keeps a table of steps^2 * budget.
 constexpr int64_t kMaxSteps = 200;
@@ -82,7 +82,7 @@ class Calibration {
     return engine_->generate(request, on_step);
   }
 
-  /// The uncached run of every prompt: its picture and its trajectory.
+  /// The uncached run of every prompt: its image and its trajectory.
   Status record() {
     for (size_t i = 0; i < options_.prompts.size(); ++i) {
       if (options_.on_progress && !options_.on_progress("uncached runs", 0)) return cancelled("calibrate: stopped");
@@ -103,7 +103,7 @@ class Calibration {
     return {};
   }
 
-  /// Minus the mean PSNR: the mean of the logarithm does not let one prompt's failure decide.
+  /// Minus the mean PSNR: averaging logarithms keeps one failing prompt from dominating.
   Result<double> error_of(const std::vector<int64_t>& computed) {
     if (const auto found = known_.find(computed); found != known_.end()) return found->second;
     double sum = 0;

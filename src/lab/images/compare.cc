@@ -1,4 +1,4 @@
-// Runs every setting over every prompt and tunes rules for which a speed-up is given.
+// Runs every setting on every prompt and tunes rules to requested speed-ups.
 #include <algorithm>
 #include <cmath>
 #include <map>
@@ -21,7 +21,7 @@ std::string rule_name(const std::string& rule) {
   return name.empty() ? "auto" : name;
 }
 
-/// Null for a rule that does not exist, which plan_rule has reported by then.
+/// Null for an unknown rule, which plan_rule has already reported.
 const RuleRow* row_of(const std::string& rule) {
   const Result<const RuleRow*> row = find_rule(rule_name(rule));
   return row.ok() ? *row : nullptr;
@@ -61,7 +61,7 @@ class Comparison {
     }
     REDLINE_ASSIGN(const BlockSplit first, blocks_of(o.rules.empty() ? "none" : o.rules[0]));
     REDLINE_TRY(open(first));
-    // Settings by the probe that they need, so that an engine is opened once for each.
+    // Groups settings by their block split, so that an engine is opened once per split.
     std::vector<std::pair<std::string, double>> wanted;
     for (const std::string& rule : o.rules) {
       if (is_fixed(rule) || o.speedups.empty()) {
@@ -77,7 +77,7 @@ class Comparison {
       const Result<RulePlan> one = plan_of(wanted[a].first), other = plan_of(wanted[b].first);
       return std::pair(one->front_blocks, one->tail_blocks) < std::pair(other->front_blocks, other->tail_blocks);
     });
-    std::map<size_t, ComparedSetting> settings;  // in the order asked
+    std::map<size_t, ComparedSetting> settings;  // in the requested order
     Status stopped;
     for (const size_t i : order) {
       Result<ComparedSetting> setting = setting_of(wanted[i].first, wanted[i].second);
@@ -113,7 +113,7 @@ class Comparison {
     return has_probe ? BlockSplit(plan.front_blocks, plan.tail_blocks) : BlockSplit(1);
   }
 
-  /// The engine for such blocks, and the uncached run of every prompt on it.
+  /// Opens the engine for this block split and does the uncached run of every prompt.
   Status open(BlockSplit blocks) {
     if (engine_ != nullptr && blocks.front == blocks_.front && blocks.tail == blocks_.tail) return {};
     engine_.reset();
@@ -166,7 +166,7 @@ class Comparison {
     return result;
   }
 
-  /// Mean share of the uncached run's operations, over the first prompts.
+  /// Mean fraction of the uncached run's operations, over the first prompts.
   Result<double> share_of(const std::string& rule) {
     double sum = 0;
     const int64_t count = std::min<int64_t>(options_.tune_prompts, std::ssize(options_.prompts));
@@ -178,7 +178,7 @@ class Comparison {
     return sum / static_cast<double>(count);
   }
 
-  /// The text of `rule` whose share of operations is nearest to 1 / speedup.
+  /// The parameters of `rule` whose fraction of operations is nearest to 1 / speedup.
   Result<std::string> tune(const std::string& rule, double speedup) {
     const TuningKnob& knob = row_of(rule)->knob;
     if (knob.kind == TuningKnob::Kind::kChoice) return tune_choice(rule, knob, speedup);
@@ -192,7 +192,7 @@ class Comparison {
     const auto measure = [&](double value) -> Result<double> {
       const std::string text = with_parameter(rule, knob.parameter, value);
       REDLINE_ASSIGN(const double share, share_of(text));
-      // Of two that are as near, the slower one: it is the better picture.
+      // Of two equally near ones, the slower: it gives the better image.
       if (std::fabs(share - wanted) < best_error) {
         best_error = std::fabs(share - wanted);
         best = text;
@@ -274,7 +274,7 @@ class Comparison {
     return s;
   }
 
-  /// For each setting, the plain run of as many steps as it executes operations, and of as many as it takes time.
+  /// For each setting, the uncached runs with fewer steps that match its operations and its time.
   Status add_fewer_steps() {
     std::map<int64_t, int64_t> places;
     const auto place_of = [&](double share) -> Result<int64_t> {
@@ -304,7 +304,7 @@ class Comparison {
   std::optional<Lpips> lpips_;
   CompareReport report_;
   double done_ = 0, planned_ = 1;
-  std::string at_;  ///< what was drawn last
+  std::string at_;  ///< what was last generated
 };
 
 }  // namespace

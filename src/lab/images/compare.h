@@ -17,16 +17,16 @@ namespace redline::lab {
 
 struct CompareOptions {
   std::string model;                 ///< a diffusers folder
-  ImageOptions engine;               ///< front_blocks and tail_blocks are set to what each rule wants
-  ImageRequest request;              ///< size, steps, guidance, seed; zeros and -1: the model's
-  std::vector<std::string> prompts;  ///< the i-th begins from the noise of request.seed + i
+  ImageOptions engine;               ///< front_blocks and tail_blocks are set by each rule
+  ImageRequest request;              ///< size, steps, guidance, seed; zeros and -1: the model's defaults
+  std::vector<std::string> prompts;  ///< prompt i starts from the noise of request.seed + i
   /// As ImageRequest::cache. With `speedups`, a rule that sets none of threshold, interval, budget, policy and steps is
   /// tuned to each speed-up.
   std::vector<std::string> rules;
   std::vector<double> speedups;  ///< operations of the uncached run over those of the setting, above 1
-  int64_t tune_prompts = 8;      ///< of the first prompts
-  std::string lpips_weights;     ///< a safetensors file (src/lab/images/lpips.h names its tensors); "" for no LPIPS
-  int64_t shown_pictures = 6;    ///< prompts whose pictures the HTML report holds
+  int64_t tune_prompts = 8;      ///< tunes on this many of the first prompts
+  std::string lpips_weights;     ///< a safetensors file (src/lab/images/lpips.h names its tensors); "": no LPIPS
+  int64_t shown_pictures = 6;    ///< number of prompts whose images the HTML report contains
   /// Current activity and overall progress in [0, 1]; returning false stops and returns the settings measured so far,
   /// or Code::cancelled when there are none.
   std::function<bool(const std::string& what, double share)> on_progress;
@@ -35,34 +35,35 @@ struct CompareOptions {
 /// One setting over all prompts. Metrics compare with the uncached run of the same prompt and noise.
 struct ComparedSetting {
   std::string name;                       ///< "redline:budget=10", "12 steps"
-  std::string asked;                      ///< the rule that was tuned to this; name otherwise
+  std::string asked;                      ///< the rule that was tuned to this; otherwise the name
   double speedup_asked = 0;               ///< 0: not tuned
   int64_t steps = 0;                      ///< of the solver
-  double executed_share = 1;              ///< of the uncached run's operations, the mean over prompts
-  double computed_steps = 0;              ///< mean number of steps with something computed
+  double executed_share = 1;              ///< fraction of the uncached run's operations, mean over prompts
+  double computed_steps = 0;              ///< mean number of steps computed at least in part
   double loop_ms = 0;                     ///< median over prompts
-  std::vector<double> psnr, ssim, lpips;  ///< of each prompt; lpips only with weights
+  std::vector<double> psnr, ssim, lpips;  ///< of each prompt; lpips only if weights are given
   std::vector<std::string> png;           ///< of the first shown prompts
   std::vector<std::string> warnings;
-  /// Fewer steps at equal operations and at equal time: indices into CompareReport::settings; -1: none.
+  /// Uncached runs with fewer steps that match this setting's operations and time: indices into
+  /// CompareReport::settings; -1: none.
   int64_t fewer_by_operations = -1, fewer_by_time = -1;
 };
 
 struct CompareReport {
   std::string model, machine;
-  ImageRequest request;  ///< as it was run
+  ImageRequest request;  ///< as run
   std::vector<std::string> prompts;
   double reference_loop_ms = 0;            ///< median
   std::vector<std::string> reference_png;  ///< of the first shown prompts
   std::vector<ComparedSetting> settings;
-  std::string stopped;  ///< where on_progress stopped it, and how much was measured; "": nowhere
+  std::string stopped;  ///< where on_progress stopped it, and how much was measured; "": not stopped
 
   std::string to_json() const;
   /// One self-contained page: tables, plots as SVG, images as data URIs.
   std::string to_html() const;
 };
 
-/// not_found, invalid_argument: the model, a rule (as the step cache says), a speed-up of at most 1, no prompt.
+/// not_found, invalid_argument: the model, a rule (the step cache's message), a speed-up of at most 1, no prompt.
 Result<CompareReport> compare_images(const CompareOptions& options);
 
 /// Mean and 5th percentile (linear between ranks, as NumPy).

@@ -37,7 +37,7 @@ std::string picture(const std::string& png, const std::string& label) {
       escaped(label), base64(png));
 }
 
-/// A setting's mark on the plot: rules by colour, plain runs hollow.
+/// A setting's marker in the plot: colour by rule, hollow for uncached runs.
 constexpr std::string_view kColours[] = {"#c2701c", "#2f7fc1", "#2e8b57", "#9a3fb5", "#b3261e",
                                          "#3f6f7f", "#8a6d00", "#d1477a", "#5a5ad1", "#59636e"};
 
@@ -54,7 +54,7 @@ std::string family_of(const ComparedSetting& s, int64_t full_steps) {
   return s.steps < full_steps ? "fewer steps" : s.asked.substr(0, s.asked.find(':'));
 }
 
-/// PSNR against the executed share of operations; settings of one rule are joined.
+/// PSNR over the executed fraction of operations; settings of one rule are connected.
 std::string quality_plot(const CompareReport& report) {
   Plot plot{0, 1, 1e9, -1e9};
   std::vector<std::string> families;
@@ -106,7 +106,7 @@ std::string quality_plot(const CompareReport& report) {
   return svg + "</svg>\n";
 }
 
-/// Each prompt's PSNR, sorted: how bad the worst are.
+/// Each prompt's PSNR, sorted, which shows the worst cases.
 std::string spread_plot(const CompareReport& report) {
   Plot plot{0, 100, 1e9, -1e9};
   for (const ComparedSetting& s : report.settings)

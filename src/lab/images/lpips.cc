@@ -11,14 +11,14 @@ namespace redline::lab {
 namespace {
 
 constexpr int kStages = 5;
-// Of AlexNet: (stride, padding) of each convolution, and whether 3 x 3 maxima with stride 2 come before it.
+// AlexNet: (stride, padding) of each convolution, and whether a 3x3 max pool with stride 2 precedes it.
 constexpr int64_t kStride[kStages] = {4, 1, 1, 1, 1}, kPadding[kStages] = {2, 2, 1, 1, 1};
 constexpr bool kPooled[kStages] = {false, true, true, false, false};
 constexpr const char* kTorchvision[kStages] = {"features.0", "features.3", "features.6", "features.8", "features.10"};
 constexpr const char* kPackage[kStages] = {"net.slice1.0", "net.slice2.3", "net.slice3.6", "net.slice4.8",
                                            "net.slice5.10"};
 constexpr int64_t kKernel[kStages] = {11, 5, 3, 3, 3};
-// Colours in [-1, 1] are brought to the mean and spread that AlexNet was trained on.
+// Normalizes colours in [-1, 1] to the mean and standard deviation that AlexNet was trained on.
 constexpr float kShift[3] = {-0.030F, -0.088F, -0.188F}, kScale[3] = {0.458F, 0.448F, 0.450F};
 
 Result<std::vector<float>> read_floats(const SafetensorsFiles& file, const std::vector<std::string>& names,
@@ -70,7 +70,7 @@ Result<Lpips> Lpips::open(const std::string& path) {
   return lpips;
 }
 
-/// With bias, then values below zero cut.
+/// Convolution with bias, then ReLU.
 Lpips::Features Lpips::convolve(const Features& in, const Stage& s, int64_t stride, int64_t padding) {
   Features out;
   out.height = (in.height + 2 * padding - s.kernel) / stride + 1;
@@ -95,7 +95,7 @@ Lpips::Features Lpips::convolve(const Features& in, const Stage& s, int64_t stri
   return out;
 }
 
-/// Maxima of 3 x 3 places with stride 2, without padding.
+/// 3x3 max pool with stride 2, without padding.
 Lpips::Features Lpips::max_pool(const Features& in) {
   Features out;
   out.height = (in.height - 3) / 2 + 1;

@@ -1,8 +1,7 @@
-// LPIPS, a learned distance between pictures: Zhang et al. 2018, arXiv:1801.03924, version 0.1 over AlexNet.
-//
-// Five stages of an AlexNet see both pictures; each stage's features are brought to unit length at every place, their
-// squared differences weighted by a learned number for each channel, averaged over places, and summed over stages.
-// Weights are the user's: Redline brings none.
+// LPIPS, a learned perceptual distance between images: Zhang et al. 2018, arXiv:1801.03924, version 0.1 with AlexNet.
+// Five stages of an AlexNet process both images. Each stage's features are normalized to unit length at every pixel;
+// their squared differences are weighted by a learned factor per channel, averaged over pixels, and summed over stages.
+// The user supplies the weights: Redline ships none.
 #pragma once
 
 #include <vector>
@@ -15,19 +14,19 @@ namespace redline::lab {
 class Lpips {
  public:
   /// A safetensors file with the convolutions of torchvision's alexnet (features.0, .3, .6, .8, .10 .weight and .bias)
-  /// or of lpips.LPIPS(net="alex") (net.slice1.0, slice2.3, slice3.6, slice4.8, slice5.10), and its weights by channel
-  /// lin0.model.1.weight .. lin4.model.1.weight. Channels are as many as the tensors have. not_found: a tensor that is
-  /// missing, with the names it may have; invalid_argument: shapes that do not fit together.
+  /// or of lpips.LPIPS(net="alex") (net.slice1.0, slice2.3, slice3.6, slice4.8, slice5.10), and the weights per channel
+  /// lin0.model.1.weight .. lin4.model.1.weight. The tensors determine the number of channels. not_found: a missing
+  /// tensor, with its possible names; invalid_argument: shapes that do not fit together.
   static Result<Lpips> open(const std::string& path);
 
-  /// 0 for equal pictures; below 0.05 hardly seen, 0.2 another picture. invalid_argument: pictures of other sizes, or
-  /// fewer than 31 pixels a side (the last stage would see none).
+  /// 0 for identical images; below 0.05 the difference is hardly visible, 0.2 is a different image. invalid_argument:
+  /// images of different sizes, or fewer than 31 pixels per side (too small for the last stage).
   Result<double> distance(const RgbImage& picture, const RgbImage& reference) const;
 
  private:
   struct Stage {
     int64_t out = 0, in = 0, kernel = 0;
-    std::vector<float> weight;  ///< [kernel * kernel * in, out]: one place's products run along the outputs
+    std::vector<float> weight;  ///< [kernel * kernel * in, out]: the outputs of one pixel are contiguous
     std::vector<float> bias, channel_weights;
   };
   struct Features {

@@ -18,7 +18,7 @@ MaskCosts::MaskCosts(std::span<const Trajectory> trajectories) {
     const double count = static_cast<double>(trajectories.size()) * static_cast<double>(t.velocity[0].size());
     for (int64_t a = 0; a < steps_; ++a)
       for (int64_t b = 0; b <= a; ++b) {
-        // In float64: costs are small differences of these.
+        // In float64: costs are small differences of these numbers.
         const double product = std::transform_reduce(t.velocity[a].begin(), t.velocity[a].end(), t.velocity[b].begin(),
                                                      0.0, std::plus<>(), [](double x, double y) { return x * y; }) /
                                count;
@@ -29,7 +29,7 @@ MaskCosts::MaskCosts(std::span<const Trajectory> trajectories) {
 }
 
 double MaskCosts::cost(int64_t i, int64_t j, int64_t k) const {
-  // Weights of v_i, v_j .. v_k in the error: sum over left-out steps of step_size (line - v).
+  // Weights of v_i, v_j .. v_k in the error: sum over skipped steps of step_size (line - v).
   const int64_t from = i < 0 ? j : i, to = std::min(k, steps_ - 1);
   std::vector<double> weights(static_cast<size_t>(to - from + 1), 0.0);
   const auto at = [&](int64_t step) -> double& { return weights[static_cast<size_t>(step - from)]; };
@@ -59,14 +59,14 @@ Result<std::vector<int64_t>> plan_mask(int64_t steps, int64_t budget, int64_t fo
     return invalid_argument("a budget of {} of {} steps with the first {} forced; it can be {} .. {}", budget, steps,
                             forced, forced, steps);
   const auto none = std::numeric_limits<double>::infinity();
-  // Every stretch is asked for under each count of computed steps before it.
+  // Every interval is needed for each number of computed steps before it.
   std::vector<double> known(static_cast<size_t>((steps + 1) * steps * (steps + 1)), -1);
   const auto cost_of = [&](int64_t i, int64_t j, int64_t k) {
     double& value = known[static_cast<size_t>(((i + 1) * steps + j) * (steps + 1) + k)];
     if (value < 0) value = cost(i, j, k);
     return value;
   };
-  // best[n][i + 1][j]: least cost of all before j, with j the n-th computed step and i the one before it.
+  // best[n][i + 1][j]: minimum cost of everything before j, with j the n-th computed step and i the previous one.
   const auto place = [&](int64_t i, int64_t j) { return static_cast<size_t>((i + 1) * steps + j); };
   const size_t pairs = static_cast<size_t>((steps + 1) * steps);
   std::vector<std::vector<double>> best(static_cast<size_t>(budget), std::vector<double>(pairs, none));

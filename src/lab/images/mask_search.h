@@ -1,7 +1,6 @@
-// Which steps to compute under a budget: planned on stored trajectories, then improved by trying.
-//
-// After DPCache (arXiv:2602.22654: dynamic programming over a cost tensor from stored trajectories) and BudCache (hill
-// climbing on the outcome). Host arithmetic only; a callback measures the effect of a mask on images.
+// Chooses which steps to compute under a budget: planned on recorded trajectories, then improved by hill climbing.
+// After DPCache (arXiv:2602.22654: dynamic programming over a cost tensor from recorded trajectories) and BudCache
+// (hill climbing on the result). Host arithmetic only; a callback measures the effect of a mask on images.
 #pragma once
 
 #include <functional>
@@ -12,24 +11,25 @@
 
 namespace redline::lab {
 
-/// One uncached run: what the solver was given at each step.
+/// One uncached run: the inputs of the solver at each step.
 struct Trajectory {
   std::vector<double> clock;                 ///< [steps] forecast_clock of each step's sigma
-  std::vector<double> step_sizes;            ///< [steps] the solver added step_size * velocity
-  std::vector<std::vector<float>> velocity;  ///< [steps]
+  std::vector<double> step_sizes;            ///< [steps] the solver added step_size * model output
+  std::vector<std::vector<float>> velocity;  ///< [steps] model outputs
 };
 
-/// Errors of the latents that leaving steps out would make on stored runs, mean of squares over elements and runs.
+/// Mean squared error of the latents, over elements and recorded runs, caused by skipping steps.
 ///
-/// When errors are corrected at computed steps (StepCache, "repay"), the steps between computed j and k are the linear
-/// interpolation of v_j and v_k; after the last computed step k they extrapolate the line through i, the computed step
-/// before it, and k. The error of an interval is a quadratic form in the Gram matrix of the velocities, so one pass
-/// over the trajectories gives all of them.
+/// When errors are corrected at computed steps (StepCache, "repay"), the outputs between computed steps j and k are the
+/// linear interpolation of v_j and v_k; after the last computed step k they are extrapolated from k and i, the computed
+/// step before it. The error of an interval is a quadratic form in the Gram matrix of the model outputs, so one pass
+/// over the trajectories gives all errors.
 class MaskCosts {
  public:
   explicit MaskCosts(std::span<const Trajectory> trajectories);
   int64_t steps() const { return steps_; }
-  /// Of the steps between computed steps i < j < k, where i is the one before j, or -1; k == steps(): to the end.
+  /// Error of the steps between computed steps i < j < k, where i is the one before j, or -1; k == steps(): until the
+  /// end.
   double cost(int64_t i, int64_t j, int64_t k) const;
 
  private:
@@ -48,8 +48,8 @@ struct ClimbResult {
   double error = 0;
   int64_t evaluations = 0;
 };
-/// Moves one computed step by up to `reach` places at a time for as long as that lowers `error`, trying at most
-/// `evaluations` masks; step 0 stays. Errors of `error` end the search.
+/// Repeatedly moves one computed step by up to `reach` positions while that lowers `error`, evaluating at most
+/// `evaluations` masks; step 0 is fixed. An error returned by `error` ends the search.
 Result<ClimbResult> climb_mask(int64_t steps, std::vector<int64_t> start, int64_t reach, int64_t evaluations,
                                const std::function<Result<double>(const std::vector<int64_t>&)>& error);
 

@@ -1,4 +1,4 @@
-// redline bench: tokens per second and the share of this machine's ceilings. One function per mode.
+// redline bench: tokens per second and the fraction of this machine's roofline. One function per mode.
 #include <algorithm>
 #include <optional>
 
@@ -27,7 +27,7 @@ struct BenchArgs {
   EngineArgs engine;
   KernelBenchArgs kernel;
 
-  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }  // the last four for image models
+  BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }  // the last four are for image models
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file, Hugging Face folder, or diffusers folder",
                {.optional = true, .names_file = true});
@@ -60,7 +60,7 @@ struct BenchArgs {
   lab::BenchRequest rows() const { return {prefill, decode, depth, batch, start}; }
 };
 
-/// The path of the model that is asked for; a random one is written first where the user wants the file.
+/// The path of the requested model; a random one is written to a file first if the user asked for that.
 Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
   if (args.model.empty() && args.random.empty())
     return invalid_argument("name a MODEL, or a shape with random weights: --random llama-1b:q4_0");
@@ -77,7 +77,7 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
   return args.save;
 }
 
-/// Draws how much of a bench is done; Ctrl-C ends it.
+/// Draws a progress bar; Ctrl-C cancels the bench.
 class BenchProgressBar {
  public:
   bool reach(int64_t done, int64_t total) {
@@ -96,7 +96,7 @@ class BenchProgressBar {
   int64_t shown_ = 0;
 };
 
-/// The report of `bench(request)`, with a bar while it runs.
+/// The report of `bench(request)`, with a progress bar.
 template <class Request, class Bench>
 auto run_with_progress(Request& request, Bench bench) {
   BenchProgressBar bar;

@@ -1,4 +1,4 @@
-// What `redline bench` prints for people.
+// Human-readable output of `redline bench`.
 #pragma once
 
 #include "cli/terminal.h"

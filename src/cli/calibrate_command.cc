@@ -43,7 +43,7 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
   options.evaluations = args.evaluations;
   options.budgets = args.budgets;
   const std::string output = args.output.empty() ? lab::calibration_path(options.model) : args.output;
-  REDLINE_TRY(lab::check_calibration(output));  // now, not after minutes of work
+  REDLINE_TRY(lab::check_calibration(output));  // before minutes of work, not after
   const InterruptGuard guard;
   ShareProgress progress("calibrating");
   options.on_progress = [&](const std::string&, double share) {

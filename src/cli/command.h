@@ -1,4 +1,4 @@
-// What a command is, and the list of them.
+// The definition of a command, and the list of all commands.
 #pragma once
 
 #include <span>
@@ -16,10 +16,9 @@ struct Command {
   const char* summary;                ///< one line, lower case, no full stop
   const char* details;                ///< paragraphs for --help; "" for none
   std::vector<const char*> examples;  ///< whole command lines
-  /// Calls `use` with the options of a fresh Args, which live as long as the
-  /// call.
+  /// Calls `use` with the options of a default-constructed Args, which live as long as the call.
   void (*with_options)(const std::function<void(const OptionList&)>& use);
-  /// Parses and runs; --help is answered here too.
+  /// Parses and runs; also handles --help.
   Status (*run)(const Command& self, std::span<const std::string> arguments, Terminal& terminal);
 };
 
@@ -50,10 +49,9 @@ Command make_command(const char* name, const char* summary, const char* details,
           }};
 }
 
-/// Every command, in the order of `redline help`. To add one: its file, and its
-/// row in commands.cc.
+/// Every command, in the order of `redline help`. To add one: its file, and its row in commands.cc.
 const std::vector<Command>& commands();
-/// nullptr when there is none of that name.
+/// nullptr: no such command.
 const Command* find_command(std::string_view name);
 
 /// The whole program after main(): `arguments` without the program's name.

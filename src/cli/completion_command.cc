@@ -4,7 +4,7 @@
 namespace redline::cli {
 namespace {
 
-/// In single quotes, for any of the three shells.
+/// Single-quoted for any of the three shells.
 std::string shell_quote(std::string_view text, bool is_fish = false) {
   std::string result = "'";
   for (const char c : text) {
@@ -84,7 +84,7 @@ complete -o filenames -F _redline redline
       shell_quote(names), cases);
 }
 
-/// Within _arguments, brackets and colons of a description need a backslash.
+/// In _arguments, brackets and colons of a description need a backslash.
 std::string zsh_text(std::string_view text) {
   std::string result;
   for (const char c : text) {

@@ -27,13 +27,13 @@ struct ConvertArgs {
   }
 };
 
-/// What was put into the writer.
+/// What the writer contains.
 struct Converted {
   size_t tensors = 0;
   int64_t vocab_size = 0;
 };
 
-/// OUT must not be a file that is read while it is written.
+/// OUT must not be one of the source files.
 Status check_output(const ConvertArgs& args, const std::vector<std::string>& sources) {
   namespace fs = std::filesystem;
   std::error_code error;

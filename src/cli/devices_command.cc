@@ -1,4 +1,4 @@
-// redline devices: this machine's instruction sets, measured ceilings and settings.
+// redline devices: this machine's instruction sets, measured peaks and settings.
 #include <sched.h>
 #include <unistd.h>
 
@@ -25,7 +25,7 @@ struct DevicesArgs {
   }
 };
 
-/// The value after "KEY :" in one of the kernel's text files; "" when it is not there.
+/// The value after "KEY :" in one of the kernel's text files; "" if not found.
 std::string value_in(const char* file, std::string_view key) {
   std::ifstream lines(file);
   for (std::string line; std::getline(lines, line);) {
@@ -69,7 +69,7 @@ std::string forms_text(const ActivationLayouts& forms) {
   return text;
 }
 
-/// Types that can be multiplied by, with the kernels that serve them.
+/// Weight types that linear ops support, with the kernels that serve them.
 struct LinearChoice {
   std::string type;
   ActivationLayouts layouts;

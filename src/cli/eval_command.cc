@@ -38,7 +38,7 @@ double surprise(std::span<const float> logits, int32_t id) {
   return std::log(sum) + largest - double{logits[static_cast<size_t>(id)]};
 }
 
-/// Sums over the scored tokens. A sum of squares gives the error of the mean.
+/// Sums over the scored tokens. The sum of squares gives the standard error of the mean.
 struct Score {
   int64_t tokens = 0;
   double sum = 0, squares = 0;
@@ -50,7 +50,7 @@ struct Score {
   }
 };
 
-/// The second half of a window, each token after all before it in the window.
+/// Scores the second half of a window, each token given all earlier ones in the window.
 Status score_window(Session& session, std::span<const int32_t> tokens, int64_t vocab_size, int threads, Score& score) {
   const auto half = static_cast<int64_t>(tokens.size()) / 2, scored = static_cast<int64_t>(tokens.size()) - 1 - half;
   session.truncate(0);
@@ -68,7 +68,7 @@ Status score_window(Session& session, std::span<const int32_t> tokens, int64_t v
   for (int t = 1; t < threads; ++t) helpers.emplace_back(part, t);
   part(0);
   for (std::thread& helper : helpers) helper.join();
-  for (const double cost : costs) {  // in order: the same digits on any number of threads
+  for (const double cost : costs) {  // in order: the same digits for any number of threads
     score.sum += cost;
     score.squares += cost * cost;
   }
@@ -107,7 +107,7 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
     for (int64_t w = 0; w < windows; ++w) {
       const auto at = tokens.begin() + w * window;
       std::vector<int32_t> ids(at, at + window);
-      if (!before.empty() && tokens[0] == before[0]) ids[0] = before[0];  // each window is a text of its own
+      if (!before.empty() && tokens[0] == before[0]) ids[0] = before[0];  // each window is a separate text
       REDLINE_TRY(score_window(*session, ids, info.vocab_size, std::max(1, info.threads), score));
       progress.advance();
       if (InterruptGuard::interrupted()) return cancelled("interrupted after {} of {} windows", w + 1, windows);

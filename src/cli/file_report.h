@@ -1,4 +1,4 @@
-// What is in a model file: the data behind `redline inspect`.
+// The contents of a model file: the data behind `redline inspect`.
 #pragma once
 
 #include <string>
@@ -35,7 +35,7 @@ struct FileReport {
   std::vector<TypeTotal> totals() const;
 };
 
-/// Errors as the readers say.
+/// Errors of the readers.
 Result<FileReport> read_file_report(const std::string& path, FileKind kind);
 
 }  // namespace redline::cli

@@ -113,7 +113,7 @@ std::string numbered(const std::string& path, size_t number) {
   return fmt::format("{}-{}{}", path.substr(0, at), number, path.substr(at));
 }
 
-/// Files behind the request; it borrows them.
+/// Files that the request refers to.
 struct RequestFiles {
   FloatArray init_noise, prompt_embeds, pooled_embeds;
   RgbImage init_image, mask;
@@ -187,7 +187,7 @@ Status save_step(const std::string& folder, const ImageProgress& progress) {
                    progress.latents->data);
 }
 
-/// What a PNG says of how it was made, under the key that other programs read.
+/// The generation settings stored in a PNG, under the key that other programs read.
 PngText settings_of(const ImageRequest& r, uint64_t seed, size_t picture) {
   std::string text = r.prompts[r.prompts.size() == 1 ? 0 : picture];
   if (!r.negative_prompt.empty()) text += "\nNegative prompt: " + r.negative_prompt;
@@ -206,7 +206,7 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(args.model));
   const Screen screen = Screen::of(terminal.output());
   REDLINE_ASSIGN(const PictureProtocol protocol, picture_protocol(args.show, screen));
-  // Said now, not after minutes of drawing.
+  // Reported before minutes of generation, not after.
   for (const std::string& file : {args.output, args.save_latents})
     if (!file.empty()) REDLINE_TRY(OutputFile::create(file));
   const auto opened = std::chrono::steady_clock::now();

@@ -24,14 +24,15 @@ struct InspectArgs {
   }
 };
 
-/// What Redline makes of the file: loads no weights.
+/// How Redline interprets the file; loads no weights.
 struct Verdict {
   Status runs;       ///< why the model cannot run
   Status tokenizer;  ///< why there is no tokenizer
   std::string tokenizer_kind, pre_tokenizer;
   int64_t tokenizer_size = 0;
   std::string model_type;
-  int64_t context = 0, layers = 0, kv_row_elements = 0;  ///< keys and values that one token adds in one layer
+  /// kv_row_elements: keys and values that one token adds per layer
+  int64_t context = 0, layers = 0, kv_row_elements = 0;
 };
 
 Verdict judge(const std::string& path, FileKind kind) {
@@ -54,7 +55,7 @@ Verdict judge(const std::string& path, FileKind kind) {
   auto checkpoint = Checkpoint::open(path);
   if (!checkpoint.ok()) {
     verdict.runs = checkpoint.status();
-    // The vocabulary of a model that cannot run serves `tokenize` all the same.
+    // `tokenize` can use the vocabulary even if the model cannot run.
     if (const auto tokenizer = load_tokenizer(path); tokenizer.ok()) describe(**tokenizer);
     else verdict.tokenizer = tokenizer.status();
     return verdict;

@@ -1,5 +1,4 @@
-// JSON for --json: keys in the order they are written; bytes that are no UTF-8
-// become U+FFFD instead of an exception.
+// JSON for --json: keys in insertion order; invalid UTF-8 becomes U+FFFD instead of an exception.
 #pragma once
 
 #include <nlohmann/json.hpp>

@@ -3,8 +3,8 @@
 #include "cli/command.h"
 
 int main(int argc, char** argv) {
-  // A reader that leaves early (see Terminal) and a limit on the size of files are found by the failing write, which can
-  // name the file and clean up, not by a signal.
+  // A closed pipe (see Terminal) or a file size limit must show up as a failed write, which can name the file and clean
+  // up, not as a signal.
   std::signal(SIGPIPE, SIG_IGN);
   std::signal(SIGXFSZ, SIG_IGN);
   redline::cli::Terminal terminal(stdin, stdout, stderr);

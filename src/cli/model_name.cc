@@ -23,7 +23,7 @@ std::vector<std::string> entries_of(const fs::path& folder) {
   return names;
 }
 
-/// Folders in which a bare name is looked up.
+/// Folders searched for a bare name.
 std::vector<fs::path> model_roots() {
   std::vector<fs::path> roots = {"assets"};
   std::error_code error;
@@ -59,7 +59,7 @@ Result<std::string> find_model(const std::string& name) {
   fs::path wanted = fs::path(name).lexically_normal();
   if (wanted.filename().empty()) wanted = wanted.parent_path();
   fs::path folder = wanted.parent_path();
-  // The first folder of the path that does not exist is the mistyped one.
+  // The first component of the path that does not exist is the mistyped one.
   while (!folder.empty() && folder != folder.parent_path() && !fs::exists(folder, error)) {
     wanted = folder;
     folder = folder.parent_path();

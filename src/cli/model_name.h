@@ -1,4 +1,4 @@
-// What a user may write for MODEL.
+// Resolves the MODEL argument.
 #pragma once
 
 #include <string>
@@ -8,17 +8,15 @@
 
 namespace redline::cli {
 
-/// The path of a model: `name` as given, else assets/NAME of the current
-/// folder, else share/redline/NAME beside the program's bin/. not_found: none
-/// of them is there; the message names the nearest entry of the folder that was
-/// meant. unsupported: "hf:owner/name".
+/// The path of a model: `name` as given, else assets/NAME of the current folder, else share/redline/NAME next to the
+/// program's bin/. not_found: none of them exists; the message gives the closest name in the intended folder.
+/// unsupported: "hf:owner/name".
 Result<std::string> find_model(const std::string& name);
 
 enum class FileKind { kGguf, kModelFolder, kSafetensors, kLlama2c };
 std::string_view file_kind_name(FileKind kind);  ///< "gguf", "huggingface", "safetensors", "llama2c"
-/// By content, not by name. invalid_argument: none of them (the first bytes are
-/// shown, and what is supported). A llama2.c checkpoint has no magic number: it
-/// is recognised by sizes that make sense.
+/// Detected by content, not by name. invalid_argument: none of them (the message shows the first bytes and the
+/// supported kinds). A llama2.c checkpoint has no magic number: it is recognised by plausible sizes.
 Result<FileKind> detect_file_kind(const std::string& path);
 
 }  // namespace redline::cli

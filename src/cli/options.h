@@ -23,13 +23,12 @@
 
 namespace redline::cli {
 
-/// What a value must satisfy beside its type. Limits hold for numbers and for
-/// each number of a list.
+/// Constraints on a value beside its type. Limits apply to numbers and to each number of a list.
 struct OptionRule {
   char letter = 0;  ///< one-letter name; 0 for none
   std::optional<double> min, max;
   std::vector<std::string> choices;
-  bool optional = false;      ///< an argument that may be left out
+  bool optional = false;      ///< an optional positional argument
   bool names_file = false;    ///< completion offers files
   std::string shown_default;  ///< in --help, for a default that is no fixed
                               ///< value ("the model's own")
@@ -42,7 +41,7 @@ struct Option {
   OptionRule rule;
   bool is_argument = false;
   bool is_repeatable = false;
-  std::string default_text;                           ///< "" when there is none worth showing
+  std::string default_text;                           ///< "" if there is none worth showing
   std::function<Status(std::string_view text)> read;  ///< sets the field; its message does not name the option
 };
 
@@ -74,7 +73,7 @@ class OptionList {
 };
 
 struct ParsedOptions {
-  bool wants_help = false;  ///< -h or --help stood before any "--"; nothing was read then
+  bool wants_help = false;  ///< -h or --help before any "--"; nothing was read then
 };
 
 /// Reads `arguments` (without the command's name) into the fields behind
@@ -90,8 +89,7 @@ Result<ParsedOptions> parse_options(const OptionList& options, std::span<const s
 /// "PROGRAM [options] MODEL [PROMPT]".
 std::string usage_of(const OptionList& options, std::string_view program);
 
-/// "; did you mean X?" for the candidate nearest to `word`, or "" when none is
-/// near.
+/// "; did you mean X?" for the candidate nearest to `word`, or "" if none is close.
 std::string nearest_hint(std::string_view word, const std::vector<std::string>& candidates,
                          std::string_view prefix = "");
 

@@ -11,11 +11,11 @@
 
 namespace redline::cli {
 
-/// A JSON list of texts, or a list of objects with "prompt", or one prompt a line (empty lines left out).
-/// invalid_argument: no file given, none in it, or JSON of another form.
+/// A JSON list of texts or of objects with "prompt", or one prompt per line (empty lines are skipped).
+/// invalid_argument: no file given, no prompts in it, or other JSON.
 Result<std::vector<std::string>> read_prompts(const std::string& path);
 
-/// Flags for a list of prompts and the request that draws each of them.
+/// Flags for a list of prompts and for the request that generates each image.
 struct DrawnPromptsArgs {
   std::string prompts, size;
   int64_t steps = 0, count = 0, seed = 0;
@@ -36,7 +36,7 @@ struct DrawnPromptsArgs {
 
   /// The first `count` prompts. Errors as read_prompts.
   Result<std::vector<std::string>> list() const;
-  /// What the flags say; what they leave open is the model's. invalid_argument: a size of another form.
+  /// The request from the flags; unset ones take the model's defaults. invalid_argument: a malformed size.
   Result<ImageRequest> request() const;
 };
 

@@ -28,7 +28,7 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
                           hint.empty() ? fmt::format("; the commands are {}", fmt::join(names, ", ")) : hint);
 }
 
-/// Names from files and arguments stand in messages; line breaks are ours, as in the dump of a step that hangs.
+/// Messages contain names from files and arguments; line breaks are our own, as in a hang dump.
 std::string printable_lines(std::string_view text) {
   std::string result;
   for (size_t begin = 0;;) {
@@ -45,11 +45,10 @@ std::string printable_lines(std::string_view text) {
 int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   for (const std::string& warning : warn_unknown_settings()) terminal.note("redline: warning: {}", warning);
   Status status = dispatch(arguments, terminal);
-  // The output comes first: a failure to write it is what the user must hear of
-  // when nothing else went wrong.
+  // Finish the output first: a failed write must be reported if nothing else went wrong.
   if (Status written = terminal.finish(); status.ok()) status = std::move(written);
   if (status.ok()) return exit_code(Code::ok);
-  // A command that stopped because of Ctrl-C has said what there is to say.
+  // A command cancelled by Ctrl-C has already printed its message.
   if (status.code() == Code::cancelled && status.message().empty()) return exit_code(Code::cancelled);
   if (asks_for_json(arguments)) {
     terminal.note("{}", to_text({{"error", {{"code", code_name(status.code())}, {"message", status.message()}}}}, -1));

@@ -65,7 +65,7 @@ SamplingOptions sampling_of(const RunArgs& args, const SamplingOptions& defaults
 
 double per_second(double count, double ms) { return ms > 0 ? count * 1000 / ms : 0; }
 
-/// What the run reached, and of what the machine could do.
+/// The speed reached, and the fraction of the machine's roofline.
 struct Rates {
   double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
   double prefill_flops_per_s = 0, decode_bytes_per_s = 0;
@@ -76,7 +76,7 @@ Rates rates_of(const Engine& engine, const GenerateResult& r) {
   rates.prefill_tokens_per_s = per_second(static_cast<double>(r.prompt_tokens), r.prefill_ms);
   rates.prefill_flops_per_s = per_second(lab::profile_of(engine).step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
   rates.decode_tokens_per_s = per_second(static_cast<double>(r.decode_tokens), r.decode_ms);
-  // The cache grows by one token a step, so the step in the middle is the average one.
+  // The cache grows by one token per step, so the middle step is the average one.
   const lab::EngineProfile::StepCost step = lab::profile_of(engine).step_cost(1, r.prompt_tokens + r.decode_tokens / 2);
   rates.decode_bytes_per_s = rates.decode_tokens_per_s * step.bytes;
   return rates;
@@ -108,7 +108,7 @@ void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed,
     terminal.note("prompt  {} in {:.1f} ms: {:.1f} tokens/s{}", tokens(r.prompt_tokens), r.prefill_ms,
                   rates.prefill_tokens_per_s, prefill);
   else terminal.note("prompt  {}, not read to its end", tokens(r.prompt_tokens));
-  // One token is the prompt's: there is no rate of making them one by one.
+  // A single token belongs to the prompt: there is no decode rate.
   if (r.decode_tokens > 0)
     terminal.note("output  {} in {:.1f} ms: {:.1f} tokens/s{}", tokens(r.tokens.size()), r.first_token_ms + r.decode_ms,
                   rates.decode_tokens_per_s, decode);
@@ -176,7 +176,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
   };
   bool has_begun = false;
   const auto on_piece = [&](const TextPiece& piece) {
-    // The prompt comes with the first piece, so that a failing run leaves standard output empty.
+    // The prompt is printed with the first piece, so that a failing run leaves standard output empty.
     if (!has_begun && args.echo) show(prompt);
     has_begun = true;
     if (args.logprobs && piece.token >= 0) {
@@ -201,7 +201,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
   }
   if (!args.quiet && !args.json && !terminal.reader_is_gone())
     print_summary(*engine, result, request.sampling.seed, terminal);
-  // Nothing to say beside the summary, but an exit code to give.
+  // The summary has said everything; only the exit code is missing.
   if (result.reason == FinishReason::kCancelled && InterruptGuard::interrupted()) return Status(Code::cancelled, "");
   return {};
 }

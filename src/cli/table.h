@@ -1,4 +1,4 @@
-// Columns for people.
+// Tables for human-readable output.
 #pragma once
 
 #include <string>
@@ -13,10 +13,9 @@ class Table {
  public:
   explicit Table(std::vector<std::string> header, std::vector<size_t> right = {})
       : right_(std::move(right)), rows_{std::move(header)} {}
-  /// Cells are made printable().
+  /// Cells are passed through printable().
   void add(std::vector<std::string> row);
-  /// Each line indented by two spaces, without spaces at its end. An empty
-  /// header is left out.
+  /// Each line is indented by two spaces, without trailing spaces. An empty header is omitted.
   std::string text() const;
 
  private:

@@ -14,8 +14,8 @@ void set_handlers(void (*handler)(int)) {
   struct sigaction action = {};
   action.sa_handler = handler;
   sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second signal meets the default, which
-                                                // ends the process
+  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second signal gets the default action and ends
+                                                // the process
   sigaction(SIGINT, &action, nullptr);
   sigaction(SIGTERM, &action, nullptr);
 }

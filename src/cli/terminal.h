@@ -15,20 +15,18 @@ class Terminal {
   /// The files are borrowed; tests pass their own.
   Terminal(std::FILE* in, std::FILE* out, std::FILE* err) : in_(in), out_(out), err_(err) {}
 
-  /// Writes results. False when nobody reads them any more (`redline ... |
-  /// head`): the command should stop quietly.
+  /// Writes results. False: the reader closed the pipe (`redline ... | head`); the command should stop quietly.
   bool write(std::string_view text);
   template <class... A>
   bool print(fmt::format_string<A...> text, A&&... args) {
     return write(fmt::format(text, std::forward<A>(args)...));
   }
-  /// Writes what was printed so far, for text that streams.
+  /// Flushes what was printed so far, for streaming text.
   bool flush();
-  /// io: stdout could not be written (a full disk). A reader that left is no
-  /// failure.
+  /// io: stdout could not be written (a full disk). A closed pipe is not an error.
   Status finish();
   bool reader_is_gone() const { return reader_is_gone_; }
-  /// Where results go, for asking what it is.
+  /// The result stream, to query its properties.
   std::FILE* output() const { return out_; }
 
   /// A line of information, warning or error on stderr.
@@ -37,7 +35,7 @@ class Terminal {
     write_note(fmt::format(text, std::forward<A>(args)...));
   }
 
-  /// Everything of stdin. invalid_argument when it is larger than `max_bytes`.
+  /// Reads all of stdin. invalid_argument: more than `max_bytes`.
   Result<std::string> read_input(size_t max_bytes = size_t{64} << 20);
 
  private:
@@ -50,8 +48,7 @@ class Terminal {
   int error_ = 0;
 };
 
-/// While one lives, the first Ctrl-C (or SIGTERM) only sets a flag; the second
-/// ends the process at once.
+/// While an instance exists, the first Ctrl-C (or SIGTERM) only sets a flag; the second ends the process at once.
 class InterruptGuard {
  public:
   InterruptGuard();

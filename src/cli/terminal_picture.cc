@@ -29,13 +29,12 @@ std::string base64(std::string_view bytes) {
   return text;
 }
 
-// Half blocks and graphics alike: about 8 pixels of the picture a column, but not so small that nothing is seen.
+// For half blocks and graphics protocols: about 8 image pixels per column, with a minimum size that stays visible.
 int64_t columns_of(const RgbImage& picture, const Screen& screen) {
   return std::clamp<int64_t>((picture.width + 7) / 8, std::min<int64_t>(32, screen.columns), screen.columns);
 }
 
-// To another size: each new pixel is the mean of the old ones that it covers, or the nearest when it covers less than
-// one.
+// Resizes: each new pixel is the mean of the old ones that it covers, or the nearest if it covers less than one.
 RgbImage resized(const RgbImage& picture, int64_t width, int64_t height) {
   RgbImage result{width, height, {}};
   result.rgb.reserve(static_cast<size_t>(width * height * 3));
@@ -62,7 +61,7 @@ Pixel pixel(const RgbImage& picture, int64_t x, int64_t y) {
 }
 
 std::string kitty(std::string_view png, int64_t columns) {
-  // a=T shows at once, f=100 is PNG, q=2 asks for no answer, c scales to so many columns; m=1 until the last part.
+  // a=T shows at once, f=100 is PNG, q=2 requests no response, c scales to this many columns; m=1 until the last part.
   constexpr size_t kPart = 4096;
   const std::string text = base64(png);
   std::string out;
@@ -81,7 +80,7 @@ std::string iterm(std::string_view png, int64_t columns) {
                      base64(png));
 }
 
-// 6 x 7 x 6 colours, most for green, to which the eye is keenest; errors are spread after Floyd and Steinberg 1976.
+// 6 x 7 x 6 colours, most for green, to which the eye is most sensitive; Floyd-Steinberg error diffusion (1976).
 std::string sixel(const RgbImage& picture) {
   constexpr std::array<int, 3> kLevels = {6, 7, 6};
   const auto width = static_cast<size_t>(picture.width), height = static_cast<size_t>(picture.height);
@@ -99,7 +98,7 @@ std::string sixel(const RgbImage& picture) {
           if (to_x < width && to_y < height) values[(to_y * width + to_x) * 3 + c] += error * share / 16;
         };
         spread(x + 1, y, 7);
-        spread(x - 1, y + 1, 3);  // at x 0 this is no column at all
+        spread(x - 1, y + 1, 3);  // out of range at x = 0
         spread(x, y + 1, 5);
         spread(x + 1, y + 1, 1);
         colour = colour * kLevels[c] + level;
@@ -112,7 +111,7 @@ std::string sixel(const RgbImage& picture) {
   for (uint8_t colour : colours) used[colour] = true;
   for (int i = 0; i < 252; ++i)
     if (used[static_cast<size_t>(i)])
-      out += fmt::format("#{};2;{};{};{}", i, i / 42 * 20, (i / 6 % 7 * 100 + 3) / 6, i % 6 * 20);  // in per cent
+      out += fmt::format("#{};2;{};{};{}", i, i / 42 * 20, (i / 6 % 7 * 100 + 3) / 6, i % 6 * 20);  // in percent
   for (size_t top = 0; top < height; top += 6) {
     const size_t rows = std::min<size_t>(6, height - top);
     used.fill(false);
@@ -139,7 +138,7 @@ std::string sixel(const RgbImage& picture) {
   return out + "\x1b\\\n";
 }
 
-// xterm's 6 x 6 x 6 cube, or one of its 24 greys when nearer.
+// xterm's 6 x 6 x 6 cube, or one of its 24 greys if nearer.
 int colour_256(const Pixel& p) {
   constexpr std::array<int, 6> kSteps = {0, 95, 135, 175, 215, 255};
   const auto distance = [&](const Pixel& q) {
@@ -209,7 +208,7 @@ PictureProtocol choose_picture_protocol(const Screen& screen) {
         term.starts_with("contour"))
       return PictureProtocol::kSixel;
   }
-  // A half block is three bytes of UTF-8; the first of these that is set decides.
+  // A half block is three bytes of UTF-8; the first of these variables that is set decides.
   std::string locale;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (locale.empty()) locale = screen.variable(name);
@@ -237,13 +236,13 @@ Result<PictureProtocol> picture_protocol(const std::string& flag, const Screen& 
 
 Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol protocol, const Screen& screen) {
   if (protocol == PictureProtocol::kNone) return std::string();
-  REDLINE_ASSIGN(const std::string png, encode_png(picture));  // checks the picture as well
+  REDLINE_ASSIGN(const std::string png, encode_png(picture));  // also validates the image
   const int64_t columns = columns_of(picture, screen);
   switch (protocol) {
     case PictureProtocol::kKitty: return kitty(png, columns);
     case PictureProtocol::kIterm: return iterm(png, columns);
     case PictureProtocol::kSixel: {
-      // In pixels of the screen: small pictures grow by whole factors, large ones shrink to 640.
+      // In screen pixels: small images are enlarged by integer factors, large ones shrink to 640.
       const int64_t most = std::max(picture.width, picture.height);
       const int64_t grow = std::max<int64_t>(1, 256 / most);
       const double scale = most > 640 ? 640.0 / static_cast<double>(most) : static_cast<double>(grow);
@@ -254,7 +253,7 @@ Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol pr
     }
     case PictureProtocol::kBlocks24:
     case PictureProtocol::kBlocks256: {
-      // A cell is two pixels high. The whole should be seen at once, with a line left for the prompt.
+      // A cell is two pixels high. The whole image should be visible, with one line left for the prompt.
       const int64_t most_rows = std::max<int64_t>(2, 2 * (screen.rows - 1));
       int64_t width = std::min(std::max<int64_t>(columns, std::min<int64_t>(64, screen.columns)), picture.width);
       int64_t height = std::max<int64_t>(1, (width * picture.height + picture.width / 2) / picture.width);

@@ -26,7 +26,7 @@ Result<std::vector<int32_t>> parse_tokens(std::string_view text) {
 }
 
 Result<std::vector<int32_t>> read_tokens(const std::string& text_or_file) {
-  // A mistyped list ("1,2x") must be called that, and not a missing file.
+  // A mistyped list ("1,2x") must be reported as such, not as a missing file.
   std::error_code error;
   const bool begins_like_a_list = text_or_file.find_first_of("0123456789[-") == 0;
   if (text_or_file.empty() || (begins_like_a_list && !std::filesystem::exists(text_or_file, error)))

@@ -1,4 +1,4 @@
-// Token ids as a user writes them.
+// Parses token ids from the command line.
 #pragma once
 
 #include <cstdint>
@@ -9,10 +9,10 @@
 
 namespace redline::cli {
 
-/// "1,2,3"; spaces and line ends separate as well. invalid_argument: names the
-/// word that is no token id.
+/// "1,2,3"; spaces and line ends are separators too. invalid_argument: the message names the word that is not a token
+/// id.
 Result<std::vector<int32_t>> parse_tokens(std::string_view text);
-/// The ids in the file of that name, or the list itself when it begins like one and there is no such file.
+/// The ids in the file of that name, or the list itself if it starts like one and no such file exists.
 Result<std::vector<int32_t>> read_tokens(const std::string& text_or_file);
 
 }  // namespace redline::cli

@@ -1,4 +1,4 @@
-// redline version: what this program is.
+// redline version: version and build of this program.
 #include "cli/command.h"
 #include "cli/json.h"
 

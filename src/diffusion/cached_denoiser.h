@@ -7,7 +7,7 @@
 
 namespace redline {
 
-/// One run: from Denoiser::begin to the last step. Rows are those of the denoiser's batch; each picture is a request of
+/// One run: from Denoiser::begin to the last step. Rows are those of the denoiser's batch; each image is a request of
 /// the cache, each guidance branch a branch.
 class CachedDenoiser {
  public:
@@ -21,7 +21,7 @@ class CachedDenoiser {
                   std::span<float> out);
 
   const StepCache& cache() const { return cache_; }
-  /// Pictures with a row that was computed, and not forecast, at the step of the last evaluate().
+  /// Number of images with a row that was computed, not forecast, at the step of the last evaluate().
   int64_t computed_pictures() const;
   /// Floating-point operations of the matrix products that were executed.
   double executed_operations() const { return executed_flops_; }
@@ -39,7 +39,7 @@ class CachedDenoiser {
   StepCache cache_;
   bool tail_reads_text_ = false;
   int64_t step_ = -1;
-  std::vector<bool> computed_;  ///< by picture, at step_
+  std::vector<bool> computed_;  ///< by image, at step_
   double executed_flops_ = 0, full_flops_ = 0;
   std::vector<std::string> warnings_;
 };

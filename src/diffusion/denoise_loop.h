@@ -16,7 +16,7 @@ struct DenoiseInputs {
   LatentLayout layout;
   double guidance_scale = 1;            ///< of classifier-free guidance; 1: one branch
   PromptConditions positive, negative;  ///< negative: with guidance
-  std::vector<float> noise;             ///< [pictures, channels, height, width]
+  std::vector<float> noise;             ///< [images, channels, height, width]
   std::vector<float> init_latents;      ///< image to image: the same shape; else empty
   std::vector<float> mask;              ///< inpainting by blending: 1 is regenerated, the same shape; else empty
   std::vector<float> mask_latents;      ///< of an inpainting network: [1 + channels, height, width]

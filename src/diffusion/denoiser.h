@@ -12,8 +12,8 @@
 
 namespace redline {
 
-/// Inputs that stay the same over the steps of a run. A row is one guidance branch of one picture: row r belongs to
-/// picture r % pictures.
+/// Inputs that stay constant over the steps of a run. A row is one guidance branch of one image: row r belongs to image
+/// r % images.
 struct DenoiserBatch {
   int64_t pictures = 0, rows = 0;
   LatentLayout layout;
@@ -25,7 +25,7 @@ struct DenoiserBatch {
   /// The timesteps of the run in order. What depends on the timestep only is computed for many of them at once; others
   /// may follow.
   std::vector<double> timesteps;
-  /// Of an inpainting network, the same for every picture: mask and latents of the masked image, [1 + channels, height,
+  /// Of an inpainting network, the same for every image: mask and latents of the masked image, [1 + channels, height,
   /// width].
   std::vector<float> mask_latents;
 };
@@ -45,7 +45,7 @@ class Denoiser {
   /// invalid_argument: an input is missing or has another size.
   Status begin(DenoiserBatch batch);
 
-  /// The model output for `rows`. x: [pictures, channels, height, width]; out: [rows, channels, height, width].
+  /// The model output for `rows`. x: [images, channels, height, width]; out: [rows, channels, height, width].
   Status evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep, std::span<float> out);
 
   // The parts, for `rows` (increasing indices into the batch). The outputs of a part for a row stay until it runs again
@@ -83,7 +83,7 @@ class Denoiser {
   Network front_, middle_, tail_;
   DenoiserBatch batch_;
   std::vector<float> rope_, positions_;  ///< of one row
-  std::vector<float> planes_;            ///< of one picture, with the mask channels of an inpainting network
+  std::vector<float> planes_;            ///< of one image, with the mask channels of an inpainting network
   double timestep_ = 0;
   std::map<std::string, State> state_;
 };

@@ -15,7 +15,7 @@ namespace redline {
 /// Settings of one run.
 struct StepPlan {
   int steps = 0;
-  int64_t image_tokens = 0;  ///< of one picture, for schedules that shift with its size (use_dynamic_shifting)
+  int64_t image_tokens = 0;  ///< of one image, for schedules that shift with its size (use_dynamic_shifting)
   double strength = 1;       ///< image to image: below 1 the first 1 - strength of the steps are skipped
   /// The pipeline passes `steps` sigmas evenly spaced from 1 to 1 / steps (FLUX); others (SD3) leave the spacing to the
   /// solver. Solvers with use_flow_sigmas ignore it, as in diffusers.

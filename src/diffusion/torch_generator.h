@@ -19,7 +19,7 @@ class TorchGenerator final : public NoiseSource {
   explicit TorchGenerator(uint64_t seed) : engine_(static_cast<uint32_t>(seed)) {}
 
   /// Below 16 values: one at a time in float64, by pairs, of which the second may be kept for the next such call. From
-  /// 16 on: float32 by blocks of 16, the last block drawn anew over the end when the size is not a multiple of 16.
+  /// 16 on: float32 by blocks of 16, the last block is regenerated over the end if the size is not a multiple of 16.
   void draw(std::span<float> out) override;
 
  private:

@@ -51,7 +51,7 @@ struct DenoiserModel {
   bool channels_last_patch = false;
   int64_t text_width = 0, pooled_width = 0;
   bool takes_guidance = false, masks_text = false;
-  /// SDXL: height and width of the original, top and left of the crop, height and width of the picture; its refiner
+  /// SDXL: height and width of the original, top and left of the crop, height and width of the image; its refiner
   /// has five, with a score instead of the last two.
   int64_t num_time_ids = 0;
   double timestep_scale = 1;  ///< from the solver's timestep (0 .. 1000) to the input "timestep"

@@ -49,8 +49,7 @@ struct HeadSteps {
 };
 
 /// Inputs: k and v of each segment; then, for each segment that has them, the norm's weight [head_dim] and the rope
-/// table
-///         [batch * tokens, rotary_dim] f32
+/// table [batch * tokens, rotary_dim] f32
 struct JointKeysAttrs {
   std::vector<Dim> tokens;       ///< of each segment
   std::vector<HeadSteps> steps;  ///< of each segment's keys

@@ -30,8 +30,7 @@ struct QkvInputs {
 /// append of keys and values to the cache. Made by passes/fuse_qkv.
 ///
 /// inputs   x [tokens, in_features] f32; weights of q, k, v; their biases; norms of q and k [head_dim]; rope table
-/// [tokens,
-///          rotary_dim] f32; positions and slots [tokens] i32. Inputs that the attributes disable are absent
+///          [tokens, rotary_dim] f32; positions and slots [tokens] i32. Inputs that the attributes disable are absent
 /// outputs  q [tokens, num_heads * head_dim] f32, and the value that represents the cache (ops/kv_append.h)
 extern const OpDef kQkv;
 

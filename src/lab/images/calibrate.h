@@ -11,18 +11,18 @@ namespace redline::lab {
 
 struct CalibrateOptions {
   std::string model;                 ///< a diffusers folder
-  ImageOptions engine;               ///< as images will be generated
-  ImageRequest request;              ///< size, steps, guidance, seed; zeros and -1: the model's
-  std::vector<std::string> prompts;  ///< the i-th begins from the noise of request.seed + i; four to sixteen do
-  std::vector<int64_t> budgets;      ///< computed steps, a mask for each; none: 1/4, 3/8, 1/2 of the steps
-  int64_t evaluations = 120;         ///< masks tried on the pipeline for each budget, at most
+  ImageOptions engine;               ///< the options that images will be generated with
+  ImageRequest request;              ///< size, steps, guidance, seed; zeros and -1: the model's defaults
+  std::vector<std::string> prompts;  ///< prompt i starts from the noise of request.seed + i; four to sixteen are enough
+  std::vector<int64_t> budgets;      ///< computed steps, one mask each; empty: 1/4, 3/8, 1/2 of the steps
+  int64_t evaluations = 120;         ///< maximum number of masks tried on the pipeline per budget
   /// Current activity and overall progress in [0, 1]; returning false stops with Code::cancelled.
   std::function<bool(const std::string& what, double share)> on_progress;
 };
 
 /// Figures are the mean PSNR in dB against the uncached run, over the prompts.
 struct CalibratedBudget {
-  std::vector<int64_t> computed;  ///< steps, rising
+  std::vector<int64_t> computed;  ///< steps in increasing order
   double power_db = 0;            ///< of the power-law mask, which needs no calibration
   double planned_db = 0;          ///< of the mask planned from recorded trajectories
   double found_db = 0;

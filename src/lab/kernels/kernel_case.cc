@@ -93,7 +93,7 @@ Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, c
   if (asked.shape.size() != sizes)
     return invalid_argument("kernel {} needs a shape {}; {} number{} came", asked.kernel, kind->shape,
                             asked.shape.size(), asked.shape.size() == 1 ? "" : "s");
-  // Larger ones overflow products of sizes, and no machine holds them.
+  // Larger sizes would overflow products of sizes, and exceed any machine's memory.
   constexpr int64_t kMax = int64_t{1} << 24, kMaxElements = int64_t{1} << 34;
   double elements = 1;
   for (const int64_t size : asked.shape) {

@@ -14,10 +14,10 @@ namespace redline::lab {
 /// The case to build: "linear_q8" of 4 rows by a q4_0 weight [8192, 2048].
 struct KernelAsked {
   std::string kernel;          ///< of kernel_kinds()
-  std::string type;            ///< as the kind says; "" for kinds without
+  std::string type;            ///< defined by the kind; "" for kinds without
   int64_t rows = 1;            ///< rows of activations
-  std::vector<int64_t> shape;  ///< as the kind says: {N, K}
-  int threads = 1;             ///< workers that will share a run, for a peer that prepares for them
+  std::vector<int64_t> shape;  ///< defined by the kind: {N, K}
+  int threads = 1;             ///< workers that share a run, for baselines that prepare for them
 };
 
 /// Number of different inputs, so that output left over from the previous run is detected.
@@ -33,8 +33,8 @@ struct KernelRun {
 /// Comparison with float64: the largest ratio of error to bound, at most 1 for a correct result.
 struct KernelCheck {
   double of_bound = 0;
-  double absolute = 0;   ///< the largest error
-  int64_t elements = 0;  ///< that were compared; when not all, rows and columns were drawn at random
+  double absolute = 0;   ///< maximum absolute error
+  int64_t elements = 0;  ///< number of compared elements; if not all, rows and columns were chosen at random
 
   /// Adds one element. A NaN counts as an infinite error.
   void add(double error, double bound);
@@ -44,15 +44,15 @@ class KernelCase {
  public:
   virtual ~KernelCase() = default;
 
-  /// Bytes read and written; the part of them that rotates past the caches and is read from memory; operations (2 for a
-  /// multiply-add); and the peaks of which the fastest bounds the operations ("int8", "f32 f16 bf16"), "" when
-  /// arithmetic is no bound.
+  /// Bytes read and written; the bytes that rotate past the caches and are read from memory; operations (2 per
+  /// multiply-add); and the peaks whose fastest bounds the operations ("int8", "f32 f16 bf16"), "" if arithmetic is no
+  /// bound.
   struct Cost {
     double bytes = 0, from_memory = 0, operations = 0;
     std::string peak;
   };
   virtual Cost cost() const = 0;
-  /// Memory of one slot, and of one output.
+  /// Bytes of one slot and of one output.
   virtual int64_t slot_bytes() const = 0;
   virtual int64_t output_bytes() const = 0;
 
@@ -78,8 +78,8 @@ class KernelCase {
 
 struct KernelKind {
   std::string_view name;
-  std::string_view shape;    ///< what --shape means: "NxK"
-  std::string_view type;     ///< what --type means; "" when it has none
+  std::string_view shape;    ///< meaning of --shape: "NxK"
+  std::string_view type;     ///< meaning of --type; "" if there is none
   std::string_view summary;  ///< one line
 };
 const std::vector<KernelKind>& kernel_kinds();
@@ -87,27 +87,27 @@ const std::vector<KernelKind>& kernel_kinds();
 /// The name in kernel_origins(): "linear_q8.q4_0".
 std::string kernel_entry_name(const KernelAsked& asked);
 
-/// invalid_argument: no such kernel or type, a shape of the wrong length or that the type's blocks do not fill.
-/// unsupported: the table has no such kernel.
+/// invalid_argument: unknown kernel or type, a shape of the wrong length, or rows that are not whole blocks of the
+/// type. unsupported: the table has no such kernel.
 Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, const CpuKernels& table);
 
-/// Of the kinds, each in its file; nullptr when the kind is not one of theirs. For make_kernel_case.
+/// Per family, each in its own file; nullptr if the kind belongs to another family. Called by make_kernel_case.
 Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked);
 Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, const CpuKernels& table);
 
-/// `bytes` of memory on large pages where the system gives them, aligned to 64; nullptr when there are none.
+/// `bytes` of memory, on huge pages if available, aligned to 64; nullptr: out of memory.
 std::shared_ptr<uint8_t> map_bytes(int64_t bytes);
 
 /// Data that is equal in every slot, a weight or a KV cache: one copy per slot, or one shared copy.
 class SlotCopies {
  public:
-  /// out_of_memory: says how many, of `what`.
+  /// out_of_memory: the message gives the bytes and `what`.
   Status allocate(std::string_view what, int64_t slots, int64_t bytes, bool cached);
   uint8_t* first() const { return data_.get(); }
   uint8_t* of(int64_t slot) const { return data_.get() + slot % count_ * bytes_; }
-  /// The first to the first kInputVariants slots, or to all.
+  /// Copies the first slot to the first kInputVariants slots, or to all.
   void copy_to_variants() { copy_to(kInputVariants); }
   void copy_to_all() { copy_to(count_); }
 

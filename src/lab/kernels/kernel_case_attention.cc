@@ -1,4 +1,4 @@
-// attention and kv_append over the pages of a few KV heads; workers take heads.
+// attention and kv_append over the pages of a few KV heads; workers split the heads.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -92,7 +92,7 @@ class AttentionCase : public KernelCase {
     const auto* y = reinterpret_cast<const float*>(output(output_index));
     for (int64_t i = 0; i < q_; ++i)
       if (!std::isfinite(y[i])) result.of_bound = result.absolute = INFINITY;
-    // A line is one row of one query head: all of them, or as many as take a moment.
+    // Compares query rows (one row of one query head each): all of them, or as many as take little time.
     const int64_t lines = q_ / s_.head_dim;
     const int64_t some = std::clamp<int64_t>((int64_t{1} << 24) / (s_.positions * s_.head_dim), 8, lines);
     uint64_t state = seed;
@@ -134,8 +134,8 @@ class AttentionCase : public KernelCase {
     for (int64_t p = 0; p < count; ++p)
       for (int64_t i = 0; i < d; ++i)
         want[static_cast<size_t>(i)] += weight[static_cast<size_t>(p)] / total * double{values[p * d + i]};
-    // tests/kernels/attention_test.cc derives it. With the tile unit q and k have 16 bits in products of many lines, or
-    // q the 8 of bfloat16 beside such keys; weights and v are rounded to bfloat16.
+    // Derived in tests/kernels/attention_test.cc. On the tile unit q and k have 16 bits of mantissa in calls with many
+    // query rows, or q has bfloat16's 8 if the keys are bfloat16; softmax weights and v are rounded to bfloat16.
     const auto n = static_cast<double>(count), dim = static_cast<double>(d);
     const double scores = double{scale()} * std::sqrt(query_norm * key_norm);
     double bound = (2 * (dim + 2) * scores + 2 * (n + 4 * n / 32 + 16)) * 0x1p-24;

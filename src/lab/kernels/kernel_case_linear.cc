@@ -1,5 +1,5 @@
-// linear, linear_q8, linear_tiles, linear_i8 and prepare_x: products with a packed weight, and the forms of
-// activations.
+// linear, linear_q8, linear_tiles, linear_i8 and prepare_x: matrix products with a packed weight, and the activation
+// layouts.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -14,25 +14,25 @@ namespace {
 
 constexpr int64_t line(int64_t bytes) { return (bytes + 63) / 64 * 64; }
 
-/// The most by which each element of row `x` moves when it takes the form; zeros where that is no matter of groups.
+/// Upper bound of the rounding of each element of row `x` in this layout; zeros if the layout has no shared scales.
 std::vector<double> form_moves(ActivationLayout form, const float* x, int64_t k) {
   return form == ActivationLayout::kI8Tiled     ? code_moves(x, k, kI8Chunk)
          : form == ActivationLayout::kI8Grouped ? code_moves(x, k, kQ8Group)
                                                 : std::vector<double>(static_cast<size_t>(k));
 }
 
-/// Bounds of the error of one element; tests/kernels/linear_test.cc and linear_tiles_test.cc derive them.
+/// Error bounds of one element, derived in tests/kernels/linear_test.cc and linear_tiles_test.cc.
 double form_error_bound(ActivationLayout form, DType type, int64_t k, const ProductSums& e) {
   const auto n = static_cast<double>(k);
   switch (form) {
-    // Even and odd k are summed apart, each with at most two roundings.
+    // Even and odd k are accumulated separately, each with at most two roundings.
     case ActivationLayout::kF32: return (std::ceil(n / 2) + 4) * 0x1p-24 * 1.01 * e.products;
-    // The rounding of x, then of up to two sums for each group of 16.
+    // Rounding of x, then of up to two sums per group of 16.
     case ActivationLayout::kI8Grouped: return e.moved * (1 + 0x1p-14) + (n / 16 * 2 + 7) * 0x1p-24 * 1.01 * e.parts;
-    // So for each chunk, and the weight's own scale.
+    // The same per chunk, plus the weight's own scale.
     case ActivationLayout::kI8Tiled: return e.moved * (1 + 0x1p-14) + (n / kI8Chunk * 2 + 8) * 0x1p-24 * 1.01 * e.parts;
-    // x and w are rounded to bfloat16, 2^-8 each unless they are; a sum of 16, its join, one sum for each 32 of K. A
-    // block may be unpacked in float16: three roundings to 11 bits.
+    // x and w are rounded to bfloat16, 2^-8 each unless they already are; one sum of 16, its reduction, and one sum per
+    // 32 of K. A block may be unpacked in float16: three roundings to 11 bits.
     case ActivationLayout::kBf16Tiled: {
       const double w_rounding = type == DType::kBF16 ? 0 : 0x1p-8 + 0x1p-16;
       return e.products * (0x1p-8 + w_rounding * (1 + 0x1p-8)) +
@@ -137,7 +137,7 @@ class PrepareCase : public KernelCase {
       std::memcpy(at(s), at(s % kInputVariants), static_cast<size_t>(rows_ * k_ * 4));
   }
   void run(const KernelRun& run) const override {
-    // Workers take columns: tiles of rows are shared.
+    // Workers split the columns, because tiles of rows are shared.
     const int64_t grain = activation_layout_grain(form_), cuts = (k_ + grain - 1) / grain,
                   begin = std::min(k_, cuts * run.worker / run.workers * grain),
                   end = std::min(k_, cuts * (run.worker + 1) / run.workers * grain);
@@ -150,7 +150,7 @@ class PrepareCase : public KernelCase {
       const std::vector<double> moves = form_moves(form_, x, k_);
       for (int64_t i = 0; i < k_; ++i) {
         const double move = moves[static_cast<size_t>(i)];
-        // Codes: also the scale and its reciprocal are rounded; kTiles rounds to bfloat16.
+        // Codes: the scale and its reciprocal are rounded too. kBf16Tiled: rounded to bfloat16.
         const double bound = form_ != ActivationLayout::kBf16Tiled
                                  ? move * (1 + 0x1p-14) + std::abs(double{x[i]}) * 0x1p-22
                                  : std::abs(double{x[i]}) * 0x1p-8;
@@ -162,7 +162,7 @@ class PrepareCase : public KernelCase {
 
  private:
   float* at(int64_t slot) const { return reinterpret_cast<float*>(x_.get() + slot * x_bytes_); }
-  /// What the form holds for x[m, i].
+  /// The stored value of x[m, i].
   double value(const uint8_t* out, int64_t m, int64_t i) const {
     if (form_ == ActivationLayout::kI8Grouped) {
       const uint8_t* row = out + m * q8_row_bytes(k_);

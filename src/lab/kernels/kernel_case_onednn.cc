@@ -1,5 +1,5 @@
-// onednn: products y = x W^T by oneDNN, measured like our own: every worker makes its share of the columns, on its own
-// thread, and weights lie in the order that oneDNN asks for.
+// onednn: matrix products y = x W^T by oneDNN, measured like our own kernels: every worker computes its columns on its
+// own thread, and weights are in oneDNN's preferred layout.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -27,7 +27,7 @@ class OneDnnCase : public ProductCase {
   OneDnnCase& operator=(const OneDnnCase&) = delete;
   ~OneDnnCase() override { release(); }
 
-  /// unsupported: oneDNN's own reason. Scales change with the inputs, and the products with them.
+  /// unsupported: oneDNN's own message. Scales are part of the primitives, so both change with the inputs.
   Status make_products() {
     release();
     slot_bytes_ = 0;
@@ -74,7 +74,7 @@ class OneDnnCase : public ProductCase {
       scales_[static_cast<size_t>(n)] = scale * unit_;
     }
     is_made_ = make_products().ok();
-    if (!is_made_) return;  // what run() then leaves is found by the check
+    if (!is_made_) return;  // the check then detects the missing output
     for (const Part& part : parts_)
       if (part.product != nullptr)
         module_.pack(part.product, plain.data() + part.begin * row_bytes, weights_.first() + part.at);
@@ -95,8 +95,8 @@ class OneDnnCase : public ProductCase {
     return std::vector<double>(static_cast<size_t>(k_), type_ == DType::kW8A8 ? double{unit_} / 2 : 0.0);
   }
   double error_bound(const ProductSums& sums) const override {
-    // Sums of int8 products are exact; they are scaled, as was x. Others are summed in an order that oneDNN does not
-    // tell; x is rounded to the type.
+    // Sums of int8 products are exact; the result is scaled, and x was rounded. Other types are accumulated in an
+    // unspecified order, and x is rounded to the type.
     const auto k = static_cast<double>(k_);
     if (type_ == DType::kW8A8) return sums.moved * (1 + 0x1p-14) + 8 * 0x1p-24 * sums.parts;
     return sums.products * ((type_ == DType::kBF16 ? 0x1p-8 : 0) + (k + 4) * 0x1p-24 * 1.01);
@@ -105,7 +105,7 @@ class OneDnnCase : public ProductCase {
  private:
   struct Part {
     int64_t begin = 0, end = 0;  ///< columns of y
-    int64_t at = 0;              ///< of its weight in a slot
+    int64_t at = 0;              ///< offset of its weight in a slot
     void* product = nullptr;
   };
 
@@ -113,7 +113,7 @@ class OneDnnCase : public ProductCase {
     for (Part& part : parts_)
       if (part.product != nullptr) module_.destroy(std::exchange(part.product, nullptr));
   }
-  /// oneDNN 2 knows one scale for all of x.
+  /// oneDNN 2 supports a single scale for all of x.
   void round_x() {
     float largest = 0;
     for (const float x : x_) largest = std::max(largest, std::abs(x));

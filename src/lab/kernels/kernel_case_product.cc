@@ -26,7 +26,7 @@ void ProductCase::fill_inputs(uint64_t seed) {
 KernelCheck ProductCase::check(int64_t slot, int64_t output_index, uint64_t seed) const {
   const auto* y = reinterpret_cast<const float*>(output(output_index));
   KernelCheck result;
-  // Every element must be there; as many as take a moment are compared.
+  // Every element must be finite; as many as take little time are compared.
   for (int64_t i = 0; i < rows_ * n_; ++i)
     if (!std::isfinite(y[i])) result.of_bound = result.absolute = INFINITY;
   constexpr int64_t kMultiplyAdds = int64_t{1} << 25;
@@ -37,7 +37,7 @@ KernelCheck ProductCase::check(int64_t slot, int64_t output_index, uint64_t seed
   std::vector<float> w(static_cast<size_t>(k_)), parts(w.size());
   uint64_t state = seed;
   for (int64_t i = 0; i < columns; ++i) {
-    // The last column too: what is there of its strip.
+    // Also the last column: the part of its row panel that exists.
     const int64_t n = columns == n_ ? i
                       : i == 0      ? n_ - 1
                                     : static_cast<int64_t>(next_random(state) % static_cast<uint64_t>(n_));

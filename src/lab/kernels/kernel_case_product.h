@@ -1,4 +1,4 @@
-// What the measured products y = x W^T have in common: random inputs, and the comparison with float64.
+// Shared by the measured matrix products y = x W^T: random inputs, and the comparison with float64.
 #pragma once
 
 #include <optional>
@@ -10,10 +10,11 @@
 
 namespace redline::lab {
 
-/// Half of a unit of each group of k that shares a scale: the most by which int8 codes move each element of row `x`.
+/// Half a quantization unit of each group of k that shares a scale: the maximum rounding error of int8 codes per
+/// element of row `x`.
 std::vector<double> code_moves(const float* x, int64_t k, int64_t group);
 
-/// What the error of an element of y is bounded by.
+/// Terms of the error bound of one element of y.
 struct ProductSums {
   double products = 0;  ///< sum |x w|
   double parts = 0;     ///< sum (|x| + move) (|scale code| + |min|)
@@ -24,13 +25,13 @@ class ProductCase : public KernelCase {
  public:
   ProductCase(DType type, int64_t rows, int64_t n, int64_t k) : type_(type), rows_(rows), n_(n), k_(k) {}
   int64_t output_bytes() const override { return rows_ * n_ * 4; }
-  /// As many elements as take a moment; every one must be finite.
+  /// Compares as many elements as take little time; every element must be finite.
   KernelCheck check(int64_t slot, int64_t output, uint64_t seed) const override;
 
  protected:
-  /// Other values into matrix_ and x_.
+  /// Writes new values into matrix_ and x_.
   void fill_inputs(uint64_t seed);
-  /// The most by which each element of this row of x moves when it is rounded; zeros when it does not.
+  /// Maximum rounding error of each element of this row of x; zeros if it is not rounded.
   virtual std::vector<double> moves(const float* x) const = 0;
   virtual double error_bound(const ProductSums& sums) const = 0;
 

@@ -1,4 +1,4 @@
-// Kernels that go over rows once: norms, rotations, element by element, and rows of an embedding.
+// Kernels that make one pass over rows: norms, rope, elementwise ops, and embedding lookup.
 #include <algorithm>
 #include <cmath>
 #include <cstring>
@@ -12,16 +12,16 @@
 namespace redline::lab {
 namespace {
 
-/// What differs between them. `inputs` float arrays of [rows, k] lie one after the other in a slot.
+/// An op to measure. `inputs` float arrays of [rows, k] are consecutive in a slot.
 struct RowOp {
   int inputs;
   float scale;  ///< of the random inputs
-  /// Rows [begin, end) of one run. `constants` are those below.
+  /// Computes rows [begin, end) of one run with the `constants` below.
   std::function<void(const float* in, float* y, const std::vector<float>& constants, int64_t begin, int64_t end)> run;
-  /// The true value of y[row, i] and the most by which a float32 kernel may miss it.
+  /// The exact value of y[row, i] and the error bound of a float32 kernel.
   std::function<std::pair<double, double>(const float* in, const std::vector<float>& constants, int64_t row, int64_t i)>
       expect;
-  int64_t constants = 0;  ///< float values that all rows share: a norm's weight, cosines and sines
+  int64_t constants = 0;  ///< number of float values shared by all rows: a norm's weight, cosines and sines
 };
 
 class RowCase : public KernelCase {
@@ -85,7 +85,8 @@ class RowCase : public KernelCase {
 constexpr double kRounding = 0x1p-24;
 constexpr float kEps = 1e-5f;
 
-/// The op of a kind; no `run` when the kind is not one of these. Bounds are those of tests/kernels/elementwise_test.cc.
+/// The op of a kind; without `run` if the kind belongs to another family. Bounds are those of
+/// tests/kernels/elementwise_test.cc.
 RowOp row_op(const KernelAsked& asked, const CpuKernels& t) {
   const int64_t rows = asked.rows, k = asked.shape.size() == 2 ? asked.shape[0] * asked.shape[1] : asked.shape[0];
   RowOp op = {1, 4.0f, {}, {}};
@@ -134,7 +135,7 @@ RowOp row_op(const KernelAsked& asked, const CpuKernels& t) {
       return std::pair(value, ((static_cast<double>(k) / 16 + 8) / 2 + 6) * kRounding * std::abs(value));
     };
   } else if (name == "rope" && t.rope) {
-    // Cosines and sines of each row, one after the other; any numbers serve.
+    // Cosines and sines of each row, consecutive; any numbers will do.
     const int64_t heads = asked.shape[0], d = asked.shape[1], half = d / 2;
     op.constants = 2 * rows * half;
     op.run = [=, fn = t.rope](const float* in, float* y, const std::vector<float>& c, int64_t begin, int64_t end) {
@@ -161,7 +162,8 @@ class EmbeddingCase : public KernelCase {
   EmbeddingCase(void (*fn)(const EmbeddingArgs&), DType type, int64_t rows, int64_t n, int64_t k)
       : fn_(fn), type_(type), rows_(rows), n_(n), k_(k), weight_bytes_((packed_bytes(type, n, k) + 63) / 64 * 64) {}
   Cost cost() const override {
-    // A token may come twice, and its row then from a cache: only the first row is sure.
+    // A token may occur twice, and its row is then read from a cache: only the first row is certain to come from
+    // memory.
     const auto row = static_cast<double>(row_bytes(type_, k_));
     return {static_cast<double>(rows_) * (row + static_cast<double>(k_ * 4)), row, 0, ""};
   }
@@ -193,7 +195,7 @@ class EmbeddingCase : public KernelCase {
       matrix_->row(tokens_[static_cast<size_t>(slot % kInputVariants * rows_ + r)], row.data());
       const auto* y = reinterpret_cast<const float*>(output(output_index)) + r * k_;
       for (size_t i = 0; i < row.size(); ++i) {
-        result.add(std::abs(double{y[i]} - double{row[i]}), 0);  // the values that unpacking gives, exactly
+        result.add(std::abs(double{y[i]} - double{row[i]}), 0);  // must equal the unpacked values exactly
       }
     }
     return result;

@@ -50,7 +50,7 @@ class Bench {
                                                   std::max<int64_t>(1, each) +
                                               1,
                                           kInputVariants, kMaxSlots);
-    // One per slot, so that compared outputs are part of the rotation.
+    // One output per slot, so that the compared outputs are part of the rotation.
     outputs_ = options_.cached ? 1 : slots_;
     REDLINE_TRY(case_.allocate(slots_, std::max(outputs_, kInputVariants), options_.cached));
     check();
@@ -78,7 +78,7 @@ class Bench {
     }
   }
 
-  /// Runs of slots from `first` on into the outputs from 0 on; seconds of the whole.
+  /// Runs slots from `first` on into the outputs from 0 on; returns the total seconds.
   double iteration(int64_t first, int64_t runs) {
     arrived_.store(0, std::memory_order_relaxed);
     const int workers = team_.size();
@@ -96,7 +96,7 @@ class Bench {
 
   void time() {
     case_.spread();
-    // Results of the variants, which timed runs are compared with; they are checked too.
+    // Results of the variants, against which timed runs are compared; they are checked too.
     const auto bytes = static_cast<size_t>(case_.output_bytes());
     std::vector<std::vector<uint8_t>> expected;
     for (int64_t v = 0; v < kInputVariants; ++v) {
@@ -109,7 +109,7 @@ class Bench {
       }
       expected.emplace_back(case_.output(0), case_.output(0) + bytes);
     }
-    // The clock of a CPU is read in less than a microsecond; an iteration takes a thousand of these.
+    // Reading the CPU clock takes less than a microsecond; an iteration is a thousand times longer.
     const double wanted = team_.size() == 1 ? 1e-3 : 4e-3;
     const double once = std::max(iteration(0, 1), 1e-7);
     timing_.slots = slots_;
@@ -123,7 +123,7 @@ class Bench {
       const double seconds = iteration(next, timing_.runs_per_iteration);
       timing_.seconds.push_back(seconds / static_cast<double>(timing_.runs_per_iteration));
       for (int64_t i = 0; i < written; ++i) {
-        // An output that is written by every run holds the result of the last one.
+        // An output written by every run holds the result of the last one.
         const int64_t run = outputs_ == 1 ? timing_.runs_per_iteration - 1 : i;
         const auto variant = static_cast<size_t>((next + run) % slots_ % kInputVariants);
         if (std::memcmp(case_.output(i), expected[variant].data(), bytes) == 0) continue;

@@ -7,19 +7,19 @@ namespace redline::lab {
 
 struct KernelBenchOptions {
   int threads = 1;
-  /// Inputs and outputs that stay in the caches, instead of copies that rotate past them.
+  /// Keep inputs and outputs in the caches, instead of rotating copies past them.
   bool cached = false;
-  double seconds = 1;          ///< of timing; there are at least kMinIterations iterations, whatever they take
+  double seconds = 1;          ///< of timing; at least kMinIterations iterations run, however long they take
   int64_t seeds = 10;          ///< number of inputs on which the result is checked first
-  int64_t rotation_bytes = 0;  ///< total bytes of the copies; 0: more than the caches hold
+  int64_t rotation_bytes = 0;  ///< total bytes of the copies; 0: more than the caches
 };
 inline constexpr int64_t kMinIterations = 5;
 
 struct KernelTiming {
-  KernelCheck check;  ///< the worst of all seeds; `elements` of all
+  KernelCheck check;  ///< the worst over all seeds; `elements` over all seeds
   int64_t seeds = 0;
-  std::string failure;          ///< what was wrong, which invalidates the rest; "" when nothing was
-  std::vector<double> seconds;  ///< of one run, sorted: an iteration's divided by runs_per_iteration
+  std::string failure;          ///< why the result is invalid; "" if it is valid
+  std::vector<double> seconds;  ///< of one run, sorted: an iteration's time divided by runs_per_iteration
   int64_t runs_per_iteration = 0, slots = 0;
 
   double median() const;
@@ -27,10 +27,10 @@ struct KernelTiming {
   double spread() const;
 };
 
-/// Weights (or rows of x) rotate over twice the last-level cache, 64 MiB at least and 512 MiB at most; inputs over
-/// kInputVariants. Before each iteration outputs are filled with NaNs; after it they are compared bit by bit with the
-/// checked result. One thread is timed by its own CPU clock, several from the last start to the last end.
-/// out_of_memory: copies, or threads.
+/// Weights (or rows of x) rotate over twice the last-level cache, at least 64 MiB and at most 512 MiB; inputs over
+/// kInputVariants. Outputs are filled with NaNs before each iteration and compared bit by bit with the checked result
+/// after it. One thread is timed by its CPU clock, several from the last start to the last end.
+/// out_of_memory: copies or threads cannot be created.
 Result<KernelTiming> time_kernel(KernelCase& kernel_case, const CpuKernels& table, const KernelBenchOptions& options);
 
 }  // namespace redline::lab

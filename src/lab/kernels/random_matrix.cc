@@ -8,7 +8,7 @@
 namespace redline::lab {
 namespace {
 
-/// Where the half-precision fields of a block lie; -1 for none.
+/// Offsets of the half-precision fields of a block; -1: none.
 struct HalfFields {
   DType dtype;
   int offsets[2];

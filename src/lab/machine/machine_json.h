@@ -16,7 +16,7 @@ inline Json peak_json(const Peak& c) {
   return json;
 }
 
-/// Under a type's name ("f32", "int8") its best instruction; every instruction in "instructions".
+/// The best instruction of each type under its name ("f32", "int8"); all instructions under "instructions".
 inline Json peaks_json(const MachinePeaks& peaks) {
   Json json = {{"isa", peaks.isa}, {"threads", peaks.threads}};
   Json instructions = Json::array();

@@ -1,5 +1,5 @@
-// The current performance of the machine. On virtual machines memory bandwidth and the latency between cores change
-// within seconds, and neighbours take a share, so every timing is recorded with the state before and after it.
+// The current performance of the machine. On virtual machines memory bandwidth and core-to-core latency change within
+// seconds, and other tenants use a part, so every timing is recorded with the state before and after it.
 #pragma once
 
 #include <vector>
@@ -16,16 +16,16 @@ struct MachineState {
       0;  ///< one cache line, one way, between the first and the last thread's core; 0 with one thread
 };
 
-/// True when a timing between the two samples is in doubt: read bandwidth or arithmetic off by more than 15 %, or the
+/// True if a timing between the two samples is doubtful: read bandwidth or arithmetic differs by more than 15 %, or
 /// latency by more than half. Samples of an undisturbed machine differ by 3 %.
 bool differs(const MachineState& a, const MachineState& b);
 
-/// Takes samples on the first `threads` of cpu_order(), 0: on every core. Keeps its buffer between them.
+/// Samples on the first `threads` of cpu_order(); 0: on every core. Keeps its buffer between samples.
 class MachineSampler {
  public:
-  /// `kernels` is borrowed. out_of_memory: no buffer.
+  /// `kernels` must outlive the sampler. out_of_memory: no buffer.
   static Result<MachineSampler> make(const CpuKernels& kernels, int threads);
-  /// out_of_memory: no thread.
+  /// out_of_memory: a thread cannot be created.
   Result<MachineState> sample();
 
  private:

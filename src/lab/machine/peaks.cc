@@ -28,7 +28,8 @@ struct Plan {
 constexpr int kIterationsPerPass = 8;
 
 Peak make_peak(const char* name, const char* unit, const LoopRates& one, const LoopRates& all) {
-  // On a busy machine every run of all threads may have been disturbed; together they are no slower than one alone.
+  // On a busy machine every run of all threads may have been disturbed, but all threads together are no slower than one
+  // alone.
   const double best = std::max(one.best, all.best);
   Peak row;
   row.name = name;
@@ -42,7 +43,7 @@ Peak make_peak(const char* name, const char* unit, const LoopRates& one, const L
 Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<Peak>& rows) {
   REDLINE_ASSIGN(const BandwidthBuffer buffer, BandwidthBuffer::allocate(plan.buffer_bytes));
   const int threads = static_cast<int>(plan.cpus.size());
-  // Whole pages, so that a thread's share lies in the memory near it once it has written there.
+  // Whole pages, so that a thread's share is in its local memory after the first write.
   const int64_t own = buffer.bytes() / threads & ~int64_t{4095};
   REDLINE_TRY(run_timed_loop(TimedBy::kWall, plan.cpus, 1, kernels, [&](int thread, int) {
     std::memset(buffer.data() + thread * own, 1, own);
@@ -55,7 +56,8 @@ Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<P
     check += kernels.read_bytes(buffer.data() + thread * own + iteration % kIterationsPerPass * part, part);
     return static_cast<double>(part);
   };
-  // One thread walks over the shares of all, or it would stay within its caches where there are many.
+  // A single thread walks over the shares of all threads; otherwise, with many threads, its share would stay in its
+  // caches.
   const auto read_alone = [&](int, int iteration) { return read(iteration / kIterationsPerPass % threads, iteration); };
   REDLINE_ASSIGN(const LoopRates read_one,
                  run_timed_loop(TimedBy::kWall, {plan.cpus[0]}, plan.passes_one * threads * kIterationsPerPass, kernels,
@@ -78,7 +80,7 @@ Status measure_memory(const Plan& plan, const CpuKernels& kernels, std::vector<P
                  run_timed_loop(TimedBy::kWall, plan.cpus, 2 * kIterationsPerPass, kernels, copy));
   rows.push_back(make_peak("copy", "GB/s", copy_one, copy_all));
 
-  // Half of the cache, since other data uses a part of it. Timed by thread: nothing is shared.
+  // Half of the cache, because other data uses part of it. Timed per thread: nothing is shared.
   long l2 = sysconf(_SC_LEVEL2_CACHE_SIZE);
   if (l2 <= 0) l2 = 1 << 20;
   const int64_t cached = std::clamp<int64_t>(l2 / 2, 1 << 16, own) & ~int64_t{4095};
@@ -104,7 +106,7 @@ Result<Peak> measure_peak(const char* name, PeakFn peak, const Plan& plan, const
   return make_peak(name, "GOP/s", one, all);
 }
 
-/// Displayed instruction of each peak loop; a set that is not listed is displayed by its name.
+/// Displayed instruction of each peak loop; sets that are not listed are displayed by name.
 struct PeakName {
   std::string_view isa, name, instruction;
 };
@@ -142,7 +144,7 @@ void measure_latency(const std::vector<int>& cpus, bool quick, MachinePeaks& pea
   const size_t others = cpus.size() - 1, partners = std::min(others, kMaxPartners);
   std::vector<double> times, wake_ups;
   for (size_t i = 1; i <= partners; ++i) {
-    const int other = cpus[others * i / partners];  // spread over the whole list, its last one among them
+    const int other = cpus[others * i / partners];  // spread over the whole list, including the last one
     times.push_back(ping_pong_ns(cpus[0], other, quick ? 3 : 10));
     wake_ups.push_back(wake_up_us(cpus[0], other, quick ? 5 : 20));
   }
@@ -203,7 +205,7 @@ Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions&
   }
   for (int i = 0; i <= richest; ++i) {
     if (!isas[i].supported()) continue;
-    CpuKernels own;  // this set's entries alone
+    CpuKernels own;  // entries of this set only
     isas[i].fill(own);
     const std::pair<const char*, PeakFn> loops[] = {
         {"f32", own.peak_f32}, {"f16", own.peak_f16}, {"bf16", own.peak_bf16}, {"int8", own.peak_i8}};

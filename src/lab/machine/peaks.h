@@ -1,4 +1,4 @@
-// The measured peaks of this machine, which bound every speed that is reported.
+// The measured peaks of this machine, which bound every reported speed.
 #pragma once
 
 #include <string>
@@ -25,11 +25,11 @@ struct MachinePeaks {
   int threads = 0;
   double seconds = 0;  ///< duration of the measurement
   std::vector<Peak> rows;
-  /// From the first core to each of up to 8 others, one way: a cache line between spinning threads, and waking a thread
-  /// that sleeps. 0 where there is one core only.
+  /// From the first core to each of up to 8 others, one way: latency of a cache line between spinning threads, and
+  /// wake-up time of a sleeping thread. 0 if there is only one core.
   double ping_pong_ns = 0, ping_pong_worst_ns = 0, wake_up_us = 0;
 
-  /// The best row of this name over all instruction sets; nullptr when none has such a product.
+  /// The best row of this name over all instruction sets; nullptr: none measured.
   const Peak* find(std::string_view name) const;
   /// The row of one instruction set.
   const Peak* find(std::string_view name, std::string_view isa) const;
@@ -38,21 +38,21 @@ struct MachinePeaks {
 struct PeakOptions {
   /// About 0.5 s instead of 2 s: a smaller buffer and fewer, shorter runs.
   bool quick = false;
-  /// Multiply-adds of every instruction set up to the richest; else only of those that serve the table.
+  /// Measure multiply-adds of every instruction set up to the richest; otherwise only of those that serve the table.
   bool all_sets = false;
-  /// Threads of the "all" figures, on cores before their siblings; 0: one for each core that this process may use. The
-  /// most is one for each hardware thread.
+  /// Threads for the "all" figures, placed on separate cores before SMT siblings; 0: one per available core. The
+  /// maximum is one per hardware thread.
   int threads = 0;
-  /// Bytes that "read" goes over, again and again: what a step of some model reads. A model that fits into a cache is
-  /// bounded by the cache, not by memory. 0, or more than the buffer: the whole buffer.
+  /// Bytes that "read" reads repeatedly: what one step of a model reads. A model that fits into a cache is bounded by
+  /// the cache, not by memory. 0, or more than the buffer: the whole buffer.
   int64_t read_bytes = 0;
 };
 
-/// Measures on new threads, each pinned to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick,
-/// more from 32 threads on), reading half of a core's second-level cache, and multiply-adds that stay in registers.
-/// Best of several short runs, since other work on the machine can only slow them. Where the last-level cache exceeds
-/// the buffer, "read" is above what memory alone gives.
-/// out_of_memory: no buffer or no thread to be had.
+/// Measures on new threads, each pinned to one allowed CPU: reading and copying a buffer of 256 MiB (128 quick, more
+/// from 32 threads on), reading half of a core's L2 cache, and multiply-adds in registers. The result is the best of
+/// several short runs, because other work on the machine can only slow them down. If the last-level cache is larger
+/// than the buffer, "read" exceeds the memory bandwidth.
+/// out_of_memory: no buffer, or a thread cannot be created.
 Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions& options);
 
 }  // namespace redline::lab

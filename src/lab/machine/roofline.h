@@ -29,17 +29,17 @@ namespace redline::lab {
 struct Bound {
   double seconds = 0;
   bool is_memory = true;  ///< most of the time is reading
-  std::string by;         ///< the peak that takes most of the time: "read", "bf16 tdpbf16ps"
+  std::string by;         ///< the peak that accounts for most of the time: "read", "bf16 tdpbf16ps"
 };
 
-/// The peaks that a model's steps are held against. Borrows nothing.
+/// The peaks that bound a model's steps. Holds no references.
 class Roofline {
  public:
   Roofline(const MachinePeaks& peaks, bool exact_f32);
-  /// Of one step, or of several when `costs` is their sum.
+  /// The bound of one step, or of several if `costs` is their sum.
   Bound bound_of(std::span<const EngineProfile::OpCost> costs) const;
   double read_bytes_per_s() const { return read_bytes_per_s_; }
-  /// The peak for weights (or cached values) of one type; nullptr when nothing was measured.
+  /// The peak for weights (or cached values) of one type; nullptr: not measured.
   const Peak* peak_of(std::string_view type) const;
 
  private:
@@ -48,7 +48,7 @@ class Roofline {
   bool exact_f32_;
 };
 
-/// The best of two measurements of one machine, peak by peak.
+/// Raises `peaks` to the better of two measurements of the same machine, peak by peak.
 void raise_to(MachinePeaks& peaks, const MachinePeaks& other);
 
 }  // namespace redline::lab

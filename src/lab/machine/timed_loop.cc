@@ -29,7 +29,7 @@ double thread_seconds() {
   return static_cast<double>(t.tv_sec) + 1e-9 * static_cast<double>(t.tv_nsec);
 }
 
-/// Pins the calling thread to a core and restores its affinity at the end.
+/// Pins the calling thread to a core; the destructor restores its affinity.
 class PinnedHere {
  public:
   explicit PinnedHere(int cpu) : is_known_(sched_getaffinity(0, sizeof before_, &before_) == 0) { pin_to_cpu(cpu); }
@@ -124,7 +124,7 @@ double run_peak(PeakFn peak, double seconds) {
 }
 
 double ping_pong_ns(int cpu, int other_cpu, int rounds) {
-  constexpr int kTurns = 2000;          // of one round: 0.1 to 1 ms
+  constexpr int kTurns = 2000;          // per round: 0.1 to 1 ms
   constexpr double kMaxSeconds = 0.02;  // a core that another program holds answers after its time slice
   struct alignas(128) Line {
     std::atomic<int> turn{0};
@@ -160,7 +160,7 @@ double ping_pong_ns(int cpu, int other_cpu, int rounds) {
       line.turn.store(turn + 1, std::memory_order_release);
       while (line.turn.load(std::memory_order_acquire) != turn + 2) spin_pause();
       turn += 2;
-      // The clock is read once in 64 turns: once in each would be a good part of what is measured.
+      // The clock is read once per 64 turns; reading it in every turn would distort the measurement.
       if (++turns % 64 == 0) late = seconds_between(begin, Clock::now()) > kMaxSeconds;
     }
     const double ns = seconds_between(begin, Clock::now()) * 1e9 / (2.0 * turns);
@@ -192,7 +192,7 @@ double wake_up_us(int cpu, int other_cpu, int rounds) {
   std::vector<double> times;
   for (int r = 0; r < rounds; ++r) {
     while (asleep != r + 1) std::this_thread::yield();
-    // Long enough for the thread to be asleep in the system, and for its core to have gone to rest.
+    // Long enough for the thread to sleep in the kernel and for its core to go idle.
     std::this_thread::sleep_for(std::chrono::microseconds(300));
     const Clock::time_point begin = Clock::now();
     bell.fetch_add(1);

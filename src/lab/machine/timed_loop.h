@@ -12,7 +12,7 @@ namespace redline::lab {
 /// Anonymous memory, on huge pages where the system provides them.
 class BandwidthBuffer {
  public:
-  /// Halves the size until there is room, down to 16 MiB. out_of_memory: not even that.
+  /// Halves the size until allocation succeeds, down to 16 MiB. out_of_memory: even that fails.
   static Result<BandwidthBuffer> allocate(int64_t bytes);
   BandwidthBuffer(BandwidthBuffer&& other) noexcept : data_(other.data_), bytes_(other.bytes_) {
     other.data_ = nullptr;
@@ -34,7 +34,7 @@ struct LoopRates {
 };
 
 /// The clock of a rate. Register loops share nothing and use each thread's CPU time, which excludes preemption. Memory
-/// is shared, so its loops use wall time from the first start to the last end.
+/// is shared, so memory loops use wall time from the first start to the last end.
 enum class TimedBy { kThread, kWall };
 
 /// Runs `body(thread, iteration)`, which returns the amount of work done, `iterations` times on one thread per CPU,
@@ -43,15 +43,15 @@ enum class TimedBy { kThread, kWall };
 Result<LoopRates> run_timed_loop(TimedBy timed_by, const std::vector<int>& cpus, int iterations,
                                  const CpuKernels& kernels, const std::function<double(int, int)>& body);
 
-/// Runs `peak` for about `seconds` and returns its operations: the body of an iteration.
+/// Runs `peak` for about `seconds` and returns its operations; used as the body of an iteration.
 double run_peak(PeakFn peak, double seconds);
 
-/// Nanoseconds that one write takes to be seen by another core: half a round trip of one cache line between two
-/// spinning threads, the least of `rounds` rounds, none longer than about 20 ms however busy the two cores are. 0: no
-/// thread.
+/// Latency in nanoseconds until another core sees a write: half a round trip of one cache line between two spinning
+/// threads, the minimum of `rounds` rounds, each at most about 20 ms even if the cores are busy. 0: a thread cannot be
+/// created.
 double ping_pong_ns(int cpu, int other_cpu, int rounds);
-/// Microseconds from waking a sleeping thread on another core to its first instruction: the median of `rounds`. 0: no
-/// thread.
+/// Microseconds from waking a sleeping thread on another core to its first instruction: the median of `rounds`. 0: a
+/// thread cannot be created.
 double wake_up_us(int cpu, int other_cpu, int rounds);
 
 }  // namespace redline::lab

@@ -16,8 +16,8 @@
 namespace redline::lab {
 namespace {
 
-/// Where the half-precision scale of a block lies, and its offset field with the multiple of the scale that centres the
-/// values: unsigned codes have a mean.
+/// Offsets in a block of the half-precision scale and of its minimum field, with the multiple of the scale that centres
+/// the values: unsigned codes have a nonzero mean.
 struct ScaleFields {
   DType dtype;
   int scale, offset;
@@ -35,8 +35,8 @@ const ScaleFields* scale_fields(DType dtype) {
   return nullptr;
 }
 
-/// The generator of SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014)
-/// as a function of the counter: any part of a tensor can be made by itself.
+/// SplitMix64 (Steele, Lea and Flood, "Fast splittable pseudorandom number generators", OOPSLA 2014) as a function of
+/// the counter, so that any part of a tensor can be generated independently.
 uint64_t random_word(uint64_t counter) {
   uint64_t z = counter * 0x9e3779b97f4a7c15u;
   z = (z ^ z >> 30) * 0xbf58476d1ce4e5b9u;
@@ -58,11 +58,11 @@ void put_half(uint8_t* block, int offset, float value) {
   std::memcpy(block + offset, &half, 2);
 }
 
-/// Random blocks of a quantized type whose values have about the deviation that `scale` was chosen for.
+/// Random blocks of a quantized type, with values of about the standard deviation that `scale` was chosen for.
 class BlockMaker {
  public:
   BlockMaker(DType dtype, double deviation) : type_(dtype_info(dtype)), fields_(scale_fields(dtype)) {
-    // How large values come out with a scale of one: measured, not derived, so that no format needs a rule of its own.
+    // The size of values with a scale of one is measured, not derived, so that no format needs its own rule.
     constexpr int kBlocks = 256;
     std::vector<uint8_t> blocks(static_cast<size_t>(type_.block_bytes) * kBlocks);
     std::vector<float> values(static_cast<size_t>(type_.block_elements) * kBlocks);
@@ -79,11 +79,11 @@ class BlockMaker {
     fill_random(blocks, count * type_.block_bytes, counter);
     for (int64_t b = 0; b < count; ++b) {
       uint8_t* block = blocks + b * type_.block_bytes;
-      if (fields_ == nullptr) {  // MXFP4: an exponent byte of its own
+      if (fields_ == nullptr) {  // MXFP4: its scale is an exponent byte
         block[0] = exponent_;
         continue;
       }
-      // The codes' own random bits spread the scales over 3/4 to 5/4.
+      // Random code bits vary the scale between 3/4 and 5/4.
       const float jitter = 0.75f + static_cast<float>(block[type_.block_bytes / 2]) / 512.0f;
       put_half(block, fields_->scale, scale_ * jitter);
       if (fields_->offset >= 0) put_half(block, fields_->offset, scale_ * jitter * fields_->centre);
@@ -97,14 +97,14 @@ class BlockMaker {
   uint8_t exponent_ = 128;
 };
 
-/// Fills a matrix on all workers. `counter`: where its random numbers begin.
+/// Fills a matrix on all workers. `counter`: start of its random numbers.
 void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint64_t counter) {
-  // What one output adds up: all axes but the first.
+  // Number of terms per output: the product of all axes but the first.
   const double deviation =
       std::sqrt(static_cast<double>(view.shape.front()) / static_cast<double>(view.num_elements()));
   const DTypeInfo& type = dtype_info(view.dtype);
   if (view.dtype == DType::kW8A8) {
-    // Codes of eight random bits deviate by 256 / sqrt 12.
+    // Codes of eight random bits have a standard deviation of 256 / sqrt 12.
     const auto scale = static_cast<float>(deviation * std::numbers::sqrt3 / 128);
     const int64_t cols = view.shape.back(), row = row_bytes(view.dtype, cols);
     team.parallel_for(view.bytes() / row, 16, [&](int64_t begin, int64_t end) {
@@ -124,7 +124,7 @@ void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint
     });
     return;
   }
-  // Evenly spread values: a table turns 16 random bits into one.
+  // Uniformly distributed values: a table maps 16 random bits to one.
   std::vector<float> table(65536);
   for (size_t i = 0; i < table.size(); ++i)
     table[i] = static_cast<float>((static_cast<double>(i) - 32767.5) / 32767.5 * std::numbers::sqrt3 * deviation);
@@ -187,7 +187,7 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
   return tensors;
 }
 
-/// Llama 3.1's slower long waves as the factors that llama.cpp's files hold: factor, 1, 4 and 8192 of its config.
+/// Llama 3.1's rope scaling as the factors stored in llama.cpp's files: factor, 1, 4 and 8192 of its config.
 float rope_factor(const RandomShape& s, int64_t i) {
   const double frequency =
       std::pow(double{s.rope_theta}, -2.0 * static_cast<double>(i) / static_cast<double>(s.head_dim));
@@ -219,7 +219,8 @@ void fill_tensor(WorkerTeam& team, const RandomShape& shape, const PlannedTensor
   }
 }
 
-/// SentencePiece's kind, because it needs no merges: unknown, begin, end, 256 bytes, a space, then words by number.
+/// A SentencePiece vocabulary, because it needs no merges: unknown, begin, end, 256 bytes, a space, then numbered
+/// words.
 void set_vocabulary(GgufWriter& writer, int64_t size) {
   enum : int32_t { kNormal = 1, kUnknown = 2, kControl = 3, kByte = 6 };  // ggml's numbers
   std::vector<std::string> tokens = {"<unk>", "<s>", "</s>"};
@@ -362,7 +363,7 @@ Result<WeightSource> make_random_weight(const std::string& name, const std::vect
   source.view = {is_vector ? DType::kF32 : dtype, shape, nullptr};
   const DTypeInfo& type = dtype_info(source.view.dtype);
   if (type.is_block && (shape.size() != 2 || shape.back() % type.block_elements != 0)) source.view.dtype = DType::kBF16;
-  // The same numbers for one name, whatever was made before.
+  // The same numbers for a name, whatever was generated before.
   uint64_t seed = 1;
   for (const char c : name) seed = random_word(seed ^ static_cast<unsigned char>(c));
   WorkerTeam team(static_cast<int>(allowed_cpus().size()));

@@ -19,7 +19,7 @@ struct RandomShape {
   std::string_view name;          ///< "llama-1b"
   std::string_view architecture;  ///< "llama", "qwen2", "qwen3"
   int64_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, vocab_size;
-  bool tied;  ///< the embedding is the output matrix too
+  bool tied;  ///< the embedding is also the output matrix
   int64_t context;
   float rope_theta, rms_norm_eps;
   float llama3_factor;  ///< of Llama 3's rope scaling; 0: none
@@ -37,28 +37,29 @@ struct RandomModelSpec {
 /// whose blocks the shape's rows do not fill (with the types that fit).
 Result<RandomModelSpec> parse_random_model(std::string_view name);
 
-/// Elements of all its tensors.
+/// Number of elements of all its tensors.
 int64_t count_parameters(const RandomModelSpec& spec);
 
-/// The model as a GGUF v3 file in memory, the same bytes for one name on every machine. Every matrix has the type that
-/// the name says: codes are random bits, scales such that a product keeps the variance of its input (1 over the root of
-/// K), norms are one, biases small. The vocabulary is 256 bytes and numbered words, so that any text can be encoded.
-/// All allowed cores fill the matrices; MappedFile::release returns their pages, so that loading needs no second copy.
-/// invalid_argument: as parse_random_model. unsupported: a type that GGUF files cannot hold. out_of_memory: the bytes
-/// that were asked for.
+/// The model as a GGUF v3 file in memory, the same bytes for one name on every machine. Every matrix has the named
+/// type: codes are random bits, scales are chosen so that a matrix product keeps the variance of its input (1 /
+/// sqrt(K)), norms are one, biases small. The vocabulary consists of 256 bytes and numbered words, so that any text can
+/// be encoded. All allowed cores fill the matrices; MappedFile::release frees their pages, so that loading needs no
+/// second copy.
+/// invalid_argument: as parse_random_model. unsupported: a type that GGUF files cannot hold. out_of_memory: the message
+/// gives the bytes.
 Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);
 
-/// One tensor of any model, by its name: a matrix or a convolution of `dtype` (bf16 where its blocks do not fit), a
+/// One tensor of any model, by its name: a matrix or a convolution of `dtype` (bf16 if its blocks do not fit), or a
 /// vector in float32. The values follow the rules above. out_of_memory.
 Result<WeightSource> make_random_weight(const std::string& name, const std::vector<int64_t>& shape, DType dtype);
 
-/// Checkpoint::open, which also takes "random:SHAPE:TYPE". No GGUF file holds w8a8: such a model is made in bf16 and
-/// its matrices are then rounded. Errors as Checkpoint::open and make_random_model.
+/// Checkpoint::open, which also accepts "random:SHAPE:TYPE". GGUF files cannot hold w8a8: such a model is generated in
+/// bf16 and its matrices are then quantized. Same errors as Checkpoint::open and make_random_model.
 Result<Checkpoint> open_checkpoint(const std::string& path);
-/// Engine::open, which also takes "random:SHAPE:TYPE".
+/// Engine::open, which also accepts "random:SHAPE:TYPE".
 Result<std::unique_ptr<Engine>> open_engine(const std::string& path, const EngineOptions& options = {});
 
-/// Writes those bytes to `path` (convention: .gguf), for llama.cpp and other programs.
+/// Writes these bytes to `path` (convention: .gguf), for llama.cpp and other programs.
 Status save_random_model(std::string_view name, const std::string& path);
 
 }  // namespace redline::lab

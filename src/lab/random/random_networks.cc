@@ -12,13 +12,13 @@ namespace {
 struct KnownNetwork {
   std::string_view name;
   std::string_view about;
-  int64_t side;  ///< usual
-  int64_t unit;  ///< sides are multiples of it
+  int64_t side;  ///< default
+  int64_t unit;  ///< sides are multiples of this
   Result<Graph> (*build)(const Checkpoint& checkpoint);
   void (*set_config)(nlohmann::json& config);
   int64_t batch, text_tokens;
-  int64_t check_height, check_width;  ///< in units, for the answer
-  std::set<std::string> constants;    ///< inputs that stay the same over steps
+  int64_t check_height, check_width;  ///< size of the check, in units
+  std::set<std::string> constants;    ///< inputs that stay constant over the steps
 };
 
 Result<Graph> flux_body(const Checkpoint& checkpoint) {

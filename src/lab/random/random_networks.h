@@ -14,20 +14,19 @@ struct RandomNetwork {
   std::string about;  ///< "one double block of FLUX.1-dev, 1024x1024: 4096 tokens and 512 of text"
   DType weights = DType::kBF16;
   Graph graph;
-  /// What the steps of a denoiser have in common (graph/passes/split_once.h): its outputs are inputs of `graph`. May be
-  /// without ops.
+  /// The step invariants of a denoiser (graph/passes/split_once.h): its outputs are inputs of `graph`. May have no ops.
   Graph once;
   SymbolValues sizes;
-  /// A size, odd and not square, at which the interpreter takes seconds; no larger than `sizes`.
+  /// An odd, non-square size at which the interpreter takes seconds; no larger than `sizes`.
   SymbolValues check_sizes;
 };
 
 /// "flux-block, flux-single-block, ..."
 std::string list_random_networks();
-/// True when `name` ("flux-block:bf16", "flux-vae") begins with the name of one.
+/// True if `name` ("flux-block:bf16", "flux-vae") starts with the name of a random network.
 bool is_random_network(const std::string& name);
-/// `side`: of the picture, pixels; 0: the usual one. invalid_argument: no such network or type, or a side that it does
-/// not take; the message lists those there are.
+/// `side`: of the image, in pixels; 0: the default. invalid_argument: unknown network or type, or an unsupported side;
+/// the message lists the supported ones.
 Result<RandomNetwork> make_random_network(const std::string& name, int64_t side);
 
 }  // namespace redline::lab

@@ -1,8 +1,8 @@
-// redline: forecasts the model output itself along a measured line in the clock of sigma, and corrects the errors of
-// these forecasts at every computed step. No program runs on a skipped step. docs/step_cache.md has the measurements.
+// redline: forecasts the model output itself along a measured line in u(sigma), and corrects the errors of these
+// forecasts at every computed step. No program runs on a skipped step. docs/step_cache.md has the measurements.
 //
 // Which steps are computed:
-//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model and these numbers of steps,
+//   with a budget (or a list)  a mask: the one that `redline calibrate` found for this model and these step counts,
 //                              else the power law below. The time is known before the run.
 //   else                       by the drift measured at computed steps, per request. Both guidance branches decide
 //                              together, so that their errors stay similar and cancel in the guided difference.

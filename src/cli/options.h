@@ -47,9 +47,8 @@ struct Option {
 
 /// Field types: bool (a flag without a value), int, int64_t, float,
 /// std::string, std::optional of int64_t, uint64_t, float or std::string
-/// (nothing unless given), std::vector<std::string> (may be repeated) and
-/// std::vector<int64_t> (a comma list). Fields are borrowed: they outlive the
-/// list.
+/// (nullopt if not given), std::vector<std::string> (may be repeated) and
+/// std::vector<int64_t> (a comma list). The fields must outlive the list.
 class OptionList {
  public:
   template <class T>
@@ -79,8 +78,8 @@ struct ParsedOptions {
 /// Reads `arguments` (without the command's name) into the fields behind
 /// `options`.
 /// --flag VALUE, --flag=VALUE, -f VALUE, -fVALUE; "--" ends the flags; "-" is
-/// an ordinary argument. invalid_argument: an unknown flag (with its nearest
-/// neighbour), a value missing, malformed or out of range (flag, value and what
+/// an ordinary argument. invalid_argument: an unknown flag (with the
+/// closest match), a value missing, malformed or out of range (flag, value and what
 /// is allowed), a flag given twice, an argument missing or too many (with the
 /// usage, which begins with `program`).
 Result<ParsedOptions> parse_options(const OptionList& options, std::span<const std::string> arguments,

@@ -201,7 +201,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
   }
   if (!args.quiet && !args.json && !terminal.reader_is_gone())
     print_summary(*engine, result, request.sampling.seed, terminal);
-  // The summary has said everything; only the exit code is missing.
+  // The summary was printed; only the exit code is left to return.
   if (result.reason == FinishReason::kCancelled && InterruptGuard::interrupted()) return Status(Code::cancelled, "");
   return {};
 }

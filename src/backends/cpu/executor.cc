@@ -163,8 +163,8 @@ bool Executor::help(Worker& self, int64_t& since_ns) {
     self.neighbour = (self.neighbour + 1) % workers_.size();
   Worker& other = workers_[self.neighbour];
   const std::vector<Task>& tasks = program_.tasks[self.neighbour];
-  // Steal from the far end of the window. The victim's next task is left to it, unless the victim has not started this
-  // step yet.
+  // Search from the far end of the window: the victim is about to start its next tasks itself, unless it has not woken
+  // up for this step yet.
   const uint32_t at = other.task.load(std::memory_order_relaxed);
   for (uint32_t i = std::min<uint32_t>(at + kLooksAhead, static_cast<uint32_t>(tasks.size())); i-- > at;) {
     if (is_taken(other, i) || missing(tasks[i]) || !take(other, i)) continue;

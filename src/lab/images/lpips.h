@@ -26,7 +26,7 @@ class Lpips {
  private:
   struct Stage {
     int64_t out = 0, in = 0, kernel = 0;
-    std::vector<float> weight;  ///< [kernel * kernel * in, out]: the outputs of one pixel are contiguous
+    std::vector<float> weight;  ///< [kernel * kernel * in, out]: the weights of all outputs are contiguous
     std::vector<float> bias, channel_weights;
   };
   struct Features {

@@ -1,19 +1,19 @@
-// Lower bound of a step's time on this machine; the definition of every reported share of the bound.
+// Lower bound of a step's time on this machine; the definition of every reported fraction of the bound.
 //
 //   bound of a step = sum over its kinds of work of max(bytes / read, operations / peak)
 //
 // bytes        the weights of that work, read once for all rows, and the cached keys and values that are read;
 //              nothing else (EngineProfile::op_costs). Work of one kind and one weight type has one ratio of bytes to
 //              operations, so the sum over kinds is the sum over ops.
-// operations   two for each multiply-add of products and attention
+// operations   two for each multiply-add of linear ops and attention
 // read         measured: reading repeatedly as many bytes as a decode step of this model reads, with all threads
-// peak         measured: the fastest multiply-add in registers that may serve that type of weight, with all threads:
+// peak         measured: the fastest multiply-add in registers for that type of weight, with all threads:
 //                f32 weights, and everything with --dtype f32   f32
 //                f16, bf16 weights; attention over f16          f32, f16, bf16
-//                block formats                                  f32, f16, bf16, and int8 products of vectors
-//              int8 products of tiles are left out: they sum 64 values of K at once, and blocks change their scale
-//              every 16 or 32. A format with one scale per row would use them.
-// The sum over kinds instead of one maximum over the step is SOL-ExecBench's way: a prompt's layers are bound by
+//                block formats                                  f32, f16, bf16, and int8 on vector units
+//              int8 on tile units is left out: a tile accumulates 64 values of K at once, and blocks change their
+//              scale every 16 or 32. A format with one scale per row would use it.
+// The sum over kinds instead of one maximum over the step follows SOL-ExecBench: a prompt's layers are bound by
 // arithmetic and its row of logits by memory, and the two do not overlap.
 #pragma once
 

@@ -16,8 +16,8 @@
 namespace redline::lab {
 namespace {
 
-/// Offsets in a block of the half-precision scale and of its minimum field, with the multiple of the scale that centres
-/// the values: unsigned codes have a nonzero mean.
+/// Positions in a block of the half-precision scale and of its offset field, with the multiple of the scale that
+/// centres the values: unsigned codes have a nonzero mean.
 struct ScaleFields {
   DType dtype;
   int scale, offset;

@@ -11,7 +11,7 @@ namespace redline {
 struct StepCache::Row {
   explicit Row(int64_t depth) : history(depth) {}
 
-  // Position in the run; a change of these starts the state anew.
+  // Position in the run; a change of these resets the state.
   int64_t first_step = 0;
   StepPoint at;
   size_t latents = 0;

@@ -26,7 +26,7 @@ enum class CacheAction : uint8_t {
 };
 
 /// A row of a batch: one guidance branch of one image. Spans borrow from the pipeline for the length of a call. Their
-/// lengths stay the same over a run; another length starts the row's state anew.
+/// lengths stay the same over a run; another length resets the row's state.
 struct CacheRow {
   uint64_t request = 0;  ///< unique among the images in flight
   int64_t branch = 0;    ///< 0: conditional, 1: unconditional

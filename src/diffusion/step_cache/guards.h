@@ -50,7 +50,7 @@ struct MaxCached {
 /// At most `limit` steps in a row are skipped; -1: no limit.
 struct MaxConsecutive {
   int64_t limit = -1;
-  /// As cache-dit counts: a computed step that the decision asked for does not reset the count, only this guard does,
+  /// As cache-dit counts: a computed step that the decision requested does not reset the count, only this guard does,
   /// and the first skip of a later row of skips is not counted.
   bool is_sticky = false;
   int64_t consecutive = 0, last_skipped = -1;
@@ -65,7 +65,7 @@ struct MaxAccumulated {
   bool computes() const { return limit > 0 && sum >= limit; }
 };
 
-/// All guards, in the order in which they are asked.
+/// All guards, in order of evaluation.
 struct Guards {
   MinSteps min_steps;  ///< without effect beside a schedule
   FirstSteps first;
@@ -79,7 +79,7 @@ struct Guards {
   void begin(int64_t steps);
   /// Whether some guard asks for the step; `step_of_run` counts from where the row's state began.
   bool computes(const StepPoint& at, int64_t step_of_run);
-  /// The statistic of a step that no guard asked for.
+  /// The statistic of a step that no guard forced.
   void measured(double statistic);
   /// Every step, once it is decided.
   void decided(int64_t step, bool skips);

@@ -32,8 +32,7 @@ struct Session {
       std::longjmp(session->leave, 1);
     };
     errors.emit_message = [](j_common_ptr jpeg, int) {
-      if (jpeg->err->msg_code == JWRN_JPEG_EOF)
-        jpeg->err->error_exit(jpeg);  // otherwise the rest of the image would be gray
+      if (jpeg->err->msg_code == JWRN_JPEG_EOF) jpeg->err->error_exit(jpeg);  // else the rest would be gray
     };
     errors.output_message = [](j_common_ptr) {};
     progress.progress_monitor = [](j_common_ptr jpeg) {

@@ -90,7 +90,7 @@ Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
   }
   const int64_t lane = lane_elements(dtype);
   const int64_t steps = round_up(in_features, lane) / lane;
-  // Logical index: row n = (strip, row in strip), element k = (step, element in lane).
+  // Logical index: row n = (panel, row in panel), element k = (step, element in lane).
   return Layout({{strips, steps * kStripRows * lane}, {kStripRows, lane}, {steps, kStripRows * lane}, {lane, 1}});
 }
 

@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// Row panels ("strips") of 16 output rows, each streamed by a kernel in order.
+/// Row panels (Strip in names) of 16 output rows, each streamed by a kernel in order.
 ///   plain types   unit = element: [N/16][K/e][16][e] with e = 4 / element bytes (f32 1, f16 and bf16 2): each 64-byte
 ///                 line is 16 rows x 4 bytes of K, the operand order of vpdpbusd, vpdpbf16ps and the AMX tiles alike
 ///   block types   unit = panel block, 16 rows x one block of K: [N/16][K/block]. Inside, the scales of the 16 rows

@@ -47,7 +47,7 @@ Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
     if (is_known_stop(v.pieces[i])) v.types[i] = TokenType::control;
   }
   v.build_index();
-  // These mark the channels of a harmony message and are displayed. So is <|end|> where <|return|> and <|call|> exist.
+  // These mark the channels of a harmony message and are displayed. For <|end|> see add_known_stops().
   for (const char* name : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}) {
     const TokenId id = v.find(name);
     if (id >= 0) v.types[id] = TokenType::user_defined;

@@ -49,7 +49,7 @@ class TilesEnd {
  public:
   static constexpr int64_t kPanels = 2, kStrips = 2;
   static constexpr int64_t kTileFloats = kXTileRows * kStripRows, kPanelFloats = kStrips * kTileFloats;
-  static constexpr int64_t kSumsFloats = kPanels * kPanelFloats;  ///< [2 panels][2 strips][16][16]
+  static constexpr int64_t kSumsFloats = kPanels * kPanelFloats;  ///< [2 x panels][2 W panels][16][16]
 
   /// firsts: room for 16 columns of `most_rows` rows.
   TilesEnd(const LinearArgs& args, float* firsts)

@@ -1,4 +1,4 @@
-// A packed weight in row panels (Strip in names): blocks of 16 rows x kElements, written by pack_strips, read by the kernels.
+// A packed weight in row panels (Strip in names): blocks of 16 rows x kElements, from pack_strips to the kernels.
 //
 //   panel block = head (scales of 16 rows side by side, heads.h), then kElements / 32 steps of code planes (planes.h)
 //

@@ -12,7 +12,8 @@ Result<AlignedBuffer> AlignedBuffer::make(int64_t bytes) {
   AlignedBuffer buffer;
   if (bytes <= 0) return buffer;
   constexpr int64_t kHugePage = 2 << 20;
-  // Pages come zeroed and only when touched. Large buffers begin at a huge page: what lies before it is given back.
+  // Anonymous memory is zeroed and allocated on first touch. Large buffers start on a huge page; the part before it is
+  // unmapped.
   const int64_t spare = bytes >= kHugePage ? kHugePage : 0;
   void* data = mmap(nullptr, static_cast<size_t>(bytes + spare), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);

@@ -1,4 +1,4 @@
-// Large memory that comes zeroed and only when touched.
+// Large zeroed memory, allocated on first touch.
 #pragma once
 
 #include <cstdint>
@@ -8,11 +8,11 @@
 
 namespace redline {
 
-/// Memory aligned to cache lines, or to huge pages when large; zeroed.
+/// Zeroed memory aligned to cache lines, or to huge pages when large.
 class AlignedBuffer {
  public:
   AlignedBuffer() = default;
-  /// out_of_memory: the message has the bytes asked for.
+  /// out_of_memory: the message states the requested bytes.
   static Result<AlignedBuffer> make(int64_t bytes);
   ~AlignedBuffer();
   AlignedBuffer(AlignedBuffer&& other) noexcept { swap(other); }
@@ -22,7 +22,7 @@ class AlignedBuffer {
   }
   void* data() const { return data_; }
   int64_t size() const { return size_; }
-  /// Bytes of the pages that have been touched.
+  /// Bytes of resident (touched) memory.
   int64_t resident_bytes() const;
 
  private:

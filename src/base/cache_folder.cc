@@ -30,7 +30,7 @@ int64_t modified_ns(const struct stat& info) {
 
 std::string from_environment(const char* name) {
   const char* value = std::getenv(name);
-  // The specification of base directories: a path that is not absolute is to be ignored.
+  // The XDG base directory specification requires ignoring relative paths.
   return value && value[0] == '/' ? value : "";
 }
 
@@ -41,7 +41,7 @@ void for_each_file(const std::string& folder, std::string_view suffix, Each&& ea
     if (at->path().native().ends_with(suffix)) each(at->path().native());
 }
 
-/// Its writer holds a lock for as long as it lives.
+/// A live writer holds a lock on its file.
 void remove_abandoned(const std::string& folder) {
   for_each_file(folder, kUnfinished, [](const std::string& path) {
     const int fd = ::open(path.c_str(), O_RDWR | O_CLOEXEC | O_NOFOLLOW);
@@ -85,8 +85,8 @@ std::vector<CacheFile> list_cache(const std::string& folder) {
 void mark_used(const std::string& folder, int fd) {
   const std::vector<CacheFile> files = list_cache(folder);
   const int64_t newest = files.empty() ? 0 : files.back().used_ns;
-  // The kernel stamps files with the time of its last tick, milliseconds ago, and two files may get the same one; some file
-  // systems keep whole seconds. So the time is ours, and it is read back.
+  // The kernel stamps files with the time of its last tick, milliseconds ago, so two files may get the same time; some
+  // file systems store whole seconds. Therefore set the time explicitly and read it back.
   for (const int64_t step : {int64_t{1}, int64_t{1'000}, int64_t{2'000'000'000}}) {
     struct timespec now;
     ::clock_gettime(CLOCK_REALTIME, &now);
@@ -126,12 +126,12 @@ Result<CacheWriter> CacheWriter::create(const std::string& folder, const std::st
   fs::create_directories(folder, error);
   CacheWriter writer(folder, name);
   static std::atomic<unsigned> count{0};
-  // Between its making and its lock another process may take the file for an abandoned one: then a new one.
+  // Another process may remove the file as abandoned between its creation and its lock: then try again.
   constexpr int kTries = 100;
   for (int i = 0; i < kTries; ++i) {
     writer.temporary_ = fmt::format("{}/{}.{}.{}{}", folder, name, ::getpid(), ++count, kUnfinished);
     writer.fd_ = ::open(writer.temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
-    if (writer.fd_ < 0 && errno == EEXIST) continue;  // of a dead process that had our number
+    if (writer.fd_ < 0 && errno == EEXIST) continue;  // left by a dead process with our pid
     if (writer.fd_ < 0) return io("{}: cannot make the file: {}", writer.temporary_, std::strerror(errno));
     struct stat info;
     if (::flock(writer.fd_, LOCK_EX | LOCK_NB) == 0 && ::fstat(writer.fd_, &info) == 0 && info.st_nlink > 0)

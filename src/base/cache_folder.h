@@ -1,4 +1,4 @@
-// The folder in which Redline keeps what it can make again: $XDG_CACHE_HOME/redline, else ~/.cache/redline.
+// The folder for data that Redline can regenerate: $XDG_CACHE_HOME/redline, else ~/.cache/redline.
 #pragma once
 
 #include <string>
@@ -9,45 +9,45 @@
 namespace redline {
 
 struct CacheSettings {
-  std::string folder;     ///< "": nothing is kept
-  int64_t max_bytes = 0;  ///< of all its files together
+  std::string folder;     ///< "": caching is off
+  int64_t max_bytes = 0;  ///< of all files together
 };
-/// What REDLINE_CACHE_DIR and REDLINE_CACHE_GB say. A size of 0 or a user without a home have no folder.
+/// From REDLINE_CACHE_DIR and REDLINE_CACHE_GB. Size 0 or a user without a home directory gives no folder.
 Result<CacheSettings> read_cache_settings();
 
 struct CacheFile {
   std::string path;
   int64_t bytes = 0;    ///< on disk
-  int64_t used_ns = 0;  ///< when it was last of use, since 1970
+  int64_t used_ns = 0;  ///< time of last use, nanoseconds since 1970
 };
 /// The path of a finished file.
 std::string cache_path(const std::string& folder, const std::string& name);
-/// The finished files, least recently used first. A folder that is not there is empty.
+/// The finished files, least recently used first. Empty when the folder does not exist.
 std::vector<CacheFile> list_cache(const std::string& folder);
-/// Makes the open file the most recently used of `folder`: later than every other one, however close in time their uses are.
+/// Marks the open file as the most recently used of `folder`: strictly later than every other, even when uses are very
+/// close in time.
 void mark_used(const std::string& folder, int fd);
 
-/// Removes what must go before `bytes` more fit under `max_bytes`, least recently used first; and files that writers
-/// left unfinished when they were killed. False when `bytes` do not fit at all, or the disk would be left with less
-/// than the same amount again.
+/// Evicts least recently used files until `bytes` more fit under `max_bytes`, and removes files left unfinished by
+/// killed writers. False when `bytes` cannot fit, or when the disk would be left with less than `bytes` free.
 bool make_cache_room(const CacheSettings& settings, int64_t bytes);
-/// Removes all of it; returns the bytes that this gave back. Programs that use a file keep what they have mapped.
+/// Removes all files and returns the bytes freed. Processes that have a file mapped keep it.
 int64_t clear_cache(const std::string& folder);
 
-/// A file that appears under its name when it is complete: temporary name, lock, fsync, rename. Any number of processes
-/// may make the same one at once; the last that ends gives it its content.
+/// A file that appears under its name only when complete: temporary name, lock, fsync, rename. Several processes may
+/// write the same file at once; the last to commit wins.
 class CacheWriter {
  public:
-  /// io: the folder or the file cannot be made.
+  /// io: the folder or the file cannot be created.
   static Result<CacheWriter> create(const std::string& folder, const std::string& name);
-  /// Removes what was not committed.
+  /// Removes the file unless it was committed.
   ~CacheWriter();
   CacheWriter(CacheWriter&& other) noexcept;
   CacheWriter& operator=(CacheWriter&&) = delete;
 
-  /// All of `bytes` at `offset`.
+  /// Writes all of `bytes` at `offset`.
   Status write(const void* data, int64_t bytes, int64_t offset);
-  /// Waits until [offset, offset + bytes) is on its way to the disk, so that the rest is never much.
+  /// Writes [offset, offset + bytes) to the disk and waits for it, so that little remains for the final fsync.
   void flush(int64_t offset, int64_t bytes);
   Status commit();
 

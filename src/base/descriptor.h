@@ -1,4 +1,4 @@
-// A file descriptor that is closed when it goes.
+// A file descriptor closed on destruction.
 #pragma once
 
 #include <unistd.h>

@@ -1,4 +1,4 @@
-// Making and passing on failures: the helpers behind <redline/status.h>.
+// Creating and propagating errors: the helpers behind <redline/status.h>.
 #pragma once
 
 #include <fmt/format.h>
@@ -33,21 +33,21 @@ Status as_status(Result<T> result) {
 #define REDLINE_CONCAT_(a, b) a##b
 #define REDLINE_CONCAT(a, b) REDLINE_CONCAT_(a, b)
 
-/// Returns the failure of a Status or Result from the calling function.
+/// Returns from the calling function if a Status or Result is an error.
 #define REDLINE_TRY(expr)                                                               \
   do {                                                                                  \
     auto&& redline_try = (expr);                                                        \
     if (!redline_try.ok()) return ::redline::detail::as_status(std::move(redline_try)); \
   } while (0)
 
-/// REDLINE_ASSIGN(auto x, f()): x = the value of the Result, or returns its failure.
+/// REDLINE_ASSIGN(auto x, f()): assigns the value of the Result, or returns its error.
 #define REDLINE_ASSIGN(target, expr) REDLINE_ASSIGN_(REDLINE_CONCAT(redline_result_, __LINE__), target, expr)
 #define REDLINE_ASSIGN_(result, target, expr)          \
   auto result = (expr);                                \
   if (!result.ok()) return std::move(result).status(); \
   target = std::move(result).value()
 
-/// For our own bugs, never for input: prints the place and ends the process.
+/// For internal bugs, never for bad input: prints the location and aborts.
 #define REDLINE_CHECK(condition) \
   ((condition) ? void(0) : ::redline::detail::check_failed(__FILE__, __LINE__, #condition))
 #ifdef NDEBUG

@@ -19,7 +19,7 @@ Status system_error(const std::string& path, std::string_view what, int error) {
   return io("{}: {}: {}", path, what, std::strerror(error));
 }
 
-/// Opens a regular file and says what fstat knows of it. O_NONBLOCK: opening a pipe must not wait for its other end.
+/// Opens a regular file and calls fstat. O_NONBLOCK: opening a pipe must not wait for its other end.
 Status open_regular(const std::string& path, int& fd, struct stat& info) {
   if (path.find('\0') != std::string::npos) return invalid_argument("a path may not hold a zero byte");
   do {
@@ -93,7 +93,7 @@ void MappedFile::release(int64_t offset, int64_t bytes) const {
   const int64_t page = ::sysconf(_SC_PAGESIZE);
   const int64_t end = bytes >= size_ - offset ? size_ : offset + bytes;
   const int64_t first = (offset + page - 1) / page * page;
-  // The last page belongs to nobody else when the range reaches the end of the file.
+  // The last page is not shared with other data when the range reaches the end of the file.
   const int64_t last = end == size_ ? end : end / page * page;
   if (first < last) ::madvise(const_cast<uint8_t*>(data_) + first, static_cast<size_t>(last - first), MADV_DONTNEED);
 }

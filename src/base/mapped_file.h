@@ -12,14 +12,14 @@ namespace redline {
 
 class MappedFile {
  public:
-  /// not_found: no such file. invalid_argument: a folder or device. io: anything else the system says.
-  /// An empty file maps to an empty view.
+  /// not_found: no such file. invalid_argument: a folder or device. io: any other system error. An empty file maps to
+  /// an empty view.
   static Result<std::shared_ptr<MappedFile>> open(const std::string& path);
-  /// Bytes that are in memory already, under the name that errors will use: for tests and fuzzing. They are copied into
-  /// an allocation of exactly their size, so that an address sanitizer sees any read beyond the end.
+  /// A buffer under a name used in errors, for tests and fuzzing. The bytes are copied into an allocation of exactly
+  /// their size, so that an address sanitizer detects reads past the end.
   static std::shared_ptr<MappedFile> from_bytes(std::string path, std::string_view bytes);
-  /// Memory of its own that `fill` writes, under the name that errors will use. release() gives pages back for good.
-  /// out_of_memory: `bytes` were not to be had.
+  /// Private memory filled by `fill`, under a name used in errors. release() discards its pages for good.
+  /// out_of_memory: `bytes` cannot be allocated.
   static Result<std::shared_ptr<MappedFile>> make(std::string path, int64_t bytes,
                                                   const std::function<void(uint8_t*)>& fill);
   ~MappedFile();
@@ -30,12 +30,12 @@ class MappedFile {
   const uint8_t* data() const { return data_; }
   int64_t size() const { return size_; }
   std::string_view text() const { return {reinterpret_cast<const char*>(data_), static_cast<size_t>(size_)}; }
-  /// Tells the system that [offset, offset + bytes) will not be read again soon: its whole pages may go. A hint.
+  /// Hints that [offset, offset + bytes) will not be read again soon, so its whole pages may be dropped.
   void release(int64_t offset, int64_t bytes) const;
-  /// Changes with the file behind the name and with its content: of device, inode, size and time of change. 0: not on
-  /// disk.
+  /// Changes with the file behind the name and with its content: a hash of device, inode, size and modification time.
+  /// 0: not on disk.
   uint64_t identity() const { return identity_; }
-  /// True when both are one file on disk, whatever the names (links).
+  /// True when both are the same file on disk, whatever their names (links).
   bool same_file(const MappedFile& other) const;
 
  private:
@@ -48,7 +48,7 @@ class MappedFile {
   std::unique_ptr<uint8_t[]> owned_;  ///< from_bytes
 };
 
-/// The whole of a small text file (configs). invalid_argument when it is larger than `max_bytes`.
+/// Reads a whole small text file (configs). invalid_argument when it is larger than `max_bytes`.
 Result<std::string> read_text_file(const std::string& path, int64_t max_bytes = int64_t{64} << 20);
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-// Text inside pages and pictures that are written as markup.
+// Text inside HTML, SVG and XML.
 #pragma once
 
 #include <string>
@@ -6,7 +6,7 @@
 
 namespace redline {
 
-/// As HTML, SVG and XML take text and values of attributes in double quotes; control bytes become spaces.
+/// Escapes text for HTML, SVG and XML content and double-quoted attributes; control bytes become spaces.
 inline std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {

@@ -1,4 +1,4 @@
-// A file that appears under its name only when it is whole.
+// A file that appears under its name only when complete.
 #pragma once
 
 #include <cstdio>
@@ -9,19 +9,19 @@
 
 namespace redline {
 
-/// Written under a temporary name beside the final one and renamed by close(): never half a file.
+/// Written under a temporary name next to the final one and renamed by close(): never a partial file.
 class OutputFile {
  public:
-  /// invalid_argument: `path` is a folder or device. io: the file cannot be made.
+  /// invalid_argument: `path` is a folder or device. io: the file cannot be created.
   static Result<OutputFile> create(const std::string& path);
   OutputFile(OutputFile&& other) noexcept;
   OutputFile& operator=(OutputFile&&) = delete;
-  /// Removes what was written unless close() succeeded.
+  /// Removes the file unless close() succeeded.
   ~OutputFile();
 
   Status write(std::string_view bytes);
   Status close();
-  /// The final name, links followed.
+  /// The final name, links resolved.
   const std::string& path() const { return path_; }
 
  private:

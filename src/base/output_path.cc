@@ -14,7 +14,7 @@ Result<std::string> output_path(const std::string& path) {
     return invalid_argument("{}: is {}, expected the name of a file to write", path,
                             fs::is_directory(status) ? "a folder" : "no regular file");
   const fs::path file = fs::canonical(path, error);
-  // A file that is open but has lost its name (/proc/self/fd/1) resolves to nothing.
+  // An open but unlinked file (/proc/self/fd/1) does not resolve.
   if (error) return invalid_argument("{}: cannot be replaced: {}", path, error.message());
   return file.string();
 }

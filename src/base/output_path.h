@@ -1,4 +1,4 @@
-// Where a result may be written.
+// Valid paths for output files.
 #pragma once
 
 #include <string>
@@ -7,9 +7,9 @@
 
 namespace redline {
 
-/// The file that `path` stands for, with links followed: for writers that make a file under a temporary name and rename
-/// it. A rename would put a file in the place of a link or a device (/dev/full, /dev/stdout) instead of writing to it.
-/// invalid_argument: `path` is there and is no regular file.
+/// `path` with links resolved, for writers that create a temporary file and rename it: a rename would replace a link or
+/// a device (/dev/full, /dev/stdout) instead of writing to it. invalid_argument: `path` exists and is not a regular
+/// file.
 Result<std::string> output_path(const std::string& path);
 
 }  // namespace redline

@@ -9,7 +9,7 @@ namespace redline {
 namespace {
 
 void write_all(int descriptor, const std::string& text) {
-  // A terminal that went away is no reason to fail the work: whatever cannot be written is dropped.
+  // A closed terminal must not fail the work: write errors are ignored.
   [[maybe_unused]] const ssize_t written = ::write(descriptor, text.data(), text.size());
 }
 
@@ -35,7 +35,7 @@ void Progress::advance(int64_t amount) {
 void Progress::draw(int percent) {
   constexpr int kWidth = 30;
   const std::scoped_lock lock(drawing_);
-  if (percent <= shown_percent_.load(std::memory_order_relaxed)) return;  // another thread was further
+  if (percent <= shown_percent_.load(std::memory_order_relaxed)) return;  // another thread was ahead
   shown_percent_.store(percent, std::memory_order_relaxed);
   const int filled = percent * kWidth / 100;
   write_all(descriptor_, fmt::format("\r{} [{:=<{}}{:<{}}] {:3}%", label_, "", filled, "", kWidth - filled, percent));

@@ -1,4 +1,4 @@
-// A bar on a terminal for work that takes long: loading, converting, measuring.
+// A progress bar on a terminal for long work: loading, converting, measuring.
 #pragma once
 
 #include <algorithm>
@@ -10,8 +10,8 @@
 
 namespace redline {
 
-/// Draws "label [=====     ]  52%" on one line and wipes it at the end. Silent unless `descriptor` (standard error) is
-/// a terminal. advance() may be called from several threads.
+/// Draws "label [===== ] 52%" on one line and erases it at the end. Silent unless `descriptor` (standard error) is a
+/// terminal. advance() may be called from several threads.
 class Progress {
  public:
   Progress(std::string label, int64_t total, int descriptor = 2);
@@ -33,7 +33,7 @@ class Progress {
   std::mutex drawing_;
 };
 
-/// A bar for work that tells how much of it is done, from 0 to 1.
+/// A progress bar for work that reports its progress as a fraction from 0 to 1.
 class ShareProgress {
  public:
   explicit ShareProgress(std::string label) : bar_(std::move(label), kParts) {}

@@ -16,7 +16,7 @@ namespace {
 struct Row {
   std::string_view name;
   std::variant<std::string Settings::*, int64_t Settings::*, double Settings::*> member;
-  double low, high;  // bounds of a number, both allowed
+  double low, high;  // inclusive bounds of a number
   std::string_view help;
 };
 const Row kRows[] = {
@@ -32,7 +32,7 @@ const Row kRows[] = {
     {"REDLINE_CACHE_GB", &Settings::cache_gb, 0, 1e6, "the most that this folder may take, in GB; 0: nothing is kept"},
 };
 
-/// The whole of `text` as a finite number within the row's bounds, or false.
+/// Parses all of `text` as a finite number within the row's bounds; false otherwise.
 template <class T>
 bool parse(std::string_view text, const Row& row, T& value) {
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);

@@ -1,4 +1,4 @@
-// The one table of environment variables that Redline reads.
+// The table of environment variables that Redline reads.
 #pragma once
 
 #include <string>
@@ -9,7 +9,7 @@
 
 namespace redline {
 
-/// Each member is one variable; its initial value is the default. To add one: a member here and its row in settings.cc.
+/// Each member is one variable, initialized to its default. To add one: a member here and its row in settings.cc.
 struct Settings {
   std::string cpu_isa;                      ///< REDLINE_CPU_ISA
   int64_t threads = 0;                      ///< REDLINE_THREADS
@@ -19,11 +19,11 @@ struct Settings {
   double cache_gb = 16;                     ///< REDLINE_CACHE_GB
 };
 
-/// The settings as the environment has them now; an empty variable counts as unset. invalid_argument names the
-/// variable, its value and what is allowed.
+/// The current settings from the environment; an empty variable counts as unset. invalid_argument states the variable,
+/// its value and the allowed values.
 Result<Settings> read_settings();
 
-/// One variable in words, for `redline devices` and the documentation.
+/// Description of one variable, for `redline devices` and the documentation.
 struct SettingInfo {
   std::string_view name;      ///< "REDLINE_THREADS"
   std::string_view type;      ///< "text", "integer", "number"
@@ -32,8 +32,8 @@ struct SettingInfo {
 };
 std::vector<SettingInfo> list_settings();
 
-/// One sentence for each variable of the environment that starts with REDLINE_ and is none of ours, with the nearest
-/// name that is: a misspelt variable would be silently without effect.
+/// One warning for each environment variable that starts with REDLINE_ but is unknown, with the nearest known name: a
+/// misspelled variable would silently have no effect.
 std::vector<std::string> warn_unknown_settings();
 
 }  // namespace redline

@@ -1,7 +1,7 @@
-// Fixed-size slots handed out lowest first: KV pages by number, or objects of one type.
+// Fixed-size slots, allocated lowest first: KV pages by number, or objects of one type.
 //
-// A tree of bitmaps, 64 wide: a set bit on the lowest level is a free slot, a set bit above is a word below with a free
-// slot in it. Finding the lowest free slot is one count-trailing-zeros per level: 3 levels serve 262144 slots.
+// A tree of 64-wide bitmaps: a set bit on the lowest level is a free slot; above, a set bit is a word below that has a
+// free slot. Finding the lowest free slot is one count-trailing-zeros per level; 3 levels hold 262144 slots.
 #pragma once
 
 #include <array>
@@ -15,17 +15,17 @@
 
 namespace redline {
 
-/// The numbers 0 .. capacity - 1. Everything is allocated at construction; each call costs O(log64 capacity).
-/// Not for several threads at once.
+/// The numbers 0 .. capacity - 1. All memory is allocated at construction; each call costs O(log64 capacity). Not
+/// thread-safe.
 class SlabAllocator {
  public:
   explicit SlabAllocator(int64_t capacity);
 
-  /// The lowest free slot, nullopt when none is left.
+  /// The lowest free slot; nullopt when none is left.
   std::optional<int64_t> allocate();
-  /// Takes this slot; false when it is taken already.
+  /// Allocates this slot; false when it is already allocated.
   bool allocate_at(int64_t slot);
-  /// `slot` must be allocated: a second free of one slot ends the process, before two owners share it.
+  /// `slot` must be allocated: a double free aborts, before two owners can share the slot.
   void free(int64_t slot);
 
   bool is_allocated(int64_t slot) const;

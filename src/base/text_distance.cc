@@ -11,13 +11,13 @@ namespace {
 // Names are ASCII; the C library's tolower depends on the locale.
 char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
-// A user's word may be of any length; nothing that long is a slip for one of our names.
+// A longer word is not a typo of a known name.
 constexpr size_t kLongestWord = 256;
 
 }  // namespace
 
 int text_distance(std::string_view a, std::string_view b) {
-  // Three rows of the table: the swap looks back two.
+  // Three rows of the table: a transposition looks back two rows.
   std::vector<int> before(b.size() + 1), above(b.size() + 1), row(b.size() + 1);
   for (size_t j = 0; j <= b.size(); ++j) row[j] = static_cast<int>(j);
   for (size_t i = 1; i <= a.size(); ++i) {
@@ -44,7 +44,7 @@ std::string_view nearest_name(std::string_view word, std::span<const std::string
     constexpr size_t kTellingStart = 3;  // --temp is --temperature, not --help
     if (is_completed && word.size() >= kTellingStart) distance = std::min(distance, 1);
     const int allowed = std::max<int>(2, static_cast<int>(std::max(word.size(), candidate.size())) / 3);
-    // Two edits reach any two-letter name from any other.
+    // Two edits turn any two-letter name into any other.
     const bool shares_something = distance < static_cast<int>(std::max(word.size(), candidate.size()));
     if (distance <= allowed && shares_something && (best.empty() || distance < best_distance)) {
       best = candidate;

@@ -19,7 +19,7 @@ Topology load_topology(const char* synthetic) {
   hwloc_topology_t raw = nullptr;
   if (hwloc_topology_init(&raw) != 0) return nullptr;
   Topology topology(raw);
-  // Only the tree of packages, memories, caches and cores; devices would cost most of the time.
+  // Only packages, memories, caches and cores: enumerating devices takes most of the time.
   hwloc_topology_set_io_types_filter(raw, HWLOC_TYPE_FILTER_KEEP_NONE);
   if (synthetic && hwloc_topology_set_synthetic(raw, synthetic) != 0) return nullptr;
   if (hwloc_topology_load(raw) != 0) return nullptr;
@@ -30,7 +30,7 @@ CpuOrder order_of(hwloc_topology* topology, const std::vector<int>& allowed) {
   auto may_use = [&](int cpu) {
     return allowed.empty() || std::find(allowed.begin(), allowed.end(), cpu) != allowed.end();
   };
-  // Hardware threads by core; hwloc numbers cores so that neighbours share caches and memory.
+  // Hardware threads by core; hwloc numbers cores so that adjacent ones share caches and memory.
   std::vector<std::vector<int>> cores;
   const int num_cores = hwloc_get_nbobjs_by_type(topology, HWLOC_OBJ_CORE);
   for (int i = 0; i < num_cores; ++i) {
@@ -54,7 +54,7 @@ CpuOrder read_order() {
   const std::vector<int> allowed = allowed_cpus();
   CpuOrder order;
   if (const Topology topology = load_topology(nullptr)) order = order_of(topology.get(), allowed);
-  // A container may show fewer processors than the mask allows, or none at all.
+  // A container may expose fewer processors than the mask allows, or none.
   if (order.cpus.size() != allowed.size()) order = {allowed, static_cast<int>(allowed.size())};
   return order;
 }

@@ -1,4 +1,4 @@
-// Which hardware threads workers run on, and in which order.
+// The hardware threads that workers run on, and their order.
 #pragma once
 
 #include <string>
@@ -8,26 +8,26 @@
 
 namespace redline {
 
-/// Hardware threads that this process may use. The first `cores` are each on a core of their own, neighbours in caches
-/// and memory beside each other; their siblings on the same cores follow in the same order.
+/// Hardware threads available to this process. The first `cores` are on distinct cores, ordered so that adjacent ones
+/// share caches and memory; their SMT siblings follow in the same order.
 struct CpuOrder {
   std::vector<int> cpus;
   int cores = 0;
 };
 
-/// Of this machine, read once (hwloc); where its topology cannot be read every allowed hardware thread counts as a
-/// core.
+/// The CPU order of this machine, read once with hwloc. If the topology cannot be read, every allowed hardware thread
+/// counts as a core.
 const CpuOrder& cpu_order();
-/// Of a machine described to hwloc ("numa:2 core:4 pu:2"), restricted to `allowed` (empty: all of it). For tests.
+/// The CPU order of a synthetic hwloc topology ("numa:2 core:4 pu:2"), restricted to `allowed` (empty: all). For tests.
 Result<CpuOrder> synthetic_cpu_order(const std::string& description, const std::vector<int>& allowed);
 
-/// How many workers to start: what was asked for (0: the setting; that 0 too: every core this process may use).
+/// Number of workers to start: `asked`, or `setting` when it is 0, or every available core when both are 0.
 /// invalid_argument: outside [1, 1024].
 Result<int> choose_threads(int64_t asked, int64_t setting);
 
 /// Hardware threads in this process's affinity mask, ascending.
 std::vector<int> allowed_cpus();
-/// Binds the calling thread to one hardware thread. A refusal only costs speed.
+/// Binds the calling thread to one hardware thread. Failure is ignored: it only affects speed.
 void pin_to_cpu(int cpu);
 
 }  // namespace redline

@@ -13,11 +13,11 @@
 namespace redline {
 namespace {
 
-// Long enough that the next step of a decode loop finds its workers awake, short enough not to burn an idle core.
+// Long enough for workers to be awake at the next step of a decode loop, short enough not to burn an idle core.
 constexpr int kIdleSpins = 20000;
 
 constexpr int64_t kFilledShare = 4;  // a quarter
-constexpr int kCollapse = 25;        // MADV_COLLAPSE, which glibc 2.36 does not name; older kernels do it by and by
+constexpr int kCollapse = 25;        // MADV_COLLAPSE, missing in glibc 2.36; older kernels collapse pages eventually
 
 int64_t resident_pages(uint8_t* data, int64_t pages, int64_t page) {
   int64_t count = 0;
@@ -41,7 +41,7 @@ WorkerTeam::WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks)
   for (int w = 1; w < size_; ++w) {
     try {
       threads_.emplace_back([this, w] { worker_main(w); });
-    } catch (const std::system_error&) {  // the system gives no more threads; results do not depend on their number
+    } catch (const std::system_error&) {  // out of threads; results do not depend on their number
       size_ = w;
     }
   }
@@ -81,7 +81,7 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
     generation_.fetch_add(1, std::memory_order_release);
     generation_.notify_all();
   }
-  // The caller's thread belongs to somebody else between runs, so its tile state is set and dropped around each.
+  // The caller owns its thread between runs, so tile state is set up and released around each run.
   if (hooks_.first) hooks_.first();
   fn(0);
   if (hooks_.second) hooks_.second();
@@ -92,7 +92,7 @@ void WorkerTeam::run(const std::function<void(int)>& fn) {
   if (pin) pthread_setaffinity_np(pthread_self(), sizeof before, &before);
 }
 
-// Looks seldom: at the first calls, then at every 64th.
+// Checks at calls 1, 2, 4, ... and at every 64th.
 void WorkerTeam::choose_scratch_pages() {
   const uint32_t calls = ++scratch_pages_.calls;
   const bool looks = (calls & (calls - 1)) == 0 || calls % 64 == 0;
@@ -107,7 +107,7 @@ void WorkerTeam::choose_scratch_pages() {
 
 Result<uint8_t*> WorkerTeam::scratch(int64_t bytes) {
   if (scratch_.size() < bytes * size_) {
-    scratch_ = AlignedBuffer();  // before the larger one is there: never both
+    scratch_ = AlignedBuffer();  // freed first, so that old and new never coexist
     REDLINE_ASSIGN(scratch_, AlignedBuffer::make(bytes * size_));
     ::madvise(scratch_.data(), static_cast<size_t>(scratch_.size()), MADV_NOHUGEPAGE);
     scratch_pages_ = {};

@@ -1,4 +1,4 @@
-// A fixed set of threads that run one function together, again and again.
+// A fixed set of threads that repeatedly run one function together.
 #pragma once
 
 #include <atomic>
@@ -11,7 +11,7 @@
 
 namespace redline {
 
-/// One turn of a loop that waits for another thread.
+/// One iteration of a spin-wait loop.
 inline void spin_pause() {
 #if defined(__x86_64__) || defined(__i386__)
   __builtin_ia32_pause();
@@ -19,27 +19,26 @@ inline void spin_pause() {
 }
 
 /// Worker 0 is the calling thread; the others are threads that sleep between runs. When there are at least as many
-/// allowed hardware threads as workers, each worker is pinned to its own, cores before siblings (base/topology.h; the
-/// caller only while inside run()).
+/// allowed hardware threads as workers, each worker is pinned to its own, cores before SMT siblings (base/topology.h);
+/// the caller only inside run().
 class WorkerTeam {
  public:
-  /// Fewer than `workers` when the system refuses to start more threads: ask size().
-  /// `hooks.first` runs on every worker before its first task, `hooks.second` after its last (tile configuration).
+  /// May start fewer than `workers` threads when the system refuses more; see size(). `hooks.first` runs on every
+  /// worker before its first task, `hooks.second` after its last (tile configuration).
   explicit WorkerTeam(int workers, std::pair<void (*)(), void (*)()> hooks = {nullptr, nullptr});
   ~WorkerTeam();
   WorkerTeam(const WorkerTeam&) = delete;
   WorkerTeam& operator=(const WorkerTeam&) = delete;
 
   int size() const { return size_; }
-  /// More workers than cores: waits should yield at once instead of spinning, for a core has one spinner at most.
+  /// More workers than cores: waits should yield instead of spinning, since a core can run only one spinning thread.
   bool oversubscribed() const { return oversubscribed_; }
-  /// Calls fn(worker) once on every worker and returns when all are done. Allocates nothing. One run at a time.
+  /// Calls fn(worker) once on every worker and returns when all are done. No allocations. One run at a time.
   void run(const std::function<void(int)>& fn);
-  /// Splits [0, count) into pieces of `grain` that idle workers take in turn: fn(begin, end).
+  /// Splits [0, count) into pieces of `grain` that idle workers take dynamically: fn(begin, end).
   void parallel_for(int64_t count, int64_t grain, const std::function<void(int64_t, int64_t)>& fn);
-  /// Memory for what a run keeps for itself: `bytes` for each worker, one behind the other. All programs that run on
-  /// the team use the same; nothing in it outlives a run, and a call that asks for more moves it.
-  /// out_of_memory: the bytes asked for.
+  /// Scratch memory for a run: `bytes` per worker, contiguous. Shared by all programs on the team; its contents do not
+  /// outlive a run, and a larger request reallocates it. out_of_memory: states the requested bytes.
   Result<uint8_t*> scratch(int64_t bytes);
 
  private:
@@ -48,8 +47,8 @@ class WorkerTeam {
   int size_;
   bool pinned_ = false, oversubscribed_ = false;
   AlignedBuffer scratch_;
-  /// Scratch has room for the largest steps; small ones touch little of it, here and there, and huge pages would make that
-  /// most of it. Steps that fill it run faster by huge pages. So it begins with small ones.
+  /// Scratch is sized for the largest steps. Small steps touch little of it, at scattered places, and huge pages would
+  /// make most of it resident; steps that fill it run faster with huge pages. So it starts with small pages.
   struct {
     uint32_t calls = 0;
     bool are_huge = false;

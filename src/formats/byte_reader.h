@@ -1,4 +1,4 @@
-// A cursor over untrusted bytes: every read is checked against what is left, and errors name file, offset and reason.
+// A bounds-checked cursor over untrusted bytes; errors state file, offset and reason.
 #pragma once
 
 #include <cstring>
@@ -9,16 +9,16 @@
 
 namespace redline {
 
-/// Names out of a file as they may be shown to a person: in quotes, control bytes escaped, long ones cut.
+/// Formats a name from a file for messages: quoted, control bytes escaped, long names truncated.
 std::string in_quotes(std::string_view name, size_t max_length = 64);
 
-/// What else a file with an unexpected beginning looks like, for the end of an error message: "; it looks like a zip
-/// archive ...", or "" when it looks like nothing known. `file_bytes`: the size of the whole file.
+/// Guesses what a file with an unexpected beginning is, for the end of an error message: "; it looks like a zip archive
+/// ...", or "" when unknown. `file_bytes`: the size of the whole file.
 std::string looks_like(std::string_view beginning, int64_t file_bytes);
 
 class ByteReader {
  public:
-  /// `path` and the bytes behind `text` outlive the reader.
+  /// `path` and the memory of `text` must outlive the reader.
   ByteReader(const std::string& path, std::string_view text) : path_(&path), text_(text) {}
 
   uint64_t offset() const { return offset_; }
@@ -27,7 +27,7 @@ class ByteReader {
   const std::string& path() const { return *path_; }
   std::string_view since(uint64_t offset) const { return text_.substr(offset, offset_ - offset); }
 
-  /// One little-endian number; `what` names it in the error ("tensor count").
+  /// Reads a little-endian number; `what` names it in the error ("tensor count").
   template <class T>
   Status read(T& value, std::string_view what) {
     if (remaining() < sizeof(T)) return ends_early(sizeof(T), what);
@@ -35,14 +35,14 @@ class ByteReader {
     offset_ += sizeof(T);
     return {};
   }
-  /// `bytes` bytes, as a view into the file.
+  /// Returns `bytes` bytes as a view into the file.
   Status take(uint64_t bytes, std::string_view& view, std::string_view what) {
     if (remaining() < bytes) return ends_early(bytes, what);
     view = text_.substr(offset_, bytes);
     offset_ += bytes;
     return {};
   }
-  /// What is being read, for errors: set_place("tensor", "blk.0.attn_q.weight"). The name is a view into the file.
+  /// What is being read, for errors: set_place("tensor", "blk.0.attn_q.weight"). `name` must be a view into the file.
   void set_place(std::string_view kind = {}, std::string_view name = {}) { place_kind_ = kind, place_name_ = name; }
   /// "PATH: at byte N: tensor "blk.0.attn_q.weight": reason"
   template <class... A>
@@ -61,13 +61,13 @@ class ByteReader {
   uint64_t offset_ = 0;
 };
 
-/// What a reader may allocate for the lists that a file declares: as many bytes as the file has, plus a constant, so
-/// that with the mapping itself memory stays below twice the file. Files made by honest tools use a small part of it.
+/// Bounds the memory for lists declared by a file to the file size plus a constant, so that total memory with the
+/// mapping stays below twice the file size. Valid files use a small part of it.
 class ListBudget {
  public:
   static constexpr uint64_t kConstant = uint64_t{1} << 20;
   explicit ListBudget(uint64_t file_bytes) : left_(file_bytes + kConstant) {}
-  /// False when the budget is used up.
+  /// False when the budget is exceeded.
   bool spend(uint64_t count, uint64_t bytes_each) {
     if (bytes_each != 0 && count > left_ / bytes_each) return false;
     left_ -= count * bytes_each;

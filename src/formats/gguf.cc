@@ -1,5 +1,4 @@
-// The parser of one GGUF file or of all the parts of a split. Opening by name is in gguf_open.cc, values in
-// gguf_value.cc.
+// Parser of a GGUF file or of all parts of a split. Opening by name: gguf_open.cc; values: gguf_value.cc.
 #include "formats/gguf.h"
 
 #include <algorithm>
@@ -10,14 +9,14 @@
 namespace redline {
 namespace {
 
-// The least bytes that one entry takes: used to refuse absurd counts before anything is allocated for them.
+// Minimum bytes per entry: impossible counts are rejected before anything is allocated.
 constexpr uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;             // length, name, type, value
 constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, rank, one size, type, offset
 constexpr uint64_t kMaxKeyBytes = 65535;                       // the format's own limit
 constexpr uint64_t kMaxNameBytes = 1024;                       // ggml stops at 63, stable-diffusion.cpp at 127
 constexpr uint32_t kMaxRank = 4;
 
-/// A string longer than this has an allocation of its own besides the std::string.
+/// Longer strings need a heap allocation besides the std::string.
 constexpr size_t kInlineString = 15;
 uint64_t string_heap_bytes(size_t length) { return length > kInlineString ? length + 17 : 0; }
 
@@ -25,7 +24,7 @@ struct BlockSize {
   uint32_t gguf_type;
   int64_t elements, bytes;
 };
-// ggml's types that Redline lists without reading them. Their sizes still tell whether the file holds them whole.
+// ggml types that are listed but not read. Their sizes are still checked against the file.
 constexpr BlockSize kUnreadTypes[] = {{9, 32, 36},   {15, 256, 292}, {16, 256, 66}, {17, 256, 74},
                                       {18, 256, 98}, {19, 256, 50},  {22, 256, 82}, {29, 256, 56},
                                       {40, 64, 36},  {41, 128, 18},  {42, 64, 18}};
@@ -81,7 +80,7 @@ Status read_array(ByteReader& reader, GgufValue& value, int depth) {
   return {};
 }
 
-/// The file's order sorted by name, for binary search.
+/// Indices of the entries sorted by name, for binary search.
 template <class Entries, class Name>
 std::vector<uint32_t> sorted_by_name(const Entries& entries, Name name) {
   std::vector<uint32_t> order(entries.size());
@@ -132,7 +131,7 @@ class GgufParser {
     file_.path_ = file_.files_[0]->path();
   }
 
-  /// `check_split` false: only this file, whatever it says of siblings.
+  /// `check_split` false: only this file, ignoring its split metadata.
   Result<GgufFile> parse(bool check_split) {
     std::vector<Part> parts;
     uint64_t num_tensors = 0;
@@ -141,7 +140,7 @@ class GgufParser {
       REDLINE_TRY(read_header(part, *file));
       num_tensors += part.num_tensors;
     }
-    // One allocation for all parts: growing in steps would hold old and new at once.
+    // One allocation for all parts: growing would hold the old and new arrays at once.
     file_.tensors_.reserve(num_tensors);
     info_offsets_.reserve(num_tensors);
     for (size_t i = 0; i < parts.size(); ++i) REDLINE_TRY(read_part(parts[i], static_cast<int>(i)));
@@ -190,7 +189,7 @@ class GgufParser {
     if (part.num_keys > in.remaining() / kLeastKeyBytes)
       return in.error_at(16, "{} metadata keys declared, the {} bytes left hold at most {}", part.num_keys,
                          in.remaining(), in.remaining() / kLeastKeyBytes);
-    // Beside the entries: shapes, and the indices and offsets that the checks sort.
+    // Besides the entry: its shape, and the indices and offsets that the checks sort.
     constexpr uint64_t kPerTensor = sizeof(GgufTensor) + 48 + 2 * sizeof(uint32_t) + sizeof(uint64_t);
     constexpr uint64_t kPerKey = sizeof(KeyValue) + sizeof(uint32_t);
     if (!budget_.spend(part.num_tensors, kPerTensor) || !budget_.spend(part.num_keys, kPerKey))
@@ -224,7 +223,7 @@ class GgufParser {
     return {};
   }
 
-  /// A length-prefixed name, counted against the budget.
+  /// Reads a length-prefixed name and charges it to the budget.
   Status read_name(ByteReader& in, uint64_t max_bytes, std::string_view what, std::string& name,
                    std::string_view place) {
     const uint64_t at = in.offset();
@@ -298,7 +297,7 @@ class GgufParser {
     std::vector<int64_t>& shape = tensor.view.shape;
     shape.resize(rank);
     int64_t elements = 1;
-    for (uint32_t i = 0; i < rank; ++i) {  // the file has the innermost size first
+    for (uint32_t i = 0; i < rank; ++i) {  // the file stores the innermost size first
       uint64_t size = 0;
       REDLINE_TRY(in.read(size, "tensor size"));
       if (size == 0) return in.error_at(at, "dimension {} has size 0", i);
@@ -326,7 +325,8 @@ class GgufParser {
     return {};
   }
 
-  /// Data begins at the first multiple of the alignment behind the tensor list; tensors lie inside and apart.
+  /// Data begins at the first multiple of the alignment after the tensor list. Checks that tensors are inside the file
+  /// and do not overlap.
   Status place_tensors(Part& part, size_t first) {
     const ByteReader& in = part.reader;
     const size_t count = file_.tensors_.size() - first;
@@ -402,7 +402,7 @@ class GgufParser {
 
   GgufFile file_;
   ListBudget budget_;
-  std::vector<uint64_t> info_offsets_;  ///< where each tensor's entry begins, for errors
+  std::vector<uint64_t> info_offsets_;  ///< offset of each tensor's entry, for errors
 };
 
 Result<GgufFile> GgufFile::from_parts(std::vector<std::shared_ptr<MappedFile>> parts) {

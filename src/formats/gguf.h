@@ -1,4 +1,4 @@
-// Reading GGUF v2 and v3 files: metadata and tensors, one file or split parts, mapped and never trusted.
+// Reader for untrusted GGUF v2 and v3 files: metadata and memory-mapped tensors, single files or splits.
 // Format: https://github.com/ggml-org/ggml/blob/master/docs/gguf.md
 #pragma once
 
@@ -16,11 +16,11 @@ namespace redline {
 
 enum class GgufType : uint32_t { kU8, kI8, kU16, kI16, kU32, kI32, kF32, kBool, kString, kArray, kU64, kI64, kF64 };
 inline constexpr uint32_t kNumGgufTypes = 13;
-/// "u32", "string", ...; "?" for a number that is no type.
+/// "u32", "string", ...; "?" for an unknown type number.
 std::string_view gguf_value_type_name(GgufType type);
 
-/// The strings of an array, read from the file one after the other as they are asked for: a vocabulary costs no memory
-/// until somebody keeps it. Valid as long as the GgufFile.
+/// A lazy view of a string array that decodes strings during iteration, so a vocabulary needs no memory until it is
+/// copied. Valid as long as the GgufFile.
 class GgufStrings {
  public:
   class Iterator {
@@ -59,7 +59,7 @@ class GgufStrings {
   bool empty() const { return count_ == 0; }
   Iterator begin() const { return Iterator(elements_.data()); }
   Iterator end() const { return Iterator(elements_.data() + elements_.size()); }
-  /// Copies: 32 bytes and more for each, so look at size() first when it must match something.
+  /// Copies the strings (at least 32 bytes each): check size() first if it must match something.
   std::vector<std::string> to_vector() const { return {begin(), end()}; }
 
  private:
@@ -67,62 +67,62 @@ class GgufStrings {
   uint64_t count_;
 };
 
-/// One metadata value: a checked view into the mapped file, valid as long as the GgufFile. Nothing is copied, whatever
-/// counts a file declares; the accessors decode.
+/// A metadata value: a validated view into the mapped file, valid as long as the GgufFile. Nothing is copied,
+/// regardless of the counts a file declares; the accessors decode.
 class GgufValue {
  public:
   GgufType type = GgufType::kU32;
   GgufType element_type = GgufType::kU32;  ///< of an array
   uint64_t count = 1;                      ///< elements of an array, else 1
-  std::string_view payload;                ///< as the file holds it: the scalar, the text, or the array's elements
+  std::string_view payload;                ///< as stored: the scalar, the text, or the elements of the array
 
-  /// nullopt when the value is of another kind. Integers of any signedness convert when they fit.
+  /// nullopt for a value of another kind. Integers of any signedness convert if they fit.
   std::optional<int64_t> as_int() const;
   std::optional<double> as_double() const;  ///< integers too
   std::optional<bool> as_bool() const;
   std::optional<std::string_view> as_string() const;
   std::optional<GgufStrings> as_strings() const;
-  /// Arrays of integers (or bools as 0 and 1), of floats or integers, and of anything. These allocate count elements.
+  /// Arrays of integers (or bools as 0 and 1), of floats or integers, and of anything. Allocates `count` elements.
   std::optional<std::vector<int64_t>> as_ints() const;
   std::optional<std::vector<double>> as_doubles() const;
   std::optional<std::vector<GgufValue>> as_array() const;
-  /// One element of an array of numbers, without a copy of the array.
+  /// One element of a numeric array, without copying the array.
   std::optional<int64_t> int_at(uint64_t index) const;
   std::optional<double> double_at(uint64_t index) const;
-  /// Short form for people: long arrays as "[32000 strings: "<unk>", "<s>", ...]". Control bytes are escaped.
+  /// Short form for display: long arrays as "[32000 strings: "<unk>", "<s>", ...]". Control bytes are escaped.
   std::string to_string(size_t max_length = 120) const;
 };
 
 struct GgufTensor {
   std::string name;
-  uint32_t gguf_type = 0;  ///< as the file says; see gguf_type_name
-  TensorView view;         ///< shape outermost first; data nullptr when the type is not one Redline reads
-  int part = 0;            ///< which file of a split
+  uint32_t gguf_type = 0;  ///< as stored; see gguf_type_name
+  TensorView view;         ///< shape outermost first; data is nullptr for an unsupported type
+  int part = 0;            ///< file index within a split
   int64_t file_offset = 0;
-  int64_t bytes = 0;  ///< 0 for a type number that ggml does not have
+  int64_t bytes = 0;  ///< 0 for a type number unknown to ggml
 };
 
 class GgufFile {
  public:
-  /// Opens `path`; when it is one part of a split ("...-00001-of-00003.gguf", split.count), all its siblings.
-  /// Every count, length and offset is checked against the file before use; memory stays below twice the file, plus 1
-  /// MiB. Errors name the path, the byte offset and the reason. Tensors of a type that Redline does not read are listed
-  /// with data == nullptr; using one is the caller's error (see require_readable).
+  /// Opens `path`; for one part of a split ("...-00001-of-00003.gguf", split.count), all its siblings too. Every count,
+  /// length and offset is checked against the file before use; memory stays below twice the file size plus 1 MiB.
+  /// Errors state the path, the byte offset and the reason. Tensors of an unsupported type are listed with data ==
+  /// nullptr; callers must check before using one (see require_readable).
   static Result<GgufFile> open(const std::string& path);
-  /// The same from files that are mapped already: one, or all the parts of a split in their order.
+  /// The same from mapped files: one, or all parts of a split in order.
   static Result<GgufFile> from_parts(std::vector<std::shared_ptr<MappedFile>> parts);
 
   const std::string& path() const { return path_; }
   uint32_t version() const { return version_; }
   uint64_t alignment() const { return alignment_; }
-  /// In the file's order; of a split, those of its first part.
+  /// In file order; for a split, those of the first part.
   const std::vector<std::pair<std::string, GgufValue>>& metadata() const { return metadata_; }
-  /// In the file's order, part after part.
+  /// In file order, part after part.
   const std::vector<GgufTensor>& tensors() const { return tensors_; }
   const GgufValue* find(std::string_view key) const;
   const GgufTensor* tensor(std::string_view name) const;
   const std::vector<std::shared_ptr<MappedFile>>& files() const { return files_; }
-  /// unsupported: names the first tensor and type that Redline does not read.
+  /// unsupported: states the first tensor of an unsupported type.
   Status require_readable() const;
 
  private:
@@ -132,7 +132,7 @@ class GgufFile {
   uint64_t alignment_ = 32;
   std::vector<std::pair<std::string, GgufValue>> metadata_;
   std::vector<GgufTensor> tensors_;
-  std::vector<uint32_t> keys_by_name_, tensors_by_name_;  ///< indices, sorted: find and the check for duplicates
+  std::vector<uint32_t> keys_by_name_, tensors_by_name_;  ///< sorted indices, for find and duplicate checks
   std::vector<std::shared_ptr<MappedFile>> files_;
 };
 

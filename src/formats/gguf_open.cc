@@ -4,14 +4,14 @@
 namespace redline {
 namespace {
 
-/// llama.cpp's split names: "model-00002-of-00005.gguf", numbers of five digits, counted from 1.
+/// Split names of llama.cpp: "model-00002-of-00005.gguf", five digits, counted from 1.
 constexpr size_t kNumberDigits = 5;
-constexpr int64_t kMaxParts = 4096;  // far beyond real models; keeps a hostile count from mapping files without end
+constexpr int64_t kMaxParts = 4096;  // far beyond real models; bounds the files mapped for a hostile count
 constexpr std::string_view kOf = "-of-", kSuffix = ".gguf";
 constexpr size_t kTailLength = 1 + kNumberDigits + kOf.size() + kNumberDigits + kSuffix.size();
 
 struct SplitName {
-  std::string prefix;  ///< with folder
+  std::string prefix;  ///< including the folder
   int number, count;
 };
 
@@ -48,7 +48,7 @@ Result<GgufFile> GgufFile::open(const std::string& path) {
   const int64_t number = number_value == nullptr ? -1 : number_value->as_int().value_or(-1);
   if (count < 0 || count > kMaxParts || number < 0 || number >= count)
     return invalid_argument("{}: split.no {} and split.count {} make no sense", path, number, count);
-  alone = GgufFile();  // its lists count towards the memory bound; from_parts reads them again
+  alone = GgufFile();  // freed for the memory bound; from_parts reads the lists again
   const auto name = parse_split_name(path);
   if (!name)
     return invalid_argument(

@@ -1,4 +1,4 @@
-// What the parts of the GGUF reader share. Not for use outside formats/.
+// Internals shared by the parts of the GGUF reader. Not for use outside formats/.
 #pragma once
 
 #include "formats/byte_reader.h"
@@ -6,16 +6,16 @@
 
 namespace redline {
 
-/// Bytes of a scalar; 0 for strings and arrays.
+/// Bytes of a scalar type; 0 for strings and arrays.
 uint64_t gguf_fixed_bytes(GgufType type);
 
-/// Arrays of arrays of ... : none is known in real files, so a few levels are plenty.
+/// Maximum depth of nested arrays. No known file nests arrays.
 inline constexpr int kMaxGgufArrayDepth = 4;
 
-/// Reads and checks what follows the type number. `value.type` is set; fills element_type, count and payload.
+/// Reads and checks the payload after the type number. Needs value.type; sets element_type, count and payload.
 Status read_gguf_payload(ByteReader& reader, GgufValue& value, int depth = 0);
 
-/// One file by itself, even when it says that it is part of a split.
+/// Parses one file on its own, even when it is part of a split.
 Result<GgufFile> parse_gguf_alone(std::shared_ptr<MappedFile> file);
 
 }  // namespace redline

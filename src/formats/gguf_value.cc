@@ -1,4 +1,4 @@
-// Decoding of GGUF metadata values. The parser has checked every payload: these functions only read it.
+// Decodes GGUF metadata values. The parser has validated every payload.
 #include <cmath>
 #include <limits>
 
@@ -134,7 +134,7 @@ std::optional<std::vector<GgufValue>> GgufValue::as_array() const {
   for (uint64_t i = 0; i < count; ++i) {
     GgufValue& value = values.emplace_back();
     value.type = element_type;
-    if (!read_gguf_payload(reader, value).ok()) return std::nullopt;  // cannot be: the parser read it before
+    if (!read_gguf_payload(reader, value).ok()) return std::nullopt;  // unreachable: validated by the parser
   }
   return values;
 }

@@ -14,7 +14,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kAlignment = 32;     // the format's default, so general.alignment need not be written
+constexpr int64_t kAlignment = 32;     // the default of the format, so general.alignment is not written
 constexpr size_t kMaxTensorName = 63;  // ggml's names are arrays of 64 bytes
 constexpr size_t kMaxKey = 65535;
 
@@ -40,7 +40,7 @@ std::string numbers(GgufType element, const std::vector<T>& values) {
   return out;
 }
 
-/// A file under a temporary name, removed unless keep() renames it.
+/// A file under a temporary name, removed on destruction unless keep() renames it.
 class TemporaryFile {
  public:
   explicit TemporaryFile(const std::string& path)
@@ -54,7 +54,7 @@ class TemporaryFile {
 
   Status open() {
     int fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == EEXIST) {  // left behind by a process of the same number that was killed
+    if (fd < 0 && errno == EEXIST) {  // left by a killed process with the same pid
       ::unlink(temporary_.c_str());
       fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
     }
@@ -92,7 +92,7 @@ class TemporaryFile {
 
 }  // namespace
 
-/// Header, then each tensor and its padding, to anything with write(data, bytes).
+/// Writes the header, then each tensor and its padding, to any sink with write(data, bytes).
 template <class Sink>
 Status GgufWriter::write_all(Sink&& write) const {
   static constexpr char kZeros[kAlignment] = {};

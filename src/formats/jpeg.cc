@@ -11,11 +11,11 @@
 namespace redline {
 namespace {
 
-// A picture of a few kilobytes may hold thousands of progressive scans, each as dear as the whole.
+// A file of a few kilobytes can hold thousands of progressive scans, each as expensive as decoding the whole image.
 constexpr int kMostScans = 200;
 
-// libjpeg leaves a failing call by longjmp, which runs no destructors: as in png.cc, the functions that call setjmp
-// have plain locals only.
+// libjpeg reports errors with longjmp, which skips destructors: as in png.cc, functions that call setjmp have trivial
+// locals only.
 struct Session {
   jpeg_decompress_struct jpeg = {};
   jpeg_error_mgr errors = {};
@@ -32,7 +32,7 @@ struct Session {
       std::longjmp(session->leave, 1);
     };
     errors.emit_message = [](j_common_ptr jpeg, int) {
-      if (jpeg->err->msg_code == JWRN_JPEG_EOF) jpeg->err->error_exit(jpeg);  // else the rest would be grey
+      if (jpeg->err->msg_code == JWRN_JPEG_EOF) jpeg->err->error_exit(jpeg);  // else the rest would be gray
     };
     errors.output_message = [](j_common_ptr) {};
     progress.progress_monitor = [](j_common_ptr jpeg) {
@@ -51,7 +51,7 @@ bool read_header(Session& s, std::string_view bytes) {
   if (setjmp(s.leave)) return false;
   jpeg_create_decompress(&s.jpeg);
   s.jpeg.progress = &s.progress;
-  s.jpeg.client_data = &s;  // create clears it in old versions
+  s.jpeg.client_data = &s;  // jpeg_create clears it in old versions
   jpeg_mem_src(&s.jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<unsigned long>(bytes.size()));
   jpeg_save_markers(&s.jpeg, JPEG_APP0 + 1, 0xffff);
   jpeg_read_header(&s.jpeg, TRUE);
@@ -70,7 +70,7 @@ bool read_rows(Session& s, uint8_t* rgb) {
   return true;
 }
 
-// EXIF's orientation, 1 to 8: tag 0x0112 of the first directory of the TIFF that the APP1 marker holds.
+// EXIF orientation, 1 to 8: tag 0x0112 in the first directory of the TIFF in the APP1 marker.
 int orientation_of(const jpeg_decompress_struct& jpeg) {
   for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
@@ -95,7 +95,7 @@ int orientation_of(const jpeg_decompress_struct& jpeg) {
   return 1;
 }
 
-// Orientation 1 to 8 in the terms of its standard: which side of the stored picture is the top and the left.
+// Applies an EXIF orientation, 1 to 8: it states which side of the stored image is top and which is left.
 RgbImage turned(RgbImage picture, int orientation) {
   if (orientation < 2 || orientation > 8) return picture;
   const bool swaps = orientation >= 5;
@@ -132,11 +132,11 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name) {
       picture.width * picture.height > kMostPicturePixels)
     return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them, and sides up to {}", name,
                             picture.width, picture.height, kMostPicturePixels, kMostPictureSide);
-  // A block of 8 x 8 samples takes at least a bit for each of its two parts; blocks may cover 32 x 32 pixels.
+  // Rejects impossible sizes: an 8 x 8 block takes at least two bits, and blocks cover at most 32 x 32 pixels.
   if (picture.width * picture.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,
                             picture.height);
-  const int orientation = orientation_of(jpeg);  // libjpeg forgets its markers at the end
+  const int orientation = orientation_of(jpeg);  // libjpeg frees its markers at the end
   picture.rgb.resize(static_cast<size_t>(picture.width * picture.height) * 3);
   if (!read_rows(session, picture.rgb.data())) return invalid_argument("{}: damaged JPEG: {}", name, session.message);
   return turned(std::move(picture), orientation);

@@ -1,4 +1,4 @@
-// Reading JPEG files, by libjpeg-turbo.
+// JPEG decoding with libjpeg-turbo.
 #pragma once
 
 #include <string>
@@ -9,8 +9,8 @@
 
 namespace redline {
 
-/// Baseline and progressive, grey or colour, as RGB of 8 bits; turned as the EXIF orientation says.
-/// invalid_argument: damaged, cut short, or larger than kMostPictureSide and kMostPicturePixels. unsupported: CMYK.
+/// Baseline and progressive, grayscale or color, as 8-bit RGB with the EXIF orientation applied. invalid_argument:
+/// corrupt, truncated, or larger than kMostPictureSide and kMostPicturePixels. unsupported: CMYK.
 Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name);
 
 }  // namespace redline

@@ -14,7 +14,7 @@ int hex_digit(char c) {
   return -1;
 }
 
-/// The four digits behind "\u"; -1 when they are not there.
+/// Value of the four hex digits after "\u"; -1 if invalid.
 int hex_unit(std::string_view digits) {
   if (digits.size() < 4) return -1;
   int unit = 0;
@@ -33,7 +33,7 @@ void append_utf8(std::string& out, uint32_t c) {
   byte(0xf0 | c >> 18), byte(0x80 | (c >> 12 & 0x3f)), byte(0x80 | (c >> 6 & 0x3f)), byte(0x80 | (c & 0x3f));
 }
 
-/// `body` has been checked by scan_string. Half a surrogate pair becomes U+FFFD.
+/// `body` was validated by scan_string. An unpaired surrogate becomes U+FFFD.
 std::string unescape(std::string_view body) {
   std::string out;
   out.reserve(body.size());
@@ -161,10 +161,10 @@ Status JsonScanner::skip_scalar() {
 }
 
 Status JsonScanner::skip() {
-  char open[kMaxDepth];  // closing brackets that are due
+  char open[kMaxDepth];  // pending closing brackets
   int depth = 0;
   while (true) {
-    // A value begins here.
+    // At the start of a value.
     const char first = peek();
     if (first == '{' || first == '[') {
       if (depth == kMaxDepth) return error("JSON nested more than {} deep", kMaxDepth);
@@ -180,7 +180,7 @@ Status JsonScanner::skip() {
     } else {
       REDLINE_TRY(skip_scalar());
     }
-    // A value ended, or an empty container is about to: close what closes, and find the next value.
+    // After a value, or in an empty container: close finished containers and find the next value.
     while (depth > 0 && accept(open[depth - 1])) --depth;
     if (depth == 0) return {};
     REDLINE_TRY(expect(','));

@@ -1,9 +1,8 @@
-// Walking through untrusted JSON without building it.
+// A streaming parser for untrusted JSON that builds no tree.
 //
-// The headers of safetensors files may have a hundred megabytes, and reading one must not cost more memory than the
-// file has. A general parser buffers every string twice while it grows and keeps a node per value; this one skips what
-// nobody asked for in place, has no recursion, and allocates only the strings that its caller takes. Configs are parsed
-// with nlohmann-json.
+// Headers of safetensors files may have a hundred megabytes, and reading one must not use more memory than the file
+// has. A general parser buffers growing strings twice and keeps a node per value; this one skips unused values in
+// place, does not recurse, and allocates only the strings that the caller takes. Configs are parsed with nlohmann-json.
 #pragma once
 
 #include <string>
@@ -12,15 +11,15 @@
 
 namespace redline {
 
-/// A cursor over the text. Every function stands before a value and leaves the cursor behind it; errors name path, byte
-/// offset and reason. Checks the grammar of RFC 8259, except that strings may hold any bytes above 0x1f.
+/// A cursor over the text. Every function starts at a value and leaves the cursor after it; errors state path, byte
+/// offset and reason. Checks the grammar of RFC 8259, except that strings may contain any bytes above 0x1f.
 class JsonScanner {
  public:
-  /// `base`: file offset of text[0], for errors. `path` and `text` outlive the scanner.
+  /// `base`: file offset of text[0], for errors. `path` and `text` must outlive the scanner.
   JsonScanner(const std::string& path, std::string_view text, uint64_t base = 0)
       : path_(&path), text_(text), base_(base) {}
 
-  /// on_member(key) must consume the value. Keys are unescaped, at most `max_key` bytes long.
+  /// on_member(key) must consume the value. Keys are unescaped, at most `max_key` bytes.
   template <class F>
   Status object(F&& on_member, size_t max_key = kMaxName) {
     REDLINE_TRY(expect('{'));
@@ -45,9 +44,9 @@ class JsonScanner {
   Result<std::string> string(size_t max_bytes = kMaxName);
   /// An integer from 0 to 2^63 - 1 without fraction or exponent.
   Result<int64_t> natural();
-  /// Any value, however large; arrays and objects at most kMaxDepth deep.
+  /// Skips any value, however large; arrays and objects nest at most kMaxDepth deep.
   Status skip();
-  /// Only white space is left.
+  /// Checks that only white space is left.
   Status end();
 
   uint64_t offset() const { return base_ + at_; }
@@ -60,12 +59,12 @@ class JsonScanner {
   static constexpr int kMaxDepth = 64;
 
  private:
-  char peek();  ///< the next character that is no white space; '\0' at the end
+  char peek();  ///< the next non-whitespace character; '\0' at the end
   bool accept(char c);
   Status expect(char c);
   Status skip_scalar();
-  /// Finds the closing quote of the string at the cursor, checks its escapes and steps behind it. `body`: between the
-  /// quotes, still escaped.
+  /// Finds the closing quote of the string at the cursor, validates its escapes and moves past it. `body`: the text
+  /// between the quotes, still escaped.
   Status scan_string(std::string_view& body);
   Status skip_number();
 

@@ -7,15 +7,15 @@ namespace {
 
 constexpr int64_t kHeaderBytes = 7 * sizeof(int32_t);
 constexpr int64_t kMaxSize =
-    int64_t{1} << 24;  // of any one field; products of three stay below 2^63 after the file check
+    int64_t{1} << 24;  // of any field; products of three stay below 2^63 after the file size check
 
-/// One kind of weight: all layers of it lie together in the file.
+/// One kind of weight; the file stores all its layers contiguously.
 struct Section {
-  std::string_view name;  ///< of one layer, behind "blk.N."; "" for rows that Redline computes itself
+  std::string_view name;  ///< of one layer, after "blk.N."; "" for tables that are recomputed
   std::vector<int64_t> shape;
 };
 
-/// Floats of all sections, or nullopt on overflow.
+/// Total floats of all sections; nullopt on overflow.
 std::optional<int64_t> count_floats(const std::vector<Section>& sections, int64_t copies) {
   int64_t total = 0;
   for (const Section& section : sections) {

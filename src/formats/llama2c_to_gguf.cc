@@ -15,7 +15,7 @@ Status llama2c_to_gguf(const Llama2cFile& model, const std::string& name, const 
   };
   writer.set("general.architecture", "llama");
   writer.set("general.name", name);
-  writer.set_u32("general.file_type", 0);  // ggml's number for "all tensors are float32"
+  writer.set_u32("general.file_type", 0);  // ggml's "all tensors are float32"
   set("context_length", model.context_length);
   set("embedding_length", model.hidden_size);
   set("block_count", model.num_layers);

@@ -1,4 +1,4 @@
-// A llama2.c checkpoint as a GGUF file that llama.cpp reads too.
+// Converts a llama2.c checkpoint to a GGUF file that llama.cpp can read.
 #pragma once
 
 #include "formats/gguf_writer.h"
@@ -6,17 +6,17 @@
 
 namespace redline {
 
-/// The vocabulary as GGUF keeps it: one entry per token in each list; token types are ggml's (1 normal, 2 unknown,
-/// 3 control, 6 byte).
+/// The vocabulary in GGUF form: one entry per token in each list. Token types are ggml's (1 normal, 2 unknown, 3
+/// control, 6 byte).
 struct Llama2cVocab {
   std::vector<std::string> tokens;
   std::vector<float> scores;
   std::vector<int32_t> token_types;
 };
 
-/// Puts metadata, vocabulary and tensors into `writer`; `name` becomes general.name. The tensors are views into
-/// `model`, which must live until the writer has written. invalid_argument: lists whose lengths differ from the model's
-/// vocabulary. llama2.c does not store two constants of its run.c: the rope base (10000) and the norm epsilon (1e-5).
+/// Adds metadata, vocabulary and tensors to `writer`; `name` becomes general.name. Tensors are views into `model`,
+/// which must stay alive until the file is written. invalid_argument: list lengths differ from the model's vocabulary.
+/// llama2.c stores neither the rope base (10000) nor the norm epsilon (1e-5) of its run.c; they are written here.
 Status llama2c_to_gguf(const Llama2cFile& model, const std::string& name, const Llama2cVocab& vocab,
                        GgufWriter& writer);
 

@@ -14,9 +14,9 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "values are read and written as they lie in memory");
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMostDimensions = 32;  // numpy's own limit was 32 up to version 1
+constexpr size_t kMostDimensions = 32;  // numpy's limit up to version 1
 
-// The Python dictionary in the header, by its three keys: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
+// Parses the Python dictionary of the header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 class HeaderText {
  public:
   HeaderText(std::string_view text, const std::string& name) : text_(text), name_(name) {}
@@ -85,7 +85,7 @@ class HeaderText {
       const auto [end, error] = std::from_chars(text_.data() + at_, text_.data() + text_.size(), size);
       if (error != std::errc() || size < 0) return wrong("has something else than a size in the shape");
       at_ = static_cast<size_t>(end - text_.data());
-      take('L');  // Python 2 wrote long integers so
+      take('L');  // Python 2 long integers
       if (header.shape.size() == kMostDimensions) return wrong("has too many dimensions");
       header.shape.push_back(size);
       if (__builtin_mul_overflow(header.count, size, &header.count) || header.count >> 62)

@@ -1,4 +1,4 @@
-// NumPy's .npy files: numpy.lib.format documents them.
+// NumPy .npy files, as documented in numpy.lib.format.
 #pragma once
 
 #include <cstdint>
@@ -12,32 +12,32 @@
 namespace redline {
 
 struct NpyArray {
-  std::vector<int64_t> shape;  ///< {}: one value
+  std::vector<int64_t> shape;  ///< {}: a scalar
   std::vector<float> values;   ///< in C order
 };
 
-/// float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: no .npy file,
-/// damaged, or more than `most_values`. unsupported: another type or order; the message says how to save it instead.
+/// float16, float32 or float64 (rounded to float32), little-endian, in C order. invalid_argument: not an .npy file,
+/// corrupt, or more than `most_values`. unsupported: another type or order; the message says how to save it instead.
 Result<NpyArray> read_npy(const std::string& path, int64_t most_values = int64_t{1} << 28);
-/// The bytes of a whole file; `name` is for messages.
+/// The same from the bytes of a whole file; `name` is for messages.
 Result<NpyArray> parse_npy(std::string_view bytes, const std::string& name, int64_t most_values = int64_t{1} << 28);
 
-/// What stands before the values.
+/// The header, and the bytes that follow.
 struct NpyHeader {
   std::string type;            ///< "<f4"
-  std::vector<int64_t> shape;  ///< none negative, the product below 2^62
-  int64_t count = 1;           ///< the product
+  std::vector<int64_t> shape;  ///< non-negative, product below 2^62
+  int64_t count = 1;           ///< the product of `shape`
   std::string_view values;     ///< the bytes after the header
 };
 Result<NpyHeader> parse_npy_header(std::string_view bytes, const std::string& name);
 
-/// A float32 array of any number of dimensions, version 1.0.
+/// Writes a float32 array of any rank, version 1.0.
 class NpyWriter {
  public:
-  /// As OutputFile::create.
+  /// Errors as in OutputFile::create.
   static Result<NpyWriter> create(const std::string& path, std::span<const int64_t> shape);
 
-  /// The next values in C order. internal: more than the shape holds in all.
+  /// Appends values in C order. internal: more values than the shape holds.
   Status append(std::span<const float> values);
   /// internal: fewer values than the shape holds.
   Status close();
@@ -48,7 +48,7 @@ class NpyWriter {
   int64_t left_;
 };
 
-/// The whole at once.
+/// Writes a whole array at once.
 Status write_npy(const std::string& path, std::span<const int64_t> shape, std::span<const float> values);
 
 }  // namespace redline

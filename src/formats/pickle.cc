@@ -46,7 +46,7 @@ class Machine {
     v.number = number;
     return push(std::move(v));
   }
-  /// Values above the last mark, or all.
+  /// Number of values above the last mark, or of all.
   size_t depth() const { return stack_.size() - (marks_.empty() ? 0 : marks_.back()); }
   Status pop(uint32_t& i) {
     if (depth() == 0) return wrong("nothing is left to take");
@@ -54,7 +54,7 @@ class Machine {
     stack_.pop_back();
     return {};
   }
-  /// The last `count` values as the items of a new one.
+  /// Replaces the last `count` values by one value with them as items.
   Status gather(Kind kind, size_t count) {
     if (depth() < count) return wrong("{} values are wanted, {} are left", count, depth());
     PickleValue v;
@@ -63,14 +63,14 @@ class Machine {
     stack_.resize(stack_.size() - count);
     return push(std::move(v));
   }
-  /// Takes the last mark away; the values above it are the last `count`.
+  /// Pops the last mark; `count`: the number of values above it.
   Status close(size_t& count) {
     if (marks_.empty()) return wrong("there is no mark");
     count = depth();
     marks_.pop_back();
     return {};
   }
-  /// The last `count` values go into the container below them.
+  /// Moves the last `count` values into the container below them.
   Status add_items(Kind kind, size_t count) {
     if (kind == Kind::kDict && count % 2 != 0) return wrong("a key has no value");
     if (depth() < count + 1) return wrong("there is nothing to add to");
@@ -218,7 +218,7 @@ class Machine {
       case 'j': return recall<uint32_t>();
       case 'R': return call();
       case 'Q': return gather(Kind::kPersistent, 1);
-      case 'b':  // BUILD: attributes, which data have no use for
+      case 'b':  // BUILD: object attributes, not needed for data
         REDLINE_TRY(pop(unused));
         return depth() > 0 ? Status() : wrong("there is nothing to give attributes to");
       case '.':

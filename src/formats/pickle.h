@@ -1,5 +1,5 @@
-// Python's pickle format (docs.python.org/3/library/pickletools.html), read as data: what the program in it would
-// build, with calls left as calls. Nothing is ever executed or looked up.
+// Python's pickle format (docs.python.org/3/library/pickletools.html) read as data: the value that the program would
+// build, with calls represented but never executed. Nothing is imported.
 #pragma once
 
 #include <string>
@@ -19,16 +19,16 @@ struct PickleValue {
     kText,
     kTuple,
     kList,
-    kDict,        ///< also collections.OrderedDict: items are key, value, key, value, ...
+    kDict,        ///< also collections.OrderedDict; items: key, value, key, value, ...
     kGlobal,      ///< a name that Python would import
-    kCall,        ///< items: what is called, the tuple of arguments
-    kPersistent,  ///< items: what names an object kept elsewhere
+    kCall,        ///< items: the callee, the tuple of arguments
+    kPersistent,  ///< items: the id of an object stored elsewhere
   };
   Kind kind = kNone;
   int64_t number = 0;             ///< of kBool, kInt
   double real = 0;                ///< of kFloat
-  std::string_view text, module;  ///< of kText; of kGlobal name and module: views into the pickle
-  std::vector<uint32_t> items;    ///< indices of values; they may form a cycle
+  std::string_view text, module;  ///< text of kText; module and name of kGlobal: views into the pickle
+  std::vector<uint32_t> items;    ///< indices of values; may form a cycle
 };
 
 struct Pickle {
@@ -39,9 +39,8 @@ struct Pickle {
 
   const PickleValue& at(uint32_t i) const { return values[i]; }
 
-  /// `path` names the file in errors and `offset` is where in it the pickle begins.
-  /// invalid_argument: damaged. unsupported: opcodes that dictionaries of tensors do without, or more than kMostBytes
-  /// or kMostValues.
+  /// `path` names the file in errors and `offset` is the position of the pickle in it. invalid_argument: corrupt.
+  /// unsupported: opcodes that dictionaries of tensors do not use, or more than kMostBytes or kMostValues.
   static Result<Pickle> read(const std::string& path, int64_t offset, std::string_view bytes);
 };
 

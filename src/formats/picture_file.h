@@ -1,4 +1,4 @@
-// Pictures to start from, whatever their format.
+// Reads images of any supported format.
 #pragma once
 
 #include <string>
@@ -8,7 +8,7 @@
 
 namespace redline {
 
-/// A PNG or JPEG file, by its content. Errors as decode_png and decode_jpeg; unsupported: another kind of file.
+/// A PNG or JPEG file, by content. Errors as decode_png and decode_jpeg; unsupported: another format.
 Result<RgbImage> read_picture(const std::string& path);
 
 }  // namespace redline

@@ -13,8 +13,8 @@
 namespace redline {
 namespace {
 
-// libpng leaves a failing call by longjmp, which runs no destructors: the functions that call setjmp have plain locals
-// only, and what owns memory lives in their callers' frames.
+// libpng reports errors with longjmp, which skips destructors: functions that call setjmp have trivial locals only, and
+// owning objects live in their callers' frames.
 struct Session {
   png_structp png = nullptr;
   png_infop info = nullptr;
@@ -58,8 +58,8 @@ struct Header {
   int bits = 0, channels = 0;
 };
 
-// Whether every chunk lies within the file: libpng allocates what a chunk's length claims before it reads the chunk, up
-// to 2 GB, and takes its own limit for advice.
+// Whether every chunk lies within the file: libpng allocates the declared length of a chunk before reading it, up to 2
+// GB, and does not enforce its own limit.
 bool chunks_fit(std::string_view bytes) {
   constexpr size_t kAround = 12;  // length, name and checksum
   for (bytes.remove_prefix(8); bytes.size() >= kAround;) {
@@ -166,7 +166,7 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Png
   if (picture.width * picture.height > kMostPicturePixels)
     return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them", name, picture.width, picture.height,
                             kMostPicturePixels);
-  // Deflate makes at most 1032 bytes of one.
+  // Deflate expands by at most a factor of 1032.
   const int64_t packed = (picture.width * header.bits * header.channels / 8 + 1) * picture.height;
   if (packed / 1032 > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,

@@ -1,4 +1,4 @@
-// PNG files, by libpng.
+// PNG files, with libpng.
 #pragma once
 
 #include <map>
@@ -12,17 +12,16 @@ namespace redline {
 
 using PngText = std::map<std::string, std::string>;
 
-/// A whole file: 8 bits a channel, with text chunks ({"parameters", "..."}; keys of 1 to 79 Latin-1 characters, values
-/// UTF-8). invalid_argument: a picture without pixels, or rgb of another size.
+/// Encodes 8 bits per channel, with text chunks ({"parameters", "..."}; keys of 1 to 79 Latin-1 characters, values
+/// UTF-8). invalid_argument: an empty image, or rgb of another size.
 Result<std::string> encode_png(const RgbImage& picture, const PngText& text = {});
-/// Under a temporary name first. io: as the system says.
+/// Writes to a temporary name first. io: system error.
 Status write_png(const std::string& path, const RgbImage& picture, const PngText& text = {});
 
-/// Any PNG as RGB of 8 bits, as Pillow's convert("RGB") gives it: grey repeated, palettes looked up, transparency left
-/// out, of 16 bits the upper 8. `text`, when given, takes its text chunks.
-/// invalid_argument: damaged, or larger than kMostPictureSide and kMostPicturePixels; the message gives libpng's
-/// reason. Memory beyond the result is a small part of it, and nothing large is allocated for a file too small to fill
-/// it.
+/// Decodes any PNG to 8-bit RGB like Pillow's convert("RGB"): gray is replicated, palettes are looked up, alpha is
+/// dropped, 16-bit samples keep the upper 8. `text`, if given, receives the text chunks. invalid_argument: corrupt, or
+/// larger than kMostPictureSide and kMostPicturePixels; the message includes libpng's reason. Extra memory is small,
+/// and nothing large is allocated for a file too small to fill it.
 Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, PngText* text = nullptr);
 Result<RgbImage> read_png(const std::string& path, PngText* text = nullptr);
 

@@ -1,4 +1,4 @@
-// How large a picture a reader takes.
+// Size limits of the image readers.
 #pragma once
 
 #include <cstdint>
@@ -7,7 +7,7 @@
 
 namespace redline {
 
-/// What a reader takes: enough for any picture that one would start from, a small part of memory.
+/// Large enough for any input image, small compared to memory.
 inline constexpr int64_t kMostPictureSide = 32768, kMostPicturePixels = int64_t{1} << 24;
 
 }  // namespace redline

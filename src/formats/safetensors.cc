@@ -10,17 +10,17 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxHeaderBytes = 100'000'000;  // the limit of the format's own library
+constexpr int64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference implementation
 constexpr size_t kMaxRank = 8;
 constexpr size_t kMaxFiles = 4096;
-constexpr size_t kMaxTypeName = 15;  // stays inside std::string
+constexpr size_t kMaxTypeName = 15;  // fits the inline buffer of std::string
 constexpr std::string_view kMetadata = "__metadata__";
 
 struct TypeRow {
   std::string_view name;
   int64_t bits;
 };
-// Sizes of the types that Redline lists without reading them tell whether shape and offsets agree.
+// Types that are listed but not read have a size too, to check shape against offsets.
 constexpr TypeRow kTypes[] = {{"F32", 32},    {"F16", 16},    {"BF16", 16},   {"F64", 64},    {"BOOL", 8},
                               {"U8", 8},      {"I8", 8},      {"U16", 16},    {"I16", 16},    {"U32", 32},
                               {"I32", 32},    {"U64", 64},    {"I64", 64},    {"C64", 64},    {"F8_E4M3", 8},
@@ -39,7 +39,7 @@ bool is_plain_name(std::string_view name) {
 
 std::string_view file_name(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }
 
-/// on_entry(tensor, file, scanner) for every entry of the index's "weight_map".
+/// Calls on_entry(tensor, file, scanner) for every entry of the index's "weight_map".
 template <class F>
 Status for_each_placement(const MappedFile& index, F&& on_entry) {
   JsonScanner json(index.path(), index.text());
@@ -67,7 +67,7 @@ class SafetensorsParser {
   }
 
   Result<SafetensorsFiles> parse(const MappedFile* index) {
-    // Counted first: one allocation for all tensors, checked against the budget before it is made.
+    // Count first: one allocation for all tensors, checked against the budget before it is made.
     std::vector<JsonScanner> headers;
     size_t count = 0;
     for (const auto& file : files_.files_) {
@@ -99,7 +99,7 @@ class SafetensorsParser {
     const std::string_view beginning = file.text().substr(0, 64);
     uint64_t bytes = 0;
     REDLINE_TRY(in.read(bytes, "header length"));
-    // Another format is a better guess than a header of 10^18 bytes.
+    // The file more likely has another format than a header of 10^18 bytes.
     const bool is_json = file.size() > 8 && file.text()[8] == '{';
     if (bytes > in.remaining() || bytes > uint64_t{kMaxHeaderBytes} || bytes < 2)
       return in.error_at(0, "a header of {} bytes, the file has {} behind its length and at most {} are read{}", bytes,
@@ -172,7 +172,7 @@ class SafetensorsParser {
     tensor.bytes = offsets[1] - offsets[0];
     const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
                                     [&](const TypeRow& row) { return row.name == tensor.type_name; });
-    if (type == std::end(kTypes)) return {};  // listed; a type of which nothing is known has no size to check
+    if (type == std::end(kTypes)) return {};  // unknown type: listed without a size check
     int64_t bits = type->bits;
     for (const int64_t size : shape) {
       if (__builtin_mul_overflow(bits, size, &bits)) return wrong("the product of its sizes overflows");
@@ -190,7 +190,7 @@ class SafetensorsParser {
   Status check_overlap(size_t first, const MappedFile& file) {
     std::vector<uint32_t> order(files_.tensors_.size() - first);
     std::iota(order.begin(), order.end(), static_cast<uint32_t>(first));
-    // Empty tensors overlap nothing; they would hide an overlap of their neighbours.
+    // Empty tensors cannot overlap, but would hide an overlap of the tensors around them.
     order.erase(std::remove_if(order.begin(), order.end(), [&](uint32_t i) { return files_.tensors_[i].bytes == 0; }),
                 order.end());
     std::sort(order.begin(), order.end(), [&](uint32_t a, uint32_t b) {
@@ -280,7 +280,7 @@ Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder
   const std::filesystem::path base(folder);
   std::error_code ignored;
   const auto exists = [&](std::string_view name) { return std::filesystem::exists(base / name, ignored); };
-  // transformers' name, and diffusers'.
+  // The names of transformers and of diffusers.
   std::string index_path;
   for (const char* stem : {"model.safetensors", "diffusion_pytorch_model.safetensors"}) {
     if (exists(stem)) return open_file((base / stem).string());

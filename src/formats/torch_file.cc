@@ -36,7 +36,7 @@ class Reader {
       if (key.kind != Kind::kText) return invalid_argument("{}: {} is a name", file_.path(), spell(key));
       if (!names.insert(key.text).second)
         return invalid_argument("{}: tensor {} stands there twice", file_.path(), in_quotes(key.text));
-      // A parameter is a tensor with flags.
+      // torch.nn.Parameter: a tensor with flags.
       if (is_call(*value, "torch._utils", "_rebuild_parameter")) {
         const PickleValue& arguments = pickle_.at(value->items[1]);
         if (!arguments.items.empty()) value = &pickle_.at(arguments.items[0]);
@@ -56,7 +56,7 @@ class Reader {
     return file_.text().substr(static_cast<size_t>(member.offset), static_cast<size_t>(member.bytes));
   }
 
-  /// Members by their names within the one folder of the archive.
+  /// Indexes the archive members by their names within its single folder.
   Status open_archive() {
     if (file_.text().starts_with("\x80\x02\x8a\x0a"))
       return unsupported("{}: the format of PyTorch before 1.6; load it there and save it again", file_.path());
@@ -104,7 +104,7 @@ class Reader {
     return std::string(kNames[v.kind]);
   }
 
-  /// Sizes or strides.
+  /// Reads sizes or strides.
   Status read_sizes(const PickleValue& v, std::vector<int64_t>& sizes) const {
     if (v.kind != Kind::kTuple || v.items.size() > kMostAxes) return invalid_argument("its sizes are {}", spell(v));
     for (const uint32_t i : v.items) {
@@ -115,7 +115,7 @@ class Reader {
     return {};
   }
 
-  // (storage, offset in elements, sizes, strides, ...), where the storage is ("storage", type, member, device, elements).
+  // (storage, offset in elements, sizes, strides, ...), where storage is ("storage", type, member, device, elements).
   Status read_tensor(const PickleValue& v, TorchTensor& tensor) const {
     if (!is_call(v, "torch._utils", "_rebuild_tensor_v2")) return unsupported("is {}, not a dense tensor", spell(v));
     const std::vector<uint32_t>& arguments = pickle_.at(v.items[1]).items;

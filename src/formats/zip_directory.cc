@@ -11,7 +11,7 @@ constexpr uint32_t kLocal = 0x04034b50, kEntry = 0x02014b50, kEnd = 0x06054b50, 
                    kLocator64 = 0x07064b50;
 constexpr uint64_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20;
 constexpr uint64_t kMostComment = 65535;
-constexpr uint32_t kElsewhere = 0xffffffffu;  ///< a 32-bit field whose value stands in the zip64 record
+constexpr uint32_t kElsewhere = 0xffffffffu;  ///< a 32-bit field whose value is in the zip64 record
 
 class Reader {
  public:
@@ -42,7 +42,7 @@ class Reader {
 
  private:
   bool fits(uint64_t at, uint64_t bytes) const { return at <= text_.size() && bytes <= text_.size() - at; }
-  /// The caller has checked that it is there.
+  /// The caller has checked that it is in the file.
   template <class T>
   T number(uint64_t at) const {
     T value;
@@ -50,7 +50,7 @@ class Reader {
     return value;
   }
 
-  /// The record at the end of the file, before a comment.
+  /// Finds the end-of-central-directory record, which may be followed by a comment.
   Status find_directory(uint64_t& entries, uint64_t& bytes, uint64_t& offset) const {
     const uint64_t size = text_.size();
     if (size < kEndBytes) return reader_.error_at(0, "{} bytes are too few for a zip archive", size);
@@ -77,7 +77,7 @@ class Reader {
     return {};
   }
 
-  /// The entry at `at` lies within the directory.
+  /// Requires the entry at `at` to lie within the directory.
   Status read_entry(uint64_t at, ZipMember& member) {
     const uint64_t name_bytes = number<uint16_t>(at + 28), extra_bytes = number<uint16_t>(at + 30);
     member.name = text_.substr(at + kEntryBytes, name_bytes);
@@ -89,7 +89,7 @@ class Reader {
     if (member.is_stored && plain != packed) return reader_.error_at(at, "{} bytes are stored as {}", plain, packed);
     if (!fits(local, kLocalBytes) || number<uint32_t>(local) != kLocal)
       return reader_.error_at(at, "there is no member at byte {}", local);
-    // The lengths there may differ from the directory's: writers pad them so that data are aligned.
+    // Lengths in the local header may differ from the directory's: writers pad it to align the data.
     const uint64_t data = local + kLocalBytes + number<uint16_t>(local + 26) + number<uint16_t>(local + 28);
     if (!fits(data, packed)) return reader_.error_at(at, "{} bytes from byte {} lie beyond the end", packed, data);
     member.offset = static_cast<int64_t>(data);
@@ -97,7 +97,7 @@ class Reader {
     reader_.set_place();
     return {};
   }
-  /// The zip64 field holds those of the three that do not fit into 32 bits, in this order.
+  /// The zip64 field contains those of the three values that do not fit into 32 bits, in this order.
   Status read_extra64(uint64_t at, uint64_t bytes, uint64_t& plain, uint64_t& packed, uint64_t& local) const {
     if (plain != kElsewhere && packed != kElsewhere && local != kElsewhere) return {};
     for (uint64_t left = bytes; left >= 4;) {

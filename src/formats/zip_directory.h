@@ -1,4 +1,4 @@
-// The members of a zip archive that are stored as they are (PKWARE APPNOTE 6.3, zip64 included).
+// Members of a zip archive (PKWARE APPNOTE 6.3, including zip64); only stored ones can be read directly.
 #pragma once
 
 #include <string_view>
@@ -10,12 +10,12 @@ namespace redline {
 
 struct ZipMember {
   std::string_view name;  ///< a view into the file
-  int64_t offset = 0;     ///< of its bytes in the file
+  int64_t offset = 0;     ///< of its data in the file
   int64_t bytes = 0;
-  bool is_stored = false;  ///< neither compressed nor encrypted: the bytes are the member
+  bool is_stored = false;  ///< neither compressed nor encrypted: the data is the member
 };
 
-/// Every member lies within the file; members may overlap. invalid_argument: damaged, or no zip archive, with byte
+/// Every member lies within the file; members may overlap. invalid_argument: corrupt or not a zip archive, with byte
 /// offset and reason.
 Result<std::vector<ZipMember>> read_zip_directory(const MappedFile& file);
 

@@ -1,4 +1,4 @@
-// Pointwise functions between products.
+// Pointwise activation functions of linear layers.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +11,7 @@ enum class Activation : uint8_t {
   kGeluTanh,   ///< x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
   kQuickGelu,  ///< x / (1 + e^(-1.702 x))
   kRelu,
-  kTanh3,  ///< 3 tanh(x / 3), as the tiny autoencoders clamp latents
+  kTanh3,  ///< 3 tanh(x / 3): latent clamp of the tiny autoencoders
 };
 
 }  // namespace redline

@@ -1,5 +1,5 @@
-// Memory layouts in which linear kernels take their activations x [rows, cols]. An activation is written in its layout once
-// and read by every product of it; rounding to int8 or bfloat16 happens there.
+// Memory layouts of the activations x [rows, cols] that linear kernels read. An activation is converted once, where it
+// is also rounded to int8 or bfloat16, and shared by all products that read it.
 #pragma once
 
 #include <cstdint>
@@ -7,52 +7,54 @@
 namespace redline {
 
 enum class ActivationLayout : uint8_t {
-  kF32,        ///< rows of float32, any stride
-  kI8Grouped,  ///< int8 codes in groups of 32 with a scale each: operands of integer dot products
-  kBf16Tiled,  ///< bfloat16 in the order of tile products
-  kI8Tiled,    ///< int8 in the order of tile products, a scale for every 1024 of a row
+  kF32,        ///< row-major float32, any stride
+  kI8Grouped,  ///< int8 codes in groups of 32 with one scale each, for integer dot products
+  kBf16Tiled,  ///< bfloat16 in tile order
+  kI8Tiled,    ///< int8 in tile order, one scale per 1024 elements of a row
 };
 inline constexpr int kNumActivationLayouts = 4;
 
-/// kI8Grouped. Elements that share a scale: scale = max |x| / 127, code = round(x / scale). cols is a multiple of it.
+/// kI8Grouped: elements that share a scale. scale = max |x| / 127, code = round(x / scale). cols must be a multiple of
+/// it.
 inline constexpr int64_t kQ8Group = 32;
-/// Codes are summed in the smallest group that a weight has a minimum for.
+/// Codes are summed in groups of the smallest size for which a weight format has a minimum.
 inline constexpr int64_t kQ8SumGroup = 16;
-/// A row of kI8Grouped: [cols] int8 codes, [cols / 32] float32 scales, [cols / 16] int32 sums of codes, padded to a line.
+/// A row of kI8Grouped: [cols] int8 codes, [cols / 32] float32 scales, [cols / 16] int32 sums of codes, padded to 64
+/// bytes.
 constexpr int64_t q8_scales_at(int64_t cols) { return cols; }
 constexpr int64_t q8_sums_at(int64_t cols) { return cols + cols / kQ8Group * 4; }
 constexpr int64_t q8_row_bytes(int64_t cols) {
   return (cols + cols / kQ8Group * 4 + cols / kQ8SumGroup * 4 + 63) / 64 * 64;
 }
 
-/// kBf16Tiled: [rows / 16][cols / 32][16 rows][32 columns] bfloat16, one tile of 1 KiB after the other along K; rows and
-/// columns are padded to whole tiles, columns with zeros (rows past the last hold anything: they meet no other row).
+/// kBf16Tiled: [rows / 16][cols / 32][16 rows][32 columns] bfloat16: 1 KiB tiles, contiguous along K. Rows and columns
+/// are padded to whole tiles, columns with zeros; padding rows are undefined (they never mix with other rows).
 inline constexpr int64_t kXTileRows = 16;
-inline constexpr int64_t kXTileBytes = 64;  ///< of K
+inline constexpr int64_t kXTileBytes = 64;  ///< bytes of K per row of a tile
 constexpr int64_t tiles_panel_bytes(int64_t cols) { return (cols + 31) / 32 * kXTileRows * kXTileBytes; }
 
-/// kI8Tiled: a panel of 16 rows is [cols / 64][16 rows][64 columns] int8, columns padded with zeros, then for each kI8Chunk
-/// columns a line of 16 float32 scales and a line of 16 int32 sums of codes. scale = max |x| / 127, code = round(x /
-/// scale). Products of a chunk stay below 2^24: their sums are exact in float32 too.
+/// kI8Tiled: a panel of 16 rows is [cols / 64][16 rows][64 columns] int8, columns padded with zeros, then for each
+/// kI8Chunk columns 16 float32 scales and 16 int32 sums of codes. scale = max |x| / 127, code = round(x / scale). Code
+/// sums of a chunk stay below 2^24: they are exact in float32 too.
 inline constexpr int64_t kI8Chunk = 1024, kI8TileColumns = 64;
 constexpr int64_t i8_scales_at(int64_t cols) {
   return (cols + kI8TileColumns - 1) / kI8TileColumns * kXTileRows * kXTileBytes;
 }
-inline constexpr int64_t kI8ChunkLines = 2 * 64;  ///< scales and sums of a chunk
+inline constexpr int64_t kI8ChunkLines = 2 * 64;  ///< bytes of the scales and sums of a chunk
 constexpr int64_t i8_panel_bytes(int64_t cols) {
   return i8_scales_at(cols) + (cols + kI8Chunk - 1) / kI8Chunk * kI8ChunkLines;
 }
 
-/// Rows that are interleaved in a layout: a batch item may begin at multiples of it.
+/// Rows that a layout interleaves: a batch item must start at a multiple of it.
 constexpr int64_t activation_layout_panel(ActivationLayout layout) {
   return layout == ActivationLayout::kBf16Tiled || layout == ActivationLayout::kI8Tiled ? kXTileRows : 1;
 }
-/// Columns at whose multiples a row may be cut, to be rounded by several tasks.
+/// Column granularity at which the conversion of a row can be split among tasks.
 constexpr int64_t activation_layout_grain(ActivationLayout layout) {
   return layout == ActivationLayout::kI8Tiled ? kI8Chunk : 32;
 }
 
-/// Bytes of x in a layout; float32 rows are taken as dense.
+/// Bytes of x in a layout; float32 rows are dense.
 constexpr int64_t activation_layout_bytes(ActivationLayout layout, int64_t rows, int64_t cols) {
   switch (layout) {
     case ActivationLayout::kI8Grouped: return rows * q8_row_bytes(cols);
@@ -68,7 +70,7 @@ constexpr int64_t activation_layout_bytes(ActivationLayout layout, int64_t rows,
 /// "f32", "q8", "tiles", "i8".
 const char* activation_layout_name(ActivationLayout layout);
 
-/// The layout of one activation by number of rows: layout i applies from at[i].min_rows up to at[i + 1].min_rows.
+/// The layout of an activation by number of rows: at[i] applies from at[i].min_rows up to at[i + 1].min_rows.
 /// at[0].min_rows is 0.
 struct ActivationLayouts {
   static constexpr int kMax = 3;
@@ -78,13 +80,13 @@ struct ActivationLayouts {
   } at[kMax];
   int count = 1;
 
-  /// Which of `at` serves so many rows.
+  /// Index into `at` for this number of rows.
   int index_for_rows(int64_t rows) const;
   ActivationLayout for_rows(int64_t rows) const { return at[index_for_rows(rows)].layout; }
   bool only_f32() const { return count == 1 && at[0].layout == ActivationLayout::kF32; }
-  /// Columns at whose multiples tasks may cut a row in any of these layouts.
+  /// Column granularity at which tasks can split a row in any of these layouts.
   int64_t grain() const;
-  /// Bytes of the largest layout at up to `rows` rows.
+  /// Bytes of the largest of these layouts for up to `rows` rows.
   int64_t bytes(int64_t rows, int64_t cols) const;
   bool operator==(const ActivationLayouts& other) const;
 };

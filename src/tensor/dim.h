@@ -9,15 +9,15 @@
 
 namespace redline {
 
-/// The sizes that really vary from step to step. A model declares an upper bound for each that it uses.
+/// Sizes that vary from step to step. A model declares an upper bound for each symbol it uses.
 enum class Symbol : uint8_t {
-  kTokens,  ///< of language models: rows of a step
+  kTokens,  ///< language models: rows of a step
   kSequences,
   kLogitRows,
-  kBatch,        ///< of everything that draws: pictures, or pictures times branches of guidance
-  kTextTokens,   ///< of one item of the batch
-  kImageTokens,  ///< of one item of the batch
-  // Pixels of a latent, and of what is left after halving (rounded up) once, twice, three times.
+  kBatch,        ///< image models: images, or images times guidance branches
+  kTextTokens,   ///< per batch item
+  kImageTokens,  ///< per batch item
+  // Height and width of a latent, and after 1, 2 and 3 halvings (rounded up).
   kHeight,
   kWidth,
   kHeight2,
@@ -30,24 +30,25 @@ enum class Symbol : uint8_t {
 inline constexpr int kNumSymbols = 14;
 std::string_view symbol_name(Symbol symbol);
 
-/// One value per symbol: the bounds at compile time, the sizes of one step at run time.
+/// One value per symbol: bounds at compile time, actual sizes of a step at run time.
 struct SymbolValues {
   int64_t value[kNumSymbols] = {};
   int64_t& operator[](Symbol s) { return value[static_cast<int>(s)]; }
   int64_t operator[](Symbol s) const { return value[static_cast<int>(s)]; }
 };
 
-/// The eight sizes of a latent of so many pixels.
+/// Sets the eight size symbols of a latent.
 void set_latent_size(SymbolValues& values, int64_t height, int64_t width);
 
-/// A sum of terms, each a constant times powers of symbols. Kept sorted, no zero terms: equal sizes compare equal.
+/// A sum of terms, each a constant times powers of symbols. Kept sorted and without zero terms, so equal sizes compare
+/// equal.
 class Dim {
  public:
-  Dim(int64_t constant = 0);  // NOLINT(google-explicit-constructor): a number is a size
+  Dim(int64_t constant = 0);  // NOLINT(google-explicit-constructor): implicit from a number
   Dim(Symbol symbol);         // NOLINT(google-explicit-constructor)
 
   bool is_constant() const;
-  /// Only when is_constant().
+  /// Requires is_constant().
   int64_t constant() const;
   int64_t eval(const SymbolValues& values) const;
   /// "tokens*512 + 3"

@@ -10,7 +10,8 @@
 namespace redline {
 namespace {
 
-// dtype, name, block elements, block bytes, ggml's type number, is_float, is_block, bytes of a row beside blocks; in the order of DType.
+// dtype, name, block elements, block bytes, ggml type number, is_float, is_block, bytes per row besides blocks; in the
+// order of DType.
 constexpr DTypeInfo kTypes[] = {
     {DType::kF32, "f32", 1, 4, 0, true, false, 0},
     {DType::kF16, "f16", 1, 2, 1, true, false, 0},
@@ -39,7 +40,7 @@ struct GgufName {
   uint32_t type;
   std::string_view name;
 };
-// ggml's numbers for types that have no row above (ggml.h, enum ggml_type; "removed" ones are refused by ggml too).
+// ggml's names of types without a row above (ggml.h, enum ggml_type; ggml refuses "removed" ones too).
 constexpr GgufName kOtherGgufTypes[] = {
     {4, "Q4_2 (removed)"},
     {5, "Q4_3 (removed)"},
@@ -59,7 +60,7 @@ constexpr GgufName kOtherGgufTypes[] = {
     {38, "IQ4_NL_8_8 (removed)"},
     {40, "NVFP4"},
 };
-// ggml's spelling of the types that we read, as GGUF tools print them.
+// ggml's names of the supported types, as GGUF tools print them.
 constexpr std::string_view kGgufNames[kNumDTypes] = {
     "F32",
     "F16",
@@ -130,12 +131,12 @@ uint16_t f32_to_f16(float value) {
   const auto sign = static_cast<uint16_t>(bits >> 16 & 0x8000u);
   const uint32_t magnitude = bits & 0x7fffffffu;
   if (magnitude > 0x7f800000u) return sign | 0x7e00u | static_cast<uint16_t>(magnitude >> 13 & 0x1ffu);  // NaN
-  // 65520 is halfway between the largest half and the one after it; halfway rounds to even, which is infinity.
+  // 65520 is halfway between the largest half and the next power of two; ties to even gives infinity.
   if (magnitude >= 0x477ff000u) return sign | 0x7c00u;
   if (magnitude < 0x38800000u) {
-    // A subnormal half is a multiple of 2^-24: shift the 24-bit significand there, rounding to nearest even.
+    // A subnormal half is a multiple of 2^-24: shift the 24-bit significand into place, rounding to nearest even.
     const uint32_t exponent = magnitude >> 23;
-    if (exponent < 102) return sign;  // below half of 2^-24
+    if (exponent < 102) return sign;  // below half of 2^-24: zero
     const uint32_t significand = (magnitude & 0x7fffffu) | 0x800000u;
     const uint32_t shift = 126 - exponent;
     const uint32_t rest = significand & ((1u << shift) - 1), half = 1u << (shift - 1);

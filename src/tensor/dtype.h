@@ -38,27 +38,27 @@ enum class DType : uint8_t {
 };
 inline constexpr int kNumDTypes = 25;
 
-/// What every part of the engine needs to know of a type. A plain type is a block of one element.
+/// Properties of a type. A plain type is a block of one element.
 struct DTypeInfo {
   DType dtype;
-  std::string_view name;   ///< "f32", "q4_k": lower case, as flags and JSON spell it
-  int32_t block_elements;  ///< elements of one row that share a block
+  std::string_view name;   ///< "f32", "q4_k": lower case, as in flags and JSON
+  int32_t block_elements;  ///< elements of one row in a block
   int32_t block_bytes;
-  int32_t gguf_type;  ///< ggml's type number in GGUF files; -1: they cannot hold it
+  int32_t gguf_type;  ///< ggml's type number in GGUF files; -1: not a GGUF type
   bool is_float;      ///< f64, f32, f16, bf16
   bool is_block;      ///< quantized
-  int32_t row_bytes;  ///< what a row has beside its blocks: a scale for all of it
+  int32_t row_bytes;  ///< bytes of a row besides its blocks: a scale per row
 };
 
 const DTypeInfo& dtype_info(DType dtype);
-/// not_found: no such name; the message names the nearest.
+/// not_found: no such name; the message suggests the nearest.
 Result<DType> dtype_from_name(std::string_view name);
-/// nullptr when Redline does not know ggml's type number.
+/// nullptr for an unsupported or unknown ggml type number.
 const DTypeInfo* dtype_from_gguf(uint32_t gguf_type);
-/// ggml's name for a type number that Redline may not read ("IQ1_S"), or "" when ggml has none.
+/// ggml's name of a type number, also of unsupported types ("IQ1_S"); "" when ggml has none.
 std::string_view gguf_type_name(uint32_t gguf_type);
 
-/// Bytes of one row of `elements`, which must be a multiple of the block.
+/// Bytes of one row; `elements` must be a multiple of the block.
 inline int64_t row_bytes(DType dtype, int64_t elements) {
   const DTypeInfo& t = dtype_info(dtype);
   return elements / t.block_elements * t.block_bytes + t.row_bytes;
@@ -69,8 +69,8 @@ uint16_t f32_to_f16(float value);  ///< round to nearest even
 inline float bf16_to_f32(uint16_t b) { return __builtin_bit_cast(float, static_cast<uint32_t>(b) << 16); }
 uint16_t f32_to_bf16(float value);  ///< round to nearest even; NaN stays NaN
 
-/// Unpacks `elements` (whole blocks; of w8a8 one whole row) of any weight type to float32, exactly as ggml does.
-/// The one entry for code that is not a hot kernel: inspect, tests, the interpreter, packing.
+/// Unpacks `elements` (whole blocks; for w8a8 one whole row) of any weight type to float32, bit-identical to ggml. For
+/// code that is not performance-critical: inspect, tests, the interpreter, packing.
 void unpack_row(DType dtype, const void* source, float* target, int64_t elements);
 
 }  // namespace redline

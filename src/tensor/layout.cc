@@ -16,8 +16,8 @@ int64_t product(const std::vector<int64_t>& extents) {
 
 std::string list(const std::vector<int64_t>& values) { return fmt::format("[{}]", fmt::join(values, ", ")); }
 
-/// Drops iters of one element and joins neighbours that one longer iter describes. An iter that moves nothing is on
-/// no axis in particular: it is written on kMemory, so that equal mappings come out equal.
+/// Drops iters of extent 1 and fuses adjacent ones that a single iter can describe. An iter with stride 0 is put on
+/// kMemory, so that equal mappings compare equal.
 std::vector<Iter> fuse(const std::vector<Iter>& iters) {
   std::vector<Iter> fused;
   for (Iter iter : iters) {
@@ -30,7 +30,7 @@ std::vector<Iter> fuse(const std::vector<Iter>& iters) {
   return fused;
 }
 
-/// Adds what the digits of `index` say, innermost iter last; the quotient that is left is returned.
+/// Adds the digits of `index` to `place`, innermost iter last; returns the remaining quotient.
 int64_t add_digits(const std::vector<Iter>& iters, int64_t index, Place& place) {
   for (auto iter = iters.rbegin(); iter != iters.rend(); ++iter) {
     place[axis_index(iter->axis)] += index % iter->extent * iter->stride;
@@ -39,14 +39,14 @@ int64_t add_digits(const std::vector<Iter>& iters, int64_t index, Place& place) 
   return index;
 }
 
-/// The box [begin, begin + extent) of one group of iters; what it starts at is added to `offset`.
+/// The box [begin, begin + extent) of one group of iters; its start is added to `offset`.
 std::optional<std::vector<Iter>> slice_group(std::vector<Iter> iters, int64_t begin, int64_t extent, Place& offset) {
   std::vector<Iter> kept;
   iters = fuse(iters);
   while (!iters.empty()) {
     const Iter inner = iters.back();
     const int64_t first = begin % inner.extent;
-    if (first + extent <= inner.extent) {  // the box lies inside one sweep of this iter: outer digits are fixed
+    if (first + extent <= inner.extent) {  // the box is within one sweep of this iter: outer digits are fixed
       add_digits(iters, begin, offset);
       kept.insert(kept.begin(), {extent, inner.stride, inner.axis});
       return kept;
@@ -60,7 +60,7 @@ std::optional<std::vector<Iter>> slice_group(std::vector<Iter> iters, int64_t be
   return kept;
 }
 
-/// Walks the memory coordinate of a layout in logical order without divisions.
+/// Iterates over the memory coordinates of a layout in logical order without divisions.
 class Walker {
  public:
   explicit Walker(const Layout& canonical) : iters_(canonical.shard()), at_(canonical.offset()[0]) {
@@ -69,9 +69,9 @@ class Walker {
     digits_.resize(iters_.size());
   }
   int64_t at() const { return at_; }
-  /// Elements from here on that are neighbours in memory.
+  /// Elements from here on that are contiguous in memory.
   int64_t run() const { return iters_[0].stride == 1 ? iters_[0].extent - digits_[0] : 1; }
-  /// count <= run()
+  /// Requires count <= run().
   void advance(int64_t count) {
     digits_[0] += count;
     at_ += count * iters_[0].stride;
@@ -104,7 +104,7 @@ Status check_copy(const Layout& source, const Layout& target) {
   return {};
 }
 
-/// Calls `run` for the maximal runs in logical order; once over the whole for each copy that the target keeps.
+/// Calls `run` for the maximal runs in logical order; one full pass for each copy in the target.
 template <class F>
 void for_each_run(const Layout& source, const Layout& target, F&& run) {
   const Layout from = source.canonical(), to = target.canonical();
@@ -189,7 +189,7 @@ std::vector<Place> Layout::apply_all(int64_t index) const {
 Layout Layout::canonical() const {
   if (size() == 0) return Layout({{0, 0, Axis::kMemory}});
   std::vector<Iter> replica = replica_;
-  // A replica iter that moves nothing names the same places again; the order of the others says nothing.
+  // A replica iter with stride 0 repeats the same places; the order of the others does not matter.
   std::erase_if(replica, [](const Iter& iter) { return iter.extent == 1 || iter.stride == 0; });
   std::sort(replica.begin(), replica.end(), [](const Iter& a, const Iter& b) {
     if (a.axis != b.axis) return a.axis < b.axis;

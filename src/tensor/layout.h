@@ -1,10 +1,10 @@
-// Where the elements of a tensor live: one description for packed weights, KV pages and rank shards.
+// Tensor layouts: one description for packed weights, KV pages and rank shards.
 //
-// After Axe (arXiv 2601.19092) as summarised in the TVM tile layout documentation: a layout maps a logical coordinate
+// After Axe (arXiv 2601.19092) as summarized in the TVM tile layout documentation: a layout maps a logical coordinate
 // to a set of physical coordinates on named axes.
-//   shard    ordered iters (extent, stride, axis). The logical index, row-major, is split into digits by the extents,
+//   shard    ordered iters (extent, stride, axis). The row-major logical index is split into digits by the extents,
 //            innermost last; each digit adds digit * stride on its iter's axis
-//   replica  unordered iters: every digit combination is one more copy at the added offset
+//   replica  unordered iters: every combination of digits is one more copy at the added offset
 //   offset   one constant per axis
 #pragma once
 
@@ -19,7 +19,7 @@
 namespace redline {
 
 /// Named resources. kMemory counts elements in one address space; kPage is a number resolved through a page table;
-/// kRank is a process; kWorker a thread; kLane a vector lane.
+/// kRank is a process, kWorker a thread, kLane a vector lane.
 enum class Axis : uint8_t { kMemory, kPage, kRank, kWorker, kLane };
 inline constexpr int kNumAxes = 5;
 std::string_view axis_name(Axis axis);
@@ -45,36 +45,36 @@ class Layout {
   const std::vector<Iter>& replica() const { return replica_; }
   const Place& offset() const { return offset_; }
 
-  /// Product of the shard extents: number of logical elements.
+  /// Number of logical elements: the product of the shard extents.
   int64_t size() const;
-  /// 1 + the largest reach on `axis` (replicas included) + offset; 0 for a layout of no elements.
+  /// 1 + the largest coordinate on `axis`, replicas and offset included; 0 for an empty layout.
   int64_t span(Axis axis) const;
-  /// First copy of logical element `index` (row-major). Cost: one division per iter.
+  /// First copy of logical element `index` (row-major). Costs one division per iter.
   Place apply(int64_t index) const;
-  /// Every copy.
+  /// All copies.
   std::vector<Place> apply_all(int64_t index) const;
-  /// Memory coordinate only; the common case.
+  /// Memory coordinate only.
   int64_t memory(int64_t index) const { return apply(index)[0]; }
 
-  /// Drops extent-1 iters and fuses neighbours with outer.stride == inner.extent * inner.stride on one axis.
+  /// Drops iters of extent 1 and fuses adjacent ones with outer.stride == inner.extent * inner.stride on one axis.
   Layout canonical() const;
-  /// Cuts iters so that consecutive runs multiply to each extent of `shape`; invalid_argument when a cut does not
+  /// Splits iters so that consecutive runs multiply to each extent of `shape`. invalid_argument when an extent does not
   /// divide.
   Result<std::vector<std::vector<Iter>>> group(const std::vector<int64_t>& shape) const;
-  /// `this` over tiles of `inner`: logical shape is outer_shape[i] * inner_shape[i] per axis, strides of `this` are
+  /// `this` over tiles of `inner`: the logical shape is outer_shape[i] * inner_shape[i] per axis; strides of `this` are
   /// multiplied by inner's span on the same axis.
   Result<Layout> tile(const std::vector<int64_t>& outer_shape, const Layout& inner,
                       const std::vector<int64_t>& inner_shape) const;
-  /// The sub-box [begin, begin + extent) of the logical `shape`; nullopt when a border of the box cuts through an iter
-  /// (no one layout then) or when shape, begin and extent do not fit this layout.
+  /// The sub-box [begin, begin + extent) of the logical `shape`. nullopt when a side of the box cuts through an iter
+  /// (it is then not a single layout), or when shape, begin and extent do not fit this layout.
   std::optional<Layout> slice(const std::vector<int64_t>& shape, const std::vector<int64_t>& begin,
                               const std::vector<int64_t>& extent) const;
-  /// Number of trailing logical elements that are contiguous and dense in memory, in the same order.
+  /// Number of trailing logical elements that are contiguous in memory, in the same order.
   int64_t contiguous_run() const;
   /// "(64:16@m, 16:1@m) + 0"
   std::string to_string() const;
 
-  /// Same mapping, compared after canonical().
+  /// Same mapping: compares canonical() forms.
   friend bool operator==(const Layout& a, const Layout& b);
 
  private:
@@ -83,15 +83,15 @@ class Layout {
 };
 
 /// One run of a copy between two layouts of the same logical size: `length` elements from source + source_offset to
-/// target + target_offset, memory axis, in elements.
+/// target + target_offset, in elements on the memory axis.
 struct CopyRun {
   int64_t source_offset, target_offset, length;
 };
-/// The runs that rearrange `source` into `target`, each the longest that is contiguous on both sides, in logical order.
-/// The first copy of the source is read; every copy of the target is written, one whole pass after the other.
-/// invalid_argument when the sizes differ or an axis other than memory is used.
+/// The runs that rearrange `source` into `target` in logical order, each the longest that is contiguous on both sides.
+/// Reads the first copy of the source and writes every copy of the target, one full pass per copy. invalid_argument
+/// when the sizes differ or an axis other than memory is used.
 Result<std::vector<CopyRun>> plan_copy(const Layout& source, const Layout& target);
-/// Runs the plan of plan_copy over elements of `element_bytes` without materialising it.
+/// Executes plan_copy on elements of `element_bytes` without materializing the plan.
 Status convert(const Layout& source, const void* source_data, const Layout& target, void* target_data,
                int64_t element_bytes);
 

@@ -13,7 +13,7 @@ constexpr int64_t kLaneBytes = 4;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// A block format: 16 blocks, one of each row, become one unit.
+// Block formats: 16 blocks, one per row, are packed into one unit.
 struct StripPacking {
   int64_t unit_bytes;
   void (*pack)(const uint8_t* const* rows, uint8_t* unit);
@@ -34,7 +34,7 @@ const StripPacking& block_packing(DType dtype) {
 static_assert(static_cast<int>(DType::kQ4_0) + static_cast<int>(std::size(kBlockPacking)) ==
               static_cast<int>(DType::kW8A8));
 
-// Elements of one row that lie side by side in a line of a plain type.
+// Adjacent elements of one row in a packed plain type.
 int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
 
 void pack_w8a8(const uint8_t* const* rows, int64_t in_features, uint8_t* strip) {
@@ -48,7 +48,7 @@ void pack_w8a8(const uint8_t* const* rows, int64_t in_features, uint8_t* strip) 
   }
 }
 
-// Channels of a convolution that lie side by side: kConvBlock of them where they divide so (kernels/cpu/conv2d.h).
+// Adjacent input channels of a convolution, where they are a multiple of it (kernels/cpu/conv2d.h).
 constexpr int64_t kConvBlock = 32;
 
 // One row of [in, taps] elements as [in / block, taps, block].
@@ -90,7 +90,7 @@ Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
   }
   const int64_t lane = lane_elements(dtype);
   const int64_t steps = round_up(in_features, lane) / lane;
-  // Logical index: row n = (strip, row in strip), element k = (step, element in lane).
+  // Logical index: row n = (panel, row in panel), element k = (step, element in lane).
   return Layout({{strips, steps * kStripRows * lane}, {kStripRows, lane}, {steps, kStripRows * lane}, {lane, 1}});
 }
 
@@ -162,7 +162,7 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
   }
 
   const int64_t lane = lane_elements(weight.dtype);
-  const int64_t lane_bytes = lane * type.block_bytes;  // what one row adds to a line
+  const int64_t lane_bytes = lane * type.block_bytes;  // contribution of one row to a 64-byte line
   const int64_t line_bytes = kStripRows * lane_bytes;
   const int64_t full_lines = in_features / lane;
   const int64_t lines = round_up(in_features, lane) / lane;
@@ -174,7 +174,7 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
     if (strip * kStripRows + kStripRows > out_features || full_lines < lines)
       std::memset(strip_target, 0, static_cast<size_t>(lines * line_bytes));
 
-    // Lines in runs, so that both the 16 rows being read and the lines being written stay in the first-level cache.
+    // Lines in runs, so that the 16 rows being read and the lines being written both stay in L1.
     const int64_t run = std::max<int64_t>(1, 1024 / lane_bytes);
     for (int64_t begin = 0; begin < full_lines; begin += run) {
       const int64_t end = std::min(begin + run, full_lines);
@@ -183,7 +183,7 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
         const uint8_t* from = rows[r] + begin * lane_bytes;
         uint8_t* to = strip_target + begin * line_bytes + r * lane_bytes;
         if (lane_bytes == kLaneBytes) {
-          // A copy of known size is one move.
+          // A copy of constant size compiles to one move.
           for (int64_t line = begin; line < end; ++line, from += kLaneBytes, to += kStripRows * kLaneBytes)
             std::memcpy(to, from, kLaneBytes);
         } else {

@@ -1,4 +1,4 @@
-// A tensor that somebody else owns: weights in a mapped file, test data.
+// A non-owning tensor: weights in a mapped file, test data.
 #pragma once
 
 #include <string>
@@ -8,8 +8,8 @@
 
 namespace redline {
 
-/// Row-major, dense, last axis fastest. `data` belongs to whoever made the view (a MappedFile, a vector) and
-/// outlives it; it may be unaligned.
+/// Row-major, dense, last axis fastest. The owner of `data` (a MappedFile, a vector) must outlive the view; `data` may
+/// be unaligned.
 struct TensorView {
   DType dtype = DType::kF32;
   std::vector<int64_t> shape;

@@ -1,13 +1,12 @@
-// w8a8: int8 weights with one float32 scale for each output row, for products with activations rounded to int8 as well
-// (tensor/activation_layout.h kI8Tiled). value = scale * code. No file format of ours holds it: float matrices are rounded to it,
-// and checkpoints of compressed-tensors are read as it (models/int_quantized.h).
+// w8a8: int8 weights with one float32 scale per output row, for products with activations rounded to int8 as well
+// (tensor/activation_layout.h kI8Tiled). value = scale * code. Not a file format of its own: float matrices are
+// quantized to it, and compressed-tensors checkpoints are read as it (models/int_quantized.h).
 //
-//   a row as it is stored   [K] int8 codes, then the scale
-//   a packed strip          ceil(K / 64) tiles of 1 KiB: [16 groups of 4 elements of K][16 rows][4], zeros past K; then
-//   a line
-//                           of 16 scales. One layout serves tile products and dot products of 4 bytes
+//   a stored row         [K] int8 codes, then the scale
+//   a packed row panel   ceil(K / 64) tiles of 1 KiB: [16 groups of 4 elements of K][16 rows][4], zeros past K; then
+//                        16 scales. The same layout serves tile products and 4-byte dot products
 //
-// K is a multiple of 32, so that x may be rounded in the groups of other formats for a few rows.
+// K is a multiple of 32, so that a few rows of x can be rounded in groups of 32 (kI8Grouped).
 #pragma once
 
 #include <cstdint>

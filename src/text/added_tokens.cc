@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-/// A word character in the sense of Rust's regex crate, which has the two joiners besides.
+/// A word character as in Rust's regex crate, which includes the two joiners.
 bool joins_words(uint32_t c) { return is_word(c) || c == 0x200C || c == 0x200D; }
 
 /// The character that ends at `end`.

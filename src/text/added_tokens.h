@@ -1,4 +1,4 @@
-// Tokens that are found in the text before anything else is done with it.
+// Added tokens: found in the text before normalization and pre-tokenization.
 #pragma once
 
 #include <string>
@@ -9,33 +9,33 @@
 
 namespace redline {
 
-/// tokenizer.json's added_tokens; GGUF's control and user-defined tokens have the defaults.
+/// An entry of tokenizer.json's added_tokens. Control and user-defined tokens of GGUF files use the defaults.
 struct AddedToken {
   TokenId id = -1;
   std::string content;
-  bool special = false;      ///< only found with EncodeOptions.parse_special
-  bool single_word = false;  ///< not inside a word
-  bool lstrip = false;       ///< takes the white space on its left with it
+  bool special = false;      ///< found only with EncodeOptions.parse_special
+  bool single_word = false;  ///< not matched inside a word
+  bool lstrip = false;       ///< also consumes white space on its left
   bool rstrip = false;
 };
 
-/// A part of a text: a token found there, or text in between (id -1).
+/// Part of a text: a token found there, or the text in between (id -1).
 struct TextPart {
   TokenId id = -1;
   std::string_view text;
 };
 
-/// Finds tokens from left to right, the longest at each place.
+/// Finds tokens from left to right, the longest at each position.
 class AddedTokenFinder {
  public:
   Status add(AddedToken token);
-  /// Appends the parts of `text`; empty text in between is left out.
+  /// Appends the parts of `text`, without empty ones.
   void split(std::string_view text, bool parse_special, std::vector<TextPart>& parts) const;
   bool empty() const { return tokens_.empty(); }
 
  private:
   std::vector<AddedToken> tokens_;
-  PrefixMatcher plain_, all_;  ///< values: indexes into tokens_
+  PrefixMatcher plain_, all_;  ///< values: indices into tokens_
 };
 
 }  // namespace redline

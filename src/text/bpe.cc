@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-// Offsets in the merge loop are 32-bit; longer pieces are cut at a character border.
+// Offsets in the merge loop are 32-bit; longer pieces are split at a character boundary.
 constexpr size_t kMaxPieceBytes = size_t{1} << 30;
 
 template <class Encode>
@@ -82,7 +82,8 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(
   size_t slots = 64;
   while (slots < merges.size() * 2) slots *= 2;
   model->merges_.resize(slots);
-  // Each merge is three lookups in a vocabulary larger than the cache: in groups, so that their misses overlap.
+  // Each merge needs three lookups in a vocabulary larger than the cache: process groups so that the cache misses
+  // overlap.
   constexpr size_t kGroup = 16, kTexts = 3 * kGroup;
   std::string joined[kGroup];
   std::string_view texts[kTexts];
@@ -102,7 +103,7 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(
     }
     for (size_t t = 0; t < 3 * n; ++t) index.prefetch(hashes[t] = PieceIndex::hash(texts[t]));
     for (size_t t = 0; t < 3 * n; ++t) index.prefetch_piece(vocabulary.pieces, hashes[t]);
-    // Interning in this order gives every text one id, token or not.
+    // Interning in this order gives every text a single id, whether it is a token or not.
     for (size_t t = 0; t < 3 * n; ++t) {
       ids[t] = model->intern(texts[t], hashes[t]);
       if (t % 3 == 1) __builtin_prefetch(&model->merges_[pair_slot(pair_key(ids[t - 1], ids[t]), slots - 1)]);
@@ -178,7 +179,7 @@ void BpeModel::encode_chunk(std::string_view piece, std::vector<TokenId>& ids) c
       ids.push_back(symbols[i].id);
       continue;
     }
-    // A step on the way to a token that was not reached: its characters, those that are tokens.
+    // An intermediate merge result that is not a token: emit those of its characters that are.
     const std::string_view text = extra_[symbols[i].id - vocabulary_.size()];
     for (size_t pos = 0; pos < text.size();) {
       const Utf8Char c = utf8_at(text, pos);
@@ -273,8 +274,8 @@ void SpmModel::put(std::string_view text, TokenId id, std::vector<TokenId>& ids)
 }
 
 void SpmModel::put_unused(std::string_view text, std::vector<TokenId>& ids) const {
-  // Taken apart the way it was put together: merging its characters again while unused results other than steps of
-  // the same merge order are allowed would give the same piece, so the unused whole is barred and the rest repeated.
+  // Repeats the merges of this piece, but bars the unused whole. Merging the characters again with unused results
+  // allowed would otherwise give the same piece.
   std::vector<MergeSymbol> symbols;
   for (size_t pos = 0; pos < text.size();) {
     const Utf8Char c = utf8_at(text, pos);
@@ -287,7 +288,7 @@ void SpmModel::put_unused(std::string_view text, std::vector<TokenId>& ids) cons
   });
   for (int32_t i = 0; i >= 0; i = symbols[i].next) {
     const std::string_view part = text.substr(symbols[i].begin, symbols[i].bytes);
-    // Parts are strictly shorter; a single unused character stands for itself.
+    // Parts are strictly shorter; a single unused character is kept.
     const bool again =
         symbols[i].id >= 0 && vocabulary_.types[symbols[i].id] == TokenType::unused && part.size() < text.size();
     if (again) {

@@ -1,5 +1,4 @@
-// The two models that turn a piece of text into token ids: byte-pair encoding by merge list, and SentencePiece's by
-// score.
+// Token models: byte-pair encoding by merge list, and SentencePiece BPE by score.
 #pragma once
 
 #include <array>
@@ -16,27 +15,27 @@ namespace redline {
 class TokenModel {
  public:
   virtual ~TokenModel() = default;
-  /// Appends the ids of one piece, which may be any bytes.
+  /// Appends the ids of one piece, which may contain any bytes.
   virtual void encode(std::string_view piece, std::vector<TokenId>& ids) const = 0;
 };
 
 /// Byte-pair encoding (Sennrich, Haddow, Birch: "Neural Machine Translation of Rare Words with Subword Units", 2016)
-/// over characters. Byte-level vocabularies get their pieces spelled by spell_bytes() beforehand.
+/// over characters. For byte-level vocabularies, pieces first go through spell_bytes().
 struct BpeOptions {
-  bool ignore_merges = false;      ///< a whole piece that is a token needs no merges
-  bool whole_newlines = false;     ///< the same for pieces of newlines only
+  bool ignore_merges = false;      ///< a piece that is a token as a whole is not merged
+  bool whole_newlines = false;     ///< the same, for pieces of newlines only
   bool byte_fallback = false;      ///< a character outside the vocabulary becomes its "<0x..>" tokens
-  bool fuse_unk = false;           ///< neighbouring unknown characters become one unk
-  TokenId unk = -1;                ///< -1: unknown characters are left out
-  std::string end_of_word;         ///< the last character of a piece is looked up with this behind it ("</w>")
-  bool unknown_separates = false;  ///< ... and their neighbours never merge (llama.cpp), else they may (tokenizers)
+  bool fuse_unk = false;           ///< adjacent unknown characters become one unk
+  TokenId unk = -1;                ///< -1: unknown characters are dropped
+  std::string end_of_word;         ///< appended to the last character of a piece for its lookup ("</w>")
+  bool unknown_separates = false;  ///< ... and their neighbors never merge (llama.cpp); otherwise they may (tokenizers)
 };
 
 class BpeModel : public TokenModel {
  public:
-  /// `merges` in order of rank. A merge whose sides or result are no tokens is kept: it may be a step towards a token;
-  /// where such a step is left over, its characters are put out one by one. invalid_argument: a merge with an empty
-  /// side (its index is named).
+  /// `merges` in order of rank. A merge whose sides or result are not tokens is kept, since it may lead to a token; an
+  /// intermediate result that remains is emitted character by character. invalid_argument: a merge with an empty side;
+  /// the message states its index.
   static Result<std::unique_ptr<TokenModel>> make(
       const Vocabulary& vocabulary, BpeOptions options,
       const std::vector<std::pair<std::string_view, std::string_view>>& merges);
@@ -59,24 +58,24 @@ class BpeModel : public TokenModel {
   const Vocabulary& vocabulary_;
   BpeOptions options_;
   std::vector<Merge> merges_;  ///< open addressing
-  // Texts that merges name and the vocabulary lacks have ids from vocabulary_.size() on.
+  // Texts in merges that are not in the vocabulary; their ids start at vocabulary_.size().
   std::vector<std::string> extra_;
   PieceIndex extra_index_;
-  std::array<int32_t, 0x200> small_char_ids_;  ///< by code point: all of the byte alphabet lies below U+0200
+  std::array<int32_t, 0x200> small_char_ids_;  ///< by code point: the byte alphabet lies below U+0200
   std::array<TokenId, 256> byte_ids_;
 };
 
-/// SentencePiece BPE (Kudo, Richardson: "SentencePiece", 2018): the neighbours whose joined piece has the highest
-/// score merge first. Characters that are no piece become byte tokens, else unk (a run of them one unk).
+/// SentencePiece BPE (Kudo, Richardson: "SentencePiece", 2018): repeatedly merges the adjacent pair whose joined piece
+/// has the highest score. Characters that are not pieces become byte tokens, otherwise unk (one per run).
 class SpmModel : public TokenModel {
  public:
   struct Options {
     TokenId unk = -1;
     bool match_user_defined =
-        false;  ///< user-defined pieces are found in the piece itself, longest first, as sentencepiece does
-    bool split_unused = false;  ///< pieces of type unused are taken apart again at the end
+        false;                  ///< find user-defined pieces within the piece, longest first, as sentencepiece does
+    bool split_unused = false;  ///< split pieces of type unused again at the end
   };
-  /// scores.size() == vocabulary.size(); NaN counts as the lowest.
+  /// scores.size() == vocabulary.size(); NaN counts as the lowest score.
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, const std::vector<float>& scores,
                                                   Options options);
   void encode(std::string_view piece, std::vector<TokenId>& ids) const override;
@@ -89,7 +88,7 @@ class SpmModel : public TokenModel {
 
   const Vocabulary& vocabulary_;
   Options options_;
-  PieceIndex mergeable_;         ///< pieces that plain text may become
+  PieceIndex mergeable_;         ///< pieces that plain text can become
   std::vector<uint32_t> ranks_;  ///< by id; equal scores have equal ranks
   size_t max_bytes_ = 0;
   PrefixMatcher user_defined_;

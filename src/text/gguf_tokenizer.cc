@@ -1,4 +1,4 @@
-// Tokenizers from GGUF metadata, and llama2.c's tokenizer.bin as such metadata.
+// Tokenizers from GGUF metadata, including the metadata form of llama2.c's tokenizer.bin.
 #include <cmath>
 #include <cstring>
 
@@ -31,7 +31,7 @@ Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
   v.types.assign(num, TokenType::normal);
   for (size_t i = 0; i < gguf.token_types.size(); ++i) {
     const int32_t type = gguf.token_types[i];
-    // 0 is "undefined" in ggml and means an ordinary token.
+    // ggml's type 0, "undefined", is treated as normal.
     if (type < 0 || type > 6) return invalid_argument("tokenizer.ggml.token_type[{}] is {}, expected 0 to 6", i, type);
     v.types[i] = type == 0 ? TokenType::normal : static_cast<TokenType>(type);
   }
@@ -43,11 +43,11 @@ Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
   for (size_t i = 0; i < num; ++i) {
     const bool spm = gguf.model == "llama";
     if (spm && gguf.token_types.empty() && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
-    // Files are known to carry end tokens as ordinary ones; text must not become an end token.
+    // Some files mark end tokens as normal tokens; plain text must not become one.
     if (is_known_stop(v.pieces[i])) v.types[i] = TokenType::control;
   }
   v.build_index();
-  // These mark channels of a harmony message and are shown; <|end|> goes with them where <|return|> and <|call|> exist.
+  // These mark the channels of a harmony message and are displayed. For <|end|> see add_known_stops().
   for (const char* name : {"<|channel|>", "<|message|>", "<|start|>", "<|constrain|>"}) {
     const TokenId id = v.find(name);
     if (id >= 0) v.types[id] = TokenType::user_defined;
@@ -57,7 +57,7 @@ Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
     if (v.pieces[i].empty() ||
         (type != TokenType::control && type != TokenType::unknown && type != TokenType::user_defined))
       continue;
-    if (v.find(v.pieces[i]) != static_cast<TokenId>(i)) continue;  // the first of equal pieces is the one that is found
+    if (v.find(v.pieces[i]) != static_cast<TokenId>(i)) continue;  // only the first of equal pieces is ever found
     AddedToken token;
     token.id = static_cast<TokenId>(i);
     token.content = v.pieces[i];
@@ -136,7 +136,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
   }
   const auto num = static_cast<int64_t>(gguf.tokens.size());
   if (spm) {
-    // Files from before these keys have Llama's ids.
+    // Files older than these keys use Llama's ids.
     if (gguf.unk < 0 && num > 2) gguf.unk = 0;
     if (gguf.bos < 0 && num > 2) gguf.bos = 1;
     if (gguf.eos < 0 && num > 2) gguf.eos = 2;
@@ -163,7 +163,7 @@ Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size)
     return invalid_argument("tokenizer.bin: a vocabulary of {} tokens is asked for, expected 3 to {}", vocab_size,
                             kMaxTokens);
   }
-  // Checked before anything is allocated by it.
+  // Checked before the size is used for an allocation.
   if (static_cast<int64_t>(bytes.size()) < kHead + kPerPiece * vocab_size) {
     return invalid_argument(
         "tokenizer.bin: {} bytes cannot hold {} tokens; the file is truncated or belongs to another checkpoint",
@@ -178,7 +178,7 @@ Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size)
   vocab.add_bos = true;
   vocab.add_eos = false;
   vocab.add_space_prefix = true;
-  size_t at = kHead;  // the longest token's length comes first; nobody needs it
+  size_t at = kHead;  // skips the maximum token length
   for (int64_t id = 0; id < vocab_size; ++id) {
     float score = 0;
     int32_t length = 0;
@@ -201,7 +201,7 @@ Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size)
       piece = "<unk>";
       type = 2;
     } else if (id <= 2) {
-      piece = id == 1 ? "<s>" : "</s>";  // the file spells them "\n<s>\n"
+      piece = id == 1 ? "<s>" : "</s>";  // the file has "\n<s>\n"
       type = 3;
     } else if (byte_of_piece(piece) >= 0) {
       type = 6;

@@ -1,4 +1,4 @@
-// The vocabulary of a GGUF file as plain data, so that text/ need not know the file format.
+// The vocabulary of a GGUF file as plain data, independent of the file format.
 #pragma once
 
 #include <memory>
@@ -8,7 +8,7 @@
 
 namespace redline {
 
-/// tokenizer.ggml.* of a GGUF file; absent keys keep the defaults.
+/// tokenizer.ggml.* of a GGUF file; missing keys keep the defaults.
 struct GgufVocab {
   std::string model;  ///< tokenizer.ggml.model: "llama" (SentencePiece BPE), "gpt2" (byte-level BPE)
   std::string pre;    ///< tokenizer.ggml.pre: "llama-bpe", "qwen2", ...
@@ -18,24 +18,24 @@ struct GgufVocab {
   std::vector<std::string> merges;   ///< "a b"
   int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1;
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
-  std::vector<std::pair<std::string, std::string>> chat_templates;  ///< name and text; "" is the default one
+  std::vector<std::pair<std::string, std::string>> chat_templates;  ///< name and text; "" is the default template
 };
-/// The tokenizer of a Hugging Face folder as a GGUF file holds it. not_found: the folder has none. unsupported: one that
-/// GGUF cannot express (a pre-tokenizer without a name, a Unigram model, ...); the message says what.
+/// The tokenizer of a Hugging Face folder in GGUF form. not_found: the folder has none. unsupported: GGUF cannot
+/// express it (a pre-tokenizer without a name, a Unigram model, ...); the message says what.
 Result<GgufVocab> vocab_from_folder(const std::string& folder);
-/// unsupported: a model or pre-tokenizer that Redline does not know; the message names it and lists the known ones.
+/// unsupported: an unknown model or pre-tokenizer; the message names it and lists the known ones.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 
-/// A Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and generation_config.json
-/// for the special tokens. not_found: the folder has none of them.
+/// The tokenizer of a Hugging Face folder: tokenizer.json, else tokenizer.model, with tokenizer_config.json and
+/// generation_config.json for the special tokens. not_found: the folder has none of them.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& folder);
-/// One of those files by itself; `config_text` is tokenizer_config.json or "".
+/// A single tokenizer file; `config_text` is tokenizer_config.json or "".
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_json(std::string_view tokenizer_json, std::string_view config_text);
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view model_bytes,
                                                                 std::string_view config_text);
 
-/// llama2.c's tokenizer.bin (max token length, then score, length and bytes of each piece) as a "llama" vocabulary.
-/// The file does not hold its own size: `vocab_size` comes from the checkpoint.
+/// llama2.c's tokenizer.bin (maximum token length, then score, length and bytes of each piece) as a "llama" vocabulary.
+/// The file does not store its size: `vocab_size` comes from the checkpoint.
 Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size);
 
 }  // namespace redline

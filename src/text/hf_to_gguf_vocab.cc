@@ -1,5 +1,5 @@
-// The tokenizer of a Hugging Face folder in the terms of tokenizer.ggml.*: the counterpart of gguf_tokenizer.cc. What
-// the keys mean is stated by the GGUF specification and by the files that llama.cpp's converter writes.
+// Converts the tokenizer of a Hugging Face folder to tokenizer.ggml.*; the counterpart of gguf_tokenizer.cc. The
+// meaning of the keys follows the GGUF specification and the files that llama.cpp's converter writes.
 #include <filesystem>
 #include <set>
 #include <unordered_map>
@@ -14,13 +14,13 @@
 namespace redline {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of Sequence in Sequence
+constexpr int kMaxDepth = 16;  // of nested Sequences
 
 int32_t number_of(TokenType type) { return static_cast<int32_t>(type); }
 
-/// Pieces and types by id, which both kinds of tokenizer.json have alike.
+/// Sets pieces and types by id; common to both kinds of tokenizer.json.
 void set_tokens(const Tokenizer& tokenizer, const Json& json, const HfConfig& config, GgufVocab& vocab) {
-  std::set<std::string, std::less<>> plain;  // added tokens that are not special
+  std::set<std::string, std::less<>> plain;  // non-special added tokens
   if (const Json* added = member(json, "added_tokens"); added && added->is_array())
     for (const Json& token : *added)
       if (!optional_bool(token, "special").value_or(false)) plain.insert(string_or(token, "content", ""));
@@ -29,7 +29,7 @@ void set_tokens(const Tokenizer& tokenizer, const Json& json, const HfConfig& co
   for (TokenId id = 0; id < tokenizer.vocab_size(); ++id) {
     std::string piece = tokenizer.piece(id);
     TokenType type = TokenType::normal;
-    if (piece.empty()) {  // the ids have a gap
+    if (piece.empty()) {  // a gap in the ids
       piece = fmt::format("[PAD{}]", id);
       type = TokenType::unused;
     } else if (tokenizer.is_special(id)) {
@@ -44,7 +44,7 @@ void set_tokens(const Tokenizer& tokenizer, const Json& json, const HfConfig& co
   }
 }
 
-/// model.merges as pairs; the tokenizer has been read, so each is "a b" or ["a", "b"].
+/// model.merges as pairs. The tokenizer was loaded before, so each entry is "a b" or ["a", "b"].
 std::vector<std::pair<std::string, std::string>> read_merges(const Json& model) {
   std::vector<std::pair<std::string, std::string>> merges;
   for (const Json& merge : model["merges"]) {
@@ -59,11 +59,11 @@ std::vector<std::pair<std::string, std::string>> read_merges(const Json& model) 
   return merges;
 }
 
-// Byte-level BPE: GGUF's "gpt2" ----------------------------------------------------------------------------------------
+// Byte-level BPE: GGUF's "gpt2" ---------------------------------------------------------------------------------------
 
 Status unnamed(std::string_view what) { return unsupported("{}: GGUF has no name for this pre-tokenizer", what); }
 
-/// The patterns that cut a text, in their order. unsupported: a step that no named pre-tokenizer has.
+/// Appends the split patterns in order. unsupported: a step that no named pre-tokenizer has.
 Status read_patterns(const Json& step, std::vector<std::string>& patterns, int depth = 0) {
   if (depth > kMaxDepth) return invalid_argument("pre_tokenizer: nested deeper than {}", kMaxDepth);
   const std::string type = string_or(step, "type", "");
@@ -79,7 +79,7 @@ Status read_patterns(const Json& step, std::vector<std::string>& patterns, int d
     const Json* pattern = member(step, "pattern");
     const std::string regex = pattern ? string_or(*pattern, "Regex", "") : "";
     const std::string behavior = string_or(step, "behavior", "");
-    // Inverted removal keeps the matches, and published patterns match everything.
+    // "Removed" with invert keeps the matches, and published patterns match everything.
     const bool inverted = optional_bool(step, "invert").value_or(false);
     if (regex.empty() || behavior != (inverted ? "Removed" : "Isolated"))
       return unnamed(fmt::format("pre_tokenizer Split {}", spell(step)));
@@ -93,7 +93,7 @@ Status read_patterns(const Json& step, std::vector<std::string>& patterns, int d
 Status fill_byte_level(const Json& json, GgufVocab& vocab) {
   const Json& model = json["model"];
   const Json* normalizer = member(json, "normalizer");
-  // llama.cpp leaves NFC out, and so do the files of Qwen2 that everyone uses.
+  // llama.cpp omits NFC, and so do the published GGUF files of Qwen2.
   if (normalizer && string_or(*normalizer, "type", "") != "NFC")
     return unsupported("normalizer of type \"{}\"; GGUF's byte-level tokenizers have none",
                        string_or(*normalizer, "type", "?"));
@@ -111,9 +111,9 @@ Status fill_byte_level(const Json& json, GgufVocab& vocab) {
   return {};
 }
 
-// SentencePiece's BPE as tokenizer.json spells it: GGUF's "llama" ------------------------------------------------------
+// SentencePiece's BPE as tokenizer.json spells it: GGUF's "llama" -----------------------------------------------------
 
-/// Whether a space is put before the text; spaces become U+2581. unsupported: any other normalization.
+/// Whether a space is prepended; spaces become U+2581. unsupported: any other normalization.
 Result<bool> adds_space_prefix(const Json& json) {
   const Status other = unsupported(
       "normalizer or pre_tokenizer that GGUF's \"llama\" tokenizer does not have: it only marks spaces by U+2581");
@@ -148,8 +148,8 @@ Result<bool> adds_space_prefix(const Json& json) {
   return prefix;
 }
 
-/// Scores such that merging the best-scored pair, as SentencePiece does, is merging in the order of the list: earlier
-/// results score higher. unsupported: a list that scores cannot express.
+/// Sets scores so that merging the best-scored pair, as SentencePiece does, follows the order of the merge list:
+/// earlier results score higher. unsupported: a list that scores cannot express.
 Status set_scores(const Json& model, const Tokenizer& tokenizer, GgufVocab& vocab) {
   const auto different = [](std::string_view piece) {
     return unsupported(
@@ -157,7 +157,7 @@ Status set_scores(const Json& model, const Tokenizer& tokenizer, GgufVocab& voca
         "has; put the tokenizer.model beside tokenizer.json",
         piece);
   };
-  std::unordered_map<std::string, size_t> ways;  // in which a piece is made
+  std::unordered_map<std::string, size_t> ways;  // number of ways to form a piece
   std::string last;
   vocab.scores.assign(vocab.tokens.size(), 0.0f);
   for (const auto& [left, right] : read_merges(model)) {
@@ -185,13 +185,13 @@ Status set_scores(const Json& model, const Tokenizer& tokenizer, GgufVocab& voca
   return {};
 }
 
-// Special tokens and templates -----------------------------------------------------------------------------------------
+// Special tokens and templates ----------------------------------------------------------------------------------------
 
 Status set_special_tokens(const Tokenizer& tokenizer, const HfConfig& config, GgufVocab& vocab) {
   vocab.bos = tokenizer.bos();
   vocab.pad = config.pad_token.empty() ? -1 : tokenizer.find(config.pad_token);
   if (!config.eos_token.empty()) vocab.eos = tokenizer.find(config.eos_token);
-  // Further end tokens: GGUF has a key for the end of a turn and one for the end of a message.
+  // Additional end tokens: GGUF has keys for the end of a turn and the end of a message.
   for (const int64_t stop : config.stop_ids) {
     const auto id = static_cast<TokenId>(stop);
     if (stop < 0 || stop >= tokenizer.vocab_size() || id == vocab.eos || id == vocab.eot || id == vocab.eom) continue;
@@ -212,7 +212,7 @@ Status set_special_tokens(const Tokenizer& tokenizer, const HfConfig& config, Gg
   return {};
 }
 
-/// chat_template of tokenizer_config.json, one or a list of named ones, or a file of its own.
+/// chat_template of tokenizer_config.json (a single one or a list of named ones), or a file of its own.
 Status read_chat_templates(const std::filesystem::path& folder, GgufVocab& vocab) {
   const auto read = [&](const char* name, std::string& text) -> Status {
     std::error_code error;

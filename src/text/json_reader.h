@@ -1,4 +1,4 @@
-// Small checked steps through JSON of untrusted files.
+// Checked access to JSON of untrusted files.
 #pragma once
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace redline {
 
 using Json = nlohmann::json;
 
-/// invalid_argument with the parser's reason and byte offset. `name` is the file's.
+/// invalid_argument with the parser's reason and byte offset. `name` is the name of the file.
 inline Result<Json> parse_json(std::string_view text, std::string_view name) {
   try {
     return Json::parse(text.begin(), text.end());
@@ -24,7 +24,7 @@ inline Result<Json> parse_json(std::string_view text, std::string_view name) {
   }
 }
 
-/// The member, or nullptr when `object` is no object, has none, or has null.
+/// The member; nullptr when `object` is not an object, or the member is missing or null.
 inline const Json* member(const Json& object, const char* key) {
   if (!object.is_object()) return nullptr;
   const auto it = object.find(key);
@@ -48,8 +48,8 @@ inline std::optional<int64_t> optional_int(const Json& object, const char* key) 
   return value->get<int64_t>();
 }
 
-/// The value as messages show it, cut after 100 bytes. Lists of lists go by their kind alone: dump() recurses as deep
-/// as they nest, and a file nests as deep as it likes.
+/// The value for messages, truncated after 100 bytes. Nested lists are shown by kind only: dump() recurses as deep as
+/// they nest, which untrusted files do not bound.
 inline std::string spell(const Json& value) {
   constexpr size_t kLongest = 100;
   if (value.is_structured() && std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); }))

@@ -1,5 +1,5 @@
-// tokenizer.json of the tokenizers package. What each part means is stated by that package's behaviour; a part that
-// Redline does not know is refused by name.
+// tokenizer.json of Hugging Face tokenizers, with the semantics of that package. Unsupported parts are rejected by
+// name.
 #include <algorithm>
 
 #include "text/json_tokenizer.h"
@@ -9,7 +9,7 @@
 namespace redline {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of Sequence in Sequence
+constexpr int kMaxDepth = 16;  // of nested Sequences
 
 Status unknown_type(std::string_view part, const Json& json, std::string_view known) {
   return unsupported("{} of type \"{}\"; known are {}", part, string_or(json, "type", "?"), known);
@@ -32,7 +32,7 @@ Status read_list(const Json& json, const char* key, const char* part, const Json
   return {};
 }
 
-/// RFC 4648; false at any other character.
+/// RFC 4648; false on any other character.
 bool decode_base64(std::string_view text, std::string& bytes) {
   constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
   std::array<int, 256> values;
@@ -112,7 +112,7 @@ Result<SplitBehavior> read_behavior(const Json& json, std::string_view otherwise
       name);
 }
 
-/// Metaspace's prepend_scheme, or add_prefix_space of older files.
+/// Metaspace's prepend_scheme, or add_prefix_space in older files.
 Result<MetaspaceStep::Prepend> read_prepend(const Json& json) {
   const bool prefix = optional_bool(json, "add_prefix_space").value_or(true);
   const std::string scheme = string_or(json, "prepend_scheme", prefix ? "always" : "never");
@@ -161,7 +161,7 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
   } else if (type == "WhitespaceSplit") {
     pre.add(SplitStep{is_white_space, SplitBehavior::removed, false});
   } else if (type == "Whitespace") {
-    // This one is a pattern of Rust's regex crate, whose \w has the joiners besides.
+    // A pattern of Rust's regex crate, whose \w includes the joiners.
     REDLINE_TRY(add_regex(R"((?:(?![²³¹¼-¾])[\w\x{200c}\x{200d}])+|(?:[²³¹¼-¾]|[^\w\s\x{200c}\x{200d}])+)",
                           SplitBehavior::removed, true));
   } else if (type == "CharDelimiterSplit") {
@@ -274,7 +274,7 @@ Status read_post_processor(const Json& json, const Vocabulary& v, TokenizerParts
   } else if (type == "RobertaProcessing" || type == "BertProcessing") {
     REDLINE_TRY(read_end_token(json, "cls", v, parts.prefix));
     REDLINE_TRY(read_end_token(json, "sep", v, parts.suffix));
-  } else if (type != "ByteLevel") {  // ByteLevel only moves offsets
+  } else if (type != "ByteLevel") {  // ByteLevel affects offsets only
     return unknown_type("post_processor", json,
                         "Sequence, TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel");
   }
@@ -305,7 +305,7 @@ Status read_vocabulary(const Json& model, const Json* added, const HfConfig& con
   if (!vocab || !(scores ? vocab->is_array() : vocab->is_object()))
     return invalid_argument("model.vocab is missing or no {}", scores ? "list" : "object");
   const size_t num_added = added && added->is_array() ? added->size() : 0;
-  // Ids may leave holes, but not so many that a small file asks for much memory.
+  // Ids may have gaps, but a small file must not cause large allocations.
   const auto limit = static_cast<int64_t>(4 * (vocab->size() + num_added + config.added_tokens.size()) + 65536);
   const auto put = [&](std::string_view piece, int64_t id, std::string_view place) -> Status {
     if (id < 0 || id >= limit)
@@ -328,7 +328,7 @@ Status read_vocabulary(const Json& model, const Json* added, const HfConfig& con
   }
   v.build_index();
   const auto put_added = [&](const std::string& content, int64_t id, const char* place) -> Status {
-    const TokenId known = v.find(content);  // a token that the model has keeps the model's id
+    const TokenId known = v.find(content);  // a token of the model keeps the model's id
     return known >= 0 ? Status{} : put(content, id, place);
   };
   if (added) {
@@ -419,7 +419,7 @@ Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
   return {};
 }
 
-/// Types of the unknown and the byte tokens.
+/// Marks the types of the unknown and byte tokens.
 void mark_model_tokens(TokenId unk, bool byte_fallback, Vocabulary& v) {
   for (size_t i = 0; i < v.pieces.size() && byte_fallback; ++i) {
     if (v.types[i] == TokenType::normal && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
@@ -428,7 +428,7 @@ void mark_model_tokens(TokenId unk, bool byte_fallback, Vocabulary& v) {
     v.types[static_cast<size_t>(unk)] = TokenType::unknown;
 }
 
-/// The classes of transformers whose add_bos_token rebuilds the post-processor.
+/// Tokenizer classes of transformers whose add_bos_token rebuilds the post-processor.
 bool flags_decide(const HfConfig& config) {
   for (const char* name : {"Llama", "CodeLlama", "Gemma", "Cohere"}) {
     if (config.tokenizer_class.starts_with(name)) return true;
@@ -457,8 +457,8 @@ Result<std::unique_ptr<TokenModel>> make_unigram(const Json& json, std::vector<d
   return UnigramModel::make(v, std::move(scores), options).within("model.vocab");
 }
 
-/// A special token that only tokenizer_config.json names: transformers adds it to what is found in text, even where it is
-/// a piece of the vocabulary as well ("!" of Stable Diffusion 2).
+/// A special token that only tokenizer_config.json names: transformers matches it in the text, even if it is a normal
+/// piece of the vocabulary ("!" of Stable Diffusion 2).
 Status add_special(const std::string& content, TokenizerParts& parts) {
   Vocabulary& v = *parts.vocabulary;
   AddedToken token;

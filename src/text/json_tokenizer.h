@@ -1,4 +1,4 @@
-// tokenizer.json that is parsed already, or put together from other files.
+// Tokenizers from a parsed tokenizer.json, or one assembled from other files.
 #pragma once
 
 #include "text/hf_config.h"

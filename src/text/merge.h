@@ -1,4 +1,4 @@
-// The merge loop that both kinds of BPE share.
+// The merge loop shared by both kinds of BPE.
 #pragma once
 
 #include <algorithm>
@@ -7,27 +7,27 @@
 
 namespace redline {
 
-/// A stretch of text on its way to becoming a token; a doubly linked list inside a vector.
+/// A span of text that is being merged; a node of a doubly linked list stored in a vector.
 struct MergeSymbol {
-  uint32_t begin = 0, bytes = 0;  ///< bytes == 0: swallowed by the symbol before it
+  uint32_t begin = 0, bytes = 0;  ///< bytes == 0: merged into the symbol before it
   int32_t prev = -1, next = -1;
-  int32_t id = -1;      ///< token so far; what -1 means is the model's business
+  int32_t id = -1;      ///< current token; the model defines the meaning of -1
   bool frozen = false;  ///< never merged (user-defined tokens)
 };
 
 struct MergeChoice {
   bool found = false;
   uint32_t rank = 0;  ///< lowest first
-  int32_t id = -1;    ///< what the pair becomes
+  int32_t id = -1;    ///< result of merging the pair
 };
 
-/// Repeatedly merges the adjacent pair of lowest rank, leftmost first, until no pair can be merged: n log n in the
+/// Repeatedly merges the adjacent pair of lowest rank, leftmost first, until no pair can be merged. O(n log n) in the
 /// number of symbols. choose(left, right) -> MergeChoice. The symbols must be linked in order.
 template <class Choose>
 void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
   struct Candidate {
-    uint64_t key;    // rank, then place
-    uint32_t bytes;  // of both together: a candidate with another sum is out of date
+    uint64_t key;    // rank, then position
+    uint32_t bytes;  // of both: a candidate with another sum is stale
     int32_t id;
   };
   const auto later = [](const Candidate& a, const Candidate& b) { return a.key > b.key; };
@@ -53,7 +53,7 @@ void merge_symbols(std::vector<MergeSymbol>& symbols, Choose&& choose) {
     heap.pop_back();
     const auto place = static_cast<int32_t>(best.key & 0xFFFFFFFFu);
     MergeSymbol& left = symbols[place];
-    // A symbol only grows, and its right neighbour only moves away or grows: equal sums mean the same two symbols.
+    // A symbol only grows, and its right neighbor only grows or moves away: equal sums imply the same two symbols.
     if (left.bytes == 0 || left.next < 0 || left.bytes + symbols[left.next].bytes != best.bytes) continue;
     MergeSymbol& right = symbols[left.next];
     left.bytes += right.bytes;

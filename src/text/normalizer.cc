@@ -76,7 +76,7 @@ std::string apply_map(const CharsMap& map, std::string_view text) {
 
 std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string_view text, bool at_start) {
   const std::string_view space = n.escape_whitespaces ? kSpaceMark : std::string_view(" ");
-  // The text goes through in chunks: a user-defined piece as it is, a match of the map, or one character.
+  // Processes the text in units: a user-defined piece (unchanged), a match of the map, or one character.
   size_t pos = 0;
   const auto next_chunk = [&]() -> std::string_view {
     const size_t begin = pos;
@@ -97,7 +97,7 @@ std::string sentencepiece_normalize(const SentencePieceNormalize& n, std::string
     pos += utf8_at(text, pos).bytes;
     return text.substr(begin, pos - begin);
   };
-  // Only U+0020 counts as a space here; the map has made the other kinds into it.
+  // Only U+0020 is a space here; the map has already converted the other kinds.
   std::string out;
   out.reserve(text.size() + 8);
   bool begun = false;
@@ -143,8 +143,8 @@ Result<CharsMap> CharsMap::parse(std::string_view blob) {
 }
 
 CharsMap::Match CharsMap::match_at(std::string_view text, size_t pos, bool longest) const {
-  // A unit: bits 0-7 label with bit 31 (set in leaves), bit 8 "has a leaf", bits 10-30 offset to the children, scaled
-  // by 256 when bit 9 is set; a leaf holds its value in bits 0-30.
+  // A unit: bits 0-7 are the label together with bit 31 (set in leaves), bit 8 means "has a leaf", bits 10-30 are the
+  // offset to the children, multiplied by 256 when bit 9 is set; a leaf stores its value in bits 0-30.
   const auto offset = [](uint32_t unit) -> size_t { return (unit >> 10) << ((unit & (1u << 9)) >> 6); };
   Match best;
   size_t node = offset(units_[0]);

@@ -1,4 +1,4 @@
-// What is done to a text before it is cut into pieces.
+// Normalization of a text before pre-tokenization.
 #pragma once
 
 #include <memory>
@@ -14,13 +14,13 @@
 namespace redline {
 
 /// SentencePiece's precompiled character map: a double-array trie (Aoe 1989, in the form of the darts-clone library)
-/// from character sequences to their replacements. Bytes of untrusted files: every step is checked against the array.
+/// from character sequences to replacements. Untrusted: every step is bounds-checked.
 class CharsMap {
  public:
   /// ModelProto.NormalizerSpec.precompiled_charsmap: u32 size of the trie, trie, NUL-terminated replacements.
   static Result<CharsMap> parse(std::string_view blob);
   struct Match {
-    size_t bytes = 0;  ///< 0: nothing of the map begins here
+    size_t bytes = 0;  ///< 0: no match here
     std::string_view replacement;
   };
   Match longest_at(std::string_view text, size_t pos) const { return match_at(text, pos, true); }
@@ -47,24 +47,24 @@ struct ReplaceRegex {
   Regex from;
   std::string to;
 };
-/// Put in front of a text that is not empty.
+/// Prepended to a non-empty text.
 struct PrependText {
   std::string prefix;
 };
 struct SpellBytes {};
-/// The map as the tokenizers package applies it: a grapheme cluster of less than six bytes that begins with something
-/// of the map becomes the replacement of its shortest such beginning, whatever follows in it; others go character by
-/// character. SentencePiece itself takes the longest match at each place.
+/// The map as Hugging Face tokenizers applies it: a grapheme cluster shorter than six bytes with a prefix in the map is
+/// replaced as a whole by the replacement of its shortest such prefix; other clusters are processed character by
+/// character. SentencePiece itself uses the longest match at each position.
 struct PrecompiledMap {
   std::shared_ptr<const CharsMap> map;
 };
-/// All of SentencePiece's own normaliser: map, spaces, dummy prefix, escape.
+/// SentencePiece's complete normalizer: map, spaces, dummy prefix, escape.
 struct SentencePieceNormalize {
   std::shared_ptr<const CharsMap> map;             ///< may be null
   std::shared_ptr<const PrefixMatcher> untouched;  ///< user-defined pieces; may be null
   bool remove_extra_whitespaces = false;
   bool add_dummy_prefix = true;
-  bool dummy_prefix_at_start_only = false;  ///< transformers' legacy=false: not after each added token
+  bool dummy_prefix_at_start_only = false;  ///< transformers' legacy=false: not after added tokens
   bool escape_whitespaces = true;
 };
 
@@ -75,7 +75,7 @@ class Normalizer {
  public:
   void add(NormalizerStep step) { steps_.push_back(std::move(step)); }
   bool empty() const { return steps_.empty(); }
-  /// `at_start`: the text begins where the whole input begins. Ill-formed bytes stay as they are.
+  /// `at_start`: the text is at the start of the input. Ill-formed bytes are kept.
   std::string apply(std::string_view text, bool at_start) const;
 
  private:

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-// The names that llama.cpp's vocabulary loader knows (its list of end-of-generation tokens).
+// End-of-generation tokens, as listed in llama.cpp's vocabulary loader.
 constexpr std::string_view kStopNames[] = {"<|eot_id|>",
                                            "<|im_end|>",
                                            "<|end|>",
@@ -93,7 +93,7 @@ class PipelineTokenizer final : public Tokenizer {
       std::string one = token_bytes(id, special);
       if (one.empty()) continue;
       if (at_start && parts_.decode.drop_prefix_space && one.front() == ' ') one.erase(0, 1);
-      // A control token shown as text ends the prefix-space rule only for itself: text begins behind it.
+      // Leading control tokens shown as text do not end the prefix-space rule: the text begins after them.
       at_start = at_start && parts_.vocabulary->is_special(id);
       bytes += one;
     }
@@ -149,7 +149,7 @@ void TokenizerParts::add_known_stops() {
     const TokenId id = vocabulary->find(name);
     if (vocabulary->is_special(id)) add_stop(id);
   }
-  // Harmony-style vocabularies end a message, not the turn, with <|end|>; Gemma 4's </s> is an ordinary tag.
+  // In harmony-style vocabularies <|end|> ends a message, not the turn; in Gemma 4, </s> is an ordinary tag.
   const auto stops = [&](std::string_view name) {
     const TokenId id = vocabulary->find(name);
     return id >= 0 && std::find(stop_tokens.begin(), stop_tokens.end(), id) != stop_tokens.end();

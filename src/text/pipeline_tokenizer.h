@@ -1,4 +1,4 @@
-// The one tokenizer behind all file formats: added tokens, normaliser, pre-tokenizer, model, template. Loaders fill in
+// The tokenizer used for all file formats: added tokens, normalizer, pre-tokenizer, model, template. Loaders fill in
 // the parts.
 #pragma once
 
@@ -10,14 +10,14 @@
 
 namespace redline {
 
-/// How a token's piece becomes bytes of text. Control and unknown tokens stand for themselves.
+/// How a token's piece is decoded to bytes. Control and unknown tokens are emitted as spelled.
 struct DecodeRules {
-  bool byte_level = false;        ///< pieces are spelled in the byte alphabet; others stand for themselves
+  bool byte_level = false;        ///< pieces use the byte alphabet; other characters are kept
   bool byte_tokens = false;       ///< "<0x0A>" is one byte
-  bool keep_user_defined = true;  ///< user-defined tokens stand for themselves too
+  bool keep_user_defined = true;  ///< user-defined tokens are emitted as spelled too
   bool drop_prefix_space = false;
-  std::string end_of_word;  ///< at the end of a piece it means a space, but for that at the end of a text
-  std::vector<std::pair<std::string, std::string>> replacements;  ///< in order, inside one piece
+  std::string end_of_word;  ///< decoded as a space at the end of a piece, except at the end of the text
+  std::vector<std::pair<std::string, std::string>> replacements;  ///< in order, within one piece
 };
 
 struct TokenizerParts {
@@ -34,16 +34,16 @@ struct TokenizerParts {
   int64_t max_tokens = 0;
   std::vector<TokenId> stop_tokens;
 
-  /// Adds `id` where it is a token and not there yet.
+  /// Adds `id` unless it is not a token or already listed.
   void add_stop(TokenId id);
-  /// Adds the control tokens that are known to end a generation by their names ("<|eot_id|>", "<|im_end|>", ...).
+  /// Adds the control tokens whose names are known to end a generation ("<|eot_id|>", "<|im_end|>", ...).
   void add_known_stops();
 };
 
-/// Whether tokens spelled so end a generation in the model families that have them.
+/// Whether a token of this name ends a generation in the model families that use it.
 bool is_known_stop(std::string_view piece);
 
-/// Sorts the stop tokens, and that is the tokenizer.
+/// Sorts the stop tokens and builds the tokenizer.
 std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts);
 
 }  // namespace redline

@@ -41,7 +41,7 @@ void find_cuts(const SplitStep& step, std::string_view text, std::vector<Cut>& c
   if (done < text.size()) cuts.push_back({done, text.size(), step.invert});
 }
 
-/// Joins and drops cuts as the behaviour asks.
+/// Joins and drops cuts according to the behavior.
 void settle_cuts(SplitBehavior behavior, std::vector<Cut>& cuts) {
   std::vector<Cut> kept;
   bool last_match = false;
@@ -102,7 +102,7 @@ void apply_step(const SplitStep& step, Pieces& pieces) {
   pieces.spans.swap(spans);
 }
 
-/// Rebuilds the text piece by piece: rewrite(piece, index, out) appends what the piece becomes.
+/// Rebuilds the text piece by piece: rewrite(piece, index, out) appends the new form of the piece.
 template <class Rewrite>
 void rewrite_pieces(Pieces& pieces, Rewrite&& rewrite) {
   std::string text;

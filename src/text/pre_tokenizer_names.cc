@@ -1,6 +1,5 @@
-// The pre-tokenizers that GGUF files name in tokenizer.ggml.pre. The patterns are those of the published tokenizers
-// (tokenizer.json or tiktoken files); where llama.cpp spells one in another way for its own regex engine, the original
-// stands here. One row a name.
+// Pre-tokenizers named by tokenizer.ggml.pre of GGUF files. Patterns are those of the published tokenizers
+// (tokenizer.json or tiktoken files), also where llama.cpp rewrites one for its own regex engine. One row per name.
 #include <algorithm>
 
 #include "text/pre_tokenizer.h"
@@ -35,13 +34,13 @@ constexpr const char* kTekken =
     BEFORE_WORD UPPER "*" LOWER "+|" BEFORE_WORD UPPER "+" LOWER R"(*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
 constexpr const char* kYoutu = BEFORE_WORD UPPER "*" LOWER "+" CONTRACTIONS "?|" BEFORE_WORD UPPER "+" LOWER
                                                  "*" CONTRACTIONS R"(?|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*)" TAIL;
-// Kimi writes [..&&[^\p{Han}]]; a lookahead says the same.
+// Kimi's [..&&[^\p{Han}]], written as a lookahead.
 #define KIMI_UPPER R"((?:(?!\p{Han})[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]))"
 #define KIMI_LOWER R"((?:(?!\p{Han})[\p{Ll}\p{Lm}\p{Lo}\p{M}]))"
 constexpr const char* kKimi =
     R"(\p{Han}+|)" BEFORE_WORD KIMI_UPPER "*" KIMI_LOWER "+" CONTRACTIONS "?|" BEFORE_WORD KIMI_UPPER "+" KIMI_LOWER
     "*" CONTRACTIONS R"(?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*)" TAIL;
-// DeepSeek's list of cased letters of its Unicode version; \p{L} would be wider.
+// The cased letters of DeepSeek's Unicode version; \p{L} would match more.
 constexpr const char* kDeepseekLetters =
     R"(\s?[A-Za-z\x{b5}\x{c0}-\x{d6}\x{d8}-\x{f6}\x{f8}-\x{1ba}\x{1bc}-\x{1bf}\x{1c4}-\x{293}\x{295}-\x{2af})"
     R"(\x{370}-\x{373}\x{376}\x{377}\x{37b}-\x{37d}\x{37f}\x{386}\x{388}-\x{38a}\x{38c}\x{38e}-\x{3a1})"
@@ -56,7 +55,7 @@ constexpr const char* kDeepseekLetters =
     R"(\x{a78b}-\x{a78e}\x{ab70}-\x{abbf}\x{fb00}-\x{fb06}\x{fb13}-\x{fb17}\x{ff21}-\x{ff3a}\x{ff41}-\x{ff5a})"
     R"(\x{10400}-\x{1044f}\x{104b0}-\x{104d3}\x{104d8}-\x{104fb}\x{10c80}-\x{10cb2}\x{10cc0}-\x{10cf2})"
     R"(\x{118a0}-\x{118df}\x{1e900}-\x{1e943}]+)";
-// The published pattern is "\s+$"; saying that the run begins here gives the same matches without a scan per character.
+// The published pattern is "\s+$"; requiring the start of the run gives the same matches without a scan per character.
 constexpr const char* kSpaceAtEnd = R"((?<!\s)\s+$)";
 constexpr const char* kDeepseekV3 =
     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+)"

@@ -10,21 +10,21 @@
 namespace redline {
 namespace {
 
-// Oniguruma's \s is White_Space. PCRE2's own \s has U+180E besides, which left White_Space with Unicode 6.3.
+// Oniguruma's \s is White_Space. PCRE2's \s also has U+180E, which Unicode 6.3 removed from White_Space.
 constexpr std::string_view kSpace =
     "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kNotSpace =
     "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{"
     "2027}\\x{202a}-\\x{202e}"
     "\\x{2030}-\\x{205e}\\x{2060}-\\x{2fff}\\x{3001}-\\x{10ffff}";
-// \w is Alphabetic, M, Nd, Pc and the Latin-1 digits that is_regex_word() tells of; PCRE2's \w lacks the marks. Spelled
-// without \p{Alphabetic}, which PCRE2 has since 10.40 only.
+// \w is Alphabetic, M, Nd, Pc and the Latin-1 digits described at is_regex_word(); PCRE2's \w lacks the marks. Written
+// without \p{Alphabetic}, which requires PCRE2 10.40.
 constexpr std::string_view kWord =
     "\\p{L}\\p{M}\\p{Nd}\\p{Nl}\\p{Pc}\\x{24b6}-\\x{24e9}\\x{1f130}-\\x{1f149}\\x{1f150}-\\x{1f169}\\x{1f170}-\\x{"
     "1f189}"
     "\\x{b2}\\x{b3}\\x{b9}\\x{bc}-\\x{be}";
 
-// Work per match attempt before PCRE2 gives up: far above what any published pattern needs on a megabyte.
+// PCRE2 work limit per match attempt: far above what published patterns need on a megabyte of text.
 constexpr uint32_t kMatchLimit = 10'000'000;
 constexpr uint32_t kHeapLimitKib = 64 << 10;
 
@@ -36,7 +36,7 @@ struct Free {
   }
 };
 
-/// Scratch space of one thread: match data and context are not shared between concurrent searches.
+/// Per-thread match data and context: concurrent searches must not share them.
 struct Scratch {
   std::unique_ptr<pcre2_match_data, Free<pcre2_match_data_free>> data{pcre2_match_data_create(1, nullptr)};
   std::unique_ptr<pcre2_match_context, Free<pcre2_match_context_free>> context{pcre2_match_context_create(nullptr)};
@@ -62,9 +62,9 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
     return unsupported("regex \"{}\": {} at byte {} has no equal in PCRE2", in, what, pos);
   };
   bool in_class = false;
-  bool class_begins = false;        // the next character is the first of the class, where ] stands for itself
-  size_t atom = 0;                  // where in `out` the last thing that a quantifier can follow begins
-  std::vector<size_t> open_groups;  // where in `out` they begin
+  bool class_begins = false;        // the next character is the first of the class, where ] is literal
+  size_t atom = 0;                  // position in `out` of the last atom that a quantifier can follow
+  std::vector<size_t> open_groups;  // their positions in `out`
   for (size_t i = 0; i < in.size(); ++i) {
     const char c = in[i];
     const bool first = class_begins;
@@ -172,7 +172,7 @@ Result<Regex> Regex::compile(std::string_view oniguruma) {
   int error = 0;
   PCRE2_SIZE place = 0;
   auto program = std::make_shared<Program>();
-  // Ruby's ^ and $ always mean lines, hence MULTILINE.
+  // Ruby's ^ and $ always match at lines, hence MULTILINE.
   program->code.reset(pcre2_compile(reinterpret_cast<PCRE2_SPTR>(pattern.data()), pattern.size(),
                                     PCRE2_UTF | PCRE2_UCP | PCRE2_MULTILINE | PCRE2_NEVER_BACKSLASH_C, &error, &place,
                                     context.get()));
@@ -181,7 +181,7 @@ Result<Regex> Regex::compile(std::string_view oniguruma) {
     pcre2_get_error_message(error, reinterpret_cast<PCRE2_UCHAR*>(words), sizeof(words));
     return invalid_argument("regex \"{}\": {} (at byte {} of \"{}\")", oniguruma, words, place, pattern);
   }
-  // Without a JIT on this machine the interpreter serves; the answers are the same.
+  // Without JIT support PCRE2 falls back to its interpreter, with the same results.
   pcre2_jit_compile(program->code.get(), PCRE2_JIT_COMPLETE);
   regex.program_ = std::move(program);
   return regex;
@@ -189,7 +189,7 @@ Result<Regex> Regex::compile(std::string_view oniguruma) {
 
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
   thread_local Scratch scratch;
-  if (!scratch.data || !scratch.context) return;  // no memory: everything is unmatched
+  if (!scratch.data || !scratch.context) return;  // out of memory: no matches
   for_each_utf8_run(text, [&](std::string_view run, bool valid) {
     if (!valid) return;
     const size_t base = static_cast<size_t>(run.data() - text.data());
@@ -207,7 +207,7 @@ void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
       if (rc < 0) break;  // no match, or the work limit
       const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(scratch.data.get());
       const size_t begin = ends[0], end = ends[1];
-      if (begin > end) break;  // \K inside a lookahead can do this; no tokenizer means it
+      if (begin > end) break;  // possible with \K inside a lookahead; no tokenizer needs it
       if (begin == end && begin == last_end) {
         if (from >= run.size()) break;
         from = end + utf8_at(run, end).bytes;

@@ -1,5 +1,5 @@
-// SentencePiece's tokenizer.model: a protobuf message (sentencepiece_model.proto of google/sentencepiece names the
-// fields).
+// SentencePiece's tokenizer.model: a protobuf message, with fields named as in sentencepiece_model.proto of
+// google/sentencepiece.
 #include <algorithm>
 #include <cfloat>
 #include <cmath>
@@ -14,7 +14,7 @@ namespace {
 
 constexpr size_t kMaxTokens = size_t{1} << 24;
 
-/// One field of a protobuf message: enough of the wire format for this file, every length checked.
+/// A protobuf field: only the wire format needed here, with every length checked.
 struct Field {
   uint32_t number = 0;
   uint32_t wire = 0;
@@ -28,7 +28,7 @@ class Message {
 
   bool at_end() const { return at_ == bytes_.size(); }
   size_t offset() const { return file_offset_ + at_; }
-  /// Where `part`, a view into this message, lies in the file.
+  /// File offset of `part`, a view into this message.
   size_t offset_of(std::string_view part) const {
     return file_offset_ + static_cast<size_t>(part.data() - bytes_.data());
   }
@@ -92,7 +92,7 @@ struct ModelProto {
   std::vector<std::string> pieces;
   std::vector<float> scores;
   std::vector<TokenType> types;
-  uint64_t model_type = 1;  // unigram is the format's default
+  uint64_t model_type = 1;  // unigram, the default of the format
   int64_t bos = 1, eos = 2, unk = 0;
   bool whitespace_as_suffix = false, byte_fallback = false;
   bool add_dummy_prefix = true, remove_extra_whitespaces = true, escape_whitespaces = true;
@@ -164,7 +164,7 @@ Result<ModelProto> read_model(std::string_view bytes) {
   return model;
 }
 
-/// Scores as sentencepiece's unigram model has them: a user-defined piece wins over everything that it is made of.
+/// Unigram scores as in sentencepiece: a user-defined piece wins over any combination of its parts.
 Result<std::unique_ptr<TokenModel>> make_unigram(const ModelProto& model, TokenId unk, const Vocabulary& v) {
   float lowest = FLT_MAX, highest = -FLT_MAX;
   for (size_t id = 0; id < model.scores.size(); ++id) {
@@ -183,7 +183,7 @@ Result<std::unique_ptr<TokenModel>> make_unigram(const ModelProto& model, TokenI
   return UnigramModel::make(v, std::move(scores), options);
 }
 
-/// Pieces that only tokenizer_config.json has, behind those of the model, and its word about which are special.
+/// Appends the pieces that only tokenizer_config.json has to those of the model, and marks special tokens as it says.
 Status add_config_tokens(const HfConfig& config, ModelProto& model) {
   const auto num = static_cast<int64_t>(model.pieces.size());
   for (const auto& [id, token] : config.added_tokens) {
@@ -207,7 +207,7 @@ Status add_config_tokens(const HfConfig& config, ModelProto& model) {
 Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig& config) {
   REDLINE_ASSIGN(ModelProto model, read_model(bytes));
   constexpr std::string_view kTypes[] = {"", "unigram", "bpe", "word", "char"};
-  // A character model has nothing to merge: as BPE it gives the same ids.
+  // A character model has no merges: BPE gives the same ids.
   const bool unigram = model.model_type == 1;
   if (!unigram && model.model_type != 2 && model.model_type != 4) {
     return unsupported("SentencePiece model type {} ({}); Redline reads unigram, bpe and char", model.model_type,
@@ -273,9 +273,9 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
   };
   parts.bos = named(config.bos_token, model.bos);
   const TokenId eos = named(config.eos_token, model.eos);
-  // Llama's tokenizer class adds BOS unless its configuration says otherwise.
+  // transformers' Llama tokenizer adds BOS unless configured otherwise.
   if (config.add_bos.value_or(true) && parts.bos >= 0) parts.prefix = {parts.bos};
-  // T5's adds EOS always.
+  // T5's always adds EOS.
   const bool is_t5 = config.tokenizer_class.starts_with("T5Tokenizer");
   if (config.add_eos.value_or(is_t5) && eos >= 0) parts.suffix = {eos};
   const std::string pad = pad_token_of(config);

@@ -38,8 +38,8 @@ Utf8Char utf8_at(std::string_view text, size_t pos) {
   const uint32_t lead = byte(0);
   if (lead < 0x80) return {lead, 1, true};
   if (lead < 0xC2 || lead > 0xF4) return {};
-  // The second byte's range depends on the lead (table 3-7 of the standard): it rules out overlong forms, surrogates
-  // and values past U+10FFFF.
+  // The range of the second byte depends on the lead (table 3-7 of the Unicode standard); it excludes overlong forms,
+  // surrogates and values past U+10FFFF.
   const uint32_t low = lead == 0xE0 ? 0xA0 : lead == 0xF0 ? 0x90 : 0x80;
   const uint32_t high = lead == 0xED ? 0x9F : lead == 0xF4 ? 0x8F : 0xBF;
   const uint8_t need = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
@@ -105,11 +105,11 @@ size_t incomplete_utf8_tail(std::string_view text) {
   const size_t most = std::min<size_t>(3, text.size());
   for (size_t back = 1; back <= most; ++back) {
     const uint8_t lead = static_cast<uint8_t>(text[text.size() - back]);
-    if ((lead & 0xC0) == 0x80) continue;  // a continuation byte: look further back for its lead
+    if ((lead & 0xC0) == 0x80) continue;  // a continuation byte: search backwards for its lead
     if (lead < 0xC2 || lead > 0xF4) return 0;
     const size_t need = lead < 0xE0 ? 2 : lead < 0xF0 ? 3 : 4;
     const Utf8Char c = utf8_at(text, text.size() - back);
-    // Incomplete only when every byte so far can stand: then the maximal subpart reaches the end of the text.
+    // Incomplete only when all bytes so far are valid: then the maximal subpart reaches the end of the text.
     return back < need && !c.valid && c.bytes == back ? back : 0;
   }
   return 0;
@@ -142,7 +142,7 @@ bool is_mark(uint32_t c) {
 bool is_word(uint32_t c) {
   const auto k = category(c);
   if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) return true;  // L, M, Nd, Nl: in this order in utf8proc
-  // Alphabetic beyond L, Nl and M: the circled and squared Latin letters (PropList.txt, Other_Alphabetic).
+  // Alphabetic beyond L, Nl and M: circled and squared Latin letters (PropList.txt, Other_Alphabetic).
   return k == UTF8PROC_CATEGORY_PC || (c >= 0x24B6 && c <= 0x24E9) || (c >= 0x1F130 && c <= 0x1F149) ||
          (c >= 0x1F150 && c <= 0x1F169) || (c >= 0x1F170 && c <= 0x1F189);
 }
@@ -172,8 +172,8 @@ std::string normalize_unicode(std::string_view text, NormalForm form) {
       out.append(run);
       return;
     }
-    // utf8proc swallows U+11A7 behind a Hangul syllable, as if it were a final consonant. Nothing composes with it, so
-    // the text may be cut before it.
+    // utf8proc drops U+11A7 after a Hangul syllable, as if it were a final consonant. Nothing composes with it, so the
+    // text can be split before it.
     constexpr std::string_view kBeforeFinals = "\xE1\x86\xA7";
     for (size_t at; (at = run.find(kBeforeFinals, 1)) < run.size(); run.remove_prefix(at)) append(run.substr(0, at));
     if (!run.empty()) append(run);
@@ -189,8 +189,7 @@ std::string lowercase_unicode(std::string_view text) {
     if (!c.valid) {
       out.append(text.substr(pos, c.bytes));
     } else if (c.value == 0x130) {
-      out.append(
-          "i\xCC\x87");  // the one character whose full lowercase is longer than its simple one (SpecialCasing.txt)
+      out.append("i\xCC\x87");  // the only character with a longer full lowercase mapping (SpecialCasing.txt)
     } else {
       append_utf8(out, static_cast<uint32_t>(utf8proc_tolower(static_cast<utf8proc_int32_t>(c.value))));
     }

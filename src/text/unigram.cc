@@ -8,7 +8,7 @@ namespace redline {
 namespace {
 
 constexpr double kUnknownPenalty = 10;
-// A node for each byte is kept; longer texts are cut at a character.
+// Memory is one node per byte; longer texts are split at a character boundary.
 constexpr size_t kMaxChunkBytes = size_t{1} << 24;
 
 }  // namespace
@@ -41,7 +41,7 @@ void UnigramModel::encode(std::string_view piece, std::vector<TokenId>& ids) con
 void UnigramModel::encode_chunk(std::string_view text, std::vector<TokenId>& ids) const {
   struct Node {
     double score = 0;
-    int64_t begin = -1;  ///< of the piece that ends here on the best way
+    int64_t begin = -1;  ///< start of the piece that ends here on the best path
     TokenId id = -1;     ///< -1: unknown
   };
   thread_local std::vector<Node> nodes;
@@ -66,7 +66,7 @@ void UnigramModel::encode_chunk(std::string_view text, std::vector<TokenId>& ids
     size_t begin, end;
     TokenId id;
   };
-  thread_local std::vector<Piece> pieces;  // from the end
+  thread_local std::vector<Piece> pieces;  // last to first
   pieces.clear();
   for (size_t end = text.size(); end > 0;) {
     const auto begin = static_cast<size_t>(nodes[end].begin);

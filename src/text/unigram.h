@@ -1,4 +1,4 @@
-// The unigram language model of SentencePiece: T5's vocabulary.
+// SentencePiece's unigram language model, used by T5.
 #pragma once
 
 #include <array>
@@ -8,19 +8,19 @@
 namespace redline {
 
 struct UnigramOptions {
-  TokenId unk = -1;            ///< -1: unknown characters are left out
-  bool byte_fallback = false;  ///< an unknown run becomes its "<0x..>" tokens where the vocabulary has them all
-  double min_score = 0;        ///< the lowest score of a piece; an unknown character costs ten more
-  bool float_sums = false;     ///< scores add up in float32 (sentencepiece), else in float64 (tokenizers)
+  TokenId unk = -1;            ///< -1: unknown characters are dropped
+  bool byte_fallback = false;  ///< an unknown run becomes its "<0x..>" tokens if the vocabulary has them all
+  double min_score = 0;        ///< lowest score of a piece; an unknown character costs ten more
+  bool float_sums = false;     ///< accumulate scores in float32 (sentencepiece) or float64 (tokenizers)
 };
 
-/// The segmentation of highest score, a sum over pieces (Kudo 2018, arXiv:1804.10959, section 3.2), by Viterbi's
-/// algorithm. Of equal ones the first found from left to right, shorter pieces first. Neighbouring unknown characters
-/// are one token.
+/// The segmentation with the highest sum of scores (Kudo 2018, arXiv:1804.10959, section 3.2), found with the Viterbi
+/// algorithm. Ties: the first found from left to right, shorter pieces first. Adjacent unknown characters become one
+/// token.
 class UnigramModel : public TokenModel {
  public:
-  /// `scores` by id; tokens without one, special ones and those of type unused are not found in text. invalid_argument:
-  /// a piece that is too long (PrefixMatcher::kMaxBytes).
+  /// `scores` by id. Tokens without a score, special tokens and those of type unused are not matched in text.
+  /// invalid_argument: a piece longer than PrefixMatcher::kMaxBytes.
   static Result<std::unique_ptr<TokenModel>> make(const Vocabulary& vocabulary, std::vector<double> scores,
                                                   UnigramOptions options);
   void encode(std::string_view piece, std::vector<TokenId>& ids) const override;

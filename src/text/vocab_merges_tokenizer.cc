@@ -1,5 +1,5 @@
-// vocab.json and merges.txt: how checkpoints of CLIP hold their tokenizer. What stands around them in a tokenizer.json
-// follows from transformers' CLIPTokenizer.
+// vocab.json and merges.txt: the tokenizer files of CLIP checkpoints. The other parts of a tokenizer.json follow from
+// transformers' CLIPTokenizer.
 #include "text/json_tokenizer.h"
 
 namespace redline {
@@ -7,7 +7,7 @@ namespace {
 
 constexpr std::string_view kEndOfWord = "</w>";
 
-/// Lines "left right" whose result is in the vocabulary: the original list is longer than what CLIP took of it.
+/// Lines "left right" whose result is in the vocabulary: the published list is longer than what CLIP uses.
 Result<Json> read_merges(std::string_view text, const Json& vocab) {
   Json merges = Json::array();
   for (size_t line = 1; !text.empty(); ++line) {

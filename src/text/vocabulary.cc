@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-uint64_t mix(uint64_t x) {  // the finaliser of SplitMix64
+uint64_t mix(uint64_t x) {  // the finalizer of SplitMix64
   x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9ull;
   x = (x ^ (x >> 27)) * 0x94D049BB133111EBull;
   return x ^ (x >> 31);
@@ -14,7 +14,7 @@ uint64_t mix(uint64_t x) {  // the finaliser of SplitMix64
 
 }  // namespace
 
-// Eight bytes at a time; pieces are short, so the end matters more than the loop.
+// Eight bytes at a time; pieces are short, so the tail matters more than the loop.
 uint64_t PieceIndex::hash(std::string_view piece) {
   const char* at = piece.data();
   size_t left = piece.size();

@@ -1,4 +1,4 @@
-// The pieces of a vocabulary, and fast ways to look them up.
+// The pieces of a vocabulary with fast lookup.
 #pragma once
 
 #include <array>
@@ -14,21 +14,22 @@ namespace redline {
 /// As in GGUF's tokenizer.ggml.token_type and SentencePiece's ModelProto.SentencePiece.Type.
 enum class TokenType : uint8_t { normal = 1, unknown = 2, control = 3, user_defined = 4, unused = 5, byte = 6 };
 
-/// string -> id without owning the strings' bytes twice: open addressing over ids into `pieces`, each with 32 bits of
-/// its hash, so that a probe looks at another's bytes only when they are very likely the same.
+/// Hash map from string to id that does not copy the strings: open addressing over ids into `pieces`, each with 32 bits
+/// of the hash, so that strings are compared only when they very likely match.
 class PieceIndex {
  public:
   static uint64_t hash(std::string_view piece);
 
   void reserve(size_t pieces);
-  /// Puts `id` in unless its piece is there already (the first of equal pieces wins). False when it was there.
+  /// Inserts `id` unless an equal piece is present (the first wins). False when it was present.
   bool insert(const std::vector<std::string>& pieces, TokenId id);
-  TokenId find(const std::vector<std::string>& pieces, std::string_view piece) const {  ///< -1: not there
+  TokenId find(const std::vector<std::string>& pieces, std::string_view piece) const {  ///< -1: not found
     return find(pieces, piece, hash(piece));
   }
   TokenId find(const std::vector<std::string>& pieces, std::string_view piece, uint64_t hash) const;
 
-  /// A lookup is two trips to memory. Who has many to do asks for the first of each, later for the second, then finds.
+  /// A lookup has two dependent memory accesses. For batches, call prefetch for all, then prefetch_piece for all, then
+  /// find.
   void prefetch(uint64_t hash) const {
     if (!slots_.empty()) __builtin_prefetch(&slots_[hash & (slots_.size() - 1)]);
   }
@@ -50,9 +51,9 @@ class PieceIndex {
 };
 
 struct Vocabulary {
-  std::vector<std::string> pieces;  ///< by id; "" where the file leaves a hole
-  std::vector<TokenType> types;     ///< same length
-  PieceIndex index;                 ///< every piece that is not ""
+  std::vector<std::string> pieces;  ///< by id; "" for gaps in the file's ids
+  std::vector<TokenType> types;     ///< by id
+  PieceIndex index;                 ///< all non-empty pieces
 
   int64_t size() const { return static_cast<int64_t>(pieces.size()); }
   bool has(TokenId id) const { return id >= 0 && id < size(); }
@@ -60,31 +61,31 @@ struct Vocabulary {
   bool is_special(TokenId id) const {
     return has(id) && (types[id] == TokenType::control || types[id] == TokenType::unknown);
   }
-  /// A token that plain text may become: not control, not unknown, not a byte token.
+  /// A token that plain text can become: not control, not unknown, not a byte token.
   bool is_plain(TokenId id) const { return has(id) && !is_special(id) && types[id] != TokenType::byte; }
   void build_index();
 };
 
-/// The value of "<0x0A>", or -1.
+/// The value of a byte token "<0x0A>", or -1.
 int byte_of_piece(std::string_view piece);
 /// The token of each byte, or -1.
 std::array<TokenId, 256> find_byte_tokens(const Vocabulary& vocabulary);
 
-/// Finds the longest of many strings at a place: a trie over bytes.
+/// Finds the longest of many strings at a position: a trie over bytes.
 class PrefixMatcher {
  public:
   static constexpr size_t kMaxBytes =
-      1024;  ///< longer strings are refused: matching costs up to this much per byte of text
+      1024;  ///< longer strings are rejected: matching costs up to this much per byte of text
 
   struct Match {
-    int32_t value = -1;  ///< -1: no string begins here
+    int32_t value = -1;  ///< -1: no match
     size_t bytes = 0;
   };
 
   /// invalid_argument: "" or longer than kMaxBytes. The first of equal strings wins.
   Status insert(std::string_view text, int32_t value);
   Match longest_at(std::string_view text, size_t pos) const;
-  /// visit(match) for every string that begins at `pos`, the shortest first.
+  /// Calls visit(match) for every string that matches at `pos`, shortest first.
   template <class Visit>
   void for_each_at(std::string_view text, size_t pos, Visit&& visit) const {
     if (!starts_[static_cast<uint8_t>(text[pos])]) return;
@@ -102,7 +103,7 @@ class PrefixMatcher {
   void add_child(int32_t node, uint8_t byte, int32_t to);
 
   struct Edge {
-    uint64_t key = 0;  ///< node << 8 | byte, plus 1 so that 0 means free
+    uint64_t key = 0;  ///< node << 8 | byte, plus 1; 0 means free
     int32_t to = 0;
   };
   std::vector<Edge> edges_;

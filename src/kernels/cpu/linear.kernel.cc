@@ -1,13 +1,13 @@
-// y = x W^T (+ bias) (+ residual) in float32, W packed in strips of 16 rows (tensor/packed_weight.h), for every weight
-// type.
+// y = x W^T (+ bias) (+ residual) in float32 for every weight type. W is packed in row panels of 16 rows
+// (tensor/packed_weight.h).
 //
-// An output element is two sums over k in rising order, one of the even and one of the odd k, added at the end, then
-// bias, then residual. Which rows and strips are computed together, and where K is cut for the caches, changes none of
-// these steps, so neither does it change a bit.
+// Each output element accumulates even and odd k separately, both in rising order, then adds the two sums, the bias and
+// the residual. Register blocking and the K chunks do not change this order, so results are bit-identical for any
+// blocking.
 //
-// A tile is kTileRows rows of x times kTileStrips strips: for each k, one load per strip and one broadcast per row feed
-// rows * strips multiply-adds, with both sums of every element in registers. Block formats are unpacked into float32
-// lines in scratch, kChunk elements of K at a time, and share the tile of f32.
+// A tile is kTileRows rows of x by kTileStrips row panels of W. For each k, one load per panel and one broadcast per
+// row feed rows * panels FMAs; both sums of every element stay in registers. Block formats are unpacked to float32 in
+// scratch, kBlockChunk elements of K at a time, and use the f32 tile.
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_finish.h"
 #include "tensor/blocks/all.h"
@@ -16,15 +16,15 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-// As many accumulators as the registers hold beside the weights: 24 of 32, 12 of 16, 8 of 16.
+// Register blocking: accumulators take 24 of 32, 12 of 16 or 8 of 16 vector registers; the rest hold weights.
 constexpr int kTileRows = kWidth == 16 ? 6 : kWidth == 8 ? 3 : 1;
 constexpr int kTileStrips = kWidth == 16 ? 2 : 1;
-// Elements of K between two spills of the sums: the weights of a tile's chunk and its x stay in the first-level cache.
+// Elements of K between spills of the accumulators. The weights and the x of a tile's chunk stay in L1.
 constexpr int64_t kChunk = 512;
 constexpr int64_t kBlockChunk = 256;
-// How far ahead of a single row's weights the next lines are asked for.
+// Prefetch distance for the weights when there is a single row.
 constexpr int64_t kPrefetchBytes = 2048;
-// Rows whose sums fit into scratch.
+// Rows whose accumulators fit into scratch.
 constexpr int64_t kPanelRows = 1024;
 
 constexpr int64_t kSumFloats = 2 * kStripRows;  // even and odd
@@ -32,7 +32,7 @@ constexpr int64_t kSumBytes = kPanelRows * kTileStrips * kSumFloats * 4;
 constexpr int64_t kLinesBytes = kTileStrips * kBlockChunk * kStripRows * 4;
 static_assert(kSumBytes + kLinesBytes <= kScratchBytes);
 
-// How the lines of two neighbouring k are read.
+// Loads of the two 16-row vectors for k and k + 1.
 struct F32Lines {
   static constexpr int64_t kPairBytes = 128, kElementBytes = 4;
   REDLINE_INLINE static StripF32 even(const uint8_t* pair) { return load_strip(reinterpret_cast<const float*>(pair)); }
@@ -76,10 +76,10 @@ struct F16Lines {
 struct Tile {
   const LinearArgs* a;
   int64_t row, n;        // of the first output element
-  int64_t k_begin, k;    // the chunk
-  const uint8_t* lines;  // of the chunk, first strip
-  int64_t strip_bytes;   // from one strip's lines to the next strip's
-  float* sums;           // [rows][strips][even, odd][16]; not used when the chunk is all of K
+  int64_t k_begin, k;    // chunk of K
+  const uint8_t* lines;  // weights of the chunk, first row panel
+  int64_t strip_bytes;   // stride between row panels
+  float* sums;           // [rows][panels][even, odd][16]; unused when the chunk is all of K
   bool first, last;
 };
 
@@ -124,7 +124,7 @@ template <class Lines, int kRows, int kStrips>
       for (int s = 0; s < kStrips; ++s) odd[r][s] = fma(w[s], xk, odd[r][s]);
     }
   }
-  if (k < t.k) {  // an odd K: the other half of the line is padding, and x ends here
+  if (k < t.k) {  // odd K: the other half of the pair is padding, and x ends here
 #pragma GCC unroll 2
     for (int s = 0; s < kStrips; ++s) {
       const StripF32 w = Lines::even(pair + s * t.strip_bytes);
@@ -165,7 +165,7 @@ void run_rows(int rows, const Tile& t) {
   run_tile<Lines, 1, kStrips>(t);
 }
 
-// Where the lines of a chunk come from: the packed weight itself, or blocks unpacked into scratch.
+// Source of a chunk's weights: the packed weight itself, or blocks unpacked into scratch.
 template <class LinesOf>
 struct PlainWeight {
   using Lines = LinesOf;
@@ -173,7 +173,7 @@ struct PlainWeight {
   static constexpr bool kIsUnpacked = false;
   REDLINE_INLINE static void lines(const LinearArgs& a, int64_t n, int, int64_t k_begin, int64_t, Tile& t) {
     const int64_t pairs = (a.in_features + 1) / 2;
-    // A float32 line is one k, so its strips are not padded to pairs.
+    // float32 stores one k per 64 bytes, so K is not padded to pairs.
     t.strip_bytes = Lines::kElementBytes == 4 ? a.in_features * 64 : pairs * 64;
     t.lines = static_cast<const uint8_t*>(a.weight) + n / kStripRows * t.strip_bytes + k_begin / 2 * Lines::kPairBytes;
   }
@@ -184,7 +184,7 @@ struct BlockWeight {
   static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
   using Strip = blocks::Strip<Format>;
-  // The two roundings of blocks::unpack, on a line of four k at a time.
+  // Same two roundings as blocks::unpack, four k at a time.
   REDLINE_INLINE static void unpack_block(const uint8_t* block, float* y) {
     constexpr int kGroupLines = Format::kGroup / 4;
     const VecI32 low = set1_i32(255), offset = set1_i32(Format::kOffset);
@@ -251,13 +251,13 @@ void linear(const LinearArgs& a) {
   for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
     const int64_t rows = min_i64(kPanelRows, a.rows - panel);
     const int64_t tiles = (rows + kTileRows - 1) / kTileRows;
-    // One tile of rows needs no spilling: its sums stay in registers over all of K.
+    // A single tile of rows does not spill: accumulators stay in registers over all of K.
     const bool whole = !Weight::kIsUnpacked && tiles == 1;
     const int64_t chunk = whole ? max_i64(a.in_features, 1) : Weight::kChunkElements;
     for (int64_t n = a.n_begin; n < a.n_end; n += kTileStrips * kStripRows) {
       const int strips = a.n_end - n > kStripRows ? kTileStrips : 1;
       int64_t k = 0;
-      do {  // once even when K is 0: the result is then bias and residual
+      do {  // runs once for K = 0 too: y = bias + residual
         Tile t;
         t.a = &a;
         t.n = n;
@@ -268,7 +268,7 @@ void linear(const LinearArgs& a) {
         Weight::lines(a, n, strips, k, t.k, t);
         int64_t row = 0;
         for (int64_t left = tiles; left > 0; --left) {
-          const int64_t tile_rows = (rows - row + left - 1) / left;  // as even as they go: a lone last row costs a pass
+          const int64_t tile_rows = (rows - row + left - 1) / left;  // balanced: no pass for one leftover row
           t.row = panel + row;
           t.sums = static_cast<float*>(a.scratch) + row * kTileStrips * kSumFloats;
           if (strips == 1) {

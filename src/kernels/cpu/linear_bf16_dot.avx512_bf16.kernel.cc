@@ -1,16 +1,16 @@
-// linear_tiles of bfloat16 weights by vdpbf16ps: for cores that have the instruction at twice the rate of a float32
-// multiply-add and no tile unit (linear_choice.h decides).
+// linear_tiles for bfloat16 weights with vdpbf16ps, for cores without a tile unit where the instruction has twice the
+// throughput of a float32 FMA (selected in linear_choice.h).
 //
-// x is in kBf16Tiled: a row's pair of elements is four bytes, broadcast against a line of 16 rows of the weight. Every element
-// is one sum over pairs of k in rising order, so neither tiling nor rows beside it change a bit.
+// x is kBf16Tiled: a pair of elements of one row is a 4-byte broadcast, multiplied with 64 bytes of 16 weight rows.
+// Every element accumulates pairs of k in rising order, so neither blocking nor the other rows change its bits.
 #include "kernels/cpu/linear_finish.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int kDotRows = 12, kDotStrips = 2;  // 24 accumulators beside two weights and a broadcast
-constexpr int64_t kStepElements = 32;         // of a tile
-// Steps between two spills of the sums: two strips of a chunk stay in the first-level cache.
+constexpr int kDotRows = 12, kDotStrips = 2;  // 24 accumulators, two weights and a broadcast
+constexpr int64_t kStepElements = 32;         // of K in a tile
+// Steps between spills of the accumulators: two row panels of a chunk stay in L1.
 constexpr int64_t kChunkSteps = 12;
 constexpr int64_t kPanelRows = 1024;
 static_assert(kPanelRows * kDotStrips * kStripRows * 4 <= kScratchBytes);
@@ -19,9 +19,9 @@ struct DotTile {
   const LinearArgs* a;
   int64_t row, n;
   int64_t step_begin, step_end;
-  const uint8_t* lines;  // of the first strip
+  const uint8_t* lines;  // of the first row panel
   int64_t strip_bytes;
-  float* sums;  // [rows][strips][16]
+  float* sums;  // [rows][panels][16]
   bool first, last;
 };
 
@@ -39,7 +39,7 @@ template <int kRows>
     for (int s = 0; s < kDotStrips; ++s)
       sum[r][s] = t.first ? zero_f32() : load(t.sums + (r * kDotStrips + s) * kStripRows, Full{});
   }
-  // K may end inside a tile of x; a packed strip ends with the last pair.
+  // K may end inside a tile of x; a packed row panel ends with the last pair.
   const int64_t pairs_total = (a.in_features + 1) / 2;
   for (int64_t step = t.step_begin; step < t.step_end; ++step) {
     const int64_t pairs = min_i64(kStepElements / 2, pairs_total - step * (kStepElements / 2));
@@ -81,12 +81,12 @@ void linear_bf16_dot(const LinearArgs& a) {
     const int64_t tiles = (rows + kDotRows - 1) / kDotRows;
     for (int64_t n = a.n_begin; n < a.n_end; n += kDotStrips * kStripRows) {
       int64_t step = 0;
-      do {  // once even when K is 0: the result is then bias and residual
+      do {  // runs once for K = 0 too: y = bias + residual
         DotTile t;
         t.a = &a;
         t.n = n;
         t.lines = static_cast<const uint8_t*>(a.weight) + n / kStripRows * strip_bytes;
-        // A lone last strip is computed twice and stored once.
+        // A single last panel is computed twice and stored once.
         t.strip_bytes = a.n_end - n > kStripRows ? strip_bytes : 0;
         t.step_begin = step;
         t.step_end = min_i64(step + kChunkSteps, steps);
@@ -94,7 +94,7 @@ void linear_bf16_dot(const LinearArgs& a) {
         t.last = t.step_end == steps;
         int64_t row = 0;
         for (int64_t left = tiles; left > 0; --left) {
-          const int64_t tile_rows = (rows - row + left - 1) / left;  // as even as they go
+          const int64_t tile_rows = (rows - row + left - 1) / left;  // balanced
           t.row = panel + row;
           t.sums = static_cast<float*>(a.scratch) + row * kDotStrips * kStripRows;
           run_rows(static_cast<int>(tile_rows), t);
@@ -110,7 +110,7 @@ void linear_bf16_dot(const LinearArgs& a) {
 
 void fill_linear_bf16_dot(CpuKernels& t) {
   t.linear_tiles[static_cast<int>(DType::kBF16)] = linear_bf16_dot;
-  // Twice the rate of a multiply-add on Zen 4, half of it on Intel's cores (docs/performance.md).
+  // vdpbf16ps has twice the throughput of an FMA on Zen 4 and half of it on Intel cores (docs/performance.md).
   t.has_fast_bf16_dot = __builtin_cpu_is("amd");
 }
 

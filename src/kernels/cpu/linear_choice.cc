@@ -7,15 +7,15 @@
 namespace redline {
 namespace {
 
-// From this many rows on a pass of bfloat16 tiles, which takes as long for 16 rows as for one, costs less than products row by
-// row: of floats in float32, of codes in integers (docs/performance.md).
+// Minimum rows for bf16 tiles. A tile pass takes the same time for 1 to 16 rows; below the threshold, float32 products
+// of float weights or integer dot products of quantized weights are cheaper (docs/performance.md).
 constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 7;
 
-// From here on a scale for every 1024 of a row is worth having: fewer rows read the weights as fast in groups of 32, which round
-// finer and may be cut among many workers.
+// Minimum rows for kI8Tiled, which has one scale per 1024 elements of a row. Fewer rows read the weights just as fast
+// with groups of 32, which round more finely and can be split among more workers.
 constexpr int64_t kI8FromRows = 5;
 
-/// What records say for one type of weight on one instruction set.
+/// Measured choice for one weight type on one instruction set.
 struct Recorded {
   std::string_view isa, type;
   int count;
@@ -29,7 +29,7 @@ constexpr Recorded kRecorded[] = {
     {"", "", 0, {}},  // an array needs an element
 };
 
-/// The plainest set with the linear kernels that `table` has for this type; "" for a table that was put together otherwise.
+/// The lowest instruction set whose linear kernels for this type are those of `table`; "" for a mixed table.
 std::string_view isa_of(const CpuKernels& table, size_t type) {
   static const std::vector<std::pair<std::string_view, CpuKernels>> sets = [] {
     std::vector<std::pair<std::string_view, CpuKernels>> all;
@@ -61,7 +61,7 @@ void (*kernel_of(const CpuKernels& table, size_t type, ActivationLayout form))(c
   return nullptr;
 }
 
-/// False when nothing is recorded, or the table lacks a kernel that is.
+/// False when there is no record, or when `table` lacks a recorded kernel.
 bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kernels) {
   const auto type = static_cast<size_t>(weight);
   const std::string_view isa = isa_of(table, type), name = dtype_info(weight).name;

@@ -1,11 +1,11 @@
-// The end of every linear kernel: bias, then gate, then residual, then the store of one row by one strip.
+// Epilogue of every linear kernel: bias, gate, residual and the store of one row by one row panel.
 #pragma once
 
 #include "kernels/cpu/simd_strip.h"
 
 namespace redline::REDLINE_ISA_NS {
 
-/// Columns from n_end on are not touched; a strip that lies wholly past n_end stores nothing.
+/// Columns from n_end on are not written; a row panel entirely past n_end stores nothing.
 REDLINE_INLINE void finish_strip(const LinearArgs& a, int64_t row, int64_t n, StripF32 y) {
   const int64_t lanes = a.n_end - n, at = row * a.y_stride + n;
   if (lanes <= 0) return;

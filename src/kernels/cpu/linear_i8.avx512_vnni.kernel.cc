@@ -1,2 +1,2 @@
-// Again with vpdpbusd.
+// The same source compiled with vpdpbusd.
 #include "kernels/cpu/linear_i8.inc"

@@ -1,13 +1,13 @@
-// y = x W^T (+ ...) by int8 tile products (tiles.h): x in kI8Tiled, W in w8a8, both in tile order as they lie.
+// y = x W^T (+ ...) with int8 tile products (tiles.h). x is kI8Tiled and W is w8a8; both are stored in tile order.
 //
-// The order of sums is linear_i8.inc's: for each chunk of kI8Chunk elements of K an exact int32 sum, which becomes
-// float32 times the scale of x; the row scale of W at the end, then what linear_tiles_end.h adds.
+// Accumulation order is that of linear_i8.inc: an exact int32 sum for each chunk of kI8Chunk elements of K, converted
+// to float32 and multiplied by the scale of x; the row scale of W at the end, then the epilogue of linear_tiles_end.h.
 //
-// A round multiplies two strips of W by all panels of x over one chunk: products of 2 panels by 2 strips, their four
-// sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the second. What a product
-// leaves is scaled and added up while the next one runs, a few vector instructions after each tile product, which cost
-// nothing there: done by itself it takes as long as 240 elements of K. So a chunk could be shorter; but a tile store is
-// 16 cycles whatever follows.
+// A round multiplies two row panels of W by all panels of x over one chunk, in products of 2 by 2 panels whose four
+// accumulators stay in tiles. The 32 KiB of W stay in L1 while x streams from L2. The int32 results of a product are
+// scaled and accumulated while the next product runs: a few vector instructions after each tile product are free, while
+// doing it separately takes as long as 240 elements of K. Shorter chunks would therefore be affordable, except that a
+// tile store always takes 16 cycles.
 #pragma once
 
 #include "kernels/cpu/linear_tiles_end.h"
@@ -17,23 +17,22 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-// Rows and strips whose sums stay in the second-level cache beside a chunk of their x.
+// Rows and row panels of W whose accumulators stay in L2 together with a chunk of x.
 constexpr int64_t kI8MostRows = 512, kI8MostStrips = 64;
-// Bytes of some rows of x, all of K, that stay in the second-level cache, and the fewest rows for which that is worth
-// having: then two strips at a time are walked along K, and only their sums are kept.
+// Full-K rows of x up to kI8WholeBytes stay in L2. If that holds at least kI8WholeRows rows, each pair of row panels
+// runs over all of K at once and only its accumulators are kept.
 constexpr int64_t kI8WholeBytes = 1 << 20, kI8WholeRows = 192;
-// Up to so many rows strips are walked along all of K, so that each is one stream from memory.
+// Up to this many rows, each row panel runs over all of K, so that it is one sequential memory stream.
 constexpr int64_t kI8FewRows = 64;
 constexpr int64_t kI8PanelPairs = kI8MostRows / (2 * kXTileRows);
 constexpr int64_t kI8SumsFloats = TilesEnd::kSumsFloats;
 constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
 
 struct I8Scratch {
-  alignas(64) float sums[kI8MostStrips / 2 * kI8PanelPairs *
-                         kI8SumsFloats];           // [pairs of strips][pairs of panels there are]
-  alignas(64) int32_t products[2][kI8SumsFloats];  // of this product and the one before
+  alignas(64) float sums[kI8MostStrips / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
+  alignas(64) int32_t products[2][kI8SumsFloats];                             // current and previous product
   alignas(64) float done[kI8SumsFloats];
-  alignas(64) float firsts[kI8MostRows * kStripRows];  // of TilesEnd
+  alignas(64) float firsts[kI8MostRows * kStripRows];  // for TilesEnd
 };
 
 template <class Unit>
@@ -70,13 +69,13 @@ class LinearI8Tiles {
     const int64_t whole = kI8WholeBytes / max_i64(in_features, 1) / (2 * kXTileRows) * (2 * kXTileRows);
     return whole < kI8WholeRows ? kI8MostRows : min_i64(whole, kI8MostRows);
   }
-  /// A product whose int32 sums wait to be scaled and added up: `lines` lines of 16.
+  /// A product whose int32 sums remain to be scaled and accumulated: `lines` vectors of 16.
   struct Fold {
     int64_t line = 0, lines = 0;
     const int32_t* products;
-    const float* x_scales[2];  // of its panels
-    const float* w_scales[2];  // of its strips, at the end of K, or nullptr
-    const float* sums_in;      // or nullptr: the first chunk
+    const float* x_scales[2];  // of its x panels
+    const float* w_scales[2];  // of its W panels at the end of K, else nullptr
+    const float* sums_in;      // nullptr: the first chunk
     float* sums_out;
     int64_t row, row_in_range, n;
 
@@ -116,7 +115,7 @@ class LinearI8Tiles {
     const int64_t at = chunk * (kI8Chunk / kW8A8TileElements) * kW8A8TileBytes;
     const int64_t steps = min_i64(codes_bytes_ - at, kI8Chunk / kW8A8TileElements * kW8A8TileBytes) / kW8A8TileBytes;
     const uint8_t* const w[2] = {strip(column, 0) + at, alone ? strip(column, 0) + at : strip(column, 1) + at};
-    // The strips of the next round, a share with every step.
+    // Prefetch the row panels of the next round, a share per step.
     const uint8_t* ask[2] = {w[0] + steps * kW8A8TileBytes, w[1] + steps * kW8A8TileBytes};
     if (column + end_.columns() < n_end || last) {
       const int64_t next = column + end_.columns();
@@ -156,7 +155,7 @@ class LinearI8Tiles {
     return sums;
   }
 
-  /// Sums of what there is only once are left as they are.
+  /// With one panel of x or of W, the accumulators of the missing one are not touched.
   template <int kPanels, int kStrips>
   [[gnu::noinline]] void multiply(const uint8_t* x, const uint8_t* const* w, int64_t steps, int32_t* products,
                                   const uint8_t* const* ask, int64_t asks) {
@@ -168,7 +167,7 @@ class LinearI8Tiles {
     const uint8_t *w0 = w[0], *w1 = w[1], *ask0 = ask[0], *ask1 = ask[1];
     const int64_t panel_bytes = panel_bytes_;
     Fold fold = fold_;
-    // What is left of the lines after the last step is done by finish_fold.
+    // finish_fold() handles what is left after the last step.
     constexpr int kLinesOfProduct = 1;
     const auto some = [&]() REDLINE_LAMBDA {
       for (int i = 0; i < kLinesOfProduct; ++i)

@@ -1,4 +1,4 @@
-// The loop over the stand-in: for tests, whatever the CPU.
+// The kernel on the emulated tile unit: for tests on every CPU.
 #include "kernels/cpu/linear_i8_tiles.h"
 
 namespace redline::REDLINE_ISA_NS {

@@ -1,2 +1,2 @@
-// The same source where vpdpbusd does a dot product of four bytes in one step (simd_avx512.inc).
+// The same source compiled with vpdpbusd, a 4-byte dot product in one instruction (simd_avx512.inc).
 #include "kernels/cpu/linear_q8.inc"

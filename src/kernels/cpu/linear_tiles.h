@@ -1,19 +1,21 @@
-// y = x W^T (+ bias) (+ residual) by bfloat16 tile products (tiles.h): x in ActivationLayout::kBf16Tiled, W packed in strips of 16
-// rows.
+// y = x W^T (+ bias) (+ residual) with bfloat16 tile products (tiles.h): x in ActivationLayout::kBf16Tiled, W packed in
+// row panels of 16 rows.
 //
-// An element of y is one float32 sum over tile products in rising k, 32 elements of K each, then what
-// linear_tiles_end.h adds. How rows, columns and K are cut for the caches decides when a sum is set aside, not in which
-// order it is made: the bits depend neither on the number of rows nor on n_begin or n_end.
+// An element of y is one float32 accumulator over tile products in rising k, 32 elements of K each, then the epilogue
+// of linear_tiles_end.h. Cache blocking over rows, columns and K decides when accumulators are spilled, not the order
+// of additions: the bits depend neither on the number of rows nor on n_begin or n_end.
 //
-// A round multiplies two strips of W by all panels of x over kStepsOfRound steps of K: products of 2 panels by 2
-// strips, their four sums in tiles. The strips' 32 KiB stay in the first-level cache while x streams by from the
-// second. Sums wait in scratch for the next range of K and are asked for a product and a half ahead. The unit renames
-// its tiles: stored and replaced one by one, sums cost their stores alone. At the end they go to y past the caches
-// where y is large, two rows between the steps of the next product. Strips are brought into tile order, as bfloat16,
-// one round ahead: a few vector instructions between products, never many at once, cost nothing (the tile unit shares
-// one of the two vector ports, so about 64 a step). bfloat16 weights are in that order as they lie. What later rounds
-// will read is asked for evenly: from two lines a step on, what comes from beyond the second-level cache holds up what
-// comes from it.
+// A round multiplies two row panels of W by all panels of x over kStepsOfRound steps of K, in products of 2 by 2 panels
+// whose four accumulators stay in tiles. The 32 KiB of W stay in L1 while x streams from L2.
+//
+// Accumulators are kept in scratch between ranges of K and prefetched 1.5 products ahead. The tile unit renames its
+// registers: when accumulators are exchanged one by one, only the stores cost time. The epilogue writes a large y with
+// non-temporal stores, two rows per step of the next product.
+//
+// Row panels are converted to bfloat16 tile order one round ahead. About 64 vector instructions per step, spread evenly
+// between tile products, are free (the tile unit shares one of the two vector ports); bursts are not. Packed bfloat16
+// weights already are in tile order. Data of later rounds is prefetched at an even rate: with two or more lines per
+// step, L2 misses delay L2 hits.
 #pragma once
 
 #include "kernels/cpu/linear_tiles_end.h"
@@ -24,17 +26,17 @@ namespace {
 
 constexpr int64_t kStepsOfRound = 16;
 constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
-constexpr int64_t kMostRows = 512, kMostStrips = 64;  // whose sums fit into scratch
+constexpr int64_t kMostRows = 512, kMostStrips = 64;  // with accumulators in scratch
 constexpr int64_t kPanelPairs = kMostRows / (2 * kXTileRows);
 constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
 constexpr int64_t kLine = 64;
 constexpr int64_t kXBytesAtHand = 1 << 20, kLeastStripsAsking = 32;
 
 struct TilesScratch {
-  alignas(64) float sums[kMostStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of strips][pairs of panels there are]
+  alignas(64) float sums[kMostStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
   alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];           // of this round and the next
-  alignas(64) float done[2][kSumsFloats];                               // whose end is due, and the next
-  alignas(64) float firsts[kMostRows * kStripRows];                     // of TilesEnd
+  alignas(64) float done[2][kSumsFloats];                               // one in its epilogue, and the next
+  alignas(64) float firsts[kMostRows * kStripRows];                     // for TilesEnd
 };
 
 template <class Unit, class Weight>
@@ -68,17 +70,17 @@ class LinearTiles {
 
  private:
   struct Round {
-    int64_t row, n, k, strip;  // first row and column of the sums in scratch; of K; strip within them
+    int64_t row, n, k, strip;  // first row and column of the accumulators in scratch; k; W panel within the range
     bool there;
   };
-  /// The size of as few parts of `all` as there can be, each at most `most`.
+  /// Splits `all` into as few parts as possible, each at most `most`, and returns their size.
   static int64_t near_equal(int64_t all, int64_t most, int64_t grain) {
     const int64_t parts = max_i64(1, (all + most - 1) / most);
     return ((all + parts - 1) / parts + grain - 1) / grain * grain;
   }
   Round first_round() const { return {0, a_.n_begin, 0, 0, true}; }
   int64_t panels(const Round& r) const { return (min_i64(range_rows_, a_.rows - r.row) + kXTileRows - 1) / kXTileRows; }
-  /// A gated product has a strip of each matrix in turn.
+  /// For a gated product, row panels of the two matrices alternate.
   int64_t strips(const Round& r) const {
     const int64_t of_matrix = (a_.n_end - r.n + kStripRows - 1) / kStripRows;
     return min_i64(range_strips_, end_.is_gated() ? 2 * of_matrix : of_matrix);
@@ -94,15 +96,14 @@ class LinearTiles {
              column(r) / kStripRows * strip_bytes_;
     return static_cast<const uint8_t*>(a_.weight) + (column(r) / kStripRows + which) * strip_bytes_;
   }
-  /// First column of a round's strips.
+  /// First column of a round.
   int64_t column(const Round& r) const { return r.n + r.strip / 2 * end_.columns(); }
   bool is_alone(const Round& r) const { return r.strip + 1 == strips(r); }
-  /// Strips are read where they lie.
+  /// W is read directly, without conversion.
   bool in_place(const Round& r) const { return Weight::kIsInTileOrder && elements(r) % kStepElements == 0; }
 
-  /// The elements of x after these are asked for where x is too large to stay in the second-level cache and there are
-  /// strips
-  // enough to ask them from beyond it slowly.
+  /// Prefetch the next range of x when x is too large for L2 and there are enough row panels to spread the prefetch
+  /// over.
   bool asks_for_x(const Round& r) const {
     return a_.rows > kMostRows || (a_.rows * a_.in_features * 2 > kXBytesAtHand && strips(r) >= kLeastStripsAsking);
   }
@@ -128,12 +129,12 @@ class LinearTiles {
     return after(r);
   }
 
-  /// Brings the strips of a round into tile order, [step][strip], a part at a time.
+  /// Conversion of a round's row panels to tile order, [step][panel], one part at a time.
   struct Expansion {
     const uint8_t* strip[2];
     int64_t step, count;  // elements of K from this step on
     uint8_t* tile;
-    int64_t strips, parts;  // parts: left to do
+    int64_t strips, parts;  // parts: remaining
     int64_t which = 0, part = 0;
     Weight weight = {};
 
@@ -168,16 +169,16 @@ class LinearTiles {
     finish_expansion(e);
   }
 
-  // What later rounds will read is asked for line by line, as many with every step: the strips of one round, then a
-  // share of the elements of x after these. Two runs of lines at a time: memory gives two faster than one.
+  // Prefetch for later rounds, the same number of lines at every step: the row panels of one round, then a share of the
+  // next range of x. Two streams at a time, which memory serves faster than one.
   struct Lines {
-    const uint8_t *next, *end;  // of the first run
-    int64_t second;             // bytes from it to the second
+    const uint8_t *next, *end;  // of the first stream
+    int64_t second;             // offset of the second stream in bytes
   };
   struct Wanted {
     const uint8_t *strip[2], *x;
-    int64_t strip_lines;             // of each; 0: asked for already
-    int64_t x_bytes, x_line, x_end;  // of a panel; lines
+    int64_t strip_lines;             // of each; 0: already prefetched
+    int64_t x_bytes, x_line, x_end;  // of an x panel; in lines
   };
   void ask_for(const Round& strips_of, const Round& r, int64_t steps_here) {
     wanted_ = {};
@@ -212,7 +213,7 @@ class LinearTiles {
       const uint8_t* line = w.x + byte / w.x_bytes * panel_bytes_ + in_panel;
       return {line, line + half, half};
     }
-    return {scratch_.tiles[0][0][0], scratch_.tiles[0][0][0] + sizeof(scratch_.tiles), 0};  // nothing: what is at hand
+    return {scratch_.tiles[0][0][0], scratch_.tiles[0][0][0] + sizeof(scratch_.tiles), 0};  // none
   }
 
   void multiply_round(const Round& r, const Round& next, const Round& later, int side) {
@@ -255,9 +256,9 @@ class LinearTiles {
     while (e.parts > 0) e.next(constants);
   }
 
-  /// Sums whose end is due: two rows with a step of the next product.
+  /// A pending epilogue: two rows per step of the next product.
   struct Ending {
-    int64_t row = 0, end = 0;  // of those left; none: the others are not set
+    int64_t row = 0, end = 0;  // remaining rows; the other members are unset when there are none
     int64_t first_row, row_in_range, n;
     float* sums;
   };
@@ -272,18 +273,18 @@ class LinearTiles {
   }
 
   struct Block {
-    const uint8_t* x;     // first panel
-    const uint8_t* w[2];  // strips
+    const uint8_t* x;     // first x panel
+    const uint8_t* w[2];  // W panels
     int64_t w_step;       // bytes to the next step
     int64_t steps;
     float* sums_out;
-    const float* sums_next;  // that the next product begins with; nullptr: zeros
-    const float* soon;       // those asked for, 64 with a step
-    const float* rest;       // what the end will read, two rows with a step
-    int64_t parts;           // of the next tiles, made with a step
+    const float* sums_next;  // initial accumulators of the next product; nullptr: zeros
+    const float* soon;       // accumulators to prefetch, 64 per step
+    const float* rest;       // residual to prefetch for the epilogue, two rows per step
+    int64_t parts;           // of the next tiles, converted per step
   };
 
-  /// A tile of sums goes and the next comes while others are being multiplied.
+  /// Stores one accumulator tile and loads the next while the other tiles are being multiplied.
   template <int tile>
   REDLINE_INLINE void exchange(const Block& b) {
     unit_.template store<tile>(b.sums_out + tile * TilesEnd::kTileFloats, 64);
@@ -291,7 +292,7 @@ class LinearTiles {
     else unit_.template zero<tile>();
   }
 
-  /// The sums that this begins with are in the tiles already. Sums of what there is only once are anything.
+  /// Initial accumulators are already in the tiles. With one panel of x or W, those of the missing one are undefined.
   template <int kPanels, int kStrips, bool kLast = false>
   [[gnu::noinline]] void multiply(const Block& b, Expansion& expansion) {
     Unit& t = unit_;
@@ -299,7 +300,7 @@ class LinearTiles {
     const int64_t steps = b.steps, w_step = b.w_step, panel_bytes = panel_bytes_, parts = b.parts;
     const int64_t asks = asks_;
     Lines asked = asked_;
-    // The sums that the next products begin with are read from the second-level cache meanwhile.
+    // Accumulators of the next products are prefetched from L2 meanwhile.
     const float* soon = b.soon;
     const float* rest = b.rest;
     const int64_t y_stride = a_.y_stride;
@@ -362,7 +363,7 @@ class LinearTiles {
   const int64_t range_rows_, range_strips_;
   Ending ending_;
   int64_t done_ = 0;
-  int64_t asks_ = 0;  // lines with a step
+  int64_t asks_ = 0;  // prefetched lines per step
   Lines asked_ = {};
   Wanted wanted_;
   Unit unit_;

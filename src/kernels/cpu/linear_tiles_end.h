@@ -1,8 +1,8 @@
-// The end of linear_tiles: sums of two panels of x by two strips, as the tile unit stores them, become y while they are
-// in the first-level cache.
+// Epilogue of linear_tiles: the accumulators of 2 panels of x by 2 row panels of W, as the tile unit stores them,
+// become y while they are in L1.
 //
-// Where y is large its lines go past the caches: they are written once, more of them than caches hold, and a store that
-// first reads its line takes twice the traffic.
+// A large y is written with non-temporal stores: it is written once and exceeds the caches, and a regular store would
+// first read the cache line, doubling the traffic.
 #pragma once
 
 #include "kernels/cpu/activation_functions.h"
@@ -15,7 +15,7 @@ namespace {
 #if defined(__AVX512F__)
 constexpr bool kHasStreams = true;
 REDLINE_INLINE void stream(float* line, VecF32 v) { _mm512_stream_ps(line, v.v); }
-/// Orders streamed lines before what other threads are told.
+/// Orders non-temporal stores before signals to other threads.
 REDLINE_INLINE void stream_fence() { _mm_sfence(); }
 #else
 constexpr bool kHasStreams = false;
@@ -23,7 +23,7 @@ REDLINE_INLINE void stream(float* line, VecF32 v) { store(line, v, Full{}); }
 REDLINE_INLINE void stream_fence() {}
 #endif
 
-/// Two strips of a row as one line of a tile, rounded to nearest even.
+/// Two row panels of a row as one 64-byte tile row, rounded to nearest even.
 REDLINE_INLINE void store_tile_line(uint8_t* line, const StripF32& first, const StripF32& second, bool streams) {
 #if defined(__AVX512BF16__)
   const auto both = (__m512i)_mm512_cvtne2ps_pbh(second.v[0].v, first.v[0].v);
@@ -49,20 +49,20 @@ class TilesEnd {
  public:
   static constexpr int64_t kPanels = 2, kStrips = 2;
   static constexpr int64_t kTileFloats = kXTileRows * kStripRows, kPanelFloats = kStrips * kTileFloats;
-  static constexpr int64_t kSumsFloats = kPanels * kPanelFloats;  ///< [2 panels][2 strips][16][16]
+  static constexpr int64_t kSumsFloats = kPanels * kPanelFloats;  ///< [2 x panels][2 W panels][16][16]
 
   /// firsts: room for 16 columns of `most_rows` rows.
   TilesEnd(const LinearArgs& args, float* firsts)
       : a_(args), end_(args.end ? *args.end : LinearEnd{}), firsts_(firsts), streams_(streams()) {}
 
   bool is_gated() const { return end_.up_weight != nullptr; }
-  /// Stores go past the caches: a few rows at a time, they hold up nothing.
+  /// Non-temporal stores; a few rows at a time do not stall the products.
   bool is_streaming() const { return streams_; }
-  /// Columns of y that a block takes.
+  /// Columns of y per block.
   int64_t columns() const { return is_gated() ? kStripRows : kStrips * kStripRows; }
 
-  /// Sums of rows [row, row + 32) and the columns from n on; a gated product has those of its second matrix in the
-  /// second strip. row_in_range: of the rows that are at hand for all columns.
+  /// Accumulators of rows [row, row + 32) and columns from n on; for a gated product the second row panel is that of
+  /// the second matrix. row_in_range: index of the first row in the current range of rows.
   void block(int64_t row, int64_t row_in_range, int64_t n, float* sums) const {
     part(row, row_in_range, n, sums, 0, min_i64(kPanels * kXTileRows, a_.rows - row));
   }
@@ -88,7 +88,7 @@ class TilesEnd {
       }
     }
   }
-  /// What block() will read of row `row` and those after it, y_stride apart; nullptr for nothing.
+  /// The residual that block() reads from row `row` on, y_stride apart; nullptr for none.
   const float* reads(int64_t row, int64_t n) const {
     return a_.residual ? a_.residual + row * a_.y_stride + n : nullptr;
   }
@@ -104,13 +104,13 @@ class TilesEnd {
     constexpr int64_t kLeastBytes = 1 << 20;
     const int64_t bytes = a_.rows * (a_.n_end - a_.n_begin) * (end_.tiles ? 2 : 4);
     const bool whole_lines = end_.tiles || (a_.y_stride % 16 == 0 && reinterpret_cast<uintptr_t>(a_.y) % 64 == 0);
-    // Lines of a residual in the same place are in the caches when they are written.
+    // For an in-place residual the lines of y are in cache when they are written.
     return kHasStreams && bytes >= kLeastBytes && whole_lines && a_.residual != a_.y;
   }
 
-  /// Biases, activation, the second matrix: in place; a gated product's into the first strip. Rows and strips past the
-  /// last are left alone: what lies there, taken again and again, would end as subnormal numbers, which cost hundreds
-  /// of cycles.
+  /// Biases, activation and second matrix, in place; results of a gated product go into the first row panel. Rows and
+  /// panels past the last are skipped: values left there would be reprocessed until they become subnormal, which costs
+  /// hundreds of cycles.
   void values(int64_t n, int64_t begin, int64_t end, float* sums) const {
     if (!a_.bias && !end_.activation && !is_gated()) return;
     if (end_.activation)
@@ -143,8 +143,8 @@ class TilesEnd {
     }
   }
 
-  /// What finish_strip does, for two whole strips: few enough instructions a row that the next products begin while these
-  /// wait for the tile unit's stores.
+  /// finish_strip for two whole row panels, with few enough instructions per row that the next products begin while
+  /// these wait for the tile unit's stores.
   void plain_rows(int64_t row, int64_t n, int64_t begin, int64_t end, const float* sums) const {
     if (a_.gate || (a_.bias && a_.residual)) return plain_rows_of<true, true, true>(row, n, begin, end, sums);
     if (a_.residual) return plain_rows_of<false, false, true>(row, n, begin, end, sums);
@@ -205,7 +205,7 @@ class TilesEnd {
       store_tile_line(tile_line(row + r, n), keep(load_strip(at(sums, r, 0)), columns),
                       keep(load_strip(at(sums, r, 1)), columns - kStripRows), streams_);
   }
-  /// A line has two blocks: the first waits for the second.
+  /// A 64-byte row of a tile takes two blocks: the first is kept until the second is there.
   void gated_tile_lines(int64_t row, int64_t row_in_range, int64_t n, int64_t begin, int64_t end, float* sums) const {
     const int64_t columns = a_.out_features - n;
     for (int64_t r = begin; r < end; ++r) {

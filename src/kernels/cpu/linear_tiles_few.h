@@ -1,13 +1,14 @@
-// linear_tiles of few rows: all sums of two strips of weights stay in tiles along all of K, and what takes the time is
-// to bring the weights into tile order. Every line of them is expanded once, some steps ahead of its product, into a
-// ring that stays in the first-level cache; weights in tile order are read where they lie. Same order of sums as
-// linear_tiles.h, so the same bits.
+// linear_tiles for few rows: accumulators of two row panels of W stay in tiles along all of K, and the time goes into
+// converting W to tile order. Each 64 bytes of W are converted once, a few steps ahead of their product, into a ring
+// buffer in L1; weights in tile order are read directly. The accumulation order and so the bits are those of
+// linear_tiles.h.
 //
-// Up to 2 panels of x meet two strips at a time. With 3 or 4 panels the tiles hold the sums of one strip: a pair is two
-// passes over x, more than the second-level cache delivers where nothing has to be expanded.
+// Up to 2 panels of x are multiplied with two row panels of W at a time. With 3 or 4 panels of x the tiles hold the
+// accumulators of one row panel: a pair is two passes over x, more bandwidth than L2 delivers when no conversion is
+// needed.
 //
-// A few vector instructions come after each product, evenly. A whole tile's worth at once keeps the next products from
-// being issued: half the speed at 16 rows.
+// A few vector instructions follow each tile product, evenly spread. Converting a whole tile at once blocks the issue
+// of the next products and halves the speed at 16 rows.
 #pragma once
 
 #include "kernels/cpu/linear_tiles.h"
@@ -23,7 +24,7 @@ class FewTiles {
         panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(Weight::strip_bytes(args.in_features)),
         steps_((args.in_features + kStepElements - 1) / kStepElements), end_(args, scratch_.firsts) {}
 
-  /// Whether it takes these products. (The last step of an odd K is not in tile order as it lies.)
+  /// Whether this kernel handles the call. (The last step of an odd K is not in tile order.)
   static bool takes(const LinearArgs& a) {
     return a.rows > 0 && a.rows <= kMostPanels * kXTileRows && a.n_begin < a.n_end && a.in_features > 0 &&
            (!Weight::kIsInTileOrder || a.in_features % kStepElements == 0);
@@ -48,18 +49,18 @@ class FewTiles {
   static constexpr int64_t kAheadSteps = 4;  // a tile is not read while its stores are in flight
   static constexpr int64_t kRingSteps = 2 * kAheadSteps;
   static constexpr int64_t kRingBytes = kRingSteps * 2 * kTileBytes;
-  static constexpr int64_t kAheadBytes = 2048;  // of a packed strip, asked for
-  static constexpr int64_t kStepsToEnd = 4;     // after which a pair's sums are in the cache
+  static constexpr int64_t kAheadBytes = 2048;  // prefetch distance in a packed row panel
+  static constexpr int64_t kStepsToEnd = 4;     // steps until a pair's accumulators are in L1
 
-  /// The step that is expanded next.
+  /// The next step to convert.
   struct Feed {
     int64_t n;
     const uint8_t* strip[2];
     int64_t which, step, slot;
   };
 
-  /// Of a gated product the second strip is that of the other matrix. One that is alone is followed by itself, is not
-  /// expanded again, and what the second one's tiles hold then is not looked at.
+  /// For a gated product the second row panel is that of the second matrix. An unpaired last panel is passed twice and
+  /// converted once; the second one's tiles are ignored.
   const uint8_t* strip(int64_t n, int which) const {
     const void* weight = a_.weight;
     if (end_.is_gated()) {
@@ -88,7 +89,7 @@ class FewTiles {
     for (int64_t byte = 0; byte < Weight::kStepBytes; byte += kLine) __builtin_prefetch(at + byte, 0, 2);
   }
 
-  /// One tile in four parts; nothing where there is nothing left to expand.
+  /// One tile, converted in four parts; a no-op when nothing is left to convert.
   struct Tile {
     Weight weight;
     uint8_t* tile;
@@ -129,16 +130,16 @@ class FewTiles {
     if (++feed_.step == steps_) next_pair();
   }
 
-  /// Of the pair whose sums are due, if any. Out of line: the loops' constants stay in registers.
+  /// Epilogue of the pending pair, if any. Not inlined, so that the constants of the loops stay in registers.
   [[gnu::noinline]] void end_pair() {
     if (due_n_ < 0) return;
     end_.block(0, 0, due_n_, scratch_.done[0]);
     due_n_ = -1;
   }
 
-  /// A pair's products, cut where what is expanded beside them goes on to the next pair. Of two panels also where the
-  /// pair before ends: its sums are in the cache then, where at once they would have to be waited for. (Of one panel that
-  /// cut costs more than it saves.)
+  /// The products of a pair, split where the conversion beside them moves on to the next pair. With two panels of x
+  /// also split at the epilogue of the previous pair: by then its accumulators are in L1, while an immediate epilogue
+  /// would stall. (With one panel that split costs more than it saves.)
   template <int kPanels>
   [[gnu::noinline]] void multiply_pair(int64_t n, const Constants& all_constants) {
     Unit& t = unit_;
@@ -187,8 +188,8 @@ class FewTiles {
       if constexpr (kPanels == 2) t.template dot_bf16<3, 5, 7>();
     }
   }
-  /// kStrips: that are expanded, from step feed_.step on. All that the loop needs is in variables of its own: what it
-  /// stores are bytes, for which the compiler would read members again.
+  /// kStrips: row panels being converted, from step feed_.step on. The loop uses local copies only: it stores through
+  /// uint8_t*, after which the compiler would reload members.
   template <int kPanels, int kStrips>
   REDLINE_INLINE void multiply_steps(int64_t first, int64_t count, const Constants& constants) {
     Unit& t = unit_;

@@ -1,19 +1,19 @@
-// Block formats as bfloat16 tiles by float16 arithmetic: 32 elements an instruction, where float32 has 16 and two more
-// to pair them up.
+// Block formats to bfloat16 tiles with float16 arithmetic: 32 elements per instruction, while float32 has 16 and needs
+// two more instructions to interleave them.
 //
-// value = scale * code + base, rounded to 11 bits once; what remains is to round to 8, by an integer multiply that
-// shifts, and to put the exponent right:
+// value = scale * code + base, rounded to 11 bits once; what remains is rounding to 8 bits, by an integer multiply that
+// shifts, and fixing the exponent:
 //   float16   s eeeee mmmmmmmmmm  ->  s ??? eeeee mmmmmmm  =  bfloat16
-// Nearly all weights are below 1 and not tiny: taken times 2^16 they are float16 numbers with the last five bits of
-// bfloat16's exponent, and ??? is 011. Where a row's scale or min is larger, smaller or zero, they are taken times a
-// power of two of the row's own, which brings its largest value to [2^13, 2^15) and is subtracted from the exponent at
-// the end. A value of zero becomes the smallest with its exponent bits: at most 2^-20 of the row's largest.
+// Nearly all weights are below 1 and not tiny: multiplied by 2^16 they are float16 numbers with the low five exponent
+// bits of the bfloat16, and ??? is 011. Where a row's scale or min is larger, smaller or zero, the row is multiplied by
+// its own power of two, which brings its largest value to [2^13, 2^15) and is subtracted from the exponent at the end.
+// Zero becomes the smallest value with its exponent bits: at most 2^-20 of the row's largest.
 //
-// Where codes have b bits and an offset of half their range, no table and no conversion is needed: a code shifted to
-// the top of the mantissa of 1 is 1 + code / 2^b, and 2^b scale (1 + code / 2^b) - 1.5 2^b scale is the value. For the
-// second product to be exact the scale is rounded to 9 bits; it is finite for values below 1/3. (A largest value of a
-// row's own is 1/4 of the above.) Permutations and conversions wait for one port each while tiles are multiplied; logic
-// takes either.
+// Formats with b-bit codes and an offset of half the range need neither table nor conversion: a code shifted to the top
+// of the mantissa of 1 is 1 + code / 2^b, and 2^b scale (1 + code / 2^b) - 1.5 2^b scale is the value. For the second
+// product to be exact the scale is rounded to 9 bits; it is finite for values below 1/3. (For a row with its own power
+// of two the largest value is 1/4 of the above.) Permutations and conversions use a single port while tiles are
+// multiplied; logic instructions use either.
 #pragma once
 
 #ifdef __AVX512FP16__
@@ -25,19 +25,19 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// Kept in a register. GCC would make a constant anew for every tile, through a port that the expansion needs.
+/// Keeps a constant in a register. GCC would rebuild it for every tile, on a port that the conversion needs.
 REDLINE_INLINE __m512i kept(__m512i v) {
   asm("" : "+v"(v));
   return v;
 }
-/// 16 halves, each twice beside itself.
+/// 16 halves, each duplicated to the adjacent lane.
 REDLINE_INLINE __m512i twice(__m256i halves) {
   const __m512i low = _mm512_cvtepu16_epi32(halves);
   return _mm512_or_si512(low, _mm512_slli_epi32(low, 16));
 }
 REDLINE_INLINE __m256i halves_of(__m512 v) { return _mm512_cvtps_ph(v, _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC); }
 
-/// What the 16 codes of a nibble stand for, twice: a neighbour's lowest bit is in the index.
+/// Values of the 16 nibble codes, twice: the fifth index bit is the lowest bit of the adjacent code.
 template <class Format>
 struct NibbleNumbers {
   alignas(64) _Float16 of[32];
@@ -52,12 +52,12 @@ struct NibbleNumbers {
 template <class Format>
 constexpr NibbleNumbers<Format> kNibbleNumbers;
 
-/// Of each row twice, beside each other.
+/// Values of the 16 rows, each duplicated to the adjacent lane.
 struct HalfRows {
   __m512i scale, base;
 };
 
-/// Its members are constants; make one before a loop over tiles.
+/// Holds only constants; construct it before a loop over tiles.
 template <class Format>
 class HalfExpander {
  public:
@@ -87,20 +87,20 @@ class HalfExpander {
     }
   }
 
-  /// What the parts of a tile have in common. False where the exponents of a row's numbers do not fit.
+  /// Setup shared by the parts of a tile. False when the exponents of a row's scale and min do not fit.
   REDLINE_INLINE bool begin(const uint8_t* block, int step, HalfRows (&rows)[kGroups]) const {
     bool all = true;
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) all &= compute_rows(block, step * kGroups + g, rows[g]);
     return all;
   }
-  /// Lines [4 part, 4 part + 4) of a tile.
+  /// 64-byte rows [4 part, 4 part + 4) of a tile.
   REDLINE_INLINE void expand(const uint8_t* codes, const HalfRows (&rows)[kGroups], int64_t part, uint8_t* tile) const {
     expand_part(codes, rows[kGroups == 2 ? part / 2 : 0], part, tile, [&](__m512i rounded) REDLINE_LAMBDA {
       return _mm512_ternarylogic_epi32(rounded, sign_and_number_, exponent_, 0xea);  // (a & b) | c
     });
   }
-  /// A whole tile whose rows begin() does not take. False where a row's numbers are too large, too small or none.
+  /// A whole tile that begin() rejected. False when a scale or min is too large or too small, or not finite.
   bool expand_scaled(const uint8_t* block, const uint8_t* codes, int step, uint8_t* tile) const {
     HalfRows rows[kGroups];
     __m512i exponents[kGroups];
@@ -118,20 +118,20 @@ class HalfExpander {
  private:
   using Strip = blocks::Strip<Format>;
   static constexpr bool kIsNibbles = Format::Planes::kBytes == blocks::Planes4::kBytes;
-  /// Numbers come signed from a table, so there is nothing to add.
+  /// Values come signed from a table, so there is no base to add.
   static constexpr bool kIsProduct = kIsNibbles && !Format::kHasMins;
-  /// The head is one half for each row.
+  /// The head is one half per row.
   static constexpr bool kIsOneHalf = Format::Head::kBytes == 32 && !Format::kHasMins;
   static constexpr int log2_up(int n) { return n <= 1 ? 0 : 1 + log2_up((n + 1) / 2); }
-  /// Codes of kBits bits, 0 in the middle of their range, shifted to the top of a mantissa.
+  /// Codes of kBits bits with 0 in the middle of the range, shifted to the top of a mantissa.
   static constexpr bool kIsFraction =
       kIsOneHalf && !Strip::kHasTable && Format::kOffset >= 8 && (Format::kOffset & (Format::kOffset - 1)) == 0;
   static constexpr int kBits = log2_up(2 * Format::kOffset), kShifts = kIsNibbles ? 4 : 2;
-  /// Scales up to here, as float16, give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4: it
-  /// stays when rounded to 9 bits.)
+  /// Scales up to this float16 give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4, so
+  /// rounding to 9 bits keeps it.)
   static constexpr int kMostScale = ((30 - 16 - kBits) << 10) + 0x150;
-  /// vpmultishiftqb: 8 bits of the result from which bit on, for two rows' 4 bytes. Line i of a part, as words, each
-  /// with its code in the upper bits of ten.
+  /// vpmultishiftqb control: the start bit of each 8-bit field, for the 4 bytes of two rows. Vector i of a part, as
+  /// 16-bit words, each with its code in the upper bits of ten.
   static constexpr uint64_t shift_control(int i) {
     uint64_t control = 0;
     for (int word = 0; word < 4; ++word) {
@@ -141,7 +141,7 @@ class HalfExpander {
     }
     return control;
   }
-  /// The exponent of a scale, as float16 has it, whose values are below 1.
+  /// The float16 exponent of a scale whose values are below 1.
   static constexpr int kMostExponent = 14 - log2_up(Format::kMaxCode);
 
   template <class Finish>
@@ -149,7 +149,7 @@ class HalfExpander {
                                   const Finish& finish) const {
     tile += 4 * part * kXTileBytes;
     if constexpr (kIsFraction) {
-      // Loaded once: half of these lines lie across two of the cache's.
+      // Loaded once: half of these vectors cross a cache line.
       __m512i four[2];
       if constexpr (kIsNibbles) {
         four[0] = four[1] = kept(_mm512_loadu_si512(codes + part * 64));
@@ -189,7 +189,7 @@ class HalfExpander {
     return (__m512i)_mm512_mul_ph(_mm512_set1_ph(static_cast<_Float16>(kIsFraction ? -1.5f : -Format::kOffset)),
                                   (__m512h)scale);
   }
-  /// To 9 bits, when half of the last one has been added.
+  /// Truncates to 9 bits; the caller has added half a unit.
   REDLINE_INLINE static __m512i cut_to_9_bits(__m512i scale) { return _mm512_and_si512(scale, _mm512_set1_epi16(-4)); }
 
   REDLINE_INLINE static void set_rows(__m512 scale, __m512 min, HalfRows& row) {
@@ -206,7 +206,7 @@ class HalfExpander {
       row.base = base_of(row.scale);
     }
   }
-  /// |scale code| at most, or |min|.
+  /// Maximum of |scale * code|, or |min|.
   REDLINE_INLINE static __m512i largest_of(const uint8_t* block, int group, __m512& scale, __m512& min) {
     const __m512i magnitude = _mm512_set1_epi32(0x7fffffff);
     scale = (__m512)Format::Head::scale(block, group, 0), min = _mm512_setzero_ps();
@@ -225,8 +225,8 @@ class HalfExpander {
       if constexpr (kIsFraction || !kIsProduct) row.base = base_of(row.scale);
       return _mm512_cmpgt_epu16_mask(_mm512_sub_epi16(exponent, least_), range_) == 0;
     } else {
-      // Values below 1: of scale and min together where there are both. One that rounds to 1 becomes the float16
-      // infinity, whose bits are right here.
+      // Values below 1; where there are both, scale and min together. One that rounds to 1 becomes the float16
+      // infinity, whose bits are correct here.
       constexpr int kLeast = 127 - 11, kMost = Format::kHasMins ? 127 - 1 : 127;
       __m512 scale, min;
       const __m512i largest = largest_of(block, group, scale, min);
@@ -252,7 +252,7 @@ class HalfExpander {
     return true;
   }
 
-  __m512i pair_[2];  // bytes 0 and 1, or 2 and 3, of each of 16 rows as numbers of two bytes
+  __m512i pair_[2];  // bytes 0 and 1, or 2 and 3, of each of 16 rows as 16-bit words
   __m512i shift_[4], code_bits_, one_, power_;
   __m512i round_, sign_and_number_, exponent_, numbers_, twice_, exponent_bits_, least_, range_;
 };

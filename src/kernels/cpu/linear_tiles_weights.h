@@ -1,8 +1,8 @@
-// Packed weights brought into the order of tile products, rounded to bfloat16: what linear_tiles.h multiplies by.
+// Conversion of packed weights to bfloat16 tile order, the operands of linear_tiles.h.
 //
-// A tile is 16 lines of 64 bytes, a line 16 rows x 2 neighbouring elements of K. A float is rounded to nearest. So is
-// the value of a block format, computed within two float32 roundings of what blocks::unpack gives or, where the CPU has
-// float16 arithmetic, within three roundings to 11 bits of scale code and min (or the scale to 9 bits and one to 11).
+// A tile is 16 x 64 bytes: each 64 bytes are 16 rows x 2 adjacent elements of K. A float is rounded to nearest. So is
+// the value of a block format, computed within two float32 roundings of blocks::unpack or, where the CPU has float16
+// arithmetic, within three roundings to 11 bits of scale * code and min (or the scale to 9 bits and one to 11).
 #pragma once
 
 #include "kernels/cpu/linear_tiles_halves.h"
@@ -13,8 +13,8 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-/// Neighbouring elements of 16 rows as one line, rounded to nearest, ties away from zero: one instruction less than to
-/// even. Values are finite, infinite or the NaN that clean() makes: half a unit more must not turn it into a zero.
+/// Adjacent elements of 16 rows as 64 bytes, rounded to nearest, ties away from zero: one instruction fewer than ties
+/// to even. Values are finite, infinite or the NaN made by clean(): adding half a unit must not turn a NaN into zero.
 REDLINE_INLINE void store_pair(uint8_t* line, const StripF32& even, const StripF32& odd) {
   const VecI32 half = set1_i32(0x8000), high = set1_i32(static_cast<int32_t>(0xffff0000u));
 #pragma GCC unroll 4
@@ -22,10 +22,10 @@ REDLINE_INLINE void store_pair(uint8_t* line, const StripF32& even, const StripF
     store(reinterpret_cast<int32_t*>(line) + i * kWidth,
           shr<16>(bits_i32(even.v[i]) + half) | ((bits_i32(odd.v[i]) + half) & high), Full{});
 }
-/// NaN of any payload as one whose low bits are clear.
+/// Replaces every NaN by one whose low bits are clear.
 REDLINE_INLINE VecF32 clean(VecF32 v) {
 #if defined(__AVX512F__)
-  return {_mm512_fixupimm_ps(v.v, v.v, _mm512_set1_epi32(0x11111133), 0)};  // NaN: the indefinite one; else: itself
+  return {_mm512_fixupimm_ps(v.v, v.v, _mm512_set1_epi32(0x11111133), 0)};  // NaN: the indefinite NaN; else unchanged
 #else
   const VecI32 bits = bits_i32(v);
   const VecI32 is_nan = sar<31>(set1_i32(0x7f800000) - (bits & set1_i32(0x7fffffff)));
@@ -37,20 +37,19 @@ constexpr int64_t kTileBytes = kXTileRows * kXTileBytes;
 constexpr int64_t kStepElements = 32;  // of K in a tile
 constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 
-// A type of weight, and how it becomes tiles, some tens of vector instructions at a time:
-//   kIsInTileOrder                       a packed strip is a run of tiles already
-//   strip_bytes(in_features)
-//   step_at(step)                        where in a strip 32 elements of K begin
-//   kStepBytes                           of a strip for 32 elements of K, on average
+// A weight type and its conversion to tiles, a few tens of vector instructions at a time:
+//   kIsInTileOrder                       a packed row panel already is a sequence of tiles
+//   strip_bytes(in_features)             bytes of a packed row panel
+//   step_at(step)                        offset of 32 elements of K in a row panel
+//   kStepBytes                           bytes of 32 elements of K in a row panel, on average
 //   Constants                            what a loop over tiles keeps in registers
-//   begin(c, strip, step, count, tile)   the tile of elements [32 step, 32 step + count) of K, then zeros, is to be
-//   made
-//                                        next; false: it has been made
-//   expand(c, part, tile)                lines [4 part, 4 part + 4) of that tile
+//   begin(c, strip, step, count, tile)   starts the tile of elements [32 step, 32 step + count) of K, padded with
+//                                        zeros; false: the tile is already complete
+//   expand(c, part, tile)                64-byte rows [4 part, 4 part + 4) of that tile
 
 struct NoConstants {};
 
-// Two bytes an element: lines as tiles want them. The padding of an odd K is in the packed strip.
+// Two bytes per element: already in tile row order. The packed row panel includes the padding of an odd K.
 struct HalfLines {
   using Constants = NoConstants;
   static int64_t strip_bytes(int64_t in_features) { return (in_features + 1) / 2 * kXTileBytes; }
@@ -91,7 +90,7 @@ struct F16Tiles : HalfLines {
   REDLINE_INLINE void expand(Constants, int64_t part, uint8_t* tile) const {
     expand_lines(part, tile, [](const uint8_t* from, uint8_t* to) REDLINE_LAMBDA {
 #ifdef __AVX512BF16__
-      // Both conversions keep the order of elements: nothing moves across lanes.
+      // Both conversions keep the element order: nothing crosses lanes.
       const __m512 low = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from)));
       const __m512 high = _mm512_cvtph_ps(_mm256_loadu_si256(reinterpret_cast<const __m256i*>(from + 32)));
       _mm512_storeu_si512(to, (__m512i)_mm512_cvtne2ps_pbh(high, low));
@@ -126,7 +125,7 @@ struct BlockTiles {
 #else
   using Constants = NoConstants;
 #endif
-  /// A step is whole: K is a multiple of 32.
+  /// A step is complete: K is a multiple of 32.
   REDLINE_INLINE bool begin(const Constants& constants, const uint8_t* strip, int64_t step, int64_t, uint8_t* tile) {
     block_ = strip + step / Strip::kSteps * Strip::kBytes;
     step_ = static_cast<int>(step % Strip::kSteps);
@@ -167,8 +166,8 @@ struct BlockTiles {
     const VecF32 offset = set1(static_cast<float>(Format::kOffset));
 #pragma GCC unroll 2
     for (int g = 0; g < kGroups; ++g) {
-      // value = scale * unsigned code - (scale * offset + min). The product with an offset is exact: it has at most 4
-      // bits beyond those of the scale's own.
+      // value = scale * unsigned code - (scale * offset + min). scale * offset is exact: it needs at most 4 bits more
+      // than the scale.
       const int group = step * kGroups + g;
       StripF32 scale, base;
 #pragma GCC unroll 4

@@ -1,4 +1,4 @@
-// Activations as kI8Tiled (tensor/activation_layout.h).
+// Activations to kI8Tiled (tensor/activation_layout.h).
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd_strip.h"
 
@@ -13,20 +13,20 @@ REDLINE_INLINE void store_codes(int8_t* codes, VecI32 v) {
 #else
   int32_t wide[kWidth];
   store(wide, v, Full{});
-  // Through int8: a NaN or an infinity leaves anything here.
+  // NaN and infinity give arbitrary codes here; the conversion to int8 bounds them.
   for (int i = 0; i < kWidth; ++i) codes[i] = static_cast<int8_t>(wide[i]);
 #endif
 }
 
-/// Codes of whole lines of kI8TileColumns, kXTileRows lines apart, as far as there are any: how many columns that are. Their
-/// sums are added to the lanes of `sums`.
+/// Codes of as many whole groups of kI8TileColumns as there are, kXTileRows groups apart. Adds them to the lanes of
+/// `sums` and returns the number of columns.
 REDLINE_INLINE int64_t put_whole_lines(const float* x, int64_t count, VecF32 inverse, int8_t* codes, VecI32& sums) {
 #if defined(__AVX512F__)
   const __m512i order = _mm512_setr_epi32(0, 4, 8, 12, 1, 5, 9, 13, 2, 6, 10, 14, 3, 7, 11, 15);
   int64_t i = 0;
   for (; i + kI8TileColumns <= count; i += kI8TileColumns, codes += kXTileRows * kXTileBytes) {
     const auto wide = [&](int64_t j) REDLINE_LAMBDA { return to_i32(load(x + i + 16 * j, Full{}) * inverse).v; };
-    // Packing keeps to 128 bits: dword 4 q + j of the result holds elements 16 j + 4 q and the three after it.
+    // Packing works within 128-bit lanes: dword 4 q + j of the result holds elements 16 j + 4 q to 16 j + 4 q + 3.
     const __m512i packed =
         _mm512_packs_epi16(_mm512_packs_epi32(wide(0), wide(1)), _mm512_packs_epi32(wide(2), wide(3)));
     const __m512i line = _mm512_permutexvar_epi32(order, packed);
@@ -40,9 +40,9 @@ REDLINE_INLINE int64_t put_whole_lines(const float* x, int64_t count, VecF32 inv
 #endif
 }
 
-/// Up to kI8Chunk elements; codes of 64 columns lie kXTileRows lines apart.
+/// Up to kI8Chunk elements; codes of 64 columns are kXTileRows * 64 bytes apart.
 void prepare_chunk(const float* x, int64_t count, int8_t* codes, float* scale, int32_t* sum) {
-  constexpr int kAtOnce = 4;  // so many do not wait for each other
+  constexpr int kAtOnce = 4;  // independent accumulators, to hide latency
   VecF32 largest[kAtOnce] = {}, poison[kAtOnce] = {};
   const auto look = [&](int which, VecF32 v) REDLINE_LAMBDA {
     largest[which] = max(largest[which], bits_f32(bits_i32(v) & set1_i32(0x7fffffff)));
@@ -65,7 +65,7 @@ void prepare_chunk(const float* x, int64_t count, int8_t* codes, float* scale, i
   for_lanes(count - done, [&](int64_t i, auto lanes) REDLINE_LAMBDA {
     const VecI32 code = to_i32(load(x + done + i, lanes) * inverse);
     store_codes(place(done + i), code);
-    sums = sums + sar<24>(shl<24>(code));  // as it is stored
+    sums = sums + sar<24>(shl<24>(code));  // as stored
   });
   for (int64_t i = (count + kWidth - 1) / kWidth * kWidth; i % kI8TileColumns != 0; i += kWidth)
     store_codes(place(i), zero_i32());

@@ -1,4 +1,4 @@
-// Activations in the forms that linear kernels read (tensor/activation_layout.h).
+// Converts activations to the layouts that linear kernels read (tensor/activation_layout.h).
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 
@@ -26,7 +26,7 @@ void prepare_q8_row(const float* x, int64_t groups, int8_t* codes, float* scales
     for (int half = 0; half < 2; ++half) {
       int32_t sum = 0;
       for (int i = 0; i < kQ8SumGroup; ++i) {
-        // Through int8: what a NaN or infinity left here must not overflow the sum.
+        // Sum the int8 value: the int32 of a NaN or infinity could overflow the sum.
         const auto code = static_cast<int8_t>(rounded[half * kQ8SumGroup + i]);
         codes[half * kQ8SumGroup + i] = code;
         sum += code;
@@ -46,7 +46,7 @@ void prepare_q8(const PrepareXArgs& a) {
   }
 }
 
-// 32 elements; count of them are there, the rest are zeros.
+// 32 elements: `count` from x, the rest zeros.
 void prepare_tile_row(const float* x, int64_t count, BF16* out) {
   if (count == 32) {
 #pragma GCC unroll 8

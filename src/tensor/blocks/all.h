@@ -1,5 +1,5 @@
-// Every block format, in the order of DType. The type table, the linear and the embedding kernels are instantiated over
-// this list: a new format is its header, its row here, its name in DType and its test.
+// Every block format, in the order of DType. The type table and the linear and embedding kernels are instantiated from
+// this list: a new format needs its header, its entry here, its name in DType and its test.
 #pragma once
 
 #include "tensor/blocks/iq3_s.h"

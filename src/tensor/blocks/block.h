@@ -1,9 +1,9 @@
 // What the block formats share. These headers are compiled into the kernels of every instruction set, so everything is
-// always inlined plain C++ without std: a function compiled for AVX-512 must never be emitted under a common name.
+// always-inlined plain C++ without std: a function compiled for AVX-512 must never be emitted under a common name.
 //
 // A format states its layout once, as integers: value = scale[g] * code - min[g], g = element / kGroup. For every
-// format here that product and difference, each rounded once to float32, are the very operations of ggml's own
-// definition, so unpack() below gives ggml's values bit for bit.
+// format here that product and difference, each rounded once to float32, are the operations of ggml's own definition,
+// so unpack() below is bit-identical to ggml.
 //
 //   struct FORMAT {
 //     static constexpr DType kDType;
@@ -15,7 +15,7 @@
 //     static constexpr int kMaxCode;     bound of |code|
 //     static constexpr bool kHasMins;    false: mins are all zero and not written
 //     static void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins);
-//     ... and what its packed strips are made of: strip.h
+//     ... and the description of its packed row panels: strip.h
 //   };
 //
 // Layouts: the GGUF documentation of the ggml project and the gguf Python package's quants module.
@@ -35,7 +35,7 @@ namespace redline::blocks {
 
 REDLINE_BLOCK_INLINE uint16_t load_u16(const uint8_t* p) { return static_cast<uint16_t>(p[0] | (p[1] << 8)); }
 
-/// Exact for every half, subnormals too, even where the CPU flushes float32 subnormals to zero. NaN stays NaN.
+/// Exact for every half including subnormals, even when the CPU flushes float32 subnormals to zero. NaN stays NaN.
 REDLINE_BLOCK_INLINE float half_to_float(uint16_t half) {
   const uint32_t magnitude = half & 0x7fffu;
   const uint32_t sign = static_cast<uint32_t>(half & 0x8000u) << 16;
@@ -56,8 +56,8 @@ REDLINE_BLOCK_INLINE float load_half(const uint8_t* p) {
 #endif
 }
 
-// Codes are unpacked 16 bytes at a time in the compiler's own vectors: GCC unrolls a loop over 16 bytes before it can
-// vectorise it. Arithmetic is modulo 256, so what is stored may be read as int8.
+// Codes are unpacked 16 bytes at a time with GCC vector types: GCC unrolls a loop over 16 bytes before it can vectorize
+// it. Arithmetic is modulo 256, so the stored bytes may be read as int8.
 using Bytes16 [[gnu::vector_size(16)]] = uint8_t;
 
 REDLINE_BLOCK_INLINE Bytes16 load_bytes(const uint8_t* p) {
@@ -90,7 +90,7 @@ REDLINE_BLOCK_INLINE Bytes16 look_up(const int8_t* table, Bytes16 index) {
 #endif
 }
 
-/// One block to float32: the values that ggml gives.
+/// One block to float32, bit-identical to ggml.
 template <class Format>
 REDLINE_BLOCK_INLINE void unpack(const uint8_t* block, float* y) {
   constexpr int kGroups = Format::kElements / Format::kGroup;

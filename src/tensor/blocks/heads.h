@@ -1,8 +1,8 @@
-// What stands before the codes of a packed strip block: the scales of its 16 rows side by side, so that one load and
-// one conversion give a line of 16. value = scale * code - min, scale and min rounded to float32 exactly as the
-// format's own unpack_i8 rounds them.
+// The head of a packed panel block, stored before its codes: the scales of the 16 rows side by side, so that one load
+// and one conversion give a vector of 16. value = scale * code - min, with scale and min rounded to float32 exactly as
+// in the format's unpack_i8.
 //
-// Every head: kBytes; scale(head, g, part) and min(head, g, part) of group g; pack(block, row, head) writes one row's.
+// Every head has kBytes; scale(head, g, part) and min(head, g, part) of group g; pack(block, row, head) for one row.
 #pragma once
 
 #include "tensor/blocks/lanes.h"
@@ -14,7 +14,7 @@ REDLINE_BLOCK_INLINE void put_u16(uint8_t* head, int row, const uint8_t* from) {
   head[2 * row + 1] = from[1];
 }
 
-/// One half for the whole block, at byte kAt of it.
+/// One half for the whole block, at byte kAt.
 template <int kAt>
 struct HalfHead {
   static constexpr int kBytes = 32;
@@ -34,7 +34,7 @@ struct HalfPairHead {
   }
 };
 
-/// An exponent byte: MXFP4.
+/// One exponent byte: MXFP4.
 struct ExponentHead {
   static constexpr int kBytes = 16;
   REDLINE_BLOCK_INLINE Floats scale(const uint8_t* head, int, int part) { return exponents_part(head, part); }
@@ -42,7 +42,7 @@ struct ExponentHead {
   REDLINE_BLOCK_INLINE void pack(const uint8_t* block, int row, uint8_t* head) { head[row] = block[0]; }
 };
 
-/// f16 d times an int8 for each group. Format::sub_scale(block, g) reads the latter.
+/// f16 d times an int8 per group, read by Format::sub_scale(block, g).
 template <class Format, int kHalfAt>
 struct SubScaleHead {
   static constexpr int kGroups = Format::kElements / Format::kGroup;
@@ -57,7 +57,7 @@ struct SubScaleHead {
   }
 };
 
-/// f16 d, f16 dmin, and a byte each for the scale and the min of 8 groups: Q4_K, Q5_K. Format::sub_scale, sub_min.
+/// f16 d, f16 dmin, and one byte each for the scale and min of 8 groups: Q4_K, Q5_K. Format::sub_scale, sub_min.
 template <class Format>
 struct ScaleMinHead {
   static constexpr int kGroups = Format::kElements / Format::kGroup;
@@ -78,7 +78,7 @@ struct ScaleMinHead {
   }
 };
 
-/// f16 d, f16 dmin at byte kHalfAt, and one byte for both 4-bit factors of each of 16 groups at the start: Q2_K.
+/// f16 d, f16 dmin at byte kHalfAt; at the start one byte per group with both 4-bit factors, 16 groups: Q2_K.
 template <int kHalfAt>
 struct NibbleScaleMinHead {
   static constexpr int kGroups = 16, kBytes = 64 + 16 * kGroups;

@@ -1,4 +1,4 @@
-// IQ3_S: 256 elements, 3.44 bits: each 4 elements are a row of a 512-row grid of odd magnitudes, with signs apart.
+// IQ3_S: 256 elements, 3.44 bits: each 4 elements are a row of a 512-row grid of odd magnitudes, with separate signs.
 // f16 d; 64 bytes: low 8 bits of the row numbers; 8 bytes: their ninth bits; 32 bytes of signs, element e at bit e; 4
 // bytes: a 4-bit scale for each 32 elements. value = (d (1 + 2 scale)) (+-grid).
 #pragma once
@@ -42,8 +42,8 @@ struct IQ3_S {
   REDLINE_BLOCK_INLINE int sub_scale(const uint8_t* block, int g) {
     return 1 + 2 * (block[106 + g / 2] >> (4 * (g % 2)) & 15);
   }
-  // Packed, an element is a nibble: the odd number code = 2 nibble - 15. That is 138 bytes for 110; reading
-  // rows of the grid was 20 times slower.
+  // When packed, an element is a nibble: the odd number code = 2 nibble - 15. That takes 138 bytes instead of 110;
+  // reading grid rows was 20 times slower.
   REDLINE_BLOCK_INLINE void nibbles(const uint8_t* block, uint8_t* q) {
     int8_t codes[kElements];
     float scales[8];

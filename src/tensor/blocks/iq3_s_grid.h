@@ -1,5 +1,5 @@
-// The 512 rows of IQ3_S's grid: four magnitudes 2 d + 1, d an octal digit; element 0 is the lowest digit. A fact of the
-// format, taken from the tables of the ggml project (gguf Python package, quants.IQ3_S).
+// The 512 rows of IQ3_S's grid: four magnitudes 2 d + 1, d an octal digit; element 0 is the lowest digit. Defined by
+// the format; taken from the tables of the ggml project (gguf Python package, quants.IQ3_S).
 #pragma once
 
 #include <cstdint>

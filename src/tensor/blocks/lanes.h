@@ -1,13 +1,13 @@
-// The vectors in which a line of a packed strip is read: 64 bytes are 16 rows x 4 codes, as many parts as the
-// instruction set takes. Always inlined, no std: see block.h.
+// Vectors of a packed row panel: 64 bytes are 16 rows x 4 codes, split into parts of the instruction set's vector size.
+// Always inlined, no std: see block.h.
 #pragma once
 
 #include "tensor/blocks/block.h"
 
 namespace redline::blocks {
 
-static constexpr int kStripRowsOf = 16;  ///< rows of a strip
-static constexpr int kLineBytes = 64;    ///< of a line
+static constexpr int kStripRowsOf = 16;  ///< rows of a row panel
+static constexpr int kLineBytes = 64;    ///< a unit of 16 rows x 4 codes
 #if defined(__AVX512BW__)
 static constexpr int kVecBytes = 64;
 #elif defined(__AVX2__)
@@ -15,8 +15,8 @@ static constexpr int kVecBytes = 32;
 #else
 static constexpr int kVecBytes = 16;
 #endif
-static constexpr int kParts = kLineBytes / kVecBytes;  ///< vectors of a line
-static constexpr int kPartRows = kVecBytes / 4;        ///< rows in one part
+static constexpr int kParts = kLineBytes / kVecBytes;  ///< vectors per 64 bytes
+static constexpr int kPartRows = kVecBytes / 4;        ///< rows per vector
 
 using Bytes [[gnu::vector_size(kVecBytes)]] = uint8_t;
 using Words [[gnu::vector_size(kVecBytes)]] = uint16_t;
@@ -30,11 +30,11 @@ REDLINE_BLOCK_INLINE Bytes load_part(const uint8_t* line, int part) {
 REDLINE_BLOCK_INLINE void store_part(uint8_t* line, int part, Bytes bytes) {
   __builtin_memcpy(line + part * kVecBytes, &bytes, kVecBytes);
 }
-/// Shifts of whole 16-bit words: bits cross from byte to byte, so the caller masks them.
+/// Shifts 16-bit words: bits cross from byte to byte, so the caller masks them.
 REDLINE_BLOCK_INLINE Bytes shift_right(Bytes v, int n) { return (Bytes)((Words)v >> n); }
 REDLINE_BLOCK_INLINE Bytes shift_left(Bytes v, int n) { return (Bytes)((Words)v << n); }
 
-/// table[index[i]], indices below 16.
+/// table[index[i]] for indices below 16.
 REDLINE_BLOCK_INLINE Bytes look_up_part(const uint8_t* table, Bytes index) {
 #if defined(__AVX512BW__)
   const __m128i entries = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
@@ -49,7 +49,7 @@ REDLINE_BLOCK_INLINE Bytes look_up_part(const uint8_t* table, Bytes index) {
 #endif
 }
 
-/// Rows of part `part` of 16 halves, 16 int8, 16 uint8.
+/// Part `part` of 16 halves, of 16 int8, of 16 uint8, as float32.
 REDLINE_BLOCK_INLINE Floats halves_part(const uint8_t* p, int part) {
   p += part * kPartRows * 2;
 #if defined(__AVX512BW__)
@@ -74,7 +74,7 @@ REDLINE_BLOCK_INLINE Floats i8_part(const uint8_t* p, int part) {
   return f;
 #endif
 }
-/// Bits [shift, shift + 8) & mask of 16 uint8.
+/// (v >> kShift) & kMask of 16 uint8.
 template <int kShift, int kMask>
 REDLINE_BLOCK_INLINE Floats u8_part(const uint8_t* p, int part) {
   p += part * kPartRows;

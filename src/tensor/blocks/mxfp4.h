@@ -1,5 +1,5 @@
-// MXFP4: 32 elements of the OCP microscaling format: one shared exponent byte, 16 bytes of E2M1 nibbles as Q4_0.
-// Codes are E2M1 values doubled, so the scale is 2^(e - 128).
+// MXFP4: 32 elements of the OCP microscaling format: one shared exponent byte, 16 bytes of E2M1 nibbles as Q4_0. Codes
+// are doubled E2M1 values, so the scale is 2^(e - 128).
 #pragma once
 
 #include "tensor/blocks/code_tables.h"

@@ -1,7 +1,7 @@
-// How the codes of 16 rows x 32 elements lie in a packed strip, by their width. Line l, 64 bytes, is elements
-// 4 l .. 4 l + 3 of the 16 rows, row after row: the operand order of vpdpbusd and of the int8 tiles. Codes narrower
-// than a byte are cut into planes in which the same byte position holds the same row and element of several lines, so
-// that a mask and a shift give operands: nothing is ever moved across bytes.
+// Layout of the codes of 16 rows x 32 elements in a packed row panel, by code width. Line l, 64 bytes, holds elements 4
+// l .. 4 l + 3 of the 16 rows, row after row: the operand order of vpdpbusd and of the int8 tiles. Codes narrower than
+// a byte are split into planes in which a byte position holds the same row and element of several lines, so that a
+// shift and a mask give operands: nothing moves across bytes.
 #pragma once
 
 #include "tensor/blocks/lanes.h"
@@ -11,8 +11,8 @@ namespace redline::blocks {
 static constexpr int kStepElements = 32;
 static constexpr int kStepLines = kStepElements / 4;
 
-/// Every plane set: kBytes per step of 32 elements; line(p, l, part) gives codes, zero extended; pack(q, p) writes them
-/// from 8 lines of one code per byte.
+/// Every plane set has kBytes per step of 32 elements; line(p, l, part) gives codes, zero-extended; pack(q, p) writes
+/// them from 8 lines of one code per byte.
 struct Planes8 {
   static constexpr int kBytes = 512;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) { return load_part(p + l * kLineBytes, part); }
@@ -36,7 +36,7 @@ struct Planes4 {
   }
 };
 
-/// Bits kBit and kBit + 1 of lines 4 j .. 4 j + 3 become bit pairs, lowest first, of 64 bytes.
+/// Bits kBit and kBit + 1 of lines 4 j .. 4 j + 3 become the bit pairs, lowest first, of 64 bytes.
 template <int kBit>
 REDLINE_BLOCK_INLINE void pack_pairs(const uint8_t* __restrict q, uint8_t* __restrict p) {
   for (int j = 0; j < kStepLines / 4; ++j)
@@ -50,7 +50,7 @@ REDLINE_BLOCK_INLINE void pack_pairs(const uint8_t* __restrict q, uint8_t* __res
     }
 }
 
-/// Lines 4 j .. 4 j + 3 are bit pairs, lowest first, of 64 bytes.
+/// Lines 4 j .. 4 j + 3 are the bit pairs, lowest first, of 64 bytes.
 struct Planes2 {
   static constexpr int kBytes = 128;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {
@@ -79,7 +79,7 @@ struct BitPlane {
   }
 };
 
-/// Bits 4 and 5 of the codes: as Planes2.
+/// Bits 4 and 5 of the codes, as Planes2.
 struct HighPairs {
   static constexpr int kBytes = 128;
   REDLINE_BLOCK_INLINE Bytes line(const uint8_t* p, int l, int part) {

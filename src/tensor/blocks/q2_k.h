@@ -22,7 +22,7 @@ struct Q2_K {
       scales[g] = d * static_cast<float>(block[g] & 15);
       mins[g] = dmin * static_cast<float>(block[g] >> 4);
     }
-    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of their half
+    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of a half block
       const Bytes16 bits = load_bytes(block + 16 + 16 * part);
       int8_t* out = codes + 128 * (part / 2) + 16 * (part % 2);
       store_codes(out, bits & 3);

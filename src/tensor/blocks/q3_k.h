@@ -25,7 +25,7 @@ struct Q3_K {
       const int high = (packed[8 + g % 4] >> (2 * (g / 4))) & 3;
       scales[g] = d * static_cast<float>((low | high << 4) - 32);
     }
-    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of their half
+    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of a half block
       const Bytes16 bits = load_bytes(block + 32 + 16 * part);
       int8_t* out = codes + 128 * (part / 2) + 16 * (part % 2);
       Bytes16 high = load_bytes(block + 16 * (part % 2));

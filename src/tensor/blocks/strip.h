@@ -1,13 +1,13 @@
-// A weight in strips: blocks of 16 rows x kElements, as pack_strips writes them and every kernel reads them.
+// A packed weight in row panels (Strip in names): blocks of 16 rows x kElements, from pack_strips to the kernels.
 //
-//   strip block = head (scales of 16 rows side by side, heads.h), then kElements / 32 steps of code planes (planes.h)
+//   panel block = head (scales of 16 rows side by side, heads.h), then kElements / 32 steps of code planes (planes.h)
 //
-// A format states its side of it beside its file layout (block.h):
+// A format adds to its file layout (block.h):
 //     using Head, using Planes
 //     static constexpr int kOffset;          code = unsigned code - kOffset
-//     static constexpr uint8_t kTable[16];   only where codes are not evenly spaced: unsigned code of a nibble
-//     static void nibbles(block, q);         only with kTable: the raw nibbles, element after element
-// The unsigned codes are what vpdpbusd multiplies; kOffset comes off through the sums of x.
+//     static constexpr uint8_t kTable[16];   only for non-uniform codes: unsigned code of a nibble
+//     static void nibbles(block, q);         only with kTable: the raw nibbles in element order
+// vpdpbusd multiplies the unsigned codes; kOffset is compensated with the sums of x.
 #pragma once
 
 #include "tensor/blocks/heads.h"
@@ -15,7 +15,7 @@
 
 namespace redline::blocks {
 
-// The plain set is compiled for its own sake, not for speed: unrolled, it takes minutes.
+// The baseline set need not be fast, and unrolling would make it compile for minutes.
 static constexpr int kUnrollLines = kParts > 2 ? 1 : kStepLines;
 
 template <class Format>
@@ -34,8 +34,8 @@ struct Strip {
     else return q;
   }
 
-  /// The whole block: kElements / 4 lines of 16 rows x 4 codes, signed or unsigned; a line of 16 scales and, where the
-  /// format has them, of 16 mins for each group.
+  /// Unpacks the whole block: kElements / 4 lines of 16 rows x 4 codes, signed or unsigned; 16 scales and, where the
+  /// format has them, 16 mins per group.
   template <bool kSigned>
   REDLINE_BLOCK_INLINE void unpack(const uint8_t* block, uint8_t* lines, float* scales, float* mins) {
     for (int i = 0; i < kSteps; ++i, lines += kStepLines * kLineBytes) {
@@ -59,7 +59,7 @@ struct Strip {
       }
   }
 
-  /// rows[r]: the block of row r, nullptr past the last row, which becomes zeros.
+  /// rows[r]: block of row r; nullptr past the last row, packed as zeros.
   REDLINE_BLOCK_INLINE void pack(const uint8_t* const* rows, uint8_t* block) {
     uint8_t q[kStripRowsOf][Format::kElements];
     for (int r = 0; r < kStripRowsOf; ++r) {
@@ -79,7 +79,7 @@ struct Strip {
   }
 
  private:
-  // What the planes hold: nibbles into the table, or unsigned codes.
+  // The stored codes: table nibbles or unsigned codes.
   REDLINE_BLOCK_INLINE void unpack_q(const uint8_t* block, uint8_t* q) {
     if constexpr (kHasTable) {
       Format::nibbles(block, q);

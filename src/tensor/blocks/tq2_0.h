@@ -18,7 +18,7 @@ struct TQ2_0 {
                                       float* __restrict scales, float* __restrict mins) {
     const float d = load_half(block + 64);
     for (int g = 0; g < 8; ++g) scales[g] = d;
-    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of their half
+    for (int part = 0; part < 4; ++part) {  // 16 bytes hold 16 elements of each quarter of a half block
       const Bytes16 bits = load_bytes(block + 16 * part);
       int8_t* out = codes + 128 * (part / 2) + 16 * (part % 2);
       store_codes(out, (bits & 3) - 1);

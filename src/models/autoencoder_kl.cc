@@ -127,7 +127,7 @@ class KlBuilder {
   }
 
   /// One head over all pixels.
-  Picture attention(Picture x, const std::string& name) {
+  Picture attention(const Picture& x, const std::string& name) {
     const int64_t n = c_.channels.back();
     // Names of the four projections in files from before 2023.
     const bool old = w_.has(name + ".query.weight");

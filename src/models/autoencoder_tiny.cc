@@ -115,11 +115,11 @@ class TinyBuilder {
  private:
   std::string layer() { return fmt::format("{}.layers.{}", half_, index_++); }
   Picture activate(const Picture& x) { return {activation(g_, x.value, c_.activation), x.height, x.width}; }
-  Picture conv_without_bias(const Picture& x, Dim height, Dim width, Conv2dAttrs attrs) {
+  Picture conv_without_bias(const Picture& x, const Dim& height, const Dim& width, Conv2dAttrs attrs) {
     const std::string name = layer();
     g_.set_scope(name);
     const Value weight = w_.take(name + ".weight", {c_.width, c_.width, 3, 3});
-    return conv2d(g_, x, b_.batch, weight, {}, std::move(height), std::move(width), attrs);
+    return conv2d(g_, x, b_.batch, weight, {}, height, width, attrs);
   }
 
   /// relu(conv(relu(conv(relu(conv(x))))) + x)

@@ -107,7 +107,7 @@ Status fill_byte_level(const Json& json, GgufVocab& vocab) {
     return unnamed(fmt::format("pre_tokenizer with {} pattern{}{}{}", patterns.size(), patterns.size() == 1 ? "" : "s",
                                patterns.empty() ? "" : ", the first of them " + patterns.front(),
                                ignore_merges ? ", and ignore_merges" : ""));
-  for (const auto& [left, right] : read_merges(model)) vocab.merges.push_back(left + " " + right);
+  for (const auto& [left, right] : read_merges(model)) vocab.merges.push_back(fmt::format("{} {}", left, right));
   return {};
 }
 

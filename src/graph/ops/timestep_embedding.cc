@@ -11,7 +11,8 @@ Value timestep_embedding(GraphBuilder& g, Value timestep, TimestepEmbeddingAttrs
   const ValueInfo& t = g.info(timestep);
   if (t.dtype != DType::kF32 || t.shape.size() != 1)
     return g.fail(invalid_argument("timestep_embedding: timesteps are {}, not an f32 vector", to_string(t.shape)));
-  if (attrs.cols < 2 || attrs.cols % 2 != 0 || !(static_cast<float>(attrs.cols / 2) > attrs.frequency_shift) ||
+  const int64_t half = attrs.cols / 2;
+  if (attrs.cols < 2 || attrs.cols % 2 != 0 || !(static_cast<float>(half) > attrs.frequency_shift) ||
       !(attrs.max_period > 0))
     return g.fail(invalid_argument("timestep_embedding: {} columns, frequency shift {}, max period {}", attrs.cols,
                                    attrs.frequency_shift, attrs.max_period));

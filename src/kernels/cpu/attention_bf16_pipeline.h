@@ -160,8 +160,8 @@ struct Weighing {
   REDLINE_INLINE void some(Quick& quick) {
 #pragma GCC unroll 8
     for (int i = 0; i < pairs; ++i) {
-      quick.pair<0>(scores + 2 * i * kLines, weights + i * kLines);
-      quick.pair<1>(scores + 2 * i * kLines, weights + i * kLines);
+      quick.template pair<0>(scores + 2 * i * kLines, weights + i * kLines);
+      quick.template pair<1>(scores + 2 * i * kLines, weights + i * kLines);
     }
     scores += 2 * pairs * kLines;
     weights += pairs * kLines;

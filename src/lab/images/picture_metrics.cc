@@ -24,7 +24,8 @@ std::array<double, kWindow> gaussian() {
   std::array<double, kWindow> weights;
   double sum = 0;
   for (int64_t i = 0; i < kWindow; ++i) {
-    const double x = static_cast<double>(i - kWindow / 2) / 1.5;
+    const int64_t offset = i - kWindow / 2;
+    const double x = static_cast<double>(offset) / 1.5;
     sum += weights[static_cast<size_t>(i)] = std::exp(-x * x / 2);
   }
   for (double& weight : weights) weight /= sum;

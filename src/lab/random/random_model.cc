@@ -84,7 +84,8 @@ class BlockMaker {
         continue;
       }
       // Random code bits vary the scale between 3/4 and 5/4.
-      const float jitter = 0.75f + static_cast<float>(block[type_.block_bytes / 2]) / 512.0f;
+      const uint8_t code = block[type_.block_bytes / 2];
+      const float jitter = 0.75f + static_cast<float>(code) / 512.0f;
       put_half(block, fields_->scale, scale_ * jitter);
       if (fields_->offset >= 0) put_half(block, fields_->offset, scale_ * jitter * fields_->centre);
     }
@@ -346,7 +347,7 @@ Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name) {
   std::string path(kRandomPrefix);
   path += fmt::format("{}:{}", spec.shape->name, dtype_info(spec.dtype).name);
   return MappedFile::make(std::move(path), bytes, [&](uint8_t* data) {
-    std::memcpy(data, header.data(), header.size());
+    std::copy(header.begin(), header.end(), data);
     WorkerTeam team(static_cast<int>(allowed_cpus().size()));
     auto offset = static_cast<int64_t>(header.size());
     uint64_t number = 0;

@@ -142,7 +142,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   checkpoint.generation = nlohmann::json::object();
   for (const auto& [gguf, hf] : kGgufSampling)
     if (const GgufValue* value = file.find(gguf))
-      if (auto number = value->as_double()) checkpoint.generation[hf] = *number;
+      if (auto number = value->as_double()) checkpoint.generation[std::string(hf)] = *number;
 
   const int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
   const auto rotary_dim =

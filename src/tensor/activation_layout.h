@@ -65,8 +65,6 @@ constexpr int64_t activation_layout_bytes(ActivationLayout layout, int64_t rows,
   return rows * cols * 4;
 }
 
-#ifndef REDLINE_ISA_NS  // kernel sources see one layout at a time
-
 /// "f32", "q8", "tiles", "i8".
 const char* activation_layout_name(ActivationLayout layout);
 
@@ -90,7 +88,5 @@ struct ActivationLayouts {
   int64_t bytes(int64_t rows, int64_t cols) const;
   bool operator==(const ActivationLayouts& other) const;
 };
-
-#endif  // REDLINE_ISA_NS
 
 }  // namespace redline

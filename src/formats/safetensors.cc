@@ -34,7 +34,8 @@ std::optional<DType> readable_type(std::string_view name) {
 }
 
 bool is_plain_name(std::string_view name) {
-  return !name.empty() && name != "." && name != ".." && name.find_first_of(std::string_view("/\\\0", 3)) == name.npos;
+  return !name.empty() && name != "." && name != ".." &&
+         name.find_first_of(std::string_view("/\\\0", 3)) == std::string_view::npos;
 }
 
 std::string_view file_name(std::string_view path) { return path.substr(path.find_last_of('/') + 1); }

@@ -18,15 +18,15 @@ namespace redline::REDLINE_ISA_NS {
 namespace {
 
 // Rows and row panels of W whose accumulators stay in L2 together with a chunk of x.
-constexpr int64_t kI8MostRows = 512, kI8MostStrips = 64;
+inline constexpr int64_t kI8MostRows = 512, kI8MostStrips = 64;
 // Full-K rows of x up to kI8WholeBytes stay in L2. If that holds at least kI8WholeRows rows, each pair of row panels
 // runs over all of K at once and only its accumulators are kept.
-constexpr int64_t kI8WholeBytes = 1 << 20, kI8WholeRows = 192;
+inline constexpr int64_t kI8WholeBytes = 1 << 20, kI8WholeRows = 192;
 // Up to this many rows, each row panel runs over all of K, so that it is one sequential memory stream.
-constexpr int64_t kI8FewRows = 64;
-constexpr int64_t kI8PanelPairs = kI8MostRows / (2 * kXTileRows);
-constexpr int64_t kI8SumsFloats = TilesEnd::kSumsFloats;
-constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
+inline constexpr int64_t kI8FewRows = 64;
+inline constexpr int64_t kI8PanelPairs = kI8MostRows / (2 * kXTileRows);
+inline constexpr int64_t kI8SumsFloats = TilesEnd::kSumsFloats;
+inline constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
 
 struct I8Scratch {
   alignas(64) float sums[kI8MostStrips / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]

@@ -24,13 +24,13 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int64_t kStepsOfRound = 16;
-constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
-constexpr int64_t kMostRows = 512, kMostStrips = 64;  // with accumulators in scratch
-constexpr int64_t kPanelPairs = kMostRows / (2 * kXTileRows);
-constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
-constexpr int64_t kLine = 64;
-constexpr int64_t kXBytesAtHand = 1 << 20, kLeastStripsAsking = 32;
+inline constexpr int64_t kStepsOfRound = 16;
+inline constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
+inline constexpr int64_t kMostRows = 512, kMostStrips = 64;  // with accumulators in scratch
+inline constexpr int64_t kPanelPairs = kMostRows / (2 * kXTileRows);
+inline constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
+inline constexpr int64_t kLine = 64;
+inline constexpr int64_t kXBytesAtHand = 1 << 20, kLeastStripsAsking = 32;
 
 struct TilesScratch {
   alignas(64) float sums[kMostStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]

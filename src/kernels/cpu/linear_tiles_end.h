@@ -13,12 +13,12 @@ namespace redline::REDLINE_ISA_NS {
 namespace {
 
 #if defined(__AVX512F__)
-constexpr bool kHasStreams = true;
+inline constexpr bool kHasStreams = true;
 REDLINE_INLINE void stream(float* line, VecF32 v) { _mm512_stream_ps(line, v.v); }
 /// Orders non-temporal stores before signals to other threads.
 REDLINE_INLINE void stream_fence() { _mm_sfence(); }
 #else
-constexpr bool kHasStreams = false;
+inline constexpr bool kHasStreams = false;
 REDLINE_INLINE void stream(float* line, VecF32 v) { store(line, v, Full{}); }
 REDLINE_INLINE void stream_fence() {}
 #endif

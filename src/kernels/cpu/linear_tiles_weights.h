@@ -33,9 +33,9 @@ REDLINE_INLINE VecF32 clean(VecF32 v) {
 #endif
 }
 
-constexpr int64_t kTileBytes = kXTileRows * kXTileBytes;
-constexpr int64_t kStepElements = 32;  // of K in a tile
-constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
+inline constexpr int64_t kTileBytes = kXTileRows * kXTileBytes;
+inline constexpr int64_t kStepElements = 32;  // of K in a tile
+inline constexpr int64_t kTileParts = 4, kPartLines = kXTileRows / kTileParts;
 
 // A weight type and its conversion to tiles, a few tens of vector instructions at a time:
 //   kIsInTileOrder                       a packed row panel already is a sequence of tiles

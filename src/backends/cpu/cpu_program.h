@@ -52,14 +52,13 @@ struct CpuProgram : ProgramPayload {
   std::vector<CpuStage> stages;  ///< parallel to Program::stages
   int64_t buffer_bytes = 0;      ///< maximum over the stages
   AlignedBuffer arena;
+  std::vector<void*> inputs, outputs;  ///< where the ports of Program::inputs and outputs lie in the arena
   std::vector<AlignedBuffer> weights;
   /// Reads `weights`, so it is destroyed first; null if there is no file to write.
   std::unique_ptr<WeightCacheWriter> weight_writer;
 
   static CpuProgram& of(Program& program) { return static_cast<CpuProgram&>(*program.payload); }
   static const CpuProgram& of(const Program& program) { return static_cast<const CpuProgram&>(*program.payload); }
-  /// Address of a value in the arena; nullptr: not in the arena.
-  void* address(const Program& program, ValueId value) const;
 };
 
 }  // namespace redline

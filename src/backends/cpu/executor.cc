@@ -51,25 +51,27 @@ Executor::Executor(Program program, WorkerTeam& team, ExecutorOptions options)
   REDLINE_CHECK(team.size() == program_.workers);
   for (size_t w = 0; w < workers_.size(); ++w)
     workers_[w].taken = std::make_unique<std::atomic<uint32_t>[]>(program_.tasks[w].size());
-  for (const auto* ports : {&program_.inputs, &program_.outputs})
-    for (const Program::Port& port : *ports) {
-      if (!is_bound_name(port.name)) continue;
-      const void* place = code_.address(program_, port.value);
-      std::vector<Use>& uses = uses_[port.name];
+  const auto find_uses = [&](const std::vector<Program::Port>& ports, const std::vector<void*>& places) {
+    for (size_t p = 0; p < ports.size(); ++p) {
+      if (!is_bound_name(ports[p].name)) continue;
+      std::vector<Use>& uses = uses_[ports[p].name];
       for (size_t s = 0; s < code_.stages.size(); ++s)
         for (size_t i = 0; i < code_.stages[s].operands.size(); ++i)
-          if (code_.stages[s].operands[i] == place) uses.push_back({s, i});
+          if (code_.stages[s].operands[i] == places[p]) uses.push_back({s, i});
     }
+  };
+  find_uses(program_.inputs, code_.inputs);
+  find_uses(program_.outputs, code_.outputs);
   body_ = [this](int worker) { run_worker(worker); };
 }
 
 void* Executor::host_input(std::string_view name) {
   const Program::Port* port = program_.find_input(name);
-  return port ? code_.address(program_, port->value) : nullptr;
+  return port ? code_.inputs[static_cast<size_t>(port - program_.inputs.data())] : nullptr;
 }
 const void* Executor::host_output(std::string_view name) const {
   const Program::Port* port = program_.find_output(name);
-  return port ? code_.address(program_, port->value) : nullptr;
+  return port ? code_.outputs[static_cast<size_t>(port - program_.outputs.data())] : nullptr;
 }
 bool Executor::bind(std::string_view name, void* data) {
   const auto at = uses_.find(name);

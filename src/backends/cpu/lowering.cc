@@ -152,8 +152,8 @@ void CpuCompiler::resolve(Program& program, CpuProgram& code) {
     const ValueInfo& v = graph_.value(id);
     return Program::Port{v.name, v.dtype, v.shape, id};
   };
-  for (ValueId id : graph_.inputs) program.inputs.push_back(port(id));
-  for (ValueId id : graph_.outputs) program.outputs.push_back(port(id));
+  for (ValueId id : graph_.inputs) program.inputs.push_back(port(id)), code.inputs.push_back(address[id]);
+  for (ValueId id : graph_.outputs) program.outputs.push_back(port(id)), code.outputs.push_back(address[id]);
 }
 
 Result<Program> CpuCompiler::run() {
@@ -222,12 +222,6 @@ std::vector<int64_t> LowerContext::cut_columns(int64_t cols, int64_t grain, int 
   std::vector<int64_t> begin;
   for (int64_t i = 0; i <= parts; ++i) begin.push_back(std::min(cols, grains * i / parts * grain));
   return begin;
-}
-
-void* CpuProgram::address(const Program& program, ValueId value) const {
-  for (const ArenaSlot& slot : program.arena_plan.slots)
-    if (slot.value == value) return static_cast<uint8_t*>(arena.data()) + slot.offset;
-  return nullptr;
 }
 
 Result<Program> compile(Graph graph, const CompileOptions& options, WorkerTeam& team) {

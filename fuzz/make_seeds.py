@@ -330,9 +330,9 @@ def npy_seeds():
     save("npy", "structured", npy("{'descr': [('a', '<f4')], 'fortran_order': False, 'shape': (1,)}", bytes(4)))
 
 
-def picture_seeds():
+def image_seeds():
     """Copies of the small files of every kind that the tests read."""
-    folder = SOURCES / "tests/golden/image/pictures"
+    folder = SOURCES / "tests/golden/image/files"
     for name in ("grey_1.png", "palette_4_interlaced.png", "rgba_16.png", "rgb_8_interlaced.png", "grey_alpha_8.png",
                  "colour.jpg", "progressive_444.jpg", "grey_jpeg.jpg", "turned_6.jpg", "cmyk.jpg"):
         save("picture", name, (folder / name).read_bytes())
@@ -349,4 +349,4 @@ if __name__ == "__main__":
     tokenizer_seeds()
     model_seeds()
     npy_seeds()
-    picture_seeds()
+    image_seeds()

@@ -16,7 +16,7 @@
 #include <utility>
 #include <vector>
 
-#include "redline/picture.h"
+#include "redline/rgb_image.h"
 #include "redline/status.h"
 
 namespace redline {

@@ -90,10 +90,10 @@ void pin_to_cpu(int cpu) {
 }
 
 Result<int> choose_threads(int64_t asked, int64_t setting) {
-  constexpr int64_t kMostThreads = 1024;
+  constexpr int64_t kMaxThreads = 1024;
   const int64_t threads = asked != 0 ? asked : setting != 0 ? setting : static_cast<int64_t>(cpu_order().cores);
-  if (threads < 1 || threads > kMostThreads)
-    return invalid_argument("threads {} is outside [1, {}]", threads, kMostThreads);
+  if (threads < 1 || threads > kMaxThreads)
+    return invalid_argument("threads {} is outside [1, {}]", threads, kMaxThreads);
   return static_cast<int>(threads);
 }
 

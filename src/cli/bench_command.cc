@@ -183,7 +183,7 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
     if (lab::is_pipeline(path)) return bench_image(args, path, terminal);
   }
   if (args.first_token) {
-    REDLINE_ASSIGN(const EngineOptions options, args.engine.options());
+    REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
     REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));
     REDLINE_ASSIGN(const std::string line, lab::run_first_token(path, options));
     terminal.write(line + "\n");

@@ -7,7 +7,7 @@
 #include "cli/model_name.h"
 #include "cli/options.h"
 #include "lab/random/random_model.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 
 namespace redline::cli {
 
@@ -29,8 +29,8 @@ struct EngineArgs {
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
   }
 
-  Result<EngineOptions> options() const {
-    EngineOptions o;
+  Result<TextEngineOptions> options() const {
+    TextEngineOptions o;
     REDLINE_ASSIGN(o.dtype, compute_type_from_name(dtype));
     o.threads = threads;
     o.context = context;
@@ -40,7 +40,7 @@ struct EngineArgs {
   }
 };
 
-inline Result<std::unique_ptr<Engine>> open_engine(const std::string& model, const EngineOptions& options) {
+inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options) {
   REDLINE_ASSIGN(const std::string path, find_model(model));
   return lab::open_engine(path, options);
 }

@@ -77,7 +77,7 @@ Status score_window(Session& session, std::span<const int32_t> tokens, int64_t v
 }
 
 Status run_eval(const EvalArgs& args, Terminal& terminal) {
-  REDLINE_ASSIGN(EngineOptions options, args.engine.options());
+  REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   if (options.context == 0) options.context = kUsualWindow;
   const int64_t window = options.context;
   if (window < 4) return invalid_argument("flag --context: a window of {} tokens scores nothing; at least 4", window);

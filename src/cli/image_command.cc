@@ -13,9 +13,9 @@
 #include "cli/image_options.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
-#include "cli/terminal_picture.h"
+#include "cli/terminal_image.h"
 #include "formats/npy.h"
-#include "formats/picture_file.h"
+#include "formats/image_file.h"
 #include "formats/png.h"
 #include "redline/image.h"
 
@@ -65,10 +65,10 @@ struct ImageArgs {
       {.min = 0, .max = 1});
     v(steps_budget, "steps-budget", "N", "step cache: compute N of the steps, forecast the others", {.min = 1});
     v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply, with an optional weight", {.names_file = true});
-    v(init_image, "init-picture", "FILE", "start from this PNG (image to image)", {.names_file = true});
+    v(init_image, "init-image", "FILE", "start from this PNG (image to image)", {.names_file = true});
     v(strength, "strength", "S",
-      "with --init-picture: fraction of the steps to run (default 0.8; 1 for inpainting models)", {.min = 0, .max = 1});
-    v(mask, "mask", "FILE", "with --init-picture: white is regenerated, black is kept (inpainting)",
+      "with --init-image: fraction of the steps to run (default 0.8; 1 for inpainting models)", {.min = 0, .max = 1});
+    v(mask, "mask", "FILE", "with --init-image: white is regenerated, black is kept (inpainting)",
       {.names_file = true});
     v(init_noise, "init-noise", "FILE", "standard normal noise, .npy [batch, channels, height/8, width/8]",
       {.names_file = true});
@@ -129,7 +129,7 @@ struct RequestFiles {
     };
     const auto picture = [](const std::string& path, RgbImage& to, const RgbImage*& pointer) -> Status {
       if (path.empty()) return {};
-      REDLINE_ASSIGN(to, read_picture(path));
+      REDLINE_ASSIGN(to, read_image(path));
       pointer = &to;
       return {};
     };
@@ -205,7 +205,7 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
   }
   REDLINE_ASSIGN(const std::string path, find_model(args.model));
   const Screen screen = Screen::of(terminal.output());
-  REDLINE_ASSIGN(const PictureProtocol protocol, picture_protocol(args.show, screen));
+  REDLINE_ASSIGN(const ImageProtocol protocol, image_protocol(args.show, screen));
   // Reported before minutes of generation, not after.
   for (const std::string& file : {args.output, args.save_latents})
     if (!file.empty()) REDLINE_TRY(OutputFile::create(file));
@@ -238,7 +238,7 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
     written.push_back(result->pictures.size() == 1 ? args.output : numbered(args.output, i + 1));
     REDLINE_TRY(write_png(written.back(), result->pictures[i], settings_of(request, request.seed, i)));
     if (args.quiet || args.json) continue;
-    REDLINE_ASSIGN(const std::string shown, terminal_picture(result->pictures[i], protocol, screen));
+    REDLINE_ASSIGN(const std::string shown, terminal_image(result->pictures[i], protocol, screen));
     terminal.write(shown);
   }
   if (args.json) {

@@ -201,11 +201,11 @@ Status run_inspect(const InspectArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const FileKind kind, detect_file_kind(path));
   REDLINE_ASSIGN(const FileReport report, read_file_report(path, kind));
   const Verdict verdict = judge(path, kind);
-  Engine::MemoryReport memory;
+  TextEngine::MemoryReport memory;
   std::string program;
   if (args.program) {
     REDLINE_TRY(verdict.runs);
-    REDLINE_ASSIGN(const auto engine, Engine::open(path));
+    REDLINE_ASSIGN(const auto engine, TextEngine::open(path));
     memory = engine->memory();
     program = lab::profile_of(*engine).describe_program();
   }

@@ -40,8 +40,8 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
   if (args.tokens) {
     REDLINE_ASSIGN(tokens, read_tokens(*args.tokens).within("flag --tokens"));
   }
-  REDLINE_ASSIGN(EngineOptions options, args.engine.options());
-  options.max_chunk = args.chunk;
+  REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
+  options.max_batch_tokens = args.chunk;
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
   if (args.text) {
     REDLINE_ASSIGN(tokens, engine->encode(*args.text, args.special));

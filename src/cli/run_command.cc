@@ -71,7 +71,7 @@ struct Rates {
   double prefill_flops_per_s = 0, decode_bytes_per_s = 0;
 };
 
-Rates rates_of(const Engine& engine, const GenerateResult& r) {
+Rates rates_of(const TextEngine& engine, const GenerateResult& r) {
   Rates rates;
   rates.prefill_tokens_per_s = per_second(static_cast<double>(r.prompt_tokens), r.prefill_ms);
   rates.prefill_flops_per_s = per_second(lab::profile_of(engine).step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
@@ -82,7 +82,7 @@ Rates rates_of(const Engine& engine, const GenerateResult& r) {
   return rates;
 }
 
-Result<lab::MachinePeaks> quick_peaks(const Engine& engine) {
+Result<lab::MachinePeaks> quick_peaks(const TextEngine& engine) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
   return lab::measure_peaks(*kernels,
                             {.quick = true,
@@ -90,7 +90,7 @@ Result<lab::MachinePeaks> quick_peaks(const Engine& engine) {
                              .read_bytes = static_cast<int64_t>(lab::profile_of(engine).step_cost(1, 0).bytes)});
 }
 
-void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {
+void print_summary(const TextEngine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {
   const Rates rates = rates_of(engine, r);
   const ModelInfo& info = engine.info();
   std::string prefill, decode;
@@ -118,12 +118,12 @@ void print_summary(const Engine& engine, const GenerateResult& r, uint64_t seed,
                 info.threads == 1 ? "" : "s", info.isa);
 }
 
-Json logprob_json(const Engine& engine, int32_t id, float logprob) {
+Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
   const auto text = engine.decode(std::span(&id, 1), true);
   return {{"id", id}, {"token", text.ok() ? *text : ""}, {"logprob", logprob}};
 }
 
-Json result_json(const Engine& engine, const GenerateResult& r, uint64_t seed, Json logprobs) {
+Json result_json(const TextEngine& engine, const GenerateResult& r, uint64_t seed, Json logprobs) {
   const Rates rates = rates_of(engine, r);
   Json json = {{"model", engine.info().path},
                {"text", r.text},
@@ -149,7 +149,7 @@ Status run(const RunArgs& args, Terminal& terminal) {
   if (prompt == "-") {
     REDLINE_ASSIGN(prompt, terminal.read_input());
   }
-  REDLINE_ASSIGN(const EngineOptions options, args.engine.options());
+  REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
 
   GenerateRequest request;

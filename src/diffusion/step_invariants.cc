@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "diffusion/denoiser.h"
-#include "graph/passes/split_once.h"
+#include "graph/passes/hoist_invariants.h"
 
 namespace redline {
 namespace {
@@ -23,8 +23,8 @@ Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const NetworkO
   const std::span<Graph* const> parts = std::span(graphs).first(model.middle.ops.empty() ? 1 : 3);
   const auto split = [&](const char* name, std::set<std::string> constants,
                          const NetworkOptions& own) -> Result<Network> {
-    REDLINE_ASSIGN(SplitOnce result,
-                   split_once(parts, {.name = name, .constants = std::move(constants), .sizes = own.compile.bounds}));
+    REDLINE_ASSIGN(HoistedGraphs result,
+                   hoist_invariants(parts, {.name = name, .constants = std::move(constants), .sizes = own.compile.bounds}));
     once.states_.merge(result.moved_outputs);
     if (result.once.ops.empty()) return Network();
     result.once.name = model.family + " " + name;

@@ -6,7 +6,7 @@
 #include "diffusion/latents.h"
 #include "diffusion/torch_generator.h"
 #include "models/image_models.h"
-#include "redline/picture.h"
+#include "redline/rgb_image.h"
 #include "runtime/network.h"
 
 namespace redline {

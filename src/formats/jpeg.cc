@@ -12,7 +12,7 @@ namespace redline {
 namespace {
 
 // A file of a few kilobytes can hold thousands of progressive scans, each as expensive as decoding the whole image.
-constexpr int kMostScans = 200;
+constexpr int kMaxScans = 200;
 
 // libjpeg reports errors with longjmp, which skips destructors: as in png.cc, functions that call setjmp have trivial
 // locals only.
@@ -36,9 +36,9 @@ struct Session {
     };
     errors.output_message = [](j_common_ptr) {};
     progress.progress_monitor = [](j_common_ptr jpeg) {
-      if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMostScans) return;
+      if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
       auto* session = static_cast<Session*>(jpeg->client_data);
-      std::snprintf(session->message, sizeof(session->message), "more than %d scans", kMostScans);
+      std::snprintf(session->message, sizeof(session->message), "more than %d scans", kMaxScans);
       std::longjmp(session->leave, 1);
     };
   }
@@ -128,10 +128,10 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name) {
   RgbImage picture;
   picture.width = jpeg.image_width;
   picture.height = jpeg.image_height;
-  if (picture.width > kMostPictureSide || picture.height > kMostPictureSide ||
-      picture.width * picture.height > kMostPicturePixels)
+  if (picture.width > kMaxImageSide || picture.height > kMaxImageSide ||
+      picture.width * picture.height > kMaxImagePixels)
     return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them, and sides up to {}", name,
-                            picture.width, picture.height, kMostPicturePixels, kMostPictureSide);
+                            picture.width, picture.height, kMaxImagePixels, kMaxImageSide);
   // Rejects impossible sizes: an 8 x 8 block takes at least two bits, and blocks cover at most 32 x 32 pixels.
   if (picture.width * picture.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,

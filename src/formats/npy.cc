@@ -14,7 +14,7 @@ namespace {
 static_assert(std::endian::native == std::endian::little, "values are read and written as they lie in memory");
 
 constexpr std::string_view kMagic = "\x93NUMPY";
-constexpr size_t kMostDimensions = 32;  // numpy's limit up to version 1
+constexpr size_t kMaxDimensions = 32;  // numpy's limit up to version 1
 
 // Parses the Python dictionary of the header: {'descr': '<f4', 'fortran_order': False, 'shape': (3, 4), }
 class HeaderText {
@@ -86,7 +86,7 @@ class HeaderText {
       if (error != std::errc() || size < 0) return wrong("has something else than a size in the shape");
       at_ = static_cast<size_t>(end - text_.data());
       take('L');  // Python 2 long integers
-      if (header.shape.size() == kMostDimensions) return wrong("has too many dimensions");
+      if (header.shape.size() == kMaxDimensions) return wrong("has too many dimensions");
       header.shape.push_back(size);
       if (__builtin_mul_overflow(header.count, size, &header.count) || header.count >> 62)
         return wrong("has a shape that no memory holds");

@@ -34,8 +34,8 @@ class Machine {
   PickleValue& value(uint32_t i) { return pickle_.values[i]; }
 
   Status push(PickleValue v) {
-    if (pickle_.values.size() >= Pickle::kMostValues)
-      return unsupported("{}: the pickle has more than {} values", reader_.path(), Pickle::kMostValues);
+    if (pickle_.values.size() >= Pickle::kMaxValues)
+      return unsupported("{}: the pickle has more than {} values", reader_.path(), Pickle::kMaxValues);
     stack_.push_back(static_cast<uint32_t>(pickle_.values.size()));
     pickle_.values.push_back(std::move(v));
     return {};
@@ -152,7 +152,7 @@ class Machine {
   }
   Status remember(uint32_t place) {
     if (depth() == 0) return wrong("there is nothing to remember");
-    if (place >= Pickle::kMostValues)
+    if (place >= Pickle::kMaxValues)
       return unsupported("{}: the pickle remembers a value as {}", reader_.path(), place);
     if (memo_.size() <= place) memo_.resize(place + 1, kNoValue);
     memo_[place] = stack_.back();
@@ -242,9 +242,9 @@ class Machine {
 }  // namespace
 
 Result<Pickle> Pickle::read(const std::string& path, int64_t offset, std::string_view bytes) {
-  if (static_cast<int64_t>(bytes.size()) > kMostBytes)
+  if (static_cast<int64_t>(bytes.size()) > kMaxBytes)
     return unsupported("{}: a pickle of {} bytes; dictionaries of tensors take at most {}", path, bytes.size(),
-                       kMostBytes);
+                       kMaxBytes);
   return Machine(path, offset, bytes).run();
 }
 

@@ -32,15 +32,15 @@ struct PickleValue {
 };
 
 struct Pickle {
-  static constexpr int64_t kMostBytes = int64_t{16} << 20;
-  static constexpr size_t kMostValues = size_t{1} << 20;
+  static constexpr int64_t kMaxBytes = int64_t{16} << 20;
+  static constexpr size_t kMaxValues = size_t{1} << 20;
   std::vector<PickleValue> values;
   uint32_t root = 0;
 
   const PickleValue& at(uint32_t i) const { return values[i]; }
 
   /// `path` names the file in errors and `offset` is the position of the pickle in it. invalid_argument: corrupt.
-  /// unsupported: opcodes that dictionaries of tensors do not use, or more than kMostBytes or kMostValues.
+  /// unsupported: opcodes that dictionaries of tensors do not use, or more than kMaxBytes or kMaxValues.
   static Result<Pickle> read(const std::string& path, int64_t offset, std::string_view bytes);
 };
 

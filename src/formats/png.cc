@@ -75,7 +75,7 @@ bool chunks_fit(std::string_view bytes) {
 bool read_header(Session& session, Header& header) {
   if (setjmp(png_jmpbuf(session.png))) return false;
   png_set_read_fn(session.png, &session, Session::on_read);
-  png_set_user_limits(session.png, kMostPictureSide, kMostPictureSide);
+  png_set_user_limits(session.png, kMaxImageSide, kMaxImageSide);
   png_set_chunk_cache_max(session.png, 128);
   png_set_chunk_malloc_max(session.png, png_alloc_size_t{4} << 20);
   png_read_info(session.png, session.info);
@@ -104,7 +104,7 @@ bool read_rows(Session& session, uint8_t** rows, size_t row_bytes) {
 bool write_all(Session& session, const RgbImage& picture, png_text* texts, int num_texts) {
   if (setjmp(png_jmpbuf(session.png))) return false;
   png_set_write_fn(session.png, &session, Session::on_write, Session::on_flush);
-  png_set_user_limits(session.png, kMostPictureSide, kMostPictureSide);
+  png_set_user_limits(session.png, kMaxImageSide, kMaxImageSide);
   png_set_IHDR(session.png, session.info, static_cast<uint32_t>(picture.width), static_cast<uint32_t>(picture.height),
                8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
   png_set_text(session.png, session.info, texts, num_texts);
@@ -118,9 +118,9 @@ bool write_all(Session& session, const RgbImage& picture, png_text* texts, int n
 }  // namespace
 
 Result<std::string> encode_png(const RgbImage& picture, const PngText& text) {
-  if (picture.width < 1 || picture.height < 1 || picture.width > kMostPictureSide || picture.height > kMostPictureSide)
+  if (picture.width < 1 || picture.height < 1 || picture.width > kMaxImageSide || picture.height > kMaxImageSide)
     return invalid_argument("PNG: a picture of {} x {} pixels; expected 1 to {} each way", picture.width,
-                            picture.height, kMostPictureSide);
+                            picture.height, kMaxImageSide);
   if (static_cast<int64_t>(picture.rgb.size()) != picture.width * picture.height * 3)
     return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", picture.rgb.size(), picture.width,
                             picture.height);
@@ -163,9 +163,9 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Png
   RgbImage picture;
   picture.width = header.width;
   picture.height = header.height;
-  if (picture.width * picture.height > kMostPicturePixels)
+  if (picture.width * picture.height > kMaxImagePixels)
     return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them", name, picture.width, picture.height,
-                            kMostPicturePixels);
+                            kMaxImagePixels);
   // Deflate expands by at most a factor of 1032.
   const int64_t packed = (picture.width * header.bits * header.channels / 8 + 1) * picture.height;
   if (packed / 1032 > static_cast<int64_t>(bytes.size()))

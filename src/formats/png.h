@@ -6,7 +6,7 @@
 #include <string_view>
 
 #include "base/error.h"
-#include "formats/rgb_picture.h"
+#include "formats/rgb_image.h"
 
 namespace redline {
 
@@ -20,7 +20,7 @@ Status write_png(const std::string& path, const RgbImage& picture, const PngText
 
 /// Decodes any PNG to 8-bit RGB like Pillow's convert("RGB"): gray is replicated, palettes are looked up, alpha is
 /// dropped, 16-bit samples keep the upper 8. `text`, if given, receives the text chunks. invalid_argument: corrupt, or
-/// larger than kMostPictureSide and kMostPicturePixels; the message includes libpng's reason. Extra memory is small,
+/// larger than kMaxImageSide and kMaxImagePixels; the message includes libpng's reason. Extra memory is small,
 /// and nothing large is allocated for a file too small to fill it.
 Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, PngText* text = nullptr);
 Result<RgbImage> read_png(const std::string& path, PngText* text = nullptr);

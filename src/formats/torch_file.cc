@@ -13,7 +13,7 @@ namespace {
 
 using Kind = PickleValue::Kind;
 
-constexpr size_t kMostAxes = 8;
+constexpr size_t kMaxAxes = 8;
 
 class Reader {
  public:
@@ -106,7 +106,7 @@ class Reader {
 
   /// Reads sizes or strides.
   Status read_sizes(const PickleValue& v, std::vector<int64_t>& sizes) const {
-    if (v.kind != Kind::kTuple || v.items.size() > kMostAxes) return invalid_argument("its sizes are {}", spell(v));
+    if (v.kind != Kind::kTuple || v.items.size() > kMaxAxes) return invalid_argument("its sizes are {}", spell(v));
     for (const uint32_t i : v.items) {
       const PickleValue& n = pickle_.at(i);
       if (n.kind != Kind::kInt || n.number < 0) return invalid_argument("a size is no whole number");

@@ -10,7 +10,7 @@ namespace {
 constexpr uint32_t kLocal = 0x04034b50, kEntry = 0x02014b50, kEnd = 0x06054b50, kEnd64 = 0x06064b50,
                    kLocator64 = 0x07064b50;
 constexpr uint64_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20;
-constexpr uint64_t kMostComment = 65535;
+constexpr uint64_t kMaxComment = 65535;
 constexpr uint32_t kElsewhere = 0xffffffffu;  ///< a 32-bit field whose value is in the zip64 record
 
 class Reader {
@@ -54,7 +54,7 @@ class Reader {
   Status find_directory(uint64_t& entries, uint64_t& bytes, uint64_t& offset) const {
     const uint64_t size = text_.size();
     if (size < kEndBytes) return reader_.error_at(0, "{} bytes are too few for a zip archive", size);
-    const uint64_t first = size - std::min(size, kEndBytes + kMostComment);
+    const uint64_t first = size - std::min(size, kEndBytes + kMaxComment);
     for (uint64_t at = size - kEndBytes + 1; at-- > first;) {
       if (number<uint32_t>(at) != kEnd || at + kEndBytes + number<uint16_t>(at + 20) != size) continue;
       entries = number<uint16_t>(at + 10);

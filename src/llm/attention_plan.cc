@@ -66,7 +66,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   const int64_t group = shape_.num_heads / shape_.num_kv_heads;
   // Large items reuse the prepared keys for more query rows; they are smaller if there would be too few items to
   // balance.
-  auto grain = static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMostLines / group))));
+  auto grain = static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMaxLines / group))));
   grain = std::max(grain, kRowGrain);
   while (grain > kRowGrain && all_rows * shape_.num_kv_heads / grain < kPiecesPerSlot * shape_.slots) grain /= 2;
   for (size_t s = 0; s < sequences.size(); ++s) {

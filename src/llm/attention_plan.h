@@ -43,7 +43,7 @@ class AttentionPlan {
   /// kernel gets few rows or many depends only on the step.
   static constexpr int32_t kRowGrain = 16;
   /// Maximum query rows (rows x query heads per KV head) of an item: a chunk of keys is prepared once for all of them.
-  static constexpr int64_t kMostLines = 256;
+  static constexpr int64_t kMaxLines = 256;
 
  private:
   void cut(std::span<const SequenceRows> sequences, int64_t window);

@@ -39,7 +39,7 @@ Status LlmEngine::run_batch(std::span<BatchEntry> batch) {
   if (batch.empty()) return invalid_argument("the batch is empty");
   if (static_cast<int64_t>(batch.size()) > max_sequences_)
     return invalid_argument("{} sequences are more than the {} of one step; raise max_sequences{}", batch.size(),
-                            max_sequences_, max_sequences_ == max_chunk_ ? " and max_chunk" : "");
+                            max_sequences_, max_sequences_ == max_batch_tokens_ ? " and max_batch_tokens" : "");
   int64_t tokens = 0, rows = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     REDLINE_TRY(check(batch[i]).within(fmt::format("batch entry {}", i)));
@@ -49,9 +49,9 @@ Status LlmEngine::run_batch(std::span<BatchEntry> batch) {
     tokens += num_tokens(batch[i]);
     rows += batch[i].logit_rows;
   }
-  if (tokens > max_chunk_)
-    return invalid_argument("{} tokens are more than the {} of one step; send fewer or raise max_chunk", tokens,
-                            max_chunk_);
+  if (tokens > max_batch_tokens_)
+    return invalid_argument("{} tokens are more than the {} of one step; send fewer or raise max_batch_tokens", tokens,
+                            max_batch_tokens_);
   if (rows > max_logit_rows_)
     return invalid_argument("logits of {} rows are more than the {} of one step; ask for fewer or send fewer sequences",
                             rows, max_logit_rows_);
@@ -143,7 +143,7 @@ Status LlmEngine::run_interpreter(std::span<const BatchEntry> batch) {
 }
 
 BatchLimits LlmEngine::batch_limits() const {
-  return {max_chunk_, max_sequences_, max_logit_rows_, cache_pages_ * kPageTokens, kPageTokens};
+  return {max_batch_tokens_, max_sequences_, max_logit_rows_, cache_pages_ * kPageTokens, kPageTokens};
 }
 
 int64_t LlmEngine::free_cache_tokens() const {

@@ -5,7 +5,7 @@
 #include <string>
 #include <vector>
 
-#include "redline/engine.h"
+#include "redline/text.h"
 
 namespace redline {
 
@@ -30,7 +30,7 @@ class EngineProfile {
   virtual std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
 };
 
-/// Every engine returned by Engine::open has a profile.
-const EngineProfile& profile_of(const Engine& engine);
+/// Every engine returned by TextEngine::open has a profile.
+const EngineProfile& profile_of(const TextEngine& engine);
 
 }  // namespace redline

@@ -54,11 +54,11 @@ Result<GenerateResult> LlmEngine::generate(const GenerateRequest& request,
 
   REDLINE_ASSIGN(std::unique_ptr<Session> session, new_session());
   std::span<const float> logits;
-  for (int64_t begin = 0; begin < prompt_tokens; begin += max_chunk_) {
-    const auto n = static_cast<size_t>(std::min(max_chunk_, prompt_tokens - begin));
+  for (int64_t begin = 0; begin < prompt_tokens; begin += max_batch_tokens_) {
+    const auto n = static_cast<size_t>(std::min(max_batch_tokens_, prompt_tokens - begin));
     REDLINE_ASSIGN(logits,
                    session->forward(std::span(prompt).subspan(static_cast<size_t>(begin), n), false, prompt_tokens));
-    if (begin + max_chunk_ < prompt_tokens && !show("", -1, 0, {})) return finish(FinishReason::kCancelled);
+    if (begin + max_batch_tokens_ < prompt_tokens && !show("", -1, 0, {})) return finish(FinishReason::kCancelled);
   }
   result.prefill_ms = ms_since(start);
   sampler.accept(prompt);

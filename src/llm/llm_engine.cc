@@ -17,11 +17,11 @@ namespace redline {
 namespace {
 
 constexpr int64_t kDefaultContext = 4096;
-constexpr int64_t kMostSequences = 4096, kMostChunk = int64_t{1} << 20;
+constexpr int64_t kMaxSequences = 4096, kMaxChunk = int64_t{1} << 20;
 // Logits of a whole prompt are computed in steps of this many rows: with a large vocabulary a row is half a megabyte.
 constexpr int64_t kUsualLogitRows = 64;
 // Page numbers and slots of tokens are int32.
-constexpr int64_t kMostPages = (int64_t{1} << 31) / kPageTokens - 1;
+constexpr int64_t kMaxPages = (int64_t{1} << 31) / kPageTokens - 1;
 
 std::string spell_types(const std::map<DType, int64_t>& counts) {
   std::string text;
@@ -54,7 +54,7 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
 
 }  // namespace
 
-Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const EngineOptions& options) {
+Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const TextEngineOptions& options) {
   REDLINE_ASSIGN(Settings settings, read_settings());
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   std::unique_ptr<LlmEngine> engine(new LlmEngine());
@@ -88,9 +88,9 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   info.intermediate_size = c.intermediate_size;
   info.vocab_size = c.vocab_size;
   info.model_context = c.max_positions;
-  constexpr int64_t kMostContext = int64_t{1} << 24;
-  if (options.context < 0 || options.context > kMostContext)
-    return invalid_argument("context {} is outside [1, {}]", options.context, kMostContext);
+  constexpr int64_t kMaxContext = int64_t{1} << 24;
+  if (options.context < 0 || options.context > kMaxContext)
+    return invalid_argument("context {} is outside [1, {}]", options.context, kMaxContext);
   info.context = options.context > 0 ? options.context : std::min(c.max_positions, kDefaultContext);
   info.has_tokenizer = e.tokenizer_ != nullptr;
   REDLINE_ASSIGN(const int threads, choose_threads(options.threads, settings.threads));
@@ -123,21 +123,21 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   return engine;
 }
 
-Status LlmEngine::set_limits(const EngineOptions& options) {
-  if (options.max_chunk < 1 || options.max_chunk > kMostChunk)
-    return invalid_argument("max_chunk {} is outside [1, {}]", options.max_chunk, kMostChunk);
-  if (options.max_sequences < 1 || options.max_sequences > kMostSequences)
-    return invalid_argument("max_sequences {} is outside [1, {}]", options.max_sequences, kMostSequences);
+Status LlmEngine::set_limits(const TextEngineOptions& options) {
+  if (options.max_batch_tokens < 1 || options.max_batch_tokens > kMaxChunk)
+    return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxChunk);
+  if (options.max_sequences < 1 || options.max_sequences > kMaxSequences)
+    return invalid_argument("max_sequences {} is outside [1, {}]", options.max_sequences, kMaxSequences);
   if (options.cache_tokens < 0)
     return invalid_argument("cache_tokens {} must not be negative; 0 is as many as max_sequences contexts hold",
                             options.cache_tokens);
-  max_chunk_ = std::min(options.max_chunk, info_.context * options.max_sequences);
-  max_sequences_ = std::min(options.max_sequences, max_chunk_);
-  max_logit_rows_ = std::min(std::max(kUsualLogitRows, max_sequences_), max_chunk_);
+  max_batch_tokens_ = std::min(options.max_batch_tokens, info_.context * options.max_sequences);
+  max_sequences_ = std::min(options.max_sequences, max_batch_tokens_);
+  max_logit_rows_ = std::min(std::max(kUsualLogitRows, max_sequences_), max_batch_tokens_);
   const int64_t context_pages = (info_.context + kPageTokens - 1) / kPageTokens;
   const int64_t pages = options.cache_tokens > 0 ? (options.cache_tokens + kPageTokens - 1) / kPageTokens
                                                  : context_pages * options.max_sequences;
-  cache_pages_ = std::min(pages, kMostPages);
+  cache_pages_ = std::min(pages, kMaxPages);
   // If windows differ, the plan of a step, which all layers share, is balanced for layers with full attention.
   const std::vector<int64_t>& windows = config_.window;
   const bool same = std::all_of(windows.begin(), windows.end(), [&](int64_t w) { return w == windows[0]; });
@@ -147,13 +147,13 @@ Status LlmEngine::set_limits(const EngineOptions& options) {
   return {};
 }
 
-Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options, double hang_seconds) {
+Status LlmEngine::compile_graph(Graph graph, const TextEngineOptions& options, double hang_seconds) {
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
   team_ = std::make_unique<WorkerTeam>(info_.threads, std::pair{kernels->worker_begin, kernels->worker_end});
   info_.threads = team_->size();
   REDLINE_TRY(run_passes(graph));
   CompileOptions compile_options;
-  compile_options.bounds[Symbol::kTokens] = max_chunk_;
+  compile_options.bounds[Symbol::kTokens] = max_batch_tokens_;
   compile_options.bounds[Symbol::kSequences] = max_sequences_;
   compile_options.bounds[Symbol::kLogitRows] = max_logit_rows_;
   compile_options.kernels = kernels;
@@ -163,7 +163,7 @@ Status LlmEngine::compile_graph(Graph graph, const EngineOptions& options, doubl
   compile_options.weight_cache.kernels = cpu_isa_in_use();
   REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
   plan_ = std::make_unique<AttentionPlan>(AttentionPlanShape{
-      program.attention_slots, config_.num_heads, config_.num_kv_heads, config_.head_dim, max_chunk_, max_sequences_});
+      program.attention_slots, config_.num_heads, config_.num_kv_heads, config_.head_dim, max_batch_tokens_, max_sequences_});
   ExecutorOptions executor_options;
   executor_options.hang_seconds = hang_seconds;
   executor_options.timeline = timeline_.timeline();
@@ -213,7 +213,7 @@ std::string LlmEngine::describe_program() const {
   return runner_ ? runner_->program().to_string() : interpreter_->graph().to_string();
 }
 
-Engine::MemoryReport LlmEngine::memory() const {
+TextEngine::MemoryReport LlmEngine::memory() const {
   MemoryReport report;
   if (!runner_) return report;
   const Program& program = runner_->program();
@@ -248,7 +248,7 @@ std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t d
   return costs;
 }
 
-const EngineProfile& profile_of(const Engine& engine) {
+const EngineProfile& profile_of(const TextEngine& engine) {
   const auto* profile = dynamic_cast<const EngineProfile*>(&engine);
   REDLINE_CHECK(profile != nullptr);
   return *profile;
@@ -265,11 +265,11 @@ std::string_view finish_reason_name(FinishReason reason) {
   return kNames[static_cast<size_t>(reason)];
 }
 
-Result<std::unique_ptr<Engine>> Engine::open(const std::string& path, const EngineOptions& options) {
+Result<std::unique_ptr<TextEngine>> TextEngine::open(const std::string& path, const TextEngineOptions& options) {
   try {
     REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
     REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(std::move(checkpoint), options));
-    return std::unique_ptr<Engine>(std::move(engine));
+    return std::unique_ptr<TextEngine>(std::move(engine));
   } catch (const std::bad_alloc&) {  // a vocabulary or an interpreter's tables that do not fit
     return out_of_memory("{}: no room to open the model", path);
   }

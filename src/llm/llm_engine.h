@@ -1,4 +1,4 @@
-// The implementation of include/redline/engine.h: a compiled decoder, its KV cache, and the generation loop.
+// The implementation of include/redline/text.h: a compiled decoder, its KV cache, and the generation loop.
 #pragma once
 
 #include <memory>
@@ -10,14 +10,14 @@
 #include "llm/engine_profile.h"
 #include "llm/kv_cache.h"
 #include "models/registry.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 #include "runtime/interpreter.h"
 
 namespace redline {
 
-class LlmEngine final : public Engine, public EngineProfile {
+class LlmEngine final : public TextEngine, public EngineProfile {
  public:
-  static Result<std::unique_ptr<LlmEngine>> make(Checkpoint checkpoint, const EngineOptions& options);
+  static Result<std::unique_ptr<LlmEngine>> make(Checkpoint checkpoint, const TextEngineOptions& options);
   ~LlmEngine() override;
 
   const ModelInfo& info() const override { return info_; }
@@ -41,8 +41,8 @@ class LlmEngine final : public Engine, public EngineProfile {
   friend class InterpretedSession;
   LlmEngine() = default;
   /// Limits of a step and pages of the cache, from the options and info_.context.
-  Status set_limits(const EngineOptions& options);
-  Status compile_graph(Graph graph, const EngineOptions& options, double hang_seconds);
+  Status set_limits(const TextEngineOptions& options);
+  Status compile_graph(Graph graph, const TextEngineOptions& options, double hang_seconds);
   /// Validates one entry. The caller holds the mutex.
   Status check(const BatchEntry& entry) const;
   /// Runs the step; the entries have been validated. The caller holds the mutex.
@@ -57,7 +57,7 @@ class LlmEngine final : public Engine, public EngineProfile {
   Status tokenizer_status_;
   std::vector<int32_t> stop_tokens_;
   int32_t bos_ = -1;
-  int64_t max_chunk_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
+  int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   int64_t plan_window_ = 0;  // the window that the attention plan is balanced for
   /// Linear ops with weights of one type: cost per token, or per row of logits.
   struct LinearCost {

@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 
 namespace redline {
 

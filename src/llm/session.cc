@@ -17,7 +17,7 @@ Result<std::span<const float>> SequenceSession::forward(std::span<const int32_t>
     return out_of_memory("no room for the logits of {} tokens over {} words", count, vocab);
   }
   entry.total_length = std::max(total_length, length_ + count);
-  const int64_t chunk = all ? engine_.max_logit_rows_ : engine_.max_chunk_;
+  const int64_t chunk = all ? engine_.max_logit_rows_ : engine_.max_batch_tokens_;
   auto out = logits_.begin();
   for (int64_t begin = 0; begin < count; begin += chunk) {
     const int64_t n = std::min(chunk, count - begin);

@@ -16,7 +16,7 @@ constexpr int64_t kMaxChannels = 1 << 14;
 
 struct KlConfig {
   std::vector<int64_t> channels;  ///< per level, from pixels to latents
-  int64_t layers_per_block = 0, latent_channels = 0, picture_channels = 3, groups = 0;
+  int64_t layers_per_block = 0, latent_channels = 0, image_channels = 3, groups = 0;
   bool mid_attention = true, quant_conv = true, post_quant_conv = true;
   double scaling = 0, shift = 0;
 
@@ -50,8 +50,8 @@ Result<KlConfig> read_config(const nlohmann::json& json) {
   c.mid_attention = r.boolean("mid_block_add_attention", true);
   c.quant_conv = r.boolean("use_quant_conv", true);
   c.post_quant_conv = r.boolean("use_post_quant_conv", true);
-  c.picture_channels = r.integer("in_channels", 1, 64, 3);
-  if (r.integer("out_channels", 1, 64, 3) != c.picture_channels)
+  c.image_channels = r.integer("in_channels", 1, 64, 3);
+  if (r.integer("out_channels", 1, 64, 3) != c.image_channels)
     r.fail(unsupported("config: out_channels differs from in_channels"));
   if (const std::string act = r.text("act_fn", "silu"); act != "silu" && act != "swish")
     r.fail(unsupported("config: act_fn is \"{}\"; AutoencoderKL has silu", act));
@@ -83,7 +83,7 @@ class KlBuilder {
 
   Result<Graph> decode() {
     const int64_t last = c_.levels() - 1;
-    Picture x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight, kWidth};
+    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight, kWidth};
     if (c_.post_quant_conv) x = b_.conv(x, "post_quant_conv", c_.latent_channels, 1);
     x = b_.conv(x, "decoder.conv_in", c_.channels.back());
     x = mid_block(x, "decoder.mid_block");
@@ -93,7 +93,7 @@ class KlBuilder {
         x = b_.resnet(x, fmt::format("{}.resnets.{}", block, layer), c_.channels[static_cast<size_t>(last - i)]);
       if (i < last) x = b_.upsample(x, block + ".upsamplers.0.conv", x.height * Dim(2), x.width * Dim(2));
     }
-    x = b_.conv(b_.norm(x, "decoder.conv_norm_out", true), "decoder.conv_out", c_.picture_channels);
+    x = b_.conv(b_.norm(x, "decoder.conv_norm_out", true), "decoder.conv_out", c_.image_channels);
     g_.output("picture", x.value);
     return finish({"encoder.", "quant_conv."});
   }
@@ -101,8 +101,8 @@ class KlBuilder {
   Result<Graph> encode() {
     const int64_t last = c_.levels() - 1;
     const Dim scale = int64_t{1} << last;
-    Picture x = {{}, kHeight * scale, kWidth * scale};
-    x.value = g_.input("picture", DType::kF32, {b_.batch * x.height * x.width, c_.picture_channels});
+    FeatureMap x = {{}, kHeight * scale, kWidth * scale};
+    x.value = g_.input("picture", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
     x = b_.conv(x, "encoder.conv_in", c_.channels[0]);
     for (int64_t i = 0; i <= last; ++i) {
       const std::string block = fmt::format("encoder.down_blocks.{}", i);
@@ -119,7 +119,7 @@ class KlBuilder {
   }
 
  private:
-  Picture mid_block(Picture x, const std::string& name) {
+  FeatureMap mid_block(FeatureMap x, const std::string& name) {
     const int64_t n = c_.channels.back();
     x = b_.resnet(x, name + ".resnets.0", n);
     if (c_.mid_attention) x = attention(x, name + ".attentions.0");
@@ -127,7 +127,7 @@ class KlBuilder {
   }
 
   /// One head over all pixels.
-  Picture attention(const Picture& x, const std::string& name) {
+  FeatureMap attention(const FeatureMap& x, const std::string& name) {
     const int64_t n = c_.channels.back();
     // Names of the four projections in files from before 2023.
     const bool old = w_.has(name + ".query.weight");
@@ -137,7 +137,7 @@ class KlBuilder {
     const Value v = b_.project(in, name + (old ? ".value" : ".to_v"), n);
     g_.set_scope(name);
     const Dim pixels = x.height * x.width;
-    const Value keys = joint_keys(g_, {{k, v, pixels}}, b_.batch, 1, n);
+    const Value keys = pack_kv(g_, {{k, v, pixels}}, b_.batch, 1, n);
     const Value y = joint_attention(g_, q, b_.batch, pixels, keys,
                                     {1, n, static_cast<float>(1 / std::sqrt(static_cast<double>(n)))});
     const Value out = b_.project(y, name + (old ? ".proj_attn" : ".to_out.0"), n);

@@ -21,7 +21,7 @@ constexpr int64_t kPoolGroups = 4;
 constexpr float kPoolEps = 1e-5f;
 
 struct TinyConfig {
-  int64_t width = 0, latent_channels = 0, picture_channels = 3;
+  int64_t width = 0, latent_channels = 0, image_channels = 3;
   std::vector<int64_t> encoder_blocks, decoder_blocks;  ///< of each stage
   Activation activation = Activation::kRelu;
   double scaling = 1, shift = 0;
@@ -47,8 +47,8 @@ Result<TinyConfig> read_config(const nlohmann::json& json) {
   ConfigReader r(json);
   TinyConfig c;
   c.latent_channels = r.integer("latent_channels", 1, kMaxChannels, 4);
-  c.picture_channels = r.integer("in_channels", 1, 64, 3);
-  if (r.integer("out_channels", 1, 64, 3) != c.picture_channels)
+  c.image_channels = r.integer("in_channels", 1, 64, 3);
+  if (r.integer("out_channels", 1, 64, 3) != c.image_channels)
     r.fail(unsupported("config: out_channels differs from in_channels"));
   c.scaling = r.number("scaling_factor", 1e-6, 1e6, 1.0);
   c.shift = r.number("shift_factor", -1e6, 1e6, 0.0);
@@ -77,7 +77,7 @@ class TinyBuilder {
         b_(g_, w_, 1, kPoolEps) {}
 
   Result<Graph> decode() {
-    Picture x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight, kWidth};
+    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight, kWidth};
     g_.set_scope("clamp");
     x.value = activation(g_, x.value, Activation::kTanh3);
     x = activate(b_.conv(x, layer(), c_.width));
@@ -86,7 +86,7 @@ class TinyBuilder {
       for (int64_t i = 0; i < c_.decoder_blocks[stage]; ++i) x = block(x);
       const bool last = stage + 1 == c_.decoder_blocks.size();
       if (last) {
-        x = b_.conv(x, layer(), c_.picture_channels);
+        x = b_.conv(x, layer(), c_.image_channels);
         continue;
       }
       ++index_;  // the upsampling layer, which has no weights
@@ -98,8 +98,8 @@ class TinyBuilder {
 
   Result<Graph> encode() {
     const auto stages = static_cast<int64_t>(c_.encoder_blocks.size());
-    Picture x = {{}, kHeight * (int64_t{1} << (stages - 1)), kWidth * (int64_t{1} << (stages - 1))};
-    x.value = g_.input("picture", DType::kF32, {b_.batch * x.height * x.width, c_.picture_channels});
+    FeatureMap x = {{}, kHeight * (int64_t{1} << (stages - 1)), kWidth * (int64_t{1} << (stages - 1))};
+    x.value = g_.input("picture", DType::kF32, {b_.batch * x.height * x.width, c_.image_channels});
     x.value = scaled(x.value, 0.5f, 0.5f);
     for (int64_t stage = 0; stage < stages; ++stage) {
       const Dim left = int64_t{1} << (stages - 1 - stage);
@@ -114,8 +114,8 @@ class TinyBuilder {
 
  private:
   std::string layer() { return fmt::format("{}.layers.{}", half_, index_++); }
-  Picture activate(const Picture& x) { return {activation(g_, x.value, c_.activation), x.height, x.width}; }
-  Picture conv_without_bias(const Picture& x, const Dim& height, const Dim& width, Conv2dAttrs attrs) {
+  FeatureMap activate(const FeatureMap& x) { return {activation(g_, x.value, c_.activation), x.height, x.width}; }
+  FeatureMap conv_without_bias(const FeatureMap& x, const Dim& height, const Dim& width, Conv2dAttrs attrs) {
     const std::string name = layer();
     g_.set_scope(name);
     const Value weight = w_.take(name + ".weight", {c_.width, c_.width, 3, 3});
@@ -123,18 +123,18 @@ class TinyBuilder {
   }
 
   /// relu(conv(relu(conv(relu(conv(x))))) + x)
-  Picture block(Picture x) {
+  FeatureMap block(FeatureMap x) {
     const std::string name = layer();
     if (w_.has(name + ".pool.0.weight")) x = pool(x, name);
-    Picture h = activate(b_.conv(x, name + ".conv.0", c_.width));
+    FeatureMap h = activate(b_.conv(x, name + ".conv.0", c_.width));
     h = b_.conv(activate(b_.conv(h, name + ".conv.2", c_.width)), name + ".conv.4", c_.width);
     g_.set_scope(name);
     return activate({add(g_, x.value, h.value), x.height, x.width});
   }
 
-  Picture pool(const Picture& x, const std::string& name) {
+  FeatureMap pool(const FeatureMap& x, const std::string& name) {
     const int64_t wide = 4 * c_.width;
-    Picture h = x;
+    FeatureMap h = x;
     h.value = b_.project(x.value, name + ".pool.0", wide, false);
     g_.set_scope(name + ".pool");
     const Value weight = w_.take(name + ".pool.1.weight", {wide}), bias = w_.take(name + ".pool.1.bias", {wide});
@@ -147,7 +147,7 @@ class TinyBuilder {
   /// x * factor + offset, as a linear layer with a diagonal float32 matrix, which rounds like float32.
   Value scaled(Value x, float factor, float offset) {
     if (!x.valid()) return x;
-    const int64_t n = c_.picture_channels;
+    const int64_t n = c_.image_channels;
     auto numbers = std::make_shared<std::vector<float>>(static_cast<size_t>(n * n + n), 0.0f);
     for (int64_t i = 0; i < n; ++i) {
       (*numbers)[static_cast<size_t>(i * n + i)] = factor;

@@ -104,7 +104,7 @@ class ClipBuilder {
     const Value q = project(in, scope + "self_attn.q_proj", D, D), k = project(in, scope + "self_attn.k_proj", D, D),
                 v = project(in, scope + "self_attn.v_proj", D, D);
     g_.set_scope(scope + "self_attn");
-    const Value keys = joint_keys(g_, {{k, v, kText}}, kBatch, c_.num_heads, c_.head_dim());
+    const Value keys = pack_kv(g_, {{k, v, kText}}, kBatch, c_.num_heads, c_.head_dim());
     const auto scale = static_cast<float>(1 / std::sqrt(static_cast<double>(c_.head_dim())));
     const Value seen =
         joint_attention(g_, q, kBatch, kText, keys, {c_.num_heads, c_.head_dim(), scale, /*causal=*/true});

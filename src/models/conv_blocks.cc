@@ -6,11 +6,11 @@
 
 namespace redline {
 
-int64_t ConvBlocks::channels(const Picture& x) const {
+int64_t ConvBlocks::channels(const FeatureMap& x) const {
   return x.value.valid() ? g_.info(x.value).shape[1].constant() : 0;
 }
 
-Picture ConvBlocks::conv(Picture x, const std::string& name, int64_t out, int64_t kernel) {
+FeatureMap ConvBlocks::conv(FeatureMap x, const std::string& name, int64_t out, int64_t kernel) {
   if (!x.value.valid()) return x;
   g_.set_scope(name);
   const Conv2dAttrs attrs = {.kernel = kernel, .pad_before = kernel / 2, .pad_after = kernel / 2};
@@ -18,7 +18,7 @@ Picture ConvBlocks::conv(Picture x, const std::string& name, int64_t out, int64_
   return conv2d(g_, x, batch, weight, w_.take(name + ".bias", {out}), x.height, x.width, attrs);
 }
 
-Picture ConvBlocks::downsample(Picture x, const std::string& name, int64_t pad_before, Dim height, Dim width) {
+FeatureMap ConvBlocks::downsample(FeatureMap x, const std::string& name, int64_t pad_before, Dim height, Dim width) {
   if (!x.value.valid()) return x;
   g_.set_scope(name);
   const int64_t c = channels(x);
@@ -26,7 +26,7 @@ Picture ConvBlocks::downsample(Picture x, const std::string& name, int64_t pad_b
                 std::move(width), {.stride = 2, .pad_before = pad_before});
 }
 
-Picture ConvBlocks::upsample(Picture x, const std::string& name, Dim height, Dim width) {
+FeatureMap ConvBlocks::upsample(FeatureMap x, const std::string& name, Dim height, Dim width) {
   if (!x.value.valid()) return x;
   g_.set_scope(name);
   const int64_t c = channels(x);
@@ -34,7 +34,7 @@ Picture ConvBlocks::upsample(Picture x, const std::string& name, Dim height, Dim
                 std::move(width), {.upsample = true});
 }
 
-Picture ConvBlocks::norm(Picture x, const std::string& name, bool silu) {
+FeatureMap ConvBlocks::norm(FeatureMap x, const std::string& name, bool silu) {
   if (!x.value.valid()) return x;
   g_.set_scope(name);
   const int64_t c = channels(x);
@@ -42,10 +42,10 @@ Picture ConvBlocks::norm(Picture x, const std::string& name, bool silu) {
   return {group_norm(g_, x, batch, weight, bias, {groups_, eps_, silu}), x.height, x.width};
 }
 
-Picture ConvBlocks::resnet(Picture x, const std::string& name, int64_t out, Value time, int64_t time_width) {
+FeatureMap ConvBlocks::resnet(FeatureMap x, const std::string& name, int64_t out, Value time, int64_t time_width) {
   if (!x.value.valid()) return x;
   const int64_t in = channels(x);
-  Picture shortcut = x;
+  FeatureMap shortcut = x;
   if (in != out) shortcut = conv(x, name + ".conv_shortcut", out, 1);
   Value item_bias;
   if (time_width > 0) {
@@ -53,7 +53,7 @@ Picture ConvBlocks::resnet(Picture x, const std::string& name, int64_t out, Valu
     g_.set_scope(proj);
     item_bias = linear(g_, time, w_.take(proj + ".weight", {out, time_width}), w_.take(proj + ".bias", {out}));
   }
-  Picture h = norm(x, name + ".norm1", true);
+  FeatureMap h = norm(x, name + ".norm1", true);
   g_.set_scope(name + ".conv1");
   h = conv2d(g_, h, batch, w_.take(name + ".conv1.weight", {out, in, 3, 3}), w_.take(name + ".conv1.bias", {out}),
              x.height, x.width, {}, item_bias);

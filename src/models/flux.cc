@@ -175,7 +175,7 @@ class FluxBuilder : public DitBuilder {
     const Heads text = heads(text_in, scope + "attn.", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q",
                              "norm_added_k", rope_text_);
     g_.set_scope(scope + "attn");
-    const Value keys = joint_keys(g_, {{text.k, text.v, kText}, {image.k, image.v, kImage}}, kBatch, shape_.num_heads,
+    const Value keys = pack_kv(g_, {{text.k, text.v, kText}, {image.k, image.v, kImage}}, kBatch, shape_.num_heads,
                                   shape_.head_dim);
     const Value image_seen = joint_attention(g_, image.q, kBatch, kImage, keys, attention());
     const Value text_seen = joint_attention(g_, text.q, kBatch, kText, keys, attention());
@@ -192,7 +192,7 @@ class FluxBuilder : public DitBuilder {
     const Value in = modulated(s.joined, table, 0, 1, kAll);
     const Heads h = heads(in, scope + "attn.", "to_q", "to_k", "to_v", "norm_q", "norm_k", rope_joined_);
     g_.set_scope(scope + "attn");
-    const Value keys = joint_keys(g_, {{h.k, h.v, kAll}}, kBatch, shape_.num_heads, shape_.head_dim);
+    const Value keys = pack_kv(g_, {{h.k, h.v, kAll}}, kBatch, shape_.num_heads, shape_.head_dim);
     const Value seen = joint_attention(g_, h.q, kBatch, kAll, keys, attention());
     const Value hidden = activation(g_, project(in, scope + "proj_mlp", 4 * D, D), Activation::kGeluTanh);
     g_.set_scope(scope + "join");

@@ -88,7 +88,7 @@ class PixartBuilder : public DitBuilder {
     const Value k = project(kv_from, scope + "to_k", D, kv_width, c_.attention_bias);
     const Value v = project(kv_from, scope + "to_v", D, kv_width, c_.attention_bias);
     g_.set_scope(scope);
-    const Value packed = joint_keys(g_, {{k, v, keys}}, kBatch, shape_.num_heads, shape_.head_dim);
+    const Value packed = pack_kv(g_, {{k, v, keys}}, kBatch, shape_.num_heads, shape_.head_dim);
     const Value seen = joint_attention(g_, q, kBatch, kImage, packed, attention(), lengths);
     return project(seen, scope + "to_out.0", D, D);
   }

@@ -181,7 +181,7 @@ class UnetBuilder {
     text_ = g_.input("text", DType::kF32, {b_.batch * kText, c_.text_width});
     if (c_.projected_text > 0) text_ = b_.project(text_, "encoder_hid_proj", c_.cross_width);
 
-    Picture x = b_.conv({latents, height(0), width(0)}, "conv_in", c_.levels[0].channels);
+    FeatureMap x = b_.conv({latents, height(0), width(0)}, "conv_in", c_.levels[0].channels);
     skips_ = {x};
     for (size_t i = 0; i < c_.levels.size(); ++i) x = down_block(x, i);
     const Level& last = c_.levels.back();
@@ -230,11 +230,11 @@ class UnetBuilder {
     return activation(g_, sum, Activation::kSilu);
   }
 
-  Picture resnet(const Picture& x, const std::string& name, int64_t out) {
+  FeatureMap resnet(const FeatureMap& x, const std::string& name, int64_t out) {
     return b_.resnet(x, name, out, time_, c_.time_width());
   }
 
-  Picture down_block(Picture x, size_t i) {
+  FeatureMap down_block(FeatureMap x, size_t i) {
     const Level& level = c_.levels[i];
     const std::string block = fmt::format("down_blocks.{}", i);
     for (int64_t layer = 0; layer < level.layers; ++layer) {
@@ -249,7 +249,7 @@ class UnetBuilder {
     return x;
   }
 
-  Picture up_block(Picture x, size_t i) {
+  FeatureMap up_block(FeatureMap x, size_t i) {
     const Level& level = c_.levels[i];
     const std::string block = fmt::format("up_blocks.{}", c_.levels.size() - 1 - i);
     for (int64_t layer = 0; layer <= level.layers; ++layer) {
@@ -271,7 +271,7 @@ class UnetBuilder {
     const Value q = b_.project(x, name + ".to_q", C, false);
     const Value k = b_.project(from, name + ".to_k", C, false), v = b_.project(from, name + ".to_v", C, false);
     g_.set_scope(name);
-    const Value keys = joint_keys(g_, {{k, v, std::move(tokens)}}, b_.batch, level.num_heads, head_dim);
+    const Value keys = pack_kv(g_, {{k, v, std::move(tokens)}}, b_.batch, level.num_heads, head_dim);
     const Value y =
         joint_attention(g_, q, b_.batch, pixels, keys,
                         {level.num_heads, head_dim, static_cast<float>(1 / std::sqrt(static_cast<double>(head_dim)))});
@@ -287,7 +287,7 @@ class UnetBuilder {
     return a.valid() && b.valid() ? add(g_, a, b) : Value{};
   }
 
-  Picture transformer(const Picture& x, const std::string& name, const Level& level) {
+  FeatureMap transformer(const FeatureMap& x, const std::string& name, const Level& level) {
     const int64_t C = level.channels;
     const Dim pixels = x.height * x.width;
     Value h = b_.project(transformer_norms_.norm(x, name + ".norm", false).value, name + ".proj_in", C);
@@ -309,7 +309,7 @@ class UnetBuilder {
   ConvBlocks b_, transformer_norms_;
   const Dim kText = Symbol::kTextTokens;
   Value time_, text_;
-  std::vector<Picture> skips_;
+  std::vector<FeatureMap> skips_;
 };
 
 Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit /*blocks*/) {

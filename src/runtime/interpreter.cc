@@ -25,13 +25,13 @@ HostTensor Interpreter::unpack(const ValueInfo& info) {
 }
 
 Result<Interpreter> Interpreter::make(Graph graph) {
-  constexpr int64_t kMostKept = int64_t{2} << 30;
+  constexpr int64_t kMaxKept = int64_t{2} << 30;
   Interpreter interpreter;
   interpreter.values_.resize(graph.values.size());
   int64_t bytes = 0;
   for (const ValueInfo& info : graph.values)
     if (info.kind == ValueKind::kWeight) bytes += info.weight.view.num_elements() * int64_t{sizeof(double)};
-  interpreter.keeps_weights_ = bytes <= kMostKept;
+  interpreter.keeps_weights_ = bytes <= kMaxKept;
   for (size_t v = 0; v < graph.values.size() && interpreter.keeps_weights_; ++v)
     if (graph.values[v].kind == ValueKind::kWeight) interpreter.values_[v] = unpack(graph.values[v]);
   interpreter.graph_ = std::move(graph);

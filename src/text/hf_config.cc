@@ -28,9 +28,9 @@ Result<HfConfig> read_hf_config(std::string_view text) {
   config.unk_token = token_text(json, "unk_token");
   config.pad_token = token_text(json, "pad_token");
   // transformers writes 10^30 for "no limit".
-  constexpr int64_t kMostTokens = int64_t{1} << 30;
+  constexpr int64_t kMaxTokens = int64_t{1} << 30;
   const int64_t max_tokens = optional_int(json, "model_max_length").value_or(0);
-  config.max_tokens = max_tokens > 0 && max_tokens <= kMostTokens ? max_tokens : 0;
+  config.max_tokens = max_tokens > 0 && max_tokens <= kMaxTokens ? max_tokens : 0;
   config.add_bos = optional_bool(json, "add_bos_token");
   config.add_eos = optional_bool(json, "add_eos_token");
   config.add_prefix_space = optional_bool(json, "add_prefix_space");

@@ -52,13 +52,13 @@ std::string replace_regex(std::string_view text, const Regex& from, std::string_
 }
 
 std::string apply_map(const CharsMap& map, std::string_view text) {
-  constexpr size_t kMostBytes = 5;  // of a cluster that is looked up as a whole
+  constexpr size_t kMaxBytes = 5;  // of a cluster that is looked up as a whole
   std::string out;
   out.reserve(text.size());
   for (size_t pos = 0; pos < text.size();) {
     const std::string_view cluster = text.substr(pos, grapheme_bytes(text, pos));
     pos += cluster.size();
-    if (cluster.size() <= kMostBytes) {
+    if (cluster.size() <= kMaxBytes) {
       if (const CharsMap::Match whole = map.shortest_at(cluster, 0); whole.bytes > 0) {
         out.append(whole.replacement);
         continue;

@@ -252,9 +252,9 @@ TEST(TorchFile, EveryPrefixAndEveryDamagedByteIsAnAnswer) {
 }
 
 TEST(TorchFile, ABombOfValuesStopsEarly) {
-  const std::string many(Pickle::kMostValues + 10, ')');
+  const std::string many(Pickle::kMaxValues + 10, ')');
   EXPECT_THAT(failure(archive("\x80\x02" + many + ".").bytes()), HasSubstr("more than"));
-  const std::string large(static_cast<size_t>(Pickle::kMostBytes) + 1, 'N');
+  const std::string large(static_cast<size_t>(Pickle::kMaxBytes) + 1, 'N');
   EXPECT_THAT(failure(archive(large).bytes()), HasSubstr("at most"));
 }
 

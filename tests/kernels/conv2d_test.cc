@@ -322,7 +322,7 @@ TEST(ConvRegion, FitsItsBuffer) {
             const int64_t items = conv_items_at_once(width, height, channels, kernel, stride);
             if (items == 1) continue;
             const ConvRegion all = conv_region_of(width, height, channels, kernel, stride, items);
-            ASSERT_LE(items, kConvMostItems);
+            ASSERT_LE(items, kConvMaxItems);
             ASSERT_LE((width + 15) / 16 * height * items, 2 * kConvRegionLines);
             ASSERT_LE(2 * (all.bytes + 63) / 64 * 64, conv_buffer_bytes(channels, kernel, stride));
           }

@@ -8,7 +8,7 @@
 
 #include "base/error.h"
 #include "kernels/cpu/cpu_kernels.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 #include "support/golden.h"
 
 namespace redline {
@@ -19,8 +19,8 @@ using ::testing::HasSubstr;
 const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
 const std::string kGolden = std::string(REDLINE_SOURCE_DIR) + "/tests/golden/";
 
-std::unique_ptr<Engine> open(const std::string& path, EngineOptions options) {
-  auto engine = Engine::open(path, options);
+std::unique_ptr<TextEngine> open(const std::string& path, TextEngineOptions options) {
+  auto engine = TextEngine::open(path, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return std::move(engine).value();
 }
@@ -40,7 +40,7 @@ double difference(std::span<const float> got, std::span<const float> want) {
 /// Plays random steps: chunks of prompts, single tokens and tokens to verify of up to seven sequences in any mix, some
 /// cut back or begun anew in between. After each step every wanted row is compared with the same tokens, in one piece,
 /// in a session that is alone in `alone`. Returns the largest difference.
-double play(Engine& batched, Engine& alone, int steps, uint32_t seed) {
+double play(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
   struct Sequence {
     std::unique_ptr<Session> in_batch, by_itself;
   };
@@ -104,16 +104,16 @@ const std::string kCases[] = {kTales,
                               kGolden + "qwen3",
                               kGolden + "rope_dynamic"};
 // The bound of docs/numerics.md for one run against the exact answer; two runs differ by twice that at most.
-double auto_bound(const Engine& engine) {
+double auto_bound(const TextEngine& engine) {
   const auto rounding = testing::auto_rounding(engine.info().weight_types);
   return 2 * (rounding.any() ? rounding.golden_largest() : 4e-3);
 }
 
-EngineOptions options_of(int threads, ComputeType dtype) {
-  EngineOptions options;
+TextEngineOptions options_of(int threads, ComputeType dtype) {
+  TextEngineOptions options;
   options.threads = threads;
   options.dtype = dtype;
-  options.max_chunk = 96;
+  options.max_batch_tokens = 96;
   return options;
 }
 
@@ -141,14 +141,14 @@ TEST(Batch, UnderAutoEverySequenceStaysWithinItsRounding) {
 }
 
 TEST(Batch, TheInterpreterTakesBatchesToo) {
-  EngineOptions options = options_of(1, ComputeType::kF32);
+  TextEngineOptions options = options_of(1, ComputeType::kF32);
   options.use_interpreter = true;
   const auto alone = open(kGolden + "llama_gqa", options), batched = open(kGolden + "llama_gqa", options);
   EXPECT_EQ(play(*batched, *alone, 8, 5), 0);
 }
 
 TEST(Batch, AStepMayBeAsLargeAsItsLimits) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 2;
   options.context = 8;
   options.max_sequences = 100;
@@ -187,7 +187,7 @@ TEST(Batch, AStepMayBeAsLargeAsItsLimits) {
 }
 
 TEST(Batch, WhatIsWrongWithAnEntryIsSaidAndNothingIsAppended) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 1;
   options.context = 6;
   const auto engine = open(kGolden + "llama_gqa", options), other = open(kGolden + "llama_gqa", options);
@@ -216,7 +216,7 @@ TEST(Batch, WhatIsWrongWithAnEntryIsSaidAndNothingIsAppended) {
 }
 
 TEST(Batch, APoolThatRunsOutLeavesEverySessionAsItWas) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
   options.cache_tokens = 90;  // three pages
@@ -245,20 +245,20 @@ TEST(Batch, APoolThatRunsOutLeavesEverySessionAsItWas) {
 }
 
 TEST(Batch, OptionsOutOfRangeAreNamed) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.max_sequences = 0;
-  EXPECT_THAT(Engine::open(kTales, options).status().message(), HasSubstr("max_sequences 0 is outside [1, 4096]"));
+  EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("max_sequences 0 is outside [1, 4096]"));
   options = {};
-  options.max_chunk = 0;
-  EXPECT_THAT(Engine::open(kTales, options).status().message(), HasSubstr("max_chunk 0 is outside"));
+  options.max_batch_tokens = 0;
+  EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("max_batch_tokens 0 is outside"));
   options = {};
   options.cache_tokens = -1;
-  EXPECT_THAT(Engine::open(kTales, options).status().message(), HasSubstr("cache_tokens -1"));
+  EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("cache_tokens -1"));
 }
 
 // Steps and pages belong to all: threads with sessions of their own take turns.
 TEST(Batch, ThreadsWithSessionsOfTheirOwnDoNotDisturbEachOther) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
   const auto engine = open(kGolden + "llama_gqa", options);

@@ -4,7 +4,7 @@
 #include <random>
 
 #include "llm/attention_plan.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 
 namespace redline {
 namespace {
@@ -12,10 +12,10 @@ namespace {
 constexpr int64_t kDepth = 900, kSteps = 4;
 
 std::vector<std::vector<float>> logits_at_depth(int threads, ComputeType dtype) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = threads;
   options.dtype = dtype;
-  auto engine = Engine::open(REDLINE_SOURCE_DIR "/assets/redline-tales", options);
+  auto engine = TextEngine::open(REDLINE_SOURCE_DIR "/assets/redline-tales", options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   auto session = (*engine)->new_session();
   EXPECT_TRUE(session.ok());

@@ -5,7 +5,7 @@
 
 #include "base/error.h"
 #include "formats/format_test_files.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 
 namespace redline {
 namespace {
@@ -17,9 +17,9 @@ Result<SamplingOptions> defaults_with(const char* generation) {
   for (const auto& entry : std::filesystem::directory_iterator(kGolden))
     std::filesystem::create_symlink(entry.path(), folder / entry.path().filename().string());
   write_file(folder / "generation_config.json", generation);
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 1;
-  REDLINE_ASSIGN(const std::unique_ptr<Engine> engine, Engine::open(folder / "", options));
+  REDLINE_ASSIGN(const std::unique_ptr<TextEngine> engine, TextEngine::open(folder / "", options));
   return engine->default_sampling();
 }
 
@@ -51,9 +51,9 @@ TEST(DefaultSampling, EdgesOfTheRanges) {
 }
 
 TEST(Sessions, OfOneEngineComeAndGoOnSeveralThreads) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 1;
-  auto engine = Engine::open(kGolden, options);
+  auto engine = TextEngine::open(kGolden, options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t)

@@ -111,7 +111,7 @@ std::vector<double> interpret(Interpreter& interpreter, std::span<const int32_t>
 
 /// Logits of the last kLastRows of `tokens`: chunks, the rest of the prompt, and the last kDecoded one by one.
 std::vector<float> last_logits(const std::string& folder, std::span<const int32_t> tokens, ComputeType dtype) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 2;
   options.dtype = dtype;
   options.context = static_cast<int64_t>(tokens.size());

@@ -4,7 +4,7 @@
 #include <cmath>
 
 #include "base/error.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 
 namespace redline {
 namespace {
@@ -13,14 +13,14 @@ using ::testing::HasSubstr;
 
 const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
 
-std::unique_ptr<Engine> open_tales(EngineOptions options = {}) {
+std::unique_ptr<TextEngine> open_tales(TextEngineOptions options = {}) {
   options.threads = 2;
-  auto engine = Engine::open(kTales, options);
+  auto engine = TextEngine::open(kTales, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return std::move(engine).value();
 }
 
-GenerateRequest greedy(const Engine& engine, std::string_view prompt, int64_t max_tokens) {
+GenerateRequest greedy(const TextEngine& engine, std::string_view prompt, int64_t max_tokens) {
   GenerateRequest request;
   request.prompt = engine.encode(prompt).value();
   request.sampling.temperature = 0;
@@ -28,8 +28,8 @@ GenerateRequest greedy(const Engine& engine, std::string_view prompt, int64_t ma
   return request;
 }
 
-TEST(Engine, APromptLongerThanTheContextIsAnErrorWithBothNumbers) {
-  EngineOptions options;
+TEST(TextEngine, APromptLongerThanTheContextIsAnErrorWithBothNumbers) {
+  TextEngineOptions options;
   options.context = 8;
   const auto engine = open_tales(options);
   const auto result = engine->generate(greedy(*engine, "one two three four five six seven eight nine ten", 4));
@@ -37,8 +37,8 @@ TEST(Engine, APromptLongerThanTheContextIsAnErrorWithBothNumbers) {
   EXPECT_THAT(result.status().message(), HasSubstr("tokens, the context holds 8"));
 }
 
-TEST(Engine, AFullContextEndsTheTextAsLength) {
-  EngineOptions options;
+TEST(TextEngine, AFullContextEndsTheTextAsLength) {
+  TextEngineOptions options;
   options.context = 9;
   const auto engine = open_tales(options);
   const auto result = engine->generate(greedy(*engine, "Once upon a time", 100));
@@ -48,7 +48,7 @@ TEST(Engine, AFullContextEndsTheTextAsLength) {
   EXPECT_EQ(result->tokens.size(), 5u);  // four fill the context, the last one comes from its last logits
 }
 
-TEST(Engine, ThePiecesAreTheText) {
+TEST(TextEngine, ThePiecesAreTheText) {
   const auto engine = open_tales();
   std::string text;
   int tokens = 0;
@@ -63,7 +63,7 @@ TEST(Engine, ThePiecesAreTheText) {
   EXPECT_THAT(text, ::testing::StartsWith(", there was a little girl named Lily."));
 }
 
-TEST(Engine, ReturningFalseCancels) {
+TEST(TextEngine, ReturningFalseCancels) {
   const auto engine = open_tales();
   int pieces = 0;
   const auto result =
@@ -74,7 +74,7 @@ TEST(Engine, ReturningFalseCancels) {
   EXPECT_EQ(pieces, 3);
 }
 
-TEST(Engine, LogprobsAreOfTheDistributionAndTheGreedyTokenLeads) {
+TEST(TextEngine, LogprobsAreOfTheDistributionAndTheGreedyTokenLeads) {
   const auto engine = open_tales();
   GenerateRequest request = greedy(*engine, "Once upon a time", 5);
   request.num_logprobs = 4;
@@ -95,7 +95,7 @@ TEST(Engine, LogprobsAreOfTheDistributionAndTheGreedyTokenLeads) {
   ASSERT_TRUE(result.ok());
 }
 
-TEST(Engine, SpecialTokensOfAPromptAreInertUnlessAskedAndTheFirstIsNotDoubled) {
+TEST(TextEngine, SpecialTokensOfAPromptAreInertUnlessAskedAndTheFirstIsNotDoubled) {
   const auto engine = open_tales();
   const std::string chat = "<|endoftext|><|im_start|>user\nHi!<|im_end|>\n";
   const auto inert = engine->encode(chat, false).value(), parsed = engine->encode(chat, true).value();
@@ -106,7 +106,7 @@ TEST(Engine, SpecialTokensOfAPromptAreInertUnlessAskedAndTheFirstIsNotDoubled) {
   EXPECT_EQ(std::count(parsed.begin(), parsed.end(), 2), 1);
 }
 
-TEST(Engine, BadRequestsAreNamed) {
+TEST(TextEngine, BadRequestsAreNamed) {
   const auto engine = open_tales();
   GenerateRequest request = greedy(*engine, "x", 4);
   request.stop = {""};
@@ -121,19 +121,19 @@ TEST(Engine, BadRequestsAreNamed) {
   EXPECT_THAT(engine->generate(request).status().message(), HasSubstr("top_p"));
 }
 
-TEST(Engine, OptionsOutOfRangeAreNamed) {
-  EngineOptions options;
+TEST(TextEngine, OptionsOutOfRangeAreNamed) {
+  TextEngineOptions options;
   options.threads = -3;
-  EXPECT_THAT(Engine::open(kTales, options).status().message(), HasSubstr("threads"));
+  EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("threads"));
   options = {};
   options.context = -1;
-  EXPECT_THAT(Engine::open(kTales, options).status().message(), HasSubstr("context -1"));
-  EXPECT_EQ(Engine::open("/nowhere/at/all").status().code(), Code::not_found);
+  EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("context -1"));
+  EXPECT_EQ(TextEngine::open("/nowhere/at/all").status().code(), Code::not_found);
   EXPECT_EQ(compute_type_from_name("f64").status().message(), "dtype \"f64\" is neither auto nor f32");
 }
 
-TEST(Engine, ASessionThatRunsFullSaysHowMuchIsTaken) {
-  EngineOptions options;
+TEST(TextEngine, ASessionThatRunsFullSaysHowMuchIsTaken) {
+  TextEngineOptions options;
   options.context = 4;
   const auto engine = open_tales(options);
   const auto session = engine->new_session().value();

@@ -40,8 +40,8 @@ std::vector<std::string> golden_folders(bool with_twin) {
   return folders;
 }
 
-EngineOptions float32(size_t tokens) {
-  EngineOptions options;
+TextEngineOptions float32(size_t tokens) {
+  TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
   options.context = static_cast<int64_t>(tokens) + 8;

@@ -32,10 +32,10 @@ Status open_changed(const std::string& golden, const std::function<void(json& co
   const TemporaryFolder folder;
   write_text(folder.path() + "/config.json", config.dump());
   weights.write(folder.path() + "/model.safetensors");
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 1;
   options.context = 32;
-  return Engine::open(folder.path(), options).status();
+  return TextEngine::open(folder.path(), options).status();
 }
 
 void expect_refused(const Status& status, const std::string& word, const std::string& what) {
@@ -250,27 +250,27 @@ TEST(GoldenHostile, ConfigsThatAreNone) {
     const TemporaryFolder folder;
     write_text(folder.path() + "/config.json", text);
     std::filesystem::copy_file(weights, folder.path() + "/model.safetensors");
-    expect_refused(Engine::open(folder.path()).status(), "config.json", std::string("config.json is ") + text);
+    expect_refused(TextEngine::open(folder.path()).status(), "config.json", std::string("config.json is ") + text);
   }
   const TemporaryFolder deep;
   write_text(deep.path() + "/config.json", std::string(200000, '['));
   std::filesystem::copy_file(weights, deep.path() + "/model.safetensors");
-  expect_refused(Engine::open(deep.path()).status(), "config.json", "200,000 brackets");
+  expect_refused(TextEngine::open(deep.path()).status(), "config.json", "200,000 brackets");
 }
 
 TEST(GoldenHostile, FoldersThatAreNone) {
   const TemporaryFolder empty;
-  const Status nothing = Engine::open(empty.path()).status();
+  const Status nothing = TextEngine::open(empty.path()).status();
   expect_refused(nothing, empty.path(), "empty folder");
-  const Status nowhere = Engine::open(empty.path() + "/nowhere").status();
+  const Status nowhere = TextEngine::open(empty.path() + "/nowhere").status();
   expect_refused(nowhere, "nowhere", "no such path");
   EXPECT_EQ(nowhere.code(), Code::not_found);
   std::filesystem::copy_file(golden_root() + "/rope_plain/config.json", empty.path() + "/config.json");
-  expect_refused(Engine::open(empty.path()).status(), "safetensors", "a config without weights");
+  expect_refused(TextEngine::open(empty.path()).status(), "safetensors", "a config without weights");
   write_text(empty.path() + "/notes.txt", "no model");
-  expect_refused(Engine::open(empty.path() + "/notes.txt").status(), "notes.txt", "a text file");
+  expect_refused(TextEngine::open(empty.path() + "/notes.txt").status(), "notes.txt", "a text file");
   write_text(empty.path() + "/empty.gguf", "");
-  expect_refused(Engine::open(empty.path() + "/empty.gguf").status(), "empty.gguf", "an empty file");
+  expect_refused(TextEngine::open(empty.path() + "/empty.gguf").status(), "empty.gguf", "an empty file");
 }
 
 /// GGUF bytes with `from` replaced by `to`, same length, everywhere.
@@ -289,10 +289,10 @@ TEST(GoldenHostile, GgufThatContradictsItself) {
   const std::string path = folder.path() + "/model.gguf";
   const auto open = [&](const std::string& bytes) {
     write_text(path, bytes);
-    EngineOptions options;
+    TextEngineOptions options;
     options.threads = 1;
     options.context = 32;
-    return Engine::open(path, options).status();
+    return TextEngine::open(path, options).status();
   };
   const Status unchanged = open(good);
   EXPECT_TRUE(unchanged.ok()) << unchanged.to_string();

@@ -56,7 +56,7 @@ class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
   }
 
   /// A failed test and nullptr where it cannot be opened.
-  std::unique_ptr<Engine> open(const EngineOptions& options) const {
+  std::unique_ptr<TextEngine> open(const TextEngineOptions& options) const {
     auto engine = lab::open_engine(path_, options);
     EXPECT_TRUE(engine.ok()) << path_ << ": " << engine.status().to_string();
     return engine.ok() ? std::move(engine).value() : nullptr;
@@ -64,7 +64,7 @@ class QuantizedModel : public ::testing::TestWithParam<QuantCase> {
 
   /// The golden file holds the last rows only.
   void compare(ComputeType dtype, bool interpret, Bound bound, Bound rounded) {
-    EngineOptions options;
+    TextEngineOptions options;
     options.threads = 2;
     options.dtype = dtype;
     options.use_interpreter = interpret;

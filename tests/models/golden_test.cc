@@ -7,8 +7,8 @@
 namespace redline::testing {
 namespace {
 
-EngineOptions options_for(const std::vector<int32_t>& tokens, int threads) {
-  EngineOptions options;
+TextEngineOptions options_for(const std::vector<int32_t>& tokens, int threads) {
+  TextEngineOptions options;
   options.threads = threads;
   options.dtype = ComputeType::kF32;
   options.context = static_cast<int64_t>(tokens.size()) + 8;  // some go beyond max_position_embeddings on purpose
@@ -57,7 +57,7 @@ TEST_P(GoldenModel, Float32MatchesTransformers) {
 // docs/numerics.md derives 2.2e-3 for a row of these models. Where the CPU multiplies bfloat16 faster, it rounds the operands
 // of products with BF16 weights, on tile units also those with F16 weights and of attention.
 TEST_P(GoldenModel, AutoStaysWithinItsBound) {
-  EngineOptions options = options_for(golden_.tokens, 2);
+  TextEngineOptions options = options_for(golden_.tokens, 2);
   options.dtype = ComputeType::kAuto;
   auto engine = open_engine(path(), options);
   ASSERT_TRUE(engine);
@@ -72,7 +72,7 @@ TEST_P(GoldenModel, AutoStaysWithinItsBound) {
 // frequencies, kept in float32 as transformers keeps them: at position 36 an angle is off by up to 36 x 2^-25 = 1.1e-6
 // radians, a score by that times |q| |k| / sqrt(head_dim), which is 3 to 5 here.
 TEST_P(GoldenModel, InterpreterMatchesTransformers) {
-  EngineOptions options = options_for(golden_.tokens, 1);
+  TextEngineOptions options = options_for(golden_.tokens, 1);
   options.use_interpreter = true;
   auto engine = open_engine(path(), options);
   ASSERT_TRUE(engine);
@@ -98,8 +98,8 @@ TEST_P(GoldenModel, AnyChunksGiveTheSameBits) {
         << "chunks of " << ::testing::PrintToString(chunks);
   }
   // A prompt longer than a step is cut by the engine itself.
-  EngineOptions small_steps = options_for(golden_.tokens, 2);
-  small_steps.max_chunk = 4;
+  TextEngineOptions small_steps = options_for(golden_.tokens, 2);
+  small_steps.max_batch_tokens = 4;
   engine = open_engine(path(), small_steps);
   ASSERT_TRUE(engine);
   EXPECT_EQ(all_logits(*engine, tokens()), whole) << "steps of at most 4 tokens";
@@ -169,7 +169,7 @@ TEST(GoldenModels, AreAllThere) { EXPECT_GE(golden_models().size(), 40u); }
 
 TEST(GoldenModels, ForwardNamesWhatIsWrong) {
   const Golden golden = load_golden(golden_root() + "/llama_gqa");
-  EngineOptions options = options_for(golden.tokens, 1);
+  TextEngineOptions options = options_for(golden.tokens, 1);
   options.context = 16;
   auto engine = open_engine(golden_root() + "/llama_gqa", options);
   ASSERT_TRUE(engine);

@@ -83,7 +83,7 @@ std::string write_folder(const TemporaryFolder& folder, const json& config, cons
 }
 
 std::vector<float> logits_of(const std::string& path, ComputeType dtype, bool interpret) {
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 2;
   options.dtype = dtype;
   options.use_interpreter = interpret;
@@ -124,7 +124,7 @@ TEST(IntQuantized, OtherSchemesAreRefused) {
     Weights weights = pair.codes;
     change(quantization, weights);
     config["quantization_config"] = quantization;
-    return Engine::open(write_folder(folder, config, weights), {}).status().message();
+    return TextEngine::open(write_folder(folder, config, weights), {}).status().message();
   };
   const auto contains = [](const std::string& text, const char* part) { return text.find(part) != std::string::npos; };
   const auto group = [](json& s) -> json& { return s["config_groups"]["group_0"]; };
@@ -170,7 +170,7 @@ TEST(IntQuantized, OtherSchemesAreRefused) {
   // Without the section int8 tensors stay what nobody reads.
   const TemporaryFolder folder;
   EXPECT_TRUE(
-      contains(Engine::open(write_folder(folder, pair.config, pair.codes), {}).status().message(), "has type I8"));
+      contains(TextEngine::open(write_folder(folder, pair.config, pair.codes), {}).status().message(), "has type I8"));
 }
 
 }  // namespace

@@ -17,8 +17,8 @@ std::string tales(const std::string& path) { return std::string(REDLINE_SOURCE_D
 #define REDLINE_NEEDS(path) \
   if (!std::filesystem::exists(path)) GTEST_SKIP() << (path) << " is not there"
 
-EngineOptions float32(int threads = 2) {
-  EngineOptions options;
+TextEngineOptions float32(int threads = 2) {
+  TextEngineOptions options;
   options.threads = threads;
   options.dtype = ComputeType::kF32;
   return options;
@@ -29,7 +29,7 @@ struct Greedy {
   std::string text;
 };
 
-Greedy greedy(Engine& engine, std::vector<int32_t> prompt, int64_t max_tokens) {
+Greedy greedy(TextEngine& engine, std::vector<int32_t> prompt, int64_t max_tokens) {
   GenerateRequest request;
   request.prompt = std::move(prompt);
   request.sampling.temperature = 0;
@@ -161,7 +161,7 @@ TEST(RealModels, Babyllama361InBlockTypes) {
     const std::string path = shared(fmt::format("gguf-real/babyllama-tok361-{}.gguf", type));
     double nats[2];
     for (const ComputeType dtype : {ComputeType::kF32, ComputeType::kAuto}) {
-      EngineOptions options = float32();
+      TextEngineOptions options = float32();
       options.dtype = dtype;
       auto engine = open_engine(path, options);
       ASSERT_TRUE(engine);
@@ -204,7 +204,7 @@ TEST_P(RedlineTales, LogitsMatchTransformersOnAnyThreads) {
 TEST_P(RedlineTales, TellsTheSixStories) {
   const json reference = read_json(tales("/reference/ref.json"));
   for (const ComputeType dtype : {ComputeType::kF32, ComputeType::kAuto}) {
-    EngineOptions options = float32();
+    TextEngineOptions options = float32();
     options.dtype = dtype;
     auto engine = open_engine(model(), options);
     ASSERT_TRUE(engine);
@@ -227,7 +227,7 @@ TEST_P(RedlineTales, InterpreterAgrees) {
   ASSERT_TRUE(want.ok());
   std::vector<int32_t> ids = read_tokens(read_json(tales("/reference/ref.json"))["logits"]["ids"]);
   ids.resize(8);  // 7 million multiply-adds a token, one at a time
-  EngineOptions options = float32(1);
+  TextEngineOptions options = float32(1);
   options.use_interpreter = true;
   auto engine = open_engine(model(), options);
   ASSERT_TRUE(engine);

@@ -17,7 +17,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_choice.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 #include "support/npy.h"
 
 namespace redline::testing {
@@ -94,7 +94,7 @@ inline Golden load_golden(const std::string& folder) {
   return golden;
 }
 
-/// What Engine::open can be given, relative to golden_root(): "llama_gqa", "llama_gqa/model.gguf", ...; sorted.
+/// What TextEngine::open can be given, relative to golden_root(): "llama_gqa", "llama_gqa/model.gguf", ...; sorted.
 inline std::vector<std::string> golden_models() {
   std::vector<std::string> models;
   std::error_code error;
@@ -144,9 +144,9 @@ Difference difference(const A* got, const B* want, int64_t rows, int64_t width) 
   return d;
 }
 
-/// Engine::open, or a failed test and nullptr.
-inline std::unique_ptr<Engine> open_engine(const std::string& path, const EngineOptions& options) {
-  auto engine = Engine::open(path, options);
+/// TextEngine::open, or a failed test and nullptr.
+inline std::unique_ptr<TextEngine> open_engine(const std::string& path, const TextEngineOptions& options) {
+  auto engine = TextEngine::open(path, options);
   EXPECT_TRUE(engine.ok()) << path << ": " << engine.status().to_string();
   return engine.ok() ? std::move(engine).value() : nullptr;
 }
@@ -171,7 +171,7 @@ inline std::vector<float> all_logits(Session& session, std::span<const int32_t> 
   return logits;
 }
 
-inline std::vector<float> all_logits(Engine& engine, std::span<const int32_t> tokens,
+inline std::vector<float> all_logits(TextEngine& engine, std::span<const int32_t> tokens,
                                      const std::vector<int64_t>& chunks = {INT32_MAX}) {
   auto session = engine.new_session();
   EXPECT_TRUE(session.ok()) << session.status().to_string();

@@ -51,7 +51,7 @@ inline SymbolValues sizes(int64_t tokens, int64_t logit_rows = 1) {
 }
 
 /// Of a step that draws: `rows` of it are rows of an item of the batch.
-inline SymbolValues picture_sizes(int64_t batch, int64_t image_tokens, int64_t text_tokens = 0) {
+inline SymbolValues image_sizes(int64_t batch, int64_t image_tokens, int64_t text_tokens = 0) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
   s[Symbol::kImageTokens] = image_tokens;

@@ -18,7 +18,7 @@ def test_sources_and_tests_stand_for_their_floor():
     assert chosen("tests/golden/tokenizers/gpt2.json") == (["text"], [], [])
     assert chosen("tests/golden/image/flux_dev/config.json") == (["diffusion", "models"], [], [])
     assert chosen("tests/support/golden.h") == (["models"], [], [])
-    assert chosen("include/redline/engine.h") == (["cli", "diffusion", "llm"], [], [])
+    assert chosen("include/redline/text.h") == (["cli", "diffusion", "llm"], [], [])
 
 
 def test_commands_and_tools():

@@ -22,10 +22,10 @@ constexpr timespec kNap = {0, 50'000};
 constexpr int kYields = 20000;
 // Polls between two clock reads while yielding.
 constexpr int kYieldsPerLook = 256;
-constexpr int64_t kMostBetweenLooksNs = 1'000'000'000;
+constexpr int64_t kMaxBetweenLooksNs = 1'000'000'000;
 // Bytes of weights prefetched per run of bytes: what memory delivers in a typical wait of a few microseconds, and small
 // enough to stay in the L2 cache.
-constexpr int64_t kMostFetched = 64 << 10;
+constexpr int64_t kMaxFetched = 64 << 10;
 
 // Number of tasks past another worker's current one that an idle worker searches for work to steal: a stage or two.
 constexpr uint32_t kLooksAhead = 32;
@@ -35,7 +35,7 @@ uint64_t target_of(const Wait& wait, int64_t step) { return wait.count * static_
 // Weights depend on no event, so they are prefetched while a worker waits (Event Tensor, arXiv 2604.13327).
 void fetch_until(const FirstBytes& first, const std::atomic<uint64_t>& counter, uint64_t target) {
   constexpr int64_t kLine = 64, kLinesPerLook = 8;
-  for (int64_t at = 0; at < kMostFetched; at += kLine * kLinesPerLook) {
+  for (int64_t at = 0; at < kMaxFetched; at += kLine * kLinesPerLook) {
     for (size_t run = 0; run < 2; ++run)
       for (int64_t line = at; line < std::min(at + kLine * kLinesPerLook, first.bytes[run]); line += kLine)
         __builtin_prefetch(static_cast<const char*>(first.data[run]) + line, 0, 2);
@@ -233,7 +233,7 @@ bool Executor::hangs(Watch& watch) const {
   const int64_t now = Timeline::now_ns();
   // A long gap between two polls means that the whole process was stopped (Ctrl-Z, a debugger), not that a worker
   // hangs.
-  watch.quiet_ns += std::min(now - watch.looked_ns, kMostBetweenLooksNs);
+  watch.quiet_ns += std::min(now - watch.looked_ns, kMaxBetweenLooksNs);
   watch.looked_ns = now;
   if (progress != watch.progress) {
     watch.progress = progress;

@@ -8,7 +8,7 @@ extern const CpuLowering kGatedActivationLowering;
 extern const CpuLowering kAddLowering;
 extern const CpuLowering kAddRowLowering;
 extern const CpuLowering kAttentionLowering;
-extern const CpuLowering kBiasAttentionLowering;
+extern const CpuLowering kRelativeBiasAttentionLowering;
 extern const CpuLowering kConcatRowsLowering;
 extern const CpuLowering kSliceRowsLowering;
 extern const CpuLowering kConcatColsLowering;
@@ -20,7 +20,7 @@ extern const CpuLowering kActivatedLinearLowering;
 extern const CpuLowering kGatherRowsLowering;
 extern const CpuLowering kGroupNormSumsLowering;
 extern const CpuLowering kGroupNormLowering;
-extern const CpuLowering kJointKeysLowering;
+extern const CpuLowering kPackKvLowering;
 extern const CpuLowering kJointAttentionLowering;
 extern const CpuLowering kKvAppendLowering;
 extern const CpuLowering kLayerNormLowering;
@@ -43,7 +43,7 @@ const CpuLowering* const kLowerings[] = {
     &kAddLowering,
     &kAddRowLowering,
     &kAttentionLowering,
-    &kBiasAttentionLowering,
+    &kRelativeBiasAttentionLowering,
     &kConcatRowsLowering,
     &kSliceRowsLowering,
     &kConcatColsLowering,
@@ -55,7 +55,7 @@ const CpuLowering* const kLowerings[] = {
     &kGatherRowsLowering,
     &kGroupNormSumsLowering,
     &kGroupNormLowering,
-    &kJointKeysLowering,
+    &kPackKvLowering,
     &kJointAttentionLowering,
     &kKvAppendLowering,
     &kLayerNormLowering,

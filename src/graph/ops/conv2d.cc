@@ -6,7 +6,7 @@
 
 namespace redline {
 
-Picture conv2d(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight, Value bias, const Dim& height,
+FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias, const Dim& height,
                const Dim& width, Conv2dAttrs attrs, Value item_bias) {
   if (!x.value.valid() || !weight.valid()) return {};
   const ValueInfo &xi = g.info(x.value), &w = g.info(weight);

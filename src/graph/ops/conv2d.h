@@ -2,7 +2,7 @@
 
 #include "graph/adapters.h"
 #include "graph/ops/group_norm.h"
-#include "graph/ops/picture.h"
+#include "graph/ops/feature_map.h"
 
 namespace redline {
 
@@ -23,7 +23,7 @@ struct Conv2dAttrs {
 /// height, width: of the output: the sizes above, or with `upsample` any size
 /// Runs as im2col matmuls with the kernels and activation layouts of `linear`: the weight is packed as
 /// [out_channels, kernel * kernel * in_channels]. A kernel of 1 with stride 1 is `linear`.
-Picture conv2d(GraphBuilder& g, const Picture& x, const Dim& batch, Value weight, Value bias, const Dim& height,
+FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias, const Dim& height,
                const Dim& width, Conv2dAttrs attrs = {}, Value item_bias = {});
 
 /// Attributes of kConv2d. Inputs: x, weight, then the optional inputs whose `has_` flag is set, in this order.

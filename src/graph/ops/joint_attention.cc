@@ -21,18 +21,18 @@ Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
 
 // The packed value is [batch, keys + 31, heads * 2 * head_dim rounded up to even] float32: the upper bound for whole
 // pages.
-Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
+Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim) {
-  if (Status status = check_heads("joint_keys", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
-  if (segments.empty()) return g.fail(invalid_argument("joint_keys: no keys are given"));
-  JointKeysAttrs a{{}, {}, 0, batch, num_heads, head_dim};
+  if (Status status = check_heads("pack_kv", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
+  if (segments.empty()) return g.fail(invalid_argument("pack_kv: no keys are given"));
+  PackKvAttrs a{{}, {}, 0, batch, num_heads, head_dim};
   std::vector<Value> inputs;
   for (const KeySegment& s : segments) {
     if (!s.k.valid() || !s.v.valid()) return {};
     const Shape want = {batch * s.tokens, num_heads * head_dim};
     for (Value value : {s.k, s.v})
       if (g.info(value).dtype != DType::kF32 || g.info(value).shape != want)
-        return g.fail(invalid_argument("joint_keys: {} is {}, not f32 {}", g.info(value).name,
+        return g.fail(invalid_argument("pack_kv: {} is {}, not f32 {}", g.info(value).name,
                                        to_string(g.info(value).shape), to_string(want)));
     inputs.insert(inputs.end(), {s.k, s.v});
     a.tokens.push_back(s.tokens);
@@ -40,7 +40,7 @@ Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const
     a.keys = a.keys + s.tokens;
   }
   const Shape packed = {batch, a.keys + Dim(kSpareKeys), num_heads * 2 * kv_head_width(head_dim)};
-  return g.add(kJointKeys, inputs, DType::kF32, packed, a);
+  return g.add(kPackKv, inputs, DType::kF32, packed, a);
 }
 
 Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys, JointAttentionAttrs a,
@@ -54,7 +54,7 @@ Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tok
                                    to_string(want)));
   const Shape& packed = g.info(keys).shape;
   if (packed.size() != 3 || packed[0] != batch || packed[2] != Dim(a.num_heads * 2 * kv_head_width(a.head_dim)))
-    return g.fail(invalid_argument("joint_attention: keys {} are not {} heads of {} for each of {}, from joint_keys",
+    return g.fail(invalid_argument("joint_attention: keys {} are not {} heads of {} for each of {}, from pack_kv",
                                    to_string(packed), a.num_heads, a.head_dim, batch.to_string()));
   std::vector<Value> inputs = {q, keys};
   if (key_lengths.valid()) {
@@ -81,7 +81,7 @@ HostTensor stepped(ReferenceContext& c, const HeadSteps& steps, HostTensor x, in
 
 // Row p of item i holds K of all heads, then V of all heads, in float64.
 Status keys_reference(ReferenceContext& c) {
-  const auto& a = c.attrs<JointKeysAttrs>();
+  const auto& a = c.attrs<PackKvAttrs>();
   HostTensor& out = c.out();
   const int64_t batch = out.shape[0], width = a.num_heads * a.head_dim;
   std::vector<HostTensor> keys;
@@ -137,7 +137,7 @@ Status attention_reference(ReferenceContext& c) {
 }
 
 std::string describe_keys(const std::any& any) {
-  const auto& a = std::any_cast<const JointKeysAttrs&>(any);
+  const auto& a = std::any_cast<const PackKvAttrs&>(any);
   const bool steps = std::any_of(a.steps.begin(), a.steps.end(), [](const HeadSteps& s) { return s.any(); });
   return fmt::format("{} segments, {} heads of {}{}", a.tokens.size(), a.num_heads, a.head_dim,
                      steps ? ", +norm, rope" : "");
@@ -158,7 +158,7 @@ Dim attention_flops(const Graph& graph, const Op& op) {
 
 }  // namespace
 
-const OpDef kJointKeys = {"joint_keys", keys_reference, describe_keys};
+const OpDef kPackKv = {"pack_kv", keys_reference, describe_keys};
 
 const OpDef kJointAttention = {.name = "joint_attention",
                                .reference = attention_reference,

@@ -24,7 +24,7 @@ struct JointAttentionAttrs {
 
 /// Packs the keys and values of all segments of each item, in the given order, into the tiled layout that attention
 /// reads (cpu_kernels.h KvHeadView). Attention ops of several streams share the result.
-Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
+Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
                  int64_t head_dim);
 
 /// Softmax attention without a cache and without a mask in memory:
@@ -33,7 +33,7 @@ Value joint_keys(GraphBuilder& g, const std::vector<KeySegment>& segments, const
 /// per stream.
 ///
 /// q            [batch * tokens, num_heads * head_dim]  f32
-/// keys         from joint_keys
+/// keys         from pack_kv
 /// key_lengths  [batch]  i32, optional: keys from this index on are masked; an item of length 0 gives zeros
 /// returns like q; can be stored in the layouts that linear ops read
 Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys,
@@ -50,7 +50,7 @@ struct HeadSteps {
 
 /// Inputs: k and v of each segment; then, for each segment that has them, the norm's weight [head_dim] and the rope
 /// table [batch * tokens, rotary_dim] f32
-struct JointKeysAttrs {
+struct PackKvAttrs {
   std::vector<Dim> tokens;       ///< of each segment
   std::vector<HeadSteps> steps;  ///< of each segment's keys
   Dim keys, batch;
@@ -65,7 +65,7 @@ struct JointAttentionOpAttrs {
   HeadSteps steps;  ///< of the queries
 };
 
-extern const OpDef kJointKeys;
+extern const OpDef kPackKv;
 extern const OpDef kJointAttention;
 
 }  // namespace redline

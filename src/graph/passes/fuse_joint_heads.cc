@@ -41,8 +41,8 @@ void take_over(Op& op, size_t i, const Found& f) {
 Status fuse_joint_heads(Graph& graph) {
   OpUses uses(graph);
   for (Op& op : graph.ops) {
-    if (op.def == &kJointKeys) {
-      auto a = std::any_cast<JointKeysAttrs>(op.attrs);
+    if (op.def == &kPackKv) {
+      auto a = std::any_cast<PackKvAttrs>(op.attrs);
       if (std::any_of(a.steps.begin(), a.steps.end(), [](const HeadSteps& s) { return s.any(); })) continue;
       for (size_t s = 0; s < a.tokens.size(); ++s) {
         const Found f = find_steps(uses, graph, op, 2 * s, a.head_dim);

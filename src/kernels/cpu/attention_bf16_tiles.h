@@ -36,7 +36,7 @@ namespace redline::REDLINE_ISA_NS {
 namespace bf16_tiled {
 
 /// A sum of weights beyond this means that the reference of a query row is too low.
-constexpr float kMostTotal = 0x1p100f;
+constexpr float kMaxTotal = 0x1p100f;
 constexpr float kLog2E = 1.44269504f;
 /// Query rows with fewer visible positions use exact weights: there is little time to gain, and each weight matters
 /// more.
@@ -322,7 +322,7 @@ struct Call {
     float before[kLines];
     for (int64_t l = 0; l < kLines; ++l) {
       before[l] = b.top[line + l];
-      any = any | (bad[l] = before[l] != -__builtin_inff() && !(totals_of(line)[l] <= kMostTotal));
+      any = any | (bad[l] = before[l] != -__builtin_inff() && !(totals_of(line)[l] <= kMaxTotal));
     }
     if (!any) return;
     first_group = group = g, end_group = g + 1;

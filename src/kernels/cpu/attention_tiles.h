@@ -33,7 +33,7 @@ constexpr int64_t kSpan = 64;
 constexpr int64_t kScoreStride = kSpan + 16, kScores = kPassLines * kScoreStride;
 constexpr int64_t kWeightStride = kKvChunk + 32;
 /// Sums of weights beyond this mean that the reference of a query row was far too low.
-constexpr float kMostWeight = 0x1p64f;
+constexpr float kMaxWeight = 0x1p64f;
 constexpr float kLog2E = 1.44269504f, kLn2 = 0.693147181f;
 
 REDLINE_INLINE int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
@@ -327,13 +327,13 @@ void chunk_lines(Unit& unit, const AttentionArgs& a, int64_t call_line, int64_t 
     for (int64_t l = 0; l < count; ++l) top[l] = 0.0f;
     weights_of_chunk<tall>(unit, q, steps, count, low, high, chunk, seen, false, top, total, b);
     bool good = true;
-    for (int64_t l = 0; l < count; ++l) good = good && total[l] <= kMostWeight;
+    for (int64_t l = 0; l < count; ++l) good = good && total[l] <= kMaxWeight;
     if (!good) {
       // Each row's own sum decides which of its two references is used, so that its bits do not depend on the other
       // rows.
       float exact[kPassLines];
       exact_references<tall>(unit, q, steps, count, low, high, chunk, seen, exact, b);
-      for (int64_t l = 0; l < count; ++l) top[l] = total[l] <= kMostWeight ? top[l] : exact[l];
+      for (int64_t l = 0; l < count; ++l) top[l] = total[l] <= kMaxWeight ? top[l] : exact[l];
       weights_of_chunk<tall>(unit, q, steps, count, low, high, chunk, seen, true, top, total, b);
     }
     for (int64_t l = 0; l < count; ++l)

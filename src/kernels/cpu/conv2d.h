@@ -40,7 +40,7 @@ struct ConvPatchesArgs {
 /// which then share one read of the weight. x is zero outside the feature map, and
 ///   f(v) = v, or v * scale[c] + shift[c] if there is a scale, then with `silu` v / (1 + e^-v), rounded to bfloat16.
 /// Uses tile products on the tile unit, their portable emulation in other tables. Channels are a multiple of 32, kernel
-/// is at most kConvMostKernel. Each sum has one fixed order, whatever rows and columns a call has.
+/// is at most kConvMaxKernel. Each sum has one fixed order, whatever rows and columns a call has.
 struct ConvTiles {
   const float* scale;  ///< [items, channels], with shift; or nullptr
   const float* shift;
@@ -57,7 +57,7 @@ struct ConvTiles {
   void* scratch;          ///< kScratchBytes
   int64_t items = 1;      ///< contiguous in x too, at most conv_items_at_once; more than one: all their rows
 };
-inline constexpr int64_t kConvMostKernel = 7;
+inline constexpr int64_t kConvMaxKernel = 7;
 
 /// Output pixels computed in one pass over the weight: items x rows x width. Their input is buffered as bfloat16,
 /// [channels / 32][items][input rows][pitch][32].
@@ -99,14 +99,14 @@ inline constexpr int64_t kConvRegionBytes = 13 << 16, kConvWideRegionBytes = 27 
 }
 /// Number of items with so few pixels that they share one pass over the weight, which is read from memory: one item
 /// alone would use it for few pixels.
-inline constexpr int64_t kConvMostItems = 8;
+inline constexpr int64_t kConvMaxItems = 8;
 [[gnu::always_inline]] inline constexpr int64_t conv_items_at_once(int64_t out_width, int64_t out_height,
                                                                    int64_t channels, int64_t kernel, int64_t stride) {
   const ConvRegion one = conv_region(out_width > 1 ? out_width : 1, channels, kernel, stride);
   if (one.width < out_width || one.lines < out_height) return 1;
   int64_t items = 1;
   const int64_t most_panels = 2 * kConvRegionLines, panels = (out_width + 15) / 16 * out_height;
-  while (items < kConvMostItems && (items + 1) * out_width * out_height <= kConvRegionPixels &&
+  while (items < kConvMaxItems && (items + 1) * out_width * out_height <= kConvRegionPixels &&
          (items + 1) * panels <= most_panels &&
          conv_region_of(out_width, out_height, channels, kernel, stride, items + 1).bytes <=
              conv_region_limit(channels))

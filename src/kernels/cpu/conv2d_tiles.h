@@ -30,8 +30,8 @@ constexpr int64_t kConvTileBytes = 1024;
 constexpr int64_t kConvPixelBytes = 2 * kConvBlock;
 constexpr int64_t kConvPanel = 16;
 constexpr int64_t kConvSumsFloats = 4 * kConvPanel * kStripRows;  // [2 pixel panels][2 row panels][16][16]
-constexpr int64_t kConvMostPanels = 2 * kConvRegionLines;
-constexpr int64_t kConvMostSteps = 160;  // maximum steps of K whose sums stay in tiles
+constexpr int64_t kConvMaxPanels = 2 * kConvRegionLines;
+constexpr int64_t kConvMaxSteps = 160;  // maximum steps of K whose sums stay in tiles
 
 constexpr int64_t kConvPixels = 2 * kConvPanel;  // pixels of a block of products
 constexpr int64_t kConvAskedAhead = 8;           // pixels of y prefetched ahead
@@ -54,7 +54,7 @@ REDLINE_INLINE VecF32 rough_silu(VecF32 x) { return silu(x); }
 #endif
 
 struct ConvTilesScratch {
-  alignas(64) float sums[kConvMostPanels / 2][kConvSumsFloats];
+  alignas(64) float sums[kConvMaxPanels / 2][kConvSumsFloats];
   alignas(64) float done[2][kConvSumsFloats];    // of the previous block and of the current one
   alignas(64) float bias[2][2][2 * kStripRows];  // of each, per pixel panel: its item may have its own bias
 };
@@ -254,7 +254,7 @@ class ConvTilesRun {
   void multiply_all(const Region& r, Bringing& bringing) {
     for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kConvPixelBytes;
     const int64_t strip_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
-    const int64_t most = blocks_ * taps_ <= kConvMostSteps ? blocks_ : max_i64(1, kConvMostSteps / 2 / taps_);
+    const int64_t most = blocks_ * taps_ <= kConvMaxSteps ? blocks_ : max_i64(1, kConvMaxSteps / 2 / taps_);
     const int64_t all_steps = (a_.n_end - a_.n_begin + 2 * kStripRows - 1) / (2 * kStripRows) * pairs * blocks_ * taps_;
     const int64_t to_bring =
         bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;  // for one item
@@ -446,7 +446,7 @@ class ConvTilesRun {
   const ConvRegion size_;
   const bool streams_;  // y is written by non-temporal stores
   int side_ = 0;        // index into `done`
-  int64_t tap_at_[kConvMostKernel * kConvMostKernel] = {};
+  int64_t tap_at_[kConvMaxKernel * kConvMaxKernel] = {};
   Pending pending_;
 };
 

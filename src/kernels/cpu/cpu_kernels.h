@@ -170,7 +170,7 @@ struct ActivationArgs;     // activation.h
 struct GatedAddArgs;       // gated_add.h
 struct GroupNormArgs;      // group_norm.h
 struct ConvPatchesArgs;    // conv2d.h
-struct BiasAttentionArgs;  // bias_attention.h
+struct RelativeBiasAttentionArgs;  // relative_bias_attention.h
 
 /// Register-resident loop that measures a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
@@ -190,7 +190,7 @@ using PeakFn = double (*)(int64_t iterations);
   K(void (*group_norm_sums)(const GroupNormArgs&), group_norm_sums)      \
   K(void (*group_norm)(const GroupNormArgs&), group_norm)                \
   K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)          \
-  K(void (*bias_attention)(const BiasAttentionArgs&), bias_attention)    \
+  K(void (*relative_bias_attention)(const RelativeBiasAttentionArgs&), relative_bias_attention)    \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes) \
   K(PeakFn peak_f32, peak_f32)                                           \
   K(PeakFn peak_f16, peak_f16)                                           \

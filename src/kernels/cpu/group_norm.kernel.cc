@@ -9,7 +9,7 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int64_t kBlockBytes = 256 << 10, kMostBlockRows = 128;
+constexpr int64_t kBlockBytes = 256 << 10, kMaxBlockRows = 128;
 constexpr int kVecs = 4;  // sums held in registers
 
 struct Sum {
@@ -65,7 +65,7 @@ void block_sums(const float* x, int64_t rows, int64_t channels, Scratch& s) {
 void group_norm_sums(const GroupNormArgs& a) {
   auto& s = *static_cast<Scratch*>(a.scratch);
   const int64_t width = a.channels / a.groups;
-  const int64_t block = max_i64(1, min_i64(kMostBlockRows, kBlockBytes / (a.channels * 4)));
+  const int64_t block = max_i64(1, min_i64(kMaxBlockRows, kBlockBytes / (a.channels * 4)));
   for (int64_t g = 0; g < a.groups; ++g) s.groups[g] = {0, 0};
   for (int64_t row = 0; row < a.rows; row += block) {
     const int64_t rows = min_i64(block, a.rows - row);

@@ -18,21 +18,21 @@ namespace redline::REDLINE_ISA_NS {
 namespace {
 
 // Rows and row panels of W whose accumulators stay in L2 together with a chunk of x.
-inline constexpr int64_t kI8MostRows = 512, kI8MostStrips = 64;
+inline constexpr int64_t kI8MaxRows = 512, kI8MaxStrips = 64;
 // Full-K rows of x up to kI8WholeBytes stay in L2. If that holds at least kI8WholeRows rows, each pair of row panels
 // runs over all of K at once and only its accumulators are kept.
 inline constexpr int64_t kI8WholeBytes = 1 << 20, kI8WholeRows = 192;
 // Up to this many rows, each row panel runs over all of K, so that it is one sequential memory stream.
 inline constexpr int64_t kI8FewRows = 64;
-inline constexpr int64_t kI8PanelPairs = kI8MostRows / (2 * kXTileRows);
+inline constexpr int64_t kI8PanelPairs = kI8MaxRows / (2 * kXTileRows);
 inline constexpr int64_t kI8SumsFloats = TilesEnd::kSumsFloats;
 inline constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
 
 struct I8Scratch {
-  alignas(64) float sums[kI8MostStrips / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
+  alignas(64) float sums[kI8MaxStrips / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
   alignas(64) int32_t products[2][kI8SumsFloats];                             // current and previous product
   alignas(64) float done[kI8SumsFloats];
-  alignas(64) float firsts[kI8MostRows * kStripRows];  // for TilesEnd
+  alignas(64) float firsts[kI8MaxRows * kStripRows];  // for TilesEnd
 };
 
 template <class Unit>
@@ -42,7 +42,7 @@ class LinearI8Tiles {
       : a_(args), scratch_(*static_cast<I8Scratch*>(args.scratch)), panel_bytes_(i8_panel_bytes(args.in_features)),
         scales_at_(i8_scales_at(args.in_features)), codes_bytes_(w8a8_codes_bytes(args.in_features)),
         strip_bytes_(w8a8_strip_bytes(args.in_features)), most_rows_(rows_at_once(args.in_features)),
-        most_strips_(args.rows <= kI8FewRows || most_rows_ * args.in_features <= kI8WholeBytes ? 2 : kI8MostStrips),
+        most_strips_(args.rows <= kI8FewRows || most_rows_ * args.in_features <= kI8WholeBytes ? 2 : kI8MaxStrips),
         end_(args, scratch_.firsts) {}
 
   void run() {
@@ -67,7 +67,7 @@ class LinearI8Tiles {
  private:
   static int64_t rows_at_once(int64_t in_features) {
     const int64_t whole = kI8WholeBytes / max_i64(in_features, 1) / (2 * kXTileRows) * (2 * kXTileRows);
-    return whole < kI8WholeRows ? kI8MostRows : min_i64(whole, kI8MostRows);
+    return whole < kI8WholeRows ? kI8MaxRows : min_i64(whole, kI8MaxRows);
   }
   /// A product whose int32 sums remain to be scaled and accumulated: `lines` vectors of 16.
   struct Fold {
@@ -206,7 +206,7 @@ class LinearI8Tiles {
     for (int64_t row = 0; row < a_.rows; row += 2 * kXTileRows)
       for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
         __builtin_memset(scratch_.done, 0, sizeof(scratch_.done));
-        end_.block(row, row % kI8MostRows, n, scratch_.done);
+        end_.block(row, row % kI8MaxRows, n, scratch_.done);
       }
     end_.finish();
   }

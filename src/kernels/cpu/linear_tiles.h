@@ -26,17 +26,17 @@ namespace {
 
 inline constexpr int64_t kStepsOfRound = 16;
 inline constexpr int64_t kRoundElements = kStepsOfRound * kStepElements;
-inline constexpr int64_t kMostRows = 512, kMostStrips = 64;  // with accumulators in scratch
-inline constexpr int64_t kPanelPairs = kMostRows / (2 * kXTileRows);
+inline constexpr int64_t kMaxRows = 512, kMaxStrips = 64;  // with accumulators in scratch
+inline constexpr int64_t kPanelPairs = kMaxRows / (2 * kXTileRows);
 inline constexpr int64_t kSumsFloats = TilesEnd::kSumsFloats;
 inline constexpr int64_t kLine = 64;
 inline constexpr int64_t kXBytesAtHand = 1 << 20, kLeastStripsAsking = 32;
 
 struct TilesScratch {
-  alignas(64) float sums[kMostStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
+  alignas(64) float sums[kMaxStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
   alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];           // of this round and the next
   alignas(64) float done[2][kSumsFloats];                               // one in its epilogue, and the next
-  alignas(64) float firsts[kMostRows * kStripRows];                     // for TilesEnd
+  alignas(64) float firsts[kMaxRows * kStripRows];                     // for TilesEnd
 };
 
 template <class Unit, class Weight>
@@ -45,9 +45,9 @@ class LinearTiles {
   explicit LinearTiles(const LinearArgs& args)
       : a_(args), scratch_(*static_cast<TilesScratch*>(args.scratch)),
         panel_bytes_(tiles_panel_bytes(args.in_features)), strip_bytes_(Weight::strip_bytes(args.in_features)),
-        end_(args, scratch_.firsts), range_rows_(near_equal(args.rows, kMostRows, 2 * kXTileRows)),
+        end_(args, scratch_.firsts), range_rows_(near_equal(args.rows, kMaxRows, 2 * kXTileRows)),
         range_strips_(
-            near_equal((args.n_end - args.n_begin + end_.columns() - 1) / end_.columns() * 2, kMostStrips, 4)) {}
+            near_equal((args.n_end - args.n_begin + end_.columns() - 1) / end_.columns() * 2, kMaxStrips, 4)) {}
 
   void run() {
     if (a_.rows == 0 || a_.n_begin >= a_.n_end) return;
@@ -105,7 +105,7 @@ class LinearTiles {
   /// Prefetch the next range of x when x is too large for L2 and there are enough row panels to spread the prefetch
   /// over.
   bool asks_for_x(const Round& r) const {
-    return a_.rows > kMostRows || (a_.rows * a_.in_features * 2 > kXBytesAtHand && strips(r) >= kLeastStripsAsking);
+    return a_.rows > kMaxRows || (a_.rows * a_.in_features * 2 > kXBytesAtHand && strips(r) >= kLeastStripsAsking);
   }
 
   Round after(Round r) const {
@@ -351,7 +351,7 @@ class LinearTiles {
     for (int64_t row = 0; row < a_.rows; row += 2 * kXTileRows)
       for (int64_t n = a_.n_begin; n < a_.n_end; n += end_.columns()) {
         __builtin_memset(scratch_.done[0], 0, sizeof(scratch_.done[0]));
-        end_.block(row, row % kMostRows, n, scratch_.done[0]);
+        end_.block(row, row % kMaxRows, n, scratch_.done[0]);
       }
     end_.finish();
   }

@@ -26,7 +26,7 @@ class FewTiles {
 
   /// Whether this kernel handles the call. (The last step of an odd K is not in tile order.)
   static bool takes(const LinearArgs& a) {
-    return a.rows > 0 && a.rows <= kMostPanels * kXTileRows && a.n_begin < a.n_end && a.in_features > 0 &&
+    return a.rows > 0 && a.rows <= kMaxPanels * kXTileRows && a.n_begin < a.n_end && a.in_features > 0 &&
            (!Weight::kIsInTileOrder || a.in_features % kStepElements == 0);
   }
 
@@ -37,7 +37,7 @@ class FewTiles {
       case 2: return run_pairs<2>();
       default: break;
     }
-    if constexpr (kMostPanels > 2) {
+    if constexpr (kMaxPanels > 2) {
       if (a_.rows <= 3 * kXTileRows) run_strips<3>();
       else run_strips<4>();
     }
@@ -45,7 +45,7 @@ class FewTiles {
 
  private:
   using Constants = typename Weight::Constants;
-  static constexpr int64_t kMostPanels = Weight::kIsInTileOrder ? 2 : 4;
+  static constexpr int64_t kMaxPanels = Weight::kIsInTileOrder ? 2 : 4;
   static constexpr int64_t kAheadSteps = 4;  // a tile is not read while its stores are in flight
   static constexpr int64_t kRingSteps = 2 * kAheadSteps;
   static constexpr int64_t kRingBytes = kRingSteps * 2 * kTileBytes;

@@ -82,7 +82,7 @@ class HalfExpander {
       exponent_bits_ = kept(_mm512_set1_epi16(kIsFraction ? 0x7fff : 0x7c00));
       least_ = kept(_mm512_set1_epi16(1 << 10));
       range_ = kept(
-          _mm512_set1_epi16(static_cast<int16_t>(kIsFraction ? kMostScale - (1 << 10) : (kMostExponent - 1) << 10)));
+          _mm512_set1_epi16(static_cast<int16_t>(kIsFraction ? kMaxScale - (1 << 10) : (kMaxExponent - 1) << 10)));
       if constexpr (kIsFraction) power_ = kept(_mm512_set1_epi16(static_cast<int16_t>(((16 + kBits) << 10) + 2)));
     }
   }
@@ -129,7 +129,7 @@ class HalfExpander {
   static constexpr int kBits = log2_up(2 * Format::kOffset), kShifts = kIsNibbles ? 4 : 2;
   /// Scales up to this float16 give values up to 2^16 / 3, so that 1.5 2^b scale is finite. (A multiple of 4, so
   /// rounding to 9 bits keeps it.)
-  static constexpr int kMostScale = ((30 - 16 - kBits) << 10) + 0x150;
+  static constexpr int kMaxScale = ((30 - 16 - kBits) << 10) + 0x150;
   /// vpmultishiftqb control: the start bit of each 8-bit field, for the 4 bytes of two rows. Vector i of a part, as
   /// 16-bit words, each with its code in the upper bits of ten.
   static constexpr uint64_t shift_control(int i) {
@@ -142,7 +142,7 @@ class HalfExpander {
     return control;
   }
   /// The float16 exponent of a scale whose values are below 1.
-  static constexpr int kMostExponent = 14 - log2_up(Format::kMaxCode);
+  static constexpr int kMaxExponent = 14 - log2_up(Format::kMaxCode);
 
   template <class Finish>
   REDLINE_INLINE void expand_part(const uint8_t* codes, const HalfRows& row, int64_t part, uint8_t* tile,
@@ -227,22 +227,22 @@ class HalfExpander {
     } else {
       // Values below 1; where there are both, scale and min together. One that rounds to 1 becomes the float16
       // infinity, whose bits are correct here.
-      constexpr int kLeast = 127 - 11, kMost = Format::kHasMins ? 127 - 1 : 127;
+      constexpr int kLeast = 127 - 11, kMax = Format::kHasMins ? 127 - 1 : 127;
       __m512 scale, min;
       const __m512i largest = largest_of(block, group, scale, min);
       const __m512 power = _mm512_set1_ps(0x1p16f);
       set_rows(scale * power, min * power, row);
       return _mm512_cmpge_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
-                                     _mm512_set1_epi32((kMost - kLeast) << 23)) == 0;
+                                     _mm512_set1_epi32((kMax - kLeast) << 23)) == 0;
     }
   }
   static bool compute_scaled_rows(const uint8_t* block, int group, HalfRows& row, __m512i& exponents) {
     __m512 scale, min;
     const __m512i largest = largest_of(block, group, scale, min);
-    constexpr int kTop = kIsFraction ? 11 : 13, kLeast = kTop + 15, kMost = 240;  // exponents
+    constexpr int kTop = kIsFraction ? 11 : 13, kLeast = kTop + 15, kMax = 240;  // exponents
     const __mmask16 some = _mm512_test_epi32_mask(largest, largest);
     const __mmask16 misfit = _mm512_cmpgt_epu32_mask(_mm512_sub_epi32(largest, _mm512_set1_epi32(kLeast << 23)),
-                                                     _mm512_set1_epi32((kMost - kLeast) << 23));
+                                                     _mm512_set1_epi32((kMax - kLeast) << 23));
     if ((some & misfit) != 0) return false;
     const __m512i exponent = _mm512_and_si512(largest, _mm512_set1_epi32(0x7f800000));
     const auto power = (__m512)_mm512_sub_epi32(_mm512_set1_epi32((kTop + 2 * 127) << 23), exponent);

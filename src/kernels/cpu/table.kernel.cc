@@ -14,7 +14,7 @@ void fill_gated_add(CpuKernels& table);
 void fill_kv_append(CpuKernels& table);
 void fill_attention(CpuKernels& table);
 void fill_attention_merge(CpuKernels& table);
-void fill_bias_attention(CpuKernels& table);
+void fill_relative_bias_attention(CpuKernels& table);
 void fill_linear(CpuKernels& table);
 void fill_linear_q8(CpuKernels& table);
 void fill_linear_tiles(CpuKernels& table);
@@ -40,7 +40,7 @@ void fill_table(CpuKernels& table) {
   fill_kv_append(table);
   fill_attention(table);
   fill_attention_merge(table);
-  fill_bias_attention(table);
+  fill_relative_bias_attention(table);
   fill_linear(table);
   fill_linear_q8(table);
   fill_linear_tiles(table);

@@ -83,7 +83,7 @@ Result<std::vector<float>> generic_logits(const std::string& path, const std::ve
   return last;
 }
 
-Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, const std::string& path,
+Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& options, const std::string& path,
                                  const std::vector<float>& generic, const std::string& why_not) {
   const ModelInfo& info = engine.info();
   const std::vector<int32_t> tokens = check_tokens(info.vocab_size, info.context);
@@ -100,7 +100,7 @@ Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, c
   std::vector<float> expected;
   if (info.parameters <= kInterpretedParameters && !options.use_interpreter) {
     check.against = "interpreter";
-    EngineOptions plain = options;
+    TextEngineOptions plain = options;
     plain.use_interpreter = true;
     plain.trace_file.clear();
     REDLINE_ASSIGN(const auto reference, open_engine(path, plain));

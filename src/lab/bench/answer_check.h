@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "lab/json.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 
 namespace redline::lab {
 
@@ -31,7 +31,7 @@ Result<std::vector<float>> generic_logits(const std::string& path, const std::ve
 /// `generic`: from generic_logits, computed before the engine allocated its memory; empty: not available, for the
 /// reason in `why_not`.
 /// internal: they differ by more than rounding explains.
-Result<AnswerCheck> check_answer(Engine& engine, const EngineOptions& options, const std::string& path,
+Result<AnswerCheck> check_answer(TextEngine& engine, const TextEngineOptions& options, const std::string& path,
                                  const std::vector<float>& generic, const std::string& why_not);
 /// The prompt that is checked.
 std::vector<int32_t> check_tokens(int64_t vocab_size, int64_t context);

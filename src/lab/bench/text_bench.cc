@@ -30,7 +30,7 @@ Result<ModelFacts> model_facts(const std::string& path) {
 }
 
 /// Sizes the cache for the deepest row and for the others.
-void size_cache(const BenchRequest& request, int64_t model_context, EngineOptions& options) {
+void size_cache(const BenchRequest& request, int64_t model_context, TextEngineOptions& options) {
   if (options.context == 0) options.context = wanted_context(request, model_context);
   constexpr int64_t kBatchTokens = 64 * 64;  // default rows: up to 64 streams, two pages each
   options.cache_tokens = 2 * options.context + kBatchTokens;
@@ -60,7 +60,7 @@ Status bench_start(const TextBenchRequest& request, const BenchTiming& timing, c
 }  // namespace
 
 Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
-  EngineOptions options = request.engine;
+  TextEngineOptions options = request.engine;
   REDLINE_ASSIGN(const ModelFacts facts, model_facts(request.path));
   size_cache(request.rows, facts.context, options);
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());

@@ -11,7 +11,7 @@ namespace redline::lab {
 struct TextBenchRequest {
   std::string path;  ///< as open_engine takes it
   std::string dtype = "auto";
-  EngineOptions engine;  ///< `cache_tokens` is set here, and `context` if it is 0
+  TextEngineOptions engine;  ///< `cache_tokens` is set here, and `context` if it is 0
   BenchRequest rows;
   std::optional<int64_t> repeat;  ///< as in BenchTiming
   double seconds = 120;

@@ -37,7 +37,7 @@ Status check_fits(const char* flag, int64_t tokens, int64_t depth, int64_t conte
 /// estimated.
 class RowTimer {
  public:
-  RowTimer(Engine& engine, const BenchTiming& timing, MachineSampler& sampler)
+  RowTimer(TextEngine& engine, const BenchTiming& timing, MachineSampler& sampler)
       : engine_(engine), timing_(timing), sampler_(sampler) {}
 
   Status begin() {
@@ -169,7 +169,7 @@ class RowTimer {
     return seconds_since(begin);
   }
 
-  Engine& engine_;
+  TextEngine& engine_;
   const BenchTiming& timing_;
   MachineSampler& sampler_;
   std::unique_ptr<Session> session_;
@@ -302,7 +302,7 @@ Result<std::vector<BenchRow>> plan_bench_rows(const BenchRequest& r, int64_t con
   return rows;
 }
 
-Status measure_rows(Engine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
+Status measure_rows(TextEngine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
                     const std::function<void()>& done) {
   RowTimer timer(engine, timing, sampler);
   REDLINE_TRY(timer.begin());
@@ -340,7 +340,7 @@ Status measure_start(const std::string& path, const std::string& dtype, int thre
   return {};
 }
 
-Result<std::string> run_first_token(const std::string& path, const EngineOptions& options) {
+Result<std::string> run_first_token(const std::string& path, const TextEngineOptions& options) {
   REDLINE_ASSIGN(const auto engine, open_engine(path, options));
   REDLINE_ASSIGN(const auto session, engine->new_session());
   const int64_t size = std::min(kStartTokens, engine->info().context);

@@ -67,7 +67,7 @@ std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t sal
 
 /// Times every row except kStart on `engine`, with new tokens in each run, and fills in its runs, states and costs.
 /// `done` is called after each row. cancelled: timing.is_cancelled.
-Status measure_rows(Engine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
+Status measure_rows(TextEngine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
                     const std::function<void()>& done);
 
 /// Times new processes (redline bench --first-token) whose model file is in the page cache, and records their peak
@@ -76,7 +76,7 @@ inline constexpr int64_t kStartTokens = 32;
 Status measure_start(const std::string& path, const std::string& dtype, int threads, const BenchTiming& timing,
                      MachineSampler& sampler, BenchRow& row);
 /// The work of that process: opens the model and runs the prompt. Returns the line of JSON that it prints.
-Result<std::string> run_first_token(const std::string& path, const EngineOptions& options);
+Result<std::string> run_first_token(const std::string& path, const TextEngineOptions& options);
 
 /// Sets every bound from the peaks and marks rows that are faster than their bound. Tolerance: 2 % for memory-bound
 /// rows larger than the caches, 25 % for rows that may fit a cache, none for compute-bound rows. True when a row was

@@ -9,7 +9,7 @@
 #include "lab/images/calibrate.h"
 #include "lab/images/compare.h"
 #include "lab/images/mask_search.h"
-#include "lab/images/picture_metrics.h"
+#include "lab/images/image_metrics.h"
 
 namespace redline::lab {
 namespace {

@@ -10,7 +10,7 @@
 #include "formats/png.h"
 #include "lab/images/compare.h"
 #include "lab/images/lpips.h"
-#include "lab/images/picture_metrics.h"
+#include "lab/images/image_metrics.h"
 #include "models/image_models.h"
 
 namespace redline::lab {

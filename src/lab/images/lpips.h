@@ -7,7 +7,7 @@
 #include <vector>
 
 #include "base/error.h"
-#include "redline/picture.h"
+#include "redline/rgb_image.h"
 
 namespace redline::lab {
 

@@ -389,12 +389,12 @@ Result<Checkpoint> open_checkpoint(const std::string& path) {
   return checkpoint;
 }
 
-Result<std::unique_ptr<Engine>> open_engine(const std::string& path, const EngineOptions& options) {
-  if (!is_random_model(path)) return Engine::open(path, options);
+Result<std::unique_ptr<TextEngine>> open_engine(const std::string& path, const TextEngineOptions& options) {
+  if (!is_random_model(path)) return TextEngine::open(path, options);
   try {
     REDLINE_ASSIGN(Checkpoint checkpoint, open_checkpoint(path));
     REDLINE_ASSIGN(std::unique_ptr<LlmEngine> engine, LlmEngine::make(std::move(checkpoint), options));
-    return std::unique_ptr<Engine>(std::move(engine));
+    return std::unique_ptr<TextEngine>(std::move(engine));
   } catch (const std::bad_alloc&) {
     return out_of_memory("{}: no room to open the model", path);
   }

@@ -9,7 +9,7 @@
 
 #include "base/mapped_file.h"
 #include "models/checkpoint.h"
-#include "redline/engine.h"
+#include "redline/text.h"
 #include "tensor/dtype.h"
 
 namespace redline::lab {
@@ -56,8 +56,8 @@ Result<WeightSource> make_random_weight(const std::string& name, const std::vect
 /// Checkpoint::open, which also accepts "random:SHAPE:TYPE". GGUF files cannot hold w8a8: such a model is generated in
 /// bf16 and its matrices are then quantized. Same errors as Checkpoint::open and make_random_model.
 Result<Checkpoint> open_checkpoint(const std::string& path);
-/// Engine::open, which also accepts "random:SHAPE:TYPE".
-Result<std::unique_ptr<Engine>> open_engine(const std::string& path, const EngineOptions& options = {});
+/// TextEngine::open, which also accepts "random:SHAPE:TYPE".
+Result<std::unique_ptr<TextEngine>> open_engine(const std::string& path, const TextEngineOptions& options = {});
 
 /// Writes these bytes to `path` (convention: .gguf), for llama.cpp and other programs.
 Status save_random_model(std::string_view name, const std::string& path);

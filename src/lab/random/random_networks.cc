@@ -2,7 +2,7 @@
 
 #include <fmt/ranges.h>
 
-#include "graph/passes/split_once.h"
+#include "graph/passes/hoist_invariants.h"
 #include "lab/random/random_model.h"
 #include "models/image_registry.h"
 
@@ -150,8 +150,8 @@ Result<RandomNetwork> make_random_network(const std::string& name, int64_t side)
                std::min(side, shape->check_width * shape->unit));
   if (!shape->constants.empty()) {
     Graph* const graphs[] = {&network.graph};
-    REDLINE_ASSIGN(SplitOnce split,
-                   split_once(graphs, {.name = "once", .constants = shape->constants, .sizes = network.sizes}));
+    REDLINE_ASSIGN(HoistedGraphs split,
+                   hoist_invariants(graphs, {.name = "once", .constants = shape->constants, .sizes = network.sizes}));
     network.once = std::move(split.once);
   }
   network.about = fmt::format("{}, {}x{}, batch {}", shape->about, side, side, shape->batch);

@@ -6,9 +6,9 @@ namespace redline::test {
 namespace {
 
 const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kImage = Symbol::kImageTokens;
-const std::vector<SymbolValues> kSteps = {picture_sizes(1, 0, 0), picture_sizes(1, 1, 0),  picture_sizes(2, 0, 3),
-                                          picture_sizes(1, 5, 2), picture_sizes(3, 7, 1),  picture_sizes(5, 1, 1),
-                                          picture_sizes(2, 4, 9), picture_sizes(2, 33, 2), picture_sizes(0, 3, 3)};
+const std::vector<SymbolValues> kSteps = {image_sizes(1, 0, 0), image_sizes(1, 1, 0),  image_sizes(2, 0, 3),
+                                          image_sizes(1, 5, 2), image_sizes(3, 7, 1),  image_sizes(5, 1, 1),
+                                          image_sizes(2, 4, 9), image_sizes(2, 33, 2), image_sizes(0, 3, 3)};
 
 }  // namespace
 
@@ -36,7 +36,7 @@ TEST(ConcatRowsOp, MeansWhatItSays) {
   g.output("z", slice_rows(g, y, kBatch, kText + kImage, kText, kImage));
   auto interpreter = Interpreter::make(std::move(g.finish()).value());
   ReferenceCache cache;
-  auto out = interpreter->run({{"a", {{2, 1}, {1, 2}}}, {"b", {{4, 1}, {3, 4, 5, 6}}}}, picture_sizes(2, 2, 1), cache);
+  auto out = interpreter->run({{"a", {{2, 1}, {1, 2}}}, {"b", {{4, 1}, {3, 4, 5, 6}}}}, image_sizes(2, 2, 1), cache);
   EXPECT_EQ(out->at("y").data, (std::vector<double>{1, 3, 4, 2, 5, 6}));
   EXPECT_EQ(out->at("z").data, (std::vector<double>{3, 4, 5, 6}));
 }
@@ -94,7 +94,7 @@ TEST(ConcatOps, WhatDoesNotFitIsRefused) {
   const Value x = g.input("x", DType::kF32, {kBatch * kText, Dim(8)});
   g.output("y", slice_rows(g, x, kBatch, kText, 2, kText));
   CompileOptions options;
-  options.bounds = picture_sizes(1, 0, 5);
+  options.bounds = image_sizes(1, 0, 5);
   options.kernels = *cpu_kernels();
   WorkerTeam team(1);
   EXPECT_EQ(compile(std::move(g.finish()).value(), options, team).status().message(),

@@ -32,7 +32,7 @@ struct Network {
 struct Weights {
   std::unique_ptr<testing::RandomWeight> matrix;  // of another type than float32
 
-  Picture build(GraphBuilder& g, Numbers& n, const Network& net) {
+  FeatureMap build(GraphBuilder& g, Numbers& n, const Network& net) {
     const Value x = g.input("x", DType::kF32, {kB * net.in_height * net.in_width, net.in});
     const int64_t k = net.attrs.kernel;
     WeightSource source = n.weight({net.out, net.in, k, k}, 1.0f);

@@ -23,8 +23,8 @@ TEST(GatedAddOp, EqualsTheReferenceWhereverItemsEnd) {
           return std::map<std::string, HostTensor>{
               {"a", matrix(n, rows, cols)}, {"b", matrix(n, rows, cols)}, {"table", matrix(n, batch, 3 * cols)}};
         },
-        {picture_sizes(1, 0), picture_sizes(1, 1), picture_sizes(4, 1), picture_sizes(3, 7), picture_sizes(2, 33),
-         picture_sizes(0, 3)},
+        {image_sizes(1, 0), image_sizes(1, 1), image_sizes(4, 1), image_sizes(3, 7), image_sizes(2, 33),
+         image_sizes(0, 3)},
         2e-7);  // two roundings of about the largest, with inputs rounded to float32 for both
 }
 

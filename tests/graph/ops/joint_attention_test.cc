@@ -34,7 +34,7 @@ Graph graph_of(const Case& c, Numbers& n) {
   const KeySegment image_keys = {g.input("image.k", DType::kF32, {batch * image, width}),
                                  g.input("image.v", DType::kF32, {batch * image, width}), image};
   const Value lengths = g.input("lengths", DType::kI32, {batch});
-  const Value keys = joint_keys(g, {text_keys, image_keys}, batch, c.heads, c.head_dim);
+  const Value keys = pack_kv(g, {text_keys, image_keys}, batch, c.heads, c.head_dim);
   const float scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
   Value y = joint_attention(g, q, batch, queries, keys, {c.heads, c.head_dim, scale, c.causal},
                             c.lengths.empty() ? Value{} : lengths);
@@ -197,7 +197,7 @@ TEST(JointAttentionOp, StoresWhatProductsRead) {
           [&](GraphBuilder& g, Numbers&) {
             const auto input = [&](const char* name) { return g.input(name, DType::kF32, {batch * text, width}); };
             const Value q = input("q"), k = input("k"), v = input("v"), l = g.input("lengths", DType::kI32, {batch});
-            const Value keys = joint_keys(g, {{k, v, text}}, batch, heads, head_dim);
+            const Value keys = pack_kv(g, {{k, v, text}}, batch, heads, head_dim);
             return joint_attention(g, q, batch, text, keys, {heads, head_dim, 0.1f, causal}, l);
           },
           [&](Numbers& n, const SymbolValues& now) {
@@ -258,21 +258,21 @@ TEST(JointAttentionOp, WhatDoesNotFitIsRefused) {
   auto message = [&](const std::function<void(GraphBuilder&, Value, Value)>& build) {
     GraphBuilder g("test");
     const Value x = g.input("x", DType::kF32, {batch * tokens, 48});
-    build(g, x, joint_keys(g, {{x, x, tokens}}, batch, 3, 16));
+    build(g, x, pack_kv(g, {{x, x, tokens}}, batch, 3, 16));
     const auto graph = g.finish();
     EXPECT_EQ(graph.status().code(), Code::invalid_argument);
     return graph.status().message();
   };
   EXPECT_EQ(message([&](GraphBuilder& g, Value x, Value) {
-              joint_keys(g, {{x, x, tokens}}, batch, 2, 16);
+              pack_kv(g, {{x, x, tokens}}, batch, 2, 16);
             }),
-            "joint_keys: x is [batch*image_tokens, 48], not f32 [batch*image_tokens, 32]");
-  EXPECT_EQ(message([&](GraphBuilder& g, Value, Value) { joint_keys(g, {}, batch, 3, 16); }),
-            "joint_keys: no keys are given");
+            "pack_kv: x is [batch*image_tokens, 48], not f32 [batch*image_tokens, 32]");
+  EXPECT_EQ(message([&](GraphBuilder& g, Value, Value) { pack_kv(g, {}, batch, 3, 16); }),
+            "pack_kv: no keys are given");
   EXPECT_EQ(message([&](GraphBuilder& g, Value x, Value) {
-              joint_keys(g, {{x, x, tokens}}, batch, 1, 1000);
+              pack_kv(g, {{x, x, tokens}}, batch, 1, 1000);
             }),
-            "joint_keys: 1 heads of 1000 elements; heads have 1 to 512");
+            "pack_kv: 1 heads of 1000 elements; heads have 1 to 512");
   EXPECT_EQ(message([&](GraphBuilder& g, Value x, Value keys) {
               joint_attention(g, x, batch, Symbol::kTextTokens, keys, {3, 16, 1});
             }),
@@ -284,7 +284,7 @@ TEST(JointAttentionOp, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(message([&](GraphBuilder& g, Value x, Value) {
               joint_attention(g, x, batch, tokens, x, {3, 16, 1});
             }),
-            "joint_attention: keys [batch*image_tokens, 48] are not 3 heads of 16 for each of batch, from joint_keys");
+            "joint_attention: keys [batch*image_tokens, 48] are not 3 heads of 16 for each of batch, from pack_kv");
 }
 
 }  // namespace

@@ -7,9 +7,9 @@ namespace {
 
 const Dim kItemRows = Dim(Symbol::kImageTokens) + Dim(Symbol::kTextTokens);
 // Items that end inside of tiles, and inside of the 16 rows that are stored at a time.
-const std::vector<SymbolValues> kSteps = {picture_sizes(1, 0),     picture_sizes(1, 1),      picture_sizes(3, 1, 1),
-                                          picture_sizes(2, 7, 4),  picture_sizes(3, 19, 0),  picture_sizes(5, 1, 0),
-                                          picture_sizes(1, 64, 3), picture_sizes(2, 37, 11), picture_sizes(0, 5, 5)};
+const std::vector<SymbolValues> kSteps = {image_sizes(1, 0),     image_sizes(1, 1),      image_sizes(3, 1, 1),
+                                          image_sizes(2, 7, 4),  image_sizes(3, 19, 0),  image_sizes(5, 1, 0),
+                                          image_sizes(1, 64, 3), image_sizes(2, 37, 11), image_sizes(0, 5, 5)};
 
 Value input_x(GraphBuilder& g, int64_t cols) {
   return g.input("x", DType::kF32, {Dim(Symbol::kBatch) * kItemRows, Dim(cols)});
@@ -41,7 +41,7 @@ TEST(LayerNormOp, EqualsTheReference) {
               const Value bias = has & 2 ? g.weight("b", n.weight({cols})) : Value{};
               g.output("y", layer_norm(g, input_x(g, cols), weight, bias, {1e-5f, centred}));
             },
-            inputs(cols, false), {picture_sizes(1, 0), picture_sizes(1, 1), picture_sizes(2, 17)}, tolerance(cols));
+            inputs(cols, false), {image_sizes(1, 0), image_sizes(1, 1), image_sizes(2, 17)}, tolerance(cols));
 }
 
 TEST(ModulatedNormOp, EqualsTheReferenceWhereverItemsEnd) {

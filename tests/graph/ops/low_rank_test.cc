@@ -67,7 +67,7 @@ class LowRank : public ::testing::TestWithParam<DType> {};
 // without any the bits of the product alone.
 TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
   const bool exact = GetParam() == DType::kF32;
-  constexpr int64_t kIn = 64, kOut = 37, kMostRows = 40, kMaxRank = 24;
+  constexpr int64_t kIn = 64, kOut = 37, kMaxRows = 40, kMaxRank = 24;
   Numbers n;
   GraphBuilder g("test");
   const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(kIn)});
@@ -91,7 +91,7 @@ TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
   NetworkOptions options;
   options.compile.kernels = kernels.value();
   options.compile.exact_f32 = exact;
-  options.compile.bounds = sizes(kMostRows);
+  options.compile.bounds = sizes(kMaxRows);
   auto network = Network::make(*graph, options, team), alone = Network::make(plain, options, team);
   options.interpret = true;
   auto reference = Network::make(*graph, options, team);

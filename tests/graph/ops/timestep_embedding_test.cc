@@ -22,7 +22,7 @@ TEST(TimestepEmbeddingOp, EqualsTheReference) {
     // Frequency, product and scale are rounded, 4 times in all, in angles of up to 1000 * scale.
     const double tolerance = 4 * 6e-8 * 1000 * a.scale + 1e-7;
     expect_like_reference([&](GraphBuilder& g, Numbers&) { g.output("y", timestep_embedding(g, timesteps(g), a)); },
-                          values, {picture_sizes(0, 0), picture_sizes(1, 0), picture_sizes(6, 0)}, tolerance);
+                          values, {image_sizes(0, 0), image_sizes(1, 0), image_sizes(6, 0)}, tolerance);
   }
 }
 
@@ -30,10 +30,10 @@ TEST(TimestepEmbeddingOp, EqualsTheReference) {
 TEST(TimestepEmbeddingOp, RoundsAnglesAsFloat32) {
   GraphBuilder g("test");
   g.output("y", timestep_embedding(g, timesteps(g), {8, true, 0, 10000, 1}));
-  Compiled c = Compiled::make(std::move(g.finish()).value(), 1, picture_sizes(1, 0));
+  Compiled c = Compiled::make(std::move(g.finish()).value(), 1, image_sizes(1, 0));
   c.put("t", {{1}, {981.5}});
   StepContext step;
-  step.sizes = picture_sizes(1, 0);
+  step.sizes = image_sizes(1, 0);
   ASSERT_TRUE(c.executor->step(step).ok());
   const std::vector<float> y = c.get("y", 8);
   const float want[] = {0.245178923f, -0.724407613f, -0.924824774f, 0.555776238f,

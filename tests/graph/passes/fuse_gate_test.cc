@@ -38,9 +38,9 @@ TEST(FuseGate, TheFusedGraphEqualsTheComposedOne) {
       EXPECT_EQ(count(fused, kGatedAdd), 0);
       EXPECT_EQ(count(fused, kLinear), 2);
       // Items that end at panels of 16 rows, within them, several in one panel; one item; none.
-      const std::vector<SymbolValues> steps = {picture_sizes(1, 1),  picture_sizes(1, 40), picture_sizes(2, 16),
-                                               picture_sizes(3, 19), picture_sizes(4, 5),  picture_sizes(33, 1),
-                                               picture_sizes(2, 61), picture_sizes(0, 7),  picture_sizes(3, 0)};
+      const std::vector<SymbolValues> steps = {image_sizes(1, 1),  image_sizes(1, 40), image_sizes(2, 16),
+                                               image_sizes(3, 19), image_sizes(4, 5),  image_sizes(33, 1),
+                                               image_sizes(2, 61), image_sizes(0, 7),  image_sizes(3, 0)};
       for (const SymbolValues& now : steps) {
         const int64_t batch = now[Symbol::kBatch], rows = batch * now[Symbol::kImageTokens];
         Numbers in(4);

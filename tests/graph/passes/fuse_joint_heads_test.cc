@@ -29,7 +29,7 @@ Graph graph_of(const Case& c, Numbers& n) {
   const KeySegment text_keys = {g.input("text.k", DType::kF32, {batch * text, width}),
                                 g.input("text.v", DType::kF32, {batch * text, width}), text};
   const Value v = g.input("v", DType::kF32, {batch * image, width});
-  const Value keys = joint_keys(g, {text_keys, {k, v, image}}, batch, c.heads, c.head_dim);
+  const Value keys = pack_kv(g, {text_keys, {k, v, image}}, batch, c.heads, c.head_dim);
   const float scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
   Value y = joint_attention(g, q, batch, image, keys, {c.heads, c.head_dim, scale});
   if (c.product) y = linear(g, y, g.weight("w", n.weight({32, width}, 0.1f)));
@@ -52,11 +52,11 @@ std::map<std::string, HostTensor> inputs_of(const Case& c) {
 std::vector<float> run(Graph graph, const Case& c, int workers, KvFormat format) {
   CompileOptions options;
   options.kv_format = format;
-  SymbolValues bounds = picture_sizes(c.batch, c.image, c.text);
+  SymbolValues bounds = image_sizes(c.batch, c.image, c.text);
   for (int64_t& bound : bounds.value) bound += 5;
   Compiled compiled = Compiled::make(std::move(graph), workers, bounds, options);
   StepContext step;
-  step.sizes = picture_sizes(c.batch, c.image, c.text);
+  step.sizes = image_sizes(c.batch, c.image, c.text);
   for (int again = 0; again < 2; ++again) {
     for (const auto& [name, tensor] : inputs_of(c)) compiled.put(name.c_str(), tensor);
     EXPECT_TRUE(compiled.executor->step(step).ok());
@@ -82,7 +82,7 @@ TEST(FuseJointHeads, TheFusedGraphEqualsTheComposedOne) {
     EXPECT_EQ(again.ops.size(), fused.ops.size());
 
     ReferenceCache cache;
-    const SymbolValues sizes = picture_sizes(c.batch, c.image, c.text);
+    const SymbolValues sizes = image_sizes(c.batch, c.image, c.text);
     const HostTensor want = Interpreter::make(composed)->run(inputs_of(c), sizes, cache).value().at("y");
     const HostTensor same = Interpreter::make(fused)->run(inputs_of(c), sizes, cache).value().at("y");
     ASSERT_EQ(want.data.size(), same.data.size());
@@ -107,7 +107,7 @@ TEST(FuseJointHeads, WhatOthersReadStays) {
   const Value x = g.input("x", DType::kF32, {batch * image, 32});
   const Value shared = rms_norm(g, x, g.weight("norm", n.weight({16})), {1e-3f});
   const Value whole = rms_norm(g, x, g.weight("whole", n.weight({32})), {1e-3f});  // of a row, not of a head
-  const Value keys = joint_keys(g, {{shared, whole, image}}, batch, 2, 16);
+  const Value keys = pack_kv(g, {{shared, whole, image}}, batch, 2, 16);
   g.output("y", joint_attention(g, shared, batch, image, keys, {2, 16, 0.25f}));
   g.output("z", joint_attention(g, whole, batch, image, keys, {2, 16, 0.25f}));
   Graph graph = std::move(g.finish()).value();

@@ -54,7 +54,7 @@ TEST_P(RandomModel, ValuesAreFiniteCentredAndOfTheRightSize) {
 
 TEST_P(RandomModel, RunsAndGivesFiniteLogitsThatDependOnTheInput) {
   const auto path = fmt::format("random:tiny:{}", dtype_info(GetParam()).name);
-  EngineOptions options;
+  TextEngineOptions options;
   options.threads = 2;
   const auto engine = open_engine(path, options);
   ASSERT_TRUE(engine.ok()) << engine.status().to_string();

@@ -15,7 +15,7 @@ namespace redline {
 
 bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel) {
   return kernels.has_tile_unit && !exact_f32 && weight == DType::kBF16 && channels % kConvBlock == 0 &&
-         kernel <= kConvMostKernel;
+         kernel <= kConvMaxKernel;
 }
 
 namespace {
@@ -40,7 +40,7 @@ struct Attrs {
 // The patches of a block of pixels stay in the L2 cache while the kernel iterates over the weight's columns.
 constexpr int64_t kBlockBytes = 1 << 20;
 
-constexpr int64_t kMostBlockRows = 512;
+constexpr int64_t kMaxBlockRows = 512;
 
 // A worker with fewer rows than this shares them with others and takes only some columns; otherwise every worker would
 // read the whole weight for too few rows.
@@ -51,7 +51,7 @@ constexpr int64_t kAdapterRows = 1024;
 
 // More tasks than workers, so that idle workers can steal. A task with fewer rows than this is dominated by its
 // prologue and weight loads.
-constexpr int kMostTasksPerWorker = 4;
+constexpr int kMaxTasksPerWorker = 4;
 
 constexpr int64_t kRowsOfATask = 1024;
 
@@ -60,7 +60,7 @@ constexpr int64_t kStreamedBytes = 8 << 20;
 
 int64_t block_rows(int64_t in_features, ActivationLayout form) {
   const int64_t row_bytes = in_features * (form == ActivationLayout::kBf16Tiled ? 2 : 4);
-  return std::clamp(kBlockBytes / row_bytes / kXTileRows * kXTileRows, kXTileRows, kMostBlockRows);
+  return std::clamp(kBlockBytes / row_bytes / kXTileRows * kXTileRows, kXTileRows, kMaxBlockRows);
 }
 
 int64_t block_bytes(int64_t in_features, ActivationLayout form) {
@@ -72,14 +72,14 @@ int64_t block_bytes(int64_t in_features, ActivationLayout form) {
 struct Share {
   int64_t line_begin, line_end, col_begin, col_end;
 
-  /// `task` is one of kMostTasksPerWorker * workers. If the feature map is too small for all of them, some get no rows.
+  /// `task` is one of kMaxTasksPerWorker * workers. If the feature map is too small for all of them, some get no rows.
   Share(const Conv2dGeometry& s, int64_t cols, int workers, int task)
       : line_begin(0), line_end(0), col_begin(0), col_end(0) {
     const int64_t lines = s.batch * s.out_height;
-    int per_worker = kMostTasksPerWorker;
+    int per_worker = kMaxTasksPerWorker;
     while (per_worker > 1 && lines * s.out_width / (workers * per_worker) < kRowsOfATask) per_worker /= 2;
-    if (task % (kMostTasksPerWorker / per_worker) != 0) return;
-    task /= kMostTasksPerWorker / per_worker;
+    if (task % (kMaxTasksPerWorker / per_worker) != 0) return;
+    task /= kMaxTasksPerWorker / per_worker;
     const int tasks = workers * per_worker;
     int parts = tasks;
     while (parts > 1 && (tasks % parts != 0 || lines * s.out_width / parts < kRowsWorthTheWeight)) --parts;
@@ -189,8 +189,8 @@ void run_tiles(const CpuStage& stage, const Attrs& a, const Conv2dGeometry& s, c
   tiles.buffer = worker.buffer;
   tiles.scratch = worker.scratch;
   float* scale =
-      reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.block_bytes) + kConvMostItems * a.out_features;
-  float* shift = scale + kConvMostItems * a.channels;
+      reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + a.block_bytes) + kConvMaxItems * a.out_features;
+  float* shift = scale + kConvMaxItems * a.channels;
   if (a.op.has_norm) {
     tiles.scale = scale;
     tiles.shift = shift;
@@ -270,7 +270,7 @@ Status make_room_for_adapters(const LowerContext& c, Attrs& a, int64_t& buffer_b
       return unsupported("no kernel for adapters whose patches are {}",
                          activation_layout_name(a.kernels.layouts.at[i].layout));
   const int64_t most_rows =
-      a.by_tiles ? std::max(kAdapterRows, a.op.out_width.eval(c.options().bounds)) : kMostBlockRows;
+      a.by_tiles ? std::max(kAdapterRows, a.op.out_width.eval(c.options().bounds)) : kMaxBlockRows;
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   a.adapter_at = aligned(buffer_bytes);
   a.adapter_bytes = aligned(most_rows * slot.max_rank * int64_t{sizeof(float)});
@@ -316,10 +316,10 @@ Status lower(LowerContext& c) {
   // of rows: twice its tasks, a number that no other kind of stage has. Convolutions of one shape, such as an output
   // and its residual, are partitioned alike and may wait tile by tile; all other stages wait for the whole.
   LoweredStage stage = c.output_stage(run);
-  stage.row_tiles = c.workers() * kMostTasksPerWorker;
+  stage.row_tiles = c.workers() * kMaxTasksPerWorker;
   stage.rows = 2 * stage.row_tiles;
   stage.buffer_bytes =
-      attrs->block_bytes + kConvMostItems * (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
+      attrs->block_bytes + kConvMaxItems * (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
   if (op.adapter) REDLINE_TRY(make_room_for_adapters(c, *attrs, stage.buffer_bytes));
   stage.reads = {{in[0], Reads::kAll}};
   auto optional = [&](size_t place) {

@@ -103,7 +103,7 @@ Result<StepKernels> lower_steps(LowerContext& c, const HeadSteps& steps, size_t&
 }
 
 struct KeysStage {
-  JointKeysAttrs a;
+  PackKvAttrs a;
   std::vector<StepKernels> steps;
   PackedKeys packed;
   void (*append)(const KvAppendArgs&);
@@ -155,7 +155,7 @@ std::vector<int32_t> numbers_to(int64_t count) {
 }
 
 Status lower_keys(LowerContext& c) {
-  const auto& a = std::any_cast<const JointKeysAttrs&>(c.op().attrs);
+  const auto& a = std::any_cast<const PackKvAttrs&>(c.op().attrs);
   const KvFormat format = format_of(c);
   auto* append = c.kernels().kv_append[static_cast<size_t>(format)];
   if (!append) return unsupported("no kernel packs keys and values in this format");
@@ -273,9 +273,9 @@ void run_attend(const CpuStage& stage, const Tile& tile, const StepContext& step
 }
 
 Status lower_attention(LowerContext& c) {
-  // A block of more rows reads the keys fewer times; kMostFloats floats of rows fit in the L2 cache beside the keys.
+  // A block of more rows reads the keys fewer times; kMaxFloats floats of rows fit in the L2 cache beside the keys.
   // Output in kI8Tiled is collected for kI8Chunk columns and exceeds L2: reading the keys more often would cost more.
-  constexpr int64_t kMostRows = 1024, kMostFloats = 1 << 18;
+  constexpr int64_t kMaxRows = 1024, kMaxFloats = 1 << 18;
   const auto& op = std::any_cast<const JointAttentionOpAttrs&>(c.op().attrs);
   const KvFormat format = format_of(c);
   auto* attend = c.kernels().attention[static_cast<size_t>(format)];
@@ -301,8 +301,8 @@ Status lower_attention(LowerContext& c) {
     REDLINE_ASSIGN(s.out, PreparedOutput::make(c));
     s.col_group = std::min(std::lcm(op.a.head_dim, c.out().layouts.grain()), cols);
   }
-  const int64_t most_floats = c.out().layouts.grain() == kI8Chunk ? 4 * kMostFloats : kMostFloats;
-  s.block_rows = std::clamp(most_floats / s.col_group / kGrain * kGrain, kGrain, kMostRows);
+  const int64_t most_floats = c.out().layouts.grain() == kI8Chunk ? 4 * kMaxFloats : kMaxFloats;
+  s.block_rows = std::clamp(most_floats / s.col_group / kGrain * kGrain, kGrain, kMaxRows);
 
   const Cut cut = Cut::of_tasks((cols + s.col_group - 1) / s.col_group, c.workers());
   LoweredStage stage;
@@ -327,7 +327,7 @@ Status lower_attention(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kJointKeysLowering = {&kJointKeys, lower_keys};
+extern const CpuLowering kPackKvLowering = {&kPackKv, lower_keys};
 extern const CpuLowering kJointAttentionLowering = {&kJointAttention, lower_attention};
 
 }  // namespace redline

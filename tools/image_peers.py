@@ -1,5 +1,5 @@
 """Programs that generate the same image from the same diffusers folder: command line and output parser of each. For
-tools/compare_pictures; standard library only (diffusers runs in its own process)."""
+tools/compare_images; standard library only (diffusers runs in its own process)."""
 import dataclasses
 import json
 import os

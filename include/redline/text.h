@@ -1,6 +1,6 @@
 // The engine: a model file in, text out. Start here.
 //
-//   auto engine = redline::Engine::open("assets/redline-tales");
+//   auto engine = redline::TextEngine::open("assets/redline-tales");
 //   if (!engine.ok()) return fail(engine.status());
 //   redline::GenerateRequest request;
 //   request.prompt = (*engine)->encode("Once upon a time").value();
@@ -27,11 +27,11 @@ enum class ComputeType : uint8_t {
 /// Accepts "auto" and "f32"; anything else is invalid_argument.
 Result<ComputeType> compute_type_from_name(std::string_view name);
 
-struct EngineOptions {
+struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
   int64_t context = 0;           ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
-  int64_t max_chunk = 512;       ///< maximum tokens of one step, over all its sequences
+  int64_t max_batch_tokens = 512;       ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;    ///< maximum number of sequences in one step
   int64_t cache_tokens = 0;      ///< maximum tokens in the caches of all sessions; 0: max_sequences full contexts
   bool use_interpreter = false;  ///< reference mode: run the graph op by op in float64, slowly
@@ -134,11 +134,11 @@ struct BatchLimits {
   int64_t page_tokens = 0;   ///< tokens of one page
 };
 
-class Engine {
+class TextEngine {
  public:
   /// `path`: a GGUF file (any part of a split model) or a Hugging Face folder.
-  static Result<std::unique_ptr<Engine>> open(const std::string& path, const EngineOptions& options = {});
-  virtual ~Engine() = default;
+  static Result<std::unique_ptr<TextEngine>> open(const std::string& path, const TextEngineOptions& options = {});
+  virtual ~TextEngine() = default;
 
   virtual const ModelInfo& info() const = 0;
   /// The model's own defaults (generation_config.json; GGUF general.sampling.*), else temperature 0.8, top-p 0.95. If

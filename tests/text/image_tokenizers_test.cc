@@ -1,4 +1,4 @@
-// CLIP's and T5's tokenizers: the ids of transformers and sentencepiece (make_picture_tokenizer_vectors.py), from each
+// CLIP's and T5's tokenizers: the ids of transformers and sentencepiece (make_image_tokenizer_vectors.py), from each
 // of the files that a folder may have.
 #include <filesystem>
 #include <fstream>
@@ -43,7 +43,7 @@ std::unique_ptr<Tokenizer> open(const std::string& folder) {
 }
 
 void expect_ids(const Tokenizer& tokenizer, const std::string& name) {
-  const auto rows = json::parse(must_read(std::string(REDLINE_SOURCE_DIR) + "/tests/golden/picture_tokenizers.json"));
+  const auto rows = json::parse(must_read(std::string(REDLINE_SOURCE_DIR) + "/tests/golden/image_tokenizers.json"));
   int compared = 0;
   for (const json& row : rows) {
     if (!row.contains(name)) continue;

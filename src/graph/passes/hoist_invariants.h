@@ -11,7 +11,7 @@
 
 namespace redline {
 
-struct SplitOnceOptions {
+struct HoistOptions {
   std::string name;                 ///< of the resulting graph; also part of the names of its outputs
   std::set<std::string> constants;  ///< external inputs that stay constant over the steps
   SymbolValues sizes;               ///< sizes used to compare memory
@@ -19,7 +19,7 @@ struct SplitOnceOptions {
   std::string private_prefix = "carry.";
 };
 
-struct SplitOnce {
+struct HoistedGraphs {
   Graph once;  ///< has no ops if nothing is worth storing. Outputs are named "bound.NAME.0", "bound.NAME.1", ..
   /// Outputs of the given graphs that are now outputs of `once`, by their old names.
   std::map<std::string, std::string> moved_outputs;
@@ -32,6 +32,6 @@ struct SplitOnce {
 /// Stored are results of matmuls, attention and norms, and values derived from them that take no more memory. Values
 /// that a cheap op widens, or computes from the constants directly, are recomputed in every step.
 /// internal: the graphs fail Graph::check.
-Result<SplitOnce> split_once(std::span<Graph* const> graphs, const SplitOnceOptions& options);
+Result<HoistedGraphs> hoist_invariants(std::span<Graph* const> graphs, const HoistOptions& options);
 
 }  // namespace redline

@@ -7,7 +7,7 @@
 // Each sum has one order (scores over head_dim, values over positions), so the bits of a row do not depend on the other
 // rows of the call. Error, with e = 2^-24: scores are off by at most (head_dim + 2) e scale |q| |k|, the weighted sum
 // by (keys + 8) e max|v|. A NaN or +inf score makes its row NaN.
-#include "kernels/cpu/bias_attention.h"
+#include "kernels/cpu/relative_bias_attention.h"
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
@@ -118,7 +118,7 @@ REDLINE_INLINE void add_values(float* y, int64_t y_stride, const float* shrink, 
 
 /// One register tile of query rows, at an offset in the call's block of rows, over the chunk from position `chunk`.
 template <int rows>
-void tile_step(const BiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count, Scratch& s) {
+void tile_step(const RelativeBiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count, Scratch& s) {
   const int64_t row = block + line;
   products<rows>(a.q + row * a.q_stride, a.q_stride, count, a.head_dim, s);
   float shrink[rows];
@@ -137,13 +137,13 @@ void tile_step(const BiasAttentionArgs& a, int64_t block, int64_t line, int64_t 
 }
 /// Dispatches on a row count known only at run time, 1 .. rows.
 template <int rows>
-void step(int64_t these, const BiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count,
+void step(int64_t these, const RelativeBiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count,
           Scratch& s) {
   if (these == rows) return tile_step<rows>(a, block, line, chunk, count, s);
   if constexpr (rows > 1) step<rows - 1>(these, a, block, line, chunk, count, s);
 }
 
-void bias_attention(const BiasAttentionArgs& a) {
+void relative_bias_attention(const RelativeBiasAttentionArgs& a) {
   Scratch& s = *static_cast<Scratch*>(a.scratch);
   for (int64_t block = 0; block < a.rows; block += kLines) {
     const int64_t lines = min_i64(kLines, a.rows - block);
@@ -165,6 +165,6 @@ void bias_attention(const BiasAttentionArgs& a) {
 
 }  // namespace
 
-void fill_bias_attention(CpuKernels& table) { table.bias_attention = bias_attention; }
+void fill_relative_bias_attention(CpuKernels& table) { table.relative_bias_attention = relative_bias_attention; }
 
 }  // namespace redline::REDLINE_ISA_NS

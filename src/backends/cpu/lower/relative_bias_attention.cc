@@ -1,19 +1,19 @@
-#include "graph/ops/bias_attention.h"
+#include "graph/ops/relative_bias_attention.h"
 
 #include <algorithm>
 #include <numeric>
 
 #include "backends/cpu/lowering.h"
 #include "graph/items.h"
-#include "kernels/cpu/bias_attention.h"
+#include "kernels/cpu/relative_bias_attention.h"
 
 namespace redline {
 namespace {
 
 struct Attrs {
-  BiasAttentionOpAttrs op;
+  RelativeBiasAttentionOpAttrs op;
   bool has_lengths;
-  void (*kernel)(const BiasAttentionArgs&);
+  void (*kernel)(const RelativeBiasAttentionArgs&);
   int64_t most_tokens;      ///< per batch item
   std::vector<float> bias;  ///< [heads][distances from -(most_tokens - 1) to most_tokens - 1]
 };
@@ -36,13 +36,13 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
 }
 
 Status lower(LowerContext& c) {
-  const auto& op = std::any_cast<const BiasAttentionOpAttrs&>(c.op().attrs);
+  const auto& op = std::any_cast<const RelativeBiasAttentionOpAttrs&>(c.op().attrs);
   const auto& a = op.a;
   const auto& in = c.op().inputs;
-  if (!c.kernels().bias_attention) return unsupported("no kernel for attention with a bias by distance");
+  if (!c.kernels().relative_bias_attention) return unsupported("no kernel for attention with a bias by distance");
   REDLINE_ASSIGN(const void* weight, c.dense_weight(3));
   const auto* table = static_cast<const float*>(weight);
-  Attrs s{op, in.size() > 4, c.kernels().bias_attention, std::max<int64_t>(1, op.tokens.eval(c.options().bounds)), {}};
+  Attrs s{op, in.size() > 4, c.kernels().relative_bias_attention, std::max<int64_t>(1, op.tokens.eval(c.options().bounds)), {}};
   for (int64_t h = 0; h < a.num_heads; ++h)
     for (int64_t distance = 1 - s.most_tokens; distance < s.most_tokens; ++distance)
       s.bias.push_back(table[relative_bucket(distance, a.num_buckets, a.max_distance) * a.num_heads + h]);
@@ -66,6 +66,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kBiasAttentionLowering = {&kBiasAttention, lower};
+extern const CpuLowering kRelativeBiasAttentionLowering = {&kRelativeBiasAttention, lower};
 
 }  // namespace redline

@@ -3,11 +3,11 @@
 
 #include <cstdint>
 
-#include "redline/picture.h"
+#include "redline/rgb_image.h"
 
 namespace redline {
 
 /// Large enough for any input image, small compared to memory.
-inline constexpr int64_t kMostPictureSide = 32768, kMostPicturePixels = int64_t{1} << 24;
+inline constexpr int64_t kMaxImageSide = 32768, kMaxImagePixels = int64_t{1} << 24;
 
 }  // namespace redline

@@ -2,7 +2,7 @@
 #pragma once
 
 #include "base/error.h"
-#include "redline/picture.h"
+#include "redline/rgb_image.h"
 
 namespace redline::lab {
 

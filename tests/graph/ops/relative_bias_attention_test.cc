@@ -1,4 +1,4 @@
-#include "graph/ops/bias_attention.h"
+#include "graph/ops/relative_bias_attention.h"
 
 #include "support/graph_harness.h"
 
@@ -12,7 +12,7 @@ SymbolValues text(int64_t batch, int64_t tokens) {
   return s;
 }
 
-void expect_attention_like_reference(int64_t heads, int64_t head_dim, BiasAttentionAttrs attrs, bool lengths,
+void expect_attention_like_reference(int64_t heads, int64_t head_dim, RelativeBiasAttentionAttrs attrs, bool lengths,
                                      const std::vector<SymbolValues>& steps) {
   const Dim batch(Symbol::kBatch), tokens(Symbol::kTextTokens);
   attrs.num_heads = heads;
@@ -26,7 +26,7 @@ void expect_attention_like_reference(int64_t heads, int64_t head_dim, BiasAttent
         const Value q = g.input("q", DType::kF32, shape), k = g.input("k", DType::kF32, shape),
                     v = g.input("v", DType::kF32, shape), l = g.input("lengths", DType::kI32, {batch});
         const Value table = g.weight("table", n.weight({attrs.num_buckets, heads}));
-        g.output("y", bias_attention(g, q, k, v, table, batch, tokens, attrs, lengths ? l : Value{}));
+        g.output("y", relative_bias_attention(g, q, k, v, table, batch, tokens, attrs, lengths ? l : Value{}));
       },
       [&](Numbers& n, const SymbolValues& now) {
         const int64_t rows = now[Symbol::kBatch] * now[Symbol::kTextTokens];
@@ -41,7 +41,7 @@ void expect_attention_like_reference(int64_t heads, int64_t head_dim, BiasAttent
       steps, tolerance);
 }
 
-TEST(BiasAttentionOp, EqualsTheReference) {
+TEST(RelativeBiasAttentionOp, EqualsTheReference) {
   const std::vector<SymbolValues> steps = {text(1, 0), text(0, 4), text(1, 1), text(1, 16), text(2, 17), text(3, 150)};
   for (const bool lengths : {false, true}) {
     expect_attention_like_reference(3, 16, {}, lengths, steps);
@@ -50,7 +50,7 @@ TEST(BiasAttentionOp, EqualsTheReference) {
 }
 
 // The first distance of each bucket of keys before the query, by transformers 5.23 in float32.
-TEST(BiasAttentionOp, BucketsAreThoseOfT5) {
+TEST(RelativeBiasAttentionOp, BucketsAreThoseOfT5) {
   struct Case {
     int64_t num_buckets, max_distance;
     std::vector<int64_t> begins;
@@ -71,24 +71,24 @@ TEST(BiasAttentionOp, BucketsAreThoseOfT5) {
   }
 }
 
-TEST(BiasAttentionOp, WhatDoesNotFitIsRefused) {
+TEST(RelativeBiasAttentionOp, WhatDoesNotFitIsRefused) {
   const Dim batch(Symbol::kBatch), tokens(Symbol::kTextTokens);
-  auto message = [&](std::vector<int64_t> table, BiasAttentionAttrs attrs) {
+  auto message = [&](std::vector<int64_t> table, RelativeBiasAttentionAttrs attrs) {
     Numbers n;
     GraphBuilder g("test");
     const Value x = g.input("x", DType::kF32, {batch * tokens, 48});
     EXPECT_FALSE(
-        bias_attention(g, x, x, x, g.weight("bias", n.weight(std::move(table))), batch, tokens, attrs).valid());
+        relative_bias_attention(g, x, x, x, g.weight("bias", n.weight(std::move(table))), batch, tokens, attrs).valid());
     return g.finish().status().message();
   };
   EXPECT_EQ(message({32, 3}, {.num_heads = 3, .head_dim = 8}),
-            "bias_attention: x is [batch*text_tokens, 48], not f32 [batch*text_tokens, 24]");
+            "relative_bias_attention: x is [batch*text_tokens, 48], not f32 [batch*text_tokens, 24]");
   EXPECT_EQ(message({3, 32}, {.num_heads = 3, .head_dim = 16}),
-            "bias_attention: bias is [3, 32], not a weight [32, 3]");
+            "relative_bias_attention: bias is [3, 32], not a weight [32, 3]");
   EXPECT_EQ(message({32, 3}, {.num_heads = 1, .head_dim = 1024}),
-            "bias_attention: 1 heads of 1024 elements; heads have 1 to 512");
+            "relative_bias_attention: 1 heads of 1024 elements; heads have 1 to 512");
   EXPECT_EQ(message({32, 3}, {.num_heads = 3, .head_dim = 16, .max_distance = 8}),
-            "bias_attention: 32 buckets up to a distance of 8; at least 4 are needed, and a quarter of them below the "
+            "relative_bias_attention: 32 buckets up to a distance of 8; at least 4 are needed, and a quarter of them below the "
             "distance");
 }
 

@@ -1,4 +1,4 @@
-#include "graph/passes/split_once.h"
+#include "graph/passes/hoist_invariants.h"
 
 #include "graph/bound_values.h"
 #include "graph/ops/activation.h"
@@ -86,13 +86,13 @@ Tensors run_chain(const std::vector<Graph>& graphs, Tensors values, const Symbol
   return values;
 }
 
-TEST(SplitOnce, TheGraphsTogetherSayWhatTheySaid) {
+TEST(HoistedGraphs, TheGraphsTogetherSayWhatTheySaid) {
   Chain chain;
-  const SymbolValues now = picture_sizes(2, 3);
+  const SymbolValues now = image_sizes(2, 3);
   Numbers in(9);
   const Tensors given = {{"x", matrix(in, 6, kCols)}, {"time", matrix(in, 2, kCols)}};
   const Tensors want = run_chain(chain.graphs, given, now);
-  auto split = split_once(chain.pointers(), {.name = "time", .constants = {"time"}, .sizes = now});
+  auto split = hoist_invariants(chain.pointers(), {.name = "time", .constants = {"time"}, .sizes = now});
   ASSERT_TRUE(split.ok()) << split.status().to_string();
   std::vector<Graph> all = chain.graphs;
   all.insert(all.begin(), split->once);
@@ -101,9 +101,9 @@ TEST(SplitOnce, TheGraphsTogetherSayWhatTheySaid) {
   EXPECT_EQ(want.at("table").data, got.at(split->moved_outputs.at("table")).data);
 }
 
-TEST(SplitOnce, ProductsGoAndWhatOnlyCostsMemoryStays) {
+TEST(HoistedGraphs, ProductsGoAndWhatOnlyCostsMemoryStays) {
   Chain chain;
-  auto split = split_once(chain.pointers(), {.name = "t", .constants = {"time"}, .sizes = picture_sizes(1, 4)});
+  auto split = hoist_invariants(chain.pointers(), {.name = "t", .constants = {"time"}, .sizes = image_sizes(1, 4)});
   ASSERT_TRUE(split.ok()) << split.status().to_string();
   EXPECT_EQ(count(split->once, kLinear), 3);
   EXPECT_EQ(count(split->once, kActivation), 1);
@@ -122,21 +122,21 @@ TEST(SplitOnce, ProductsGoAndWhatOnlyCostsMemoryStays) {
             (std::vector<std::string>{"image", "bound.t.0", "time"}));
 }
 
-TEST(SplitOnce, NothingConstantLeavesTheGraphsAlone) {
+TEST(HoistedGraphs, NothingConstantLeavesTheGraphsAlone) {
   Chain chain;
   const std::string before = chain.graphs[1].to_string();
-  auto split = split_once(chain.pointers(), {.name = "t", .constants = {"text"}, .sizes = picture_sizes(1, 4)});
+  auto split = hoist_invariants(chain.pointers(), {.name = "t", .constants = {"text"}, .sizes = image_sizes(1, 4)});
   ASSERT_TRUE(split.ok()) << split.status().to_string();
   EXPECT_TRUE(split->once.ops.empty());
   EXPECT_EQ(chain.graphs[1].to_string(), before);
 }
 
-TEST(SplitOnce, BoundValuesLieWhereTheyAreBound) {
+TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
   // Compiled and interpreted: the once graph writes where it is told, the others read any row from there.
   for (const bool interpret : {false, true}) {
     Chain chain;
-    const SymbolValues bounds = picture_sizes(4, 5), one = picture_sizes(1, 5);
-    auto split = split_once(chain.pointers(), {.name = "t", .constants = {"time"}, .sizes = bounds});
+    const SymbolValues bounds = image_sizes(4, 5), one = image_sizes(1, 5);
+    auto split = hoist_invariants(chain.pointers(), {.name = "t", .constants = {"time"}, .sizes = bounds});
     ASSERT_TRUE(split.ok()) << split.status().to_string();
     Numbers in(2);
     const HostTensor x = matrix(in, 5, kCols), time = matrix(in, 4, kCols);
@@ -153,7 +153,7 @@ TEST(SplitOnce, BoundValuesLieWhereTheyAreBound) {
     once->bind("bound.t.0", tables.data());
     once->bind("bound.t.1", others.data());
     std::copy(time.data.begin(), time.data.end(), once->input("time"));
-    ASSERT_TRUE(once->run(picture_sizes(4, 5)).ok());
+    ASSERT_TRUE(once->run(image_sizes(4, 5)).ok());
     for (const int64_t row : {3, 0, 2}) {
       step->bind("bound.t.0", tables.data() + row * 2 * kCols);
       std::copy(x.data.begin(), x.data.end(), step->input("x"));

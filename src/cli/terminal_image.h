@@ -6,11 +6,11 @@
 #include <string>
 
 #include "base/error.h"
-#include "redline/picture.h"
+#include "redline/rgb_image.h"
 
 namespace redline::cli {
 
-enum class PictureProtocol : uint8_t {
+enum class ImageProtocol : uint8_t {
   kNone,
   kKitty,      ///< kitty's graphics protocol: sw.kovidgoyal.net/kitty/graphics-protocol
   kIterm,      ///< iTerm2's inline images: iterm2.com/documentation-images.html
@@ -30,12 +30,12 @@ struct Screen {
 
 /// Chosen by the environment. kNone if the output is no terminal, NO_COLOR is set (no-color.org), TERM is dumb, or
 /// there are too few colours. Inside tmux and screen, which do not pass images through, at most half blocks.
-PictureProtocol choose_picture_protocol(const Screen& screen);
+ImageProtocol choose_image_protocol(const Screen& screen);
 /// The value of a flag: auto (as above), kitty, iterm, sixel, blocks, none. invalid_argument: anything else.
-Result<PictureProtocol> picture_protocol(const std::string& flag, const Screen& screen);
+Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& screen);
 
 /// The bytes that show `picture`, at most as wide as the screen, followed by a line feed; "" for kNone.
 /// Errors as encode_png.
-Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol protocol, const Screen& screen);
+Result<std::string> terminal_image(const RgbImage& picture, ImageProtocol protocol, const Screen& screen);
 
 }  // namespace redline::cli

@@ -6,7 +6,7 @@ namespace redline {
 
 /// A batch of feature maps stored as rows: pixel (i, y, x) of item i is row (i * height + y) * width + x; columns are
 /// channels (NHWC).
-struct Picture {
+struct FeatureMap {
   Value value;  ///< [batch * height * width, channels]  f32
   Dim height, width;
 };

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
-"""Writes tests/golden/picture_tokenizers.json: prompts tokenized by transformers and sentencepiece with the tokenizers of
+"""Writes tests/golden/image_tokenizers.json: prompts tokenized by transformers and sentencepiece with the tokenizers of
 CLIP and T5: those of the bundled image model and the published ones next to the checkout (../shared/models).
 
-    python tests/text/make_picture_tokenizer_vectors.py
+    python tests/text/make_image_tokenizer_vectors.py
 
 Deterministic; needs transformers, tokenizers, sentencepiece. Special tokens in the text are parsed, as in those libraries.
 """
@@ -85,7 +85,7 @@ def main():
         print(name, sum(a != b for a, b in zip(ids["t5"], other) if b is not None), "of", len(every), "differ from tokenizer.json")
     rows = ",\n".join(json.dumps({"text": text, **{name: ids[name][i] for name in ids if ids[name][i] is not None}},
                                  separators=(",", ":")) for i, text in enumerate(every))
-    (ROOT / "tests" / "golden" / "picture_tokenizers.json").write_text(f"[\n{rows}\n]\n")
+    (ROOT / "tests" / "golden" / "image_tokenizers.json").write_text(f"[\n{rows}\n]\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-#include "lab/images/picture_metrics.h"
+#include "lab/images/image_metrics.h"
 
 #include <array>
 #include <cmath>

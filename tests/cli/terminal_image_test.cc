@@ -1,4 +1,4 @@
-#include "cli/terminal_picture.h"
+#include "cli/terminal_image.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -25,16 +25,16 @@ Screen screen_with(std::map<std::string, std::string> variables, bool is_termina
   return screen;
 }
 
-TEST(TerminalPicture, TheEnvironmentChooses) {
-  using P = PictureProtocol;
+TEST(TerminalImage, TheEnvironmentChooses) {
+  using P = ImageProtocol;
   const auto expect = [](P protocol, const std::map<std::string, std::string>& variables) {
     std::string said;
     for (const auto& [name, value] : variables) said += name + "=" + value + " ";
-    EXPECT_EQ(choose_picture_protocol(screen_with(variables)), protocol) << said;
-    EXPECT_EQ(choose_picture_protocol(screen_with(variables, false)), P::kNone) << said << "and no terminal";
+    EXPECT_EQ(choose_image_protocol(screen_with(variables)), protocol) << said;
+    EXPECT_EQ(choose_image_protocol(screen_with(variables, false)), P::kNone) << said << "and no terminal";
     auto quiet = variables;
     quiet["NO_COLOR"] = "1";
-    EXPECT_EQ(choose_picture_protocol(screen_with(quiet)), P::kNone) << said << "NO_COLOR";
+    EXPECT_EQ(choose_image_protocol(screen_with(quiet)), P::kNone) << said << "NO_COLOR";
   };
   expect(P::kKitty, {{"TERM", "xterm-kitty"}});
   expect(P::kKitty, {{"TERM", "xterm-256color"}, {"KITTY_WINDOW_ID", "1"}});
@@ -56,16 +56,16 @@ TEST(TerminalPicture, TheEnvironmentChooses) {
   expect(P::kBlocks24, {{"TERM", "xterm-kitty"}, {"TMUX", "x"}, {"COLORTERM", "truecolor"}, {"LANG", "C.UTF-8"}});
 }
 
-TEST(TerminalPicture, AFlagOverrides) {
+TEST(TerminalImage, AFlagOverrides) {
   const Screen nowhere = screen_with({}, false);
-  EXPECT_EQ(*picture_protocol("sixel", nowhere), PictureProtocol::kSixel);
-  EXPECT_EQ(*picture_protocol("kitty", nowhere), PictureProtocol::kKitty);
-  EXPECT_EQ(*picture_protocol("iterm", nowhere), PictureProtocol::kIterm);
-  EXPECT_EQ(*picture_protocol("blocks", nowhere), PictureProtocol::kBlocks24);
-  EXPECT_EQ(*picture_protocol("blocks", screen_with({{"TERM", "xterm-256color"}})), PictureProtocol::kBlocks256);
-  EXPECT_EQ(*picture_protocol("auto", nowhere), PictureProtocol::kNone);
-  EXPECT_EQ(*picture_protocol("none", screen_with({{"TERM", "xterm-kitty"}})), PictureProtocol::kNone);
-  EXPECT_THAT(picture_protocol("ascii", nowhere).status().message(), HasSubstr("auto, kitty, iterm, sixel"));
+  EXPECT_EQ(*image_protocol("sixel", nowhere), ImageProtocol::kSixel);
+  EXPECT_EQ(*image_protocol("kitty", nowhere), ImageProtocol::kKitty);
+  EXPECT_EQ(*image_protocol("iterm", nowhere), ImageProtocol::kIterm);
+  EXPECT_EQ(*image_protocol("blocks", nowhere), ImageProtocol::kBlocks24);
+  EXPECT_EQ(*image_protocol("blocks", screen_with({{"TERM", "xterm-256color"}})), ImageProtocol::kBlocks256);
+  EXPECT_EQ(*image_protocol("auto", nowhere), ImageProtocol::kNone);
+  EXPECT_EQ(*image_protocol("none", screen_with({{"TERM", "xterm-kitty"}})), ImageProtocol::kNone);
+  EXPECT_THAT(image_protocol("ascii", nowhere).status().message(), HasSubstr("auto, kitty, iterm, sixel"));
 }
 
 RgbImage noise(int64_t width, int64_t height) {
@@ -94,10 +94,10 @@ std::string unbase64(const std::string& text) {
   return bytes;
 }
 
-TEST(TerminalPicture, KittyGetsThePngInParts) {
+TEST(TerminalImage, KittyGetsThePngInParts) {
   for (const int side : {1, 2, 3, 64}) {  // one part; several; all three lengths of the last group
     const RgbImage picture = noise(side, side);
-    const std::string out = *terminal_picture(picture, PictureProtocol::kKitty, screen_with({}));
+    const std::string out = *terminal_image(picture, ImageProtocol::kKitty, screen_with({}));
     EXPECT_THAT(out, StartsWith("\x1b_Ga=T,f=100,q=2,c=32,m="));
     EXPECT_TRUE(out.ends_with("\x1b\\\n"));
     std::string data;
@@ -120,9 +120,9 @@ TEST(TerminalPicture, KittyGetsThePngInParts) {
   }
 }
 
-TEST(TerminalPicture, ItermGetsThePngInOne) {
+TEST(TerminalImage, ItermGetsThePngInOne) {
   const RgbImage picture = noise(500, 3);
-  const std::string out = *terminal_picture(picture, PictureProtocol::kIterm, screen_with({}));
+  const std::string out = *terminal_image(picture, ImageProtocol::kIterm, screen_with({}));
   const std::string png = *encode_png(picture);
   EXPECT_THAT(out, StartsWith("\x1b]1337;File=inline=1;size=" + std::to_string(png.size()) +
                               ";width=63;preserveAspectRatio=1:"));
@@ -168,10 +168,10 @@ void read_sixel(const std::string& out, std::vector<std::vector<int>>& pixels,
   }
 }
 
-TEST(TerminalPicture, SixelsHoldEveryPixelOnceAndItsColourInTheMean) {
+TEST(TerminalImage, SixelsHoldEveryPixelOnceAndItsColourInTheMean) {
   for (const auto& [width, height] : {std::pair{300, 7}, {257, 12}, {1000, 400}, {20, 20}}) {
     const RgbImage picture = plain(width, height, 200, 90, 30);
-    const std::string out = *terminal_picture(picture, PictureProtocol::kSixel, screen_with({}));
+    const std::string out = *terminal_image(picture, ImageProtocol::kSixel, screen_with({}));
     std::vector<std::vector<int>> pixels;
     std::map<int, std::array<int, 3>> table;
     read_sixel(out, pixels, table);
@@ -194,14 +194,14 @@ TEST(TerminalPicture, SixelsHoldEveryPixelOnceAndItsColourInTheMean) {
   }
 }
 
-TEST(TerminalPicture, HalfBlocks) {
+TEST(TerminalImage, HalfBlocks) {
   RgbImage picture = plain(2, 3, 10, 20, 30);
   picture.rgb[0] = 255;
-  EXPECT_EQ(*terminal_picture(picture, PictureProtocol::kBlocks24, screen_with({})),
+  EXPECT_EQ(*terminal_image(picture, ImageProtocol::kBlocks24, screen_with({})),
             "\x1b[38;2;255;20;30m\x1b[48;2;10;20;30m\u2580\x1b[38;2;10;20;30m\u2580\x1b[0m\n"
             "\x1b[38;2;10;20;30m\u2580\u2580\x1b[0m\n");
   const auto colour = [&](uint8_t r, uint8_t g, uint8_t b) {
-    return *terminal_picture(plain(1, 1, r, g, b), PictureProtocol::kBlocks256, screen_with({}));
+    return *terminal_image(plain(1, 1, r, g, b), ImageProtocol::kBlocks256, screen_with({}));
   };
   EXPECT_EQ(colour(0, 0, 0), "\x1b[38;5;16m\u2580\x1b[0m\n");
   EXPECT_EQ(colour(255, 255, 255), "\x1b[38;5;231m\u2580\x1b[0m\n");
@@ -210,12 +210,12 @@ TEST(TerminalPicture, HalfBlocks) {
   EXPECT_EQ(colour(95, 135, 175), "\x1b[38;5;67m\u2580\x1b[0m\n");
 }
 
-TEST(TerminalPicture, FitsTheScreen) {
+TEST(TerminalImage, FitsTheScreen) {
   Screen screen = screen_with({});
   screen.columns = 40;
   screen.rows = 11;
   for (const auto& [width, height] : {std::pair{1024, 1024}, {2000, 10}, {10, 2000}, {3, 3}}) {
-    const std::string out = *terminal_picture(noise(width, height), PictureProtocol::kBlocks24, screen);
+    const std::string out = *terminal_image(noise(width, height), ImageProtocol::kBlocks24, screen);
     const auto lines = std::count(out.begin(), out.end(), '\n');
     EXPECT_LE(lines, 10);
     EXPECT_GE(lines, 1);
@@ -224,10 +224,10 @@ TEST(TerminalPicture, FitsTheScreen) {
     for (size_t at = 0; (at = line.find("\u2580", at)) != std::string::npos; ++at) ++cells;
     EXPECT_LE(cells, 40u);
     EXPECT_GE(cells, 1u);
-    EXPECT_THAT(*terminal_picture(noise(width, height), PictureProtocol::kKitty, screen), HasSubstr(",c="));
+    EXPECT_THAT(*terminal_image(noise(width, height), ImageProtocol::kKitty, screen), HasSubstr(",c="));
   }
-  EXPECT_EQ(*terminal_picture(noise(4, 4), PictureProtocol::kNone, screen), "");
-  EXPECT_EQ(terminal_picture({2, 2, {}}, PictureProtocol::kBlocks24, screen).status().code(), Code::invalid_argument);
+  EXPECT_EQ(*terminal_image(noise(4, 4), ImageProtocol::kNone, screen), "");
+  EXPECT_EQ(terminal_image({2, 2, {}}, ImageProtocol::kBlocks24, screen).status().code(), Code::invalid_argument);
   EXPECT_FALSE(Screen::of(std::tmpfile()).is_terminal);
 }
 

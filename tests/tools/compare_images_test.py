@@ -1,4 +1,4 @@
-"""tools/compare_pictures against stand-ins with the output format of the real programs."""
+"""tools/compare_images against stand-ins with the output format of the real programs."""
 import json
 import pathlib
 import subprocess
@@ -9,7 +9,7 @@ import pytest
 TOOLS = pathlib.Path(__file__).resolve().parents[2] / "tools"
 sys.path.insert(0, str(TOOLS))
 import paired_runs as runs  # noqa: E402
-import picture_peers as peers  # noqa: E402
+import image_peers as peers  # noqa: E402
 
 REDLINE = """
 report = {"step_ms": [900.0, 500.0, 520.0], "decode_ms": 250.0}
@@ -41,7 +41,7 @@ def program(tmp_path):
 
 
 def compare(*arguments):
-    return subprocess.run([sys.executable, str(TOOLS / "compare_pictures"), *arguments], capture_output=True, text=True, timeout=60)
+    return subprocess.run([sys.executable, str(TOOLS / "compare_images"), *arguments], capture_output=True, text=True, timeout=60)
 
 
 def test_ratios_are_of_steps_and_decoding_without_loading(program, tmp_path):

@@ -1,4 +1,4 @@
-#include "lab/images/picture_metrics.h"
+#include "lab/images/image_metrics.h"
 
 #include <gtest/gtest.h>
 
@@ -14,8 +14,8 @@ RgbImage picture_of(const testing::NpyArray& array) {
 }
 
 // Both sides sum in float64: 1e-12 is a thousand units in its last place.
-TEST(PictureMetrics, AsNumpyAndScikitImage) {
-  const auto arrays = testing::read_npz(REDLINE_SOURCE_DIR "/tests/golden/image/picture_metrics/io.npz");
+TEST(ImageMetrics, AsNumpyAndScikitImage) {
+  const auto arrays = testing::read_npz(REDLINE_SOURCE_DIR "/tests/golden/image/image_metrics/io.npz");
   ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
   for (const std::string name : {"noisy", "shifted", "one_off", "far", "same"}) {
     SCOPED_TRACE(name);
@@ -28,7 +28,7 @@ TEST(PictureMetrics, AsNumpyAndScikitImage) {
   }
 }
 
-TEST(PictureMetrics, RefusesWhatCannotBeCompared) {
+TEST(ImageMetrics, RefusesWhatCannotBeCompared) {
   const RgbImage small{2, 2, std::vector<uint8_t>(12)}, wide{3, 2, std::vector<uint8_t>(18)};
   EXPECT_EQ(psnr(small, wide).status().code(), Code::invalid_argument);
   EXPECT_EQ(psnr({}, {}).status().code(), Code::invalid_argument);

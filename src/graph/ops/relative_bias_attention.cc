@@ -1,4 +1,4 @@
-#include "graph/ops/bias_attention.h"
+#include "graph/ops/relative_bias_attention.h"
 
 #include <algorithm>
 #include <cmath>
@@ -24,39 +24,39 @@ int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_dista
   return first + std::min(half - 1, exact + static_cast<int64_t>(steps));
 }
 
-Value bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch, const Dim& tokens,
-                     BiasAttentionAttrs a, Value key_lengths) {
+Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch, const Dim& tokens,
+                     RelativeBiasAttentionAttrs a, Value key_lengths) {
   if (!q.valid() || !k.valid() || !v.valid() || !table.valid()) return {};
   if (a.num_heads <= 0 || a.head_dim <= 0 || a.head_dim > kMaxHeadDim)
-    return g.fail(invalid_argument("bias_attention: {} heads of {} elements; heads have 1 to {}", a.num_heads,
+    return g.fail(invalid_argument("relative_bias_attention: {} heads of {} elements; heads have 1 to {}", a.num_heads,
                                    a.head_dim, kMaxHeadDim));
   if (a.num_buckets < 4 || a.max_distance <= a.num_buckets / 4)
     return g.fail(
-        invalid_argument("bias_attention: {} buckets up to a distance of {}; at least 4 are needed, and a "
+        invalid_argument("relative_bias_attention: {} buckets up to a distance of {}; at least 4 are needed, and a "
                          "quarter of them below the distance",
                          a.num_buckets, a.max_distance));
   const Shape want = {batch * tokens, a.num_heads * a.head_dim};
   for (Value x : {q, k, v})
     if (g.info(x).dtype != DType::kF32 || g.info(x).shape != want)
-      return g.fail(invalid_argument("bias_attention: {} is {}, not f32 {}", g.info(x).name, to_string(g.info(x).shape),
+      return g.fail(invalid_argument("relative_bias_attention: {} is {}, not f32 {}", g.info(x).name, to_string(g.info(x).shape),
                                      to_string(want)));
   if (g.info(table).kind != ValueKind::kWeight || g.info(table).shape != Shape{a.num_buckets, a.num_heads})
-    return g.fail(invalid_argument("bias_attention: {} is {}, not a weight {}", g.info(table).name,
+    return g.fail(invalid_argument("relative_bias_attention: {} is {}, not a weight {}", g.info(table).name,
                                    to_string(g.info(table).shape), to_string({a.num_buckets, a.num_heads})));
   std::vector<Value> inputs = {q, k, v, table};
   if (key_lengths.valid()) {
     if (g.info(key_lengths).dtype != DType::kI32 || g.info(key_lengths).shape != Shape{batch})
-      return g.fail(invalid_argument("bias_attention: {} is {}, not i32 {}", g.info(key_lengths).name,
+      return g.fail(invalid_argument("relative_bias_attention: {} is {}, not i32 {}", g.info(key_lengths).name,
                                      to_string(g.info(key_lengths).shape), to_string({batch})));
     inputs.push_back(key_lengths);
   }
-  return g.add(kBiasAttention, inputs, DType::kF32, want, BiasAttentionOpAttrs{a, batch, tokens});
+  return g.add(kRelativeBiasAttention, inputs, DType::kF32, want, RelativeBiasAttentionOpAttrs{a, batch, tokens});
 }
 
 namespace {
 
 Status reference(ReferenceContext& c) {
-  const auto& op = c.attrs<BiasAttentionOpAttrs>();
+  const auto& op = c.attrs<RelativeBiasAttentionOpAttrs>();
   const auto& a = op.a;
   const HostTensor &q = c.in(0), &k = c.in(1), &v = c.in(2), &table = c.in(3);
   const int64_t batch = op.batch.eval(c.sizes()), tokens = op.tokens.eval(c.sizes());
@@ -86,18 +86,18 @@ Status reference(ReferenceContext& c) {
 }
 
 std::string describe(const std::any& any) {
-  const auto& a = std::any_cast<const BiasAttentionOpAttrs&>(any).a;
+  const auto& a = std::any_cast<const RelativeBiasAttentionOpAttrs&>(any).a;
   return fmt::format("{} heads of {}, {} buckets up to {}", a.num_heads, a.head_dim, a.num_buckets, a.max_distance);
 }
 
 // Q K^T and P V over all query-key pairs.
 Dim flops(const Graph&, const Op& op) {
-  const auto& a = std::any_cast<const BiasAttentionOpAttrs&>(op.attrs);
+  const auto& a = std::any_cast<const RelativeBiasAttentionOpAttrs&>(op.attrs);
   return a.batch * a.tokens * a.tokens * Dim(4 * a.a.num_heads * a.a.head_dim);
 }
 
 }  // namespace
 
-const OpDef kBiasAttention = {.name = "bias_attention", .reference = reference, .describe = describe, .flops = flops};
+const OpDef kRelativeBiasAttention = {.name = "relative_bias_attention", .reference = reference, .describe = describe, .flops = flops};
 
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "graph/passes/split_once.h"
+#include "graph/passes/hoist_invariants.h"
 
 #include <algorithm>
 #include <tuple>
@@ -66,7 +66,7 @@ class Joined {
 /// Decides which ops are hoisted.
 class Choice {
  public:
-  Choice(std::span<Graph* const> graphs, const Joined& joined, const SplitOnceOptions& options)
+  Choice(std::span<Graph* const> graphs, const Joined& joined, const HoistOptions& options)
       : joined_(joined), options_(options), is_constant(joined.values.size()), is_output(joined.values.size()),
         goes(joined.ops.size()) {
     for (size_t g = 0; g < graphs.size(); ++g)
@@ -149,7 +149,7 @@ class Choice {
   }
 
   const Joined& joined_;
-  const SplitOnceOptions& options_;
+  const HoistOptions& options_;
 
  public:
   std::vector<bool> is_constant, is_output, goes;
@@ -218,11 +218,11 @@ Graph extract(const Joined& joined, const Choice& choice, const std::vector<std:
 
 }  // namespace
 
-Result<SplitOnce> split_once(std::span<Graph* const> graphs, const SplitOnceOptions& options) {
+Result<HoistedGraphs> hoist_invariants(std::span<Graph* const> graphs, const HoistOptions& options) {
   const Joined joined(graphs);
   const Choice choice(graphs, joined, options);
   const std::vector<bool> gone = choice.gone(), kept = choice.kept(gone);
-  SplitOnce split;
+  HoistedGraphs split;
   if (std::none_of(kept.begin(), kept.end(), [](bool is_kept) { return is_kept; })) return split;
   std::vector<std::string> names(kept.size());
   int64_t count = 0;

@@ -1,4 +1,4 @@
-#include "formats/picture_file.h"
+#include "formats/image_file.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,14 +17,14 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kFolder = REDLINE_SOURCE_DIR "/tests/golden/image/pictures/";
+const std::string kFolder = REDLINE_SOURCE_DIR "/tests/golden/image/files/";
 
 std::string slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
-TEST(ReadPicture, EveryKindAsPillowReadsIt) {
+TEST(ReadImage, EveryKindAsPillowReadsIt) {
   const auto expected = testing::read_npz(kFolder + "io.npz");
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
   int pngs = 0, jpegs = 0;
@@ -32,7 +32,7 @@ TEST(ReadPicture, EveryKindAsPillowReadsIt) {
     SCOPED_TRACE(name);
     const bool is_png = std::filesystem::exists(kFolder + name + ".png");
     ++(is_png ? pngs : jpegs);
-    const auto picture = read_picture(kFolder + name + (is_png ? ".png" : ".jpg"));
+    const auto picture = read_image(kFolder + name + (is_png ? ".png" : ".jpg"));
     ASSERT_TRUE(picture.ok()) << picture.status().to_string();
     ASSERT_EQ(picture->height, array.dim(0));
     ASSERT_EQ(picture->width, array.dim(1));
@@ -138,14 +138,14 @@ TEST(Jpeg, HostileFilesAreErrors) {
   for (int i = 0; i < 300; ++i) many += good.substr(scan, next - scan);
   many += good.substr(next);
   EXPECT_THAT(decode_jpeg(many, "x.jpg").status().message(), HasSubstr("more than 200 scans"));
-  EXPECT_EQ(read_picture(kFolder + "cmyk.jpg").status().code(), Code::unsupported);
+  EXPECT_EQ(read_image(kFolder + "cmyk.jpg").status().code(), Code::unsupported);
 }
 
-TEST(ReadPicture, OtherFilesAreErrors) {
-  const auto picture = read_picture(kFolder + "io.npz");
+TEST(ReadImage, OtherFilesAreErrors) {
+  const auto picture = read_image(kFolder + "io.npz");
   EXPECT_EQ(picture.status().code(), Code::unsupported);
   EXPECT_THAT(picture.status().message(), HasSubstr("neither a PNG nor a JPEG picture; it looks like a zip"));
-  EXPECT_EQ(read_picture(kFolder + "nothing.png").status().code(), Code::not_found);
+  EXPECT_EQ(read_image(kFolder + "nothing.png").status().code(), Code::not_found);
 }
 
 }  // namespace

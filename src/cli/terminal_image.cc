@@ -1,4 +1,4 @@
-#include "cli/terminal_picture.h"
+#include "cli/terminal_image.h"
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -193,55 +193,55 @@ Screen Screen::of(std::FILE* output) {
   return screen;
 }
 
-PictureProtocol choose_picture_protocol(const Screen& screen) {
+ImageProtocol choose_image_protocol(const Screen& screen) {
   const auto is_set = [&](const char* name) { return !screen.variable(name).empty(); };
   const std::string term = screen.variable("TERM"), program = screen.variable("TERM_PROGRAM");
-  if (!screen.is_terminal || is_set("NO_COLOR") || term.empty() || term == "dumb") return PictureProtocol::kNone;
+  if (!screen.is_terminal || is_set("NO_COLOR") || term.empty() || term == "dumb") return ImageProtocol::kNone;
   const bool is_wrapped = is_set("TMUX") || is_set("STY") || term.starts_with("screen") || term.starts_with("tmux");
   if (!is_wrapped) {
     if (is_set("KITTY_WINDOW_ID") || contains(term, "kitty") || contains(term, "ghostty") || program == "ghostty")
-      return PictureProtocol::kKitty;
+      return ImageProtocol::kKitty;
     if (program == "iTerm.app" || program == "WezTerm" || program == "mintty" ||
         screen.variable("LC_TERMINAL") == "iTerm2")
-      return PictureProtocol::kIterm;
+      return ImageProtocol::kIterm;
     if (contains(term, "sixel") || term.starts_with("foot") || term.starts_with("mlterm") || term.starts_with("yaft") ||
         term.starts_with("contour"))
-      return PictureProtocol::kSixel;
+      return ImageProtocol::kSixel;
   }
   // A half block is three bytes of UTF-8; the first of these variables that is set decides.
   std::string locale;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (locale.empty()) locale = screen.variable(name);
   std::transform(locale.begin(), locale.end(), locale.begin(), [](unsigned char c) { return std::tolower(c); });
-  if (!contains(locale, "utf-8") && !contains(locale, "utf8")) return PictureProtocol::kNone;
+  if (!contains(locale, "utf-8") && !contains(locale, "utf8")) return ImageProtocol::kNone;
   const std::string colours = screen.variable("COLORTERM");
-  if (colours == "truecolor" || colours == "24bit" || contains(term, "direct")) return PictureProtocol::kBlocks24;
-  if (contains(term, "256color")) return PictureProtocol::kBlocks256;
-  return PictureProtocol::kNone;
+  if (colours == "truecolor" || colours == "24bit" || contains(term, "direct")) return ImageProtocol::kBlocks24;
+  if (contains(term, "256color")) return ImageProtocol::kBlocks256;
+  return ImageProtocol::kNone;
 }
 
-Result<PictureProtocol> picture_protocol(const std::string& flag, const Screen& screen) {
-  if (flag == "auto") return choose_picture_protocol(screen);
-  if (flag == "none") return PictureProtocol::kNone;
-  if (flag == "kitty") return PictureProtocol::kKitty;
-  if (flag == "iterm") return PictureProtocol::kIterm;
-  if (flag == "sixel") return PictureProtocol::kSixel;
+Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& screen) {
+  if (flag == "auto") return choose_image_protocol(screen);
+  if (flag == "none") return ImageProtocol::kNone;
+  if (flag == "kitty") return ImageProtocol::kKitty;
+  if (flag == "iterm") return ImageProtocol::kIterm;
+  if (flag == "sixel") return ImageProtocol::kSixel;
   if (flag == "blocks")
     return screen.variable("COLORTERM").empty() && contains(screen.variable("TERM"), "256color")
-               ? PictureProtocol::kBlocks256
-               : PictureProtocol::kBlocks24;
+               ? ImageProtocol::kBlocks256
+               : ImageProtocol::kBlocks24;
   return invalid_argument("\"{}\" is no way to show a picture; there are auto, kitty, iterm, sixel, blocks and none",
                           flag);
 }
 
-Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol protocol, const Screen& screen) {
-  if (protocol == PictureProtocol::kNone) return std::string();
+Result<std::string> terminal_image(const RgbImage& picture, ImageProtocol protocol, const Screen& screen) {
+  if (protocol == ImageProtocol::kNone) return std::string();
   REDLINE_ASSIGN(const std::string png, encode_png(picture));  // also validates the image
   const int64_t columns = columns_of(picture, screen);
   switch (protocol) {
-    case PictureProtocol::kKitty: return kitty(png, columns);
-    case PictureProtocol::kIterm: return iterm(png, columns);
-    case PictureProtocol::kSixel: {
+    case ImageProtocol::kKitty: return kitty(png, columns);
+    case ImageProtocol::kIterm: return iterm(png, columns);
+    case ImageProtocol::kSixel: {
       // In screen pixels: small images are enlarged by integer factors, large ones shrink to 640.
       const int64_t most = std::max(picture.width, picture.height);
       const int64_t grow = std::max<int64_t>(1, 256 / most);
@@ -251,8 +251,8 @@ Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol pr
       };
       return sixel(resized(picture, scaled(picture.width), scaled(picture.height)));
     }
-    case PictureProtocol::kBlocks24:
-    case PictureProtocol::kBlocks256: {
+    case ImageProtocol::kBlocks24:
+    case ImageProtocol::kBlocks256: {
       // A cell is two pixels high. The whole image should be visible, with one line left for the prompt.
       const int64_t most_rows = std::max<int64_t>(2, 2 * (screen.rows - 1));
       int64_t width = std::min(std::max<int64_t>(columns, std::min<int64_t>(64, screen.columns)), picture.width);
@@ -261,9 +261,9 @@ Result<std::string> terminal_picture(const RgbImage& picture, PictureProtocol pr
         height = most_rows;
         width = std::clamp<int64_t>(height * picture.width / picture.height, 1, width);
       }
-      return blocks(resized(picture, width, height), protocol == PictureProtocol::kBlocks24);
+      return blocks(resized(picture, width, height), protocol == ImageProtocol::kBlocks24);
     }
-    case PictureProtocol::kNone: break;
+    case ImageProtocol::kNone: break;
   }
   return std::string();
 }

@@ -1,5 +1,5 @@
-// bias_attention: every instruction set against float64.
-#include "kernels/cpu/bias_attention.h"
+// relative_bias_attention: every instruction set against float64.
+#include "kernels/cpu/relative_bias_attention.h"
 
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"
@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-using BiasAttention = IsaTest;
+using RelativeBiasAttention = IsaTest;
 
 struct Case {
   int64_t rows, keys, head_dim;
@@ -34,7 +34,7 @@ struct Operands {
   }
   /// Of key p for the row at place t.
   float bias_of(int64_t p, int64_t t) const { return bias[before + p - t]; }
-  BiasAttentionArgs args(const Case& c, float scale) {
+  RelativeBiasAttentionArgs args(const Case& c, float scale) {
     return {q.data(),
             stride,
             k.data(),
@@ -55,7 +55,7 @@ struct Operands {
 void check(const CpuKernels& kernels, const Case& c) {
   Operands o(c);
   const float scale = 0.75f;
-  kernels.bias_attention(o.args(c, scale));
+  kernels.relative_bias_attention(o.args(c, scale));
   for (int64_t r = 0; r < c.rows; ++r) {
     std::vector<double> weight;
     double most = -INFINITY, sum = 0, size = 0;
@@ -87,7 +87,7 @@ void check(const CpuKernels& kernels, const Case& c) {
   }
 }
 
-TEST_P(BiasAttention, AgreesWithReference) {
+TEST_P(RelativeBiasAttention, AgreesWithReference) {
   for (const int64_t keys : {0, 1, 3, 15, 16, 17, 31, 64, 65, 127, 128, 129, 257}) check(kernels(), {7, keys, 64});
   for (const int64_t head_dim : {1, 3, 7, 8, 9, 15, 16, 17, 63, 65, 80, 511, 512}) check(kernels(), {5, 37, head_dim});
   for (const int64_t rows : {0, 1, 2, 3, 4, 5, 6, 11, 12, 13}) check(kernels(), {rows, 150, 40});
@@ -95,28 +95,28 @@ TEST_P(BiasAttention, AgreesWithReference) {
   check(kernels(), {520, 140, 8});  // more rows than share a copy of keys
 }
 
-TEST_P(BiasAttention, LargeScoresDoNotOverflow) { check(kernels(), {5, 200, 64, 0, 20}); }
+TEST_P(RelativeBiasAttention, LargeScoresDoNotOverflow) { check(kernels(), {5, 200, 64, 0, 20}); }
 
-TEST_P(BiasAttention, ARowHasTheSameBitsInAnyCall) {
+TEST_P(RelativeBiasAttention, ARowHasTheSameBitsInAnyCall) {
   const Case all = {23, 300, 33};
   Operands whole(all), part(all);
-  kernels().bias_attention(whole.args(all, 1));
+  kernels().relative_bias_attention(whole.args(all, 1));
   for (int64_t r = 0, next; r < all.rows; r = next) {
     next = std::min(all.rows, r + 1 + r % 4);
-    BiasAttentionArgs a = part.args(all, 1);
+    RelativeBiasAttentionArgs a = part.args(all, 1);
     a.q += r * part.stride, a.y += r * part.stride;
     a.first_row = r, a.rows = next - r;
-    kernels().bias_attention(a);
+    kernels().relative_bias_attention(a);
   }
   for (int64_t i = 0; i < whole.y.size(); ++i) ASSERT_EQ(whole.y[i], part.y[i]) << i;
 }
 
-TEST_P(BiasAttention, ANanStaysInItsRow) {
+TEST_P(RelativeBiasAttention, ANanStaysInItsRow) {
   const Case c = {9, 140, 20};
   Operands o(c), clean(c);
   o.q[4 * o.stride + 2] = std::numeric_limits<float>::quiet_NaN();
-  kernels().bias_attention(o.args(c, 1));
-  kernels().bias_attention(clean.args(c, 1));
+  kernels().relative_bias_attention(o.args(c, 1));
+  kernels().relative_bias_attention(clean.args(c, 1));
   for (int64_t r = 0; r < c.rows; ++r)
     for (int64_t d = 0; d < c.head_dim; ++d) {
       const float y = o.y[r * o.stride + d];
@@ -125,7 +125,7 @@ TEST_P(BiasAttention, ANanStaysInItsRow) {
     }
 }
 
-REDLINE_INSTANTIATE_PER_ISA(BiasAttention);
+REDLINE_INSTANTIATE_PER_ISA(RelativeBiasAttention);
 
 }  // namespace
 }  // namespace redline

@@ -1,4 +1,4 @@
-#include "formats/picture_file.h"
+#include "formats/image_file.h"
 
 #include "base/mapped_file.h"
 #include "formats/byte_reader.h"
@@ -7,7 +7,7 @@
 
 namespace redline {
 
-Result<RgbImage> read_picture(const std::string& path) {
+Result<RgbImage> read_image(const std::string& path) {
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));
   if (file->text().starts_with("\x89PNG")) return decode_png(file->text(), path);
   if (file->text().starts_with("\xff\xd8")) return decode_jpeg(file->text(), path);

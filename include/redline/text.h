@@ -30,12 +30,12 @@ Result<ComputeType> compute_type_from_name(std::string_view name);
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
-  int64_t context = 0;           ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
-  int64_t max_batch_tokens = 512;       ///< maximum tokens of one step, over all its sequences
-  int64_t max_sequences = 64;    ///< maximum number of sequences in one step
-  int64_t cache_tokens = 0;      ///< maximum tokens in the caches of all sessions; 0: max_sequences full contexts
-  bool use_interpreter = false;  ///< reference mode: run the graph op by op in float64, slowly
-  std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  int64_t context = 0;             ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
+  int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
+  int64_t max_sequences = 64;      ///< maximum number of sequences in one step
+  int64_t cache_tokens = 0;        ///< maximum tokens in the caches of all sessions; 0: max_sequences full contexts
+  bool use_interpreter = false;    ///< reference mode: run the graph op by op in float64, slowly
+  std::string trace_file;          ///< write a timeline (Perfetto JSON) when the engine closes; "": none
 };
 
 /// Description of a model, available without running it.
@@ -84,8 +84,9 @@ struct TextPiece {
   std::span<const TokenLogprob> top;
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
-std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length", "cancelled"
+/// kLength: max_tokens; kContext: the context is full.
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kContext };
+std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length", "cancelled", "context"
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kStop;

@@ -9,8 +9,6 @@
 
 namespace redline {
 
-using PngText = ImageText;
-
 /// Encodes 8 bits per channel, with text chunks ({"parameters", "..."}; keys of 1 to 79 Latin-1 characters, values
 /// UTF-8). invalid_argument: an empty image, or rgb of another size.
 Result<std::string> encode_png(const RgbImage& picture, const ImageText& text = {});

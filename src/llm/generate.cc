@@ -86,7 +86,8 @@ Result<GenerateResult> LlmEngine::generate(const GenerateRequest& request,
     const bool go_on = show(text, token, logprob, top);
     if (stops.found()) return finish(FinishReason::kStop);
     if (!go_on) return finish(FinishReason::kCancelled);
-    if (made + 1 == request.max_tokens || session->length() == info_.context) break;
+    if (made + 1 == request.max_tokens) break;
+    if (session->length() == info_.context) return finish(FinishReason::kContext);
     REDLINE_ASSIGN(logits, session->forward({&token, 1}, false, 0));
   }
   return finish(FinishReason::kLength);

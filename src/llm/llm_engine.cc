@@ -162,8 +162,9 @@ Status LlmEngine::compile_graph(Graph graph, const TextEngineOptions& options, d
   REDLINE_ASSIGN(compile_options.weight_cache.cache, read_cache_settings());
   compile_options.weight_cache.kernels = cpu_isa_in_use();
   REDLINE_ASSIGN(Program program, compile(std::move(graph), compile_options, *team_));
-  plan_ = std::make_unique<AttentionPlan>(AttentionPlanShape{
-      program.attention_slots, config_.num_heads, config_.num_kv_heads, config_.head_dim, max_batch_tokens_, max_sequences_});
+  plan_ = std::make_unique<AttentionPlan>(AttentionPlanShape{program.attention_slots, config_.num_heads,
+                                                             config_.num_kv_heads, config_.head_dim, max_batch_tokens_,
+                                                             max_sequences_});
   ExecutorOptions executor_options;
   executor_options.hang_seconds = hang_seconds;
   executor_options.timeline = timeline_.timeline();
@@ -261,7 +262,7 @@ Result<ComputeType> compute_type_from_name(std::string_view name) {
 }
 
 std::string_view finish_reason_name(FinishReason reason) {
-  static constexpr std::string_view kNames[] = {"stop", "length", "cancelled"};
+  static constexpr std::string_view kNames[] = {"stop", "length", "cancelled", "context"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -59,7 +59,7 @@ std::map<std::string, HostTensor> inputs_of(const Case& c) {
 std::vector<float> run(const Case& c, int workers, KvFormat format, bool exact) {
   Numbers n(7);
   CompileOptions options;
-  options.kv_format = format;
+  options.pack_kv_format = format;
   options.exact_f32 = exact;
   SymbolValues bounds = sizes_of(c);
   for (int64_t& bound : bounds.value) bound += 5;  // the packed value lies in memory made for more
@@ -96,8 +96,7 @@ void check(const Case& c) {
   Numbers n(7);
   auto interpreter = Interpreter::make(graph_of(c, n));
   ASSERT_TRUE(interpreter.ok());
-  ReferenceCache cache;
-  auto expected = interpreter->run(inputs_of(c), sizes_of(c), cache);
+  auto expected = interpreter->run(inputs_of(c), sizes_of(c));
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
   const std::vector<double>& want = (*expected)["y"].data;
 

@@ -30,7 +30,7 @@ inline constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
 
 struct I8Scratch {
   alignas(64) float sums[kI8MaxStrips / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
-  alignas(64) int32_t products[2][kI8SumsFloats];                             // current and previous product
+  alignas(64) int32_t products[2][kI8SumsFloats];                            // current and previous product
   alignas(64) float done[kI8SumsFloats];
   alignas(64) float firsts[kI8MaxRows * kStripRows];  // for TilesEnd
 };

@@ -77,8 +77,8 @@ TEST(RelativeBiasAttentionOp, WhatDoesNotFitIsRefused) {
     Numbers n;
     GraphBuilder g("test");
     const Value x = g.input("x", DType::kF32, {batch * tokens, 48});
-    EXPECT_FALSE(
-        relative_bias_attention(g, x, x, x, g.weight("bias", n.weight(std::move(table))), batch, tokens, attrs).valid());
+    EXPECT_FALSE(relative_bias_attention(g, x, x, x, g.weight("bias", n.weight(std::move(table))), batch, tokens, attrs)
+                     .valid());
     return g.finish().status().message();
   };
   EXPECT_EQ(message({32, 3}, {.num_heads = 3, .head_dim = 8}),
@@ -88,7 +88,8 @@ TEST(RelativeBiasAttentionOp, WhatDoesNotFitIsRefused) {
   EXPECT_EQ(message({32, 3}, {.num_heads = 1, .head_dim = 1024}),
             "relative_bias_attention: 1 heads of 1024 elements; heads have 1 to 512");
   EXPECT_EQ(message({32, 3}, {.num_heads = 3, .head_dim = 16, .max_distance = 8}),
-            "relative_bias_attention: 32 buckets up to a distance of 8; at least 4 are needed, and a quarter of them below the "
+            "relative_bias_attention: 32 buckets up to a distance of 8; at least 4 are needed, and a quarter of them "
+            "below the "
             "distance");
 }
 

@@ -6,6 +6,7 @@
 
 #include "diffusion/adapters.h"
 #include "diffusion/latents.h"
+#include "diffusion/row_buffers.h"
 #include "diffusion/step_invariants.h"
 #include "models/image_models.h"
 #include "runtime/executable.h"
@@ -67,12 +68,11 @@ class Denoiser {
 
  private:
   SymbolValues sizes(int64_t rows) const;
-  Status run(Executable& network, std::span<const int64_t> rows, const std::string& prefix);
-  struct State {
-    int64_t row_elements = 0;
-    std::vector<float> data;  ///< [rows, row_elements]
-  };
-  void keep_outputs(const Executable& network, std::span<const int64_t> rows, const std::string& prefix);
+  /// `earlier`: prefix of the outputs of the part before.
+  Status run(Executable& network, std::span<const int64_t> rows, const std::string& earlier);
+  /// The same for a part whose outputs later parts read, which are kept as `prefix` + name.
+  Status run_and_keep(Executable& network, std::span<const int64_t> rows, const std::string& earlier,
+                      const std::string& prefix);
   void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
 
   Denoiser() : adapters_({}) {}
@@ -85,7 +85,7 @@ class Denoiser {
   std::vector<float> rope_, positions_;  ///< of one row
   std::vector<float> planes_;            ///< of one image, with the mask channels of an inpainting network
   double timestep_ = 0;
-  std::map<std::string, State> state_;
+  RowBuffers states_;  ///< what parts leave for later ones and for a step cache
 };
 
 }  // namespace redline

@@ -43,7 +43,7 @@ int64_t StepInvariants::rows() const { return batch_->rows; }
 
 void StepInvariants::add_outputs(const Executable& network, bool by_step) {
   for (const Executable::Port& port : network.outputs())
-    kept_[port.name] = {num_elements(port.shape).eval(item_), {}, by_step, {}};
+    kept_[port.name] = {num_elements(port.shape).eval(item_), by_step, {}};
 }
 
 void StepInvariants::begin(const DenoiserBatch& batch, const SymbolValues& item) {
@@ -71,8 +71,8 @@ Status StepInvariants::run_text() {
   }
   for (const Executable::Port& port : text_.outputs()) {
     Kept& kept = kept_[port.name];
-    kept.data.resize(static_cast<size_t>(kept.row_elements * rows()));
-    text_.bind(port.name, kept.data.data());
+    REDLINE_TRY(kept.values.resize(text_, rows(), kept.row_elements));
+    text_.bind(port.name, kept.values.row(0));
   }
   SymbolValues sizes = item_;
   sizes[Symbol::kBatch] = rows();
@@ -84,7 +84,7 @@ Status StepInvariants::run_time() {
   const int64_t items = std::ssize(window_) * rows();
   for (const Executable::Port& port : time_.outputs()) {
     Kept& kept = kept_[port.name];
-    kept.data.resize(static_cast<size_t>(kept.row_elements * items));
+    REDLINE_TRY(kept.values.resize(time_, items, kept.row_elements));
   }
   for (int64_t first = 0; first < items; first += max_items_) {
     const int64_t count = std::min(max_items_, items - first);
@@ -99,7 +99,7 @@ Status StepInvariants::run_time() {
     }
     for (const Executable::Port& port : time_.outputs()) {
       Kept& kept = kept_[port.name];
-      time_.bind(port.name, kept.data.data() + first * kept.row_elements);
+      time_.bind(port.name, kept.values.row(first));
     }
     SymbolValues sizes = item_;
     sizes[Symbol::kBatch] = count;
@@ -136,19 +136,12 @@ Status StepInvariants::prepare(double timestep, int64_t version) {
 
 void StepInvariants::bind(Executable& network, std::span<const int64_t> rows) {
   if (rows.empty()) return;
-  const bool contiguous = rows.back() - rows.front() + 1 == std::ssize(rows);
   for (const Executable::Port& port : network.inputs()) {
-    if (!port.is_bound()) continue;
-    Kept& kept = kept_[port.name];
-    const int64_t n = kept.row_elements;
-    float* data = rows_of(kept) + rows.front() * n;
-    if (!contiguous) {
-      kept.gathered.resize(static_cast<size_t>(std::ssize(rows) * n));
-      float* to = kept.gathered.data();
-      for (const int64_t row : rows) to = std::copy_n(rows_of(kept) + row * n, n, to);
-      data = kept.gathered.data();
-    }
-    network.bind(port.name, data);
+    const auto kept = kept_.find(port.name);
+    if (kept == kept_.end()) continue;
+    std::vector<int64_t> indices;
+    for (const int64_t row : rows) indices.push_back(index_of(kept->second, row));
+    kept->second.values.bind_input(network, port.name, indices);
   }
 }
 
@@ -156,8 +149,8 @@ std::span<float> StepInvariants::state(const std::string& name, int64_t row) {
   const auto moved = states_.find(name);
   if (moved == states_.end()) return {};
   Kept& kept = kept_[moved->second];
-  if (kept.data.empty()) return {};
-  return {rows_of(kept) + row * kept.row_elements, static_cast<size_t>(kept.row_elements)};
+  if (kept.values.empty()) return {};
+  return {kept.values.row(index_of(kept, row)), static_cast<size_t>(kept.row_elements)};
 }
 
 }  // namespace redline

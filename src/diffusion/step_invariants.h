@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
+#include "diffusion/row_buffers.h"
 #include "models/image_models.h"
-#include "runtime/executable.h"
 
 namespace redline {
 
@@ -36,13 +36,13 @@ class StepInvariants {
  private:
   struct Kept {
     int64_t row_elements = 0;
-    std::vector<float> data;  ///< [rows, ...] of the text, [steps of the window, rows, ...] of the time
     bool by_step = false;
-    std::vector<float> gathered;  ///< copies of rows that are not contiguous
+    RowBuffer values;  ///< [rows, ...] of the text, [steps of the window, rows, ...] of the time
   };
   Status run_text();
   Status run_time();
-  float* rows_of(Kept& kept) { return kept.data.data() + (kept.by_step ? at_ * kept.row_elements * rows() : 0); }
+  /// Index of a row of the present step in `kept.values`.
+  int64_t index_of(const Kept& kept, int64_t row) const { return row + (kept.by_step ? at_ * rows() : 0); }
   int64_t rows() const;
   void add_outputs(const Executable& network, bool by_step);
 

@@ -131,6 +131,14 @@ class StateMemory {
   virtual void clear_page(size_t group, int64_t page) = 0;
 };
 
+/// Memory of a back end that outlives steps, for external values.
+class BackendBuffer {
+ public:
+  virtual ~BackendBuffer() = default;
+  /// Address for Runner::bind, and for the host, as long as no step runs.
+  virtual void* data() = 0;
+};
+
 /// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.
 class Runner {
  public:
@@ -145,6 +153,8 @@ class Runner {
   /// invalid_argument: a size exceeds its bound. internal: no progress; the message is a state dump, and the runner
   /// refuses further steps.
   virtual Status step(const StepContext& context) = 0;
+  /// out_of_memory: states the bytes. Pages are mapped on first use.
+  virtual Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const = 0;
   /// Host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
   virtual void* host_input(std::string_view name) = 0;
   virtual const void* host_output(std::string_view name) const = 0;

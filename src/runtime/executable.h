@@ -59,6 +59,9 @@ class Executable {
     return runner_->make_state_memory(num_pages);
   }
 
+  /// Memory for bound ports (Runner::make_buffer).
+  Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const { return runner_->make_buffer(bytes); }
+
   /// nullptr when interpreted.
   const Program* program() const { return runner_ ? runner_->program() : nullptr; }
   /// The compiled program, or the interpreted graph, as text.

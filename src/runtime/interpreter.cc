@@ -1,6 +1,6 @@
 #include "runtime/interpreter.h"
 
-#include "backends/host_state_memory.h"
+#include "backends/host_memory.h"
 #include "graph/bound_values.h"
 
 namespace redline {
@@ -95,6 +95,7 @@ class InterpreterRunner final : public Runner {
   Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const override {
     return make_host_state_memory(states(), num_pages);
   }
+  Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const override { return make_host_buffer(bytes); }
   std::string describe() const override { return interpreter_.graph().to_string(); }
   int64_t resident_arena_bytes() const override { return 0; }
 

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <random>
 
-#include "backends/host_state_memory.h"
+#include "backends/host_memory.h"
 #include "models/registry.h"
 #include "runtime/interpreter.h"
 #include "support/golden.h"

@@ -7,7 +7,7 @@
 #include <random>
 #include <set>
 
-#include "backends/host_state_memory.h"
+#include "backends/host_memory.h"
 
 namespace redline::test {
 namespace {

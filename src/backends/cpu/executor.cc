@@ -7,7 +7,7 @@
 
 #include <algorithm>
 
-#include "backends/host_state_memory.h"
+#include "backends/host_memory.h"
 #include "graph/bound_values.h"
 #include "kernels/cpu/cpu_kernels.h"
 
@@ -70,6 +70,8 @@ Executor::Executor(Program program, WorkerTeam& team, ExecutorOptions options)
 Result<std::unique_ptr<StateMemory>> Executor::make_state_memory(std::span<const int64_t> num_pages) const {
   return make_host_state_memory(program_.states, num_pages);
 }
+
+Result<std::unique_ptr<BackendBuffer>> Executor::make_buffer(int64_t bytes) const { return make_host_buffer(bytes); }
 
 void* Executor::host_input(std::string_view name) {
   const Program::Port* port = program_.find_input(name);

@@ -36,6 +36,7 @@ class Executor final : public Runner {
   const Program* program() const override { return &program_; }
   const StatePlan& states() const override { return program_.states; }
   Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const override;
+  Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const override;
   std::string describe() const override { return program_.to_string(); }
   void* host_input(std::string_view name) override;
   const void* host_output(std::string_view name) const override;

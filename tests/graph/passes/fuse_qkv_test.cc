@@ -1,4 +1,4 @@
-#include "backends/host_state_memory.h"
+#include "backends/host_memory.h"
 #include "graph/ops/attention.h"
 #include "graph/ops/kv_append.h"
 #include "graph/ops/linear.h"

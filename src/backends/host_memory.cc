@@ -1,4 +1,4 @@
-#include "backends/host_state_memory.h"
+#include "backends/host_memory.h"
 
 #include <cstring>
 
@@ -29,7 +29,21 @@ class HostStateMemory final : public StateMemory {
   std::vector<Pages> groups_;
 };
 
+class HostBuffer final : public BackendBuffer {
+ public:
+  explicit HostBuffer(AlignedBuffer memory) : memory_(std::move(memory)) {}
+  void* data() override { return memory_.data(); }
+
+ private:
+  AlignedBuffer memory_;
+};
+
 }  // namespace
+
+Result<std::unique_ptr<BackendBuffer>> make_host_buffer(int64_t bytes) {
+  REDLINE_ASSIGN(AlignedBuffer memory, AlignedBuffer::make(bytes));
+  return std::unique_ptr<BackendBuffer>(new HostBuffer(std::move(memory)));
+}
 
 Result<std::unique_ptr<StateMemory>> make_host_state_memory(const StatePlan& plan, std::span<const int64_t> num_pages) {
   REDLINE_CHECK(num_pages.size() == plan.groups.size());

@@ -1,4 +1,4 @@
-// State pages in host memory, for the CPU and the interpreter.
+// Memory of the CPU and of the interpreter: state pages and buffers of external values.
 #pragma once
 
 #include "graph/program.h"
@@ -6,5 +6,7 @@
 namespace redline {
 
 Result<std::unique_ptr<StateMemory>> make_host_state_memory(const StatePlan& plan, std::span<const int64_t> num_pages);
+
+Result<std::unique_ptr<BackendBuffer>> make_host_buffer(int64_t bytes);
 
 }  // namespace redline

@@ -62,15 +62,15 @@ PHRASES = [
 ]
 IDENTIFIERS = [
     (r"\bXForms?\b|\bkXForm\w*", "ActivationLayout", ""),
-    (r"\bOnceValues\b|\bonce_values\b|\bhoist_invariants\b", "step invariants, hoist_invariants", ""),
+    (r"\bOnceValues\b|\bonce_values\b|\bsplit_once\b", "step invariants, hoist_invariants", ""),
     (r"\w*\btold_mask\w*|\bis_told\w*", "is_inpainting, mask_latents", ""),
     (r"\bRgbPicture\b|\bPicture[A-Z]\w*|\bpicture_\w+", "Image, image_..., FeatureMap", ""),
-    (r"\bpack_kv\b", "pack_kv", ""),
-    (r"\brelative_bias_attention\b", "relative_bias_attention", ""),
+    (r"\bjoint_keys\b", "pack_kv", ""),
+    (r"\bbias_attention\b", "relative_bias_attention", ""),
     (r"\bkMost\w*", "kMax...", ""),
     (r"\bkFromRows\w*|\bkTilesFromRowsOf\w*", "kMin...Rows", ""),
     (r'"velocity"', "model_output", ""),
-    (r"\bmax_batch_tokens\b", "max_batch_tokens", ""),
+    (r"\bmax_chunk\b", "max_batch_tokens", ""),
     (r"\b(?:Lap|laps_?)\b", "Iteration, iterations", ""),
 ]
 

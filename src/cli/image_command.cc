@@ -14,8 +14,8 @@
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
-#include "formats/npy.h"
 #include "formats/image_file.h"
+#include "formats/npy.h"
 #include "formats/png.h"
 #include "redline/image.h"
 

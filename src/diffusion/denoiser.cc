@@ -4,8 +4,8 @@
 
 namespace redline {
 
-Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const NetworkOptions& options,
-                                                 int64_t max_adapter_rank, WorkerTeam& team) {
+Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const ExecutableOptions& options,
+                                                 int64_t max_adapter_rank, RuntimeResources& runtime) {
   std::unique_ptr<Denoiser> d(new Denoiser());
   const int64_t latents = model.latent_channels * model.patch * model.patch;
   if (model.in_channels != latents && !model.is_inpainting())
@@ -28,11 +28,11 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Netw
         value.name == "latents" || value.name == "timestep" || value.name == "rope" || value.name == "positions";
     if (!own) d->conditions_.push_back({value.name, value.dtype, value.shape});
   }
-  REDLINE_ASSIGN(d->invariants_, StepInvariants::make(model, options, team));
-  REDLINE_ASSIGN(d->front_, Network::make(std::move(model.front), options, team));
+  REDLINE_ASSIGN(d->invariants_, StepInvariants::make(model, options, runtime));
+  REDLINE_ASSIGN(d->front_, Executable::make(std::move(model.front), options, runtime));
   if (!model.middle.ops.empty()) {
-    REDLINE_ASSIGN(d->middle_, Network::make(std::move(model.middle), options, team));
-    REDLINE_ASSIGN(d->tail_, Network::make(std::move(model.tail), options, team));
+    REDLINE_ASSIGN(d->middle_, Executable::make(std::move(model.middle), options, runtime));
+    REDLINE_ASSIGN(d->tail_, Executable::make(std::move(model.tail), options, runtime));
   }
   d->model_ = std::move(model);
   return d;
@@ -53,7 +53,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
   state_.clear();
   const LatentLayout& l = batch_.layout;
   const SymbolValues one = sizes(1);
-  for (const Network::Port& port : conditions_) {
+  for (const Executable::Port& port : conditions_) {
     const int64_t expected = num_elements(port.shape).eval(one) * batch_.rows;
     auto check = [&](const auto& conditions) -> Status {
       const auto at = conditions.find(port.name);
@@ -80,10 +80,10 @@ Status Denoiser::begin(DenoiserBatch batch) {
 }
 
 // Fills the network's inputs for these rows from the batch and from the outputs of earlier parts, and runs it.
-Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std::string& prefix) {
+Status Denoiser::run(Executable& network, std::span<const int64_t> rows, const std::string& prefix) {
   const SymbolValues one = sizes(1);
   invariants_.bind(network, rows);
-  for (const Network::Port& port : network.inputs()) {
+  for (const Executable::Port& port : network.inputs()) {
     if (port.name == "latents" || port.is_bound()) continue;  // written by run_front; kept for all steps
     const int64_t n = num_elements(port.shape).eval(one);
     if (port.dtype == DType::kI32) {
@@ -111,9 +111,9 @@ Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std:
   return network.run(sizes(static_cast<int64_t>(rows.size())));
 }
 
-void Denoiser::keep_outputs(const Network& network, std::span<const int64_t> rows, const std::string& prefix) {
+void Denoiser::keep_outputs(const Executable& network, std::span<const int64_t> rows, const std::string& prefix) {
   const SymbolValues one = sizes(1);
-  for (const Network::Port& port : network.outputs()) {
+  for (const Executable::Port& port : network.outputs()) {
     State& state = state_[prefix + port.name];
     state.row_elements = num_elements(port.shape).eval(one);
     state.data.resize(static_cast<size_t>(state.row_elements * batch_.rows));

@@ -8,7 +8,7 @@
 #include "diffusion/latents.h"
 #include "diffusion/step_invariants.h"
 #include "models/image_models.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 
 namespace redline {
 
@@ -33,9 +33,9 @@ struct DenoiserBatch {
 class Denoiser {
  public:
   /// `options.compile.bounds` bounds every batch. `max_adapter_rank`: reserves adapter slots of this rank beside every
-  /// linear layer and convolution; 0: none. `team` outlives the denoiser.
-  static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const NetworkOptions& options,
-                                                int64_t max_adapter_rank, WorkerTeam& team);
+  /// linear layer and convolution; 0: none. `runtime` outlives the denoiser.
+  static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const ExecutableOptions& options,
+                                                int64_t max_adapter_rank, RuntimeResources& runtime);
   AdapterBank& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !middle_.empty(); }
@@ -58,7 +58,7 @@ class Denoiser {
   std::span<float> state(const std::string& name, int64_t row);
 
   /// The parts, then the step invariants: of the text, of the timesteps.
-  std::vector<const Network*> networks() const {
+  std::vector<const Executable*> networks() const {
     return {&front_, &middle_, &tail_, &invariants_.text(), &invariants_.time()};
   }
   const DenoiserBatch& batch() const { return batch_; }
@@ -67,20 +67,20 @@ class Denoiser {
 
  private:
   SymbolValues sizes(int64_t rows) const;
-  Status run(Network& network, std::span<const int64_t> rows, const std::string& prefix);
+  Status run(Executable& network, std::span<const int64_t> rows, const std::string& prefix);
   struct State {
     int64_t row_elements = 0;
     std::vector<float> data;  ///< [rows, row_elements]
   };
-  void keep_outputs(const Network& network, std::span<const int64_t> rows, const std::string& prefix);
+  void keep_outputs(const Executable& network, std::span<const int64_t> rows, const std::string& prefix);
   void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
 
   Denoiser() : adapters_({}) {}
   DenoiserModel model_;
   AdapterBank adapters_;
-  std::vector<Network::Port> conditions_;  ///< inputs that the batch provides
+  std::vector<Executable::Port> conditions_;  ///< inputs that the batch provides
   StepInvariants invariants_;
-  Network front_, middle_, tail_;
+  Executable front_, middle_, tail_;
   DenoiserBatch batch_;
   std::vector<float> rope_, positions_;  ///< of one row
   std::vector<float> planes_;            ///< of one image, with the mask channels of an inpainting network

@@ -77,7 +77,8 @@ class TinyBuilder {
         b_(g_, w_, 1, kPoolEps) {}
 
   Result<Graph> decode() {
-    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight, kWidth};
+    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight,
+                    kWidth};
     g_.set_scope("clamp");
     x.value = activation(g_, x.value, Activation::kTanh3);
     x = activate(b_.conv(x, layer(), c_.width));

@@ -87,8 +87,7 @@ inline void expect_formula(const BuildGraph& build, const MakeInputs& inputs, co
       if (workers == 1) {
         auto reference = Interpreter::make(graph);
         ASSERT_TRUE(reference.ok());
-        ReferenceCache cache;
-        auto expected = reference->run(in.tensors, now, cache);
+        auto expected = reference->run(in.tensors, now);
         ASSERT_TRUE(expected.ok()) << expected.status().to_string();
         const HostTensor& y = (*expected)["y"];
         FormulaInputs all = in;

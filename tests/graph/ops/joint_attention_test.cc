@@ -60,7 +60,7 @@ std::map<std::string, HostTensor> inputs_of(const Case& c) {
 std::vector<float> run(const Case& c, int workers, KvFormat format, bool exact) {
   Numbers n(7);
   CompileOptions options;
-  options.kv_format = format;
+  options.pack_kv_format = format;
   options.exact_f32 = exact;
   SymbolValues bounds = sizes_of(c);
   for (int64_t& bound : bounds.value) bound += 5;  // the packed value lies in memory made for more
@@ -144,8 +144,7 @@ void check(const Case& c) {
   const std::vector<double> want = formula(c, graph, inputs_of(c));
   auto interpreter = Interpreter::make(graph);
   ASSERT_TRUE(interpreter.ok());
-  ReferenceCache cache;
-  auto expected = interpreter->run(inputs_of(c), sizes_of(c), cache);
+  auto expected = interpreter->run(inputs_of(c), sizes_of(c));
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
   EXPECT_LE(error_of((*expected)["y"].data, want), kReferenceError) << name_of(c) << ", the reference";
 

@@ -9,11 +9,11 @@ namespace {
 
 // Minimum rows for bf16 tiles. A tile pass takes the same time for 1 to 16 rows; below the threshold, float32 products
 // of float weights or integer dot products of quantized weights are cheaper (docs/performance.md).
-constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 7;
+constexpr int64_t kMinTileRowsOfFloats = 5, kMinTileRowsOfCodes = 7;
 
 // Minimum rows for kI8Tiled, which has one scale per 1024 elements of a row. Fewer rows read the weights just as fast
 // with groups of 32, which round more finely and can be split among more workers.
-constexpr int64_t kI8FromRows = 5;
+constexpr int64_t kMinI8Rows = 5;
 
 /// Measured choice for one weight type on one instruction set.
 struct Recorded {
@@ -113,11 +113,11 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
     kernels.run[0] = table.linear_q8[type];
   }
   if (auto* eight_bits = kernel_of(table, weight, ActivationLayout::kI8Tiled)) {
-    kernels.layouts.at[kernels.layouts.count] = {kI8FromRows, ActivationLayout::kI8Tiled};
+    kernels.layouts.at[kernels.layouts.count] = {kMinI8Rows, ActivationLayout::kI8Tiled};
     kernels.run[kernels.layouts.count++] = eight_bits;
   }
   if (auto* tiles = kernel_of(table, weight, ActivationLayout::kBf16Tiled)) {
-    kernels.layouts.at[kernels.layouts.count] = {table.linear_q8[type] ? kTilesFromRowsOfCodes : kTilesFromRowsOfFloats,
+    kernels.layouts.at[kernels.layouts.count] = {table.linear_q8[type] ? kMinTileRowsOfCodes : kMinTileRowsOfFloats,
                                                  ActivationLayout::kBf16Tiled};
     kernels.run[kernels.layouts.count++] = tiles;
   }

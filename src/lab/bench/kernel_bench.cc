@@ -166,7 +166,7 @@ Status KernelBenchReport::status() const {
     return row.verdict.status == KernelStatus::kWrong || row.verdict.status == KernelStatus::kQuarantined;
   });
   if (bad == 0) return {};
-  return internal("{} of {} measurements {} not to be believed", bad, rows.size(), bad == 1 ? "is" : "are");
+  return internal("{} of {} measurements {} not credible", bad, rows.size(), bad == 1 ? "is" : "are");
 }
 
 Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {

@@ -83,7 +83,7 @@ Status GenerateTask::take_guidance_scale() {
   if (!(scale >= 0 && scale <= 100)) return invalid_argument("guidance {} is outside [0, 100]", scale);
   if (scale <= 1) scale = 1;  // as in diffusers: guidance begins above one
   if (in_.pictures * (in_.guided() ? 2 : 1) > p_.options.max_batch)
-    return invalid_argument("{} pictures{} are more than max_batch {}", in_.pictures,
+    return invalid_argument("{} images{} are more than max_batch {}", in_.pictures,
                             in_.guided() ? " with two branches of guidance each" : "", p_.options.max_batch);
   return {};
 }

@@ -29,13 +29,22 @@ bool is_quantized_weight(const std::string& name) {
   return in_block && name.ends_with(".weight") && !has("norm");
 }
 
+/// The type of 8 bits that a pipeline's matrices are quantized to; nullopt: they are not.
+std::optional<DType> quantized_type(ImageType type) {
+  switch (type) {
+    case ImageType::kQ8_0: return DType::kQ8_0;
+    case ImageType::kW8A8: return DType::kW8A8;
+    default: return std::nullopt;
+  }
+}
+
 Status convert(Checkpoint& checkpoint, ImageType type) {
   if (type == ImageType::kF32) return {};
   REDLINE_TRY(round_convolutions(checkpoint));
+  if (const std::optional<DType> quantized = quantized_type(type))
+    return convert_weights(checkpoint, *quantized, is_quantized_weight);
   if (type == ImageType::kBF16)
     return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
-  if (type == ImageType::kQ8_0) return convert_weights(checkpoint, DType::kQ8_0, is_quantized_weight);
-  if (type == ImageType::kW8A8) return convert_weights(checkpoint, DType::kW8A8, is_quantized_weight);
   return {};
 }
 
@@ -84,7 +93,7 @@ class PipelineLoader {
     SymbolValues& bounds = network_.compile.bounds;
     bounds[Symbol::kBatch] = 1;
     bounds[Symbol::kTextTokens] = kMaxTextTokens;
-    const bool has_8_bits = p_.options.dtype == ImageType::kQ8_0 || p_.options.dtype == ImageType::kW8A8;
+    const bool has_8_bits = quantized_type(p_.options.dtype).has_value();
     for (const PipelineComponent& component : files_.components) {
       constexpr std::string_view kPrefix = "text_encoder";
       if (!component.name.starts_with(kPrefix)) continue;

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
-const std::string kGolden = std::string(REDLINE_SOURCE_DIR) + "/tests/golden/";
+const std::string kGolden = REDLINE_GOLDEN_DIR "/";
 
 std::unique_ptr<TextEngine> open(const std::string& path, TextEngineOptions options) {
   auto engine = TextEngine::open(path, options);

@@ -10,7 +10,7 @@
 namespace redline {
 namespace {
 
-const std::string kGolden = std::string(REDLINE_SOURCE_DIR) + "/tests/golden/llama_gqa";
+const std::string kGolden = REDLINE_GOLDEN_DIR "/llama_gqa";
 
 Result<SamplingOptions> defaults_with(const char* generation) {
   const TestFolder folder;

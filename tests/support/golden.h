@@ -22,7 +22,8 @@
 
 namespace redline::testing {
 
-inline std::string golden_root() { return REDLINE_SOURCE_DIR "/tests/golden"; }
+/// tests/golden with the weights that the build makes of the recipes (tests/golden/weights.py).
+inline std::string golden_root() { return REDLINE_GOLDEN_DIR; }
 
 inline std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);

@@ -26,7 +26,7 @@ Graph gated_block(Numbers& n, const testing::RandomWeight& w, const testing::Ran
 }  // namespace
 
 TEST(FuseGate, TheFusedGraphEqualsTheComposedOne) {
-  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kW8A8})
+  for (const DType type : testing::each_kind_of_weight())
     for (bool exact : {true, false}) {
       SCOPED_TRACE(std::string(dtype_info(type).name) + (exact ? " exact" : ""));
       constexpr int64_t kCols = 96;

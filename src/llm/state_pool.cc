@@ -29,9 +29,8 @@ void StatePool::drop(size_t g, int32_t page) {
 }
 
 bool StatePool::steps_drop_state() const {
-  return std::any_of(groups_.begin(), groups_.end(), [](const Group& g) {
-    return g.group->kind == StateKind::kRecurrent || g.group->window > 0;
-  });
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Group& g) { return g.group->kind == StateKind::kRecurrent || g.group->window > 0; });
 }
 
 int64_t StatePool::tokens(int64_t (StatePool::*pages)(size_t) const) const {

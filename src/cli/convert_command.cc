@@ -1,6 +1,7 @@
 // redline convert: writes Hugging Face folders and llama2.c checkpoints as GGUF.
 #include <filesystem>
 
+#include "base/output_file.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
@@ -42,7 +43,7 @@ Status check_output(const ConvertArgs& args, const std::vector<std::string>& sou
   for (const std::string& source : sources)
     if (fs::equivalent(args.output, source, error))
       return invalid_argument("{}: is what is read; give OUT another name", args.output);
-  return {};
+  return prepare_output(args.output);
 }
 
 Result<Converted> write_llama2c(const ConvertArgs& args, const std::string& input) {

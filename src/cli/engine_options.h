@@ -63,7 +63,8 @@ inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model,
   std::optional<Progress> loading(std::in_place, "loading " + short_name(path), 0);
   Result<std::unique_ptr<TextEngine>> engine = lab::open_engine(path, options);
   loading.reset();
-  if (engine.ok()) note_long_context((*engine)->info(), terminal);
+  if (!engine.ok()) return explain_kind(engine.status(), path, ModelUse::kText);
+  note_long_context((*engine)->info(), terminal);
   return engine;
 }
 

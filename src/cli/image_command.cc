@@ -11,6 +11,7 @@
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/flag_names.h"
 #include "cli/image_settings.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
@@ -210,7 +211,7 @@ class ImageOutput {
         if (!source.empty() && fs::equivalent(name, source, error))
           return invalid_argument("{}: is read as an image to start from; give --output another name", name);
       }
-      REDLINE_TRY(OutputFile::create(name));
+      REDLINE_TRY(prepare_output(name));
     }
     return output;
   }
@@ -331,7 +332,9 @@ Result<std::unique_ptr<ImageEngine>> open_image_engine(const std::string& path, 
                                                        bool is_quiet) {
   std::optional<Progress> loading;
   if (!is_quiet) loading.emplace("loading " + short_name(path), 0);
-  return ImageEngine::open(path, options);
+  Result<std::unique_ptr<ImageEngine>> engine = ImageEngine::open(path, options);
+  if (!engine.ok()) return explain_kind(engine.status(), path, ModelUse::kImage);
+  return engine;
 }
 
 /// Generates with a progress bar, saving the latents of every step if asked to.
@@ -380,7 +383,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   const Screen screen = Screen::of(terminal.output());
   REDLINE_ASSIGN(const ImageProtocol protocol, image_protocol(args.show, screen));
   REDLINE_ASSIGN(ImageOutput output, ImageOutput::open(args, num_images, terminal));
-  if (!args.save_latents.empty()) REDLINE_TRY(OutputFile::create(args.save_latents));
+  if (!args.save_latents.empty()) REDLINE_TRY(prepare_output(args.save_latents));
   if (!args.save_steps.empty()) REDLINE_TRY(create_folder(args.save_steps));
 
   const auto opening = std::chrono::steady_clock::now();
@@ -393,7 +396,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   REDLINE_TRY(check_effects(args, *engine, request, terminal));
   REDLINE_ASSIGN(const ImageResult result, generate(*engine, args, request));
 
-  for (const std::string& warning : result.warnings) terminal.note("redline: warning: {}", warning);
+  for (const std::string& warning : result.warnings) terminal.note("redline: warning: {}", with_flag_names(warning));
   std::vector<DrawnImage> images;
   for (size_t i = 0; i < result.pictures.size(); ++i)
     images.push_back({args, request, result, engine->is_guidance_distilled(), i});

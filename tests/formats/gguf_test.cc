@@ -167,7 +167,7 @@ TEST(Gguf, WriterRefusesWhatTheFormatCannotHold) {
   EXPECT_THAT(twice.to_bytes().status().message(), HasSubstr("twice"));
   const Status status = GgufWriter().write("/nowhere/at/all.gguf");
   EXPECT_EQ(status.code(), Code::io);
-  EXPECT_THAT(status.message(), HasSubstr("/nowhere/at/all.gguf: cannot create the file: No such file"));
+  EXPECT_THAT(status.message(), HasSubstr("/nowhere/at/all.gguf: cannot be written: No such file"));
 }
 
 TEST(Gguf, WriterLeavesNothingBehindWhenItFails) {

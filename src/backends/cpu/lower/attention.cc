@@ -6,32 +6,52 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   AttentionAttrs a;
   void (*attend)(const AttentionArgs&);
   void (*merge)(const AttentionMergeArgs&);
+  Operand<const float> q;
+  Operand<float> y;
 };
 
-// operands: q, y. Tile i computes the items that the attention plan assigns to work partition i.
-void run_attend(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const auto& s = stage.attrs_as<Attrs>();
+// Task i computes the items that the attention plan assigns to work partition i.
+void run_attend(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const AttentionStep& plan = *step.attention;
   const int64_t stride = s.a.num_heads * s.a.head_dim, group = s.a.num_heads / s.a.num_kv_heads;
   for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
     const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
     const int64_t rows = item.row_end - item.row_begin;
-    float* y = stage.operand<float>(1) + at;
-    s.attend({stage.operand<float>(0) + at, stride, y, stride, rows, group, s.a.head_dim, item.first_position,
-              s.a.window, s.a.scale, plan.pages[item.sequence], plan.cache.head(s.a.layer, item.kv_head), item.kv_begin,
-              item.kv_end, item.split < 0 ? nullptr : plan.partials + item.partials, worker.scratch});
+    float* y = s.y + at;
+    s.attend({.q = s.q + at,
+              .q_stride = stride,
+              .y = y,
+              .y_stride = stride,
+              .rows = rows,
+              .group = group,
+              .head_dim = s.a.head_dim,
+              .first_position = item.first_position,
+              .window = s.a.window,
+              .scale = s.a.scale,
+              .pages = plan.pages[item.sequence],
+              .cache = plan.cache.head(s.a.layer, item.kv_head),
+              .kv_begin = item.kv_begin,
+              .kv_end = item.kv_end,
+              .partials = item.split < 0 ? nullptr : plan.partials + item.partials,
+              .scratch = worker.scratch});
     if (item.split < 0) continue;
     const AttentionSplit& split = plan.splits[item.split];
     std::atomic<int32_t>& finished = plan.finished[item.split];
     // The last worker to finish sees the results of the others, and resets the counter for the next layer.
     if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) continue;
     finished.store(0, std::memory_order_relaxed);
-    s.merge({plan.partials + split.partials, split.chunks, rows, group, s.a.head_dim, y, stride});
+    s.merge({.partials = plan.partials + split.partials,
+             .chunks = split.chunks,
+             .rows = rows,
+             .group = group,
+             .head_dim = s.a.head_dim,
+             .y = y,
+             .y_stride = stride});
   }
 }
 
@@ -40,16 +60,16 @@ Status lower(LowerContext& c) {
   const auto format = static_cast<size_t>(c.options().kv_format);
   if (!c.kernels().attention[format]) return unsupported("no attention kernel for this cache format");
   const auto& in = c.op().inputs;
-  LoweredStage attend;
-  attend.run = run_attend;
-  // work partitions of the plan, not rows of the step: each must run whatever the step's size
-  attend.rows = c.workers();
-  attend.cols = a.num_heads * a.head_dim;
-  attend.row_tiles = c.workers();
-  attend.reads = {{in[0], Reads::kAll}, {in[1], Reads::kAll}};
-  attend.writes = c.op().outputs;
-  attend.attrs = std::make_shared<Attrs>(Attrs{a, c.kernels().attention[format], c.kernels().attention_merge});
-  c.add_stage(std::move(attend), {c.at(in[0]), c.at(c.op().outputs[0])});
+  auto params = std::make_shared<StageParams>();
+  params->a = a;
+  params->attend = c.kernels().attention[format];
+  params->merge = c.kernels().attention_merge;
+  auto attend =
+      LoweredStage::make<run_attend>(TaskGrid::work_partitions(c.workers(), a.num_heads * a.head_dim), params);
+  attend.read(params->q, in[0], Reads::kAll);
+  attend.read(in[1], Reads::kAll);
+  attend.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(attend));
   return {};
 }
 

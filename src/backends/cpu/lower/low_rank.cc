@@ -12,30 +12,38 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+/// Of both stages.
+struct StageParams {
   std::shared_ptr<AdapterSlot> slot;
+  Dim rows;
+  int down_parts;                                               // work partitions of the down stage
   ActivationLayouts layouts;                                    // of x
   void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
   AdapterUp up;
+  Operand<const uint8_t> x;
+  Operand<float> down_t;        // the down stage writes x down^T,
+  Operand<const float> up_t;    // the up stage reads it
+  Operand<const float> base_y;  // the base linear's
+  Operand<float> y;
 };
 
-// operands: x, t. A tile covers some rows, rounded to whole row panels of x.
-void run_down(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const auto& a = stage.attrs_as<Attrs>();
-  const AdapterSlot& slot = *a.slot;
+// A work partition is some whole row panels of x, whose height depends on the layout at the size of the step.
+void run_down(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  const AdapterSlot& slot = *p.slot;
   if (slot.parts.empty()) return;
-  const int64_t rows = stage.plan->rows.eval(step.sizes);
-  const ActivationLayout form = a.layouts.for_rows(rows);
-  const auto panel = [&](int64_t row) {
-    const int64_t lines = activation_layout_panel(form);
-    return row >= rows ? row : (row + lines - 1) / lines * lines;
+  const int64_t rows = p.rows.eval(step.sizes);
+  const ActivationLayout form = p.layouts.for_rows(rows);
+  const int64_t lines = activation_layout_panel(form);
+  const auto panel = [&](int64_t part) {
+    const int64_t row = rows * part / p.down_parts;
+    return std::min(rows, (row + lines - 1) / lines * lines);
   };
-  const int64_t begin = panel(tile.row_begin), end = std::min(rows, panel(tile.row_end));
+  const int64_t begin = panel(tile.row_begin), end = panel(tile.row_end);
   if (begin >= end) return;
-  float* t = stage.operand<float>(1) + begin * slot.max_rank;
+  float* t = p.down_t + begin * slot.max_rank;
   for (const AdapterPart& part : slot.parts) {
     LinearArgs args = {};
-    args.x = static_cast<const uint8_t*>(stage.operands[0]) + activation_layout_bytes(form, begin, slot.in_features);
+    args.x = p.x + activation_layout_bytes(form, begin, slot.in_features);
     args.x_stride = args.in_features = slot.in_features;
     args.rows = end - begin;
     args.weight = part.down;
@@ -43,21 +51,20 @@ void run_down(const CpuStage& stage, const Tile& tile, const StepContext& step, 
     args.y = t;
     args.y_stride = slot.max_rank;
     args.scratch = worker.scratch;
-    a.down[static_cast<int>(form)](args);
+    p.down[static_cast<int>(form)](args);
     for (int64_t r = 0; r < end - begin; ++r)
       for (int64_t i = 0; i < part.rank; ++i) t[r * slot.max_rank + i] *= part.scale;
     t += part.rank;
   }
 }
 
-// operands: t, the base linear's y, y. All rows of some columns.
-void run_up(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
-  const auto& a = stage.attrs_as<Attrs>();
-  const AdapterSlot& slot = *a.slot;
+// All rows of some columns.
+void run_up(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext& worker) {
+  const AdapterSlot& slot = *p.slot;
   const int64_t rows = tile.row_end;
-  const float* t = stage.operand<float>(0);
-  const float* residual = stage.operand<float>(1);
-  auto* y = stage.operand<float>(2);
+  const float* t = p.up_t;
+  const float* residual = p.base_y;
+  float* y = p.y;
   if (slot.parts.empty() && residual != y)
     for (int64_t r = 0; r < rows; ++r)
       std::memcpy(y + r * slot.out_features + tile.col_begin, residual + r * slot.out_features + tile.col_begin,
@@ -73,7 +80,7 @@ void run_up(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerC
     residual = y;  // for the next part
     args.y_stride = slot.out_features;
     args.scratch = worker.scratch;
-    a.up.add(args, part, t, slot.max_rank, rows >= kXTileRows, worker.buffer);
+    p.up.add(args, part, t, slot.max_rank, rows >= kXTileRows, worker.buffer);
     t += part.rank;
   }
 }
@@ -83,39 +90,36 @@ Status lower(LowerContext& c) {
   REDLINE_ASSIGN(const LinearKernels base, linear_kernels(c, 1));
   const CpuKernels& table = c.kernels();
   const bool exact = c.options().exact_f32;
-  auto attrs = std::make_shared<Attrs>();
-  attrs->slot = slot;
-  attrs->layouts = base.layouts;
+  auto params = std::make_shared<StageParams>();
+  params->slot = slot;
+  params->rows = c.out(1).shape[0];
+  params->layouts = base.layouts;
   const std::optional<DType> down = weight_type_reading(table, base.layouts, exact);
   if (!down) return unsupported("no kernels for adapters whose x is as this product reads it");
   slot->down_type = *down;
-  attrs->up = AdapterUp::choose(table, exact);
-  slot->up_type = attrs->up.type;
+  params->up = AdapterUp::choose(table, exact);
+  slot->up_type = params->up.type;
   for (int i = 0; i < kNumActivationLayouts; ++i)
-    attrs->down[i] = linear_kernel(table, *down, static_cast<ActivationLayout>(i));
+    params->down[i] = linear_kernel(table, *down, static_cast<ActivationLayout>(i));
   const auto& in = c.op().inputs;
   const auto& out = c.op().outputs;
 
-  LoweredStage first;
+  params->down_parts = c.workers();
+  auto first = LoweredStage::make<run_down>(TaskGrid::work_partitions(params->down_parts, slot->max_rank), params);
   first.name = c.op().name + ".down";
-  first.run = run_down;
-  first.rows = c.out(1).shape[0];
-  first.cols = slot->max_rank;
-  first.row_tiles = c.workers();
-  first.reads = {{in[0], Reads::kAll}};
-  first.writes = {out[1]};
-  first.attrs = attrs;
-  c.add_stage(std::move(first), {c.at(in[0]), c.at(out[1])});
+  first.read(params->x, in[0], Reads::kAll);
+  first.write(params->down_t, out[1]);
+  c.add_stage(std::move(first));
 
-  LoweredStage second = c.output_stage(run_up);
+  LoweredStage second = c.output_stage<run_up>(params);
   second.name = c.op().name + ".up";
-  second.writes = {out[0]};
-  second.col_begin = LowerContext::cut_columns(slot->out_features, kStripRows, c.workers() * 2);
-  second.reads = {{out[1], Reads::kAll}, {in[2], Reads::kTile}};
+  second.grid.col_begin = LowerContext::cut_columns(slot->out_features, kStripRows, c.workers() * 2);
+  second.read(params->up_t, out[1], Reads::kAll);
+  second.read(params->base_y, in[2], Reads::kTile);
+  second.write(params->y, out[0]);
   second.in_place_of = in[2];
-  second.buffer_bytes = attrs->up.buffer_bytes(second.rows.eval(c.options().bounds), slot->max_rank);
-  second.attrs = attrs;
-  c.add_stage(std::move(second), {c.at(out[1]), c.at(in[2]), c.at(out[0])});
+  second.buffer_bytes = params->up.buffer_bytes(second.grid.rows.eval(c.options().bounds), slot->max_rank);
+  c.add_stage(std::move(second));
   return {};
 }
 
@@ -136,7 +140,14 @@ void AdapterUp::add(LinearArgs args, const AdapterPart& part, const float* t, in
   args.weight = part.up;
   args.in_features = part.rank;
   if (by_tiles && tiles) {
-    prepare_tiles({t, t_stride, part.rank, 0, args.rows, 0, part.rank, buffer});
+    prepare_tiles({.x = t,
+                   .x_stride = t_stride,
+                   .cols = part.rank,
+                   .row_begin = 0,
+                   .row_end = args.rows,
+                   .col_begin = 0,
+                   .col_end = part.rank,
+                   .out = buffer});
     args.x = buffer;
     by_tiles(args);
   } else {

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "diffusion/adapters.h"
 #include "models/image_models.h"
 #include "runtime/network.h"
 
@@ -21,9 +22,9 @@ class StepInvariants {
 
   /// Begins a run and drops the values of the last one. `batch` outlives the run; `item`: sizes of one row.
   void begin(const DenoiserBatch& batch, const SymbolValues& item);
-  /// Computes the values for a step at the solver's `timestep` unless they are there, computed with this `version` of
-  /// the weights. The batch's timesteps are computed several at a time.
-  Status prepare(double timestep, int64_t version);
+  /// Computes the values for a step at the solver's `timestep` unless they are there, computed with these
+  /// adapters. The batch's timesteps are computed several at a time.
+  Status prepare(double timestep, const NetworkAdapters& adapters);
   /// Binds `network` to the values of `rows` (increasing indices into the batch) at the timestep of the last prepare().
   /// They stay valid until the next call for this network.
   void bind(Network& network, std::span<const int64_t> rows);
@@ -40,8 +41,8 @@ class StepInvariants {
     bool by_step = false;
     std::vector<float> gathered;  ///< copies of rows that are not contiguous
   };
-  Status run_text();
-  Status run_time();
+  Status run_text(const NetworkAdapters& adapters);
+  Status run_time(const NetworkAdapters& adapters);
   float* rows_of(Kept& kept) { return kept.data.data() + (kept.by_step ? at_ * kept.row_elements * rows() : 0); }
   int64_t rows() const;
   void add_outputs(const Network& network, bool by_step);

@@ -12,6 +12,7 @@
 #include <string>
 #include <vector>
 
+#include "graph/adapters.h"
 #include "graph/attention_step.h"
 #include "graph/graph.h"
 
@@ -21,6 +22,7 @@ namespace redline {
 struct StepContext {
   SymbolValues sizes;
   const AttentionStep* attention = nullptr;
+  std::span<const AdapterSegment> adapters;  ///< valid during the step
 };
 
 /// The part of a stage that one task computes. Rows are split into equal fractions of the step's rows, columns at fixed

@@ -5,6 +5,7 @@
 #include <map>
 #include <vector>
 
+#include "graph/adapters.h"
 #include "graph/graph.h"
 
 namespace redline {
@@ -41,8 +42,9 @@ struct ReferenceCache {
 
 class ReferenceContext {
  public:
-  ReferenceContext(const Op& op, std::vector<HostTensor>& values, ReferenceCache& cache, const SymbolValues& sizes)
-      : op_(op), values_(values), cache_(cache), sizes_(sizes) {}
+  ReferenceContext(const Op& op, std::vector<HostTensor>& values, ReferenceCache& cache, const SymbolValues& sizes,
+                   std::span<const AdapterSegment> adapters = {})
+      : op_(op), values_(values), cache_(cache), sizes_(sizes), adapters_(adapters) {}
   const HostTensor& in(size_t i) const { return values_[static_cast<size_t>(op_.inputs[i])]; }
   size_t num_inputs() const { return op_.inputs.size(); }
   /// Zero-initialized, in its final shape.
@@ -54,12 +56,19 @@ class ReferenceContext {
   ReferenceCache& cache() { return cache_; }
   /// Symbol values of this step, for sizes that the shapes do not give.
   const SymbolValues& sizes() const { return sizes_; }
+  std::span<const AdapterSegment> adapters() const { return adapters_; }
 
  private:
   const Op& op_;
   std::vector<HostTensor>& values_;
   ReferenceCache& cache_;
   const SymbolValues& sizes_;
+  std::span<const AdapterSegment> adapters_;
 };
+
+/// Adds the step's adapters at a site to y, the product of x with rows [first_feature, first_feature + y.cols()) of the
+/// site's matrix. nullptr: no site.
+void add_adapters_reference(const ReferenceContext& c, const AdapterSite* site, const HostTensor& x, HostTensor& y,
+                            int64_t first_feature = 0);
 
 }  // namespace redline

@@ -39,7 +39,8 @@ Result<Interpreter> Interpreter::make(Graph graph) {
 }
 
 Result<std::map<std::string, HostTensor>> Interpreter::run(const std::map<std::string, HostTensor>& inputs,
-                                                           const SymbolValues& sizes, ReferenceCache& cache) {
+                                                           const SymbolValues& sizes, ReferenceCache& cache,
+                                                           std::span<const AdapterSegment> adapters) {
   for (ValueId id : graph_.inputs) {
     auto at = inputs.find(graph_.value(id).name);
     if (at == inputs.end()) return invalid_argument("interpreter: input {} is missing", graph_.value(id).name);
@@ -55,7 +56,7 @@ Result<std::map<std::string, HostTensor>> Interpreter::run(const std::map<std::s
     const auto is_weight = [&](ValueId id) { return graph_.value(id).kind == ValueKind::kWeight; };
     for (ValueId id : op.inputs)
       if (!keeps_weights_ && is_weight(id)) values_[static_cast<size_t>(id)] = unpack(graph_.value(id));
-    ReferenceContext context(op, values_, cache, sizes);
+    ReferenceContext context(op, values_, cache, sizes, adapters);
     REDLINE_TRY(op.def->reference(context).within(op.name));
     for (ValueId id : op.inputs)
       if (!keeps_weights_ && is_weight(id)) values_[static_cast<size_t>(id)] = {};

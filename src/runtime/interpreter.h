@@ -17,7 +17,8 @@ class Interpreter {
 
   /// Runs one step. `inputs` by name; every graph input must be present. Returns the outputs by name.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
-                                                const SymbolValues& sizes, ReferenceCache& cache);
+                                                const SymbolValues& sizes, ReferenceCache& cache,
+                                                std::span<const AdapterSegment> adapters = {});
 
  private:
   static HostTensor unpack(const ValueInfo& info);

@@ -90,10 +90,11 @@ void Network::bind(std::string_view name, float* data) {
   REDLINE_CHECK(runner_->bind(name, data));
 }
 
-Status Network::run(const SymbolValues& sizes) {
+Status Network::run(const SymbolValues& sizes, std::span<const AdapterSegment> adapters) {
   if (runner_) {
     StepContext context;
     context.sizes = sizes;
+    context.adapters = adapters;
     return runner_->step(context);
   }
   std::map<std::string, HostTensor> inputs;
@@ -119,7 +120,7 @@ Status Network::run(const SymbolValues& sizes) {
     inputs[value.name] = std::move(tensor);
   }
   ReferenceCache cache;
-  REDLINE_ASSIGN(auto outputs, interpreter_->run(inputs, sizes, cache));
+  REDLINE_ASSIGN(auto outputs, interpreter_->run(inputs, sizes, cache, adapters));
   for (auto& [name, tensor] : outputs) {
     if (is_bound_name(name)) std::copy(tensor.data.begin(), tensor.data.end(), bound_[name]);
     else outputs_[name].assign(tensor.data.begin(), tensor.data.end());

@@ -52,7 +52,7 @@ class Network {
   const std::vector<Port>& inputs() const { return input_ports_; }
   const std::vector<Port>& outputs() const { return output_ports_; }
   /// invalid_argument: a size exceeds its bound.
-  Status run(const SymbolValues& sizes);
+  Status run(const SymbolValues& sizes, std::span<const AdapterSegment> adapters = {});
 
   const Program* program() const { return runner_ ? &runner_->program() : nullptr; }
   /// Floating-point operations of the matrix products of one run.

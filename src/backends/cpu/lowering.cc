@@ -26,6 +26,10 @@ class CpuCompiler {
   Result<Program> run();
   Result<void*> packed_weight(ValueId id);
   Result<void*> dense_weight(ValueId id);
+  ValueId add_temporary(std::string name, Shape shape) {
+    temporaries_.push_back({std::move(name), DType::kF32, std::move(shape), ValueKind::kComputed, {}, {}});
+    return static_cast<ValueId>(graph_.values.size() + temporaries_.size()) - 1;
+  }
   void add_stage(LoweredStage stage, const std::vector<LowerContext::Operand>& operands) {
     code_.push_back(static_cast<CpuStage&&>(stage));
     plans_.push_back(static_cast<StagePlan&&>(stage));
@@ -44,6 +48,7 @@ class CpuCompiler {
   std::vector<StagePlan> plans_;
   std::vector<CpuStage> code_;
   std::vector<std::vector<LowerContext::Operand>> operands_;
+  std::vector<ValueInfo> temporaries_;  // appended to the graph's values after lowering
   std::map<ValueId, void*> packed_, dense_;
   struct PackJob {
     ValueId id;
@@ -172,6 +177,7 @@ Result<Program> CpuCompiler::run() {
     if (!lowering) return unsupported("{}: the CPU back end has no lowering of {}", op.name, op.def->name);
     REDLINE_TRY(lowering->lower(context).within(op.name));
   }
+  graph_.values.insert(graph_.values.end(), temporaries_.begin(), temporaries_.end());
   Program program;
   program.name = graph_.name;
   program.workers = team_.size();
@@ -201,6 +207,9 @@ Result<Program> CpuCompiler::run() {
 
 Result<void*> LowerContext::packed_weight(size_t i) { return compiler_->packed_weight(op_->inputs[i]); }
 Result<void*> LowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
+ValueId LowerContext::add_temporary(std::string name, Shape shape) {
+  return compiler_->add_temporary(std::move(name), std::move(shape));
+}
 LoweredStage LowerContext::output_stage(TaskFn run) const {
   LoweredStage stage;
   stage.run = run;

@@ -40,6 +40,8 @@ class LowerContext {
     void* fixed = nullptr;  ///< an address that is already known
   };
   Operand at(ValueId value) const { return {value, nullptr}; }
+  /// A float32 value in the arena that one stage of the op hands to another.
+  ValueId add_temporary(std::string name, Shape shape);
   Operand at(void* address) const { return {-1, address}; }
 
   /// A stage over the rows and columns of the op's output as a single tile; the lowering adds tiles, reads and

@@ -5,6 +5,7 @@
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
 #include "graph/passes/passes.h"
+#include "support/adapters.h"
 #include "support/graph_harness.h"
 
 namespace redline::test {
@@ -77,6 +78,41 @@ TEST(FuseQkv, TheFusedGraphEqualsTheComposedOne) {
       for (size_t i = 0; i < want.data.size(); ++i) EXPECT_NEAR(want.data[i], same.data[i], 1e-12);
     }
   }
+}
+
+TEST(FuseQkv, TheFusedOpHasTheAdaptersOfItsProjections) {
+  auto table = cpu_kernels();
+  ASSERT_TRUE(table.ok());
+  Numbers numbers(5), in(6);
+  const Graph plain = attention_block(numbers, {4, 2, 16, true, true});
+  Graph composed = plain;
+  // k has no site.
+  const AdapterSites sites = add_adapter_sites(composed, 16, [](const std::string& name) { return name != "k"; });
+  ASSERT_EQ(sites.size(), 2u);
+  Graph fused = composed;
+  ASSERT_TRUE(fuse_qkv(fused, CpuTarget(**table, true, 1)).ok());
+  EXPECT_EQ(count(fused, kQkv), 1);
+  EXPECT_EQ(count(fused, kLinear), 0);
+  const std::vector<RandomAdapter> adapters = {RandomAdapter::make(in, sites, {3}),
+                                               RandomAdapter::make(in, sites, {0, 8})};
+  const std::vector<WeightedAdapter> one = {adapters[0].at(1)}, both = {adapters[1].at(0.5f), adapters[0].at(-2)};
+  const std::vector<AdapterSegment> segments = {{Symbol::kTokens, 1, 2, one}, {Symbol::kTokens, 2, 4, both}};
+  const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, 6, 24)},
+                                                    {"positions", integers({0, 1, 2, 3, 4, 5})},
+                                                    {"lengths", integers({6, 6, 6, 6, 6, 6})},
+                                                    {"slots", integers({0, 1, 2, 3, 4, 5})}};
+  const auto run = [&](const Graph& graph, std::span<const AdapterSegment> now) {
+    ReferenceCache cache;
+    return Interpreter::make(graph)->run(inputs, sizes(6), cache, now).value().at("y").data;
+  };
+  const std::vector<double> want = run(composed, segments), same = run(fused, segments), none = run(plain, {});
+  double difference = 0;
+  for (size_t i = 0; i < want.size(); ++i) {
+    EXPECT_NEAR(want[i], same[i], 1e-12);
+    difference = std::max(difference, std::abs(want[i] - none[i]));
+  }
+  EXPECT_GT(difference, 0.1);
+  EXPECT_EQ(run(fused, {}), none) << "empty sites change nothing";
 }
 
 TEST(FuseQkv, HeadsThatAreNotWholeStripsStay) {

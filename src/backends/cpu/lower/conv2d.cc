@@ -2,13 +2,12 @@
 
 #include <algorithm>
 
-#include "backends/cpu/adapter_up.h"
 #include "backends/cpu/cpu_target.h"
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "backends/cpu/lowering.h"
 #include "graph/items.h"
 #include "graph/ops/linear.h"
-#include "graph/ops/low_rank.h"
 #include "kernels/cpu/conv2d.h"
 
 namespace redline {
@@ -30,9 +29,9 @@ struct Attrs {
   /// of patches or input rows; followed by the per-item biases, then the norm's scales and shifts
   int64_t block_bytes = 0;
   int workers;
-  // Set if the op supports adapters.
+  // Set if the op has an adapter site.
   void (*adapter_down[kNumActivationLayouts])(const LinearArgs&) = {};
-  AdapterUp adapter_up;
+  AdapterExpand adapter_up;
   int64_t adapter_at = 0;     ///< offset in the buffer of x down^T for some rows; its prepared copy follows
   int64_t adapter_bytes = 0;  ///< of the float32 copy
 };
@@ -126,24 +125,23 @@ float* adapter_rows(const Attrs& a, const WorkerContext& worker) {
 }
 
 /// y += (t scale) up^T for `rows` rows starting at `y`, columns of the share.
-void add_up(const Attrs& a, const AdapterPart& part, const Share& share, int64_t rows, bool tiles, float* y,
-            WorkerContext& worker) {
+void add_up(const Attrs& a, const AdapterFactors& factors, float scale, const Share& share, int64_t rows,
+            int64_t segment_rows, float* y, WorkerContext& worker) {
   float* t = adapter_rows(a, worker);
-  for (int64_t i = 0; i < rows * part.rank; ++i) t[i] *= part.scale;
+  for (int64_t i = 0; i < rows * factors.rank; ++i) t[i] *= scale;
   LinearArgs args = {};
   args.rows = rows;
   args.out_features = args.y_stride = a.out_features;
   args.n_begin = share.col_begin;
   args.n_end = share.col_end;
-  args.residual = y;
   args.y = y;
   args.scratch = worker.scratch;
-  a.adapter_up.add(args, part, t, part.rank, tiles, reinterpret_cast<uint8_t*>(t) + a.adapter_bytes);
+  a.adapter_up.add(args, factors, t, factors.rank, segment_rows, reinterpret_cast<uint8_t*>(t) + a.adapter_bytes);
 }
 
-/// Adds the adapters to the output that `picture` and its tiles have just written.
-void add_adapters_by_tiles(const Attrs& a, const Conv2dGeometry& s, const Share& share, ConvPatchesArgs picture,
-                           WorkerContext& worker) {
+/// Adds the adapters to the output that `picture`, which begins with item `first`, and its tiles have just written.
+void add_adapters_by_tiles(const Attrs& a, const StepContext& step, const Conv2dGeometry& s, const Share& share,
+                           ConvPatchesArgs picture, int64_t first, WorkerContext& worker) {
   const ConvTiles& made = *picture.tiles;
   ConvTiles down = made;
   picture.tiles = &down;
@@ -153,19 +151,26 @@ void add_adapters_by_tiles(const Attrs& a, const Conv2dGeometry& s, const Share&
   down.n_begin = 0;
   const int64_t at_once = std::max<int64_t>(1, kAdapterRows / std::max<int64_t>(1, s.out_width));
   for (int64_t item = 0; item < made.items; ++item) {
-    for (int64_t line = made.line_begin; line < made.line_end; line += at_once) {
-      down.line_begin = line;
-      down.line_end = std::min(made.line_end, line + at_once);
-      float* y = made.y + (item * s.pixels() + line * s.out_width) * a.out_features;
-      for (const AdapterPart& part : a.op.adapter->parts) {
-        down.weight = part.down;
-        down.out_channels = down.n_end = part.rank;
-        // Offset as if the buffer held all earlier image rows as well.
-        down.y = adapter_rows(a, worker) - line * s.out_width * part.rank;
-        a.patches(picture);
-        add_up(a, part, share, (down.line_end - line) * s.out_width, true, y, worker);
+    // Segments are whole items.
+    const int64_t row = (first + item) * s.pixels();
+    for_adapted_rows(step.adapters, *a.op.adapters, step.sizes, row, row + s.pixels(), [&](const AdaptedRows& adapted) {
+      for (int64_t line = made.line_begin; line < made.line_end; line += at_once) {
+        down.line_begin = line;
+        down.line_end = std::min(made.line_end, line + at_once);
+        float* y = made.y + (item * s.pixels() + line * s.out_width) * a.out_features;
+        for (const WeightedAdapter& each : adapted.adapters) {
+          const AdapterFactors* factors = factors_at(each, *a.op.adapters);
+          if (factors == nullptr) continue;
+          down.weight = factors->down;
+          down.out_channels = down.n_end = factors->rank;
+          // Offset as if the buffer held all earlier image rows as well.
+          down.y = adapter_rows(a, worker) - line * s.out_width * factors->rank;
+          a.patches(picture);
+          add_up(a, *factors, factors->scale * each.weight, share, (down.line_end - line) * s.out_width,
+                 adapted.segment_rows, y, worker);
+        }
       }
-    }
+    });
     picture.x += s.in_pixels() * a.channels;
     if (made.scale) {
       down.scale += a.channels;
@@ -174,8 +179,8 @@ void add_adapters_by_tiles(const Attrs& a, const Conv2dGeometry& s, const Share&
   }
 }
 
-void run_tiles(const CpuStage& stage, const Attrs& a, const Conv2dGeometry& s, const Share& share,
-               WorkerContext& worker) {
+void run_tiles(const CpuStage& stage, const Attrs& a, const StepContext& step, const Conv2dGeometry& s,
+               const Share& share, WorkerContext& worker) {
   const int64_t cols = a.out_features;
   ConvTiles tiles = {};
   tiles.weight = stage.operands[1];
@@ -213,7 +218,7 @@ void run_tiles(const CpuStage& stage, const Attrs& a, const Conv2dGeometry& s, c
     ConvPatchesArgs args = picture_of(stage, a, s, item);
     args.tiles = &tiles;
     a.patches(args);
-    if (a.op.adapter && !a.op.adapter->parts.empty()) add_adapters_by_tiles(a, s, share, args, worker);
+    if (a.op.adapters && !step.adapters.empty()) add_adapters_by_tiles(a, step, s, share, args, item, worker);
   }
 }
 
@@ -225,7 +230,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
   const int64_t rows = s.batch * s.pixels(), cols = a.out_features, k = a.in_features;
   const Share share(s, cols, a.workers, tile.index);
   if (share.col_begin >= share.col_end || rows == 0) return;
-  if (a.by_tiles) return run_tiles(stage, a, s, share, worker);
+  if (a.by_tiles) return run_tiles(stage, a, step, s, share, worker);
   const int chosen = a.kernels.layouts.index_for_rows(rows);
   const ActivationLayout form = a.kernels.layouts.at[chosen].layout;
   const int64_t most = block_rows(k, form), row_end = share.line_end * s.out_width;
@@ -247,22 +252,34 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
     a.kernels.run[chosen]({worker.buffer, k, end - begin, stage.operands[1], cols, k, share.col_begin, share.col_end,
                            bias_of_items(stage, a, begin / s.pixels(), 1, worker),
                            residual ? residual + begin * cols : nullptr, y + begin * cols, cols, worker.scratch});
-    if (!a.op.adapter) continue;
-    for (const AdapterPart& part : a.op.adapter->parts) {
-      a.adapter_down[static_cast<int>(form)]({worker.buffer, k, end - begin, part.down, part.rank, k, 0, part.rank,
-                                              nullptr, nullptr, adapter_rows(a, worker), part.rank, worker.scratch});
-      add_up(a, part, share, end - begin, rows >= kXTileRows, y + begin * cols, worker);
-    }
+    if (!a.op.adapters) continue;
+    for_adapted_rows(step.adapters, *a.op.adapters, step.sizes, begin, end, [&](const AdaptedRows& adapted) {
+      // Rows before the segment in its panel are computed too, and dropped.
+      const int64_t skip = (adapted.begin - begin) % activation_layout_panel(form);
+      const int64_t first = adapted.begin - begin - skip, count = adapted.end - adapted.begin;
+      for (const WeightedAdapter& each : adapted.adapters) {
+        const AdapterFactors* factors = factors_at(each, *a.op.adapters);
+        if (factors == nullptr) continue;
+        const int64_t rank = factors->rank;
+        float* t = adapter_rows(a, worker);
+        a.adapter_down[static_cast<int>(form)](
+            {static_cast<uint8_t*>(worker.buffer) + activation_layout_bytes(form, first, k), k, skip + count,
+             factors->down, rank, k, 0, rank, nullptr, nullptr, t, rank, worker.scratch});
+        if (skip > 0) std::copy(t + skip * rank, t + (skip + count) * rank, t);
+        add_up(a, *factors, factors->scale * each.weight, share, count, adapted.segment_rows, y + adapted.begin * cols,
+               worker);
+      }
+    });
   }
 }
 
 /// Kernels, types and buffer space for adapters; the space follows the first `buffer_bytes` of the buffer.
 Status make_room_for_adapters(const LowerContext& c, Attrs& a, int64_t& buffer_bytes) {
-  AdapterSlot& slot = *a.op.adapter;
+  AdapterSite& site = *a.op.adapters;
   const CpuKernels& table = c.kernels();
-  a.adapter_up = AdapterUp::choose(table, c.options().exact_f32);
-  slot.up_type = slot.down_type = a.adapter_up.type;
-  const auto down = static_cast<size_t>(slot.down_type);
+  a.adapter_up = AdapterExpand::choose(table, c.options().exact_f32);
+  site.up_type = site.down_type = a.adapter_up.type;
+  const auto down = static_cast<size_t>(site.down_type);
   a.adapter_down[static_cast<int>(ActivationLayout::kF32)] = table.linear[down];
   a.adapter_down[static_cast<int>(ActivationLayout::kBf16Tiled)] = table.linear_tiles[down];
   for (int i = 0; i < a.kernels.layouts.count && !a.by_tiles; ++i)
@@ -273,8 +290,8 @@ Status make_room_for_adapters(const LowerContext& c, Attrs& a, int64_t& buffer_b
       a.by_tiles ? std::max(kAdapterRows, a.op.out_width.eval(c.options().bounds)) : kMaxBlockRows;
   const auto aligned = [](int64_t bytes) { return (bytes + 63) / 64 * 64; };
   a.adapter_at = aligned(buffer_bytes);
-  a.adapter_bytes = aligned(most_rows * slot.max_rank * int64_t{sizeof(float)});
-  buffer_bytes = a.adapter_at + a.adapter_bytes + a.adapter_up.buffer_bytes(most_rows, slot.max_rank);
+  a.adapter_bytes = aligned(most_rows * site.max_rank * int64_t{sizeof(float)});
+  buffer_bytes = a.adapter_at + a.adapter_bytes + a.adapter_up.buffer_bytes(most_rows, site.max_rank);
   return {};
 }
 
@@ -320,7 +337,7 @@ Status lower(LowerContext& c) {
   stage.rows = 2 * stage.row_tiles;
   stage.buffer_bytes =
       attrs->block_bytes + kConvMaxItems * (attrs->out_features + 2 * attrs->channels) * int64_t{sizeof(float)};
-  if (op.adapter) REDLINE_TRY(make_room_for_adapters(c, *attrs, stage.buffer_bytes));
+  if (op.adapters) REDLINE_TRY(make_room_for_adapters(c, *attrs, stage.buffer_bytes));
   stage.reads = {{in[0], Reads::kAll}};
   auto optional = [&](size_t place) {
     if (place == 0) return c.at(static_cast<void*>(nullptr));

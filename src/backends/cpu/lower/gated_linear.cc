@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "backends/cpu/lowering.h"
 #include "backends/cpu/prepared_output.h"
@@ -21,21 +22,25 @@ struct Attrs {
   int64_t features, in_features;
   int64_t col_bytes[2];  // of the packed weights
   PreparedOutput out;
+  LinearAdapters adapters;
 };
 
 // Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
 
-// operands: x, gate, up, y, gate bias or null, up bias or null
-void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
+// operands: x, gate, up, y, then, each null if absent: gate bias, up bias, x down^T of the adapters
+void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   const int64_t rows = tile.row_end;  // rows are not split
   LinearArgs product = {stage.operands[0],       a.in_features,  rows,          stage.operands[1],       a.features,
                         a.in_features,           tile.col_begin, tile.col_end,  stage.operand<float>(4), nullptr,
                         stage.operand<float>(3), a.features,     worker.scratch};
   const ActivationLayout in = a.kernels[0].layouts.for_rows(rows), out = a.out.layouts.for_rows(rows);
-  const bool does_all = a.tiles_end && (in == ActivationLayout::kBf16Tiled || in == ActivationLayout::kI8Tiled);
+  // Adapters are added between product and activation, which a kernel that does all has no place for.
+  const bool adapted = a.adapters.active(step);
+  const bool does_all =
+      a.tiles_end && !adapted && (in == ActivationLayout::kBf16Tiled || in == ActivationLayout::kI8Tiled);
   LinearEnd all = {&a.activation, a.matrices == 2 ? stage.operands[2] : nullptr, stage.operand<float>(5)};
   if (does_all && (out == ActivationLayout::kF32 || out == ActivationLayout::kBf16Tiled)) {
     if (out == ActivationLayout::kBf16Tiled) all.tiles = stage.operands[3];
@@ -59,6 +64,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerCont
         product.bias = stage.operand<float>(static_cast<size_t>(4 + i));
         product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
         a.kernels[i].for_rows(rows)(product);
+        if (adapted) a.adapters.add(step, static_cast<size_t>(i), product, row, stage.operand<float>(6), worker.buffer);
       }
       if (!does_all)
         a.activate({parts[0], width, a.matrices == 2 ? parts[1] : nullptr, width, parts[0], width, count, width,
@@ -108,9 +114,12 @@ Status lower(LowerContext& c) {
   if (c.out().layouts.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
   stage.reads = {{in[0], Reads::kAll}};
+  std::vector<LinearAdapters::Matrix> adapted;
+  for (size_t i = 0; i < kMatrices; ++i) adapted.push_back({op.adapters[i].site, op.adapters[i].first_feature});
+  REDLINE_ASSIGN(attrs->adapters, LinearAdapters::lower(c, std::move(adapted), attrs->kernels[0].layouts, stage));
   stage.attrs = attrs;
-  c.add_stage(std::move(stage),
-              {c.at(in[0]), c.at(weight[0]), c.at(weight[1]), c.at(c.op().outputs[0]), c.at(bias[0]), c.at(bias[1])});
+  c.add_stage(std::move(stage), {c.at(in[0]), c.at(weight[0]), c.at(weight[1]), c.at(c.op().outputs[0]), c.at(bias[0]),
+                                 c.at(bias[1]), attrs->adapters.operand(c)});
   return {};
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "graph/items.h"
 #include "tensor/packed_weight.h"
@@ -17,6 +18,7 @@ struct Attrs {
   // with a gate:
   Dim rows_per_item;
   int64_t gate_column, table_columns;
+  LinearAdapters adapters;
 };
 
 /// Handles rows that start in the middle of a row panel of x: their part of the panel is computed in the worker's
@@ -36,7 +38,7 @@ void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_
     std::memcpy(y + r * y_stride, part + r * width, static_cast<size_t>(row_bytes));
 }
 
-// operands: x, weight, y, bias or null, residual or null, gate table or null
+// operands: x, weight, y, then, each null if absent: bias, residual, gate table, x down^T of the adapters
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& a = stage.attrs_as<Attrs>();
   // Rows are not split: a prepared x is one piece.
@@ -47,7 +49,10 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
       a.in_features,           tile.col_begin, tile.col_end,  stage.operand<float>(3), stage.operand<float>(4),
       stage.operand<float>(2), a.out_features, worker.scratch};
   const auto* table = stage.operand<float>(5);
-  if (!table) return kernel(args);
+  if (!table) {
+    kernel(args);
+    return a.adapters.add(step, 0, args, 0, stage.operand<float>(6), worker.buffer);
+  }
   const ActivationLayout form = a.kernels.layouts.for_rows(rows);
   const int64_t panel = activation_layout_panel(form);
   auto part = [&](int64_t item, int64_t begin, int64_t end) {
@@ -66,6 +71,10 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
       begin = stop;
     }
     if (begin < end) kernel(part(item, begin, end));
+  });
+  if (!a.adapters.active(step)) return;
+  for_items(0, rows, a.rows_per_item.eval(step.sizes), [&](int64_t item, int64_t begin, int64_t end) {
+    a.adapters.add(step, 0, part(item, begin, end), begin, stage.operand<float>(6), worker.buffer);
   });
 }
 
@@ -98,7 +107,7 @@ Status lower(LowerContext& c) {
   stage.reads = {{c.op().inputs[0], Reads::kAll}};
   LowerContext::Operand residual = c.at(static_cast<void*>(nullptr)), table = residual;
   auto stage_attrs =
-      std::make_shared<Attrs>(Attrs{kernels, n, k, packed_col_bytes(w), attrs.rows_per_item, attrs.gate_column, 0});
+      std::make_shared<Attrs>(Attrs{kernels, n, k, packed_col_bytes(w), attrs.rows_per_item, attrs.gate_column, 0, {}});
   if (attrs.has_gate) {
     const ValueId id = c.op().inputs.back();
     table = c.at(id);
@@ -115,9 +124,10 @@ Status lower(LowerContext& c) {
     stage.reads.push_back({id, Reads::kTile});
     stage.in_place_of = id;
   }
+  REDLINE_ASSIGN(stage_attrs->adapters, LinearAdapters::lower(c, {{attrs.adapters}}, kernels.layouts, stage));
   stage.attrs = stage_attrs;
-  c.add_stage(std::move(stage),
-              {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual, table});
+  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual,
+                                 table, stage_attrs->adapters.operand(c)});
   return {};
 }
 

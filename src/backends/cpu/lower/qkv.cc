@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "backends/cpu/lowering.h"
 #include "graph/ops/kv_append.h"
@@ -20,6 +21,7 @@ struct Attrs {
   void (*append)(const KvAppendArgs&);
   int64_t in_features, rotary_dim;
   int64_t col_bytes[3];  // of the packed weights
+  LinearAdapters adapters;
 };
 
 // Data that a task keeps between kernels stays in the L2 cache.
@@ -30,21 +32,25 @@ int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
   return std::max<int64_t>(1, kBlockBytes / (std::max<int64_t>(rows, 1) * head_dim * int64_t{sizeof(float)} * parts));
 }
 
-enum Operand : size_t { kX, kWeight, kBias = kWeight + 3, kQNorm = kBias + 3, kKNorm, kTable, kSlots, kQ };
+enum Operand : size_t { kX, kWeight, kBias = kWeight + 3, kQNorm = kBias + 3, kKNorm, kTable, kSlots, kQ, kAdapters };
 
 struct Block {
   const CpuStage& stage;
   const Attrs& s;
   int64_t rows;
+  const StepContext& step;
   WorkerContext& worker;
 
   // Projects heads [begin, end) of q, k or v (i) into y, rows `width` apart.
   void product(size_t i, int64_t begin, int64_t end, float* y, int64_t width) const {
     const int64_t d = s.a.head_dim, heads = i == 0 ? s.a.num_heads : s.a.num_kv_heads;
     // Kernels index columns from the first of the matrix.
-    s.products[i].for_rows(rows)({stage.operands[kX], s.in_features, rows, stage.operands[kWeight + i], heads * d,
-                                  s.in_features, begin * d, end * d, stage.operand<float>(kBias + i), nullptr,
-                                  y - begin * d, width, worker.scratch});
+    const LinearArgs args = {
+        stage.operands[kX], s.in_features, rows,          stage.operands[kWeight + i],     heads * d,
+        s.in_features,      begin * d,     end * d,       stage.operand<float>(kBias + i), nullptr,
+        y - begin * d,      width,         worker.scratch};
+    s.products[i].for_rows(rows)(args);
+    s.adapters.add(step, i, args, 0, stage.operand<float>(kAdapters), worker.buffer);
   }
   // Head norm, if any, then rope; `to` may be x.
   void finish(float* x, int64_t width, const float* norm, float eps, float* to, int64_t to_stride) const {
@@ -62,7 +68,7 @@ struct Block {
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& s = stage.attrs_as<Attrs>();
   const QkvAttrs& a = s.a;
-  const Block b{stage, s, tile.row_end, worker};
+  const Block b{stage, s, tile.row_end, step, worker};
   const int64_t d = a.head_dim, q_cols = a.num_heads * d;
   auto* buffer = static_cast<float*>(worker.buffer);
 
@@ -157,10 +163,12 @@ Status lower(LowerContext& c) {
   stage.buffer_bytes = std::max(kBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
   stage.reads = {{ids[0], Reads::kAll}, {ids[in.table], Reads::kRows}, {ids[in.slots], Reads::kRows}};
   stage.writes = c.op().outputs;
+  REDLINE_ASSIGN(attrs->adapters, LinearAdapters::lower(c, {{a.adapters[0]}, {a.adapters[1]}, {a.adapters[2]}},
+                                                        attrs->products[0].layouts, stage));
   stage.attrs = attrs;
   c.add_stage(std::move(stage), {c.at(ids[0]), c.at(weight[0]), c.at(weight[1]), c.at(weight[2]), c.at(bias[0]),
                                  c.at(bias[1]), c.at(bias[2]), c.at(q_norm), c.at(k_norm), c.at(ids[in.table]),
-                                 c.at(ids[in.slots]), c.at(c.op().outputs[0])});
+                                 c.at(ids[in.slots]), c.at(c.op().outputs[0]), attrs->adapters.operand(c)});
   return {};
 }
 

@@ -1,0 +1,216 @@
+#include "backends/cpu/linear_adapters.h"
+
+#include <algorithm>
+
+namespace redline {
+namespace {
+
+// Rows and columns of t that a task computes at a time. Both kernels and panels of x begin at multiples of them.
+constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kStripRows;
+
+// Rows whose t is prepared for the tile kernel at a time.
+constexpr int64_t kExpandRows = 1024;
+
+struct Shrink {
+  struct Group {
+    std::shared_ptr<AdapterSite> site;
+    int64_t t_begin;  // first column of t
+  };
+  std::vector<Group> groups;
+  int64_t t_cols, in_features;
+  int tasks;
+  Dim rows = 1;
+  ActivationLayouts layouts;                                    // of x
+  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
+};
+
+/// Rows [begin, end) and columns [n, n + kShrinkCols) of one adapter's x down^T.
+struct ShrinkPart {
+  const AdapterFactors& factors;
+  float scale;
+  int64_t begin, end, n;
+};
+
+void shrink(const Shrink& s, const ShrinkPart& part, ActivationLayout layout, const void* x, float* t,
+            WorkerContext& worker) {
+  // Rows before `begin` in its panel belong to another segment: their results are dropped.
+  const int64_t first = part.begin / activation_layout_panel(layout) * activation_layout_panel(layout);
+  const int64_t width = std::min(kShrinkCols, part.factors.rank - part.n);
+  auto* products = static_cast<float*>(worker.buffer);
+  LinearArgs args = {};
+  args.x = static_cast<const uint8_t*>(x) + activation_layout_bytes(layout, first, s.in_features);
+  args.x_stride = args.in_features = s.in_features;
+  args.rows = part.end - first;
+  args.weight = part.factors.down;
+  args.out_features = part.factors.rank;
+  args.n_begin = part.n;
+  args.n_end = part.n + width;
+  args.y = products - part.n;  // kernels index columns from the first of the matrix
+  args.y_stride = width;
+  args.scratch = worker.scratch;
+  s.down[static_cast<int>(layout)](args);
+  for (int64_t row = part.begin; row < part.end; ++row)
+    for (int64_t i = 0; i < width; ++i)
+      t[row * s.t_cols + part.n + i] = part.scale * products[(row - first) * width + i];
+}
+
+// operands: x, t. The parts of all adapters are dealt to the tasks in turn.
+void run_shrink(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  if (step.adapters.empty()) return;
+  const auto& s = stage.attrs_as<Shrink>();
+  const int64_t rows = s.rows.eval(step.sizes);
+  const ActivationLayout layout = s.layouts.for_rows(rows);
+  int64_t number = 0;
+  for (const Shrink::Group& group : s.groups)
+    for_adapted_rows(step.adapters, *group.site, step.sizes, 0, rows, [&](const AdaptedRows& adapted) {
+      float* t = stage.operand<float>(1) + group.t_begin;
+      int64_t rank = 0;
+      for (const WeightedAdapter& each : adapted.adapters) {
+        const AdapterFactors* factors = factors_at(each, *group.site);
+        if (factors == nullptr) continue;
+        REDLINE_CHECK(rank + factors->rank <= group.site->max_rank);
+        const float scale = factors->scale * each.weight;
+        for (int64_t begin = adapted.begin, end; begin < adapted.end; begin = end) {
+          end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
+          for (int64_t n = 0; n < factors->rank; n += kShrinkCols)
+            if (number++ % s.tasks == tile.index)
+              shrink(s, {*factors, scale, begin, end, n}, layout, stage.operands[0], t + rank, worker);
+        }
+        rank += factors->rank;
+      }
+    });
+}
+
+}  // namespace
+
+AdapterExpand AdapterExpand::choose(const CpuKernels& table, bool exact_f32) {
+  AdapterExpand up;
+  up.type = exact_f32 ? DType::kF32 : DType::kBF16;
+  up.by_rows = table.linear[static_cast<size_t>(up.type)];
+  if (exact_f32 || !table.has_tile_unit) return up;
+  up.by_tiles = table.linear_tiles[static_cast<size_t>(up.type)];
+  up.prepare_tiles = table.prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)];
+  return up;
+}
+
+void AdapterExpand::add(LinearArgs args, const AdapterFactors& factors, const float* t, int64_t t_stride,
+                        int64_t segment_rows, void* buffer) const {
+  args.weight = factors.up;
+  args.in_features = factors.rank;
+  args.bias = nullptr;
+  args.residual = args.y;
+  if (by_tiles && segment_rows >= kXTileRows) {
+    prepare_tiles({t, t_stride, factors.rank, 0, args.rows, 0, factors.rank, buffer});
+    args.x = buffer;
+    by_tiles(args);
+  } else {
+    args.x = t;
+    args.x_stride = t_stride;
+    by_rows(args);
+  }
+}
+
+Result<LinearAdapters> LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices,
+                                             const ActivationLayouts& layouts, LoweredStage& stage) {
+  LinearAdapters adapters;
+  adapters.matrices_ = std::move(matrices);
+  auto shrink = std::make_shared<Shrink>();
+  int64_t max_rank = 0;
+  for (const Matrix& matrix : adapters.matrices_) {
+    // Two halves of one matrix share its x down^T.
+    const auto known = std::find_if(shrink->groups.begin(), shrink->groups.end(),
+                                    [&](const Shrink::Group& group) { return group.site == matrix.site; });
+    const bool is_new = matrix.site != nullptr && known == shrink->groups.end();
+    adapters.t_begin_.push_back(known != shrink->groups.end() ? known->t_begin : adapters.t_cols_);
+    if (!is_new) continue;
+    shrink->groups.push_back({matrix.site, adapters.t_cols_});
+    adapters.t_cols_ += matrix.site->max_rank;
+    max_rank = std::max(max_rank, matrix.site->max_rank);
+  }
+  if (shrink->groups.empty()) return adapters;
+
+  const CpuKernels& table = c.kernels();
+  const bool exact = c.options().exact_f32;
+  bool takes_q8 = false, takes_i8 = false;
+  for (int i = 0; i < layouts.count; ++i) {
+    takes_q8 |= layouts.at[i].layout == ActivationLayout::kI8Grouped;
+    takes_i8 |= layouts.at[i].layout == ActivationLayout::kI8Tiled;
+  }
+  // The type whose kernels read x as the op does, so that x is prepared once.
+  const DType down_type = takes_i8 ? DType::kW8A8 : takes_q8 ? DType::kQ8_0 : exact ? DType::kF32 : DType::kBF16;
+  const auto down = static_cast<size_t>(down_type);
+  shrink->down[static_cast<int>(ActivationLayout::kF32)] = table.linear[down];
+  shrink->down[static_cast<int>(ActivationLayout::kI8Grouped)] = table.linear_q8[down];
+  shrink->down[static_cast<int>(ActivationLayout::kBf16Tiled)] = table.linear_tiles[down];
+  shrink->down[static_cast<int>(ActivationLayout::kI8Tiled)] = takes_i8 ? table.linear_i8 : nullptr;
+  for (int i = 0; i < layouts.count; ++i)
+    if (!shrink->down[static_cast<int>(layouts.at[i].layout)])
+      return unsupported("no kernel for adapters whose x is {}", activation_layout_name(layouts.at[i].layout));
+  adapters.expand_ = AdapterExpand::choose(table, exact);
+  for (const Shrink::Group& group : shrink->groups) {
+    group.site->down_type = down_type;
+    group.site->up_type = adapters.expand_.type;
+  }
+  const ValueId x = c.op().inputs[0];
+  shrink->t_cols = adapters.t_cols_;
+  shrink->in_features = c.graph().value(x).shape[1].constant();
+  shrink->tasks = c.workers();
+  shrink->rows = c.graph().value(x).shape[0];
+  shrink->layouts = layouts;
+  adapters.t_ = c.add_temporary(c.op().name + ".shrink", {shrink->rows, Dim(adapters.t_cols_)});
+
+  LoweredStage first;
+  first.name = c.op().name + ".shrink";
+  first.run = run_shrink;
+  first.rows = Dim(c.workers());
+  first.row_tiles = c.workers();
+  first.cols = 1;
+  first.reads = {{x, Reads::kAll}};
+  first.writes = {adapters.t_};
+  first.buffer_bytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
+  first.attrs = std::move(shrink);
+  c.add_stage(std::move(first), {c.at(x), c.at(adapters.t_)});
+
+  stage.reads.push_back({adapters.t_, Reads::kAll});
+  adapters.buffer_at_ = (stage.buffer_bytes + 63) / 64 * 64;
+  stage.buffer_bytes = adapters.buffer_at_ + adapters.expand_.buffer_bytes(kExpandRows, max_rank);
+  return adapters;
+}
+
+LowerContext::Operand LinearAdapters::operand(const LowerContext& c) const {
+  return t_ >= 0 ? c.at(t_) : c.at(static_cast<void*>(nullptr));
+}
+
+bool LinearAdapters::active(const StepContext& step) const {
+  return !step.adapters.empty() && std::any_of(matrices_.begin(), matrices_.end(), [&](const Matrix& matrix) {
+    return is_adapted(step.adapters, matrix.site.get(), step.sizes);
+  });
+}
+
+void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
+                         const float* t, void* buffer) const {
+  if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
+  const AdapterSite& site = *matrices_[matrix].site;
+  const int64_t first_feature = matrices_[matrix].first_feature;
+  LinearArgs part = args;
+  part.out_features = site.out_features;
+  part.n_begin += first_feature;
+  part.n_end += first_feature;
+  if (part.gate) part.gate -= first_feature;
+  for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
+    const float* products = t + t_begin_[matrix];
+    for (const WeightedAdapter& each : adapted.adapters) {
+      const AdapterFactors* factors = factors_at(each, site);
+      if (factors == nullptr) continue;
+      for (int64_t row = adapted.begin; row < adapted.end; row += kExpandRows) {
+        part.rows = std::min(kExpandRows, adapted.end - row);
+        part.y = args.y + (row - first_row) * args.y_stride - first_feature;
+        expand_.add(part, *factors, products + row * t_cols_, t_cols_, adapted.segment_rows,
+                    static_cast<uint8_t*>(buffer) + buffer_at_);
+      }
+      products += factors->rank;
+    }
+  });
+}
+
+}  // namespace redline

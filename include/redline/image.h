@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "redline/rgb_image.h"
+#include "redline/runtime.h"
 #include "redline/status.h"
 
 namespace redline {
@@ -49,6 +50,7 @@ struct ImageOptions {
   std::string step_cache_file;
   std::string vae_folder;  ///< an autoencoder (AutoencoderKL, AutoencoderTiny) that replaces the pipeline's; "": none
   std::string trace_file;  ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
 /// A dense float32 array, C order.

@@ -51,17 +51,18 @@ struct Score {
 };
 
 /// Scores the second half of a window, each token given all earlier ones in the window.
-Status score_window(Session& session, std::span<const int32_t> tokens, int64_t vocab_size, int threads, Score& score) {
+Status score_window(Sequence& sequence, std::span<const int32_t> tokens, int64_t vocab_size, int threads,
+                    Score& score) {
   const auto half = static_cast<int64_t>(tokens.size()) / 2, scored = static_cast<int64_t>(tokens.size()) - 1 - half;
-  session.truncate(0);
-  REDLINE_TRY(session.forward(tokens.first(static_cast<size_t>(half))));
+  sequence.truncate(0);
+  REDLINE_TRY(sequence.forward(tokens.first(static_cast<size_t>(half))));
   REDLINE_ASSIGN(const auto logits,
-                 session.forward(tokens.subspan(static_cast<size_t>(half), static_cast<size_t>(scored)), true));
+                 sequence.forward(tokens.subspan(static_cast<size_t>(half), static_cast<size_t>(scored)), true));
   std::vector<double> costs(static_cast<size_t>(scored));
   const auto part = [&](int64_t t) {
     for (int64_t i = scored * t / threads; i < scored * (t + 1) / threads; ++i)
       costs[static_cast<size_t>(i)] =
-          surprise(logits.subspan(static_cast<size_t>(i * vocab_size), static_cast<size_t>(vocab_size)),
+          surprise(std::span(logits).subspan(static_cast<size_t>(i * vocab_size), static_cast<size_t>(vocab_size)),
                    tokens[static_cast<size_t>(half + i + 1)]);
   };
   std::vector<std::thread> helpers;
@@ -98,7 +99,7 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   if (windows == 0)
     return invalid_argument(
         "the text has {} tokens, one window of {} is the least; give more text or a smaller --context", count, window);
-  REDLINE_ASSIGN(const auto session, engine->new_session());
+  REDLINE_ASSIGN(const auto sequence, engine->new_sequence());
   Score score;
   const auto begin = std::chrono::steady_clock::now();
   {
@@ -108,7 +109,7 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
       const auto at = tokens.begin() + w * window;
       std::vector<int32_t> ids(at, at + window);
       if (!before.empty() && tokens[0] == before[0]) ids[0] = before[0];  // each window is a separate text
-      REDLINE_TRY(score_window(*session, ids, info.vocab_size, std::max(1, info.threads), score));
+      REDLINE_TRY(score_window(*sequence, ids, info.vocab_size, std::max(1, info.threads), score));
       progress.advance();
       if (InterruptGuard::interrupted()) return cancelled("interrupted after {} of {} windows", w + 1, windows);
     }

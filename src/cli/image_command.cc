@@ -14,8 +14,8 @@
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
-#include "formats/npy.h"
 #include "formats/image_file.h"
+#include "formats/npy.h"
 #include "formats/png.h"
 #include "redline/image.h"
 
@@ -262,9 +262,9 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
   std::vector<double> sorted = result->step_ms;
   std::sort(sorted.begin(), sorted.end());
   terminal.note("{}: {}x{}, seed {}", fmt::join(written, ", "), request.width, request.height, request.seed);
-  terminal.note("load {:.0f} ms, text {:.0f} ms, {} steps {:.0f} ms (median step {:.1f} ms), picture {:.0f} ms",
-                load_ms, result->text_ms, sorted.size(), result->loop_ms,
-                sorted.empty() ? 0 : sorted[sorted.size() / 2], result->decode_ms);
+  terminal.note("load {:.0f} ms, text {:.0f} ms, {} steps {:.0f} ms (median step {:.1f} ms), image {:.0f} ms", load_ms,
+                result->text_ms, sorted.size(), result->loop_ms, sorted.empty() ? 0 : sorted[sorted.size() / 2],
+                result->decode_ms);
   return {};
 }
 

@@ -53,15 +53,16 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
     return invalid_argument("{} tokens are more than the context of {}; raise it with --context", count,
                             engine->info().context);
 
-  REDLINE_ASSIGN(const auto session, engine->new_session());
+  REDLINE_ASSIGN(const auto sequence, engine->new_sequence());
+  sequence->expect_length(count);
   REDLINE_ASSIGN(NpyWriter writer, NpyWriter::create(args.out, std::array{count, vocab_size}));
   Progress progress("logits", count);
   const InterruptGuard guard;
   for (int64_t begin = 0; begin < count; begin += args.chunk) {
     const int64_t size = std::min(args.chunk, count - begin);
-    REDLINE_ASSIGN(const auto logits,
-                   session->forward(std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(size)),
-                                    true, count));
+    REDLINE_ASSIGN(
+        const auto logits,
+        sequence->forward(std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(size)), true));
     REDLINE_TRY(writer.append(logits));
     progress.advance(size);
     if (InterruptGuard::interrupted()) return cancelled("interrupted after {} of {} tokens", begin + size, count);

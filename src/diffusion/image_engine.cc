@@ -83,7 +83,7 @@ Status GenerateTask::take_guidance_scale() {
   if (!(scale >= 0 && scale <= 100)) return invalid_argument("guidance {} is outside [0, 100]", scale);
   if (scale <= 1) scale = 1;  // as in diffusers: guidance begins above one
   if (in_.pictures * (in_.guided() ? 2 : 1) > p_.options.max_batch)
-    return invalid_argument("{} pictures{} are more than max_batch {}", in_.pictures,
+    return invalid_argument("{} images{} are more than max_batch {}", in_.pictures,
                             in_.guided() ? " with two branches of guidance each" : "", p_.options.max_batch);
   return {};
 }
@@ -233,8 +233,6 @@ Result<ImageResult> GenerateTask::run(const std::function<bool(const ImageProgre
 
 }  // namespace
 
-DiffusionEngine::~DiffusionEngine() { pipeline_->timeline.write(); }
-
 Result<ImageResult> DiffusionEngine::generate(const ImageRequest& request,
                                               const std::function<bool(const ImageProgress&)>& on_step) {
   std::lock_guard lock(mutex_);
@@ -256,7 +254,7 @@ Status DiffusionEngine::set_adapters(const std::vector<std::pair<std::string, do
 
 ImageEngine::MemoryReport DiffusionEngine::memory() const {
   MemoryReport report;
-  for (const Network* network : pipeline_->networks()) {
+  for (const Executable* network : pipeline_->networks()) {
     if (!network->program()) continue;
     report.packed_weights += network->program()->weight_bytes;
     report.arena += network->program()->arena_plan.bytes;
@@ -268,7 +266,7 @@ ImageEngine::MemoryReport DiffusionEngine::memory() const {
 
 std::string DiffusionEngine::describe_program() const {
   std::string text;
-  for (const Network* network : pipeline_->denoiser->networks())
+  for (const Executable* network : pipeline_->denoiser->networks())
     if (network->program()) text += network->program()->to_string();
   if (pipeline_->vae.decoder().program()) text += pipeline_->vae.decoder().program()->to_string();
   return text;

@@ -12,7 +12,6 @@ namespace redline {
 class DiffusionEngine final : public ImageEngine {
  public:
   explicit DiffusionEngine(std::unique_ptr<Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
-  ~DiffusionEngine() override;
 
   const std::string& family() const override { return pipeline_->family_name; }
   ImageRequest defaults() const override { return pipeline_->defaults; }

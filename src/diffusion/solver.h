@@ -38,7 +38,7 @@ class Solver {
   /// invalid_argument: steps, strength or eta out of range, or a timestep outside the training schedule.
   Status set_steps(const StepPlan& plan);
 
-  /// Network evaluations of the run: more than requested with PNDM, fewer with strength below 1.
+  /// Executable evaluations of the run: more than requested with PNDM, fewer with strength below 1.
   int num_steps() const { return static_cast<int>(timesteps().size()); }
   /// [num_steps()] the network's timestep input, 0 .. num_train_timesteps.
   std::span<const float> timesteps() const { return std::span(layout_.timesteps).subspan(begin_); }

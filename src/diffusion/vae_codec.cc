@@ -14,14 +14,14 @@ constexpr int64_t kMinTile = 32;               // latent pixels; norms and atten
 
 }  // namespace
 
-Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const NetworkOptions& options, int64_t max_side, int64_t tile,
-                                WorkerTeam& team) {
+Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const ExecutableOptions& options, int64_t max_side,
+                                int64_t tile, RuntimeResources& runtime) {
   VaeCodec codec;
   codec.model_ = std::move(model);
   codec.max_side_ = max_side;
   codec.tile_ = tile;
-  REDLINE_ASSIGN(codec.decode_, Network::make(std::move(codec.model_.decode), options, team));
-  REDLINE_ASSIGN(codec.encode_, Network::make(std::move(codec.model_.encode), options, team));
+  REDLINE_ASSIGN(codec.decode_, Executable::make(std::move(codec.model_.decode), options, runtime));
+  REDLINE_ASSIGN(codec.encode_, Executable::make(std::move(codec.model_.encode), options, runtime));
   return codec;
 }
 

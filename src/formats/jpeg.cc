@@ -124,7 +124,7 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name) {
   if (!read_header(session, bytes)) return invalid_argument("{}: not a readable JPEG: {}", name, session.message);
   const auto& jpeg = session.jpeg;
   if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK)
-    return unsupported("{}: a CMYK picture; convert it to RGB", name);
+    return unsupported("{}: a CMYK image; convert it to RGB", name);
   RgbImage picture;
   picture.width = jpeg.image_width;
   picture.height = jpeg.image_height;

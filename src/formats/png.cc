@@ -119,8 +119,8 @@ bool write_all(Session& session, const RgbImage& picture, png_text* texts, int n
 
 Result<std::string> encode_png(const RgbImage& picture, const PngText& text) {
   if (picture.width < 1 || picture.height < 1 || picture.width > kMaxImageSide || picture.height > kMaxImageSide)
-    return invalid_argument("PNG: a picture of {} x {} pixels; expected 1 to {} each way", picture.width,
-                            picture.height, kMaxImageSide);
+    return invalid_argument("PNG: an image of {} x {} pixels; expected 1 to {} each way", picture.width, picture.height,
+                            kMaxImageSide);
   if (static_cast<int64_t>(picture.rgb.size()) != picture.width * picture.height * 3)
     return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", picture.rgb.size(), picture.width,
                             picture.height);

@@ -4,7 +4,6 @@
 
 #include <set>
 
-#include "models/convert_weights.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {

@@ -155,8 +155,8 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
   set_latent_size(sizes, height, width);
-  const auto team = testing::make_team(1);
-  Network decode = testing::make_network(std::move(model->decode), sizes, testing::NetworkMode::kF32, *team);
+  const auto runtime = testing::make_runtime(1);
+  Executable decode = testing::make_network(std::move(model->decode), sizes, testing::NetworkMode::kF32, *runtime);
   const FloatArray& latents = result->latents;
   ASSERT_EQ(latents.shape, (std::vector<int64_t>{1, 4, height, width}));
   for (int64_t i = 0; i < height * width; ++i)

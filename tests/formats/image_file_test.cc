@@ -144,7 +144,7 @@ TEST(Jpeg, HostileFilesAreErrors) {
 TEST(ReadImage, OtherFilesAreErrors) {
   const auto picture = read_image(kFolder + "io.npz");
   EXPECT_EQ(picture.status().code(), Code::unsupported);
-  EXPECT_THAT(picture.status().message(), HasSubstr("neither a PNG nor a JPEG picture; it looks like a zip"));
+  EXPECT_THAT(picture.status().message(), HasSubstr("neither a PNG nor a JPEG image; it looks like a zip"));
   EXPECT_EQ(read_image(kFolder + "nothing.png").status().code(), Code::not_found);
 }
 

@@ -10,7 +10,7 @@
 #include "graph/ops/linear.h"
 #include "graph/ops/silu_mul.h"
 #include "graph/passes/passes.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 #include "support/adapters.h"
 #include "support/random_weight.h"
 
@@ -23,20 +23,18 @@ const auto kAll = [](const std::string&) { return true; };
 /// A graph with sites, compiled for an instruction set.
 struct Adapted {
   CpuKernels kernels;
-  std::unique_ptr<WorkerTeam> team;
+  std::unique_ptr<RuntimeResources> runtime;
   AdapterSites sites;
-  Network network;
+  Executable network;
 
   /// max_rank 0: without sites.
   Adapted(Graph graph, std::string_view isa, int workers, const SymbolValues& bounds, bool exact, int64_t max_rank)
-      : kernels(cpu_kernels_for(isa).value()),
-        team(std::make_unique<WorkerTeam>(workers, std::pair{kernels.worker_begin, kernels.worker_end})) {
+      : kernels(cpu_kernels_for(isa).value()), runtime(std::make_unique<RuntimeResources>(workers, kernels)) {
     if (max_rank > 0) sites = add_adapter_sites(graph, max_rank, kAll);
-    NetworkOptions options;
-    options.compile.kernels = &kernels;
+    ExecutableOptions options;
     options.compile.exact_f32 = exact;
     options.compile.bounds = bounds;
-    auto made = Network::make(std::move(graph), options, *team);
+    auto made = Executable::make(std::move(graph), options, *runtime);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     network = std::move(made).value();
   }
@@ -432,22 +430,20 @@ TEST(Adapters, OfAConvolutionFollowsTheItems) {
     Graph plain = graph;
     const AdapterSites sites = add_adapter_sites(graph, 24, kAll);
     ASSERT_EQ(sites.size(), 1u);
-    NetworkOptions options;
-    options.compile.kernels = kernels.value();
+    ExecutableOptions options;
     options.compile.exact_f32 = exact;
     options.compile.bounds = bounds_of(steps);
     options.interpret = true;
-    WorkerTeam team(1);
-    auto reference = Network::make(graph, options, team);
+    RuntimeResources runtime(1, *kernels.value());
+    auto reference = Executable::make(graph, options, runtime);
     options.interpret = false;
     ASSERT_TRUE(run_passes(graph).ok() && run_passes(plain).ok());
-    std::vector<std::unique_ptr<WorkerTeam>> teams;
-    std::vector<Network> networks;  // the last one without room for adapters
+    std::vector<std::unique_ptr<RuntimeResources>> runtimes;
+    std::vector<Executable> networks;  // the last one without room for adapters
     for (const int workers : {1, 2, 5, 2}) {
       const bool last = networks.size() == 3;
-      teams.push_back(
-          std::make_unique<WorkerTeam>(workers, std::pair{kernels.value()->worker_begin, kernels.value()->worker_end}));
-      auto network = Network::make(last ? plain : graph, options, *teams.back());
+      runtimes.push_back(std::make_unique<RuntimeResources>(workers, *kernels.value()));
+      auto network = Executable::make(last ? plain : graph, options, *runtimes.back());
       ASSERT_TRUE(network.ok()) << network.status().message();
       networks.push_back(std::move(network).value());
     }
@@ -467,14 +463,14 @@ TEST(Adapters, OfAConvolutionFollowsTheItems) {
     for (const auto& segments : settings)
       for (const SymbolValues& now : steps) {
         std::map<std::string, std::vector<float>> in;
-        for (const Network::Port& port : reference->inputs())
+        for (const Executable::Port& port : reference->inputs())
           in[port.name] = n.vector(num_elements(port.shape).eval(now));
-        const auto run = [&](Network& network) {
+        const auto run = [&](Executable& network) {
           for (const auto& [name, values] : in) std::copy(values.begin(), values.end(), network.input(name));
           ASSERT_TRUE(network.run(now, segments).ok());
         };
         run(*reference);
-        for (Network& network : networks) run(network);
+        for (Executable& network : networks) run(network);
         const int64_t count = num_elements(reference->outputs()[0].shape).eval(now);
         double most = 0, error = 0;
         bool same_on_all = true, same_as_alone = true;

@@ -6,9 +6,11 @@
 
 #include <fstream>
 
+#include "backends/host_memory.h"
 #include "graph/passes/passes.h"
 #include "runtime/interpreter.h"
 #include "support/golden.h"
+#include "support/sequences.h"
 #include "support/temporary_folder.h"
 #include "support/text_adapter_files.h"
 
@@ -42,22 +44,15 @@ struct Decoder {
   /// Logits of all tokens of one sequence.
   std::vector<double> logits(const std::vector<int64_t>& tokens, std::span<const AdapterSegment> segments) {
     const auto n = std::ssize(tokens);
-    HostTensor ids{{n}, {}}, positions{{n}, {}}, lengths{{n}, {}};
-    for (int64_t i = 0; i < n; ++i) {
-      ids.data.push_back(static_cast<double>(tokens[static_cast<size_t>(i)]));
-      positions.data.push_back(static_cast<double>(i));
-      lengths.data.push_back(static_cast<double>(n));
-    }
-    SymbolValues sizes;
-    sizes[Symbol::kTokens] = sizes[Symbol::kLogitRows] = n;
-    sizes[Symbol::kSequences] = 1;
-    ReferenceCache cache;
-    auto out = interpreter->run({{"tokens", ids},
-                                 {"positions", positions},
-                                 {"lengths", lengths},
-                                 {"slots", HostTensor{{n}, std::vector<double>(static_cast<size_t>(n))}},
-                                 {"logit_rows", positions}},
-                                sizes, cache, segments);
+    HostTensor ids{{n}, {tokens.begin(), tokens.end()}}, positions{{n}, {}};
+    for (int64_t i = 0; i < n; ++i) positions.data.push_back(static_cast<double>(i));
+    const std::vector<int64_t> pages(interpreter->states().groups.size(), 1);
+    test::TestSequences sequence(interpreter->states(), make_host_state_memory(interpreter->states(), pages).value(), 1,
+                                 1);
+    StepContext step = sequence.begin({n});
+    step.sizes[Symbol::kLogitRows] = n;
+    step.adapters = segments;
+    auto out = interpreter->run({{"tokens", ids}, {"positions", positions}, {"logit_rows", positions}}, step);
     EXPECT_TRUE(out.ok()) << out.status().to_string();
     return (*out)["logits"].data;
   }

@@ -34,9 +34,9 @@ Outputs encode(const Checkpoint& checkpoint, std::vector<int32_t> ids, int64_t b
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   bounds[Symbol::kBatch] += 1;
   bounds[Symbol::kTextTokens] += 9;
-  const auto team = testing::make_team(threads);
+  const auto runtime = testing::make_runtime(threads);
   const Graph graph = model.graph;
-  Network network = make_network(std::move(model.graph), bounds, mode, *team);
+  Executable network = make_network(std::move(model.graph), bounds, mode, *runtime);
   std::copy(ids.begin(), ids.end(), network.input_i32("tokens"));
   for (int64_t i = 0; i < batch; ++i) {
     if (network.has_input("pooled_rows")) {
@@ -51,7 +51,7 @@ Outputs encode(const Checkpoint& checkpoint, std::vector<int32_t> ids, int64_t b
   }
   EXPECT_TRUE(network.run(sizes).ok());
   Outputs outputs;
-  for (const Network::Port& port : network.outputs()) {
+  for (const Executable::Port& port : network.outputs()) {
     const float* data = network.output(port.name);
     outputs[port.name] = {data, data + num_elements(port.shape).eval(sizes)};
   }

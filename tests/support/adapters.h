@@ -1,7 +1,6 @@
 // Random adapters for the sites of compiled graphs, and what they add in float64.
 #pragma once
 
-#include "models/convert_weights.h"
 #include "support/graph_harness.h"
 #include "tensor/packed_weight.h"
 

@@ -131,24 +131,14 @@ Result<LinearAdapters> LinearAdapters::lower(LowerContext& c, std::vector<Matrix
 
   const CpuKernels& table = c.kernels();
   const bool exact = c.options().exact_f32;
-  bool takes_q8 = false, takes_i8 = false;
-  for (int i = 0; i < layouts.count; ++i) {
-    takes_q8 |= layouts.at[i].layout == ActivationLayout::kI8Grouped;
-    takes_i8 |= layouts.at[i].layout == ActivationLayout::kI8Tiled;
-  }
-  // The type whose kernels read x as the op does, so that x is prepared once.
-  const DType down_type = takes_i8 ? DType::kW8A8 : takes_q8 ? DType::kQ8_0 : exact ? DType::kF32 : DType::kBF16;
-  const auto down = static_cast<size_t>(down_type);
-  shrink->down[static_cast<int>(ActivationLayout::kF32)] = table.linear[down];
-  shrink->down[static_cast<int>(ActivationLayout::kI8Grouped)] = table.linear_q8[down];
-  shrink->down[static_cast<int>(ActivationLayout::kBf16Tiled)] = table.linear_tiles[down];
-  shrink->down[static_cast<int>(ActivationLayout::kI8Tiled)] = takes_i8 ? table.linear_i8 : nullptr;
-  for (int i = 0; i < layouts.count; ++i)
-    if (!shrink->down[static_cast<int>(layouts.at[i].layout)])
-      return unsupported("no kernel for adapters whose x is {}", activation_layout_name(layouts.at[i].layout));
+  // A type whose kernels read x as the op does, so that x is prepared once.
+  const std::optional<DType> down_type = weight_type_reading(table, layouts, exact);
+  if (!down_type) return unsupported("no kernels for adapters whose x is as this product reads it");
+  for (int i = 0; i < kNumActivationLayouts; ++i)
+    shrink->down[i] = linear_kernel(table, *down_type, static_cast<ActivationLayout>(i));
   adapters.expand_ = AdapterExpand::choose(table, exact);
   for (const Shrink::Group& group : shrink->groups) {
-    group.site->down_type = down_type;
+    group.site->down_type = *down_type;
     group.site->up_type = adapters.expand_.type;
   }
   const ValueId x = c.op().inputs[0];

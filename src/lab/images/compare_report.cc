@@ -222,7 +222,7 @@ std::string CompareReport::to_html() const {
   }
   html += "</table>\n<h2>Likeness and work</h2>\n" + quality_plot(*this) + "<h2>Prompts from worst to best</h2>\n" +
           spread_plot(*this);
-  html += "<h2>Pictures</h2>\n";
+  html += "<h2>Images</h2>\n";
   for (size_t i = 0; i < reference_png.size(); ++i) {
     html += fmt::format("<p>{}</p>\n", escaped(prompts[i])) + picture(reference_png[i], "uncached");
     for (const ComparedSetting& s : settings)

@@ -1,3 +1,6 @@
+#include <numeric>
+
+#include "backends/host_memory.h"
 #include "graph/ops/attention.h"
 #include "graph/ops/kv_append.h"
 #include "graph/ops/linear.h"
@@ -7,6 +10,7 @@
 #include "graph/passes/passes.h"
 #include "support/adapters.h"
 #include "support/graph_harness.h"
+#include "support/sequences.h"
 
 namespace redline::test {
 namespace {
@@ -22,11 +26,9 @@ Graph attention_block(Numbers& n, const Heads& h) {
   const Dim tokens(Symbol::kTokens);
   const Value x = g.input("x", DType::kF32, {tokens, Dim(kHidden)});
   const Value positions = g.input("positions", DType::kI32, {tokens});
-  const Value lengths = g.input("lengths", DType::kI32, {tokens});
-  const Value slots = g.input("slots", DType::kI32, {tokens});
   RopeTableAttrs frequencies;
   for (int64_t i = 0; i < h.dim / 2; ++i) frequencies.inverse_frequencies.push_back(1.0f / static_cast<float>(1 + i));
-  const Value table = rope_table(g, positions, lengths, frequencies);
+  const Value table = rope_table(g, positions, {}, frequencies);
   auto product = [&](const char* name, int64_t heads) {
     const int64_t out = heads * h.dim;
     return linear(g, x, g.weight(name, n.weight({out, kHidden})),
@@ -39,80 +41,126 @@ Graph attention_block(Numbers& n, const Heads& h) {
   const Value q = rotated(product("q", h.q), "q_norm"), k = rotated(product("k", h.kv), "k_norm");
   AttentionAttrs a;
   a.num_heads = h.q;
-  a.num_kv_heads = h.kv;
-  a.head_dim = h.dim;
   a.scale = 0.25f;
-  g.output("y", attention(g, q, k, product("v", h.kv), positions, slots, a));
+  StateAttrs cache;
+  cache.num_heads = h.kv;
+  cache.head_dim = h.dim;
+  g.output("y", attention(g, q, k, product("v", h.kv), g.state("cache", cache), a));
   return std::move(g.finish()).value();
 }
 
 }  // namespace
 
-// That the compiled form of either gives the same logits is what the golden models show.
-TEST(FuseQkv, TheFusedGraphEqualsTheComposedOne) {
+// The compiled fused form against the references of the composed one, in float64.
+TEST(FuseQkv, TheFusedOpEqualsTheComposedOps) {
   auto table = cpu_kernels();
   ASSERT_TRUE(table.ok());
   for (const Heads& h : {Heads{4, 2, 16, false, false}, Heads{3, 3, 16, true, false}, Heads{8, 1, 32, true, true},
                          Heads{2, 1, 48, false, true}}) {
-    Numbers numbers(5), in(6);
+    Numbers numbers(5);
     const Graph composed = attention_block(numbers, h);
     Graph fused = composed;
     ASSERT_TRUE(fuse_qkv(fused, CpuTarget(**table, true, 1)).ok());
     EXPECT_EQ(count(fused, kQkv), 1);
     for (const OpDef* gone : {&kLinear, &kRope, &kRmsNorm, &kKvAppend}) EXPECT_EQ(count(fused, *gone), 0);
 
-    ReferenceCache caches[2];
-    int64_t length = 0;
-    for (int64_t rows : {5, 1, 5}) {
-      std::vector<int64_t> positions;
-      for (int64_t i = 0; i < rows; ++i) positions.push_back(length + i);
-      length += rows;
-      const std::map<std::string, HostTensor> inputs = {
-          {"x", matrix(in, rows, 24)},
-          {"positions", integers(positions)},
-          {"lengths", integers(std::vector<int64_t>(positions.size(), 16))},
-          {"slots", integers(positions)}};
-      const HostTensor want = Interpreter::make(composed)->run(inputs, sizes(rows), caches[0]).value().at("y");
-      const HostTensor same = Interpreter::make(fused)->run(inputs, sizes(rows), caches[1]).value().at("y");
-      ASSERT_EQ(want.data.size(), same.data.size());
-      for (size_t i = 0; i < want.data.size(); ++i) EXPECT_NEAR(want.data[i], same.data[i], 1e-12);
+    Interpreter reference = Interpreter::make(composed).value();
+    const StatePlan& plan = reference.states();
+    constexpr int64_t kPages = 8;
+    const std::vector<int64_t> pages = {kPages};
+    for (const int workers : {1, 3}) {
+      TestSequences expected(plan, make_host_state_memory(plan, pages).value(), kPages, 1);
+      CompileOptions options;
+      options.exact_f32 = true;
+      Compiled compiled = Compiled::make(fused, workers, sizes(67), options);
+      TestSequences got(compiled.program->states, compiled.executor->make_state_memory(pages).value(), kPages, 1,
+                        {compiled.program->attention_slots, h.q, h.kv, h.dim, 67, 1});
+      Numbers in(6);
+      for (const int64_t rows : {5, 1, 67, 1}) {
+        std::vector<int64_t> positions;
+        for (int64_t i = 0; i < rows; ++i) positions.push_back(expected[0].length() + i);
+        const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, rows, 24)},
+                                                          {"positions", integers(positions)}};
+        const HostTensor want = reference.run(inputs, expected.begin({rows})).value().at("y");
+        expected.commit();
+        for (const auto& [name, tensor] : inputs) compiled.put(name.c_str(), tensor);
+        ASSERT_TRUE(compiled.executor->step(got.begin({rows})).ok());
+        got.commit();
+        const std::vector<float> y = compiled.get("y", std::ssize(want.data));
+        double largest = 0;
+        for (const double e : want.data) largest = std::max(largest, std::abs(e));
+        // Products over 24 features and scores over the head, in float32.
+        for (size_t i = 0; i < want.data.size(); ++i)
+          ASSERT_NEAR(y[i], want.data[i], 1e-5 * largest) << rows << " rows, element " << i;
+      }
     }
   }
 }
 
+// The compiled fused form with sites against the references of the composed one: adapters of some rows, and none.
 TEST(FuseQkv, TheFusedOpHasTheAdaptersOfItsProjections) {
-  auto table = cpu_kernels();
-  ASSERT_TRUE(table.ok());
-  Numbers numbers(5), in(6);
-  const Graph plain = attention_block(numbers, {4, 2, 16, true, true});
-  Graph composed = plain;
-  // k has no site.
-  const AdapterSites sites = add_adapter_sites(composed, 16, [](const std::string& name) { return name != "k"; });
-  ASSERT_EQ(sites.size(), 2u);
-  Graph fused = composed;
-  ASSERT_TRUE(fuse_qkv(fused, CpuTarget(**table, true, 1)).ok());
-  EXPECT_EQ(count(fused, kQkv), 1);
-  EXPECT_EQ(count(fused, kLinear), 0);
-  const std::vector<RandomAdapter> adapters = {RandomAdapter::make(in, sites, {3}),
-                                               RandomAdapter::make(in, sites, {0, 8})};
-  const std::vector<WeightedAdapter> one = {adapters[0].at(1)}, both = {adapters[1].at(0.5f), adapters[0].at(-2)};
-  const std::vector<AdapterSegment> segments = {{Symbol::kTokens, 1, 2, one}, {Symbol::kTokens, 2, 4, both}};
-  const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, 6, 24)},
-                                                    {"positions", integers({0, 1, 2, 3, 4, 5})},
-                                                    {"lengths", integers({6, 6, 6, 6, 6, 6})},
-                                                    {"slots", integers({0, 1, 2, 3, 4, 5})}};
-  const auto run = [&](const Graph& graph, std::span<const AdapterSegment> now) {
-    ReferenceCache cache;
-    return Interpreter::make(graph)->run(inputs, sizes(6), cache, now).value().at("y").data;
-  };
-  const std::vector<double> want = run(composed, segments), same = run(fused, segments), none = run(plain, {});
-  double difference = 0;
-  for (size_t i = 0; i < want.size(); ++i) {
-    EXPECT_NEAR(want[i], same[i], 1e-12);
-    difference = std::max(difference, std::abs(want[i] - none[i]));
+  constexpr int64_t kPages = 8, kRows = 40;
+  const Heads h = {4, 2, 16, true, true};
+  const std::vector<int64_t> pages = {kPages};
+  for (const std::string& isa : isa_paths()) {
+    SCOPED_TRACE(isa);
+    const CpuKernels kernels = cpu_kernels_for(isa).value();
+    Numbers numbers(5), in(6);
+    const Graph plain = attention_block(numbers, h);
+    Graph composed = plain;
+    // k has no site.
+    const AdapterSites sites = add_adapter_sites(composed, 16, [](const std::string& name) { return name != "k"; });
+    ASSERT_EQ(sites.size(), 2u);
+    Graph fused = composed;
+    ASSERT_TRUE(fuse_qkv(fused, CpuTarget(kernels, true, 1)).ok());
+    EXPECT_EQ(count(fused, kQkv), 1);
+    EXPECT_EQ(count(fused, kLinear), 0);
+
+    std::vector<int64_t> positions(kRows);
+    std::iota(positions.begin(), positions.end(), 0);
+    const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, kRows, 24)}, {"positions", integers(positions)}};
+    const auto compiled = [&](const Graph& graph, int workers, std::span<const AdapterSegment> segments) {
+      WorkerTeam team(workers, std::pair{kernels.worker_begin, kernels.worker_end});
+      CompileOptions options;
+      options.kernels = &kernels;
+      options.exact_f32 = true;
+      options.bounds = sizes(kRows);
+      Executor executor(compile(graph, options, team).value(), team);
+      TestSequences sequences(executor.program()->states, executor.make_state_memory(pages).value(), kPages, 1,
+                              {executor.program()->attention_slots, h.q, h.kv, h.dim, kRows, 1});
+      for (size_t i = 0; i < inputs.at("x").data.size(); ++i)
+        static_cast<float*>(executor.host_input("x"))[i] = static_cast<float>(inputs.at("x").data[i]);
+      std::copy(positions.begin(), positions.end(), static_cast<int32_t*>(executor.host_input("positions")));
+      StepContext step = sequences.begin({kRows});
+      step.adapters = segments;
+      EXPECT_TRUE(executor.step(step).ok());
+      sequences.commit();
+      const auto* y = static_cast<const float*>(executor.host_output("y"));
+      return std::vector<float>(y, y + kRows * h.q * h.dim);
+    };
+    const std::vector<float> none = compiled(plain, 2, {});
+    EXPECT_EQ(compiled(fused, 2, {}), none) << "empty sites change nothing";  // also sets the sites' types
+    const std::vector<RandomAdapter> adapters = {RandomAdapter::make(in, sites, {3}),
+                                                 RandomAdapter::make(in, sites, {0, 8})};
+    const std::vector<WeightedAdapter> one = {adapters[0].at(1)}, both = {adapters[1].at(0.5f), adapters[0].at(-2)};
+    const std::vector<AdapterSegment> segments = {{Symbol::kTokens, 1, 2, one}, {Symbol::kTokens, 2, 35, both}};
+
+    Interpreter reference = Interpreter::make(composed).value();
+    TestSequences expected(reference.states(), make_host_state_memory(reference.states(), pages).value(), kPages, 1);
+    StepContext step = expected.begin({kRows});
+    step.adapters = segments;
+    const std::vector<double> want = reference.run(inputs, step).value().at("y").data;
+    double largest = 0, error = 0, difference = 0;
+    const std::vector<float> got = compiled(fused, 1, segments);
+    for (size_t i = 0; i < want.size(); ++i) {
+      largest = std::max(largest, std::abs(want[i]));
+      error = std::max(error, std::abs(want[i] - double{got[i]}));
+      difference = std::max(difference, std::abs(double{none[i]} - want[i]));
+    }
+    EXPECT_LE(error, 1e-5 * largest) << "products over 24 features and scores over the head, in float32";
+    EXPECT_GT(difference, 0.1 * largest);
+    EXPECT_EQ(compiled(fused, 3, segments), got) << "other workers";
   }
-  EXPECT_GT(difference, 0.1);
-  EXPECT_EQ(run(fused, {}), none) << "empty sites change nothing";
 }
 
 TEST(FuseQkv, HeadsThatAreNotWholeStripsStay) {

@@ -104,7 +104,7 @@ const float* bias_of_items(const CpuStage& stage, const Attrs& a, int64_t item, 
   return both;
 }
 
-ConvPatchesArgs picture_of(const CpuStage& stage, const Attrs& a, const Conv2dGeometry& s, int64_t item) {
+ConvPatchesArgs feature_map_of(const CpuStage& stage, const Attrs& a, const Conv2dGeometry& s, int64_t item) {
   ConvPatchesArgs args = {};
   args.x = stage.operand<float>(0) + item * s.in_pixels() * a.channels;
   args.in_height = s.in_height;
@@ -139,7 +139,7 @@ void add_up(const Attrs& a, const AdapterFactors& factors, float scale, const Sh
   a.adapter_up.add(args, factors, t, factors.rank, segment_rows, reinterpret_cast<uint8_t*>(t) + a.adapter_bytes);
 }
 
-/// Adds the adapters to the output that `picture`, which begins with item `first`, and its tiles have just written.
+/// Adds the adapters to the output that the feature map's tiles, which begin with item `first`, have just written.
 void add_adapters_by_tiles(const Attrs& a, const StepContext& step, const Conv2dGeometry& s, const Share& share,
                            ConvPatchesArgs picture, int64_t first, WorkerContext& worker) {
   const ConvTiles& made = *picture.tiles;
@@ -215,7 +215,7 @@ void run_tiles(const CpuStage& stage, const Attrs& a, const StepContext& step, c
                        stage.operand<float>(8), scale + i * a.channels, shift + i * a.channels);
     tiles.residual = residual ? residual + first : nullptr;
     tiles.y = y + first;
-    ConvPatchesArgs args = picture_of(stage, a, s, item);
+    ConvPatchesArgs args = feature_map_of(stage, a, s, item);
     args.tiles = &tiles;
     a.patches(args);
     if (a.op.adapters && !step.adapters.empty()) add_adapters_by_tiles(a, step, s, share, args, item, worker);
@@ -241,7 +241,7 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
     // A per-item bias applies only to the rows of that item.
     if (stage.operands[4]) end = std::min(end, (begin / s.pixels() + 1) * s.pixels());
     for_items(begin, end, s.pixels(), [&](int64_t item, int64_t row, int64_t last) {
-      ConvPatchesArgs args = picture_of(stage, a, s, item);
+      ConvPatchesArgs args = feature_map_of(stage, a, s, item);
       args.row_begin = row - item * s.pixels();
       args.row_end = last - item * s.pixels();
       args.form = form;

@@ -146,7 +146,9 @@ void run_keys(const CpuStage& stage, const Tile& tile, const StepContext& step, 
   }
 }
 
-KvFormat format_of(const LowerContext& c) { return c.options().exact_f32 ? KvFormat::kF32 : c.options().kv_format; }
+KvFormat format_of(const LowerContext& c) {
+  return c.options().exact_f32 ? KvFormat::kF32 : c.options().pack_kv_format;
+}
 
 std::vector<int32_t> numbers_to(int64_t count) {
   std::vector<int32_t> numbers(static_cast<size_t>(count));

@@ -15,6 +15,7 @@ namespace {
 
 struct Attrs {
   QkvAttrs a;
+  KvPlace cache;
   LinearKernels products[3];
   void (*rms_norm)(const RmsNormArgs&);
   void (*rope)(const RopeArgs&);
@@ -32,7 +33,7 @@ int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
   return std::max<int64_t>(1, kBlockBytes / (std::max<int64_t>(rows, 1) * head_dim * int64_t{sizeof(float)} * parts));
 }
 
-enum Operand : size_t { kX, kWeight, kBias = kWeight + 3, kQNorm = kBias + 3, kKNorm, kTable, kSlots, kQ, kAdapters };
+enum Operand : size_t { kX, kWeight, kBias = kWeight + 3, kQNorm = kBias + 3, kKNorm, kTable, kQ, kAdapters };
 
 struct Block {
   const CpuStage& stage;
@@ -68,6 +69,7 @@ struct Block {
 void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const auto& s = stage.attrs_as<Attrs>();
   const QkvAttrs& a = s.a;
+  const StateStep& state = step.states[s.cache.group];
   const Block b{stage, s, tile.row_end, step, worker};
   const int64_t d = a.head_dim, q_cols = a.num_heads * d;
   auto* buffer = static_cast<float*>(worker.buffer);
@@ -88,8 +90,8 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
     b.product(2, head, end, values, width);
     b.finish(buffer, width, stage.operand<float>(kKNorm), a.k_norm_eps, buffer, width);
     for (int64_t h = head; h < end; ++h)
-      s.append({buffer + (h - head) * d, values + (h - head) * d, width, stage.operand<int32_t>(kSlots), b.rows, d,
-                step.attention->cache.head(a.layer, h)});
+      s.append(
+          {buffer + (h - head) * d, values + (h - head) * d, width, state.slots, b.rows, d, s.cache.head(state, h)});
   }
 }
 
@@ -133,7 +135,8 @@ Status lower(LowerContext& c) {
   attrs->rotary_dim = c.in(in.table).shape[1].constant();
   attrs->rms_norm = c.kernels().rms_norm;
   attrs->rope = c.kernels().rope;
-  attrs->append = c.kernels().kv_append[static_cast<size_t>(c.options().kv_format)];
+  attrs->cache = c.kv_state(in.cache);
+  attrs->append = c.kernels().kv_append[static_cast<size_t>(c.in(in.cache).state.format)];
   if (!attrs->append) return unsupported("no kernel writes this cache format");
   void *weight[3], *bias[3] = {}, *q_norm = nullptr, *k_norm = nullptr;
   int64_t bytes = 0;
@@ -161,14 +164,14 @@ Status lower(LowerContext& c) {
   stage.cols = stage.col_begin.back();
   const int64_t rows = stage.rows.eval(c.options().bounds);
   stage.buffer_bytes = std::max(kBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
-  stage.reads = {{ids[0], Reads::kAll}, {ids[in.table], Reads::kRows}, {ids[in.slots], Reads::kRows}};
+  stage.reads = {{ids[0], Reads::kAll}, {ids[in.table], Reads::kRows}};
   stage.writes = c.op().outputs;
   REDLINE_ASSIGN(attrs->adapters, LinearAdapters::lower(c, {{a.adapters[0]}, {a.adapters[1]}, {a.adapters[2]}},
                                                         attrs->products[0].layouts, stage));
   stage.attrs = attrs;
   c.add_stage(std::move(stage), {c.at(ids[0]), c.at(weight[0]), c.at(weight[1]), c.at(weight[2]), c.at(bias[0]),
                                  c.at(bias[1]), c.at(bias[2]), c.at(q_norm), c.at(k_norm), c.at(ids[in.table]),
-                                 c.at(ids[in.slots]), c.at(c.op().outputs[0]), attrs->adapters.operand(c)});
+                                 c.at(c.op().outputs[0]), attrs->adapters.operand(c)});
   return {};
 }
 

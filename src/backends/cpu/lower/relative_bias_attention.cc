@@ -42,7 +42,11 @@ Status lower(LowerContext& c) {
   if (!c.kernels().relative_bias_attention) return unsupported("no kernel for attention with a bias by distance");
   REDLINE_ASSIGN(const void* weight, c.dense_weight(3));
   const auto* table = static_cast<const float*>(weight);
-  Attrs s{op, in.size() > 4, c.kernels().relative_bias_attention, std::max<int64_t>(1, op.tokens.eval(c.options().bounds)), {}};
+  Attrs s{op,
+          in.size() > 4,
+          c.kernels().relative_bias_attention,
+          std::max<int64_t>(1, op.tokens.eval(c.options().bounds)),
+          {}};
   for (int64_t h = 0; h < a.num_heads; ++h)
     for (int64_t distance = 1 - s.most_tokens; distance < s.most_tokens; ++distance)
       s.bias.push_back(table[relative_bucket(distance, a.num_buckets, a.max_distance) * a.num_heads + h]);

@@ -8,16 +8,18 @@ namespace {
 void table_run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
   const auto& a = stage.attrs_as<RopeTableAttrs>();
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t)
-    rope_table_row(a, stage.operand<int32_t>(0)[t], stage.operand<int32_t>(1)[t],
-                   stage.operand<float>(2) + t * static_cast<int64_t>(a.inverse_frequencies.size()) * 2);
+    rope_table_row(a, stage.operand<int32_t>(0)[t], a.depends_on_length() ? stage.operand<int32_t>(2)[t] : 0,
+                   stage.operand<float>(1) + t * static_cast<int64_t>(a.inverse_frequencies.size()) * 2);
 }
 
 Status table_lower(LowerContext& c) {
   LoweredStage stage = c.output_stage(table_run);
   stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kRows}, {c.op().inputs[1], Reads::kRows}};
   stage.attrs = std::make_shared<RopeTableAttrs>(std::any_cast<const RopeTableAttrs&>(c.op().attrs));
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
+  std::vector<LowerContext::Operand> operands = {c.at(c.op().inputs[0]), c.at(c.op().outputs[0])};
+  for (const ValueId id : c.op().inputs) stage.reads.push_back({id, Reads::kRows});
+  if (c.op().inputs.size() > 1) operands.push_back(c.at(c.op().inputs[1]));
+  c.add_stage(std::move(stage), operands);
   return {};
 }
 

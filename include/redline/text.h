@@ -95,19 +95,22 @@ struct GenerateResult {
   std::string text;
   int64_t prompt_tokens = 0;
   double first_token_ms = 0;  ///< from the call to the first token
-  double prefill_ms = 0;      ///< prompt only
+  double prefill_ms = 0;      ///< from the call to the logits of the prompt
   double decode_ms = 0;       ///< the steps after the first token
   int64_t decode_tokens = 0;  ///< tokens generated in decode_ms
 };
 
-/// A request in progress. Thread-safe. Dropping it cancels the request.
+/// A request in progress. Thread-safe; may outlive the engine, which cancels what is still running when it closes.
+/// Dropping the handle cancels the request.
 class Generation {
  public:
   virtual ~Generation() = default;
-  /// Takes effect before the next step; the result is then what was generated so far (kCancelled).
+  /// Takes effect with the step in progress; the result is then what was generated so far (kCancelled). Neither cancel()
+  /// nor dropping waits for a callback that is running: wait() before what `on_piece` refers to goes away.
   virtual void cancel() = 0;
   virtual bool is_done() const = 0;
-  /// Waits for the end of the request; its result can be taken once.
+  /// Waits for the end of the request and takes its result. No callback runs after it. invalid_argument: the result has
+  /// been taken, or the call comes from a callback of the same engine.
   virtual Result<GenerateResult> wait() = 0;
 };
 
@@ -118,8 +121,8 @@ class Sequence {
   virtual ~Sequence() = default;
   /// Appends tokens and writes the logits after the last of them: logits.size() / vocab_size rows, which the caller
   /// owns. Empty `logits`: none are computed. On error the sequence is unchanged.
-  /// invalid_argument: an id outside the vocabulary, more tokens than the context holds (the message gives both
-  /// numbers), or logits that are not whole rows or more rows than tokens. out_of_memory: the cache has too few free
+  /// invalid_argument: no tokens, an id outside the vocabulary, more tokens than the context holds (the message gives
+  /// both numbers), or logits that are not whole rows or more rows than tokens. out_of_memory: the cache has too few free
   /// pages.
   virtual Status append(std::span<const int32_t> tokens, std::span<float> logits) = 0;
   /// The same, with the logits after the last token, [vocab_size], or after each token if `all`, [tokens, vocab_size].
@@ -127,19 +130,21 @@ class Sequence {
 
   /// Number of tokens so far.
   virtual int64_t length() const = 0;
-  /// Drops tokens from position `length` on and returns the number of tokens left. It is smaller than `length` when the
-  /// state at that position is gone: a sliding window keeps 256 positions more than it reads, a recurrent state its
-  /// snapshots. The caller then appends the missing tokens again.
+  /// Drops tokens from position `length` on and returns the number of tokens left. Besides for a shorter sequence, it is
+  /// smaller than `length` when the state at that position is gone: a sliding window keeps 256 positions more than it
+  /// reads, a recurrent state that before the last step. The caller then appends the missing tokens again.
   virtual int64_t truncate(int64_t length) = 0;
   /// A sequence with the same tokens. Both share the pages of their cache until one of them writes to a page (copy on
   /// write).
   virtual Result<std::unique_ptr<Sequence>> fork() const = 0;
   /// The known final length of a prompt that is appended in several calls, for models whose rope scaling depends on it
-  /// (dynamic NTK). Without it, each call takes the length after its tokens.
+  /// (dynamic NTK). Without it, each call takes the length after its tokens. Forgotten by truncate(0).
   virtual void expect_length(int64_t length) = 0;
 
  protected:
   virtual int64_t vocab_size() const = 0;
+  /// Errors of append() that do not depend on memory, for `rows` rows of logits.
+  virtual Status check(std::span<const int32_t> tokens, int64_t rows) const = 0;
 };
 
 /// One sequence's part of a step: a chunk of its prompt, the last sampled token, or tokens to verify.
@@ -158,6 +163,7 @@ struct BatchLimits {
   int64_t page_tokens = 0;   ///< tokens of one page
 };
 
+/// Thread-safe.
 class TextEngine {
  public:
   /// `path`: a GGUF file (any part of a split model) or a Hugging Face folder.
@@ -193,13 +199,16 @@ class TextEngine {
 
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
-  /// Requests that run at the same time share steps: one of the threads inside generate() runs them, and calls the
-  /// callbacks of all of them. With one request that is the calling thread.
+  /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own (submit),
+  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread. A callback
+  /// may use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it
+  /// must not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
+  /// When the cache is full, the latest request waits and is computed again; a request that is alone ends as kLength, or
+  /// with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 
-  /// Queues a request and returns at once; it runs on a thread of the engine, which also calls `on_piece`. Errors as
-  /// generate's for what can be checked at once.
+  /// Queues a request and returns at once. Invalid arguments are found here, other errors by Generation::wait.
   virtual Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request,
                                                      std::function<bool(const TextPiece&)> on_piece = {}) = 0;
 

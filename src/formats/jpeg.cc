@@ -31,9 +31,7 @@ struct Session {
       jpeg->err->format_message(jpeg, session->message);
       std::longjmp(session->leave, 1);
     };
-    errors.emit_message = [](j_common_ptr jpeg, int) {
-      if (jpeg->err->msg_code == JWRN_JPEG_EOF) jpeg->err->error_exit(jpeg);  // else the rest would be gray
-    };
+    errors.emit_message = [](j_common_ptr, int) {};
     errors.output_message = [](j_common_ptr) {};
     progress.progress_monitor = [](j_common_ptr jpeg) {
       if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
@@ -53,6 +51,11 @@ bool read_header(Session& s, std::string_view bytes) {
   s.jpeg.progress = &s.progress;
   s.jpeg.client_data = &s;  // jpeg_create clears it in old versions
   jpeg_mem_src(&s.jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<unsigned long>(bytes.size()));
+  // The end of the data is an error: libjpeg would go on with a made-up end of image, and the rest would be gray.
+  s.jpeg.src->fill_input_buffer = [](j_decompress_ptr jpeg) -> boolean {
+    ERREXIT(jpeg, JERR_INPUT_EOF);
+    return TRUE;
+  };
   jpeg_save_markers(&s.jpeg, JPEG_APP0 + 1, 0xffff);
   jpeg_read_header(&s.jpeg, TRUE);
   return true;

@@ -79,7 +79,7 @@ Layout kv_page_layout(const StateAttrs& a, KvTable table, int64_t num_pages) {
 
 void set_kv_format(Graph& graph, KvFormat format) {
   for (ValueInfo& value : graph.values)
-    if (value.kind == ValueKind::kState) value.state.format = format;
+    if (value.kind == ValueKind::kState && value.state.kind == StateKind::kKeyValue) value.state.format = format;
 }
 
 }  // namespace redline

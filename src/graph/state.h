@@ -1,5 +1,5 @@
 // How the state values of a graph are stored. A state belongs to a sequence and outlives the step: keys and values of
-// an attention layer, or the recurrent state of a layer. States that are kept equally long form a group; the states of
+// an attention layer, or the recurrent state of a layer. States of the same kind and window form a group; the states of
 // a group share pages, so that one page table per sequence serves all of its layers.
 #pragma once
 

@@ -51,7 +51,7 @@ struct AttentionWork {
 struct StateStep {
   uint8_t* memory = nullptr;  ///< page p is at memory + p * page_bytes
   int64_t page_bytes = 0;
-  /// [sequences]. kKeyValue: the page of every kKvPageTokens positions; pages that have left the window are not read.
+  /// [sequences]. kKeyValue: the page of every kKvPageTokens positions; entries of pages that have left the window are 0.
   /// kRecurrent: the page that the step reads, then the page that it writes.
   const int32_t* const* pages = nullptr;
   const int32_t* slots = nullptr;  ///< kKeyValue: [tokens] page * kKvPageTokens + offset of the token in its page

@@ -45,7 +45,13 @@ double TextGeneration::ms_since_start() const {
 
 bool TextGeneration::show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top) {
   result_.text += text;
-  return !on_piece_ || on_piece_(TextPiece{text, token, logprob, top});
+  if (!on_piece_) return true;
+  try {
+    return on_piece_(TextPiece{text, token, logprob, top});
+  } catch (...) {  // other requests share the thread
+    fail(internal("on_piece has thrown an exception"));
+    return false;
+  }
 }
 
 void TextGeneration::sample(std::span<const float> logits) {
@@ -54,7 +60,7 @@ void TextGeneration::sample(std::span<const float> logits) {
     result_.prefill_ms = ms_since_start();
     sampler_.accept(tokens_);
   }
-  if (std::ssize(result_.tokens) == request_.max_tokens) return finish(FinishReason::kLength);
+  if (std::ssize(result_.tokens) == request_.max_tokens) return end(FinishReason::kLength);
   const auto take = [&]() -> Status {
     REDLINE_ASSIGN(const int32_t token, sampler_.sample(logits, std::ssize(tokens_)));
     if (request_.num_logprobs >= 0) {
@@ -67,9 +73,12 @@ void TextGeneration::sample(std::span<const float> logits) {
 }
 
 void TextGeneration::deliver() {
-  if (is_done()) return;
-  if (sampled_) deliver_token();
-  else if (!show("", -1, 0, {})) finish(FinishReason::kCancelled);
+  if (!has_ended() && is_cancelled()) end(FinishReason::kCancelled);
+  if (!has_ended()) {
+    if (sampled_) deliver_token();
+    else if (!show("", -1, 0, {})) end(FinishReason::kCancelled);
+  }
+  if (has_ended()) deliver_end();
 }
 
 void TextGeneration::deliver_token() {
@@ -85,48 +94,48 @@ void TextGeneration::deliver_token() {
   }
   const std::vector<int32_t>& stop_tokens = model_.stop_tokens;
   if (!request_.ignore_stop_tokens && std::binary_search(stop_tokens.begin(), stop_tokens.end(), token))
-    return finish(FinishReason::kStop);
+    return end(FinishReason::kStop);
   sampler_.accept(token);
   result_.tokens.push_back(token);
   const std::string text = decoder_ ? stops_.push(decoder_->push(token)) : "";
   const bool go_on = show(text, token, logprob_, top_);
-  if (stops_.found()) return finish(FinishReason::kStop);
-  if (!go_on) return finish(FinishReason::kCancelled);
-  if (made + 1 == request_.max_tokens || std::ssize(tokens_) == model_.info.context)
-    return finish(FinishReason::kLength);
+  if (stops_.found()) return end(FinishReason::kStop);
+  if (!go_on) return end(FinishReason::kCancelled);
+  if (made + 1 == request_.max_tokens || std::ssize(tokens_) == model_.info.context) return end(FinishReason::kLength);
   tokens_.push_back(token);
 }
 
-void TextGeneration::finish(FinishReason reason) {
-  if (is_done()) return;
-  result_.reason = reason;
-  // Text held back as part of a character or of a stop string is emitted after all.
+// Text held back as part of a character or of a stop string is emitted after all.
+void TextGeneration::deliver_end() {
+  if (!status_.ok()) return;
+  result_.reason = *reason_;
   std::string rest = decoder_ && !stops_.found() ? stops_.push(decoder_->finish()) : "";
   if (!stops_.found()) rest += stops_.finish();
-  result_.text += rest;
-  if (!rest.empty() && on_piece_ && reason != FinishReason::kCancelled) on_piece_(TextPiece{rest, -1, 0, {}});
-  end();
+  if (rest.empty()) return;
+  if (*reason_ == FinishReason::kCancelled) result_.text += rest;
+  else show(rest, -1, 0, {});
+}
+
+void TextGeneration::end(FinishReason reason) {
+  if (!has_ended()) reason_ = reason;
 }
 
 void TextGeneration::fail(Status status) {
-  if (is_done()) return;
-  status_ = std::move(status);
-  end();
+  if (status_.ok()) status_ = std::move(status);
 }
 
-void TextGeneration::end() {
+void TextGeneration::publish() {
+  on_piece_ = nullptr;  // it may hold the handle of this request
   std::lock_guard lock(mutex_);
   done_.store(true, std::memory_order_release);
-  ended_.notify_all();
+  published_.notify_all();
 }
 
 Result<GenerateResult> TextGeneration::wait() {
   std::unique_lock lock(mutex_);
-  ended_.wait(lock, [&] { return is_done(); });
-  return take_result();
-}
-
-Result<GenerateResult> TextGeneration::take_result() {
+  published_.wait(lock, [&] { return is_done(); });
+  if (is_taken_) return invalid_argument("the result of this request has been taken");
+  is_taken_ = true;
   if (!status_.ok()) return status_;
   return std::move(result_);
 }

@@ -31,25 +31,31 @@ class TextGeneration {
   int64_t prompt_tokens() const { return result_.prompt_tokens; }
   std::unique_ptr<SequenceState>& state() { return state_; }
 
+  // Under the stepper's mutex, without callbacks.
   /// Samples the next token from the logits after the last token.
   void sample(std::span<const float> logits);
-  /// Passes on what the last step gave: a token, or none inside the prompt. Calls the callback.
-  void deliver();
-  /// Ends the request with a result or an error, unless it has ended.
-  void finish(FinishReason reason);
+  /// Ends the request, unless it has ended. Text that was held back is passed on by deliver().
+  void end(FinishReason reason);
   void fail(Status status);
+  bool has_ended() const { return reason_.has_value() || !status_.ok(); }
+  bool has_output() const { return !result_.tokens.empty(); }
+
+  /// Without the mutex: passes on what the last step gave, a token or the end, and calls the callback.
+  void deliver();
+  /// After deliver(), when the state has been released: wakes wait(). No callback follows.
+  void publish();
 
   bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
+  /// Waits for publish(). invalid_argument: the result has been taken.
   Result<GenerateResult> wait();
-  Result<GenerateResult> take_result();
 
  private:
   explicit TextGeneration(const TextModel& model, Sampler sampler) : model_(model), sampler_(std::move(sampler)) {}
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
   void deliver_token();
-  void end();
+  void deliver_end();
   double ms_since_start() const;
 
   using Clock = std::chrono::steady_clock;
@@ -69,10 +75,12 @@ class TextGeneration {
   std::vector<TokenLogprob> top_;
 
   GenerateResult result_;
+  std::optional<FinishReason> reason_;
   Status status_;
   std::atomic<bool> cancelled_{false}, done_{false};
   std::mutex mutex_;
-  std::condition_variable ended_;
+  std::condition_variable published_;
+  bool is_taken_ = false;
 };
 
 }  // namespace redline

@@ -1,23 +1,41 @@
 #include "llm/generation_loop.h"
 
 #include <algorithm>
+#include <system_error>
 #include <utility>
 
 namespace redline {
 namespace {
 
-/// What submit() returns.
+/// The loop whose steps this thread runs: a callback must not wait for another request of it.
+thread_local const GenerationLoop* leads = nullptr;
+
 class SubmittedGeneration final : public Generation {
  public:
-  explicit SubmittedGeneration(std::shared_ptr<TextGeneration> generation) : generation_(std::move(generation)) {}
+  SubmittedGeneration(std::shared_ptr<TextGeneration> generation, const GenerationLoop* loop)
+      : generation_(std::move(generation)), loop_(loop) {}
   ~SubmittedGeneration() override { generation_->cancel(); }
   void cancel() override { generation_->cancel(); }
   bool is_done() const override { return generation_->is_done(); }
-  Result<GenerateResult> wait() override { return generation_->wait(); }
+  Result<GenerateResult> wait() override {
+    if (leads == loop_ && !is_done())
+      return invalid_argument("wait() inside a callback of the same engine would never return");
+    return generation_->wait();
+  }
 
  private:
   std::shared_ptr<TextGeneration> generation_;
+  const GenerationLoop* loop_;  // only compared
 };
+
+/// Runs a function at the end of a scope.
+template <class F>
+struct AtExit {
+  F run;
+  ~AtExit() { run(); }
+};
+template <class F>
+AtExit(F) -> AtExit<F>;
 
 }  // namespace
 
@@ -32,122 +50,163 @@ GenerationLoop::~GenerationLoop() {
     changed_.notify_all();
   }
   if (thread_.joinable()) thread_.join();
-  active_.insert(active_.end(), arrived_.begin(), arrived_.end());
-  std::lock_guard lock(stepper_.mutex());
-  for (const Request& request : active_) {
-    request.generation->finish(FinishReason::kCancelled);
-    release(*request.generation);
+  running_.insert(running_.end(), waiting_.begin(), waiting_.end());
+  {
+    std::lock_guard lock(stepper_.mutex());
+    for (const Request& request : running_) {
+      request.generation->end(FinishReason::kCancelled);
+      request.generation->state().reset();
+    }
+  }
+  for (const Request& request : running_) {
+    request.generation->deliver();
+    request.generation->publish();
   }
 }
 
 Result<GenerateResult> GenerationLoop::run(const GenerateRequest& request, TextGeneration::Callback on_piece) {
+  if (leads == this)
+    return invalid_argument("generate() inside a callback of the same engine would never return; use submit()");
   REDLINE_ASSIGN(const std::shared_ptr<TextGeneration> generation,
                  TextGeneration::make(model_, request, std::move(on_piece)));
   {
     std::lock_guard lock(mutex_);
-    arrived_.push_back({generation, false});
+    waiting_.push_back({generation, false});
+    changed_.notify_all();
   }
-  drive(generation.get());
-  return generation->take_result();
+  run_steps(generation.get());
+  return generation->wait();
 }
 
 Result<std::shared_ptr<Generation>> GenerationLoop::submit(const GenerateRequest& request,
                                                            TextGeneration::Callback on_piece) {
   REDLINE_ASSIGN(std::shared_ptr<TextGeneration> generation,
                  TextGeneration::make(model_, request, std::move(on_piece)));
+  auto handle = std::make_shared<SubmittedGeneration>(generation, this);
   std::lock_guard lock(mutex_);
-  arrived_.push_back({generation, true});
+  try {
+    if (!thread_.joinable()) thread_ = std::thread([this] { run_steps(nullptr); });
+  } catch (const std::system_error& error) {
+    return out_of_memory("no thread for submitted requests: {}", error.what());
+  }
+  waiting_.push_back({std::move(generation), true});
   ++submitted_;
-  if (!thread_.joinable()) thread_ = std::thread([this] { drive(nullptr); });
   changed_.notify_all();
-  return std::shared_ptr<Generation>(std::make_shared<SubmittedGeneration>(std::move(generation)));
+  return std::shared_ptr<Generation>(std::move(handle));
 }
 
-void GenerationLoop::drive(const TextGeneration* mine) {
+void GenerationLoop::run_steps(const TextGeneration* mine) {
   std::unique_lock lock(mutex_);
   const auto has_work = [&] { return mine ? !mine->is_done() : submitted_ > 0 && !closes_; };
   while (mine ? has_work() : !closes_) {
-    if (is_driven_ || !has_work()) {
+    if (has_leader_ || !has_work()) {
       changed_.wait(lock);
       continue;
     }
-    is_driven_ = true;
+    has_leader_ = true;
+    const GenerationLoop* const led_before = std::exchange(leads, this);  // another engine's, around this callback
+    const AtExit leave{[&] {
+      if (!lock.owns_lock()) lock.lock();
+      leads = led_before;
+      has_leader_ = false;
+      changed_.notify_all();
+    }};
     while (has_work()) {
-      active_.insert(active_.end(), arrived_.begin(), arrived_.end());
-      arrived_.clear();
+      running_.insert(running_.end(), waiting_.begin(), waiting_.end());
+      waiting_.clear();
       lock.unlock();
       step();
+      std::vector<Request> ended;  // what their callbacks hold is destroyed without the mutex
+      const auto rest = std::stable_partition(running_.begin(), running_.end(),
+                                              [](const Request& request) { return !request.generation->has_ended(); });
+      ended.assign(std::make_move_iterator(rest), std::make_move_iterator(running_.end()));
+      running_.erase(rest, running_.end());
+      for (const Request& request : ended) request.generation->publish();
       lock.lock();
-      const size_t removed = std::erase_if(active_, [&](const Request& request) {
-        if (!request.generation->is_done()) return false;
-        submitted_ -= request.is_submitted;
-        return true;
-      });
-      if (removed > 0) changed_.notify_all();
+      for (const Request& request : ended) submitted_ -= request.is_submitted;
+      if (ended.empty()) continue;
+      changed_.notify_all();
+      lock.unlock();
+      ended.clear();
+      lock.lock();
     }
-    is_driven_ = false;
-    changed_.notify_all();
   }
 }
 
 void GenerationLoop::step() {
-  std::vector<Grant> grants;
+  std::vector<ScheduledTokens> scheduled;
   {
     std::lock_guard lock(stepper_.mutex());
-    for (const Request& request : active_)
-      if (request.generation->is_cancelled()) request.generation->finish(FinishReason::kCancelled);
-    grants = run_granted();
+    for (const Request& request : running_) {
+      if (!request.generation->is_cancelled()) continue;
+      request.generation->end(FinishReason::kCancelled);
+      release(*request.generation);
+    }
+    scheduled = run_scheduled();
   }
   // Callbacks may use the engine, so they run without its mutex.
-  for (const Grant& grant : grants) active_[grant.request].generation->deliver();
+  std::vector<bool> ran(running_.size());
+  for (const ScheduledTokens& tokens : scheduled) ran[tokens.request] = true;
+  for (size_t i = 0; i < running_.size(); ++i)
+    if (ran[i] || running_[i].generation->has_ended()) running_[i].generation->deliver();
   std::lock_guard lock(stepper_.mutex());
-  for (const Request& request : active_)
-    if (request.generation->is_done()) release(*request.generation);
+  for (const Request& request : running_)
+    if (request.generation->has_ended()) release(*request.generation);
 }
 
-std::vector<Grant> GenerationLoop::run_granted() {
-  while (true) {
-    std::vector<Grant> grants = plan();
+std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
+  // After a preemption nothing is admitted in this step, so every retry has fewer requests.
+  for (bool admits = true; true;) {
+    std::vector<ScheduledTokens> scheduled = schedule(admits);
     Status status;
-    if (!grants.empty()) {
-      status = run(grants);
+    if (!scheduled.empty()) {
+      status = run(scheduled);
     } else {
-      // The first request waits for room that nobody gives back.
-      const auto first = std::find_if(active_.begin(), active_.end(),
-                                      [](const Request& request) { return !request.generation->is_done(); });
-      if (first == active_.end()) return {};
-      grants.push_back({static_cast<size_t>(first - active_.begin()), 0});
+      const auto first = std::find_if(running_.begin(), running_.end(),
+                                      [](const Request& request) { return !request.generation->has_ended(); });
+      if (first == running_.end()) return {};
+      // No running request will free pages for it.
+      scheduled.push_back({static_cast<size_t>(first - running_.begin()), 0});
       admit(*first->generation);
-      status = first->generation->state()->expect_room(std::ssize(first->generation->pending()));
-      if (status.ok()) continue;  // a stored prefix was enough
+      status = first->generation->state()->check_room(std::ssize(first->generation->pending()));
+      if (status.ok()) continue;  // a stored prefix was enough, or a preemption made room
     }
-    if (status.ok()) return grants;
-    if (status.code() == Code::out_of_memory && make_room()) continue;
-    for (const Grant& grant : grants) active_[grant.request].generation->fail(status);
+    if (status.ok()) return scheduled;
+    if (status.code() == Code::out_of_memory && preempt()) {
+      admits = false;
+      continue;
+    }
+    for (const ScheduledTokens& tokens : scheduled) {
+      TextGeneration& request = *running_[tokens.request].generation;
+      if (status.code() == Code::out_of_memory && request.has_output()) request.end(FinishReason::kLength);
+      else request.fail(status);
+    }
     return {};
   }
 }
 
-std::vector<Grant> GenerationLoop::plan() {
+std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
   std::vector<ScheduledRequest> requests;
-  for (const Request& request : active_) {
+  for (const Request& request : running_) {
     TextGeneration& g = *request.generation;
-    requests.push_back({g.is_done() ? 0 : std::ssize(g.pending()), g.state() != nullptr});
+    requests.push_back({g.has_ended() ? 0 : std::ssize(g.pending()), g.state() != nullptr});
   }
   const BatchLimits limits = stepper_.limits();
-  std::vector<Grant> grants;
-  scheduler_->plan(
-      requests, {limits.tokens, std::min(limits.sequences, limits.logit_rows), stepper_.pool().free_tokens()}, grants);
-  return grants;
+  std::vector<ScheduledTokens> scheduled;
+  scheduler_->plan(requests,
+                   {limits.tokens, std::min(limits.sequences, limits.logit_rows),
+                    admits ? stepper_.pool().free_tokens() : 0, limits.page_tokens},
+                   scheduled);
+  return scheduled;
 }
 
-Status GenerationLoop::run(std::span<const Grant> grants) {
+Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   std::vector<StepEntry> entries;
-  for (const Grant& grant : grants) {
-    TextGeneration& g = *active_[grant.request].generation;
+  for (const ScheduledTokens& tokens : scheduled) {
+    TextGeneration& g = *running_[tokens.request].generation;
     admit(g);
     const std::span<const int32_t> pending = g.pending();
-    const size_t n = std::min(pending.size(), static_cast<size_t>(grant.tokens));
+    const size_t n = std::min(pending.size(), static_cast<size_t>(tokens.tokens));
     entries.push_back({g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens()});
   }
   REDLINE_TRY(stepper_.step(entries));
@@ -155,22 +214,22 @@ Status GenerationLoop::run(std::span<const Grant> grants) {
   const float* logits = stepper_.logits();
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].logit_rows == 0) continue;
-    active_[grants[i].request].generation->sample({logits, vocab});
+    running_[scheduled[i].request].generation->sample({logits, vocab});
     logits += vocab;
   }
   return {};
 }
 
-bool GenerationLoop::make_room() {
+bool GenerationLoop::preempt() {
   if (prefixes_ && prefixes_->evict()) return true;
-  std::shared_ptr<TextGeneration> last;
-  int running = 0;
-  for (const Request& request : active_)
-    if (request.generation->state()) {
-      ++running;
-      last = request.generation;
+  TextGeneration* last = nullptr;
+  int count = 0;
+  for (const Request& request : running_)
+    if (!request.generation->has_ended() && request.generation->state()) {
+      ++count;
+      last = request.generation.get();
     }
-  if (running < 2) return false;
+  if (count < 2) return false;
   last->state().reset();  // computed again when it is admitted again
   return true;
 }

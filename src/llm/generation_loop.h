@@ -29,15 +29,15 @@ class GenerationLoop {
     bool is_submitted = false;
   };
   /// Runs steps until `mine` has ended, or, without one, until the loop closes.
-  void drive(const TextGeneration* mine);
-  /// One step of the requests in `active_`, which no other thread changes meanwhile.
+  void run_steps(const TextGeneration* mine);
+  /// One step of the requests in `running_`, which no other thread changes meanwhile.
   void step();
-  /// Under the stepper's mutex: runs the granted tokens and samples. Requests that cannot go on have failed.
-  std::vector<Grant> run_granted();
-  std::vector<Grant> plan();
-  Status run(std::span<const Grant> grants);
+  /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot go on have failed.
+  std::vector<ScheduledTokens> run_scheduled();
+  std::vector<ScheduledTokens> schedule(bool admits);
+  Status run(std::span<const ScheduledTokens> scheduled);
   /// Makes room in the cache: evicts a prefix, or takes the state of the request that came last. False: nothing is left.
-  bool make_room();
+  bool preempt();
   void admit(TextGeneration& request);
   void release(TextGeneration& request);
 
@@ -47,13 +47,13 @@ class GenerationLoop {
   std::unique_ptr<PrefixCache> prefixes_;
 
   std::mutex mutex_;                 ///< of what follows
-  std::condition_variable changed_;  ///< a request came or ended, or the driving thread left
-  std::vector<Request> arrived_;
-  bool is_driven_ = false, closes_ = false;
+  std::condition_variable changed_;  ///< a request came or ended, or the leader left
+  std::vector<Request> waiting_;     ///< not yet in running_
+  bool has_leader_ = false, closes_ = false;
   int64_t submitted_ = 0;  ///< requests of submit() that have not ended
   std::thread thread_;
 
-  std::vector<Request> active_;  ///< in order of arrival; belongs to the thread that drives
+  std::vector<Request> running_;  ///< in order of arrival; belongs to the thread that runs the steps
 };
 
 }  // namespace redline

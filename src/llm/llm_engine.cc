@@ -13,7 +13,9 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(e.model_, TextModel::make(checkpoint, model, options.context));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
-  REDLINE_ASSIGN(e.runtime_, choose_runtime(options.runtime, {options.threads, options.trace_file}));
+  REDLINE_ASSIGN(e.runtime_,
+                 choose_runtime(options.runtime, {options.use_interpreter && !options.runtime ? 1 : options.threads,
+                                                  options.trace_file}));
   e.model_.info.threads = options.use_interpreter ? 1 : e.runtime_->threads();
   e.model_.info.isa = options.use_interpreter ? "interpreter" : e.runtime_->isa();
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));

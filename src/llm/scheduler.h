@@ -17,10 +17,11 @@ struct ScheduledRequest {
 /// What a step may take.
 struct StepBudget {
   int64_t tokens = 0, sequences = 0;
-  int64_t free_cache_tokens = 0;
+  int64_t free_cache_tokens = 0;  ///< of which a prompt may take what running requests do not need
+  int64_t page_tokens = 1;
 };
 
-struct Grant {
+struct ScheduledTokens {
   size_t request;  ///< index into the requests
   int64_t tokens;
 };
@@ -28,10 +29,10 @@ struct Grant {
 class Scheduler {
  public:
   virtual ~Scheduler() = default;
-  /// `requests` are in order of arrival. Appends at most one grant per request to `grants`, which is empty. Grants
-  /// nothing only if no running request is there and none can be admitted.
+  /// `requests` are in order of arrival. Appends at most one entry per request to `scheduled`, which is empty.
+  /// Schedules nothing only if no request is running and none can be admitted.
   virtual void plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
-                    std::vector<Grant>& grants) = 0;
+                    std::vector<ScheduledTokens>& scheduled) = 0;
 };
 
 /// First come, first served: sampled tokens of running requests first, then prompts in order of arrival, in chunks that

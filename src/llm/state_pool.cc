@@ -28,6 +28,11 @@ void StatePool::drop(size_t g, int32_t page) {
   if (--groups_[g].references[static_cast<size_t>(page)] == 0) groups_[g].pages.free(page);
 }
 
+bool StatePool::steps_drop_state() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Group& g) { return g.group->kind == StateKind::kRecurrent || g.group->window > 0; });
+}
+
 int64_t StatePool::tokens(int64_t (StatePool::*pages)(size_t) const) const {
   int64_t whole = INT64_MAX, windows = INT64_MAX;
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -78,7 +83,7 @@ void SequenceState::reserve_pages(size_t g, int64_t tokens) {
   while (std::ssize(table.pages) < pages_for(length_ + tokens)) table.pages.push_back(*pool_.take(g));
 }
 
-Status SequenceState::expect_pages(size_t g, int64_t tokens) const {
+Status SequenceState::check_pages(size_t g, int64_t tokens) const {
   const int64_t missing = missing_pages(g, tokens);
   if (missing <= pool_.num_free(g)) return {};
   return out_of_memory("{}: {} more pages{} are needed, {} of {} are free",
@@ -88,14 +93,14 @@ Status SequenceState::expect_pages(size_t g, int64_t tokens) const {
 }
 
 Status SequenceState::reserve(int64_t tokens) {
-  for (size_t g = 0; g < tables_.size(); ++g) REDLINE_TRY(expect_pages(g, tokens));
+  for (size_t g = 0; g < tables_.size(); ++g) REDLINE_TRY(check_pages(g, tokens));
   for (size_t g = 0; g < tables_.size(); ++g) reserve_pages(g, tokens);
   return {};
 }
 
-Status SequenceState::expect_room(int64_t tokens) const {
+Status SequenceState::check_room(int64_t tokens) const {
   for (size_t g = 0; g < tables_.size(); ++g)
-    if (pool_.group(g).window == 0) REDLINE_TRY(expect_pages(g, tokens));
+    if (pool_.group(g).window == 0) REDLINE_TRY(check_pages(g, tokens));
   return {};
 }
 
@@ -111,9 +116,9 @@ SequenceState::Snapshot SequenceState::current_snapshot() const {
 
 void SequenceState::commit(int64_t tokens) {
   if (has_recurrent_) {
-    if (before_last_) drop_snapshot(*before_last_);
-    before_last_.reset();
-    if (length_ > 0) before_last_ = current_snapshot();
+    for (Snapshot& snapshot : before_last_) drop_snapshot(snapshot);
+    before_last_.clear();
+    if (length_ > 0) before_last_.push_back(current_snapshot());
   }
   length_ += tokens;
   for (size_t g = 0; g < tables_.size(); ++g) {
@@ -128,7 +133,8 @@ void SequenceState::commit(int64_t tokens) {
     const auto kept = static_cast<size_t>(std::max<int64_t>(0, length_ - window - kWindowSlack) / kKvPageTokens);
     for (; table.freed < kept; ++table.freed) {
       pool_.drop(g, table.pages[table.freed]);
-      table.pages[table.freed] = 0;  // never read: kernels begin with the page of the first visible position
+      // A valid page: kernels may read up to 64 positions before the window, and mask them.
+      table.pages[table.freed] = 0;
     }
   }
 }
@@ -142,7 +148,7 @@ void SequenceState::free_pages_beyond(size_t g, int64_t length) {
   table.freed = std::min(table.freed, table.pages.size());
 }
 
-void SequenceState::abandon() {
+void SequenceState::rollback() {
   for (size_t g = 0; g < tables_.size(); ++g) {
     if (!is_recurrent(g)) {
       free_pages_beyond(g, length_);
@@ -161,9 +167,9 @@ int64_t SequenceState::restorable(int64_t length) const {
   int64_t at = std::clamp<int64_t>(length, 0, length_);
   if (has_recurrent_ && at < length_) {
     int64_t best = 0;
-    if (before_last_ && before_last_->length <= at) best = before_last_->length;
-    for (const Snapshot& snapshot : snapshots_)
-      if (snapshot.length <= at) best = std::max(best, snapshot.length);
+    for (const auto* list : {&before_last_, &snapshots_})
+      for (const Snapshot& snapshot : *list)
+        if (snapshot.length <= at) best = std::max(best, snapshot.length);
     at = best;
   }
   for (size_t g = 0; g < tables_.size(); ++g) {
@@ -176,11 +182,10 @@ int64_t SequenceState::restorable(int64_t length) const {
 }
 
 void SequenceState::restore_recurrent(int64_t length) {
-  const auto holds = [&](const Snapshot& s) { return s.length == length; };
-  const auto found = std::find_if(snapshots_.begin(), snapshots_.end(), holds);
-  const Snapshot* from = found != snapshots_.end()              ? &*found
-                         : before_last_ && holds(*before_last_) ? &*before_last_
-                                                                : nullptr;
+  const Snapshot* from = nullptr;
+  for (const auto* list : {&before_last_, &snapshots_})
+    for (const Snapshot& snapshot : *list)
+      if (snapshot.length == length) from = &snapshot;
   REDLINE_CHECK(from || length == 0);
   for (size_t g = 0; g < tables_.size(); ++g) {
     if (!is_recurrent(g)) continue;
@@ -195,20 +200,17 @@ int64_t SequenceState::truncate(int64_t length) {
   const int64_t kept = restorable(length);
   if (has_recurrent_ && kept < length_) {
     restore_recurrent(kept);
-    std::erase_if(snapshots_, [&](Snapshot& s) {
-      if (s.length <= kept && kept > 0) return false;
-      drop_snapshot(s);
-      return true;
-    });
-    if (before_last_ && (before_last_->length > kept || kept == 0)) {
-      drop_snapshot(*before_last_);
-      before_last_.reset();
-    }
+    for (auto* list : {&before_last_, &snapshots_})
+      std::erase_if(*list, [&](Snapshot& s) {
+        if (s.length <= kept && kept > 0) return false;
+        drop_snapshot(s);
+        return true;
+      });
   }
   length_ = kept;
   for (size_t g = 0; g < tables_.size(); ++g)
     if (!is_recurrent(g)) free_pages_beyond(g, kept);
-  abandon();
+  rollback();
   return kept;
 }
 
@@ -220,24 +222,32 @@ void SequenceState::drop_snapshot(Snapshot& snapshot) {
 void SequenceState::snapshot() {
   if (!has_recurrent_ || length_ == 0) return;
   if (!snapshots_.empty() && snapshots_.back().length == length_) return;
+  if (snapshots_.size() == kMaxSnapshots) {
+    drop_snapshot(snapshots_.front());
+    snapshots_.erase(snapshots_.begin());
+  }
   snapshots_.push_back(current_snapshot());
 }
 
 void SequenceState::fork_into(SequenceState& copy) const {
   REDLINE_CHECK(&copy.pool_ == &pool_ && copy.length_ == 0);
-  copy.length_ = length_;
-  copy.tables_ = tables_;
-  copy.snapshots_ = snapshots_;
-  copy.before_last_ = before_last_;
+  // What may throw comes first: a page is counted only where it is then held.
+  std::vector<Table> tables = tables_;
+  std::vector<Snapshot> snapshots = snapshots_;
+  std::vector<Snapshot> before_last = before_last_;
   const auto share_snapshot = [&](const Snapshot& s) {
     for (size_t g = 0; g < tables_.size(); ++g)
       if (s.pages[g] >= 0) pool_.share(g, s.pages[g]);
   };
-  for (const Snapshot& s : snapshots_) share_snapshot(s);
-  if (before_last_) share_snapshot(*before_last_);
+  for (const auto* list : {&before_last_, &snapshots_})
+    for (const Snapshot& s : *list) share_snapshot(s);
   for (size_t g = 0; g < tables_.size(); ++g)
     for (size_t i = tables_[g].freed; i < tables_[g].pages.size(); ++i)
       if (tables_[g].pages[i] >= 0) pool_.share(g, tables_[g].pages[i]);
+  copy.length_ = length_;
+  copy.tables_ = std::move(tables);
+  copy.snapshots_ = std::move(snapshots);
+  copy.before_last_ = std::move(before_last);
 }
 
 }  // namespace redline

@@ -33,6 +33,9 @@ class StatePool {
   bool is_shared(size_t g, int32_t page) const { return groups_[g].references[static_cast<size_t>(page)] > 1; }
   StateMemory& memory() { return *memory_; }
 
+  /// Whether a step may drop state that the sequence had before: pages that leave a window, earlier recurrent states.
+  bool steps_drop_state() const;
+
   /// Tokens that fit in the free pages of the groups that keep every position, or of all groups if none does.
   int64_t free_tokens() const { return tokens(&StatePool::num_free); }
   int64_t capacity_tokens() const { return tokens(&StatePool::capacity); }
@@ -53,6 +56,8 @@ class StatePool {
 /// another, which then takes its place, so a failed step leaves the state as it was.
 class SequenceState {
  public:
+  static constexpr size_t kMaxSnapshots = 4;
+
   explicit SequenceState(StatePool& pool);
   ~SequenceState();
   SequenceState(const SequenceState&) = delete;
@@ -64,14 +69,15 @@ class SequenceState {
   Status reserve(int64_t tokens);
   /// Whether the groups that keep every position have pages for `tokens` more, which may be too many for one step.
   /// out_of_memory: as reserve().
-  Status expect_room(int64_t tokens) const;
+  Status check_room(int64_t tokens) const;
   /// The reserved tokens have been written.
   void commit(int64_t tokens);
-  /// Returns what reserve() took.
-  void abandon();
+  /// Returns the pages of reserved tokens; a copy of a shared page is kept.
+  void rollback();
   /// Keeps the state after `length` tokens, or after the nearest earlier length whose state is still there; returns it.
   int64_t truncate(int64_t length);
-  /// Remembers the recurrent states of the present length, for truncate(). Costs a page of each recurrent group.
+  /// Remembers the recurrent states of the present length, for truncate(). Costs a page of each recurrent group; the
+  /// oldest of kMaxSnapshots is forgotten.
   void snapshot();
   /// The same state in `copy`, which must be new; the pages are shared.
   void fork_into(SequenceState& copy) const;
@@ -98,7 +104,7 @@ class SequenceState {
   };
   bool is_recurrent(size_t g) const { return pool_.group(g).kind == StateKind::kRecurrent; }
   int64_t missing_pages(size_t g, int64_t tokens) const;
-  Status expect_pages(size_t g, int64_t tokens) const;
+  Status check_pages(size_t g, int64_t tokens) const;
   void reserve_pages(size_t g, int64_t tokens);
   void free_pages_beyond(size_t g, int64_t length);
   /// The largest length up to `length` whose state is there.
@@ -111,8 +117,8 @@ class SequenceState {
   int64_t length_ = 0;
   std::vector<Table> tables_;
   bool has_recurrent_ = false;
-  std::vector<Snapshot> snapshots_;      ///< by length
-  std::optional<Snapshot> before_last_;  ///< before the last committed step
+  std::vector<Snapshot> snapshots_;    ///< by length
+  std::vector<Snapshot> before_last_;  ///< before the last committed step, if any
 };
 
 }  // namespace redline

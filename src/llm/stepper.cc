@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <new>
 
 namespace redline {
 namespace {
@@ -111,23 +112,41 @@ Status Stepper::check(const StepEntry& entry) const {
   return {};
 }
 
+Status Stepper::check_limits(std::span<const StepEntry> batch) const {
+  int64_t tokens = 0, rows = 0;
+  for (const StepEntry& entry : batch) {
+    tokens += num_tokens(entry);
+    rows += entry.logit_rows;
+  }
+  if (batch.empty() || std::ssize(batch) > max_sequences_ || tokens > max_batch_tokens_ || rows > max_logit_rows_)
+    return internal("a step of {} sequences, {} tokens and {} rows of logits", batch.size(), tokens, rows);
+  return {};
+}
+
+Status Stepper::run(std::span<const StepEntry> batch) {
+  for (const StepEntry& entry : batch) REDLINE_TRY(entry.state->reserve(num_tokens(entry)));
+  write_inputs(batch);
+  plan_states();
+  StepContext context;
+  context.sizes[Symbol::kTokens] = rows_.back().row_begin + rows_.back().rows;
+  context.sizes[Symbol::kSequences] = static_cast<int64_t>(batch.size());
+  for (const StepEntry& entry : batch) context.sizes[Symbol::kLogitRows] += entry.logit_rows;
+  context.sequences = rows_;
+  context.states = states_;
+  return executable_.run(context);
+}
+
 Status Stepper::step(std::span<const StepEntry> batch) {
-  const auto run = [&]() -> Status {
-    for (const StepEntry& entry : batch) REDLINE_TRY(entry.state->reserve(num_tokens(entry)));
-    write_inputs(batch);
-    plan_states();
-    StepContext context;
-    context.sizes[Symbol::kTokens] = rows_.back().row_begin + rows_.back().rows;
-    context.sizes[Symbol::kSequences] = static_cast<int64_t>(batch.size());
-    for (const StepEntry& entry : batch) context.sizes[Symbol::kLogitRows] += entry.logit_rows;
-    context.sequences = rows_;
-    context.states = states_;
-    return executable_.run(context);
-  };
-  Status status = run();
+  REDLINE_TRY(check_limits(batch));
+  Status status;
+  try {
+    status = run(batch);
+  } catch (const std::bad_alloc&) {  // page tables; the tensors of the interpreter
+    status = out_of_memory("no room for a step of {} sequences", batch.size());
+  }
   for (const StepEntry& entry : batch) {
     if (status.ok()) entry.state->commit(num_tokens(entry));
-    else entry.state->abandon();
+    else entry.state->rollback();
   }
   return status;
 }
@@ -142,9 +161,11 @@ void Stepper::write_inputs(std::span<const StepEntry> batch) {
   for (const StepEntry& entry : batch) {
     const int64_t first = entry.state->length(), n = num_tokens(entry);
     std::memcpy(tokens + row, entry.tokens.data(), entry.tokens.size_bytes());
-    for (int64_t i = 0; i < n; ++i) positions[row + i] = static_cast<int32_t>(first + i);
-    if (lengths)
-      std::fill_n(lengths + row, n, static_cast<int32_t>(std::clamp(entry.expected_length, first + n, context_)));
+    for (int64_t i = 0; i < n; ++i) {
+      positions[row + i] = static_cast<int32_t>(first + i);
+      if (lengths)
+        lengths[row + i] = static_cast<int32_t>(std::min(std::max(entry.expected_length, first + i + 1), context_));
+    }
     for (size_t g = 0; g < groups_.size(); ++g) {
       groups_[g].pages.push_back(entry.state->pages(g));
       if (groups_[g].slots.empty()) continue;

@@ -6,6 +6,7 @@
 #include <span>
 #include <vector>
 
+#include "base/fair_mutex.h"
 #include "llm/attention_plan.h"
 #include "llm/state_pool.h"
 #include "llm/text_model.h"
@@ -28,13 +29,14 @@ class Stepper {
                                                RuntimeResources& runtime);
 
   /// Appends the entries' tokens to their sequences; logits() then holds the rows asked for, in order. On error every
-  /// sequence is unchanged. The entries have been checked. The caller holds mutex().
+  /// sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch exceeds
+  /// limits().
   Status step(std::span<const StepEntry> batch);
   /// [rows, vocab_size], until the next step.
   const float* logits() const { return executable_.output("logits"); }
 
   /// Serializes steps and every change to the state of a sequence.
-  std::mutex& mutex() { return mutex_; }
+  FairMutex& mutex() { return mutex_; }
   StatePool& pool() { return *pool_; }
   /// Checks one entry against context and vocabulary.
   Status check(const StepEntry& entry) const;
@@ -47,6 +49,8 @@ class Stepper {
   Status set_limits(const TextEngineOptions& options);
   Status make_pool(const TextEngineOptions& options);
   std::vector<int64_t> pages_of_groups(int64_t cache_pages) const;
+  Status check_limits(std::span<const StepEntry> batch) const;
+  Status run(std::span<const StepEntry> batch);
   void write_inputs(std::span<const StepEntry> batch);
   void plan_states();
 
@@ -55,7 +59,7 @@ class Stepper {
   KvFormat kv_format_ = KvFormat::kF32;
   Executable executable_;
   std::unique_ptr<StatePool> pool_;
-  std::mutex mutex_;
+  FairMutex mutex_;
 
   // Of the step in progress; memory is reserved when the stepper is made.
   struct GroupStep {

@@ -2,11 +2,13 @@
 
 #include <algorithm>
 #include <exception>
+#include <map>
 
 namespace redline {
 
 Result<std::vector<float>> Sequence::forward(std::span<const int32_t> tokens, bool all) {
-  const auto rows = all ? static_cast<int64_t>(tokens.size()) : 1;
+  const int64_t rows = all ? std::ssize(tokens) : 1;
+  REDLINE_TRY(check(tokens, tokens.empty() ? 0 : rows));
   std::vector<float> logits;
   try {
     logits.resize(static_cast<size_t>(rows * vocab_size()));
@@ -30,29 +32,47 @@ TextSequence::~TextSequence() {
 Result<StepEntry> TextSequence::entry(std::span<const int32_t> tokens, std::span<const float> logits) const {
   const auto size = static_cast<int64_t>(logits.size());
   if (size % vocab_size_ != 0) return invalid_argument("room for {} logits is not whole rows of {}", size, vocab_size_);
-  return StepEntry{state_.get(), tokens, size / vocab_size_, expected_length_};
+  // Rope that depends on the length takes that after these tokens, for all of them.
+  return StepEntry{state_.get(), tokens, size / vocab_size_,
+                   std::max(expected_length_, state_->length() + std::ssize(tokens))};
 }
 
-// In steps of at most max_batch_tokens; rows of logits are at the end.
+Status TextSequence::check(std::span<const int32_t> tokens, int64_t rows) const {
+  std::lock_guard lock(stepper_.mutex());
+  return stepper_.check({state_.get(), tokens, rows, 0});
+}
+
 Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> logits) {
   std::lock_guard lock(stepper_.mutex());
-  REDLINE_ASSIGN(StepEntry entry, this->entry(tokens, logits));
-  if (tokens.empty() && !logits.empty()) entry.logit_rows = 0;
+  REDLINE_ASSIGN(const StepEntry entry, this->entry(tokens, logits));
   REDLINE_TRY(stepper_.check(entry));
-  REDLINE_TRY(state_->expect_room(std::ssize(tokens)));
+  REDLINE_TRY(state_->check_room(std::ssize(tokens)));
   const BatchLimits limits = stepper_.limits();
-  const int64_t before = state_->length(), count = std::ssize(tokens), rows_begin = count - entry.logit_rows;
-  entry.expected_length = std::max(entry.expected_length, before + count);
+  const bool is_one_step = std::ssize(tokens) <= limits.tokens && entry.logit_rows <= limits.logit_rows;
+  std::unique_ptr<SequenceState> before;
+  if (!is_one_step && stepper_.pool().steps_drop_state()) {
+    before = std::make_unique<SequenceState>(stepper_.pool());
+    state_->fork_into(*before);
+  }
+  const int64_t length = state_->length();
+  Status status = append_steps(entry, logits);
+  if (status.ok()) return status;
+  if (before) state_ = std::move(before);
+  else state_->truncate(length);
+  return status;
+}
+
+Status TextSequence::append_steps(StepEntry entry, std::span<float> logits) {
+  const BatchLimits limits = stepper_.limits();
+  const std::span<const int32_t> tokens = entry.tokens;
+  const int64_t count = std::ssize(tokens), rows_begin = count - entry.logit_rows;
   float* out = logits.data();
   for (int64_t begin = 0; begin < count;) {
     int64_t end = std::min(begin + limits.tokens, count);
     if (end > rows_begin) end = std::min(end, std::max(begin, rows_begin) + limits.logit_rows);
     entry.tokens = tokens.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
     entry.logit_rows = std::max<int64_t>(0, end - std::max(begin, rows_begin));
-    if (Status status = stepper_.step({&entry, 1}); !status.ok()) {
-      state_->truncate(before);
-      return status;
-    }
+    REDLINE_TRY(stepper_.step({&entry, 1}));
     out = std::copy_n(stepper_.logits(), entry.logit_rows * vocab_size_, out);
     begin = end;
   }
@@ -61,7 +81,9 @@ Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> lo
 
 int64_t TextSequence::truncate(int64_t length) {
   std::lock_guard lock(stepper_.mutex());
-  return state_->truncate(length);
+  const int64_t kept = state_->truncate(length);
+  if (kept == 0) expected_length_ = 0;
+  return kept;
 }
 
 Result<std::unique_ptr<Sequence>> TextSequence::fork() const {
@@ -80,6 +102,7 @@ Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> bat
     return invalid_argument("{} sequences are more than the {} of one step; raise max_sequences{}", batch.size(),
                             limits.sequences, limits.sequences == limits.tokens ? " and max_batch_tokens" : "");
   std::vector<StepEntry> entries;
+  std::map<const Sequence*, size_t> first_of;
   int64_t tokens = 0, rows = 0;
   for (size_t i = 0; i < batch.size(); ++i) {
     const auto add = [&]() -> Status {
@@ -87,9 +110,8 @@ Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> bat
       if (!batch[i].sequence) return invalid_argument("there is no sequence");
       if (!sequence || sequence->stepper() != &stepper)
         return invalid_argument("the sequence belongs to another engine");
-      for (size_t j = 0; j < i; ++j)
-        if (batch[j].sequence == batch[i].sequence)
-          return invalid_argument("the sequence is that of entry {}; give its tokens as one entry", j);
+      if (const auto [at, is_new] = first_of.emplace(batch[i].sequence, i); !is_new)
+        return invalid_argument("the sequence is that of entry {}; give its tokens as one entry", at->second);
       REDLINE_ASSIGN(const StepEntry entry, sequence->entry(batch[i].tokens, batch[i].logits));
       entries.push_back(entry);
       return stepper.check(entry);

@@ -23,6 +23,9 @@ class TextSequence final : public Sequence {
 
  private:
   int64_t vocab_size() const override { return vocab_size_; }
+  Status check(std::span<const int32_t> tokens, int64_t rows) const override;
+  /// append() in as many steps as it takes; on error only some of them have run.
+  Status append_steps(StepEntry entry, std::span<float> logits);
   Stepper& stepper_;
   int64_t vocab_size_, expected_length_ = 0;
   std::unique_ptr<SequenceState> state_;  // changed only while the stepper's mutex is held

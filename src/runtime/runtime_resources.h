@@ -2,10 +2,10 @@
 #pragma once
 
 #include <memory>
-#include <mutex>
 #include <string>
 
 #include "backends/cpu/weight_cache.h"
+#include "base/fair_mutex.h"
 #include "base/worker_team.h"
 #include "graph/timeline.h"
 #include "kernels/cpu/cpu_kernels.h"
@@ -27,7 +27,7 @@ class RuntimeResources {
   const std::string& isa() const { return isa_; }
   Timeline* timeline() { return timeline_.timeline(); }
   /// Held while a program is compiled or runs: the workers and their scratch memory serve one at a time.
-  std::mutex& mutex() { return mutex_; }
+  FairMutex& mutex() { return mutex_; }
 
   double hang_seconds;              ///< see ExecutorOptions
   WeightCacheOptions weight_cache;  ///< disabled unless set
@@ -37,7 +37,7 @@ class RuntimeResources {
   std::string isa_;
   WorkerTeam team_;
   TimelineFile timeline_;
-  std::mutex mutex_;
+  FairMutex mutex_;
 };
 
 /// `shared`, or a runtime of the engine's own. invalid_argument: `own` asks for something that the shared runtime has

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <stdexcept>
 #include <thread>
 
 #include "base/error.h"
@@ -149,6 +150,95 @@ TEST(Generation, ACallbackMayUseTheEngine) {
   });
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(free_tokens, engine->batch_limits().cache_tokens - 32);
+}
+
+TEST(Generation, ACallbackThatWaitsForAnotherRequestIsAnError) {
+  const auto engine = open();
+  std::shared_ptr<Generation> submitted;
+  const auto result = engine->generate(request(*engine, kPrompts[0], 1), [&](const TextPiece&) {
+    if (submitted) return true;
+    const auto nested = engine->generate(request(*engine, kPrompts[1], 1));
+    EXPECT_THAT(nested.status().message(), HasSubstr("generate() inside a callback of the same engine"));
+    submitted = engine->submit(request(*engine, kPrompts[1], 2)).value();
+    EXPECT_THAT(submitted->wait().status().message(), HasSubstr("wait() inside a callback of the same engine"));
+    return true;
+  });
+  ASSERT_TRUE(result.ok());
+  ASSERT_TRUE(submitted);
+  EXPECT_EQ(submitted->wait().value().tokens.size(), 2u);
+  EXPECT_THAT(submitted->wait().status().message(), HasSubstr("has been taken"));
+}
+
+TEST(Generation, AnExceptionOfACallbackEndsItsRequestOnly) {
+  const auto engine = open();
+  const auto other = engine->submit(request(*engine, kPrompts[1], 20)).value();
+  const auto result = engine->generate(request(*engine, kPrompts[0], 5),
+                                       [](const TextPiece&) -> bool { throw std::runtime_error("no"); });
+  EXPECT_EQ(result.status().message(), "on_piece has thrown an exception");
+  EXPECT_EQ(other->wait().value().tokens.size(), 20u);
+  EXPECT_EQ(engine->generate(request(*engine, kPrompts[0], 5)).value().tokens.size(), 5u);
+}
+
+// At the end of its page a request needs the page that the prompt of the next one would take.
+TEST(Generation, ARequestAtAPageBorderAndAPromptDoNotStopEachOther) {
+  TextEngineOptions options;
+  options.cache_tokens = 3 * 32;
+  const auto engine = open(options);
+  const auto of_length = [&](size_t length, int64_t max_tokens) {
+    GenerateRequest r = request(*engine, kPrompts[0], max_tokens);
+    while (r.prompt.size() < length) r.prompt.push_back(r.prompt[r.prompt.size() % 4]);
+    return r;
+  };
+  for (size_t first = 28; first < 34; ++first) {
+    std::shared_ptr<Generation> second;
+    const auto result = engine->generate(of_length(first, 20), [&](const TextPiece& piece) {
+      if (!second && piece.token >= 0) second = engine->submit(of_length(40, 20)).value();
+      return true;
+    });
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_EQ(result->tokens.size(), 20u);
+    EXPECT_EQ(second->wait().value().tokens.size(), 20u);
+    EXPECT_EQ(engine->free_cache_tokens(), 3 * 32);  // free when wait() returns
+  }
+}
+
+TEST(Generation, CancellingTheRunningRequestLetsTheWaitingOneRun) {
+  TextEngineOptions options;
+  options.cache_tokens = 3 * 32;
+  const auto engine = open(options);
+  GenerateRequest large = request(*engine, kPrompts[0], 60);
+  while (large.prompt.size() < 60) large.prompt.push_back(large.prompt[1]);
+  std::shared_ptr<Generation> first, second;
+  std::atomic<int> pieces{0};
+  first = engine
+              ->submit(large,
+                       [&](const TextPiece&) {
+                         ++pieces;
+                         return true;
+                       })
+              .value();
+  while (pieces == 0) std::this_thread::yield();
+  second = engine->submit(large).value();
+  first->cancel();
+  EXPECT_EQ(first->wait().value().reason, FinishReason::kCancelled);
+  const auto result = second->wait();
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->reason, FinishReason::kLength);
+  EXPECT_EQ(result->tokens.size(), 37u);  // 96 tokens fit, and one comes from their last logits
+}
+
+TEST(Sequence, AnAppendThatFailsHalfwayChangesNothing) {
+  TextEngineOptions options;
+  options.cache_tokens = 4 * 32;
+  options.max_batch_tokens = 16;
+  const auto engine = open(options);
+  const std::vector<int32_t> tokens(30, 7), many(200, 8);
+  const auto a = engine->new_sequence().value(), b = engine->new_sequence().value();
+  ASSERT_TRUE(a->forward(tokens).ok());
+  ASSERT_TRUE(b->forward(tokens).ok());
+  EXPECT_EQ(a->forward(many).status().code(), Code::out_of_memory);
+  EXPECT_EQ(a->length(), 30);
+  EXPECT_EQ(a->forward(tokens).value(), b->forward(tokens).value());
 }
 
 TEST(Sequence, AForkGoesItsOwnWay) {

@@ -141,7 +141,7 @@ TEST(StatePool, SequencesGrowShrinkAndGivePagesBack) {
     EXPECT_EQ(full.message(), "key-value cache: 5 more pages of 32 tokens are needed, 4 of 10 are free");
     EXPECT_EQ(p.used(0), 6);
     ASSERT_TRUE(a.reserve(100).ok());
-    a.abandon();
+    a.rollback();
     EXPECT_EQ(p.used(0), 6);
     EXPECT_EQ(b.truncate(1), 1);
     EXPECT_EQ(p.used(0), 3);
@@ -209,7 +209,7 @@ TEST(StatePool, ARecurrentStateSurvivesAFailedStepAndReturnsToSnapshots) {
   p.append(s, {1, 2});
   EXPECT_EQ(state(s), (5 * 3 + 1) * 3 + 2);
   ASSERT_TRUE(s.reserve(1).ok());
-  s.abandon();
+  s.rollback();
   EXPECT_EQ(state(s), 50);
   s.snapshot();
   p.append(s, {0});
@@ -268,7 +268,7 @@ TEST(StatePool, RandomPlayKeepsEverySequence) {
           one.tokens.clear();
           break;
         }
-        one.state->abandon();
+        one.state->rollback();
         p.append(*one.state, more);
         one.tokens.insert(one.tokens.end(), more.begin(), more.end());
       }

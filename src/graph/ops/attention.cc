@@ -11,6 +11,8 @@ namespace redline {
 Value attention(GraphBuilder& g, Value q, Value k, Value v, Value cache, AttentionAttrs a) {
   if (!q.valid() || !k.valid() || !v.valid() || !cache.valid()) return {};
   const StateAttrs kv = g.info(cache).state;
+  if (g.info(cache).kind != ValueKind::kState || kv.kind != StateKind::kKeyValue)
+    return g.fail(invalid_argument("attention: {} is not a key-value state", g.info(cache).name));
   if (a.num_heads <= 0 || kv.num_heads <= 0 || a.num_heads % kv.num_heads != 0)
     return g.fail(
         invalid_argument("attention: {} heads do not divide among {} key-value heads", a.num_heads, kv.num_heads));

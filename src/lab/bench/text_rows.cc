@@ -147,7 +147,8 @@ class RowTimer {
       const std::vector<int32_t> tokens = bench_tokens(row.streams * row.tokens, vocab, salt_);
       std::vector<BatchEntry> batch(streams_.size());
       logits_.resize(batch.size() * static_cast<size_t>(vocab));
-      for (auto& stream : streams_) stream->truncate(row.depth);
+      for (size_t s = 0; s < streams_.size(); ++s)
+        REDLINE_TRY(extend(*streams_[s], row.depth, static_cast<int64_t>(s) + 2));
       const Clock::time_point begin = Clock::now();
       for (int64_t step = 0; step < row.tokens; ++step) {
         for (size_t s = 0; s < batch.size(); ++s) {
@@ -160,7 +161,7 @@ class RowTimer {
       }
       return seconds_since(begin);
     }
-    sequence_->truncate(row.depth);
+    REDLINE_TRY(extend(*sequence_, row.depth, 0));  // what the last run appended goes
     const std::vector<int32_t> tokens = bench_tokens(row.tokens, vocab, salt_);
     logits_.resize(static_cast<size_t>(vocab));
     const Clock::time_point begin = Clock::now();

@@ -12,6 +12,7 @@
 #include "cli/command.h"
 #include "cli/image_options.h"
 #include "cli/json.h"
+#include "cli/lora_option.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
 #include "formats/image_file.h"
@@ -173,15 +174,6 @@ Result<ImageRequest> request_of(const ImageArgs& args, const ImageRequest& defau
   return r;
 }
 
-/// "style.safetensors:0.8" -> file and weight.
-std::pair<std::string, double> lora_of(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  char* end = nullptr;
-  if (colon == std::string::npos || colon + 1 == text.size()) return {text, 1};
-  const double weight = std::strtod(text.c_str() + colon + 1, &end);
-  return *end == 0 ? std::pair{text.substr(0, colon), weight} : std::pair{text, 1.0};
-}
-
 Status save_step(const std::string& folder, const ImageProgress& progress) {
   return write_npy(fmt::format("{}/step-{:03}.npy", folder, progress.step), progress.latents->shape,
                    progress.latents->data);
@@ -199,7 +191,7 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(ImageOptions options, args.engine.options());
   std::vector<std::pair<std::string, double>> adapters;
   for (const std::string& text : args.lora) {
-    adapters.push_back(lora_of(text));
+    adapters.push_back(parse_lora(text));
     REDLINE_ASSIGN(const int64_t rank, adapter_rank(adapters.back().first));
     options.max_adapter_rank += rank;
   }

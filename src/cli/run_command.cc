@@ -5,6 +5,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
+#include "cli/lora_option.h"
 #include "lab/bench/engine_profile.h"
 #include "lab/machine/peaks.h"
 
@@ -18,7 +19,7 @@ struct RunArgs {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
   std::optional<uint64_t> seed;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop, lora;
   std::optional<int64_t> logprobs;
   bool ignore_eos = false, special = false, echo = false, quiet = false, json = false;
   EngineArgs engine;
@@ -41,6 +42,8 @@ struct RunArgs {
       {.min = 0, .max = 100, .shown_default = "the model's own"});
     v(seed, "seed", "S", "same seed, same text", {.shown_default = "random, printed at the end"});
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
+    v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply (PEFT folder or GGUF), with an optional weight",
+      {.names_file = true});
     v(ignore_eos, "ignore-eos", "", "continue after the end-of-sequence token");
     v(special, "special", "", "parse names of special tokens in the prompt as those tokens");
     v(echo, "echo", "", "print the prompt before the text");
@@ -149,10 +152,16 @@ Status run(const RunArgs& args, Terminal& terminal) {
   if (prompt == "-") {
     REDLINE_ASSIGN(prompt, terminal.read_input());
   }
-  REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
-  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
-
+  REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   GenerateRequest request;
+  for (const std::string& text : args.lora) {
+    request.adapters.push_back(parse_lora(text));
+    REDLINE_ASSIGN(const int64_t rank, text_adapter_rank(request.adapters.back().first));
+    options.max_adapter_rank += rank;
+  }
+  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
+  for (const auto& [file, weight] : request.adapters) REDLINE_TRY(engine->load_adapter(file, file));
+
   if (!prompt.empty()) {
     REDLINE_ASSIGN(request.prompt, engine->encode(prompt, args.special));
   } else if (!engine->info().has_tokenizer && !args.json) {
@@ -215,6 +224,7 @@ Command run_command() {
       "generation and still prints the summary; a second Ctrl-C ends the program.",
       {"redline run assets/redline-tales \"Once upon a time\" --echo",
        "redline run model.gguf \"The sea\" --max-tokens 50 --temperature 0.7 --seed 1",
+       "redline run assets/redline-tales \"One day\" --lora assets/redline-tales/adapters/shout:0.8",
        "redline run model.gguf - --json < prompt.txt"});
 }
 

@@ -152,7 +152,7 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
 
 NetworkAdapters::NetworkAdapters(AdapterSites sites) : AdapterBank(std::move(sites), names_of) {}
 
-Status NetworkAdapters::set(AdapterWeights adapters) {
+Status NetworkAdapters::set(NamedWeights adapters) {
   REDLINE_ASSIGN(active_, select(adapters));
   ++version_;
   return {};

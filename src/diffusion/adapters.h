@@ -25,7 +25,7 @@ class NetworkAdapters : public AdapterBank {
   NetworkAdapters() = default;
   explicit NetworkAdapters(AdapterSites sites);
   /// The adapters that apply from the next step on, each scaled by its weight; none: the plain network. As select().
-  Status set(AdapterWeights adapters);
+  Status set(NamedWeights adapters);
   /// Changes with every set(): values computed with other adapters are stale.
   int64_t version() const { return version_; }
   /// For a step of this network; valid until the next set().

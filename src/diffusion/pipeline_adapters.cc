@@ -25,7 +25,7 @@ Status PipelineAdapters::load(const std::string& name, const AdapterFile& file, 
   return {};
 }
 
-Status PipelineAdapters::set(AdapterWeights adapters) {
+Status PipelineAdapters::set(NamedWeights adapters) {
   for (const Bank& b : banks_) REDLINE_TRY(b.bank->select(adapters).status());
   for (const Bank& b : banks_) REDLINE_TRY(b.bank->set(adapters));
   return {};

@@ -15,7 +15,7 @@ class PipelineAdapters {
   /// As AdapterBank::load; invalid_argument also: a text encoder that the pipeline does not have.
   Status load(const std::string& name, const AdapterFile& file, bool plain);
   /// As NetworkAdapters::set, for all networks or none.
-  Status set(AdapterWeights adapters);
+  Status set(NamedWeights adapters);
 
  private:
   struct Bank {

@@ -99,7 +99,7 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
   return {};
 }
 
-Result<std::vector<WeightedAdapter>> AdapterBank::select(AdapterWeights weights) const {
+Result<std::vector<WeightedAdapter>> AdapterBank::select(NamedWeights weights) const {
   std::vector<WeightedAdapter> selected;
   for (const auto& [name, weight] : weights) {
     const auto at = adapters_.find(name);

@@ -34,7 +34,7 @@ struct AdapterName {
 using AdapterNames = std::function<std::vector<AdapterName>(const AdapterSite&)>;
 
 /// Adapters by name with the weights at which a request uses them.
-using AdapterWeights = std::span<const std::pair<std::string, double>>;
+using NamedWeights = std::span<const std::pair<std::string, double>>;
 
 /// The adapters that are loaded for the sites of one model, in one or several graphs. Not thread-safe.
 class AdapterBank {
@@ -53,7 +53,7 @@ class AdapterBank {
 
   /// For AdapterSegment::adapters.
   /// not_found: no such name. invalid_argument: their ranks together exceed that of the sites.
-  Result<std::vector<WeightedAdapter>> select(AdapterWeights weights) const;
+  Result<std::vector<WeightedAdapter>> select(NamedWeights weights) const;
 
  private:
   AdapterSites sites_;

@@ -56,7 +56,7 @@ struct Decoder {
     EXPECT_TRUE(out.ok()) << out.status().to_string();
     return (*out)["logits"].data;
   }
-  std::vector<double> logits(const std::vector<int64_t>& tokens, AdapterWeights weights) {
+  std::vector<double> logits(const std::vector<int64_t>& tokens, NamedWeights weights) {
     const auto selected = bank.select(weights);
     EXPECT_TRUE(selected.ok()) << selected.status().to_string();
     const AdapterSegment segments[] = {{Symbol::kTokens, 0, INT64_MAX, *selected},
@@ -106,7 +106,7 @@ TEST(TextAdapters, EqualMergedWeights) {
       }
       const std::pair<std::string, double> both[] = {{"first", 0.7}, {"second", -1.2}};
       expect_near(decoder.logits(tokens, both), want);
-      expect_near(decoder.logits(tokens, AdapterWeights()), none);
+      expect_near(decoder.logits(tokens, NamedWeights()), none);
       // Tokens of one sequence with different adapters: the causal past is that of each token's own adapters.
       const auto selected = decoder.bank.select(both);
       ASSERT_TRUE(selected.ok());
@@ -131,7 +131,7 @@ TEST(TextAdapters, OfATiedHeadLeaveTheEmbedding) {
   ASSERT_TRUE(loaded.ok()) << loaded.to_string();
   const std::pair<std::string, double> one[] = {{"head", 1.0}};
   const std::vector<int64_t> tokens = {1, 2, 3};
-  EXPECT_NE(decoder.logits(tokens, one), decoder.logits(tokens, AdapterWeights()));
+  EXPECT_NE(decoder.logits(tokens, one), decoder.logits(tokens, NamedWeights()));
 }
 
 TEST(TextAdapters, OfTheBundledModelAreRead) {

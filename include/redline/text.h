@@ -92,8 +92,9 @@ struct TextPiece {
   std::span<const TokenLogprob> top;
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
-std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length", "cancelled"
+/// kLength: max_tokens; kContext: the context is full.
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kContext };
+std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length", "cancelled", "context"
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kStop;

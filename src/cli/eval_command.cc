@@ -16,15 +16,17 @@ namespace {
 constexpr int64_t kUsualWindow = 512;
 
 struct EvalArgs {
-  std::string model, text;
+  std::string model;
+  std::optional<std::string> text;
   int64_t windows = 0;
   bool json = false;
   EngineArgs engine;
 
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
-    v.argument(text, "TEXTFILE", "text to predict; - reads standard input", {.names_file = true});
-    v(windows, "windows", "N", "maximum number of windows; 0: all", {.letter = 'n', .min = 0});
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
+    v.argument(text, "TEXTFILE", "text to predict; - reads standard input, as does a pipe without TEXTFILE",
+               {.optional = true, .names_file = true, .aliases = {"-f", "--file"}});
+    v(windows, "windows", "N", "maximum number of windows; 0: all", {.letter = 'n', .min = 0, .aliases = {"--chunks"}});
     v(json, "json", "", "print JSON");
     engine.visit(v);
   }
@@ -83,15 +85,15 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   const int64_t window = options.context;
   if (window < 4) return invalid_argument("flag --context: a window of {} tokens scores nothing; at least 4", window);
   std::string text;
-  if (args.text == "-") {
+  if (args.text ? *args.text == "-" : terminal.has_piped_input()) {
     REDLINE_ASSIGN(text, terminal.read_input());
+  } else if (args.text) {
+    REDLINE_ASSIGN(text, read_text_file(*args.text, int64_t{1} << 30));
   } else {
-    REDLINE_ASSIGN(text, read_text_file(args.text, int64_t{1} << 30));
+    return invalid_argument("TEXTFILE is missing: the text to predict, or a pipe that gives it");
   }
-  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
+  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
   const ModelInfo& info = engine->info();
-  if (window > info.model_context)
-    terminal.note("a window of {} tokens is more than the {} that the model was made for", window, info.model_context);
   REDLINE_ASSIGN(const std::vector<int32_t> tokens, engine->encode(text));
   REDLINE_ASSIGN(const std::vector<int32_t> before, engine->encode(""));
   const auto count = static_cast<int64_t>(tokens.size());
@@ -104,7 +106,7 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   const auto begin = std::chrono::steady_clock::now();
   {
     const InterruptGuard guard;
-    Progress progress("eval", windows);
+    Progress progress("scoring", windows, {.unit = "window"});
     for (int64_t w = 0; w < windows; ++w) {
       const auto at = tokens.begin() + w * window;
       std::vector<int32_t> ids(at, at + window);

@@ -182,9 +182,9 @@ Screen Screen::of(std::FILE* output) {
   const int file = fileno(output);
   screen.is_terminal = file >= 0 && isatty(file) == 1;
   winsize size = {};
-  if (screen.is_terminal && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
-    screen.columns = size.ws_col;
-    screen.rows = size.ws_row;
+  if (screen.is_terminal && ioctl(file, TIOCGWINSZ, &size) == 0) {
+    if (size.ws_col > 0) screen.columns = size.ws_col;
+    if (size.ws_row > 0) screen.rows = size.ws_row;
   }
   screen.variable = [](const char* name) {
     const char* value = std::getenv(name);

@@ -105,7 +105,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
     REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
   }
   const size_t told = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
-  if (batch_.mask_latents.size() != told)
+  if (batch_.mask_latents.size() != told && batch_.mask_latents.size() != told * static_cast<size_t>(batch_.pictures))
     return invalid_argument("the mask latents have {} elements, the network takes {}", batch_.mask_latents.size(),
                             told);
   invariants_.begin(batch_, one);
@@ -175,7 +175,12 @@ Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float>
     const float* planes = x.data() + row % batch_.pictures * n;
     if (is_inpainting()) {
       planes_.assign(planes, planes + n);
-      planes_.insert(planes_.end(), batch_.mask_latents.begin(), batch_.mask_latents.end());
+      const size_t told =
+          static_cast<size_t>((batch_.layout.channels + 1) * batch_.layout.height * batch_.layout.width);
+      const bool is_shared = batch_.mask_latents.size() == told;
+      const float* mask =
+          batch_.mask_latents.data() + (is_shared ? 0 : static_cast<size_t>(row % batch_.pictures) * told);
+      planes_.insert(planes_.end(), mask, mask + told);
       planes = planes_.data();
     }
     pack_latents(taken, planes, to);

@@ -71,6 +71,7 @@ class PipelineLoader {
     REDLINE_ASSIGN(p_.masks, find_calibration(path_, files_.defaults.step_cache, p_.options.step_cache_file));
     p_.scheduler_config = files_.scheduler_config;
     REDLINE_TRY(Solver::make(p_.scheduler_config).within(path_ + "/scheduler"));
+    p_.prompt_words = files_.defaults.prompt_words;
     set_defaults();
     return {};
   }

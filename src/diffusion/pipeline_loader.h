@@ -22,6 +22,7 @@ struct Pipeline {
   ImageRequest defaults;
   nlohmann::json scheduler_config;
   std::vector<CalibratedMask> masks;
+  PromptWords prompt_words;
   bool zeros_for_empty_prompt = false;
 
   std::shared_ptr<Runtime> runtime;

@@ -23,8 +23,9 @@ class VaeCodec {
   int64_t scale() const { return model_.scale; }
 
   /// `pixels` as pixel_values gives them, to latents [channels, height, width] as the denoiser sees them: sampled from
-  /// the encoder's distribution with one draw of `generator` where it has a variance, shifted and scaled.
-  Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerator& generator);
+  /// the encoder's distribution with one draw of `generators` where it has a variance, shifted and scaled.
+  /// [generators.count(), channels, height, width].
+  Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerators& generators);
   /// One image from its latents, as the solver leaves them.
   Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
   /// Side, in pixels, of the tiles in which decode() works on latents of that size; 0: the whole image at once.

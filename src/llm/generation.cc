@@ -102,7 +102,8 @@ void TextGeneration::deliver_token() {
   const bool go_on = show(text, token, logprob_, top_);
   if (stops_.found()) return end(FinishReason::kStop);
   if (!go_on) return end(FinishReason::kCancelled);
-  if (made + 1 == request_.max_tokens || std::ssize(tokens_) == model_.info.context) return end(FinishReason::kLength);
+  if (made + 1 == request_.max_tokens) return end(FinishReason::kLength);
+  if (std::ssize(tokens_) == model_.info.context) return end(FinishReason::kContext);
   tokens_.push_back(token);
 }
 

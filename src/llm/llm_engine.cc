@@ -89,7 +89,7 @@ Result<ComputeType> compute_type_from_name(std::string_view name) {
 }
 
 std::string_view finish_reason_name(FinishReason reason) {
-  static constexpr std::string_view kNames[] = {"stop", "length", "cancelled"};
+  static constexpr std::string_view kNames[] = {"stop", "length", "cancelled", "context"};
   return kNames[static_cast<size_t>(reason)];
 }
 

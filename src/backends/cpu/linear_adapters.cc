@@ -11,7 +11,8 @@ constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kStripRows;
 // Rows whose t is prepared for the tile kernel at a time.
 constexpr int64_t kExpandRows = 1024;
 
-struct Shrink {
+/// Of the shrink stage.
+struct StageParams {
   struct Group {
     std::shared_ptr<AdapterSite> site;
     int64_t t_begin;  // first column of t
@@ -22,6 +23,8 @@ struct Shrink {
   Dim rows = 1;
   ActivationLayouts layouts;                                    // of x
   void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
+  Operand<const uint8_t> x;
+  Operand<float> t;
 };
 
 /// Rows [begin, end) and columns [n, n + kShrinkCols) of one adapter's x down^T.
@@ -31,14 +34,13 @@ struct ShrinkPart {
   int64_t begin, end, n;
 };
 
-void shrink(const Shrink& s, const ShrinkPart& part, ActivationLayout layout, const void* x, float* t,
-            WorkerContext& worker) {
+void shrink(const StageParams& s, const ShrinkPart& part, ActivationLayout layout, float* t, WorkerContext& worker) {
   // Rows before `begin` in its panel belong to another segment: their results are dropped.
   const int64_t first = part.begin / activation_layout_panel(layout) * activation_layout_panel(layout);
   const int64_t width = std::min(kShrinkCols, part.factors.rank - part.n);
   auto* products = static_cast<float*>(worker.buffer);
   LinearArgs args = {};
-  args.x = static_cast<const uint8_t*>(x) + activation_layout_bytes(layout, first, s.in_features);
+  args.x = s.x + activation_layout_bytes(layout, first, s.in_features);
   args.x_stride = args.in_features = s.in_features;
   args.rows = part.end - first;
   args.weight = part.factors.down;
@@ -54,16 +56,15 @@ void shrink(const Shrink& s, const ShrinkPart& part, ActivationLayout layout, co
       t[row * s.t_cols + part.n + i] = part.scale * products[(row - first) * width + i];
 }
 
-// operands: x, t. The parts of all adapters are dealt to the tasks in turn.
-void run_shrink(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+// The parts of all adapters are dealt to the tasks in turn.
+void run_shrink(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   if (step.adapters.empty()) return;
-  const auto& s = stage.attrs_as<Shrink>();
   const int64_t rows = s.rows.eval(step.sizes);
   const ActivationLayout layout = s.layouts.for_rows(rows);
   int64_t number = 0;
-  for (const Shrink::Group& group : s.groups)
+  for (const StageParams::Group& group : s.groups)
     for_adapted_rows(step.adapters, *group.site, step.sizes, 0, rows, [&](const AdaptedRows& adapted) {
-      float* t = stage.operand<float>(1) + group.t_begin;
+      float* t = s.t + group.t_begin;
       int64_t rank = 0;
       for (const WeightedAdapter& each : adapted.adapters) {
         const AdapterFactors* factors = factors_at(each, *group.site);
@@ -73,8 +74,7 @@ void run_shrink(const CpuStage& stage, const Tile& tile, const StepContext& step
         for (int64_t begin = adapted.begin, end; begin < adapted.end; begin = end) {
           end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
           for (int64_t n = 0; n < factors->rank; n += kShrinkCols)
-            if (number++ % s.tasks == tile.index)
-              shrink(s, {*factors, scale, begin, end, n}, layout, stage.operands[0], t + rank, worker);
+            if (number++ % s.tasks == tile.index) shrink(s, {*factors, scale, begin, end, n}, layout, t + rank, worker);
         }
         rank += factors->rank;
       }
@@ -100,7 +100,14 @@ void AdapterExpand::add(LinearArgs args, const AdapterFactors& factors, const fl
   args.bias = nullptr;
   args.residual = args.y;
   if (by_tiles && segment_rows >= kXTileRows) {
-    prepare_tiles({t, t_stride, factors.rank, 0, args.rows, 0, factors.rank, buffer});
+    prepare_tiles({.x = t,
+                   .x_stride = t_stride,
+                   .cols = factors.rank,
+                   .row_begin = 0,
+                   .row_end = args.rows,
+                   .col_begin = 0,
+                   .col_end = factors.rank,
+                   .out = buffer});
     args.x = buffer;
     by_tiles(args);
   } else {
@@ -110,24 +117,23 @@ void AdapterExpand::add(LinearArgs args, const AdapterFactors& factors, const fl
   }
 }
 
-Result<LinearAdapters> LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices,
-                                             const ActivationLayouts& layouts, LoweredStage& stage) {
-  LinearAdapters adapters;
-  adapters.matrices_ = std::move(matrices);
-  auto shrink = std::make_shared<Shrink>();
+Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts,
+                             LoweredStage& stage) {
+  matrices_ = std::move(matrices);
+  auto shrink = std::make_shared<StageParams>();
   int64_t max_rank = 0;
-  for (const Matrix& matrix : adapters.matrices_) {
+  for (const Matrix& matrix : matrices_) {
     // Two halves of one matrix share its x down^T.
     const auto known = std::find_if(shrink->groups.begin(), shrink->groups.end(),
-                                    [&](const Shrink::Group& group) { return group.site == matrix.site; });
+                                    [&](const StageParams::Group& group) { return group.site == matrix.site; });
     const bool is_new = matrix.site != nullptr && known == shrink->groups.end();
-    adapters.t_begin_.push_back(known != shrink->groups.end() ? known->t_begin : adapters.t_cols_);
+    t_begin_.push_back(known != shrink->groups.end() ? known->t_begin : t_cols_);
     if (!is_new) continue;
-    shrink->groups.push_back({matrix.site, adapters.t_cols_});
-    adapters.t_cols_ += matrix.site->max_rank;
+    shrink->groups.push_back({matrix.site, t_cols_});
+    t_cols_ += matrix.site->max_rank;
     max_rank = std::max(max_rank, matrix.site->max_rank);
   }
-  if (shrink->groups.empty()) return adapters;
+  if (shrink->groups.empty()) return {};
 
   const CpuKernels& table = c.kernels();
   const bool exact = c.options().exact_f32;
@@ -136,39 +142,30 @@ Result<LinearAdapters> LinearAdapters::lower(LowerContext& c, std::vector<Matrix
   if (!down_type) return unsupported("no kernels for adapters whose x is as this product reads it");
   for (int i = 0; i < kNumActivationLayouts; ++i)
     shrink->down[i] = linear_kernel(table, *down_type, static_cast<ActivationLayout>(i));
-  adapters.expand_ = AdapterExpand::choose(table, exact);
-  for (const Shrink::Group& group : shrink->groups) {
+  expand_ = AdapterExpand::choose(table, exact);
+  for (const StageParams::Group& group : shrink->groups) {
     group.site->down_type = *down_type;
-    group.site->up_type = adapters.expand_.type;
+    group.site->up_type = expand_.type;
   }
   const ValueId x = c.op().inputs[0];
-  shrink->t_cols = adapters.t_cols_;
+  shrink->t_cols = t_cols_;
   shrink->in_features = c.graph().value(x).shape[1].constant();
   shrink->tasks = c.workers();
   shrink->rows = c.graph().value(x).shape[0];
   shrink->layouts = layouts;
-  adapters.t_ = c.add_temporary(c.op().name + ".shrink", {shrink->rows, Dim(adapters.t_cols_)});
+  const ValueId t = c.add_temporary(c.op().name + ".shrink", {shrink->rows, Dim(t_cols_)});
 
-  LoweredStage first;
+  auto first = LoweredStage::make<run_shrink>(TaskGrid::work_partitions(c.workers(), t_cols_), shrink);
   first.name = c.op().name + ".shrink";
-  first.run = run_shrink;
-  first.rows = Dim(c.workers());
-  first.row_tiles = c.workers();
-  first.cols = 1;
-  first.reads = {{x, Reads::kAll}};
-  first.writes = {adapters.t_};
+  first.read(shrink->x, x, Reads::kAll);
+  first.write(shrink->t, t);
   first.buffer_bytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
-  first.attrs = std::move(shrink);
-  c.add_stage(std::move(first), {c.at(x), c.at(adapters.t_)});
+  c.add_stage(std::move(first));
 
-  stage.reads.push_back({adapters.t_, Reads::kAll});
-  adapters.buffer_at_ = (stage.buffer_bytes + 63) / 64 * 64;
-  stage.buffer_bytes = adapters.buffer_at_ + adapters.expand_.buffer_bytes(kExpandRows, max_rank);
-  return adapters;
-}
-
-LowerContext::Operand LinearAdapters::operand(const LowerContext& c) const {
-  return t_ >= 0 ? c.at(t_) : c.at(static_cast<void*>(nullptr));
+  stage.read(t_, t, Reads::kAll);
+  buffer_at_ = (stage.buffer_bytes + 63) / 64 * 64;
+  stage.buffer_bytes = buffer_at_ + expand_.buffer_bytes(kExpandRows, max_rank);
+  return {};
 }
 
 bool LinearAdapters::active(const StepContext& step) const {
@@ -178,7 +175,7 @@ bool LinearAdapters::active(const StepContext& step) const {
 }
 
 void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
-                         const float* t, void* buffer) const {
+                         WorkerContext& worker) const {
   if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
   const AdapterSite& site = *matrices_[matrix].site;
   const int64_t first_feature = matrices_[matrix].first_feature;
@@ -188,7 +185,7 @@ void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArg
   part.n_end += first_feature;
   if (part.gate) part.gate -= first_feature;
   for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
-    const float* products = t + t_begin_[matrix];
+    const float* products = t_ + t_begin_[matrix];
     for (const WeightedAdapter& each : adapted.adapters) {
       const AdapterFactors* factors = factors_at(each, site);
       if (factors == nullptr) continue;
@@ -196,7 +193,7 @@ void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArg
         part.rows = std::min(kExpandRows, adapted.end - row);
         part.y = args.y + (row - first_row) * args.y_stride - first_feature;
         expand_.add(part, *factors, products + row * t_cols_, t_cols_, adapted.segment_rows,
-                    static_cast<uint8_t*>(buffer) + buffer_at_);
+                    static_cast<uint8_t*>(worker.buffer) + buffer_at_);
       }
       products += factors->rank;
     }

@@ -36,27 +36,23 @@ class LinearAdapters {
     std::shared_ptr<AdapterSite> site;  ///< nullptr: no site
     int64_t first_feature = 0;          ///< row of the site's matrix that is the op's first; whole row panels
   };
-  LinearAdapters() = default;
-  /// Adds the shrink stage, and to `stage`, the op's own, the read of its result and buffer space behind what it has.
-  /// `layouts`: those in which the op reads input 0. Without sites it does nothing.
+  /// Adds the shrink stage, and to `stage`, the op's own whose parameters hold this, the read of its result and buffer
+  /// space behind what it has. `layouts`: those in which the op reads input 0. Without sites it does nothing.
   /// unsupported: no kernel multiplies these layouts with adapters.
-  static Result<LinearAdapters> lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts,
-                                      LoweredStage& stage);
-  /// The result of the shrink stage, or null: an operand of the op's stage.
-  LowerContext::Operand operand(const LowerContext& c) const;
+  Status lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts, LoweredStage& stage);
 
   /// Whether any row of the step has an adapter at any of the matrices.
   bool active(const StepContext& step) const;
   /// args.y, whose first row is row `first_row` of the step, += gate (t up^T) for args.rows rows and columns
-  /// [args.n_begin, args.n_end) of `matrix`. `t`: the operand; `buffer`: the worker's.
-  void add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row, const float* t,
-           void* buffer) const;
+  /// [args.n_begin, args.n_end) of `matrix`.
+  void add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
+           WorkerContext& worker) const;
 
  private:
   std::vector<Matrix> matrices_;
   std::vector<int64_t> t_begin_;  ///< by matrix: first column of t
   int64_t t_cols_ = 0;
-  ValueId t_ = -1;
+  Operand<const float> t_;  ///< x down^T, the result of the shrink stage
   AdapterExpand expand_;
   int64_t buffer_at_ = 0;
 };

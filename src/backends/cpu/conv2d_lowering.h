@@ -2,7 +2,7 @@
 // unit (AMX).
 #pragma once
 
-#include "backends/cpu/adapter_up.h"
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/lowering.h"
 #include "graph/ops/conv2d.h"
 #include "kernels/cpu/conv2d.h"
@@ -15,19 +15,19 @@ TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op);
 
 /// Buffer space and kernels for the adapters of a convolution.
 struct Conv2dAdapters {
-  AdapterUp up;
+  AdapterExpand up;
   int64_t at = 0;     ///< offset in WorkerContext::buffer of x down^T for some rows; its prepared copy follows
   int64_t bytes = 0;  ///< of the float32 copy
 
   /// For at most `most_rows` rows at a time. The space follows the first `buffer_bytes` bytes of the buffer, which
   /// become the bytes of both.
-  void reserve(const LowerContext& c, AdapterSlot& slot, int64_t most_rows, int64_t& buffer_bytes);
+  void reserve(const LowerContext& c, AdapterSite& site, int64_t most_rows, int64_t& buffer_bytes);
   float* rows(const WorkerContext& worker) const {
     return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + at);
   }
   /// y += (t scale) up^T for `num_rows` rows starting at `y`, columns of the tile; t is rows(), which it scales.
-  void add_up(const AdapterPart& part, const Tile& tile, int64_t num_rows, int64_t out_features, bool by_tiles,
-              float* y, WorkerContext& worker) const;
+  void add_up(const AdapterFactors& factors, float scale, const Tile& tile, int64_t num_rows, int64_t segment_rows,
+              int64_t out_features, float* y, WorkerContext& worker) const;
 };
 
 /// Parameters of both lowerings. WorkerContext::buffer holds block_bytes of patches or input rows, then item biases,

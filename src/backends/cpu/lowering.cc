@@ -26,6 +26,13 @@ class CpuCompiler {
   Result<Program> run();
   Result<const void*> packed_weight(ValueId id);
   Result<const float*> dense_weight(ValueId id);
+  ValueId add_temporary(std::string name, Shape shape) {
+    ValueInfo info;
+    info.name = std::move(name);
+    info.shape = std::move(shape);
+    temporaries_.push_back(std::move(info));
+    return static_cast<ValueId>(graph_.values.size() + temporaries_.size()) - 1;
+  }
   void add_stage(LoweredStage stage) {
     code_.push_back(static_cast<CpuStage&&>(stage));
     plans_.push_back(static_cast<StagePlan&&>(stage));
@@ -42,6 +49,7 @@ class CpuCompiler {
   WorkerTeam& team_;
   std::vector<StagePlan> plans_;
   std::vector<CpuStage> code_;
+  std::vector<ValueInfo> temporaries_;  // appended to the graph's values after lowering
   std::map<ValueId, const void*> packed_;
   std::map<ValueId, const float*> dense_;
   struct PackJob {
@@ -172,6 +180,7 @@ Result<Program> CpuCompiler::run() {
     if (!lowering) return unsupported("{}: the CPU back end has no lowering of {}", op.name, op.def->name);
     REDLINE_TRY(lowering->lower(context).within(op.name));
   }
+  graph_.values.insert(graph_.values.end(), temporaries_.begin(), temporaries_.end());
   Program program;
   program.name = graph_.name;
   program.workers = team_.size();
@@ -202,6 +211,9 @@ Result<Program> CpuCompiler::run() {
 
 Result<const void*> LowerContext::packed_weight(size_t i) { return compiler_->packed_weight(op_->inputs[i]); }
 Result<const float*> LowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
+ValueId LowerContext::add_temporary(std::string name, Shape shape) {
+  return compiler_->add_temporary(std::move(name), std::move(shape));
+}
 void LowerContext::add_stage(LoweredStage stage) {
   if (stage.name.empty()) stage.name = op_->name;
   if (stage.op.empty()) stage.op = op_->def->name;

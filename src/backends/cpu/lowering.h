@@ -43,6 +43,8 @@ class LowerContext {
     return LoweredStage::make<kRun, kFirstWeights>(TaskGrid::of(out().shape[0], out().shape[1].constant()),
                                                    std::move(params));
   }
+  /// A float32 value in the arena that one stage of the op hands to another.
+  ValueId add_temporary(std::string name, Shape shape);
   /// Adds a stage. Name and op are filled in if omitted.
   void add_stage(LoweredStage stage);
   /// Splits columns [0, cols) at multiples of `grain` into at most `tiles` parts of nearly equal size.

@@ -61,28 +61,27 @@ TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op) {
   return grid;
 }
 
-void Conv2dAdapters::reserve(const LowerContext& c, AdapterSlot& slot, int64_t most_rows, int64_t& buffer_bytes) {
+void Conv2dAdapters::reserve(const LowerContext& c, AdapterSite& site, int64_t most_rows, int64_t& buffer_bytes) {
   const auto aligned = [](int64_t n) { return (n + 63) / 64 * 64; };
-  up = AdapterUp::choose(c.kernels(), c.options().exact_f32);
-  slot.up_type = slot.down_type = up.type;
+  up = AdapterExpand::choose(c.kernels(), c.options().exact_f32);
+  site.up_type = site.down_type = up.type;
   at = aligned(buffer_bytes);
-  bytes = aligned(most_rows * slot.max_rank * int64_t{sizeof(float)});
-  buffer_bytes = at + bytes + up.buffer_bytes(most_rows, slot.max_rank);
+  bytes = aligned(most_rows * site.max_rank * int64_t{sizeof(float)});
+  buffer_bytes = at + bytes + up.buffer_bytes(most_rows, site.max_rank);
 }
 
-void Conv2dAdapters::add_up(const AdapterPart& part, const Tile& tile, int64_t num_rows, int64_t out_features,
-                            bool by_tiles, float* y, WorkerContext& worker) const {
+void Conv2dAdapters::add_up(const AdapterFactors& factors, float scale, const Tile& tile, int64_t num_rows,
+                            int64_t segment_rows, int64_t out_features, float* y, WorkerContext& worker) const {
   float* t = rows(worker);
-  for (int64_t i = 0; i < num_rows * part.rank; ++i) t[i] *= part.scale;
+  for (int64_t i = 0; i < num_rows * factors.rank; ++i) t[i] *= scale;
   LinearArgs args = {};
   args.rows = num_rows;
   args.out_features = args.y_stride = out_features;
   args.n_begin = tile.col_begin;
   args.n_end = tile.col_end;
-  args.residual = y;
   args.y = y;
   args.scratch = worker.scratch;
-  up.add(args, part, t, part.rank, by_tiles, reinterpret_cast<uint8_t*>(t) + bytes);
+  up.add(args, factors, t, factors.rank, segment_rows, reinterpret_cast<uint8_t*>(t) + bytes);
 }
 
 Status Conv2dParams::init(LowerContext& c) {

@@ -42,6 +42,40 @@ void make_patches(const StageParams& p, const Conv2dGeometry& s, int64_t begin, 
   });
 }
 
+/// Adds the adapters to rows [begin, end), whose patches are in the worker's buffer.
+void add_adapters(const StageParams& p, const StepContext& step, const Tile& tile, int64_t begin, int64_t end,
+                  ActivationLayout form, WorkerContext& worker) {
+  const int64_t k = p.in_features;
+  for_adapted_rows(step.adapters, *p.op.adapters, step.sizes, begin, end, [&](const AdaptedRows& adapted) {
+    // Rows before the segment in its panel are computed too, and dropped.
+    const int64_t skip = (adapted.begin - begin) % activation_layout_panel(form);
+    const int64_t first = adapted.begin - begin - skip, count = adapted.end - adapted.begin;
+    for (const WeightedAdapter& each : adapted.adapters) {
+      const AdapterFactors* factors = factors_at(each, *p.op.adapters);
+      if (factors == nullptr) continue;
+      const int64_t rank = factors->rank;
+      float* t = p.adapters.rows(worker);
+      p.adapter_down[static_cast<int>(form)](
+          {.x = static_cast<const uint8_t*>(worker.buffer) + activation_layout_bytes(form, first, k),
+           .x_stride = k,
+           .rows = skip + count,
+           .weight = factors->down,
+           .out_features = rank,
+           .in_features = k,
+           .n_begin = 0,
+           .n_end = rank,
+           .bias = nullptr,
+           .residual = nullptr,
+           .y = t,
+           .y_stride = rank,
+           .scratch = worker.scratch});
+      if (skip > 0) std::copy(t + skip * rank, t + (skip + count) * rank, t);
+      p.adapters.add_up(*factors, factors->scale * each.weight, tile, count, adapted.segment_rows, p.out_features,
+                        p.y + adapted.begin * p.out_features, worker);
+    }
+  });
+}
+
 void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const Conv2dGeometry s(p.op, step.sizes);
   const int64_t rows = s.batch * s.pixels(), cols = p.out_features, k = p.in_features;
@@ -66,29 +100,13 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
                            .y = p.y + begin * cols,
                            .y_stride = cols,
                            .scratch = worker.scratch});
-    if (!p.op.adapter) continue;
-    for (const AdapterPart& part : p.op.adapter->parts) {
-      p.adapter_down[static_cast<int>(form)]({.x = worker.buffer,
-                                              .x_stride = k,
-                                              .rows = end - begin,
-                                              .weight = part.down,
-                                              .out_features = part.rank,
-                                              .in_features = k,
-                                              .n_begin = 0,
-                                              .n_end = part.rank,
-                                              .bias = nullptr,
-                                              .residual = nullptr,
-                                              .y = p.adapters.rows(worker),
-                                              .y_stride = part.rank,
-                                              .scratch = worker.scratch});
-      p.adapters.add_up(part, tile, end - begin, cols, rows >= kXTileRows, p.y + begin * cols, worker);
-    }
+    if (p.op.adapters && !step.adapters.empty()) add_adapters(p, step, tile, begin, end, form, worker);
   }
 }
 
 Status lower_adapters(const LowerContext& c, StageParams& p, int64_t& buffer_bytes) {
-  p.adapters.reserve(c, *p.op.adapter, kMaxBlockRows, buffer_bytes);
-  const auto down = static_cast<size_t>(p.op.adapter->down_type);
+  p.adapters.reserve(c, *p.op.adapters, kMaxBlockRows, buffer_bytes);
+  const auto down = static_cast<size_t>(p.op.adapters->down_type);
   p.adapter_down[static_cast<int>(ActivationLayout::kF32)] = c.kernels().linear[down];
   p.adapter_down[static_cast<int>(ActivationLayout::kBf16Tiled)] = c.kernels().linear_tiles[down];
   for (int i = 0; i < p.kernels.layouts.count; ++i) {
@@ -118,7 +136,7 @@ Status lower_conv2d_patches(LowerContext& c) {
   params->block_bytes = (params->block_bytes + 63) / 64 * 64;
   auto stage = LoweredStage::make<run>(conv2d_grid(c, params->op), params);
   params->add_operands(c, stage);
-  if (params->op.adapter) REDLINE_TRY(lower_adapters(c, *params, stage.buffer_bytes));
+  if (params->op.adapters) REDLINE_TRY(lower_adapters(c, *params, stage.buffer_bytes));
   c.add_stage(std::move(stage));
   return {};
 }

@@ -17,9 +17,9 @@ constexpr int64_t kAdapterRows = 1024;
 // Outputs of at least this many bytes use non-temporal stores: by the time they are read the caches hold other data.
 constexpr int64_t kStreamedBytes = 8 << 20;
 
-/// Adds the adapters to the output that `input` and its tiles have just written.
-void add_adapters(const StageParams& p, const Conv2dGeometry& s, const Tile& tile, ConvPatchesArgs input,
-                  WorkerContext& worker) {
+/// Adds the adapters to the output that `input`, which begins with item `first`, and its tiles have just written.
+void add_adapters(const StageParams& p, const StepContext& step, const Conv2dGeometry& s, const Tile& tile,
+                  ConvPatchesArgs input, int64_t first, WorkerContext& worker) {
   const ConvTiles& made = *input.tiles;
   ConvTiles down = made;
   input.tiles = &down;
@@ -29,19 +29,26 @@ void add_adapters(const StageParams& p, const Conv2dGeometry& s, const Tile& til
   down.n_begin = 0;
   const int64_t at_once = std::max<int64_t>(1, kAdapterRows / std::max<int64_t>(1, s.out_width));
   for (int64_t item = 0; item < made.items; ++item) {
-    for (int64_t line = made.line_begin; line < made.line_end; line += at_once) {
-      down.line_begin = line;
-      down.line_end = std::min(made.line_end, line + at_once);
-      float* y = made.y + (item * s.pixels() + line * s.out_width) * p.out_features;
-      for (const AdapterPart& part : p.op.adapter->parts) {
-        down.weight = part.down;
-        down.out_channels = down.n_end = part.rank;
-        // Offset as if the buffer held all earlier image rows as well.
-        down.y = p.adapters.rows(worker) - line * s.out_width * part.rank;
-        p.patches(input);
-        p.adapters.add_up(part, tile, (down.line_end - line) * s.out_width, p.out_features, true, y, worker);
+    // Segments are whole items.
+    const int64_t row = (first + item) * s.pixels();
+    for_adapted_rows(step.adapters, *p.op.adapters, step.sizes, row, row + s.pixels(), [&](const AdaptedRows& adapted) {
+      for (int64_t line = made.line_begin; line < made.line_end; line += at_once) {
+        down.line_begin = line;
+        down.line_end = std::min(made.line_end, line + at_once);
+        float* y = made.y + (item * s.pixels() + line * s.out_width) * p.out_features;
+        for (const WeightedAdapter& each : adapted.adapters) {
+          const AdapterFactors* factors = factors_at(each, *p.op.adapters);
+          if (factors == nullptr) continue;
+          down.weight = factors->down;
+          down.out_channels = down.n_end = factors->rank;
+          // Offset as if the buffer held all earlier image rows as well.
+          down.y = p.adapters.rows(worker) - line * s.out_width * factors->rank;
+          p.patches(input);
+          p.adapters.add_up(*factors, factors->scale * each.weight, tile, (down.line_end - line) * s.out_width,
+                            adapted.segment_rows, p.out_features, y, worker);
+        }
       }
-    }
+    });
     input.x += s.in_pixels() * p.channels;
     if (made.scale) {
       down.scale += p.channels;
@@ -87,7 +94,7 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
     ConvPatchesArgs input = p.input_of(s, item);
     input.tiles = &tiles;
     p.patches(input);
-    if (p.op.adapter && !p.op.adapter->parts.empty()) add_adapters(p, s, tile, input, worker);
+    if (p.op.adapters && !step.adapters.empty()) add_adapters(p, step, s, tile, input, item, worker);
   }
 }
 
@@ -105,8 +112,8 @@ Status lower_conv2d_tiles(LowerContext& c) {
     REDLINE_ASSIGN(params->norm_weight, c.dense_weight(norm + 1));
     REDLINE_ASSIGN(params->norm_bias, c.dense_weight(norm + 2));
   }
-  if (op.adapter)
-    params->adapters.reserve(c, *op.adapter, std::max(kAdapterRows, op.out_width.eval(c.options().bounds)),
+  if (op.adapters)
+    params->adapters.reserve(c, *op.adapters, std::max(kAdapterRows, op.out_width.eval(c.options().bounds)),
                              stage.buffer_bytes);
   c.add_stage(std::move(stage));
   return {};

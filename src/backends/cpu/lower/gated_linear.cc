@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "backends/cpu/lowering.h"
 #include "backends/cpu/prepared_output.h"
@@ -25,13 +26,14 @@ struct StageParams {
   PreparedOutput out;
   Operand<const uint8_t> x;
   Operand<float> y;
+  LinearAdapters adapters;
 };
 
 // Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
 
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext& worker) {
+void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t rows = tile.row_end;  // rows are not split
   LinearArgs product = {.x = p.x,
                         .x_stride = p.in_features,
@@ -47,7 +49,10 @@ void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerConte
                         .y_stride = p.features,
                         .scratch = worker.scratch};
   const ActivationLayout in = p.kernels[0].layouts.for_rows(rows), out = p.out.layouts.for_rows(rows);
-  const bool does_all = p.tiles_end && (in == ActivationLayout::kBf16Tiled || in == ActivationLayout::kI8Tiled);
+  // Adapters are added between product and activation, which a kernel that does all has no place for.
+  const bool adapted = p.adapters.active(step);
+  const bool does_all =
+      p.tiles_end && !adapted && (in == ActivationLayout::kBf16Tiled || in == ActivationLayout::kI8Tiled);
   LinearEnd all = {
       .activation = &p.activation, .up_weight = p.matrices == 2 ? p.weight[1] : nullptr, .up_bias = p.bias[1]};
   if (does_all && (out == ActivationLayout::kF32 || out == ActivationLayout::kBf16Tiled)) {
@@ -72,6 +77,7 @@ void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerConte
         product.bias = p.bias[i];
         product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
         p.kernels[i].for_rows(rows)(product);
+        if (adapted) p.adapters.add(step, static_cast<size_t>(i), product, row, worker);
       }
       if (!does_all)
         p.activate({.x = parts[0],
@@ -127,6 +133,9 @@ Status lower(LowerContext& c) {
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
   stage.read(params->x, in[0], Reads::kAll);
   stage.write(params->y, c.op().outputs[0]);
+  std::vector<LinearAdapters::Matrix> matrices;
+  for (size_t i = 0; i < kMatrices; ++i) matrices.push_back({op.adapters[i].site, op.adapters[i].first_feature});
+  REDLINE_TRY(params->adapters.lower(c, std::move(matrices), params->kernels[0].layouts, stage));
   c.add_stage(std::move(stage));
   return {};
 }

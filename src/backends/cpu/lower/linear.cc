@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "graph/items.h"
 #include "tensor/packed_weight.h"
@@ -22,6 +23,7 @@ struct StageParams {
   Operand<const uint8_t> x;
   Operand<const float> residual, gate_table;  // null if absent
   Operand<float> y;
+  LinearAdapters adapters;
 };
 
 /// Handles rows that start in the middle of a row panel of x: their part of the panel is computed in the worker's
@@ -58,7 +60,10 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
                            .y = p.y,
                            .y_stride = p.out_features,
                            .scratch = worker.scratch};
-  if (!p.gate_table) return kernel(args);
+  if (!p.gate_table) {
+    kernel(args);
+    return p.adapters.add(step, 0, args, 0, worker);
+  }
   const ActivationLayout form = p.kernels.layouts.for_rows(rows);
   const int64_t panel = activation_layout_panel(form);
   auto part = [&](int64_t item, int64_t begin, int64_t end) {
@@ -77,6 +82,10 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
       begin = stop;
     }
     if (begin < end) kernel(part(item, begin, end));
+  });
+  if (!p.adapters.active(step)) return;
+  for_items(0, rows, p.rows_per_item.eval(step.sizes), [&](int64_t item, int64_t begin, int64_t end) {
+    p.adapters.add(step, 0, part(item, begin, end), begin, worker);
   });
 }
 
@@ -126,6 +135,7 @@ Status lower(LowerContext& c) {
     stage.in_place_of = id;
   }
   stage.write(params->y, c.op().outputs[0]);
+  REDLINE_TRY(params->adapters.lower(c, {{attrs.adapters}}, params->kernels.layouts, stage));
   c.add_stage(std::move(stage));
   return {};
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "backends/cpu/lowering.h"
 #include "graph/ops/kv_append.h"
@@ -27,6 +28,7 @@ struct StageParams {
   Operand<const void> x;
   Operand<const float> table;
   Operand<float> q;
+  LinearAdapters adapters;
 };
 
 // Data that a task keeps between kernels stays in the L2 cache.
@@ -40,25 +42,28 @@ int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
 struct Block {
   const StageParams& s;
   int64_t rows;
+  const StepContext& step;
   WorkerContext& worker;
 
   // Projects heads [begin, end) of q, k or v (i) into y, rows `width` apart.
   void product(size_t i, int64_t begin, int64_t end, float* y, int64_t width) const {
     const int64_t d = s.a.head_dim, heads = i == 0 ? s.a.num_heads : s.a.num_kv_heads;
     // Kernels index columns from the first of the matrix.
-    s.products[i].for_rows(rows)({.x = s.x,
-                                  .x_stride = s.in_features,
-                                  .rows = rows,
-                                  .weight = s.weight[i],
-                                  .out_features = heads * d,
-                                  .in_features = s.in_features,
-                                  .n_begin = begin * d,
-                                  .n_end = end * d,
-                                  .bias = s.bias[i],
-                                  .residual = nullptr,
-                                  .y = y - begin * d,
-                                  .y_stride = width,
-                                  .scratch = worker.scratch});
+    const LinearArgs args = {.x = s.x,
+                             .x_stride = s.in_features,
+                             .rows = rows,
+                             .weight = s.weight[i],
+                             .out_features = heads * d,
+                             .in_features = s.in_features,
+                             .n_begin = begin * d,
+                             .n_end = end * d,
+                             .bias = s.bias[i],
+                             .residual = nullptr,
+                             .y = y - begin * d,
+                             .y_stride = width,
+                             .scratch = worker.scratch};
+    s.products[i].for_rows(rows)(args);
+    s.adapters.add(step, i, args, 0, worker);
   }
   // Head norm, if any, then rope; `to` may be x.
   void finish(float* x, int64_t width, const float* norm, float eps, float* to, int64_t to_stride) const {
@@ -83,7 +88,7 @@ struct Block {
 void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const QkvAttrs& a = s.a;
   const StateStep& state = step.states[s.cache.group];
-  const Block b{s, tile.row_end, worker};
+  const Block b{s, tile.row_end, step, worker};
   const int64_t d = a.head_dim, q_cols = a.num_heads * d;
   auto* buffer = static_cast<float*>(worker.buffer);
 
@@ -181,6 +186,8 @@ Status lower(LowerContext& c) {
   stage.read(params->table, ids[in.table], Reads::kRows);
   stage.write(params->q, c.op().outputs[0]);
   stage.write(c.op().outputs[1]);
+  REDLINE_TRY(params->adapters.lower(c, {{a.adapters[0]}, {a.adapters[1]}, {a.adapters[2]}},
+                                     params->products[0].layouts, stage));
   c.add_stage(std::move(stage));
   return {};
 }

@@ -1,6 +1,6 @@
 # The short commands. What they do stands in CMakePresets.json and tools/.
 #   make            the release binary, build/release/redline
-#   make demo       build it, stream a story and draw a picture with the bundled models
+#   make demo       build it, stream a story and generate an image with the bundled models
 #   make test       build and pass all tests; the last line counts them
 #   make check      during development, up to two minutes: builds and runs the tests of the layers that differ from BASE
 #                   (default: the merge base with origin/main, else HEAD~1), without those labelled slow, then
@@ -32,8 +32,11 @@ release:
 # CI has built dev already and shows the demo with that: make demo PRESET=dev
 demo:
 	$(call build,$(PRESET),build)
-	@build/$(PRESET)/redline run assets/redline-tales "Once upon a time" --echo --max-tokens 250 --temperature 0.6 --top-p 0.9 --seed 1
-	@build/$(PRESET)/redline image assets/redline-shapes "a large red heart on a meadow" --output build/picture.png --seed 1
+	@build/$(PRESET)/redline run assets/redline-tales "Once upon a time" --echo --max-tokens 250 --temperature 0.5 --top-p 0.9 --repetition-penalty 1.1 --seed 1
+	@echo
+	@build/$(PRESET)/redline image assets/redline-shapes "a large red house on a meadow" --output build/house.png --seed 6
+	@echo
+	@echo 'Next: build/$(PRESET)/redline run redline-tales "The little dog", build/$(PRESET)/redline image redline-shapes "a yellow crescent moon at night", or make install and then redline help'
 
 dev:
 	$(call build,dev,test)

@@ -6,14 +6,19 @@ cmake_minimum_required(VERSION 3.22)
 # What every kernel includes, and the flags that it is compiled with.
 set(common src/kernels/cpu/simd* src/kernels/cpu/tiles.h src/kernels/cpu/amx_tiles* src/tensor/blocks/*
            src/tensor/packed_weight.cc cmake/RedlineKernels.cmake)
-# The family of a source is its name up to the first dot; the products and the forms that they read are one.
+# The family of a source is its name up to the first dot; products with what prepares their activations are one, and so is
+# attention with what writes its pages. Beside its sources a family has the layout that they share.
 function(family_of name family)
   string(REGEX REPLACE "\\..*" "" stem ${name})
-  if(stem MATCHES "^(linear|prepare_x|x_form)")
+  if(stem MATCHES "^(linear|prepare)_" OR stem STREQUAL "linear")
     set(stem linear)
+  elseif(stem MATCHES "^attention_" OR stem STREQUAL "kv_append")
+    set(stem attention)
   endif()
   set(${family} ${stem} PARENT_SCOPE)
 endfunction()
+set(layouts_linear src/tensor/activation_layout.h)
+set(layouts_attention src/tensor/kv_page.h)
 
 function(relative_files result)
   set(found)
@@ -41,7 +46,7 @@ relative_files(all src/kernels/cpu/*)
 # Which kernel is taken is no part of one, and is itself made from measurements.
 list(FILTER all EXCLUDE REGEX "/linear_choice")
 foreach(family IN LISTS families)
-  set(files ${shared})
+  set(files ${shared} ${layouts_${family}})
   foreach(source IN LISTS all)
     get_filename_component(name ${source} NAME)
     family_of(${name} own)

@@ -15,6 +15,9 @@ install(FILES LICENSE README.md DESTINATION ${CMAKE_INSTALL_DOCDIR})
 
 if(TARGET redline_cli)
   install(TARGETS redline_cli RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR})
+  # Found by their names, as in `redline run redline-tales` (src/cli/model_name.h).
+  install(DIRECTORY assets/redline-tales assets/redline-shapes DESTINATION ${CMAKE_INSTALL_DATADIR}/redline
+          PATTERN training EXCLUDE PATTERN reference EXCLUDE)
   # The binary knows its commands and flags: it writes the completion itself.
   foreach(shell IN ITEMS bash zsh fish)
     install(CODE "execute_process(COMMAND $<TARGET_FILE:redline_cli> completion ${shell}

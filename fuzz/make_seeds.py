@@ -336,6 +336,8 @@ def image_seeds():
     for name in ("grey_1.png", "palette_4_interlaced.png", "rgba_16.png", "rgb_8_interlaced.png", "grey_alpha_8.png",
                  "colour.jpg", "progressive_444.jpg", "grey_jpeg.jpg", "turned_6.jpg", "cmyk.jpg"):
         save("picture", name, (folder / name).read_bytes())
+    save("picture", "lossy.webp", base64.b64decode("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA"))
+    save("picture", "lossless.webp", base64.b64decode("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA=="))
 
 
 if __name__ == "__main__":

@@ -1,13 +1,16 @@
-// Any bytes as a PNG or JPEG picture.
+// Any bytes as a PNG, JPEG or WebP image.
 #include "formats/jpeg.h"
 #include "formats/png.h"
+#include "formats/webp.h"
 #include "fuzz_input.h"
 
 using namespace redline;
 
 int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
-  PngText text;
-  for (const auto& picture : {decode_png(fuzz_text(data, size), "x", &text), decode_jpeg(fuzz_text(data, size), "x")}) {
+  ImageText text;
+  for (const auto& picture :
+       {decode_png(fuzz_text(data, size), "x", &text), decode_jpeg(fuzz_text(data, size), "x", &text),
+        decode_webp(fuzz_text(data, size), "x", &text)}) {
     if (!picture.ok()) {
       require(!picture.status().message().empty());
       continue;

@@ -97,7 +97,7 @@ def main():
     if not (BUILD / "build.ninja").exists():
         good = run("configure", "cmake", "--preset", "dev")
     if floors or e2e:
-        targets = [f"{floor}_tests" for floor in floors] + (["redline_cli", "tales_gguf"] if e2e else [])
+        targets = [f"{floor}_tests" for floor in floors] + (["redline_cli", "tales_gguf", "golden"] if e2e else [])
         built = good and run("build", "cmake", "--build", str(BUILD), "--target", *targets)
         pattern = "|".join([*(rf"^{floor}\." for floor in floors), *(rf"^e2e\.{name}$" for name in e2e)])
         good = built and run("tests", "ctest", "--test-dir", str(BUILD), "-R", pattern, "-LE", "slow", "-j", str(os.cpu_count()),

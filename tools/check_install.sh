@@ -7,12 +7,13 @@ folder=$(mktemp -d)
 trap 'rm -rf "$folder"' EXIT
 
 cmake --install "build/${1:-release}" --prefix "$folder/prefix" >"$folder/log" || { cat "$folder/log"; exit 1; }
-for file in bin/redline include/redline/engine.h include/redline/status.h share/doc/redline/LICENSE \
+for file in bin/redline include/redline/text.h include/redline/status.h share/doc/redline/LICENSE \
   share/bash-completion/completions/redline share/zsh/site-functions/_redline share/fish/vendor_completions.d/redline.fish; do
   [ -s "$folder/prefix/$file" ] || { echo "install: $file is missing or empty"; exit 1; }
 done
 bash -n "$folder/prefix/share/bash-completion/completions/redline"
 "$folder/prefix/bin/redline" version
+(cd / && "$folder/prefix/bin/redline" run redline-tales "Once" --max-tokens 3 --quiet)  # the bundled models are found by name
 
 cmake -S tests/package -B "$folder/build" -G Ninja -DCMAKE_PREFIX_PATH="$folder/prefix" \
   -DCMAKE_CXX_COMPILER="$(tools/setup.sh --compiler)" >"$folder/log" &&

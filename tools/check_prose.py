@@ -25,10 +25,10 @@ ATTENTION = r"attention|softmax_of_scores"
 PHRASES = [
     (r"(?<!cache )(?<!command )(?<!text )\blines?\b(?! (?:\d|of text))",
      "query row, row", rf"kernels/cpu/.*(?:{ATTENTION})|ops/.*attention"),
-    (r"\bstrips?\b", "row panel", r"^src/(kernels|tensor|graph|backends)/"),
+    (r"\bstrips?\b(?!\.h|,)", "row panel", r"^src/(kernels|tensor|graph|backends)/"),
     (r"\bop pages?\b|\bpages? in `?src/|\b[Ee]ach .{1,30} is a page\b|\bthis page says\b", "file", ""),
-    (r"(?<![-\w])(?!(?<=\")pictures?\")[Pp]ictures?\b(?!_)", "image; feature map for an op's value", ""),
-    (r"\blaps?\b", "iteration", ""),
+    (r"(?<![-\w>.])(?!(?<=\")pictures?\")[Pp]ictures?\b(?!_)", "image; feature map for an op's value", ""),
+    (r"\blaps?\b(?!\")", "iteration", ""),  # "laps" is a key of stored records
     (r"\b(?:meets?|met) (?:activations?|weights?|keys?|queries|thousands)\b|\bweights? (?:meets?|met)\b",
      "use, are multiplied with", ""),
     (r"\b(?:is|are|be|being|was|were) told\b|\btold (?:the|a|of|where|at)\b", "gets, is passed, printed", ""),
@@ -62,16 +62,16 @@ PHRASES = [
 ]
 IDENTIFIERS = [
     (r"\bXForms?\b|\bkXForm\w*", "ActivationLayout", ""),
-    (r"\bOnceValues\b|\bonce_values\b|\bhoist_invariants\b", "step invariants, hoist_invariants", ""),
+    (r"\bOnceValues\b|\bonce_values\b|\bsplit_once\b", "step invariants, hoist_invariants", ""),
     (r"\w*\btold_mask\w*|\bis_told\w*", "is_inpainting, mask_latents", ""),
     (r"\bRgbPicture\b|\bPicture[A-Z]\w*|\bpicture_\w+", "Image, image_..., FeatureMap", ""),
-    (r"\bpack_kv\b", "pack_kv", ""),
-    (r"\brelative_bias_attention\b", "relative_bias_attention", ""),
+    (r"\bjoint_keys\b", "pack_kv", ""),
+    (r"\bbias_attention\b", "relative_bias_attention", ""),
     (r"\bkMost\w*", "kMax...", ""),
     (r"\bkFromRows\w*|\bkTilesFromRowsOf\w*", "kMin...Rows", ""),
     (r'"velocity"', "model_output", ""),
-    (r"\bmax_batch_tokens\b", "max_batch_tokens", ""),
-    (r"\b(?:Lap|laps_?)\b", "Iteration, iterations", ""),
+    (r"\bmax_chunk\b", "max_batch_tokens", ""),
+    (r"\b(?:Lap|laps_?)\b(?!\")", "Iteration, iterations", ""),
 ]
 
 COMMENT_OR_STRING = re.compile(r'//[^\n]*|/\*.*?\*/|"(?:\\.|[^"\\\n])*"', re.S)
@@ -136,7 +136,8 @@ def main():
             print(f"{title}:")
             for key, count in counter.most_common():
                 print(f"  {count:5}  {key}")
-    print(f"{total} occurrences of private vocabulary", file=sys.stderr)
+    if total:
+        print(f"{total} occurrences of private vocabulary", file=sys.stderr)
     return 1 if total else 0
 
 

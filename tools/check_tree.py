@@ -13,6 +13,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent
 CODE = (".h", ".cc", ".inc", ".py", ".sh", ".cmake")
 MAX_LINES = 600
 HEAD_LINES = 30
+MAX_TRACKED_MIB = 60
 # Written in pieces, so that this file does not find itself.
 MACHINE_PATHS = re.compile("/(?:" + "|".join(["wo" + "rk", "ro" + "ot", "ho" + "me/[a-z]+", "Us" + "ers/[A-Za-z]+"]) + ")/")
 REGISTRY_HOSTS = re.compile("|".join(["py" + r"pi\.org", "pythonh" + r"osted\.org", "np" + r"mjs\.org",
@@ -45,6 +46,18 @@ def check_file(name):
             yield f"{name}:{number}: blanks at the end of the line"
 
 
+def check_size():
+    """The sum of the files that git tracks: what a clone checks out."""
+    listing = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=True)
+    names = [name for name in listing.stdout.decode().split("\0") if name]
+    sizes = {name: (ROOT / name).lstat().st_size for name in names if (ROOT / name).is_symlink() or (ROOT / name).is_file()}
+    total = sum(sizes.values()) / 2**20
+    if total > MAX_TRACKED_MIB:
+        largest = ", ".join(f"{name} {sizes[name] / 2**20:.1f}" for name in sorted(sizes, key=sizes.get, reverse=True)[:5])
+        yield (f"the tracked files have {total:.1f} MiB, more than {MAX_TRACKED_MIB} MiB; the largest, in MiB: {largest}. "
+               f"Random weights belong in recipes (tests/golden/weights.py), what a script makes into the build")
+
+
 def check_tests_registered(names, build):
     database = build / "compile_commands.json"
     if not database.exists():
@@ -64,7 +77,7 @@ def check_tests_registered(names, build):
 
 def main():
     names = git_files()
-    found = [what for name in names for what in check_file(name)]
+    found = [what for name in names for what in check_file(name)] + list(check_size())
     if len(sys.argv) > 1:
         found += check_tests_registered(names, pathlib.Path(sys.argv[1]))
     for what in found:

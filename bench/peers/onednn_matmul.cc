@@ -30,7 +30,7 @@ void* make(const redline::lab::OneDnnAsked& asked, char* reason, int64_t room) t
   const auto type = type_of(asked.type);
   auto product = std::make_unique<Product>();
   dnnl::primitive_attr attributes;
-  if (asked.type == redline::DType::kW8A8) attributes.set_output_scales(1 << 1, {asked.scales, asked.scales + asked.n});
+  if (asked.type == redline::DType::kI8) attributes.set_output_scales(1 << 1, {asked.scales, asked.scales + asked.n});
   const memory::desc x({asked.m, asked.k}, type, memory::format_tag::ab);
   const memory::desc weight({asked.k, asked.n}, type, memory::format_tag::any);
   const memory::desc y({asked.m, asked.n}, memory::data_type::f32, memory::dims{asked.y_stride, 1});

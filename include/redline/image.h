@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "redline/rgb_image.h"
+#include "redline/runtime.h"
 #include "redline/status.h"
 
 namespace redline {
@@ -49,6 +50,7 @@ struct ImageOptions {
   std::string step_cache_file;
   std::string vae_folder;  ///< an autoencoder (AutoencoderKL, AutoencoderTiny) that replaces the pipeline's; "": none
   std::string trace_file;  ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
 /// A dense float32 array, C order.
@@ -81,7 +83,10 @@ struct ImageRequest {
   int64_t max_sequence_length = 0;              ///< text tokens (T5); 0: the model's default
   int64_t batch = 1;                            ///< images per prompt, with one prompt
   uint64_t seed = 0;                            ///< as torch.Generator("cpu").manual_seed
-  std::string solver;                           ///< scheduler class or short name that replaces the model's; "": none
+  /// Image i draws its noise from seed + i, as with a list of generators in diffusers, so that it is the image of a
+  /// request with that seed alone. False: one generator draws for the whole batch.
+  bool seed_each = false;
+  std::string solver;                      ///< scheduler class or short name that replaces the model's; "": none
   std::string cache;                       ///< rule of the step cache: "none", "auto", "fbcache:threshold=0.1", ...
   double quality = -1;                     ///< 0 .. 1, sets the rule's threshold; -1: unset
   int64_t steps_budget = 0;                ///< computed steps, the others are forecast; 0: unset
@@ -92,6 +97,9 @@ struct ImageRequest {
   const RgbImage* init_image = nullptr;       ///< image to image: starts from this image
   const RgbImage* mask = nullptr;             ///< inpainting: white is regenerated, black is kept
   double strength = 0.8;                      ///< image to image: fraction of the steps that run
+  /// With `mask`: pixels where it is black are those of `init_image` to the last bit, and gray blends. False: what the
+  /// VAE makes of them.
+  bool keep_unmasked = false;
   bool keep_latents = false;
 };
 
@@ -101,6 +109,8 @@ struct ImageResult {
   std::vector<double> step_ms;
   std::vector<int64_t> computed;  ///< per step: images whose step was computed, not forecast
   double text_ms = 0, loop_ms = 0, decode_ms = 0;
+  std::string cache;                  ///< rule of the step cache with its parameters: "fbcache:threshold=0.08"
+  std::string solver;                 ///< short name of the one that was used: "flow-euler", "dpm++-karras"
   double operations = 0;              ///< floating-point operations of the denoiser's matrix products
   double executed_share = 1;          ///< operations relative to a run without a step cache
   std::vector<std::string> warnings;  ///< e.g. a truncated prompt
@@ -114,6 +124,11 @@ class ImageEngine {
 
   /// For example "flux"; and the pipeline's class name.
   virtual const std::string& family() const = 0;
+  /// Whether guidance was distilled into the network (FLUX.1): guidance_scale is then one of its inputs, and
+  /// classifier-free guidance is true_cfg_scale.
+  virtual bool is_guidance_distilled() const = 0;
+  /// False: guidance_scale has no effect (FLUX.1 schnell, which was distilled without it).
+  virtual bool takes_guidance_scale() const = 0;
   /// A request with the model's default settings (redline.json, else the family's).
   virtual ImageRequest defaults() const = 0;
   /// Calls `on_step` after every step; returning false ends the run with Code::cancelled.

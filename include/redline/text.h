@@ -16,6 +16,7 @@
 #include <utility>
 #include <vector>
 
+#include "redline/runtime.h"
 #include "redline/status.h"
 
 namespace redline {
@@ -30,12 +31,13 @@ Result<ComputeType> compute_type_from_name(std::string_view name);
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
-  int64_t context = 0;           ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
-  int64_t max_batch_tokens = 512;       ///< maximum tokens of one step, over all its sequences
-  int64_t max_sequences = 64;    ///< maximum number of sequences in one step
-  int64_t cache_tokens = 0;      ///< maximum tokens in the caches of all sessions; 0: max_sequences full contexts
-  bool use_interpreter = false;  ///< reference mode: run the graph op by op in float64, slowly
-  std::string trace_file;        ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  int64_t context = 0;               ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
+  int64_t max_batch_tokens = 512;    ///< maximum tokens of one step, over all its sequences
+  int64_t max_sequences = 64;        ///< maximum number of sequences in one step
+  int64_t cache_tokens = 0;          ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
+  bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
+  std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
 /// Description of a model, available without running it.
@@ -84,8 +86,9 @@ struct TextPiece {
   std::span<const TokenLogprob> top;
 };
 
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled };
-std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length", "cancelled"
+/// kLength: max_tokens; kContext: the context is full.
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kContext };
+std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length", "cancelled", "context"
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kStop;
@@ -93,36 +96,63 @@ struct GenerateResult {
   std::string text;
   int64_t prompt_tokens = 0;
   double first_token_ms = 0;  ///< from the call to the first token
-  double prefill_ms = 0;      ///< prompt only
+  double prefill_ms = 0;      ///< from the call to the logits of the prompt
   double decode_ms = 0;       ///< the steps after the first token
   int64_t decode_tokens = 0;  ///< tokens generated in decode_ms
 };
 
-/// One sequence with its KV cache. Not thread-safe; steps of sessions of one engine are serialized.
-class Session {
+/// A request in progress. Thread-safe; may outlive the engine, which cancels what is still running when it closes.
+/// Dropping the handle cancels the request.
+class Generation {
  public:
-  virtual ~Session() = default;
-  /// Appends tokens and returns the logits after the last one, [vocab_size], or after each of them if `all`, [tokens,
-  /// vocab_size]; valid until the next call. `total_length` is the known final length of the sequence (used by dynamic
-  /// rope scaling); 0: the length after these tokens.
-  /// invalid_argument: an id outside the vocabulary, or more tokens than the context holds (the message gives both
-  /// numbers). On error the session is unchanged.
-  virtual Result<std::span<const float>> forward(std::span<const int32_t> tokens, bool all = false,
-                                                 int64_t total_length = 0) = 0;
+  virtual ~Generation() = default;
+  /// Takes effect with the step in progress; the result is then what was generated so far (kCancelled). Neither cancel()
+  /// nor dropping waits for a callback that is running: wait() before what `on_piece` refers to goes away.
+  virtual void cancel() = 0;
+  virtual bool is_done() const = 0;
+  /// Waits for the end of the request and takes its result. No callback runs after it. invalid_argument: the result has
+  /// been taken, or the call comes from a callback of the same engine.
+  virtual Result<GenerateResult> wait() = 0;
+};
+
+/// One sequence and its state: cached keys and values. Not thread-safe; different sequences may be used from different
+/// threads, and their steps take turns.
+class Sequence {
+ public:
+  virtual ~Sequence() = default;
+  /// Appends tokens and writes the logits after the last of them: logits.size() / vocab_size rows, which the caller
+  /// owns. Empty `logits`: none are computed. On error the sequence is unchanged.
+  /// invalid_argument: no tokens, an id outside the vocabulary, more tokens than the context holds (the message gives
+  /// both numbers), or logits that are not whole rows or more rows than tokens. out_of_memory: the cache has too few free
+  /// pages.
+  virtual Status append(std::span<const int32_t> tokens, std::span<float> logits) = 0;
+  /// The same, with the logits after the last token, [vocab_size], or after each token if `all`, [tokens, vocab_size].
+  Result<std::vector<float>> forward(std::span<const int32_t> tokens, bool all = false);
+
   /// Number of tokens so far.
   virtual int64_t length() const = 0;
-  /// Drops every token from position `length` on.
-  virtual void truncate(int64_t length) = 0;
+  /// Drops tokens from position `length` on and returns the number of tokens left. Besides for a shorter sequence, it is
+  /// smaller than `length` when the state at that position is gone: a sliding window keeps 256 positions more than it
+  /// reads, a recurrent state that before the last step. The caller then appends the missing tokens again.
+  virtual int64_t truncate(int64_t length) = 0;
+  /// A sequence with the same tokens. Both share the pages of their cache until one of them writes to a page (copy on
+  /// write).
+  virtual Result<std::unique_ptr<Sequence>> fork() const = 0;
+  /// The known final length of a prompt that is appended in several calls, for models whose rope scaling depends on it
+  /// (dynamic NTK). Without it, each call takes the length after its tokens. Forgotten by truncate(0).
+  virtual void expect_length(int64_t length) = 0;
+
+ protected:
+  virtual int64_t vocab_size() const = 0;
+  /// Errors of append() that do not depend on memory, for `rows` rows of logits.
+  virtual Status check(std::span<const int32_t> tokens, int64_t rows) const = 0;
 };
 
 /// One sequence's part of a step: a chunk of its prompt, the last sampled token, or tokens to verify.
 struct BatchEntry {
-  Session* session = nullptr;  ///< a session of this engine; each at most once per batch
+  Sequence* sequence = nullptr;  ///< a sequence of this engine; each at most once per batch
   std::span<const int32_t> tokens;
-  int64_t logit_rows = 1;    ///< number of final tokens whose logits are computed; 0: none, as inside a prompt
-  int64_t total_length = 0;  ///< as in Session::forward
-  /// Set by run_batch: [logit_rows, vocab_size]; valid until the engine's next step in any session.
-  std::span<const float> logits;
+  std::span<float> logits;  ///< as in Sequence::append, written by run_batch
 };
 
 /// Limits of one step and of the engine's cache.
@@ -130,10 +160,11 @@ struct BatchLimits {
   int64_t tokens = 0;        ///< of one step, over all entries
   int64_t sequences = 0;     ///< entries of one step
   int64_t logit_rows = 0;    ///< of one step, over all entries
-  int64_t cache_tokens = 0;  ///< over all sessions, each rounded up to whole pages
+  int64_t cache_tokens = 0;  ///< over all sequences, each rounded up to whole pages
   int64_t page_tokens = 0;   ///< tokens of one page
 };
 
+/// Thread-safe.
 class TextEngine {
  public:
   /// `path`: a GGUF file (any part of a split model) or a Hugging Face folder.
@@ -151,26 +182,36 @@ class TextEngine {
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
-  /// The engine must outlive its sessions.
-  virtual Result<std::unique_ptr<Session>> new_session() = 0;
+  /// The engine must outlive its sequences.
+  virtual Result<std::unique_ptr<Sequence>> new_sequence() = 0;
 
-  /// One step for several sequences: appends each entry's tokens to its session and sets its logits. Prompt chunks and
+  /// One step for several sequences: appends each entry's tokens to its sequence and writes its logits. Prompt chunks and
   /// single tokens may be mixed in any order. With dtype f32 the logits of a sequence are bit-identical whatever else
-  /// is in the batch. On error every session is unchanged.
+  /// is in the batch. On error every sequence is unchanged.
   /// invalid_argument, with the index of the entry: no tokens, an id outside the vocabulary, more tokens than the
-  /// context holds, a session that occurs twice or belongs to another engine, logit_rows above the number of tokens, or
-  /// a limit of batch_limits() exceeded.
+  /// context holds, a sequence that occurs twice or belongs to another engine, logits that are not whole rows or more
+  /// rows than tokens, or a limit of batch_limits() exceeded.
   /// out_of_memory: the cache has too few free pages.
   virtual Status run_batch(std::span<BatchEntry> batch) = 0;
   virtual BatchLimits batch_limits() const = 0;
-  /// Number of tokens that fit in the free pages; schedulers admit requests by it.
+  /// Number of tokens that fit in the free pages of the layers that keep every position (or of all layers, if none
+  /// does); schedulers admit requests by it.
   virtual int64_t free_cache_tokens() const = 0;
 
-  /// Calls `on_piece` from the calling thread: after every token, between the steps of a long prompt, and with
-  /// held-back text at the end (the latter two with token -1). Returning false ends the generation (kCancelled);
-  /// `on_piece` is not called again.
+  /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
+  /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
+  /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own (submit),
+  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread. A callback
+  /// may use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it
+  /// must not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
+  /// When the cache is full, the latest request waits and is computed again; a request that is alone ends as kLength, or
+  /// with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
+
+  /// Queues a request and returns at once. Invalid arguments are found here, other errors by Generation::wait.
+  virtual Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request,
+                                                     std::function<bool(const TextPiece&)> on_piece = {}) = 0;
 
   /// Bytes of the weights, the arena (with and without reuse) and the cache.
   struct MemoryReport {

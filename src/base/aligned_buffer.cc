@@ -17,7 +17,7 @@ Result<AlignedBuffer> AlignedBuffer::make(int64_t bytes) {
   const int64_t spare = bytes >= kHugePage ? kHugePage : 0;
   void* data = mmap(nullptr, static_cast<size_t>(bytes + spare), PROT_READ | PROT_WRITE,
                     MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
-  if (data == MAP_FAILED) return out_of_memory("{} bytes are not to be had", bytes);
+  if (data == MAP_FAILED) return out_of_memory("{} bytes cannot be allocated", bytes);
   if (spare > 0) {
     const int64_t page = sysconf(_SC_PAGESIZE), mapped = (bytes + page - 1) / page * page;
     const int64_t head = -static_cast<int64_t>(reinterpret_cast<uintptr_t>(data)) & (kHugePage - 1);

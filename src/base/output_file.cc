@@ -4,6 +4,7 @@
 
 #include <cerrno>
 #include <cstring>
+#include <filesystem>
 #include <utility>
 
 #include "base/output_path.h"
@@ -43,6 +44,20 @@ Status OutputFile::close() {
   Status status = failed();
   std::remove(temporary_.c_str());
   return status;
+}
+
+Status write_file(const std::string& path, std::string_view bytes) {
+  REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
+  REDLINE_TRY(file.write(bytes));
+  return file.close();
+}
+
+Status create_folder(const std::string& path) {
+  std::error_code error;
+  std::filesystem::create_directories(path, error);
+  if (error) return io("{}: the folder cannot be created: {}", path, error.message());
+  if (::access(path.c_str(), W_OK | X_OK) != 0) return io("{}: cannot be written: {}", path, std::strerror(errno));
+  return {};
 }
 
 }  // namespace redline

@@ -31,4 +31,10 @@ class OutputFile {
   std::FILE* file_ = nullptr;
 };
 
+/// Writes a whole file. Errors as OutputFile's.
+Status write_file(const std::string& path, std::string_view bytes);
+
+/// Creates a folder and those around it, if they are missing. io: it cannot be created, or is not writable.
+Status create_folder(const std::string& path);
+
 }  // namespace redline

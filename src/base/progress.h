@@ -1,20 +1,31 @@
-// A progress bar on a terminal for long work: loading, converting, measuring.
+// The progress of long work on standard error: loading, generating, converting, measuring.
 #pragma once
 
 #include <algorithm>
 #include <atomic>
+#include <chrono>
+#include <condition_variable>
 #include <cstdint>
 #include <mutex>
 #include <string>
-#include <utility>
+#include <thread>
 
 namespace redline {
 
-/// Draws "label [===== ] 52%" on one line and erases it at the end. Silent unless `descriptor` (standard error) is a
-/// terminal. advance() may be called from several threads.
+struct ProgressOptions {
+  std::string unit;  ///< "step": they are counted, with the time of one; "": a percentage
+  int descriptor = 2;
+  double redraw_s = 0.1;  ///< least time between two drawings
+  /// Where the descriptor is no terminal: the first text line after this time, the others at this interval.
+  double first_line_s = 10, next_line_s = 30;
+};
+
+/// On a terminal one line, "label [=====     ] step 3 of 28, 1.24 s a step, 31 s left", which fits its width and is
+/// erased at the end; elsewhere a text line now and then. advance() may be called from several threads.
 class Progress {
  public:
-  Progress(std::string label, int64_t total, int descriptor = 2);
+  /// `total` 0: unknown, as while a model is loaded. The line then shows the time that has passed.
+  Progress(std::string label, int64_t total, ProgressOptions options = {});
   ~Progress();
   Progress(const Progress&) = delete;
   Progress& operator=(const Progress&) = delete;
@@ -22,18 +33,41 @@ class Progress {
   void advance(int64_t amount = 1);
 
  private:
-  void draw(int percent);
+  friend void hide_progress();
+  using Clock = std::chrono::steady_clock;
+
+  void show(bool is_first);
+  void draw(int64_t done, double seconds);
+  void erase();
+  /// What is done and what is left, in at most `max_size` characters if the first part fits; "" while nothing can be
+  /// said.
+  std::string text_of(int64_t done, double seconds, size_t max_size) const;
+  void tick();
 
   const std::string label_;
   const int64_t total_;
-  const int descriptor_;
-  const bool visible_;
+  const ProgressOptions options_;
+  const bool is_terminal_;
+  const Clock::time_point begin_ = Clock::now();
   std::atomic<int64_t> done_ = 0;
-  std::atomic<int> shown_percent_ = -1;
-  std::mutex drawing_;
+  std::atomic<double> first_s_ = -1;  ///< when the first unit was done
+  std::atomic<double> due_s_ = 0;     ///< of the next drawing or line
+  bool is_drawn_ = false;             ///< guarded by the drawing mutex, as is the list of instances
+  Progress* outer_ = nullptr;         ///< the one that was shown before
+  std::thread ticker_;
+  std::mutex tick_mutex_;
+  std::condition_variable tick_;
+  bool is_over_ = false;
 };
 
-/// A progress bar for work that reports its progress as a fraction from 0 to 1.
+/// Erases the line of the progress that is shown, if any, so that other output begins on an empty line. The next
+/// advance() draws it again.
+void hide_progress();
+
+/// "12 ms", "1.24 s", "3 min 20 s", "1 h 12 min".
+std::string duration_text(double seconds);
+
+/// Progress of work that is reported as a fraction from 0 to 1.
 class ShareProgress {
  public:
   explicit ShareProgress(std::string label) : bar_(std::move(label), kParts) {}

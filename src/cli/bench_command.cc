@@ -26,19 +26,24 @@ struct BenchArgs {
   bool no_check = false, first_token = false, json = false;
   EngineArgs engine;
   KernelBenchArgs kernel;
+  std::set<std::string> given;
 
   BenchArgs() { engine.dtypes = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}; }  // the last four are for image models
   void visit(OptionList& v) {
     v.argument(model, "MODEL", "GGUF file, Hugging Face folder, or diffusers folder",
-               {.optional = true, .names_file = true});
+               {.optional = true, .names_file = true, .aliases = {"-m", "--model"}});
     v(random, "random", "SHAPE:TYPE",
       "instead of MODEL: a known shape with random weights, such as llama-1b:q4_0, qwen-0.5b:q8_0 or flux-block:bf16");
-    v(save, "save", "FILE", "with --random: write the model as GGUF first and measure that file", {.names_file = true});
+    v(save, "save", "FILE", "with --random: write the model as GGUF first and measure that file",
+      {.names_file = true, .needs = {"random"}});
     v(prefill, "prefill", "N,..", "prompt lengths",
-      {.min = 1, .shown_default = "1,8,32,128,512,2048, as far as the context allows"});
-    v(decode, "decode", "N,..", "numbers of tokens to generate one by one", {.min = 1, .shown_default = "64"});
+      {.min = 1,
+       .shown_default = "1,8,32,128,512,2048, as far as the context allows",
+       .aliases = {"-p", "--n-prompt"}});
+    v(decode, "decode", "N,..", "numbers of tokens to generate one by one",
+      {.min = 1, .shown_default = "64", .aliases = {"-n", "--n-gen"}});
     v(depth, "depth", "N,..", "tokens already in the KV cache",
-      {.min = 0, .shown_default = "0; for decode also 4096 and 32768"});
+      {.min = 0, .shown_default = "0; for decode also 4096 and 32768", .aliases = {"-d", "--n-depth"}});
     v(batch, "batch", "N,..", "sequences that decode one token each per step",
       {.min = 1, .max = 4096, .shown_default = "2,4,8,16,32,64"});
     v(side, "side", "PIXELS", "image size for a diffusers folder or a network of --random",
@@ -46,7 +51,11 @@ struct BenchArgs {
     v(lora, "lora", "FILE", "LoRA adapter for a diffusers folder, to load and swap", {.names_file = true});
     v(start, "start", "", "time a new process to its first token, and report its peak memory");
     v(repeat, "repeat", "R", "runs of each row, after one warm-up run",
-      {.letter = 'r', .min = 1, .max = 10000, .shown_default = "up to 5, as --time allows"});
+      {.letter = 'r',
+       .min = 1,
+       .max = 10000,
+       .shown_default = "up to 5, as --time allows",
+       .aliases = {"--repetitions"}});
     v(time, "time", "SECONDS", "time limit for the default rows", {.min = 1, .max = 86400});
     v(no_check, "no-check", "", "skip the correctness check");
     v(plot, "plot", "FILE", "draw a chart, .svg or .html", {.names_file = true});
@@ -65,8 +74,6 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
   if (args.model.empty() && args.random.empty())
     return invalid_argument("name a MODEL, or a shape with random weights: --random llama-1b:q4_0");
   if (!args.model.empty() && !args.random.empty()) return invalid_argument("give either MODEL or --random, not both");
-  if (args.random.empty() && !args.save.empty())
-    return invalid_argument("flag --save goes with --random: it writes the random model");
   if (args.random.empty()) return find_model(args.model);
   REDLINE_TRY(lab::parse_random_model(args.random).within("flag --random"));
   const std::string name =
@@ -77,12 +84,33 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
   return args.save;
 }
 
+/// The flags that each kind of bench reads; any other one that is given is an error.
+using FlagNames = std::set<std::string_view>;
+const FlagNames kTextFlags = {"MODEL", "random",  "save",    "prefill",     "decode",   "depth",       "batch",
+                              "start", "repeat",  "time",    "plot",        "no-check", "first-token", "json",
+                              "dtype", "threads", "context", "interpreter", "trace"};
+const FlagNames kImageFlags = {"MODEL", "side", "lora", "repeat", "no-check", "json", "dtype", "threads", "trace"};
+const FlagNames kNetworkFlags = {"random", "side", "repeat", "time", "no-check", "json", "threads", "trace"};
+const FlagNames kKernelFlags = {"kernel", "shape",  "type",    "isa",     "record", "baseline",
+                                "rows",   "cached", "seconds", "threads", "json"};
+
+Status expect_flags(const BenchArgs& args, const FlagNames& known, std::string_view of_what) {
+  for (const std::string& name : args.given)
+    if (!known.contains(name))
+      return invalid_argument("{}{} has no effect in a bench of {}", name == "MODEL" ? "" : "flag --", name, of_what);
+  return {};
+}
+
 /// Draws a progress bar; Ctrl-C cancels the bench.
 class BenchProgressBar {
  public:
+  BenchProgressBar() { bar_.emplace("opening the model and measuring the machine", 0); }
   bool reach(int64_t done, int64_t total) {
-    if (!bar_ && total > 0) bar_.emplace("bench", total);
-    if (bar_ && done > shown_) bar_->advance(done - shown_);
+    if (total > 0 && !has_rows_) {
+      has_rows_ = true;
+      bar_.emplace("measuring", total, ProgressOptions{.unit = "row"});
+    }
+    if (has_rows_ && done > shown_) bar_->advance(done - shown_);
     shown_ = std::max(shown_, done);
     return !InterruptGuard::interrupted();
   }
@@ -93,6 +121,7 @@ class BenchProgressBar {
  private:
   const InterruptGuard guard_;
   std::optional<Progress> bar_;
+  bool has_rows_ = false;
   int64_t shown_ = 0;
 };
 
@@ -105,6 +134,7 @@ auto run_with_progress(Request& request, Bench bench) {
 }
 
 Status bench_text(const BenchArgs& args, Terminal& terminal) {
+  REDLINE_TRY(expect_flags(args, kTextFlags, "a language model"));
   REDLINE_TRY(lab::check_plot_name(args.plot));
   lab::TextBenchRequest request;
   REDLINE_ASSIGN(request.engine, args.engine.options());
@@ -115,6 +145,7 @@ Status bench_text(const BenchArgs& args, Terminal& terminal) {
   request.seconds = double{args.time};
   request.check = !args.no_check;
   REDLINE_ASSIGN(const lab::BenchReport report, run_with_progress(request, lab::run_text_bench));
+  note_long_context(report.model, terminal);
   for (const lab::BenchRow& row : report.rows)
     if (!row.error.empty()) terminal.note("{} {}: {}", lab::phase_name(row.phase), row.tokens, row.error);
   if (!args.plot.empty()) REDLINE_TRY(lab::write_plot(report, args.plot));
@@ -124,6 +155,7 @@ Status bench_text(const BenchArgs& args, Terminal& terminal) {
 }
 
 Status bench_image(const BenchArgs& args, const std::string& path, Terminal& terminal) {
+  REDLINE_TRY(expect_flags(args, kImageFlags, "an image model"));
   lab::ImageBenchRequest request = {.folder = path,
                                     .dtype = args.engine.dtype,
                                     .threads = args.engine.threads,
@@ -140,6 +172,7 @@ Status bench_image(const BenchArgs& args, const std::string& path, Terminal& ter
 }
 
 Status bench_network(const BenchArgs& args, Terminal& terminal) {
+  REDLINE_TRY(expect_flags(args, kNetworkFlags, "a network with random weights"));
   lab::NetworkBenchRequest request = {.network = args.random,
                                       .side = args.side.value_or(0),
                                       .threads = args.engine.threads,
@@ -155,6 +188,7 @@ Status bench_network(const BenchArgs& args, Terminal& terminal) {
 }
 
 Status bench_kernel(const BenchArgs& args, Terminal& terminal) {
+  REDLINE_TRY(expect_flags(args, kKernelFlags, "one kernel"));
   if (args.kernel.kernel == "help") {
     print_kernel_kinds(terminal);
     return {};
@@ -196,7 +230,7 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
 
 Command bench_command() {
   return make_command<BenchArgs, run_bench>(
-      "bench", "measure tokens per second and the share of this machine's ceilings",
+      "bench", "measure speed, as a share of this machine's ceilings",
       "Each row is the median of its runs, each with different tokens. Its ceiling is the minimum time this machine, "
       "measured in the same call, needs: for each kind of work in a step, the time to read its weights and cache once "
       "or to do its multiply-adds with the fastest usable instruction, whichever is longer, summed. A row faster than "

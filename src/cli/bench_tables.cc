@@ -114,7 +114,7 @@ void print_image_bench(const lab::ImageBenchReport& report, bool was_asked_to_ch
     terminal.print("         a step with it {:.1f} ms, without {:.1f} ms\n", report.adapted_ms,
                    report.rows[0].median_ms());
   terminal.print(
-      "memory   packed weights {}, arena {} ({} without overlap) of which pictures needed {}; peak {}: {:.2f} of "
+      "memory   packed weights {}, arena {} ({} without overlap) of which images needed {}; peak {}: {:.2f} of "
       "weights "
       "and that\n",
       human_bytes(static_cast<double>(memory.packed_weights)), human_bytes(static_cast<double>(memory.arena)),

@@ -20,9 +20,10 @@ struct CalibrateArgs {
   bool json = false;
   DrawnPromptsArgs drawn;
   ImageEngineArgs engine;
+  std::set<std::string> given;
 
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
+    v.argument(model, "MODEL", "diffusers folder", {.names_file = true, .aliases = {"-m", "--model"}});
     drawn.visit(v);
     v(budgets, "budgets", "LIST", "numbers of computed steps; one mask for each",
       {.min = 2, .max = 999, .shown_default = "1/4, 3/8 and 1/2 of the steps"});
@@ -35,6 +36,8 @@ struct CalibrateArgs {
 };
 
 Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
+  if (args.given.contains("masks"))
+    return invalid_argument("flag --masks has no effect: masks are searched here, and written to --output");
   lab::CalibrateOptions options;
   REDLINE_ASSIGN(options.model, find_model(args.model));
   REDLINE_ASSIGN(options.engine, args.engine.options());

@@ -20,13 +20,15 @@ struct Command {
   void (*with_options)(const std::function<void(const OptionList&)>& use);
   /// Parses and runs; also handles --help.
   Status (*run)(const Command& self, std::span<const std::string> arguments, Terminal& terminal);
+  const char* group = "";  ///< what a person wants to do, for `redline help`; set by commands.cc
 };
 
-/// Prints a command's help: usage, options, examples, exit codes.
-std::string help_text(const Command& command);
+/// A command's help: usage, options, examples, exit codes, in lines of at most `width` columns.
+std::string help_text(const Command& command, size_t width = 100);
 Status print_help(const Command& command, Terminal& terminal);
 
-/// A command from its Args (with visit()) and its body.
+/// A command from its Args (with visit()) and its body. A member `given` of Args receives the names of the options and
+/// arguments that were given.
 template <class Args, Status (*body)(const Args&, Terminal&)>
 Command make_command(const char* name, const char* summary, const char* details, std::vector<const char*> examples) {
   return {name,
@@ -45,11 +47,14 @@ Command make_command(const char* name, const char* summary, const char* details,
             args.visit(options);
             REDLINE_ASSIGN(const ParsedOptions parsed,
                            parse_options(options, arguments, fmt::format("redline {}", self.name)));
+            for (const std::string& note : parsed.notes) terminal.note("redline: {}", note);
+            if constexpr (requires { args.given; }) args.given = parsed.given;
             return parsed.wants_help ? print_help(self, terminal) : body(args, terminal);
-          }};
+          },
+          ""};
 }
 
-/// Every command, in the order of `redline help`. To add one: its file, and its row in commands.cc.
+/// Every command, in the order of `redline help`, groups together. To add one: its file, and its row in commands.cc.
 const std::vector<Command>& commands();
 /// nullptr: no such command.
 const Command* find_command(std::string_view name);
@@ -60,6 +65,8 @@ int run_cli(std::span<const std::string> arguments, Terminal& terminal);
 
 /// docs/cli.md.
 std::string markdown_help();
+/// `redline help recipes`: worked tasks, most with the bundled models.
+std::string recipes_text();
 /// A script for "bash", "zsh" or "fish".
 std::string completion_script(std::string_view shell);
 /// "redline 0.1.0".

@@ -4,30 +4,37 @@
 namespace redline::cli {
 
 // clang-format off
-#define REDLINE_COMMANDS(row) \
-  row(run)                    \
-  row(image)                  \
-  row(logits)                 \
-  row(bench)                  \
-  row(eval)                   \
-  row(compare)                \
-  row(calibrate)              \
-  row(inspect)                \
-  row(devices)                \
-  row(tokenize)               \
-  row(convert)                \
-  row(cache)                  \
-  row(version)                \
-  row(completion)             \
-  row(help)
+#define REDLINE_COMMANDS(row)      \
+  row("generate", run)             \
+  row("generate", image)           \
+  row("look inside", inspect)      \
+  row("look inside", tokenize)     \
+  row("look inside", logits)       \
+  row("measure", bench)            \
+  row("measure", eval)             \
+  row("measure", compare)          \
+  row("measure", devices)          \
+  row("prepare", convert)          \
+  row("prepare", calibrate)        \
+  row("prepare", cache)            \
+  row("this program", help)        \
+  row("this program", completion)  \
+  row("this program", version)
 // clang-format on
 
-#define REDLINE_DECLARE(name) Command name##_command();
+#define REDLINE_DECLARE(purpose, name) Command name##_command();
 REDLINE_COMMANDS(REDLINE_DECLARE)
 #undef REDLINE_DECLARE
 
+namespace {
+Command with_group(const char* group, Command command) {
+  command.group = group;
+  return command;
+}
+}  // namespace
+
 const std::vector<Command>& commands() {
-#define REDLINE_CALL(name) name##_command(),
+#define REDLINE_CALL(group, name) with_group(group, name##_command()),
   static const std::vector<Command> table = {REDLINE_COMMANDS(REDLINE_CALL)};
 #undef REDLINE_CALL
   return table;

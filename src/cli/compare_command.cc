@@ -20,27 +20,23 @@ struct CompareArgs {
   bool json = false;
   DrawnPromptsArgs drawn;
   ImageEngineArgs engine;
+  std::set<std::string> given;
 
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
+    v.argument(model, "MODEL", "diffusers folder", {.names_file = true, .aliases = {"-m", "--model"}});
     drawn.visit(v);
     v(rules, "cache", "RULE", "step-cache rule with its parameters", {.shown_default = "redline"});
     v(speedups, "speedup", "X", "tune rules without a given threshold to X times fewer operations");
     v(output, "output", "FILE", "write the report as HTML", {.letter = 'o', .names_file = true});
     v(json_file, "json-file", "FILE", "write the report as JSON", {.names_file = true});
     v(json, "json", "", "print the report as JSON");
-    v(tune, "tune-prompts", "N", "number of prompts used for tuning", {.min = 1});
-    v(pictures, "pictures", "N", "number of prompts whose images the HTML report shows", {.min = 0});
+    v(tune, "tune-prompts", "N", "number of prompts used for tuning", {.min = 1, .needs = {"speedup"}});
+    v(pictures, "pictures", "N", "number of prompts whose images the HTML report shows",
+      {.min = 0, .needs = {"output"}});
     v(lpips, "lpips", "FILE", "LPIPS weights (safetensors); also reports LPIPS", {.names_file = true});
     engine.visit(v);
   }
 };
-
-Status write_file(const std::string& path, const std::string& text) {
-  REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
-  REDLINE_TRY(file.write(text));
-  return file.close();
-}
 
 std::string table_of(const lab::CompareReport& report) {
   Table table({"setting", "operations", "loop", "PSNR", "5th pct", "SSIM", "fewer steps"});
@@ -57,6 +53,8 @@ std::string table_of(const lab::CompareReport& report) {
 }
 
 Status run_compare(const CompareArgs& args, Terminal& terminal) {
+  for (const char* name : {"probe-blocks", "tail-blocks"})
+    if (args.given.contains(name)) return invalid_argument("flag --{} has no effect: each rule sets its own", name);
   lab::CompareOptions options;
   REDLINE_ASSIGN(options.model, find_model(args.model));
   REDLINE_ASSIGN(options.engine, args.engine.options());

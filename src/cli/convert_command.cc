@@ -109,7 +109,7 @@ Status run_convert(const ConvertArgs& args, Terminal& terminal) {
 
 Command convert_command() {
   return make_command<ConvertArgs, run_convert>(
-      "convert", "write a Hugging Face folder or a llama2.c checkpoint as GGUF",
+      "convert", "write a model of another format as a GGUF file",
       "OUT can be read by Redline and by llama.cpp. A folder may be of any language-model family that Redline runs.",
       {"redline convert redline-tales redline-tales-bf16.gguf",
        "redline convert SmolLM2-135M smollm2-f16.gguf --type f16",

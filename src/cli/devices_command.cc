@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <fstream>
 
+#include "base/progress.h"
 #include "base/settings.h"
 #include "cli/command.h"
 #include "cli/json.h"
@@ -12,7 +13,7 @@
 #include "kernels/cpu/linear_choice.h"
 #include "kernels/cpu/linear_record.h"
 #include "lab/machine/machine_json.h"
-#include "lab/machine/peaks.h"
+#include "lab/machine/peaks_cache.h"
 
 namespace redline::cli {
 namespace {
@@ -186,7 +187,10 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
   REDLINE_TRY(read_settings());
   REDLINE_ASSIGN(const CpuKernels* table, cpu_kernels());
   if (args.kernels) return print_kernels(*table, args.json, terminal);
-  REDLINE_ASSIGN(const lab::MachinePeaks peaks, lab::measure_peaks(*table, {.all_sets = true}));
+  const lab::PeakOptions options = {.all_sets = true};
+  const Progress measuring("measuring the machine", 0);
+  REDLINE_ASSIGN(const lab::MachinePeaks peaks, lab::measure_peaks(*table, options));
+  lab::store_peaks(peaks, options);
   REDLINE_ASSIGN(lab::MachineSampler sampler, lab::MachineSampler::make(*table, peaks.threads));
   REDLINE_ASSIGN(const lab::MachineState state, sampler.sample());
   if (args.json) return print_json(machine_json(peaks, state), terminal);
@@ -198,7 +202,7 @@ Status run_devices(const DevicesArgs& args, Terminal& terminal) {
 
 Command devices_command() {
   return make_command<DevicesArgs, run_devices>(
-      "devices", "show this machine, its measured ceilings and the settings",
+      "devices", "show this machine, its ceilings and the settings",
       "Ceilings are measured: reading and copying memory, reading half of each core's L2 cache, and multiply-adds in "
       "registers, for every instruction set of this machine up to REDLINE_CPU_ISA. Each figure is the best of several "
       "short runs, on one thread and on all. A multiply-add counts as two operations. Spread is the distance of the "

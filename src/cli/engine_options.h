@@ -4,8 +4,11 @@
 #include <memory>
 #include <string>
 
+#include "base/progress.h"
 #include "cli/model_name.h"
 #include "cli/options.h"
+#include "cli/peer_flags.h"
+#include "cli/terminal.h"
 #include "lab/random/random_model.h"
 #include "redline/text.h"
 
@@ -24,9 +27,14 @@ struct EngineArgs {
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     v(context, "context", "N", "context length in tokens, prompt included",
-      {.min = 0, .max = 1 << 24, .shown_default = "the model's own, at most 4096"});
+      {.letter = 'c',
+       .min = 0,
+       .max = 1 << 24,
+       .shown_default = "the model's own, at most 4096",
+       .aliases = {"--ctx-size", "--num-ctx", "--max-model-len"}});
     v(interpreter, "interpreter", "", "run the reference interpreter (float64, op by op): slow");
     v(trace, "trace", "FILE", "write a timeline for Perfetto", {.names_file = true});
+    add_text_engine_peers(v);
   }
 
   Result<TextEngineOptions> options() const {
@@ -40,9 +48,23 @@ struct EngineArgs {
   }
 };
 
-inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options) {
+inline void note_long_context(const ModelInfo& info, Terminal& terminal) {
+  if (info.model_context > 0 && info.context > info.model_context)
+    terminal.note(
+        "redline: the context of {} tokens is longer than the {} that the model was trained for; what it predicts "
+        "beyond them may be wrong",
+        info.context, info.model_context);
+}
+
+/// Opens the model while the terminal shows that it is loading, and says when the context is longer than the model's.
+inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options,
+                                                       Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(model));
-  return lab::open_engine(path, options);
+  std::optional<Progress> loading(std::in_place, "loading " + short_name(path), 0);
+  Result<std::unique_ptr<TextEngine>> engine = lab::open_engine(path, options);
+  loading.reset();
+  if (engine.ok()) note_long_context((*engine)->info(), terminal);
+  return engine;
 }
 
 }  // namespace redline::cli

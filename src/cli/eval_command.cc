@@ -16,15 +16,17 @@ namespace {
 constexpr int64_t kUsualWindow = 512;
 
 struct EvalArgs {
-  std::string model, text;
+  std::string model;
+  std::optional<std::string> text;
   int64_t windows = 0;
   bool json = false;
   EngineArgs engine;
 
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
-    v.argument(text, "TEXTFILE", "text to predict; - reads standard input", {.names_file = true});
-    v(windows, "windows", "N", "maximum number of windows; 0: all", {.letter = 'n', .min = 0});
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
+    v.argument(text, "TEXTFILE", "text to predict; - reads standard input, as does a pipe without TEXTFILE",
+               {.optional = true, .names_file = true, .aliases = {"-f", "--file"}});
+    v(windows, "windows", "N", "maximum number of windows; 0: all", {.letter = 'n', .min = 0, .aliases = {"--chunks"}});
     v(json, "json", "", "print JSON");
     engine.visit(v);
   }
@@ -51,17 +53,18 @@ struct Score {
 };
 
 /// Scores the second half of a window, each token given all earlier ones in the window.
-Status score_window(Session& session, std::span<const int32_t> tokens, int64_t vocab_size, int threads, Score& score) {
+Status score_window(Sequence& sequence, std::span<const int32_t> tokens, int64_t vocab_size, int threads,
+                    Score& score) {
   const auto half = static_cast<int64_t>(tokens.size()) / 2, scored = static_cast<int64_t>(tokens.size()) - 1 - half;
-  session.truncate(0);
-  REDLINE_TRY(session.forward(tokens.first(static_cast<size_t>(half))));
+  sequence.truncate(0);
+  REDLINE_TRY(sequence.forward(tokens.first(static_cast<size_t>(half))));
   REDLINE_ASSIGN(const auto logits,
-                 session.forward(tokens.subspan(static_cast<size_t>(half), static_cast<size_t>(scored)), true));
+                 sequence.forward(tokens.subspan(static_cast<size_t>(half), static_cast<size_t>(scored)), true));
   std::vector<double> costs(static_cast<size_t>(scored));
   const auto part = [&](int64_t t) {
     for (int64_t i = scored * t / threads; i < scored * (t + 1) / threads; ++i)
       costs[static_cast<size_t>(i)] =
-          surprise(logits.subspan(static_cast<size_t>(i * vocab_size), static_cast<size_t>(vocab_size)),
+          surprise(std::span(logits).subspan(static_cast<size_t>(i * vocab_size), static_cast<size_t>(vocab_size)),
                    tokens[static_cast<size_t>(half + i + 1)]);
   };
   std::vector<std::thread> helpers;
@@ -82,15 +85,15 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   const int64_t window = options.context;
   if (window < 4) return invalid_argument("flag --context: a window of {} tokens scores nothing; at least 4", window);
   std::string text;
-  if (args.text == "-") {
+  if (args.text ? *args.text == "-" : terminal.has_piped_input()) {
     REDLINE_ASSIGN(text, terminal.read_input());
+  } else if (args.text) {
+    REDLINE_ASSIGN(text, read_text_file(*args.text, int64_t{1} << 30));
   } else {
-    REDLINE_ASSIGN(text, read_text_file(args.text, int64_t{1} << 30));
+    return invalid_argument("TEXTFILE is missing: the text to predict, or a pipe that gives it");
   }
-  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
+  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
   const ModelInfo& info = engine->info();
-  if (window > info.model_context)
-    terminal.note("a window of {} tokens is more than the {} that the model was made for", window, info.model_context);
   REDLINE_ASSIGN(const std::vector<int32_t> tokens, engine->encode(text));
   REDLINE_ASSIGN(const std::vector<int32_t> before, engine->encode(""));
   const auto count = static_cast<int64_t>(tokens.size());
@@ -98,17 +101,17 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   if (windows == 0)
     return invalid_argument(
         "the text has {} tokens, one window of {} is the least; give more text or a smaller --context", count, window);
-  REDLINE_ASSIGN(const auto session, engine->new_session());
+  REDLINE_ASSIGN(const auto sequence, engine->new_sequence());
   Score score;
   const auto begin = std::chrono::steady_clock::now();
   {
     const InterruptGuard guard;
-    Progress progress("eval", windows);
+    Progress progress("scoring", windows, {.unit = "window"});
     for (int64_t w = 0; w < windows; ++w) {
       const auto at = tokens.begin() + w * window;
       std::vector<int32_t> ids(at, at + window);
       if (!before.empty() && tokens[0] == before[0]) ids[0] = before[0];  // each window is a separate text
-      REDLINE_TRY(score_window(*session, ids, info.vocab_size, std::max(1, info.threads), score));
+      REDLINE_TRY(score_window(*sequence, ids, info.vocab_size, std::max(1, info.threads), score));
       progress.advance();
       if (InterruptGuard::interrupted()) return cancelled("interrupted after {} of {} windows", w + 1, windows);
     }

@@ -1,17 +1,26 @@
 // Help and docs/cli.md, generated from the option lists.
+#include <algorithm>
+
 #include "cli/command.h"
+#include "cli/terminal_image.h"
 
 namespace redline::cli {
 namespace {
 
-constexpr size_t kWidth = 100;
+constexpr size_t kMaxWidth = 100, kMinWidth = 40;
 
-/// Wraps `text` at spaces to at most kWidth columns; continuation lines are indented.
-std::string wrap(std::string_view text, size_t indent, size_t column) {
+/// The columns of the terminal that help is printed to, as far as they can be read comfortably.
+size_t width_of(const Terminal& terminal) {
+  const Screen screen = Screen::of(terminal.output());
+  return screen.is_terminal ? std::clamp(static_cast<size_t>(screen.columns), kMinWidth, kMaxWidth) : kMaxWidth;
+}
+
+/// Wraps `text` at spaces to at most `width` columns; continuation lines are indented.
+std::string wrap(std::string_view text, size_t width, size_t indent, size_t column) {
   std::string result;
   for (size_t begin = 0; begin < text.size();) {
     size_t end = std::min(text.find_first_of(" \n", begin), text.size());
-    if (column + (end - begin) > kWidth && column > indent) {
+    if (column + (end - begin) > width && column > indent) {
       result.back() = '\n';
       result.append(indent, ' ');
       column = indent;
@@ -41,28 +50,59 @@ std::string limits(const Option& o) {
   if (o.rule.min && o.rule.max) text += fmt::format(" {} to {};", *o.rule.min, *o.rule.max);
   if (!o.default_text.empty()) text += fmt::format(" default {};", o.default_text);
   if (o.is_repeatable) text += " may be repeated;";
+  if (!o.rule.aliases.empty()) text += fmt::format(" also {};", fmt::join(o.rule.aliases, ", "));
   if (text.empty()) return text;
   text.back() = ')';
   text[0] = '(';
   return " " + text;
 }
 
-std::string option_table(const OptionList& options, bool arguments) {
+std::string option_table(const OptionList& options, bool arguments, size_t width) {
   const Option help{"help", "", "this text", {.letter = 'h'}};
   std::vector<const Option*> rows;
   for (const Option& o : options.all())
     if (o.is_argument == arguments) rows.push_back(&o);
   if (!arguments) rows.push_back(&help);
-  size_t width = 0;
-  for (const Option* o : rows) width = std::max(width, spelling(*o).size());
-  width = std::min<size_t>(width, 30);
+  constexpr size_t kMaxLeft = 30, kNarrow = 70;
+  size_t left_width = 0;
+  for (const Option* o : rows) left_width = std::max(left_width, spelling(*o).size());
+  left_width = std::min(left_width, width < kNarrow ? 4 : kMaxLeft);
   std::string text;
   for (const Option* o : rows) {
-    std::string left = fmt::format("  {:<{}}  ", spelling(*o), width);
-    if (left.size() > width + 4) left += fmt::format("\n{:{}}", "", width + 4);
-    text += left + wrap(o->help + limits(*o), width + 4, width + 4) + "\n";
+    std::string left = fmt::format("  {:<{}}  ", spelling(*o), left_width);
+    if (left.size() > left_width + 4) {
+      left.erase(left.find_last_not_of(' ') + 1);
+      left += fmt::format("\n{:{}}", "", left_width + 4);
+    }
+    text += left + wrap(o->help + limits(*o), width, left_width + 4, left_width + 4) + "\n";
   }
   return text;
+}
+
+/// A command line in lines of at most `width` columns, which a shell reads as one.
+std::string wrap_command(std::string_view command, size_t width, size_t indent) {
+  std::string text(indent, ' ');
+  size_t column = indent;
+  for (size_t begin = 0; begin < command.size();) {
+    char quote = 0;
+    size_t end = begin;
+    for (; end < command.size() && (command[end] != ' ' || quote != 0); ++end) {
+      if (quote != 0 && command[end] == quote) quote = 0;
+      else if (quote == 0 && (command[end] == '"' || command[end] == '\'')) quote = command[end];
+    }
+    const size_t word = end - begin;
+    if (column > indent && column + word + 3 > width) {
+      text += fmt::format(" \\\n{:{}}", "", indent + 4);
+      column = indent + 4;
+    } else if (column > indent) {
+      text += ' ';
+      ++column;
+    }
+    text += command.substr(begin, word);
+    column += word;
+    begin = end + 1;
+  }
+  return text + "\n";
 }
 
 std::string exit_codes() {
@@ -82,21 +122,39 @@ std::string usage(const Command& command) {
 
 }  // namespace
 
-std::string help_text(const Command& command) {
-  std::string text = fmt::format("redline {}: {}\n\nusage: {}\n", command.name, command.summary, usage(command));
-  if (*command.details) text += "\n" + wrap(command.details, 0, 0) + "\n";
+std::string help_text(const Command& command, size_t width) {
+  std::string text = wrap(fmt::format("redline {}: {}", command.name, command.summary), width, 2, 0) + "\n\n";
+  text += wrap(fmt::format("usage: {}", usage(command)), width, 7, 0) + "\n";
+  if (*command.details) text += "\n" + wrap(command.details, width, 0, 0) + "\n";
   command.with_options([&](const OptionList& options) {
-    const std::string arguments = option_table(options, true);
+    const std::string arguments = option_table(options, true, width);
     if (!arguments.empty()) text += "\narguments:\n" + arguments;
-    text += "\noptions:\n" + option_table(options, false);
+    text += "\noptions:\n" + option_table(options, false, width);
   });
-  if (!command.examples.empty()) text += fmt::format("\nexamples:\n  {}\n", fmt::join(command.examples, "\n  "));
-  return text + "\nexit codes: " + wrap(exit_codes(), 2, 12) + "\n";
+  if (!command.examples.empty()) text += "\nexamples:\n";
+  for (const char* example : command.examples) text += wrap_command(example, width, 2);
+  return text + "\n" + wrap("exit codes: " + exit_codes(), width, 2, 0) + "\n";
 }
 
 Status print_help(const Command& command, Terminal& terminal) {
-  terminal.write(help_text(command));
+  terminal.write(help_text(command, width_of(terminal)));
   return {};
+}
+
+/// All commands on one screen of 80 columns and 24 rows.
+std::string overview() {
+  std::string text = fmt::format(
+      "{}: language models and image models on this machine\n\n"
+      "usage: redline COMMAND [options] ...     redline help COMMAND explains one\n\n",
+      version_text());
+  std::string_view group;
+  for (const Command& c : commands()) {
+    text += fmt::format("{:<13} {:<11} {}\n", group == c.group ? "" : c.group, c.name, c.summary);
+    group = c.group;
+  }
+  return text +
+         "\nstart here:   redline run redline-tales \"Once upon a time\"\n"
+         "tasks:        redline help recipes\n";
 }
 
 std::string markdown_help() {
@@ -118,6 +176,7 @@ std::string markdown_help() {
     for (int c = 0; c <= static_cast<int>(Code::internal); ++c)
       if (exit_code(static_cast<Code>(c)) == n)
         text += fmt::format("| {} | {} |\n", n, code_name(static_cast<Code>(c)));
+  text += fmt::format("\n## Recipes\n\n```text\n{}```\n", recipes_text());
   for (const Command& c : commands()) text += fmt::format("\n## redline {}\n\n```text\n{}```\n", c.name, help_text(c));
   return text;
 }
@@ -128,7 +187,8 @@ struct HelpArgs {
   std::optional<std::string> command;
   bool markdown = false;
   void visit(OptionList& v) {
-    v.argument(command, "COMMAND", "command to explain; without it, all commands are listed", {.optional = true});
+    v.argument(command, "COMMAND", "command to explain, or recipes; without it, all commands are listed",
+               {.optional = true});
     v(markdown, "markdown", "", "print the help of all commands in the format of docs/cli.md");
   }
 };
@@ -138,27 +198,25 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
     terminal.write(markdown_help());
     return {};
   }
-  if (args.command) {
-    if (const Command* command = find_command(*args.command)) return print_help(*command, terminal);
-    std::vector<std::string> names;
-    for (const Command& c : commands()) names.push_back(c.name);
-    return invalid_argument("unknown command '{}'{}", *args.command, nearest_hint(*args.command, names));
+  if (!args.command) {
+    terminal.write(overview());
+    return {};
   }
-  terminal.print(
-      "{}: language models on this machine\n\nusage: redline "
-      "COMMAND ...\n\ncommands:\n",
-      version_text());
-  for (const Command& c : commands()) terminal.print("  {:<11} {}\n", c.name, c.summary);
-  terminal.print(
-      "\nstart:  redline run assets/redline-tales \"Once upon a "
-      "time\"\nmore:   redline help COMMAND\n");
-  return {};
+  if (*args.command == "recipes") {
+    terminal.write(recipes_text());
+    return {};
+  }
+  if (const Command* command = find_command(*args.command)) return print_help(*command, terminal);
+  std::vector<std::string> names = {"recipes"};
+  for (const Command& c : commands()) names.push_back(c.name);
+  return invalid_argument("unknown command '{}'{}", *args.command, nearest_hint(*args.command, names));
 }
 
 }  // namespace
 
 Command help_command() {
-  return make_command<HelpArgs, run_help>("help", "explain a command", "", {"redline help run"});
+  return make_command<HelpArgs, run_help>("help", "explain a command", "",
+                                          {"redline help run", "redline help recipes"});
 }
 
 }  // namespace redline::cli

@@ -1,98 +1,33 @@
-// redline image: generates an image from a text prompt.
+// redline image: generates images from text prompts.
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
+#include <optional>
 #include <random>
-
-#include <fmt/ranges.h>
 
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
-#include "cli/image_options.h"
-#include "cli/json.h"
+#include "cli/image_settings.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
-#include "formats/npy.h"
 #include "formats/image_file.h"
-#include "formats/png.h"
-#include "redline/image.h"
+#include "formats/npy.h"
 
 namespace redline::cli {
 namespace {
 
-struct ImageArgs {
-  std::string model, prompt;
-  std::string output = "out.png", negative, size, solver, cache, init_noise, save_latents, save_steps, prompt_embeds,
-              pooled_embeds, init_image, mask, show = "auto";
-  std::optional<int64_t> steps, max_sequence_length, steps_budget;
-  std::optional<float> guidance, true_guidance, quality, strength;
-  std::optional<uint64_t> seed;
-  std::string guidance_interval;
-  std::vector<std::string> lora;
-  int64_t batch = 1;
-  bool split_guidance = false, quiet = false, json = false;
-  ImageEngineArgs engine;
-
-  void visit(OptionList& v) {
-    v.argument(model, "MODEL", "diffusers folder", {.names_file = true});
-    v.argument(prompt, "PROMPT", "text prompt; - reads standard input, one prompt per line");
-    v(output, "output", "FILE", "PNG to write; several images get -1, -2, ... before the extension",
-      {.letter = 'o', .names_file = true});
-    v(negative, "negative", "TEXT", "negative prompt");
-    v(size, "size", "WxH", "image size in pixels, for example 1024x768", {.shown_default = "the model's own"});
-    v(steps, "steps", "N", "number of denoising steps",
-      {.letter = 'n', .min = 1, .max = 1000, .shown_default = "the model's own"});
-    v(guidance, "guidance", "G", "guidance scale",
-      {.letter = 'g', .min = 0, .max = 100, .shown_default = "the model's own"});
-    v(true_guidance, "true-guidance", "G",
-      "classifier-free guidance scale of a guidance-distilled model (FLUX), with --negative; 1 is off",
-      {.min = 0, .max = 100, .shown_default = "the model's own"});
-    v(guidance_interval, "guidance-interval", "A:B", "range of the steps, in 0..1, to which guidance is applied",
-      {.shown_default = "0:1"});
-    v(split_guidance, "split-guidance", "", "run the guidance branches one after the other: less memory");
-    v(max_sequence_length, "max-sequence-length", "N", "maximum number of text tokens",
-      {.min = 1, .max = 1024, .shown_default = "the model's own"});
-    v(seed, "seed", "S", "same seed, same image; equal to diffusers' CPU generator",
-      {.shown_default = "random, printed at the end"});
-    v(batch, "batch", "B", "images per prompt", {.letter = 'b', .min = 1, .max = 64});
-    v(solver, "solver", "NAME",
-      "scheduler to use instead of the model's own: flow-euler, euler, dpm++, unipc, lcm, ...");
-    v(cache, "cache", "RULE", "step cache: auto, none, or a rule with parameters (fbcache:threshold=0.1)",
-      {.shown_default = "none"});
-    v(quality, "quality", "Q", "step cache by quality: 1 computes every step, 0 as few as possible",
-      {.min = 0, .max = 1});
-    v(steps_budget, "steps-budget", "N", "step cache: compute N of the steps, forecast the others", {.min = 1});
-    v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply, with an optional weight", {.names_file = true});
-    v(init_image, "init-image", "FILE", "start from this PNG (image to image)", {.names_file = true});
-    v(strength, "strength", "S",
-      "with --init-image: fraction of the steps to run (default 0.8; 1 for inpainting models)", {.min = 0, .max = 1});
-    v(mask, "mask", "FILE", "with --init-image: white is regenerated, black is kept (inpainting)",
-      {.names_file = true});
-    v(init_noise, "init-noise", "FILE", "standard normal noise, .npy [batch, channels, height/8, width/8]",
-      {.names_file = true});
-    v(save_latents, "save-latents", "FILE", "final latents as .npy, before the VAE's scale and shift are undone",
-      {.names_file = true});
-    v(save_steps, "save-steps", "FOLDER", "latents after every step, as step-001.npy, ...", {.names_file = true});
-    v(prompt_embeds, "prompt-embeds", "FILE",
-      "text embeddings to use instead of the text encoders, .npy [batch, tokens, width]", {.names_file = true});
-    v(pooled_embeds, "pooled-embeds", "FILE", "pooled embeddings that go with --prompt-embeds, .npy [batch, width]",
-      {.names_file = true});
-    v(show, "show", "HOW", "how to show the image in the terminal",
-      {.choices = {"auto", "none", "kitty", "iterm", "sixel", "blocks"}});
-    v(quiet, "quiet", "", "no progress and no summary", {.letter = 'q'});
-    v(json, "json", "", "print one JSON object about the run");
-    engine.visit(v);
-  }
-};
+namespace fs = std::filesystem;
 
 Status read_size(const std::string& text, ImageRequest& request) {
   int64_t width = 0, height = 0;
   char x = 0, rest = 0;
   if (std::sscanf(text.c_str(), "%ld%c%ld%c", &width, &x, &height, &rest) != 3 || (x != 'x' && x != 'X') || width < 1 ||
       height < 1)
-    return invalid_argument("--size \"{}\" is not WIDTHxHEIGHT, as 1024x768", text);
+    return invalid_argument("flag --size: \"{}\" is not WIDTHxHEIGHT, as 1024x768", text);
   request.width = width;
   request.height = height;
   return {};
@@ -102,15 +37,8 @@ Status read_interval(const std::string& text, ImageRequest& request) {
   char rest = 0;
   if (std::sscanf(text.c_str(), "%lf:%lf%c", &request.guidance_begin, &request.guidance_end, &rest) != 2 ||
       !(request.guidance_begin >= 0 && request.guidance_begin <= request.guidance_end && request.guidance_end <= 1))
-    return invalid_argument("--guidance-interval \"{}\" is not A:B with 0 <= A <= B <= 1", text);
+    return invalid_argument("flag --guidance-interval: \"{}\" is not A:B with 0 <= A <= B <= 1", text);
   return {};
-}
-
-/// "out.png" -> "out-2.png".
-std::string numbered(const std::string& path, size_t number) {
-  const size_t dot = path.rfind('.'), slash = path.rfind('/');
-  const size_t at = dot != std::string::npos && (slash == std::string::npos || dot > slash) ? dot : path.size();
-  return fmt::format("{}-{}{}", path.substr(0, at), number, path.substr(at));
 }
 
 /// Files that the request refers to.
@@ -127,7 +55,7 @@ struct RequestFiles {
       pointer = &to;
       return {};
     };
-    const auto picture = [](const std::string& path, RgbImage& to, const RgbImage*& pointer) -> Status {
+    const auto image = [](const std::string& path, RgbImage& to, const RgbImage*& pointer) -> Status {
       if (path.empty()) return {};
       REDLINE_ASSIGN(to, read_image(path));
       pointer = &to;
@@ -136,41 +64,108 @@ struct RequestFiles {
     REDLINE_TRY(array(args.init_noise, init_noise, request.init_noise));
     REDLINE_TRY(array(args.prompt_embeds, prompt_embeds, request.prompt_embeds));
     REDLINE_TRY(array(args.pooled_embeds, pooled_embeds, request.pooled_embeds));
-    REDLINE_TRY(picture(args.init_image, init_image, request.init_image));
-    return picture(args.mask, mask, request.mask);
+    REDLINE_TRY(image(args.init_image, init_image, request.init_image));
+    return image(args.mask, mask, request.mask);
   }
 };
 
-Result<ImageRequest> request_of(const ImageArgs& args, const ImageRequest& defaults, Terminal& terminal) {
-  ImageRequest r = defaults;
-  if (args.prompt == "-") {
-    REDLINE_ASSIGN(const std::string text, terminal.read_input());
-    for (size_t begin = 0; begin < text.size();) {
-      const size_t end = std::min(text.find('\n', begin), text.size());
-      if (end > begin) r.prompts.push_back(text.substr(begin, end - begin));
-      begin = end + 1;
-    }
-    if (r.prompts.empty()) return invalid_argument("standard input holds no prompt");
-  } else {
-    r.prompts = {args.prompt};
+/// PROMPT, or one prompt for each line of standard input.
+Result<std::vector<std::string>> prompts_of(const ImageArgs& args, Terminal& terminal) {
+  if (args.prompt ? *args.prompt != "-" : !terminal.has_piped_input()) {
+    if (!args.prompt && args.prompt_embeds.empty())
+      return invalid_argument("PROMPT is missing: the text to draw, or a pipe that gives one on each line");
+    return std::vector<std::string>{args.prompt.value_or("")};
+  }
+  REDLINE_ASSIGN(const std::string text, terminal.read_input());
+  std::vector<std::string> prompts;
+  for (size_t begin = 0; begin < text.size();) {
+    size_t end = std::min(text.find('\n', begin), text.size());
+    const size_t next = end + 1;
+    if (end > begin && text[end - 1] == '\r') --end;
+    if (end > begin) prompts.push_back(text.substr(begin, end - begin));
+    begin = next;
+  }
+  if (prompts.empty()) return invalid_argument("PROMPT is missing, and standard input is empty");
+  return prompts;
+}
+
+Status read_guidance(const ImageArgs& args, bool is_distilled, ImageRequest& r) {
+  if (args.guidance) r.guidance_scale = static_cast<double>(*args.guidance);
+  if (args.true_guidance) r.true_cfg_scale = static_cast<double>(*args.true_guidance);
+  if (!args.cfg_scale) return {};
+  if (is_distilled ? args.true_guidance : args.guidance)
+    return invalid_argument("flags --cfg-scale and --{} are the same for this model; give one of them",
+                            is_distilled ? "true-guidance" : "guidance");
+  (is_distilled ? r.true_cfg_scale : r.guidance_scale) = static_cast<double>(*args.cfg_scale);
+  return {};
+}
+
+bool is_png(const std::string& path) {
+  char head[4] = {};
+  std::ifstream(path, std::ios::binary).read(head, sizeof head);
+  return std::string_view(head, sizeof head) == "\x89PNG";
+}
+
+Result<ImageRequest> request_of(const ImageArgs& args, const ImageEngine& engine, std::vector<std::string> prompts,
+                                RequestFiles& files) {
+  ImageRequest r = engine.defaults();
+  r.prompts = std::move(prompts);
+  REDLINE_TRY(files.read(args, r));
+  if (r.init_image) {
+    r.width = r.init_image->width;
+    r.height = r.init_image->height;
   }
   if (!args.size.empty()) REDLINE_TRY(read_size(args.size, r));
+  if (args.width) r.width = *args.width;
+  if (args.height) r.height = *args.height;
   if (!args.guidance_interval.empty()) REDLINE_TRY(read_interval(args.guidance_interval, r));
   if (!args.negative.empty()) r.negative_prompt = args.negative;
   if (args.steps) r.num_inference_steps = *args.steps;
-  if (args.guidance) r.guidance_scale = static_cast<double>(*args.guidance);
-  if (args.true_guidance) r.true_cfg_scale = static_cast<double>(*args.true_guidance);
+  REDLINE_TRY(read_guidance(args, engine.is_guidance_distilled(), r));
   if (args.max_sequence_length) r.max_sequence_length = *args.max_sequence_length;
   if (args.strength) r.strength = static_cast<double>(*args.strength);
   if (args.quality) r.quality = static_cast<double>(*args.quality);
   if (args.steps_budget) r.steps_budget = *args.steps_budget;
   r.seed = args.seed ? *args.seed : std::random_device()();
+  r.seed_each = true;
   r.batch = args.batch;
   r.split_guidance = args.split_guidance;
   r.solver = args.solver;
   r.cache = args.cache;
+  if (r.mask) r.keep_unmasked = args.keep_unmasked == "auto" ? is_png(args.init_image) : args.keep_unmasked == "on";
   r.keep_latents = !args.save_latents.empty();
   return r;
+}
+
+/// Refuses flags that are for other models, and names those without effect on this image.
+Status check_effects(const ImageArgs& args, const ImageEngine& engine, const ImageRequest& r, Terminal& terminal) {
+  const bool is_distilled = engine.is_guidance_distilled();
+  if (args.true_guidance && !is_distilled)
+    return invalid_argument("flag --true-guidance: guidance was not distilled into this model; use --guidance");
+  for (const char* flag : {"strength", "mask"})
+    if (args.given.contains(flag) && !r.init_image)
+      return invalid_argument("flag --{} has no effect without --init-image", flag);
+  if (args.given.contains("keep-unmasked") && !r.mask)
+    return invalid_argument("flag --keep-unmasked has no effect without --mask");
+  const auto has_no_effect = [&](const char* flag, const std::string& why) {
+    if (args.given.contains(flag)) terminal.note("redline: flag --{} has no effect: {}", flag, why);
+  };
+  if (!engine.takes_guidance_scale() && r.guidance_scale != engine.defaults().guidance_scale)
+    has_no_effect("guidance", "this model was distilled without a guidance scale; --true-guidance guides it");
+  if ((is_distilled ? r.true_cfg_scale : r.guidance_scale) <= 1) {
+    const std::string off =
+        fmt::format("guidance is off; --{} above 1 turns it on", is_distilled ? "true-guidance" : "guidance");
+    if (!args.negative.empty()) has_no_effect("negative", off);
+    has_no_effect("guidance-interval", off);
+    has_no_effect("split-guidance", off);
+  }
+  if (r.cache.empty() && r.quality < 0 && r.steps_budget == 0)
+    for (const char* flag : {"masks", "probe-blocks", "tail-blocks"})
+      has_no_effect(flag, "there is no step cache; --cache, --quality or --steps-budget chooses one");
+  for (const std::string& prompt : r.prompts)
+    if (prompt.find("<lora:") != std::string::npos)
+      terminal.note("redline: \"<lora:\" in a prompt is text like any other; --lora FILE:WEIGHT applies an adapter");
+  return {};
 }
 
 /// "style.safetensors:0.8" -> file and weight.
@@ -182,21 +177,199 @@ std::pair<std::string, double> lora_of(const std::string& text) {
   return *end == 0 ? std::pair{text.substr(0, colon), weight} : std::pair{text, 1.0};
 }
 
+/// "out.png" -> "out-2.png".
+std::string numbered(const std::string& path, size_t number) {
+  const size_t dot = path.rfind('.'), slash = path.rfind('/');
+  const size_t at = dot != std::string::npos && (slash == std::string::npos || dot > slash) ? dot : path.size();
+  return fmt::format("{}-{}{}", path.substr(0, at), number, path.substr(at));
+}
+
+/// Where the images go.
+class ImageOutput {
+ public:
+  /// Checks everything that can be checked before minutes of work. io, invalid_argument: where they cannot be written.
+  static Result<ImageOutput> open(const ImageArgs& args, size_t images, Terminal& terminal) {
+    ImageOutput output;
+    if (args.output == "-") {
+      if (images > 1) return invalid_argument("flag --output: standard output takes one image, not {}", images);
+      if (args.json) return invalid_argument("flag --output: - has no effect with --json, which prints there too");
+      if (Screen::of(terminal.output()).is_terminal)
+        return invalid_argument("flag --output: standard output is a terminal; write {} -o - | ... or -o FILE",
+                                "redline image");
+      output.is_stdout_ = true;
+      return output;
+    }
+    REDLINE_ASSIGN(output.format_, image_format_of(args.output));
+    output.names_ = names_of(args.output, images);
+    // Without --output an earlier image is kept.
+    for (int number = 2; !args.given.contains("output") && output.is_any_taken(); ++number)
+      output.names_ = names_of(numbered(args.output, static_cast<size_t>(number)), images);
+    for (const std::string& name : output.names_) {
+      for (const std::string& source : {args.init_image, args.mask}) {
+        std::error_code error;
+        if (!source.empty() && fs::equivalent(name, source, error))
+          return invalid_argument("{}: is read as an image to start from; give --output another name", name);
+      }
+      REDLINE_TRY(OutputFile::create(name));
+    }
+    return output;
+  }
+
+  /// Writes all images that can be written. The first error.
+  Status write(const std::vector<DrawnImage>& images, Terminal& terminal) {
+    Status status;
+    for (size_t i = 0; i < images.size(); ++i) {
+      const Result<std::string> bytes = encode_image(images[i].result.pictures[i], format_, image_text(images[i]));
+      if (!bytes.ok()) return bytes.status();
+      if (is_stdout_) {
+        terminal.write(*bytes);
+        return terminal.finish();
+      }
+      std::error_code error;
+      if (fs::exists(names_[i], error)) replaced_.push_back(names_[i]);
+      Status written = write_file(names_[i], *bytes);
+      if (status.ok()) status = std::move(written);
+    }
+    return status;
+  }
+
+  bool is_stdout() const { return is_stdout_; }
+  const std::vector<std::string>& names() const { return names_; }
+  /// Files that were there before.
+  const std::vector<std::string>& replaced() const { return replaced_; }
+
+ private:
+  static std::vector<std::string> names_of(const std::string& name, size_t images) {
+    std::vector<std::string> names;
+    for (size_t i = 0; i < images; ++i) names.push_back(images == 1 ? name : numbered(name, i + 1));
+    return names;
+  }
+  bool is_any_taken() const {
+    std::error_code error;
+    return std::any_of(names_.begin(), names_.end(), [&](const std::string& name) { return fs::exists(name, error); });
+  }
+
+  std::vector<std::string> names_, replaced_;
+  ImageFormat format_ = ImageFormat::kPng;
+  bool is_stdout_ = false;
+};
+
 Status save_step(const std::string& folder, const ImageProgress& progress) {
   return write_npy(fmt::format("{}/step-{:03}.npy", folder, progress.step), progress.latents->shape,
                    progress.latents->data);
 }
 
-/// The generation settings stored in a PNG, under the key that other programs read.
-PngText settings_of(const ImageRequest& r, uint64_t seed, size_t picture) {
-  std::string text = r.prompts[r.prompts.size() == 1 ? 0 : picture];
-  if (!r.negative_prompt.empty()) text += "\nNegative prompt: " + r.negative_prompt;
-  return {{"parameters",
-           fmt::format("{}\nSteps: {}, Size: {}x{}, Seed: {}", text, r.num_inference_steps, r.width, r.height, seed)}};
+double median_of(std::vector<double> values) {
+  std::sort(values.begin(), values.end());
+  return values.empty() ? 0 : values[values.size() / 2];
 }
 
-Status run_image(const ImageArgs& args, Terminal& terminal) {
+/// "28 steps", or "28 steps, 10 computed and 18 forecast".
+std::string steps_text(const ImageResult& result) {
+  const auto steps = static_cast<double>(result.step_ms.size());
+  const double computed = computed_steps(result);
+  std::string text = fmt::format("{:g} step{}", steps, steps == 1 ? "" : "s");
+  if (computed < steps) text += fmt::format(", {:g} computed and {:g} forecast,", computed, steps - computed);
+  return text;
+}
+
+void print_summary(const std::vector<DrawnImage>& images, const ImageOutput& output, double load_ms,
+                   Terminal& terminal) {
+  const DrawnImage& first = images[0];
+  const ImageResult& result = first.result;
+  if (first.args.verbose)
+    for (const DrawnImage& image : images) terminal.note("settings  {}", to_text(settings_json(image), -1));
+  std::vector<double> computed_ms;
+  for (size_t i = 0; i < result.step_ms.size(); ++i)
+    if (result.computed[i] > 0) computed_ms.push_back(result.step_ms[i]);
+  const std::string seeds = images.size() == 1 ? fmt::format("seed {}", first.seed())
+                                               : fmt::format("seeds {} to {}", first.seed(), images.back().seed());
+  terminal.note("{}: {}x{}, {}{}",
+                output.is_stdout() ? "standard output" : fmt::format("{}", fmt::join(output.names(), ", ")),
+                first.request.width, first.request.height, seeds,
+                output.replaced().empty() ? "" : fmt::format("; replaced: {}", fmt::join(output.replaced(), ", ")));
+  terminal.note("load {:.0f} ms, text {:.0f} ms, {} {:.0f} ms (median step {:.1f} ms), image {:.0f} ms", load_ms,
+                result.text_ms, steps_text(result), result.loop_ms, median_of(computed_ms), result.decode_ms);
+}
+
+Json run_json(const std::vector<DrawnImage>& images, const ImageOutput& output, double load_ms) {
+  const DrawnImage& first = images[0];
+  const ImageResult& result = first.result;
+  Json json = {{"pictures", output.names()},
+               {"width", first.request.width},
+               {"height", first.request.height},
+               {"seed", first.seed()},
+               {"seeds", Json::array()}};
+  for (const DrawnImage& image : images) json["seeds"].push_back(image.seed());
+  json["steps"] = result.step_ms.size();
+  json["computed_steps"] = computed_steps(result);
+  json["solver"] = result.solver;
+  json["cache"] = result.cache;
+  json["step_ms"] = result.step_ms;
+  json["computed"] = result.computed;
+  json["executed_share"] = result.executed_share;
+  json["load_ms"] = load_ms;
+  json["text_ms"] = result.text_ms;
+  json["loop_ms"] = result.loop_ms;
+  json["decode_ms"] = result.decode_ms;
+  json["warnings"] = result.warnings;
+  return json;
+}
+
+/// The engine's limits are raised to what is asked for: they bound addresses, not memory.
+void fit_limits(const ImageArgs& args, size_t images, ImageOptions& options) {
+  constexpr int64_t kMaxBatch = 64, kMaxSide = 16384;
+  options.max_batch = std::clamp<int64_t>(2 * static_cast<int64_t>(images), options.max_batch, kMaxBatch);
+  ImageRequest size;
+  if (!args.size.empty() && !read_size(args.size, size).ok()) return;  // reported later
+  if (args.given.contains("max-side")) return;
+  for (const int64_t side : {size.width, size.height, args.width.value_or(0), args.height.value_or(0)})
+    options.max_side = std::clamp(side, options.max_side, kMaxSide);
+}
+
+Result<std::unique_ptr<ImageEngine>> open_image_engine(const std::string& path, const ImageOptions& options,
+                                                       bool is_quiet) {
+  std::optional<Progress> loading;
+  if (!is_quiet) loading.emplace("loading " + short_name(path), 0);
+  return ImageEngine::open(path, options);
+}
+
+/// Generates with a progress bar, saving the latents of every step if asked to.
+Result<ImageResult> generate(ImageEngine& engine, const ImageArgs& args, const ImageRequest& request) {
+  InterruptGuard guard;
+  Status saved;
+  std::optional<Progress> bar;
+  auto result = engine.generate(request, [&](const ImageProgress& progress) {
+    if (!bar && !args.quiet) bar.emplace("drawing", progress.steps, ProgressOptions{.unit = "step"});
+    if (bar) bar->advance();
+    if (!args.save_steps.empty()) saved = save_step(args.save_steps, progress);
+    return saved.ok() && !InterruptGuard::interrupted();
+  });
+  REDLINE_TRY(saved);
+  return result;
+}
+
+Status show_images(const ImageResult& result, ImageProtocol protocol, const Screen& screen, Terminal& terminal) {
+  for (const RgbImage& image : result.pictures) {
+    REDLINE_ASSIGN(const std::string shown, terminal_image(image, protocol, screen));
+    terminal.write(shown);
+  }
+  return {};
+}
+
+Status run_image(const ImageArgs& given, Terminal& terminal) {
+  ImageArgs args = given;
+  if (!args.from.empty()) {
+    REDLINE_ASSIGN(const Json settings, read_settings(args.from));
+    REDLINE_TRY(args.repeat(settings).within(args.from));
+  }
+  if (args.model.empty())
+    return invalid_argument("MODEL is missing; usage: redline image [options] MODEL PROMPT{}",
+                            args.from.empty() ? "" : fmt::format(" ({} does not name it)", args.from));
   REDLINE_ASSIGN(ImageOptions options, args.engine.options());
+  REDLINE_ASSIGN(std::vector<std::string> prompts, prompts_of(args, terminal));
+  const size_t num_images = std::max(prompts.size(), static_cast<size_t>(args.batch));
+  fit_limits(args, num_images, options);
   std::vector<std::pair<std::string, double>> adapters;
   for (const std::string& text : args.lora) {
     adapters.push_back(lora_of(text));
@@ -206,65 +379,33 @@ Status run_image(const ImageArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(args.model));
   const Screen screen = Screen::of(terminal.output());
   REDLINE_ASSIGN(const ImageProtocol protocol, image_protocol(args.show, screen));
-  // Reported before minutes of generation, not after.
-  for (const std::string& file : {args.output, args.save_latents})
-    if (!file.empty()) REDLINE_TRY(OutputFile::create(file));
-  const auto opened = std::chrono::steady_clock::now();
-  REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, ImageEngine::open(path, options));
-  const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opened).count();
+  REDLINE_ASSIGN(ImageOutput output, ImageOutput::open(args, num_images, terminal));
+  if (!args.save_latents.empty()) REDLINE_TRY(OutputFile::create(args.save_latents));
+  if (!args.save_steps.empty()) REDLINE_TRY(create_folder(args.save_steps));
+
+  const auto opening = std::chrono::steady_clock::now();
+  REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, open_image_engine(path, options, args.quiet));
+  const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opening).count();
   for (const auto& [file, weight] : adapters) REDLINE_TRY(engine->load_adapter(file, file));
   REDLINE_TRY(engine->set_adapters(adapters));
-  REDLINE_ASSIGN(ImageRequest request, request_of(args, engine->defaults(), terminal));
   RequestFiles files;
-  REDLINE_TRY(files.read(args, request));
+  REDLINE_ASSIGN(const ImageRequest request, request_of(args, *engine, std::move(prompts), files));
+  REDLINE_TRY(check_effects(args, *engine, request, terminal));
+  REDLINE_ASSIGN(const ImageResult result, generate(*engine, args, request));
 
-  InterruptGuard guard;
-  Status saved;
-  std::unique_ptr<Progress> bar;
-  auto result = engine->generate(request, [&](const ImageProgress& progress) {
-    if (!bar && !args.quiet) bar = std::make_unique<Progress>("drawing", progress.steps);
-    if (bar) bar->advance();
-    if (!args.save_steps.empty()) saved = save_step(args.save_steps, progress);
-    return saved.ok() && !InterruptGuard::interrupted();
-  });
-  bar.reset();
-  REDLINE_TRY(saved);
-  REDLINE_TRY(result);
-  for (const std::string& warning : result->warnings) terminal.note("warning: {}", warning);
-  if (!args.save_latents.empty())
-    REDLINE_TRY(write_npy(args.save_latents, result->latents.shape, result->latents.data));
-  std::vector<std::string> written;
-  for (size_t i = 0; i < result->pictures.size(); ++i) {
-    written.push_back(result->pictures.size() == 1 ? args.output : numbered(args.output, i + 1));
-    REDLINE_TRY(write_png(written.back(), result->pictures[i], settings_of(request, request.seed, i)));
-    if (args.quiet || args.json) continue;
-    REDLINE_ASSIGN(const std::string shown, terminal_image(result->pictures[i], protocol, screen));
-    terminal.write(shown);
+  for (const std::string& warning : result.warnings) terminal.note("redline: warning: {}", warning);
+  std::vector<DrawnImage> images;
+  for (size_t i = 0; i < result.pictures.size(); ++i)
+    images.push_back({args, request, result, engine->is_guidance_distilled(), i});
+  Status written = output.write(images, terminal);
+  if (!args.save_latents.empty()) {
+    Status saved = write_npy(args.save_latents, result.latents.shape, result.latents.data);
+    if (written.ok()) written = std::move(saved);
   }
-  if (args.json) {
-    Json json;
-    json["pictures"] = written;
-    json["width"] = request.width;
-    json["height"] = request.height;
-    json["seed"] = request.seed;
-    json["steps"] = result->step_ms.size();
-    json["step_ms"] = result->step_ms;
-    json["computed"] = result->computed;
-    json["executed_share"] = result->executed_share;
-    json["load_ms"] = load_ms;
-    json["text_ms"] = result->text_ms;
-    json["loop_ms"] = result->loop_ms;
-    json["decode_ms"] = result->decode_ms;
-    json["warnings"] = result->warnings;
-    return print_json(json, terminal);
-  }
-  if (args.quiet) return {};
-  std::vector<double> sorted = result->step_ms;
-  std::sort(sorted.begin(), sorted.end());
-  terminal.note("{}: {}x{}, seed {}", fmt::join(written, ", "), request.width, request.height, request.seed);
-  terminal.note("load {:.0f} ms, text {:.0f} ms, {} steps {:.0f} ms (median step {:.1f} ms), picture {:.0f} ms",
-                load_ms, result->text_ms, sorted.size(), result->loop_ms,
-                sorted.empty() ? 0 : sorted[sorted.size() / 2], result->decode_ms);
+  if (!args.quiet && !args.json && !output.is_stdout()) REDLINE_TRY(show_images(result, protocol, screen, terminal));
+  REDLINE_TRY(written);
+  if (args.json) return print_json(run_json(images, output, load_ms), terminal);
+  if (!args.quiet) print_summary(images, output, load_ms, terminal);
   return {};
 }
 
@@ -274,9 +415,12 @@ Command image_command() {
   return make_command<ImageArgs, run_image>(
       "image", "generate an image from a text prompt",
       "MODEL is a diffusers folder: FLUX.1, SD3, PixArt-Sigma, Stable Diffusion 1.5 and 2, or SDXL. Its redline.json, "
-      "if present, holds the recommended settings; flags override it.",
-      {"redline image assets/redline-shapes \"a large red circle on a blue background\" -o circle.png",
-       "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7"});
+      "if present, holds the recommended settings; flags override it.\n"
+      "The image file holds its settings: under \"parameters\" and \"prompt\" as A1111's web UI and ComfyUI write them "
+      "(EXIF in .jpg and .webp), and under \"redline\" for --from.",
+      {"redline image assets/redline-shapes \"a large red house on a meadow\" --seed 6 -o house.png",
+       "redline image --from house.png --steps 50 -o better.png",
+       "redline image FLUX.1-schnell \"a lighthouse at night\" --size 768x512 --steps 4 --seed 7 -o lighthouse.jpg"});
 }
 
 }  // namespace redline::cli

@@ -19,7 +19,7 @@ struct ImageEngineArgs {
     v(dtype, "dtype", "TYPE",
       "arithmetic: f32 throughout; the other types convert the weights, q8 to w8a8 on CPUs with int8 tiles and else to "
       "q8_0; auto keeps the stored types",
-      {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}});
+      {.choices = {"auto", "f32", "bf16", "q8", "q8_0", "w8a8"}, .aliases = {"--type"}});
     v(threads, "threads", "N", "worker threads",
       {.letter = 't', .min = 0, .max = 1024, .shown_default = "REDLINE_THREADS, else all cores"});
     v(max_side, "max-side", "N", "largest width and height of an image, in pixels", {.min = 64, .max = 16384});
@@ -28,7 +28,8 @@ struct ImageEngineArgs {
     v(tail_blocks, "tail-blocks", "N", "blocks that always run after those that the step cache may skip (dbcache's bn)",
       {.min = 0, .max = 1000});
     v(transformer, "transformer", "FILE",
-      "FLUX.1 transformer in a single file, .safetensors or .gguf, instead of the folder's", {.names_file = true});
+      "FLUX.1 transformer in a single file, .safetensors or .gguf, instead of the folder's",
+      {.names_file = true, .aliases = {"--diffusion-model"}});
     v(masks, "masks", "FILE", "step-cache masks that `redline calibrate` wrote",
       {.names_file = true, .shown_default = "the model's"});
     v(vae, "vae", "FOLDER", "VAE to use instead of the pipeline's own; a tiny one decodes many times as fast",

@@ -13,13 +13,15 @@ namespace {
 
 struct InspectArgs {
   std::string file;
-  bool metadata = false, tensors = false, program = false, json = false;
+  bool metadata = false, tensors = false, program = false, chat_template = false, json = false;
   void visit(OptionList& v) {
     v.argument(file, "FILE", "GGUF file, safetensors file, Hugging Face folder or llama2.c checkpoint",
                {.names_file = true});
     v(metadata, "metadata", "", "list the metadata");
     v(tensors, "tensors", "", "list the tensors");
     v(program, "program", "", "load the model and print the compiled program and the memory it takes");
+    v(chat_template, "chat-template", "", "print the model's chat template and nothing else",
+      {.not_with = {"metadata", "tensors", "program", "json"}});
     v(json, "json", "", "print JSON");
   }
 };
@@ -196,8 +198,16 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
   }
 }
 
+Status print_chat_template(const std::string& path, Terminal& terminal) {
+  REDLINE_ASSIGN(const std::string text, load_chat_template(path));
+  if (text.empty()) return not_found("{}: has no chat template", path);
+  terminal.write(text.ends_with('\n') ? text : text + "\n");
+  return {};
+}
+
 Status run_inspect(const InspectArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(args.file));
+  if (args.chat_template) return print_chat_template(path, terminal);
   REDLINE_ASSIGN(const FileKind kind, detect_file_kind(path));
   REDLINE_ASSIGN(const FileReport report, read_file_report(path, kind));
   const Verdict verdict = judge(path, kind);
@@ -236,7 +246,7 @@ Status run_inspect(const InspectArgs& args, Terminal& terminal) {
 
 Command inspect_command() {
   return make_command<InspectArgs, run_inspect>(
-      "inspect", "show the contents of a model file and how Redline runs it", "",
+      "inspect", "show what a model file holds and whether it runs", "",
       {"redline inspect assets/redline-tales", "redline inspect model.gguf --metadata --tensors",
        "redline inspect model.gguf --program"});
 }

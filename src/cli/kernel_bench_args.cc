@@ -34,16 +34,19 @@ std::vector<std::string> parse_names(const std::string& text) {
 
 void KernelBenchArgs::visit(OptionList& v) {
   v(kernel, "kernel", "NAME", "benchmark one kernel instead of a model; \"help\" lists them");
-  v(rows, "rows", "M,..", "with --kernel: rows of activations", {.min = 1, .shown_default = "1,4,16,64,512"});
+  v(rows, "rows", "M,..", "with --kernel: rows of activations",
+    {.min = 1, .shown_default = "1,4,16,64,512", .needs = {"kernel"}});
   v(shape, "shape", "NxK,..", "with --kernel: sizes, as listed by --kernel help",
-    {.shown_default = "8192x2048 for linear kernels"});
-  v(type, "type", "TYPE,..", "with --kernel: weight types", {.shown_default = "q4_0; f16 for attention"});
+    {.shown_default = "8192x2048 for linear kernels", .needs = {"kernel"}});
+  v(type, "type", "TYPE,..", "with --kernel: weight types",
+    {.shown_default = "q4_0; f16 for attention", .needs = {"kernel"}});
   v(isa, "isa", "SET", "with --kernel: the highest instruction set to use",
-    {.shown_default = "REDLINE_CPU_ISA, else all"});
-  v(cached, "cached", "", "with --kernel: keep inputs in the caches");
-  v(seconds, "seconds", "S", "with --kernel: measuring time per row", {.min = 0.001, .max = 3600});
-  v(baseline, "baseline", "NAME", "with --kernel: kernel of the same shape to score against");
-  v(record, "record", "FOLDER", "with --kernel: append the results to FOLDER/traces", {.names_file = true});
+    {.shown_default = "REDLINE_CPU_ISA, else all", .needs = {"kernel"}});
+  v(cached, "cached", "", "with --kernel: keep inputs in the caches", {.needs = {"kernel"}});
+  v(seconds, "seconds", "S", "with --kernel: measuring time per row", {.min = 0.001, .max = 3600, .needs = {"kernel"}});
+  v(baseline, "baseline", "NAME", "with --kernel: kernel of the same shape to score against", {.needs = {"kernel"}});
+  v(record, "record", "FOLDER", "with --kernel: append the results to FOLDER/traces",
+    {.names_file = true, .needs = {"kernel"}});
 }
 
 Result<lab::KernelBenchRequest> KernelBenchArgs::request(int threads) const {

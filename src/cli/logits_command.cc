@@ -20,10 +20,10 @@ struct LogitsArgs {
   EngineArgs engine;
 
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
     v(tokens, "tokens", "IDS|FILE", "token ids: a list such as 1,2,3, or a text file", {.names_file = true});
-    v(text, "text", "TEXT", "text to tokenize, instead of --tokens");
-    v(special, "special", "", "with --text: parse names of special tokens as those tokens");
+    v(text, "text", "TEXT", "text to tokenize, instead of --tokens", {.aliases = {"-p", "--prompt"}});
+    v(special, "special", "", "with --text: parse names of special tokens as those tokens", {.needs = {"text"}});
     v(out, "out", "FILE", "output file, float32 [positions, vocabulary] as .npy; required",
       {.letter = 'o', .names_file = true});
     v(chunk, "chunk", "N", "tokens per step", {.min = 1, .max = 1 << 20});
@@ -42,7 +42,7 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
   }
   REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   options.max_batch_tokens = args.chunk;
-  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
+  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
   if (args.text) {
     REDLINE_ASSIGN(tokens, engine->encode(*args.text, args.special));
   }
@@ -53,15 +53,16 @@ Status run_logits(const LogitsArgs& args, Terminal& terminal) {
     return invalid_argument("{} tokens are more than the context of {}; raise it with --context", count,
                             engine->info().context);
 
-  REDLINE_ASSIGN(const auto session, engine->new_session());
+  REDLINE_ASSIGN(const auto sequence, engine->new_sequence());
+  sequence->expect_length(count);
   REDLINE_ASSIGN(NpyWriter writer, NpyWriter::create(args.out, std::array{count, vocab_size}));
-  Progress progress("logits", count);
+  Progress progress("logits", count, {.unit = "token"});
   const InterruptGuard guard;
   for (int64_t begin = 0; begin < count; begin += args.chunk) {
     const int64_t size = std::min(args.chunk, count - begin);
-    REDLINE_ASSIGN(const auto logits,
-                   session->forward(std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(size)),
-                                    true, count));
+    REDLINE_ASSIGN(
+        const auto logits,
+        sequence->forward(std::span(tokens).subspan(static_cast<size_t>(begin), static_cast<size_t>(size)), true));
     REDLINE_TRY(writer.append(logits));
     progress.advance(size);
     if (InterruptGuard::interrupted()) return cancelled("interrupted after {} of {} tokens", begin + size, count);

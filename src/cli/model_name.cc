@@ -78,6 +78,12 @@ Result<std::string> find_model(const std::string& name) {
   return not_found("model {}: no such file or folder; bundled: {}", name, fmt::join(known, ", "));
 }
 
+std::string short_name(const std::string& path) {
+  const fs::path normal = fs::path(path).lexically_normal();
+  const std::string name = (normal.filename().empty() ? normal.parent_path() : normal).filename().string();
+  return name.empty() || name == "." || name == ".." ? path : name;
+}
+
 std::string_view file_kind_name(FileKind kind) {
   switch (kind) {
     case FileKind::kGguf: return "gguf";

@@ -56,6 +56,14 @@ Status read_value(std::string_view text, std::string& field, const OptionRule& r
   field = text;
   return {};
 }
+/// A minimum of -1 for a field without a sign: -1 leaves it open, as if the flag were not given.
+Status read_value(std::string_view text, std::optional<uint64_t>& field, const OptionRule& rule) {
+  if (text == "-1" && rule.min == -1) return {};
+  uint64_t value = 0;
+  REDLINE_TRY(read_value(text, value, {}));
+  field = value;
+  return {};
+}
 template <class T>
 Status read_value(std::string_view text, std::optional<T>& field, const OptionRule& rule) {
   T value{};
@@ -99,34 +107,68 @@ class Parser {
   Result<ParsedOptions> parse() {
     for (const std::string& a : arguments_) {
       if (a == "--") break;
-      if (a == "-h" || a == "--help") return ParsedOptions{true};
+      if (a == "-h" || a == "--help") {
+        parsed_.wants_help = true;
+        return std::move(parsed_);
+      }
     }
+    std::vector<std::string> words;
     bool flags_ended = false;
     while (next_ < arguments_.size()) {
       const std::string& a = arguments_[next_++];
       if (flags_ended || a == "-" || !a.starts_with('-')) {
-        REDLINE_TRY(take_argument(a));
+        words.push_back(a);
       } else if (a == "--") {
         flags_ended = true;
       } else {
-        REDLINE_TRY(a.starts_with("--") ? take_flag(a) : take_letter(a));
+        REDLINE_TRY(take_flag(a));
       }
     }
+    for (const std::string& word : words) REDLINE_TRY(take_argument(word));
     for (const Option& o : options_.all())
       if (o.is_argument && !o.rule.optional && !given_.count(o.name))
         return invalid_argument("{} is missing; usage: {}", o.name, usage_of(options_, program_));
-    return ParsedOptions{};
+    for (const Option& o : options_.all())
+      if (parsed_.given.count(o.name)) REDLINE_TRY(check_effect(o));
+    return std::move(parsed_);
   }
 
  private:
+  /// `a` begins with a dash.
   Status take_flag(const std::string& a) {
     const size_t equals = a.find('=');
-    const std::string name = a.substr(0, equals);
-    const Option* option = options_.find(std::string_view(name).substr(2));
-    if (!option || option->is_argument) return unknown(name);
-    if (equals == std::string::npos) return take_value(*option, name);
-    if (option->value.empty()) return invalid_argument("flag {} takes no value; got '{}'", name, a.substr(equals + 1));
-    return set(*option, name, a.substr(equals + 1));
+    const std::string given = a.substr(0, equals);
+    std::string name = given;
+    if (name.starts_with("--")) std::replace(name.begin(), name.end(), '_', '-');
+    const Option* option = name.starts_with("--") ? options_.find(std::string_view(name).substr(2)) : nullptr;
+    if (!option || option->is_argument) option = options_.find_alias(name);
+    if (option && equals == std::string::npos) return take_value(*option, given);
+    if (option && option->value.empty() && !option->is_argument)
+      return invalid_argument("flag {} takes no value; got '{}'", given, a.substr(equals + 1));
+    if (option) return set(*option, given, a.substr(equals + 1));
+    if (const ForeignFlags* foreign = options_.find_foreign(name))
+      return answer(*foreign, given, equals != std::string::npos);
+    return name.starts_with("--") ? unknown(given) : take_letter(a);
+  }
+
+  Status answer(const ForeignFlags& foreign, const std::string& name, bool has_value) {
+    using Kind = ForeignFlags::Kind;
+    if (!has_value && next_ < arguments_.size()) {
+      const auto& values = foreign.values;
+      if (foreign.takes_value || std::find(values.begin(), values.end(), arguments_[next_]) != values.end()) ++next_;
+    }
+    if (foreign.kind == Kind::kRefused) return invalid_argument("flag {}: {}", name, foreign.answer);
+    if (foreign.kind == Kind::kIgnored)
+      parsed_.notes.push_back(fmt::format("flag {} has no effect: {}", name, foreign.answer));
+    return {};
+  }
+
+  Status check_effect(const Option& o) const {
+    const auto is_given = [&](const std::string& name) { return parsed_.given.count(name) != 0; };
+    for (const std::string& other : o.rule.not_with)
+      if (is_given(other)) return invalid_argument("flag --{} has no effect with --{}", o.name, other);
+    if (o.rule.needs.empty() || std::any_of(o.rule.needs.begin(), o.rule.needs.end(), is_given)) return {};
+    return invalid_argument("flag --{} has no effect without --{}", o.name, fmt::join(o.rule.needs, " or --"));
   }
 
   Status take_letter(const std::string& a) {
@@ -141,27 +183,32 @@ class Parser {
   }
 
   Status take_value(const Option& option, const std::string& name) {
-    if (option.value.empty()) return set(option, name, "");
-    if (next_ == arguments_.size()) return invalid_argument("flag {} needs a value {}", name, option.value);
+    if (option.value.empty() && !option.is_argument) return set(option, name, "");
+    if (next_ == arguments_.size())
+      return invalid_argument("flag {} needs a value {}", name, option.is_argument ? option.name : option.value);
     const std::string& value = arguments_[next_];
     if (value.starts_with("--") && options_.find(std::string_view(value).substr(2)))
       return invalid_argument(
           "flag {} needs a value {}; the flag {} follows "
           "(write {}={} if that is the value)",
-          name, option.value, value, name, value);
+          name, option.is_argument ? option.name : option.value, value, name, value);
     ++next_;
     return set(option, name, value);
   }
 
   Status set(const Option& option, const std::string& name, const std::string& value) {
+    parsed_.given.insert(option.name);
     if (!option.is_repeatable) {
       const auto [earlier, is_new] = given_.emplace(option.name, value);
-      if (!is_new && option.value.empty()) return invalid_argument("flag {} is given twice", name);
+      if (!is_new && option.value.empty() && !option.is_argument)
+        return invalid_argument("flag {} is given twice", name);
       if (!is_new)
         return invalid_argument("flag {} is given twice, with {} and {}; give it once", name, earlier->second, value);
     }
     Status status = option.read(value);
-    if (!status.ok()) return invalid_argument("flag {}: {}", name, status.message());
+    if (!status.ok())
+      return invalid_argument("flag {}: {}{}{}", name, status.message(), option.rule.hint.empty() ? "" : "; ",
+                              option.rule.hint);
     return {};
   }
 
@@ -169,6 +216,7 @@ class Parser {
     for (const Option& o : options_.all()) {
       if (!o.is_argument || (given_.count(o.name) && !o.is_repeatable)) continue;
       given_.emplace(o.name, a);
+      parsed_.given.insert(o.name);
       Status status = o.read(a);
       if (!status.ok()) return invalid_argument("argument {}: {}", o.name, status.message());
       return {};
@@ -179,8 +227,11 @@ class Parser {
 
   Status unknown(const std::string& a) const {
     std::vector<std::string> names = {"help"};
-    for (const Option& o : options_.all())
+    for (const Option& o : options_.all()) {
       if (!o.is_argument) names.push_back(o.name);
+      for (const std::string& alias : o.rule.aliases)
+        if (alias.starts_with("--")) names.push_back(alias.substr(2));
+    }
     const std::string word = a.substr(a.find_first_not_of('-') == std::string::npos ? 0 : a.find_first_not_of('-'));
     std::string hint = nearest_hint(word.substr(0, word.find('=')), names, "--");
     if (hint.empty()) hint = fmt::format("; see {} --help; if it is text and no flag, put -- before it", program_);
@@ -192,6 +243,7 @@ class Parser {
   std::string_view program_;
   size_t next_ = 0;
   std::map<std::string, std::string> given_;  // name -> text
+  ParsedOptions parsed_;
 };
 
 }  // namespace
@@ -229,6 +281,18 @@ const Option* OptionList::find(std::string_view name) const {
 const Option* OptionList::find_letter(char letter) const {
   for (const Option& o : options_)
     if (letter != 0 && o.rule.letter == letter) return &o;
+  return nullptr;
+}
+
+const Option* OptionList::find_alias(std::string_view name) const {
+  for (const Option& o : options_)
+    if (std::find(o.rule.aliases.begin(), o.rule.aliases.end(), name) != o.rule.aliases.end()) return &o;
+  return nullptr;
+}
+
+const ForeignFlags* OptionList::find_foreign(std::string_view name) const {
+  for (const ForeignFlags& f : foreign_)
+    if (std::find(f.names.begin(), f.names.end(), name) != f.names.end()) return &f;
   return nullptr;
 }
 

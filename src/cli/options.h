@@ -5,15 +5,15 @@
 //     std::string model;
 //     int64_t max_tokens = 256;
 //     void visit(OptionList& v) {
-//       v.argument(model, "MODEL", "model folder or .gguf file");
-//       v(max_tokens, "max-tokens", "N", "stop after N new tokens", {.letter =
-//       'n', .min = 0});
+//       v.argument(model, "MODEL", "model folder or .gguf file", {.aliases = {"-m", "--model"}});
+//       v(max_tokens, "max-tokens", "N", "stop after N new tokens", {.letter = 'n', .min = 0});
 //     }
 //   };
 #pragma once
 
 #include <functional>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <string_view>
@@ -32,6 +32,11 @@ struct OptionRule {
   bool names_file = false;    ///< completion offers files
   std::string shown_default;  ///< in --help, for a default that is no fixed
                               ///< value ("the model's own")
+  /// The option's names in other programs, with their dashes: "-p", "--n-predict". Of an argument, flags that give it.
+  std::vector<std::string> aliases;
+  std::string hint;                   ///< ends the message about a wrong value
+  std::vector<std::string> needs;     ///< without any of these flags, this one would have no effect
+  std::vector<std::string> not_with;  ///< nor beside any of these
 };
 
 struct Option {
@@ -43,6 +48,20 @@ struct Option {
   bool is_repeatable = false;
   std::string default_text;                           ///< "" if there is none worth showing
   std::function<Status(std::string_view text)> read;  ///< sets the field; its message does not name the option
+};
+
+/// Flags of other programs that have no equal here.
+struct ForeignFlags {
+  enum class Kind : uint8_t {
+    kImplied,  ///< requests what Redline does anyway: accepted
+    kIgnored,  ///< has no effect on the result: accepted, with `answer` on stderr
+    kRefused,  ///< the result would be another: an error that gives `answer`
+  };
+  Kind kind = Kind::kRefused;
+  std::vector<std::string> names;  ///< with their dashes
+  bool takes_value = false;
+  std::vector<std::string> values = {};  ///< the next word belongs to the flag if it is one of these
+  std::string answer = "";               ///< "write --lora FILE instead"
 };
 
 /// Field types: bool (a flag without a value), int, int64_t, float,
@@ -60,28 +79,36 @@ class OptionList {
     add(field, std::move(name), "", std::move(help), std::move(rule), true);
   }
 
+  void foreign(ForeignFlags flags) { foreign_.push_back(std::move(flags)); }
+
   const std::vector<Option>& all() const { return options_; }
   const Option* find(std::string_view name) const;
   /// The same for a one-letter name.
   const Option* find_letter(char letter) const;
+  /// The same for a name in another program, with its dashes.
+  const Option* find_alias(std::string_view name) const;
+  const ForeignFlags* find_foreign(std::string_view name) const;
 
  private:
   template <class T>
   void add(T& field, std::string name, std::string value, std::string help, OptionRule rule, bool is_argument);
   std::vector<Option> options_;
+  std::vector<ForeignFlags> foreign_;
 };
 
 struct ParsedOptions {
-  bool wants_help = false;  ///< -h or --help before any "--"; nothing was read then
+  bool wants_help = false;         ///< -h or --help before any "--"; nothing was read then
+  std::vector<std::string> notes;  ///< about flags that were accepted and have no effect
+  std::set<std::string> given;     ///< names of the options and arguments that were given
 };
 
 /// Reads `arguments` (without the command's name) into the fields behind
 /// `options`.
-/// --flag VALUE, --flag=VALUE, -f VALUE, -fVALUE; "--" ends the flags; "-" is
-/// an ordinary argument. invalid_argument: an unknown flag (with the
-/// closest match), a value missing, malformed or out of range (flag, value and what
-/// is allowed), a flag given twice, an argument missing or too many (with the
-/// usage, which begins with `program`).
+/// --flag VALUE, --flag=VALUE, -f VALUE, -fVALUE; in a long name '_' is read as '-'; "--" ends the flags; "-" is an
+/// ordinary argument. Arguments fill the places that no flag has filled, in their order. invalid_argument: an unknown
+/// flag (with the closest match), a value missing, malformed or out of range (flag, value and what is allowed), a flag
+/// given twice or without effect (OptionRule::needs, not_with), an argument missing or too many (with the usage, which
+/// begins with `program`).
 Result<ParsedOptions> parse_options(const OptionList& options, std::span<const std::string> arguments,
                                     std::string_view program = "redline");
 

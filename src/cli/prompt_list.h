@@ -26,11 +26,14 @@ struct DrawnPromptsArgs {
     v(prompts, "prompts", "FILE", "JSON list of prompts, or one prompt per line", {.names_file = true});
     v(count, "count", "N", "only the first N prompts; 0: all", {.letter = 'n', .min = 0});
     v(size, "size", "WxH", "image size in pixels", {.shown_default = "the model's"});
-    v(steps, "steps", "N", "steps of the uncached run", {.min = 0, .max = 1000, .shown_default = "the model's"});
-    v(guidance, "guidance", "G", "guidance scale", {.min = 0, .max = 100, .shown_default = "the model's"});
+    v(steps, "steps", "N", "steps of the uncached run",
+      {.min = 0, .max = 1000, .shown_default = "the model's", .aliases = {"--num-inference-steps"}});
+    v(guidance, "guidance", "G", "guidance scale",
+      {.min = 0, .max = 100, .shown_default = "the model's", .aliases = {"--guidance-scale"}});
     v(true_guidance, "true-guidance", "G", "classifier-free guidance scale of a guidance-distilled model",
-      {.min = 0, .max = 100, .shown_default = "the model's"});
-    v(negative, "negative", "TEXT", "negative prompt", {.shown_default = "the model's"});
+      {.min = 0, .max = 100, .shown_default = "the model's", .aliases = {"--true-cfg-scale"}});
+    v(negative, "negative", "TEXT", "negative prompt",
+      {.shown_default = "the model's", .aliases = {"--negative-prompt"}});
     v(seed, "seed", "S", "seed of the first prompt; the following use S + 1, S + 2, ..", {.min = 0});
   }
 

@@ -14,13 +14,56 @@ bool asks_for_json(std::span<const std::string> arguments) {
   return std::find(arguments.begin(), end, "--json") != end;
 }
 
+/// Commands of other programs, and what to type here.
+struct PeerCommand {
+  const char* name;
+  const char* answer;
+};
+constexpr PeerCommand kPeerCommands[] = {
+    {"chat", "`redline run MODEL PROMPT` continues a text; there is no chat"},
+    {"generate", "did you mean run, or image?"},
+    {"complete", "did you mean run?"},
+    {"cli", "did you mean run?"},
+    {"txt2img", "did you mean image?"},
+    {"img2img", "did you mean image, with --init-image FILE?"},
+    {"img_gen", "did you mean image?"},
+    {"sd", "did you mean image?"},
+    {"draw", "did you mean image?"},
+    {"perplexity", "did you mean eval?"},
+    {"ppl", "did you mean eval?"},
+    {"show", "did you mean inspect?"},
+    {"info", "did you mean inspect, or devices?"},
+    {"ls", "models are files and folders; `redline inspect FILE` shows one"},
+    {"list", "models are files and folders; `redline inspect FILE` shows one"},
+    {"ps", "no model stays loaded after a command"},
+    {"stop", "no model stays loaded after a command"},
+    {"rm", "models are files and folders of yours; `redline cache --clear` removes what Redline keeps"},
+    {"pull", "models are not downloaded; give a file or folder of this machine as MODEL"},
+    {"serve", "there is no server"},
+    {"create", "did you mean convert?"},
+    {"quantize",
+     "there is no command that quantizes; `redline convert` writes GGUF files, and --dtype q8 quantizes an "
+     "image model when it is opened"},
+    {"gguf-split", "all parts of a split model are found by the name of any of them"},
+};
+
+/// "redline -m F -p P": the command is missing.
+Status command_missing(std::string_view flag) {
+  return invalid_argument(
+      "'{}': the command comes first, as in redline run {} ... for text or redline image {} ... for images; see "
+      "redline help",
+      flag, flag, flag);
+}
+
 Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
   const std::string name = arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ? "help"
                            : arguments[0] == "--version"                                         ? "version"
                                                                                                  : arguments[0];
   if (const Command* command = find_command(name))
     return command->run(*command, arguments.empty() ? arguments : arguments.subspan(1), terminal);
-  if (name.starts_with('-')) return invalid_argument("'{}': the command comes first; see redline help", name);
+  if (name.starts_with('-')) return command_missing(name);
+  for (const PeerCommand& peer : kPeerCommands)
+    if (name == peer.name) return invalid_argument("unknown command '{}'; {}", name, peer.answer);
   std::vector<std::string> names;
   for (const Command& c : commands()) names.push_back(c.name);
   const std::string hint = nearest_hint(name, names);

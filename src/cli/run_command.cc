@@ -1,36 +1,48 @@
 // redline run: streams text from a model.
+#include <algorithm>
 #include <chrono>
 #include <random>
 
+#include "base/mapped_file.h"
+#include "cli/chat_template.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
-#include "lab/bench/engine_profile.h"
-#include "lab/machine/peaks.h"
+#include "cli/table.h"
+#include "lab/bench/generation_speed.h"
+#include "lab/machine/peaks_cache.h"
+#include "models/model_tokenizer.h"
 
 namespace redline::cli {
 namespace {
 
 struct RunArgs {
-  std::string model;
-  std::string prompt;
+  std::string model, prompt_file;
+  std::optional<std::string> prompt;
   int64_t max_tokens = 256;
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
   std::optional<uint64_t> seed;
   std::vector<std::string> stop;
   std::optional<int64_t> logprobs;
-  bool ignore_eos = false, special = false, echo = false, quiet = false, json = false;
+  bool ignore_eos = false, special = false, echo = false, quiet = false, verbose = false, json = false;
   EngineArgs engine;
 
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
-    v.argument(prompt, "PROMPT",
-               "text to continue; - reads all of standard input; without it, generation starts from an empty prompt",
-               {.optional = true});
-    v(max_tokens, "max-tokens", "N", "stop after N new tokens", {.letter = 'n', .min = 0});
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
+    v.argument(
+        prompt, "PROMPT",
+        "text to continue; - reads all of standard input, as does a pipe without PROMPT; otherwise generation starts "
+        "from an empty prompt",
+        {.optional = true, .aliases = {"-p", "--prompt"}});
+    v(prompt_file, "prompt-file", "FILE", "read PROMPT from a file",
+      {.letter = 'f', .names_file = true, .aliases = {"--file"}});
+    v(max_tokens, "max-tokens", "N", "stop after N new tokens; -1: at the end of the text or of the context",
+      {.letter = 'n',
+       .min = -1,
+       .aliases = {"--n-predict", "--predict", "--num-predict", "--max-new-tokens", "--max-completion-tokens"}});
     v(temperature, "temperature", "T", "sampling temperature; 0 always takes the most likely token",
-      {.min = 0, .max = 100, .shown_default = "the model's own"});
+      {.min = 0, .max = 100, .shown_default = "the model's own", .aliases = {"--temp"}});
     v(top_k, "top-k", "K", "sample from the K most likely tokens; 0 is off",
       {.min = 0, .shown_default = "the model's own"});
     v(top_p, "top-p", "P", "sample from the most likely tokens with a cumulative probability of P; 1 is off",
@@ -38,17 +50,21 @@ struct RunArgs {
     v(min_p, "min-p", "P", "drop tokens less likely than P times the most likely one; 0 is off",
       {.min = 0, .max = 1, .shown_default = "the model's own"});
     v(repetition_penalty, "repetition-penalty", "R", "penalize tokens that are already in the text; 1 is off",
-      {.min = 0, .max = 100, .shown_default = "the model's own"});
-    v(seed, "seed", "S", "same seed, same text", {.shown_default = "random, printed at the end"});
+      {.min = 0, .max = 100, .shown_default = "the model's own", .aliases = {"--repeat-penalty"}});
+    v(seed, "seed", "S", "same seed, same text; -1: random",
+      {.letter = 's', .min = -1, .shown_default = "random, printed at the end"});
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
     v(ignore_eos, "ignore-eos", "", "continue after the end-of-sequence token");
     v(special, "special", "", "parse names of special tokens in the prompt as those tokens");
     v(echo, "echo", "", "print the prompt before the text");
     v(logprobs, "logprobs", "K", "with --json: log-probability of each token and of the K most likely ones",
-      {.min = 0, .max = 1000});
+      {.min = 0, .max = 1000, .needs = {"json"}});
     v(quiet, "quiet", "", "no summary at the end", {.letter = 'q'});
+    v(verbose, "verbose", "", "begin the summary with the model, the loading time and the sampling values",
+      {.letter = 'v', .not_with = {"json"}});
     v(json, "json", "", "print one JSON object at the end instead of streaming the text");
     engine.visit(v);
+    add_run_peers(v);
   }
 };
 
@@ -63,59 +79,78 @@ SamplingOptions sampling_of(const RunArgs& args, const SamplingOptions& defaults
   return s;
 }
 
-double per_second(double count, double ms) { return ms > 0 ? count * 1000 / ms : 0; }
-
-/// The speed reached, and the fraction of the machine's roofline.
-struct Rates {
-  double prefill_tokens_per_s = 0, decode_tokens_per_s = 0;
-  double prefill_flops_per_s = 0, decode_bytes_per_s = 0;
-};
-
-Rates rates_of(const TextEngine& engine, const GenerateResult& r) {
-  Rates rates;
-  rates.prefill_tokens_per_s = per_second(static_cast<double>(r.prompt_tokens), r.prefill_ms);
-  rates.prefill_flops_per_s = per_second(lab::profile_of(engine).step_cost(r.prompt_tokens, 0).flops, r.prefill_ms);
-  rates.decode_tokens_per_s = per_second(static_cast<double>(r.decode_tokens), r.decode_ms);
-  // The cache grows by one token per step, so the middle step is the average one.
-  const lab::EngineProfile::StepCost step = lab::profile_of(engine).step_cost(1, r.prompt_tokens + r.decode_tokens / 2);
-  rates.decode_bytes_per_s = rates.decode_tokens_per_s * step.bytes;
-  return rates;
+/// The machine's peaks for this model's steps. Measured after the first run on a machine, and kept.
+std::optional<lab::MachinePeaks> peaks_for(const TextEngine& engine) {
+  const int64_t read_bytes = lab::decode_step_bytes(engine);
+  if (auto kept = lab::load_peaks(engine.info().threads, read_bytes)) return kept;
+  const Result<const CpuKernels*> kernels = cpu_kernels();
+  if (!kernels.ok()) return std::nullopt;
+  const Progress measuring("measuring the machine, once", 0);
+  return lab::peaks_of_machine(**kernels, engine.info().threads, read_bytes);
 }
 
-Result<lab::MachinePeaks> quick_peaks(const TextEngine& engine) {
-  REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  return lab::measure_peaks(*kernels,
-                            {.quick = true,
-                             .threads = engine.info().threads,
-                             .read_bytes = static_cast<int64_t>(lab::profile_of(engine).step_cost(1, 0).bytes)});
+/// As lab::speed_of. Peaks that the run has exceeded were too low: they are measured again.
+lab::GenerationSpeed judged_speed(const TextEngine& engine, const GenerateResult& result, bool exact_f32) {
+  constexpr double kMaxShare = 1.02;
+  std::optional<lab::MachinePeaks> peaks = peaks_for(engine);
+  lab::GenerationSpeed speed = lab::speed_of(engine, result, peaks ? &*peaks : nullptr, exact_f32);
+  if (!peaks || std::max(speed.prefill.share(), speed.decode.share()) <= kMaxShare) return speed;
+  if (const Result<const CpuKernels*> kernels = cpu_kernels(); kernels.ok())
+    lab::raise_peaks(**kernels, engine.info().threads, lab::decode_step_bytes(engine), *peaks);
+  return lab::speed_of(engine, result, &*peaks, exact_f32);
 }
 
-void print_summary(const TextEngine& engine, const GenerateResult& r, uint64_t seed, Terminal& terminal) {
-  const Rates rates = rates_of(engine, r);
+/// The model and the values that shaped the text, for --verbose.
+void print_settings(const TextEngine& engine, const SamplingOptions& s, double load_ms, Terminal& terminal) {
   const ModelInfo& info = engine.info();
-  std::string prefill, decode;
-  if (const auto peaks = quick_peaks(engine); peaks.ok()) {
-    if (const lab::Peak* peak = peaks->find("f32"); peak && peak->all > 0)
-      prefill = fmt::format(", {:.1f}% of this machine's {:.0f} GFLOP/s", rates.prefill_flops_per_s / 1e7 / peak->all,
-                            peak->all);
-    if (const lab::Peak* read = peaks->find("read"); read && read->all > 0)
-      decode = fmt::format(", {:.2f} GB/s, {:.1f}% of this machine's {:.1f} GB/s", rates.decode_bytes_per_s / 1e9,
-                           rates.decode_bytes_per_s / 1e7 / read->all, read->all);
-  }
-  const auto tokens = [](auto count) { return fmt::format("{:>5} token{}", count, count == 1 ? "" : "s"); };
   terminal.note("");
-  if (r.prefill_ms > 0)
-    terminal.note("prompt  {} in {:.1f} ms: {:.1f} tokens/s{}", tokens(r.prompt_tokens), r.prefill_ms,
-                  rates.prefill_tokens_per_s, prefill);
-  else terminal.note("prompt  {}, not read to its end", tokens(r.prompt_tokens));
-  // A single token belongs to the prompt: there is no decode rate.
-  if (r.decode_tokens > 0)
-    terminal.note("output  {} in {:.1f} ms: {:.1f} tokens/s{}", tokens(r.tokens.size()), r.first_token_ms + r.decode_ms,
-                  rates.decode_tokens_per_s, decode);
-  else terminal.note("output  {}", tokens(r.tokens.size()));
-  const std::string first = r.first_token_ms > 0 ? fmt::format("first token after {:.1f} ms; ", r.first_token_ms) : "";
-  terminal.note("{}ended by {}; seed {}; {} thread{}, {}", first, finish_reason_name(r.reason), seed, info.threads,
-                info.threads == 1 ? "" : "s", info.isa);
+  terminal.note("model     {}: {}, {} parameters, {}, context {}; loaded in {:.0f} ms", printable(info.path),
+                info.architecture, info.parameters, info.weight_types, info.context, load_ms);
+  const auto off = [](bool is_off) { return is_off ? " (off)" : ""; };
+  terminal.note(
+      "sampling  temperature {:g}{}, top-k {}{}, top-p {:g}{}, min-p {:g}{}, repetition penalty {:g}{}, seed {}",
+      s.temperature, s.temperature == 0 ? " (greedy)" : "", s.top_k, off(s.top_k == 0), s.top_p, off(s.top_p == 1),
+      s.min_p, off(s.min_p == 0), s.repetition_penalty, off(s.repetition_penalty == 1), s.seed);
+}
+
+std::string speed_line(const char* phase, const lab::PhaseSpeed& speed) {
+  std::string text = fmt::format("{} {:>6} token{} in {:.1f} ms: {:.1f} tokens/s", phase, speed.tokens,
+                                 speed.tokens == 1 ? "" : "s", speed.seconds * 1e3, speed.tokens_per_s());
+  if (speed.bound) text += fmt::format(", {:.0f}% of the ceiling ({})", 100 * speed.share(), speed.bound->by);
+  return text;
+}
+
+std::string ending_text(const GenerateResult& r, const ModelInfo& info) {
+  std::string text = fmt::format("ended by {}", finish_reason_name(r.reason));
+  if (r.reason != FinishReason::kContext) return text;
+  text += fmt::format(": its {} tokens are full", info.context);
+  return info.model_context <= info.context ? text
+                                            : text + fmt::format("; this model takes --context {}", info.model_context);
+}
+
+void print_summary(const TextEngine& engine, const GenerateResult& r, const TextEngineOptions& options, uint64_t seed,
+                   Terminal& terminal) {
+  const ModelInfo& info = engine.info();
+  const lab::GenerationSpeed speed = judged_speed(engine, r, options.dtype == ComputeType::kF32);
+  terminal.note("");
+  if (speed.prefill.seconds > 0) terminal.note("{}", speed_line("prefill", speed.prefill));
+  else terminal.note("prefill {:>6} tokens, not processed to the end", r.prompt_tokens);
+  if (speed.decode.seconds > 0) terminal.note("{}", speed_line("decode ", speed.decode));
+  const std::string first = r.first_token_ms > 0 ? fmt::format(", the first after {:.1f} ms", r.first_token_ms) : "";
+  terminal.note("{} new token{}{}; {}; seed {}; {} thread{}, {}", r.tokens.size(), r.tokens.size() == 1 ? "" : "s",
+                first, ending_text(r, info), seed, info.threads, info.threads == 1 ? "" : "s", info.isa);
+}
+
+/// Why there is no text, and how a model with a chat template is asked.
+void print_advice(const RunArgs& args, const TextEngine& engine, const std::string& prompt,
+                  const GenerateResult& result, Terminal& terminal) {
+  const bool is_empty = result.tokens.empty() && result.reason == FinishReason::kStop;
+  if (is_empty) terminal.note("redline: no text: the model ended the text at once; --ignore-eos continues");
+  if (args.special || !(is_empty || args.verbose)) return;
+  const Result<std::string> chat_template = load_chat_template(engine.info().path);
+  if (!chat_template.ok() || chat_template->empty()) return;
+  terminal.note("redline: this model has a chat template, and PROMPT was given as plain text; {}",
+                chat_advice(*chat_template, args.model, prompt));
 }
 
 Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
@@ -123,8 +158,11 @@ Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
   return {{"id", id}, {"token", text.ok() ? *text : ""}, {"logprob", logprob}};
 }
 
-Json result_json(const TextEngine& engine, const GenerateResult& r, uint64_t seed, Json logprobs) {
-  const Rates rates = rates_of(engine, r);
+Json result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, uint64_t seed, Json logprobs) {
+  // JSON never waits for a measurement of the machine.
+  const auto peaks = lab::load_peaks(engine.info().threads, lab::decode_step_bytes(engine));
+  const lab::GenerationSpeed speed = lab::speed_of(engine, r, peaks ? &*peaks : nullptr, exact_f32);
+  const auto share = [](const lab::PhaseSpeed& s) { return s.bound ? Json(s.share()) : Json(nullptr); };
   Json json = {{"model", engine.info().path},
                {"text", r.text},
                {"tokens", r.tokens},
@@ -137,70 +175,144 @@ Json result_json(const TextEngine& engine, const GenerateResult& r, uint64_t see
                  {"prefill_ms", r.prefill_ms},
                  {"decode_ms", r.decode_ms},
                  {"decode_tokens", r.decode_tokens},
-                 {"prefill_tokens_per_s", rates.prefill_tokens_per_s},
-                 {"decode_tokens_per_s", rates.decode_tokens_per_s}}}};
+                 {"prefill_tokens_per_s", speed.prefill.tokens_per_s()},
+                 {"decode_tokens_per_s", speed.decode.tokens_per_s()},
+                 {"prefill_ceiling_share", share(speed.prefill)},
+                 {"decode_ceiling_share", share(speed.decode)}}}};
   if (!logprobs.is_null()) json["logprobs"] = std::move(logprobs);
   return json;
 }
 
-Status run(const RunArgs& args, Terminal& terminal) {
-  if (args.logprobs && !args.json) return invalid_argument("flag --logprobs needs --json, which shows them");
-  std::string prompt = args.prompt;
-  if (prompt == "-") {
+/// PROMPT, the file of --prompt-file, or standard input, of which the last line break is not part of the prompt.
+Result<std::string> prompt_of(const RunArgs& args, Terminal& terminal) {
+  std::string prompt;
+  if (!args.prompt_file.empty()) {
+    if (args.prompt) return invalid_argument("give either PROMPT or --prompt-file, not both");
+    REDLINE_ASSIGN(prompt, read_text_file(args.prompt_file));
+  } else if (args.prompt ? *args.prompt == "-" : terminal.has_piped_input()) {
     REDLINE_ASSIGN(prompt, terminal.read_input());
+  } else {
+    return args.prompt.value_or("");
   }
-  REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
-  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options));
+  if (prompt.ends_with('\n')) prompt.pop_back();
+  if (prompt.ends_with('\r')) prompt.pop_back();
+  return prompt;
+}
 
+/// Greedy generation takes no sample.
+void note_unused_sampling(const RunArgs& args, const SamplingOptions& sampling, Terminal& terminal) {
+  if (sampling.temperature != 0) return;
+  std::vector<std::string> unused;
+  if (args.top_k) unused.emplace_back("--top-k");
+  if (args.top_p) unused.emplace_back("--top-p");
+  if (args.min_p) unused.emplace_back("--min-p");
+  if (args.seed) unused.emplace_back("--seed");
+  if (!unused.empty()) terminal.note("redline: no effect at temperature 0: {}", fmt::join(unused, ", "));
+}
+
+Result<GenerateRequest> request_of(const RunArgs& args, const std::string& prompt, const TextEngine& engine) {
   GenerateRequest request;
   if (!prompt.empty()) {
-    REDLINE_ASSIGN(request.prompt, engine->encode(prompt, args.special));
-  } else if (!engine->info().has_tokenizer && !args.json) {
+    REDLINE_ASSIGN(request.prompt, engine.encode(prompt, args.special));
+  } else if (!engine.info().has_tokenizer && !args.json) {
     return not_found("{}: has no tokenizer, so there is no text to print; --json gives the ids of the tokens",
-                     engine->info().path);
+                     engine.info().path);
   }
-  request.sampling = sampling_of(args, engine->default_sampling());
-  request.max_tokens = args.max_tokens;
+  request.sampling = sampling_of(args, engine.default_sampling());
+  request.max_tokens = args.max_tokens < 0 ? engine.info().context : args.max_tokens;
   request.stop = args.stop;
   request.ignore_stop_tokens = args.ignore_eos;
   if (args.logprobs) request.num_logprobs = static_cast<int>(*args.logprobs);
+  return request;
+}
 
-  const InterruptGuard guard;
-  Json logprobs = args.logprobs ? Json::array() : Json();
-  bool ends_with_newline = false;
-  const auto show = [&](std::string_view text) {
-    if (args.json || text.empty()) return;
-    terminal.write(text);
-    terminal.flush();
-    ends_with_newline = text.back() == '\n';
-  };
-  bool has_begun = false;
-  const auto on_piece = [&](const TextPiece& piece) {
-    // The prompt is printed with the first piece, so that a failing run leaves standard output empty.
-    if (!has_begun && args.echo) show(prompt);
-    has_begun = true;
-    if (args.logprobs && piece.token >= 0) {
-      Json entry = logprob_json(*engine, piece.token, piece.logprob);
+/// Prints the text as it is generated, or keeps what JSON needs.
+class Stream {
+ public:
+  Stream(const RunArgs& args, const TextEngine& engine, const std::string& prompt, const GenerateRequest& request,
+         Terminal& terminal)
+      : args_(args), engine_(engine), prompt_(prompt), terminal_(terminal) {
+    constexpr int64_t kLongPrompt = 2048;
+    if (std::ssize(request.prompt) > kLongPrompt && !args.quiet)
+      reading_.emplace("reading the prompt", std::ssize(request.prompt), ProgressOptions{.unit = "token"});
+    if (args.logprobs) logprobs_ = Json::array();
+  }
+
+  /// False: the generation should end.
+  bool take(const TextPiece& piece) {
+    if (piece.token < 0 && reading_) {  // between the steps of the prompt
+      constexpr int64_t kChunk = 512;   // TextEngineOptions::max_batch_tokens
+      reading_->advance(kChunk);
+      return !InterruptGuard::interrupted();
+    }
+    begin();
+    if (args_.logprobs && piece.token >= 0) {
+      Json entry = logprob_json(engine_, piece.token, piece.logprob);
       entry["top"] = Json::array();
-      for (const TokenLogprob& t : piece.top) entry["top"].push_back(logprob_json(*engine, t.id, t.logprob));
-      logprobs.push_back(std::move(entry));
+      for (const TokenLogprob& t : piece.top) entry["top"].push_back(logprob_json(engine_, t.id, t.logprob));
+      logprobs_.push_back(std::move(entry));
     }
     show(piece.text);
-    return !InterruptGuard::interrupted() && !terminal.reader_is_gone();
-  };
-  REDLINE_ASSIGN(const GenerateResult result, engine->generate(request, on_piece));
-  if (!has_begun && args.echo) show(prompt);  // --max-tokens 0
+    return !InterruptGuard::interrupted() && !terminal_.reader_is_gone();
+  }
 
+  /// Ends the text with a line break.
+  void finish() {
+    begin();  // --max-tokens 0
+    if (args_.json || ends_with_newline_) return;
+    terminal_.write("\n");
+    terminal_.flush();
+  }
+
+  Json take_logprobs() { return std::move(logprobs_); }
+
+ private:
+  /// The prompt is printed with the first piece, so that a failing run leaves standard output empty.
+  void begin() {
+    reading_.reset();
+    if (!has_begun_ && args_.echo) show(prompt_);
+    has_begun_ = true;
+  }
+  void show(std::string_view text) {
+    if (args_.json || text.empty()) return;
+    terminal_.write(text);
+    terminal_.flush();
+    ends_with_newline_ = text.back() == '\n';
+  }
+
+  const RunArgs& args_;
+  const TextEngine& engine_;
+  const std::string& prompt_;
+  Terminal& terminal_;
+  std::optional<Progress> reading_;
+  Json logprobs_;
+  bool has_begun_ = false, ends_with_newline_ = false;
+};
+
+Status run(const RunArgs& args, Terminal& terminal) {
+  REDLINE_ASSIGN(const std::string prompt, prompt_of(args, terminal));
+  REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
+  const auto opening = std::chrono::steady_clock::now();
+  REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
+  const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opening).count();
+  REDLINE_ASSIGN(const GenerateRequest request, request_of(args, prompt, *engine));
+  note_unused_sampling(args, request.sampling, terminal);
+
+  const InterruptGuard guard;
+  Stream stream(args, *engine, prompt, request, terminal);
+  REDLINE_ASSIGN(const GenerateResult result,
+                 engine->generate(request, [&](const TextPiece& piece) { return stream.take(piece); }));
+  stream.finish();
   if (args.json) {
-    Json json = result_json(*engine, result, request.sampling.seed, std::move(logprobs));
+    Json json =
+        result_json(*engine, result, options.dtype == ComputeType::kF32, request.sampling.seed, stream.take_logprobs());
     if (args.echo) json["prompt"] = prompt;
     REDLINE_TRY(print_json(json, terminal, -1));
-  } else if (!ends_with_newline) {
-    terminal.write("\n");
-    terminal.flush();
+  } else if (!terminal.reader_is_gone()) {
+    if (args.verbose) print_settings(*engine, request.sampling, load_ms, terminal);
+    if (!args.quiet) print_summary(*engine, result, options, request.sampling.seed, terminal);
+    print_advice(args, *engine, prompt, result, terminal);
   }
-  if (!args.quiet && !args.json && !terminal.reader_is_gone())
-    print_summary(*engine, result, request.sampling.seed, terminal);
   // The summary was printed; only the exit code is left to return.
   if (result.reason == FinishReason::kCancelled && InterruptGuard::interrupted()) return Status(Code::cancelled, "");
   return {};

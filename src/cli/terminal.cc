@@ -1,8 +1,12 @@
 #include "cli/terminal.h"
 
+#include <sys/stat.h>
+
 #include <cerrno>
 #include <csignal>
 #include <cstring>
+
+#include "base/progress.h"
 
 namespace redline::cli {
 namespace {
@@ -33,6 +37,7 @@ void Terminal::check_output() {
 
 bool Terminal::write(std::string_view text) {
   if (reader_is_gone_ || error_ != 0) return false;
+  hide_progress();
   if (std::fwrite(text.data(), 1, text.size(), out_) != text.size()) check_output();
   return !reader_is_gone_ && error_ == 0;
 }
@@ -50,9 +55,15 @@ Status Terminal::finish() {
 }
 
 void Terminal::write_note(const std::string& line) {
+  hide_progress();
   std::fwrite(line.data(), 1, line.size(), err_);
   std::fputc('\n', err_);
   std::fflush(err_);
+}
+
+bool Terminal::has_piped_input() const {
+  struct stat info;
+  return ::fstat(fileno(in_), &info) == 0 && (S_ISFIFO(info.st_mode) || S_ISREG(info.st_mode));
 }
 
 Result<std::string> Terminal::read_input(size_t max_bytes) {

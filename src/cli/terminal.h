@@ -35,6 +35,8 @@ class Terminal {
     write_note(fmt::format(text, std::forward<A>(args)...));
   }
 
+  /// Whether stdin is a pipe or a file, that is, whether someone wrote `... | redline` or `redline ... < FILE`.
+  bool has_piped_input() const;
   /// Reads all of stdin. invalid_argument: more than `max_bytes`.
   Result<std::string> read_input(size_t max_bytes = size_t{64} << 20);
 

@@ -182,9 +182,9 @@ Screen Screen::of(std::FILE* output) {
   const int file = fileno(output);
   screen.is_terminal = file >= 0 && isatty(file) == 1;
   winsize size = {};
-  if (screen.is_terminal && ioctl(file, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 && size.ws_row > 0) {
-    screen.columns = size.ws_col;
-    screen.rows = size.ws_row;
+  if (screen.is_terminal && ioctl(file, TIOCGWINSZ, &size) == 0) {
+    if (size.ws_col > 0) screen.columns = size.ws_col;
+    if (size.ws_row > 0) screen.rows = size.ws_row;
   }
   screen.variable = [](const char* name) {
     const char* value = std::getenv(name);
@@ -230,7 +230,7 @@ Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& scre
     return screen.variable("COLORTERM").empty() && contains(screen.variable("TERM"), "256color")
                ? ImageProtocol::kBlocks256
                : ImageProtocol::kBlocks24;
-  return invalid_argument("\"{}\" is no way to show a picture; there are auto, kitty, iterm, sixel, blocks and none",
+  return invalid_argument("\"{}\" is no way to show an image; there are auto, kitty, iterm, sixel, blocks and none",
                           flag);
 }
 

@@ -34,7 +34,7 @@ ImageProtocol choose_image_protocol(const Screen& screen);
 /// The value of a flag: auto (as above), kitty, iterm, sixel, blocks, none. invalid_argument: anything else.
 Result<ImageProtocol> image_protocol(const std::string& flag, const Screen& screen);
 
-/// The bytes that show `picture`, at most as wide as the screen, followed by a line feed; "" for kNone.
+/// The bytes that show the image, at most as wide as the screen, followed by a line feed; "" for kNone.
 /// Errors as encode_png.
 Result<std::string> terminal_image(const RgbImage& picture, ImageProtocol protocol, const Screen& screen);
 

@@ -14,19 +14,24 @@ struct TokenizeArgs {
   std::optional<std::string> text, ids;
   bool special = false, no_bos = false, json = false;
   void visit(OptionList& v) {
-    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true});
-    v.argument(text, "TEXT", "text to encode; - reads standard input", {.optional = true});
+    v.argument(model, "MODEL", "GGUF file or Hugging Face folder", {.names_file = true, .aliases = {"-m", "--model"}});
+    v.argument(text, "TEXT", "text to encode; - reads standard input, as does a pipe without TEXT",
+               {.optional = true, .aliases = {"-p", "--prompt"}});
     v(ids, "ids", "IDS|FILE", "token ids to decode instead of TEXT: a list such as 1,2,3, or a text file",
       {.names_file = true});
     v(special, "special", "", "parse names of special tokens in TEXT as those tokens; with --ids, show them");
-    v(no_bos, "no-bos", "", "omit the special tokens that the model adds around a text");
+    v(no_bos, "no-bos", "", "omit the special tokens that the model adds around a text", {.not_with = {"ids"}});
     v(json, "json", "", "print JSON");
   }
 };
 
 Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
-  if (args.text.has_value() == args.ids.has_value())
-    return invalid_argument("give either TEXT to encode or --ids to decode{}", args.ids ? ", not both" : "");
+  if (args.text && args.ids) return invalid_argument("give either TEXT to encode or --ids to decode, not both");
+  std::string text = args.text.value_or("");
+  if (args.text ? text == "-" : !args.ids && terminal.has_piped_input()) {
+    REDLINE_ASSIGN(text, terminal.read_input());
+  }
+  if (!args.text && !args.ids && text.empty()) return invalid_argument("give either TEXT to encode or --ids to decode");
   std::vector<int32_t> ids;
   if (args.ids) {
     REDLINE_ASSIGN(ids, read_tokens(*args.ids).within("flag --ids"));
@@ -37,14 +42,10 @@ Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
     for (const int32_t id : ids)
       if (id >= tokenizer->vocab_size())
         return invalid_argument("flag --ids: {} is outside the vocabulary of {}", id, tokenizer->vocab_size());
-    const std::string text = tokenizer->decode(ids, args.special);
-    if (args.json) return print_json({{"text", text}}, terminal, -1);
-    terminal.print("{}\n", text);
+    const std::string decoded = tokenizer->decode(ids, args.special);
+    if (args.json) return print_json({{"text", decoded}}, terminal, -1);
+    terminal.print("{}\n", decoded);
     return {};
-  }
-  std::string text = *args.text;
-  if (text == "-") {
-    REDLINE_ASSIGN(text, terminal.read_input());
   }
   ids = tokenizer->encode(text, {.add_special = !args.no_bos, .parse_special = args.special});
   if (args.json) {

@@ -36,6 +36,7 @@ Status DenoiseLoop::make_solver() {
     REDLINE_ASSIGN(config, with_solver(std::move(config), r.solver));
   }
   REDLINE_ASSIGN(solver_, Solver::make(config));
+  solver_name_ = solver_name(config);
   StepPlan plan;
   plan.steps = static_cast<int>(r.num_inference_steps);
   plan.image_tokens = in_.layout.height / in_.layout.patch * (in_.layout.width / in_.layout.patch);
@@ -133,6 +134,8 @@ Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step
     progress.output = output.data();
     if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
   }
+  result.solver = solver_name_;
+  result.cache = denoiser.cache().plan().description;
   result.executed_share = denoiser.executed_share();
   result.operations = denoiser.executed_operations();
   result.latents = std::move(latents_);

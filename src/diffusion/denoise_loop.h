@@ -19,8 +19,8 @@ struct DenoiseInputs {
   std::vector<float> noise;             ///< [images, channels, height, width]
   std::vector<float> init_latents;      ///< image to image: the same shape; else empty
   std::vector<float> mask;              ///< inpainting by blending: 1 is regenerated, the same shape; else empty
-  std::vector<float> mask_latents;      ///< of an inpainting network: [1 + channels, height, width]
-  TorchGenerator* generator = nullptr;
+  std::vector<float> mask_latents;      ///< of an inpainting network: [1 or images, 1 + channels, height, width]
+  NoiseSource* generator = nullptr;
 
   bool guided() const { return guidance_scale != 1; }
 };
@@ -46,6 +46,7 @@ class DenoiseLoop {
   Pipeline& p_;
   DenoiseInputs& in_;
   std::unique_ptr<Solver> solver_;
+  std::string solver_name_;
   FloatArray latents_;
   std::vector<int64_t> rows_;  ///< of the denoiser's batch: all positive ones, then all negative ones
   std::vector<float> scaled_, outputs_, renoised_;

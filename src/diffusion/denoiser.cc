@@ -1,11 +1,42 @@
 #include "diffusion/denoiser.h"
 
 #include <algorithm>
+#include <set>
+
+#include "graph/bound_values.h"
 
 namespace redline {
 
-Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const NetworkOptions& options,
-                                                 int64_t max_adapter_rank, WorkerTeam& team) {
+namespace {
+
+// Ports through which a part hands values to later ones are external (graph/bound_values.h). A part may read and write
+// values of one name, which are different ports.
+const std::string kIn = std::string(kBoundPrefix) + "in.", kOut = std::string(kBoundPrefix) + "out.";
+
+/// Makes the outputs of the first two parts, and the inputs of later parts that read them, external.
+void hand_over(DenoiserModel& model) {
+  std::set<std::string> handed;
+  Graph* const parts[] = {&model.front, &model.middle, &model.tail};
+  for (Graph* part : parts) {
+    for (const ValueId id : part->inputs) {
+      std::string& name = part->values[static_cast<size_t>(id)].name;
+      if (handed.contains(name)) name = kIn + name;
+    }
+    if (part == &model.tail) break;
+    for (const ValueId id : part->outputs) {
+      ValueInfo& value = part->values[static_cast<size_t>(id)];
+      if (is_bound_name(value.name)) continue;  // a step invariant
+      REDLINE_CHECK(value.kind == ValueKind::kComputed);
+      handed.insert(value.name);
+      value.name = kOut + value.name;
+    }
+  }
+}
+
+}  // namespace
+
+Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const ExecutableOptions& options,
+                                                 int64_t max_adapter_rank, RuntimeResources& runtime) {
   std::unique_ptr<Denoiser> d(new Denoiser());
   const int64_t latents = model.latent_channels * model.patch * model.patch;
   if (model.in_channels != latents && !model.is_inpainting())
@@ -28,11 +59,12 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Netw
         value.name == "latents" || value.name == "timestep" || value.name == "rope" || value.name == "positions";
     if (!own) d->conditions_.push_back({value.name, value.dtype, value.shape});
   }
-  REDLINE_ASSIGN(d->invariants_, StepInvariants::make(model, options, team));
-  REDLINE_ASSIGN(d->front_, Network::make(std::move(model.front), options, team));
+  REDLINE_ASSIGN(d->invariants_, StepInvariants::make(model, options, runtime));
+  if (!model.middle.ops.empty()) hand_over(model);
+  REDLINE_ASSIGN(d->front_, Executable::make(std::move(model.front), options, runtime));
   if (!model.middle.ops.empty()) {
-    REDLINE_ASSIGN(d->middle_, Network::make(std::move(model.middle), options, team));
-    REDLINE_ASSIGN(d->tail_, Network::make(std::move(model.tail), options, team));
+    REDLINE_ASSIGN(d->middle_, Executable::make(std::move(model.middle), options, runtime));
+    REDLINE_ASSIGN(d->tail_, Executable::make(std::move(model.tail), options, runtime));
   }
   d->model_ = std::move(model);
   return d;
@@ -50,10 +82,10 @@ SymbolValues Denoiser::sizes(int64_t rows) const {
 
 Status Denoiser::begin(DenoiserBatch batch) {
   batch_ = std::move(batch);
-  state_.clear();
+  states_.clear();
   const LatentLayout& l = batch_.layout;
   const SymbolValues one = sizes(1);
-  for (const Network::Port& port : conditions_) {
+  for (const Executable::Port& port : conditions_) {
     const int64_t expected = num_elements(port.shape).eval(one) * batch_.rows;
     auto check = [&](const auto& conditions) -> Status {
       const auto at = conditions.find(port.name);
@@ -72,7 +104,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
     REDLINE_ASSIGN(positions_, model_.position_table(l.height / l.patch, l.width / l.patch));
   }
   const size_t told = is_inpainting() ? static_cast<size_t>((l.channels + 1) * l.height * l.width) : 0;
-  if (batch_.mask_latents.size() != told)
+  if (batch_.mask_latents.size() != told && batch_.mask_latents.size() != told * static_cast<size_t>(batch_.pictures))
     return invalid_argument("the mask latents have {} elements, the network takes {}", batch_.mask_latents.size(),
                             told);
   invariants_.begin(batch_, one);
@@ -80,10 +112,15 @@ Status Denoiser::begin(DenoiserBatch batch) {
 }
 
 // Fills the network's inputs for these rows from the batch and from the outputs of earlier parts, and runs it.
-Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std::string& prefix) {
+Status Denoiser::run(Executable& network, std::span<const int64_t> rows, const std::string& earlier) {
   const SymbolValues one = sizes(1);
   invariants_.bind(network, rows);
-  for (const Network::Port& port : network.inputs()) {
+  for (const Executable::Port& port : network.inputs()) {
+    if (port.name.starts_with(kIn)) {
+      const std::string name = port.name.substr(kIn.size());
+      const auto left = states_.find(earlier + name);
+      (left != states_.end() ? left : states_.find(name))->second.bind_input(network, port.name, rows);
+    }
     if (port.name == "latents" || port.is_bound()) continue;  // written by run_front; kept for all steps
     const int64_t n = num_elements(port.shape).eval(one);
     if (port.dtype == DType::kI32) {
@@ -99,10 +136,6 @@ Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std:
       for (size_t i = 0; i < rows.size(); ++i) to = std::copy(rope_.begin(), rope_.end(), to);
     } else if (port.name == "positions") {
       for (size_t i = 0; i < rows.size(); ++i) to = std::copy(positions_.begin(), positions_.end(), to);
-    } else if (const auto left = state_.find(prefix + port.name); &network != &front_ && left != state_.end()) {
-      for (const int64_t row : rows) to = std::copy_n(left->second.data.data() + row * n, n, to);
-    } else if (const auto carry = state_.find(port.name); &network != &front_ && carry != state_.end()) {
-      for (const int64_t row : rows) to = std::copy_n(carry->second.data.data() + row * n, n, to);
     } else {
       const std::vector<float>& from = batch_.conditions[port.name];
       for (const int64_t row : rows) to = std::copy_n(from.data() + row * n, n, to);
@@ -111,18 +144,23 @@ Status Denoiser::run(Network& network, std::span<const int64_t> rows, const std:
   return network.run(sizes(static_cast<int64_t>(rows.size())));
 }
 
-void Denoiser::keep_outputs(const Network& network, std::span<const int64_t> rows, const std::string& prefix) {
+Status Denoiser::run_and_keep(Executable& network, std::span<const int64_t> rows, const std::string& earlier,
+                              const std::string& prefix) {
+  if (rows.empty()) return {};
   const SymbolValues one = sizes(1);
-  for (const Network::Port& port : network.outputs()) {
-    State& state = state_[prefix + port.name];
-    state.row_elements = num_elements(port.shape).eval(one);
-    state.data.resize(static_cast<size_t>(state.row_elements * batch_.rows));
-    const float* from = network.output(port.name);
-    for (const int64_t row : rows) {
-      std::copy_n(from, state.row_elements, state.data.data() + row * state.row_elements);
-      from += state.row_elements;
-    }
+  const auto buffer_of = [&](const Executable::Port& port) -> RowBuffer& {
+    return states_[prefix + port.name.substr(kOut.size())];
+  };
+  for (const Executable::Port& port : network.outputs()) {
+    if (!port.name.starts_with(kOut)) continue;
+    RowBuffer& buffer = buffer_of(port);
+    if (buffer.empty()) REDLINE_TRY(buffer.resize(network, batch_.rows, num_elements(port.shape).eval(one)));
+    buffer.bind_output(network, port.name, rows);
   }
+  REDLINE_TRY(run(network, rows, earlier));
+  for (const Executable::Port& port : network.outputs())
+    if (port.name.starts_with(kOut)) buffer_of(port).take_output(rows);
+  return {};
 }
 
 Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float> x, double timestep) {
@@ -136,22 +174,21 @@ Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float>
     const float* planes = x.data() + row % batch_.pictures * n;
     if (is_inpainting()) {
       planes_.assign(planes, planes + n);
-      planes_.insert(planes_.end(), batch_.mask_latents.begin(), batch_.mask_latents.end());
+      const size_t told =
+          static_cast<size_t>((batch_.layout.channels + 1) * batch_.layout.height * batch_.layout.width);
+      const bool is_shared = batch_.mask_latents.size() == told;
+      const float* mask =
+          batch_.mask_latents.data() + (is_shared ? 0 : static_cast<size_t>(row % batch_.pictures) * told);
+      planes_.insert(planes_.end(), mask, mask + told);
       planes = planes_.data();
     }
     pack_latents(taken, planes, to);
     to += taken.elements();
   }
-  REDLINE_TRY(run(front_, rows, ""));
-  if (has_parts()) keep_outputs(front_, rows, "");
-  return {};
+  return run_and_keep(front_, rows, "", "");
 }
 
-Status Denoiser::run_middle(std::span<const int64_t> rows) {
-  REDLINE_TRY(run(middle_, rows, ""));
-  keep_outputs(middle_, rows, "middle.");
-  return {};
-}
+Status Denoiser::run_middle(std::span<const int64_t> rows) { return run_and_keep(middle_, rows, "", "middle."); }
 
 void Denoiser::unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const {
   LatentLayout layout = batch_.layout;
@@ -171,10 +208,9 @@ Status Denoiser::run_tail(std::span<const int64_t> rows, std::span<float> out) {
 }
 
 std::span<float> Denoiser::state(const std::string& name, int64_t row) {
-  const auto at = state_.find(name);
-  if (at == state_.end()) return invariants_.state(name, row);
-  return std::span(at->second.data)
-      .subspan(static_cast<size_t>(row * at->second.row_elements), static_cast<size_t>(at->second.row_elements));
+  const auto at = states_.find(name);
+  if (at == states_.end()) return invariants_.state(name, row);
+  return {at->second.row(row), static_cast<size_t>(at->second.row_elements())};
 }
 
 Status Denoiser::evaluate(std::span<const int64_t> rows, std::span<const float> x, double timestep,

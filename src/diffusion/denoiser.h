@@ -6,9 +6,10 @@
 
 #include "diffusion/adapters.h"
 #include "diffusion/latents.h"
+#include "diffusion/row_buffers.h"
 #include "diffusion/step_invariants.h"
 #include "models/image_models.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 
 namespace redline {
 
@@ -33,9 +34,9 @@ struct DenoiserBatch {
 class Denoiser {
  public:
   /// `options.compile.bounds` bounds every batch. `max_adapter_rank`: reserves adapter slots of this rank beside every
-  /// linear layer and convolution; 0: none. `team` outlives the denoiser.
-  static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const NetworkOptions& options,
-                                                int64_t max_adapter_rank, WorkerTeam& team);
+  /// linear layer and convolution; 0: none. `runtime` outlives the denoiser.
+  static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const ExecutableOptions& options,
+                                                int64_t max_adapter_rank, RuntimeResources& runtime);
   AdapterBank& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !middle_.empty(); }
@@ -58,7 +59,7 @@ class Denoiser {
   std::span<float> state(const std::string& name, int64_t row);
 
   /// The parts, then the step invariants: of the text, of the timesteps.
-  std::vector<const Network*> networks() const {
+  std::vector<const Executable*> networks() const {
     return {&front_, &middle_, &tail_, &invariants_.text(), &invariants_.time()};
   }
   const DenoiserBatch& batch() const { return batch_; }
@@ -67,25 +68,24 @@ class Denoiser {
 
  private:
   SymbolValues sizes(int64_t rows) const;
-  Status run(Network& network, std::span<const int64_t> rows, const std::string& prefix);
-  struct State {
-    int64_t row_elements = 0;
-    std::vector<float> data;  ///< [rows, row_elements]
-  };
-  void keep_outputs(const Network& network, std::span<const int64_t> rows, const std::string& prefix);
+  /// `earlier`: prefix of the outputs of the part before.
+  Status run(Executable& network, std::span<const int64_t> rows, const std::string& earlier);
+  /// The same for a part whose outputs later parts read, which are kept as `prefix` + name.
+  Status run_and_keep(Executable& network, std::span<const int64_t> rows, const std::string& earlier,
+                      const std::string& prefix);
   void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
 
   Denoiser() : adapters_({}) {}
   DenoiserModel model_;
   AdapterBank adapters_;
-  std::vector<Network::Port> conditions_;  ///< inputs that the batch provides
+  std::vector<Executable::Port> conditions_;  ///< inputs that the batch provides
   StepInvariants invariants_;
-  Network front_, middle_, tail_;
+  Executable front_, middle_, tail_;
   DenoiserBatch batch_;
   std::vector<float> rope_, positions_;  ///< of one row
   std::vector<float> planes_;            ///< of one image, with the mask channels of an inpainting network
   double timestep_ = 0;
-  std::map<std::string, State> state_;
+  RowBuffers states_;  ///< what parts leave for later ones and for a step cache
 };
 
 }  // namespace redline

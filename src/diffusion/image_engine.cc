@@ -15,6 +15,14 @@ double ms_since(Clock::time_point begin) {
   return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
 }
 
+/// Where the mask is black, `image` takes the pixels of `initial`; where it is gray, a mixture.
+void keep_unmasked(const RgbImage& initial, const RgbImage& mask, RgbImage& image) {
+  for (size_t i = 0; i < image.rgb.size(); ++i) {
+    const int share = mask.rgb[i / 3 * 3], kept = 255 - share;
+    image.rgb[i] = static_cast<uint8_t>((image.rgb[i] * share + initial.rgb[i] * kept + 127) / 255);
+  }
+}
+
 /// One request: its inputs, gathered step by step, and its result.
 class GenerateTask {
  public:
@@ -37,7 +45,7 @@ class GenerateTask {
   Pipeline& p_;
   ImageRequest request_;
   DenoiseInputs in_;
-  std::unique_ptr<TorchGenerator> generator_;
+  std::unique_ptr<TorchGenerators> generators_;
   ImageResult result_;
 };
 
@@ -58,8 +66,8 @@ Status GenerateTask::resolve() {
   REDLINE_TRY(take_guidance_scale());
   const DenoiserModel& model = p_.denoiser->model();
   in_.layout = {model.latent_channels, r.height / p_.vae.scale(), r.width / p_.vae.scale(), model.patch};
-  generator_ = std::make_unique<TorchGenerator>(r.seed);
-  in_.generator = generator_.get();
+  generators_ = std::make_unique<TorchGenerators>(r.seed, r.seed_each ? in_.pictures : 1);
+  in_.generator = generators_.get();
   return {};
 }
 
@@ -83,7 +91,7 @@ Status GenerateTask::take_guidance_scale() {
   if (!(scale >= 0 && scale <= 100)) return invalid_argument("guidance {} is outside [0, 100]", scale);
   if (scale <= 1) scale = 1;  // as in diffusers: guidance begins above one
   if (in_.pictures * (in_.guided() ? 2 : 1) > p_.options.max_batch)
-    return invalid_argument("{} pictures{} are more than max_batch {}", in_.pictures,
+    return invalid_argument("{} images{} are more than max_batch {}", in_.pictures,
                             in_.guided() ? " with two branches of guidance each" : "", p_.options.max_batch);
   return {};
 }
@@ -129,6 +137,8 @@ Status GenerateTask::encode_prompts() {
   if (request_.pooled_embeds) return invalid_argument("pooled embeddings need prompt embeddings; give both");
   REDLINE_ASSIGN(in_.positive, conditions_of(request_.prompts));
   result_.warnings = in_.positive.warnings;
+  if (std::string warning = p_.prompt_words.warning(request_.prompts); !warning.empty())
+    result_.warnings.push_back(std::move(warning));
   if (in_.guided() && p_.zeros_for_empty_prompt && request_.negative_prompt.empty()) {
     in_.negative = in_.positive;
     for (auto& [name, values] : in_.negative.values) std::fill(values.begin(), values.end(), 0.0f);
@@ -159,7 +169,7 @@ Status GenerateTask::draw_noise() {
     in_.noise = given->data;
   } else {
     in_.noise.resize(static_cast<size_t>(l.elements() * in_.pictures));
-    generator_->draw(in_.noise);
+    generators_->draw(in_.noise);
   }
   return {};
 }
@@ -178,8 +188,9 @@ Status GenerateTask::encode_init_image() {
   const bool takes_mask = p_.denoiser->is_inpainting();
   if (takes_mask && r.strength == 1) return {};
   const std::vector<float> pixels = pixel_values(r.init_image, nullptr, r.width, r.height);
-  REDLINE_ASSIGN(const std::vector<float> one, p_.vae.encode(pixels, in_.layout, *generator_));
-  for (int64_t i = 0; i < in_.pictures; ++i) in_.init_latents.insert(in_.init_latents.end(), one.begin(), one.end());
+  REDLINE_ASSIGN(const std::vector<float> drawn, p_.vae.encode(pixels, in_.layout, *generators_));
+  for (int64_t i = 0; i < in_.pictures / generators_->count(); ++i)
+    in_.init_latents.insert(in_.init_latents.end(), drawn.begin(), drawn.end());
   if (!r.mask || takes_mask) return {};
   const std::vector<float> plane = latent_mask(r.mask, in_.layout, p_.vae.scale());
   for (int64_t i = 0; i < in_.pictures * in_.layout.channels; ++i)
@@ -195,9 +206,13 @@ Status GenerateTask::encode_mask_latents() {
     result_.warnings.emplace_back("this is an inpainting model; without a mask it regenerates the whole image");
   // Without a mask nothing of the image is kept.
   const std::vector<float> pixels = pixel_values(r.mask ? r.init_image : nullptr, r.mask, r.width, r.height);
-  REDLINE_ASSIGN(const std::vector<float> kept, p_.vae.encode(pixels, in_.layout, *generator_));
-  in_.mask_latents = latent_mask(r.mask, in_.layout, p_.vae.scale());
-  in_.mask_latents.insert(in_.mask_latents.end(), kept.begin(), kept.end());
+  REDLINE_ASSIGN(const std::vector<float> kept, p_.vae.encode(pixels, in_.layout, *generators_));
+  const std::vector<float> mask = latent_mask(r.mask, in_.layout, p_.vae.scale());
+  const auto n = static_cast<std::ptrdiff_t>(in_.layout.elements());
+  for (auto at = kept.begin(); at != kept.end(); at += n) {
+    in_.mask_latents.insert(in_.mask_latents.end(), mask.begin(), mask.end());
+    in_.mask_latents.insert(in_.mask_latents.end(), at, at + n);
+  }
   return {};
 }
 
@@ -212,6 +227,7 @@ Status GenerateTask::decode() {
         tile));
   for (size_t i = 0; i < static_cast<size_t>(in_.pictures); ++i) {
     REDLINE_ASSIGN(RgbImage image, p_.vae.decode(std::span(result_.latents.data).subspan(i * n, n), layout));
+    if (request_.keep_unmasked && request_.mask) keep_unmasked(*request_.init_image, *request_.mask, image);
     result_.pictures.push_back(std::move(image));
   }
   result_.decode_ms = ms_since(begin);
@@ -232,8 +248,6 @@ Result<ImageResult> GenerateTask::run(const std::function<bool(const ImageProgre
 }
 
 }  // namespace
-
-DiffusionEngine::~DiffusionEngine() { pipeline_->timeline.write(); }
 
 Result<ImageResult> DiffusionEngine::generate(const ImageRequest& request,
                                               const std::function<bool(const ImageProgress&)>& on_step) {
@@ -256,7 +270,7 @@ Status DiffusionEngine::set_adapters(const std::vector<std::pair<std::string, do
 
 ImageEngine::MemoryReport DiffusionEngine::memory() const {
   MemoryReport report;
-  for (const Network* network : pipeline_->networks()) {
+  for (const Executable* network : pipeline_->networks()) {
     if (!network->program()) continue;
     report.packed_weights += network->program()->weight_bytes;
     report.arena += network->program()->arena_plan.bytes;
@@ -268,7 +282,7 @@ ImageEngine::MemoryReport DiffusionEngine::memory() const {
 
 std::string DiffusionEngine::describe_program() const {
   std::string text;
-  for (const Network* network : pipeline_->denoiser->networks())
+  for (const Executable* network : pipeline_->denoiser->networks())
     if (network->program()) text += network->program()->to_string();
   if (pipeline_->vae.decoder().program()) text += pipeline_->vae.decoder().program()->to_string();
   return text;

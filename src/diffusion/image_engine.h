@@ -12,9 +12,12 @@ namespace redline {
 class DiffusionEngine final : public ImageEngine {
  public:
   explicit DiffusionEngine(std::unique_ptr<Pipeline> pipeline) : pipeline_(std::move(pipeline)) {}
-  ~DiffusionEngine() override;
 
   const std::string& family() const override { return pipeline_->family_name; }
+  bool is_guidance_distilled() const override { return pipeline_->row->is_distilled; }
+  bool takes_guidance_scale() const override {
+    return !is_guidance_distilled() || pipeline_->denoiser->model().takes_guidance;
+  }
   ImageRequest defaults() const override { return pipeline_->defaults; }
   Result<ImageResult> generate(const ImageRequest& request,
                                const std::function<bool(const ImageProgress&)>& on_step) override;

@@ -71,6 +71,9 @@ Result<PipelineDefaults> read_defaults(const std::string& path) {
   ConfigReader outer(*file);
   const nlohmann::json* defaults = outer.object("defaults");
   if (outer.has("step_cache")) d.step_cache = outer.text("step_cache", "");
+  if (const nlohmann::json* words = outer.object("prompt_words")) {
+    REDLINE_ASSIGN(d.prompt_words, PromptWords::parse(*words).within(path));
+  }
   REDLINE_TRY(outer.status().within(path));
   if (d.step_cache.find('/') != std::string::npos)
     return invalid_argument("{}: step_cache \"{}\" is not the name of a file in the folder", path, d.step_cache);

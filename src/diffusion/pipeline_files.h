@@ -3,6 +3,7 @@
 
 #include <optional>
 
+#include "diffusion/prompt_words.h"
 #include "models/checkpoint.h"
 
 namespace redline {
@@ -12,12 +13,14 @@ struct PipelineComponent {
   std::string name, library, class_name;
 };
 
-/// redline.json beside model_index.json: {"defaults": {...}, "step_cache": "FILE"}, the recommended settings.
+/// redline.json beside model_index.json: {"defaults": {...}, "step_cache": "FILE", "prompt_words": {...}}, the
+/// recommended settings.
 struct PipelineDefaults {
   std::optional<int64_t> width, height, num_inference_steps, max_sequence_length;
   std::optional<double> guidance_scale, true_cfg_scale;
   std::optional<std::string> negative_prompt;
   std::string step_cache;  ///< a calibration (calibration_file.h) in the same folder; or ""
+  PromptWords prompt_words;
 };
 
 struct PipelineFiles {

@@ -1,7 +1,5 @@
 #include "diffusion/pipeline_loader.h"
 
-#include "base/settings.h"
-#include "base/topology.h"
 #include "diffusion/calibration_file.h"
 #include "diffusion/solver.h"
 #include "models/convert_weights.h"
@@ -31,13 +29,22 @@ bool is_quantized_weight(const std::string& name) {
   return in_block && name.ends_with(".weight") && !has("norm");
 }
 
+/// The type of 8 bits that a pipeline's matrices are quantized to; nullopt: they are not.
+std::optional<DType> quantized_type(ImageType type) {
+  switch (type) {
+    case ImageType::kQ8_0: return DType::kQ8_0;
+    case ImageType::kW8A8: return DType::kW8A8;
+    default: return std::nullopt;
+  }
+}
+
 Status convert(Checkpoint& checkpoint, ImageType type) {
   if (type == ImageType::kF32) return {};
   REDLINE_TRY(round_convolutions(checkpoint));
+  if (const std::optional<DType> quantized = quantized_type(type))
+    return convert_weights(checkpoint, *quantized, is_quantized_weight);
   if (type == ImageType::kBF16)
     return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
-  if (type == ImageType::kQ8_0) return convert_weights(checkpoint, DType::kQ8_0, is_quantized_weight);
-  if (type == ImageType::kW8A8) return convert_weights(checkpoint, DType::kW8A8, is_quantized_weight);
   return {};
 }
 
@@ -55,7 +62,7 @@ class PipelineLoader {
       : path_(path), files_(std::move(files)), p_(pipeline) {}
 
   Status load() {
-    REDLINE_TRY(open_team());
+    REDLINE_TRY(open_runtime());
     REDLINE_TRY(open_text_encoders());
     REDLINE_ASSIGN(AutoencoderModel autoencoder, read_autoencoder());
     REDLINE_TRY(open_denoiser(autoencoder.scale));
@@ -64,32 +71,22 @@ class PipelineLoader {
     REDLINE_ASSIGN(p_.masks, find_calibration(path_, files_.defaults.step_cache, p_.options.step_cache_file));
     p_.scheduler_config = files_.scheduler_config;
     REDLINE_TRY(Solver::make(p_.scheduler_config).within(path_ + "/scheduler"));
+    p_.prompt_words = files_.defaults.prompt_words;
     set_defaults();
     return {};
   }
 
  private:
-  Status open_team() {
+  Status open_runtime() {
     const ImageOptions& options = p_.options;
-    REDLINE_ASSIGN(const Settings settings, read_settings());
-    REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-    if (options.dtype == ImageType::kQ8)
-      p_.options.dtype = kernels->has_tile_unit ? ImageType::kW8A8 : ImageType::kQ8_0;
-    REDLINE_ASSIGN(const int threads, choose_threads(options.threads, settings.threads));
-    p_.team = std::make_unique<WorkerTeam>(threads, std::pair{kernels->worker_begin, kernels->worker_end});
+    if (options.use_interpreter && !options.trace_file.empty())
+      return invalid_argument("{}: the interpreter has no workers to record a timeline of", options.trace_file);
+    REDLINE_ASSIGN(p_.runtime, choose_runtime(options.runtime, {options.threads, options.trace_file}));
+    const CpuKernels& kernels = p_.runtime->resources().kernels();
+    if (options.dtype == ImageType::kQ8) p_.options.dtype = kernels.has_tile_unit ? ImageType::kW8A8 : ImageType::kQ8_0;
     network_.interpret = options.use_interpreter;
-    network_.hang_seconds = settings.hang_seconds;
-    if (!options.trace_file.empty()) {
-      if (options.use_interpreter)
-        return invalid_argument("{}: the interpreter has no workers to record a timeline of", options.trace_file);
-      REDLINE_ASSIGN(p_.timeline, TimelineFile::open(options.trace_file, threads, settings.trace_events));
-      network_.timeline = p_.timeline.timeline();
-    }
-    network_.compile.kernels = kernels;
     network_.compile.exact_f32 = options.dtype == ImageType::kF32;
-    network_.compile.kv_format = joint_kv_format(*kernels, network_.compile.exact_f32);
-    REDLINE_ASSIGN(network_.compile.weight_cache.cache, read_cache_settings());
-    network_.compile.weight_cache.kernels = cpu_isa_in_use();
+    network_.compile.pack_kv_format = joint_kv_format(kernels, network_.compile.exact_f32);
     return {};
   }
 
@@ -97,7 +94,7 @@ class PipelineLoader {
     SymbolValues& bounds = network_.compile.bounds;
     bounds[Symbol::kBatch] = 1;
     bounds[Symbol::kTextTokens] = kMaxTextTokens;
-    const bool has_8_bits = p_.options.dtype == ImageType::kQ8_0 || p_.options.dtype == ImageType::kW8A8;
+    const bool has_8_bits = quantized_type(p_.options.dtype).has_value();
     for (const PipelineComponent& component : files_.components) {
       constexpr std::string_view kPrefix = "text_encoder";
       if (!component.name.starts_with(kPrefix)) continue;
@@ -110,7 +107,7 @@ class PipelineLoader {
       REDLINE_ASSIGN(PromptTokenizer prompts, PromptTokenizer::open(files_.path + "/" + tokenizer, model));
       std::unique_ptr<TextEncoder>& encoder = p_.text_encoders[component.name];
       REDLINE_ASSIGN(encoder, TextEncoder::make(component.name, std::move(model), std::move(prompts), network_,
-                                                p_.options.max_adapter_rank, *p_.team));
+                                                p_.options.max_adapter_rank, p_.runtime->resources()));
       p_.prompt_encoders.add(component.name, *encoder);
       adapter_aliases_[component.name] = row->adapter_alias;
     }
@@ -145,9 +142,9 @@ class PipelineLoader {
     bounds[Symbol::kBatch] = p_.options.max_batch;
     bounds[Symbol::kImageTokens] = side / model.patch * (side / model.patch);
     set_latent_size(bounds, side, side);
-    REDLINE_ASSIGN(
-        p_.denoiser,
-        Denoiser::make(std::move(model), network_, p_.options.max_adapter_rank, *p_.team).within(weights.path));
+    REDLINE_ASSIGN(p_.denoiser,
+                   Denoiser::make(std::move(model), network_, p_.options.max_adapter_rank, p_.runtime->resources())
+                       .within(weights.path));
     return {};
   }
 
@@ -164,8 +161,8 @@ class PipelineLoader {
     if (autoencoder.latent_channels != channels)
       return invalid_argument("{}: the vae has {} latent channels, the {} {}", path_, autoencoder.latent_channels,
                               p_.row->denoiser_component, channels);
-    REDLINE_ASSIGN(
-        p_.vae, VaeCodec::make(std::move(autoencoder), network_, p_.options.max_side, p_.options.vae_tile, *p_.team));
+    REDLINE_ASSIGN(p_.vae, VaeCodec::make(std::move(autoencoder), network_, p_.options.max_side, p_.options.vae_tile,
+                                          p_.runtime->resources()));
     return {};
   }
 
@@ -195,17 +192,17 @@ class PipelineLoader {
   std::string path_;
   PipelineFiles files_;
   Pipeline& p_;
-  NetworkOptions network_;
+  ExecutableOptions network_;
   std::map<std::string, std::string_view> adapter_aliases_;
   int64_t sample_size_ = 0;
 };
 
 }  // namespace
 
-std::vector<const Network*> Pipeline::networks() const {
-  std::vector<const Network*> all = denoiser->networks();
+std::vector<const Executable*> Pipeline::networks() const {
+  std::vector<const Executable*> all = denoiser->networks();
   for (const auto& [name, encoder] : text_encoders) all.push_back(&encoder->network());
-  for (const Network* network : vae.networks()) all.push_back(network);
+  for (const Executable* network : vae.networks()) all.push_back(network);
   return all;
 }
 

@@ -22,10 +22,10 @@ struct Pipeline {
   ImageRequest defaults;
   nlohmann::json scheduler_config;
   std::vector<CalibratedMask> masks;
+  PromptWords prompt_words;
   bool zeros_for_empty_prompt = false;
 
-  std::unique_ptr<WorkerTeam> team;
-  TimelineFile timeline;
+  std::shared_ptr<Runtime> runtime;
   std::map<std::string, std::unique_ptr<TextEncoder>> text_encoders;  ///< by component
   PromptEncoders prompt_encoders;                                     ///< the same
   std::unique_ptr<Denoiser> denoiser;
@@ -33,7 +33,7 @@ struct Pipeline {
   PipelineAdapters adapters;
 
   /// Of all components.
-  std::vector<const Network*> networks() const;
+  std::vector<const Executable*> networks() const;
 };
 
 /// Errors as ImageEngine::open's.

@@ -29,6 +29,41 @@ constexpr Variant kVariants[] = {{"karras", "use_karras_sigmas", ""},
                                  {"beta", "use_beta_sigmas", ""},
                                  {"sde", "algorithm_type", "sde-dpmsolver++"}};
 
+// Names of A1111's web UI, ComfyUI and stable-diffusion.cpp, after plain_name.
+struct OtherName {
+  std::string_view other, own;
+};
+constexpr OtherName kOtherNames[] = {
+    {"eulera", "euler-ancestral"},
+    {"eulerancestral", "euler-ancestral"},
+    {"dpm++2m", "dpm++"},
+    {"dpmpp2m", "dpm++"},
+    {"dpm++2mkarras", "dpm++-karras"},
+    {"dpmpp2mkarras", "dpm++-karras"},
+    {"dpm++2msde", "dpm++-sde"},
+    {"dpmpp2msde", "dpm++-sde"},
+    {"dpm++2msdekarras", "dpm++-sde-karras"},
+    {"plms", "pndm"},
+};
+
+// Lower case, without spaces, hyphens and underscores.
+std::string plain_name(std::string_view name) {
+  std::string plain;
+  for (const char c : name)
+    if (c != ' ' && c != '-' && c != '_') plain += static_cast<char>(c >= 'A' && c <= 'Z' ? c - 'A' + 'a' : c);
+  return plain;
+}
+
+// Our name of a solver that has another one elsewhere, or the same in another spelling ("DDIM", "uni_pc").
+std::string own_name(const std::string& name) {
+  const std::string plain = plain_name(name);
+  for (const OtherName& row : kOtherNames)
+    if (row.other == plain) return std::string(row.own);
+  for (const SolverRow* row : kSolvers)
+    if (plain_name(row->name) == plain) return std::string(row->name);
+  return name;
+}
+
 constexpr int kMaxSteps = 10000;
 
 const SolverRow* find_solver(std::string_view name) {
@@ -56,6 +91,18 @@ std::string solver_names() {
   return list;
 }
 
+std::string solver_name(const nlohmann::json& config) {
+  const SolverRow* row = find_solver(class_of(config));
+  std::string name(row ? row->name : std::string_view(class_of(config)));
+  for (const Variant& variant : kVariants) {
+    const auto found = config.find(std::string(variant.key));
+    if (found == config.end()) continue;
+    const bool is_set = variant.value.empty() ? *found == true : *found == variant.value;
+    if (is_set) name += fmt::format("-{}", variant.name);
+  }
+  return name;
+}
+
 Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
   const std::string name = class_of(config);
   if (name.empty()) return invalid_argument("scheduler: _class_name is missing; Redline has {}", class_list());
@@ -67,7 +114,13 @@ Result<std::unique_ptr<Solver>> Solver::make(const nlohmann::json& config) {
   return solver;
 }
 
-Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name) {
+Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& asked) {
+  std::string name = own_name(asked);
+  const SolverRow* from = find_solver(class_of(config));
+  const bool from_flow = from && from->models == SolverModels::kFlow;
+  const bool is_flow_model = from_flow || (config.contains("use_flow_sigmas") && config["use_flow_sigmas"] == true);
+  // The Euler step of a flow-matching model is called euler too.
+  if (is_flow_model && name == kEulerSolver.name) name = kFlowEulerSolver.name;
   const SolverRow* row = find_solver(name);
   std::string rest = name;
   while (!row) {  // a variant after the last hyphen
@@ -85,9 +138,6 @@ Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& nam
     rest.resize(hyphen);
     row = find_solver(rest);
   }
-  const SolverRow* from = find_solver(class_of(config));
-  const bool from_flow = from && from->models == SolverModels::kFlow;
-  const bool is_flow_model = from_flow || (config.contains("use_flow_sigmas") && config["use_flow_sigmas"] == true);
   if (is_flow_model && row->models == SolverModels::kDiffusion) {
     std::vector<std::string_view> able;
     for (const SolverRow* other : kSolvers)

@@ -38,7 +38,7 @@ class Solver {
   /// invalid_argument: steps, strength or eta out of range, or a timestep outside the training schedule.
   Status set_steps(const StepPlan& plan);
 
-  /// Network evaluations of the run: more than requested with PNDM, fewer with strength below 1.
+  /// Executable evaluations of the run: more than requested with PNDM, fewer with strength below 1.
   int num_steps() const { return static_cast<int>(timesteps().size()); }
   /// [num_steps()] the network's timestep input, 0 .. num_train_timesteps.
   std::span<const float> timesteps() const { return std::span(layout_.timesteps).subspan(begin_); }
@@ -98,9 +98,12 @@ class Solver {
 
 /// "flow-euler, euler, ..."
 std::string solver_names();
+/// The short name of a scheduler_config.json's solver with the suffixes of its options: "dpm++-karras".
+std::string solver_name(const nlohmann::json& config);
 /// The scheduler_config.json of a model changed to another solver: `name` is a class name, or a short name with
-/// optional suffixes that set fields ("dpm++-karras", "dpm++-sde"). Flow models keep their shift. unsupported: an
-/// unknown solver, or one for the other kind of model.
+/// optional suffixes that set fields ("dpm++-karras", "dpm++-sde"), or a name of other programs ("euler_a", "DPM++ 2M
+/// Karras"). "euler" of a flow model is flow-euler. Flow models keep their shift. unsupported: an unknown solver, or
+/// one for the other kind of model.
 Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name);
 
 }  // namespace redline

@@ -15,23 +15,25 @@ constexpr int64_t kMaxTimeBytes = int64_t{64} << 20;
 
 }  // namespace
 
-Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const NetworkOptions& options, WorkerTeam& team) {
+Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const ExecutableOptions& options,
+                                            RuntimeResources& runtime) {
   StepInvariants once;
   once.timestep_scale_ = model.timestep_scale;
   once.bounds_ = options.compile.bounds;
   Graph* const graphs[] = {&model.front, &model.middle, &model.tail};
   const std::span<Graph* const> parts = std::span(graphs).first(model.middle.ops.empty() ? 1 : 3);
   const auto split = [&](const char* name, std::set<std::string> constants,
-                         const NetworkOptions& own) -> Result<Network> {
-    REDLINE_ASSIGN(HoistedGraphs result,
-                   hoist_invariants(parts, {.name = name, .constants = std::move(constants), .sizes = own.compile.bounds}));
+                         const ExecutableOptions& own) -> Result<Executable> {
+    REDLINE_ASSIGN(
+        HoistedGraphs result,
+        hoist_invariants(parts, {.name = name, .constants = std::move(constants), .sizes = own.compile.bounds}));
     once.states_.merge(result.moved_outputs);
-    if (result.once.ops.empty()) return Network();
+    if (result.once.ops.empty()) return Executable();
     result.once.name = model.family + " " + name;
-    return Network::make(std::move(result.once), own, team);
+    return Executable::make(std::move(result.once), own, runtime);
   };
   REDLINE_ASSIGN(once.text_, split("text", {"text", "key_lengths"}, options));
-  NetworkOptions of_time = options;
+  ExecutableOptions of_time = options;
   once.max_items_ = of_time.compile.bounds[Symbol::kBatch] = kTimeItems;
   REDLINE_ASSIGN(once.time_, split("time", {"timestep", "guidance", "pooled", "time_ids"}, of_time));
   return once;
@@ -39,9 +41,9 @@ Result<StepInvariants> StepInvariants::make(DenoiserModel& model, const NetworkO
 
 int64_t StepInvariants::rows() const { return batch_->rows; }
 
-void StepInvariants::add_outputs(const Network& network, bool by_step) {
-  for (const Network::Port& port : network.outputs())
-    kept_[port.name] = {num_elements(port.shape).eval(item_), {}, by_step, {}};
+void StepInvariants::add_outputs(const Executable& network, bool by_step) {
+  for (const Executable::Port& port : network.outputs())
+    kept_[port.name] = {num_elements(port.shape).eval(item_), by_step, {}};
 }
 
 void StepInvariants::begin(const DenoiserBatch& batch, const SymbolValues& item) {
@@ -61,16 +63,16 @@ Status StepInvariants::run_text() {
     if (size > bounds_[symbol])
       return invalid_argument("{} is {}, the denoiser was compiled for at most {}", symbol_name(symbol), size,
                               bounds_[symbol]);
-  for (const Network::Port& port : text_.inputs()) {
+  for (const Executable::Port& port : text_.inputs()) {
     const int64_t n = num_elements(port.shape).eval(item_) * rows();
     if (port.dtype == DType::kI32)
       std::copy_n(batch_->integer_conditions.at(port.name).data(), n, text_.input_i32(port.name));
     else std::copy_n(batch_->conditions.at(port.name).data(), n, text_.input(port.name));
   }
-  for (const Network::Port& port : text_.outputs()) {
+  for (const Executable::Port& port : text_.outputs()) {
     Kept& kept = kept_[port.name];
-    kept.data.resize(static_cast<size_t>(kept.row_elements * rows()));
-    text_.bind(port.name, kept.data.data());
+    REDLINE_TRY(kept.values.resize(text_, rows(), kept.row_elements));
+    text_.bind(port.name, kept.values.row(0));
   }
   SymbolValues sizes = item_;
   sizes[Symbol::kBatch] = rows();
@@ -80,13 +82,13 @@ Status StepInvariants::run_text() {
 // Items are the rows of the first step, then of the second, and so on.
 Status StepInvariants::run_time() {
   const int64_t items = std::ssize(window_) * rows();
-  for (const Network::Port& port : time_.outputs()) {
+  for (const Executable::Port& port : time_.outputs()) {
     Kept& kept = kept_[port.name];
-    kept.data.resize(static_cast<size_t>(kept.row_elements * items));
+    REDLINE_TRY(kept.values.resize(time_, items, kept.row_elements));
   }
   for (int64_t first = 0; first < items; first += max_items_) {
     const int64_t count = std::min(max_items_, items - first);
-    for (const Network::Port& port : time_.inputs()) {
+    for (const Executable::Port& port : time_.inputs()) {
       const int64_t n = num_elements(port.shape).eval(item_);
       float* to = time_.input(port.name);
       for (int64_t i = first; i < first + count; ++i) {
@@ -95,9 +97,9 @@ Status StepInvariants::run_time() {
         else to = std::copy_n(batch_->conditions.at(port.name).data() + i % rows() * n, n, to);
       }
     }
-    for (const Network::Port& port : time_.outputs()) {
+    for (const Executable::Port& port : time_.outputs()) {
       Kept& kept = kept_[port.name];
-      time_.bind(port.name, kept.data.data() + first * kept.row_elements);
+      time_.bind(port.name, kept.values.row(first));
     }
     SymbolValues sizes = item_;
     sizes[Symbol::kBatch] = count;
@@ -132,21 +134,14 @@ Status StepInvariants::prepare(double timestep, int64_t version) {
   return {};
 }
 
-void StepInvariants::bind(Network& network, std::span<const int64_t> rows) {
+void StepInvariants::bind(Executable& network, std::span<const int64_t> rows) {
   if (rows.empty()) return;
-  const bool contiguous = rows.back() - rows.front() + 1 == std::ssize(rows);
-  for (const Network::Port& port : network.inputs()) {
-    if (!port.is_bound()) continue;
-    Kept& kept = kept_[port.name];
-    const int64_t n = kept.row_elements;
-    float* data = rows_of(kept) + rows.front() * n;
-    if (!contiguous) {
-      kept.gathered.resize(static_cast<size_t>(std::ssize(rows) * n));
-      float* to = kept.gathered.data();
-      for (const int64_t row : rows) to = std::copy_n(rows_of(kept) + row * n, n, to);
-      data = kept.gathered.data();
-    }
-    network.bind(port.name, data);
+  for (const Executable::Port& port : network.inputs()) {
+    const auto kept = kept_.find(port.name);
+    if (kept == kept_.end()) continue;
+    std::vector<int64_t> indices;
+    for (const int64_t row : rows) indices.push_back(index_of(kept->second, row));
+    kept->second.values.bind_input(network, port.name, indices);
   }
 }
 
@@ -154,8 +149,8 @@ std::span<float> StepInvariants::state(const std::string& name, int64_t row) {
   const auto moved = states_.find(name);
   if (moved == states_.end()) return {};
   Kept& kept = kept_[moved->second];
-  if (kept.data.empty()) return {};
-  return {rows_of(kept) + row * kept.row_elements, static_cast<size_t>(kept.row_elements)};
+  if (kept.values.empty()) return {};
+  return {kept.values.row(index_of(kept, row)), static_cast<size_t>(kept.row_elements)};
 }
 
 }  // namespace redline

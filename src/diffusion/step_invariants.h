@@ -6,8 +6,8 @@
 #include <span>
 #include <string>
 
+#include "diffusion/row_buffers.h"
 #include "models/image_models.h"
-#include "runtime/network.h"
 
 namespace redline {
 
@@ -16,8 +16,8 @@ struct DenoiserBatch;
 class StepInvariants {
  public:
   StepInvariants() = default;
-  /// Hoists the invariants out of the model's graphs. `team` outlives the object.
-  static Result<StepInvariants> make(DenoiserModel& model, const NetworkOptions& options, WorkerTeam& team);
+  /// Hoists the invariants out of the model's graphs. `runtime` outlives the object.
+  static Result<StepInvariants> make(DenoiserModel& model, const ExecutableOptions& options, RuntimeResources& runtime);
 
   /// Begins a run and drops the values of the last one. `batch` outlives the run; `item`: sizes of one row.
   void begin(const DenoiserBatch& batch, const SymbolValues& item);
@@ -26,27 +26,27 @@ class StepInvariants {
   Status prepare(double timestep, int64_t version);
   /// Binds `network` to the values of `rows` (increasing indices into the batch) at the timestep of the last prepare().
   /// They stay valid until the next call for this network.
-  void bind(Network& network, std::span<const int64_t> rows);
+  void bind(Executable& network, std::span<const int64_t> rows);
   /// An output of the denoiser that has moved here; empty: no such output.
   std::span<float> state(const std::string& name, int64_t row);
 
-  const Network& text() const { return text_; }
-  const Network& time() const { return time_; }
+  const Executable& text() const { return text_; }
+  const Executable& time() const { return time_; }
 
  private:
   struct Kept {
     int64_t row_elements = 0;
-    std::vector<float> data;  ///< [rows, ...] of the text, [steps of the window, rows, ...] of the time
     bool by_step = false;
-    std::vector<float> gathered;  ///< copies of rows that are not contiguous
+    RowBuffer values;  ///< [rows, ...] of the text, [steps of the window, rows, ...] of the time
   };
   Status run_text();
   Status run_time();
-  float* rows_of(Kept& kept) { return kept.data.data() + (kept.by_step ? at_ * kept.row_elements * rows() : 0); }
+  /// Index of a row of the present step in `kept.values`.
+  int64_t index_of(const Kept& kept, int64_t row) const { return row + (kept.by_step ? at_ * rows() : 0); }
   int64_t rows() const;
-  void add_outputs(const Network& network, bool by_step);
+  void add_outputs(const Executable& network, bool by_step);
 
-  Network text_, time_;
+  Executable text_, time_;
   SymbolValues bounds_;    ///< of text_
   int64_t max_items_ = 0;  ///< of one run of time_
   double timestep_scale_ = 1;

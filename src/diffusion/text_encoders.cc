@@ -3,13 +3,13 @@
 namespace redline {
 
 Result<std::unique_ptr<TextEncoder>> TextEncoder::make(std::string name, TextEncoderModel model,
-                                                       PromptTokenizer tokenizer, const NetworkOptions& options,
-                                                       int64_t max_adapter_rank, WorkerTeam& team) {
+                                                       PromptTokenizer tokenizer, const ExecutableOptions& options,
+                                                       int64_t max_adapter_rank, RuntimeResources& runtime) {
   std::unique_ptr<TextEncoder> encoder(new TextEncoder(std::move(name), std::move(model), std::move(tokenizer)));
   if (max_adapter_rank > 0)
     encoder->adapters_ = AdapterBank(
         add_adapter_slots(encoder->model_.graph, max_adapter_rank, [](const std::string&) { return true; }));
-  REDLINE_ASSIGN(encoder->network_, Network::make(std::move(encoder->model_.graph), options, team));
+  REDLINE_ASSIGN(encoder->network_, Executable::make(std::move(encoder->model_.graph), options, runtime));
   return encoder;
 }
 

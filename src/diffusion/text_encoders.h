@@ -4,7 +4,7 @@
 #include "diffusion/adapters.h"
 #include "diffusion/prompt.h"
 #include "models/pipeline.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 
 namespace redline {
 
@@ -13,10 +13,10 @@ class TextEncoder final : public PromptEncoder {
   /// `name`: the component's ("text_encoder_2"), for messages. `model` and `tokenizer` must fit each other.
   /// `max_adapter_rank`: reserves adapter slots of this rank beside every linear layer.
   static Result<std::unique_ptr<TextEncoder>> make(std::string name, TextEncoderModel model, PromptTokenizer tokenizer,
-                                                   const NetworkOptions& options, int64_t max_adapter_rank,
-                                                   WorkerTeam& team);
+                                                   const ExecutableOptions& options, int64_t max_adapter_rank,
+                                                   RuntimeResources& runtime);
   Result<EncodedText> encode(std::span<const std::string> prompts, int64_t tokens, bool mask_padding) override;
-  const Network& network() const { return network_; }
+  const Executable& network() const { return network_; }
   AdapterBank& adapters() { return adapters_; }
 
  private:
@@ -26,7 +26,7 @@ class TextEncoder final : public PromptEncoder {
   TextEncoderModel model_;
   PromptTokenizer tokenizer_;
   AdapterBank adapters_;
-  Network network_;
+  Executable network_;
 };
 
 }  // namespace redline

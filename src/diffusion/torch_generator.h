@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <random>
+#include <vector>
 
 #include "diffusion/noise_source.h"
 
@@ -28,6 +29,23 @@ class TorchGenerator final : public NoiseSource {
 
   std::mt19937 engine_;
   std::optional<double> kept_;  ///< second value of a pair
+};
+
+/// One generator for all values, or a list of them as in diffusers: then each fills an equal part of every draw.
+class TorchGenerators final : public NoiseSource {
+ public:
+  /// `count` generators of the seeds seed, seed + 1, ...
+  TorchGenerators(uint64_t seed, int64_t count) {
+    for (int64_t i = 0; i < count; ++i) generators_.emplace_back(seed + static_cast<uint64_t>(i));
+  }
+  int64_t count() const { return static_cast<int64_t>(generators_.size()); }
+  void draw(std::span<float> out) override {
+    const size_t part = out.size() / generators_.size();
+    for (size_t i = 0; i < generators_.size(); ++i) generators_[i].draw(out.subspan(i * part, part));
+  }
+
+ private:
+  std::vector<TorchGenerator> generators_;
 };
 
 }  // namespace redline

@@ -14,19 +14,19 @@ constexpr int64_t kMinTile = 32;               // latent pixels; norms and atten
 
 }  // namespace
 
-Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const NetworkOptions& options, int64_t max_side, int64_t tile,
-                                WorkerTeam& team) {
+Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const ExecutableOptions& options, int64_t max_side,
+                                int64_t tile, RuntimeResources& runtime) {
   VaeCodec codec;
   codec.model_ = std::move(model);
   codec.max_side_ = max_side;
   codec.tile_ = tile;
-  REDLINE_ASSIGN(codec.decode_, Network::make(std::move(codec.model_.decode), options, team));
-  REDLINE_ASSIGN(codec.encode_, Network::make(std::move(codec.model_.encode), options, team));
+  REDLINE_ASSIGN(codec.decode_, Executable::make(std::move(codec.model_.decode), options, runtime));
+  REDLINE_ASSIGN(codec.encode_, Executable::make(std::move(codec.model_.encode), options, runtime));
   return codec;
 }
 
 Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, LatentLayout layout,
-                                            TorchGenerator& generator) {
+                                            TorchGenerators& generators) {
   layout.channels = model_.latent_channels;
   layout.patch = 1;
   std::copy(pixels.begin(), pixels.end(), encode_.input("picture"));
@@ -37,15 +37,16 @@ Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, Laten
   const auto n = static_cast<size_t>(layout.elements());
   const int64_t columns = layout.channels * (model_.has_variance ? 2 : 1);
   const float* moments = encode_.output("moments");
-  std::vector<float> means(n), z(n);
+  std::vector<float> means(n), z(n * static_cast<size_t>(generators.count()));
   unpack_latents(layout, moments, columns, means.data());
   if (model_.has_variance) {
     std::vector<float> log_variances(n);
     unpack_latents(layout, moments + layout.channels, columns, log_variances.data());
-    generator.draw(z);
-    for (size_t i = 0; i < n; ++i) z[i] = means[i] + std::exp(std::clamp(log_variances[i], -30.0f, 20.0f) / 2) * z[i];
+    generators.draw(z);
+    for (size_t i = 0; i < z.size(); ++i)
+      z[i] = means[i % n] + std::exp(std::clamp(log_variances[i % n], -30.0f, 20.0f) / 2) * z[i];
   } else {
-    z = means;
+    for (size_t i = 0; i < z.size(); ++i) z[i] = means[i % n];
   }
   for (float& v : z) v = static_cast<float>((v - model_.shift) * model_.scaling);
   if (!all_finite(z)) return internal("the vae's latents of the image are not finite");

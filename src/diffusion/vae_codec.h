@@ -7,37 +7,38 @@
 #include "diffusion/torch_generator.h"
 #include "models/image_models.h"
 #include "redline/rgb_image.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 
 namespace redline {
 
 class VaeCodec {
  public:
   VaeCodec() = default;
-  /// `team` outlives the codec. `max_side`: pixels of an image, each way. `tile`: as ImageOptions::vae_tile.
-  static Result<VaeCodec> make(AutoencoderModel model, const NetworkOptions& options, int64_t max_side, int64_t tile,
-                               WorkerTeam& team);
+  /// `runtime` outlives the codec. `max_side`: pixels of an image, each way. `tile`: as ImageOptions::vae_tile.
+  static Result<VaeCodec> make(AutoencoderModel model, const ExecutableOptions& options, int64_t max_side, int64_t tile,
+                               RuntimeResources& runtime);
 
   int64_t latent_channels() const { return model_.latent_channels; }
   /// Pixels per pixel of the latents, each way.
   int64_t scale() const { return model_.scale; }
 
   /// `pixels` as pixel_values gives them, to latents [channels, height, width] as the denoiser sees them: sampled from
-  /// the encoder's distribution with one draw of `generator` where it has a variance, shifted and scaled.
-  Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerator& generator);
+  /// the encoder's distribution with one draw of `generators` where it has a variance, shifted and scaled.
+  /// [generators.count(), channels, height, width].
+  Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerators& generators);
   /// One image from its latents, as the solver leaves them.
   Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
   /// Side, in pixels, of the tiles in which decode() works on latents of that size; 0: the whole image at once.
   int64_t tile_pixels(const LatentLayout& layout) const { return latent_tile(layout) * scale(); }
 
-  std::vector<const Network*> networks() const { return {&decode_, &encode_}; }
-  const Network& decoder() const { return decode_; }
+  std::vector<const Executable*> networks() const { return {&decode_, &encode_}; }
+  const Executable& decoder() const { return decode_; }
 
  private:
   int64_t latent_tile(const LatentLayout& layout) const;
 
   AutoencoderModel model_;  ///< its graphs have moved into the networks
-  Network decode_, encode_;
+  Executable decode_, encode_;
   int64_t max_side_ = 0, tile_ = 0;
 };
 

@@ -31,7 +31,7 @@ std::vector<float> ramps(const std::vector<int64_t>& starts, size_t i, int64_t t
 
 }  // namespace
 
-Status decode_in_tiles(Network& decode, const LatentLayout& layout, std::span<const float> z, int64_t scale,
+Status decode_in_tiles(Executable& decode, const LatentLayout& layout, std::span<const float> z, int64_t scale,
                        int64_t tile, std::vector<float>& rgb) {
   const int64_t tile_height = std::min(tile, layout.height), tile_width = std::min(tile, layout.width);
   const std::vector<int64_t> rows = tile_starts(layout.height, tile_height, tile_height / 4),

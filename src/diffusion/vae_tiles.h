@@ -6,7 +6,7 @@
 
 #include "base/error.h"
 #include "diffusion/latents.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 
 namespace redline {
 
@@ -18,7 +18,7 @@ std::vector<int64_t> tile_starts(int64_t length, int64_t tile, int64_t overlap);
 /// its side in latent pixels. Tiles overlap by a quarter and are blended by weights that fall off linearly towards
 /// their edges, as diffusers' enable_tiling does. Group norms and attention see one tile only, so the result differs
 /// slightly and smoothly from decoding the whole.
-Status decode_in_tiles(Network& decode, const LatentLayout& layout, std::span<const float> z, int64_t scale,
+Status decode_in_tiles(Executable& decode, const LatentLayout& layout, std::span<const float> z, int64_t scale,
                        int64_t tile, std::vector<float>& rgb);
 
 }  // namespace redline

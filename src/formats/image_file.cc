@@ -1,17 +1,41 @@
 #include "formats/image_file.h"
 
+#include <algorithm>
+#include <filesystem>
+
 #include "base/mapped_file.h"
 #include "formats/byte_reader.h"
 #include "formats/jpeg.h"
 #include "formats/png.h"
+#include "formats/webp.h"
 
 namespace redline {
 
-Result<RgbImage> read_image(const std::string& path) {
+Result<RgbImage> read_image(const std::string& path, ImageText* text) {
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));
-  if (file->text().starts_with("\x89PNG")) return decode_png(file->text(), path);
-  if (file->text().starts_with("\xff\xd8")) return decode_jpeg(file->text(), path);
-  return unsupported("{}: neither a PNG nor a JPEG picture{}", path, looks_like(file->text(), file->size()));
+  const std::string_view bytes = file->text();
+  if (bytes.starts_with("\x89PNG")) return decode_png(bytes, path, text);
+  if (bytes.starts_with("\xff\xd8")) return decode_jpeg(bytes, path, text);
+  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return decode_webp(bytes, path, text);
+  return unsupported("{}: not a PNG, JPEG or WebP image{}", path, looks_like(bytes, file->size()));
+}
+
+Result<ImageFormat> image_format_of(const std::string& path) {
+  std::string ending = std::filesystem::path(path).extension().string();
+  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  if (ending.empty() || ending == ".png") return ImageFormat::kPng;
+  if (ending == ".jpg" || ending == ".jpeg") return ImageFormat::kJpeg;
+  if (ending == ".webp") return ImageFormat::kWebp;
+  return invalid_argument("{}: images are written as .png, .jpg or .webp", path);
+}
+
+Result<std::string> encode_image(const RgbImage& image, ImageFormat format, const ImageText& text) {
+  switch (format) {
+    case ImageFormat::kPng: return encode_png(image, text);
+    case ImageFormat::kJpeg: return encode_jpeg(image, text);
+    case ImageFormat::kWebp: return encode_webp(image, text);
+  }
+  return internal("no such image format");
 }
 
 }  // namespace redline

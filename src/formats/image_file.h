@@ -1,4 +1,4 @@
-// Reads images of any supported format.
+// Reads and writes images of any supported format.
 #pragma once
 
 #include <string>
@@ -8,7 +8,15 @@
 
 namespace redline {
 
-/// A PNG or JPEG file, by content. Errors as decode_png and decode_jpeg; unsupported: another format.
-Result<RgbImage> read_image(const std::string& path);
+/// A PNG, JPEG or WebP file, by content. `text`, if given, receives the text that it carries. Errors as decode_png,
+/// decode_jpeg and decode_webp; unsupported: another format.
+Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
+
+enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
+/// By the ending of a name: .png, .jpg, .jpeg, .webp, in any case; PNG for a name without an ending.
+/// invalid_argument: another ending.
+Result<ImageFormat> image_format_of(const std::string& path);
+/// The bytes of a file. Errors as encode_png, encode_jpeg and encode_webp.
+Result<std::string> encode_image(const RgbImage& image, ImageFormat format, const ImageText& text = {});
 
 }  // namespace redline

@@ -2,11 +2,13 @@
 
 #include <csetjmp>
 #include <cstdio>  // jpeglib.h needs FILE
+#include <cstdlib>
 
 #include <jerror.h>
 #include <jpeglib.h>
 
 #include "formats/byte_reader.h"
+#include "formats/exif.h"
 
 namespace redline {
 namespace {
@@ -31,9 +33,7 @@ struct Session {
       jpeg->err->format_message(jpeg, session->message);
       std::longjmp(session->leave, 1);
     };
-    errors.emit_message = [](j_common_ptr jpeg, int) {
-      if (jpeg->err->msg_code == JWRN_JPEG_EOF) jpeg->err->error_exit(jpeg);  // else the rest would be gray
-    };
+    errors.emit_message = [](j_common_ptr, int) {};
     errors.output_message = [](j_common_ptr) {};
     progress.progress_monitor = [](j_common_ptr jpeg) {
       if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
@@ -53,6 +53,11 @@ bool read_header(Session& s, std::string_view bytes) {
   s.jpeg.progress = &s.progress;
   s.jpeg.client_data = &s;  // jpeg_create clears it in old versions
   jpeg_mem_src(&s.jpeg, reinterpret_cast<const unsigned char*>(bytes.data()), static_cast<unsigned long>(bytes.size()));
+  // The end of the data is an error: libjpeg would go on with a made-up end of image, and the rest would be gray.
+  s.jpeg.src->fill_input_buffer = [](j_decompress_ptr jpeg) -> boolean {
+    ERREXIT(jpeg, JERR_INPUT_EOF);
+    return TRUE;
+  };
   jpeg_save_markers(&s.jpeg, JPEG_APP0 + 1, 0xffff);
   jpeg_read_header(&s.jpeg, TRUE);
   return true;
@@ -70,61 +75,95 @@ bool read_rows(Session& s, uint8_t* rgb) {
   return true;
 }
 
-// EXIF orientation, 1 to 8: tag 0x0112 in the first directory of the TIFF in the APP1 marker.
-int orientation_of(const jpeg_decompress_struct& jpeg) {
+constexpr std::string_view kExifHead("Exif\0\0", 6);
+constexpr int kExifMarker = JPEG_APP0 + 1;
+
+// The TIFF of the EXIF marker, as long as the session lives; "" if there is none.
+std::string_view exif_of(const jpeg_decompress_struct& jpeg) {
   for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
-    if (marker->marker != JPEG_APP0 + 1 || !data.starts_with(std::string_view("Exif\0\0", 6))) continue;
-    const std::string_view tiff = data.substr(6);
-    const bool big = tiff.starts_with("MM");
-    const auto number = [&](size_t at, int width) -> uint32_t {
-      uint32_t value = 0;
-      for (int i = 0; i < width; ++i) {
-        const size_t place = at + static_cast<size_t>(big ? i : width - 1 - i);
-        value = value << 8 | (place < tiff.size() ? static_cast<uint8_t>(tiff[place]) : 0);
-      }
-      return value;
-    };
-    const size_t directory = number(4, 4);
-    const uint32_t entries = number(directory, 2);
-    for (uint32_t i = 0; i < entries && directory + 2 + size_t{12} * i < tiff.size(); ++i) {
-      const size_t entry = directory + 2 + size_t{12} * i;
-      if (number(entry, 2) == 0x0112) return static_cast<int>(number(entry + 8, 2));
-    }
+    if (marker->marker == kExifMarker && data.starts_with(kExifHead)) return data.substr(kExifHead.size());
   }
-  return 1;
+  return {};
 }
 
-// Applies an EXIF orientation, 1 to 8: it states which side of the stored image is top and which is left.
-RgbImage turned(RgbImage picture, int orientation) {
-  if (orientation < 2 || orientation > 8) return picture;
-  const bool swaps = orientation >= 5;
-  const bool from_right = orientation == 2 || orientation == 3 || orientation == 7 || orientation == 8;
-  const bool from_bottom = orientation == 3 || orientation == 4 || orientation == 6 || orientation == 7;
-  RgbImage result{swaps ? picture.height : picture.width, swaps ? picture.width : picture.height, {}};
-  result.rgb.resize(picture.rgb.size());
-  for (int64_t y = 0; y < result.height; ++y)
-    for (int64_t x = 0; x < result.width; ++x) {
-      const int64_t column = swaps ? y : x, row = swaps ? x : y;
-      const int64_t from_x = from_right ? picture.width - 1 - column : column;
-      const int64_t from_y = from_bottom ? picture.height - 1 - row : row;
-      for (int64_t c = 0; c < 3; ++c)
-        result.rgb[static_cast<size_t>((y * result.width + x) * 3 + c)] =
-            picture.rgb[static_cast<size_t>((from_y * picture.width + from_x) * 3 + c)];
-    }
-  return result;
+struct Writer {
+  jpeg_compress_struct jpeg = {};
+  jpeg_error_mgr errors = {};
+  std::jmp_buf leave;
+  char message[JMSG_LENGTH_MAX] = "";
+  unsigned char* bytes = nullptr;
+  unsigned long size = 0;
+
+  Writer() {
+    jpeg.err = jpeg_std_error(&errors);
+    jpeg.client_data = this;
+    errors.error_exit = [](j_common_ptr jpeg) {
+      auto* writer = static_cast<Writer*>(jpeg->client_data);
+      jpeg->err->format_message(jpeg, writer->message);
+      std::longjmp(writer->leave, 1);
+    };
+    errors.output_message = [](j_common_ptr) {};
+  }
+  ~Writer() {
+    jpeg_destroy_compress(&jpeg);
+    std::free(bytes);
+  }
+  Writer(const Writer&) = delete;
+  Writer& operator=(const Writer&) = delete;
+};
+
+bool write_all(Writer& w, const RgbImage& image, std::string_view exif) {
+  if (setjmp(w.leave)) return false;
+  jpeg_create_compress(&w.jpeg);
+  w.jpeg.client_data = &w;
+  jpeg_mem_dest(&w.jpeg, &w.bytes, &w.size);
+  w.jpeg.image_width = static_cast<JDIMENSION>(image.width);
+  w.jpeg.image_height = static_cast<JDIMENSION>(image.height);
+  w.jpeg.input_components = 3;
+  w.jpeg.in_color_space = JCS_RGB;
+  jpeg_set_defaults(&w.jpeg);
+  constexpr int kQuality = 95;
+  jpeg_set_quality(&w.jpeg, kQuality, TRUE);
+  w.jpeg.comp_info[0].h_samp_factor = w.jpeg.comp_info[0].v_samp_factor = 1;  // full resolution of colour
+  w.jpeg.optimize_coding = TRUE;
+  jpeg_start_compress(&w.jpeg, TRUE);
+  if (!exif.empty())
+    jpeg_write_marker(&w.jpeg, kExifMarker, reinterpret_cast<const JOCTET*>(exif.data()),
+                      static_cast<unsigned>(exif.size()));
+  while (w.jpeg.next_scanline < w.jpeg.image_height) {
+    auto* row = const_cast<JSAMPROW>(image.rgb.data() + static_cast<size_t>(w.jpeg.next_scanline) * image.width * 3);
+    jpeg_write_scanlines(&w.jpeg, &row, 1);
+  }
+  jpeg_finish_compress(&w.jpeg);
+  return true;
 }
 
 }  // namespace
 
-Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name) {
+Result<std::string> encode_jpeg(const RgbImage& image, const ImageText& text) {
+  if (image.width < 1 || image.height < 1 || image.width > JPEG_MAX_DIMENSION || image.height > JPEG_MAX_DIMENSION)
+    return invalid_argument("JPEG: an image of {} x {} pixels; expected 1 to {} each way", image.width, image.height,
+                            JPEG_MAX_DIMENSION);
+  if (static_cast<int64_t>(image.rgb.size()) != image.width * image.height * 3)
+    return invalid_argument("JPEG: {} bytes for {} x {} pixels of RGB", image.rgb.size(), image.width, image.height);
+  std::string exif = make_exif(text);
+  if (!exif.empty()) exif.insert(0, kExifHead);
+  constexpr size_t kMaxMarker = 65533;
+  if (exif.size() > kMaxMarker) exif.clear();  // longer than a marker can be
+  Writer writer;
+  if (!write_all(writer, image, exif)) return invalid_argument("JPEG: {}", writer.message);
+  return std::string(reinterpret_cast<const char*>(writer.bytes), writer.size);
+}
+
+Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, ImageText* text) {
   if (!bytes.starts_with("\xff\xd8\xff"))
     return invalid_argument("{}: not a JPEG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   Session session;
   if (!read_header(session, bytes)) return invalid_argument("{}: not a readable JPEG: {}", name, session.message);
   const auto& jpeg = session.jpeg;
   if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK)
-    return unsupported("{}: a CMYK picture; convert it to RGB", name);
+    return unsupported("{}: a CMYK image; convert it to RGB", name);
   RgbImage picture;
   picture.width = jpeg.image_width;
   picture.height = jpeg.image_height;
@@ -136,10 +175,11 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name) {
   if (picture.width * picture.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,
                             picture.height);
-  const int orientation = orientation_of(jpeg);  // libjpeg frees its markers at the end
+  const std::string exif(exif_of(jpeg));  // libjpeg frees its markers at the end
   picture.rgb.resize(static_cast<size_t>(picture.width * picture.height) * 3);
   if (!read_rows(session, picture.rgb.data())) return invalid_argument("{}: damaged JPEG: {}", name, session.message);
-  return turned(std::move(picture), orientation);
+  if (text) read_exif(exif, *text);
+  return apply_orientation(std::move(picture), exif_orientation(exif));
 }
 
 }  // namespace redline

@@ -117,10 +117,10 @@ bool write_all(Session& session, const RgbImage& picture, png_text* texts, int n
 
 }  // namespace
 
-Result<std::string> encode_png(const RgbImage& picture, const PngText& text) {
+Result<std::string> encode_png(const RgbImage& picture, const ImageText& text) {
   if (picture.width < 1 || picture.height < 1 || picture.width > kMaxImageSide || picture.height > kMaxImageSide)
-    return invalid_argument("PNG: a picture of {} x {} pixels; expected 1 to {} each way", picture.width,
-                            picture.height, kMaxImageSide);
+    return invalid_argument("PNG: an image of {} x {} pixels; expected 1 to {} each way", picture.width, picture.height,
+                            kMaxImageSide);
   if (static_cast<int64_t>(picture.rgb.size()) != picture.width * picture.height * 3)
     return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", picture.rgb.size(), picture.width,
                             picture.height);
@@ -144,14 +144,14 @@ Result<std::string> encode_png(const RgbImage& picture, const PngText& text) {
   return bytes;
 }
 
-Status write_png(const std::string& path, const RgbImage& picture, const PngText& text) {
+Status write_png(const std::string& path, const RgbImage& picture, const ImageText& text) {
   REDLINE_ASSIGN(const std::string bytes, encode_png(picture, text));
   REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
   REDLINE_TRY(file.write(bytes));
   return file.close();
 }
 
-Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, PngText* text) {
+Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, ImageText* text) {
   if (bytes.size() < 8 || png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) != 0)
     return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   if (!chunks_fit(bytes)) return invalid_argument("{}: damaged PNG: the file ends early", name);
@@ -184,7 +184,7 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Png
   return picture;
 }
 
-Result<RgbImage> read_png(const std::string& path, PngText* text) {
+Result<RgbImage> read_png(const std::string& path, ImageText* text) {
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));
   return decode_png(file->text(), path, text);
 }

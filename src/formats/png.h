@@ -1,7 +1,6 @@
 // PNG files, with libpng.
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 
@@ -10,19 +9,17 @@
 
 namespace redline {
 
-using PngText = std::map<std::string, std::string>;
-
 /// Encodes 8 bits per channel, with text chunks ({"parameters", "..."}; keys of 1 to 79 Latin-1 characters, values
 /// UTF-8). invalid_argument: an empty image, or rgb of another size.
-Result<std::string> encode_png(const RgbImage& picture, const PngText& text = {});
+Result<std::string> encode_png(const RgbImage& picture, const ImageText& text = {});
 /// Writes to a temporary name first. io: system error.
-Status write_png(const std::string& path, const RgbImage& picture, const PngText& text = {});
+Status write_png(const std::string& path, const RgbImage& picture, const ImageText& text = {});
 
 /// Decodes any PNG to 8-bit RGB like Pillow's convert("RGB"): gray is replicated, palettes are looked up, alpha is
 /// dropped, 16-bit samples keep the upper 8. `text`, if given, receives the text chunks. invalid_argument: corrupt, or
 /// larger than kMaxImageSide and kMaxImagePixels; the message includes libpng's reason. Extra memory is small,
 /// and nothing large is allocated for a file too small to fill it.
-Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, PngText* text = nullptr);
-Result<RgbImage> read_png(const std::string& path, PngText* text = nullptr);
+Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
+Result<RgbImage> read_png(const std::string& path, ImageText* text = nullptr);
 
 }  // namespace redline

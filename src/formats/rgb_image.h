@@ -1,7 +1,9 @@
-// Size limits of the image readers.
+// Size limits of the image readers, and the text that image files carry.
 #pragma once
 
 #include <cstdint>
+#include <map>
+#include <string>
 
 #include "redline/rgb_image.h"
 
@@ -9,5 +11,8 @@ namespace redline {
 
 /// Large enough for any input image, small compared to memory.
 inline constexpr int64_t kMaxImageSide = 32768, kMaxImagePixels = int64_t{1} << 24;
+
+/// Text by key: chunks of a PNG; in JPEG and WebP files the EXIF fields of formats/exif.h.
+using ImageText = std::map<std::string, std::string>;
 
 }  // namespace redline

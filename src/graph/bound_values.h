@@ -1,4 +1,4 @@
-// Inputs and outputs of a graph that live outside its program. The caller supplies their addresses (runtime/network.h
+// Inputs and outputs of a graph that live outside its program. The caller supplies their addresses (runtime/executable.h
 // bind).
 #pragma once
 

@@ -57,7 +57,8 @@ std::string Graph::to_string() const {
       inputs_text +=
           (inputs_text.empty() ? "" : ", ") +
           (value(id).kind == ValueKind::kWeight ? fmt::format("{}:{}", value(id).name, dtype_info(value(id).dtype).name)
-                                                : fmt::format("%{}", id));
+           : value(id).kind == ValueKind::kState ? value(id).name
+                                                 : fmt::format("%{}", id));
     const std::string attrs = op.def->describe ? op.def->describe(op.attrs) : "";
     text += fmt::format("  {} = {}({}){}{}  // {}\n", spell(op.outputs.at(0)), op.def->name, inputs_text,
                         attrs.empty() ? "" : " ", attrs, op.name);
@@ -76,6 +77,15 @@ Value GraphBuilder::weight(std::string name, WeightSource source) {
   Shape shape(source.view.shape.begin(), source.view.shape.end());
   const DType dtype = source.view.dtype;
   graph_.values.push_back({std::move(name), dtype, std::move(shape), ValueKind::kWeight, std::move(source)});
+  return {static_cast<ValueId>(graph_.values.size()) - 1};
+}
+
+Value GraphBuilder::state(std::string name, const StateAttrs& attrs) {
+  ValueInfo value;
+  value.name = std::move(name);
+  value.kind = ValueKind::kState;
+  value.state = attrs;
+  graph_.values.push_back(std::move(value));
   return {static_cast<ValueId>(graph_.values.size()) - 1};
 }
 

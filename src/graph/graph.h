@@ -10,6 +10,7 @@
 #include "base/mapped_file.h"
 #include "tensor/activation_layout.h"
 #include "tensor/dim.h"
+#include "tensor/kv_page.h"
 #include "tensor/tensor_view.h"
 
 namespace redline {
@@ -51,7 +52,22 @@ struct WeightSource {
   std::shared_ptr<const MappedFile> file;  ///< keeps view.data alive; its pages are released once the weight is packed
 };
 
-enum class ValueKind : uint8_t { kInput, kWeight, kComputed };
+/// kState: kept per sequence between steps (graph/state.h); not part of the arena.
+enum class ValueKind : uint8_t { kInput, kWeight, kState, kComputed };
+
+enum class StateKind : uint8_t {
+  kKeyValue,   ///< keys and values of every position, appended by each step
+  kRecurrent,  ///< a fixed number of float32 elements, replaced by each step
+};
+
+/// How a state is stored.
+struct StateAttrs {
+  StateKind kind = StateKind::kKeyValue;
+  int64_t num_heads = 0, head_dim = 0;  ///< of kKeyValue: the key-value heads
+  int64_t window = 0;                   ///< of kKeyValue: number of positions that a token may read; 0: all
+  KvFormat format = KvFormat::kF32;     ///< of kKeyValue
+  int64_t elements = 0;                 ///< of kRecurrent
+};
 
 struct ValueInfo {
   std::string name;
@@ -59,6 +75,7 @@ struct ValueInfo {
   Shape shape;
   ValueKind kind = ValueKind::kComputed;
   WeightSource weight;        ///< of kWeight
+  StateAttrs state;           ///< of kState
   ActivationLayouts layouts;  ///< storage of an activation that only linear ops read; set by passes/prepare_activations
 };
 
@@ -98,6 +115,7 @@ class GraphBuilder {
 
   Value input(std::string name, DType dtype, Shape shape);
   Value weight(std::string name, WeightSource source);
+  Value state(std::string name, const StateAttrs& attrs);
   void output(std::string name, Value value);
 
   /// For op files: adds an op with one output.

@@ -1,5 +1,5 @@
 // The compiled form of a graph: stages cut into tile tasks, the events between them, and one task list per worker. The
-// schedule is device-independent; code and memory belong to the payload of a back end, and a ProgramRunner executes
+// schedule is device-independent; code and memory belong to the payload of a back end, and a Runner executes
 // both.
 //
 // A task waits until each of its events has reached its count, computes its tile, and notifies. An event is a 64-bit
@@ -12,17 +12,12 @@
 #include <string>
 #include <vector>
 
-#include "graph/attention_step.h"
 #include "graph/graph.h"
+#include "graph/state.h"
+#include "graph/step.h"
 #include "graph/task_grid.h"
 
 namespace redline {
-
-/// The inputs of a step that change from step to step.
-struct StepContext {
-  SymbolValues sizes;
-  const AttentionStep* attention = nullptr;
-};
 
 struct StageRead {
   ValueId value;
@@ -87,6 +82,7 @@ struct Program {
   std::vector<std::string> event_names;  ///< for debug dumps
   int attention_slots = 0;               ///< tasks of each attention stage: work partitions of the attention plan
   ArenaPlan arena_plan;
+  StatePlan states;
   int64_t weight_bytes = 0;
 
   struct Port {
@@ -104,15 +100,40 @@ struct Program {
   std::string to_string() const;
 };
 
-/// Runs a Program on its device, step after step. Not thread-safe.
-class ProgramRunner {
+/// The pages of the state groups of one program, in the memory of its device.
+class StateMemory {
  public:
-  virtual ~ProgramRunner() = default;
-  virtual const Program& program() const = 0;
+  virtual ~StateMemory() = default;
+  /// Address of page 0 of a group.
+  virtual uint8_t* pages(size_t group) = 0;
+  virtual void copy_page(size_t group, int64_t from, int64_t to) = 0;
+  virtual void clear_page(size_t group, int64_t page) = 0;
+};
+
+/// Memory of a back end that outlives steps, for external values.
+class BackendBuffer {
+ public:
+  virtual ~BackendBuffer() = default;
+  /// Address for Runner::bind, and for the host, as long as no step runs.
+  virtual void* data() = 0;
+};
+
+/// Runs a compiled program or an interpreted graph, step after step. Not thread-safe.
+class Runner {
+ public:
+  virtual ~Runner() = default;
+  /// nullptr: the graph is interpreted.
+  virtual const Program* program() const = 0;
+  virtual const StatePlan& states() const = 0;
+  /// Memory for `num_pages` pages of each state group, touched on first use. out_of_memory: the address space is not
+  /// available.
+  virtual Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const = 0;
   /// Runs all tasks once and returns when every output is written.
   /// invalid_argument: a size exceeds its bound. internal: no progress; the message is a state dump, and the runner
   /// refuses further steps.
   virtual Status step(const StepContext& context) = 0;
+  /// out_of_memory: states the bytes. Pages are mapped on first use.
+  virtual Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const = 0;
   /// Host memory of a port: inputs are written before a step, outputs read after it. nullptr: unknown port.
   virtual void* host_input(std::string_view name) = 0;
   virtual const void* host_output(std::string_view name) const = 0;
@@ -120,6 +141,8 @@ class ProgramRunner {
   virtual int64_t resident_arena_bytes() const = 0;
   /// Sets the address of an external input or output (graph/bound_values.h) from the next step on. False: unknown name.
   virtual bool bind(std::string_view name, void* data) = 0;
+  /// The program, or the interpreted graph, as text.
+  virtual std::string describe() const = 0;
 };
 
 }  // namespace redline

@@ -1,11 +1,11 @@
-// The data that an op's reference works on: dense float64 tensors and the history of keys and values.
+// The data that an op's reference works on: dense float64 tensors, and the state of the sequences of the step.
 #pragma once
 
 #include <algorithm>
-#include <map>
 #include <vector>
 
 #include "graph/graph.h"
+#include "graph/state.h"
 
 namespace redline {
 
@@ -25,24 +25,43 @@ struct HostTensor {
   const double* row(int64_t r) const { return data.data() + r * cols(); }
 };
 
-/// Keys and values of one sequence, one pair of tables per layer: [position][kv heads * head_dim].
-struct ReferenceCache {
-  struct Layer {
-    std::vector<std::vector<double>> k, v;
-  };
-  std::map<int64_t, Layer> layers;
-  void truncate(int64_t length) {
-    for (auto& [id, layer] : layers) {
-      layer.k.resize(std::min<size_t>(layer.k.size(), static_cast<size_t>(length)));
-      layer.v.resize(layer.k.size());
-    }
+/// A state in float64 (StateStorage::kReference), as the sequences of a step see it.
+class ReferenceState {
+ public:
+  ReferenceState(const StateAttrs& attrs, const KvPlace& place, const StateStep& step)
+      : attrs_(attrs), place_(place), step_(step) {}
+
+  const StateAttrs& attrs() const { return attrs_; }
+  /// Keys and values of one head at a position of a sequence of the step, [head_dim].
+  double* key(size_t sequence, int64_t position, int64_t head) const {
+    return at(place_.keys, sequence, position, head);
   }
+  double* value(size_t sequence, int64_t position, int64_t head) const {
+    return at(place_.values, sequence, position, head);
+  }
+  /// kRecurrent: what the step reads, and what it leaves, [elements].
+  const double* before(size_t sequence) const { return recurrent(step_.pages[sequence][0]); }
+  double* after(size_t sequence) const { return recurrent(step_.pages[sequence][1]); }
+
+ private:
+  double* at(int64_t table, size_t sequence, int64_t position, int64_t head) const {
+    const int64_t page = step_.pages[sequence][position / kKvPageTokens];
+    auto* data = reinterpret_cast<double*>(step_.memory + page * step_.page_bytes + table + head * place_.head_bytes);
+    return data + position % kKvPageTokens * attrs_.head_dim;
+  }
+  double* recurrent(int64_t page) const {
+    return reinterpret_cast<double*>(step_.memory + page * step_.page_bytes + place_.keys);
+  }
+  const StateAttrs& attrs_;
+  KvPlace place_;
+  const StateStep& step_;
 };
 
 class ReferenceContext {
  public:
-  ReferenceContext(const Op& op, std::vector<HostTensor>& values, ReferenceCache& cache, const SymbolValues& sizes)
-      : op_(op), values_(values), cache_(cache), sizes_(sizes) {}
+  ReferenceContext(const Graph& graph, const StatePlan& states, const Op& op, std::vector<HostTensor>& values,
+                   const StepContext& step)
+      : graph_(graph), states_(states), op_(op), values_(values), step_(step) {}
   const HostTensor& in(size_t i) const { return values_[static_cast<size_t>(op_.inputs[i])]; }
   size_t num_inputs() const { return op_.inputs.size(); }
   /// Zero-initialized, in its final shape.
@@ -51,15 +70,22 @@ class ReferenceContext {
   const T& attrs() const {
     return *std::any_cast<T>(&op_.attrs);
   }
-  ReferenceCache& cache() { return cache_; }
+  /// Input i, a state.
+  ReferenceState state(size_t i) const {
+    const ValueId id = op_.inputs[i];
+    return {graph_.value(id).state, states_.kv_place(graph_, id), step_.states[states_.place(id).group]};
+  }
+  /// The sequences of the step, for ops on states.
+  std::span<const SequenceRows> sequences() const { return step_.sequences; }
   /// Symbol values of this step, for sizes that the shapes do not give.
-  const SymbolValues& sizes() const { return sizes_; }
+  const SymbolValues& sizes() const { return step_.sizes; }
 
  private:
+  const Graph& graph_;
+  const StatePlan& states_;
   const Op& op_;
   std::vector<HostTensor>& values_;
-  ReferenceCache& cache_;
-  const SymbolValues& sizes_;
+  const StepContext& step_;
 };
 
 }  // namespace redline

@@ -21,6 +21,13 @@ int64_t Timeline::now_ns() {
       .count();
 }
 
+uint32_t Timeline::add_program(const Program& program) {
+  ProgramNames& names = programs_.emplace_back();
+  names.name = program.name;
+  for (const StagePlan& stage : program.stages) names.stages.push_back({stage.name, stage.op});
+  return static_cast<uint32_t>(programs_.size() - 1);
+}
+
 int64_t Timeline::dropped() const {
   int64_t sum = 0;
   for (const Lane& lane : lanes_) sum += lane.dropped;
@@ -53,7 +60,8 @@ Status Timeline::write(const std::string& path) const {
         w, w);
     for (size_t i = 0; i < lanes_[w].used && written; ++i) {
       const Record& r = lanes_[w].records[i];
-      const StagePlan& stage = r.program->stages[r.stage];
+      const ProgramNames& program = programs_[r.program];
+      const StageName& stage = program.stages[r.stage];
       constexpr int64_t kShownWaitNs = 1000;
       if (r.begin_ns - r.wait_ns >= kShownWaitNs)
         put(",\n"
@@ -62,7 +70,7 @@ Status Timeline::write(const std::string& path) const {
       put(",\n"
           R"({{"ph":"X","pid":1,"tid":{},"cat":"{}","name":"{}","ts":{:.3f},"dur":{:.3f})",
           w, stage.op, stage.name, us(r.begin_ns), static_cast<double>(r.end_ns - r.begin_ns) / 1000.0);
-      put(R"(,"args":{{"program":"{}","tile":{},"step":{}}}}})", r.program->name, r.index, r.step);
+      put(R"(,"args":{{"program":"{}","tile":{},"step":{}}}}})", program.name, r.index, r.step);
       constexpr size_t kFlushBytes = 1 << 16;
       if (text.size() >= kFlushBytes) written = flush();
     }

@@ -16,12 +16,14 @@ class Timeline {
   Timeline(int workers, int64_t capacity);
 
   struct Record {
-    const Program* program;  ///< must outlive the last write()
+    uint32_t program;  ///< from add_program()
     uint32_t stage, index;
     int64_t step;
     int64_t wait_ns, begin_ns, end_ns;  ///< start of the wait, start and end of the task; steady clock
   };
   static int64_t now_ns();
+  /// Keeps what write() shows of the program; the program may go before. Not thread-safe beside add().
+  uint32_t add_program(const Program& program);
   void add(int worker, const Record& record) {
     Lane& lane = lanes_[static_cast<size_t>(worker)];
     if (lane.used < lane.records.size()) lane.records[lane.used++] = record;
@@ -39,7 +41,16 @@ class Timeline {
     size_t used = 0;
     int64_t dropped = 0;
   };
+  struct StageName {
+    std::string name;
+    std::string_view op;
+  };
+  struct ProgramNames {
+    std::string name;
+    std::vector<StageName> stages;
+  };
   std::vector<Lane> lanes_;
+  std::vector<ProgramNames> programs_;
 };
 
 /// A timeline with its output file, for engines that write it on close.

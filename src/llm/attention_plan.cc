@@ -49,12 +49,8 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
   }
 }
 
-void AttentionPlan::fill(AttentionStep& step) {
-  step.items = items_.data();
-  step.slot_begin = slot_begin_.data();
-  step.splits = splits_.data();
-  step.finished = finished_.data();
-  step.partials = static_cast<float*>(partials_.data());
+AttentionWork AttentionPlan::work() {
+  return {items_.data(), slot_begin_.data(), splits_.data(), finished_.data(), static_cast<float*>(partials_.data())};
 }
 
 void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window) {

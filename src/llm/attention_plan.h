@@ -6,15 +6,9 @@
 #include <vector>
 
 #include "base/aligned_buffer.h"
-#include "graph/program.h"
+#include "graph/step.h"
 
 namespace redline {
-
-/// The rows of one sequence in a step: rows [row_begin, row_begin + rows), the first at `first_position`.
-struct SequenceRows {
-  int32_t row_begin, rows;
-  int64_t first_position;
-};
 
 struct AttentionPlanShape {
   int slots;
@@ -36,8 +30,7 @@ class AttentionPlan {
   std::span<const AttentionItem> items() const { return items_; }
   std::span<const int32_t> slot_begin() const { return slot_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
-  /// Writes the plan into a step: all fields but cache and pages.
-  void fill(AttentionStep& step);
+  AttentionWork work();
 
   /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. So whether a
   /// kernel gets few rows or many depends only on the step.

@@ -83,7 +83,8 @@ class KlBuilder {
 
   Result<Graph> decode() {
     const int64_t last = c_.levels() - 1;
-    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight, kWidth};
+    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight,
+                    kWidth};
     if (c_.post_quant_conv) x = b_.conv(x, "post_quant_conv", c_.latent_channels, 1);
     x = b_.conv(x, "decoder.conv_in", c_.channels.back());
     x = mid_block(x, "decoder.mid_block");

@@ -53,7 +53,7 @@ Result<TinyConfig> read_config(const nlohmann::json& json) {
   c.scaling = r.number("scaling_factor", 1e-6, 1e6, 1.0);
   c.shift = r.number("shift_factor", -1e6, 1e6, 0.0);
   if (r.integer("upsampling_scaling_factor", 1, 16, 2) != 2 || r.text("upsample_fn", "nearest") != "nearest")
-    r.fail(unsupported("config: pictures are enlarged twice by nearest neighbours, not otherwise"));
+    r.fail(unsupported("config: images are enlarged twice by nearest neighbours, not otherwise"));
   REDLINE_TRY(r.status());
   REDLINE_ASSIGN(c.activation, activation_from_name(r.text("act_fn", "relu")));
   REDLINE_TRY(r.status());
@@ -77,7 +77,8 @@ class TinyBuilder {
         b_(g_, w_, 1, kPoolEps) {}
 
   Result<Graph> decode() {
-    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight, kWidth};
+    FeatureMap x = {g_.input("latents", DType::kF32, {b_.batch * kHeight * kWidth, c_.latent_channels}), kHeight,
+                    kWidth};
     g_.set_scope("clamp");
     x.value = activation(g_, x.value, Activation::kTanh3);
     x = activate(b_.conv(x, layer(), c_.width));
@@ -154,7 +155,7 @@ class TinyBuilder {
       (*numbers)[static_cast<size_t>(n * n + i)] = offset;
     }
     const auto file = MappedFile::from_bytes(
-        "range of a picture", {reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(float)});
+        "range of an image", {reinterpret_cast<const char*>(numbers->data()), numbers->size() * sizeof(float)});
     g_.set_scope("range");
     const Value weight = g_.weight("range.weight", {{DType::kF32, {n, n}, file->data()}, {}, file});
     const Value bias = g_.weight("range.bias", {{DType::kF32, {n}, file->data() + n * n * 4}, {}, file});

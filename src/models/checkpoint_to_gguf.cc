@@ -215,8 +215,9 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   int64_t parameters = 0;
   for (const auto& [name, source] : checkpoint.tensors) {
     if (name.ends_with("rotary_emb.inv_freq") || (c.tie_word_embeddings && name == "lm_head.weight")) continue;
-    if (source.view.dtype == DType::kW8A8 || source.source_row)
-      return unsupported("{}: tensor {} has int8 rows, a type that GGUF lacks", checkpoint.path, name);
+    if (dtype_info(source.view.dtype).gguf_type < 0 || source.source_row)
+      return unsupported("{}: tensor {} is {}, a type that GGUF lacks", checkpoint.path, name,
+                         dtype_info(source.view.dtype).name);
     tensors.emplace_back(names.to_gguf(name), &source);
     parameters += source.view.num_elements();
     if (source.view.shape.size() > 1) bytes_of[source.view.dtype] += source.view.bytes();

@@ -1,53 +1,9 @@
 #include "models/convert_weights.h"
 
-#include <algorithm>
-
-#include <cmath>
-#include <cstring>
-
 #include "kernels/cpu/conv2d.h"
 
 namespace redline {
 namespace {
-
-void round_row_16(uint16_t (*round)(float), const float* x, int64_t n, uint8_t* out) {
-  for (int64_t i = 0; i < n; ++i) {
-    const uint16_t rounded = round(x[i]);
-    std::memcpy(out + 2 * i, &rounded, 2);
-  }
-}
-
-void round_row_q8_0(const float* x, int64_t n, uint8_t* out) {
-  constexpr int64_t kBlock = 32;
-  for (int64_t begin = 0; begin < n; begin += kBlock, out += 2 + kBlock) {
-    float most = 0;
-    for (int64_t i = 0; i < kBlock; ++i) most = std::max(most, std::abs(x[begin + i]));
-    const uint16_t scale = f32_to_f16(most / 127);
-    std::memcpy(out, &scale, 2);
-    // Divide by the scale as stored, so that its rounding costs no accuracy; a scale that rounds to zero gives zeros.
-    const float stored = f16_to_f32(scale), inverse = stored > 0 && std::isfinite(stored) ? 1 / stored : 0;
-    for (int64_t i = 0; i < kBlock; ++i) {
-      const float code = std::nearbyint(x[begin + i] * inverse);
-      out[2 + i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f)));
-    }
-  }
-}
-
-void round_row_w8a8(const float* x, int64_t n, uint8_t* out) {
-  float most = 0;
-  bool finite = true;
-  for (int64_t i = 0; i < n; ++i) {
-    most = std::max(most, std::abs(x[i]));
-    finite &= std::isfinite(x[i]);
-  }
-  // A row with values that are not finite gets a NaN scale; a row whose scale has no finite reciprocal becomes zeros.
-  const float scale = finite ? most / 127 : NAN, inverse = scale > 0 && std::isfinite(1 / scale) ? 1 / scale : 0;
-  for (int64_t i = 0; i < n; ++i) {
-    const float code = finite ? std::nearbyint(x[i] * inverse) : 0.0f;
-    out[i] = static_cast<uint8_t>(static_cast<int8_t>(std::clamp(code, -127.0f, 127.0f)));
-  }
-  std::memcpy(out + n, &scale, sizeof(scale));
-}
 
 /// Row by row of its first axis.
 Status convert_tensor(const std::string& name, WeightSource& source, DType to) {
@@ -73,20 +29,16 @@ Status convert_tensor(const std::string& name, WeightSource& source, DType to) {
 
 }  // namespace
 
-void round_row(DType to, const float* x, int64_t count, uint8_t* out) {
-  switch (to) {
-    case DType::kF32: std::memcpy(out, x, static_cast<size_t>(count) * sizeof(float)); return;
-    case DType::kF16: return round_row_16(f32_to_f16, x, count, out);
-    case DType::kBF16: return round_row_16(f32_to_bf16, x, count, out);
-    case DType::kQ8_0: return round_row_q8_0(x, count, out);
-    case DType::kW8A8: return round_row_w8a8(x, count, out);
-    default: REDLINE_CHECK(false);
-  }
-}
-
 Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted) {
-  if (to != DType::kBF16 && to != DType::kQ8_0 && to != DType::kW8A8)
-    return invalid_argument("weights are converted to bf16, q8_0 and w8a8, not to {}", dtype_info(to).name);
+  const auto is_offered = [](DType type) {
+    return can_round_to(type) && (type == DType::kBF16 || dtype_info(type).is_block);
+  };
+  if (!is_offered(to)) {
+    std::vector<std::string_view> offered;
+    for (int i = 0; i < kNumDTypes; ++i)
+      if (const auto type = static_cast<DType>(i); is_offered(type)) offered.push_back(dtype_info(type).name);
+    return invalid_argument("weights are converted to {}, not to {}", fmt::join(offered, ", "), dtype_info(to).name);
+  }
   for (auto& [name, source] : checkpoint.tensors) {
     const TensorView& view = source.view;
     if (view.shape.size() != 2 || !dtype_info(view.dtype).is_float || !wanted(name)) continue;

@@ -5,12 +5,8 @@
 
 namespace redline {
 
-/// `count` values rounded to nearest: to f32, f16, bf16, q8_0 (whole blocks of 32, the scale max |x| / 127 as
-/// float16), or w8a8 (one row, its scale as float32).
-void round_row(DType to, const float* x, int64_t count, uint8_t* out);
-
-/// Every float matrix (two axes) whose name `wanted` accepts, rounded to nearest: to bf16, or to q8_0 or w8a8 where its
-/// rows are whole blocks of 32 (others stay). Narrower types stay as they are.
+/// Every float matrix (two axes) whose name `wanted` accepts, rounded to nearest: to bf16, or to a quantized type that
+/// can_round_to where its rows are whole blocks (others stay). Narrower types stay as they are.
 /// The file pages of a converted weight are released.
 /// out_of_memory; invalid_argument: another type.
 Status convert_weights(Checkpoint& checkpoint, DType to, const std::function<bool(const std::string&)>& wanted);

@@ -95,13 +95,14 @@ Value LayerBuilder::rotate(Value x) { return rope(g_, x, step_.rope, {c_.head_di
 Value LayerBuilder::attend(Value q, Value k, Value v) {
   g_.set_scope(scope_ + "self_attn");
   AttentionAttrs attrs;
-  attrs.layer = layer_;
   attrs.num_heads = c_.num_heads;
-  attrs.num_kv_heads = c_.num_kv_heads;
-  attrs.head_dim = c_.head_dim;
   attrs.window = c_.window[static_cast<size_t>(layer_)];
   attrs.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c_.head_dim)));
-  return attention(g_, q, k, v, step_.positions, step_.slots, attrs);
+  StateAttrs cache;
+  cache.num_heads = c_.num_kv_heads;
+  cache.head_dim = c_.head_dim;
+  cache.window = attrs.window;
+  return attention(g_, q, k, v, g_.state(scope_ + "kv_cache", cache), attrs);
 }
 
 Value LayerBuilder::gated_mlp(Value x, bool has_bias) {
@@ -119,12 +120,11 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   DecoderStep step;
   step.tokens = g.input("tokens", DType::kI32, {T});
   step.positions = g.input("positions", DType::kI32, {T});
-  const Value lengths = g.input("lengths", DType::kI32, {T});
-  step.slots = g.input("slots", DType::kI32, {T});
   step.logit_rows = g.input("logit_rows", DType::kI32, {Dim(Symbol::kLogitRows)});
 
   const Value table = w.take("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
   Value x = embedding(g, table, step.tokens);
+  const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}) : Value{};
   step.rope = rope_table(g, step.positions, lengths, c.rope);
   for (int64_t i = 0; i < c.num_layers; ++i) {
     LayerBuilder builder(g, w, c, step, i);

@@ -35,9 +35,10 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
 /// window of 4096 from layer 28 on); all zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
-/// The inputs of a step and values shared by all layers. Input names: tokens, positions, lengths, slots, logit_rows.
+/// The inputs of a step and values shared by all layers. Input names: tokens, positions, logit_rows; "lengths" where
+/// rope depends on the length of the sequence.
 struct DecoderStep {
-  Value tokens, positions, slots, logit_rows;
+  Value tokens, positions, logit_rows;
   Value rope;  ///< table of this step
 };
 

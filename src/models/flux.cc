@@ -175,8 +175,8 @@ class FluxBuilder : public DitBuilder {
     const Heads text = heads(text_in, scope + "attn.", "add_q_proj", "add_k_proj", "add_v_proj", "norm_added_q",
                              "norm_added_k", rope_text_);
     g_.set_scope(scope + "attn");
-    const Value keys = pack_kv(g_, {{text.k, text.v, kText}, {image.k, image.v, kImage}}, kBatch, shape_.num_heads,
-                                  shape_.head_dim);
+    const Value keys =
+        pack_kv(g_, {{text.k, text.v, kText}, {image.k, image.v, kImage}}, kBatch, shape_.num_heads, shape_.head_dim);
     const Value image_seen = joint_attention(g_, image.q, kBatch, kImage, keys, attention());
     const Value text_seen = joint_attention(g_, text.q, kBatch, kText, keys, attention());
     s.image = gated(s.image, project(image_seen, scope + "attn.to_out.0", D, D), image_table, 2, kImage);

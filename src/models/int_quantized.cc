@@ -5,7 +5,7 @@
 #include <cmath>
 #include <cstring>
 
-#include "tensor/w8a8.h"
+#include "tensor/blocks/w8a8.h"
 
 namespace redline {
 namespace {
@@ -85,8 +85,9 @@ Status join(const std::string& name, WeightSource& codes, const WeightSource& sc
   if (view.shape.size() != 2)
     return unsupported("tensor {}: int8 with {} axes; {}", name, view.shape.size(), kWhatIsRead);
   const int64_t rows = view.shape[0], cols = view.shape[1];
-  if (cols % kW8A8Block != 0)
-    return unsupported("tensor {}: rows of {} elements; they are read in multiples of {}", name, cols, kW8A8Block);
+  if (cols % blocks::W8A8::kElements != 0)
+    return unsupported("tensor {}: rows of {} elements; they are read in multiples of {}", name, cols,
+                       blocks::W8A8::kElements);
   const bool fits =
       (scale_view.shape == std::vector<int64_t>{rows, 1} || scale_view.shape == std::vector<int64_t>{rows}) &&
       dtype_info(scale_view.dtype).is_float;

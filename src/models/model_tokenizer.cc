@@ -129,4 +129,18 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {
   return tokenizer_from_gguf(std::move(vocab)).within(path);
 }
 
+Result<std::string> load_chat_template(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) {
+    REDLINE_ASSIGN(const ChatTemplates templates, chat_templates_from_folder(path));
+    for (const auto& [name, text] : templates)
+      if (name.empty()) return text;
+    return std::string();
+  }
+  REDLINE_ASSIGN(const GgufFile file, GgufFile::open(path));
+  const GgufValue* value = file.find("tokenizer.chat_template");
+  const auto text = value ? value->as_string() : std::nullopt;
+  return text ? std::string(*text) : std::string();
+}
+
 }  // namespace redline

@@ -19,4 +19,7 @@ void set_gguf_vocab(const GgufVocab& vocab, GgufWriter& writer);
 /// `path`: a GGUF file or a Hugging Face folder. not_found: nothing there, or a model without a tokenizer.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path);
 
+/// The default chat template (Jinja) of a GGUF file or a Hugging Face folder; "" when it has none.
+Result<std::string> load_chat_template(const std::string& path);
+
 }  // namespace redline

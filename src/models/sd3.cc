@@ -126,8 +126,8 @@ class Sd3Builder : public DitBuilder {
     const Value text_k = normed_heads(text, attn + "add_k_proj", attn + "norm_added_k");
     const Value text_v = project(text, attn + "add_v_proj", D, D);
     g_.set_scope(scope + "attn");
-    const Value keys = pack_kv(g_, {{image_k, image_v, kImage}, {text_k, text_v, kText}}, kBatch, shape_.num_heads,
-                                  shape_.head_dim);
+    const Value keys =
+        pack_kv(g_, {{image_k, image_v, kImage}, {text_k, text_v, kText}}, kBatch, shape_.num_heads, shape_.head_dim);
     const Value image_seen = joint_attention(g_, image_q, kBatch, kImage, keys, attention());
     s.image = gated(s.image, project(image_seen, attn + "to_out.0", D, D), image_table, 2, kImage);
     if (is_dual) {

@@ -3,9 +3,9 @@
 // arXiv:2002.05202). Full T5 checkpoints work too; the decoder's tensors are ignored.
 #include "graph/ops/activation.h"
 #include "graph/ops/add.h"
-#include "graph/ops/relative_bias_attention.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/linear.h"
+#include "graph/ops/relative_bias_attention.h"
 #include "graph/ops/rms_norm.h"
 #include "models/config_reader.h"
 #include "models/image_registry.h"
@@ -87,8 +87,8 @@ class T5Builder {
                 k = project(in, attention + ".k", c_.inner(), c_.d_model),
                 v = project(in, attention + ".v", c_.inner(), c_.d_model);
     g_.set_scope(attention);
-    const Value seen = relative_bias_attention(g_, q, k, v, bias_, kBatch, kText,
-                                      {c_.num_heads, c_.d_kv, c_.num_buckets, c_.max_distance, 1.0f}, lengths_);
+    const Value seen = relative_bias_attention(
+        g_, q, k, v, bias_, kBatch, kText, {c_.num_heads, c_.d_kv, c_.num_buckets, c_.max_distance, 1.0f}, lengths_);
     x = add(g_, x, project(seen, attention + ".o", c_.d_model, c_.inner()));
     in = norm(x, scope + "1.layer_norm");
     Value hidden;

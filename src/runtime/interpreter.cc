@@ -1,5 +1,8 @@
 #include "runtime/interpreter.h"
 
+#include "backends/host_memory.h"
+#include "graph/bound_values.h"
+
 namespace redline {
 
 HostTensor Interpreter::unpack(const ValueInfo& info) {
@@ -34,12 +37,13 @@ Result<Interpreter> Interpreter::make(Graph graph) {
   interpreter.keeps_weights_ = bytes <= kMaxKept;
   for (size_t v = 0; v < graph.values.size() && interpreter.keeps_weights_; ++v)
     if (graph.values[v].kind == ValueKind::kWeight) interpreter.values_[v] = unpack(graph.values[v]);
+  interpreter.states_ = plan_states(graph, StateStorage::kReference);
   interpreter.graph_ = std::move(graph);
   return interpreter;
 }
 
 Result<std::map<std::string, HostTensor>> Interpreter::run(const std::map<std::string, HostTensor>& inputs,
-                                                           const SymbolValues& sizes, ReferenceCache& cache) {
+                                                           const StepContext& step) {
   for (ValueId id : graph_.inputs) {
     auto at = inputs.find(graph_.value(id).name);
     if (at == inputs.end()) return invalid_argument("interpreter: input {} is missing", graph_.value(id).name);
@@ -49,13 +53,13 @@ Result<std::map<std::string, HostTensor>> Interpreter::run(const std::map<std::s
     for (ValueId id : op.outputs) {
       HostTensor& out = values_[static_cast<size_t>(id)];
       out.shape.clear();
-      for (const Dim& dim : graph_.value(id).shape) out.shape.push_back(dim.eval(sizes));
+      for (const Dim& dim : graph_.value(id).shape) out.shape.push_back(dim.eval(step.sizes));
       out.data.assign(static_cast<size_t>(out.rows() * out.cols()), 0.0);
     }
     const auto is_weight = [&](ValueId id) { return graph_.value(id).kind == ValueKind::kWeight; };
     for (ValueId id : op.inputs)
       if (!keeps_weights_ && is_weight(id)) values_[static_cast<size_t>(id)] = unpack(graph_.value(id));
-    ReferenceContext context(op, values_, cache, sizes);
+    ReferenceContext context(graph_, states_, op, values_, step);
     REDLINE_TRY(op.def->reference(context).within(op.name));
     for (ValueId id : op.inputs)
       if (!keeps_weights_ && is_weight(id)) values_[static_cast<size_t>(id)] = {};
@@ -63,6 +67,95 @@ Result<std::map<std::string, HostTensor>> Interpreter::run(const std::map<std::s
   std::map<std::string, HostTensor> outputs;
   for (ValueId id : graph_.outputs) outputs[graph_.value(id).name] = values_[static_cast<size_t>(id)];
   return outputs;
+}
+
+Result<std::map<std::string, HostTensor>> Interpreter::run(const std::map<std::string, HostTensor>& inputs,
+                                                           const SymbolValues& sizes) {
+  StepContext step;
+  step.sizes = sizes;
+  return run(inputs, step);
+}
+
+namespace {
+
+class InterpreterRunner final : public Runner {
+ public:
+  InterpreterRunner(Interpreter interpreter, const SymbolValues& bounds) : interpreter_(std::move(interpreter)) {
+    const Graph& graph = interpreter_.graph();
+    for (const ValueId id : graph.inputs) {
+      const ValueInfo& value = graph.value(id);
+      if (is_bound_name(value.name)) continue;
+      inputs_[value.name].resize(static_cast<size_t>(num_elements(value.shape).eval(bounds)));
+    }
+    for (const ValueId id : graph.outputs) outputs_[graph.value(id).name];
+  }
+
+  const Program* program() const override { return nullptr; }
+  const StatePlan& states() const override { return interpreter_.states(); }
+  Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const override {
+    return make_host_state_memory(states(), num_pages);
+  }
+  Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const override { return make_host_buffer(bytes); }
+  std::string describe() const override { return interpreter_.graph().to_string(); }
+  int64_t resident_arena_bytes() const override { return 0; }
+
+  void* host_input(std::string_view name) override {
+    const auto at = inputs_.find(name);
+    return at == inputs_.end() ? nullptr : at->second.data();
+  }
+  const void* host_output(std::string_view name) const override {
+    const auto at = outputs_.find(name);
+    return at == outputs_.end() ? nullptr : at->second.data();
+  }
+  bool bind(std::string_view name, void* data) override {
+    bound_.insert_or_assign(std::string(name), static_cast<float*>(data));
+    return true;
+  }
+
+  Status step(const StepContext& context) override {
+    const Graph& graph = interpreter_.graph();
+    std::map<std::string, HostTensor> inputs;
+    for (const ValueId id : graph.inputs) {
+      const ValueInfo& value = graph.value(id);
+      HostTensor& tensor = inputs[value.name];
+      for (const Dim& dim : value.shape) tensor.shape.push_back(dim.eval(context.sizes));
+      const auto size = static_cast<size_t>(num_elements(value.shape).eval(context.sizes));
+      if (is_bound_name(value.name)) {
+        const float* from = bound_[value.name];
+        tensor.data.assign(from, from + size);
+        continue;
+      }
+      const std::vector<Element>& from = inputs_[value.name];
+      if (size > from.size())
+        return invalid_argument("{}: {} elements are above the bound of {}", value.name, size, from.size());
+      for (size_t i = 0; i < size; ++i)
+        tensor.data.push_back(value.dtype == DType::kI32 ? from[i].integer : from[i].number);
+    }
+    REDLINE_ASSIGN(const auto outputs, interpreter_.run(inputs, context));
+    for (const auto& [name, tensor] : outputs) {
+      if (is_bound_name(name)) std::copy(tensor.data.begin(), tensor.data.end(), bound_[name]);
+      else outputs_[name].assign(tensor.data.begin(), tensor.data.end());
+    }
+    return {};
+  }
+
+ private:
+  /// Callers write and read float32 or int32, by the type of the port.
+  union Element {
+    float number;
+    int32_t integer;
+  };
+  Interpreter interpreter_;
+  std::map<std::string, std::vector<Element>, std::less<>> inputs_;
+  std::map<std::string, std::vector<float>, std::less<>> outputs_;
+  std::map<std::string, float*, std::less<>> bound_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<Runner>> make_interpreter_runner(Graph graph, const SymbolValues& bounds) {
+  REDLINE_ASSIGN(Interpreter interpreter, Interpreter::make(std::move(graph)));
+  return std::unique_ptr<Runner>(new InterpreterRunner(std::move(interpreter), bounds));
 }
 
 }  // namespace redline

@@ -2,8 +2,10 @@
 #pragma once
 
 #include <map>
+#include <memory>
 #include <string>
 
+#include "graph/program.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -14,16 +16,25 @@ class Interpreter {
   /// each op that reads them, in every step.
   static Result<Interpreter> make(Graph graph);
   const Graph& graph() const { return graph_; }
+  /// Layout of the states: float64.
+  const StatePlan& states() const { return states_; }
 
   /// Runs one step. `inputs` by name; every graph input must be present. Returns the outputs by name.
   Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
-                                                const SymbolValues& sizes, ReferenceCache& cache);
+                                                const StepContext& step);
+  /// Of a graph without states.
+  Result<std::map<std::string, HostTensor>> run(const std::map<std::string, HostTensor>& inputs,
+                                                const SymbolValues& sizes);
 
  private:
   static HostTensor unpack(const ValueInfo& info);
   Graph graph_;
+  StatePlan states_;
   bool keeps_weights_ = true;
   std::vector<HostTensor> values_;
 };
+
+/// The interpreter behind the interface of compiled programs. `bounds`: of the sizes of a step.
+Result<std::unique_ptr<Runner>> make_interpreter_runner(Graph graph, const SymbolValues& bounds);
 
 }  // namespace redline

@@ -5,13 +5,13 @@
 
 #include "base/text_distance.h"
 #include "tensor/blocks/all.h"
-#include "tensor/w8a8.h"
 
 namespace redline {
 namespace {
 
 // dtype, name, block elements, block bytes, ggml type number, is_float, is_block, bytes per row besides blocks; in the
 // order of DType.
+// clang-format off
 constexpr DTypeInfo kTypes[] = {
     {DType::kF32, "f32", 1, 4, 0, true, false, 0},
     {DType::kF16, "f16", 1, 2, 1, true, false, 0},
@@ -22,11 +22,15 @@ constexpr DTypeInfo kTypes[] = {
     {DType::kI64, "i64", 1, 8, 27, false, false, 0},
     {DType::kF64, "f64", 1, 8, 28, true, false, 0},
 #define REDLINE_ROW(F) \
-  {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, false, true, 0},
+    {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, blocks::F::kGgufType, false, true, 0},
     REDLINE_BLOCK_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW
-        {DType::kW8A8, "w8a8", kW8A8Block, kW8A8Block, -1, false, true, kW8A8RowBytes},
+#define REDLINE_ROW(F) \
+    {blocks::F::kDType, blocks::F::kName, blocks::F::kElements, blocks::F::kBytes, -1, false, true, blocks::F::kRowBytes},
+    REDLINE_ROW_FORMATS(REDLINE_ROW)
+#undef REDLINE_ROW
 };
+// clang-format on
 
 constexpr bool rows_follow_enum() {
   int i = 0;
@@ -60,38 +64,79 @@ constexpr GgufName kOtherGgufTypes[] = {
     {38, "IQ4_NL_8_8 (removed)"},
     {40, "NVFP4"},
 };
-// ggml's names of the supported types, as GGUF tools print them.
+// ggml's names of the supported types, as GGUF tools print them; "" for those of no number.
+// clang-format off
 constexpr std::string_view kGgufNames[kNumDTypes] = {
-    "F32",
-    "F16",
-    "BF16",
-    "I8",
-    "I16",
-    "I32",
-    "I64",
-    "F64",
+    "F32", "F16", "BF16", "I8", "I16", "I32", "I64", "F64",
 #define REDLINE_NAME(F) #F,
     REDLINE_BLOCK_FORMATS(REDLINE_NAME)
 #undef REDLINE_NAME
-        "",
 };
+// clang-format on
 
+// Reading and writing rows as float32, by type.
 template <class T>
-void convert_row(const void* source, float* target, int64_t elements) {
-  const auto* bytes = static_cast<const uint8_t*>(source);
+void convert_row(const uint8_t* source, float* target, int64_t elements) {
   for (int64_t i = 0; i < elements; ++i) {
     T value;
-    std::memcpy(&value, bytes + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
+    std::memcpy(&value, source + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
     target[i] = static_cast<float>(value);
   }
 }
-
-template <class Format>
-void unpack_blocks(const void* source, float* target, int64_t elements) {
-  const auto* block = static_cast<const uint8_t*>(source);
-  for (int64_t i = 0; i < elements; i += Format::kElements, block += Format::kBytes)
-    blocks::unpack<Format>(block, target + i);
+void unpack_f16(const uint8_t* source, float* target, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) target[i] = blocks::load_half(source + 2 * i);
 }
+void unpack_bf16(const uint8_t* source, float* target, int64_t elements) {
+  for (int64_t i = 0; i < elements; ++i) target[i] = bf16_to_f32(blocks::load_u16(source + 2 * i));
+}
+template <class Format>
+void unpack_blocks(const uint8_t* source, float* target, int64_t elements) {
+  for (int64_t i = 0; i < elements; i += Format::kElements, source += Format::kBytes)
+    blocks::unpack<Format>(source, target + i);
+}
+
+void copy_f32(const float* source, int64_t elements, uint8_t* target) {
+  std::memcpy(target, source, static_cast<size_t>(elements) * sizeof(float));
+}
+template <uint16_t (*kRound)(float)>
+void round_halves(const float* source, int64_t elements, uint8_t* target) {
+  for (int64_t i = 0; i < elements; ++i) {
+    const uint16_t rounded = kRound(source[i]);
+    std::memcpy(target + 2 * i, &rounded, 2);
+  }
+}
+template <class Format>
+void round_blocks(const float* source, int64_t elements, uint8_t* target) {
+  for (int64_t i = 0; i < elements; i += Format::kElements, target += Format::kBytes) Format::round(source + i, target);
+}
+
+struct RowFunctions {
+  void (*unpack)(const uint8_t* source, float* target, int64_t elements);
+  void (*round)(const float* source, int64_t elements, uint8_t* target) = nullptr;
+};
+template <class Format>
+constexpr RowFunctions block_rows() {
+  if constexpr (requires { &Format::round; }) return {unpack_blocks<Format>, round_blocks<Format>};
+  else return {unpack_blocks<Format>};
+}
+// clang-format off
+constexpr RowFunctions kRows[kNumDTypes] = {
+    {convert_row<float>, copy_f32},
+    {unpack_f16, round_halves<f32_to_f16>},
+    {unpack_bf16, round_halves<f32_to_bf16>},
+    {convert_row<int8_t>},
+    {convert_row<int16_t>},
+    {convert_row<int32_t>},
+    {convert_row<int64_t>},
+    {convert_row<double>},
+#define REDLINE_ROW(F) block_rows<blocks::F>(),
+    REDLINE_BLOCK_FORMATS(REDLINE_ROW)
+#undef REDLINE_ROW
+#define REDLINE_ROW(F) {blocks::F::unpack_row, blocks::F::round_row},
+    REDLINE_ROW_FORMATS(REDLINE_ROW)
+#undef REDLINE_ROW
+};
+// clang-format on
 
 }  // namespace
 
@@ -156,31 +201,14 @@ uint16_t f32_to_bf16(float value) {
 
 void unpack_row(DType dtype, const void* source, float* target, int64_t elements) {
   REDLINE_CHECK(elements >= 0 && elements % dtype_info(dtype).block_elements == 0);
-  const auto* bytes = static_cast<const uint8_t*>(source);
-  switch (dtype) {
-    case DType::kF32: std::memcpy(target, source, static_cast<size_t>(elements) * 4); return;
-    case DType::kF16:
-      for (int64_t i = 0; i < elements; ++i) target[i] = blocks::load_half(bytes + 2 * i);
-      return;
-    case DType::kBF16:
-      for (int64_t i = 0; i < elements; ++i) target[i] = bf16_to_f32(blocks::load_u16(bytes + 2 * i));
-      return;
-    case DType::kI8: return convert_row<int8_t>(source, target, elements);
-    case DType::kI16: return convert_row<int16_t>(source, target, elements);
-    case DType::kI32: return convert_row<int32_t>(source, target, elements);
-    case DType::kI64: return convert_row<int64_t>(source, target, elements);
-    case DType::kF64: return convert_row<double>(source, target, elements);
-    case DType::kW8A8: {
-      float scale;
-      std::memcpy(&scale, bytes + elements, sizeof(scale));
-      for (int64_t i = 0; i < elements; ++i) target[i] = scale * static_cast<float>(static_cast<int8_t>(bytes[i]));
-      return;
-    }
-#define REDLINE_CASE(F) \
-  case blocks::F::kDType: return unpack_blocks<blocks::F>(source, target, elements);
-      REDLINE_BLOCK_FORMATS(REDLINE_CASE)
-#undef REDLINE_CASE
-  }
+  if (elements > 0) kRows[static_cast<size_t>(dtype)].unpack(static_cast<const uint8_t*>(source), target, elements);
 }
+
+void round_row(DType dtype, const float* source, int64_t elements, void* target) {
+  REDLINE_CHECK(elements >= 0 && elements % dtype_info(dtype).block_elements == 0 && can_round_to(dtype));
+  kRows[static_cast<size_t>(dtype)].round(source, elements, static_cast<uint8_t*>(target));
+}
+
+bool can_round_to(DType dtype) { return kRows[static_cast<size_t>(dtype)].round != nullptr; }
 
 }  // namespace redline

@@ -7,6 +7,10 @@
 
 #include "base/error.h"
 
+#define REDLINE_FORMAT_NAMES_ONLY
+#include "tensor/blocks/all.h"
+#undef REDLINE_FORMAT_NAMES_ONLY
+
 namespace redline {
 
 enum class DType : uint8_t {
@@ -18,25 +22,14 @@ enum class DType : uint8_t {
   kI32,
   kI64,
   kF64,
-  kQ4_0,
-  kQ4_1,
-  kQ5_0,
-  kQ5_1,
-  kQ8_0,
-  kQ2_K,
-  kQ3_K,
-  kQ4_K,
-  kQ5_K,
-  kQ6_K,
-  kIQ4_NL,
-  kIQ4_XS,
-  kIQ3_S,
-  kTQ1_0,
-  kTQ2_0,
-  kMXFP4,
-  kW8A8,  ///< int8 with one scale for each output row (tensor/w8a8.h)
+#define REDLINE_NAME(F) k##F,
+  REDLINE_BLOCK_FORMATS(REDLINE_NAME)  // tensor/blocks
+  REDLINE_ROW_FORMATS(REDLINE_NAME)
+#undef REDLINE_NAME
 };
-inline constexpr int kNumDTypes = 25;
+#define REDLINE_ONE(F) +1
+inline constexpr int kNumDTypes = 8 REDLINE_BLOCK_FORMATS(REDLINE_ONE) REDLINE_ROW_FORMATS(REDLINE_ONE);
+#undef REDLINE_ONE
 
 /// Properties of a type. A plain type is a block of one element.
 struct DTypeInfo {
@@ -47,7 +40,7 @@ struct DTypeInfo {
   int32_t gguf_type;  ///< ggml's type number in GGUF files; -1: not a GGUF type
   bool is_float;      ///< f64, f32, f16, bf16
   bool is_block;      ///< quantized
-  int32_t row_bytes;  ///< bytes of a row besides its blocks: a scale per row
+  int32_t row_bytes;  ///< bytes of a row after its blocks: its scale, float32; 0: none
 };
 
 const DTypeInfo& dtype_info(DType dtype);
@@ -69,8 +62,11 @@ uint16_t f32_to_f16(float value);  ///< round to nearest even
 inline float bf16_to_f32(uint16_t b) { return __builtin_bit_cast(float, static_cast<uint32_t>(b) << 16); }
 uint16_t f32_to_bf16(float value);  ///< round to nearest even; NaN stays NaN
 
-/// Unpacks `elements` (whole blocks; for w8a8 one whole row) of any weight type to float32, bit-identical to ggml. For
-/// code that is not performance-critical: inspect, tests, the interpreter, packing.
+/// Unpacks `elements` (whole blocks; one whole row where a row has a scale) of any type to float32, bit-identical to ggml.
+/// For code that is not performance-critical: inspect, tests, the interpreter, packing.
 void unpack_row(DType dtype, const void* source, float* target, int64_t elements);
+/// The reverse, rounded to nearest, where can_round_to(dtype).
+void round_row(DType dtype, const float* source, int64_t elements, void* target);
+bool can_round_to(DType dtype);
 
 }  // namespace redline

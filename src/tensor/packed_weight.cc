@@ -4,7 +4,6 @@
 #include <cstring>
 
 #include "tensor/blocks/all.h"
-#include "tensor/w8a8.h"
 
 namespace redline {
 namespace {
@@ -13,40 +12,70 @@ constexpr int64_t kLaneBytes = 4;
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
-// Block formats: 16 blocks, one per row, are packed into one unit.
-struct StripPacking {
+// How a quantized format is packed. A block format has units of 16 rows x one block, which its layout orders; the codes of a
+// format with a scale per row are ordered one by one.
+struct Packing {
   int64_t unit_bytes;
-  void (*pack)(const uint8_t* const* rows, uint8_t* unit);
+  int64_t (*panel_bytes)(int64_t in_features);
+  Layout (*layout)(int64_t panels, int64_t in_features);
+  /// rows[r]: the stored row; nullptr past the last row, packed as zeros.
+  void (*pack_panel)(const uint8_t* const* rows, int64_t in_features, uint8_t* panel);
 };
 template <class Format>
-void pack_unit(const uint8_t* const* rows, uint8_t* unit) {
-  blocks::Strip<Format>::pack(rows, unit);
+struct PackBlocks {
+  static constexpr int64_t kUnitBytes = blocks::Strip<Format>::kBytes;
+  static int64_t panel_bytes(int64_t in_features) { return in_features / Format::kElements * kUnitBytes; }
+  static Layout layout(int64_t panels, int64_t in_features) {
+    const int64_t units = in_features / Format::kElements;
+    return Layout({{panels, units}, {units, 1}});
+  }
+  static void pack_panel(const uint8_t* const* rows, int64_t in_features, uint8_t* panel) {
+    const uint8_t* at[kStripRows];
+    std::copy_n(rows, kStripRows, at);
+    for (int64_t k = 0; k < in_features; k += Format::kElements, panel += kUnitBytes) {
+      blocks::Strip<Format>::pack(at, panel);
+      for (const uint8_t*& row : at)
+        if (row) row += Format::kBytes;
+    }
+  }
+};
+template <class Format>
+struct PackRows {
+  static constexpr int64_t kUnitBytes = 1;
+  static int64_t panel_bytes(int64_t in_features) { return Format::panel_bytes(in_features); }
+  static Layout layout(int64_t panels, int64_t in_features) {
+    constexpr int64_t kLine = kStripRows * kLaneBytes;
+    return Layout({{panels, Format::panel_bytes(in_features)},
+                   {kStripRows, kLaneBytes},
+                   {Format::codes_bytes(in_features) / kLine, kLine},
+                   {kLaneBytes, 1}});
+  }
+  static void pack_panel(const uint8_t* const* rows, int64_t in_features, uint8_t* panel) {
+    Format::pack_panel(rows, in_features, panel);
+  }
+};
+template <class Pack>
+constexpr Packing packing() {
+  return {Pack::kUnitBytes, Pack::panel_bytes, Pack::layout, Pack::pack_panel};
 }
-constexpr StripPacking kBlockPacking[] = {
-#define REDLINE_ROW(F) {blocks::Strip<blocks::F>::kBytes, pack_unit<blocks::F>},
+constexpr Packing kPackings[] = {
+#define REDLINE_ROW(F) packing<PackBlocks<blocks::F>>(),
     REDLINE_BLOCK_FORMATS(REDLINE_ROW)
 #undef REDLINE_ROW
+#define REDLINE_ROW(F) packing<PackRows<blocks::F>>(),
+        REDLINE_ROW_FORMATS(REDLINE_ROW)
+#undef REDLINE_ROW
 };
-const StripPacking& block_packing(DType dtype) {
-  REDLINE_CHECK(dtype_info(dtype).is_block);
-  return kBlockPacking[static_cast<int>(dtype) - static_cast<int>(DType::kQ4_0)];
+constexpr int kNumPlainTypes = kNumDTypes - static_cast<int>(std::size(kPackings));
+
+/// nullptr for a plain type.
+const Packing* packing_of(DType dtype) {
+  const int i = static_cast<int>(dtype) - kNumPlainTypes;
+  return i < 0 ? nullptr : &kPackings[i];
 }
-static_assert(static_cast<int>(DType::kQ4_0) + static_cast<int>(std::size(kBlockPacking)) ==
-              static_cast<int>(DType::kW8A8));
 
 // Adjacent elements of one row in a packed plain type.
 int64_t lane_elements(DType dtype) { return std::max<int64_t>(1, kLaneBytes / dtype_info(dtype).block_bytes); }
-
-void pack_w8a8(const uint8_t* const* rows, int64_t in_features, uint8_t* strip) {
-  std::memset(strip, 0, static_cast<size_t>(w8a8_strip_bytes(in_features)));
-  for (int64_t r = 0; r < kStripRows; ++r) {
-    if (!rows[r]) continue;
-    uint8_t* to = strip + r * kLaneBytes;
-    for (int64_t k = 0; k < in_features; k += kLaneBytes, to += kStripRows * kLaneBytes)
-      std::memcpy(to, rows[r] + k, kLaneBytes);
-    std::memcpy(strip + w8a8_codes_bytes(in_features) + r * kW8A8RowBytes, rows[r] + in_features, kW8A8RowBytes);
-  }
-}
 
 // Adjacent input channels of a convolution, where they are a multiple of it (kernels/cpu/conv2d.h).
 constexpr int64_t kConvBlock = 32;
@@ -73,21 +102,13 @@ void transpose_row(int64_t element_bytes, const uint8_t* from, int64_t in, int64
 }  // namespace
 
 int64_t packed_unit_bytes(DType dtype) {
-  if (dtype == DType::kW8A8) return 1;
-  return dtype_info(dtype).is_block ? block_packing(dtype).unit_bytes : dtype_info(dtype).block_bytes;
+  const Packing* packing = packing_of(dtype);
+  return packing ? packing->unit_bytes : dtype_info(dtype).block_bytes;
 }
 
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
   const int64_t strips = round_up(out_features, kStripRows) / kStripRows;
-  if (dtype == DType::kW8A8)
-    return Layout({{strips, w8a8_strip_bytes(in_features)},
-                   {kStripRows, kLaneBytes},
-                   {w8a8_codes_bytes(in_features) / (kStripRows * kLaneBytes), kStripRows * kLaneBytes},
-                   {kLaneBytes, 1}});
-  if (dtype_info(dtype).is_block) {
-    const int64_t units = in_features / dtype_info(dtype).block_elements;
-    return Layout({{strips, units}, {units, 1}});
-  }
+  if (const Packing* packing = packing_of(dtype)) return packing->layout(strips, in_features);
   const int64_t lane = lane_elements(dtype);
   const int64_t steps = round_up(in_features, lane) / lane;
   // Logical index: row n = (panel, row in panel), element k = (step, element in lane).
@@ -96,9 +117,7 @@ Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features) {
 
 int64_t packed_bytes(DType dtype, int64_t out_features, int64_t in_features) {
   const int64_t rows = round_up(out_features, kStripRows);
-  if (dtype == DType::kW8A8) return rows / kStripRows * w8a8_strip_bytes(in_features);
-  if (dtype_info(dtype).is_block)
-    return rows / kStripRows * (in_features / dtype_info(dtype).block_elements) * packed_unit_bytes(dtype);
+  if (const Packing* packing = packing_of(dtype)) return rows / kStripRows * packing->panel_bytes(in_features);
   return rows * round_up(in_features, lane_elements(dtype)) * packed_unit_bytes(dtype);
 }
 
@@ -135,28 +154,12 @@ void pack_strips(const TensorView& weight, int64_t strip_begin, int64_t strip_en
     }
   };
 
-  if (weight.dtype == DType::kW8A8) {
-    const int64_t strip_bytes = w8a8_strip_bytes(in_features);
+  if (const Packing* packing = packing_of(weight.dtype)) {
+    const int64_t panel_bytes = packing->panel_bytes(in_features);
     for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
       const uint8_t* rows[kStripRows];
       rows_of(strip, rows);
-      pack_w8a8(rows, in_features, static_cast<uint8_t*>(target) + strip * strip_bytes);
-    }
-    return;
-  }
-
-  if (type.is_block) {
-    const StripPacking& packing = block_packing(weight.dtype);
-    const int64_t units = in_features / type.block_elements;
-    for (int64_t strip = strip_begin; strip < strip_end; ++strip) {
-      uint8_t* unit = static_cast<uint8_t*>(target) + strip * units * packing.unit_bytes;
-      const uint8_t* rows[kStripRows];
-      rows_of(strip, rows);
-      for (int64_t u = 0; u < units; ++u, unit += packing.unit_bytes) {
-        packing.pack(rows, unit);
-        for (const uint8_t*& row : rows)
-          if (row) row += type.block_bytes;
-      }
+      packing->pack_panel(rows, in_features, static_cast<uint8_t*>(target) + strip * panel_bytes);
     }
     return;
   }

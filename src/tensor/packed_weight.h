@@ -15,9 +15,9 @@ namespace redline {
 ///   block types   unit = panel block, 16 rows x one block of K: [N/16][K/block]. Inside, the scales of the 16 rows
 ///                 come first, then planes of codes that a shift and a mask turn into such lines
 ///                 (tensor/blocks/strip.h). That changes bits, not just element order, so the layout ends at the unit
-///   w8a8          tiles of 64 elements of K, each 16 x 64 bytes of 16 rows x 4; then the scales of the rows
-///                 (tensor/w8a8.h), which the layout omits
-/// The logical index of a plain type and of w8a8 is row * (K padded) + k; of a block type panel * (K / block) + block.
+///   row types     unit = a byte: tiles of 64 elements of K, each 16 x 64 bytes of 16 rows x 4; then the scales of the
+///                 rows (tensor/blocks/w8a8.h), which the layout omits
+/// The logical index of a plain and of a row type is row * (K padded) + k; of a block type panel * (K / block) + block.
 /// N is padded to whole row panels and K to whole 64-byte lines, with zeros.
 Layout packed_layout(DType dtype, int64_t out_features, int64_t in_features);
 int64_t packed_unit_bytes(DType dtype);

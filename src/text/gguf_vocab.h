@@ -8,6 +8,9 @@
 
 namespace redline {
 
+/// Name and text of each chat template; "" is the default one.
+using ChatTemplates = std::vector<std::pair<std::string, std::string>>;
+
 /// tokenizer.ggml.* of a GGUF file; missing keys keep the defaults.
 struct GgufVocab {
   std::string model;  ///< tokenizer.ggml.model: "llama" (SentencePiece BPE), "gpt2" (byte-level BPE)
@@ -18,11 +21,13 @@ struct GgufVocab {
   std::vector<std::string> merges;   ///< "a b"
   int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1;
   std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
-  std::vector<std::pair<std::string, std::string>> chat_templates;  ///< name and text; "" is the default template
+  ChatTemplates chat_templates;
 };
 /// The tokenizer of a Hugging Face folder in GGUF form. not_found: the folder has none. unsupported: GGUF cannot
 /// express it (a pre-tokenizer without a name, a Unigram model, ...); the message says what.
 Result<GgufVocab> vocab_from_folder(const std::string& folder);
+/// chat_template.jinja, else chat_template of tokenizer_config.json (one, or a list of named ones). Empty: none.
+Result<ChatTemplates> chat_templates_from_folder(const std::string& folder);
 /// unsupported: an unknown model or pre-tokenizer; the message names it and lists the known ones.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab vocab);
 

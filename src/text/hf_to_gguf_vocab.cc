@@ -212,8 +212,10 @@ Status set_special_tokens(const Tokenizer& tokenizer, const HfConfig& config, Gg
   return {};
 }
 
-/// chat_template of tokenizer_config.json (a single one or a list of named ones), or a file of its own.
-Status read_chat_templates(const std::filesystem::path& folder, GgufVocab& vocab) {
+}  // namespace
+
+Result<ChatTemplates> chat_templates_from_folder(const std::string& path) {
+  const std::filesystem::path folder(path);
   const auto read = [&](const char* name, std::string& text) -> Status {
     std::error_code error;
     if (!std::filesystem::exists(folder / name, error)) return {};
@@ -221,26 +223,25 @@ Status read_chat_templates(const std::filesystem::path& folder, GgufVocab& vocab
     return {};
   };
   std::string jinja, config;
+  ChatTemplates templates;
   REDLINE_TRY(read("chat_template.jinja", jinja));
   REDLINE_TRY(read("tokenizer_config.json", config));
   if (!config.empty()) {
     REDLINE_ASSIGN(const Json json, parse_json(config, "tokenizer_config.json"));
     const Json* found = member(json, "chat_template");
-    if (found && found->is_string()) vocab.chat_templates.emplace_back("", found->get<std::string>());
+    if (found && found->is_string()) templates.emplace_back("", found->get<std::string>());
     if (found && found->is_array())
       for (const Json& one : *found) {
         const std::string name = string_or(one, "name", "default");
-        vocab.chat_templates.emplace_back(name == "default" ? "" : name, string_or(one, "template", ""));
+        templates.emplace_back(name == "default" ? "" : name, string_or(one, "template", ""));
       }
   }
   if (!jinja.empty()) {
-    std::erase_if(vocab.chat_templates, [](const auto& one) { return one.first.empty(); });
-    vocab.chat_templates.emplace_back("", std::move(jinja));
+    std::erase_if(templates, [](const auto& one) { return one.first.empty(); });
+    templates.emplace_back("", std::move(jinja));
   }
-  return {};
+  return templates;
 }
-
-}  // namespace
 
 Result<GgufVocab> vocab_from_folder(const std::string& folder) {
   const std::filesystem::path root(folder);
@@ -277,7 +278,7 @@ Result<GgufVocab> vocab_from_folder(const std::string& folder) {
                        folder, tokenizer->kind());
   }
   REDLINE_TRY(set_special_tokens(*tokenizer, config, vocab).within(folder));
-  REDLINE_TRY(read_chat_templates(root, vocab));
+  REDLINE_ASSIGN(vocab.chat_templates, chat_templates_from_folder(folder));
   return vocab;
 }
 

@@ -45,15 +45,22 @@ TEST(Commands, ListsAreSane) {
     c.with_options([&](const OptionList& options) {
       std::set<std::string> flags = {"help"};
       std::set<char> letters = {'h'};
+      std::set<std::string> aliases;
       bool seen_optional = false;
       for (const Option& o : options.all()) {
         EXPECT_TRUE(flags.insert(o.name).second) << c.name << " --" << o.name;
         EXPECT_TRUE(o.rule.letter == 0 || letters.insert(o.rule.letter).second) << c.name << " -" << o.rule.letter;
         EXPECT_NE(o.help, "");
+        for (const std::string& alias : o.rule.aliases) {
+          EXPECT_TRUE(alias.starts_with("--") ? flags.insert(alias.substr(2)).second : aliases.insert(alias).second)
+              << c.name << " " << alias;
+          EXPECT_EQ(options.find_foreign(alias), nullptr) << c.name << " " << alias;
+        }
         if (!o.is_argument) continue;
         EXPECT_FALSE(seen_optional && !o.rule.optional) << c.name << ": " << o.name << " after an optional argument";
         seen_optional = o.rule.optional;
       }
+      for (const char letter : letters) EXPECT_EQ(aliases.count({'-', letter}), 0u) << c.name << " -" << letter;
     });
   }
 }

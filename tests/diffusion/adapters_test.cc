@@ -19,7 +19,7 @@ std::string lora(const char* name) {
 
 /// The transformer of flux_dev with room for adapters, and its run "one" begun.
 struct Opened {
-  std::unique_ptr<WorkerTeam> team = testing::make_team(2);
+  std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
   ImageGolden golden = testing::load_image_golden("flux_dev");
   LatentLayout layout;
   std::unique_ptr<Denoiser> denoiser;
@@ -30,14 +30,14 @@ struct Opened {
               .height = 2 * static_cast<int64_t>(sizes[1]),
               .width = 2 * static_cast<int64_t>(sizes[2]),
               .patch = 2};
-    NetworkOptions options = testing::network_options(mode);
+    ExecutableOptions options = testing::network_options(mode);
     options.compile.bounds[Symbol::kBatch] = 2;
     options.compile.bounds[Symbol::kImageTokens] = 20;
     options.compile.bounds[Symbol::kTextTokens] = 10;
     set_latent_size(options.compile.bounds, 16, 16);
     auto model = testing::build_flux(golden.checkpoint, 1);
     EXPECT_TRUE(model.ok());
-    auto made = Denoiser::make(std::move(model).value(), options, max_rank, *team);
+    auto made = Denoiser::make(std::move(model).value(), options, max_rank, *runtime);
     EXPECT_TRUE(made.ok()) << made.status().message();
     denoiser = std::move(made).value();
     DenoiserBatch batch;

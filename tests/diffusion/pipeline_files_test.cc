@@ -78,7 +78,7 @@ TEST(PipelineFiles, WhatIsWrongIsNamed) {
 TEST(PipelineFiles, PixArtUnderItsOldClass) {
   namespace fs = std::filesystem;
   const testing::TemporaryFolder folder;
-  const std::string path = folder.path(), stored = REDLINE_SOURCE_DIR "/tests/golden/image/pipeline_pixart/";
+  const std::string path = folder.path(), stored = REDLINE_GOLDEN_DIR "/image/pipeline_pixart/";
   fs::copy(stored, path, fs::copy_options::recursive | fs::copy_options::overwrite_existing);
   const auto write = [&](const std::string& name, const nlohmann::json& json) {
     std::ofstream(path + "/" + name) << json.dump();
@@ -105,7 +105,7 @@ TEST(PipelineFiles, ATransformerMayBeOneFile) {
   namespace fs = std::filesystem;
   const testing::TemporaryFolder folder;
   const std::string path = folder.path();
-  const std::string stored = REDLINE_SOURCE_DIR "/tests/golden/image/flux_files/";
+  const std::string stored = REDLINE_GOLDEN_DIR "/image/flux_files/";
   const auto write = [&](const std::string& name, const std::string& text) {
     fs::create_directories(fs::path(path + "/" + name).parent_path());
     std::ofstream(path + "/" + name) << text;

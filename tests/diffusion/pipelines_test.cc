@@ -155,8 +155,8 @@ TEST(UnetPipelines, ATinyAutoencoderStandsInForTheirOwn) {
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
   set_latent_size(sizes, height, width);
-  const auto team = testing::make_team(1);
-  Network decode = testing::make_network(std::move(model->decode), sizes, testing::NetworkMode::kF32, *team);
+  const auto runtime = testing::make_runtime(1);
+  Executable decode = testing::make_network(std::move(model->decode), sizes, testing::NetworkMode::kF32, *runtime);
   const FloatArray& latents = result->latents;
   ASSERT_EQ(latents.shape, (std::vector<int64_t>{1, 4, height, width}));
   for (int64_t i = 0; i < height * width; ++i)
@@ -201,6 +201,41 @@ TEST(UnetPipelines, AnInpaintingNetworkWithoutAMaskDrawsEverythingAnew) {
   EXPECT_EQ(plain->pictures[0].rgb, masked->pictures[0].rgb);
   request.init_image = nullptr;
   EXPECT_THAT((*engine)->generate(request).status().message(), ::testing::HasSubstr("needs the image"));
+}
+
+// Noise of the steps, of the VAE and of the masked image, each from the generator of its image.
+TEST(UnetPipelines, AnImageOfABatchIsThatOfItsSeedAlone) {
+  for (const char* pipeline : {"pipeline_sd1", "pipeline_sd_inpaint"}) {
+    const Changed c(pipeline);
+    ImageOptions options;
+    options.threads = 1;
+    options.max_side = 64;
+    options.dtype = ImageType::kF32;
+    const auto engine = ImageEngine::open(c.path, options);
+    ASSERT_TRUE(engine.ok()) << engine.status().message();
+    const RgbImage image = {16, 16, std::vector<uint8_t>(16 * 16 * 3, 90)};
+    RgbImage mask = image;
+    for (size_t i = 0; i < mask.rgb.size() / 2; ++i) mask.rgb[i] = 255;
+    ImageRequest request = (*engine)->defaults();
+    request.prompts = {"a star"};
+    request.num_inference_steps = 3;
+    request.width = request.height = 16;
+    request.init_image = &image;
+    request.mask = &mask;
+    request.strength = 0.9;
+    request.solver = "euler-ancestral-karras";
+    request.seed_each = true;
+    request.seed = 8;
+    request.batch = 2;
+    const auto both = (*engine)->generate(request);
+    ASSERT_TRUE(both.ok()) << both.status().message();
+    request.batch = 1;
+    request.seed = 9;
+    const auto alone = (*engine)->generate(request);
+    ASSERT_TRUE(alone.ok());
+    EXPECT_EQ(both->pictures[1].rgb, alone->pictures[0].rgb) << pipeline;
+    EXPECT_EQ(alone->solver, "euler-ancestral-karras");
+  }
 }
 
 TEST(UnetPipelines, NameWhatDoesNotFit) {

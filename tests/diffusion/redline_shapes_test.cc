@@ -186,6 +186,63 @@ TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
   EXPECT_EQ(result.status().code(), Code::cancelled);
 }
 
+TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
+  const auto engine = open(ImageType::kF32);
+  ASSERT_TRUE(engine);
+  RgbImage init{128, 128, std::vector<uint8_t>(128 * 128 * 3, 90)};
+  for (const bool from_image : {false, true}) {
+    ImageRequest request = engine->defaults();
+    request.prompts = {"a red circle"};
+    request.num_inference_steps = 3;
+    request.seed = 8;
+    request.seed_each = true;
+    request.batch = 2;
+    if (from_image) request.init_image = &init;
+    const auto both = engine->generate(request);
+    ASSERT_TRUE(both.ok()) << both.status().message();
+    request.batch = 1;
+    const auto first = engine->generate(request);
+    request.seed = 9;
+    const auto second = engine->generate(request);
+    ASSERT_TRUE(first.ok() && second.ok());
+    EXPECT_EQ(both->pictures[0].rgb, first->pictures[0].rgb);
+    EXPECT_EQ(both->pictures[1].rgb, second->pictures[0].rgb);
+    EXPECT_NE(first->pictures[0].rgb, second->pictures[0].rgb);
+    EXPECT_EQ(first->solver, "flow-euler");
+  }
+}
+
+TEST(RedlineShapes, PixelsOutsideTheMaskStayToTheLastBit) {
+  const auto engine = open(ImageType::kAuto);
+  ASSERT_TRUE(engine);
+  RgbImage init{128, 128, {}}, mask{128, 128, std::vector<uint8_t>(128 * 128 * 3)};
+  for (size_t i = 0; i < mask.rgb.size(); ++i) {
+    init.rgb.push_back(static_cast<uint8_t>(i * 37 % 251));
+    mask.rgb[i] = i / 3 % 128 < 64 ? 255 : 0;  // the left half is regenerated
+  }
+  ImageRequest request = engine->defaults();
+  request.prompts = {"a red circle"};
+  request.num_inference_steps = 2;
+  request.init_image = &init;
+  request.mask = &mask;
+  const auto outside = [&](const RgbImage& image) {
+    size_t equal = 0;
+    for (size_t i = 0; i < mask.rgb.size(); ++i) equal += mask.rgb[i] == 0 && image.rgb[i] == init.rgb[i];
+    return equal;
+  };
+  const auto blended = engine->generate(request);
+  ASSERT_TRUE(blended.ok()) << blended.status().message();
+  EXPECT_LT(outside(blended->pictures[0]), mask.rgb.size() / 2);
+  request.keep_unmasked = true;
+  const auto kept = engine->generate(request);
+  ASSERT_TRUE(kept.ok());
+  EXPECT_EQ(outside(kept->pictures[0]), mask.rgb.size() / 2);
+  for (size_t i = 0; i < mask.rgb.size(); ++i) {
+    if (mask.rgb[i] == 0) continue;
+    ASSERT_EQ(kept->pictures[0].rgb[i], blended->pictures[0].rgb[i]) << i;
+  }
+}
+
 TEST(RedlineShapes, BadRequestsSayWhatToDo) {
   const auto engine = open(ImageType::kAuto);
   ASSERT_TRUE(engine);

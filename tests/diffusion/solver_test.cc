@@ -229,6 +229,14 @@ TEST(Solver, AModelsSolverCanBeChanged) {
   EXPECT_TRUE(status_of(*changed).ok());
   EXPECT_TRUE(with_solver(sd, "DDIMScheduler").ok());
   EXPECT_TRUE(with_solver(sd, "euler-ancestral").ok());
+  // Names of other programs.
+  for (const char* name : {"euler_a", "Euler a", "euler_ancestral"})
+    EXPECT_EQ((*with_solver(sd, name))["_class_name"], "EulerAncestralDiscreteScheduler") << name;
+  for (const char* name : {"dpm++2m", "dpmpp_2m", "DPM++ 2M"})
+    EXPECT_EQ((*with_solver(sd, name))["_class_name"], "DPMSolverMultistepScheduler") << name;
+  EXPECT_EQ((*with_solver(sd, "DPM++ 2M Karras"))["use_karras_sigmas"], true);
+  EXPECT_EQ((*with_solver(sd, "uni_pc"))["_class_name"], "UniPCMultistepScheduler");
+  EXPECT_EQ((*with_solver(flux, "euler"))["_class_name"], "FlowMatchEulerDiscreteScheduler");
 
   EXPECT_NE(with_solver(sd, "heun").status().message().find("flow-euler, euler, euler-ancestral"), std::string::npos);
   EXPECT_NE(with_solver(sd, "").status().code(), Code::ok);

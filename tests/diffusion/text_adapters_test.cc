@@ -16,9 +16,9 @@ using testing::NetworkMode;
 /// An encoder with room for adapters, and the run "one" of its case.
 struct Encoder {
   ImageGolden golden;
-  std::unique_ptr<WorkerTeam> team = testing::make_team(2);
+  std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
   AdapterBank bank{{}};
-  Network network;
+  Executable network;
   SymbolValues sizes;
 
   Encoder(const char* name, NetworkMode mode, int64_t max_rank = 8) : golden(testing::load_image_golden(name)) {
@@ -29,7 +29,7 @@ struct Encoder {
     sizes[Symbol::kBatch] = 1;
     sizes[Symbol::kTextTokens] = static_cast<int64_t>(ids.size());
     bank = AdapterBank(add_adapter_slots(built->graph, max_rank, [](const std::string&) { return true; }));
-    network = make_network(std::move(built->graph), sizes, mode, *team);
+    network = make_network(std::move(built->graph), sizes, mode, *runtime);
   }
   std::vector<float> hidden(size_t count) {
     const auto& ids = golden.find("one", "tokens")->values;

@@ -20,7 +20,7 @@ using Set = std::vector<std::pair<std::string, double>>;
 struct Opened {
   NetworkMode mode;
   ImageGolden golden;
-  std::unique_ptr<WorkerTeam> team = testing::make_team(2);
+  std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
   std::unique_ptr<Denoiser> denoiser;
   LatentLayout layout;
 
@@ -34,14 +34,14 @@ struct Opened {
       if (const auto* given = golden.find("one", condition))
         batch.conditions[condition].assign(given->values.begin(), given->values.end());
 
-    NetworkOptions options = testing::network_options(mode);
+    ExecutableOptions options = testing::network_options(mode);
     options.compile.bounds[Symbol::kBatch] = 2;
     options.compile.bounds[Symbol::kTextTokens] = 10;
     options.compile.bounds[Symbol::kImageTokens] = 256;
     set_latent_size(options.compile.bounds, 16, 16);
     auto model = testing::build_unet(golden.checkpoint);
     EXPECT_TRUE(model.ok()) << model.status().message();
-    auto made = Denoiser::make(std::move(model).value(), options, 8, *team);
+    auto made = Denoiser::make(std::move(model).value(), options, 8, *runtime);
     EXPECT_TRUE(made.ok()) << made.status().message();
     denoiser = std::move(made).value();
     EXPECT_TRUE(denoiser->begin(std::move(batch)).ok());

@@ -15,9 +15,9 @@
     json rows.0.phase "prefill"            a value inside stdout as JSON; `json rows.# 4` is a length
     stderr ...                             as stdout
 
-{redline} {built} {assets} {golden} {shared} {tmp} stand for paths; {built} is the folder of redline, {tmp} a fresh one per
-file. A step that fails (exit
-other than 0) must leave stdout empty unless a stdout line says otherwise. Exit code 77: everything was skipped.
+{redline} {built} {assets} {golden} {shared} {tmp} stand for paths; {built} is the folder of redline, {golden} the golden
+models that the build makes there, {tmp} a fresh one per file. A step that fails (exit other than 0) must leave stdout empty
+unless a stdout line says otherwise. Exit code 77: everything was skipped.
 """
 import argparse
 import json
@@ -142,7 +142,7 @@ def main():
     with tempfile.TemporaryDirectory(prefix="redline-e2e-") as tmp:
         names = {"redline": str(Path(options.redline).resolve()), "built": str(Path(options.redline).resolve().parent),
                  "assets": str(REPOSITORY / "assets"),
-                 "golden": str(REPOSITORY / "tests" / "golden"), "shared": options.shared, "tmp": tmp}
+                 "golden": str(Path(options.redline).resolve().parent / "golden"), "shared": options.shared, "tmp": tmp}
         steps, needs = parse(options.file, names)
         for position, path in needs:
             if not Path(path).exists():

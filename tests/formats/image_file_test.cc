@@ -7,6 +7,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "base/output_file.h"
+#include "formats/exif.h"
 #include "formats/jpeg.h"
 #include "formats/png.h"
 #include "support/npz.h"
@@ -51,12 +53,12 @@ RgbImage ramp(int64_t width, int64_t height) {
 
 TEST(Png, ComesBackWithItsText) {
   const testing::TemporaryFolder folder;
-  const PngText text = {{"parameters", "a red circle, steps 28"}, {"prompt", "ein grüner Stern ★"}, {"empty", ""}};
+  const ImageText text = {{"parameters", "a red circle, steps 28"}, {"prompt", "ein grüner Stern ★"}, {"empty", ""}};
   for (const auto& [width, height] : {std::pair{1, 1}, {7, 5}, {256, 3}}) {
     const RgbImage picture = ramp(width, height);
     const Status written = write_png(folder.path() + "/x.png", picture, text);
     ASSERT_TRUE(written.ok()) << written.to_string();
-    PngText got;
+    ImageText got;
     const auto back = read_png(folder.path() + "/x.png", &got);
     ASSERT_TRUE(back.ok()) << back.status().to_string();
     EXPECT_EQ(back->width, width);
@@ -64,6 +66,66 @@ TEST(Png, ComesBackWithItsText) {
     EXPECT_EQ(back->rgb, picture.rgb);
     EXPECT_EQ(got, text);
   }
+}
+
+// A smooth image: what lossy formats keep.
+RgbImage gradient(int64_t width, int64_t height) {
+  RgbImage image{width, height, {}};
+  for (int64_t y = 0; y < height; ++y)
+    for (int64_t x = 0; x < width; ++x)
+      for (const int64_t v : {x * 255 / width, y * 255 / height, int64_t{128}})
+        image.rgb.push_back(static_cast<uint8_t>(v));
+  return image;
+}
+
+TEST(WriteImage, EveryFormatComesBackWithItsText) {
+  const testing::TemporaryFolder folder;
+  const ImageText text = {{"parameters", "ein grüner Stern ★ 🦊\nSteps: 3"}, {"redline", "{\"seed\":1}"}};
+  for (const char* name : {"x.png", "x.jpg", "x.JPEG", "x.webp", "x"}) {
+    SCOPED_TRACE(name);
+    const auto format = image_format_of(name);
+    ASSERT_TRUE(format.ok());
+    const RgbImage image = gradient(61, 35);
+    const auto bytes = encode_image(image, *format, text);
+    ASSERT_TRUE(bytes.ok()) << bytes.status().to_string();
+    const std::string path = folder.path() + "/" + name;
+    ASSERT_TRUE(write_file(path, *bytes).ok());
+    ImageText got;
+    const auto back = read_image(path, &got);
+    ASSERT_TRUE(back.ok()) << back.status().to_string();
+    ASSERT_EQ(back->width, 61);
+    ASSERT_EQ(back->height, 35);
+    double error = 0;
+    for (size_t i = 0; i < image.rgb.size(); ++i) error += std::abs(int{image.rgb[i]} - int{back->rgb[i]});
+    EXPECT_LE(error / static_cast<double>(image.rgb.size()), *format == ImageFormat::kPng ? 0 : 2);
+    EXPECT_EQ(got, text);
+    const auto plain = encode_image(image, *format);
+    ASSERT_TRUE(plain.ok());
+    EXPECT_LT(plain->size(), bytes->size());
+    // Cut anywhere, it is refused.
+    for (const size_t size : {bytes->size() / 2, size_t{20}, size_t{13}}) {
+      ASSERT_TRUE(write_file(path, bytes->substr(0, size)).ok());
+      EXPECT_EQ(read_image(path).status().code(), Code::invalid_argument) << size;
+    }
+    EXPECT_EQ(encode_image({}, *format).status().code(), Code::invalid_argument);
+    EXPECT_EQ(encode_image({2, 2, {1, 2, 3}}, *format).status().code(), Code::invalid_argument);
+  }
+  EXPECT_EQ(image_format_of("x.bmp").status().code(), Code::invalid_argument);
+}
+
+TEST(Exif, AnyBytesAreRead) {
+  const std::string exif = make_exif({{"parameters", "abc"}, {"redline", "{}"}, {"prompt", "not kept"}});
+  ImageText text;
+  read_exif(exif, text);
+  EXPECT_EQ(text, (ImageText{{"parameters", "abc"}, {"redline", "{}"}}));
+  EXPECT_EQ(exif_orientation(exif), 1);
+  for (size_t size = 0; size < exif.size(); ++size) read_exif(std::string_view(exif).substr(0, size), text);
+  for (size_t at = 0; at < exif.size(); ++at) {
+    std::string broken = exif;
+    broken[at] = static_cast<char>(broken[at] ^ 0x55);
+    read_exif(broken, text);
+  }
+  EXPECT_EQ(make_exif({{"other", "x"}}), "");
 }
 
 TEST(Png, RefusesWhatItCannotWrite) {
@@ -144,7 +206,7 @@ TEST(Jpeg, HostileFilesAreErrors) {
 TEST(ReadImage, OtherFilesAreErrors) {
   const auto picture = read_image(kFolder + "io.npz");
   EXPECT_EQ(picture.status().code(), Code::unsupported);
-  EXPECT_THAT(picture.status().message(), HasSubstr("neither a PNG nor a JPEG picture; it looks like a zip"));
+  EXPECT_THAT(picture.status().message(), HasSubstr("not a PNG, JPEG or WebP image; it looks like a zip"));
   EXPECT_EQ(read_image(kFolder + "nothing.png").status().code(), Code::not_found);
 }
 

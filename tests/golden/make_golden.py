@@ -7,9 +7,10 @@
 Needs torch, transformers 5, safetensors, gguf, numpy; the engine and its tests need none of them. Seeds are fixed: the
 same versions write the same bytes.
 
-A case is a folder: config.json (spelled as transformers 4 or 5 writes it), model.safetensors (one file, shards with an
-index, or a link to another case's weights), tokens.json and logits.npy, float32 [tokens, vocab]. Some have model.gguf
-too: the same values under llama.cpp's names, q and k rows of "llama" in its interleaved rope order.
+A case is a folder: config.json (spelled as transformers 4 or 5 writes it), weights.txt, from which the build makes
+model.safetensors (weights.py: one file, shards with an index, or a link to another case's weights), tokens.json and logits.npy,
+float32 [tokens, vocab]. Some have model.gguf too: the same values under llama.cpp's names, q and k rows of "llama" in its
+interleaved rope order.
 
 The logits are computed by transformers' own code (AutoModelForCausalLM, eager attention) in float64 from end to end:
 where that code names torch.float32 (norms, softmax, rope), float64 is substituted, so the reference has no rounding of
@@ -35,6 +36,8 @@ import transformers
 from safetensors.torch import save_file
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import weights
 DTYPES = {"f32": ("float32", torch.float32), "f16": ("float16", torch.float16), "bf16": ("bfloat16", torch.bfloat16)}
 BASE = dict(vocab_size=64, hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4,
             num_key_value_heads=2, head_dim=8, max_position_embeddings=128, rms_norm_eps=1e-5, rope_theta=10000.0,
@@ -51,7 +54,7 @@ NO_SCALING = {"rope_scaling": None}
 
 
 def case(name, base, change=None, *, style=4, dtype="bf16", shards=1, tokens=30, weights=None, gguf_type=None, without=()):
-  """style: 4 or 5, how transformers of that major version spells the config. weights: the case whose file is linked."""
+  """style: 4 or 5, how transformers of that major version spells the config. weights: the case whose files are linked."""
   return dict(name=name, config={**base, **(change or {})}, style=style, dtype=dtype, shards=shards, tokens=tokens,
               weights=weights, gguf_type=gguf_type, without=without)
 
@@ -173,21 +176,20 @@ def logits_of(model, tokens):
 saved_float64 = torch.float64
 
 
+def shapes_of(model):
+  return {name: tuple(p.shape) for name, p in sorted(model.named_parameters())}
+
+
 def random_weights(model, rng):
-  """Every tensor is scaled to have a visible effect: attention is far from uniform, norms far from 1, biases far from 0."""
+  """The values of weights.draw_numpy."""
+  parameters = dict(model.named_parameters())
   with torch.no_grad():
-    for name, p in sorted(model.named_parameters()):
-      x = rng.standard_normal(tuple(p.shape))
-      if name.endswith("norm.weight"):
-        x = 1 + 0.3 * x
-      elif name.endswith("bias"):
-        x = 0.4 * x
-      elif "embed_tokens" in name:
-        x = 0.7 * x
-      else:
-        gain = 1.7 if ("q_proj" in name or "k_proj" in name) else 1.2
-        x = gain / np.sqrt(p.shape[1]) * x
-      p.copy_(torch.from_numpy(x.astype(np.float32)))
+    for name, x in weights.draw_numpy(rng, shapes_of(model)):
+      parameters[name].copy_(torch.from_numpy(x.astype(np.float32)))
+
+
+def write_gguf(path, model, config, gguf_type, name):
+  weights.write_gguf(path, {n: p.detach().float().numpy() for n, p in sorted(model.named_parameters())}, config, gguf_type, name)
 
 
 def save_weights(folder, model, dtype, shards):
@@ -217,79 +219,6 @@ def relative(a, b):
   return float(np.abs(a - b).max() / np.abs(b).max())
 
 
-def interleaved(weight, num_heads):
-  """Rows of each head from (first half, second half) to llama.cpp's pairs: rows i and i + D/2 become neighbours."""
-  d = weight.shape[0] // num_heads
-  return weight.reshape(num_heads, 2, d // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
-
-
-GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
-
-
-def gguf_name(name):
-  stem, kind = name.removeprefix("model.").rsplit(".", 1)
-  if stem.startswith("layers."):
-    _, layer, rest = stem.split(".", 2)
-    return f"blk.{layer}.{GGUF_NAMES[rest]}.{kind}"
-  return {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[stem] + "." + kind
-
-
-def write_gguf(path, model, config, gguf_type, name):
-  """What llama.cpp's converter writes for this model, vocabulary left out."""
-  arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
-  heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
-  head_dim = config.get("head_dim") or config["hidden_size"] // heads
-  w = gguf.GGUFWriter(path, arch)
-  w.add_name(name)
-  w.add_vocab_size(config["vocab_size"])
-  w.add_context_length(config["max_position_embeddings"])
-  w.add_embedding_length(config["hidden_size"])
-  w.add_block_count(config["num_hidden_layers"])
-  w.add_feed_forward_length(config["intermediate_size"])
-  w.add_head_count(heads)
-  w.add_head_count_kv(kv_heads)
-  w.add_layer_norm_rms_eps(config["rms_norm_eps"])
-  w.add_rope_freq_base(config["rope_theta"])
-  w.add_key_length(head_dim)
-  w.add_value_length(head_dim)
-  if arch == "llama":
-    w.add_rope_dimension_count(head_dim)
-  w.add_tokenizer_model("none")
-  scaling = config.get("rope_scaling") or {}
-  kind = scaling.get("rope_type", scaling.get("type"))
-  if kind in ("linear", "yarn"):
-    w.add_rope_scaling_type(gguf.RopeScalingType(kind))
-    w.add_rope_scaling_factor(scaling["factor"])
-  if kind == "yarn":
-    w.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
-  if kind == "llama3":  # as factors that divide the frequencies
-    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
-    wavelength = 2 * np.pi * config["rope_theta"] ** exponents
-    original, low, high = (scaling[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
-    smooth = np.clip((original / wavelength - low) / (high - low), 0, 1)
-    w.add_tensor("rope_freqs.weight", (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32))
-  for n, p in sorted(model.named_parameters()):
-    x = p.detach().float().numpy()
-    if arch == "llama" and ("q_proj" in n or "k_proj" in n):
-      x = interleaved(x, heads if "q_proj" in n else kv_heads)
-    x = np.ascontiguousarray(x)
-    if x.ndim == 1 or gguf_type == "F32":
-      w.add_tensor(gguf_name(n), x)
-    elif gguf_type == "F16":
-      w.add_tensor(gguf_name(n), x.astype(np.float16))
-    else:
-      bits = (x.view(np.uint32) >> 16).astype(np.uint16)  # exact: the values are bf16 already
-      assert np.array_equal((bits.astype(np.uint32) << 16).view(np.float32), x), n
-      w.add_tensor(gguf_name(n), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
-  w.write_header_to_file()
-  w.write_kv_data_to_file()
-  w.write_tensors_to_file()
-  w.close()
-
-
 def make(c, seed):
   folder = HERE / c["name"]
   folder.mkdir(exist_ok=True)
@@ -299,13 +228,17 @@ def make(c, seed):
   write_config = lambda where, config: (where / "config.json").write_text(
       json.dumps(config_json(config, c["style"], c["dtype"]), indent=1) + "\n")
   write_config(folder, c["config"])
+  shapes = None
   if c["weights"]:
-    for file in sorted((HERE / c["weights"]).glob("model*.safetensors*")):
-      (folder / file.name).symlink_to(os.path.join("..", c["weights"], file.name))
+    weights.write_files(HERE / c["weights"], folder)
+    (folder / "model.gguf").unlink(missing_ok=True)  # the twin of the other case
+    for index in (HERE / c["weights"]).glob("*.index.json"):
+      (folder / index.name).symlink_to(os.path.join("..", c["weights"], index.name))
   else:
     config = transformers.AutoConfig.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_config(config)
     random_weights(model, rng)
+    shapes = shapes_of(model)
     save_weights(folder, model, c["dtype"], c["shards"])
 
   rng = np.random.default_rng(seed + 1)
@@ -326,6 +259,11 @@ def make(c, seed):
   write_config(folder, c["config"])
   (folder / "tokens.json").write_text(json.dumps(tokens) + "\n")
   np.save(folder / "logits.npy", logits.astype(np.float32))
+  files = sorted(path.name for path in folder.glob("model*.safetensors"))
+  if c["weights"]:
+    weights.describe_link(folder, "../" + c["weights"], files, c["gguf_type"])
+  else:
+    weights.describe(folder, files, c["dtype"], ["numpy", seed], shapes, gguf_type=c["gguf_type"])
   print(f"{c['name']:28} float32 of transformers off by {own:.1e}; without: {' '.join(f'{m:.1e}' for m in moves)}")
 
 
@@ -359,7 +297,7 @@ def make_quant(source, folder=HERE / "quant", last=5):
     values = {t.name: np.array(gguf.dequantize(t.data, t.tensor_type), dtype=np.float32) for t in reader.tensors}
     with torch.no_grad():
       for n, p in model.named_parameters():
-        x = values.pop(gguf_name(n))
+        x = values.pop(weights.gguf_name(n))
         if "q_proj" in n or "k_proj" in n:
           heads = config.num_attention_heads if "q_proj" in n else config.num_key_value_heads
           d = x.shape[0] // heads

@@ -56,7 +56,7 @@ TEST(CpuKernels, ASuffixTakesThePathsOfAnotherKindOfCpu) {
                              dots = cpu_kernels_for(name + "+bf16_dot");
     ASSERT_TRUE(plain.ok() && tiles.ok() && dots.ok()) << name;
     EXPECT_TRUE(tiles->has_tile_unit);
-    EXPECT_EQ(tiles->linear_i8, plain->linear_i8_tiles);
+    for (int t = 0; t < kNumDTypes; ++t) EXPECT_EQ(tiles->linear_i8[t], plain->linear_i8_tiles[t]);
     EXPECT_TRUE(dots->has_fast_bf16_dot);
     EXPECT_EQ(dots->has_tile_unit, plain->has_tile_unit);
     const auto uses_bf16 = [](const CpuKernels& table, DType type) {

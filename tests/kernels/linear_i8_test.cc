@@ -91,7 +91,7 @@ TEST_P(LinearI8, WhatIsNotFiniteMakesItsRowNaN) {
   x[2 * k + 5] = INFINITY;
   for (int64_t i = 0; i < k; ++i) x[static_cast<size_t>(3 * k + i)] = i % 2 ? 1e-35f : -1e-42f;  // counts as zero
   const Prepared p(kernels(), ActivationLayout::kI8Tiled, x.data(), rows, k);
-  for (Kernel kernel : {kernels().linear_i8, kernels().linear_i8_tiles}) {
+  for (Kernel kernel : {kernels().linear_i8[kType], kernels().linear_i8_tiles[kType]}) {
     float y[rows * n];
     kernel({p.data(), 0, rows, w.packed.data(), n, k, 0, n, nullptr, nullptr, y, n, scratch()});
     for (int64_t j = 0; j < n; ++j) {
@@ -186,9 +186,9 @@ void check(const CpuKernels& table, ActivationLayout form, Kernel kernel, int64_
 
 TEST_P(LinearI8, MatchesFloat64) {
   const bool unit = kernels().has_tile_unit;
-  for (Kernel kernel : {kernels().linear_i8, kernels().linear_i8_tiles}) {
+  for (Kernel kernel : {kernels().linear_i8[kType], kernels().linear_i8_tiles[kType]}) {
     // The stand-in of the tile unit takes a second for what that does in a millisecond.
-    const bool slow = kernel == kernels().linear_i8_tiles && !unit;
+    const bool slow = kernel == kernels().linear_i8_tiles[kType] && !unit;
     for (int64_t rows : {0, 1, 5, 15, 16, 17, 31, 33, 47})
       check(kernels(), ActivationLayout::kI8Tiled, kernel, 33, 96, rows);
     for (int64_t n : {0, 1, 15, 16, 17, 47, 64, 65}) check(kernels(), ActivationLayout::kI8Tiled, kernel, n, 160, 19);
@@ -211,7 +211,7 @@ TEST_P(LinearI8, FewRowsInGroupsMatchFloat64) {
 TEST_P(LinearI8, ManyRowsGiveTheBitsOfFew) {
   const bool unit = kernels().has_tile_unit;
   const Case c(unit ? 1100 : 1072, unit ? 1120 : 64, unit ? 543 : 259);
-  const Kernel kernel = kernels().linear_i8_tiles;
+  const Kernel kernel = kernels().linear_i8_tiles[kType];
   const std::vector<float> y = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
   for (int64_t m : {int64_t{0}, int64_t{258}, std::min<int64_t>(512, c.rows - 2), c.rows - 1}) {
     const std::vector<float> row = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, m, 1, 1024);
@@ -230,7 +230,7 @@ TEST(LinearI8Sets, GiveTheSameBits) {
     const auto table = cpu_kernels_for(isas[i].name);
     ASSERT_TRUE(table.ok());
     if (table->worker_begin) table->worker_begin();
-    for (Kernel kernel : {table->linear_i8, table->linear_i8_tiles}) {
+    for (Kernel kernel : {table->linear_i8[kType], table->linear_i8_tiles[kType]}) {
       const std::vector<float> y = c.run(*table, ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
       if (first.empty()) first = y;
       EXPECT_EQ(first, y) << isas[i].name;
@@ -251,7 +251,7 @@ TEST_P(LinearI8, Ends) {
     LinearArgs a = {};
     a.x = p.data(), a.rows = rows, a.weight = w.packed.data(), a.out_features = n, a.in_features = k, a.n_end = n;
     a.bias = bias, a.y = y, a.y_stride = n, a.scratch = scratch(), a.end = end;
-    kernels().linear_i8_tiles(a);
+    kernels().linear_i8_tiles[kType](a);
   };
   const auto size = static_cast<size_t>(rows * n);
   std::vector<float> gate_y(size), up_y(size), expected(size), y(size);

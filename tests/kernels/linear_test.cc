@@ -265,11 +265,6 @@ TEST(Linear, EveryTypeMatchesFloat64) {
   }
 }
 
-TEST(Linear, W8A8MatchesFloat64) {
-  for (int64_t n : {1, 16, 17, 97})
-    for (int64_t k : in_features(DType::kW8A8)) check_type(DType::kW8A8, n, k);
-}
-
 TEST(Linear, NoBiasNoResidualNoColumns) {
   for (const Isa& isa : supported_isas()) {
     SCOPED_TRACE(isa.name);

@@ -17,7 +17,7 @@ namespace {
 using ::testing::HasSubstr;
 
 const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
-const std::string kGolden = std::string(REDLINE_SOURCE_DIR) + "/tests/golden/";
+const std::string kGolden = REDLINE_GOLDEN_DIR "/";
 
 std::unique_ptr<TextEngine> open(const std::string& path, TextEngineOptions options) {
   auto engine = TextEngine::open(path, options);
@@ -39,26 +39,27 @@ double difference(std::span<const float> got, std::span<const float> want) {
 
 /// Plays random steps: chunks of prompts, single tokens and tokens to verify of up to seven sequences in any mix, some
 /// cut back or begun anew in between. After each step every wanted row is compared with the same tokens, in one piece,
-/// in a session that is alone in `alone`. Returns the largest difference.
+/// in a sequence that is alone in `alone`. Returns the largest difference.
 double play(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
-  struct Sequence {
-    std::unique_ptr<Session> in_batch, by_itself;
+  struct Pair {
+    std::unique_ptr<Sequence> in_batch, by_itself;
   };
   std::mt19937 random(seed);
   auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
-  auto fresh = [&] { return Sequence{batched.new_session().value(), alone.new_session().value()}; };
-  std::vector<Sequence> sequences(7);
-  for (Sequence& s : sequences) s = fresh();
+  auto fresh = [&] { return Pair{batched.new_sequence().value(), alone.new_sequence().value()}; };
+  std::vector<Pair> sequences(7);
+  for (Pair& s : sequences) s = fresh();
   const int64_t context = batched.info().context, vocab = batched.info().vocab_size;
   double worst = 0;
   for (int i = 0; i < steps; ++i) {
     std::shuffle(sequences.begin(), sequences.end(), random);
     std::vector<std::vector<int32_t>> tokens;
+    std::vector<std::vector<float>> logits;
     std::vector<BatchEntry> batch;
     int64_t free_tokens = batched.batch_limits().tokens, free_rows = batched.batch_limits().logit_rows;
     const int64_t size = 1 + below(static_cast<int64_t>(sequences.size()));
     for (int64_t s = 0; s < size; ++s) {
-      Sequence& sequence = sequences[static_cast<size_t>(s)];
+      Pair& sequence = sequences[static_cast<size_t>(s)];
       if (below(12) == 0) sequence = fresh();
       if (below(6) == 0) {
         const int64_t length = below(sequence.in_batch->length() + 1);
@@ -71,27 +72,30 @@ double play(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
       std::vector<int32_t>& ids = tokens.emplace_back();
       for (int64_t t = 0; t < n; ++t) ids.push_back(static_cast<int32_t>(below(vocab)));
       const int64_t rows = std::min({below(3) ? 1 : below(n + 1), n, free_rows});
-      batch.push_back({sequence.in_batch.get(), {}, rows, 0, {}});
+      logits.emplace_back(static_cast<size_t>(rows * vocab));
+      batch.push_back({sequence.in_batch.get(), {}, {}});
       free_tokens -= n;
       free_rows -= rows;
     }
     if (batch.empty()) continue;
-    for (size_t b = 0; b < batch.size(); ++b) batch[b].tokens = tokens[b];
+    for (size_t b = 0; b < batch.size(); ++b) {
+      batch[b].tokens = tokens[b];
+      batch[b].logits = logits[b];
+    }
     if (const Status status = batched.run_batch(batch); !status.ok()) {
       ADD_FAILURE() << "step " << i << ": " << status.to_string();
       return INFINITY;
     }
     for (const BatchEntry& entry : batch)
-      for (const Sequence& sequence : sequences) {
-        if (sequence.in_batch.get() != entry.session) continue;
+      for (const Pair& sequence : sequences) {
+        if (sequence.in_batch.get() != entry.sequence) continue;
         const std::vector<float> got(entry.logits.begin(), entry.logits.end());
         const auto all = sequence.by_itself->forward(entry.tokens, true);
         if (!all.ok() || sequence.in_batch->length() != sequence.by_itself->length()) {
           ADD_FAILURE() << "step " << i << ": " << all.status().to_string();
           return INFINITY;
         }
-        EXPECT_EQ(got.size(), static_cast<size_t>(entry.logit_rows * vocab));
-        worst = std::max(worst, difference(got, all->last(got.size())));
+        worst = std::max(worst, difference(got, std::span(*all).last(got.size())));
       }
   }
   return worst;
@@ -159,30 +163,32 @@ TEST(Batch, AStepMayBeAsLargeAsItsLimits) {
   EXPECT_EQ(limits.logit_rows, 100);
   EXPECT_EQ(limits.cache_tokens, 100 * limits.page_tokens);  // eight tokens take a page
   EXPECT_EQ(engine->free_cache_tokens(), limits.cache_tokens);
-  std::vector<std::unique_ptr<Session>> sessions;
+  std::vector<std::unique_ptr<Sequence>> sequences;
   std::vector<BatchEntry> batch;
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5};
-  for (int64_t i = 0; i < limits.sequences; ++i) {
-    sessions.push_back(engine->new_session().value());
-    batch.push_back({sessions.back().get(), tokens, 1, 0, {}});
-  }
+  const auto vocab = static_cast<size_t>(engine->info().vocab_size);
+  std::vector<float> logits(102 * vocab);
+  const auto add = [&] {
+    sequences.push_back(engine->new_sequence().value());
+    batch.push_back({sequences.back().get(), tokens, std::span(logits).subspan(batch.size() * vocab, vocab)});
+  };
+  for (int64_t i = 0; i < limits.sequences; ++i) add();
   ASSERT_TRUE(engine->run_batch(batch).ok());
   EXPECT_EQ(engine->free_cache_tokens(), 0);
   const std::vector<float> first(batch[0].logits.begin(), batch[0].logits.end());
   EXPECT_EQ(difference(first, batch[99].logits), 0);
   // 101 sequences, 500 + 13 tokens, 101 rows.
-  sessions.push_back(engine->new_session().value());
-  for (const auto& session : sessions) session->truncate(0);
-  batch.push_back({sessions.back().get(), tokens, 1, 0, {}});
+  add();
+  for (const auto& sequence : sequences) sequence->truncate(0);
   EXPECT_EQ(engine->run_batch(batch).message(), "101 sequences are more than the 100 of one step; raise max_sequences");
   batch.pop_back();
-  batch[0].logit_rows = 2;
+  batch[0].logits = std::span(logits).last(2 * vocab);
   EXPECT_THAT(engine->run_batch(batch).message(), HasSubstr("logits of 101 rows are more than the 100 of one step"));
-  batch[0].logit_rows = 1;
+  batch[0].logits = std::span(logits).first(vocab);
   const std::vector<int32_t> eight(8, 1);
   for (size_t i = 0; i < 5; ++i) batch[i].tokens = eight;
   EXPECT_THAT(engine->run_batch(batch).message(), HasSubstr("515 tokens are more than the 512 of one step"));
-  for (const auto& session : sessions) EXPECT_EQ(session->length(), 0);
+  for (const auto& sequence : sequences) EXPECT_EQ(sequence->length(), 0);
   EXPECT_EQ(engine->free_cache_tokens(), limits.cache_tokens);
 }
 
@@ -191,7 +197,7 @@ TEST(Batch, WhatIsWrongWithAnEntryIsSaidAndNothingIsAppended) {
   options.threads = 1;
   options.context = 6;
   const auto engine = open(kGolden + "llama_gqa", options), other = open(kGolden + "llama_gqa", options);
-  const auto a = engine->new_session().value(), b = engine->new_session().value(), c = other->new_session().value();
+  const auto a = engine->new_sequence().value(), b = engine->new_sequence().value(), c = other->new_sequence().value();
   const std::vector<int32_t> two = {1, 2}, five = {1, 2, 3, 4, 5}, bad = {1, 1 << 20};
   ASSERT_TRUE(a->forward(two).ok());
   auto message = [&](std::vector<BatchEntry> batch) {
@@ -199,29 +205,31 @@ TEST(Batch, WhatIsWrongWithAnEntryIsSaidAndNothingIsAppended) {
     EXPECT_EQ(status.code(), Code::invalid_argument);
     EXPECT_EQ(a->length(), 2);
     EXPECT_EQ(b->length(), 0);
-    for (const BatchEntry& entry : batch) EXPECT_TRUE(entry.logits.empty());
     return status.message();
   };
   EXPECT_EQ(message({}), "the batch is empty");
   EXPECT_EQ(message({{b.get(), two}, {a.get(), {}}}), "batch entry 1: no tokens to run");
   EXPECT_EQ(message({{b.get(), two}, {a.get(), two}, {b.get(), two}}),
-            "batch entry 2: the session is that of entry 0; give its tokens as one entry");
+            "batch entry 2: the sequence is that of entry 0; give its tokens as one entry");
   EXPECT_EQ(message({{b.get(), two}, {a.get(), five}}),
             "batch entry 1: 5 tokens do not fit: the context holds 6, 2 are taken");
   EXPECT_THAT(message({{a.get(), bad}}), HasSubstr("batch entry 0: token 1048576 is outside the vocabulary of"));
-  EXPECT_EQ(message({{a.get(), two, 3}}), "batch entry 0: logits of 3 rows are asked for, there are 2 tokens");
-  EXPECT_EQ(message({{a.get(), two, -1}}), "batch entry 0: logits of -1 rows are asked for, there are 2 tokens");
-  EXPECT_EQ(message({{a.get(), two}, {c.get(), two}}), "batch entry 1: the session belongs to another engine");
-  EXPECT_EQ(message({{nullptr, two}}), "batch entry 0: there is no session");
+  const int64_t vocab = engine->info().vocab_size;
+  std::vector<float> logits(static_cast<size_t>(3 * vocab));
+  EXPECT_EQ(message({{a.get(), two, logits}}), "batch entry 0: logits of 3 rows are asked for, there are 2 tokens");
+  EXPECT_EQ(message({{a.get(), two, std::span(logits).first(5)}}),
+            fmt::format("batch entry 0: room for 5 logits is not whole rows of {}", vocab));
+  EXPECT_EQ(message({{a.get(), two}, {c.get(), two}}), "batch entry 1: the sequence belongs to another engine");
+  EXPECT_EQ(message({{nullptr, two}}), "batch entry 0: there is no sequence");
 }
 
-TEST(Batch, APoolThatRunsOutLeavesEverySessionAsItWas) {
+TEST(Batch, APoolThatRunsOutLeavesEverySequenceAsItWas) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
   options.cache_tokens = 90;  // three pages
   const auto engine = open(kTales, options);
-  const auto a = engine->new_session().value(), b = engine->new_session().value();
+  const auto a = engine->new_sequence().value(), b = engine->new_sequence().value();
   std::vector<int32_t> many(40);
   for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int32_t>(3 * i + 1);
   const auto head = std::span<const int32_t>(many).first(30);
@@ -235,7 +243,7 @@ TEST(Batch, APoolThatRunsOutLeavesEverySessionAsItWas) {
   EXPECT_EQ(a->length(), 30);
   EXPECT_EQ(b->length(), 0);
   EXPECT_EQ(engine->free_cache_tokens(), free_before);
-  // What a has cached is what it was: it goes on as an undisturbed session does.
+  // What a has cached is what it was: it goes on as an undisturbed sequence does.
   const auto got = a->forward(many);
   ASSERT_TRUE(got.ok());
   const std::vector<float> after(got->begin(), got->end());
@@ -256,8 +264,8 @@ TEST(Batch, OptionsOutOfRangeAreNamed) {
   EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("cache_tokens -1"));
 }
 
-// Steps and pages belong to all: threads with sessions of their own take turns.
-TEST(Batch, ThreadsWithSessionsOfTheirOwnDoNotDisturbEachOther) {
+// Steps and pages belong to all: threads with sequences of their own take turns.
+TEST(Batch, ThreadsWithSequencesOfTheirOwnDoNotDisturbEachOther) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
@@ -265,8 +273,8 @@ TEST(Batch, ThreadsWithSessionsOfTheirOwnDoNotDisturbEachOther) {
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6, 7};
   std::vector<float> want;
   {
-    const auto session = engine->new_session().value();
-    const auto logits = session->forward(tokens).value();
+    const auto sequence = engine->new_sequence().value();
+    const auto logits = sequence->forward(tokens).value();
     want.assign(logits.begin(), logits.end());
   }
   std::vector<std::thread> threads;
@@ -275,12 +283,12 @@ TEST(Batch, ThreadsWithSessionsOfTheirOwnDoNotDisturbEachOther) {
     threads.emplace_back([&, t] {
       double most = 0;
       for (int round = 0; round < 20; ++round) {
-        const auto session = engine->new_session().value();
+        const auto sequence = engine->new_sequence().value();
         for (const int32_t& token : tokens) {
-          const auto logits = session->forward({&token, 1});
+          const auto logits = sequence->forward({&token, 1});
           if (&token == &tokens.back()) most = std::max(most, difference(*logits, want));
         }
-        session->truncate(static_cast<int64_t>(t));
+        sequence->truncate(static_cast<int64_t>(t));
       }
       worst[t] = most;
     });

@@ -17,8 +17,8 @@ std::vector<std::vector<float>> logits_at_depth(int threads, ComputeType dtype) 
   options.dtype = dtype;
   auto engine = TextEngine::open(REDLINE_SOURCE_DIR "/assets/redline-tales", options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
-  auto session = (*engine)->new_session();
-  EXPECT_TRUE(session.ok());
+  auto sequence = (*engine)->new_sequence();
+  EXPECT_TRUE(sequence.ok());
   std::mt19937 random(11);
   std::vector<int32_t> prompt(kDepth);
   for (int32_t& id : prompt) id = static_cast<int32_t>(random() % static_cast<uint32_t>((*engine)->info().vocab_size));
@@ -27,7 +27,7 @@ std::vector<std::vector<float>> logits_at_depth(int threads, ComputeType dtype) 
     const std::span<const int32_t> tokens =
         step == 0 ? std::span<const int32_t>(prompt)
                   : std::span<const int32_t>(prompt).subspan(static_cast<size_t>(step), 1);
-    auto logits = (*session)->forward(tokens);
+    auto logits = (*sequence)->forward(tokens);
     EXPECT_TRUE(logits.ok()) << logits.status().to_string();
     rows.emplace_back(logits->begin(), logits->end());
   }

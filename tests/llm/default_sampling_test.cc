@@ -1,4 +1,4 @@
-// What generation_config.json makes the default, and threads that end their sessions at once.
+// What generation_config.json makes the default, and threads that end their sequences at once.
 #include <gmock/gmock.h>
 
 #include <thread>
@@ -10,7 +10,7 @@
 namespace redline {
 namespace {
 
-const std::string kGolden = std::string(REDLINE_SOURCE_DIR) + "/tests/golden/llama_gqa";
+const std::string kGolden = REDLINE_GOLDEN_DIR "/llama_gqa";
 
 Result<SamplingOptions> defaults_with(const char* generation) {
   const TestFolder folder;
@@ -60,12 +60,12 @@ TEST(Sessions, OfOneEngineComeAndGoOnSeveralThreads) {
     threads.emplace_back([&, t] {
       const std::vector<int32_t> tokens(40, t + 1);
       for (int i = 0; i < 20; ++i) {
-        auto session = (*engine)->new_session();
-        ASSERT_TRUE(session.ok());
-        ASSERT_TRUE((*session)->forward(tokens).ok());
-        (*session)->truncate(5);
-        ASSERT_TRUE((*session)->forward(tokens).ok());
-        EXPECT_EQ((*session)->length(), 45);
+        auto sequence = (*engine)->new_sequence();
+        ASSERT_TRUE(sequence.ok());
+        ASSERT_TRUE((*sequence)->forward(tokens).ok());
+        (*sequence)->truncate(5);
+        ASSERT_TRUE((*sequence)->forward(tokens).ok());
+        EXPECT_EQ((*sequence)->length(), 45);
       }
     });
   for (std::thread& thread : threads) thread.join();

@@ -9,10 +9,12 @@
 #include <fstream>
 #include <random>
 
+#include "backends/host_memory.h"
 #include "models/registry.h"
 #include "runtime/interpreter.h"
 #include "support/golden.h"
 #include "support/safetensors_file.h"
+#include "support/sequences.h"
 #include "support/temporary_folder.h"
 #include "tensor/dtype.h"
 
@@ -80,12 +82,20 @@ void write_model(const std::string& folder, int64_t depth, int windows) {
 Result<Interpreter> make_interpreter(const std::string& folder) {
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
+  // Every position is kept, so both models have their states in the same places.
+  for (ValueInfo& value : model.graph.values) value.state.window = 0;
   return Interpreter::make(std::move(model.graph));
+}
+
+test::TestSequences sequences_of(const Interpreter& interpreter, int64_t depth) {
+  const StatePlan& plan = interpreter.states();
+  const int64_t pages = depth / kKvPageTokens + 2;
+  return {plan, make_host_state_memory(plan, std::vector<int64_t>(plan.groups.size(), pages)).value(), pages, 1};
 }
 
 /// One step of `tokens` from position `first` on: logits of the last `rows`.
 std::vector<double> interpret(Interpreter& interpreter, std::span<const int32_t> tokens, size_t first, int64_t rows,
-                              int64_t depth, ReferenceCache& cache) {
+                              StepContext step) {
   const size_t n = tokens.size();
   const auto vector = [](size_t count, auto&& at) {
     HostTensor t;
@@ -97,14 +107,9 @@ std::vector<double> interpret(Interpreter& interpreter, std::span<const int32_t>
   std::map<std::string, HostTensor> inputs;
   inputs["tokens"] = vector(n, [&](size_t i) { return tokens[i]; });
   inputs["positions"] = vector(n, [&](size_t i) { return first + i; });
-  inputs["lengths"] = vector(n, [&](size_t) { return depth; });
-  inputs["slots"] = vector(n, [](size_t) { return 0; });
   inputs["logit_rows"] = vector(count, [&](size_t i) { return n - count + i; });
-  SymbolValues sizes;
-  sizes[Symbol::kTokens] = static_cast<int64_t>(n);
-  sizes[Symbol::kSequences] = 1;
-  sizes[Symbol::kLogitRows] = rows;
-  auto outputs = interpreter.run(inputs, sizes, cache);
+  step.sizes[Symbol::kLogitRows] = rows;
+  auto outputs = interpreter.run(inputs, step);
   EXPECT_TRUE(outputs.ok()) << outputs.status().to_string();
   return outputs.ok() ? (*outputs)["logits"].data : std::vector<double>();
 }
@@ -117,18 +122,18 @@ std::vector<float> last_logits(const std::string& folder, std::span<const int32_
   options.context = static_cast<int64_t>(tokens.size());
   auto engine = open_engine(folder, options);
   if (engine == nullptr) return {};
-  auto session = engine->new_session();
-  EXPECT_TRUE(session.ok()) << session.status().to_string();
-  if (!session.ok()) return {};
+  auto sequence = engine->new_sequence();
+  EXPECT_TRUE(sequence.ok()) << sequence.status().to_string();
+  if (!sequence.ok()) return {};
   const auto before = static_cast<int64_t>(tokens.size()) - kLastRows;
   for (int64_t at = 0; at < before; at += kChunk) {
     const auto part = tokens.subspan(static_cast<size_t>(at), static_cast<size_t>(std::min(kChunk, before - at)));
-    auto step = (*session)->forward(part, false, options.context);
-    EXPECT_TRUE(step.ok()) << step.status().to_string();
+    auto step = (*sequence)->append(part, {});
+    EXPECT_TRUE(step.ok()) << step.to_string();
     if (!step.ok()) return {};
   }
   const std::vector<int64_t> chunks = {kLastRows - kDecoded, 1};
-  return all_logits(**session, tokens.subspan(static_cast<size_t>(before)), chunks);
+  return all_logits(**sequence, tokens.subspan(static_cast<size_t>(before)), chunks);
 }
 
 void expect_like_interpreter(int64_t depth) {
@@ -144,10 +149,14 @@ void expect_like_interpreter(int64_t depth) {
   auto windowed = make_interpreter(with_windows.path()), whole = make_interpreter(seeing_all.path());
   ASSERT_TRUE(windowed.ok()) << windowed.status().to_string();
   ASSERT_TRUE(whole.ok()) << whole.status().to_string();
-  ReferenceCache cache;
-  for (size_t at = 0; at < before; at += kChunk)
-    interpret(*windowed, all.subspan(at, std::min<size_t>(kChunk, before - at)), at, 1, depth, cache);
-  const std::vector<double> want = interpret(*whole, all.subspan(before), before, kLastRows, depth, cache);
+  test::TestSequences sequences = sequences_of(*windowed, depth);
+  for (size_t at = 0; at < before; at += kChunk) {
+    const size_t n = std::min<size_t>(kChunk, before - at);
+    interpret(*windowed, all.subspan(at, n), at, 1, sequences.begin({static_cast<int64_t>(n)}));
+    sequences.commit();
+  }
+  const std::vector<double> want =
+      interpret(*whole, all.subspan(before), before, kLastRows, sequences.begin({kLastRows}));
   ASSERT_EQ(want.size(), static_cast<size_t>(kLastRows * kVocab));
   for (const ComputeType dtype : {ComputeType::kF32, ComputeType::kAuto}) {
     const std::vector<float> got = last_logits(seeing_all.path(), tokens, dtype);

@@ -136,13 +136,13 @@ TEST(TextEngine, ASessionThatRunsFullSaysHowMuchIsTaken) {
   TextEngineOptions options;
   options.context = 4;
   const auto engine = open_tales(options);
-  const auto session = engine->new_session().value();
+  const auto sequence = engine->new_sequence().value();
   const std::vector<int32_t> tokens = {0, 5, 6};
-  ASSERT_TRUE(session->forward(tokens).ok());
-  EXPECT_EQ(session->forward(tokens).status().message(), "3 tokens do not fit: the context holds 4, 3 are taken");
-  EXPECT_EQ(session->length(), 3);  // and nothing was appended
-  session->truncate(1);
-  EXPECT_TRUE(session->forward(tokens).ok());
+  ASSERT_TRUE(sequence->forward(tokens).ok());
+  EXPECT_EQ(sequence->forward(tokens).status().message(), "3 tokens do not fit: the context holds 4, 3 are taken");
+  EXPECT_EQ(sequence->length(), 3);  // and nothing was appended
+  sequence->truncate(1);
+  EXPECT_TRUE(sequence->forward(tokens).ok());
 }
 
 }  // namespace

@@ -32,8 +32,8 @@ TEST_P(AutoencoderPictures, Bundled) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   auto model = testing::build_autoencoder_kl(*checkpoint);
   ASSERT_TRUE(model.ok()) << model.status().message();
-  const auto team = testing::make_team(2);
-  Network network = make_network(std::move(model->decode), testing::latent_sizes(1, 20, 20), GetParam(), *team);
+  const auto runtime = testing::make_runtime(2);
+  Executable network = make_network(std::move(model->decode), testing::latent_sizes(1, 20, 20), GetParam(), *runtime);
   for (int i = 0; i < 6; ++i) {
     auto latents = testing::read_npy(fmt::format("{}/reference/case{}_latents.npy", folder, i));
     auto picture = read_png(fmt::format("{}/reference/case{}_picture.png", folder, i));
@@ -62,11 +62,11 @@ TEST_P(AutoencoderPictures, Taef2) {
   ASSERT_TRUE(checkpoint.ok()) << checkpoint.status().message();
   auto model = testing::build_autoencoder_tiny(*checkpoint);
   ASSERT_TRUE(model.ok()) << model.status().message();
-  const auto team = testing::make_team(2);
+  const auto runtime = testing::make_runtime(2);
   const int64_t side = picture->width / 8, pixels = side * side, C = model->latent_channels;
   ASSERT_EQ(static_cast<int64_t>(latents->values.size()), pixels * C);
   const SymbolValues sizes = testing::latent_sizes(1, side, side);
-  Network network = make_network(std::move(model->decode), sizes, GetParam(), *team);
+  Executable network = make_network(std::move(model->decode), sizes, GetParam(), *runtime);
   for (int64_t p = 0; p < pixels; ++p)
     for (int64_t c = 0; c < C; ++c)
       network.input("latents")[p * C + c] = static_cast<float>(latents->values[static_cast<size_t>(c * pixels + p)]);

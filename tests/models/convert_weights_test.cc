@@ -109,7 +109,7 @@ TEST(ConvertWeights, WhatDoesNotFitOrIsNotWantedStays) {
 TEST(ConvertWeights, OtherTypesAreRefused) {
   Checkpoint checkpoint = checkpoint_of(waves(64), 1, 64);
   EXPECT_EQ(convert_weights(checkpoint, DType::kQ4_0, kAll).message(),
-            "weights are converted to bf16, q8_0 and w8a8, not to q4_0");
+            "weights are converted to bf16, q8_0, w8a8, not to q4_0");
 }
 
 }  // namespace

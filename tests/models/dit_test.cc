@@ -32,22 +32,22 @@ std::vector<float> run_dit(const ImageGolden& golden, const std::string& run, in
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   bounds[Symbol::kBatch] += 1;
   bounds[Symbol::kImageTokens] += 13;
-  const auto team = testing::make_team(threads);
-  Network probe = make_network(std::move(model.front), bounds, mode, *team);
-  Network body = make_network(std::move(model.middle), bounds, mode, *team);
-  Network head = make_network(std::move(model.tail), bounds, mode, *team);
+  const auto runtime = testing::make_runtime(threads);
+  Executable probe = make_network(std::move(model.front), bounds, mode, *runtime);
+  Executable body = make_network(std::move(model.middle), bounds, mode, *runtime);
+  Executable head = make_network(std::move(model.tail), bounds, mode, *runtime);
   auto positions = model.position_table(height, width);
   EXPECT_TRUE(positions.ok()) << positions.status().message();
   for (int64_t b = 0; b < batch; ++b)
     std::copy(positions->begin(), positions->end(),
               probe.input("positions") + b * static_cast<int64_t>(positions->size()));
-  const auto give_lengths = [&](Network& network) {
+  const auto give_lengths = [&](Executable& network) {
     if (!network.has_input("key_lengths")) return;
     const auto& lengths = golden.find(run, "key_lengths")->values;
     for (size_t i = 0; i < lengths.size(); ++i) network.input_i32("key_lengths")[i] = static_cast<int32_t>(lengths[i]);
   };
-  const auto give = [&](const Network& from, Network& to) {
-    for (const Network::Port& port : to.inputs())
+  const auto give = [&](const Executable& from, Executable& to) {
+    for (const Executable::Port& port : to.inputs())
       if (from.has_output(port.name))
         std::copy_n(from.output(port.name), num_elements(port.shape).eval(sizes), to.input(port.name));
   };

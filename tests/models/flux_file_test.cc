@@ -15,7 +15,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kFolder = REDLINE_SOURCE_DIR "/tests/golden/image/flux_files/";
+const std::string kFolder = REDLINE_GOLDEN_DIR "/image/flux_files/";
 
 // A weight as a network reads it: rows in their order, float32.
 std::vector<float> values_of(const WeightSource& source) {

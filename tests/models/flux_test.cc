@@ -28,12 +28,12 @@ std::vector<float> run_flux(const ImageGolden& golden, const std::string& run, i
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   bounds[Symbol::kBatch] += 1;
   bounds[Symbol::kImageTokens] += 13;
-  const auto team = testing::make_team(threads);
-  Network probe = make_network(std::move(model.front), bounds, mode, *team);
-  Network body = make_network(std::move(model.middle), bounds, mode, *team);
-  Network head = make_network(std::move(model.tail), bounds, mode, *team);
+  const auto runtime = testing::make_runtime(threads);
+  Executable probe = make_network(std::move(model.front), bounds, mode, *runtime);
+  Executable body = make_network(std::move(model.middle), bounds, mode, *runtime);
+  Executable head = make_network(std::move(model.tail), bounds, mode, *runtime);
   const std::vector<float> rope = model.rope_table(text, height, width);
-  for (Network* network : {&probe, &body})
+  for (Executable* network : {&probe, &body})
     if (network->has_input("rope"))
       for (int64_t b = 0; b < batch; ++b)
         std::copy(rope.begin(), rope.end(), network->input("rope") + b * static_cast<int64_t>(rope.size()));

@@ -122,18 +122,18 @@ TEST_P(GoldenModel, AnyThreadsGiveTheSameBits) {
 TEST_P(GoldenModel, TruncatedSequencesContinueAsNew) {
   auto engine = open_engine(path(), options_for(golden_.tokens, 2));
   ASSERT_TRUE(engine);
-  auto session = engine->new_session();
-  ASSERT_TRUE(session.ok());
-  const std::vector<float> whole = all_logits(**session, tokens(), {INT32_MAX});
+  auto sequence = engine->new_sequence();
+  ASSERT_TRUE(sequence.ok());
+  const std::vector<float> whole = all_logits(**sequence, tokens(), {INT32_MAX});
   ASSERT_FALSE(whole.empty());
   for (const int64_t keep : {total() - 1, total() / 2, int64_t{1}, int64_t{0}}) {
     const auto k = static_cast<size_t>(keep);
-    (*session)->truncate(keep);
-    EXPECT_EQ((*session)->length(), keep);
+    (*sequence)->truncate(keep);
+    EXPECT_EQ((*sequence)->length(), keep);
     const std::vector<int32_t> astray(tokens().size() - k, 3);
-    ASSERT_TRUE((*session)->forward(astray, false, total()).ok());
-    (*session)->truncate(keep);
-    auto rest = (*session)->forward(tokens().subspan(k), true, total());
+    ASSERT_TRUE((*sequence)->forward(astray).ok());
+    (*sequence)->truncate(keep);
+    auto rest = (*sequence)->forward(tokens().subspan(k), true);
     ASSERT_TRUE(rest.ok()) << rest.status().to_string();
     const std::vector<float> want(whole.end() - static_cast<int64_t>(rest->size()), whole.end());
     EXPECT_EQ(std::vector<float>(rest->begin(), rest->end()), want) << "after keeping " << keep;
@@ -141,21 +141,23 @@ TEST_P(GoldenModel, TruncatedSequencesContinueAsNew) {
 }
 
 // Only the last row, when only that is asked for; and two sequences side by side do not touch each other.
-TEST_P(GoldenModel, SessionsAreApart) {
+TEST_P(GoldenModel, SequencesAreApart) {
   auto engine = open_engine(path(), options_for(golden_.tokens, 2));
   ASSERT_TRUE(engine);
-  auto a = engine->new_session(), b = engine->new_session();
+  auto a = engine->new_sequence(), b = engine->new_sequence();
   ASSERT_TRUE(a.ok() && b.ok());
+  (*a)->expect_length(total());
+  (*b)->expect_length(total());
   const std::vector<float> whole = all_logits(*engine, tokens());
   ASSERT_FALSE(whole.empty());
   for (size_t i = 0; i < tokens().size(); ++i) {
-    auto row = (*a)->forward(tokens().subspan(i, 1), false, total());
+    auto row = (*a)->forward(tokens().subspan(i, 1));
     ASSERT_TRUE(row.ok()) << row.status().to_string();
     ASSERT_EQ(static_cast<int64_t>(row->size()), vocab());
     ASSERT_TRUE(std::equal(row->begin(), row->end(), whole.begin() + static_cast<int64_t>(i) * vocab()))
         << "token " << i;
     const auto other = static_cast<int32_t>((tokens()[i] + 5) % vocab());
-    ASSERT_TRUE((*b)->forward({&other, 1}, false, total()).ok());
+    ASSERT_TRUE((*b)->forward({&other, 1}).ok());
   }
 }
 
@@ -174,28 +176,28 @@ TEST(GoldenModels, ForwardNamesWhatIsWrong) {
   auto engine = open_engine(golden_root() + "/llama_gqa", options);
   ASSERT_TRUE(engine);
   EXPECT_EQ(engine->info().context, 16);
-  auto session = engine->new_session();
-  ASSERT_TRUE(session.ok());
+  auto sequence = engine->new_sequence();
+  ASSERT_TRUE(sequence.ok());
   for (const int32_t id : {-1, 64, INT32_MAX, INT32_MIN}) {
-    auto r = (*session)->forward({&id, 1});
+    auto r = (*sequence)->forward({&id, 1});
     ASSERT_FALSE(r.ok()) << id;
     EXPECT_EQ(r.status().code(), Code::invalid_argument);
     EXPECT_NE(r.status().message().find(std::to_string(id)), std::string::npos) << r.status().message();
-    EXPECT_EQ((*session)->length(), 0) << "a refused token must not stay in the sequence";
+    EXPECT_EQ((*sequence)->length(), 0) << "a refused token must not stay in the sequence";
   }
-  auto long_prompt = (*session)->forward(golden.tokens);
+  auto long_prompt = (*sequence)->forward(golden.tokens);
   ASSERT_FALSE(long_prompt.ok());
   EXPECT_EQ(long_prompt.status().code(), Code::invalid_argument);
   EXPECT_NE(long_prompt.status().message().find("30"), std::string::npos) << long_prompt.status().message();
   EXPECT_NE(long_prompt.status().message().find("16"), std::string::npos) << long_prompt.status().message();
-  EXPECT_FALSE((*session)->forward({}).ok());
+  EXPECT_FALSE((*sequence)->forward({}).ok());
   // Full to the last place is fine; one more is not; a shortened one goes on.
   const std::span<const int32_t> tokens = golden.tokens;
-  ASSERT_TRUE((*session)->forward(tokens.first(16)).ok());
-  EXPECT_FALSE((*session)->forward(tokens.subspan(16, 1)).ok());
-  EXPECT_EQ((*session)->length(), 16);
-  (*session)->truncate(15);
-  EXPECT_TRUE((*session)->forward(tokens.subspan(15, 1)).ok());
+  ASSERT_TRUE((*sequence)->forward(tokens.first(16)).ok());
+  EXPECT_FALSE((*sequence)->forward(tokens.subspan(16, 1)).ok());
+  EXPECT_EQ((*sequence)->length(), 16);
+  (*sequence)->truncate(15);
+  EXPECT_TRUE((*sequence)->forward(tokens.subspan(15, 1)).ok());
 }
 
 }  // namespace

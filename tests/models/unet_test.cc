@@ -32,8 +32,8 @@ std::vector<float> run_unet(const ImageGolden& golden, const std::string& run, N
   }
   SymbolValues bounds = sizes;  // larger than needed, as an engine's are
   for (int64_t& bound : bounds.value) bound += 1;
-  const auto team = testing::make_team(threads);
-  Network network = make_network(std::move(model->front), bounds, mode, *team);
+  const auto runtime = testing::make_runtime(threads);
+  Executable network = make_network(std::move(model->front), bounds, mode, *runtime);
   fill_inputs(network, golden, run, {"latents", "timestep", "text", "pooled", "time_ids"});
   const Status status = network.run(sizes);
   EXPECT_TRUE(status.ok()) << status.message();

@@ -30,8 +30,8 @@ inline std::vector<float> run_autoencoder(const ImageGolden& golden, BuildAutoen
   bounds[Symbol::kBatch] += 1;
   bounds[Symbol::kWidth] += 2;
   const bool decodes = input == "latents";
-  const auto team = make_team(threads);
-  Network network = make_network(std::move(decodes ? model->decode : model->encode), bounds, mode, *team);
+  const auto runtime = make_runtime(threads);
+  Executable network = make_network(std::move(decodes ? model->decode : model->encode), bounds, mode, *runtime);
   fill_inputs(network, golden, run, {input});
   const Status status = network.run(sizes);
   EXPECT_TRUE(status.ok()) << status.message();

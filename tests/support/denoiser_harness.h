@@ -12,9 +12,9 @@
 
 namespace redline::testing {
 
-/// A denoiser over a golden checkpoint, with its team.
+/// A denoiser over a golden checkpoint, with its runtime.
 struct GoldenDenoiser {
-  std::unique_ptr<WorkerTeam> team = make_team(2);
+  std::unique_ptr<RuntimeResources> runtime = make_runtime(2);
   ImageGolden golden;
   BlockSplit blocks = {0};
   std::unique_ptr<Denoiser> denoiser;
@@ -29,12 +29,12 @@ inline GoldenDenoiser make_denoiser(const std::string& name, BlockSplit blocks =
   auto model = build_denoiser(class_name.get<std::string>(), made.golden.checkpoint, blocks);
   EXPECT_TRUE(model.ok()) << model.status().to_string();
   if (!model.ok()) return made;
-  NetworkOptions options = network_options(NetworkMode::kF32);
+  ExecutableOptions options = network_options(NetworkMode::kF32);
   options.compile.bounds[Symbol::kBatch] = most_rows;
   options.compile.bounds[Symbol::kTextTokens] = 8;
   options.compile.bounds[Symbol::kImageTokens] = 64;
   set_latent_size(options.compile.bounds, 16, 16);
-  auto denoiser = Denoiser::make(std::move(*model), options, 0, *made.team);
+  auto denoiser = Denoiser::make(std::move(*model), options, 0, *made.runtime);
   EXPECT_TRUE(denoiser.ok()) << denoiser.status().to_string();
   if (denoiser.ok()) made.denoiser = std::move(*denoiser);
   return made;

@@ -22,7 +22,8 @@
 
 namespace redline::testing {
 
-inline std::string golden_root() { return REDLINE_SOURCE_DIR "/tests/golden"; }
+/// tests/golden with the weights that the build makes of the recipes (tests/golden/weights.py).
+inline std::string golden_root() { return REDLINE_GOLDEN_DIR; }
 
 inline std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
@@ -153,29 +154,29 @@ inline std::unique_ptr<TextEngine> open_engine(const std::string& path, const Te
 
 /// Logits of every token, [tokens, vocab], fed in chunks of the sizes in `chunks` (the last one repeats); empty and a
 /// failed test on any error.
-inline std::vector<float> all_logits(Session& session, std::span<const int32_t> tokens,
+inline std::vector<float> all_logits(Sequence& sequence, std::span<const int32_t> tokens,
                                      const std::vector<int64_t>& chunks) {
   std::vector<float> logits;
   size_t which = 0;
-  const auto total = static_cast<int64_t>(tokens.size());
+  sequence.expect_length(sequence.length() + static_cast<int64_t>(tokens.size()));
   for (size_t at = 0; at < tokens.size();) {
     const size_t n = std::min(tokens.size() - at, static_cast<size_t>(chunks[std::min(which++, chunks.size() - 1)]));
-    const int64_t before = session.length();
-    auto part = session.forward(tokens.subspan(at, n), true, std::max(total, before + static_cast<int64_t>(n)));
+    const int64_t before = sequence.length();
+    auto part = sequence.forward(tokens.subspan(at, n), true);
     EXPECT_TRUE(part.ok()) << part.status().to_string();
     if (!part.ok()) return {};
     logits.insert(logits.end(), part->begin(), part->end());
     at += n;
-    EXPECT_EQ(session.length(), before + static_cast<int64_t>(n));
+    EXPECT_EQ(sequence.length(), before + static_cast<int64_t>(n));
   }
   return logits;
 }
 
 inline std::vector<float> all_logits(TextEngine& engine, std::span<const int32_t> tokens,
                                      const std::vector<int64_t>& chunks = {INT32_MAX}) {
-  auto session = engine.new_session();
-  EXPECT_TRUE(session.ok()) << session.status().to_string();
-  return session.ok() ? all_logits(**session, tokens, chunks) : std::vector<float>();
+  auto sequence = engine.new_sequence();
+  EXPECT_TRUE(sequence.ok()) << sequence.status().to_string();
+  return sequence.ok() ? all_logits(**sequence, tokens, chunks) : std::vector<float>();
 }
 
 }  // namespace redline::testing

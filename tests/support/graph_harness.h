@@ -92,7 +92,7 @@ struct Compiled {
     auto program = compile(std::move(graph), options, *c.team);
     EXPECT_TRUE(program.ok()) << program.status().to_string();
     c.executor = std::make_unique<Executor>(std::move(program).value(), *c.team, run);
-    c.program = const_cast<Program*>(&c.executor->program());
+    c.program = const_cast<Program*>(c.executor->program());
     // NaNs, as another program on the team may leave them.
     const int64_t bytes = kScratchBytes + c.code().buffer_bytes + 4096;
     auto scratch = c.team->scratch(bytes);
@@ -150,8 +150,7 @@ inline void expect_like_reference(const BuildGraph& build, const MakeInputs& inp
       const auto in = inputs(input_numbers, now);
       auto interpreter = Interpreter::make(graph);
       ASSERT_TRUE(interpreter.ok());
-      ReferenceCache cache;
-      auto expected = interpreter->run(in, now, cache);
+      auto expected = interpreter->run(in, now);
       ASSERT_TRUE(expected.ok()) << expected.status().to_string();
       const HostTensor& want = (*expected)["y"];
 

@@ -3,7 +3,7 @@
 #pragma once
 
 #include "models/checkpoint.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 #include "support/golden.h"
 #include "support/npz.h"
 
@@ -46,35 +46,31 @@ inline const char* network_mode_name(NetworkMode mode) {
   return kNames[static_cast<int>(mode)];
 }
 
-/// A team whose workers may call every kernel.
-inline std::unique_ptr<WorkerTeam> make_team(int threads) {
+inline std::unique_ptr<RuntimeResources> make_runtime(int threads) {
   auto kernels = cpu_kernels();
   EXPECT_TRUE(kernels.ok());
-  return std::make_unique<WorkerTeam>(threads, std::pair{kernels.value()->worker_begin, kernels.value()->worker_end});
+  return std::make_unique<RuntimeResources>(threads, *kernels.value());
 }
 
 /// All but the bounds.
-inline NetworkOptions network_options(NetworkMode mode) {
-  NetworkOptions options;
-  auto kernels = cpu_kernels();
-  EXPECT_TRUE(kernels.ok());
-  options.compile.kernels = kernels.value();
+inline ExecutableOptions network_options(NetworkMode mode) {
+  ExecutableOptions options;
   options.compile.exact_f32 = mode != NetworkMode::kAuto;
-  options.compile.kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
+  options.compile.pack_kv_format = mode == NetworkMode::kAuto ? KvFormat::kF16 : KvFormat::kF32;
   options.interpret = mode == NetworkMode::kInterpreter;
   return options;
 }
 
-inline Network make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, WorkerTeam& team) {
-  NetworkOptions options = network_options(mode);
+inline Executable make_network(Graph graph, const SymbolValues& bounds, NetworkMode mode, RuntimeResources& runtime) {
+  ExecutableOptions options = network_options(mode);
   options.compile.bounds = bounds;
-  auto network = Network::make(std::move(graph), options, team);
+  auto network = Executable::make(std::move(graph), options, runtime);
   EXPECT_TRUE(network.ok()) << network.status().message();
-  return network.ok() ? std::move(network).value() : Network();
+  return network.ok() ? std::move(network).value() : Executable();
 }
 
 /// Copies what the network takes of a run's arrays.
-inline void fill_inputs(Network& network, const ImageGolden& golden, const std::string& run,
+inline void fill_inputs(Executable& network, const ImageGolden& golden, const std::string& run,
                         const std::vector<std::string>& names) {
   for (const std::string& name : names) {
     const NpyArray* array = golden.find(run, name);

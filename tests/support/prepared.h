@@ -13,7 +13,7 @@ namespace redline::test {
 /// float32). Both must give the same bits, at every step, for weights that want every form.
 inline void expect_prepares(const std::function<Value(GraphBuilder&, Numbers&)>& build, const MakeInputs& inputs,
                             const std::vector<SymbolValues>& steps) {
-  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kW8A8}) {
+  for (const DType type : testing::each_kind_of_weight()) {
     SCOPED_TRACE(std::string(dtype_info(type).name));
     std::unique_ptr<testing::RandomWeight> weight;
     Numbers kept[2] = {Numbers(7), Numbers(7)};  // own the data of weights until these are packed

@@ -8,7 +8,6 @@
 #include "support/guarded_buffer.h"
 #include "tensor/blocks/all.h"
 #include "tensor/packed_weight.h"
-#include "tensor/w8a8.h"
 
 namespace redline::testing {
 
@@ -29,6 +28,16 @@ inline std::vector<DType> weight_types() {
   std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
 #define REDLINE_ADD(F) types.push_back(DType::k##F);
   REDLINE_BLOCK_FORMATS(REDLINE_ADD)
+  REDLINE_ROW_FORMATS(REDLINE_ADD)
+#undef REDLINE_ADD
+  return types;
+}
+
+/// One of each kind: floats, blocks of codes, and rows of codes with a scale.
+inline std::vector<DType> each_kind_of_weight() {
+  std::vector<DType> types = {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0};
+#define REDLINE_ADD(F) types.push_back(DType::k##F);
+  REDLINE_ROW_FORMATS(REDLINE_ADD)
 #undef REDLINE_ADD
   return types;
 }
@@ -57,7 +66,7 @@ struct RandomWeight {
         if (type == DType::kF32) std::memcpy(&bytes[static_cast<size_t>(i) * 4], &value, 4);
         else std::memcpy(&bytes[static_cast<size_t>(i) * 2], &half, 2);
       }
-    } else if (type == DType::kW8A8) {
+    } else if (dtype_info(type).row_bytes > 0) {
       for (uint8_t& b : bytes) b = static_cast<uint8_t>(random());
       for (int64_t i = 0; i < n; ++i) {
         const float scale = normal(random) / 16;

@@ -1,7 +1,7 @@
 #include "tensor/dtype.h"
 
+#include "tensor/blocks/w8a8.h"
 #include "tensor/tensor_view.h"
-#include "tensor/w8a8.h"
 
 #include <gtest/gtest.h>
 
@@ -30,13 +30,14 @@ TEST(DType, TableIsWhole) {
 
 // A row of w8a8 ends with its scale; of a matrix every row.
 TEST(DType, W8A8RowsEndWithAScale) {
-  std::vector<uint8_t> row(kW8A8Block + kW8A8RowBytes);
-  for (int i = 0; i < kW8A8Block; ++i) row[static_cast<size_t>(i)] = static_cast<uint8_t>(i - 16);
+  constexpr int kCount = blocks::W8A8::kElements;
+  std::vector<uint8_t> row(kCount + blocks::W8A8::kRowBytes);
+  for (int i = 0; i < kCount; ++i) row[static_cast<size_t>(i)] = static_cast<uint8_t>(i - 16);
   const float scale = -0.37f;
-  std::memcpy(&row[kW8A8Block], &scale, sizeof(scale));
-  float values[kW8A8Block];
-  unpack_row(DType::kW8A8, row.data(), values, kW8A8Block);
-  for (int i = 0; i < kW8A8Block; ++i) EXPECT_EQ(values[i], scale * static_cast<float>(i - 16));
+  std::memcpy(&row[kCount], &scale, sizeof(scale));
+  float values[kCount];
+  unpack_row(DType::kW8A8, row.data(), values, kCount);
+  for (int i = 0; i < kCount; ++i) EXPECT_EQ(values[i], scale * static_cast<float>(i - 16));
   EXPECT_EQ((TensorView{DType::kW8A8, {5, 64}, nullptr}.bytes()), 5 * 68);
   EXPECT_EQ((TensorView{DType::kW8A8, {0, 64}, nullptr}.bytes()), 0);
 }

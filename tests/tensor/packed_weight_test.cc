@@ -1,7 +1,7 @@
 // Plain types: packing equals packed_layout, element by element; what no element maps to is zero. Block formats: what
 // the strips hold are the values of the file's own blocks, bit for bit.
 #include "tensor/packed_weight.h"
-#include "tensor/w8a8.h"
+#include "tensor/blocks/w8a8.h"
 
 #include <gtest/gtest.h>
 
@@ -149,7 +149,7 @@ TEST(PackedWeight, W8A8HoldsCodesByItsLayoutAndScales) {
       std::memcpy(&source[static_cast<size_t>(i * row + k)], &scale, sizeof(scale));
     }
     std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(DType::kW8A8, n, k)), 0xee);
-    ASSERT_EQ(packed.size(), static_cast<size_t>(3 * w8a8_strip_bytes(k)));
+    ASSERT_EQ(packed.size(), static_cast<size_t>(3 * blocks::W8A8::panel_bytes(k)));
     pack_strips({DType::kW8A8, {n, k}, source.data()}, 0, 3, packed.data(), reversed);
     const Layout layout = packed_layout(DType::kW8A8, n, k);
     const int64_t padded = (k + 63) / 64 * 64;
@@ -159,7 +159,9 @@ TEST(PackedWeight, W8A8HoldsCodesByItsLayoutAndScales) {
         ASSERT_EQ(code, i < n && c < k ? source[static_cast<size_t>(reversed(i) * row + c)] : 0) << i << " " << c;
       }
       float scale;
-      std::memcpy(&scale, &packed[static_cast<size_t>(i / 16 * w8a8_strip_bytes(k) + w8a8_codes_bytes(k) + i % 16 * 4)],
+      std::memcpy(&scale,
+                  &packed[static_cast<size_t>(i / 16 * blocks::W8A8::panel_bytes(k) + blocks::W8A8::codes_bytes(k) +
+                                              i % 16 * 4)],
                   4);
       ASSERT_EQ(scale, i < n ? static_cast<float>(reversed(i) + 1) : 0.0f);
     }

@@ -189,9 +189,16 @@ def test_hashes_are_those_of_the_build(tmp_path):
         pytest.skip("no cmake here")
     subprocess.run([cmake, f"-DROOT={ROOT}", f"-DOUTPUT={header}", "-P", ROOT / "cmake/KernelSources.cmake"], check=True)
     built = dict(re.findall(r'\{"(\w+)", "([0-9a-f]{64})"\}', header.read_text()))
-    for kernel in ("linear_q8.q4_0", "attention.f16", "rms_norm", "embedding.q8_0"):
-        family = "linear" if kernel.startswith("linear") else kernel.split(".")[0]
+    for kernel in ("linear_q8.q4_0", "prepare_x.q8", "attention.f16", "kv_append.f16", "rms_norm", "embedding.q8_0"):
+        family = records.family_of(kernel.split(".")[0])
         assert records.sources_hash(ROOT, kernel) == built[family], kernel
+
+
+def test_a_family_has_the_layout_that_its_kernels_share():
+    files = {kernel: records.family_files(ROOT, kernel) for kernel in ("linear.f32", "prepare_x.i8", "attention.f16", "kv_append.f32", "rope")}
+    has = lambda name: {kernel for kernel in files if f"src/tensor/{name}" in files[kernel]}
+    assert has("activation_layout.h") == {"linear.f32", "prepare_x.i8"} and has("kv_page.h") == {"attention.f16", "kv_append.f32"}
+    assert has("packed_weight.cc") == set(files)
 
 
 @pytest.mark.skipif(not os.environ.get("REDLINE_BINARY"), reason="REDLINE_BINARY names no program")

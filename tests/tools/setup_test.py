@@ -22,7 +22,7 @@ esac""",
     "id": 'cat "$FAKE/uid"',
     "g++": "echo 12",
 }
-BUILD = "g++ cmake ninja-build pkg-config libfmt-dev libhwloc-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libpng-dev libjpeg-dev".split()
+BUILD = "g++ cmake ninja-build pkg-config libfmt-dev libhwloc-dev nlohmann-json3-dev libpcre2-dev libutf8proc-dev libpng-dev libjpeg-dev libwebp-dev".split()
 
 
 class Machine:
@@ -86,8 +86,8 @@ def test_installs_once_and_then_does_nothing(debian):
 def test_installs_only_what_is_missing_without_an_update(debian):
     debian.folder.joinpath("installed").write_text("\n".join(BUILD[:-1]) + "\n")
     debian.folder.joinpath("available").write_text("\n".join(BUILD) + "\n")
-    assert debian.setup().stdout == "setup: installing libjpeg-dev \n"
-    assert [line.split()[-1] for line in debian.lines("log")] == ["libjpeg-dev"]
+    assert debian.setup().stdout == "setup: installing libwebp-dev \n"
+    assert [line.split()[-1] for line in debian.lines("log")] == ["libwebp-dev"]
 
 
 def test_stale_lists_are_fetched_again(debian):

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 
+#include "backends/host_memory.h"
 #include "graph/bound_values.h"
 #include "kernels/cpu/cpu_kernels.h"
 
@@ -59,8 +60,15 @@ Executor::Executor(Program program, WorkerTeam& team, ExecutorOptions options)
         for (const CpuStage::Use& use : stage.operands)
           if (use.value == port.value) uses.push_back(use.operand);
     }
+  if (options_.timeline) timeline_program_ = options_.timeline->add_program(program_);
   body_ = [this](int worker) { run_worker(worker); };
 }
+
+Result<std::unique_ptr<StateMemory>> Executor::make_state_memory(std::span<const int64_t> num_pages) const {
+  return make_host_state_memory(program_.states, num_pages);
+}
+
+Result<std::unique_ptr<BackendBuffer>> Executor::make_buffer(int64_t bytes) const { return make_host_buffer(bytes); }
 
 void* Executor::host_input(std::string_view name) {
   const Program::Port* port = program_.find_input(name);
@@ -135,7 +143,7 @@ void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
   if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
   if (options_.timeline)
     options_.timeline->add(self.context.worker,
-                           {&program_, task.stage, task.index, step_, since_ns, begin_ns, Timeline::now_ns()});
+                           {timeline_program_, task.stage, task.index, step_, since_ns, begin_ns, Timeline::now_ns()});
   for (uint32_t n = task.notify_begin; n < task.notify_end; ++n)
     counters_[program_.notifies[n]].value.fetch_add(1, std::memory_order_release);
 }

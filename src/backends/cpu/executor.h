@@ -21,7 +21,7 @@ struct ExecutorOptions {
   Timeline* timeline = nullptr;  ///< must outlive the executor
 };
 
-class Executor final : public ProgramRunner {
+class Executor final : public Runner {
  public:
   /// `team` must outlive the executor; team.size() == program.workers.
   Executor(Program program, WorkerTeam& team, ExecutorOptions options = {});
@@ -33,7 +33,11 @@ class Executor final : public ProgramRunner {
   /// counts), and the executor refuses further steps.
   Status step(const StepContext& context) override;
 
-  const Program& program() const override { return program_; }
+  const Program* program() const override { return &program_; }
+  const StatePlan& states() const override { return program_.states; }
+  Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const override;
+  Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const override;
+  std::string describe() const override { return program_.to_string(); }
   void* host_input(std::string_view name) override;
   const void* host_output(std::string_view name) const override;
   int64_t resident_arena_bytes() const override { return code_.arena.resident_bytes(); }
@@ -85,6 +89,7 @@ class Executor final : public ProgramRunner {
   std::map<std::string, std::vector<OperandAddress*>, std::less<>> uses_;  ///< of external values, by name
   WorkerTeam& team_;
   ExecutorOptions options_;
+  uint32_t timeline_program_ = 0;
   std::vector<Counter> counters_;
   std::vector<Worker> workers_;
   std::vector<int64_t> rows_;  ///< this step's value of each Program::row_dims

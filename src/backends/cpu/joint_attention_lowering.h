@@ -18,7 +18,7 @@ struct PackedKv {
       : element_bytes(format == KvFormat::kF32 ? 4 : 2), num_heads(heads),
         page_elements(kKvPageTokens * kv_head_width(head_dim)) {}
   static KvFormat format_of(const LowerContext& c) {
-    return c.options().exact_f32 ? KvFormat::kF32 : c.options().kv_format;
+    return c.options().exact_f32 ? KvFormat::kF32 : c.options().pack_kv_format;
   }
   /// The view serves the kernels that write it and those that read it.
   KvHeadView head(const uint8_t* packed, int64_t item, int64_t head, int64_t keys) const {

@@ -158,12 +158,14 @@ Result<Program> CpuCompiler::run() {
   REDLINE_TRY(graph_.check());
   REDLINE_TRY(run_machine_passes(graph_, CpuTarget(*options_.kernels, options_.exact_f32, team_.size())));
   REDLINE_TRY(reserve_packed());
+  StatePlan states = plan_states(graph_, StateStorage::kDevice);
   for (size_t i = 0; i < graph_.ops.size(); ++i) {
     LowerContext context;
     const Op op = graph_.ops[i];
     context.op_ = &op;
     context.graph_ = &graph_;
     context.options_ = &options_;
+    context.states_ = &states;
     context.workers_ = team_.size();
     context.compiler_ = this;
     const CpuLowering* lowering = find_cpu_lowering(op.def);
@@ -175,6 +177,7 @@ Result<Program> CpuCompiler::run() {
   program.workers = team_.size();
   program.attention_slots = team_.size();
   program.bounds = options_.bounds;
+  program.states = std::move(states);
   auto payload = std::make_unique<CpuProgram>();
   CpuProgram& code = *payload;
   program.payload = std::move(payload);

@@ -12,8 +12,8 @@ namespace redline {
 struct CompileOptions {
   SymbolValues bounds;
   const CpuKernels* kernels = nullptr;
-  bool exact_f32 = false;  ///< never round activations: float32 kernels for every weight type
-  KvFormat kv_format = KvFormat::kF32;
+  bool exact_f32 = false;                    ///< never round activations: float32 kernels for every weight type
+  KvFormat pack_kv_format = KvFormat::kF32;  ///< of keys and values within a step (pack_kv)
   bool reuse_memory = true;
   WeightCacheOptions weight_cache;
 };
@@ -34,6 +34,8 @@ class LowerContext {
   Result<const void*> packed_weight(size_t i);
   /// Input i as a dense float32 vector (norm weights, biases, frequencies).
   Result<const float*> dense_weight(size_t i);
+  /// Input i, a kKeyValue state.
+  KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
 
   /// A stage over the rows and columns of output 0 as a single tile; the lowering adds tiles and operands.
   template <auto kRun, auto kFirstWeights = nullptr, class Params>
@@ -51,6 +53,7 @@ class LowerContext {
   const Op* op_ = nullptr;
   Graph* graph_ = nullptr;
   const CompileOptions* options_ = nullptr;
+  const StatePlan* states_ = nullptr;
   int workers_ = 1;
   class CpuCompiler* compiler_ = nullptr;
 };

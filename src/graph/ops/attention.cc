@@ -8,59 +8,66 @@
 
 namespace redline {
 
-Value attention(GraphBuilder& g, Value q, Value k, Value v, Value positions, Value slots, AttentionAttrs a) {
-  if (!q.valid() || !k.valid() || !v.valid()) return {};
-  if (a.num_heads <= 0 || a.num_kv_heads <= 0 || a.num_heads % a.num_kv_heads != 0)
+Value attention(GraphBuilder& g, Value q, Value k, Value v, Value cache, AttentionAttrs a) {
+  if (!q.valid() || !k.valid() || !v.valid() || !cache.valid()) return {};
+  const StateAttrs kv = g.info(cache).state;
+  if (g.info(cache).kind != ValueKind::kState || kv.kind != StateKind::kKeyValue)
+    return g.fail(invalid_argument("attention: {} is not a key-value state", g.info(cache).name));
+  if (a.num_heads <= 0 || kv.num_heads <= 0 || a.num_heads % kv.num_heads != 0)
     return g.fail(
-        invalid_argument("attention: {} heads do not divide among {} key-value heads", a.num_heads, a.num_kv_heads));
+        invalid_argument("attention: {} heads do not divide among {} key-value heads", a.num_heads, kv.num_heads));
+  if (kv.window > 0 && (a.window <= 0 || a.window > kv.window))
+    return g.fail(invalid_argument("attention: a window of {} over a cache that keeps {}", a.window, kv.window));
   const Dim tokens = g.info(q).shape[0];
-  const Shape q_shape = {tokens, a.num_heads * a.head_dim}, kv_shape = {tokens, a.num_kv_heads * a.head_dim};
+  const Shape q_shape = {tokens, a.num_heads * kv.head_dim}, kv_shape = {tokens, kv.num_heads * kv.head_dim};
   if (g.info(q).shape != q_shape || g.info(k).shape != kv_shape || g.info(v).shape != kv_shape)
     return g.fail(invalid_argument("attention: q {}, k {}, v {} are not {} heads over {} of {}",
                                    to_string(g.info(q).shape), to_string(g.info(k).shape), to_string(g.info(v).shape),
-                                   a.num_heads, a.num_kv_heads, a.head_dim));
-  const Value cached = kv_append(g, k, v, positions, slots, {a.layer, a.num_kv_heads, a.head_dim});
-  return g.add(kAttention, {q, cached, positions}, DType::kF32, q_shape, a);
+                                   a.num_heads, kv.num_heads, kv.head_dim));
+  const Value appended = kv_append(g, k, v, cache);
+  return g.add(kAttention, {q, appended, cache}, DType::kF32, q_shape, a);
 }
 
 namespace {
 
+// The query of one head over what it sees.
+void attend_reference(const ReferenceState& cache, size_t sequence, int64_t head, int64_t position,
+                      const AttentionAttrs& a, const double* q, double* y) {
+  const int64_t first = a.window > 0 ? std::max<int64_t>(0, position - a.window + 1) : 0, d = cache.attrs().head_dim;
+  std::vector<double> weight(static_cast<size_t>(position - first + 1));
+  double most = -INFINITY, sum = 0;
+  for (int64_t p = first; p <= position; ++p) {
+    const double* key = cache.key(sequence, p, head);
+    double dot = 0;
+    for (int64_t i = 0; i < d; ++i) dot += q[i] * key[i];
+    weight[static_cast<size_t>(p - first)] = dot * a.scale;
+    most = std::max(most, dot * a.scale);
+  }
+  for (double& w : weight) sum += w = std::exp(w - most);
+  for (int64_t p = first; p <= position; ++p) {
+    const double* value = cache.value(sequence, p, head);
+    for (int64_t i = 0; i < d; ++i) y[i] += weight[static_cast<size_t>(p - first)] / sum * value[i];
+  }
+}
+
 Status reference(ReferenceContext& c) {
   const auto& a = c.attrs<AttentionAttrs>();
   const HostTensor& q = c.in(0);
-  const auto& layer = c.cache().layers[a.layer];
-  const int64_t group = a.num_heads / a.num_kv_heads;
-  std::vector<double> weight;
-  for (int64_t t = 0; t < q.rows(); ++t) {
-    const auto position = static_cast<int64_t>(c.in(2).data[static_cast<size_t>(t)]);
-    const int64_t first = a.window > 0 ? std::max<int64_t>(0, position - a.window + 1) : 0;
-    for (int64_t h = 0; h < a.num_heads; ++h) {
-      const double* qh = q.row(t) + h * a.head_dim;
-      const int64_t kv = h / group * a.head_dim;
-      weight.assign(static_cast<size_t>(position - first + 1), 0);
-      double most = -INFINITY, sum = 0;
-      for (int64_t p = first; p <= position; ++p) {
-        double dot = 0;
-        for (int64_t i = 0; i < a.head_dim; ++i)
-          dot += qh[i] * layer.k[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
-        weight[static_cast<size_t>(p - first)] = dot * a.scale;
-        most = std::max(most, dot * a.scale);
-      }
-      for (double& w : weight) sum += w = std::exp(w - most);
-      double* y = c.out().row(t) + h * a.head_dim;
-      for (int64_t p = first; p <= position; ++p)
-        for (int64_t i = 0; i < a.head_dim; ++i)
-          y[i] += weight[static_cast<size_t>(p - first)] / sum *
-                  layer.v[static_cast<size_t>(p)][static_cast<size_t>(kv + i)];
-    }
+  const ReferenceState cache = c.state(2);
+  const int64_t group = a.num_heads / cache.attrs().num_heads, d = cache.attrs().head_dim;
+  for (size_t s = 0; s < c.sequences().size(); ++s) {
+    const SequenceRows& rows = c.sequences()[s];
+    for (int64_t i = 0; i < rows.rows; ++i)
+      for (int64_t h = 0; h < a.num_heads; ++h)
+        attend_reference(cache, s, h / group, rows.first_position + i, a, q.row(rows.row_begin + i) + h * d,
+                         c.out().row(rows.row_begin + i) + h * d);
   }
   return {};
 }
 
 std::string describe(const std::any& any) {
   const auto& a = std::any_cast<const AttentionAttrs&>(any);
-  return fmt::format("{} heads over {} of {}{}", a.num_heads, a.num_kv_heads, a.head_dim,
-                     a.window > 0 ? fmt::format(", window {}", a.window) : "");
+  return fmt::format("{} heads{}", a.num_heads, a.window > 0 ? fmt::format(", window {}", a.window) : "");
 }
 
 }  // namespace

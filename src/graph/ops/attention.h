@@ -5,24 +5,22 @@
 namespace redline {
 
 struct AttentionAttrs {
-  int64_t layer = 0;  ///< index of the cache layer
-  int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
+  int64_t num_heads = 0;
   int64_t window = 0;  ///< number of positions that a token attends to, including itself; 0: all earlier ones
   float scale = 0;     ///< of q . k; usually 1 / sqrt(head_dim)
 };
 
 /// Causal grouped-query attention (Ainslie et al. 2023, arXiv:2305.13245) over the cache of one layer:
-///   kv_append(k, v), then for each token t and head h, over the visible positions p,
+///   kv_append(k, v, cache), then for each token t and head h, over the visible positions p,
 ///   y[t, h] = sum_p softmax_p(scale * q[t, h] . K[p, h / group]) V[p, h / group]
 ///
 /// q          [tokens, num_heads * head_dim]     f32
 /// k, v       [tokens, num_kv_heads * head_dim]  f32
-/// positions  [tokens]  i32, position of each token in its sequence (used by the reference)
-/// slots      [tokens]  i32, page * page_tokens + offset of each token's k and v (used by the kernels)
+/// cache      a kKeyValue state with the heads of k and v, and the window of `attrs` or none
 /// returns    [tokens, num_heads * head_dim]     f32
-Value attention(GraphBuilder& g, Value q, Value k, Value v, Value positions, Value slots, AttentionAttrs attrs);
+Value attention(GraphBuilder& g, Value q, Value k, Value v, Value cache, AttentionAttrs attrs);
 
-/// The op itself. Inputs: q, the output of kv_append, positions.
+/// The op itself. Inputs: q, the output of kv_append, the cache.
 extern const OpDef kAttention;
 
 }  // namespace redline

@@ -7,7 +7,7 @@
 namespace redline {
 
 FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias, const Dim& height,
-               const Dim& width, Conv2dAttrs attrs, Value item_bias) {
+                  const Dim& width, Conv2dAttrs attrs, Value item_bias) {
   if (!x.value.valid() || !weight.valid()) return {};
   const ValueInfo &xi = g.info(x.value), &w = g.info(weight);
   if (xi.dtype != DType::kF32 || xi.shape.size() != 2 || !(xi.shape[0] == batch * x.height * x.width) ||

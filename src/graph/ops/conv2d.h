@@ -1,8 +1,8 @@
 #pragma once
 
 #include "graph/adapters.h"
-#include "graph/ops/group_norm.h"
 #include "graph/ops/feature_map.h"
+#include "graph/ops/group_norm.h"
 
 namespace redline {
 
@@ -24,7 +24,7 @@ struct Conv2dAttrs {
 /// Runs as im2col matmuls with the kernels and activation layouts of `linear`: the weight is packed as
 /// [out_channels, kernel * kernel * in_channels]. A kernel of 1 with stride 1 is `linear`.
 FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias, const Dim& height,
-               const Dim& width, Conv2dAttrs attrs = {}, Value item_bias = {});
+                  const Dim& width, Conv2dAttrs attrs = {}, Value item_bias = {});
 
 /// Attributes of kConv2d. Inputs: x, weight, then the optional inputs whose `has_` flag is set, in this order.
 struct Conv2dOpAttrs : Conv2dAttrs {

@@ -7,7 +7,8 @@
 
 namespace redline {
 
-Value group_norm(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias, GroupNormAttrs attrs) {
+Value group_norm(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias,
+                 GroupNormAttrs attrs) {
   if (!x.value.valid() || !weight.valid() || !bias.valid()) return {};
   const ValueInfo& xi = g.info(x.value);
   const Dim pixels = x.height * x.width;

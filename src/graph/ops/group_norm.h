@@ -24,7 +24,8 @@ struct GroupNormAttrs {
 /// Two ops. The first computes statistics of an item's pixels in up to 64 parts; the number of parts depends only on
 /// the item's size, so results are bit-identical for any number of workers. The second merges the parts in order and
 /// normalizes.
-Value group_norm(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias, GroupNormAttrs attrs);
+Value group_norm(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value weight, Value bias,
+                 GroupNormAttrs attrs);
 
 /// Attributes of both ops. Inputs of kGroupNorm: x, the statistics, weight, bias.
 struct GroupNormOpAttrs {

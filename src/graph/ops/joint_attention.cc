@@ -22,7 +22,7 @@ Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
 // The packed value is [batch, keys + 31, heads * 2 * head_dim rounded up to even] float32: the upper bound for whole
 // pages.
 Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
-                 int64_t head_dim) {
+              int64_t head_dim) {
   if (Status status = check_heads("pack_kv", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
   if (segments.empty()) return g.fail(invalid_argument("pack_kv: no keys are given"));
   PackKvAttrs a{{}, {}, 0, batch, num_heads, head_dim};

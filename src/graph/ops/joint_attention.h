@@ -25,7 +25,7 @@ struct JointAttentionAttrs {
 /// Packs the keys and values of all segments of each item, in the given order, into the tiled layout that attention
 /// reads (cpu_kernels.h KvHeadView). Attention ops of several streams share the result.
 Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Dim& batch, int64_t num_heads,
-                 int64_t head_dim);
+              int64_t head_dim);
 
 /// Softmax attention without a cache and without a mask in memory:
 ///   y[i, t, h] = sum_p softmax_p(scale * q[i, t, h] . K[i, p, h]) V[i, p, h],  p over the keys of item i

@@ -1,5 +1,5 @@
 // Two stages: x down^T tiled by rows, then up tiled by columns. The type of the down matrix is chosen so that its
-// kernels read x in the layout of the base linear (int8, or w8a8 where that linear uses it), so x is prepared once.
+// kernels read x in the layouts of the base linear, so x is prepared once.
 #include "graph/ops/low_rank.h"
 
 #include "graph/ops/conv2d.h"

@@ -31,7 +31,7 @@ Status reference(ReferenceContext& c) {
     }
   }
   c.out() = parts[0];
-  append_reference(c.cache(), a.layer, c.in(in.positions), parts[1], parts[2]);
+  append_reference(c, in.cache, parts[1], parts[2]);
   return {};
 }
 

@@ -5,7 +5,6 @@
 namespace redline {
 
 struct QkvAttrs {
-  int64_t layer = 0;  ///< index of the cache layer
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   bool has_bias = false;    ///< of all three projections
   bool has_q_norm = false;  ///< RMS norm of each query head before rope
@@ -14,15 +13,14 @@ struct QkvAttrs {
 };
 /// Indices of the optional inputs of kQkv; 0 for absent ones.
 struct QkvInputs {
-  size_t bias = 0, q_norm = 0, k_norm = 0, table, positions, slots;
+  size_t bias = 0, q_norm = 0, k_norm = 0, table, cache;
   explicit QkvInputs(const QkvAttrs& a) {
     size_t at = 4;
     if (a.has_bias) bias = at, at += 3;
     if (a.has_q_norm) q_norm = at++;
     if (a.has_k_norm) k_norm = at++;
     table = at++;
-    positions = at++;
-    slots = at;
+    cache = at;
   }
 };
 
@@ -30,7 +28,7 @@ struct QkvInputs {
 /// append of keys and values to the cache. Made by passes/fuse_qkv.
 ///
 /// inputs   x [tokens, in_features] f32; weights of q, k, v; their biases; norms of q and k [head_dim]; rope table
-///          [tokens, rotary_dim] f32; positions and slots [tokens] i32. Inputs that the attributes disable are absent
+///          [tokens, rotary_dim] f32; the cache. Inputs that the attributes disable are absent
 /// outputs  q [tokens, num_heads * head_dim] f32, and the value that represents the cache (ops/kv_append.h)
 extern const OpDef kQkv;
 

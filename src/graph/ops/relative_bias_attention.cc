@@ -24,8 +24,8 @@ int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_dista
   return first + std::min(half - 1, exact + static_cast<int64_t>(steps));
 }
 
-Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch, const Dim& tokens,
-                     RelativeBiasAttentionAttrs a, Value key_lengths) {
+Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch,
+                              const Dim& tokens, RelativeBiasAttentionAttrs a, Value key_lengths) {
   if (!q.valid() || !k.valid() || !v.valid() || !table.valid()) return {};
   if (a.num_heads <= 0 || a.head_dim <= 0 || a.head_dim > kMaxHeadDim)
     return g.fail(invalid_argument("relative_bias_attention: {} heads of {} elements; heads have 1 to {}", a.num_heads,
@@ -38,8 +38,8 @@ Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value 
   const Shape want = {batch * tokens, a.num_heads * a.head_dim};
   for (Value x : {q, k, v})
     if (g.info(x).dtype != DType::kF32 || g.info(x).shape != want)
-      return g.fail(invalid_argument("relative_bias_attention: {} is {}, not f32 {}", g.info(x).name, to_string(g.info(x).shape),
-                                     to_string(want)));
+      return g.fail(invalid_argument("relative_bias_attention: {} is {}, not f32 {}", g.info(x).name,
+                                     to_string(g.info(x).shape), to_string(want)));
   if (g.info(table).kind != ValueKind::kWeight || g.info(table).shape != Shape{a.num_buckets, a.num_heads})
     return g.fail(invalid_argument("relative_bias_attention: {} is {}, not a weight {}", g.info(table).name,
                                    to_string(g.info(table).shape), to_string({a.num_buckets, a.num_heads})));
@@ -98,6 +98,7 @@ Dim flops(const Graph&, const Op& op) {
 
 }  // namespace
 
-const OpDef kRelativeBiasAttention = {.name = "relative_bias_attention", .reference = reference, .describe = describe, .flops = flops};
+const OpDef kRelativeBiasAttention = {
+    .name = "relative_bias_attention", .reference = reference, .describe = describe, .flops = flops};
 
 }  // namespace redline

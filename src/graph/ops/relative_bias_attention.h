@@ -19,8 +19,8 @@ struct RelativeBiasAttentionAttrs {
 /// table        [num_buckets, num_heads]                f32, f16 or bf16; a weight
 /// key_lengths  [batch]  i32, optional: keys from this index on are masked; an item of length 0 gives zeros
 /// returns like q
-Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch, const Dim& tokens,
-                     RelativeBiasAttentionAttrs attrs, Value key_lengths = {});
+Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch,
+                              const Dim& tokens, RelativeBiasAttentionAttrs attrs, Value key_lengths = {});
 
 /// Row of the table for a key `distance` positions after the query, rounded as in T5.
 int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_distance);

@@ -8,13 +8,18 @@
 namespace redline {
 
 Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs attrs) {
-  if (!positions.valid() || !lengths.valid()) return {};
+  if (!positions.valid()) return {};
+  if (lengths.valid() != attrs.depends_on_length())
+    return g.fail(invalid_argument("rope_table: lengths are needed for dynamic scaling, and only for it"));
   const Shape& shape = g.info(positions).shape;
-  if (g.info(positions).dtype != DType::kI32 || shape.size() != 1 || g.info(lengths).shape != shape)
+  if (g.info(positions).dtype != DType::kI32 || shape.size() != 1 ||
+      (lengths.valid() && g.info(lengths).shape != shape))
     return g.fail(invalid_argument("rope_table: positions and lengths must be i32 [tokens], not {}", to_string(shape)));
   if (attrs.inverse_frequencies.empty()) return g.fail(invalid_argument("rope_table: no frequencies"));
   const auto rotary_dim = static_cast<int64_t>(attrs.inverse_frequencies.size()) * 2;
-  return g.add(kRopeTable, {positions, lengths}, DType::kF32, {shape[0], rotary_dim}, std::move(attrs));
+  std::vector<Value> inputs = {positions};
+  if (lengths.valid()) inputs.push_back(lengths);
+  return g.add(kRopeTable, inputs, DType::kF32, {shape[0], rotary_dim}, std::move(attrs));
 }
 
 Value rope(GraphBuilder& g, Value x, Value table, RopeAttrs attrs) {
@@ -47,9 +52,11 @@ void rope_reference(const HostTensor& x, const HostTensor& table, int64_t head_d
 namespace {
 
 Status table_reference(ReferenceContext& c) {
+  const auto& a = c.attrs<RopeTableAttrs>();
   for (int64_t t = 0; t < c.in(0).rows(); ++t)
-    rope_table_row(c.attrs<RopeTableAttrs>(), static_cast<int32_t>(c.in(0).data[static_cast<size_t>(t)]),
-                   static_cast<int32_t>(c.in(1).data[static_cast<size_t>(t)]), c.out().row(t));
+    rope_table_row(a, static_cast<int32_t>(c.in(0).data[static_cast<size_t>(t)]),
+                   a.depends_on_length() ? static_cast<int32_t>(c.in(1).data[static_cast<size_t>(t)]) : 0,
+                   c.out().row(t));
   return {};
 }
 

@@ -18,13 +18,14 @@ struct RopeTableAttrs {
     double base = 10000, factor = 1;
     int64_t original_context = 0;  ///< 0: off
   } dynamic;
+  bool depends_on_length() const { return dynamic.original_context > 0; }
 };
 
 /// Cosines and sines of position * inverse frequency. The angle is rounded to float32 as in PyTorch implementations;
 /// cos and sin are exact.
 ///
 /// positions  [tokens]  i32
-/// lengths    [tokens]  i32, known total length of the token's sequence; used only by dynamic scaling
+/// lengths    [tokens]  i32, known total length of the token's sequence; only where the table depends on it
 /// returns    [tokens, rotary_dim]  f32: cosines, then sines
 Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs attrs);
 

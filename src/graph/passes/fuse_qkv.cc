@@ -32,7 +32,7 @@ Status fuse_qkv(Graph& graph, const Target& target) {
   OpUses uses(graph);
   for (Op& append : graph.ops) {
     if (append.def != &kKvAppend) continue;
-    const auto kv = std::any_cast<KvAppendAttrs>(append.attrs);
+    const StateAttrs kv = graph.value(append.inputs[2]).state;
     if (kv.head_dim % target.head_dim_grain() != 0) continue;  // a head would begin inside a row panel
     Op* attention = uses.only_reader(append.outputs[0]);
     if (!attention || attention->def != &kAttention) continue;
@@ -51,9 +51,8 @@ Status fuse_qkv(Graph& graph, const Target& target) {
     if (!agree) continue;
 
     QkvAttrs a;
-    a.layer = kv.layer;
     a.num_heads = graph.value(attention->inputs[0]).shape[1].constant() / kv.head_dim;
-    a.num_kv_heads = kv.num_kv_heads;
+    a.num_kv_heads = kv.num_heads;
     a.head_dim = kv.head_dim;
     a.has_bias = attrs_of(v).has_bias;
     a.has_q_norm = q.norm != nullptr;
@@ -64,7 +63,7 @@ Status fuse_qkv(Graph& graph, const Target& target) {
       for (const Op* product : products) inputs.push_back(product->inputs[2]);
     if (q.norm) inputs.push_back(q.norm->inputs[1]), a.q_norm_eps = std::any_cast<RmsNormAttrs>(q.norm->attrs).eps;
     if (k.norm) inputs.push_back(k.norm->inputs[1]), a.k_norm_eps = std::any_cast<RmsNormAttrs>(k.norm->attrs).eps;
-    inputs.insert(inputs.end(), {q.rope->inputs[1], append.inputs[2], append.inputs[3]});
+    inputs.insert(inputs.end(), {q.rope->inputs[1], append.inputs[2]});
     // The fused op takes the place of kv_append: all its inputs are computed by then, and attention comes later.
     append = {&kQkv, append.name, std::move(inputs), {attention->inputs[0], append.outputs[0]}, a};
     q.rope->outputs.clear();  // now dead

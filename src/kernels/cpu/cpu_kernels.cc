@@ -135,7 +135,7 @@ constexpr Emulation kEmulations[] = {
     {"tiles",
      [](CpuKernels& table) {
        table.has_tile_unit = true;
-       table.linear_i8 = table.linear_i8_tiles;
+       for (int t = 0; t < kNumDTypes; ++t) table.linear_i8[t] = table.linear_i8_tiles[t];
        for (int f = 0; f < kNumKvFormats; ++f)
          if (table.attention_with_tiles[f] != nullptr) table.attention[f] = table.attention_with_tiles[f];
      }},
@@ -177,6 +177,8 @@ std::vector<Entry> entries() {
   by_type("linear", offsetof(CpuKernels, linear));
   by_type("linear_q8", offsetof(CpuKernels, linear_q8));
   by_type("linear_tiles", offsetof(CpuKernels, linear_tiles));
+  by_type("linear_i8", offsetof(CpuKernels, linear_i8));
+  by_type("linear_i8_tiles", offsetof(CpuKernels, linear_i8_tiles));
   for (ActivationLayout form : {ActivationLayout::kI8Grouped, ActivationLayout::kBf16Tiled, ActivationLayout::kI8Tiled})
     all.push_back({fmt::format("prepare_x.{}", activation_layout_name(form)),
                    offsetof(CpuKernels, prepare_x) + static_cast<size_t>(form) * sizeof(void (*)())});

@@ -165,41 +165,38 @@ struct TileProductArgs {
 };
 
 // Kernels of image models and encoders: their Args are in headers of their own.
-struct LayerNormArgs;      // layer_norm.h
-struct ActivationArgs;     // activation.h
-struct GatedAddArgs;       // gated_add.h
-struct GroupNormArgs;      // group_norm.h
-struct ConvPatchesArgs;    // conv2d.h
+struct LayerNormArgs;              // layer_norm.h
+struct ActivationArgs;             // activation.h
+struct GatedAddArgs;               // gated_add.h
+struct GroupNormArgs;              // group_norm.h
+struct ConvPatchesArgs;            // conv2d.h
 struct RelativeBiasAttentionArgs;  // relative_bias_attention.h
 
 /// Register-resident loop that measures a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
 
-/// linear_i8: w8a8 weights, x in kI8Tiled; linear_i8_tiles, for tests: the same, always by tile products. A thread that
-/// calls kernels calls worker_begin first and worker_end last; either may be nullptr.
-#define REDLINE_CPU_KERNELS(K)                                           \
-  K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                      \
-  K(void (*rope)(const RopeArgs&), rope)                                 \
-  K(void (*silu_mul)(const SiluMulArgs&), silu_mul)                      \
-  K(void (*add)(const AddArgs&), add)                                    \
-  K(void (*exp)(const ExpArgs&), exp)                                    \
-  K(void (*attention_merge)(const AttentionMergeArgs&), attention_merge) \
-  K(void (*layer_norm)(const LayerNormArgs&), layer_norm)                \
-  K(void (*activation)(const ActivationArgs&), activation)               \
-  K(void (*gated_add)(const GatedAddArgs&), gated_add)                   \
-  K(void (*group_norm_sums)(const GroupNormArgs&), group_norm_sums)      \
-  K(void (*group_norm)(const GroupNormArgs&), group_norm)                \
-  K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)          \
-  K(void (*relative_bias_attention)(const RelativeBiasAttentionArgs&), relative_bias_attention)    \
-  K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes) \
-  K(PeakFn peak_f32, peak_f32)                                           \
-  K(PeakFn peak_f16, peak_f16)                                           \
-  K(PeakFn peak_bf16, peak_bf16)                                         \
-  K(PeakFn peak_i8, peak_i8)                                             \
-  K(void (*tile_product)(const TileProductArgs&), tile_product)          \
-  K(void (*linear_i8)(const LinearArgs&), linear_i8)                     \
-  K(void (*linear_i8_tiles)(const LinearArgs&), linear_i8_tiles)         \
-  K(void (*worker_begin)(), worker_begin)                                \
+/// A thread that calls kernels calls worker_begin first and worker_end last; either may be nullptr.
+#define REDLINE_CPU_KERNELS(K)                                                                  \
+  K(void (*rms_norm)(const RmsNormArgs&), rms_norm)                                             \
+  K(void (*rope)(const RopeArgs&), rope)                                                        \
+  K(void (*silu_mul)(const SiluMulArgs&), silu_mul)                                             \
+  K(void (*add)(const AddArgs&), add)                                                           \
+  K(void (*exp)(const ExpArgs&), exp)                                                           \
+  K(void (*attention_merge)(const AttentionMergeArgs&), attention_merge)                        \
+  K(void (*layer_norm)(const LayerNormArgs&), layer_norm)                                       \
+  K(void (*activation)(const ActivationArgs&), activation)                                      \
+  K(void (*gated_add)(const GatedAddArgs&), gated_add)                                          \
+  K(void (*group_norm_sums)(const GroupNormArgs&), group_norm_sums)                             \
+  K(void (*group_norm)(const GroupNormArgs&), group_norm)                                       \
+  K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)                                 \
+  K(void (*relative_bias_attention)(const RelativeBiasAttentionArgs&), relative_bias_attention) \
+  K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes)                        \
+  K(PeakFn peak_f32, peak_f32)                                                                  \
+  K(PeakFn peak_f16, peak_f16)                                                                  \
+  K(PeakFn peak_bf16, peak_bf16)                                                                \
+  K(PeakFn peak_i8, peak_i8)                                                                    \
+  K(void (*tile_product)(const TileProductArgs&), tile_product)                                 \
+  K(void (*worker_begin)(), worker_begin)                                                       \
   K(void (*worker_end)(), worker_end)
 
 struct CpuKernels {
@@ -207,10 +204,12 @@ struct CpuKernels {
   REDLINE_CPU_KERNELS(REDLINE_FIELD)
 #undef REDLINE_FIELD
   // By weight type; kernels/cpu/linear_choice.h selects a kernel by the number of rows.
-  void (*linear[kNumDTypes])(const LinearArgs&) = {};        ///< x in kF32: float32 products
-  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};     ///< x in kI8Grouped: integer dots
-  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< x in kBf16Tiled: bfloat16 tile products
-  bool has_tile_unit = false;                                ///< if false, linear_tiles is only an emulation for tests
+  void (*linear[kNumDTypes])(const LinearArgs&) = {};           ///< x in kF32: float32 products
+  void (*linear_q8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Grouped: integer dots
+  void (*linear_tiles[kNumDTypes])(const LinearArgs&) = {};     ///< x in kBf16Tiled: bfloat16 tile products
+  void (*linear_i8[kNumDTypes])(const LinearArgs&) = {};        ///< x in kI8Tiled: integer dots or tile products
+  void (*linear_i8_tiles[kNumDTypes])(const LinearArgs&) = {};  ///< the same, always by tile products: for tests
+  bool has_tile_unit = false;      ///< if false, linear_tiles is only an emulation for tests
   bool has_fast_bf16_dot = false;  ///< vdpbf16ps beats float32 fma: linear_tiles serves bf16 weights
   void (*prepare_x[kNumActivationLayouts])(const PrepareXArgs&) = {};  ///< nullptr for kF32
   void (*embedding[kNumDTypes])(const EmbeddingArgs&) = {};

@@ -2,7 +2,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
 #include "tensor/blocks/all.h"
-#include "tensor/w8a8.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
@@ -58,12 +57,13 @@ struct BlockRow {
   }
 };
 
-struct W8A8Row {
+template <class Format>
+struct ScaledRow {
   REDLINE_INLINE static void unpack(const void* weight, int64_t row, int64_t k, float* y) {
-    const uint8_t* strip = static_cast<const uint8_t*>(weight) + row / kStripRows * w8a8_strip_bytes(k);
+    const uint8_t* strip = static_cast<const uint8_t*>(weight) + row / kStripRows * Format::panel_bytes(k);
     const uint8_t* lane = strip + row % kStripRows * 4;
     float scale;
-    __builtin_memcpy(&scale, strip + w8a8_codes_bytes(k) + row % kStripRows * 4, 4);
+    __builtin_memcpy(&scale, strip + Format::codes_bytes(k) + row % kStripRows * 4, 4);
     for (int64_t i = 0; i < k; ++i) y[i] = scale * static_cast<float>(static_cast<int8_t>(lane[i / 4 * 64 + i % 4]));
   }
 };
@@ -87,9 +87,11 @@ void fill_embedding(CpuKernels& t) {
   t.embedding[static_cast<int>(DType::kF32)] = embedding<PlainRow<F32Lane>>;
   t.embedding[static_cast<int>(DType::kF16)] = embedding<PlainRow<F16Lane>>;
   t.embedding[static_cast<int>(DType::kBF16)] = embedding<PlainRow<BF16Lane>>;
-  t.embedding[static_cast<int>(DType::kW8A8)] = embedding<W8A8Row>;
 #define REDLINE_SET(F) t.embedding[static_cast<int>(DType::k##F)] = embedding<BlockRow<blocks::F>>;
   REDLINE_BLOCK_FORMATS(REDLINE_SET)
+#undef REDLINE_SET
+#define REDLINE_SET(F) t.embedding[static_cast<int>(DType::k##F)] = embedding<ScaledRow<blocks::F>>;
+  REDLINE_ROW_FORMATS(REDLINE_SET)
 #undef REDLINE_SET
 }
 

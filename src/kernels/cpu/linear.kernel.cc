@@ -11,7 +11,6 @@
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/linear_finish.h"
 #include "tensor/blocks/all.h"
-#include "tensor/w8a8.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
@@ -218,7 +217,8 @@ struct BlockWeight {
   }
 };
 
-struct W8A8Weight {
+template <class Format>
+struct RowWeight {
   using Lines = F32Lines;
   static constexpr int64_t kChunkElements = kBlockChunk;
   static constexpr bool kIsUnpacked = true;
@@ -228,8 +228,8 @@ struct W8A8Weight {
     t.strip_bytes = kBlockChunk * kStripRows * 4;
     for (int s = 0; s < strips; ++s) {
       const uint8_t* strip =
-          static_cast<const uint8_t*>(a.weight) + (n / kStripRows + s) * w8a8_strip_bytes(a.in_features);
-      const StripF32 scale = load_strip(reinterpret_cast<const float*>(strip + w8a8_codes_bytes(a.in_features)));
+          static_cast<const uint8_t*>(a.weight) + (n / kStripRows + s) * Format::panel_bytes(a.in_features);
+      const StripF32 scale = load_strip(reinterpret_cast<const float*>(strip + Format::codes_bytes(a.in_features)));
       const uint8_t* four = strip + k_begin / 4 * 64;
       float* line = lines + s * kBlockChunk * kStripRows;
       for (int64_t i = 0; i < k; i += 4, four += 64, line += 4 * kStripRows) {
@@ -290,9 +290,11 @@ void fill_linear(CpuKernels& t) {
   t.linear[static_cast<int>(DType::kF32)] = linear<PlainWeight<F32Lines>>;
   t.linear[static_cast<int>(DType::kF16)] = linear<PlainWeight<F16Lines>>;
   t.linear[static_cast<int>(DType::kBF16)] = linear<PlainWeight<BF16Lines>>;
-  t.linear[static_cast<int>(DType::kW8A8)] = linear<W8A8Weight>;
 #define REDLINE_SET(F) t.linear[static_cast<int>(DType::k##F)] = linear<BlockWeight<blocks::F>>;
   REDLINE_BLOCK_FORMATS(REDLINE_SET)
+#undef REDLINE_SET
+#define REDLINE_SET(F) t.linear[static_cast<int>(DType::k##F)] = linear<RowWeight<blocks::F>>;
+  REDLINE_ROW_FORMATS(REDLINE_SET)
 #undef REDLINE_SET
 }
 

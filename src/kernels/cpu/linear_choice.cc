@@ -9,11 +9,11 @@ namespace {
 
 // Minimum rows for bf16 tiles. A tile pass takes the same time for 1 to 16 rows; below the threshold, float32 products
 // of float weights or integer dot products of quantized weights are cheaper (docs/performance.md).
-constexpr int64_t kTilesFromRowsOfFloats = 5, kTilesFromRowsOfCodes = 7;
+constexpr int64_t kMinTileRowsOfFloats = 5, kMinTileRowsOfCodes = 7;
 
 // Minimum rows for kI8Tiled, which has one scale per 1024 elements of a row. Fewer rows read the weights just as fast
 // with groups of 32, which round more finely and can be split among more workers.
-constexpr int64_t kI8FromRows = 5;
+constexpr int64_t kMinI8Rows = 5;
 
 /// Measured choice for one weight type on one instruction set.
 struct Recorded {
@@ -42,23 +42,17 @@ std::string_view isa_of(const CpuKernels& table, size_t type) {
   }();
   for (const auto& [name, set] : sets)
     if (set.linear[type] == table.linear[type] && set.linear_q8[type] == table.linear_q8[type] &&
-        set.linear_tiles[type] == table.linear_tiles[type] && set.linear_i8 == table.linear_i8 &&
+        set.linear_tiles[type] == table.linear_tiles[type] && set.linear_i8[type] == table.linear_i8[type] &&
         set.has_tile_unit == table.has_tile_unit)
       return name;
   return "";
 }
 
-void (*kernel_of(const CpuKernels& table, size_t type, ActivationLayout form))(const LinearArgs&) {
-  switch (form) {
-    case ActivationLayout::kF32: return table.linear[type];
-    case ActivationLayout::kI8Grouped: return table.linear_q8[type];
-    case ActivationLayout::kBf16Tiled: {
-      const bool fast = table.has_tile_unit || (type == static_cast<size_t>(DType::kBF16) && table.has_fast_bf16_dot);
-      return fast ? table.linear_tiles[type] : nullptr;
-    }
-    case ActivationLayout::kI8Tiled: return type == static_cast<size_t>(DType::kW8A8) ? table.linear_i8 : nullptr;
-  }
-  return nullptr;
+/// linear_kernel, without tile kernels that are only an emulation here.
+void (*kernel_of(const CpuKernels& table, DType type, ActivationLayout form))(const LinearArgs&) {
+  const bool is_fast =
+      form != ActivationLayout::kBf16Tiled || table.has_tile_unit || (type == DType::kBF16 && table.has_fast_bf16_dot);
+  return is_fast ? linear_kernel(table, type, form) : nullptr;
 }
 
 /// False when there is no record, or when `table` lacks a recorded kernel.
@@ -71,7 +65,7 @@ bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kerne
     chosen.layouts.count = row.count;
     for (int i = 0; i < row.count; ++i) {
       chosen.layouts.at[i] = {row.at[i].min_rows, row.at[i].form};
-      chosen.run[i] = kernel_of(table, type, row.at[i].form);
+      chosen.run[i] = kernel_of(table, weight, row.at[i].form);
       if (chosen.run[i] == nullptr) return false;
     }
     kernels = chosen;
@@ -87,6 +81,28 @@ bool is_linear_choice_recorded(const CpuKernels& table, DType weight) {
   return choose_recorded(table, weight, kernels);
 }
 
+void (*linear_kernel(const CpuKernels& table, DType weight, ActivationLayout layout))(const LinearArgs&) {
+  const auto type = static_cast<size_t>(weight);
+  switch (layout) {
+    case ActivationLayout::kF32: return table.linear[type];
+    case ActivationLayout::kI8Grouped: return table.linear_q8[type];
+    case ActivationLayout::kBf16Tiled: return table.linear_tiles[type];
+    case ActivationLayout::kI8Tiled: return table.linear_i8[type];
+  }
+  return nullptr;
+}
+
+std::optional<DType> weight_type_reading(const CpuKernels& table, const ActivationLayouts& layouts, bool exact_f32) {
+  std::vector<DType> types = {exact_f32 ? DType::kF32 : DType::kBF16};
+  for (int i = 0; i < kNumDTypes; ++i)
+    if (const auto type = static_cast<DType>(i); dtype_info(type).is_block && can_round_to(type)) types.push_back(type);
+  const auto* const end = layouts.at + layouts.count;
+  for (const DType type : types)
+    if (std::all_of(layouts.at, end, [&](const auto& at) { return linear_kernel(table, type, at.layout) != nullptr; }))
+      return type;
+  return std::nullopt;
+}
+
 LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f32) {
   const auto type = static_cast<size_t>(weight);
   LinearKernels kernels;
@@ -96,12 +112,12 @@ LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f3
     kernels.layouts.at[0].layout = ActivationLayout::kI8Grouped;
     kernels.run[0] = table.linear_q8[type];
   }
-  if (auto* eight_bits = kernel_of(table, type, ActivationLayout::kI8Tiled)) {
-    kernels.layouts.at[kernels.layouts.count] = {kI8FromRows, ActivationLayout::kI8Tiled};
+  if (auto* eight_bits = kernel_of(table, weight, ActivationLayout::kI8Tiled)) {
+    kernels.layouts.at[kernels.layouts.count] = {kMinI8Rows, ActivationLayout::kI8Tiled};
     kernels.run[kernels.layouts.count++] = eight_bits;
   }
-  if (auto* tiles = kernel_of(table, type, ActivationLayout::kBf16Tiled)) {
-    kernels.layouts.at[kernels.layouts.count] = {table.linear_q8[type] ? kTilesFromRowsOfCodes : kTilesFromRowsOfFloats,
+  if (auto* tiles = kernel_of(table, weight, ActivationLayout::kBf16Tiled)) {
+    kernels.layouts.at[kernels.layouts.count] = {table.linear_q8[type] ? kMinTileRowsOfCodes : kMinTileRowsOfFloats,
                                                  ActivationLayout::kBf16Tiled};
     kernels.run[kernels.layouts.count++] = tiles;
   }

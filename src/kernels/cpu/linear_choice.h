@@ -1,6 +1,8 @@
 // Selects the linear kernel and activation layout by number of rows of x.
 #pragma once
 
+#include <optional>
+
 #include "kernels/cpu/cpu_kernels.h"
 
 namespace redline {
@@ -15,5 +17,12 @@ struct LinearKernels {
 
 /// `exact_f32`: float32 products for any number of rows. run[0] is null when there is no kernel for the type.
 LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f32);
+
+/// The kernel of a weight type that reads x in `layout`; nullptr: none.
+void (*linear_kernel(const CpuKernels& table, DType weight, ActivationLayout layout))(const LinearArgs&);
+
+/// For weights that are made at run time: the first type that can_round_to and whose kernels read x in all of `layouts`, of
+/// f32 (`exact_f32` only), bf16, then the quantized types. nullopt: none.
+std::optional<DType> weight_type_reading(const CpuKernels& table, const ActivationLayouts& layouts, bool exact_f32);
 
 }  // namespace redline

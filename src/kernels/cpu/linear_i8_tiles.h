@@ -1,4 +1,4 @@
-// y = x W^T (+ ...) with int8 tile products (tiles.h). x is kI8Tiled and W is w8a8; both are stored in tile order.
+// y = x W^T (+ ...) with int8 tile products (tiles.h). x is kI8Tiled and W is W8A8; both are stored in tile order.
 //
 // Accumulation order is that of linear_i8.inc: an exact int32 sum for each chunk of kI8Chunk elements of K, converted
 // to float32 and multiplied by the scale of x; the row scale of W at the end, then the epilogue of linear_tiles_end.h.
@@ -12,10 +12,12 @@
 
 #include "kernels/cpu/linear_tiles_end.h"
 #include "kernels/cpu/tiles.h"
-#include "tensor/w8a8.h"
+#include "tensor/blocks/w8a8.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
+
+using Weight = blocks::W8A8;
 
 // Rows and row panels of W whose accumulators stay in L2 together with a chunk of x.
 inline constexpr int64_t kI8MaxRows = 512, kI8MaxStrips = 64;
@@ -30,7 +32,7 @@ inline constexpr int64_t kI8TileBytes = kXTileRows * kXTileBytes;
 
 struct I8Scratch {
   alignas(64) float sums[kI8MaxStrips / 2 * kI8PanelPairs * kI8SumsFloats];  // [pairs of W panels][pairs of x panels]
-  alignas(64) int32_t products[2][kI8SumsFloats];                             // current and previous product
+  alignas(64) int32_t products[2][kI8SumsFloats];                            // current and previous product
   alignas(64) float done[kI8SumsFloats];
   alignas(64) float firsts[kI8MaxRows * kStripRows];  // for TilesEnd
 };
@@ -40,8 +42,8 @@ class LinearI8Tiles {
  public:
   explicit LinearI8Tiles(const LinearArgs& args)
       : a_(args), scratch_(*static_cast<I8Scratch*>(args.scratch)), panel_bytes_(i8_panel_bytes(args.in_features)),
-        scales_at_(i8_scales_at(args.in_features)), codes_bytes_(w8a8_codes_bytes(args.in_features)),
-        strip_bytes_(w8a8_strip_bytes(args.in_features)), most_rows_(rows_at_once(args.in_features)),
+        scales_at_(i8_scales_at(args.in_features)), codes_bytes_(Weight::codes_bytes(args.in_features)),
+        strip_bytes_(Weight::panel_bytes(args.in_features)), most_rows_(rows_at_once(args.in_features)),
         most_strips_(args.rows <= kI8FewRows || most_rows_ * args.in_features <= kI8WholeBytes ? 2 : kI8MaxStrips),
         end_(args, scratch_.firsts) {}
 
@@ -112,11 +114,12 @@ class LinearI8Tiles {
   float* multiply_round(int64_t row, int64_t panels, int64_t column, int64_t n_end, int64_t chunk, bool last,
                         float* sums) {
     const bool alone = !end_.is_gated() && column + kStripRows >= a_.n_end;
-    const int64_t at = chunk * (kI8Chunk / kW8A8TileElements) * kW8A8TileBytes;
-    const int64_t steps = min_i64(codes_bytes_ - at, kI8Chunk / kW8A8TileElements * kW8A8TileBytes) / kW8A8TileBytes;
+    const int64_t at = chunk * (kI8Chunk / Weight::kTileElements) * Weight::kTileBytes;
+    const int64_t steps =
+        min_i64(codes_bytes_ - at, kI8Chunk / Weight::kTileElements * Weight::kTileBytes) / Weight::kTileBytes;
     const uint8_t* const w[2] = {strip(column, 0) + at, alone ? strip(column, 0) + at : strip(column, 1) + at};
     // Prefetch the row panels of the next round, a share per step.
-    const uint8_t* ask[2] = {w[0] + steps * kW8A8TileBytes, w[1] + steps * kW8A8TileBytes};
+    const uint8_t* ask[2] = {w[0] + steps * Weight::kTileBytes, w[1] + steps * Weight::kTileBytes};
     if (column + end_.columns() < n_end || last) {
       const int64_t next = column + end_.columns();
       const int64_t ask_at = next < n_end ? at : 0;
@@ -173,7 +176,8 @@ class LinearI8Tiles {
       for (int i = 0; i < kLinesOfProduct; ++i)
         if (fold.line < fold.lines) fold.next();
     };
-    for (int64_t step = 0; step < steps; ++step, x += kI8TileBytes, w0 += kW8A8TileBytes, w1 += kW8A8TileBytes) {
+    for (int64_t step = 0; step < steps;
+         ++step, x += kI8TileBytes, w0 += Weight::kTileBytes, w1 += Weight::kTileBytes) {
       t.template load<6>(w0, 64);
       t.template load_once<4>(x, 64);
       t.template dot_s8s8<0, 4, 6>();

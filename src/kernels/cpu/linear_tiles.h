@@ -34,8 +34,8 @@ inline constexpr int64_t kXBytesAtHand = 1 << 20, kLeastStripsAsking = 32;
 
 struct TilesScratch {
   alignas(64) float sums[kMaxStrips / 2 * kPanelPairs * kSumsFloats];  // [pairs of W panels][pairs of x panels]
-  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];           // of this round and the next
-  alignas(64) float done[2][kSumsFloats];                               // one in its epilogue, and the next
+  alignas(64) uint8_t tiles[2][kStepsOfRound][2][kTileBytes];          // of this round and the next
+  alignas(64) float done[2][kSumsFloats];                              // one in its epilogue, and the next
   alignas(64) float firsts[kMaxRows * kStripRows];                     // for TilesEnd
 };
 

@@ -81,8 +81,8 @@ class HalfExpander {
       twice_ = kept(_mm512_load_si512(kTwice));
       exponent_bits_ = kept(_mm512_set1_epi16(kIsFraction ? 0x7fff : 0x7c00));
       least_ = kept(_mm512_set1_epi16(1 << 10));
-      range_ = kept(
-          _mm512_set1_epi16(static_cast<int16_t>(kIsFraction ? kMaxScale - (1 << 10) : (kMaxExponent - 1) << 10)));
+      range_ =
+          kept(_mm512_set1_epi16(static_cast<int16_t>(kIsFraction ? kMaxScale - (1 << 10) : (kMaxExponent - 1) << 10)));
       if constexpr (kIsFraction) power_ = kept(_mm512_set1_epi16(static_cast<int16_t>(((16 + kBits) << 10) + 2)));
     }
   }

@@ -118,7 +118,8 @@ REDLINE_INLINE void add_values(float* y, int64_t y_stride, const float* shrink, 
 
 /// One register tile of query rows, at an offset in the call's block of rows, over the chunk from position `chunk`.
 template <int rows>
-void tile_step(const RelativeBiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count, Scratch& s) {
+void tile_step(const RelativeBiasAttentionArgs& a, int64_t block, int64_t line, int64_t chunk, int64_t count,
+               Scratch& s) {
   const int64_t row = block + line;
   products<rows>(a.q + row * a.q_stride, a.q_stride, count, a.head_dim, s);
   float shrink[rows];

@@ -82,10 +82,10 @@ Result<double> check_step(const Draw& draw, const ImageBenchRequest& request, Im
 /// The fastest instruction that can execute the matrix products of `dtype`.
 std::optional<Peak> best_peak(const MachinePeaks& peaks, const std::string& dtype) {
   std::optional<Peak> best;
+  const Result<DType> type = dtype_from_name(dtype);
+  const bool is_int8 = dtype == "q8" || (type.ok() && dtype_info(*type).is_block);
   for (const Peak& row : peaks.rows) {
-    if (row.instruction.empty() || (dtype == "f32" && row.name != "f32") ||
-        (row.name == "int8" && dtype != "q8" && dtype != "q8_0" && dtype != "w8a8"))
-      continue;
+    if (row.instruction.empty() || (dtype == "f32" && row.name != "f32") || (row.name == "int8" && !is_int8)) continue;
     if (!best || row.all > best->all) best = row;
   }
   return best;

@@ -30,12 +30,20 @@ std::vector<int64_t> usual_shape(std::string_view form) {
   return {2048};
 }
 
-std::vector<std::string> usual_types(const KernelKind& kind) {
+std::vector<std::string> usual_types(const KernelKind& kind, const CpuKernels& table) {
   if (kind.type.empty()) return {""};
   if (kind.name == "prepare_x") return {"q8"};
   if (kind.name == "attention") return {"f16"};
-  if (kind.name == "onednn") return {"bf16", "w8a8"};
-  return {"q4_0"};
+  std::vector<std::string> types;
+  if (kind.name == "onednn") {
+    for (const DType type : onednn_types())
+      if (type != DType::kF32) types.emplace_back(dtype_info(type).name);
+    return types;
+  }
+  if (kind.name != "linear_i8") return {"q4_0"};
+  for (int i = 0; i < kNumDTypes; ++i)
+    if (table.linear_i8[i] != nullptr) types.emplace_back(dtype_info(static_cast<DType>(i)).name);
+  return types;
 }
 
 std::string origin_of(const CpuKernels& table, const std::string& entry) {
@@ -62,9 +70,7 @@ Json axes_json(const KernelAsked& asked) {
 /// Two kernels that compute the same are solutions of one definition: the matrix products of one weight type.
 std::string definition_of(const KernelAsked& asked) {
   KernelAsked plain = asked;
-  if (asked.kernel == "linear_q8" || asked.kernel == "linear_tiles" || asked.kernel == "onednn")
-    plain.kernel = "linear";
-  if (asked.kernel == "linear_i8") plain.kernel = "linear", plain.type = "w8a8";
+  if (asked.kernel.starts_with("linear_") || asked.kernel == "onednn") plain.kernel = "linear";
   return kernel_entry_name(plain);
 }
 
@@ -72,7 +78,6 @@ std::string definition_of(const KernelAsked& asked) {
 KernelAsked baseline_of(const KernelAsked& asked, const std::string& baseline) {
   KernelAsked other = asked;
   other.kernel = baseline;
-  if (asked.kernel == "linear_i8" && baseline == "onednn") other.type = "w8a8";
   return other;
 }
 
@@ -109,7 +114,7 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
   std::vector<std::vector<int64_t>> shapes = request.shapes;
   if (shapes.empty()) shapes.push_back(usual_shape(kind->shape));
   std::vector<std::string> types = request.types;
-  if (types.empty()) types = usual_types(*kind);
+  if (types.empty()) types = usual_types(*kind, table);
   std::vector<int64_t> rows = request.rows;
   if (rows.empty()) rows = {1, 4, 16, 64, 512};
   std::vector<KernelBenchRow> all;
@@ -161,7 +166,7 @@ Status KernelBenchReport::status() const {
     return row.verdict.status == KernelStatus::kWrong || row.verdict.status == KernelStatus::kQuarantined;
   });
   if (bad == 0) return {};
-  return internal("{} of {} measurements {} not to be believed", bad, rows.size(), bad == 1 ? "is" : "are");
+  return internal("{} of {} measurements {} not credible", bad, rows.size(), bad == 1 ? "is" : "are");
 }
 
 Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {

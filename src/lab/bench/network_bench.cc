@@ -9,15 +9,15 @@
 #include "lab/bench/peak_memory.h"
 #include "lab/machine/machine_state.h"
 #include "lab/random/random_networks.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 
 namespace redline::lab {
 namespace {
 
 /// Fills every input with values of about unit size; `salt` selects the sequence.
-void fill_inputs(Network& network, const SymbolValues& sizes, uint32_t salt) {
+void fill_inputs(Executable& network, const SymbolValues& sizes, uint32_t salt) {
   uint32_t state = 2463534242u + salt * 7919u;
-  for (const Network::Port& port : network.inputs()) {
+  for (const Executable::Port& port : network.inputs()) {
     if (port.dtype != DType::kF32 || port.is_bound()) continue;
     float* data = network.input(port.name);
     const int64_t n = num_elements(port.shape).eval(sizes);
@@ -28,32 +28,31 @@ void fill_inputs(Network& network, const SymbolValues& sizes, uint32_t salt) {
   }
 }
 
-NetworkOptions options_of(const SymbolValues& bounds, const CpuKernels& kernels, DType weights) {
-  NetworkOptions options;
+ExecutableOptions options_of(const SymbolValues& bounds, const CpuKernels& kernels, DType weights) {
+  ExecutableOptions options;
   options.compile.bounds = bounds;
-  options.compile.kernels = &kernels;
   options.compile.exact_f32 = weights == DType::kF32;
-  options.compile.kv_format = joint_kv_format(kernels, options.compile.exact_f32);
+  options.compile.pack_kv_format = joint_kv_format(kernels, options.compile.exact_f32);
   return options;
 }
 
 /// The step invariants, computed once, and the step.
 struct SplitNetwork {
-  Network once, step;
+  Executable once, step;
   std::map<std::string, std::vector<float>> kept;
 
-  static Result<SplitNetwork> make(RandomNetwork made, const NetworkOptions& options, WorkerTeam& team) {
+  static Result<SplitNetwork> make(RandomNetwork made, const ExecutableOptions& options, RuntimeResources& runtime) {
     SplitNetwork network;
     if (!made.once.ops.empty()) {
-      REDLINE_ASSIGN(network.once, Network::make(std::move(made.once), options, team));
+      REDLINE_ASSIGN(network.once, Executable::make(std::move(made.once), options, runtime));
     }
-    REDLINE_ASSIGN(network.step, Network::make(std::move(made.graph), options, team));
+    REDLINE_ASSIGN(network.step, Executable::make(std::move(made.graph), options, runtime));
     return network;
   }
   Status prepare(const SymbolValues& sizes) {
     if (once.empty()) return {};
     fill_inputs(once, sizes, 0);
-    for (const Network::Port& port : once.outputs()) {
+    for (const Executable::Port& port : once.outputs()) {
       std::vector<float>& values = kept[port.name];
       values.resize(static_cast<size_t>(num_elements(port.shape).eval(sizes)));
       once.bind(port.name, values.data());
@@ -66,7 +65,7 @@ struct SplitNetwork {
     fill_inputs(step, sizes, 1);
     REDLINE_TRY(step.run(sizes));
     std::vector<float> values;
-    for (const Network::Port& port : step.outputs()) {
+    for (const Executable::Port& port : step.outputs()) {
       const float* data = step.output(port.name);
       values.insert(values.end(), data, data + num_elements(port.shape).eval(sizes));
     }
@@ -77,12 +76,12 @@ struct SplitNetwork {
 /// RMS difference over the RMS of the expected values, over all outputs, at a small size of the same network with the
 /// same weights.
 Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& network, const CpuKernels& kernels,
-                             WorkerTeam& team) {
+                             RuntimeResources& runtime) {
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
   const SymbolValues sizes = made.check_sizes;
-  NetworkOptions options = options_of(sizes, kernels, made.weights);
+  ExecutableOptions options = options_of(sizes, kernels, made.weights);
   options.interpret = true;
-  REDLINE_ASSIGN(SplitNetwork interpreted, SplitNetwork::make(std::move(made), options, team));
+  REDLINE_ASSIGN(SplitNetwork interpreted, SplitNetwork::make(std::move(made), options, runtime));
   REDLINE_ASSIGN(const std::vector<float> got, network.answer(sizes));
   REDLINE_ASSIGN(const std::vector<float> expected, interpreted.answer(sizes));
   double difference = 0, size = 0;
@@ -107,7 +106,8 @@ std::optional<Peak> best_peak(const MachinePeaks& peaks, DType weights) {
 }
 
 /// Seconds of each run, sorted. The first run is a warm-up and counts only if it is the only one.
-Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, Network& network, const SymbolValues& sizes) {
+Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, Executable& network,
+                                      const SymbolValues& sizes) {
   std::vector<double> seconds;
   const auto begin = std::chrono::steady_clock::now();
   const int64_t most = request.repeat.value_or(5);
@@ -127,7 +127,7 @@ Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, Networ
 
 void count_memory(const SplitNetwork& split, NetworkBenchReport& report) {
   report.weight_bytes = split.step.weight_bytes() + split.once.weight_bytes();
-  for (const Network* part : {&split.once, &split.step}) {
+  for (const Executable* part : {&split.once, &split.step}) {
     if (!part->program()) continue;
     report.arena_bytes += part->program()->arena_plan.bytes;
     report.arena_bytes_without_reuse += part->program()->arena_plan.bytes_without_reuse;
@@ -144,37 +144,35 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   REDLINE_ASSIGN(const Settings settings, read_settings());
   REDLINE_ASSIGN(const int threads, choose_threads(request.threads, settings.threads));
   REDLINE_ASSIGN(const CpuKernels* kernels, cpu_kernels());
-  WorkerTeam team(threads, std::pair{kernels->worker_begin, kernels->worker_end});
   PeakMemory peak;
-  REDLINE_ASSIGN(const MachinePeaks peaks, measure_peaks(*kernels, {.all_sets = true, .threads = team.size()}));
-  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, team.size()));
+  REDLINE_ASSIGN(const MachinePeaks peaks, measure_peaks(*kernels, {.all_sets = true, .threads = threads}));
+  REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, threads));
   peak.begin();
   REDLINE_ASSIGN(RandomNetwork made, make_random_network(request.network, request.side));
-  NetworkOptions options = options_of(made.sizes, *kernels, made.weights);
-  std::unique_ptr<Timeline> timeline;
+  ExecutableOptions options = options_of(made.sizes, *kernels, made.weights);
+  TimelineFile timeline;
   if (!request.trace.empty()) {
-    timeline = std::make_unique<Timeline>(team.size(), settings.trace_events);
-    options.timeline = timeline.get();
+    REDLINE_ASSIGN(timeline, TimelineFile::open(request.trace, threads, settings.trace_events));
   }
+  RuntimeResources runtime(threads, *kernels, std::move(timeline));
   NetworkBenchReport report;
   report.name = made.name;
   report.about = made.about;
   report.weights = made.weights;
-  report.threads = team.size();
+  report.threads = threads;
   report.best = best_peak(peaks, made.weights);
   report.check_width = made.check_sizes[Symbol::kWidth] * 8;
   report.check_height = made.check_sizes[Symbol::kHeight] * 8;
   const SymbolValues sizes = made.sizes;
-  REDLINE_ASSIGN(SplitNetwork split, SplitNetwork::make(std::move(made), options, team));
+  REDLINE_ASSIGN(SplitNetwork split, SplitNetwork::make(std::move(made), options, runtime));
   REDLINE_TRY(split.prepare(sizes));
   REDLINE_ASSIGN(const MachineState before, sampler.sample());
   REDLINE_ASSIGN(report.seconds, time_runs(request, split.step, sizes));
   REDLINE_ASSIGN(const MachineState after, sampler.sample());
   report.state_changed = differs(before, after);
   report.peak_bytes = peak.bytes();
-  if (timeline && split.step.program()) REDLINE_TRY(timeline->write(request.trace));
   if (request.check) {
-    REDLINE_ASSIGN(const double error, check_network(request, split, *kernels, team));
+    REDLINE_ASSIGN(const double error, check_network(request, split, *kernels, runtime));
     // x and cached keys are rounded to 8 bits of mantissa, block-quantized weights to their codes: about 2^-8 per
     // matrix product, accumulated over a few.
     constexpr double kMaxError = 0.03;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "lab/machine/peaks_cache.h"
 #include "lab/random/random_model.h"
 #include "models/checkpoint.h"
 
@@ -100,6 +101,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
                                     .threads = info.threads,
                                     .read_bytes = static_cast<int64_t>(profile_of(*engine).step_cost(1, 0).bytes)};
   REDLINE_ASSIGN(report.peaks, measure_peaks(*kernels, peak_options));
+  store_peaks(report.peaks, peak_options);
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, info.threads));
   REDLINE_TRY(measure_rows(*engine, timing, sampler, report.rows, [&] { ++done; }));
   for (BenchRow& row : report.rows) {
@@ -113,6 +115,7 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
     // The machine may have been slower while its peaks were measured.
     REDLINE_ASSIGN(const MachinePeaks again, measure_peaks(*kernels, peak_options));
     raise_to(report.peaks, again);
+    store_peaks(report.peaks, peak_options);
     judge_rows(report.peaks, exact_f32, report.rows);
   }
   return report;

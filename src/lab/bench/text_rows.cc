@@ -33,7 +33,7 @@ Status check_fits(const char* flag, int64_t tokens, int64_t depth, int64_t conte
       depth, tokens + depth, context);
 }
 
-/// Runs rows on one engine. Keeps the session whose cache they share, and the rate from which the duration of a row is
+/// Runs rows on one engine. Keeps the sequence whose cache they share, and the rate from which the duration of a row is
 /// estimated.
 class RowTimer {
  public:
@@ -41,7 +41,7 @@ class RowTimer {
       : engine_(engine), timing_(timing), sampler_(sampler) {}
 
   Status begin() {
-    REDLINE_ASSIGN(session_, engine_.new_session());
+    REDLINE_ASSIGN(sequence_, engine_.new_sequence());
     return {};
   }
 
@@ -96,17 +96,17 @@ class RowTimer {
 
   /// Estimated time to fill the cache to the row's depth and to run it once, from the prompts measured so far.
   Result<double> expected_seconds(const BenchRow& row) {
-    const int64_t missing = row.depth - session_->length();
+    const int64_t missing = row.depth - sequence_->length();
     double operations = row.phase == BenchPhase::kPrefill ? row.operations() : 0;
     if (missing > 0 && row.phase != BenchPhase::kBatch)
-      operations += profile_of(engine_).step_cost(missing, session_->length()).flops;
+      operations += profile_of(engine_).step_cost(missing, sequence_->length()).flops;
     if (operations == 0) return 0.0;
     if (operations_per_s_ == 0) {  // no measurement yet: try
       const int64_t size = std::min<int64_t>(16, engine_.info().context);
-      session_->truncate(0);
+      sequence_->truncate(0);
       const std::vector<int32_t> tokens = bench_tokens(size, engine_.info().vocab_size, 1);
       const Clock::time_point begin = Clock::now();
-      REDLINE_TRY(session_->forward(tokens));
+      REDLINE_TRY(sequence_->forward(tokens));
       operations_per_s_ = profile_of(engine_).step_cost(size, 0).flops / seconds_since(begin);
     }
     return operations / operations_per_s_;
@@ -117,22 +117,22 @@ class RowTimer {
     if (row.phase == BenchPhase::kBatch) {
       streams_.clear();
       for (int64_t s = 0; s < row.streams; ++s) {
-        REDLINE_ASSIGN(auto session, engine_.new_session());
-        streams_.push_back(std::move(session));
+        REDLINE_ASSIGN(auto sequence, engine_.new_sequence());
+        streams_.push_back(std::move(sequence));
         REDLINE_TRY(extend(*streams_.back(), row.depth, s + 2));
       }
       return {};
     }
-    return extend(*session_, row.depth, 0);
+    return extend(*sequence_, row.depth, 0);
   }
 
-  Status extend(Session& session, int64_t depth, int64_t salt) {
-    session.truncate(std::min(depth, session.length()));
+  Status extend(Sequence& sequence, int64_t depth, int64_t salt) {
+    sequence.truncate(std::min(depth, sequence.length()));
     const std::vector<int32_t> tokens = bench_tokens(depth, engine_.info().vocab_size, salt);
     constexpr int64_t kPiece = 512;  // tokens between checks for cancellation
-    while (session.length() < depth) {
-      const int64_t from = session.length(), size = std::min(kPiece, depth - from);
-      REDLINE_TRY(session.forward(std::span(tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(size))));
+    while (sequence.length() < depth) {
+      const int64_t from = sequence.length(), size = std::min(kPiece, depth - from);
+      REDLINE_TRY(sequence.append(std::span(tokens).subspan(static_cast<size_t>(from), static_cast<size_t>(size)), {}));
       if (timing_.is_cancelled && timing_.is_cancelled()) return cancelled("interrupted");
     }
     return {};
@@ -146,25 +146,29 @@ class RowTimer {
     if (row.phase == BenchPhase::kBatch) {
       const std::vector<int32_t> tokens = bench_tokens(row.streams * row.tokens, vocab, salt_);
       std::vector<BatchEntry> batch(streams_.size());
-      for (auto& stream : streams_) stream->truncate(row.depth);
+      logits_.resize(batch.size() * static_cast<size_t>(vocab));
+      for (size_t s = 0; s < streams_.size(); ++s)
+        REDLINE_TRY(extend(*streams_[s], row.depth, static_cast<int64_t>(s) + 2));
       const Clock::time_point begin = Clock::now();
       for (int64_t step = 0; step < row.tokens; ++step) {
         for (size_t s = 0; s < batch.size(); ++s) {
           batch[s] = {};
-          batch[s].session = streams_[s].get();
+          batch[s].sequence = streams_[s].get();
           batch[s].tokens = std::span(tokens).subspan(static_cast<size_t>(step) * batch.size() + s, 1);
+          batch[s].logits = std::span(logits_).subspan(s * static_cast<size_t>(vocab), static_cast<size_t>(vocab));
         }
         REDLINE_TRY(engine_.run_batch(batch));
       }
       return seconds_since(begin);
     }
-    session_->truncate(row.depth);
+    REDLINE_TRY(extend(*sequence_, row.depth, 0));  // what the last run appended goes
     const std::vector<int32_t> tokens = bench_tokens(row.tokens, vocab, salt_);
+    logits_.resize(static_cast<size_t>(vocab));
     const Clock::time_point begin = Clock::now();
     if (row.phase == BenchPhase::kPrefill) {
-      REDLINE_TRY(session_->forward(tokens));
+      REDLINE_TRY(sequence_->append(tokens, logits_));
     } else {
-      for (const int32_t& token : tokens) REDLINE_TRY(session_->forward(std::span(&token, 1)));
+      for (const int32_t& token : tokens) REDLINE_TRY(sequence_->append(std::span(&token, 1), logits_));
     }
     return seconds_since(begin);
   }
@@ -172,8 +176,9 @@ class RowTimer {
   TextEngine& engine_;
   const BenchTiming& timing_;
   MachineSampler& sampler_;
-  std::unique_ptr<Session> session_;
-  std::vector<std::unique_ptr<Session>> streams_;
+  std::unique_ptr<Sequence> sequence_;
+  std::vector<std::unique_ptr<Sequence>> streams_;
+  std::vector<float> logits_;
   const Clock::time_point begin_ = Clock::now();
   double operations_per_s_ = 0;  // of prompts
   int64_t salt_ = 100;
@@ -342,9 +347,9 @@ Status measure_start(const std::string& path, const std::string& dtype, int thre
 
 Result<std::string> run_first_token(const std::string& path, const TextEngineOptions& options) {
   REDLINE_ASSIGN(const auto engine, open_engine(path, options));
-  REDLINE_ASSIGN(const auto session, engine->new_session());
+  REDLINE_ASSIGN(const auto sequence, engine->new_sequence());
   const int64_t size = std::min(kStartTokens, engine->info().context);
-  REDLINE_ASSIGN(const auto logits, session->forward(bench_tokens(size, engine->info().vocab_size, 0)));
+  REDLINE_ASSIGN(const auto logits, sequence->forward(bench_tokens(size, engine->info().vocab_size, 0)));
   const auto best = std::max_element(logits.begin(), logits.end());
   return to_line(Json{
       {"first_token", best - logits.begin()}, {"prompt_tokens", size}, {"peak_memory_bytes", peak_resident_bytes()}});

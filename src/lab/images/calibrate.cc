@@ -8,8 +8,8 @@
 #include "diffusion/step_cache/rule.h"
 #include "lab/images/calibrate.h"
 #include "lab/images/compare.h"
-#include "lab/images/mask_search.h"
 #include "lab/images/image_metrics.h"
+#include "lab/images/mask_search.h"
 
 namespace redline::lab {
 namespace {

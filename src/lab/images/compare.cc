@@ -9,8 +9,8 @@
 #include "diffusion/step_cache/rule.h"
 #include "formats/png.h"
 #include "lab/images/compare.h"
-#include "lab/images/lpips.h"
 #include "lab/images/image_metrics.h"
+#include "lab/images/lpips.h"
 #include "models/image_models.h"
 
 namespace redline::lab {

@@ -43,12 +43,26 @@ constexpr std::string_view kColours[] = {"#c2701c", "#2f7fc1", "#2e8b57", "#9a3f
 
 struct Plot {
   double x_least, x_most, y_least, y_most;
-  static constexpr double kWidth = 720, kHeight = 380, kLeft = 56, kRight = 16, kTop = 16, kBottom = 44;
+  static constexpr double kWidth = 720, kHeight = 380, kLeft = 56, kRight = 34, kTop = 16, kBottom = 44;
   double x(double v) const { return kLeft + (v - x_least) / (x_most - x_least) * (kWidth - kLeft - kRight); }
   double y(double v) const {
     return kHeight - kBottom - (v - y_least) / (y_most - y_least) * (kHeight - kTop - kBottom);
   }
 };
+
+struct LegendEntry {
+  std::string name;
+  std::string_view colour;
+  bool is_dashed = false;
+};
+/// Above its plot, as text of the page: it wraps, and is as large as the rest at any width.
+std::string legend(const std::vector<LegendEntry>& entries) {
+  std::string html = "<p class=\"legend\">";
+  for (const LegendEntry& entry : entries)
+    html += fmt::format("<span><i style=\"border-top:3px {} {}\"></i>{}</span> ", entry.is_dashed ? "dashed" : "solid",
+                        entry.colour, escaped(entry.name));
+  return html + "</p>\n";
+}
 
 std::string family_of(const ComparedSetting& s, int64_t full_steps) {
   return s.steps < full_steps ? "fewer steps" : s.asked.substr(0, s.asked.find(':'));
@@ -85,6 +99,7 @@ std::string quality_plot(const CompareReport& report) {
       "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">executed operations</text><text x=\"14\" "
       "y=\"{:.1f}\" transform=\"rotate(-90 14 {:.1f})\" text-anchor=\"middle\">mean PSNR, dB</text>\n",
       (Plot::kLeft + Plot::kWidth) / 2, Plot::kHeight - 6, Plot::kHeight / 2, Plot::kHeight / 2);
+  std::vector<LegendEntry> entries;
   for (size_t f = 0; f < families.size(); ++f) {
     std::vector<std::pair<double, double>> points;
     for (const ComparedSetting& s : report.settings)
@@ -100,10 +115,9 @@ std::string quality_plot(const CompareReport& report) {
       svg += fmt::format(
           "<circle cx=\"{:.1f}\" cy=\"{:.1f}\" r=\"4\" fill=\"{}\"><title>{}: {:.1f} %, {:.2f} dB</title></circle>\n",
           plot.x(x), plot.y(y), colour, escaped(families[f]), 100 * x, y);
-    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" style=\"fill:{}\">{}</text>\n", Plot::kLeft + 12,
-                       Plot::kTop + 14 + 16 * static_cast<double>(f), colour, escaped(families[f]));
+    entries.push_back({families[f], colour});
   }
-  return svg + "</svg>\n";
+  return legend(entries) + svg + "</svg>\n";
 }
 
 /// Each prompt's PSNR, sorted, which shows the worst cases.
@@ -126,8 +140,14 @@ std::string spread_plot(const CompareReport& report) {
         "<line class=\"grid\" x1=\"{:.1f}\" x2=\"{:.1f}\" y1=\"{:.1f}\" y2=\"{:.1f}\"/><text x=\"{:.1f}\" "
         "y=\"{:.1f}\" text-anchor=\"end\">{:.0f}</text>\n",
         Plot::kLeft, Plot::kWidth - Plot::kRight, plot.y(v), plot.y(v), Plot::kLeft - 6, plot.y(v) + 4, v);
-  svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">share of prompts below</text>\n",
-                     (Plot::kLeft + Plot::kWidth) / 2, Plot::kHeight - 6);
+  for (int percent = 0; percent <= 100; percent += 20)
+    svg += fmt::format("<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">{} %</text>\n", plot.x(percent),
+                       Plot::kHeight - Plot::kBottom + 18, percent);
+  svg += fmt::format(
+      "<text x=\"{:.1f}\" y=\"{:.1f}\" text-anchor=\"middle\">share of prompts below</text><text x=\"14\" y=\"{:.1f}\" "
+      "transform=\"rotate(-90 14 {:.1f})\" text-anchor=\"middle\">PSNR, dB</text>\n",
+      (Plot::kLeft + Plot::kWidth) / 2, Plot::kHeight - 6, Plot::kHeight / 2, Plot::kHeight / 2);
+  std::vector<LegendEntry> entries;
   for (size_t i = 0; i < report.settings.size(); ++i) {
     const ComparedSetting& s = report.settings[i];
     std::string path;
@@ -138,20 +158,29 @@ std::string spread_plot(const CompareReport& report) {
         fmt::format("<path d=\"{}\" fill=\"none\" stroke=\"{}\"{}><title>{}</title></path>\n", path,
                     kColours[i % std::size(kColours)],
                     s.steps < report.request.num_inference_steps ? " stroke-dasharray=\"4 3\"" : "", escaped(s.name));
+    entries.push_back({s.name, kColours[i % std::size(kColours)], s.steps < report.request.num_inference_steps});
   }
-  return svg + "</svg>\n";
+  return legend(entries) + svg + "</svg>\n";
 }
 
 constexpr std::string_view kStyle =
     "body{font:15px/1.5 system-ui,sans-serif;margin:2rem auto;max-width:70rem;padding:0 "
     "1rem;color:#1f2328;background:#fff}"
-    "table{border-collapse:collapse;font-variant-numeric:tabular-nums}td,th{padding:.25rem .7rem;text-align:right;"
-    "border-bottom:1px solid #d1d9e0}td:first-child,th:first-child{text-align:left;overflow-wrap:anywhere}"
+    ".scroll{overflow-x:auto}table{border-collapse:collapse;font-variant-numeric:tabular-nums}"
+    "td,th{padding:.3rem .7rem;text-align:right;vertical-align:top;border-bottom:1px solid #d1d9e0}"
+    "td:first-child,th:first-child{text-align:left;min-width:6.5rem;overflow-wrap:anywhere;padding-left:0}"
+    "td small{display:block;color:#59636e;white-space:nowrap}td{white-space:nowrap}td:first-child{white-space:normal}"
     "figure{display:inline-block;margin:.3rem;width:9rem;vertical-align:top}img{width:100%;image-rendering:auto}"
     "figcaption{font-size:12px;overflow-wrap:anywhere}svg{max-width:100%;font:12px system-ui,sans-serif}svg "
     "text{fill:#59636e}"
+    ".legend span{display:inline-block;margin-right:1.2rem}.legend i{display:inline-block;width:1.4rem;margin:0 .4rem "
+    ".25rem 0}"
     ".grid{stroke:#59636e;stroke-opacity:.25}.dim{color:#59636e}"
-    "@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}td,th{border-color:#3d444d}}";
+    // Narrow: the table fits by its font, and the plots, which shrink, keep a legible one.
+    "@media(max-width:640px){table{font-size:13px}td,th{padding:.25rem .4rem}svg{font-size:18px}"
+    "figure{width:calc(50% - 1rem)}}"
+    "@media(prefers-color-scheme:dark){body{color:#e6edf3;background:#0d1117}td,th{border-color:#3d444d}"
+    "td small,.dim{color:#9aa4af}svg text{fill:#9aa4af}}";
 
 }  // namespace
 
@@ -206,23 +235,26 @@ std::string CompareReport::to_html() const {
   if (!stopped.empty()) html += fmt::format("<p>Not finished: {}.</p>\n", escaped(stopped));
   const bool has_lpips = !settings.empty() && !settings[0].lpips.empty();
   html +=
-      "<table><tr><th>setting<th>operations<th>speed-up<th>loop, ms<th>speed-up<th>PSNR<th>5th pct<th>SSIM<th>5th pct";
-  if (has_lpips) html += "<th>LPIPS<th>95th pct";
-  html += "<th>fewer steps: PSNR at equal operations<th>at equal time</tr>\n";
+      "<div class=\"scroll\"><table>\n<tr><th>setting<th>operations<th>loop<th>PSNR, dB<small class=\"dim\"><br>5th "
+      "pct</small><th>SSIM<small class=\"dim\"><br>5th pct</small>";
+  if (has_lpips) html += "<th>LPIPS<small class=\"dim\"><br>95th pct</small>";
+  html += "<th>fewer steps, equal operations<th>fewer steps, equal time</tr>\n";
   for (const ComparedSetting& s : settings) {
     html += fmt::format(
-        "<tr><td>{}<td>{:.1f} %<td>{:.2f}x<td>{:.1f}<td>{:.2f}x<td>{:.2f}<td>{:.2f}<td>{:.4f}<td>{:.4f}",
+        "<tr><td>{}<td>{:.1f} %<small>{:.2f}x fewer</small><td>{:.1f} ms<small>{:.2f}x as fast</small>"
+        "<td>{:.2f}<small>{:.2f}</small><td>{:.4f}<small>{:.4f}</small>",
         escaped(s.name), 100 * s.executed_share, 1 / s.executed_share, s.loop_ms, reference_loop_ms / s.loop_ms,
         mean_of(s.psnr), percentile_of(s.psnr, 5), mean_of(s.ssim), percentile_of(s.ssim, 5));
-    if (has_lpips) html += fmt::format("<td>{:.4f}<td>{:.4f}", mean_of(s.lpips), percentile_of(s.lpips, 95));
+    if (has_lpips) html += fmt::format("<td>{:.4f}<small>{:.4f}</small>", mean_of(s.lpips), percentile_of(s.lpips, 95));
     for (const int64_t fewer : {s.fewer_by_operations, s.fewer_by_time})
       html += fewer < 0 ? std::string("<td>")
-                        : fmt::format("<td>{:.2f} ({})", mean_of(settings[fewer].psnr), escaped(settings[fewer].name));
+                        : fmt::format("<td>{:.2f} dB<small>{}</small>", mean_of(settings[fewer].psnr),
+                                      escaped(settings[fewer].name));
     html += "</tr>\n";
   }
-  html += "</table>\n<h2>Likeness and work</h2>\n" + quality_plot(*this) + "<h2>Prompts from worst to best</h2>\n" +
-          spread_plot(*this);
-  html += "<h2>Pictures</h2>\n";
+  html += "</table></div>\n<h2>Likeness and work</h2>\n" + quality_plot(*this) +
+          "<h2>Prompts from worst to best</h2>\n" + spread_plot(*this);
+  html += "<h2>Images</h2>\n";
   for (size_t i = 0; i < reference_png.size(); ++i) {
     html += fmt::format("<p>{}</p>\n", escaped(prompts[i])) + picture(reference_png[i], "uncached");
     for (const ComparedSetting& s : settings)

@@ -10,10 +10,10 @@ constexpr int64_t kWindow = 11;
 
 Status check(const RgbImage& a, const RgbImage& b, int64_t least) {
   if (a.width != b.width || a.height != b.height)
-    return invalid_argument("pictures of {} x {} and {} x {} pixels cannot be compared", a.width, a.height, b.width,
+    return invalid_argument("images of {} x {} and {} x {} pixels cannot be compared", a.width, a.height, b.width,
                             b.height);
   if (a.width < least || a.height < least)
-    return invalid_argument("pictures of {} x {} pixels; expected at least {} each way", a.width, a.height, least);
+    return invalid_argument("images of {} x {} pixels; expected at least {} each way", a.width, a.height, least);
   const auto bytes = static_cast<size_t>(a.width * a.height * 3);
   if (a.rgb.size() != bytes || b.rgb.size() != bytes)
     return invalid_argument("{} and {} bytes for {} x {} pixels of RGB", a.rgb.size(), b.rgb.size(), a.width, a.height);

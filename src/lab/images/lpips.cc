@@ -131,8 +131,8 @@ std::vector<Lpips::Features> Lpips::features(const RgbImage& picture) const {
 
 Result<double> Lpips::distance(const RgbImage& a, const RgbImage& b) const {
   if (a.width != b.width || a.height != b.height)
-    return invalid_argument("LPIPS compares pictures of one size; these are {}x{} and {}x{}", a.width, a.height,
-                            b.width, b.height);
+    return invalid_argument("LPIPS compares images of one size; these are {}x{} and {}x{}", a.width, a.height, b.width,
+                            b.height);
   if (a.width < 31 || a.height < 31)
     return invalid_argument("LPIPS needs at least 31 pixels a side, not {}x{}", a.width, a.height);
   const std::vector<Features> of_a = features(a), of_b = features(b);

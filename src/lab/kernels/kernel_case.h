@@ -94,6 +94,8 @@ Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, c
 /// Per family, each in its own file; nullptr if the kind belongs to another family. Called by make_kernel_case.
 Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked);
+/// f32, bf16, and the quantized types that oneDNN multiplies as int8 by int8: those with a scale per row.
+std::vector<DType> onednn_types();
 Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked, const CpuKernels& table);
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, const CpuKernels& table);
 

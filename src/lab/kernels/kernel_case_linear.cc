@@ -7,7 +7,6 @@
 #include "kernels/cpu/linear_choice.h"
 #include "lab/kernels/kernel_case_product.h"
 #include "tensor/packed_weight.h"
-#include "tensor/w8a8.h"
 
 namespace redline::lab {
 namespace {
@@ -204,15 +203,10 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, c
     }
     return invalid_argument("prepare_x has no form \"{}\"; it makes q8, tiles and i8", asked.type);
   }
-  if (asked.kernel == "linear_i8") {
-    if (asked.shape[1] % kW8A8Block != 0)
-      return invalid_argument("K {} is no multiple of {}", asked.shape[1], kW8A8Block);
-    return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(
-        table, table.linear_i8, ActivationLayout::kI8Tiled, DType::kW8A8, asked.rows, asked.shape[0], asked.shape[1]));
-  }
   const auto* entries = asked.kernel == "linear"         ? table.linear
                         : asked.kernel == "linear_q8"    ? table.linear_q8
                         : asked.kernel == "linear_tiles" ? table.linear_tiles
+                        : asked.kernel == "linear_i8"    ? table.linear_i8
                                                          : nullptr;
   if (entries == nullptr) return std::unique_ptr<KernelCase>();
   REDLINE_ASSIGN(const DType type, dtype_from_name(asked.type));
@@ -222,6 +216,7 @@ Result<std::unique_ptr<KernelCase>> make_linear_case(const KernelAsked& asked, c
   if (fn == nullptr) return unsupported("this instruction set has no kernel {}", kernel_entry_name(asked));
   const ActivationLayout form = asked.kernel == "linear"      ? ActivationLayout::kF32
                                 : asked.kernel == "linear_q8" ? ActivationLayout::kI8Grouped
+                                : asked.kernel == "linear_i8" ? ActivationLayout::kI8Tiled
                                                               : ActivationLayout::kBf16Tiled;
   return std::unique_ptr<KernelCase>(std::make_unique<LinearCase>(table, fn, form, type, asked.rows, n, k));
 }

@@ -6,7 +6,6 @@
 
 #include "lab/kernels/kernel_case_product.h"
 #include "lab/kernels/onednn_matmul.h"
-#include "tensor/w8a8.h"
 
 namespace redline::lab {
 namespace {
@@ -17,7 +16,8 @@ class OneDnnCase : public ProductCase {
       : ProductCase(type, rows, n, k), module_(module), element_bytes_(type == DType::kF32    ? 4
                                                                        : type == DType::kBF16 ? 2
                                                                                               : 1),
-        scales_(static_cast<size_t>(n)), parts_(static_cast<size_t>(workers)) {
+        has_row_scales_(dtype_info(type).row_bytes > 0), scales_(static_cast<size_t>(n)),
+        parts_(static_cast<size_t>(workers)) {
     for (int w = 0; w < workers; ++w) {
       parts_[static_cast<size_t>(w)].begin = n * w / workers;
       parts_[static_cast<size_t>(w)].end = n * (w + 1) / workers;
@@ -34,8 +34,9 @@ class OneDnnCase : public ProductCase {
     for (Part& part : parts_) {
       if (part.begin == part.end) continue;
       char reason[256] = "";
-      part.product = module_.make({rows_, part.end - part.begin, k_, n_, type_, scales_.data() + part.begin}, reason,
-                                  sizeof reason);
+      part.product = module_.make(
+          {rows_, part.end - part.begin, k_, n_, has_row_scales_ ? DType::kI8 : type_, scales_.data() + part.begin},
+          reason, sizeof reason);
       if (part.product == nullptr) return unsupported("oneDNN {}: {}", module_.version, reason);
       part.at = slot_bytes_;
       slot_bytes_ += (module_.weight_bytes(part.product) + 63) / 64 * 64;
@@ -63,12 +64,11 @@ class OneDnnCase : public ProductCase {
     fill_inputs(seed);
     round_x();
     const auto* rows = static_cast<const uint8_t*>(matrix_->view().data);
-    const int64_t row_bytes = k_ * element_bytes_,
-                  stored_bytes = row_bytes + (type_ == DType::kW8A8 ? kW8A8RowBytes : 0);
+    const int64_t row_bytes = k_ * element_bytes_, stored_bytes = redline::row_bytes(type_, k_);
     std::vector<uint8_t> plain(static_cast<size_t>(n_ * row_bytes));
     for (int64_t n = 0; n < n_; ++n) {
       std::memcpy(plain.data() + n * row_bytes, rows + n * stored_bytes, static_cast<size_t>(row_bytes));
-      if (type_ != DType::kW8A8) continue;
+      if (!has_row_scales_) continue;
       float scale;
       std::memcpy(&scale, rows + n * stored_bytes + row_bytes, sizeof scale);
       scales_[static_cast<size_t>(n)] = scale * unit_;
@@ -92,13 +92,13 @@ class OneDnnCase : public ProductCase {
 
  protected:
   std::vector<double> moves(const float*) const override {
-    return std::vector<double>(static_cast<size_t>(k_), type_ == DType::kW8A8 ? double{unit_} / 2 : 0.0);
+    return std::vector<double>(static_cast<size_t>(k_), has_row_scales_ ? double{unit_} / 2 : 0.0);
   }
   double error_bound(const ProductSums& sums) const override {
     // Sums of int8 products are exact; the result is scaled, and x was rounded. Other types are accumulated in an
     // unspecified order, and x is rounded to the type.
     const auto k = static_cast<double>(k_);
-    if (type_ == DType::kW8A8) return sums.moved * (1 + 0x1p-14) + 8 * 0x1p-24 * sums.parts;
+    if (has_row_scales_) return sums.moved * (1 + 0x1p-14) + 8 * 0x1p-24 * sums.parts;
     return sums.products * ((type_ == DType::kBF16 ? 0x1p-8 : 0) + (k + 4) * 0x1p-24 * 1.01);
   }
 
@@ -127,6 +127,7 @@ class OneDnnCase : public ProductCase {
 
   const OneDnnModule& module_;
   int64_t element_bytes_, slot_bytes_ = 0;
+  bool has_row_scales_;
   std::vector<float> scales_;
   std::vector<Part> parts_;
   float unit_ = 1;
@@ -137,19 +138,25 @@ class OneDnnCase : public ProductCase {
 
 }  // namespace
 
+std::vector<DType> onednn_types() {
+  std::vector<DType> types = {DType::kF32, DType::kBF16};
+  for (int i = 0; i < kNumDTypes; ++i)
+    if (const auto type = static_cast<DType>(i); dtype_info(type).row_bytes > 0) types.push_back(type);
+  return types;
+}
+
 Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked) {
   if (asked.kernel != "onednn") return std::unique_ptr<KernelCase>();
-  const bool is_i8 = asked.type == "w8a8", is_bf16 = asked.type == "bf16";
-  if (!is_i8 && !is_bf16 && asked.type != "f32")
-    return unsupported("oneDNN multiplies f32, bf16 and w8a8 here, not \"{}\"", asked.type);
-  const int64_t n = asked.shape[0], k = asked.shape[1];
-  if (is_i8 && k % kW8A8Block != 0) return invalid_argument("K {} is no multiple of {}", k, kW8A8Block);
+  REDLINE_ASSIGN(const DType type, dtype_from_name(asked.type));
+  if (const std::vector<DType> types = onednn_types(); std::find(types.begin(), types.end(), type) == types.end()) {
+    std::vector<std::string_view> names;
+    for (const DType known : types) names.push_back(dtype_info(known).name);
+    return unsupported("oneDNN multiplies {} here, not \"{}\"", fmt::join(names, ", "), asked.type);
+  }
+  const int64_t n = asked.shape[0], k = asked.shape[1], block = dtype_info(type).block_elements;
+  if (k % block != 0) return invalid_argument("K {} is no multiple of {}", k, block);
   REDLINE_ASSIGN(const OneDnnModule* const module, onednn_module());
-  auto made = std::make_unique<OneDnnCase>(*module,
-                                           is_i8     ? DType::kW8A8
-                                           : is_bf16 ? DType::kBF16
-                                                     : DType::kF32,
-                                           asked.rows, n, k, asked.threads);
+  auto made = std::make_unique<OneDnnCase>(*module, type, asked.rows, n, k, asked.threads);
   REDLINE_TRY(made->make_products());
   return std::unique_ptr<KernelCase>(std::move(made));
 }

@@ -11,8 +11,8 @@ namespace redline::lab {
 /// y [m, n] = x [m, k] W^T, W [n, k]; x and W in the type, y in float32, rows of y `y_stride` elements apart.
 struct OneDnnAsked {
   int64_t m = 0, n = 0, k = 0, y_stride = 0;
-  DType type = DType::kF32;       ///< kF32, kBF16, or kW8A8: int8 by int8
-  const float* scales = nullptr;  ///< kW8A8: [n], the scale of each column of y
+  DType type = DType::kF32;       ///< kF32, kBF16, or kI8: int8 by int8
+  const float* scales = nullptr;  ///< kI8: [n], the scale of each column of y
 };
 
 /// The functions of the module, in plain C because they cross dlopen. A matrix product runs only on the calling thread.

@@ -39,6 +39,7 @@ std::vector<DType> weight_dtypes() {
   std::vector<DType> types = {DType::kF32, DType::kF16, DType::kBF16};
 #define REDLINE_ADD(F) types.push_back(DType::k##F);
   REDLINE_BLOCK_FORMATS(REDLINE_ADD)
+  REDLINE_ROW_FORMATS(REDLINE_ADD)
 #undef REDLINE_ADD
   return types;
 }
@@ -60,7 +61,7 @@ RandomMatrix::RandomMatrix(DType dtype, int64_t n, int64_t k, uint64_t seed)
     const uint64_t bits = next_random(state);
     std::memcpy(&bytes_[i], &bits, std::min<size_t>(8, bytes_.size() - i));
   }
-  if (dtype == DType::kW8A8) {
+  if (type.row_bytes > 0) {
     for (int64_t i = 0; i < n; ++i) {
       const float scale = random_normal(state, 1.0f / 16);
       std::memcpy(&bytes_[static_cast<size_t>(i * row_bytes(dtype, k) + k)], &scale, sizeof(scale));

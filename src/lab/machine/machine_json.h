@@ -19,6 +19,7 @@ inline Json peak_json(const Peak& c) {
 /// The best instruction of each type under its name ("f32", "int8"); all instructions under "instructions".
 inline Json peaks_json(const MachinePeaks& peaks) {
   Json json = {{"isa", peaks.isa}, {"threads", peaks.threads}};
+  json["read_bytes"] = peaks.read_bytes > 0 ? Json(peaks.read_bytes) : Json(nullptr);
   Json instructions = Json::array();
   for (const Peak& c : peaks.rows) {
     std::string key = c.name;

@@ -197,6 +197,7 @@ Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions&
   const int richest = richest_isa(kernels);
   peaks.isa = isas[richest].name;
   peaks.threads = static_cast<int>(plan.cpus.size());
+  if (plan.read_bytes < plan.buffer_bytes) peaks.read_bytes = plan.read_bytes;
   if (kernels.read_bytes != nullptr) {
     REDLINE_TRY(measure_memory(plan, kernels, peaks.rows));
     for (Peak& row : peaks.rows)

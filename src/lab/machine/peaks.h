@@ -24,6 +24,8 @@ struct MachinePeaks {
   std::string isa;  ///< richest instruction set of the table that was measured
   int threads = 0;
   double seconds = 0;  ///< duration of the measurement
+  /// Bytes that "read" read repeatedly; 0: more than caches hold, so that it is the memory's.
+  int64_t read_bytes = 0;
   std::vector<Peak> rows;
   /// From the first core to each of up to 8 others, one way: latency of a cache line between spinning threads, and
   /// wake-up time of a sleeping thread. 0 if there is only one core.

@@ -17,7 +17,7 @@ const Peak* Roofline::peak_of(std::string_view type) const {
   const Result<DType> dtype = dtype_from_name(type);
   const bool is_f32 = exact_f32_ || !dtype.ok() || *dtype == DType::kF32;
   const bool is_block = !is_f32 && dtype_info(*dtype).is_block;
-  const bool takes_int8_tiles = !is_f32 && *dtype == DType::kW8A8;
+  const bool takes_int8_tiles = is_block && dtype_info(*dtype).row_bytes > 0;  // scales of blocks end sums too early
   const Peak* best = nullptr;
   for (const Peak& peak : peaks_) {
     const bool is_tile = peak.isa.starts_with("amx");

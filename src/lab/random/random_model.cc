@@ -104,7 +104,7 @@ void fill_matrix(WorkerTeam& team, const TensorView& view, uint8_t* target, uint
   const double deviation =
       std::sqrt(static_cast<double>(view.shape.front()) / static_cast<double>(view.num_elements()));
   const DTypeInfo& type = dtype_info(view.dtype);
-  if (view.dtype == DType::kW8A8) {
+  if (type.row_bytes > 0) {
     // Codes of eight random bits have a standard deviation of 256 / sqrt 12.
     const auto scale = static_cast<float>(deviation * std::numbers::sqrt3 / 128);
     const int64_t cols = view.shape.back(), row = row_bytes(view.dtype, cols);
@@ -380,7 +380,7 @@ Result<WeightSource> make_random_weight(const std::string& name, const std::vect
 Result<Checkpoint> open_checkpoint(const std::string& path) {
   if (!is_random_model(path)) return Checkpoint::open(path);
   REDLINE_ASSIGN(const RandomModelSpec spec, parse_random_model(path));
-  const bool round = spec.dtype == DType::kW8A8;
+  const bool round = dtype_info(spec.dtype).gguf_type < 0;
   const DType stored = round ? DType::kBF16 : spec.dtype;
   REDLINE_ASSIGN(auto file, make_random_model(fmt::format("{}:{}", spec.shape->name, dtype_info(stored).name)));
   REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::from_gguf(std::move(file)));

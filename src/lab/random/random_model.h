@@ -53,8 +53,8 @@ Result<std::shared_ptr<MappedFile>> make_random_model(std::string_view name);
 /// vector in float32. The values follow the rules above. out_of_memory.
 Result<WeightSource> make_random_weight(const std::string& name, const std::vector<int64_t>& shape, DType dtype);
 
-/// Checkpoint::open, which also accepts "random:SHAPE:TYPE". GGUF files cannot hold w8a8: such a model is generated in
-/// bf16 and its matrices are then quantized. Same errors as Checkpoint::open and make_random_model.
+/// Checkpoint::open, which also accepts "random:SHAPE:TYPE". Types that GGUF files cannot hold: the model is
+/// generated in bf16 and its matrices are then quantized. Same errors as Checkpoint::open and make_random_model.
 Result<Checkpoint> open_checkpoint(const std::string& path);
 /// TextEngine::open, which also accepts "random:SHAPE:TYPE".
 Result<std::unique_ptr<TextEngine>> open_engine(const std::string& path, const TextEngineOptions& options = {});

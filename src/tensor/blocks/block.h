@@ -15,8 +15,12 @@
 //     static constexpr int kMaxCode;     bound of |code|
 //     static constexpr bool kHasMins;    false: mins are all zero and not written
 //     static void unpack_i8(const uint8_t* block, int8_t* codes, float* scales, float* mins);
+//     static void round(const float* values, uint8_t* block);      only where matrices are converted to it
 //     ... and the description of its packed row panels: strip.h
 //   };
+//
+// A format whose scales belong to whole rows (REDLINE_ROW_FORMATS) states the layout of a row and of a packed row panel
+// itself: see w8a8.h.
 //
 // Layouts: the GGUF documentation of the ggml project and the gguf Python package's quants module.
 #pragma once
@@ -88,6 +92,12 @@ REDLINE_BLOCK_INLINE Bytes16 look_up(const int8_t* table, Bytes16 index) {
   for (int i = 0; i < 16; ++i) found[i] = static_cast<uint8_t>(table[index[i]]);
   return found;
 #endif
+}
+
+/// x / scale as a code of 8 bits, ties to even.
+REDLINE_BLOCK_INLINE uint8_t round_code(float x) {
+  const float code = __builtin_nearbyintf(x);
+  return static_cast<uint8_t>(static_cast<int8_t>(code < -127.0f ? -127.0f : code > 127.0f ? 127.0f : code));
 }
 
 /// One block to float32, bit-identical to ggml.

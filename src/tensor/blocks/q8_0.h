@@ -19,6 +19,19 @@ struct Q8_0 {
     scales[0] = load_half(block);
     for (int i = 0; i < 32; ++i) codes[i] = static_cast<int8_t>(block[2 + i]);
   }
+
+  REDLINE_BLOCK_INLINE void round(const float* values, uint8_t* block) {
+    float most = 0;
+    for (int i = 0; i < 32; ++i) {
+      const float size = __builtin_fabsf(values[i]);
+      if (most < size) most = size;
+    }
+    const uint16_t scale = f32_to_f16(most / 127);
+    __builtin_memcpy(block, &scale, 2);
+    // Divide by the scale as stored, so that its rounding costs no accuracy; a scale that rounds to zero gives zeros.
+    const float stored = half_to_float(scale), inverse = stored > 0 && __builtin_isfinite(stored) ? 1 / stored : 0;
+    for (int i = 0; i < 32; ++i) block[2 + i] = round_code(values[i] * inverse);
+  }
 };
 
 }  // namespace redline::blocks

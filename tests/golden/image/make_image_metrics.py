@@ -1,5 +1,5 @@
-"""Writes picture_metrics/io.npz: pairs of images with their PSNR (numpy) and SSIM (scikit-image), for
-tests/lab/images/picture_metrics_test.cc. Needs scikit-image.
+"""Writes image_metrics/io.npz: pairs of images with their PSNR (numpy) and SSIM (scikit-image), for
+tests/lab/images/image_metrics_test.cc. Needs scikit-image.
 """
 import pathlib
 
@@ -30,7 +30,7 @@ def main():
         arrays[f"{name}.a"], arrays[f"{name}.b"] = a.astype(np.int32), b.astype(np.int32)
         arrays[f"{name}.psnr"] = np.array(100.0 if mse < 1e-10 else 20 * np.log10(1 / np.sqrt(mse)))
         arrays[f"{name}.ssim"] = np.array(full[5:-5, 5:-5].mean())
-    folder = pathlib.Path(__file__).parent / "picture_metrics"
+    folder = pathlib.Path(__file__).parent / "image_metrics"
     folder.mkdir(exist_ok=True)
     np.savez_compressed(folder / "io.npz", **arrays)
 

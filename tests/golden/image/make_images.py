@@ -1,4 +1,4 @@
-"""Writes pictures/: small PNG and JPEG files of every kind, and io.npz with the RGB that Pillow's convert("RGB") gives.
+"""Writes files/: small PNG and JPEG files of every kind, and io.npz with the RGB that Pillow's convert("RGB") gives.
 
 Pillow writes few kinds of PNG, so they are assembled here: every colour type and depth, plain and interlaced by
 Adam7. For 16-bit grey, which Pillow does not convert to 8 bits, the upper byte is expected.
@@ -50,7 +50,7 @@ def png(samples, colour, bits, interlaced, palette, transparency):
 
 
 def main():
-    folder = pathlib.Path(__file__).parent / "pictures"
+    folder = pathlib.Path(__file__).parent / "files"
     folder.mkdir(exist_ok=True)
     rng = np.random.default_rng(3)
     expected = {}

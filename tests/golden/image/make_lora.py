@@ -13,13 +13,15 @@ import diffusers
 import numpy as np
 import torch
 from peft import LoraConfig
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+
+from golden_case import load_weights
 
 HERE = pathlib.Path(__file__).resolve().parent
 config = json.loads((HERE / "flux_dev" / "config.json").read_text())
 config.pop("_class_name")
 model = diffusers.FluxTransformer2DModel(**config).double().eval()
-model.load_state_dict({k: v.double() for k, v in load_file(HERE / "flux_dev" / "model.safetensors").items()})
+model.load_state_dict(load_weights("flux_dev"))
 io = {k[4:]: torch.from_numpy(v).double() for k, v in np.load(HERE / "flux_dev" / "io.npz").items() if k.startswith("one.")}
 batch, height, width, tokens = (int(v) for v in io["sizes"])
 ids = torch.zeros(height, width, 3, dtype=torch.float64)

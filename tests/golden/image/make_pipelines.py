@@ -16,8 +16,9 @@ import numpy as np
 import PIL.Image
 import torch
 import transformers
+from safetensors.torch import load_file, save_file
 
-from golden_case import randomize
+from golden_case import describe, randomize
 
 HERE = pathlib.Path(__file__).resolve().parent
 SHAPES = HERE.parents[2] / "assets" / "redline-shapes"
@@ -194,10 +195,11 @@ def make(number, name):
     index.update(safety_checker=["stable_diffusion", "StableDiffusionSafetyChecker"], feature_extractor=["transformers", "CLIPImageProcessor"],
                  requires_safety_checker=True)
     (folder / "model_index.json").write_text(json.dumps(index, indent=2) + "\n")
-  # The weights again in bfloat16, which represents them exactly; tokenizers as links; unused files are removed.
-  for weights in folder.rglob("*.safetensors"):
-    from safetensors.torch import load_file, save_file
-    save_file({k: v.to(torch.bfloat16) if v.is_floating_point() else v for k, v in load_file(weights).items()}, weights)
+  # The weights again in bfloat16, which represents them exactly, and as recipes; tokenizers as links; unused files are removed.
+  for path in folder.rglob("*.safetensors"):
+    state = {k: v.to(torch.bfloat16) if v.is_floating_point() else v for k, v in load_file(path).items()}
+    save_file(state, path)
+    describe(path.parent, path.name, pipe.components[path.parent.name], state)
   for tokenizer in folder.glob("tokenizer*"):
     is_t5 = (tokenizer / "spiece.model").exists() or "T5" in (tokenizer / "tokenizer_config.json").read_text()
     shutil.rmtree(tokenizer)

@@ -13,7 +13,9 @@ import numpy as np
 import torch
 import transformers
 from peft import LoraConfig, inject_adapter_in_model
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+
+from golden_case import load_weights
 
 HERE = pathlib.Path(__file__).resolve().parent
 ENCODERS = {
@@ -33,7 +35,7 @@ for encoder, (case, kind, config_kind, component, kohya, scope, targets) in ENCO
   for name in [None, *RANKS]:
     config = json.loads((HERE / case / "config.json").read_text())
     model = kind(config_kind(**config)).double().eval()
-    model.load_state_dict({k: v.double() for k, v in load_file(HERE / case / "model.safetensors").items()}, strict=False)
+    model.load_state_dict(load_weights(case), strict=False)
     if name is not None:
       rank, alpha = RANKS[name]
       inject_adapter_in_model(LoraConfig(r=rank, lora_alpha=alpha, target_modules=targets[name]), model, "default")

@@ -13,7 +13,9 @@ import diffusers
 import numpy as np
 import torch
 from peft import LoraConfig
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+
+from golden_case import load_weights
 
 HERE = pathlib.Path(__file__).resolve().parent
 FOLDER = HERE / "unet_locon"
@@ -49,7 +51,7 @@ def run(case, adapters, outputs, arrays):
   config = json.loads((HERE / case / "config.json").read_text())
   config.pop("_class_name")
   model = diffusers.UNet2DConditionModel(**config).double().eval()
-  model.load_state_dict({k: v.double() for k, v in load_file(HERE / case / "model.safetensors").items()})
+  model.load_state_dict(load_weights(case))
   io = {k[4:]: torch.from_numpy(v).double() for k, v in np.load(HERE / case / "io.npz").items() if k.startswith("one.")}
   batch, height, width, tokens = (int(v) for v in io["sizes"])
   added = dict(text_embeds=io["pooled"], time_ids=io["time_ids"].reshape(batch, 6)) if "pooled" in io else None

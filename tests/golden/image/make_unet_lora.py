@@ -14,13 +14,15 @@ import diffusers
 import numpy as np
 import torch
 from peft import LoraConfig
-from safetensors.torch import load_file, save_file
+from safetensors.torch import save_file
+
+from golden_case import load_weights
 
 HERE = pathlib.Path(__file__).resolve().parent
 config = json.loads((HERE / "unet_sdxl" / "config.json").read_text())
 config.pop("_class_name")
 model = diffusers.UNet2DConditionModel(**config).double().eval()
-model.load_state_dict({k: v.double() for k, v in load_file(HERE / "unet_sdxl" / "model.safetensors").items()})
+model.load_state_dict(load_weights("unet_sdxl"))
 io = {k[4:]: torch.from_numpy(v).double() for k, v in np.load(HERE / "unet_sdxl" / "io.npz").items() if k.startswith("one.")}
 batch, height, width, tokens = (int(v) for v in io["sizes"])
 

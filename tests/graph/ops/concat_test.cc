@@ -1,5 +1,6 @@
 #include "graph/ops/concat.h"
 
+#include "support/op_formula.h"
 #include "support/prepared.h"
 
 namespace redline::test {
@@ -14,7 +15,7 @@ const std::vector<SymbolValues> kSteps = {image_sizes(1, 0, 0), image_sizes(1, 1
 
 TEST(ConcatRowsOp, PutsTheItemsOfBothTogether) {
   for (int64_t cols : {1, 24})
-    expect_like_reference(
+    expect_formula(
         [&](GraphBuilder& g, Numbers&) {
           const Value a = g.input("a", DType::kF32, {kBatch * kText, Dim(cols)});
           const Value b = g.input("b", DType::kF32, {kBatch * kImage, Dim(cols)});
@@ -24,6 +25,11 @@ TEST(ConcatRowsOp, PutsTheItemsOfBothTogether) {
           return std::map<std::string, HostTensor>{{"a", matrix(n, s[Symbol::kBatch] * s[Symbol::kTextTokens], cols)},
                                                    {"b", matrix(n, s[Symbol::kBatch] * s[Symbol::kImageTokens], cols)}};
         },
+        each([](const FormulaInputs& in, int64_t r, int64_t c) {
+          const int64_t text = in[Symbol::kTextTokens], image = in[Symbol::kImageTokens];
+          const int64_t item = r / (text + image), at = r % (text + image);
+          return at < text ? in("a", item * text + at, c) : in("b", item * image + at - text, c);
+        }),
         kSteps, 0);
 }
 
@@ -35,15 +41,14 @@ TEST(ConcatRowsOp, MeansWhatItSays) {
   g.output("y", y);
   g.output("z", slice_rows(g, y, kBatch, kText + kImage, kText, kImage));
   auto interpreter = Interpreter::make(std::move(g.finish()).value());
-  ReferenceCache cache;
-  auto out = interpreter->run({{"a", {{2, 1}, {1, 2}}}, {"b", {{4, 1}, {3, 4, 5, 6}}}}, image_sizes(2, 2, 1), cache);
+  auto out = interpreter->run({{"a", {{2, 1}, {1, 2}}}, {"b", {{4, 1}, {3, 4, 5, 6}}}}, image_sizes(2, 2, 1));
   EXPECT_EQ(out->at("y").data, (std::vector<double>{1, 3, 4, 2, 5, 6}));
   EXPECT_EQ(out->at("z").data, (std::vector<double>{3, 4, 5, 6}));
 }
 
 TEST(SliceRowsOp, TakesRowsOfEveryItem) {
   for (bool first : {true, false})
-    expect_like_reference(
+    expect_formula(
         [&](GraphBuilder& g, Numbers&) {
           const Value x = g.input("x", DType::kF32, {kBatch * (kText + kImage), Dim(7)});
           g.output("y", first ? slice_rows(g, x, kBatch, kText + kImage, 0, kText)
@@ -52,6 +57,10 @@ TEST(SliceRowsOp, TakesRowsOfEveryItem) {
         [&](Numbers& n, const SymbolValues& s) {
           return std::map<std::string, HostTensor>{{"x", matrix(n, (kBatch * (kText + kImage)).eval(s), 7)}};
         },
+        each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+          const int64_t text = in[Symbol::kTextTokens], image = in[Symbol::kImageTokens], kept = first ? text : image;
+          return in("x", r / kept * (text + image) + (first ? 0 : text) + r % kept, c);
+        }),
         kSteps, 0);
 }
 
@@ -66,7 +75,11 @@ TEST(ConcatColsOp, PutsColumnsSideBySideInEveryForm) {
       const int64_t rows = s[Symbol::kBatch] * s[Symbol::kImageTokens];
       return std::map<std::string, HostTensor>{{"a", matrix(n, rows, a_cols)}, {"b", matrix(n, rows, b_cols)}};
     };
-    expect_like_reference([&](GraphBuilder& g, Numbers& n) { g.output("y", build(g, n)); }, inputs, kSteps, 0);
+    expect_formula([&](GraphBuilder& g, Numbers& n) { g.output("y", build(g, n)); }, inputs,
+                   each([a_cols = a_cols](const FormulaInputs& in, int64_t r, int64_t c) {
+                     return c < a_cols ? in("a", r, c) : in("b", r, c - a_cols);
+                   }),
+                   kSteps, 0);
     expect_prepares(build, inputs, kSteps);
   }
 }

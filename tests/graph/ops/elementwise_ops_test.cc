@@ -3,14 +3,14 @@
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_rows.h"
 #include "graph/ops/silu_mul.h"
-#include "support/graph_harness.h"
+#include "support/op_formula.h"
 
 namespace redline::test {
 
 const std::vector<int64_t> kRows = {0, 1, 2, 5, 31};
 
-TEST(AddOp, EqualsTheReference) {
-  expect_like_reference(
+TEST(AddOp, EqualsTheFormula) {
+  expect_formula(
       [](GraphBuilder& g, Numbers&) {
         const Value a = g.input("a", DType::kF32, {Dim(Symbol::kTokens), Dim(19)});
         g.output("y", add(g, a, g.input("b", DType::kF32, {Dim(Symbol::kTokens), Dim(19)})));
@@ -18,11 +18,12 @@ TEST(AddOp, EqualsTheReference) {
       [](Numbers& n, int64_t rows) {
         return std::map<std::string, HostTensor>{{"a", matrix(n, rows, 19)}, {"b", matrix(n, rows, 19)}};
       },
-      kRows, 6e-8);  // one rounding
+      each([](const FormulaInputs& in, int64_t r, int64_t c) { return in("a", r, c) + in("b", r, c); }), kRows,
+      6e-8);  // one rounding
 }
 
-TEST(AddRowOp, EqualsTheReference) {
-  expect_like_reference(
+TEST(AddRowOp, EqualsTheFormula) {
+  expect_formula(
       [](GraphBuilder& g, Numbers& n) {
         const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(19)});
         g.output("y", add_row(g, x, g.weight("row", n.weight({19}))));
@@ -30,7 +31,8 @@ TEST(AddRowOp, EqualsTheReference) {
       [](Numbers& n, int64_t rows) {
         return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 19)}};
       },
-      kRows, 6e-8);  // one rounding
+      each([](const FormulaInputs& in, int64_t r, int64_t c) { return in("x", r, c) + in("row", c); }), kRows,
+      6e-8);  // one rounding
 }
 
 TEST(AddRowOp, ARowOfAnotherSizeIsRefused) {
@@ -40,8 +42,8 @@ TEST(AddRowOp, ARowOfAnotherSizeIsRefused) {
   EXPECT_EQ(g.finish().status().message(), "add_row: row is [18], x is [tokens, 19]");
 }
 
-TEST(SiluMulOp, EqualsTheReference) {
-  expect_like_reference(
+TEST(SiluMulOp, EqualsTheFormula) {
+  expect_formula(
       [](GraphBuilder& g, Numbers&) {
         const Value gate = g.input("gate", DType::kF32, {Dim(Symbol::kTokens), Dim(97)});
         g.output("y", silu_mul(g, gate, g.input("up", DType::kF32, {Dim(Symbol::kTokens), Dim(97)})));
@@ -49,11 +51,14 @@ TEST(SiluMulOp, EqualsTheReference) {
       [](Numbers& n, int64_t rows) {
         return std::map<std::string, HostTensor>{{"gate", matrix(n, rows, 97)}, {"up", matrix(n, rows, 97)}};
       },
+      each([](const FormulaInputs& in, int64_t r, int64_t c) {
+        return in("gate", r, c) / (1 + std::exp(-in("gate", r, c))) * in("up", r, c);
+      }),
       kRows, 5e-7);  // the exponential's few units in the last place, a sum, a division, a product
 }
 
 TEST(EmbeddingOp, TakesRowsExactly) {
-  expect_like_reference(
+  expect_formula(
       [](GraphBuilder& g, Numbers& n) {
         const Value table = g.weight("table", n.weight({37, 20}));
         g.output("y", embedding(g, table, g.input("tokens", DType::kI32, {Dim(Symbol::kTokens)})));
@@ -63,11 +68,14 @@ TEST(EmbeddingOp, TakesRowsExactly) {
         for (int64_t i = 0; i < rows; ++i) ids.push_back(n.below(37));
         return std::map<std::string, HostTensor>{{"tokens", integers(ids)}};
       },
+      each([](const FormulaInputs& in, int64_t r, int64_t c) {
+        return in("table", static_cast<int64_t>(in("tokens", r)), c);
+      }),
       kRows, 0);
 }
 
 TEST(GatherRowsOp, TakesRowsExactly) {
-  expect_like_reference(
+  expect_formula(
       [](GraphBuilder& g, Numbers&) {
         const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(12)});
         g.output("y", gather_rows(g, x, g.input("rows", DType::kI32, {Dim(Symbol::kLogitRows)})));
@@ -77,6 +85,9 @@ TEST(GatherRowsOp, TakesRowsExactly) {
         for (int64_t i = 0; i < rows; ++i) ids.push_back(n.below(rows));
         return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 12)}, {"rows", integers(ids)}};
       },
+      each([](const FormulaInputs& in, int64_t r, int64_t c) {
+        return in("x", static_cast<int64_t>(in("rows", r)), c);
+      }),
       kRows, 0);
 }
 

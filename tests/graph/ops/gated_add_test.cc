@@ -1,6 +1,6 @@
 #include "graph/ops/gated_add.h"
 
-#include "support/graph_harness.h"
+#include "support/op_formula.h"
 
 namespace redline::test {
 namespace {
@@ -9,9 +9,9 @@ const Dim kBatch = Symbol::kBatch, kImage = Symbol::kImageTokens;
 
 }  // namespace
 
-TEST(GatedAddOp, EqualsTheReferenceWhereverItemsEnd) {
+TEST(GatedAddOp, EqualsTheFormulaWhereverItemsEnd) {
   for (int64_t cols : {1, 20})
-    expect_like_reference(
+    expect_formula(
         [&](GraphBuilder& g, Numbers&) {
           const Value a = g.input("a", DType::kF32, {kBatch * kImage, Dim(cols)});
           const Value b = g.input("b", DType::kF32, {kBatch * kImage, Dim(cols)});
@@ -23,6 +23,9 @@ TEST(GatedAddOp, EqualsTheReferenceWhereverItemsEnd) {
           return std::map<std::string, HostTensor>{
               {"a", matrix(n, rows, cols)}, {"b", matrix(n, rows, cols)}, {"table", matrix(n, batch, 3 * cols)}};
         },
+        each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+          return in("a", r, c) + in("table", r / in[Symbol::kImageTokens], 2 * cols + c) * in("b", r, c);
+        }),
         {image_sizes(1, 0), image_sizes(1, 1), image_sizes(4, 1), image_sizes(3, 7), image_sizes(2, 33),
          image_sizes(0, 3)},
         2e-7);  // two roundings of about the largest, with inputs rounded to float32 for both

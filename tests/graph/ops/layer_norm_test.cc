@@ -1,5 +1,6 @@
 #include "graph/ops/layer_norm.h"
 
+#include "support/op_formula.h"
 #include "support/prepared.h"
 
 namespace redline::test {
@@ -26,32 +27,50 @@ MakeInputs inputs(int64_t cols, bool has_table) {
   };
 }
 
+// Row r of x less its mean, over the root of its variance; not centred, over the root of its mean square.
+double normalized(const FormulaInputs& in, int64_t r, int64_t c, int64_t cols, const LayerNormAttrs& attrs) {
+  const auto n = static_cast<double>(cols);
+  double mean = 0, squares = 0;
+  for (int64_t i = 0; attrs.centred && i < cols; ++i) mean += in("x", r, i) / n;
+  for (int64_t i = 0; i < cols; ++i) squares += std::pow(in("x", r, i) - mean, 2) / n;
+  return (in("x", r, c) - mean) / std::sqrt(squares + double{attrs.eps});
+}
+
 // Sums of n values and n squares, then a handful of roundings of results near the largest: below (2 n + 16) of them.
 double tolerance(int64_t cols) { return (2.0 * static_cast<double>(cols) + 16) * 6e-8; }
 
 }  // namespace
 
-TEST(LayerNormOp, EqualsTheReference) {
+TEST(LayerNormOp, EqualsTheFormula) {
   for (int64_t cols : {2, 19, 96})
     for (bool centred : {true, false})
       for (int has : {0, 1, 2, 3})
-        expect_like_reference(
+        expect_formula(
             [&](GraphBuilder& g, Numbers& n) {
               const Value weight = has & 1 ? g.weight("w", n.weight({cols})) : Value{};
               const Value bias = has & 2 ? g.weight("b", n.weight({cols})) : Value{};
               g.output("y", layer_norm(g, input_x(g, cols), weight, bias, {1e-5f, centred}));
             },
-            inputs(cols, false), {image_sizes(1, 0), image_sizes(1, 1), image_sizes(2, 17)}, tolerance(cols));
+            inputs(cols, false), each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+              const double y = normalized(in, r, c, cols, {1e-5f, centred}) * (has & 1 ? in("w", c) : 1);
+              return y + (has & 2 ? in("b", c) : 0);
+            }),
+            {image_sizes(1, 0), image_sizes(1, 1), image_sizes(2, 17)}, tolerance(cols));
 }
 
-TEST(ModulatedNormOp, EqualsTheReferenceWhereverItemsEnd) {
+TEST(ModulatedNormOp, EqualsTheFormulaWhereverItemsEnd) {
   for (int64_t cols : {5, 64})
     for (int64_t shift : {-1, 0, 2})
-      expect_like_reference(
+      expect_formula(
           [&](GraphBuilder& g, Numbers&) {
             g.output("y", modulated(g, cols, shift < 0 ? -1 : shift * cols, cols, {1e-6f, shift != 2}));
           },
-          inputs(cols, true), kSteps, tolerance(cols));
+          inputs(cols, true), each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+            const int64_t item = r / kItemRows.eval(in.sizes);
+            const double y = normalized(in, r, c, cols, {1e-6f, shift != 2}) * (1 + in("table", item, cols + c));
+            return y + (shift < 0 ? 0 : in("table", item, shift * cols + c));
+          }),
+          kSteps, tolerance(cols));
 }
 
 TEST(LayerNormOp, StoresWhatProductsRead) {

@@ -4,7 +4,7 @@
 #include "graph/ops/conv2d.h"
 #include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 #include "support/graph_harness.h"
 #include "tensor/packed_weight.h"
 
@@ -87,14 +87,13 @@ TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
 
   auto kernels = cpu_kernels();
   ASSERT_TRUE(kernels.ok());
-  WorkerTeam team(3, std::pair{kernels.value()->worker_begin, kernels.value()->worker_end});
-  NetworkOptions options;
-  options.compile.kernels = kernels.value();
+  RuntimeResources runtime(3, *kernels.value());
+  ExecutableOptions options;
   options.compile.exact_f32 = exact;
   options.compile.bounds = sizes(kMaxRows);
-  auto network = Network::make(*graph, options, team), alone = Network::make(plain, options, team);
+  auto network = Executable::make(*graph, options, runtime), alone = Executable::make(plain, options, runtime);
   options.interpret = true;
-  auto reference = Network::make(*graph, options, team);
+  auto reference = Executable::make(*graph, options, runtime);
   ASSERT_TRUE(network.ok() && alone.ok() && reference.ok());
 
   const Factors first = Factors::make(n, *slots[0], 8, 0.2f), second = Factors::make(n, *slots[0], 16, 0.2f);
@@ -104,7 +103,7 @@ TEST_P(LowRank, PartsAreSwappedBetweenSteps) {
     for (const int64_t rows : {1, 5, 16, 17, 40}) {
       slots[0]->parts = parts;
       const std::vector<float> input = n.vector(rows * kIn);
-      for (Network* each : {&*network, &*alone, &*reference}) {
+      for (Executable* each : {&*network, &*alone, &*reference}) {
         std::copy(input.begin(), input.end(), each->input("x"));
         ASSERT_TRUE(each->run(sizes(rows)).ok());
       }
@@ -189,22 +188,20 @@ TEST(LowRankConvolution, PartsAreSwappedBetweenSteps) {
     Graph plain = graph;
     const AdapterSlots slots = add_adapter_slots(graph, 24, [](const std::string& name) { return name == "w"; });
     ASSERT_EQ(slots.size(), 1u);
-    NetworkOptions options;
-    options.compile.kernels = kernels.value();
+    ExecutableOptions options;
     options.compile.exact_f32 = exact;
     options.compile.bounds = bounds_of(steps);
     options.interpret = true;
-    WorkerTeam team(1);
-    auto reference = Network::make(graph, options, team);
+    RuntimeResources runtime(1, *kernels.value());
+    auto reference = Executable::make(graph, options, runtime);
     options.interpret = false;
     ASSERT_TRUE(run_passes(graph).ok() && run_passes(plain).ok());
-    std::vector<std::unique_ptr<WorkerTeam>> teams;
-    std::vector<Network> networks;  // the last one without room for adapters
+    std::vector<std::unique_ptr<RuntimeResources>> runtimes;
+    std::vector<Executable> networks;  // the last one without room for adapters
     for (const int workers : {1, 2, 5, 2}) {
       const bool last = networks.size() == 3;
-      teams.push_back(
-          std::make_unique<WorkerTeam>(workers, std::pair{kernels.value()->worker_begin, kernels.value()->worker_end}));
-      auto network = Network::make(last ? plain : graph, options, *teams.back());
+      runtimes.push_back(std::make_unique<RuntimeResources>(workers, *kernels.value()));
+      auto network = Executable::make(last ? plain : graph, options, *runtimes.back());
       ASSERT_TRUE(network.ok()) << network.status().message();
       networks.push_back(std::move(network).value());
     }
@@ -215,14 +212,14 @@ TEST(LowRankConvolution, PartsAreSwappedBetweenSteps) {
       for (const SymbolValues& now : steps) {
         slots[0]->parts = parts;
         std::map<std::string, std::vector<float>> in;
-        for (const Network::Port& port : reference->inputs())
+        for (const Executable::Port& port : reference->inputs())
           in[port.name] = n.vector(num_elements(port.shape).eval(now));
-        const auto run = [&](Network& network) {
+        const auto run = [&](Executable& network) {
           for (const auto& [name, values] : in) std::copy(values.begin(), values.end(), network.input(name));
           ASSERT_TRUE(network.run(now).ok());
         };
         run(*reference);
-        for (Network& network : networks) run(network);
+        for (Executable& network : networks) run(network);
         const int64_t count = num_elements(reference->outputs()[0].shape).eval(now);
         double most = 0, error = 0;
         bool same_on_all = true, same_as_alone = true;

@@ -1,6 +1,6 @@
 #include "graph/ops/rope.h"
 
-#include "support/graph_harness.h"
+#include "support/op_formula.h"
 
 namespace redline::test {
 namespace {
@@ -21,21 +21,44 @@ RopeTableAttrs table(int64_t rotary_dim) {
   return a;
 }
 
+// Of pairs (i, i + h) of each head, h half of what is rotated: the first is x[i] cos a - x[i + h] sin a, the second
+// x[i + h] cos a + x[i] sin a. The angle a = position * frequency is rounded to float32, as in PyTorch.
+Formula rope_formula(int64_t head_dim, const RopeTableAttrs& attrs) {
+  return each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+    const auto h = static_cast<int64_t>(attrs.inverse_frequencies.size()), i = c % head_dim;
+    if (i >= 2 * h) return in("x", r, c);
+    float frequency = attrs.inverse_frequencies[static_cast<size_t>(i % h)];
+    const RopeTableAttrs::Dynamic& d = attrs.dynamic;
+    const double length = in("lengths", r), context = static_cast<double>(d.original_context);
+    if (context > 0 && length > context) {
+      const double dim = 2 * static_cast<double>(h), ratio = d.factor * length / context - (d.factor - 1);
+      const double base = d.base * std::pow(ratio, dim / (dim - 2));
+      frequency = static_cast<float>(std::pow(base, -2 * static_cast<double>(i % h) / dim));
+    }
+    const double angle = static_cast<float>(in("positions", r)) * frequency;
+    const double own = in("x", r, c), other = in("x", r, i < h ? c + h : c - h);
+    return own * std::cos(angle) + (i < h ? -other : other) * std::sin(angle);
+  });
+}
+
 void check(int64_t heads, int64_t head_dim, const RopeTableAttrs& attrs, int64_t length) {
-  expect_like_reference(
+  expect_formula(
       [&](GraphBuilder& g, Numbers&) {
         const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(heads * head_dim)});
         const Value positions = g.input("positions", DType::kI32, {Dim(Symbol::kTokens)});
         const Value lengths = g.input("lengths", DType::kI32, {Dim(Symbol::kTokens)});
+        if (!attrs.depends_on_length())
+          return g.output("y", rope(g, x, rope_table(g, positions, {}, attrs), {head_dim}));
         g.output("y", rope(g, x, rope_table(g, positions, lengths, attrs), {head_dim}));
       },
-      [&](Numbers& n, int64_t rows) { return inputs(n, rows, heads * head_dim, length); }, {0, 1, 2, 9},
+      [&](Numbers& n, int64_t rows) { return inputs(n, rows, heads * head_dim, length); },
+      rope_formula(head_dim, attrs), {0, 1, 2, 9},
       3e-7);  // cosine and sine rounded once, two products and a sum
 }
 
 }  // namespace
 
-TEST(RopeOp, EqualsTheReference) {
+TEST(RopeOp, EqualsTheFormula) {
   check(4, 16, table(16), 1);
   check(3, 24, table(24), 1);
   check(5, 20, table(8), 1);  // part of each head
@@ -52,7 +75,7 @@ TEST(RopeOp, ATableWiderThanAHeadIsRefused) {
   GraphBuilder g("test");
   const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(32)});
   const Value positions = g.input("positions", DType::kI32, {Dim(Symbol::kTokens)});
-  rope(g, x, rope_table(g, positions, g.input("lengths", DType::kI32, {Dim(Symbol::kTokens)}), table(16)), {8});
+  rope(g, x, rope_table(g, positions, {}, table(16)), {8});
   EXPECT_EQ(g.finish().status().code(), Code::invalid_argument);
 }
 

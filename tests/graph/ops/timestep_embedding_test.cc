@@ -1,6 +1,6 @@
 #include "graph/ops/timestep_embedding.h"
 
-#include "support/graph_harness.h"
+#include "support/op_formula.h"
 
 namespace redline::test {
 namespace {
@@ -14,15 +14,21 @@ std::map<std::string, HostTensor> values(Numbers&, const SymbolValues& s) {
 
 }  // namespace
 
-TEST(TimestepEmbeddingOp, EqualsTheReference) {
+TEST(TimestepEmbeddingOp, EqualsTheFormula) {
   for (const TimestepEmbeddingAttrs& a : {TimestepEmbeddingAttrs{256, true, 0, 10000, 1},
                                           {320, true, 0, 10000, 1},
                                           {6, false, 1, 10000, 1},
                                           {2, true, 0, 100, 0.5f}}) {
     // Frequency, product and scale are rounded, 4 times in all, in angles of up to 1000 * scale.
     const double tolerance = 4 * 6e-8 * 1000 * a.scale + 1e-7;
-    expect_like_reference([&](GraphBuilder& g, Numbers&) { g.output("y", timestep_embedding(g, timesteps(g), a)); },
-                          values, {image_sizes(0, 0), image_sizes(1, 0), image_sizes(6, 0)}, tolerance);
+    const auto formula = each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+      const int64_t half = a.cols / 2, k = c % half;
+      const double exponent = -static_cast<double>(k) / (static_cast<double>(half) - double{a.frequency_shift});
+      const double angle = double{a.scale} * in("t", r) * std::pow(double{a.max_period}, exponent);
+      return (c < half) == a.cosine_first ? std::cos(angle) : std::sin(angle);
+    });
+    expect_formula([&](GraphBuilder& g, Numbers&) { g.output("y", timestep_embedding(g, timesteps(g), a)); }, values,
+                   formula, {image_sizes(0, 0), image_sizes(1, 0), image_sizes(6, 0)}, tolerance);
   }
 }
 

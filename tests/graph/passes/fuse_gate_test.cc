@@ -26,7 +26,7 @@ Graph gated_block(Numbers& n, const testing::RandomWeight& w, const testing::Ran
 }  // namespace
 
 TEST(FuseGate, TheFusedGraphEqualsTheComposedOne) {
-  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kW8A8})
+  for (const DType type : testing::each_kind_of_weight())
     for (bool exact : {true, false}) {
       SCOPED_TRACE(std::string(dtype_info(type).name) + (exact ? " exact" : ""));
       constexpr int64_t kCols = 96;
@@ -46,9 +46,8 @@ TEST(FuseGate, TheFusedGraphEqualsTheComposedOne) {
         Numbers in(4);
         const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, rows, kCols)},
                                                           {"table", matrix(in, batch, 3 * kCols)}};
-        ReferenceCache cache;
-        const HostTensor want = Interpreter::make(composed)->run(inputs, now, cache).value().at("y");
-        const HostTensor same = Interpreter::make(fused)->run(inputs, now, cache).value().at("y");
+        const HostTensor want = Interpreter::make(composed)->run(inputs, now).value().at("y");
+        const HostTensor same = Interpreter::make(fused)->run(inputs, now).value().at("y");
         EXPECT_EQ(want.data, same.data);
         // Compiled: the epilogue rounds where the stage of its own would have rounded, so the bits are the same.
         std::vector<float> first;

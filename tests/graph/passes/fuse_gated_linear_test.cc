@@ -34,7 +34,7 @@ Graph gated_mlp(Numbers& n, testing::RandomWeight& gate, testing::RandomWeight& 
 TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
   auto table = cpu_kernels();
   ASSERT_TRUE(table.ok());
-  for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kQ4_0, DType::kW8A8})
+  for (const DType type : testing::each_kind_of_weight())
     for (bool has_bias : {false, true})
       for (bool exact : {false, true}) {
         SCOPED_TRACE(std::string(dtype_info(type).name) + (has_bias ? " bias" : "") + (exact ? " exact" : ""));
@@ -53,9 +53,8 @@ TEST(FuseGatedLinear, TheFusedGraphEqualsTheComposedOne) {
 
         for (int64_t rows : {1, 3, 33}) {
           const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, rows, kHidden)}};
-          ReferenceCache cache;
-          const HostTensor want = Interpreter::make(composed)->run(inputs, sizes(rows), cache).value().at("y");
-          const HostTensor same = Interpreter::make(fused)->run(inputs, sizes(rows), cache).value().at("y");
+          const HostTensor want = Interpreter::make(composed)->run(inputs, sizes(rows)).value().at("y");
+          const HostTensor same = Interpreter::make(fused)->run(inputs, sizes(rows)).value().at("y");
           double largest = 0;
           for (double v : want.data) largest = std::max(largest, std::abs(v));
           for (size_t i = 0; i < want.data.size(); ++i) EXPECT_NEAR(want.data[i], same.data[i], 1e-12 * largest);
@@ -86,7 +85,7 @@ TEST(FuseGatedLinear, HalvesOfOneProductBecomeTwoMatrices) {
   ASSERT_TRUE(table.ok());
   constexpr int64_t kHidden = 64, kOut = 48;
   for (int64_t half : {int64_t{352}, int64_t{40}})  // the second: no whole strips of 16 rows
-    for (DType type : {DType::kF32, DType::kBF16, DType::kQ8_0, DType::kW8A8})
+    for (const DType type : testing::each_kind_of_weight())
       for (bool exact : {false, true}) {
         if (type != DType::kF32 && type != DType::kBF16 && half % 32 != 0) continue;  // K of the next product
         SCOPED_TRACE(fmt::format("{} {}{}", dtype_info(type).name, half, exact ? " exact" : ""));
@@ -108,9 +107,8 @@ TEST(FuseGatedLinear, HalvesOfOneProductBecomeTwoMatrices) {
         EXPECT_EQ(count(fused, kGatedActivation), 0);
         for (int64_t rows : {1, 33}) {
           const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, rows, kHidden)}};
-          ReferenceCache cache, cache_of_fused;
-          const HostTensor want = Interpreter::make(composed)->run(inputs, sizes(rows), cache).value().at("y");
-          const HostTensor same = Interpreter::make(fused)->run(inputs, sizes(rows), cache_of_fused).value().at("y");
+          const HostTensor want = Interpreter::make(composed)->run(inputs, sizes(rows)).value().at("y");
+          const HostTensor same = Interpreter::make(fused)->run(inputs, sizes(rows)).value().at("y");
           double largest = 0;
           for (double v : want.data) largest = std::max(largest, std::abs(v));
           for (size_t i = 0; i < want.data.size(); ++i) ASSERT_NEAR(want.data[i], same.data[i], 1e-12 * largest);

@@ -51,7 +51,7 @@ std::map<std::string, HostTensor> inputs_of(const Case& c) {
 
 std::vector<float> run(Graph graph, const Case& c, int workers, KvFormat format) {
   CompileOptions options;
-  options.kv_format = format;
+  options.pack_kv_format = format;
   SymbolValues bounds = image_sizes(c.batch, c.image, c.text);
   for (int64_t& bound : bounds.value) bound += 5;
   Compiled compiled = Compiled::make(std::move(graph), workers, bounds, options);
@@ -81,10 +81,9 @@ TEST(FuseJointHeads, TheFusedGraphEqualsTheComposedOne) {
     ASSERT_TRUE(fuse_joint_heads(again).ok());
     EXPECT_EQ(again.ops.size(), fused.ops.size());
 
-    ReferenceCache cache;
     const SymbolValues sizes = image_sizes(c.batch, c.image, c.text);
-    const HostTensor want = Interpreter::make(composed)->run(inputs_of(c), sizes, cache).value().at("y");
-    const HostTensor same = Interpreter::make(fused)->run(inputs_of(c), sizes, cache).value().at("y");
+    const HostTensor want = Interpreter::make(composed)->run(inputs_of(c), sizes).value().at("y");
+    const HostTensor same = Interpreter::make(fused)->run(inputs_of(c), sizes).value().at("y");
     ASSERT_EQ(want.data.size(), same.data.size());
     for (size_t i = 0; i < want.data.size(); ++i) ASSERT_NEAR(want.data[i], same.data[i], 1e-12);
 

@@ -7,7 +7,7 @@
 #include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
 #include "graph/passes/passes.h"
-#include "runtime/network.h"
+#include "runtime/executable.h"
 #include "support/graph_harness.h"
 
 namespace redline::test {
@@ -76,10 +76,9 @@ using Tensors = std::map<std::string, HostTensor>;
 /// Outputs of the graphs one after the other, by name; later ones replace earlier ones.
 Tensors run_chain(const std::vector<Graph>& graphs, Tensors values, const SymbolValues& now) {
   for (const Graph& graph : graphs) {
-    ReferenceCache cache;
     Tensors inputs;
     for (ValueId id : graph.inputs) inputs[graph.value(id).name] = values.at(graph.value(id).name);
-    auto made = Interpreter::make(graph)->run(inputs, now, cache);
+    auto made = Interpreter::make(graph)->run(inputs, now);
     EXPECT_TRUE(made.ok()) << made.status().to_string();
     for (auto& [name, tensor] : *made) values[name] = std::move(tensor);
   }
@@ -140,14 +139,13 @@ TEST(HoistedGraphs, BoundValuesLieWhereTheyAreBound) {
     ASSERT_TRUE(split.ok()) << split.status().to_string();
     Numbers in(2);
     const HostTensor x = matrix(in, 5, kCols), time = matrix(in, 4, kCols);
-    WorkerTeam team(2);
-    NetworkOptions options;
+    RuntimeResources runtime(2, *cpu_kernels().value());
+    ExecutableOptions options;
     options.interpret = interpret;
     options.compile.bounds = bounds;
-    options.compile.kernels = cpu_kernels().value();
     options.compile.exact_f32 = true;
     const Graph first = chain.graphs[0];
-    auto once = Network::make(split->once, options, team), step = Network::make(first, options, team);
+    auto once = Executable::make(split->once, options, runtime), step = Executable::make(first, options, runtime);
     ASSERT_TRUE(once.ok() && step.ok());
     std::vector<float> tables(4 * 2 * kCols), others(tables.size());
     once->bind("bound.t.0", tables.data());

@@ -63,9 +63,9 @@ TEST_P(RandomModel, RunsAndGivesFiniteLogitsThatDependOnTheInput) {
   EXPECT_TRUE((*engine)->info().has_tokenizer);
   std::vector<float> first;
   for (const std::vector<int32_t>& tokens : {std::vector<int32_t>{1, 400, 77}, std::vector<int32_t>{1, 400, 78}}) {
-    const auto session = (*engine)->new_session();
-    ASSERT_TRUE(session.ok());
-    const auto logits = (*session)->forward(tokens);
+    const auto sequence = (*engine)->new_sequence();
+    ASSERT_TRUE(sequence.ok());
+    const auto logits = (*sequence)->forward(tokens);
     ASSERT_TRUE(logits.ok()) << logits.status().to_string();
     double squares = 0;
     for (const float v : *logits) squares += double{v} * double{v};

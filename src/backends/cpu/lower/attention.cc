@@ -8,6 +8,8 @@ namespace {
 
 struct StageParams {
   AttentionAttrs a;
+  KvPlace cache;
+  int64_t num_kv_heads, head_dim;
   void (*attend)(const AttentionArgs&);
   void (*merge)(const AttentionMergeArgs&);
   Operand<const float> q;
@@ -16,11 +18,12 @@ struct StageParams {
 
 // Task i computes the items that the attention plan assigns to work partition i.
 void run_attend(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const AttentionStep& plan = *step.attention;
-  const int64_t stride = s.a.num_heads * s.a.head_dim, group = s.a.num_heads / s.a.num_kv_heads;
+  const StateStep& state = step.states[s.cache.group];
+  const AttentionWork& plan = state.attention;
+  const int64_t d = s.head_dim, stride = s.a.num_heads * d, group = s.a.num_heads / s.num_kv_heads;
   for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
-    const int64_t at = item.row_begin * stride + item.kv_head * group * s.a.head_dim;
+    const int64_t at = item.row_begin * stride + item.kv_head * group * d;
     const int64_t rows = item.row_end - item.row_begin;
     float* y = s.y + at;
     s.attend({.q = s.q + at,
@@ -29,12 +32,12 @@ void run_attend(const StageParams& s, const Tile& tile, const StepContext& step,
               .y_stride = stride,
               .rows = rows,
               .group = group,
-              .head_dim = s.a.head_dim,
+              .head_dim = d,
               .first_position = item.first_position,
               .window = s.a.window,
               .scale = s.a.scale,
-              .pages = plan.pages[item.sequence],
-              .cache = plan.cache.head(s.a.layer, item.kv_head),
+              .pages = state.pages[item.sequence],
+              .cache = s.cache.head(state, item.kv_head),
               .kv_begin = item.kv_begin,
               .kv_end = item.kv_end,
               .partials = item.split < 0 ? nullptr : plan.partials + item.partials,
@@ -49,7 +52,7 @@ void run_attend(const StageParams& s, const Tile& tile, const StepContext& step,
              .chunks = split.chunks,
              .rows = rows,
              .group = group,
-             .head_dim = s.a.head_dim,
+             .head_dim = d,
              .y = y,
              .y_stride = stride});
   }
@@ -57,15 +60,19 @@ void run_attend(const StageParams& s, const Tile& tile, const StepContext& step,
 
 Status lower(LowerContext& c) {
   const auto& a = std::any_cast<const AttentionAttrs&>(c.op().attrs);
-  const auto format = static_cast<size_t>(c.options().kv_format);
+  const StateAttrs& cache = c.in(2).state;
+  const auto format = static_cast<size_t>(cache.format);
   if (!c.kernels().attention[format]) return unsupported("no attention kernel for this cache format");
   const auto& in = c.op().inputs;
   auto params = std::make_shared<StageParams>();
   params->a = a;
+  params->cache = c.kv_state(2);
+  params->num_kv_heads = cache.num_heads;
+  params->head_dim = cache.head_dim;
   params->attend = c.kernels().attention[format];
   params->merge = c.kernels().attention_merge;
   auto attend =
-      LoweredStage::make<run_attend>(TaskGrid::work_partitions(c.workers(), a.num_heads * a.head_dim), params);
+      LoweredStage::make<run_attend>(TaskGrid::work_partitions(c.workers(), a.num_heads * cache.head_dim), params);
   attend.read(params->q, in[0], Reads::kAll);
   attend.read(in[1], Reads::kAll);
   attend.write(params->y, c.op().outputs[0]);

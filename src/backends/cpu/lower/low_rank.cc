@@ -94,22 +94,13 @@ Status lower(LowerContext& c) {
   params->slot = slot;
   params->rows = c.out(1).shape[0];
   params->layouts = base.layouts;
-  bool takes_q8 = false, takes_i8 = false;
-  for (int i = 0; i < base.layouts.count; ++i) {
-    takes_q8 |= base.layouts.at[i].layout == ActivationLayout::kI8Grouped;
-    takes_i8 |= base.layouts.at[i].layout == ActivationLayout::kI8Tiled;
-  }
-  slot->down_type = takes_i8 ? DType::kW8A8 : takes_q8 ? DType::kQ8_0 : exact ? DType::kF32 : DType::kBF16;
+  const std::optional<DType> down = weight_type_reading(table, base.layouts, exact);
+  if (!down) return unsupported("no kernels for adapters whose x is as this product reads it");
+  slot->down_type = *down;
   params->up = AdapterUp::choose(table, exact);
   slot->up_type = params->up.type;
-  const auto down = static_cast<size_t>(slot->down_type);
-  params->down[static_cast<int>(ActivationLayout::kF32)] = table.linear[down];
-  params->down[static_cast<int>(ActivationLayout::kI8Grouped)] = table.linear_q8[down];
-  params->down[static_cast<int>(ActivationLayout::kBf16Tiled)] = table.linear_tiles[down];
-  params->down[static_cast<int>(ActivationLayout::kI8Tiled)] = takes_i8 ? table.linear_i8 : nullptr;
-  for (int i = 0; i < base.layouts.count; ++i)
-    if (!params->down[static_cast<int>(base.layouts.at[i].layout)])
-      return unsupported("no kernel for adapters whose x is {}", activation_layout_name(base.layouts.at[i].layout));
+  for (int i = 0; i < kNumActivationLayouts; ++i)
+    params->down[i] = linear_kernel(table, *down, static_cast<ActivationLayout>(i));
   const auto& in = c.op().inputs;
   const auto& out = c.op().outputs;
 

@@ -14,6 +14,7 @@ namespace {
 
 struct StageParams {
   QkvAttrs a;
+  KvPlace cache;
   LinearKernels products[3];
   const void* weight[3];
   const float* bias[3];  // or nullptr, as the norms
@@ -25,7 +26,6 @@ struct StageParams {
   int64_t col_bytes[3];  // of the packed weights
   Operand<const void> x;
   Operand<const float> table;
-  Operand<const int32_t> slots;
   Operand<float> q;
 };
 
@@ -82,6 +82,7 @@ struct Block {
 // all rows.
 void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const QkvAttrs& a = s.a;
+  const StateStep& state = step.states[s.cache.group];
   const Block b{s, tile.row_end, worker};
   const int64_t d = a.head_dim, q_cols = a.num_heads * d;
   auto* buffer = static_cast<float*>(worker.buffer);
@@ -105,10 +106,10 @@ void run(const StageParams& s, const Tile& tile, const StepContext& step, Worker
       s.append({.k = buffer + (h - head) * d,
                 .v = values + (h - head) * d,
                 .row_stride = width,
-                .slots = s.slots,
+                .slots = state.slots,
                 .rows = b.rows,
                 .head_dim = d,
-                .cache = step.attention->cache.head(a.layer, h)});
+                .cache = s.cache.head(state, h)});
   }
 }
 
@@ -151,7 +152,8 @@ Status lower(LowerContext& c) {
   params->rotary_dim = c.in(in.table).shape[1].constant();
   params->rms_norm = c.kernels().rms_norm;
   params->rope = c.kernels().rope;
-  params->append = c.kernels().kv_append[static_cast<size_t>(c.options().kv_format)];
+  params->cache = c.kv_state(in.cache);
+  params->append = c.kernels().kv_append[static_cast<size_t>(c.in(in.cache).state.format)];
   if (!params->append) return unsupported("no kernel writes this cache format");
   int64_t bytes = 0;
   for (size_t i = 0; i < 3; ++i) {
@@ -177,7 +179,6 @@ Status lower(LowerContext& c) {
   stage.buffer_bytes = std::max(kBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
   stage.read(params->x, ids[0], Reads::kAll);
   stage.read(params->table, ids[in.table], Reads::kRows);
-  stage.read(params->slots, ids[in.slots], Reads::kRows);
   stage.write(params->q, c.op().outputs[0]);
   stage.write(c.op().outputs[1]);
   c.add_stage(std::move(stage));

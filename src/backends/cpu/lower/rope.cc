@@ -13,7 +13,7 @@ struct TableParams {
 
 void run_table(const TableParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t)
-    rope_table_row(p.op, p.positions[t], p.lengths[t],
+    rope_table_row(p.op, p.positions[t], p.op.depends_on_length() ? p.lengths[t] : 0,
                    p.y + t * static_cast<int64_t>(p.op.inverse_frequencies.size()) * 2);
 }
 
@@ -23,7 +23,7 @@ Status lower_table(LowerContext& c) {
   LoweredStage stage = c.output_stage<run_table>(params);
   stage.grid.row_parts = c.workers();
   stage.read(params->positions, c.op().inputs[0], Reads::kRows);
-  stage.read(params->lengths, c.op().inputs[1], Reads::kRows);
+  if (c.op().inputs.size() > 1) stage.read(params->lengths, c.op().inputs[1], Reads::kRows);
   stage.write(params->y, c.op().outputs[0]);
   c.add_stage(std::move(stage));
   return {};

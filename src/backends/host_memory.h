@@ -1,0 +1,12 @@
+// Memory of the CPU and of the interpreter: state pages and buffers of external values.
+#pragma once
+
+#include "graph/program.h"
+
+namespace redline {
+
+Result<std::unique_ptr<StateMemory>> make_host_state_memory(const StatePlan& plan, std::span<const int64_t> num_pages);
+
+Result<std::unique_ptr<BackendBuffer>> make_host_buffer(int64_t bytes);
+
+}  // namespace redline

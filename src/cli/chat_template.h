@@ -1,0 +1,15 @@
+// What `redline run` says about models that were trained on conversations.
+#pragma once
+
+#include <string>
+
+namespace redline::cli {
+
+/// `prompt` as the first message of a conversation, for the kinds of chat template that are common; "" for others.
+std::string in_chat_format(const std::string& chat_template, const std::string& prompt);
+
+/// The command line that asks `prompt` in the model's format, or where to read the template: for a model whose template
+/// is not empty.
+std::string chat_advice(const std::string& chat_template, const std::string& model, const std::string& prompt);
+
+}  // namespace redline::cli

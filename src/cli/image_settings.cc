@@ -1,0 +1,297 @@
+#include "cli/image_settings.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+
+#include "cli/command.h"
+#include "cli/model_name.h"
+#include "formats/image_file.h"
+
+namespace redline::cli {
+namespace {
+
+/// Names of a solver in A1111's web UI and in ComfyUI.
+struct SamplerNames {
+  std::string_view own, web_ui, comfy;
+};
+constexpr SamplerNames kSamplers[] = {
+    {"flow-euler", "Euler", "euler"},
+    {"euler", "Euler", "euler"},
+    {"euler-ancestral", "Euler a", "euler_ancestral"},
+    {"ddim", "DDIM", "ddim"},
+    {"dpm++-sde", "DPM++ 2M SDE", "dpmpp_2m_sde"},
+    {"dpm++", "DPM++ 2M", "dpmpp_2m"},
+    {"unipc", "UniPC", "uni_pc"},
+    {"lcm", "LCM", "lcm"},
+    {"pndm", "PLMS", "ipndm"},
+};
+/// Suffixes of a solver's name that are schedules of noise levels there.
+constexpr SamplerNames kSchedules[] = {
+    {"-karras", "Karras", "karras"}, {"-exponential", "Exponential", "exponential"}, {"-beta", "Beta", "beta"}};
+
+struct Sampler {
+  std::string web_ui, comfy;
+  std::string web_ui_schedule, comfy_schedule;
+};
+Sampler sampler_of(std::string name) {
+  Sampler sampler;
+  sampler.comfy_schedule = name == "flow-euler" ? "simple" : "normal";
+  for (const SamplerNames& schedule : kSchedules)
+    if (const size_t at = name.find(schedule.own); at != std::string::npos) {
+      sampler.web_ui_schedule = schedule.web_ui;
+      sampler.comfy_schedule = schedule.comfy;
+      name.erase(at, schedule.own.size());
+    }
+  sampler.web_ui = sampler.comfy = name;
+  for (const SamplerNames& row : kSamplers)
+    if (row.own == name) {
+      sampler.web_ui = row.web_ui;
+      sampler.comfy = row.comfy;
+    }
+  return sampler;
+}
+
+/// Images are passed on: what is stored of an absolute path is the name of the file.
+std::string stored_path(const std::string& path) {
+  return std::filesystem::path(path).is_absolute() ? short_name(path) : path;
+}
+
+/// "folder/style.safetensors:0.8" -> name and weight.
+std::pair<std::string, std::string> adapter_of(const std::string& text) {
+  const size_t colon = text.rfind(':');
+  const bool has_weight = colon != std::string::npos && colon + 1 < text.size() &&
+                          text.find_first_not_of("0123456789.-+e", colon + 1) == std::string::npos;
+  return has_weight ? std::pair{text.substr(0, colon), text.substr(colon + 1)} : std::pair{text, std::string("1")};
+}
+
+std::string shown_number(double value) { return fmt::format("{:g}", value); }
+
+/// A value of A1111's last line: quoted if it holds a comma, a colon, a quote or a line break.
+std::string parameter_value(const std::string& text) {
+  return text.find_first_of(",:\"\n") == std::string::npos ? text : to_text(Json(text), -1);
+}
+
+std::string parameters(const DrawnImage& image) {
+  const ImageRequest& r = image.request;
+  std::string text = image.prompt();
+  for (const std::string& lora : image.args.lora) {
+    const auto [file, weight] = adapter_of(lora);
+    text += fmt::format(" <lora:{}:{}>", std::filesystem::path(file).stem().string(), weight);
+  }
+  text += '\n';
+  if (!r.negative_prompt.empty()) text += fmt::format("Negative prompt: {}\n", r.negative_prompt);
+  const Sampler sampler = sampler_of(image.result.solver);
+  auto add = [&, is_first = true](const char* key, const std::string& value) mutable {
+    text += fmt::format("{}{}: {}", is_first ? "" : ", ", key, parameter_value(value));
+    is_first = false;
+  };
+  add("Steps", std::to_string(r.num_inference_steps));
+  add("Sampler", sampler.web_ui);
+  if (!sampler.web_ui_schedule.empty()) add("Schedule type", sampler.web_ui_schedule);
+  add("CFG scale", shown_number(image.is_guidance_distilled ? r.true_cfg_scale : r.guidance_scale));
+  if (image.is_guidance_distilled) add("Distilled CFG Scale", shown_number(r.guidance_scale));
+  add("Seed", std::to_string(image.seed()));
+  add("Size", fmt::format("{}x{}", r.width, r.height));
+  add("Model", short_name(image.args.model));
+  if (r.init_image) add("Denoising strength", shown_number(r.strength));
+  const double computed = computed_steps(image.result);
+  if (computed < static_cast<double>(image.result.step_ms.size())) {
+    add("Step cache", image.result.cache);
+    add("Computed steps", shown_number(computed));
+  }
+  add("Version", std::string(version_text()));
+  return text;
+}
+
+/// The nodes that ComfyUI would run for such an image.
+Json comfy_prompt(const DrawnImage& image) {
+  const ImageRequest& r = image.request;
+  const Sampler sampler = sampler_of(image.result.solver);
+  const auto node = [](const char* type, Json inputs) {
+    return Json{{"class_type", type}, {"inputs", std::move(inputs)}};
+  };
+  const auto output = [](const std::string& id, int slot) { return Json::array({id, slot}); };
+  Json nodes = {{"4", node("CheckpointLoaderSimple", {{"ckpt_name", short_name(image.args.model)}})}};
+  std::string model = "4";
+  int next = 20;
+  for (const std::string& lora : image.args.lora) {
+    const auto [file, weight] = adapter_of(lora);
+    const double strength = std::strtod(weight.c_str(), nullptr);
+    const std::string id = std::to_string(next++);
+    nodes[id] = node("LoraLoader", {{"lora_name", short_name(file)},
+                                    {"strength_model", strength},
+                                    {"strength_clip", strength},
+                                    {"model", output(model, 0)},
+                                    {"clip", output(model, 1)}});
+    model = id;
+  }
+  nodes["6"] = node("CLIPTextEncode", {{"text", image.prompt()}, {"clip", output(model, 1)}});
+  nodes["7"] = node("CLIPTextEncode", {{"text", r.negative_prompt}, {"clip", output(model, 1)}});
+  std::string positive = "6";
+  if (image.is_guidance_distilled) {
+    positive = "10";
+    nodes["10"] = node("FluxGuidance", {{"guidance", r.guidance_scale}, {"conditioning", output("6", 0)}});
+  }
+  if (r.init_image) {
+    nodes["11"] = node("LoadImage", {{"image", short_name(image.args.init_image)}});
+    nodes["5"] = node("VAEEncode", {{"pixels", output("11", 0)}, {"vae", output("4", 2)}});
+  } else {
+    nodes["5"] = node("EmptyLatentImage", {{"width", r.width}, {"height", r.height}, {"batch_size", 1}});
+  }
+  nodes["3"] = node("KSampler", {{"seed", image.seed()},
+                                 {"steps", r.num_inference_steps},
+                                 {"cfg", image.is_guidance_distilled ? r.true_cfg_scale : r.guidance_scale},
+                                 {"sampler_name", sampler.comfy},
+                                 {"scheduler", sampler.comfy_schedule},
+                                 {"denoise", r.init_image ? r.strength : 1.0},
+                                 {"model", output(model, 0)},
+                                 {"positive", output(positive, 0)},
+                                 {"negative", output("7", 0)},
+                                 {"latent_image", output("5", 0)}});
+  nodes["8"] = node("VAEDecode", {{"samples", output("3", 0)}, {"vae", output("4", 2)}});
+  nodes["9"] = node("SaveImage", {{"filename_prefix", "redline"}, {"images", output("8", 0)}});
+  return nodes;
+}
+
+/// "key: value" pairs of A1111's last line; values may be JSON strings.
+std::vector<std::pair<std::string, std::string>> parameter_pairs(std::string_view line) {
+  std::vector<std::pair<std::string, std::string>> pairs;
+  while (!line.empty()) {
+    const size_t colon = line.find(": ");
+    if (colon == std::string_view::npos) break;
+    const std::string key(line.substr(0, colon));
+    line.remove_prefix(colon + 2);
+    size_t end = std::min(line.find(", "), line.size());
+    if (line.starts_with('"')) {
+      end = 1;
+      while (end < line.size() && line[end] != '"') end += line[end] == '\\' ? 2 : 1;
+      end = std::min(end + 1, line.size());
+    }
+    std::string value(line.substr(0, end));
+    if (value.starts_with('"'))
+      if (const Json text = Json::parse(value, nullptr, false); text.is_string()) value = text.get<std::string>();
+    pairs.emplace_back(key, std::move(value));
+    line.remove_prefix(std::min(end + 2, line.size()));
+  }
+  return pairs;
+}
+
+bool is_number(const std::string& text) {
+  double value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  return error == std::errc() && end == text.data() + text.size();
+}
+
+}  // namespace
+
+double computed_steps(const ImageResult& result) {
+  double sum = 0;
+  for (const int64_t images : result.computed) sum += static_cast<double>(images);
+  return result.pictures.empty() ? sum : sum / static_cast<double>(result.pictures.size());
+}
+
+Json settings_json(const DrawnImage& image) {
+  const ImageArgs& args = image.args;
+  const ImageRequest& r = image.request;
+  Json json = {{"version", version_text()},
+               {"MODEL", stored_path(args.model)},
+               {"PROMPT", image.prompt()},
+               {"negative", r.negative_prompt},
+               {"width", r.width},
+               {"height", r.height},
+               {"steps", r.num_inference_steps},
+               {"solver", image.result.solver},
+               {"guidance", r.guidance_scale}};
+  if (image.is_guidance_distilled) json["true-guidance"] = r.true_cfg_scale;
+  if (r.guidance_begin != 0 || r.guidance_end != 1)
+    json["guidance-interval"] = fmt::format("{}:{}", r.guidance_begin, r.guidance_end);
+  json["max-sequence-length"] = r.max_sequence_length;
+  json["seed"] = image.seed();
+  if (!args.lora.empty()) json["lora"] = Json::array();
+  for (const std::string& lora : args.lora) json["lora"].push_back(stored_path(lora));
+  if (!r.cache.empty()) json["cache"] = r.cache;
+  if (r.quality >= 0) json["quality"] = r.quality;
+  if (r.steps_budget > 0) json["steps-budget"] = r.steps_budget;
+  if (r.init_image) {
+    json["init-image"] = stored_path(args.init_image);
+    json["strength"] = r.strength;
+    if (r.mask) {
+      json["mask"] = stored_path(args.mask);
+      json["keep-unmasked"] = r.keep_unmasked ? "on" : "off";
+    }
+  }
+  const ImageEngineArgs defaults;
+  const auto add_if = [&](bool is_set, const char* name, const Json& value) {
+    if (is_set) json[name] = value;
+  };
+  const ImageEngineArgs& e = args.engine;
+  add_if(e.dtype != defaults.dtype, "dtype", e.dtype);
+  add_if(!e.transformer.empty(), "transformer", stored_path(e.transformer));
+  add_if(!e.vae.empty(), "vae", stored_path(e.vae));
+  add_if(e.vae_tile != defaults.vae_tile, "vae-tile", e.vae_tile);
+  add_if(!e.masks.empty(), "masks", stored_path(e.masks));
+  add_if(e.front_blocks != defaults.front_blocks, "probe-blocks", e.front_blocks);
+  add_if(e.tail_blocks != defaults.tail_blocks, "tail-blocks", e.tail_blocks);
+  add_if(!args.init_noise.empty(), "init-noise", stored_path(args.init_noise));
+  add_if(!args.prompt_embeds.empty(), "prompt-embeds", stored_path(args.prompt_embeds));
+  add_if(!args.pooled_embeds.empty(), "pooled-embeds", stored_path(args.pooled_embeds));
+  return json;
+}
+
+ImageText image_text(const DrawnImage& image) {
+  return {{"parameters", parameters(image)},
+          {"prompt", to_text(comfy_prompt(image), -1)},
+          {"redline", to_text(settings_json(image), -1)}};
+}
+
+Json parse_parameters(const std::string& text) {
+  // The prompt, the negative prompt and the settings, the first two of any number of lines.
+  const size_t settings_at = text.rfind("\nSteps: ");
+  Json json = Json::object();
+  if (settings_at == std::string::npos) return json;
+  std::string prompts = text.substr(0, settings_at);
+  constexpr std::string_view kNegative = "\nNegative prompt: ";
+  if (const size_t at = prompts.find(kNegative); at != std::string::npos) {
+    json["negative"] = prompts.substr(at + kNegative.size());
+    prompts.resize(at);
+  }
+  json["PROMPT"] = prompts;
+  std::string schedule;
+  for (const auto& [key, value] : parameter_pairs(std::string_view(text).substr(settings_at + 1))) {
+    if (key == "Steps" && is_number(value)) json["steps"] = value;
+    else if (key == "Sampler") json["solver"] = value;
+    else if (key == "Schedule type" && (value == "Karras" || value == "Exponential" || value == "Beta"))
+      schedule = value;
+    else if (key == "CFG scale" && is_number(value)) json["cfg-scale"] = value;
+    else if (key == "Distilled CFG Scale" && is_number(value)) json["guidance"] = value;
+    else if (key == "Seed" && is_number(value)) json["seed"] = value;
+    else if (const size_t x = value.find('x'); key == "Size" && x != std::string::npos) {
+      json["width"] = value.substr(0, x);
+      json["height"] = value.substr(x + 1);
+    }
+  }
+  if (!schedule.empty() && json.contains("solver")) {
+    std::transform(schedule.begin(), schedule.end(), schedule.begin(), [](unsigned char c) { return std::tolower(c); });
+    json["solver"] = json["solver"].get<std::string>() + "-" + schedule;
+  }
+  return json;
+}
+
+Result<Json> read_settings(const std::string& path) {
+  ImageText text;
+  REDLINE_TRY(read_image(path, &text));
+  if (const auto own = text.find("redline"); own != text.end()) {
+    Json json = Json::parse(own->second, nullptr, false);
+    if (!json.is_object()) return invalid_argument("{}: its text \"redline\" is not a JSON object", path);
+    return json;
+  }
+  const auto parameters = text.find("parameters");
+  Json json = parameters == text.end() ? Json::object() : parse_parameters(parameters->second);
+  if (json.empty())
+    return not_found("{}: holds no settings; images of Redline, A1111's web UI and others with \"parameters\" do",
+                     path);
+  return json;
+}
+
+}  // namespace redline::cli

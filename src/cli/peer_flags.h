@@ -1,0 +1,110 @@
+// Flags of llama.cpp, ollama and stable-diffusion.cpp that have no equal here. Names of options that have one are the
+// aliases of the option (cli/options.h).
+#pragma once
+
+#include "cli/options.h"
+
+namespace redline::cli {
+
+/// Flags of llama.cpp's programs that concern the engine.
+inline void add_text_engine_peers(OptionList& v) {
+  using Kind = ForeignFlags::Kind;
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"-ngl", "--gpu-layers", "--n-gpu-layers", "-sm", "--split-mode", "-ts", "--tensor-split", "-mg",
+                       "--main-gpu", "-dev", "--device"},
+             .takes_value = true,
+             .answer = "models run on the CPU"});
+  v.foreign({.kind = Kind::kImplied, .names = {"-fa", "--flash-attn"}, .values = {"on", "off", "auto", "0", "1"}});
+  v.foreign(
+      {.kind = Kind::kIgnored, .names = {"--mlock", "--no-mmap"}, .answer = "weights are mapped and packed once"});
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"--numa"},
+             .takes_value = true,
+             .answer = "workers are pinned to cores, and memory is local to them"});
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"-tb", "--threads-batch"},
+             .takes_value = true,
+             .answer = "--threads is for prompts and for generation"});
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"-b", "--batch-size", "-ub", "--ubatch-size"},
+             .takes_value = true,
+             .answer = "prompts are processed in chunks of 512 tokens"});
+  v.foreign({.names = {"-ctk", "--cache-type-k", "-ctv", "--cache-type-v"},
+             .takes_value = true,
+             .answer = "keys and values are cached in float16; --dtype f32 keeps them in float32"});
+  v.foreign({.names = {"-hf", "-hfr", "--hf-repo", "-mu", "--model-url"},
+             .takes_value = true,
+             .answer = "models are not downloaded; give a file or folder of this machine as MODEL"});
+}
+
+/// Flags of llama-cli and of `ollama run` that concern the text.
+inline void add_run_peers(OptionList& v) {
+  using Kind = ForeignFlags::Kind;
+  v.foreign({.kind = Kind::kImplied,
+             .names = {"-no-cnv", "--no-conversation", "-st", "--single-turn", "--no-display-prompt", "--simple-io",
+                       "--log-disable", "--no-warmup", "--nowordwrap", "--no-perf"}});
+  v.foreign({.kind = Kind::kIgnored, .names = {"-co", "--color"}, .answer = "text has no colour"});
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"--keepalive"},
+             .takes_value = true,
+             .answer = "the model is closed when the text ends"});
+  v.foreign(
+      {.names = {"-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first"},
+       .answer = "`run` continues one text; a conversation is such a text, in the format of the model's template"});
+  v.foreign({.names = {"-sys", "--system-prompt", "--chat-template", "--chat-template-file"},
+             .takes_value = true,
+             .answer = "`run` continues PROMPT as it is; write the model's template into it, with --special"});
+  v.foreign({.names = {"--jinja"},
+             .answer = "`run` continues PROMPT as it is; write the model's template into it, with --special"});
+  v.foreign({.names = {"-e", "--escape"},
+             .answer = "escapes are not replaced in PROMPT; most shells do that with $'first line\\nsecond line'"});
+  v.foreign({.names = {"-r", "--reverse-prompt"},
+             .takes_value = true,
+             .answer = "write --stop TEXT, which ends before TEXT"});
+  v.foreign({.names = {"--repeat-last-n"},
+             .takes_value = true,
+             .answer = "--repetition-penalty is over the whole prompt and output"});
+  v.foreign(
+      {.names = {"--typical", "--tfs", "--mirostat", "--mirostat-lr", "--mirostat-ent", "--presence-penalty",
+                 "--frequency-penalty", "--dry-multiplier", "--xtc-probability", "--dynatemp-range", "--samplers"},
+       .takes_value = true,
+       .answer = "is not supported; there are --temperature, --top-k, --top-p, --min-p and --repetition-penalty"});
+  v.foreign({.names = {"--grammar", "--grammar-file", "-j", "--json-schema", "--format"},
+             .takes_value = true,
+             .answer = "output grammars are not supported"});
+  v.foreign({.names = {"--lora", "--lora-scaled", "-md", "--model-draft", "--mmproj", "--image"},
+             .takes_value = true,
+             .answer = "is not supported for language models"});
+}
+
+/// Flags of stable-diffusion.cpp's sd-cli.
+inline void add_image_peers(OptionList& v) {
+  using Kind = ForeignFlags::Kind;
+  v.foreign({.kind = Kind::kImplied, .names = {"--diffusion-fa", "--color"}});
+  v.foreign({.kind = Kind::kImplied, .names = {"-M", "--mode"}, .values = {"img_gen", "txt2img", "img2img"}});
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"--offload-to-cpu", "--clip-on-cpu", "--vae-on-cpu", "--control-net-cpu", "--mmap"},
+             .answer = "models run on the CPU, and their weights are mapped"});
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"--rng", "--sampler-rng"},
+             .takes_value = true,
+             .answer = "noise is that of torch.Generator(\"cpu\")"});
+  v.foreign({.names = {"--scheduler", "--schedule"},
+             .takes_value = true,
+             .answer = "the spacing of the noise levels is a suffix of the solver, as in --solver dpm++-karras"});
+  v.foreign({.names = {"--clip_l", "--clip-l", "--clip_g", "--clip-g", "--t5xxl", "--llm", "--qwen2vl"},
+             .takes_value = true,
+             .answer = "MODEL is a diffusers folder, which holds the text encoders"});
+  v.foreign({.names = {"--taesd", "--tae"},
+             .takes_value = true,
+             .answer = "write --vae FOLDER, a tiny autoencoder in the format of diffusers"});
+  v.foreign({.names = {"--vae-tiling"}, .answer = "write --vae-tile N; by default, large images are decoded in tiles"});
+  v.foreign(
+      {.names = {"--lora-model-dir"}, .takes_value = true, .answer = "write --lora FILE:WEIGHT for each adapter"});
+  v.foreign({.names = {"--control-net", "--control-image", "--upscale-model", "--photo-maker", "--embd-dir", "-r",
+                       "--ref-image", "--high-noise-diffusion-model"},
+             .takes_value = true,
+             .answer = "is not supported"});
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,23 @@
+// The words that a small model was trained on, from its redline.json: large models have no such list.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline {
+
+struct PromptWords {
+  std::vector<std::string> known;  ///< in the singular and in lower case; empty: any text
+  std::string draws;               ///< what the model draws, as a sentence goes on after "it draws"
+
+  /// {"known": ["circle", ...], "draws": "circles, ..."}. invalid_argument: another form.
+  static Result<PromptWords> parse(const nlohmann::json& json);
+  /// What to say about a prompt that has none of the known words; "" if each has one.
+  std::string warning(std::span<const std::string> prompts) const;
+};
+
+}  // namespace redline

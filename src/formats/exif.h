@@ -1,0 +1,21 @@
+// EXIF data of JPEG and WebP files: the orientation, and text in the fields that Stable Diffusion's programs use.
+#pragma once
+
+#include <string>
+#include <string_view>
+
+#include "formats/rgb_image.h"
+
+namespace redline {
+
+/// A TIFF structure with "parameters" as UserComment (UTF-16, as A1111's web UI writes it) and "redline" as
+/// ImageDescription; other keys are left out. "" when there is neither.
+std::string make_exif(const ImageText& text);
+/// Sets "parameters" and "redline". Any bytes are accepted; what is damaged is left out.
+void read_exif(std::string_view tiff, ImageText& text);
+/// The orientation, 1 to 8: which side of the stored image is top and which is left. 1 if not given.
+int exif_orientation(std::string_view tiff);
+/// `image` with the orientation applied.
+RgbImage apply_orientation(RgbImage image, int orientation);
+
+}  // namespace redline

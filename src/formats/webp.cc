@@ -1,0 +1,119 @@
+#include "formats/webp.h"
+
+#include <webp/decode.h>
+#include <webp/encode.h>
+
+#include <cstring>
+
+#include "formats/byte_reader.h"
+#include "formats/exif.h"
+
+namespace redline {
+namespace {
+
+constexpr size_t kFileHead = 12, kChunkHead = 8;
+
+void put_le(std::string& bytes, uint32_t value, int width) {
+  for (int i = 0; i < width; ++i) bytes += static_cast<char>(value >> (8 * i) & 255);
+}
+
+uint32_t le32(std::string_view bytes, size_t at) {
+  uint32_t value = 0;
+  for (int i = 3; i >= 0; --i) value = value << 8 | static_cast<uint8_t>(bytes[at + static_cast<size_t>(i)]);
+  return value;
+}
+
+void put_chunk(std::string& bytes, std::string_view name, std::string_view data) {
+  bytes += name;
+  put_le(bytes, static_cast<uint32_t>(data.size()), 4);
+  bytes += data;
+  if (data.size() % 2 != 0) bytes += '\0';
+}
+
+/// The data of the chunk `name`; "" if there is none.
+std::string_view chunk(std::string_view file, std::string_view name) {
+  for (size_t at = kFileHead; at + kChunkHead <= file.size();) {
+    const size_t size = le32(file, at + 4);
+    if (size > file.size() - at - kChunkHead) return {};
+    if (file.substr(at, 4) == name) return file.substr(at + kChunkHead, size);
+    at += kChunkHead + size + size % 2;
+  }
+  return {};
+}
+
+/// Some writers begin the chunk as in a JPEG file.
+std::string_view exif_of(std::string_view file) {
+  constexpr std::string_view kJpegHead("Exif\0\0", 6);
+  const std::string_view data = chunk(file, "EXIF");
+  return data.starts_with(kJpegHead) ? data.substr(kJpegHead.size()) : data;
+}
+
+/// The extended container around a plain file: VP8X with the size of the image, its data, EXIF.
+std::string with_exif(std::string_view plain, const RgbImage& image, const std::string& exif) {
+  std::string head;
+  constexpr uint32_t kHasExif = 8;
+  put_le(head, kHasExif, 4);
+  put_le(head, static_cast<uint32_t>(image.width - 1), 3);
+  put_le(head, static_cast<uint32_t>(image.height - 1), 3);
+  std::string body = "WEBP";
+  put_chunk(body, "VP8X", head);
+  body += plain.substr(kFileHead);
+  put_chunk(body, "EXIF", exif);
+  std::string file = "RIFF";
+  put_le(file, static_cast<uint32_t>(body.size()), 4);
+  return file + body;
+}
+
+}  // namespace
+
+Result<std::string> encode_webp(const RgbImage& image, const ImageText& text) {
+  if (image.width < 1 || image.height < 1 || image.width > WEBP_MAX_DIMENSION || image.height > WEBP_MAX_DIMENSION)
+    return invalid_argument("WebP: an image of {} x {} pixels; expected 1 to {} each way", image.width, image.height,
+                            WEBP_MAX_DIMENSION);
+  if (static_cast<int64_t>(image.rgb.size()) != image.width * image.height * 3)
+    return invalid_argument("WebP: {} bytes for {} x {} pixels of RGB", image.rgb.size(), image.width, image.height);
+  constexpr float kQuality = 90;
+  uint8_t* output = nullptr;
+  const size_t size = WebPEncodeRGB(image.rgb.data(), static_cast<int>(image.width), static_cast<int>(image.height),
+                                    static_cast<int>(image.width) * 3, kQuality, &output);
+  if (size == 0) return out_of_memory("WebP: no memory to encode {} x {} pixels", image.width, image.height);
+  std::string plain(reinterpret_cast<const char*>(output), size);
+  WebPFree(output);
+  const std::string exif = make_exif(text);
+  return exif.empty() ? plain : with_exif(plain, image, exif);
+}
+
+Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, ImageText* text) {
+  const auto* data = reinterpret_cast<const uint8_t*>(bytes.data());
+  WebPBitstreamFeatures features;
+  const VP8StatusCode known = WebPGetFeatures(data, bytes.size(), &features);
+  if (known == VP8_STATUS_NOT_ENOUGH_DATA)
+    return invalid_argument("{}: incomplete WebP: the file ends early, after {} bytes", name, bytes.size());
+  if (known != VP8_STATUS_OK)
+    return invalid_argument("{}: not a readable WebP{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
+  if (features.has_animation) return unsupported("{}: an animation; give one image", name);
+  RgbImage image;
+  image.width = features.width;
+  image.height = features.height;
+  if (image.width * image.height > kMaxImagePixels)
+    return invalid_argument("{}: {} x {} pixels; Redline reads up to {} of them", name, image.width, image.height,
+                            kMaxImagePixels);
+  image.rgb.resize(static_cast<size_t>(image.width * image.height) * 3);
+  WebPDecoderConfig config;
+  if (!WebPInitDecoderConfig(&config)) return internal("{}: libwebp has another version than its header", name);
+  config.output.colorspace = MODE_RGB;
+  config.output.is_external_memory = 1;
+  config.output.u.RGBA.rgba = image.rgb.data();
+  config.output.u.RGBA.stride = static_cast<int>(image.width) * 3;
+  config.output.u.RGBA.size = image.rgb.size();
+  const VP8StatusCode decoded = WebPDecode(data, bytes.size(), &config);
+  if (decoded == VP8_STATUS_NOT_ENOUGH_DATA || decoded == VP8_STATUS_SUSPENDED)
+    return invalid_argument("{}: incomplete WebP: the file ends early, after {} bytes", name, bytes.size());
+  if (decoded == VP8_STATUS_OUT_OF_MEMORY) return out_of_memory("{}: no memory to decode the image", name);
+  if (decoded != VP8_STATUS_OK) return invalid_argument("{}: damaged WebP", name);
+  const std::string_view exif = exif_of(bytes);
+  if (text) read_exif(exif, *text);
+  return apply_orientation(std::move(image), exif_orientation(exif));
+}
+
+}  // namespace redline

@@ -1,0 +1,69 @@
+// How the state values of a graph are stored. A state belongs to a sequence and outlives the step: keys and values of
+// an attention layer, or the recurrent state of a layer. States of the same kind and window form a group; the states of
+// a group share pages, so that one page table per sequence serves all of its layers.
+#pragma once
+
+#include <vector>
+
+#include "graph/graph.h"
+#include "graph/step.h"
+#include "tensor/layout.h"
+
+namespace redline {
+
+/// States of one kind and one window. A page of kKeyValue holds kKvPageTokens positions of every state of the group, a
+/// page of kRecurrent holds all of them once.
+struct StateGroup {
+  StateKind kind = StateKind::kKeyValue;
+  int64_t window = 0;  ///< positions that later tokens may read; 0: all
+  std::vector<ValueId> values;
+  int64_t page_bytes = 0;
+};
+
+/// Where one state lies in the pages of its group.
+struct StatePlace {
+  size_t group = 0;
+  int64_t offset = 0;  ///< bytes from the start of a page
+};
+
+/// Where the heads of a kKeyValue state lie.
+struct KvPlace {
+  size_t group = 0;
+  int64_t keys = 0, values = 0;  ///< bytes from the start of a page to those of the first head
+  int64_t head_bytes = 0, element_bytes = 0;
+
+  KvHeadView head(const StateStep& step, int64_t index) const {
+    uint8_t* base = step.memory + index * head_bytes;
+    return {base + keys, base + values, step.page_bytes / element_bytes};
+  }
+};
+
+enum class StateStorage : uint8_t {
+  kDevice,     ///< in the state's own format and the order of KvHeadView
+  kReference,  ///< float64: keys, then values, each [heads][kKvPageTokens][head_dim]
+};
+
+struct StatePlan {
+  StateStorage storage = StateStorage::kDevice;
+  std::vector<StateGroup> groups;
+
+  /// `id` must be a state of the planned graph.
+  StatePlace place(ValueId id) const { return places[static_cast<size_t>(id)]; }
+  KvPlace kv_place(const Graph& graph, ValueId id) const;
+  /// Bytes per token of all kKeyValue groups.
+  int64_t bytes_per_token() const;
+
+  std::vector<StatePlace> places;  ///< by value; only those of states mean anything
+};
+
+StatePlan plan_states(const Graph& graph, StateStorage storage);
+
+/// Element order (page, kv head, token, d) of the keys or the values of one state in its pages, head_dim rounded up to
+/// a multiple of 2, counted from the start of the state. A page table resolves the page axis.
+enum class KvTable : uint8_t { kKeys, kValues };
+Layout kv_page_layout(const StateAttrs& attrs, KvTable table, int64_t num_pages);
+
+/// Sets the storage format of every kKeyValue state.
+void set_kv_format(Graph& graph, KvFormat format);
+
+}  // namespace redline

@@ -1,0 +1,67 @@
+// What changes from step to step: sizes, the sequences of the batch, and where the state of each sequence lies.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <span>
+
+#include "tensor/dim.h"
+#include "tensor/kv_page.h"
+
+namespace redline {
+
+/// The rows of one sequence in a step: rows [row_begin, row_begin + rows), the first at `first_position`.
+struct SequenceRows {
+  int32_t row_begin, rows;
+  int64_t first_position;
+};
+
+/// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances.
+struct AttentionItem {
+  int32_t sequence;
+  int32_t kv_head;
+  int32_t row_begin, row_end;
+  int64_t first_position;  ///< position of row_begin in its sequence
+  int64_t kv_begin = 0;    ///< first cached position read; the item covers all positions or one piece of a split
+  int64_t kv_end = INT64_MAX;
+  int32_t split = -1;    ///< index into AttentionWork::splits, -1 when whole
+  int64_t partials = 0;  ///< offset of the piece's partial results in AttentionWork::partials
+};
+
+/// An item whose positions are split among workers. The worker that finishes the last piece reduces all pieces in order
+/// of position.
+struct AttentionSplit {
+  int32_t pieces;
+  int64_t chunks;
+  int64_t partials;  ///< of the first piece
+};
+
+/// The attention plan of one step, made once on the host and read by every layer of a state group. Work partition s
+/// owns items [slot_begin[s], slot_begin[s+1]).
+struct AttentionWork {
+  const AttentionItem* items = nullptr;
+  const int32_t* slot_begin = nullptr;  ///< [work partitions + 1]
+  const AttentionSplit* splits = nullptr;
+  std::atomic<int32_t>* finished = nullptr;  ///< [splits] finished pieces; reset to zero by the last one
+  float* partials = nullptr;                 ///< for one layer at a time
+};
+
+/// One state group (graph/state.h) in one step.
+struct StateStep {
+  uint8_t* memory = nullptr;  ///< page p is at memory + p * page_bytes
+  int64_t page_bytes = 0;
+  /// [sequences]. kKeyValue: the page of every kKvPageTokens positions; entries of pages that have left the window are 0.
+  /// kRecurrent: the page that the step reads, then the page that it writes.
+  const int32_t* const* pages = nullptr;
+  const int32_t* slots = nullptr;  ///< kKeyValue: [tokens] page * kKvPageTokens + offset of the token in its page
+  AttentionWork attention;         ///< kKeyValue
+};
+
+/// The inputs of a step that change from step to step, except for the contents of its input ports.
+struct StepContext {
+  SymbolValues sizes;
+  std::span<const SequenceRows> sequences;
+  std::span<const StateStep> states;  ///< one per group of Program::states
+};
+
+}  // namespace redline

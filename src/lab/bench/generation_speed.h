@@ -1,0 +1,33 @@
+// The speed of one generate() in the terms of `bench`: tokens per second of prompt and output, and the share of the
+// bound (lab/machine/roofline.h).
+#pragma once
+
+#include <optional>
+
+#include "lab/machine/roofline.h"
+
+namespace redline::lab {
+
+struct PhaseSpeed {
+  int64_t tokens = 0;
+  double seconds = 0;          ///< 0: the phase did not run to its end
+  std::optional<Bound> bound;  ///< of the phase; nullopt: the machine's peaks are unknown
+
+  double tokens_per_s() const { return seconds > 0 ? static_cast<double>(tokens) / seconds : 0; }
+  /// Of the ceiling: the bound's time over the measured one.
+  double share() const { return bound && seconds > 0 ? bound->seconds / seconds : 0; }
+};
+
+struct GenerationSpeed {
+  PhaseSpeed prefill;  ///< the prompt
+  PhaseSpeed decode;   ///< the tokens after the first, which is sampled from the prompt's logits
+};
+
+/// `peaks` may be null. `exact_f32`: the engine computes with --dtype f32.
+GenerationSpeed speed_of(const TextEngine& engine, const GenerateResult& result, const MachinePeaks* peaks,
+                         bool exact_f32);
+
+/// Bytes that one decode step of the model reads: PeakOptions::read_bytes.
+int64_t decode_step_bytes(const TextEngine& engine);
+
+}  // namespace redline::lab

@@ -1,0 +1,144 @@
+#include "llm/generation.h"
+
+#include <algorithm>
+
+namespace redline {
+
+Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& model, const GenerateRequest& request,
+                                                             Callback on_piece) {
+  const ModelInfo& info = model.info;
+  std::vector<int32_t> prompt = request.prompt;
+  if (prompt.empty()) {
+    if (model.bos < 0)
+      return invalid_argument("the prompt is empty and {} names no token to begin a text with", info.path);
+    prompt.push_back(model.bos);
+  }
+  for (const int32_t id : prompt)
+    if (id < 0 || id >= info.vocab_size)
+      return invalid_argument("token {} is outside the vocabulary of {}", id, info.vocab_size);
+  if (request.max_tokens < 0) return invalid_argument("max_tokens {} must not be negative", request.max_tokens);
+  const int64_t length = std::ssize(prompt);
+  if (length > info.context)
+    return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
+                            length, info.context);
+  REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info.vocab_size));
+  std::shared_ptr<TextGeneration> g(new TextGeneration(model, std::move(sampler)));
+  REDLINE_ASSIGN(g->stops_, StopStrings::create(request.stop));
+  if (!request.stop.empty() && !model.tokenizer)
+    return invalid_argument("stop strings need a tokenizer, and {} has none", info.path);
+  if (model.tokenizer)
+    g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos);
+  g->request_ = request;
+  g->on_piece_ = std::move(on_piece);
+  g->result_.prompt_tokens = length;
+  g->tokens_ = std::move(prompt);
+  return g;
+}
+
+std::span<const int32_t> TextGeneration::pending() const {
+  return std::span(tokens_).subspan(static_cast<size_t>(state_ ? state_->length() : 0));
+}
+
+double TextGeneration::ms_since_start() const {
+  return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
+}
+
+bool TextGeneration::show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top) {
+  result_.text += text;
+  if (!on_piece_) return true;
+  try {
+    return on_piece_(TextPiece{text, token, logprob, top});
+  } catch (...) {  // other requests share the thread
+    fail(internal("on_piece has thrown an exception"));
+    return false;
+  }
+}
+
+void TextGeneration::sample(std::span<const float> logits) {
+  if (!has_prefilled_) {
+    has_prefilled_ = true;
+    result_.prefill_ms = ms_since_start();
+    sampler_.accept(tokens_);
+  }
+  if (std::ssize(result_.tokens) == request_.max_tokens) return end(FinishReason::kLength);
+  const auto take = [&]() -> Status {
+    REDLINE_ASSIGN(const int32_t token, sampler_.sample(logits, std::ssize(tokens_)));
+    if (request_.num_logprobs >= 0) {
+      REDLINE_ASSIGN(logprob_, sampler_.logprobs(logits, token, request_.num_logprobs, top_));
+    }
+    sampled_ = token;
+    return {};
+  };
+  if (Status status = take(); !status.ok()) fail(std::move(status));
+}
+
+void TextGeneration::deliver() {
+  if (!has_ended() && is_cancelled()) end(FinishReason::kCancelled);
+  if (!has_ended()) {
+    if (sampled_) deliver_token();
+    else if (!show("", -1, 0, {})) end(FinishReason::kCancelled);
+  }
+  if (has_ended()) deliver_end();
+}
+
+void TextGeneration::deliver_token() {
+  const int32_t token = *sampled_;
+  sampled_.reset();
+  const int64_t made = std::ssize(result_.tokens);
+  if (made == 0) {
+    result_.first_token_ms = ms_since_start();
+    decode_start_ = Clock::now();
+  } else {
+    result_.decode_tokens = made;
+    result_.decode_ms = std::chrono::duration<double, std::milli>(Clock::now() - decode_start_).count();
+  }
+  const std::vector<int32_t>& stop_tokens = model_.stop_tokens;
+  if (!request_.ignore_stop_tokens && std::binary_search(stop_tokens.begin(), stop_tokens.end(), token))
+    return end(FinishReason::kStop);
+  sampler_.accept(token);
+  result_.tokens.push_back(token);
+  const std::string text = decoder_ ? stops_.push(decoder_->push(token)) : "";
+  const bool go_on = show(text, token, logprob_, top_);
+  if (stops_.found()) return end(FinishReason::kStop);
+  if (!go_on) return end(FinishReason::kCancelled);
+  if (made + 1 == request_.max_tokens) return end(FinishReason::kLength);
+  if (std::ssize(tokens_) == model_.info.context) return end(FinishReason::kContext);
+  tokens_.push_back(token);
+}
+
+// Text held back as part of a character or of a stop string is emitted after all.
+void TextGeneration::deliver_end() {
+  if (!status_.ok()) return;
+  result_.reason = *reason_;
+  std::string rest = decoder_ && !stops_.found() ? stops_.push(decoder_->finish()) : "";
+  if (!stops_.found()) rest += stops_.finish();
+  if (rest.empty()) return;
+  if (*reason_ == FinishReason::kCancelled) result_.text += rest;
+  else show(rest, -1, 0, {});
+}
+
+void TextGeneration::end(FinishReason reason) {
+  if (!has_ended()) reason_ = reason;
+}
+
+void TextGeneration::fail(Status status) {
+  if (status_.ok()) status_ = std::move(status);
+}
+
+void TextGeneration::publish() {
+  on_piece_ = nullptr;  // it may hold the handle of this request
+  std::lock_guard lock(mutex_);
+  done_.store(true, std::memory_order_release);
+  published_.notify_all();
+}
+
+Result<GenerateResult> TextGeneration::wait() {
+  std::unique_lock lock(mutex_);
+  published_.wait(lock, [&] { return is_done(); });
+  if (is_taken_) return invalid_argument("the result of this request has been taken");
+  is_taken_ = true;
+  if (!status_.ok()) return status_;
+  return std::move(result_);
+}
+
+}  // namespace redline

@@ -1,0 +1,59 @@
+// Runs all requests of an engine together, step after step. One thread at a time runs the steps: a caller of run(), or
+// the loop's own thread for requests that nobody waits for in run().
+#pragma once
+
+#include <thread>
+
+#include "llm/generation.h"
+#include "llm/prefix_cache.h"
+#include "llm/scheduler.h"
+#include "llm/stepper.h"
+
+namespace redline {
+
+/// Thread-safe.
+class GenerationLoop {
+ public:
+  /// Stepper and model must outlive the loop. `prefixes` may be null.
+  GenerationLoop(Stepper& stepper, const TextModel& model, std::unique_ptr<Scheduler> scheduler,
+                 std::unique_ptr<PrefixCache> prefixes = nullptr);
+  /// Cancels what is still running.
+  ~GenerationLoop();
+
+  Result<GenerateResult> run(const GenerateRequest& request, TextGeneration::Callback on_piece);
+  Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request, TextGeneration::Callback on_piece);
+
+ private:
+  struct Request {
+    std::shared_ptr<TextGeneration> generation;
+    bool is_submitted = false;
+  };
+  /// Runs steps until `mine` has ended, or, without one, until the loop closes.
+  void run_steps(const TextGeneration* mine);
+  /// One step of the requests in `running_`, which no other thread changes meanwhile.
+  void step();
+  /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot go on have failed.
+  std::vector<ScheduledTokens> run_scheduled();
+  std::vector<ScheduledTokens> schedule(bool admits);
+  Status run(std::span<const ScheduledTokens> scheduled);
+  /// Makes room in the cache: evicts a prefix, or takes the state of the request that came last. False: nothing is left.
+  bool preempt();
+  void admit(TextGeneration& request);
+  void release(TextGeneration& request);
+
+  Stepper& stepper_;
+  const TextModel& model_;
+  std::unique_ptr<Scheduler> scheduler_;
+  std::unique_ptr<PrefixCache> prefixes_;
+
+  std::mutex mutex_;                 ///< of what follows
+  std::condition_variable changed_;  ///< a request came or ended, or the leader left
+  std::vector<Request> waiting_;     ///< not yet in running_
+  bool has_leader_ = false, closes_ = false;
+  int64_t submitted_ = 0;  ///< requests of submit() that have not ended
+  std::thread thread_;
+
+  std::vector<Request> running_;  ///< in order of arrival; belongs to the thread that runs the steps
+};
+
+}  // namespace redline

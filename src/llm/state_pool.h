@@ -1,0 +1,124 @@
+// The state of sequences: pages of every state group with reference counts, and the page tables of one sequence.
+#pragma once
+
+#include <memory>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "base/slab_allocator.h"
+#include "graph/program.h"
+
+namespace redline {
+
+/// Positions that a window keeps beyond what the next token reads, so that a sequence can be truncated by as many.
+inline constexpr int64_t kWindowSlack = 256;
+
+/// The pages of one engine, by state group. Not thread-safe.
+class StatePool {
+ public:
+  /// `memory` holds `num_pages` pages of each group of `plan`, which must outlive the pool.
+  StatePool(const StatePlan& plan, std::span<const int64_t> num_pages, std::unique_ptr<StateMemory> memory);
+
+  size_t num_groups() const { return groups_.size(); }
+  const StateGroup& group(size_t g) const { return *groups_[g].group; }
+  int64_t capacity(size_t g) const { return groups_[g].pages.capacity(); }
+  int64_t num_free(size_t g) const { return groups_[g].pages.num_free(); }
+
+  /// A page with one reference; nullopt: none is free.
+  std::optional<int32_t> take(size_t g);
+  void share(size_t g, int32_t page) { ++groups_[g].references[static_cast<size_t>(page)]; }
+  /// Drops a reference; the last one frees the page.
+  void drop(size_t g, int32_t page);
+  bool is_shared(size_t g, int32_t page) const { return groups_[g].references[static_cast<size_t>(page)] > 1; }
+  StateMemory& memory() { return *memory_; }
+
+  /// Whether a step may drop state that the sequence had before: pages that leave a window, earlier recurrent states.
+  bool steps_drop_state() const;
+
+  /// Tokens that fit in the free pages of the groups that keep every position, or of all groups if none does.
+  int64_t free_tokens() const { return tokens(&StatePool::num_free); }
+  int64_t capacity_tokens() const { return tokens(&StatePool::capacity); }
+
+ private:
+  struct Group {
+    const StateGroup* group;
+    SlabAllocator pages;
+    std::vector<int32_t> references;
+  };
+  int64_t tokens(int64_t (StatePool::*pages)(size_t) const) const;
+  std::vector<Group> groups_;
+  std::unique_ptr<StateMemory> memory_;
+};
+
+/// The state of one sequence: its length, and its pages in every group. Keys and values lie in pages by position; pages
+/// that have left the window of their group are freed. A recurrent state is one page: a step reads it and writes
+/// another, which then takes its place, so a failed step leaves the state as it was.
+class SequenceState {
+ public:
+  static constexpr size_t kMaxSnapshots = 4;
+
+  explicit SequenceState(StatePool& pool);
+  ~SequenceState();
+  SequenceState(const SequenceState&) = delete;
+  SequenceState& operator=(const SequenceState&) = delete;
+
+  int64_t length() const { return length_; }
+  /// Gives the sequence pages of its own to write `tokens` more tokens. out_of_memory (with both numbers): the pool has
+  /// too few pages; nothing has changed.
+  Status reserve(int64_t tokens);
+  /// Whether the groups that keep every position have pages for `tokens` more, which may be too many for one step.
+  /// out_of_memory: as reserve().
+  Status check_room(int64_t tokens) const;
+  /// The reserved tokens have been written.
+  void commit(int64_t tokens);
+  /// Returns the pages of reserved tokens; a copy of a shared page is kept.
+  void rollback();
+  /// Keeps the state after `length` tokens, or after the nearest earlier length whose state is still there; returns it.
+  int64_t truncate(int64_t length);
+  /// Remembers the recurrent states of the present length, for truncate(). Costs a page of each recurrent group; the
+  /// oldest of kMaxSnapshots is forgotten.
+  void snapshot();
+  /// The same state in `copy`, which must be new; the pages are shared.
+  void fork_into(SequenceState& copy) const;
+
+  /// As StateStep::pages; valid until the next call that changes the sequence.
+  const int32_t* pages(size_t g) const { return tables_[g].pages.data(); }
+  /// Page and offset of a position, as StateStep::slots.
+  int32_t slot(size_t g, int64_t position) const {
+    return tables_[g].pages[static_cast<size_t>(position / kKvPageTokens)] * static_cast<int32_t>(kKvPageTokens) +
+           static_cast<int32_t>(position % kKvPageTokens);
+  }
+
+ private:
+  /// kKeyValue: pages by position; the first `freed` entries are no longer valid. kRecurrent: {state, next state}, -1
+  /// where there is none.
+  struct Table {
+    std::vector<int32_t> pages;
+    size_t freed = 0;
+  };
+  /// The recurrent states after `length` tokens, by group; -1 for other groups.
+  struct Snapshot {
+    int64_t length;
+    std::vector<int32_t> pages;
+  };
+  bool is_recurrent(size_t g) const { return pool_.group(g).kind == StateKind::kRecurrent; }
+  int64_t missing_pages(size_t g, int64_t tokens) const;
+  Status check_pages(size_t g, int64_t tokens) const;
+  void reserve_pages(size_t g, int64_t tokens);
+  void free_pages_beyond(size_t g, int64_t length);
+  /// The largest length up to `length` whose state is there.
+  int64_t restorable(int64_t length) const;
+  void restore_recurrent(int64_t length);
+  void drop_snapshot(Snapshot& snapshot);
+  Snapshot current_snapshot() const;
+
+  StatePool& pool_;
+  int64_t length_ = 0;
+  std::vector<Table> tables_;
+  bool has_recurrent_ = false;
+  std::vector<Snapshot> snapshots_;    ///< by length
+  std::vector<Snapshot> before_last_;  ///< before the last committed step, if any
+};
+
+}  // namespace redline

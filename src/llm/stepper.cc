@@ -1,0 +1,198 @@
+#include "llm/stepper.h"
+
+#include <algorithm>
+#include <cstring>
+#include <new>
+
+namespace redline {
+namespace {
+
+constexpr int64_t kMaxSequences = 4096, kMaxBatchTokens = int64_t{1} << 20;
+// Logits of a whole prompt are computed in steps of this many rows: with a large vocabulary a row is half a megabyte.
+constexpr int64_t kUsualLogitRows = 64;
+// Page numbers and slots of tokens are int32.
+constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
+// Recurrent states of a sequence: its state, the next one, the one before the last step, and snapshots.
+constexpr int64_t kRecurrentPages = 16;
+
+int64_t pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
+int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
+
+}  // namespace
+
+Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& model, const TextEngineOptions& options,
+                                               RuntimeResources& runtime) {
+  std::unique_ptr<Stepper> stepper(new Stepper());
+  Stepper& s = *stepper;
+  s.context_ = model.info.context;
+  s.vocab_size_ = model.info.vocab_size;
+  REDLINE_TRY(s.set_limits(options));
+  ExecutableOptions e;
+  e.interpret = options.use_interpreter;
+  e.compile.bounds[Symbol::kTokens] = s.max_batch_tokens_;
+  e.compile.bounds[Symbol::kSequences] = s.max_sequences_;
+  e.compile.bounds[Symbol::kLogitRows] = s.max_logit_rows_;
+  e.compile.exact_f32 = options.dtype == ComputeType::kF32;
+  s.kv_format_ = e.compile.exact_f32 || e.interpret ? KvFormat::kF32 : KvFormat::kF16;
+  set_kv_format(graph, s.kv_format_);
+  REDLINE_ASSIGN(s.executable_, Executable::make(std::move(graph), e, runtime));
+  REDLINE_TRY(s.make_pool(options));
+  const DecoderConfig& c = model.config;
+  const Program* program = s.executable_.program();
+  for (const StateGroup& group : s.executable_.states().groups) {
+    GroupStep& step = s.groups_.emplace_back();
+    step.pages.reserve(static_cast<size_t>(s.max_sequences_));
+    if (group.kind != StateKind::kKeyValue) continue;
+    step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
+    if (program)
+      step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
+          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_});
+  }
+  s.states_.resize(s.groups_.size());
+  s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
+  return stepper;
+}
+
+Status Stepper::set_limits(const TextEngineOptions& options) {
+  if (options.max_batch_tokens < 1 || options.max_batch_tokens > kMaxBatchTokens)
+    return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxBatchTokens);
+  if (options.max_sequences < 1 || options.max_sequences > kMaxSequences)
+    return invalid_argument("max_sequences {} is outside [1, {}]", options.max_sequences, kMaxSequences);
+  if (options.cache_tokens < 0)
+    return invalid_argument("cache_tokens {} must not be negative; 0 is as many as max_sequences contexts hold",
+                            options.cache_tokens);
+  max_batch_tokens_ = std::min(options.max_batch_tokens, context_ * options.max_sequences);
+  max_sequences_ = std::min(options.max_sequences, max_batch_tokens_);
+  max_logit_rows_ = std::min(std::max(kUsualLogitRows, max_sequences_), max_batch_tokens_);
+  return {};
+}
+
+// A window needs pages for its positions, the slack, and the tokens of a step; the first and the last page may be
+// partly filled.
+std::vector<int64_t> Stepper::pages_of_groups(int64_t cache_pages) const {
+  std::vector<int64_t> pages;
+  for (const StateGroup& group : executable_.states().groups) {
+    int64_t n = cache_pages;
+    if (group.kind == StateKind::kRecurrent) n = kRecurrentPages * max_sequences_;
+    else if (group.window > 0)
+      n = std::min(n, max_sequences_ * (pages_for(group.window + kWindowSlack + max_batch_tokens_) + 2));
+    pages.push_back(n);
+  }
+  return pages;
+}
+
+Status Stepper::make_pool(const TextEngineOptions& options) {
+  const int64_t asked =
+      options.cache_tokens > 0 ? pages_for(options.cache_tokens) : pages_for(context_) * options.max_sequences;
+  cache_pages_ = std::min(asked, kMaxPages);
+  // The pool is address space, which a system may limit. One full context is required; more is optional unless the user
+  // set it.
+  const int64_t least = options.cache_tokens > 0 ? cache_pages_ : pages_for(context_);
+  Result<std::unique_ptr<StateMemory>> memory = executable_.make_state_memory(pages_of_groups(cache_pages_));
+  while (!memory.ok() && cache_pages_ > least) {
+    cache_pages_ = std::max(least, cache_pages_ / 2);
+    memory = executable_.make_state_memory(pages_of_groups(cache_pages_));
+  }
+  REDLINE_TRY(memory);
+  pool_ = std::make_unique<StatePool>(executable_.states(), pages_of_groups(cache_pages_), std::move(memory).value());
+  return {};
+}
+
+Status Stepper::check(const StepEntry& entry) const {
+  const int64_t count = num_tokens(entry);
+  if (count == 0) return invalid_argument("no tokens to run");
+  for (const int32_t id : entry.tokens)
+    if (id < 0 || id >= vocab_size_)
+      return invalid_argument("token {} is outside the vocabulary of {}", id, vocab_size_);
+  if (entry.state->length() + count > context_)
+    return invalid_argument("{} tokens do not fit: the context holds {}, {} are taken", count, context_,
+                            entry.state->length());
+  if (entry.logit_rows > count)
+    return invalid_argument("logits of {} rows are asked for, there are {} tokens", entry.logit_rows, count);
+  return {};
+}
+
+Status Stepper::check_limits(std::span<const StepEntry> batch) const {
+  int64_t tokens = 0, rows = 0;
+  for (const StepEntry& entry : batch) {
+    tokens += num_tokens(entry);
+    rows += entry.logit_rows;
+  }
+  if (batch.empty() || std::ssize(batch) > max_sequences_ || tokens > max_batch_tokens_ || rows > max_logit_rows_)
+    return internal("a step of {} sequences, {} tokens and {} rows of logits", batch.size(), tokens, rows);
+  return {};
+}
+
+Status Stepper::run(std::span<const StepEntry> batch) {
+  for (const StepEntry& entry : batch) REDLINE_TRY(entry.state->reserve(num_tokens(entry)));
+  write_inputs(batch);
+  plan_states();
+  StepContext context;
+  context.sizes[Symbol::kTokens] = rows_.back().row_begin + rows_.back().rows;
+  context.sizes[Symbol::kSequences] = static_cast<int64_t>(batch.size());
+  for (const StepEntry& entry : batch) context.sizes[Symbol::kLogitRows] += entry.logit_rows;
+  context.sequences = rows_;
+  context.states = states_;
+  return executable_.run(context);
+}
+
+Status Stepper::step(std::span<const StepEntry> batch) {
+  REDLINE_TRY(check_limits(batch));
+  Status status;
+  try {
+    status = run(batch);
+  } catch (const std::bad_alloc&) {  // page tables; the tensors of the interpreter
+    status = out_of_memory("no room for a step of {} sequences", batch.size());
+  }
+  for (const StepEntry& entry : batch) {
+    if (status.ok()) entry.state->commit(num_tokens(entry));
+    else entry.state->rollback();
+  }
+  return status;
+}
+
+void Stepper::write_inputs(std::span<const StepEntry> batch) {
+  int32_t *tokens = executable_.input_i32("tokens"), *positions = executable_.input_i32("positions"),
+          *logit_rows = executable_.input_i32("logit_rows"),
+          *lengths = executable_.has_input("lengths") ? executable_.input_i32("lengths") : nullptr;
+  rows_.clear();
+  for (GroupStep& group : groups_) group.pages.clear();
+  int32_t row = 0;
+  for (const StepEntry& entry : batch) {
+    const int64_t first = entry.state->length(), n = num_tokens(entry);
+    std::memcpy(tokens + row, entry.tokens.data(), entry.tokens.size_bytes());
+    for (int64_t i = 0; i < n; ++i) {
+      positions[row + i] = static_cast<int32_t>(first + i);
+      if (lengths)
+        lengths[row + i] = static_cast<int32_t>(std::min(std::max(entry.expected_length, first + i + 1), context_));
+    }
+    for (size_t g = 0; g < groups_.size(); ++g) {
+      groups_[g].pages.push_back(entry.state->pages(g));
+      if (groups_[g].slots.empty()) continue;
+      for (int64_t i = 0; i < n; ++i) groups_[g].slots[static_cast<size_t>(row + i)] = entry.state->slot(g, first + i);
+    }
+    rows_.push_back({row, static_cast<int32_t>(n), first});
+    row += static_cast<int32_t>(n);
+    for (int64_t i = entry.logit_rows; i > 0; --i) *logit_rows++ = row - static_cast<int32_t>(i);
+  }
+}
+
+void Stepper::plan_states() {
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    const StateGroup& group = pool_->group(g);
+    StateStep& state = states_[g];
+    state.memory = pool_->memory().pages(g);
+    state.page_bytes = group.page_bytes;
+    state.pages = groups_[g].pages.data();
+    state.slots = groups_[g].slots.data();
+    if (!groups_[g].plan) continue;
+    groups_[g].plan->make(rows_, group.window);
+    state.attention = groups_[g].plan->work();
+  }
+}
+
+BatchLimits Stepper::limits() const {
+  return {max_batch_tokens_, max_sequences_, max_logit_rows_, pool_->capacity_tokens(), kKvPageTokens};
+}
+
+}  // namespace redline

@@ -1,0 +1,75 @@
+// Runs steps of a language model: a batch of sequences through the executable, with the state of each.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "base/fair_mutex.h"
+#include "llm/attention_plan.h"
+#include "llm/state_pool.h"
+#include "llm/text_model.h"
+#include "runtime/executable.h"
+
+namespace redline {
+
+/// One sequence's part of a step.
+struct StepEntry {
+  SequenceState* state = nullptr;
+  std::span<const int32_t> tokens;
+  int64_t logit_rows = 0;       ///< number of final tokens whose logits are computed
+  int64_t expected_length = 0;  ///< as Sequence::expect_length; 0: unknown
+};
+
+class Stepper {
+ public:
+  /// `runtime` must outlive the stepper. Errors name the option, in terms of TextEngineOptions.
+  static Result<std::unique_ptr<Stepper>> make(Graph graph, const TextModel& model, const TextEngineOptions& options,
+                                               RuntimeResources& runtime);
+
+  /// Appends the entries' tokens to their sequences; logits() then holds the rows asked for, in order. On error every
+  /// sequence is unchanged. The entries have passed check(). The caller holds mutex(). internal: the batch exceeds
+  /// limits().
+  Status step(std::span<const StepEntry> batch);
+  /// [rows, vocab_size], until the next step.
+  const float* logits() const { return executable_.output("logits"); }
+
+  /// Serializes steps and every change to the state of a sequence.
+  FairMutex& mutex() { return mutex_; }
+  StatePool& pool() { return *pool_; }
+  /// Checks one entry against context and vocabulary.
+  Status check(const StepEntry& entry) const;
+  BatchLimits limits() const;
+  const Executable& executable() const { return executable_; }
+  KvFormat kv_format() const { return kv_format_; }
+
+ private:
+  Stepper() = default;
+  Status set_limits(const TextEngineOptions& options);
+  Status make_pool(const TextEngineOptions& options);
+  std::vector<int64_t> pages_of_groups(int64_t cache_pages) const;
+  Status check_limits(std::span<const StepEntry> batch) const;
+  Status run(std::span<const StepEntry> batch);
+  void write_inputs(std::span<const StepEntry> batch);
+  void plan_states();
+
+  int64_t context_ = 0, vocab_size_ = 0;
+  int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
+  KvFormat kv_format_ = KvFormat::kF32;
+  Executable executable_;
+  std::unique_ptr<StatePool> pool_;
+  FairMutex mutex_;
+
+  // Of the step in progress; memory is reserved when the stepper is made.
+  struct GroupStep {
+    std::unique_ptr<AttentionPlan> plan;  ///< of kKeyValue
+    std::vector<const int32_t*> pages;    ///< [sequences]
+    std::vector<int32_t> slots;           ///< [tokens], of kKeyValue
+  };
+  std::vector<GroupStep> groups_;
+  std::vector<StateStep> states_;
+  std::vector<SequenceRows> rows_;
+};
+
+}  // namespace redline

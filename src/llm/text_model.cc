@@ -1,0 +1,107 @@
+#include "llm/text_model.h"
+
+#include <algorithm>
+#include <map>
+
+#include "graph/ops/linear.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kDefaultContext = 4096, kMaxContext = int64_t{1} << 24;
+
+std::string spell_types(const std::map<DType, int64_t>& counts) {
+  std::string text;
+  for (auto [dtype, count] : counts)
+    text += fmt::format("{}{} x{}", text.empty() ? "" : ", ", dtype_info(dtype).name, count);
+  return text;
+}
+
+Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
+  SamplingOptions s;
+  s.temperature = 0.8f;
+  s.top_p = 0.95f;
+  ConfigReader r(generation);
+  const bool does_sample = r.boolean("do_sample", true);
+  if (r.has("do_sample")) {  // transformers' GenerationConfig defaults for missing keys
+    s.temperature = 1.0f;
+    s.top_p = 1.0f;
+    s.top_k = 50;
+  }
+  s.temperature = static_cast<float>(r.number("temperature", 0, 100, s.temperature));
+  // 0 keeps only the most likely token
+  s.top_p = std::max(1e-6f, static_cast<float>(r.number("top_p", 0, 1, s.top_p)));
+  s.top_k = std::max<int64_t>(0, r.integer("top_k", -1, int64_t{1} << 31, s.top_k));  // llama.cpp: -1 is off too
+  s.min_p = static_cast<float>(r.number("min_p", 0, 1, 0.0));
+  s.repetition_penalty = static_cast<float>(r.number("repetition_penalty", 1e-3, 100, 1.0));
+  if (!does_sample) s.temperature = 0;
+  REDLINE_TRY(r.status().within("generation_config.json"));
+  return s;
+}
+
+}  // namespace
+
+Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& model, int64_t context) {
+  TextModel m;
+  m.config = model.config;
+  REDLINE_ASSIGN(m.sampling, read_sampling(checkpoint.generation).within(checkpoint.path));
+  m.tokenizer = std::move(checkpoint.tokenizer);
+  m.tokenizer_status = checkpoint.tokenizer_status;
+  m.stop_tokens = checkpoint.stop_tokens;
+  if (m.tokenizer) m.bos = m.tokenizer->bos();
+  else if (std::vector<int32_t> ids = read_token_ids(checkpoint.config, "bos_token_id"); !ids.empty()) m.bos = ids[0];
+
+  const DecoderConfig& c = m.config;
+  ModelInfo& info = m.info;
+  info.path = checkpoint.path;
+  info.architecture = model.graph.name;
+  info.file_format = checkpoint.format;
+  std::map<DType, int64_t> types;
+  for (const ValueInfo& value : model.graph.values)
+    if (value.kind == ValueKind::kWeight) {
+      ++types[value.dtype];
+      info.parameters += value.weight.view.num_elements();
+      info.weight_bytes += value.weight.view.bytes();
+    }
+  info.weight_types = spell_types(types);
+  info.num_layers = c.num_layers;
+  info.hidden_size = c.hidden_size;
+  info.num_heads = c.num_heads;
+  info.num_kv_heads = c.num_kv_heads;
+  info.head_dim = c.head_dim;
+  info.intermediate_size = c.intermediate_size;
+  info.vocab_size = c.vocab_size;
+  info.model_context = c.max_positions;
+  if (context < 0 || context > kMaxContext)
+    return invalid_argument("context {} is outside [1, {}]", context, kMaxContext);
+  info.context = context > 0 ? context : std::min(c.max_positions, kDefaultContext);
+  info.has_tokenizer = m.tokenizer != nullptr;
+
+  for (const Op& op : model.graph.ops) {
+    if (op.def != &kLinear) continue;
+    const TensorView& weight = model.graph.value(op.inputs[1]).weight.view;
+    const bool is_output = op.outputs[0] == model.graph.outputs[0];
+    auto cost = std::find_if(m.linear_costs.begin(), m.linear_costs.end(), [&](const LinearCost& known) {
+      return known.dtype == weight.dtype && known.is_output == is_output;
+    });
+    if (cost == m.linear_costs.end()) cost = m.linear_costs.insert(cost, LinearCost{weight.dtype, is_output, 0, 0});
+    cost->bytes += static_cast<double>(weight.bytes());
+    cost->flops += 2 * static_cast<double>(weight.num_elements());
+  }
+  return m;
+}
+
+Result<std::vector<int32_t>> TextModel::encode(std::string_view text, bool special, bool add_bos) const {
+  if (!tokenizer) return tokenizer_status.ok() ? not_found("{} has no tokenizer", info.path) : tokenizer_status;
+  std::vector<int32_t> ids = tokenizer->encode(text, {add_bos, special});
+  // A chat template writes the BOS token itself.
+  if (special && add_bos && tokenizer->adds_bos() && ids.size() > 1 && ids[0] == bos && ids[1] == bos)
+    ids.erase(ids.begin());
+  return ids;
+}
+Result<std::string> TextModel::decode(std::span<const int32_t> tokens, bool special) const {
+  if (!tokenizer) return tokenizer_status.ok() ? not_found("{} has no tokenizer", info.path) : tokenizer_status;
+  return tokenizer->decode({tokens.begin(), tokens.end()}, special);
+}
+
+}  // namespace redline

@@ -1,0 +1,36 @@
+// What is known of a language model beside its graph: description, tokenizer, defaults, and what a step costs.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "models/registry.h"
+#include "redline/text.h"
+
+namespace redline {
+
+struct TextModel {
+  ModelInfo info;
+  DecoderConfig config;
+  SamplingOptions sampling;
+  std::unique_ptr<Tokenizer> tokenizer;
+  Status tokenizer_status;  ///< why there is no tokenizer
+  std::vector<int32_t> stop_tokens;
+  int32_t bos = -1;
+  /// Linear ops with weights of one type: cost per token, or per row of logits.
+  struct LinearCost {
+    DType dtype;
+    bool is_output;
+    double bytes, flops;
+  };
+  std::vector<LinearCost> linear_costs;
+
+  /// Takes the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context.
+  static Result<TextModel> make(Checkpoint& checkpoint, const LanguageModel& model, int64_t context);
+
+  Result<std::vector<int32_t>> encode(std::string_view text, bool special, bool add_bos) const;
+  Result<std::string> decode(std::span<const int32_t> tokens, bool special) const;
+};
+
+}  // namespace redline

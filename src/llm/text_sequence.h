@@ -1,0 +1,37 @@
+// The sequence of include/redline/text.h.
+#pragma once
+
+#include "llm/stepper.h"
+
+namespace redline {
+
+class TextSequence final : public Sequence {
+ public:
+  /// `stepper` must outlive the sequence.
+  explicit TextSequence(Stepper& stepper, int64_t vocab_size);
+  ~TextSequence() override;
+
+  Status append(std::span<const int32_t> tokens, std::span<float> logits) override;
+  int64_t length() const override { return state_->length(); }
+  int64_t truncate(int64_t length) override;
+  Result<std::unique_ptr<Sequence>> fork() const override;
+  void expect_length(int64_t length) override { expected_length_ = length; }
+
+  const Stepper* stepper() const { return &stepper_; }
+  /// invalid_argument: `logits` are not whole rows.
+  Result<StepEntry> entry(std::span<const int32_t> tokens, std::span<const float> logits) const;
+
+ private:
+  int64_t vocab_size() const override { return vocab_size_; }
+  Status check(std::span<const int32_t> tokens, int64_t rows) const override;
+  /// append() in as many steps as it takes; on error only some of them have run.
+  Status append_steps(StepEntry entry, std::span<float> logits);
+  Stepper& stepper_;
+  int64_t vocab_size_, expected_length_ = 0;
+  std::unique_ptr<SequenceState> state_;  // changed only while the stepper's mutex is held
+};
+
+/// One step for several sequences; as TextEngine::run_batch.
+Status run_batch(Stepper& stepper, int64_t vocab_size, std::span<BatchEntry> batch);
+
+}  // namespace redline

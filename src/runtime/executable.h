@@ -1,0 +1,82 @@
+// A graph that is ready to run, compiled or interpreted, with named inputs and outputs.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+
+#include "backends/cpu/lowering.h"
+#include "runtime/runtime_resources.h"
+
+namespace redline {
+
+/// Storage type of keys and values in image models: bfloat16 where a tile unit (AMX) reads it, as bfloat16 models use
+/// elsewhere; float16 on vector units, for the same memory.
+KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32);
+
+struct ExecutableOptions {
+  CompileOptions compile;  ///< kernels and weight cache are those of the runtime
+  bool interpret = false;  ///< reference mode: op by op in float64, slowly
+};
+
+/// Not thread-safe; executables of one runtime take turns on its workers.
+class Executable {
+ public:
+  /// `runtime` must outlive the executable.
+  static Result<Executable> make(Graph graph, const ExecutableOptions& options, RuntimeResources& runtime);
+  Executable() = default;
+  bool empty() const { return !runner_; }
+
+  struct Port {
+    std::string name;
+    DType dtype = DType::kF32;
+    Shape shape;
+    /// Its address is set by bind() (graph/bound_values.h).
+    bool is_bound() const;
+  };
+  const std::vector<Port>& inputs() const { return input_ports_; }
+  const std::vector<Port>& outputs() const { return output_ports_; }
+  bool has_input(std::string_view name) const { return find(input_ports_, name) != nullptr; }
+  bool has_output(std::string_view name) const { return find(output_ports_, name) != nullptr; }
+
+  /// Memory of the input at its bounds; contents are lost after run(). internal: unknown name, wrong type, or the input
+  /// is bound.
+  float* input(std::string_view name);
+  int32_t* input_i32(std::string_view name);
+  /// As written by run(), dense rows; valid until the next run().
+  const float* output(std::string_view name) const;
+  /// Sets the address of a bound float32 input or output from the next run() on: dense rows, which must outlive the
+  /// runs. internal: unknown name.
+  void bind(std::string_view name, float* data);
+
+  /// Waits for its turn on the workers. invalid_argument: a size exceeds its bound.
+  Status run(const StepContext& step);
+  Status run(const SymbolValues& sizes);
+
+  /// Layout of the state groups, and memory for them (Runner::make_state_memory).
+  const StatePlan& states() const { return runner_->states(); }
+  Result<std::unique_ptr<StateMemory>> make_state_memory(std::span<const int64_t> num_pages) const {
+    return runner_->make_state_memory(num_pages);
+  }
+
+  /// Memory for bound ports (Runner::make_buffer).
+  Result<std::unique_ptr<BackendBuffer>> make_buffer(int64_t bytes) const { return runner_->make_buffer(bytes); }
+
+  /// nullptr when interpreted.
+  const Program* program() const { return runner_ ? runner_->program() : nullptr; }
+  /// The compiled program, or the interpreted graph, as text.
+  std::string describe() const { return runner_->describe(); }
+  /// Floating-point operations of the matrix products of one run.
+  int64_t flops(const SymbolValues& sizes) const { return flops_.eval(sizes); }
+  int64_t resident_arena_bytes() const { return runner_ ? runner_->resident_arena_bytes() : 0; }
+  int64_t weight_bytes() const { return program() ? program()->weight_bytes : 0; }
+
+ private:
+  static const Port* find(const std::vector<Port>& ports, std::string_view name);
+  std::vector<Port> input_ports_, output_ports_;
+  Dim flops_ = 0;
+  RuntimeResources* runtime_ = nullptr;
+  std::unique_ptr<Runner> runner_;
+};
+
+}  // namespace redline

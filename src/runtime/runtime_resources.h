@@ -1,0 +1,47 @@
+// What a Runtime (include/redline/runtime.h) owns.
+#pragma once
+
+#include <memory>
+#include <string>
+
+#include "backends/cpu/weight_cache.h"
+#include "base/fair_mutex.h"
+#include "base/worker_team.h"
+#include "graph/timeline.h"
+#include "kernels/cpu/cpu_kernels.h"
+#include "redline/runtime.h"
+
+namespace redline {
+
+class RuntimeResources {
+ public:
+  /// `timeline` may be empty.
+  RuntimeResources(int threads, const CpuKernels& kernels, TimelineFile timeline = {});
+  /// Writes the timeline.
+  ~RuntimeResources();
+  RuntimeResources(const RuntimeResources&) = delete;
+  RuntimeResources& operator=(const RuntimeResources&) = delete;
+
+  WorkerTeam& team() { return team_; }
+  const CpuKernels& kernels() const { return kernels_; }
+  const std::string& isa() const { return isa_; }
+  Timeline* timeline() { return timeline_.timeline(); }
+  /// Held while a program is compiled or runs: the workers and their scratch memory serve one at a time.
+  FairMutex& mutex() { return mutex_; }
+
+  double hang_seconds;              ///< see ExecutorOptions
+  WeightCacheOptions weight_cache;  ///< disabled unless set
+
+ private:
+  const CpuKernels& kernels_;
+  std::string isa_;
+  WorkerTeam team_;
+  TimelineFile timeline_;
+  FairMutex mutex_;
+};
+
+/// `shared`, or a runtime of the engine's own. invalid_argument: `own` asks for something that the shared runtime has
+/// decided.
+Result<std::shared_ptr<Runtime>> choose_runtime(std::shared_ptr<Runtime> shared, const RuntimeOptions& own);
+
+}  // namespace redline

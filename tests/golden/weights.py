@@ -1,0 +1,495 @@
+#!/usr/bin/env python3
+"""The random weights of the golden models: stored as a recipe each, written as files in the build.
+
+    python tests/golden/weights.py OUT      writes OUT: tests/golden without its scripts, with the files of every recipe
+
+A recipe is a weights.txt in the folder of the files that it describes:
+
+    file model.safetensors SHA256           one line per shard; tensors are dealt to the shards in turn
+    dtype bf16
+    draw torch 3 gain 1.2                   the generator with its seed, and so the distribution: see the functions below
+    blocks 32                               matrices of whole blocks again: integers of a generator with this seed
+    same lm_head.weight shared.weight       a tensor, and the one that it equals
+    stored pos_embed.pos_embed              a tensor whose bits are in the file pos_embed.pos_embed.npy
+    gguf BF16 SHA256                        also model.gguf, under llama.cpp's names
+    flux ../original.gguf SHA256            also the same under the names of the original FLUX checkpoint
+    tensors                                 the rest, in the order of drawing: module paths by indentation, then shapes
+    encoder
+     conv_in
+      weight 8 3 3 3
+      bias 8
+
+or one line, `link ../other`: the files of another folder, and after it perhaps `gguf`. The makers call describe(), which checks
+that the recipe gives the bytes of the file that they saved. Needs numpy and gguf; PyTorch is for the makers alone.
+"""
+import hashlib
+import json
+import os
+import pathlib
+import shutil
+import struct
+import sys
+
+try:
+  import gguf
+  import numpy as np
+except ImportError:
+  sys.exit("The weights of tests/golden are made with the Python packages numpy and gguf: run tools/setup.sh test")
+
+HERE = pathlib.Path(__file__).resolve().parent
+RECIPE = "weights.txt"
+SAFETENSORS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
+
+
+class TorchGenerator:
+  """torch.Generator().manual_seed(seed) on a CPU, as far as torch.randn(..., dtype=torch.float64) uses it."""
+
+  def __init__(self, seed):
+    self.engine = np.random.MT19937()
+    self.engine._legacy_seeding(seed)
+    self.second = None  # of a pair of normal values
+
+  def uniform(self, count):
+    words = self.engine.random_raw(2 * count).astype(np.uint64)
+    return ((words[0::2] << np.uint64(32) | words[1::2]) & np.uint64((1 << 53) - 1)).astype(np.float64) * 2.0**-53
+
+  def randn(self, count):
+    if count < 16:
+      return np.array([self.one() for _ in range(count)])
+    values = self.uniform(count)
+    whole = count // 16 * 16
+    values[:whole] = self.pairs(values[:whole])
+    if whole < count:  # the last 16 again
+      values[-16:] = self.pairs(self.uniform(16))
+    return values
+
+  def one(self):
+    value, self.second = self.second, None
+    if value is None:
+      angle, u = self.uniform(2)
+      radius = np.sqrt(-2 * np.log1p(-u))
+      value, self.second = radius * np.cos(2 * np.pi * angle), radius * np.sin(2 * np.pi * angle)
+    return value
+
+  def integers(self, low, high, count):
+    """torch.randint(low, high, ...)"""
+    return low + (self.engine.random_raw(count) % (high - low)).astype(np.int64)
+
+  @staticmethod
+  def pairs(uniform):
+    """Box-Muller, 8 and 8 values of every 16."""
+    u = uniform.reshape(-1, 2, 8)
+    radius, angle = np.sqrt(-2 * np.log(1 - u[:, 0])), 2 * np.pi * u[:, 1]
+    return np.stack([radius * np.cos(angle), radius * np.sin(angle)], 1).reshape(-1)
+
+
+def draw_torch(seed, tensors, gain=1.0):
+  """Weights like those of a trained network: norms around one, biases of visible size, linears that keep the scale of x."""
+  generator = TorchGenerator(int(seed))
+  for name, shape in tensors.items():
+    noise = generator.randn(int(np.prod(shape, dtype=np.int64))).reshape(shape)
+    if len(shape) == 1:
+      yield name, (1.0 if name.endswith("weight") else 0.0) + 0.2 * noise
+    else:
+      yield name, float(gain) * noise / np.prod(shape[1:])**0.5
+
+
+def draw_numpy(seed, tensors):
+  """Every tensor is scaled to have a visible effect: attention is far from uniform, norms far from 1, biases far from 0."""
+  generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(int(seed))
+  for name, shape in tensors.items():
+    x = generator.standard_normal(tuple(shape))
+    if name.endswith("norm.weight"):
+      x = 1 + 0.3 * x
+    elif name.endswith("bias"):
+      x = 0.4 * x
+    elif "embed_tokens" in name:
+      x = 0.7 * x
+    else:
+      gain = 1.7 if ("q_proj" in name or "k_proj" in name) else 1.2
+      x = gain / np.sqrt(shape[1]) * x
+    yield name, x
+
+
+def integer_blocks(seed, shapes):
+  """Matrices of whole blocks of 32: integers times a power of two, 127 itself in each block, so that q8_0 stores them exactly."""
+  generator = TorchGenerator(int(seed))
+  for name, shape in shapes.items():
+    if len(shape) == 2 and shape[1] % 32 == 0:
+      whole = generator.integers(-126, 127, shape[0] * shape[1]).reshape(shape)
+      whole[:, ::32] = 127
+      yield name, whole * 2.0**-9
+
+
+DRAW = {"torch": draw_torch, "numpy": draw_numpy}
+
+
+def to_bits(values, dtype):
+  """float64 to float32 to the stored type, each rounded to nearest even."""
+  single = np.ascontiguousarray(values, dtype=np.float32)
+  if dtype == "f32":
+    return single.view(np.uint32)
+  if dtype == "f16":
+    return single.astype(np.float16).view(np.uint16)
+  bits = single.view(np.uint32).astype(np.uint64)
+  return ((bits + np.uint64(0x7fff) + ((bits >> np.uint64(16)) & np.uint64(1))) >> np.uint64(16)).astype(np.uint16)
+
+
+def to_float32(bits, dtype):
+  if dtype == "f32":
+    return bits.view(np.float32)
+  if dtype == "f16":
+    return bits.view(np.float16).astype(np.float32)
+  return (bits.astype(np.uint32) << np.uint32(16)).view(np.float32)
+
+
+class Recipe:
+  def __init__(self):
+    self.files, self.dtype, self.draw, self.same, self.stored = [], "", [], {}, []
+    self.gguf, self.link, self.tensors = None, None, {}
+    self.blocks, self.flux = None, []
+
+  def parse(self, text):
+    lines = iter(text.splitlines())
+    for line in lines:
+      word, *rest = line.split()
+      if word == "file":
+        self.files.append(tuple(rest))
+      elif word == "dtype":
+        self.dtype, = rest
+      elif word == "draw":
+        self.draw = rest
+      elif word == "same":
+        self.same[rest[0]] = rest[1]
+      elif word == "stored":
+        self.stored.append(rest[0])
+      elif word == "gguf":
+        self.gguf = tuple(rest)
+      elif word == "link":
+        self.link, = rest
+      elif word == "blocks":
+        self.blocks, = rest
+      elif word == "flux":
+        self.flux.append(tuple(rest))
+      elif word == "tensors":
+        break
+      else:
+        raise ValueError(f"{RECIPE}: unknown line: {line}")
+    path = []
+    for line in lines:
+      part, *shape = line.split()
+      del path[len(line) - len(line.lstrip(" ")):]
+      if shape:
+        self.tensors[".".join([*path, part])] = [int(n) for n in shape]
+      else:
+        path.append(part)
+    return self
+
+  def text(self):
+    lines = [f"file {name} {digest}" for name, digest in self.files]
+    if self.link:
+      lines.append(f"link {self.link}")
+    else:
+      lines += [f"dtype {self.dtype}", " ".join(["draw", *map(str, self.draw)])]
+    lines += [f"same {name} {other}" for name, other in self.same.items()]
+    lines += [f"stored {name}" for name in self.stored]
+    if self.gguf:
+      lines.append(" ".join(["gguf", *self.gguf]))
+    if self.blocks is not None:
+      lines.append(f"blocks {self.blocks}")
+    lines += [f"flux {name} {digest}" for name, digest in self.flux]
+    if self.tensors:
+      lines.append("tensors")
+    path = []
+    for name, shape in self.tensors.items():
+      *modules, last = name.split(".")
+      common = len(os.path.commonprefix([path, modules]))
+      lines += [" " * depth + modules[depth] for depth in range(common, len(modules))]
+      lines.append(" " * len(modules) + " ".join([last, *map(str, shape)]))
+      path = modules
+    return "\n".join(lines) + "\n"
+
+  def make_tensors(self, folder):
+    """All tensors as bits. `folder`: where stored tensors are."""
+    kind, seed, *options = self.draw
+    options = dict(zip(options[0::2], options[1::2]))
+    made = {name: to_bits(values, self.dtype) for name, values in DRAW[kind](seed, self.tensors, **options)}
+    if self.blocks is not None:
+      made.update({name: to_bits(values, self.dtype) for name, values in integer_blocks(self.blocks, self.tensors)})
+    made.update({name: made[other] for name, other in self.same.items()})
+    made.update({name: np.load(folder / f"{name}.npy") for name in self.stored})
+    return made
+
+  def file_bytes(self, tensors):
+    """Of each file."""
+    names = sorted(tensors)
+    for shard in range(len(self.files)):
+      part = {name: (self.dtype, tensors[name]) for name in names[shard::len(self.files)]}
+      yield safetensors_bytes(part, {"format": "pt"} if self.draw[0] == "numpy" else None)
+
+
+def safetensors_bytes(tensors, metadata=None):
+  """As the safetensors package writes them: wide types first, then by name. `tensors`: name -> (dtype, bits)."""
+  header, data, offset = {"__metadata__": metadata} if metadata else {}, [], 0
+  for name, (dtype, bits) in sorted(tensors.items(), key=lambda item: (-item[1][1].itemsize, item[0])):
+    header[name] = {"dtype": SAFETENSORS[dtype], "shape": list(bits.shape), "data_offsets": [offset, offset + bits.nbytes]}
+    data.append(bits.tobytes())
+    offset += bits.nbytes
+  head = json.dumps(header, separators=(",", ":")).encode()
+  head += b" " * (-len(head) % 8)
+  return struct.pack("<Q", len(head)) + head + b"".join(data)
+
+
+def digest_of(data):
+  return hashlib.sha256(data).hexdigest()
+
+
+def open_recipe(folder):
+  return Recipe().parse((folder / RECIPE).read_text())
+
+
+def write_checked(path, data, digest):
+  if digest_of(data) != digest:
+    raise SystemExit(f"{path}: the recipe gives other bytes than those that the expected outputs belong to; numpy {np.__version__}")
+  path.write_bytes(data)
+
+
+def write_files(source, folder):
+  """The files of the recipe in `source`, to `folder`."""
+  recipe = open_recipe(source)
+  of, tensors_of = (recipe, source) if not recipe.link else (open_recipe(source / recipe.link), source / recipe.link)
+  if recipe.link:
+    for name, _ in of.files:
+      (folder / name).symlink_to(os.path.join(recipe.link, name))
+    if not recipe.gguf:
+      return
+  tensors = of.make_tensors(tensors_of)
+  for (name, digest), data in zip(recipe.files, of.file_bytes(tensors)):
+    write_checked(folder / name, data, digest)
+  if recipe.gguf:
+    gguf_type, digest = recipe.gguf
+    path = folder / "model.gguf"
+    config = plain_config(json.loads((source / "config.json").read_text()))
+    write_gguf(path, {name: to_float32(bits, of.dtype) for name, bits in sorted(tensors.items())}, config, gguf_type, source.name)
+    write_checked(path, path.read_bytes(), digest)
+  for name, digest in recipe.flux:
+    path = folder / name
+    write_flux(path, {n: (of.dtype, bits) for n, bits in tensors.items()})
+    write_checked(path, path.read_bytes(), digest)
+
+
+def describe(folder, files, dtype, draw, tensors, *, same=None, stored=None, gguf_type=None, blocks=None, flux=()):
+  """Called by a maker that has saved `files`, and those of `flux`, in `folder`: replaces them by their recipe, which must
+  give the same bytes. `tensors`: name -> shape in the order of drawing; `stored`: name -> bits."""
+  recipe = Recipe()
+  recipe.files = [(name, digest_of((folder / name).read_bytes())) for name in files]
+  recipe.dtype, recipe.draw, recipe.same, recipe.stored = dtype, draw, same or {}, list(stored or {})
+  recipe.blocks, recipe.flux = blocks, [(name, digest_of((folder / name).read_bytes())) for name in flux]
+  recipe.tensors = {name: list(shape) for name, shape in tensors.items()}
+  if gguf_type:
+    recipe.gguf = (gguf_type, digest_of((folder / "model.gguf").read_bytes()))
+  for name in recipe.stored:
+    np.save(folder / f"{name}.npy", stored[name])
+  (folder / RECIPE).write_text(recipe.text())
+  made = [*files, *(["model.gguf"] if gguf_type else []), *flux]
+  write_files(folder, folder)  # checks them
+  for name in made:
+    (folder / name).unlink()
+
+
+def describe_link(folder, link, files, gguf_type=None):
+  """The same where `files` are those of the recipe in folder/link."""
+  recipe = Recipe()
+  recipe.link = link
+  for name in files:
+    (folder / name).unlink()
+  if gguf_type:
+    recipe.gguf = (gguf_type, digest_of((folder / "model.gguf").read_bytes()))
+    (folder / "model.gguf").unlink()
+  (folder / RECIPE).write_text(recipe.text())
+  write_files(folder, folder)
+  for name in [*files, *(["model.gguf"] if gguf_type else [])]:
+    (folder / name).unlink()
+
+
+# The GGUF twins of language models.
+
+
+def plain_config(config):
+  """rope_theta and rope_scaling as transformers 4 spells them."""
+  if "rope_parameters" in config:
+    scaling = dict(config["rope_parameters"])
+    config = dict(config, rope_theta=scaling.pop("rope_theta"), rope_scaling=scaling if scaling["rope_type"] != "default" else None)
+  return config
+
+
+def interleaved(weight, num_heads):
+  """Rows of each head from (first half, second half) to llama.cpp's pairs: rows i and i + D/2 become neighbours."""
+  d = weight.shape[0] // num_heads
+  return weight.reshape(num_heads, 2, d // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
+
+
+GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
+              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
+              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
+              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+
+
+def gguf_name(name):
+  stem, kind = name.removeprefix("model.").rsplit(".", 1)
+  if stem.startswith("layers."):
+    _, layer, rest = stem.split(".", 2)
+    return f"blk.{layer}.{GGUF_NAMES[rest]}.{kind}"
+  return {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[stem] + "." + kind
+
+
+def write_gguf(path, tensors, config, gguf_type, name):
+  """What llama.cpp's converter writes for this model, vocabulary left out. `tensors`: name -> float32 values."""
+  arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
+  heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+  head_dim = config.get("head_dim") or config["hidden_size"] // heads
+  w = gguf.GGUFWriter(path, arch)
+  w.add_name(name)
+  w.add_vocab_size(config["vocab_size"])
+  w.add_context_length(config["max_position_embeddings"])
+  w.add_embedding_length(config["hidden_size"])
+  w.add_block_count(config["num_hidden_layers"])
+  w.add_feed_forward_length(config["intermediate_size"])
+  w.add_head_count(heads)
+  w.add_head_count_kv(kv_heads)
+  w.add_layer_norm_rms_eps(config["rms_norm_eps"])
+  w.add_rope_freq_base(config["rope_theta"])
+  w.add_key_length(head_dim)
+  w.add_value_length(head_dim)
+  if arch == "llama":
+    w.add_rope_dimension_count(head_dim)
+  w.add_tokenizer_model("none")
+  scaling = config.get("rope_scaling") or {}
+  kind = scaling.get("rope_type", scaling.get("type"))
+  if kind in ("linear", "yarn"):
+    w.add_rope_scaling_type(gguf.RopeScalingType(kind))
+    w.add_rope_scaling_factor(scaling["factor"])
+  if kind == "yarn":
+    w.add_rope_scaling_orig_ctx_len(scaling["original_max_position_embeddings"])
+  if kind == "llama3":  # as factors that divide the frequencies
+    exponents = np.arange(0, head_dim, 2, dtype=np.float64) / head_dim
+    wavelength = 2 * np.pi * config["rope_theta"] ** exponents
+    original, low, high = (scaling[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
+    smooth = np.clip((original / wavelength - low) / (high - low), 0, 1)
+    w.add_tensor("rope_freqs.weight", (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32))
+  for n, x in tensors.items():
+    if arch == "llama" and ("q_proj" in n or "k_proj" in n):
+      x = interleaved(x, heads if "q_proj" in n else kv_heads)
+    x = np.ascontiguousarray(x)
+    if x.ndim == 1 or gguf_type == "F32":
+      w.add_tensor(gguf_name(n), x)
+    elif gguf_type == "F16":
+      w.add_tensor(gguf_name(n), x.astype(np.float16))
+    else:
+      bits = (x.view(np.uint32) >> 16).astype(np.uint16)  # exact: the values are bf16 already
+      assert np.array_equal((bits.astype(np.uint32) << 16).view(np.float32), x), n
+      w.add_tensor(gguf_name(n), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+  w.write_header_to_file()
+  w.write_kv_data_to_file()
+  w.write_tensors_to_file()
+  w.close()
+
+
+# The original names of FLUX.
+
+
+def flux_names(state):
+  """Tensors under the names of the original checkpoint (black-forest-labs/flux, src/flux/model.py), which concatenates some.
+  `state`: those of FluxTransformer2DModel."""
+  out = {}
+
+  def move(to, source, new=None):
+    for kind in ("weight", "bias"):
+      if f"{source}.{kind}" in state:
+        out[f"{to}.{new or kind}"] = state[f"{source}.{kind}"]
+
+  def join(to, *sources):
+    for kind in ("weight", "bias"):
+      out[f"{to}.{kind}"] = np.concatenate([state[f"{s}.{kind}"] for s in sources])
+
+  move("img_in", "x_embedder")
+  move("txt_in", "context_embedder")
+  for new, old in (("time", "timestep"), ("vector", "text"), ("guidance", "guidance")):
+    move(f"{new}_in.in_layer", f"time_text_embed.{old}_embedder.linear_1")
+    move(f"{new}_in.out_layer", f"time_text_embed.{old}_embedder.linear_2")
+  move("final_layer.linear", "proj_out")
+  for kind in ("weight", "bias"):
+    scale, shift = np.split(state[f"norm_out.linear.{kind}"], 2)
+    out[f"final_layer.adaLN_modulation.1.{kind}"] = np.concatenate([shift, scale])
+  for i in range(sum(name.endswith(".norm1_context.linear.bias") for name in state)):
+    to, of = f"double_blocks.{i}", f"transformer_blocks.{i}"
+    move(f"{to}.img_mod.lin", f"{of}.norm1.linear")
+    move(f"{to}.txt_mod.lin", f"{of}.norm1_context.linear")
+    join(f"{to}.img_attn.qkv", f"{of}.attn.to_q", f"{of}.attn.to_k", f"{of}.attn.to_v")
+    join(f"{to}.txt_attn.qkv", f"{of}.attn.add_q_proj", f"{of}.attn.add_k_proj", f"{of}.attn.add_v_proj")
+    for stream, added, out_name, ff in (("img", "", "to_out.0", "ff"), ("txt", "added_", "to_add_out", "ff_context")):
+      move(f"{to}.{stream}_attn.norm.query_norm", f"{of}.attn.norm_{added}q", "scale")
+      move(f"{to}.{stream}_attn.norm.key_norm", f"{of}.attn.norm_{added}k", "scale")
+      move(f"{to}.{stream}_attn.proj", f"{of}.attn.{out_name}")
+      move(f"{to}.{stream}_mlp.0", f"{of}.{ff}.net.0.proj")
+      move(f"{to}.{stream}_mlp.2", f"{of}.{ff}.net.2")
+  for i in range(sum(name.endswith(".proj_mlp.bias") for name in state)):
+    to, of = f"single_blocks.{i}", f"single_transformer_blocks.{i}"
+    move(f"{to}.modulation.lin", f"{of}.norm.linear")
+    join(f"{to}.linear1", f"{of}.attn.to_q", f"{of}.attn.to_k", f"{of}.attn.to_v", f"{of}.proj_mlp")
+    move(f"{to}.linear2", f"{of}.proj_out")
+    move(f"{to}.norm.query_norm", f"{of}.attn.norm_q", "scale")
+    move(f"{to}.norm.key_norm", f"{of}.attn.norm_k", "scale")
+  return out
+
+
+def write_flux(path, tensors):
+  """The safetensors file has the tensors below "model.diffusion_model." and an unrelated one; the GGUF has 8-bit blocks where
+  rows are whole blocks, bfloat16 matrices and float32 vectors."""
+  dtype = next(iter(tensors.values()))[0]
+  original = flux_names({name: bits for name, (_dtype, bits) in tensors.items()})
+  if path.suffix == ".safetensors":
+    bundle = {f"model.diffusion_model.{name}": (dtype, bits) for name, bits in original.items()}
+    bundle["text_encoders.clip_l.logit_scale"] = ("f32", to_bits(np.ones(1), "f32"))
+    path.write_bytes(safetensors_bytes(bundle))
+    return
+  types = gguf.GGMLQuantizationType
+  writer = gguf.GGUFWriter(str(path), "flux")
+  for name, bits in original.items():
+    values = to_float32(bits, dtype)
+    kind = types.F32 if values.ndim == 1 else types.BF16 if values.shape[1] % 32 else types.Q8_0
+    writer.add_tensor(name, gguf.quants.quantize(values, kind), raw_dtype=kind)
+  writer.write_header_to_file()
+  writer.write_kv_data_to_file()
+  writer.write_tensors_to_file()
+  writer.close()
+
+
+def main():
+  if len(sys.argv) != 2:
+    sys.exit(f"usage: {sys.argv[0]} OUT")
+  out = pathlib.Path(sys.argv[1])
+  shutil.rmtree(out, ignore_errors=True)
+  recipes = []
+  for folder, folders, names in os.walk(HERE):
+    source = pathlib.Path(folder)
+    to = out / source.relative_to(HERE)
+    to.mkdir(parents=True)
+    folders[:] = [f for f in folders if f != "__pycache__"]
+    for name in [*names, *folders]:
+      path = source / name
+      if name == RECIPE:
+        recipes.append(source)
+      elif name.endswith(".py"):
+        continue
+      elif path.is_symlink() and not path.resolve().is_relative_to(HERE):
+        (to / name).symlink_to(path.resolve())  # a tokenizer of assets/
+      elif path.is_symlink() or path.is_file():
+        shutil.copy(path, to / name, follow_symlinks=False)
+  for source in recipes:
+    write_files(source, out / source.relative_to(HERE))
+  return 0
+
+
+if __name__ == "__main__":
+  sys.exit(main())

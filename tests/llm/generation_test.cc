@@ -1,0 +1,286 @@
+// Requests that run together, and engines that share a runtime.
+#include <gmock/gmock.h>
+
+#include <atomic>
+#include <stdexcept>
+#include <thread>
+
+#include "base/error.h"
+#include "redline/text.h"
+
+namespace redline {
+namespace {
+
+using ::testing::HasSubstr;
+
+const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
+const std::vector<std::string> kPrompts = {"Once upon a time", "The dog", "One day, a big",
+                                           "Lily and Tom went to the park", "In the garden there was"};
+
+std::unique_ptr<TextEngine> open(TextEngineOptions options = {}) {
+  options.threads = options.runtime ? 0 : 2;
+  options.dtype = ComputeType::kF32;  // a sequence has the same bits in any batch
+  auto engine = TextEngine::open(kTales, options);
+  EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+  return std::move(engine).value();
+}
+
+GenerateRequest request(const TextEngine& engine, const std::string& prompt, int64_t max_tokens) {
+  GenerateRequest r;
+  r.prompt = engine.encode(prompt).value();
+  r.sampling.temperature = 1;
+  r.sampling.seed = prompt.size();
+  r.max_tokens = max_tokens;
+  r.ignore_stop_tokens = true;
+  return r;
+}
+
+/// What each prompt gives when nothing else runs.
+std::vector<std::vector<int32_t>> alone(int64_t max_tokens) {
+  const auto engine = open();
+  std::vector<std::vector<int32_t>> texts;
+  for (const std::string& prompt : kPrompts)
+    texts.push_back(engine->generate(request(*engine, prompt, max_tokens)).value().tokens);
+  return texts;
+}
+
+TEST(Generation, SubmittedRequestsGiveWhatTheyGiveAlone) {
+  const auto want = alone(40);
+  const auto engine = open();
+  std::vector<std::shared_ptr<Generation>> running;
+  std::vector<std::string> texts(kPrompts.size());
+  for (size_t i = 0; i < kPrompts.size(); ++i) {
+    auto submitted = engine->submit(request(*engine, kPrompts[i], 40), [&texts, i](const TextPiece& piece) {
+      texts[i] += piece.text;
+      return true;
+    });
+    ASSERT_TRUE(submitted.ok());
+    running.push_back(*submitted);
+  }
+  for (size_t i = 0; i < kPrompts.size(); ++i) {
+    const auto result = running[i]->wait();
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_TRUE(running[i]->is_done());
+    EXPECT_EQ(result->tokens, want[i]);
+    EXPECT_EQ(result->text, texts[i]);
+    EXPECT_EQ(result->reason, FinishReason::kLength);
+  }
+  EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+}
+
+TEST(Generation, CallsFromSeveralThreadsShareSteps) {
+  const auto want = alone(30);
+  const auto engine = open();
+  std::vector<std::vector<int32_t>> got(kPrompts.size());
+  std::vector<std::thread> threads;
+  for (size_t i = 0; i < kPrompts.size(); ++i)
+    threads.emplace_back([&, i] { got[i] = engine->generate(request(*engine, kPrompts[i], 30)).value().tokens; });
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(got, want);
+}
+
+// The cache holds about two of the five sequences: the others wait, or are computed again.
+TEST(Generation, ASmallCacheDelaysRequestsButLosesNone) {
+  const auto want = alone(100);
+  TextEngineOptions options;
+  options.cache_tokens = 8 * 32;
+  const auto engine = open(options);
+  std::vector<std::shared_ptr<Generation>> running;
+  for (const std::string& prompt : kPrompts) running.push_back(engine->submit(request(*engine, prompt, 100)).value());
+  for (size_t i = 0; i < kPrompts.size(); ++i) {
+    const auto result = running[i]->wait();
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_EQ(result->tokens, want[i]) << kPrompts[i];
+  }
+  EXPECT_EQ(engine->free_cache_tokens(), 8 * 32);
+}
+
+TEST(Generation, ARequestThatNeverFitsFailsAndTheNextOneRuns) {
+  TextEngineOptions options;
+  options.cache_tokens = 32;
+  const auto engine = open(options);
+  std::string prompt;
+  for (int i = 0; i < 60; ++i) prompt += "the dog ";
+  const auto long_one = engine->submit(request(*engine, prompt, 5)).value();
+  const auto short_one = engine->submit(request(*engine, "The dog", 5)).value();
+  const Status failed = long_one->wait().status();
+  EXPECT_EQ(failed.code(), Code::out_of_memory);
+  EXPECT_THAT(failed.message(), HasSubstr("more pages of 32 tokens are needed, 1 of 1 are free"));
+  EXPECT_EQ(short_one->wait().value().tokens.size(), 5u);
+}
+
+TEST(Generation, CancelEndsARequestFromAnyThread) {
+  const auto engine = open();
+  std::atomic<int> pieces{0};
+  const auto running = engine
+                           ->submit(request(*engine, kPrompts[0], 4000),
+                                    [&](const TextPiece&) {
+                                      ++pieces;
+                                      return true;
+                                    })
+                           .value();
+  while (pieces < 3) std::this_thread::yield();
+  running->cancel();
+  const auto result = running->wait();
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(result->reason, FinishReason::kCancelled);
+  EXPECT_GE(result->tokens.size(), 3u);
+  // A handle that is dropped cancels too.
+  std::ignore = engine->submit(request(*engine, kPrompts[0], 4000));
+  EXPECT_TRUE(engine->generate(request(*engine, kPrompts[1], 3)).ok());
+}
+
+TEST(Generation, ClosingTheEngineEndsWhatRuns) {
+  std::shared_ptr<Generation> running;
+  {
+    const auto engine = open();
+    running = engine->submit(request(*engine, kPrompts[0], 4000)).value();
+  }
+  EXPECT_EQ(running->wait().value().reason, FinishReason::kCancelled);
+}
+
+TEST(Generation, ACallbackMayUseTheEngine) {
+  const auto engine = open();
+  int64_t free_tokens = 0;
+  const auto result = engine->generate(request(*engine, kPrompts[0], 3), [&](const TextPiece&) {
+    const std::vector<int32_t> tokens = {1, 2};
+    EXPECT_TRUE(engine->new_sequence().value()->forward(tokens).ok());
+    free_tokens = engine->free_cache_tokens();
+    return true;
+  });
+  ASSERT_TRUE(result.ok());
+  EXPECT_EQ(free_tokens, engine->batch_limits().cache_tokens - 32);
+}
+
+TEST(Generation, ACallbackThatWaitsForAnotherRequestIsAnError) {
+  const auto engine = open();
+  std::shared_ptr<Generation> submitted;
+  const auto result = engine->generate(request(*engine, kPrompts[0], 1), [&](const TextPiece&) {
+    if (submitted) return true;
+    const auto nested = engine->generate(request(*engine, kPrompts[1], 1));
+    EXPECT_THAT(nested.status().message(), HasSubstr("generate() inside a callback of the same engine"));
+    submitted = engine->submit(request(*engine, kPrompts[1], 2)).value();
+    EXPECT_THAT(submitted->wait().status().message(), HasSubstr("wait() inside a callback of the same engine"));
+    return true;
+  });
+  ASSERT_TRUE(result.ok());
+  ASSERT_TRUE(submitted);
+  EXPECT_EQ(submitted->wait().value().tokens.size(), 2u);
+  EXPECT_THAT(submitted->wait().status().message(), HasSubstr("has been taken"));
+}
+
+TEST(Generation, AnExceptionOfACallbackEndsItsRequestOnly) {
+  const auto engine = open();
+  const auto other = engine->submit(request(*engine, kPrompts[1], 20)).value();
+  const auto result = engine->generate(request(*engine, kPrompts[0], 5),
+                                       [](const TextPiece&) -> bool { throw std::runtime_error("no"); });
+  EXPECT_EQ(result.status().message(), "on_piece has thrown an exception");
+  EXPECT_EQ(other->wait().value().tokens.size(), 20u);
+  EXPECT_EQ(engine->generate(request(*engine, kPrompts[0], 5)).value().tokens.size(), 5u);
+}
+
+// At the end of its page a request needs the page that the prompt of the next one would take.
+TEST(Generation, ARequestAtAPageBorderAndAPromptDoNotStopEachOther) {
+  TextEngineOptions options;
+  options.cache_tokens = 3 * 32;
+  const auto engine = open(options);
+  const auto of_length = [&](size_t length, int64_t max_tokens) {
+    GenerateRequest r = request(*engine, kPrompts[0], max_tokens);
+    while (r.prompt.size() < length) r.prompt.push_back(r.prompt[r.prompt.size() % 4]);
+    return r;
+  };
+  for (size_t first = 28; first < 34; ++first) {
+    std::shared_ptr<Generation> second;
+    const auto result = engine->generate(of_length(first, 20), [&](const TextPiece& piece) {
+      if (!second && piece.token >= 0) second = engine->submit(of_length(40, 20)).value();
+      return true;
+    });
+    ASSERT_TRUE(result.ok()) << result.status().to_string();
+    EXPECT_EQ(result->tokens.size(), 20u);
+    EXPECT_EQ(second->wait().value().tokens.size(), 20u);
+    EXPECT_EQ(engine->free_cache_tokens(), 3 * 32);  // free when wait() returns
+  }
+}
+
+TEST(Generation, CancellingTheRunningRequestLetsTheWaitingOneRun) {
+  TextEngineOptions options;
+  options.cache_tokens = 3 * 32;
+  const auto engine = open(options);
+  GenerateRequest large = request(*engine, kPrompts[0], 60);
+  while (large.prompt.size() < 60) large.prompt.push_back(large.prompt[1]);
+  std::shared_ptr<Generation> first, second;
+  std::atomic<int> pieces{0};
+  first = engine
+              ->submit(large,
+                       [&](const TextPiece&) {
+                         ++pieces;
+                         return true;
+                       })
+              .value();
+  while (pieces == 0) std::this_thread::yield();
+  second = engine->submit(large).value();
+  first->cancel();
+  EXPECT_EQ(first->wait().value().reason, FinishReason::kCancelled);
+  const auto result = second->wait();
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->reason, FinishReason::kLength);
+  EXPECT_EQ(result->tokens.size(), 37u);  // 96 tokens fit, and one comes from their last logits
+}
+
+TEST(Sequence, AnAppendThatFailsHalfwayChangesNothing) {
+  TextEngineOptions options;
+  options.cache_tokens = 4 * 32;
+  options.max_batch_tokens = 16;
+  const auto engine = open(options);
+  const std::vector<int32_t> tokens(30, 7), many(200, 8);
+  const auto a = engine->new_sequence().value(), b = engine->new_sequence().value();
+  ASSERT_TRUE(a->forward(tokens).ok());
+  ASSERT_TRUE(b->forward(tokens).ok());
+  EXPECT_EQ(a->forward(many).status().code(), Code::out_of_memory);
+  EXPECT_EQ(a->length(), 30);
+  EXPECT_EQ(a->forward(tokens).value(), b->forward(tokens).value());
+}
+
+TEST(Sequence, AForkGoesItsOwnWay) {
+  const auto engine = open();
+  const std::vector<int32_t> tokens = engine->encode("Once upon a time there was a dog").value();
+  const auto first = std::span(tokens).first(5), rest = std::span(tokens).subspan(5);
+  const auto whole = engine->new_sequence().value();
+  const std::vector<float> want = whole->forward(tokens).value();
+
+  const auto a = engine->new_sequence().value();
+  ASSERT_TRUE(a->forward(first).ok());
+  const auto b = a->fork().value();
+  const int64_t shared = engine->free_cache_tokens();
+  const std::vector<int32_t> astray = {7, 8, 9};
+  ASSERT_TRUE(b->forward(astray).ok());
+  EXPECT_EQ(engine->free_cache_tokens(), shared - engine->batch_limits().page_tokens);  // its copy of the last page
+  EXPECT_EQ(a->forward(rest).value(), want);
+  EXPECT_EQ(b->truncate(5), 5);
+  EXPECT_EQ(b->forward(rest).value(), want);
+}
+
+TEST(Runtime, EnginesShareItsWorkers) {
+  const auto runtime = Runtime::open({.threads = 2}).value();
+  EXPECT_EQ(runtime->threads(), 2);
+  TextEngineOptions options;
+  options.runtime = runtime;
+  const auto want = alone(20);
+  const auto first = open(options), second = open(options);
+  EXPECT_EQ(first->info().threads, 2);
+  std::vector<int32_t> got[2];
+  std::thread other([&] { got[1] = second->generate(request(*second, kPrompts[1], 20)).value().tokens; });
+  got[0] = first->generate(request(*first, kPrompts[0], 20)).value().tokens;
+  other.join();
+  EXPECT_EQ(got[0], want[0]);
+  EXPECT_EQ(got[1], want[1]);
+
+  options.threads = 3;
+  EXPECT_EQ(TextEngine::open(kTales, options).status().message(), "threads 3: the shared runtime has 2");
+  options.threads = 0;
+  options.trace_file = "trace.json";
+  EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("a shared runtime writes one timeline"));
+}
+
+}  // namespace
+}  // namespace redline

@@ -300,17 +300,24 @@ const OpDef kStarling = {.name = "starling", .reference = reference};
 namespace redline {
 namespace {
 
-void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const int64_t cols = stage.plan->cols;
-  for (int64_t i = tile.row_begin * cols; i < tile.row_end * cols; ++i)
-    stage.operand<float>(1)[i] = -stage.operand<float>(0)[i];
+struct StageParams {
+  int64_t cols;
+  Operand<const float> x;
+  Operand<float> y;
+};
+
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+  for (int64_t i = tile.row_begin * p.cols; i < tile.row_end * p.cols; ++i) p.y[i] = -p.x[i];
 }
 
 Status lower(LowerContext& c) {
-  LoweredStage stage = c.output_stage(run);
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kTile}};
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().outputs[0])});
+  auto params = std::make_shared<StageParams>();
+  params->cols = c.out().shape[1].constant();
+  LoweredStage stage = c.output_stage<run>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->x, c.op().inputs[0], Reads::kTile);
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
   return {};
 }
 

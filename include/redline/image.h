@@ -40,7 +40,7 @@ struct ImageOptions {
   int64_t max_batch = 8;         ///< maximum images of one request times guidance branches
   int64_t front_blocks = 1;      ///< blocks that run before the step cache decides
   int64_t tail_blocks = 0;       ///< blocks that run after those that a step cache skips (DBCache's Bn)
-  int64_t max_adapter_rank = 0;  ///< reserves slots for LoRA adapters of this total rank; 0: none
+  int64_t max_adapter_rank = 0;  ///< maximum sum of the ranks of active LoRA adapters; 0: none can be loaded
   int64_t vae_tile = 0;          ///< side of the VAE's decoding tiles, in pixels; 0: chosen by memory; -1: no tiles
   bool use_interpreter = false;  ///< reference mode: run the graphs op by op in float64, slowly
   std::string

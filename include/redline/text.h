@@ -37,6 +37,7 @@ struct TextEngineOptions {
   int64_t cache_tokens = 0;          ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
   bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
   std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
@@ -63,6 +64,10 @@ struct SamplingOptions {
   uint64_t seed = 0;                ///< the same seed gives the same text for any number of threads
 };
 
+/// LoRA adapters by the names under which they were loaded, each with its weight (1: as trained). Their products are added
+/// up.
+using AdapterWeights = std::vector<std::pair<std::string, double>>;
+
 struct GenerateRequest {
   std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
@@ -70,6 +75,7 @@ struct GenerateRequest {
   std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
   bool ignore_stop_tokens = false;
   int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
+  AdapterWeights adapters;
 };
 
 struct TokenLogprob {
@@ -182,8 +188,18 @@ class TextEngine {
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
-  /// The engine must outlive its sequences.
-  virtual Result<std::unique_ptr<Sequence>> new_sequence() = 0;
+  /// The engine must outlive its sequences. A sequence and its forks keep their adapters.
+  /// not_found: an adapter that is not loaded. invalid_argument: adapters whose ranks together exceed max_adapter_rank.
+  virtual Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights& adapters = {}) = 0;
+
+  /// Reads a LoRA adapter as `name`, for requests and sequences that name it: a PEFT folder, or a GGUF adapter as
+  /// llama.cpp has it. Requests of one step may use different adapters. Thread-safe.
+  /// not_found: no such file. invalid_argument: a name in use, an adapter of another model (the message gives the module
+  /// and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants, adapters of embeddings; the
+  /// message names what is not supported.
+  virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
+  /// Requests and sequences that use it keep it. not_found: no such name.
+  virtual Status unload_adapter(const std::string& name) = 0;
 
   /// One step for several sequences: appends each entry's tokens to its sequence and writes its logits. Prompt chunks and
   /// single tokens may be mixed in any order. With dtype f32 the logits of a sequence are bit-identical whatever else
@@ -219,5 +235,8 @@ class TextEngine {
   };
   virtual MemoryReport memory() const = 0;
 };
+
+/// The largest rank in a LoRA adapter for language models. Errors as TextEngine::load_adapter's for the file alone.
+Result<int64_t> text_adapter_rank(const std::string& path);
 
 }  // namespace redline

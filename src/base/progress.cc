@@ -28,7 +28,7 @@ std::string duration_text(double seconds) {
   if (seconds < 0.0995) return fmt::format("{:.{}f} ms", seconds * 1e3, seconds < 0.00995 ? 1 : 0);
   if (seconds < 9.995) return fmt::format("{:.2f} s", seconds);
   if (seconds < 59.5) return fmt::format("{:.0f} s", seconds);
-  const auto whole = static_cast<int64_t>(seconds + 0.5);
+  const int64_t whole = std::llround(seconds);
   if (whole < 3600) return fmt::format("{} min {} s", whole / 60, whole % 60);
   return fmt::format("{} h {} min", whole / 3600, whole % 3600 / 60);
 }
@@ -75,7 +75,7 @@ std::string Progress::text_of(int64_t done, double seconds, size_t max_size) con
   if (total_ <= 0) return seconds < 1 ? "" : duration_text(seconds);
   done = std::clamp<int64_t>(done, 0, total_);
   const std::string& unit = options_.unit;
-  const std::string count =
+  std::string count =
       unit.empty() ? fmt::format("{}%", done * 100 / total_) : fmt::format("{} {} of {}", unit, done, total_);
   if (done == 0 || done == total_) return count;
   // The first unit includes what is done once.
@@ -87,8 +87,8 @@ std::string Progress::text_of(int64_t done, double seconds, size_t max_size) con
   const double rest = std::max(1.0, std::ceil(each * static_cast<double>(total_ - done)));
   const std::string left =
       rest < 60 ? fmt::format(", {:.0f} s left", rest) : fmt::format(", {} left", duration_text(rest));
-  for (const std::string& text : {count + rate + left, count + left})
-    if (text.size() <= max_size) return text;
+  if (count.size() + rate.size() + left.size() <= max_size) return fmt::format("{}{}{}", count, rate, left);
+  if (count.size() + left.size() <= max_size) return count + left;
   return count;
 }
 

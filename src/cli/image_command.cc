@@ -13,6 +13,7 @@
 #include "cli/command.h"
 #include "cli/flag_names.h"
 #include "cli/image_settings.h"
+#include "cli/lora_option.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
 #include "formats/image_file.h"
@@ -167,15 +168,6 @@ Status check_effects(const ImageArgs& args, const ImageEngine& engine, const Ima
     if (prompt.find("<lora:") != std::string::npos)
       terminal.note("redline: \"<lora:\" in a prompt is text like any other; --lora FILE:WEIGHT applies an adapter");
   return {};
-}
-
-/// "style.safetensors:0.8" -> file and weight.
-std::pair<std::string, double> lora_of(const std::string& text) {
-  const size_t colon = text.rfind(':');
-  char* end = nullptr;
-  if (colon == std::string::npos || colon + 1 == text.size()) return {text, 1};
-  const double weight = std::strtod(text.c_str() + colon + 1, &end);
-  return *end == 0 ? std::pair{text.substr(0, colon), weight} : std::pair{text, 1.0};
 }
 
 /// "out.png" -> "out-2.png".
@@ -375,7 +367,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   fit_limits(args, num_images, options);
   std::vector<std::pair<std::string, double>> adapters;
   for (const std::string& text : args.lora) {
-    adapters.push_back(lora_of(text));
+    adapters.push_back(parse_lora(text));
     REDLINE_ASSIGN(const int64_t rank, adapter_rank(adapters.back().first));
     options.max_adapter_rank += rank;
   }

@@ -72,7 +72,8 @@ inline void add_run_peers(OptionList& v) {
   v.foreign({.names = {"--grammar", "--grammar-file", "-j", "--json-schema", "--format"},
              .takes_value = true,
              .answer = "output grammars are not supported"});
-  v.foreign({.names = {"--lora", "--lora-scaled", "-md", "--model-draft", "--mmproj", "--image"},
+  v.foreign({.names = {"--lora-scaled"}, .takes_value = true, .answer = "write --lora FILE:WEIGHT for each adapter"});
+  v.foreign({.names = {"-md", "--model-draft", "--mmproj", "--image"},
              .takes_value = true,
              .answer = "is not supported for language models"});
 }

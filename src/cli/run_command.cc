@@ -8,6 +8,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
+#include "cli/lora_option.h"
 #include "cli/table.h"
 #include "lab/bench/generation_speed.h"
 #include "lab/machine/peaks_cache.h"
@@ -23,7 +24,7 @@ struct RunArgs {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
   std::optional<uint64_t> seed;
-  std::vector<std::string> stop;
+  std::vector<std::string> stop, lora;
   std::optional<int64_t> logprobs;
   bool ignore_eos = false, special = false, echo = false, quiet = false, verbose = false, json = false;
   EngineArgs engine;
@@ -54,6 +55,8 @@ struct RunArgs {
     v(seed, "seed", "S", "same seed, same text; -1: random",
       {.letter = 's', .min = -1, .shown_default = "random, printed at the end"});
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
+    v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply (PEFT folder or GGUF), with an optional weight",
+      {.names_file = true});
     v(ignore_eos, "ignore-eos", "", "continue after the end-of-sequence token");
     v(special, "special", "", "parse names of special tokens in the prompt as those tokens");
     v(echo, "echo", "", "print the prompt before the text");
@@ -291,11 +294,19 @@ class Stream {
 
 Status run(const RunArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const std::string prompt, prompt_of(args, terminal));
-  REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
+  REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
+  AdapterWeights adapters;
+  for (const std::string& text : args.lora) {
+    adapters.push_back(parse_lora(text));
+    REDLINE_ASSIGN(const int64_t rank, text_adapter_rank(adapters.back().first));
+    options.max_adapter_rank += rank;
+  }
   const auto opening = std::chrono::steady_clock::now();
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
+  for (const auto& [file, weight] : adapters) REDLINE_TRY(engine->load_adapter(file, file));
   const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opening).count();
-  REDLINE_ASSIGN(const GenerateRequest request, request_of(args, prompt, *engine));
+  REDLINE_ASSIGN(GenerateRequest request, request_of(args, prompt, *engine));
+  request.adapters = std::move(adapters);
   note_unused_sampling(args, request.sampling, terminal);
 
   const InterruptGuard guard;
@@ -327,6 +338,7 @@ Command run_command() {
       "generation and still prints the summary; a second Ctrl-C ends the program.",
       {"redline run assets/redline-tales \"Once upon a time\" --echo",
        "redline run model.gguf \"The sea\" --max-tokens 50 --temperature 0.7 --seed 1",
+       "redline run assets/redline-tales \"One day\" --lora assets/redline-tales/adapters/shout:0.8",
        "redline run model.gguf - --json < prompt.txt"});
 }
 

@@ -3,13 +3,10 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
-#include <set>
 
 #include "formats/safetensors.h"
-#include "models/convert_weights.h"
 #include "models/flux_file.h"
 #include "models/unet_names.h"
-#include "tensor/packed_weight.h"
 
 namespace redline {
 namespace {
@@ -82,22 +79,20 @@ std::string underscored(std::string name) {
   return name;
 }
 
-std::vector<float> values_of(const TensorView& view) {
-  std::vector<float> values(static_cast<size_t>(view.num_elements()));
-  unpack_row(view.dtype, view.data, values.data(), view.num_elements());
-  return values;
-}
-
-/// Row-major values of `shape`, two or four axes, packed as `type`.
-std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<int64_t>& shape, DType type,
-                          const std::function<int64_t(int64_t)>& source_row) {
-  const auto [rows, cols] = packed_matrix({type, shape, nullptr});
-  const int64_t bytes = row_bytes(type, cols);
-  std::vector<uint8_t> rounded(static_cast<size_t>(rows * bytes));
-  for (int64_t r = 0; r < rows; ++r) round_row(type, values.data() + r * cols, cols, rounded.data() + r * bytes);
-  std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, rows, cols)));
-  pack_strips({type, shape, rounded.data()}, 0, (rows + kStripRows - 1) / kStripRows, packed.data(), source_row);
-  return packed;
+/// Names of diffusers, of the original UNet, and row ranges of fused FLUX matrices; each also in kohya's spelling.
+std::vector<AdapterName> names_of(const AdapterSite& site) {
+  std::string own = site.weight;
+  if (own.ends_with(".weight")) own.resize(own.size() - 7);
+  own = without_any(own, kTextModel);
+  std::vector<AdapterName> names = {{own}, {underscored(own)}};
+  if (const FluxStoredModule stored = find_stored_module(own); !stored.name.empty()) {
+    const int64_t first = stored.first * site.out_features / stored.count;
+    names.insert(names.end(), {{stored.name, first}, {underscored(stored.name), first}});
+  }
+  for (const std::string& stored : unet_stored_modules(own))
+    names.insert(names.end(), {{stored}, {underscored(stored)}});
+  for (AdapterName& name : names) name.in_weight_order = true;
+  return names;
 }
 
 }  // namespace
@@ -122,7 +117,9 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
     if (!tensor.view.data) return unsupported("{}: tensor {} has type {}", path, tensor.name, tensor.type_name);
     if (suffix->kind == Suffix::kAlpha) {
       if (tensor.view.num_elements() != 1) return invalid_argument("{}: {} is not a single number", path, tensor.name);
-      alphas[{component, module}] = static_cast<double>(values_of(tensor.view)[0]);
+      float alpha = 0;
+      unpack_row(tensor.view.dtype, tensor.view.data, &alpha, 1);
+      alphas[{component, module}] = static_cast<double>(alpha);
       continue;
     }
     TensorView view = tensor.view;
@@ -153,92 +150,17 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
   return adapter;
 }
 
-Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrices, bool plain) {
-  if (adapters_.count(name)) return invalid_argument("there is an adapter \"{}\" already", name);
-  std::map<size_t, Packed> packed;
-  std::set<std::string> used;
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    const AdapterSlot& slot = *slots_[i];
-    std::string own = slot.weight;
-    if (own.ends_with(".weight")) own.resize(own.size() - 7);
-    own = without_any(own, kTextModel);
-    // Accepted names: diffusers', the original UNet's, or a row range of a fused FLUX matrix; each also in kohya's
-    // spelling.
-    const FluxStoredModule stored = find_stored_module(own);
-    std::vector<std::string> names = {own, underscored(own), stored.name, underscored(stored.name)};
-    for (const std::string& sgm : unet_stored_modules(own)) names.insert(names.end(), {sgm, underscored(sgm)});
-    auto at = matrices.end();
-    bool is_part = false;
-    for (const std::string& name_of : names) {
-      if (at != matrices.end()) break;
-      at = matrices.find(name_of);
-      is_part = at != matrices.end() && !stored.name.empty() &&
-                (name_of == stored.name || name_of == underscored(stored.name));
-    }
-    if (at == matrices.end()) continue;
-    used.insert(at->first);
-    const auto& [module, matrix] = *at;
-    const int64_t rank = matrix.down.shape[0];
-    const int64_t skip = is_part ? stored.first * slot.out_features / stored.count : 0;
-    const bool fits =
-        is_part ? matrix.up.shape[0] >= skip + slot.out_features : matrix.up.shape[0] == slot.out_features;
-    const std::vector<int64_t> down_shape = slot.down_shape(rank);
-    if (matrix.down.shape != down_shape || !fits)
-      return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}], the network has room for [{}, {}] x [{}]", name,
-                              module, matrix.up.shape[0], rank, fmt::join(matrix.down.shape, ", "), slot.out_features,
-                              rank, fmt::join(down_shape, ", "));
-    if (rank > slot.max_rank)
-      return invalid_argument("adapter \"{}\": {} has rank {}, the engine was opened for {}; raise max_adapter_rank",
-                              name, module, rank, slot.max_rank);
-    Packed& p = packed[i];
-    const std::vector<float> down = values_of(matrix.down), all = values_of(matrix.up);
-    const std::vector<float> up(all.begin() + skip * rank, all.begin() + (skip + slot.out_features) * rank);
-    p.down = pack(down, down_shape, slot.down_type, {});
-    p.up = pack(up, {slot.out_features, rank}, slot.up_type, slot.source_row);
-    p.part = {rank, p.down.data(), p.up.data(), static_cast<float>(matrix.scale), nullptr, nullptr};
-    if (!plain) continue;
-    p.plain_down = down;
-    for (int64_t n = 0; n < slot.out_features; ++n) {
-      const auto row = up.begin() + (slot.source_row ? slot.source_row(n) : n) * rank;
-      p.plain_up.insert(p.plain_up.end(), row, row + rank);
-    }
-    p.part.plain_down = p.plain_down.data();
-    p.part.plain_up = p.plain_up.data();
-  }
-  for (const auto& [module, matrix] : matrices)
-    if (!used.contains(module))
-      return invalid_argument(
-          "adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
-          matrices.size() - used.size() > 1 ? fmt::format(" (nor {} others)", matrices.size() - used.size() - 1) : "");
-  adapters_.emplace(name, std::move(packed));
-  return {};
-}
+NetworkAdapters::NetworkAdapters(AdapterSites sites) : AdapterBank(std::move(sites), names_of) {}
 
-Result<AdapterBank::Parts> AdapterBank::parts(std::span<const std::pair<std::string, double>> adapters) const {
-  Parts parts(slots_.size());
-  for (const auto& [name, weight] : adapters) {
-    const auto at = adapters_.find(name);
-    if (at == adapters_.end()) return not_found("there is no adapter \"{}\"", name);
-    for (const auto& [slot, packed] : at->second) {
-      parts[slot].push_back(packed.part);
-      parts[slot].back().scale *= static_cast<float>(weight);
-    }
-  }
-  for (size_t i = 0; i < slots_.size(); ++i) {
-    int64_t rank = 0;
-    for (const AdapterPart& part : parts[i]) rank += part.rank;
-    if (rank > slots_[i]->max_rank)
-      return invalid_argument("the adapters have rank {} together at {}, the engine was opened for {}", rank,
-                              slots_[i]->weight, slots_[i]->max_rank);
-  }
-  return parts;
-}
-
-Status AdapterBank::set(std::span<const std::pair<std::string, double>> adapters) {
-  REDLINE_ASSIGN(Parts parts, this->parts(adapters));
-  for (size_t i = 0; i < slots_.size(); ++i) slots_[i]->parts = std::move(parts[i]);
+Status NetworkAdapters::set(NamedWeights adapters) {
+  REDLINE_ASSIGN(active_, select(adapters));
   ++version_;
   return {};
+}
+
+std::vector<AdapterSegment> NetworkAdapters::segments() const {
+  if (active_.empty()) return {};
+  return {{.unit = Symbol::kBatch, .row_begin = 0, .row_end = INT64_MAX, .adapters = active_}};
 }
 
 }  // namespace redline

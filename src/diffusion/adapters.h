@@ -1,24 +1,12 @@
-// LoRA adapters of compiled networks (denoiser and text encoders): read and packed once, then exchanged by pointer
-// between steps.
+// LoRA files for images, and the adapters of a pipeline's networks (denoiser and text encoders).
 #pragma once
 
 #include <map>
-#include <span>
 
-#include "graph/adapters.h"
-#include "models/checkpoint.h"
+#include "base/mapped_file.h"
+#include "models/adapter_bank.h"
 
 namespace redline {
-
-/// Low-rank factors of one matrix or convolution as the file stores them; 1x1 convolutions are matrices here.
-struct AdapterMatrix {
-  TensorView down;   ///< [rank, in_features] or [rank, channels, kernel, kernel]
-  TensorView up;     ///< [out_features, rank]
-  double scale = 1;  ///< alpha / rank
-};
-
-/// The matrices of one network, by the module's name in the file, without its prefix.
-using AdapterMatrices = std::map<std::string, AdapterMatrix>;
 
 /// A LoRA file: safetensors with PEFT's names (lora_A, lora_B) or kohya's (lora_down, lora_up, alpha).
 struct AdapterFile {
@@ -31,35 +19,21 @@ struct AdapterFile {
   static Result<AdapterFile> open(const std::string& path);
 };
 
-/// The adapters of one network. Not for use while a step runs.
-class AdapterBank {
+/// The adapters of one network of a pipeline. The active ones apply to all rows of every step.
+class NetworkAdapters : public AdapterBank {
  public:
-  explicit AdapterBank(AdapterSlots slots) : slots_(std::move(slots)) {}
-  /// `plain`: keeps float32 copies for the interpreter.
-  /// invalid_argument: a module that the network does not have (the message names the first and counts the others),
-  /// shapes that differ, a rank above that of the slots, or a name that is in use.
-  Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
-  /// Undoes load().
-  void unload(const std::string& name) { adapters_.erase(name); }
-  /// The adapters that apply from the next step on, each scaled by its weight; none: the plain network.
-  /// not_found: no such name. invalid_argument: their ranks together exceed that of the slots.
-  Status set(std::span<const std::pair<std::string, double>> adapters);
-  /// The status of set(), without setting anything.
-  Status check(std::span<const std::pair<std::string, double>> adapters) const { return parts(adapters).status(); }
+  NetworkAdapters() = default;
+  explicit NetworkAdapters(AdapterSites sites);
+  /// The adapters that apply from the next step on, each scaled by its weight; none: the plain network. As select().
+  Status set(NamedWeights adapters);
   /// Changes with every set(): values computed with other adapters are stale.
   int64_t version() const { return version_; }
+  /// For a step of this network; valid until the next set().
+  std::vector<AdapterSegment> segments() const;
 
  private:
-  using Parts = std::vector<std::vector<AdapterPart>>;  // by slot
-  Result<Parts> parts(std::span<const std::pair<std::string, double>> adapters) const;
-  struct Packed {
-    AdapterPart part;
-    std::vector<uint8_t> down, up;
-    std::vector<float> plain_down, plain_up;
-  };
-  AdapterSlots slots_;
   int64_t version_ = 0;
-  std::map<std::string, std::map<size_t, Packed>> adapters_;  ///< by name, then by slot
+  std::vector<WeightedAdapter> active_;
 };
 
 }  // namespace redline

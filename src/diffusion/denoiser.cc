@@ -46,12 +46,13 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Exec
         "with a mask and the latents of the masked image ({})",
         model.in_channels, latents, 2 * latents + 1);
   if (max_adapter_rank > 0) {
-    AdapterSlots slots;
+    AdapterSites sites;
     for (Graph* graph : {&model.front, &model.middle, &model.tail}) {
-      const AdapterSlots more = add_adapter_slots(*graph, max_adapter_rank, [](const std::string&) { return true; });
-      slots.insert(slots.end(), more.begin(), more.end());
+      const AdapterSites more = add_adapter_sites(
+          *graph, max_adapter_rank, [](const std::string&) { return true; }, sites.size());
+      sites.insert(sites.end(), more.begin(), more.end());
     }
-    d->adapters_ = AdapterBank(std::move(slots));
+    d->adapters_ = NetworkAdapters(std::move(sites));
   }
   for (const ValueId id : model.front.inputs) {
     const ValueInfo& value = model.front.value(id);
@@ -108,7 +109,7 @@ Status Denoiser::begin(DenoiserBatch batch) {
     return invalid_argument("the mask latents have {} elements, the network takes {}", batch_.mask_latents.size(),
                             told);
   invariants_.begin(batch_, one);
-  return batch_.timesteps.empty() ? Status() : invariants_.prepare(batch_.timesteps[0], adapters_.version());
+  return batch_.timesteps.empty() ? Status() : invariants_.prepare(batch_.timesteps[0], adapters_);
 }
 
 // Fills the network's inputs for these rows from the batch and from the outputs of earlier parts, and runs it.
@@ -141,7 +142,7 @@ Status Denoiser::run(Executable& network, std::span<const int64_t> rows, const s
       for (const int64_t row : rows) to = std::copy_n(from.data() + row * n, n, to);
     }
   }
-  return network.run(sizes(static_cast<int64_t>(rows.size())));
+  return network.run(sizes(static_cast<int64_t>(rows.size())), adapters_.segments());
 }
 
 Status Denoiser::run_and_keep(Executable& network, std::span<const int64_t> rows, const std::string& earlier,
@@ -165,7 +166,7 @@ Status Denoiser::run_and_keep(Executable& network, std::span<const int64_t> rows
 
 Status Denoiser::run_front(std::span<const int64_t> rows, std::span<const float> x, double timestep) {
   timestep_ = timestep;
-  REDLINE_TRY(invariants_.prepare(timestep, adapters_.version()));
+  REDLINE_TRY(invariants_.prepare(timestep, adapters_));
   const int64_t n = batch_.layout.elements();
   LatentLayout taken = batch_.layout;
   if (is_inpainting()) taken.channels = model_.in_channels;

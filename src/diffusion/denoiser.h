@@ -33,11 +33,11 @@ struct DenoiserBatch {
 
 class Denoiser {
  public:
-  /// `options.compile.bounds` bounds every batch. `max_adapter_rank`: reserves adapter slots of this rank beside every
-  /// linear layer and convolution; 0: none. `runtime` outlives the denoiser.
+  /// `options.compile.bounds` bounds every batch. `max_adapter_rank`: gives every linear layer and convolution an adapter
+  /// site of this rank; 0: none. `runtime` outlives the denoiser.
   static Result<std::unique_ptr<Denoiser>> make(DenoiserModel model, const ExecutableOptions& options,
                                                 int64_t max_adapter_rank, RuntimeResources& runtime);
-  AdapterBank& adapters() { return adapters_; }
+  NetworkAdapters& adapters() { return adapters_; }
   const DenoiserModel& model() const { return model_; }
   bool has_parts() const { return !middle_.empty(); }
   bool is_inpainting() const { return model_.is_inpainting(); }
@@ -75,9 +75,9 @@ class Denoiser {
                       const std::string& prefix);
   void unpack(const float* network_rows, std::span<const int64_t> rows, std::span<float> out) const;
 
-  Denoiser() : adapters_({}) {}
+  Denoiser() = default;
   DenoiserModel model_;
-  AdapterBank adapters_;
+  NetworkAdapters adapters_;
   std::vector<Executable::Port> conditions_;  ///< inputs that the batch provides
   StepInvariants invariants_;
   Executable front_, middle_, tail_;

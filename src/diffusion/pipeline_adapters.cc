@@ -25,8 +25,8 @@ Status PipelineAdapters::load(const std::string& name, const AdapterFile& file, 
   return {};
 }
 
-Status PipelineAdapters::set(std::span<const std::pair<std::string, double>> adapters) {
-  for (const Bank& b : banks_) REDLINE_TRY(b.bank->check(adapters));
+Status PipelineAdapters::set(NamedWeights adapters) {
+  for (const Bank& b : banks_) REDLINE_TRY(b.bank->select(adapters).status());
   for (const Bank& b : banks_) REDLINE_TRY(b.bank->set(adapters));
   return {};
 }

@@ -56,7 +56,7 @@ void StepInvariants::begin(const DenoiserBatch& batch, const SymbolValues& item)
   add_outputs(time_, true);
 }
 
-Status StepInvariants::run_text() {
+Status StepInvariants::run_text(const NetworkAdapters& adapters) {
   if (text_.empty()) return {};
   for (const auto& [symbol, size] :
        {std::pair{Symbol::kBatch, rows()}, {Symbol::kTextTokens, item_[Symbol::kTextTokens]}})
@@ -76,11 +76,11 @@ Status StepInvariants::run_text() {
   }
   SymbolValues sizes = item_;
   sizes[Symbol::kBatch] = rows();
-  return text_.run(sizes);
+  return text_.run(sizes, adapters.segments());
 }
 
 // Items are the rows of the first step, then of the second, and so on.
-Status StepInvariants::run_time() {
+Status StepInvariants::run_time(const NetworkAdapters& adapters) {
   const int64_t items = std::ssize(window_) * rows();
   for (const Executable::Port& port : time_.outputs()) {
     Kept& kept = kept_[port.name];
@@ -103,15 +103,15 @@ Status StepInvariants::run_time() {
     }
     SymbolValues sizes = item_;
     sizes[Symbol::kBatch] = count;
-    REDLINE_TRY(time_.run(sizes));
+    REDLINE_TRY(time_.run(sizes, adapters.segments()));
   }
   return {};
 }
 
-Status StepInvariants::prepare(double timestep, int64_t version) {
-  if (version != version_) window_.clear(), has_text_ = false;
-  version_ = version;
-  if (!has_text_) REDLINE_TRY(run_text().within("text"));
+Status StepInvariants::prepare(double timestep, const NetworkAdapters& adapters) {
+  if (adapters.version() != version_) window_.clear(), has_text_ = false;
+  version_ = adapters.version();
+  if (!has_text_) REDLINE_TRY(run_text(adapters).within("text"));
   has_text_ = true;
   if (time_.empty()) return {};
   auto at = std::find(window_.begin(), window_.end(), timestep);
@@ -124,7 +124,7 @@ Status StepInvariants::prepare(double timestep, int64_t version) {
     const auto from = std::find(announced.begin(), announced.end(), timestep);
     window_.assign(from, from + std::min<int64_t>(most, announced.end() - from));
     if (window_.empty()) window_ = {timestep};  // a timestep that the batch did not announce
-    if (Status status = run_time(); !status.ok()) {
+    if (Status status = run_time(adapters); !status.ok()) {
       window_.clear();
       return std::move(status).within("time");
     }

@@ -6,6 +6,7 @@
 #include <span>
 #include <string>
 
+#include "diffusion/adapters.h"
 #include "diffusion/row_buffers.h"
 #include "models/image_models.h"
 
@@ -21,9 +22,9 @@ class StepInvariants {
 
   /// Begins a run and drops the values of the last one. `batch` outlives the run; `item`: sizes of one row.
   void begin(const DenoiserBatch& batch, const SymbolValues& item);
-  /// Computes the values for a step at the solver's `timestep` unless they are there, computed with this `version` of
-  /// the weights. The batch's timesteps are computed several at a time.
-  Status prepare(double timestep, int64_t version);
+  /// Computes the values for a step at the solver's `timestep` unless they are there, computed with these
+  /// adapters. The batch's timesteps are computed several at a time.
+  Status prepare(double timestep, const NetworkAdapters& adapters);
   /// Binds `network` to the values of `rows` (increasing indices into the batch) at the timestep of the last prepare().
   /// They stay valid until the next call for this network.
   void bind(Executable& network, std::span<const int64_t> rows);
@@ -39,8 +40,8 @@ class StepInvariants {
     bool by_step = false;
     RowBuffer values;  ///< [rows, ...] of the text, [steps of the window, rows, ...] of the time
   };
-  Status run_text();
-  Status run_time();
+  Status run_text(const NetworkAdapters& adapters);
+  Status run_time(const NetworkAdapters& adapters);
   /// Index of a row of the present step in `kept.values`.
   int64_t index_of(const Kept& kept, int64_t row) const { return row + (kept.by_step ? at_ * rows() : 0); }
   int64_t rows() const;

@@ -7,8 +7,8 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::make(std::string name, TextEnc
                                                        int64_t max_adapter_rank, RuntimeResources& runtime) {
   std::unique_ptr<TextEncoder> encoder(new TextEncoder(std::move(name), std::move(model), std::move(tokenizer)));
   if (max_adapter_rank > 0)
-    encoder->adapters_ = AdapterBank(
-        add_adapter_slots(encoder->model_.graph, max_adapter_rank, [](const std::string&) { return true; }));
+    encoder->adapters_ = NetworkAdapters(
+        add_adapter_sites(encoder->model_.graph, max_adapter_rank, [](const std::string&) { return true; }));
   REDLINE_ASSIGN(encoder->network_, Executable::make(std::move(encoder->model_.graph), options, runtime));
   return encoder;
 }
@@ -36,7 +36,7 @@ Result<EncodedText> TextEncoder::encode(std::span<const std::string> prompts, in
     SymbolValues sizes;
     sizes[Symbol::kBatch] = 1;
     sizes[Symbol::kTextTokens] = tokens;
-    REDLINE_TRY(network_.run(sizes).within(name_));
+    REDLINE_TRY(network_.run(sizes, adapters_.segments()).within(name_));
     const auto take = [&](const char* port, int64_t count, std::vector<float>& out) {
       if (network_.has_output(port)) out.insert(out.end(), network_.output(port), network_.output(port) + count);
     };

@@ -1,8 +1,12 @@
-// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685) on the linear and conv2d ops of a compiled program. They
-// are swapped between steps without recompiling and work with any weight type.
+// Low-rank adapters (LoRA: Hu et al. 2021, arXiv:2106.09685). A site is an epilogue of a linear or conv2d, so passes fuse
+// ops with sites like any others. Every step names the adapters of its rows by segments: requests in one batch may use
+// different adapters, several, or none (Punica: Chen et al. 2023, arXiv:2310.18547). Nothing is recompiled, and weights of
+// any type stay as they are.
 #pragma once
 
+#include <algorithm>
 #include <memory>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -10,11 +14,31 @@
 
 namespace redline {
 
-/// One adapter's contribution to one op: y += scale * (x down^T) up^T. For a conv2d, `down` has the same kernel, stride
-/// and padding as the op, and `up` is a 1x1 convolution.
-struct AdapterPart {
-  int64_t rank = 0;
-  const void* down = nullptr;  ///< AdapterSlot::down_shape packed as its down_type (tensor/packed_weight.h)
+/// A place for adapters: the product of an op with one matrix or convolution kernel.
+struct AdapterSite {
+  size_t index = 0;                                      ///< in Adapter::factors
+  std::string op;                                        ///< name of the op, before passes
+  std::string weight;                                    ///< name of the weight
+  int64_t out_features = 0, in_features = 0;             ///< of a convolution: channels * kernel * kernel
+  int64_t kernel = 1;                                    ///< of a convolution
+  Dim rows;                                              ///< of the output
+  Symbol unit = Symbol::kTokens;                         ///< what segments for this site count
+  std::function<int64_t(int64_t)> source_row;            ///< row order of the weight (WeightSource)
+  int64_t max_rank = 0;                                  ///< sum over the adapters of a row
+  DType down_type = DType::kF32, up_type = DType::kF32;  ///< types of packed factors; set when the program is compiled
+
+  std::vector<int64_t> down_shape(int64_t rank) const {
+    if (kernel == 1) return {rank, in_features};
+    return {rank, in_features / (kernel * kernel), kernel, kernel};
+  }
+};
+using AdapterSites = std::vector<std::shared_ptr<AdapterSite>>;
+
+/// One adapter at one site: y += scale * (x down^T) up^T. For a conv2d, `down` has the same kernel, stride and padding as
+/// the op, and `up` is a 1x1 convolution.
+struct AdapterFactors {
+  int64_t rank = 0;            ///< 0: the adapter does not change this site
+  const void* down = nullptr;  ///< AdapterSite::down_shape packed as its down_type (tensor/packed_weight.h)
   const void* up = nullptr;    ///< [out_features, rank] packed as its up_type
   float scale = 1;
   /// The same matrices, row-major float32, for the interpreter.
@@ -22,26 +46,65 @@ struct AdapterPart {
   const float* plain_up = nullptr;
 };
 
-/// The adapters applied to one op in each step. Parts change only between steps; the caller that sets them owns their
-/// memory.
-struct AdapterSlot {
-  std::string weight;                                    ///< name of the weight matrix it applies to
-  int64_t out_features = 0, in_features = 0;             ///< of a convolution: channels * kernel * kernel
-  int64_t kernel = 1;                                    ///< of a convolution
-  DType down_type = DType::kF32, up_type = DType::kF32;  ///< set when the program is compiled
-  int64_t max_rank = 0;                                  ///< sum over all parts
-  std::function<int64_t(int64_t)> source_row;  ///< row order of the base weight (WeightSource); rows of `up` follow it
-  std::vector<AdapterPart> parts;
-
-  std::vector<int64_t> down_shape(int64_t rank) const {
-    if (kernel == 1) return {rank, in_features};
-    return {rank, in_features / (kernel * kernel), kernel, kernel};
-  }
+/// An adapter for the sites of one model. What it points to lives as long as the adapter.
+struct Adapter {
+  std::vector<AdapterFactors> factors;  ///< by AdapterSite::index
+  std::shared_ptr<const void> storage;
 };
-using AdapterSlots = std::vector<std::shared_ptr<AdapterSlot>>;
 
-/// Adds a low_rank op to every linear whose weight `wanted` accepts, and an adapter slot to every such conv2d. Runs
-/// before the fusing passes. Slots are in graph order.
-AdapterSlots add_adapter_slots(Graph& graph, int64_t max_rank, const std::function<bool(const std::string&)>& wanted);
+struct WeightedAdapter {
+  std::shared_ptr<const Adapter> adapter;
+  float weight = 1;
+};
+
+/// The adapters of rows [row_begin, row_end) of a step, which are added up. Rows count `unit`: tokens or logit rows of a
+/// language model, items of a batch of images; they may extend past the end of the step. Segments of one unit do not
+/// overlap; rows in none have no adapter. At every site the ranks of a segment's adapters sum to at most max_rank.
+struct AdapterSegment {
+  Symbol unit = Symbol::kTokens;
+  int64_t row_begin = 0, row_end = 0;
+  std::span<const WeightedAdapter> adapters;
+};
+
+/// Gives every linear and conv2d whose weight `wanted` accepts a site. Sites are in graph order, numbered from
+/// `first_index`.
+AdapterSites add_adapter_sites(Graph& graph, int64_t max_rank, const std::function<bool(const std::string&)>& wanted,
+                               size_t first_index = 0);
+
+/// Rows [begin, end) of a site's output that share their adapters.
+struct AdaptedRows {
+  int64_t begin = 0, end = 0;
+  int64_t segment_rows = 0;  ///< of the whole segment in this step
+  std::span<const WeightedAdapter> adapters;
+};
+
+/// The factors at a site; nullptr: none.
+inline const AdapterFactors* factors_at(const WeightedAdapter& adapter, const AdapterSite& site) {
+  const std::vector<AdapterFactors>& factors = adapter.adapter->factors;
+  return site.index < factors.size() && factors[site.index].rank > 0 ? &factors[site.index] : nullptr;
+}
+
+/// Calls body(AdaptedRows) for the part of each segment that lies in rows [begin, end) of the site's output and has
+/// factors at the site.
+template <class Body>
+void for_adapted_rows(std::span<const AdapterSegment> segments, const AdapterSite& site, const SymbolValues& sizes,
+                      int64_t begin, int64_t end, const Body& body) {
+  const int64_t units = sizes[site.unit];
+  if (segments.empty() || units == 0) return;
+  const int64_t unit_rows = site.rows.eval(sizes) / units;
+  for (const AdapterSegment& segment : segments) {
+    if (segment.unit != site.unit) continue;
+    const int64_t first = std::min(segment.row_begin, units) * unit_rows;
+    const int64_t last = std::min(segment.row_end, units) * unit_rows;
+    const AdaptedRows rows = {std::max(begin, first), std::min(end, last), last - first, segment.adapters};
+    if (rows.begin >= rows.end) continue;
+    if (std::any_of(rows.adapters.begin(), rows.adapters.end(),
+                    [&](const WeightedAdapter& a) { return factors_at(a, site) != nullptr; }))
+      body(rows);
+  }
+}
+
+/// Whether any row of the step has an adapter at the site.
+bool is_adapted(std::span<const AdapterSegment> segments, const AdapterSite* site, const SymbolValues& sizes);
 
 }  // namespace redline

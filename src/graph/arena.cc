@@ -8,12 +8,6 @@
 namespace redline {
 namespace {
 
-// Values that share memory intentionally (in-place chains) move as one block.
-struct Block {
-  int64_t bytes = 0, offset = -1;
-  int first = 0, last = 0;
-};
-
 // A stage may write its output over `value` if each tile reads only the elements that it writes.
 bool may_overwrite(const StagePlan& stage, ValueId value) {
   if (stage.in_place_of != value || value < 0) return false;
@@ -23,97 +17,139 @@ bool may_overwrite(const StagePlan& stage, ValueId value) {
 
 bool meet(int a_first, int a_last, int b_first, int b_last) { return a_first <= b_last && b_first <= a_last; }
 
+/// The stages over which a value lives: inputs from -1, outputs to the number of stages.
+struct LiveRange {
+  static constexpr int kNone = -2;
+  int first = kNone, last = kNone;
+};
+
+/// Inputs and outputs that lie outside the arena.
+std::vector<bool> external_values(const Graph& graph) {
+  std::vector<bool> external(graph.values.size(), false);
+  for (const std::vector<ValueId>* ids : {&graph.inputs, &graph.outputs})
+    for (ValueId id : *ids) external[static_cast<size_t>(id)] = is_bound_name(graph.value(id).name);
+  return external;
+}
+
+std::vector<LiveRange> live_ranges(const Graph& graph, std::span<const StagePlan> stages,
+                                   const std::vector<bool>& external) {
+  const int end = static_cast<int>(stages.size());
+  std::vector<LiveRange> live(graph.values.size());
+  const auto of = [&](ValueId id) -> LiveRange& { return live[static_cast<size_t>(id)]; };
+  for (ValueId id : graph.inputs) of(id) = {-1, -1};
+  for (int s = 0; s < end; ++s) {
+    for (const StageRead& read : stages[static_cast<size_t>(s)].reads)
+      if (of(read.value).first != LiveRange::kNone) of(read.value).last = s;
+    for (ValueId id : stages[static_cast<size_t>(s)].writes) {
+      if (of(id).first == LiveRange::kNone) of(id).first = s;
+      of(id).last = std::max(of(id).last, s);
+    }
+  }
+  for (ValueId id : graph.outputs) of(id).last = end;
+  for (size_t v = 0; v < live.size(); ++v)
+    if (external[v] && live[v].first != LiveRange::kNone) live[v] = {-1, end};
+  return live;
+}
+
+int64_t value_bytes(const ValueInfo& info, const SymbolValues& bounds) {
+  if (!info.layouts.only_f32()) return info.layouts.bytes(info.shape[0].eval(bounds), info.shape[1].constant());
+  return num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes;
+}
+
+/// A slot for each value that lives, in order of value id, without its offset.
+std::vector<ArenaSlot> make_slots(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds,
+                                  int64_t alignment) {
+  const std::vector<bool> external = external_values(graph);
+  const std::vector<LiveRange> live = live_ranges(graph, stages, external);
+  std::vector<ArenaSlot> slots;
+  for (size_t v = 0; v < live.size(); ++v) {
+    if (live[v].first == LiveRange::kNone) continue;
+    // External values get one cache line each: an address of their own until the caller binds another.
+    const int64_t bytes = external[v] ? alignment : value_bytes(graph.values[v], bounds);
+    slots.push_back({.value = static_cast<ValueId>(v),
+                     .offset = 0,
+                     .bytes = (bytes + alignment - 1) / alignment * alignment,
+                     .first_stage = live[v].first,
+                     .last_stage = live[v].last});
+  }
+  return slots;
+}
+
+/// Values that share memory intentionally (in-place chains) move as one block.
+struct Block {
+  int64_t bytes = 0, offset = -1;
+  int first = 0, last = 0;
+};
+
+struct Blocks {
+  std::vector<Block> blocks;
+  std::vector<size_t> of_slot;
+};
+
+/// The slot that the value of `slot` is written over, or nullptr. Producers come before consumers in order of value id.
+const ArenaSlot* slot_under(std::span<const ArenaSlot> before, const ArenaSlot& slot,
+                            std::span<const StagePlan> stages) {
+  if (slot.first_stage < 0 || slot.first_stage >= static_cast<int>(stages.size())) return nullptr;
+  const StagePlan& stage = stages[static_cast<size_t>(slot.first_stage)];
+  const auto under = std::lower_bound(before.begin(), before.end(), stage.in_place_of,
+                                      [](const ArenaSlot& a, ValueId id) { return a.value < id; });
+  if (under == before.end() || !may_overwrite(stage, under->value)) return nullptr;
+  const bool dies = under->last_stage == slot.first_stage && under->first_stage >= 0;
+  return dies && under->bytes == slot.bytes ? &*under : nullptr;
+}
+
+Blocks make_blocks(std::span<const ArenaSlot> slots, std::span<const StagePlan> stages) {
+  Blocks made;
+  for (size_t i = 0; i < slots.size(); ++i) {
+    const ArenaSlot& slot = slots[i];
+    if (const ArenaSlot* under = slot_under(slots.first(i), slot, stages)) {
+      made.of_slot.push_back(made.of_slot[static_cast<size_t>(under - slots.data())]);
+      made.blocks[made.of_slot.back()].last = slot.last_stage;
+    } else {
+      made.of_slot.push_back(made.blocks.size());
+      made.blocks.push_back({slot.bytes, -1, slot.first_stage, slot.last_stage});
+    }
+  }
+  return made;
+}
+
+/// Sets offsets and returns the bytes of all blocks.
+int64_t place(std::vector<Block>& blocks) {
+  std::vector<Block*> order;
+  for (Block& block : blocks) order.push_back(&block);
+  std::stable_sort(order.begin(), order.end(), [](const Block* a, const Block* b) { return a->bytes > b->bytes; });
+  int64_t bytes = 0;
+  std::vector<const Block*> placed;
+  for (Block* block : order) {
+    int64_t offset = 0;
+    // `placed` is kept sorted by offset, so one walk finds the lowest gap.
+    for (const Block* other : placed)
+      if (meet(block->first, block->last, other->first, other->last) && other->offset < offset + block->bytes)
+        offset = std::max(offset, other->offset + other->bytes);
+    block->offset = offset;
+    bytes = std::max(bytes, offset + block->bytes);
+    placed.insert(std::upper_bound(placed.begin(), placed.end(), block,
+                                   [](const Block* a, const Block* b) { return a->offset < b->offset; }),
+                  block);
+  }
+  return bytes;
+}
+
 }  // namespace
 
 ArenaPlan plan_arena(const Graph& graph, std::span<const StagePlan> stages, const SymbolValues& bounds, bool reuse,
                      int64_t alignment) {
-  const int end = static_cast<int>(stages.size());
-  std::vector<int> first(graph.values.size(), -2), last(graph.values.size(), -2);
-  for (ValueId id : graph.inputs) first[static_cast<size_t>(id)] = last[static_cast<size_t>(id)] = -1;
-  for (int s = 0; s < end; ++s) {
-    for (const StageRead& read : stages[static_cast<size_t>(s)].reads) {
-      auto v = static_cast<size_t>(read.value);
-      if (first[v] != -2) last[v] = s;
-    }
-    for (ValueId id : stages[static_cast<size_t>(s)].writes) {
-      auto v = static_cast<size_t>(id);
-      if (first[v] == -2) first[v] = s;
-      last[v] = std::max(last[v], s);
-    }
-  }
-  for (ValueId id : graph.outputs) last[static_cast<size_t>(id)] = end;
-  // Bound values get one cache line each, live throughout: its address identifies the value until the caller binds it.
-  const auto is_bound = [&](size_t v) {
-    const auto has = [&](const std::vector<ValueId>& ids) {
-      return std::find(ids.begin(), ids.end(), static_cast<ValueId>(v)) != ids.end();
-    };
-    return is_bound_name(graph.values[v].name) && (has(graph.inputs) || has(graph.outputs));
-  };
-
   ArenaPlan plan;
-  std::vector<int> slot_of(graph.values.size(), -1);
-  for (size_t v = 0; v < graph.values.size(); ++v) {
-    if (first[v] == -2) continue;
-    const ValueInfo& info = graph.values[v];
-    const bool bound = is_bound(v);
-    if (bound) first[v] = -1, last[v] = end;
-    const int64_t bytes = bound ? alignment
-                          : info.layouts.only_f32()
-                              ? num_elements(info.shape).eval(bounds) * dtype_info(info.dtype).block_bytes
-                              : info.layouts.bytes(info.shape[0].eval(bounds), info.shape[1].constant());
-    slot_of[v] = static_cast<int>(plan.slots.size());
-    plan.slots.push_back(
-        {static_cast<ValueId>(v), 0, (bytes + alignment - 1) / alignment * alignment, first[v], last[v]});
-    plan.bytes_without_reuse += plan.slots.back().bytes;
+  plan.slots = make_slots(graph, stages, bounds, alignment);
+  for (ArenaSlot& slot : plan.slots) {
+    slot.offset = plan.bytes_without_reuse;
+    plan.bytes_without_reuse += slot.bytes;
   }
-  if (!reuse) {
-    for (ArenaSlot& slot : plan.slots) {
-      slot.offset = plan.bytes;
-      plan.bytes += slot.bytes;
-    }
-    return plan;
-  }
-
-  std::vector<int> block_of(plan.slots.size());
-  std::vector<Block> blocks;
-  for (size_t i = 0; i < plan.slots.size(); ++i) {  // slots come in order of value id; producers before consumers
-    const ArenaSlot& slot = plan.slots[i];
-    int block = -1;
-    if (slot.first_stage >= 0 && slot.first_stage < end) {
-      const StagePlan& stage = stages[static_cast<size_t>(slot.first_stage)];
-      const ValueId under = stage.in_place_of;
-      const int u = may_overwrite(stage, under) ? slot_of[static_cast<size_t>(under)] : -1;
-      if (u >= 0 && static_cast<size_t>(u) < i && plan.slots[static_cast<size_t>(u)].last_stage == slot.first_stage &&
-          plan.slots[static_cast<size_t>(u)].first_stage >= 0 && plan.slots[static_cast<size_t>(u)].bytes == slot.bytes)
-        block = block_of[static_cast<size_t>(u)];
-    }
-    if (block < 0) {
-      block = static_cast<int>(blocks.size());
-      blocks.push_back({slot.bytes, -1, slot.first_stage, slot.last_stage});
-    } else {
-      blocks[static_cast<size_t>(block)].last = slot.last_stage;
-    }
-    block_of[i] = block;
-  }
-
-  std::vector<size_t> order(blocks.size());
-  for (size_t i = 0; i < order.size(); ++i) order[i] = i;
-  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return blocks[a].bytes > blocks[b].bytes; });
-  std::vector<const Block*> placed;
-  for (size_t i : order) {
-    Block& block = blocks[i];
-    int64_t offset = 0;
-    // `placed` is kept sorted by offset, so one walk finds the lowest gap.
-    for (const Block* other : placed)
-      if (meet(block.first, block.last, other->first, other->last) && other->offset < offset + block.bytes)
-        offset = std::max(offset, other->offset + other->bytes);
-    block.offset = offset;
-    plan.bytes = std::max(plan.bytes, offset + block.bytes);
-    placed.insert(std::upper_bound(placed.begin(), placed.end(), &block,
-                                   [](const Block* a, const Block* b) { return a->offset < b->offset; }),
-                  &block);
-  }
-  for (size_t i = 0; i < plan.slots.size(); ++i) plan.slots[i].offset = blocks[static_cast<size_t>(block_of[i])].offset;
+  plan.bytes = plan.bytes_without_reuse;
+  if (!reuse) return plan;
+  Blocks made = make_blocks(plan.slots, stages);
+  plan.bytes = place(made.blocks);
+  for (size_t i = 0; i < plan.slots.size(); ++i) plan.slots[i].offset = made.blocks[made.of_slot[i]].offset;
   return plan;
 }
 

@@ -6,8 +6,7 @@
 
 namespace redline {
 
-/// Name prefix of such inputs and outputs. The arena reserves no space for them, only a placeholder address that
-/// identifies their uses.
+/// Name prefix of such inputs and outputs. The arena reserves one cache line for each, which holds no data.
 inline constexpr std::string_view kBoundPrefix = "bound.";
 inline bool is_bound_name(std::string_view name) { return name.substr(0, kBoundPrefix.size()) == kBoundPrefix; }
 

@@ -15,15 +15,6 @@ const Program::Port* Program::find_output(std::string_view port_name) const {
   return nullptr;
 }
 
-Tile Program::tile_of(const Task& task, int64_t rows) const {
-  const StagePlan& stage = stages[task.stage];
-  const int cols = stage.col_tiles();
-  const int64_t row = task.index / static_cast<uint32_t>(cols);
-  const size_t col = task.index % static_cast<uint32_t>(cols);
-  return {rows * row / stage.row_tiles, rows * (row + 1) / stage.row_tiles, stage.col_begin[col],
-          stage.col_begin[col + 1], static_cast<int32_t>(task.index)};
-}
-
 std::string Program::to_string() const {
   size_t num_tasks = 0;
   for (const auto& list : tasks) num_tasks += list.size();
@@ -54,8 +45,7 @@ std::string Program::to_string() const {
     for (ValueId id : stage.writes)
       for (const ArenaSlot& slot : arena_plan.slots)
         if (slot.value == id && slot.bytes > 0) placed += fmt::format(" -> %{}@{}+{}", id, slot.offset, slot.bytes);
-    text += fmt::format("  {:>4} {:<34} {:<12} rows {} / {}, cols {} / {}{}{}\n", s, stage.name, stage.op,
-                        stage.rows.to_string(), stage.row_tiles, stage.cols, stage.col_tiles(), placed,
+    text += fmt::format("  {:>4} {:<34} {:<12} {}{}{}\n", s, stage.name, stage.op, stage.grid.to_string(), placed,
                         wait_text.empty() ? "" : "  waits " + wait_text);
   }
   return text;

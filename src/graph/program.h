@@ -15,23 +15,9 @@
 #include "graph/graph.h"
 #include "graph/state.h"
 #include "graph/step.h"
+#include "graph/task_grid.h"
 
 namespace redline {
-
-/// The part of a stage that one task computes. Rows are split into equal fractions of the step's rows, columns at fixed
-/// offsets.
-struct Tile {
-  int64_t row_begin, row_end;
-  int64_t col_begin, col_end;
-  int32_t index;  ///< index of the task in its stage
-};
-
-/// How a consumer's tile reads an input value.
-enum class Reads : uint8_t {
-  kTile,  ///< the rows and columns that it writes
-  kRows,  ///< all columns of the rows that it writes
-  kAll,   ///< any part of the value
-};
 
 struct StageRead {
   ValueId value;
@@ -43,18 +29,12 @@ struct StageRead {
 struct StagePlan {
   std::string name;
   std::string_view op;
-  Dim rows = 1;
-  int64_t cols = 1;
-  int row_tiles = 1;
-  std::vector<int64_t> col_begin;  ///< [col_tiles + 1]
+  TaskGrid grid;
   std::vector<StageRead> reads;
   std::vector<ValueId> writes;
   /// the output may overwrite this input: every tile reads an element before it overwrites it
   ValueId in_place_of = -1;
-  int row_dim = 0;  ///< index into Program::row_dims
-
-  int col_tiles() const { return static_cast<int>(col_begin.size()) - 1; }
-  int num_tasks() const { return row_tiles * col_tiles(); }
+  int row_dim = 0;  ///< index of grid.rows in Program::row_dims
 };
 
 /// Fixed size. Waits and notifications are ranges of Program::waits and Program::notifies.
@@ -116,7 +96,6 @@ struct Program {
 
   const Port* find_input(std::string_view port_name) const;
   const Port* find_output(std::string_view port_name) const;
-  Tile tile_of(const Task& task, int64_t rows) const;
   /// Human-readable list of stages, tasks, events and memory.
   std::string to_string() const;
 };

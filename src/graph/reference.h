@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "graph/adapters.h"
 #include "graph/graph.h"
 #include "graph/state.h"
 
@@ -79,6 +80,7 @@ class ReferenceContext {
   std::span<const SequenceRows> sequences() const { return step_.sequences; }
   /// Symbol values of this step, for sizes that the shapes do not give.
   const SymbolValues& sizes() const { return step_.sizes; }
+  std::span<const AdapterSegment> adapters() const { return step_.adapters; }
 
  private:
   const Graph& graph_;
@@ -87,5 +89,10 @@ class ReferenceContext {
   std::vector<HostTensor>& values_;
   const StepContext& step_;
 };
+
+/// Adds the step's adapters at a site to y, the product of x with rows [first_feature, first_feature + y.cols()) of the
+/// site's matrix. nullptr: no site.
+void add_adapters_reference(const ReferenceContext& c, const AdapterSite* site, const HostTensor& x, HostTensor& y,
+                            int64_t first_feature = 0);
 
 }  // namespace redline

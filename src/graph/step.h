@@ -5,6 +5,7 @@
 #include <cstdint>
 #include <span>
 
+#include "graph/adapters.h"
 #include "tensor/dim.h"
 #include "tensor/kv_page.h"
 
@@ -61,7 +62,8 @@ struct StateStep {
 struct StepContext {
   SymbolValues sizes;
   std::span<const SequenceRows> sequences;
-  std::span<const StateStep> states;  ///< one per group of Program::states
+  std::span<const StateStep> states;         ///< one per group of Program::states
+  std::span<const AdapterSegment> adapters;  ///< of the rows
 };
 
 }  // namespace redline

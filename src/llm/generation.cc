@@ -28,6 +28,7 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     return invalid_argument("stop strings need a tokenizer, and {} has none", info.path);
   if (model.tokenizer)
     g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos);
+  REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
   g->request_ = request;
   g->on_piece_ = std::move(on_piece);
   g->result_.prompt_tokens = length;

@@ -30,6 +30,7 @@ class TextGeneration {
   std::span<const int32_t> tokens() const { return tokens_; }
   int64_t prompt_tokens() const { return result_.prompt_tokens; }
   std::unique_ptr<SequenceState>& state() { return state_; }
+  std::span<const WeightedAdapter> adapters() const { return adapters_; }
 
   // Under the stepper's mutex, without callbacks.
   /// Samples the next token from the logits after the last token.
@@ -66,6 +67,7 @@ class TextGeneration {
   StopStrings stops_;
   std::unique_ptr<StreamDecoder> decoder_;
   std::vector<int32_t> tokens_;  ///< prompt and output
+  std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;
 
   Clock::time_point start_ = Clock::now(), decode_start_;

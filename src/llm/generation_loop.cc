@@ -207,7 +207,8 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
     admit(g);
     const std::span<const int32_t> pending = g.pending();
     const size_t n = std::min(pending.size(), static_cast<size_t>(tokens.tokens));
-    entries.push_back({g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens()});
+    entries.push_back(
+        {g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens(), g.adapters()});
   }
   REDLINE_TRY(stepper_.step(entries));
   const auto vocab = static_cast<size_t>(model_.info.vocab_size);
@@ -237,14 +238,15 @@ bool GenerationLoop::preempt() {
 void GenerationLoop::admit(TextGeneration& request) {
   if (request.state()) return;
   auto state = std::make_unique<SequenceState>(stepper_.pool());
-  // The last token is computed in any case, for its logits.
-  if (prefixes_) prefixes_->restore(request.tokens().first(request.tokens().size() - 1), *state);
+  // The last token is computed in any case, for its logits. States with adapters are not shared.
+  if (prefixes_ && request.adapters().empty())
+    prefixes_->restore(request.tokens().first(request.tokens().size() - 1), *state);
   request.state() = std::move(state);
 }
 
 void GenerationLoop::release(TextGeneration& request) {
   if (!request.state()) return;
-  if (prefixes_)
+  if (prefixes_ && request.adapters().empty())
     prefixes_->store(request.tokens().first(static_cast<size_t>(request.state()->length())), *request.state());
   request.state().reset();
 }

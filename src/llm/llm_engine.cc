@@ -18,13 +18,17 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
                                                   options.trace_file}));
   e.model_.info.threads = options.use_interpreter ? 1 : e.runtime_->threads();
   e.model_.info.isa = options.use_interpreter ? "interpreter" : e.runtime_->isa();
+  REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
+  REDLINE_ASSIGN(e.model_.adapters,
+                 TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, make_fcfs_scheduler());
   return engine;
 }
 
-Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence() {
-  return std::unique_ptr<Sequence>(new TextSequence(*stepper_, model_.info.vocab_size));
+Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence(const AdapterWeights& adapters) {
+  REDLINE_ASSIGN(std::vector<WeightedAdapter> selected, model_.adapters->select(adapters));
+  return std::unique_ptr<Sequence>(new TextSequence(*stepper_, model_.info.vocab_size, std::move(selected)));
 }
 
 Status LlmEngine::run_batch(std::span<BatchEntry> batch) {

@@ -23,7 +23,11 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const override {
     return model_.decode(tokens, special);
   }
-  Result<std::unique_ptr<Sequence>> new_sequence() override;
+  Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights& adapters) override;
+  Status load_adapter(const std::string& name, const std::string& path) override {
+    return model_.adapters->load(name, path);
+  }
+  Status unload_adapter(const std::string& name) override { return model_.adapters->unload(name); }
   Status run_batch(std::span<BatchEntry> batch) override;
   BatchLimits batch_limits() const override { return stepper_->limits(); }
   int64_t free_cache_tokens() const override;

@@ -50,6 +50,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
+  s.adapters_.reserve(static_cast<size_t>(2 * s.max_sequences_));
   return stepper;
 }
 
@@ -127,12 +128,14 @@ Status Stepper::run(std::span<const StepEntry> batch) {
   for (const StepEntry& entry : batch) REDLINE_TRY(entry.state->reserve(num_tokens(entry)));
   write_inputs(batch);
   plan_states();
+  plan_adapters(batch);
   StepContext context;
   context.sizes[Symbol::kTokens] = rows_.back().row_begin + rows_.back().rows;
   context.sizes[Symbol::kSequences] = static_cast<int64_t>(batch.size());
   for (const StepEntry& entry : batch) context.sizes[Symbol::kLogitRows] += entry.logit_rows;
   context.sequences = rows_;
   context.states = states_;
+  context.adapters = adapters_;
   return executable_.run(context);
 }
 
@@ -188,6 +191,28 @@ void Stepper::plan_states() {
     if (!groups_[g].plan) continue;
     groups_[g].plan->make(rows_, group.window);
     state.attention = groups_[g].plan->work();
+  }
+}
+
+// Neighbours with the same adapters share a segment, and so its products.
+void Stepper::plan_adapters(std::span<const StepEntry> batch) {
+  const auto same = [](const WeightedAdapter& a, const WeightedAdapter& b) {
+    return a.adapter == b.adapter && a.weight == b.weight;
+  };
+  adapters_.clear();
+  for (const Symbol unit : {Symbol::kTokens, Symbol::kLogitRows}) {
+    const size_t first = adapters_.size();
+    int64_t row = 0;
+    for (const StepEntry& entry : batch) {
+      const int64_t begin = row, n = unit == Symbol::kTokens ? num_tokens(entry) : entry.logit_rows;
+      row += n;
+      if (n == 0 || entry.adapters.empty()) continue;
+      if (adapters_.size() > first && adapters_.back().row_end == begin &&
+          std::equal(entry.adapters.begin(), entry.adapters.end(), adapters_.back().adapters.begin(),
+                     adapters_.back().adapters.end(), same))
+        adapters_.back().row_end = row;
+      else adapters_.push_back({unit, begin, row, entry.adapters});
+    }
   }
 }
 

@@ -20,6 +20,7 @@ struct StepEntry {
   std::span<const int32_t> tokens;
   int64_t logit_rows = 0;       ///< number of final tokens whose logits are computed
   int64_t expected_length = 0;  ///< as Sequence::expect_length; 0: unknown
+  std::span<const WeightedAdapter> adapters;
 };
 
 class Stepper {
@@ -53,6 +54,7 @@ class Stepper {
   Status run(std::span<const StepEntry> batch);
   void write_inputs(std::span<const StepEntry> batch);
   void plan_states();
+  void plan_adapters(std::span<const StepEntry> batch);
 
   int64_t context_ = 0, vocab_size_ = 0;
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
@@ -70,6 +72,7 @@ class Stepper {
   std::vector<GroupStep> groups_;
   std::vector<StateStep> states_;
   std::vector<SequenceRows> rows_;
+  std::vector<AdapterSegment> adapters_;
 };
 
 }  // namespace redline

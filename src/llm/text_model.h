@@ -1,10 +1,11 @@
-// What is known of a language model beside its graph: description, tokenizer, defaults, and what a step costs.
+// What is known of a language model beside its graph: description, tokenizer, defaults, adapters, and what a step costs.
 #pragma once
 
 #include <memory>
 #include <string>
 #include <vector>
 
+#include "llm/text_adapters.h"
 #include "models/registry.h"
 #include "redline/text.h"
 
@@ -18,6 +19,7 @@ struct TextModel {
   Status tokenizer_status;  ///< why there is no tokenizer
   std::vector<int32_t> stop_tokens;
   int32_t bos = -1;
+  std::unique_ptr<TextAdapters> adapters;
   /// Linear ops with weights of one type: cost per token, or per row of logits.
   struct LinearCost {
     DType dtype;

@@ -19,7 +19,8 @@ Result<std::vector<float>> Sequence::forward(std::span<const int32_t> tokens, bo
   return logits;
 }
 
-TextSequence::TextSequence(Stepper& stepper, int64_t vocab_size) : stepper_(stepper), vocab_size_(vocab_size) {
+TextSequence::TextSequence(Stepper& stepper, int64_t vocab_size, std::vector<WeightedAdapter> adapters)
+    : stepper_(stepper), vocab_size_(vocab_size), adapters_(std::move(adapters)) {
   std::lock_guard lock(stepper_.mutex());
   state_ = std::make_unique<SequenceState>(stepper_.pool());
 }
@@ -34,12 +35,12 @@ Result<StepEntry> TextSequence::entry(std::span<const int32_t> tokens, std::span
   if (size % vocab_size_ != 0) return invalid_argument("room for {} logits is not whole rows of {}", size, vocab_size_);
   // Rope that depends on the length takes that after these tokens, for all of them.
   return StepEntry{state_.get(), tokens, size / vocab_size_,
-                   std::max(expected_length_, state_->length() + std::ssize(tokens))};
+                   std::max(expected_length_, state_->length() + std::ssize(tokens)), adapters_};
 }
 
 Status TextSequence::check(std::span<const int32_t> tokens, int64_t rows) const {
   std::lock_guard lock(stepper_.mutex());
-  return stepper_.check({state_.get(), tokens, rows, 0});
+  return stepper_.check({state_.get(), tokens, rows});
 }
 
 Status TextSequence::append(std::span<const int32_t> tokens, std::span<float> logits) {
@@ -87,7 +88,7 @@ int64_t TextSequence::truncate(int64_t length) {
 }
 
 Result<std::unique_ptr<Sequence>> TextSequence::fork() const {
-  auto copy = std::make_unique<TextSequence>(stepper_, vocab_size_);
+  auto copy = std::make_unique<TextSequence>(stepper_, vocab_size_, adapters_);
   copy->expected_length_ = expected_length_;
   std::lock_guard lock(stepper_.mutex());
   state_->fork_into(*copy->state_);

@@ -8,7 +8,7 @@ namespace redline {
 class TextSequence final : public Sequence {
  public:
   /// `stepper` must outlive the sequence.
-  explicit TextSequence(Stepper& stepper, int64_t vocab_size);
+  TextSequence(Stepper& stepper, int64_t vocab_size, std::vector<WeightedAdapter> adapters);
   ~TextSequence() override;
 
   Status append(std::span<const int32_t> tokens, std::span<float> logits) override;
@@ -28,6 +28,7 @@ class TextSequence final : public Sequence {
   Status append_steps(StepEntry entry, std::span<float> logits);
   Stepper& stepper_;
   int64_t vocab_size_, expected_length_ = 0;
+  std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;  // changed only while the stepper's mutex is held
 };
 

@@ -72,9 +72,10 @@ Status Executable::run(const StepContext& step) {
   return runner_->step(step);
 }
 
-Status Executable::run(const SymbolValues& sizes) {
+Status Executable::run(const SymbolValues& sizes, std::span<const AdapterSegment> adapters) {
   StepContext step;
   step.sizes = sizes;
+  step.adapters = adapters;
   return run(step);
 }
 

@@ -51,7 +51,7 @@ class Executable {
 
   /// Waits for its turn on the workers. invalid_argument: a size exceeds its bound.
   Status run(const StepContext& step);
-  Status run(const SymbolValues& sizes);
+  Status run(const SymbolValues& sizes, std::span<const AdapterSegment> adapters = {});
 
   /// Layout of the state groups, and memory for them (Runner::make_state_memory).
   const StatePlan& states() const { return runner_->states(); }

@@ -14,7 +14,7 @@ constexpr size_t kMaxChunkBytes = size_t{1} << 24;
 }  // namespace
 
 UnigramModel::UnigramModel(const Vocabulary& vocabulary, std::vector<double> scores, UnigramOptions options)
-    : vocabulary_(vocabulary), scores_(std::move(scores)), options_(options), byte_ids_(find_byte_tokens(vocabulary)) {}
+    : scores_(std::move(scores)), options_(options), byte_ids_(find_byte_tokens(vocabulary)) {}
 
 Result<std::unique_ptr<TokenModel>> UnigramModel::make(const Vocabulary& vocabulary, std::vector<double> scores,
                                                        UnigramOptions options) {

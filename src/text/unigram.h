@@ -30,7 +30,6 @@ class UnigramModel : public TokenModel {
   void encode_chunk(std::string_view text, std::vector<TokenId>& ids) const;
   void put_unknown(std::string_view text, std::vector<TokenId>& ids) const;
 
-  const Vocabulary& vocabulary_;
   std::vector<double> scores_;
   UnigramOptions options_;
   PrefixMatcher pieces_;

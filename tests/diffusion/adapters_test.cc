@@ -71,7 +71,7 @@ TEST_P(Adapters, EqualDiffusersWithPeft) {
   Opened o(mode);
   auto expected = testing::read_npz(testing::golden_root() + "/image/flux_lora/io.npz");
   ASSERT_TRUE(expected.ok());
-  AdapterBank& bank = o.denoiser->adapters();
+  NetworkAdapters& bank = o.denoiser->adapters();
   for (const char* name : {"first", "second", "makers"}) {
     auto file = AdapterFile::open(lora(name));
     ASSERT_TRUE(file.ok()) << file.status().message();
@@ -100,7 +100,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, Adapters,
 
 TEST(Adapters, WhatDoesNotFitIsNamed) {
   Opened o(NetworkMode::kF32, 6);
-  AdapterBank& bank = o.denoiser->adapters();
+  NetworkAdapters& bank = o.denoiser->adapters();
   auto first = AdapterFile::open(lora("first")), second = AdapterFile::open(lora("second"));
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(second->max_rank, 8);

@@ -17,7 +17,7 @@ using testing::NetworkMode;
 struct Encoder {
   ImageGolden golden;
   std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
-  AdapterBank bank{{}};
+  NetworkAdapters bank;
   Executable network;
   SymbolValues sizes;
 
@@ -28,7 +28,7 @@ struct Encoder {
     const auto& ids = golden.find("one", "tokens")->values;
     sizes[Symbol::kBatch] = 1;
     sizes[Symbol::kTextTokens] = static_cast<int64_t>(ids.size());
-    bank = AdapterBank(add_adapter_slots(built->graph, max_rank, [](const std::string&) { return true; }));
+    bank = NetworkAdapters(add_adapter_sites(built->graph, max_rank, [](const std::string&) { return true; }));
     network = make_network(std::move(built->graph), sizes, mode, *runtime);
   }
   std::vector<float> hidden(size_t count) {
@@ -39,7 +39,7 @@ struct Encoder {
     }
     if (network.has_input("key_lengths")) network.input_i32("key_lengths")[0] = static_cast<int32_t>(ids.size());
     if (network.has_input("pooled_rows")) network.input_i32("pooled_rows")[0] = 0;
-    EXPECT_TRUE(network.run(sizes).ok());
+    EXPECT_TRUE(network.run(sizes, bank.segments()).ok());
     return {network.output("hidden"), network.output("hidden") + count};
   }
 };

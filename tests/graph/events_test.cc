@@ -1,45 +1,69 @@
 // The events and the arena of random programs, run in random orders by a simulated machine: no task may start before
-// what it reads is written, or write over what others still need.
+// what it reads is written, or write over what others still need. What a task reads and writes is computed here from
+// the sizes of a step; work partitions cut rows in a way that only this test knows.
 #include <gtest/gtest.h>
 
 #include <random>
 #include <set>
 
+#include "backends/cpu/lowering.h"
 #include "graph/planning.h"
 #include "support/graph_harness.h"
 
 namespace redline::test {
 namespace {
 
+constexpr int64_t kCols = 48;
+
 struct RandomProgram {
   Graph graph;
   Program program;
 };
 
-// Stages that read one or two earlier values, with random tilings and ways of reading.
+// Tasks in descending order of rows; with many rows, pairs of tasks share rows and halve the columns.
+Tile halves(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
+  const int64_t rows = grid.rows.eval(sizes), unit = grid.row_unit.eval(sizes), units = rows / unit;
+  const int64_t columns = rows >= 8 && grid.row_parts % 2 == 0 ? 2 : 1, parts = grid.row_parts / columns;
+  const int64_t part = parts - 1 - index / columns, half = index % columns;
+  return {units * part / parts * unit, part + 1 == parts ? rows : units * (part + 1) / parts * unit,
+          grid.cols * half / columns, grid.cols * (half + 1) / columns, index};
+}
+
+TaskGrid random_grid(const std::function<int64_t(int64_t)>& below) {
+  TaskGrid grid = TaskGrid::of(Dim(Symbol::kTokens), kCols);
+  grid.kind = static_cast<TaskGrid::Kind>(below(5) % 3);  // more fractions, whose tiles match, than others
+  if (below(2)) grid.row_parts = static_cast<int>(1 + below(4));
+  if (grid.kind == TaskGrid::Kind::kFunction) {
+    grid.partition = halves;
+    grid.row_unit = below(3) ? 1 : 3;
+    if (below(2)) grid.row_parts = 4;
+  } else {
+    grid.col_begin = LowerContext::cut_columns(kCols, 8, static_cast<int>(1 + below(6)));
+  }
+  return grid;
+}
+
+// Stages that read one or two earlier values, with random grids and ways of reading.
 RandomProgram make_random(uint64_t seed, bool reuse) {
   std::mt19937_64 random(seed);
   auto below = [&](int64_t n) { return std::uniform_int_distribution<int64_t>(0, n - 1)(random); };
   RandomProgram r;
   r.program.workers = static_cast<int>(1 + below(4));
   r.program.bounds = sizes(64);
-  r.graph.values.push_back({"in", DType::kF32, {Dim(Symbol::kTokens), Dim(48)}, ValueKind::kInput, {}});
+  r.graph.values.push_back({"in", DType::kF32, {Dim(Symbol::kTokens), Dim(kCols)}, ValueKind::kInput, {}});
   r.graph.inputs = {0};
   const int64_t num_stages = 2 + below(14);
   for (int64_t s = 0; s < num_stages; ++s) {
     const auto id = static_cast<ValueId>(r.graph.values.size());
     r.graph.values.push_back(
-        {fmt::format("v{}", id), DType::kF32, {Dim(Symbol::kTokens), Dim(48)}, ValueKind::kComputed, {}});
+        {fmt::format("v{}", id), DType::kF32, {Dim(Symbol::kTokens), Dim(kCols)}, ValueKind::kComputed, {}});
     StagePlan stage;
     stage.name = fmt::format("s{}", s);
-    stage.rows = Dim(Symbol::kTokens);
-    stage.cols = 48;
-    if (below(2)) stage.row_tiles = static_cast<int>(1 + below(4));
-    stage.col_begin = LowerContext::cut_columns(48, 8, static_cast<int>(1 + below(6)));
+    stage.grid = random_grid(below);
     const int64_t reads = 1 + below(2);
     for (int64_t k = 0; k < reads; ++k) {
       const auto value = static_cast<ValueId>(std::max<int64_t>(0, id - 1 - below(3)));
-      stage.reads.push_back({value, static_cast<Reads>(below(3))});
+      stage.reads.push_back({value, static_cast<Reads>(below(4))});
     }
     if (below(2)) stage.in_place_of = stage.reads[0].value;  // a wish: refused when the stage reads it elsewhere too
     stage.writes = {id};
@@ -50,31 +74,44 @@ RandomProgram make_random(uint64_t seed, bool reuse) {
   return r;
 }
 
-bool rows_meet(const StagePlan& a, int row_a, const StagePlan& b, int row_b) {
-  return a.row_tiles != b.row_tiles || row_a == row_b;  // equal fractions of the same rows, or unknown: all
+// The rows and columns that a task writes.
+Tile written(const StagePlan& stage, uint32_t index, int64_t rows) {
+  const TaskGrid& grid = stage.grid;
+  Tile tile = grid.tile(static_cast<int32_t>(index), rows, sizes(rows));
+  if (grid.kind != TaskGrid::Kind::kWork) return tile;
+  // A cut of rows that differs from stage to stage and is no fraction.
+  const auto grain = static_cast<int64_t>(3 + std::hash<std::string>()(stage.name) % 7);
+  const auto cut = [&](int64_t part) {
+    return part == 0                ? 0
+           : part == grid.row_parts ? rows
+                                    : std::min(rows, (rows * part / grid.row_parts + grain) / grain * grain);
+  };
+  tile.row_begin = cut(tile.row_begin);
+  tile.row_end = cut(tile.row_end);
+  return tile;
+}
+
+bool meet(const Tile& a, const Tile& b) {
+  return std::max(a.row_begin, b.row_begin) < std::min(a.row_end, b.row_end) &&
+         std::max(a.col_begin, b.col_begin) < std::min(a.col_end, b.col_end);
 }
 
 // What is wrong with running `task` now, given which tasks are done; "" when nothing is.
-std::string hazard(const RandomProgram& r, const Task& task, const std::vector<std::set<uint32_t>>& done) {
+std::string hazard(const RandomProgram& r, const Task& task, int64_t rows,
+                   const std::vector<std::set<uint32_t>>& done) {
   const auto& stages = r.program.stages;
   const StagePlan& c = stages[task.stage];
-  const int c_row = static_cast<int>(task.index) / c.col_tiles(), c_col = static_cast<int>(task.index) % c.col_tiles();
-  const int64_t col_begin = c.col_begin[static_cast<size_t>(c_col)],
-                col_end = c.col_begin[static_cast<size_t>(c_col) + 1];
-  for (size_t s = 0; s < task.stage; ++s) {
-    const StagePlan& p = stages[s];
-    for (const StageRead& read : c.reads) {
-      if (p.writes[0] != read.value) continue;
-      for (int t = 0; t < p.num_tasks(); ++t) {
-        const int row = t / p.col_tiles();
-        const auto col = static_cast<size_t>(t % p.col_tiles());
-        const bool needed =
-            read.reads == Reads::kAll ||
-            (rows_meet(p, row, c, c_row) &&
-             (read.reads == Reads::kRows || (p.col_begin[col] < col_end && col_begin < p.col_begin[col + 1])));
-        if (needed && !done[s].count(static_cast<uint32_t>(t)))
+  const Tile own = written(c, task.index, rows);
+  if (own.row_begin >= own.row_end || own.col_begin >= own.col_end) return "";
+  for (const StageRead& read : c.reads) {
+    Tile needed = own;
+    if (read.reads == Reads::kRows || read.reads == Reads::kAll) needed.col_begin = 0, needed.col_end = kCols;
+    if (read.reads == Reads::kCols || read.reads == Reads::kAll) needed.row_begin = 0, needed.row_end = rows;
+    for (size_t s = 0; s < task.stage; ++s) {
+      const StagePlan& p = stages[s];
+      for (uint32_t t = 0; p.writes[0] == read.value && t < static_cast<uint32_t>(p.grid.num_tasks()); ++t)
+        if (!done[s].count(t) && meet(written(p, t, rows), needed))
           return fmt::format("{} tile {} starts before {} tile {} wrote what it reads", c.name, task.index, p.name, t);
-      }
     }
   }
   // Memory: whoever reads or writes a value that lies under this stage's output must be done, apart from this tile's
@@ -94,7 +131,7 @@ std::string hazard(const RandomProgram& r, const Task& task, const std::vector<s
     for (size_t s = 0; s < task.stage; ++s) {
       bool touches = stages[s].writes[0] == dead.value && c.in_place_of != dead.value;
       for (const StageRead& read : stages[s].reads) touches |= read.value == dead.value;
-      if (touches && static_cast<int>(done[s].size()) != stages[s].num_tasks())
+      if (touches && static_cast<int>(done[s].size()) != stages[s].grid.num_tasks())
         return fmt::format("{} writes over value {} while {} is not done with it", c.name, dead.value, stages[s].name);
     }
   }
@@ -102,11 +139,13 @@ std::string hazard(const RandomProgram& r, const Task& task, const std::vector<s
 }
 
 // Runs the program with a random choice among the workers that may go on; returns the first hazard or dead end.
-std::string simulate(const RandomProgram& r, uint64_t seed, int steps) {
+std::string simulate(const RandomProgram& r, uint64_t seed, const std::vector<int64_t>& rows_of_steps) {
   const Program& p = r.program;
   std::mt19937_64 random(seed);
   std::vector<uint64_t> counters(p.num_events, 0);
-  for (int step = 1; step <= steps; ++step) {
+  uint64_t step = 0;
+  for (int64_t rows : rows_of_steps) {
+    ++step;
     std::vector<std::set<uint32_t>> done(p.stages.size());
     std::vector<size_t> at(p.tasks.size(), 0);
     for (;;) {
@@ -118,14 +157,14 @@ std::string simulate(const RandomProgram& r, uint64_t seed, int steps) {
         const Task& task = p.tasks[w][at[w]];
         bool go = true;
         for (uint32_t i = task.wait_begin; i < task.wait_end; ++i)
-          go &= counters[p.waits[i].event] >= p.waits[i].count * static_cast<uint64_t>(step);
+          go &= counters[p.waits[i].event] >= p.waits[i].count * step;
         if (go) ready.push_back(w);
       }
       if (!left) break;
       if (ready.empty()) return "nobody can go on";
       const size_t w = ready[std::uniform_int_distribution<size_t>(0, ready.size() - 1)(random)];
       const Task& task = p.tasks[w][at[w]++];
-      if (std::string wrong = hazard(r, task, done); !wrong.empty()) return wrong;
+      if (std::string wrong = hazard(r, task, rows, done); !wrong.empty()) return wrong;
       done[task.stage].insert(task.index);
       for (uint32_t i = task.notify_begin; i < task.notify_end; ++i) ++counters[p.notifies[i]];
     }
@@ -133,7 +172,125 @@ std::string simulate(const RandomProgram& r, uint64_t seed, int steps) {
   return "";
 }
 
+// A program of stages that write one value each, in memory of their own. Value 0 is the input; stage s writes value
+// s + 1.
+Program planned(std::vector<StagePlan> stages) {
+  Program program;
+  program.workers = 2;
+  program.stages = std::move(stages);
+  for (size_t s = 0; s < program.stages.size(); ++s) {
+    program.stages[s].name = fmt::format("s{}", s);
+    program.stages[s].writes = {static_cast<ValueId>(s + 1)};
+  }
+  EXPECT_TRUE(plan_events(program).ok());
+  return program;
+}
+
+StagePlan stage_of(TaskGrid grid, std::vector<StageRead> reads) {
+  StagePlan stage;
+  stage.grid = std::move(grid);
+  stage.reads = std::move(reads);
+  return stage;
+}
+
+TaskGrid fractions(const Dim& rows, int parts) {
+  TaskGrid grid = TaskGrid::of(rows, kCols);
+  grid.row_parts = parts;
+  return grid;
+}
+
+// The number of notifications that a task of the stage waits for, summed over its waits.
+int notifications(const Program& p, uint32_t stage) {
+  for (const auto& list : p.tasks)
+    for (const Task& task : list)
+      if (task.stage == stage && task.index == 0) {
+        int sum = 0;
+        for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) sum += static_cast<int>(p.waits[w].count);
+        return sum;
+      }
+  return -1;
+}
+
 }  // namespace
+
+TEST(TaskGrid, WorkPartitionsRunWhateverTheSize) {
+  const TaskGrid work = TaskGrid::work_partitions(5, kCols), rows = fractions(Dim(Symbol::kTokens), 5);
+  for (int64_t tokens : {0, 1, 3, 64})
+    for (int32_t i = 0; i < 5; ++i) {
+      const Tile a = work.tile(i, tokens, sizes(tokens)), b = rows.tile(i, tokens, sizes(tokens));
+      EXPECT_EQ(a.row_begin, i);
+      EXPECT_EQ(a.row_end, i + 1);
+      EXPECT_EQ(b.row_begin, tokens * i / 5);  // without rows where there are more parts than rows
+      EXPECT_EQ(b.row_end, tokens * (i + 1) / 5);
+    }
+}
+
+TEST(Events, WorkPartitionsBetweenRowStagesWaitForTheWholeStage) {
+  const TaskGrid rows = fractions(Dim(Symbol::kTokens), 4), work = TaskGrid::work_partitions(4, kCols);
+  const Program p = planned({stage_of(rows, {{0, Reads::kTile}}), stage_of(work, {{1, Reads::kTile}}),
+                             stage_of(work, {{2, Reads::kTile}}), stage_of(rows, {{3, Reads::kRows}}),
+                             stage_of(rows, {{4, Reads::kRows}})});
+  for (uint32_t stage : {1u, 2u, 3u}) EXPECT_EQ(notifications(p, stage), 4) << stage;
+  EXPECT_EQ(notifications(p, 4), 1);  // equal fractions of the same rows: part by part
+}
+
+TEST(Events, WorkPartitionsAreNotTheRowsOfAValueWithAsManyRows) {
+  // Stage 1 has as many constant rows as stage 0 has work partitions.
+  const Program p = planned({stage_of(TaskGrid::work_partitions(4, kCols), {{0, Reads::kAll}}),
+                             stage_of(fractions(Dim(4), 4), {{1, Reads::kTile}})});
+  EXPECT_EQ(notifications(p, 1), 4);
+}
+
+TEST(Events, ColumnTilesOfWorkPartitionsMatch) {
+  TaskGrid work = TaskGrid::work_partitions(3, kCols), rows = fractions(Dim(Symbol::kTokens), 1);
+  work.col_begin = rows.col_begin = {0, 16, kCols};
+  const Program p = planned({stage_of(rows, {{0, Reads::kTile}}), stage_of(work, {{1, Reads::kCols}}),
+                             stage_of(work, {{2, Reads::kTile}}), stage_of(work, {{3, Reads::kRows}})});
+  EXPECT_EQ(notifications(p, 1), 1);
+  EXPECT_EQ(notifications(p, 2), 3);  // any partition of the same columns
+  EXPECT_EQ(notifications(p, 3), 6);
+}
+
+TEST(Events, TilesOfEqualPartitionFunctionsMatch) {
+  TaskGrid a = fractions(Dim(Symbol::kTokens), 4);
+  a.kind = TaskGrid::Kind::kFunction;
+  a.partition = halves;
+  TaskGrid other_unit = a;
+  other_unit.row_unit = 2;
+  const Program p = planned({stage_of(a, {{0, Reads::kTile}}), stage_of(a, {{1, Reads::kTile}}),
+                             stage_of(a, {{2, Reads::kRows}}), stage_of(other_unit, {{3, Reads::kTile}})});
+  EXPECT_EQ(notifications(p, 1), 1);
+  EXPECT_EQ(notifications(p, 2), 4);  // other tasks may have other columns of the same rows
+  EXPECT_EQ(notifications(p, 3), 4);
+}
+
+TEST(Events, TwoNeedsOfOneProducerAreTheirUnion) {
+  const TaskGrid rows = fractions(Dim(Symbol::kTokens), 4);
+  StagePlan both = stage_of(rows, {{1, Reads::kTile}, {1, Reads::kRows}});
+  EXPECT_EQ(notifications(planned({stage_of(rows, {{0, Reads::kTile}}), both}), 1), 1);
+  both.reads[1].reads = Reads::kCols;
+  EXPECT_EQ(notifications(planned({stage_of(rows, {{0, Reads::kTile}}), both}), 1), 4);
+}
+
+TEST(Arena, AWorkPartitionStageMayLieOverItsInput) {
+  Graph graph;
+  for (int v = 0; v < 3; ++v)
+    graph.values.push_back({fmt::format("v{}", v),
+                            DType::kF32,
+                            {Dim(Symbol::kTokens), Dim(kCols)},
+                            v == 0 ? ValueKind::kInput : ValueKind::kComputed,
+                            {}});
+  graph.inputs = {0};
+  graph.outputs = {2};
+  for (Reads reads : {Reads::kTile, Reads::kCols}) {
+    Program p = planned({stage_of(fractions(Dim(Symbol::kTokens), 4), {{0, Reads::kTile}}),
+                         stage_of(TaskGrid::work_partitions(4, kCols), {{1, reads}})});
+    p.stages[1].in_place_of = 1;
+    const ArenaPlan plan = plan_arena(graph, p.stages, sizes(64), true);
+    EXPECT_TRUE(check_arena(plan, p.stages).ok());
+    EXPECT_EQ(plan.slots[1].offset == plan.slots[2].offset, reads == Reads::kTile);
+  }
+}
 
 TEST(Events, RandomProgramsInRandomOrdersHaveNoHazard) {
   int cells = 0;
@@ -143,7 +300,7 @@ TEST(Events, RandomProgramsInRandomOrdersHaveNoHazard) {
     ASSERT_TRUE(plan_events(r.program).ok());
     for (const std::string& name : r.program.event_names) cells += name.find("->") != std::string::npos;
     for (uint64_t order = 0; order < 3; ++order) {
-      const std::string wrong = simulate(r, order, 2);
+      const std::string wrong = simulate(r, order, {64, 2, 0, 13});
       ASSERT_EQ(wrong, "") << "program " << seed << ", order " << order;
     }
   }
@@ -157,7 +314,7 @@ TEST(Events, AMissingWaitIsFoundByTheSimulation) {
     ASSERT_TRUE(plan_events(r.program).ok());
     for (auto& list : r.program.tasks)
       for (Task& task : list) task.wait_end = task.wait_begin;
-    for (uint64_t order = 0; order < 5; ++order) found += !simulate(r, order, 1).empty();
+    for (uint64_t order = 0; order < 5; ++order) found += !simulate(r, order, {64}).empty();
   }
   EXPECT_GT(found, 100);
 }

@@ -37,13 +37,13 @@ TEST(TextEngine, APromptLongerThanTheContextIsAnErrorWithBothNumbers) {
   EXPECT_THAT(result.status().message(), HasSubstr("tokens, the context holds 8"));
 }
 
-TEST(TextEngine, AFullContextEndsTheTextAsLength) {
+TEST(TextEngine, AFullContextEndsTheTextAsContext) {
   TextEngineOptions options;
   options.context = 9;
   const auto engine = open_tales(options);
   const auto result = engine->generate(greedy(*engine, "Once upon a time", 100));
   ASSERT_TRUE(result.ok());
-  EXPECT_EQ(result->reason, FinishReason::kLength);
+  EXPECT_EQ(result->reason, FinishReason::kContext);
   EXPECT_EQ(result->prompt_tokens, 5);
   EXPECT_EQ(result->tokens.size(), 5u);  // four fill the context, the last one comes from its last logits
 }

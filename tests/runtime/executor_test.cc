@@ -11,6 +11,7 @@
 #include <thread>
 
 #include "graph/ops/add.h"
+#include "graph/ops/group_norm.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/silu_mul.h"
@@ -193,6 +194,39 @@ TEST(Executor, AKernelThatDoesNotComeBackIsNamedWhileItIsStuck) {
   EXPECT_NE(text.find("rms_norm tile 0: running"), std::string::npos) << text;
 }
 
+TEST(Executor, WorkPartitionsRunInEveryStepAndEmptyTilesInNone) {
+  Numbers n(2);
+  const Dim batch = Symbol::kBatch, height = Symbol::kHeight, width = Symbol::kWidth;
+  GraphBuilder g("norm");
+  const Value x = g.input("x", DType::kF32, {batch * height * width, 4});
+  g.output("y", group_norm(g, {x, height, width}, batch, g.weight("w", n.weight({4})), g.weight("b", n.weight({4})),
+                           {2, 1e-5f, false}));
+  SymbolValues bounds;
+  bounds[Symbol::kBatch] = 2;
+  bounds[Symbol::kHeight] = bounds[Symbol::kWidth] = 3;
+  constexpr int kWorkers = 5;
+  Compiled c = Compiled::make(std::move(g.finish()).value(), kWorkers, bounds);
+  static std::atomic<int> work, tiles;
+  int stages = 0;
+  for (CpuStage& stage : c.code().stages) {
+    const bool is_work = stage.plan->grid.kind == TaskGrid::Kind::kWork;
+    stages += is_work ? 1 : 10;
+    stage.run = is_work ? [](const CpuStage&, const Tile&, const StepContext&, WorkerContext&) { ++work; }
+                        : [](const CpuStage&, const Tile&, const StepContext&, WorkerContext&) { ++tiles; };
+  }
+  ASSERT_EQ(stages, 11) << "the sums are work partitions, the norm has rows";
+  for (int64_t items : {0, 1, 2}) {  // 0, 2 and 4 rows: fewer than parts
+    StepContext step;
+    step.sizes[Symbol::kBatch] = items;
+    step.sizes[Symbol::kHeight] = 1;
+    step.sizes[Symbol::kWidth] = 2;
+    work = tiles = 0;
+    ASSERT_TRUE(c.executor->step(step).ok());
+    EXPECT_EQ(work, kWorkers);
+    EXPECT_EQ(tiles, 2 * items);
+  }
+}
+
 TEST(Executor, WhoWaitsTakesWhatANeighbourHasNotBegun) {
   for (int workers : {2, 3}) {
     Numbers n(2);
@@ -209,10 +243,11 @@ TEST(Executor, WhoWaitsTakesWhatANeighbourHasNotBegun) {
     int tasks = 0;
     for (CpuStage& stage : c.code().stages) {
       if (stage.plan->op != "linear") continue;
-      tasks = stage.plan->num_tasks();
+      tasks = stage.plan->grid.num_tasks();
       stage.run = [](const CpuStage& own, const Tile& tile, const StepContext&, WorkerContext&) {
         others += tile.index > 0;
-        while (tile.index == 0 && others < own.plan->num_tasks() - 1 && !executor->gave_up()) std::this_thread::yield();
+        while (tile.index == 0 && others < own.plan->grid.num_tasks() - 1 && !executor->gave_up())
+          std::this_thread::yield();
       };
     }
     ASSERT_GE(tasks, 2 * workers) << "worker 0 has one task of this stage: nothing to take";

@@ -1,7 +1,10 @@
-// The CPU payload of a program: the function of each stage, its operands, and memory.
+// The CPU payload of a program: the function of each stage, its parameters, and memory.
 #pragma once
 
+#include <cstddef>
 #include <memory>
+#include <type_traits>
+#include <utility>
 #include <vector>
 
 #include "backends/cpu/weight_cache.h"
@@ -26,27 +29,62 @@ struct FirstBytes {
 struct CpuStage;
 using TaskFn = void (*)(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker);
 
+/// The address of a value in the parameters of a stage. It is set when memory is planned, and by Executor::bind if the
+/// value is external.
+struct OperandAddress {
+  void* data = nullptr;
+};
+template <class T>
+struct Operand : OperandAddress {
+  operator T*() const { return static_cast<T*>(data); }  // NOLINT(google-explicit-constructor): used like a T*
+};
+
 struct CpuStage {
   const StagePlan* plan = nullptr;  ///< of Program::stages
   TaskFn run = nullptr;
   /// Weights that the tile reads first, prefetched while the task waits for its events; or nullptr.
   FirstBytes (*first_weights)(const CpuStage& stage, const Tile& tile) = nullptr;
-  std::vector<void*> operands;        ///< addresses of the op's inputs, then outputs; the order is up to the lowering
-  std::shared_ptr<const void> attrs;  ///< a struct defined by the lowering
-  int64_t buffer_bytes = 0;           ///< bytes of WorkerContext::buffer that a task needs
-
-  template <class T>
-  const T& attrs_as() const {
-    return *static_cast<const T*>(attrs.get());
-  }
-  template <class T>
-  T* operand(size_t i) const {
-    return static_cast<T*>(operands[i]);
-  }
+  std::shared_ptr<void> params;  ///< StageParams of the lowering: kernels, sizes, weights and operands
+  struct Use {
+    OperandAddress* operand;  ///< in `params`
+    ValueId value;
+  };
+  std::vector<Use> operands;
+  int64_t buffer_bytes = 0;  ///< bytes of WorkerContext::buffer that a task needs
 };
 
-/// A stage made by a lowering: the plan for scheduling and the code for workers.
-struct LoweredStage : StagePlan, CpuStage {};
+/// A stage made by a lowering: the plan for scheduling and the code for workers. Each operand is declared together with
+/// the way in which tasks read or write its value.
+struct LoweredStage : StagePlan, CpuStage {
+  /// Tasks call kRun(parameters, tile, step, worker); kFirstWeights(parameters, tile) is CpuStage::first_weights.
+  template <auto kRun, auto kFirstWeights = nullptr, class Params>
+  static LoweredStage make(TaskGrid grid, std::shared_ptr<Params> params) {
+    LoweredStage stage;
+    stage.grid = std::move(grid);
+    stage.run = [](const CpuStage& self, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+      kRun(*static_cast<const Params*>(self.params.get()), tile, step, worker);
+    };
+    if constexpr (!std::is_same_v<decltype(kFirstWeights), std::nullptr_t>)
+      stage.first_weights = [](const CpuStage& self, const Tile& tile) {
+        return kFirstWeights(*static_cast<const Params*>(self.params.get()), tile);
+      };
+    stage.params = std::move(params);
+    return stage;
+  }
+  void read(ValueId value, Reads how) { reads.push_back({value, how}); }
+  void write(ValueId value) { writes.push_back(value); }
+  /// `operand` is in the parameters that the stage was made with, and stays where it is.
+  template <class T>
+  void read(Operand<const T>& operand, ValueId value, Reads how) {
+    read(value, how);
+    operands.push_back({&operand, value});
+  }
+  template <class T>
+  void write(Operand<T>& operand, ValueId value) {
+    write(value);
+    operands.push_back({&operand, value});
+  }
+};
 
 struct CpuProgram : ProgramPayload {
   std::vector<CpuStage> stages;  ///< parallel to Program::stages

@@ -52,17 +52,14 @@ Executor::Executor(Program program, WorkerTeam& team, ExecutorOptions options)
   REDLINE_CHECK(team.size() == program_.workers);
   for (size_t w = 0; w < workers_.size(); ++w)
     workers_[w].taken = std::make_unique<std::atomic<uint32_t>[]>(program_.tasks[w].size());
-  const auto find_uses = [&](const std::vector<Program::Port>& ports, const std::vector<void*>& places) {
-    for (size_t p = 0; p < ports.size(); ++p) {
-      if (!is_bound_name(ports[p].name)) continue;
-      std::vector<Use>& uses = uses_[ports[p].name];
-      for (size_t s = 0; s < code_.stages.size(); ++s)
-        for (size_t i = 0; i < code_.stages[s].operands.size(); ++i)
-          if (code_.stages[s].operands[i] == places[p]) uses.push_back({s, i});
+  for (const std::vector<Program::Port>* ports : {&program_.inputs, &program_.outputs})
+    for (const Program::Port& port : *ports) {
+      if (!is_bound_name(port.name)) continue;
+      std::vector<OperandAddress*>& uses = uses_[port.name];
+      for (const CpuStage& stage : code_.stages)
+        for (const CpuStage::Use& use : stage.operands)
+          if (use.value == port.value) uses.push_back(use.operand);
     }
-  };
-  find_uses(program_.inputs, code_.inputs);
-  find_uses(program_.outputs, code_.outputs);
   if (options_.timeline) timeline_program_ = options_.timeline->add_program(program_);
   body_ = [this](int worker) { run_worker(worker); };
 }
@@ -84,7 +81,7 @@ const void* Executor::host_output(std::string_view name) const {
 bool Executor::bind(std::string_view name, void* data) {
   const auto at = uses_.find(name);
   if (at == uses_.end()) return false;
-  for (const Use& use : at->second) code_.stages[use.stage].operands[use.operand] = data;
+  for (OperandAddress* operand : at->second) operand->data = data;
   return true;
 }
 
@@ -117,7 +114,8 @@ Status Executor::step(const StepContext& context) {
 int64_t Executor::now_ns() const { return options_.timeline ? Timeline::now_ns() : 0; }
 
 Tile Executor::tile_of(const Task& task) const {
-  return program_.tile_of(task, rows_[static_cast<size_t>(program_.stages[task.stage].row_dim)]);
+  const StagePlan& stage = program_.stages[task.stage];
+  return stage.grid.tile(static_cast<int32_t>(task.index), rows_[static_cast<size_t>(stage.row_dim)], context_.sizes);
 }
 
 const Wait* Executor::missing(const Task& task) const {
@@ -141,7 +139,7 @@ void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
   const CpuStage& stage = code_.stages[task.stage];
   const Tile tile = tile_of(task);
   const int64_t begin_ns = now_ns();
-  // An empty tile (fewer rows than tiles) still notifies: event counts do not depend on sizes.
+  // A tile without work still notifies: event counts do not depend on sizes.
   if (tile.row_begin < tile.row_end && tile.col_begin < tile.col_end) stage.run(stage, tile, context_, self.context);
   if (options_.timeline)
     options_.timeline->add(self.context.worker,

@@ -86,11 +86,7 @@ class Executor final : public Runner {
 
   Program program_;
   CpuProgram& code_;
-  /// The operands that refer to an external value, by name.
-  struct Use {
-    size_t stage, operand;
-  };
-  std::map<std::string, std::vector<Use>, std::less<>> uses_;
+  std::map<std::string, std::vector<OperandAddress*>, std::less<>> uses_;  ///< of external values, by name
   WorkerTeam& team_;
   ExecutorOptions options_;
   uint32_t timeline_program_ = 0;

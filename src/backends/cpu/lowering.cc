@@ -24,12 +24,18 @@ class CpuCompiler {
       : graph_(std::move(graph)), options_(options), team_(team) {}
 
   Result<Program> run();
-  Result<void*> packed_weight(ValueId id);
-  Result<void*> dense_weight(ValueId id);
-  void add_stage(LoweredStage stage, const std::vector<LowerContext::Operand>& operands) {
+  Result<const void*> packed_weight(ValueId id);
+  Result<const float*> dense_weight(ValueId id);
+  ValueId add_temporary(std::string name, Shape shape) {
+    ValueInfo info;
+    info.name = std::move(name);
+    info.shape = std::move(shape);
+    temporaries_.push_back(std::move(info));
+    return static_cast<ValueId>(graph_.values.size() + temporaries_.size()) - 1;
+  }
+  void add_stage(LoweredStage stage) {
     code_.push_back(static_cast<CpuStage&&>(stage));
     plans_.push_back(static_cast<StagePlan&&>(stage));
-    operands_.push_back(operands);
   }
 
  private:
@@ -43,8 +49,9 @@ class CpuCompiler {
   WorkerTeam& team_;
   std::vector<StagePlan> plans_;
   std::vector<CpuStage> code_;
-  std::vector<std::vector<LowerContext::Operand>> operands_;
-  std::map<ValueId, void*> packed_, dense_;
+  std::vector<ValueInfo> temporaries_;  // appended to the graph's values after lowering
+  std::map<ValueId, const void*> packed_;
+  std::map<ValueId, const float*> dense_;
   struct PackJob {
     ValueId id;
     int64_t offset, bytes;
@@ -78,7 +85,7 @@ Result<void*> CpuCompiler::allocate(int64_t bytes) {
   return place;
 }
 
-Result<void*> CpuCompiler::packed_weight(ValueId id) {
+Result<const void*> CpuCompiler::packed_weight(ValueId id) {
   if (auto at = packed_.find(id); at != packed_.end()) return at->second;
   const TensorView& view = graph_.value(id).weight.view;
   const int64_t bytes = packed_bytes(view);
@@ -101,7 +108,7 @@ Status CpuCompiler::reserve_packed() {
   return {};
 }
 
-Result<void*> CpuCompiler::dense_weight(ValueId id) {
+Result<const float*> CpuCompiler::dense_weight(ValueId id) {
   if (auto at = dense_.find(id); at != dense_.end()) return at->second;
   const WeightSource& source = graph_.value(id).weight;
   const int64_t n = source.view.num_elements();
@@ -112,7 +119,7 @@ Result<void*> CpuCompiler::dense_weight(ValueId id) {
     const std::vector<float> plain(out, out + n);
     for (int64_t i = 0; i < n; ++i) out[i] = plain[static_cast<size_t>(source.source_row(i))];
   }
-  return dense_[id] = target;
+  return dense_[id] = out;
 }
 
 // Loads the weights from the cache file; otherwise packs them in parallel and releases the pages of the mapped file as
@@ -145,9 +152,8 @@ void CpuCompiler::resolve(Program& program, CpuProgram& code) {
   for (const ArenaSlot& slot : program.arena_plan.slots)
     address[slot.value] = static_cast<uint8_t*>(code.arena.data()) + slot.offset;
   for (size_t s = 0; s < code.stages.size(); ++s) code.stages[s].plan = &program.stages[s];
-  for (size_t s = 0; s < code.stages.size(); ++s)
-    for (const LowerContext::Operand& operand : operands_[s])
-      code.stages[s].operands.push_back(operand.value >= 0 ? address[operand.value] : operand.fixed);
+  for (const CpuStage& stage : code.stages)
+    for (const CpuStage::Use& use : stage.operands) use.operand->data = address[use.value];
   const auto port = [&](ValueId id) {
     const ValueInfo& v = graph_.value(id);
     return Program::Port{v.name, v.dtype, v.shape, id};
@@ -174,6 +180,7 @@ Result<Program> CpuCompiler::run() {
     if (!lowering) return unsupported("{}: the CPU back end has no lowering of {}", op.name, op.def->name);
     REDLINE_TRY(lowering->lower(context).within(op.name));
   }
+  graph_.values.insert(graph_.values.end(), temporaries_.begin(), temporaries_.end());
   Program program;
   program.name = graph_.name;
   program.workers = team_.size();
@@ -187,9 +194,9 @@ Result<Program> CpuCompiler::run() {
   code.stages = std::move(code_);
   for (const CpuStage& stage : code.stages) code.buffer_bytes = std::max(code.buffer_bytes, stage.buffer_bytes);
   for (StagePlan& stage : program.stages) {
-    auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.rows);
+    auto at = std::find(program.row_dims.begin(), program.row_dims.end(), stage.grid.rows);
     stage.row_dim = static_cast<int>(at - program.row_dims.begin());
-    if (at == program.row_dims.end()) program.row_dims.push_back(stage.rows);
+    if (at == program.row_dims.end()) program.row_dims.push_back(stage.grid.rows);
   }
   program.arena_plan = plan_arena(graph_, program.stages, options_.bounds, options_.reuse_memory);
   REDLINE_TRY(check_arena(program.arena_plan, program.stages));
@@ -202,21 +209,15 @@ Result<Program> CpuCompiler::run() {
   return program;
 }
 
-Result<void*> LowerContext::packed_weight(size_t i) { return compiler_->packed_weight(op_->inputs[i]); }
-Result<void*> LowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
-LoweredStage LowerContext::output_stage(TaskFn run) const {
-  LoweredStage stage;
-  stage.run = run;
-  stage.rows = out().shape[0];
-  stage.cols = out().shape[1].constant();
-  stage.writes = op_->outputs;
-  return stage;
+Result<const void*> LowerContext::packed_weight(size_t i) { return compiler_->packed_weight(op_->inputs[i]); }
+Result<const float*> LowerContext::dense_weight(size_t i) { return compiler_->dense_weight(op_->inputs[i]); }
+ValueId LowerContext::add_temporary(std::string name, Shape shape) {
+  return compiler_->add_temporary(std::move(name), std::move(shape));
 }
-void LowerContext::add_stage(LoweredStage stage, const std::vector<Operand>& operands) {
+void LowerContext::add_stage(LoweredStage stage) {
   if (stage.name.empty()) stage.name = op_->name;
   if (stage.op.empty()) stage.op = op_->def->name;
-  if (stage.col_begin.empty()) stage.col_begin = {0, stage.cols};
-  compiler_->add_stage(std::move(stage), operands);
+  compiler_->add_stage(std::move(stage));
 }
 
 std::vector<int64_t> LowerContext::cut_columns(int64_t cols, int64_t grain, int tiles) {

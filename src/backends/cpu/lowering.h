@@ -31,25 +31,22 @@ class LowerContext {
 
   /// Input i as a packed matrix for linear and embedding kernels (tensor/packed_weight.h). The data is valid after
   /// compile().
-  Result<void*> packed_weight(size_t i);
+  Result<const void*> packed_weight(size_t i);
   /// Input i as a dense float32 vector (norm weights, biases, frequencies).
-  Result<void*> dense_weight(size_t i);
+  Result<const float*> dense_weight(size_t i);
   /// Input i, a kKeyValue state.
   KvPlace kv_state(size_t i) const { return states_->kv_place(*graph_, op_->inputs[i]); }
-  /// Makes operands[slot] of the next stage the address of a computed value, which is known once memory is planned.
-  struct Operand {
-    ValueId value = -1;     ///< a value in the arena, or
-    void* fixed = nullptr;  ///< an address that is already known
-  };
-  Operand at(ValueId value) const { return {value, nullptr}; }
-  Operand at(void* address) const { return {-1, address}; }
 
-  /// A stage over the rows and columns of the op's output as a single tile; the lowering adds tiles, reads and
-  /// attributes.
-  LoweredStage output_stage(TaskFn run) const;
-
-  /// Adds a stage. `operands` become stage.operands. Name, op and a single column tile are filled in if omitted.
-  void add_stage(LoweredStage stage, const std::vector<Operand>& operands);
+  /// A stage over the rows and columns of output 0 as a single tile; the lowering adds tiles and operands.
+  template <auto kRun, auto kFirstWeights = nullptr, class Params>
+  LoweredStage output_stage(std::shared_ptr<Params> params) const {
+    return LoweredStage::make<kRun, kFirstWeights>(TaskGrid::of(out().shape[0], out().shape[1].constant()),
+                                                   std::move(params));
+  }
+  /// A float32 value in the arena that one stage of the op hands to another.
+  ValueId add_temporary(std::string name, Shape shape);
+  /// Adds a stage. Name and op are filled in if omitted.
+  void add_stage(LoweredStage stage);
   /// Splits columns [0, cols) at multiples of `grain` into at most `tiles` parts of nearly equal size.
   static std::vector<int64_t> cut_columns(int64_t cols, int64_t grain, int tiles);
 

@@ -26,7 +26,6 @@ extern const CpuLowering kKvAppendLowering;
 extern const CpuLowering kLayerNormLowering;
 extern const CpuLowering kModulatedNormLowering;
 extern const CpuLowering kLinearLowering;
-extern const CpuLowering kLowRankLowering;
 extern const CpuLowering kPrepareXLowering;
 extern const CpuLowering kQkvLowering;
 extern const CpuLowering kRmsNormLowering;
@@ -61,7 +60,6 @@ const CpuLowering* const kLowerings[] = {
     &kLayerNormLowering,
     &kModulatedNormLowering,
     &kLinearLowering,
-    &kLowRankLowering,
     &kPrepareXLowering,
     &kQkvLowering,
     &kRmsNormLowering,

@@ -34,7 +34,14 @@ struct PreparedOutput {
   /// determine the layout.
   void write(const float* x, int64_t x_stride, int64_t rows_now, const Tile& tile, void* out) const {
     if (auto* store = prepare[layouts.index_for_rows(rows_now)]) {
-      store({x, x_stride, cols, tile.row_begin, tile.row_end, tile.col_begin, tile.col_end, out});
+      store({.x = x,
+             .x_stride = x_stride,
+             .cols = cols,
+             .row_begin = tile.row_begin,
+             .row_end = tile.row_end,
+             .col_begin = tile.col_begin,
+             .col_end = tile.col_end,
+             .out = out});
       return;
     }
     auto* y = static_cast<float*>(out);

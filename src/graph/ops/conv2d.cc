@@ -1,7 +1,6 @@
 #include "graph/ops/conv2d.h"
 
 #include "graph/ops/linear.h"
-#include "graph/ops/low_rank.h"
 #include "graph/reference.h"
 
 namespace redline {
@@ -93,13 +92,18 @@ Status reference(ReferenceContext& c) {
       if (at.residual) sum += c.in(at.residual).row(row)[n];
       c.out().row(row)[n] = sum;
     }
-    if (!a.adapter) continue;
-    for (const AdapterPart& part : a.adapter->parts)
-      for (int64_t r = 0; r < part.rank; ++r) {
-        const double t = product_with(part.plain_down + r * channels * taps) * static_cast<double>(part.scale);
-        for (int64_t n = 0; n < c.out().cols(); ++n)
-          c.out().row(row)[n] += t * static_cast<double>(part.plain_up[n * part.rank + r]);
+    if (!a.adapters) continue;
+    for_adapted_rows(c.adapters(), *a.adapters, c.sizes(), row, row + 1, [&](const AdaptedRows& rows) {
+      for (const WeightedAdapter& each : rows.adapters) {
+        const AdapterFactors* f = factors_at(each, *a.adapters);
+        for (int64_t r = 0; f != nullptr && r < f->rank; ++r) {
+          const double t = product_with(f->plain_down + r * channels * taps) * static_cast<double>(f->scale) *
+                           static_cast<double>(each.weight);
+          for (int64_t n = 0; n < c.out().cols(); ++n)
+            c.out().row(row)[n] += t * static_cast<double>(f->plain_up[n * f->rank + r]);
+        }
       }
+    });
   }
   return {};
 }
@@ -109,7 +113,7 @@ std::string describe(const std::any& any) {
   return fmt::format("{}{}x{}{}{}{}{}{}{}", a.has_norm ? "norm+" : "", a.kernel, a.kernel,
                      a.stride > 1 ? fmt::format(" /{}", a.stride) : "", a.upsample ? " upsampled" : "",
                      a.has_bias ? "+bias" : "", a.has_item_bias ? "+item_bias" : "", a.has_residual ? "+residual" : "",
-                     a.adapter ? fmt::format(", adapters of rank up to {}", a.adapter->max_rank) : "");
+                     a.adapters ? "+adapters" : "");
 }
 
 Dim flops(const Graph& graph, const Op& op) {

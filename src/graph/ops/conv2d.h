@@ -35,9 +35,7 @@ struct Conv2dOpAttrs : Conv2dAttrs {
   /// passes/fuse_group_norm.
   bool has_norm = false;
   GroupNormAttrs norm;
-  /// Adapters added to the output; nullptr: adapters are disabled. They run inside the conv2d tasks, so norm and
-  /// residual stay fused and an empty slot costs one check.
-  std::shared_ptr<AdapterSlot> adapter;
+  std::shared_ptr<AdapterSite> adapters;  ///< added to the output; nullptr: no site
 };
 
 /// Sizes of one step.

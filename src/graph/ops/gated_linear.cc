@@ -11,23 +11,23 @@ template <int kMatrices>
 Status reference(ReferenceContext& c) {
   const HostTensor& x = c.in(0);
   const auto& attrs = c.attrs<GatedLinearAttrs>();
-  auto product = [&](size_t matrix, int64_t m, int64_t n) {
-    const HostTensor& weight = c.in(1 + matrix);
-    double sum = attrs.has_bias ? c.in(1 + kMatrices + matrix).data[static_cast<size_t>(n)] : 0.0;
-    for (int64_t k = 0; k < x.cols(); ++k) sum += x.row(m)[k] * weight.row(n)[k];
-    return sum;
-  };
-  for (int64_t m = 0; m < x.rows(); ++m)
-    for (int64_t n = 0; n < c.out().cols(); ++n) {
-      const double value = activation_of(attrs.activation, product(0, m, n));
-      c.out().row(m)[n] = kMatrices == 1 ? value : value * product(1, m, n);
-    }
+  HostTensor products[kMatrices];
+  for (size_t i = 0; i < kMatrices; ++i) {
+    products[i] = c.out();
+    linear_reference(x, c.in(1 + i), attrs.has_bias ? &c.in(1 + kMatrices + i) : nullptr, products[i]);
+    add_adapters_reference(c, attrs.adapters[i].site.get(), x, products[i], attrs.adapters[i].first_feature);
+  }
+  for (size_t i = 0; i < c.out().data.size(); ++i) {
+    const double value = activation_of(attrs.activation, products[0].data[i]);
+    c.out().data[i] = kMatrices == 1 ? value : value * products[kMatrices - 1].data[i];
+  }
   return {};
 }
 
 std::string describe(const std::any& any) {
   const auto& attrs = std::any_cast<const GatedLinearAttrs&>(any);
-  return fmt::format("{}{}", activation_name(attrs.activation), attrs.has_bias ? ", +bias" : "");
+  return fmt::format("{}{}{}", activation_name(attrs.activation), attrs.has_bias ? ", +bias" : "",
+                     attrs.adapters[0].site || attrs.adapters[1].site ? ", +adapters" : "");
 }
 
 Dim flops(const Graph& graph, const Op& op) {

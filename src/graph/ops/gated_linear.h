@@ -1,6 +1,6 @@
 #pragma once
 
-#include "graph/graph.h"
+#include "graph/adapters.h"
 #include "tensor/activation.h"
 
 namespace redline {
@@ -8,6 +8,12 @@ namespace redline {
 struct GatedLinearAttrs {
   bool has_bias = false;  ///< of both linears
   Activation activation = Activation::kSilu;
+  /// Adapters of gate and up, before the activation; nullptr: no site. A matrix may be part of the site's: rows from
+  /// first_feature on.
+  struct Adapters {
+    std::shared_ptr<AdapterSite> site;
+    int64_t first_feature = 0;
+  } adapters[2];
 };
 
 /// y = f(linear(x, gate)) * linear(x, up). One task computes both matmuls of a tile, the activation and the

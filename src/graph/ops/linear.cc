@@ -24,6 +24,15 @@ Value linear(GraphBuilder& g, Value x, Value weight, Value bias) {
   return g.add(kLinear, inputs, DType::kF32, {xi.shape[0], w.shape[0]}, LinearAttrs{.has_bias = bias.valid()});
 }
 
+void linear_reference(const HostTensor& x, const HostTensor& weight, const HostTensor* bias, HostTensor& y) {
+  for (int64_t m = 0; m < x.rows(); ++m)
+    for (int64_t n = 0; n < weight.rows(); ++n) {
+      double sum = bias != nullptr ? bias->data[static_cast<size_t>(n)] : 0.0;
+      for (int64_t k = 0; k < x.cols(); ++k) sum += x.row(m)[k] * weight.row(n)[k];
+      y.row(m)[n] = sum;
+    }
+}
+
 namespace {
 
 Status reference(ReferenceContext& c) {
@@ -33,22 +42,21 @@ Status reference(ReferenceContext& c) {
   const HostTensor* bias = attrs.has_bias ? &c.in(2) : nullptr;
   const HostTensor* residual = attrs.has_residual ? &c.in(c.num_inputs() - 1 - attrs.has_gate) : nullptr;
   const HostTensor* table = attrs.has_gate ? &c.in(c.num_inputs() - 1) : nullptr;
+  HostTensor& y = c.out();
+  linear_reference(x, weight, bias, y);
+  add_adapters_reference(c, attrs.adapters.get(), x, y);
   for (int64_t m = 0; m < x.rows(); ++m)
     for (int64_t n = 0; n < weight.rows(); ++n) {
-      double sum = 0;
-      for (int64_t k = 0; k < x.cols(); ++k) sum += x.row(m)[k] * weight.row(n)[k];
-      if (bias) sum += bias->data[static_cast<size_t>(n)];
-      if (table) sum *= table->row(m / attrs.rows_per_item.eval(c.sizes()))[attrs.gate_column + n];
-      if (residual) sum += residual->row(m)[n];
-      c.out().row(m)[n] = sum;
+      if (table) y.row(m)[n] *= table->row(m / attrs.rows_per_item.eval(c.sizes()))[attrs.gate_column + n];
+      if (residual) y.row(m)[n] += residual->row(m)[n];
     }
   return {};
 }
 
 std::string describe(const std::any& any) {
   const auto& attrs = std::any_cast<const LinearAttrs&>(any);
-  return fmt::format("{}{}{}", attrs.has_bias ? "+bias" : "", attrs.has_gate ? "*gate" : "",
-                     attrs.has_residual ? "+residual" : "");
+  return fmt::format("{}{}{}{}", attrs.has_bias ? "+bias" : "", attrs.adapters ? "+adapters" : "",
+                     attrs.has_gate ? "*gate" : "", attrs.has_residual ? "+residual" : "");
 }
 
 Dim flops(const Graph& graph, const Op& op) {

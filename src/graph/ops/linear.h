@@ -1,6 +1,6 @@
 #pragma once
 
-#include "graph/graph.h"
+#include "graph/adapters.h"
 
 namespace redline {
 
@@ -13,6 +13,7 @@ struct LinearAttrs {
   bool has_gate = false;
   int64_t gate_column = 0;
   Dim rows_per_item = 1;
+  std::shared_ptr<AdapterSite> adapters;  ///< added to the product, before gate and residual; nullptr: no site
 };
 
 /// y[m, n] = sum_k x[m, k] * weight[n, k] + bias[n]
@@ -24,6 +25,10 @@ struct LinearAttrs {
 /// With CompileOptions::exact_f32 all arithmetic is float32. Otherwise block-quantized weights use x quantized to int8
 /// in groups of 32 (kernels/cpu/cpu_kernels.h linear_q8 states the error bound).
 Value linear(GraphBuilder& g, Value x, Value weight, Value bias = {});
+
+struct HostTensor;
+/// The same for references, in float64. bias may be nullptr.
+void linear_reference(const HostTensor& x, const HostTensor& weight, const HostTensor* bias, HostTensor& y);
 
 extern const OpDef kLinear;
 

@@ -17,12 +17,9 @@ Status reference(ReferenceContext& c) {
   for (size_t i = 0; i < 3; ++i) {
     const HostTensor& weight = c.in(1 + i);
     HostTensor& y = parts[i] = {{x.rows(), weight.rows()}, {}};
-    for (int64_t m = 0; m < x.rows(); ++m)
-      for (int64_t n = 0; n < weight.rows(); ++n) {
-        double sum = in.bias ? c.in(in.bias + i).data[static_cast<size_t>(n)] : 0.0;
-        for (int64_t k = 0; k < x.cols(); ++k) sum += x.row(m)[k] * weight.row(n)[k];
-        y.data.push_back(sum);
-      }
+    y.data.resize(static_cast<size_t>(x.rows() * weight.rows()));
+    linear_reference(x, weight, in.bias ? &c.in(in.bias + i) : nullptr, y);
+    add_adapters_reference(c, a.adapters[i].get(), x, y);
     const size_t norm = i == 0 ? in.q_norm : i == 1 ? in.k_norm : 0;
     if (norm) rms_norm_reference(y, c.in(norm), i == 0 ? a.q_norm_eps : a.k_norm_eps, y);
     if (i < 2) {
@@ -37,8 +34,9 @@ Status reference(ReferenceContext& c) {
 
 std::string describe(const std::any& any) {
   const auto& a = std::any_cast<const QkvAttrs&>(any);
-  return fmt::format("{} heads and {} of keys and values, {} each{}{}", a.num_heads, a.num_kv_heads, a.head_dim,
-                     a.has_bias ? ", +bias" : "", a.has_q_norm || a.has_k_norm ? ", +norm" : "");
+  return fmt::format("{} heads and {} of keys and values, {} each{}{}{}", a.num_heads, a.num_kv_heads, a.head_dim,
+                     a.has_bias ? ", +bias" : "", a.has_q_norm || a.has_k_norm ? ", +norm" : "",
+                     a.adapters[0] || a.adapters[1] || a.adapters[2] ? ", +adapters" : "");
 }
 
 }  // namespace

@@ -71,16 +71,21 @@ Status fuse_gated_linear(Graph& graph, const Target& target) {
     auto layouts = [&](const Op& product) { return target.activation_layouts(graph.value(product.inputs[1]).dtype); };
     if (!(layouts(*gate) == layouts(*up))) continue;
     std::vector<ValueId> inputs = gate->inputs;
+    GatedLinearAttrs attrs{gate_attrs.has_bias, made_of->kind, {{gate_attrs.adapters}, {up_attrs.adapters}}};
     if (made_of->halves) {
+      const int64_t half = graph.value(op.outputs[0]).shape[1].constant();
+      // Factors are packed by row panels, which the halves must not share.
+      if (gate_attrs.adapters && half % target.head_dim_grain() != 0) continue;
       auto halves = halves_of(graph, *gate);
       if (!halves) continue;
       inputs = std::move(*halves);
+      attrs.adapters[0].first_feature = half;
     } else if (gate != up) {
       inputs.insert(inputs.begin() + 2, up->inputs[1]);
       if (up_attrs.has_bias) inputs.push_back(up->inputs[2]);
     }
     op = {gate != up || made_of->halves ? &kGatedLinear : &kActivatedLinear, op.name, std::move(inputs), op.outputs,
-          GatedLinearAttrs{gate_attrs.has_bias, made_of->kind}};
+          std::move(attrs)};
   }
   return remove_dead(graph);
 }

@@ -57,6 +57,7 @@ Status fuse_qkv(Graph& graph, const Target& target) {
     a.has_bias = attrs_of(v).has_bias;
     a.has_q_norm = q.norm != nullptr;
     a.has_k_norm = k.norm != nullptr;
+    for (size_t i = 0; i < 3; ++i) a.adapters[i] = attrs_of(products[i]).adapters;
     std::vector<ValueId> inputs = {v->inputs[0]};
     for (const Op* product : products) inputs.push_back(product->inputs[1]);
     if (a.has_bias)

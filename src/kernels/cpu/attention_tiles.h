@@ -130,83 +130,6 @@ void convert_chunk(const AttentionArgs& a, int64_t chunk, Span span, const Buffe
   }
 }
 
-/// Scores of `tall` x 16 query rows for positions [begin, end) of the chunk, multiples of kStep, at most kSpan.
-template <int tall, class Unit>
-REDLINE_INLINE void score_tiles(Unit& unit, const BF16* q, int64_t steps, int64_t begin, int64_t end,
-                                const BF16* all_keys, float* scores) {
-  const int64_t q_bytes = 2 * steps * kStep * 2, score_bytes = kScoreStride * 4, rest = kKvChunk * steps * kStep;
-  for (int64_t at = begin; at < end; at += kStep, scores += kStep) {
-    const BF16* keys = all_keys + at / kKvBlockTokens * steps * kTileElements;
-    unit.template zero<0>();
-    unit.template zero<1>();
-    if constexpr (tall == 2) unit.template zero<2>(), unit.template zero<3>();
-    // q k + q' k + q k', where q' and k' are the rounding errors of q and k in bfloat16.
-    const auto multiply = [&](const BF16* queries) {
-      unit.template load<4>(queries, q_bytes);
-      unit.template dot_bf16<0, 4, 6>();
-      unit.template dot_bf16<1, 4, 7>();
-      if constexpr (tall == 2) {
-        unit.template load<5>(queries + kTileRows * 2 * steps * kStep, q_bytes);
-        unit.template dot_bf16<2, 5, 6>();
-        unit.template dot_bf16<3, 5, 7>();
-      }
-    };
-    for (int64_t s = 0; s < steps; ++s) {
-      unit.template load<6>(keys + rest + s * kTileElements, 64);
-      unit.template load<7>(keys + rest + (steps + s) * kTileElements, 64);
-      multiply(q + s * kStep);
-      unit.template load<6>(keys + s * kTileElements, 64);
-      unit.template load<7>(keys + (steps + s) * kTileElements, 64);
-      multiply(q + (steps + s) * kStep);
-      multiply(q + s * kStep);
-    }
-    unit.template store<0>(scores, score_bytes);
-    unit.template store<1>(scores + kTileRows, score_bytes);
-    if constexpr (tall == 2) {
-      unit.template store<2>(scores + kTileRows * kScoreStride, score_bytes);
-      unit.template store<3>(scores + kTileRows * kScoreStride + kTileRows, score_bytes);
-    }
-  }
-}
-
-/// sums = weights . v over positions [begin, end), for all of head_dim.
-template <int tall, class Unit>
-REDLINE_INLINE void value_tiles(Unit& unit, int64_t begin, int64_t end, int64_t columns, const Buffers& b) {
-  const int64_t weight_bytes = kWeightStride * 2, sum_bytes = columns * kTileRows * 4;
-  for (int64_t column = 0; column < columns; column += 2) {
-    const bool both = column + 1 < columns;
-    unit.template zero<0>();
-    if constexpr (tall == 2) unit.template zero<2>();
-    if (both) {
-      unit.template zero<1>();
-      if constexpr (tall == 2) unit.template zero<3>();
-    }
-    for (int64_t at = begin; at < end; at += kStep) {
-      const BF16* values = b.values + (at / kStep * columns + column) * kTileElements;
-      unit.template load<4>(b.weights + at, weight_bytes);
-      unit.template load<6>(values, 64);
-      unit.template dot_bf16<0, 4, 6>();
-      if constexpr (tall == 2) {
-        unit.template load<5>(b.weights + kTileRows * kWeightStride + at, weight_bytes);
-        unit.template dot_bf16<2, 5, 6>();
-      }
-      if (both) {
-        unit.template load<7>(values + kTileElements, 64);
-        unit.template dot_bf16<1, 4, 7>();
-        if constexpr (tall == 2) unit.template dot_bf16<3, 5, 7>();
-      }
-    }
-    float* sums = b.sums + column * kTileRows;
-    const int64_t down = kTileRows * columns * kTileRows;
-    unit.template store<0>(sums, sum_bytes);
-    if constexpr (tall == 2) unit.template store<2>(sums + down, sum_bytes);
-    if (both) {
-      unit.template store<1>(sums + kTileRows, sum_bytes);
-      if constexpr (tall == 2) unit.template store<3>(sums + down + kTileRows, sum_bytes);
-    }
-  }
-}
-
 /// The maximum of scores [0, count).
 REDLINE_INLINE float top_score(const float* row, int64_t count) {
   VecF32 high = load(row, Full{});
@@ -228,127 +151,229 @@ REDLINE_INLINE void weigh(const float* scores, int64_t count, float reference, B
   store(totals, total[0] + total[1], Full{});
 }
 
-/// Weights of `count` query rows for positions [at, at + size) of the chunk. The reference of a row is its largest
-/// score in the first kStep positions with a visible one; with `exact` it is already set.
-REDLINE_INLINE void weigh_lines(float* scores, int64_t count, int64_t at, int64_t size, int64_t chunk, const Span* seen,
-                                bool exact, float* reference, const Buffers& b) {
-  const float low = -__builtin_inff();
-  for (int64_t l = 0; l < count; ++l) {
-    float* row = scores + l * kScoreStride;
-    const int64_t begin = max_i64(0, seen[l].begin - chunk) - at, end = seen[l].end - chunk - at;
-    for (int64_t i = 0; i < min_i64(begin, size); ++i) row[i] = low;
-    for (int64_t i = max_i64(end, 0); i < size; ++i) row[i] = low;
-    if (!exact && begin >= 0 && begin < size) {
-      const float top = top_score(row + begin / kStep * kStep, kStep);
-      if (top != low) reference[l] = top;
+/// Some query rows over one chunk of positions. `tall`: they are at most `tall` x 16. Passed by value to functions that
+/// are not inlined, so that members stay in registers.
+template <class Unit>
+struct Pass {
+  Unit& unit;
+  const AttentionArgs& a;
+  const Buffers& b;
+  int64_t call_line;    ///< index of the first query row in the call
+  int64_t line, count;  ///< query rows of the buffers
+  int64_t chunk;        ///< first position of the chunk
+  Span span;            ///< positions of the chunk that any row of the call attends to
+  /// Positions of the chunk that are multiplied: from a multiple of kSpan to one of kStep, or none.
+  int64_t low = 0, high = 0;
+  int64_t steps = round_up(a.head_dim, kStep) / kStep, columns = round_up(a.head_dim, kTileRows) / kTileRows;
+
+  int64_t wide() const { return columns * kTileRows; }
+
+  /// Scores for positions [begin, end) of the chunk, multiples of kStep, at most kSpan.
+  template <int tall>
+  REDLINE_INLINE void score(int64_t begin, int64_t end, float* scores) const {
+    const int64_t q_bytes = 2 * steps * kStep * 2, score_bytes = kScoreStride * 4, rest = kKvChunk * steps * kStep;
+    const BF16* q = b.q + line * 2 * steps * kStep;
+    const BF16* all_keys = b.keys;
+    const int64_t num_steps = steps;
+    Unit& tiles = unit;
+    for (int64_t at = begin; at < end; at += kStep, scores += kStep) {
+      const BF16* keys = all_keys + at / kKvBlockTokens * num_steps * kTileElements;
+      tiles.template zero<0>();
+      tiles.template zero<1>();
+      if constexpr (tall == 2) tiles.template zero<2>(), tiles.template zero<3>();
+      // q k + q' k + q k', where q' and k' are the rounding errors of q and k in bfloat16.
+      const auto multiply = [&](const BF16* queries) {
+        tiles.template load<4>(queries, q_bytes);
+        tiles.template dot_bf16<0, 4, 6>();
+        tiles.template dot_bf16<1, 4, 7>();
+        if constexpr (tall == 2) {
+          tiles.template load<5>(queries + kTileRows * 2 * num_steps * kStep, q_bytes);
+          tiles.template dot_bf16<2, 5, 6>();
+          tiles.template dot_bf16<3, 5, 7>();
+        }
+      };
+      for (int64_t s = 0; s < num_steps; ++s) {
+        tiles.template load<6>(keys + rest + s * kTileElements, 64);
+        tiles.template load<7>(keys + rest + (num_steps + s) * kTileElements, 64);
+        multiply(q + s * kStep);
+        tiles.template load<6>(keys + s * kTileElements, 64);
+        tiles.template load<7>(keys + (num_steps + s) * kTileElements, 64);
+        multiply(q + (num_steps + s) * kStep);
+        multiply(q + s * kStep);
+      }
+      tiles.template store<0>(scores, score_bytes);
+      tiles.template store<1>(scores + kTileRows, score_bytes);
+      if constexpr (tall == 2) {
+        tiles.template store<2>(scores + kTileRows * kScoreStride, score_bytes);
+        tiles.template store<3>(scores + kTileRows * kScoreStride + kTileRows, score_bytes);
+      }
     }
   }
-  for (int64_t l = 0; l < count; ++l)
-    weigh(scores + l * kScoreStride, size, reference[l], b.weights + l * kWeightStride + at, b.totals + l * kWidth);
-}
 
-/// Weights and their sums over positions [low, high) of the chunk. The products of the next kSpan positions are issued
-/// before the exponentials of these, so that both units work.
-template <int tall, class Unit>
-REDLINE_INLINE void weights_of_chunk(Unit& unit, const BF16* q, int64_t steps, int64_t count, int64_t low, int64_t high,
-                                     int64_t chunk, const Span* seen, bool exact, float* reference, float* total,
-                                     const Buffers& b) {
-  for (int64_t l = 0; l < count; ++l) store(b.totals + l * kWidth, zero_f32(), Full{});
-  score_tiles<tall>(unit, q, steps, low, min_i64(high, low + kSpan), b.keys, b.scores);
-  int64_t turn = 0;
-  for (int64_t at = low; at < high; at += kSpan, turn ^= 1) {
-    const int64_t next = at + kSpan;
-    if (next < high)
-      score_tiles<tall>(unit, q, steps, next, min_i64(high, next + kSpan), b.keys, b.scores + (turn ^ 1) * kScores);
-    weigh_lines(b.scores + turn * kScores, count, at, min_i64(kSpan, high - at), chunk, seen, exact, reference, b);
+  /// sums = weights . v over positions [low, high), for all of head_dim.
+  template <int tall>
+  REDLINE_INLINE void add_values() const {
+    const int64_t weight_bytes = kWeightStride * 2, sum_bytes = wide() * 4, num_columns = columns;
+    Unit& tiles = unit;
+    for (int64_t column = 0; column < num_columns; column += 2) {
+      const bool both = column + 1 < num_columns;
+      tiles.template zero<0>();
+      if constexpr (tall == 2) tiles.template zero<2>();
+      if (both) {
+        tiles.template zero<1>();
+        if constexpr (tall == 2) tiles.template zero<3>();
+      }
+      for (int64_t at = low; at < high; at += kStep) {
+        const BF16* values = b.values + (at / kStep * num_columns + column) * kTileElements;
+        tiles.template load<4>(b.weights + at, weight_bytes);
+        tiles.template load<6>(values, 64);
+        tiles.template dot_bf16<0, 4, 6>();
+        if constexpr (tall == 2) {
+          tiles.template load<5>(b.weights + kTileRows * kWeightStride + at, weight_bytes);
+          tiles.template dot_bf16<2, 5, 6>();
+        }
+        if (both) {
+          tiles.template load<7>(values + kTileElements, 64);
+          tiles.template dot_bf16<1, 4, 7>();
+          if constexpr (tall == 2) tiles.template dot_bf16<3, 5, 7>();
+        }
+      }
+      float* sums = b.sums + column * kTileRows;
+      const int64_t down = kTileRows * num_columns * kTileRows;
+      tiles.template store<0>(sums, sum_bytes);
+      if constexpr (tall == 2) tiles.template store<2>(sums + down, sum_bytes);
+      if (both) {
+        tiles.template store<1>(sums + kTileRows, sum_bytes);
+        if constexpr (tall == 2) tiles.template store<3>(sums + down + kTileRows, sum_bytes);
+      }
+    }
   }
-  for (int64_t l = 0; l < count; ++l) total[l] = reduce_add(load(b.totals + l * kWidth, Full{}));
-}
 
-/// The true maximum of each query row, for the rare chunk whose first scores gave too low a reference.
-template <int tall, class Unit>
-void exact_references(Unit& unit, const BF16* q, int64_t steps, int64_t count, int64_t low, int64_t high, int64_t chunk,
-                      const Span* seen, float* reference, const Buffers& b) {
-  for (int64_t l = 0; l < count; ++l) reference[l] = -__builtin_inff();
-  for (int64_t at = low; at < high; at += kStep) {
-    score_tiles<tall>(unit, q, steps, at, at + kStep, b.keys, b.scores);
+  /// Weights of the scores of positions [at, at + size) of the chunk. The reference of a row is its largest score in
+  /// the first kStep positions with a visible one; with `exact` it is already set.
+  REDLINE_INLINE void weigh_lines(float* scores, int64_t at, int64_t size, bool exact, float* reference) const {
+    const float none = -__builtin_inff();
+    const Span* seen = b.seen + line;
+    for (int64_t l = 0; l < count; ++l) {
+      float* row = scores + l * kScoreStride;
+      const int64_t begin = max_i64(0, seen[l].begin - chunk) - at, end = seen[l].end - chunk - at;
+      for (int64_t i = 0; i < min_i64(begin, size); ++i) row[i] = none;
+      for (int64_t i = max_i64(end, 0); i < size; ++i) row[i] = none;
+      if (!exact && begin >= 0 && begin < size) {
+        const float top = top_score(row + begin / kStep * kStep, kStep);
+        if (top != none) reference[l] = top;
+      }
+    }
     for (int64_t l = 0; l < count; ++l)
-      for (int64_t p = max_i64(at, seen[l].begin - chunk); p < min_i64(at + kStep, seen[l].end - chunk); ++p)
-        reference[l] = max_f32(b.scores[l * kScoreStride + p - at], reference[l]);
+      weigh(scores + l * kScoreStride, size, reference[l], b.weights + l * kWeightStride + at, b.totals + l * kWidth);
   }
-  for (int64_t l = 0; l < count; ++l) reference[l] = reference[l] == -__builtin_inff() ? 0.0f : reference[l];
-}
 
-/// fold() of attention_page.h for the query rows of a pass, with the same bits; their exponentials are computed
-/// together.
-REDLINE_INLINE void fold_lines(const Buffers& b, int64_t line, int64_t count, const float* top, const float* total,
-                               int64_t wide) {
-  alignas(64) float old_scale[kPassLines] = {}, scale[kPassLines] = {};
-  const float low = -__builtin_inff();
-  for (int64_t l = 0; l < count; ++l) {
-    const float old = b.max[line + l], high = top[l] > old ? top[l] : old;
-    old_scale[l] = old == low && b.total[line + l] == 0.0f ? low : old - high;
-    scale[l] = top[l] - high;
+  /// Weights and their sums. The products of the next kSpan positions are issued before the exponentials of these, so
+  /// that both units work.
+  template <int tall>
+  REDLINE_INLINE void find_weights(bool exact, float* reference, float* total) const {
+    for (int64_t l = 0; l < count; ++l) store(b.totals + l * kWidth, zero_f32(), Full{});
+    score<tall>(low, min_i64(high, low + kSpan), b.scores);
+    int64_t turn = 0;
+    for (int64_t at = low; at < high; at += kSpan, turn ^= 1) {
+      const int64_t next = at + kSpan;
+      if (next < high) score<tall>(next, min_i64(high, next + kSpan), b.scores + (turn ^ 1) * kScores);
+      weigh_lines(b.scores + turn * kScores, at, min_i64(kSpan, high - at), exact, reference);
+    }
+    for (int64_t l = 0; l < count; ++l) total[l] = reduce_add(load(b.totals + l * kWidth, Full{}));
   }
-  for (int64_t l = 0; l < kPassLines; l += kWidth) {
-    store(old_scale + l, exp(load(old_scale + l, Full{})), Full{});
-    store(scale + l, exp(load(scale + l, Full{})), Full{});
-  }
-  for (int64_t l = 0; l < count; ++l) {
-    if (top[l] == low && total[l] == 0.0f) continue;
-    const int64_t i = line + l;
-    b.max[i] = top[l] > b.max[i] ? top[l] : b.max[i];
-    b.total[i] = b.total[i] * old_scale[l] + total[l] * scale[l];
-    float* into = b.folded + i * wide;
-    const float* part = b.sums + l * wide;
-    const VecF32 x = set1(old_scale[l]), y = set1(scale[l]);
-    for (int64_t d = 0; d < wide; d += kWidth)
-      store(into + d, load(into + d, Full{}) * x + load(part + d, Full{}) * y, Full{});
-  }
-}
 
-/// `count` query rows over one chunk; `call_line` is the index of the first one in the call.
-template <int tall, class Unit>
-void chunk_lines(Unit& unit, const AttentionArgs& a, int64_t call_line, int64_t line, int64_t count, int64_t chunk,
-                 Span span, const Buffers& b) {
-  const int64_t steps = round_up(a.head_dim, kStep) / kStep, columns = round_up(a.head_dim, kTileRows) / kTileRows;
-  const int64_t wide = columns * kTileRows;
-  const Span* seen = b.seen + line;
-  const int64_t begin = max_i64(span.begin, seen[0].begin) - chunk,
-                end = min_i64(span.end, seen[count - 1].end) - chunk;
-  if (begin >= end && a.partials == nullptr) return;
-  float top[kPassLines], total[kPassLines];
-  if (begin >= end) {
-    for (int64_t l = 0; l < count; ++l) top[l] = -__builtin_inff(), total[l] = 0.0f;
-  } else {
-    // Start at a multiple of kSpan, so that the order in which weights are added does not depend on the first row.
-    const int64_t low = begin / kSpan * kSpan, high = round_up(end, kStep);
-    const BF16* q = b.q + line * 2 * steps * kStep;
+  /// The true maximum of each query row, for the rare chunk whose first scores gave too low a reference.
+  template <int tall>
+  [[gnu::noinline]] static void find_exact_references(Pass p, float* reference) {
+    const Buffers& b = p.b;
+    const Span* seen = b.seen + p.line;
+    for (int64_t l = 0; l < p.count; ++l) reference[l] = -__builtin_inff();
+    for (int64_t at = p.low; at < p.high; at += kStep) {
+      p.template score<tall>(at, at + kStep, b.scores);
+      for (int64_t l = 0; l < p.count; ++l)
+        for (int64_t i = max_i64(at, seen[l].begin - p.chunk); i < min_i64(at + kStep, seen[l].end - p.chunk); ++i)
+          reference[l] = max_f32(b.scores[l * kScoreStride + i - at], reference[l]);
+    }
+    for (int64_t l = 0; l < p.count; ++l) reference[l] = reference[l] == -__builtin_inff() ? 0.0f : reference[l];
+  }
+
+  /// Weights, with their sums in `total` and their references in `top`, then the weighted values.
+  template <int tall>
+  REDLINE_INLINE void attend(float* top, float* total) const {
     for (int64_t l = 0; l < count; ++l) top[l] = 0.0f;
-    weights_of_chunk<tall>(unit, q, steps, count, low, high, chunk, seen, false, top, total, b);
+    find_weights<tall>(false, top, total);
     bool good = true;
     for (int64_t l = 0; l < count; ++l) good = good && total[l] <= kMaxWeight;
     if (!good) {
       // Each row's own sum decides which of its two references is used, so that its bits do not depend on the other
       // rows.
       float exact[kPassLines];
-      exact_references<tall>(unit, q, steps, count, low, high, chunk, seen, exact, b);
+      find_exact_references<tall>(*this, exact);
       for (int64_t l = 0; l < count; ++l) top[l] = total[l] <= kMaxWeight ? top[l] : exact[l];
-      weights_of_chunk<tall>(unit, q, steps, count, low, high, chunk, seen, true, top, total, b);
+      find_weights<tall>(true, top, total);
     }
     for (int64_t l = 0; l < count; ++l)
       if (total[l] == 0.0f) top[l] = -__builtin_inff();  // no visible position
     for (int64_t l = 0; l < count; ++l) top[l] *= kLn2;
-    value_tiles<tall>(unit, low, high, columns, b);
+    add_values<tall>();
   }
-  if (a.partials == nullptr) return fold_lines(b, line, count, top, total, wide);
-  float* out = a.partials +
-               ((chunk - a.kv_begin) / kKvChunk * a.rows * a.group + call_line) * attention_partial_floats(a.head_dim);
-  for (int64_t l = 0; l < count; ++l, out += attention_partial_floats(a.head_dim)) {
-    for (int64_t d = 0; d < wide && begin < end; d += kWidth)
-      store(out + d, load(b.sums + l * wide + d, Full{}), Full{});
-    store_tail({out, top[l], total[l]}, a.head_dim);
+
+  /// fold() of attention_page.h for the query rows of the pass, with the same bits; their exponentials are computed
+  /// together.
+  REDLINE_INLINE void fold(const float* top, const float* total) const {
+    alignas(64) float old_scale[kPassLines] = {}, scale[kPassLines] = {};
+    const float none = -__builtin_inff();
+    for (int64_t l = 0; l < count; ++l) {
+      const float old = b.max[line + l], highest = top[l] > old ? top[l] : old;
+      old_scale[l] = old == none && b.total[line + l] == 0.0f ? none : old - highest;
+      scale[l] = top[l] - highest;
+    }
+    for (int64_t l = 0; l < kPassLines; l += kWidth) {
+      store(old_scale + l, exp(load(old_scale + l, Full{})), Full{});
+      store(scale + l, exp(load(scale + l, Full{})), Full{});
+    }
+    for (int64_t l = 0; l < count; ++l) {
+      if (top[l] == none && total[l] == 0.0f) continue;
+      const int64_t i = line + l, width = wide();
+      b.max[i] = top[l] > b.max[i] ? top[l] : b.max[i];
+      b.total[i] = b.total[i] * old_scale[l] + total[l] * scale[l];
+      float* into = b.folded + i * width;
+      const float* part = b.sums + l * width;
+      const VecF32 x = set1(old_scale[l]), y = set1(scale[l]);
+      for (int64_t d = 0; d < width; d += kWidth)
+        store(into + d, load(into + d, Full{}) * x + load(part + d, Full{}) * y, Full{});
+    }
   }
+
+  /// Stores partials for attention_merge.
+  REDLINE_INLINE void write_partials(const float* top, const float* total) const {
+    const int64_t width = wide(), floats = attention_partial_floats(a.head_dim);
+    float* out = a.partials + ((chunk - a.kv_begin) / kKvChunk * a.rows * a.group + call_line) * floats;
+    for (int64_t l = 0; l < count; ++l, out += floats) {
+      for (int64_t d = 0; d < width && low < high; d += kWidth)
+        store(out + d, load(b.sums + l * width + d, Full{}), Full{});
+      store_tail({out, top[l], total[l]}, a.head_dim);
+    }
+  }
+};
+
+template <int tall, class Unit>
+void run_pass(Pass<Unit> p) {
+  const Span* seen = p.b.seen + p.line;
+  const int64_t begin = max_i64(p.span.begin, seen[0].begin) - p.chunk,
+                end = min_i64(p.span.end, seen[p.count - 1].end) - p.chunk;
+  if (begin >= end && p.a.partials == nullptr) return;
+  float top[kPassLines], total[kPassLines];
+  if (begin >= end) {
+    for (int64_t l = 0; l < p.count; ++l) top[l] = -__builtin_inff(), total[l] = 0.0f;
+  } else {
+    // Start at a multiple of kSpan, so that the order in which weights are added does not depend on the first row.
+    p.low = begin / kSpan * kSpan, p.high = round_up(end, kStep);
+    p.template attend<tall>(top, total);
+  }
+  if (p.a.partials == nullptr) p.fold(top, total);
+  else p.write_partials(top, total);
 }
 
 template <class T>
@@ -409,8 +434,16 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
       convert_chunk<Element>(a, chunk, here, b);
       for (int64_t l = 0; l < lines; l += kPassLines) {
         const int64_t count = min_i64(kPassLines, lines - l);
-        if (count > kTileRows) chunk_lines<2>(unit, a, first + l, l, count, chunk, here, b);
-        else chunk_lines<1>(unit, a, first + l, l, count, chunk, here, b);
+        const Pass<Unit> pass = {.unit = unit,
+                                 .a = a,
+                                 .b = b,
+                                 .call_line = first + l,
+                                 .line = l,
+                                 .count = count,
+                                 .chunk = chunk,
+                                 .span = here};
+        if (count > kTileRows) run_pass<2>(pass);
+        else run_pass<1>(pass);
       }
     }
     for (int64_t l = 0; l < lines && a.partials == nullptr; ++l) {

@@ -1,6 +1,8 @@
 #include "graph/ops/conv2d.h"
 
+#include "graph/ops/add.h"
 #include "graph/ops/linear.h"
+#include "graph/passes/passes.h"
 #include "support/op_formula.h"
 #include "support/prepared.h"
 
@@ -208,6 +210,49 @@ TEST(Conv2dOp, NamesWhatDoesNotFit) {
                     conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 8, 3, 3})), {}, kH, kW, {3, 2, 1, 1, true});
                   }),
                   "stride 2"));
+}
+
+TEST(Conv2dOp, WaitsForItsResidualTileByTile) {
+  Numbers n;
+  GraphBuilder g("test");
+  const Value x = g.input("x", DType::kF32, {kB * kH * kW, 4});
+  const auto conv = [&] { return conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 4, 3, 3})), {}, kH, kW).value; };
+  const Value shortcut = conv();
+  g.output("y", add(g, conv(), shortcut));
+  Graph graph = std::move(g.finish()).value();
+  ASSERT_TRUE(run_passes(graph).ok());
+  const Compiled c = Compiled::make(std::move(graph), 2, picture(2, 64, 64));
+  ASSERT_EQ(c.program->stages.size(), 2u);
+  for (const auto& list : c.program->tasks)
+    for (const Task& task : list) {
+      ASSERT_EQ(task.wait_end - task.wait_begin, task.stage);
+      for (uint32_t w = task.wait_begin; w < task.wait_end; ++w) EXPECT_EQ(c.program->waits[w].count, 1u);
+    }
+}
+
+TEST(Conv2dOp, TilesAreTheOutputWhateverTheSizes) {
+  Network net = {16, 80, {}, kH, kW, kH, kW};
+  for (int workers : {1, 2, 3, 8}) {
+    Weights weights;
+    Numbers numbers(7);
+    GraphBuilder g("test");
+    g.output("y", weights.build(g, numbers, net).value);
+    Compiled c = Compiled::make(std::move(g.finish()).value(), workers, picture(3, 130, 70));
+    ASSERT_EQ(c.program->stages.size(), 1u);
+    const TaskGrid& grid = c.program->stages[0].grid;
+    for (const SymbolValues& now : {picture(1, 1, 1), picture(3, 5, 7), picture(1, 130, 70), picture(3, 130, 70),
+                                    picture(2, 64, 0), picture(0, 4, 4)}) {
+      const int64_t rows = grid.rows.eval(now);
+      std::vector<int> covered(static_cast<size_t>(rows * net.out), 0);
+      for (int32_t t = 0; t < grid.num_tasks(); ++t) {
+        const Tile tile = grid.tile(t, rows, now);
+        for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
+          for (int64_t col = tile.col_begin; col < tile.col_end; ++col)
+            ++covered[static_cast<size_t>(r * net.out + col)];
+      }
+      EXPECT_EQ(std::count(covered.begin(), covered.end(), 1), rows * net.out) << workers << " workers, " << rows;
+    }
+  }
 }
 
 }  // namespace redline::test

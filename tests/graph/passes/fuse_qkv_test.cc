@@ -1,3 +1,5 @@
+#include <numeric>
+
 #include "backends/host_memory.h"
 #include "graph/ops/attention.h"
 #include "graph/ops/kv_append.h"
@@ -6,6 +8,7 @@
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/rope.h"
 #include "graph/passes/passes.h"
+#include "support/adapters.h"
 #include "support/graph_harness.h"
 #include "support/sequences.h"
 
@@ -91,6 +94,72 @@ TEST(FuseQkv, TheFusedOpEqualsTheComposedOps) {
           ASSERT_NEAR(y[i], want.data[i], 1e-5 * largest) << rows << " rows, element " << i;
       }
     }
+  }
+}
+
+// The compiled fused form with sites against the references of the composed one: adapters of some rows, and none.
+TEST(FuseQkv, TheFusedOpHasTheAdaptersOfItsProjections) {
+  constexpr int64_t kPages = 8, kRows = 40;
+  const Heads h = {4, 2, 16, true, true};
+  const std::vector<int64_t> pages = {kPages};
+  for (const std::string& isa : isa_paths()) {
+    SCOPED_TRACE(isa);
+    const CpuKernels kernels = cpu_kernels_for(isa).value();
+    Numbers numbers(5), in(6);
+    const Graph plain = attention_block(numbers, h);
+    Graph composed = plain;
+    // k has no site.
+    const AdapterSites sites = add_adapter_sites(composed, 16, [](const std::string& name) { return name != "k"; });
+    ASSERT_EQ(sites.size(), 2u);
+    Graph fused = composed;
+    ASSERT_TRUE(fuse_qkv(fused, CpuTarget(kernels, true, 1)).ok());
+    EXPECT_EQ(count(fused, kQkv), 1);
+    EXPECT_EQ(count(fused, kLinear), 0);
+
+    std::vector<int64_t> positions(kRows);
+    std::iota(positions.begin(), positions.end(), 0);
+    const std::map<std::string, HostTensor> inputs = {{"x", matrix(in, kRows, 24)}, {"positions", integers(positions)}};
+    const auto compiled = [&](const Graph& graph, int workers, std::span<const AdapterSegment> segments) {
+      WorkerTeam team(workers, std::pair{kernels.worker_begin, kernels.worker_end});
+      CompileOptions options;
+      options.kernels = &kernels;
+      options.exact_f32 = true;
+      options.bounds = sizes(kRows);
+      Executor executor(compile(graph, options, team).value(), team);
+      TestSequences sequences(executor.program()->states, executor.make_state_memory(pages).value(), kPages, 1,
+                              {executor.program()->attention_slots, h.q, h.kv, h.dim, kRows, 1});
+      for (size_t i = 0; i < inputs.at("x").data.size(); ++i)
+        static_cast<float*>(executor.host_input("x"))[i] = static_cast<float>(inputs.at("x").data[i]);
+      std::copy(positions.begin(), positions.end(), static_cast<int32_t*>(executor.host_input("positions")));
+      StepContext step = sequences.begin({kRows});
+      step.adapters = segments;
+      EXPECT_TRUE(executor.step(step).ok());
+      sequences.commit();
+      const auto* y = static_cast<const float*>(executor.host_output("y"));
+      return std::vector<float>(y, y + kRows * h.q * h.dim);
+    };
+    const std::vector<float> none = compiled(plain, 2, {});
+    EXPECT_EQ(compiled(fused, 2, {}), none) << "empty sites change nothing";  // also sets the sites' types
+    const std::vector<RandomAdapter> adapters = {RandomAdapter::make(in, sites, {3}),
+                                                 RandomAdapter::make(in, sites, {0, 8})};
+    const std::vector<WeightedAdapter> one = {adapters[0].at(1)}, both = {adapters[1].at(0.5f), adapters[0].at(-2)};
+    const std::vector<AdapterSegment> segments = {{Symbol::kTokens, 1, 2, one}, {Symbol::kTokens, 2, 35, both}};
+
+    Interpreter reference = Interpreter::make(composed).value();
+    TestSequences expected(reference.states(), make_host_state_memory(reference.states(), pages).value(), kPages, 1);
+    StepContext step = expected.begin({kRows});
+    step.adapters = segments;
+    const std::vector<double> want = reference.run(inputs, step).value().at("y").data;
+    double largest = 0, error = 0, difference = 0;
+    const std::vector<float> got = compiled(fused, 1, segments);
+    for (size_t i = 0; i < want.size(); ++i) {
+      largest = std::max(largest, std::abs(want[i]));
+      error = std::max(error, std::abs(want[i] - double{got[i]}));
+      difference = std::max(difference, std::abs(double{none[i]} - want[i]));
+    }
+    EXPECT_LE(error, 1e-5 * largest) << "products over 24 features and scores over the head, in float32";
+    EXPECT_GT(difference, 0.01 * largest) << "the adapters matter";
+    EXPECT_EQ(compiled(fused, 3, segments), got) << "other workers";
   }
 }
 

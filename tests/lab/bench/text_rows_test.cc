@@ -209,14 +209,19 @@ TEST(BenchPlot, IsOnePictureWithABarForEachMeasuredRow) {
   EXPECT_THAT(svg, HasSubstr("faster than its bound"));
   EXPECT_THAT(svg, Not(HasSubstr("4096")));
   EXPECT_THAT(svg, Not(HasSubstr("href")));  // nothing from outside
-  size_t bars = 0;
-  for (size_t at = svg.find("class=\"track\""); at != std::string::npos; at = svg.find("class=\"track\"", at + 1))
-    ++bars;
-  EXPECT_EQ(bars, 3u);
+  const auto bars = [](const std::string& text) {
+    size_t count = 0;
+    for (size_t at = text.find("class=\"track\""); at != std::string::npos; at = text.find("class=\"track\"", at + 1))
+      ++count;
+    return count;
+  };
+  EXPECT_EQ(bars(svg), 3u);
   // The second row is past its bound: its bar ends with the scale.
   EXPECT_THAT(svg, HasSubstr("width=\"440.0\" height=\"18.0\" rx=\"3\" class=\"bad\""));
   const std::string html = bench_html(report());
-  EXPECT_THAT(html, HasSubstr(svg));
+  EXPECT_EQ(bars(html), 6u);  // a plot for wide windows and one for narrow ones
+  EXPECT_THAT(html, HasSubstr("<div class=\"wide\"><svg"));
+  EXPECT_THAT(html, HasSubstr("<div class=\"narrow\"><svg"));
   EXPECT_THAT(html, HasSubstr("skipped: about 400 s"));
 }
 

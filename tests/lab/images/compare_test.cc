@@ -85,7 +85,7 @@ TEST(Compare, ReportHoldsWhatWasMeasured) {
   const std::string html = report.to_html();
   EXPECT_THAT(html, HasSubstr("&lt;model&gt;"));
   EXPECT_THAT(html, HasSubstr("a &quot;red&quot; circle &amp; more"));
-  EXPECT_THAT(html, HasSubstr("22.50 (14 steps)"));
+  EXPECT_THAT(html, HasSubstr("22.50 dB<small>14 steps</small>"));
   EXPECT_THAT(html, HasSubstr("<svg"));
   EXPECT_THAT(html, Not(HasSubstr("LPIPS")));
   EXPECT_THAT(html, Not(HasSubstr("src=\"http"))) << "one file, nothing fetched";

@@ -5,44 +5,53 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   void (*kernel)(const AddArgs&);
   int64_t cols;
+  Operand<const float> a, b;
+  const float* row;  // of add_row
+  Operand<float> y;
 };
 
-void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
-  const int64_t at = tile.row_begin * a.cols;
-  a.kernel({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stage.operand<float>(2) + at,
-            (tile.row_end - tile.row_begin) * a.cols});
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+  const int64_t at = tile.row_begin * p.cols;
+  p.kernel({.a = p.a + at, .b = p.b + at, .y = p.y + at, .count = (tile.row_end - tile.row_begin) * p.cols});
+}
+
+void run_row(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+  for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
+    p.kernel({.a = p.a + r * p.cols, .b = p.row, .y = p.y + r * p.cols, .count = p.cols});
+}
+
+std::shared_ptr<StageParams> make_params(const LowerContext& c) {
+  auto params = std::make_shared<StageParams>();
+  params->kernel = c.kernels().add;
+  params->cols = c.out().shape[1].constant();
+  return params;
 }
 
 Status lower(LowerContext& c) {
-  LoweredStage stage = c.output_stage(run);
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kTile}};
-  stage.in_place_of = c.op().inputs[0];
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().add, stage.cols});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
+  const auto& in = c.op().inputs;
+  auto params = make_params(c);
+  LoweredStage stage = c.output_stage<run>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->a, in[0], Reads::kTile);
+  stage.read(params->b, in[1], Reads::kTile);
+  stage.write(params->y, c.op().outputs[0]);
+  stage.in_place_of = in[0];
+  c.add_stage(std::move(stage));
   return {};
 }
 
-// operands: x, row, y
-void run_row(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
-  for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
-    a.kernel(
-        {stage.operand<float>(0) + r * a.cols, stage.operand<float>(1), stage.operand<float>(2) + r * a.cols, a.cols});
-}
-
 Status lower_row(LowerContext& c) {
-  REDLINE_ASSIGN(void* row, c.dense_weight(1));
-  LoweredStage stage = c.output_stage(run_row);
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kTile}};
+  auto params = make_params(c);
+  REDLINE_ASSIGN(params->row, c.dense_weight(1));
+  LoweredStage stage = c.output_stage<run_row>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->a, c.op().inputs[0], Reads::kTile);
+  stage.write(params->y, c.op().outputs[0]);
   stage.in_place_of = c.op().inputs[0];
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().add, stage.cols});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(row), c.at(c.op().outputs[0])});
+  c.add_stage(std::move(stage));
   return {};
 }
 

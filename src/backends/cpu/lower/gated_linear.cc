@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "backends/cpu/lowering.h"
 #include "backends/cpu/prepared_output.h"
@@ -12,67 +13,91 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   int64_t matrices;
   LinearKernels kernels[2];  // gate, up
+  const void* weight[2];
+  const float* bias[2];
   Activation activation;
   void (*activate)(const ActivationArgs&);
   bool tiles_end;  // linear_tiles computes the whole op, epilogue included
   int64_t features, in_features;
   int64_t col_bytes[2];  // of the packed weights
   PreparedOutput out;
+  Operand<const uint8_t> x;
+  Operand<float> y;
+  LinearAdapters adapters;
 };
 
 // Rows buffered per worker when the output layout is kI8Tiled, which is written kI8Chunk columns at a time. Their bytes
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
 
-// operands: x, gate, up, y, gate bias or null, up bias or null
-void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext& worker) {
-  const auto& a = stage.attrs_as<Attrs>();
+void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t rows = tile.row_end;  // rows are not split
-  LinearArgs product = {stage.operands[0],       a.in_features,  rows,          stage.operands[1],       a.features,
-                        a.in_features,           tile.col_begin, tile.col_end,  stage.operand<float>(4), nullptr,
-                        stage.operand<float>(3), a.features,     worker.scratch};
-  const ActivationLayout in = a.kernels[0].layouts.for_rows(rows), out = a.out.layouts.for_rows(rows);
-  const bool does_all = a.tiles_end && (in == ActivationLayout::kBf16Tiled || in == ActivationLayout::kI8Tiled);
-  LinearEnd all = {&a.activation, a.matrices == 2 ? stage.operands[2] : nullptr, stage.operand<float>(5)};
+  LinearArgs product = {.x = p.x,
+                        .x_stride = p.in_features,
+                        .rows = rows,
+                        .weight = p.weight[0],
+                        .out_features = p.features,
+                        .in_features = p.in_features,
+                        .n_begin = tile.col_begin,
+                        .n_end = tile.col_end,
+                        .bias = p.bias[0],
+                        .residual = nullptr,
+                        .y = p.y,
+                        .y_stride = p.features,
+                        .scratch = worker.scratch};
+  const ActivationLayout in = p.kernels[0].layouts.for_rows(rows), out = p.out.layouts.for_rows(rows);
+  // Adapters are added between product and activation, which a kernel that does all has no place for.
+  const bool adapted = p.adapters.active(step);
+  const bool does_all =
+      p.tiles_end && !adapted && (in == ActivationLayout::kBf16Tiled || in == ActivationLayout::kI8Tiled);
+  LinearEnd all = {
+      .activation = &p.activation, .up_weight = p.matrices == 2 ? p.weight[1] : nullptr, .up_bias = p.bias[1]};
   if (does_all && (out == ActivationLayout::kF32 || out == ActivationLayout::kBf16Tiled)) {
-    if (out == ActivationLayout::kBf16Tiled) all.tiles = stage.operands[3];
+    if (out == ActivationLayout::kBf16Tiled) all.tiles = p.y;
     product.end = &all;
-    return a.kernels[0].for_rows(rows)(product);
+    return p.kernels[0].for_rows(rows)(product);
   }
-  const int64_t block = out == ActivationLayout::kI8Tiled ? kI8Chunk : block_cols(rows, a.matrices);
+  const int64_t block = out == ActivationLayout::kI8Tiled ? kI8Chunk : block_cols(rows, p.matrices);
   const int64_t lines = out == ActivationLayout::kI8Tiled ? kI8Rows : rows;
   for (int64_t begin = tile.col_begin; begin < tile.col_end; begin += block)
     for (int64_t row = 0; row < rows; row += lines) {
       const int64_t end = std::min(begin + block, tile.col_end), width = end - begin,
                     count = std::min(lines, rows - row);
       float* parts[2] = {static_cast<float*>(worker.buffer), static_cast<float*>(worker.buffer) + count * width};
-      product.x = static_cast<const uint8_t*>(stage.operands[0]) + activation_layout_bytes(in, row, a.in_features);
+      product.x = p.x + activation_layout_bytes(in, row, p.in_features);
       product.rows = count;
       product.n_begin = begin, product.n_end = end;
       product.y_stride = width;
       product.end = does_all ? &all : nullptr;
-      for (int64_t i = 0; i < (does_all ? 1 : a.matrices); ++i) {
-        product.weight = stage.operands[static_cast<size_t>(1 + i)];
-        product.bias = stage.operand<float>(static_cast<size_t>(4 + i));
+      for (int64_t i = 0; i < (does_all ? 1 : p.matrices); ++i) {
+        product.weight = p.weight[i];
+        product.bias = p.bias[i];
         product.y = parts[i] - begin;  // kernels index columns from the first of the matrix
-        a.kernels[i].for_rows(rows)(product);
+        p.kernels[i].for_rows(rows)(product);
+        if (adapted) p.adapters.add(step, static_cast<size_t>(i), product, row, worker);
       }
       if (!does_all)
-        a.activate({parts[0], width, a.matrices == 2 ? parts[1] : nullptr, width, parts[0], width, count, width,
-                    a.activation});
-      a.out.write(parts[0], width, rows, {row, row + count, begin, end, tile.index}, stage.operands[3]);
+        p.activate({.x = parts[0],
+                    .x_stride = width,
+                    .up = p.matrices == 2 ? parts[1] : nullptr,
+                    .up_stride = width,
+                    .y = parts[0],
+                    .y_stride = width,
+                    .rows = count,
+                    .cols = width,
+                    .kind = p.activation});
+      p.out.write(parts[0], width, rows, {row, row + count, begin, end, tile.index}, p.y);
     }
 }
 
-FirstBytes first_weights(const CpuStage& stage, const Tile& tile) {
-  const auto& a = stage.attrs_as<Attrs>();
+FirstBytes first_weights(const StageParams& p, const Tile& tile) {
   FirstBytes first;
-  for (size_t i = 0; i < static_cast<size_t>(a.matrices); ++i) {
-    first.data[i] = static_cast<const uint8_t*>(stage.operands[1 + i]) + a.col_bytes[i] * tile.col_begin;
-    first.bytes[i] = a.col_bytes[i] * (tile.col_end - tile.col_begin);
+  for (size_t i = 0; i < static_cast<size_t>(p.matrices); ++i) {
+    first.data[i] = static_cast<const uint8_t*>(p.weight[i]) + p.col_bytes[i] * tile.col_begin;
+    first.bytes[i] = p.col_bytes[i] * (tile.col_end - tile.col_begin);
   }
   return first;
 }
@@ -81,36 +106,37 @@ template <int kMatrices>
 Status lower(LowerContext& c) {
   const auto& in = c.op().inputs;
   const auto& op = std::any_cast<const GatedLinearAttrs&>(c.op().attrs);
-  auto attrs = std::make_shared<Attrs>();
-  void *weight[2] = {nullptr, nullptr}, *bias[2] = {nullptr, nullptr};
+  auto params = std::make_shared<StageParams>();
   int64_t bytes = 0;
   for (size_t i = 0; i < kMatrices; ++i) {
-    REDLINE_ASSIGN(attrs->kernels[i], linear_kernels(c, 1 + i));
-    attrs->col_bytes[i] = packed_col_bytes(c.in(1 + i));
-    REDLINE_ASSIGN(weight[i], c.packed_weight(1 + i));
+    REDLINE_ASSIGN(params->kernels[i], linear_kernels(c, 1 + i));
+    params->col_bytes[i] = packed_col_bytes(c.in(1 + i));
+    REDLINE_ASSIGN(params->weight[i], c.packed_weight(1 + i));
     bytes += row_bytes(c.in(1 + i).dtype, c.in(1 + i).shape[1].constant());
     if (op.has_bias) {
-      REDLINE_ASSIGN(bias[i], c.dense_weight(1 + kMatrices + i));
+      REDLINE_ASSIGN(params->bias[i], c.dense_weight(1 + kMatrices + i));
     }
   }
-  attrs->matrices = kMatrices;
-  attrs->activation = op.activation;
-  attrs->activate = c.kernels().activation;
-  attrs->tiles_end = c.kernels().has_tile_unit && c.in(1).dtype == c.in(kMatrices).dtype;
-  attrs->features = c.in(1).shape[0].constant();
-  attrs->in_features = c.in(1).shape[1].constant();
-  REDLINE_ASSIGN(attrs->out, PreparedOutput::make(c));
-  LoweredStage stage = c.output_stage(run);
-  stage.first_weights = first_weights;
-  stage.col_begin = LowerContext::cut_columns(attrs->features, std::max(kFormGrain, c.out().layouts.grain()),
-                                              linear_tiles(c, attrs->features * kMatrices, bytes * attrs->features));
-  stage.buffer_bytes = block_bytes(stage.rows.eval(c.options().bounds), kMatrices);
+  params->matrices = kMatrices;
+  params->activation = op.activation;
+  params->activate = c.kernels().activation;
+  params->tiles_end = c.kernels().has_tile_unit && c.in(1).dtype == c.in(kMatrices).dtype;
+  params->features = c.in(1).shape[0].constant();
+  params->in_features = c.in(1).shape[1].constant();
+  REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
+  LoweredStage stage = c.output_stage<run, first_weights>(params);
+  stage.grid.col_begin =
+      LowerContext::cut_columns(params->features, std::max(kFormGrain, c.out().layouts.grain()),
+                                linear_tiles(c, params->features * kMatrices, bytes * params->features));
+  stage.buffer_bytes = block_bytes(stage.grid.rows.eval(c.options().bounds), kMatrices);
   if (c.out().layouts.grain() == kI8Chunk)
     stage.buffer_bytes = std::max(stage.buffer_bytes, kI8Rows * kI8Chunk * kMatrices * int64_t{sizeof(float)});
-  stage.reads = {{in[0], Reads::kAll}};
-  stage.attrs = attrs;
-  c.add_stage(std::move(stage),
-              {c.at(in[0]), c.at(weight[0]), c.at(weight[1]), c.at(c.op().outputs[0]), c.at(bias[0]), c.at(bias[1])});
+  stage.read(params->x, in[0], Reads::kAll);
+  stage.write(params->y, c.op().outputs[0]);
+  std::vector<LinearAdapters::Matrix> matrices;
+  for (size_t i = 0; i < kMatrices; ++i) matrices.push_back({op.adapters[i].site, op.adapters[i].first_feature});
+  REDLINE_TRY(params->adapters.lower(c, std::move(matrices), params->kernels[0].layouts, stage));
+  c.add_stage(std::move(stage));
   return {};
 }
 

@@ -7,23 +7,27 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   int64_t cols;
+  Operand<const float> x;
+  Operand<const int32_t> rows;
+  Operand<float> y;
 };
 
-void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const int64_t cols = stage.attrs_as<Attrs>().cols;
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t i = tile.row_begin; i < tile.row_end; ++i)
-    std::memcpy(stage.operand<float>(2) + i * cols, stage.operand<float>(0) + stage.operand<int32_t>(1)[i] * cols,
-                static_cast<size_t>(cols) * sizeof(float));
+    std::memcpy(p.y + i * p.cols, p.x + p.rows[i] * p.cols, static_cast<size_t>(p.cols) * sizeof(float));
 }
 
 Status lower(LowerContext& c) {
-  LoweredStage stage = c.output_stage(run);
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kAll}, {c.op().inputs[1], Reads::kAll}};
-  stage.attrs = std::make_shared<Attrs>(Attrs{stage.cols});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
+  auto params = std::make_shared<StageParams>();
+  params->cols = c.out().shape[1].constant();
+  LoweredStage stage = c.output_stage<run>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->x, c.op().inputs[0], Reads::kAll);
+  stage.read(params->rows, c.op().inputs[1], Reads::kAll);
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
   return {};
 }
 

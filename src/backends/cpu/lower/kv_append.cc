@@ -5,38 +5,44 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   KvPlace cache;
   int64_t num_heads, head_dim;
   void (*append)(const KvAppendArgs&);
+  Operand<const float> k, v;
 };
 
-// operands: k, v. A tile covers some KV heads of all rows.
-void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext&) {
-  const auto& s = stage.attrs_as<Attrs>();
+// A tile covers some KV heads of all rows.
+void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext&) {
   const StateStep& state = step.states[s.cache.group];
   const int64_t stride = s.num_heads * s.head_dim;
   for (int64_t col = tile.col_begin; col < tile.col_end; col += s.head_dim) {
     const int64_t at = tile.row_begin * stride + col;
-    s.append({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stride, state.slots + tile.row_begin,
-              tile.row_end - tile.row_begin, s.head_dim, s.cache.head(state, col / s.head_dim)});
+    s.append({.k = s.k + at,
+              .v = s.v + at,
+              .row_stride = stride,
+              .slots = state.slots + tile.row_begin,
+              .rows = tile.row_end - tile.row_begin,
+              .head_dim = s.head_dim,
+              .cache = s.cache.head(state, col / s.head_dim)});
   }
 }
 
 Status lower(LowerContext& c) {
   const StateAttrs& cache = c.in(2).state;
   const auto& in = c.op().inputs;
-  auto* append = c.kernels().kv_append[static_cast<size_t>(cache.format)];
-  if (!append) return unsupported("no kernel writes this cache format");
-  LoweredStage stage;
-  stage.run = run;
-  stage.rows = c.in(0).shape[0];
-  stage.cols = cache.num_heads * cache.head_dim;
-  stage.col_begin = LowerContext::cut_columns(stage.cols, cache.head_dim, c.workers());
-  stage.reads = {{in[0], Reads::kTile}, {in[1], Reads::kTile}};
-  stage.writes = c.op().outputs;
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kv_state(2), cache.num_heads, cache.head_dim, append});
-  c.add_stage(std::move(stage), {c.at(in[0]), c.at(in[1])});
+  auto params = std::make_shared<StageParams>();
+  params->cache = c.kv_state(2);
+  params->num_heads = cache.num_heads;
+  params->head_dim = cache.head_dim;
+  params->append = c.kernels().kv_append[static_cast<size_t>(cache.format)];
+  if (!params->append) return unsupported("no kernel writes this cache format");
+  auto stage = LoweredStage::make<run>(TaskGrid::of(c.in(0).shape[0], cache.num_heads * cache.head_dim), params);
+  stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, cache.head_dim, c.workers());
+  stage.read(params->k, in[0], Reads::kTile);
+  stage.read(params->v, in[1], Reads::kTile);
+  stage.write(c.op().outputs[0]);
+  c.add_stage(std::move(stage));
   return {};
 }
 

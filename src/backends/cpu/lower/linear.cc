@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cstring>
 
+#include "backends/cpu/linear_adapters.h"
 #include "backends/cpu/linear_lowering.h"
 #include "graph/items.h"
 #include "tensor/packed_weight.h"
@@ -10,13 +11,19 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   LinearKernels kernels;
+  const void* weight;
+  const float* bias;  // or nullptr
   int64_t out_features, in_features;
   int64_t col_bytes;  // of the packed weight
   // with a gate:
   Dim rows_per_item;
   int64_t gate_column, table_columns;
+  Operand<const uint8_t> x;
+  Operand<const float> residual, gate_table;  // null if absent
+  Operand<float> y;
+  LinearAdapters adapters;
 };
 
 /// Handles rows that start in the middle of a row panel of x: their part of the panel is computed in the worker's
@@ -36,30 +43,39 @@ void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_
     std::memcpy(y + r * y_stride, part + r * width, static_cast<size_t>(row_bytes));
 }
 
-// operands: x, weight, y, bias or null, residual or null, gate table or null
-void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const auto& a = stage.attrs_as<Attrs>();
+void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   // Rows are not split: a prepared x is one piece.
   const int64_t rows = tile.row_end;
-  auto* const kernel = a.kernels.for_rows(rows);
-  LinearArgs args = {
-      stage.operands[0],       a.in_features,  rows,          stage.operands[1],       a.out_features,
-      a.in_features,           tile.col_begin, tile.col_end,  stage.operand<float>(3), stage.operand<float>(4),
-      stage.operand<float>(2), a.out_features, worker.scratch};
-  const auto* table = stage.operand<float>(5);
-  if (!table) return kernel(args);
-  const ActivationLayout form = a.kernels.layouts.for_rows(rows);
+  auto* const kernel = p.kernels.for_rows(rows);
+  const LinearArgs args = {.x = p.x,
+                           .x_stride = p.in_features,
+                           .rows = rows,
+                           .weight = p.weight,
+                           .out_features = p.out_features,
+                           .in_features = p.in_features,
+                           .n_begin = tile.col_begin,
+                           .n_end = tile.col_end,
+                           .bias = p.bias,
+                           .residual = p.residual,
+                           .y = p.y,
+                           .y_stride = p.out_features,
+                           .scratch = worker.scratch};
+  if (!p.gate_table) {
+    kernel(args);
+    return p.adapters.add(step, 0, args, 0, worker);
+  }
+  const ActivationLayout form = p.kernels.layouts.for_rows(rows);
   const int64_t panel = activation_layout_panel(form);
   auto part = [&](int64_t item, int64_t begin, int64_t end) {
-    LinearArgs p = args;
-    p.x = static_cast<const uint8_t*>(args.x) + activation_layout_bytes(form, begin, a.in_features);
-    p.rows = end - begin;
-    p.y += begin * a.out_features;
-    p.residual += begin * a.out_features;
-    p.gate = table + item * a.table_columns + a.gate_column;
-    return p;
+    LinearArgs of_item = args;
+    of_item.x = p.x + activation_layout_bytes(form, begin, p.in_features);
+    of_item.rows = end - begin;
+    of_item.y += begin * p.out_features;
+    of_item.residual += begin * p.out_features;
+    of_item.gate = p.gate_table + item * p.table_columns + p.gate_column;
+    return of_item;
   };
-  for_items(0, rows, a.rows_per_item.eval(step.sizes), [&](int64_t item, int64_t begin, int64_t end) {
+  for_items(0, rows, p.rows_per_item.eval(step.sizes), [&](int64_t item, int64_t begin, int64_t end) {
     if (const int64_t skip = begin % panel; skip > 0) {
       const int64_t stop = std::min(end, begin - skip + panel);
       run_shared_panel(part(item, begin - skip, stop), kernel, skip, worker.buffer);
@@ -67,11 +83,15 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext& step, Worke
     }
     if (begin < end) kernel(part(item, begin, end));
   });
+  if (!p.adapters.active(step)) return;
+  for_items(0, rows, p.rows_per_item.eval(step.sizes), [&](int64_t item, int64_t begin, int64_t end) {
+    p.adapters.add(step, 0, part(item, begin, end), begin, worker);
+  });
 }
 
-FirstBytes first_weights(const CpuStage& stage, const Tile& tile) {
-  return {{static_cast<const uint8_t*>(stage.operands[1]) + stage.attrs_as<Attrs>().col_bytes * tile.col_begin},
-          {stage.attrs_as<Attrs>().col_bytes * (tile.col_end - tile.col_begin)}};
+FirstBytes first_weights(const StageParams& p, const Tile& tile) {
+  return {{static_cast<const uint8_t*>(p.weight) + p.col_bytes * tile.col_begin},
+          {p.col_bytes * (tile.col_end - tile.col_begin)}};
 }
 
 constexpr int64_t kTilesPerWorker = 4;
@@ -83,41 +103,40 @@ constexpr int64_t kTileCols = 1024;
 constexpr int64_t kMinTileBytes = 32 << 10;
 
 Status lower(LowerContext& c) {
+  const auto& in = c.op().inputs;
   const ValueInfo& w = c.in(1);
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
-  REDLINE_ASSIGN(const LinearKernels kernels, linear_kernels(c, 1));
   const int64_t n = w.shape[0].constant(), k = w.shape[1].constant();
-  REDLINE_ASSIGN(void* weight, c.packed_weight(1));
-  void* bias = nullptr;
+  auto params = std::make_shared<StageParams>();
+  REDLINE_ASSIGN(params->kernels, linear_kernels(c, 1));
+  REDLINE_ASSIGN(params->weight, c.packed_weight(1));
   if (attrs.has_bias) {
-    REDLINE_ASSIGN(bias, c.dense_weight(2));
+    REDLINE_ASSIGN(params->bias, c.dense_weight(2));
   }
-  LoweredStage stage = c.output_stage(run);
-  stage.first_weights = first_weights;
-  stage.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
-  stage.reads = {{c.op().inputs[0], Reads::kAll}};
-  LowerContext::Operand residual = c.at(static_cast<void*>(nullptr)), table = residual;
-  auto stage_attrs =
-      std::make_shared<Attrs>(Attrs{kernels, n, k, packed_col_bytes(w), attrs.rows_per_item, attrs.gate_column, 0});
+  params->out_features = n;
+  params->in_features = k;
+  params->col_bytes = packed_col_bytes(w);
+  LoweredStage stage = c.output_stage<run, first_weights>(params);
+  stage.grid.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
+  stage.read(params->x, in[0], Reads::kAll);
   if (attrs.has_gate) {
-    const ValueId id = c.op().inputs.back();
-    table = c.at(id);
-    stage_attrs->table_columns = c.graph().value(id).shape[1].constant();
-    stage.reads.push_back({id, Reads::kAll});
+    params->rows_per_item = attrs.rows_per_item;
+    params->gate_column = attrs.gate_column;
+    params->table_columns = c.in(in.size() - 1).shape[1].constant();
+    stage.read(params->gate_table, in.back(), Reads::kAll);
     int64_t widest = 0;
-    for (size_t i = 0; i + 1 < stage.col_begin.size(); ++i)
-      widest = std::max(widest, stage.col_begin[i + 1] - stage.col_begin[i]);
+    for (size_t i = 0; i + 1 < stage.grid.col_begin.size(); ++i)
+      widest = std::max(widest, stage.grid.col_begin[i + 1] - stage.grid.col_begin[i]);
     stage.buffer_bytes = kXTileRows * widest * int64_t{sizeof(float)};
   }
   if (attrs.has_residual) {
-    const ValueId id = c.op().inputs[c.op().inputs.size() - 1 - attrs.has_gate];
-    residual = c.at(id);
-    stage.reads.push_back({id, Reads::kTile});
+    const ValueId id = in[in.size() - 1 - attrs.has_gate];
+    stage.read(params->residual, id, Reads::kTile);
     stage.in_place_of = id;
   }
-  stage.attrs = stage_attrs;
-  c.add_stage(std::move(stage),
-              {c.at(c.op().inputs[0]), c.at(weight), c.at(c.op().outputs[0]), c.at(bias), residual, table});
+  stage.write(params->y, c.op().outputs[0]);
+  REDLINE_TRY(params->adapters.lower(c, {{attrs.adapters}}, params->kernels.layouts, stage));
+  c.add_stage(std::move(stage));
   return {};
 }
 

@@ -6,25 +6,25 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   PreparedOutput out;
+  Operand<const float> x;
+  Operand<uint8_t> y;
 };
 
-void run(const CpuStage& stage, const Tile& tile, const StepContext& step, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
-  const int64_t cols = a.out.cols;
-  a.out.write(stage.operand<float>(0) + tile.row_begin * cols + tile.col_begin, cols, a.out.rows.eval(step.sizes), tile,
-              stage.operands[1]);
+void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
+  const int64_t cols = p.out.cols;
+  p.out.write(p.x + tile.row_begin * cols + tile.col_begin, cols, p.out.rows.eval(step.sizes), tile, p.y);
 }
 
 Status lower(LowerContext& c) {
-  LoweredStage stage = c.output_stage(run);
-  REDLINE_ASSIGN(const PreparedOutput out, PreparedOutput::make(c));
-  // A single row is split by columns, several rows by rows.
-  stage.row_tiles = c.workers();
-  stage.reads = {{c.op().inputs[0], Reads::kTile}};
-  stage.attrs = std::make_shared<Attrs>(Attrs{out});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().outputs[0])});
+  auto params = std::make_shared<StageParams>();
+  REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
+  LoweredStage stage = c.output_stage<run>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->x, c.op().inputs[0], Reads::kTile);
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
   return {};
 }
 

@@ -5,56 +5,74 @@
 namespace redline {
 namespace {
 
-void table_run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<RopeTableAttrs>();
+struct TableParams {
+  RopeTableAttrs op;
+  Operand<const int32_t> positions, lengths;
+  Operand<float> y;
+};
+
+void run_table(const TableParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t)
-    rope_table_row(a, stage.operand<int32_t>(0)[t], a.depends_on_length() ? stage.operand<int32_t>(2)[t] : 0,
-                   stage.operand<float>(1) + t * static_cast<int64_t>(a.inverse_frequencies.size()) * 2);
+    rope_table_row(p.op, p.positions[t], p.op.depends_on_length() ? p.lengths[t] : 0,
+                   p.y + t * static_cast<int64_t>(p.op.inverse_frequencies.size()) * 2);
 }
 
-Status table_lower(LowerContext& c) {
-  LoweredStage stage = c.output_stage(table_run);
-  stage.row_tiles = c.workers();
-  stage.attrs = std::make_shared<RopeTableAttrs>(std::any_cast<const RopeTableAttrs&>(c.op().attrs));
-  std::vector<LowerContext::Operand> operands = {c.at(c.op().inputs[0]), c.at(c.op().outputs[0])};
-  for (const ValueId id : c.op().inputs) stage.reads.push_back({id, Reads::kRows});
-  if (c.op().inputs.size() > 1) operands.push_back(c.at(c.op().inputs[1]));
-  c.add_stage(std::move(stage), operands);
+Status lower_table(LowerContext& c) {
+  auto params = std::make_shared<TableParams>();
+  params->op = std::any_cast<const RopeTableAttrs&>(c.op().attrs);
+  LoweredStage stage = c.output_stage<run_table>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->positions, c.op().inputs[0], Reads::kRows);
+  if (c.op().inputs.size() > 1) stage.read(params->lengths, c.op().inputs[1], Reads::kRows);
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
   return {};
 }
 
-struct Attrs {
+struct StageParams {
   void (*kernel)(const RopeArgs&);
   int64_t cols, head_dim, rotary_dim;
+  Operand<const float> x, table;
+  Operand<float> y;
 };
 
 // A tile covers some heads of all rows.
-void rope_run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
-  const int64_t heads = (tile.col_end - tile.col_begin) / a.head_dim;
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+  const int64_t heads = (tile.col_end - tile.col_begin) / p.head_dim;
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t) {
-    const int64_t at = t * a.cols + tile.col_begin;
-    const float* table = stage.operand<float>(1) + t * a.rotary_dim;
-    a.kernel({stage.operand<float>(0) + at, stage.operand<float>(2) + at, table, table + a.rotary_dim / 2, 1, heads,
-              a.head_dim, a.rotary_dim});
+    const int64_t at = t * p.cols + tile.col_begin;
+    const float* table = p.table + t * p.rotary_dim;
+    p.kernel({.x = p.x + at,
+              .y = p.y + at,
+              .cosine = table,
+              .sine = table + p.rotary_dim / 2,
+              .rows = 1,
+              .heads = heads,
+              .head_dim = p.head_dim,
+              .rotary_dim = p.rotary_dim});
   }
 }
 
-Status rope_lower(LowerContext& c) {
-  const int64_t head_dim = std::any_cast<const RopeAttrs&>(c.op().attrs).head_dim;
-  LoweredStage stage = c.output_stage(rope_run);
+Status lower(LowerContext& c) {
+  auto params = std::make_shared<StageParams>();
+  params->kernel = c.kernels().rope;
+  params->cols = c.out().shape[1].constant();
+  params->head_dim = std::any_cast<const RopeAttrs&>(c.op().attrs).head_dim;
+  params->rotary_dim = c.in(1).shape[1].constant();
+  LoweredStage stage = c.output_stage<run>(params);
   // Split by heads like the preceding projection, so that a tile starts when its heads are ready.
-  stage.col_begin = LowerContext::cut_columns(stage.cols, head_dim, c.workers());
-  stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kRows}};
+  stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, params->head_dim, c.workers());
+  stage.read(params->x, c.op().inputs[0], Reads::kTile);
+  stage.read(params->table, c.op().inputs[1], Reads::kRows);
+  stage.write(params->y, c.op().outputs[0]);
   stage.in_place_of = c.op().inputs[0];
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().rope, stage.cols, head_dim, c.in(1).shape[1].constant()});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
+  c.add_stage(std::move(stage));
   return {};
 }
 
 }  // namespace
 
-extern const CpuLowering kRopeTableLowering = {&kRopeTable, table_lower};
-extern const CpuLowering kRopeLowering = {&kRope, rope_lower};
+extern const CpuLowering kRopeTableLowering = {&kRopeTable, lower_table};
+extern const CpuLowering kRopeLowering = {&kRope, lower};
 
 }  // namespace redline

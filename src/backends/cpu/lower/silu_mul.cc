@@ -5,28 +5,32 @@
 namespace redline {
 namespace {
 
-struct Attrs {
+struct StageParams {
   void (*kernel)(const SiluMulArgs&);
   int64_t cols;
+  Operand<const float> gate, up;
+  Operand<float> y;
 };
 
-void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<Attrs>();
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
-    const int64_t at = r * a.cols + tile.col_begin;
-    a.kernel({stage.operand<float>(0) + at, stage.operand<float>(1) + at, stage.operand<float>(2) + at,
-              tile.col_end - tile.col_begin});
+    const int64_t at = r * p.cols + tile.col_begin;
+    p.kernel({.gate = p.gate + at, .up = p.up + at, .y = p.y + at, .count = tile.col_end - tile.col_begin});
   }
 }
 
 Status lower(LowerContext& c) {
-  LoweredStage stage = c.output_stage(run);
+  auto params = std::make_shared<StageParams>();
+  params->kernel = c.kernels().silu_mul;
+  params->cols = c.out().shape[1].constant();
+  LoweredStage stage = c.output_stage<run>(params);
   // Split like the preceding projections, so that a tile starts as soon as its columns of gate and up are ready.
-  stage.col_begin = LowerContext::cut_columns(stage.cols, kStripRows, c.workers() * 2);
-  stage.reads = {{c.op().inputs[0], Reads::kTile}, {c.op().inputs[1], Reads::kTile}};
+  stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, kStripRows, c.workers() * 2);
+  stage.read(params->gate, c.op().inputs[0], Reads::kTile);
+  stage.read(params->up, c.op().inputs[1], Reads::kTile);
+  stage.write(params->y, c.op().outputs[0]);
   stage.in_place_of = c.op().inputs[0];
-  stage.attrs = std::make_shared<Attrs>(Attrs{c.kernels().silu_mul, stage.cols});
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().inputs[1]), c.at(c.op().outputs[0])});
+  c.add_stage(std::move(stage));
   return {};
 }
 

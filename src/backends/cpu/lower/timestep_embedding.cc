@@ -7,11 +7,14 @@
 namespace redline {
 namespace {
 
-// operands: timestep, y
-void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerContext&) {
-  const auto& a = stage.attrs_as<TimestepEmbeddingAttrs>();
-  const auto* t = stage.operand<float>(0);
-  auto* y = stage.operand<float>(1);
+struct StageParams {
+  TimestepEmbeddingAttrs op;
+  Operand<const float> timestep;
+  Operand<float> y;
+};
+
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+  const TimestepEmbeddingAttrs& a = p.op;
   const int64_t half = a.cols / 2;
   const auto log_period = static_cast<float>(-std::log(double{a.max_period}));
   for (int64_t k = 0; k < half; ++k) {
@@ -19,20 +22,22 @@ void run(const CpuStage& stage, const Tile& tile, const StepContext&, WorkerCont
     // the op, and the model was trained with that error.
     const float w = std::exp(log_period * static_cast<float>(k) / (static_cast<float>(half) - a.frequency_shift));
     for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
-      const float angle = a.scale * (t[r] * w);
+      const float angle = a.scale * (p.timestep[r] * w);
       const auto cosine = static_cast<float>(std::cos(double{angle}));
       const auto sine = static_cast<float>(std::sin(double{angle}));
-      y[r * a.cols + k] = a.cosine_first ? cosine : sine;
-      y[r * a.cols + half + k] = a.cosine_first ? sine : cosine;
+      p.y[r * a.cols + k] = a.cosine_first ? cosine : sine;
+      p.y[r * a.cols + half + k] = a.cosine_first ? sine : cosine;
     }
   }
 }
 
 Status lower(LowerContext& c) {
-  LoweredStage stage = c.output_stage(run);
-  stage.reads = {{c.op().inputs[0], Reads::kAll}};
-  stage.attrs = std::make_shared<TimestepEmbeddingAttrs>(std::any_cast<const TimestepEmbeddingAttrs&>(c.op().attrs));
-  c.add_stage(std::move(stage), {c.at(c.op().inputs[0]), c.at(c.op().outputs[0])});
+  auto params = std::make_shared<StageParams>();
+  params->op = std::any_cast<const TimestepEmbeddingAttrs&>(c.op().attrs);
+  LoweredStage stage = c.output_stage<run>(params);
+  stage.read(params->timestep, c.op().inputs[0], Reads::kAll);
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
   return {};
 }
 

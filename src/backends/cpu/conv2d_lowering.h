@@ -1,0 +1,63 @@
+// Shared by the two lowerings of conv2d: im2col patches for products of `linear`, and direct convolution on the tile
+// unit (AMX).
+#pragma once
+
+#include "backends/cpu/linear_adapters.h"
+#include "backends/cpu/lowering.h"
+#include "graph/ops/conv2d.h"
+#include "kernels/cpu/conv2d.h"
+
+namespace redline {
+
+/// A task's place: whole image rows of all items, columns in panels of 16. Convolutions of one output shape have equal
+/// grids, whichever kernels they use, so that one waits for the other tile by tile.
+TaskGrid conv2d_grid(const LowerContext& c, const Conv2dOpAttrs& op);
+
+/// Buffer space and kernels for the adapters of a convolution.
+struct Conv2dAdapters {
+  AdapterExpand up;
+  int64_t at = 0;     ///< offset in WorkerContext::buffer of x down^T for some rows; its prepared copy follows
+  int64_t bytes = 0;  ///< of the float32 copy
+
+  /// For at most `most_rows` rows at a time. The space follows the first `buffer_bytes` bytes of the buffer, which
+  /// become the bytes of both.
+  void reserve(const LowerContext& c, AdapterSite& site, int64_t most_rows, int64_t& buffer_bytes);
+  float* rows(const WorkerContext& worker) const {
+    return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + at);
+  }
+  /// y += (t scale) up^T for `num_rows` rows starting at `y`, columns of the tile; t is rows(), which it scales.
+  void add_up(const AdapterFactors& factors, float scale, const Tile& tile, int64_t num_rows, int64_t segment_rows,
+              int64_t out_features, float* y, WorkerContext& worker) const;
+};
+
+/// Parameters of both lowerings. WorkerContext::buffer holds block_bytes of patches or input rows, then item biases,
+/// then the norm's scales and shifts, for up to kConvMaxItems items, then the adapters' space.
+struct Conv2dParams {
+  Conv2dOpAttrs op;
+  void (*patches)(const ConvPatchesArgs&) = nullptr;
+  void (*add)(const AddArgs&) = nullptr;
+  int64_t channels = 0, out_features = 0;
+  int64_t block_bytes = 0;
+  const void* weight = nullptr;
+  const float* bias = nullptr;  ///< or nullptr
+  Conv2dAdapters adapters;
+  Operand<const float> x, item_bias, residual;  ///< the last two null if absent
+  Operand<float> y;
+
+  /// Sets what does not depend on the kernels.
+  Status init(LowerContext& c);
+  /// Declares the operands and the buffer; block_bytes is set.
+  void add_operands(const LowerContext& c, LoweredStage& stage);
+  /// The bias of the rows of `count` items, [count, out_features]; or of all items, if there is no item bias.
+  const float* bias_of_items(int64_t item, int64_t count, const WorkerContext& worker) const;
+  /// Kernel arguments of an item's input.
+  ConvPatchesArgs input_of(const Conv2dGeometry& s, int64_t item) const;
+  float* item_buffer(const WorkerContext& worker) const {
+    return reinterpret_cast<float*>(static_cast<uint8_t*>(worker.buffer) + block_bytes);
+  }
+};
+
+Status lower_conv2d_patches(LowerContext& c);
+Status lower_conv2d_tiles(LowerContext& c);
+
+}  // namespace redline

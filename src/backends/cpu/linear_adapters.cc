@@ -1,0 +1,203 @@
+#include "backends/cpu/linear_adapters.h"
+
+#include <algorithm>
+
+namespace redline {
+namespace {
+
+// Rows and columns of t that a task computes at a time. Both kernels and panels of x begin at multiples of them.
+constexpr int64_t kShrinkRows = 256, kShrinkCols = 2 * kStripRows;
+
+// Rows whose t is prepared for the tile kernel at a time.
+constexpr int64_t kExpandRows = 1024;
+
+/// Of the shrink stage.
+struct StageParams {
+  struct Group {
+    std::shared_ptr<AdapterSite> site;
+    int64_t t_begin;  // first column of t
+  };
+  std::vector<Group> groups;
+  int64_t t_cols, in_features;
+  int tasks;
+  Dim rows = 1;
+  ActivationLayouts layouts;                                    // of x
+  void (*down[kNumActivationLayouts])(const LinearArgs&) = {};  // by the layout of x
+  Operand<const uint8_t> x;
+  Operand<float> t;
+};
+
+/// Rows [begin, end) and columns [n, n + kShrinkCols) of one adapter's x down^T.
+struct ShrinkPart {
+  const AdapterFactors& factors;
+  float scale;
+  int64_t begin, end, n;
+};
+
+void shrink(const StageParams& s, const ShrinkPart& part, ActivationLayout layout, float* t, WorkerContext& worker) {
+  // Rows before `begin` in its panel belong to another segment: their results are dropped.
+  const int64_t first = part.begin / activation_layout_panel(layout) * activation_layout_panel(layout);
+  const int64_t width = std::min(kShrinkCols, part.factors.rank - part.n);
+  auto* products = static_cast<float*>(worker.buffer);
+  LinearArgs args = {};
+  args.x = s.x + activation_layout_bytes(layout, first, s.in_features);
+  args.x_stride = args.in_features = s.in_features;
+  args.rows = part.end - first;
+  args.weight = part.factors.down;
+  args.out_features = part.factors.rank;
+  args.n_begin = part.n;
+  args.n_end = part.n + width;
+  args.y = products - part.n;  // kernels index columns from the first of the matrix
+  args.y_stride = width;
+  args.scratch = worker.scratch;
+  s.down[static_cast<int>(layout)](args);
+  for (int64_t row = part.begin; row < part.end; ++row)
+    for (int64_t i = 0; i < width; ++i)
+      t[row * s.t_cols + part.n + i] = part.scale * products[(row - first) * width + i];
+}
+
+// The parts of all adapters are dealt to the tasks in turn.
+void run_shrink(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  if (step.adapters.empty()) return;
+  const int64_t rows = s.rows.eval(step.sizes);
+  const ActivationLayout layout = s.layouts.for_rows(rows);
+  int64_t number = 0;
+  for (const StageParams::Group& group : s.groups)
+    for_adapted_rows(step.adapters, *group.site, step.sizes, 0, rows, [&](const AdaptedRows& adapted) {
+      float* t = s.t + group.t_begin;
+      int64_t rank = 0;
+      for (const WeightedAdapter& each : adapted.adapters) {
+        const AdapterFactors* factors = factors_at(each, *group.site);
+        if (factors == nullptr) continue;
+        REDLINE_CHECK(rank + factors->rank <= group.site->max_rank);
+        const float scale = factors->scale * each.weight;
+        for (int64_t begin = adapted.begin, end; begin < adapted.end; begin = end) {
+          end = std::min(adapted.end, (begin / kShrinkRows + 1) * kShrinkRows);
+          for (int64_t n = 0; n < factors->rank; n += kShrinkCols)
+            if (number++ % s.tasks == tile.index) shrink(s, {*factors, scale, begin, end, n}, layout, t + rank, worker);
+        }
+        rank += factors->rank;
+      }
+    });
+}
+
+}  // namespace
+
+AdapterExpand AdapterExpand::choose(const CpuKernels& table, bool exact_f32) {
+  AdapterExpand up;
+  up.type = exact_f32 ? DType::kF32 : DType::kBF16;
+  up.by_rows = table.linear[static_cast<size_t>(up.type)];
+  if (exact_f32 || !table.has_tile_unit) return up;
+  up.by_tiles = table.linear_tiles[static_cast<size_t>(up.type)];
+  up.prepare_tiles = table.prepare_x[static_cast<int>(ActivationLayout::kBf16Tiled)];
+  return up;
+}
+
+void AdapterExpand::add(LinearArgs args, const AdapterFactors& factors, const float* t, int64_t t_stride,
+                        int64_t segment_rows, void* buffer) const {
+  args.weight = factors.up;
+  args.in_features = factors.rank;
+  args.bias = nullptr;
+  args.residual = args.y;
+  if (by_tiles && segment_rows >= kXTileRows) {
+    prepare_tiles({.x = t,
+                   .x_stride = t_stride,
+                   .cols = factors.rank,
+                   .row_begin = 0,
+                   .row_end = args.rows,
+                   .col_begin = 0,
+                   .col_end = factors.rank,
+                   .out = buffer});
+    args.x = buffer;
+    by_tiles(args);
+  } else {
+    args.x = t;
+    args.x_stride = t_stride;
+    by_rows(args);
+  }
+}
+
+Status LinearAdapters::lower(LowerContext& c, std::vector<Matrix> matrices, const ActivationLayouts& layouts,
+                             LoweredStage& stage) {
+  matrices_ = std::move(matrices);
+  auto shrink = std::make_shared<StageParams>();
+  int64_t max_rank = 0;
+  for (const Matrix& matrix : matrices_) {
+    // Two halves of one matrix share its x down^T.
+    const auto known = std::find_if(shrink->groups.begin(), shrink->groups.end(),
+                                    [&](const StageParams::Group& group) { return group.site == matrix.site; });
+    const bool is_new = matrix.site != nullptr && known == shrink->groups.end();
+    t_begin_.push_back(known != shrink->groups.end() ? known->t_begin : t_cols_);
+    if (!is_new) continue;
+    shrink->groups.push_back({matrix.site, t_cols_});
+    t_cols_ += matrix.site->max_rank;
+    max_rank = std::max(max_rank, matrix.site->max_rank);
+  }
+  if (shrink->groups.empty()) return {};
+
+  const CpuKernels& table = c.kernels();
+  const bool exact = c.options().exact_f32;
+  // A type whose kernels read x as the op does, so that x is prepared once.
+  const std::optional<DType> down_type = weight_type_reading(table, layouts, exact);
+  if (!down_type) return unsupported("no kernels for adapters whose x is as this product reads it");
+  for (int i = 0; i < kNumActivationLayouts; ++i)
+    shrink->down[i] = linear_kernel(table, *down_type, static_cast<ActivationLayout>(i));
+  expand_ = AdapterExpand::choose(table, exact);
+  for (const StageParams::Group& group : shrink->groups) {
+    group.site->down_type = *down_type;
+    group.site->up_type = expand_.type;
+  }
+  const ValueId x = c.op().inputs[0];
+  shrink->t_cols = t_cols_;
+  shrink->in_features = c.graph().value(x).shape[1].constant();
+  shrink->tasks = c.workers();
+  shrink->rows = c.graph().value(x).shape[0];
+  shrink->layouts = layouts;
+  const ValueId t = c.add_temporary(c.op().name + ".shrink", {shrink->rows, Dim(t_cols_)});
+
+  auto first = LoweredStage::make<run_shrink>(TaskGrid::work_partitions(c.workers(), t_cols_), shrink);
+  first.name = c.op().name + ".shrink";
+  first.read(shrink->x, x, Reads::kAll);
+  first.write(shrink->t, t);
+  first.buffer_bytes = (kShrinkRows + kXTileRows) * kShrinkCols * int64_t{sizeof(float)};
+  c.add_stage(std::move(first));
+
+  stage.read(t_, t, Reads::kAll);
+  buffer_at_ = (stage.buffer_bytes + 63) / 64 * 64;
+  stage.buffer_bytes = buffer_at_ + expand_.buffer_bytes(kExpandRows, max_rank);
+  return {};
+}
+
+bool LinearAdapters::active(const StepContext& step) const {
+  return !step.adapters.empty() && std::any_of(matrices_.begin(), matrices_.end(), [&](const Matrix& matrix) {
+    return is_adapted(step.adapters, matrix.site.get(), step.sizes);
+  });
+}
+
+void LinearAdapters::add(const StepContext& step, size_t matrix, const LinearArgs& args, int64_t first_row,
+                         WorkerContext& worker) const {
+  if (step.adapters.empty() || matrices_[matrix].site == nullptr) return;
+  const AdapterSite& site = *matrices_[matrix].site;
+  const int64_t first_feature = matrices_[matrix].first_feature;
+  LinearArgs part = args;
+  part.out_features = site.out_features;
+  part.n_begin += first_feature;
+  part.n_end += first_feature;
+  if (part.gate) part.gate -= first_feature;
+  for_adapted_rows(step.adapters, site, step.sizes, first_row, first_row + args.rows, [&](const AdaptedRows& adapted) {
+    const float* products = t_ + t_begin_[matrix];
+    for (const WeightedAdapter& each : adapted.adapters) {
+      const AdapterFactors* factors = factors_at(each, site);
+      if (factors == nullptr) continue;
+      for (int64_t row = adapted.begin; row < adapted.end; row += kExpandRows) {
+        part.rows = std::min(kExpandRows, adapted.end - row);
+        part.y = args.y + (row - first_row) * args.y_stride - first_feature;
+        expand_.add(part, *factors, products + row * t_cols_, t_cols_, adapted.segment_rows,
+                    static_cast<uint8_t*>(worker.buffer) + buffer_at_);
+      }
+      products += factors->rank;
+    }
+  });
+}
+
+}  // namespace redline

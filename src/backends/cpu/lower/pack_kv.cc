@@ -1,0 +1,101 @@
+#include <algorithm>
+
+#include "backends/cpu/joint_attention_lowering.h"
+
+namespace redline {
+namespace {
+
+struct Segment {
+  Dim tokens;
+  Operand<const float> k, v;
+  HeadStepKernels steps;  ///< of the keys
+};
+
+struct StageParams {
+  PackKvAttrs a;
+  int row_parts;
+  std::vector<Segment> segments;
+  PackedKv packed;
+  void (*append)(const KvAppendArgs&);
+  std::vector<int32_t> slots;  ///< 0, 1, 2, ..
+  Operand<uint8_t> y;
+};
+
+/// Packs rows [begin, end) of an item's keys, all of one segment and one page, for the heads of the tile. `row` is the
+/// first one among the segment's rows.
+void pack_page(const StageParams& s, const Segment& segment, const Tile& tile, int64_t item, int64_t keys,
+               RowRange slots, int64_t row, WorkerContext& worker) {
+  const int64_t d = s.a.head_dim, stride = s.a.num_heads * d;
+  const float* k = segment.k + row * stride;
+  const float* v = segment.v + row * stride;
+  if (segment.steps.any()) {
+    auto* page = static_cast<float*>(worker.buffer);
+    for (int64_t r = 0; r < slots.end - slots.begin; ++r)
+      segment.steps.apply(k + r * stride + tile.col_begin, (tile.col_end - tile.col_begin) / d, d, row + r,
+                          page + r * stride + tile.col_begin);
+    k = page;
+  }
+  for (int64_t col = tile.col_begin; col < tile.col_end; col += d)
+    s.append({.k = k + col,
+              .v = v + col,
+              .row_stride = stride,
+              .slots = s.slots.data() + slots.begin,
+              .rows = slots.end - slots.begin,
+              .head_dim = d,
+              .cache = s.packed.head(s.y, item, col / d, keys)});
+}
+
+// A tile covers some heads of some keys.
+void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+  const int64_t keys = s.a.keys.eval(step.sizes), batch = s.a.batch.eval(step.sizes);
+  for_item_ranges(row_range(tile, s.row_parts, batch * keys), keys, [&](int64_t item, RowRange wanted) {
+    const RowRange mine = round_range({0, keys}, wanted, kKvPageTokens);
+    int64_t first = 0;
+    for (const Segment& segment : s.segments) {
+      const int64_t tokens = segment.tokens.eval(step.sizes);
+      const int64_t begin = std::max(mine.begin, first), end = std::min(mine.end, first + tokens);
+      // Page by page over all heads, so that input rows are read sequentially.
+      for (int64_t at = begin, next = 0; at < end; at = next) {
+        next = std::min(end, (at / kKvPageTokens + 1) * kKvPageTokens);
+        pack_page(s, segment, tile, item, keys, {at, next}, item * tokens + at - first, worker);
+      }
+      first += tokens;
+    }
+  });
+}
+
+Status lower(LowerContext& c) {
+  const auto& a = std::any_cast<const PackKvAttrs&>(c.op().attrs);
+  const KvFormat format = PackedKv::format_of(c);
+  auto* append = c.kernels().kv_append[static_cast<size_t>(format)];
+  if (!append) return unsupported("no kernel packs keys and values in this format");
+  TaskGrid grid = head_grid(a.num_heads * a.head_dim, a.head_dim, c.workers());
+  auto params = std::make_shared<StageParams>(StageParams{.a = a,
+                                                          .row_parts = grid.row_parts,
+                                                          .segments = std::vector<Segment>(a.tokens.size()),
+                                                          .packed = PackedKv(format, a.num_heads, a.head_dim),
+                                                          .append = append,
+                                                          .slots = consecutive(a.keys.eval(c.options().bounds)),
+                                                          .y = {}});
+  auto stage = LoweredStage::make<run>(std::move(grid), params);
+  size_t next = 2 * a.tokens.size();  // the inputs of the steps follow keys and values
+  for (size_t i = 0; i < a.tokens.size(); ++i) {
+    Segment& segment = params->segments[i];
+    segment.tokens = a.tokens[i];
+    // Rows of a segment are not rows of the packed keys.
+    stage.read(segment.k, c.op().inputs[2 * i], Reads::kCols);
+    stage.read(segment.v, c.op().inputs[2 * i + 1], Reads::kCols);
+    REDLINE_ASSIGN(next, segment.steps.lower(c, a.steps[i], next, stage));
+    if (segment.steps.any())
+      stage.buffer_bytes = kKvPageTokens * a.num_heads * a.head_dim * static_cast<int64_t>(sizeof(float));
+  }
+  stage.write(params->y, c.op().outputs[0]);
+  c.add_stage(std::move(stage));
+  return {};
+}
+
+}  // namespace
+
+extern const CpuLowering kPackKvLowering = {&kPackKv, lower};
+
+}  // namespace redline

@@ -1,0 +1,69 @@
+// How the tasks of a stage divide its work: parts of its rows times tiles of its columns.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tensor/dim.h"
+
+namespace redline {
+
+/// The part of a stage that one task computes.
+struct Tile {
+  int64_t row_begin, row_end;  ///< of TaskGrid::Kind::kWork: [i, i + 1) for work partition i
+  int64_t col_begin, col_end;
+  int32_t index;  ///< index of the task in its stage
+};
+
+/// How a task reads an input value. Two needs together are their union, a bitwise or.
+enum class Reads : uint8_t {
+  kTile = 0,  ///< the rows and columns that it writes
+  kRows = 1,  ///< all columns of the rows that it writes
+  kCols = 2,  ///< all rows of the columns that it writes
+  kAll = 3,   ///< any part of the value
+};
+constexpr Reads operator|(Reads a, Reads b) {
+  return static_cast<Reads>(static_cast<uint8_t>(a) | static_cast<uint8_t>(b));
+}
+constexpr bool reads_all_cols(Reads reads) { return (reads | Reads::kRows) == reads; }
+constexpr bool reads_all_rows(Reads reads) { return (reads | Reads::kCols) == reads; }
+
+/// The tasks of a stage, numbered by row part, then by column tile. Together they write the whole output, each element
+/// once.
+struct TaskGrid {
+  enum class Kind : uint8_t {
+    kFractions,  ///< row part i of n has rows [rows * i / n, rows * (i + 1) / n)
+    kFunction,   ///< `partition` gives every task's rows and columns at the sizes of a step; one column tile
+    kWork,       ///< `row_parts` work partitions, which the stage defines. Every task runs, whatever the step's size
+  };
+  using Partition = Tile (*)(const TaskGrid& grid, int32_t index, const SymbolValues& sizes);
+
+  Kind kind = Kind::kFractions;
+  Dim rows = 1;      ///< of the output; not used by kWork
+  Dim row_unit = 1;  ///< for `partition`: rows that stay together, such as the pixels of an image row
+  int row_parts = 1;
+  int64_t cols = 1;
+  std::vector<int64_t> col_begin = {0, 1};  ///< [col_tiles + 1]
+  Partition partition = nullptr;            ///< depends on the grid and the sizes only: equal grids have equal tiles
+
+  /// One task; row parts and column tiles are set afterwards.
+  static TaskGrid of(const Dim& rows, int64_t cols) { return {.rows = rows, .cols = cols, .col_begin = {0, cols}}; }
+  static TaskGrid work_partitions(int count, int64_t cols) {
+    return {.kind = Kind::kWork, .row_parts = count, .cols = cols, .col_begin = {0, cols}};
+  }
+
+  int col_tiles() const { return static_cast<int>(col_begin.size()) - 1; }
+  int num_tasks() const { return row_parts * col_tiles(); }
+  /// `rows_now` is rows.eval(sizes). A tile without rows or without columns has no work.
+  Tile tile(int32_t index, int64_t rows_now, const SymbolValues& sizes) const;
+  /// Whether a task of `consumer` that reads this way needs row part i of this grid only if it is in row part i too.
+  /// Otherwise it may need any row part.
+  bool parts_match(const TaskGrid& consumer, Reads reads) const;
+  /// "rows tokens / 4, cols 512 / 2"
+  std::string to_string() const;
+
+  friend bool operator==(const TaskGrid&, const TaskGrid&) = default;
+};
+
+}  // namespace redline

@@ -1,0 +1,34 @@
+// The LoRA adapters of an engine, which requests select by name.
+#pragma once
+
+#include <mutex>
+
+#include "models/text_adapter.h"
+#include "redline/text.h"
+
+namespace redline {
+
+/// Thread-safe.
+class TextAdapters {
+ public:
+  /// Gives the linears of `model` adapter sites; to be called before it is compiled. max_rank 0: none. `plain`: for the
+  /// interpreter. invalid_argument: max_rank is out of range.
+  static Result<std::unique_ptr<TextAdapters>> make(LanguageModel& model, const ModelFamily& family, int64_t max_rank,
+                                                    bool plain);
+  /// As TextEngine::load_adapter and unload_adapter.
+  Status load(const std::string& name, const std::string& path);
+  Status unload(const std::string& name);
+  /// For StepEntry::adapters. Errors as TextEngine::new_sequence.
+  Result<std::vector<WeightedAdapter>> select(const AdapterWeights& weights) const;
+
+ private:
+  TextAdapters(const ModelFamily& family, const DecoderConfig& config) : family_(family), config_(config) {}
+  const ModelFamily& family_;
+  DecoderConfig config_;
+  int64_t max_rank_ = 0;
+  bool plain_ = false;
+  AdapterBank bank_;
+  mutable std::mutex mutex_;  // of bank_
+};
+
+}  // namespace redline

@@ -1,0 +1,120 @@
+#include "models/adapter_bank.h"
+
+#include <fmt/ranges.h>
+
+#include <set>
+
+#include "tensor/packed_weight.h"
+
+namespace redline {
+namespace {
+
+/// Storage of the factors of one site.
+struct Packed {
+  std::vector<uint8_t> down, up;
+  std::vector<float> plain_down, plain_up;
+};
+
+std::vector<float> values_of(const TensorView& view) {
+  std::vector<float> values(static_cast<size_t>(view.num_elements()));
+  unpack_row(view.dtype, view.data, values.data(), view.num_elements());
+  return values;
+}
+
+/// Row-major values of `shape`, two or four axes, packed as `type`.
+std::vector<uint8_t> pack(const std::vector<float>& values, const std::vector<int64_t>& shape, DType type) {
+  const auto [rows, cols] = packed_matrix({type, shape, nullptr});
+  const int64_t bytes = row_bytes(type, cols);
+  std::vector<uint8_t> rounded(static_cast<size_t>(rows * bytes));
+  for (int64_t r = 0; r < rows; ++r) round_row(type, values.data() + r * cols, cols, rounded.data() + r * bytes);
+  std::vector<uint8_t> packed(static_cast<size_t>(packed_bytes(type, rows, cols)));
+  pack_strips({type, shape, rounded.data()}, 0, (rows + kStripRows - 1) / kStripRows, packed.data());
+  return packed;
+}
+
+/// The rows of `matrix.up` that belong to the site, in the order of its outputs.
+std::vector<float> up_values(const AdapterMatrix& matrix, const AdapterSite& site, const AdapterName& name) {
+  const std::vector<float> stored = values_of(matrix.up);
+  const int64_t rank = matrix.up.shape[1];
+  std::vector<float> up;
+  up.reserve(static_cast<size_t>(site.out_features * rank));
+  for (int64_t n = 0; n < site.out_features; ++n) {
+    int64_t from = name.in_weight_order && site.source_row ? site.source_row(n) : n;
+    if (matrix.up_row) from = matrix.up_row(from);
+    const auto row = stored.begin() + (name.first_row.value_or(0) + from) * rank;
+    up.insert(up.end(), row, row + rank);
+  }
+  return up;
+}
+
+}  // namespace
+
+Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrices, bool plain) {
+  if (has(name)) return invalid_argument("there is an adapter \"{}\" already", name);
+  auto storage = std::make_shared<std::map<size_t, Packed>>();
+  auto adapter = std::make_shared<Adapter>();
+  std::set<std::string> used;
+  for (const std::shared_ptr<AdapterSite>& site : sites_) {
+    auto at = matrices.end();
+    AdapterName found;
+    for (const AdapterName& known : names_(*site)) {
+      if (at = matrices.find(known.module); at == matrices.end()) continue;
+      found = known;
+      break;
+    }
+    if (at == matrices.end()) continue;
+    used.insert(at->first);
+    const auto& [module, matrix] = *at;
+    const int64_t rank = matrix.down.shape[0];
+    const bool fits = found.first_row ? matrix.up.shape[0] >= *found.first_row + site->out_features
+                                      : matrix.up.shape[0] == site->out_features;
+    const std::vector<int64_t> down_shape = site->down_shape(rank);
+    if (matrix.down.shape != down_shape || !fits)
+      return invalid_argument("adapter \"{}\": {} is [{}, {}] x [{}], the network has room for [{}, {}] x [{}]", name,
+                              module, matrix.up.shape[0], rank, fmt::join(matrix.down.shape, ", "), site->out_features,
+                              rank, fmt::join(down_shape, ", "));
+    if (rank > site->max_rank)
+      return invalid_argument("adapter \"{}\": {} has rank {}, the engine was opened for {}; raise max_adapter_rank",
+                              name, module, rank, site->max_rank);
+    Packed& p = (*storage)[site->index];
+    std::vector<float> down = values_of(matrix.down), up = up_values(matrix, *site, found);
+    p.down = pack(down, down_shape, site->down_type);
+    p.up = pack(up, {site->out_features, rank}, site->up_type);
+    if (plain) p.plain_down = std::move(down), p.plain_up = std::move(up);
+    if (adapter->factors.size() <= site->index) adapter->factors.resize(site->index + 1);
+    adapter->factors[site->index] = {rank,
+                                     p.down.data(),
+                                     p.up.data(),
+                                     static_cast<float>(matrix.scale),
+                                     plain ? p.plain_down.data() : nullptr,
+                                     plain ? p.plain_up.data() : nullptr};
+  }
+  for (const auto& [module, matrix] : matrices)
+    if (!used.contains(module))
+      return invalid_argument(
+          "adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
+          matrices.size() - used.size() > 1 ? fmt::format(" (nor {} others)", matrices.size() - used.size() - 1) : "");
+  adapter->storage = std::move(storage);
+  adapters_.emplace(name, std::move(adapter));
+  return {};
+}
+
+Result<std::vector<WeightedAdapter>> AdapterBank::select(NamedWeights weights) const {
+  std::vector<WeightedAdapter> selected;
+  for (const auto& [name, weight] : weights) {
+    const auto at = adapters_.find(name);
+    if (at == adapters_.end()) return not_found("there is no adapter \"{}\"", name);
+    selected.push_back({at->second, static_cast<float>(weight)});
+  }
+  for (const std::shared_ptr<AdapterSite>& site : sites_) {
+    int64_t rank = 0;
+    for (const WeightedAdapter& each : selected)
+      if (const AdapterFactors* factors = factors_at(each, *site)) rank += factors->rank;
+    if (rank > site->max_rank)
+      return invalid_argument("the adapters have rank {} together at {}, the engine was opened for {}", rank,
+                              site->weight, site->max_rank);
+  }
+  return selected;
+}
+
+}  // namespace redline

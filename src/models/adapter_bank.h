@@ -1,0 +1,64 @@
+// LoRA adapters of one model, by name: factors from files, packed once for the model's sites and selected by request.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <span>
+
+#include "graph/adapters.h"
+#include "tensor/tensor_view.h"
+
+namespace redline {
+
+/// Low-rank factors of one matrix or convolution as the file stores them; 1x1 convolutions are matrices here.
+struct AdapterMatrix {
+  TensorView down;   ///< [rank, in_features] or [rank, channels, kernel, kernel]
+  TensorView up;     ///< [out_features, rank]
+  double scale = 1;  ///< alpha / rank
+  /// Row n of the product belongs to row up_row(n) of `up`; unset: row n.
+  std::function<int64_t(int64_t)> up_row;
+};
+
+/// The matrices of one network, by the module's name in the file, without its prefix.
+using AdapterMatrices = std::map<std::string, AdapterMatrix>;
+
+/// A name under which files have the factors of a site.
+struct AdapterName {
+  std::string module;
+  /// Of a module that is part of a fused matrix in such files: the first of its rows there.
+  std::optional<int64_t> first_row = {};
+  /// Its rows are in the order of the checkpoint's weight (AdapterSite::source_row), not of the op's output.
+  bool in_weight_order = false;
+};
+/// The names of a site, in order of preference.
+using AdapterNames = std::function<std::vector<AdapterName>(const AdapterSite&)>;
+
+/// Adapters by name with the weights at which a request uses them.
+using NamedWeights = std::span<const std::pair<std::string, double>>;
+
+/// The adapters that are loaded for the sites of one model, in one or several graphs. Not thread-safe.
+class AdapterBank {
+ public:
+  AdapterBank() = default;
+  AdapterBank(AdapterSites sites, AdapterNames names) : sites_(std::move(sites)), names_(std::move(names)) {}
+
+  /// Call it when the programs are compiled, which chooses the types of packed factors. `plain`: keeps float32 copies for
+  /// the interpreter.
+  /// invalid_argument: a module that the model does not have (the message names the first and counts the others), shapes
+  /// that differ, a rank above that of the sites, or a name that is in use.
+  Status load(const std::string& name, const AdapterMatrices& matrices, bool plain);
+  /// Steps in progress keep the adapters that they use. False: no such name.
+  bool unload(const std::string& name) { return adapters_.erase(name) > 0; }
+  bool has(const std::string& name) const { return adapters_.contains(name); }
+
+  /// For AdapterSegment::adapters.
+  /// not_found: no such name. invalid_argument: their ranks together exceed that of the sites.
+  Result<std::vector<WeightedAdapter>> select(NamedWeights weights) const;
+
+ private:
+  AdapterSites sites_;
+  AdapterNames names_;
+  std::map<std::string, std::shared_ptr<const Adapter>> adapters_;
+};
+
+}  // namespace redline

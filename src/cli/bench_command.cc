@@ -8,6 +8,7 @@
 #include "cli/bench_tables.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/kernel_bench_args.h"
 #include "lab/bench/text_bench.h"
@@ -168,13 +169,19 @@ Status bench_text(const BenchArgs& args, Terminal& terminal) {
 
 Status bench_image(const BenchArgs& args, const std::string& path, Terminal& terminal) {
   REDLINE_TRY(expect_flags(args, kImageFlags, "an image model"));
+  std::vector<std::string> adapters;
+  for (const std::string& given : args.lora) {
+    const std::string& file = adapters.emplace_back(image_adapter_file(given));
+    if (const Result<int64_t> rank = adapter_rank(file); !rank.ok())
+      return explain_kind(rank.status(), file, ModelUse::kImageAdapter);
+  }
   ImageBenchTable table(terminal);
   lab::ImageBenchRequest request = {.folder = path,
                                     .dtype = args.engine.dtype,
                                     .threads = args.engine.threads,
                                     .side = args.side,
                                     .repeat = args.repeat,
-                                    .lora = args.lora,
+                                    .lora = std::move(adapters),
                                     .check = !args.no_check,
                                     .trace = args.engine.trace,
                                     .on_progress = {},
@@ -238,8 +245,9 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
   if (args.first_token) {
     REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
     REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));
-    REDLINE_ASSIGN(const std::string line, lab::run_first_token(path, options));
-    terminal.write(line + "\n");
+    const Result<std::string> line = lab::run_first_token(path, options);
+    if (!line.ok()) return explain_kind(line.status(), path, ModelUse::kText);
+    terminal.write(*line + "\n");
     return {};
   }
   return bench_text(args, terminal);

@@ -3,6 +3,7 @@
 
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/image_options.h"
 #include "cli/json.h"
 #include "cli/model_name.h"

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -10,6 +11,8 @@
 #include "formats/gguf.h"
 #include "formats/llama2c.h"
 #include "formats/safetensors.h"
+#include "formats/torch_file.h"
+#include "text/json_reader.h"
 
 namespace redline::cli {
 namespace {
@@ -97,9 +100,26 @@ void add_safetensors(const SafetensorsFiles& files, FileReport& report) {
 /// The keys of a JSON file as metadata.
 Status add_config(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path));
-  const auto config = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!config.is_object()) return invalid_argument("{}: not a JSON object", path);
+  REDLINE_TRY(parse_json_object(text, path));
+  const Json config = Json::parse(text);  // in the order of the file
   for (const auto& [key, value] : config.items()) report.metadata.push_back(json_entry(key, value));
+  return {};
+}
+
+/// "__metadata__" of a safetensors file: strings, such as a trainer's settings.
+void add_header_metadata(const std::string_view file, FileReport& report) {
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  const Json header = Json::parse(file.substr(sizeof header_bytes, header_bytes), nullptr, false);
+  const auto metadata = header.find("__metadata__");
+  if (metadata == header.end() || !metadata->is_object()) return;
+  for (const auto& [key, value] : metadata->items()) report.metadata.push_back(json_entry(key, value));
+}
+
+Status read_safetensors(const std::string& path, FileReport& report) {
+  REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_file(path));
+  add_safetensors(files, report);
+  add_header_metadata(files.files()[0]->text(), report);
   return {};
 }
 
@@ -135,8 +155,8 @@ std::string types_text(const std::vector<FileReport::TypeTotal>& totals) {
 /// A diffusers folder: model_index.json, and the weights of each component that it names.
 Status read_pipeline(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path + "/model_index.json"));
-  const auto index = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!index.is_object()) return invalid_argument("{}/model_index.json: not a JSON object", path);
+  REDLINE_TRY(parse_json_object(text, path + "/model_index.json"));
+  const Json index = Json::parse(text);  // in the order of the file
   report.pipeline_class = index.contains("_class_name") && index["_class_name"].is_string()
                               ? index["_class_name"].get<std::string>()
                               : std::string();
@@ -180,7 +200,68 @@ Status read_component(const std::string& path, FileReport& report) {
     add_safetensors(files, report);
     report.format = "component of a diffusers folder, " + report.format;
   }
-  return add_config((std::filesystem::path(path) / "config.json").string(), report);
+  const std::filesystem::path folder(path);
+  std::error_code error;
+  const bool is_scheduler = std::filesystem::exists(folder / "scheduler_config.json", error);
+  return add_config((folder / (is_scheduler ? "scheduler_config.json" : "config.json")).string(), report);
+}
+
+Status read_torch(const std::string& path, FileReport& report) {
+  REDLINE_ASSIGN(const TorchFile file, TorchFile::open(path));
+  add_files({file.file()}, report);
+  report.format = "PyTorch";
+  for (const TorchTensor& t : file.tensors()) {
+    const bool is_readable = t.view.data != nullptr;
+    const int64_t offset = is_readable ? static_cast<const uint8_t*>(t.view.data) - file.file()->data() : 0;
+    report.tensors.push_back({t.name, is_readable ? std::string(dtype_info(t.view.dtype).name) : t.type_name,
+                              t.view.shape, is_readable ? t.view.bytes() : 0, offset, 0, is_readable});
+  }
+  return {};
+}
+
+std::string text_of(const FileReport& report, std::string_view key) {
+  for (const FileReport::Entry& entry : report.metadata)
+    if (entry.key == key && entry.value.is_string()) return entry.value.get<std::string>();
+  return "";
+}
+
+/// A PEFT folder, a file of one, or a GGUF adapter.
+Status read_text_adapter(const std::string& path, FileReport& report) {
+  const std::filesystem::path given(path);
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(given, error);
+  const std::filesystem::path folder = is_folder ? given : given.parent_path();
+  const std::string config = (folder / "adapter_config.json").string();
+  std::string weights = path;
+  for (const char* name : {"adapter_model.bin", "adapter_model.safetensors"})
+    if (is_folder && std::filesystem::exists(folder / name, error)) weights = (folder / name).string();
+  if (is_folder && weights == path)
+    return not_found("{}: incomplete: the folder has no adapter_model.safetensors", path);
+  REDLINE_ASSIGN(const auto file, MappedFile::open(weights));
+  if (file->text().starts_with("GGUF")) {
+    REDLINE_TRY(read_gguf(path, report));
+    report.adapter_names = "llama.cpp";
+    report.base_model = text_of(report, "general.architecture");
+    return {};
+  }
+  REDLINE_TRY(weights.ends_with(".bin") ? read_torch(weights, report) : read_safetensors(weights, report));
+  if (is_folder) report.format = "PEFT folder, " + report.format;
+  report.adapter_names = "PEFT";
+  if (std::filesystem::exists(config, error)) REDLINE_TRY(add_config(config, report));
+  report.base_model = text_of(report, "base_model_name_or_path");
+  return {};
+}
+
+Status read_image_adapter(const std::string& path, FileReport& report) {
+  REDLINE_TRY(read_safetensors(image_adapter_file(path), report));
+  const auto has = [&](std::string_view part) {
+    return std::any_of(report.tensors.begin(), report.tensors.end(),
+                       [&](const FileReport::Tensor& tensor) { return tensor.name.find(part) != std::string::npos; });
+  };
+  report.adapter_names = has("lora_down") ? "kohya" : has("base_model.model.") ? "PEFT" : "diffusers";
+  for (const char* key : {"modelspec.architecture", "ss_base_model_version"})
+    if (report.base_model.empty()) report.base_model = text_of(report, key);
+  return {};
 }
 
 Status read_llama2c(const std::string& path, FileReport& report) {
@@ -238,14 +319,18 @@ Result<FileReport> read_file_report(const std::string& path, FileKind kind) {
     case FileKind::kLlama2c: REDLINE_TRY(read_llama2c(path, report)); break;
     case FileKind::kPipeline: REDLINE_TRY(read_pipeline(path, report)); break;
     case FileKind::kComponent: REDLINE_TRY(read_component(path, report)); break;
-    case FileKind::kAdapter:
-    case FileKind::kSafetensors: {
-      REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_file(path));
-      add_safetensors(files, report);
-      if (kind == FileKind::kAdapter) report.format = "LoRA adapter, " + report.format;
+    case FileKind::kTextAdapter: REDLINE_TRY(read_text_adapter(path, report)); break;
+    case FileKind::kImageAdapter: REDLINE_TRY(read_image_adapter(path, report)); break;
+    case FileKind::kSafetensors: REDLINE_TRY(read_safetensors(path, report)); break;
+    case FileKind::kTransformer: {
+      REDLINE_ASSIGN(const auto file, MappedFile::open(path));
+      REDLINE_TRY(file->text().starts_with("GGUF") ? read_gguf(path, report) : read_safetensors(path, report));
       break;
     }
   }
+  if (!report.adapter_names.empty())
+    report.format = fmt::format("LoRA adapter with {}{} names, {}", report.adapter_names,
+                                report.adapter_names.ends_with("s") ? "'" : "'s", report.format);
   return report;
 }
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "cli/json.h"
-#include "cli/model_name.h"
+#include "cli/file_kind.h"
 
 namespace redline::cli {
 
@@ -43,6 +43,8 @@ struct FileReport {
   FileKind kind = FileKind::kGguf;
   std::string format;                                  ///< "GGUF v3, 2 parts"
   std::string pipeline_class;                          ///< of a diffusers folder: "FluxPipeline"
+  std::string adapter_names;  ///< of an adapter, whose names its tensors have: "PEFT", "diffusers", "kohya", "llama.cpp"
+  std::string base_model;     ///< of an adapter: what its file calls the model that it is for; "": nothing
   std::vector<std::pair<std::string, int64_t>> files;  ///< path, bytes
   std::vector<Entry> metadata;                         ///< in the file's order
   std::vector<Component> components;

@@ -4,14 +4,17 @@
 
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/file_kind.h"
 #include "cli/file_report.h"
 #include "cli/json.h"
 #include "cli/table.h"
 #include "lab/bench/engine_profile.h"
+#include "models/flux_file.h"
 #include "models/image_registry.h"
 #include "models/model_tokenizer.h"
 #include "models/registry.h"
 #include "redline/image.h"
+#include "redline/text.h"
 
 namespace redline::cli {
 namespace {
@@ -22,7 +25,7 @@ struct InspectArgs {
   void visit(OptionList& v) {
     v.argument(
         file, "FILE",
-        "GGUF file, safetensors file, LoRA file, Hugging Face folder, diffusers folder or one of its components, "
+        "GGUF file, safetensors file, LoRA adapter, Hugging Face folder, diffusers folder or one of its components, "
         "llama2.c checkpoint",
         {.names_file = true, .aliases = {"-m", "--model"}});
     v(metadata, "metadata", "", "list the metadata");
@@ -71,15 +74,24 @@ std::optional<Verdict> judge_other(const std::string& path, const FileReport& re
       verdict.by = fmt::format("redline image {} PROMPT", path);
       verdict.tokenizer = not_found("those of its text encoders");
       return verdict;
-    case FileKind::kComponent:
-      verdict.runs =
-          unsupported("one component of a pipeline runs with the others: redline image takes the pipeline's folder");
+    case FileKind::kComponent: {
+      const std::string around = pipeline_around(path);
+      verdict.runs = unsupported("it is one component of a pipeline; redline image {} PROMPT runs the whole",
+                                 around.empty() ? "FOLDER" : around);
       return verdict;
-    case FileKind::kAdapter: {
-      const Result<int64_t> rank = adapter_rank(path);
+    }
+    case FileKind::kTextAdapter:
+    case FileKind::kImageAdapter: {
+      const bool is_text = report.kind == FileKind::kTextAdapter;
+      const Result<int64_t> rank = is_text ? text_adapter_rank(path) : adapter_rank(image_adapter_file(path));
       verdict.runs = rank.status();
       verdict.adapter_rank = rank.ok() ? *rank : 0;
-      verdict.by = fmt::format("redline image MODEL PROMPT --lora {}", path);
+      verdict.by = fmt::format("redline {} MODEL PROMPT --lora {}", is_text ? "run" : "image", path);
+      return verdict;
+    }
+    case FileKind::kTransformer: {
+      verdict.runs = open_flux_file(path).status();
+      verdict.by = fmt::format("redline image FOLDER PROMPT --transformer {}", path);
       return verdict;
     }
     default: return std::nullopt;
@@ -110,8 +122,13 @@ Verdict judge(const std::string& path, const FileReport& report) {
   if (!checkpoint.ok()) {
     verdict.runs = checkpoint.status();
     // `tokenize` can use the vocabulary even if the model cannot run.
-    if (const auto tokenizer = load_tokenizer(path); tokenizer.ok()) describe(**tokenizer);
-    else verdict.tokenizer = tokenizer.status();
+    if (const auto tokenizer = load_tokenizer(path); tokenizer.ok()) {
+      describe(**tokenizer);
+      verdict.runs = Status(verdict.runs.code(), fmt::format("{}; redline tokenize {} TEXT uses its tokenizer",
+                                                             verdict.runs.message(), path));
+    } else {
+      verdict.tokenizer = tokenizer.status();
+    }
     return verdict;
   }
   if (const Tokenizer* t = checkpoint->tokenizer.get()) {
@@ -191,7 +208,11 @@ Json report_json(const InspectArgs& args, const std::string& path, const FileRep
                                     {"bytes", c.bytes},
                                     {"types", c.types}});
   }
-  if (verdict.adapter_rank > 0) json["adapter_rank"] = verdict.adapter_rank;
+  if (!report.adapter_names.empty())
+    json["adapter"] = {{"for", report.kind == FileKind::kTextAdapter ? "text" : "images"},
+                       {"names", report.adapter_names},
+                       {"base_model", report.base_model},
+                       {"rank", verdict.adapter_rank}};
   json["runs"] = verdict.runs.ok();
   if (verdict.runs.ok()) json["command"] = verdict.by;
   if (verdict.runs.ok() && verdict.layers > 0) {
@@ -232,20 +253,19 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
     facts.add(
         {"tokenizer", fmt::format("{}{}{}, {} tokens", verdict.tokenizer_kind, verdict.pre_tokenizer.empty() ? "" : " ",
                                   verdict.pre_tokenizer, verdict.tokenizer_size)});
-  } else if (report.kind != FileKind::kPipeline && report.kind != FileKind::kComponent &&
-             report.kind != FileKind::kAdapter) {
+  } else if (report.kind == FileKind::kGguf || report.kind == FileKind::kModelFolder) {
     facts.add({"tokenizer", fmt::format("none: {}", verdict.tokenizer.message())});
   }
+  if (!report.base_model.empty()) facts.add({"base model", report.base_model});
   if (verdict.adapter_rank > 0) facts.add({"rank", fmt::format("{} at most", verdict.adapter_rank)});
   if (verdict.runs.ok() && verdict.layers == 0) {
-    facts.add(
-        {"Redline", fmt::format("{}: {}", report.kind == FileKind::kAdapter ? "applies it" : "runs it", verdict.by)});
+    facts.add({"Redline", fmt::format("{}: {}", report.adapter_names.empty() ? "runs it" : "applies it", verdict.by)});
   } else if (verdict.runs.ok()) {
     const double kv = static_cast<double>(verdict.layers * verdict.kv_row_elements) * sizeof(float);
-    facts.add(
-        {"Redline", fmt::format("runs it: {}; about {} for weights and at most {} of cache per 1000 tokens; context {}",
-                                verdict.by, human_bytes(static_cast<double>(sums.bytes)), human_bytes(1000 * kv),
-                                verdict.context)});
+    facts.add({"context", fmt::format("{} tokens", verdict.context)});
+    facts.add({"memory", fmt::format("about {} for weights and at most {} of cache per 1000 tokens",
+                                     human_bytes(static_cast<double>(sums.bytes)), human_bytes(1000 * kv))});
+    facts.add({"Redline", "runs it: " + verdict.by});
   } else {
     facts.add({"Redline", fmt::format("cannot run it: {}", verdict.runs.message())});
   }
@@ -296,7 +316,7 @@ Status run_inspect(const InspectArgs& args, Terminal& terminal) {
   std::string program;
   if (args.program) {
     REDLINE_TRY(verdict.runs);
-    if (verdict.layers == 0) return unsupported("flag --program: is for language models; {} is none", path);
+    if (verdict.layers == 0) return invalid_argument("flag --program: is for language models; {} is none", path);
     REDLINE_ASSIGN(const auto engine, TextEngine::open(path));
     memory = engine->memory();
     program = lab::profile_of(*engine).describe_program();

@@ -1,12 +1,9 @@
 #include "cli/model_name.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
-#include <nlohmann/json.hpp>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "base/text_distance.h"
 #include "lab/random/random_model.h"
 
@@ -37,70 +34,6 @@ std::string nearest_in(const fs::path& folder, const std::string& word) {
   const std::vector<std::string> names = entries_of(folder);
   const std::vector<std::string_view> views(names.begin(), names.end());
   return std::string(nearest_name(word, views));
-}
-
-/// A folder with a config.json that names a class of diffusers, or that stands beside a model_index.json.
-bool is_component(const std::string& path) {
-  std::error_code error;
-  const fs::path folder = fs::path(path).lexically_normal();
-  const fs::path parent = (folder.filename().empty() ? folder.parent_path() : folder).parent_path();
-  if (!fs::exists(folder / "config.json", error)) return false;
-  if (fs::exists(parent / "model_index.json", error)) return true;
-  const Result<std::string> text = read_text_file((folder / "config.json").string());
-  const nlohmann::json config = text.ok() ? nlohmann::json::parse(*text, nullptr, false) : nlohmann::json();
-  return config.is_object() && config.contains("_diffusers_version");
-}
-
-Status explain_for_text(const std::string& path, FileKind kind) {
-  switch (kind) {
-    case FileKind::kPipeline:
-      return invalid_argument("{}: is an image pipeline; `redline image {} PROMPT` generates images with it", path,
-                              path);
-    case FileKind::kComponent:
-      return invalid_argument("{}: is one component of an image pipeline; `redline image` takes the pipeline's folder",
-                              path);
-    case FileKind::kAdapter:
-      return invalid_argument(
-          "{}: is a LoRA adapter; `redline image MODEL PROMPT --lora {}` applies it to an image model", path, path);
-    case FileKind::kSafetensors:
-      return invalid_argument("{}: is weights alone; give the folder that holds them, with its config.json", path);
-    case FileKind::kLlama2c:
-      return invalid_argument(
-          "{}: is a llama2.c checkpoint; `redline convert {} OUT.gguf --tokenizer tokenizer.bin` makes a "
-          "model of it",
-          path, path);
-    case FileKind::kGguf:
-    case FileKind::kModelFolder: break;
-  }
-  return {};
-}
-
-Status explain_for_images(const std::string& path, FileKind kind) {
-  switch (kind) {
-    case FileKind::kGguf:
-    case FileKind::kModelFolder:
-      return invalid_argument(
-          "{}: is no diffusers folder (it has no model_index.json); if it is a language model, "
-          "`redline run {} PROMPT` continues a text, and a FLUX.1 transformer in one file goes with "
-          "--transformer FILE",
-          path, path);
-    case FileKind::kComponent: {
-      const fs::path folder = fs::path(path).lexically_normal();
-      const fs::path parent = (folder.filename().empty() ? folder.parent_path() : folder).parent_path();
-      return invalid_argument("{}: is one component of a pipeline; give the pipeline's folder{}", path,
-                              parent.empty() ? "" : ": " + parent.string());
-    }
-    case FileKind::kAdapter:
-      return invalid_argument("{}: is a LoRA adapter; `redline image MODEL PROMPT --lora {}` applies it", path, path);
-    case FileKind::kSafetensors:
-      return invalid_argument(
-          "{}: is a single file of weights; MODEL is a diffusers folder, as pipe.save_pretrained(FOLDER) "
-          "writes one, and a FLUX.1 transformer in one file goes with --transformer FILE",
-          path);
-    case FileKind::kLlama2c: return invalid_argument("{}: is a llama2.c checkpoint, a language model", path);
-    case FileKind::kPipeline: break;
-  }
-  return {};
 }
 
 }  // namespace
@@ -147,70 +80,6 @@ std::string short_name(const std::string& path) {
   const fs::path normal = fs::path(path).lexically_normal();
   const std::string name = (normal.filename().empty() ? normal.parent_path() : normal).filename().string();
   return name.empty() || name == "." || name == ".." ? path : name;
-}
-
-std::string_view file_kind_name(FileKind kind) {
-  switch (kind) {
-    case FileKind::kGguf: return "gguf";
-    case FileKind::kModelFolder: return "huggingface";
-    case FileKind::kSafetensors: return "safetensors";
-    case FileKind::kLlama2c: return "llama2c";
-    case FileKind::kPipeline: return "diffusers";
-    case FileKind::kComponent: return "diffusers component";
-    case FileKind::kAdapter: return "lora";
-  }
-  return "";
-}
-
-Status explain_kind(Status status, const std::string& path, ModelUse use) {
-  if (status.ok() || status.code() == Code::io || status.code() == Code::out_of_memory ||
-      status.code() == Code::cancelled || lab::is_random_model(path))
-    return status;
-  const Result<FileKind> kind = detect_file_kind(path);
-  if (!kind.ok()) return kind.status().code() == Code::invalid_argument ? kind.status() : status;
-  Status explained = use == ModelUse::kText ? explain_for_text(path, *kind) : explain_for_images(path, *kind);
-  return explained.ok() ? status : explained;
-}
-
-Result<FileKind> detect_file_kind(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    if (fs::exists(fs::path(path) / "model_index.json", error)) return FileKind::kPipeline;
-    if (is_component(path)) return FileKind::kComponent;
-    for (const char* file :
-         {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer.model"})
-      if (fs::exists(fs::path(path) / file, error)) return FileKind::kModelFolder;
-    return invalid_argument(
-        "{}: the folder holds no model (no config.json, model.safetensors, tokenizer.json or model_index.json)", path);
-  }
-  REDLINE_ASSIGN(const auto file, MappedFile::open(path));
-  const std::string_view text = file->text();
-  if (text.starts_with("GGUF") || text.starts_with("FUGG")) return FileKind::kGguf;
-  if (std::string_view("GGUF").starts_with(text.substr(0, 4)) && !text.empty())
-    return invalid_argument("{}: incomplete: the file has {} bytes", path, text.size());
-  // safetensors: the length of a JSON object, then the object.
-  uint64_t header_bytes = 0;
-  if (text.size() > 9) std::memcpy(&header_bytes, text.data(), 8);
-  if (text.size() > 9 && text[8] == '{' && header_bytes < (uint64_t{1} << 32)) {
-    const std::string_view header = text.substr(8, header_bytes);
-    const bool is_adapter = header.find("lora_A") != std::string_view::npos ||
-                            header.find("lora_down") != std::string_view::npos ||
-                            header.find("lora.down") != std::string_view::npos;
-    return is_adapter ? FileKind::kAdapter : FileKind::kSafetensors;
-  }
-  int32_t sizes[7] = {};
-  if (text.size() > sizeof sizes) std::memcpy(sizes, text.data(), sizeof sizes);
-  const bool is_plausible =
-      std::all_of(sizes, sizes + 7, [](int32_t n) { return n != 0 && n > -(1 << 24) && n < (1 << 24); }) &&
-      std::all_of(sizes, sizes + 5, [](int32_t n) { return n > 0; }) && sizes[6] > 0;
-  if (is_plausible) return FileKind::kLlama2c;
-  std::string head;
-  for (const char c : text.substr(0, 8))
-    head += fmt::format("{}{:02x}", head.empty() ? "" : " ", static_cast<uint8_t>(c));
-  return invalid_argument(
-      "{}: not a kind of file that Redline knows ({} bytes, beginning {}); known: GGUF, safetensors, Hugging Face "
-      "folders, diffusers folders, llama2.c checkpoints",
-      path, text.size(), head.empty() ? "with nothing" : head);
 }
 
 }  // namespace redline::cli

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "cli/table.h"

@@ -300,8 +300,11 @@ Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder
   REDLINE_ASSIGN(const auto names, safetensors_index_files(*index));
   std::vector<std::shared_ptr<MappedFile>> parts;
   for (const std::string& name : names) {
-    REDLINE_ASSIGN(auto part, MappedFile::open((base / name).string()).within("named by " + index_path));
-    parts.push_back(std::move(part));
+    auto part = MappedFile::open((base / name).string());
+    if (!part.ok() && part.status().code() == Code::not_found)
+      return not_found("{}: incomplete: {} is missing, which {} names", folder, name, std::filesystem::path(index_path).filename().string());
+    REDLINE_TRY(part);
+    parts.push_back(std::move(part).value());
   }
   return from_parts(std::move(parts), index.get());
 }

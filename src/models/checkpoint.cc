@@ -8,15 +8,14 @@
 #include "formats/safetensors.h"
 #include "models/int_quantized.h"
 #include "text/gguf_vocab.h"
+#include "text/json_reader.h"
 
 namespace redline {
 namespace {
 
 Result<nlohmann::json> read_json(const std::string& path) {
   REDLINE_ASSIGN(std::string text, read_text_file(path));
-  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
-  if (!parsed.is_object()) return invalid_argument("{}: not a JSON object", path);
-  return parsed;
+  return parse_json_object(text, path);
 }
 
 Status open_folder(const std::string& folder, Checkpoint& checkpoint) {

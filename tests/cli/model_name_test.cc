@@ -1,3 +1,4 @@
+#include "cli/file_kind.h"
 #include "cli/model_name.h"
 
 #include <gmock/gmock.h>

@@ -130,7 +130,7 @@ Status advise_text_memory(Status status, const std::string& path, int64_t contex
     const int64_t fitting = per_token > 0 ? left / per_token / kTokenUnit * kTokenUnit : 0;
     const int64_t wanted = context > 0 ? context : model.ok() ? model->config.max_positions : 0;
     if (fitting > 0 && fitting < wanted) advice += fmt::format("; --context {} fits", fitting);
-    else if (fitting <= 0)
+    else if (fitting <= 0 && weights > 0)
       advice += fmt::format(", and the weights alone take {}: a smaller model fits", size_text(weights));
   } else {
     advice += "; a smaller model fits";

@@ -14,7 +14,7 @@
     stdout = {shared}/file.txt             equal to a file, byte for byte
     json rows.0.phase "prefill"            a value inside stdout as JSON; `json rows.# 4` is a length
     stderr ...                             as stdout
-    fields except Record.field ...         last: the steps of this file printed every field of docs/json.md but these
+    fields except Record.field; ...         last: the steps of this file printed every field of docs/json.md but these
 
 The JSON that a run step prints to stdout must have the fields of docs/json.md, and no others.
 {redline} {built} {assets} {golden} {shared} {tmp} stand for paths; {built} is the folder of redline, {golden} the golden
@@ -137,7 +137,7 @@ def parse(path, names):
             elif word == "exit":
                 steps[-1].exit = int(rest)
             elif word == "fields":
-                fields = rest.split()[1:]
+                fields = rest.removeprefix("except ").split("; ")
             elif word in ("stdout", "stderr", "json"):
                 steps[-1].checks.append((number, word, rest))
             else:

@@ -215,8 +215,9 @@ namespace {
 
 /// The ceilings of all workers by name: {"read": 15.6, "f32": 175.4, ...}, in the units of peaks_json.
 Json ceilings_json(const MachinePeaks& peaks) {
+  const Json report = peaks_json(peaks);
   Json ceilings = Json::object();
-  for (const auto& [name, peak] : peaks_json(peaks).items())
+  for (const auto& [name, peak] : report.items())
     if (peak.is_object() && peak.contains("all"))
       ceilings[name] = std::stod(fmt::format("{:.6g}", peak["all"].get<double>()));
   return ceilings;

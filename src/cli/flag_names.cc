@@ -23,6 +23,7 @@ constexpr FlagName kFlagNames[] = {
     {"max_sequence_length", "--max-sequence-length"},
     {"max_batch", "the limit of --batch,"},
     {"max_side", "--max-side"},
+    {"max_adapter_rank", "the sum of the ranks of --lora,"},
     {"vae_tile", "--vae-tile"},
     {"steps_budget", "--steps-budget"},
     {"prompt_embeds", "--prompt-embeds"},

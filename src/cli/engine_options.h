@@ -62,7 +62,8 @@ inline void note_long_context(const ModelInfo& info, Terminal& terminal) {
 inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options,
                                                        Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(model));
-  if (const std::string warning = memory_warning(path); !warning.empty()) terminal.note("redline: warning: {}", warning);
+  if (const std::string warning = memory_warning(path); !warning.empty())
+    terminal.note("redline: warning: {}", warning);
   std::optional<Progress> loading(std::in_place, "loading " + short_name(path), 0);
   Result<std::unique_ptr<TextEngine>> engine = lab::open_engine(path, options);
   loading.reset();

@@ -66,7 +66,8 @@ FileKind kind_of_gguf(const std::string& path) {
 
 FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
   const auto has = [&](std::initializer_list<std::string_view> words) {
-    return std::any_of(words.begin(), words.end(), [&](std::string_view word) { return header.find(word) != header.npos; });
+    return std::any_of(words.begin(), words.end(),
+                       [&](std::string_view word) { return header.find(word) != header.npos; });
   };
   if (has({"lora_A", "lora_down", "lora.down", "lora_linear_layer.down"})) {
     const bool is_text = has({"base_model.model.model.layers.", "\"model.layers.", "base_model.model.lm_head"}) ||
@@ -102,8 +103,7 @@ std::string advice_for(const std::string& path, FileKind kind) {
     case FileKind::kPipeline: return fmt::format("`redline image {} PROMPT` generates images with it", path);
     case FileKind::kComponent: {
       const std::string around = pipeline_around(path);
-      return fmt::format("`redline image {} PROMPT` takes the pipeline's folder",
-                         around.empty() ? "FOLDER" : around);
+      return fmt::format("`redline image {} PROMPT` takes the pipeline's folder", around.empty() ? "FOLDER" : around);
     }
     case FileKind::kTextAdapter: return fmt::format("`redline run MODEL PROMPT --lora {}` applies it", path);
     case FileKind::kImageAdapter: return fmt::format("`redline image MODEL PROMPT --lora {}` applies it", path);
@@ -179,8 +179,8 @@ Status check_kind(const std::string& path, FileKind kind, ModelUse use) {
                             path);
   // A folder without model_index.json may be a pipeline whose download is incomplete.
   const bool is_folder = use == ModelUse::kImage && kind == FileKind::kModelFolder;
-  return another_kind(path, kind,
-                      advice_for(path, kind) + (is_folder ? "; an image pipeline's folder has a model_index.json" : ""));
+  return another_kind(
+      path, kind, advice_for(path, kind) + (is_folder ? "; an image pipeline's folder has a model_index.json" : ""));
 }
 
 Status explain_kind(Status status, const std::string& path, ModelUse use) {
@@ -207,7 +207,8 @@ Result<FileKind> detect_file_kind(const std::string& path) {
   if (text.size() > 9) std::memcpy(&header_bytes, text.data(), 8);
   if (text.size() > 9 && text[8] == '{' && header_bytes < (uint64_t{1} << 32))
     return kind_of_safetensors(path, text.substr(8, header_bytes));
-  if (text.starts_with("PK\x03\x04") && is_there(parent_of(path) / "adapter_config.json")) return FileKind::kTextAdapter;
+  if (text.starts_with("PK\x03\x04") && is_there(parent_of(path) / "adapter_config.json"))
+    return FileKind::kTextAdapter;
   int32_t sizes[7] = {};
   if (text.size() > sizeof sizes) std::memcpy(sizes, text.data(), sizeof sizes);
   const bool is_plausible =
@@ -216,7 +217,8 @@ Result<FileKind> detect_file_kind(const std::string& path) {
   if (is_plausible) return FileKind::kLlama2c;
   if (text.starts_with("PK\x03\x04") || text.starts_with("\x80\x02"))
     return invalid_argument(
-        "{}: is a file of PyTorch; give the model as safetensors, as save_pretrained(FOLDER) writes it, or as GGUF", path);
+        "{}: is a file of PyTorch; give the model as safetensors, as save_pretrained(FOLDER) writes it, or as GGUF",
+        path);
   std::string head;
   for (const char c : text.substr(0, 8))
     head += fmt::format("{}{:02x}", head.empty() ? "" : " ", static_cast<uint8_t>(c));

@@ -5,8 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/json.h"
 #include "cli/file_kind.h"
+#include "cli/json.h"
 
 namespace redline::cli {
 
@@ -41,10 +41,11 @@ struct FileReport {
   };
 
   FileKind kind = FileKind::kGguf;
-  std::string format;                                  ///< "GGUF v3, 2 parts"
-  std::string pipeline_class;                          ///< of a diffusers folder: "FluxPipeline"
-  std::string adapter_names;  ///< of an adapter, whose names its tensors have: "PEFT", "diffusers", "kohya", "llama.cpp"
-  std::string base_model;     ///< of an adapter: what its file calls the model that it is for; "": nothing
+  std::string format;          ///< "GGUF v3, 2 parts"
+  std::string pipeline_class;  ///< of a diffusers folder: "FluxPipeline"
+  std::string
+      adapter_names;       ///< of an adapter, whose names its tensors have: "PEFT", "diffusers", "kohya", "llama.cpp"
+  std::string base_model;  ///< of an adapter: what its file calls the model that it is for; "": nothing
   std::vector<std::pair<std::string, int64_t>> files;  ///< path, bytes
   std::vector<Entry> metadata;                         ///< in the file's order
   std::vector<Component> components;

@@ -134,11 +134,15 @@ std::string exit_codes_text(size_t width) {
   std::string text = "One exit code for each kind of failure, and its name in messages and in JSON:\n\n";
   for (const ExitCode& e : kExitCodes) {
     constexpr size_t kIndent = 25;
-    text += wrap(fmt::format("  {:>3}  {:<16}  {}", exit_code(e.code), code_name(e.code), e.meaning), width, kIndent, 0) +
-            "\n";
+    text +=
+        wrap(fmt::format("  {:>3}  {:<16}  {}", exit_code(e.code), code_name(e.code), e.meaning), width, kIndent, 0) +
+        "\n";
   }
-  return text + "\n" + wrap("A failed command writes nothing to standard output, except rows of results that were already "
-                            "measured. Files are written whole or not at all.\n", width, 0, 0);
+  return text + "\n" +
+         wrap(
+             "A failed command writes nothing to standard output, except rows of results that were already "
+             "measured. Files are written whole or not at all.\n",
+             width, 0, 0);
 }
 
 std::string usage(const Command& command) {
@@ -213,7 +217,8 @@ struct HelpArgs {
   std::optional<std::string> command;
   bool markdown = false;
   void visit(OptionList& v) {
-    v.argument(command, "COMMAND", "command to explain, or one of recipes, exit-codes, json; without it, all commands are listed",
+    v.argument(command, "COMMAND",
+               "command to explain, or one of recipes, exit-codes, json; without it, all commands are listed",
                {.optional = true});
     v(markdown, "markdown", "", "print the help of all commands in the format of docs/cli.md");
   }

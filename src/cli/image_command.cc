@@ -290,7 +290,7 @@ void print_summary(const std::vector<DrawnImage>& images, const ImageOutput& out
 Json run_json(const std::vector<DrawnImage>& images, const ImageOutput& output, double load_ms) {
   const DrawnImage& first = images[0];
   const ImageResult& result = first.result;
-  Json json = {{"pictures", output.names()},
+  Json json = {{"images", output.names()},
                {"width", first.request.width},
                {"height", first.request.height},
                {"seed", first.seed()},
@@ -329,7 +329,8 @@ void fit_limits(const ImageArgs& args, size_t images, ImageOptions& options) {
 
 Result<std::unique_ptr<ImageEngine>> open_image_engine(const std::string& path, const ImageOptions& options,
                                                        const ImageArgs& args, Terminal& terminal) {
-  if (const std::string warning = memory_warning(path); !warning.empty()) terminal.note("redline: warning: {}", warning);
+  if (const std::string warning = memory_warning(path); !warning.empty())
+    terminal.note("redline: warning: {}", warning);
   std::optional<Progress> loading;
   if (!args.quiet) loading.emplace("loading " + short_name(path), 0);
   Result<std::unique_ptr<ImageEngine>> engine = ImageEngine::open(path, options);

@@ -102,8 +102,8 @@ std::string memory_warning(const std::string& path, int64_t weight_bytes, int64_
   if (weight_bytes <= available) return "";
   constexpr double kBytesOfFourBits = 18.0 / 32;  // of q4_0
   const auto quantized = static_cast<int64_t>(static_cast<double>(parameters) * kBytesOfFourBits);
-  return fmt::format("{}: its weights take {}, and {} of memory are available: the system may end this program; {}", path,
-                     size_text(weight_bytes), size_text(available),
+  return fmt::format("{}: its weights take {}, and {} of memory are available: the system may end this program; {}",
+                     path, size_text(weight_bytes), size_text(available),
                      quantized < available ? fmt::format("at 4 bits (q4_0) they would take {}", size_text(quantized))
                                            : "a smaller model fits");
 }
@@ -154,7 +154,8 @@ Status advise_image_memory(Status status, const std::string& path, const ImageOp
     constexpr int64_t kUnit = 64;
     const double left = static_cast<double>(std::max<int64_t>(0, beside_weights(available, weights_of(path).bytes)));
     const double share = left / (kNetworks * static_cast<double>(wanted));
-    const int64_t fitting = static_cast<int64_t>(static_cast<double>(options.max_side) * std::sqrt(share)) / kUnit * kUnit;
+    const int64_t fitting =
+        static_cast<int64_t>(static_cast<double>(options.max_side) * std::sqrt(share)) / kUnit * kUnit;
     const int64_t side = std::max(width, height);
     if (fitting >= options.max_side || fitting <= 0) advice += "; a smaller model fits";
     else if (side > fitting) advice += fmt::format("; --size {}x{} --max-side {} fits", fitting, fitting, fitting);

@@ -302,7 +302,8 @@ Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder
   for (const std::string& name : names) {
     auto part = MappedFile::open((base / name).string());
     if (!part.ok() && part.status().code() == Code::not_found)
-      return not_found("{}: incomplete: {} is missing, which {} names", folder, name, std::filesystem::path(index_path).filename().string());
+      return not_found("{}: incomplete: {} is missing, which {} names", folder, name,
+                       std::filesystem::path(index_path).filename().string());
     REDLINE_TRY(part);
     parts.push_back(std::move(part).value());
   }

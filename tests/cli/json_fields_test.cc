@@ -24,7 +24,8 @@ TEST(JsonFields, EveryCommandWithJsonHasADocument) {
   std::set<std::string_view> documented;
   for (const JsonRecord& record : json_records())
     if (!record.command.empty()) documented.insert(record.command);
-  for (const Command& command : commands()) EXPECT_EQ(documented.contains(command.name), has_json(command)) << command.name;
+  for (const Command& command : commands())
+    EXPECT_EQ(documented.contains(command.name), has_json(command)) << command.name;
 }
 
 TEST(JsonFields, EveryTypeIsPlainOrARecordThatIsUsed) {
@@ -49,7 +50,7 @@ TEST(JsonFields, EveryTypeIsPlainOrARecordThatIsUsed) {
 TEST(JsonFields, Markdown) {
   const std::string text = json_markdown();
   EXPECT_THAT(text, HasSubstr("## redline run --json\n\n| field | type | meaning |\n"));
-  EXPECT_THAT(text, HasSubstr("| logprobs? | list of TokenLogprobs | "));
+  EXPECT_THAT(text, HasSubstr("| `logprobs?` | list of TokenLogprobs | "));
 }
 
 }  // namespace

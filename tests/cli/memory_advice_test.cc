@@ -13,9 +13,10 @@ constexpr int64_t kGb = 1'000'000'000;
 TEST(MemoryAdvice, WeightsThatFitNeedNoWarning) { EXPECT_EQ(memory_warning("m", 2 * kGb, kGb, 2 * kGb), ""); }
 
 TEST(MemoryAdvice, WeightsThatDoNotFit) {
-  EXPECT_EQ(memory_warning("m", 16 * kGb, 8 * kGb, 6 * kGb),
-            "m: its weights take 16.0 GB, and 6.00 GB of memory are available: the system may end this program; at 4 bits "
-            "(q4_0) they would take 4.50 GB");
+  EXPECT_EQ(
+      memory_warning("m", 16 * kGb, 8 * kGb, 6 * kGb),
+      "m: its weights take 16.0 GB, and 6.00 GB of memory are available: the system may end this program; at 4 bits "
+      "(q4_0) they would take 4.50 GB");
   EXPECT_THAT(memory_warning("m", 16 * kGb, 8 * kGb, kGb), EndsWith("; a smaller model fits"));
 }
 

@@ -1,5 +1,5 @@
-#include "cli/file_kind.h"
 #include "cli/model_name.h"
+#include "cli/file_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -46,7 +46,7 @@ class Fields:
                 name = line.lstrip("# ")
                 record = (self.documents if name.startswith("redline ") else self.records).setdefault(name, {})
             elif line.startswith("| ") and not line.startswith("| field |"):
-                field, kind = (cell.strip() for cell in line.split("|")[1:3])
+                field, kind = (cell.strip(" `") for cell in line.split("|")[1:3])
                 record[field] = kind
 
     def differences(self, value, kind, where, seen):

@@ -115,7 +115,7 @@ constexpr ExitCode kExitCodes[] = {
     {Code::internal, "an error in Redline"},
     {Code::invalid_argument,
      "the command line is wrong, or a file is: damaged, incomplete, or of a kind that the command does not take"},
-    {Code::not_found, "a file or model does not exist, or a file lacks what is asked for"},
+    {Code::not_found, "a file or model does not exist, or a file lacks the part that the command needs"},
     {Code::unsupported, "nothing is wrong, but Redline does not have it: an architecture, a type, a method"},
     {Code::out_of_memory, "memory does not suffice"},
     {Code::io, "reading or writing failed: a full disk, a folder without permission"},

@@ -1,5 +1,6 @@
 """jinja2 as transformers sets it up for chat templates, and `redline template --batch` beside it."""
 
+import copy
 import json
 import os
 import shutil
@@ -57,7 +58,7 @@ def reference(template, variables):
     try:
         if template not in _COMPILED:
             _COMPILED[template] = ENVIRONMENT.from_string(template)
-        return _COMPILED[template].render(**variables)
+        return _COMPILED[template].render(**copy.deepcopy(variables))  # some filters of jinja2 change their input
     except (MemoryError, KeyboardInterrupt):
         raise
     except BaseException as problem:  # templates raise whatever Python raises
@@ -110,6 +111,8 @@ def compare(cases, tmp_path):
     rendered, wrong = 0, []
     for (name, template, variables), result in zip(complete, results):
         expected = reference(template, variables)
+        if isinstance(expected, str) and " at 0x" in expected:
+            continue  # an address in the memory of Python
         if isinstance(expected, str):
             rendered += 1
             if result.get("text") != expected:

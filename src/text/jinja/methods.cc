@@ -300,7 +300,7 @@ Value not_supported(Evaluation& e, Value, Values) { return e.fail_unsupported("t
 
 const Method kStringMethods[] = {
     {"capitalize", {}, mapped<to_capitalized>},
-    {"casefold", {}, mapped<to_lower>},
+    {"casefold", {}, mapped<fold_case>},
     {"center", {1, {"_width", "_fillchar"}}, justified<'^'>},
     {"count", {1, {"_sub", "_start", "_end"}}, count},
     {"encode", {0, {"encoding", "errors"}}, not_supported},

@@ -270,6 +270,16 @@ std::string swap_case(std::string_view text) {
   });
 }
 
+std::string fold_case(std::string_view text) {
+  return map_chars(text, [](std::string& out, size_t, uint32_t c) {
+    utf8proc_int32_t folded[8];
+    int boundary = 0;
+    const utf8proc_ssize_t count = utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 8,
+                                                           UTF8PROC_CASEFOLD, &boundary);
+    for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(out, static_cast<uint32_t>(folded[i]));
+  });
+}
+
 std::string_view strip_left(std::string_view text, const std::string_view* chars) {
   while (!text.empty()) {
     size_t pos = 0;
@@ -293,7 +303,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t max_spl
   text = strip_left(text);
   while (!text.empty()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) >= max_splits) {
-      parts.push_back(strip_right(text));
+      parts.push_back(text);
       break;
     }
     size_t end = 0;
@@ -310,7 +320,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_sp
   text = strip_right(text);
   while (!text.empty()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) >= max_splits) {
-      parts.push_back(strip_left(text));
+      parts.push_back(text);
       break;
     }
     size_t begin = text.size();

@@ -50,12 +50,12 @@ const ChatOutputFormat kFormats[] = {
      .ignored = {"<tool_calls:opensource>", "</tool_calls:opensource>"}},
     {.name = "seed",
      .words = {"<seed:tool_call>"},
-     .syntaxes = {{"<seed:tool_call>", "</seed:tool_call>", read_xml_calls, "<function=", "</function>", "<parameter=",
-                   "</parameter>"}}},
+     .syntaxes = {{"<seed:tool_call>", "</seed:tool_call>", read_xml_calls, "<function=", "</function>",
+                   "<parameter=", "</parameter>"}}},
     {.name = "qwen-xml",
      .words = {"<function=", "<parameter="},
-     .syntaxes = {{"<tool_call>", "</tool_call>", read_xml_calls, "<function=", "</function>", "<parameter=",
-                   "</parameter>"}}},
+     .syntaxes = {{"<tool_call>", "</tool_call>", read_xml_calls, "<function=", "</function>",
+                   "<parameter=", "</parameter>"}}},
     {.name = "functionary",
      .words = {"<function="},
      .syntaxes = {{"<function=", "</function>", read_named_json, ">"}, json_calls("<|python_tag|>", "")}},
@@ -76,7 +76,8 @@ const ChatOutputFormat kFormats[] = {
      .syntaxes = {{"<|tools_prefix|>", "<|tools_suffix|>", read_keyed_calls}}},
     {.name = "solar",
      .words = {"<|tool_call:begin|>", "<|tool_call:args|>"},
-     .syntaxes = {{"<|tool_call:begin|>", "<|tool_call:end|>", read_named_json, "<|tool_call:args|>", "<|tool_call:name|>"}},
+     .syntaxes = {{"<|tool_call:begin|>", "<|tool_call:end|>", read_named_json, "<|tool_call:args|>",
+                   "<|tool_call:name|>"}},
      .ignored = {"<|begin|>assistant", "<|content|>", "<|tool_calls|>", "<|calls|>", "<|end|>"}},
     {.name = "lfm2",
      .words = {"<|tool_call_start|>"},
@@ -95,7 +96,9 @@ const ChatOutputFormat kFormats[] = {
      .syntaxes = {json_calls("<tool_calls>", "</tool_calls>")},
      .ignored = {"[END FINAL RESPONSE]"}},
     {.name = "functools", .words = {"functools["}, .syntaxes = {json_calls("functools", "")}},
-    {.name = "phi", .words = {"<|tool_call|>", "<|/tool_call|>"}, .syntaxes = {json_calls("<|tool_call|>", "<|/tool_call|>")}},
+    {.name = "phi",
+     .words = {"<|tool_call|>", "<|/tool_call|>"},
+     .syntaxes = {json_calls("<|tool_call|>", "<|/tool_call|>")}},
     {.name = "granite", .words = {"<|tool_call|>"}, .syntaxes = {json_calls("<|tool_call|>", "")}},
     {.name = "mistral",
      .words = {"[TOOL_CALLS]"},
@@ -141,9 +144,11 @@ const ChatOutputFormat* find_chat_output_format(std::string_view name) {
 ReasoningMarkers reasoning_markers(std::string_view chat_template) {
   if (chat_template.find("<think{}>") != chat_template.npos) return kReasoning[2];
   for (const ReasoningMarkers& markers : kReasoning)
-    if (chat_template.find(markers.open) != chat_template.npos || chat_template.find(markers.close) != chat_template.npos) {
+    if (chat_template.find(markers.open) != chat_template.npos ||
+        chat_template.find(markers.close) != chat_template.npos) {
       // <|end|> also ends the turns of Phi.
-      if (std::string_view(markers.open) == "<|think|>" && chat_template.find(markers.open) == chat_template.npos) continue;
+      if (std::string_view(markers.open) == "<|think|>" && chat_template.find(markers.open) == chat_template.npos)
+        continue;
       return markers;
     }
   return {};

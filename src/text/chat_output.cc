@@ -30,12 +30,11 @@ void ChatOutput::add(const ChatDelta& delta) {
 }
 
 ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
-    : format_(&chat_output_format(options.chat_template)),
-      reasoning_(reasoning_markers(options.chat_template)),
+    : format_(&chat_output_format(options.chat_template)), reasoning_(reasoning_markers(options.chat_template)),
       schemas_(options.tools_json) {
   if (format_->has_channels) {
-    markers_ = {{"<|channel|>", Marker::Kind::kHeader, nullptr}, {"<|start|>", Marker::Kind::kHeader, nullptr},
-                {"<|end|>", Marker::Kind::kMessageEnd, nullptr}, {"<|eom|>", Marker::Kind::kMessageEnd, nullptr},
+    markers_ = {{"<|channel|>", Marker::Kind::kHeader, nullptr},    {"<|start|>", Marker::Kind::kHeader, nullptr},
+                {"<|end|>", Marker::Kind::kMessageEnd, nullptr},    {"<|eom|>", Marker::Kind::kMessageEnd, nullptr},
                 {"<|return|>", Marker::Kind::kMessageEnd, nullptr}, {"<|call|>", Marker::Kind::kMessageEnd, nullptr}};
     for (const Marker& marker : markers_) reasoning_ends_.push_back(marker.text);
     // The prompt ends within the header of the answer.

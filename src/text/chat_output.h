@@ -13,11 +13,11 @@ namespace redline {
 struct ChatOutputFormat {
   static constexpr size_t kMaxWords = 3, kMaxSyntaxes = 3, kMaxIgnored = 6;
   const char* name = "";
-  const char* words[kMaxWords] = {};              ///< a template of this family contains all of them
-  ToolCallSyntax syntaxes[kMaxSyntaxes] = {};     ///< without `read`: unused
-  const char* ignored[kMaxIgnored] = {};          ///< markers that are no part of the content
-  bool has_channels = false;                      ///< messages with headers: <|channel|>analysis<|message|>...<|end|>
-  const char* channel_call = "";                  ///< how the calls of such a message begin; "": it is the arguments
+  const char* words[kMaxWords] = {};           ///< a template of this family contains all of them
+  ToolCallSyntax syntaxes[kMaxSyntaxes] = {};  ///< without `read`: unused
+  const char* ignored[kMaxIgnored] = {};       ///< markers that are no part of the content
+  bool has_channels = false;                   ///< messages with headers: <|channel|>analysis<|message|>...<|end|>
+  const char* channel_call = "";               ///< how the calls of such a message begin; "": it is the arguments
 };
 struct ReasoningMarkers {
   const char* open = "";  ///< "": the family does not reason

@@ -10,7 +10,7 @@ namespace redline {
 
 /// A call that a model asks for.
 struct ChatToolCall {
-  std::string id;         ///< as the model wrote it; "": it writes none
+  std::string id;  ///< as the model wrote it; "": it writes none
   std::string name;
   std::string arguments;  ///< a JSON object
 };
@@ -38,12 +38,13 @@ struct ToolCallSyntax {
     size_t used = 0;
     std::vector<ChatToolCall> calls = {};
   };
-  using Read = Reading (*)(const ToolCallSyntax& syntax, std::string_view text, bool is_all, const ToolSchemas& schemas);
+  using Read = Reading (*)(const ToolCallSyntax& syntax, std::string_view text, bool is_all,
+                           const ToolSchemas& schemas);
 
   const char* begin = "";  ///< opening marker; "": the answer begins with the call itself, a JSON object
   const char* end = "";    ///< closing marker; "": none
   Read read = nullptr;
-  const char* first = "";      ///< see the functions
+  const char* first = "";  ///< see the functions
   const char* second = "";
   const char* parameter = "";
   const char* parameter_end = "";

@@ -29,7 +29,7 @@ bool is_printable(uint32_t c);
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);       ///< str.title
+std::string to_title(std::string_view text);        ///< str.title
 std::string to_capitalized(std::string_view text);  ///< str.capitalize
 std::string swap_case(std::string_view text);
 std::string fold_case(std::string_view text);

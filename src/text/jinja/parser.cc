@@ -1,4 +1,4 @@
-// Longer than 600 lines: one grammar, whose functions call each other.
+// The grammar of templates; over 600 lines: one grammar, whose functions call each other.
 #include "text/jinja/parser.h"
 
 #include <algorithm>

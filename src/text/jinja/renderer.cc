@@ -1,4 +1,4 @@
-// Longer than 600 lines: one walk, whose functions call each other.
+// Statements and expressions; over 600 lines: one walk, whose functions call each other.
 #include "text/jinja/renderer.h"
 
 #include "text/jinja/builtins.h"

@@ -10,7 +10,7 @@ namespace {
 
 struct ServeArgs {
   std::vector<std::string> models, lora, api_key, cors_origin;
-  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-";
+  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template;
   int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
   int64_t max_batch_tokens = 512, cache_memory = 0;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
@@ -37,6 +37,8 @@ struct ServeArgs {
     v(allow_lora_loading, "allow-lora-loading", "",
       "clients may load adapters from this machine's files over a network; "
       "on a loopback address they always may");
+    v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
+      {.names_file = true, .shown_default = "the model's own"});
     v(max_sequences, "max-sequences", "N", "texts that are generated at once",
       {.min = 1, .max = 4096, .aliases = {"--max-num-seqs", "-np", "--parallel"}});
     v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, prompts and new ones together",
@@ -93,6 +95,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.cache_memory = args.cache_memory << 20;
     options.prefix_cache = !args.no_prefix_cache;
     options.max_adapter_rank = args.max_lora_rank;
+    options.chat_template = args.chat_template;
     models.push_back({std::move(name), std::move(path), options, {}});
   }
   int64_t rank = 0;

@@ -72,6 +72,23 @@ Json plain_messages(const Json& messages) {
   return plain;
 }
 
+namespace {
+
+/// Templates read the arguments of a call as an object; the API has them as text.
+Json with_parsed_arguments(Json messages) {
+  for (Json& message : messages)
+    if (const auto calls = message.find("tool_calls"); calls != message.end())
+      for (Json& call : *calls) {
+        Json& arguments = call["function"]["arguments"];
+        if (!arguments.is_string()) continue;
+        Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+        if (parsed.is_object()) arguments = std::move(parsed);
+      }
+  return messages;
+}
+
+}  // namespace
+
 bool has_chat_template(const TextEngine& engine) { return engine.info().has_chat_template; }
 
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt) {
@@ -81,7 +98,8 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
                                    "format, or start the server with --chat-template",
                                    engine.info().path),
                        "no_chat_template");
-  const std::string messages = to_text(prompt.messages), tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
+  const std::string messages = to_text(with_parsed_arguments(prompt.messages)),
+                    tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
   const std::string variables = prompt.variables.empty() ? "" : to_text(prompt.variables);
   Result<std::string> text = engine.render_chat({.messages_json = messages,
                                                  .tools_json = tools,
@@ -98,7 +116,8 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
   content.erase(content.find_last_not_of(" \t\r\n") + 1);
   const size_t begin = text.value().rfind(content);
   if (content.empty() || begin == std::string::npos)
-    return bad_request("messages", "the last message has no content that the chat template writes as it is; it cannot be continued",
+    return bad_request("messages",
+                       "the last message has no content that the chat template writes as it is; it cannot be continued",
                        "invalid_value");
   return text.value().substr(0, begin + content.size());
 }

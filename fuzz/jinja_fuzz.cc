@@ -27,7 +27,8 @@ void try_template(std::string_view source, std::string_view messages) {
                         R"({"x": {"y": "z"}, "n": 3})"};
   const auto once = compiled->render(input), again = compiled->render(input);
   require(once.ok() == again.ok());
-  if (!once.ok()) return require(!once.status().message().empty() && once.status().message() == again.status().message());
+  if (!once.ok())
+    return require(!once.status().message().empty() && once.status().message() == again.status().message());
   require(*once == *again);
   require(static_cast<int64_t>(once->size()) <= bounded().limits.output_bytes);
   require(repair_utf8(*once) == *once);

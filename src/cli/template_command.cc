@@ -25,7 +25,7 @@ struct TemplateArgs {
       {.names_file = true});
     v(tools, "tools", "FILE", "a JSON list of tools, as in OpenAI's API", {.names_file = true});
     v(no_generation_prompt, "no-generation-prompt", "", "do not begin the assistant's answer");
-    v(variables, "var", "NAME=JSON", "a further variable of the template, such as enable_thinking=false; may be repeated");
+    v(variables, "var", "NAME=JSON", "a further variable of the template, such as enable_thinking=false");
     v(chat_template, "chat-template", "FILE|NAME",
       fmt::format("a template for a model that has none: a file, or one of {}",
                   fmt::join(builtin_chat_template_names(), ", ")),
@@ -33,7 +33,8 @@ struct TemplateArgs {
     v(now, "now", "TIME", "what strftime_now takes as the time, YYYY-MM-DDTHH:MM:SS",
       {.shown_default = "the local time"});
     v(batch, "batch", "FILE",
-      "render every line of FILE, a JSON object with messages, tools, variables, add_generation_prompt, and template for "
+      "render every line of FILE, a JSON object with messages, tools, variables, add_generation_prompt, and template "
+      "for "
       "another template text; prints a JSON object with text or error for each",
       {.names_file = true, .not_with = {"messages", "tools", "var", "no-generation-prompt", "json"}});
     v(json, "json", "", "print JSON");
@@ -63,7 +64,8 @@ Result<std::string> variables_json(const std::vector<std::string>& assignments) 
     const Json value = Json::parse(assignment.substr(equals + 1), nullptr, false);
     if (value.is_discarded())
       return invalid_argument("flag --var {}: \"{}\" is not JSON; a text needs quotes: {}='\"...\"'",
-                              assignment.substr(0, equals), assignment.substr(equals + 1), assignment.substr(0, equals));
+                              assignment.substr(0, equals), assignment.substr(equals + 1),
+                              assignment.substr(0, equals));
     variables[assignment.substr(0, equals)] = value;
   }
   return to_text(variables, -1);

@@ -143,13 +143,10 @@ ChatTemplateSource chat_template_from_gguf(const GgufFile& file) {
   const auto pieces = tokens ? tokens->as_strings() : std::nullopt;
   if (!pieces) return source;
   nlohmann::json special = nlohmann::json::object();
-  const std::pair<const char*, const char*> names[] = {{"bos_token", "bos_token_id"},
-                                                       {"eos_token", "eos_token_id"},
-                                                       {"unk_token", "unknown_token_id"},
-                                                       {"sep_token", "seperator_token_id"},
-                                                       {"pad_token", "padding_token_id"},
-                                                       {"cls_token", "cls_token_id"},
-                                                       {"mask_token", "mask_token_id"}};
+  const std::pair<const char*, const char*> names[] = {
+      {"bos_token", "bos_token_id"},       {"eos_token", "eos_token_id"},     {"unk_token", "unknown_token_id"},
+      {"sep_token", "seperator_token_id"}, {"pad_token", "padding_token_id"}, {"cls_token", "cls_token_id"},
+      {"mask_token", "mask_token_id"}};
   std::vector<std::pair<int64_t, const char*>> wanted;
   for (const auto& [name, key] : names) {
     const GgufValue* value = file.find(fmt::format("{}{}", kPrefix, key));

@@ -83,8 +83,7 @@ Json special_tokens(const Json& config) {
     const Json* content = member(token, "content");
     return content && content->is_string() ? *content : Json();
   };
-  for (const char* name :
-       {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
+  for (const char* name : {"bos_token", "eos_token", "unk_token", "sep_token", "pad_token", "cls_token", "mask_token"})
     if (const Json* token = member(config, name))
       if (Json text = text_of(*token); text.is_string()) tokens[name] = std::move(text);
   if (const Json* more = member(config, "additional_special_tokens"); more && more->is_array()) {

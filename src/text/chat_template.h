@@ -15,8 +15,8 @@ namespace redline {
 
 /// What the files of a model say about its chat template.
 struct ChatTemplateSource {
-  std::string text;                ///< Jinja; "": the model has no template
-  std::string tool_use;            ///< the template named tool_use, for conversations with tools; "": the same
+  std::string text;                 ///< Jinja; "": the model has no template
+  std::string tool_use;             ///< the template named tool_use, for conversations with tools; "": the same
   std::string special_tokens_json;  ///< an object: {"bos_token": "<s>", ...}; variables of the template
 };
 

@@ -56,14 +56,16 @@ TEST(ChatTemplate, InputErrorsNameTheInput) {
   EXPECT_THAT(rendered("x", {kHello, "5", ""}), HasSubstr("tools: expected a list, got int"));
   EXPECT_THAT(rendered("x", {kHello, "", "[]"}), HasSubstr("template variables: expected an object, got list"));
   EXPECT_THAT(rendered("x", {std::string(100000, '['), "", ""}), HasSubstr("nested deeper"));
-  EXPECT_EQ(rendered("{{ 1 ", {kHello, "", ""}), "error: chat template: line 1, column 1: this expression has no end '}}'");
+  EXPECT_EQ(rendered("{{ 1 ", {kHello, "", ""}),
+            "error: chat template: line 1, column 1: this expression has no end '}}'");
   EXPECT_EQ(rendered("\n{{ raise_exception('Roles must alternate') }}", {kHello, "", ""}),
             "error: chat template: line 2, column 19: Roles must alternate");
 }
 
 TEST(ChatTemplate, RendersInSeveralThreads) {
   const auto compiled = ChatTemplate::compile(
-      "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.content|upper ~ 'é'|length %}{% endfor "
+      "{% set ns = namespace(t='') %}{% for m in messages %}{% set ns.t = ns.t ~ m.content|upper ~ 'é'|length %}{% "
+      "endfor "
       "%}{{ ns.t }}");
   ASSERT_TRUE(compiled.ok());
   std::vector<std::thread> threads;
@@ -130,7 +132,8 @@ TEST(ChatTemplate, BuiltinsRender) {
   EXPECT_EQ(rendered(builtin_chat_template("chatml"), input),
             "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
             "<|im_start|>user\nV<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(rendered(builtin_chat_template("llama2"), input), "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST] A </s><s>[INST] V [/INST]");
+  EXPECT_EQ(rendered(builtin_chat_template("llama2"), input),
+            "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST] A </s><s>[INST] V [/INST]");
   EXPECT_EQ(rendered(builtin_chat_template("gemma"), input),
             "<bos><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n"
             "<start_of_turn>user\nV<end_of_turn>\n<start_of_turn>model\n");

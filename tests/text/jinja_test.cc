@@ -42,7 +42,8 @@ TEST(Jinja, PrintsLikePython) {
   EXPECT_EQ(text("{{ ['\\n\\x7f\\u00e9\\u200b'] }}"), "['\\n\\x7fé\\u200b']");
   EXPECT_EQ(text("{{ d }} {{ d.items() }} {{ range(3) }}"),
             "{'b': 1, 'a': None, 'items': 5} dict_items([('b', 1), ('a', None), ('items', 5)]) range(0, 3)");
-  EXPECT_EQ(text("{{ big }} {{ big|tojson }} {{ big is integer }}"), "123456789012345678901 123456789012345678901 True");
+  EXPECT_EQ(text("{{ big }} {{ big|tojson }} {{ big is integer }}"),
+            "123456789012345678901 123456789012345678901 True");
   EXPECT_EQ(text("{{ missing }}|{{ [missing] }}|{{ missing|default('d') }}"), "|[Undefined]|d");
 }
 
@@ -63,8 +64,9 @@ TEST(Jinja, CalculatesLikePython) {
             "True False 2 aaa [1, 2]");
   EXPECT_EQ(text("{{ 1 == 1.0 }} {{ '1' == 1 }} {{ true == 1 }} {{ [1] == [1.0] }} {{ missing == nothing }}"),
             "True False True True True");
-  EXPECT_EQ(text("{{ 2.5|round }} {{ 3.5|round }} {{ 42.55|round(1, 'floor') }} {{ 25|round(-1) }} {{ 2.675|round(2) }}"),
-            "2.0 4.0 42.5 20 2.67");
+  EXPECT_EQ(
+      text("{{ 2.5|round }} {{ 3.5|round }} {{ 42.55|round(1, 'floor') }} {{ 25|round(-1) }} {{ 2.675|round(2) }}"),
+      "2.0 4.0 42.5 20 2.67");
   EXPECT_EQ(text("{{ s or 'x' }} {{ '' or 'x' }} {{ s and n }} {{ not s }}"), "Hello x 3 False");
   EXPECT_EQ(text("{{ 'x' if n > 5 }}|{{ 'x' if n > 5 else 'y' }}"), "|y");
 }
@@ -106,9 +108,10 @@ TEST(Jinja, LoopsKnowWhereTheyAre) {
 }
 
 TEST(Jinja, RecursiveLoops) {
-  EXPECT_EQ(text("{% for i in [1, [2, [3]]] recursive %}{{ loop.depth }}:{% if i is iterable %}({{ loop(i) }}){% else %}"
-                 "{{ i }}{% endif %} {% endfor %}"),
-            "1:1 1:(2:2 2:(3:3 ) ) ");
+  EXPECT_EQ(
+      text("{% for i in [1, [2, [3]]] recursive %}{{ loop.depth }}:{% if i is iterable %}({{ loop(i) }}){% else %}"
+           "{{ i }}{% endif %} {% endfor %}"),
+      "1:1 1:(2:2 2:(3:3 ) ) ");
 }
 
 TEST(Jinja, MacrosTakeArguments) {
@@ -130,7 +133,8 @@ TEST(Jinja, WritesJsonLikePython) {
   EXPECT_EQ(text("{{ d|tojson }} {{ uni|tojson }} {{ '<&>'|tojson }}"),
             "{\"b\": 1, \"a\": null, \"items\": 5} \"Größe 😀\" \"<&>\"");
   EXPECT_EQ(text("{{ [1, {'a': []}]|tojson(indent=2) }}"), "[\n  1,\n  {\n    \"a\": []\n  }\n]");
-  EXPECT_EQ(text("{{ {'b': 1.0, 'a': 1e22}|tojson(sort_keys=true, separators=(',', ':')) }}"), "{\"a\":1e+22,\"b\":1.0}");
+  EXPECT_EQ(text("{{ {'b': 1.0, 'a': 1e22}|tojson(sort_keys=true, separators=(',', ':')) }}"),
+            "{\"a\":1e+22,\"b\":1.0}");
   EXPECT_EQ(text("{{ '😀é'|tojson(ensure_ascii=true) }}"), "\"\\ud83d\\ude00\\u00e9\"");
 }
 
@@ -194,11 +198,15 @@ TEST(Jinja, IsBounded) {
   EXPECT_THAT(message("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), testing::HasSubstr("recursion is deeper"));
   EXPECT_THAT(message("{{ 'a' * 1000000000 }}"), testing::HasSubstr("more than 67108864 bytes"));
   EXPECT_THAT(message("{% for i in range(100000) %}{{ 'abcdefghij' * 100 }}{% endfor %}"), testing::HasSubstr("bytes"));
-  EXPECT_THAT(message("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
+  EXPECT_THAT(
+      message("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
+      testing::HasSubstr("recursion is deeper"));
+  EXPECT_THAT(message("{% set ns = namespace() %}{% set ns.me = [ns] %}{{ ns }}"),
               testing::HasSubstr("recursion is deeper"));
-  EXPECT_THAT(message("{% set ns = namespace() %}{% set ns.me = [ns] %}{{ ns }}"), testing::HasSubstr("recursion is deeper"));
-  EXPECT_THAT(message("{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
-              testing::HasSubstr("steps"));
+  EXPECT_THAT(
+      message(
+          "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
+      testing::HasSubstr("steps"));
   EXPECT_THAT(message("{{ 9 ** 9 ** 9 }}"), testing::HasSubstr("64 bits"));
   EXPECT_THAT(message("{{ '%999999999d' % 1 }}"), testing::HasSubstr("bytes"));
   EXPECT_THAT(message("{{ 'abc'|center(999999999) }}"), testing::HasSubstr("bytes"));

@@ -13,7 +13,7 @@ DRAWS = int(os.environ.get("JINJA_DRAWS", "1500"))
 VARIABLES = {
     "n": 3,
     "zero": 0,
-    "big": 123456789,
+    "big": 1234,
     "neg": -7,
     "f": 2.5,
     "tiny": 1e-7,
@@ -76,7 +76,10 @@ METHODS = [
     "values()|list", "get('a')", "get('q', 5)", "get('b') + 1", "index(2)", "count(1)", "copy()", "append(1)", "pop()", "update({})", "name",
     "pet.name", "items", "isprintable()", "isascii()", "split(none, 1)", "startswith('l', 2)", "nothing", "nothing.more",
 ]
-INDEXES = ["[0]", "[-1]", "[1:]", "[:2]", "[::-1]", "[1:-1]", "['a']", "['name']", "[5]", "[::2]", "[-2:]", "['items']", "[n]", "[s]", "[:none]", "[none]", "[1.0]"]
+INDEXES = ["[0]", "[-1]", "['a']", "['name']", "[5]", "['items']", "[n]", "[s]", "[none]", "[1.0]"]
+# Of names only: slices of constants that cannot be sliced are errors at run time and undefined where jinja2 computes them
+# while it compiles.
+SLICES = ["[1:]", "[:2]", "[::-1]", "[1:-1]", "[::2]", "[-2:]", "[:none]", "[n:]", "[-1:0:-1]", "[:f]", "[::zero]"]
 
 
 class Source:
@@ -103,8 +106,10 @@ class Source:
             return f"{self.operand(inner)}|{self.pick(FILTERS)}"
         if kind < 0.52:
             return f"{self.operand(inner)}.{self.pick(METHODS)}"
-        if kind < 0.60:
+        if kind < 0.57:
             return f"{self.operand(inner)}{self.pick(INDEXES)}"
+        if kind < 0.60:
+            return f"{self.pick(NAMES)}{self.pick(SLICES)}"
         if kind < 0.76:
             return f"{self.operand(inner)} {self.pick(BINARY)} {self.operand(inner)}"
         if kind < 0.84:

@@ -16,7 +16,7 @@ struct Parameters {
 };
 /// Puts the arguments in the order of the parameters; missing where not given. False after an error.
 bool bind_arguments(Evaluation& e, std::string_view function, const Args& args, const Parameters& parameters,
-          std::span<Value> values);
+                    std::span<Value> values);
 
 /// x|name(...). `values` are in the order of `parameters`; `call_all`, if set, takes the arguments as they are.
 struct FilterRow {

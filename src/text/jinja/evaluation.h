@@ -14,9 +14,9 @@ namespace redline::jinja {
 
 /// Templates are untrusted; what passes a limit is an error.
 struct Limits {
-  int64_t steps = 10'000'000;            ///< nodes evaluated, items visited, and one for each 32 bytes copied
-  int64_t output_bytes = 64ll << 20;     ///< of the text and of each string on the way
-  int nesting = 2000;                    ///< of calls, loops and expressions, and of values where they are walked
+  int64_t steps = 10'000'000;         ///< nodes evaluated, items visited, and one for each 32 bytes copied
+  int64_t output_bytes = 64ll << 20;  ///< of the text and of each string on the way
+  int nesting = 2000;                 ///< of calls, loops and expressions, and of values where they are walked
 };
 
 struct Position {
@@ -54,20 +54,22 @@ class Evaluation {
   /// False after an error, which may be the limit.
   bool charge(int64_t steps = 1) {
     steps_left_ -= steps;
-    if (steps_left_ < 0) [[unlikely]] out_of_steps();
+    if (steps_left_ < 0) [[unlikely]]
+      out_of_steps();
     return !failed_;
   }
   bool charge_bytes(size_t bytes);
 
   // A level of recursion in C++; see Nested.
   bool enter() {
-    if (++depth_ > limits_.nesting) [[unlikely]] too_deep();
+    if (++depth_ > limits_.nesting) [[unlikely]]
+      too_deep();
     return !failed_;
   }
   void leave() { --depth_; }
 
   // Values.
-  Value string(std::string_view text);                          ///< copies
+  Value string(std::string_view text);                                   ///< copies
   Value string_in_place(std::string_view text, bool is_markup = false);  ///< `text` lives as long as the arena
   /// `hint` is a literal.
   Value undefined(std::string_view hint) { return Value::undefined(arena.make(Undefined{hint, {}, {}})); }
@@ -78,8 +80,7 @@ class Evaluation {
   Value list(std::span<const Value> items);
   Value tuple(std::span<const Value> items);
   Value tuple(std::initializer_list<Value> items) { return tuple(std::span(items.begin(), items.size())); }
-  Value function(const char* name, NativeFunction call, Value self = Value::missing(),
-                 const void* row = nullptr);
+  Value function(const char* name, NativeFunction call, Value self = Value::missing(), const void* row = nullptr);
   const Str* text(std::string_view text);  ///< copies
   Dict* make_dict() { return arena.make(Dict{}); }
   List* make_list(std::span<const Value> items);

@@ -58,7 +58,9 @@ std::string in_base(uint64_t value, int base, bool is_upper) {
   return digits;
 }
 
-uint64_t magnitude(int64_t value) { return value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value); }
+uint64_t magnitude(int64_t value) {
+  return value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
+}
 
 std::string with_sign(bool is_negative, char sign) {
   return is_negative ? "-" : sign == '+' ? "+" : sign == ' ' ? " " : "";
@@ -301,8 +303,7 @@ class BraceFormatter {
     const std::string_view first = name.substr(0, first_end);
     std::string_view rest = name.substr(first_end);
     Value value;
-    const bool is_number =
-        !first.empty() && first.size() < 9 && first.find_first_not_of("0123456789") == first.npos;
+    const bool is_number = !first.empty() && first.size() < 9 && first.find_first_not_of("0123456789") == first.npos;
     if (first.empty() || is_number) {
       if (first.empty() ? numbering_ == 2 : numbering_ == 1)
         return e_.fail("cannot switch between automatic and manual field numbering");
@@ -349,14 +350,15 @@ class BraceFormatter {
 
 class PercentFormatter {
  public:
-  PercentFormatter(Evaluation& e, Value arguments, bool is_markup) : e_(e), arguments_(arguments), is_markup_(is_markup) {
+  PercentFormatter(Evaluation& e, Value arguments, bool is_markup)
+      : e_(e), arguments_(arguments), is_markup_(is_markup) {
     if (arguments.is(Kind::kTuple)) {
       items_ = arguments.as_list()->span();
     } else {
       items_ = {&arguments_, 1};
       // What Python can subscript may stay unused.
-      may_be_unused_ = arguments.is_dict() || arguments.is(Kind::kList) || arguments.is_undefined() ||
-                       arguments.is(Kind::kRange);
+      may_be_unused_ =
+          arguments.is_dict() || arguments.is(Kind::kList) || arguments.is_undefined() || arguments.is(Kind::kRange);
     }
   }
 
@@ -460,8 +462,7 @@ class PercentFormatter {
       if (value.is_string() && length(e_, value) == 1) text = value.text();
       else if (value.is_int() && value.as_int() >= 0 && value.as_int() <= 0x10FFFF && (value.as_int() >> 11) != 0x1B)
         append_utf8(text, static_cast<uint32_t>(value.as_int()));
-      else
-        return fail("%c requires int or char");
+      else return fail("%c requires int or char");
       return padded(e_, text, layout, '>');
     }
     if (layout.precision > kMaxPrecision) return fail("precision is too large");
@@ -478,7 +479,8 @@ class PercentFormatter {
       const bool takes_floats = type == 'd' || type == 'i' || type == 'u';
       if (takes_floats && value.is(Kind::kFloat)) value = truncated(e_, value.as_double());
       if (e_.failed()) return "";
-      if (!value.is_int()) return fail(fmt::format("%{} format: a real number is required, not {}", type, type_name(value)));
+      if (!value.is_int())
+        return fail(fmt::format("%{} format: a real number is required, not {}", type, type_name(value)));
       layout.type = takes_floats ? 'd' : type;
       return format_int(e_, value.as_int(), layout);
     }

@@ -113,7 +113,7 @@ struct Global {
   NativeFunction call;
 };
 constexpr Global kGlobals[] = {
-    {"range", range},   {"dict", dict},     {"namespace", make_namespace},         {"cycler", cycler},
+    {"range", range},   {"dict", dict},     {"namespace", make_namespace},        {"cycler", cycler},
     {"joiner", joiner}, {"lipsum", lipsum}, {"raise_exception", raise_exception}, {"strftime_now", strftime_now},
 };
 
@@ -126,7 +126,7 @@ Value find_global(Evaluation& e, std::string_view name) {
 }
 
 bool bind_arguments(Evaluation& e, std::string_view function, const Args& args, const Parameters& parameters,
-          std::span<Value> values) {
+                    std::span<Value> values) {
   size_t count = 0;
   while (count < kMaxParameters && parameters.names[count]) ++count;
   if (args.positional.size() > count) {

@@ -15,15 +15,15 @@ struct Operator {
 };
 // Longer ones first.
 constexpr Operator kOperators[] = {
-    {"//", TokenKind::kFloorDiv},    {"**", TokenKind::kPow},         {"==", TokenKind::kEq},
-    {"!=", TokenKind::kNe},          {">=", TokenKind::kGe},          {"<=", TokenKind::kLe},
-    {"+", TokenKind::kAdd},          {"-", TokenKind::kSub},          {"/", TokenKind::kDiv},
-    {"*", TokenKind::kMul},          {"%", TokenKind::kMod},          {"~", TokenKind::kTilde},
-    {"[", TokenKind::kLeftBracket},  {"]", TokenKind::kRightBracket}, {"(", TokenKind::kLeftParen},
-    {")", TokenKind::kRightParen},   {"{", TokenKind::kLeftBrace},    {"}", TokenKind::kRightBrace},
-    {">", TokenKind::kGt},           {"<", TokenKind::kLt},           {"=", TokenKind::kAssign},
-    {".", TokenKind::kDot},          {":", TokenKind::kColon},        {"|", TokenKind::kPipe},
-    {",", TokenKind::kComma},        {";", TokenKind::kSemicolon},
+    {"//", TokenKind::kFloorDiv},   {"**", TokenKind::kPow},         {"==", TokenKind::kEq},
+    {"!=", TokenKind::kNe},         {">=", TokenKind::kGe},          {"<=", TokenKind::kLe},
+    {"+", TokenKind::kAdd},         {"-", TokenKind::kSub},          {"/", TokenKind::kDiv},
+    {"*", TokenKind::kMul},         {"%", TokenKind::kMod},          {"~", TokenKind::kTilde},
+    {"[", TokenKind::kLeftBracket}, {"]", TokenKind::kRightBracket}, {"(", TokenKind::kLeftParen},
+    {")", TokenKind::kRightParen},  {"{", TokenKind::kLeftBrace},    {"}", TokenKind::kRightBrace},
+    {">", TokenKind::kGt},          {"<", TokenKind::kLt},           {"=", TokenKind::kAssign},
+    {".", TokenKind::kDot},         {":", TokenKind::kColon},        {"|", TokenKind::kPipe},
+    {",", TokenKind::kComma},       {";", TokenKind::kSemicolon},
 };
 
 /// Line breaks as "\n", without one at the end.
@@ -323,8 +323,9 @@ class Lexer {
       if (!is_ascii(c)) {
         // jinja2 turns the character into an escape of its own, which the backslash before it then quotes.
         const uint32_t value = next_char(text_, i);
-        out += value < 0x100 ? fmt::format("\\x{:02x}", value)
-                             : value < 0x10000 ? fmt::format("\\u{:04x}", value) : fmt::format("\\U{:08x}", value);
+        out += value < 0x100     ? fmt::format("\\x{:02x}", value)
+               : value < 0x10000 ? fmt::format("\\u{:04x}", value)
+                                 : fmt::format("\\U{:08x}", value);
         continue;
       }
       ++i;

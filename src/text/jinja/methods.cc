@@ -300,7 +300,7 @@ Value not_supported(Evaluation& e, Value, Values) { return e.fail_unsupported("t
 
 const Method kStringMethods[] = {
     {"capitalize", {}, mapped<to_capitalized>},
-    {"casefold", {}, mapped<to_lower>},
+    {"casefold", {}, mapped<fold_case>},
     {"center", {1, {"_width", "_fillchar"}}, justified<'^'>},
     {"count", {1, {"_sub", "_start", "_end"}}, count},
     {"encode", {0, {"encoding", "errors"}}, not_supported},
@@ -401,15 +401,14 @@ const Method kDictMethods[] = {
     {"values", {}, dict_view<View::Part::kValues>},
 };
 const Method kNumberMethods[] = {
-    {"as_integer_ratio", {}, not_supported}, {"bit_count", {}, not_supported}, {"bit_length", {}, not_supported},
+    {"as_integer_ratio", {}, not_supported}, {"bit_count", {}, not_supported},   {"bit_length", {}, not_supported},
     {"conjugate", {}, not_supported},        {"denominator", {}, not_supported}, {"from_bytes", {}, not_supported},
-    {"fromhex", {}, not_supported},          {"hex", {}, not_supported},       {"imag", {}, not_supported},
-    {"is_integer", {}, not_supported},       {"numerator", {}, not_supported}, {"real", {}, not_supported},
+    {"fromhex", {}, not_supported},          {"hex", {}, not_supported},         {"imag", {}, not_supported},
+    {"is_integer", {}, not_supported},       {"numerator", {}, not_supported},   {"real", {}, not_supported},
     {"to_bytes", {}, not_supported},
 };
 
-constexpr std::string_view kListChanges[] = {"append", "clear",   "extend", "insert",
-                                             "pop",    "remove", "reverse", "sort"};
+constexpr std::string_view kListChanges[] = {"append", "clear", "extend", "insert", "pop", "remove", "reverse", "sort"};
 constexpr std::string_view kDictChanges[] = {"clear", "pop", "popitem", "setdefault", "update"};
 
 Value call_method(Evaluation& e, const Function& called, const Args& args) {

@@ -48,7 +48,11 @@ bool Loop::next(Evaluation& e) {
   return true;
 }
 
-bool Loop::peek(Evaluation& e) { return !after.is_missing() || items->next(e, after); }
+bool Loop::peek(Evaluation& e) {
+  Value item;
+  if (after.is_missing() && items->next(e, item)) after = item;
+  return !after.is_missing();
+}
 
 int64_t loop_length(Evaluation& e, Loop& loop) {
   if (loop.length >= 0) return loop.length;

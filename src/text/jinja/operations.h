@@ -15,6 +15,9 @@ std::string_view owner_name(Value value);
 std::string_view type_name(Value value);
 /// What using an undefined value fails with.
 Value fail_undefined(Evaluation& e, Value value);
+/// An integer of more than 64 bits.
+Value fail_too_large(Evaluation& e);
+constexpr double kTwo63 = 9223372036854775808.0;
 
 bool truthy(Evaluation& e, Value value);
 bool equal(Evaluation& e, Value a, Value b);

@@ -1,3 +1,4 @@
+// The grammar of templates; over 600 lines: one grammar, whose functions call each other.
 #include "text/jinja/parser.h"
 
 #include <algorithm>
@@ -154,16 +155,17 @@ class Parser {
     } open(open_, now().position);
     using Parse = NodePtr (Parser::*)();
     static constexpr std::pair<std::string_view, Parse> kTags[] = {
-        {"for", &Parser::for_loop},       {"if", &Parser::if_block},           {"set", &Parser::set},
-        {"macro", &Parser::macro},        {"call", &Parser::call_block},       {"filter", &Parser::filter_block},
-        {"with", &Parser::with},          {"generation", &Parser::generation}, {"print", &Parser::print},
-        {"break", &Parser::jump},         {"continue", &Parser::jump},
+        {"for", &Parser::for_loop}, {"if", &Parser::if_block},           {"set", &Parser::set},
+        {"macro", &Parser::macro},  {"call", &Parser::call_block},       {"filter", &Parser::filter_block},
+        {"with", &Parser::with},    {"generation", &Parser::generation}, {"print", &Parser::print},
+        {"break", &Parser::jump},   {"continue", &Parser::jump},
     };
     for (const auto& [name, parse] : kTags)
       if (is_name(name)) return (this->*parse)();
     for (const std::string_view name : {"block", "extends", "include", "import", "from", "autoescape"})
       if (is_name(name))
-        fail_at(now().position, fmt::format("the tag '{}' is not supported in chat templates", name), Code::unsupported);
+        fail_at(now().position, fmt::format("the tag '{}' is not supported in chat templates", name),
+                Code::unsupported);
     fail(fmt::format("unknown tag '{}'", now().text));
   }
 
@@ -308,7 +310,8 @@ class Parser {
     whole.position = now().position;
     bool is_tuple = false;
     for (;;) {
-      if (is(TokenKind::kVariableEnd) || is(TokenKind::kBlockEnd) || is(TokenKind::kRightParen) || is_any_name(ends)) break;
+      if (is(TokenKind::kVariableEnd) || is(TokenKind::kBlockEnd) || is(TokenKind::kRightParen) || is_any_name(ends))
+        break;
       whole.items.push_back(one_target(with_attributes));
       if (!skip(TokenKind::kComma)) break;
       is_tuple = true;
@@ -362,7 +365,8 @@ class Parser {
     Nodes items;
     bool is_tuple = false;
     for (;;) {
-      if (is(TokenKind::kVariableEnd) || is(TokenKind::kBlockEnd) || is(TokenKind::kRightParen) || is_any_name(ends)) break;
+      if (is(TokenKind::kVariableEnd) || is(TokenKind::kBlockEnd) || is(TokenKind::kRightParen) || is_any_name(ends))
+        break;
       items.push_back(with_conditional ? conditional() : logical_or());
       if (!skip(TokenKind::kComma)) break;
       is_tuple = true;

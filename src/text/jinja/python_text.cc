@@ -29,13 +29,12 @@ struct LongUpper {
   const char* upper;
 };
 constexpr LongUpper kLongUppers[] = {
-    {0xDF, "SS"},       {0x149, "ʼN"},      {0x1F0, "J̌"},      {0x390, "Ϊ́"},      {0x3B0, "Ϋ́"},   {0x587, "ԵՒ"},
-    {0x1E96, "H̱"},      {0x1E97, "T̈"},      {0x1E98, "W̊"},      {0x1E99, "Y̊"},      {0x1E9A, "Aʾ"}, {0x1F50, "Υ̓"},
-    {0x1F52, "Υ̓̀"},      {0x1F54, "Υ̓́"},      {0x1F56, "Υ̓͂"},      {0x1FB6, "Α͂"},      {0x1FC6, "Η͂"},  {0x1FD2, "Ϊ̀"},
-    {0x1FD3, "Ϊ́"},      {0x1FD6, "Ι͂"},      {0x1FD7, "Ϊ͂"},      {0x1FE2, "Ϋ̀"},      {0x1FE3, "Ϋ́"},  {0x1FE4, "Ρ̓"},
-    {0x1FE6, "Υ͂"},      {0x1FE7, "Ϋ͂"},      {0x1FF6, "Ω͂"},      {0xFB00, "FF"},     {0xFB01, "FI"}, {0xFB02, "FL"},
-    {0xFB03, "FFI"},    {0xFB04, "FFL"},    {0xFB05, "ST"},     {0xFB06, "ST"},     {0xFB13, "ՄՆ"}, {0xFB14, "ՄԵ"},
-    {0xFB15, "ՄԻ"},     {0xFB16, "ՎՆ"},     {0xFB17, "ՄԽ"},
+    {0xDF, "SS"},   {0x149, "ʼN"},  {0x1F0, "J̌"},    {0x390, "Ϊ́"},    {0x3B0, "Ϋ́"},   {0x587, "ԵՒ"},  {0x1E96, "H̱"},
+    {0x1E97, "T̈"},  {0x1E98, "W̊"},  {0x1E99, "Y̊"},   {0x1E9A, "Aʾ"},  {0x1F50, "Υ̓"},  {0x1F52, "Υ̓̀"},  {0x1F54, "Υ̓́"},
+    {0x1F56, "Υ̓͂"},  {0x1FB6, "Α͂"},  {0x1FC6, "Η͂"},   {0x1FD2, "Ϊ̀"},   {0x1FD3, "Ϊ́"},  {0x1FD6, "Ι͂"},  {0x1FD7, "Ϊ͂"},
+    {0x1FE2, "Ϋ̀"},  {0x1FE3, "Ϋ́"},  {0x1FE4, "Ρ̓"},   {0x1FE6, "Υ͂"},   {0x1FE7, "Ϋ͂"},  {0x1FF6, "Ω͂"},  {0xFB00, "FF"},
+    {0xFB01, "FI"}, {0xFB02, "FL"}, {0xFB03, "FFI"}, {0xFB04, "FFL"}, {0xFB05, "ST"}, {0xFB06, "ST"}, {0xFB13, "ՄՆ"},
+    {0xFB14, "ՄԵ"}, {0xFB15, "ՄԻ"}, {0xFB16, "ՎՆ"},  {0xFB17, "ՄԽ"},
 };
 
 void append_upper(std::string& out, uint32_t c) {
@@ -168,9 +167,7 @@ bool is_alpha(uint32_t c) {
   return k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_LO;
 }
 
-bool is_decimal_digit(uint32_t c) {
-  return c < 0x80 ? c >= '0' && c <= '9' : category(c) == UTF8PROC_CATEGORY_ND;
-}
+bool is_decimal_digit(uint32_t c) { return c < 0x80 ? c >= '0' && c <= '9' : category(c) == UTF8PROC_CATEGORY_ND; }
 
 bool is_digit(uint32_t c) {
   // Numeric_Type=Digit: digits that are not decimal.
@@ -270,6 +267,16 @@ std::string swap_case(std::string_view text) {
   });
 }
 
+std::string fold_case(std::string_view text) {
+  return map_chars(text, [](std::string& out, size_t, uint32_t c) {
+    utf8proc_int32_t folded[8];
+    int boundary = 0;
+    const utf8proc_ssize_t count =
+        utf8proc_decompose_char(static_cast<utf8proc_int32_t>(c), folded, 8, UTF8PROC_CASEFOLD, &boundary);
+    for (utf8proc_ssize_t i = 0; i < count; ++i) append_utf8(out, static_cast<uint32_t>(folded[i]));
+  });
+}
+
 std::string_view strip_left(std::string_view text, const std::string_view* chars) {
   while (!text.empty()) {
     size_t pos = 0;
@@ -293,7 +300,7 @@ std::vector<std::string_view> split_space(std::string_view text, int64_t max_spl
   text = strip_left(text);
   while (!text.empty()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) >= max_splits) {
-      parts.push_back(strip_right(text));
+      parts.push_back(text);
       break;
     }
     size_t end = 0;
@@ -310,7 +317,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_sp
   text = strip_right(text);
   while (!text.empty()) {
     if (max_splits >= 0 && static_cast<int64_t>(parts.size()) >= max_splits) {
-      parts.push_back(strip_left(text));
+      parts.push_back(text);
       break;
     }
     size_t begin = text.size();
@@ -455,7 +462,8 @@ std::string float_repr(double value) {
   }
   if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
   if (exponent + 1 >= size) return out + digits + std::string(static_cast<size_t>(exponent + 1 - size), '0') + ".0";
-  return out + digits.substr(0, static_cast<size_t>(exponent + 1)) + "." + digits.substr(static_cast<size_t>(exponent + 1));
+  return out + digits.substr(0, static_cast<size_t>(exponent + 1)) + "." +
+         digits.substr(static_cast<size_t>(exponent + 1));
 }
 
 std::string escape_html(std::string_view text) {

@@ -29,9 +29,10 @@ bool is_printable(uint32_t c);
 
 std::string to_upper(std::string_view text);
 std::string to_lower(std::string_view text);
-std::string to_title(std::string_view text);       ///< str.title
+std::string to_title(std::string_view text);        ///< str.title
 std::string to_capitalized(std::string_view text);  ///< str.capitalize
 std::string swap_case(std::string_view text);
+std::string fold_case(std::string_view text);
 
 /// `chars`: the set to strip; nullptr: white space.
 std::string_view strip_left(std::string_view text, const std::string_view* chars = nullptr);

@@ -1,3 +1,4 @@
+// Statements and expressions; over 600 lines: one walk, whose functions call each other.
 #include "text/jinja/renderer.h"
 
 #include "text/jinja/builtins.h"
@@ -18,7 +19,9 @@ struct Renderer::Arguments {
     many.push_back(value);
     ++count;
   }
-  Args args() const { return {count <= kFew ? std::span<const Value>(few, count) : std::span<const Value>(many), keywords}; }
+  Args args() const {
+    return {count <= kFew ? std::span<const Value>(few, count) : std::span<const Value>(many), keywords};
+  }
 
   static constexpr size_t kFew = 4;
   Value few[kFew];
@@ -435,7 +438,7 @@ Value Renderer::eval_item(const Item& node, Frame& frame) {
 }
 
 Value Renderer::eval_binary(const Binary& node, Frame& frame) {
-  static constexpr Arithmetic kOps[] = {Arithmetic::kAdd, Arithmetic::kSub, Arithmetic::kMul, Arithmetic::kDiv,
+  static constexpr Arithmetic kOps[] = {Arithmetic::kAdd,      Arithmetic::kSub, Arithmetic::kMul, Arithmetic::kDiv,
                                         Arithmetic::kFloorDiv, Arithmetic::kMod, Arithmetic::kPow};
   const Value left = eval(*node.left, frame);
   const Value right = eval(*node.right, frame);

@@ -321,7 +321,9 @@ class Resolver {
       case NodeKind::kSetBlock: collect(static_cast<const SetBlock&>(*node).target, symbols, Use::kStore); break;
       case NodeKind::kMacro: symbols.store(static_cast<const MacroNode&>(*node).name); break;
       case NodeKind::kCallBlock: collect_expression(static_cast<const MacroNode&>(*node).call.get(), symbols); break;
-      case NodeKind::kFilterBlock: collect_expression(static_cast<const FilterBlock&>(*node).filter.get(), symbols); break;
+      case NodeKind::kFilterBlock:
+        collect_expression(static_cast<const FilterBlock&>(*node).filter.get(), symbols);
+        break;
       case NodeKind::kWith:
         for (const NodePtr& value : static_cast<const With&>(*node).values) collect_expression(value.get(), symbols);
         break;
@@ -409,7 +411,8 @@ class Resolver {
       case NodeKind::kTest: {
         auto& apply = static_cast<Apply&>(*node);
         if (!apply.filter && !apply.test && !where.is_soft)
-          fail(node->position, fmt::format("no {} named '{}'", node->kind == NodeKind::kTest ? "test" : "filter", apply.name));
+          fail(node->position,
+               fmt::format("no {} named '{}'", node->kind == NodeKind::kTest ? "test" : "filter", apply.name));
         resolve(apply.object.get(), symbols, where);
         resolve(apply.arguments, symbols, where);
         break;
@@ -498,7 +501,8 @@ class Resolver {
 
   void resolve_for(For& loop, Symbols& symbols, Where where) {
     const auto visit = [&](const std::string& name, Use use, Position position) {
-      if (use == Use::kStore && name == "loop") fail(position, "cannot assign to the special variable 'loop' in a loop");
+      if (use == Use::kStore && name == "loop")
+        fail(position, "cannot assign to the special variable 'loop' in a loop");
     };
     NameWalk<decltype(visit)>(visit).walk(&loop);
     resolve(loop.iterable.get(), symbols, where);
@@ -539,7 +543,8 @@ class Resolver {
     };
     collect_all();
     const auto has_parameter = [&](std::string_view name) {
-      return std::any_of(macro.parameters.begin(), macro.parameters.end(), [&](const auto& p) { return p->name == name; });
+      return std::any_of(macro.parameters.begin(), macro.parameters.end(),
+                         [&](const auto& p) { return p->name == name; });
     };
     const std::set<std::string> special = undeclared(macro.body, {"caller", "kwargs", "varargs"});
     if (special.count("caller")) {

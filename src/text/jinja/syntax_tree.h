@@ -11,10 +11,39 @@ namespace redline::jinja {
 
 enum class NodeKind : uint8_t {
   // Expressions.
-  kConstant, kName, kTuple, kList, kDict, kAttribute, kItem, kSlice, kCall, kFilter, kTest,
-  kConditional, kAnd, kOr, kNot, kNegate, kPlus, kBinary, kConcat, kCompare,
+  kConstant,
+  kName,
+  kTuple,
+  kList,
+  kDict,
+  kAttribute,
+  kItem,
+  kSlice,
+  kCall,
+  kFilter,
+  kTest,
+  kConditional,
+  kAnd,
+  kOr,
+  kNot,
+  kNegate,
+  kPlus,
+  kBinary,
+  kConcat,
+  kCompare,
   // Statements.
-  kText, kOutput, kIf, kFor, kSet, kSetBlock, kMacro, kCallBlock, kFilterBlock, kWith, kBreak, kContinue,
+  kText,
+  kOutput,
+  kIf,
+  kFor,
+  kSet,
+  kSetBlock,
+  kMacro,
+  kCallBlock,
+  kFilterBlock,
+  kWith,
+  kBreak,
+  kContinue,
 };
 
 struct Node {
@@ -38,8 +67,8 @@ struct SlotLoad {
   enum class From : uint8_t { kNothing, kContext, kSlot };
   uint32_t slot = 0;
   From from = From::kNothing;
-  SlotRef source;     ///< kSlot
-  std::string name;   ///< kContext
+  SlotRef source;    ///< kSlot
+  std::string name;  ///< kContext
 };
 
 /// The variables of a scope. A scope that is a function of its own has a frame of its own.
@@ -67,7 +96,8 @@ struct DictLiteral final : Node {
   std::vector<std::pair<NodePtr, NodePtr>> items;
 };
 struct Attribute final : Node {
-  Attribute(Position p, NodePtr o, std::string n) : Node(NodeKind::kAttribute, p), object(std::move(o)), name(std::move(n)) {}
+  Attribute(Position p, NodePtr o, std::string n)
+      : Node(NodeKind::kAttribute, p), object(std::move(o)), name(std::move(n)) {}
   NodePtr object;
   std::string name;
 };

@@ -28,12 +28,14 @@ const TestRow kTests[] = {
     {"divisibleby", {1, {"num"}}, [](Evaluation& e, Value x, Values v) { return divides(e, x, v[0], 0); }},
     {"defined", {}, [](Evaluation&, Value x, Values) { return !x.is_undefined(); }},
     {"undefined", {}, [](Evaluation&, Value x, Values) { return x.is_undefined(); }},
-    {"filter", {},
+    {"filter",
+     {},
      [](Evaluation& e, Value x, Values) {
        hash(e, x);
        return x.is_string() && find_filter(x.text());
      }},
-    {"test", {},
+    {"test",
+     {},
      [](Evaluation& e, Value x, Values) {
        hash(e, x);
        return x.is_string() && find_test(x.text());
@@ -49,7 +51,8 @@ const TestRow kTests[] = {
     {"string", {}, [](Evaluation&, Value x, Values) { return x.is_string(); }},
     {"mapping", {}, [](Evaluation&, Value x, Values) { return x.is_dict(); }},
     {"number", {}, [](Evaluation&, Value x, Values) { return x.is_number() || x.is(Kind::kBigInt); }},
-    {"sequence", {},
+    {"sequence",
+     {},
      [](Evaluation&, Value x, Values) {  // has a length and __getitem__, which raises for undefined values
        return x.is_sequence() || x.is_string() || x.is_dict() || x.is(Kind::kRange) || x.is_undefined();
      }},
@@ -78,7 +81,8 @@ const TestRow kTests[] = {
 }  // namespace
 
 const TestRow* find_test(std::string_view name) {
-  const auto* row = std::find_if(std::begin(kTests), std::end(kTests), [&](const TestRow& t) { return t.name == name; });
+  const auto* row =
+      std::find_if(std::begin(kTests), std::end(kTests), [&](const TestRow& t) { return t.name == name; });
   return row == std::end(kTests) ? nullptr : row;
 }
 

@@ -49,7 +49,7 @@ enum class Kind : uint8_t {
   kList,
   kTuple,
   kDict,
-  kView,      ///< dict.keys(), values(), items()
+  kView,  ///< dict.keys(), values(), items()
   kRange,
   kIterator,  ///< generators and reversed(): can be consumed once
   kNamespace,
@@ -67,9 +67,9 @@ struct Str {
 };
 /// What using an undefined value fails with.
 struct Undefined {
-  std::string_view hint;      ///< the whole message; "": made of the others
-  std::string_view name;      ///< of a variable, or of the attribute that `owner` lacks
-  std::string_view owner;     ///< "dict object"; "": a variable
+  std::string_view hint;   ///< the whole message; "": made of the others
+  std::string_view name;   ///< of a variable, or of the attribute that `owner` lacks
+  std::string_view owner;  ///< "dict object"; "": a variable
 };
 struct List;
 struct Dict;

@@ -41,7 +41,6 @@ constexpr PeerCommand kPeerCommands[] = {
     {"stop", "no model stays loaded after a command"},
     {"rm", "models are files and folders of yours; `redline cache --clear` removes what Redline keeps"},
     {"pull", "models are not downloaded; give a file or folder of this machine as MODEL"},
-    {"serve", "there is no server"},
     {"create", "did you mean convert?"},
     {"quantize",
      "there is no command that quantizes; `redline convert` writes GGUF files, and --dtype q8 quantizes an "
@@ -61,6 +60,10 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
   const std::string name = arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ? "help"
                            : arguments[0] == "--version"                                         ? "version"
                                                                                                  : arguments[0];
+  if (name == "bench" && arguments.size() > 1 && arguments[1] == "serve") {
+    const Command command = bench_serve_command();
+    return command.run(command, arguments.subspan(2), terminal);
+  }
   if (const Command* command = find_command(name))
     return command->run(*command, arguments.empty() ? arguments : arguments.subspan(1), terminal);
   if (name.starts_with('-')) return command_missing(name);

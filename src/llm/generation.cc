@@ -1,6 +1,7 @@
 #include "llm/generation.h"
 
 #include <algorithm>
+#include <cmath>
 
 namespace redline {
 
@@ -17,6 +18,8 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     if (id < 0 || id >= info.vocab_size)
       return invalid_argument("token {} is outside the vocabulary of {}", id, info.vocab_size);
   if (request.max_tokens < 0) return invalid_argument("max_tokens {} must not be negative", request.max_tokens);
+  if (!std::isfinite(request.timeout_ms) || request.timeout_ms < 0)
+    return invalid_argument("timeout_ms {} must be finite and not negative", request.timeout_ms);
   const int64_t length = std::ssize(prompt);
   if (length > info.context)
     return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
@@ -30,6 +33,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos);
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
   g->request_ = request;
+  // A steady_clock counts nanoseconds in 64 bits: beyond a century there is no deadline.
+  if (request.timeout_ms > 0 && request.timeout_ms < 3e12)
+    g->deadline_ = g->start_ + std::chrono::nanoseconds(static_cast<int64_t>(request.timeout_ms * 1e6));
   g->on_piece_ = std::move(on_piece);
   g->result_.prompt_tokens = length;
   g->tokens_ = std::move(prompt);

@@ -29,6 +29,9 @@ class TextGeneration {
   std::span<const int32_t> pending() const;
   std::span<const int32_t> tokens() const { return tokens_; }
   int64_t prompt_tokens() const { return result_.prompt_tokens; }
+  int64_t cached_tokens() const { return result_.cached_tokens; }
+  int64_t generated_tokens() const { return std::ssize(result_.tokens); }
+  bool has_prefilled() const { return has_prefilled_; }
   std::unique_ptr<SequenceState>& state() { return state_; }
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
 
@@ -47,6 +50,9 @@ class TextGeneration {
   void publish();
 
   bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
+  bool is_late(std::chrono::steady_clock::time_point now) const { return now >= deadline_; }
+  /// Of an ended request; nullopt: it has failed.
+  std::optional<FinishReason> reason() const { return status_.ok() ? reason_ : std::nullopt; }
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
   bool is_done() const { return done_.load(std::memory_order_acquire); }
   /// Waits for publish(). invalid_argument: the result has been taken.
@@ -70,7 +76,7 @@ class TextGeneration {
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;
 
-  Clock::time_point start_ = Clock::now(), decode_start_;
+  Clock::time_point start_ = Clock::now(), deadline_ = Clock::time_point::max(), decode_start_;
   bool has_prefilled_ = false;
   std::optional<int32_t> sampled_;
   float logprob_ = 0;

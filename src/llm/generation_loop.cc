@@ -40,8 +40,9 @@ AtExit(F) -> AtExit<F>;
 }  // namespace
 
 GenerationLoop::GenerationLoop(Stepper& stepper, const TextModel& model, std::unique_ptr<Scheduler> scheduler,
-                               std::unique_ptr<PrefixCache> prefixes)
-    : stepper_(stepper), model_(model), scheduler_(std::move(scheduler)), prefixes_(std::move(prefixes)) {}
+                               int64_t max_prefill_tokens, std::unique_ptr<PrefixCache> prefixes)
+    : stepper_(stepper), model_(model), scheduler_(std::move(scheduler)), prefixes_(std::move(prefixes)),
+      max_prefill_tokens_(max_prefill_tokens) {}
 
 GenerationLoop::~GenerationLoop() {
   {
@@ -121,6 +122,11 @@ void GenerationLoop::run_steps(const TextGeneration* mine) {
                                               [](const Request& request) { return !request.generation->has_ended(); });
       ended.assign(std::make_move_iterator(rest), std::make_move_iterator(running_.end()));
       running_.erase(rest, running_.end());
+      count(ended);
+      {
+        std::lock_guard counted(mutex_);
+        stats_ = counts_;
+      }
       for (const Request& request : ended) request.generation->publish();
       lock.lock();
       for (const Request& request : ended) submitted_ -= request.is_submitted;
@@ -133,22 +139,53 @@ void GenerationLoop::run_steps(const TextGeneration* mine) {
   }
 }
 
+EngineStats GenerationLoop::stats() const {
+  std::lock_guard lock(mutex_);
+  EngineStats stats = stats_;
+  stats.waiting += std::ssize(waiting_);
+  return stats;
+}
+
+void GenerationLoop::count(std::span<const Request> ended) {
+  for (const Request& request : ended) {
+    const std::optional<FinishReason> reason = request.generation->reason();
+    if (reason) ++counts_.requests_finished[static_cast<size_t>(*reason)];
+    else ++counts_.requests_failed;
+  }
+  counts_.running = std::count_if(running_.begin(), running_.end(),
+                                  [](const Request& request) { return request.generation->state() != nullptr; });
+  counts_.waiting = std::ssize(running_) - counts_.running;
+}
+
+void GenerationLoop::end_early() {
+  const auto now = std::chrono::steady_clock::now();
+  for (const Request& request : running_) {
+    TextGeneration& g = *request.generation;
+    if (g.has_ended()) continue;
+    if (g.is_cancelled()) g.end(FinishReason::kCancelled);
+    else if (g.is_late(now)) g.end(FinishReason::kTimeout);
+    else continue;
+    release(g);
+  }
+}
+
 void GenerationLoop::step() {
   std::vector<ScheduledTokens> scheduled;
   {
     std::lock_guard lock(stepper_.mutex());
-    for (const Request& request : running_) {
-      if (!request.generation->is_cancelled()) continue;
-      request.generation->end(FinishReason::kCancelled);
-      release(*request.generation);
-    }
+    end_early();
     scheduled = run_scheduled();
   }
   // Callbacks may use the engine, so they run without its mutex.
   std::vector<bool> ran(running_.size());
   for (const ScheduledTokens& tokens : scheduled) ran[tokens.request] = true;
-  for (size_t i = 0; i < running_.size(); ++i)
-    if (ran[i] || running_[i].generation->has_ended()) running_[i].generation->deliver();
+  for (size_t i = 0; i < running_.size(); ++i) {
+    TextGeneration& request = *running_[i].generation;
+    if (!ran[i] && !request.has_ended()) continue;
+    const int64_t before = request.generated_tokens();
+    request.deliver();
+    counts_.generated_tokens += request.generated_tokens() - before;
+  }
   std::lock_guard lock(stepper_.mutex());
   for (const Request& request : running_)
     if (request.generation->has_ended()) release(*request.generation);
@@ -195,7 +232,7 @@ std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
   std::vector<ScheduledTokens> scheduled;
   scheduler_->plan(requests,
                    {limits.tokens, std::min(limits.sequences, limits.logit_rows),
-                    admits ? stepper_.pool().free_tokens() : 0, limits.page_tokens},
+                    admits ? stepper_.pool().free_tokens() : 0, limits.page_tokens, max_prefill_tokens_},
                    scheduled);
   return scheduled;
 }
@@ -215,7 +252,12 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   const float* logits = stepper_.logits();
   for (size_t i = 0; i < entries.size(); ++i) {
     if (entries[i].logit_rows == 0) continue;
-    running_[scheduled[i].request].generation->sample({logits, vocab});
+    TextGeneration& request = *running_[scheduled[i].request].generation;
+    if (!request.has_prefilled()) {
+      counts_.prompt_tokens += request.prompt_tokens();
+      counts_.cached_prompt_tokens += request.cached_tokens();
+    }
+    request.sample({logits, vocab});
     logits += vocab;
   }
   return {};
@@ -232,6 +274,7 @@ bool GenerationLoop::preempt() {
     }
   if (count < 2) return false;
   last->state().reset();  // computed again when it is admitted again
+  ++counts_.preemptions;
   return true;
 }
 

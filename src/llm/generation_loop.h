@@ -14,14 +14,16 @@ namespace redline {
 /// Thread-safe.
 class GenerationLoop {
  public:
-  /// Stepper and model must outlive the loop. `prefixes` may be null.
+  /// Stepper and model must outlive the loop. `max_prefill_tokens`: as in TextEngineOptions. `prefixes` may be null.
   GenerationLoop(Stepper& stepper, const TextModel& model, std::unique_ptr<Scheduler> scheduler,
-                 std::unique_ptr<PrefixCache> prefixes = nullptr);
+                 int64_t max_prefill_tokens, std::unique_ptr<PrefixCache> prefixes = nullptr);
   /// Cancels what is still running.
   ~GenerationLoop();
 
   Result<GenerateResult> run(const GenerateRequest& request, TextGeneration::Callback on_piece);
   Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request, TextGeneration::Callback on_piece);
+  /// The counts of requests and tokens. Does not wait for the step in progress.
+  EngineStats stats() const;
 
  private:
   struct Request {
@@ -40,20 +42,27 @@ class GenerationLoop {
   bool preempt();
   void admit(TextGeneration& request);
   void release(TextGeneration& request);
+  /// Ends requests that were cancelled or are late.
+  void end_early();
+  void count(std::span<const Request> ended);
 
   Stepper& stepper_;
   const TextModel& model_;
   std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<PrefixCache> prefixes_;
+  int64_t max_prefill_tokens_;
 
-  std::mutex mutex_;                 ///< of what follows
+  mutable std::mutex mutex_;         ///< of what follows
   std::condition_variable changed_;  ///< a request came or ended, or the leader left
   std::vector<Request> waiting_;     ///< not yet in running_
   bool has_leader_ = false, closes_ = false;
   int64_t submitted_ = 0;  ///< requests of submit() that have not ended
   std::thread thread_;
+  EngineStats stats_;
 
-  std::vector<Request> running_;  ///< in order of arrival; belongs to the thread that runs the steps
+  // Of the thread that runs the steps.
+  std::vector<Request> running_;  ///< in order of arrival
+  EngineStats counts_;            ///< copied to stats_ after every step
 };
 
 }  // namespace redline

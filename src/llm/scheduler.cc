@@ -24,6 +24,8 @@ class FcfsScheduler final : public Scheduler {
         left.free_cache_tokens -= request.pending > 1 ? request.pending : budget.page_tokens;
     for (size_t i = 0; i < requests.size(); ++i)
       if (decodes(i)) take(i);
+    if (budget.max_prefill_tokens > 0 && !scheduled.empty())
+      left.tokens = std::min(left.tokens, budget.max_prefill_tokens);
     for (size_t i = 0; i < requests.size(); ++i) {
       if (decodes(i)) continue;
       if (!requests[i].is_running) {

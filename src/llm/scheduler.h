@@ -19,6 +19,7 @@ struct StepBudget {
   int64_t tokens = 0, sequences = 0;
   int64_t free_cache_tokens = 0;  ///< of which a prompt may take what running requests do not need
   int64_t page_tokens = 1;
+  int64_t max_prefill_tokens = 0;  ///< in a step with sampled tokens; 0: no limit
 };
 
 struct ScheduledTokens {

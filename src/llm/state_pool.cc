@@ -15,17 +15,26 @@ StatePool::StatePool(const StatePlan& plan, std::span<const int64_t> num_pages, 
   for (size_t g = 0; g < plan.groups.size(); ++g)
     groups_.push_back(
         {&plan.groups[g], SlabAllocator(num_pages[g]), std::vector<int32_t>(static_cast<size_t>(num_pages[g]), 0)});
+  // At most one group keeps every position.
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (group(g).kind == StateKind::kKeyValue && capacity(g) * kKvPageTokens == capacity_tokens()) {
+      counted_group_ = g;
+      if (group(g).window == 0) break;
+    }
 }
 
 std::optional<int32_t> StatePool::take(size_t g) {
   const std::optional<int64_t> page = groups_[g].pages.allocate();
   if (!page) return std::nullopt;
   groups_[g].references[static_cast<size_t>(*page)] = 1;
+  if (g == counted_group_) used_pages_.fetch_add(1, std::memory_order_relaxed);
   return static_cast<int32_t>(*page);
 }
 
 void StatePool::drop(size_t g, int32_t page) {
-  if (--groups_[g].references[static_cast<size_t>(page)] == 0) groups_[g].pages.free(page);
+  if (--groups_[g].references[static_cast<size_t>(page)] > 0) return;
+  groups_[g].pages.free(page);
+  if (g == counted_group_) used_pages_.fetch_sub(1, std::memory_order_relaxed);
 }
 
 bool StatePool::steps_drop_state() const {

@@ -1,6 +1,7 @@
 // The state of sequences: pages of every state group with reference counts, and the page tables of one sequence.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <optional>
 #include <span>
@@ -14,7 +15,7 @@ namespace redline {
 /// Positions that a window keeps beyond what the next token reads, so that a sequence can be truncated by as many.
 inline constexpr int64_t kWindowSlack = 256;
 
-/// The pages of one engine, by state group. Not thread-safe.
+/// The pages of one engine, by state group. Not thread-safe, except for used_pages().
 class StatePool {
  public:
   /// `memory` holds `num_pages` pages of each group of `plan`, which must outlive the pool.
@@ -39,6 +40,8 @@ class StatePool {
   /// Tokens that fit in the free pages of the groups that keep every position, or of all groups if none does.
   int64_t free_tokens() const { return tokens(&StatePool::num_free); }
   int64_t capacity_tokens() const { return tokens(&StatePool::capacity); }
+  /// Pages in use of the group that free_tokens() counts. Thread-safe.
+  int64_t used_pages() const { return used_pages_.load(std::memory_order_relaxed); }
 
  private:
   struct Group {
@@ -49,6 +52,8 @@ class StatePool {
   int64_t tokens(int64_t (StatePool::*pages)(size_t) const) const;
   std::vector<Group> groups_;
   std::unique_ptr<StateMemory> memory_;
+  size_t counted_group_ = 0;  ///< of used_pages_
+  std::atomic<int64_t> used_pages_{0};
 };
 
 /// The state of one sequence: its length, and its pages in every group. Keys and values lie in pages by position; pages

@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 
 #include <atomic>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 
@@ -128,6 +129,76 @@ TEST(Generation, CancelEndsARequestFromAnyThread) {
   // A handle that is dropped cancels too.
   std::ignore = engine->submit(request(*engine, kPrompts[0], 4000));
   EXPECT_TRUE(engine->generate(request(*engine, kPrompts[1], 3)).ok());
+}
+
+TEST(Generation, ARequestThatIsLateEndsWithWhatItHas) {
+  const auto engine = open();
+  GenerateRequest late = request(*engine, kPrompts[0], 4000);
+  late.timeout_ms = 1e-6;
+  auto result = engine->generate(late);
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  EXPECT_EQ(result->reason, FinishReason::kTimeout);
+  EXPECT_EQ(finish_reason_name(result->reason), "timeout");
+  EXPECT_EQ(result->tokens.size(), 0u);
+  // One that has begun keeps what it has: the callback holds the step until the deadline has passed.
+  late.timeout_ms = 2000;
+  const auto start = std::chrono::steady_clock::now();
+  result = engine->generate(late, [&](const TextPiece& piece) {
+    if (piece.token >= 0) std::this_thread::sleep_until(start + std::chrono::milliseconds(2100));
+    return true;
+  });
+  EXPECT_EQ(result->reason, FinishReason::kTimeout);
+  EXPECT_EQ(result->tokens.size(), 1u);
+  EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+  late.timeout_ms = -1;
+  EXPECT_EQ(engine->generate(late).status().message(), "timeout_ms -1 must be finite and not negative");
+}
+
+TEST(Generation, StatsCountRequestsTokensAndSteps) {
+  const auto engine = open();
+  const GenerateRequest first = request(*engine, kPrompts[0], 5);
+  const auto prompt = std::ssize(first.prompt);
+  EngineStats inside;
+  ASSERT_TRUE(engine
+                  ->generate(first,
+                             [&](const TextPiece&) {
+                               inside = engine->stats();
+                               return true;
+                             })
+                  .ok());
+  EXPECT_EQ(inside.running, 1);
+  EXPECT_EQ(inside.cache_pages_used, 1);
+  GenerateRequest late = first;
+  late.timeout_ms = 1e-6;
+  ASSERT_TRUE(engine->generate(late).ok());
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.running + stats.waiting, 0);
+  EXPECT_EQ(stats.prompt_tokens, prompt);
+  EXPECT_EQ(stats.generated_tokens, 5);
+  EXPECT_EQ(stats.steps, 5);
+  EXPECT_GT(stats.step_seconds, 0);
+  EXPECT_EQ(stats.requests_finished[static_cast<size_t>(FinishReason::kLength)], 1);
+  EXPECT_EQ(stats.requests_finished[static_cast<size_t>(FinishReason::kTimeout)], 1);
+  EXPECT_EQ(stats.requests_failed, 0);
+  EXPECT_EQ(stats.cache_pages_used, 0);
+  EXPECT_EQ(stats.cache_pages * stats.page_tokens, engine->batch_limits().cache_tokens);
+}
+
+TEST(Generation, CacheMemoryBoundsThePages) {
+  TextEngineOptions options;
+  options.cache_memory = 1;
+  const Status status = TextEngine::open(kTales, options).status();
+  EXPECT_THAT(status.message(), HasSubstr("cache_memory 1: one page of 32 tokens"));
+  options.cache_memory = 0;
+  options.cache_tokens = 32;
+  const int64_t page_bytes = open(options)->memory().kv_cache / open(options)->info().context * 32;
+  options.cache_tokens = 0;
+  options.cache_memory = 5 * page_bytes + page_bytes / 2;
+  EXPECT_EQ(open(options)->batch_limits().cache_tokens, 5 * 32);
+  options.cache_tokens = 3 * 32;  // the smaller one holds
+  EXPECT_EQ(open(options)->batch_limits().cache_tokens, 3 * 32);
+  options.cache_memory = -1;
+  EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("cache_memory -1"));
 }
 
 TEST(Generation, ClosingTheEngineEndsWhatRuns) {

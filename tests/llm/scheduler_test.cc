@@ -29,6 +29,12 @@ TEST(FcfsScheduler, APromptIsAdmittedWhenTheCacheHasRoomAndIsNotOvertaken) {
   EXPECT_EQ(plan({{50, false}, {5, false}}, {64, 8, 55}), (Grants{{0, 50}, {1, 5}}));
 }
 
+TEST(FcfsScheduler, PromptsBesideSampledTokensHaveABudgetOfTheirOwn) {
+  EXPECT_EQ(plan({{100, true}, {1, true}, {50, false}}, {64, 8, 1000, 1, 16}), (Grants{{1, 1}, {0, 16}}));
+  EXPECT_EQ(plan({{10, true}, {1, true}, {50, false}}, {64, 8, 1000, 1, 16}), (Grants{{1, 1}, {0, 10}, {2, 6}}));
+  EXPECT_EQ(plan({{100, true}, {50, false}}, {64, 8, 1000, 1, 16}), (Grants{{0, 64}}));  // nobody decodes
+}
+
 TEST(FcfsScheduler, LimitsOfTheStepHold) {
   EXPECT_EQ(plan({{1, true}, {1, true}, {1, true}}, {64, 2, 1000}), (Grants{{0, 1}, {1, 1}}));
   EXPECT_EQ(plan({{1, true}, {1, true}, {9, true}}, {2, 8, 1000}), (Grants{{0, 1}, {1, 1}}));

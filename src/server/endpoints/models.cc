@@ -66,8 +66,19 @@ AnswerOr get_model(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> models_endpoints() {
-  return {{"GET", "/v1/models", "models", "the models and their adapters", {{200, "all of them", &models_schema}}, list_models},
-          {"GET", "/v1/models/{model}", "models", "one model", {{200, "the model", &model_schema}}, get_model, {.needs_models = true, .error_statuses = {404}}}};
+  return {{"GET",
+           "/v1/models",
+           "models",
+           "the models and their adapters",
+           {{200, "all of them", &models_schema}},
+           list_models},
+          {"GET",
+           "/v1/models/{model}",
+           "models",
+           "one model",
+           {{200, "the model", &model_schema}},
+           get_model,
+           {.needs_models = true, .error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

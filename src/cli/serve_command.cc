@@ -28,7 +28,8 @@ struct ServeArgs {
     v(host, "host", "ADDRESS", "address to listen on; 0.0.0.0: all of this machine");
     v(port, "port", "N", "port to listen on; 0: any that is free", {.letter = 'p', .min = 0, .max = 65535});
     v(api_key, "api-key", "KEY", "refuse requests without this key");
-    v(api_keys_file, "api-keys-file", "FILE", "keys, one per line: NAME KEY [REQUESTS_PER_MINUTE]", {.names_file = true});
+    v(api_keys_file, "api-keys-file", "FILE", "keys, one per line: NAME KEY [REQUESTS_PER_MINUTE]",
+      {.names_file = true});
     v(tls_cert, "tls-cert", "FILE", "certificate chain (PEM), to speak TLS",
       {.names_file = true, .aliases = {"--ssl-certfile", "--ssl-cert-file"}, .needs = {"tls-key"}});
     v(tls_key, "tls-key", "FILE", "its private key (PEM)",
@@ -38,13 +39,15 @@ struct ServeArgs {
       {.names_file = true, .aliases = {"--lora-modules"}});
     v(max_lora_rank, "max-lora-rank", "N", "room for adapters of this rank together in one request",
       {.min = 0, .max = 4096, .shown_default = "what --lora needs"});
-    v(allow_lora_loading, "allow-lora-loading", "", "clients may load adapters from this machine's files over a network; "
+    v(allow_lora_loading, "allow-lora-loading", "",
+      "clients may load adapters from this machine's files over a network; "
       "on a loopback address they always may");
     v(max_sequences, "max-sequences", "N", "texts that are generated at once",
       {.min = 1, .max = 4096, .aliases = {"--max-num-seqs", "-np", "--parallel"}});
     v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, prompts and new ones together",
       {.min = 1, .max = 65536, .aliases = {"--max-num-batched-tokens"}});
-    v(max_queue, "max-queue", "N", "texts that wait beyond those; more are refused with 429", {.min = 0, .max = 1000000});
+    v(max_queue, "max-queue", "N", "texts that wait beyond those; more are refused with 429",
+      {.min = 0, .max = 1000000});
     v(cache_memory, "cache-memory", "MIB", "memory for cached keys and values",
       {.min = 0, .max = 1e9, .shown_default = "enough for --max-sequences contexts"});
     v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
@@ -54,12 +57,15 @@ struct ServeArgs {
       "clients may have events of predictions posted to their URLs; on a loopback address they always may");
     v(webhook_secret, "webhook-secret", "SECRET", "signs those events (Standard Webhooks)");
     v(request_timeout, "request-timeout", "SECONDS", "end a text after this time; 0: never", {.min = 0, .max = 86400});
-    v(read_timeout, "read-timeout", "SECONDS", "time for the body of a request", {.min = 1, .max = 86400});
-    v(write_timeout, "write-timeout", "SECONDS", "time in which a client must read something", {.min = 1, .max = 86400});
+    v(read_timeout, "read-timeout", "SECONDS", "time for the body of a request, and at most 10 for its head",
+      {.min = 1, .max = 86400});
+    v(write_timeout, "write-timeout", "SECONDS", "time in which a client must read something",
+      {.min = 1, .max = 86400});
     v(idle_timeout, "idle-timeout", "SECONDS", "time between the requests of a connection", {.min = 1, .max = 86400});
     v(max_body, "max-body", "MIB", "size of a request", {.min = 1, .max = 4096});
     v(max_connections, "max-connections", "N", "open connections", {.min = 1, .max = 1000000});
-    v(access_log, "access-log", "FILE", "one JSON object per request; -: standard error; off: none", {.names_file = true});
+    v(access_log, "access-log", "FILE", "one JSON object per request; -: standard error; off: none",
+      {.names_file = true});
     engine.visit(v);
   }
 };
@@ -95,7 +101,8 @@ Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
     if (!rank.ok()) return rank.status();
     const auto model = first(is_image);
     if (model == models.end())
-      return invalid_argument("{} is an adapter for {} models, and none is served", path, is_image ? "image" : "language");
+      return invalid_argument("{} is an adapter for {} models, and none is served", path,
+                              is_image ? "image" : "language");
     (is_image ? model->image_options.max_adapter_rank : model->options.max_adapter_rank) += *rank;
     model->adapters.emplace_back(std::move(name), std::move(path));
   }
@@ -134,8 +141,8 @@ Status open_image_model(ToOpen& m, const ServeArgs& args, server::App& app, Term
   REDLINE_ASSIGN(const std::string path, find_model(m.path));
   REDLINE_ASSIGN(auto engine, ImageEngine::open(path, m.image_options));
   const ImageRequest defaults = engine->defaults();
-  terminal.note("redline: {}: {}, {}x{} pixels in {} steps, at most {} a side", m.name, engine->family(), defaults.width,
-                defaults.height, defaults.num_inference_steps, m.image_options.max_side);
+  terminal.note("redline: {}: {}, {}x{} pixels in {} steps, at most {} a side", m.name, engine->family(),
+                defaults.width, defaults.height, defaults.num_inference_steps, m.image_options.max_side);
   auto model = std::make_shared<server::ImageModel>(m.name, std::move(engine), m.image_options, args.max_queue);
   for (const auto& [name, file] : m.adapters) REDLINE_TRY(model->load_adapter(name, file).within("flag --lora"));
   app.images().add(std::move(model));
@@ -152,8 +159,8 @@ Status open_models(const ServeArgs& args, server::App& app, Terminal& terminal) 
     REDLINE_ASSIGN(auto engine, open_engine(m.path, m.options, terminal));
     const ModelInfo& info = engine->info();
     const BatchLimits limits = engine->batch_limits();
-    terminal.note("redline: {}: {}, {}, context {}, up to {} texts at once, {} tokens fit in the cache ({} MiB)", m.name,
-                  info.architecture, info.weight_types, info.context, limits.sequences, limits.cache_tokens,
+    terminal.note("redline: {}: {}, {}, context {}, up to {} texts at once, {} tokens fit in the cache ({} MiB)",
+                  m.name, info.architecture, info.weight_types, info.context, limits.sequences, limits.cache_tokens,
                   engine->memory().kv_cache >> 20);
     auto model = std::make_shared<server::ServedModel>(m.name, std::move(engine), args.max_queue);
     for (const auto& [name, path] : m.adapters) REDLINE_TRY(model->load_adapter(name, path).within("flag --lora"));
@@ -184,7 +191,8 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
                    .request_timeout_s = args.request_timeout,
                    .log = log.file});
   for (size_t i = 0; i < args.api_key.size(); ++i)
-    REDLINE_TRY(app.keys().add(i == 0 ? "default" : fmt::format("default{}", i + 1), args.api_key[i]).within("--api-key"));
+    REDLINE_TRY(
+        app.keys().add(i == 0 ? "default" : fmt::format("default{}", i + 1), args.api_key[i]).within("--api-key"));
   if (!args.api_keys_file.empty()) REDLINE_TRY(app.keys().read_file(args.api_keys_file));
   REDLINE_ASSIGN(const auto http, server::HttpServer::listen({.host = args.host,
                                                               .port = static_cast<int>(args.port),
@@ -192,6 +200,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
                                                               .tls_key = args.tls_key,
                                                               .max_body_bytes = args.max_body << 20,
                                                               .max_connections = args.max_connections,
+                                                              .header_timeout_s = std::min(args.read_timeout, 10.0F),
                                                               .body_timeout_s = args.read_timeout,
                                                               .idle_timeout_s = args.idle_timeout,
                                                               .write_timeout_s = args.write_timeout,
@@ -216,7 +225,8 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
 Command serve_command() {
   return make_command<ServeArgs, serve>(
       "serve", "serve language and image models over HTTP",
-      "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. Requests are "
+      "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
+      "Requests are "
       "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "
       "finished; the second one at once. docs/server.md has more.",
       {"redline serve redline-tales", "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",

@@ -16,8 +16,8 @@ struct ApiError {
   int status = 400;
   std::string type = "invalid_request_error";
   std::string message;
-  std::string param;          ///< the field at fault: "messages[2].role"; "": none
-  std::string code;           ///< "context_length_exceeded"; "": none
+  std::string param;         ///< the field at fault: "messages[2].role"; "": none
+  std::string code;          ///< "context_length_exceeded"; "": none
   double retry_after_s = 0;  ///< of 429 and 503; 0: no header
 };
 
@@ -45,7 +45,7 @@ ApiError api_error(const Status& status, std::string param = "");
 template <class T>
 class [[nodiscard]] Outcome {
  public:
-  Outcome(T value) : value_(std::move(value)) {}             // NOLINT(google-explicit-constructor): return value;
+  Outcome(T value) : value_(std::move(value)) {}         // NOLINT(google-explicit-constructor): return value;
   Outcome(ApiError error) : error_(std::move(error)) {}  // NOLINT(google-explicit-constructor): return error;
   bool ok() const { return value_.has_value(); }
   T& operator*() { return *value_; }

@@ -37,11 +37,13 @@ Status ApiKeys::read_file(const std::string& path) {
     double per_minute = 0;
     if (!(words >> key)) return invalid_argument("{}:{}: the name \"{}\" has no key", path, number, name);
     if (!(words >> per_minute)) {
-      if (!words.eof()) return invalid_argument("{}:{}: the third word must be a number of requests per minute", path, number);
+      if (!words.eof())
+        return invalid_argument("{}:{}: the third word must be a number of requests per minute", path, number);
       per_minute = 0;
     }
     words.clear();
-    if (per_minute < 0 || words >> rest) return invalid_argument("{}:{}: a line is NAME KEY [REQUESTS_PER_MINUTE]", path, number);
+    if (per_minute < 0 || words >> rest)
+      return invalid_argument("{}:{}: a line is NAME KEY [REQUESTS_PER_MINUTE]", path, number);
     REDLINE_TRY(add(name, key, per_minute).within(fmt::format("{}:{}", path, number)));
   }
   if (keys_.empty()) return invalid_argument("{}: has no key", path);

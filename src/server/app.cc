@@ -11,7 +11,8 @@ namespace {
 constexpr char kPreflightMethods[] = "GET, POST, DELETE, OPTIONS";
 constexpr char kPreflightHeaders[] =
     "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version, Anthropic-Beta, "
-    "Anthropic-Dangerous-Direct-Browser-Access, OpenAI-Organization, OpenAI-Project, X-Stainless-Arch, X-Stainless-Lang, "
+    "Anthropic-Dangerous-Direct-Browser-Access, OpenAI-Organization, OpenAI-Project, X-Stainless-Arch, "
+    "X-Stainless-Lang, "
     "X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, "
     "X-Stainless-Runtime-Version, X-Stainless-Timeout";
 
@@ -22,8 +23,7 @@ std::string_view without_port(std::string_view host) {
 }
 
 bool is_address(std::string_view name) {
-  return name.starts_with('[') ||
-         (!name.empty() && name.find_first_not_of("0123456789.") == name.npos);
+  return name.starts_with('[') || (!name.empty() && name.find_first_not_of("0123456789.") == name.npos);
 }
 
 /// The values of the {names} of `pattern`, if `path` matches it.
@@ -49,7 +49,8 @@ std::string utc_now() {
   std::tm parts{};
   gmtime_r(&seconds, &parts);
   char text[32];
-  return fmt::format("{}.{:03}Z", std::string_view(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts)), ms);
+  return fmt::format("{}.{:03}Z", std::string_view(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts)),
+                     ms);
 }
 
 std::unique_ptr<Answer> error_answer(const ApiError& error, ErrorShape shape) {
@@ -71,9 +72,10 @@ ErrorShape shape_of(const std::string& path) {
 App::App(AppOptions options)
     : options_(std::move(options)), webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)) {
   using Kind = Metrics::Kind;
-  const std::vector<double> seconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1, 0.25, 0.5,
+  const std::vector<double> seconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
                                        0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
-  const std::vector<double> tokens = {1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+  const std::vector<double> tokens = {1,   2,    5,    10,   20,    50,    100,   200,
+                                      500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
   metrics_.declare("vllm:num_requests_running", Kind::kGauge, "Requests whose state is in the cache.");
   metrics_.declare("vllm:num_requests_waiting", Kind::kGauge, "Requests that wait for a place in the cache.");
   metrics_.declare("vllm:kv_cache_usage_perc", Kind::kGauge, "Share of the cache pages in use by requests; 1 is full.");
@@ -89,7 +91,8 @@ App::App(AppOptions options)
   metrics_.declare("vllm:e2e_request_latency_seconds", Kind::kHistogram, "Time of a generation.", seconds);
   metrics_.declare("vllm:request_prompt_tokens", Kind::kHistogram, "Tokens of a prompt.", tokens);
   metrics_.declare("vllm:request_generation_tokens", Kind::kHistogram, "Tokens of a generation.", tokens);
-  metrics_.declare("redline:prefix_miss_total", Kind::kCounter, "Requests that did not reuse all of their prompt, by reason.");
+  metrics_.declare("redline:prefix_miss_total", Kind::kCounter,
+                   "Requests that did not reuse all of their prompt, by reason.");
   metrics_.declare("redline:steps_total", Kind::kCounter, "Steps of the model.");
   metrics_.declare("redline:step_seconds_total", Kind::kCounter, "Time in steps of the model.");
   metrics_.declare("redline:cache_pages", Kind::kGauge, "Pages of the cache, by what holds them.");
@@ -170,7 +173,8 @@ App::Route App::route_of(const std::string& method, const std::string& path) {
 
 bool App::allows_host(std::string_view host) const {
   const std::string_view name = without_port(host);
-  return !options_.is_loopback || is_address(name) || name == "localhost" || name.ends_with(".localhost");
+  return !options_.is_loopback || name.empty() || is_address(name) || name == "localhost" ||
+         name.ends_with(".localhost");
 }
 
 // A page of another site must not reach a server that only this machine is meant to reach, not even with a request that
@@ -188,8 +192,9 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
   if (!allows_origin(request))
     return ApiError{.status = 403,
                     .type = "permission_error",
-                    .message = "pages of this origin may not call, nor may a name that is not this machine's; allow it "
-                               "with --cors-origin",
+                    .message =
+                        "pages of this origin may not call, nor may a name that is not this machine's; allow it "
+                        "with --cors-origin",
                     .param = request.header("origin").empty() ? "host" : "origin",
                     .code = "origin_not_allowed"};
   if (!route.endpoint) {

@@ -18,13 +18,13 @@
 namespace redline::server {
 
 struct AppOptions {
-  std::vector<std::string> origins;  ///< whose pages may call; "*": any. Pages from the server itself always may
-  bool is_loopback = true;           ///< bound to a loopback address: the Host header must name one too
+  std::vector<std::string> origins;    ///< whose pages may call; "*": any. Pages from the server itself always may
+  bool is_loopback = true;             ///< bound to a loopback address: the Host header must name one too
   bool allows_adapter_loading = true;  ///< clients may have files of this machine read as adapters
   bool allows_webhooks = true;         ///< clients may have events of predictions posted to URLs of theirs
   std::string webhook_secret;          ///< signs them; "": they are not signed
-  double request_timeout_s = 0;      ///< maximum time of a generation; 0: none
-  std::FILE* log = nullptr;          ///< one JSON object per line; null: no access log
+  double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
+  std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
 };
 
 class App final : public HttpApplication {

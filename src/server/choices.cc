@@ -61,7 +61,8 @@ Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedMod
                                                  const std::vector<GenerateRequest>& requests) {
   const auto count = std::ssize(requests);
   if (count > model->max_in_flight())
-    return bad_request("n", fmt::format("the request asks for {} texts; the limit is {}", count, model->max_in_flight()));
+    return bad_request("n",
+                       fmt::format("the request asks for {} texts; the limit is {}", count, model->max_in_flight()));
   auto ticket = ServedModel::admit(model, count);
   if (!ticket)
     return overloaded(429, fmt::format("the queue is full: {} requests are running or waiting", model->in_flight()), 1);
@@ -69,8 +70,8 @@ Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedMod
   choices->results_.resize(requests.size());
   for (size_t i = 0; i < requests.size(); ++i) {
     auto end = std::make_shared<EndSignal>(choices->inbox_, i);
-    auto generation = model->engine().submit(
-        requests[i], [inbox = choices->inbox_, i, end = std::move(end)](const TextPiece& piece) {
+    auto generation =
+        model->engine().submit(requests[i], [inbox = choices->inbox_, i, end = std::move(end)](const TextPiece& piece) {
           if (piece.text.empty() && piece.token < 0) return true;  // between the steps of a long prompt
           return inbox->push({.choice = i,
                               .text = std::string(piece.text),

@@ -40,9 +40,9 @@ struct DocumentedAnswer {
 struct EndpointRules {
   const Schema* request = nullptr;  ///< of a JSON body; nullptr: none
   ErrorShape errors = ErrorShape::kOpenAi;
-  bool takes_form = false;      ///< multipart/form-data too
+  bool takes_form = false;  ///< multipart/form-data too
   bool needs_key = true;
-  bool needs_models = false;              ///< answered with 503 while models are loaded or the server drains
+  bool needs_models = false;             ///< answered with 503 while models are loaded or the server drains
   std::vector<int> error_statuses = {};  ///< 404 and others that this endpoint gives
 };
 
@@ -57,8 +57,8 @@ struct Endpoint {
 /// Of all files in endpoints/.
 const std::vector<Endpoint>& endpoints();
 
-/// The description of all endpoints, OpenAPI 3.1.
-Json openapi();
+/// The description of all endpoints, OpenAPI 3.1. `asks_for_key`: API keys are set.
+Json openapi(bool asks_for_key);
 
 inline std::unique_ptr<Answer> json_answer(const Json& json, int status = 200) {
   return std::make_unique<FixedAnswer>(to_text(json), status);

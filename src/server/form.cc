@@ -110,8 +110,8 @@ Outcome<Form> parse_form(std::string_view content_type, std::string_view body, c
     if (const auto file = parameter(part.disposition, "filename")) {
       form.files.push_back({std::move(name), *file, std::string(part.body)});
     } else {
-      const auto field = std::find_if(schema.fields.begin(), schema.fields.end(),
-                                      [&](const Field& f) { return f.name == name; });
+      const auto field =
+          std::find_if(schema.fields.begin(), schema.fields.end(), [&](const Field& f) { return f.name == name; });
       const unsigned types = field == schema.fields.end() ? kString : field->types;
       const unsigned item = field != schema.fields.end() && field->rules.items ? field->rules.items->types : kString;
       Json value = value_of(std::string(part.body), is_list ? item : types);

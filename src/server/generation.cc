@@ -12,10 +12,11 @@ namespace {
 constexpr double kMaxInteger = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
 
 const Schema& lora_schema() {
-  static const Schema schema{"AdapterScale",
-                             {{"name", kString, "the adapter's name"},
-                              {"id", kInteger, "the adapter's number in /lora-adapters, instead of the name", {.min = 0}},
-                              {"scale", kNumber, "its weight; 1: as trained", {.min = -100, .max = 100}}}};
+  static const Schema schema{
+      "AdapterScale",
+      {{"name", kString, "the adapter's name"},
+       {"id", kInteger, "the adapter's number in /lora-adapters, instead of the name", {.min = 0}},
+       {"scale", kNumber, "its weight; 1: as trained", {.min = -100, .max = 100}}}};
   return schema;
 }
 
@@ -49,8 +50,13 @@ const std::vector<Field>& generation_fields() {
       {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxInteger}},
       {"min_p", kNumber, "least probability relative to the most likely token; 0: off", {.min = 0, .max = 1}},
       {"repetition_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
-      {"seed", kInteger, "the same seed gives the same text; default: random", {.min = -kMaxInteger, .max = kMaxInteger}},
-      {"stop", kString | kArray, "strings that end the text; they are not part of it",
+      {"seed",
+       kInteger,
+       "the same seed gives the same text; default: random",
+       {.min = -kMaxInteger, .max = kMaxInteger}},
+      {"stop",
+       kString | kArray,
+       "strings that end the text; they are not part of it",
        {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item()}},
       {"ignore_eos", kBoolean, "go on after the token that ends a text"},
       {"stream", kBoolean, "send the text as it is generated, as server-sent events"},
@@ -58,7 +64,9 @@ const std::vector<Field>& generation_fields() {
       {"priority", kInteger, "lower runs first", {.min = -1000000, .max = 1000000}},
       {"cache_salt", kString, "prompts share cached state only with equal salts", {.max_length = 1000}},
       {"timeout", kNumber, "seconds after which the text ends with what there is", {.min = 0.001, .max = 86400}},
-      {"lora", kArray, "adapters and their weights, instead of those of the model's name",
+      {"lora",
+       kArray,
+       "adapters and their weights, instead of those of the model's name",
        {.max_items = 16, .items = &lora_item()}},
       {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
       {"frequency_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
@@ -141,7 +149,8 @@ Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice&
         return entry.contains("name") ? a.name == entry["name"] : entry.contains("id") && a.id == entry["id"];
       });
       if (found == adapters.end())
-        return not_found_error(fmt::format("lora[{}]", i), "there is no such adapter; see /lora-adapters", "adapter_not_found");
+        return not_found_error(fmt::format("lora[{}]", i), "there is no such adapter; see /lora-adapters",
+                               "adapter_not_found");
       if (const double scale = entry.value("scale", 1.0); scale != 0) request.adapters.emplace_back(found->name, scale);
     }
   }
@@ -150,11 +159,12 @@ Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice&
 
 std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_tokens, const char* param) {
   if (prompt_tokens < info.context) return std::nullopt;
-  return bad_request(param,
-                     fmt::format("the prompt has {} tokens; the context holds {}, and at least one must be left for the "
-                                 "text. Shorten the prompt, or start the server with a larger --context",
-                                 prompt_tokens, info.context),
-                     "context_length_exceeded");
+  return bad_request(
+      param,
+      fmt::format("the prompt has {} tokens; the context holds {}, and at least one must be left for the "
+                  "text. Shorten the prompt, or start the server with a larger --context",
+                  prompt_tokens, info.context),
+      "context_length_exceeded");
 }
 
 std::string matched_stop(const TextEngine& engine, const GenerateResult& result, const std::vector<std::string>& stop) {
@@ -185,7 +195,8 @@ std::string new_id(const char* prefix) {
 
 int64_t unix_time() { return std::time(nullptr); }
 
-GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams)
+GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices,
+                                   bool streams)
     : app_(call.app), model_(choice), shape_(call.shape), choices_(std::move(choices)) {
   is_stream = streams;
   if (streams) {
@@ -210,8 +221,7 @@ Progress GenerationAnswer::poll(std::string& body) {
     std::optional<ApiError> error;
     if (!result.ok()) error = api_error(result.status());
     else if (choices_->has_overflowed()) error = overloaded(503, "the text was not read for too long", 0);
-    else if (result.value().reason == FinishReason::kCancelled)
-      error = overloaded(503, "the server is stopping", 1);
+    else if (result.value().reason == FinishReason::kCancelled) error = overloaded(503, "the server is stopping", 1);
     if (error) {
       facts.finish = "error";
       if (is_stream) {

@@ -59,7 +59,7 @@ struct Shared {
   HttpServerOptions options;
   HttpApplication& application;
   std::atomic<int64_t> connections{0};
-  int64_t answering = 0;          // of the socket thread, as the next
+  int64_t answering = 0;  // of the socket thread, as the next
   bool is_draining = false;
   std::function<void()> on_idle;  // no answer is in the making
   std::shared_ptr<Gate> gate = std::make_shared<Gate>();
@@ -77,7 +77,8 @@ std::string http_date() {
 
 /// Printable ASCII without spaces, so that it is safe in a header and in a log line.
 bool is_request_id(std::string_view id) {
-  return !id.empty() && id.size() <= 128 && std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
+  return !id.empty() && id.size() <= 128 &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
 }
 
 std::string new_request_id() {
@@ -92,7 +93,9 @@ struct HeadProblem {
 };
 template <class Head>
 HeadProblem problem_of(const Head& head) {
-  const auto count = [&](http::field name) { return std::distance(head.equal_range(name).first, head.equal_range(name).second); };
+  const auto count = [&](http::field name) {
+    return std::distance(head.equal_range(name).first, head.equal_range(name).second);
+  };
   if (count(http::field::host) > 1) return {"host", "the header Host is given more than once"};
   if (head.version() == 11 && count(http::field::host) == 0) return {"host", "the header Host is missing"};
   if (count(http::field::content_length) > 1)
@@ -133,7 +136,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     ErrorCode error;
     if constexpr (std::is_same_v<Stream, TlsStream>) {
       deadline(shared_->options.header_timeout_s);
-      co_await stream_.async_handshake(asio::ssl::stream_base::server, asio::redirect_error(asio::use_awaitable, error));
+      co_await stream_.async_handshake(asio::ssl::stream_base::server,
+                                       asio::redirect_error(asio::use_awaitable, error));
       if (error) co_return;
     }
     if (is_over_limit) {
@@ -162,8 +166,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     ErrorCode error;
     if (buffer_.size() == 0) {  // between requests a connection may be silent for longer than inside one
       deadline(shared_->options.idle_timeout_s);
-      const size_t got = co_await stream_.async_read_some(buffer_.prepare(4096),
-                                                          asio::redirect_error(asio::use_awaitable, error));
+      const size_t got =
+          co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
       buffer_.commit(got);
       if (error) {
         is_last_ = true;
@@ -350,8 +354,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
 
   /// `size` -1: chunked; -2: until the connection ends.
   std::string head_of(const Answer& a, std::string_view id, int64_t size) const {
-    std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: redline\r\nDate: {}\r\n", a.status, reason_phrase(a.status),
-                                   http_date());
+    std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: redline\r\nDate: {}\r\n", a.status,
+                                   reason_phrase(a.status), http_date());
     if (a.status != 204) head += fmt::format("Content-Type: {}\r\n", a.content_type);
     if (size >= 0 && a.status != 204) head += fmt::format("Content-Length: {}\r\n", size);
     if (size == -1) head += "Transfer-Encoding: chunked\r\n";
@@ -426,7 +430,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   std::string peer_;
   std::unique_ptr<Answer> sent_;
   std::atomic<bool> is_signalled_{false};
-  bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false, has_unread_ = false;
+  bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,
+       has_unread_ = false;
 };
 
 class AsioServer final : public HttpServer {

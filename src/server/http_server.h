@@ -13,7 +13,7 @@ namespace redline::server {
 
 struct HttpServerOptions {
   std::string host = "127.0.0.1";
-  int port = 8080;                      ///< 0: any that is free
+  int port = 8080;                       ///< 0: any that is free
   std::string tls_certificate, tls_key;  ///< PEM files; "": no TLS
   int64_t max_body_bytes = int64_t{32} << 20;
   int64_t max_header_bytes = 16 << 10;

@@ -25,7 +25,8 @@ bool is_too_deep(std::string_view text) {
 }  // namespace
 
 Outcome<Json> parse_json(std::string_view text) {
-  if (text.find_first_not_of(" \t\r\n") == text.npos) return bad_request("", "the body is empty; it must be a JSON object");
+  if (text.find_first_not_of(" \t\r\n") == text.npos)
+    return bad_request("", "the body is empty; it must be a JSON object");
   if (is_too_deep(text)) return bad_request("", fmt::format("the body is nested more than {} levels deep", kMaxDepth));
   try {
     return Json::parse(text);

@@ -11,7 +11,9 @@ namespace redline::server {
 namespace {
 
 std::string in_braces(const std::string& labels) { return labels.empty() ? "" : "{" + labels + "}"; }
-std::string number(double value) { return std::isfinite(value) ? fmt::format("{}", value) : value > 0 ? "+Inf" : "NaN"; }
+std::string number(double value) {
+  return std::isfinite(value) ? fmt::format("{}", value) : value > 0 ? "+Inf" : "NaN";
+}
 
 }  // namespace
 

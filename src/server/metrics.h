@@ -26,7 +26,7 @@ class Metrics {
 
  private:
   struct Series {
-    double value = 0;                ///< of a histogram: the sum
+    double value = 0;              ///< of a histogram: the sum
     std::vector<uint64_t> counts;  ///< of a histogram, per bucket and above the last
   };
   struct Family {

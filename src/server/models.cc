@@ -8,9 +8,7 @@
 namespace redline::server {
 
 ServedModel::ServedModel(std::string name, std::unique_ptr<TextEngine> engine, int64_t max_waiting)
-    : name_(std::move(name)),
-      engine_(std::move(engine)),
-      created_(std::time(nullptr)),
+    : name_(std::move(name)), engine_(std::move(engine)), created_(std::time(nullptr)),
       max_in_flight_(engine_->batch_limits().sequences + max_waiting) {}
 
 std::vector<Adapter> ServedModel::adapters() const {

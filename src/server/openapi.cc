@@ -13,9 +13,9 @@ const Schema& error_schema(ErrorShape shape) {
                                     {"param", kString, "the field at fault", {.is_nullable = true}},
                                     {"code", kString, "a name for programs", {.is_nullable = true}}}};
   static const Schema openai{"OpenAiError", {{"error", kObject, "", {.required = true, .object = &openai_error}}}};
-  static const Schema anthropic_error{
-      "AnthropicErrorDetail",
-      {{"type", kString, "the kind of error", {.required = true}}, {"message", kString, "what was wrong", {.required = true}}}};
+  static const Schema anthropic_error{"AnthropicErrorDetail",
+                                      {{"type", kString, "the kind of error", {.required = true}},
+                                       {"message", kString, "what was wrong", {.required = true}}}};
   static const Schema anthropic{"AnthropicError",
                                 {{"type", kString, "", {.required = true, .choices = {"error"}}},
                                  {"error", kObject, "", {.required = true, .object = &anthropic_error}}}};
@@ -42,8 +42,7 @@ const char* error_text(int status) {
   }
 }
 
-
-Json operation_of(const Endpoint& endpoint, Json& components) {
+Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components) {
   Json operation = {{"tags", {endpoint.tag}}, {"summary", endpoint.summary}};
   Json parameters = Json::array();
   for (size_t begin = endpoint.path.find('{'); begin != std::string::npos; begin = endpoint.path.find('{', begin + 1)) {
@@ -63,43 +62,48 @@ Json operation_of(const Endpoint& endpoint, Json& components) {
     Json& response = responses[std::to_string(answer.status)];
     response["description"] = answer.description;
     if (!answer.schema && answer.content_type == "application/json") continue;
-    response["content"][answer.content_type]["schema"] =
-        answer.schema ? schema_reference(*answer.schema, components) : Json{{"type", "string"}};
+    Json& content = response["content"][answer.content_type];
+    content = Json::object();
+    if (answer.schema) content["schema"] = schema_reference(*answer.schema, components);
   }
   std::set<int> errors(endpoint.rules.error_statuses.begin(), endpoint.rules.error_statuses.end());
   errors.insert({400, 403, 413, 431});
-  if (endpoint.rules.needs_key) errors.insert({401, 429});
+  if (endpoint.rules.needs_key && asks_for_key) errors.insert({401, 429});
   if (endpoint.rules.needs_models) errors.insert({429, 503});
   for (const int status : errors) {
     if (responses.contains(std::to_string(status))) continue;
     responses[std::to_string(status)] = {
         {"description", error_text(status)},
-        {"content", {{"application/json", {{"schema", schema_reference(error_schema(endpoint.rules.errors), components)}}}}}};
+        {"content",
+         {{"application/json", {{"schema", schema_reference(error_schema(endpoint.rules.errors), components)}}}}}};
   }
   operation["responses"] = std::move(responses);
-  if (!endpoint.rules.needs_key) operation["security"] = Json::array();
+  if (!endpoint.rules.needs_key && asks_for_key) operation["security"] = Json::array();
   return operation;
 }
 
 }  // namespace
 
-Json openapi() {
+Json openapi(bool asks_for_key) {
   Json paths = Json::object(), components = Json::object();
   for (const Endpoint& endpoint : endpoints()) {
     std::string method = endpoint.method;
     for (char& c : method) c = static_cast<char>(c | 0x20);
-    paths[endpoint.path][method] = operation_of(endpoint, components);
+    paths[endpoint.path][method] = operation_of(endpoint, asks_for_key, components);
   }
-  return {{"openapi", "3.1.0"},
-          {"info",
-           {{"title", "Redline"},
-            {"version", "1"},
-            {"description", "Language models behind the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM."}}},
-          {"paths", std::move(paths)},
-          {"components",
-           {{"schemas", std::move(components)},
-            {"securitySchemes", {{"key", {{"type", "http"}, {"scheme", "bearer"}}}}}}},
-          {"security", Json::array({{{"key", Json::array()}}})}};
+  Json document = {
+      {"openapi", "3.1.0"},
+      {"info",
+       {{"title", "Redline"},
+        {"version", "1"},
+        {"description", "Language models behind the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM."}}},
+      {"paths", std::move(paths)},
+      {"components", {{"schemas", std::move(components)}}}};
+  if (asks_for_key) {
+    document["components"]["securitySchemes"] = {{"key", {{"type", "http"}, {"scheme", "bearer"}}}};
+    document["security"] = Json::array({{{"key", Json::array()}}});
+  }
+  return document;
 }
 
 }  // namespace redline::server

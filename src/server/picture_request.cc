@@ -13,10 +13,9 @@ namespace {
 constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
 constexpr double kMaxImageCharacters = 1 << 28;
 
-const Schema adapter_schema{
-    "PictureAdapter",
-    {{"name", kString, "a name given with --lora", {.required = true, .max_length = 1000}},
-     {"weight", kNumber, "1: as trained", {.min = -100, .max = 100}}}};
+const Schema adapter_schema{"PictureAdapter",
+                            {{"name", kString, "a name given with --lora", {.required = true, .max_length = 1000}},
+                             {"weight", kNumber, "1: as trained", {.min = -100, .max = 100}}}};
 const Field adapter_item{"", kObject | kString, "", {.max_length = 1000, .object = &adapter_schema}};
 
 /// A picture in a field: a data URL, or its base64.
@@ -63,10 +62,12 @@ std::optional<T> pick(const Json& input, std::initializer_list<const char*> name
 std::optional<ApiError> check_size(const ImageModel& model, const char* name, int64_t value) {
   const int64_t unit = model.engine().size_multiple(), most = model.max_side() / unit * unit;
   if (value < unit || value > most)
-    return bad_request(name, fmt::format("{} is {}; it must be from {} to {}", name, value, unit, most), "invalid_value");
+    return bad_request(name, fmt::format("{} is {}; it must be from {} to {}", name, value, unit, most),
+                       "invalid_value");
   if (value % unit != 0)
-    return bad_request(name, fmt::format("{} is {}; it must be a multiple of {}: {} or {}", name, value, unit,
-                                         value / unit * unit, (value / unit + 1) * unit),
+    return bad_request(name,
+                       fmt::format("{} is {}; it must be a multiple of {}: {} or {}", name, value, unit,
+                                   value / unit * unit, (value / unit + 1) * unit),
                        "invalid_value");
   return std::nullopt;
 }
@@ -75,33 +76,51 @@ std::optional<ApiError> check_size(const ImageModel& model, const char* name, in
 
 const Schema picture_input_schema{
     .name = "PictureInput",
-    .fields =
-        {{"prompt", kString, "what to draw", {.required = true, .max_length = 32000}},
-         {"negative_prompt", kString, "what not to draw; needs guidance", {.max_length = 32000}},
-         {"width", kInteger, "pixels; default: the model's own, or that of image", {.min = 1, .max = 65536}},
-         {"height", kInteger, "pixels", {.min = 1, .max = 65536}},
-         {"steps", kInteger, "denoising steps; default: the model's own", {.min = 1, .max = 1000}},
-         {"num_inference_steps", kInteger, "the same as steps", {.min = 1, .max = 1000}},
-         {"guidance", kNumber, "guidance scale; default: the model's own", {.min = 0, .max = 100}},
-         {"guidance_scale", kNumber, "the same as guidance", {.min = 0, .max = 100}},
-         {"true_guidance", kNumber, "classifier-free guidance of a guidance-distilled model; 1: none", {.min = 0, .max = 100}},
-         {"seed", kInteger, "the same seed gives the same picture; picture i has seed + i; default: random", {.min = 0, .max = kMaxSeed}},
-         {"batch", kInteger, "pictures", {.min = 1, .max = 64}},
-         {"num_outputs", kInteger, "the same as batch", {.min = 1, .max = 64}},
-         {"solver", kString, "scheduler instead of the model's own: flow-euler, euler, dpm++, unipc, lcm, ...", {.max_length = 100}},
-         {"scheduler", kString, "the same as solver", {.max_length = 100}},
-         {"cache", kString, "step cache: none, auto, or a rule with parameters", {.max_length = 200}},
-         {"quality", kNumber, "step cache by quality: 1 computes every step", {.min = 0, .max = 1}},
-         {"steps_budget", kInteger, "step cache: steps to compute; the others are forecast", {.min = 1, .max = 1000}},
-         {"image", kString, "picture to start from: a data URL, or base64 of a PNG, JPEG or WebP file", {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
-         {"mask", kString, "white is drawn anew, black is kept", {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
-         {"strength", kNumber, "with image: fraction of the steps that run", {.min = 0.001, .max = 1}},
-         {"keep_unmasked", kBoolean, "with mask: what is black stays to the last bit; default: true"},
-         {"adapters", kArray, "LoRA adapters: names, or names with weights", {.max_items = 16, .items = &adapter_item}},
-         {"max_sequence_length", kInteger, "text tokens of the prompt", {.min = 1, .max = 1024}},
-         {"split_guidance", kBoolean, "guidance branches one after the other: less memory"},
-         {"output_format", kString, "default: png", {.choices = {"png", "jpeg", "jpg", "webp"}}},
-         {"preview_side", kInteger, "pixels of the previews among the events; 0: none; default: 256", {.min = 0, .max = 1024}}}};
+    .fields = {
+        {"prompt", kString, "what to draw", {.required = true, .max_length = 32000}},
+        {"negative_prompt", kString, "what not to draw; needs guidance", {.max_length = 32000}},
+        {"width", kInteger, "pixels; default: the model's own, or that of image", {.min = 1, .max = 65536}},
+        {"height", kInteger, "pixels", {.min = 1, .max = 65536}},
+        {"steps", kInteger, "denoising steps; default: the model's own", {.min = 1, .max = 1000}},
+        {"num_inference_steps", kInteger, "the same as steps", {.min = 1, .max = 1000}},
+        {"guidance", kNumber, "guidance scale; default: the model's own", {.min = 0, .max = 100}},
+        {"guidance_scale", kNumber, "the same as guidance", {.min = 0, .max = 100}},
+        {"true_guidance",
+         kNumber,
+         "classifier-free guidance of a guidance-distilled model; 1: none",
+         {.min = 0, .max = 100}},
+        {"seed",
+         kInteger,
+         "the same seed gives the same picture; picture i has seed + i; default: random",
+         {.min = 0, .max = kMaxSeed}},
+        {"batch", kInteger, "pictures", {.min = 1, .max = 64}},
+        {"num_outputs", kInteger, "the same as batch", {.min = 1, .max = 64}},
+        {"solver",
+         kString,
+         "scheduler instead of the model's own: flow-euler, euler, dpm++, unipc, lcm, ...",
+         {.max_length = 100}},
+        {"scheduler", kString, "the same as solver", {.max_length = 100}},
+        {"cache", kString, "step cache: none, auto, or a rule with parameters", {.max_length = 200}},
+        {"quality", kNumber, "step cache by quality: 1 computes every step", {.min = 0, .max = 1}},
+        {"steps_budget", kInteger, "step cache: steps to compute; the others are forecast", {.min = 1, .max = 1000}},
+        {"image",
+         kString,
+         "picture to start from: a data URL, or base64 of a PNG, JPEG or WebP file",
+         {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
+        {"mask",
+         kString,
+         "white is drawn anew, black is kept",
+         {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
+        {"strength", kNumber, "with image: fraction of the steps that run", {.min = 0.001, .max = 1}},
+        {"keep_unmasked", kBoolean, "with mask: what is black stays to the last bit; default: true"},
+        {"adapters", kArray, "LoRA adapters: names, or names with weights", {.max_items = 16, .items = &adapter_item}},
+        {"max_sequence_length", kInteger, "text tokens of the prompt", {.min = 1, .max = 1024}},
+        {"split_guidance", kBoolean, "guidance branches one after the other: less memory"},
+        {"output_format", kString, "default: png", {.choices = {"png", "jpeg", "jpg", "webp"}}},
+        {"preview_side",
+         kInteger,
+         "pixels of the previews among the events; 0: none; default: 256",
+         {.min = 0, .max = 1024}}}};
 
 std::string_view image_content_type(ImageFormat format) {
   return format == ImageFormat::kPng ? "image/png" : format == ImageFormat::kJpeg ? "image/jpeg" : "image/webp";
@@ -131,11 +150,13 @@ Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json 
   if (auto error = check_size(model, "height", r.height)) return *error;
   for (const auto& [name, picture] : {std::pair{"image", &job.init_image}, {"mask", &job.mask}})
     if (*picture && ((*picture)->width != r.width || (*picture)->height != r.height))
-      return bad_request(name, fmt::format("{} has {}x{} pixels, the picture will have {}x{}; scale it, or ask for its size",
-                                           name, (*picture)->width, (*picture)->height, r.width, r.height));
+      return bad_request(
+          name, fmt::format("{} has {}x{} pixels, the picture will have {}x{}; scale it, or ask for its size", name,
+                            (*picture)->width, (*picture)->height, r.width, r.height));
   if (const auto steps = pick<int64_t>(input, {"steps", "num_inference_steps"})) r.num_inference_steps = *steps;
   if (const auto guidance = pick<double>(input, {"guidance", "guidance_scale"})) {
-    if (!engine.takes_guidance_scale()) return bad_request("guidance", fmt::format("guidance has no effect with {}", model.name()));
+    if (!engine.takes_guidance_scale())
+      return bad_request("guidance", fmt::format("guidance has no effect with {}", model.name()));
     r.guidance_scale = *guidance;
   }
   if (const auto guidance = pick<double>(input, {"true_guidance"})) {
@@ -147,7 +168,8 @@ Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json 
   const double scale = engine.is_guidance_distilled() ? r.true_cfg_scale : r.guidance_scale;
   const int64_t most = model.max_batch() / (scale > 1 ? 2 : 1);
   if (r.batch > most)
-    return bad_request("batch", fmt::format("batch is {}; with this guidance the limit is {}", r.batch, most), "invalid_value");
+    return bad_request("batch", fmt::format("batch is {}; with this guidance the limit is {}", r.batch, most),
+                       "invalid_value");
   static thread_local std::mt19937_64 random{std::random_device{}()};
   r.seed = pick<uint64_t>(input, {"seed"}).value_or(random() >> 33);
   r.seed_each = true;

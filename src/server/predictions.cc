@@ -9,9 +9,7 @@
 namespace redline::server {
 namespace {
 
-double unix_now() {
-  return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-}
+double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
 
 /// "2026-11-23T03:11:44.123Z"; null: not yet.
 Json time_json(double seconds) {
@@ -62,7 +60,8 @@ void Prediction::update(const std::function<void(State&)>& change) {
   if (!job_.webhook) return;
   const State now = state();
   if (now.is_over()) job_.webhook->send("completed", prediction_json(*this));
-  else if (now.status == PredictionStatus::kProcessing && now.step == 0) job_.webhook->send("start", prediction_json(*this));
+  else if (now.status == PredictionStatus::kProcessing && now.step == 0)
+    job_.webhook->send("start", prediction_json(*this));
 }
 
 void Prediction::cancel() {
@@ -146,9 +145,10 @@ Outcome<std::shared_ptr<Prediction>> ImageModel::submit(PictureJob job) {
   const std::lock_guard lock(mutex_);
   for (const auto& [adapter, weight] : job.adapters)
     if (std::find(adapters_.begin(), adapters_.end(), adapter) == adapters_.end())
-      return bad_request("adapters", adapters_.empty() ? fmt::format("{} has no adapters", name_)
-                                                       : fmt::format("there is no adapter \"{}\"; {} has {}",
-                                                                     adapter.substr(0, 64), name_, fmt::join(adapters_, ", ")));
+      return bad_request("adapters", adapters_.empty()
+                                         ? fmt::format("{} has no adapters", name_)
+                                         : fmt::format("there is no adapter \"{}\"; {} has {}", adapter.substr(0, 64),
+                                                       name_, fmt::join(adapters_, ", ")));
   if (is_closing_) return overloaded(503, "the server is stopping", 5);
   if (std::ssize(waiting_) >= max_waiting_)
     return overloaded(429, fmt::format("the queue is full: {} requests for pictures are waiting", waiting_.size()), 5);
@@ -267,8 +267,9 @@ Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) 
     names.push_back(model->name());
   }
   if (name.empty()) return bad_request("model", fmt::format("model is missing; there are {}", fmt::join(names, ", ")));
-  return not_found_error("model", fmt::format("there is no model for pictures \"{}\"; there {} {}", name.substr(0, 64),
-                                              names.size() == 1 ? "is" : "are", fmt::join(names, ", ")),
+  return not_found_error("model",
+                         fmt::format("there is no model for pictures \"{}\"; there {} {}", name.substr(0, 64),
+                                     names.size() == 1 ? "is" : "are", fmt::join(names, ", ")),
                          "model_not_found");
 }
 
@@ -294,7 +295,8 @@ Outcome<std::shared_ptr<Prediction>> ImageModels::prediction(const std::string& 
   const std::lock_guard lock(mutex_);
   for (const auto& prediction : kept_)
     if (prediction->id() == id && prediction->job().client == client) return prediction;
-  return not_found_error("id", fmt::format("there is no prediction {}, or not any more", id.substr(0, 64)), "not_found");
+  return not_found_error("id", fmt::format("there is no prediction {}, or not any more", id.substr(0, 64)),
+                         "not_found");
 }
 
 std::vector<std::shared_ptr<Prediction>> ImageModels::predictions(const std::string& client) const {

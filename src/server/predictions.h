@@ -46,8 +46,8 @@ class Prediction {
     PredictionStatus status = PredictionStatus::kQueued;
     int64_t step = 0, steps = 0, computed = 0;
     double step_ms = 0;
-    double started = 0, completed = 0;  ///< seconds since 1970; 0: not yet
-    Status error;                       ///< of kFailed
+    double started = 0, completed = 0;                         ///< seconds since 1970; 0: not yet
+    Status error;                                              ///< of kFailed
     std::vector<std::shared_ptr<const std::string>> previews;  ///< JPEG, one per picture
     std::vector<std::shared_ptr<const std::string>> outputs;   ///< files in the job's format
     std::vector<uint64_t> seeds;

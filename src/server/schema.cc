@@ -13,9 +13,9 @@ struct TypeName {
   const char* json;     // in a schema
   const char* message;  // in an error
 };
-constexpr TypeName kTypeNames[] = {{kString, "string", "a string"},   {kInteger, "integer", "an integer"},
-                                   {kNumber, "number", "a number"},   {kBoolean, "boolean", "true or false"},
-                                   {kArray, "array", "an array"},     {kObject, "object", "an object"}};
+constexpr TypeName kTypeNames[] = {{kString, "string", "a string"}, {kInteger, "integer", "an integer"},
+                                   {kNumber, "number", "a number"}, {kBoolean, "boolean", "true or false"},
+                                   {kArray, "array", "an array"},   {kObject, "object", "an object"}};
 
 unsigned type_of(const Json& value) {
   if (value.is_string()) return kString;
@@ -40,7 +40,8 @@ std::string names_of(unsigned types) {
 std::string child(const std::string& path, const std::string& name) { return path.empty() ? name : path + "." + name; }
 
 std::string number_text(double value) {
-  return std::abs(value) < 1e15 && std::trunc(value) == value ? fmt::format("{:.0f}", value) : fmt::format("{:g}", value);
+  return std::abs(value) < 1e15 && std::trunc(value) == value ? fmt::format("{:.0f}", value)
+                                                              : fmt::format("{:g}", value);
 }
 
 class Validator {
@@ -61,7 +62,8 @@ class Validator {
       if (found == object.end() || found->is_null()) {
         if (found != object.end()) object.erase(found);
         if (!field.rules.required) continue;
-        return bad_request(child(path, field.name), fmt::format("{} is missing: {}", child(path, field.name), field.description),
+        return bad_request(child(path, field.name),
+                           fmt::format("{} is missing: {}", child(path, field.name), field.description),
                            "missing_required_parameter");
       }
       if (field.rules.is_ignored) ignored_.push_back(child(path, field.name));
@@ -83,7 +85,8 @@ class Validator {
     }
     std::vector<std::string_view> known;
     for (const Field& field : schema.fields) known.push_back(field.name);
-    return bad_request(child(path, shown), fmt::format("unknown field {}{}", child(path, shown), did_you_mean(shown, known)),
+    return bad_request(child(path, shown),
+                       fmt::format("unknown field {}{}", child(path, shown), did_you_mean(shown, known)),
                        "unknown_parameter");
   }
 
@@ -104,14 +107,17 @@ class Validator {
       if ((types & kInteger) && value.is_number_float()) value = static_cast<int64_t>(number);
     } else if (types & kString) {
       const auto& text = value.get_ref<const std::string&>();
-      const auto length = static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
-      if (r.min_length && length < *r.min_length) return wrong(fmt::format("must have at least {} characters", *r.min_length));
+      const auto length =
+          static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xc0) != 0x80; }));
+      if (r.min_length && length < *r.min_length)
+        return wrong(fmt::format("must have at least {} characters", *r.min_length));
       if (r.max_length && length > *r.max_length)
         return wrong(fmt::format("has {} characters; the limit is {}", length, *r.max_length));
       if (!r.choices.empty() && std::find(r.choices.begin(), r.choices.end(), text) == r.choices.end())
         return wrong(fmt::format("is \"{}\"; it must be one of {}", text.substr(0, 64), fmt::join(r.choices, ", ")));
     } else if (types & kArray) {
-      if (r.min_items && value.size() < *r.min_items) return wrong(fmt::format("must have at least {} items", *r.min_items));
+      if (r.min_items && value.size() < *r.min_items)
+        return wrong(fmt::format("must have at least {} items", *r.min_items));
       if (r.max_items && value.size() > *r.max_items)
         return wrong(fmt::format("has {} items; the limit is {}", value.size(), *r.max_items));
       if (r.items)

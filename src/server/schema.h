@@ -32,7 +32,7 @@ struct FieldRules {
   const Field* items = nullptr;                                        ///< of arrays
   std::vector<Json> only = {};  ///< the accepted values; another one is refused because of `why`
   std::string why = {};
-  bool is_ignored = false;  ///< accepted without effect, and listed in the header X-Redline-Ignored
+  bool is_ignored = false;   ///< accepted without effect, and listed in the header X-Redline-Ignored
   bool is_nullable = false;  ///< of an answer
 };
 

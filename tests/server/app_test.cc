@@ -122,7 +122,7 @@ TEST(App, PagesOfOtherOriginsMayNotCall) {
 }
 
 TEST(App, EveryEndpointIsDescribed) {
-  const Json document = openapi();
+  const Json document = openapi(true);
   std::set<std::string> seen;
   for (const Endpoint& e : endpoints()) {
     EXPECT_TRUE(seen.insert(e.method + " " + e.path).second) << e.path;
@@ -145,7 +145,8 @@ class Served : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     app_ = new App({});
-    auto engine = TextEngine::open(kTales, {.threads = 1, .dtype = ComputeType::kF32, .max_sequences = 8, .max_adapter_rank = 64});
+    auto engine = TextEngine::open(
+        kTales, {.threads = 1, .dtype = ComputeType::kF32, .max_sequences = 8, .max_adapter_rank = 64});
     ASSERT_TRUE(engine.ok()) << engine.status().to_string();
     auto model = std::make_shared<ServedModel>("tales", std::move(engine).value(), 4);
     for (const char* name : {"shout", "lower", "tolstoy", "shelley"})
@@ -218,7 +219,8 @@ TEST_F(Served, ChoicesHaveTheirOwnSeeds) {
 TEST_F(Served, TheQueueIsLimited) {
   std::vector<std::unique_ptr<Answer>> running;
   for (int i = 0; i < 3; ++i)
-    running.push_back(post("/v1/completions", {{"prompt", "Once"}, {"n", 4}, {"max_tokens", 200}, {"ignore_eos", true}}));
+    running.push_back(
+        post("/v1/completions", {{"prompt", "Once"}, {"n", 4}, {"max_tokens", 200}, {"ignore_eos", true}}));
   for (const auto& answer : running) EXPECT_EQ(answer->status, 200);
   auto refused = post("/v1/completions", {{"prompt", "Once"}});
   EXPECT_EQ(refused->status, 429);
@@ -241,7 +243,8 @@ TEST_F(Served, APromptThatIsTooLongNamesBothNumbers) {
 }
 
 TEST_F(Served, AStopStringIsNamed) {
-  const Json json = completion({{"prompt", "Once upon a time"}, {"temperature", 0}, {"stop", {"xyz", " girl"}}, {"max_tokens", 50}});
+  const Json json =
+      completion({{"prompt", "Once upon a time"}, {"temperature", 0}, {"stop", {"xyz", " girl"}}, {"max_tokens", 50}});
   EXPECT_EQ(json["choices"][0]["text"], ", there was a little");
   EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
   EXPECT_EQ(json["choices"][0]["stop_reason"], " girl");
@@ -267,8 +270,10 @@ TEST_F(Served, AdaptersComeAndGo) {
   EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "shout"}})->status, 200);
   EXPECT_EQ(post("/v1/completions", {{"model", "tales:shout"}})->status, 404);
   EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "shout"}, {"lora_path", "/nowhere"}})->status, 404);
-  EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "lower"}, {"lora_path", kTales + "/adapters/lower"}})->status, 400);
-  EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "shout"}, {"lora_path", kTales + "/adapters/shout"}})->status, 200);
+  EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "lower"}, {"lora_path", kTales + "/adapters/lower"}})->status,
+            400);
+  EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "shout"}, {"lora_path", kTales + "/adapters/shout"}})->status,
+            200);
   const Json by_name = completion({{"model", "tales:shout"}, {"prompt", "Once"}, {"temperature", 0}});
 
   HttpRequest list = request("GET", "/lora-adapters");
@@ -286,8 +291,13 @@ TEST_F(Served, AdaptersComeAndGo) {
 }
 
 TEST_F(Served, AStreamSaysTheSame) {
-  const Json body = {{"prompt", {"Once upon", "One day"}}, {"n", 2}, {"seed", 3}, {"max_tokens", 30}, {"logprobs", 0},
-                     {"echo", true}, {"stop", {"."}}};
+  const Json body = {{"prompt", {"Once upon", "One day"}},
+                     {"n", 2},
+                     {"seed", 3},
+                     {"max_tokens", 30},
+                     {"logprobs", 0},
+                     {"echo", true},
+                     {"stop", {"."}}};
   const Json whole = completion(body);
   Json streaming = body;
   streaming["stream"] = true;

@@ -9,8 +9,12 @@ namespace {
 
 // RFC 4648, section 10.
 TEST(Base64, GivesTheRfcsExamples) {
-  const std::pair<const char*, const char*> examples[] = {{"", ""},         {"f", "Zg=="},         {"fo", "Zm8="},
-                                                          {"foo", "Zm9v"},  {"foob", "Zm9vYg=="},  {"fooba", "Zm9vYmE="},
+  const std::pair<const char*, const char*> examples[] = {{"", ""},
+                                                          {"f", "Zg=="},
+                                                          {"fo", "Zm8="},
+                                                          {"foo", "Zm9v"},
+                                                          {"foob", "Zm9vYg=="},
+                                                          {"fooba", "Zm9vYmE="},
                                                           {"foobar", "Zm9vYmFy"}};
   for (const auto& [bytes, text] : examples) {
     EXPECT_EQ(to_base64(bytes), text);
@@ -20,7 +24,8 @@ TEST(Base64, GivesTheRfcsExamples) {
 }
 
 TEST(Base64, RefusesWhatIsNone) {
-  for (const char* text : {"Z", "Zm9vY", "Zm9v!", "Zm=9v", "Zg-_", " Zg=="}) EXPECT_EQ(from_base64(text), std::nullopt) << text;
+  for (const char* text : {"Z", "Zm9vY", "Zm9v!", "Zm=9v", "Zg-_", " Zg=="})
+    EXPECT_EQ(from_base64(text), std::nullopt) << text;
 }
 
 TEST(Base64, GivesRandomBytesBack) {

@@ -49,7 +49,8 @@ class Server:
 def serve(folder, *flags, models=(str(TALES),), waits=True):
     log = folder / "log.txt"
     errors = open(log, "w", encoding="utf-8")
-    command = [BINARY, "serve", *models, "--port", "0", *flags]
+    port = () if "--port" in flags else ("--port", "0")
+    command = [BINARY, "serve", *models, *port, *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     server = None
     try:

@@ -23,13 +23,15 @@ std::string part(const std::string& disposition, const std::string& body) {
 
 TEST(Form, FieldsHaveTheTypesOfTheSchema) {
   const std::string bytes("\x89PNG\r\n--xy\0z", 12);
-  const std::string body = part("name=\"prompt\"", "a \"red\" circle\r\n") + part("name=n", "3") + part("name=\"stream\"", "true") +
-                           part("name=\"names[]\"", "a") + part("name=\"names[]\"", "1") + part("name=\"other\"", "12") +
-                           part("name=\"quality\"", "0.5") + part("name=\"image\"; filename=\"a;\\\"b.png\"", bytes) + "--xyz--\r\n";
+  const std::string body =
+      part("name=\"prompt\"", "a \"red\" circle\r\n") + part("name=n", "3") + part("name=\"stream\"", "true") +
+      part("name=\"names[]\"", "a") + part("name=\"names[]\"", "1") + part("name=\"other\"", "12") +
+      part("name=\"quality\"", "0.5") + part("name=\"image\"; filename=\"a;\\\"b.png\"", bytes) + "--xyz--\r\n";
   for (const std::string& text : {body, "a preamble\r\n" + body}) {
     const auto form = parse_form(kType, text, schema);
     ASSERT_TRUE(form.ok()) << form.error().message;
-    EXPECT_EQ(form->fields, Json::parse(R"({"prompt": "a \"red\" circle\r\n", "n": 3, "stream": true, "names": ["a", "1"],
+    EXPECT_EQ(form->fields,
+              Json::parse(R"({"prompt": "a \"red\" circle\r\n", "n": 3, "stream": true, "names": ["a", "1"],
                                             "other": "12", "quality": "0.5"})"));
     ASSERT_EQ(form->files.size(), 1u);
     EXPECT_EQ(form->files[0].field, "image");
@@ -62,13 +64,16 @@ TEST(Form, MalformedOnesAreRefused) {
   EXPECT_FALSE(parse_form("multipart/form-data; boundary=abc", good, schema).ok());
   EXPECT_FALSE(parse_form(kType, part("filename=\"x\"", "1") + "--xyz--", schema).ok());
   EXPECT_FALSE(parse_form(kType, "--xyz\r\nno colon\r\n\r\n1\r\n--xyz--", schema).ok());
-  for (size_t cut = 0; cut + 4 < good.size(); ++cut) EXPECT_FALSE(parse_form(kType, good.substr(0, cut), schema).ok()) << cut;
+  for (size_t cut = 0; cut + 4 < good.size(); ++cut)
+    EXPECT_FALSE(parse_form(kType, good.substr(0, cut), schema).ok()) << cut;
 }
 
 // Whatever the bytes are, there is an answer, and files never hold more than the body.
 TEST(Form, RandomBodiesEndInAnAnswer) {
   std::mt19937 random(7);
-  const char* const pieces[] = {"--xyz", "\r\n", "--", "Content-Disposition: form-data; name=\"n\"", "; filename=\"f\"", "1", ":", "\"", "--xyz--"};
+  const char* const pieces[] = {
+      "--xyz", "\r\n", "--",     "Content-Disposition: form-data; name=\"n\"", "; filename=\"f\"", "1",
+      ":",     "\"",   "--xyz--"};
   for (int round = 0; round < 5000; ++round) {
     std::string body;
     for (uint32_t i = random() % 14; i > 0; --i) body += pieces[random() % std::size(pieces)];

@@ -53,7 +53,7 @@ class VariancePreserving : public Solver {
     float picture(float x, float output, float signal, float noise) const {
       const float value = kind == PredictionType::kEpsilon  ? (x - noise * output) / signal
                           : kind == PredictionType::kSample ? output
-                                            : signal * x - noise * output;
+                                                            : signal * x - noise * output;
       return clips ? std::clamp(value, -range, range) : value;
     }
   };

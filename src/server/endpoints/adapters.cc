@@ -7,11 +7,15 @@
 namespace redline::server {
 namespace {
 
-const Field name_field{"lora_name", kString, "the name for requests: MODEL:NAME or NAME",
+const Field name_field{"lora_name",
+                       kString,
+                       "the name for requests: MODEL:NAME or NAME",
                        {.required = true, .min_length = 1, .max_length = 200}};
 const Schema load_schema{"LoadAdapterRequest",
                          {name_field,
-                          {"lora_path", kString, "a PEFT folder or a GGUF adapter on the server's machine",
+                          {"lora_path",
+                           kString,
+                           "a PEFT folder or a GGUF adapter on the server's machine",
                            {.required = true, .min_length = 1, .max_length = 4096}},
                           {"model", kString, "the model that it is for", {.max_length = 1000}},
                           {"base_model_name", kString, "the same, under vLLM's name", {.max_length = 1000}},
@@ -30,7 +34,8 @@ const Schema adapter_schema{"AdapterInfo",
                              {"path", kString, "", {.required = true}},
                              {"scale", kNumber, "of requests that name no adapter", {.required = true}}}};
 
-const Field scale_item{"", kObject, "", {.object = &scale_schema}}, adapter_item{"", kObject, "", {.object = &adapter_schema}};
+const Field scale_item{"", kObject, "", {.object = &scale_schema}},
+    adapter_item{"", kObject, "", {.object = &adapter_schema}};
 const Schema scales_schema{.name = "AdapterScales", .fields = {}, .list = &scale_item};
 const Schema adapter_list_schema{.name = "AdapterList", .fields = {}, .list = &adapter_item};
 
@@ -96,15 +101,34 @@ AnswerOr post_scales(Call& call) {
 
 std::vector<Endpoint> adapters_endpoints() {
   const DocumentedAnswer done{200, "what was done", nullptr, "text/plain"};
-  return {{"POST", "/v1/load_lora_adapter", "adapters", "load an adapter", {done}, post_load,
+  return {{"POST",
+           "/v1/load_lora_adapter",
+           "adapters",
+           "load an adapter",
+           {done},
+           post_load,
            {.request = &load_schema, .needs_models = true, .error_statuses = {404}}},
-          {"POST", "/v1/unload_lora_adapter", "adapters", "unload an adapter", {done}, post_unload,
+          {"POST",
+           "/v1/unload_lora_adapter",
+           "adapters",
+           "unload an adapter",
+           {done},
+           post_unload,
            {.request = &unload_schema, .needs_models = true, .error_statuses = {404}}},
-          {"GET", "/lora-adapters", "adapters", "the adapters of the first model, for llama.cpp's clients",
-           {{200, "the adapters", &adapter_list_schema}}, get_list, {.needs_models = true}},
-          {"POST", "/lora-adapters", "adapters", "set the scales for requests that name no adapter; the others get 0",
-           {{200, "the adapters", &adapter_list_schema}}, post_scales, {.request = &scales_schema, .needs_models = true,
-           .error_statuses = {404}}}};
+          {"GET",
+           "/lora-adapters",
+           "adapters",
+           "the adapters of the first model, for llama.cpp's clients",
+           {{200, "the adapters", &adapter_list_schema}},
+           get_list,
+           {.needs_models = true}},
+          {"POST",
+           "/lora-adapters",
+           "adapters",
+           "set the scales for requests that name no adapter; the others get 0",
+           {{200, "the adapters", &adapter_list_schema}},
+           post_scales,
+           {.request = &scales_schema, .needs_models = true, .error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

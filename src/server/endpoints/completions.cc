@@ -19,12 +19,16 @@ const Schema stream_options_schema{
 const Schema request_schema{
     .name = "CompletionRequest",
     .fields = joined(
-        {{"prompt", kString | kArray, "a text, token ids, or a list of either; default: the beginning of a text",
+        {{"prompt",
+          kString | kArray,
+          "a text, token ids, or a list of either; default: the beginning of a text",
           {.max_items = 1 << 20, .items = &prompt_item}},
          {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = 1e9}},
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
          {"best_of", kInteger, "", {.only = {1}, .why = "is not supported; use n"}},
-         {"logprobs", kInteger, "log probabilities of each token and of this many of the most likely ones",
+         {"logprobs",
+          kInteger,
+          "log probabilities of each token and of this many of the most likely ones",
           {.min = 0, .max = 100}},
          {"echo", kBoolean, "begin the text with the prompt"},
          {"add_special_tokens", kBoolean, "begin a text prompt with the token that begins a text; default: true"},
@@ -36,19 +40,21 @@ const Schema request_schema{
       return refused;
     }()};
 
-const Field string_item{"", kString, ""}, number_item{"", kNumber, "", {.is_nullable = true}}, integer_item{"", kInteger, ""},
-    any_item{"", kAny, ""};
-const Schema logprobs_schema{"CompletionLogprobs",
-                             {{"tokens", kArray, "", {.required = true, .items = &string_item}},
-                              {"token_logprobs", kArray, "null for the first token of a prompt", {.required = true, .items = &any_item}},
-                              {"top_logprobs", kArray, "", {.required = true, .items = &any_item}},
-                              {"text_offset", kArray, "", {.required = true, .items = &integer_item}}}};
-const Schema choice_schema{"CompletionChoice",
-                           {{"index", kInteger, "", {.required = true}},
-                            {"text", kString, "", {.required = true}},
-                            {"logprobs", kObject, "", {.required = true, .object = &logprobs_schema, .is_nullable = true}},
-                            {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length"}, .is_nullable = true}},
-                            {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
+const Field string_item{"", kString, ""}, number_item{"", kNumber, "", {.is_nullable = true}},
+    integer_item{"", kInteger, ""}, any_item{"", kAny, ""};
+const Schema logprobs_schema{
+    "CompletionLogprobs",
+    {{"tokens", kArray, "", {.required = true, .items = &string_item}},
+     {"token_logprobs", kArray, "null for the first token of a prompt", {.required = true, .items = &any_item}},
+     {"top_logprobs", kArray, "", {.required = true, .items = &any_item}},
+     {"text_offset", kArray, "", {.required = true, .items = &integer_item}}}};
+const Schema choice_schema{
+    "CompletionChoice",
+    {{"index", kInteger, "", {.required = true}},
+     {"text", kString, "", {.required = true}},
+     {"logprobs", kObject, "", {.required = true, .object = &logprobs_schema, .is_nullable = true}},
+     {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length"}, .is_nullable = true}},
+     {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
 const Field choice_item{"", kObject, "", {.object = &choice_schema}};
 const Schema answer_schema{"Completion",
                            {{"id", kString, "", {.required = true}},
@@ -62,7 +68,8 @@ const Schema answer_schema{"Completion",
 struct Logprobs {
   Json tokens = Json::array(), token_logprobs = Json::array(), top = Json::array(), offsets = Json::array();
 
-  void add(const TextEngine& engine, int32_t token, const Json& logprob, std::span<const TokenLogprob> most_likely, size_t offset) {
+  void add(const TextEngine& engine, int32_t token, const Json& logprob, std::span<const TokenLogprob> most_likely,
+           size_t offset) {
     tokens.push_back(text_of(engine, token));
     token_logprobs.push_back(logprob);
     Json map = Json::object();
@@ -94,9 +101,7 @@ class CompletionAnswer final : public GenerationAnswer {
   CompletionAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, std::vector<Prompt> prompts,
                    std::vector<std::string> stop)
       : GenerationAnswer(call, choice, std::move(choices), call.body.value("stream", false)),
-        prompts_(std::move(prompts)),
-        stop_(std::move(stop)),
-        n_(this->choices().size() / prompts_.size()),
+        prompts_(std::move(prompts)), stop_(std::move(stop)), n_(this->choices().size() / prompts_.size()),
         has_logprobs_(call.body.contains("logprobs")) {
     const auto options = call.body.find("stream_options");
     includes_usage_ = options != call.body.end() && options->value("include_usage", false);
@@ -112,7 +117,9 @@ class CompletionAnswer final : public GenerationAnswer {
     std::string finish, stop_reason;
   };
 
-  Json head() const { return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", model().name}}; }
+  Json head() const {
+    return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", model().name}};
+  }
   Json usage() const { return usage_json(prompt_tokens(), generated_tokens(), facts.cached_tokens, cache_miss()); }
   Json choice_json(size_t i) {
     Part& p = parts_[i];
@@ -141,8 +148,7 @@ class CompletionAnswer final : public GenerationAnswer {
   }
   void take(const Event& event, std::string& out) override {
     Part& p = parts_[event.choice];
-    if (has_logprobs_ && event.token >= 0)
-      p.logprobs.add(engine(), event.token, event.logprob, event.top, p.offset);
+    if (has_logprobs_ && event.token >= 0) p.logprobs.add(engine(), event.token, event.logprob, event.top, p.offset);
     p.text += event.text;
     p.offset += event.text.size();
     if (streams() && (!event.text.empty() || has_logprobs_)) send(event.choice, out);
@@ -198,7 +204,8 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
       const auto id = list[i].is_number_integer() ? list[i].get<int64_t>() : -1;
       if (id < 0 || id >= engine.info().vocab_size)
         return bad_request(fmt::format("{}[{}]", path, i),
-                           fmt::format("{}[{}] must be a token id below {}", path, i, engine.info().vocab_size), "invalid_value");
+                           fmt::format("{}[{}] must be a token id below {}", path, i, engine.info().vocab_size),
+                           "invalid_value");
       prompt.tokens.push_back(static_cast<int32_t>(id));
     }
     if (auto text = engine.decode(prompt.tokens); text.ok()) prompt.echo = std::move(text).value();
@@ -221,12 +228,14 @@ Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engi
     }
   if (error) return *error;
   if (std::ssize(prompts) > kMaxPrompts)
-    return bad_request("prompt", fmt::format("there are {} prompts; the limit is {}", prompts.size(), kMaxPrompts), "invalid_value");
+    return bad_request("prompt", fmt::format("there are {} prompts; the limit is {}", prompts.size(), kMaxPrompts),
+                       "invalid_value");
   return prompts;
 }
 
 /// The log probabilities of the prompt itself.
-std::optional<ApiError> score(const Call& call, const ModelChoice& choice, const AdapterWeights& adapters, Prompt& prompt) {
+std::optional<ApiError> score(const Call& call, const ModelChoice& choice, const AdapterWeights& adapters,
+                              Prompt& prompt) {
   TextEngine& engine = choice.model->engine();
   const auto num_top = call.body["logprobs"].get<size_t>();
   const auto scores = score_prompt(engine, prompt.tokens, adapters, num_top);
@@ -234,8 +243,8 @@ std::optional<ApiError> score(const Call& call, const ModelChoice& choice, const
   size_t offset = 0;
   for (size_t i = 0; i < prompt.tokens.size(); ++i) {
     const TokenScore* s = i == 0 ? nullptr : &scores.value()[i - 1];
-    prompt.logprobs.add(engine, prompt.tokens[i], s ? Json(s->logprob) : Json(nullptr), s ? s->top : std::vector<TokenLogprob>{},
-                        offset);
+    prompt.logprobs.add(engine, prompt.tokens[i], s ? Json(s->logprob) : Json(nullptr),
+                        s ? s->top : std::vector<TokenLogprob>{}, offset);
     offset += i == 0 && prompt.echo.rfind(Logprobs::text_of(engine, prompt.tokens[0]), 0) != 0
                   ? 0  // the token that begins a text is not part of it
                   : Logprobs::text_of(engine, prompt.tokens[i]).size();
@@ -273,10 +282,14 @@ AnswerOr post_completions(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> completions_endpoints() {
-  return {{"POST", "/v1/completions", "text", "continue a text",
+  return {{"POST",
+           "/v1/completions",
+           "text",
+           "continue a text",
            {{200, "the texts; with stream, events of the same shape", &answer_schema},
             {200, "with stream", nullptr, "text/event-stream"}},
-           post_completions, {.request = &request_schema, .needs_models = true, .error_statuses = {404}}}};
+           post_completions,
+           {.request = &request_schema, .needs_models = true, .error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

@@ -7,10 +7,11 @@
 namespace redline::server {
 namespace {
 
-const Schema health_schema{"Health",
-                           {{"status", kString, "", {.required = true, .choices = {"ok", "loading", "draining", "stalled"}}},
-                            {"message", kString, "what is wrong"},
-                            {"step_ms", kNumber, "time of the step that was made to see"}}};
+const Schema health_schema{
+    "Health",
+    {{"status", kString, "", {.required = true, .choices = {"ok", "loading", "draining", "stalled"}}},
+     {"message", kString, "what is wrong"},
+     {"step_ms", kNumber, "time of the step that was made to see"}}};
 
 constexpr double kPatience_s = 20;
 
@@ -26,10 +27,10 @@ class HealthAnswer final : public Answer {
     const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
     bool is_done = true;
     for (const auto& c : choices_) {
-      while (c->next()) {
-      }
+      while (c->next()) {}
       if (!c->all_ended()) is_done = false;
-      else if (!c->result(0).ok()) return finish(503, {{"status", "stalled"}, {"message", c->result(0).status().message()}}, body);
+      else if (!c->result(0).ok())
+        return finish(503, {{"status", "stalled"}, {"message", c->result(0).status().message()}}, body);
     }
     if (is_done) return finish(200, {{"status", "ok"}, {"step_ms", elapsed_s * 1e3}}, body);
     if (elapsed_s < kPatience_s) return Progress::kWaiting;
@@ -78,8 +79,9 @@ AnswerOr get_live(Call& call) { return json_answer({{"status", "ok"}}); }
 std::vector<Endpoint> health_endpoints() {
   const std::vector<DocumentedAnswer> answers = {{200, "every model makes steps", &health_schema},
                                                  {503, "not ready, or no step in time", &health_schema}};
-  return {{"GET", "/health", "operations", "whether every model makes a step", answers, get_health, {.needs_key = false}},
-          {"GET", "/livez", "operations", "whether the process answers", {answers[0]}, get_live, {.needs_key = false}}};
+  return {
+      {"GET", "/health", "operations", "whether every model makes a step", answers, get_health, {.needs_key = false}},
+      {"GET", "/livez", "operations", "whether the process answers", {answers[0]}, get_live, {.needs_key = false}}};
 }
 
 }  // namespace redline::server

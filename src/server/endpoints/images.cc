@@ -27,7 +27,8 @@ std::vector<Field> fields_with(std::vector<Field> own) {
       {"user", kString, "nothing is recorded", {.is_ignored = true}},
       {"quality",
        kString | kNumber,
-       "low, medium: a step cache of quality 0.25 or 0.5; high, hd: every step is computed; a number: the step cache's quality",
+       "low, medium: a step cache of quality 0.25 or 0.5; high, hd: every step is computed; a number: the step cache's "
+       "quality",
        {.min = 0, .max = 1, .choices = {"auto", "standard", "low", "medium", "high", "hd"}}}};
   for (Field& field : own) fields.push_back(std::move(field));
   for (const Field& field : picture_input_schema.fields) {
@@ -39,8 +40,10 @@ std::vector<Field> fields_with(std::vector<Field> own) {
 
 const Field image_item{"", kString, ""};
 const Schema generation_schema{"ImageGenerationRequest", fields_with({})};
-const Schema edit_schema{"ImageEditRequest",
-                         fields_with({{"image", kString | kArray, "the picture; in a form, a file", {.min_items = 1, .max_items = 1, .items = &image_item}}})};
+const Schema edit_schema{"ImageEditRequest", fields_with({{"image",
+                                                           kString | kArray,
+                                                           "the picture; in a form, a file",
+                                                           {.min_items = 1, .max_items = 1, .items = &image_item}}})};
 
 const Schema picture_schema{"Image",
                             {{"b64_json", kString, "base64 of the file"},
@@ -73,7 +76,8 @@ class ImagesAnswer final : public PredictionAnswer {
     if (!s.is_over()) return options_.streams ? send_previews(s, body) : Progress::kWaiting;
     if (s.status != PredictionStatus::kSucceeded) {
       ApiError error = api_error(s.error);
-      if (s.status == PredictionStatus::kCanceled) error = {.status = 503, .type = "unavailable_error", .message = "canceled"};
+      if (s.status == PredictionStatus::kCanceled)
+        error = {.status = 503, .type = "unavailable_error", .message = "canceled"};
       if (options_.streams) body += sse("error", Json::parse(error_body(error, ErrorShape::kOpenAi)));
       else body += error_body(error, ErrorShape::kOpenAi);
       status = error.status;
@@ -159,7 +163,8 @@ std::optional<ApiError> take_size(Json& body, Json& input) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 65536;
   };
-  if (x == size.npos || !reads(std::string_view(size).substr(0, x), width) || !reads(std::string_view(size).substr(x + 1), height))
+  if (x == size.npos || !reads(std::string_view(size).substr(0, x), width) ||
+      !reads(std::string_view(size).substr(x + 1), height))
     return bad_request("size", fmt::format("size is \"{}\"; it must be WIDTHxHEIGHT or auto", size), "invalid_value");
   if (body.contains("width") || body.contains("height"))
     return bad_request("size", "size and width or height exclude each other");
@@ -172,7 +177,8 @@ std::optional<ApiError> take_size(Json& body, Json& input) {
 Outcome<Json> input_of(Json& body) {
   Json input = Json::object();
   for (const Field& field : picture_input_schema.fields)
-    if (const auto found = body.find(field.name); found != body.end() && field.name != "quality") input[field.name] = *found;
+    if (const auto found = body.find(field.name); found != body.end() && field.name != "quality")
+      input[field.name] = *found;
   if (auto error = take_size(body, input)) return *error;
   if (const auto n = body.find("n"); n != body.end()) input["batch"] = *n;
   if (const auto image = input.find("image"); image != input.end() && image->is_array()) *image = Json((*image)[0]);
@@ -202,8 +208,10 @@ AnswerOr draw(Call& call, const char* kind) {
 AnswerOr generate(Call& call) { return draw(call, "image_generation"); }
 
 AnswerOr edit(Call& call) {
-  const bool has_file = std::any_of(call.files.begin(), call.files.end(), [](const FormFile& f) { return f.field == "image"; });
-  if (!has_file && !call.body.contains("image")) return bad_request("image", "image is missing: the picture to change", "missing_required_parameter");
+  const bool has_file =
+      std::any_of(call.files.begin(), call.files.end(), [](const FormFile& f) { return f.field == "image"; });
+  if (!has_file && !call.body.contains("image"))
+    return bad_request("image", "image is missing: the picture to change", "missing_required_parameter");
   return draw(call, "image_edit");
 }
 
@@ -211,9 +219,19 @@ AnswerOr edit(Call& call) {
 
 std::vector<Endpoint> images_endpoints() {
   const std::vector<DocumentedAnswer> answers = {{200, "the pictures; with stream, events", &answer_schema}};
-  return {{"POST", "/v1/images/generations", "pictures", "draws pictures", answers, generate,
+  return {{"POST",
+           "/v1/images/generations",
+           "pictures",
+           "draws pictures",
+           answers,
+           generate,
            {.request = &generation_schema, .needs_models = true, .error_statuses = {404, 500}}},
-          {"POST", "/v1/images/edits", "pictures", "changes a picture, or the part of it that a mask shows", answers, edit,
+          {"POST",
+           "/v1/images/edits",
+           "pictures",
+           "changes a picture, or the part of it that a mask shows",
+           answers,
+           edit,
            {.request = &edit_schema, .takes_form = true, .needs_models = true, .error_statuses = {404, 500}}}};
 }
 

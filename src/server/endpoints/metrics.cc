@@ -13,8 +13,12 @@ AnswerOr get_metrics(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> metrics_endpoints() {
-  return {{"GET", "/metrics", "operations", "counters, gauges and histograms, for Prometheus",
-           {{200, "the text format of Prometheus", nullptr, "text/plain"}}, get_metrics}};
+  return {{"GET",
+           "/metrics",
+           "operations",
+           "counters, gauges and histograms, for Prometheus",
+           {{200, "the text format of Prometheus", nullptr, "text/plain"}},
+           get_metrics}};
 }
 
 }  // namespace redline::server

@@ -5,16 +5,17 @@ namespace redline::server {
 namespace {
 
 const Field capability_item{"", kString, "", {.choices = {"completion", "chat", "image"}}};
-const Schema model_schema{"Model",
-                          {{"id", kString, "the name for requests", {.required = true}},
-                           {"object", kString, "", {.required = true, .choices = {"model"}}},
-                           {"created", kInteger, "when it was loaded, seconds since 1970", {.required = true}},
-                           {"owned_by", kString, "", {.required = true}},
-                           {"root", kString, "the model below an adapter"},
-                           {"parent", kString, "the model that an adapter belongs to"},
-                           {"max_model_len", kInteger, "tokens of the context"},
-                           {"capabilities", kArray, "what it is for: completion, chat, image", {.items = &capability_item}},
-                           {"meta", kObject, "more about a model"}}};
+const Schema model_schema{
+    "Model",
+    {{"id", kString, "the name for requests", {.required = true}},
+     {"object", kString, "", {.required = true, .choices = {"model"}}},
+     {"created", kInteger, "when it was loaded, seconds since 1970", {.required = true}},
+     {"owned_by", kString, "", {.required = true}},
+     {"root", kString, "the model below an adapter"},
+     {"parent", kString, "the model that an adapter belongs to"},
+     {"max_model_len", kInteger, "tokens of the context"},
+     {"capabilities", kArray, "what it is for: completion, chat, image", {.items = &capability_item}},
+     {"meta", kObject, "more about a model"}}};
 const Field model_item{"", kObject, "", {.object = &model_schema}};
 const Schema models_schema{"ModelList",
                            {{"object", kString, "", {.required = true, .choices = {"list"}}},
@@ -94,8 +95,19 @@ AnswerOr get_model(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> models_endpoints() {
-  return {{"GET", "/v1/models", "models", "the models and their adapters", {{200, "all of them", &models_schema}}, list_models},
-          {"GET", "/v1/models/{model}", "models", "one model", {{200, "the model", &model_schema}}, get_model, {.needs_models = true, .error_statuses = {404}}}};
+  return {{"GET",
+           "/v1/models",
+           "models",
+           "the models and their adapters",
+           {{200, "all of them", &models_schema}},
+           list_models},
+          {"GET",
+           "/v1/models/{model}",
+           "models",
+           "one model",
+           {{200, "the model", &model_schema}},
+           get_model,
+           {.needs_models = true, .error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

@@ -20,7 +20,8 @@ AnswerOr get_page(Call& call) {
   for (const Endpoint& e : endpoints())
     rows += fmt::format("<tr><td>{}<td><code>{}</code><td>{}\n", e.method, escaped(e.path), escaped(e.summary));
   std::string models;
-  for (const auto& model : call.app.models().all()) models += fmt::format("<li><code>{}</code>\n", escaped(model->name()));
+  for (const auto& model : call.app.models().all())
+    models += fmt::format("<li><code>{}</code>\n", escaped(model->name()));
   auto answer = std::make_unique<FixedAnswer>(fmt::format(
       "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">"
       "<title>Redline</title>\n<style>body{{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}"
@@ -34,7 +35,13 @@ AnswerOr get_page(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> page_endpoints() {
-  return {{"GET", "/", "operations", "a page about this server", {{200, "the page", nullptr, "text/html"}}, get_page, {.needs_key = false}}};
+  return {{"GET",
+           "/",
+           "operations",
+           "a page about this server",
+           {{200, "the page", nullptr, "text/html"}},
+           get_page,
+           {.needs_key = false}}};
 }
 
 }  // namespace redline::server

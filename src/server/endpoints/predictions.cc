@@ -23,7 +23,8 @@ const Schema request_schema{
      {"stream", kBoolean, "events are always there, under urls.events", {.is_ignored = true}}}};
 
 const Field text_item{"", kString, ""}, seed_item{"", kInteger, ""};
-const Schema progress_schema{"PredictionProgress", {{"step", kInteger, "", {.required = true}}, {"steps", kInteger, "", {.required = true}}}};
+const Schema progress_schema{"PredictionProgress",
+                             {{"step", kInteger, "", {.required = true}}, {"steps", kInteger, "", {.required = true}}}};
 const Schema urls_schema{"PredictionUrls",
                          {{"get", kString, "", {.required = true}},
                           {"cancel", kString, "", {.required = true}},
@@ -41,10 +42,16 @@ const Schema answer_schema{
     "Prediction",
     {{"id", kString, "", {.required = true}},
      {"model", kString, "", {.required = true}},
-     {"status", kString, "", {.required = true, .choices = {"queued", "processing", "succeeded", "failed", "canceled"}}},
+     {"status",
+      kString,
+      "",
+      {.required = true, .choices = {"queued", "processing", "succeeded", "failed", "canceled"}}},
      {"queue_position", kInteger, "requests before it, 0 when it is next", {.required = true, .is_nullable = true}},
      {"input", kObject, "", {.required = true}},
-     {"output", kArray, "URLs of the pictures on this server", {.required = true, .items = &text_item, .is_nullable = true}},
+     {"output",
+      kArray,
+      "URLs of the pictures on this server",
+      {.required = true, .items = &text_item, .is_nullable = true}},
      {"seeds", kArray, "of each picture", {.required = true, .items = &seed_item}},
      {"error", kString, "", {.required = true, .is_nullable = true}},
      {"progress", kObject, "", {.required = true, .object = &progress_schema}},
@@ -64,12 +71,11 @@ const Schema list_schema{"PredictionList",
 class WaitingAnswer final : public PredictionAnswer {
  public:
   WaitingAnswer(std::shared_ptr<Prediction> prediction, double wait_s)
-      : PredictionAnswer(std::move(prediction), false), end_(Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(wait_s * 1e3))) {
+      : PredictionAnswer(std::move(prediction), false),
+        end_(Clock::now() + std::chrono::milliseconds(static_cast<int64_t>(wait_s * 1e3))) {
     status = 201;
   }
-  double tick_s() const override {
-    return std::max(0.01, std::chrono::duration<double>(end_ - Clock::now()).count());
-  }
+  double tick_s() const override { return std::max(0.01, std::chrono::duration<double>(end_ - Clock::now()).count()); }
   Progress poll(std::string& body) override {
     if (!prediction().state().is_over() && Clock::now() < end_) return Progress::kWaiting;
     body += to_text(prediction_json(prediction()));
@@ -146,7 +152,8 @@ AnswerOr get(Call& call) {
 
 AnswerOr list(Call& call) {
   Json results = Json::array();
-  for (const auto& prediction : call.app.images().predictions(call.http.client)) results.push_back(prediction_json(*prediction));
+  for (const auto& prediction : call.app.images().predictions(call.http.client))
+    results.push_back(prediction_json(*prediction));
   return json_answer({{"results", std::move(results)}, {"next", nullptr}, {"previous", nullptr}});
 }
 
@@ -168,8 +175,10 @@ AnswerOr get_image(Call& call) {
   size_t index = 0;
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
   if (error != std::errc() || end != number.data() + number.size() || index >= state.outputs.size())
-    return not_found_error("image", fmt::format("there is no picture {}; the prediction has {}", number.substr(0, 20), state.outputs.size()),
-                           "not_found");
+    return not_found_error(
+        "image",
+        fmt::format("there is no picture {}; the prediction has {}", number.substr(0, 20), state.outputs.size()),
+        "not_found");
   auto answer = std::make_unique<FixedAnswer>(*state.outputs[index]);
   answer->content_type = image_content_type(prediction->job().format);
   answer->headers.emplace_back("Cache-Control", "private, max-age=31536000, immutable");
@@ -180,16 +189,39 @@ AnswerOr get_image(Call& call) {
 
 std::vector<Endpoint> predictions_endpoints() {
   const DocumentedAnswer one{200, "the prediction", &answer_schema};
-  return {{"POST", "/v1/predictions", "pictures",
+  return {{"POST",
+           "/v1/predictions",
+           "pictures",
            "draws pictures in the background; with the header Prefer: wait=SECONDS the answer waits for the end",
-           {{201, "the prediction, just created or over", &answer_schema}}, create,
+           {{201, "the prediction, just created or over", &answer_schema}},
+           create,
            {.request = &request_schema, .needs_models = true, .error_statuses = {404}}},
-          {"GET", "/v1/predictions", "pictures", "the predictions that are remembered", {{200, "all of them", &list_schema}}, list},
-          {"GET", "/v1/predictions/{id}/events", "pictures", "progress with previews, as server-sent events",
-           {{200, "events queue, progress and done", nullptr, "text/event-stream"}}, watch, {.error_statuses = {404}}},
-          {"GET", "/v1/predictions/{id}/images/{number}", "pictures", "a picture that was drawn",
-           {{200, "the file", nullptr, "image/png"}}, get_image, {.error_statuses = {404}}},
-          {"POST", "/v1/predictions/{id}/cancel", "pictures", "stops it, in the queue at once, else after a step", {one}, cancel,
+          {"GET",
+           "/v1/predictions",
+           "pictures",
+           "the predictions that are remembered",
+           {{200, "all of them", &list_schema}},
+           list},
+          {"GET",
+           "/v1/predictions/{id}/events",
+           "pictures",
+           "progress with previews, as server-sent events",
+           {{200, "events queue, progress and done", nullptr, "text/event-stream"}},
+           watch,
+           {.error_statuses = {404}}},
+          {"GET",
+           "/v1/predictions/{id}/images/{number}",
+           "pictures",
+           "a picture that was drawn",
+           {{200, "the file", nullptr, "image/png"}},
+           get_image,
+           {.error_statuses = {404}}},
+          {"POST",
+           "/v1/predictions/{id}/cancel",
+           "pictures",
+           "stops it, in the queue at once, else after a step",
+           {one},
+           cancel,
            {.error_statuses = {404}}},
           {"GET", "/v1/predictions/{id}", "pictures", "a prediction", {one}, get, {.error_statuses = {404}}}};
 }

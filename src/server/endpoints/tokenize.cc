@@ -20,14 +20,16 @@ const Schema tokenize_schema{
      {"parse_special", kBoolean, "names of special tokens in the text become those tokens; default: true"},
      {"with_pieces", kBoolean, "llama.cpp's shape: return {id, piece} for each token"},
      {"return_token_strs", kBoolean, "vLLM's shape: return the text of each token"}}};
-const Schema tokens_schema{"TokenizeAnswer",
-                           {{"tokens", kArray, "ids; with_pieces: objects {id, piece}", {.required = true, .items = &any_item}},
-                            {"count", kInteger, "number of tokens"},
-                            {"max_model_len", kInteger, "tokens of the context"},
-                            {"token_strs", kArray, "the text of each token", {.items = &string_item}}}};
-const Schema detokenize_schema{"DetokenizeRequest",
-                               {{"model", kString, "a name from /v1/models", {.max_length = 1000}},
-                                {"tokens", kArray, "ids", {.required = true, .max_items = 1 << 20, .items = &token_item}}}};
+const Schema tokens_schema{
+    "TokenizeAnswer",
+    {{"tokens", kArray, "ids; with_pieces: objects {id, piece}", {.required = true, .items = &any_item}},
+     {"count", kInteger, "number of tokens"},
+     {"max_model_len", kInteger, "tokens of the context"},
+     {"token_strs", kArray, "the text of each token", {.items = &string_item}}}};
+const Schema detokenize_schema{
+    "DetokenizeRequest",
+    {{"model", kString, "a name from /v1/models", {.max_length = 1000}},
+     {"tokens", kArray, "ids", {.required = true, .max_items = 1 << 20, .items = &token_item}}}};
 const Schema text_schema{"DetokenizeAnswer",
                          {{"prompt", kString, "the text, in vLLM's shape", {.required = true}},
                           {"content", kString, "the text, in llama.cpp's shape", {.required = true}}}};
@@ -37,7 +39,8 @@ AnswerOr post_tokenize(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   const bool is_llama_cpp = body.contains("content");
   if (is_llama_cpp == body.contains("prompt"))
-    return bad_request("prompt", "give either prompt (vLLM's shape) or content (llama.cpp's)", "missing_required_parameter");
+    return bad_request("prompt", "give either prompt (vLLM's shape) or content (llama.cpp's)",
+                       "missing_required_parameter");
   const bool adds_special = body.value("add_special_tokens", body.value("add_special", !is_llama_cpp));
   const TextEngine& engine = choice.model->engine();
   const auto tokens = engine.encode(body[is_llama_cpp ? "content" : "prompt"].get_ref<const std::string&>(),
@@ -68,9 +71,10 @@ AnswerOr post_detokenize(Call& call) {
   const auto tokens = call.body["tokens"].get<std::vector<int32_t>>();
   for (size_t i = 0; i < tokens.size(); ++i)
     if (tokens[i] >= choice.model->info().vocab_size)
-      return bad_request(fmt::format("tokens[{}]", i), fmt::format("token {} is outside the vocabulary of {}", tokens[i],
-                                                                   choice.model->info().vocab_size),
-                         "invalid_value");
+      return bad_request(
+          fmt::format("tokens[{}]", i),
+          fmt::format("token {} is outside the vocabulary of {}", tokens[i], choice.model->info().vocab_size),
+          "invalid_value");
   const auto text = choice.model->engine().decode(tokens, true);
   if (!text.ok()) return api_error(text.status(), "tokens");
   return json_answer({{"prompt", text.value()}, {"content", text.value()}});
@@ -79,8 +83,20 @@ AnswerOr post_detokenize(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> tokenize_endpoints() {
-  return {{"POST", "/tokenize", "tokens", "text to token ids", {{200, "the tokens", &tokens_schema}}, post_tokenize, {.request = &tokenize_schema, .needs_models = true, .error_statuses = {404}}},
-          {"POST", "/detokenize", "tokens", "token ids to text", {{200, "the text", &text_schema}}, post_detokenize, {.request = &detokenize_schema, .needs_models = true, .error_statuses = {404}}}};
+  return {{"POST",
+           "/tokenize",
+           "tokens",
+           "text to token ids",
+           {{200, "the tokens", &tokens_schema}},
+           post_tokenize,
+           {.request = &tokenize_schema, .needs_models = true, .error_statuses = {404}}},
+          {"POST",
+           "/detokenize",
+           "tokens",
+           "token ids to text",
+           {{200, "the text", &text_schema}},
+           post_detokenize,
+           {.request = &detokenize_schema, .needs_models = true, .error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

@@ -10,6 +10,7 @@ namespace redline::cli {
   row("generate", serve)           \
   row("look inside", inspect)      \
   row("look inside", tokenize)     \
+  row("look inside", template)     \
   row("look inside", logits)       \
   row("measure", bench)            \
   row("measure", eval)             \

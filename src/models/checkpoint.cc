@@ -51,6 +51,8 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
   else checkpoint.tokenizer_status = std::move(tokenizer).status();
+  // A file that cannot be read is the tokenizer's error.
+  if (auto source = chat_template_from_folder(folder); source.ok()) checkpoint.chat_template = std::move(source).value();
   return {};
 }
 

@@ -72,14 +72,35 @@ Json plain_messages(const Json& messages) {
   return plain;
 }
 
-bool has_chat_template(const TextEngine& engine) { return false; }
+bool has_chat_template(const TextEngine& engine) { return engine.info().has_chat_template; }
 
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt) {
-  return bad_request(
-      "messages",
-      fmt::format("{} has no chat template; use /v1/completions with the prompt in the model's own format",
-                  engine.info().path),
-      "no_chat_template");
+  if (!has_chat_template(engine))
+    return bad_request("messages",
+                       fmt::format("{} has no chat template; use /v1/completions with the prompt in the model's own "
+                                   "format, or start the server with --chat-template",
+                                   engine.info().path),
+                       "no_chat_template");
+  const std::string messages = to_text(prompt.messages), tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
+  const std::string variables = prompt.variables.empty() ? "" : to_text(prompt.variables);
+  Result<std::string> text = engine.render_chat({.messages_json = messages,
+                                                 .tools_json = tools,
+                                                 .variables_json = variables,
+                                                 .add_generation_prompt = prompt.adds_generation_prompt});
+  if (!text.ok()) {
+    ApiError error = api_error(text.status(), "messages");
+    error.code = "chat_template_error";
+    return error;
+  }
+  if (!prompt.continues_last) return std::move(text).value();
+  // The text goes on where the last message's content ends, before what the template writes after it.
+  std::string content = prompt.messages.back()["content"];
+  content.erase(content.find_last_not_of(" \t\r\n") + 1);
+  const size_t begin = text.value().rfind(content);
+  if (content.empty() || begin == std::string::npos)
+    return bad_request("messages", "the last message has no content that the chat template writes as it is; it cannot be continued",
+                       "invalid_value");
+  return text.value().substr(0, begin + content.size());
 }
 
 Outcome<std::vector<int32_t>> encode_chat(const TextEngine& engine, const ChatPrompt& prompt, const char* param) {

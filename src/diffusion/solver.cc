@@ -206,6 +206,28 @@ Status Solver::step(int index, std::span<const float> model_output, std::span<fl
   return {};
 }
 
+void Solver::predict_clean(int index, std::span<const float> x, std::span<const float> model_output,
+                           std::span<float> clean) const {
+  const auto [signal, spread] = level(begin_ + static_cast<size_t>(index));
+  float of_x = 0, of_output = 1;
+  switch (prediction_type()) {
+    case PredictionType::kSample: break;
+    case PredictionType::kEpsilon:
+      of_x = 1 / signal;
+      of_output = -spread / signal;
+      break;
+    case PredictionType::kVelocity:
+      of_x = signal / (signal * signal + spread * spread);
+      of_output = -spread / std::sqrt(signal * signal + spread * spread);
+      break;
+    case PredictionType::kFlow:
+      of_x = 1;
+      of_output = -spread;
+      break;
+  }
+  for (size_t i = 0; i < clean.size(); ++i) clean[i] = of_x * x[i] + of_output * model_output[i];
+}
+
 void Solver::add_noise(int index, std::span<const float> clean, std::span<const float> noise,
                        std::span<float> out) const {
   const Level at = index >= num_steps() ? Level{1, 0} : level(begin_ + static_cast<size_t>(index));

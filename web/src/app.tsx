@@ -269,6 +269,7 @@ export function App() {
         <Banner />
         {v === 'engine' ? <EngineView /> : v === 'pictures' ? <PicturesView /> : isWriting ? <WriteView key="write" /> : <ChatView />}
       </main>
+      {hasPanel && <div class="panel-shade" aria-hidden="true" onClick={() => (panelOpen.value = false)} />}
       {hasPanel && <Panel />}
       {connection.value === 'key' && <KeyDialog />}
       {showsKeys.value && <KeysDialog />}

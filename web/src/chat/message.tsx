@@ -24,7 +24,7 @@ const number = (n: number) => n.toLocaleString('en-US');
 export function StatsLine({ stats, isLive }: { stats: Stats; isLive?: boolean }) {
   const { tokens, tokensPerSecond, promptTokens, cachedTokens, cacheMiss, firstToken_ms } = stats;
   const parts = [];
-  if (tokens) parts.push(<span title="Tokens of this answer">{number(tokens)} tokens</span>);
+  if (tokens) parts.push(<span title="Tokens of this answer" class="count">{number(tokens)} tokens</span>);
   if (tokensPerSecond)
     parts.push(
       <span title="Tokens per second, after the first" class="rate">
@@ -32,7 +32,7 @@ export function StatsLine({ stats, isLive }: { stats: Stats; isLive?: boolean })
       </span>,
     );
   if (!isLive && firstToken_ms !== undefined)
-    parts.push(<span title="Until the first token">{firstToken_ms < 995 ? `${Math.round(firstToken_ms)} ms` : `${(firstToken_ms / 1000).toFixed(1)} s`} to first</span>);
+    parts.push(<span title="Until the first token" class="first">{firstToken_ms < 995 ? `${Math.round(firstToken_ms)} ms` : `${(firstToken_ms / 1000).toFixed(1)} s`} to first</span>);
   if (!isLive && promptTokens)
     parts.push(
       <span

@@ -167,7 +167,7 @@ export function ChatList() {
             { label: 'Load from JSON', icon: 'load', act: () => picker.current?.click() },
           ]}
         >
-          {chats.value.length === 1 ? '1 conversation' : `${chats.value.length} conversations`}
+          {chats.value.length === 0 ? 'Load conversations' : chats.value.length === 1 ? '1 conversation' : `${chats.value.length} conversations`}
         </Menu>
         <input
           ref={picker}

@@ -7,6 +7,8 @@ import { Dial, Plot, shortNumber } from './plot';
 import { type EngineModel, type Sample, sampleOf, type Snapshot, snapshot } from './snapshot';
 
 const kCapacity = 120;
+/** The first minutes are shown wider. */
+const kLeastShown = 40;
 const kPeriod_ms = 1000;
 
 // Kept when the view is left, so that one finds the last minutes again.
@@ -47,9 +49,9 @@ function Pages({ m }: { m: EngineModel }) {
       <h2>
         Cache pages <small>{shortNumber(m.cache_pages)}{m.page_tokens ? ` of ${m.page_tokens} tokens` : ''}</small>
       </h2>
-      <svg viewBox="0 0 319 79" role="img" aria-label={`${m.cache_pages_used} of ${m.cache_pages} pages are used, ${m.cache_pages_stored} are stored`}>
+      <svg viewBox="0 0 399 62" role="img" aria-label={`${m.cache_pages_used} of ${m.cache_pages} pages are used, ${m.cache_pages_stored} are stored`}>
         {Array.from({ length: cells }, (_, i) => (
-          <rect class={i < used ? 'used' : i < used + stored ? 'stored' : 'free'} x={(i % 32) * 10} y={Math.floor(i / 32) * 16} width={8.5} height={14} rx={2} />
+          <rect class={i < used ? 'used' : i < used + stored ? 'stored' : 'free'} x={(i % 40) * 10} y={Math.floor(i / 40) * 16} width={8.5} height={14} rx={2} />
         ))}
       </svg>
       <dl class="page-legend">
@@ -72,12 +74,13 @@ function Pages({ m }: { m: EngineModel }) {
 
 function Batch({ m }: { m: EngineModel }) {
   const places = Math.min(Math.max(m.max_running ?? 16, m.running, 8), 64);
+  const columns = places <= 16 ? places : places <= 32 ? Math.ceil(places / 2) : 32;
   return (
     <section class="card batch" aria-label="Batch">
       <h2>
         Batch <small>{m.max_running ? `${m.max_running} places` : ''}</small>
       </h2>
-      <div class="slots" role="img" aria-label={`${m.running} running, ${m.waiting} waiting`}>
+      <div class="slots" style={{ gridTemplateColumns: `repeat(${columns}, 1fr)` }} role="img" aria-label={`${m.running} running, ${m.waiting} waiting`}>
         {Array.from({ length: places }, (_, i) => (
           <i class={i < m.running ? 'on' : ''} />
         ))}
@@ -218,7 +221,7 @@ export function EngineView() {
                 <Plot
                   title="Tokens"
                   unit="/s"
-                  capacity={kCapacity}
+                  capacity={Math.max(kLeastShown, samples.length)}
                   least={10}
                   lines={[
                     { name: 'written', tone: 'a', values: pick((x) => x.generatedRate) },
@@ -231,7 +234,7 @@ export function EngineView() {
                 <Plot
                   title="Requests"
                   unit=""
-                  capacity={kCapacity}
+                  capacity={Math.max(kLeastShown, samples.length)}
                   least={4}
                   lines={[
                     { name: 'running', tone: 'a', values: pick((x) => x.running) },
@@ -240,13 +243,13 @@ export function EngineView() {
                 />
               </section>
               <section class="card">
-                <Plot title="Time of a step" unit="ms" capacity={kCapacity} least={2} lines={[{ name: 'mean', tone: 'a', values: pick((x) => x.stepMs) }]} />
+                <Plot title="Time of a step" unit="ms" capacity={Math.max(kLeastShown, samples.length)} least={2} lines={[{ name: 'mean', tone: 'a', values: pick((x) => x.stepMs) }]} />
               </section>
               <section class="card">
                 <Plot
                   title={knowsCeiling ? 'Share of the ceiling' : 'Time in steps'}
                   unit="%"
-                  capacity={kCapacity}
+                  capacity={Math.max(kLeastShown, samples.length)}
                   least={96}
                   lines={[
                     ...(knowsCeiling ? [{ name: 'ceiling', tone: 'a' as const, values: pick((x) => (x.ceiling === null ? null : x.ceiling * 100)) }] : []),

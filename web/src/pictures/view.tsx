@@ -185,6 +185,11 @@ export function PicturesView() {
     if (f.cache) input.cache = f.cache;
     if (init.value) Object.assign(input, { image: init.value.url, strength: f.strength });
     void start(m.id, input);
+    // On a phone the picture appears below the form.
+    requestAnimationFrame(() => {
+      const j = document.querySelector('.gallery-place');
+      if (j && j.getBoundingClientRect().top > innerHeight * 0.6) j.scrollIntoView({ block: 'start', behavior: 'smooth' });
+    });
   };
   const useFile = async (file: File | undefined) => {
     if (!file) return;

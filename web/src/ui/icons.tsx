@@ -47,9 +47,9 @@ export function Icon({ name, size = 18 }: { name: string; size?: number }) {
 export function Mark({ size = 22 }: { size?: number }) {
   return (
     <svg class="mark" width={size} height={size} viewBox="0 0 64 64" aria-hidden="true" focusable="false">
-      <path class="dial" d="M11.5 51A26.5 26.5 0 0 1 43.4 8.1" />
-      <path class="red" d="M51 13.2A26.5 26.5 0 0 1 52.5 51" />
-      <path class="needle" d="M28.8 39.6 46.8 23.2a.9.9 0 0 1 1.3 1.3L34.8 45.2a4.2 4.2 0 1 1-6-5.6z" />
+      <path class="dial" d="M12.9 49.1A25 25 0 0 1 43.7 10.9" />
+      <path class="red" d="M51.7 17.6A25 25 0 0 1 51.2 49.1" />
+      <path class="needle" d="M28.9 34.2 45.9 20.4a1 1 0 0 1 1.4 1.4L34.6 39.8a4 4 0 1 1-5.700-5.600z" />
     </svg>
   );
 }

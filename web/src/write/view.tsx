@@ -95,7 +95,7 @@ export function WriteView() {
               <div class="beginnings">
                 {beginnings.map((b) => (
                   <button type="button" onClick={() => begin(b)} disabled={!model.value}>
-                    {b}…
+                    {b}
                   </button>
                 ))}
               </div>

@@ -84,7 +84,7 @@ function Status() {
 
 function Sidebar() {
   return (
-    <div class={`sidebar ${drawerOpen.value ? 'open' : ''}`}>
+    <aside class={`sidebar ${drawerOpen.value ? 'open' : ''}`} aria-label="Sidebar">
       <div class="brand">
         <Mark />
         <span>Redline</span>
@@ -102,7 +102,7 @@ function Sidebar() {
         </button>
         <ThemeButton />
       </div>
-    </div>
+    </aside>
   );
 }
 

@@ -1,5 +1,5 @@
 // The conversations, and the answers that are being written in them.
-import { batch, computed, signal, type Signal } from '@preact/signals';
+import { batch, signal, type Signal } from '@preact/signals';
 import { ApiError, call, events } from '../api';
 import { canChat, model, noteNoTemplate } from '../models';
 import { kept, newId, storage } from '../storage';
@@ -11,10 +11,13 @@ export const chatsLoaded = signal(false);
 export const currentId = signal<string | null>(null);
 /** Rises when anything but the text of an answer changes. */
 export const changes = signal(0);
-export const current = computed(() => {
-  void changes.value;
-  return chats.value.find((c) => c.id === currentId.value);
-});
+/** A conversation is changed in place, so that reading it has to depend on `changes`, which a computed signal would hide. */
+export const current = {
+  get value(): Chat | undefined {
+    void changes.value;
+    return chats.value.find((c) => c.id === currentId.value);
+  },
+};
 
 /** For conversations to come. */
 export const defaultSystem = kept('system', '');

@@ -45,13 +45,13 @@ export function ModelMenu({ side }: { side: 'above' | 'below' }) {
   const face = (
     <>
       <span class="model-name">{m.id}</span>
-      {active.length > 0 && <span class="model-adapters">+ {active.join(', ')}</span>}
+      {active.length > 0 && <span class="model-adapters"> + {active.join(', ')}</span>}
       <Icon name="down" size={14} />
     </>
   );
   return (
     <Menu
-      label={`Model: ${m.id}`}
+      label={`Model: ${[m.id, ...(active.length ? [active.join(', ')] : [])].join(' + ')}`}
       class="model-button"
       side={side}
       header="Models"
@@ -163,7 +163,7 @@ export function Composer({ chat, onSend, onEditLast }: {
           hidden
           aria-label="Text files"
           onChange={(e) => {
-            void addFiles(id, e.currentTarget.files ?? []);
+            void addFiles(id, [...(e.currentTarget.files ?? [])]);  // the list is emptied with the field
             e.currentTarget.value = '';
           }}
         />

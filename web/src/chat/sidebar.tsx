@@ -112,6 +112,7 @@ export function ChatList() {
     .map((chat) => ({ chat, note: needle ? excerpt(chat, needle) : '' }))
     .filter((f): f is { chat: Chat; note: string } => f.note !== null)
     .sort((a, b) => b.chat.updated - a.chat.updated);
+  const footText = chats.value.length === 0 ? 'Load conversations' : chats.value.length === 1 ? '1 conversation' : `${chats.value.length} conversations`;
   const groups = new Map<string, typeof found>();
   for (const f of found) groups.set(group(f.chat), [...(groups.get(group(f.chat)) ?? []), f]);
   return (
@@ -155,7 +156,7 @@ export function ChatList() {
       </nav>
       <div class="list-foot">
         <Menu
-          label="All conversations"
+          label={footText}
           class="link subtle"
           side="above"
           items={[
@@ -167,7 +168,7 @@ export function ChatList() {
             { label: 'Load from JSON', icon: 'load', act: () => picker.current?.click() },
           ]}
         >
-          {chats.value.length === 0 ? 'Load conversations' : chats.value.length === 1 ? '1 conversation' : `${chats.value.length} conversations`}
+          {footText}
         </Menu>
         <input
           ref={picker}

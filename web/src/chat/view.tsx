@@ -112,7 +112,7 @@ export function ChatView() {
       onDrop={(e) => {
         e.preventDefault();
         isDropping.value = false;
-        void addFiles(chat?.id ?? 'new', e.dataTransfer?.files ?? []);
+        void addFiles(chat?.id ?? 'new', [...(e.dataTransfer?.files ?? [])]);
       }}
     >
       <div class="scroller" ref={scroller} onScroll={onScroll} tabIndex={messages.length ? 0 : -1} role="region" aria-label="Conversation">

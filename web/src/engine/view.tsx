@@ -162,7 +162,7 @@ export function EngineView() {
   const share = knowsCeiling ? mean(active.map((r) => r.ceiling ?? 0)) : mean(recent.map((r) => r.busy));
   const pick = (f: (x: Sample) => number | null) => samples.map(f);
   return (
-    <div class="engine-view scroller">
+    <div class="engine-view scroller" tabIndex={0} role="region" aria-label="Engine room">
       <div class="engine">
         <header class="page-head">
           <div>

@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact';
-import { useEffect, useId, useRef, useState } from 'preact/hooks';
+import { useId, useLayoutEffect, useRef, useState } from 'preact/hooks';
 import { Icon, type IconName } from './icons';
 
 export interface MenuItem {
@@ -28,7 +28,7 @@ export function Menu({ label, items, children, class: name, side = 'below', alig
   const button = useRef<HTMLButtonElement>(null);
   const id = useId();
   const entries = () => [...(place.current?.querySelectorAll<HTMLElement>('[role^=menuitem]') ?? [])];
-  useEffect(() => {
+  useLayoutEffect(() => {
     if (!isOpen) return;
     const list = entries();
     (list.find((e) => e.getAttribute('aria-checked') === 'true') ?? list[0])?.focus();

@@ -75,7 +75,7 @@ export function WriteView() {
     void writeOn(chat);
   };
   const onKeyDown = (e: KeyboardEvent) => {
-    if ((e.key === 'Enter' && (e.ctrlKey || e.metaKey)) || (e.key === 'Tab' && !e.shiftKey && text && caret.value >= text.length && !isBusy)) {
+    if ((e.key === 'Enter' && (e.ctrlKey || e.metaKey)) || (e.key === 'Tab' && !e.shiftKey && text && area.current!.selectionStart >= text.length && !isBusy)) {
       e.preventDefault();
       goOn();
     } else if (e.key === 'z' && (e.ctrlKey || e.metaKey) && chat?.takes && !isBusy) {
@@ -170,10 +170,10 @@ export function WriteView() {
               <Icon name="pen" /> Write on
             </button>
           )}
-          <button type="button" class="button" disabled={!takes || isBusy} onClick={() => chat && void writeOn(chat, true)}>
+          <button type="button" class="button" aria-label="Another" disabled={!takes || isBusy} onClick={() => chat && void writeOn(chat, true)}>
             <Icon name="again" size={16} /> <span class="wide">Another</span>
           </button>
-          <button type="button" class="button" disabled={!takes || isBusy} onClick={() => chat && takeBack(chat)} title="Take back (Ctrl+Z)">
+          <button type="button" class="button" disabled={!takes || isBusy} onClick={() => chat && takeBack(chat)} aria-label="Take back" title="Take back (Ctrl+Z)">
             <Icon name="undo" size={16} /> <span class="wide">Take back</span>
           </button>
           {takes && takes.versions.length > 1 && (

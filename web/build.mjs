@@ -33,15 +33,27 @@ export async function bundle({ plain = false } = {}) {
   });
   const files = new Map();
   for (const output of result.outputFiles) files.set(output.path.split(/[\\/]/).pop(), Buffer.from(output.contents));
+  files.set('licenses.txt', await licenses());
   for (const name of copied) files.set(name, await readFile(join(root, 'src', name)));
   return files;
+}
+
+/** Of the packages whose code is in the bundle. */
+async function licenses() {
+  const texts = [];
+  for (const name of ['preact', '@preact/signals', '@preact/signals-core', 'marked', 'prismjs']) {
+    const folder = join(root, 'node_modules', name);
+    const file = (await readdir(folder)).find((f) => /^licen[sc]e/i.test(f));
+    texts.push(`${name}\n\n${(await readFile(join(folder, file), 'utf8')).replace(/\r/g, '').trim()}\n`);
+  }
+  return Buffer.from(texts.join(`\n${'-'.repeat(80)}\n\n`));
 }
 
 /** The same as they lie in dist/: text that is worth it is compressed. */
 function packed(files) {
   const out = new Map();
   for (const [name, bytes] of files) {
-    if (/\.(js|css)$/.test(name)) out.set(`${name}.gz`, Buffer.from(gzipSync(bytes, { level: 9, mtime: 0 })));
+    if (/\.(js|css|txt)$/.test(name)) out.set(`${name}.gz`, Buffer.from(gzipSync(bytes, { level: 9, mtime: 0 })));
     else out.set(name, bytes);
   }
   return out;

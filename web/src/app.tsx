@@ -213,6 +213,9 @@ function KeysDialog() {
           </div>
         ))}
       </dl>
+      <p class="about">
+        The API is described in <a href="openapi.json">openapi.json</a>. This page uses <a href="licenses.txt">free software</a>.
+      </p>
     </Dialog>
   );
 }

@@ -366,7 +366,7 @@ check('a server without chat says so, and the page turns to writing', async () =
   await page.reload();
   await ask('hello');
   await page.getByText(/has no chat template/).waitFor();
-  await page.keyboard.press('Control+Shift+o');
+  await button('Open a page').click();
   await page.getByText('Write a beginning.').waitFor();
 });
 

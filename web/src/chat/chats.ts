@@ -1,7 +1,7 @@
 // The conversations, and the answers that are being written in them.
 import { batch, signal, type Signal } from '@preact/signals';
 import { ApiError, call, events } from '../api';
-import { canChat, model, noteNoTemplate } from '../models';
+import { model, noteNoTemplate } from '../models';
 import { kept, newId, storage } from '../storage';
 import { toast } from '../ui/toast';
 import { type Attachment, type Chat, type Message, type Sampling, path, removeBranch, textOf, titleFrom } from './tree';
@@ -317,7 +317,7 @@ async function generate(chat: Chat, message: Message, isContinued: boolean) {
       message.error = { message: error.message, code: error.code, status: error.status };
       if (m && (error.code === 'no_chat_template' || (error.status === 404 && error.code === 'not_found'))) {
         noteNoTemplate(m.id);
-        if (!canChat(m)) message.error.message = `${m.id} has no chat template. It can go on with a text: open a new page to write.`;
+        message.error = { message: `${m.id} has no chat template, but it can write on a text that you begin.`, code: 'no_chat_template', status: error.status };
       }
     } else {
       message.end = 'error';

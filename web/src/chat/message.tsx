@@ -6,7 +6,7 @@ import { CopyButton } from '../ui/copy';
 import { Area, Countdown } from '../ui/controls';
 import { Icon } from '../ui/icons';
 import { answer, changed, goOn, isRunning, newChat, retry, revision, running, send, waiting } from './chats';
-import { openChat } from '../route';
+import { openChat, openNew } from '../route';
 import { type Chat, type Message, type Stats, leafBelow, path, siblings, splitThinking } from './tree';
 
 const missReasons: Record<string, string> = {
@@ -90,11 +90,15 @@ function Trouble({ chat, message }: { chat: Chat; message: Message }) {
     return (
       <div class="trouble" role="alert">
         <div>
-          <strong>{isFull ? 'The context is full' : isGone ? 'The connection broke' : 'The server refused'}</strong>
+          <strong>{error?.code === 'no_chat_template' ? 'This model does not chat' : isFull ? 'The context is full' : isGone ? 'The connection broke' : 'The server refused'}</strong>
           <p>{isFull ? `${error.message}.`.replace('..', '.') : (error?.message ?? 'The page was closed while this was being written.')}</p>
         </div>
         <div class="trouble-actions">
-          {isFull ? (
+          {error?.code === 'no_chat_template' ? (
+            <button type="button" class="button" onClick={() => openNew('write')}>
+              Open a page
+            </button>
+          ) : isFull ? (
             <button type="button" class="button" onClick={() => carryOver(chat)}>
               Go on in a new chat
             </button>

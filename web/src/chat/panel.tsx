@@ -62,7 +62,7 @@ export function Panel() {
   return (
     <aside class="panel" aria-label="Settings">
       <header>
-        <h2>{chat ? 'This conversation' : 'New conversations'}</h2>
+        <h2>{chat ? (isWriting ? 'This page' : 'This conversation') : 'New conversations'}</h2>
         <button type="button" class="icon-button quiet" aria-label="Close settings" onClick={() => (panelOpen.value = false)}>
           <Icon name="close" />
         </button>

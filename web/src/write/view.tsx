@@ -211,10 +211,9 @@ export function WriteView() {
 const visible = (t: string) => t.replace(/^ /, '').replace(/\n/g, '↵') || '␣';
 const percent = (p: number) => (p >= 0.995 ? '99+%' : p < 0.01 ? '<1%' : `${Math.round(p * 100)}%`);
 
-/** The less likely a word was, the stronger its line. */
+/** What was unlikely is underlined. */
 function Piece({ span, isFound }: { span: Span; isFound: boolean }) {
   if (span.by === 'you') return <span>{span.text}</span>;
-  const p = span.token?.p ?? 1;
-  const surprise = p > 0.5 ? 0 : p > 0.15 ? 1 : p > 0.04 ? 2 : 3;
-  return <span class={`by-model s${surprise} ${isFound ? 'found' : ''}`}>{span.text}</span>;
+  const isSurprise = (span.token?.p ?? 1) < 0.05;
+  return <span class={`by-model ${isSurprise ? 'surprise' : ''} ${isFound ? 'found' : ''}`}>{span.text}</span>;
 }

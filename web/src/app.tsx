@@ -1,6 +1,6 @@
 // The frame: views, list of conversations, theme, keys, and what is wrong with the connection.
 import { signal } from '@preact/signals';
-import { useEffect } from 'preact/hooks';
+import { useEffect, useRef } from 'preact/hooks';
 import { connection, setKey } from './api';
 import { composer } from './chat/composer';
 import { chatsLoaded, current, currentId, isRunning, loadChats, stop } from './chat/chats';
@@ -220,6 +220,8 @@ function KeysDialog() {
   );
 }
 
+const isNarrow = () => matchMedia('(max-width: 860px)').matches;
+
 function onKey(e: KeyboardEvent) {
   const isCommand = e.ctrlKey || e.metaKey;
   const target = e.target as HTMLElement;
@@ -227,7 +229,7 @@ function onKey(e: KeyboardEvent) {
   if (document.querySelector('dialog[open]')) return;
   if (isCommand && e.shiftKey && e.key.toLowerCase() === 'o') openNew('chat');
   else if (isCommand && !e.shiftKey && e.key.toLowerCase() === 'k') {
-    drawerOpen.value = true;
+    drawerOpen.value = isNarrow();
     requestAnimationFrame(() => searchField.element?.focus());
   } else if (isCommand && e.key === '.') panelOpen.value = !panelOpen.value;
   else if (isCommand && e.key === '/') showsKeys.value = true;
@@ -259,6 +261,13 @@ export function App() {
     const name = v === 'engine' ? 'Engine room' : v === 'pictures' ? 'Pictures' : chat?.title;
     document.title = name ? `${name} · Redline` : 'Redline';
   }, [v, chat?.title]);
+  // The focus follows the drawer in and out.
+  const hadDrawer = useRef(false);
+  useEffect(() => {
+    if (drawerOpen.value) document.querySelector<HTMLElement>('.drawer-close')?.focus();
+    else if (hadDrawer.current) document.querySelector<HTMLElement>('.top-bar button')?.focus();
+    hadDrawer.current = drawerOpen.value;
+  }, [drawerOpen.value]);
   const hasPanel = panelOpen.value && v === 'chat';
   return (
     <div class={`app ${hasPanel ? 'with-panel' : ''}`}>
@@ -267,7 +276,7 @@ export function App() {
       </a>
       <Sidebar />
       {drawerOpen.value && <div class="shade" aria-hidden="true" onClick={() => (drawerOpen.value = false)} />}
-      <main id="main" tabIndex={-1} inert={drawerOpen.value && matchMedia('(max-width: 860px)').matches}>
+      <main id="main" tabIndex={-1} inert={drawerOpen.value && isNarrow()}>
         <TopBar />
         <Banner />
         {v === 'engine' ? <EngineView /> : v === 'pictures' ? <PicturesView /> : isWriting ? <WriteView key="write" /> : <ChatView />}

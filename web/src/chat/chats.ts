@@ -41,6 +41,17 @@ export function revision(id: string): Signal<number> {
   return s;
 }
 
+const soon = new Set<string>();
+/** A piece has come: rendered at most 30 times a second, however fast the model is. */
+export function touch(id: string) {
+  if (soon.has(id)) return;
+  soon.add(id);
+  setTimeout(() => {
+    soon.delete(id);
+    ++revision(id).value;
+  }, 33);
+}
+
 export function setRunning(id: string, abort: AbortController | null) {
   const next = new Map(running.value);
   if (abort) next.set(id, abort);
@@ -263,7 +274,10 @@ async function generate(chat: Chat, message: Message, isContinued: boolean) {
   setRunning(message.id, abort);
   delete message.error;
   delete message.end;
-  if (!isContinued) message.model = m?.id;
+  if (!isContinued) {
+    message.model = m?.id;
+    message.adapters = adaptersFor(chat, m?.adapters ?? []).map((a) => a.name);
+  }
   ++changes.value;
   const rev = revision(message.id);
   let pieces = 0;
@@ -300,7 +314,7 @@ async function generate(chat: Chat, message: Message, isContinued: boolean) {
             message.content += text;
           }
           message.stats = statsOf(usage, pieces, first, begin, last);
-          ++rev.value;
+          touch(message.id);
           save(chat, 1000);
         }
         if (choice.finish_reason) message.end = choice.finish_reason === 'length' ? 'length' : 'stop';

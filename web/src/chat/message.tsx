@@ -211,7 +211,7 @@ export function MessageView({ chat, message, isLast, editing, onEdit }: {
     <article class={`message ${message.role} ${isLive ? 'live' : ''} ${isLast ? 'last' : ''}`} aria-label={name} data-id={message.id}>
       {!isUser && (
         <header class="message-head">
-          <span class="who">{name}</span>
+          <span class="who">{[name, ...(message.adapters ?? [])].join(' + ')}</span>
           {info && <span class="what">{[billions(info.parameters), info.weightTypes.split(' ')[0]].filter(Boolean).join(' · ')}</span>}
         </header>
       )}

@@ -25,6 +25,7 @@ export interface Message {
   reasoning_ms?: number;
   files?: Attachment[];
   model?: string;
+  adapters?: string[];
   created: number;
   end?: End;
   error?: { message: string; code?: string; status: number };

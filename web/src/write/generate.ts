@@ -1,6 +1,6 @@
 // The model goes on with a text: /v1/completions, which needs no chat template.
 import { ApiError, call, events } from '../api';
-import { changed, requestFields, revision, save, setRunning, statsOf, type Usage, withPatience } from '../chat/chats';
+import { changed, requestFields, revision, save, setRunning, statsOf, touch, type Usage, withPatience } from '../chat/chats';
 import type { Chat, Span } from '../chat/tree';
 import { titleFrom } from '../chat/tree';
 import { textOfSpans, tidy } from './spans';
@@ -83,7 +83,7 @@ export async function writeOn(chat: Chat, isAnother = false) {
         added = [...added, ...spansOf(choice.text, choice.logprobs)];
         show();
         chat.stats = statsOf(usage, pieces, first, begin, last);
-        ++rev.value;
+        touch(chat.id);
         save(chat, 1000);
       }
       chat.stats = statsOf(usage, pieces, first, begin, last);

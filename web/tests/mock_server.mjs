@@ -94,7 +94,7 @@ export class MockServer {
     /** What the next requests are answered with; tests change it. */
     Object.assign(this, {
       piece_ms: 15, text: kMarkdown, reasoning: '', finish: 'stop', failures: [], hasTemplate: true, hasPictures: true, step_ms: 60,
-      key: '', hasEngine: true, hasPredictions: true, load: null, breakAfter: 0,
+      key: '', picture: png, hasEngine: true, hasPredictions: true, load: null, breakAfter: 0,
     });
     this.requests = [];
     this.canceled = [];
@@ -284,7 +284,7 @@ export class MockServer {
     for (let seen = 0; p.status === 'processing' && !answer.destroyed; await pause(10)) {
       if (p.step === seen) continue;
       seen = p.step;
-      const previews = Array.from({ length: p.input.batch }, (_, i) => `data:image/png;base64,${png(64, p.input.seed + i, p.step / p.steps).toString('base64')}`);
+      const previews = Array.from({ length: p.input.batch }, (_, i) => `data:image/png;base64,${this.picture(64, p.input.seed + i, p.step / p.steps).toString('base64')}`);
       answer.write(`event: progress\ndata: ${JSON.stringify({ step: p.step, steps: p.steps, step_ms: this.step_ms, computed: 1, previews })}\n\n`);
     }
     answer.end(`event: done\ndata: ${JSON.stringify(view(p))}\n\n`);
@@ -298,7 +298,7 @@ export class MockServer {
     }
     if (p.status !== 'processing') return;
     p.seeds = Array.from({ length: p.input.batch }, (_, i) => p.input.seed + i);
-    p.output = p.seeds.map((s) => `data:image/png;base64,${png(256, s, 1).toString('base64')}`);
+    p.output = p.seeds.map((s) => `data:image/png;base64,${this.picture(256, s, 1).toString('base64')}`);
     p.status = 'succeeded';
   }
 }

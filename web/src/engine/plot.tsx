@@ -21,7 +21,7 @@ export function niceAbove(value: number): number {
 export const shortNumber = (v: number) =>
   v >= 1e6 ? `${(v / 1e6).toFixed(1)}M` : v >= 10000 ? `${(v / 1000).toFixed(0)}k` : v >= 100 || Number.isInteger(v) ? v.toFixed(0) : v.toFixed(1);
 
-export function Plot({ title, unit, lines, capacity, least = 1, height = 150 }: {
+export function Plot({ title, unit, lines, capacity, least = 1, end, height = 150 }: {
   title: string;
   unit: string;
   lines: Line[];
@@ -29,12 +29,14 @@ export function Plot({ title, unit, lines, capacity, least = 1, height = 150 }: 
   capacity: number;
   /** The axis reaches at least here. */
   least?: number;
+  /** It ends here. */
+  end?: number;
   height?: number;
 }) {
   const at = useSignal<number | null>(null);
   const frame = useRef<SVGSVGElement>(null);
   const count = Math.max(...lines.map((l) => l.values.length));
-  const top = niceAbove(Math.max(least, ...lines.flatMap((l) => l.values.map((v) => v ?? 0))) * 1.04);
+  const top = end ?? niceAbove(Math.max(least, ...lines.flatMap((l) => l.values.map((v) => v ?? 0))) * 1.04);
   const x = (i: number) => width - ((count - 1 - i) * width) / (capacity - 1);
   const y = (v: number) => height - (v / top) * (height - 6);
   const pathOf = (values: (number | null)[]) => {

@@ -43,7 +43,7 @@ function Pages({ m }: { m: EngineModel }) {
   const cells = 160;
   const used = Math.ceil((m.cache_pages_used / m.cache_pages) * cells);
   const stored = Math.round((m.cache_pages_stored / m.cache_pages) * cells);
-  const tokens = (pages: number) => (m.page_tokens ? `${shortNumber(pages * m.page_tokens)} tokens` : `${shortNumber(pages)} pages`);
+  const tokens = (pages: number) => `${(pages * (m.page_tokens || 1)).toLocaleString('en-US')} ${m.page_tokens ? 'tokens' : 'pages'}`;
   return (
     <section class="card pages" aria-label="Pages of the cache">
       <h2>
@@ -250,7 +250,7 @@ export function EngineView() {
                   title={knowsCeiling ? 'Share of the ceiling' : 'Time in steps'}
                   unit="%"
                   capacity={Math.max(kLeastShown, samples.length)}
-                  least={96}
+                  end={100}
                   lines={[
                     ...(knowsCeiling ? [{ name: 'ceiling', tone: 'a' as const, values: pick((x) => (x.ceiling === null ? null : x.ceiling * 100)) }] : []),
                     { name: 'busy', tone: knowsCeiling ? 'c' : 'a', values: pick((x) => x.busy * 100) },

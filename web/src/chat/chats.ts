@@ -4,7 +4,7 @@ import { ApiError, call, events } from '../api';
 import { model, noteNoTemplate } from '../models';
 import { kept, newId, storage } from '../storage';
 import { toast } from '../ui/toast';
-import { type Attachment, type Chat, type Message, type Sampling, path, removeBranch, textOf, titleFrom } from './tree';
+import { type Attachment, type Chat, type Message, type Sampling, type Stats, path, removeBranch, textOf, titleFrom } from './tree';
 
 export const chats = signal<Chat[]>([]);
 export const chatsLoaded = signal(false);
@@ -231,16 +231,42 @@ export interface Usage {
   prompt_tokens_details?: { cached_tokens?: number; cache_miss?: string };
 }
 
-export function statsOf(usage: Usage | null | undefined, pieces: number, first: number, begin: number, last: number) {
-  const tokens = usage?.completion_tokens ?? pieces;
-  return {
-    promptTokens: usage?.prompt_tokens,
-    cachedTokens: usage?.prompt_tokens_details?.cached_tokens,
-    cacheMiss: usage?.prompt_tokens_details?.cache_miss,
-    tokens,
-    firstToken_ms: first ? first - begin : undefined,
-    tokensPerSecond: tokens > 1 && last > first ? ((tokens - 1) / (last - first)) * 1000 : undefined,
-  };
+/** What can be measured from here: when pieces came. Those of one read come at once, so the first read does not count. */
+export class Meter {
+  private readonly begin = performance.now();
+  private first = 0;
+  private last = 0;
+  private pieces = 0;
+  private inFirst = 0;
+  usage: Usage | null | undefined;
+  /** As the server measured it. */
+  perSecond: number | undefined;
+
+  piece() {
+    this.last = performance.now();
+    this.first ||= this.last;
+    ++this.pieces;
+    if (this.last - this.first < 5) ++this.inFirst;
+  }
+  /** Since the first piece. */
+  get elapsed_ms() {
+    return this.last - this.first;
+  }
+  stats(): Stats {
+    const { usage, pieces, elapsed_ms } = this;
+    const tokens = usage?.completion_tokens ?? pieces;
+    let perSecond = this.perSecond;
+    if (!perSecond && tokens > 1)
+      perSecond = elapsed_ms > 40 ? ((tokens * (1 - this.inFirst / pieces)) / elapsed_ms) * 1000 : (tokens / (this.last - this.begin)) * 1000;
+    return {
+      promptTokens: usage?.prompt_tokens,
+      cachedTokens: usage?.prompt_tokens_details?.cached_tokens,
+      cacheMiss: usage?.prompt_tokens_details?.cache_miss,
+      tokens,
+      firstToken_ms: this.first ? this.first - this.begin : undefined,
+      tokensPerSecond: perSecond,
+    };
+  }
 }
 
 /** Calls `act` again, as long as the server says when to come back. */
@@ -280,7 +306,6 @@ async function generate(chat: Chat, message: Message, isContinued: boolean) {
   }
   ++changes.value;
   const rev = revision(message.id);
-  let pieces = 0;
   try {
     await withPatience(message.id, abort, async () => {
       const history = path({ ...chat, leaf: isContinued ? message.id : message.parent });
@@ -288,39 +313,32 @@ async function generate(chat: Chat, message: Message, isContinued: boolean) {
       if (chat.system.trim()) messages.unshift({ role: 'system', content: chat.system });
       const body: Record<string, unknown> = { ...requestFields(chat), messages };
       if (isContinued) Object.assign(body, { continue_final_message: true, add_generation_prompt: false });
-      const begin = performance.now();
-      let first = 0;
-      let last = 0;
-      let usage: Usage | null | undefined;
-      let perSecond: number | undefined;
+      const meter = new Meter();
       const response = await call('v1/chat/completions', { body, signal: abort.signal });
       for await (const { data } of events(response, abort.signal)) {
         if (data === '[DONE]') break;
         const chunk = JSON.parse(data) as ChatChunk;
         if (chunk.error) throw new ApiError(chunk.error.message ?? 'The server ended the text.', 500, chunk.error.code ?? '');
-        if (chunk.usage) usage = chunk.usage;
-        if (chunk.timings?.predicted_per_second) perSecond = chunk.timings.predicted_per_second;
+        if (chunk.usage) meter.usage = chunk.usage;
+        if (chunk.timings?.predicted_per_second) meter.perSecond = chunk.timings.predicted_per_second;
         const choice = chunk.choices?.[0];
         if (!choice) continue;
         const thought = choice.delta?.reasoning_content ?? choice.delta?.reasoning;
         const text = choice.delta?.content;
         if (thought || text) {
-          ++pieces;
-          last = performance.now();
-          first ||= last;
+          meter.piece();
           if (thought) message.reasoning = (message.reasoning ?? '') + thought;
           if (text) {
-            if (message.reasoning && !message.content) message.reasoning_ms ??= last - first;
+            if (message.reasoning && !message.content) message.reasoning_ms ??= meter.elapsed_ms;
             message.content += text;
           }
-          message.stats = statsOf(usage, pieces, first, begin, last);
+          message.stats = meter.stats();
           touch(message.id);
           save(chat, 1000);
         }
         if (choice.finish_reason) message.end = choice.finish_reason === 'length' ? 'length' : 'stop';
       }
-      message.stats = statsOf(usage, pieces, first, begin, last);
-      if (perSecond) message.stats.tokensPerSecond = perSecond;
+      message.stats = meter.stats();
       if (!message.end) throw new ApiError('The text ended without a reason.', 0);
     });
   } catch (error) {

@@ -1,6 +1,6 @@
 // The model goes on with a text: /v1/completions, which needs no chat template.
 import { ApiError, call, events } from '../api';
-import { changed, requestFields, revision, save, setRunning, statsOf, touch, type Usage, withPatience } from '../chat/chats';
+import { changed, Meter, requestFields, revision, save, setRunning, touch, type Usage, withPatience } from '../chat/chats';
 import type { Chat, Span } from '../chat/tree';
 import { titleFrom } from '../chat/tree';
 import { textOfSpans, tidy } from './spans';
@@ -14,6 +14,7 @@ interface CompletionChunk {
     logprobs?: { tokens?: string[]; token_logprobs?: (number | null)[]; top_logprobs?: (Record<string, number> | null)[] } | null;
   }[];
   usage?: Usage | null;
+  timings?: { predicted_per_second?: number };
   error?: { message?: string; code?: string };
 }
 
@@ -56,11 +57,7 @@ export async function writeOn(chat: Chat, isAnother = false) {
       const body: Record<string, unknown> = { max_tokens: kTokensAtATime, ...fields, prompt: textOfSpans(begin_spans) };
       if (seed !== undefined) body.seed = Number(seed) + takes.shown;
       if (wantsLogprobs) body.logprobs = 6;
-      const begin = performance.now();
-      let first = 0;
-      let last = 0;
-      let pieces = 0;
-      let usage: Usage | null | undefined;
+      const meter = new Meter();
       let response: Response;
       try {
         response = await call('v1/completions', { body, signal: abort.signal });
@@ -74,19 +71,18 @@ export async function writeOn(chat: Chat, isAnother = false) {
         if (data === '[DONE]') break;
         const chunk = JSON.parse(data) as CompletionChunk;
         if (chunk.error) throw new ApiError(chunk.error.message ?? 'The server ended the text.', 500, chunk.error.code ?? '');
-        if (chunk.usage) usage = chunk.usage;
+        if (chunk.usage) meter.usage = chunk.usage;
+        if (chunk.timings?.predicted_per_second) meter.perSecond = chunk.timings.predicted_per_second;
         const choice = chunk.choices?.[0];
         if (!choice?.text) continue;
-        ++pieces;
-        last = performance.now();
-        first ||= last;
+        meter.piece();
         added = [...added, ...spansOf(choice.text, choice.logprobs)];
         show();
-        chat.stats = statsOf(usage, pieces, first, begin, last);
+        chat.stats = meter.stats();
         touch(chat.id);
         save(chat, 1000);
       }
-      chat.stats = statsOf(usage, pieces, first, begin, last);
+      chat.stats = meter.stats();
     });
   } catch (error) {
     if (!abort.signal.aborted) {

@@ -215,5 +215,12 @@ const percent = (p: number) => (p >= 0.995 ? '99+%' : p < 0.01 ? '<1%' : `${Math
 function Piece({ span, isFound }: { span: Span; isFound: boolean }) {
   if (span.by === 'you') return <span>{span.text}</span>;
   const isSurprise = (span.token?.p ?? 1) < 0.05;
-  return <span class={`by-model ${isSurprise ? 'surprise' : ''} ${isFound ? 'found' : ''}`}>{span.text}</span>;
+  // The space before a word is not part of it.
+  const space = /^\s*/.exec(span.text)![0];
+  return (
+    <span class="by-model">
+      {space}
+      <span class={`${isSurprise ? 'surprise' : ''} ${isFound ? 'found' : ''}`}>{span.text.slice(space.length)}</span>
+    </span>
+  );
 }

@@ -231,7 +231,10 @@ export interface Usage {
   prompt_tokens_details?: { cached_tokens?: number; cache_miss?: string };
 }
 
-/** What can be measured from here: when pieces came. Those of one read come at once, so the first read does not count. */
+/**
+ * What can be measured from here: when pieces came. Those of one read come at once, so the first read does not count, and the speed of
+ * a short text is that of all of it.
+ */
 export class Meter {
   private readonly begin = performance.now();
   private first = 0;
@@ -257,7 +260,7 @@ export class Meter {
     const tokens = usage?.completion_tokens ?? pieces;
     let perSecond = this.perSecond;
     if (!perSecond && tokens > 1)
-      perSecond = elapsed_ms > 40 ? ((tokens * (1 - this.inFirst / pieces)) / elapsed_ms) * 1000 : (tokens / (this.last - this.begin)) * 1000;
+      perSecond = elapsed_ms > 400 ? ((tokens * (1 - this.inFirst / pieces)) / elapsed_ms) * 1000 : (tokens / (this.last - this.begin)) * 1000;
     return {
       promptTokens: usage?.prompt_tokens,
       cachedTokens: usage?.prompt_tokens_details?.cached_tokens,

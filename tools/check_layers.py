@@ -11,7 +11,7 @@ import re
 import sys
 import tempfile
 
-# floor -> floors that it may include besides itself. "status" is include/redline/status.h and rgb_image.h, the public
+# floor -> floors that it may include besides itself. "status" is include/redline/status.h, rgb_image.h and chat.h, the public
 # headers that the lower floors share; redline/runtime.h belongs to "runtime"; "api" is all of include/redline.
 _CORE = ["status", "base", "tensor", "kernels", "graph", "backends", "runtime"]
 _MODELS = [*_CORE, "formats", "text"]
@@ -42,7 +42,7 @@ INCLUDE = re.compile(r'^\s*#\s*include\s*([<"])([^>"]+)[>"]')
 
 
 def floor_of_include(name):
-    if name in ("redline/status.h", "redline/rgb_image.h"):
+    if name in ("redline/status.h", "redline/rgb_image.h", "redline/chat.h"):
         return "status"
     if name == "redline/runtime.h":
         return "runtime"

@@ -9,6 +9,7 @@ namespace redline::cli {
   row("generate", image)           \
   row("look inside", inspect)      \
   row("look inside", tokenize)     \
+  row("look inside", template)     \
   row("look inside", logits)       \
   row("measure", bench)            \
   row("measure", eval)             \

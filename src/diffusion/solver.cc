@@ -129,7 +129,7 @@ Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& ask
     const auto* known = std::find_if(std::begin(kVariants), std::end(kVariants),
                                      [&](const Variant& v) { return !variant.empty() && v.name == variant; });
     if (known == std::end(kVariants))
-      return unsupported(
+      return invalid_argument(
           "there is no solver \"{}\"; Redline has {}; the suffixes -karras, -exponential, -beta and -sde select the "
           "scheduler's option of that name",
           name.substr(0, 80), solver_names());

@@ -102,8 +102,8 @@ std::string solver_names();
 std::string solver_name(const nlohmann::json& config);
 /// The scheduler_config.json of a model changed to another solver: `name` is a class name, or a short name with
 /// optional suffixes that set fields ("dpm++-karras", "dpm++-sde"), or a name of other programs ("euler_a", "DPM++ 2M
-/// Karras"). "euler" of a flow model is flow-euler. Flow models keep their shift. unsupported: an unknown solver, or
-/// one for the other kind of model.
+/// Karras"). "euler" of a flow model is flow-euler. Flow models keep their shift. invalid_argument: an unknown
+/// solver. unsupported: one for the other kind of model.
 Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name);
 
 }  // namespace redline

@@ -17,7 +17,7 @@ Result<RgbImage> read_image(const std::string& path, ImageText* text) {
   if (bytes.starts_with("\x89PNG")) return decode_png(bytes, path, text);
   if (bytes.starts_with("\xff\xd8")) return decode_jpeg(bytes, path, text);
   if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return decode_webp(bytes, path, text);
-  return unsupported("{}: not a PNG, JPEG or WebP image{}", path, looks_like(bytes, file->size()));
+  return invalid_argument("{}: not a PNG, JPEG or WebP image{}", path, looks_like(bytes, file->size()));
 }
 
 Result<ImageFormat> image_format_of(const std::string& path) {

@@ -9,7 +9,7 @@
 namespace redline {
 
 /// A PNG, JPEG or WebP file, by content. `text`, if given, receives the text that it carries. Errors as decode_png,
-/// decode_jpeg and decode_webp; unsupported: another format.
+/// decode_jpeg and decode_webp; invalid_argument: another format.
 Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
 
 enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace redline {
 
@@ -32,6 +33,7 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (model.tokenizer)
     g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos);
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
+  g->prefix_key_ = PrefixKey(g->adapters_, request.cache_salt);
   g->request_ = request;
   // A steady_clock counts nanoseconds in 64 bits: beyond a century there is no deadline.
   if (request.timeout_ms > 0 && request.timeout_ms < 3e12)
@@ -44,6 +46,12 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
 
 std::span<const int32_t> TextGeneration::pending() const {
   return std::span(tokens_).subspan(static_cast<size_t>(state_ ? state_->length() : 0));
+}
+
+void TextGeneration::set_cached(int64_t tokens, CacheMiss miss) {
+  if (std::exchange(was_admitted_, true)) return;
+  result_.cached_tokens = tokens;
+  result_.cache_miss = miss;
 }
 
 double TextGeneration::ms_since_start() const {

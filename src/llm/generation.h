@@ -10,6 +10,7 @@
 #include <optional>
 #include <vector>
 
+#include "llm/prefix_cache.h"
 #include "llm/sampler.h"
 #include "llm/state_pool.h"
 #include "llm/stop_strings.h"
@@ -34,6 +35,9 @@ class TextGeneration {
   bool has_prefilled() const { return has_prefilled_; }
   std::unique_ptr<SequenceState>& state() { return state_; }
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
+  const PrefixKey& prefix_key() const { return prefix_key_; }
+  /// What the prefix cache gave when the request was admitted for the first time.
+  void set_cached(int64_t tokens, CacheMiss miss);
 
   // Under the stepper's mutex, without callbacks.
   /// Samples the next token from the logits after the last token.
@@ -75,6 +79,8 @@ class TextGeneration {
   std::vector<int32_t> tokens_;  ///< prompt and output
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;
+  PrefixKey prefix_key_;
+  bool was_admitted_ = false;
 
   Clock::time_point start_ = Clock::now(), deadline_ = Clock::time_point::max(), decode_start_;
   bool has_prefilled_ = false;

@@ -248,6 +248,11 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
         {g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens(), g.adapters()});
   }
   REDLINE_TRY(stepper_.step(entries));
+  // Requests that come while this one runs start from the pages that it has filled.
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (entries[i].state->length() / kKvPageTokens >
+        (entries[i].state->length() - std::ssize(entries[i].tokens)) / kKvPageTokens)
+      store_prefix(*running_[scheduled[i].request].generation, false);
   const auto vocab = static_cast<size_t>(model_.info.vocab_size);
   const float* logits = stepper_.logits();
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -264,7 +269,6 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
 }
 
 bool GenerationLoop::preempt() {
-  if (prefixes_ && prefixes_->evict()) return true;
   TextGeneration* last = nullptr;
   int count = 0;
   for (const Request& request : running_)
@@ -273,7 +277,7 @@ bool GenerationLoop::preempt() {
       last = request.generation.get();
     }
   if (count < 2) return false;
-  last->state().reset();  // computed again when it is admitted again
+  release(*last);  // computed again, where the prefix cache does not keep it, when it is admitted again
   ++counts_.preemptions;
   return true;
 }
@@ -281,17 +285,24 @@ bool GenerationLoop::preempt() {
 void GenerationLoop::admit(TextGeneration& request) {
   if (request.state()) return;
   auto state = std::make_unique<SequenceState>(stepper_.pool());
-  // The last token is computed in any case, for its logits. States with adapters are not shared.
-  if (prefixes_ && request.adapters().empty())
-    prefixes_->restore(request.tokens().first(request.tokens().size() - 1), *state);
+  PrefixRestored restored{0, CacheMiss::kDisabled};
+  // The last token is computed in any case, for its logits.
+  if (prefixes_)
+    restored = prefixes_->restore(request.prefix_key(), request.tokens().first(request.tokens().size() - 1), *state);
+  request.set_cached(restored.length, restored.miss);
   request.state() = std::move(state);
 }
 
 void GenerationLoop::release(TextGeneration& request) {
   if (!request.state()) return;
-  if (prefixes_ && request.adapters().empty())
-    prefixes_->store(request.tokens().first(static_cast<size_t>(request.state()->length())), *request.state());
+  store_prefix(request, true);
   request.state().reset();
+}
+
+void GenerationLoop::store_prefix(TextGeneration& request, bool is_final) {
+  if (!prefixes_) return;
+  SequenceState& state = *request.state();
+  prefixes_->store(request.prefix_key(), request.tokens().first(static_cast<size_t>(state.length())), state, is_final);
 }
 
 }  // namespace redline

@@ -38,10 +38,11 @@ class GenerationLoop {
   std::vector<ScheduledTokens> run_scheduled();
   std::vector<ScheduledTokens> schedule(bool admits);
   Status run(std::span<const ScheduledTokens> scheduled);
-  /// Makes room in the cache: evicts a prefix, or takes the state of the request that came last. False: nothing is left.
+  /// Makes room in the cache: takes the state of the request that came last. False: only one is left.
   bool preempt();
   void admit(TextGeneration& request);
   void release(TextGeneration& request);
+  void store_prefix(TextGeneration& request, bool is_final);
   /// Ends requests that were cancelled or are late.
   void end_early();
   void count(std::span<const Request> ended);

@@ -28,8 +28,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   std::unique_ptr<PrefixCache> prefixes;
   if (options.prefix_cache && !e.stepper_->executable().has_input("lengths"))
     prefixes = std::make_unique<PrefixCache>(e.stepper_->pool());
-  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, make_fcfs_scheduler(), options.max_prefill_tokens,
-                                             std::move(prefixes));
+  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;
 }
 

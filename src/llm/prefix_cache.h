@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "graph/adapters.h"
+#include "llm/scheduler.h"
 #include "llm/state_pool.h"
 #include "redline/text.h"
 
@@ -33,11 +34,6 @@ class PrefixKey {
   /// weak_ptr: an adapter that is loaded again under the same name is another one, even at the same address.
   std::vector<std::pair<std::weak_ptr<const Adapter>, float>> adapters_;
   std::string salt_;
-};
-
-struct PrefixMatch {
-  int64_t length = 0;         ///< tokens whose state can be restored
-  int64_t unused_tokens = 0;  ///< of these, in pages that only the cache holds
 };
 
 struct PrefixRestored {

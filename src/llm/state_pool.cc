@@ -118,6 +118,14 @@ Status SequenceState::reserve(int64_t tokens) {
   return {};
 }
 
+int64_t SequenceState::room() const {
+  const size_t g = pool_.counted_group();
+  if (is_recurrent(g)) return INT64_MAX;
+  const std::vector<int32_t>& pages = tables_[g].pages;
+  if (length_ % kKvPageTokens != 0 && pool_.is_shared(g, pages[static_cast<size_t>(length_ / kKvPageTokens)])) return 0;
+  return std::ssize(pages) * kKvPageTokens - length_;
+}
+
 Status SequenceState::check_room(int64_t tokens) const {
   for (size_t g = 0; g < tables_.size(); ++g)
     if (pool_.group(g).window == 0) REDLINE_TRY(check_pages(g, tokens));

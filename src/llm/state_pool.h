@@ -104,6 +104,8 @@ class SequenceState {
   /// Whether the groups that keep every position have pages for `tokens` more, which may be too many for one step.
   /// out_of_memory: as reserve().
   Status check_room(int64_t tokens) const;
+  /// Tokens that can be appended without another page of the group that StatePool::free_tokens() counts.
+  int64_t room() const;
   /// The reserved tokens have been written.
   void commit(int64_t tokens);
   /// Returns the pages of reserved tokens; a copy of a shared page is kept.

@@ -252,6 +252,43 @@ TEST(PrefixReuse, ARequestStartsFromAnotherThatRuns) {
   EXPECT_EQ(engine->generate(third)->cached_tokens, std::ssize(third.prompt) - 1);
 }
 
+TEST(PrefixReuse, PromptsWithACommonBeginningComputeItOnce) {
+  TextEngineOptions options;
+  options.max_batch_tokens = 64;
+  options.max_sequences = 16;
+  const auto engine = open(options);
+  options.prefix_cache = false;
+  const auto plain = open(options);
+  std::vector<GenerateRequest> requests;
+  std::vector<std::shared_ptr<Generation>> running;
+  std::shared_ptr<Generation> first;
+  std::vector<int32_t> common;
+  for (int32_t i = 0; i < 200; ++i) common.push_back(3 + i * 37 % 900);
+  for (int32_t i = 0; i < 16; ++i) {
+    GenerateRequest& r = requests.emplace_back(request(*engine, kPrompts[0], 12));
+    r.prompt = common;
+    for (int32_t k = 0; k <= i; ++k) r.prompt.push_back(50 + i);
+    r.client = i % 2 ? "odd" : "";
+    r.priority = i == 9;
+  }
+  // All wait when the first step is planned.
+  const auto leader = engine->generate(request(*engine, kPrompts[1], 2), [&](const TextPiece&) {
+    if (running.empty())
+      for (const GenerateRequest& r : requests) running.push_back(engine->submit(r).value());
+    return true;
+  });
+  int64_t cached = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto result = running[i]->wait();
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->tokens, plain->generate(requests[i])->tokens) << i;
+    cached += result->cached_tokens;
+  }
+  EXPECT_EQ(cached, 15 * 192);
+  EXPECT_EQ(engine->stats().cached_prompt_tokens, cached);
+  EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+}
+
 TEST(PrefixReuse, SaltsAreKeptApart) {
   const auto engine = open();
   GenerateRequest r = request(*engine, "Once upon a time there was a little dog", 4);

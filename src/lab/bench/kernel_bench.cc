@@ -198,6 +198,20 @@ Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {
   return report;
 }
 
+namespace {
+
+/// The ceilings of all workers by name: {"read": 15.6, "f32": 175.4, ...}, in the units of peaks_json.
+Json ceilings_json(const MachinePeaks& peaks) {
+  const Json report = peaks_json(peaks);
+  Json ceilings = Json::object();
+  for (const auto& [name, peak] : report.items())
+    if (peak.is_object() && peak.contains("all"))
+      ceilings[name] = std::stod(fmt::format("{:.6g}", peak["all"].get<double>()));
+  return ceilings;
+}
+
+}  // namespace
+
 Json kernel_trace_json(const KernelBenchRow& m, const MachinePeaks& peaks) {
   const std::string entry = kernel_entry_name(m.asked);
   Json trace = {{"definition", definition_of(m.asked)},
@@ -221,7 +235,7 @@ Json kernel_trace_json(const KernelBenchRow& m, const MachinePeaks& peaks) {
                   {"operations", m.cost.operations}}},
                 {"baseline", nullptr},
                 {"score", nullptr},
-                {"machine", {{"cpu", cpu_name()}, {"ceilings", peaks_json(peaks)}}},
+                {"machine", {{"cpu", cpu_name()}, {"ceilings", ceilings_json(peaks)}}},
                 {"time", utc_now()}};
   if (!m.timing.seconds.empty())
     trace["latency"] = {{"median", m.timing.median()},

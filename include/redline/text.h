@@ -7,6 +7,7 @@
 //   (*engine)->generate(request, [](const redline::TextPiece& p) { std::cout << p.text << std::flush; return true; });
 #pragma once
 
+#include <array>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -32,14 +33,17 @@ Result<ComputeType> compute_type_from_name(std::string_view name);
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
-  int64_t context = 0;               ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
-  int64_t max_batch_tokens = 512;    ///< maximum tokens of one step, over all its sequences
-  int64_t max_sequences = 64;        ///< maximum number of sequences in one step
-  int64_t cache_tokens = 0;          ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
-  bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
-  std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
-  std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
-  int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
+  int64_t context = 0;             ///< maximum tokens of one sequence; 0: the model's own limit, at most 4096
+  int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
+  int64_t max_sequences = 64;      ///< maximum number of sequences in one step
+  int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
+  int64_t cache_tokens = 0;        ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
+  int64_t cache_memory = 0;        ///< maximum bytes of the pages of all caches; 0: from cache_tokens
+  bool prefix_cache = true;        ///< requests start from the state of earlier ones with the same beginning
+  bool use_interpreter = false;    ///< reference mode: run the graph op by op in float64, slowly
+  std::string trace_file;          ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  std::string chat_template;       ///< file or built-in name ("chatml"); "": the model's own
+  int64_t max_adapter_rank = 0;    ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
@@ -79,6 +83,10 @@ struct GenerateRequest {
   bool ignore_stop_tokens = false;
   int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
+  std::string client;      ///< requests of one client share its turn; "": a client of its own
+  int priority = 0;        ///< lower runs first
+  double timeout_ms = 0;   ///< from the call; then the request ends as kTimeout with what it has. 0: none
+  std::string cache_salt;  ///< states are shared only between requests with equal salts
 };
 
 struct TokenLogprob {
@@ -96,14 +104,31 @@ struct TextPiece {
 };
 
 /// kLength: max_tokens; kContext: the context is full.
-enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kContext };
-std::string_view finish_reason_name(FinishReason reason);  ///< "stop", "length", "cancelled", "context"
+enum class FinishReason : uint8_t { kStop, kLength, kCancelled, kContext, kTimeout };
+inline constexpr size_t kNumFinishReasons = 5;
+/// "stop", "length", "cancelled", "context", "timeout"
+std::string_view finish_reason_name(FinishReason reason);
+
+/// Why a request did not take more of its prompt from the prefix cache.
+enum class CacheMiss : uint8_t {
+  kNone,          ///< everything was there but the last token, which is always computed, for its logits
+  kDisabled,      ///< the engine has no prefix cache
+  kNotStored,     ///< no stored text goes on like this prompt
+  kOtherAdapter,  ///< one with other adapters does (what is stored under other salts is not told)
+  kEvicted,       ///< one did; its pages were needed
+  kWindow,        ///< one does, and the sliding window at this position is no longer stored
+  kSnapshot,      ///< one does, without a snapshot of the recurrent state at this position
+};
+/// "none", "disabled", "not_stored", "other_adapter", "evicted", "window", "snapshot"
+std::string_view cache_miss_name(CacheMiss miss);
 
 struct GenerateResult {
   FinishReason reason = FinishReason::kStop;
   std::vector<int32_t> tokens;  ///< generated tokens, without the stop token
   std::string text;
   int64_t prompt_tokens = 0;
+  int64_t cached_tokens = 0;  ///< prompt tokens whose state came from the prefix cache
+  CacheMiss cache_miss = CacheMiss::kNotStored;
   double first_token_ms = 0;  ///< from the call to the first token
   double prefill_ms = 0;      ///< from the call to the logits of the prompt
   double decode_ms = 0;       ///< the steps after the first token
@@ -173,6 +198,24 @@ struct BatchLimits {
   int64_t page_tokens = 0;   ///< tokens of one page
 };
 
+/// What an engine does and has done. Counters are totals since it was opened.
+struct EngineStats {
+  int64_t running = 0;               ///< requests whose state is in the cache
+  int64_t waiting = 0;               ///< requests that wait for a place in the cache, preempted ones included
+  int64_t preemptions = 0;           ///< states that were given up and have to be computed again
+  int64_t prompt_tokens = 0;         ///< of requests whose prompt is complete
+  int64_t cached_prompt_tokens = 0;  ///< of these, taken from the prefix cache
+  int64_t generated_tokens = 0;
+  int64_t steps = 0;  ///< of requests and of sequences
+  double step_seconds = 0;
+  std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
+  int64_t requests_failed = 0;                                    ///< ended with an error
+  /// Pages of the layers that keep every position, or of all layers if none does. `cache_pages_used` are those of
+  /// requests and sequences, `cache_pages_stored` those that only the prefix cache holds.
+  int64_t cache_pages_used = 0, cache_pages_stored = 0, cache_pages = 0;
+  int64_t page_tokens = 0;  ///< tokens of one page
+};
+
 /// Thread-safe.
 class TextEngine {
  public:
@@ -218,8 +261,10 @@ class TextEngine {
   virtual Status run_batch(std::span<BatchEntry> batch) = 0;
   virtual BatchLimits batch_limits() const = 0;
   /// Number of tokens that fit in the free pages of the layers that keep every position (or of all layers, if none
-  /// does); schedulers admit requests by it.
+  /// does); schedulers admit requests by it. Pages that only the prefix cache holds are free.
   virtual int64_t free_cache_tokens() const = 0;
+  /// Does not wait for the step in progress.
+  virtual EngineStats stats() const = 0;
 
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
@@ -227,7 +272,7 @@ class TextEngine {
   /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread. A callback
   /// may use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it
   /// must not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
-  /// When the cache is full, the latest request waits and is computed again; a request that is alone ends as kLength, or
+  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is alone ends as kLength, or
   /// with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;

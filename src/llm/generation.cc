@@ -1,6 +1,8 @@
 #include "llm/generation.h"
 
 #include <algorithm>
+#include <cmath>
+#include <utility>
 
 namespace redline {
 
@@ -17,6 +19,8 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     if (id < 0 || id >= info.vocab_size)
       return invalid_argument("token {} is outside the vocabulary of {}", id, info.vocab_size);
   if (request.max_tokens < 0) return invalid_argument("max_tokens {} must not be negative", request.max_tokens);
+  if (!std::isfinite(request.timeout_ms) || request.timeout_ms < 0)
+    return invalid_argument("timeout_ms {} must be finite and not negative", request.timeout_ms);
   const int64_t length = std::ssize(prompt);
   if (length > info.context)
     return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
@@ -29,7 +33,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (model.tokenizer)
     g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos);
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
+  g->prefix_key_ = PrefixKey(g->adapters_, request.cache_salt);
   g->request_ = request;
+  if (request.timeout_ms > 0) g->deadline_ms_ = now_ms() + request.timeout_ms;
   g->on_piece_ = std::move(on_piece);
   g->result_.prompt_tokens = length;
   g->tokens_ = std::move(prompt);
@@ -38,6 +44,16 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
 
 std::span<const int32_t> TextGeneration::pending() const {
   return std::span(tokens_).subspan(static_cast<size_t>(state_ ? state_->length() : 0));
+}
+
+void TextGeneration::set_cached(int64_t tokens, CacheMiss miss) {
+  if (std::exchange(was_admitted_, true)) return;
+  result_.cached_tokens = tokens;
+  result_.cache_miss = miss;
+}
+
+double TextGeneration::now_ms() {
+  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
 }
 
 double TextGeneration::ms_since_start() const {

@@ -23,7 +23,13 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
-  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, make_fcfs_scheduler());
+  if (options.max_prefill_tokens < 0)
+    return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
+  // Keys of rope that depends on the length of the prompt are not those of another prompt.
+  std::unique_ptr<PrefixCache> prefixes;
+  if (options.prefix_cache && !e.stepper_->executable().has_input("lengths"))
+    prefixes = std::make_unique<PrefixCache>(e.stepper_->pool());
+  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;
 }
 
@@ -39,6 +45,17 @@ Status LlmEngine::run_batch(std::span<BatchEntry> batch) {
 int64_t LlmEngine::free_cache_tokens() const {
   std::lock_guard lock(stepper_->mutex());
   return stepper_->pool().free_tokens();
+}
+
+EngineStats LlmEngine::stats() const {
+  EngineStats stats = loop_->stats();
+  stats.steps = stepper_->steps();
+  stats.step_seconds = stepper_->step_seconds();
+  stats.cache_pages_used = stepper_->pool().used_pages();
+  stats.cache_pages_stored = stepper_->pool().stored_pages();
+  stats.page_tokens = kKvPageTokens;
+  stats.cache_pages = stepper_->pool().capacity_tokens() / kKvPageTokens;
+  return stats;
 }
 
 TextEngine::MemoryReport LlmEngine::memory() const {
@@ -90,8 +107,15 @@ Result<ComputeType> compute_type_from_name(std::string_view name) {
 }
 
 std::string_view finish_reason_name(FinishReason reason) {
-  static constexpr std::string_view kNames[] = {"stop", "length", "cancelled", "context"};
+  static constexpr std::string_view kNames[] = {"stop", "length", "cancelled", "context", "timeout"};
+  static_assert(std::size(kNames) == kNumFinishReasons);
   return kNames[static_cast<size_t>(reason)];
+}
+
+std::string_view cache_miss_name(CacheMiss miss) {
+  static constexpr std::string_view kNames[] = {"none",    "disabled", "not_stored", "other_adapter",
+                                                "evicted", "window",   "snapshot"};
+  return kNames[static_cast<size_t>(miss)];
 }
 
 Result<std::unique_ptr<TextEngine>> TextEngine::open(const std::string& path, const TextEngineOptions& options) {

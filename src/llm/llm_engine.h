@@ -32,6 +32,7 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   Status run_batch(std::span<BatchEntry> batch) override;
   BatchLimits batch_limits() const override { return stepper_->limits(); }
   int64_t free_cache_tokens() const override;
+  EngineStats stats() const override;
   Result<GenerateResult> generate(const GenerateRequest& request,
                                   const std::function<bool(const TextPiece&)>& on_piece) override {
     return loop_->run(request, on_piece);

@@ -1,6 +1,7 @@
 #include "llm/stepper.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstring>
 #include <new>
 
@@ -62,6 +63,9 @@ Status Stepper::set_limits(const TextEngineOptions& options) {
   if (options.cache_tokens < 0)
     return invalid_argument("cache_tokens {} must not be negative; 0 is as many as max_sequences contexts hold",
                             options.cache_tokens);
+  if (options.cache_memory < 0)
+    return invalid_argument("cache_memory {} must not be negative; 0 is as much as cache_tokens need",
+                            options.cache_memory);
   max_batch_tokens_ = std::min(options.max_batch_tokens, context_ * options.max_sequences);
   max_sequences_ = std::min(options.max_sequences, max_batch_tokens_);
   max_logit_rows_ = std::min(std::max(kUsualLogitRows, max_sequences_), max_batch_tokens_);
@@ -82,13 +86,32 @@ std::vector<int64_t> Stepper::pages_of_groups(int64_t cache_pages) const {
   return pages;
 }
 
+int64_t Stepper::cache_bytes(int64_t cache_pages) const {
+  const std::vector<int64_t> pages = pages_of_groups(cache_pages);
+  int64_t bytes = 0;
+  for (size_t g = 0; g < pages.size(); ++g) bytes += pages[g] * executable_.states().groups[g].page_bytes;
+  return bytes;
+}
+
 Status Stepper::make_pool(const TextEngineOptions& options) {
   const int64_t asked =
       options.cache_tokens > 0 ? pages_for(options.cache_tokens) : pages_for(context_) * options.max_sequences;
   cache_pages_ = std::min(asked, kMaxPages);
+  if (options.cache_memory > 0) {
+    if (cache_bytes(1) > options.cache_memory)
+      return invalid_argument("cache_memory {}: one page of {} tokens and the states beside it take {} bytes",
+                              options.cache_memory, kKvPageTokens, cache_bytes(1));
+    int64_t fits = 1, too_many = cache_pages_ + 1;
+    while (too_many - fits > 1) {
+      const int64_t pages = fits + (too_many - fits) / 2;
+      (cache_bytes(pages) <= options.cache_memory ? fits : too_many) = pages;
+    }
+    cache_pages_ = fits;
+  }
   // The pool is address space, which a system may limit. One full context is required; more is optional unless the user
   // set it.
-  const int64_t least = options.cache_tokens > 0 ? cache_pages_ : pages_for(context_);
+  const bool is_set = options.cache_tokens > 0 || options.cache_memory > 0;
+  const int64_t least = is_set ? cache_pages_ : pages_for(context_);
   Result<std::unique_ptr<StateMemory>> memory = executable_.make_state_memory(pages_of_groups(cache_pages_));
   while (!memory.ok() && cache_pages_ > least) {
     cache_pages_ = std::max(least, cache_pages_ / 2);
@@ -141,6 +164,7 @@ Status Stepper::run(std::span<const StepEntry> batch) {
 
 Status Stepper::step(std::span<const StepEntry> batch) {
   REDLINE_TRY(check_limits(batch));
+  const auto start = std::chrono::steady_clock::now();
   Status status;
   try {
     status = run(batch);
@@ -150,6 +174,11 @@ Status Stepper::step(std::span<const StepEntry> batch) {
   for (const StepEntry& entry : batch) {
     if (status.ok()) entry.state->commit(num_tokens(entry));
     else entry.state->rollback();
+  }
+  if (status.ok()) {
+    steps_.fetch_add(1, std::memory_order_relaxed);
+    step_ns_.fetch_add(std::chrono::nanoseconds(std::chrono::steady_clock::now() - start).count(),
+                       std::memory_order_relaxed);
   }
   return status;
 }

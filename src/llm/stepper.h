@@ -1,6 +1,7 @@
 // Runs steps of a language model: a batch of sequences through the executable, with the state of each.
 #pragma once
 
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -44,11 +45,15 @@ class Stepper {
   BatchLimits limits() const;
   const Executable& executable() const { return executable_; }
   KvFormat kv_format() const { return kv_format_; }
+  /// Steps that have succeeded, and the time that they took. Thread-safe.
+  int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
+  double step_seconds() const { return 1e-9 * static_cast<double>(step_ns_.load(std::memory_order_relaxed)); }
 
  private:
   Stepper() = default;
   Status set_limits(const TextEngineOptions& options);
   Status make_pool(const TextEngineOptions& options);
+  int64_t cache_bytes(int64_t cache_pages) const;
   std::vector<int64_t> pages_of_groups(int64_t cache_pages) const;
   Status check_limits(std::span<const StepEntry> batch) const;
   Status run(std::span<const StepEntry> batch);
@@ -62,6 +67,7 @@ class Stepper {
   Executable executable_;
   std::unique_ptr<StatePool> pool_;
   FairMutex mutex_;
+  std::atomic<int64_t> steps_{0}, step_ns_{0};
 
   // Of the step in progress; memory is reserved when the stepper is made.
   struct GroupStep {

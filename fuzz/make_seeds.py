@@ -361,6 +361,27 @@ def template_seeds():
         save("jinja", name, template + "\0" + messages)
 
 
+def chat_output_seeds():
+    """The first byte is the place of the format in the list of the target, the second the size of the pieces."""
+    outputs = {
+        (0, "think"): "<think>\nSo.\n</think>\n\nHello",
+        (1, "harmony"): "<|channel|>analysis<|message|>A<|end|><|start|>assistant<|channel|>commentary to=functions.f<|message|>{}<|call|>",
+        (3, "gemma"): '<|tool_call>call:f{a:<|"|>b<|"|>,c:[1,{d:true}]}<tool_call|>',
+        (4, "nested"): ']<]minimax[>[<tool_call>]<]minimax[>[<invoke name="f">]<]minimax[>[<a>1]<]minimax[>[</a>]<]minimax[>[</invoke>]<]minimax[>[</tool_call>',
+        (6, "dsml"): '<｜DSML｜tool_calls>\n<｜DSML｜invoke name="f">\n<｜DSML｜parameter name="a" string="true">b</｜DSML｜parameter>\n</｜DSML｜invoke>\n</｜DSML｜tool_calls>',
+        (7, "kimi"): '<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>{"a": 1}<|tool_call_end|>',
+        (9, "fenced"): '<｜tool▁call▁begin｜>function<｜tool▁sep｜>f\n```json\n{}\n```<｜tool▁call▁end｜>',
+        (12, "xml"): "<tool_call>\n<function=f>\n<parameter=a>\n[1, 'x']\n</parameter>\n</function>\n</tool_call>",
+        (15, "glm"): "<tool_call>f\n<arg_key>a</arg_key>\n<arg_value>b</arg_value>\n</tool_call>",
+        (19, "python"): "<|tool_call_start|>[f(a=1, b={'c': [None, \"d\"]}), g()]<|tool_call_end|>",
+        (25, "mistral"): '[TOOL_CALLS]f[CALL_ID]abc[ARGS]{"a": "b"}',
+        (26, "hermes"): 'Hi <tool_call>\n{"name": "f", "arguments": {"a": [1, "x"]}}\n</tool_call>',
+        (27, "llama"): '{"name": "f", "parameters": {}}; {"name": "g", "parameters": "{}"}',
+    }
+    for (row, name), text in outputs.items():
+        save("chat_output", name, bytes([row, 5]) + text.encode())
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -374,3 +395,4 @@ if __name__ == "__main__":
     npy_seeds()
     image_seeds()
     template_seeds()
+    chat_output_seeds()

@@ -1,7 +1,11 @@
-// What a chat template is rendered from.
+// Conversations: what a chat template is rendered from, and the parts of what the model answers.
 #pragma once
 
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <string_view>
+#include <vector>
 
 namespace redline {
 
@@ -11,6 +15,32 @@ struct ChatInput {
   std::string_view tools_json;      ///< a list of tools; "": none are given
   std::string_view variables_json;  ///< an object of further variables, such as enable_thinking or documents; "": none
   bool add_generation_prompt = true;  ///< end with the beginning of the assistant's answer
+};
+
+/// A call that a model asks for.
+struct ChatToolCall {
+  std::string id;  ///< as the model wrote it; "": it writes none
+  std::string name;
+  std::string arguments;  ///< a JSON object
+};
+
+/// A piece of the answer. All pieces of one kind, joined, are the whole.
+struct ChatDelta {
+  enum class Kind : uint8_t { kContent, kReasoning, kToolCall };
+  Kind kind = Kind::kContent;
+  std::string text;   ///< kContent, kReasoning
+  ChatToolCall call;  ///< kToolCall: a whole call. It is not split, because text that turns out to be none is content
+  size_t index = 0;   ///< kToolCall: 0 for the first
+};
+
+/// Splits generated text into content, reasoning and tool calls, in the format of the model's family. Takes the text in
+/// pieces of any size, with its control tokens (GenerateRequest::special); the deltas joined do not depend on the pieces.
+class ChatReader {
+ public:
+  virtual ~ChatReader() = default;
+  virtual void push(std::string_view piece, std::vector<ChatDelta>& out) = 0;
+  /// The end of the text: what was held back.
+  virtual void finish(std::vector<ChatDelta>& out) = 0;
 };
 
 }  // namespace redline

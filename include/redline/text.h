@@ -81,6 +81,7 @@ struct GenerateRequest {
   int64_t max_tokens = 256;
   std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
   bool ignore_stop_tokens = false;
+  bool special = false;   ///< control tokens appear in the text: markers of tool calls, for ChatReader
   int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
   std::string client;      ///< requests of one client share its turn; "": a client of its own
@@ -237,6 +238,10 @@ class TextEngine {
   /// The text of a conversation in the model's format, for encode(text, true). Thread-safe. not_found: the model has no
   /// chat template. invalid_argument: JSON that is none, and errors of the template with line and column.
   virtual Result<std::string> render_chat(const ChatInput& input) const = 0;
+
+  /// A reader of the answer to `prompt`, the rendered text (its end suffices). `tools_json`: types of parameters, for formats
+  /// that write values without quotes; "": none. Without a chat template everything is content.
+  virtual std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const = 0;
 
   /// The engine must outlive its sequences. A sequence and its forks keep their adapters.
   /// not_found: an adapter that is not loaded. invalid_argument: adapters whose ranks together exceed max_adapter_rank.

@@ -4,6 +4,7 @@
 #include <map>
 
 #include "graph/ops/linear.h"
+#include "text/chat_output.h"
 
 namespace redline {
 namespace {
@@ -119,6 +120,11 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
   if (compiled.ok()) chat_template = std::move(compiled).value();
   else chat_template_status = std::move(compiled).status().within(info.path);
   return {};
+}
+
+std::unique_ptr<ChatReader> TextModel::chat_reader(std::string_view prompt, std::string_view tools_json) const {
+  const std::string_view source = chat_template ? std::string_view(chat_template->source()) : std::string_view();
+  return std::make_unique<ChatOutputParser>(ChatOutputOptions{source, prompt, tools_json});
 }
 
 Result<std::string> TextModel::render_chat(const ChatInput& input) const {

@@ -29,15 +29,6 @@ const ChatOutputFormat& chat_output_format(std::string_view chat_template);
 const ChatOutputFormat* find_chat_output_format(std::string_view name);
 ReasoningMarkers reasoning_markers(std::string_view chat_template);
 
-/// A piece of the answer. All pieces of one kind, joined, are the whole.
-struct ChatDelta {
-  enum class Kind : uint8_t { kContent, kReasoning, kToolCall };
-  Kind kind = Kind::kContent;
-  std::string text;   ///< kContent, kReasoning
-  ChatToolCall call;  ///< kToolCall: a whole call. It is not split, because text that turns out to be none is content
-  size_t index = 0;   ///< kToolCall: 0 for the first
-};
-
 struct ChatOutput {
   std::string content, reasoning;
   std::vector<ChatToolCall> tool_calls;
@@ -52,12 +43,11 @@ struct ChatOutputOptions {
 
 /// Takes the generated text in pieces of any size, special tokens included. The deltas joined do not depend on the pieces.
 /// Text that looks like a call and is none is content.
-class ChatOutputParser {
+class ChatOutputParser final : public ChatReader {
  public:
   explicit ChatOutputParser(const ChatOutputOptions& options);
-  void push(std::string_view piece, std::vector<ChatDelta>& out);
-  /// The end of the text: what was held back.
-  void finish(std::vector<ChatDelta>& out);
+  void push(std::string_view piece, std::vector<ChatDelta>& out) override;
+  void finish(std::vector<ChatDelta>& out) override;
   /// Blocks that were opened like a tool call and could not be read.
   int num_malformed() const { return num_malformed_; }
 

@@ -172,6 +172,15 @@ class LiteralReader {
 
 }  // namespace
 
+std::optional<std::string> tool_calls::literal_as_json(std::string_view text) {
+  const std::string ended = std::string(text) + " ";  // the reader takes the end of its text for the end of a piece
+  LiteralReader reader(ended, "");
+  std::string json = reader.value();
+  reader.spaces();
+  if (!reader.ok() || reader.at() != ended.size() || !is_json(json)) return std::nullopt;
+  return json;
+}
+
 Reading read_python_calls(const ToolCallSyntax& syntax, std::string_view text, bool is_all,
                           const ToolSchemas& schemas) {
   const size_t begin = skip_spaces(text, 0);

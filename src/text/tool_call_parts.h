@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -48,6 +49,9 @@ class ArgumentWriter {
  private:
   std::string text_;
 };
+
+/// A literal of Python as JSON; nullopt: the text is none.
+std::optional<std::string> literal_as_json(std::string_view text);
 
 /// What follows the last value of a block: its closing marker, or the end of the text.
 Reading closed(const ToolCallSyntax& syntax, std::string_view text, size_t at, bool is_all,

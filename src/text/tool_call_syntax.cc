@@ -73,7 +73,8 @@ std::string text_of(std::string_view value) {
   return std::string(value);
 }
 
-std::optional<ChatToolCall> call_of(std::string_view object) {
+/// `may_wrap`: {"function": {the call}} is one too.
+std::optional<ChatToolCall> call_of(std::string_view object, bool may_wrap = true) {
   ChatToolCall call;
   std::string_view arguments;
   for (const auto& [key, value] : members_of(object)) {
@@ -82,7 +83,7 @@ std::optional<ChatToolCall> call_of(std::string_view object) {
     else if (key == "arguments" || key == "parameters") arguments = value;
     else if (key == "id" || key == "tool_call_id") call.id = text_of(value);
     else if (key == "function" && is_text) call.name = text_of(value);
-    else if (key == "function" && value.starts_with('{')) return call_of(value);
+    else if (key == "function" && value.starts_with('{') && may_wrap) return call_of(value, false);
   }
   auto object_text = arguments_of(arguments);
   if (call.name.empty() || !object_text) return std::nullopt;

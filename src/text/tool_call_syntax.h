@@ -6,14 +6,9 @@
 #include <string_view>
 #include <vector>
 
-namespace redline {
+#include "redline/chat.h"
 
-/// A call that a model asks for.
-struct ChatToolCall {
-  std::string id;  ///< as the model wrote it; "": it writes none
-  std::string name;
-  std::string arguments;  ///< a JSON object
-};
+namespace redline {
 
 /// The types of the parameters of the tools, for formats that write values without quotes.
 class ToolSchemas {

@@ -38,6 +38,9 @@ std::string ToolSchemas::value(std::string_view tool, std::string_view parameter
   if (bare == "False") return "false";
   if (bare == "None") return "null";
   if (!bare.empty() && is_json(bare) && (bare[0] != '"' || type == Type::kOther)) return std::string(bare);
+  if (bare.starts_with('{') || bare.starts_with('[')) {  // some templates print lists and objects as Python does
+    if (auto json = literal_as_json(bare)) return *json;
+  }
   return json_text(text);
 }
 

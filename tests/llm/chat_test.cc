@@ -2,6 +2,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <fstream>
 
@@ -56,6 +57,41 @@ TEST(EngineChat, AModelWithoutATemplateSaysHowToGiveOne) {
     EXPECT_THAT((*engine)->render_chat(kHello).status().message(), HasSubstr("line 1, column 7"));
   }
   std::filesystem::remove_all(folder);
+}
+
+TEST(EngineChat, ReadsTheAnswerInTheFormatOfTheModel) {
+  TextEngineOptions options;
+  options.chat_template = REDLINE_SHARED_DIR "/models/chat-templates/Qwen-Qwen2.5-7B-Instruct.jinja";
+  if (!std::filesystem::exists(options.chat_template)) GTEST_SKIP() << "no " << options.chat_template;
+  const auto engine = TextEngine::open(kTales, options).value();
+  const auto reader = engine->chat_reader(engine->render_chat(kHello).value(), "");
+  std::vector<ChatDelta> deltas;
+  reader->push("Hm. <tool_call>{\"name\": \"f\", \"argu", deltas);
+  reader->push("ments\": {\"a\": 1}}</tool_call>", deltas);
+  reader->finish(deltas);
+  ASSERT_EQ(deltas.size(), 2u);
+  EXPECT_EQ(deltas[0].text, "Hm.");
+  EXPECT_EQ(deltas[1].call.name + deltas[1].call.arguments, "f{\"a\": 1}");
+}
+
+TEST(EngineChat, ControlTokensAppearOnRequest) {
+  TextEngineOptions options;
+  options.threads = 1;
+  const auto engine = TextEngine::open(kTales, options).value();
+  GenerateRequest request;
+  request.prompt = engine->encode("Once upon").value();
+  request.max_tokens = 400;
+  request.sampling.temperature = 0;
+  request.ignore_stop_tokens = true;
+  const std::string plain = engine->generate(request).value().text;
+  request.special = true;
+  const auto special = engine->generate(request).value();
+  constexpr std::string_view kEnd = "<|endoftext|>";
+  size_t shown = 0;
+  for (size_t at = 0; (at = special.text.find(kEnd, at)) != special.text.npos; at += kEnd.size()) ++shown;
+  EXPECT_EQ(shown,
+            std::count(special.tokens.begin(), special.tokens.end(), engine->encode(kEnd, true, false).value()[0]));
+  EXPECT_EQ(plain.find("<|endoftext|>"), plain.npos);
 }
 
 }  // namespace

@@ -230,56 +230,68 @@ TEST(ChatOutput, TextArrivesAsItIsWritten) {
 
 // The deltas joined are the same for any pieces: over fragments of all formats in random order, whole and broken.
 TEST(ChatOutput, DoesNotDependOnThePieces) {
-  const char* const fragments[] = {"Hello ",
-                                   "\n\n",
-                                   " ",
-                                   "<think>",
-                                   "</think>",
-                                   "<tool_call>",
-                                   "</tool_call>",
-                                   "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
-                                   "{\"name\": \"f\", \"argu",
-                                   "[TOOL_CALLS]",
-                                   "f[ARGS]",
-                                   "{\"a\": \"</tool_call>\"}",
-                                   "<function=f>",
-                                   "</function>",
-                                   "<parameter=city>\nx\n</parameter>",
-                                   "<｜tool▁calls▁begin｜>",
-                                   "<｜tool▁call▁begin｜>",
-                                   "f<｜tool▁sep｜>",
-                                   "{}",
-                                   "<｜tool▁call▁end｜>",
-                                   "<|channel|>analysis<|message|>",
-                                   "<|end|>",
-                                   "<|start|>assistant",
-                                   "<|channel|>commentary to=functions.f<|message|>",
-                                   "<|tool_call_start|>[f(a=1)]",
-                                   "<|tool_call_end|>",
-                                   "é😀",
-                                   "<arg_key>k</arg_key><arg_value>v</arg_value>",
-                                   "<",
-                                   "f",
-                                   "<|python_tag|>",
-                                   "[{\"name\": \"f\", \"arguments\": {}}]",
-                                   "<|START_ACTION|>",
-                                   "<|END_ACTION|>",
-                                   "<invoke name=\"f\">",
-                                   "</invoke>",
-                                   "<|tool_call>call:f{a:<|\"|>",
-                                   "<|\"|>}",
-                                   "<tool_call|>",
-                                   "functools",
-                                   "a.call(b=2)",
-                                   "]<]minimax[>[<tool_call>",
-                                   "]<]minimax[>[</tool_call>",
-                                   "<TOOLCALL>",
-                                   "</TOOLCALL>",
-                                   "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>",
-                                   "<|tool_call_end|>",
-                                   "<|tool_calls_section_begin|>",
-                                   "<function name=\"f\">",
-                                   "<param name=\"a\">1</param>"};
+  const char* const fragments[] = {
+      "Hello ",
+      "\n\n",
+      " ",
+      "<think>",
+      "</think>",
+      "<tool_call>",
+      "</tool_call>",
+      "{\"name\": \"f\", \"arguments\": {\"a\": 1}}",
+      "{\"name\": \"f\", \"argu",
+      "[TOOL_CALLS]",
+      "f[ARGS]",
+      "{\"a\": \"</tool_call>\"}",
+      "<function=f>",
+      "</function>",
+      "<parameter=city>\nx\n</parameter>",
+      "<｜tool▁calls▁begin｜>",
+      "<｜tool▁call▁begin｜>",
+      "f<｜tool▁sep｜>",
+      "{}",
+      "<｜tool▁call▁end｜>",
+      "<|channel|>analysis<|message|>",
+      "<|end|>",
+      "<|start|>assistant",
+      "<|channel|>commentary to=functions.f<|message|>",
+      "<|tool_call_start|>[f(a=1)]",
+      "<|tool_call_end|>",
+      "é😀",
+      "<arg_key>k</arg_key><arg_value>v</arg_value>",
+      "<",
+      "f",
+      "<|python_tag|>",
+      "[{\"name\": \"f\", \"arguments\": {}}]",
+      "<|START_ACTION|>",
+      "<|END_ACTION|>",
+      "<invoke name=\"f\">",
+      "</invoke>",
+      "<|tool_call>call:f{a:<|\"|>",
+      "<|\"|>}",
+      "<tool_call|>",
+      "functools",
+      "a.call(b=2)",
+      "]<]minimax[>[<tool_call>",
+      "]<]minimax[>[</tool_call>",
+      "<TOOLCALL>",
+      "</TOOLCALL>",
+      "<|tool_call_begin|>functions.f:0<|tool_call_argument_begin|>",
+      "<|tool_call_end|>",
+      "<|tool_calls_section_begin|>",
+      "<function name=\"f\">",
+      "<param name=\"a\">1</param>",
+      "<tool_call>{\"name\": \"f\", \"arguments\": {\"a\": \"}{\"}}</tool_call>",
+      "[TOOL_CALLS]f[ARGS]{\"a\": 1}",
+      "<tool_call>\n<function=f>\n<parameter=city>\n</b>\n</parameter>\n</function>\n</tool_call>",
+      "<tool_call>f\n<arg_key>k</arg_key>\n<arg_value>v</arg_value>\n</tool_call>",
+      "<function=f>{\"a\": 1}</function>",
+      "<｜tool▁call▁begin｜>f<｜tool▁sep｜>{\"a\": 1}<｜tool▁call▁end｜>",
+      "<|tool_call>call:f{a:<|\"|>b<|\"|>}<tool_call|>",
+      "<|tool_call_start|>[f(a=1), g(b='x')]<|tool_call_end|>",
+      "<|START_ACTION|>[{\"tool_name\": \"f\", \"parameters\": {}}]<|END_ACTION|>",
+      "<|channel|>commentary to=functions.f<|message|>{}<|call|>",
+      "functools[{\"name\": \"f\", \"arguments\": {}}]"};
   const char* const formats[] = {
       "plain",    "hermes",  "qwen-xml", "mistral",        "deepseek",       "harmony",     "lfm2", "glm",
       "llama",    "command", "gemma",    "minimax-nested", "minimax-invoke", "functionary", "kimi", "functools",
@@ -320,7 +332,7 @@ TEST(ChatOutput, DoesNotDependOnThePieces) {
 class Templates : public testing::TestWithParam<std::string> {};
 
 const char* const kCallsMessages = R"([{"role": "user", "content": "Weather?"},
-  {"role": "assistant", "content": "", "tool_calls": [{"id": "abcdefgh1", "type": "function", "function": {"name": "f",
+  {"role": "assistant", "content": null, "tool_calls": [{"id": "abcdefgh1", "type": "function", "function": {"name": "f",
     "arguments": {"city": "Zürich \"x\"", "days": 3, "where": {"lat": 1.5, "tags": ["a", "b"]}}}}]}])";
 
 std::string rendered(const ChatTemplate& compiled, std::string_view messages, bool prompt) {
@@ -336,16 +348,29 @@ TEST_P(Templates, CallsReadBack) {
   options.special_tokens_json = R"({"bos_token": "<s>", "eos_token": "</s>"})";
   const auto compiled = ChatTemplate::compile(source, options);
   ASSERT_TRUE(compiled.ok()) << compiled.status().message();
-  const std::string user = Json::array({Json::parse(kCallsMessages)[0]}).dump();
-  const std::string prompt = rendered(*compiled, user, false);
-  std::string whole = rendered(*compiled, kCallsMessages, false);
   const ChatOutputFormat& format = chat_output_format(source);
-  if (whole.empty() || format.name == std::string_view("plain")) GTEST_SKIP() << "the template renders no tool calls";
+  const Json messages = Json::parse(kCallsMessages);
+  // The prompt that the answer follows: with the beginning of the answer where the template renders it so.
+  std::string whole, prompt;
+  for (const bool has_text : {false, true})
+    for (const Json& content : {Json(""), Json()}) {
+      Json written = messages;
+      written[1]["content"] = content;
+      Json& arguments = written[1]["tool_calls"][0]["function"]["arguments"];
+      if (has_text) arguments = arguments.dump();
+      if (whole.find("Zürich") == whole.npos) whole = rendered(*compiled, written.dump(), false);
+    }
+  if (whole.find("Zürich") == whole.npos || format.name == std::string_view("plain"))
+    GTEST_SKIP() << "the template renders no tool calls of this conversation";
+  for (const bool begins : {true, false}) {
+    prompt = rendered(*compiled, Json::array({messages[0]}).dump(), begins);
+    if (whole.starts_with(prompt)) break;
+  }
   if (!whole.starts_with(prompt)) GTEST_SKIP() << "the template renders earlier messages differently";
   std::string answer = whole.substr(prompt.size());
   if (format.has_channels) answer.erase(0, answer.find("<|start|>assistant") + 18);
   const std::string header = format.has_channels ? "<|start|>assistant" : "";
-  const ChatOutput output = parse_chat_output({source, header, kTools}, answer);
+  const ChatOutput output = parse_chat_output({source, format.has_channels ? header : prompt, kTools}, answer);
   ASSERT_EQ(output.tool_calls.size(), 1u) << format.name << "\n" << answer;
   EXPECT_EQ(output.tool_calls[0].name, "f");
   EXPECT_EQ(Json::parse(output.tool_calls[0].arguments),

@@ -273,10 +273,10 @@ Value round(Evaluation& e, Value x, Values v) {
   const Value unit = arithmetic(e, Arithmetic::kPow, Value::integer(10), is_given(v[0]) ? v[0] : Value::integer(0));
   const Value scaled = arithmetic(e, Arithmetic::kMul, x, unit);
   if (e.failed()) return x;
-  const Value whole =
-      scaled.is_int() ? scaled
-                      : truncated(e, way == "ceil" ? std::ceil(scaled.as_double()) : std::floor(scaled.as_double()));
-  return e.failed() ? x : arithmetic(e, Arithmetic::kDiv, whole, unit);
+  if (scaled.is_int()) return arithmetic(e, Arithmetic::kDiv, scaled, unit);
+  const double value = scaled.as_double();
+  if (!std::isfinite(value)) return truncated(e, value);
+  return Value::number((way == "ceil" ? std::ceil(value) : std::floor(value)) / unit.as_double());
 }
 
 // clang-format off

@@ -56,6 +56,7 @@ struct ModelInfo {
   int64_t vocab_size = 0, model_context = 0, context = 0;
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
+  std::string chat_template;       ///< its text, from which the format of reasoning and tool calls is known
   int threads = 0;
   std::string isa;  ///< instruction set of the kernels in use
 };
@@ -81,6 +82,7 @@ struct GenerateRequest {
   int64_t max_tokens = 256;
   std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
   bool ignore_stop_tokens = false;
+  bool special_text = false;  ///< special tokens give their names as text; they mark reasoning and tool calls
   int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
   std::string client;      ///< requests of one client share its turn; "": a client of its own

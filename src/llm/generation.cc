@@ -30,7 +30,8 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (!request.stop.empty() && !model.tokenizer)
     return invalid_argument("stop strings need a tokenizer, and {} has none", info.path);
   if (model.tokenizer)
-    g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos);
+    g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos,
+                                                  request.special_text);
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
   g->request_ = request;
   // A steady_clock counts nanoseconds in 64 bits: beyond a century there is no deadline.

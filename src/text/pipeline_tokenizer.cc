@@ -164,10 +164,11 @@ std::unique_ptr<Tokenizer> make_tokenizer(TokenizerParts parts) {
   return std::make_unique<PipelineTokenizer>(std::move(parts));
 }
 
-StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool at_start) : tokenizer_(&tokenizer), at_start_(at_start) {}
+StreamDecoder::StreamDecoder(const Tokenizer& tokenizer, bool at_start, bool special)
+    : tokenizer_(&tokenizer), at_start_(at_start), special_(special) {}
 
 std::string StreamDecoder::push(TokenId id) {
-  std::string bytes = tokenizer_->token_bytes(id);
+  std::string bytes = tokenizer_->token_bytes(id, special_);
   if (bytes.empty()) return "";
   if (at_start_ && tokenizer_->drops_prefix_space() && bytes.front() == ' ') bytes.erase(0, 1);
   at_start_ = false;

@@ -61,7 +61,8 @@ class Tokenizer {
 class StreamDecoder {
  public:
   /// `tokenizer` must outlive the decoder. `at_start`: the first token begins the text (prefix-space rule applies).
-  StreamDecoder(const Tokenizer& tokenizer, bool at_start);
+  /// `special`: special tokens give their names.
+  StreamDecoder(const Tokenizer& tokenizer, bool at_start, bool special = false);
   /// The text completed by this token; may be "".
   std::string push(TokenId id);
   /// The remaining text; incomplete bytes become U+FFFD.
@@ -69,7 +70,7 @@ class StreamDecoder {
 
  private:
   const Tokenizer* tokenizer_;
-  bool at_start_;
+  bool at_start_, special_;
   std::string pending_;
 };
 

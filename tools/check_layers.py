@@ -30,8 +30,8 @@ ALLOWED = {
     "diffusion": [*_MODELS, "models", "api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
     "lab": [*_MODELS, "models", "llm", "diffusion", "api"],
-    # HTTP in front of the public API: models are reached through it only. text: messages from generated text.
-    "server": ["status", "base", "text", "api"],
+    # HTTP in front of the public API: models are reached through it only. Pictures travel as files.
+    "server": ["status", "base", "formats", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
     "cli": ["status", "base", "tensor", "kernels", "formats", "text", "models", "lab", "server", "api"],

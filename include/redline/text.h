@@ -274,7 +274,7 @@ class TextEngine {
   /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread. A callback
   /// may use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it
   /// must not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
-  /// When the cache is full, the latest request waits and is computed again; a request that is alone ends as kLength, or
+  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is alone ends as kLength, or
   /// with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;

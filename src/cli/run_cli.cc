@@ -1,8 +1,10 @@
 // From the command line to a command, and from its Status to an exit code.
 #include <algorithm>
 
+#include "base/late_failure.h"
 #include "base/settings.h"
 #include "cli/command.h"
+#include "cli/flag_names.h"
 #include "cli/json.h"
 #include "cli/table.h"
 
@@ -91,9 +93,11 @@ std::string printable_lines(std::string_view text) {
 int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   for (const std::string& warning : warn_unknown_settings()) terminal.note("redline: warning: {}", warning);
   Status status = dispatch(arguments, terminal);
+  if (!status.ok()) status = Status(status.code(), with_flag_names(status.message()));
   // Finish the output first: a failed write must be reported if nothing else went wrong.
   if (Status written = terminal.finish(); status.ok()) status = std::move(written);
-  if (status.ok()) return exit_code(Code::ok);
+  // A timeline that could not be written when the engine was closed; the message stands on stderr.
+  if (status.ok()) return exit_code(has_late_failure() ? Code::io : Code::ok);
   // A command cancelled by Ctrl-C has already printed its message.
   if (status.code() == Code::cancelled && status.message().empty()) return exit_code(Code::cancelled);
   if (asks_for_json(arguments)) {

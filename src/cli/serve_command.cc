@@ -1,8 +1,12 @@
-// redline serve: language models behind HTTP.
+// redline serve: language and image models behind HTTP.
+#include <algorithm>
+#include <filesystem>
 #include <optional>
 
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/model_name.h"
+#include "redline/image.h"
 #include "server/app.h"
 
 namespace redline::cli {
@@ -12,9 +16,10 @@ struct ServeArgs {
   std::vector<std::string> models, lora, api_key, cors_origin;
   std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template;
   int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
-  int64_t max_batch_tokens = 512, cache_memory = 0;
+  int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
-  bool no_prefix_cache = false, allow_lora_loading = false;
+  std::string webhook_secret;
+  bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
   EngineArgs engine;
 
   void visit(OptionList& v) {
@@ -49,6 +54,10 @@ struct ServeArgs {
       {.min = 0, .max = 1e9, .shown_default = "enough for --max-sequences contexts"});
     v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
       {.aliases = {"--no-enable-prefix-caching"}});
+    v(max_side, "max-side", "PIXELS", "largest width and height of a picture", {.min = 16, .max = 16384});
+    v(allow_webhooks, "allow-webhooks", "",
+      "clients may have events of predictions posted to their URLs; on a loopback address they always may");
+    v(webhook_secret, "webhook-secret", "SECRET", "signs those events (Standard Webhooks)");
     v(request_timeout, "request-timeout", "SECONDS", "end a text after this time; 0: never", {.min = 0, .max = 86400});
     v(read_timeout, "read-timeout", "SECONDS", "time for the body of a request, and at most 10 for its head",
       {.min = 1, .max = 86400});
@@ -74,9 +83,33 @@ std::pair<std::string, std::string> name_and_path(const std::string& text) {
 
 struct ToOpen {
   std::string name, path;
+  bool is_image = false;
   TextEngineOptions options;
+  ImageOptions image_options;
   std::vector<std::pair<std::string, std::string>> adapters;
 };
+
+/// An adapter goes to the first model of its kind.
+Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
+  for (const std::string& text : args.lora) {
+    auto [name, path] = name_and_path(text);
+    const auto first = [&](bool is_image) {
+      return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.is_image == is_image; });
+    };
+    const auto text_rank = text_adapter_rank(path);
+    const auto image_rank = text_rank.ok() ? Result<int64_t>(text_rank.status()) : adapter_rank(path);
+    const bool is_image = !text_rank.ok() && (image_rank.ok() || first(false) == models.end());
+    const Result<int64_t>& rank = is_image ? image_rank : text_rank;
+    if (!rank.ok()) return rank.status();
+    const auto model = first(is_image);
+    if (model == models.end())
+      return invalid_argument("{} is an adapter for {} models, and none is served", path,
+                              is_image ? "image" : "language");
+    (is_image ? model->image_options.max_adapter_rank : model->options.max_adapter_rank) += *rank;
+    model->adapters.emplace_back(std::move(name), std::move(path));
+  }
+  return {};
+}
 
 Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
   std::vector<ToOpen> models;
@@ -96,22 +129,36 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.prefix_cache = !args.no_prefix_cache;
     options.max_adapter_rank = args.max_lora_rank;
     options.chat_template = args.chat_template;
-    models.push_back({std::move(name), std::move(path), options, {}});
+    ToOpen model{.name = std::move(name), .path = std::move(path), .options = options};
+    model.image_options.runtime = runtime;
+    model.image_options.max_side = args.max_side;
+    REDLINE_ASSIGN(const std::string found, find_model(model.path));
+    model.is_image = std::filesystem::exists(found + "/model_index.json");
+    models.push_back(std::move(model));
   }
-  int64_t rank = 0;
-  for (const std::string& text : args.lora) {
-    auto [name, path] = name_and_path(text);
-    REDLINE_ASSIGN(const int64_t its_rank, text_adapter_rank(path).within("flag --lora"));
-    rank += its_rank;
-    models[0].adapters.emplace_back(std::move(name), std::move(path));
-  }
-  models[0].options.max_adapter_rank = std::max(models[0].options.max_adapter_rank, rank);
+  REDLINE_TRY(assign_adapters(args, models).within("flag --lora"));
   return models;
+}
+
+Status open_image_model(ToOpen& m, const ServeArgs& args, server::App& app, Terminal& terminal) {
+  REDLINE_ASSIGN(const std::string path, find_model(m.path));
+  REDLINE_ASSIGN(auto engine, ImageEngine::open(path, m.image_options));
+  const ImageRequest defaults = engine->defaults();
+  terminal.note("redline: {}: {}, {}x{} pixels in {} steps, at most {} a side", m.name, engine->family(),
+                defaults.width, defaults.height, defaults.num_inference_steps, m.image_options.max_side);
+  auto model = std::make_shared<server::ImageModel>(m.name, std::move(engine), m.image_options, args.max_queue);
+  for (const auto& [name, file] : m.adapters) REDLINE_TRY(model->load_adapter(name, file).within("flag --lora"));
+  app.images().add(std::move(model));
+  return {};
 }
 
 Status open_models(const ServeArgs& args, server::App& app, Terminal& terminal) {
   REDLINE_ASSIGN(std::vector<ToOpen> models, models_of(args));
   for (ToOpen& m : models) {
+    if (m.is_image) {
+      REDLINE_TRY(open_image_model(m, args, app, terminal));
+      continue;
+    }
     REDLINE_ASSIGN(auto engine, open_engine(m.path, m.options, terminal));
     const ModelInfo& info = engine->info();
     const BatchLimits limits = engine->batch_limits();
@@ -142,6 +189,8 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
   server::App app({.origins = args.cors_origin,
                    .is_loopback = is_loopback,
                    .allows_adapter_loading = is_loopback || args.allow_lora_loading,
+                   .allows_webhooks = is_loopback || args.allow_webhooks,
+                   .webhook_secret = args.webhook_secret,
                    .request_timeout_s = args.request_timeout,
                    .log = log.file});
   for (size_t i = 0; i < args.api_key.size(); ++i)
@@ -170,6 +219,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
   app.set_ready();
   terminal.note("redline: ready");
   http->wait();
+  app.images().close();  // what a webhook waits for is finished
   return {};
 }
 
@@ -177,7 +227,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
 
 Command serve_command() {
   return make_command<ServeArgs, serve>(
-      "serve", "serve language models over HTTP",
+      "serve", "serve language and image models over HTTP",
       "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
       "Requests are "
       "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "

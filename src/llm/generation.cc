@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <utility>
 
 namespace redline {
 
@@ -33,10 +34,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
     g->decoder_ = std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos,
                                                   request.special_text);
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
+  g->prefix_key_ = PrefixKey(g->adapters_, request.cache_salt);
   g->request_ = request;
-  // A steady_clock counts nanoseconds in 64 bits: beyond a century there is no deadline.
-  if (request.timeout_ms > 0 && request.timeout_ms < 3e12)
-    g->deadline_ = g->start_ + std::chrono::nanoseconds(static_cast<int64_t>(request.timeout_ms * 1e6));
+  if (request.timeout_ms > 0) g->deadline_ms_ = now_ms() + request.timeout_ms;
   g->on_piece_ = std::move(on_piece);
   g->result_.prompt_tokens = length;
   g->tokens_ = std::move(prompt);
@@ -45,6 +45,16 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
 
 std::span<const int32_t> TextGeneration::pending() const {
   return std::span(tokens_).subspan(static_cast<size_t>(state_ ? state_->length() : 0));
+}
+
+void TextGeneration::set_cached(int64_t tokens, CacheMiss miss) {
+  if (std::exchange(was_admitted_, true)) return;
+  result_.cached_tokens = tokens;
+  result_.cache_miss = miss;
+}
+
+double TextGeneration::now_ms() {
+  return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
 }
 
 double TextGeneration::ms_since_start() const {

@@ -5,11 +5,13 @@
 #include <chrono>
 #include <condition_variable>
 #include <functional>
+#include <limits>
 #include <memory>
 #include <mutex>
 #include <optional>
 #include <vector>
 
+#include "llm/prefix_cache.h"
 #include "llm/sampler.h"
 #include "llm/state_pool.h"
 #include "llm/stop_strings.h"
@@ -34,6 +36,14 @@ class TextGeneration {
   bool has_prefilled() const { return has_prefilled_; }
   std::unique_ptr<SequenceState>& state() { return state_; }
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
+  const PrefixKey& prefix_key() const { return prefix_key_; }
+  const std::string& client() const { return request_.client; }
+  int priority() const { return request_.priority; }
+  /// In time of now_ms().
+  double deadline_ms() const { return deadline_ms_; }
+  static double now_ms();
+  /// What the prefix cache gave when the request was admitted for the first time.
+  void set_cached(int64_t tokens, CacheMiss miss);
 
   // Under the stepper's mutex, without callbacks.
   /// Samples the next token from the logits after the last token.
@@ -50,7 +60,6 @@ class TextGeneration {
   void publish();
 
   bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
-  bool is_late(std::chrono::steady_clock::time_point now) const { return now >= deadline_; }
   /// Of an ended request; nullopt: it has failed.
   std::optional<FinishReason> reason() const { return status_.ok() ? reason_ : std::nullopt; }
   void cancel() { cancelled_.store(true, std::memory_order_relaxed); }
@@ -75,8 +84,11 @@ class TextGeneration {
   std::vector<int32_t> tokens_;  ///< prompt and output
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;
+  PrefixKey prefix_key_;
+  bool was_admitted_ = false;
 
-  Clock::time_point start_ = Clock::now(), deadline_ = Clock::time_point::max(), decode_start_;
+  Clock::time_point start_ = Clock::now(), decode_start_;
+  double deadline_ms_ = std::numeric_limits<double>::infinity();
   bool has_prefilled_ = false;
   std::optional<int32_t> sampled_;
   float logprob_ = 0;

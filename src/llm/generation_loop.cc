@@ -39,10 +39,9 @@ AtExit(F) -> AtExit<F>;
 
 }  // namespace
 
-GenerationLoop::GenerationLoop(Stepper& stepper, const TextModel& model, std::unique_ptr<Scheduler> scheduler,
-                               int64_t max_prefill_tokens, std::unique_ptr<PrefixCache> prefixes)
-    : stepper_(stepper), model_(model), scheduler_(std::move(scheduler)), prefixes_(std::move(prefixes)),
-      max_prefill_tokens_(max_prefill_tokens) {}
+GenerationLoop::GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens,
+                               std::unique_ptr<PrefixCache> prefixes)
+    : stepper_(stepper), model_(model), prefixes_(std::move(prefixes)), max_prefill_tokens_(max_prefill_tokens) {}
 
 GenerationLoop::~GenerationLoop() {
   {
@@ -72,7 +71,7 @@ Result<GenerateResult> GenerationLoop::run(const GenerateRequest& request, TextG
                  TextGeneration::make(model_, request, std::move(on_piece)));
   {
     std::lock_guard lock(mutex_);
-    waiting_.push_back({generation, false});
+    waiting_.push_back({generation, false, next_id_++});
     changed_.notify_all();
   }
   run_steps(generation.get());
@@ -90,7 +89,7 @@ Result<std::shared_ptr<Generation>> GenerationLoop::submit(const GenerateRequest
   } catch (const std::system_error& error) {
     return out_of_memory("no thread for submitted requests: {}", error.what());
   }
-  waiting_.push_back({std::move(generation), true});
+  waiting_.push_back({std::move(generation), true, next_id_++});
   ++submitted_;
   changed_.notify_all();
   return std::shared_ptr<Generation>(std::move(handle));
@@ -157,23 +156,10 @@ void GenerationLoop::count(std::span<const Request> ended) {
   counts_.waiting = std::ssize(running_) - counts_.running;
 }
 
-void GenerationLoop::end_early() {
-  const auto now = std::chrono::steady_clock::now();
-  for (const Request& request : running_) {
-    TextGeneration& g = *request.generation;
-    if (g.has_ended()) continue;
-    if (g.is_cancelled()) g.end(FinishReason::kCancelled);
-    else if (g.is_late(now)) g.end(FinishReason::kTimeout);
-    else continue;
-    release(g);
-  }
-}
-
 void GenerationLoop::step() {
   std::vector<ScheduledTokens> scheduled;
   {
     std::lock_guard lock(stepper_.mutex());
-    end_early();
     scheduled = run_scheduled();
   }
   // Callbacks may use the engine, so they run without its mutex.
@@ -209,10 +195,13 @@ std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
       if (status.ok()) continue;  // a stored prefix was enough, or a preemption made room
     }
     if (status.ok()) return scheduled;
-    if (status.code() == Code::out_of_memory && preempt()) {
-      admits = false;
-      continue;
-    }
+    // The scheduler counts pages of one group, others may run out too.
+    if (status.code() == Code::out_of_memory)
+      if (const std::optional<size_t> last = Scheduler::victim(scheduled_requests())) {
+        preempt(*last);
+        admits = false;
+        continue;
+      }
     for (const ScheduledTokens& tokens : scheduled) {
       TextGeneration& request = *running_[tokens.request].generation;
       if (status.code() == Code::out_of_memory && request.has_output()) request.end(FinishReason::kLength);
@@ -222,19 +211,67 @@ std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
   }
 }
 
-std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
+std::vector<ScheduledRequest> GenerationLoop::scheduled_requests() const {
   std::vector<ScheduledRequest> requests;
   for (const Request& request : running_) {
     TextGeneration& g = *request.generation;
-    requests.push_back({g.has_ended() ? 0 : std::ssize(g.pending()), g.state() != nullptr});
+    ScheduledRequest& r = requests.emplace_back();
+    r.id = request.id;
+    r.client = g.client();
+    if (g.has_ended()) continue;
+    r.priority = g.priority();
+    r.deadline_ms = g.deadline_ms();
+    r.is_cancelled = g.is_cancelled();
+    r.pending = std::ssize(g.pending());
+    r.is_running = g.state() != nullptr;
+    if (!r.is_running) continue;
+    r.length = g.state()->length();
+    r.room = g.state()->room();
   }
+  return requests;
+}
+
+std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
   const BatchLimits limits = stepper_.limits();
-  std::vector<ScheduledTokens> scheduled;
-  scheduler_->plan(requests,
-                   {limits.tokens, std::min(limits.sequences, limits.logit_rows),
-                    admits ? stepper_.pool().free_tokens() : 0, limits.page_tokens, max_prefill_tokens_},
-                   scheduled);
-  return scheduled;
+  StepBudget budget;
+  budget.now_ms = TextGeneration::now_ms();
+  budget.tokens = limits.tokens;
+  budget.max_prefill_tokens = max_prefill_tokens_;
+  budget.sequences = std::min(limits.sequences, limits.logit_rows);
+  budget.cache_pages = limits.cache_tokens / limits.page_tokens;
+  budget.page_tokens = limits.page_tokens;
+  budget.admits = admits;
+  return scheduler_.plan(scheduled_requests(), budget, *this);
+}
+
+int64_t GenerationLoop::available_pages() const { return stepper_.pool().free_tokens() / kKvPageTokens; }
+
+PrefixMatch GenerationLoop::find_prefix(size_t request) const {
+  const TextGeneration& g = *running_[request].generation;
+  return prefixes_ ? prefixes_->find(g.prefix_key(), g.tokens().first(g.tokens().size() - 1)) : PrefixMatch{};
+}
+
+int64_t GenerationLoop::common_prefix(size_t a, size_t b) const {
+  const TextGeneration &x = *running_[a].generation, &y = *running_[b].generation;
+  if (!prefixes_ || x.prefix_key() < y.prefix_key() || y.prefix_key() < x.prefix_key()) return 0;
+  const std::span<const int32_t> s = x.tokens(), t = y.tokens();
+  return std::mismatch(s.begin(), s.end(), t.begin(), t.end()).first - s.begin();
+}
+
+void GenerationLoop::end(size_t request, FinishReason reason) {
+  running_[request].generation->end(reason);
+  release(*running_[request].generation);
+}
+
+void GenerationLoop::refuse(size_t request) {
+  TextGeneration& g = *running_[request].generation;
+  if (g.has_output()) g.end(FinishReason::kLength);
+  else g.fail(SequenceState(stepper_.pool()).check_room(std::ssize(g.tokens())));
+}
+
+void GenerationLoop::preempt(size_t request) {
+  release(*running_[request].generation);  // computed again, where the prefix cache does not keep it
+  ++counts_.preemptions;
 }
 
 Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
@@ -248,6 +285,11 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
         {g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens(), g.adapters()});
   }
   REDLINE_TRY(stepper_.step(entries));
+  // Requests that come while this one runs start from the pages that it has filled.
+  for (size_t i = 0; i < entries.size(); ++i)
+    if (entries[i].state->length() / kKvPageTokens >
+        (entries[i].state->length() - std::ssize(entries[i].tokens)) / kKvPageTokens)
+      store_prefix(*running_[scheduled[i].request].generation, false);
   const auto vocab = static_cast<size_t>(model_.info.vocab_size);
   const float* logits = stepper_.logits();
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -263,35 +305,27 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   return {};
 }
 
-bool GenerationLoop::preempt() {
-  if (prefixes_ && prefixes_->evict()) return true;
-  TextGeneration* last = nullptr;
-  int count = 0;
-  for (const Request& request : running_)
-    if (!request.generation->has_ended() && request.generation->state()) {
-      ++count;
-      last = request.generation.get();
-    }
-  if (count < 2) return false;
-  last->state().reset();  // computed again when it is admitted again
-  ++counts_.preemptions;
-  return true;
-}
-
 void GenerationLoop::admit(TextGeneration& request) {
   if (request.state()) return;
   auto state = std::make_unique<SequenceState>(stepper_.pool());
-  // The last token is computed in any case, for its logits. States with adapters are not shared.
-  if (prefixes_ && request.adapters().empty())
-    prefixes_->restore(request.tokens().first(request.tokens().size() - 1), *state);
+  PrefixRestored restored{0, CacheMiss::kDisabled};
+  // The last token is computed in any case, for its logits.
+  if (prefixes_)
+    restored = prefixes_->restore(request.prefix_key(), request.tokens().first(request.tokens().size() - 1), *state);
+  request.set_cached(restored.length, restored.miss);
   request.state() = std::move(state);
 }
 
 void GenerationLoop::release(TextGeneration& request) {
   if (!request.state()) return;
-  if (prefixes_ && request.adapters().empty())
-    prefixes_->store(request.tokens().first(static_cast<size_t>(request.state()->length())), *request.state());
+  store_prefix(request, true);
   request.state().reset();
+}
+
+void GenerationLoop::store_prefix(TextGeneration& request, bool is_final) {
+  if (!prefixes_) return;
+  SequenceState& state = *request.state();
+  prefixes_->store(request.prefix_key(), request.tokens().first(static_cast<size_t>(state.length())), state, is_final);
 }
 
 }  // namespace redline

@@ -12,13 +12,13 @@
 namespace redline {
 
 /// Thread-safe.
-class GenerationLoop {
+class GenerationLoop : private SchedulerHost {
  public:
   /// Stepper and model must outlive the loop. `max_prefill_tokens`: as in TextEngineOptions. `prefixes` may be null.
-  GenerationLoop(Stepper& stepper, const TextModel& model, std::unique_ptr<Scheduler> scheduler,
-                 int64_t max_prefill_tokens, std::unique_ptr<PrefixCache> prefixes = nullptr);
+  GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens,
+                 std::unique_ptr<PrefixCache> prefixes = nullptr);
   /// Cancels what is still running.
-  ~GenerationLoop();
+  ~GenerationLoop() override;
 
   Result<GenerateResult> run(const GenerateRequest& request, TextGeneration::Callback on_piece);
   Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request, TextGeneration::Callback on_piece);
@@ -29,6 +29,7 @@ class GenerationLoop {
   struct Request {
     std::shared_ptr<TextGeneration> generation;
     bool is_submitted = false;
+    uint64_t id = 0;
   };
   /// Runs steps until `mine` has ended, or, without one, until the loop closes.
   void run_steps(const TextGeneration* mine);
@@ -36,27 +37,34 @@ class GenerationLoop {
   void step();
   /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot go on have failed.
   std::vector<ScheduledTokens> run_scheduled();
+  std::vector<ScheduledRequest> scheduled_requests() const;
   std::vector<ScheduledTokens> schedule(bool admits);
   Status run(std::span<const ScheduledTokens> scheduled);
-  /// Makes room in the cache: evicts a prefix, or takes the state of the request that came last. False: nothing is left.
-  bool preempt();
+  // What the scheduler decides.
+  int64_t available_pages() const override;
+  PrefixMatch find_prefix(size_t request) const override;
+  int64_t common_prefix(size_t a, size_t b) const override;
+  void end(size_t request, FinishReason reason) override;
+  void refuse(size_t request) override;
+  void preempt(size_t request) override;
+
   void admit(TextGeneration& request);
   void release(TextGeneration& request);
-  /// Ends requests that were cancelled or are late.
-  void end_early();
+  void store_prefix(TextGeneration& request, bool is_final);
   void count(std::span<const Request> ended);
 
   Stepper& stepper_;
   const TextModel& model_;
-  std::unique_ptr<Scheduler> scheduler_;
   std::unique_ptr<PrefixCache> prefixes_;
   int64_t max_prefill_tokens_;
+  Scheduler scheduler_;  ///< of the thread that runs the steps
 
   mutable std::mutex mutex_;         ///< of what follows
   std::condition_variable changed_;  ///< a request came or ended, or the leader left
   std::vector<Request> waiting_;     ///< not yet in running_
   bool has_leader_ = false, closes_ = false;
   int64_t submitted_ = 0;  ///< requests of submit() that have not ended
+  uint64_t next_id_ = 0;
   std::thread thread_;
   EngineStats stats_;
 

@@ -25,7 +25,11 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
-  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, make_fcfs_scheduler(), options.max_prefill_tokens);
+  // Keys of rope that depends on the length of the prompt are not those of another prompt.
+  std::unique_ptr<PrefixCache> prefixes;
+  if (options.prefix_cache && !e.stepper_->executable().has_input("lengths"))
+    prefixes = std::make_unique<PrefixCache>(e.stepper_->pool());
+  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;
 }
 
@@ -48,6 +52,7 @@ EngineStats LlmEngine::stats() const {
   stats.steps = stepper_->steps();
   stats.step_seconds = stepper_->step_seconds();
   stats.cache_pages_used = stepper_->pool().used_pages();
+  stats.cache_pages_stored = stepper_->pool().stored_pages();
   stats.page_tokens = kKvPageTokens;
   stats.cache_pages = stepper_->pool().capacity_tokens() / kKvPageTokens;
   return stats;

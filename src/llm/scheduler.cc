@@ -1,44 +1,294 @@
 #include "llm/scheduler.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 namespace redline {
 namespace {
 
-class FcfsScheduler final : public Scheduler {
- public:
-  void plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
-            std::vector<ScheduledTokens>& scheduled) override {
-    StepBudget left = budget;
-    const auto take = [&](size_t i) {
-      const int64_t tokens = std::min(requests[i].pending, left.tokens);
-      if (tokens == 0 || left.sequences == 0) return;
-      scheduled.push_back({i, tokens});
-      left.tokens -= tokens;
-      --left.sequences;
-    };
-    const auto decodes = [&](size_t i) { return requests[i].is_running && requests[i].pending == 1; };
-    // Running requests come first in the cache too: a sampled token may need a page.
-    for (const ScheduledRequest& request : requests)
-      if (request.is_running && request.pending > 0)
-        left.free_cache_tokens -= request.pending > 1 ? request.pending : budget.page_tokens;
-    for (size_t i = 0; i < requests.size(); ++i)
-      if (decodes(i)) take(i);
-    if (budget.max_prefill_tokens > 0 && !scheduled.empty())
-      left.tokens = std::min(left.tokens, budget.max_prefill_tokens);
-    for (size_t i = 0; i < requests.size(); ++i) {
-      if (decodes(i)) continue;
-      if (!requests[i].is_running) {
-        if (requests[i].pending > left.free_cache_tokens) return;
-        left.free_cache_tokens -= requests[i].pending;
-      }
-      take(i);
-    }
-  }
-};
+/// Of requests that do not fit, a step looks at so many.
+constexpr size_t kMaxBlocked = 32;
+constexpr double kNobody = std::numeric_limits<double>::infinity();
 
 }  // namespace
 
-std::unique_ptr<Scheduler> make_fcfs_scheduler() { return std::make_unique<FcfsScheduler>(); }
+/// One call of plan().
+class Scheduler::Step {
+ public:
+  Step(Scheduler& scheduler, std::span<const ScheduledRequest> requests, const StepBudget& budget, SchedulerHost& host)
+      : scheduler_(scheduler), requests_(requests.begin(), requests.end()), budget_(budget), host_(host),
+        tokens_left_(budget.tokens) {}
+
+  std::vector<ScheduledTokens> run() {
+    end_early();
+    decode();
+    if (budget_.max_prefill_tokens > 0 && !scheduled_.empty())
+      tokens_left_ = std::min(tokens_left_, budget_.max_prefill_tokens);
+    prefill();
+    std::vector<ScheduledTokens> scheduled;
+    for (const Entry& entry : scheduled_) scheduled.push_back({entry.request, entry.tokens});
+    return scheduled;
+  }
+
+ private:
+  struct Entry {
+    size_t request;
+    int64_t tokens;
+    int64_t pages;  ///< that nobody else can have
+    double price;
+    int64_t charged_before;
+  };
+  /// The order of prompts. Only `served` changes during a step, and only grows.
+  using Turn = std::tuple<int, double, double, uint64_t>;
+
+  int64_t pages(int64_t tokens) const { return (tokens + budget_.page_tokens - 1) / budget_.page_tokens; }
+  int64_t pages_needed(const ScheduledRequest& r, int64_t tokens) const {
+    return pages(std::max<int64_t>(0, tokens - r.room));
+  }
+  Request& record(size_t i) { return scheduler_.requests_.at(requests_[i].id); }
+  static bool decodes(const ScheduledRequest& r) { return r.is_running && r.length > 0 && r.pending == 1; }
+
+  void end_early() {
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      ScheduledRequest& r = requests_[i];
+      if (r.is_cancelled) host_.end(i, FinishReason::kCancelled);
+      else if (r.deadline_ms <= budget_.now_ms) host_.end(i, FinishReason::kTimeout);
+      else if (!r.is_running && pages(r.pending) > budget_.cache_pages) host_.refuse(i);
+      else continue;
+      r.pending = 0;
+      r.is_running = false;
+    }
+    for (const ScheduledRequest& r : requests_) num_running_ += r.is_running;
+    available_ = host_.available_pages();
+  }
+
+  void preempt(size_t i) {
+    host_.preempt(i);
+    const auto entry =
+        std::find_if(scheduled_.begin(), scheduled_.end(), [&](const Entry& e) { return e.request == i; });
+    if (entry != scheduled_.end()) {
+      taken_ -= entry->pages;
+      record(i).served -= entry->price;
+      record(i).client->served -= entry->price;
+      record(i).charged = entry->charged_before;
+      scheduled_.erase(entry);
+    }
+    ScheduledRequest& r = requests_[i];
+    r.pending += std::exchange(r.length, 0);
+    r.room = 0;
+    r.is_running = false;
+    --num_running_;
+    available_ = host_.available_pages() - taken_;
+  }
+
+  /// Makes room for a running request by preempting those after it. False: there is none left.
+  bool make_room(size_t i, int64_t needed) {
+    while (needed > available_) {
+      const std::optional<size_t> last = Scheduler::victim(requests_);
+      if (!last) return true;  // alone: the step tells that the cache is full
+      preempt(*last);
+      if (*last == i) return false;
+    }
+    return true;
+  }
+
+  void take(size_t i, int64_t tokens, int64_t pages, int64_t cost) {
+    taken_ += pages;
+    available_ -= pages;
+    tokens_left_ -= tokens;
+    // Tokens that are computed again after a preemption are free.
+    Request& request = record(i);
+    const int64_t first = requests_[i].length, paid = std::clamp<int64_t>(request.charged - first, 0, tokens);
+    const int64_t before = std::exchange(request.charged, std::max(request.charged, first + tokens));
+    const auto price = static_cast<double>((tokens - paid) * cost);
+    request.served += price;
+    request.client->served += price;
+    scheduled_.push_back({i, tokens, pages, price, before});
+  }
+
+  void decode() {
+    std::vector<size_t> order;
+    for (size_t i = 0; i < requests_.size(); ++i)
+      if (decodes(requests_[i])) order.push_back(i);
+    // The order of victims, so that none is scheduled already.
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return requests_[a].priority < requests_[b].priority; });
+    for (const size_t i : order) {
+      if (!requests_[i].is_running || tokens_left_ == 0) continue;
+      const int64_t needed = pages_needed(requests_[i], 1);
+      if (make_room(i, needed)) take(i, 1, needed, kSampledCost);
+    }
+  }
+
+  /// Pages that running requests need besides this step: the rest of their prompts, or the next page of their output.
+  int64_t committed_pages() const {
+    int64_t sum = 0;
+    for (const ScheduledRequest& r : requests_)
+      if (r.is_running) sum += decodes(r) ? 1 : pages_needed(r, r.pending);
+    for (const Entry& entry : scheduled_) {
+      const ScheduledRequest& r = requests_[entry.request];
+      if (!decodes(r)) sum -= std::min(entry.pages, pages_needed(r, r.pending));
+    }
+    return sum;
+  }
+
+  Turn turn(size_t i) {
+    const Request& r = record(i);
+    return {requests_[i].priority, r.client->served, r.served, requests_[i].id};
+  }
+
+  void prefill() {
+    // A heap: of thousands of waiting requests, a step looks at a few.
+    std::vector<std::pair<Turn, size_t>> order;
+    for (size_t i = 0; i < requests_.size(); ++i)
+      if (requests_[i].pending > 0 && !decodes(requests_[i])) order.emplace_back(turn(i), i);
+    std::make_heap(order.begin(), order.end(), std::greater<>());
+    committed_ = committed_pages();
+    for (const auto& [turn, i] : order)
+      if (requests_[i].is_running) prompts_.push_back(i);
+    while (!order.empty() && tokens_left_ > 0) {
+      std::pop_heap(order.begin(), order.end(), std::greater<>());
+      auto& [was, i] = order.back();
+      if (const Turn now = turn(i); was < now) {  // its client has been served in this step
+        was = now;
+        std::push_heap(order.begin(), order.end(), std::greater<>());
+        continue;
+      }
+      if (requests_[i].is_running) continue_prompt(i);
+      else if (budget_.admits && !is_closed_) admit(i);
+      order.pop_back();
+    }
+  }
+
+  bool is_in_step(size_t i) const {
+    return std::any_of(scheduled_.begin(), scheduled_.end(), [&](const Entry& entry) { return entry.request == i; });
+  }
+
+  void continue_prompt(size_t i) {
+    if (is_in_step(i)) return;
+    const int64_t tokens = std::min(requests_[i].pending, tokens_left_);
+    const int64_t needed = pages_needed(requests_[i], tokens);
+    // The pages that it was admitted with may have gone to sampled tokens; then it waits for others to end.
+    if (needed > available_ && (!scheduled_.empty() || !make_room(i, needed))) return;
+    take(i, tokens, needed, kPromptCost);
+    committed_ -= needed;
+  }
+
+  void admit(size_t i) {
+    ScheduledRequest& r = requests_[i];
+    if (!blocked_.empty() && requests_[blocked_[0]].priority < r.priority) return;
+    const PrefixMatch prefix = host_.find_prefix(i);
+    // A prompt that is being computed and has more in common with this one goes first.
+    for (const size_t other : prompts_) {
+      const int64_t shared = std::min(host_.common_prefix(i, other), r.pending - 1) / budget_.page_tokens;
+      if (!requests_[other].is_running || shared <= prefix.length / budget_.page_tokens ||
+          requests_[other].length >= shared * budget_.page_tokens)
+        continue;
+      continue_prompt(other);
+      if (is_in_step(other)) return;
+    }
+    const int64_t needed = pages(r.pending) - (prefix.length - prefix.unused_tokens) / budget_.page_tokens;
+    const auto fits = [&] { return num_running_ < budget_.sequences && needed <= available_ - committed_; };
+    while (!fits()) {
+      const std::optional<size_t> last = lower_than(r.priority);
+      if (!last) break;
+      preempt(*last);
+      committed_ = committed_pages();
+    }
+    if (!fits()) {
+      blocked_.push_back(i);
+      is_closed_ = num_running_ == budget_.sequences || record(i).overtaken > kMaxOvertaken * r.pending ||
+                   blocked_.size() == kMaxBlocked;
+      return;
+    }
+    for (const size_t other : blocked_) record(other).overtaken += r.pending;
+    r.is_running = true;
+    ++num_running_;
+    r.length = prefix.length;
+    r.pending -= prefix.length;
+    record(i).charged = std::max(record(i).charged, prefix.length);
+    // It takes all of its pages, those that this step writes and the others.
+    take(i, std::min(r.pending, tokens_left_), needed, kPromptCost);
+    prompts_.push_back(i);
+  }
+
+  /// The victim among running requests of a lower priority.
+  std::optional<size_t> lower_than(int priority) const {
+    std::optional<size_t> last;
+    for (size_t i = 0; i < requests_.size(); ++i) {
+      const ScheduledRequest& r = requests_[i];
+      if (!r.is_running || r.priority <= priority) continue;
+      if (!last || r.priority >= requests_[*last].priority) last = i;
+    }
+    return last;
+  }
+
+  Scheduler& scheduler_;
+  std::vector<ScheduledRequest> requests_;
+  const StepBudget& budget_;
+  SchedulerHost& host_;
+  std::vector<Entry> scheduled_;
+  std::vector<size_t> prompts_;  ///< running requests whose prompt is not complete
+  std::vector<size_t> blocked_;  ///< waiting requests that do not fit
+  int64_t tokens_left_, num_running_ = 0;
+  int64_t available_ = 0;  ///< pages that nobody has, and no entry of this step takes
+  int64_t taken_ = 0;      ///< pages that entries of this step take
+  int64_t committed_ = 0;
+  bool is_closed_ = false;  ///< admits nobody any more
+};
+
+std::vector<ScheduledTokens> Scheduler::plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
+                                             SchedulerHost& host) {
+  update(requests);
+  return Step(*this, requests, budget, host).run();
+}
+
+std::optional<size_t> Scheduler::victim(std::span<const ScheduledRequest> requests) {
+  std::optional<size_t> last;
+  int64_t running = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    if (!requests[i].is_running) continue;
+    ++running;
+    if (!last || requests[i].priority >= requests[*last].priority) last = i;
+  }
+  return running > 1 ? last : std::nullopt;
+}
+
+// A client or a request that was idle starts from the counter of the least served one: it neither has credit for the
+// time that it was away, nor waits until others have caught up.
+void Scheduler::update(std::span<const ScheduledRequest> requests) {
+  ++plans_;
+  double least = kNobody;
+  std::unordered_map<const Client*, double> least_of;
+  for (const ScheduledRequest& r : requests) {
+    const auto known = requests_.find(r.id);
+    if (known == requests_.end()) continue;
+    Request& request = known->second;
+    request.plan = request.client->plan = plans_;
+    least = std::min(least, request.client->served);
+    const auto [at, is_first] = least_of.emplace(request.client.get(), request.served);
+    at->second = std::min(at->second, request.served);
+  }
+  for (const ScheduledRequest& r : requests) {
+    Request& request = requests_[r.id];
+    if (request.client) continue;
+    std::shared_ptr<Client> own;
+    std::shared_ptr<Client>& client =
+        r.client.empty() ? own : clients_.try_emplace(std::string(r.client)).first->second;
+    if (!client) client = std::make_shared<Client>();
+    if (client->plan != plans_ && least < kNobody) client->served = std::max(client->served, least);
+    request.client = client;
+    request.plan = client->plan = plans_;
+    const auto [at, is_first] = least_of.emplace(client.get(), 0);
+    request.served = at->second;
+    least = std::min(least, client->served);
+  }
+  std::erase_if(requests_, [&](const auto& entry) { return entry.second.plan != plans_; });
+  // An idle client is remembered while it is ahead of the others.
+  std::erase_if(clients_, [&](const auto& entry) {
+    return entry.second->plan != plans_ && !(entry.second->served > least && least < kNobody);
+  });
+}
 
 }  // namespace redline

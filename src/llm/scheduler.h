@@ -1,25 +1,43 @@
-// Which requests take part in the next step, and with how many tokens.
+// Which requests take part in the next step, and with how many tokens. It knows neither a model nor a clock, so that
+// tests run it in virtual time.
 #pragma once
 
 #include <cstdint>
+#include <limits>
+#include <map>
 #include <memory>
+#include <optional>
 #include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
 #include <vector>
+
+#include "redline/text.h"
 
 namespace redline {
 
-/// What a scheduler knows of a request.
+/// What a scheduler knows of a request that has not ended.
 struct ScheduledRequest {
-  int64_t pending = 0;      ///< tokens that its state lacks: the rest of the prompt, or the last sampled token
+  uint64_t id = 0;          ///< unique; larger for later arrivals
+  std::string_view client;  ///< as in GenerateRequest
+  int priority = 0;
+  double deadline_ms = std::numeric_limits<double>::infinity();
+  bool is_cancelled = false;
   bool is_running = false;  ///< it has a state; otherwise it waits to be admitted
+  int64_t length = 0;       ///< tokens in its state
+  int64_t pending = 0;      ///< tokens that its state lacks: the rest of the prompt, or the last sampled token
+  int64_t room = 0;         ///< tokens that fit in the pages that it has
 };
 
 /// What a step may take.
 struct StepBudget {
-  int64_t tokens = 0, sequences = 0;
-  int64_t free_cache_tokens = 0;  ///< of which a prompt may take what running requests do not need
-  int64_t page_tokens = 1;
-  int64_t max_prefill_tokens = 0;  ///< in a step with sampled tokens; 0: no limit
+  double now_ms = 0;
+  int64_t tokens = 0;              ///< of one step
+  int64_t max_prefill_tokens = 0;  ///< of a step with sampled tokens; 0: no limit
+  int64_t sequences = 0;           ///< with a state
+  int64_t cache_pages = 0, page_tokens = 1;
+  bool admits = true;
 };
 
 struct ScheduledTokens {
@@ -27,18 +45,72 @@ struct ScheduledTokens {
   int64_t tokens;
 };
 
-class Scheduler {
- public:
-  virtual ~Scheduler() = default;
-  /// `requests` are in order of arrival. Appends at most one entry per request to `scheduled`, which is empty.
-  /// Schedules nothing only if no request is running and none can be admitted.
-  virtual void plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
-                    std::vector<ScheduledTokens>& scheduled) = 0;
+/// Tokens at the beginning of a request whose state is stored.
+struct PrefixMatch {
+  int64_t length = 0;
+  int64_t unused_tokens = 0;  ///< of these, in pages that count as available until a request shares them
 };
 
-/// First come, first served: sampled tokens of running requests first, then prompts in order of arrival, in chunks that
-/// fill the step (Sarathi-Serve, arXiv:2403.02310). A prompt is admitted when the cache has room for it; later ones do
-/// not overtake it.
-std::unique_ptr<Scheduler> make_fcfs_scheduler();
+/// Carries out what a scheduler decides before the step.
+class SchedulerHost {
+ public:
+  virtual ~SchedulerHost() = default;
+  virtual int64_t available_pages() const = 0;
+  virtual PrefixMatch find_prefix(size_t request) const = 0;
+  /// Number of tokens with which both begin, if they may share state.
+  virtual int64_t common_prefix(size_t a, size_t b) const = 0;
+  /// Ends a request that was cancelled or is late.
+  virtual void end(size_t request, FinishReason reason) = 0;
+  /// Ends a request that would not fit in an empty cache.
+  virtual void refuse(size_t request) = 0;
+  /// Releases the state of a running request, which waits again.
+  virtual void preempt(size_t request) = 0;
+};
+
+/// Sampled tokens of running requests come first, then prompts in chunks that fill the step (Sarathi-Serve,
+/// arXiv:2403.02310). Prompts, whether running or waiting to be admitted, are taken by priority and then from the client
+/// that has been served the least, and of this client from the request that has been served the least (virtual token
+/// counters, VTC: arXiv:2401.00588). So a long prompt and many short ones take turns, and nobody waits forever.
+///
+/// - A request is admitted when the cache has room for all of its tokens besides what running requests still need. One
+///   that does not fit is overtaken by others, but only by kMaxOvertaken times its own tokens.
+/// - A request that shares its beginning with a prompt that is being computed waits for the shared pages.
+/// - When pages run out, the request of the lowest priority that came last is preempted: its pages are released, and
+///   what the prefix cache does not keep is computed again. A waiting request preempts those of lower priority.
+/// - Cancelled and late requests end before the step.
+class Scheduler {
+ public:
+  static constexpr int64_t kPromptCost = 1, kSampledCost = 2;  ///< of a token in virtual counters
+  static constexpr int64_t kMaxOvertaken = 4;
+
+  /// `requests` are all that have not ended, in order of arrival; what has nothing pending is left alone. Returns at most one entry per request. Schedules
+  /// nothing only if no request is running and none can be admitted.
+  std::vector<ScheduledTokens> plan(std::span<const ScheduledRequest> requests, const StepBudget& budget,
+                                    SchedulerHost& host);
+
+  /// The running request that is preempted next; nullopt: at most one is running.
+  static std::optional<size_t> victim(std::span<const ScheduledRequest> requests);
+
+ private:
+  struct Client {
+    double served = 0;
+    int64_t active = 0;  ///< requests that have not ended
+    uint64_t plan = 0;   ///< in which it was last active
+  };
+  struct Request {
+    std::shared_ptr<Client> client;
+    double served = 0;
+    int64_t charged = 0;    ///< tokens that were paid for; those computed again after a preemption are free
+    int64_t overtaken = 0;  ///< tokens of later requests that were admitted while this one did not fit
+    uint64_t plan = 0;
+  };
+  class Step;
+
+  void update(std::span<const ScheduledRequest> requests);
+
+  std::map<std::string, std::shared_ptr<Client>, std::less<>> clients_;  ///< those with a name
+  std::unordered_map<uint64_t, Request> requests_;
+  uint64_t plans_ = 0;
+};
 
 }  // namespace redline

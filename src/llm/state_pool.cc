@@ -14,7 +14,7 @@ StatePool::StatePool(const StatePlan& plan, std::span<const int64_t> num_pages, 
   REDLINE_CHECK(num_pages.size() == plan.groups.size());
   for (size_t g = 0; g < plan.groups.size(); ++g)
     groups_.push_back(
-        {&plan.groups[g], SlabAllocator(num_pages[g]), std::vector<int32_t>(static_cast<size_t>(num_pages[g]), 0)});
+        {&plan.groups[g], SlabAllocator(num_pages[g]), std::vector<Page>(static_cast<size_t>(num_pages[g]))});
   // At most one group keeps every position.
   for (size_t g = 0; g < groups_.size(); ++g)
     if (group(g).kind == StateKind::kKeyValue && capacity(g) * kKvPageTokens == capacity_tokens()) {
@@ -24,17 +24,28 @@ StatePool::StatePool(const StatePlan& plan, std::span<const int64_t> num_pages, 
 }
 
 std::optional<int32_t> StatePool::take(size_t g) {
+  if (num_free(g) == 0 && num_stored_only(g) > 0) reclaimer_->reclaim(g);
   const std::optional<int64_t> page = groups_[g].pages.allocate();
   if (!page) return std::nullopt;
-  groups_[g].references[static_cast<size_t>(*page)] = 1;
-  if (g == counted_group_) used_pages_.fetch_add(1, std::memory_order_relaxed);
+  groups_[g].states[static_cast<size_t>(*page)].references = 1;
+  publish_counts(g);
   return static_cast<int32_t>(*page);
 }
 
-void StatePool::drop(size_t g, int32_t page) {
-  if (--groups_[g].references[static_cast<size_t>(page)] > 0) return;
-  groups_[g].pages.free(page);
-  if (g == counted_group_) used_pages_.fetch_sub(1, std::memory_order_relaxed);
+void StatePool::count(size_t g, int32_t page, int32_t references, int32_t stored) {
+  Page& p = groups_[g].states[static_cast<size_t>(page)];
+  groups_[g].stored_only -= is_stored_only(g, page);
+  p.references += references;
+  p.stored += stored;
+  groups_[g].stored_only += is_stored_only(g, page);
+  if (p.references == 0) groups_[g].pages.free(page);
+  publish_counts(g);
+}
+
+void StatePool::publish_counts(size_t g) {
+  if (g != counted_group_) return;
+  used_pages_.store(capacity(g) - num_available(g), std::memory_order_relaxed);
+  stored_pages_.store(num_stored_only(g), std::memory_order_relaxed);
 }
 
 bool StatePool::steps_drop_state() const {
@@ -94,10 +105,10 @@ void SequenceState::reserve_pages(size_t g, int64_t tokens) {
 
 Status SequenceState::check_pages(size_t g, int64_t tokens) const {
   const int64_t missing = missing_pages(g, tokens);
-  if (missing <= pool_.num_free(g)) return {};
+  if (missing <= pool_.num_available(g)) return {};
   return out_of_memory("{}: {} more pages{} are needed, {} of {} are free",
                        is_recurrent(g) ? "recurrent state" : "key-value cache", missing,
-                       is_recurrent(g) ? "" : fmt::format(" of {} tokens", kKvPageTokens), pool_.num_free(g),
+                       is_recurrent(g) ? "" : fmt::format(" of {} tokens", kKvPageTokens), pool_.num_available(g),
                        pool_.capacity(g));
 }
 
@@ -105,6 +116,14 @@ Status SequenceState::reserve(int64_t tokens) {
   for (size_t g = 0; g < tables_.size(); ++g) REDLINE_TRY(check_pages(g, tokens));
   for (size_t g = 0; g < tables_.size(); ++g) reserve_pages(g, tokens);
   return {};
+}
+
+int64_t SequenceState::room() const {
+  const size_t g = pool_.counted_group();
+  if (is_recurrent(g)) return INT64_MAX;
+  const std::vector<int32_t>& pages = tables_[g].pages;
+  if (length_ % kKvPageTokens != 0 && pool_.is_shared(g, pages[static_cast<size_t>(length_ / kKvPageTokens)])) return 0;
+  return std::ssize(pages) * kKvPageTokens - length_;
 }
 
 Status SequenceState::check_room(int64_t tokens) const {
@@ -257,6 +276,55 @@ void SequenceState::fork_into(SequenceState& copy) const {
   copy.tables_ = std::move(tables);
   copy.snapshots_ = std::move(snapshots);
   copy.before_last_ = std::move(before_last);
+}
+
+void SequenceState::restore(int64_t length, std::span<const std::vector<int32_t>> pages) {
+  REDLINE_CHECK(length_ == 0 && pages.size() == tables_.size());
+  length_ = length;
+  for (size_t g = 0; g < tables_.size(); ++g) {
+    Table& table = tables_[g];
+    if (is_recurrent(g)) {
+      table.pages = {pages[g].at(0), -1};
+      pool_.share(g, table.pages[0]);
+      continue;
+    }
+    REDLINE_CHECK(std::ssize(pages[g]) == pages_for(length));
+    table.pages = pages[g];
+    const int64_t window = pool_.group(g).window;
+    const auto kept =
+        static_cast<size_t>(window == 0 ? 0 : std::max<int64_t>(0, length - window - kWindowSlack) / kKvPageTokens);
+    table.freed = table.pages.size();
+    while (table.freed > kept && table.pages[table.freed - 1] >= 0) pool_.share(g, table.pages[--table.freed]);
+    std::fill_n(table.pages.begin(), table.freed, 0);
+  }
+  REDLINE_CHECK(has_recurrent_ || restorable(length) == length);
+}
+
+int32_t SequenceState::page_at(size_t g, int64_t index) const {
+  const Table& table = tables_[g];
+  const auto i = static_cast<size_t>(index);
+  return i >= table.freed && i < table.pages.size() ? table.pages[i] : -1;
+}
+
+void SequenceState::replace_page(size_t g, int64_t index, int32_t page) {
+  int32_t& own = tables_[g].pages[static_cast<size_t>(index)];
+  pool_.share(g, page);
+  pool_.drop(g, own);
+  own = page;
+}
+
+int32_t SequenceState::recurrent_page_at(size_t g, int64_t length) const {
+  if (length == length_ && length > 0) return tables_[g].pages[0];
+  for (const auto* list : {&before_last_, &snapshots_})
+    for (const Snapshot& snapshot : *list)
+      if (snapshot.length == length) return snapshot.pages[g];
+  return -1;
+}
+
+std::vector<int64_t> SequenceState::snapshot_lengths() const {
+  std::vector<int64_t> lengths;
+  for (const Snapshot& snapshot : snapshots_) lengths.push_back(snapshot.length);
+  return lengths;
 }
 
 }  // namespace redline

@@ -15,7 +15,15 @@ namespace redline {
 /// Positions that a window keeps beyond what the next token reads, so that a sequence can be truncated by as many.
 inline constexpr int64_t kWindowSlack = 256;
 
-/// The pages of one engine, by state group. Not thread-safe, except for used_pages().
+/// Gives up pages that only a cache holds.
+class PageReclaimer {
+ public:
+  virtual ~PageReclaimer() = default;
+  /// Frees at least one page of a group that has num_stored_only() > 0.
+  virtual void reclaim(size_t g) = 0;
+};
+
+/// The pages of one engine, by state group. Not thread-safe, except for used_pages() and stored_pages().
 class StatePool {
  public:
   /// `memory` holds `num_pages` pages of each group of `plan`, which must outlive the pool.
@@ -25,35 +33,56 @@ class StatePool {
   const StateGroup& group(size_t g) const { return *groups_[g].group; }
   int64_t capacity(size_t g) const { return groups_[g].pages.capacity(); }
   int64_t num_free(size_t g) const { return groups_[g].pages.num_free(); }
+  /// Pages with references of store() alone, which a reclaimer frees when they are needed.
+  int64_t num_stored_only(size_t g) const { return groups_[g].stored_only; }
+  int64_t num_available(size_t g) const { return num_free(g) + num_stored_only(g); }
+  /// `reclaimer` must outlive the pool, or be reset to null when it has dropped its pages.
+  void set_reclaimer(PageReclaimer* reclaimer) { reclaimer_ = reclaimer; }
 
-  /// A page with one reference; nullopt: none is free.
+  /// A page with one reference; nullopt: none is available.
   std::optional<int32_t> take(size_t g);
-  void share(size_t g, int32_t page) { ++groups_[g].references[static_cast<size_t>(page)]; }
+  void share(size_t g, int32_t page) { count(g, page, 1, 0); }
   /// Drops a reference; the last one frees the page.
-  void drop(size_t g, int32_t page);
-  bool is_shared(size_t g, int32_t page) const { return groups_[g].references[static_cast<size_t>(page)] > 1; }
+  void drop(size_t g, int32_t page) { count(g, page, -1, 0); }
+  /// The reference of a cache.
+  void store(size_t g, int32_t page) { count(g, page, 1, 1); }
+  void drop_stored(size_t g, int32_t page) { count(g, page, -1, -1); }
+  bool is_stored_only(size_t g, int32_t page) const {
+    const Page& p = groups_[g].states[static_cast<size_t>(page)];
+    return p.stored > 0 && p.stored == p.references;
+  }
+  bool is_shared(size_t g, int32_t page) const { return groups_[g].states[static_cast<size_t>(page)].references > 1; }
   StateMemory& memory() { return *memory_; }
 
   /// Whether a step may drop state that the sequence had before: pages that leave a window, earlier recurrent states.
   bool steps_drop_state() const;
 
-  /// Tokens that fit in the free pages of the groups that keep every position, or of all groups if none does.
-  int64_t free_tokens() const { return tokens(&StatePool::num_free); }
+  /// Tokens that fit in the available pages of the groups that keep every position, or of all groups if none does.
+  int64_t free_tokens() const { return tokens(&StatePool::num_available); }
   int64_t capacity_tokens() const { return tokens(&StatePool::capacity); }
-  /// Pages in use of the group that free_tokens() counts. Thread-safe.
+  /// Of the group that free_tokens() counts: pages that sequences hold, and those that only a cache holds. Thread-safe.
   int64_t used_pages() const { return used_pages_.load(std::memory_order_relaxed); }
+  int64_t stored_pages() const { return stored_pages_.load(std::memory_order_relaxed); }
+  size_t counted_group() const { return counted_group_; }
 
  private:
+  struct Page {
+    int32_t references = 0, stored = 0;  ///< all, and those of store()
+  };
   struct Group {
     const StateGroup* group;
     SlabAllocator pages;
-    std::vector<int32_t> references;
+    std::vector<Page> states;
+    int64_t stored_only = 0;
   };
+  void count(size_t g, int32_t page, int32_t references, int32_t stored);
+  void publish_counts(size_t g);
   int64_t tokens(int64_t (StatePool::*pages)(size_t) const) const;
   std::vector<Group> groups_;
   std::unique_ptr<StateMemory> memory_;
   size_t counted_group_ = 0;  ///< of used_pages_
-  std::atomic<int64_t> used_pages_{0};
+  std::atomic<int64_t> used_pages_{0}, stored_pages_{0};
+  PageReclaimer* reclaimer_ = nullptr;
 };
 
 /// The state of one sequence: its length, and its pages in every group. Keys and values lie in pages by position; pages
@@ -75,6 +104,8 @@ class SequenceState {
   /// Whether the groups that keep every position have pages for `tokens` more, which may be too many for one step.
   /// out_of_memory: as reserve().
   Status check_room(int64_t tokens) const;
+  /// Tokens that can be appended without another page of the group that StatePool::free_tokens() counts.
+  int64_t room() const;
   /// The reserved tokens have been written.
   void commit(int64_t tokens);
   /// Returns the pages of reserved tokens; a copy of a shared page is kept.
@@ -86,6 +117,18 @@ class SequenceState {
   void snapshot();
   /// The same state in `copy`, which must be new; the pages are shared.
   void fork_into(SequenceState& copy) const;
+
+  /// Gives a new sequence the state after `length` tokens: of each group, the page of every kKvPageTokens positions, -1
+  /// where a window no longer needs it, or the recurrent state. The pages are shared.
+  void restore(int64_t length, std::span<const std::vector<int32_t>> pages);
+  /// The page of kKeyValue with positions from index * kKvPageTokens on; -1: it has left the window.
+  int32_t page_at(size_t g, int64_t index) const;
+  /// Puts another page with the same contents there.
+  void replace_page(size_t g, int64_t index, int32_t page);
+  /// The recurrent state after `length` tokens; -1: it is not there.
+  int32_t recurrent_page_at(size_t g, int64_t length) const;
+  /// Lengths of the snapshots, in order.
+  std::vector<int64_t> snapshot_lengths() const;
 
   /// As StateStep::pages; valid until the next call that changes the sequence.
   const int32_t* pages(size_t g) const { return tables_[g].pages.data(); }

@@ -69,7 +69,8 @@ ErrorShape shape_of(const std::string& path) {
 
 }  // namespace
 
-App::App(AppOptions options) : options_(std::move(options)) {
+App::App(AppOptions options)
+    : options_(std::move(options)), webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)) {
   using Kind = Metrics::Kind;
   const std::vector<double> seconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
                                        0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
@@ -95,6 +96,7 @@ App::App(AppOptions options) : options_(std::move(options)) {
   metrics_.declare("redline:steps_total", Kind::kCounter, "Steps of the model.");
   metrics_.declare("redline:step_seconds_total", Kind::kCounter, "Time in steps of the model.");
   metrics_.declare("redline:cache_pages", Kind::kGauge, "Pages of the cache, by what holds them.");
+  metrics_.declare("redline:predictions_in_flight", Kind::kGauge, "Requests for pictures that wait or run.");
   metrics_.declare("redline:http_requests_total", Kind::kCounter, "Requests, by endpoint and status.");
   metrics_.declare("redline:http_connections", Kind::kGauge, "Open connections.");
 }
@@ -132,6 +134,9 @@ std::string App::metrics_text() {
     metrics_.set("redline:cache_pages", name + ",state=\"stored\"", as_double(s.cache_pages_stored));
     metrics_.set("redline:cache_pages", name + ",state=\"all\"", as_double(s.cache_pages));
   }
+  for (const auto& model : images_.all())
+    metrics_.set("redline:predictions_in_flight", Metrics::label("model_name", model->name()),
+                 static_cast<double>(model->in_flight()));
   if (server_) metrics_.set("redline:http_connections", "", static_cast<double>(server_->connections()));
   return metrics_.text();
 }
@@ -221,7 +226,13 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
                                      : overloaded(503, "the server is stopping", 5);
   Call call{*this, request, {}, route.path_values, endpoint.rules.errors};
   if (endpoint.rules.request) {
-    SERVER_ASSIGN(call.body, parse_json(request.body));
+    if (endpoint.rules.takes_form && is_form(request.header("content-type"))) {
+      SERVER_ASSIGN(Form form, parse_form(request.header("content-type"), request.body, *endpoint.rules.request));
+      call.body = std::move(form.fields);
+      call.files = std::move(form.files);
+    } else {
+      SERVER_ASSIGN(call.body, parse_json(request.body));
+    }
     request.body = {};
     if (auto error = validate(*endpoint.rules.request, call.body, call.ignored)) return *error;
   }

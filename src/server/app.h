@@ -13,6 +13,7 @@
 #include "server/http_server.h"
 #include "server/metrics.h"
 #include "server/models.h"
+#include "server/predictions.h"
 
 namespace redline::server {
 
@@ -20,6 +21,8 @@ struct AppOptions {
   std::vector<std::string> origins;    ///< whose pages may call; "*": any. Pages from the server itself always may
   bool is_loopback = true;             ///< bound to a loopback address: the Host header must name one too
   bool allows_adapter_loading = true;  ///< clients may have files of this machine read as adapters
+  bool allows_webhooks = true;         ///< clients may have events of predictions posted to URLs of theirs
+  std::string webhook_secret;          ///< signs them; "": they are not signed
   double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
   std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
 };
@@ -31,6 +34,8 @@ class App final : public HttpApplication {
   explicit App(AppOptions options);
   ApiKeys& keys() { return keys_; }
   ModelTable& models() { return models_; }
+  ImageModels& images() { return images_; }
+  const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
   State state() const { return state_; }
   /// The models are there.
@@ -62,6 +67,8 @@ class App final : public HttpApplication {
   const AppOptions options_;
   ApiKeys keys_;
   ModelTable models_;
+  const std::shared_ptr<WebhookSender> webhooks_;
+  ImageModels images_;
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
   std::atomic<State> state_{State::kLoading};

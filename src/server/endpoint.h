@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/form.h"
 #include "server/http.h"
 #include "server/schema.h"
 
@@ -22,6 +23,7 @@ struct Call {
   Json body;                             ///< checked, without nulls; null for endpoints without a request schema
   std::vector<std::string> path_values;  ///< of the {names} in the path
   ErrorShape shape = ErrorShape::kOpenAi;
+  std::vector<FormFile> files = {};       ///< of a form
   std::vector<std::string> ignored = {};  ///< fields for the header X-Redline-Ignored
 };
 
@@ -38,6 +40,7 @@ struct DocumentedAnswer {
 struct EndpointRules {
   const Schema* request = nullptr;  ///< of a JSON body; nullptr: none
   ErrorShape errors = ErrorShape::kOpenAi;
+  bool takes_form = false;  ///< multipart/form-data too
   bool needs_key = true;
   bool needs_models = false;             ///< answered with 503 while models are loaded or the server drains
   std::vector<int> error_statuses = {};  ///< 404 and others that this endpoint gives

@@ -16,9 +16,10 @@ using Headers = std::vector<std::pair<std::string, std::string>>;
 struct HttpRequest {
   std::string method, path, query;  ///< path: percent-decoded, without the query
   std::string body;
-  Headers headers;     ///< names in lower case
-  std::string id;      ///< the client's X-Request-Id, or a new one
-  std::string peer;    ///< address of the other end
+  Headers headers;   ///< names in lower case
+  std::string id;    ///< the client's X-Request-Id, or a new one
+  std::string peer;  ///< address of the other end
+  bool is_tls = false;
   std::string client;  ///< name of the API key; "" without keys
   std::string_view header(std::string_view name) const {
     for (const auto& [key, value] : headers)

@@ -253,6 +253,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     const std::string_view id = request.header("x-request-id");
     request.id = is_request_id(id) ? std::string(id) : new_request_id();
     request.peer = peer_;
+    request.is_tls = std::is_same_v<Stream, TlsStream>;
     return request;
   }
 

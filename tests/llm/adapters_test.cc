@@ -249,5 +249,31 @@ TEST(TextEngineAdapters, EmptySitesChangeNothing) {
   }
 }
 
+// A state with an adapter is that of the adapter that was loaded when it was computed.
+TEST(TextEngineAdapters, AnAdapterThatIsLoadedAgainSharesNoState) {
+  const auto engine = open_tales(with_rank(8));
+  const Reference r = references()[0];
+  ASSERT_TRUE(engine->load_adapter("mine", adapter_path(r.adapter)).ok());
+  GenerateRequest request = r.request;
+  request.adapters = {{"mine", 1.0}};
+  EXPECT_EQ(engine->generate(request)->tokens, r.tokens);
+  auto again = engine->generate(request);
+  EXPECT_EQ(again->tokens, r.tokens);
+  EXPECT_EQ(again->cached_tokens, std::ssize(request.prompt) - 1);
+  ASSERT_TRUE(engine->unload_adapter("mine").ok());
+  const std::string other = r.adapter == "shout" ? "lower" : "shout";
+  ASSERT_TRUE(engine->load_adapter("mine", adapter_path(other)).ok());
+  again = engine->generate(request);
+  EXPECT_EQ(again->cached_tokens, 0);
+  request.adapters = {{other, 1.0}};
+  const auto want = engine->generate(request);
+  EXPECT_EQ(want->cached_tokens, 0);
+  EXPECT_EQ(want->cache_miss, CacheMiss::kOtherAdapter);
+  EXPECT_EQ(again->tokens, want->tokens);
+  // Another weight is another state.
+  request.adapters = {{other, 0.5}};
+  EXPECT_EQ(engine->generate(request)->cached_tokens, 0);
+}
+
 }  // namespace
 }  // namespace redline::testing

@@ -201,6 +201,158 @@ TEST(Generation, CacheMemoryBoundsThePages) {
   EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("cache_memory -1"));
 }
 
+TEST(PrefixReuse, ASecondTurnGivesTheSameTextAndComputesItsMessageOnly) {
+  TextEngineOptions without;
+  without.prefix_cache = false;
+  const auto plain = open(without), engine = open();
+  GenerateRequest turn = request(*engine, "Once upon a time there was a little dog", 40);
+  for (int i = 0; i < 4; ++i) {
+    const auto want = plain->generate(turn), got = engine->generate(turn);
+    ASSERT_TRUE(want.ok() && got.ok());
+    EXPECT_EQ(got->tokens, want->tokens);
+    EXPECT_EQ(want->cached_tokens, 0);
+    EXPECT_EQ(want->cache_miss, CacheMiss::kDisabled);
+    // The last token of an answer is sampled and never computed.
+    const auto known = std::ssize(turn.prompt) - 5;
+    EXPECT_EQ(got->cached_tokens, i == 0 ? 0 : known);
+    EXPECT_EQ(got->cache_miss, CacheMiss::kNotStored);
+    turn.prompt.insert(turn.prompt.end(), got->tokens.begin(), got->tokens.end());
+    for (int32_t id = 0; id < 4; ++id) turn.prompt.push_back(100 + id);
+  }
+  turn.prompt.resize(turn.prompt.size() - 44);
+  const auto again = engine->generate(turn);
+  EXPECT_EQ(again->cached_tokens, std::ssize(turn.prompt) - 1);
+  EXPECT_EQ(again->cache_miss, CacheMiss::kNone);
+  EXPECT_EQ(again->tokens, plain->generate(turn)->tokens);
+  const EngineStats stats = engine->stats();
+  EXPECT_EQ(stats.cache_pages_used, 0);
+  EXPECT_GT(stats.cache_pages_stored, 4);
+  EXPECT_GT(stats.cached_prompt_tokens, 4 * 40);
+  EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+}
+
+TEST(PrefixReuse, ARequestStartsFromAnotherThatRuns) {
+  const auto engine = open();
+  const GenerateRequest first = request(*engine, "Once upon a time there was a little dog", 70);
+  std::shared_ptr<Generation> second;
+  const auto result = engine->generate(first, [&](const TextPiece& piece) {
+    if (!second && piece.token >= 0)
+      second = engine
+                   ->submit([&] {
+                     GenerateRequest r = first;
+                     while (r.prompt.size() < 40) r.prompt.push_back(7);
+                     return r;
+                   }())
+                   .value();
+    return true;
+  });
+  GenerateRequest third = first;
+  third.prompt.insert(third.prompt.end(), result->tokens.begin(), result->tokens.end());
+  EXPECT_EQ(second->wait()->cached_tokens, 0);  // no whole page is shared yet
+  EXPECT_EQ(engine->generate(third)->cached_tokens, std::ssize(third.prompt) - 1);
+}
+
+TEST(PrefixReuse, PromptsWithACommonBeginningComputeItOnce) {
+  TextEngineOptions options;
+  options.max_batch_tokens = 64;
+  options.max_sequences = 16;
+  const auto engine = open(options);
+  options.prefix_cache = false;
+  const auto plain = open(options);
+  std::vector<GenerateRequest> requests;
+  std::vector<std::shared_ptr<Generation>> running;
+  std::shared_ptr<Generation> first;
+  std::vector<int32_t> common;
+  for (int32_t i = 0; i < 200; ++i) common.push_back(3 + i * 37 % 900);
+  for (int32_t i = 0; i < 16; ++i) {
+    GenerateRequest& r = requests.emplace_back(request(*engine, kPrompts[0], 12));
+    r.prompt = common;
+    for (int32_t k = 0; k <= i; ++k) r.prompt.push_back(50 + i);
+    r.client = i % 2 ? "odd" : "";
+    r.priority = i == 9;
+  }
+  // All wait when the first step is planned.
+  const auto leader = engine->generate(request(*engine, kPrompts[1], 2), [&](const TextPiece&) {
+    if (running.empty())
+      for (const GenerateRequest& r : requests) running.push_back(engine->submit(r).value());
+    return true;
+  });
+  int64_t cached = 0;
+  for (size_t i = 0; i < requests.size(); ++i) {
+    const auto result = running[i]->wait();
+    ASSERT_TRUE(result.ok());
+    EXPECT_EQ(result->tokens, plain->generate(requests[i])->tokens) << i;
+    cached += result->cached_tokens;
+  }
+  EXPECT_EQ(cached, 15 * 192);
+  EXPECT_EQ(engine->stats().cached_prompt_tokens, cached);
+  EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+}
+
+TEST(PrefixReuse, SaltsAreKeptApart) {
+  const auto engine = open();
+  GenerateRequest r = request(*engine, "Once upon a time there was a little dog", 4);
+  r.cache_salt = "one";
+  ASSERT_TRUE(engine->generate(r).ok());
+  EXPECT_EQ(engine->generate(r)->cached_tokens, std::ssize(r.prompt) - 1);
+  r.cache_salt = "two";
+  const auto other = engine->generate(r);
+  EXPECT_EQ(other->cached_tokens, 0);
+  EXPECT_EQ(cache_miss_name(other->cache_miss), "not_stored");
+}
+
+TEST(PrefixReuse, WhatIsEvictedIsComputedAgain) {
+  TextEngineOptions options;
+  options.cache_tokens = 4 * 32;
+  const auto engine = open(options);
+  GenerateRequest first = request(*engine, "Once upon a time there was a little dog", 60);
+  while (first.prompt.size() < 40) first.prompt.push_back(7);
+  const GenerateRequest other = request(*engine, "The cat sat on a tree and looked at the moon", 60);
+  const auto want = engine->generate(first)->tokens;
+  ASSERT_TRUE(engine->generate(other).ok());
+  const auto got = engine->generate(first);
+  EXPECT_EQ(got->tokens, want);
+  EXPECT_EQ(got->cached_tokens, 32);
+  EXPECT_EQ(got->cache_miss, CacheMiss::kEvicted);
+  EXPECT_EQ(engine->free_cache_tokens(), 4 * 32);
+}
+
+// Of sliding windows the pages at the end of a text are kept; layers without a window share the tree with them.
+TEST(PrefixReuse, ModelsWithWindowsGoOnFromTheEndOfATurn) {
+  for (const std::string model : {"mistral_window", "mistral_window1", "qwen2_layer_types", "qwen3_bias_window"}) {
+    TextEngineOptions options;
+    options.threads = 1;
+    options.dtype = ComputeType::kF32;
+    options.prefix_cache = false;
+    const std::string path = std::string(REDLINE_GOLDEN_DIR) + "/" + model;
+    const auto plain = TextEngine::open(path, options).value();
+    options.prefix_cache = true;
+    const auto engine = TextEngine::open(path, options).value();
+    GenerateRequest turn;
+    turn.sampling.temperature = 1;
+    turn.ignore_stop_tokens = true;
+    turn.max_tokens = std::min<int64_t>(40, engine->info().context / 4);
+    for (int32_t id = 0; id < 8; ++id) turn.prompt.push_back(id * 3 % static_cast<int32_t>(engine->info().vocab_size));
+    for (int i = 0; i < 3; ++i) {
+      const auto want = plain->generate(turn), got = engine->generate(turn);
+      ASSERT_TRUE(want.ok() && got.ok()) << model;
+      EXPECT_EQ(got->tokens, want->tokens) << model << " turn " << i;
+      EXPECT_EQ(got->cached_tokens, i == 0 ? 0 : std::ssize(turn.prompt) - 2) << model;
+      turn.prompt.insert(turn.prompt.end(), got->tokens.begin(), got->tokens.end());
+      turn.prompt.push_back(5);
+    }
+  }
+}
+
+TEST(PrefixReuse, RopeThatDependsOnTheLengthSharesNothing) {
+  const auto engine = TextEngine::open(std::string(REDLINE_GOLDEN_DIR) + "/rope_dynamic").value();
+  GenerateRequest r;
+  r.prompt = {1, 2, 3, 4};
+  r.max_tokens = 2;
+  ASSERT_TRUE(engine->generate(r).ok());
+  EXPECT_EQ(engine->generate(r)->cache_miss, CacheMiss::kDisabled);
+}
+
 TEST(Generation, ClosingTheEngineEndsWhatRuns) {
   std::shared_ptr<Generation> running;
   {

@@ -1,81 +1,12 @@
 // Pages of sequences: layout, growth, copy on write, windows, and recurrent states.
-#include "llm/state_pool.h"
-
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <random>
 #include <set>
 
-#include "backends/host_memory.h"
+#include "llm/written_pool.h"
 
 namespace redline::test {
-namespace {
-
-StateAttrs key_values(int64_t heads, int64_t head_dim, int64_t window = 0) {
-  StateAttrs a;
-  a.num_heads = heads;
-  a.head_dim = head_dim;
-  a.window = window;
-  a.format = KvFormat::kF16;
-  return a;
-}
-StateAttrs recurrent(int64_t elements) {
-  StateAttrs a;
-  a.kind = StateKind::kRecurrent;
-  a.elements = elements;
-  return a;
-}
-
-Graph graph_of(const std::vector<StateAttrs>& states) {
-  GraphBuilder g("test");
-  for (const StateAttrs& a : states) g.state("state", a);
-  return std::move(g.finish()).value();
-}
-
-/// The recurrent state after one more token.
-float next(float state, uint8_t token) { return std::fmod(state * 3 + static_cast<float>(token), 1009.0f); }
-
-/// A pool over the states of a graph.
-struct Pool {
-  Graph graph;
-  StatePlan plan;
-  StatePool pool;
-
-  Pool(const std::vector<StateAttrs>& states, int64_t pages)
-      : graph(graph_of(states)), plan(plan_states(graph, StateStorage::kDevice)),
-        pool(plan, counts(plan, pages), make_host_state_memory(plan, counts(plan, pages)).value()) {}
-  static std::vector<int64_t> counts(const StatePlan& plan, int64_t pages) {
-    return std::vector<int64_t>(plan.groups.size(), pages);
-  }
-  int64_t used(size_t g) const { return pool.capacity(g) - pool.num_free(g); }
-  uint8_t* page(size_t g, int32_t page) { return pool.memory().pages(g) + page * plan.groups[g].page_bytes; }
-  /// Appends tokens, each of which writes its id into its place in every key-value group, and adds to the recurrent
-  /// state.
-  void append(SequenceState& s, const std::vector<uint8_t>& tokens) {
-    ASSERT_TRUE(s.reserve(std::ssize(tokens)).ok());
-    for (size_t g = 0; g < pool.num_groups(); ++g) {
-      if (pool.group(g).kind == StateKind::kRecurrent) {
-        const auto* before = reinterpret_cast<const float*>(page(g, s.pages(g)[0]));
-        auto* after = reinterpret_cast<float*>(page(g, s.pages(g)[1]));
-        after[0] = before[0];
-        for (const uint8_t token : tokens) after[0] = next(after[0], token);
-        continue;
-      }
-      for (size_t i = 0; i < tokens.size(); ++i) {
-        const int32_t slot = s.slot(g, s.length() + static_cast<int64_t>(i));
-        page(g, slot / 32)[slot % 32] = tokens[i];
-      }
-    }
-    s.commit(std::ssize(tokens));
-  }
-  uint8_t at(SequenceState& s, size_t g, int64_t position) {
-    const int32_t slot = s.slot(g, position);
-    return page(g, slot / 32)[slot % 32];
-  }
-};
-
-}  // namespace
 
 TEST(StatePlan, HeadsOfAStateLieWhereTheLayoutSays) {
   const Graph graph = graph_of({key_values(2, 20), key_values(3, 5), key_values(1, 64)});
@@ -126,7 +57,7 @@ TEST(StatePlan, StatesKeptEquallyLongShareAGroup) {
 }
 
 TEST(StatePool, SequencesGrowShrinkAndGivePagesBack) {
-  Pool p({key_values(2, 16)}, 10);
+  WrittenPool p({key_values(2, 16)}, 10);
   {
     SequenceState a(p.pool), b(p.pool);
     p.append(a, std::vector<uint8_t>(1, 1));
@@ -151,7 +82,7 @@ TEST(StatePool, SequencesGrowShrinkAndGivePagesBack) {
 }
 
 TEST(StatePool, ForksShareUntilOneWrites) {
-  Pool p({key_values(1, 16)}, 20);
+  WrittenPool p({key_values(1, 16)}, 20);
   SequenceState a(p.pool);
   std::vector<uint8_t> tokens(40);
   for (size_t i = 0; i < tokens.size(); ++i) tokens[i] = static_cast<uint8_t>(i);
@@ -182,7 +113,7 @@ TEST(StatePool, ForksShareUntilOneWrites) {
 
 TEST(StatePool, PagesThatLeaveAWindowAreFreed) {
   constexpr int64_t kWindow = 64;
-  Pool p({key_values(1, 16), key_values(1, 16, kWindow)}, 200);
+  WrittenPool p({key_values(1, 16), key_values(1, 16, kWindow)}, 200);
   SequenceState s(p.pool);
   for (int i = 0; i < 1000; ++i) p.append(s, {static_cast<uint8_t>(i % 251)});
   EXPECT_EQ(p.used(0), 32);
@@ -201,7 +132,7 @@ TEST(StatePool, PagesThatLeaveAWindowAreFreed) {
 }
 
 TEST(StatePool, ARecurrentStateSurvivesAFailedStepAndReturnsToSnapshots) {
-  Pool p({recurrent(4)}, 10);
+  WrittenPool p({recurrent(4)}, 10);
   const auto state = [&](SequenceState& s) { return reinterpret_cast<const float*>(p.page(0, s.pages(0)[0]))[0]; };
   SequenceState s(p.pool);
   p.append(s, {5});
@@ -233,7 +164,7 @@ TEST(StatePool, ARecurrentStateSurvivesAFailedStepAndReturnsToSnapshots) {
 // Random appends, cuts and forks against plain vectors.
 TEST(StatePool, RandomPlayKeepsEverySequence) {
   constexpr int64_t kWindow = 40;
-  Pool p({key_values(1, 16), key_values(1, 16, kWindow), recurrent(1)}, 400);
+  WrittenPool p({key_values(1, 16), key_values(1, 16, kWindow), recurrent(1)}, 400);
   std::mt19937 random(5);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   struct Played {

@@ -4,15 +4,18 @@
 namespace redline::server {
 namespace {
 
-const Schema model_schema{"Model",
-                          {{"id", kString, "the name for requests", {.required = true}},
-                           {"object", kString, "", {.required = true, .choices = {"model"}}},
-                           {"created", kInteger, "when it was loaded, seconds since 1970", {.required = true}},
-                           {"owned_by", kString, "", {.required = true}},
-                           {"root", kString, "the model below an adapter"},
-                           {"parent", kString, "the model that an adapter belongs to"},
-                           {"max_model_len", kInteger, "tokens of the context"},
-                           {"meta", kObject, "more about a model"}}};
+const Field capability_item{"", kString, "", {.choices = {"completion", "chat", "image"}}};
+const Schema model_schema{
+    "Model",
+    {{"id", kString, "the name for requests", {.required = true}},
+     {"object", kString, "", {.required = true, .choices = {"model"}}},
+     {"created", kInteger, "when it was loaded, seconds since 1970", {.required = true}},
+     {"owned_by", kString, "", {.required = true}},
+     {"root", kString, "the model below an adapter"},
+     {"parent", kString, "the model that an adapter belongs to"},
+     {"max_model_len", kInteger, "tokens of the context"},
+     {"capabilities", kArray, "what it is for: completion, chat, image", {.items = &capability_item}},
+     {"meta", kObject, "more about a model"}}};
 const Field model_item{"", kObject, "", {.object = &model_schema}};
 const Schema models_schema{"ModelList",
                            {{"object", kString, "", {.required = true, .choices = {"list"}}},
@@ -46,16 +49,42 @@ Json adapter_json(const ServedModel& model, const Adapter& adapter) {
           {"max_model_len", model.info().context}};
 }
 
+Json image_model_json(const ImageModel& model) {
+  const ImageEngine& engine = model.engine();
+  const ImageRequest defaults = engine.defaults();
+  const bool has_guidance = (engine.is_guidance_distilled() ? defaults.true_cfg_scale : defaults.guidance_scale) > 1;
+  return {{"id", model.name()},
+          {"object", "model"},
+          {"created", model.created()},
+          {"owned_by", "redline"},
+          {"root", model.name()},
+          {"capabilities", {"image"}},
+          {"meta",
+           {{"architecture", engine.family()},
+            {"image",
+             {{"width", defaults.width},
+              {"height", defaults.height},
+              {"steps", defaults.num_inference_steps},
+              {"guidance", engine.takes_guidance_scale() ? Json(defaults.guidance_scale) : Json(nullptr)},
+              {"max_side", model.max_side()},
+              {"multiple", engine.size_multiple()},
+              {"negative_prompt", has_guidance},
+              {"adapters", model.adapters()}}}}}};
+}
+
 AnswerOr list_models(Call& call) {
   Json data = Json::array();
   for (const auto& model : call.app.models().all()) {
     data.push_back(model_json(*model));
     for (const Adapter& adapter : model->adapters()) data.push_back(adapter_json(*model, adapter));
   }
+  for (const auto& model : call.app.images().all()) data.push_back(image_model_json(*model));
   return json_answer({{"object", "list"}, {"data", std::move(data)}});
 }
 
 AnswerOr get_model(Call& call) {
+  for (const auto& model : call.app.images().all())
+    if (model->name() == call.path_values[0]) return json_answer(image_model_json(*model));
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.path_values[0]));
   for (const Adapter& adapter : choice.model->adapters())
     if (choice.name == adapter.name || choice.name == choice.model->name() + ":" + adapter.name)

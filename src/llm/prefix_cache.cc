@@ -1,0 +1,390 @@
+#include "llm/prefix_cache.h"
+
+#include <bit>
+#include <functional>
+
+namespace redline {
+namespace {
+
+constexpr size_t kMaxRemembered = 1 << 16;
+
+uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64
+  uint64_t x = hash + 0x9e3779b97f4a7c15u + value;
+  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
+  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
+  return x ^ (x >> 31);
+}
+uint64_t mix(uint64_t hash, std::span<const int32_t> tokens) {
+  for (const int32_t token : tokens) hash = mix(hash, static_cast<uint64_t>(token));
+  return hash;
+}
+
+int64_t common_tokens(std::span<const int32_t> a, std::span<const int32_t> b) {
+  return std::mismatch(a.begin(), a.end(), b.begin(), b.end()).first - a.begin();
+}
+
+std::span<const int32_t> page_of(std::span<const int32_t> tokens, int64_t begin) {
+  return tokens.subspan(static_cast<size_t>(begin),
+                        static_cast<size_t>(std::min(kKvPageTokens, std::ssize(tokens) - begin)));
+}
+
+}  // namespace
+
+PrefixKey::PrefixKey(std::span<const WeightedAdapter> adapters, std::string salt) : salt_(std::move(salt)) {
+  for (const WeightedAdapter& a : adapters) adapters_.emplace_back(a.adapter, a.weight);
+}
+
+bool operator<(const PrefixKey& a, const PrefixKey& b) {
+  if (a.salt_ != b.salt_) return a.salt_ < b.salt_;
+  return std::lexicographical_compare(a.adapters_.begin(), a.adapters_.end(), b.adapters_.begin(), b.adapters_.end(),
+                                      [](const auto& x, const auto& y) {
+                                        if (x.first.owner_before(y.first) || y.first.owner_before(x.first))
+                                          return x.first.owner_before(y.first);
+                                        return x.second < y.second;
+                                      });
+}
+
+bool PrefixKey::is_expired() const {
+  return std::any_of(adapters_.begin(), adapters_.end(), [](const auto& adapter) { return adapter.first.expired(); });
+}
+
+uint64_t PrefixKey::hash() const {
+  uint64_t hash = std::hash<std::string>()(salt_);
+  for (const auto& [adapter, weight] : adapters_) {
+    hash = mix(hash, reinterpret_cast<uintptr_t>(adapter.lock().get()));
+    hash = mix(hash, std::bit_cast<uint32_t>(weight));
+  }
+  return hash;
+}
+
+std::span<const int32_t> PrefixCache::ByTokens::tokens(const std::unique_ptr<Node>& node) { return node->tokens; }
+
+PrefixCache::PrefixCache(StatePool& pool) : pool_(pool), whole_group_(pool.num_groups()), held_(pool.num_groups()) {
+  for (size_t g = 0; g < pool.num_groups(); ++g) {
+    if (is_recurrent(g)) has_recurrent_ = true;
+    else if (pool.group(g).window == 0) whole_group_ = g;
+  }
+  pool_.set_reclaimer(this);
+}
+
+PrefixCache::~PrefixCache() {
+  clear();
+  pool_.set_reclaimer(nullptr);
+}
+
+// --- Finding ---
+
+PrefixCache::Path PrefixCache::match(const Node& root, std::span<const int32_t> tokens) const {
+  Path path;
+  for (const Node* node = &root; path.length < std::ssize(tokens);) {
+    const std::span<const int32_t> page = page_of(tokens, path.length);
+    Node* best = nullptr;
+    int64_t most = 0;
+    const auto consider = [&](Children::const_iterator child) {
+      const int64_t common = common_tokens((*child)->tokens, page);
+      if (common <= most) return;
+      most = common;
+      best = child->get();
+    };
+    const auto next = node->children.lower_bound(page);
+    if (next != node->children.end()) consider(next);
+    if (next != node->children.begin()) consider(std::prev(next));
+    if (!best) break;
+    path.nodes.push_back(best);
+    path.length += most;
+    if (most < kKvPageTokens) break;
+    node = best;
+  }
+  return path;
+}
+
+bool PrefixCache::has_windows(const Path& path) const {
+  for (size_t g = 0; g < pool_.num_groups(); ++g) {
+    if (is_recurrent(g) || keeps_all(g)) continue;
+    const int64_t first_read = std::max<int64_t>(0, path.length - pool_.group(g).window + 1) / kKvPageTokens;
+    for (auto i = static_cast<size_t>(first_read); i < path.nodes.size(); ++i)
+      if (path.nodes[i]->pages[g] < 0) return false;
+  }
+  return true;
+}
+
+void PrefixCache::cut_to_restorable(Path& path, const Node& root, std::span<const int32_t> tokens) const {
+  const auto has_states = [&](const Node& node) {
+    for (size_t g = 0; g < pool_.num_groups(); ++g)
+      if (is_recurrent(g) && node.pages[g] < 0) return false;
+    return true;
+  };
+  for (; !path.nodes.empty(); path.nodes.pop_back()) {
+    const int64_t begin = (std::ssize(path.nodes) - 1) * kKvPageTokens;
+    path.length = std::min(path.length, begin + kKvPageTokens);
+    if (!has_recurrent_) {
+      if (has_windows(path)) return;
+      continue;
+    }
+    // Recurrent states are those after the last token of a node.
+    const Node& parent = path.nodes.size() > 1 ? *path.nodes[path.nodes.size() - 2] : root;
+    for (int64_t n = path.length - begin; n > 0; --n) {
+      const auto child = parent.children.find(page_of(tokens, begin).first(static_cast<size_t>(n)));
+      if (child == parent.children.end() || !has_states(**child)) continue;
+      path.nodes.back() = child->get();
+      path.length = begin + n;
+      if (has_windows(path)) return;
+    }
+  }
+  path.length = 0;
+}
+
+const PrefixCache::Node* PrefixCache::find_root(const PrefixKey& key) const {
+  const auto root = roots_.find(key);
+  return root == roots_.end() ? nullptr : root->second.get();
+}
+
+bool PrefixCache::was_evicted(const PrefixKey& key, std::span<const int32_t> tokens, const Path& path) const {
+  const auto whole = static_cast<size_t>(path.length / kKvPageTokens);
+  uint64_t hash = whole > 0 ? path.nodes[whole - 1]->hash : key.hash();
+  int64_t position = static_cast<int64_t>(whole) * kKvPageTokens;
+  for (const int32_t token : page_of(tokens, position)) {
+    hash = mix(hash, static_cast<uint64_t>(token));
+    if (++position > path.length && evicted_.contains(hash)) return true;
+  }
+  return false;
+}
+
+bool PrefixCache::has_other_adapters(const PrefixKey& key, std::span<const int32_t> tokens, int64_t length) const {
+  const int64_t enough = std::min(std::ssize(tokens), length + kKvPageTokens);
+  return std::any_of(roots_.begin(), roots_.end(), [&](const auto& root) {
+    return root.first.salt() == key.salt() && match(*root.second, tokens).length >= enough;
+  });
+}
+
+CacheMiss PrefixCache::miss(const PrefixKey& key, std::span<const int32_t> tokens, const Path& found,
+                            const Path& restored) const {
+  if (restored.length == std::ssize(tokens)) return CacheMiss::kNone;
+  if (restored.length < found.length) return has_windows(found) ? CacheMiss::kSnapshot : CacheMiss::kWindow;
+  if (was_evicted(key, tokens, found)) return CacheMiss::kEvicted;
+  return has_other_adapters(key, tokens, found.length) ? CacheMiss::kOtherAdapter : CacheMiss::kNotStored;
+}
+
+PrefixMatch PrefixCache::find(const PrefixKey& key, std::span<const int32_t> tokens) const {
+  PrefixMatch result;
+  const Node* root = find_root(key);
+  if (!root) return result;
+  Path path = match(*root, tokens);
+  cut_to_restorable(path, *root, tokens);
+  result.length = path.length;
+  const size_t g = pool_.counted_group();
+  for (size_t i = 0; i < path.nodes.size(); ++i) {
+    const int32_t page = path.nodes[i]->pages[g];
+    if (page >= 0 && pool_.is_stored_only(g, page))
+      result.unused_tokens += std::min(kKvPageTokens, path.length - static_cast<int64_t>(i) * kKvPageTokens);
+  }
+  return result;
+}
+
+PrefixRestored PrefixCache::restore(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state) {
+  Path found, restored;
+  if (const Node* root = find_root(key)) {
+    restored = found = match(*root, tokens);
+    cut_to_restorable(restored, *root, tokens);
+  }
+  const PrefixRestored result{restored.length, miss(key, tokens, found, restored)};
+  if (restored.length == 0) return result;
+  std::vector<std::vector<int32_t>> pages(pool_.num_groups());
+  for (size_t g = 0; g < pages.size(); ++g) {
+    if (is_recurrent(g)) pages[g] = {restored.nodes.back()->pages[g]};
+    else
+      for (const Node* node : restored.nodes) pages[g].push_back(node->pages[g]);
+  }
+  state.restore(restored.length, pages);
+  ++now_;
+  for (Node* node : restored.nodes) use(*node);
+  for (size_t g = 0; g < pages.size(); ++g) {
+    if (keeps_all(g)) continue;
+    const int64_t window = is_recurrent(g) ? 1 : pool_.group(g).window;
+    const int64_t first = std::max<int64_t>(0, restored.length - window) / kKvPageTokens;
+    for (auto i = static_cast<size_t>(first); i < restored.nodes.size(); ++i) use(*restored.nodes[i], g);
+  }
+  return result;
+}
+
+// --- Storing ---
+
+PrefixCache::Node& PrefixCache::root_of(const PrefixKey& key) {
+  std::unique_ptr<Node>& root = roots_[key];
+  if (!root) {
+    root = std::make_unique<Node>();
+    root->hash = key.hash();
+  }
+  return *root;
+}
+
+PrefixCache::Node& PrefixCache::add(Node& parent, std::span<const int32_t> tokens) {
+  auto node = std::make_unique<Node>();
+  node->parent = &parent;
+  node->tokens.assign(tokens.begin(), tokens.end());
+  node->pages.assign(pool_.num_groups(), -1);
+  node->page_use.assign(pool_.num_groups(), 0);
+  node->end = parent.end + std::ssize(tokens);
+  node->hash = mix(parent.hash, tokens);
+  node->id = next_id_++;
+  node->last_use = now_;
+  Node& result = *node;
+  if (parent.parent && parent.children.empty()) leaves_.erase({parent.last_use, parent.id, &parent});
+  parent.children.insert(std::move(node));
+  leaves_.insert({result.last_use, result.id, &result});
+  ++num_nodes_;
+  return result;
+}
+
+PrefixCache::Node& PrefixCache::child_for(Node& parent, std::span<const int32_t> tokens) {
+  const auto next = parent.children.lower_bound(tokens);
+  if (next != parent.children.end() && common_tokens((*next)->tokens, tokens) == std::ssize(tokens) &&
+      (!has_recurrent_ || (*next)->tokens.size() == tokens.size()))
+    return **next;
+  // A page that was partly filled is extended, unless a recurrent state is stored at its end.
+  if (next != parent.children.begin() && !has_recurrent_) {
+    const auto before = std::prev(next);
+    if (common_tokens((*before)->tokens, tokens) == std::ssize((*before)->tokens)) {
+      Node& node = **before;
+      auto handle = parent.children.extract(before);
+      for (size_t g = 0; g < pool_.num_groups(); ++g) release(node, g);
+      node.tokens.assign(tokens.begin(), tokens.end());
+      node.end = parent.end + std::ssize(tokens);
+      node.hash = mix(parent.hash, tokens);
+      parent.children.insert(std::move(handle));
+      return node;
+    }
+  }
+  return add(parent, tokens);
+}
+
+void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state, bool is_final) {
+  REDLINE_CHECK(std::ssize(tokens) == state.length());
+  const int64_t stop = is_final ? state.length() : state.length() / kKvPageTokens * kKvPageTokens;
+  if (stop == 0) return;
+  ++now_;
+  const std::vector<int64_t> snapshots = is_final && has_recurrent_ ? state.snapshot_lengths() : std::vector<int64_t>();
+  Node* node = &root_of(key);
+  for (int64_t begin = 0; begin < stop; begin += kKvPageTokens) {
+    const std::span<const int32_t> page = page_of(tokens.first(static_cast<size_t>(stop)), begin);
+    const auto store_child = [&](std::span<const int32_t> part) -> Node& {
+      Node& child = child_for(*node, part);
+      use(child);
+      if (child.tokens.size() == part.size()) share_pages(child, state);
+      return child;
+    };
+    for (const int64_t length : snapshots)
+      if (begin < length && length < begin + std::ssize(page))
+        store_child(page.first(static_cast<size_t>(length - begin)));
+    node = &store_child(page);
+  }
+  // Without a group that keeps every position, the sequence may have had no page here.
+  if (is_useless(*node)) remove(*node);
+}
+
+bool PrefixCache::is_useless(const Node& node) {
+  return node.children.empty() &&
+         std::all_of(node.pages.begin(), node.pages.end(), [](int32_t page) { return page < 0; });
+}
+
+void PrefixCache::share_pages(Node& node, SequenceState& state) {
+  const int64_t index = (node.end - 1) / kKvPageTokens;
+  for (size_t g = 0; g < pool_.num_groups(); ++g) {
+    const int32_t page = is_recurrent(g) ? state.recurrent_page_at(g, node.end) : state.page_at(g, index);
+    if (page < 0) continue;
+    if (node.pages[g] < 0) hold(node, g, page);
+    else if (node.pages[g] != page && !is_recurrent(g)) state.replace_page(g, index, node.pages[g]);
+    use(node, g);
+  }
+}
+
+void PrefixCache::hold(Node& node, size_t g, int32_t page) {
+  pool_.store(g, page);
+  node.pages[g] = page;
+  node.page_use[g] = now_;
+  if (!keeps_all(g)) held_[g].insert({now_, node.id, &node});
+}
+
+void PrefixCache::release(Node& node, size_t g) {
+  if (node.pages[g] < 0) return;
+  pool_.drop_stored(g, node.pages[g]);
+  node.pages[g] = -1;
+  if (!keeps_all(g)) held_[g].erase({node.page_use[g], node.id, &node});
+}
+
+void PrefixCache::use(Node& node, size_t g) {
+  if (keeps_all(g) || node.pages[g] < 0) return;
+  held_[g].erase({node.page_use[g], node.id, &node});
+  node.page_use[g] = now_;
+  held_[g].insert({now_, node.id, &node});
+}
+
+void PrefixCache::use(Node& node) {
+  const bool is_leaf = node.children.empty();
+  if (is_leaf) leaves_.erase({node.last_use, node.id, &node});
+  node.last_use = now_;
+  if (is_leaf) leaves_.insert({now_, node.id, &node});
+}
+
+// --- Removing ---
+
+PrefixCache::Node& PrefixCache::remove(Node& leaf) {
+  Node* node = &leaf;
+  do {
+    Node* const parent = node->parent;
+    leaves_.erase({node->last_use, node->id, node});
+    for (size_t g = 0; g < pool_.num_groups(); ++g) release(*node, g);
+    remember(node->hash);
+    remember(mix(parent->hash, static_cast<uint64_t>(node->tokens[0])));  // for prompts that end within the page
+    parent->children.erase(parent->children.find(std::span<const int32_t>(node->tokens)));
+    --num_nodes_;
+    if (parent->parent && parent->children.empty()) leaves_.insert({parent->last_use, parent->id, parent});
+    node = parent;
+  } while (node->parent && is_useless(*node));
+  return *node;
+}
+
+// A text may have more nodes than a stack has frames.
+void PrefixCache::remove_below(Node& root) {
+  for (Node* node = &root;;) {
+    while (!node->children.empty()) node = node->children.begin()->get();
+    if (node == &root) return;
+    node = &remove(*node);
+  }
+}
+
+void PrefixCache::clear() {
+  for (auto& [key, root] : roots_) remove_below(*root);
+  roots_.clear();
+}
+
+void PrefixCache::drop_expired() {
+  for (auto root = roots_.begin(); root != roots_.end();) {
+    if (root->first.is_expired()) remove_below(*root->second);
+    root = root->second->children.empty() ? roots_.erase(root) : std::next(root);
+  }
+}
+
+void PrefixCache::reclaim(size_t g) {
+  drop_expired();
+  while (pool_.num_free(g) == 0) {
+    const std::set<Use>& candidates = keeps_all(g) ? leaves_ : held_[g];
+    const auto oldest = std::find_if(candidates.begin(), candidates.end(), [&](const Use& use) {
+      return use.node->pages[g] >= 0 && pool_.is_stored_only(g, use.node->pages[g]);
+    });
+    REDLINE_CHECK(oldest != candidates.end());
+    Node& node = *oldest->node;
+    if (!keeps_all(g)) release(node, g);
+    if (keeps_all(g) || is_useless(node)) remove(node);
+  }
+}
+
+void PrefixCache::remember(uint64_t hash) {
+  if (!evicted_.insert(hash).second) return;
+  evicted_order_.push_back(hash);
+  if (evicted_order_.size() <= kMaxRemembered) return;
+  evicted_.erase(evicted_order_.front());
+  evicted_order_.pop_front();
+}
+
+}  // namespace redline

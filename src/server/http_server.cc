@@ -529,6 +529,8 @@ class AsioServer final : public HttpServer {
       }
       socket.set_option(Tcp::no_delay(true), error);
       socket.set_option(asio::socket_base::keep_alive(true), error);
+      // What a slow reader has not taken waits in its queue, where it is bounded, rather than in megabytes of the kernel.
+      socket.set_option(asio::socket_base::send_buffer_size(256 << 10), error);
       const int idle_s = 30, unacknowledged_ms = 30000;
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);

@@ -39,9 +39,13 @@ struct TextEngineOptions {
   int64_t cache_tokens = 0;        ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
   int64_t cache_memory = 0;        ///< maximum bytes of the pages of all caches; 0: from cache_tokens
   bool prefix_cache = true;        ///< requests start from the state of earlier ones with the same beginning
-  bool use_interpreter = false;    ///< reference mode: run the graph op by op in float64, slowly
-  std::string trace_file;          ///< write a timeline (Perfetto JSON) when the engine closes; "": none
-  int64_t max_adapter_rank = 0;    ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
+  /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
+  /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
+  /// (docs/numerics.md).
+  bool batch_invariant = false;
+  bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
+  std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
@@ -245,8 +249,8 @@ class TextEngine {
   virtual Status unload_adapter(const std::string& name) = 0;
 
   /// One step for several sequences: appends each entry's tokens to its sequence and writes its logits. Prompt chunks and
-  /// single tokens may be mixed in any order. With dtype f32 the logits of a sequence are bit-identical whatever else
-  /// is in the batch. On error every sequence is unchanged.
+  /// single tokens may be mixed in any order. Where batches are invariant (TextEngineOptions::batch_invariant) the logits
+  /// of a sequence are bit-identical whatever else is in the batch. On error every sequence is unchanged.
   /// invalid_argument, with the index of the entry: no tokens, an id outside the vocabulary, more tokens than the
   /// context holds, a sequence that occurs twice or belongs to another engine, logits that are not whole rows or more
   /// rows than tokens, or a limit of batch_limits() exceeded.

@@ -38,7 +38,9 @@ struct TextEngineOptions {
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
   int64_t cache_tokens = 0;        ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
   int64_t cache_memory = 0;        ///< maximum bytes of the pages of all caches; 0: from cache_tokens
-  bool prefix_cache = true;        ///< requests start from the state of earlier ones with the same beginning
+  /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
+  /// memory.
+  bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
   /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
   /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
   /// (docs/numerics.md).
@@ -278,9 +280,10 @@ class TextEngine {
   virtual Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request,
                                                      std::function<bool(const TextPiece&)> on_piece = {}) = 0;
 
-  /// Bytes of the weights, the arena (with and without reuse) and the cache.
+  /// Bytes of the weights, the arena (with and without reuse), the cache of one full context, and of all pages of the
+  /// cache, which take memory as they are written (batch_limits().cache_tokens fit in them).
   struct MemoryReport {
-    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0;
+    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0;
   };
   virtual MemoryReport memory() const = 0;
 };

@@ -340,6 +340,27 @@ def image_seeds():
     save("picture", "lossless.webp", base64.b64decode("UklGRhoAAABXRUJQVlA4TA0AAAAvAAAAEAcQERGIiP4HAA=="))
 
 
+def template_seeds():
+    """Templates with their messages behind a zero byte, one for each part of the language."""
+    messages = json.dumps([{"role": "system", "content": "S"}, {"role": "user", "content": [{"type": "text", "text": "é"}]},
+                           {"role": "assistant", "content": None, "tool_calls": [{"function": {"name": "f", "arguments": {}}}]}])
+    templates = {
+        "loop": "{% for m in messages if m.role != 'tool' %}{{ loop.index ~ m.role }}{% else %}-{% endfor %}",
+        "recursive": "{% for i in [1, [2]] recursive %}{{ loop(i) if i is iterable else i }}{% break %}{% endfor %}",
+        "namespace": "{%- set ns = namespace(a=[], b=0) -%}{% for i in range(5) %}{% set ns.b = ns.b + i %}{% endfor %}{{ ns }}",
+        "macro": "{% macro m(a, b=a) %}{{ caller(a) if caller }}{{ varargs }}{{ kwargs }}{% endmacro %}{% call(x) m(1, 2, k=3) %}{{ x }}{% endcall %}",
+        "filters": "{{ messages|selectattr('role', 'eq', 'user')|map(attribute='content')|first|tojson(indent=2) }}{{ 'a b'|title|center(9)|indent }}",
+        "sorts": "{{ x|dictsort }}{{ messages|groupby('role')|list }}{{ [3, 1]|sort(reverse=true)|batch(2, 0)|list }}{{ [1, 1]|unique|sum }}",
+        "strings": "{{ 'a-b'.split('-')[-1:] }}{{ '%05.1f|%s' % (n, x) }}{{ '{:>5} {a!r}'.format(n, a=x) }}{{ 'é'.upper().rjust(9)[::-1] }}",
+        "numbers": "{{ 7 // 2 ** 2 % 3 - -1.5 / 2 }}{{ '0x1f'|int(base=16) + '2.5'|float|round(1, 'ceil') }}{{ 1 < n <= 3 in [true] }}",
+        "blocks": "{% set t %}a{% generation %}b{% endgeneration %}{% endset %}{% filter upper|trim %}{{ t }}{% endfilter %}{% with a = 1 %}{{ a }}{% endwith %}",
+        "space": "{#- c -#}\n  {%- if x is mapping and not n is odd -%} a {%+ elif y is defined %} b {% endif +%}\n{% raw %}{{ }}{% endraw %}",
+        "errors": "{{ raise_exception('no ' ~ messages[0]['content']) if n == 3 else strftime_now('%d') }}",
+    }
+    for name, template in templates.items():
+        save("jinja", name, template + "\0" + messages)
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -352,3 +373,4 @@ if __name__ == "__main__":
     model_seeds()
     npy_seeds()
     image_seeds()
+    template_seeds()

@@ -28,7 +28,7 @@ PHRASES = [
     (r"\bstrips?\b(?!\.h|,)", "row panel", r"^src/(kernels|tensor|graph|backends)/"),
     (r"\bop pages?\b|\bpages? in `?src/|\b[Ee]ach .{1,30} is a page\b|\bthis page says\b", "file", ""),
     (r"(?<![-\w>.])(?!(?<=\")pictures?\")[Pp]ictures?\b(?!_)", "image; feature map for an op's value", ""),
-    (r"\blaps?\b(?!\")", "iteration", ""),  # "laps" is a key of stored records
+    (r"\blaps?\b(?![\"`])", "iteration", ""),  # "laps" is a key of stored records
     (r"\b(?:meets?|met) (?:activations?|weights?|keys?|queries|thousands)\b|\bweights? (?:meets?|met)\b",
      "use, are multiplied with", ""),
     (r"\b(?:is|are|be|being|was|were) told\b|\btold (?:the|a|of|where|at)\b", "gets, is passed, printed", ""),

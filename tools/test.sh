@@ -59,6 +59,7 @@ fi
 for check in $(tools/check --list); do
   one "check $check" tools/check "$check"
 done
+one "web page" tools/test_web.sh
 if [ $demo = yes ]; then
   one demo make --no-print-directory demo PRESET=dev
   one install tools/check_install.sh dev

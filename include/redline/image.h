@@ -69,6 +69,9 @@ struct ImageProgress {
   const float* output = nullptr;
   double sigma = 0, next_sigma = 0;  ///< noise level of the latents before and after the step
   double step_size = 0;              ///< Euler: the step added step_size * output to the latents; 0: other solvers
+  /// A small picture of what image `index` of the batch will be, as the model expects it at this step: its longer side has at
+  /// most `max_side` pixels (or is one pixel of the latents). Decoded when it is called, during the call only.
+  std::function<Result<RgbImage>(int64_t index, int64_t max_side)> preview;
 };
 
 struct ImageRequest {
@@ -129,6 +132,8 @@ class ImageEngine {
   virtual bool is_guidance_distilled() const = 0;
   /// False: guidance_scale has no effect (FLUX.1 schnell, which was distilled without it).
   virtual bool takes_guidance_scale() const = 0;
+  /// Width and height are multiples of this many pixels.
+  virtual int64_t size_multiple() const = 0;
   /// A request with the model's default settings (redline.json, else the family's).
   virtual ImageRequest defaults() const = 0;
   /// Calls `on_step` after every step; returning false ends the run with Code::cancelled.

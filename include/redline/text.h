@@ -17,6 +17,7 @@
 #include <utility>
 #include <vector>
 
+#include "redline/chat.h"
 #include "redline/runtime.h"
 #include "redline/status.h"
 
@@ -47,6 +48,7 @@ struct TextEngineOptions {
   bool batch_invariant = false;
   bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
   std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
@@ -59,6 +61,7 @@ struct ModelInfo {
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
   int64_t vocab_size = 0, model_context = 0, context = 0;
   bool has_tokenizer = false;
+  bool has_chat_template = false;  ///< render_chat() works
   int threads = 0;
   std::string isa;  ///< instruction set of the kernels in use
 };
@@ -236,6 +239,10 @@ class TextEngine {
   virtual Result<std::vector<int32_t>> encode(std::string_view text, bool special = false,
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
+
+  /// The text of a conversation in the model's format, for encode(text, true). Thread-safe. not_found: the model has no
+  /// chat template. invalid_argument: JSON that is none, and errors of the template with line and column.
+  virtual Result<std::string> render_chat(const ChatInput& input) const = 0;
 
   /// The engine must outlive its sequences. A sequence and its forks keep their adapters.
   /// not_found: an adapter that is not loaded. invalid_argument: adapters whose ranks together exceed max_adapter_rank.

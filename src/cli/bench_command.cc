@@ -1,11 +1,14 @@
 // redline bench: tokens per second and the fraction of this machine's roofline. One function per mode.
 #include <algorithm>
+#include <filesystem>
 #include <optional>
 
+#include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/bench_tables.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/kernel_bench_args.h"
 #include "lab/bench/text_bench.h"
@@ -23,7 +26,7 @@ struct BenchArgs {
   bool start = false;
   std::optional<int64_t> repeat;
   float time = 120;
-  bool no_check = false, first_token = false, json = false;
+  bool no_check = false, first_token = false, force = false, json = false;
   EngineArgs engine;
   KernelBenchArgs kernel;
   std::set<std::string> given;
@@ -36,6 +39,7 @@ struct BenchArgs {
       "instead of MODEL: a known shape with random weights, such as llama-1b:q4_0, qwen-0.5b:q8_0 or flux-block:bf16");
     v(save, "save", "FILE", "with --random: write the model as GGUF first and measure that file",
       {.names_file = true, .needs = {"random"}});
+    v(force, "force", "", "with --save: replace the file if it exists", {.needs = {"save"}});
     v(prefill, "prefill", "N,..", "prompt lengths",
       {.min = 1,
        .shown_default = "1,8,32,128,512,2048, as far as the context allows",
@@ -79,6 +83,10 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
   const std::string name =
       lab::is_random_model(args.random) ? args.random : std::string(lab::kRandomPrefix) + args.random;
   if (args.save.empty()) return name;
+  std::error_code error;
+  if (std::filesystem::exists(args.save, error) && !args.force)
+    return invalid_argument("{}: the file exists; --force replaces it", args.save);
+  REDLINE_TRY(prepare_output(args.save));
   terminal.note("writing {}", args.save);
   REDLINE_TRY(lab::save_random_model(name, args.save));
   return args.save;
@@ -86,9 +94,9 @@ Result<std::string> bench_model(const BenchArgs& args, Terminal& terminal) {
 
 /// The flags that each kind of bench reads; any other one that is given is an error.
 using FlagNames = std::set<std::string_view>;
-const FlagNames kTextFlags = {"MODEL", "random",  "save",    "prefill",     "decode",   "depth",       "batch",
-                              "start", "repeat",  "time",    "plot",        "no-check", "first-token", "json",
-                              "dtype", "threads", "context", "interpreter", "trace"};
+const FlagNames kTextFlags = {"MODEL", "random", "save",    "force",   "prefill",     "decode",   "depth",
+                              "batch", "start",  "repeat",  "time",    "plot",        "no-check", "first-token",
+                              "json",  "dtype",  "threads", "context", "interpreter", "trace"};
 const FlagNames kImageFlags = {"MODEL", "side", "lora", "repeat", "no-check", "json", "dtype", "threads", "trace"};
 const FlagNames kNetworkFlags = {"random", "side", "repeat", "time", "no-check", "json", "threads", "trace"};
 const FlagNames kKernelFlags = {"kernel", "shape",  "type",    "isa",     "record", "baseline",
@@ -144,31 +152,46 @@ Status bench_text(const BenchArgs& args, Terminal& terminal) {
   request.repeat = args.repeat;
   request.seconds = double{args.time};
   request.check = !args.no_check;
-  REDLINE_ASSIGN(const lab::BenchReport report, run_with_progress(request, lab::run_text_bench));
+  TextBenchTable table(terminal);
+  if (!args.json)
+    request.on_row = [&](const lab::BenchReport& report, const lab::BenchRow& row) { table.add(report, row); };
+  Result<lab::BenchReport> made = run_with_progress(request, lab::run_text_bench);
+  if (!made.ok()) return explain_kind(made.status(), request.path, ModelUse::kText);
+  const lab::BenchReport report = std::move(made).value();
   note_long_context(report.model, terminal);
   for (const lab::BenchRow& row : report.rows)
     if (!row.error.empty()) terminal.note("{} {}: {}", lab::phase_name(row.phase), row.tokens, row.error);
+  if (args.json) REDLINE_TRY(print_json(lab::bench_json(report), terminal));
+  else table.finish(report);
   if (!args.plot.empty()) REDLINE_TRY(lab::write_plot(report, args.plot));
-  if (args.json) return print_json(lab::bench_json(report), terminal);
-  print_text_bench(report, terminal);
-  return {};
+  return report.failure;
 }
 
 Status bench_image(const BenchArgs& args, const std::string& path, Terminal& terminal) {
   REDLINE_TRY(expect_flags(args, kImageFlags, "an image model"));
+  std::vector<std::string> adapters;
+  for (const std::string& given : args.lora) {
+    const std::string& file = adapters.emplace_back(image_adapter_file(given));
+    if (const Result<int64_t> rank = adapter_rank(file); !rank.ok())
+      return explain_kind(rank.status(), file, ModelUse::kImageAdapter);
+  }
+  ImageBenchTable table(terminal);
   lab::ImageBenchRequest request = {.folder = path,
                                     .dtype = args.engine.dtype,
                                     .threads = args.engine.threads,
                                     .side = args.side,
                                     .repeat = args.repeat,
-                                    .lora = args.lora,
+                                    .lora = std::move(adapters),
                                     .check = !args.no_check,
                                     .trace = args.engine.trace,
-                                    .on_progress = {}};
+                                    .on_progress = {},
+                                    .on_row = {}};
+  if (!args.json)
+    request.on_row = [&](const lab::ImageBenchReport& report, const lab::ImageSizeRow& row) { table.add(report, row); };
   REDLINE_ASSIGN(const lab::ImageBenchReport report, run_with_progress(request, lab::run_image_bench));
-  if (args.json) return print_json(lab::image_bench_json(report), terminal);
-  print_image_bench(report, !args.no_check, terminal);
-  return terminal.finish();
+  if (args.json) REDLINE_TRY(print_json(lab::image_bench_json(report), terminal));
+  else table.finish(report, !args.no_check);
+  return report.failure;
 }
 
 Status bench_network(const BenchArgs& args, Terminal& terminal) {
@@ -184,7 +207,7 @@ Status bench_network(const BenchArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const lab::NetworkBenchReport report, run_with_progress(request, lab::run_network_bench));
   if (args.json) return print_json(lab::network_bench_json(report), terminal);
   print_network_bench(report, terminal);
-  return terminal.finish();
+  return {};
 }
 
 Status bench_kernel(const BenchArgs& args, Terminal& terminal) {
@@ -193,15 +216,18 @@ Status bench_kernel(const BenchArgs& args, Terminal& terminal) {
     print_kernel_kinds(terminal);
     return {};
   }
+  if (!args.kernel.record.empty()) REDLINE_TRY(create_folder(args.kernel.record + "/traces"));
   REDLINE_ASSIGN(lab::KernelBenchRequest request, args.kernel.request(args.engine.threads));
+  KernelBenchTable table(terminal);
+  if (!args.json) request.on_row = [&](const lab::KernelBenchRow& row) { table.add(row); };
   REDLINE_ASSIGN(const lab::KernelBenchReport report, run_with_progress(request, lab::run_kernel_bench));
   Json traces = Json::array();
-  for (const lab::KernelBenchRow& row : report.rows) {
-    traces.push_back(lab::kernel_trace_json(row, report.peaks));
-    if (!args.kernel.record.empty()) REDLINE_TRY(lab::append_trace(args.kernel.record, traces.back()));
-  }
+  for (const lab::KernelBenchRow& row : report.rows) traces.push_back(lab::kernel_trace_json(row, report.peaks));
   if (args.json) REDLINE_TRY(print_json(traces, terminal));
-  else print_kernel_bench(report, terminal);
+  else table.finish(report);
+  if (!args.kernel.record.empty())
+    for (const Json& trace : traces) REDLINE_TRY(lab::append_trace(args.kernel.record, trace));
+  REDLINE_TRY(report.failure);
   Status status = report.status();
   for (const lab::KernelBenchRow& row : report.rows)
     if (!status.ok() && !row.verdict.why.empty())
@@ -219,8 +245,9 @@ Status run_bench(const BenchArgs& args, Terminal& terminal) {
   if (args.first_token) {
     REDLINE_ASSIGN(const TextEngineOptions options, args.engine.options());
     REDLINE_ASSIGN(const std::string path, bench_model(args, terminal));
-    REDLINE_ASSIGN(const std::string line, lab::run_first_token(path, options));
-    terminal.write(line + "\n");
+    const Result<std::string> line = lab::run_first_token(path, options);
+    if (!line.ok()) return explain_kind(line.status(), path, ModelUse::kText);
+    terminal.write(*line + "\n");
     return {};
   }
   return bench_text(args, terminal);
@@ -240,7 +267,8 @@ Command bench_command() {
       "are "
       "sampled before and after each row, and rows during which they changed are marked.\n"
       "Without --prefill, --decode, --batch or --start a default set of rows is measured, limited by --time; with one "
-      "of them, only the named phases are measured.",
+      "of them, only the named phases are measured.\n"
+      "`redline bench serve URL|MODEL` measures a server as its clients see it; it has its own --help.",
       {"redline bench assets/redline-tales", "redline bench assets/redline-shapes",
        "redline bench --random llama-1b:q4_0 --plot chart.svg",
        "redline bench --random qwen-0.5b:q8_0 --save qwen.gguf --start",

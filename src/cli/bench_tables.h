@@ -1,6 +1,9 @@
-// Human-readable output of `redline bench`.
+// Human-readable output of `redline bench`: each row is printed when it is done.
 #pragma once
 
+#include <optional>
+
+#include "cli/table.h"
 #include "cli/terminal.h"
 #include "lab/bench/image_bench.h"
 #include "lab/bench/kernel_bench.h"
@@ -9,11 +12,44 @@
 
 namespace redline::cli {
 
-void print_text_bench(const lab::BenchReport& report, Terminal& terminal);
-/// `was_asked_to_check`: without --no-check.
-void print_image_bench(const lab::ImageBenchReport& report, bool was_asked_to_check, Terminal& terminal);
+class TextBenchTable {
+ public:
+  explicit TextBenchTable(Terminal& terminal) : terminal_(terminal) {}
+  /// The first row comes with the model, the machine and the header.
+  void add(const lab::BenchReport& report, const lab::BenchRow& row);
+  /// What holds for all rows; the rows again if their bounds have changed.
+  void finish(const lab::BenchReport& report);
+
+ private:
+  Terminal& terminal_;
+  bool has_begun_ = false;
+  std::vector<std::string> notes_;
+};
+
+class ImageBenchTable {
+ public:
+  explicit ImageBenchTable(Terminal& terminal) : terminal_(terminal) {}
+  void add(const lab::ImageBenchReport& report, const lab::ImageSizeRow& row);
+  /// `was_asked_to_check`: without --no-check.
+  void finish(const lab::ImageBenchReport& report, bool was_asked_to_check);
+
+ private:
+  Terminal& terminal_;
+  bool has_begun_ = false;
+};
+
+class KernelBenchTable {
+ public:
+  explicit KernelBenchTable(Terminal& terminal) : terminal_(terminal) {}
+  void add(const lab::KernelBenchRow& row);
+  void finish(const lab::KernelBenchReport& report);
+
+ private:
+  Terminal& terminal_;
+  std::optional<RowTable> table_;
+};
+
 void print_network_bench(const lab::NetworkBenchReport& report, Terminal& terminal);
-void print_kernel_bench(const lab::KernelBenchReport& report, Terminal& terminal);
 /// `--kernel help`.
 void print_kernel_kinds(Terminal& terminal);
 

@@ -3,6 +3,7 @@
 
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/image_options.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
@@ -35,6 +36,42 @@ struct CalibrateArgs {
   }
 };
 
+Result<lab::CalibrateReport> calibrate_with_progress(lab::CalibrateOptions& options) {
+  const InterruptGuard guard;
+  ShareProgress progress("calibrating");
+  options.on_progress = [&](const std::string&, double share) {
+    progress.reach(share);
+    return !InterruptGuard::interrupted();
+  };
+  return lab::calibrate_images(options);
+}
+
+void print_calibration(const CalibrateArgs& args, const std::string& model, const lab::CalibrateReport& report,
+                       const std::string& output, Terminal& terminal) {
+  if (args.json) {
+    Json json = {{"model", model},
+                 {"steps", report.request.num_inference_steps},
+                 {"prompts", report.prompts},
+                 {"output", output},
+                 {"budgets", Json::array()}};
+    for (const lab::CalibratedBudget& b : report.budgets)
+      json["budgets"].push_back({{"computed", b.computed},
+                                 {"power_db", b.power_db},
+                                 {"planned_db", b.planned_db},
+                                 {"found_db", b.found_db},
+                                 {"evaluations", b.evaluations}});
+    (void)print_json(json, terminal).ok();
+    return;
+  }
+  Table table({"computed", "uncalibrated", "planned", "found", "tried", "steps"});
+  for (const lab::CalibratedBudget& b : report.budgets)
+    table.add({fmt::format("{} of {}", b.computed.size(), report.request.num_inference_steps),
+               fmt::format("{:.2f} dB", b.power_db), fmt::format("{:.2f} dB", b.planned_db),
+               fmt::format("{:.2f} dB", b.found_db), fmt::format("{}", b.evaluations),
+               fmt::format("{}", fmt::join(b.computed, " "))});
+  if (!report.budgets.empty()) terminal.write(table.text());
+}
+
 Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
   if (args.given.contains("masks"))
     return invalid_argument("flag --masks has no effect: masks are searched here, and written to --output");
@@ -47,36 +84,19 @@ Status run_calibrate(const CalibrateArgs& args, Terminal& terminal) {
   options.budgets = args.budgets;
   const std::string output = args.output.empty() ? lab::calibration_path(options.model) : args.output;
   REDLINE_TRY(lab::check_calibration(output));  // before minutes of work, not after
-  const InterruptGuard guard;
-  ShareProgress progress("calibrating");
-  options.on_progress = [&](const std::string&, double share) {
-    progress.reach(share);
-    return !InterruptGuard::interrupted();
-  };
-  REDLINE_ASSIGN(const lab::CalibrateReport report, lab::calibrate_images(options));
-  REDLINE_TRY(lab::write_calibration(output, report));
-  if (args.json) {
-    Json json = {{"model", options.model},
-                 {"steps", report.request.num_inference_steps},
-                 {"prompts", report.prompts},
-                 {"output", output},
-                 {"budgets", Json::array()}};
-    for (const lab::CalibratedBudget& b : report.budgets)
-      json["budgets"].push_back({{"computed", b.computed},
-                                 {"power_db", b.power_db},
-                                 {"planned_db", b.planned_db},
-                                 {"found_db", b.found_db},
-                                 {"evaluations", b.evaluations}});
-    return print_json(json, terminal);
-  }
-  Table table({"computed", "uncalibrated", "planned", "found", "tried", "steps"});
-  for (const lab::CalibratedBudget& b : report.budgets)
-    table.add({fmt::format("{} of {}", b.computed.size(), report.request.num_inference_steps),
-               fmt::format("{:.2f} dB", b.power_db), fmt::format("{:.2f} dB", b.planned_db),
-               fmt::format("{:.2f} dB", b.found_db), fmt::format("{}", b.evaluations),
-               fmt::format("{}", fmt::join(b.computed, " "))});
-  terminal.write(table.text() + fmt::format("\nwritten to {}; `redline image{} --steps-budget N` takes it\n", output,
-                                            args.output.empty() ? "" : " --masks " + output));
+  Result<lab::CalibrateReport> made = calibrate_with_progress(options);
+  if (!made.ok()) return explain_kind(made.status(), options.model, ModelUse::kImage);
+  const lab::CalibrateReport report = std::move(made).value();
+  // First what cannot fail: a full disk must not lose what was found.
+  print_calibration(args, options.model, report, output, terminal);
+  terminal.flush();
+  Status written;
+  if (!report.budgets.empty()) written = lab::write_calibration(output, report);
+  if (!report.failure.ok()) return report.failure;
+  REDLINE_TRY(written);
+  if (!args.json)
+    terminal.note("written to {}; `redline image{} --steps-budget N` uses it", output,
+                  args.output.empty() ? "" : " --masks " + output);
   return {};
 }
 
@@ -86,10 +106,10 @@ Command calibrate_command() {
   return make_command<CalibrateArgs, run_calibrate>(
       "calibrate", "find which steps a step cache should compute",
       "Generates an image for every prompt without a cache and stores the model output of each step. Dynamic "
-      "programming "
-      "over these runs proposes which steps to compute for each budget; then single steps are moved while that brings "
-      "the images closer to the uncached ones. The masks are written beside the model, where --steps-budget and "
-      "--cache mask:budget=N find them. Use eight to sixteen prompts that are not in your evaluation.",
+      "programming over these runs proposes which steps to compute for each budget; then single steps are moved while "
+      "that brings the images closer to the uncached ones. The masks are written beside the model, where "
+      "--steps-budget "
+      "and --cache mask:budget=N find them. Use eight to sixteen prompts that are not in your evaluation.",
       {"redline calibrate assets/redline-shapes --prompts prompts.json --budgets 7,10,15"});
 }
 

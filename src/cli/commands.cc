@@ -7,8 +7,10 @@ namespace redline::cli {
 #define REDLINE_COMMANDS(row)      \
   row("generate", run)             \
   row("generate", image)           \
+  row("generate", serve)           \
   row("look inside", inspect)      \
   row("look inside", tokenize)     \
+  row("look inside", template)     \
   row("look inside", logits)       \
   row("measure", bench)            \
   row("measure", eval)             \

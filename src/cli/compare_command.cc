@@ -3,6 +3,7 @@
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/image_options.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
@@ -52,6 +53,16 @@ std::string table_of(const lab::CompareReport& report) {
   return table.text();
 }
 
+Result<lab::CompareReport> compare_with_progress(lab::CompareOptions& options) {
+  const InterruptGuard guard;
+  ShareProgress progress("comparing");
+  options.on_progress = [&](const std::string&, double share) {
+    progress.reach(share);
+    return !InterruptGuard::interrupted();
+  };
+  return lab::compare_images(options);
+}
+
 Status run_compare(const CompareArgs& args, Terminal& terminal) {
   for (const char* name : {"probe-blocks", "tail-blocks"})
     if (args.given.contains(name)) return invalid_argument("flag --{} has no effect: each rule sets its own", name);
@@ -64,24 +75,29 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
   for (const std::string& text : args.speedups) {
     char* end = nullptr;
     const double value = std::strtod(text.c_str(), &end);
-    if (text.empty() || *end != '\0') return invalid_argument("--speedup: \"{}\" is no number", text);
+    if (text.empty() || *end != '\0') return invalid_argument("flag --speedup: '{}' is not a number", text);
     options.speedups.push_back(value);
   }
   options.tune_prompts = args.tune;
   options.shown_pictures = args.pictures;
   options.lpips_weights = args.lpips;
-  const InterruptGuard guard;
-  ShareProgress progress("comparing");
-  options.on_progress = [&](const std::string&, double share) {
-    progress.reach(share);
-    return !InterruptGuard::interrupted();
-  };
-  REDLINE_ASSIGN(const lab::CompareReport report, lab::compare_images(options));
-  if (!args.output.empty()) REDLINE_TRY(write_file(args.output, report.to_html()));
-  if (!args.json_file.empty()) REDLINE_TRY(write_file(args.json_file, report.to_json()));
+  for (const std::string& file : {args.output, args.json_file})
+    if (!file.empty()) REDLINE_TRY(prepare_output(file));
+  Result<lab::CompareReport> made = compare_with_progress(options);
+  if (!made.ok()) return explain_kind(made.status(), options.model, ModelUse::kImage);
+  const lab::CompareReport report = std::move(made).value();
+  // First what cannot fail: a full disk must not lose what was measured.
   terminal.write(args.json ? report.to_json() : table_of(report));
-  if (!report.stopped.empty()) return cancelled("{}", report.stopped);
-  return {};
+  terminal.flush();
+  Status written;
+  if (!args.output.empty()) written = write_file(args.output, report.to_html());
+  if (!args.json_file.empty()) {
+    Status json_written = write_file(args.json_file, report.to_json());
+    if (written.ok()) written = std::move(json_written);
+  }
+  if (report.failure.ok()) return written;
+  if (report.failure.code() == Code::cancelled) return cancelled("{}", report.stopped);
+  return report.failure.within(report.stopped);
 }
 
 }  // namespace

@@ -1,7 +1,9 @@
 // redline convert: writes Hugging Face folders and llama2.c checkpoints as GGUF.
 #include <filesystem>
 
+#include "base/output_file.h"
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "formats/llama2c_to_gguf.h"
@@ -42,7 +44,7 @@ Status check_output(const ConvertArgs& args, const std::vector<std::string>& sou
   for (const std::string& source : sources)
     if (fs::equivalent(args.output, source, error))
       return invalid_argument("{}: is what is read; give OUT another name", args.output);
-  return {};
+  return prepare_output(args.output);
 }
 
 Result<Converted> write_llama2c(const ConvertArgs& args, const std::string& input) {
@@ -90,10 +92,7 @@ Result<Converted> write_folder(const ConvertArgs& args, const std::string& input
 Status run_convert(const ConvertArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const std::string input, find_model(args.input));
   REDLINE_ASSIGN(const FileKind kind, detect_file_kind(input));
-  if (kind != FileKind::kLlama2c && kind != FileKind::kModelFolder)
-    return unsupported(
-        "{}: converting from {} is not supported; supported: Hugging Face folders and llama2.c checkpoints", input,
-        file_kind_name(kind));
+  REDLINE_TRY(check_kind(input, kind, ModelUse::kConvert));
   REDLINE_ASSIGN(const Converted made,
                  kind == FileKind::kLlama2c ? write_llama2c(args, input) : write_folder(args, input));
   std::error_code error;

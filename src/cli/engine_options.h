@@ -5,6 +5,8 @@
 #include <string>
 
 #include "base/progress.h"
+#include "cli/file_kind.h"
+#include "cli/memory_advice.h"
 #include "cli/model_name.h"
 #include "cli/options.h"
 #include "cli/peer_flags.h"
@@ -60,10 +62,14 @@ inline void note_long_context(const ModelInfo& info, Terminal& terminal) {
 inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options,
                                                        Terminal& terminal) {
   REDLINE_ASSIGN(const std::string path, find_model(model));
+  if (const std::string warning = memory_warning(path); !warning.empty())
+    terminal.note("redline: warning: {}", warning);
   std::optional<Progress> loading(std::in_place, "loading " + short_name(path), 0);
   Result<std::unique_ptr<TextEngine>> engine = lab::open_engine(path, options);
   loading.reset();
-  if (engine.ok()) note_long_context((*engine)->info(), terminal);
+  if (!engine.ok())
+    return explain_kind(advise_text_memory(engine.status(), path, options.context), path, ModelUse::kText);
+  note_long_context((*engine)->info(), terminal);
   return engine;
 }
 

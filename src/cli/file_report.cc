@@ -1,6 +1,9 @@
 #include "cli/file_report.h"
 
 #include <algorithm>
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -8,6 +11,8 @@
 #include "formats/gguf.h"
 #include "formats/llama2c.h"
 #include "formats/safetensors.h"
+#include "formats/torch_file.h"
+#include "text/json_reader.h"
 
 namespace redline::cli {
 namespace {
@@ -16,12 +21,63 @@ void add_files(const std::vector<std::shared_ptr<MappedFile>>& files, FileReport
   for (const auto& file : files) report.files.emplace_back(file->path(), file->size());
 }
 
+std::string shortened(const std::string& text) {
+  constexpr size_t kMaxShown = 120;
+  if (text.size() <= kMaxShown) return text;
+  size_t end = kMaxShown;
+  while (end > 0 && (text[end] & 0xC0) == 0x80) --end;  // whole characters of UTF-8
+  return text.substr(0, end) + "...";
+}
+
+FileReport::Entry json_entry(const std::string& key, const Json& value) {
+  return {key, value, shortened(to_text(value, -1))};
+}
+
+Json scalar_json(const GgufValue& value) {
+  if (const auto flag = value.as_bool()) return *flag;
+  if (const auto text = value.as_string()) return *text;
+  if (value.type == GgufType::kF32 || value.type == GgufType::kF64) {
+    // The shortest decimal of a float32, not that of the double it becomes.
+    const double number = std::strtod(value.to_string().c_str(), nullptr);
+    return std::isfinite(number) ? Json(number) : Json(value.to_string());
+  }
+  if (const auto number = value.as_int()) return *number;
+  return value.to_string();  // an integer beyond int64
+}
+
+Json gguf_json(const GgufValue& value) {
+  if (value.type != GgufType::kArray) return scalar_json(value);
+  constexpr uint64_t kFirst = 8;
+  const bool is_long = value.count > FileReport::Entry::kMaxElements;
+  Json elements = Json::array();
+  if (value.element_type == GgufType::kString) {
+    if (const auto strings = value.as_strings())
+      for (const std::string_view text : *strings) {
+        if (is_long && elements.size() == kFirst) break;
+        elements.push_back(text);
+      }
+  } else if (value.element_type == GgufType::kArray) {
+    elements.push_back(value.to_string());
+  } else {
+    const bool is_whole = value.element_type != GgufType::kF32 && value.element_type != GgufType::kF64;
+    for (uint64_t i = 0; i < (is_long ? kFirst : value.count); ++i) {
+      const auto whole = is_whole ? value.int_at(i) : std::nullopt;
+      if (whole && value.element_type == GgufType::kBool) elements.push_back(*whole != 0);
+      else if (whole) elements.push_back(*whole);
+      else elements.push_back(value.double_at(i).value_or(0));
+    }
+  }
+  if (!is_long) return elements;
+  return {{"count", value.count}, {"type", gguf_value_type_name(value.element_type)}, {"first", std::move(elements)}};
+}
+
 Status read_gguf(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const GgufFile file, GgufFile::open(path));
   add_files(file.files(), report);
   report.format = fmt::format("GGUF v{}", file.version());
   if (file.files().size() > 1) report.format += fmt::format(", {} parts", file.files().size());
-  for (const auto& [key, value] : file.metadata()) report.metadata.emplace_back(key, value.to_string());
+  for (const auto& [key, value] : file.metadata())
+    report.metadata.push_back({key, gguf_json(value), value.to_string()});
   for (const GgufTensor& t : file.tensors()) {
     const bool is_readable = t.view.data != nullptr;
     std::string type(is_readable ? dtype_info(t.view.dtype).name : gguf_type_name(t.gguf_type));
@@ -41,14 +97,29 @@ void add_safetensors(const SafetensorsFiles& files, FileReport& report) {
   }
 }
 
-/// config.json's own keys as metadata; nested ones as JSON text.
+/// The keys of a JSON file as metadata.
 Status add_config(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path));
-  const auto config = nlohmann::ordered_json::parse(text, nullptr, false);
-  if (!config.is_object()) return invalid_argument("{}: not a JSON object", path);
-  for (const auto& [key, value] : config.items())
-    report.metadata.emplace_back(
-        key, value.dump(-1, ' ', false, nlohmann::ordered_json::error_handler_t::replace).substr(0, 200));
+  REDLINE_TRY(parse_json_object(text, path));
+  const Json config = Json::parse(text);  // in the order of the file
+  for (const auto& [key, value] : config.items()) report.metadata.push_back(json_entry(key, value));
+  return {};
+}
+
+/// "__metadata__" of a safetensors file: strings, such as a trainer's settings.
+void add_header_metadata(const std::string_view file, FileReport& report) {
+  uint64_t header_bytes = 0;
+  std::memcpy(&header_bytes, file.data(), sizeof header_bytes);
+  const Json header = Json::parse(file.substr(sizeof header_bytes, header_bytes), nullptr, false);
+  const auto metadata = header.find("__metadata__");
+  if (metadata == header.end() || !metadata->is_object()) return;
+  for (const auto& [key, value] : metadata->items()) report.metadata.push_back(json_entry(key, value));
+}
+
+Status read_safetensors(const std::string& path, FileReport& report) {
+  REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_file(path));
+  add_safetensors(files, report);
+  add_header_metadata(files.files()[0]->text(), report);
   return {};
 }
 
@@ -67,11 +138,137 @@ Status read_folder(const std::string& path, FileReport& report) {
   return {};
 }
 
+bool has_weights(const std::filesystem::path& folder) {
+  std::error_code error;
+  for (const char* stem : {"model.safetensors", "diffusion_pytorch_model.safetensors"})
+    for (const char* ending : {"", ".index.json"})
+      if (std::filesystem::exists(folder / (std::string(stem) + ending), error)) return true;
+  return false;
+}
+
+std::string types_text(const std::vector<FileReport::TypeTotal>& totals) {
+  std::string text;
+  for (const auto& total : totals) text += fmt::format("{}{} x{}", text.empty() ? "" : ", ", total.type, total.tensors);
+  return text;
+}
+
+/// A diffusers folder: model_index.json, and the weights of each component that it names.
+Status read_pipeline(const std::string& path, FileReport& report) {
+  REDLINE_ASSIGN(const std::string text, read_text_file(path + "/model_index.json"));
+  REDLINE_TRY(parse_json_object(text, path + "/model_index.json"));
+  const Json index = Json::parse(text);  // in the order of the file
+  report.pipeline_class = index.contains("_class_name") && index["_class_name"].is_string()
+                              ? index["_class_name"].get<std::string>()
+                              : std::string();
+  report.format = fmt::format("diffusers folder, {}", report.pipeline_class);
+  for (const auto& [name, entry] : index.items()) {
+    const bool is_component = entry.is_array() && entry.size() == 2 && entry[0].is_string() && entry[1].is_string();
+    if (!is_component) {
+      report.metadata.push_back(json_entry(name, entry));
+      continue;
+    }
+    FileReport::Component component{name, entry[0].get<std::string>(), entry[1].get<std::string>()};
+    const std::filesystem::path folder = std::filesystem::path(path) / name;
+    if (name.find('/') == std::string::npos && name.find("..") == std::string::npos && has_weights(folder)) {
+      REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_folder(folder.string()));
+      FileReport part;
+      add_safetensors(files, part);
+      component.tensors = std::ssize(part.tensors);
+      component.types = types_text(part.totals());
+      const int first_file = static_cast<int>(report.files.size());
+      report.files.insert(report.files.end(), part.files.begin(), part.files.end());
+      for (FileReport::Tensor& tensor : part.tensors) {
+        component.elements += tensor.elements();
+        component.bytes += tensor.bytes;
+        tensor.name = name + "/" + tensor.name;
+        tensor.file += first_file;
+        report.tensors.push_back(std::move(tensor));
+      }
+    }
+    report.components.push_back(std::move(component));
+  }
+  std::error_code error;
+  if (std::filesystem::exists(path + "/redline.json", error)) REDLINE_TRY(add_config(path + "/redline.json", report));
+  return {};
+}
+
+/// A folder of a diffusers pipeline.
+Status read_component(const std::string& path, FileReport& report) {
+  report.format = "component of a diffusers folder, no weights";
+  if (has_weights(path)) {
+    REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_folder(path));
+    add_safetensors(files, report);
+    report.format = "component of a diffusers folder, " + report.format;
+  }
+  const std::filesystem::path folder(path);
+  std::error_code error;
+  const bool is_scheduler = std::filesystem::exists(folder / "scheduler_config.json", error);
+  return add_config((folder / (is_scheduler ? "scheduler_config.json" : "config.json")).string(), report);
+}
+
+Status read_torch(const std::string& path, FileReport& report) {
+  REDLINE_ASSIGN(const TorchFile file, TorchFile::open(path));
+  add_files({file.file()}, report);
+  report.format = "PyTorch";
+  for (const TorchTensor& t : file.tensors()) {
+    const bool is_readable = t.view.data != nullptr;
+    const int64_t offset = is_readable ? static_cast<const uint8_t*>(t.view.data) - file.file()->data() : 0;
+    report.tensors.push_back({t.name, is_readable ? std::string(dtype_info(t.view.dtype).name) : t.type_name,
+                              t.view.shape, is_readable ? t.view.bytes() : 0, offset, 0, is_readable});
+  }
+  return {};
+}
+
+std::string text_of(const FileReport& report, std::string_view key) {
+  for (const FileReport::Entry& entry : report.metadata)
+    if (entry.key == key && entry.value.is_string()) return entry.value.get<std::string>();
+  return "";
+}
+
+/// A PEFT folder, a file of one, or a GGUF adapter.
+Status read_text_adapter(const std::string& path, FileReport& report) {
+  const std::filesystem::path given(path);
+  std::error_code error;
+  const bool is_folder = std::filesystem::is_directory(given, error);
+  const std::filesystem::path folder = is_folder ? given : given.parent_path();
+  const std::string config = (folder / "adapter_config.json").string();
+  std::string weights = path;
+  for (const char* name : {"adapter_model.bin", "adapter_model.safetensors"})
+    if (is_folder && std::filesystem::exists(folder / name, error)) weights = (folder / name).string();
+  if (is_folder && weights == path)
+    return not_found("{}: incomplete: the folder has no adapter_model.safetensors", path);
+  REDLINE_ASSIGN(const auto file, MappedFile::open(weights));
+  if (file->text().starts_with("GGUF")) {
+    REDLINE_TRY(read_gguf(path, report));
+    report.adapter_names = "llama.cpp";
+    report.base_model = text_of(report, "general.architecture");
+    return {};
+  }
+  REDLINE_TRY(weights.ends_with(".bin") ? read_torch(weights, report) : read_safetensors(weights, report));
+  if (is_folder) report.format = "PEFT folder, " + report.format;
+  report.adapter_names = "PEFT";
+  if (std::filesystem::exists(config, error)) REDLINE_TRY(add_config(config, report));
+  report.base_model = text_of(report, "base_model_name_or_path");
+  return {};
+}
+
+Status read_image_adapter(const std::string& path, FileReport& report) {
+  REDLINE_TRY(read_safetensors(image_adapter_file(path), report));
+  const auto has = [&](std::string_view part) {
+    return std::any_of(report.tensors.begin(), report.tensors.end(),
+                       [&](const FileReport::Tensor& tensor) { return tensor.name.find(part) != std::string::npos; });
+  };
+  report.adapter_names = has("lora_down") ? "kohya" : has("base_model.model.") ? "PEFT" : "diffusers";
+  for (const char* key : {"modelspec.architecture", "ss_base_model_version"})
+    if (report.base_model.empty()) report.base_model = text_of(report, key);
+  return {};
+}
+
 Status read_llama2c(const std::string& path, FileReport& report) {
   REDLINE_ASSIGN(const Llama2cFile file, Llama2cFile::open(path));
   report.format = "llama2.c checkpoint";
   add_files({file.file}, report);
-  const auto add = [&](const char* name, auto value) { report.metadata.emplace_back(name, fmt::format("{}", value)); };
+  const auto add = [&](const char* name, auto value) { report.metadata.push_back(json_entry(name, value)); };
   add("hidden_size", file.hidden_size);
   add("intermediate_size", file.intermediate_size);
   add("num_layers", file.num_layers);
@@ -120,12 +317,20 @@ Result<FileReport> read_file_report(const std::string& path, FileKind kind) {
     case FileKind::kGguf: REDLINE_TRY(read_gguf(path, report)); break;
     case FileKind::kModelFolder: REDLINE_TRY(read_folder(path, report)); break;
     case FileKind::kLlama2c: REDLINE_TRY(read_llama2c(path, report)); break;
-    case FileKind::kSafetensors: {
-      REDLINE_ASSIGN(const SafetensorsFiles files, SafetensorsFiles::open_file(path));
-      add_safetensors(files, report);
+    case FileKind::kPipeline: REDLINE_TRY(read_pipeline(path, report)); break;
+    case FileKind::kComponent: REDLINE_TRY(read_component(path, report)); break;
+    case FileKind::kTextAdapter: REDLINE_TRY(read_text_adapter(path, report)); break;
+    case FileKind::kImageAdapter: REDLINE_TRY(read_image_adapter(path, report)); break;
+    case FileKind::kSafetensors: REDLINE_TRY(read_safetensors(path, report)); break;
+    case FileKind::kTransformer: {
+      REDLINE_ASSIGN(const auto file, MappedFile::open(path));
+      REDLINE_TRY(file->text().starts_with("GGUF") ? read_gguf(path, report) : read_safetensors(path, report));
       break;
     }
   }
+  if (!report.adapter_names.empty())
+    report.format = fmt::format("LoRA adapter with {}{} names, {}", report.adapter_names,
+                                report.adapter_names.ends_with("s") ? "'" : "'s", report.format);
   return report;
 }
 

@@ -5,7 +5,8 @@
 #include <utility>
 #include <vector>
 
-#include "cli/model_name.h"
+#include "cli/file_kind.h"
+#include "cli/json.h"
 
 namespace redline::cli {
 
@@ -25,11 +26,30 @@ struct FileReport {
     bool is_readable = true;
   };
 
+  struct Entry {
+    std::string key;
+    /// With the file's type. An array of more than kMaxElements is {"count", "type", "first"}.
+    Json value;
+    std::string shown;  ///< the value in at most some 120 characters
+    static constexpr size_t kMaxElements = 64;
+  };
+  /// Of a diffusers folder.
+  struct Component {
+    std::string name, library, class_name;
+    int64_t tensors = 0, elements = 0, bytes = 0;
+    std::string types;  ///< "bf16 x57, f32 x17"
+  };
+
   FileKind kind = FileKind::kGguf;
-  std::string format;                                         ///< "GGUF v3, 2 parts"
-  std::vector<std::pair<std::string, int64_t>> files;         ///< path, bytes
-  std::vector<std::pair<std::string, std::string>> metadata;  ///< in the file's order; long values shortened
-  std::vector<Tensor> tensors;
+  std::string format;          ///< "GGUF v3, 2 parts"
+  std::string pipeline_class;  ///< of a diffusers folder: "FluxPipeline"
+  std::string
+      adapter_names;       ///< of an adapter, whose names its tensors have: "PEFT", "diffusers", "kohya", "llama.cpp"
+  std::string base_model;  ///< of an adapter: what its file calls the model that it is for; "": nothing
+  std::vector<std::pair<std::string, int64_t>> files;  ///< path, bytes
+  std::vector<Entry> metadata;                         ///< in the file's order
+  std::vector<Component> components;
+  std::vector<Tensor> tensors;  ///< of a diffusers folder: "transformer/NAME"
 
   /// Largest first.
   std::vector<TypeTotal> totals() const;

@@ -2,6 +2,7 @@
 #include <algorithm>
 
 #include "cli/command.h"
+#include "cli/json_fields.h"
 #include "cli/terminal_image.h"
 
 namespace redline::cli {
@@ -105,12 +106,43 @@ std::string wrap_command(std::string_view command, size_t width, size_t indent) 
   return text + "\n";
 }
 
+struct ExitCode {
+  Code code;
+  const char* meaning;
+};
+constexpr ExitCode kExitCodes[] = {
+    {Code::ok, "success"},
+    {Code::internal, "an error in Redline"},
+    {Code::invalid_argument,
+     "the command line is wrong, or a file is: damaged, incomplete, or of a kind that the command does not take"},
+    {Code::not_found, "a file or model does not exist, or a file lacks the part that the command needs"},
+    {Code::unsupported, "nothing is wrong, but Redline does not have it: an architecture, a type, a method"},
+    {Code::out_of_memory, "memory does not suffice"},
+    {Code::io, "reading or writing failed: a full disk, a folder without permission"},
+    {Code::cancelled, "stopped by Ctrl-C; what was finished has been printed"},
+};
+
 std::string exit_codes() {
   std::string text;
-  for (const Code code : {Code::ok, Code::internal, Code::invalid_argument, Code::not_found, Code::unsupported,
-                          Code::out_of_memory, Code::io, Code::cancelled})
-    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", exit_code(code), code_name(code));
-  return text;
+  for (const ExitCode& e : kExitCodes)
+    text += fmt::format("{}{} {}", text.empty() ? "" : ", ", exit_code(e.code), code_name(e.code));
+  return text + " (redline help exit-codes)";
+}
+
+/// `redline help exit-codes`.
+std::string exit_codes_text(size_t width) {
+  std::string text = "One exit code for each kind of failure, and its name in messages and in JSON:\n\n";
+  for (const ExitCode& e : kExitCodes) {
+    constexpr size_t kIndent = 25;
+    text +=
+        wrap(fmt::format("  {:>3}  {:<16}  {}", exit_code(e.code), code_name(e.code), e.meaning), width, kIndent, 0) +
+        "\n";
+  }
+  return text + "\n" +
+         wrap(
+             "A failed command writes nothing to standard output, except rows of results that were already "
+             "measured. Files are written whole or not at all.\n",
+             width, 0, 0);
 }
 
 std::string usage(const Command& command) {
@@ -154,7 +186,7 @@ std::string overview() {
   }
   return text +
          "\nstart here:   redline run redline-tales \"Once upon a time\"\n"
-         "tasks:        redline help recipes\n";
+         "more:         redline help recipes | exit-codes | json\n";
 }
 
 std::string markdown_help() {
@@ -164,18 +196,16 @@ std::string markdown_help() {
       "Results go to standard output, everything else to "
       "standard error. `--json` prints one JSON document; a failure\nthen leaves standard output empty and writes "
       "`{\"error\": {\"code\", \"message\"}}` to standard "
-      "error.\n\n"
+      "error. Its fields are described in\n[json.md](json.md).\n\n"
       "| command | what it does |\n|---|---|\n";
   for (const Command& c : commands()) text += fmt::format("| [`{}`](#redline-{}) | {} |\n", c.name, c.name, c.summary);
   text +=
       "\n## Models\n\nMODEL is a GGUF file (any part of a split one) or a "
       "Hugging Face folder. A path that does not exist is\nlooked up in `assets/` of the current folder and in "
       "`share/redline/` beside the program's `bin/`.\n";
-  text += "\n## Exit codes\n\n| exit code | meaning |\n|---|---|\n";
-  for (int n = 0; n <= 130; ++n)
-    for (int c = 0; c <= static_cast<int>(Code::internal); ++c)
-      if (exit_code(static_cast<Code>(c)) == n)
-        text += fmt::format("| {} | {} |\n", n, code_name(static_cast<Code>(c)));
+  text += "\n## Exit codes\n\n| exit code | name | meaning |\n|---|---|---|\n";
+  for (const ExitCode& e : kExitCodes)
+    text += fmt::format("| {} | {} | {} |\n", exit_code(e.code), code_name(e.code), e.meaning);
   text += fmt::format("\n## Recipes\n\n```text\n{}```\n", recipes_text());
   for (const Command& c : commands()) text += fmt::format("\n## redline {}\n\n```text\n{}```\n", c.name, help_text(c));
   return text;
@@ -187,7 +217,8 @@ struct HelpArgs {
   std::optional<std::string> command;
   bool markdown = false;
   void visit(OptionList& v) {
-    v.argument(command, "COMMAND", "command to explain, or recipes; without it, all commands are listed",
+    v.argument(command, "COMMAND",
+               "command to explain, or one of recipes, exit-codes, json; without it, all commands are listed",
                {.optional = true});
     v(markdown, "markdown", "", "print the help of all commands in the format of docs/cli.md");
   }
@@ -206,8 +237,16 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
     terminal.write(recipes_text());
     return {};
   }
+  if (*args.command == "exit-codes") {
+    terminal.write(exit_codes_text(width_of(terminal)));
+    return {};
+  }
+  if (*args.command == "json") {
+    terminal.write(json_markdown());
+    return {};
+  }
   if (const Command* command = find_command(*args.command)) return print_help(*command, terminal);
-  std::vector<std::string> names = {"recipes"};
+  std::vector<std::string> names = {"recipes", "exit-codes", "json"};
   for (const Command& c : commands()) names.push_back(c.name);
   return invalid_argument("unknown command '{}'{}", *args.command, nearest_hint(*args.command, names));
 }

@@ -11,8 +11,11 @@
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
+#include "cli/file_kind.h"
+#include "cli/flag_names.h"
 #include "cli/image_settings.h"
 #include "cli/lora_option.h"
+#include "cli/memory_advice.h"
 #include "cli/model_name.h"
 #include "cli/terminal_image.h"
 #include "formats/image_file.h"
@@ -202,7 +205,7 @@ class ImageOutput {
         if (!source.empty() && fs::equivalent(name, source, error))
           return invalid_argument("{}: is read as an image to start from; give --output another name", name);
       }
-      REDLINE_TRY(OutputFile::create(name));
+      REDLINE_TRY(prepare_output(name));
     }
     return output;
   }
@@ -287,7 +290,7 @@ void print_summary(const std::vector<DrawnImage>& images, const ImageOutput& out
 Json run_json(const std::vector<DrawnImage>& images, const ImageOutput& output, double load_ms) {
   const DrawnImage& first = images[0];
   const ImageResult& result = first.result;
-  Json json = {{"pictures", output.names()},
+  Json json = {{"images", output.names()},
                {"width", first.request.width},
                {"height", first.request.height},
                {"seed", first.seed()},
@@ -308,22 +311,32 @@ Json run_json(const std::vector<DrawnImage>& images, const ImageOutput& output, 
   return json;
 }
 
+/// Width and height of the flags; 0: not given, or wrong, which is reported later.
+std::pair<int64_t, int64_t> given_size(const ImageArgs& args) {
+  ImageRequest size;
+  if (!args.size.empty() && !read_size(args.size, size).ok()) return {};
+  return {std::max(size.width, args.width.value_or(0)), std::max(size.height, args.height.value_or(0))};
+}
+
 /// The engine's limits are raised to what is asked for: they bound addresses, not memory.
 void fit_limits(const ImageArgs& args, size_t images, ImageOptions& options) {
   constexpr int64_t kMaxBatch = 64, kMaxSide = 16384;
   options.max_batch = std::clamp<int64_t>(2 * static_cast<int64_t>(images), options.max_batch, kMaxBatch);
-  ImageRequest size;
-  if (!args.size.empty() && !read_size(args.size, size).ok()) return;  // reported later
   if (args.given.contains("max-side")) return;
-  for (const int64_t side : {size.width, size.height, args.width.value_or(0), args.height.value_or(0)})
-    options.max_side = std::clamp(side, options.max_side, kMaxSide);
+  const auto [width, height] = given_size(args);
+  options.max_side = std::clamp(std::max(width, height), options.max_side, kMaxSide);
 }
 
 Result<std::unique_ptr<ImageEngine>> open_image_engine(const std::string& path, const ImageOptions& options,
-                                                       bool is_quiet) {
+                                                       const ImageArgs& args, Terminal& terminal) {
+  if (const std::string warning = memory_warning(path); !warning.empty())
+    terminal.note("redline: warning: {}", warning);
   std::optional<Progress> loading;
-  if (!is_quiet) loading.emplace("loading " + short_name(path), 0);
-  return ImageEngine::open(path, options);
+  if (!args.quiet) loading.emplace("loading " + short_name(path), 0);
+  Result<std::unique_ptr<ImageEngine>> engine = ImageEngine::open(path, options);
+  if (engine.ok()) return engine;
+  const auto [width, height] = given_size(args);
+  return explain_kind(advise_image_memory(engine.status(), path, options, width, height), path, ModelUse::kImage);
 }
 
 /// Generates with a progress bar, saving the latents of every step if asked to.
@@ -364,28 +377,31 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   fit_limits(args, num_images, options);
   std::vector<std::pair<std::string, double>> adapters;
   for (const std::string& text : args.lora) {
-    adapters.push_back(parse_lora(text));
-    REDLINE_ASSIGN(const int64_t rank, adapter_rank(adapters.back().first));
-    options.max_adapter_rank += rank;
+    auto& [file, weight] = adapters.emplace_back(parse_lora(text));
+    file = image_adapter_file(file);
+    const Result<int64_t> rank = adapter_rank(file);
+    if (!rank.ok()) return explain_kind(rank.status(), file, ModelUse::kImageAdapter);
+    options.max_adapter_rank += *rank;
   }
   REDLINE_ASSIGN(const std::string path, find_model(args.model));
   const Screen screen = Screen::of(terminal.output());
   REDLINE_ASSIGN(const ImageProtocol protocol, image_protocol(args.show, screen));
   REDLINE_ASSIGN(ImageOutput output, ImageOutput::open(args, num_images, terminal));
-  if (!args.save_latents.empty()) REDLINE_TRY(OutputFile::create(args.save_latents));
+  if (!args.save_latents.empty()) REDLINE_TRY(prepare_output(args.save_latents));
   if (!args.save_steps.empty()) REDLINE_TRY(create_folder(args.save_steps));
 
   const auto opening = std::chrono::steady_clock::now();
-  REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, open_image_engine(path, options, args.quiet));
+  REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, open_image_engine(path, options, args, terminal));
   const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opening).count();
-  for (const auto& [file, weight] : adapters) REDLINE_TRY(engine->load_adapter(file, file));
+  for (const auto& [file, weight] : adapters)
+    REDLINE_TRY(explain_kind(engine->load_adapter(file, file), file, ModelUse::kImageAdapter));
   REDLINE_TRY(engine->set_adapters(adapters));
   RequestFiles files;
   REDLINE_ASSIGN(const ImageRequest request, request_of(args, *engine, std::move(prompts), files));
   REDLINE_TRY(check_effects(args, *engine, request, terminal));
   REDLINE_ASSIGN(const ImageResult result, generate(*engine, args, request));
 
-  for (const std::string& warning : result.warnings) terminal.note("redline: warning: {}", warning);
+  for (const std::string& warning : result.warnings) terminal.note("redline: warning: {}", with_flag_names(warning));
   std::vector<DrawnImage> images;
   for (size_t i = 0; i < result.pictures.size(); ++i)
     images.push_back({args, request, result, engine->is_guidance_distilled(), i});

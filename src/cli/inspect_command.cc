@@ -1,12 +1,20 @@
 // redline inspect: contents of a model file and how Redline runs it.
+#include <algorithm>
+#include <optional>
+
 #include "cli/command.h"
 #include "cli/engine_options.h"
+#include "cli/file_kind.h"
 #include "cli/file_report.h"
 #include "cli/json.h"
 #include "cli/table.h"
 #include "lab/bench/engine_profile.h"
+#include "models/flux_file.h"
+#include "models/image_registry.h"
 #include "models/model_tokenizer.h"
 #include "models/registry.h"
+#include "redline/image.h"
+#include "redline/text.h"
 
 namespace redline::cli {
 namespace {
@@ -15,8 +23,11 @@ struct InspectArgs {
   std::string file;
   bool metadata = false, tensors = false, program = false, chat_template = false, json = false;
   void visit(OptionList& v) {
-    v.argument(file, "FILE", "GGUF file, safetensors file, Hugging Face folder or llama2.c checkpoint",
-               {.names_file = true});
+    v.argument(
+        file, "FILE",
+        "GGUF file, safetensors file, LoRA adapter, Hugging Face folder, diffusers folder or one of its components, "
+        "llama2.c checkpoint",
+        {.names_file = true, .aliases = {"-m", "--model"}});
     v(metadata, "metadata", "", "list the metadata");
     v(tensors, "tensors", "", "list the tensors");
     v(program, "program", "", "load the model and print the compiled program and the memory it takes");
@@ -28,8 +39,10 @@ struct InspectArgs {
 
 /// How Redline interprets the file; loads no weights.
 struct Verdict {
-  Status runs;       ///< why the model cannot run
-  Status tokenizer;  ///< why there is no tokenizer
+  Status runs;               ///< why the model cannot run
+  std::string by;            ///< the command that runs it
+  int64_t adapter_rank = 0;  ///< of a LoRA file: the largest
+  Status tokenizer;          ///< why there is no tokenizer
   std::string tokenizer_kind, pre_tokenizer;
   int64_t tokenizer_size = 0;
   std::string model_type;
@@ -37,8 +50,59 @@ struct Verdict {
   int64_t context = 0, layers = 0, kv_row_elements = 0;
 };
 
-Verdict judge(const std::string& path, FileKind kind) {
+/// Of a diffusers folder: whether Redline has the classes of the pipeline and of its components.
+Status judge_pipeline(const FileReport& report) {
+  REDLINE_TRY(find_pipeline(report.pipeline_class));
+  const std::vector<std::string_view> known = image_component_classes();
+  for (const FileReport::Component& c : report.components) {
+    const bool has_network =
+        c.name == "vae" || c.name == "unet" || c.name == "transformer" || c.name.starts_with("text_encoder");
+    if (has_network && std::find(known.begin(), known.end(), c.class_name) == known.end())
+      return unsupported("{} is a {}; Redline has {}", c.name, c.class_name, fmt::join(known, ", "));
+    if (has_network && c.tensors == 0) return not_found("{} has no weights", c.name);
+  }
+  return {};
+}
+
+/// Kinds that are no language model.
+std::optional<Verdict> judge_other(const std::string& path, const FileReport& report) {
   Verdict verdict;
+  verdict.tokenizer = not_found("none of its own");
+  switch (report.kind) {
+    case FileKind::kPipeline:
+      verdict.runs = judge_pipeline(report);
+      verdict.by = fmt::format("redline image {} PROMPT", path);
+      verdict.tokenizer = not_found("those of its text encoders");
+      return verdict;
+    case FileKind::kComponent: {
+      const std::string around = pipeline_around(path);
+      verdict.runs = unsupported("it is one component of a pipeline; redline image {} PROMPT runs the whole",
+                                 around.empty() ? "FOLDER" : around);
+      return verdict;
+    }
+    case FileKind::kTextAdapter:
+    case FileKind::kImageAdapter: {
+      const bool is_text = report.kind == FileKind::kTextAdapter;
+      const Result<int64_t> rank = is_text ? text_adapter_rank(path) : adapter_rank(image_adapter_file(path));
+      verdict.runs = rank.status();
+      verdict.adapter_rank = rank.ok() ? *rank : 0;
+      verdict.by = fmt::format("redline {} MODEL PROMPT --lora {}", is_text ? "run" : "image", path);
+      return verdict;
+    }
+    case FileKind::kTransformer: {
+      verdict.runs = open_flux_file(path).status();
+      verdict.by = fmt::format("redline image FOLDER PROMPT --transformer {}", path);
+      return verdict;
+    }
+    default: return std::nullopt;
+  }
+}
+
+Verdict judge(const std::string& path, const FileReport& report) {
+  if (std::optional<Verdict> other = judge_other(path, report)) return *std::move(other);
+  const FileKind kind = report.kind;
+  Verdict verdict;
+  verdict.by = fmt::format("redline run {} PROMPT", path);
   if (kind == FileKind::kLlama2c) {
     verdict.runs = unsupported("run redline convert first: it makes a GGUF file of a llama2.c checkpoint");
     verdict.tokenizer = not_found("a llama2.c checkpoint does not hold its vocabulary");
@@ -58,8 +122,13 @@ Verdict judge(const std::string& path, FileKind kind) {
   if (!checkpoint.ok()) {
     verdict.runs = checkpoint.status();
     // `tokenize` can use the vocabulary even if the model cannot run.
-    if (const auto tokenizer = load_tokenizer(path); tokenizer.ok()) describe(**tokenizer);
-    else verdict.tokenizer = tokenizer.status();
+    if (const auto tokenizer = load_tokenizer(path); tokenizer.ok()) {
+      describe(**tokenizer);
+      verdict.runs = Status(verdict.runs.code(), fmt::format("{}; redline tokenize {} TEXT uses its tokenizer",
+                                                             verdict.runs.message(), path));
+    } else {
+      verdict.tokenizer = tokenizer.status();
+    }
     return verdict;
   }
   if (const Tokenizer* t = checkpoint->tokenizer.get()) {
@@ -127,16 +196,35 @@ Json report_json(const InspectArgs& args, const std::string& path, const FileRep
     json["tokenizer"] = nullptr;
     json["tokenizer_error"] = status_json(verdict.tokenizer);
   }
+  if (report.kind == FileKind::kPipeline) {
+    json["pipeline_class"] = report.pipeline_class;
+    json["components"] = Json::array();
+    for (const FileReport::Component& c : report.components)
+      json["components"].push_back({{"name", c.name},
+                                    {"library", c.library},
+                                    {"class", c.class_name},
+                                    {"tensors", c.tensors},
+                                    {"parameters", c.elements},
+                                    {"bytes", c.bytes},
+                                    {"types", c.types}});
+  }
+  if (!report.adapter_names.empty())
+    json["adapter"] = {{"for", report.kind == FileKind::kTextAdapter ? "text" : "images"},
+                       {"names", report.adapter_names},
+                       {"base_model", report.base_model},
+                       {"rank", verdict.adapter_rank}};
   json["runs"] = verdict.runs.ok();
-  if (verdict.runs.ok()) {
+  if (verdict.runs.ok()) json["command"] = verdict.by;
+  if (verdict.runs.ok() && verdict.layers > 0) {
     json["model_context"] = verdict.context;
     json["kv_elements_per_token"] = verdict.layers * verdict.kv_row_elements;
-  } else {
+  }
+  if (!verdict.runs.ok()) {
     json["runs_error"] = status_json(verdict.runs);
   }
   if (args.metadata) {
     json["metadata"] = Json::object();
-    for (const auto& [key, value] : report.metadata) json["metadata"][key] = value;
+    for (const FileReport::Entry& entry : report.metadata) json["metadata"][entry.key] = entry.value;
   }
   if (args.tensors) {
     json["tensors"] = Json::array();
@@ -165,18 +253,31 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
     facts.add(
         {"tokenizer", fmt::format("{}{}{}, {} tokens", verdict.tokenizer_kind, verdict.pre_tokenizer.empty() ? "" : " ",
                                   verdict.pre_tokenizer, verdict.tokenizer_size)});
-  } else {
+  } else if (report.kind == FileKind::kGguf || report.kind == FileKind::kModelFolder) {
     facts.add({"tokenizer", fmt::format("none: {}", verdict.tokenizer.message())});
   }
-  if (verdict.runs.ok()) {
+  if (!report.base_model.empty()) facts.add({"base model", report.base_model});
+  if (verdict.adapter_rank > 0) facts.add({"rank", fmt::format("{} at most", verdict.adapter_rank)});
+  if (verdict.runs.ok() && verdict.layers == 0) {
+    facts.add({"Redline", fmt::format("{}: {}", report.adapter_names.empty() ? "runs it" : "applies it", verdict.by)});
+  } else if (verdict.runs.ok()) {
     const double kv = static_cast<double>(verdict.layers * verdict.kv_row_elements) * sizeof(float);
-    facts.add({"Redline",
-               fmt::format("runs it: about {} for weights and at most {} of cache per 1000 tokens; context {}",
-                           human_bytes(static_cast<double>(sums.bytes)), human_bytes(1000 * kv), verdict.context)});
+    facts.add({"context", fmt::format("{} tokens", verdict.context)});
+    facts.add({"memory", fmt::format("about {} for weights and at most {} of cache per 1000 tokens",
+                                     human_bytes(static_cast<double>(sums.bytes)), human_bytes(1000 * kv))});
+    facts.add({"Redline", "runs it: " + verdict.by});
   } else {
     facts.add({"Redline", fmt::format("cannot run it: {}", verdict.runs.message())});
   }
   terminal.write(facts.text());
+
+  if (!report.components.empty()) {
+    Table components({"component", "class", "tensors", "parameters", "bytes", "types"}, {2, 3, 4});
+    for (const FileReport::Component& c : report.components)
+      components.add({c.name, c.class_name, fmt::format("{}", c.tensors), fmt::format("{}", c.elements),
+                      fmt::format("{}", c.bytes), c.types});
+    terminal.print("\n{}", components.text());
+  }
 
   Table types({"type", "tensors", "parameters", "bytes", ""}, {1, 2, 3});
   for (const auto& t : report.totals())
@@ -186,7 +287,7 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
 
   if (args.metadata) {
     Table metadata({"key", "value"});
-    for (const auto& [key, value] : report.metadata) metadata.add({key, value});
+    for (const FileReport::Entry& entry : report.metadata) metadata.add({entry.key, entry.shown});
     terminal.print("\n{}", metadata.text());
   }
   if (args.tensors) {
@@ -210,11 +311,12 @@ Status run_inspect(const InspectArgs& args, Terminal& terminal) {
   if (args.chat_template) return print_chat_template(path, terminal);
   REDLINE_ASSIGN(const FileKind kind, detect_file_kind(path));
   REDLINE_ASSIGN(const FileReport report, read_file_report(path, kind));
-  const Verdict verdict = judge(path, kind);
+  const Verdict verdict = judge(path, report);
   TextEngine::MemoryReport memory;
   std::string program;
   if (args.program) {
     REDLINE_TRY(verdict.runs);
+    if (verdict.layers == 0) return invalid_argument("flag --program: is for language models; {} is none", path);
     REDLINE_ASSIGN(const auto engine, TextEngine::open(path));
     memory = engine->memory();
     program = lab::profile_of(*engine).describe_program();

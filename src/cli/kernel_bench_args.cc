@@ -2,6 +2,8 @@
 
 #include <charconv>
 
+#include "tensor/dtype.h"
+
 namespace redline::cli {
 namespace {
 
@@ -58,6 +60,9 @@ Result<lab::KernelBenchRequest> KernelBenchArgs::request(int threads) const {
     REDLINE_ASSIGN(request.shapes, parse_shapes(shape));
   }
   if (!type.empty()) request.types = parse_names(type);
+  for (const std::string& name : request.types)
+    if (const Result<DType> known = dtype_from_name(name); !known.ok())
+      return invalid_argument("flag --type: {}", known.status().message());
   request.rows = rows;
   request.isa = isa;
   request.baseline = baseline;

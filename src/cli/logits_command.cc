@@ -24,8 +24,8 @@ struct LogitsArgs {
     v(tokens, "tokens", "IDS|FILE", "token ids: a list such as 1,2,3, or a text file", {.names_file = true});
     v(text, "text", "TEXT", "text to tokenize, instead of --tokens", {.aliases = {"-p", "--prompt"}});
     v(special, "special", "", "with --text: parse names of special tokens as those tokens", {.needs = {"text"}});
-    v(out, "out", "FILE", "output file, float32 [positions, vocabulary] as .npy; required",
-      {.letter = 'o', .names_file = true});
+    v(out, "out", "FILE", "output file, float32 [positions, vocabulary] as .npy",
+      {.letter = 'o', .names_file = true, .is_required = true});
     v(chunk, "chunk", "N", "tokens per step", {.min = 1, .max = 1 << 20});
     v(json, "json", "", "print what was written as JSON");
     engine.visit(v);
@@ -33,13 +33,13 @@ struct LogitsArgs {
 };
 
 Status run_logits(const LogitsArgs& args, Terminal& terminal) {
-  if (args.out.empty()) return invalid_argument("flag --out is missing: the file to write, as in --out logits.npy");
   if (args.tokens.has_value() == args.text.has_value())
     return invalid_argument("give the input as either --tokens or --text{}", args.tokens ? ", not both" : "");
   std::vector<int32_t> tokens;
   if (args.tokens) {
     REDLINE_ASSIGN(tokens, read_tokens(*args.tokens).within("flag --tokens"));
   }
+  REDLINE_TRY(prepare_output(args.out));
   REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   options.max_batch_tokens = args.chunk;
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));

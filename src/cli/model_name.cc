@@ -1,11 +1,9 @@
 #include "cli/model_name.h"
 
 #include <algorithm>
-#include <cstring>
 #include <filesystem>
 #include <vector>
 
-#include "base/mapped_file.h"
 #include "base/text_distance.h"
 #include "lab/random/random_model.h"
 
@@ -82,50 +80,6 @@ std::string short_name(const std::string& path) {
   const fs::path normal = fs::path(path).lexically_normal();
   const std::string name = (normal.filename().empty() ? normal.parent_path() : normal).filename().string();
   return name.empty() || name == "." || name == ".." ? path : name;
-}
-
-std::string_view file_kind_name(FileKind kind) {
-  switch (kind) {
-    case FileKind::kGguf: return "gguf";
-    case FileKind::kModelFolder: return "huggingface";
-    case FileKind::kSafetensors: return "safetensors";
-    case FileKind::kLlama2c: return "llama2c";
-  }
-  return "";
-}
-
-Result<FileKind> detect_file_kind(const std::string& path) {
-  std::error_code error;
-  if (fs::is_directory(path, error)) {
-    for (const char* file :
-         {"config.json", "model.safetensors", "model.safetensors.index.json", "tokenizer.json", "tokenizer.model"})
-      if (fs::exists(fs::path(path) / file, error)) return FileKind::kModelFolder;
-    return invalid_argument(
-        "{}: the folder holds no model (no config.json, "
-        "model.safetensors or tokenizer.json)",
-        path);
-  }
-  REDLINE_ASSIGN(const auto file, MappedFile::open(path));
-  const std::string_view text = file->text();
-  if (text.starts_with("GGUF") || text.starts_with("FUGG")) return FileKind::kGguf;
-  // safetensors: the length of a JSON object, then the object.
-  uint64_t header_bytes = 0;
-  if (text.size() > 9) std::memcpy(&header_bytes, text.data(), 8);
-  if (text.size() > 9 && text[8] == '{' && header_bytes <= text.size() - 8) return FileKind::kSafetensors;
-  int32_t sizes[7] = {};
-  if (text.size() > sizeof sizes) std::memcpy(sizes, text.data(), sizeof sizes);
-  const bool is_plausible =
-      std::all_of(sizes, sizes + 7, [](int32_t n) { return n != 0 && n > -(1 << 24) && n < (1 << 24); }) &&
-      std::all_of(sizes, sizes + 5, [](int32_t n) { return n > 0; }) && sizes[6] > 0;
-  if (is_plausible) return FileKind::kLlama2c;
-  std::string head;
-  for (const char c : text.substr(0, 8))
-    head += fmt::format("{}{:02x}", head.empty() ? "" : " ", static_cast<uint8_t>(c));
-  return invalid_argument(
-      "{}: not a kind of file that Redline knows ({} "
-      "bytes, beginning {}); known: GGUF, safetensors, "
-      "Hugging Face folders, llama2.c checkpoints",
-      path, text.size(), head.empty() ? "with nothing" : head);
 }
 
 }  // namespace redline::cli

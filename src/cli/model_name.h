@@ -16,10 +16,4 @@ Result<std::string> find_model(const std::string& name);
 /// The last component of a path, for progress and captions.
 std::string short_name(const std::string& path);
 
-enum class FileKind { kGguf, kModelFolder, kSafetensors, kLlama2c };
-std::string_view file_kind_name(FileKind kind);  ///< "gguf", "huggingface", "safetensors", "llama2c"
-/// Detected by content, not by name. invalid_argument: none of them (the message shows the first bytes and the
-/// supported kinds). A llama2.c checkpoint has no magic number: it is recognised by plausible sizes.
-Result<FileKind> detect_file_kind(const std::string& path);
-
 }  // namespace redline::cli

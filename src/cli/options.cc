@@ -129,6 +129,10 @@ class Parser {
       if (o.is_argument && !o.rule.optional && !given_.count(o.name))
         return invalid_argument("{} is missing; usage: {}", o.name, usage_of(options_, program_));
     for (const Option& o : options_.all())
+      if (o.rule.is_required && !parsed_.given.count(o.name))
+        return invalid_argument("flag --{} {} is missing: {}; usage: {}", o.name, o.value, o.help,
+                                usage_of(options_, program_));
+    for (const Option& o : options_.all())
       if (parsed_.given.count(o.name)) REDLINE_TRY(check_effect(o));
     return std::move(parsed_);
   }
@@ -303,6 +307,8 @@ Result<ParsedOptions> parse_options(const OptionList& options, std::span<const s
 
 std::string usage_of(const OptionList& options, std::string_view program) {
   std::string usage = fmt::format("{} [options]", program);
+  for (const Option& o : options.all())
+    if (o.rule.is_required) usage += fmt::format(" --{} {}", o.name, o.value);
   for (const Option& o : options.all())
     if (o.is_argument)
       usage += fmt::format(" {}{}{}{}", o.rule.optional ? "[" : "", o.name, o.is_repeatable ? "..." : "",

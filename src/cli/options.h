@@ -35,6 +35,7 @@ struct OptionRule {
   /// The option's names in other programs, with their dashes: "-p", "--n-predict". Of an argument, flags that give it.
   std::vector<std::string> aliases;
   std::string hint;                   ///< ends the message about a wrong value
+  bool is_required = false;           ///< a flag that must be given
   std::vector<std::string> needs;     ///< without any of these flags, this one would have no effect
   std::vector<std::string> not_with;  ///< nor beside any of these
 };

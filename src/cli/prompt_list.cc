@@ -1,6 +1,8 @@
 #include "cli/prompt_list.h"
 
+#include <cerrno>
 #include <cstdio>
+#include <cstring>
 #include <fstream>
 #include <iterator>
 #include <nlohmann/json.hpp>
@@ -8,9 +10,9 @@
 namespace redline::cli {
 
 Result<std::vector<std::string>> read_prompts(const std::string& path) {
-  if (path.empty()) return invalid_argument("--prompts FILE is missing: a JSON list, or one prompt a line");
+  if (path.empty()) return invalid_argument("flag --prompts: the name of the file is empty");
   std::ifstream file(path, std::ios::binary);
-  if (!file) return not_found("{}: cannot be opened", path);
+  if (!file) return not_found("{}: cannot be opened: {}", path, std::strerror(errno));
   const std::string text((std::istreambuf_iterator<char>(file)), {});
   std::vector<std::string> prompts;
   const size_t first = text.find_first_not_of(" \t\r\n");
@@ -47,7 +49,7 @@ Result<ImageRequest> DrawnPromptsArgs::request() const {
   if (!size.empty()) {
     char rest = 0;
     if (std::sscanf(size.c_str(), "%ldx%ld%c", &r.width, &r.height, &rest) != 2)
-      return invalid_argument("--size \"{}\" is not WIDTHxHEIGHT, as 1024x768", size);
+      return invalid_argument("flag --size: \"{}\" is not WIDTHxHEIGHT, as 1024x768", size);
   }
   r.num_inference_steps = steps;
   r.seed = static_cast<uint64_t>(seed);

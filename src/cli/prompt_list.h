@@ -23,7 +23,8 @@ struct DrawnPromptsArgs {
   std::optional<std::string> negative;
 
   void visit(OptionList& v) {
-    v(prompts, "prompts", "FILE", "JSON list of prompts, or one prompt per line", {.names_file = true});
+    v(prompts, "prompts", "FILE", "JSON list of prompts, or one prompt per line",
+      {.names_file = true, .is_required = true});
     v(count, "count", "N", "only the first N prompts; 0: all", {.letter = 'n', .min = 0});
     v(size, "size", "WxH", "image size in pixels", {.shown_default = "the model's"});
     v(steps, "steps", "N", "steps of the uncached run",

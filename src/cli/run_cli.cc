@@ -1,8 +1,10 @@
 // From the command line to a command, and from its Status to an exit code.
 #include <algorithm>
 
+#include "base/late_failure.h"
 #include "base/settings.h"
 #include "cli/command.h"
+#include "cli/flag_names.h"
 #include "cli/json.h"
 #include "cli/table.h"
 
@@ -39,7 +41,6 @@ constexpr PeerCommand kPeerCommands[] = {
     {"stop", "no model stays loaded after a command"},
     {"rm", "models are files and folders of yours; `redline cache --clear` removes what Redline keeps"},
     {"pull", "models are not downloaded; give a file or folder of this machine as MODEL"},
-    {"serve", "there is no server"},
     {"create", "did you mean convert?"},
     {"quantize",
      "there is no command that quantizes; `redline convert` writes GGUF files, and --dtype q8 quantizes an "
@@ -59,6 +60,10 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
   const std::string name = arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ? "help"
                            : arguments[0] == "--version"                                         ? "version"
                                                                                                  : arguments[0];
+  if (name == "bench" && arguments.size() > 1 && arguments[1] == "serve") {
+    const Command command = bench_serve_command();
+    return command.run(command, arguments.subspan(2), terminal);
+  }
   if (const Command* command = find_command(name))
     return command->run(*command, arguments.empty() ? arguments : arguments.subspan(1), terminal);
   if (name.starts_with('-')) return command_missing(name);
@@ -88,9 +93,11 @@ std::string printable_lines(std::string_view text) {
 int run_cli(std::span<const std::string> arguments, Terminal& terminal) {
   for (const std::string& warning : warn_unknown_settings()) terminal.note("redline: warning: {}", warning);
   Status status = dispatch(arguments, terminal);
+  if (!status.ok()) status = Status(status.code(), with_flag_names(status.message()));
   // Finish the output first: a failed write must be reported if nothing else went wrong.
   if (Status written = terminal.finish(); status.ok()) status = std::move(written);
-  if (status.ok()) return exit_code(Code::ok);
+  // A timeline that could not be written when the engine was closed; the message stands on stderr.
+  if (status.ok()) return exit_code(has_late_failure() ? Code::io : Code::ok);
   // A command cancelled by Ctrl-C has already printed its message.
   if (status.code() == Code::cancelled && status.message().empty()) return exit_code(Code::cancelled);
   if (asks_for_json(arguments)) {

@@ -298,8 +298,10 @@ Status run(const RunArgs& args, Terminal& terminal) {
   AdapterWeights adapters;
   for (const std::string& text : args.lora) {
     adapters.push_back(parse_lora(text));
-    REDLINE_ASSIGN(const int64_t rank, text_adapter_rank(adapters.back().first));
-    options.max_adapter_rank += rank;
+    const std::string& file = adapters.back().first;
+    const Result<int64_t> rank = text_adapter_rank(file);
+    if (!rank.ok()) return explain_kind(rank.status(), file, ModelUse::kTextAdapter);
+    options.max_adapter_rank += *rank;
   }
   const auto opening = std::chrono::steady_clock::now();
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));

@@ -11,6 +11,20 @@ size_t characters(const std::string& text) {
   return static_cast<size_t>(std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; }));
 }
 
+/// `column(i)`: its width, and whether it is aligned to the right.
+template <class Column>
+std::string line_of(const std::vector<std::string>& cells, Column column) {
+  std::string line;
+  for (size_t i = 0; i < cells.size(); ++i) {
+    const auto [width, is_right] = column(i);
+    const size_t size = characters(cells[i]);
+    const std::string padding(width > size ? width - size : 0, ' ');
+    line += "  " + (is_right ? padding + cells[i] : cells[i] + padding);
+  }
+  line.erase(line.find_last_not_of(' ') + 1);
+  return line + "\n";
+}
+
 }  // namespace
 
 std::string Table::text() const {
@@ -23,16 +37,25 @@ std::string Table::text() const {
   std::string text;
   for (const auto& row : rows_) {
     if (std::all_of(row.begin(), row.end(), [](const std::string& cell) { return cell.empty(); })) continue;
-    std::string line;
-    for (size_t i = 0; i < row.size(); ++i) {
-      const std::string padding(widths[i] - characters(row[i]), ' ');
-      const bool is_right = std::find(right_.begin(), right_.end(), i) != right_.end();
-      line += "  " + (is_right ? padding + row[i] : row[i] + padding);
-    }
-    line.erase(line.find_last_not_of(' ') + 1);
-    text += line + "\n";
+    text += line_of(row, [&](size_t i) {
+      return std::pair(widths[i], std::find(right_.begin(), right_.end(), i) != right_.end());
+    });
   }
   return text;
+}
+
+std::string RowTable::header() const {
+  std::vector<std::string> titles;
+  for (const Column& column : columns_) titles.push_back(column.title);
+  return row(titles);
+}
+
+std::string RowTable::row(const std::vector<std::string>& cells) const {
+  std::vector<std::string> shown;
+  for (const std::string& cell : cells) shown.push_back(printable(cell));
+  return line_of(shown, [&](size_t i) {
+    return std::pair(std::max(columns_[i].width, characters(columns_[i].title)), columns_[i].is_right);
+  });
 }
 
 std::string printable(std::string_view text) {

@@ -23,6 +23,23 @@ class Table {
   std::vector<std::vector<std::string>> rows_;
 };
 
+/// A table whose rows are printed as they come: its columns have least widths instead of those of their widest cell.
+class RowTable {
+ public:
+  struct Column {
+    std::string title;
+    size_t width;
+    bool is_right = true;
+  };
+  explicit RowTable(std::vector<Column> columns) : columns_(std::move(columns)) {}
+  /// Lines as Table has them.
+  std::string header() const;
+  std::string row(const std::vector<std::string>& cells) const;
+
+ private:
+  std::vector<Column> columns_;
+};
+
 /// Control bytes as "\x0a", so that names from a file can neither break a line nor command the terminal.
 std::string printable(std::string_view text);
 

@@ -6,22 +6,23 @@
 #include <csignal>
 #include <cstring>
 
+#include "base/output_file.h"
 #include "base/progress.h"
 
 namespace redline::cli {
 namespace {
 
-volatile std::sig_atomic_t g_interrupted = 0;
-void on_interrupt(int) { g_interrupted = 1; }
+constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
+volatile std::sig_atomic_t g_interrupted = 0, g_is_guarded = 0;
 
-void set_handlers(void (*handler)(int)) {
-  struct sigaction action = {};
-  action.sa_handler = handler;
-  sigemptyset(&action.sa_mask);
-  action.sa_flags = SA_RESTART | SA_RESETHAND;  // the second signal gets the default action and ends
-                                                // the process
-  sigaction(SIGINT, &action, nullptr);
-  sigaction(SIGTERM, &action, nullptr);
+void on_signal(int number) {
+  if (g_is_guarded && !g_interrupted && number != SIGHUP) {
+    g_interrupted = 1;
+    return;
+  }
+  remove_unfinished_files();
+  std::signal(number, SIG_DFL);
+  std::raise(number);
 }
 
 }  // namespace
@@ -79,11 +80,25 @@ Result<std::string> Terminal::read_input(size_t max_bytes) {
   }
 }
 
+void clean_up_on_signals() {
+  struct sigaction action = {};
+  action.sa_handler = on_signal;
+  sigemptyset(&action.sa_mask);
+  action.sa_flags = SA_RESTART;
+  for (const int number : kEndingSignals) {
+    struct sigaction old = {};
+    // `nohup` and shells ignore signals for their background jobs.
+    if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
+    sigaction(number, &action, nullptr);
+  }
+}
+
 InterruptGuard::InterruptGuard() {
   g_interrupted = 0;
-  set_handlers(on_interrupt);
+  g_is_guarded = 1;
+  clean_up_on_signals();
 }
-InterruptGuard::~InterruptGuard() { set_handlers(SIG_DFL); }
+InterruptGuard::~InterruptGuard() { g_is_guarded = 0; }
 bool InterruptGuard::interrupted() { return g_interrupted != 0; }
 
 }  // namespace redline::cli

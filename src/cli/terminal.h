@@ -50,6 +50,9 @@ class Terminal {
   int error_ = 0;
 };
 
+/// Signals that end the process remove its unfinished files first. Called by main().
+void clean_up_on_signals();
+
 /// While an instance exists, the first Ctrl-C (or SIGTERM) only sets a flag; the second ends the process at once.
 class InterruptGuard {
  public:

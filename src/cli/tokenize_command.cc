@@ -1,5 +1,8 @@
 // redline tokenize: text to token ids and back.
+#include <algorithm>
+
 #include "cli/command.h"
+#include "cli/file_kind.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
 #include "cli/table.h"
@@ -25,6 +28,32 @@ struct TokenizeArgs {
   }
 };
 
+/// The bytes of a token between quotes, as they would be typed; bytes that are no whole character as \xNN.
+std::string quoted_bytes(std::string_view bytes) {
+  std::string text = "\"";
+  for (size_t i = 0; i < bytes.size();) {
+    const auto lead = static_cast<uint8_t>(bytes[i]);
+    const size_t size = lead < 0x80 ? 1 : lead >= 0xf0 && lead < 0xf8 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc2 ? 2 : 0;
+    bool is_whole = size > 0 && lead < 0xf8 && i + size <= bytes.size();
+    for (size_t k = 1; k < size && is_whole; ++k) is_whole = (static_cast<uint8_t>(bytes[i + k]) & 0xc0) == 0x80;
+    if (lead == '"' || lead == '\\') text += fmt::format("\\{}", static_cast<char>(lead));
+    else if (lead == '\n') text += "\\n";
+    else if (lead == '\t') text += "\\t";
+    else if (lead == '\r') text += "\\r";
+    else if (!is_whole || lead < 0x20 || lead == 0x7f) text += fmt::format("\\x{:02x}", lead);
+    else text += bytes.substr(i, size);
+    i += is_whole ? size : 1;
+  }
+  return text + "\"";
+}
+
+/// The token of everything that the vocabulary cannot spell; -1 if there is none.
+TokenId unknown_token(const Tokenizer& tokenizer) {
+  for (const char* name : {"<unk>", "[UNK]", "<|unk|>"})
+    if (const TokenId id = tokenizer.find(name); id >= 0) return id;
+  return -1;
+}
+
 Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
   if (args.text && args.ids) return invalid_argument("give either TEXT to encode or --ids to decode, not both");
   std::string text = args.text.value_or("");
@@ -37,7 +66,9 @@ Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
     REDLINE_ASSIGN(ids, read_tokens(*args.ids).within("flag --ids"));
   }
   REDLINE_ASSIGN(const std::string path, find_model(args.model));
-  REDLINE_ASSIGN(const auto tokenizer, load_tokenizer(path));
+  Result<std::unique_ptr<Tokenizer>> loaded = load_tokenizer(path);
+  if (!loaded.ok()) return explain_kind(loaded.status(), path, ModelUse::kText);
+  const std::unique_ptr<Tokenizer> tokenizer = std::move(loaded).value();
   if (args.ids) {
     for (const int32_t id : ids)
       if (id >= tokenizer->vocab_size())
@@ -51,10 +82,18 @@ Status run_tokenize(const TokenizeArgs& args, Terminal& terminal) {
   if (args.json) {
     Json pieces = Json::array();
     for (const int32_t id : ids) pieces.push_back(tokenizer->piece(id));
-    return print_json({{"ids", ids}, {"pieces", std::move(pieces)}}, terminal, -1);
+    Json texts = Json::array();
+    for (const int32_t id : ids) texts.push_back(tokenizer->token_bytes(id, true));
+    return print_json({{"ids", ids}, {"pieces", std::move(pieces)}, {"texts", std::move(texts)}}, terminal, -1);
   }
-  for (const int32_t id : ids)
-    if (!terminal.print("{:>7}  {}\n", id, printable(tokenizer->piece(id)))) break;
+  const TokenId unknown = unknown_token(*tokenizer);
+  for (const int32_t id : ids) {
+    const char* mark = id == unknown ? "  (unknown)" : tokenizer->is_special(id) ? "  (special)" : "";
+    if (!terminal.print("{:>7}  {}{}\n", id, quoted_bytes(tokenizer->token_bytes(id, true)), mark)) break;
+  }
+  if (const auto count = std::count(ids.begin(), ids.end(), unknown); unknown >= 0 && count > 0)
+    terminal.note("redline: {} of {} tokens {} unknown: the vocabulary of {} cannot spell that part of the text", count,
+                  ids.size(), count == 1 ? "is" : "are", short_name(path));
   return {};
 }
 

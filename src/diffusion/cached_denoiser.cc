@@ -27,14 +27,14 @@ Result<CachedDenoiser> CachedDenoiser::make(Denoiser& denoiser, StepCache cache,
   if (needs_parts && plan.front_blocks > 0 && plan.front_blocks != blocks.front)
     return invalid_argument(
         "step cache: {} needs {} blocks before its decision, the engine was opened with {}; open it with "
-        "front_blocks {} (--probe-blocks)",
+        "front_blocks {}",
         rule, plan.front_blocks, blocks.front, plan.front_blocks);
   CachedDenoiser cached(denoiser, std::move(cache));
   if (denoiser.has_parts()) cached.tail_reads_text_ = denoiser.networks()[kTailPart]->has_input("text");
   if (needs_parts && plan.front_blocks == 0 && blocks.front > 0)
     cached.warnings_.push_back(
         fmt::format("step cache: {} needs no block on skipped steps, the engine was opened with {} before its "
-                    "decision, which run; open it with front_blocks 0 (--probe-blocks)",
+                    "decision, which run; open it with front_blocks 0",
                     rule, blocks.front));
   return cached;
 }

@@ -2,16 +2,16 @@
 
 #include <fmt/ranges.h>
 
-#include <fstream>
+#include "base/mapped_file.h"
+#include "text/json_reader.h"
 
 namespace redline {
 
 Result<nlohmann::json> read_calibration_json(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) return not_found("{}: cannot be opened", path);
-  nlohmann::json json = nlohmann::json::parse(file, nullptr, false);
-  if (json.is_discarded()) return invalid_argument("{}: not JSON", path);
-  return json;
+  auto text = read_text_file(path);
+  if (!text.ok() && text.status().code() == Code::not_found) return not_found("{}: cannot be opened", path);
+  REDLINE_TRY(text);
+  return parse_json(*text, path);
 }
 
 Result<std::vector<CalibratedMask>> parse_calibration(const nlohmann::json& json) {

@@ -109,6 +109,21 @@ void DenoiseLoop::keep_unmasked(int next) {
   for (size_t k = 0; k < x.size(); ++k) x[k] = in_.mask[k] * x[k] + (1 - in_.mask[k]) * renoised_[k];
 }
 
+// The VAE decodes means of squares of the latents.
+Result<RgbImage> DenoiseLoop::preview(int index, int64_t image, int64_t max_side) const {
+  if (image < 0 || image >= in_.pictures)
+    return invalid_argument("there is no image {} in a batch of {}", image, in_.pictures);
+  const LatentLayout& layout = in_.layout;
+  const auto n = static_cast<size_t>(layout.elements()), first = static_cast<size_t>(image) * n;
+  std::vector<float> clean(n);
+  solver_->predict_clean(index, std::span(before_).subspan(first, n), std::span(outputs_).subspan(first, n), clean);
+  const int64_t side = std::max<int64_t>(1, max_side / p_.vae.scale());
+  LatentLayout small;
+  const std::vector<float> means =
+      shrink_latents(clean, layout, (std::max(layout.height, layout.width) + side - 1) / side, small);
+  return p_.vae.decode(means, small);
+}
+
 Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step, ImageResult& result) {
   const Clock::time_point begin = Clock::now();
   REDLINE_TRY(make_solver());
@@ -125,6 +140,7 @@ Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step
     if (is_guided(i)) guide(output);
     if (!all_finite(output))
       return internal("step {} of {}: the model's output is not finite; try --dtype f32", i + 1, steps);
+    if (on_step) before_ = latents_.data;
     REDLINE_TRY(solver_->step(i, output, latents_.data, *in_.generator));
     keep_unmasked(i + 1);
     result.step_ms.push_back(ms_since(step_begin));
@@ -132,6 +148,7 @@ Status DenoiseLoop::run(const std::function<bool(const ImageProgress&)>& on_step
     ImageProgress progress = progress_of(result, i + 1, steps, at);
     progress.latents = &latents_;
     progress.output = output.data();
+    progress.preview = [this, i](int64_t image, int64_t max_side) { return preview(i, image, max_side); };
     if (on_step && !on_step(progress)) return cancelled("stopped after step {} of {}", i + 1, steps);
   }
   result.solver = solver_name_;

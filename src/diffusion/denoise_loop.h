@@ -42,6 +42,7 @@ class DenoiseLoop {
   void guide(std::span<float> output) const;
   void keep_unmasked(int next);
   bool is_guided(int index) const;
+  Result<RgbImage> preview(int index, int64_t image, int64_t max_side) const;
 
   Pipeline& p_;
   DenoiseInputs& in_;
@@ -50,6 +51,7 @@ class DenoiseLoop {
   FloatArray latents_;
   std::vector<int64_t> rows_;  ///< of the denoiser's batch: all positive ones, then all negative ones
   std::vector<float> scaled_, outputs_, renoised_;
+  std::vector<float> before_;  ///< latents before the step, for previews
 };
 
 }  // namespace redline

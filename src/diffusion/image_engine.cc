@@ -23,6 +23,9 @@ void keep_unmasked(const RgbImage& initial, const RgbImage& mask, RgbImage& imag
   }
 }
 
+/// Width and height are multiples of this many pixels.
+int64_t size_multiple(const Pipeline& p) { return p.vae.scale() * p.denoiser->model().patch; }
+
 /// One request: its inputs, gathered step by step, and its result.
 class GenerateTask {
  public:
@@ -72,7 +75,7 @@ Status GenerateTask::resolve() {
 }
 
 Status GenerateTask::expect_size() const {
-  const int64_t unit = p_.vae.scale() * p_.denoiser->model().patch, max_side = p_.options.max_side;
+  const int64_t unit = size_multiple(p_), max_side = p_.options.max_side;
   for (const auto& [name, value] : {std::pair{"width", request_.width}, {"height", request_.height}}) {
     if (value > max_side)
       return invalid_argument("{} {} is outside [{}, {}]; use --size {}x{} or smaller", name, value, unit, max_side,
@@ -248,6 +251,8 @@ Result<ImageResult> GenerateTask::run(const std::function<bool(const ImageProgre
 }
 
 }  // namespace
+
+int64_t DiffusionEngine::size_multiple() const { return redline::size_multiple(*pipeline_); }
 
 Result<ImageResult> DiffusionEngine::generate(const ImageRequest& request,
                                               const std::function<bool(const ImageProgress&)>& on_step) {

@@ -18,6 +18,7 @@ class DiffusionEngine final : public ImageEngine {
   bool takes_guidance_scale() const override {
     return !is_guidance_distilled() || pipeline_->denoiser->model().takes_guidance;
   }
+  int64_t size_multiple() const override;
   ImageRequest defaults() const override { return pipeline_->defaults; }
   Result<ImageResult> generate(const ImageRequest& request,
                                const std::function<bool(const ImageProgress&)>& on_step) override;

@@ -5,6 +5,7 @@
 #include <cmath>
 #include <cstdint>
 #include <span>
+#include <vector>
 
 namespace redline {
 
@@ -22,6 +23,11 @@ struct LatentLayout {
 void pack_latents(const LatentLayout& layout, const float* planes, float* rows);
 /// The inverse; rows have `row_channels` channels, of which the first layout.channels are read.
 void unpack_latents(const LatentLayout& layout, const float* rows, int64_t row_channels, float* planes);
+
+/// Means of factor x factor squares of `planes`; at the right and lower edge of what there is of them. `small` receives
+/// their layout.
+std::vector<float> shrink_latents(std::span<const float> planes, const LatentLayout& layout, int64_t factor,
+                                  LatentLayout& small);
 
 /// False: some value is infinite or NaN.
 inline bool all_finite(std::span<const float> x) {

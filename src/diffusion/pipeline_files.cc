@@ -9,6 +9,7 @@
 #include "formats/safetensors.h"
 #include "models/config_reader.h"
 #include "models/image_registry.h"
+#include "text/json_reader.h"
 
 namespace redline {
 namespace {
@@ -38,9 +39,7 @@ std::string without_infinities(std::string_view text) {
 
 Result<nlohmann::json> read_object(const std::string& path) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path));
-  nlohmann::json parsed = nlohmann::json::parse(without_infinities(text), nullptr, false);
-  if (!parsed.is_object()) return invalid_argument("{}: not a JSON object", path);
-  return parsed;
+  return parse_json_object(without_infinities(text), path);
 }
 
 // The only .gguf or .safetensors file of a folder that has none under diffusers' names; else "".

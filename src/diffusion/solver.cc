@@ -129,7 +129,7 @@ Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& ask
     const auto* known = std::find_if(std::begin(kVariants), std::end(kVariants),
                                      [&](const Variant& v) { return !variant.empty() && v.name == variant; });
     if (known == std::end(kVariants))
-      return unsupported(
+      return invalid_argument(
           "there is no solver \"{}\"; Redline has {}; the suffixes -karras, -exponential, -beta and -sde select the "
           "scheduler's option of that name",
           name.substr(0, 80), solver_names());
@@ -204,6 +204,28 @@ Status Solver::step(int index, std::span<const float> model_output, std::span<fl
   advance({begin_ + taken_, taken_, model_output, x}, noise);
   ++taken_;
   return {};
+}
+
+void Solver::predict_clean(int index, std::span<const float> x, std::span<const float> model_output,
+                           std::span<float> clean) const {
+  const auto [signal, spread] = level(begin_ + static_cast<size_t>(index));
+  float of_x = 0, of_output = 1;
+  switch (prediction_type()) {
+    case PredictionType::kSample: break;
+    case PredictionType::kEpsilon:
+      of_x = 1 / signal;
+      of_output = -spread / signal;
+      break;
+    case PredictionType::kVelocity:
+      of_x = signal / (signal * signal + spread * spread);
+      of_output = -spread / std::sqrt(signal * signal + spread * spread);
+      break;
+    case PredictionType::kFlow:
+      of_x = 1;
+      of_output = -spread;
+      break;
+  }
+  for (size_t i = 0; i < clean.size(); ++i) clean[i] = of_x * x[i] + of_output * model_output[i];
 }
 
 void Solver::add_noise(int index, std::span<const float> clean, std::span<const float> noise,

@@ -25,6 +25,14 @@ struct StepPlan {
   double eta = 0;  ///< DDIM only: 0 draws no noise, 1 as much as DDPM
 };
 
+/// What the model's output stands for, where x = signal * clean + spread * noise.
+enum class PredictionType : uint8_t {
+  kEpsilon,   ///< the noise
+  kSample,    ///< the clean latents
+  kVelocity,  ///< (signal * noise - spread * clean) / sqrt(signal^2 + spread^2): Salimans and Ho 2022, arXiv:2202.00512
+  kFlow,      ///< noise - clean
+};
+
 /// One of diffusers' schedulers: the same timesteps, sigmas and latents, step by step, in float32. Holds the state of
 /// one run, which set_steps begins. The latents of a batch are one span; noise is drawn for the whole batch at once.
 class Solver {
@@ -53,6 +61,9 @@ class Solver {
 
   /// The network's input for `x` at a step: x / input_scale. The spans may be the same.
   void scale_input(int index, std::span<const float> x, std::span<float> scaled) const;
+  /// The clean latents that the model's output at a step stands for, when `x` are the latents before it.
+  void predict_clean(int index, std::span<const float> x, std::span<const float> model_output,
+                     std::span<float> clean) const;
   /// Updates `x` from level `index` to `index + 1`; indices come in order, each once.
   /// internal: `index` is not the next one, or the spans have other sizes than before.
   Status step(int index, std::span<const float> model_output, std::span<float> x, NoiseSource& noise);
@@ -77,6 +88,7 @@ class Solver {
 
   virtual Result<Layout> lay_out(const StepPlan& plan) = 0;
   virtual Level level(size_t index) const = 0;
+  virtual PredictionType prediction_type() const = 0;
   /// The network sees x / input_scale.
   virtual float input_scale(size_t) const { return 1; }
   /// Whether a step is x += (next sigma - sigma) * model_output.
@@ -102,8 +114,8 @@ std::string solver_names();
 std::string solver_name(const nlohmann::json& config);
 /// The scheduler_config.json of a model changed to another solver: `name` is a class name, or a short name with
 /// optional suffixes that set fields ("dpm++-karras", "dpm++-sde"), or a name of other programs ("euler_a", "DPM++ 2M
-/// Karras"). "euler" of a flow model is flow-euler. Flow models keep their shift. unsupported: an unknown solver, or
-/// one for the other kind of model.
+/// Karras"). "euler" of a flow model is flow-euler. Flow models keep their shift. invalid_argument: an unknown
+/// solver. unsupported: one for the other kind of model.
 Result<nlohmann::json> with_solver(nlohmann::json config, const std::string& name);
 
 }  // namespace redline

@@ -53,7 +53,8 @@ class ByteReader {
 
  private:
   Status ends_early(uint64_t bytes, std::string_view what) const {
-    return error_at(offset_, "the file ends early: {} needs {} bytes, {} are left", what, bytes, remaining());
+    return error_at(offset_, "incomplete: the file ends early: {} needs {} bytes, {} are left", what, bytes,
+                    remaining());
   }
 
   const std::string* path_;

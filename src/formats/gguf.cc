@@ -67,8 +67,8 @@ Status read_array(ByteReader& reader, GgufValue& value, int depth) {
   const uint64_t fixed = gguf_fixed_bytes(value.element_type);
   const uint64_t least = fixed != 0 ? fixed : value.element_type == GgufType::kString ? 8 : 12;
   if (value.count > reader.remaining() / least)
-    return reader.error_at(at + 4, "an array of {} x {} needs at least {} bytes each, {} bytes are left", value.count,
-                           gguf_value_type_name(value.element_type), least, reader.remaining());
+    return reader.error_at(at + 4, "incomplete: an array of {} x {} needs at least {} bytes each, {} bytes are left",
+                           value.count, gguf_value_type_name(value.element_type), least, reader.remaining());
   if (fixed != 0) {
     REDLINE_TRY(reader.take(value.count * fixed, value.payload, "array"));
     return value.element_type == GgufType::kBool ? check_bools(reader, value.payload) : Status();
@@ -184,10 +184,10 @@ class GgufParser {
     REDLINE_TRY(in.read(part.num_tensors, "tensor count"));
     REDLINE_TRY(in.read(part.num_keys, "metadata count"));
     if (part.num_tensors > in.remaining() / kLeastTensorBytes)
-      return in.error_at(8, "{} tensors declared, the {} bytes left hold at most {}", part.num_tensors, in.remaining(),
-                         in.remaining() / kLeastTensorBytes);
+      return in.error_at(8, "incomplete: {} tensors declared, the {} bytes left hold at most {}", part.num_tensors,
+                         in.remaining(), in.remaining() / kLeastTensorBytes);
     if (part.num_keys > in.remaining() / kLeastKeyBytes)
-      return in.error_at(16, "{} metadata keys declared, the {} bytes left hold at most {}", part.num_keys,
+      return in.error_at(16, "incomplete: {} metadata keys declared, the {} bytes left hold at most {}", part.num_keys,
                          in.remaining(), in.remaining() / kLeastKeyBytes);
     // Besides the entry: its shape, and the indices and offsets that the checks sort.
     constexpr uint64_t kPerTensor = sizeof(GgufTensor) + 48 + 2 * sizeof(uint32_t) + sizeof(uint64_t);
@@ -311,7 +311,7 @@ class GgufParser {
     if (offset % part.alignment != 0)
       return in.error_at(at, "offset {} is not a multiple of the alignment {}", offset, part.alignment);
     if (offset > in.size())
-      return in.error_at(at, "offset {} lies beyond the end of the file ({} bytes)", offset, in.size());
+      return in.error_at(at, "incomplete: offset {} lies beyond the end of the file ({} bytes)", offset, in.size());
     tensor.file_offset = static_cast<int64_t>(offset);  // place_tensors adds the start of the data
 
     if (const auto block = block_size(tensor.gguf_type)) {
@@ -333,7 +333,8 @@ class GgufParser {
     if (count == 0) return {};
     const uint64_t padding = (part.alignment - in.offset() % part.alignment) % part.alignment;
     if (padding > in.remaining())
-      return in.error_at(in.offset(), "the file ends early: the tensor data should begin at byte {}, alignment {}",
+      return in.error_at(in.offset(),
+                         "incomplete: the file ends early: the tensor data should begin at byte {}, alignment {}",
                          in.offset() + padding, part.alignment);
     const auto start = static_cast<int64_t>(in.offset() + padding);
     const int64_t data_bytes = static_cast<int64_t>(in.size()) - start;
@@ -344,9 +345,10 @@ class GgufParser {
     for (const uint32_t i : order) {
       GgufTensor& tensor = file_.tensors_[i];
       if (tensor.file_offset > data_bytes || tensor.bytes > data_bytes - tensor.file_offset)
-        return in.error_at(info_offsets_[i],
-                           "tensor {}: its {} bytes at offset {} end beyond the file: the data has {} bytes",
-                           in_quotes(tensor.name), tensor.bytes, tensor.file_offset, data_bytes);
+        return in.error_at(
+            info_offsets_[i],
+            "incomplete: tensor {}: its {} bytes at offset {} end beyond the file: the data has {} bytes",
+            in_quotes(tensor.name), tensor.bytes, tensor.file_offset, data_bytes);
       tensor.file_offset += start;
       if (const DTypeInfo* known = dtype_from_gguf(tensor.gguf_type)) {
         tensor.view.dtype = known->dtype;

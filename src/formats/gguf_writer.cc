@@ -1,14 +1,9 @@
 #include "formats/gguf_writer.h"
 
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
-#include <cerrno>
-#include <cstdio>
 #include <set>
 
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "formats/byte_reader.h"
 
 namespace redline {
@@ -39,56 +34,6 @@ std::string numbers(GgufType element, const std::vector<T>& values) {
   out.append(reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T));
   return out;
 }
-
-/// A file under a temporary name, removed on destruction unless keep() renames it.
-class TemporaryFile {
- public:
-  explicit TemporaryFile(const std::string& path)
-      : path_(path), temporary_(fmt::format("{}.part-{}", path, ::getpid())) {}
-  ~TemporaryFile() {
-    if (file_ != nullptr) std::fclose(file_);
-    if (created_) ::unlink(temporary_.c_str());
-  }
-  TemporaryFile(const TemporaryFile&) = delete;
-  TemporaryFile& operator=(const TemporaryFile&) = delete;
-
-  Status open() {
-    int fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    if (fd < 0 && errno == EEXIST) {  // left by a killed process with the same pid
-      ::unlink(temporary_.c_str());
-      fd = ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666);
-    }
-    if (fd < 0) return failed("create the file");
-    created_ = true;
-    file_ = ::fdopen(fd, "wb");
-    if (file_ == nullptr) {
-      Status status = failed("open the file");
-      ::close(fd);
-      return status;
-    }
-    return {};
-  }
-  Status write(const void* data, int64_t bytes) {
-    const auto size = static_cast<size_t>(bytes);
-    return size == 0 || std::fwrite(data, 1, size, file_) == size ? Status()
-                                                                  : failed(fmt::format("write {} bytes", bytes));
-  }
-  Status keep() {
-    const int closed = std::fclose(file_);
-    file_ = nullptr;
-    if (closed != 0) return failed("write the last bytes");
-    if (::rename(temporary_.c_str(), path_.c_str()) != 0) return failed("rename " + temporary_);
-    created_ = false;
-    return {};
-  }
-
- private:
-  Status failed(std::string_view what) const { return io("{}: cannot {}: {}", path_, what, std::strerror(errno)); }
-
-  std::string path_, temporary_;
-  std::FILE* file_ = nullptr;
-  bool created_ = false;
-};
 
 }  // namespace
 
@@ -227,22 +172,16 @@ std::string GgufWriter::header() const {
 
 Status GgufWriter::write(const std::string& path) const {
   REDLINE_TRY(check().within(path));
-  REDLINE_ASSIGN(const std::string target, output_path(path));
-  TemporaryFile file(target);
-  REDLINE_TRY(file.open());
-  REDLINE_TRY(write_all([&](const void* data, int64_t bytes) { return file.write(data, bytes); }));
-  return file.keep();
+  REDLINE_ASSIGN(OutputFile file, OutputFile::create(path));
+  REDLINE_TRY(write_all([&](const void* data, int64_t bytes) {
+    return file.write({static_cast<const char*>(data), static_cast<size_t>(bytes)});
+  }));
+  return file.close();
 }
 
 int64_t GgufWriter::padded_bytes(const TensorView& view) { return view.bytes() + padding_after(view.bytes()); }
 
-Status GgufWriter::write_bytes(const std::string& path, std::string_view bytes) {
-  REDLINE_ASSIGN(const std::string target, output_path(path));
-  TemporaryFile file(target);
-  REDLINE_TRY(file.open());
-  REDLINE_TRY(file.write(bytes.data(), static_cast<int64_t>(bytes.size())));
-  return file.keep();
-}
+Status GgufWriter::write_bytes(const std::string& path, std::string_view bytes) { return write_file(path, bytes); }
 
 Result<std::string> GgufWriter::to_bytes() const {
   REDLINE_TRY(check());

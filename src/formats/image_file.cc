@@ -13,11 +13,14 @@ namespace redline {
 
 Result<RgbImage> read_image(const std::string& path, ImageText* text) {
   REDLINE_ASSIGN(const auto file, MappedFile::open(path));
-  const std::string_view bytes = file->text();
-  if (bytes.starts_with("\x89PNG")) return decode_png(bytes, path, text);
-  if (bytes.starts_with("\xff\xd8")) return decode_jpeg(bytes, path, text);
-  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return decode_webp(bytes, path, text);
-  return unsupported("{}: not a PNG, JPEG or WebP image{}", path, looks_like(bytes, file->size()));
+  return decode_image(file->text(), path, text);
+}
+
+Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text) {
+  if (bytes.starts_with("\x89PNG")) return decode_png(bytes, name, text);
+  if (bytes.starts_with("\xff\xd8")) return decode_jpeg(bytes, name, text);
+  if (bytes.starts_with("RIFF") && bytes.substr(0, 12).ends_with("WEBP")) return decode_webp(bytes, name, text);
+  return invalid_argument("{}: not a PNG, JPEG or WebP image{}", name, looks_like(bytes, std::ssize(bytes)));
 }
 
 Result<ImageFormat> image_format_of(const std::string& path) {

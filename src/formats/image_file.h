@@ -2,6 +2,7 @@
 #pragma once
 
 #include <string>
+#include <string_view>
 
 #include "base/error.h"
 #include "formats/rgb_image.h"
@@ -9,8 +10,11 @@
 namespace redline {
 
 /// A PNG, JPEG or WebP file, by content. `text`, if given, receives the text that it carries. Errors as decode_png,
-/// decode_jpeg and decode_webp; unsupported: another format.
+/// decode_jpeg and decode_webp; invalid_argument: another format.
 Result<RgbImage> read_image(const std::string& path, ImageText* text = nullptr);
+
+/// The same of the bytes of a file; `name` is for messages.
+Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, ImageText* text = nullptr);
 
 enum class ImageFormat : uint8_t { kPng, kJpeg, kWebp };
 /// By the ending of a name: .png, .jpg, .jpeg, .webp, in any case; PNG for a name without an ending.

@@ -160,7 +160,12 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   if (!bytes.starts_with("\xff\xd8\xff"))
     return invalid_argument("{}: not a JPEG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   Session session;
-  if (!read_header(session, bytes)) return invalid_argument("{}: not a readable JPEG: {}", name, session.message);
+  const auto is_incomplete = [&] { return session.errors.msg_code == JERR_INPUT_EOF; };
+  const auto incomplete = [&] {
+    return invalid_argument("{}: incomplete JPEG: the file ends early, after {} bytes", name, bytes.size());
+  };
+  if (!read_header(session, bytes))
+    return is_incomplete() ? incomplete() : invalid_argument("{}: not a readable JPEG: {}", name, session.message);
   const auto& jpeg = session.jpeg;
   if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK)
     return unsupported("{}: a CMYK image; convert it to RGB", name);
@@ -177,7 +182,8 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
                             picture.height);
   const std::string exif(exif_of(jpeg));  // libjpeg frees its markers at the end
   picture.rgb.resize(static_cast<size_t>(picture.width * picture.height) * 3);
-  if (!read_rows(session, picture.rgb.data())) return invalid_argument("{}: damaged JPEG: {}", name, session.message);
+  if (!read_rows(session, picture.rgb.data()))
+    return is_incomplete() ? incomplete() : invalid_argument("{}: damaged JPEG: {}", name, session.message);
   if (text) read_exif(exif, *text);
   return apply_orientation(std::move(picture), exif_orientation(exif));
 }

@@ -82,8 +82,8 @@ Result<Llama2cFile> Llama2cFile::from_file(std::shared_ptr<MappedFile> file) {
     return in.error_at(0, "the sizes in its header overflow: not a llama2.c checkpoint");
   bytes += kHeaderBytes;
   if (bytes != file->size())
-    return in.error_at(0, "the sizes in its header make {} bytes ({} weights), the file has {} ({} weights)", bytes,
-                       floats, file->size(), have);
+    return in.error_at(0, "{}the sizes in its header make {} bytes ({} weights), the file has {} ({} weights)",
+                       file->size() < bytes ? "incomplete: " : "", bytes, floats, file->size(), have);
   ListBudget budget(static_cast<uint64_t>(file->size()));
   constexpr uint64_t kPerTensor = sizeof(std::pair<std::string, TensorView>) + 2 * 48;
   if (!budget.spend(static_cast<uint64_t>(model.num_layers), 9 * kPerTensor))

@@ -103,8 +103,9 @@ class HeaderText {
 template <class T, class Convert>
 Status convert(const NpyHeader& header, const std::string& name, std::vector<float>& values, Convert to_float) {
   if (header.values.size() / sizeof(T) != static_cast<size_t>(header.count) || header.values.size() % sizeof(T) != 0)
-    return invalid_argument("{}: {} bytes of values, and its shape [{}] of {} has {}", name, header.values.size(),
-                            fmt::join(header.shape, ", "), header.type,
+    return invalid_argument("{}: {}{} bytes of values, and its shape [{}] of {} has {}", name,
+                            header.values.size() / sizeof(T) < static_cast<size_t>(header.count) ? "incomplete: " : "",
+                            header.values.size(), fmt::join(header.shape, ", "), header.type,
                             static_cast<uint64_t>(header.count) * sizeof(T));
   values.resize(static_cast<size_t>(header.count));
   for (size_t i = 0; i < values.size(); ++i) {

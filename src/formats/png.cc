@@ -154,7 +154,7 @@ Status write_png(const std::string& path, const RgbImage& picture, const ImageTe
 Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, ImageText* text) {
   if (bytes.size() < 8 || png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) != 0)
     return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
-  if (!chunks_fit(bytes)) return invalid_argument("{}: damaged PNG: the file ends early", name);
+  if (!chunks_fit(bytes)) return invalid_argument("{}: incomplete PNG: the file ends early", name);
   Session session(false);
   if (!session.info) return out_of_memory("{}: libpng could not begin", name);
   session.input = bytes;

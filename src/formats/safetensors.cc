@@ -103,8 +103,9 @@ class SafetensorsParser {
     // The file more likely has another format than a header of 10^18 bytes.
     const bool is_json = file.size() > 8 && file.text()[8] == '{';
     if (bytes > in.remaining() || bytes > uint64_t{kMaxHeaderBytes} || bytes < 2)
-      return in.error_at(0, "a header of {} bytes, the file has {} behind its length and at most {} are read{}", bytes,
-                         in.remaining(), kMaxHeaderBytes, is_json ? std::string() : looks_like(beginning, file.size()));
+      return in.error_at(0, "{}a header of {} bytes, the file has {} behind its length and at most {} are read{}",
+                         is_json && bytes <= uint64_t{kMaxHeaderBytes} ? "incomplete: " : "", bytes, in.remaining(),
+                         kMaxHeaderBytes, is_json ? std::string() : looks_like(beginning, file.size()));
     std::string_view text;
     REDLINE_TRY(in.take(bytes, text, "header"));
     return JsonScanner(file.path(), text, sizeof(uint64_t));
@@ -167,8 +168,8 @@ class SafetensorsParser {
     tensor.view.shape.assign(shape.begin(), shape.end());
 
     if (offsets[0] > offsets[1] || offsets[1] > data_bytes)
-      return wrong(
-          fmt::format("data_offsets {} to {} do not lie in the {} bytes of data", offsets[0], offsets[1], data_bytes));
+      return wrong(fmt::format("incomplete: data_offsets {} to {} do not lie in the {} bytes of data", offsets[0],
+                               offsets[1], data_bytes));
     tensor.file_offset = start + offsets[0];
     tensor.bytes = offsets[1] - offsets[0];
     const auto* type = std::find_if(std::begin(kTypes), std::end(kTypes),
@@ -299,8 +300,12 @@ Result<SafetensorsFiles> SafetensorsFiles::open_folder(const std::string& folder
   REDLINE_ASSIGN(const auto names, safetensors_index_files(*index));
   std::vector<std::shared_ptr<MappedFile>> parts;
   for (const std::string& name : names) {
-    REDLINE_ASSIGN(auto part, MappedFile::open((base / name).string()).within("named by " + index_path));
-    parts.push_back(std::move(part));
+    auto part = MappedFile::open((base / name).string());
+    if (!part.ok() && part.status().code() == Code::not_found)
+      return not_found("{}: incomplete: {} is missing, which {} names", folder, name,
+                       std::filesystem::path(index_path).filename().string());
+    REDLINE_TRY(part);
+    parts.push_back(std::move(part).value());
   }
   return from_parts(std::move(parts), index.get());
 }

@@ -63,7 +63,8 @@ class Reader {
       if (entries != 0xffff && bytes != kElsewhere && offset != kElsewhere) return {};
       return find_directory64(at, entries, bytes, offset);
     }
-    return reader_.error_at(first, "there is no end record of a zip archive: the file is cut short or another format");
+    return reader_.error_at(first,
+                            "there is no end record of a zip archive: the file is incomplete, or another format");
   }
   Status find_directory64(uint64_t end, uint64_t& entries, uint64_t& bytes, uint64_t& offset) const {
     if (end < kLocatorBytes || number<uint32_t>(end - kLocatorBytes) != kLocator64)

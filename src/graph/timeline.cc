@@ -10,6 +10,8 @@
 #include <cstring>
 #include <iterator>
 
+#include "base/late_failure.h"
+
 namespace redline {
 
 Timeline::Timeline(int workers, int64_t capacity) : lanes_(static_cast<size_t>(workers)) {
@@ -101,6 +103,7 @@ void TimelineFile::write() const {
   else if (timeline_->dropped() > 0)
     text = fmt::format("redline: {}: {} tasks did not fit; raise REDLINE_TRACE_EVENTS\n", path_, timeline_->dropped());
   std::fputs(text.c_str(), stderr);
+  if (!written.ok()) note_late_failure();
 }
 
 }  // namespace redline

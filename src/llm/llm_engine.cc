@@ -24,6 +24,7 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   std::unique_ptr<LlmEngine> engine(new LlmEngine());
   LlmEngine& e = *engine;
   REDLINE_ASSIGN(e.model_, TextModel::make(checkpoint, model, options.context));
+  REDLINE_TRY(e.model_.set_chat_template(std::move(checkpoint.chat_template), options.chat_template));
   if (options.use_interpreter && !options.trace_file.empty())
     return invalid_argument("{}: the interpreter has no workers to draw a timeline of", options.trace_file);
   REDLINE_ASSIGN(e.runtime_,

@@ -23,6 +23,7 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const override {
     return model_.decode(tokens, special);
   }
+  Result<std::string> render_chat(const ChatInput& input) const override { return model_.render_chat(input); }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights& adapters) override;
   Status load_adapter(const std::string& name, const std::string& path) override {
     return model_.adapters->load(name, path);

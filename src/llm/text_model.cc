@@ -104,4 +104,28 @@ Result<std::string> TextModel::decode(std::span<const int32_t> tokens, bool spec
   return tokenizer->decode({tokens.begin(), tokens.end()}, special);
 }
 
+Status TextModel::set_chat_template(ChatTemplateSource source, const std::string& file_or_name) {
+  if (!file_or_name.empty()) {
+    REDLINE_ASSIGN(source.text, read_chat_template(file_or_name));
+    source.tool_use.clear();
+  }
+  if (source.text.empty()) return {};
+  ChatTemplateOptions options;
+  options.tool_use = std::move(source.tool_use);
+  options.special_tokens_json = std::move(source.special_tokens_json);
+  auto compiled = ChatTemplate::compile(std::move(source.text), std::move(options));
+  if (!compiled.ok() && !file_or_name.empty()) return std::move(compiled).status().within(file_or_name);
+  info.has_chat_template = compiled.ok();
+  if (compiled.ok()) chat_template = std::move(compiled).value();
+  else chat_template_status = std::move(compiled).status().within(info.path);
+  return {};
+}
+
+Result<std::string> TextModel::render_chat(const ChatInput& input) const {
+  if (chat_template) return chat_template->render(input);
+  REDLINE_TRY(chat_template_status);
+  return not_found("{} has no chat template; give one with --chat-template FILE, or by name ({})", info.path,
+                   fmt::join(builtin_chat_template_names(), ", "));
+}
+
 }  // namespace redline

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -17,6 +18,8 @@ struct TextModel {
   SamplingOptions sampling;
   std::unique_ptr<Tokenizer> tokenizer;
   Status tokenizer_status;  ///< why there is no tokenizer
+  std::optional<ChatTemplate> chat_template;
+  Status chat_template_status;  ///< why there is none
   std::vector<int32_t> stop_tokens;
   int32_t bos = -1;
   std::unique_ptr<TextAdapters> adapters;
@@ -30,8 +33,12 @@ struct TextModel {
 
   /// Takes the tokenizer out of the checkpoint. `context`: as TextEngineOptions::context.
   static Result<TextModel> make(Checkpoint& checkpoint, const LanguageModel& model, int64_t context);
+  /// The model's own template, or `file_or_name` unless "". A template of the model that does not compile is an error
+  /// of render_chat(); one that was asked for, of this call.
+  Status set_chat_template(ChatTemplateSource source, const std::string& file_or_name);
 
   Result<std::vector<int32_t>> encode(std::string_view text, bool special, bool add_bos) const;
+  Result<std::string> render_chat(const ChatInput& input) const;
   Result<std::string> decode(std::span<const int32_t> tokens, bool special) const;
 };
 

@@ -8,15 +8,14 @@
 #include "formats/safetensors.h"
 #include "models/int_quantized.h"
 #include "text/gguf_vocab.h"
+#include "text/json_reader.h"
 
 namespace redline {
 namespace {
 
 Result<nlohmann::json> read_json(const std::string& path) {
   REDLINE_ASSIGN(std::string text, read_text_file(path));
-  nlohmann::json parsed = nlohmann::json::parse(text, nullptr, false);
-  if (!parsed.is_object()) return invalid_argument("{}: not a JSON object", path);
-  return parsed;
+  return parse_json_object(text, path);
 }
 
 Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
@@ -51,6 +50,9 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
   else checkpoint.tokenizer_status = std::move(tokenizer).status();
+  // A file that cannot be read is the tokenizer's error.
+  if (auto source = chat_template_from_folder(folder); source.ok())
+    checkpoint.chat_template = std::move(source).value();
   return {};
 }
 
@@ -63,6 +65,20 @@ void collect_stop_tokens(Checkpoint& checkpoint) {
   std::sort(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end());
   checkpoint.stop_tokens.erase(std::unique(checkpoint.stop_tokens.begin(), checkpoint.stop_tokens.end()),
                                checkpoint.stop_tokens.end());
+}
+
+/// A tokenizer of another model would give ids without a row, or other words. Vocabularies are padded, and a few tokens
+/// may have been added to the tokenizer alone.
+void check_vocabulary(Checkpoint& checkpoint) {
+  const auto rows = checkpoint.config.find("vocab_size");
+  if (!checkpoint.tokenizer || rows == checkpoint.config.end() || !rows->is_number_integer()) return;
+  constexpr int64_t kMaxAdded = 256, kMaxPadding = 1024;
+  const int64_t tokens = checkpoint.tokenizer->vocab_size(), size = rows->get<int64_t>();
+  if (tokens <= size + kMaxAdded && (tokens >= size / 2 || size - tokens <= kMaxPadding)) return;
+  checkpoint.tokenizer_status =
+      invalid_argument("{}: its tokenizer has {} tokens, and the model {}: they belong to different models",
+                       checkpoint.path, tokens, size);
+  checkpoint.tokenizer.reset();
 }
 
 }  // namespace
@@ -101,6 +117,7 @@ Result<Checkpoint> Checkpoint::open(const std::string& path) {
     REDLINE_TRY(checkpoint_from_gguf(file, checkpoint));
   }
   collect_stop_tokens(checkpoint);
+  check_vocabulary(checkpoint);
   return checkpoint;
 }
 

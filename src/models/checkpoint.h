@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "graph/graph.h"
+#include "text/chat_template.h"
 #include "text/tokenizer.h"
 
 namespace redline {
@@ -27,6 +28,7 @@ struct Checkpoint {
   /// Makes the tensors of a model without files, by name and shape. Unset: they are read from `tensors`.
   std::function<Result<WeightSource>(const std::string& name, const std::vector<int64_t>& shape)> make_tensor;
   std::vector<int32_t> stop_tokens;  ///< from the tokenizer and the generation config, sorted
+  ChatTemplateSource chat_template;
 
   // Facts that the file format states outside of `config`; set by its reader.
   /// GGUF: a sliding window of all layers, which the config.json of a Llama does not have.

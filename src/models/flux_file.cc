@@ -6,6 +6,7 @@
 #include "formats/byte_reader.h"
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
+#include "text/json_reader.h"
 
 namespace redline {
 namespace {
@@ -242,8 +243,7 @@ Status add_axes(const std::string& path, nlohmann::json& config) {
   auto text = read_text_file(beside);
   if (!text.ok() && text.status().code() != Code::not_found) return std::move(text).status();
   if (text.ok()) {
-    const nlohmann::json given = nlohmann::json::parse(*text, nullptr, false);
-    if (!given.is_object()) return invalid_argument("{}: not a JSON object", beside);
+    REDLINE_ASSIGN(const Json given, parse_json_object(*text, beside));
     for (const auto& [key, value] : config.items()) {
       const auto at = given.find(key);
       if (at != given.end() && !at->is_null() && *at != value)

@@ -168,6 +168,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
       embed != tensors.end() && !embed->second.view.shape.empty())
     checkpoint.config["vocab_size"] = embed->second.view.shape[0];
 
+  checkpoint.chat_template = chat_template_from_gguf(file);
   auto vocab = read_gguf_vocab(file);
   if (!vocab.ok()) {
     checkpoint.tokenizer_status = std::move(vocab).status();

@@ -1,6 +1,7 @@
 #include "models/model_tokenizer.h"
 
 #include <filesystem>
+#include <nlohmann/json.hpp>
 
 namespace redline {
 namespace {
@@ -129,18 +130,48 @@ Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path) {
   return tokenizer_from_gguf(std::move(vocab)).within(path);
 }
 
-Result<std::string> load_chat_template(const std::string& path) {
-  std::error_code ignored;
-  if (std::filesystem::is_directory(path, ignored)) {
-    REDLINE_ASSIGN(const ChatTemplates templates, chat_templates_from_folder(path));
-    for (const auto& [name, text] : templates)
-      if (name.empty()) return text;
-    return std::string();
+ChatTemplateSource chat_template_from_gguf(const GgufFile& file) {
+  const auto text = [&](std::string_view key) {
+    const GgufValue* value = file.find(key);
+    return std::string(value ? value->as_string().value_or("") : "");
+  };
+  ChatTemplateSource source;
+  source.text = text("tokenizer.chat_template");
+  source.tool_use = text("tokenizer.chat_template.tool_use");
+  if (source.text.empty()) source.text = source.tool_use;
+  const GgufValue* tokens = file.find("tokenizer.ggml.tokens");
+  const auto pieces = tokens ? tokens->as_strings() : std::nullopt;
+  if (!pieces) return source;
+  nlohmann::json special = nlohmann::json::object();
+  const std::pair<const char*, const char*> names[] = {
+      {"bos_token", "bos_token_id"},       {"eos_token", "eos_token_id"},     {"unk_token", "unknown_token_id"},
+      {"sep_token", "seperator_token_id"}, {"pad_token", "padding_token_id"}, {"cls_token", "cls_token_id"},
+      {"mask_token", "mask_token_id"}};
+  std::vector<std::pair<int64_t, const char*>> wanted;
+  for (const auto& [name, key] : names) {
+    const GgufValue* value = file.find(fmt::format("{}{}", kPrefix, key));
+    if (const auto id = value ? value->as_int() : std::nullopt) wanted.emplace_back(*id, name);
   }
+  int64_t id = 0;
+  for (const std::string_view piece : *pieces) {
+    for (const auto& [wanted_id, name] : wanted)
+      if (wanted_id == id) special[name] = piece;
+    ++id;
+  }
+  source.special_tokens_json = special.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace);
+  return source;
+}
+
+Result<ChatTemplateSource> load_chat_template_source(const std::string& path) {
+  std::error_code ignored;
+  if (std::filesystem::is_directory(path, ignored)) return chat_template_from_folder(path);
   REDLINE_ASSIGN(const GgufFile file, GgufFile::open(path));
-  const GgufValue* value = file.find("tokenizer.chat_template");
-  const auto text = value ? value->as_string() : std::nullopt;
-  return text ? std::string(*text) : std::string();
+  return chat_template_from_gguf(file);
+}
+
+Result<std::string> load_chat_template(const std::string& path) {
+  REDLINE_ASSIGN(ChatTemplateSource source, load_chat_template_source(path));
+  return std::move(source.text);
 }
 
 }  // namespace redline

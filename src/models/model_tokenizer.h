@@ -5,6 +5,7 @@
 #include <string>
 
 #include "formats/gguf_writer.h"
+#include "text/chat_template.h"
 #include "text/gguf_vocab.h"
 
 namespace redline {
@@ -19,6 +20,10 @@ void set_gguf_vocab(const GgufVocab& vocab, GgufWriter& writer);
 /// `path`: a GGUF file or a Hugging Face folder. not_found: nothing there, or a model without a tokenizer.
 Result<std::unique_ptr<Tokenizer>> load_tokenizer(const std::string& path);
 
+/// The chat template of an open file, with its special tokens.
+ChatTemplateSource chat_template_from_gguf(const GgufFile& file);
+/// The same of a GGUF file or a Hugging Face folder.
+Result<ChatTemplateSource> load_chat_template_source(const std::string& path);
 /// The default chat template (Jinja) of a GGUF file or a Hugging Face folder; "" when it has none.
 Result<std::string> load_chat_template(const std::string& path);
 

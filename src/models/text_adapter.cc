@@ -188,8 +188,7 @@ Result<TextAdapterFile> open_peft(const std::string& folder, const std::string& 
   if (!text.ok() && text.status().code() == Code::not_found)
     return not_found("{} has no adapter_config.json: not an adapter in PEFT's format", folder);
   REDLINE_TRY(text);
-  REDLINE_ASSIGN(const Json json, parse_json(*text, config_path));
-  if (!json.is_object()) return invalid_argument("{}: not a JSON object", config_path);
+  REDLINE_ASSIGN(const Json json, parse_json_object(*text, config_path));
   REDLINE_ASSIGN(const PeftConfig config, PeftConfig::read(json).within(config_path));
   std::string path = weights;
   for (const char* name : {"/adapter_model.safetensors", "/adapter_model.bin"})

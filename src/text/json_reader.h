@@ -13,15 +13,25 @@ namespace redline {
 
 using Json = nlohmann::json;
 
-/// invalid_argument with the parser's reason and byte offset. `name` is the name of the file.
+/// invalid_argument with the parser's reason and byte offset, or that the text ends early. `name` is the name of the file.
 inline Result<Json> parse_json(std::string_view text, std::string_view name) {
   try {
     return Json::parse(text.begin(), text.end());
   } catch (const Json::parse_error& e) {
-    return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, e.what());
+    if (e.byte > text.size()) return invalid_argument("{}: incomplete: the JSON ends at byte {}", name, text.size());
+    std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
+    if (const size_t at = reason.find(": "); at != reason.npos) reason.remove_prefix(at + 2);
+    return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, reason);
   } catch (const std::exception& e) {
     return invalid_argument("{}: {}", name, e.what());
   }
+}
+
+/// As parse_json. invalid_argument: it is JSON, but no object.
+inline Result<Json> parse_json_object(std::string_view text, std::string_view name) {
+  REDLINE_ASSIGN(Json json, parse_json(text, name));
+  if (!json.is_object()) return invalid_argument("{}: not a JSON object", name);
+  return json;
 }
 
 /// The member; nullptr when `object` is not an object, or the member is missing or null.

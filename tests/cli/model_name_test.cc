@@ -1,4 +1,5 @@
 #include "cli/model_name.h"
+#include "cli/file_kind.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -27,7 +28,10 @@ class ModelName : public testing::Test {
     fs::current_path(before);
     fs::remove_all(folder);
   }
-  void write(const fs::path& name, std::string_view bytes) { std::ofstream(folder / name, std::ios::binary) << bytes; }
+  void write(const fs::path& name, std::string_view bytes) {
+    fs::create_directories((folder / name).parent_path());
+    std::ofstream(folder / name, std::ios::binary) << bytes;
+  }
   fs::path before = fs::current_path();
   fs::path folder = fs::path(testing::TempDir()) / "redline_model_name_test";
 };
@@ -67,25 +71,63 @@ TEST_F(ModelName, OtherNames) {
 }
 
 TEST_F(ModelName, KindsByContent) {
+  const auto kind = [](const char* path) { return detect_file_kind(path).value(); };
   write("x", std::string("GGUF\x03\0\0\0", 8));
-  EXPECT_EQ(detect_file_kind("x").value(), FileKind::kGguf);
-  write("x", std::string("\x02\0\0\0\0\0\0\0{}", 10));
-  EXPECT_EQ(detect_file_kind("x").value(), FileKind::kSafetensors);
+  EXPECT_EQ(kind("x"), FileKind::kGguf);
+  const auto header = [&](const std::string& text) {
+    const uint64_t size = text.size();
+    write("x", std::string(reinterpret_cast<const char*>(&size), 8) + text);
+  };
+  header("{}");
+  EXPECT_EQ(kind("x"), FileKind::kSafetensors);
+  header(R"({"transformer.blocks.0.attn.to_q.lora_A.weight": {}})");
+  EXPECT_EQ(kind("x"), FileKind::kImageAdapter);
+  header(R"({"lora_unet_blocks_0_attn.lora_down.weight": {}})");
+  EXPECT_EQ(kind("x"), FileKind::kImageAdapter);
+  header(R"({"base_model.model.model.layers.0.self_attn.q_proj.lora_A.weight": {}})");
+  EXPECT_EQ(kind("x"), FileKind::kTextAdapter);
+  header(R"({"double_blocks.0.img_attn.qkv.weight": {}})");
+  EXPECT_EQ(kind("x"), FileKind::kTransformer);
   const int32_t sizes[8] = {64, 172, 5, 8, 4, 512, 512, 0};
   write("x", std::string(reinterpret_cast<const char*>(sizes), sizeof sizes));
-  EXPECT_EQ(detect_file_kind("x").value(), FileKind::kLlama2c);
+  EXPECT_EQ(kind("x"), FileKind::kLlama2c);
   write("assets/tales/config.json", "{}");
-  EXPECT_EQ(detect_file_kind("assets/tales").value(), FileKind::kModelFolder);
+  EXPECT_EQ(kind("assets/tales"), FileKind::kModelFolder);
+  write("pipeline/model_index.json", "{}");
+  write("pipeline/vae/config.json", "{}");
+  write("pipeline/scheduler/scheduler_config.json", "{}");
+  EXPECT_EQ(kind("pipeline"), FileKind::kPipeline);
+  EXPECT_EQ(kind("pipeline/vae"), FileKind::kComponent);
+  EXPECT_EQ(kind("pipeline/vae/"), FileKind::kComponent);
+  EXPECT_EQ(kind("pipeline/scheduler"), FileKind::kComponent);
+  EXPECT_EQ(pipeline_around("pipeline/vae/weights.safetensors"), "pipeline");
+  EXPECT_EQ(pipeline_around("assets/tales"), "");
+  write("alone/config.json", R"({"_diffusers_version": "0.35"})");
+  EXPECT_EQ(kind("alone"), FileKind::kComponent);
+  write("peft/adapter_config.json", "{}");
+  EXPECT_EQ(kind("peft"), FileKind::kTextAdapter);
+  write("style/pytorch_lora_weights.safetensors", "");
+  EXPECT_EQ(kind("style"), FileKind::kImageAdapter);
+  EXPECT_EQ(image_adapter_file("style"), "style/pytorch_lora_weights.safetensors");
+  EXPECT_EQ(image_adapter_file("x"), "x");
+}
+
+TEST_F(ModelName, NoKind) {
   const auto message = [](const char* path) {
     const auto kind = detect_file_kind(path);
     EXPECT_EQ(kind.status().code(), Code::invalid_argument);
     return kind.status().message();
   };
+  write("x", "%PDF-1.7 .");
+  EXPECT_THAT(message("x"), HasSubstr("x: not a kind of file that Redline knows (10 bytes, beginning 25 50 44 46"));
   write("x", "PK\x03\x04....");
-  EXPECT_THAT(message("x"), HasSubstr("x: not a kind of file that Redline "
-                                      "knows (8 bytes, beginning 50 4b 03 04"));
+  EXPECT_THAT(message("x"), HasSubstr("x: is a file of PyTorch; give the model as safetensors"));
   write("x", "");
-  EXPECT_THAT(message("x"), HasSubstr("(0 bytes, beginning with nothing)"));
+  EXPECT_EQ(message("x"), "x: incomplete: the file has 0 bytes");
+  write("x", "GG");
+  EXPECT_EQ(message("x"), "x: incomplete: the file has 2 bytes");
+  write("x.safetensors", "abc");
+  EXPECT_EQ(message("x.safetensors"), "x.safetensors: incomplete: the file has 3 bytes");
   EXPECT_THAT(message("assets"), HasSubstr("assets: the folder holds no model"));
 }
 

@@ -37,5 +37,18 @@ TEST(Latents, ChannelsThatARowHasBesideAreLeftOut) {
   EXPECT_EQ(planes, (std::vector<float>{0, 1, 2, 3}));
 }
 
+TEST(Latents, AreShrunkToTheMeansOfSquares) {
+  const LatentLayout layout{.channels = 2, .height = 3, .width = 4};
+  std::vector<float> planes(24);
+  std::iota(planes.begin(), planes.end(), 0.0f);
+  LatentLayout small;
+  const std::vector<float> means = shrink_latents(planes, layout, 2, small);
+  EXPECT_EQ(small.height, 2);
+  EXPECT_EQ(small.width, 2);
+  EXPECT_EQ(means, (std::vector<float>{2.5, 4.5, 8.5, 10.5, 14.5, 16.5, 20.5, 22.5}));
+  EXPECT_EQ(shrink_latents(planes, layout, 1, small), planes);
+  EXPECT_EQ(shrink_latents(planes, layout, 100, small), (std::vector<float>{5.5, 17.5}));
+}
+
 }  // namespace
 }  // namespace redline

@@ -186,6 +186,38 @@ TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
   EXPECT_EQ(result.status().code(), Code::cancelled);
 }
 
+TEST(RedlineShapes, PreviewsComeToResembleTheResult) {
+  const auto engine = open(ImageType::kAuto);
+  ASSERT_TRUE(engine);
+  ImageRequest request = engine->defaults();
+  request.prompts = {"a large red circle on a blue background", "a blue star"};
+  request.seed = 3;
+  std::vector<RgbImage> previews[2];
+  const auto result = engine->generate(request, [&](const ImageProgress& p) {
+    for (int64_t i = 0; i < 2; ++i) {
+      auto preview = p.preview(i, 1000);
+      EXPECT_TRUE(preview.ok()) << preview.status().message();
+      if (preview.ok()) previews[i].push_back(std::move(*preview));
+    }
+    EXPECT_FALSE(p.preview(2, 64).ok());
+    const auto small = p.preview(0, 64);
+    EXPECT_TRUE(small.ok() && small->width == 64 && small->height == 64);
+    return true;
+  });
+  ASSERT_TRUE(result.ok()) << result.status().message();
+  for (size_t i = 0; i < 2; ++i) {
+    const std::vector<RgbImage>& of = previews[i];
+    ASSERT_EQ(of.size(), static_cast<size_t>(result->step_ms.size()));
+    // The last step of Euler ends at what the model expects there.
+    EXPECT_GE(psnr(of.back(), result->pictures[i]), 45);
+    EXPECT_GT(psnr(of[of.size() / 2], result->pictures[i]), psnr(of.front(), result->pictures[i]));
+  }
+  // Asking for previews does not change the result.
+  const auto without = engine->generate(request);
+  ASSERT_TRUE(without.ok());
+  EXPECT_EQ(without->pictures[0].rgb, result->pictures[0].rgb);
+}
+
 TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
   const auto engine = open(ImageType::kF32);
   ASSERT_TRUE(engine);

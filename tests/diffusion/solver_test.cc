@@ -137,6 +137,51 @@ TEST(Solver, StepSizesAreThoseOfEulerSteps) {
     EXPECT_EQ(step_size({{"_class_name", other}}), 0) << other;
 }
 
+// The model's output is made from the clean latents and the noise by the definition of each prediction type.
+TEST(Solver, PredictsTheCleanLatentsThatAnOutputStandsFor) {
+  std::vector<float> clean(64), noise(64), x(64), output(64), predicted(64);
+  TorchGenerator generator(3);
+  generator.draw(clean);
+  generator.draw(noise);
+  const auto check = [&](const json& config) {
+    SCOPED_TRACE(config.dump());
+    auto made = Solver::make(config);
+    ASSERT_TRUE(made.ok()) << made.status().to_string();
+    const Solver& solver = **made;
+    ASSERT_TRUE((*made)->set_steps({.steps = 4}).ok());
+    const std::string type = config.value("prediction_type", solver.is_flow() ? "flow_prediction" : "epsilon");
+    for (int i = 0; i < solver.num_steps(); ++i) {
+      solver.add_noise(i, clean, noise, x);
+      // signal and spread of the level, from what add_noise does to a unit of each.
+      const std::vector<float> one = {1}, none = {0};
+      float signal = 0, spread = 0;
+      solver.add_noise(i, one, none, {&signal, 1});
+      solver.add_noise(i, none, one, {&spread, 1});
+      const double length = std::hypot(signal, spread);
+      for (size_t k = 0; k < x.size(); ++k) {
+        const double c = clean[k], n = noise[k];
+        output[k] = static_cast<float>(type == "epsilon"        ? n
+                                       : type == "sample"       ? c
+                                       : type == "v_prediction" ? (signal * n - spread * c) / length
+                                                                : n - c);
+      }
+      solver.predict_clean(i, x, output, predicted);
+      // x / signal: rounding of x is multiplied by 1 / signal.
+      for (size_t k = 0; k < x.size(); ++k) EXPECT_NEAR(predicted[k], clean[k], 8 * 0x1p-24 * 8 * length / signal);
+    }
+  };
+  check({{"_class_name", "flow-euler"}});
+  for (const char* name : {"euler", "euler-ancestral", "ddim", "lcm", "pndm", "dpm++", "unipc"})
+    for (const char* type : {"epsilon", "v_prediction", "sample"}) {
+      const bool takes_sample = std::string_view(name) != "euler-ancestral" && std::string_view(name) != "pndm";
+      if (std::string_view(type) == "sample" && !takes_sample) continue;
+      json config = {{"_class_name", name}, {"prediction_type", type}};
+      if (std::string_view(name) == "pndm") config["skip_prk_steps"] = true;
+      check(config);
+    }
+  check({{"_class_name", "unipc"}, {"prediction_type", "flow_prediction"}, {"use_flow_sigmas", true}});
+}
+
 TEST(Solver, RefusesWhatItDoesNotKnow) {
   const auto expect = [](const json& config, Code code, const std::string& words) {
     const Status status = status_of(config);

@@ -14,7 +14,9 @@
     stdout = {shared}/file.txt             equal to a file, byte for byte
     json rows.0.phase "prefill"            a value inside stdout as JSON; `json rows.# 4` is a length
     stderr ...                             as stdout
+    fields except Record.field; ...         last: the steps of this file printed every field of docs/json.md but these
 
+The JSON that a run step prints to stdout must have the fields of docs/json.md, and no others.
 {redline} {built} {assets} {golden} {shared} {tmp} stand for paths; {built} is the folder of redline, {golden} the golden
 models that the build makes there, {tmp} a fresh one per file. A step that fails (exit other than 0) must leave stdout empty
 unless a stdout line says otherwise. Exit code 77: everything was skipped.
@@ -34,14 +36,82 @@ REPOSITORY = Path(__file__).resolve().parents[2]
 STEP_TIMEOUT_S = 240
 
 
+class Fields:
+    """The records of docs/json.md, and which of their fields have been printed."""
+
+    def __init__(self, path):
+        self.documents, self.records, self.seen = {}, {}, set()
+        for line in path.read_text().splitlines():
+            if line.startswith(("## ", "### ")):
+                name = line.lstrip("# ")
+                record = (self.documents if name.startswith("redline ") else self.records).setdefault(name, {})
+            elif line.startswith("| ") and not line.startswith("| field |"):
+                field, kind = (cell.strip(" `") for cell in line.split("|")[1:3])
+                record[field] = kind
+
+    def differences(self, value, kind, where, seen):
+        """How a value differs from its type."""
+        if kind.endswith(" or null"):
+            return [] if value is None else self.differences(value, kind.removesuffix(" or null"), where, seen)
+        container, _, of = kind.partition(" of ")
+        if of and not isinstance(value, {"list": list, "map": dict}[container]):
+            return [f"{where} is no {container}"]
+        if of:
+            parts = value.items() if container == "map" else enumerate(value)
+            return [d for key, part in parts for d in self.differences(part, of, f"{where}.{key}", seen)]
+        if kind in self.records:
+            return self.of_record(value, kind, self.records[kind], where, seen)
+        types = {"string": str, "integer": int, "number": (int, float), "boolean": bool, "any": object}[kind]
+        fits = isinstance(value, types) and (kind in ("boolean", "any") or not isinstance(value, bool))
+        return [] if fits else [f"{where} is {value!r}, no {kind}"]
+
+    def of_record(self, value, name, fields, where, seen):
+        if not isinstance(value, dict):
+            return [f"{where} is no object"]
+        found, known = [], {field.removesuffix("?"): kind for field, kind in fields.items()}
+        found += [f"{where}.{key} is not documented" for key in value if key not in known]
+        found += [f"{where}.{field} is missing" for field in fields if not field.endswith("?") and field not in value]
+        for key, part in value.items():
+            if key in known:
+                seen.add((name, key))
+                found += self.differences(part, known[key], f"{where}.{key}", seen)
+        return found
+
+    def check(self, command, out):
+        """What is wrong with a document of `redline COMMAND`, by the record that it is most like."""
+        try:
+            parsed = json.loads(out)
+        except ValueError as error:
+            return [f"stdout is no JSON: {error}"]
+        best = None
+        for name, fields in self.documents.items():
+            if name.split()[1] != command:
+                continue
+            seen = set()
+            found = [d for value in (parsed if isinstance(parsed, list) else [parsed])
+                     for d in self.of_record(value, name, fields, command, seen)]
+            if best is None or len(found) < len(best[0]):
+                best = found, seen
+        if best is None:
+            return [f"docs/json.md has no document for {command}"]
+        self.seen |= best[1]
+        return best[0]
+
+    def unseen(self, exceptions):
+        every = {(name, field.removesuffix("?")) for records in (self.documents, self.records)
+                 for name, fields in records.items() for field in fields}
+        return sorted(f"{name}.{field}" for name, field in every - self.seen if f"{name}.{field}" not in exceptions)
+
+
 class Step:
     def __init__(self, line_number, argv):
         self.line_number, self.argv = line_number, argv
         self.env, self.stdin, self.interrupt, self.exit, self.checks = {}, b"", None, None, []
+        self.prints_json = Path(argv[0]).name == "redline" and "--json" in argv
 
 
 def parse(path, names):
-    steps, needs = [], []
+    steps, needs, fields = [], [], None
     for number, line in enumerate(path.read_text().splitlines(), 1):
         line = line.strip()
         if not line or line.startswith("#"):
@@ -66,6 +136,8 @@ def parse(path, names):
                 steps[-1].interrupt = int(rest)
             elif word == "exit":
                 steps[-1].exit = int(rest)
+            elif word == "fields":
+                fields = rest.removeprefix("except ").split("; ")
             elif word in ("stdout", "stderr", "json"):
                 steps[-1].checks.append((number, word, rest))
             else:
@@ -75,7 +147,7 @@ def parse(path, names):
     for step in steps:
         if step.exit is None:
             sys.exit(f"{path}:{step.line_number}: the step states no exit code")
-    return steps, needs
+    return steps, needs, fields
 
 
 def execute(step, cwd):
@@ -101,11 +173,18 @@ def execute(step, cwd):
 
 
 def look_up(document, path):
-    for part in filter(None, path.split(".")):
+    """The value at `path`. Keys may have dots ("metadata.general.name")."""
+    parts = [part for part in path.split(".") if part]
+    while parts:
+        part = parts.pop(0)
         if part == "#":
             document = len(document)
+        elif isinstance(document, list):
+            document = document[int(part)]
         else:
-            document = document[int(part)] if isinstance(document, list) else document[part]
+            while part not in document and parts:
+                part += "." + parts.pop(0)
+            document = document[part]
     return document
 
 
@@ -143,7 +222,8 @@ def main():
         names = {"redline": str(Path(options.redline).resolve()), "built": str(Path(options.redline).resolve().parent),
                  "assets": str(REPOSITORY / "assets"),
                  "golden": str(Path(options.redline).resolve().parent / "golden"), "shared": options.shared, "tmp": tmp}
-        steps, needs = parse(options.file, names)
+        steps, needs, every_field_except = parse(options.file, names)
+        fields = Fields(REPOSITORY / "docs/json.md")
         for position, path in needs:
             if not Path(path).exists():
                 print(f"{options.file.name}: steps from number {position + 1} on skipped: {path} is absent")
@@ -158,12 +238,18 @@ def main():
                 problems.append("did not end in time" if code is None else f"exit code {code}, expected {step.exit}")
             if step.exit != 0 and out and not any(w != "stderr" for _, w, _ in step.checks):
                 problems.append("a failed command wrote to stdout")
+            if step.prints_json and step.exit == 0 and code == 0:
+                problems += fields.check(step.argv[1], out)
             problems += [f"line {n}: {p}" for n, w, r in step.checks if (p := check(w, r, out, err))]
             if not problems:
                 continue
             failures += 1
             print(f"{options.file}:{step.line_number}: {shlex.join(step.argv)}", *problems, sep="\n  ")
             print(f"  stdout: {out[:2000]!r}\n  stderr: {err[:2000]!r}")
+        unseen = [] if every_field_except is None else fields.unseen(every_field_except)
+        if unseen:
+            failures += 1
+            print(f"{options.file}: documented, but never printed: {' '.join(unseen)}")
         print(f"{options.file.name}: {len(steps) - failures} of {len(steps)} steps pass")
         return 1 if failures else 0
 

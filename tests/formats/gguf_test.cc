@@ -167,7 +167,7 @@ TEST(Gguf, WriterRefusesWhatTheFormatCannotHold) {
   EXPECT_THAT(twice.to_bytes().status().message(), HasSubstr("twice"));
   const Status status = GgufWriter().write("/nowhere/at/all.gguf");
   EXPECT_EQ(status.code(), Code::io);
-  EXPECT_THAT(status.message(), HasSubstr("/nowhere/at/all.gguf: cannot create the file: No such file"));
+  EXPECT_THAT(status.message(), HasSubstr("/nowhere/at/all.gguf: cannot be written: No such file"));
 }
 
 TEST(Gguf, WriterLeavesNothingBehindWhenItFails) {
@@ -190,7 +190,7 @@ TEST(Gguf, WriterLeavesNothingBehindWhenItFails) {
     const Status status = writer.write(folder / "w.gguf");
     ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &before), 0);
     EXPECT_EQ(status.code(), Code::io) << most;
-    EXPECT_THAT(status.message(), HasSubstr("w.gguf: cannot write")) << most;
+    EXPECT_THAT(status.message(), HasSubstr("w.gguf: writing failed")) << most;
     EXPECT_EQ(num_files(), 1);
   }
   std::signal(SIGXFSZ, old_handler);

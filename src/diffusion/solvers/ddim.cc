@@ -22,6 +22,8 @@ class Ddim final : public VariancePreserving {
     return with_sigmas(spacing_.timesteps(plan.steps, training().size(), training().size(), 0, true), plan);
   }
 
+  PredictionType prediction_type() const override { return prediction_.kind; }
+
   void advance(const Step& s, NoiseSource& noise) override {
     const int64_t t = timestep(s.index);
     const float here = alpha(t), next = alpha(t - stride_);
@@ -33,8 +35,8 @@ class Ddim final : public VariancePreserving {
     for (size_t i = 0; i < s.x.size(); ++i) {
       const float picture = prediction_.picture(s.x[i], s.output[i], signal, spread);
       float epsilon = s.output[i];
-      if (prediction_.kind == Prediction::kSample) epsilon = (s.x[i] - signal * s.output[i]) / spread;
-      if (prediction_.kind == Prediction::kVelocity) epsilon = signal * s.output[i] + spread * s.x[i];
+      if (prediction_.kind == PredictionType::kSample) epsilon = (s.x[i] - signal * s.output[i]) / spread;
+      if (prediction_.kind == PredictionType::kVelocity) epsilon = signal * s.output[i] + spread * s.x[i];
       s.x[i] = next_signal * picture + direction * epsilon;
       if (eta_ > 0) s.x[i] += deviation * fresh[i];
     }

@@ -35,11 +35,11 @@ class Euler final : public VarianceExploding {
   }
 
   // With epsilon prediction (x - denoised) / sigma is the model's output.
-  bool adds_model_output() const override { return prediction() == Prediction::kEpsilon; }
+  bool adds_model_output() const override { return prediction_type() == PredictionType::kEpsilon; }
 
   void advance(const Step& s, NoiseSource&) override {
     const float sigma = layout().sigmas[s.index], change = layout().sigmas[s.index + 1] - sigma;
-    const Denoiser denoise(prediction(), sigma);
+    const Denoiser denoise(prediction_type(), sigma);
     for (size_t i = 0; i < s.x.size(); ++i) s.x[i] += (s.x[i] - denoise(s.x[i], s.output[i])) / sigma * change;
   }
 

@@ -24,7 +24,7 @@ class EulerAncestral final : public VarianceExploding {
     const float from = layout().sigmas[s.index], to = layout().sigmas[s.index + 1];
     const float up = std::sqrt(to * to * (from * from - to * to) / (from * from));
     const float down = std::sqrt(to * to - up * up), change = down - from;
-    const Denoiser denoise(prediction(), from);
+    const Denoiser denoise(prediction_type(), from);
     const std::span<const float> fresh = draw(noise, s.x.size());
     for (size_t i = 0; i < s.x.size(); ++i) {
       const float slope = (s.x[i] - denoise(s.x[i], s.output[i])) / from;

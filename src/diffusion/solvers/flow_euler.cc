@@ -71,6 +71,7 @@ class FlowEuler final : public Solver {
     return {1 - sigma, sigma};
   }
 
+  PredictionType prediction_type() const override { return PredictionType::kFlow; }
   bool adds_model_output() const override { return !is_stochastic_; }
 
   void advance(const Step& s, NoiseSource& noise) override {

@@ -38,6 +38,8 @@ class Lcm final : public VariancePreserving {
     return with_sigmas(timesteps, plan);
   }
 
+  PredictionType prediction_type() const override { return prediction_.kind; }
+
   void advance(const Step& s, NoiseSource& noise) override {
     const int64_t t = timestep(s.index);
     const bool is_last = s.index == last_;

@@ -27,10 +27,10 @@ class Multistep : public Solver {
         lowers_order_at_end_(fields.boolean("lower_order_final", true)) {
     const std::string kind =
         fields.choice("prediction_type", {"epsilon", "sample", "v_prediction", "flow_prediction"}, "epsilon");
-    prediction_ = kind == "epsilon"        ? kEpsilon
-                  : kind == "sample"       ? kSample
-                  : kind == "v_prediction" ? kVelocity
-                                           : kFlow;
+    prediction_ = kind == "epsilon"        ? PredictionType::kEpsilon
+                  : kind == "sample"       ? PredictionType::kSample
+                  : kind == "v_prediction" ? PredictionType::kVelocity
+                                           : PredictionType::kFlow;
     fields.only("thresholding", false);
     if (dynamic_.enabled && !uses_flow_sigmas_)
       fields.fail(unsupported("config: use_dynamic_shifting without use_flow_sigmas"));
@@ -48,13 +48,15 @@ class Multistep : public Solver {
     return {here.alpha, here.sigma};
   }
 
+  PredictionType prediction_type() const override { return prediction_; }
+
   /// The sample (x0) predicted by a model output.
   float picture(const At& here, float sigma, float x, float output) const {
     switch (prediction_) {
-      case kEpsilon: return (x - here.sigma * output) / here.alpha;
-      case kVelocity: return here.alpha * x - here.sigma * output;
-      case kFlow: return x - sigma * output;
-      case kSample: break;
+      case PredictionType::kEpsilon: return (x - here.sigma * output) / here.alpha;
+      case PredictionType::kVelocity: return here.alpha * x - here.sigma * output;
+      case PredictionType::kFlow: return x - sigma * output;
+      case PredictionType::kSample: break;
     }
     return output;
   }
@@ -93,7 +95,7 @@ class Multistep : public Solver {
   bool ends_at_least_, is_cosine_;
   size_t order_;
   bool lowers_order_at_end_;
-  enum { kEpsilon, kSample, kVelocity, kFlow } prediction_;
+  PredictionType prediction_;
 };
 
 }  // namespace redline

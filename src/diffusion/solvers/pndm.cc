@@ -29,6 +29,10 @@ class Pndm final : public VariancePreserving {
     return with_sigmas(timesteps, plan);
   }
 
+  PredictionType prediction_type() const override {
+    return is_velocity_ ? PredictionType::kVelocity : PredictionType::kEpsilon;
+  }
+
   void advance(const Step& s, NoiseSource&) override {
     int64_t from = timestep(s.index), to = from - stride_;
     if (s.taken == 1) {  // repeats the first step with the mean of the outputs at both ends

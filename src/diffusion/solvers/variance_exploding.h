@@ -11,29 +11,27 @@ namespace redline {
 
 class VarianceExploding : public Solver {
  protected:
-  enum class Prediction { kEpsilon, kVelocity, kSample };
-
   VarianceExploding(SolverFields& fields, std::initializer_list<const char*> predictions)
       : training_(fields, true, true), spacing_(fields, "linspace") {
     const std::string kind = fields.choice("prediction_type", predictions, "epsilon");
-    prediction_ = kind == "epsilon"        ? Prediction::kEpsilon
-                  : kind == "v_prediction" ? Prediction::kVelocity
-                                           : Prediction::kSample;
+    prediction_ = kind == "epsilon"        ? PredictionType::kEpsilon
+                  : kind == "v_prediction" ? PredictionType::kVelocity
+                                           : PredictionType::kSample;
   }
 
   // The sample (x0) predicted by a model output.
   class Denoiser {
    public:
-    Denoiser(Prediction prediction, float sigma)
+    Denoiser(PredictionType prediction, float sigma)
         : prediction_(prediction), sigma_(sigma), variance_(sigma * sigma + 1), factor_(-sigma / std::sqrt(variance_)) {
     }
     float operator()(float x, float output) const {
-      if (prediction_ == Prediction::kEpsilon) return x - sigma_ * output;
-      return prediction_ == Prediction::kSample ? output : output * factor_ + x / variance_;
+      if (prediction_ == PredictionType::kEpsilon) return x - sigma_ * output;
+      return prediction_ == PredictionType::kSample ? output : output * factor_ + x / variance_;
     }
 
    private:
-    Prediction prediction_;
+    PredictionType prediction_;
     float sigma_, variance_, factor_;
   };
 
@@ -59,12 +57,12 @@ class VarianceExploding : public Solver {
   Level level(size_t index) const override { return {1, layout().sigmas[index]}; }
 
   const TrainingSchedule& training() const { return training_; }
-  Prediction prediction() const { return prediction_; }
+  PredictionType prediction_type() const override { return prediction_; }
 
  private:
   TrainingSchedule training_;
   Spacing spacing_;
-  Prediction prediction_ = Prediction::kEpsilon;
+  PredictionType prediction_ = PredictionType::kEpsilon;
 };
 
 }  // namespace redline

@@ -36,22 +36,24 @@ class VariancePreserving : public Solver {
 
   /// The sample (x0) predicted by a model output.
   struct Prediction {
-    enum Kind { kEpsilon, kVelocity, kSample } kind = kEpsilon;
+    PredictionType kind = PredictionType::kEpsilon;
     bool clips = false;
     float range = 1;
     Prediction() = default;
     explicit Prediction(SolverFields& fields, bool clip_sample) {
       const std::string name = fields.choice("prediction_type", {"epsilon", "sample", "v_prediction"}, "epsilon");
-      kind = name == "epsilon" ? kEpsilon : name == "sample" ? kSample : kVelocity;
+      kind = name == "epsilon"  ? PredictionType::kEpsilon
+             : name == "sample" ? PredictionType::kSample
+                                : PredictionType::kVelocity;
       clips = fields.boolean("clip_sample", clip_sample);
       range = static_cast<float>(fields.number("clip_sample_range", 0, 1e6, 1));
       fields.only("thresholding", false);
     }
     /// `signal` and `noise` are the square roots of alpha and 1 - alpha.
     float picture(float x, float output, float signal, float noise) const {
-      const float value = kind == kEpsilon  ? (x - noise * output) / signal
-                          : kind == kSample ? output
-                                            : signal * x - noise * output;
+      const float value = kind == PredictionType::kEpsilon  ? (x - noise * output) / signal
+                          : kind == PredictionType::kSample ? output
+                                                            : signal * x - noise * output;
       return clips ? std::clamp(value, -range, range) : value;
     }
   };

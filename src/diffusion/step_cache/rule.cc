@@ -133,7 +133,7 @@ Result<const RuleRow*> find_rule(const std::string& name) {
     if (name == row->name) return row;
     names.emplace_back(row->name);
   }
-  return not_found("step cache: no rule is called \"{}\"; there are auto, {}", name, fmt::join(names, ", "));
+  return invalid_argument("step cache: no rule is called \"{}\"; there are auto, {}", name, fmt::join(names, ", "));
 }
 
 Result<RulePlan> plan_rule(const RuleRequest& request) {

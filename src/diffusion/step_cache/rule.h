@@ -123,9 +123,9 @@ struct RuleRow {
 };
 
 std::span<const RuleRow* const> rules();
-/// By name; "auto" is the rule that Redline recommends. not_found: the message lists the names.
+/// By name; "auto" is the rule that Redline recommends. invalid_argument: the message lists the names.
 Result<const RuleRow*> find_rule(const std::string& name);
-/// The plan for `request`. not_found: no such rule; the message lists the names. invalid_argument: an unknown parameter
+/// The plan for `request`. invalid_argument: no such rule (the message lists the names), an unknown parameter
 /// (the message lists those of the rule), a malformed value or one out of range, a quality for a rule without a
 /// threshold, or both quality and budget.
 Result<RulePlan> plan_rule(const RuleRequest& request);

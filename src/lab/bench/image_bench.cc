@@ -17,6 +17,7 @@ namespace {
 constexpr const char* kPrompt = "a large red circle on a blue background";
 // The interpreter takes about a second for this many bytes of weights at the smallest size.
 constexpr int64_t kInterpretedBytes = 200'000'000;
+constexpr int64_t kUnit = 16;  // pixels: divisible by every family's patches and latents
 
 using Clock = std::chrono::steady_clock;
 double ms_since(Clock::time_point begin) {
@@ -103,6 +104,59 @@ double ImageBenchReport::peak_ratio() const {
          static_cast<double>(std::max<int64_t>(1, memory.packed_weights + memory.arena_touched));
 }
 
+namespace {
+
+/// What is measured on an open engine, in order; an error leaves what came before it.
+Status measure_all(const ImageBenchRequest& request, ImageEngine& engine, const std::vector<int64_t>& sides,
+                   MachineSampler& sampler, PeakMemory& peak_memory, ImageBenchReport& report) {
+  int64_t done = 0;
+  const int64_t total = std::ssize(sides) + std::ssize(request.lora);
+  const Draw draw = [&](ImageEngine& drawer, const ImageRequest& image) {
+    return drawer.generate(
+        image, [&](const ImageProgress&) { return !request.on_progress || request.on_progress(done, total); });
+  };
+  const int64_t repeat = request.repeat.value_or(5);
+  // Runs another size first, so that every row measures a new size on a warm engine.
+  REDLINE_TRY(draw(engine, request_at(engine, std::max(kUnit, sides[0] / 4 / kUnit * kUnit), 2, 1)));
+  for (const int64_t side : sides) {
+    REDLINE_ASSIGN(ImageSizeRow row, measure_size(draw, engine, side, repeat, sampler));
+    report.rows.push_back(std::move(row));
+    ++done;
+    if (request.on_row) request.on_row(report, report.rows.back());
+  }
+  for (const std::string& file : request.lora) {
+    ImageAdapterRow row;
+    row.file = file;
+    Clock::time_point begin = Clock::now();
+    const std::string name = std::to_string(report.adapters.size() + 1);
+    REDLINE_TRY(engine.load_adapter(name, file));
+    row.load_ms = ms_since(begin);
+    begin = Clock::now();
+    REDLINE_TRY(engine.set_adapters({{name, 1.0}}));
+    row.swap_ms = ms_since(begin);
+    report.adapters.push_back(std::move(row));
+    ++done;
+  }
+  if (!report.adapters.empty()) {
+    REDLINE_ASSIGN(const ImageSizeRow row, measure_size(draw, engine, sides[0], repeat, sampler));
+    report.adapted_ms = row.median_ms();
+  }
+  report.memory = engine.memory();
+  report.peak_bytes = peak_memory.bytes();
+  REDLINE_TRY(engine.set_adapters({}));
+  if (!request.check || engine.memory().packed_weights > kInterpretedBytes) return {};
+  constexpr int64_t kCheckSide = 64;
+  REDLINE_ASSIGN(const double error, check_step(draw, request, engine, kCheckSide));
+  // Rounding of x to 8 bits of mantissa or code in every matrix product, about 2^-8 each, accumulated over the blocks.
+  constexpr double kMaxError = 0.05;
+  if (!(error < kMaxError))
+    return internal("{}: one step differs from the interpreter's by {:.2g} of its size", request.folder, error);
+  report.error = error;
+  return {};
+}
+
+}  // namespace
+
 Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
   ImageOptions options;
   REDLINE_ASSIGN(options.dtype, image_type_from_name(request.dtype).within("flag --dtype"));
@@ -127,53 +181,12 @@ Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request) {
   REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, ImageEngine::open(request.folder, options));
   report.load_ms = ms_since(opening);
   report.family = engine->family();
-  constexpr int64_t kUnit = 16;  // divisible by every family's patches and latents
   const int64_t own = engine->defaults().width;
   const auto part = [&](int64_t of_four) { return std::max(kUnit, own * of_four / 4 / kUnit * kUnit); };
   const std::vector<int64_t> sides = request.side ? std::vector{*request.side} : std::vector{part(4), part(3), part(2)};
 
-  int64_t done = 0;
-  const int64_t total = std::ssize(sides) + std::ssize(request.lora);
-  const Draw draw = [&](ImageEngine& drawer, const ImageRequest& picture) {
-    return drawer.generate(
-        picture, [&](const ImageProgress&) { return !request.on_progress || request.on_progress(done, total); });
-  };
-  const int64_t repeat = request.repeat.value_or(5);
-  // Runs another size first, so that every row measures a new size on a warm engine.
-  REDLINE_TRY(draw(*engine, request_at(*engine, std::max(kUnit, sides[0] / 4 / kUnit * kUnit), 2, 1)));
-  for (const int64_t side : sides) {
-    REDLINE_ASSIGN(report.rows.emplace_back(), measure_size(draw, *engine, side, repeat, sampler));
-    ++done;
-  }
-  for (const std::string& file : request.lora) {
-    ImageAdapterRow& row = report.adapters.emplace_back();
-    row.file = file;
-    Clock::time_point begin = Clock::now();
-    const std::string name = std::to_string(report.adapters.size());
-    REDLINE_TRY(engine->load_adapter(name, file));
-    row.load_ms = ms_since(begin);
-    begin = Clock::now();
-    REDLINE_TRY(engine->set_adapters({{name, 1.0}}));
-    row.swap_ms = ms_since(begin);
-    ++done;
-  }
-  if (!report.adapters.empty()) {
-    REDLINE_ASSIGN(const ImageSizeRow row, measure_size(draw, *engine, sides[0], repeat, sampler));
-    report.adapted_ms = row.median_ms();
-  }
-  report.memory = engine->memory();
-  report.peak_bytes = peak_memory.bytes();
-  REDLINE_TRY(engine->set_adapters({}));
-  if (request.check && engine->memory().packed_weights <= kInterpretedBytes) {
-    constexpr int64_t kCheckSide = 64;
-    REDLINE_ASSIGN(const double error, check_step(draw, request, *engine, kCheckSide));
-    // Rounding of x to 8 bits of mantissa or code in every matrix product, about 2^-8 each, accumulated over the
-    // blocks.
-    constexpr double kMaxError = 0.05;
-    if (!(error < kMaxError))
-      return internal("{}: one step differs from the interpreter's by {:.2g} of its size", request.folder, error);
-    report.error = error;
-  }
+  report.failure = measure_all(request, *engine, sides, sampler, peak_memory, report);
+  if (!report.failure.ok() && report.rows.empty()) return report.failure;
   return report;
 }
 
@@ -209,6 +222,7 @@ Json image_bench_json(const ImageBenchReport& report) {
   json["arena_touched_bytes"] = report.memory.arena_touched;
   json["peak_bytes"] = report.peak_bytes;
   json["peak_ratio"] = report.peak_ratio();
+  if (!report.failure.ok()) json["stopped"] = report.failure.message();
   return json;
 }
 

@@ -22,6 +22,8 @@ struct ImageBenchRequest {
   bool check = true;
   std::string trace;
   BenchProgress on_progress;  ///< may be empty
+  /// Called with each size that is done, and the report so far. May be empty.
+  std::function<void(const struct ImageBenchReport&, const struct ImageSizeRow&)> on_row;
 };
 
 /// Steps of one size. The first two are separate: their difference is the cost of a new size.
@@ -52,6 +54,7 @@ struct ImageBenchReport {
   ImageEngine::MemoryReport memory;
   int64_t peak_bytes = 0;
   std::optional<double> error;  ///< of one step, relative to the float64 interpreter; nullopt: not checked
+  Status failure;               ///< what stopped it after some rows: Ctrl-C (cancelled), a wrong answer, another error
 
   double share(const ImageSizeRow& row) const { return best && best->all > 0 ? row.gop_per_s() / best->all : 0; }
   /// Relative to the packed weights and the used part of the arena. Sizes are symbolic: the arena reserves addresses
@@ -62,7 +65,8 @@ struct ImageBenchReport {
 /// Whether `path` is a pipeline folder.
 bool is_pipeline(const std::string& path);
 
-/// Measures, then checks one small step against the float64 interpreter. internal: they differ.
+/// Measures, then checks one small step against the float64 interpreter. Rows that were measured before an error are
+/// returned with it (ImageBenchReport::failure). internal: the answers differ.
 Result<ImageBenchReport> run_image_bench(const ImageBenchRequest& request);
 Json image_bench_json(const ImageBenchReport& report);
 

@@ -148,14 +148,15 @@ Status measure(const CpuKernels& table, const KernelBenchOptions& options, Kerne
   return {};
 }
 
-/// Sets bounds and verdicts; true if a row is faster than its bound.
+/// Sets bound and verdict; true if the row is faster than its bound.
+bool judge(KernelBenchRow& row, const MachinePeaks& peaks) {
+  row.bound = kernel_bound(row.cost, peaks, row.threads, row.cached);
+  row.verdict = audit_kernel(row.timing, row.bound);
+  return row.verdict.status == KernelStatus::kQuarantined;
+}
 bool judge(KernelBenchReport& report) {
   bool is_too_fast = false;
-  for (KernelBenchRow& row : report.rows) {
-    row.bound = kernel_bound(row.cost, report.peaks, row.threads, row.cached);
-    row.verdict = audit_kernel(row.timing, row.bound);
-    is_too_fast |= row.verdict.status == KernelStatus::kQuarantined;
-  }
+  for (KernelBenchRow& row : report.rows) is_too_fast |= judge(row, report.peaks);
   return is_too_fast;
 }
 
@@ -185,12 +186,24 @@ Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request) {
   const KernelBenchOptions options = {.threads = threads, .cached = request.cached, .seconds = request.seconds};
   int64_t done = 0;
   for (KernelBenchRow& row : report.rows) {
-    REDLINE_TRY(measure(table, options, row));
-    if (request.on_progress && !request.on_progress(++done, std::ssize(report.rows))) return cancelled("interrupted");
+    report.failure = measure(table, options, row);
+    if (!report.failure.ok()) break;
+    judge(row, report.peaks);
+    ++done;
+    if (request.on_row) request.on_row(row);
+    if (!request.on_progress || request.on_progress(done, std::ssize(report.rows))) continue;
+    if (done < std::ssize(report.rows)) report.failure = cancelled("interrupted");
+    break;
+  }
+  if (!report.failure.ok()) {
+    if (done == 0) return report.failure;
+    report.rows.resize(static_cast<size_t>(done));
+    return report;
   }
   // The machine may have been slower while its peaks were measured.
   bool is_too_fast = judge(report);
   for (int again = 0; is_too_fast && again < kMaxPeakRuns; ++again) {
+    report.is_judged_again = true;
     REDLINE_ASSIGN(const MachinePeaks others, measure_peaks(own, {.threads = threads}));
     raise_to(report.peaks, others);
     is_too_fast = judge(report);

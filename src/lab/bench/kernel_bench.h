@@ -21,6 +21,8 @@ struct KernelBenchRequest {
   bool cached = false;
   double seconds = 1;         ///< of timing per row
   BenchProgress on_progress;  ///< may be empty
+  /// Called with each row that is done and judged. May be empty.
+  std::function<void(const struct KernelBenchRow&)> on_row;
 };
 
 struct KernelBenchRow {
@@ -42,12 +44,15 @@ struct KernelBenchRow {
 struct KernelBenchReport {
   MachinePeaks peaks;
   std::vector<KernelBenchRow> rows;
+  bool is_judged_again = false;  ///< the peaks were measured again after the rows, which changed their bounds
+  Status failure;                ///< what stopped it after some rows: Ctrl-C (cancelled), or an error
 
   /// internal: a wrong answer, or a figure faster than its bound.
   Status status() const;
 };
 
-/// invalid_argument: unknown kernel, shape or type; checked before anything is measured.
+/// invalid_argument: unknown kernel, shape or type; checked before anything is measured. Rows that were measured before
+/// another error are returned with it (KernelBenchReport::failure).
 Result<KernelBenchReport> run_kernel_bench(const KernelBenchRequest& request);
 
 /// The permanent record of one measurement.

@@ -200,7 +200,7 @@ Json network_bench_json(const NetworkBenchReport& report) {
   json["ceiling"] =
       best ? Json{{"name", best->name}, {"instruction", best->instruction}, {"gop_per_s", best->all}} : Json();
   json["share"] = report.share();
-  json["error"] = report.error.value_or(-1);
+  json["error"] = report.error ? Json(*report.error) : Json();
   json["once_operations"] = report.once_operations;
   json["weight_bytes"] = report.weight_bytes;
   json["arena_bytes"] = report.arena_bytes;

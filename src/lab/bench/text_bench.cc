@@ -103,20 +103,32 @@ Result<BenchReport> run_text_bench(const TextBenchRequest& request) {
   REDLINE_ASSIGN(report.peaks, measure_peaks(*kernels, peak_options));
   store_peaks(report.peaks, peak_options);
   REDLINE_ASSIGN(MachineSampler sampler, MachineSampler::make(*kernels, info.threads));
-  REDLINE_TRY(measure_rows(*engine, timing, sampler, report.rows, [&] { ++done; }));
-  for (BenchRow& row : report.rows) {
-    if (row.phase != BenchPhase::kStart) continue;
-    start.costs = row.costs;
-    row = std::move(start);
+  const bool exact_f32 = options.dtype == ComputeType::kF32;
+  const auto finish_row = [&](size_t i) {
+    ++done;
+    judge_rows(report.peaks, exact_f32, {&report.rows[i], 1});
+    if (request.on_row) request.on_row(report, report.rows[i]);
+  };
+  report.failure = measure_rows(*engine, timing, sampler, report.rows, finish_row);
+  for (size_t i = 0; i < report.rows.size(); ++i) {
+    if (report.rows[i].phase != BenchPhase::kStart) continue;
+    start.costs = profile_of(*engine).op_costs(kStartTokens, 0);
+    report.rows[i] = std::move(start);
+    finish_row(i);
     break;
   }
-  const bool exact_f32 = options.dtype == ComputeType::kF32;
+  if (!report.failure.ok()) {
+    std::erase_if(report.rows, [](const BenchRow& row) { return !row.is_measured() && row.skipped.empty(); });
+    if (report.rows.empty()) return report.failure;
+    return report;
+  }
   if (judge_rows(report.peaks, exact_f32, report.rows)) {
     // The machine may have been slower while its peaks were measured.
     REDLINE_ASSIGN(const MachinePeaks again, measure_peaks(*kernels, peak_options));
     raise_to(report.peaks, again);
     store_peaks(report.peaks, peak_options);
     judge_rows(report.peaks, exact_f32, report.rows);
+    report.is_judged_again = true;
   }
   return report;
 }

@@ -17,8 +17,11 @@ struct TextBenchRequest {
   double seconds = 120;
   bool check = true;
   BenchProgress on_progress;  ///< may be empty
+  /// Called with each row that is done and judged, and the report so far. May be empty.
+  std::function<void(const BenchReport&, const BenchRow&)> on_row;
 };
 
+/// Rows that were measured before an error are returned with it (BenchReport::failure).
 /// unsupported, invalid_argument: as plan_bench_rows, measure_start and open_engine say. internal: a wrong answer.
 Result<BenchReport> run_text_bench(const TextBenchRequest& request);
 

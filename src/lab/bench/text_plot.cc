@@ -1,9 +1,8 @@
 // The bench chart, written as SVG directly: a few rectangles need no library.
 #include <algorithm>
-#include <fstream>
 
 #include "base/markup.h"
-#include "base/output_path.h"
+#include "base/output_file.h"
 #include "lab/bench/text_report.h"
 
 namespace redline::lab {
@@ -171,17 +170,13 @@ std::string bench_html(const BenchReport& report) {
 }
 
 Status check_plot_name(const std::string& path) {
-  if (path.empty() || path.ends_with(".svg") || path.ends_with(".html")) return {};
+  if (path.empty()) return {};
+  if (path.ends_with(".svg") || path.ends_with(".html")) return prepare_output(path);
   return invalid_argument("flag --plot: {} ends in neither .svg nor .html, which say what to draw", path);
 }
 
 Status write_plot(const BenchReport& report, const std::string& path) {
-  REDLINE_ASSIGN(const std::string target, output_path(path));
-  std::ofstream file(target, std::ios::binary);
-  file << (path.ends_with(".svg") ? bench_svg(report) : bench_html(report));
-  file.close();
-  if (!file) return io("{}: cannot write the chart", path);
-  return {};
+  return write_file(path, path.ends_with(".svg") ? bench_svg(report) : bench_html(report));
 }
 
 }  // namespace redline::lab

@@ -64,6 +64,7 @@ Json bench_json(const BenchReport& report) {
                {"check", check_json(report.check)},
                {"rows", Json::array()}};
   for (const BenchRow& row : report.rows) json["rows"].push_back(row_json(row));
+  if (!report.failure.ok()) json["stopped"] = report.failure.message();
   return json;
 }
 

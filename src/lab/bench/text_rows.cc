@@ -308,7 +308,7 @@ Result<std::vector<BenchRow>> plan_bench_rows(const BenchRequest& r, int64_t con
 }
 
 Status measure_rows(TextEngine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
-                    const std::function<void()>& done) {
+                    const std::function<void(size_t)>& done) {
   RowTimer timer(engine, timing, sampler);
   REDLINE_TRY(timer.begin());
   for (size_t i = 0; i < rows.size(); ++i) {
@@ -317,7 +317,7 @@ Status measure_rows(TextEngine& engine, const BenchTiming& timing, MachineSample
       continue;
     }
     REDLINE_TRY(timer.measure(rows[i], rows.size() - i));
-    done();
+    done(i);
   }
   return {};
 }
@@ -355,7 +355,7 @@ Result<std::string> run_first_token(const std::string& path, const TextEngineOpt
       {"first_token", best - logits.begin()}, {"prompt_tokens", size}, {"peak_memory_bytes", peak_resident_bytes()}});
 }
 
-bool judge_rows(const MachinePeaks& peaks, bool exact_f32, std::vector<BenchRow>& rows) {
+bool judge_rows(const MachinePeaks& peaks, bool exact_f32, std::span<BenchRow> rows) {
   const Roofline roofline(peaks, exact_f32);
   long cache_bytes = std::max({sysconf(_SC_LEVEL3_CACHE_SIZE), sysconf(_SC_LEVEL2_CACHE_SIZE), 0L});
   bool is_any = false;

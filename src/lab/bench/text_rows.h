@@ -3,6 +3,7 @@
 
 #include <functional>
 #include <optional>
+#include <span>
 
 #include "lab/machine/machine_state.h"
 #include "lab/machine/roofline.h"
@@ -66,9 +67,9 @@ struct BenchTiming {
 std::vector<int32_t> bench_tokens(int64_t count, int64_t vocab_size, int64_t salt);
 
 /// Times every row except kStart on `engine`, with new tokens in each run, and fills in its runs, states and costs.
-/// `done` is called after each row. cancelled: timing.is_cancelled.
+/// `done` is called after each row, with its index. cancelled: timing.is_cancelled.
 Status measure_rows(TextEngine& engine, const BenchTiming& timing, MachineSampler& sampler, std::vector<BenchRow>& rows,
-                    const std::function<void()>& done);
+                    const std::function<void(size_t)>& done);
 
 /// Times new processes (redline bench --first-token) whose model file is in the page cache, and records their peak
 /// memory. Costs are those of a prompt of kStartTokens.
@@ -81,6 +82,6 @@ Result<std::string> run_first_token(const std::string& path, const TextEngineOpt
 /// Sets every bound from the peaks and marks rows that are faster than their bound. Tolerance: 2 % for memory-bound
 /// rows larger than the caches, 25 % for rows that may fit a cache, none for compute-bound rows. True when a row was
 /// marked.
-bool judge_rows(const MachinePeaks& peaks, bool exact_f32, std::vector<BenchRow>& rows);
+bool judge_rows(const MachinePeaks& peaks, bool exact_f32, std::span<BenchRow> rows);
 
 }  // namespace redline::lab

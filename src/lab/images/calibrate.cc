@@ -45,34 +45,45 @@ class Calibration {
                                 r.num_inference_steps, r.num_inference_steps - 1);
     REDLINE_TRY(record());
     const MaskCosts costs(trajectories_);
-    const auto cost = [&](int64_t i, int64_t j, int64_t k) { return costs.cost(i, j, k); };
     for (const int64_t budget : budgets_) {
-      CalibratedBudget found;
-      std::vector<int64_t> power;
-      const std::vector<uint8_t> mask = power_mask(r.num_inference_steps, budget);
-      for (int64_t step = 0; step < r.num_inference_steps; ++step)
-        if (mask[step] != 0) power.push_back(step);
-      REDLINE_ASSIGN(const std::vector<int64_t> planned, plan_mask(r.num_inference_steps, budget, 1, cost));
-      work_ = fmt::format("{} of {} steps", budget, r.num_inference_steps);
-      tried_ = 0;
-      REDLINE_ASSIGN(const double power_error, error_of(power));
-      REDLINE_ASSIGN(const double planned_error, error_of(planned));
-      found.power_db = -power_error;
-      found.planned_db = -planned_error;
-      REDLINE_ASSIGN(
-          const ClimbResult climbed,
-          climb_mask(r.num_inference_steps, power_error < planned_error ? power : planned, kReach, o.evaluations,
-                     [&](const std::vector<int64_t>& computed) { return error_of(computed); }));
-      found.computed = climbed.computed;
-      found.found_db = -climbed.error;
-      found.evaluations = climbed.evaluations;
-      report_.budgets.push_back(std::move(found));
+      Result<CalibratedBudget> found = calibrate(budget, costs);
+      if (!found.ok() && report_.budgets.empty()) return found.status();
+      if (!found.ok()) {
+        report_.failure = found.status();
+        break;
+      }
+      report_.budgets.push_back(std::move(found).value());
       ++done_;
     }
     return std::move(report_);
   }
 
  private:
+  Result<CalibratedBudget> calibrate(int64_t budget, const MaskCosts& costs) {
+    const CalibrateOptions& o = options_;
+    const ImageRequest& r = report_.request;
+    const auto cost = [&](int64_t i, int64_t j, int64_t k) { return costs.cost(i, j, k); };
+    CalibratedBudget found;
+    std::vector<int64_t> power;
+    const std::vector<uint8_t> mask = power_mask(r.num_inference_steps, budget);
+    for (int64_t step = 0; step < r.num_inference_steps; ++step)
+      if (mask[step] != 0) power.push_back(step);
+    REDLINE_ASSIGN(const std::vector<int64_t> planned, plan_mask(r.num_inference_steps, budget, 1, cost));
+    work_ = fmt::format("{} of {} steps", budget, r.num_inference_steps);
+    tried_ = 0;
+    REDLINE_ASSIGN(const double power_error, error_of(power));
+    REDLINE_ASSIGN(const double planned_error, error_of(planned));
+    found.power_db = -power_error;
+    found.planned_db = -planned_error;
+    REDLINE_ASSIGN(const ClimbResult climbed,
+                   climb_mask(r.num_inference_steps, power_error < planned_error ? power : planned, kReach,
+                              o.evaluations, [&](const std::vector<int64_t>& computed) { return error_of(computed); }));
+    found.computed = climbed.computed;
+    found.found_db = -climbed.error;
+    found.evaluations = climbed.evaluations;
+    return found;
+  }
+
   Result<ImageResult> draw(size_t prompt, const std::string& rule,
                            const std::function<bool(const ImageProgress&)>& on_step) {
     ImageRequest request = report_.request;

@@ -33,8 +33,10 @@ struct CalibrateReport {
   ImageRequest request;  ///< as it was run
   int64_t prompts = 0;
   std::vector<CalibratedBudget> budgets;
+  Status failure;  ///< what stopped it after some budgets: on_progress (cancelled), or an error
 };
 
+/// Budgets that were found before an error are returned with it (CalibrateReport::failure).
 /// unsupported: the solver is not an Euler step; the plan relies on sums of velocities.
 /// invalid_argument: no prompt, a budget outside 2 .. steps - 1.
 Result<CalibrateReport> calibrate_images(const CalibrateOptions& options);

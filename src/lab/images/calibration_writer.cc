@@ -1,10 +1,5 @@
 // Writes calibrated masks into the file from which the engine reads them.
-#include <unistd.h>
-
-#include <cstdio>
-#include <filesystem>
-#include <fstream>
-
+#include "base/output_file.h"
 #include "base/output_path.h"
 #include "diffusion/calibration_file.h"
 #include "lab/images/calibrate.h"
@@ -17,9 +12,8 @@ Status check_calibration(const std::string& path) {
   REDLINE_ASSIGN(const std::string target, output_path(path));
   const Result<std::vector<CalibratedMask>> old = read_calibration(target);
   if (!old.ok() && old.status().code() != Code::not_found) return old.status();
-  const std::string folder = std::filesystem::path(target).parent_path().string();
-  if (access(folder.empty() ? "." : folder.c_str(), W_OK) != 0)
-    return io("{}: the folder cannot be written; give another file with --output", path);
+  Status prepared = prepare_output(target);
+  if (!prepared.ok()) return Status(prepared.code(), prepared.message() + "; give another file with --output");
   return {};
 }
 
@@ -46,20 +40,10 @@ Status write_calibration(const std::string& path, const CalibrateReport& report)
                             {"true_guidance", r.true_cfg_scale},
                             {"solver", r.solver},
                             {"prompts", report.prompts}});
-  const std::string temporary = target + ".part";
-  {
-    std::ofstream file(temporary, std::ios::binary);
-    // One mask per line, for readable diffs.
-    file << "{\n  \"format\": " << kCalibrationFormat << ",\n  \"masks\": [";
-    for (size_t i = 0; i < out["masks"].size(); ++i) file << (i == 0 ? "\n    " : ",\n    ") << out["masks"][i].dump();
-    file << "\n  ]\n}\n";
-    if (!file.flush()) return io("{}: cannot be written", path);
-  }
-  if (std::rename(temporary.c_str(), target.c_str()) != 0) {
-    std::remove(temporary.c_str());
-    return io("{}: cannot be written", path);
-  }
-  return {};
+  // One mask per line, for readable diffs.
+  std::string text = fmt::format("{{\n  \"format\": {},\n  \"masks\": [", kCalibrationFormat);
+  for (size_t i = 0; i < out["masks"].size(); ++i) text += (i == 0 ? "\n    " : ",\n    ") + out["masks"][i].dump();
+  return write_file(target, text + "\n  ]\n}\n");
 }
 
 }  // namespace redline::lab

@@ -91,8 +91,9 @@ class Comparison {
     for (auto& [place, setting] : settings) report_.settings.push_back(std::move(setting));
     if (stopped.ok()) stopped = add_fewer_steps();
     if (stopped.ok()) return std::move(report_);
-    if (stopped.code() != Code::cancelled || settings.empty()) return stopped;
+    if (settings.empty()) return stopped;
     report_.stopped = fmt::format("stopped at {}: {} of {} settings are measured", at_, settings.size(), wanted.size());
+    report_.failure = std::move(stopped);
     return std::move(report_);
   }
 

@@ -27,8 +27,8 @@ struct CompareOptions {
   int64_t tune_prompts = 8;      ///< tunes on this many of the first prompts
   std::string lpips_weights;     ///< a safetensors file (src/lab/images/lpips.h names its tensors); "": no LPIPS
   int64_t shown_pictures = 6;    ///< number of prompts whose images the HTML report contains
-  /// Current activity and overall progress in [0, 1]; returning false stops and returns the settings measured so far,
-  /// or Code::cancelled when there are none.
+  /// Current activity and overall progress in [0, 1]; returning false stops. Whatever stops it, the settings measured so
+  /// far are returned; the error, when there are none.
   std::function<bool(const std::string& what, double share)> on_progress;
 };
 
@@ -56,7 +56,8 @@ struct CompareReport {
   double reference_loop_ms = 0;            ///< median
   std::vector<std::string> reference_png;  ///< of the first shown prompts
   std::vector<ComparedSetting> settings;
-  std::string stopped;  ///< where on_progress stopped it, and how much was measured; "": not stopped
+  std::string stopped;  ///< where it stopped, and how much was measured; "": not stopped
+  Status failure;       ///< why it stopped: on_progress (cancelled), or an error
 
   std::string to_json() const;
   /// One self-contained page: tables, plots as SVG, images as data URIs.

@@ -1,0 +1,175 @@
+// redline bench serve: the speed of a server as its clients see it.
+#include <optional>
+
+#include "base/progress.h"
+#include "cli/command.h"
+#include "cli/engine_options.h"
+#include "cli/json.h"
+#include "cli/table.h"
+#include "lab/serve/load.h"
+#include "server/app.h"
+
+namespace redline::cli {
+namespace {
+
+struct BenchServeArgs {
+  std::string target, model_name, api_key;
+  std::vector<int64_t> streams = {1, 4, 16, 64};
+  std::vector<int64_t> prompt = {16, 128};
+  std::vector<int64_t> rate;
+  int64_t shared_prefix = 0, max_tokens = 64, requests = 0, seed = 1;
+  bool json = false;
+  EngineArgs engine;
+
+  void visit(OptionList& v) {
+    v.argument(target, "URL|MODEL", "http://HOST:PORT of any server with OpenAI's API, or a model to serve and measure",
+               {.names_file = true, .aliases = {"-m", "--model"}});
+    v(streams, "streams", "N,..",
+      "closed loop: requests at once; each stream sends its next one when it has its answer", {.min = 1, .max = 4096});
+    v(rate, "rate", "R,..", "open loop instead: requests per second, Poisson arrivals", {.min = 1, .max = 100000});
+    v(requests, "requests", "N", "requests of a row",
+      {.min = 1, .max = 1000000, .shown_default = "4 per stream, at least 8"});
+    v(prompt, "prompt-tokens", "MIN,MAX", "lengths of the prompts, about; drawn evenly", {.min = 1, .max = 1 << 20});
+    v(shared_prefix, "shared-prefix", "N", "all prompts begin with the same text of about N tokens",
+      {.min = 0, .max = 1 << 20});
+    v(max_tokens, "max-tokens", "N", "tokens to generate", {.letter = 'n', .min = 2, .max = 1 << 20});
+    v(model_name, "served-model-name", "NAME", "the model's name for the requests to a URL");
+    v(api_key, "api-key", "KEY", "key for the requests to a URL");
+    v(seed, "seed", "S", "of lengths, texts and arrivals", {.letter = 's', .min = 0});
+    v(json, "json", "", "print JSON");
+    engine.visit(v);
+  }
+};
+
+/// A server of this process; the sockets end first.
+struct OwnServer {
+  std::unique_ptr<server::App> app;
+  std::unique_ptr<server::HttpServer> http;
+};
+
+Result<OwnServer> serve_model(const BenchServeArgs& args, int64_t max_streams, Terminal& terminal) {
+  REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
+  options.max_sequences = std::clamp<int64_t>(max_streams, 1, 256);
+  REDLINE_ASSIGN(auto engine, open_engine(args.target, options, terminal));
+  OwnServer own;
+  own.app = std::make_unique<server::App>(server::AppOptions{});
+  constexpr int64_t kMaxWaiting = 1000000;
+  own.app->models().add(std::make_shared<server::ServedModel>("model", std::move(engine), kMaxWaiting));
+  own.app->set_ready();
+  REDLINE_ASSIGN(own.http, server::HttpServer::listen({.port = 0}, *own.app));
+  return own;
+}
+
+struct Row {
+  int64_t streams = 0;
+  double rate = 0;
+  lab::LoadSummary summary;
+};
+
+lab::LoadOptions load_of(const BenchServeArgs& args, int64_t streams, double rate, uint64_t salt) {
+  lab::LoadOptions load;
+  load.streams = streams;
+  load.rate = rate;
+  load.max_tokens = args.max_tokens;
+  load.seed = static_cast<uint64_t>(args.seed);
+  const int64_t count = args.requests > 0 ? args.requests : std::max<int64_t>(8, 4 * streams);
+  const std::string prefix = args.shared_prefix > 0 ? lab::load_text(args.shared_prefix, load.seed) + " " : "";
+  const int64_t min = args.prompt.front(), max = std::max(min, args.prompt.back());
+  for (int64_t i = 0; i < count; ++i) {
+    // Even over the range in every row, in an order that looks random.
+    const int64_t tokens = min + (max - min) * ((i * 7919) % count) / std::max<int64_t>(count - 1, 1);
+    load.prompts.push_back(prefix + lab::load_text(tokens, load.seed + salt * 1000003 + static_cast<uint64_t>(i) + 1));
+  }
+  return load;
+}
+
+Json json_of(const Row& row) {
+  const lab::LoadSummary& s = row.summary;
+  return {{"streams", row.rate > 0 ? Json(nullptr) : Json(row.streams)},
+          {"rate", row.rate > 0 ? Json(row.rate) : Json(nullptr)},
+          {"requests", s.requests},
+          {"failed", s.failed},
+          {"seconds", s.seconds},
+          {"prompt_tokens", s.prompt_tokens},
+          {"cached_tokens", s.cached_tokens},
+          {"tokens", s.tokens},
+          {"tokens_per_s", s.tokens_per_s},
+          {"requests_per_s", s.requests_per_s},
+          {"first_token_s", {{"p50", s.first_p50}, {"p99", s.first_p99}}},
+          {"gap_s", {{"p50", s.gap_p50}, {"p99", s.gap_p99}, {"max", s.gap_max}}}};
+}
+
+std::string table_of(const std::vector<Row>& rows) {
+  Table table({"load", "requests", "tokens/s", "first p50", "first p99", "gap p50", "gap p99", "gap max", "reused"},
+              {1, 2, 3, 4, 5, 6, 7, 8});
+  for (const Row& row : rows) {
+    const lab::LoadSummary& s = row.summary;
+    const auto ms = [](double seconds) { return fmt::format("{:.1f} ms", seconds * 1e3); };
+    table.add({row.rate > 0 ? fmt::format("{:g} requests/s", row.rate)
+                            : fmt::format("{} stream{}", row.streams, row.streams == 1 ? "" : "s"),
+               s.failed > 0 ? fmt::format("{} ({} failed)", s.requests, s.failed) : std::to_string(s.requests),
+               fmt::format("{:.1f}", s.tokens_per_s), ms(s.first_p50), ms(s.first_p99), ms(s.gap_p50), ms(s.gap_p99),
+               ms(s.gap_max),
+               s.prompt_tokens > 0 ? fmt::format("{:.0f}%", 100.0 * static_cast<double>(s.cached_tokens) /
+                                                                static_cast<double>(s.prompt_tokens))
+                                   : "-"});
+  }
+  return table.text();
+}
+
+Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
+  if (args.prompt.size() > 2) return invalid_argument("flag --prompt-tokens takes MIN,MAX or one length");
+  std::optional<OwnServer> own;
+  lab::ServeTarget target;
+  if (args.target.find("://") != std::string::npos) {
+    REDLINE_ASSIGN(target, lab::parse_serve_url(args.target));
+    target.model = args.model_name;
+    target.api_key = args.api_key;
+  } else {
+    const int64_t most = *std::max_element(args.streams.begin(), args.streams.end());
+    REDLINE_ASSIGN(own, serve_model(args, most, terminal));
+    target.host = "127.0.0.1";
+    target.port = std::to_string(own->http->port());
+  }
+  std::vector<Row> rows;
+  for (const int64_t rate : args.rate) rows.push_back({.rate = static_cast<double>(rate)});
+  if (args.rate.empty())
+    for (const int64_t streams : args.streams) rows.push_back({.streams = streams});
+
+  const InterruptGuard guard;
+  uint64_t salt = 0;
+  REDLINE_TRY(lab::run_load(target, load_of(args, 1, 0, salt++)));  // the first requests of a server are slower
+  for (Row& row : rows) {
+    const lab::LoadOptions load = load_of(args, row.streams, row.rate, salt++);
+    Progress progress("measuring", std::ssize(load.prompts), ProgressOptions{.unit = "request"});
+    REDLINE_ASSIGN(const lab::LoadResult result, lab::run_load(target, load, [&] {
+                     progress.advance();
+                     return !InterruptGuard::interrupted();
+                   }));
+    row.summary = lab::summarize(result);
+    if (row.summary.failed == row.summary.requests) return io("every request failed; the first: {}", row.summary.error);
+  }
+  if (args.json) {
+    Json json = {{"target", args.target}, {"max_tokens", args.max_tokens}, {"shared_prefix", args.shared_prefix}};
+    json["rows"] = Json::array();
+    for (const Row& row : rows) json["rows"].push_back(json_of(row));
+    return print_json(json, terminal);
+  }
+  terminal.write(table_of(rows));
+  for (const Row& row : rows)
+    if (!row.summary.error.empty()) terminal.note("redline: a request failed: {}", row.summary.error);
+  return {};
+}
+
+}  // namespace
+
+Command bench_serve_command() {
+  return make_command<BenchServeArgs, bench_serve>(
+      "bench serve", "measure a server as its clients see it",
+      "Sends streamed completions and shows tokens per second over all streams, the time to the first token, the gaps "
+      "between the parts of a text, and the share of the prompts that the server did not have to compute again.",
+      {"redline bench serve redline-tales --streams 1,16", "redline bench serve http://127.0.0.1:8080 --rate 2,8",
+       "redline bench serve redline-tales --shared-prefix 500 --json"});
+}
+
+}  // namespace redline::cli

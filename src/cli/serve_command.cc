@@ -1,0 +1,239 @@
+// redline serve: language and image models behind HTTP.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "cli/command.h"
+#include "cli/engine_options.h"
+#include "cli/model_name.h"
+#include "redline/image.h"
+#include "server/app.h"
+
+namespace redline::cli {
+namespace {
+
+struct ServeArgs {
+  std::vector<std::string> models, lora, api_key, cors_origin;
+  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template;
+  int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
+  int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048;
+  float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
+  std::string webhook_secret;
+  bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
+  EngineArgs engine;
+
+  void visit(OptionList& v) {
+    v.argument(models, "MODEL", "GGUF file or Hugging Face folder, or NAME=PATH to serve it as NAME",
+               {.names_file = true, .aliases = {"-m", "--model"}});
+    v(host, "host", "ADDRESS", "address to listen on; 0.0.0.0: all of this machine");
+    v(port, "port", "N", "port to listen on; 0: any that is free", {.letter = 'p', .min = 0, .max = 65535});
+    v(api_key, "api-key", "KEY", "refuse requests without this key");
+    v(api_keys_file, "api-keys-file", "FILE", "keys, one per line: NAME KEY [REQUESTS_PER_MINUTE]",
+      {.names_file = true});
+    v(tls_cert, "tls-cert", "FILE", "certificate chain (PEM), to speak TLS",
+      {.names_file = true, .aliases = {"--ssl-certfile", "--ssl-cert-file"}, .needs = {"tls-key"}});
+    v(tls_key, "tls-key", "FILE", "its private key (PEM)",
+      {.names_file = true, .aliases = {"--ssl-keyfile", "--ssl-key-file"}, .needs = {"tls-cert"}});
+    v(cors_origin, "cors-origin", "ORIGIN", "pages of this origin may call, as https://example.org; *: any page");
+    v(lora, "lora", "NAME=PATH", "LoRA adapter (PEFT folder or GGUF) of the first MODEL; requests name it MODEL:NAME",
+      {.names_file = true, .aliases = {"--lora-modules"}});
+    v(max_lora_rank, "max-lora-rank", "N", "room for adapters of this rank together in one request",
+      {.min = 0, .max = 4096, .shown_default = "what --lora needs"});
+    v(allow_lora_loading, "allow-lora-loading", "",
+      "clients may load adapters from this machine's files over a network; "
+      "on a loopback address they always may");
+    v(chat_template, "chat-template", "FILE|NAME", "chat template, or the name of a built-in one such as chatml",
+      {.names_file = true, .shown_default = "the model's own"});
+    v(max_sequences, "max-sequences", "N", "texts that are generated at once",
+      {.min = 1, .max = 4096, .aliases = {"--max-num-seqs", "-np", "--parallel"}});
+    v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, prompts and new ones together",
+      {.min = 1, .max = 65536, .aliases = {"--max-num-batched-tokens"}});
+    v(max_queue, "max-queue", "N", "texts that wait beyond those; more are refused with 429",
+      {.min = 0, .max = 1000000});
+    v(cache_memory, "cache-memory", "MIB", "memory for cached keys and values",
+      {.min = 0, .max = 1e9, .shown_default = "enough for --max-sequences contexts"});
+    v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
+      {.aliases = {"--no-enable-prefix-caching"}});
+    v(max_side, "max-side", "PIXELS", "largest width and height of a picture", {.min = 16, .max = 16384});
+    v(allow_webhooks, "allow-webhooks", "",
+      "clients may have events of predictions posted to their URLs; on a loopback address they always may");
+    v(webhook_secret, "webhook-secret", "SECRET", "signs those events (Standard Webhooks)");
+    v(request_timeout, "request-timeout", "SECONDS", "end a text after this time; 0: never", {.min = 0, .max = 86400});
+    v(read_timeout, "read-timeout", "SECONDS", "time for the body of a request, and at most 10 for its head",
+      {.min = 1, .max = 86400});
+    v(write_timeout, "write-timeout", "SECONDS", "time in which a client must read something",
+      {.min = 1, .max = 86400});
+    v(idle_timeout, "idle-timeout", "SECONDS", "time between the requests of a connection", {.min = 1, .max = 86400});
+    v(max_body, "max-body", "MIB", "size of a request", {.min = 1, .max = 4096});
+    v(max_connections, "max-connections", "N", "open connections", {.min = 1, .max = 1000000});
+    v(access_log, "access-log", "FILE", "one JSON object per request; -: standard error; off: none",
+      {.names_file = true});
+    engine.visit(v);
+  }
+};
+
+/// "NAME=PATH", or a path with its last component as the name, without ".gguf".
+std::pair<std::string, std::string> name_and_path(const std::string& text) {
+  if (const size_t equals = text.find('='); equals != std::string::npos && equals > 0)
+    return {text.substr(0, equals), text.substr(equals + 1)};
+  std::string name = short_name(text);
+  if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+  return {name, text};
+}
+
+struct ToOpen {
+  std::string name, path;
+  bool is_image = false;
+  TextEngineOptions options;
+  ImageOptions image_options;
+  std::vector<std::pair<std::string, std::string>> adapters;
+};
+
+/// An adapter goes to the first model of its kind.
+Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
+  for (const std::string& text : args.lora) {
+    auto [name, path] = name_and_path(text);
+    const auto first = [&](bool is_image) {
+      return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.is_image == is_image; });
+    };
+    const auto text_rank = text_adapter_rank(path);
+    const auto image_rank = text_rank.ok() ? Result<int64_t>(text_rank.status()) : adapter_rank(path);
+    const bool is_image = !text_rank.ok() && (image_rank.ok() || first(false) == models.end());
+    const Result<int64_t>& rank = is_image ? image_rank : text_rank;
+    if (!rank.ok()) return rank.status();
+    const auto model = first(is_image);
+    if (model == models.end())
+      return invalid_argument("{} is an adapter for {} models, and none is served", path,
+                              is_image ? "image" : "language");
+    (is_image ? model->image_options.max_adapter_rank : model->options.max_adapter_rank) += *rank;
+    model->adapters.emplace_back(std::move(name), std::move(path));
+  }
+  return {};
+}
+
+Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
+  std::vector<ToOpen> models;
+  REDLINE_ASSIGN(const auto runtime, Runtime::open({.threads = args.engine.threads, .trace_file = args.engine.trace}));
+  for (const std::string& text : args.models) {
+    auto [name, path] = name_and_path(text);
+    for (const ToOpen& other : models)
+      if (other.name == name)
+        return invalid_argument("two models are named \"{}\"; write NAME={} for one of them", name, path);
+    REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
+    options.runtime = runtime;
+    options.threads = 0;
+    options.trace_file.clear();
+    options.max_sequences = args.max_sequences;
+    options.max_batch_tokens = std::max(args.max_batch_tokens, args.max_sequences);
+    options.cache_memory = args.cache_memory << 20;
+    options.prefix_cache = !args.no_prefix_cache;
+    options.max_adapter_rank = args.max_lora_rank;
+    options.chat_template = args.chat_template;
+    ToOpen model{.name = std::move(name), .path = std::move(path), .options = options};
+    model.image_options.runtime = runtime;
+    model.image_options.max_side = args.max_side;
+    REDLINE_ASSIGN(const std::string found, find_model(model.path));
+    model.is_image = std::filesystem::exists(found + "/model_index.json");
+    models.push_back(std::move(model));
+  }
+  REDLINE_TRY(assign_adapters(args, models).within("flag --lora"));
+  return models;
+}
+
+Status open_image_model(ToOpen& m, const ServeArgs& args, server::App& app, Terminal& terminal) {
+  REDLINE_ASSIGN(const std::string path, find_model(m.path));
+  REDLINE_ASSIGN(auto engine, ImageEngine::open(path, m.image_options));
+  const ImageRequest defaults = engine->defaults();
+  terminal.note("redline: {}: {}, {}x{} pixels in {} steps, at most {} a side", m.name, engine->family(),
+                defaults.width, defaults.height, defaults.num_inference_steps, m.image_options.max_side);
+  auto model = std::make_shared<server::ImageModel>(m.name, std::move(engine), m.image_options, args.max_queue);
+  for (const auto& [name, file] : m.adapters) REDLINE_TRY(model->load_adapter(name, file).within("flag --lora"));
+  app.images().add(std::move(model));
+  return {};
+}
+
+Status open_models(const ServeArgs& args, server::App& app, Terminal& terminal) {
+  REDLINE_ASSIGN(std::vector<ToOpen> models, models_of(args));
+  for (ToOpen& m : models) {
+    if (m.is_image) {
+      REDLINE_TRY(open_image_model(m, args, app, terminal));
+      continue;
+    }
+    REDLINE_ASSIGN(auto engine, open_engine(m.path, m.options, terminal));
+    const ModelInfo& info = engine->info();
+    const BatchLimits limits = engine->batch_limits();
+    terminal.note("redline: {}: {}, {}, context {}, up to {} texts at once, {} tokens fit in the cache ({} MiB)",
+                  m.name, info.architecture, info.weight_types, info.context, limits.sequences, limits.cache_tokens,
+                  engine->memory().kv_cache >> 20);
+    auto model = std::make_shared<server::ServedModel>(m.name, std::move(engine), args.max_queue);
+    for (const auto& [name, path] : m.adapters) REDLINE_TRY(model->load_adapter(name, path).within("flag --lora"));
+    app.models().add(std::move(model));
+  }
+  return {};
+}
+
+/// The access log: null without one. Closes what it has opened.
+struct LogFile {
+  std::FILE* file = nullptr;
+  ~LogFile() {
+    if (file && file != stderr) std::fclose(file);
+  }
+};
+
+Status serve(const ServeArgs& args, Terminal& terminal) {
+  LogFile log;
+  if (args.access_log == "-") log.file = stderr;
+  else if (args.access_log != "off" && !(log.file = std::fopen(args.access_log.c_str(), "ae")))
+    return io("--access-log {}: cannot be written", args.access_log);
+  const bool is_loopback = args.host == "localhost" || args.host == "::1" || args.host.starts_with("127.");
+  server::App app({.origins = args.cors_origin,
+                   .is_loopback = is_loopback,
+                   .allows_adapter_loading = is_loopback || args.allow_lora_loading,
+                   .allows_webhooks = is_loopback || args.allow_webhooks,
+                   .webhook_secret = args.webhook_secret,
+                   .request_timeout_s = args.request_timeout,
+                   .log = log.file});
+  for (size_t i = 0; i < args.api_key.size(); ++i)
+    REDLINE_TRY(
+        app.keys().add(i == 0 ? "default" : fmt::format("default{}", i + 1), args.api_key[i]).within("--api-key"));
+  if (!args.api_keys_file.empty()) REDLINE_TRY(app.keys().read_file(args.api_keys_file));
+  REDLINE_ASSIGN(const auto http, server::HttpServer::listen({.host = args.host,
+                                                              .port = static_cast<int>(args.port),
+                                                              .tls_certificate = args.tls_cert,
+                                                              .tls_key = args.tls_key,
+                                                              .max_body_bytes = args.max_body << 20,
+                                                              .max_connections = args.max_connections,
+                                                              .header_timeout_s = std::min(args.read_timeout, 10.0F),
+                                                              .body_timeout_s = args.read_timeout,
+                                                              .idle_timeout_s = args.idle_timeout,
+                                                              .write_timeout_s = args.write_timeout,
+                                                              .handles_signals = true},
+                                                             app));
+  app.watch(*http);
+  terminal.print("listening on {}://{}:{}\n", args.tls_cert.empty() ? "http" : "https",
+                 args.host.find(':') == std::string::npos ? args.host : "[" + args.host + "]", http->port());
+  terminal.flush();
+  if (!is_loopback && app.keys().empty())
+    terminal.note("redline: {} can be reached by others, and no --api-key is asked of them", args.host);
+  REDLINE_TRY(open_models(args, app, terminal));
+  app.set_ready();
+  terminal.note("redline: ready");
+  http->wait();
+  app.images().close();  // what a webhook waits for is finished
+  return {};
+}
+
+}  // namespace
+
+Command serve_command() {
+  return make_command<ServeArgs, serve>(
+      "serve", "serve language and image models over HTTP",
+      "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
+      "Requests are "
+      "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "
+      "finished; the second one at once. docs/server.md has more.",
+      {"redline serve redline-tales", "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",
+       "redline serve redline-tales --lora shout=assets/redline-tales/adapters/shout"});
+}
+
+}  // namespace redline::cli

@@ -1,0 +1,240 @@
+#include "lab/serve/load.h"
+
+#include <algorithm>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/connect.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <chrono>
+#include <cmath>
+#include <map>
+#include <nlohmann/json.hpp>
+#include <random>
+
+namespace redline::lab {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using Clock = std::chrono::steady_clock;
+using Json = nlohmann::json;
+
+class Load {
+ public:
+  Load(const ServeTarget& target, const LoadOptions& options, const std::function<bool()>& on_done)
+      : target_(target), options_(options), on_done_(on_done) {
+    result_.requests.resize(options.prompts.size());
+  }
+
+  Result<LoadResult> run() {
+    ErrorCode error;
+    endpoints_ = Tcp::resolver(io_).resolve(target_.host, target_.port, error);
+    if (error) return io("{}:{}: {}", target_.host, target_.port, error.message());
+    begin_ = Clock::now();
+    if (options_.rate > 0) {
+      asio::co_spawn(io_, arrive(), asio::detached);
+    } else {
+      const int64_t streams = std::min(options_.streams, std::ssize(options_.prompts));
+      for (int64_t i = 0; i < streams; ++i) asio::co_spawn(io_, stream(), asio::detached);
+    }
+    io_.run();
+    if (is_cancelled_) return cancelled("the load was cancelled");
+    for (const LoadRequest& r : result_.requests) result_.seconds = std::max(result_.seconds, r.last);
+    return std::move(result_);
+  }
+
+ private:
+  double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+
+  asio::awaitable<void> stream() {
+    while (next_ < options_.prompts.size() && !is_cancelled_) co_await request(next_++);
+  }
+
+  asio::awaitable<void> arrive() {
+    std::mt19937_64 random(options_.seed);
+    std::exponential_distribution<double> gap(options_.rate);
+    asio::steady_timer timer(io_);
+    Clock::time_point at = begin_;
+    while (next_ < options_.prompts.size() && !is_cancelled_) {
+      asio::co_spawn(io_, request(next_++), asio::detached);
+      at += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap(random)));
+      timer.expires_at(at);
+      ErrorCode error;
+      co_await timer.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    }
+  }
+
+  std::string request_text(size_t index) const {
+    Json body = {{"prompt", options_.prompts[index]},
+                 {"max_tokens", options_.max_tokens},
+                 {"temperature", 0},
+                 {"ignore_eos", true},
+                 {"stream", true},
+                 {"stream_options", {{"include_usage", true}}}};
+    if (!target_.model.empty()) body["model"] = target_.model;
+    const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
+    const std::string key = target_.api_key.empty() ? "" : "Authorization: Bearer " + target_.api_key + "\r\n";
+    return fmt::format(
+        "POST {} HTTP/1.1\r\nHost: {}:{}\r\nContent-Type: application/json\r\nConnection: close\r\n{}Content-Length: "
+        "{}\r\n\r\n{}",
+        target_.path, target_.host, target_.port, key, text.size(), text);
+  }
+
+  asio::awaitable<void> request(size_t index) {
+    LoadRequest& r = result_.requests[index];
+    const std::string text = request_text(index);
+    r.sent = now();
+    Tcp::socket socket(io_);
+    ErrorCode error;
+    co_await asio::async_connect(socket, endpoints_, asio::redirect_error(asio::use_awaitable, error));
+    if (!error) {
+      socket.set_option(Tcp::no_delay(true), error);
+      co_await asio::async_write(socket, asio::buffer(text), asio::redirect_error(asio::use_awaitable, error));
+    }
+    beast::flat_buffer buffer;
+    http::response_parser<http::string_body> parser;
+    parser.body_limit(boost::none);
+    size_t read = 0;
+    while (!error && !parser.is_done()) {
+      co_await http::async_read_some(socket, buffer, parser, asio::redirect_error(asio::use_awaitable, error));
+      take_events(parser.get().body(), read, r);
+    }
+    r.last = now();
+    if (error) r.error = error.message();
+    else if (parser.get().result_int() != 200)
+      r.error = fmt::format("status {}: {}", parser.get().result_int(), parser.get().body().substr(0, 300));
+    else if (r.tokens == 0) r.error = "the answer has no tokens";
+    if (on_done_ && !on_done_()) {
+      is_cancelled_ = true;
+      io_.stop();
+    }
+  }
+
+  /// The events of server-sent text that are whole, from `read` on.
+  void take_events(const std::string& body, size_t& read, LoadRequest& r) const {
+    const double at = now();
+    while (true) {
+      const size_t end = body.find("\n\n", read);
+      if (end == std::string::npos) return;
+      std::string_view event(body.data() + read, end - read);
+      read = end + 2;
+      if (!event.starts_with("data: {")) continue;
+      const Json json = Json::parse(event.substr(6), nullptr, false);
+      if (!json.is_object()) continue;
+      if (const auto usage = json.find("usage"); usage != json.end() && usage->is_object()) {
+        r.prompt_tokens = usage->value("prompt_tokens", int64_t{0});
+        r.tokens = usage->value("completion_tokens", int64_t{0});
+        const Json details = usage->value("prompt_tokens_details", Json());
+        if (details.is_object()) r.cached_tokens = details.value("cached_tokens", int64_t{0});
+      }
+      const auto choices = json.find("choices");
+      if (choices == json.end() || choices->empty() || (*choices)[0].value("text", std::string()).empty()) continue;
+      if (r.first == 0) r.first = at;
+      else r.gaps.push_back(at - last_text_[&r]);
+      last_text_[&r] = at;
+    }
+  }
+
+  const ServeTarget& target_;
+  const LoadOptions& options_;
+  const std::function<bool()>& on_done_;
+  asio::io_context io_{1};
+  Tcp::resolver::results_type endpoints_;
+  Clock::time_point begin_;
+  size_t next_ = 0;
+  bool is_cancelled_ = false;
+  LoadResult result_;
+  mutable std::map<const LoadRequest*, double> last_text_;
+};
+
+}  // namespace
+
+Result<ServeTarget> parse_serve_url(const std::string& url) {
+  constexpr std::string_view kScheme = "http://";
+  if (!url.starts_with(kScheme)) return invalid_argument("\"{}\" is no URL of the form http://HOST:PORT", url);
+  std::string rest = url.substr(kScheme.size());
+  ServeTarget target;
+  if (const size_t slash = rest.find('/'); slash != std::string::npos) {
+    std::string path = rest.substr(slash);
+    rest.resize(slash);
+    while (path.ends_with('/')) path.pop_back();
+    target.path = path.empty() || path == "/v1" ? "/v1/completions" : path;
+  }
+  const size_t colon = rest.rfind(':');
+  const bool has_port = colon != std::string::npos && rest.find(']', colon) == std::string::npos;
+  target.port = has_port ? rest.substr(colon + 1) : "80";
+  target.host = has_port ? rest.substr(0, colon) : rest;
+  if (target.host.starts_with('[') && target.host.ends_with(']'))
+    target.host = target.host.substr(1, target.host.size() - 2);
+  if (target.host.empty() || target.port.empty()) return invalid_argument("\"{}\" names no host and port", url);
+  return target;
+}
+
+Result<LoadResult> run_load(const ServeTarget& target, const LoadOptions& options,
+                            const std::function<bool()>& on_done) {
+  return Load(target, options, on_done).run();
+}
+
+double percentile(std::vector<double> values, double p) {
+  if (values.empty()) return 0;
+  const auto rank = static_cast<size_t>(std::ceil(p * static_cast<double>(values.size())));
+  const size_t index = std::clamp<size_t>(rank, 1, values.size()) - 1;
+  std::nth_element(values.begin(), values.begin() + static_cast<std::ptrdiff_t>(index), values.end());
+  return values[index];
+}
+
+LoadSummary summarize(const LoadResult& result) {
+  LoadSummary s;
+  s.requests = std::ssize(result.requests);
+  s.seconds = result.seconds;
+  std::vector<double> firsts, gaps;
+  for (const LoadRequest& r : result.requests) {
+    if (!r.error.empty()) {
+      ++s.failed;
+      if (s.error.empty()) s.error = r.error;
+      continue;
+    }
+    s.prompt_tokens += r.prompt_tokens;
+    s.tokens += r.tokens;
+    s.cached_tokens += r.cached_tokens;
+    firsts.push_back(r.first - r.sent);
+    gaps.insert(gaps.end(), r.gaps.begin(), r.gaps.end());
+  }
+  if (s.seconds > 0) {
+    s.tokens_per_s = static_cast<double>(s.tokens) / s.seconds;
+    s.requests_per_s = static_cast<double>(s.requests - s.failed) / s.seconds;
+  }
+  s.first_p50 = percentile(firsts, 0.5);
+  s.first_p99 = percentile(firsts, 0.99);
+  s.gap_p50 = percentile(gaps, 0.5);
+  s.gap_p99 = percentile(gaps, 0.99);
+  s.gap_max = percentile(gaps, 1);
+  return s;
+}
+
+std::string load_text(int64_t tokens, uint64_t seed) {
+  static constexpr const char* kWords[] = {
+      "the", "a",   "little", "girl",  "boy", "dog",   "cat", "went", "to",   "park",   "and",  "saw",  "big", "tree",
+      "she", "was", "very",   "happy", "he",  "said",  "I",   "want", "play", "with",   "you",  "they", "had", "fun",
+      "one", "day", "there",  "in",    "sun", "house", "mom", "his",  "her",  "friend", "ball", "red",  "but", "then"};
+  constexpr uint64_t kCount = std::size(kWords);
+  std::mt19937_64 random(seed);
+  std::string text = "Once";
+  for (int64_t i = 1; i < tokens; ++i) text += std::string(" ") + kWords[random() % kCount];
+  return text;
+}
+
+}  // namespace redline::lab

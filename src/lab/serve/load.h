@@ -1,0 +1,62 @@
+// Load for a server of OpenAI's completions API: many streams at once, and what each of them sees.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline::lab {
+
+struct ServeTarget {
+  std::string host, port;
+  std::string path = "/v1/completions";
+  std::string model, api_key;  ///< "": not sent
+};
+/// "http://127.0.0.1:8080[/v1]". invalid_argument: another scheme, or no URL.
+Result<ServeTarget> parse_serve_url(const std::string& url);
+
+struct LoadOptions {
+  int64_t streams = 1;  ///< closed loop: each stream sends its next request when it has its answer
+  double rate = 0;      ///< open loop: requests per second, Poisson arrivals, however many are open; 0: closed loop
+  std::vector<std::string> prompts;
+  int64_t max_tokens = 64;
+  uint64_t seed = 1;  ///< of the arrivals
+};
+
+/// Times in seconds since the load began.
+struct LoadRequest {
+  double sent = 0, first = 0, last = 0;
+  std::vector<double> gaps;  ///< between the events with text
+  int64_t prompt_tokens = 0, tokens = 0, cached_tokens = 0;
+  std::string error;  ///< "": answered
+};
+
+struct LoadResult {
+  double seconds = 0;  ///< from the first request to the last answer
+  std::vector<LoadRequest> requests;
+};
+
+/// Sends every prompt once. `on_done` is called after each answer; false ends the load (cancelled).
+/// io: no connection can be made.
+Result<LoadResult> run_load(const ServeTarget& target, const LoadOptions& options,
+                            const std::function<bool()>& on_done = {});
+
+/// What a table shows of a load. Percentiles are those of all requests, or of all gaps.
+struct LoadSummary {
+  int64_t requests = 0, failed = 0, prompt_tokens = 0, tokens = 0, cached_tokens = 0;
+  double seconds = 0, tokens_per_s = 0, requests_per_s = 0;
+  double first_p50 = 0, first_p99 = 0, gap_p50 = 0, gap_p99 = 0, gap_max = 0;
+  std::string error;  ///< of the first failed request
+};
+LoadSummary summarize(const LoadResult& result);
+
+/// The value below which the share `p` of the values lies; 0 of none. (The nearest rank.)
+double percentile(std::vector<double> values, double p);
+
+/// English-like text of about `tokens` tokens, the same for the same seed.
+std::string load_text(int64_t tokens, uint64_t seed);
+
+}  // namespace redline::lab

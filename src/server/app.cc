@@ -1,0 +1,313 @@
+#include "server/app.h"
+
+#include <algorithm>
+#include <ctime>
+
+#include "base/text_distance.h"
+
+namespace redline::server {
+namespace {
+
+constexpr char kPreflightMethods[] = "GET, POST, DELETE, OPTIONS";
+constexpr char kPreflightHeaders[] =
+    "Authorization, Content-Type, X-Api-Key, X-Request-Id, Anthropic-Version, Anthropic-Beta, "
+    "Anthropic-Dangerous-Direct-Browser-Access, OpenAI-Organization, OpenAI-Project, X-Stainless-Arch, "
+    "X-Stainless-Lang, "
+    "X-Stainless-OS, X-Stainless-Package-Version, X-Stainless-Retry-Count, X-Stainless-Runtime, "
+    "X-Stainless-Runtime-Version, X-Stainless-Timeout";
+
+/// "localhost:8080" -> "localhost", "[::1]:80" -> "[::1]".
+std::string_view without_port(std::string_view host) {
+  const size_t colon = host.rfind(':');
+  return colon == host.npos || host.find(']', colon) != host.npos ? host : host.substr(0, colon);
+}
+
+bool is_address(std::string_view name) {
+  return name.starts_with('[') || (!name.empty() && name.find_first_not_of("0123456789.") == name.npos);
+}
+
+/// The values of the {names} of `pattern`, if `path` matches it.
+bool matches(std::string_view pattern, std::string_view path, std::vector<std::string>& values) {
+  values.clear();
+  while (true) {
+    const size_t brace = pattern.find('{');
+    if (brace == pattern.npos) return pattern == path;
+    if (!path.starts_with(pattern.substr(0, brace))) return false;
+    path.remove_prefix(brace);
+    pattern.remove_prefix(pattern.find('}') + 1);
+    const size_t end = pattern.empty() ? path.size() : std::min(path.find(pattern[0]), path.size());
+    if (end == 0) return false;
+    values.emplace_back(path.substr(0, end));
+    path.remove_prefix(end);
+  }
+}
+
+std::string utc_now() {
+  const auto now = std::chrono::system_clock::now();
+  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
+  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[32];
+  return fmt::format("{}.{:03}Z", std::string_view(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts)),
+                     ms);
+}
+
+std::unique_ptr<Answer> error_answer(const ApiError& error, ErrorShape shape) {
+  auto answer = std::make_unique<FixedAnswer>(error_body(error, shape), error.status);
+  if (error.retry_after_s > 0)
+    answer->headers.emplace_back("Retry-After", fmt::format("{:.0f}", std::max(1.0, error.retry_after_s + 0.5)));
+  if (error.status == 401) answer->headers.emplace_back("WWW-Authenticate", "Bearer");
+  return answer;
+}
+
+/// Paths that are not in the table, as clients write them: with a slash at the end, or twice "/v1".
+ErrorShape shape_of(const std::string& path) {
+  if (path.starts_with("/api/")) return ErrorShape::kOllama;
+  return path.starts_with("/v1/messages") ? ErrorShape::kAnthropic : ErrorShape::kOpenAi;
+}
+
+}  // namespace
+
+App::App(AppOptions options)
+    : options_(std::move(options)), webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)) {
+  using Kind = Metrics::Kind;
+  const std::vector<double> seconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
+                                       0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
+  const std::vector<double> tokens = {1,   2,    5,    10,   20,    50,    100,   200,
+                                      500, 1000, 2000, 5000, 10000, 20000, 50000, 100000};
+  metrics_.declare("vllm:num_requests_running", Kind::kGauge, "Requests whose state is in the cache.");
+  metrics_.declare("vllm:num_requests_waiting", Kind::kGauge, "Requests that wait for a place in the cache.");
+  metrics_.declare("vllm:kv_cache_usage_perc", Kind::kGauge, "Share of the cache pages in use by requests; 1 is full.");
+  metrics_.declare("vllm:num_preemptions_total", Kind::kCounter, "States that were given up and are computed again.");
+  metrics_.declare("vllm:prompt_tokens_total", Kind::kCounter, "Prompt tokens of requests whose prompt is complete.");
+  metrics_.declare("vllm:generation_tokens_total", Kind::kCounter, "Generated tokens.");
+  metrics_.declare("vllm:prefix_cache_queries_total", Kind::kCounter, "Prompt tokens looked up in the prefix cache.");
+  metrics_.declare("vllm:prefix_cache_hits_total", Kind::kCounter, "Prompt tokens taken from the prefix cache.");
+  metrics_.declare("vllm:request_success_total", Kind::kCounter, "Requests that ended, by reason.");
+  metrics_.declare("vllm:time_to_first_token_seconds", Kind::kHistogram, "Time to the first token.", seconds);
+  metrics_.declare("vllm:request_time_per_output_token_seconds", Kind::kHistogram, "Mean time per token of a request.",
+                   seconds);
+  metrics_.declare("vllm:e2e_request_latency_seconds", Kind::kHistogram, "Time of a generation.", seconds);
+  metrics_.declare("vllm:request_prompt_tokens", Kind::kHistogram, "Tokens of a prompt.", tokens);
+  metrics_.declare("vllm:request_generation_tokens", Kind::kHistogram, "Tokens of a generation.", tokens);
+  metrics_.declare("redline:prefix_miss_total", Kind::kCounter,
+                   "Requests that did not reuse all of their prompt, by reason.");
+  metrics_.declare("redline:steps_total", Kind::kCounter, "Steps of the model.");
+  metrics_.declare("redline:step_seconds_total", Kind::kCounter, "Time in steps of the model.");
+  metrics_.declare("redline:cache_pages", Kind::kGauge, "Pages of the cache, by what holds them.");
+  metrics_.declare("redline:predictions_in_flight", Kind::kGauge, "Requests for pictures that wait or run.");
+  metrics_.declare("redline:http_requests_total", Kind::kCounter, "Requests, by endpoint and status.");
+  metrics_.declare("redline:http_connections", Kind::kGauge, "Open connections.");
+}
+
+void App::set_ready() {
+  State loading = State::kLoading;
+  state_.compare_exchange_strong(loading, State::kReady);
+}
+
+double App::uptime_s() const {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+}
+
+std::string App::metrics_text() {
+  for (const auto& model : models_.all()) {
+    const EngineStats s = model->engine().stats();
+    const std::string name = Metrics::label("model_name", model->name());
+    const auto as_double = [](int64_t value) { return static_cast<double>(value); };
+    metrics_.set("vllm:num_requests_running", name, as_double(s.running));
+    metrics_.set("vllm:num_requests_waiting", name, as_double(s.waiting));
+    metrics_.set("vllm:kv_cache_usage_perc", name,
+                 s.cache_pages > 0 ? as_double(s.cache_pages_used) / as_double(s.cache_pages) : 0);
+    metrics_.set("vllm:num_preemptions_total", name, as_double(s.preemptions));
+    metrics_.set("vllm:prompt_tokens_total", name, as_double(s.prompt_tokens));
+    metrics_.set("vllm:generation_tokens_total", name, as_double(s.generated_tokens));
+    metrics_.set("vllm:prefix_cache_queries_total", name, as_double(s.prompt_tokens));
+    metrics_.set("vllm:prefix_cache_hits_total", name, as_double(s.cached_prompt_tokens));
+    for (size_t i = 0; i < s.requests_finished.size(); ++i)
+      metrics_.set("vllm:request_success_total",
+                   name + "," + Metrics::label("finished_reason", finish_reason_name(static_cast<FinishReason>(i))),
+                   as_double(s.requests_finished[i]));
+    metrics_.set("redline:steps_total", name, as_double(s.steps));
+    metrics_.set("redline:step_seconds_total", name, s.step_seconds);
+    metrics_.set("redline:cache_pages", name + ",state=\"used\"", as_double(s.cache_pages_used));
+    metrics_.set("redline:cache_pages", name + ",state=\"stored\"", as_double(s.cache_pages_stored));
+    metrics_.set("redline:cache_pages", name + ",state=\"all\"", as_double(s.cache_pages));
+  }
+  for (const auto& model : images_.all())
+    metrics_.set("redline:predictions_in_flight", Metrics::label("model_name", model->name()),
+                 static_cast<double>(model->in_flight()));
+  if (server_) metrics_.set("redline:http_connections", "", static_cast<double>(server_->connections()));
+  return metrics_.text();
+}
+
+void App::count(const ServedModel& model, const GenerateResult& r) {
+  const std::string name = Metrics::label("model_name", model.name());
+  if (r.first_token_ms > 0) {
+    metrics_.observe("vllm:time_to_first_token_seconds", name, r.first_token_ms / 1e3);
+    metrics_.observe("vllm:e2e_request_latency_seconds", name, (r.first_token_ms + r.decode_ms) / 1e3);
+  }
+  if (r.decode_tokens > 0)
+    metrics_.observe("vllm:request_time_per_output_token_seconds", name,
+                     r.decode_ms / 1e3 / static_cast<double>(r.decode_tokens));
+  metrics_.observe("vllm:request_prompt_tokens", name, static_cast<double>(r.prompt_tokens));
+  metrics_.observe("vllm:request_generation_tokens", name, static_cast<double>(r.tokens.size()));
+  if (r.cache_miss != CacheMiss::kNone)
+    metrics_.add("redline:prefix_miss_total", name + "," + Metrics::label("reason", cache_miss_name(r.cache_miss)));
+}
+
+App::Route App::route_of(const std::string& method, const std::string& path) {
+  Route route;
+  std::vector<std::string> values;
+  for (const Endpoint& endpoint : endpoints()) {
+    if (!matches(endpoint.path, path, values)) continue;
+    if (endpoint.method == method || (method == "HEAD" && endpoint.method == "GET")) {
+      route.endpoint = &endpoint;
+      route.path_values = values;
+      return route;
+    }
+    route.allowed.push_back(endpoint.method);
+  }
+  return route;
+}
+
+bool App::allows_host(std::string_view host) const {
+  const std::string_view name = without_port(host);
+  return !options_.is_loopback || name.empty() || is_address(name) || name == "localhost" ||
+         name.ends_with(".localhost");
+}
+
+// A page of another site must not reach a server that only this machine is meant to reach, not even with a request that
+// browsers send without asking first, nor by giving its own name this machine's address.
+bool App::allows_origin(const HttpRequest& request) const {
+  const std::string_view origin = request.header("origin"), host = request.header("host");
+  const auto host_of = [](std::string_view url) { return url.substr(std::min(url.find("://"), url.size() - 3) + 3); };
+  for (const std::string& o : options_.origins)
+    if (o == "*" || o == origin || (origin.empty() && o.find("://") != o.npos && host_of(o) == host)) return true;
+  if (!allows_host(host)) return false;
+  return origin.empty() || (origin.find("://") != origin.npos && host_of(origin) == host);
+}
+
+AnswerOr App::answer(HttpRequest& request, const Route& route) {
+  if (!allows_origin(request))
+    return ApiError{.status = 403,
+                    .type = "permission_error",
+                    .message =
+                        "pages of this origin may not call, nor may a name that is not this machine's; allow it "
+                        "with --cors-origin",
+                    .param = request.header("origin").empty() ? "host" : "origin",
+                    .code = "origin_not_allowed"};
+  if (!route.endpoint) {
+    if (!route.allowed.empty())
+      return ApiError{.status = 405,
+                      .message = fmt::format("the method of {} is {}", request.path.substr(0, 128),
+                                             fmt::join(route.allowed, " or ")),
+                      .code = "method_not_allowed"};
+    std::vector<std::string_view> paths;
+    for (const Endpoint& endpoint : endpoints()) paths.push_back(endpoint.path);
+    const std::string shown = request.path.substr(0, 128);
+    return not_found_error("", fmt::format("there is no path {}{}", shown, did_you_mean(shown, paths)), "not_found");
+  }
+  const Endpoint& endpoint = *route.endpoint;
+  if (endpoint.rules.needs_key && !keys_.empty()) {
+    ApiKeys::Verdict verdict = keys_.check(request);
+    if (!verdict.is_known)
+      return ApiError{.status = 401,
+                      .type = "authentication_error",
+                      .message = "the API key is missing or wrong",
+                      .code = "invalid_api_key"};
+    request.client = std::move(verdict.name);
+    if (verdict.retry_after_s > 0)
+      return overloaded(429, fmt::format("the API key \"{}\" has made too many requests", request.client),
+                        verdict.retry_after_s);
+  }
+  if (endpoint.rules.needs_models && state_ != State::kReady)
+    return state_ == State::kLoading ? overloaded(503, "the models are being loaded", 1)
+                                     : overloaded(503, "the server is stopping", 5);
+  Call call{*this, request, {}, route.path_values, endpoint.rules.errors};
+  if (endpoint.rules.request) {
+    if (endpoint.rules.takes_form && is_form(request.header("content-type"))) {
+      SERVER_ASSIGN(Form form, parse_form(request.header("content-type"), request.body, *endpoint.rules.request));
+      call.body = std::move(form.fields);
+      call.files = std::move(form.files);
+    } else {
+      SERVER_ASSIGN(call.body, parse_json(request.body));
+    }
+    request.body = {};
+    if (auto error = validate(*endpoint.rules.request, call.body, call.ignored)) return *error;
+  }
+  SERVER_ASSIGN(std::unique_ptr<Answer> answer, endpoint.handle(call));
+  if (!call.ignored.empty())
+    answer->headers.emplace_back("X-Redline-Ignored", fmt::format("{}", fmt::join(call.ignored, ", ")));
+  return answer;
+}
+
+std::unique_ptr<Answer> App::handle(HttpRequest& request) {
+  const std::string_view origin = request.header("origin");
+  std::unique_ptr<Answer> result;
+  const Route route = route_of(request.method, request.path);
+  if (request.method == "OPTIONS" && allows_origin(request)) {
+    result = std::make_unique<FixedAnswer>("", 204);
+    result->headers.emplace_back("Access-Control-Allow-Methods", kPreflightMethods);
+    result->headers.emplace_back("Access-Control-Allow-Headers", kPreflightHeaders);
+    result->headers.emplace_back("Access-Control-Max-Age", "600");
+  } else {
+    ApiError error;
+    try {
+      AnswerOr outcome = answer(request, route);
+      if (outcome.ok()) result = std::move(*outcome);
+      else error = outcome.error();
+    } catch (const std::exception& thrown) {  // a bug, or no memory; the others go on
+      error = {.status = 500, .type = "server_error", .message = thrown.what(), .code = "internal"};
+    }
+    if (!result) {
+      result = error_answer(error, route.endpoint ? route.endpoint->rules.errors : shape_of(request.path));
+      if (error.status == 405) result->headers.emplace_back("Allow", fmt::format("{}", fmt::join(route.allowed, ", ")));
+    }
+  }
+  if (!origin.empty() && allows_origin(request)) {
+    result->headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
+    result->headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Redline-Ignored, Retry-After");
+    result->headers.emplace_back("Vary", "Origin");
+  }
+  return result;
+}
+
+std::unique_ptr<Answer> App::refuse(int status, const std::string& param, const std::string& message) {
+  ApiError error = bad_request(param, message, "malformed_request");
+  error.status = status;
+  if (status == 503) error = overloaded(503, message, 1);
+  return error_answer(error, ErrorShape::kOpenAi);
+}
+
+void App::finished(const HttpRequest& request, const Answer& answer, const Served& served) {
+  const Route route = route_of(request.method, request.path);
+  metrics_.add("redline:http_requests_total",
+               fmt::format("{},status=\"{}\"", Metrics::label("path", route.endpoint ? route.endpoint->path : "other"),
+                           answer.status));
+  if (!options_.log) return;
+  const AnswerFacts& f = answer.facts;
+  Json line = {{"time", utc_now()},
+               {"id", request.id},
+               {"peer", request.peer},
+               {"method", request.method},
+               {"path", request.path.substr(0, 256)},
+               {"status", answer.status},
+               {"bytes", served.bytes},
+               {"ms", std::round(served.ms * 100) / 100}};
+  if (!request.client.empty()) line["client"] = request.client;
+  if (!served.is_complete) line["cut"] = true;
+  if (!f.model.empty()) {
+    line["model"] = f.model;
+    line["prompt_tokens"] = f.prompt_tokens;
+    line["cached_tokens"] = f.cached_tokens;
+    line["tokens"] = f.generated_tokens;
+    line["first_token_ms"] = std::round(f.first_token_ms * 100) / 100;
+    line["finish"] = f.finish;
+  }
+  const std::string text = to_text(line) + "\n";
+  std::fwrite(text.data(), 1, text.size(), options_.log);
+  std::fflush(options_.log);
+}
+
+}  // namespace redline::server

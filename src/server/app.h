@@ -1,0 +1,78 @@
+// The server without sockets: routes a request, checks who sends it and what it says, and calls its endpoint.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdio>
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "server/api_keys.h"
+#include "server/endpoint.h"
+#include "server/http_server.h"
+#include "server/metrics.h"
+#include "server/models.h"
+#include "server/predictions.h"
+
+namespace redline::server {
+
+struct AppOptions {
+  std::vector<std::string> origins;    ///< whose pages may call; "*": any. Pages from the server itself always may
+  bool is_loopback = true;             ///< bound to a loopback address: the Host header must name one too
+  bool allows_adapter_loading = true;  ///< clients may have files of this machine read as adapters
+  bool allows_webhooks = true;         ///< clients may have events of predictions posted to URLs of theirs
+  std::string webhook_secret;          ///< signs them; "": they are not signed
+  double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
+  std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
+};
+
+class App final : public HttpApplication {
+ public:
+  enum class State : uint8_t { kLoading, kReady, kDraining };
+
+  explicit App(AppOptions options);
+  ApiKeys& keys() { return keys_; }
+  ModelTable& models() { return models_; }
+  ImageModels& images() { return images_; }
+  const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
+  const AppOptions& options() const { return options_; }
+  State state() const { return state_; }
+  /// The models are there.
+  void set_ready();
+  /// For the metrics.
+  void watch(const HttpServer& server) { server_ = &server; }
+  double uptime_s() const;
+  /// What /metrics says.
+  std::string metrics_text();
+  /// Counts a generation that has ended.
+  void count(const ServedModel& model, const GenerateResult& result);
+
+  std::unique_ptr<Answer> handle(HttpRequest& request) override;
+  std::unique_ptr<Answer> refuse(int status, const std::string& param, const std::string& message) override;
+  void finished(const HttpRequest& request, const Answer& answer, const Served& served) override;
+  void draining() override { state_ = State::kDraining; }
+
+ private:
+  struct Route {
+    const Endpoint* endpoint = nullptr;
+    std::vector<std::string> path_values;
+    std::vector<std::string> allowed;  ///< methods, if the path exists and the method does not
+  };
+  static Route route_of(const std::string& method, const std::string& path);
+  bool allows_origin(const HttpRequest& request) const;
+  bool allows_host(std::string_view host) const;
+  AnswerOr answer(HttpRequest& request, const Route& route);
+
+  const AppOptions options_;
+  ApiKeys keys_;
+  ModelTable models_;
+  const std::shared_ptr<WebhookSender> webhooks_;
+  ImageModels images_;
+  Metrics metrics_;
+  const HttpServer* server_ = nullptr;
+  std::atomic<State> state_{State::kLoading};
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+}  // namespace redline::server

@@ -1,0 +1,184 @@
+#include "server/chat.h"
+
+namespace redline::server {
+namespace {
+
+const Schema part_schema{"ContentPart",
+                         {{"type", kString, "", {.required = true, .choices = {"text", "input_text", "output_text"}}},
+                          {"text", kString, "", {.required = true}},
+                          {"annotations", kArray, "", {.is_ignored = true}},
+                          {"logprobs", kArray, "", {.is_ignored = true}},
+                          {"cache_control", kObject, "", {.is_ignored = true}}}};
+const Field part_item{"", kObject, "", {.object = &part_schema}};
+const Schema function_call_schema{"FunctionCall",
+                                  {{"name", kString, "", {.required = true, .max_length = 1000}},
+                                   {"arguments", kString | kObject, "JSON", {.required = true}}}};
+const Schema tool_call_schema{"ToolCall",
+                              {{"id", kString, "", {.max_length = 1000}},
+                               {"type", kString, "", {.choices = {"function"}}},
+                               {"index", kInteger, ""},
+                               {"function", kObject, "", {.required = true, .object = &function_call_schema}}}};
+const Field tool_call_item{"", kObject, "", {.object = &tool_call_schema}};
+const Schema parameters_schema{"ToolParameters", {}, true};
+const Schema function_schema{
+    "ToolFunction",
+    {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+     {"description", kString, ""},
+     {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
+     {"strict", kBoolean, "", {.only = {false}, .why = "is not supported: output is not constrained"}}}};
+
+}  // namespace
+
+const Schema chat_message_schema{
+    "ChatMessage",
+    {{"role",
+      kString,
+      "who says it",
+      {.required = true, .choices = {"system", "developer", "user", "assistant", "tool", "function"}}},
+     {"content", kString | kArray, "a text, or parts of type text", {.items = &part_item}},
+     {"name", kString, "of a tool, or of a participant", {.max_length = 1000}},
+     {"tool_calls", kArray, "of an assistant", {.items = &tool_call_item}},
+     {"tool_call_id", kString, "the call that a tool answers", {.max_length = 1000}},
+     {"reasoning_content", kString, "what an assistant thought"},
+     {"reasoning", kString, "the same, under another name"},
+     {"refusal", kString, "", {.is_ignored = true}},
+     {"annotations", kArray, "", {.is_ignored = true}},
+     {"audio", kObject, "", {.is_ignored = true}},
+     {"function_call", kObject, "", {.is_ignored = true}}}};
+const Schema chat_tool_schema{"Tool",
+                              {{"type", kString, "", {.required = true, .choices = {"function"}}},
+                               {"function", kObject, "", {.required = true, .object = &function_schema}}}};
+
+std::string text_of_parts(const Json& content) {
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  for (const Json& part : content) text += (text.empty() ? "" : "\n") + part.value("text", std::string());
+  return text;
+}
+
+Json tool_call_json(const ChatToolCall& call) {
+  return {{"id", call.id}, {"type", "function"}, {"function", {{"name", call.name}, {"arguments", call.arguments}}}};
+}
+
+Json plain_messages(const Json& messages) {
+  Json plain = Json::array();
+  for (const Json& message : messages) {
+    Json& m = plain.emplace_back(Json{{"role", message["role"] == "developer" ? Json("system") : message["role"]}});
+    m["content"] = message.contains("content") ? Json(text_of_parts(message["content"])) : Json("");
+    for (const char* name : {"name", "tool_calls", "tool_call_id", "reasoning_content"})
+      if (const auto found = message.find(name); found != message.end()) m[name] = *found;
+    if (const auto found = message.find("reasoning"); found != message.end()) m["reasoning_content"] = *found;
+  }
+  return plain;
+}
+
+namespace {
+
+/// Templates read the arguments of a call as an object; the API has them as text.
+Json with_parsed_arguments(Json messages) {
+  for (Json& message : messages)
+    if (const auto calls = message.find("tool_calls"); calls != message.end())
+      for (Json& call : *calls) {
+        Json& arguments = call["function"]["arguments"];
+        if (!arguments.is_string()) continue;
+        Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
+        if (parsed.is_object()) arguments = std::move(parsed);
+      }
+  return messages;
+}
+
+}  // namespace
+
+bool has_chat_template(const TextEngine& engine) { return engine.info().has_chat_template; }
+
+Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt) {
+  if (!has_chat_template(engine))
+    return bad_request("messages",
+                       fmt::format("{} has no chat template; use /v1/completions with the prompt in the model's own "
+                                   "format, or start the server with --chat-template",
+                                   engine.info().path),
+                       "no_chat_template");
+  const std::string messages = to_text(with_parsed_arguments(prompt.messages)),
+                    tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
+  const std::string variables = prompt.variables.empty() ? "" : to_text(prompt.variables);
+  Result<std::string> text = engine.render_chat({.messages_json = messages,
+                                                 .tools_json = tools,
+                                                 .variables_json = variables,
+                                                 .add_generation_prompt = prompt.adds_generation_prompt});
+  if (!text.ok()) {
+    ApiError error = api_error(text.status(), "messages");
+    error.code = "chat_template_error";
+    return error;
+  }
+  if (!prompt.continues_last) return std::move(text).value();
+  // The text goes on where the last message's content ends, before what the template writes after it.
+  std::string content = prompt.messages.back()["content"];
+  content.erase(content.find_last_not_of(" \t\r\n") + 1);
+  const size_t begin = text.value().rfind(content);
+  if (content.empty() || begin == std::string::npos)
+    return bad_request("messages",
+                       "the last message has no content that the chat template writes as it is; it cannot be continued",
+                       "invalid_value");
+  return text.value().substr(0, begin + content.size());
+}
+
+Outcome<std::vector<int32_t>> encode_chat(const TextEngine& engine, const ChatPrompt& prompt, const char* param) {
+  SERVER_ASSIGN(const std::string text, render_chat(engine, prompt));
+  auto tokens = engine.encode(text, true, false);  // the template writes the token that begins a text
+  if (!tokens.ok()) return api_error(tokens.status(), param);
+  if (auto error = check_context(engine.info(), std::ssize(tokens.value()), param)) return *error;
+  return std::move(tokens).value();
+}
+
+struct ChatParser::State {};
+
+ChatParser::ChatParser(const TextEngine& engine, const ChatPrompt& prompt) {}
+ChatParser::~ChatParser() = default;
+
+void ChatParser::push(std::string_view text, std::vector<ChatDelta>& deltas) {
+  if (!text.empty()) deltas.push_back({.text = std::string(text)});
+}
+
+void ChatParser::finish(std::vector<ChatDelta>& deltas) {}
+
+ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
+                       const ChatPrompt& prompt, std::vector<std::string> stop)
+    : GenerationAnswer(call, choice, std::move(choices), streams), stop_(std::move(stop)) {
+  messages_.resize(this->choices().size());
+  for (size_t i = 0; i < messages_.size(); ++i) parsers_.push_back(std::make_unique<ChatParser>(engine(), prompt));
+  set_choices_per_prompt(messages_.size());
+}
+
+ChatAnswer::~ChatAnswer() = default;
+
+void ChatAnswer::apply(size_t choice, std::vector<ChatDelta>& deltas, std::string& out) {
+  ChatMessage& m = messages_[choice];
+  for (const ChatDelta& delta : deltas) {
+    switch (delta.kind) {
+      case ChatDelta::Kind::kContent: m.content += delta.text; break;
+      case ChatDelta::Kind::kReasoning: m.reasoning += delta.text; break;
+      case ChatDelta::Kind::kToolCall: m.tool_calls.push_back({delta.id, delta.name, delta.text}); break;
+      case ChatDelta::Kind::kToolArguments: m.tool_calls[delta.tool].arguments += delta.text; break;
+    }
+    on_delta(choice, delta, out);
+  }
+}
+
+void ChatAnswer::take(const Event& event, std::string& out) {
+  if (event.token >= 0) on_token(event, out);
+  std::vector<ChatDelta> deltas;
+  parsers_[event.choice]->push(event.text, deltas);
+  apply(event.choice, deltas, out);
+}
+
+void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::string& out) {
+  std::vector<ChatDelta> deltas;
+  parsers_[choice]->finish(deltas);
+  apply(choice, deltas, out);
+  ChatMessage& m = messages_[choice];
+  m.reason = result.reason;
+  m.stop = matched_stop(engine(), result, stop_);
+  on_message(choice, m, out);
+}
+
+}  // namespace redline::server

@@ -1,0 +1,91 @@
+// Conversations: from messages to a prompt, and from generated text to messages. The APIs differ in their shapes only; all are
+// brought to OpenAI's.
+#pragma once
+
+#include "server/generation.h"
+
+namespace redline::server {
+
+/// Messages and tools in the shape of OpenAI's chat API, with text as content.
+struct ChatPrompt {
+  Json messages = Json::array();
+  Json tools = nullptr;             ///< null: none
+  Json variables = Json::object();  ///< further ones of the template
+  bool adds_generation_prompt = true;
+  bool continues_last = false;  ///< the text goes on with the last message
+};
+
+bool has_chat_template(const TextEngine& engine);
+/// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
+Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt);
+/// Its tokens; checked against the context. `param`: the field that errors name.
+Outcome<std::vector<int32_t>> encode_chat(const TextEngine& engine, const ChatPrompt& prompt, const char* param);
+
+/// A part of a message that is being generated.
+struct ChatDelta {
+  enum class Kind : uint8_t { kContent, kReasoning, kToolCall, kToolArguments };
+  Kind kind = Kind::kContent;
+  std::string text;      ///< content, reasoning, or a part of the arguments' JSON
+  size_t tool = 0;       ///< index of the call
+  std::string id, name;  ///< of kToolCall, which begins one
+};
+
+struct ChatToolCall {
+  std::string id, name, arguments;
+};
+
+/// A message as far as it is known.
+struct ChatMessage {
+  std::string content, reasoning;
+  std::vector<ChatToolCall> tool_calls;
+  std::string stop;  ///< the stop string that ended it
+  FinishReason reason = FinishReason::kStop;
+};
+
+/// Splits generated text into content, reasoning and calls of tools.
+class ChatParser {
+ public:
+  ChatParser(const TextEngine& engine, const ChatPrompt& prompt);
+  ~ChatParser();
+  void push(std::string_view text, std::vector<ChatDelta>& deltas);
+  void finish(std::vector<ChatDelta>& deltas);
+
+ private:
+  struct State;
+  std::unique_ptr<State> state_;
+};
+
+/// An answer made of messages, one per choice.
+class ChatAnswer : public GenerationAnswer {
+ public:
+  ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
+             const ChatPrompt& prompt, std::vector<std::string> stop);
+  ~ChatAnswer() override;
+
+ protected:
+  /// Of a stream, and of others too: append nothing to `out` for those.
+  virtual void on_token(const Event& event, std::string& out) {}
+  virtual void on_delta(size_t choice, const ChatDelta& delta, std::string& out) {}
+  virtual void on_message(size_t choice, const ChatMessage& message, std::string& out) {}
+  const ChatMessage& message(size_t choice) const { return messages_[choice]; }
+
+ private:
+  void take(const Event& event, std::string& out) final;
+  void end_choice(size_t choice, const GenerateResult& result, std::string& out) final;
+  void apply(size_t choice, std::vector<ChatDelta>& deltas, std::string& out);
+
+  std::vector<std::unique_ptr<ChatParser>> parsers_;
+  std::vector<ChatMessage> messages_;
+  const std::vector<std::string> stop_;
+};
+
+/// The content of a message as text: a string, or a list of parts of type text.
+std::string text_of_parts(const Json& content);
+/// Schemas of messages and tools, for the endpoints.
+extern const Schema chat_message_schema, chat_tool_schema;
+/// {"id", "type", "function": {"name", "arguments"}}
+Json tool_call_json(const ChatToolCall& call);
+/// Messages of a checked body of OpenAI's shape.
+Json plain_messages(const Json& messages);
+
+}  // namespace redline::server

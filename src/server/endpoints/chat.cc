@@ -1,0 +1,265 @@
+// POST /v1/chat/completions and /apply-template.
+#include "server/chat.h"
+#include "server/app.h"
+
+namespace redline::server {
+namespace {
+
+constexpr char kConstrained[] = "is not supported: output is not constrained";
+
+const Field message_item{"", kObject, "", {.object = &chat_message_schema}};
+const Field tool_item{"", kObject, "", {.object = &chat_tool_schema}};
+const Field text_item{"", kString, "", {.choices = {"text"}}};
+const Schema stream_options_schema{
+    "ChatStreamOptions",
+    {{"include_usage", kBoolean, "a last event with the usage"},
+     {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
+     {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
+const Schema response_format_schema{
+    "ResponseFormat", {{"type", kString, "", {.required = true, .only = {"text"}, .why = kConstrained}}}, true};
+const Schema variables_schema{"TemplateVariables", {}, true};
+
+const std::vector<Field>& template_fields() {
+  static const std::vector<Field> fields = {
+      {"messages",
+       kArray,
+       "the conversation",
+       {.required = true, .min_items = 1, .max_items = 10000, .items = &message_item}},
+      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
+      {"chat_template_kwargs", kObject, "further variables of the chat template", {.object = &variables_schema}},
+      {"reasoning_effort",
+       kString,
+       "a variable of the chat template",
+       {.choices = {"none", "minimal", "low", "medium", "high", "xhigh"}}},
+      {"add_generation_prompt", kBoolean, "end the prompt where the answer begins; default: true"},
+      {"continue_final_message", kBoolean, "the answer continues the last message"},
+  };
+  return fields;
+}
+
+const Schema request_schema{
+    .name = "ChatRequest",
+    .fields =
+        joined(joined(template_fields(),
+                      {{"max_tokens",
+                        kInteger,
+                        "tokens to generate; default: what the context has room for",
+                        {.min = 0, .max = 1e9}},
+                       {"max_completion_tokens", kInteger, "the same", {.min = 0, .max = 1e9}},
+                       {"n", kInteger, "answers", {.min = 1, .max = 128}},
+                       {"logprobs", kBoolean, "log probabilities of each token"},
+                       {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
+                       {"response_format", kObject, "", {.object = &response_format_schema}},
+                       {"tool_choice", kString, "", {.only = {"auto", "none"}, .why = kConstrained}},
+                       {"parallel_tool_calls", kBoolean, "", {.is_ignored = true}},
+                       {"modalities", kArray, "", {.items = &text_item}},
+                       {"verbosity", kString, "", {.is_ignored = true}},
+                       {"prediction", kObject, "", {.is_ignored = true}},
+                       {"stream_options", kObject, "", {.object = &stream_options_schema}}}),
+               generation_fields()),
+    .refused = [] {
+      auto refused = refused_generation_fields();
+      refused.emplace_back("functions", "is not supported; use tools");
+      refused.emplace_back("function_call", "is not supported; use tool_choice");
+      refused.emplace_back("audio", "is not supported");
+      refused.emplace_back("web_search_options", "is not supported");
+      return refused;
+    }()};
+const Schema template_schema{
+    .name = "ApplyTemplateRequest",
+    .fields = joined(template_fields(), {{"model", kString, "a name from /v1/models", {.max_length = 1000}}})};
+const Schema prompt_schema{"ApplyTemplateAnswer", {{"prompt", kString, "what the model reads", {.required = true}}}};
+
+const Field any_item{"", kAny, ""};
+const Schema answer_message_schema{"ChatAnswerMessage",
+                                   {{"role", kString, "", {.required = true, .choices = {"assistant"}}},
+                                    {"content", kString, "", {.required = true, .is_nullable = true}},
+                                    {"refusal", kString, "", {.is_nullable = true}},
+                                    {"reasoning_content", kString, "what the model thought before it answered"},
+                                    {"tool_calls", kArray, "", {.items = &any_item}}}};
+const Schema logprobs_schema{
+    "ChatLogprobs",
+    {{"content", kArray, "", {.required = true, .items = &any_item}}, {"refusal", kArray, "", {.is_nullable = true}}}};
+const Schema choice_schema{
+    "ChatChoice",
+    {{"index", kInteger, "", {.required = true}},
+     {"message", kObject, "", {.required = true, .object = &answer_message_schema}},
+     {"logprobs", kObject, "", {.required = true, .object = &logprobs_schema, .is_nullable = true}},
+     {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length", "tool_calls"}}},
+     {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
+const Field choice_item{"", kObject, "", {.object = &choice_schema}};
+const Schema answer_schema{"ChatCompletion",
+                           {{"id", kString, "", {.required = true}},
+                            {"object", kString, "", {.required = true, .choices = {"chat.completion"}}},
+                            {"created", kInteger, "", {.required = true}},
+                            {"model", kString, "", {.required = true}},
+                            {"choices", kArray, "", {.required = true, .items = &choice_item}},
+                            {"usage", kObject, "", {.required = true, .object = &usage_schema}}}};
+
+ChatPrompt prompt_of(const Json& body) {
+  ChatPrompt prompt;
+  prompt.messages = plain_messages(body["messages"]);
+  if (body.contains("tools") && body.value("tool_choice", std::string("auto")) != "none" && !body["tools"].empty())
+    prompt.tools = body["tools"];
+  if (body.contains("chat_template_kwargs")) prompt.variables = body["chat_template_kwargs"];
+  if (body.contains("reasoning_effort")) prompt.variables["reasoning_effort"] = body["reasoning_effort"];
+  prompt.continues_last = body.value("continue_final_message", false);
+  prompt.adds_generation_prompt = body.value("add_generation_prompt", !prompt.continues_last);
+  return prompt;
+}
+
+class ChatCompletion final : public ChatAnswer {
+ public:
+  ChatCompletion(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
+                 std::vector<std::string> stop)
+      : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, std::move(stop)),
+        has_logprobs_(call.body.value("logprobs", false)) {
+    const auto options = call.body.find("stream_options");
+    includes_usage_ = options != call.body.end() && options->value("include_usage", false);
+    logprobs_.resize(this->choices().size(), Json::array());
+  }
+
+ private:
+  Json head(const char* object) const {
+    return {{"id", id_}, {"object", object}, {"created", created_}, {"model", model().name}};
+  }
+  Json logprobs_json(size_t i) {
+    if (!has_logprobs_) return nullptr;
+    return {{"content", std::exchange(logprobs_[i], Json::array())}, {"refusal", nullptr}};
+  }
+  void send(size_t choice, Json delta, Json finish, const std::string& stop_reason, std::string& out) {
+    Json json = head("chat.completion.chunk");
+    Json entry = {{"index", choice},
+                  {"delta", std::move(delta)},
+                  {"logprobs", logprobs_[choice].empty() ? Json(nullptr) : logprobs_json(choice)},
+                  {"finish_reason", std::move(finish)}};
+    if (!stop_reason.empty()) entry["stop_reason"] = stop_reason;
+    json["choices"] = Json::array({std::move(entry)});
+    if (includes_usage_) json["usage"] = nullptr;
+    out += sse(json);
+  }
+  static const char* finish_of(const ChatMessage& m) {
+    return m.tool_calls.empty() ? openai_finish_reason(m.reason) : "tool_calls";
+  }
+  static std::string stop_reason_of(const ChatMessage& m) {
+    return m.reason == FinishReason::kTimeout ? "timeout" : m.stop;
+  }
+
+  void begin(std::string& out) override {
+    if (!streams()) return;
+    for (size_t i = 0; i < choices().size(); ++i) send(i, {{"role", "assistant"}, {"content", ""}}, nullptr, "", out);
+  }
+  Json token_json(int32_t id, float logprob) const {
+    const auto text = engine().decode(std::span(&id, 1), true);
+    const std::string token = text.ok() ? text.value() : "";
+    std::vector<int> bytes;
+    for (const char c : token) bytes.push_back(static_cast<unsigned char>(c));
+    return {{"token", token}, {"logprob", logprob}, {"bytes", std::move(bytes)}};
+  }
+  void on_token(const Event& event, std::string& out) override {
+    if (!has_logprobs_) return;
+    Json entry = token_json(event.token, event.logprob);
+    entry["top_logprobs"] = Json::array();
+    for (const TokenLogprob& t : event.top) entry["top_logprobs"].push_back(token_json(t.id, t.logprob));
+    logprobs_[event.choice].push_back(std::move(entry));
+  }
+  void on_delta(size_t choice, const ChatDelta& delta, std::string& out) override {
+    if (!streams()) return;
+    Json json;
+    switch (delta.kind) {
+      case ChatDelta::Kind::kContent: json = {{"content", delta.text}}; break;
+      case ChatDelta::Kind::kReasoning: json = {{"reasoning_content", delta.text}}; break;
+      case ChatDelta::Kind::kToolCall: {
+        Json call = tool_call_json({delta.id, delta.name, delta.text});
+        call["index"] = delta.tool;
+        json = {{"tool_calls", Json::array({std::move(call)})}};
+        break;
+      }
+      case ChatDelta::Kind::kToolArguments:
+        json = {{"tool_calls", Json::array({{{"index", delta.tool}, {"function", {{"arguments", delta.text}}}}})}};
+        break;
+    }
+    send(choice, std::move(json), nullptr, "", out);
+  }
+  void on_message(size_t choice, const ChatMessage& m, std::string& out) override {
+    if (streams()) send(choice, Json::object(), finish_of(m), stop_reason_of(m), out);
+  }
+  Json usage() const { return usage_json(prompt_tokens(), generated_tokens(), facts.cached_tokens, cache_miss()); }
+  void end(std::string& out) override {
+    if (streams()) {
+      if (includes_usage_) {
+        Json json = head("chat.completion.chunk");
+        json["choices"] = Json::array();
+        json["usage"] = usage();
+        out += sse(json);
+      }
+      out += "data: [DONE]\n\n";
+      return;
+    }
+    Json json = head("chat.completion");
+    json["choices"] = Json::array();
+    for (size_t i = 0; i < choices().size(); ++i) {
+      const ChatMessage& m = message(i);
+      Json text = {{"role", "assistant"},
+                   {"content", m.content.empty() && !m.tool_calls.empty() ? Json(nullptr) : Json(m.content)},
+                   {"refusal", nullptr}};
+      if (!m.reasoning.empty()) text["reasoning_content"] = m.reasoning;
+      for (const ChatToolCall& call : m.tool_calls) text["tool_calls"].push_back(tool_call_json(call));
+      Json choice = {
+          {"index", i}, {"message", std::move(text)}, {"logprobs", logprobs_json(i)}, {"finish_reason", finish_of(m)}};
+      if (const std::string stop = stop_reason_of(m); !stop.empty()) choice["stop_reason"] = stop;
+      json["choices"].push_back(std::move(choice));
+    }
+    json["usage"] = usage();
+    out = to_text(json);
+  }
+
+  const bool has_logprobs_;
+  bool includes_usage_ = false;
+  const std::string id_ = new_id("chatcmpl-");
+  const int64_t created_ = unix_time();
+  std::vector<Json> logprobs_;
+};
+
+AnswerOr post_chat(Call& call) {
+  const Json& body = call.body;
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
+  SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
+  const ChatPrompt prompt = prompt_of(body);
+  SERVER_ASSIGN(request.prompt, encode_chat(choice.model->engine(), prompt, "messages"));
+  request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
+  if (body.value("logprobs", false)) request.num_logprobs = body.value("top_logprobs", 0);
+  std::vector<GenerateRequest> requests(body.value("n", size_t{1}), request);
+  for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.seed += i;
+  SERVER_ASSIGN(auto choices, Choices::start(choice.model, requests));
+  return std::unique_ptr<Answer>(
+      std::make_unique<ChatCompletion>(call, choice, std::move(choices), prompt, request.stop));
+}
+
+AnswerOr post_template(Call& call) {
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body.value("model", std::string())));
+  SERVER_ASSIGN(const std::string prompt, render_chat(choice.model->engine(), prompt_of(call.body)));
+  return json_answer({{"prompt", prompt}});
+}
+
+}  // namespace
+
+std::vector<Endpoint> chat_endpoints() {
+  return {{"POST",
+           "/v1/chat/completions",
+           "text",
+           "answer a conversation",
+           {{200, "the answers; with stream, events with their parts", &answer_schema},
+            {200, "with stream", nullptr, "text/event-stream"}},
+           post_chat,
+           {.request = &request_schema, .needs_models = true, .error_statuses = {404}}},
+          {"POST",
+           "/apply-template",
+           "tokens",
+           "the prompt of a conversation",
+           {{200, "the prompt", &prompt_schema}},
+           post_template,
+           {.request = &template_schema, .needs_models = true, .error_statuses = {404}}}};
+}
+
+}  // namespace redline::server

@@ -1,0 +1,295 @@
+// POST /v1/completions.
+#include "server/app.h"
+#include "server/generation.h"
+#include "server/prompt_scores.h"
+
+namespace redline::server {
+namespace {
+
+constexpr double kMaxPrompts = 1024;
+const Field token_item{"", kInteger, "", {.min = 0, .max = 2147483647}};
+const Field prompt_item{"", kString | kInteger | kArray, "", {.min = 0, .max = 2147483647, .items = &token_item}};
+
+const Schema stream_options_schema{
+    "StreamOptions",
+    {{"include_usage", kBoolean, "a last event with the usage"},
+     {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
+     {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
+
+const Schema request_schema{
+    .name = "CompletionRequest",
+    .fields = joined(
+        {{"prompt",
+          kString | kArray,
+          "a text, token ids, or a list of either; default: the beginning of a text",
+          {.max_items = 1 << 20, .items = &prompt_item}},
+         {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = 1e9}},
+         {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
+         {"best_of", kInteger, "", {.only = {1}, .why = "is not supported; use n"}},
+         {"logprobs",
+          kInteger,
+          "log probabilities of each token and of this many of the most likely ones",
+          {.min = 0, .max = 100}},
+         {"echo", kBoolean, "begin the text with the prompt"},
+         {"add_special_tokens", kBoolean, "begin a text prompt with the token that begins a text; default: true"},
+         {"stream_options", kObject, "", {.object = &stream_options_schema}}},
+        generation_fields()),
+    .refused = [] {
+      auto refused = refused_generation_fields();
+      refused.emplace_back("suffix", "is not supported: text is continued, not filled in");
+      return refused;
+    }()};
+
+const Field string_item{"", kString, ""}, number_item{"", kNumber, "", {.is_nullable = true}},
+    integer_item{"", kInteger, ""}, any_item{"", kAny, ""};
+const Schema logprobs_schema{
+    "CompletionLogprobs",
+    {{"tokens", kArray, "", {.required = true, .items = &string_item}},
+     {"token_logprobs", kArray, "null for the first token of a prompt", {.required = true, .items = &any_item}},
+     {"top_logprobs", kArray, "", {.required = true, .items = &any_item}},
+     {"text_offset", kArray, "", {.required = true, .items = &integer_item}}}};
+const Schema choice_schema{
+    "CompletionChoice",
+    {{"index", kInteger, "", {.required = true}},
+     {"text", kString, "", {.required = true}},
+     {"logprobs", kObject, "", {.required = true, .object = &logprobs_schema, .is_nullable = true}},
+     {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length"}, .is_nullable = true}},
+     {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
+const Field choice_item{"", kObject, "", {.object = &choice_schema}};
+const Schema answer_schema{"Completion",
+                           {{"id", kString, "", {.required = true}},
+                            {"object", kString, "", {.required = true, .choices = {"text_completion"}}},
+                            {"created", kInteger, "", {.required = true}},
+                            {"model", kString, "", {.required = true}},
+                            {"choices", kArray, "", {.required = true, .items = &choice_item}},
+                            {"usage", kObject, "", {.object = &usage_schema}}}};
+
+/// The arrays of a choice's `logprobs`.
+struct Logprobs {
+  Json tokens = Json::array(), token_logprobs = Json::array(), top = Json::array(), offsets = Json::array();
+
+  void add(const TextEngine& engine, int32_t token, const Json& logprob, std::span<const TokenLogprob> most_likely,
+           size_t offset) {
+    tokens.push_back(text_of(engine, token));
+    token_logprobs.push_back(logprob);
+    Json map = Json::object();
+    for (const TokenLogprob& t : most_likely) map[text_of(engine, t.id)] = t.logprob;
+    top.push_back(logprob.is_null() ? Json(nullptr) : std::move(map));
+    offsets.push_back(offset);
+  }
+  Json take() {
+    return {{"tokens", std::exchange(tokens, Json::array())},
+            {"token_logprobs", std::exchange(token_logprobs, Json::array())},
+            {"top_logprobs", std::exchange(top, Json::array())},
+            {"text_offset", std::exchange(offsets, Json::array())}};
+  }
+  /// Bytes that are no whole character are shown as such, as OpenAI does.
+  static std::string text_of(const TextEngine& engine, int32_t token) {
+    const auto text = engine.decode(std::span(&token, 1), true);
+    return text.ok() ? text.value() : "";
+  }
+};
+
+struct Prompt {
+  std::vector<int32_t> tokens;
+  std::string echo;
+  Logprobs logprobs;  // of the echo
+};
+
+class CompletionAnswer final : public GenerationAnswer {
+ public:
+  CompletionAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, std::vector<Prompt> prompts,
+                   std::vector<std::string> stop)
+      : GenerationAnswer(call, choice, std::move(choices), call.body.value("stream", false)),
+        prompts_(std::move(prompts)), stop_(std::move(stop)), n_(this->choices().size() / prompts_.size()),
+        has_logprobs_(call.body.contains("logprobs")) {
+    const auto options = call.body.find("stream_options");
+    includes_usage_ = options != call.body.end() && options->value("include_usage", false);
+    set_choices_per_prompt(n_);
+    parts_.resize(this->choices().size());
+  }
+
+ private:
+  struct Part {
+    std::string text;
+    Logprobs logprobs;
+    size_t offset = 0;
+    std::string finish, stop_reason;
+  };
+
+  Json head() const {
+    return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", model().name}};
+  }
+  Json usage() const { return usage_json(prompt_tokens(), generated_tokens(), facts.cached_tokens, cache_miss()); }
+  Json choice_json(size_t i) {
+    Part& p = parts_[i];
+    Json json = {{"index", i},
+                 {"text", std::exchange(p.text, "")},
+                 {"logprobs", has_logprobs_ ? p.logprobs.take() : Json(nullptr)},
+                 {"finish_reason", p.finish.empty() ? Json(nullptr) : Json(p.finish)}};
+    if (!p.stop_reason.empty()) json["stop_reason"] = p.stop_reason;
+    return json;
+  }
+  void send(size_t i, std::string& out) {
+    Json json = head();
+    json["choices"] = Json::array({choice_json(i)});
+    if (includes_usage_) json["usage"] = nullptr;
+    out += sse(json);
+  }
+
+  void begin(std::string& out) override {
+    for (size_t i = 0; i < parts_.size(); ++i) {
+      const Prompt& prompt = prompts_[i / n_];
+      parts_[i].text = prompt.echo;
+      parts_[i].logprobs = prompt.logprobs;
+      parts_[i].offset = prompt.echo.size();
+      if (streams() && !prompt.echo.empty()) send(i, out);
+    }
+  }
+  void take(const Event& event, std::string& out) override {
+    Part& p = parts_[event.choice];
+    if (has_logprobs_ && event.token >= 0) p.logprobs.add(engine(), event.token, event.logprob, event.top, p.offset);
+    p.text += event.text;
+    p.offset += event.text.size();
+    if (streams() && (!event.text.empty() || has_logprobs_)) send(event.choice, out);
+  }
+  void end_choice(size_t choice, const GenerateResult& result, std::string& out) override {
+    Part& p = parts_[choice];
+    p.finish = openai_finish_reason(result.reason);
+    p.stop_reason = result.reason == FinishReason::kTimeout ? "timeout" : matched_stop(engine(), result, stop_);
+    if (streams()) send(choice, out);
+  }
+  void end(std::string& out) override {
+    if (!streams()) {
+      Json json = head();
+      json["choices"] = Json::array();
+      for (size_t i = 0; i < parts_.size(); ++i) json["choices"].push_back(choice_json(i));
+      json["usage"] = usage();
+      out = to_text(json);
+      return;
+    }
+    if (includes_usage_) {
+      Json json = head();
+      json["choices"] = Json::array();
+      json["usage"] = usage();
+      out += sse(json);
+    }
+    out += "data: [DONE]\n\n";
+  }
+
+  const std::vector<Prompt> prompts_;
+  const std::vector<std::string> stop_;
+  const size_t n_;
+  const bool has_logprobs_;
+  bool includes_usage_ = false;
+  const std::string id_ = new_id("cmpl-");
+  const int64_t created_ = unix_time();
+  std::vector<Part> parts_;
+};
+
+/// The prompts as token ids.
+Outcome<std::vector<Prompt>> prompts_of(const Call& call, const TextEngine& engine) {
+  const bool adds_special = call.body.value("add_special_tokens", true);
+  std::vector<Prompt> prompts;
+  const auto add_text = [&](const Json& text, const std::string& path) -> std::optional<ApiError> {
+    const auto& string = text.get_ref<const std::string&>();
+    auto tokens = engine.encode(string, true, adds_special);
+    if (!tokens.ok()) return api_error(tokens.status(), path);
+    prompts.push_back({std::move(tokens).value(), string, {}});
+    return std::nullopt;
+  };
+  const auto add_tokens = [&](const Json& list, const std::string& path) -> std::optional<ApiError> {
+    Prompt prompt;
+    for (size_t i = 0; i < list.size(); ++i) {
+      const auto id = list[i].is_number_integer() ? list[i].get<int64_t>() : -1;
+      if (id < 0 || id >= engine.info().vocab_size)
+        return bad_request(fmt::format("{}[{}]", path, i),
+                           fmt::format("{}[{}] must be a token id below {}", path, i, engine.info().vocab_size),
+                           "invalid_value");
+      prompt.tokens.push_back(static_cast<int32_t>(id));
+    }
+    if (auto text = engine.decode(prompt.tokens); text.ok()) prompt.echo = std::move(text).value();
+    prompts.push_back(std::move(prompt));
+    return std::nullopt;
+  };
+  std::optional<ApiError> error;
+  const auto found = call.body.find("prompt");
+  if (found == call.body.end()) prompts.emplace_back();
+  else if (found->is_string()) error = add_text(*found, "prompt");
+  else if (found->empty()) error = bad_request("prompt", "prompt is an empty list", "invalid_value");
+  else if ((*found)[0].is_number()) error = add_tokens(*found, "prompt");
+  else
+    for (size_t i = 0; i < found->size() && !error; ++i) {
+      const std::string path = fmt::format("prompt[{}]", i);
+      const Json& item = (*found)[i];
+      if (item.is_string()) error = add_text(item, path);
+      else if (item.is_array()) error = add_tokens(item, path);
+      else error = bad_request(path, path + " must be a text or a list of token ids like the others", "invalid_type");
+    }
+  if (error) return *error;
+  if (std::ssize(prompts) > kMaxPrompts)
+    return bad_request("prompt", fmt::format("there are {} prompts; the limit is {}", prompts.size(), kMaxPrompts),
+                       "invalid_value");
+  return prompts;
+}
+
+/// The log probabilities of the prompt itself.
+std::optional<ApiError> score(const Call& call, const ModelChoice& choice, const AdapterWeights& adapters,
+                              Prompt& prompt) {
+  TextEngine& engine = choice.model->engine();
+  const auto num_top = call.body["logprobs"].get<size_t>();
+  const auto scores = score_prompt(engine, prompt.tokens, adapters, num_top);
+  if (!scores.ok()) return api_error(scores.status(), "prompt");
+  size_t offset = 0;
+  for (size_t i = 0; i < prompt.tokens.size(); ++i) {
+    const TokenScore* s = i == 0 ? nullptr : &scores.value()[i - 1];
+    prompt.logprobs.add(engine, prompt.tokens[i], s ? Json(s->logprob) : Json(nullptr),
+                        s ? s->top : std::vector<TokenLogprob>{}, offset);
+    offset += i == 0 && prompt.echo.rfind(Logprobs::text_of(engine, prompt.tokens[0]), 0) != 0
+                  ? 0  // the token that begins a text is not part of it
+                  : Logprobs::text_of(engine, prompt.tokens[i]).size();
+  }
+  return std::nullopt;
+}
+
+AnswerOr post_completions(Call& call) {
+  const Json& body = call.body;
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
+  SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
+  request.max_tokens = body.value("max_tokens", int64_t{16});
+  request.num_logprobs = body.value("logprobs", -1);
+  SERVER_ASSIGN(std::vector<Prompt> prompts, prompts_of(call, choice.model->engine()));
+  const auto n = body.value("n", size_t{1});
+  const bool echoes = body.value("echo", false);
+  std::vector<GenerateRequest> requests;
+  const std::vector<std::string> stop = request.stop;
+  for (Prompt& prompt : prompts) {
+    if (auto error = check_context(choice.model->info(), std::ssize(prompt.tokens), "prompt")) return *error;
+    if (!echoes) prompt.echo.clear();
+    else if (request.num_logprobs >= 0)
+      if (auto error = score(call, choice, request.adapters, prompt)) return *error;
+    request.prompt = prompt.tokens;
+    for (size_t i = 0; i < n; ++i) {
+      requests.push_back(request);
+      requests.back().sampling.seed += i;
+    }
+  }
+  SERVER_ASSIGN(auto choices, Choices::start(choice.model, requests));
+  return std::unique_ptr<Answer>(
+      std::make_unique<CompletionAnswer>(call, choice, std::move(choices), std::move(prompts), stop));
+}
+
+}  // namespace
+
+std::vector<Endpoint> completions_endpoints() {
+  return {{"POST",
+           "/v1/completions",
+           "text",
+           "continue a text",
+           {{200, "the texts; with stream, events of the same shape", &answer_schema},
+            {200, "with stream", nullptr, "text/event-stream"}},
+           post_completions,
+           {.request = &request_schema, .needs_models = true, .error_statuses = {404}}}};
+}
+
+}  // namespace redline::server

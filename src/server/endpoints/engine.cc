@@ -1,0 +1,81 @@
+// GET /v1/engine: what the engines do, for the page's engine room. Counters are totals since the start.
+#include <chrono>
+
+#include "server/app.h"
+
+namespace redline::server {
+namespace {
+
+const Schema counts_schema{"FinishCounts", {}, true};
+const Schema machine_schema{"EngineMachine",
+                            {{"isa", kString, "instruction set of the kernels", {.required = true}},
+                             {"threads", kInteger, "", {.required = true}}}};
+const Schema engine_model_schema{
+    "EngineModel",
+    {{"id", kString, "", {.required = true}},
+     {"running", kInteger, "requests whose state is in the cache", {.required = true}},
+     {"waiting", kInteger, "requests that wait for a place in it", {.required = true}},
+     {"max_running", kInteger, "", {.required = true}},
+     {"preemptions", kInteger, "", {.required = true}},
+     {"prompt_tokens", kInteger, "", {.required = true}},
+     {"cached_prompt_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
+     {"generated_tokens", kInteger, "", {.required = true}},
+     {"steps", kInteger, "", {.required = true}},
+     {"step_seconds", kNumber, "time in steps", {.required = true}},
+     {"requests_finished", kObject, "by reason", {.required = true, .object = &counts_schema}},
+     {"cache_pages_used", kInteger, "pages of running requests", {.required = true}},
+     {"cache_pages_stored", kInteger, "pages that only the prefix cache holds", {.required = true}},
+     {"cache_pages", kInteger, "", {.required = true}},
+     {"page_tokens", kInteger, "", {.required = true}}}};
+const Field engine_model_item{"", kObject, "", {.object = &engine_model_schema}};
+const Schema engine_schema{"Engine",
+                           {{"object", kString, "", {.required = true, .choices = {"engine"}}},
+                            {"time", kNumber, "seconds since 1970", {.required = true}},
+                            {"uptime_s", kNumber, "", {.required = true}},
+                            {"machine", kObject, "", {.object = &machine_schema}},
+                            {"models", kArray, "", {.required = true, .items = &engine_model_item}}}};
+
+Json model_json(const ServedModel& model) {
+  const EngineStats s = model.engine().stats();
+  Json finished = Json::object();
+  for (size_t i = 0; i < s.requests_finished.size(); ++i)
+    finished[std::string(finish_reason_name(static_cast<FinishReason>(i)))] = s.requests_finished[i];
+  return {{"id", model.name()},
+          {"running", s.running},
+          {"waiting", s.waiting},
+          {"max_running", model.engine().batch_limits().sequences},
+          {"preemptions", s.preemptions},
+          {"prompt_tokens", s.prompt_tokens},
+          {"cached_prompt_tokens", s.cached_prompt_tokens},
+          {"generated_tokens", s.generated_tokens},
+          {"steps", s.steps},
+          {"step_seconds", s.step_seconds},
+          {"requests_finished", std::move(finished)},
+          {"cache_pages_used", s.cache_pages_used},
+          {"cache_pages_stored", s.cache_pages_stored},
+          {"cache_pages", s.cache_pages},
+          {"page_tokens", s.page_tokens}};
+}
+
+AnswerOr get_engine(Call& call) {
+  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
+  Json json = {{"object", "engine"}, {"time", now}, {"uptime_s", call.app.uptime_s()}};
+  const auto models = call.app.models().all();
+  if (!models.empty()) json["machine"] = {{"isa", models[0]->info().isa}, {"threads", models[0]->info().threads}};
+  json["models"] = Json::array();
+  for (const auto& model : models) json["models"].push_back(model_json(*model));
+  return json_answer(json);
+}
+
+}  // namespace
+
+std::vector<Endpoint> engine_endpoints() {
+  return {{"GET",
+           "/v1/engine",
+           "operations",
+           "what the engines do: running and waiting requests, steps, tokens, cache pages",
+           {{200, "totals since the start", &engine_schema}},
+           get_engine}};
+}
+
+}  // namespace redline::server

@@ -1,0 +1,239 @@
+// OpenAI's API for pictures: /v1/images/generations and /v1/images/edits.
+#include <algorithm>
+#include <charconv>
+
+#include "server/app.h"
+#include "server/base64.h"
+#include "server/generation.h"
+#include "server/picture_request.h"
+
+namespace redline::server {
+namespace {
+
+/// Fields of both requests. Those of our own are the ones of a prediction's input.
+std::vector<Field> fields_with(std::vector<Field> own) {
+  std::vector<Field> fields = {
+      {"model", kString, "a name from /v1/models; may be left out if there is one for pictures", {.max_length = 1000}},
+      {"n", kInteger, "pictures", {.min = 1, .max = 64}},
+      {"size", kString, "\"WIDTHxHEIGHT\" or auto", {.max_length = 20}},
+      {"response_format", kString, "default: b64_json", {.choices = {"b64_json", "url"}}},
+      {"output_compression", kInteger, "files have the best quality", {.is_ignored = true}},
+      {"background", kString, "", {.only = {"auto", "opaque"}, .why = "must be auto or opaque"}},
+      {"stream", kBoolean, "send previews and the picture as server-sent events"},
+      {"partial_images", kInteger, "with stream: number of previews", {.min = 0, .max = 3}},
+      {"moderation", kString, "there is none", {.is_ignored = true}},
+      {"style", kString, "write it into the prompt", {.is_ignored = true}},
+      {"input_fidelity", kString, "use strength", {.is_ignored = true}},
+      {"user", kString, "nothing is recorded", {.is_ignored = true}},
+      {"quality",
+       kString | kNumber,
+       "low, medium: a step cache of quality 0.25 or 0.5; high, hd: every step is computed; a number: the step cache's "
+       "quality",
+       {.min = 0, .max = 1, .choices = {"auto", "standard", "low", "medium", "high", "hd"}}}};
+  for (Field& field : own) fields.push_back(std::move(field));
+  for (const Field& field : picture_input_schema().fields) {
+    const auto is_it = [&](const Field& f) { return f.name == field.name; };
+    if (std::none_of(fields.begin(), fields.end(), is_it)) fields.push_back(field);
+  }
+  return fields;
+}
+
+const Field image_item{"", kString, ""};
+const Schema generation_schema{"ImageGenerationRequest", fields_with({})};
+const Schema edit_schema{"ImageEditRequest", fields_with({{"image",
+                                                           kString | kArray,
+                                                           "the picture; in a form, a file",
+                                                           {.min_items = 1, .max_items = 1, .items = &image_item}}})};
+
+const Schema picture_schema{"Image",
+                            {{"b64_json", kString, "base64 of the file"},
+                             {"url", kString, "where the file is, for some time"},
+                             {"seed", kInteger, "", {.required = true}}}};
+const Field picture_item{"", kObject, "", {.object = &picture_schema}};
+const Schema answer_schema{"ImageList",
+                           {{"created", kInteger, "", {.required = true}},
+                            {"data", kArray, "", {.required = true, .items = &picture_item}},
+                            {"size", kString, ""},
+                            {"output_format", kString, ""},
+                            {"background", kString, ""},
+                            {"warnings", kArray, "", {.items = &image_item}}}};
+
+class ImagesAnswer final : public PredictionAnswer {
+ public:
+  struct Options {
+    bool streams = false, by_url = false;
+    std::string kind;      ///< of the events: "image_generation"
+    std::string base_url;  ///< "http://host:port"
+  };
+  ImagesAnswer(std::shared_ptr<Prediction> prediction, Options options)
+      : PredictionAnswer(std::move(prediction), true), options_(std::move(options)) {
+    is_stream = options_.streams;
+    if (is_stream) content_type = "text/event-stream";
+  }
+
+  Progress poll(std::string& body) override {
+    const Prediction::State s = prediction().state();
+    if (!s.is_over()) return options_.streams ? send_previews(s, body) : Progress::kWaiting;
+    if (s.status != PredictionStatus::kSucceeded) {
+      ApiError error = api_error(s.error);
+      if (error.status == 404) error = bad_request("", error.message);  // a solver or a rule: no path of this server
+      if (s.status == PredictionStatus::kCanceled)
+        error = {.status = 503, .type = "unavailable_error", .message = "canceled"};
+      if (options_.streams) body += sse("error", Json::parse(error_body(error, ErrorShape::kOpenAi)));
+      else body += error_body(error, ErrorShape::kOpenAi);
+      status = error.status;
+      return Progress::kDone;
+    }
+    if (options_.streams) send_results(s, body);
+    else body += to_text(list_json(s));
+    return Progress::kDone;
+  }
+
+ private:
+  Progress send_previews(const Prediction::State& s, std::string& body) {
+    if (s.step == step_ || s.previews.empty()) return Progress::kWaiting;
+    step_ = s.step;
+    for (const auto& preview : s.previews) {
+      Json event = event_json("partial_image", *preview);
+      event["output_format"] = "jpeg";
+      event["partial_image_index"] = num_previews_;
+      body += sse(event["type"].get<std::string>(), event);
+    }
+    ++num_previews_;
+    return Progress::kMore;
+  }
+  void send_results(const Prediction::State& s, std::string& body) const {
+    for (size_t i = 0; i < s.outputs.size(); ++i) {
+      Json event = event_json("completed", *s.outputs[i]);
+      event["seed"] = s.seeds[i];
+      event["usage"] = {{"input_tokens", 0},
+                        {"output_tokens", 0},
+                        {"total_tokens", 0},
+                        {"input_tokens_details", {{"text_tokens", 0}, {"image_tokens", 0}}}};
+      body += sse(event["type"].get<std::string>(), event);
+    }
+  }
+  Json event_json(const char* what, const std::string& file) const {
+    return {{"type", options_.kind + "." + what},
+            {"b64_json", to_base64(file)},
+            {"created_at", created_},
+            {"size", size()},
+            {"quality", "auto"},
+            {"background", "opaque"},
+            {"output_format", format()}};
+  }
+  Json list_json(const Prediction::State& s) const {
+    Json data = Json::array();
+    for (size_t i = 0; i < s.outputs.size(); ++i) {
+      Json picture = Json::object();
+      if (options_.by_url)
+        picture["url"] = fmt::format("{}/v1/predictions/{}/images/{}", options_.base_url, prediction().id(), i);
+      else picture["b64_json"] = to_base64(*s.outputs[i]);
+      picture["seed"] = s.seeds[i];
+      data.push_back(std::move(picture));
+    }
+    Json json = {{"created", created_},
+                 {"data", std::move(data)},
+                 {"size", size()},
+                 {"output_format", format()},
+                 {"background", "opaque"}};
+    if (!s.warnings.empty()) json["warnings"] = s.warnings;
+    return json;
+  }
+  std::string size() const {
+    const ImageRequest& r = prediction().job().request;
+    return fmt::format("{}x{}", r.width, r.height);
+  }
+  const char* format() const {
+    const ImageFormat format = prediction().job().format;
+    return format == ImageFormat::kPng ? "png" : format == ImageFormat::kJpeg ? "jpeg" : "webp";
+  }
+
+  const Options options_;
+  const int64_t created_ = unix_time();
+  int64_t step_ = 0, num_previews_ = 0;
+};
+
+/// "512x768" -> the input's width and height; auto and other words leave them out.
+std::optional<ApiError> take_size(Json& body, Json& input) {
+  const std::string size = body.value("size", "auto");
+  if (size == "auto") return std::nullopt;
+  const size_t x = size.find('x');
+  int64_t width = 0, height = 0;
+  const auto reads = [](std::string_view text, int64_t& value) {
+    const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+    return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 65536;
+  };
+  if (x == size.npos || !reads(std::string_view(size).substr(0, x), width) ||
+      !reads(std::string_view(size).substr(x + 1), height))
+    return bad_request("size", fmt::format("size is \"{}\"; it must be WIDTHxHEIGHT or auto", size), "invalid_value");
+  if (body.contains("width") || body.contains("height"))
+    return bad_request("size", "size and width or height exclude each other");
+  input["width"] = width;
+  input["height"] = height;
+  return std::nullopt;
+}
+
+/// The fields that a prediction has under other names, or does not have.
+Outcome<Json> input_of(Json& body) {
+  Json input = Json::object();
+  for (const Field& field : picture_input_schema().fields)
+    if (const auto found = body.find(field.name); found != body.end() && field.name != "quality")
+      input[field.name] = *found;
+  if (auto error = take_size(body, input)) return *error;
+  if (const auto n = body.find("n"); n != body.end()) input["batch"] = *n;
+  if (const auto image = input.find("image"); image != input.end() && image->is_array()) *image = Json((*image)[0]);
+  if (const auto quality = body.find("quality"); quality != body.end()) {
+    if (quality->is_number()) input["quality"] = *quality;
+    else if (*quality == "low") input["quality"] = 0.25;
+    else if (*quality == "medium") input["quality"] = 0.5;
+  }
+  return input;
+}
+
+AnswerOr draw(Call& call, const char* kind) {
+  SERVER_ASSIGN(const auto model, call.app.images().find(call.body.value("model", "")));
+  SERVER_ASSIGN(Json input, input_of(call.body));
+  SERVER_ASSIGN(PictureJob job, picture_job(call, *model, std::move(input)));
+  const bool streams = call.body.value("stream", false);
+  job.num_previews = call.body.value("partial_images", int64_t{0});
+  if (!streams || job.num_previews == 0) job.preview_side = 0;
+  SERVER_ASSIGN(const auto prediction, model->submit(std::move(job)));
+  const bool by_url = call.body.value("response_format", "b64_json") == "url";
+  if (by_url) call.app.images().keep(prediction);
+  const std::string host(call.http.header("host"));
+  return std::unique_ptr<Answer>(std::make_unique<ImagesAnswer>(
+      prediction, ImagesAnswer::Options{streams, by_url, kind, (call.http.is_tls ? "https://" : "http://") + host}));
+}
+
+AnswerOr generate(Call& call) { return draw(call, "image_generation"); }
+
+AnswerOr edit(Call& call) {
+  const bool has_file =
+      std::any_of(call.files.begin(), call.files.end(), [](const FormFile& f) { return f.field == "image"; });
+  if (!has_file && !call.body.contains("image"))
+    return bad_request("image", "image is missing: the picture to change", "missing_required_parameter");
+  return draw(call, "image_edit");
+}
+
+}  // namespace
+
+std::vector<Endpoint> images_endpoints() {
+  const std::vector<DocumentedAnswer> answers = {{200, "the pictures; with stream, events", &answer_schema}};
+  return {{"POST",
+           "/v1/images/generations",
+           "pictures",
+           "draws pictures",
+           answers,
+           generate,
+           {.request = &generation_schema, .needs_models = true, .error_statuses = {404, 500}}},
+          {"POST",
+           "/v1/images/edits",
+           "pictures",
+           "changes a picture, or the part of it that a mask shows",
+           answers,
+           edit,
+           {.request = &edit_schema, .takes_form = true, .needs_models = true, .error_statuses = {404, 500}}}};
+}
+
+}  // namespace redline::server

@@ -1,0 +1,314 @@
+// POST /v1/messages and /v1/messages/count_tokens, Anthropic's API.
+#include "server/app.h"
+#include "server/chat.h"
+
+namespace redline::server {
+namespace {
+
+const Schema open_schema{"AnyObject", {}, true};
+const Field any_item{"", kAny, ""};
+const Schema block_schema{
+    "AnthropicBlock",
+    {{"type",
+      kString,
+      "",
+      {.required = true, .choices = {"text", "tool_use", "tool_result", "thinking", "redacted_thinking"}}},
+     {"text", kString, "of text"},
+     {"id", kString, "of tool_use", {.max_length = 1000}},
+     {"name", kString, "of tool_use", {.max_length = 1000}},
+     {"input", kObject, "of tool_use", {.object = &open_schema}},
+     {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
+     {"content", kString | kArray, "of tool_result", {.items = &any_item}},
+     {"is_error", kBoolean, "of tool_result"},
+     {"thinking", kString, "of thinking"},
+     {"signature", kString, "", {.is_ignored = true}},
+     {"data", kString, "", {.is_ignored = true}},
+     {"citations", kArray, "", {.is_ignored = true}},
+     {"cache_control", kObject, "", {.is_ignored = true}}}};
+const Field block_item{"", kObject, "", {.object = &block_schema}};
+const Schema message_schema{
+    "AnthropicMessage",
+    {{"role", kString, "", {.required = true, .choices = {"user", "assistant"}}},
+     {"content", kString | kArray, "a text or blocks", {.required = true, .items = &block_item}}}};
+const Field message_item{"", kObject, "", {.object = &message_schema}};
+const Schema system_schema{"AnthropicSystemBlock",
+                           {{"type", kString, "", {.required = true, .choices = {"text"}}},
+                            {"text", kString, "", {.required = true}},
+                            {"citations", kArray, "", {.is_ignored = true}},
+                            {"cache_control", kObject, "", {.is_ignored = true}}}};
+const Field system_item{"", kObject, "", {.object = &system_schema}};
+const Schema tool_schema{"AnthropicTool",
+                         {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+                          {"type", kString, "", {.choices = {"custom"}}},
+                          {"description", kString, ""},
+                          {"input_schema", kObject, "a JSON Schema", {.required = true, .object = &open_schema}},
+                          {"cache_control", kObject, "", {.is_ignored = true}}}};
+const Field tool_item{"", kObject, "", {.object = &tool_schema}};
+const Schema choice_schema{
+    "AnthropicToolChoice",
+    {{"type",
+      kString,
+      "",
+      {.required = true, .only = {"auto", "none"}, .why = "is not supported: output is not constrained"}},
+     {"disable_parallel_tool_use", kBoolean, "", {.is_ignored = true}}}};
+const Schema thinking_schema{"AnthropicThinking",
+                             {{"type", kString, "", {.required = true, .choices = {"enabled", "disabled", "adaptive"}}},
+                              {"budget_tokens", kInteger, "", {.is_ignored = true}},
+                              {"display", kString, "", {.is_ignored = true}}}};
+const Schema metadata_schema{"AnthropicMetadata", {{"user_id", kString, "requests of one user share their turn"}}};
+const Field stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+
+const std::vector<Field>& prompt_fields() {
+  static const std::vector<Field> fields = {
+      {"model", kString, "a name from /v1/models", {.required = true, .max_length = 1000}},
+      {"messages",
+       kArray,
+       "the conversation",
+       {.required = true, .min_items = 1, .max_items = 10000, .items = &message_item}},
+      {"system", kString | kArray, "a text or blocks", {.items = &system_item}},
+      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
+      {"tool_choice", kObject, "", {.object = &choice_schema}},
+      {"thinking", kObject, "a variable of the chat template", {.object = &thinking_schema}},
+      {"output_config", kObject, "", {.is_ignored = true}},
+      {"context_management", kObject, "", {.is_ignored = true}}};
+  return fields;
+}
+
+const Schema request_schema{
+    "AnthropicRequest",
+    joined(prompt_fields(),
+           {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
+            {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
+            {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
+            {"top_k", kInteger, "number of tokens to sample from; 0: all", {.min = 0, .max = 1e9}},
+            {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &stop_item}},
+            {"stream", kBoolean, "send events"},
+            {"metadata", kObject, "", {.object = &metadata_schema}},
+            {"service_tier", kString, "", {.is_ignored = true}}})};
+const Schema count_schema{"AnthropicCountRequest", prompt_fields()};
+const Schema counted_schema{"AnthropicCount", {{"input_tokens", kInteger, "", {.required = true}}}};
+const Schema usage_json_schema{"AnthropicUsage",
+                               {{"input_tokens", kInteger, "without those whose state was reused", {.required = true}},
+                                {"output_tokens", kInteger, "", {.required = true}},
+                                {"cache_read_input_tokens", kInteger, "whose state was reused", {.required = true}},
+                                {"cache_creation_input_tokens", kInteger, "", {.required = true}}}};
+const Schema answer_schema{"AnthropicAnswer",
+                           {{"id", kString, "", {.required = true}},
+                            {"type", kString, "", {.required = true, .choices = {"message"}}},
+                            {"role", kString, "", {.required = true, .choices = {"assistant"}}},
+                            {"model", kString, "", {.required = true}},
+                            {"content", kArray, "blocks", {.required = true, .items = &any_item}},
+                            {"stop_reason",
+                             kString,
+                             "",
+                             {.required = true, .choices = {"end_turn", "max_tokens", "stop_sequence", "tool_use"}}},
+                            {"stop_sequence", kString, "", {.required = true, .is_nullable = true}},
+                            {"usage", kObject, "", {.required = true, .object = &usage_json_schema}}}};
+
+/// The text of a tool's result, which may be blocks.
+std::string result_text(const Json& block) {
+  if (!block.contains("content")) return "";
+  const Json& content = block["content"];
+  if (content.is_string()) return content.get<std::string>();
+  std::string text;
+  for (const Json& part : content)
+    if (part.is_object() && part.contains("text") && part["text"].is_string())
+      text += (text.empty() ? "" : "\n") + part["text"].get<std::string>();
+  return text;
+}
+
+/// One message of Anthropic's may be several of OpenAI's: results of tools are messages there.
+void add_message(const Json& message, Json& messages) {
+  if (message["content"].is_string()) {
+    messages.push_back({{"role", message["role"]}, {"content", message["content"]}});
+    return;
+  }
+  Json m = {{"role", message["role"]}, {"content", ""}};
+  std::string text;
+  bool has_more = message["content"].empty();
+  for (const Json& block : message["content"]) {
+    const std::string type = block["type"];
+    if (type == "tool_result") {
+      messages.push_back({{"role", "tool"},
+                          {"tool_call_id", block.value("tool_use_id", std::string())},
+                          {"content", result_text(block)}});
+      continue;
+    }
+    has_more = true;
+    if (type == "text") text += (text.empty() ? "" : "\n") + block.value("text", std::string());
+    if (type == "thinking") m["reasoning_content"] = block.value("thinking", std::string());
+    if (type == "tool_use")
+      m["tool_calls"].push_back(tool_call_json({block.value("id", std::string()), block.value("name", std::string()),
+                                                to_text(block.value("input", Json::object()))}));
+  }
+  m["content"] = text;
+  if (has_more) messages.push_back(std::move(m));
+}
+
+ChatPrompt prompt_of(const Json& body) {
+  ChatPrompt prompt;
+  if (const auto system = body.find("system"); system != body.end() && !system->empty())
+    prompt.messages.push_back({{"role", "system"}, {"content", text_of_parts(*system)}});
+  for (const Json& message : body["messages"]) add_message(message, prompt.messages);
+  if (body["messages"].back()["role"] == "assistant") {  // the beginning of the answer
+    prompt.continues_last = true;
+    prompt.adds_generation_prompt = false;
+  }
+  const auto choice = body.find("tool_choice");
+  if (body.contains("tools") && !body["tools"].empty() && (choice == body.end() || (*choice)["type"] != "none")) {
+    prompt.tools = Json::array();
+    for (const Json& tool : body["tools"])
+      prompt.tools.push_back({{"type", "function"},
+                              {"function",
+                               {{"name", tool["name"]},
+                                {"description", tool.value("description", std::string())},
+                                {"parameters", tool["input_schema"]}}}});
+  }
+  if (const auto thinking = body.find("thinking"); thinking != body.end())
+    prompt.variables["enable_thinking"] = (*thinking)["type"] != "disabled";
+  return prompt;
+}
+
+class MessageAnswer final : public ChatAnswer {
+ public:
+  MessageAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
+                std::vector<std::string> stop, int64_t prompt_tokens)
+      : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, std::move(stop)),
+        prompt_size_(prompt_tokens) {}
+  std::string_view ping() const override { return "event: ping\ndata: {\"type\": \"ping\"}\n\n"; }
+
+ private:
+  Json head() const { return {{"id", id_}, {"type", "message"}, {"role", "assistant"}, {"model", model().name}}; }
+  void begin(std::string& out) override {
+    if (!streams()) return;
+    Json message = head();
+    message["content"] = Json::array();
+    message["stop_reason"] = nullptr;
+    message["stop_sequence"] = nullptr;
+    message["usage"] = {{"input_tokens", prompt_size_},
+                        {"output_tokens", 0},
+                        {"cache_read_input_tokens", 0},
+                        {"cache_creation_input_tokens", 0}};
+    out += sse("message_start", {{"type", "message_start"}, {"message", std::move(message)}});
+    out += sse("ping", {{"type", "ping"}});
+  }
+  void close_block(std::string& out) {
+    if (block_ >= 0 && is_open_) out += sse("content_block_stop", {{"type", "content_block_stop"}, {"index", block_}});
+    is_open_ = false;
+  }
+  void open_block(const ChatDelta& delta, std::string& out) {
+    using Kind = ChatDelta::Kind;
+    if (is_open_ && kind_ == delta.kind && delta.kind != Kind::kToolCall) return;
+    if (delta.kind == Kind::kToolArguments) return;  // of the block that is open
+    close_block(out);
+    ++block_;
+    is_open_ = true;
+    kind_ = delta.kind;
+    Json block = {{"type", "text"}, {"text", ""}};
+    if (kind_ == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
+    if (kind_ == Kind::kToolCall)
+      block = {{"type", "tool_use"}, {"id", delta.id}, {"name", delta.name}, {"input", Json::object()}};
+    out += sse("content_block_start",
+               {{"type", "content_block_start"}, {"index", block_}, {"content_block", std::move(block)}});
+  }
+  void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
+    if (!streams()) return;
+    open_block(delta, out);
+    if (delta.text.empty()) return;
+    Json json = {{"type", "text_delta"}, {"text", delta.text}};
+    if (delta.kind == ChatDelta::Kind::kReasoning) json = {{"type", "thinking_delta"}, {"thinking", delta.text}};
+    if (delta.kind == ChatDelta::Kind::kToolCall || delta.kind == ChatDelta::Kind::kToolArguments)
+      json = {{"type", "input_json_delta"}, {"partial_json", delta.text}};
+    out += sse("content_block_delta", {{"type", "content_block_delta"}, {"index", block_}, {"delta", std::move(json)}});
+  }
+  static const char* reason_of(const ChatMessage& m) {
+    if (!m.tool_calls.empty()) return "tool_use";
+    if (!m.stop.empty()) return "stop_sequence";
+    return m.reason == FinishReason::kStop ? "end_turn" : "max_tokens";
+  }
+  Json usage() const {
+    return {{"input_tokens", prompt_tokens() - facts.cached_tokens},
+            {"output_tokens", generated_tokens()},
+            {"cache_read_input_tokens", facts.cached_tokens},
+            {"cache_creation_input_tokens", 0}};
+  }
+  void end(std::string& out) override {
+    const ChatMessage& m = message(0);
+    const Json stop = m.stop.empty() ? Json(nullptr) : Json(m.stop);
+    if (streams()) {
+      if (block_ < 0) open_block({}, out);  // clients expect a block
+      close_block(out);
+      out += sse("message_delta", {{"type", "message_delta"},
+                                   {"delta", {{"stop_reason", reason_of(m)}, {"stop_sequence", stop}}},
+                                   {"usage", usage()}});
+      out += sse("message_stop", {{"type", "message_stop"}});
+      return;
+    }
+    Json content = Json::array();
+    if (!m.reasoning.empty()) content.push_back({{"type", "thinking"}, {"thinking", m.reasoning}, {"signature", ""}});
+    if (!m.content.empty() || m.tool_calls.empty()) content.push_back({{"type", "text"}, {"text", m.content}});
+    for (const ChatToolCall& call : m.tool_calls) {
+      Json input = Json::parse(call.arguments, nullptr, false);
+      if (!input.is_object()) input = Json::object();
+      content.push_back({{"type", "tool_use"}, {"id", call.id}, {"name", call.name}, {"input", std::move(input)}});
+    }
+    Json json = head();
+    json["content"] = std::move(content);
+    json["stop_reason"] = reason_of(m);
+    json["stop_sequence"] = stop;
+    json["usage"] = usage();
+    out = to_text(json);
+  }
+  std::string error_event(const ApiError& error) const override {
+    return fmt::format("event: error\ndata: {}\n\n", error_body(error, ErrorShape::kAnthropic));
+  }
+
+  const std::string id_ = new_id("msg_");
+  const int64_t prompt_size_;
+  int64_t block_ = -1;
+  bool is_open_ = false;
+  ChatDelta::Kind kind_ = ChatDelta::Kind::kContent;
+};
+
+AnswerOr post_messages(Call& call) {
+  Json& body = call.body;
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
+  if (body.contains("stop_sequences")) body["stop"] = body["stop_sequences"];
+  if (body.contains("metadata") && body["metadata"].contains("user_id")) body["user"] = body["metadata"]["user_id"];
+  SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
+  const ChatPrompt prompt = prompt_of(body);
+  SERVER_ASSIGN(request.prompt, encode_chat(choice.model->engine(), prompt, "messages"));
+  request.max_tokens = body["max_tokens"];
+  const auto prompt_tokens = std::ssize(request.prompt);
+  SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
+  return std::unique_ptr<Answer>(
+      std::make_unique<MessageAnswer>(call, choice, std::move(choices), prompt, request.stop, prompt_tokens));
+}
+
+AnswerOr post_count(Call& call) {
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body["model"].get<std::string>()));
+  SERVER_ASSIGN(const auto tokens, encode_chat(choice.model->engine(), prompt_of(call.body), "messages"));
+  return json_answer({{"input_tokens", tokens.size()}});
+}
+
+}  // namespace
+
+std::vector<Endpoint> messages_endpoints() {
+  return {
+      {"POST",
+       "/v1/messages",
+       "text",
+       "answer a conversation (Anthropic's API)",
+       {{200, "the answer; with stream, events", &answer_schema}, {200, "with stream", nullptr, "text/event-stream"}},
+       post_messages,
+       {.request = &request_schema, .errors = ErrorShape::kAnthropic, .needs_models = true, .error_statuses = {404}}},
+      {"POST",
+       "/v1/messages/count_tokens",
+       "tokens",
+       "the tokens of a conversation (Anthropic's API)",
+       {{200, "their number", &counted_schema}},
+       post_count,
+       {.request = &count_schema, .errors = ErrorShape::kAnthropic, .needs_models = true, .error_statuses = {404}}}};
+}
+
+}  // namespace redline::server

@@ -1,0 +1,391 @@
+// Ollama's API: /api/chat, /api/generate, /api/tags, /api/show, /api/ps and /api/version. Streams are lines of JSON.
+#include <chrono>
+#include <ctime>
+
+#include "server/app.h"
+#include "server/chat.h"
+
+namespace redline::server {
+namespace {
+
+constexpr double kMaxInteger = 9007199254740991.0;
+constexpr char kConstrained[] = "is not supported: output is not constrained";
+
+const Schema open_schema{"AnyObject", {}, true};
+const Field any_item{"", kAny, ""};
+const Field string_item{"", kString, ""};
+const Field stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+const Schema options_schema{
+    "OllamaOptions",
+    {{"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
+     {"top_p", kNumber, "", {.min = 0, .max = 1}},
+     {"top_k", kInteger, "0: all", {.min = 0, .max = kMaxInteger}},
+     {"min_p", kNumber, "", {.min = 0, .max = 1}},
+     {"repeat_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
+     {"seed", kInteger, "0: random", {.min = -kMaxInteger, .max = kMaxInteger}},
+     {"num_predict", kInteger, "tokens to generate; -1, -2: what the context has room for", {.min = -2, .max = 1e9}},
+     {"stop", kString | kArray, "", {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item}},
+     {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repeat_penalty"}},
+     {"frequency_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repeat_penalty"}},
+     {"typical_p", kNumber, "", {.only = {1}, .why = "is not supported"}},
+     {"mirostat", kInteger, "", {.only = {0}, .why = "is not supported"}},
+     {"repeat_last_n", kInteger, "repeat_penalty is over the whole text", {.is_ignored = true}},
+     {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
+     {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
+     {"num_batch", kInteger, "", {.is_ignored = true}},
+     {"num_gpu", kInteger, "", {.is_ignored = true}},
+     {"main_gpu", kInteger, "", {.is_ignored = true}},
+     {"num_thread", kInteger, "", {.is_ignored = true}},
+     {"num_parallel", kInteger, "", {.is_ignored = true}},
+     {"use_mmap", kBoolean, "", {.is_ignored = true}},
+     {"numa", kBoolean, "", {.is_ignored = true}}}};
+const Schema function_schema{"OllamaFunctionCall",
+                             {{"name", kString, "", {.required = true}},
+                              {"index", kInteger, ""},
+                              {"arguments", kObject, "", {.required = true, .object = &open_schema}}}};
+const Schema call_schema{"OllamaToolCall",
+                         {{"id", kString, ""},
+                          {"type", kString, ""},
+                          {"function", kObject, "", {.required = true, .object = &function_schema}}}};
+const Field call_item{"", kObject, "", {.object = &call_schema}};
+const Schema message_schema{
+    "OllamaMessage",
+    {{"role", kString, "", {.required = true, .choices = {"system", "user", "assistant", "tool"}}},
+     {"content", kString, ""},
+     {"thinking", kString, "what an assistant thought"},
+     {"tool_name", kString, "of a tool"},
+     {"tool_call_id", kString, "of a tool"},
+     {"tool_calls", kArray, "of an assistant", {.items = &call_item}},
+     {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}}}};
+const Field message_item{"", kObject, "", {.object = &message_schema}};
+const Field tool_item{"", kObject, "", {.object = &chat_tool_schema}};
+
+const std::vector<Field>& common_fields() {
+  static const std::vector<Field> fields = {
+      {"model", kString, "a name from /api/tags", {.required = true, .max_length = 1000}},
+      {"stream", kBoolean, "send lines as the text is generated; default: true"},
+      {"options", kObject, "", {.object = &options_schema}},
+      {"think", kBoolean | kString, "a variable of the chat template"},
+      {"keep_alive", kString | kNumber, "models stay loaded", {.is_ignored = true}},
+      {"format", kString | kObject, "", {.only = {""}, .why = kConstrained}},
+      {"logprobs", kBoolean, "", {.only = {false}, .why = "is not supported here; use /v1/chat/completions"}},
+      {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
+      {"truncate", kBoolean, "prompts are never cut", {.is_ignored = true}},
+      {"shift", kBoolean, "prompts are never cut", {.is_ignored = true}}};
+  return fields;
+}
+const Schema chat_schema{
+    "OllamaChatRequest",
+    joined(common_fields(),
+           {{"messages",
+             kArray,
+             "the conversation; empty: only an answer that the model is there",
+             {.max_items = 10000, .items = &message_item}},
+            {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}}})};
+const Schema generate_schema{
+    "OllamaGenerateRequest",
+    joined(common_fields(),
+           {{"prompt", kString,
+             "a user's message, or with raw a text to continue; empty: only an answer that the model is there"},
+            {"system", kString, "the system's message"},
+            {"raw", kBoolean, "continue the prompt as it is; so it is for models without a chat template"},
+            {"suffix", kString, "", {.only = {""}, .why = "is not supported: text is continued, not filled in"}},
+            {"template", kString, "", {.only = {""}, .why = "is not supported: the model's own is used; see raw"}},
+            {"context", kArray, "", {.only = {Json::array()}, .why = "is not supported; use /api/chat"}},
+            {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}}})};
+const Schema show_schema{"OllamaShowRequest",
+                         {{"model", kString, "a name from /api/tags", {.max_length = 1000}},
+                          {"name", kString, "the same", {.max_length = 1000}},
+                          {"verbose", kBoolean, "", {.is_ignored = true}}}};
+
+const std::vector<Field>& timing_fields() {
+  static const std::vector<Field> fields = {
+      {"model", kString, "", {.required = true}},  {"created_at", kString, "", {.required = true}},
+      {"done", kBoolean, "", {.required = true}},  {"done_reason", kString, "stop, length or load"},
+      {"total_duration", kInteger, "nanoseconds"}, {"load_duration", kInteger, "nanoseconds"},
+      {"prompt_eval_count", kInteger, "tokens"},   {"prompt_eval_duration", kInteger, "nanoseconds"},
+      {"eval_count", kInteger, "tokens"},          {"eval_duration", kInteger, "nanoseconds"}};
+  return fields;
+}
+const Schema chat_answer_schema{
+    "OllamaChatAnswer",
+    joined(timing_fields(), {{"message", kObject, "", {.required = true, .object = &open_schema}}})};
+const Schema generate_answer_schema{"OllamaGenerateAnswer",
+                                    joined(timing_fields(), {{"response", kString, "", {.required = true}},
+                                                             {"thinking", kString, "what the model thought"}})};
+const Schema tags_schema{"OllamaTags", {{"models", kArray, "", {.required = true, .items = &any_item}}}};
+const Schema show_answer_schema{"OllamaModel",
+                                {{"details", kObject, "", {.required = true, .object = &open_schema}},
+                                 {"model_info", kObject, "", {.required = true, .object = &open_schema}},
+                                 {"capabilities", kArray, "", {.required = true, .items = &string_item}}},
+                                true};
+const Schema version_schema{"OllamaVersion", {{"version", kString, "", {.required = true}}}};
+
+std::string time_text(std::time_t seconds) {
+  std::tm parts{};
+  gmtime_r(&seconds, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
+}
+
+class OllamaAnswer final : public ChatAnswer {
+ public:
+  OllamaAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
+               std::vector<std::string> stop, bool is_chat)
+      : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", true), prompt, std::move(stop)),
+        is_chat_(is_chat) {
+    if (streams()) content_type = "application/x-ndjson";
+  }
+  std::string_view ping() const override { return {}; }
+
+  static Json line_of(const std::string& model, bool is_chat, const ChatMessage& m, bool is_done) {
+    Json json = {{"model", model}, {"created_at", time_text(unix_time())}};
+    if (is_chat) {
+      json["message"] = {{"role", "assistant"}, {"content", m.content}};
+      if (!m.reasoning.empty()) json["message"]["thinking"] = m.reasoning;
+      for (const ChatToolCall& call : m.tool_calls) {
+        Json arguments = Json::parse(call.arguments, nullptr, false);
+        if (!arguments.is_object()) arguments = Json::object();
+        json["message"]["tool_calls"].push_back(
+            {{"id", call.id}, {"function", {{"name", call.name}, {"arguments", std::move(arguments)}}}});
+      }
+    } else {
+      json["response"] = m.content;
+      if (!m.reasoning.empty()) json["thinking"] = m.reasoning;
+    }
+    json["done"] = is_done;
+    return json;
+  }
+
+ private:
+  void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
+    if (!streams() || delta.text.empty()) return;
+    ChatMessage part;
+    if (delta.kind == ChatDelta::Kind::kContent) part.content = delta.text;
+    else if (delta.kind == ChatDelta::Kind::kReasoning) part.reasoning = delta.text;
+    else return;  // calls are sent whole, in the last line
+    out += to_text(line_of(model().name, is_chat_, part, false)) + "\n";
+  }
+  void on_message(size_t, const ChatMessage&, std::string&) override {}
+  void end(std::string& out) override {
+    ChatMessage m = message(0);
+    if (streams()) {
+      m.content.clear();
+      m.reasoning.clear();
+    }
+    Json json = line_of(model().name, is_chat_, m, true);
+    const GenerateResult& r = choices().result(0).value();
+    const auto ns = [](double ms) { return static_cast<int64_t>(ms * 1e6); };
+    const auto elapsed = std::chrono::steady_clock::now() - begin_;
+    json["done_reason"] = openai_finish_reason(r.reason);
+    json["total_duration"] = std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count();
+    json["load_duration"] = 0;
+    json["prompt_eval_count"] = r.prompt_tokens;
+    json["prompt_eval_duration"] = ns(r.prefill_ms);
+    json["eval_count"] = r.tokens.size();
+    json["eval_duration"] = ns(r.decode_ms);
+    if (streams()) out += to_text(json) + "\n";
+    else out = to_text(json);
+  }
+  std::string error_event(const ApiError& error) const override {
+    return error_body(error, ErrorShape::kOllama) + "\n";
+  }
+
+  const bool is_chat_;
+  const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
+};
+
+/// The options under the names that generation_request() reads.
+void rename_options(Json& body) {
+  const Json options = body.value("options", Json::object());
+  for (const auto& [name, value] : options.items()) {
+    if (name == "repeat_penalty") body["repetition_penalty"] = value;
+    else if (name == "seed" && value == 0) continue;
+    else if (name != "num_predict") body[name] = value;
+  }
+  body.erase("options");
+  const int64_t num_predict = options.value("num_predict", int64_t{-1});
+  if (num_predict >= 0) body["max_tokens"] = num_predict;
+}
+
+AnswerOr loaded_answer(const Call& call, const ModelChoice& choice, bool is_chat) {
+  Json json = OllamaAnswer::line_of(choice.name, is_chat, {}, true);
+  json["done_reason"] = "load";
+  auto answer = std::make_unique<FixedAnswer>(to_text(json) + "\n");
+  if (call.body.value("stream", true)) answer->content_type = "application/x-ndjson";
+  return std::unique_ptr<Answer>(std::move(answer));
+}
+
+AnswerOr start(Call& call, const ModelChoice& choice, const ChatPrompt& prompt, std::optional<std::string> raw,
+               bool is_chat) {
+  SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
+  const TextEngine& engine = choice.model->engine();
+  if (raw) {
+    auto tokens = engine.encode(*raw, true, true);
+    if (!tokens.ok()) return api_error(tokens.status(), "prompt");
+    request.prompt = std::move(tokens).value();
+    if (auto error = check_context(engine.info(), std::ssize(request.prompt), "prompt")) return *error;
+  } else {
+    SERVER_ASSIGN(request.prompt, encode_chat(engine, prompt, is_chat ? "messages" : "prompt"));
+  }
+  request.max_tokens = call.body.value("max_tokens", engine.info().context);
+  SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
+  return std::unique_ptr<Answer>(
+      std::make_unique<OllamaAnswer>(call, choice, std::move(choices), prompt, request.stop, is_chat));
+}
+
+void add_thinking(const Json& body, ChatPrompt& prompt) {
+  const auto think = body.find("think");
+  if (think == body.end()) return;
+  if (think->is_boolean()) prompt.variables["enable_thinking"] = *think;
+  else prompt.variables["reasoning_effort"] = *think;
+}
+
+AnswerOr post_chat(Call& call) {
+  Json& body = call.body;
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
+  if (!body.contains("messages") || body["messages"].empty()) return loaded_answer(call, choice, true);
+  rename_options(body);
+  ChatPrompt prompt;
+  for (const Json& message : body["messages"]) {
+    Json m = {{"role", message["role"]}, {"content", message.value("content", std::string())}};
+    if (message.contains("thinking")) m["reasoning_content"] = message["thinking"];
+    if (message.contains("tool_name")) m["name"] = message["tool_name"];
+    if (message.contains("tool_call_id")) m["tool_call_id"] = message["tool_call_id"];
+    for (const Json& c : message.value("tool_calls", Json::array()))
+      m["tool_calls"].push_back(
+          tool_call_json({c.value("id", std::string()), c["function"]["name"], to_text(c["function"]["arguments"])}));
+    prompt.messages.push_back(std::move(m));
+  }
+  if (body.contains("tools") && !body["tools"].empty()) prompt.tools = body["tools"];
+  add_thinking(body, prompt);
+  return start(call, choice, prompt, std::nullopt, true);
+}
+
+AnswerOr post_generate(Call& call) {
+  Json& body = call.body;
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
+  const std::string text = body.value("prompt", std::string());
+  if (text.empty()) return loaded_answer(call, choice, false);
+  rename_options(body);
+  ChatPrompt prompt;
+  if (body.contains("system")) prompt.messages.push_back({{"role", "system"}, {"content", body["system"]}});
+  prompt.messages.push_back({{"role", "user"}, {"content", text}});
+  add_thinking(body, prompt);
+  const bool is_raw = body.value("raw", !has_chat_template(choice.model->engine()));
+  return start(call, choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
+}
+
+Json details_of(const ServedModel& model) {
+  const ModelInfo& info = model.info();
+  return {{"parent_model", ""},
+          {"format", info.file_format},
+          {"family", info.architecture},
+          {"families", {info.architecture}},
+          {"parameter_size", fmt::format("{:.1f}M", static_cast<double>(info.parameters) / 1e6)},
+          {"quantization_level", info.weight_types}};
+}
+
+Json tags_of(Call& call) {
+  Json models = Json::array();
+  for (const auto& model : call.app.models().all())
+    models.push_back({{"name", model->name()},
+                      {"model", model->name()},
+                      {"modified_at", time_text(model->created())},
+                      {"size", model->info().weight_bytes},
+                      {"digest", ""},
+                      {"details", details_of(*model)}});
+  return {{"models", std::move(models)}};
+}
+
+AnswerOr get_tags(Call& call) { return json_answer(tags_of(call)); }
+
+AnswerOr get_running(Call& call) {
+  Json json = tags_of(call);
+  for (Json& model : json["models"]) {
+    model["expires_at"] = "9999-12-31T23:59:59Z";
+    model["size_vram"] = 0;
+  }
+  return json_answer(json);
+}
+
+AnswerOr post_show(Call& call) {
+  SERVER_ASSIGN(const ModelChoice choice,
+                call.app.models().find(call.body.value("model", call.body.value("name", std::string()))));
+  const ModelInfo& info = choice.model->info();
+  const std::string& a = info.architecture;
+  Json capabilities = {"completion"};
+  return json_answer({{"modelfile", ""},
+                      {"parameters", ""},
+                      {"template", ""},
+                      {"details", details_of(*choice.model)},
+                      {"model_info",
+                       {{"general.architecture", a},
+                        {"general.parameter_count", info.parameters},
+                        {a + ".context_length", info.model_context},
+                        {a + ".embedding_length", info.hidden_size},
+                        {a + ".block_count", info.num_layers},
+                        {a + ".attention.head_count", info.num_heads},
+                        {a + ".attention.head_count_kv", info.num_kv_heads},
+                        {a + ".vocab_size", info.vocab_size}}},
+                      {"capabilities", std::move(capabilities)},
+                      {"modified_at", time_text(choice.model->created())}});
+}
+
+AnswerOr get_version(Call& call) { return json_answer({{"version", "0.30.0"}}); }
+
+}  // namespace
+
+std::vector<Endpoint> ollama_endpoints() {
+  const auto rules = [](const Schema* request) {
+    return EndpointRules{
+        .request = request, .errors = ErrorShape::kOllama, .needs_models = true, .error_statuses = {404}};
+  };
+  const EndpointRules reads{.errors = ErrorShape::kOllama};
+  return {{"POST",
+           "/api/chat",
+           "text",
+           "answer a conversation (Ollama's API)",
+           {{200, "the answer", &chat_answer_schema},
+            {200, "with stream, lines of the same shape", nullptr, "application/x-ndjson"}},
+           post_chat,
+           rules(&chat_schema)},
+          {"POST",
+           "/api/generate",
+           "text",
+           "answer a prompt (Ollama's API)",
+           {{200, "the answer", &generate_answer_schema},
+            {200, "with stream, lines of the same shape", nullptr, "application/x-ndjson"}},
+           post_generate,
+           rules(&generate_schema)},
+          {"GET",
+           "/api/tags",
+           "models",
+           "the models (Ollama's API)",
+           {{200, "all of them", &tags_schema}},
+           get_tags,
+           reads},
+          {"GET",
+           "/api/ps",
+           "models",
+           "the models in memory (Ollama's API)",
+           {{200, "all of them", &tags_schema}},
+           get_running,
+           reads},
+          {"POST",
+           "/api/show",
+           "models",
+           "one model (Ollama's API)",
+           {{200, "the model", &show_answer_schema}},
+           post_show,
+           rules(&show_schema)},
+          {"GET",
+           "/api/version",
+           "models",
+           "the version of Ollama's API that this one follows",
+           {{200, "the version", &version_schema}},
+           get_version,
+           reads}};
+}
+
+}  // namespace redline::server

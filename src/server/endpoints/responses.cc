@@ -1,0 +1,334 @@
+// POST /v1/responses, OpenAI's Responses API, without stored responses.
+#include "server/app.h"
+#include "server/chat.h"
+
+namespace redline::server {
+namespace {
+
+constexpr char kConstrained[] = "is not supported: output is not constrained";
+
+const Schema open_schema{"AnyObject", {}, true};
+const Field any_item{"", kAny, ""};
+const Schema part_schema{
+    "ResponsePart",
+    {{"type",
+      kString,
+      "",
+      {.required = true, .choices = {"input_text", "output_text", "text", "reasoning_text", "summary_text"}}},
+     {"text", kString, "", {.required = true}},
+     {"annotations", kArray, "", {.is_ignored = true}},
+     {"logprobs", kArray, "", {.is_ignored = true}}}};
+const Field part_item{"", kObject, "", {.object = &part_schema}};
+const Schema item_schema{
+    "ResponseInputItem",
+    {{"type", kString, "", {.choices = {"message", "function_call", "function_call_output", "reasoning"}}},
+     {"id", kString, ""},
+     {"status", kString, ""},
+     {"role", kString, "of a message", {.choices = {"user", "assistant", "system", "developer"}}},
+     {"content", kString | kArray, "of a message", {.items = &part_item}},
+     {"phase", kString, "", {.is_ignored = true}},
+     {"call_id", kString, "of a call and of its output"},
+     {"name", kString, "of a call"},
+     {"arguments", kString, "of a call"},
+     {"output", kString | kArray, "of a call", {.items = &part_item}},
+     {"summary", kArray, "", {.is_ignored = true}},
+     {"encrypted_content", kString, "", {.is_ignored = true}}}};
+const Field item_item{"", kObject, "", {.object = &item_schema}};
+const Schema tool_schema{"ResponseTool",
+                         {{"type", kString, "", {.required = true, .choices = {"function"}}},
+                          {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+                          {"description", kString, ""},
+                          {"parameters", kObject, "a JSON Schema", {.object = &open_schema}},
+                          {"strict", kBoolean, "", {.is_ignored = true}}}};
+const Field tool_item{"", kObject, "", {.object = &tool_schema}};
+const Schema format_schema{
+    "ResponseTextFormat", {{"type", kString, "", {.required = true, .only = {"text"}, .why = kConstrained}}}, true};
+const Schema text_schema{
+    "ResponseText",
+    {{"format", kObject, "", {.object = &format_schema}}, {"verbosity", kString, "", {.is_ignored = true}}}};
+const Schema reasoning_schema{"ResponseReasoning",
+                              {{"effort", kString, "a variable of the chat template", {.max_length = 100}},
+                               {"summary", kString, "", {.is_ignored = true}},
+                               {"generate_summary", kString, "", {.is_ignored = true}}}};
+const Schema stream_options_schema{"ResponseStreamOptions",
+                                   {{"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
+
+std::vector<Field> request_fields() {
+  std::vector<Field> fields = {
+      {"input",
+       kString | kArray,
+       "a text, or items of a conversation",
+       {.required = true, .max_items = 10000, .items = &item_item}},
+      {"instructions", kString, "the system's message"},
+      {"max_output_tokens",
+       kInteger,
+       "tokens to generate; default: what the context has room for",
+       {.min = 1, .max = 1e9}},
+      {"text", kObject, "", {.object = &text_schema}},
+      {"reasoning", kObject, "", {.object = &reasoning_schema}},
+      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
+      {"tool_choice", kString, "", {.only = {"auto", "none"}, .why = kConstrained}},
+      {"parallel_tool_calls", kBoolean, "", {.is_ignored = true}},
+      {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
+      {"background", kBoolean, "", {.only = {false}, .why = "is not supported"}},
+      {"include", kArray, "", {.is_ignored = true}},
+      {"stream_options", kObject, "", {.object = &stream_options_schema}},
+  };
+  return joined(std::move(fields), generation_fields());
+}
+const Schema request_schema{
+    .name = "ResponseRequest", .fields = request_fields(), .refused = [] {
+      auto refused = refused_generation_fields();
+      refused.emplace_back("previous_response_id",
+                           "is not supported: nothing is stored; send the items of the conversation as input");
+      refused.emplace_back("conversation",
+                           "is not supported: nothing is stored; send the items of the conversation as input");
+      refused.emplace_back("prompt", "is not supported: nothing is stored");
+      return refused;
+    }()};
+const Schema answer_schema{"Response",
+                           {{"id", kString, "", {.required = true}},
+                            {"object", kString, "", {.required = true, .choices = {"response"}}},
+                            {"created_at", kInteger, "", {.required = true}},
+                            {"status", kString, "", {.required = true, .choices = {"completed", "incomplete"}}},
+                            {"model", kString, "", {.required = true}},
+                            {"output", kArray, "items", {.required = true, .items = &any_item}},
+                            {"usage", kObject, "", {.required = true, .object = &open_schema}}},
+                           true};
+
+Outcome<ChatPrompt> prompt_of(const Json& body) {
+  ChatPrompt prompt;
+  if (body.contains("instructions")) prompt.messages.push_back({{"role", "system"}, {"content", body["instructions"]}});
+  const Json& input = body["input"];
+  if (input.is_string()) prompt.messages.push_back({{"role", "user"}, {"content", input}});
+  else if (input.empty()) return bad_request("input", "input is an empty list", "invalid_value");
+  else
+    for (size_t i = 0; i < input.size(); ++i) {
+      const Json& item = input[i];
+      const std::string type = item.value("type", std::string("message"));
+      const auto needs = [&](const char* name) {
+        return bad_request(fmt::format("input[{}].{}", i, name), fmt::format("input[{}].{} is missing", i, name),
+                           "missing_required_parameter");
+      };
+      Json& messages = prompt.messages;
+      const bool follows_assistant = !messages.empty() && messages.back()["role"] == "assistant";
+      if (type == "message") {
+        if (!item.contains("role")) return needs("role");
+        if (!item.contains("content")) return needs("content");
+        const Json role = item["role"] == "developer" ? Json("system") : item["role"];
+        if (role == "assistant" && follows_assistant && messages.back()["content"] == "")  // after its reasoning
+          messages.back()["content"] = text_of_parts(item["content"]);
+        else messages.push_back({{"role", role}, {"content", text_of_parts(item["content"])}});
+      } else if (type == "function_call") {
+        for (const char* name : {"call_id", "name", "arguments"})
+          if (!item.contains(name)) return needs(name);
+        if (!follows_assistant) messages.push_back({{"role", "assistant"}, {"content", ""}});
+        messages.back()["tool_calls"].push_back(tool_call_json({item["call_id"], item["name"], item["arguments"]}));
+      } else if (type == "function_call_output") {
+        for (const char* name : {"call_id", "output"})
+          if (!item.contains(name)) return needs(name);
+        messages.push_back(
+            {{"role", "tool"}, {"tool_call_id", item["call_id"]}, {"content", text_of_parts(item["output"])}});
+      } else {
+        const std::string text = item.contains("content") ? text_of_parts(item["content"]) : "";
+        messages.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", text}});
+      }
+    }
+  if (body.contains("tools") && !body["tools"].empty() && body.value("tool_choice", std::string("auto")) != "none") {
+    prompt.tools = Json::array();
+    for (const Json& tool : body["tools"]) {
+      Json function = {{"name", tool["name"]}};
+      for (const char* name : {"description", "parameters"})
+        if (tool.contains(name)) function[name] = tool[name];
+      prompt.tools.push_back({{"type", "function"}, {"function", std::move(function)}});
+    }
+  }
+  if (body.contains("reasoning") && body["reasoning"].contains("effort"))
+    prompt.variables["reasoning_effort"] = body["reasoning"]["effort"];
+  return prompt;
+}
+
+class ResponseAnswer final : public ChatAnswer {
+ public:
+  ResponseAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
+                 const GenerateRequest& request)
+      : ChatAnswer(call, choice, std::move(choices), call.body.value("stream", false), prompt, request.stop) {
+    const Json& body = call.body;
+    const auto given = [&](const char* name, Json otherwise) {
+      return body.contains(name) ? body[name] : std::move(otherwise);
+    };
+    echoed_ = {{"error", nullptr},
+               {"incomplete_details", nullptr},
+               {"instructions", given("instructions", nullptr)},
+               {"max_output_tokens", given("max_output_tokens", nullptr)},
+               {"metadata", given("metadata", Json::object())},
+               {"parallel_tool_calls", given("parallel_tool_calls", true)},
+               {"previous_response_id", nullptr},
+               {"reasoning", {{"effort", nullptr}, {"summary", nullptr}}},
+               {"service_tier", "default"},
+               {"store", false},
+               {"temperature", request.sampling.temperature},
+               {"text", {{"format", {{"type", "text"}}}}},
+               {"tool_choice", given("tool_choice", "auto")},
+               {"tools", given("tools", Json::array())},
+               {"top_p", request.sampling.top_p},
+               {"truncation", "disabled"}};
+  }
+
+ private:
+  enum class Open : uint8_t { kNone, kMessage, kReasoning, kCall };
+
+  Json response(const char* status) const {
+    Json json = {
+        {"id", id_}, {"object", "response"}, {"created_at", created_}, {"status", status}, {"model", model().name}};
+    json["output"] = output_;
+    json.update(echoed_);
+    return json;
+  }
+  void send(const char* type, Json json, std::string& out) {
+    if (!streams()) return;
+    Json event = {{"type", type}, {"sequence_number", sequence_++}};
+    event.update(json);
+    out += sse(type, event);
+  }
+  Json place() const { return {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"content_index", 0}}; }
+  static Json with(Json json, const char* name, Json value) {
+    json[name] = std::move(value);
+    return json;
+  }
+  static Json text_part(const std::string& text) {
+    return {{"type", "output_text"}, {"text", text}, {"annotations", Json::array()}, {"logprobs", Json::array()}};
+  }
+
+  void begin(std::string& out) override {
+    Json created = response("in_progress");
+    created["usage"] = nullptr;
+    send("response.created", {{"response", created}}, out);
+    send("response.in_progress", {{"response", created}}, out);
+  }
+  void open(Open kind, const ChatDelta& delta, std::string& out) {
+    if (open_ == kind && kind != Open::kCall) return;
+    close(out);
+    open_ = kind;
+    text_.clear();
+    if (kind == Open::kMessage)
+      item_ = {{"id", new_id("msg_")},
+               {"type", "message"},
+               {"status", "in_progress"},
+               {"role", "assistant"},
+               {"content", Json::array()}};
+    if (kind == Open::kReasoning)
+      item_ = {{"id", new_id("rs_")},
+               {"type", "reasoning"},
+               {"status", "in_progress"},
+               {"summary", Json::array()},
+               {"content", Json::array()}};
+    if (kind == Open::kCall)
+      item_ = {{"id", new_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"},
+               {"call_id", delta.id}, {"name", delta.name},      {"arguments", ""}};
+    send("response.output_item.added", {{"output_index", output_.size()}, {"item", item_}}, out);
+    if (kind == Open::kMessage) send("response.content_part.added", with(place(), "part", text_part("")), out);
+  }
+  void close(std::string& out) {
+    if (open_ == Open::kNone) return;
+    if (open_ == Open::kMessage) {
+      Json done = with(place(), "text", text_);
+      done["logprobs"] = Json::array();
+      send("response.output_text.done", std::move(done), out);
+      send("response.content_part.done", with(place(), "part", text_part(text_)), out);
+      item_["content"].push_back(text_part(text_));
+    } else if (open_ == Open::kReasoning) {
+      send("response.reasoning_text.done", with(place(), "text", text_), out);
+      item_["content"].push_back({{"type", "reasoning_text"}, {"text", text_}});
+    } else {
+      item_["arguments"] = text_;
+      send("response.function_call_arguments.done",
+           {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"name", item_["name"]}, {"arguments", text_}},
+           out);
+    }
+    item_["status"] = "completed";
+    send("response.output_item.done", {{"output_index", output_.size()}, {"item", item_}}, out);
+    output_.push_back(std::exchange(item_, nullptr));
+    open_ = Open::kNone;
+  }
+  void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
+    using Kind = ChatDelta::Kind;
+    if (delta.kind == Kind::kContent) open(Open::kMessage, delta, out);
+    if (delta.kind == Kind::kReasoning) open(Open::kReasoning, delta, out);
+    if (delta.kind == Kind::kToolCall) open(Open::kCall, delta, out);
+    if (delta.text.empty()) return;
+    text_ += delta.text;
+    if (open_ == Open::kMessage) {
+      Json json = with(place(), "delta", delta.text);
+      json["logprobs"] = Json::array();
+      send("response.output_text.delta", std::move(json), out);
+    } else if (open_ == Open::kReasoning) {
+      send("response.reasoning_text.delta", with(place(), "delta", delta.text), out);
+    } else {
+      send("response.function_call_arguments.delta",
+           {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"delta", delta.text}}, out);
+    }
+  }
+  void on_message(size_t, const ChatMessage& m, std::string& out) override {
+    if (m.content.empty() && m.tool_calls.empty()) open(Open::kMessage, {}, out);
+    close(out);
+  }
+  void end(std::string& out) override {
+    const FinishReason reason = message(0).reason;
+    const bool is_complete = reason == FinishReason::kStop;
+    Json json = response(is_complete ? "completed" : "incomplete");
+    if (!is_complete) {
+      if (!json["output"].empty()) json["output"].back()["status"] = "incomplete";
+      json["incomplete_details"] = {{"reason", "max_output_tokens"}};
+    }
+    json["usage"] = {{"input_tokens", prompt_tokens()},
+                     {"input_tokens_details",
+                      {{"cached_tokens", facts.cached_tokens}, {"cache_miss", cache_miss_name(cache_miss())}}},
+                     {"output_tokens", generated_tokens()},
+                     {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                     {"total_tokens", prompt_tokens() + generated_tokens()}};
+    if (streams())
+      send(is_complete ? "response.completed" : "response.incomplete", {{"response", std::move(json)}}, out);
+    else out = to_text(json);
+  }
+  std::string error_event(const ApiError& error) const override {
+    return sse("error", {{"type", "error"},
+                         {"sequence_number", sequence_},
+                         {"code", error.code},
+                         {"message", error.message},
+                         {"param", nullptr}});
+  }
+
+  const std::string id_ = new_id("resp_");
+  const int64_t created_ = unix_time();
+  Json echoed_, output_ = Json::array(), item_;
+  std::string text_;
+  Open open_ = Open::kNone;
+  int64_t sequence_ = 0;
+};
+
+AnswerOr post_responses(Call& call) {
+  const Json& body = call.body;
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
+  SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
+  SERVER_ASSIGN(const ChatPrompt prompt, prompt_of(body));
+  SERVER_ASSIGN(request.prompt, encode_chat(choice.model->engine(), prompt, "input"));
+  request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
+  SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
+  return std::unique_ptr<Answer>(std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request));
+}
+
+}  // namespace
+
+std::vector<Endpoint> responses_endpoints() {
+  return {
+      {"POST",
+       "/v1/responses",
+       "text",
+       "answer a conversation (OpenAI's Responses API)",
+       {{200, "the response; with stream, events", &answer_schema}, {200, "with stream", nullptr, "text/event-stream"}},
+       post_responses,
+       {.request = &request_schema, .needs_models = true, .error_statuses = {404}}}};
+}
+
+}  // namespace redline::server

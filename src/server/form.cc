@@ -1,0 +1,128 @@
+#include "server/form.h"
+
+#include <algorithm>
+#include <cctype>
+
+namespace redline::server {
+namespace {
+
+constexpr size_t kMaxParts = 1000;
+
+std::string lower(std::string_view text) {
+  std::string result(text);
+  std::transform(result.begin(), result.end(), result.begin(),
+                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+  return result;
+}
+
+ApiError malformed(const std::string& what) {
+  return bad_request("", "malformed multipart/form-data: " + what, "malformed_request");
+}
+
+/// The value of a parameter of a header ("form-data; name=\"a\""); nullopt: there is none.
+std::optional<std::string> parameter(std::string_view header, std::string_view wanted) {
+  size_t at = header.find(';');
+  while (at < header.size()) {
+    at = header.find_first_not_of("; \t", at);
+    if (at == header.npos) break;
+    const size_t equals = header.find('=', at);
+    if (equals == header.npos) break;
+    const std::string name = lower(header.substr(at, equals - at));
+    std::string value;
+    at = equals + 1;
+    if (at < header.size() && header[at] == '"') {
+      for (++at; at < header.size() && header[at] != '"'; ++at) {
+        if (header[at] == '\\' && at + 1 < header.size()) ++at;
+        value += header[at];
+      }
+      ++at;
+    } else {
+      const size_t end = std::min(header.find(';', at), header.size());
+      value = header.substr(at, end - at);
+      while (!value.empty() && (value.back() == ' ' || value.back() == '\t')) value.pop_back();
+      at = end;
+    }
+    if (name == wanted) return value;
+  }
+  return std::nullopt;
+}
+
+/// Text as a value of the field's types. Text that is none of them stays text, which the schema's check then names.
+Json value_of(std::string text, unsigned types) {
+  if (types & kString) return text;
+  if (types == kAny) return text;
+  auto parsed = parse_json(text);
+  return parsed.ok() && !parsed->is_string() ? std::move(*parsed) : Json(std::move(text));
+}
+
+struct Part {
+  std::string disposition;
+  std::string_view body;
+};
+
+Outcome<Part> parse_part(std::string_view text) {
+  Part part;
+  while (true) {
+    const size_t end = text.find("\r\n");
+    if (end == text.npos) return malformed("a part without an empty line after its headers");
+    const std::string_view line = text.substr(0, end);
+    text.remove_prefix(end + 2);
+    if (line.empty()) break;
+    const size_t colon = line.find(':');
+    if (colon == line.npos) return malformed("a part's header without a colon");
+    if (lower(line.substr(0, colon)) == "content-disposition") part.disposition = line.substr(colon + 1);
+  }
+  part.body = text;
+  return part;
+}
+
+}  // namespace
+
+bool is_form(std::string_view content_type) {
+  return lower(content_type.substr(0, content_type.find(';'))) == "multipart/form-data";
+}
+
+Outcome<Form> parse_form(std::string_view content_type, std::string_view body, const Schema& schema) {
+  const std::optional<std::string> boundary = parameter(content_type, "boundary");
+  if (!boundary || boundary->empty() || boundary->size() > 70) return malformed("the Content-Type has no boundary");
+  const std::string border = "\r\n--" + *boundary;
+  Form form;
+  // The first border may begin the body, without a line break.
+  size_t at = 0;
+  if (body.starts_with(std::string_view(border).substr(2))) {
+    at = border.size() - 2;
+  } else {
+    at = body.find(border);
+    if (at == body.npos) return malformed("the boundary does not occur in the body");
+    at += border.size();
+  }
+  for (size_t parts = 0; !body.substr(at).starts_with("--"); ++parts) {
+    if (parts == kMaxParts) return malformed("too many parts");
+    const size_t line_end = body.find("\r\n", at);
+    const size_t end = line_end == body.npos ? body.npos : body.find(border, line_end);
+    if (end == body.npos) return malformed("the last boundary is missing");
+    SERVER_ASSIGN(const Part part, parse_part(body.substr(line_end + 2, end - line_end - 2)));
+    const std::optional<std::string> named = parameter(part.disposition, "name");
+    if (!named) return malformed("a part without a name");
+    std::string name = *named;
+    const bool is_list = name.ends_with("[]");
+    if (is_list) name.resize(name.size() - 2);
+    if (const auto file = parameter(part.disposition, "filename")) {
+      form.files.push_back({std::move(name), *file, std::string(part.body)});
+    } else {
+      const auto field =
+          std::find_if(schema.fields.begin(), schema.fields.end(), [&](const Field& f) { return f.name == name; });
+      const unsigned types = field == schema.fields.end() ? kString : field->types;
+      const unsigned item = field != schema.fields.end() && field->rules.items ? field->rules.items->types : kString;
+      Json value = value_of(std::string(part.body), is_list ? item : types);
+      const auto before = form.fields.find(name);
+      if (before == form.fields.end()) form.fields[name] = is_list ? Json::array({std::move(value)}) : std::move(value);
+      else if (before->is_array()) before->push_back(std::move(value));
+      else *before = Json::array({*before, std::move(value)});
+    }
+    at = end + border.size();
+  }
+  return form;
+}
+
+}  // namespace redline::server

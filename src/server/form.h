@@ -1,0 +1,27 @@
+// Bodies of type multipart/form-data (RFC 7578), in which OpenAI's clients send pictures.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "server/schema.h"
+
+namespace redline::server {
+
+struct FormFile {
+  std::string field, name;
+  std::string bytes;
+};
+
+struct Form {
+  Json fields = Json::object();  ///< as the JSON body of the same request would have them
+  std::vector<FormFile> files;
+};
+
+bool is_form(std::string_view content_type);
+/// Text fields become values of the types that `schema` gives them; "name[]", and a name that comes more than once, become
+/// arrays. Parts with a file name are files. invalid_request_error: no boundary, or a malformed part.
+Outcome<Form> parse_form(std::string_view content_type, std::string_view body, const Schema& schema);
+
+}  // namespace redline::server

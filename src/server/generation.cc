@@ -1,0 +1,252 @@
+#include "server/generation.h"
+
+#include <algorithm>
+#include <ctime>
+#include <random>
+
+#include "server/app.h"
+
+namespace redline::server {
+namespace {
+
+constexpr double kMaxInteger = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
+
+const Schema& lora_schema() {
+  static const Schema schema{
+      "AdapterScale",
+      {{"name", kString, "the adapter's name"},
+       {"id", kInteger, "the adapter's number in /lora-adapters, instead of the name", {.min = 0}},
+       {"scale", kNumber, "its weight; 1: as trained", {.min = -100, .max = 100}}}};
+  return schema;
+}
+
+const Field& stop_item() {
+  static const Field field{"", kString, "", {.min_length = 1, .max_length = 1000}};
+  return field;
+}
+const Field& lora_item() {
+  static const Field field{"", kObject, "", {.object = &lora_schema()}};
+  return field;
+}
+
+const Schema prompt_details_schema{
+    "PromptTokensDetails",
+    {{"cached_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
+     {"cache_miss", kString, "why no more were reused", {.required = true}}}};
+
+}  // namespace
+
+const Schema usage_schema{"Usage",
+                          {{"prompt_tokens", kInteger, "", {.required = true}},
+                           {"completion_tokens", kInteger, "", {.required = true}},
+                           {"total_tokens", kInteger, "", {.required = true}},
+                           {"prompt_tokens_details", kObject, "", {.object = &prompt_details_schema}}}};
+
+const std::vector<Field>& generation_fields() {
+  static const std::vector<Field> fields = {
+      {"model", kString, "a name from /v1/models; may be left out if there is one model", {.max_length = 1000}},
+      {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
+      {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
+      {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxInteger}},
+      {"min_p", kNumber, "least probability relative to the most likely token; 0: off", {.min = 0, .max = 1}},
+      {"repetition_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
+      {"seed",
+       kInteger,
+       "the same seed gives the same text; default: random",
+       {.min = -kMaxInteger, .max = kMaxInteger}},
+      {"stop",
+       kString | kArray,
+       "strings that end the text; they are not part of it",
+       {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item()}},
+      {"ignore_eos", kBoolean, "go on after the token that ends a text"},
+      {"stream", kBoolean, "send the text as it is generated, as server-sent events"},
+      {"user", kString, "requests of one user share their turn", {.max_length = 1000}},
+      {"priority", kInteger, "lower runs first", {.min = -1000000, .max = 1000000}},
+      {"cache_salt", kString, "prompts share cached state only with equal salts", {.max_length = 1000}},
+      {"timeout", kNumber, "seconds after which the text ends with what there is", {.min = 0.001, .max = 86400}},
+      {"lora",
+       kArray,
+       "adapters and their weights, instead of those of the model's name",
+       {.max_items = 16, .items = &lora_item()}},
+      {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
+      {"frequency_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
+      {"logit_bias", kObject, "", {.only = {Json::object()}, .why = "is not supported"}},
+      {"stop_token_ids", kArray, "", {.only = {Json::array()}, .why = "is not supported; use stop"}},
+      {"min_tokens", kInteger, "", {.only = {0}, .why = "is not supported"}},
+      {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
+      {"metadata", kObject, "for the caller's own records", {.is_ignored = true}},
+      {"store", kBoolean, "nothing is stored", {.is_ignored = true}},
+      {"service_tier", kString, "there is one tier", {.is_ignored = true}},
+      {"safety_identifier", kString, "nothing is reported", {.is_ignored = true}},
+      {"prompt_cache_key", kString, "prompts are found by their tokens", {.is_ignored = true}},
+      {"prompt_cache_retention", kString, "prompts are kept while there is room", {.is_ignored = true}},
+  };
+  return fields;
+}
+
+const std::vector<std::pair<std::string, std::string>>& refused_generation_fields() {
+  static const std::vector<std::pair<std::string, std::string>> fields = {
+      {"repeat_penalty", "is called repetition_penalty here"},
+      {"n_predict", "is called max_tokens here"},
+      {"max_new_tokens", "is called max_tokens here"},
+      {"typical_p", "is not supported; there are temperature, top_k, top_p and min_p"},
+      {"mirostat", "is not supported; there are temperature, top_k, top_p and min_p"},
+      {"grammar", "is not supported: output is not constrained"},
+      {"json_schema", "is not supported: output is not constrained"},
+      {"guided_json", "is not supported: output is not constrained"},
+      {"guided_regex", "is not supported: output is not constrained"},
+      {"guided_choice", "is not supported: output is not constrained"},
+      {"guided_grammar", "is not supported: output is not constrained"},
+      {"structured_outputs", "is not supported: output is not constrained"},
+      {"use_beam_search", "is not supported"},
+      {"prompt_logprobs", "is not supported; use echo with logprobs"},
+      {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
+  };
+  return fields;
+}
+
+std::vector<std::string> strings_of(const Json& body, const char* name) {
+  const auto found = body.find(name);
+  if (found == body.end()) return {};
+  if (found->is_string()) return {found->get<std::string>()};
+  return found->get<std::vector<std::string>>();
+}
+
+Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice& choice) {
+  const Json& body = call.body;
+  GenerateRequest request;
+  SamplingOptions& s = request.sampling;
+  s = choice.model->engine().default_sampling();
+  s.temperature = body.value("temperature", s.temperature);
+  s.top_p = body.value("top_p", s.top_p);
+  s.top_k = std::max<int64_t>(body.value("top_k", s.top_k), 0);
+  s.min_p = body.value("min_p", s.min_p);
+  s.repetition_penalty = body.value("repetition_penalty", s.repetition_penalty);
+  if (s.top_p <= 0) {  // only the most likely token is left
+    s.top_p = 1;
+    s.top_k = 1;
+  }
+  const auto seed = body.find("seed");
+  s.seed = seed == body.end() ? std::random_device{}() : static_cast<uint64_t>(seed->get<int64_t>());
+  request.stop = strings_of(body, "stop");
+  request.ignore_stop_tokens = body.value("ignore_eos", false);
+  request.priority = body.value("priority", 0);
+  request.cache_salt = body.value("cache_salt", std::string());
+  const std::string user = body.value("user", std::string());
+  request.client = call.http.client.empty() ? user : call.http.client + "/" + user;
+  if (request.client.empty()) request.client = call.http.peer;
+  double timeout_s = call.app.options().request_timeout_s;
+  if (const double wanted = body.value("timeout", 0.0); wanted > 0)
+    timeout_s = timeout_s > 0 ? std::min(timeout_s, wanted) : wanted;
+  request.timeout_ms = timeout_s * 1e3;
+  request.adapters = choice.adapters;
+  if (const auto lora = body.find("lora"); lora != body.end()) {
+    request.adapters.clear();
+    const std::vector<Adapter> adapters = choice.model->adapters();
+    for (size_t i = 0; i < lora->size(); ++i) {
+      const Json& entry = (*lora)[i];
+      const auto found = std::find_if(adapters.begin(), adapters.end(), [&](const Adapter& a) {
+        return entry.contains("name") ? a.name == entry["name"] : entry.contains("id") && a.id == entry["id"];
+      });
+      if (found == adapters.end())
+        return not_found_error(fmt::format("lora[{}]", i), "there is no such adapter; see /lora-adapters",
+                               "adapter_not_found");
+      if (const double scale = entry.value("scale", 1.0); scale != 0) request.adapters.emplace_back(found->name, scale);
+    }
+  }
+  return request;
+}
+
+std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_tokens, const char* param) {
+  if (prompt_tokens < info.context) return std::nullopt;
+  return bad_request(
+      param,
+      fmt::format("the prompt has {} tokens; the context holds {}, and at least one must be left for the "
+                  "text. Shorten the prompt, or start the server with a larger --context",
+                  prompt_tokens, info.context),
+      "context_length_exceeded");
+}
+
+std::string matched_stop(const TextEngine& engine, const GenerateResult& result, const std::vector<std::string>& stop) {
+  if (result.reason != FinishReason::kStop || stop.empty()) return "";
+  const Result<std::string> all = engine.decode(result.tokens);
+  if (!all.ok()) return "";
+  const size_t begin = all->find(result.text);  // a tokenizer may decode a first token with a space
+  if (begin == std::string::npos) return "";
+  const std::string_view rest = std::string_view(*all).substr(begin + result.text.size());
+  for (const std::string& s : stop)
+    if (rest.starts_with(s)) return s;
+  return "";
+}
+
+const char* openai_finish_reason(FinishReason reason) { return reason == FinishReason::kStop ? "stop" : "length"; }
+
+Json usage_json(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens, CacheMiss miss) {
+  return {{"prompt_tokens", prompt_tokens},
+          {"completion_tokens", completion_tokens},
+          {"total_tokens", prompt_tokens + completion_tokens},
+          {"prompt_tokens_details", {{"cached_tokens", cached_tokens}, {"cache_miss", cache_miss_name(miss)}}}};
+}
+
+std::string new_id(const char* prefix) {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
+}
+
+int64_t unix_time() { return std::time(nullptr); }
+
+GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices,
+                                   bool streams)
+    : app_(call.app), model_(choice), shape_(call.shape), choices_(std::move(choices)) {
+  is_stream = streams;
+  if (streams) {
+    content_type = "text/event-stream; charset=utf-8";
+    headers.emplace_back("Cache-Control", "no-cache");
+    headers.emplace_back("X-Accel-Buffering", "no");
+  }
+  facts.model = choice.name;
+}
+
+Progress GenerationAnswer::poll(std::string& body) {
+  if (!has_begun_) {
+    has_begun_ = true;
+    begin(body);
+  }
+  while (std::optional<Event> event = choices_->next()) {
+    if (!event->is_end) {
+      take(*event, body);
+      continue;
+    }
+    const Result<GenerateResult>& result = choices_->result(event->choice);
+    std::optional<ApiError> error;
+    if (!result.ok()) error = api_error(result.status());
+    else if (choices_->has_overflowed()) error = overloaded(503, "the text was not read for too long", 0);
+    else if (result.value().reason == FinishReason::kCancelled) error = overloaded(503, "the server is stopping", 1);
+    if (error) {
+      facts.finish = "error";
+      if (is_stream) {
+        body += error_event(*error);
+      } else {
+        status = error->status;
+        body = error_body(*error, shape_);
+      }
+      return Progress::kDone;
+    }
+    const GenerateResult& r = result.value();
+    app_.count(*model_.model, r);
+    if (event->choice % choices_per_prompt_ == 0) {
+      facts.prompt_tokens += r.prompt_tokens;
+      facts.cached_tokens += r.cached_tokens;
+      if (r.cache_miss != CacheMiss::kNone) cache_miss_ = r.cache_miss;
+    }
+    facts.generated_tokens += std::ssize(r.tokens);
+    if (facts.first_token_ms == 0) facts.first_token_ms = r.first_token_ms;
+    facts.finish = finish_reason_name(r.reason);
+    end_choice(event->choice, r, body);
+  }
+  if (!choices_->all_ended()) return body.empty() ? Progress::kWaiting : Progress::kMore;
+  end(body);
+  return Progress::kDone;
+}
+
+}  // namespace redline::server

@@ -1,0 +1,82 @@
+// What the APIs have in common: the fields of sampling, and answers that come from generations.
+#pragma once
+
+#include "server/choices.h"
+#include "server/endpoint.h"
+
+namespace redline::server {
+
+/// Fields of every request that generates, under OpenAI's and vLLM's names.
+const std::vector<Field>& generation_fields();
+/// Names that other servers have, and what to write instead.
+const std::vector<std::pair<std::string, std::string>>& refused_generation_fields();
+
+/// Sampling, stop strings, adapters, client, priority and time limit of a checked body. The seed of choice i is seed + i.
+Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice& choice);
+/// The strings of `stop`, which is one or a list.
+std::vector<std::string> strings_of(const Json& body, const char* name);
+
+/// invalid_request_error context_length_exceeded with both numbers, if the prompt leaves no room.
+std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_tokens, const char* param);
+
+/// The stop string that ended a text, or "".
+std::string matched_stop(const TextEngine& engine, const GenerateResult& result, const std::vector<std::string>& stop);
+
+/// "stop" or "length".
+const char* openai_finish_reason(FinishReason reason);
+/// prompt_tokens, completion_tokens, ... of generations that share `prompts` prompts in turn.
+Json usage_json(int64_t prompt_tokens, int64_t completion_tokens, int64_t cached_tokens, CacheMiss miss);
+extern const Schema usage_schema;
+
+/// "cmpl-" and 24 digits.
+std::string new_id(const char* prefix);
+int64_t unix_time();
+
+/// An answer that comes piece by piece from the engine.
+class GenerationAnswer : public Answer {
+ public:
+  GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams);
+  void on_ready(std::function<void()> wake) final { choices_->on_ready(std::move(wake)); }
+  Progress poll(std::string& body) final;
+  std::string_view ping() const override { return ": ping\n\n"; }
+
+ protected:
+  using Event = Choices::Event;
+  /// Before the first event; of a stream at once.
+  virtual void begin(std::string& out) {}
+  virtual void take(const Event& event, std::string& out) = 0;
+  /// A choice has ended.
+  virtual void end_choice(size_t choice, const GenerateResult& result, std::string& out) = 0;
+  /// All have.
+  virtual void end(std::string& out) = 0;
+  /// The stream ends with an error.
+  virtual std::string error_event(const ApiError& error) const { return "data: " + error_body(error, shape_) + "\n\n"; }
+
+  Choices& choices() { return *choices_; }
+  const ModelChoice& model() const { return model_; }
+  TextEngine& engine() const { return model_.model->engine(); }
+  bool streams() const { return is_stream; }
+  int64_t prompt_tokens() const { return facts.prompt_tokens; }
+  int64_t generated_tokens() const { return facts.generated_tokens; }
+  CacheMiss cache_miss() const { return cache_miss_; }
+  /// Prompts are counted once for this many choices.
+  void set_choices_per_prompt(size_t n) { choices_per_prompt_ = n; }
+
+ private:
+  App& app_;
+  const ModelChoice model_;
+  const ErrorShape shape_;
+  std::unique_ptr<Choices> choices_;
+  size_t choices_per_prompt_ = 1;
+  CacheMiss cache_miss_ = CacheMiss::kNone;
+  bool has_begun_ = false;
+};
+
+/// "data: {...}\n\n".
+inline std::string sse(const Json& json) { return "data: " + to_text(json) + "\n\n"; }
+/// "event: NAME\ndata: {...}\n\n".
+inline std::string sse(std::string_view event, const Json& json) {
+  return fmt::format("event: {}\ndata: {}\n\n", event, to_text(json));
+}
+
+}  // namespace redline::server

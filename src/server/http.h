@@ -1,0 +1,84 @@
+// A request and the answer to it, without sockets.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace redline::server {
+
+using Headers = std::vector<std::pair<std::string, std::string>>;
+
+struct HttpRequest {
+  std::string method, path, query;  ///< path: percent-decoded, without the query
+  std::string body;
+  Headers headers;   ///< names in lower case
+  std::string id;    ///< the client's X-Request-Id, or a new one
+  std::string peer;  ///< address of the other end
+  bool is_tls = false;
+  std::string client;  ///< name of the API key; "" without keys
+  std::string_view header(std::string_view name) const {
+    for (const auto& [key, value] : headers)
+      if (key == name) return value;
+    return {};
+  }
+};
+
+/// What the access log and the metrics say of an answer beside its status.
+struct AnswerFacts {
+  std::string model, finish;
+  int64_t prompt_tokens = 0, generated_tokens = 0, cached_tokens = 0;
+  double first_token_ms = 0;
+};
+
+enum class Progress : uint8_t {
+  kWaiting,  ///< nothing yet; wake() will be called
+  kMore,     ///< something was appended, more follows
+  kDone,     ///< this was the last part
+};
+
+/// A response in the making. Used by one thread at a time; destroying it cancels the work behind it.
+class Answer {
+ public:
+  virtual ~Answer() = default;
+  int status = 200;
+  std::string content_type = "application/json";
+  Headers headers;
+  AnswerFacts facts;
+  /// Sent part by part as poll() gives them, the head at once. Otherwise head and body are sent when poll() is done, and
+  /// poll() may change the head until then.
+  bool is_stream = false;
+
+  /// `wake` may be called from any thread, when poll() has something new. It must not be called before this.
+  virtual void on_ready(std::function<void()> wake) {}
+  virtual Progress poll(std::string& body) = 0;
+  /// Sent when a stream has been silent for its tick_s; "": nothing.
+  virtual std::string_view ping() const { return {}; }
+  /// poll() is called at least this often.
+  virtual double tick_s() const { return 15; }
+};
+
+/// An answer that is complete.
+class FixedAnswer final : public Answer {
+ public:
+  explicit FixedAnswer(std::string body, int code = 200) : body_(std::move(body)) { status = code; }
+  Progress poll(std::string& body) override {
+    body += body_;
+    return Progress::kDone;
+  }
+
+ private:
+  std::string body_;
+};
+
+/// "Bad Request" of 400.
+std::string_view reason_phrase(int status);
+
+/// Replaces %XX; nullopt: a malformed escape or a zero byte.
+bool percent_decode(std::string_view text, std::string& decoded);
+
+}  // namespace redline::server

@@ -1,0 +1,568 @@
+#include "server/http_server.h"
+
+#include <fmt/format.h>
+#include <netinet/in.h>
+#include <netinet/tcp.h>
+
+#include <algorithm>
+#include <boost/asio/awaitable.hpp>
+#include <boost/asio/co_spawn.hpp>
+#include <boost/asio/detached.hpp>
+#include <boost/asio/io_context.hpp>
+#include <boost/asio/ip/tcp.hpp>
+#include <boost/asio/post.hpp>
+#include <boost/asio/redirect_error.hpp>
+#include <boost/asio/signal_set.hpp>
+#include <boost/asio/ssl/context.hpp>
+#include <boost/asio/steady_timer.hpp>
+#include <boost/asio/thread_pool.hpp>
+#include <boost/asio/use_awaitable.hpp>
+#include <boost/asio/write.hpp>
+#include <boost/beast/core/flat_buffer.hpp>
+#include <boost/beast/core/tcp_stream.hpp>
+#include <boost/beast/http/parser.hpp>
+#include <boost/beast/http/read.hpp>
+#include <boost/beast/http/string_body.hpp>
+#include <boost/beast/ssl.hpp>
+#include <chrono>
+#include <csignal>
+#include <ctime>
+#include <mutex>
+#include <optional>
+#include <random>
+#include <thread>
+
+#include "base/error.h"
+
+namespace redline::server {
+namespace {
+
+namespace asio = boost::asio;
+namespace beast = boost::beast;
+namespace http = boost::beast::http;
+using Tcp = asio::ip::tcp;
+using ErrorCode = boost::system::error_code;
+using TlsStream = beast::ssl_stream<beast::tcp_stream>;
+using Clock = std::chrono::steady_clock;
+
+std::chrono::milliseconds seconds_of(double s) { return std::chrono::milliseconds(static_cast<int64_t>(s * 1e3)); }
+
+/// The way from other threads to the socket thread, which may be gone when they call.
+struct Gate {
+  std::mutex mutex;
+  asio::io_context* io = nullptr;
+};
+
+/// What the connections share. It outlives them: they end with `io`, the last member.
+struct Shared {
+  Shared(const HttpServerOptions& o, HttpApplication& app) : options(o), application(app) { gate->io = &io; }
+  HttpServerOptions options;
+  HttpApplication& application;
+  std::atomic<int64_t> connections{0};
+  int64_t answering = 0;  // of the socket thread, as the next
+  bool is_draining = false;
+  std::function<void()> on_idle;  // no answer is in the making
+  std::shared_ptr<Gate> gate = std::make_shared<Gate>();
+  asio::thread_pool handlers{static_cast<size_t>(options.handler_threads)};
+  asio::io_context io{1};
+};
+
+std::string http_date() {
+  const std::time_t now = std::time(nullptr);
+  std::tm parts{};
+  gmtime_r(&now, &parts);
+  char text[64];
+  return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
+}
+
+/// Printable ASCII without spaces, so that it is safe in a header and in a log line.
+bool is_request_id(std::string_view id) {
+  return !id.empty() && id.size() <= 128 &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
+std::string new_request_id() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", random(), random());
+}
+
+/// Why a head that Beast accepts is refused all the same: what a proxy in front might read in another way.
+struct HeadProblem {
+  const char* param = nullptr;
+  const char* message = nullptr;
+};
+template <class Head>
+HeadProblem problem_of(const Head& head) {
+  const auto count = [&](http::field name) {
+    return std::distance(head.equal_range(name).first, head.equal_range(name).second);
+  };
+  if (count(http::field::host) > 1) return {"host", "the header Host is given more than once"};
+  if (head.version() == 11 && count(http::field::host) == 0) return {"host", "the header Host is missing"};
+  if (count(http::field::content_length) > 1)
+    return {"content-length", "the header Content-Length is given more than once"};
+  if (count(http::field::transfer_encoding) > 0) {
+    if (count(http::field::content_length) > 0)
+      return {"transfer-encoding", "Transfer-Encoding and Content-Length exclude each other"};
+    if (count(http::field::transfer_encoding) > 1 || !beast::iequals(head[http::field::transfer_encoding], "chunked"))
+      return {"transfer-encoding", "the only transfer encoding is chunked"};
+    if (head.version() < 11) return {"transfer-encoding", "HTTP/1.0 has no transfer encodings"};
+  }
+  if (count(http::field::content_encoding) > 0 && !beast::iequals(head[http::field::content_encoding], "identity"))
+    return {"content-encoding", "compressed bodies are not supported"};
+  return {};
+}
+
+/// The header that a parse error is about, if one.
+std::string param_of(const ErrorCode& error) {
+  if (error == http::error::bad_content_length) return "content-length";
+  if (error == http::error::bad_transfer_encoding || error == http::error::bad_chunk ||
+      error == http::error::bad_chunk_extension)
+    return "transfer-encoding";
+  return "";
+}
+
+template <class Stream>
+class Connection : public std::enable_shared_from_this<Connection<Stream>> {
+ public:
+  Connection(Stream stream, Shared& shared) : stream_(std::move(stream)), shared_(&shared), event_(shared.io) {
+    ++shared_->connections;
+    ErrorCode ignored;
+    const auto peer = socket().remote_endpoint(ignored);
+    if (!ignored) peer_ = peer.address().to_string();
+  }
+  ~Connection() { --shared_->connections; }
+
+  asio::awaitable<void> run(bool is_over_limit) {
+    ErrorCode error;
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      deadline(shared_->options.header_timeout_s);
+      co_await stream_.async_handshake(asio::ssl::stream_base::server,
+                                       asio::redirect_error(asio::use_awaitable, error));
+      if (error) co_return;
+    }
+    if (is_over_limit) {
+      is_last_ = true;
+      co_await send(shared_->application.refuse(503, "", "too many connections"), {});
+      co_return;
+    }
+    while (!is_last_) {
+      co_await serve_one();
+    }
+    if constexpr (std::is_same_v<Stream, TlsStream>) {
+      deadline(1);
+      co_await stream_.async_shutdown(asio::redirect_error(asio::use_awaitable, error));
+    } else {
+      co_await linger();
+    }
+  }
+
+ private:
+  beast::tcp_stream& lowest() { return beast::get_lowest_layer(stream_); }
+  Tcp::socket& socket() { return lowest().socket(); }
+  void deadline(double s) { lowest().expires_after(seconds_of(s)); }
+
+  /// Reads one request and answers it. Sets is_last_ when the connection should end.
+  asio::awaitable<void> serve_one() {
+    ErrorCode error;
+    if (buffer_.size() == 0) {  // between requests a connection may be silent for longer than inside one
+      deadline(shared_->options.idle_timeout_s);
+      const size_t got =
+          co_await stream_.async_read_some(buffer_.prepare(4096), asio::redirect_error(asio::use_awaitable, error));
+      buffer_.commit(got);
+      if (error) {
+        is_last_ = true;
+        co_return;
+      }
+    }
+    const Clock::time_point begin = Clock::now();
+    http::request_parser<http::string_body> parser;
+    parser.header_limit(static_cast<uint32_t>(shared_->options.max_header_bytes));
+    parser.body_limit(static_cast<uint64_t>(shared_->options.max_body_bytes));
+    deadline(shared_->options.header_timeout_s);
+    co_await http::async_read_header(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    if (error) {
+      co_await refuse_unread(error, begin);
+      co_return;
+    }
+    HttpRequest request = request_of(parser.get());
+    const HeadProblem problem = problem_of(parser.get());
+    std::string decoded;
+    const bool has_path = !request.path.empty() && request.path[0] == '/' && percent_decode(request.path, decoded);
+    if (problem.message || !has_path) {
+      is_last_ = true;
+      std::unique_ptr<Answer> answer =
+          problem.message ? shared_->application.refuse(400, problem.param, problem.message)
+                          : shared_->application.refuse(400, "", "the target of the request is no path");
+      co_await answer_with(std::move(answer), std::move(request), begin);
+      co_return;
+    }
+    request.path = std::move(decoded);
+    if (beast::iequals(parser.get()[http::field::expect], "100-continue") && !parser.is_done()) {
+      static constexpr std::string_view kContinue = "HTTP/1.1 100 Continue\r\n\r\n";
+      co_await asio::async_write(stream_, asio::buffer(kContinue), asio::redirect_error(asio::use_awaitable, error));
+    }
+    deadline(shared_->options.body_timeout_s);
+    if (!error) co_await http::async_read(stream_, buffer_, parser, asio::redirect_error(asio::use_awaitable, error));
+    if (error) {
+      co_await refuse_unread(error, begin);
+      co_return;
+    }
+    is_last_ = !parser.keep_alive();
+    is_head_ = request.method == "HEAD";
+    is_http10_ = parser.get().version() < 11;
+    request.body = std::move(parser.get().body());
+    parser.release();
+    lowest().expires_never();
+
+    // The handler runs on another thread; the answer comes back as an event.
+    auto job = std::make_shared<std::pair<HttpRequest, std::unique_ptr<Answer>>>(std::move(request), nullptr);
+    ++shared_->answering;
+    asio::post(shared_->handlers, [self = this->shared_from_this(), job] {
+      std::unique_ptr<Answer> answer = self->shared_->application.handle(job->first);
+      asio::post(self->shared_->io, [self, job, answer = std::move(answer)]() mutable {
+        job->second = std::move(answer);
+        self->event_.cancel();
+      });
+    });
+    while (!job->second) {
+      event_.expires_at(Clock::time_point::max());
+      co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    }
+    co_await answer_with(std::move(job->second), std::move(job->first), begin);
+    if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
+  }
+
+  template <class Message>
+  HttpRequest request_of(const Message& message) {
+    HttpRequest request;
+    request.method = std::string(message.method_string());
+    std::string_view target(message.target().data(), message.target().size());
+    if (target.starts_with("http://") || target.starts_with("https://")) {  // the form for proxies
+      const size_t path = target.find('/', target.find("//") + 2);
+      target = path == target.npos ? "/" : target.substr(path);
+    }
+    const size_t mark = target.find('?');
+    request.path = target.substr(0, mark);
+    if (mark != target.npos) request.query = target.substr(mark + 1);
+    for (const auto& field : message) {
+      std::string name(field.name_string());
+      std::transform(name.begin(), name.end(), name.begin(),
+                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
+      request.headers.emplace_back(std::move(name), std::string(field.value()));
+    }
+    const std::string_view id = request.header("x-request-id");
+    request.id = is_request_id(id) ? std::string(id) : new_request_id();
+    request.peer = peer_;
+    request.is_tls = std::is_same_v<Stream, TlsStream>;
+    return request;
+  }
+
+  /// Answers a request that could not be read, if its sender still listens.
+  asio::awaitable<void> refuse_unread(ErrorCode error, Clock::time_point begin) {
+    is_last_ = true;
+    std::unique_ptr<Answer> answer;
+    if (error == beast::error::timeout) {
+      // The stream is closed by then.
+    } else if (error == http::error::header_limit) {
+      answer = shared_->application.refuse(
+          431, "", fmt::format("the head of the request has more than {} bytes", shared_->options.max_header_bytes));
+    } else if (error == http::error::body_limit) {
+      answer = shared_->application.refuse(
+          413, "", fmt::format("the body has more than {} bytes", shared_->options.max_body_bytes));
+    } else if (error.category() == http::make_error_code(http::error::bad_method).category() &&
+               error != http::error::end_of_stream && error != http::error::partial_message) {
+      answer = shared_->application.refuse(400, param_of(error), "not an HTTP request: " + error.message());
+    }
+    if (!answer) co_return;
+    HttpRequest request;
+    request.id = new_request_id();
+    request.peer = peer_;
+    co_await answer_with(std::move(answer), std::move(request), begin);
+  }
+
+  asio::awaitable<void> answer_with(std::unique_ptr<Answer> answer, HttpRequest request, Clock::time_point begin) {
+    Served served;
+    served.bytes = co_await send(std::move(answer), request.id);
+    served.is_complete = served.bytes >= 0;
+    served.bytes = std::max<int64_t>(served.bytes, 0);
+    served.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    if (sent_) shared_->application.finished(request, *sent_, served);
+    sent_.reset();
+  }
+
+  /// Sends an answer, which is kept in sent_. Returns the size of the body, -1 if it was cut.
+  asio::awaitable<int64_t> send(std::unique_ptr<Answer> answer, std::string id) {
+    sent_ = std::move(answer);
+    Answer& a = *sent_;
+    is_signalled_ = false;
+    is_gone_ = false;
+    has_unread_ = false;
+    a.on_ready([weak = this->weak_from_this(), gate = shared_->gate] {
+      const std::lock_guard lock(gate->mutex);
+      if (!gate->io) return;
+      if (const auto self = weak.lock()) self->signal();
+    });
+    std::string body, out;
+    int64_t size = 0;
+    bool has_head = false;
+    const bool is_chunked = a.is_stream && !is_http10_;
+    if (a.is_stream && is_http10_) is_last_ = true;
+    while (true) {
+      body.clear();
+      Progress progress = Progress::kWaiting;
+      while (progress != Progress::kDone) {
+        progress = a.poll(body);
+        if (progress == Progress::kWaiting && (!a.is_stream || (body.empty() && has_head))) {
+          const bool is_silent = co_await wait_for_event(a.tick_s());
+          if (is_gone_) break;
+          if (is_silent && a.is_stream) body += a.ping();
+          if (!body.empty() && a.is_stream) break;
+          continue;
+        }
+        if (a.is_stream) break;
+      }
+      if (is_gone_) {
+        is_last_ = true;
+        co_return -1;
+      }
+      out.clear();
+      if (!has_head) {
+        if (shared_->is_draining) is_last_ = true;
+        out = head_of(a, id, is_chunked ? -1 : a.is_stream ? -2 : static_cast<int64_t>(body.size()));
+        has_head = true;
+      }
+      const bool is_done = progress == Progress::kDone;
+      if (!is_head_) {
+        if (is_chunked && !body.empty()) out += fmt::format("{:x}\r\n{}\r\n", body.size(), body);
+        else out += body;
+        if (is_chunked && is_done) out += "0\r\n\r\n";
+        size += std::ssize(body);
+      }
+      if (!out.empty()) {
+        ErrorCode error;
+        deadline(shared_->options.write_timeout_s);
+        co_await asio::async_write(stream_, asio::buffer(out), asio::redirect_error(asio::use_awaitable, error));
+        if (error) {
+          is_last_ = true;
+          co_return -1;
+        }
+        lowest().expires_never();
+      }
+      if (is_done || is_head_) co_return size;
+    }
+  }
+
+  /// `size` -1: chunked; -2: until the connection ends.
+  std::string head_of(const Answer& a, std::string_view id, int64_t size) const {
+    std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: redline\r\nDate: {}\r\n", a.status,
+                                   reason_phrase(a.status), http_date());
+    if (a.status != 204) head += fmt::format("Content-Type: {}\r\n", a.content_type);
+    if (size >= 0 && a.status != 204) head += fmt::format("Content-Length: {}\r\n", size);
+    if (size == -1) head += "Transfer-Encoding: chunked\r\n";
+    if (is_last_) head += "Connection: close\r\n";
+    else if (is_http10_) head += "Connection: keep-alive\r\n";
+    if (!id.empty()) head += fmt::format("X-Request-Id: {}\r\n", id);
+    for (const auto& [name, value] : a.headers) head += fmt::format("{}: {}\r\n", name, value);
+    return head + "\r\n";
+  }
+
+  /// Any thread, behind the gate: poll() has something new.
+  void signal() {
+    if (is_signalled_.exchange(true)) return;
+    asio::post(shared_->io, [self = this->shared_from_this()] { self->event_.cancel(); });
+  }
+
+  /// True: nothing came in `tick_s`. Sets is_gone_ when the client has closed its side.
+  asio::awaitable<bool> wait_for_event(double tick_s) {
+    if (is_signalled_.exchange(false)) co_return false;
+    watch_client();
+    const bool asks_often = has_unread_;  // readability says nothing then
+    event_.expires_after(seconds_of(asks_often ? std::min(tick_s, 1.0) : tick_s));
+    ErrorCode error;
+    co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
+    if (asks_often && has_left()) is_gone_ = true;
+    is_signalled_ = false;
+    co_return error != asio::error::operation_aborted && !asks_often;
+  }
+
+  /// While an answer is in the making, a readable socket means the end of the client, or its next request.
+  void watch_client() {
+    if (is_watching_ || has_unread_) return;
+    if (buffer_.size() > 0) {
+      has_unread_ = true;
+      return;
+    }
+    is_watching_ = true;
+    socket().async_wait(Tcp::socket::wait_read, [self = this->shared_from_this()](ErrorCode error) {
+      self->is_watching_ = false;
+      if (error == asio::error::operation_aborted) return;
+      if (error || self->has_left()) {
+        self->is_gone_ = true;
+        self->event_.cancel();
+      } else {
+        self->has_unread_ = true;
+      }
+    });
+  }
+
+  /// The state of the connection also tells when bytes that are still to be read hide its end.
+  bool has_left() {
+    tcp_info info{};
+    socklen_t size = sizeof info;
+    if (getsockopt(socket().native_handle(), IPPROTO_TCP, TCP_INFO, &info, &size) != 0) return true;
+    return info.tcpi_state != TCP_ESTABLISHED;
+  }
+
+  /// Closing a socket with unread input resets the connection, and the client may lose the answer.
+  asio::awaitable<void> linger() {
+    ErrorCode error;
+    socket().shutdown(Tcp::socket::shutdown_send, error);
+    char scrap[4096];
+    deadline(1);
+    for (int reads = 0; !error && reads < 256; ++reads)
+      co_await stream_.async_read_some(asio::buffer(scrap), asio::redirect_error(asio::use_awaitable, error));
+  }
+
+  Stream stream_;
+  Shared* const shared_;
+  asio::steady_timer event_;
+  beast::flat_buffer buffer_;
+  std::string peer_;
+  std::unique_ptr<Answer> sent_;
+  std::atomic<bool> is_signalled_{false};
+  bool is_last_ = false, is_head_ = false, is_http10_ = false, is_gone_ = false, is_watching_ = false,
+       has_unread_ = false;
+};
+
+class AsioServer final : public HttpServer {
+ public:
+  AsioServer(const HttpServerOptions& options, HttpApplication& application)
+      : shared_(std::make_unique<Shared>(options, application)), acceptor_(shared_->io), signals_(shared_->io) {
+    shared_->on_idle = [this] {
+      if (shared_->is_draining && shared_->answering == 0) leave();
+    };
+  }
+  ~AsioServer() override {
+    stop();
+    wait();
+    const std::lock_guard lock(shared_->gate->mutex);
+    shared_->gate->io = nullptr;
+  }
+
+  Status open() {
+    const HttpServerOptions& o = shared_->options;
+    ErrorCode error;
+    Tcp::resolver resolver(shared_->io);
+    const auto found = resolver.resolve(o.host, std::to_string(o.port), Tcp::resolver::passive, error);
+    if (error || found.empty()) return invalid_argument("--host {}: {}", o.host, error.message());
+    const Tcp::endpoint endpoint = *found.begin();
+    acceptor_.open(endpoint.protocol(), error);
+    if (!error) acceptor_.set_option(Tcp::acceptor::reuse_address(true), error);
+    if (!error) acceptor_.bind(endpoint, error);
+    if (!error) acceptor_.listen(asio::socket_base::max_listen_connections, error);
+    if (error) return io("cannot listen on {} port {}: {}", o.host, o.port, error.message());
+    port_ = acceptor_.local_endpoint().port();
+    if (!o.tls_certificate.empty()) REDLINE_TRY(load_tls(o));
+    if (o.handles_signals) watch_signals();
+    asio::co_spawn(shared_->io, accept(), asio::detached);
+    thread_ = std::thread([this] { shared_->io.run(); });
+    return {};
+  }
+
+  int port() const override { return port_; }
+  int64_t connections() const override { return shared_->connections; }
+  void wait() override {
+    if (thread_.joinable()) thread_.join();
+    shared_->handlers.join();
+  }
+  void drain() override {
+    asio::post(shared_->io, [this] { begin_to_drain(); });
+  }
+  void stop() override { shared_->io.stop(); }
+
+ private:
+  Status load_tls(const HttpServerOptions& o) {
+    tls_.emplace(asio::ssl::context::tls_server);
+    tls_->set_options(asio::ssl::context::default_workarounds | asio::ssl::context::no_tlsv1 |
+                      asio::ssl::context::no_tlsv1_1);
+    ErrorCode error;
+    tls_->use_certificate_chain_file(o.tls_certificate, error);
+    if (error) return invalid_argument("--tls-cert {}: {}", o.tls_certificate, error.message());
+    tls_->use_private_key_file(o.tls_key, asio::ssl::context::pem, error);
+    if (error) return invalid_argument("--tls-key {}: {}", o.tls_key, error.message());
+    return {};
+  }
+
+  void watch_signals() {
+    ErrorCode ignored;
+    signals_.add(SIGINT, ignored);
+    signals_.add(SIGTERM, ignored);
+    await_signal();
+  }
+  void await_signal() {
+    signals_.async_wait([this](ErrorCode error, int) {
+      if (error) return;
+      if (shared_->is_draining) return leave();
+      begin_to_drain();
+      await_signal();
+    });
+  }
+  void begin_to_drain() {
+    if (!shared_->is_draining) {
+      shared_->is_draining = true;
+      shared_->application.draining();
+    }
+    if (shared_->answering == 0) leave();
+  }
+  void leave() { shared_->io.stop(); }
+
+  asio::awaitable<void> accept() {
+    while (true) {
+      ErrorCode error;
+      Tcp::socket socket(shared_->io);
+      co_await acceptor_.async_accept(socket, asio::redirect_error(asio::use_awaitable, error));
+      if (error) {  // no more descriptors: those in use come back
+        asio::steady_timer pause(shared_->io, std::chrono::milliseconds(50));
+        co_await pause.async_wait(asio::redirect_error(asio::use_awaitable, error));
+        continue;
+      }
+      socket.set_option(Tcp::no_delay(true), error);
+      socket.set_option(asio::socket_base::keep_alive(true), error);
+      const int idle_s = 30, unacknowledged_ms = 30000;
+      setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
+      setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);
+      const bool is_over_limit = shared_->connections >= shared_->options.max_connections;
+      if (tls_) start(TlsStream(beast::tcp_stream(std::move(socket)), *tls_), is_over_limit);
+      else start(beast::tcp_stream(std::move(socket)), is_over_limit);
+    }
+  }
+
+  template <class Stream>
+  void start(Stream stream, bool is_over_limit) {
+    auto connection = std::make_shared<Connection<Stream>>(std::move(stream), *shared_);
+    asio::co_spawn(
+        shared_->io, [connection, is_over_limit] { return connection->run(is_over_limit); },
+        [connection](std::exception_ptr) {});
+  }
+
+  std::unique_ptr<Shared> shared_;
+  std::optional<asio::ssl::context> tls_;
+  Tcp::acceptor acceptor_;
+  asio::signal_set signals_;
+  int port_ = 0;
+  std::thread thread_;
+};
+
+}  // namespace
+
+Result<std::unique_ptr<HttpServer>> HttpServer::listen(const HttpServerOptions& options, HttpApplication& application) {
+  try {
+    auto server = std::make_unique<AsioServer>(options, application);
+    REDLINE_TRY(server->open());
+    return std::unique_ptr<HttpServer>(std::move(server));
+  } catch (const std::exception& error) {
+    return io("cannot serve: {}", error.what());
+  }
+}
+
+}  // namespace redline::server

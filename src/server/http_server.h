@@ -1,0 +1,63 @@
+// Sockets: listens, reads requests, and sends what their answers give. The only part of the server that includes
+// Boost.Asio, Boost.Beast and OpenSSL's streams.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <string>
+
+#include "redline/status.h"
+#include "server/http.h"
+
+namespace redline::server {
+
+struct HttpServerOptions {
+  std::string host = "127.0.0.1";
+  int port = 8080;                       ///< 0: any that is free
+  std::string tls_certificate, tls_key;  ///< PEM files; "": no TLS
+  int64_t max_body_bytes = int64_t{32} << 20;
+  int64_t max_header_bytes = 16 << 10;
+  int64_t max_connections = 4096;
+  double header_timeout_s = 10;  ///< from the first byte of a request to the end of its head
+  double body_timeout_s = 60;    ///< of the body
+  double idle_timeout_s = 75;    ///< between requests
+  double write_timeout_s = 30;   ///< without progress; a reader that is slower loses its connection
+  int handler_threads = 4;
+  bool handles_signals = false;  ///< SIGINT and SIGTERM: the first drains, the second stops
+};
+
+/// How a request ended, for the log.
+struct Served {
+  int64_t bytes = 0;  ///< of the body
+  double ms = 0;
+  bool is_complete = false;  ///< false: the client left, or was too slow
+};
+
+/// What the server asks of its owner. handle() runs on the handler threads; the others on the thread of the sockets.
+class HttpApplication {
+ public:
+  virtual ~HttpApplication() = default;
+  virtual std::unique_ptr<Answer> handle(HttpRequest& request) = 0;
+  /// The answer to what is no acceptable request: `status` 400, 413, 431 or 503. `param` names the header, or is "".
+  virtual std::unique_ptr<Answer> refuse(int status, const std::string& param, const std::string& message) = 0;
+  virtual void finished(const HttpRequest& request, const Answer& answer, const Served& served) = 0;
+  /// Called once, when draining begins: from now on the application should refuse new work.
+  virtual void draining() = 0;
+};
+
+class HttpServer {
+ public:
+  /// Binds and listens. `application` must outlive the server. invalid_argument: the host, or TLS files that do not fit.
+  /// io: the port is in use.
+  static Result<std::unique_ptr<HttpServer>> listen(const HttpServerOptions& options, HttpApplication& application);
+  virtual ~HttpServer() = default;  ///< stops
+  virtual int port() const = 0;
+  /// Serves until stop(), or until the last answer after drain() was sent.
+  virtual void wait() = 0;
+  // Thread-safe.
+  virtual void drain() = 0;
+  virtual void stop() = 0;
+  virtual int64_t connections() const = 0;
+};
+
+}  // namespace redline::server

@@ -1,0 +1,21 @@
+// JSON of requests and answers: keys in insertion order, numbers and text checked.
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <string>
+#include <string_view>
+
+#include "server/api_error.h"
+
+namespace redline::server {
+
+using Json = nlohmann::ordered_json;
+
+/// Invalid UTF-8 becomes U+FFFD instead of an exception.
+inline std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
+/// invalid_request_error: malformed JSON (with the byte), text that is no UTF-8, a number out of range, or more than 64
+/// levels.
+Outcome<Json> parse_json(std::string_view text);
+
+}  // namespace redline::server

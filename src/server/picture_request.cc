@@ -1,0 +1,220 @@
+#include "server/picture_request.h"
+
+#include <algorithm>
+#include <random>
+
+#include "server/app.h"
+#include "server/base64.h"
+#include "server/form.h"
+
+namespace redline::server {
+namespace {
+
+constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
+constexpr double kMaxImageCharacters = 1 << 28;
+
+const Schema adapter_schema{"PictureAdapter",
+                            {{"name", kString, "a name given with --lora", {.required = true, .max_length = 1000}},
+                             {"weight", kNumber, "1: as trained", {.min = -100, .max = 100}}}};
+const Field adapter_item{"", kObject | kString, "", {.max_length = 1000, .object = &adapter_schema}};
+
+/// A picture in a field: a data URL, or its base64.
+Outcome<RgbImage> picture_of(const std::string& text, const char* field) {
+  std::string_view digits = text;
+  if (digits.starts_with("http://") || digits.starts_with("https://"))
+    return bad_request(field, fmt::format("{} is a URL; send the picture itself, as a data URL or base64", field));
+  if (digits.starts_with("data:")) {
+    const size_t comma = digits.find(',');
+    if (comma == digits.npos || !digits.substr(0, comma).ends_with(";base64"))
+      return bad_request(field, fmt::format("{} is a data URL without base64", field));
+    digits.remove_prefix(comma + 1);
+  }
+  const std::optional<std::string> bytes = from_base64(digits);
+  if (!bytes) return bad_request(field, fmt::format("{} is not base64", field));
+  auto image = decode_image(*bytes, field);
+  if (!image.ok()) return bad_request(field, image.status().message());
+  return std::move(image).value();
+}
+
+Outcome<std::optional<RgbImage>> picture_field(const Call& call, const Json& input, const char* field) {
+  std::optional<RgbImage> picture;
+  for (const FormFile& file : call.files) {
+    if (file.field != field) continue;
+    if (picture) return bad_request(field, fmt::format("there is more than one {}", field));
+    auto image = decode_image(file.bytes, field);
+    if (!image.ok()) return bad_request(field, image.status().message());
+    picture = std::move(image).value();
+  }
+  if (const auto found = input.find(field); !picture && found != input.end()) {
+    SERVER_ASSIGN(picture, picture_of(found->get_ref<const std::string&>(), field));
+  }
+  return picture;
+}
+
+/// The value of the first of these names.
+template <class T>
+std::optional<T> pick(const Json& input, std::initializer_list<const char*> names) {
+  for (const char* name : names)
+    if (const auto found = input.find(name); found != input.end()) return found->get<T>();
+  return std::nullopt;
+}
+
+std::optional<ApiError> check_size(const ImageModel& model, const char* name, int64_t value) {
+  const int64_t unit = model.engine().size_multiple(), most = model.max_side() / unit * unit;
+  if (value < unit || value > most)
+    return bad_request(name, fmt::format("{} is {}; it must be from {} to {}", name, value, unit, most),
+                       "invalid_value");
+  if (value % unit != 0)
+    return bad_request(name,
+                       fmt::format("{} is {}; it must be a multiple of {}: {} or {}", name, value, unit,
+                                   value / unit * unit, (value / unit + 1) * unit),
+                       "invalid_value");
+  return std::nullopt;
+}
+
+}  // namespace
+
+const Schema& picture_input_schema() {
+  static const Schema schema{
+      .name = "PictureInput",
+      .fields = {
+          {"prompt", kString, "what to draw", {.required = true, .max_length = 32000}},
+          {"negative_prompt", kString, "what not to draw; needs guidance", {.max_length = 32000}},
+          {"width", kInteger, "pixels; default: the model's own, or that of image", {.min = 1, .max = 65536}},
+          {"height", kInteger, "pixels", {.min = 1, .max = 65536}},
+          {"steps", kInteger, "denoising steps; default: the model's own", {.min = 1, .max = 1000}},
+          {"num_inference_steps", kInteger, "the same as steps", {.min = 1, .max = 1000}},
+          {"guidance", kNumber, "guidance scale; default: the model's own", {.min = 0, .max = 100}},
+          {"guidance_scale", kNumber, "the same as guidance", {.min = 0, .max = 100}},
+          {"true_guidance",
+           kNumber,
+           "classifier-free guidance of a guidance-distilled model; 1: none",
+           {.min = 0, .max = 100}},
+          {"seed",
+           kInteger,
+           "the same seed gives the same picture; picture i has seed + i; default: random",
+           {.min = 0, .max = kMaxSeed}},
+          {"batch", kInteger, "pictures", {.min = 1, .max = 64}},
+          {"num_outputs", kInteger, "the same as batch", {.min = 1, .max = 64}},
+          {"solver",
+           kString,
+           "scheduler instead of the model's own: flow-euler, euler, dpm++, unipc, lcm, ...",
+           {.max_length = 100}},
+          {"scheduler", kString, "the same as solver", {.max_length = 100}},
+          {"cache", kString, "step cache: none, auto, or a rule with parameters", {.max_length = 200}},
+          {"quality", kNumber, "step cache by quality: 1 computes every step", {.min = 0, .max = 1}},
+          {"steps_budget", kInteger, "step cache: steps to compute; the others are forecast", {.min = 1, .max = 1000}},
+          {"image",
+           kString,
+           "picture to start from: a data URL, or base64 of a PNG, JPEG or WebP file",
+           {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
+          {"mask",
+           kString,
+           "white is drawn anew, black is kept",
+           {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
+          {"strength", kNumber, "with image: fraction of the steps that run", {.min = 0.001, .max = 1}},
+          {"keep_unmasked", kBoolean, "with mask: what is black stays to the last bit; default: true"},
+          {"adapters",
+           kArray,
+           "LoRA adapters: names, or names with weights",
+           {.max_items = 16, .items = &adapter_item}},
+          {"max_sequence_length", kInteger, "text tokens of the prompt", {.min = 1, .max = 1024}},
+          {"split_guidance", kBoolean, "guidance branches one after the other: less memory"},
+          {"output_format", kString, "default: png", {.choices = {"png", "jpeg", "jpg", "webp"}}},
+          {"preview_side",
+           kInteger,
+           "pixels of the previews among the events; 0: none; default: 256",
+           {.min = 0, .max = 1024}}}};
+  return schema;
+}
+
+std::string_view image_content_type(ImageFormat format) {
+  return format == ImageFormat::kPng ? "image/png" : format == ImageFormat::kJpeg ? "image/jpeg" : "image/webp";
+}
+
+std::string data_url(ImageFormat format, std::string_view bytes) {
+  return fmt::format("data:{};base64,{}", image_content_type(format), to_base64(bytes));
+}
+
+Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json input) {
+  const ImageEngine& engine = model.engine();
+  PictureJob job;
+  job.client = call.http.client;
+  SERVER_ASSIGN(job.init_image, picture_field(call, input, "image"));
+  SERVER_ASSIGN(job.mask, picture_field(call, input, "mask"));
+  if (job.mask && !job.init_image) return bad_request("mask", "mask needs the picture that it belongs to: image");
+  ImageRequest& r = job.request = engine.defaults();
+  r.prompts = {input["prompt"].get<std::string>()};
+  r.negative_prompt = input.value("negative_prompt", "");
+  if (job.init_image) {
+    r.width = job.init_image->width;
+    r.height = job.init_image->height;
+  }
+  r.width = input.value("width", r.width);
+  r.height = input.value("height", r.height);
+  if (auto error = check_size(model, "width", r.width)) return *error;
+  if (auto error = check_size(model, "height", r.height)) return *error;
+  for (const auto& [name, picture] : {std::pair{"image", &job.init_image}, {"mask", &job.mask}})
+    if (*picture && ((*picture)->width != r.width || (*picture)->height != r.height))
+      return bad_request(
+          name, fmt::format("{} has {}x{} pixels, the picture will have {}x{}; scale it, or ask for its size", name,
+                            (*picture)->width, (*picture)->height, r.width, r.height));
+  if (const auto steps = pick<int64_t>(input, {"steps", "num_inference_steps"})) r.num_inference_steps = *steps;
+  if (const auto guidance = pick<double>(input, {"guidance", "guidance_scale"})) {
+    if (!engine.takes_guidance_scale())
+      return bad_request("guidance", fmt::format("guidance has no effect with {}", model.name()));
+    r.guidance_scale = *guidance;
+  }
+  if (const auto guidance = pick<double>(input, {"true_guidance"})) {
+    if (!engine.is_guidance_distilled())
+      return bad_request("true_guidance", fmt::format("{} is not guidance-distilled; use guidance", model.name()));
+    r.true_cfg_scale = *guidance;
+  }
+  r.batch = pick<int64_t>(input, {"batch", "num_outputs"}).value_or(1);
+  const double scale = engine.is_guidance_distilled() ? r.true_cfg_scale : r.guidance_scale;
+  const int64_t most = model.max_batch() / (scale > 1 ? 2 : 1);
+  if (r.batch > most)
+    return bad_request("batch", fmt::format("batch is {}; with this guidance the limit is {}", r.batch, most),
+                       "invalid_value");
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  r.seed = pick<uint64_t>(input, {"seed"}).value_or(random() >> 33);
+  r.seed_each = true;
+  r.solver = pick<std::string>(input, {"solver", "scheduler"}).value_or("");
+  r.cache = input.value("cache", "");
+  r.quality = input.value("quality", -1.0);
+  r.steps_budget = input.value("steps_budget", int64_t{0});
+  for (const char* needs_image : {"strength", "keep_unmasked"})
+    if (input.contains(needs_image) && !job.init_image)
+      return bad_request(needs_image, fmt::format("{} has no effect without image", needs_image));
+  r.strength = input.value("strength", r.strength);
+  r.keep_unmasked = job.mask && input.value("keep_unmasked", true);
+  r.max_sequence_length = input.value("max_sequence_length", r.max_sequence_length);
+  r.split_guidance = input.value("split_guidance", false);
+  if (const auto adapters = input.find("adapters"); adapters != input.end())
+    for (const Json& adapter : *adapters) {
+      if (adapter.is_string()) job.adapters.emplace_back(adapter.get<std::string>(), 1.0);
+      else job.adapters.emplace_back(adapter["name"].get<std::string>(), adapter.value("weight", 1.0));
+    }
+  const std::string format = input.value("output_format", "png");
+  job.format = format == "png" ? ImageFormat::kPng : format == "webp" ? ImageFormat::kWebp : ImageFormat::kJpeg;
+  job.preview_side = input.value("preview_side", int64_t{256});
+  for (const char* picture : {"image", "mask"})
+    if (input.contains(picture)) input[picture] = "(a picture)";
+  input["seed"] = r.seed;
+  job.input = std::move(input);
+  return job;
+}
+
+PredictionAnswer::PredictionAnswer(std::shared_ptr<Prediction> prediction, bool owns_it)
+    : prediction_(std::move(prediction)), owns_it_(owns_it) {
+  facts.model = prediction_->model().name();
+}
+
+PredictionAnswer::~PredictionAnswer() {
+  if (listener_) prediction_->unlisten(*listener_);
+  if (owns_it_ && !prediction_->state().is_over()) prediction_->cancel();
+}
+
+void PredictionAnswer::on_ready(std::function<void()> wake) { listener_ = prediction_->listen(std::move(wake)); }
+
+}  // namespace redline::server

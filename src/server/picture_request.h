@@ -1,0 +1,40 @@
+// What the APIs for pictures have in common: the fields of a request, and answers that wait for a prediction.
+#pragma once
+
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "server/endpoint.h"
+#include "server/predictions.h"
+
+namespace redline::server {
+
+/// The `input` of a prediction.
+const Schema& picture_input_schema();
+
+/// A checked `input` for a model. Files of a form take the place of `image` and `mask`.
+Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json input);
+
+std::string_view image_content_type(ImageFormat format);  ///< "image/png"
+/// "data:image/png;base64,..."
+std::string data_url(ImageFormat format, std::string_view bytes);
+
+/// An answer about a prediction; the client's end cancels the prediction if `owns_it`.
+class PredictionAnswer : public Answer {
+ public:
+  PredictionAnswer(std::shared_ptr<Prediction> prediction, bool owns_it);
+  ~PredictionAnswer() override;
+  void on_ready(std::function<void()> wake) final;
+  std::string_view ping() const final { return ": ping\n\n"; }
+
+ protected:
+  Prediction& prediction() const { return *prediction_; }
+
+ private:
+  const std::shared_ptr<Prediction> prediction_;
+  const bool owns_it_;
+  std::optional<uint64_t> listener_;
+};
+
+}  // namespace redline::server

@@ -1,0 +1,348 @@
+#include "server/predictions.h"
+
+#include <algorithm>
+#include <chrono>
+
+#include "server/base64.h"
+#include "server/generation.h"
+
+namespace redline::server {
+namespace {
+
+double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
+
+/// "2026-11-23T03:11:44.123Z"; null: not yet.
+Json time_json(double seconds) {
+  if (seconds == 0) return nullptr;
+  const auto whole = static_cast<std::time_t>(seconds);
+  std::tm parts{};
+  gmtime_r(&whole, &parts);
+  char text[32];
+  const size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
+  return fmt::format("{}.{:03}Z", std::string_view(text, size),
+                     static_cast<int>((seconds - static_cast<double>(whole)) * 1000));
+}
+
+}  // namespace
+
+std::string_view prediction_status_name(PredictionStatus status) {
+  constexpr std::array<std::string_view, 5> kNames = {"queued", "processing", "succeeded", "failed", "canceled"};
+  return kNames[static_cast<size_t>(status)];
+}
+
+// --- Prediction ---
+
+Prediction::Prediction(std::string id, std::shared_ptr<ImageModel> model, PictureJob job)
+    : id_(std::move(id)), model_(std::move(model)), job_(std::move(job)), created_(unix_now()) {}
+
+Prediction::State Prediction::state() const {
+  const std::lock_guard lock(mutex_);
+  return state_;
+}
+
+int64_t Prediction::queue_position() const {
+  const std::lock_guard lock(model_->mutex_);
+  const auto found = std::find_if(model_->waiting_.begin(), model_->waiting_.end(),
+                                  [&](const auto& waiting) { return waiting.get() == this; });
+  return found == model_->waiting_.end() ? 0 : found - model_->waiting_.begin() + (model_->running_ ? 1 : 0);
+}
+
+void Prediction::update(const std::function<void(State&)>& change) {
+  {
+    const std::lock_guard lock(mutex_);
+    if (state_.is_over()) return;
+    change(state_);
+  }
+  {
+    const std::lock_guard lock(listening_);
+    for (const auto& [number, listener] : listeners_) listener();
+  }
+  if (!job_.webhook) return;
+  const State now = state();
+  if (now.is_over()) job_.webhook->send("completed", prediction_json(*this));
+  else if (now.status == PredictionStatus::kProcessing && now.step == 0)
+    job_.webhook->send("start", prediction_json(*this));
+}
+
+void Prediction::cancel() {
+  bool was_waiting = false;
+  {
+    const std::lock_guard lock(model_->mutex_);
+    auto& waiting = model_->waiting_;
+    const auto found = std::find_if(waiting.begin(), waiting.end(), [&](const auto& w) { return w.get() == this; });
+    was_waiting = found != waiting.end();
+    if (was_waiting) waiting.erase(found);
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    is_canceled_ = true;
+  }
+  if (was_waiting)
+    update([](State& s) {
+      s.status = PredictionStatus::kCanceled;
+      s.completed = unix_now();
+    });
+}
+
+bool Prediction::has_listeners() {
+  const std::lock_guard lock(listening_);
+  return !listeners_.empty();
+}
+
+uint64_t Prediction::listen(std::function<void()> changed) {
+  const std::lock_guard lock(listening_);
+  listeners_[next_listener_] = std::move(changed);
+  return next_listener_++;
+}
+
+void Prediction::unlisten(uint64_t number) {
+  const std::lock_guard lock(listening_);
+  listeners_.erase(number);
+}
+
+// --- ImageModel ---
+
+ImageModel::ImageModel(std::string name, std::unique_ptr<ImageEngine> engine, const ImageOptions& options,
+                       int64_t max_waiting)
+    : name_(std::move(name)), engine_(std::move(engine)), max_side_(options.max_side), max_batch_(options.max_batch),
+      max_waiting_(max_waiting), created_(unix_time()), thread_([this] { run(); }) {}
+
+ImageModel::~ImageModel() { close(); }
+
+void ImageModel::close() {
+  std::deque<std::shared_ptr<Prediction>> all;
+  {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) return;
+    is_closing_ = true;
+    all = waiting_;
+    if (running_) all.push_back(running_);
+    changed_.notify_all();
+  }
+  for (const auto& prediction : all)
+    if (!prediction->job().webhook) prediction->cancel();
+  thread_.join();
+}
+
+std::vector<std::string> ImageModel::adapters() const {
+  const std::lock_guard lock(mutex_);
+  return adapters_;
+}
+
+Status ImageModel::load_adapter(const std::string& name, const std::string& path) {
+  REDLINE_TRY(engine_->load_adapter(name, path));
+  const std::lock_guard lock(mutex_);
+  adapters_.push_back(name);
+  return {};
+}
+
+int64_t ImageModel::in_flight() const {
+  const std::lock_guard lock(mutex_);
+  return std::ssize(waiting_) + (running_ ? 1 : 0);
+}
+
+Outcome<std::shared_ptr<Prediction>> ImageModel::submit(PictureJob job) {
+  const std::lock_guard lock(mutex_);
+  for (const auto& [adapter, weight] : job.adapters)
+    if (std::find(adapters_.begin(), adapters_.end(), adapter) == adapters_.end())
+      return bad_request("adapters", adapters_.empty()
+                                         ? fmt::format("{} has no adapters", name_)
+                                         : fmt::format("there is no adapter \"{}\"; {} has {}", adapter.substr(0, 64),
+                                                       name_, fmt::join(adapters_, ", ")));
+  if (is_closing_) return overloaded(503, "the server is stopping", 5);
+  if (std::ssize(waiting_) >= max_waiting_)
+    return overloaded(429, fmt::format("the queue is full: {} requests for pictures are waiting", waiting_.size()), 5);
+  auto prediction = std::make_shared<Prediction>(new_id("pred_"), shared_from_this(), std::move(job));
+  waiting_.push_back(prediction);
+  changed_.notify_all();
+  return prediction;
+}
+
+void ImageModel::run() {
+  std::unique_lock lock(mutex_);
+  while (true) {
+    changed_.wait(lock, [&] { return is_closing_ || !waiting_.empty(); });
+    if (waiting_.empty()) return;
+    running_ = std::move(waiting_.front());
+    waiting_.pop_front();
+    const std::deque<std::shared_ptr<Prediction>> moved_up = waiting_;
+    const std::shared_ptr<Prediction> prediction = running_;
+    lock.unlock();
+    for (const auto& waiting : moved_up) waiting->update([](Prediction::State&) {});
+    run_one(prediction);
+    lock.lock();
+    running_.reset();
+  }
+}
+
+void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
+  const PictureJob& job = prediction->job();
+  prediction->update([](Prediction::State& s) {
+    s.status = PredictionStatus::kProcessing;
+    s.started = unix_now();
+  });
+  const auto is_canceled = [&] {
+    const std::lock_guard lock(prediction->mutex_);
+    return prediction->is_canceled_;
+  };
+  ImageRequest request = job.request;
+  if (job.init_image) request.init_image = &*job.init_image;
+  if (job.mask) request.mask = &*job.mask;
+  const auto num_pictures = std::max<int64_t>(request.batch, std::ssize(request.prompts));
+  const auto on_step = [&](const ImageProgress& p) {
+    std::vector<std::shared_ptr<const std::string>> previews;
+    const int64_t n = job.num_previews > 0 ? job.num_previews : p.steps;
+    const bool is_due = p.step * n / p.steps > (p.step - 1) * n / p.steps && p.step < p.steps;
+    for (int64_t i = 0; is_due && job.preview_side > 0 && i < num_pictures && prediction->has_listeners(); ++i) {
+      const auto picture = p.preview(i, job.preview_side);
+      if (!picture.ok()) break;
+      auto file = encode_image(*picture, ImageFormat::kJpeg);
+      if (!file.ok()) break;
+      previews.push_back(std::make_shared<const std::string>(std::move(file).value()));
+    }
+    prediction->update([&](Prediction::State& s) {
+      s.step = p.step;
+      s.steps = p.steps;
+      s.step_ms = p.step_ms;
+      s.computed = p.computed;
+      s.previews = std::move(previews);
+    });
+    return !is_canceled();
+  };
+  const auto draw = [&]() -> Result<ImageResult> {
+    if (is_canceled()) return cancelled("canceled");
+    REDLINE_TRY(engine_->set_adapters(job.adapters));
+    return engine_->generate(request, on_step);
+  };
+  Result<ImageResult> result = draw();
+  Status error = result.status();
+  std::vector<std::shared_ptr<const std::string>> outputs;
+  for (size_t i = 0; result.ok() && i < result->pictures.size(); ++i) {
+    auto file = encode_image(result->pictures[i], job.format);
+    error = file.status();
+    if (!file.ok()) break;
+    outputs.push_back(std::make_shared<const std::string>(std::move(file).value()));
+  }
+  prediction->update([&](Prediction::State& s) {
+    s.completed = unix_now();
+    s.previews.clear();
+    if (!error.ok()) {
+      s.status = error.code() == Code::cancelled ? PredictionStatus::kCanceled : PredictionStatus::kFailed;
+      s.error = std::move(error);
+      return;
+    }
+    s.status = PredictionStatus::kSucceeded;
+    s.outputs = std::move(outputs);
+    for (int64_t i = 0; i < num_pictures; ++i) s.seeds.push_back(request.seed + static_cast<uint64_t>(i));
+    s.step = s.steps;
+    s.text_ms = result->text_ms;
+    s.loop_ms = result->loop_ms;
+    s.decode_ms = result->decode_ms;
+    s.executed_share = result->executed_share;
+    s.cache = result->cache;
+    s.solver = result->solver;
+    s.warnings = result->warnings;
+  });
+}
+
+// --- ImageModels ---
+
+void ImageModels::add(std::shared_ptr<ImageModel> model) {
+  const std::lock_guard lock(mutex_);
+  models_.push_back(std::move(model));
+}
+
+std::vector<std::shared_ptr<ImageModel>> ImageModels::all() const {
+  const std::lock_guard lock(mutex_);
+  return models_;
+}
+
+Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) const {
+  const auto models = all();
+  if (models.empty()) return not_found_error("model", "this server has no model for pictures", "model_not_found");
+  if (name.empty() && models.size() == 1) return models[0];
+  std::vector<std::string> names;
+  for (const auto& model : models) {
+    if (model->name() == name) return model;
+    names.push_back(model->name());
+  }
+  if (name.empty()) return bad_request("model", fmt::format("model is missing; there are {}", fmt::join(names, ", ")));
+  return not_found_error("model",
+                         fmt::format("there is no model for pictures \"{}\"; there {} {}", name.substr(0, 64),
+                                     names.size() == 1 ? "is" : "are", fmt::join(names, ", ")),
+                         "model_not_found");
+}
+
+void ImageModels::keep(std::shared_ptr<Prediction> prediction) {
+  const std::lock_guard lock(mutex_);
+  kept_.push_back(std::move(prediction));
+  drop_old();
+}
+
+void ImageModels::drop_old() {
+  size_t bytes = 0, kept = 0;
+  std::deque<std::shared_ptr<Prediction>> rest;
+  for (auto p = kept_.rbegin(); p != kept_.rend(); ++p) {
+    const Prediction::State state = (*p)->state();
+    for (const auto& file : state.outputs) bytes += file->size();
+    if (state.is_over() && (++kept > kMaxKept || bytes > kMaxKeptBytes)) continue;
+    rest.push_front(*p);
+  }
+  kept_ = std::move(rest);
+}
+
+Outcome<std::shared_ptr<Prediction>> ImageModels::prediction(const std::string& id, const std::string& client) const {
+  const std::lock_guard lock(mutex_);
+  for (const auto& prediction : kept_)
+    if (prediction->id() == id && prediction->job().client == client) return prediction;
+  return not_found_error("id", fmt::format("there is no prediction {}, or not any more", id.substr(0, 64)),
+                         "not_found");
+}
+
+std::vector<std::shared_ptr<Prediction>> ImageModels::predictions(const std::string& client) const {
+  const std::lock_guard lock(mutex_);
+  std::vector<std::shared_ptr<Prediction>> own;
+  std::copy_if(kept_.rbegin(), kept_.rend(), std::back_inserter(own),
+               [&](const auto& prediction) { return prediction->job().client == client; });
+  return own;
+}
+
+void ImageModels::close() {
+  for (const auto& model : all()) model->close();
+}
+
+Json prediction_json(const Prediction& p) {
+  const Prediction::State s = p.state();
+  const std::string url = "/v1/predictions/" + p.id();
+  Json output = nullptr;
+  if (s.status == PredictionStatus::kSucceeded) {
+    output = Json::array();
+    for (size_t i = 0; i < s.outputs.size(); ++i) output.push_back(fmt::format("{}/images/{}", url, i));
+  }
+  Json json = {{"id", p.id()},
+               {"model", p.model().name()},
+               {"status", prediction_status_name(s.status)},
+               {"queue_position", s.status == PredictionStatus::kQueued ? Json(p.queue_position()) : Json(nullptr)},
+               {"input", p.job().input},
+               {"output", std::move(output)},
+               {"seeds", s.seeds},
+               {"error", s.status == PredictionStatus::kFailed ? Json(s.error.message()) : Json(nullptr)},
+               {"progress", {{"step", s.step}, {"steps", s.steps}}},
+               {"created_at", time_json(p.created())},
+               {"started_at", time_json(s.started)},
+               {"completed_at", time_json(s.completed)},
+               {"warnings", s.warnings},
+               {"urls", {{"get", url}, {"cancel", url + "/cancel"}, {"events", url + "/events"}}}};
+  if (s.status == PredictionStatus::kSucceeded)
+    json["metrics"] = {{"predict_time", s.completed - s.started},
+                       {"total_s", s.completed - s.started},
+                       {"text_ms", s.text_ms},
+                       {"loop_ms", s.loop_ms},
+                       {"decode_ms", s.decode_ms},
+                       {"executed_share", s.executed_share},
+                       {"cache", s.cache},
+                       {"solver", s.solver}};
+  return json;
+}
+
+}  // namespace redline::server

@@ -1,0 +1,159 @@
+// Pictures: what is asked for, the queue of each image model, and what became of it.
+#pragma once
+
+#include <array>
+#include <condition_variable>
+#include <deque>
+#include <functional>
+#include <map>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "formats/image_file.h"
+#include "redline/image.h"
+#include "server/json.h"
+#include "server/webhook.h"
+
+namespace redline::server {
+
+/// What a request for pictures asks.
+struct PictureJob {
+  ImageRequest request;  ///< init_image and mask are set from those below when it runs
+  std::optional<RgbImage> init_image, mask;
+  std::vector<std::pair<std::string, double>> adapters;
+  ImageFormat format = ImageFormat::kPng;
+  int64_t preview_side = 0;  ///< pixels of the previews, which are made while somebody listens; 0: none
+  int64_t num_previews = 0;  ///< evenly over the steps; 0: after each
+  std::string client;        ///< name of the API key
+  Json input;                ///< as the answer shows it
+  std::optional<Webhook> webhook;
+};
+
+enum class PredictionStatus : uint8_t { kQueued, kProcessing, kSucceeded, kFailed, kCanceled };
+std::string_view prediction_status_name(PredictionStatus status);  ///< "queued", "processing", "succeeded", ...
+
+class ImageModel;
+
+/// One request for pictures on its way. Thread-safe.
+class Prediction {
+ public:
+  /// What is known of it.
+  struct State {
+    PredictionStatus status = PredictionStatus::kQueued;
+    int64_t step = 0, steps = 0, computed = 0;
+    double step_ms = 0;
+    double started = 0, completed = 0;                         ///< seconds since 1970; 0: not yet
+    Status error;                                              ///< of kFailed
+    std::vector<std::shared_ptr<const std::string>> previews;  ///< JPEG, one per picture
+    std::vector<std::shared_ptr<const std::string>> outputs;   ///< files in the job's format
+    std::vector<uint64_t> seeds;
+    double text_ms = 0, loop_ms = 0, decode_ms = 0, executed_share = 1;
+    std::string cache, solver;
+    std::vector<std::string> warnings;
+    bool is_over() const { return status >= PredictionStatus::kSucceeded; }
+  };
+
+  Prediction(std::string id, std::shared_ptr<ImageModel> model, PictureJob job);
+  const std::string& id() const { return id_; }
+  const PictureJob& job() const { return job_; }
+  const ImageModel& model() const { return *model_; }
+  double created() const { return created_; }
+  State state() const;
+  /// Requests before it, 0 when it is next.
+  int64_t queue_position() const;
+  /// Takes effect at once in the queue, else after the step in progress.
+  void cancel();
+  /// `changed` is called from another thread after every change of the state, until unlisten() with the number returned.
+  uint64_t listen(std::function<void()> changed);
+  /// No call runs after it.
+  void unlisten(uint64_t number);
+
+ private:
+  friend class ImageModel;
+  void update(const std::function<void(State&)>& change);
+  bool has_listeners();
+
+  const std::string id_;
+  const std::shared_ptr<ImageModel> model_;
+  const PictureJob job_;
+  const double created_;
+  mutable std::mutex mutex_;  // of what follows
+  State state_;
+  bool is_canceled_ = false;
+  std::mutex listening_;  // held while listeners run
+  std::map<uint64_t, std::function<void()>> listeners_;
+  uint64_t next_listener_ = 0;
+};
+
+/// An image model behind the server: one request at a time, the others wait in order of arrival. Thread-safe.
+class ImageModel : public std::enable_shared_from_this<ImageModel> {
+ public:
+  ImageModel(std::string name, std::unique_ptr<ImageEngine> engine, const ImageOptions& options, int64_t max_waiting);
+  ~ImageModel();
+  const std::string& name() const { return name_; }
+  const ImageEngine& engine() const { return *engine_; }
+  int64_t max_side() const { return max_side_; }
+  int64_t max_batch() const { return max_batch_; }
+  int64_t created() const { return created_; }
+  std::vector<std::string> adapters() const;
+  Status load_adapter(const std::string& name, const std::string& path);
+
+  /// 429: the queue is full. invalid_request_error: an adapter that is not there.
+  Outcome<std::shared_ptr<Prediction>> submit(PictureJob job);
+  /// Requests that wait or run.
+  int64_t in_flight() const;
+  /// Cancels what nobody will be told about, waits for the rest, and takes no more.
+  void close();
+
+ private:
+  friend class Prediction;
+  void run();
+  void run_one(const std::shared_ptr<Prediction>& prediction);
+
+  const std::string name_;
+  const std::unique_ptr<ImageEngine> engine_;
+  const int64_t max_side_, max_batch_, max_waiting_, created_;
+  mutable std::mutex mutex_;  // of what follows
+  std::condition_variable changed_;
+  std::vector<std::string> adapters_;
+  std::deque<std::shared_ptr<Prediction>> waiting_;
+  std::shared_ptr<Prediction> running_;
+  bool is_closing_ = false;
+  std::thread thread_;
+};
+
+/// The image models by name, and the predictions that can still be asked about. Thread-safe.
+class ImageModels {
+ public:
+  ~ImageModels() { close(); }
+  void add(std::shared_ptr<ImageModel> model);
+  std::vector<std::shared_ptr<ImageModel>> all() const;
+  /// "": the only model. 404 model_not_found with the names there are.
+  Outcome<std::shared_ptr<ImageModel>> find(const std::string& name) const;
+
+  /// Keeps a prediction until there are kMaxKept, or until its files and those of later ones exceed kMaxKeptBytes.
+  void keep(std::shared_ptr<Prediction> prediction);
+  /// 404: this client has none of that id, or not any more.
+  Outcome<std::shared_ptr<Prediction>> prediction(const std::string& id, const std::string& client) const;
+  /// A client's own, newest first.
+  std::vector<std::shared_ptr<Prediction>> predictions(const std::string& client) const;
+  void close();
+
+ private:
+  static constexpr size_t kMaxKept = 1000;
+  static constexpr size_t kMaxKeptBytes = size_t{256} << 20;
+  void drop_old();
+
+  mutable std::mutex mutex_;
+  std::vector<std::shared_ptr<ImageModel>> models_;
+  std::deque<std::shared_ptr<Prediction>> kept_;  ///< oldest first
+};
+
+/// The state of a prediction as the predictions API and its webhooks give it.
+Json prediction_json(const Prediction& prediction);
+
+}  // namespace redline::server

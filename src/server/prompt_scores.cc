@@ -1,0 +1,51 @@
+#include "server/prompt_scores.h"
+
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+#include <span>
+
+#include "base/error.h"
+
+namespace redline::server {
+namespace {
+
+TokenScore score(std::span<const float> logits, int32_t token, size_t num_top) {
+  const float max = *std::max_element(logits.begin(), logits.end());
+  double sum = 0;
+  for (const float logit : logits) sum += std::exp(static_cast<double>(logit - max));
+  const double log_sum = max + std::log(sum);
+  const auto logprob = [&](size_t id) { return static_cast<float>(logits[id] - log_sum); };
+  TokenScore s{logprob(static_cast<size_t>(token)), {}};
+  std::vector<int32_t> ids(logits.size());
+  std::iota(ids.begin(), ids.end(), 0);
+  num_top = std::min(num_top, ids.size());
+  std::partial_sort(ids.begin(), ids.begin() + static_cast<std::ptrdiff_t>(num_top), ids.end(),
+                    [&](int32_t a, int32_t b) {
+                      const float x = logits[static_cast<size_t>(a)], y = logits[static_cast<size_t>(b)];
+                      return x != y ? x > y : a < b;
+                    });
+  for (size_t i = 0; i < num_top; ++i) s.top.push_back({ids[i], logprob(static_cast<size_t>(ids[i]))});
+  return s;
+}
+
+}  // namespace
+
+Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vector<int32_t>& prompt,
+                                             const AdapterWeights& adapters, size_t num_top) {
+  constexpr size_t kRows = 32;  // of logits at once
+  const auto vocab = static_cast<size_t>(engine.info().vocab_size);
+  REDLINE_ASSIGN(const std::unique_ptr<Sequence> sequence, engine.new_sequence(adapters));
+  sequence->expect_length(std::ssize(prompt));
+  std::vector<float> logits(std::min(kRows, prompt.size()) * vocab);
+  std::vector<TokenScore> scores;
+  for (size_t begin = 0; begin + 1 < prompt.size(); begin += kRows) {
+    const size_t rows = std::min(kRows, prompt.size() - 1 - begin);
+    REDLINE_TRY(sequence->append(std::span(prompt).subspan(begin, rows), std::span(logits).first(rows * vocab)));
+    for (size_t i = 0; i < rows; ++i)
+      scores.push_back(score(std::span<const float>(logits).subspan(i * vocab, vocab), prompt[begin + i + 1], num_top));
+  }
+  return scores;
+}
+
+}  // namespace redline::server

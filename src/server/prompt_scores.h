@@ -1,0 +1,20 @@
+// Log probabilities of the tokens of a prompt, for `echo` with `logprobs`.
+#pragma once
+
+#include <vector>
+
+#include "redline/text.h"
+
+namespace redline::server {
+
+struct TokenScore {
+  float logprob = 0;
+  std::vector<TokenLogprob> top;  ///< the most likely tokens at this position, best first
+};
+
+/// One per token of the prompt but the first, which nothing predicts. Errors as TextEngine::new_sequence and
+/// Sequence::append.
+Result<std::vector<TokenScore>> score_prompt(TextEngine& engine, const std::vector<int32_t>& prompt,
+                                             const AdapterWeights& adapters, size_t num_top);
+
+}  // namespace redline::server

@@ -1,0 +1,67 @@
+// Descriptions of JSON objects, from which come both the checks of a request and /openapi.json.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "server/json.h"
+
+namespace redline::server {
+
+enum Type : unsigned {
+  kAny = 0,
+  kString = 1,
+  kInteger = 2,
+  kNumber = 4,
+  kBoolean = 8,
+  kArray = 16,
+  kObject = 32,
+};
+
+struct Schema;
+struct Field;
+
+/// Limits hold for values of the types that they concern.
+struct FieldRules {
+  bool required = false;  ///< the others may be absent or null
+  std::optional<double> min, max;
+  std::optional<size_t> min_length, max_length, min_items, max_items;  ///< of strings, in characters; of arrays
+  std::vector<std::string> choices;                                    ///< of strings
+  const Schema* object = nullptr;                                      ///< of objects
+  const Field* items = nullptr;                                        ///< of arrays
+  std::vector<Json> only = {};  ///< the accepted values; another one is refused because of `why`
+  std::string why = {};
+  bool is_ignored = false;   ///< accepted without effect, and listed in the header X-Redline-Ignored
+  bool is_nullable = false;  ///< of an answer
+};
+
+struct Field {
+  std::string name;
+  unsigned types = kAny;
+  std::string description;
+  FieldRules rules = {};
+};
+
+struct Schema {
+  std::string name;  ///< in /openapi.json
+  std::vector<Field> fields;
+  bool is_open = false;  ///< other fields are fine
+  /// Fields with another name here or without an equal, by name, and what to say about them.
+  std::vector<std::pair<std::string, std::string>> refused = {};
+  const Field* list = nullptr;  ///< the value is no object but an array of these
+};
+
+/// Checks a request and removes what is null. Fields that have no effect are added to `ignored`. The error names the field
+/// as a path ("messages[2].role").
+std::optional<ApiError> validate(const Schema& schema, Json& value, std::vector<std::string>& ignored);
+
+/// The JSON Schema (2020-12) of an object. `components` receives the schemas that it refers to.
+Json json_schema(const Schema& schema, Json& components);
+/// {"$ref": ...} to a schema, which is added to `components`.
+Json schema_reference(const Schema& schema, Json& components);
+
+/// `first` with the fields of `second`.
+std::vector<Field> joined(std::vector<Field> first, const std::vector<Field>& second);
+
+}  // namespace redline::server

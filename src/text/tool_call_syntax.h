@@ -1,0 +1,72 @@
+// The ways in which models write tool calls. Each reads one block behind its opening marker, from text that may still grow.
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace redline {
+
+/// A call that a model asks for.
+struct ChatToolCall {
+  std::string id;  ///< as the model wrote it; "": it writes none
+  std::string name;
+  std::string arguments;  ///< a JSON object
+};
+
+/// The types of the parameters of the tools, for formats that write values without quotes.
+class ToolSchemas {
+ public:
+  ToolSchemas() = default;
+  /// OpenAI's list of tools; anything else gives no types.
+  explicit ToolSchemas(std::string_view tools_json);
+  /// A value written as plain text, as JSON: by the type of the parameter, and without one by what the text looks like.
+  std::string value(std::string_view tool, std::string_view parameter, std::string_view text) const;
+
+ private:
+  enum class Type : uint8_t { kUnknown, kText, kOther };
+  std::map<std::string, std::map<std::string, Type, std::less<>>, std::less<>> types_;
+};
+
+/// How a block is written; which members count depends on `read`.
+struct ToolCallSyntax {
+  /// kMore: the text so far can still become calls. kFailed: it cannot. kDone: `used` bytes of it are `calls`.
+  enum class Outcome : uint8_t { kMore, kFailed, kDone };
+  struct Reading {
+    Outcome outcome = Outcome::kFailed;
+    size_t used = 0;
+    std::vector<ChatToolCall> calls = {};
+  };
+  using Read = Reading (*)(const ToolCallSyntax& syntax, std::string_view text, bool is_all,
+                           const ToolSchemas& schemas);
+
+  const char* begin = "";  ///< opening marker; "": the answer begins with the call itself, a JSON object
+  const char* end = "";    ///< closing marker; "": none
+  Read read = nullptr;
+  const char* first = "";  ///< see the functions
+  const char* second = "";
+  const char* parameter = "";
+  const char* parameter_end = "";
+};
+
+// The values of ToolCallSyntax::read.
+
+/// {"name": .., "arguments": {..}}, a list of these, or several one after the other. Also "parameters", "tool_name".
+ToolCallSyntax::Reading read_json_calls(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+/// [{"name": {arguments}}, ..].
+ToolCallSyntax::Reading read_keyed_calls(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+/// name `first` {arguments}; a `second` within the name ends it (Mistral's [CALL_ID]) or ends an id before it (Solar).
+ToolCallSyntax::Reading read_named_json(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+/// `first`name">, then parameters (`parameter`key">value`parameter_end`) and `second`; several of these before `end`.
+ToolCallSyntax::Reading read_xml_calls(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+/// name, then <arg_key>key</arg_key><arg_value>value</arg_value>. `first`: what follows the tags' names.
+ToolCallSyntax::Reading read_key_value_call(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+/// <invoke name="name"><key>value</key></invoke>, nested, with `first` before each tag.
+ToolCallSyntax::Reading read_nested_xml(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+/// [name(key=value, ..), ..] with Python's literals; name.call(..) alone too.
+ToolCallSyntax::Reading read_python_calls(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+/// name{key:value,..} with `first` around strings.
+ToolCallSyntax::Reading read_gemma_call(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
+
+}  // namespace redline

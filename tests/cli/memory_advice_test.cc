@@ -1,0 +1,31 @@
+#include "cli/memory_advice.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace redline::cli {
+namespace {
+
+using ::testing::EndsWith;
+
+constexpr int64_t kGb = 1'000'000'000;
+
+TEST(MemoryAdvice, WeightsThatFitNeedNoWarning) { EXPECT_EQ(memory_warning("m", 2 * kGb, kGb, 2 * kGb), ""); }
+
+TEST(MemoryAdvice, WeightsThatDoNotFit) {
+  EXPECT_EQ(
+      memory_warning("m", 16 * kGb, 8 * kGb, 6 * kGb),
+      "m: its weights take 16.0 GB, and 6.00 GB of memory are available: the system may end this program; at 4 bits "
+      "(q4_0) they would take 4.50 GB");
+  EXPECT_THAT(memory_warning("m", 16 * kGb, 8 * kGb, kGb), EndsWith("; a smaller model fits"));
+}
+
+TEST(MemoryAdvice, MemoryIsAvailable) { EXPECT_GT(available_memory(), 1 << 20); }
+
+TEST(MemoryAdvice, OtherFailuresStay) {
+  EXPECT_EQ(advise_text_memory(Status(Code::io, "x"), "m", 0).message(), "x");
+  EXPECT_EQ(advise_image_memory(Status(Code::io, "x"), "m", {}, 0, 0).message(), "x");
+}
+
+}  // namespace
+}  // namespace redline::cli

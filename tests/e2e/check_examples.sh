@@ -1,0 +1,28 @@
+#!/usr/bin/env bash
+# check_examples.sh REDLINE DOCUMENT...: runs the example command lines of documents, for at most a second each, in an
+# empty folder. That their models are missing there (3) is as good as success; a wrong command line (2) is not.
+set -u
+redline=$1
+shift
+documents=$(realpath "$@")
+folder=$(mktemp -d)
+trap 'rm -rf "$folder"' EXIT
+mkdir "$folder/bin" && ln -s "$redline" "$folder/bin/redline"
+export PATH=$folder/bin:$PATH HOME=$folder
+cd "$folder" || exit 1
+# Lines that end in a backslash go on.
+sed -e :a -e '/\\$/{N;s/\\\n *//;ta' -e '}' $documents | sed -n 's/^ \{2,\}\(redline .*\)/\1/p' | grep -v ' \.\.\. ' | sort -u > lines
+failed=0
+while IFS= read -r line; do
+    [[ $line =~ \<\ *([^ ]+) ]] && : > "${BASH_REMATCH[1]}"
+    [[ $line =~ \>\ *~/([^ ]+)/ ]] && mkdir -p "${BASH_REMATCH[1]}"
+    timeout -s KILL 1 bash -c "$line" > /dev/null 2> messages < /dev/null
+    code=$?
+    case $code in
+        0 | 3 | 137) ;;
+        4) grep -q "oneDNN is not here" messages || { failed=1 && echo "$line: exit code 4: $(head -1 messages)"; } ;;
+        *) failed=1 && echo "$line: exit code $code: $(head -1 messages)" ;;
+    esac
+done < lines
+[[ $(wc -l < lines) -gt 20 ]] || { echo "few examples were found" && failed=1; }
+exit $failed

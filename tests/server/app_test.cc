@@ -1,0 +1,345 @@
+// Routing, permissions and errors, without sockets; and generations of the bundled model.
+#include "server/app.h"
+
+#include <gtest/gtest.h>
+
+#include <condition_variable>
+#include <fstream>
+#include <set>
+
+#include "server/generation.h"
+
+namespace redline::server {
+namespace {
+
+const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
+
+HttpRequest request(std::string method, std::string path, std::string body = "", Headers headers = {}) {
+  HttpRequest r;
+  r.method = std::move(method);
+  r.path = std::move(path);
+  r.body = std::move(body);
+  r.headers = {{"host", "localhost:8080"}};
+  r.headers.insert(r.headers.end(), headers.begin(), headers.end());
+  return r;
+}
+
+std::string header_of(const Answer& answer, const std::string& name) {
+  for (const auto& [key, value] : answer.headers)
+    if (key == name) return value;
+  return "";
+}
+
+/// The whole body.
+std::string body_of(Answer& answer) {
+  std::mutex mutex;
+  std::condition_variable ready;
+  bool is_ready = false;
+  answer.on_ready([&] {
+    const std::lock_guard lock(mutex);
+    is_ready = true;
+    ready.notify_one();
+  });
+  std::string body;
+  for (Progress p = answer.poll(body); p != Progress::kDone; p = answer.poll(body)) {
+    if (p != Progress::kWaiting) continue;
+    std::unique_lock lock(mutex);
+    ready.wait(lock, [&] { return is_ready; });
+    is_ready = false;
+  }
+  return body;
+}
+
+Json error_of(Answer& answer) { return Json::parse(body_of(answer))["error"]; }
+
+TEST(App, UnknownPathsAndMethods) {
+  App app({});
+  auto call = request("GET", "/v1/modles");
+  auto answer = app.handle(call);
+  EXPECT_EQ(answer->status, 404);
+  EXPECT_NE(error_of(*answer)["message"].get<std::string>().find("did you mean \"/v1/models\""), std::string::npos);
+  call = request("GET", "/v1/completions");
+  answer = app.handle(call);
+  EXPECT_EQ(answer->status, 405);
+  EXPECT_EQ(header_of(*answer, "Allow"), "POST");
+  call = request("HEAD", "/v1/models");
+  EXPECT_EQ(app.handle(call)->status, 200);
+}
+
+TEST(App, RefusesWorkWhileLoadingAndDraining) {
+  App app({});
+  auto call = request("POST", "/v1/completions", "{}");
+  auto answer = app.handle(call);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_EQ(header_of(*answer, "Retry-After"), "2");
+  app.set_ready();
+  app.draining();
+  answer = app.handle(call);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_EQ(error_of(*answer)["type"], "unavailable_error");
+  call = request("GET", "/health");
+  answer = app.handle(call);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_EQ(Json::parse(body_of(*answer))["status"], "draining");
+}
+
+TEST(App, AsksForAKey) {
+  App app({});
+  ASSERT_TRUE(app.keys().add("ann", "secret").ok());
+  auto call = request("GET", "/v1/models");
+  auto answer = app.handle(call);
+  EXPECT_EQ(answer->status, 401);
+  EXPECT_EQ(error_of(*answer)["code"], "invalid_api_key");
+  call = request("GET", "/v1/models", "", {{"authorization", "Bearer secret"}});
+  EXPECT_EQ(app.handle(call)->status, 200);
+  EXPECT_EQ(call.client, "ann");
+  call = request("GET", "/livez");
+  EXPECT_EQ(app.handle(call)->status, 200);
+}
+
+TEST(App, PagesOfOtherOriginsMayNotCall) {
+  App app({.origins = {"https://good.example"}});
+  const auto status = [&](Headers headers) {
+    HttpRequest call = request("GET", "/v1/models");
+    call.headers = std::move(headers);
+    return app.handle(call)->status;
+  };
+  EXPECT_EQ(status({{"host", "localhost:8080"}}), 200);
+  EXPECT_EQ(status({{"host", "[::1]:8080"}}), 200);
+  EXPECT_EQ(status({{"host", "127.0.0.1:8080"}, {"origin", "http://127.0.0.1:8080"}}), 200);
+  EXPECT_EQ(status({{"host", "localhost:8080"}, {"origin", "https://good.example"}}), 200);
+  EXPECT_EQ(status({{"host", "localhost:8080"}, {"origin", "https://evil.example"}}), 403);
+  EXPECT_EQ(status({{"host", "localhost:8080"}, {"origin", "null"}}), 403);
+  EXPECT_EQ(status({{"host", "good.example"}}), 200);  // a proxy in front
+  // A name of another's that points to this machine.
+  EXPECT_EQ(status({{"host", "evil.example:8080"}}), 403);
+  EXPECT_EQ(status({{"host", "evil.example:8080"}, {"origin", "http://evil.example:8080"}}), 403);
+
+  HttpRequest preflight = request("OPTIONS", "/v1/completions", "", {{"origin", "https://good.example"}});
+  const auto answer = app.handle(preflight);
+  EXPECT_EQ(answer->status, 204);
+  EXPECT_EQ(header_of(*answer, "Access-Control-Allow-Origin"), "https://good.example");
+}
+
+TEST(App, EveryEndpointIsDescribed) {
+  const Json document = openapi(true);
+  std::set<std::string> seen;
+  for (const Endpoint& e : endpoints()) {
+    EXPECT_TRUE(seen.insert(e.method + " " + e.path).second) << e.path;
+    EXPECT_FALSE(e.summary.empty() || e.tag.empty() || e.answers.empty()) << e.path;
+    std::string method = e.method;
+    for (char& c : method) c = static_cast<char>(c | 0x20);
+    ASSERT_TRUE(document["paths"][e.path].contains(method)) << e.path;
+  }
+  // Each reference leads somewhere.
+  const std::string text = document.dump();
+  const std::string prefix = "#/components/schemas/";
+  for (size_t at = text.find(prefix); at != std::string::npos; at = text.find(prefix, at + 1)) {
+    const size_t begin = at + prefix.size();
+    EXPECT_TRUE(document["components"]["schemas"].contains(text.substr(begin, text.find('"', begin) - begin)));
+  }
+}
+
+/// The bundled model with its adapters.
+class Served : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    app_ = new App({});
+    auto engine = TextEngine::open(
+        kTales, {.threads = 1, .dtype = ComputeType::kF32, .max_sequences = 8, .max_adapter_rank = 64});
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    auto model = std::make_shared<ServedModel>("tales", std::move(engine).value(), 4);
+    for (const char* name : {"shout", "lower", "tolstoy", "shelley"})
+      ASSERT_TRUE(model->load_adapter(name, kTales + "/adapters/" + name).ok());
+    app_->models().add(std::move(model));
+    app_->set_ready();
+  }
+  static void TearDownTestSuite() { delete std::exchange(app_, nullptr); }
+
+  std::unique_ptr<Answer> post(const std::string& path, const Json& body) {
+    HttpRequest call = request("POST", path, body.dump());
+    return app_->handle(call);
+  }
+  Json completion(Json body) {
+    const auto answer = post("/v1/completions", body);
+    const std::string text = body_of(*answer);
+    EXPECT_EQ(answer->status, 200) << text;
+    return Json::parse(text);
+  }
+  static App* app_;
+};
+App* Served::app_ = nullptr;
+
+// The reference texts of the bundled adapters, all in flight at once.
+TEST_F(Served, AdaptersMixedInABatchGiveTheirReferences) {
+  std::ifstream file(kTales + "/reference/adapters.json");
+  const Json references = Json::parse(file);
+  struct Case {
+    std::unique_ptr<Answer> answer;
+    std::string expected;
+  };
+  std::vector<Case> cases;
+  const TextEngine& engine = app_->models().all()[0]->engine();
+  for (const auto& [name, prompts] : references["adapters"].items()) {
+    for (const Json& r : prompts) {
+      const auto ids = r["greedy_ids"].get<std::vector<int32_t>>();
+      Case c{post("/v1/completions", {{"model", "tales:" + name},
+                                      {"prompt", r["prompt_ids"]},
+                                      {"max_tokens", ids.size()},
+                                      {"temperature", 0},
+                                      {"ignore_eos", true}}),
+             engine.decode(ids).value()};
+      ASSERT_EQ(c.answer->status, 200) << body_of(*c.answer);
+      cases.push_back(std::move(c));
+    }
+  }
+  ASSERT_EQ(cases.size(), 8u);
+  for (Case& c : cases) EXPECT_EQ(Json::parse(body_of(*c.answer))["choices"][0]["text"], c.expected);
+}
+
+TEST_F(Served, AModelIsFoundByItsNames) {
+  for (const char* name : {"tales", "tales:latest", "tales:shout", "shout"})
+    EXPECT_EQ(completion({{"model", name}, {"max_tokens", 1}})["model"], name);
+  const auto answer = post("/v1/completions", {{"model", "tale"}});
+  EXPECT_EQ(answer->status, 404);
+  EXPECT_EQ(error_of(*answer)["code"], "model_not_found");
+}
+
+TEST_F(Served, ChoicesHaveTheirOwnSeeds) {
+  const Json all = completion({{"prompt", "Once"}, {"n", 3}, {"seed", 5}, {"max_tokens", 20}, {"temperature", 1}});
+  ASSERT_EQ(all["choices"].size(), 3u);
+  for (int i = 0; i < 3; ++i) {
+    const Json one = completion({{"prompt", "Once"}, {"seed", 5 + i}, {"max_tokens", 20}, {"temperature", 1}});
+    EXPECT_EQ(all["choices"][static_cast<size_t>(i)]["text"], one["choices"][0]["text"]);
+  }
+  EXPECT_EQ(all["usage"]["prompt_tokens"], 2);
+  EXPECT_EQ(all["usage"]["completion_tokens"], 60);
+}
+
+TEST_F(Served, TheQueueIsLimited) {
+  std::vector<std::unique_ptr<Answer>> running;
+  for (int i = 0; i < 3; ++i)
+    running.push_back(
+        post("/v1/completions", {{"prompt", "Once"}, {"n", 4}, {"max_tokens", 200}, {"ignore_eos", true}}));
+  for (const auto& answer : running) EXPECT_EQ(answer->status, 200);
+  auto refused = post("/v1/completions", {{"prompt", "Once"}});
+  EXPECT_EQ(refused->status, 429);
+  EXPECT_FALSE(header_of(*refused, "Retry-After").empty());
+  EXPECT_EQ(error_of(*refused)["type"], "rate_limit_error");
+  running.clear();  // cancels them: their places are free at once
+  EXPECT_EQ(post("/v1/completions", {{"prompt", "Once"}, {"max_tokens", 1}})->status, 200);
+  refused = post("/v1/completions", {{"prompt", "Once"}, {"n", 13}});
+  EXPECT_EQ(refused->status, 400);
+  EXPECT_EQ(error_of(*refused)["param"], "n");
+}
+
+TEST_F(Served, APromptThatIsTooLongNamesBothNumbers) {
+  const std::vector<int> prompt(1024, 5);
+  const auto answer = post("/v1/completions", {{"prompt", prompt}});
+  EXPECT_EQ(answer->status, 400);
+  const Json error = error_of(*answer);
+  EXPECT_EQ(error["code"], "context_length_exceeded");
+  EXPECT_NE(error["message"].get<std::string>().find("1024 tokens; the context holds 1024"), std::string::npos);
+}
+
+TEST_F(Served, AStopStringIsNamed) {
+  const Json json =
+      completion({{"prompt", "Once upon a time"}, {"temperature", 0}, {"stop", {"xyz", " girl"}}, {"max_tokens", 50}});
+  EXPECT_EQ(json["choices"][0]["text"], ", there was a little");
+  EXPECT_EQ(json["choices"][0]["finish_reason"], "stop");
+  EXPECT_EQ(json["choices"][0]["stop_reason"], " girl");
+}
+
+// `echo` scores the prompt as the engine's own logits do.
+TEST_F(Served, EchoScoresThePrompt) {
+  const Json json = completion({{"prompt", "Once upon a time"}, {"echo", true}, {"logprobs", 2}, {"max_tokens", 0}});
+  const Json& choice = json["choices"][0];
+  EXPECT_EQ(choice["text"], "Once upon a time");
+  EXPECT_EQ(choice["logprobs"]["tokens"], Json({"<|endoftext|>", "Once", " upon", " a", " time"}));
+  EXPECT_EQ(choice["logprobs"]["text_offset"], Json({0, 0, 4, 9, 11}));
+  EXPECT_TRUE(choice["logprobs"]["token_logprobs"][0].is_null());
+  EXPECT_EQ(choice["logprobs"]["top_logprobs"][1].size(), 2u);
+  const Json more = completion({{"prompt", "Once"}, {"temperature", 0}, {"logprobs", 1}, {"max_tokens", 3}});
+  EXPECT_EQ(more["choices"][0]["logprobs"]["tokens"], Json({" upon", " a", " time"}));
+  for (size_t i = 0; i < 3; ++i)
+    EXPECT_NEAR(more["choices"][0]["logprobs"]["token_logprobs"][i].get<double>(),
+                choice["logprobs"]["token_logprobs"][i + 2].get<double>(), 1e-3);
+}
+
+TEST_F(Served, AdaptersComeAndGo) {
+  EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "shout"}})->status, 200);
+  EXPECT_EQ(post("/v1/completions", {{"model", "tales:shout"}})->status, 404);
+  EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "shout"}, {"lora_path", "/nowhere"}})->status, 404);
+  EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "lower"}, {"lora_path", kTales + "/adapters/lower"}})->status,
+            400);
+  EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "shout"}, {"lora_path", kTales + "/adapters/shout"}})->status,
+            200);
+  const Json by_name = completion({{"model", "tales:shout"}, {"prompt", "Once"}, {"temperature", 0}});
+
+  HttpRequest list = request("GET", "/lora-adapters");
+  const Json adapters = Json::parse(body_of(*app_->handle(list)));
+  ASSERT_EQ(adapters.size(), 4u);
+  const int64_t id = adapters[3]["id"];
+  EXPECT_EQ(adapters[3]["name"], "shout");
+  const Json by_id = completion({{"prompt", "Once"}, {"temperature", 0}, {"lora", {{{"id", id}, {"scale", 1}}}}});
+  EXPECT_EQ(by_id["choices"][0]["text"], by_name["choices"][0]["text"]);
+  const Json scales = Json::array({{{"id", id}, {"scale", 1}}});
+  EXPECT_EQ(post("/lora-adapters", scales)->status, 200);
+  EXPECT_EQ(completion({{"prompt", "Once"}, {"temperature", 0}})["choices"][0]["text"], by_name["choices"][0]["text"]);
+  EXPECT_EQ(post("/lora-adapters", Json::array())->status, 200);
+  EXPECT_NE(completion({{"prompt", "Once"}, {"temperature", 0}})["choices"][0]["text"], by_name["choices"][0]["text"]);
+}
+
+TEST_F(Served, AStreamSaysTheSame) {
+  const Json body = {{"prompt", {"Once upon", "One day"}},
+                     {"n", 2},
+                     {"seed", 3},
+                     {"max_tokens", 30},
+                     {"logprobs", 0},
+                     {"echo", true},
+                     {"stop", {"."}}};
+  const Json whole = completion(body);
+  Json streaming = body;
+  streaming["stream"] = true;
+  streaming["stream_options"] = {{"include_usage", true}};
+  const auto answer = post("/v1/completions", streaming);
+  std::string text = body_of(*answer);
+  std::vector<std::string> texts(4), finishes(4);
+  std::vector<Json> tokens(4, Json::array());
+  Json usage;
+  for (size_t at = 0, end = 0; (end = text.find("\n\n", at)) != std::string::npos; at = end + 2) {
+    const std::string data = text.substr(at + 6, end - at - 6);
+    if (data == "[DONE]") break;
+    const Json event = Json::parse(data);
+    if (!event["usage"].is_null()) usage = event["usage"];
+    for (const Json& choice : event["choices"]) {
+      const size_t i = choice["index"];
+      texts[i] += choice["text"];
+      for (const Json& token : choice["logprobs"]["tokens"]) tokens[i].push_back(token);
+      if (!choice["finish_reason"].is_null()) finishes[i] = choice["finish_reason"];
+    }
+  }
+  for (size_t i = 0; i < 4; ++i) {
+    EXPECT_EQ(texts[i], whole["choices"][i]["text"]);
+    EXPECT_EQ(finishes[i], whole["choices"][i]["finish_reason"]);
+    EXPECT_EQ(tokens[i], whole["choices"][i]["logprobs"]["tokens"]);
+  }
+  EXPECT_EQ(usage["completion_tokens"], whole["usage"]["completion_tokens"]);
+}
+
+TEST_F(Served, TokensAndBack) {
+  const auto ids = Json::parse(body_of(*post("/tokenize", {{"prompt", "Once upon"}, {"return_token_strs", true}})));
+  EXPECT_EQ(ids["count"], 3);
+  EXPECT_EQ(ids["token_strs"], Json({"<|endoftext|>", "Once", " upon"}));
+  const auto llama = Json::parse(body_of(*post("/tokenize", {{"content", "Once upon"}, {"with_pieces", true}})));
+  EXPECT_EQ(llama["tokens"].size(), 2u);
+  EXPECT_EQ(llama["tokens"][1]["piece"], " upon");
+  const auto text = Json::parse(body_of(*post("/detokenize", {{"tokens", ids["tokens"]}})));
+  EXPECT_EQ(text["prompt"], "<|endoftext|>Once upon");
+  const auto bad = post("/detokenize", {{"tokens", {1, 4096}}});
+  EXPECT_EQ(bad->status, 400);
+  EXPECT_EQ(error_of(*bad)["param"], "tokens[1]");
+}
+
+}  // namespace
+}  // namespace redline::server

@@ -1,0 +1,252 @@
+"""Conversations through the official clients of OpenAI, Anthropic and Ollama, and through litellm, unmodified."""
+import asyncio
+import json
+
+import anthropic
+import litellm
+import ollama
+import openai
+import pytest
+
+ASK = [{"role": "user", "content": "Tell me a story about a cat."}]
+TALK = ASK + [{"role": "assistant", "content": "No."}, {"role": "user", "content": "Tell me a story about a boat."}]
+MODEL = "redline-tales"
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    with openai.OpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def claude(server):
+    with anthropic.Anthropic(base_url=server.url, api_key="any", max_retries=0) as made:
+        yield made
+
+
+@pytest.fixture(scope="module")
+def llama(server):
+    return ollama.Client(host=server.url)
+
+
+def reference(server, messages=ASK, **options):
+    """The text that /v1/completions makes of the prompt of /apply-template."""
+    prompt = server.post("/apply-template", {"messages": messages}).json()["prompt"]
+    body = {"prompt": prompt, "add_special_tokens": False, "temperature": 0, "max_tokens": 40} | options
+    return server.post("/v1/completions", body).json()["choices"][0]
+
+
+def test_the_template(server):
+    prompt = server.post("/apply-template", {"messages": TALK}).json()["prompt"]
+    assert prompt == ("<|endoftext|><|im_start|>user\nTell me a story about a cat.<|im_end|>\n<|im_start|>assistant\nNo.<|im_end|>\n"
+                      "<|im_start|>user\nTell me a story about a boat.<|im_end|>\n<|im_start|>assistant\n")
+
+
+def test_chat(client, server):
+    answer = client.chat.completions.create(model=MODEL, messages=ASK, temperature=0, max_tokens=40, logprobs=True,
+                                            top_logprobs=2)
+    expected = reference(server)
+    choice = answer.choices[0]
+    assert choice.message.role == "assistant" and choice.message.content == expected["text"]
+    assert choice.finish_reason == expected["finish_reason"]
+    assert "".join(token.token for token in choice.logprobs.content) == expected["text"]
+    assert all(len(token.top_logprobs) == 2 for token in choice.logprobs.content)
+    assert bytes(b for token in choice.logprobs.content for b in token.bytes).decode() == expected["text"]
+
+
+def test_a_streamed_chat_says_the_same(client):
+    options = dict(model=MODEL, messages=TALK, n=3, seed=11, temperature=0.9, max_completion_tokens=60, stop=["zzz", "."],
+                   logprobs=True)
+    whole = client.chat.completions.create(**options)
+    texts, tokens, finishes, usage = ["", "", ""], ["", "", ""], [None] * 3, None
+    for chunk in client.chat.completions.create(**options, stream=True, stream_options={"include_usage": True}):
+        usage = chunk.usage or usage
+        for choice in chunk.choices:
+            texts[choice.index] += choice.delta.content or ""
+            finishes[choice.index] = choice.finish_reason or finishes[choice.index]
+            for token in (choice.logprobs.content if choice.logprobs else ()):
+                tokens[choice.index] += token.token
+    assert texts == [choice.message.content for choice in whole.choices]
+    assert finishes == [choice.finish_reason for choice in whole.choices]
+    assert tokens == ["".join(t.token for t in choice.logprobs.content) for choice in whole.choices]
+    assert usage.prompt_tokens == whole.usage.prompt_tokens and usage.total_tokens == whole.usage.total_tokens
+
+
+def test_parts_and_a_begun_answer(client, server):
+    parts = [{"role": "user", "content": [{"type": "text", "text": ASK[0]["content"]}]}]
+    options = dict(model=MODEL, temperature=0, max_tokens=20)
+    whole = client.chat.completions.create(messages=ASK, **options).choices[0].message.content
+    assert client.chat.completions.create(messages=parts, **options).choices[0].message.content == whole
+    begun = ASK + [{"role": "assistant", "content": whole[:4]}]
+    more = client.chat.completions.create(messages=begun, extra_body={"continue_final_message": True}, **options)
+    prompt = server.post("/apply-template", {"messages": ASK}).json()["prompt"] + whole[:4]
+    body = {"prompt": prompt, "add_special_tokens": False, "temperature": 0, "max_tokens": 20}
+    assert more.choices[0].message.content == server.post("/v1/completions", body).json()["choices"][0]["text"]
+
+
+@pytest.mark.parametrize("change, param", [
+    ({"messages": []}, "messages"),
+    ({"messages": [{"role": "user"}], "n": 0}, "n"),
+    ({"messages": [{"role": "robot", "content": ""}]}, "messages[0].role"),
+    ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
+    ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]}, "messages[0].content[0].type"),
+    ({"messages": [{"role": "user", "content": "a", "colour": 1}]}, "messages[0].colour"),
+    ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    ({"tool_choice": "required"}, "tool_choice"),
+    ({"top_logprobs": 21}, "top_logprobs"),
+    ({"functions": []}, "functions"),
+    ({"messages": [{"role": "user", "content": "word " * 3000}]}, "messages"),
+])
+def test_wrong_chats_name_the_field(server, change, param):
+    answer = server.post("/v1/chat/completions", {"messages": ASK} | change)
+    assert answer.status_code == 400
+    assert answer.json()["error"]["param"] == param
+
+
+def test_fields_without_effect_are_listed(server):
+    body = {"messages": ASK, "max_tokens": 1, "store": False, "metadata": {}, "parallel_tool_calls": True}
+    answer = server.post("/v1/chat/completions", body)
+    assert answer.status_code == 200
+    assert set(answer.headers["x-redline-ignored"].split(", ")) == {"store", "metadata", "parallel_tool_calls"}
+
+
+def test_async_chats(server):
+    async def run():
+        async with openai.AsyncOpenAI(base_url=server.url + "/v1", api_key="any", max_retries=0) as client:
+            async def text(seed, stream):
+                answer = await client.chat.completions.create(model=MODEL, messages=ASK, seed=seed, max_tokens=40, stream=stream)
+                if not stream:
+                    return answer.choices[0].message.content
+                return "".join([c.choices[0].delta.content or "" async for c in answer])
+
+            whole = await asyncio.gather(*(text(seed, False) for seed in range(8)))
+            assert whole == await asyncio.gather(*(text(seed, True) for seed in range(8)))
+            assert len(set(whole)) > 1
+    asyncio.run(run())
+
+
+def test_responses(client, server):
+    answer = client.responses.create(model=MODEL, input=ASK[0]["content"], temperature=0, max_output_tokens=40)
+    expected = reference(server)
+    assert answer.output_text == expected["text"]
+    assert answer.status == ("completed" if expected["finish_reason"] == "stop" else "incomplete")
+    assert answer.usage.output_tokens > 0 and answer.usage.input_tokens > 0
+    again = client.responses.create(model=MODEL, input=TALK, instructions="Be kind.", max_output_tokens=300)
+    assert again.output_text and again.instructions == "Be kind."
+    with pytest.raises(openai.BadRequestError) as error:
+        client.responses.create(model=MODEL, input="a", previous_response_id=answer.id)
+    assert error.value.param == "previous_response_id"
+
+
+def test_streamed_responses(client):
+    options = dict(model=MODEL, input=TALK, max_output_tokens=300, extra_body={"seed": 4})
+    whole = client.responses.create(**options)
+    events = list(client.responses.create(**options, stream=True))
+    assert [e.sequence_number for e in events] == list(range(len(events)))
+    types = [e.type for e in events]
+    assert types[:4] == ["response.created", "response.in_progress", "response.output_item.added", "response.content_part.added"]
+    assert types[-4:-1] == ["response.output_text.done", "response.content_part.done", "response.output_item.done"]
+    assert "".join(e.delta for e in events if e.type == "response.output_text.delta") == whole.output_text
+    assert events[-1].response.output_text == whole.output_text
+    with client.responses.stream(**options) as stream:
+        assert stream.get_final_response().output_text == whole.output_text
+
+
+def test_messages(claude, server):
+    answer = claude.messages.create(model=MODEL, max_tokens=40, messages=ASK, temperature=0)
+    expected = reference(server)
+    assert answer.content[0].text == expected["text"]
+    assert answer.stop_reason == ("end_turn" if expected["finish_reason"] == "stop" else "max_tokens")
+    counted = claude.messages.count_tokens(model=MODEL, messages=ASK)
+    assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens == counted.input_tokens
+    stopped = claude.messages.create(model=MODEL, max_tokens=100, messages=ASK, temperature=0, stop_sequences=[" a"])
+    assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == " a"
+    with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
+        claude.messages.create(model=MODEL, max_tokens=-1, messages=ASK)
+    with pytest.raises(anthropic.NotFoundError):
+        claude.messages.create(model="none", max_tokens=1, messages=ASK)
+
+
+def test_streamed_messages(claude):
+    options = dict(model=MODEL, max_tokens=60, system=[{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
+                   messages=[{"role": "user", "content": [{"type": "text", "text": "Tell me a story."}]}], temperature=0)
+    whole = claude.messages.create(**options)
+    with claude.messages.stream(**options) as stream:
+        text = "".join(stream.text_stream)
+        final = stream.get_final_message()
+    assert text == whole.content[0].text == final.content[0].text
+    assert final.stop_reason == whole.stop_reason and final.usage.output_tokens == whole.usage.output_tokens
+
+
+def test_async_messages(server):
+    async def run():
+        async with anthropic.AsyncAnthropic(base_url=server.url, api_key="any", max_retries=0) as client:
+            options = dict(model=MODEL, max_tokens=30, messages=ASK, temperature=0)
+            whole = await client.messages.create(**options)
+            async with client.messages.stream(**options) as stream:
+                assert "".join([text async for text in stream.text_stream]) == whole.content[0].text
+    asyncio.run(run())
+
+
+def test_ollama(llama, server):
+    names = [model.model for model in llama.list().models]
+    assert names == [MODEL]
+    assert llama.show(MODEL).modelinfo["general.architecture"] == "llama"
+    options = {"temperature": 0, "num_predict": 40, "seed": 1, "num_ctx": 512}
+    expected = reference(server)["text"]
+    whole = llama.chat(model=MODEL, messages=ASK, options=options)
+    assert whole.message.content == expected and whole.done and whole.eval_count > 0
+    parts = list(llama.chat(model=MODEL, messages=ASK, options=options, stream=True))
+    assert "".join(part.message.content for part in parts) == expected
+    assert parts[-1].done and not parts[0].done
+    assert llama.generate(model=MODEL, prompt=ASK[0]["content"], options=options).response == expected
+    raw = llama.generate(model=MODEL, prompt="Once upon a time", raw=True, options=options)
+    assert "".join(p.response for p in llama.generate(model=MODEL, prompt="Once upon a time", raw=True, options=options,
+                                                      stream=True)) == raw.response
+    assert llama.generate(model=MODEL).done_reason == "load"
+    with pytest.raises(ollama.ResponseError) as error:
+        llama.chat(model="none", messages=ASK)
+    assert error.value.status_code == 404
+    with pytest.raises(ollama.ResponseError, match="mirostat"):
+        llama.chat(model=MODEL, messages=ASK, options={"mirostat": 1})
+
+
+def test_async_ollama(server):
+    async def run():
+        client = ollama.AsyncClient(host=server.url)
+        options = {"temperature": 0, "num_predict": 20}
+        whole = await client.chat(model=MODEL, messages=ASK, options=options)
+        parts = [p async for p in await client.chat(model=MODEL, messages=ASK, options=options, stream=True)]
+        assert "".join(p.message.content for p in parts) == whole.message.content
+    asyncio.run(run())
+
+
+def test_litellm(server):
+    options = dict(messages=ASK, temperature=0, max_tokens=30, api_key="any")
+    expected = reference(server, max_tokens=30)["text"]
+    openai_like = dict(model="openai/" + MODEL, api_base=server.url + "/v1", **options)
+    assert litellm.completion(**openai_like).choices[0].message.content == expected
+    parts = list(litellm.completion(**openai_like, stream=True))
+    assert "".join(part.choices[0].delta.content or "" for part in parts) == expected
+    claude_like = litellm.completion(model="anthropic/" + MODEL, api_base=server.url, **options)
+    assert claude_like.choices[0].message.content == expected
+    llama_like = litellm.completion(model="ollama_chat/" + MODEL, api_base=server.url, **options)
+    assert llama_like.choices[0].message.content == expected
+
+
+def test_a_model_without_template(start, tmp_path):
+    from conftest import TALES
+    folder = tmp_path / "plain"
+    folder.mkdir()
+    for name in ("config.json", "generation_config.json", "model.safetensors", "tokenizer.json", "special_tokens_map.json"):
+        (folder / name).symlink_to(TALES / name)
+    config = json.loads((TALES / "tokenizer_config.json").read_text())
+    del config["chat_template"]
+    (folder / "tokenizer_config.json").write_text(json.dumps(config))
+    with start(models=(str(folder),)) as server:
+        answer = server.post("/v1/chat/completions", {"messages": ASK})
+        assert answer.status_code == 400 and answer.json()["error"]["code"] == "no_chat_template"
+        assert server.post("/v1/completions", {"prompt": "Once"}).status_code == 200
+    with start("--chat-template", "chatml", models=(str(folder),)) as server:
+        assert server.post("/v1/chat/completions", {"messages": ASK, "max_tokens": 5}).status_code == 200

@@ -235,7 +235,8 @@ class TextEngine {
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
-  /// The text of a conversation in the model's format, for encode(text, true). Thread-safe. not_found: the model has no
+  /// The text of a conversation in the model's format, for encode(text, true); ChatInput::adapt_arguments is always on.
+  /// Thread-safe. not_found: the model has no
   /// chat template. invalid_argument: JSON that is none, and errors of the template with line and column.
   virtual Result<std::string> render_chat(const ChatInput& input) const = 0;
 

@@ -128,7 +128,9 @@ std::unique_ptr<ChatReader> TextModel::chat_reader(std::string_view prompt, std:
 }
 
 Result<std::string> TextModel::render_chat(const ChatInput& input) const {
-  if (chat_template) return chat_template->render(input);
+  ChatInput adapted = input;
+  adapted.adapt_arguments = true;
+  if (chat_template) return chat_template->render(adapted);
   REDLINE_TRY(chat_template_status);
   return not_found("{} has no chat template; give one with --chat-template FILE, or by name ({})", info.path,
                    fmt::join(builtin_chat_template_names(), ", "));

@@ -39,11 +39,17 @@ struct TextEngineOptions {
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
   int64_t cache_tokens = 0;        ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
   int64_t cache_memory = 0;        ///< maximum bytes of the pages of all caches; 0: from cache_tokens
-  bool prefix_cache = true;        ///< requests start from the state of earlier ones with the same beginning
-  bool use_interpreter = false;    ///< reference mode: run the graph op by op in float64, slowly
-  std::string trace_file;          ///< write a timeline (Perfetto JSON) when the engine closes; "": none
-  std::string chat_template;       ///< file or built-in name ("chatml"); "": the model's own
-  int64_t max_adapter_rank = 0;    ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
+  /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
+  /// memory.
+  bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
+  /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
+  /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
+  /// (docs/numerics.md).
+  bool batch_invariant = false;
+  bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
+  std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
+  int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
 };
 
@@ -56,6 +62,7 @@ struct ModelInfo {
   int64_t vocab_size = 0, model_context = 0, context = 0;
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
+  std::string chat_template;       ///< its text, from which the format of reasoning and tool calls is known
   int threads = 0;
   std::string isa;  ///< instruction set of the kernels in use
 };
@@ -258,8 +265,8 @@ class TextEngine {
   virtual Status unload_adapter(const std::string& name) = 0;
 
   /// One step for several sequences: appends each entry's tokens to its sequence and writes its logits. Prompt chunks and
-  /// single tokens may be mixed in any order. With dtype f32 the logits of a sequence are bit-identical whatever else
-  /// is in the batch. On error every sequence is unchanged.
+  /// single tokens may be mixed in any order. Where batches are invariant (TextEngineOptions::batch_invariant) the logits
+  /// of a sequence are bit-identical whatever else is in the batch. On error every sequence is unchanged.
   /// invalid_argument, with the index of the entry: no tokens, an id outside the vocabulary, more tokens than the
   /// context holds, a sequence that occurs twice or belongs to another engine, logits that are not whole rows or more
   /// rows than tokens, or a limit of batch_limits() exceeded.
@@ -287,9 +294,10 @@ class TextEngine {
   virtual Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request,
                                                      std::function<bool(const TextPiece&)> on_piece = {}) = 0;
 
-  /// Bytes of the weights, the arena (with and without reuse) and the cache.
+  /// Bytes of the weights, the arena (with and without reuse), the cache of one full context, and of all pages of the
+  /// cache, which take memory as they are written (batch_limits().cache_tokens fit in them).
   struct MemoryReport {
-    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0;
+    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0;
   };
   virtual MemoryReport memory() const = 0;
 };

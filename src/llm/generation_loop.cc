@@ -320,6 +320,7 @@ void GenerationLoop::release(TextGeneration& request) {
   if (!request.state()) return;
   store_prefix(request, true);
   request.state().reset();
+  if (prefixes_) prefixes_->trim();
 }
 
 void GenerationLoop::store_prefix(TextGeneration& request, bool is_final) {

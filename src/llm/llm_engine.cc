@@ -1,10 +1,23 @@
 #include "llm/llm_engine.h"
 
+#include <algorithm>
 #include <new>
 
+#include "base/available_memory.h"
 #include "llm/text_sequence.h"
 
 namespace redline {
+namespace {
+
+/// Pages that the prefix cache may hold beside those of requests. The pool is address space for max_sequences contexts,
+/// which may be more than the machine has; without a limit of the user, a quarter of the memory that is available.
+int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) {
+  if (options.cache_tokens > 0 || options.cache_memory > 0) return INT64_MAX;
+  const int64_t page_bytes = std::max<int64_t>(1, states.bytes_per_token() * kKvPageTokens);
+  return available_memory() / 4 / page_bytes;
+}
+
+}  // namespace
 
 Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const TextEngineOptions& options) {
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
@@ -28,7 +41,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   // Keys of rope that depends on the length of the prompt are not those of another prompt.
   std::unique_ptr<PrefixCache> prefixes;
   if (options.prefix_cache && !e.stepper_->executable().has_input("lengths"))
-    prefixes = std::make_unique<PrefixCache>(e.stepper_->pool());
+    prefixes =
+        std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, e.stepper_->executable().states()));
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;
 }
@@ -66,6 +80,7 @@ TextEngine::MemoryReport LlmEngine::memory() const {
   report.arena = program->arena_plan.bytes;
   report.arena_without_reuse = program->arena_plan.bytes_without_reuse;
   report.kv_cache = program->states.bytes_per_token() * model_.info.context;
+  report.cache_limit = stepper_->cache_bytes();
   return report;
 }
 

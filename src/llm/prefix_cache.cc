@@ -59,7 +59,8 @@ uint64_t PrefixKey::hash() const {
 
 std::span<const int32_t> PrefixCache::ByTokens::tokens(const std::unique_ptr<Node>& node) { return node->tokens; }
 
-PrefixCache::PrefixCache(StatePool& pool) : pool_(pool), whole_group_(pool.num_groups()), held_(pool.num_groups()) {
+PrefixCache::PrefixCache(StatePool& pool, int64_t max_unused_pages)
+    : pool_(pool), max_unused_pages_(max_unused_pages), whole_group_(pool.num_groups()), held_(pool.num_groups()) {
   for (size_t g = 0; g < pool.num_groups(); ++g) {
     if (is_recurrent(g)) has_recurrent_ = true;
     else if (pool.group(g).window == 0) whole_group_ = g;
@@ -367,16 +368,23 @@ void PrefixCache::drop_expired() {
 
 void PrefixCache::reclaim(size_t g) {
   drop_expired();
-  while (pool_.num_free(g) == 0) {
-    const std::set<Use>& candidates = keeps_all(g) ? leaves_ : held_[g];
-    const auto oldest = std::find_if(candidates.begin(), candidates.end(), [&](const Use& use) {
-      return use.node->pages[g] >= 0 && pool_.is_stored_only(g, use.node->pages[g]);
-    });
-    REDLINE_CHECK(oldest != candidates.end());
-    Node& node = *oldest->node;
-    if (!keeps_all(g)) release(node, g);
-    if (keeps_all(g) || is_useless(node)) remove(node);
-  }
+  while (pool_.num_free(g) == 0) evict(g);
+}
+
+void PrefixCache::trim() {
+  const size_t g = pool_.counted_group();
+  while (pool_.num_stored_only(g) > max_unused_pages_) evict(g);
+}
+
+void PrefixCache::evict(size_t g) {
+  const std::set<Use>& candidates = keeps_all(g) ? leaves_ : held_[g];
+  const auto oldest = std::find_if(candidates.begin(), candidates.end(), [&](const Use& use) {
+    return use.node->pages[g] >= 0 && pool_.is_stored_only(g, use.node->pages[g]);
+  });
+  REDLINE_CHECK(oldest != candidates.end());
+  Node& node = *oldest->node;
+  if (!keeps_all(g)) release(node, g);
+  if (keeps_all(g) || is_useless(node)) remove(node);
 }
 
 void PrefixCache::remember(uint64_t hash) {

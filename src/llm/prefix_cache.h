@@ -53,8 +53,8 @@ struct PrefixRestored {
 /// Called by the thread that runs the steps, with the stepper's mutex held.
 class PrefixCache final : public PageReclaimer {
  public:
-  /// `pool` must outlive the cache.
-  explicit PrefixCache(StatePool& pool);
+  /// `pool` must outlive the cache. `max_unused_pages`: as in trim().
+  explicit PrefixCache(StatePool& pool, int64_t max_unused_pages = INT64_MAX);
   ~PrefixCache() override;
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -68,6 +68,9 @@ class PrefixCache final : public PageReclaimer {
   void store(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state, bool is_final);
 
   void reclaim(size_t g) override;
+  /// Evicts until at most max_unused_pages, of the group that StatePool::free_tokens() counts, are held by the cache alone:
+  /// memory that was written is not given up by itself.
+  void trim();
   /// Drops everything. Sequences keep the pages that they hold.
   void clear();
   int64_t num_nodes() const { return num_nodes_; }
@@ -137,9 +140,12 @@ class PrefixCache final : public PageReclaimer {
   Node& remove(Node& leaf);
   void remove_below(Node& node);
   void drop_expired();
+  /// Gives up one page of the group, or more, which may have other holders.
+  void evict(size_t g);
   void remember(uint64_t hash);
 
   StatePool& pool_;
+  int64_t max_unused_pages_;
   size_t whole_group_;  ///< keeps every position; num_groups(): there is none
   bool has_recurrent_ = false;
   std::map<PrefixKey, std::unique_ptr<Node>> roots_;

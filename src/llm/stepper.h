@@ -43,6 +43,8 @@ class Stepper {
   /// Checks one entry against context and vocabulary.
   Status check(const StepEntry& entry) const;
   BatchLimits limits() const;
+  /// Bytes of the pages of all groups.
+  int64_t cache_bytes() const { return cache_bytes(cache_pages_); }
   const Executable& executable() const { return executable_; }
   KvFormat kv_format() const { return kv_format_; }
   /// Steps that have succeeded, and the time that they took. Thread-safe.

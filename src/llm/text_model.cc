@@ -114,11 +114,16 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
   ChatTemplateOptions options;
   options.tool_use = std::move(source.tool_use);
   options.special_tokens_json = std::move(source.special_tokens_json);
+  std::string text = source.text;
   auto compiled = ChatTemplate::compile(std::move(source.text), std::move(options));
   if (!compiled.ok() && !file_or_name.empty()) return std::move(compiled).status().within(file_or_name);
   info.has_chat_template = compiled.ok();
-  if (compiled.ok()) chat_template = std::move(compiled).value();
-  else chat_template_status = std::move(compiled).status().within(info.path);
+  if (compiled.ok()) {
+    chat_template = std::move(compiled).value();
+    info.chat_template = std::move(text);
+  } else {
+    chat_template_status = std::move(compiled).status().within(info.path);
+  }
   return {};
 }
 

@@ -1,5 +1,7 @@
 #include "server/chat.h"
 
+#include "text/chat_output.h"
+
 namespace redline::server {
 namespace {
 
@@ -87,6 +89,13 @@ Json with_parsed_arguments(Json messages) {
   return messages;
 }
 
+/// Whether the model's family marks reasoning or tool calls. Without markers all text is content.
+bool has_markers(const TextEngine& engine) {
+  const std::string& text = engine.info().chat_template;
+  return !text.empty() &&
+         (chat_output_format(text).name != std::string_view("plain") || *reasoning_markers(text).open != 0);
+}
+
 }  // namespace
 
 bool has_chat_template(const TextEngine& engine) { return engine.info().has_chat_template; }
@@ -122,24 +131,61 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
   return text.value().substr(0, begin + content.size());
 }
 
-Outcome<std::vector<int32_t>> encode_chat(const TextEngine& engine, const ChatPrompt& prompt, const char* param) {
-  SERVER_ASSIGN(const std::string text, render_chat(engine, prompt));
-  auto tokens = engine.encode(text, true, false);  // the template writes the token that begins a text
+std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param,
+                                   GenerateRequest& request) {
+  auto text = render_chat(engine, prompt);
+  if (!text.ok()) return text.error();
+  prompt.text = std::move(*text);
+  auto tokens = engine.encode(prompt.text, true, false);  // the template writes the token that begins a text
   if (!tokens.ok()) return api_error(tokens.status(), param);
-  if (auto error = check_context(engine.info(), std::ssize(tokens.value()), param)) return *error;
-  return std::move(tokens).value();
+  request.prompt = std::move(tokens).value();
+  request.special = has_markers(engine);
+  return check_context(engine.info(), std::ssize(request.prompt), param);
 }
 
-struct ChatParser::State {};
+struct ChatParser::State {
+  std::optional<ChatOutputParser> parser;
+  std::vector<redline::ChatDelta> parsed;
 
-ChatParser::ChatParser(const TextEngine& engine, const ChatPrompt& prompt) {}
+  void take(std::vector<ChatDelta>& deltas) {
+    for (redline::ChatDelta& d : parsed) {
+      if (d.kind == redline::ChatDelta::Kind::kToolCall)
+        deltas.push_back({.kind = ChatDelta::Kind::kToolCall,
+                          .text = std::move(d.call.arguments),
+                          .tool = d.index,
+                          .id = d.call.id.empty() ? new_id("call_") : std::move(d.call.id),
+                          .name = std::move(d.call.name)});
+      else
+        deltas.push_back({.kind = d.kind == redline::ChatDelta::Kind::kReasoning ? ChatDelta::Kind::kReasoning
+                                                                                 : ChatDelta::Kind::kContent,
+                          .text = std::move(d.text)});
+    }
+    parsed.clear();
+  }
+};
+
+ChatParser::ChatParser(const TextEngine& engine, const ChatPrompt& prompt) : state_(std::make_unique<State>()) {
+  if (!has_markers(engine)) return;
+  const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
+  state_->parser.emplace(
+      ChatOutputOptions{.chat_template = engine.info().chat_template, .prompt = prompt.text, .tools_json = tools});
+}
 ChatParser::~ChatParser() = default;
 
 void ChatParser::push(std::string_view text, std::vector<ChatDelta>& deltas) {
-  if (!text.empty()) deltas.push_back({.text = std::string(text)});
+  if (!state_->parser) {
+    if (!text.empty()) deltas.push_back({.text = std::string(text)});
+    return;
+  }
+  state_->parser->push(text, state_->parsed);
+  state_->take(deltas);
 }
 
-void ChatParser::finish(std::vector<ChatDelta>& deltas) {}
+void ChatParser::finish(std::vector<ChatDelta>& deltas) {
+  if (!state_->parser) return;
+  state_->parser->finish(state_->parsed);
+  state_->take(deltas);
+}
 
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)

@@ -13,13 +13,14 @@ struct ChatPrompt {
   Json variables = Json::object();  ///< further ones of the template
   bool adds_generation_prompt = true;
   bool continues_last = false;  ///< the text goes on with the last message
+  std::string text;             ///< as rendered, after set_prompt()
 };
 
 bool has_chat_template(const TextEngine& engine);
 /// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt);
-/// Its tokens; checked against the context. `param`: the field that errors name.
-Outcome<std::vector<int32_t>> encode_chat(const TextEngine& engine, const ChatPrompt& prompt, const char* param);
+/// Renders the prompt into the request, checked against the context. `param`: the field that errors name.
+std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param, GenerateRequest& request);
 
 /// A part of a message that is being generated.
 struct ChatDelta {

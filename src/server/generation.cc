@@ -79,6 +79,8 @@ const std::vector<Field>& generation_fields() {
       {"service_tier", kString, "there is one tier", {.is_ignored = true}},
       {"safety_identifier", kString, "nothing is reported", {.is_ignored = true}},
       {"prompt_cache_key", kString, "prompts are found by their tokens", {.is_ignored = true}},
+      {"prompt_cache_options", kObject, "prompts are found by their tokens", {.is_ignored = true}},
+      {"moderation", kObject, "nothing is moderated", {.is_ignored = true}},
       {"prompt_cache_retention", kString, "prompts are kept while there is room", {.is_ignored = true}},
   };
   return fields;
@@ -169,7 +171,8 @@ std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_toke
 
 std::string matched_stop(const TextEngine& engine, const GenerateResult& result, const std::vector<std::string>& stop) {
   if (result.reason != FinishReason::kStop || stop.empty()) return "";
-  const Result<std::string> all = engine.decode(result.tokens);
+  Result<std::string> all = engine.decode(result.tokens);
+  if (all.ok() && all->find(result.text) == std::string::npos) all = engine.decode(result.tokens, true);
   if (!all.ok()) return "";
   const size_t begin = all->find(result.text);  // a tokenizer may decode a first token with a space
   if (begin == std::string::npos) return "";

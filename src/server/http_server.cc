@@ -356,8 +356,9 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   std::string head_of(const Answer& a, std::string_view id, int64_t size) const {
     std::string head = fmt::format("HTTP/1.1 {} {}\r\nServer: redline\r\nDate: {}\r\n", a.status,
                                    reason_phrase(a.status), http_date());
-    if (a.status != 204) head += fmt::format("Content-Type: {}\r\n", a.content_type);
-    if (size >= 0 && a.status != 204) head += fmt::format("Content-Length: {}\r\n", size);
+    const bool has_body = a.status != 204 && a.status != 304;
+    if (has_body) head += fmt::format("Content-Type: {}\r\n", a.content_type);
+    if (size >= 0 && has_body) head += fmt::format("Content-Length: {}\r\n", size);
     if (size == -1) head += "Transfer-Encoding: chunked\r\n";
     if (is_last_) head += "Connection: close\r\n";
     else if (is_http10_) head += "Connection: keep-alive\r\n";
@@ -528,6 +529,8 @@ class AsioServer final : public HttpServer {
       }
       socket.set_option(Tcp::no_delay(true), error);
       socket.set_option(asio::socket_base::keep_alive(true), error);
+      // What a slow reader has not taken waits in its queue, where it is bounded, rather than in megabytes of the kernel.
+      socket.set_option(asio::socket_base::send_buffer_size(256 << 10), error);
       const int idle_s = 30, unacknowledged_ms = 30000;
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_KEEPIDLE, &idle_s, sizeof idle_s);
       setsockopt(socket.native_handle(), IPPROTO_TCP, TCP_USER_TIMEOUT, &unacknowledged_ms, sizeof unacknowledged_ms);

@@ -57,6 +57,9 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
     operation["requestBody"] = {
         {"required", true},
         {"content", {{"application/json", {{"schema", schema_reference(*endpoint.rules.request, components)}}}}}};
+  if (endpoint.rules.takes_form)
+    operation["requestBody"]["content"]["multipart/form-data"] =
+        operation["requestBody"]["content"]["application/json"];
   Json responses = Json::object();
   for (const DocumentedAnswer& answer : endpoint.answers) {
     Json& response = responses[std::to_string(answer.status)];

@@ -11,7 +11,7 @@
 namespace redline::server {
 
 /// The `input` of a prediction.
-extern const Schema picture_input_schema;
+const Schema& picture_input_schema();
 
 /// A checked `input` for a model. Files of a form take the place of `image` and `mask`.
 Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json input);

@@ -168,6 +168,27 @@ TEST(PrefixCache, TheLeastRecentlyUsedLeafIsEvictedFirst) {
   EXPECT_EQ(c.longest(a), 96);
 }
 
+TEST(PrefixCache, WhatNoSequenceHoldsIsBounded) {
+  WrittenPool p({key_values(1, 16)}, 100);
+  PrefixCache cache(p.pool, 3);
+  const PrefixKey key;
+  SequenceState running(p.pool);
+  p.append(running, text(100));
+  cache.store(key, ids(text(100)), running, false);
+  for (const uint8_t first : {50, 100, 150}) {
+    SequenceState state(p.pool);
+    p.append(state, text(64, first));
+    cache.store(key, ids(text(64, first)), state, true);
+    state.truncate(0);
+    cache.trim();
+  }
+  EXPECT_EQ(p.pool.num_stored_only(0), 3);
+  EXPECT_EQ(cache.find(key, ids(text(64, 150))).length, 64);
+  EXPECT_EQ(cache.find(key, ids(text(64, 100))).length, 32);
+  EXPECT_EQ(cache.find(key, ids(text(64, 50))).length, 0);
+  EXPECT_EQ(cache.find(key, ids(text(100))).length, 96);
+}
+
 TEST(PrefixCache, AWindowIsRestoredWhereItsPagesAre) {
   constexpr int64_t kWindow = 64;
   Cached c({key_values(1, 16), key_values(1, 16, kWindow)}, 60);

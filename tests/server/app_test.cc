@@ -3,10 +3,10 @@
 
 #include <gtest/gtest.h>
 
-#include <condition_variable>
 #include <fstream>
 #include <set>
 
+#include "server/answers.h"
 #include "server/generation.h"
 
 namespace redline::server {
@@ -14,61 +14,23 @@ namespace {
 
 const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
 
-HttpRequest request(std::string method, std::string path, std::string body = "", Headers headers = {}) {
-  HttpRequest r;
-  r.method = std::move(method);
-  r.path = std::move(path);
-  r.body = std::move(body);
-  r.headers = {{"host", "localhost:8080"}};
-  r.headers.insert(r.headers.end(), headers.begin(), headers.end());
-  return r;
-}
-
-std::string header_of(const Answer& answer, const std::string& name) {
-  for (const auto& [key, value] : answer.headers)
-    if (key == name) return value;
-  return "";
-}
-
-/// The whole body.
-std::string body_of(Answer& answer) {
-  std::mutex mutex;
-  std::condition_variable ready;
-  bool is_ready = false;
-  answer.on_ready([&] {
-    const std::lock_guard lock(mutex);
-    is_ready = true;
-    ready.notify_one();
-  });
-  std::string body;
-  for (Progress p = answer.poll(body); p != Progress::kDone; p = answer.poll(body)) {
-    if (p != Progress::kWaiting) continue;
-    std::unique_lock lock(mutex);
-    ready.wait(lock, [&] { return is_ready; });
-    is_ready = false;
-  }
-  return body;
-}
-
-Json error_of(Answer& answer) { return Json::parse(body_of(answer))["error"]; }
-
 TEST(App, UnknownPathsAndMethods) {
   App app({});
-  auto call = request("GET", "/v1/modles");
+  auto call = make_request("GET", "/v1/modles");
   auto answer = app.handle(call);
   EXPECT_EQ(answer->status, 404);
   EXPECT_NE(error_of(*answer)["message"].get<std::string>().find("did you mean \"/v1/models\""), std::string::npos);
-  call = request("GET", "/v1/completions");
+  call = make_request("GET", "/v1/completions");
   answer = app.handle(call);
   EXPECT_EQ(answer->status, 405);
   EXPECT_EQ(header_of(*answer, "Allow"), "POST");
-  call = request("HEAD", "/v1/models");
+  call = make_request("HEAD", "/v1/models");
   EXPECT_EQ(app.handle(call)->status, 200);
 }
 
 TEST(App, RefusesWorkWhileLoadingAndDraining) {
   App app({});
-  auto call = request("POST", "/v1/completions", "{}");
+  auto call = make_request("POST", "/v1/completions", "{}");
   auto answer = app.handle(call);
   EXPECT_EQ(answer->status, 503);
   EXPECT_EQ(header_of(*answer, "Retry-After"), "2");
@@ -77,7 +39,7 @@ TEST(App, RefusesWorkWhileLoadingAndDraining) {
   answer = app.handle(call);
   EXPECT_EQ(answer->status, 503);
   EXPECT_EQ(error_of(*answer)["type"], "unavailable_error");
-  call = request("GET", "/health");
+  call = make_request("GET", "/health");
   answer = app.handle(call);
   EXPECT_EQ(answer->status, 503);
   EXPECT_EQ(Json::parse(body_of(*answer))["status"], "draining");
@@ -86,21 +48,21 @@ TEST(App, RefusesWorkWhileLoadingAndDraining) {
 TEST(App, AsksForAKey) {
   App app({});
   ASSERT_TRUE(app.keys().add("ann", "secret").ok());
-  auto call = request("GET", "/v1/models");
+  auto call = make_request("GET", "/v1/models");
   auto answer = app.handle(call);
   EXPECT_EQ(answer->status, 401);
   EXPECT_EQ(error_of(*answer)["code"], "invalid_api_key");
-  call = request("GET", "/v1/models", "", {{"authorization", "Bearer secret"}});
+  call = make_request("GET", "/v1/models", "", {{"authorization", "Bearer secret"}});
   EXPECT_EQ(app.handle(call)->status, 200);
   EXPECT_EQ(call.client, "ann");
-  call = request("GET", "/livez");
+  call = make_request("GET", "/livez");
   EXPECT_EQ(app.handle(call)->status, 200);
 }
 
 TEST(App, PagesOfOtherOriginsMayNotCall) {
   App app({.origins = {"https://good.example"}});
   const auto status = [&](Headers headers) {
-    HttpRequest call = request("GET", "/v1/models");
+    HttpRequest call = make_request("GET", "/v1/models");
     call.headers = std::move(headers);
     return app.handle(call)->status;
   };
@@ -115,7 +77,7 @@ TEST(App, PagesOfOtherOriginsMayNotCall) {
   EXPECT_EQ(status({{"host", "evil.example:8080"}}), 403);
   EXPECT_EQ(status({{"host", "evil.example:8080"}, {"origin", "http://evil.example:8080"}}), 403);
 
-  HttpRequest preflight = request("OPTIONS", "/v1/completions", "", {{"origin", "https://good.example"}});
+  HttpRequest preflight = make_request("OPTIONS", "/v1/completions", "", {{"origin", "https://good.example"}});
   const auto answer = app.handle(preflight);
   EXPECT_EQ(answer->status, 204);
   EXPECT_EQ(header_of(*answer, "Access-Control-Allow-Origin"), "https://good.example");
@@ -157,7 +119,7 @@ class Served : public ::testing::Test {
   static void TearDownTestSuite() { delete std::exchange(app_, nullptr); }
 
   std::unique_ptr<Answer> post(const std::string& path, const Json& body) {
-    HttpRequest call = request("POST", path, body.dump());
+    HttpRequest call = make_request("POST", path, body.dump());
     return app_->handle(call);
   }
   Json completion(Json body) {
@@ -276,7 +238,7 @@ TEST_F(Served, AdaptersComeAndGo) {
             200);
   const Json by_name = completion({{"model", "tales:shout"}, {"prompt", "Once"}, {"temperature", 0}});
 
-  HttpRequest list = request("GET", "/lora-adapters");
+  HttpRequest list = make_request("GET", "/lora-adapters");
   const Json adapters = Json::parse(body_of(*app_->handle(list)));
   ASSERT_EQ(adapters.size(), 4u);
   const int64_t id = adapters[3]["id"];
@@ -339,6 +301,28 @@ TEST_F(Served, TokensAndBack) {
   const auto bad = post("/detokenize", {{"tokens", {1, 4096}}});
   EXPECT_EQ(bad->status, 400);
   EXPECT_EQ(error_of(*bad)["param"], "tokens[1]");
+}
+
+TEST(App, ServesThePage) {
+  App app({});
+  ASSERT_TRUE(app.keys().add("ann", "secret").ok());  // the page itself asks for the key
+  auto call = request("GET", "/");
+  auto answer = app.handle(call);
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(answer->content_type, "text/html; charset=utf-8");
+  EXPECT_NE(header_of(*answer, "Content-Security-Policy").find("default-src 'none'"), std::string::npos);
+  const std::string etag = header_of(*answer, "ETag"), page = body_of(*answer);
+  EXPECT_NE(page.find("app.js"), std::string::npos);
+  call = request("GET", "/", "", {{"if-none-match", etag}});
+  answer = app.handle(call);
+  EXPECT_EQ(answer->status, 304);
+  EXPECT_EQ(body_of(*answer), "");
+  call = request("GET", "/app.js");
+  answer = app.handle(call);
+  EXPECT_EQ(answer->status, 200);
+  EXPECT_EQ(header_of(*answer, "Content-Encoding"), "gzip");
+  call = request("GET", "/app2.js");
+  EXPECT_EQ(app.handle(call)->status, 404);
 }
 
 }  // namespace

@@ -154,13 +154,14 @@ def test_streamed_responses(client):
 
 
 def test_messages(claude, server):
-    answer = claude.messages.create(model=MODEL, max_tokens=40, messages=ASK, temperature=0)
+    answer = claude.messages.create(model=MODEL, max_tokens=40, messages=ASK, extra_body={"temperature": 0})
     expected = reference(server)
     assert answer.content[0].text == expected["text"]
     assert answer.stop_reason == ("end_turn" if expected["finish_reason"] == "stop" else "max_tokens")
     counted = claude.messages.count_tokens(model=MODEL, messages=ASK)
     assert answer.usage.input_tokens + answer.usage.cache_read_input_tokens == counted.input_tokens
-    stopped = claude.messages.create(model=MODEL, max_tokens=100, messages=ASK, temperature=0, stop_sequences=[" a"])
+    stopped = claude.messages.create(model=MODEL, max_tokens=100, messages=ASK, stop_sequences=[" a"],
+                                     extra_body={"temperature": 0})
     assert stopped.stop_reason == "stop_sequence" and stopped.stop_sequence == " a"
     with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
         claude.messages.create(model=MODEL, max_tokens=-1, messages=ASK)
@@ -170,7 +171,8 @@ def test_messages(claude, server):
 
 def test_streamed_messages(claude):
     options = dict(model=MODEL, max_tokens=60, system=[{"type": "text", "text": "Be kind.", "cache_control": {"type": "ephemeral"}}],
-                   messages=[{"role": "user", "content": [{"type": "text", "text": "Tell me a story."}]}], temperature=0)
+                   messages=[{"role": "user", "content": [{"type": "text", "text": "Tell me a story."}]}],
+                   extra_body={"temperature": 0})
     whole = claude.messages.create(**options)
     with claude.messages.stream(**options) as stream:
         text = "".join(stream.text_stream)
@@ -182,7 +184,7 @@ def test_streamed_messages(claude):
 def test_async_messages(server):
     async def run():
         async with anthropic.AsyncAnthropic(base_url=server.url, api_key="any", max_retries=0) as client:
-            options = dict(model=MODEL, max_tokens=30, messages=ASK, temperature=0)
+            options = dict(model=MODEL, max_tokens=30, messages=ASK, extra_body={"temperature": 0})
             whole = await client.messages.create(**options)
             async with client.messages.stream(**options) as stream:
                 assert "".join([text async for text in stream.text_stream]) == whole.content[0].text

@@ -74,7 +74,7 @@ def serve(folder, *flags, models=(str(TALES),), waits=True):
 @pytest.fixture(scope="session")
 def server(tmp_path_factory):
     adapters = [f"--lora={name}={TALES}/adapters/{name}" for name in ("shout", "lower")]
-    with serve(tmp_path_factory.mktemp("server"), "--threads", "2", "--write-timeout", "2", *adapters) as running:
+    with serve(tmp_path_factory.mktemp("server"), "--threads", "2", "--dtype", "f32", "--write-timeout", "2", *adapters) as running:
         yield running
 
 

@@ -7,7 +7,7 @@ namespace redline {
 std::string CpuTarget::name() const { return fmt::format("cpu/{}", cpu_isa_in_use()); }
 
 ActivationLayouts CpuTarget::activation_layouts(DType weight) const {
-  return choose_linear(kernels_, weight, exact_f32_).layouts;
+  return choose_linear(kernels_, weight, exact_f32_, batch_invariance_).layouts;
 }
 
 bool CpuTarget::fuses_group_norm(const Graph& graph, const Op& conv) const {

@@ -9,8 +9,9 @@ namespace redline {
 class CpuTarget final : public Target {
  public:
   /// `kernels` must outlive the target. `exact_f32`: activations are never quantized or rounded.
-  CpuTarget(const CpuKernels& kernels, bool exact_f32, int workers)
-      : kernels_(kernels), exact_f32_(exact_f32), workers_(workers) {}
+  CpuTarget(const CpuKernels& kernels, bool exact_f32, int workers,
+            BatchInvariance batch_invariance = BatchInvariance::kNone)
+      : kernels_(kernels), exact_f32_(exact_f32), batch_invariance_(batch_invariance), workers_(workers) {}
 
   std::string name() const override;
   int workers() const override { return workers_; }
@@ -22,6 +23,7 @@ class CpuTarget final : public Target {
  private:
   const CpuKernels& kernels_;
   bool exact_f32_;
+  BatchInvariance batch_invariance_;
   int workers_;
 };
 

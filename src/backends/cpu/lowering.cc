@@ -164,7 +164,8 @@ void CpuCompiler::resolve(Program& program, CpuProgram& code) {
 
 Result<Program> CpuCompiler::run() {
   REDLINE_TRY(graph_.check());
-  REDLINE_TRY(run_machine_passes(graph_, CpuTarget(*options_.kernels, options_.exact_f32, team_.size())));
+  REDLINE_TRY(run_machine_passes(
+      graph_, CpuTarget(*options_.kernels, options_.exact_f32, team_.size(), options_.batch_invariance)));
   REDLINE_TRY(reserve_packed());
   StatePlan states = plan_states(graph_, StateStorage::kDevice);
   for (size_t i = 0; i < graph_.ops.size(); ++i) {

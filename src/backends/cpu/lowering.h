@@ -12,7 +12,8 @@ namespace redline {
 struct CompileOptions {
   SymbolValues bounds;
   const CpuKernels* kernels = nullptr;
-  bool exact_f32 = false;                    ///< never round activations: float32 kernels for every weight type
+  bool exact_f32 = false;  ///< never round activations: float32 kernels for every weight type
+  BatchInvariance batch_invariance = BatchInvariance::kNone;
   KvFormat pack_kv_format = KvFormat::kF32;  ///< of keys and values within a step (pack_kv)
   bool reuse_memory = true;
   WeightCacheOptions weight_cache;

@@ -7,6 +7,13 @@
 
 namespace redline {
 
+/// Which weight types have one kernel for any number of rows, so that the bits of a row do not depend on the others.
+enum class BatchInvariance : uint8_t {
+  kNone,       ///< the fastest kernel for each number of rows
+  kWhereFree,  ///< those where it costs no speed
+  kAlways,
+};
+
 /// The kernels of one weight type and the activation layouts that they read.
 struct LinearKernels {
   ActivationLayouts layouts;
@@ -15,8 +22,10 @@ struct LinearKernels {
   void (*for_rows(int64_t rows) const)(const LinearArgs&) { return run[layouts.index_for_rows(rows)]; }
 };
 
-/// `exact_f32`: float32 products for any number of rows. run[0] is null when there is no kernel for the type.
-LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f32);
+/// `exact_f32`: float32 products for any number of rows.
+/// run[0] is null when there is no kernel for the type.
+LinearKernels choose_linear(const CpuKernels& table, DType weight, bool exact_f32,
+                            BatchInvariance rows = BatchInvariance::kNone);
 
 /// The kernel of a weight type that reads x in `layout`; nullptr: none.
 void (*linear_kernel(const CpuKernels& table, DType weight, ActivationLayout layout))(const LinearArgs&);

@@ -225,8 +225,8 @@ AnswerOr post_chat(Call& call) {
   const Json& body = call.body;
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  const ChatPrompt prompt = prompt_of(body);
-  SERVER_ASSIGN(request.prompt, encode_chat(choice.model->engine(), prompt, "messages"));
+  ChatPrompt prompt = prompt_of(body);
+  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
   request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
   if (body.value("logprobs", false)) request.num_logprobs = body.value("top_logprobs", 0);
   std::vector<GenerateRequest> requests(body.value("n", size_t{1}), request);

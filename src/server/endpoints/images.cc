@@ -31,7 +31,7 @@ std::vector<Field> fields_with(std::vector<Field> own) {
        "quality",
        {.min = 0, .max = 1, .choices = {"auto", "standard", "low", "medium", "high", "hd"}}}};
   for (Field& field : own) fields.push_back(std::move(field));
-  for (const Field& field : picture_input_schema.fields) {
+  for (const Field& field : picture_input_schema().fields) {
     const auto is_it = [&](const Field& f) { return f.name == field.name; };
     if (std::none_of(fields.begin(), fields.end(), is_it)) fields.push_back(field);
   }
@@ -76,6 +76,7 @@ class ImagesAnswer final : public PredictionAnswer {
     if (!s.is_over()) return options_.streams ? send_previews(s, body) : Progress::kWaiting;
     if (s.status != PredictionStatus::kSucceeded) {
       ApiError error = api_error(s.error);
+      if (error.status == 404) error = bad_request("", error.message);  // a solver or a rule: no path of this server
       if (s.status == PredictionStatus::kCanceled)
         error = {.status = 503, .type = "unavailable_error", .message = "canceled"};
       if (options_.streams) body += sse("error", Json::parse(error_body(error, ErrorShape::kOpenAi)));
@@ -176,7 +177,7 @@ std::optional<ApiError> take_size(Json& body, Json& input) {
 /// The fields that a prediction has under other names, or does not have.
 Outcome<Json> input_of(Json& body) {
   Json input = Json::object();
-  for (const Field& field : picture_input_schema.fields)
+  for (const Field& field : picture_input_schema().fields)
     if (const auto found = body.find(field.name); found != body.end() && field.name != "quality")
       input[field.name] = *found;
   if (auto error = take_size(body, input)) return *error;

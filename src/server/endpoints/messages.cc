@@ -70,7 +70,13 @@ const std::vector<Field>& prompt_fields() {
       {"tool_choice", kObject, "", {.object = &choice_schema}},
       {"thinking", kObject, "a variable of the chat template", {.object = &thinking_schema}},
       {"output_config", kObject, "", {.is_ignored = true}},
-      {"context_management", kObject, "", {.is_ignored = true}}};
+      {"context_management", kObject, "prompts are never cut", {.is_ignored = true}},
+      {"cache_control", kObject, "prompts are found by their tokens", {.is_ignored = true}},
+      {"speed", kString, "there is one speed", {.is_ignored = true}},
+      {"inference_geo", kString, "", {.is_ignored = true}},
+      {"user_profile_id", kString, "", {.is_ignored = true}},
+      {"workspace_id", kString, "", {.is_ignored = true}},
+      {"diagnostics", kObject, "", {.is_ignored = true}}};
   return fields;
 }
 
@@ -276,8 +282,8 @@ AnswerOr post_messages(Call& call) {
   if (body.contains("stop_sequences")) body["stop"] = body["stop_sequences"];
   if (body.contains("metadata") && body["metadata"].contains("user_id")) body["user"] = body["metadata"]["user_id"];
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  const ChatPrompt prompt = prompt_of(body);
-  SERVER_ASSIGN(request.prompt, encode_chat(choice.model->engine(), prompt, "messages"));
+  ChatPrompt prompt = prompt_of(body);
+  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
   request.max_tokens = body["max_tokens"];
   const auto prompt_tokens = std::ssize(request.prompt);
   SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
@@ -287,8 +293,10 @@ AnswerOr post_messages(Call& call) {
 
 AnswerOr post_count(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body["model"].get<std::string>()));
-  SERVER_ASSIGN(const auto tokens, encode_chat(choice.model->engine(), prompt_of(call.body), "messages"));
-  return json_answer({{"input_tokens", tokens.size()}});
+  ChatPrompt prompt = prompt_of(call.body);
+  GenerateRequest request;
+  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
+  return json_answer({{"input_tokens", request.prompt.size()}});
 }
 
 }  // namespace

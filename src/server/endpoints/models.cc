@@ -29,6 +29,7 @@ Json model_json(const ServedModel& model) {
           {"owned_by", "redline"},
           {"root", model.name()},
           {"max_model_len", info.context},
+          {"capabilities", info.has_chat_template ? Json{"completion", "chat"} : Json{"completion"}},
           {"meta",
            {{"architecture", info.architecture},
             {"n_params", info.parameters},

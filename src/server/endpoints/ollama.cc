@@ -38,7 +38,15 @@ const Schema options_schema{
      {"num_thread", kInteger, "", {.is_ignored = true}},
      {"num_parallel", kInteger, "", {.is_ignored = true}},
      {"use_mmap", kBoolean, "", {.is_ignored = true}},
-     {"numa", kBoolean, "", {.is_ignored = true}}}};
+     {"use_mlock", kBoolean, "", {.is_ignored = true}},
+     {"numa", kBoolean, "", {.is_ignored = true}},
+     {"f16_kv", kBoolean, "", {.is_ignored = true}},
+     {"low_vram", kBoolean, "", {.is_ignored = true}},
+     {"logits_all", kBoolean, "", {.is_ignored = true}},
+     {"penalize_newline", kBoolean, "", {.is_ignored = true}},
+     {"mirostat_tau", kNumber, "mirostat is off", {.is_ignored = true}},
+     {"mirostat_eta", kNumber, "mirostat is off", {.is_ignored = true}},
+     {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}};
 const Schema function_schema{"OllamaFunctionCall",
                              {{"name", kString, "", {.required = true}},
                               {"index", kInteger, ""},
@@ -216,7 +224,7 @@ AnswerOr loaded_answer(const Call& call, const ModelChoice& choice, bool is_chat
   return std::unique_ptr<Answer>(std::move(answer));
 }
 
-AnswerOr start(Call& call, const ModelChoice& choice, const ChatPrompt& prompt, std::optional<std::string> raw,
+AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<std::string> raw,
                bool is_chat) {
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   const TextEngine& engine = choice.model->engine();
@@ -226,7 +234,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, const ChatPrompt& prompt, 
     request.prompt = std::move(tokens).value();
     if (auto error = check_context(engine.info(), std::ssize(request.prompt), "prompt")) return *error;
   } else {
-    SERVER_ASSIGN(request.prompt, encode_chat(engine, prompt, is_chat ? "messages" : "prompt"));
+    if (auto error = set_prompt(engine, prompt, is_chat ? "messages" : "prompt", request)) return *error;
   }
   request.max_tokens = call.body.value("max_tokens", engine.info().context);
   SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));

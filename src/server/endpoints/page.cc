@@ -1,47 +1,49 @@
-// GET /: a page that says what is here.
+// GET /: the page of web/, and its files.
+#include <algorithm>
+
 #include "server/app.h"
+#include "server/web_bundle.h"
 
 namespace redline::server {
 namespace {
 
-std::string escaped(std::string_view text) {
-  std::string result;
-  for (const char c : text) {
-    if (c == '<') result += "&lt;";
-    else if (c == '&') result += "&amp;";
-    else if (c == '"') result += "&quot;";
-    else result += c;
-  }
-  return result;
+/// Whether If-None-Match lists the ETag, or "*".
+bool has_current(std::string_view if_none_match, std::string_view etag) {
+  return if_none_match == "*" || if_none_match.find(etag) != if_none_match.npos;
 }
 
-AnswerOr get_page(Call& call) {
-  std::string rows;
-  for (const Endpoint& e : endpoints())
-    rows += fmt::format("<tr><td>{}<td><code>{}</code><td>{}\n", e.method, escaped(e.path), escaped(e.summary));
-  std::string models;
-  for (const auto& model : call.app.models().all())
-    models += fmt::format("<li><code>{}</code>\n", escaped(model->name()));
-  auto answer = std::make_unique<FixedAnswer>(fmt::format(
-      "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\"><meta name=\"viewport\" content=\"width=device-width\">"
-      "<title>Redline</title>\n<style>body{{font:16px/1.5 system-ui;max-width:60rem;margin:2rem auto;padding:0 1rem}}"
-      "td{{padding:.1rem 1rem .1rem 0}}</style>\n<h1>Redline</h1>\n<ul>\n{}</ul>\n<table>\n{}</table>\n",
-      models, rows));
-  answer->content_type = "text/html; charset=utf-8";
-  answer->headers.emplace_back("Content-Security-Policy", "default-src 'self'; style-src 'self' 'unsafe-inline'");
+AnswerOr get_file(Call& call) {
+  const std::span<const WebFile> files = web_files();
+  const auto file =
+      std::find_if(files.begin(), files.end(), [&](const WebFile& f) { return f.path == call.http.path; });
+  if (file == files.end()) return not_found_error("", "there is no such file", "not_found");
+  const bool is_current = has_current(call.http.header("if-none-match"), file->etag);
+  // Every browser takes gzip; a client that says that it does not cannot run the page either.
+  auto answer = std::make_unique<FixedAnswer>(is_current ? "" : std::string(file->bytes), is_current ? 304 : 200);
+  answer->content_type = file->content_type;
+  answer->headers = {{"ETag", std::string(file->etag)},
+                     {"Cache-Control", "no-cache"},
+                     {"Content-Security-Policy", std::string(kWebPolicy)},
+                     {"X-Content-Type-Options", "nosniff"},
+                     {"Referrer-Policy", "no-referrer"}};
+  if (!file->encoding.empty()) answer->headers.emplace_back("Content-Encoding", std::string(file->encoding));
   return std::unique_ptr<Answer>(std::move(answer));
 }
 
 }  // namespace
 
 std::vector<Endpoint> page_endpoints() {
-  return {{"GET",
-           "/",
-           "operations",
-           "a page about this server",
-           {{200, "the page", nullptr, "text/html"}},
-           get_page,
-           {.needs_key = false}}};
+  std::vector<Endpoint> rows;
+  for (const WebFile& file : web_files())
+    rows.push_back({"GET",
+                    std::string(file.path),
+                    "page",
+                    file.path == "/" ? "the page" : "a file of the page",
+                    {{200, "the file", nullptr, std::string(file.content_type.substr(0, file.content_type.find(';')))},
+                     {304, "the client has it already"}},
+                    get_file,
+                    {.needs_key = false}});
+  return rows;
 }
 
 }  // namespace redline::server

@@ -16,7 +16,7 @@ const Field event_item{"", kString, "", {.choices = {"start", "completed"}}};
 const Schema request_schema{
     "PredictionRequest",
     {{"model", kString, "a name from /v1/models; may be left out if there is one for pictures", {.max_length = 1000}},
-     {"input", kObject, "what to draw", {.required = true, .object = &picture_input_schema}},
+     {"input", kObject, "what to draw", {.required = true, .object = &picture_input_schema()}},
      {"webhook", kString, "URL that is told when it starts and when it is over", {.max_length = 2000}},
      {"webhook_events_filter", kArray, "which of them", {.max_items = 8, .items = &event_item}},
      {"version", kString, "models have one version", {.is_ignored = true}},

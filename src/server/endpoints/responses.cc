@@ -72,6 +72,9 @@ std::vector<Field> request_fields() {
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
       {"background", kBoolean, "", {.only = {false}, .why = "is not supported"}},
       {"include", kArray, "", {.is_ignored = true}},
+      {"context_management", kArray, "prompts are never cut", {.is_ignored = true}},
+      {"max_tool_calls", kInteger, "tools are called by the client", {.is_ignored = true}},
+      {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
       {"stream_options", kObject, "", {.object = &stream_options_schema}},
   };
   return joined(std::move(fields), generation_fields());
@@ -311,8 +314,8 @@ AnswerOr post_responses(Call& call) {
   const Json& body = call.body;
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  SERVER_ASSIGN(const ChatPrompt prompt, prompt_of(body));
-  SERVER_ASSIGN(request.prompt, encode_chat(choice.model->engine(), prompt, "input"));
+  SERVER_ASSIGN(ChatPrompt prompt, prompt_of(body));
+  if (auto error = set_prompt(choice.model->engine(), prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
   return std::unique_ptr<Answer>(std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request));

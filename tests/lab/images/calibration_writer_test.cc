@@ -1,5 +1,6 @@
 #include <gtest/gtest.h>
 
+#include <filesystem>
 #include <fstream>
 
 #include "diffusion/calibration_file.h"
@@ -30,8 +31,10 @@ TEST(CalibrationWriter, KeepsMasksAndReplacesThoseOfOneBudget) {
   EXPECT_EQ((*masks)[0].computed, (std::vector<int64_t>{0, 1, 2, 9}));
   EXPECT_EQ((*masks)[1].computed, (std::vector<int64_t>{0, 3, 6}));
   EXPECT_EQ((*masks)[2].steps, 28);
-  EXPECT_FALSE(check_calibration(folder.path() + "/none/x.json").ok()) << "there is no such folder";
-  EXPECT_FALSE(write_calibration(folder.path() + "/none/x.json", report).ok());
+  EXPECT_FALSE(check_calibration("/proc/none/x.json").ok()) << "no folder can be made there";
+  EXPECT_FALSE(write_calibration("/proc/none/x.json", report).ok());
+  EXPECT_TRUE(check_calibration(folder.path() + "/made/x.json").ok());
+  EXPECT_TRUE(std::filesystem::is_directory(folder.path() + "/made"));
 }
 
 TEST(CalibrationWriter, ADamagedFileIsNotOverwritten) {

@@ -58,6 +58,19 @@ void run_attend(const StageParams& s, const Tile& tile, const StepContext& step,
   }
 }
 
+/// The kernel that uses no tiles, whatever the number of rows. `table` is one of its base set's overlays.
+void (*attention_by_vectors(const CpuKernels& table, size_t format))(const AttentionArgs&) {
+  int count = 0;
+  const CpuIsa* isas = cpu_isas(&count);
+  for (int i = count; i-- > 0;) {
+    if (!isas[i].supported()) continue;
+    const Result<CpuKernels> set = cpu_kernels_for(isas[i].name);
+    if (set.ok() && !set->has_tile_unit && set->kv_append[format] == table.kv_append[format])
+      return set->attention[format];
+  }
+  return nullptr;
+}
+
 Status lower(LowerContext& c) {
   const auto& a = std::any_cast<const AttentionAttrs&>(c.op().attrs);
   const StateAttrs& cache = c.in(2).state;
@@ -70,6 +83,10 @@ Status lower(LowerContext& c) {
   params->num_kv_heads = cache.num_heads;
   params->head_dim = cache.head_dim;
   params->attend = c.kernels().attention[format];
+  if (c.options().batch_invariance == BatchInvariance::kAlways && c.kernels().has_tile_unit) {
+    params->attend = attention_by_vectors(c.kernels(), format);
+    if (!params->attend) return unsupported("no attention kernel without tiles for this cache format");
+  }
   params->merge = c.kernels().attention_merge;
   auto attend =
       LoweredStage::make<run_attend>(TaskGrid::work_partitions(c.workers(), a.num_heads * cache.head_dim), params);

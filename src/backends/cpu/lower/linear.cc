@@ -144,7 +144,8 @@ Status lower(LowerContext& c) {
 
 Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
   const ValueInfo& w = c.in(i);
-  const LinearKernels kernels = choose_linear(c.kernels(), w.dtype, c.options().exact_f32);
+  const LinearKernels kernels =
+      choose_linear(c.kernels(), w.dtype, c.options().exact_f32, c.options().batch_invariance);
   if (!kernels.run[0])
     return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
   if (!(c.in(0).layouts == kernels.layouts))

@@ -1,0 +1,220 @@
+// Reasoning, tool calls and failures in the shape of each API, whole and streamed.
+#include <gtest/gtest.h>
+
+#include "server/answers.h"
+#include "server/chat.h"
+#include "server/fake_engine.h"
+
+namespace redline::server {
+namespace {
+
+using testing::FakeEngine;
+
+// A template of the Hermes family, as its markers tell.
+constexpr char kTemplate[] = "<tool_call> <think> {{ tools }}";
+constexpr char kScript[] =
+    "<think>Which city?</think>Let me see.<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>";
+
+struct Fake {
+  App app{{}};
+  FakeEngine* engine;
+  explicit Fake(std::string script, std::string chat_template = kTemplate) {
+    auto made = std::make_unique<FakeEngine>(std::move(script), std::move(chat_template));
+    engine = made.get();
+    app.models().add(std::make_shared<ServedModel>("fake", std::move(made), 4));
+    app.set_ready();
+  }
+  std::string post(const std::string& path, const Json& body, int status = 200) {
+    HttpRequest call = make_request("POST", path, body.dump());
+    const auto answer = app.handle(call);
+    const std::string text = body_of(*answer);
+    EXPECT_EQ(answer->status, status) << text;
+    return text;
+  }
+};
+
+Json with(Json body, const char* name, Json value) {
+  body[name] = std::move(value);
+  return body;
+}
+
+const Json kParameters = {{"type", "object"}, {"properties", {{"city", {{"type", "string"}}}}}};
+const Json kTools = Json::array({{{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", kParameters}}}}});
+const Json kMessages = Json::array({{{"role", "user"}, {"content", "Weather?"}}});
+
+TEST(ChatAnswers, OpenAi) {
+  Fake fake(kScript);
+  const Json body = {{"messages", kMessages}, {"tools", kTools}};
+  const Json choice = Json::parse(fake.post("/v1/chat/completions", body))["choices"][0];
+  EXPECT_TRUE(fake.engine->last.special);
+  EXPECT_EQ(choice["finish_reason"], "tool_calls");
+  EXPECT_EQ(choice["message"]["reasoning_content"], "Which city?");
+  EXPECT_EQ(choice["message"]["content"], "Let me see.");
+  const Json& call = choice["message"]["tool_calls"][0];
+  EXPECT_EQ(call["function"]["name"], "weather");
+  EXPECT_EQ(Json::parse(call["function"]["arguments"].get<std::string>()), Json({{"city", "Ulm"}}));
+  EXPECT_TRUE(call["id"].get<std::string>().starts_with("call_"));
+
+  for (const size_t bytes : {1, 2, 7, 1000}) {
+    fake.engine->piece_bytes = bytes;
+    std::string content, reasoning, arguments, name, finish;
+    for (const Json& event : events_of(fake.post("/v1/chat/completions", with(body, "stream", true)))) {
+      const Json& c = event["choices"][0];
+      content += c["delta"].value("content", "");
+      reasoning += c["delta"].value("reasoning_content", "");
+      for (const Json& part : c["delta"].value("tool_calls", Json::array())) {
+        EXPECT_EQ(part["index"], 0);
+        name += part["function"].value("name", "");
+        arguments += part["function"]["arguments"];
+      }
+      if (!c["finish_reason"].is_null()) finish = c["finish_reason"];
+    }
+    EXPECT_EQ(content, "Let me see.");
+    EXPECT_EQ(reasoning, "Which city?");
+    EXPECT_EQ(name, "weather");
+    EXPECT_EQ(arguments, call["function"]["arguments"]);
+    EXPECT_EQ(finish, "tool_calls");
+  }
+}
+
+TEST(ChatAnswers, Anthropic) {
+  Fake fake(kScript);
+  const Json tools = Json::array({{{"name", "weather"}, {"input_schema", kParameters}}});
+  const Json body = {{"model", "fake"}, {"max_tokens", 100}, {"messages", kMessages}, {"tools", tools}};
+  const Json whole = Json::parse(fake.post("/v1/messages", body));
+  EXPECT_EQ(whole["stop_reason"], "tool_use");
+  ASSERT_EQ(whole["content"].size(), 3u);
+  EXPECT_EQ(whole["content"][0]["thinking"], "Which city?");
+  EXPECT_EQ(whole["content"][1]["text"], "Let me see.");
+  EXPECT_EQ(whole["content"][2]["name"], "weather");
+  EXPECT_EQ(whole["content"][2]["input"], Json({{"city", "Ulm"}}));
+
+  std::vector<std::string> types, blocks;
+  std::string json;
+  for (const Json& event : events_of(fake.post("/v1/messages", with(body, "stream", true)))) {
+    types.push_back(event["type"]);
+    if (event["type"] == "content_block_start") blocks.push_back(event["content_block"]["type"]);
+    if (event["type"] == "content_block_delta") json += event["delta"].value("partial_json", "");
+  }
+  EXPECT_EQ(types.front(), "message_start");
+  EXPECT_EQ(types.back(), "message_stop");
+  EXPECT_EQ(std::count(types.begin(), types.end(), "content_block_stop"), 3);
+  EXPECT_EQ(blocks, (std::vector<std::string>{"thinking", "text", "tool_use"}));
+  EXPECT_EQ(Json::parse(json), whole["content"][2]["input"]);
+}
+
+TEST(ChatAnswers, Responses) {
+  Fake fake(kScript);
+  const Json tools = Json::array({{{"type", "function"}, {"name", "weather"}, {"parameters", kParameters}}});
+  const Json body = {{"input", "Weather?"}, {"tools", tools}};
+  const Json whole = Json::parse(fake.post("/v1/responses", body));
+  ASSERT_EQ(whole["output"].size(), 3u);
+  EXPECT_EQ(whole["output"][0]["content"][0]["text"], "Which city?");
+  EXPECT_EQ(whole["output"][1]["content"][0]["text"], "Let me see.");
+  EXPECT_EQ(whole["output"][2]["name"], "weather");
+  const auto events = events_of(fake.post("/v1/responses", with(body, "stream", true)));
+  std::string arguments;
+  for (const Json& event : events)
+    if (event["type"] == "response.function_call_arguments.delta") arguments += event["delta"];
+  EXPECT_EQ(arguments, whole["output"][2]["arguments"]);
+  EXPECT_EQ(events.back()["type"], "response.completed");
+  EXPECT_EQ(events.back()["response"]["output"].size(), 3u);
+}
+
+TEST(ChatAnswers, Ollama) {
+  Fake fake(kScript);
+  const Json body = {{"model", "fake"}, {"messages", kMessages}, {"tools", kTools}, {"stream", false}};
+  const Json whole = Json::parse(fake.post("/api/chat", body));
+  EXPECT_EQ(whole["message"]["thinking"], "Which city?");
+  EXPECT_EQ(whole["message"]["content"], "Let me see.");
+  EXPECT_EQ(whole["message"]["tool_calls"][0]["function"]["arguments"], Json({{"city", "Ulm"}}));
+}
+
+/// What the template was given, of a conversation with a call and its result.
+TEST(ChatAnswers, ConversationsOfEveryApiReachTheTemplateAlike) {
+  Fake fake("ok");
+  const auto rendered = [&](const std::string& path, const Json& body) {
+    fake.post(path, body);
+    const auto& tokens = fake.engine->last.prompt;
+    const std::string text(tokens.begin(), tokens.end());
+    Json messages = Json::parse(text.substr(0, text.find(']', text.rfind("sunny")) + 1));
+    for (Json& message : messages)
+      if (message.contains("tool_calls"))
+        for (Json& call : message["tool_calls"]) call.erase("id");
+    return messages;
+  };
+  const Json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", "weather"}, {"arguments", "{\"city\":\"Ulm\"}"}}}};
+  const Json openai = rendered("/v1/chat/completions",
+                               {{"messages",
+                                 {{{"role", "system"}, {"content", "Be kind."}},
+                                  {{"role", "user"}, {"content", "Weather?"}},
+                                  {{"role", "assistant"}, {"content", nullptr}, {"tool_calls", Json::array({call})}},
+                                  {{"role", "tool"}, {"tool_call_id", "c1"}, {"content", "sunny"}}}}});
+  ASSERT_EQ(openai.size(), 4u);
+  EXPECT_EQ(openai[2]["tool_calls"][0]["function"]["arguments"], Json({{"city", "Ulm"}}));
+  const Json anthropic = rendered(
+      "/v1/messages",
+      {{"model", "fake"},
+       {"max_tokens", 5},
+       {"system", "Be kind."},
+       {"messages",
+        {{{"role", "user"}, {"content", "Weather?"}},
+         {{"role", "assistant"},
+          {"content", Json::array({{{"type", "tool_use"}, {"id", "c1"}, {"name", "weather"}, {"input", {{"city", "Ulm"}}}}})}},
+         {{"role", "user"}, {"content", Json::array({{{"type", "tool_result"}, {"tool_use_id", "c1"}, {"content", "sunny"}}})}}}}});
+  const Json responses = rendered(
+      "/v1/responses",
+      {{"instructions", "Be kind."},
+       {"input",
+        {{{"role", "user"}, {"content", "Weather?"}},
+         {{"type", "function_call"}, {"call_id", "c1"}, {"name", "weather"}, {"arguments", "{\"city\":\"Ulm\"}"}},
+         {{"type", "function_call_output"}, {"call_id", "c1"}, {"output", "sunny"}}}}});
+  for (const Json* other : {&anthropic, &responses}) {
+    ASSERT_EQ(other->size(), 4u) << other->dump();
+    for (size_t i = 0; i < 4; ++i) {
+      EXPECT_EQ((*other)[i]["role"], openai[i]["role"]);
+      EXPECT_EQ((*other)[i]["content"], openai[i]["content"]);
+      EXPECT_EQ((*other)[i].value("tool_calls", Json()), openai[i].value("tool_calls", Json()));
+    }
+  }
+}
+
+TEST(ChatAnswers, FailuresOfTheEngine) {
+  Fake fake("text");
+  fake.engine->failure = Status(Code::internal, "a step failed");
+  const Json body = {{"messages", kMessages}};
+  EXPECT_EQ(Json::parse(fake.post("/v1/chat/completions", body, 500))["error"]["message"], "a step failed");
+  const auto events = events_of(fake.post("/v1/chat/completions", with(body, "stream", true)));
+  EXPECT_EQ(events.back()["error"]["message"], "a step failed");
+  fake.engine->failure = Status(Code::out_of_memory, "the cache is full");
+  fake.post("/v1/chat/completions", body, 503);
+  HttpRequest health = make_request("GET", "/health");
+  const auto answer = fake.app.handle(health);
+  EXPECT_EQ(Json::parse(body_of(*answer))["status"], "stalled");
+  EXPECT_EQ(answer->status, 503);
+}
+
+TEST(ChatAnswers, ATextThatNobodyReadsIsGivenUp) {
+  Fake fake(std::string(20 << 20, 'a'), "");
+  fake.engine->piece_bytes = 1 << 20;
+  HttpRequest call = make_request("POST", "/v1/completions", R"({"prompt": "a", "stream": true})");
+  const auto answer = fake.app.handle(call);
+  const auto events = events_of(body_of(*answer));
+  EXPECT_NE(events.back()["error"]["message"].get<std::string>().find("not read for too long"), std::string::npos);
+}
+
+TEST(ChatAnswers, AModelWithoutTemplateSaysSo) {
+  Fake fake("text", "");
+  for (const auto& [path, body] : std::vector<std::pair<std::string, Json>>{
+           {"/v1/chat/completions", {{"messages", kMessages}}},
+           {"/v1/responses", {{"input", "a"}}},
+           {"/v1/messages", {{"model", "fake"}, {"max_tokens", 1}, {"messages", kMessages}}},
+           {"/v1/messages/count_tokens", {{"model", "fake"}, {"messages", kMessages}}},
+           {"/api/chat", {{"model", "fake"}, {"messages", kMessages}}},
+           {"/apply-template", {{"messages", kMessages}}}})
+    EXPECT_NE(fake.post(path, body, 400).find("has no chat template"), std::string::npos) << path;
+  EXPECT_NE(fake.post("/api/generate", {{"model", "fake"}, {"prompt", "a"}}).find("text"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace redline::server

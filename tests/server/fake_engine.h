@@ -1,0 +1,87 @@
+// An engine whose text is given: for what the bundled model does not say, and for failures.
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "base/error.h"
+#include "redline/text.h"
+
+namespace redline::testing {
+
+/// Every request gives `script`, in pieces of `piece_bytes`, before submit() returns.
+class FakeEngine final : public TextEngine {
+ public:
+  explicit FakeEngine(std::string script, std::string chat_template = "") : script_(std::move(script)) {
+    info_.path = "fake";
+    info_.architecture = "fake";
+    info_.context = 1000;
+    info_.vocab_size = 256;
+    info_.has_chat_template = !chat_template.empty();
+    info_.chat_template = std::move(chat_template);
+  }
+  size_t piece_bytes = 3;
+  Status failure;  ///< of wait()
+  FinishReason reason = FinishReason::kStop;
+  GenerateRequest last;
+
+  const ModelInfo& info() const override { return info_; }
+  const SamplingOptions& default_sampling() const override { return sampling_; }
+  Result<std::vector<int32_t>> encode(std::string_view text, bool, bool) const override {
+    return std::vector<int32_t>(text.begin(), text.end());
+  }
+  Result<std::string> decode(std::span<const int32_t> tokens, bool) const override {
+    return std::string(tokens.begin(), tokens.end());
+  }
+  Result<std::string> render_chat(const ChatInput& input) const override {
+    return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json);
+  }
+  Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
+  Status load_adapter(const std::string&, const std::string&) override { return unsupported("fake"); }
+  Status unload_adapter(const std::string&) override { return unsupported("fake"); }
+  Status run_batch(std::span<BatchEntry>) override { return unsupported("fake"); }
+  BatchLimits batch_limits() const override { return {.sequences = 4}; }
+  int64_t free_cache_tokens() const override { return 0; }
+  EngineStats stats() const override { return {}; }
+  Result<GenerateResult> generate(const GenerateRequest&, const std::function<bool(const TextPiece&)>&) override {
+    return unsupported("fake");
+  }
+  MemoryReport memory() const override { return {}; }
+
+  Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request,
+                                             std::function<bool(const TextPiece&)> on_piece) override {
+    last = request;
+    GenerateResult result;
+    result.reason = reason;
+    result.prompt_tokens = std::ssize(request.prompt);
+    for (size_t begin = 0; begin < script_.size(); begin += piece_bytes) {
+      const std::string text = script_.substr(begin, piece_bytes);
+      result.text += text;
+      result.tokens.insert(result.tokens.end(), text.begin(), text.end());
+      if (!on_piece(TextPiece{text, text[0], 0, {}})) {
+        result.reason = FinishReason::kCancelled;
+        break;
+      }
+    }
+    on_piece = nullptr;
+    if (!failure.ok()) return std::shared_ptr<Generation>(std::make_shared<Ended>(failure));
+    return std::shared_ptr<Generation>(std::make_shared<Ended>(std::move(result)));
+  }
+
+ private:
+  class Ended final : public Generation {
+   public:
+    explicit Ended(Result<GenerateResult> result) : result_(std::move(result)) {}
+    void cancel() override {}
+    bool is_done() const override { return true; }
+    Result<GenerateResult> wait() override { return result_; }
+
+   private:
+    Result<GenerateResult> result_;
+  };
+  std::string script_;
+  ModelInfo info_;
+  SamplingOptions sampling_;
+};
+
+}  // namespace redline::testing

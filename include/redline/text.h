@@ -62,7 +62,8 @@ struct ModelInfo {
   int64_t vocab_size = 0, model_context = 0, context = 0;
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
-  std::string chat_template;       ///< its text, from which the format of reasoning and tool calls is known
+  std::string chat_template;       ///< its text
+  bool has_chat_markers = false;   ///< answers mark reasoning or tool calls, which chat_reader() tells apart
   int threads = 0;
   std::string isa;  ///< instruction set of the kernels in use
 };

@@ -120,6 +120,7 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
   info.has_chat_template = compiled.ok();
   if (compiled.ok()) {
     chat_template = std::move(compiled).value();
+    info.has_chat_markers = chat_output_format(text).name != std::string_view("plain") || *reasoning_markers(text).open;
     info.chat_template = std::move(text);
   } else {
     chat_template_status = std::move(compiled).status().within(info.path);

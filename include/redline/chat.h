@@ -15,6 +15,9 @@ struct ChatInput {
   std::string_view tools_json;      ///< a list of tools; "": none are given
   std::string_view variables_json;  ///< an object of further variables, such as enable_thinking or documents; "": none
   bool add_generation_prompt = true;  ///< end with the beginning of the assistant's answer
+  /// Arguments of tool calls become what the template expects, an object or a JSON text: OpenAI's clients send text, and most
+  /// templates take objects. False: as transformers does it, they stay what they are.
+  bool adapt_arguments = false;
 };
 
 /// A call that a model asks for.

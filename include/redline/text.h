@@ -62,7 +62,8 @@ struct ModelInfo {
   int64_t vocab_size = 0, model_context = 0, context = 0;
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
-  std::string chat_template;       ///< its text, from which the format of reasoning and tool calls is known
+  std::string chat_template;       ///< its text
+  bool has_chat_markers = false;   ///< answers mark reasoning or tool calls, which chat_reader() tells apart
   int threads = 0;
   std::string isa;  ///< instruction set of the kernels in use
 };
@@ -242,7 +243,8 @@ class TextEngine {
                                               bool add_bos = true) const = 0;
   virtual Result<std::string> decode(std::span<const int32_t> tokens, bool special = false) const = 0;
 
-  /// The text of a conversation in the model's format, for encode(text, true). Thread-safe. not_found: the model has no
+  /// The text of a conversation in the model's format, for encode(text, true); ChatInput::adapt_arguments is always on.
+  /// Thread-safe. not_found: the model has no
   /// chat template. invalid_argument: JSON that is none, and errors of the template with line and column.
   virtual Result<std::string> render_chat(const ChatInput& input) const = 0;
 

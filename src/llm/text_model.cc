@@ -120,6 +120,7 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
   info.has_chat_template = compiled.ok();
   if (compiled.ok()) {
     chat_template = std::move(compiled).value();
+    info.has_chat_markers = chat_output_format(text).name != std::string_view("plain") || *reasoning_markers(text).open;
     info.chat_template = std::move(text);
   } else {
     chat_template_status = std::move(compiled).status().within(info.path);
@@ -133,7 +134,9 @@ std::unique_ptr<ChatReader> TextModel::chat_reader(std::string_view prompt, std:
 }
 
 Result<std::string> TextModel::render_chat(const ChatInput& input) const {
-  if (chat_template) return chat_template->render(input);
+  ChatInput adapted = input;
+  adapted.adapt_arguments = true;
+  if (chat_template) return chat_template->render(adapted);
   REDLINE_TRY(chat_template_status);
   return not_found("{} has no chat template; give one with --chat-template FILE, or by name ({})", info.path,
                    fmt::join(builtin_chat_template_names(), ", "));

@@ -1,7 +1,5 @@
 #include "server/chat.h"
 
-#include "text/chat_output.h"
-
 namespace redline::server {
 namespace {
 
@@ -89,13 +87,6 @@ Json with_parsed_arguments(Json messages) {
   return messages;
 }
 
-/// Whether the model's family marks reasoning or tool calls. Without markers all text is content.
-bool has_markers(const TextEngine& engine) {
-  const std::string& text = engine.info().chat_template;
-  return !text.empty() &&
-         (chat_output_format(text).name != std::string_view("plain") || *reasoning_markers(text).open != 0);
-}
-
 }  // namespace
 
 bool has_chat_template(const TextEngine& engine) { return engine.info().has_chat_template; }
@@ -139,12 +130,12 @@ std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt,
   auto tokens = engine.encode(prompt.text, true, false);  // the template writes the token that begins a text
   if (!tokens.ok()) return api_error(tokens.status(), param);
   request.prompt = std::move(tokens).value();
-  request.special = has_markers(engine);
+  request.special = engine.info().has_chat_markers;
   return check_context(engine.info(), std::ssize(request.prompt), param);
 }
 
 struct ChatParser::State {
-  std::optional<ChatOutputParser> parser;
+  std::unique_ptr<ChatReader> parser;  ///< null: without markers all text is content
   std::vector<redline::ChatDelta> parsed;
 
   void take(std::vector<ChatDelta>& deltas) {
@@ -165,10 +156,9 @@ struct ChatParser::State {
 };
 
 ChatParser::ChatParser(const TextEngine& engine, const ChatPrompt& prompt) : state_(std::make_unique<State>()) {
-  if (!has_markers(engine)) return;
+  if (!engine.info().has_chat_markers) return;
   const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
-  state_->parser.emplace(
-      ChatOutputOptions{.chat_template = engine.info().chat_template, .prompt = prompt.text, .tools_json = tools});
+  state_->parser = engine.chat_reader(prompt.text, tools);
 }
 ChatParser::~ChatParser() = default;
 

@@ -16,6 +16,7 @@ struct ChatTemplate::Parts {
   ChatTemplateOptions options;
   jinja::Template main;
   std::optional<jinja::Template> tool_use;
+  std::string_view argument_form;
 };
 
 ChatTemplate::ChatTemplate(std::unique_ptr<Parts> parts) : parts_(std::move(parts)) {}
@@ -24,6 +25,7 @@ ChatTemplate& ChatTemplate::operator=(ChatTemplate&&) noexcept = default;
 ChatTemplate::~ChatTemplate() = default;
 
 const std::string& ChatTemplate::source() const { return parts_->source; }
+std::string_view ChatTemplate::argument_form() const { return parts_->argument_form; }
 
 Result<ChatTemplate> ChatTemplate::compile(std::string source, ChatTemplateOptions options) {
   REDLINE_ASSIGN(jinja::Template main, jinja::Template::compile(source).within("chat template"));
@@ -31,9 +33,65 @@ Result<ChatTemplate> ChatTemplate::compile(std::string source, ChatTemplateOptio
   if (!options.tool_use.empty()) {
     REDLINE_ASSIGN(tool_use, jinja::Template::compile(options.tool_use).within("chat template tool_use"));
   }
-  return ChatTemplate(
-      std::unique_ptr<Parts>(new Parts{std::move(source), std::move(options), std::move(main), std::move(tool_use)}));
+  ChatTemplate compiled(std::unique_ptr<Parts>(
+      new Parts{std::move(source), std::move(options), std::move(main), std::move(tool_use), ""}));
+  compiled.probe_arguments();
+  return compiled;
 }
+
+void ChatTemplate::probe_arguments() {
+  if (parts_->source.find("arguments") == std::string::npos && parts_->options.tool_use.empty()) return;
+  constexpr std::string_view kTools = R"([{"type": "function", "function": {"name": "probe", "description": "d",
+    "parameters": {"type": "object", "properties": {"needle": {"type": "string"}}, "required": []}}}])";
+  const auto shows = [&](std::string_view arguments, std::string_view content) {
+    const std::string messages = fmt::format(
+        R"([{{"role": "user", "content": "u"}}, {{"role": "assistant", "content": {}, "tool_calls": [{{"id": "probe0001",
+           "type": "function", "function": {{"name": "probe", "arguments": {}}}}}]}}])",
+        content, arguments);
+    const auto text = render({messages, kTools, "", false});
+    return text.ok() && text->find("thread") != std::string::npos && text->find("{'needle'") == std::string::npos;
+  };
+  for (const std::string_view content : {R"("")", "null"}) {
+    if (shows(R"({"needle": "thread"})", content)) parts_->argument_form = "object";
+    else if (shows(R"("{\"needle\": \"thread\"}")", content)) parts_->argument_form = "text";
+    if (!parts_->argument_form.empty()) return;
+  }
+}
+
+namespace {
+
+/// Arguments of tool calls in the form that the template takes.
+void adapt_arguments(jinja::Evaluation& e, jinja::Value messages, bool to_objects) {
+  using jinja::Kind;
+  const auto member_of = [](jinja::Value object, std::string_view name) {
+    const jinja::Value* found = object.is_dict() ? jinja::find(*object.as_dict(), name) : nullptr;
+    return found ? *found : jinja::Value::missing();
+  };
+  for (const jinja::Value message : messages.as_list()->span()) {
+    const jinja::Value calls = member_of(message, "tool_calls");
+    if (!calls.is(Kind::kList)) continue;
+    for (const jinja::Value call : calls.as_list()->span()) {
+      const jinja::Value inner = member_of(call, "function");
+      const jinja::Value function = inner.is_dict() ? inner : call;
+      const jinja::Value arguments = member_of(function, "arguments");
+      jinja::Value adapted;
+      if (to_objects && arguments.is_string()) {
+        // Text that is no JSON stays text: the template says what it makes of it.
+        if (arguments.text().empty()) adapted = jinja::Value::dict(e.make_dict());
+        else if (nlohmann::json::accept(arguments.text()))
+          if (auto parsed = jinja::parse_json_value(e, arguments.text(), "arguments"); parsed.ok() && parsed->is_dict())
+            adapted = *parsed;
+      } else if (!to_objects && arguments.is_dict()) {
+        std::string text;
+        jinja::append_json(e, text, arguments, {});
+        adapted = e.string(text);
+      }
+      if (!adapted.is_missing()) jinja::set(e, *function.as_dict(), e.string("arguments"), adapted);
+    }
+  }
+}
+
+}  // namespace
 
 Result<std::string> ChatTemplate::render(const ChatInput& input) const {
   try {
@@ -54,6 +112,8 @@ Result<std::string> ChatTemplate::render(const ChatInput& input) const {
     REDLINE_ASSIGN(const jinja::Value messages, jinja::parse_json_value(e, input.messages_json, "messages"));
     if (!messages.is(jinja::Kind::kList))
       return invalid_argument("messages: expected a list, got {}", jinja::type_name(messages));
+    if (input.adapt_arguments && !parts_->argument_form.empty())
+      adapt_arguments(e, messages, parts_->argument_form == "object");
     add("messages", messages);
     jinja::Value tools = jinja::Value::none();
     if (!input.tools_json.empty()) {

@@ -41,9 +41,13 @@ class ChatTemplate {
   Result<std::string> render(const ChatInput& input) const;
 
   const std::string& source() const;
+  /// How the template takes arguments of tool calls, found by rendering one: "object", "text", or "" where it renders
+  /// neither.
+  std::string_view argument_form() const;
 
  private:
   struct Parts;
+  void probe_arguments();
   explicit ChatTemplate(std::unique_ptr<Parts> parts);
   std::unique_ptr<Parts> parts_;
 };

@@ -6,6 +6,7 @@
 
 #include "base/error.h"
 #include "redline/text.h"
+#include "text/chat_output.h"
 
 namespace redline::testing {
 
@@ -18,6 +19,7 @@ class FakeEngine final : public TextEngine {
     info_.context = 1000;
     info_.vocab_size = 256;
     info_.has_chat_template = !chat_template.empty();
+    info_.has_chat_markers = info_.has_chat_template;
     info_.chat_template = std::move(chat_template);
   }
   size_t piece_bytes = 3;
@@ -35,6 +37,9 @@ class FakeEngine final : public TextEngine {
   }
   Result<std::string> render_chat(const ChatInput& input) const override {
     return std::string(input.messages_json) + std::string(input.tools_json) + std::string(input.variables_json);
+  }
+  std::unique_ptr<ChatReader> chat_reader(std::string_view prompt, std::string_view tools_json) const override {
+    return std::make_unique<ChatOutputParser>(ChatOutputOptions{info_.chat_template, prompt, tools_json});
   }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
   Status load_adapter(const std::string&, const std::string&) override { return unsupported("fake"); }

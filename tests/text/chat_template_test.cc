@@ -2,6 +2,7 @@
 // test_chat_templates.py.
 #include "text/chat_template.h"
 
+#include <fmt/format.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -60,6 +61,33 @@ TEST(ChatTemplate, InputErrorsNameTheInput) {
             "error: chat template: line 1, column 1: this expression has no end '}}'");
   EXPECT_EQ(rendered("\n{{ raise_exception('Roles must alternate') }}", {kHello, "", ""}),
             "error: chat template: line 2, column 19: Roles must alternate");
+}
+
+TEST(ChatTemplate, ArgumentsBecomeWhatTheTemplateTakes) {
+  const auto adapted = [](const std::string& how, std::string_view arguments) {
+    const auto compiled =
+        ChatTemplate::compile("{% for m in messages %}{% for c in m.tool_calls %}" + how + "{% endfor %}{% endfor %}");
+    EXPECT_TRUE(compiled.ok()) << compiled.status().message();
+    const std::string messages = fmt::format(
+        R"([{{"role": "assistant", "tool_calls": [{{"function": {{"name": "f", "arguments": {}}}}}]}}])", arguments);
+    ChatInput input{messages, "", ""};
+    input.adapt_arguments = true;
+    const auto text = compiled->render(input);
+    return std::string(compiled->argument_form()) + ": " + (text.ok() ? *text : text.status().message());
+  };
+  const std::string text = R"("{\"b\": 1, \"a\": [2]}")", object = R"({"b": 1, "a": [2]})";
+  const std::string items = "{% for k, v in c.function.arguments|items %}{{ k }}={{ v }};{% endfor %}";
+  EXPECT_EQ(adapted(items, text), "object: b=1;a=[2];");
+  EXPECT_EQ(adapted(items, object), "object: b=1;a=[2];");
+  EXPECT_EQ(adapted(items, R"("")"), "object: ");
+  EXPECT_EQ(adapted("{{ '' + c.function.arguments }}", object), "text: " + object);
+  EXPECT_EQ(adapted("{{ '' + c.function.arguments }}", text), "text: " + object);
+  EXPECT_EQ(
+      adapted("{{ c.function.arguments if c.function.arguments is string else c.function.arguments|tojson }}", text),
+      "object: " + object);
+  EXPECT_EQ(adapted("{{ c.function.arguments }}", object), "text: " + object);
+  EXPECT_THAT(adapted(items, R"("no JSON")"), HasSubstr("Can only get item pairs from a mapping"));
+  EXPECT_EQ(adapted("{{ c.function.name }}", text), ": f");
 }
 
 TEST(ChatTemplate, RendersInSeveralThreads) {

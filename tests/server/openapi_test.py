@@ -2,10 +2,13 @@
 import subprocess
 import sys
 
+import pytest
+
 CHECKS = "not_a_server_error,status_code_conformance,content_type_conformance,response_schema_conformance,negative_data_rejection"
 
 
 def test_the_description_is_true(server):
+    pytest.importorskip("schemathesis", reason="schemathesis needs Python 3.11")
     done = subprocess.run([sys.executable, "-m", "schemathesis.cli", "run", server.url + "/openapi.json", "--checks", CHECKS,
                            "--max-examples", "60", "--seed", "1", "--suppress-health-check", "all",
                            "--generation-database", "none", "--request-timeout", "60", "--no-color",

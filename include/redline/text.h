@@ -68,6 +68,22 @@ struct SamplingOptions {
 /// up.
 using AdapterWeights = std::vector<std::pair<std::string, double>>;
 
+/// What a text must match, from its first to its last byte. Every token that would make that impossible is excluded
+/// before sampling; tokens that end the text are allowed where it is complete. The text ends by itself (kStop) where
+/// nothing can follow.
+struct OutputConstraint {
+  enum class Kind : uint8_t {
+    kNone,
+    kGrammar,     ///< `text` in GBNF, the notation of llama.cpp
+    kRegex,       ///< `text` is a regular expression (ECMA-262 without look-around and back references)
+    kJsonSchema,  ///< `text` is a JSON Schema (draft 7, 2020-12); "{}": any JSON value
+    kChoice,      ///< one of `choices`
+  };
+  Kind kind = Kind::kNone;
+  std::string text;
+  std::vector<std::string> choices;
+};
+
 struct GenerateRequest {
   std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
@@ -76,6 +92,7 @@ struct GenerateRequest {
   bool ignore_stop_tokens = false;
   int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
+  OutputConstraint constraint;  ///< compiled by generate() and submit(), which return its errors
 };
 
 struct TokenLogprob {

@@ -229,7 +229,7 @@ class SchemaCompiler {
           return refused(schema, key, fmt::format("\"{}\" (there are {}) is", repair_utf8(name), known_formats()));
       } else if (k == "$ref") {
         REDLINE_TRY(check_ref(schema));
-      } else {
+      } else if (k != "const") {
         REDLINE_TRY(
             require(value.is_object() || value.is_boolean() || (k == "items" && value.is_array()), "must be a schema"));
       }

@@ -382,6 +382,20 @@ def chat_output_seeds():
         save("chat_output", name, bytes([row, 5]) + text.encode())
 
 
+def constraint_seeds():
+    """The first byte chooses: 0 a grammar, 1 a regular expression, 2 a JSON Schema."""
+    grammars = ['root ::= "a" [b-d]* | x\nx ::= "(" x? ")" # comment', "root ::= root \"+\" root | [0-9]{1,3}", "root ::= <[1]> !<[2]> .",
+                'root ::= ("a"? "b"?){2,900} [^x-z\\]\\u00e9]+']
+    patterns = ["^(ab|c)*[^d-f]{2,70}$", "\\d+(\\.\\w{1,3})?|\\p{Lu}\\S", "(?<n>a)(?:b)*?c+"]
+    schemas = ['{}', '{"type":"object","properties":{"a":{"$ref":"#"},"b":{"enum":[1,"x"]}},"required":["a"],"minProperties":1}',
+               '{"type":"string","pattern":"^(ab)+$","maxLength":9,"minLength":2}', '{"type":"array","prefixItems":[{"type":"integer","multipleOf":3,"minimum":-5}],"items":false}',
+               '{"oneOf":[{"type":"number","maximum":1.5},{"type":"string","format":"date"}]}',
+               '{"type":"object","patternProperties":{"^a":{"type":"null"}},"additionalProperties":false,"propertyNames":{"maxLength":3}}']
+    for kind, texts in enumerate((grammars, patterns, schemas)):
+        for i, text in enumerate(texts):
+            save("constraint", f"{kind}_{i}", bytes([kind]) + text.encode())
+
+
 if __name__ == "__main__":
     if len(sys.argv) != 2:
         sys.exit(__doc__)
@@ -396,3 +410,4 @@ if __name__ == "__main__":
     image_seeds()
     template_seeds()
     chat_output_seeds()
+    constraint_seeds()

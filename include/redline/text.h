@@ -83,6 +83,22 @@ struct SamplingOptions {
 /// up.
 using AdapterWeights = std::vector<std::pair<std::string, double>>;
 
+/// What a text must match, from its first to its last byte. Every token that would make that impossible is excluded
+/// before sampling; tokens that end the text are allowed where it is complete. The text ends by itself (kStop) where
+/// nothing can follow.
+struct OutputConstraint {
+  enum class Kind : uint8_t {
+    kNone,
+    kGrammar,     ///< `text` in GBNF, the notation of llama.cpp
+    kRegex,       ///< `text` is a regular expression (ECMA-262 without look-around and back references)
+    kJsonSchema,  ///< `text` is a JSON Schema (draft 7, 2020-12); "{}": any JSON value
+    kChoice,      ///< one of `choices`
+  };
+  Kind kind = Kind::kNone;
+  std::string text;
+  std::vector<std::string> choices;
+};
+
 struct GenerateRequest {
   std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
@@ -92,10 +108,11 @@ struct GenerateRequest {
   bool special = false;   ///< control tokens appear in the text: markers of tool calls, for ChatReader
   int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
-  std::string client;      ///< requests of one client share its turn; "": a client of its own
-  int priority = 0;        ///< lower runs first
-  double timeout_ms = 0;   ///< from the call; then the request ends as kTimeout with what it has. 0: none
-  std::string cache_salt;  ///< states are shared only between requests with equal salts
+  std::string client;           ///< requests of one client share its turn; "": a client of its own
+  int priority = 0;             ///< lower runs first
+  double timeout_ms = 0;        ///< from the call; then the request ends as kTimeout with what it has. 0: none
+  std::string cache_salt;       ///< states are shared only between requests with equal salts
+  OutputConstraint constraint;  ///< compiled by generate() and submit(), which return its errors
 };
 
 struct TokenLogprob {

@@ -69,9 +69,11 @@ inline void add_run_peers(OptionList& v) {
                  "--frequency-penalty", "--dry-multiplier", "--xtc-probability", "--dynatemp-range", "--samplers"},
        .takes_value = true,
        .answer = "is not supported; there are --temperature, --top-k, --top-p, --min-p and --repetition-penalty"});
-  v.foreign({.names = {"--grammar", "--grammar-file", "-j", "--json-schema", "--format"},
+  v.foreign({.names = {"--grammar-file"}, .takes_value = true, .answer = "write --grammar @FILE"});
+  v.foreign({.names = {"-jf", "--json-schema-file"}, .takes_value = true, .answer = "write --json-schema @FILE"});
+  v.foreign({.names = {"--format"},
              .takes_value = true,
-             .answer = "output grammars are not supported"});
+             .answer = "write --json-schema SCHEMA, or --json-schema {} for any JSON"});
   v.foreign({.names = {"--lora-scaled"}, .takes_value = true, .answer = "write --lora FILE:WEIGHT for each adapter"});
   v.foreign({.names = {"-md", "--model-draft", "--mmproj", "--image"},
              .takes_value = true,

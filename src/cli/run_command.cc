@@ -24,7 +24,8 @@ struct RunArgs {
   std::optional<float> temperature, top_p, min_p, repetition_penalty;
   std::optional<int64_t> top_k;
   std::optional<uint64_t> seed;
-  std::vector<std::string> stop, lora;
+  std::vector<std::string> stop, lora, choices;
+  std::optional<std::string> grammar, json_schema, regex;
   std::optional<int64_t> logprobs;
   bool ignore_eos = false, special = false, echo = false, quiet = false, verbose = false, json = false;
   EngineArgs engine;
@@ -55,6 +56,12 @@ struct RunArgs {
     v(seed, "seed", "S", "same seed, same text; -1: random",
       {.letter = 's', .min = -1, .shown_default = "random, printed at the end"});
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
+    v(grammar, "grammar", "TEXT|@FILE", "text that matches a grammar in GBNF, the notation of llama.cpp",
+      {.not_with = {"json-schema", "regex", "choice"}});
+    v(json_schema, "json-schema", "TEXT|@FILE", "JSON that a JSON Schema accepts; {} is any JSON",
+      {.letter = 'j', .not_with = {"regex", "choice"}});
+    v(regex, "regex", "PATTERN", "text that a regular expression matches as a whole", {.not_with = {"choice"}});
+    v(choices, "choice", "TEXT", "one of the texts that this flag is given with");
     v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply (PEFT folder or GGUF), with an optional weight",
       {.names_file = true});
     v(ignore_eos, "ignore-eos", "", "continue after the end-of-sequence token");
@@ -213,6 +220,25 @@ void note_unused_sampling(const RunArgs& args, const SamplingOptions& sampling, 
   if (!unused.empty()) terminal.note("redline: no effect at temperature 0: {}", fmt::join(unused, ", "));
 }
 
+Result<OutputConstraint> constraint_of(const RunArgs& args) {
+  using Kind = OutputConstraint::Kind;
+  OutputConstraint constraint;
+  const auto take = [&](Kind kind, const std::optional<std::string>& text, bool may_be_file) -> Status {
+    if (!text) return {};
+    constraint.kind = kind;
+    constraint.text = *text;
+    if (may_be_file && text->starts_with('@')) {
+      REDLINE_ASSIGN(constraint.text, read_text_file(text->substr(1)));
+    }
+    return {};
+  };
+  REDLINE_TRY(take(Kind::kGrammar, args.grammar, true));
+  REDLINE_TRY(take(Kind::kJsonSchema, args.json_schema, true));
+  REDLINE_TRY(take(Kind::kRegex, args.regex, false));
+  if (!args.choices.empty()) constraint = {.kind = Kind::kChoice, .text = "", .choices = args.choices};
+  return constraint;
+}
+
 Result<GenerateRequest> request_of(const RunArgs& args, const std::string& prompt, const TextEngine& engine) {
   GenerateRequest request;
   if (!prompt.empty()) {
@@ -225,6 +251,7 @@ Result<GenerateRequest> request_of(const RunArgs& args, const std::string& promp
   request.max_tokens = args.max_tokens < 0 ? engine.info().context : args.max_tokens;
   request.stop = args.stop;
   request.ignore_stop_tokens = args.ignore_eos;
+  REDLINE_ASSIGN(request.constraint, constraint_of(args));
   if (args.logprobs) request.num_logprobs = static_cast<int>(*args.logprobs);
   return request;
 }

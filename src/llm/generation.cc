@@ -2,9 +2,13 @@
 
 #include <algorithm>
 #include <cmath>
+#include <limits>
 #include <utility>
 
 namespace redline {
+
+// A constraint sees every byte of the text, a prefix space too.
+constexpr auto kUnconstrained = OutputConstraint::Kind::kNone;
 
 Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& model, const GenerateRequest& request,
                                                              Callback on_piece) {
@@ -31,8 +35,15 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (!request.stop.empty() && !model.tokenizer)
     return invalid_argument("stop strings need a tokenizer, and {} has none", info.path);
   if (model.tokenizer)
-    g->decoder_ =
-        std::make_unique<StreamDecoder>(*model.tokenizer, length == 1 && prompt[0] == model.bos, request.special);
+    g->decoder_ = std::make_unique<StreamDecoder>(
+        *model.tokenizer, length == 1 && prompt[0] == model.bos && request.constraint.kind == kUnconstrained,
+        request.special);
+  REDLINE_ASSIGN(const auto constraint, model.constraints->compile(request.constraint));
+  if (constraint) {
+    g->constraint_.emplace(constraint);
+    g->allowed_.resize(constraint->trie().num_words());
+    g->masked_.resize(static_cast<size_t>(info.vocab_size));
+  }
   REDLINE_ASSIGN(g->adapters_, model.adapters->select(request.adapters));
   g->prefix_key_ = PrefixKey(g->adapters_, request.cache_salt);
   g->request_ = request;
@@ -79,8 +90,10 @@ void TextGeneration::sample(std::span<const float> logits) {
     sampler_.accept(tokens_);
   }
   if (std::ssize(result_.tokens) == request_.max_tokens) return end(FinishReason::kLength);
+  if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);
   const auto take = [&]() -> Status {
-    REDLINE_ASSIGN(const int32_t token, sampler_.sample(logits, std::ssize(tokens_)));
+    REDLINE_ASSIGN(const std::span<const float> allowed, constrained(logits));
+    REDLINE_ASSIGN(const int32_t token, sampler_.sample(allowed, std::ssize(tokens_)));
     if (request_.num_logprobs >= 0) {
       REDLINE_ASSIGN(logprob_, sampler_.logprobs(logits, token, request_.num_logprobs, top_));
     }
@@ -88,6 +101,33 @@ void TextGeneration::sample(std::span<const float> logits) {
     return {};
   };
   if (Status status = take(); !status.ok()) fail(std::move(status));
+}
+
+Result<std::span<const float>> TextGeneration::constrained(std::span<const float> logits) {
+  if (!constraint_) return logits;
+  REDLINE_TRY(constraint_->fill_mask(allowed_));
+  const size_t size = std::min(logits.size(), masked_.size());
+  constexpr float kExcluded = -std::numeric_limits<float>::infinity();
+  bool has_any = false;
+  for (size_t i = 0; i < size; i += 32) {
+    const uint32_t bits = allowed_[i / 32];
+    has_any = has_any || bits != 0;
+    for (size_t j = i; j < std::min(size, i + 32); ++j) masked_[j] = bits >> (j - i) & 1 ? logits[j] : kExcluded;
+  }
+  if (request_.ignore_stop_tokens) {
+    bool only_stops = true;
+    for (size_t w = 0; w < allowed_.size(); ++w) {
+      uint32_t bits = allowed_[w];
+      for (const int32_t id : model_.stop_tokens)
+        if (static_cast<size_t>(id) / 32 == w) bits &= ~(1U << (id % 32));
+      only_stops = only_stops && bits == 0;
+    }
+    if (!only_stops)
+      for (const int32_t id : model_.stop_tokens)
+        if (id >= 0 && static_cast<size_t>(id) < size) masked_[static_cast<size_t>(id)] = kExcluded;
+  }
+  if (!has_any) return invalid_argument("no token of the vocabulary continues the text as the constraint demands");
+  return std::span<const float>(masked_);
 }
 
 void TextGeneration::deliver() {
@@ -114,11 +154,14 @@ void TextGeneration::deliver_token() {
   if (!request_.ignore_stop_tokens && std::binary_search(stop_tokens.begin(), stop_tokens.end(), token))
     return end(FinishReason::kStop);
   sampler_.accept(token);
+  if (constraint_)
+    if (Status status = constraint_->accept(token); !status.ok()) return fail(std::move(status));
   result_.tokens.push_back(token);
   const std::string text = decoder_ ? stops_.push(decoder_->push(token)) : "";
   const bool go_on = show(text, token, logprob_, top_);
   if (stops_.found()) return end(FinishReason::kStop);
   if (!go_on) return end(FinishReason::kCancelled);
+  if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);
   if (made + 1 == request_.max_tokens) return end(FinishReason::kLength);
   if (std::ssize(tokens_) == model_.info.context) return end(FinishReason::kContext);
   tokens_.push_back(token);

@@ -73,6 +73,8 @@ class TextGeneration {
   void deliver_token();
   void deliver_end();
   double ms_since_start() const;
+  /// The logits with tokens that the constraint does not allow at -inf.
+  Result<std::span<const float>> constrained(std::span<const float> logits);
 
   using Clock = std::chrono::steady_clock;
   const TextModel& model_;
@@ -81,6 +83,9 @@ class TextGeneration {
   Sampler sampler_;
   StopStrings stops_;
   std::unique_ptr<StreamDecoder> decoder_;
+  std::optional<ConstraintState> constraint_;
+  TokenBits allowed_;            ///< by the constraint; empty without one
+  std::vector<float> masked_;    ///< logits of the allowed tokens
   std::vector<int32_t> tokens_;  ///< prompt and output
   std::vector<WeightedAdapter> adapters_;
   std::unique_ptr<SequenceState> state_;

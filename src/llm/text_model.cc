@@ -52,6 +52,8 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   if (m.tokenizer) m.bos = m.tokenizer->bos();
   else if (std::vector<int32_t> ids = read_token_ids(checkpoint.config, "bos_token_id"); !ids.empty()) m.bos = ids[0];
 
+  m.constraints = std::make_unique<OutputConstraints>(m.tokenizer.get(), m.config.vocab_size, m.stop_tokens);
+
   const DecoderConfig& c = m.config;
   ModelInfo& info = m.info;
   info.path = checkpoint.path;

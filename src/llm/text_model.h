@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "llm/output_constraints.h"
 #include "llm/text_adapters.h"
 #include "models/registry.h"
 #include "redline/text.h"
@@ -23,6 +24,7 @@ struct TextModel {
   std::vector<int32_t> stop_tokens;
   int32_t bos = -1;
   std::unique_ptr<TextAdapters> adapters;
+  std::unique_ptr<OutputConstraints> constraints;
   /// Linear ops with weights of one type: cost per token, or per row of logits.
   struct LinearCost {
     DType dtype;

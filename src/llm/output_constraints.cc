@@ -1,0 +1,46 @@
+#include "llm/output_constraints.h"
+
+#include <algorithm>
+
+namespace redline {
+
+OutputConstraints::OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens)
+    : tokenizer_(tokenizer), vocab_size_(vocab_size), stop_tokens_(std::move(stop_tokens)) {}
+
+std::shared_ptr<const TokenTrie> OutputConstraints::trie() {
+  std::lock_guard lock(mutex_);
+  if (!trie_) trie_ = TokenTrie::make(*tokenizer_, vocab_size_, stop_tokens_);
+  return trie_;
+}
+
+Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const OutputConstraint& c) {
+  using Kind = OutputConstraint::Kind;
+  if (c.kind == Kind::kNone) return std::shared_ptr<const Constraint>();
+  if (!tokenizer_) return not_found("an output constraint needs a tokenizer, and the model has none");
+  const auto same = [&](const Kept& kept) {
+    return kept.key.kind == c.kind && kept.key.text == c.text && kept.key.choices == c.choices;
+  };
+  {
+    std::lock_guard lock(mutex_);
+    if (const auto found = std::find_if(kept_.begin(), kept_.end(), same); found != kept_.end()) {
+      kept_.splice(kept_.begin(), kept_, found);
+      return kept_.front().constraint;
+    }
+  }
+  const auto compiled = [&]() -> Result<std::shared_ptr<const Constraint>> {
+    switch (c.kind) {
+      case Kind::kGrammar: return Constraint::from_grammar(c.text, trie());
+      case Kind::kRegex: return Constraint::from_regex(c.text, trie());
+      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, trie());
+      default: return Constraint::from_choices(c.choices, trie());
+    }
+  }();
+  if (!compiled.ok()) return compiled;
+  constexpr size_t kMaxKept = 32;
+  std::lock_guard lock(mutex_);
+  if (std::none_of(kept_.begin(), kept_.end(), same)) kept_.push_front({c, *compiled});
+  if (kept_.size() > kMaxKept) kept_.pop_back();
+  return compiled;
+}
+
+}  // namespace redline

@@ -1,0 +1,37 @@
+// The output constraints of a text engine's requests: compiled once per text and vocabulary.
+#pragma once
+
+#include <list>
+#include <memory>
+#include <mutex>
+
+#include "redline/text.h"
+#include "text/constraints/constraint.h"
+
+namespace redline {
+
+/// Thread-safe. The trie of the vocabulary is built with the first constraint.
+class OutputConstraints {
+ public:
+  /// `tokenizer` must outlive this object; null: constraints are errors.
+  OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens);
+
+  /// Null for kind kNone. Errors: as Constraint's; not_found: the model has no tokenizer.
+  Result<std::shared_ptr<const Constraint>> compile(const OutputConstraint& constraint);
+
+ private:
+  std::shared_ptr<const TokenTrie> trie();
+
+  const Tokenizer* tokenizer_;
+  const int64_t vocab_size_;
+  const std::vector<int32_t> stop_tokens_;
+  std::mutex mutex_;
+  std::shared_ptr<const TokenTrie> trie_;
+  struct Kept {
+    OutputConstraint key;
+    std::shared_ptr<const Constraint> constraint;
+  };
+  std::list<Kept> kept_;  ///< the latest first
+};
+
+}  // namespace redline

@@ -1,0 +1,136 @@
+// Context-free grammars over bytes, as the front ends of output constraints build them.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "base/error.h"
+
+namespace redline {
+
+struct CharRange {
+  uint32_t lo, hi;  ///< code points, both included
+};
+using CharSet = std::vector<CharRange>;
+inline constexpr uint32_t kMaxChar = 0x10FFFF;
+/// Sorted, without overlaps; surrogates are left out.
+CharSet normalized(CharSet set);
+CharSet complement(const CharSet& set);
+CharSet intersect(const CharSet& a, const CharSet& b);
+
+/// Bounds of compiling one constraint.
+struct ConstraintLimits {
+  double compile_ms = 2000;           ///< deadline of compiling
+  size_t max_states = 1'000'000;      ///< of the automaton; edges at most four times as many
+  size_t cache_bytes = 64 << 20;      ///< parse states and masks that are kept while generating
+  size_t max_parse_states = 16'384;   ///< alternatives of an ambiguous grammar at one position
+  size_t max_input_bytes = 16 << 20;  ///< of the grammar's text
+};
+
+class CompileDeadline {
+ public:
+  explicit CompileDeadline(const ConstraintLimits& limits)
+      : ms_(limits.compile_ms),
+        end_(Clock::now() + std::chrono::microseconds(static_cast<int64_t>(limits.compile_ms * 1e3))) {}
+  /// out_of_memory's sibling for time: invalid_argument after the deadline. Looks at the clock every 256th call.
+  Status check() {
+    if ((++calls_ & 255) == 0 && Clock::now() > end_) has_passed_ = true;
+    if (!has_passed_) return {};
+    return invalid_argument("the constraint takes longer than {} ms to compile", ms_);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  double ms_;
+  Clock::time_point end_;
+  uint32_t calls_ = 0;
+  bool has_passed_ = false;
+};
+
+/// Expressions are numbered in order of construction, so that an operand has a smaller number than what uses it.
+class Grammar {
+ public:
+  using Expr = uint32_t;
+  using Rule = uint32_t;
+  static constexpr uint32_t kUnbounded = UINT32_MAX;
+
+  enum class Kind : uint8_t {
+    kEmpty,
+    kNothing,
+    kBytes,
+    kByteRange,
+    kSequence,
+    kChoice,
+    kRepeat,
+    kRule,
+    kToken,
+    kGraph
+  };
+  struct GraphEdge {
+    uint32_t from, to;
+    Expr label;
+    bool ticks = false;  ///< counts towards the repetitions of a counted rule
+  };
+  /// An automaton whose edges are expressions. State 0 is the start.
+  struct Graph {
+    uint32_t num_states = 1;
+    std::vector<GraphEdge> edges;
+    std::vector<uint32_t> accepts;
+    uint32_t add_state() { return num_states++; }
+    void add(uint32_t from, Expr label, uint32_t to, bool ticks = false) { edges.push_back({from, to, label, ticks}); }
+  };
+  struct Node {
+    Kind kind = Kind::kEmpty;
+    bool negated = false;  ///< kToken: any other token
+    uint32_t first = 0,
+             last = 0;  ///< kByteRange: bytes; kRepeat: least and greatest number; kRule, kToken: id in first
+    std::vector<Expr> items;
+    std::string bytes;
+    Graph graph;
+  };
+  struct RuleInfo {
+    std::string name;
+    std::optional<Expr> body;
+    /// A counted rule is a graph with edges that tick; it matches when their number is within these bounds.
+    bool is_counted = false;
+    uint32_t least = 0, greatest = kUnbounded;
+  };
+
+  Grammar();
+  Expr empty() const { return 0; }
+  Expr nothing() const { return 1; }  ///< matches no text
+  Expr bytes(std::string_view text);
+  Expr byte_range(uint8_t lo, uint8_t hi);
+  /// One character of the set, as UTF-8.
+  Expr chars(const CharSet& set);
+  Expr sequence(std::vector<Expr> items);
+  Expr choice(std::vector<Expr> items);
+  /// One of many texts, as a trie.
+  Expr choice_of_texts(std::vector<std::string> texts);
+  Expr repeat(Expr item, uint32_t least, uint32_t greatest);
+  Expr optional(Expr item) { return repeat(item, 0, 1); }
+  Expr call(Rule rule);
+  /// A token as a whole, by its id.
+  Expr token(int32_t id, bool negated);
+  Expr graph(Graph graph);
+
+  Rule add_rule(std::string name);
+  void define(Rule rule, Expr body) { rules_[rule].body = body; }
+  void define_counted(Rule rule, Expr graph, uint32_t least, uint32_t greatest);
+
+  const Node& node(Expr expr) const { return nodes_[expr]; }
+  size_t num_nodes() const { return nodes_.size(); }
+  const std::vector<RuleInfo>& rules() const { return rules_; }
+  Rule root = 0;
+
+ private:
+  Expr add(Node node);
+  std::vector<Node> nodes_;
+  std::vector<RuleInfo> rules_;
+};
+
+}  // namespace redline

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "graph/adapters.h"
 #include "tensor/activation.h"
 
@@ -13,7 +15,8 @@ struct GatedLinearAttrs {
   struct Adapters {
     std::shared_ptr<AdapterSite> site;
     int64_t first_feature = 0;
-  } adapters[2];
+  };
+  std::array<Adapters, 2> adapters;
 };
 
 /// y = f(linear(x, gate)) * linear(x, up). One task computes both matmuls of a tile, the activation and the

@@ -1,5 +1,7 @@
 #pragma once
 
+#include <array>
+
 #include "graph/adapters.h"
 
 namespace redline {
@@ -10,7 +12,7 @@ struct QkvAttrs {
   bool has_q_norm = false;  ///< RMS norm of each query head before rope
   bool has_k_norm = false;  ///< RMS norm of each key head before rope
   float q_norm_eps = 0, k_norm_eps = 0;
-  std::shared_ptr<AdapterSite> adapters[3];  ///< of q, k and v, before norm and rope; nullptr: no site
+  std::array<std::shared_ptr<AdapterSite>, 3> adapters;  ///< of q, k and v, before norm and rope; nullptr: no site
 };
 /// Indices of the optional inputs of kQkv; 0 for absent ones.
 struct QkvInputs {

@@ -71,7 +71,7 @@ Status fuse_gated_linear(Graph& graph, const Target& target) {
     auto layouts = [&](const Op& product) { return target.activation_layouts(graph.value(product.inputs[1]).dtype); };
     if (!(layouts(*gate) == layouts(*up))) continue;
     std::vector<ValueId> inputs = gate->inputs;
-    GatedLinearAttrs attrs{gate_attrs.has_bias, made_of->kind, {{gate_attrs.adapters}, {up_attrs.adapters}}};
+    GatedLinearAttrs attrs{gate_attrs.has_bias, made_of->kind, {{{gate_attrs.adapters}, {up_attrs.adapters}}}};
     if (made_of->halves) {
       const int64_t half = graph.value(op.outputs[0]).shape[1].constant();
       // Factors are packed by row panels, which the halves must not share.

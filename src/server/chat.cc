@@ -25,7 +25,7 @@ const Schema function_schema{
     {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
      {"description", kString, ""},
      {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
-     {"strict", kBoolean, "", {.only = {false}, .why = "is not supported: output is not constrained"}}}};
+     {"strict", kBoolean, "", {.is_ignored = true}}}};
 
 }  // namespace
 

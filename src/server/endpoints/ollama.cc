@@ -46,7 +46,7 @@ const Schema options_schema{
      {"penalize_newline", kBoolean, "", {.is_ignored = true}},
      {"mirostat_tau", kNumber, "mirostat is off", {.is_ignored = true}},
      {"mirostat_eta", kNumber, "mirostat is off", {.is_ignored = true}},
-     {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}};
+     {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}}};
 const Schema function_schema{"OllamaFunctionCall",
                              {{"name", kString, "", {.required = true}},
                               {"index", kInteger, ""},

@@ -29,8 +29,6 @@ TEST(Gbnf, DialectOfLlamaCpp) {
                  {"a-\xE2\x82\xAC", "]x\xE2\x82\xAC", "d-\xE2\x82\xAE"});
   expect_matches(grammar("root ::= \"a\"{2} \"b\"{1,} \"c\"{0,2} . ?"), {"aab", "aabbbcc\xC3\xA9", "aabcc"},
                  {"ab", "aac", "aabccccc"});
-  expect_matches(grammar("root ::= <[256]> | \"z\" !<[257]>"), {"ab", "zq"}, {"z"});
-  expect_matches(grammar("root ::= <ab> \"!\""), {}, {"ab"});
 }
 
 TEST(Gbnf, TokensAreMatchedAsAWhole) {
@@ -255,7 +253,7 @@ TEST(ConstraintSchema, RefusalsNameKeywordAndPlace) {
       {R"({"type":"object","minProperties":3})", Code::unsupported, "minProperties"},
       {R"({"type":"strin"})", Code::invalid_argument, "type: names an unknown type"},
       {R"({"items":3})", Code::invalid_argument, "items: must be a schema"},
-      {R"({"a/b":{},"$ref":"#/nowhere"})", Code::invalid_argument, "leads nowhere"},
+      {R"({"$ref":"#/nowhere"})", Code::invalid_argument, "leads nowhere"},
       {R"({"$ref":"#"})", Code::invalid_argument, ""},
       {R"({"type":"integer","minimum":5,"maximum":4})", Code::invalid_argument, "matches no text"},
       {R"({"type":)", Code::invalid_argument, "not JSON at byte"},

@@ -25,7 +25,8 @@ NamedConstraint of_text(OutputConstraint::Kind kind, const Json& text, std::stri
 }
 
 NamedConstraint of_choices(const Json& choices, std::string field) {
-  return {{.kind = OutputConstraint::Kind::kChoice, .choices = choices.get<std::vector<std::string>>()}, std::move(field)};
+  return {{.kind = OutputConstraint::Kind::kChoice, .choices = choices.get<std::vector<std::string>>()},
+          std::move(field)};
 }
 
 }  // namespace
@@ -37,21 +38,28 @@ const std::vector<Field>& constraint_fields() {
       {"grammar", kString, "the text matches this grammar (GBNF)", {.min_length = 1, .max_length = kMaxGrammar}},
       {"json_schema", kObject, "the text is JSON of this schema", {.object = &any_schema}},
       {"guided_json", kObject | kString, "as json_schema", {.max_length = kMaxGrammar, .object = &any_schema}},
-      {"guided_regex", kString, "the text matches this regular expression", {.min_length = 1, .max_length = kMaxGrammar}},
-      {"guided_choice", kArray, "the text is one of these", {.min_items = 1, .max_items = 10000, .items = &choice_item}},
+      {"guided_regex",
+       kString,
+       "the text matches this regular expression",
+       {.min_length = 1, .max_length = kMaxGrammar}},
+      {"guided_choice",
+       kArray,
+       "the text is one of these",
+       {.min_items = 1, .max_items = 10000, .items = &choice_item}},
       {"guided_grammar", kString, "as grammar", {.min_length = 1, .max_length = kMaxGrammar}},
   };
   return fields;
 }
 
 const Schema& format_schema() {
-  static const Schema schema{"ResponseFormat",
-                             {{"type", kString, "", {.required = true, .choices = {"text", "json_object", "json_schema"}}},
-                              {"json_schema", kObject, "of a chat", {.object = &named_schema}},
-                              {"name", kString, "for the caller", {.max_length = 1000}},
-                              {"description", kString, "for the caller"},
-                              {"schema", kObject, "a JSON Schema", {.object = &any_schema}},
-                              {"strict", kBoolean, "the schema is always followed"}}};
+  static const Schema schema{
+      "ResponseFormat",
+      {{"type", kString, "", {.required = true, .choices = {"text", "json_object", "json_schema"}}},
+       {"json_schema", kObject, "of a chat", {.object = &named_schema}},
+       {"name", kString, "for the caller", {.max_length = 1000}},
+       {"description", kString, "for the caller"},
+       {"schema", kObject, "a JSON Schema", {.object = &any_schema}},
+       {"strict", kBoolean, "the schema is always followed"}}};
   return schema;
 }
 
@@ -66,7 +74,8 @@ Outcome<NamedConstraint> constraint_of_format(const Json& format, const std::str
   const bool is_nested = format.contains("json_schema");
   const Json& holder = is_nested ? format["json_schema"] : format;
   const std::string path = field + (is_nested ? ".json_schema.schema" : ".schema");
-  if (!holder.contains("schema")) return bad_request(path, path + " is missing: a JSON Schema", "missing_required_parameter");
+  if (!holder.contains("schema"))
+    return bad_request(path, path + " is missing: a JSON Schema", "missing_required_parameter");
   return json_constraint(holder["schema"], path);
 }
 
@@ -80,7 +89,8 @@ Outcome<NamedConstraint> constraint_of(const Json& body) {
   if (const auto outputs = body.find("structured_outputs"); outputs != body.end()) {
     const std::string path = "structured_outputs.";
     if (outputs->contains("json")) found.push_back(json_constraint((*outputs)["json"], path + "json"));
-    if (outputs->value("json_object", false)) found.push_back(json_constraint({{"type", "object"}}, path + "json_object"));
+    if (outputs->value("json_object", false))
+      found.push_back(json_constraint({{"type", "object"}}, path + "json_object"));
     if (outputs->contains("regex")) found.push_back(of_text(Kind::kRegex, (*outputs)["regex"], path + "regex"));
     if (outputs->contains("choice")) found.push_back(of_choices((*outputs)["choice"], path + "choice"));
     if (outputs->contains("grammar")) found.push_back(of_text(Kind::kGrammar, (*outputs)["grammar"], path + "grammar"));

@@ -47,7 +47,7 @@ const Schema request_schema{
                        {"n", kInteger, "answers", {.min = 1, .max = 128}},
                        {"logprobs", kBoolean, "log probabilities of each token"},
                        {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
-                              {"tool_choice", kString, "", {.only = {"auto", "none"}, .why = kConstrained}},
+                       {"tool_choice", kString, "", {.only = {"auto", "none"}, .why = kConstrained}},
                        {"parallel_tool_calls", kBoolean, "", {.is_ignored = true}},
                        {"modalities", kArray, "", {.items = &text_item}},
                        {"verbosity", kString, "", {.is_ignored = true}},

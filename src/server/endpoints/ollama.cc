@@ -223,8 +223,7 @@ AnswerOr loaded_answer(const Call& call, const ModelChoice& choice, bool is_chat
   return std::unique_ptr<Answer>(std::move(answer));
 }
 
-AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<std::string> raw,
-               bool is_chat) {
+AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<std::string> raw, bool is_chat) {
   if (const auto format = call.body.find("format"); format != call.body.end() && *format != "") {
     if (format->is_string() && *format != "json")
       return bad_request("format", "format must be \"json\" or a JSON Schema", "invalid_value");

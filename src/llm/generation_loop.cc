@@ -240,6 +240,8 @@ std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
   budget.sequences = std::min(limits.sequences, limits.logit_rows);
   budget.cache_pages = limits.cache_tokens / limits.page_tokens;
   budget.page_tokens = limits.page_tokens;
+  if (const int64_t window = stepper_.pool().group(stepper_.pool().counted_group()).window; window > 0)
+    budget.request_pages = (window + kWindowSlack + limits.tokens) / limits.page_tokens + 2;
   budget.admits = admits;
   return scheduler_.plan(scheduled_requests(), budget, *this);
 }

@@ -42,7 +42,9 @@ class Scheduler::Step {
   /// The order of prompts. Only `served` changes during a step, and only grows.
   using Turn = std::tuple<int, double, double, uint64_t>;
 
-  int64_t pages(int64_t tokens) const { return (tokens + budget_.page_tokens - 1) / budget_.page_tokens; }
+  int64_t pages(int64_t tokens) const {
+    return std::min((tokens + budget_.page_tokens - 1) / budget_.page_tokens, budget_.request_pages);
+  }
   int64_t pages_needed(const ScheduledRequest& r, int64_t tokens) const {
     return pages(std::max<int64_t>(0, tokens - r.room));
   }

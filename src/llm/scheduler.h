@@ -37,6 +37,7 @@ struct StepBudget {
   int64_t max_prefill_tokens = 0;  ///< of a step with sampled tokens; 0: no limit
   int64_t sequences = 0;           ///< with a state
   int64_t cache_pages = 0, page_tokens = 1;
+  int64_t request_pages = INT64_MAX;  ///< that one request has at most, where only windows are kept
   bool admits = true;
 };
 

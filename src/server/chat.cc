@@ -20,12 +20,11 @@ const Schema tool_call_schema{"ToolCall",
                                {"function", kObject, "", {.required = true, .object = &function_call_schema}}}};
 const Field tool_call_item{"", kObject, "", {.object = &tool_call_schema}};
 const Schema parameters_schema{"ToolParameters", {}, true};
-const Schema function_schema{
-    "ToolFunction",
-    {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
-     {"description", kString, ""},
-     {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
-     {"strict", kBoolean, "", {.only = {false}, .why = "is not supported: output is not constrained"}}}};
+const Schema function_schema{"ToolFunction",
+                             {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+                              {"description", kString, ""},
+                              {"parameters", kObject, "a JSON Schema", {.object = &parameters_schema}},
+                              {"strict", kBoolean, "", {.is_ignored = true}}}};
 
 }  // namespace
 

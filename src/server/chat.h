@@ -20,7 +20,8 @@ bool has_chat_template(const TextEngine& engine);
 /// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt);
 /// Renders the prompt into the request, checked against the context. `param`: the field that errors name.
-std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param, GenerateRequest& request);
+std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param,
+                                   GenerateRequest& request);
 
 /// A part of a message that is being generated.
 struct ChatDelta {

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "server/constraint_fields.h"
 #include "server/form.h"
 #include "server/http.h"
 #include "server/schema.h"
@@ -24,6 +25,7 @@ struct Call {
   std::vector<std::string> path_values;  ///< of the {names} in the path
   ErrorShape shape = ErrorShape::kOpenAi;
   std::vector<FormFile> files = {};       ///< of a form
+  NamedConstraint constraint = {};        ///< of the text; see generation_request()
   std::vector<std::string> ignored = {};  ///< fields for the header X-Redline-Ignored
 };
 

@@ -43,46 +43,48 @@ const Schema usage_schema{"Usage",
                            {"prompt_tokens_details", kObject, "", {.object = &prompt_details_schema}}}};
 
 const std::vector<Field>& generation_fields() {
-  static const std::vector<Field> fields = {
-      {"model", kString, "a name from /v1/models; may be left out if there is one model", {.max_length = 1000}},
-      {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
-      {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
-      {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxInteger}},
-      {"min_p", kNumber, "least probability relative to the most likely token; 0: off", {.min = 0, .max = 1}},
-      {"repetition_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
-      {"seed",
-       kInteger,
-       "the same seed gives the same text; default: random",
-       {.min = -kMaxInteger, .max = kMaxInteger}},
-      {"stop",
-       kString | kArray,
-       "strings that end the text; they are not part of it",
-       {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item()}},
-      {"ignore_eos", kBoolean, "go on after the token that ends a text"},
-      {"stream", kBoolean, "send the text as it is generated, as server-sent events"},
-      {"user", kString, "requests of one user share their turn", {.max_length = 1000}},
-      {"priority", kInteger, "lower runs first", {.min = -1000000, .max = 1000000}},
-      {"cache_salt", kString, "prompts share cached state only with equal salts", {.max_length = 1000}},
-      {"timeout", kNumber, "seconds after which the text ends with what there is", {.min = 0.001, .max = 86400}},
-      {"lora",
-       kArray,
-       "adapters and their weights, instead of those of the model's name",
-       {.max_items = 16, .items = &lora_item()}},
-      {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
-      {"frequency_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
-      {"logit_bias", kObject, "", {.only = {Json::object()}, .why = "is not supported"}},
-      {"stop_token_ids", kArray, "", {.only = {Json::array()}, .why = "is not supported; use stop"}},
-      {"min_tokens", kInteger, "", {.only = {0}, .why = "is not supported"}},
-      {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
-      {"metadata", kObject, "for the caller's own records", {.is_ignored = true}},
-      {"store", kBoolean, "nothing is stored", {.is_ignored = true}},
-      {"service_tier", kString, "there is one tier", {.is_ignored = true}},
-      {"safety_identifier", kString, "nothing is reported", {.is_ignored = true}},
-      {"prompt_cache_key", kString, "prompts are found by their tokens", {.is_ignored = true}},
-      {"prompt_cache_options", kObject, "prompts are found by their tokens", {.is_ignored = true}},
-      {"moderation", kObject, "nothing is moderated", {.is_ignored = true}},
-      {"prompt_cache_retention", kString, "prompts are kept while there is room", {.is_ignored = true}},
-  };
+  static const std::vector<Field> fields = joined(
+      constraint_fields(),
+      {
+          {"model", kString, "a name from /v1/models; may be left out if there is one model", {.max_length = 1000}},
+          {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
+          {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
+          {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxInteger}},
+          {"min_p", kNumber, "least probability relative to the most likely token; 0: off", {.min = 0, .max = 1}},
+          {"repetition_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
+          {"seed",
+           kInteger,
+           "the same seed gives the same text; default: random",
+           {.min = -kMaxInteger, .max = kMaxInteger}},
+          {"stop",
+           kString | kArray,
+           "strings that end the text; they are not part of it",
+           {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item()}},
+          {"ignore_eos", kBoolean, "go on after the token that ends a text"},
+          {"stream", kBoolean, "send the text as it is generated, as server-sent events"},
+          {"user", kString, "requests of one user share their turn", {.max_length = 1000}},
+          {"priority", kInteger, "lower runs first", {.min = -1000000, .max = 1000000}},
+          {"cache_salt", kString, "prompts share cached state only with equal salts", {.max_length = 1000}},
+          {"timeout", kNumber, "seconds after which the text ends with what there is", {.min = 0.001, .max = 86400}},
+          {"lora",
+           kArray,
+           "adapters and their weights, instead of those of the model's name",
+           {.max_items = 16, .items = &lora_item()}},
+          {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
+          {"frequency_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
+          {"logit_bias", kObject, "", {.only = {Json::object()}, .why = "is not supported"}},
+          {"stop_token_ids", kArray, "", {.only = {Json::array()}, .why = "is not supported; use stop"}},
+          {"min_tokens", kInteger, "", {.only = {0}, .why = "is not supported"}},
+          {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
+          {"metadata", kObject, "for the caller's own records", {.is_ignored = true}},
+          {"store", kBoolean, "nothing is stored", {.is_ignored = true}},
+          {"service_tier", kString, "there is one tier", {.is_ignored = true}},
+          {"safety_identifier", kString, "nothing is reported", {.is_ignored = true}},
+          {"prompt_cache_key", kString, "prompts are found by their tokens", {.is_ignored = true}},
+          {"prompt_cache_options", kObject, "prompts are found by their tokens", {.is_ignored = true}},
+          {"moderation", kObject, "nothing is moderated", {.is_ignored = true}},
+          {"prompt_cache_retention", kString, "prompts are kept while there is room", {.is_ignored = true}},
+      });
   return fields;
 }
 
@@ -93,13 +95,6 @@ const std::vector<std::pair<std::string, std::string>>& refused_generation_field
       {"max_new_tokens", "is called max_tokens here"},
       {"typical_p", "is not supported; there are temperature, top_k, top_p and min_p"},
       {"mirostat", "is not supported; there are temperature, top_k, top_p and min_p"},
-      {"grammar", "is not supported: output is not constrained"},
-      {"json_schema", "is not supported: output is not constrained"},
-      {"guided_json", "is not supported: output is not constrained"},
-      {"guided_regex", "is not supported: output is not constrained"},
-      {"guided_choice", "is not supported: output is not constrained"},
-      {"guided_grammar", "is not supported: output is not constrained"},
-      {"structured_outputs", "is not supported: output is not constrained"},
       {"use_beam_search", "is not supported"},
       {"prompt_logprobs", "is not supported; use echo with logprobs"},
       {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
@@ -114,7 +109,7 @@ std::vector<std::string> strings_of(const Json& body, const char* name) {
   return found->get<std::vector<std::string>>();
 }
 
-Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice& choice) {
+Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice) {
   const Json& body = call.body;
   GenerateRequest request;
   SamplingOptions& s = request.sampling;
@@ -141,6 +136,10 @@ Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice&
   if (const double wanted = body.value("timeout", 0.0); wanted > 0)
     timeout_s = timeout_s > 0 ? std::min(timeout_s, wanted) : wanted;
   request.timeout_ms = timeout_s * 1e3;
+  if (call.constraint.field.empty()) {
+    SERVER_ASSIGN(call.constraint, constraint_of(body));
+  }
+  request.constraint = call.constraint.constraint;
   request.adapters = choice.adapters;
   if (const auto lora = body.find("lora"); lora != body.end()) {
     request.adapters.clear();
@@ -157,6 +156,15 @@ Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice&
     }
   }
   return request;
+}
+
+Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
+                                                const std::vector<GenerateRequest>& requests) {
+  auto choices = Choices::start(model, requests);
+  if (choices.ok() || choices.error().status != 400 || !choices.error().param.empty()) return choices;
+  ApiError error = choices.error();
+  error.param = call.constraint.field;  // prompt, sampling and stop strings have been checked
+  return error;
 }
 
 std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_tokens, const char* param) {

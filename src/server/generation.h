@@ -11,8 +11,12 @@ const std::vector<Field>& generation_fields();
 /// Names that other servers have, and what to write instead.
 const std::vector<std::pair<std::string, std::string>>& refused_generation_fields();
 
-/// Sampling, stop strings, adapters, client, priority and time limit of a checked body. The seed of choice i is seed + i.
-Outcome<GenerateRequest> generation_request(const Call& call, const ModelChoice& choice);
+/// Sampling, stop strings, adapters, constraint, client, priority and time limit of a checked body. The seed of choice i is
+/// seed + i. The endpoint may have set call.constraint.
+Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice);
+/// Choices::start, whose errors name the field of the constraint if that is at fault.
+Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
+                                                const std::vector<GenerateRequest>& requests);
 /// The strings of `stop`, which is one or a list.
 std::vector<std::string> strings_of(const Json& body, const char* name);
 

@@ -135,10 +135,11 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     }
     if (calls.empty()) return failed();
     const size_t next = std::min(text.find_first_not_of(" \t\r\n,;", end), text.size());
+    const bool has_separator = text.substr(end, next - end).find_first_of(",;") != text.npos;
+    // Without a closing marker only a separator says that a call follows: what comes next decides.
+    if (!*syntax.end && next == text.size() && !is_all) return more();
     const bool has_another = next < text.size() && (text[next] == '{' || text[next] == '[');
-    // Without a closing marker only a separator says that a call follows.
-    const bool may_follow = *syntax.end || text.substr(end, next - end).find_first_of(",;") != text.npos;
-    if (!has_another || !may_follow) return closed(syntax, text, end, is_all, std::move(calls));
+    if (!has_another || !(*syntax.end || has_separator)) return closed(syntax, text, end, is_all, std::move(calls));
     at = next;
   }
 }
@@ -167,8 +168,8 @@ Reading read_named_json(const ToolCallSyntax& syntax, std::string_view text, boo
   const std::string_view separator = syntax.first, second = syntax.second;
   if (const size_t at = skip_spaces(text, 0); at < text.size() && (text[at] == '[' || text[at] == '{'))
     return read_json_calls(syntax, text, is_all, schemas);  // what earlier models of the family write
-  const size_t header_end = text.find(separator);
-  if (header_end == text.npos) return text.size() > kLongestHeader ? failed() : more_or_failed(is_all);
+  const size_t header_end = text.substr(0, kLongestHeader).find(separator);
+  if (header_end == text.npos) return text.size() >= kLongestHeader ? failed() : more_or_failed(is_all);
   std::string_view header = trimmed(text.substr(0, header_end));
   ChatToolCall call;
   if (const size_t cut = second.empty() ? header.npos : header.find(second); cut != header.npos) {

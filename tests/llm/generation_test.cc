@@ -344,6 +344,28 @@ TEST(PrefixReuse, ModelsWithWindowsGoOnFromTheEndOfATurn) {
   }
 }
 
+// Where all layers have windows, a prompt may be longer than the cache.
+TEST(PrefixReuse, AWindowIsEnoughForALongPrompt) {
+  TextEngineOptions options;
+  options.threads = 1;
+  options.dtype = ComputeType::kF32;
+  options.context = 600;
+  options.max_sequences = 1;
+  options.max_batch_tokens = 16;
+  const auto engine = TextEngine::open(std::string(REDLINE_GOLDEN_DIR) + "/mistral_window", options).value();
+  ASSERT_LT(engine->batch_limits().cache_tokens, 500);
+  GenerateRequest r;
+  for (int32_t i = 0; i < 500; ++i) r.prompt.push_back(i * 7 % 60);
+  r.max_tokens = 5;
+  r.sampling.temperature = 0;
+  r.ignore_stop_tokens = true;
+  const auto first = engine->generate(r), again = engine->generate(r);
+  ASSERT_TRUE(first.ok()) << first.status().to_string();
+  EXPECT_EQ(again->cached_tokens, 499);
+  EXPECT_EQ(again->tokens, first->tokens);
+  EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+}
+
 TEST(PrefixReuse, RopeThatDependsOnTheLengthSharesNothing) {
   const auto engine = TextEngine::open(std::string(REDLINE_GOLDEN_DIR) + "/rope_dynamic").value();
   GenerateRequest r;

@@ -98,6 +98,19 @@ TEST(Scheduler, APromptIsAdmittedWhenTheCacheHasRoomBesideWhatRunningOnesNeed) {
   EXPECT_TRUE(host.preempted.empty());
 }
 
+TEST(Scheduler, APromptLongerThanAllWindowsIsAdmitted) {
+  NoCache host;
+  host.pages = 10;
+  StepBudget b = budget(64);
+  b.page_tokens = 32;
+  b.cache_pages = 12;
+  EXPECT_EQ(plan({waiting(1000)}, b, host), Grants());
+  EXPECT_EQ(host.refused, (std::vector<size_t>{0}));
+  b.request_pages = 6;
+  EXPECT_EQ(plan({waiting(1000), waiting(40)}, b, host), (Grants{{0, 64}}));
+  EXPECT_EQ(host.refused.size(), 1u);
+}
+
 TEST(Scheduler, TheLastOfTheLowestPriorityIsPreempted) {
   NoCache host;
   host.pages = 0;

@@ -306,22 +306,22 @@ TEST_F(Served, TokensAndBack) {
 TEST(App, ServesThePage) {
   App app({});
   ASSERT_TRUE(app.keys().add("ann", "secret").ok());  // the page itself asks for the key
-  auto call = request("GET", "/");
+  auto call = make_request("GET", "/");
   auto answer = app.handle(call);
   EXPECT_EQ(answer->status, 200);
   EXPECT_EQ(answer->content_type, "text/html; charset=utf-8");
   EXPECT_NE(header_of(*answer, "Content-Security-Policy").find("default-src 'none'"), std::string::npos);
   const std::string etag = header_of(*answer, "ETag"), page = body_of(*answer);
   EXPECT_NE(page.find("app.js"), std::string::npos);
-  call = request("GET", "/", "", {{"if-none-match", etag}});
+  call = make_request("GET", "/", "", {{"if-none-match", etag}});
   answer = app.handle(call);
   EXPECT_EQ(answer->status, 304);
   EXPECT_EQ(body_of(*answer), "");
-  call = request("GET", "/app.js");
+  call = make_request("GET", "/app.js");
   answer = app.handle(call);
   EXPECT_EQ(answer->status, 200);
   EXPECT_EQ(header_of(*answer, "Content-Encoding"), "gzip");
-  call = request("GET", "/app2.js");
+  call = make_request("GET", "/app2.js");
   EXPECT_EQ(app.handle(call)->status, 404);
 }
 

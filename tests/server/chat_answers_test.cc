@@ -13,7 +13,8 @@ using testing::FakeEngine;
 // A template of the Hermes family, as its markers tell.
 constexpr char kTemplate[] = "<tool_call> <think> {{ tools }}";
 constexpr char kScript[] =
-    "<think>Which city?</think>Let me see.<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": \"Ulm\"}}\n</tool_call>";
+    "<think>Which city?</think>Let me see.<tool_call>\n{\"name\": \"weather\", \"arguments\": {\"city\": "
+    "\"Ulm\"}}\n</tool_call>";
 
 struct Fake {
   App app{{}};
@@ -39,7 +40,8 @@ Json with(Json body, const char* name, Json value) {
 }
 
 const Json kParameters = {{"type", "object"}, {"properties", {{"city", {{"type", "string"}}}}}};
-const Json kTools = Json::array({{{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", kParameters}}}}});
+const Json kTools =
+    Json::array({{{"type", "function"}, {"function", {{"name", "weather"}, {"parameters", kParameters}}}}});
 const Json kMessages = Json::array({{{"role", "user"}, {"content", "Weather?"}}});
 
 TEST(ChatAnswers, OpenAi) {
@@ -143,7 +145,8 @@ TEST(ChatAnswers, ConversationsOfEveryApiReachTheTemplateAlike) {
         for (Json& call : message["tool_calls"]) call.erase("id");
     return messages;
   };
-  const Json call = {{"id", "c1"}, {"type", "function"}, {"function", {{"name", "weather"}, {"arguments", "{\"city\":\"Ulm\"}"}}}};
+  const Json call = {
+      {"id", "c1"}, {"type", "function"}, {"function", {{"name", "weather"}, {"arguments", "{\"city\":\"Ulm\"}"}}}};
   const Json openai = rendered("/v1/chat/completions",
                                {{"messages",
                                  {{{"role", "system"}, {"content", "Be kind."}},
@@ -160,8 +163,10 @@ TEST(ChatAnswers, ConversationsOfEveryApiReachTheTemplateAlike) {
        {"messages",
         {{{"role", "user"}, {"content", "Weather?"}},
          {{"role", "assistant"},
-          {"content", Json::array({{{"type", "tool_use"}, {"id", "c1"}, {"name", "weather"}, {"input", {{"city", "Ulm"}}}}})}},
-         {{"role", "user"}, {"content", Json::array({{{"type", "tool_result"}, {"tool_use_id", "c1"}, {"content", "sunny"}}})}}}}});
+          {"content",
+           Json::array({{{"type", "tool_use"}, {"id", "c1"}, {"name", "weather"}, {"input", {{"city", "Ulm"}}}}})}},
+         {{"role", "user"},
+          {"content", Json::array({{{"type", "tool_result"}, {"tool_use_id", "c1"}, {"content", "sunny"}}})}}}}});
   const Json responses = rendered(
       "/v1/responses",
       {{"instructions", "Be kind."},

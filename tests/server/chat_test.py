@@ -92,7 +92,13 @@ def test_parts_and_a_begun_answer(client, server):
     ({"messages": [{"role": "user", "content": 3}]}, "messages[0].content"),
     ({"messages": [{"role": "user", "content": [{"type": "image_url", "text": ""}]}]}, "messages[0].content[0].type"),
     ({"messages": [{"role": "user", "content": "a", "colour": 1}]}, "messages[0].colour"),
-    ({"response_format": {"type": "json_object"}}, "response_format.type"),
+    ({"response_format": {"type": "json"}}, "response_format.type"),
+    ({"response_format": {"type": "json_schema"}}, "response_format.schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"name": "a"}}}, "response_format.json_schema.schema"),
+    ({"response_format": {"type": "json_schema", "json_schema": {"schema": {"type": 5}}}}, "response_format.json_schema.schema"),
+    ({"guided_regex": "(a"}, "guided_regex"),
+    ({"grammar": "root ::= other"}, "grammar"),
+    ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
     ({"tool_choice": "required"}, "tool_choice"),
     ({"top_logprobs": 21}, "top_logprobs"),
     ({"functions": []}, "functions"),
@@ -235,6 +241,37 @@ def test_litellm(server):
     assert claude_like.choices[0].message.content == expected
     llama_like = litellm.completion(model="ollama_chat/" + MODEL, api_base=server.url, **options)
     assert llama_like.choices[0].message.content == expected
+
+
+SCHEMA = {"type": "object", "properties": {"animal": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},
+          "required": ["animal", "age"], "additionalProperties": False}
+
+
+def check_animal(text):
+    value = json.loads(text)
+    assert value["animal"] in ("cat", "dog") and 0 <= value["age"] <= 99 and len(value) == 2
+
+
+def test_json_of_a_schema_through_every_client(client, claude, llama, server):
+    json_schema = {"type": "json_schema", "json_schema": {"name": "animal", "schema": SCHEMA, "strict": True}}
+    for stream in (False, True):
+        answer = client.chat.completions.create(model=MODEL, messages=ASK, response_format=json_schema, stream=stream)
+        check_animal("".join(c.choices[0].delta.content or "" for c in answer) if stream else answer.choices[0].message.content)
+    text_format = {"format": {"type": "json_schema", "name": "animal", "schema": SCHEMA, "strict": True}}
+    check_animal(client.responses.create(model=MODEL, input="Which animal?", text=text_format).output_text)
+    config = {"format": {"type": "json_schema", "schema": SCHEMA}}
+    check_animal(claude.messages.create(model=MODEL, max_tokens=100, messages=ASK, output_config=config).content[0].text)
+    check_animal(llama.chat(model=MODEL, messages=ASK, format=SCHEMA).message.content)
+
+
+def test_choices_regexes_and_grammars(server):
+    def text(**constraint):
+        return server.post("/v1/completions", {"prompt": "The", "max_tokens": 60} | constraint).json()["choices"][0]["text"]
+    assert text(guided_choice=["north", "south"]) in ("north", "south")
+    assert text(structured_outputs={"choice": ["north"]}) == "north"
+    assert text(guided_regex="[0-9]{4}-[0-9]{2}").replace("-", "").isdigit()
+    assert text(grammar='root ::= "yes" | "no"') in ("yes", "no")
+    check_animal(text(json_schema=SCHEMA))
 
 
 def test_a_model_without_template(start, tmp_path):

@@ -5,7 +5,7 @@
 namespace redline::server {
 namespace {
 
-constexpr char kConstrained[] = "is not supported: output is not constrained";
+constexpr char kConstrained[] = "is not supported: calls are not forced";
 
 const Field message_item{"", kObject, "", {.object = &chat_message_schema}};
 const Field tool_item{"", kObject, "", {.object = &chat_tool_schema}};
@@ -15,8 +15,6 @@ const Schema stream_options_schema{
     {{"include_usage", kBoolean, "a last event with the usage"},
      {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
-const Schema response_format_schema{
-    "ResponseFormat", {{"type", kString, "", {.required = true, .only = {"text"}, .why = kConstrained}}}, true};
 const Schema variables_schema{"TemplateVariables", {}, true};
 
 const std::vector<Field>& template_fields() {
@@ -49,7 +47,6 @@ const Schema request_schema{
                        {"n", kInteger, "answers", {.min = 1, .max = 128}},
                        {"logprobs", kBoolean, "log probabilities of each token"},
                        {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
-                       {"response_format", kObject, "", {.object = &response_format_schema}},
                        {"tool_choice", kString, "", {.only = {"auto", "none"}, .why = kConstrained}},
                        {"parallel_tool_calls", kBoolean, "", {.is_ignored = true}},
                        {"modalities", kArray, "", {.items = &text_item}},
@@ -231,7 +228,7 @@ AnswerOr post_chat(Call& call) {
   if (body.value("logprobs", false)) request.num_logprobs = body.value("top_logprobs", 0);
   std::vector<GenerateRequest> requests(body.value("n", size_t{1}), request);
   for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.seed += i;
-  SERVER_ASSIGN(auto choices, Choices::start(choice.model, requests));
+  SERVER_ASSIGN(auto choices, start_choices(call, choice.model, requests));
   return std::unique_ptr<Answer>(
       std::make_unique<ChatCompletion>(call, choice, std::move(choices), prompt, request.stop));
 }

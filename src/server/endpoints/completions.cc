@@ -274,7 +274,7 @@ AnswerOr post_completions(Call& call) {
       requests.back().sampling.seed += i;
     }
   }
-  SERVER_ASSIGN(auto choices, Choices::start(choice.model, requests));
+  SERVER_ASSIGN(auto choices, start_choices(call, choice.model, requests));
   return std::unique_ptr<Answer>(
       std::make_unique<CompletionAnswer>(call, choice, std::move(choices), std::move(prompts), stop));
 }

@@ -49,12 +49,15 @@ const Schema choice_schema{
     {{"type",
       kString,
       "",
-      {.required = true, .only = {"auto", "none"}, .why = "is not supported: output is not constrained"}},
+      {.required = true, .only = {"auto", "none"}, .why = "is not supported: calls are not forced"}},
      {"disable_parallel_tool_use", kBoolean, "", {.is_ignored = true}}}};
 const Schema thinking_schema{"AnthropicThinking",
                              {{"type", kString, "", {.required = true, .choices = {"enabled", "disabled", "adaptive"}}},
                               {"budget_tokens", kInteger, "", {.is_ignored = true}},
                               {"display", kString, "", {.is_ignored = true}}}};
+const Schema output_schema{"AnthropicOutputConfig",
+                           {{"format", kObject, "JSON of a schema", {.object = &format_schema()}},
+                            {"effort", kString, "a variable of the chat template", {.max_length = 100}}}};
 const Schema metadata_schema{"AnthropicMetadata", {{"user_id", kString, "requests of one user share their turn"}}};
 const Field stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
 
@@ -69,7 +72,7 @@ const std::vector<Field>& prompt_fields() {
       {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
       {"tool_choice", kObject, "", {.object = &choice_schema}},
       {"thinking", kObject, "a variable of the chat template", {.object = &thinking_schema}},
-      {"output_config", kObject, "", {.is_ignored = true}},
+      {"output_config", kObject, "", {.object = &output_schema}},
       {"context_management", kObject, "prompts are never cut", {.is_ignored = true}},
       {"cache_control", kObject, "prompts are found by their tokens", {.is_ignored = true}},
       {"speed", kString, "there is one speed", {.is_ignored = true}},
@@ -172,6 +175,8 @@ ChatPrompt prompt_of(const Json& body) {
   }
   if (const auto thinking = body.find("thinking"); thinking != body.end())
     prompt.variables["enable_thinking"] = (*thinking)["type"] != "disabled";
+  if (const auto output = body.find("output_config"); output != body.end() && output->contains("effort"))
+    prompt.variables["reasoning_effort"] = (*output)["effort"];
   return prompt;
 }
 
@@ -281,12 +286,15 @@ AnswerOr post_messages(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
   if (body.contains("stop_sequences")) body["stop"] = body["stop_sequences"];
   if (body.contains("metadata") && body["metadata"].contains("user_id")) body["user"] = body["metadata"]["user_id"];
+  if (body.contains("output_config") && body["output_config"].contains("format")) {
+    SERVER_ASSIGN(call.constraint, constraint_of_format(body["output_config"]["format"], "output_config.format"));
+  }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   ChatPrompt prompt = prompt_of(body);
   if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
   request.max_tokens = body["max_tokens"];
   const auto prompt_tokens = std::ssize(request.prompt);
-  SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
+  SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   return std::unique_ptr<Answer>(
       std::make_unique<MessageAnswer>(call, choice, std::move(choices), prompt, request.stop, prompt_tokens));
 }

@@ -9,7 +9,6 @@ namespace redline::server {
 namespace {
 
 constexpr double kMaxInteger = 9007199254740991.0;
-constexpr char kConstrained[] = "is not supported: output is not constrained";
 
 const Schema open_schema{"AnyObject", {}, true};
 const Field any_item{"", kAny, ""};
@@ -46,7 +45,7 @@ const Schema options_schema{
      {"penalize_newline", kBoolean, "", {.is_ignored = true}},
      {"mirostat_tau", kNumber, "mirostat is off", {.is_ignored = true}},
      {"mirostat_eta", kNumber, "mirostat is off", {.is_ignored = true}},
-     {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}};
+     {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}}};
 const Schema function_schema{"OllamaFunctionCall",
                              {{"name", kString, "", {.required = true}},
                               {"index", kInteger, ""},
@@ -75,7 +74,7 @@ const std::vector<Field>& common_fields() {
       {"options", kObject, "", {.object = &options_schema}},
       {"think", kBoolean | kString, "a variable of the chat template"},
       {"keep_alive", kString | kNumber, "models stay loaded", {.is_ignored = true}},
-      {"format", kString | kObject, "", {.only = {""}, .why = kConstrained}},
+      {"format", kString | kObject, "json, or a JSON Schema", {.object = &open_schema}},
       {"logprobs", kBoolean, "", {.only = {false}, .why = "is not supported here; use /v1/chat/completions"}},
       {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
       {"truncate", kBoolean, "prompts are never cut", {.is_ignored = true}},
@@ -224,8 +223,12 @@ AnswerOr loaded_answer(const Call& call, const ModelChoice& choice, bool is_chat
   return std::unique_ptr<Answer>(std::move(answer));
 }
 
-AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<std::string> raw,
-               bool is_chat) {
+AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::optional<std::string> raw, bool is_chat) {
+  if (const auto format = call.body.find("format"); format != call.body.end() && *format != "") {
+    if (format->is_string() && *format != "json")
+      return bad_request("format", "format must be \"json\" or a JSON Schema", "invalid_value");
+    call.constraint = json_constraint(format->is_string() ? Json{{"type", "object"}} : *format, "format");
+  }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   const TextEngine& engine = choice.model->engine();
   if (raw) {
@@ -237,7 +240,7 @@ AnswerOr start(Call& call, const ModelChoice& choice, ChatPrompt prompt, std::op
     if (auto error = set_prompt(engine, prompt, is_chat ? "messages" : "prompt", request)) return *error;
   }
   request.max_tokens = call.body.value("max_tokens", engine.info().context);
-  SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
+  SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   return std::unique_ptr<Answer>(
       std::make_unique<OllamaAnswer>(call, choice, std::move(choices), prompt, request.stop, is_chat));
 }

@@ -5,7 +5,7 @@
 namespace redline::server {
 namespace {
 
-constexpr char kConstrained[] = "is not supported: output is not constrained";
+constexpr char kConstrained[] = "is not supported: calls are not forced";
 
 const Schema open_schema{"AnyObject", {}, true};
 const Field any_item{"", kAny, ""};
@@ -41,11 +41,9 @@ const Schema tool_schema{"ResponseTool",
                           {"parameters", kObject, "a JSON Schema", {.object = &open_schema}},
                           {"strict", kBoolean, "", {.is_ignored = true}}}};
 const Field tool_item{"", kObject, "", {.object = &tool_schema}};
-const Schema format_schema{
-    "ResponseTextFormat", {{"type", kString, "", {.required = true, .only = {"text"}, .why = kConstrained}}}, true};
 const Schema text_schema{
     "ResponseText",
-    {{"format", kObject, "", {.object = &format_schema}}, {"verbosity", kString, "", {.is_ignored = true}}}};
+    {{"format", kObject, "", {.object = &format_schema()}}, {"verbosity", kString, "", {.is_ignored = true}}}};
 const Schema reasoning_schema{"ResponseReasoning",
                               {{"effort", kString, "a variable of the chat template", {.max_length = 100}},
                                {"summary", kString, "", {.is_ignored = true}},
@@ -151,6 +149,10 @@ Outcome<ChatPrompt> prompt_of(const Json& body) {
   return prompt;
 }
 
+Json format_of(const Json& body) {
+  return body.contains("text") && body["text"].contains("format") ? body["text"]["format"] : Json{{"type", "text"}};
+}
+
 class ResponseAnswer final : public ChatAnswer {
  public:
   ResponseAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
@@ -171,7 +173,7 @@ class ResponseAnswer final : public ChatAnswer {
                {"service_tier", "default"},
                {"store", false},
                {"temperature", request.sampling.temperature},
-               {"text", {{"format", {{"type", "text"}}}}},
+               {"text", {{"format", format_of(body)}}},
                {"tool_choice", given("tool_choice", "auto")},
                {"tools", given("tools", Json::array())},
                {"top_p", request.sampling.top_p},
@@ -313,11 +315,14 @@ class ResponseAnswer final : public ChatAnswer {
 AnswerOr post_responses(Call& call) {
   const Json& body = call.body;
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
+  if (body.contains("text") && body["text"].contains("format")) {
+    SERVER_ASSIGN(call.constraint, constraint_of_format(body["text"]["format"], "text.format"));
+  }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   SERVER_ASSIGN(ChatPrompt prompt, prompt_of(body));
   if (auto error = set_prompt(choice.model->engine(), prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
-  SERVER_ASSIGN(auto choices, Choices::start(choice.model, {request}));
+  SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   return std::unique_ptr<Answer>(std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request));
 }
 

@@ -105,7 +105,9 @@ TEST(ConstraintAutomaton, AgreesWithAChartParserOnRandomGrammars) {
     // Every allowed beginning has an end: tokens of one byte suffice.
     ConstraintState state(*constraint);
     for (const std::string& t : texts)
-      if (want[t]) ASSERT_TRUE(state.allows(t)) << text << t;
+      if (want[t]) {
+        ASSERT_TRUE(state.allows(t)) << text << t;
+      }
   }
   EXPECT_GT(compiled, 800);
 }
@@ -123,7 +125,9 @@ TEST(ConstraintAutomaton, ABeginningIsAllowedExactlyIfATextBeginsSo) {
         for (size_t n = 0; n <= t.size(); ++n) begins[t.substr(0, n)] = true;
     ConstraintState state(*constraint);
     for (const std::string& t : texts)  // longer texts may begin so as well
-      if (begins[t]) ASSERT_TRUE(state.allows(t)) << reference.gbnf() << t;
+      if (begins[t]) {
+        ASSERT_TRUE(state.allows(t)) << reference.gbnf() << t;
+      }
   }
 }
 
@@ -235,8 +239,12 @@ TEST(ConstraintState, AFullCacheIsReplaced) {
   for (int i = 0; i < 30'000; ++i) {
     ASSERT_TRUE(state.accept('a' + i % 3).ok());
     ASSERT_TRUE(other.accept('a' + i % 3).ok());
-    if (i % 500 == 0) ASSERT_EQ(mask_of(state, *small_trie()), mask_of(other, *small_trie()));
-    if (i % 700 == 0) ASSERT_TRUE(state.rollback(100).ok() == other.rollback(100).ok());
+    if (i % 500 == 0) {
+      ASSERT_EQ(mask_of(state, *small_trie()), mask_of(other, *small_trie()));
+    }
+    if (i % 700 == 0) {
+      ASSERT_TRUE(state.rollback(100).ok() == other.rollback(100).ok());
+    }
   }
 }
 

@@ -105,7 +105,9 @@ TEST(ConstraintAutomaton, AgreesWithAChartParserOnRandomGrammars) {
     // Every allowed beginning has an end: tokens of one byte suffice.
     ConstraintState state(*constraint);
     for (const std::string& t : texts)
-      if (want[t]) ASSERT_TRUE(state.allows(t)) << text << t;
+      if (want[t]) {
+        ASSERT_TRUE(state.allows(t)) << text << t;
+      }
   }
   EXPECT_GT(compiled, 800);
 }
@@ -123,7 +125,9 @@ TEST(ConstraintAutomaton, ABeginningIsAllowedExactlyIfATextBeginsSo) {
         for (size_t n = 0; n <= t.size(); ++n) begins[t.substr(0, n)] = true;
     ConstraintState state(*constraint);
     for (const std::string& t : texts)  // longer texts may begin so as well
-      if (begins[t]) ASSERT_TRUE(state.allows(t)) << reference.gbnf() << t;
+      if (begins[t]) {
+        ASSERT_TRUE(state.allows(t)) << reference.gbnf() << t;
+      }
   }
 }
 
@@ -162,7 +166,7 @@ TEST(ConstraintAutomaton, MasksAreThoseOfEveryTokenTried) {
       {"{}", R"({"type":"string","maxLength":40})",
        R"({"type":"array","items":{"type":"string","maxLength":20},"maxItems":200})",
        R"({"type":"object","properties":{"a":{"type":"integer"},"ab":{"type":"string"},"b":{"enum":["a","ab","aaaa"]}},"required":["ab"]})",
-       R"({"type":"string","pattern":"^(ab)+$","maxLength":5})",
+       R"({"type":"string","minLength":60,"maxLength":130})", R"({"type":"string","pattern":"^(ab)+$","maxLength":5})",
        R"({"type":"string","pattern":"[0-9]","minLength":70,"maxLength":90})"})
     check(schema(text), text);
 }
@@ -235,8 +239,12 @@ TEST(ConstraintState, AFullCacheIsReplaced) {
   for (int i = 0; i < 30'000; ++i) {
     ASSERT_TRUE(state.accept('a' + i % 3).ok());
     ASSERT_TRUE(other.accept('a' + i % 3).ok());
-    if (i % 500 == 0) ASSERT_EQ(mask_of(state, *small_trie()), mask_of(other, *small_trie()));
-    if (i % 700 == 0) ASSERT_TRUE(state.rollback(100).ok() == other.rollback(100).ok());
+    if (i % 500 == 0) {
+      ASSERT_EQ(mask_of(state, *small_trie()), mask_of(other, *small_trie()));
+    }
+    if (i % 700 == 0) {
+      ASSERT_TRUE(state.rollback(100).ok() == other.rollback(100).ok());
+    }
   }
 }
 

@@ -23,6 +23,10 @@ inline std::vector<std::string> small_vocabulary() {
         "((",       "+a",       "*(",           "ab\"}",    "x\":1}", "bb",       "aab",      "1,",
         ",2"})
     texts.push_back(text);
+  for (const char* end : {"", "\"", "\"}", "\",\"b", "b"}) {  // longer than TokenTrie::kShortBytes
+    texts.push_back(std::string(36, 'a') + end);
+    texts.push_back(std::string(50, ' ') + end);
+  }
   texts.push_back("</s>");
   return texts;
 }

@@ -174,9 +174,13 @@ TEST(ConstraintSchema, NumbersWithinBounds) {
       const bool is_plain = text.find('.') == text.npos;
       if (is_integer && !is_plain) continue;
       any = any || holds(v);
-      if (constraint.ok()) ASSERT_EQ(matches(*constraint, text), holds(v)) << s << " on " << text;
+      if (constraint.ok()) {
+        ASSERT_EQ(matches(*constraint, text), holds(v)) << s << " on " << text;
+      }
     }
-    if (any) ASSERT_TRUE(constraint.ok()) << s << constraint.status().to_string();
+    if (any) {
+      ASSERT_TRUE(constraint.ok()) << s << constraint.status().to_string();
+    }
   }
 }
 

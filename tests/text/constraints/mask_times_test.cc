@@ -52,14 +52,15 @@ TEST(ConstraintMasks, DISABLED_TimesAt128kTokens) {
   std::vector<double> all;
   for (const auto& test :
        nlohmann::json::parse(must_read(std::string(REDLINE_SOURCE_DIR) + "/bench/constraints/cases.json"))) {
-    const std::string name = test["name"], text = test["schema"];
+    const std::string name = test["name"].get<std::string>(), text = test["schema"].get<std::string>();
     begin = Clock::now();
     const auto constraint = Constraint::from_json_schema(text, trie);
     const double compile_ms = microseconds_since(begin) / 1e3;
     ASSERT_TRUE(constraint.ok()) << name << constraint.status().to_string();
     std::vector<double> times;
     nlohmann::json of_documents = nlohmann::json::array();
-    for (const std::string document : test["documents"]) {
+    for (const auto& entry : test["documents"]) {
+      const std::string document = entry.get<std::string>();
       ConstraintState state(*constraint);
       TokenBits bits(trie->num_words());
       std::vector<TokenId> tokens;

@@ -245,7 +245,7 @@ uint32_t ConstraintCache::behind(uint32_t stack) {
   return pops_[stack] = config;
 }
 
-uint32_t ConstraintCache::canonical_count(uint32_t state, uint32_t count, bool& is_exact) const {
+uint32_t ConstraintCache::canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const {
   const Automaton::Rule& rule = automaton_.rules()[automaton_.state(state).rule];
   if (!rule.is_counted) return 0;
   const uint64_t near = std::min(trie_.max_bytes(), TokenTrie::kShortBytes) + uint64_t{rule.max_distance} + 1;
@@ -254,7 +254,7 @@ uint32_t ConstraintCache::canonical_count(uint32_t state, uint32_t count, bool& 
   if (count < rule.least) distance = rule.least - count;
   else if (rule.greatest != Automaton::kUnbounded) distance = rule.greatest - std::min(count, rule.greatest);
   if (distance <= near) return count;
-  if (distance <= reach) is_exact = false;
+  if (distance <= reach) exact_bytes = std::min<size_t>(exact_bytes, distance - rule.max_distance - 1);
   return count < rule.least ? 0 : rule.least;
 }
 
@@ -293,6 +293,18 @@ uint32_t ConstraintCache::after_plain(uint32_t config) {
   return is_same ? after : kNone;
 }
 
+bool ConstraintCache::is_next_round(uint32_t config, uint32_t next, const Automaton::Rule& rule) const {
+  if (num_entries(config) != num_entries(next)) return false;
+  for (size_t i = 0; i < num_entries(config); ++i) {
+    const Entry a = entry(config, i), b = entry(next, i);
+    const Automaton::State& state = automaton_.state(a.state);
+    if (a.state != b.state || a.stack != b.stack || a.stack != kOpenStack || a.count + 1 != b.count) return false;
+    if (&automaton_.rules()[state.rule] != &rule || state.least_ticks > 1) return false;
+    if (state.greatest_ticks != Automaton::kUnbounded && a.count < rule.least) return false;
+  }
+  return true;
+}
+
 std::optional<size_t> ConstraintCache::free_plain_chars(uint32_t config, Entry entry) {
   // A state of few bytes, within a literal for example, is not worth looking at.
   constexpr int kMinBytes = 90;
@@ -311,10 +323,8 @@ std::optional<size_t> ConstraintCache::free_plain_chars(uint32_t config, Entry e
       return std::nullopt;
     }
     if (next == config || chars == max_chars) return max_chars + 1;
-    // A loop that counts characters goes on up to its bound.
-    if (chars == 0 && rule.is_counted && rule.greatest != Automaton::kUnbounded && state.least_ticks == 0 &&
-        state.greatest_ticks == Automaton::kUnbounded && num_entries(next) == 1 &&
-        this->entry(next, 0) == Entry{entry.state, entry.count + 1, entry.stack})
+    // A loop that counts each character goes on up to its bound.
+    if (chars == 1 && rule.is_counted && rule.greatest != Automaton::kUnbounded && is_next_round(config, next, rule))
       return std::min<size_t>(rule.greatest - entry.count, max_chars + 1);
     config = next;
   }
@@ -395,11 +405,11 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
         for (TokenId id = 0; id < trie_.vocab_size(); ++id)
           if (id != edge.token) set_bit(bits, id);
       }
-  bool is_exact = true;
+  size_t exact_bytes = SIZE_MAX;
   for (size_t i = 0, n = num_entries(config); i < n && status_.ok(); ++i) {
     const Entry e = entry(config, i);
     if (automaton_.byte_edges(e.state).empty()) continue;
-    const uint64_t key = (uint64_t{e.state} << 32) | canonical_count(e.state, e.count, is_exact);
+    const uint64_t key = (uint64_t{e.state} << 32) | canonical_count(e.state, e.count, exact_bytes);
     std::unique_ptr<StateMask>& slot = state_masks_[key];
     if (!slot) slot = make_state_mask(e.state, static_cast<uint32_t>(key));
     if (!status_.ok()) {
@@ -435,8 +445,9 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
     }
     for (const TokenId id : allowed) set_bit(bits, id);
   }
-  if (!is_exact)
+  if (exact_bytes != SIZE_MAX)
     for (const TokenId id : trie_.long_tokens()) {
+      if (trie_.text(id).size() <= exact_bytes) break;
       const auto i = static_cast<size_t>(id);
       bits[i / 32] &= ~(1U << (i % 32));
       if (step_token(config, id) != kDead) bits[i / 32] |= 1U << (i % 32);

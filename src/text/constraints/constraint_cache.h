@@ -113,8 +113,10 @@ class ConstraintCache {
   uint32_t with_flag(uint32_t config, Flags flag);
   /// The parse state behind a call with this stack.
   uint32_t behind(uint32_t stack);
-  /// A number of repetitions with the same mask, as far as tokens of at most TokenTrie::kShortBytes; `is_exact`: for all.
-  uint32_t canonical_count(uint32_t state, uint32_t count, bool& is_exact) const;
+  /// A number of repetitions with the same mask, for tokens of at most `exact_bytes`, which it may lower.
+  uint32_t canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const;
+  /// Whether `next` is `config` after one more repetition of the rule, with as many to go as its bound allows.
+  bool is_next_round(uint32_t config, uint32_t next, const Automaton::Rule& rule) const;
   /// As many plain characters may follow, whatever they are, and the rule does not end between them; nullopt: it depends
   /// on the characters.
   std::optional<size_t> free_plain_chars(uint32_t config, Entry entry);

@@ -79,6 +79,8 @@ std::shared_ptr<const TokenTrie> TokenTrie::make(std::vector<std::string> texts,
     by_chars[chars].push_back(id);
   }
   trie->texts_ = std::move(texts);
+  std::stable_sort(trie->long_tokens_.begin(), trie->long_tokens_.end(),
+                   [&](TokenId a, TokenId b) { return trie->text(a).size() > trie->text(b).size(); });
   trie->plain_ = ByteTrie(std::move(plain));
   trie->other_ = ByteTrie(std::move(other));
   TokenBits bits(trie->num_words());

@@ -75,7 +75,7 @@ class TokenTrie {
   const ByteTrie& plain() const { return plain_; }
   const ByteTrie& other() const { return other_; }
   size_t max_bytes() const { return max_bytes_; }
-  /// Tokens of more than kShortBytes, which are few.
+  /// Tokens of more than kShortBytes, which are few; the longest first.
   static constexpr size_t kShortBytes = 32;
   std::span<const TokenId> long_tokens() const { return long_tokens_; }
   size_t max_plain_chars() const { return plain_up_to_.size() - 1; }

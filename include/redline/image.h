@@ -69,7 +69,7 @@ struct ImageProgress {
   const float* output = nullptr;
   double sigma = 0, next_sigma = 0;  ///< noise level of the latents before and after the step
   double step_size = 0;              ///< Euler: the step added step_size * output to the latents; 0: other solvers
-  /// A small picture of what image `index` of the batch will be, as the model expects it at this step: its longer side has at
+  /// A preview of image `index` of the batch, as the model expects it at this step; its longer side has at
   /// most `max_side` pixels (or is one pixel of the latents). Decoded when it is called, during the call only.
   std::function<Result<RgbImage>(int64_t index, int64_t max_side)> preview;
 };

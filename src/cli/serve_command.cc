@@ -54,7 +54,7 @@ struct ServeArgs {
       {.min = 0, .max = 1e9, .shown_default = "enough for --max-sequences contexts"});
     v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
       {.aliases = {"--no-enable-prefix-caching"}});
-    v(max_side, "max-side", "PIXELS", "largest width and height of a picture", {.min = 16, .max = 16384});
+    v(max_side, "max-side", "PIXELS", "largest width and height of an image", {.min = 16, .max = 16384});
     v(allow_webhooks, "allow-webhooks", "",
       "clients may have events of predictions posted to their URLs; on a loopback address they always may");
     v(webhook_secret, "webhook-secret", "SECRET", "signs those events (Standard Webhooks)");

@@ -96,7 +96,7 @@ App::App(AppOptions options)
   metrics_.declare("redline:steps_total", Kind::kCounter, "Steps of the model.");
   metrics_.declare("redline:step_seconds_total", Kind::kCounter, "Time in steps of the model.");
   metrics_.declare("redline:cache_pages", Kind::kGauge, "Pages of the cache, by what holds them.");
-  metrics_.declare("redline:predictions_in_flight", Kind::kGauge, "Requests for pictures that wait or run.");
+  metrics_.declare("redline:predictions_in_flight", Kind::kGauge, "Requests for images that wait or run.");
   metrics_.declare("redline:http_requests_total", Kind::kCounter, "Requests, by endpoint and status.");
   metrics_.declare("redline:http_connections", Kind::kGauge, "Open connections.");
 }

@@ -1,4 +1,4 @@
-// Base64 (RFC 4648) of pictures in JSON.
+// Base64 (RFC 4648) of images in JSON.
 #pragma once
 
 #include <cstdint>

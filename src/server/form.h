@@ -1,4 +1,4 @@
-// Bodies of type multipart/form-data (RFC 7578), in which OpenAI's clients send pictures.
+// Bodies of type multipart/form-data (RFC 7578), in which OpenAI's clients send images.
 #pragma once
 
 #include <string>

@@ -32,7 +32,7 @@ std::string_view prediction_status_name(PredictionStatus status) {
 
 // --- Prediction ---
 
-Prediction::Prediction(std::string id, std::shared_ptr<ImageModel> model, PictureJob job)
+Prediction::Prediction(std::string id, std::shared_ptr<ImageModel> model, ImageJob job)
     : id_(std::move(id)), model_(std::move(model)), job_(std::move(job)), created_(unix_now()) {}
 
 Prediction::State Prediction::state() const {
@@ -141,7 +141,7 @@ int64_t ImageModel::in_flight() const {
   return std::ssize(waiting_) + (running_ ? 1 : 0);
 }
 
-Outcome<std::shared_ptr<Prediction>> ImageModel::submit(PictureJob job) {
+Outcome<std::shared_ptr<Prediction>> ImageModel::submit(ImageJob job) {
   const std::lock_guard lock(mutex_);
   for (const auto& [adapter, weight] : job.adapters)
     if (std::find(adapters_.begin(), adapters_.end(), adapter) == adapters_.end())
@@ -151,7 +151,7 @@ Outcome<std::shared_ptr<Prediction>> ImageModel::submit(PictureJob job) {
                                                        name_, fmt::join(adapters_, ", ")));
   if (is_closing_) return overloaded(503, "the server is stopping", 5);
   if (std::ssize(waiting_) >= max_waiting_)
-    return overloaded(429, fmt::format("the queue is full: {} requests for pictures are waiting", waiting_.size()), 5);
+    return overloaded(429, fmt::format("the queue is full: {} requests for images are waiting", waiting_.size()), 5);
   auto prediction = std::make_shared<Prediction>(new_id("pred_"), shared_from_this(), std::move(job));
   waiting_.push_back(prediction);
   changed_.notify_all();
@@ -176,7 +176,7 @@ void ImageModel::run() {
 }
 
 void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
-  const PictureJob& job = prediction->job();
+  const ImageJob& job = prediction->job();
   prediction->update([](Prediction::State& s) {
     s.status = PredictionStatus::kProcessing;
     s.started = unix_now();
@@ -188,15 +188,15 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
   ImageRequest request = job.request;
   if (job.init_image) request.init_image = &*job.init_image;
   if (job.mask) request.mask = &*job.mask;
-  const auto num_pictures = std::max<int64_t>(request.batch, std::ssize(request.prompts));
+  const auto num_images = std::max<int64_t>(request.batch, std::ssize(request.prompts));
   const auto on_step = [&](const ImageProgress& p) {
     std::vector<std::shared_ptr<const std::string>> previews;
     const int64_t n = job.num_previews > 0 ? job.num_previews : p.steps;
     const bool is_due = p.step * n / p.steps > (p.step - 1) * n / p.steps && p.step < p.steps;
-    for (int64_t i = 0; is_due && job.preview_side > 0 && i < num_pictures && prediction->has_listeners(); ++i) {
-      const auto picture = p.preview(i, job.preview_side);
-      if (!picture.ok()) break;
-      auto file = encode_image(*picture, ImageFormat::kJpeg);
+    for (int64_t i = 0; is_due && job.preview_side > 0 && i < num_images && prediction->has_listeners(); ++i) {
+      const auto image = p.preview(i, job.preview_side);
+      if (!image.ok()) break;
+      auto file = encode_image(*image, ImageFormat::kJpeg);
       if (!file.ok()) break;
       previews.push_back(std::make_shared<const std::string>(std::move(file).value()));
     }
@@ -233,7 +233,7 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
     }
     s.status = PredictionStatus::kSucceeded;
     s.outputs = std::move(outputs);
-    for (int64_t i = 0; i < num_pictures; ++i) s.seeds.push_back(request.seed + static_cast<uint64_t>(i));
+    for (int64_t i = 0; i < num_images; ++i) s.seeds.push_back(request.seed + static_cast<uint64_t>(i));
     s.step = s.steps;
     s.text_ms = result->text_ms;
     s.loop_ms = result->loop_ms;
@@ -259,7 +259,7 @@ std::vector<std::shared_ptr<ImageModel>> ImageModels::all() const {
 
 Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) const {
   const auto models = all();
-  if (models.empty()) return not_found_error("model", "this server has no model for pictures", "model_not_found");
+  if (models.empty()) return not_found_error("model", "this server has no model for images", "model_not_found");
   if (name.empty() && models.size() == 1) return models[0];
   std::vector<std::string> names;
   for (const auto& model : models) {
@@ -268,7 +268,7 @@ Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) 
   }
   if (name.empty()) return bad_request("model", fmt::format("model is missing; there are {}", fmt::join(names, ", ")));
   return not_found_error("model",
-                         fmt::format("there is no model for pictures \"{}\"; there {} {}", name.substr(0, 64),
+                         fmt::format("there is no model for images \"{}\"; there {} {}", name.substr(0, 64),
                                      names.size() == 1 ? "is" : "are", fmt::join(names, ", ")),
                          "model_not_found");
 }

@@ -1,4 +1,4 @@
-// Pictures: what is asked for, the queue of each image model, and what became of it.
+// Images: what is asked for, the queue of each image model, and what became of it.
 #pragma once
 
 #include <array>
@@ -20,8 +20,8 @@
 
 namespace redline::server {
 
-/// What a request for pictures asks.
-struct PictureJob {
+/// What a request for images asks.
+struct ImageJob {
   ImageRequest request;  ///< init_image and mask are set from those below when it runs
   std::optional<RgbImage> init_image, mask;
   std::vector<std::pair<std::string, double>> adapters;
@@ -38,7 +38,7 @@ std::string_view prediction_status_name(PredictionStatus status);  ///< "queued"
 
 class ImageModel;
 
-/// One request for pictures on its way. Thread-safe.
+/// One request for images on its way. Thread-safe.
 class Prediction {
  public:
   /// What is known of it.
@@ -48,7 +48,7 @@ class Prediction {
     double step_ms = 0;
     double started = 0, completed = 0;                         ///< seconds since 1970; 0: not yet
     Status error;                                              ///< of kFailed
-    std::vector<std::shared_ptr<const std::string>> previews;  ///< JPEG, one per picture
+    std::vector<std::shared_ptr<const std::string>> previews;  ///< JPEG, one per image
     std::vector<std::shared_ptr<const std::string>> outputs;   ///< files in the job's format
     std::vector<uint64_t> seeds;
     double text_ms = 0, loop_ms = 0, decode_ms = 0, executed_share = 1;
@@ -57,9 +57,9 @@ class Prediction {
     bool is_over() const { return status >= PredictionStatus::kSucceeded; }
   };
 
-  Prediction(std::string id, std::shared_ptr<ImageModel> model, PictureJob job);
+  Prediction(std::string id, std::shared_ptr<ImageModel> model, ImageJob job);
   const std::string& id() const { return id_; }
-  const PictureJob& job() const { return job_; }
+  const ImageJob& job() const { return job_; }
   const ImageModel& model() const { return *model_; }
   double created() const { return created_; }
   State state() const;
@@ -79,7 +79,7 @@ class Prediction {
 
   const std::string id_;
   const std::shared_ptr<ImageModel> model_;
-  const PictureJob job_;
+  const ImageJob job_;
   const double created_;
   mutable std::mutex mutex_;  // of what follows
   State state_;
@@ -103,10 +103,10 @@ class ImageModel : public std::enable_shared_from_this<ImageModel> {
   Status load_adapter(const std::string& name, const std::string& path);
 
   /// 429: the queue is full. invalid_request_error: an adapter that is not there.
-  Outcome<std::shared_ptr<Prediction>> submit(PictureJob job);
+  Outcome<std::shared_ptr<Prediction>> submit(ImageJob job);
   /// Requests that wait or run.
   int64_t in_flight() const;
-  /// Cancels what nobody will be told about, waits for the rest, and takes no more.
+  /// Cancels what has no webhook, waits for the rest, and accepts no more.
   void close();
 
  private:

@@ -33,7 +33,10 @@ inline size_t skip_spaces(std::string_view text, size_t at) {
   return std::min(text.find_first_not_of(kSpaces, at), text.size());
 }
 
-inline bool is_json(std::string_view text) { return Json::accept(text.begin(), text.end()); }
+/// The parser takes a zero byte for the end of the text.
+inline bool is_json(std::string_view text) {
+  return text.find('\0') == text.npos && Json::accept(text.begin(), text.end());
+}
 inline std::string json_text(std::string_view text) {
   return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
 }

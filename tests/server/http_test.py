@@ -193,11 +193,14 @@ def test_a_reader_that_stops_loses_its_connection_only(server):
     with socket.socket() as s:
         s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
         s.connect(("127.0.0.1", server.port))
-        s.sendall(post(b"/v1/completions", body.encode()))
+        s.sendall(post(b"/v1/completions", body.encode(), b"X-Request-Id: slow-reader\r\n"))
         assert s.recv(100)
         expected = server.post("/v1/completions", STORY).json()["choices"]
         assert server.post("/v1/completions", STORY).json()["choices"] == expected
-        eventually(lambda: server.metric("redline:http_connections") <= 1)
+        eventually(lambda: '"id":"slow-reader"' in server.log.read_text())
+        entry = next(line for line in server.log.read_text().splitlines() if '"id":"slow-reader"' in line)
+        assert json.loads(entry)["cut"]
+        eventually(lambda: server.metric("vllm:num_requests_running") == 0)
     assert server.is_alive()
 
 

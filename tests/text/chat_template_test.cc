@@ -53,6 +53,7 @@ TEST(ChatTemplate, KeepsTheOrderOfMembers) {
 
 TEST(ChatTemplate, InputErrorsNameTheInput) {
   EXPECT_THAT(rendered("x", {"[", "", ""}), HasSubstr("messages: not JSON"));
+  EXPECT_THAT(rendered("x", {std::string_view("[]\0]", 4), "", ""}), HasSubstr("zero byte"));
   EXPECT_THAT(rendered("x", {"{}", "", ""}), HasSubstr("messages: expected a list, got dict"));
   EXPECT_THAT(rendered("x", {kHello, "5", ""}), HasSubstr("tools: expected a list, got int"));
   EXPECT_THAT(rendered("x", {kHello, "", "[]"}), HasSubstr("template variables: expected an object, got list"));

@@ -1,11 +1,11 @@
-// OpenAI's API for pictures: /v1/images/generations and /v1/images/edits.
+// OpenAI's API for images: /v1/images/generations and /v1/images/edits.
 #include <algorithm>
 #include <charconv>
 
 #include "server/app.h"
 #include "server/base64.h"
 #include "server/generation.h"
-#include "server/picture_request.h"
+#include "server/image_request.h"
 
 namespace redline::server {
 namespace {
@@ -13,13 +13,13 @@ namespace {
 /// Fields of both requests. Those of our own are the ones of a prediction's input.
 std::vector<Field> fields_with(std::vector<Field> own) {
   std::vector<Field> fields = {
-      {"model", kString, "a name from /v1/models; may be left out if there is one for pictures", {.max_length = 1000}},
-      {"n", kInteger, "pictures", {.min = 1, .max = 64}},
+      {"model", kString, "a name from /v1/models; may be left out if there is one for images", {.max_length = 1000}},
+      {"n", kInteger, "images", {.min = 1, .max = 64}},
       {"size", kString, "\"WIDTHxHEIGHT\" or auto", {.max_length = 20}},
       {"response_format", kString, "default: b64_json", {.choices = {"b64_json", "url"}}},
       {"output_compression", kInteger, "files have the best quality", {.is_ignored = true}},
       {"background", kString, "", {.only = {"auto", "opaque"}, .why = "must be auto or opaque"}},
-      {"stream", kBoolean, "send previews and the picture as server-sent events"},
+      {"stream", kBoolean, "send previews and the image as server-sent events"},
       {"partial_images", kInteger, "with stream: number of previews", {.min = 0, .max = 3}},
       {"moderation", kString, "there is none", {.is_ignored = true}},
       {"style", kString, "write it into the prompt", {.is_ignored = true}},
@@ -31,7 +31,7 @@ std::vector<Field> fields_with(std::vector<Field> own) {
        "quality",
        {.min = 0, .max = 1, .choices = {"auto", "standard", "low", "medium", "high", "hd"}}}};
   for (Field& field : own) fields.push_back(std::move(field));
-  for (const Field& field : picture_input_schema().fields) {
+  for (const Field& field : image_input_schema().fields) {
     const auto is_it = [&](const Field& f) { return f.name == field.name; };
     if (std::none_of(fields.begin(), fields.end(), is_it)) fields.push_back(field);
   }
@@ -42,17 +42,17 @@ const Field image_item{"", kString, ""};
 const Schema generation_schema{"ImageGenerationRequest", fields_with({})};
 const Schema edit_schema{"ImageEditRequest", fields_with({{"image",
                                                            kString | kArray,
-                                                           "the picture; in a form, a file",
+                                                           "the image; in a form, a file",
                                                            {.min_items = 1, .max_items = 1, .items = &image_item}}})};
 
-const Schema picture_schema{"Image",
-                            {{"b64_json", kString, "base64 of the file"},
-                             {"url", kString, "where the file is, for some time"},
-                             {"seed", kInteger, "", {.required = true}}}};
-const Field picture_item{"", kObject, "", {.object = &picture_schema}};
+const Schema image_schema{"Image",
+                          {{"b64_json", kString, "base64 of the file"},
+                           {"url", kString, "where the file is, for some time"},
+                           {"seed", kInteger, "", {.required = true}}}};
+const Field generated_item{"", kObject, "", {.object = &image_schema}};
 const Schema answer_schema{"ImageList",
                            {{"created", kInteger, "", {.required = true}},
-                            {"data", kArray, "", {.required = true, .items = &picture_item}},
+                            {"data", kArray, "", {.required = true, .items = &generated_item}},
                             {"size", kString, ""},
                             {"output_format", kString, ""},
                             {"background", kString, ""},
@@ -125,12 +125,12 @@ class ImagesAnswer final : public PredictionAnswer {
   Json list_json(const Prediction::State& s) const {
     Json data = Json::array();
     for (size_t i = 0; i < s.outputs.size(); ++i) {
-      Json picture = Json::object();
+      Json image = Json::object();
       if (options_.by_url)
-        picture["url"] = fmt::format("{}/v1/predictions/{}/images/{}", options_.base_url, prediction().id(), i);
-      else picture["b64_json"] = to_base64(*s.outputs[i]);
-      picture["seed"] = s.seeds[i];
-      data.push_back(std::move(picture));
+        image["url"] = fmt::format("{}/v1/predictions/{}/images/{}", options_.base_url, prediction().id(), i);
+      else image["b64_json"] = to_base64(*s.outputs[i]);
+      image["seed"] = s.seeds[i];
+      data.push_back(std::move(image));
     }
     Json json = {{"created", created_},
                  {"data", std::move(data)},
@@ -177,7 +177,7 @@ std::optional<ApiError> take_size(Json& body, Json& input) {
 /// The fields that a prediction has under other names, or does not have.
 Outcome<Json> input_of(Json& body) {
   Json input = Json::object();
-  for (const Field& field : picture_input_schema().fields)
+  for (const Field& field : image_input_schema().fields)
     if (const auto found = body.find(field.name); found != body.end() && field.name != "quality")
       input[field.name] = *found;
   if (auto error = take_size(body, input)) return *error;
@@ -194,7 +194,7 @@ Outcome<Json> input_of(Json& body) {
 AnswerOr draw(Call& call, const char* kind) {
   SERVER_ASSIGN(const auto model, call.app.images().find(call.body.value("model", "")));
   SERVER_ASSIGN(Json input, input_of(call.body));
-  SERVER_ASSIGN(PictureJob job, picture_job(call, *model, std::move(input)));
+  SERVER_ASSIGN(ImageJob job, image_job(call, *model, std::move(input)));
   const bool streams = call.body.value("stream", false);
   job.num_previews = call.body.value("partial_images", int64_t{0});
   if (!streams || job.num_previews == 0) job.preview_side = 0;
@@ -212,25 +212,25 @@ AnswerOr edit(Call& call) {
   const bool has_file =
       std::any_of(call.files.begin(), call.files.end(), [](const FormFile& f) { return f.field == "image"; });
   if (!has_file && !call.body.contains("image"))
-    return bad_request("image", "image is missing: the picture to change", "missing_required_parameter");
+    return bad_request("image", "image is missing: the image to change", "missing_required_parameter");
   return draw(call, "image_edit");
 }
 
 }  // namespace
 
 std::vector<Endpoint> images_endpoints() {
-  const std::vector<DocumentedAnswer> answers = {{200, "the pictures; with stream, events", &answer_schema}};
+  const std::vector<DocumentedAnswer> answers = {{200, "the images; with stream, events", &answer_schema}};
   return {{"POST",
            "/v1/images/generations",
-           "pictures",
-           "draws pictures",
+           "images",
+           "draws images",
            answers,
            generate,
            {.request = &generation_schema, .needs_models = true, .error_statuses = {404, 500}}},
           {"POST",
            "/v1/images/edits",
-           "pictures",
-           "changes a picture, or the part of it that a mask shows",
+           "images",
+           "changes an image, or the part of it that a mask shows",
            answers,
            edit,
            {.request = &edit_schema, .takes_form = true, .needs_models = true, .error_statuses = {404, 500}}}};

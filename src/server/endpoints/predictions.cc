@@ -1,10 +1,10 @@
-// Pictures in the manner of hosted services: a prediction is created, watched, canceled, and its files are fetched.
+// Images in the manner of hosted services: a prediction is created, watched, canceled, and its files are fetched.
 #include <charconv>
 #include <chrono>
 
 #include "server/app.h"
 #include "server/generation.h"
-#include "server/picture_request.h"
+#include "server/image_request.h"
 
 namespace redline::server {
 namespace {
@@ -15,9 +15,9 @@ constexpr double kMaxWait_s = 60;
 const Field event_item{"", kString, "", {.choices = {"start", "completed"}}};
 const Schema request_schema{
     "PredictionRequest",
-    {{"model", kString, "a name from /v1/models; may be left out if there is one for pictures", {.max_length = 1000}},
-     {"input", kObject, "what to draw", {.required = true, .object = &picture_input_schema()}},
-     {"webhook", kString, "URL that is told when it starts and when it is over", {.max_length = 2000}},
+    {{"model", kString, "a name from /v1/models; may be left out if there is one for images", {.max_length = 1000}},
+     {"input", kObject, "what to draw", {.required = true, .object = &image_input_schema()}},
+     {"webhook", kString, "URL to which its start and its end are posted", {.max_length = 2000}},
      {"webhook_events_filter", kArray, "which of them", {.max_items = 8, .items = &event_item}},
      {"version", kString, "models have one version", {.is_ignored = true}},
      {"stream", kBoolean, "events are always there, under urls.events", {.is_ignored = true}}}};
@@ -50,9 +50,9 @@ const Schema answer_schema{
      {"input", kObject, "", {.required = true}},
      {"output",
       kArray,
-      "URLs of the pictures on this server",
+      "URLs of the images on this server",
       {.required = true, .items = &text_item, .is_nullable = true}},
-     {"seeds", kArray, "of each picture", {.required = true, .items = &seed_item}},
+     {"seeds", kArray, "of each image", {.required = true, .items = &seed_item}},
      {"error", kString, "", {.required = true, .is_nullable = true}},
      {"progress", kObject, "", {.required = true, .object = &progress_schema}},
      {"created_at", kString, "", {.required = true}},
@@ -129,7 +129,7 @@ double wait_of(const HttpRequest& request) {
 
 AnswerOr create(Call& call) {
   SERVER_ASSIGN(const auto model, call.app.images().find(call.body.value("model", "")));
-  SERVER_ASSIGN(PictureJob job, picture_job(call, *model, std::move(call.body["input"])));
+  SERVER_ASSIGN(ImageJob job, image_job(call, *model, std::move(call.body["input"])));
   if (const auto url = call.body.find("webhook"); url != call.body.end()) {
     if (!call.app.options().allows_webhooks)
       return bad_request("webhook", "webhooks are off; the server was started without --allow-webhooks");
@@ -176,8 +176,7 @@ AnswerOr get_image(Call& call) {
   const auto [end, error] = std::from_chars(number.data(), number.data() + number.size(), index);
   if (error != std::errc() || end != number.data() + number.size() || index >= state.outputs.size())
     return not_found_error(
-        "image",
-        fmt::format("there is no picture {}; the prediction has {}", number.substr(0, 20), state.outputs.size()),
+        "image", fmt::format("there is no image {}; the prediction has {}", number.substr(0, 20), state.outputs.size()),
         "not_found");
   auto answer = std::make_unique<FixedAnswer>(*state.outputs[index]);
   answer->content_type = image_content_type(prediction->job().format);
@@ -191,39 +190,39 @@ std::vector<Endpoint> predictions_endpoints() {
   const DocumentedAnswer one{200, "the prediction", &answer_schema};
   return {{"POST",
            "/v1/predictions",
-           "pictures",
-           "draws pictures in the background; with the header Prefer: wait=SECONDS the answer waits for the end",
+           "images",
+           "draws images in the background; with the header Prefer: wait=SECONDS the answer waits for the end",
            {{201, "the prediction, just created or over", &answer_schema}},
            create,
            {.request = &request_schema, .needs_models = true, .error_statuses = {404}}},
           {"GET",
            "/v1/predictions",
-           "pictures",
+           "images",
            "the predictions that are remembered",
            {{200, "all of them", &list_schema}},
            list},
           {"GET",
            "/v1/predictions/{id}/events",
-           "pictures",
+           "images",
            "progress with previews, as server-sent events",
            {{200, "events queue, progress and done", nullptr, "text/event-stream"}},
            watch,
            {.error_statuses = {404}}},
           {"GET",
            "/v1/predictions/{id}/images/{number}",
-           "pictures",
-           "a picture that was drawn",
+           "images",
+           "an image that was drawn",
            {{200, "the file", nullptr, "image/png"}},
            get_image,
            {.error_statuses = {404}}},
           {"POST",
            "/v1/predictions/{id}/cancel",
-           "pictures",
+           "images",
            "stops it, in the queue at once, else after a step",
            {one},
            cancel,
            {.error_statuses = {404}}},
-          {"GET", "/v1/predictions/{id}", "pictures", "a prediction", {one}, get, {.error_statuses = {404}}}};
+          {"GET", "/v1/predictions/{id}", "images", "a prediction", {one}, get, {.error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

@@ -1,3 +1,4 @@
+// From a grammar to an automaton over bytes; over 600 lines: one construction, whose passes share its tables.
 #include "text/constraints/automaton.h"
 
 #include <algorithm>

@@ -1,4 +1,4 @@
-// Over 600 lines: the keywords of a schema refer to each other, and one class holds the tables that they share.
+// A JSON Schema as a grammar; over 600 lines: the keywords of a schema refer to each other, and one class holds the tables that they share.
 #include "text/constraints/json_schema.h"
 
 #include <algorithm>

@@ -226,6 +226,8 @@ class Writer {
 }  // namespace
 
 Result<Value> parse_json_value(Evaluation& e, std::string_view text, std::string_view what) {
+  // The parser takes a zero byte for the end of the text.
+  if (text.find('\0') != text.npos) return invalid_argument("{}: not JSON: it has a zero byte", what);
   Builder builder(e);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
     if (e.failed()) return invalid_argument("{}: {}", what, e.message());

@@ -1,4 +1,4 @@
-#include "server/picture_request.h"
+#include "server/image_request.h"
 
 #include <algorithm>
 #include <random>
@@ -13,16 +13,16 @@ namespace {
 constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
 constexpr double kMaxImageCharacters = 1 << 28;
 
-const Schema adapter_schema{"PictureAdapter",
+const Schema adapter_schema{"ImageAdapter",
                             {{"name", kString, "a name given with --lora", {.required = true, .max_length = 1000}},
                              {"weight", kNumber, "1: as trained", {.min = -100, .max = 100}}}};
 const Field adapter_item{"", kObject | kString, "", {.max_length = 1000, .object = &adapter_schema}};
 
-/// A picture in a field: a data URL, or its base64.
-Outcome<RgbImage> picture_of(const std::string& text, const char* field) {
+/// A image in a field: a data URL, or its base64.
+Outcome<RgbImage> decode_field(const std::string& text, const char* field) {
   std::string_view digits = text;
   if (digits.starts_with("http://") || digits.starts_with("https://"))
-    return bad_request(field, fmt::format("{} is a URL; send the picture itself, as a data URL or base64", field));
+    return bad_request(field, fmt::format("{} is a URL; send the image itself, as a data URL or base64", field));
   if (digits.starts_with("data:")) {
     const size_t comma = digits.find(',');
     if (comma == digits.npos || !digits.substr(0, comma).ends_with(";base64"))
@@ -36,19 +36,19 @@ Outcome<RgbImage> picture_of(const std::string& text, const char* field) {
   return std::move(image).value();
 }
 
-Outcome<std::optional<RgbImage>> picture_field(const Call& call, const Json& input, const char* field) {
-  std::optional<RgbImage> picture;
+Outcome<std::optional<RgbImage>> image_field(const Call& call, const Json& input, const char* field) {
+  std::optional<RgbImage> image;
   for (const FormFile& file : call.files) {
     if (file.field != field) continue;
-    if (picture) return bad_request(field, fmt::format("there is more than one {}", field));
-    auto image = decode_image(file.bytes, field);
-    if (!image.ok()) return bad_request(field, image.status().message());
-    picture = std::move(image).value();
+    if (image) return bad_request(field, fmt::format("there is more than one {}", field));
+    auto decoded = decode_image(file.bytes, field);
+    if (!decoded.ok()) return bad_request(field, decoded.status().message());
+    image = std::move(decoded).value();
   }
-  if (const auto found = input.find(field); !picture && found != input.end()) {
-    SERVER_ASSIGN(picture, picture_of(found->get_ref<const std::string&>(), field));
+  if (const auto found = input.find(field); !image && found != input.end()) {
+    SERVER_ASSIGN(image, decode_field(found->get_ref<const std::string&>(), field));
   }
-  return picture;
+  return image;
 }
 
 /// The value of the first of these names.
@@ -74,9 +74,9 @@ std::optional<ApiError> check_size(const ImageModel& model, const char* name, in
 
 }  // namespace
 
-const Schema& picture_input_schema() {
+const Schema& image_input_schema() {
   static const Schema schema{
-      .name = "PictureInput",
+      .name = "ImageInput",
       .fields = {
           {"prompt", kString, "what to draw", {.required = true, .max_length = 32000}},
           {"negative_prompt", kString, "what not to draw; needs guidance", {.max_length = 32000}},
@@ -92,9 +92,9 @@ const Schema& picture_input_schema() {
            {.min = 0, .max = 100}},
           {"seed",
            kInteger,
-           "the same seed gives the same picture; picture i has seed + i; default: random",
+           "the same seed gives the same image; image i has seed + i; default: random",
            {.min = 0, .max = kMaxSeed}},
-          {"batch", kInteger, "pictures", {.min = 1, .max = 64}},
+          {"batch", kInteger, "images", {.min = 1, .max = 64}},
           {"num_outputs", kInteger, "the same as batch", {.min = 1, .max = 64}},
           {"solver",
            kString,
@@ -106,11 +106,11 @@ const Schema& picture_input_schema() {
           {"steps_budget", kInteger, "step cache: steps to compute; the others are forecast", {.min = 1, .max = 1000}},
           {"image",
            kString,
-           "picture to start from: a data URL, or base64 of a PNG, JPEG or WebP file",
+           "image to start from: a data URL, or base64 of a PNG, JPEG or WebP file",
            {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
           {"mask",
            kString,
-           "white is drawn anew, black is kept",
+           "white is regenerated, black is kept",
            {.max_length = static_cast<size_t>(kMaxImageCharacters)}},
           {"strength", kNumber, "with image: fraction of the steps that run", {.min = 0.001, .max = 1}},
           {"keep_unmasked", kBoolean, "with mask: what is black stays to the last bit; default: true"},
@@ -136,13 +136,13 @@ std::string data_url(ImageFormat format, std::string_view bytes) {
   return fmt::format("data:{};base64,{}", image_content_type(format), to_base64(bytes));
 }
 
-Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json input) {
+Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input) {
   const ImageEngine& engine = model.engine();
-  PictureJob job;
+  ImageJob job;
   job.client = call.http.client;
-  SERVER_ASSIGN(job.init_image, picture_field(call, input, "image"));
-  SERVER_ASSIGN(job.mask, picture_field(call, input, "mask"));
-  if (job.mask && !job.init_image) return bad_request("mask", "mask needs the picture that it belongs to: image");
+  SERVER_ASSIGN(job.init_image, image_field(call, input, "image"));
+  SERVER_ASSIGN(job.mask, image_field(call, input, "mask"));
+  if (job.mask && !job.init_image) return bad_request("mask", "mask needs the image that it belongs to: image");
   ImageRequest& r = job.request = engine.defaults();
   r.prompts = {input["prompt"].get<std::string>()};
   r.negative_prompt = input.value("negative_prompt", "");
@@ -154,11 +154,11 @@ Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json 
   r.height = input.value("height", r.height);
   if (auto error = check_size(model, "width", r.width)) return *error;
   if (auto error = check_size(model, "height", r.height)) return *error;
-  for (const auto& [name, picture] : {std::pair{"image", &job.init_image}, {"mask", &job.mask}})
-    if (*picture && ((*picture)->width != r.width || (*picture)->height != r.height))
+  for (const auto& [name, image] : {std::pair{"image", &job.init_image}, {"mask", &job.mask}})
+    if (*image && ((*image)->width != r.width || (*image)->height != r.height))
       return bad_request(
-          name, fmt::format("{} has {}x{} pixels, the picture will have {}x{}; scale it, or ask for its size", name,
-                            (*picture)->width, (*picture)->height, r.width, r.height));
+          name, fmt::format("{} has {}x{} pixels, the image will have {}x{}; scale it, or ask for its size", name,
+                            (*image)->width, (*image)->height, r.width, r.height));
   if (const auto steps = pick<int64_t>(input, {"steps", "num_inference_steps"})) r.num_inference_steps = *steps;
   if (const auto guidance = pick<double>(input, {"guidance", "guidance_scale"})) {
     if (!engine.takes_guidance_scale())
@@ -198,8 +198,8 @@ Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json 
   const std::string format = input.value("output_format", "png");
   job.format = format == "png" ? ImageFormat::kPng : format == "webp" ? ImageFormat::kWebp : ImageFormat::kJpeg;
   job.preview_side = input.value("preview_side", int64_t{256});
-  for (const char* picture : {"image", "mask"})
-    if (input.contains(picture)) input[picture] = "(a picture)";
+  for (const char* image : {"image", "mask"})
+    if (input.contains(image)) input[image] = "(an image)";
   input["seed"] = r.seed;
   job.input = std::move(input);
   return job;

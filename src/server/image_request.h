@@ -1,4 +1,4 @@
-// What the APIs for pictures have in common: the fields of a request, and answers that wait for a prediction.
+// What the APIs for images have in common: the fields of a request, and answers that wait for a prediction.
 #pragma once
 
 #include <memory>
@@ -11,10 +11,10 @@
 namespace redline::server {
 
 /// The `input` of a prediction.
-const Schema& picture_input_schema();
+const Schema& image_input_schema();
 
 /// A checked `input` for a model. Files of a form take the place of `image` and `mask`.
-Outcome<PictureJob> picture_job(const Call& call, const ImageModel& model, Json input);
+Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input);
 
 std::string_view image_content_type(ImageFormat format);  ///< "image/png"
 /// "data:image/png;base64,..."

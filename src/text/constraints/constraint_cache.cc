@@ -245,13 +245,17 @@ uint32_t ConstraintCache::behind(uint32_t stack) {
   return pops_[stack] = config;
 }
 
-uint32_t ConstraintCache::canonical_count(uint32_t state, uint32_t count) const {
+uint32_t ConstraintCache::canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const {
   const Automaton::Rule& rule = automaton_.rules()[automaton_.state(state).rule];
   if (!rule.is_counted) return 0;
+  const uint64_t near = std::min(trie_.max_bytes(), TokenTrie::kShortBytes) + uint64_t{rule.max_distance} + 1;
   const uint64_t reach = uint64_t{trie_.max_bytes()} + rule.max_distance + 1;
-  if (count < rule.least) return rule.least - count <= reach ? count : 0;
-  if (rule.greatest == Automaton::kUnbounded) return rule.least;
-  return rule.greatest - std::min(count, rule.greatest) <= reach ? count : rule.least;
+  uint64_t distance = UINT64_MAX;  // to the next bound
+  if (count < rule.least) distance = rule.least - count;
+  else if (rule.greatest != Automaton::kUnbounded) distance = rule.greatest - std::min(count, rule.greatest);
+  if (distance <= near) return count;
+  if (distance <= reach) exact_bytes = std::min<size_t>(exact_bytes, distance - rule.max_distance - 1);
+  return count < rule.least ? 0 : rule.least;
 }
 
 uint32_t ConstraintCache::after_plain(uint32_t config) {
@@ -289,49 +293,57 @@ uint32_t ConstraintCache::after_plain(uint32_t config) {
   return is_same ? after : kNone;
 }
 
+bool ConstraintCache::is_next_round(uint32_t config, uint32_t next, const Automaton::Rule& rule) const {
+  if (num_entries(config) != num_entries(next)) return false;
+  for (size_t i = 0; i < num_entries(config); ++i) {
+    const Entry a = entry(config, i), b = entry(next, i);
+    const Automaton::State& state = automaton_.state(a.state);
+    if (a.state != b.state || a.stack != b.stack || a.stack != kOpenStack || a.count + 1 != b.count) return false;
+    if (&automaton_.rules()[state.rule] != &rule || state.least_ticks > 1) return false;
+    if (state.greatest_ticks != Automaton::kUnbounded && a.count < rule.least) return false;
+  }
+  return true;
+}
+
+std::optional<size_t> ConstraintCache::free_plain_chars(uint32_t config, Entry entry) {
+  // A state of few bytes, within a literal for example, is not worth looking at.
+  constexpr int kMinBytes = 90;
+  int bytes = 0;
+  for (const Automaton::ByteEdge& edge : automaton_.byte_edges(entry.state)) bytes += edge.hi - edge.lo + 1;
+  if (bytes < kMinBytes) return std::nullopt;
+  const size_t max_chars = trie_.max_plain_chars();
+  const Automaton::State& state = automaton_.state(entry.state);
+  const Automaton::Rule& rule = automaton_.rules()[state.rule];
+  for (size_t chars = 0;; ++chars) {
+    const uint32_t next = after_plain(config);
+    if (next == kDead) return chars;
+    if (next == kNone || (flags_[next] & kLeaves)) {
+      // Where any number may follow, it does not matter that the rule may end.
+      if (next == config) return max_chars + 1;
+      return std::nullopt;
+    }
+    if (next == config || chars == max_chars) return max_chars + 1;
+    // A loop that counts each character goes on up to its bound.
+    if (chars == 1 && rule.is_counted && rule.greatest != Automaton::kUnbounded && is_next_round(config, next, rule))
+      return std::min<size_t>(rule.greatest - entry.count, max_chars + 1);
+    config = next;
+  }
+}
+
 std::unique_ptr<ConstraintCache::StateMask> ConstraintCache::make_state_mask(uint32_t state, uint32_t count) {
   auto mask = std::make_unique<StateMask>();
   std::vector<Entry> entries = {{state, count, kOpenStack}};
   const uint32_t config = intern_config(0, entries);
   TokenBits bits(trie_.num_words());
 
-  // As many plain characters as are allowed whatever they are.
-  size_t free_chars = 0;
-  uint32_t after = config;
-  const size_t max_chars = trie_.max_plain_chars();
-  bool is_free = true;
-  while (free_chars <= max_chars) {
-    const uint32_t next = after_plain(after);
-    if (next == kNone) is_free = false;
-    if (next == kNone || next == kDead) break;
-    // A rule that can end at each of these characters leaves tokens open that only its stack decides.
-    ++free_chars;
-    if (next == after) {
-      free_chars = max_chars + 1;
-      break;
-    }
-    after = next;
-  }
-  const bool may_leave = [&] {  // between plain characters
-    uint32_t c = config;
-    for (size_t i = 0; i < std::min(free_chars, max_chars); ++i) {
-      const uint32_t next = after_plain(c);
-      if (next == kDead || next == kNone) return false;
-      if (flags_[next] & kLeaves) return true;
-      if (next == c) return false;
-      c = next;
-    }
-    return false;
-  }();
-  const bool is_cut = is_free && (free_chars > max_chars || !may_leave);
-  if (is_cut) bits = trie_.plain_up_to(free_chars);
+  const std::optional<size_t> free_chars = free_plain_chars(config, entries[0]);
+  if (free_chars) bits = trie_.plain_up_to(*free_chars);
 
-  std::vector<std::pair<std::string, TokenId>> open;
+  std::vector<std::pair<std::string_view, TokenId>> open;
   const auto walk = [&](const ByteTrie& trie) {
     std::vector<uint32_t> path(trie.max_depth() + 1);
     std::vector<uint8_t> leaves(trie.max_depth() + 1);  // whether the rule can end at or before this depth
     std::vector<uint8_t> can_end(trie.max_depth() + 1);
-    std::string text(trie.max_depth(), '\0');
     path[0] = config;
     for (size_t i = 0; i < trie.size() && status_.ok();) {
       const ByteTrie::Node& node = trie.node(i);
@@ -355,7 +367,7 @@ std::unique_ptr<ConstraintCache::StateMask> ConstraintCache::make_state_mask(uin
       i = node.end;
     }
   };
-  if (!is_cut) walk(trie_.plain());
+  if (!free_chars) walk(trie_.plain());
   walk(trie_.other());
   std::sort(open.begin(), open.end());
   open.erase(std::unique(open.begin(), open.end()), open.end());
@@ -393,10 +405,11 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
         for (TokenId id = 0; id < trie_.vocab_size(); ++id)
           if (id != edge.token) set_bit(bits, id);
       }
+  size_t exact_bytes = SIZE_MAX;
   for (size_t i = 0, n = num_entries(config); i < n && status_.ok(); ++i) {
     const Entry e = entry(config, i);
     if (automaton_.byte_edges(e.state).empty()) continue;
-    const uint64_t key = (uint64_t{e.state} << 32) | canonical_count(e.state, e.count);
+    const uint64_t key = (uint64_t{e.state} << 32) | canonical_count(e.state, e.count, exact_bytes);
     std::unique_ptr<StateMask>& slot = state_masks_[key];
     if (!slot) slot = make_state_mask(e.state, static_cast<uint32_t>(key));
     if (!status_.ok()) {
@@ -432,6 +445,13 @@ void ConstraintCache::add_mask(uint32_t config, std::span<uint32_t> bits) {
     }
     for (const TokenId id : allowed) set_bit(bits, id);
   }
+  if (exact_bytes != SIZE_MAX)
+    for (const TokenId id : trie_.long_tokens()) {
+      if (trie_.text(id).size() <= exact_bytes) break;
+      const auto i = static_cast<size_t>(id);
+      bits[i / 32] &= ~(1U << (i % 32));
+      if (step_token(config, id) != kDead) bits[i / 32] |= 1U << (i % 32);
+    }
   // A parse state that comes back is likely to come again: within a string, say.
   if (!status_.ok() || ++kept.visits < 2 || num_entries(config) < 2) return;
   if (mask_bytes_ + 4 * bits.size() > limits_.cache_bytes / 2) return;

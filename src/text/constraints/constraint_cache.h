@@ -11,6 +11,7 @@
 #include <array>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <unordered_map>
 #include <utility>
 
@@ -112,8 +113,13 @@ class ConstraintCache {
   uint32_t with_flag(uint32_t config, Flags flag);
   /// The parse state behind a call with this stack.
   uint32_t behind(uint32_t stack);
-  /// A number of repetitions with the same mask.
-  uint32_t canonical_count(uint32_t state, uint32_t count) const;
+  /// A number of repetitions with the same mask, for tokens of at most `exact_bytes`, which it may lower.
+  uint32_t canonical_count(uint32_t state, uint32_t count, size_t& exact_bytes) const;
+  /// Whether `next` is `config` after one more repetition of the rule, with as many to go as its bound allows.
+  bool is_next_round(uint32_t config, uint32_t next, const Automaton::Rule& rule) const;
+  /// As many plain characters may follow, whatever they are, and the rule does not end between them; nullopt: it depends
+  /// on the characters.
+  std::optional<size_t> free_plain_chars(uint32_t config, Entry entry);
   std::unique_ptr<StateMask> make_state_mask(uint32_t state, uint32_t count);
   /// The parse state after any plain character, if it is one for all; kDead if no plain character may follow; else
   /// kNone.

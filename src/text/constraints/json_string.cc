@@ -119,6 +119,24 @@ std::string spell_json_string(std::string_view value) {
   return text + "\"";
 }
 
+namespace {
+
+// The quotes are part of the rule, so that it does not end between two characters.
+Grammar::Expr counted_in_quotes(Grammar& g, Grammar::Graph body, uint32_t least, uint32_t greatest) {
+  Grammar::Graph graph;
+  graph.num_states = body.num_states + 2;
+  const uint32_t shift = 1, end = graph.num_states - 1;
+  graph.add(0, g.bytes("\""), shift);
+  for (Grammar::GraphEdge edge : body.edges) graph.add(edge.from + shift, edge.label, edge.to + shift, edge.ticks);
+  for (const uint32_t state : body.accepts) graph.add(state + shift, g.bytes("\""), end);
+  graph.accepts = {end};
+  const Grammar::Rule rule = g.add_rule("a string of bounded length");
+  g.define_counted(rule, g.graph(std::move(graph)), least, greatest);
+  return g.call(rule);
+}
+
+}  // namespace
+
 Grammar::Expr any_json_string(Grammar& g, uint32_t least, uint32_t greatest) {
   CharSet raw = complement({{0, 0x1F}, {'"', '"'}, {'\\', '\\'}});
   const auto hex = [&] { return g.choice({g.byte_range('0', '9'), g.byte_range('a', 'f'), g.byte_range('A', 'F')}); };
@@ -137,7 +155,12 @@ Grammar::Expr any_json_string(Grammar& g, uint32_t least, uint32_t greatest) {
   std::vector<Grammar::Expr> escapes = {g.sequence({g.bytes("u"), plain})};
   for (const char c : std::string_view("\"\\/bfnrt")) escapes.push_back(g.bytes(std::string_view(&c, 1)));
   const Grammar::Expr one = g.choice({g.chars(raw), g.sequence({g.bytes("\\"), g.choice(std::move(escapes))})});
-  return g.sequence({g.bytes("\""), g.repeat(one, least, greatest), g.bytes("\"")});
+  if (least == 0 && greatest == Grammar::kUnbounded)
+    return g.sequence({g.bytes("\""), g.repeat(one, least, greatest), g.bytes("\"")});
+  Grammar::Graph graph;
+  graph.add(0, one, 0, true);
+  graph.accepts = {0};
+  return counted_in_quotes(g, std::move(graph), least, greatest);
 }
 
 Result<Grammar::Expr> json_string_of(Grammar& g, const ByteDfa& dfa, uint32_t least, uint32_t greatest) {
@@ -188,9 +211,7 @@ Result<Grammar::Expr> json_string_of(Grammar& g, const ByteDfa& dfa, uint32_t le
   const size_t probe = 2 * size_t{dfa.num_states()} + 64;
   if (probe <= kMaxChars && probe * dfa.num_states() <= kMaxCells && !lengths_of(dfa, live, probe).has_gaps) {
     build_plain(true);
-    const Grammar::Rule rule = g.add_rule("a string of bounded length");
-    g.define_counted(rule, g.graph(std::move(graph)), least, greatest);
-    return in_quotes(g.call(rule));
+    return counted_in_quotes(g, std::move(graph), least, greatest);
   }
   constexpr size_t kMaxStates = 40'000;
   const size_t chars = greatest == Grammar::kUnbounded ? least : greatest;

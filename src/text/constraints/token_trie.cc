@@ -6,8 +6,8 @@
 
 namespace redline {
 
-ByteTrie::ByteTrie(std::vector<std::pair<std::string, TokenId>> texts) {
-  std::sort(texts.begin(), texts.end());
+ByteTrie::ByteTrie(std::vector<std::pair<std::string_view, TokenId>> texts) {
+  if (!std::is_sorted(texts.begin(), texts.end())) std::sort(texts.begin(), texts.end());
   std::vector<uint32_t> path;  // nodes along the previous text
   std::string_view previous;
   const auto close = [&](size_t depth) {
@@ -60,7 +60,7 @@ std::shared_ptr<const TokenTrie> TokenTrie::make(std::vector<std::string> texts,
   for (const TokenId id : end_tokens)
     if (id >= 0 && static_cast<size_t>(id) < texts.size()) trie->end_tokens_.push_back(id);
   std::sort(trie->end_tokens_.begin(), trie->end_tokens_.end());
-  std::vector<std::pair<std::string, TokenId>> plain, other;
+  std::vector<std::pair<std::string_view, TokenId>> plain, other;
   std::vector<std::vector<TokenId>> by_chars(1);
   constexpr size_t kMaxDepth = UINT16_MAX;
   for (TokenId id = 0; id < static_cast<TokenId>(texts.size()); ++id) {
@@ -68,6 +68,7 @@ std::shared_ptr<const TokenTrie> TokenTrie::make(std::vector<std::string> texts,
     if (trie->is_end(id) || text.size() > kMaxDepth) text.clear();
     if (text.empty()) continue;
     trie->max_bytes_ = std::max(trie->max_bytes_, text.size());
+    if (text.size() > kShortBytes) trie->long_tokens_.push_back(id);
     const size_t chars = plain_chars(text);
     if (chars == 0) {
       other.emplace_back(text, id);
@@ -78,6 +79,8 @@ std::shared_ptr<const TokenTrie> TokenTrie::make(std::vector<std::string> texts,
     by_chars[chars].push_back(id);
   }
   trie->texts_ = std::move(texts);
+  std::stable_sort(trie->long_tokens_.begin(), trie->long_tokens_.end(),
+                   [&](TokenId a, TokenId b) { return trie->text(a).size() > trie->text(b).size(); });
   trie->plain_ = ByteTrie(std::move(plain));
   trie->other_ = ByteTrie(std::move(other));
   TokenBits bits(trie->num_words());

@@ -24,7 +24,7 @@ class ByteTrie {
   };
   ByteTrie() { nodes_.push_back({0, 0, 0, 0}); }
   /// Texts must not be empty.
-  explicit ByteTrie(std::vector<std::pair<std::string, TokenId>> texts);
+  explicit ByteTrie(std::vector<std::pair<std::string_view, TokenId>> texts);
 
   size_t size() const { return nodes_.size() - 1; }
   const Node& node(size_t i) const { return nodes_[i]; }
@@ -75,6 +75,9 @@ class TokenTrie {
   const ByteTrie& plain() const { return plain_; }
   const ByteTrie& other() const { return other_; }
   size_t max_bytes() const { return max_bytes_; }
+  /// Tokens of more than kShortBytes, which are few; the longest first.
+  static constexpr size_t kShortBytes = 32;
+  std::span<const TokenId> long_tokens() const { return long_tokens_; }
   size_t max_plain_chars() const { return plain_up_to_.size() - 1; }
   /// Plain tokens of at most this many characters; more than max_plain_chars(): all of them.
   const TokenBits& plain_up_to(size_t chars) const { return plain_up_to_[std::min(chars, max_plain_chars())]; }
@@ -85,6 +88,7 @@ class TokenTrie {
   std::vector<TokenId> end_tokens_;
   ByteTrie plain_, other_;
   size_t max_bytes_ = 0;
+  std::vector<TokenId> long_tokens_;
   std::vector<TokenBits> plain_up_to_;
   const Tokenizer* tokenizer_ = nullptr;
 };

@@ -95,7 +95,7 @@ Json json_of(const Row& row) {
           {"tokens", s.tokens},
           {"tokens_per_s", s.tokens_per_s},
           {"requests_per_s", s.requests_per_s},
-          {"first_token_s", {{"p50", s.first_p50}, {"p99", s.first_p99}}},
+          {"first_token_s", {{"p50", s.first_p50}, {"p99", s.first_p99}, {"max", s.first_max}}},
           {"gap_s", {{"p50", s.gap_p50}, {"p99", s.gap_p99}, {"max", s.gap_max}}}};
 }
 

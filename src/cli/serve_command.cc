@@ -152,8 +152,7 @@ Status open_image_model(ToOpen& m, const ServeArgs& args, server::App& app, Term
   return {};
 }
 
-Status open_models(const ServeArgs& args, server::App& app, Terminal& terminal) {
-  REDLINE_ASSIGN(std::vector<ToOpen> models, models_of(args));
+Status open_models(std::vector<ToOpen> models, const ServeArgs& args, server::App& app, Terminal& terminal) {
   for (ToOpen& m : models) {
     if (m.is_image) {
       REDLINE_TRY(open_image_model(m, args, app, terminal));
@@ -181,6 +180,7 @@ struct LogFile {
 };
 
 Status serve(const ServeArgs& args, Terminal& terminal) {
+  REDLINE_ASSIGN(std::vector<ToOpen> models, models_of(args));
   LogFile log;
   if (args.access_log == "-") log.file = stderr;
   else if (args.access_log != "off" && !(log.file = std::fopen(args.access_log.c_str(), "ae")))
@@ -215,7 +215,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
   terminal.flush();
   if (!is_loopback && app.keys().empty())
     terminal.note("redline: {} can be reached by others, and no --api-key is asked of them", args.host);
-  REDLINE_TRY(open_models(args, app, terminal));
+  REDLINE_TRY(open_models(std::move(models), args, app, terminal));
   app.set_ready();
   terminal.note("redline: ready");
   http->wait();

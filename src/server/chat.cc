@@ -71,23 +71,6 @@ Json plain_messages(const Json& messages) {
   return plain;
 }
 
-namespace {
-
-/// Templates read the arguments of a call as an object; the API has them as text.
-Json with_parsed_arguments(Json messages) {
-  for (Json& message : messages)
-    if (const auto calls = message.find("tool_calls"); calls != message.end())
-      for (Json& call : *calls) {
-        Json& arguments = call["function"]["arguments"];
-        if (!arguments.is_string()) continue;
-        Json parsed = Json::parse(arguments.get_ref<const std::string&>(), nullptr, false);
-        if (parsed.is_object()) arguments = std::move(parsed);
-      }
-  return messages;
-}
-
-}  // namespace
-
 bool has_chat_template(const TextEngine& engine) { return engine.info().has_chat_template; }
 
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt) {
@@ -97,13 +80,13 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
                                    "format, or start the server with --chat-template",
                                    engine.info().path),
                        "no_chat_template");
-  const std::string messages = to_text(with_parsed_arguments(prompt.messages)),
-                    tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
+  const std::string messages = to_text(prompt.messages), tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
   const std::string variables = prompt.variables.empty() ? "" : to_text(prompt.variables);
   Result<std::string> text = engine.render_chat({.messages_json = messages,
                                                  .tools_json = tools,
                                                  .variables_json = variables,
-                                                 .add_generation_prompt = prompt.adds_generation_prompt});
+                                                 .add_generation_prompt = prompt.adds_generation_prompt,
+                                                 .adapt_arguments = true});
   if (!text.ok()) {
     ApiError error = api_error(text.status(), "messages");
     error.code = "chat_template_error";

@@ -20,6 +20,7 @@ while IFS= read -r line; do
     code=$?
     case $code in
         0 | 3 | 137) ;;
+        6) grep -q "Connection refused" messages || { failed=1 && echo "$line: exit code 6: $(head -1 messages)"; } ;;
         4) grep -q "oneDNN is not here" messages || { failed=1 && echo "$line: exit code 4: $(head -1 messages)"; } ;;
         *) failed=1 && echo "$line: exit code $code: $(head -1 messages)" ;;
     esac

@@ -219,6 +219,7 @@ LoadSummary summarize(const LoadResult& result) {
   }
   s.first_p50 = percentile(firsts, 0.5);
   s.first_p99 = percentile(firsts, 0.99);
+  s.first_max = percentile(firsts, 1);
   s.gap_p50 = percentile(gaps, 0.5);
   s.gap_p99 = percentile(gaps, 0.99);
   s.gap_max = percentile(gaps, 1);

@@ -48,7 +48,7 @@ Result<LoadResult> run_load(const ServeTarget& target, const LoadOptions& option
 struct LoadSummary {
   int64_t requests = 0, failed = 0, prompt_tokens = 0, tokens = 0, cached_tokens = 0;
   double seconds = 0, tokens_per_s = 0, requests_per_s = 0;
-  double first_p50 = 0, first_p99 = 0, gap_p50 = 0, gap_p99 = 0, gap_max = 0;
+  double first_p50 = 0, first_p99 = 0, first_max = 0, gap_p50 = 0, gap_p99 = 0, gap_max = 0;
   std::string error;  ///< of the first failed request
 };
 LoadSummary summarize(const LoadResult& result);

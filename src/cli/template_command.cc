@@ -152,7 +152,7 @@ Status run_template(const TemplateArgs& args, Terminal& terminal) {
 
 Command template_command() {
   return make_command<TemplateArgs, run_template>(
-      "template", "show the text that a chat template makes of a conversation",
+      "template", "show what a chat template makes of a conversation",
       "The text is the same as that of transformers' apply_chat_template. Errors of the template give line and column.",
       {"redline template model.gguf --messages chat.json",
        "redline template chat_template.jinja --messages chat.json --tools tools.json --var enable_thinking=false",

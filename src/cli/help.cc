@@ -185,8 +185,7 @@ std::string overview() {
     group = c.group;
   }
   return text +
-         "\nstart here:   redline run redline-tales \"Once upon a time\"\n"
-         "more:         redline help recipes | exit-codes | json\n";
+         "\nstart here:   redline run redline-tales \"Once upon a time\"\n";
 }
 
 std::string markdown_help() {
@@ -254,7 +253,7 @@ Status run_help(const HelpArgs& args, Terminal& terminal) {
 }  // namespace
 
 Command help_command() {
-  return make_command<HelpArgs, run_help>("help", "explain a command", "",
+  return make_command<HelpArgs, run_help>("help", "explain a command; also recipes, exit-codes, json", "",
                                           {"redline help run", "redline help recipes"});
 }
 

@@ -78,7 +78,7 @@ const std::vector<JsonRecord>& json_records() {
         {"pieces", "list of string", "each token as the vocabulary spells it"},
         {"texts", "list of string", "the text that each token stands for; bytes that are no UTF-8 become U+FFFD"}}},
       {"redline tokenize --ids --json", "tokenize", "", {{"text", "string", ""}}},
-      {"redline template --json", "template", "", {{"text", "string", "what the template makes of the conversation"}}},
+      {"redline template --json", "template", "", {{"text", "string", "what the model reads"}}},
       {"redline logits --json",
        "logits",
        "",

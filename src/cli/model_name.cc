@@ -71,7 +71,8 @@ Result<std::string> find_model(const std::string& name) {
   }
   std::vector<std::string> known;
   for (const fs::path& root : roots)
-    for (const std::string& entry : entries_of(root)) known.push_back((root / entry).string());
+    for (const std::string& entry : entries_of(root))
+      if (fs::is_directory(root / entry, error)) known.push_back((root / entry).string());
   if (known.empty()) return not_found("model {}: no such file or folder", name);
   return not_found("model {}: no such file or folder; bundled: {}", name, fmt::join(known, ", "));
 }

@@ -177,7 +177,9 @@ class SchemaCompiler {
     }();
     for (const auto& [key, value] : schema.items()) {
       const std::string_view k = key;
-      const auto require = [&](bool holds, const char* what) { return holds ? Status() : wrong(schema, key, what); };
+      const auto require = [&, &keyword = key](bool holds, const char* what) {
+        return holds ? Status() : wrong(schema, keyword, what);
+      };
       if (kAnnotations.contains(k) || k.starts_with("x-")) continue;
       if (k == "unevaluatedProperties" || k == "unevaluatedItems") {
         if (combines) return refused(schema, key, "beside $ref, allOf, anyOf or oneOf is");
@@ -1055,7 +1057,7 @@ class SchemaCompiler {
       const Json *properties = find(schema, "properties"), *patterns = find(schema, "patternProperties");
       for (const auto& [key, member] : value.items()) {
         bool is_matched = false;
-        const auto check_member = [&](const Json& s) -> Result<bool> {
+        const auto check_member = [&, &member = member](const Json& s) -> Result<bool> {
           is_matched = true;
           return holds(member, s);
         };

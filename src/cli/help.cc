@@ -176,7 +176,7 @@ Status print_help(const Command& command, Terminal& terminal) {
 /// All commands on one screen of 80 columns and 24 rows.
 std::string overview() {
   std::string text = fmt::format(
-      "{}: language models and image models on this machine\n"
+      "{}: language models and image models on this machine\n\n"
       "usage: redline COMMAND [options] ...     redline help COMMAND explains one\n\n",
       version_text());
   std::string_view group;
@@ -184,8 +184,7 @@ std::string overview() {
     text += fmt::format("{:<13} {:<11} {}\n", group == c.group ? "" : c.group, c.name, c.summary);
     group = c.group;
   }
-  return text +
-         "\nstart here:   redline run redline-tales \"Once upon a time\"\n";
+  return text + "\nstart here:   redline run redline-tales \"Once upon a time\"\n";
 }
 
 std::string markdown_help() {

@@ -67,7 +67,7 @@ FileKind kind_of_gguf(const std::string& path) {
 FileKind kind_of_safetensors(const std::string& path, std::string_view header) {
   const auto has = [&](std::initializer_list<std::string_view> words) {
     return std::any_of(words.begin(), words.end(),
-                       [&](std::string_view word) { return header.find(word) != header.npos; });
+                       [&](std::string_view word) { return header.find(word) != std::string::npos; });
   };
   if (has({"lora_A", "lora_down", "lora.down", "lora_linear_layer.down"})) {
     const bool is_text = has({"base_model.model.model.layers.", "\"model.layers.", "base_model.model.lm_head"}) ||

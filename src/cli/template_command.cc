@@ -59,7 +59,7 @@ Result<std::string> variables_json(const std::vector<std::string>& assignments) 
   Json variables = Json::object();
   for (const std::string& assignment : assignments) {
     const size_t equals = assignment.find('=');
-    if (equals == assignment.npos || equals == 0)
+    if (equals == std::string::npos || equals == 0)
       return invalid_argument("flag --var: \"{}\" is not of the form NAME=JSON", assignment);
     const Json value = Json::parse(assignment.substr(equals + 1), nullptr, false);
     if (value.is_discarded())

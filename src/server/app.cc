@@ -19,11 +19,11 @@ constexpr char kPreflightHeaders[] =
 /// "localhost:8080" -> "localhost", "[::1]:80" -> "[::1]".
 std::string_view without_port(std::string_view host) {
   const size_t colon = host.rfind(':');
-  return colon == host.npos || host.find(']', colon) != host.npos ? host : host.substr(0, colon);
+  return colon == std::string::npos || host.find(']', colon) != std::string::npos ? host : host.substr(0, colon);
 }
 
 bool is_address(std::string_view name) {
-  return name.starts_with('[') || (!name.empty() && name.find_first_not_of("0123456789.") == name.npos);
+  return name.starts_with('[') || (!name.empty() && name.find_first_not_of("0123456789.") == std::string::npos);
 }
 
 /// The values of the {names} of `pattern`, if `path` matches it.
@@ -31,7 +31,7 @@ bool matches(std::string_view pattern, std::string_view path, std::vector<std::s
   values.clear();
   while (true) {
     const size_t brace = pattern.find('{');
-    if (brace == pattern.npos) return pattern == path;
+    if (brace == std::string::npos) return pattern == path;
     if (!path.starts_with(pattern.substr(0, brace))) return false;
     path.remove_prefix(brace);
     pattern.remove_prefix(pattern.find('}') + 1);
@@ -183,9 +183,10 @@ bool App::allows_origin(const HttpRequest& request) const {
   const std::string_view origin = request.header("origin"), host = request.header("host");
   const auto host_of = [](std::string_view url) { return url.substr(std::min(url.find("://"), url.size() - 3) + 3); };
   for (const std::string& o : options_.origins)
-    if (o == "*" || o == origin || (origin.empty() && o.find("://") != o.npos && host_of(o) == host)) return true;
+    if (o == "*" || o == origin || (origin.empty() && o.find("://") != std::string::npos && host_of(o) == host))
+      return true;
   if (!allows_host(host)) return false;
-  return origin.empty() || (origin.find("://") != origin.npos && host_of(origin) == host);
+  return origin.empty() || (origin.find("://") != std::string::npos && host_of(origin) == host);
 }
 
 AnswerOr App::answer(HttpRequest& request, const Route& route) {

@@ -24,9 +24,9 @@ std::optional<std::string> parameter(std::string_view header, std::string_view w
   size_t at = header.find(';');
   while (at < header.size()) {
     at = header.find_first_not_of("; \t", at);
-    if (at == header.npos) break;
+    if (at == std::string::npos) break;
     const size_t equals = header.find('=', at);
-    if (equals == header.npos) break;
+    if (equals == std::string::npos) break;
     const std::string name = lower(header.substr(at, equals - at));
     std::string value;
     at = equals + 1;
@@ -64,12 +64,12 @@ Outcome<Part> parse_part(std::string_view text) {
   Part part;
   while (true) {
     const size_t end = text.find("\r\n");
-    if (end == text.npos) return malformed("a part without an empty line after its headers");
+    if (end == std::string::npos) return malformed("a part without an empty line after its headers");
     const std::string_view line = text.substr(0, end);
     text.remove_prefix(end + 2);
     if (line.empty()) break;
     const size_t colon = line.find(':');
-    if (colon == line.npos) return malformed("a part's header without a colon");
+    if (colon == std::string::npos) return malformed("a part's header without a colon");
     if (lower(line.substr(0, colon)) == "content-disposition") part.disposition = line.substr(colon + 1);
   }
   part.body = text;
@@ -93,14 +93,14 @@ Outcome<Form> parse_form(std::string_view content_type, std::string_view body, c
     at = border.size() - 2;
   } else {
     at = body.find(border);
-    if (at == body.npos) return malformed("the boundary does not occur in the body");
+    if (at == std::string::npos) return malformed("the boundary does not occur in the body");
     at += border.size();
   }
   for (size_t parts = 0; !body.substr(at).starts_with("--"); ++parts) {
     if (parts == kMaxParts) return malformed("too many parts");
     const size_t line_end = body.find("\r\n", at);
-    const size_t end = line_end == body.npos ? body.npos : body.find(border, line_end);
-    if (end == body.npos) return malformed("the last boundary is missing");
+    const size_t end = line_end == std::string::npos ? std::string::npos : body.find(border, line_end);
+    if (end == std::string::npos) return malformed("the last boundary is missing");
     SERVER_ASSIGN(const Part part, parse_part(body.substr(line_end + 2, end - line_end - 2)));
     const std::optional<std::string> named = parameter(part.disposition, "name");
     if (!named) return malformed("a part without a name");

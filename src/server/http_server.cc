@@ -239,11 +239,11 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     std::string_view target(message.target().data(), message.target().size());
     if (target.starts_with("http://") || target.starts_with("https://")) {  // the form for proxies
       const size_t path = target.find('/', target.find("//") + 2);
-      target = path == target.npos ? "/" : target.substr(path);
+      target = path == std::string::npos ? "/" : target.substr(path);
     }
     const size_t mark = target.find('?');
     request.path = target.substr(0, mark);
-    if (mark != target.npos) request.query = target.substr(mark + 1);
+    if (mark != std::string::npos) request.query = target.substr(mark + 1);
     for (const auto& field : message) {
       std::string name(field.name_string());
       std::transform(name.begin(), name.end(), name.begin(),

@@ -25,7 +25,7 @@ Outcome<RgbImage> decode_field(const std::string& text, const char* field) {
     return bad_request(field, fmt::format("{} is a URL; send the image itself, as a data URL or base64", field));
   if (digits.starts_with("data:")) {
     const size_t comma = digits.find(',');
-    if (comma == digits.npos || !digits.substr(0, comma).ends_with(";base64"))
+    if (comma == std::string::npos || !digits.substr(0, comma).ends_with(";base64"))
       return bad_request(field, fmt::format("{} is a data URL without base64", field));
     digits.remove_prefix(comma + 1);
   }

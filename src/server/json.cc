@@ -25,14 +25,14 @@ bool is_too_deep(std::string_view text) {
 }  // namespace
 
 Outcome<Json> parse_json(std::string_view text) {
-  if (text.find_first_not_of(" \t\r\n") == text.npos)
+  if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     return bad_request("", "the body is empty; it must be a JSON object");
   if (is_too_deep(text)) return bad_request("", fmt::format("the body is nested more than {} levels deep", kMaxDepth));
   try {
     return Json::parse(text);
   } catch (const Json::parse_error& error) {
     std::string what = error.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const size_t end = what.find("] "); end != what.npos) what.erase(0, end + 2);
+    if (const size_t end = what.find("] "); end != std::string::npos) what.erase(0, end + 2);
     if (what.size() > 200) what.resize(200);
     for (char& c : what)
       if (static_cast<unsigned char>(c) < ' ' || static_cast<unsigned char>(c) > '~') c = '?';

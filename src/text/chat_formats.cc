@@ -128,7 +128,7 @@ const ReasoningMarkers kReasoning[] = {
 const ChatOutputFormat& chat_output_format(std::string_view chat_template) {
   for (const ChatOutputFormat& format : kFormats) {
     const bool fits = std::all_of(std::begin(format.words), std::end(format.words), [&](const char* word) {
-      return !word || chat_template.find(word) != chat_template.npos;
+      return !word || chat_template.find(word) != std::string::npos;
     });
     if (fits) return format;
   }
@@ -142,12 +142,12 @@ const ChatOutputFormat* find_chat_output_format(std::string_view name) {
 }
 
 ReasoningMarkers reasoning_markers(std::string_view chat_template) {
-  if (chat_template.find("<think{}>") != chat_template.npos) return kReasoning[2];
+  if (chat_template.find("<think{}>") != std::string::npos) return kReasoning[2];
   for (const ReasoningMarkers& markers : kReasoning)
-    if (chat_template.find(markers.open) != chat_template.npos ||
-        chat_template.find(markers.close) != chat_template.npos) {
+    if (chat_template.find(markers.open) != std::string::npos ||
+        chat_template.find(markers.close) != std::string::npos) {
       // <|end|> also ends the turns of Phi.
-      if (std::string_view(markers.open) == "<|think|>" && chat_template.find(markers.open) == chat_template.npos)
+      if (std::string_view(markers.open) == "<|think|>" && chat_template.find(markers.open) == std::string::npos)
         continue;
       return markers;
     }

@@ -39,7 +39,7 @@ ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
     for (const Marker& marker : markers_) reasoning_ends_.push_back(marker.text);
     // The prompt ends within the header of the answer.
     const size_t start = options.prompt.rfind("<|start|>");
-    if (start != options.prompt.npos && options.prompt.find("<|message|>", start) == options.prompt.npos)
+    if (start != options.std::string::npos && options.prompt.find("<|message|>", start) == options.std::string::npos)
       state_ = State::kHeader;
   } else if (*reasoning_.open) {
     markers_.push_back({reasoning_.open, Marker::Kind::kReasoning, nullptr});
@@ -59,7 +59,7 @@ ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
 void ChatOutputParser::push(std::string_view piece, std::vector<ChatDelta>& out) {
   buffer_ += piece;
   // A call ends with one of these; looking at every token of a long argument again would take quadratic time.
-  if (state_ == State::kCall && piece.find_first_of("}])>|") == piece.npos) return;
+  if (state_ == State::kCall && piece.find_first_of("}])>|") == std::string::npos) return;
   run(false, out);
 }
 
@@ -100,20 +100,20 @@ void ChatOutputParser::emit(ChatDelta::Kind kind, std::string_view text, std::ve
 bool ChatOutputParser::run_content(bool is_all, std::vector<ChatDelta>& out) {
   if (may_begin_with_call_ && !has_content_) {
     const size_t first = buffer_.find_first_not_of(kSpaces);
-    if (first == buffer_.npos && !is_all) return false;
+    if (first == std::string::npos && !is_all) return false;
     may_begin_with_call_ = false;
-    if (first != buffer_.npos && buffer_[first] == '{') {
+    if (first != std::string::npos && buffer_[first] == '{') {
       for (const ToolCallSyntax& syntax : format_->syntaxes)
         if (syntax.read && !*syntax.begin) syntax_ = &syntax;
       state_ = State::kCall;
       return true;
     }
   }
-  size_t at = buffer_.npos;
+  size_t at = std::string::npos;
   const Marker* found = nullptr;
   for (const Marker& marker : markers_) {
     const size_t place = buffer_.find(marker.text);
-    if (place < at || (place == at && found && place != buffer_.npos && marker.text.size() > found->text.size())) {
+    if (place < at || (place == at && found && place != std::string::npos && marker.text.size() > found->text.size())) {
       at = place;
       found = &marker;
     }
@@ -148,7 +148,7 @@ bool ChatOutputParser::run_content(bool is_all, std::vector<ChatDelta>& out) {
 }
 
 bool ChatOutputParser::run_reasoning(bool is_all, std::vector<ChatDelta>& out) {
-  size_t at = buffer_.npos, held = 0;
+  size_t at = std::string::npos, held = 0;
   std::string_view found;
   for (const std::string& end : reasoning_ends_) {
     const size_t place = buffer_.find(end);
@@ -158,7 +158,7 @@ bool ChatOutputParser::run_reasoning(bool is_all, std::vector<ChatDelta>& out) {
     }
     if (!is_all) held = std::max(held, held_back(buffer_, end));
   }
-  if (at == buffer_.npos) {
+  if (at == std::string::npos) {
     emit(ChatDelta::Kind::kReasoning, std::string_view(buffer_).substr(0, buffer_.size() - held), out);
     buffer_.erase(0, buffer_.size() - held);
     return false;
@@ -222,7 +222,7 @@ ToolCallSyntax::Reading read_arguments(const ToolCallSyntax& syntax, std::string
 bool ChatOutputParser::run_header(bool is_all) {
   constexpr std::string_view kEnd = "<|message|>";
   const size_t end = buffer_.find(kEnd);
-  if (end == buffer_.npos) {
+  if (end == std::string::npos) {
     if (is_all) state_ = State::kContent;  // no header: an answer without channels
     return is_all;
   }
@@ -230,9 +230,9 @@ bool ChatOutputParser::run_header(bool is_all) {
   buffer_.erase(0, end + kEnd.size());
   spaces_.clear();
   std::string recipient;
-  if (const size_t to = header.find("to="); to != header.npos)
+  if (const size_t to = header.find("to="); to != std::string::npos)
     recipient = header.substr(to + 3, header.find_first_of(" <\t\n", to) - to - 3);
-  const bool is_reasoning = header.find("analysis") != header.npos || recipient == "self";
+  const bool is_reasoning = header.find("analysis") != std::string::npos || recipient == "self";
   const bool is_call = !recipient.empty() && recipient != "self" && recipient != "user" && recipient != "assistant";
   if (is_call && !*format_->channel_call) {
     channel_tool_ = recipient.starts_with("functions.") ? recipient.substr(10) : recipient;

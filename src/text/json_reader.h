@@ -20,7 +20,7 @@ inline Result<Json> parse_json(std::string_view text, std::string_view name) {
   } catch (const Json::parse_error& e) {
     if (e.byte > text.size()) return invalid_argument("{}: incomplete: the JSON ends at byte {}", name, text.size());
     std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const size_t at = reason.find(": "); at != reason.npos) reason.remove_prefix(at + 2);
+    if (const size_t at = reason.find(": "); at != std::string::npos) reason.remove_prefix(at + 2);
     return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, reason);
   } catch (const std::exception& e) {
     return invalid_argument("{}: {}", name, e.what());

@@ -127,7 +127,7 @@ class LiteralReader {
 
   std::string_view until(std::string_view stop) {
     const size_t end = text_.find(stop, at_);
-    if (end == text_.npos) {
+    if (end == std::string::npos) {
       ended_ = true;
       return {};
     }

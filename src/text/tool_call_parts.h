@@ -26,7 +26,7 @@ inline Reading more_or_failed(bool is_all) { return is_all ? failed() : more(); 
 
 inline std::string_view trimmed(std::string_view text) {
   const size_t begin = text.find_first_not_of(kSpaces);
-  if (begin == text.npos) return {};
+  if (begin == std::string::npos) return {};
   return text.substr(begin, text.find_last_not_of(kSpaces) - begin + 1);
 }
 inline size_t skip_spaces(std::string_view text, size_t at) {
@@ -35,7 +35,7 @@ inline size_t skip_spaces(std::string_view text, size_t at) {
 
 /// The parser takes a zero byte for the end of the text.
 inline bool is_json(std::string_view text) {
-  return text.find('\0') == text.npos && Json::accept(text.begin(), text.end());
+  return text.find('\0') == std::string::npos && Json::accept(text.begin(), text.end());
 }
 inline std::string json_text(std::string_view text) {
   return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);

@@ -44,11 +44,11 @@ std::vector<std::pair<std::string, std::string_view>> members_of(std::string_vie
   size_t at = skip_spaces(object, 1);
   while (at < object.size() && object[at] == '"') {
     const size_t key_end = json_end(object, at);
-    if (key_end == object.npos) break;
+    if (key_end == std::string::npos) break;
     std::string key = Json::parse(object.substr(at, key_end - at)).get<std::string>();
     const size_t value = skip_spaces(object, skip_spaces(object, key_end) + 1);
     const size_t value_end = json_end(object, value);
-    if (value_end == object.npos) break;
+    if (value_end == std::string::npos) break;
     members.emplace_back(std::move(key), object.substr(value, value_end - value));
     at = skip_spaces(object, value_end);
     if (at < object.size() && object[at] == ',') at = skip_spaces(object, at + 1);
@@ -95,7 +95,7 @@ std::vector<std::string_view> elements_of(std::string_view list) {
   std::vector<std::string_view> elements;
   for (size_t at = skip_spaces(list, 1); at < list.size() && list[at] != ']';) {
     const size_t end = json_end(list, at);
-    if (end == list.npos) break;
+    if (end == std::string::npos) break;
     elements.push_back(list.substr(at, end - at));
     at = skip_spaces(list, end);
     if (at < list.size() && list[at] == ',') at = skip_spaces(list, at + 1);
@@ -123,7 +123,7 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     if (at >= text.size()) return more_or_failed(is_all);
     if (text[at] != '{' && text[at] != '[') return failed();
     const size_t end = json_end(text, at);
-    if (end == text.npos) return more_or_failed(is_all);
+    if (end == std::string::npos) return more_or_failed(is_all);
     const std::string_view value = text.substr(at, end - at);
     if (!is_json(value)) return failed();
     std::vector<std::string_view> objects = {value};
@@ -135,7 +135,7 @@ Reading read_json_calls(const ToolCallSyntax& syntax, std::string_view text, boo
     }
     if (calls.empty()) return failed();
     const size_t next = std::min(text.find_first_not_of(" \t\r\n,;", end), text.size());
-    const bool has_separator = text.substr(end, next - end).find_first_of(",;") != text.npos;
+    const bool has_separator = text.substr(end, next - end).find_first_of(",;") != std::string::npos;
     // Without a closing marker only a separator says that a call follows: what comes next decides.
     if (!*syntax.end && next == text.size() && !is_all) return more();
     const bool has_another = next < text.size() && (text[next] == '{' || text[next] == '[');
@@ -149,7 +149,7 @@ Reading read_keyed_calls(const ToolCallSyntax& syntax, std::string_view text, bo
   if (at >= text.size()) return more_or_failed(is_all);
   if (text[at] != '[') return failed();
   const size_t end = json_end(text, at);
-  if (end == text.npos) return more_or_failed(is_all);
+  if (end == std::string::npos) return more_or_failed(is_all);
   if (!is_json(text.substr(at, end - at))) return failed();
   std::vector<ChatToolCall> calls;
   for (const std::string_view object : elements_of(text.substr(at, end - at))) {
@@ -169,10 +169,10 @@ Reading read_named_json(const ToolCallSyntax& syntax, std::string_view text, boo
   if (const size_t at = skip_spaces(text, 0); at < text.size() && (text[at] == '[' || text[at] == '{'))
     return read_json_calls(syntax, text, is_all, schemas);  // what earlier models of the family write
   const size_t header_end = text.substr(0, kLongestHeader).find(separator);
-  if (header_end == text.npos) return text.size() >= kLongestHeader ? failed() : more_or_failed(is_all);
+  if (header_end == std::string::npos) return text.size() >= kLongestHeader ? failed() : more_or_failed(is_all);
   std::string_view header = trimmed(text.substr(0, header_end));
   ChatToolCall call;
-  if (const size_t cut = second.empty() ? header.npos : header.find(second); cut != header.npos) {
+  if (const size_t cut = second.empty() ? std::string::npos : header.find(second); cut != std::string::npos) {
     const std::string_view before = trimmed(header.substr(0, cut)),
                            behind = trimmed(header.substr(cut + second.size()));
     if (second == "[CALL_ID]") {
@@ -197,7 +197,7 @@ Reading read_named_json(const ToolCallSyntax& syntax, std::string_view text, boo
   if (at >= text.size()) return more_or_failed(is_all);
   if (text[at] != '{' && text[at] != '"') return failed();
   const size_t end = json_end(text, at);
-  if (end == text.npos) return more_or_failed(is_all);
+  if (end == std::string::npos) return more_or_failed(is_all);
   if (!is_json(text.substr(at, end - at))) return failed();
   auto arguments = arguments_of(text.substr(at, end - at));
   if (!arguments) return failed();

@@ -75,7 +75,7 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
   /// The text up to `stop`, which is skipped.
   const auto up_to = [&](std::string_view stop) -> std::optional<std::string_view> {
     const size_t end = text.find(stop, at);
-    if (end == text.npos) {
+    if (end == std::string::npos) {
       may_come = true;
       return std::nullopt;
     }
@@ -117,9 +117,9 @@ Reading read_xml_calls(const ToolCallSyntax& syntax, std::string_view text, bool
       const std::string_view attributes = quote == head->npos ? std::string_view() : head->substr(quote);
       if (value.starts_with("<![CDATA[") && value.ends_with("]]>")) {
         arguments.add(key, json_text(value.substr(9, value.size() - 12)));
-      } else if (attributes.find("string=\"true\"") != attributes.npos) {
+      } else if (attributes.find("string=\"true\"") != std::string::npos) {
         arguments.add(key, json_text(*raw));
-      } else if (attributes.find("string=\"false\"") != attributes.npos && is_json(trimmed(value))) {
+      } else if (attributes.find("string=\"false\"") != std::string::npos && is_json(trimmed(value))) {
         arguments.add(key, trimmed(value));
       } else {
         arguments.add(key, schemas.value(call.name, key, value));
@@ -136,18 +136,19 @@ Reading read_key_value_call(const ToolCallSyntax& syntax, std::string_view text,
   const std::string key_open = "<arg_key" + suffix, key_close = "</arg_key" + suffix,
                     value_open = "<arg_value" + suffix, value_close = "</arg_value" + suffix;
   const size_t end = text.find(syntax.end);
-  if (end == text.npos) return more_or_failed(is_all);
+  if (end == std::string::npos) return more_or_failed(is_all);
   std::string_view body = text.substr(0, end);
   ChatToolCall call;
   const size_t name_end = std::min(body.find('<'), body.size());
   call.name = trimmed(body.substr(0, name_end));
   if (call.name.empty() || call.name.find_first_of(" \n{\"") != std::string::npos) return failed();
   ArgumentWriter arguments;
-  for (size_t at = name_end; (at = body.find(key_open, at)) != body.npos;) {
+  for (size_t at = name_end; (at = body.find(key_open, at)) != std::string::npos;) {
     const size_t key = at + key_open.size(), key_end = body.find(key_close, key);
     const size_t value_tag = body.find(value_open, key);
     const size_t value = value_tag + value_open.size(), value_end = body.find(value_close, value);
-    if (key_end == body.npos || value_tag == body.npos || value_end == body.npos) return failed();
+    if (key_end == std::string::npos || value_tag == std::string::npos || value_end == std::string::npos)
+      return failed();
     const std::string_view name = trimmed(body.substr(key, key_end - key));
     arguments.add(name, schemas.value(call.name, name, body.substr(value, value_end - value)));
     at = value_end;
@@ -175,7 +176,7 @@ class NestedXml {
       at_ = first;
       while (at_ < text_.size() && text_[at_] == '<' && !text_.substr(at_).starts_with(end)) {
         const size_t name_end = text_.find('>', at_);
-        if (name_end == text_.npos) return std::nullopt;
+        if (name_end == std::string::npos) return std::nullopt;
         const std::string name(text_.substr(at_ + 1, name_end - at_ - 1));
         at_ = name_end + 1;
         auto value = content(name, depth == 0 ? std::string_view(name) : parameter, depth + 1);
@@ -193,7 +194,7 @@ class NestedXml {
       return is_list ? "[" + out + "]" : "{" + out + "}";
     }
     const size_t stop = text_.find(end, begin);
-    if (stop == text_.npos) return std::nullopt;
+    if (stop == std::string::npos) return std::nullopt;
     at_ = stop + end.size();
     if (depth == 0) return "{}";
     const std::string_view value = text_.substr(begin, stop - begin);
@@ -212,20 +213,20 @@ class NestedXml {
 
 Reading read_nested_xml(const ToolCallSyntax& syntax, std::string_view text, bool is_all, const ToolSchemas& schemas) {
   const size_t end = text.find(syntax.end);
-  if (end == text.npos) return more_or_failed(is_all);
+  if (end == std::string::npos) return more_or_failed(is_all);
   std::string body;
   const std::string_view prefix = syntax.first;
   for (std::string_view rest = text.substr(0, end); !rest.empty();) {
     const size_t at = rest.find(prefix);
     body += rest.substr(0, at);
-    rest.remove_prefix(at == rest.npos ? rest.size() : at + prefix.size());
+    rest.remove_prefix(at == std::string::npos ? rest.size() : at + prefix.size());
   }
   constexpr std::string_view kOpen = "<invoke name=\"";
   std::vector<ChatToolCall> calls;
   for (size_t at = skip_spaces(body, 0); at < body.size(); at = skip_spaces(body, at)) {
     const std::string_view rest = std::string_view(body).substr(at);
-    const size_t name_end = rest.starts_with(kOpen) ? rest.find("\">") : rest.npos;
-    if (name_end == rest.npos) return failed();
+    const size_t name_end = rest.starts_with(kOpen) ? rest.find("\">") : std::string::npos;
+    if (name_end == std::string::npos) return failed();
     ChatToolCall call;
     call.name = rest.substr(kOpen.size(), name_end - kOpen.size());
     NestedXml elements(rest.substr(name_end + 2), schemas, call.name);

@@ -164,7 +164,7 @@ std::optional<ApiError> take_size(Json& body, Json& input) {
     const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
     return error == std::errc() && end == text.data() + text.size() && value > 0 && value <= 65536;
   };
-  if (x == size.npos || !reads(std::string_view(size).substr(0, x), width) ||
+  if (x == std::string::npos || !reads(std::string_view(size).substr(0, x), width) ||
       !reads(std::string_view(size).substr(x + 1), height))
     return bad_request("size", fmt::format("size is \"{}\"; it must be WIDTHxHEIGHT or auto", size), "invalid_value");
   if (body.contains("width") || body.contains("height"))

@@ -9,7 +9,7 @@ namespace {
 
 /// Whether If-None-Match lists the ETag, or "*".
 bool has_current(std::string_view if_none_match, std::string_view etag) {
-  return if_none_match == "*" || if_none_match.find(etag) != if_none_match.npos;
+  return if_none_match == "*" || if_none_match.find(etag) != std::string::npos;
 }
 
 AnswerOr get_file(Call& call) {

@@ -84,7 +84,7 @@ class ConstraintCache {
   };
   struct Frame {
     uint32_t state, count, stack;
-    auto operator<=>(const Frame&) const = default;
+    auto operator<=>(const Frame&) const = default;  // NOLINT(modernize-use-nullptr): of the defaulted operator
   };
   /// Tokens of an automaton state with an unknown stack.
   struct StateMask {

@@ -307,7 +307,7 @@ class GbnfParser {
       }
     } else {
       const size_t end = text_.find('>', pos_);
-      if (end == text_.npos) return error("expected \">\" after the name of a token");
+      if (end == std::string::npos) return error("expected \">\" after the name of a token");
       const std::string_view name = text_.substr(pos_, end + 1 - pos_);
       id = trie_.find_name(name);
       if (id < 0) return error("{} is not one token of the vocabulary", repair_utf8(name));

@@ -20,7 +20,7 @@ std::optional<Decimal> Decimal::from(std::string_view text) {
   Decimal d;
   if (text.starts_with('-')) d.negative = true, text.remove_prefix(1);
   int64_t exponent = 0;
-  if (const size_t e = text.find_first_of("eE"); e != text.npos) {
+  if (const size_t e = text.find_first_of("eE"); e != std::string::npos) {
     exponent = std::strtoll(std::string(text.substr(e + 1)).c_str(), nullptr, 10);
     text = text.substr(0, e);
   }

@@ -111,7 +111,7 @@ class SchemaCompiler {
     if (draft && draft->is_string()) {
       const std::string& name = draft->get_ref<const std::string&>();
       for (const char* old : {"draft-03", "draft-04", "draft-06", "draft-07"})
-        if (name.find(old) != name.npos) ref_hides_siblings_ = true;
+        if (name.find(old) != std::string::npos) ref_hides_siblings_ = true;
     }
     REDLINE_ASSIGN(const Grammar::Rule root, rule_for({&root_}));
     while (!pending_.empty()) {
@@ -141,7 +141,7 @@ class SchemaCompiler {
         for (const auto& [key, inner] : value->items()) {
           std::string part;
           for (const char c : key) part += c == '~' ? "~0" : c == '/' ? "~1" : std::string(1, c);
-          work.emplace_back(&inner, pointer + "/" + part, depth + 1);
+          work.emplace_back(&inner, std::string(pointer).append("/").append(part), depth + 1);
         }
       } else if (value->is_array()) {
         for (size_t i = 0; i < value->size(); ++i)
@@ -271,8 +271,8 @@ class SchemaCompiler {
       }
       const Json* next = nullptr;
       if (at->is_object()) next = find(*at, part.c_str());
-      if (at->is_array() && !part.empty() && part.size() < 9 && part.find_first_not_of("0123456789") == part.npos &&
-          std::stoul(part) < at->size())
+      if (at->is_array() && !part.empty() && part.size() < 9 &&
+          part.find_first_not_of("0123456789") == std::string::npos && std::stoul(part) < at->size())
         next = &(*at)[std::stoul(part)];
       if (!next) return wrong(schema, "$ref", fmt::format("\"{}\" leads nowhere", ref));
       at = next;

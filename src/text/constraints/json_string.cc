@@ -122,7 +122,7 @@ std::string spell_json_string(std::string_view value) {
 namespace {
 
 // The quotes are part of the rule, so that it does not end between two characters.
-Grammar::Expr counted_in_quotes(Grammar& g, Grammar::Graph body, uint32_t least, uint32_t greatest) {
+Grammar::Expr counted_in_quotes(Grammar& g, const Grammar::Graph& body, uint32_t least, uint32_t greatest) {
   Grammar::Graph graph;
   graph.num_states = body.num_states + 2;
   const uint32_t shift = 1, end = graph.num_states - 1;

@@ -46,7 +46,8 @@ Path path_of(Evaluation& e, Value attribute, bool ignores_case, Value otherwise)
   std::vector<Value> steps;
   if (attribute.is_string()) {
     for (const std::string_view step : split_at(attribute.text(), ".", -1)) {
-      const bool is_index = !step.empty() && step.size() < 18 && step.find_first_not_of("0123456789") == step.npos;
+      const bool is_index =
+          !step.empty() && step.size() < 18 && step.find_first_not_of("0123456789") == std::string::npos;
       steps.push_back(is_index ? Value::integer(std::stoll(std::string(step))) : e.string_in_place(step));
     }
   } else if (is_given(attribute) && !attribute.is_none()) {

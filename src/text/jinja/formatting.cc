@@ -96,7 +96,7 @@ std::string format_double(Evaluation& e, double value, const Layout& layout) {
     std::string buffer(static_cast<size_t>(precision) + 400, 0);
     const int written = std::snprintf(buffer.data(), buffer.size(), pattern.c_str(), precision, scaled);
     digits = buffer.substr(0, static_cast<size_t>(std::max(written, 0)));
-    if (!type && digits.find_first_of(".e") == digits.npos) digits += ".0";
+    if (!type && digits.find_first_of(".e") == std::string::npos) digits += ".0";
     if (type == '%') digits += '%';
   }
   if (layout.grouping) digits = grouped(std::move(digits), layout.grouping, 3);
@@ -189,7 +189,7 @@ std::string format_value(Evaluation& e, Value value, std::string_view spec) {
   if (layout.align == '0') layout.align = '=';
   if (value.is_int()) {
     constexpr std::string_view kIntTypes = "bcdoxXn";
-    if (layout.type == 0 || kIntTypes.find(layout.type) != kIntTypes.npos) {
+    if (layout.type == 0 || kIntTypes.find(layout.type) != std::string::npos) {
       if (layout.precision >= 0) {
         e.fail("precision is not allowed in an integer format specifier");
         return "";
@@ -206,7 +206,7 @@ std::string format_value(Evaluation& e, Value value, std::string_view spec) {
   }
   if (value.is_number()) {
     constexpr std::string_view kFloatTypes = "eEfFgGn%";
-    if (layout.type && kFloatTypes.find(layout.type) == kFloatTypes.npos) return wrong_type();
+    if (layout.type && kFloatTypes.find(layout.type) == std::string::npos) return wrong_type();
     return format_double(e, value.as_double(), layout);
   }
   e.fail("unsupported format string passed to {}.__format__", type_name(value));
@@ -226,7 +226,7 @@ class BraceFormatter {
     while (!format.empty() && e_.charge_bytes(out.size())) {
       const size_t brace = format.find_first_of("{}");
       out += format.substr(0, brace);
-      if (brace == format.npos) break;
+      if (brace == std::string::npos) break;
       const char c = format[brace];
       format.remove_prefix(brace + 1);
       if (format.starts_with(c)) {
@@ -303,7 +303,8 @@ class BraceFormatter {
     const std::string_view first = name.substr(0, first_end);
     std::string_view rest = name.substr(first_end);
     Value value;
-    const bool is_number = !first.empty() && first.size() < 9 && first.find_first_not_of("0123456789") == first.npos;
+    const bool is_number =
+        !first.empty() && first.size() < 9 && first.find_first_not_of("0123456789") == std::string::npos;
     if (first.empty() || is_number) {
       if (first.empty() ? numbering_ == 2 : numbering_ == 1)
         return e_.fail("cannot switch between automatic and manual field numbering");
@@ -327,9 +328,9 @@ class BraceFormatter {
         rest.remove_prefix(end);
       } else if (rest[0] == '[') {
         const size_t end = rest.find(']');
-        if (end == rest.npos || end == 1) return e_.fail("Missing ']' in format string");
+        if (end == std::string::npos || end == 1) return e_.fail("Missing ']' in format string");
         const std::string_view key = rest.substr(1, end - 1);
-        const bool is_index = key.find_first_not_of("0123456789") == key.npos && key.size() < 18;
+        const bool is_index = key.find_first_not_of("0123456789") == std::string::npos && key.size() < 18;
         value = item(e_, value, is_index ? Value::integer(std::stoll(std::string(key))) : e_.string(key));
         rest.remove_prefix(end + 1);
       } else {
@@ -367,7 +368,7 @@ class PercentFormatter {
     while (!format.empty() && e_.charge_bytes(out.size())) {
       const size_t percent = format.find('%');
       out += format.substr(0, percent);
-      if (percent == format.npos) break;
+      if (percent == std::string::npos) break;
       format.remove_prefix(percent + 1);
       out += one(format);
     }
@@ -471,7 +472,7 @@ class PercentFormatter {
       layout.align = '=';
     }
     constexpr std::string_view kInts = "diuoxX", kFloats = "eEfFgG";
-    if (kInts.find(type) != kInts.npos) {
+    if (kInts.find(type) != std::string::npos) {
       if (value.is_undefined()) {
         fail_undefined(e_, value);
         return "";
@@ -484,7 +485,7 @@ class PercentFormatter {
       layout.type = takes_floats ? 'd' : type;
       return format_int(e_, value.as_int(), layout);
     }
-    if (kFloats.find(type) != kFloats.npos) {
+    if (kFloats.find(type) != std::string::npos) {
       if (value.is_undefined()) {
         fail_undefined(e_, value);
         return "";

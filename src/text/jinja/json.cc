@@ -34,7 +34,7 @@ class Builder {
   }
   bool number_float(double d, const std::string& text) {
     // An integer of more than 64 bits keeps its digits.
-    if (text.find_first_of(".eE") == text.npos) return add(Value::big_int(e_.text(text)));
+    if (text.find_first_of(".eE") == std::string::npos) return add(Value::big_int(e_.text(text)));
     return add(Value::number(d));
   }
   bool string(std::string& text) { return add(e_.string(text)); }
@@ -227,12 +227,12 @@ class Writer {
 
 Result<Value> parse_json_value(Evaluation& e, std::string_view text, std::string_view what) {
   // The parser takes a zero byte for the end of the text.
-  if (text.find('\0') != text.npos) return invalid_argument("{}: not JSON: it has a zero byte", what);
+  if (text.find('\0') != std::string::npos) return invalid_argument("{}: not JSON: it has a zero byte", what);
   Builder builder(e);
   if (!nlohmann::json::sax_parse(text.begin(), text.end(), &builder)) {
     if (e.failed()) return invalid_argument("{}: {}", what, e.message());
     std::string_view problem = builder.error();
-    if (const size_t at = problem.find("] "); at != problem.npos) problem.remove_prefix(at + 2);
+    if (const size_t at = problem.find("] "); at != std::string::npos) problem.remove_prefix(at + 2);
     return invalid_argument("{}: not JSON: {}", what, problem);
   }
   return builder.result();

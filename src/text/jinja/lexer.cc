@@ -151,7 +151,7 @@ class Lexer {
     size_t tag = begin;
     do {
       tag = text_.find('{', tag);
-      if (tag == text_.npos || tag + 1 >= text_.size()) {
+      if (tag == std::string::npos || tag + 1 >= text_.size()) {
         add(TokenKind::kData, begin, std::string(text_.substr(begin)));
         pos_ = text_.size();
         return true;
@@ -169,7 +169,7 @@ class Lexer {
   }
 
   bool read_comment(size_t tag) {
-    for (size_t end = pos_; (end = text_.find("#}", end)) != text_.npos; ++end) {
+    for (size_t end = pos_; (end = text_.find("#}", end)) != std::string::npos; ++end) {
       const size_t inner = pos_;
       pos_ = end > inner && (text_[end - 1] == '-' || text_[end - 1] == '+') ? end - 1 : end;
       read_end("#}");
@@ -182,7 +182,7 @@ class Lexer {
   bool read_raw(size_t tag) {
     const size_t begin = pos_;
     line_starting_ = begin > 0 && text_[begin - 1] == '\n';
-    for (size_t end = begin; (end = text_.find("{%", end)) != text_.npos; ++end) {
+    for (size_t end = begin; (end = text_.find("{%", end)) != std::string::npos; ++end) {
       pos_ = end + 2;
       const char sign = read_sign();
       skip_spaces();

@@ -106,7 +106,7 @@ Value partition(Evaluation& e, Value self, Values v) {
   if (separator.empty()) return e.fail("empty separator");
   const size_t at = from_right ? text.rfind(separator) : text.find(separator);
   const Value none = part(e, self, {});
-  if (at == text.npos)
+  if (at == std::string::npos)
     return from_right ? e.tuple({none, none, part(e, self, text)}) : e.tuple({part(e, self, text), none, none});
   return e.tuple({part(e, self, text.substr(0, at)), part(e, self, text.substr(at, separator.size())),
                   part(e, self, text.substr(at + separator.size()))});
@@ -138,7 +138,7 @@ Value find_text(Evaluation& e, Value self, Values v) {
   if (range) {
     const std::string_view text = self.text().substr(range->begin, range->end - range->begin);
     at = from_right ? text.rfind(word) : text.find(word);
-    if (at != text.npos) return Value::integer(count_chars(self.text().substr(0, range->begin + at)));
+    if (at != std::string::npos) return Value::integer(count_chars(self.text().substr(0, range->begin + at)));
   }
   if (must_exist) return e.fail("substring not found");
   return Value::integer(-1);
@@ -151,7 +151,7 @@ Value count(Evaluation& e, Value self, Values v) {
   const std::string_view text = self.text().substr(range->begin, range->end - range->begin);
   if (word.empty()) return Value::integer(count_chars(text) + 1);
   int64_t found = 0;
-  for (size_t at = 0; (at = text.find(word, at)) != text.npos; at += word.size()) ++found;
+  for (size_t at = 0; (at = text.find(word, at)) != std::string::npos; at += word.size()) ++found;
   return Value::integer(found);
 }
 

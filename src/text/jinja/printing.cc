@@ -203,7 +203,7 @@ std::optional<Value> parse_int(Evaluation& e, std::string_view text, int base) {
     }
   }
   if (base == 0) {
-    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != text.npos) return std::nullopt;
+    if (text.size() > 1 && text[0] == '0' && text.find_first_not_of("0_") != std::string::npos) return std::nullopt;
     base = 10;
   }
   const auto digits = plain_digits(text);

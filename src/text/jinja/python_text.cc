@@ -333,7 +333,7 @@ std::vector<std::string_view> rsplit_space(std::string_view text, int64_t max_sp
 std::vector<std::string_view> split_at(std::string_view text, std::string_view separator, int64_t max_splits) {
   std::vector<std::string_view> parts;
   for (size_t at; max_splits < 0 || static_cast<int64_t>(parts.size()) < max_splits;) {
-    if ((at = text.find(separator)) == text.npos) break;
+    if ((at = text.find(separator)) == std::string::npos) break;
     parts.push_back(text.substr(0, at));
     text.remove_prefix(at + separator.size());
   }
@@ -344,7 +344,7 @@ std::vector<std::string_view> split_at(std::string_view text, std::string_view s
 std::vector<std::string_view> rsplit_at(std::string_view text, std::string_view separator, int64_t max_splits) {
   std::vector<std::string_view> parts;
   for (size_t at; max_splits < 0 || static_cast<int64_t>(parts.size()) < max_splits;) {
-    if ((at = text.rfind(separator)) == text.npos) break;
+    if ((at = text.rfind(separator)) == std::string::npos) break;
     parts.push_back(text.substr(at + separator.size()));
     text = text.substr(0, at);
   }
@@ -386,7 +386,8 @@ void for_each_replacement(std::string_view text, std::string_view from, int64_t 
       visit(text.substr(begin, done - begin), false);
     }
   } else {
-    for (size_t at; may_replace() && (at = text.find(from, done)) != text.npos; done = at + from.size(), ++count) {
+    for (size_t at; may_replace() && (at = text.find(from, done)) != std::string::npos;
+         done = at + from.size(), ++count) {
       visit(text.substr(done, at - done), false);
       visit(std::string_view(), true);
     }
@@ -411,7 +412,7 @@ std::string replaced(std::string_view text, std::string_view from, std::string_v
 }
 
 void append_repr(std::string& out, std::string_view text) {
-  const char quote = text.find('\'') != text.npos && text.find('"') == text.npos ? '"' : '\'';
+  const char quote = text.find('\'') != std::string::npos && text.find('"') == std::string::npos ? '"' : '\'';
   out += quote;
   for (size_t pos = 0; pos < text.size();) {
     const size_t at = pos;

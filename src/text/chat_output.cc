@@ -39,7 +39,7 @@ ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
     for (const Marker& marker : markers_) reasoning_ends_.push_back(marker.text);
     // The prompt ends within the header of the answer.
     const size_t start = options.prompt.rfind("<|start|>");
-    if (start != options.std::string::npos && options.prompt.find("<|message|>", start) == options.std::string::npos)
+    if (start != std::string::npos && options.prompt.find("<|message|>", start) == std::string::npos)
       state_ = State::kHeader;
   } else if (*reasoning_.open) {
     markers_.push_back({reasoning_.open, Marker::Kind::kReasoning, nullptr});

@@ -79,10 +79,9 @@ std::optional<ChatToolCall> call_of(std::string_view object, bool may_wrap = tru
   std::string_view arguments;
   for (const auto& [key, value] : members_of(object)) {
     const bool is_text = value.starts_with('"');
-    if ((key == "name" || key == "tool_name") && is_text) call.name = text_of(value);
+    if ((key == "name" || key == "tool_name" || key == "function") && is_text) call.name = text_of(value);
     else if (key == "arguments" || key == "parameters") arguments = value;
     else if (key == "id" || key == "tool_call_id") call.id = text_of(value);
-    else if (key == "function" && is_text) call.name = text_of(value);
     else if (key == "function" && value.starts_with('{') && may_wrap) return call_of(value, false);
   }
   auto object_text = arguments_of(arguments);

@@ -160,7 +160,7 @@ Grammar::Expr any_json_string(Grammar& g, uint32_t least, uint32_t greatest) {
   Grammar::Graph graph;
   graph.add(0, one, 0, true);
   graph.accepts = {0};
-  return counted_in_quotes(g, std::move(graph), least, greatest);
+  return counted_in_quotes(g, graph, least, greatest);
 }
 
 Result<Grammar::Expr> json_string_of(Grammar& g, const ByteDfa& dfa, uint32_t least, uint32_t greatest) {
@@ -211,7 +211,7 @@ Result<Grammar::Expr> json_string_of(Grammar& g, const ByteDfa& dfa, uint32_t le
   const size_t probe = 2 * size_t{dfa.num_states()} + 64;
   if (probe <= kMaxChars && probe * dfa.num_states() <= kMaxCells && !lengths_of(dfa, live, probe).has_gaps) {
     build_plain(true);
-    return counted_in_quotes(g, std::move(graph), least, greatest);
+    return counted_in_quotes(g, graph, least, greatest);
   }
   constexpr size_t kMaxStates = 40'000;
   const size_t chars = greatest == Grammar::kUnbounded ? least : greatest;

@@ -462,9 +462,9 @@ std::string float_repr(double value) {
     return out + fmt::format("e{}{:02}", exponent < 0 ? '-' : '+', std::abs(exponent));
   }
   if (exponent < 0) return out + "0." + std::string(static_cast<size_t>(-exponent - 1), '0') + digits;
-  if (exponent + 1 >= size) return out + digits + std::string(static_cast<size_t>(exponent + 1 - size), '0') + ".0";
-  return out + digits.substr(0, static_cast<size_t>(exponent + 1)) + "." +
-         digits.substr(static_cast<size_t>(exponent + 1));
+  const size_t whole = static_cast<size_t>(exponent) + 1;  // digits before the point
+  if (exponent + 1 >= size) return out + digits + std::string(whole - digits.size(), '0') + ".0";
+  return out + digits.substr(0, whole) + "." + digits.substr(whole);
 }
 
 std::string escape_html(std::string_view text) {

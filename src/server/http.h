@@ -54,8 +54,8 @@ class Answer {
   bool is_stream = false;
 
   /// `wake` may be called from any thread, when poll() has something new. It must not be called before this.
-  virtual void on_ready(std::function<void()> wake) {
-  }  // NOLINT(performance-unnecessary-value-param): overriders keep it
+  // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
+  virtual void on_ready(std::function<void()> wake) {}
   virtual Progress poll(std::string& body) = 0;
   /// Sent when a stream has been silent for its tick_s; "": nothing.
   virtual std::string_view ping() const { return {}; }

@@ -94,7 +94,7 @@ export class MockServer {
     /** What the next requests are answered with; tests change it. */
     Object.assign(this, {
       piece_ms: 15, text: kMarkdown, reasoning: '', finish: 'stop', failures: [], hasTemplate: true, hasPictures: true, step_ms: 60,
-      key: '', picture: png, hasEngine: true, hasPredictions: true, load: null, breakAfter: 0,
+      key: '', picture: png, hasEngine: true, hasPredictions: true, load: null, breakAfter: 0, mayBreak: null,
     });
     this.requests = [];
     this.canceled = [];
@@ -219,6 +219,7 @@ export class MockServer {
       await pause(this.piece_ms);
       if (isGone) break;
       if (this.breakAfter && ++count > this.breakAfter) {
+        await this.mayBreak;
         answer.destroy();
         break;
       }

@@ -183,7 +183,11 @@ check('the server goes and comes back', async () => {
 
 check('a connection that breaks in the middle keeps the beginning', async () => {
   server.breakAfter = 5;
+  let goOn;
+  server.mayBreak = new Promise((resolve) => (goOn = resolve));  // once the page shows the beginning
   await ask('x');
+  await page.getByText('A suspension').first().waitFor();
+  goOn();
   await page.getByText('The connection broke', { exact: true }).waitFor();
   server.breakAfter = 0;
   assert.match(await last().innerText(), /A suspension/);

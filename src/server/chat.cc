@@ -71,10 +71,8 @@ Json plain_messages(const Json& messages) {
   return plain;
 }
 
-bool has_chat_template(const TextEngine& engine) { return engine.info().has_chat_template; }
-
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt) {
-  if (!has_chat_template(engine))
+  if (!engine.info().has_chat_template)
     return bad_request("messages",
                        fmt::format("{} has no chat template; use /v1/completions with the prompt in the model's own "
                                    "format, or start the server with --chat-template",
@@ -116,67 +114,27 @@ std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt,
   return check_context(engine.info(), std::ssize(request.prompt), param);
 }
 
-struct ChatParser::State {
-  std::unique_ptr<ChatReader> parser;  ///< null: without markers all text is content
-  std::vector<redline::ChatDelta> parsed;
-
-  void take(std::vector<ChatDelta>& deltas) {
-    for (redline::ChatDelta& d : parsed) {
-      if (d.kind == redline::ChatDelta::Kind::kToolCall)
-        deltas.push_back({.kind = ChatDelta::Kind::kToolCall,
-                          .text = std::move(d.call.arguments),
-                          .tool = d.index,
-                          .id = d.call.id.empty() ? new_id("call_") : std::move(d.call.id),
-                          .name = std::move(d.call.name)});
-      else
-        deltas.push_back({.kind = d.kind == redline::ChatDelta::Kind::kReasoning ? ChatDelta::Kind::kReasoning
-                                                                                 : ChatDelta::Kind::kContent,
-                          .text = std::move(d.text)});
-    }
-    parsed.clear();
-  }
-};
-
-ChatParser::ChatParser(const TextEngine& engine, const ChatPrompt& prompt) : state_(std::make_unique<State>()) {
-  if (!engine.info().has_chat_markers) return;
-  const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
-  state_->parser = engine.chat_reader(prompt.text, tools);
-}
-ChatParser::~ChatParser() = default;
-
-void ChatParser::push(std::string_view text, std::vector<ChatDelta>& deltas) {
-  if (!state_->parser) {
-    if (!text.empty()) deltas.push_back({.text = std::string(text)});
-    return;
-  }
-  state_->parser->push(text, state_->parsed);
-  state_->take(deltas);
-}
-
-void ChatParser::finish(std::vector<ChatDelta>& deltas) {
-  if (!state_->parser) return;
-  state_->parser->finish(state_->parsed);
-  state_->take(deltas);
-}
-
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)
     : GenerationAnswer(call, choice, std::move(choices), streams), stop_(std::move(stop)) {
   messages_.resize(this->choices().size());
-  for (size_t i = 0; i < messages_.size(); ++i) parsers_.push_back(std::make_unique<ChatParser>(engine(), prompt));
+  readers_.resize(messages_.size());
+  const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
+  if (engine().info().has_chat_markers)
+    for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools);
   set_choices_per_prompt(messages_.size());
 }
 
-ChatAnswer::~ChatAnswer() = default;
-
 void ChatAnswer::apply(size_t choice, std::vector<ChatDelta>& deltas, std::string& out) {
   ChatMessage& m = messages_[choice];
-  for (const ChatDelta& delta : deltas) {
+  for (ChatDelta& delta : deltas) {
     switch (delta.kind) {
       case ChatDelta::Kind::kContent: m.content += delta.text; break;
       case ChatDelta::Kind::kReasoning: m.reasoning += delta.text; break;
-      case ChatDelta::Kind::kToolCall: m.tool_calls.push_back({delta.id, delta.name, delta.text}); break;
-      case ChatDelta::Kind::kToolArguments: m.tool_calls[delta.tool].arguments += delta.text; break;
+      case ChatDelta::Kind::kToolCall:
+        if (delta.call.id.empty()) delta.call.id = new_id("call_");
+        m.tool_calls.push_back(delta.call);
+        break;
     }
     on_delta(choice, delta, out);
   }
@@ -185,13 +143,14 @@ void ChatAnswer::apply(size_t choice, std::vector<ChatDelta>& deltas, std::strin
 void ChatAnswer::take(const Event& event, std::string& out) {
   if (event.token >= 0) on_token(event, out);
   std::vector<ChatDelta> deltas;
-  parsers_[event.choice]->push(event.text, deltas);
+  if (ChatReader* reader = readers_[event.choice].get()) reader->push(event.text, deltas);
+  else if (!event.text.empty()) deltas.push_back({.text = event.text});
   apply(event.choice, deltas, out);
 }
 
 void ChatAnswer::end_choice(size_t choice, const GenerateResult& result, std::string& out) {
   std::vector<ChatDelta> deltas;
-  parsers_[choice]->finish(deltas);
+  if (ChatReader* reader = readers_[choice].get()) reader->finish(deltas);
   apply(choice, deltas, out);
   ChatMessage& m = messages_[choice];
   m.reason = result.reason;

@@ -2,6 +2,7 @@
 // brought to OpenAI's.
 #pragma once
 
+#include "redline/chat.h"
 #include "server/generation.h"
 
 namespace redline::server {
@@ -16,25 +17,11 @@ struct ChatPrompt {
   std::string text;             ///< as rendered, after set_prompt()
 };
 
-bool has_chat_template(const TextEngine& engine);
 /// The prompt as the model's template writes it. 400: the model has no template, or the template refuses the messages.
 Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& prompt);
 /// Renders the prompt into the request, checked against the context. `param`: the field that errors name.
 std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param,
                                    GenerateRequest& request);
-
-/// A part of a message that is being generated.
-struct ChatDelta {
-  enum class Kind : uint8_t { kContent, kReasoning, kToolCall, kToolArguments };
-  Kind kind = Kind::kContent;
-  std::string text;      ///< content, reasoning, or a part of the arguments' JSON
-  size_t tool = 0;       ///< index of the call
-  std::string id, name;  ///< of kToolCall, which begins one
-};
-
-struct ChatToolCall {
-  std::string id, name, arguments;
-};
 
 /// A message as far as it is known.
 struct ChatMessage {
@@ -44,25 +31,11 @@ struct ChatMessage {
   FinishReason reason = FinishReason::kStop;
 };
 
-/// Splits generated text into content, reasoning and calls of tools.
-class ChatParser {
- public:
-  ChatParser(const TextEngine& engine, const ChatPrompt& prompt);
-  ~ChatParser();
-  void push(std::string_view text, std::vector<ChatDelta>& deltas);
-  void finish(std::vector<ChatDelta>& deltas);
-
- private:
-  struct State;
-  std::unique_ptr<State> state_;
-};
-
 /// An answer made of messages, one per choice.
 class ChatAnswer : public GenerationAnswer {
  public:
   ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
              const ChatPrompt& prompt, std::vector<std::string> stop);
-  ~ChatAnswer() override;
 
  protected:
   /// Of a stream, and of others too: append nothing to `out` for those.
@@ -76,7 +49,7 @@ class ChatAnswer : public GenerationAnswer {
   void end_choice(size_t choice, const GenerateResult& result, std::string& out) final;
   void apply(size_t choice, std::vector<ChatDelta>& deltas, std::string& out);
 
-  std::vector<std::unique_ptr<ChatParser>> parsers_;
+  std::vector<std::unique_ptr<ChatReader>> readers_;  ///< null: without markers all text is content
   std::vector<ChatMessage> messages_;
   const std::vector<std::string> stop_;
 };

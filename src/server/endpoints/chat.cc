@@ -167,14 +167,11 @@ class ChatCompletion final : public ChatAnswer {
       case ChatDelta::Kind::kContent: json = {{"content", delta.text}}; break;
       case ChatDelta::Kind::kReasoning: json = {{"reasoning_content", delta.text}}; break;
       case ChatDelta::Kind::kToolCall: {
-        Json call = tool_call_json({delta.id, delta.name, delta.text});
-        call["index"] = delta.tool;
+        Json call = tool_call_json(delta.call);
+        call["index"] = delta.index;
         json = {{"tool_calls", Json::array({std::move(call)})}};
         break;
       }
-      case ChatDelta::Kind::kToolArguments:
-        json = {{"tool_calls", Json::array({{{"index", delta.tool}, {"function", {{"arguments", delta.text}}}}})}};
-        break;
     }
     send(choice, std::move(json), nullptr, "", out);
   }

@@ -210,7 +210,6 @@ class MessageAnswer final : public ChatAnswer {
   void open_block(const ChatDelta& delta, std::string& out) {
     using Kind = ChatDelta::Kind;
     if (is_open_ && kind_ == delta.kind && delta.kind != Kind::kToolCall) return;
-    if (delta.kind == Kind::kToolArguments) return;  // of the block that is open
     close_block(out);
     ++block_;
     is_open_ = true;
@@ -218,18 +217,19 @@ class MessageAnswer final : public ChatAnswer {
     Json block = {{"type", "text"}, {"text", ""}};
     if (kind_ == Kind::kReasoning) block = {{"type", "thinking"}, {"thinking", ""}, {"signature", ""}};
     if (kind_ == Kind::kToolCall)
-      block = {{"type", "tool_use"}, {"id", delta.id}, {"name", delta.name}, {"input", Json::object()}};
+      block = {{"type", "tool_use"}, {"id", delta.call.id}, {"name", delta.call.name}, {"input", Json::object()}};
     out += sse("content_block_start",
                {{"type", "content_block_start"}, {"index", block_}, {"content_block", std::move(block)}});
   }
   void on_delta(size_t, const ChatDelta& delta, std::string& out) override {
     if (!streams()) return;
     open_block(delta, out);
-    if (delta.text.empty()) return;
-    Json json = {{"type", "text_delta"}, {"text", delta.text}};
-    if (delta.kind == ChatDelta::Kind::kReasoning) json = {{"type", "thinking_delta"}, {"thinking", delta.text}};
-    if (delta.kind == ChatDelta::Kind::kToolCall || delta.kind == ChatDelta::Kind::kToolArguments)
-      json = {{"type", "input_json_delta"}, {"partial_json", delta.text}};
+    const bool is_call = delta.kind == ChatDelta::Kind::kToolCall;
+    const std::string& text = is_call ? delta.call.arguments : delta.text;
+    if (text.empty()) return;
+    Json json = {{"type", "text_delta"}, {"text", text}};
+    if (delta.kind == ChatDelta::Kind::kReasoning) json = {{"type", "thinking_delta"}, {"thinking", text}};
+    if (is_call) json = {{"type", "input_json_delta"}, {"partial_json", text}};
     out += sse("content_block_delta", {{"type", "content_block_delta"}, {"index", block_}, {"delta", std::move(json)}});
   }
   static const char* reason_of(const ChatMessage& m) {

@@ -283,7 +283,7 @@ AnswerOr post_generate(Call& call) {
   if (body.contains("system")) prompt.messages.push_back({{"role", "system"}, {"content", body["system"]}});
   prompt.messages.push_back({{"role", "user"}, {"content", text}});
   add_thinking(body, prompt);
-  const bool is_raw = body.value("raw", !has_chat_template(choice.model->engine()));
+  const bool is_raw = body.value("raw", !choice.model->info().has_chat_template);
   return start(call, choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
 }
 

@@ -229,8 +229,8 @@ class ResponseAnswer final : public ChatAnswer {
                {"summary", Json::array()},
                {"content", Json::array()}};
     if (kind == Open::kCall)
-      item_ = {{"id", new_id("fc_")}, {"type", "function_call"}, {"status", "in_progress"},
-               {"call_id", delta.id}, {"name", delta.name},      {"arguments", ""}};
+      item_ = {{"id", new_id("fc_")},      {"type", "function_call"}, {"status", "in_progress"},
+               {"call_id", delta.call.id}, {"name", delta.call.name}, {"arguments", ""}};
     send("response.output_item.added", {{"output_index", output_.size()}, {"item", item_}}, out);
     if (kind == Open::kMessage) send("response.content_part.added", with(place(), "part", text_part("")), out);
   }
@@ -261,17 +261,18 @@ class ResponseAnswer final : public ChatAnswer {
     if (delta.kind == Kind::kContent) open(Open::kMessage, delta, out);
     if (delta.kind == Kind::kReasoning) open(Open::kReasoning, delta, out);
     if (delta.kind == Kind::kToolCall) open(Open::kCall, delta, out);
-    if (delta.text.empty()) return;
-    text_ += delta.text;
+    const std::string& text = delta.kind == Kind::kToolCall ? delta.call.arguments : delta.text;
+    if (text.empty()) return;
+    text_ += text;
     if (open_ == Open::kMessage) {
-      Json json = with(place(), "delta", delta.text);
+      Json json = with(place(), "delta", text);
       json["logprobs"] = Json::array();
       send("response.output_text.delta", std::move(json), out);
     } else if (open_ == Open::kReasoning) {
-      send("response.reasoning_text.delta", with(place(), "delta", delta.text), out);
+      send("response.reasoning_text.delta", with(place(), "delta", text), out);
     } else {
       send("response.function_call_arguments.delta",
-           {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"delta", delta.text}}, out);
+           {{"item_id", item_["id"]}, {"output_index", output_.size()}, {"delta", text}}, out);
     }
   }
   void on_message(size_t, const ChatMessage& m, std::string& out) override {

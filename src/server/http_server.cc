@@ -214,22 +214,30 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     parser.release();
     lowest().expires_never();
 
-    // The handler runs on another thread; the answer comes back as an event.
-    auto job = std::make_shared<std::pair<HttpRequest, std::unique_ptr<Answer>>>(std::move(request), nullptr);
+    auto handled = std::make_shared<HttpRequest>(std::move(request));
     ++shared_->answering;
-    asio::post(shared_->handlers, [self = this->shared_from_this(), job] {
-      std::unique_ptr<Answer> answer = self->shared_->application.handle(job->first);
-      asio::post(self->shared_->io, [self, job, answer = std::move(answer)]() mutable {
-        job->second = std::move(answer);
+    std::unique_ptr<Answer> answer = co_await on_handlers(
+        [self = this->shared_from_this(), handled] { return self->shared_->application.handle(*handled); });
+    co_await answer_with(std::move(answer), std::move(*handled), begin);
+    if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
+  }
+
+  /// Runs `make` on another thread; the answer comes back as an event.
+  asio::awaitable<std::unique_ptr<Answer>> on_handlers(std::function<std::unique_ptr<Answer>()> make) {
+    auto made = std::make_shared<std::unique_ptr<Answer>>();
+    asio::post(shared_->handlers, [self = this->shared_from_this(), made, make = std::move(make)] {
+      std::unique_ptr<Answer> answer = make();
+      asio::post(self->shared_->io, [self, made, answer = std::move(answer)]() mutable {
+        *made = std::move(answer);
         self->event_.cancel();
       });
     });
-    while (!job->second) {
+    ErrorCode error;
+    while (!*made) {
       event_.expires_at(Clock::time_point::max());
       co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
     }
-    co_await answer_with(std::move(job->second), std::move(job->first), begin);
-    if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
+    co_return std::move(*made);
   }
 
   template <class Message>
@@ -325,6 +333,11 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
         is_last_ = true;
         co_return -1;
       }
+      if (progress == Progress::kDone && !a.is_stream)
+        if (auto make = a.continuation()) {
+          std::unique_ptr<Answer> next = co_await on_handlers(std::move(make));
+          co_return co_await send(std::move(next), std::move(id));
+        }
       out.clear();
       if (!has_head) {
         if (shared_->is_draining) is_last_ = true;

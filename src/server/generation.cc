@@ -1,15 +1,12 @@
 #include "server/generation.h"
 
 #include <algorithm>
-#include <ctime>
 #include <random>
 
 #include "server/app.h"
 
 namespace redline::server {
 namespace {
-
-constexpr double kMaxInteger = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
 
 const Schema& lora_schema() {
   static const Schema schema{
@@ -49,13 +46,13 @@ const std::vector<Field>& generation_fields() {
           {"model", kString, "a name from /v1/models; may be left out if there is one model", {.max_length = 1000}},
           {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
           {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
-          {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxInteger}},
+          {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxJsonInteger}},
           {"min_p", kNumber, "least probability relative to the most likely token; 0: off", {.min = 0, .max = 1}},
           {"repetition_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
           {"seed",
            kInteger,
            "the same seed gives the same text; default: random",
-           {.min = -kMaxInteger, .max = kMaxInteger}},
+           {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
           {"stop",
            kString | kArray,
            "strings that end the text; they are not part of it",
@@ -203,8 +200,6 @@ std::string new_id(const char* prefix) {
   static thread_local std::mt19937_64 random{std::random_device{}()};
   return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
 }
-
-int64_t unix_time() { return std::time(nullptr); }
 
 GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices,
                                    bool streams)

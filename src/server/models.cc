@@ -1,9 +1,9 @@
 #include "server/models.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/text_distance.h"
+#include "base/utc_time.h"
 
 namespace redline::server {
 
@@ -24,13 +24,12 @@ void add_counters(const EngineStats& past, EngineStats& now) {
 }  // namespace
 
 ServedModel::ServedModel(std::string name, std::unique_ptr<TextEngine> engine, int64_t max_waiting)
-    : name_(std::move(name)), created_(std::time(nullptr)),
-      max_in_flight_(engine->batch_limits().sequences + max_waiting), engine_(std::move(engine)),
-      info_(engine_->info()) {}
+    : name_(std::move(name)), created_(unix_time()), max_in_flight_(engine->batch_limits().sequences + max_waiting),
+      engine_(std::move(engine)), info_(engine_->info()) {}
 
 ServedModel::ServedModel(std::string name, Opener open, int64_t max_in_flight,
                          const std::vector<std::pair<std::string, std::string>>& adapters)
-    : name_(std::move(name)), open_(std::move(open)), created_(std::time(nullptr)), max_in_flight_(max_in_flight) {
+    : name_(std::move(name)), open_(std::move(open)), created_(unix_time()), max_in_flight_(max_in_flight) {
   for (const auto& [adapter, path] : adapters) adapters_.push_back({next_id_++, adapter, path, 0, created_});
 }
 
@@ -92,7 +91,7 @@ std::optional<Adapter> ServedModel::adapter(const std::string& name) const {
 Status ServedModel::load_adapter(const std::string& name, const std::string& path) {
   REDLINE_TRY(engine_->load_adapter(name, path));  // reads a file: without the mutex
   const std::lock_guard lock(mutex_);
-  adapters_.push_back({next_id_++, name, path, 0, std::time(nullptr)});
+  adapters_.push_back({next_id_++, name, path, 0, unix_time()});
   return {};
 }
 

@@ -1,4 +1,5 @@
 // POST /v1/completions.
+#include "base/utc_time.h"
 #include "server/app.h"
 #include "server/generation.h"
 #include "server/prompt_scores.h"

@@ -4,15 +4,13 @@
 #include <chrono>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 
+#include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
 
 namespace redline::server {
 namespace {
-
-constexpr double kMaxInteger = 9007199254740991.0;
 
 const Schema open_schema{"AnyObject", {}, true};
 const Field any_item{"", kAny, ""};
@@ -22,10 +20,10 @@ const Schema options_schema{
     "OllamaOptions",
     {{"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
      {"top_p", kNumber, "", {.min = 0, .max = 1}},
-     {"top_k", kInteger, "0: all", {.min = 0, .max = kMaxInteger}},
+     {"top_k", kInteger, "0: all", {.min = 0, .max = kMaxJsonInteger}},
      {"min_p", kNumber, "", {.min = 0, .max = 1}},
      {"repeat_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
-     {"seed", kInteger, "0: random", {.min = -kMaxInteger, .max = kMaxInteger}},
+     {"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
      {"num_predict", kInteger, "tokens to generate; -1, -2: what the context has room for", {.min = -2, .max = 1e9}},
      {"stop", kString | kArray, "", {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item}},
      {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repeat_penalty"}},
@@ -135,13 +133,6 @@ const Schema show_answer_schema{"OllamaModel",
                                 true};
 const Schema version_schema{"OllamaVersion", {{"version", kString, "", {.required = true}}}};
 
-std::string time_text(std::time_t seconds) {
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[64];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
 class OllamaAnswer final : public ChatAnswer {
  public:
   OllamaAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
@@ -153,7 +144,7 @@ class OllamaAnswer final : public ChatAnswer {
   std::string_view ping() const override { return {}; }
 
   static Json line_of(const std::string& model, bool is_chat, const ChatMessage& m, bool is_done) {
-    Json json = {{"model", model}, {"created_at", time_text(unix_time())}};
+    Json json = {{"model", model}, {"created_at", utc_text(unix_time())}};
     if (is_chat) {
       json["message"] = {{"role", "assistant"}, {"content", m.content}};
       if (!m.reasoning.empty()) json["message"]["thinking"] = m.reasoning;
@@ -355,7 +346,7 @@ Json tag_of(const Call& call, const ServedModel& model) {
   const std::optional<ModelInfo> info = model.known_info();
   return {{"name", model.name()},
           {"model", model.name()},
-          {"modified_at", time_text(model.created())},
+          {"modified_at", utc_text(model.created())},
           {"size", info ? info->weight_bytes : call.app.residency().entry(model).bytes},
           {"digest", ""},
           {"details", details_of(model)}};
@@ -373,8 +364,8 @@ AnswerOr get_running(Call& call) {
     const Residency::Entry entry = call.app.residency().entry(*model);
     if (entry.state != Residency::State::kLoaded) continue;
     Json json = tag_of(call, *model);
-    json["expires_at"] = entry.expires_in_s ? time_text(unix_time() + static_cast<int64_t>(*entry.expires_in_s))
-                                            : "9999-12-31T23:59:59Z";
+    json["expires_at"] =
+        entry.expires_in_s ? utc_text(unix_time() + static_cast<int64_t>(*entry.expires_in_s)) : "9999-12-31T23:59:59Z";
     json["size"] = entry.bytes;
     json["size_vram"] = 0;
     if (const auto info = model->known_info()) json["context_length"] = info->context;
@@ -403,7 +394,7 @@ AnswerOr post_show(Call& call) {
                         {a + ".attention.head_count_kv", info.num_kv_heads},
                         {a + ".vocab_size", info.vocab_size}}},
                       {"capabilities", std::move(capabilities)},
-                      {"modified_at", time_text(choice.model->created())}});
+                      {"modified_at", utc_text(choice.model->created())}});
 }
 
 AnswerOr get_version(Call& call) { return json_answer({{"version", "0.30.0"}}); }

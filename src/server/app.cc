@@ -1,6 +1,9 @@
 #include "server/app.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "base/text_distance.h"
 #include "base/utc_time.h"
@@ -376,8 +379,12 @@ void App::finished(const HttpRequest& request, const Answer& answer, const Serve
     line["finish"] = f.finish;
   }
   const std::string text = to_text(line) + "\n";
-  std::fwrite(text.data(), 1, text.size(), options_.log);
-  std::fflush(options_.log);
+  const bool is_written =
+      std::fwrite(text.data(), 1, text.size(), options_.log) == text.size() && std::fflush(options_.log) == 0;
+  if (is_written) return;
+  if (!std::exchange(has_lost_lines_, true))
+    fmt::print(stderr, "redline: the access log cannot be written: {}; lines are lost\n", std::strerror(errno));
+  std::clearerr(options_.log);
 }
 
 }  // namespace redline::server

@@ -83,6 +83,7 @@ class App final : public HttpApplication {
   ImageModels images_;
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
+  bool has_lost_lines_ = false;  ///< of the log; of the thread of the sockets
   std::atomic<State> state_{State::kLoading};
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

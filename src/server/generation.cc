@@ -218,7 +218,11 @@ Progress GenerationAnswer::poll(std::string& body) {
     has_begun_ = true;
     begin(body);
   }
-  while (std::optional<Event> event = choices_->next()) {
+  // What a slow reader has not taken waits in the queue, where it is small and bounded, not as text of events.
+  constexpr size_t kMaxPart = size_t{64} << 10;
+  while (!is_stream || body.size() < kMaxPart) {
+    std::optional<Event> event = choices_->next();
+    if (!event) break;
     if (!event->is_end) {
       take(*event, body);
       continue;

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <boost/asio/awaitable.hpp>
@@ -67,6 +68,9 @@ struct Shared {
   asio::thread_pool handlers{static_cast<size_t>(options.handler_threads)};
   asio::io_context io{1};
 };
+
+/// For top, perf and /proc.
+bool name_thread(const char* name) { return pthread_setname_np(pthread_self(), name) == 0; }
 
 std::string http_date() {
   const std::time_t now = std::time(nullptr);
@@ -216,9 +220,11 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     lowest().expires_never();
 
     auto handled = std::make_shared<HttpRequest>(std::move(request));
+    std::function<std::unique_ptr<Answer>()> handle = [self = this->shared_from_this(), handled] {
+      return self->shared_->application.handle(*handled);
+    };
     ++shared_->answering;
-    std::unique_ptr<Answer> answer = co_await on_handlers(
-        [self = this->shared_from_this(), handled] { return self->shared_->application.handle(*handled); });
+    std::unique_ptr<Answer> answer = co_await on_handlers(std::move(handle));
     co_await answer_with(std::move(answer), std::move(*handled), begin);
     if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
   }
@@ -227,6 +233,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
   asio::awaitable<std::unique_ptr<Answer>> on_handlers(std::function<std::unique_ptr<Answer>()> make) {
     auto made = std::make_shared<std::unique_ptr<Answer>>();
     asio::post(shared_->handlers, [self = this->shared_from_this(), made, make = std::move(make)] {
+      static thread_local const bool is_named = name_thread("http-handler");
+      (void)is_named;
       std::unique_ptr<Answer> answer = make();
       asio::post(self->shared_->io, [self, made, answer = std::move(answer)]() mutable {
         *made = std::move(answer);
@@ -350,18 +358,26 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
         if (is_chunked && is_done) out += "0\r\n\r\n";
         size += std::ssize(body);
       }
-      if (!out.empty()) {
-        ErrorCode error;
-        deadline(shared_->options.write_timeout_s);
-        co_await asio::async_write(stream_, asio::buffer(out), asio::redirect_error(asio::use_awaitable, error));
-        if (error) {
-          is_last_ = true;
-          co_return -1;
-        }
-        lowest().expires_never();
+      if (!out.empty() && !co_await write_all(out)) {
+        is_last_ = true;
+        co_return -1;
       }
       if (is_done || is_head_) co_return size;
     }
+  }
+
+  /// The client has write_timeout_s for each part that it takes, not for all of them. False: it is gone, or took nothing.
+  asio::awaitable<bool> write_all(std::string_view rest) {
+    while (!rest.empty()) {
+      ErrorCode error;
+      deadline(shared_->options.write_timeout_s);
+      const size_t sent = co_await stream_.async_write_some(asio::buffer(rest.data(), rest.size()),
+                                                            asio::redirect_error(asio::use_awaitable, error));
+      if (error) co_return false;
+      rest.remove_prefix(sent);
+    }
+    lowest().expires_never();
+    co_return true;
   }
 
   /// `size` -1: chunked; -2: until the connection ends.
@@ -478,7 +494,10 @@ class AsioServer final : public HttpServer {
     if (!o.tls_certificate.empty()) REDLINE_TRY(load_tls(o));
     if (o.handles_signals) watch_signals();
     asio::co_spawn(shared_->io, accept(), asio::detached);
-    thread_ = std::thread([this] { shared_->io.run(); });
+    thread_ = std::thread([this] {
+      name_thread("http");
+      shared_->io.run();
+    });
     return {};
   }
 

@@ -299,7 +299,7 @@ Command serve_command() {
       "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
       "Requests are "
       "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "
-      "finished; the second one at once. docs/server.md has more.",
+      "finished; the second one at once. docs/serving.md has more.",
       {"redline serve redline-tales", "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",
        "redline serve redline-tales --lora shout=assets/redline-tales/adapters/shout"});
 }

@@ -217,6 +217,8 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     model.image_options.max_side = args.max_side;
     REDLINE_ASSIGN(model.path, find_model(path));
     model.kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.is_it(model.path); });
+    if (const int64_t mib = weight_bytes_of(model.path) >> 20; args.memory > 0 && mib > args.memory)
+      return invalid_argument("--memory {}: the weights of {} take {} MiB", args.memory, model.name, mib);
     models.push_back(std::move(model));
   }
   REDLINE_TRY(assign_adapters(args, models).within("flag --lora"));
@@ -225,9 +227,6 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
 
 /// All of them, or with --memory those that fit in the order in which they are given.
 Status open_models(const std::vector<ToOpen>& models, const ServeArgs& args, server::App& app, Terminal& terminal) {
-  for (const ToOpen& m : models)
-    if (const int64_t mib = weight_bytes_of(m.path) >> 20; args.memory > 0 && mib > args.memory)
-      return invalid_argument("--memory {}: the weights of {} take {} MiB", args.memory, m.name, mib);
   std::vector<std::shared_ptr<server::Resident>> given;
   for (const ToOpen& m : models) given.push_back(m.kind->add(m, args, app, terminal));
   for (const auto& model : given) {

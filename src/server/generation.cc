@@ -220,7 +220,8 @@ Progress GenerationAnswer::poll(std::string& body) {
   }
   // What a slow reader has not taken waits in the queue, where it is small and bounded, not as text of events.
   constexpr size_t kMaxPart = size_t{64} << 10;
-  while (!is_stream || body.size() < kMaxPart) {
+  const size_t begin_size = body.size();
+  while (!is_stream || body.size() - begin_size < kMaxPart) {
     std::optional<Event> event = choices_->next();
     if (!event) break;
     if (!event->is_end) {

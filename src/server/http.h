@@ -78,6 +78,10 @@ class FixedAnswer final : public Answer {
   std::string body_;
 };
 
+/// Printable ASCII without spaces, so that it is safe in a header and in a log line.
+bool is_request_id(std::string_view id);
+std::string new_request_id();
+
 /// "Bad Request" of 400.
 std::string_view reason_phrase(int status);
 

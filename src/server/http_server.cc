@@ -30,7 +30,6 @@
 #include <ctime>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <thread>
 
 #include "base/ascii.h"
@@ -78,17 +77,6 @@ std::string http_date() {
   gmtime_r(&now, &parts);
   char text[64];
   return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
-}
-
-/// Printable ASCII without spaces, so that it is safe in a header and in a log line.
-bool is_request_id(std::string_view id) {
-  return !id.empty() && id.size() <= 128 &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
-}
-
-std::string new_request_id() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{:016x}{:016x}", random(), random());
 }
 
 /// Why a head that Beast accepts is refused all the same: what a proxy in front might read in another way.

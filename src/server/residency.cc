@@ -222,6 +222,7 @@ std::shared_ptr<PendingLoad> Residency::load(const Resident& model) {
     if (s.state == State::kLoaded) {
       use = std::make_shared<Use>(shared_, s, true);
     } else {
+      std::erase_if(s.waiting, [](const auto& w) { return w.expired(); });
       s.waiting.push_back(pending);
       if (std::find(shared_->queue.begin(), shared_->queue.end(), &s) == shared_->queue.end())
         shared_->queue.push_back(&s);

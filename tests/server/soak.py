@@ -22,7 +22,9 @@ import time
 
 import httpx
 
-from conftest import ROOT, TALES, serve
+sys.path.append(str(pathlib.Path(__file__).resolve().parents[1] / "support"))  # as pytest does it
+
+from conftest import ROOT, TALES, serve  # noqa: E402
 
 WARM_S = 300
 FLAT = 0.01

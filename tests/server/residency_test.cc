@@ -88,7 +88,11 @@ struct Models {
     }
   }
   /// Loads a model, and uses it no more.
-  Status load(size_t i) { return await(*residency.load(*all[i])); }
+  Status load(size_t i) {
+    const Status status = await(*residency.load(*all[i]));
+    eventually([&] { return residency.entry(*all[i]).uses == 0; });  // the thread that loads may be the last to let go
+    return status;
+  }
   State state(size_t i) const { return residency.entry(*all[i]).state; }
   std::string loaded() const {
     std::string names;
@@ -262,7 +266,8 @@ struct Served {
   }
   std::string statuses() {
     std::string text;
-    for (const Json& m : ask("GET", "/v1/models", nullptr)["data"])
+    const Json list = ask("GET", "/v1/models", nullptr);
+    for (const Json& m : list["data"])
       if (!m.contains("parent")) text += m["id"].get<std::string>() + " " + m["status"].get<std::string>() + "; ";
     return text;
   }

@@ -34,6 +34,8 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   const bool quantized = quantization != checkpoint.config.end() && !quantization->is_null();
   if (quantized) REDLINE_TRY(check_int_quantized(checkpoint));
   for (const SafetensorsTensor& tensor : files.tensors()) {
+    // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
+    if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
     WeightSource source;
     source.view = tensor.view;
     source.file = files.files()[static_cast<size_t>(tensor.part)];

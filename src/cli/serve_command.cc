@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/model_name.h"
+#include "redline/embedding.h"
 #include "redline/image.h"
 #include "server/app.h"
 
@@ -83,9 +84,10 @@ std::pair<std::string, std::string> name_and_path(const std::string& text) {
 
 struct ToOpen {
   std::string name, path;
-  bool is_image = false;
+  bool is_image = false, is_embedding = false;
   TextEngineOptions options;
   ImageOptions image_options;
+  EmbeddingOptions embedding_options;
   std::vector<std::pair<std::string, std::string>> adapters;
 };
 
@@ -94,7 +96,8 @@ Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
   for (const std::string& text : args.lora) {
     auto [name, path] = name_and_path(text);
     const auto first = [&](bool is_image) {
-      return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.is_image == is_image; });
+      return std::find_if(models.begin(), models.end(),
+                          [&](const ToOpen& m) { return m.is_image == is_image && !m.is_embedding; });
     };
     const auto text_rank = text_adapter_rank(path);
     const auto image_rank = text_rank.ok() ? Result<int64_t>(text_rank.status()) : adapter_rank(path);
@@ -132,8 +135,11 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     ToOpen model{.name = std::move(name), .path = std::move(path), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;
+    model.embedding_options.runtime = runtime;
+    model.embedding_options.dtype = options.dtype;
     REDLINE_ASSIGN(const std::string found, find_model(model.path));
     model.is_image = std::filesystem::exists(found + "/model_index.json");
+    model.is_embedding = !model.is_image && is_embedding_model(found);
     models.push_back(std::move(model));
   }
   REDLINE_TRY(assign_adapters(args, models).within("flag --lora"));
@@ -152,10 +158,25 @@ Status open_image_model(ToOpen& m, const ServeArgs& args, server::App& app, Term
   return {};
 }
 
+Status open_embedding_model(const ToOpen& m, const ServeArgs& args, server::App& app, Terminal& terminal) {
+  REDLINE_ASSIGN(const std::string path, find_model(m.path));
+  REDLINE_ASSIGN(auto engine, EmbeddingEngine::open(path, m.embedding_options));
+  const EmbeddingInfo& info = engine->info();
+  terminal.note("redline: {}: {}, {}, {} of up to {} tokens", m.name, info.architecture, info.weight_types,
+                info.num_labels > 0 ? "scores" : fmt::format("embeddings of {} dimensions", info.dimensions),
+                info.max_length);
+  app.embeddings().add(std::make_shared<server::EmbeddingModel>(m.name, std::move(engine), args.max_queue));
+  return {};
+}
+
 Status open_models(std::vector<ToOpen> models, const ServeArgs& args, server::App& app, Terminal& terminal) {
   for (ToOpen& m : models) {
     if (m.is_image) {
       REDLINE_TRY(open_image_model(m, args, app, terminal));
+      continue;
+    }
+    if (m.is_embedding) {
+      REDLINE_TRY(open_embedding_model(m, args, app, terminal));
       continue;
     }
     REDLINE_ASSIGN(auto engine, open_engine(m.path, m.options, terminal));
@@ -227,7 +248,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
 
 Command serve_command() {
   return make_command<ServeArgs, serve>(
-      "serve", "serve language and image models over HTTP",
+      "serve", "serve language, image and embedding models over HTTP",
       "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
       "Requests are "
       "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "

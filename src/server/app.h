@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "server/api_keys.h"
+#include "server/embedding_models.h"
 #include "server/endpoint.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -35,6 +36,7 @@ class App final : public HttpApplication {
   ApiKeys& keys() { return keys_; }
   ModelTable& models() { return models_; }
   ImageModels& images() { return images_; }
+  EmbeddingModels& embeddings() { return embeddings_; }
   const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
   State state() const { return state_; }
@@ -69,6 +71,7 @@ class App final : public HttpApplication {
   ModelTable models_;
   const std::shared_ptr<WebhookSender> webhooks_;
   ImageModels images_;
+  EmbeddingModels embeddings_;
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
   std::atomic<State> state_{State::kLoading};

@@ -278,8 +278,9 @@ AnswerOr post_generate(Call& call) {
   return start(call, choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
 }
 
-Json details_of(const ServedModel& model) {
-  const ModelInfo& info = model.info();
+template <class Model>
+Json details_of(const Model& model) {
+  const auto& info = model.info();
   return {{"parent_model", ""},
           {"format", info.file_format},
           {"family", info.architecture},
@@ -291,6 +292,13 @@ Json details_of(const ServedModel& model) {
 Json tags_of(Call& call) {
   Json models = Json::array();
   for (const auto& model : call.app.models().all())
+    models.push_back({{"name", model->name()},
+                      {"model", model->name()},
+                      {"modified_at", utc_text(model->created())},
+                      {"size", model->info().weight_bytes},
+                      {"digest", ""},
+                      {"details", details_of(*model)}});
+  for (const auto& model : call.app.embeddings().all())
     models.push_back({{"name", model->name()},
                       {"model", model->name()},
                       {"modified_at", utc_text(model->created())},
@@ -311,9 +319,30 @@ AnswerOr get_running(Call& call) {
   return json_answer(json);
 }
 
+Json show_embedding(const EmbeddingModel& model) {
+  const EmbeddingInfo& info = model.info();
+  const std::string& a = info.architecture;
+  return {{"modelfile", ""},
+          {"parameters", ""},
+          {"template", ""},
+          {"details", details_of(model)},
+          {"model_info",
+           {{"general.architecture", a},
+            {"general.parameter_count", info.parameters},
+            {a + ".context_length", info.max_length},
+            {a + ".embedding_length", info.dimensions},
+            {a + ".block_count", info.num_layers},
+            {a + ".attention.head_count", info.num_heads},
+            {a + ".vocab_size", info.vocab_size}}},
+          {"capabilities", {"embedding"}},
+          {"modified_at", utc_text(model.created())}};
+}
+
 AnswerOr post_show(Call& call) {
-  SERVER_ASSIGN(const ModelChoice choice,
-                call.app.models().find(call.body.value("model", call.body.value("name", std::string()))));
+  const std::string name = call.body.value("model", call.body.value("name", std::string()));
+  for (const auto& model : call.app.embeddings().all())
+    if (model->name() == name || model->name() + ":latest" == name) return json_answer(show_embedding(*model));
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(name));
   const ModelInfo& info = choice.model->info();
   const std::string& a = info.architecture;
   Json capabilities = {"completion"};

@@ -284,7 +284,8 @@ Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& reque
     for (const auto* part : {&pair.prefix, &query, &pair.middle})
       text.ids.insert(text.ids.end(), part->begin(), part->end());
     if (pair.marks_second) text.second = std::ssize(text.ids);
-    for (const auto* part : {&std::as_const(document), &pair.suffix}) text.ids.insert(text.ids.end(), part->begin(), part->end());
+    for (const auto* part : {&std::as_const(document), &pair.suffix})
+      text.ids.insert(text.ids.end(), part->begin(), part->end());
     REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
     ranking.tokens += std::ssize(text.ids);
     texts.push_back(std::move(text));

@@ -28,15 +28,6 @@ void describe_weights(const Graph& graph, EmbeddingInfo& info) {
     info.weight_types += fmt::format("{}{} x{}", info.weight_types.empty() ? "" : ", ", dtype_info(dtype).name, count);
 }
 
-/// Folders of embedding models hold the network below the language model, whose names begin with "model.".
-void add_model_prefix(Checkpoint& checkpoint) {
-  if (!checkpoint.tensors.count("embed_tokens.weight")) return;
-  std::map<std::string, WeightSource> tensors;
-  for (auto& [name, source] : checkpoint.tensors) tensors.emplace("model." + name, std::move(source));
-  checkpoint.tensors = std::move(tensors);
-  checkpoint.config["tie_word_embeddings"] = true;  // there is no output matrix
-}
-
 Status too_long(int64_t tokens, int64_t most) {
   return invalid_argument("{} tokens are more than the model's {}; cut the text, or ask for truncation", tokens, most);
 }
@@ -73,7 +64,8 @@ Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint
 }
 
 Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options) {
-  add_model_prefix(checkpoint);
+  // The output matrix is not used, and folders of embedding models leave it out.
+  if (!checkpoint.tensors.count("lm_head.weight")) checkpoint.config["tie_word_embeddings"] = true;
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   info_.num_layers = model.config.num_layers;
   info_.hidden_size = model.config.hidden_size;

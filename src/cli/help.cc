@@ -176,7 +176,7 @@ Status print_help(const Command& command, Terminal& terminal) {
 /// All commands on one screen of 80 columns and 24 rows.
 std::string overview() {
   std::string text = fmt::format(
-      "{}: language models and image models on this machine\n\n"
+      "{}: language models and image models on this machine\n"
       "usage: redline COMMAND [options] ...     redline help COMMAND explains one\n\n",
       version_text());
   std::string_view group;

@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/model_name.h"
+#include "redline/embedding.h"
 #include "redline/image.h"
 #include "server/app.h"
 
@@ -100,6 +101,7 @@ struct ToOpen {
   const Kind* kind = nullptr;
   TextEngineOptions options;
   ImageOptions image_options;
+  EmbeddingOptions embedding_options;
   std::vector<std::pair<std::string, std::string>> adapters;
   int64_t adapter_ranks = 0;  ///< of these together
 };
@@ -157,10 +159,29 @@ std::shared_ptr<server::Resident> add_image(const ToOpen& m, const ServeArgs& ar
   return model;
 }
 
+std::shared_ptr<server::Resident> add_embedding(const ToOpen& m, const ServeArgs& args, server::App& app,
+                                                Terminal& terminal) {
+  const auto open = [options = m.embedding_options, name = m.name, path = m.path,
+                     &terminal]() -> Result<std::unique_ptr<EmbeddingEngine>> {
+    REDLINE_ASSIGN(auto engine, EmbeddingEngine::open(path, options));
+    const EmbeddingInfo& info = engine->info();
+    terminal.note("redline: {}: {}, {}, {} of up to {} tokens", name, info.architecture, info.weight_types,
+                  info.num_labels > 0 ? "scores" : fmt::format("embeddings of {} dimensions", info.dimensions),
+                  info.max_length);
+    return engine;
+  };
+  auto model = std::make_shared<server::EmbeddingModel>(m.name, open, args.max_queue);
+  app.embeddings().add(model, expected_bytes(m, args, 0));
+  return model;
+}
+
 /// The last one takes what the others do not.
 constexpr Kind kKinds[] = {
     {"image", [](const std::string& path) { return std::filesystem::exists(path + "/model_index.json"); },
      [](const std::string& adapter) { return adapter_rank(adapter); }, add_image},
+    {"embedding", is_embedding_model,
+     [](const std::string&) -> Result<int64_t> { return unsupported("embedding models take no adapters"); },
+     add_embedding},
     {"language", [](const std::string&) { return true; },
      [](const std::string& adapter) { return text_adapter_rank(adapter); }, add_text},
 };
@@ -215,6 +236,8 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     ToOpen model{.name = std::move(name), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;
+    model.embedding_options.runtime = runtime;
+    model.embedding_options.dtype = options.dtype;
     REDLINE_ASSIGN(model.path, find_model(path));
     model.kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.is_it(model.path); });
     if (const int64_t mib = weight_bytes_of(model.path) >> 20; args.memory > 0 && mib > args.memory)
@@ -294,7 +317,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
 
 Command serve_command() {
   return make_command<ServeArgs, serve>(
-      "serve", "serve language and image models over HTTP",
+      "serve", "serve language, image and embedding models over HTTP",
       "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
       "Requests are "
       "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "

@@ -16,11 +16,12 @@ struct GgufName {
 struct GgufNames {
   std::string_view architecture;  ///< general.architecture
   std::span<const GgufName> top;  ///< outside of the layers: "token_embd", "model.embed_tokens"
-  /// Within a layer, after "blk.N." and "model.layers.N.".
+  /// Within a layer, after "blk.N." and `hf_layers` N ".".
   std::span<const GgufName> layer;
   std::span<const GgufName> more_layer = {};  ///< the same, what the family adds to a list that it shares
   /// The rows of q_proj and k_proj are in interleaved rope order.
   bool interleaves_rope = false;
+  std::string_view hf_layers = "model.layers.";
   std::string_view export_architecture = {};  ///< of files that are written, if it differs: llama.cpp has no "mistral"
 
   /// Hugging Face's name of a tensor; "": the family has no such tensor.

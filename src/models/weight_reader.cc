@@ -41,6 +41,19 @@ Value WeightReader::take_as(const std::string& name, const std::vector<int64_t>&
   return g_.weight(name, std::move(source));
 }
 
+Value WeightReader::take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts) {
+  std::vector<int64_t> whole = shape;
+  whole[0] *= parts;
+  auto found = find(name, whole);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
+  source.view.shape = shape;
+  const int64_t rows = shape.size() > 1 ? shape[0] : 1;
+  source.view.data = static_cast<const uint8_t*>(source.view.data) +
+                     part * rows * row_bytes(source.view.dtype, source.view.num_elements() / rows);
+  return g_.weight(fmt::format("{}.{}", name, part), std::move(source));
+}
+
 Result<WeightSource> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape) {
   auto at = checkpoint_.tensors.find(name);
   if (at == checkpoint_.tensors.end()) return invalid_argument("tensor {} is missing", checkpoint_.file_name(name));

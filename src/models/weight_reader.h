@@ -17,6 +17,8 @@ class WeightReader {
              const std::function<int64_t(int64_t)>& source_row = {});
   /// The same for a tensor of shape `stored`, reinterpreted as `shape`.
   Value take_as(const std::string& name, const std::vector<int64_t>& stored, const std::vector<int64_t>& shape);
+  /// The rows of part `part` of `parts` equal ones: several projections stored as one tensor. `shape` is that of a part.
+  Value take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts);
   /// The tensor itself, for values computed when sizes are known; counts as used. invalid_argument: as take.
   Result<WeightSource> find(const std::string& name, const std::vector<int64_t>& shape);
   /// Whether a projection has a bias, according to the tensors or the config (Checkpoint::tensors_tell_biases).

@@ -111,7 +111,8 @@ class App::LoadingAnswer final : public Answer {
 
 App::App(AppOptions options)
     : options_(std::move(options)), residency_(options_.residency), models_(residency_),
-      webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)), images_(residency_) {
+      webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)), images_(residency_),
+      embeddings_(residency_) {
   using Kind = Metrics::Kind;
   const std::vector<double> seconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
                                        0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};

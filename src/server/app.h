@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "server/api_keys.h"
+#include "server/embedding_models.h"
 #include "server/endpoint.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -40,6 +41,7 @@ class App final : public HttpApplication {
   ModelTable& models() { return models_; }
   ImageModels& images() { return images_; }
   Residency& residency() { return residency_; }
+  EmbeddingModels& embeddings() { return embeddings_; }
   const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
   State state() const { return state_; }
@@ -81,6 +83,7 @@ class App final : public HttpApplication {
   ModelTable models_;
   const std::shared_ptr<WebhookSender> webhooks_;
   ImageModels images_;
+  EmbeddingModels embeddings_;
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
   bool has_lost_lines_ = false;  ///< of the log; of the thread of the sockets

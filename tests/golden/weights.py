@@ -37,6 +37,9 @@ except ImportError:
   sys.exit("The weights of tests/golden are made with the Python packages numpy and gguf: run tools/setup.sh test")
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import encoder_gguf
+
 RECIPE = "weights.txt"
 SAFETENSORS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 
@@ -345,6 +348,8 @@ def gguf_name(name):
 
 def write_gguf(path, tensors, config, gguf_type, name):
   """What llama.cpp's converter writes for this model, vocabulary left out. `tensors`: name -> float32 values."""
+  if config["model_type"] in encoder_gguf.ENCODERS:
+    return encoder_gguf.write(path, tensors, config, gguf_type, name)
   arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
   heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
   head_dim = config.get("head_dim") or config["hidden_size"] // heads

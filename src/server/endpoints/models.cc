@@ -4,19 +4,21 @@
 namespace redline::server {
 namespace {
 
-const Field capability_item{"", kString, "", {.choices = {"completion", "chat", "image"}}};
-const Schema model_schema{
-    "Model",
-    {{"id", kString, "the name for requests", {.required = true}},
-     {"object", kString, "", {.required = true, .choices = {"model"}}},
-     {"created", kInteger, "since when it is served, seconds since 1970", {.required = true}},
-     {"owned_by", kString, "", {.required = true}},
-     {"status", kString, "of a model", {.choices = {"loaded", "loading", "unloaded"}}},
-     {"root", kString, "the model below an adapter"},
-     {"parent", kString, "the model that an adapter belongs to"},
-     {"max_model_len", kInteger, "tokens of the context"},
-     {"capabilities", kArray, "what it is for: completion, chat, image", {.items = &capability_item}},
-     {"meta", kObject, "more about a model"}}};
+const Field capability_item{"", kString, "", {.choices = {"completion", "chat", "image", "embedding", "rerank"}}};
+const Schema model_schema{"Model",
+                          {{"id", kString, "the name for requests", {.required = true}},
+                           {"object", kString, "", {.required = true, .choices = {"model"}}},
+                           {"created", kInteger, "since when it is served, seconds since 1970", {.required = true}},
+                           {"owned_by", kString, "", {.required = true}},
+                           {"status", kString, "of a model", {.choices = {"loaded", "loading", "unloaded"}}},
+                           {"root", kString, "the model below an adapter"},
+                           {"parent", kString, "the model that an adapter belongs to"},
+                           {"max_model_len", kInteger, "tokens of the context"},
+                           {"capabilities",
+                            kArray,
+                            "what it is for: completion, chat, image, embedding, rerank",
+                            {.items = &capability_item}},
+                           {"meta", kObject, "more about a model"}}};
 const Field model_item{"", kObject, "", {.object = &model_schema}};
 const Schema models_schema{"ModelList",
                            {{"object", kString, "", {.required = true, .choices = {"list"}}},
@@ -81,6 +83,19 @@ Json image_model_json(const Call& call, const ImageModel& model) {
   return json;
 }
 
+Json embedding_model_json(const Call& call, const EmbeddingModel& model) {
+  Json json = given_json(call, model, model.created());
+  const auto info = model.known_info();
+  if (!info) return json;
+  json["max_model_len"] = info->max_length;
+  json["capabilities"] = info->num_labels > 0 ? Json{"rerank"} : Json{"embedding", "rerank"};
+  json["meta"] = {{"architecture", info->architecture}, {"n_params", info->parameters},
+                  {"size", info->weight_bytes},         {"n_vocab", info->vocab_size},
+                  {"n_embd", info->dimensions},         {"pooling", pooling_name(info->pooling)},
+                  {"weight_types", info->weight_types}};
+  return json;
+}
+
 AnswerOr list_models(Call& call) {
   Json data = Json::array();
   for (const auto& model : call.app.models().all()) {
@@ -88,12 +103,15 @@ AnswerOr list_models(Call& call) {
     for (const Adapter& adapter : model->adapters()) data.push_back(adapter_json(*model, adapter));
   }
   for (const auto& model : call.app.images().all()) data.push_back(image_model_json(call, *model));
+  for (const auto& model : call.app.embeddings().all()) data.push_back(embedding_model_json(call, *model));
   return json_answer({{"object", "list"}, {"data", std::move(data)}});
 }
 
 AnswerOr get_model(Call& call) {
   for (const auto& model : call.app.images().all())
     if (model->name() == call.path_values[0]) return json_answer(image_model_json(call, *model));
+  for (const auto& model : call.app.embeddings().all())
+    if (model->name() == call.path_values[0]) return json_answer(embedding_model_json(call, *model));
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().resolve(call.path_values[0]));
   for (const Adapter& adapter : choice.model->adapters())
     if (choice.name == adapter.name || choice.name == choice.model->name() + ":" + adapter.name)

@@ -332,8 +332,10 @@ AnswerOr post_generate(Call& call) {
 }
 
 /// Without what is unknown until the model was loaded once.
-Json details_of(const ServedModel& model) {
-  const ModelInfo info = model.known_info().value_or(ModelInfo{});
+template <class Model>
+Json details_of(const Model& model) {
+  using Info = typename decltype(model.known_info())::value_type;
+  const Info info = model.known_info().value_or(Info{});
   return {{"parent_model", ""},
           {"format", info.file_format},
           {"family", info.architecture},
@@ -342,8 +344,9 @@ Json details_of(const ServedModel& model) {
           {"quantization_level", info.weight_types}};
 }
 
-Json tag_of(const Call& call, const ServedModel& model) {
-  const std::optional<ModelInfo> info = model.known_info();
+template <class Model>
+Json tag_of(const Call& call, const Model& model) {
+  const auto info = model.known_info();
   return {{"name", model.name()},
           {"model", model.name()},
           {"modified_at", utc_text(model.created())},
@@ -355,28 +358,59 @@ Json tag_of(const Call& call, const ServedModel& model) {
 AnswerOr get_tags(Call& call) {
   Json models = Json::array();
   for (const auto& model : call.app.models().all()) models.push_back(tag_of(call, *model));
+  for (const auto& model : call.app.embeddings().all()) models.push_back(tag_of(call, *model));
   return json_answer({{"models", std::move(models)}});
 }
 
 AnswerOr get_running(Call& call) {
   Json models = Json::array();
-  for (const auto& model : call.app.models().all()) {
-    const Residency::Entry entry = call.app.residency().entry(*model);
-    if (entry.state != Residency::State::kLoaded) continue;
-    Json json = tag_of(call, *model);
+  const auto add = [&](const auto& model) -> Json* {
+    const Residency::Entry entry = call.app.residency().entry(model);
+    if (entry.state != Residency::State::kLoaded) return nullptr;
+    Json& json = models.emplace_back(tag_of(call, model));
     json["expires_at"] =
         entry.expires_in_s ? utc_text(unix_time() + static_cast<int64_t>(*entry.expires_in_s)) : "9999-12-31T23:59:59Z";
     json["size"] = entry.bytes;
     json["size_vram"] = 0;
-    if (const auto info = model->known_info()) json["context_length"] = info->context;
-    models.push_back(std::move(json));
-  }
+    return &json;
+  };
+  for (const auto& model : call.app.models().all())
+    if (Json* json = add(*model))
+      if (const auto info = model->known_info()) (*json)["context_length"] = info->context;
+  for (const auto& model : call.app.embeddings().all())
+    if (Json* json = add(*model))
+      if (const auto info = model->known_info()) (*json)["context_length"] = info->max_length;
   return json_answer({{"models", std::move(models)}});
 }
 
+/// Of a loaded model.
+Json show_embedding(const EmbeddingModel& model) {
+  const EmbeddingInfo& info = model.engine().info();
+  const std::string& a = info.architecture;
+  return {{"modelfile", ""},
+          {"parameters", ""},
+          {"template", ""},
+          {"details", details_of(model)},
+          {"model_info",
+           {{"general.architecture", a},
+            {"general.parameter_count", info.parameters},
+            {a + ".context_length", info.max_length},
+            {a + ".embedding_length", info.dimensions},
+            {a + ".block_count", info.num_layers},
+            {a + ".attention.head_count", info.num_heads},
+            {a + ".vocab_size", info.vocab_size}}},
+          {"capabilities", {"embedding"}},
+          {"modified_at", utc_text(model.created())}};
+}
+
 AnswerOr post_show(Call& call) {
-  SERVER_ASSIGN(const ModelChoice choice,
-                call.app.models().find(call.body.value("model", call.body.value("name", std::string()))));
+  const std::string name = call.body.value("model", call.body.value("name", std::string()));
+  for (const auto& model : call.app.embeddings().all())
+    if (model->name() == name || model->name() + ":latest" == name) {
+      SERVER_ASSIGN(const auto loaded, call.app.embeddings().find(name));
+      return json_answer(show_embedding(*loaded));
+    }
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(name));
   const ModelInfo& info = choice.model->info();
   const std::string& a = info.architecture;
   Json capabilities = {"completion"};

@@ -65,7 +65,8 @@ struct ModelInfo {
   std::string chat_template;       ///< its text
   bool has_chat_markers = false;   ///< answers mark reasoning or tool calls, which chat_reader() tells apart
   int threads = 0;
-  std::string isa;  ///< instruction set of the kernels in use
+  std::string isa;                   ///< instruction set of the kernels in use
+  std::vector<int32_t> stop_tokens;  ///< tokens that end a text, sorted
 };
 
 /// How the next token is chosen. Logits get `logit_bias`, and tokens that would complete one of `bad_words` are excluded.
@@ -355,6 +356,34 @@ class TextEngine {
   };
   virtual MemoryReport memory() const = 0;
 };
+
+struct BeamSearchRequest {
+  std::vector<int32_t> prompt;  ///< not empty
+  int64_t beam_width = 4;
+  int64_t max_tokens = 256;
+  double length_penalty = 1;  ///< see Beam::score
+  bool ignore_stop_tokens = false;
+  AdapterWeights adapters;
+};
+
+struct Beam {
+  std::vector<int32_t> tokens;  ///< generated tokens, without the stop token
+  std::string text;             ///< "" if the model has no tokenizer
+  double logprob = 0;           ///< sum over the tokens, a stop token included
+  double score = 0;             ///< logprob / n^length_penalty, n tokens of prompt and text without a stop token
+  FinishReason reason = FinishReason::kLength;
+};
+
+/// Beam search as in vLLM: in each step every beam is continued by its 2 beam_width most likely tokens; stop tokens
+/// among these end a text, and of all others the beam_width most likely texts go on. The result has the beam_width best
+/// texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are left out. Beams share
+/// the pages of their common beginnings (copy on write).
+///
+/// `on_step` is called with the number of tokens after every step; returning false ends the search (kCancelled).
+/// invalid_argument: an empty prompt or one that is longer than the context, beam_width < 1, max_tokens < 0, or a
+/// length_penalty that is not finite. out_of_memory: the cache does not hold the beams.
+Result<std::vector<Beam>> beam_search(TextEngine& engine, const BeamSearchRequest& request,
+                                      const std::function<bool(int64_t tokens)>& on_step = {});
 
 /// The largest rank in a LoRA adapter for language models. Errors as TextEngine::load_adapter's for the file alone.
 Result<int64_t> text_adapter_rank(const std::string& path);

@@ -18,6 +18,7 @@ const std::vector<JsonRecord>& json_records() {
         {"prompt_tokens", "integer", "number of tokens in the prompt"},
         {"completion_tokens", "integer", "number of new tokens"},
         {"seed", "integer", "repeats the text when given as --seed"},
+        {"samplers", "list of string", "those that had an effect, in their order"},
         {"timings", "Timings", ""},
         {"logprobs?", "list of TokenLogprobs", "with --logprobs: one for each new token"},
         {"prompt?", "string", "with --echo"}}},

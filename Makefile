@@ -63,7 +63,7 @@ format:
 
 tidy:
 	@$(SETUP) test
-	tools/check --all-files tidy
+	tools/check --all-files headers tidy
 
 install: release
 	cmake --install build/release --prefix $(PREFIX)

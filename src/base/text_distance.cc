@@ -3,13 +3,11 @@
 #include <algorithm>
 #include <vector>
 
+#include "base/ascii.h"
 #include "base/error.h"
 
 namespace redline {
 namespace {
-
-// Names are ASCII; the C library's tolower depends on the locale.
-char lower(char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c - 'A' + 'a') : c; }
 
 // A longer word is not a typo of a known name.
 constexpr size_t kLongestWord = 256;
@@ -25,9 +23,10 @@ int text_distance(std::string_view a, std::string_view b) {
     above.swap(row);
     row[0] = static_cast<int>(i);
     for (size_t j = 1; j <= b.size(); ++j) {
-      const int differs = lower(a[i - 1]) != lower(b[j - 1]);
+      const int differs = ascii_lower(a[i - 1]) != ascii_lower(b[j - 1]);
       row[j] = std::min({above[j] + 1, row[j - 1] + 1, above[j - 1] + differs});
-      const bool swapped = i > 1 && j > 1 && lower(a[i - 1]) == lower(b[j - 2]) && lower(a[i - 2]) == lower(b[j - 1]);
+      const bool swapped = i > 1 && j > 1 && ascii_lower(a[i - 1]) == ascii_lower(b[j - 2]) &&
+                           ascii_lower(a[i - 2]) == ascii_lower(b[j - 1]);
       if (swapped) row[j] = std::min(row[j], before[j - 2] + 1);
     }
   }

@@ -4,6 +4,7 @@
 #include <charconv>
 #include <filesystem>
 
+#include "base/ascii.h"
 #include "cli/command.h"
 #include "cli/model_name.h"
 #include "formats/image_file.h"
@@ -271,10 +272,8 @@ Json parse_parameters(const std::string& text) {
       json["height"] = value.substr(x + 1);
     }
   }
-  if (!schedule.empty() && json.contains("solver")) {
-    std::transform(schedule.begin(), schedule.end(), schedule.begin(), [](unsigned char c) { return std::tolower(c); });
-    json["solver"] = json["solver"].get<std::string>() + "-" + schedule;
-  }
+  if (!schedule.empty() && json.contains("solver"))
+    json["solver"] = json["solver"].get<std::string>() + "-" + ascii_lower(schedule);
   return json;
 }
 

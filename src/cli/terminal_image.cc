@@ -8,6 +8,8 @@
 #include <cmath>
 #include <cstdlib>
 
+#include "base/ascii.h"
+#include "base/base64.h"
 #include "formats/png.h"
 
 namespace redline::cli {
@@ -16,18 +18,6 @@ namespace {
 using Pixel = std::array<int, 3>;
 
 bool contains(const std::string& text, std::string_view part) { return text.find(part) != std::string::npos; }
-
-std::string base64(std::string_view bytes) {
-  constexpr std::string_view kDigits = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t at = 0; at < bytes.size(); at += 3) {
-    uint32_t group = 0;
-    for (size_t i = 0; i < 3; ++i)
-      group = group << 8 | (at + i < bytes.size() ? static_cast<uint8_t>(bytes[at + i]) : 0);
-    for (size_t i = 0; i < 4; ++i) text += at + i > bytes.size() ? '=' : kDigits[group >> (18 - 6 * i) & 63];
-  }
-  return text;
-}
 
 // For half blocks and graphics protocols: about 8 image pixels per column, with a minimum size that stays visible.
 int64_t columns_of(const RgbImage& picture, const Screen& screen) {
@@ -63,7 +53,7 @@ Pixel pixel(const RgbImage& picture, int64_t x, int64_t y) {
 std::string kitty(std::string_view png, int64_t columns) {
   // a=T shows at once, f=100 is PNG, q=2 requests no response, c scales to this many columns; m=1 until the last part.
   constexpr size_t kPart = 4096;
-  const std::string text = base64(png);
+  const std::string text = to_base64(png);
   std::string out;
   for (size_t at = 0; at < text.size(); at += kPart) {
     const bool more = at + kPart < text.size();
@@ -77,7 +67,7 @@ std::string kitty(std::string_view png, int64_t columns) {
 
 std::string iterm(std::string_view png, int64_t columns) {
   return fmt::format("\x1b]1337;File=inline=1;size={};width={};preserveAspectRatio=1:{}\a\n", png.size(), columns,
-                     base64(png));
+                     to_base64(png));
 }
 
 // 6 x 7 x 6 colours, most for green, to which the eye is most sensitive; Floyd-Steinberg error diffusion (1976).
@@ -212,7 +202,7 @@ ImageProtocol choose_image_protocol(const Screen& screen) {
   std::string locale;
   for (const char* name : {"LC_ALL", "LC_CTYPE", "LANG"})
     if (locale.empty()) locale = screen.variable(name);
-  std::transform(locale.begin(), locale.end(), locale.begin(), [](unsigned char c) { return std::tolower(c); });
+  locale = ascii_lower(locale);
   if (!contains(locale, "utf-8") && !contains(locale, "utf8")) return ImageProtocol::kNone;
   const std::string colours = screen.variable("COLORTERM");
   if (colours == "truecolor" || colours == "24bit" || contains(term, "direct")) return ImageProtocol::kBlocks24;

@@ -1,8 +1,8 @@
 #include "formats/image_file.h"
 
-#include <algorithm>
 #include <filesystem>
 
+#include "base/ascii.h"
 #include "base/mapped_file.h"
 #include "formats/byte_reader.h"
 #include "formats/jpeg.h"
@@ -24,8 +24,7 @@ Result<RgbImage> decode_image(std::string_view bytes, const std::string& name, I
 }
 
 Result<ImageFormat> image_format_of(const std::string& path) {
-  std::string ending = std::filesystem::path(path).extension().string();
-  std::transform(ending.begin(), ending.end(), ending.begin(), [](unsigned char c) { return std::tolower(c); });
+  const std::string ending = ascii_lower(std::filesystem::path(path).extension().string());
   if (ending.empty() || ending == ".png") return ImageFormat::kPng;
   if (ending == ".jpg" || ending == ".jpeg") return ImageFormat::kJpeg;
   if (ending == ".webp") return ImageFormat::kWebp;

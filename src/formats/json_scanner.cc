@@ -2,17 +2,12 @@
 
 #include <charconv>
 
+#include "base/ascii.h"
+
 namespace redline {
 namespace {
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
-
-int hex_digit(char c) {
-  if (is_digit(c)) return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
 
 /// Value of the four hex digits after "\u"; -1 if invalid.
 int hex_unit(std::string_view digits) {

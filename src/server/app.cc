@@ -1,9 +1,9 @@
 #include "server/app.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/text_distance.h"
+#include "base/utc_time.h"
 
 namespace redline::server {
 namespace {
@@ -40,17 +40,6 @@ bool matches(std::string_view pattern, std::string_view path, std::vector<std::s
     values.emplace_back(path.substr(0, end));
     path.remove_prefix(end);
   }
-}
-
-std::string utc_now() {
-  const auto now = std::chrono::system_clock::now();
-  const std::time_t seconds = std::chrono::system_clock::to_time_t(now);
-  const auto ms = std::chrono::duration_cast<std::chrono::milliseconds>(now.time_since_epoch()).count() % 1000;
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[32];
-  return fmt::format("{}.{:03}Z", std::string_view(text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts)),
-                     ms);
 }
 
 std::unique_ptr<Answer> error_answer(const ApiError& error, ErrorShape shape) {
@@ -288,7 +277,7 @@ void App::finished(const HttpRequest& request, const Answer& answer, const Serve
                            answer.status));
   if (!options_.log) return;
   const AnswerFacts& f = answer.facts;
-  Json line = {{"time", utc_now()},
+  Json line = {{"time", utc_text_ms(unix_now())},
                {"id", request.id},
                {"peer", request.peer},
                {"method", request.method},

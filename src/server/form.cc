@@ -1,19 +1,13 @@
 #include "server/form.h"
 
 #include <algorithm>
-#include <cctype>
+
+#include "base/ascii.h"
 
 namespace redline::server {
 namespace {
 
 constexpr size_t kMaxParts = 1000;
-
-std::string lower(std::string_view text) {
-  std::string result(text);
-  std::transform(result.begin(), result.end(), result.begin(),
-                 [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-  return result;
-}
 
 ApiError malformed(const std::string& what) {
   return bad_request("", "malformed multipart/form-data: " + what, "malformed_request");
@@ -27,7 +21,7 @@ std::optional<std::string> parameter(std::string_view header, std::string_view w
     if (at == std::string::npos) break;
     const size_t equals = header.find('=', at);
     if (equals == std::string::npos) break;
-    const std::string name = lower(header.substr(at, equals - at));
+    const std::string name = ascii_lower(header.substr(at, equals - at));
     std::string value;
     at = equals + 1;
     if (at < header.size() && header[at] == '"') {
@@ -70,7 +64,7 @@ Outcome<Part> parse_part(std::string_view text) {
     if (line.empty()) break;
     const size_t colon = line.find(':');
     if (colon == std::string::npos) return malformed("a part's header without a colon");
-    if (lower(line.substr(0, colon)) == "content-disposition") part.disposition = line.substr(colon + 1);
+    if (ascii_lower(line.substr(0, colon)) == "content-disposition") part.disposition = line.substr(colon + 1);
   }
   part.body = text;
   return part;
@@ -79,7 +73,7 @@ Outcome<Part> parse_part(std::string_view text) {
 }  // namespace
 
 bool is_form(std::string_view content_type) {
-  return lower(content_type.substr(0, content_type.find(';'))) == "multipart/form-data";
+  return ascii_lower(content_type.substr(0, content_type.find(';'))) == "multipart/form-data";
 }
 
 Outcome<Form> parse_form(std::string_view content_type, std::string_view body, const Schema& schema) {

@@ -1,7 +1,6 @@
 #include "server/generation.h"
 
 #include <algorithm>
-#include <ctime>
 #include <random>
 
 #include "server/app.h"
@@ -9,8 +8,6 @@
 
 namespace redline::server {
 namespace {
-
-constexpr double kMaxInteger = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
 
 const Schema& lora_schema() {
   static const Schema schema{
@@ -180,8 +177,6 @@ std::string new_id(const char* prefix) {
   static thread_local std::mt19937_64 random{std::random_device{}()};
   return fmt::format("{}{:016x}{:08x}", prefix, random(), static_cast<uint32_t>(random()));
 }
-
-int64_t unix_time() { return std::time(nullptr); }
 
 GenerationAnswer::GenerationAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices,
                                    bool streams)

@@ -34,7 +34,6 @@ extern const Schema usage_schema;
 
 /// "cmpl-" and 24 digits.
 std::string new_id(const char* prefix);
-int64_t unix_time();
 
 /// An answer that comes piece by piece from the engine.
 class GenerationAnswer : public Answer {

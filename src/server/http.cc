@@ -1,17 +1,8 @@
 #include "server/http.h"
 
+#include "base/ascii.h"
+
 namespace redline::server {
-namespace {
-
-int hex_digit(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-}  // namespace
-
 std::string_view reason_phrase(int status) {
   switch (status) {
     case 200: return "OK";

@@ -32,6 +32,7 @@
 #include <random>
 #include <thread>
 
+#include "base/ascii.h"
 #include "base/error.h"
 
 namespace redline::server {
@@ -245,10 +246,8 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     request.path = target.substr(0, mark);
     if (mark != std::string::npos) request.query = target.substr(mark + 1);
     for (const auto& field : message) {
-      std::string name(field.name_string());
-      std::transform(name.begin(), name.end(), name.begin(),
-                     [](unsigned char c) { return static_cast<char>(std::tolower(c)); });
-      request.headers.emplace_back(std::move(name), std::string(field.value()));
+      const auto name = field.name_string();  // boost's string_view
+      request.headers.emplace_back(ascii_lower(std::string_view(name.data(), name.size())), std::string(field.value()));
     }
     const std::string_view id = request.header("x-request-id");
     request.id = is_request_id(id) ? std::string(id) : new_request_id();

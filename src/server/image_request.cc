@@ -3,14 +3,13 @@
 #include <algorithm>
 #include <random>
 
+#include "base/base64.h"
 #include "server/app.h"
-#include "server/base64.h"
 #include "server/form.h"
 
 namespace redline::server {
 namespace {
 
-constexpr double kMaxSeed = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
 constexpr double kMaxImageCharacters = 1 << 28;
 
 const Schema adapter_schema{"ImageAdapter",
@@ -18,7 +17,7 @@ const Schema adapter_schema{"ImageAdapter",
                              {"weight", kNumber, "1: as trained", {.min = -100, .max = 100}}}};
 const Field adapter_item{"", kObject | kString, "", {.max_length = 1000, .object = &adapter_schema}};
 
-/// A image in a field: a data URL, or its base64.
+/// An image in a field: a data URL, or its base64.
 Outcome<RgbImage> decode_field(const std::string& text, const char* field) {
   std::string_view digits = text;
   if (digits.starts_with("http://") || digits.starts_with("https://"))
@@ -93,7 +92,7 @@ const Schema& image_input_schema() {
           {"seed",
            kInteger,
            "the same seed gives the same image; image i has seed + i; default: random",
-           {.min = 0, .max = kMaxSeed}},
+           {.min = 0, .max = kMaxJsonInteger}},
           {"batch", kInteger, "images", {.min = 1, .max = 64}},
           {"num_outputs", kInteger, "the same as batch", {.min = 1, .max = 64}},
           {"solver",
@@ -128,9 +127,11 @@ const Schema& image_input_schema() {
   return schema;
 }
 
-std::string_view image_content_type(ImageFormat format) {
-  return format == ImageFormat::kPng ? "image/png" : format == ImageFormat::kJpeg ? "image/jpeg" : "image/webp";
+std::string_view image_format_name(ImageFormat format) {
+  return format == ImageFormat::kPng ? "png" : format == ImageFormat::kJpeg ? "jpeg" : "webp";
 }
+
+std::string image_content_type(ImageFormat format) { return fmt::format("image/{}", image_format_name(format)); }
 
 std::string data_url(ImageFormat format, std::string_view bytes) {
   return fmt::format("data:{};base64,{}", image_content_type(format), to_base64(bytes));

@@ -16,7 +16,8 @@ const Schema& image_input_schema();
 /// A checked `input` for a model. Files of a form take the place of `image` and `mask`.
 Outcome<ImageJob> image_job(const Call& call, const ImageModel& model, Json input);
 
-std::string_view image_content_type(ImageFormat format);  ///< "image/png"
+std::string_view image_format_name(ImageFormat format);  ///< "png", "jpeg" or "webp"
+std::string image_content_type(ImageFormat format);      ///< "image/png"
 /// "data:image/png;base64,..."
 std::string data_url(ImageFormat format, std::string_view bytes);
 

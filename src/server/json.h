@@ -11,6 +11,9 @@ namespace redline::server {
 
 using Json = nlohmann::ordered_json;
 
+/// 2^53 - 1: what a number of JavaScript can hold exactly.
+inline constexpr double kMaxJsonInteger = 9007199254740991.0;
+
 /// Invalid UTF-8 becomes U+FFFD instead of an exception.
 inline std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
 

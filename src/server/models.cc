@@ -1,14 +1,14 @@
 #include "server/models.h"
 
 #include <algorithm>
-#include <ctime>
 
 #include "base/text_distance.h"
+#include "base/utc_time.h"
 
 namespace redline::server {
 
 ServedModel::ServedModel(std::string name, std::unique_ptr<TextEngine> engine, int64_t max_waiting)
-    : name_(std::move(name)), engine_(std::move(engine)), created_(std::time(nullptr)),
+    : name_(std::move(name)), engine_(std::move(engine)), created_(unix_time()),
       max_in_flight_(engine_->batch_limits().sequences + max_waiting) {}
 
 std::vector<Adapter> ServedModel::adapters() const {
@@ -25,7 +25,7 @@ std::optional<Adapter> ServedModel::adapter(const std::string& name) const {
 Status ServedModel::load_adapter(const std::string& name, const std::string& path) {
   REDLINE_TRY(engine_->load_adapter(name, path));  // reads a file: without the mutex
   const std::lock_guard lock(mutex_);
-  adapters_.push_back({next_id_++, name, path, 0, std::time(nullptr)});
+  adapters_.push_back({next_id_++, name, path, 0, unix_time()});
   return {};
 }
 

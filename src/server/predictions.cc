@@ -1,26 +1,17 @@
 #include "server/predictions.h"
 
 #include <algorithm>
-#include <chrono>
 
-#include "server/base64.h"
+#include "base/utc_time.h"
 #include "server/generation.h"
 
 namespace redline::server {
 namespace {
 
-double unix_now() { return std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count(); }
-
-/// "2026-11-23T03:11:44.123Z"; null: not yet.
+/// null: not yet.
 Json time_json(double seconds) {
   if (seconds == 0) return nullptr;
-  const auto whole = static_cast<std::time_t>(seconds);
-  std::tm parts{};
-  gmtime_r(&whole, &parts);
-  char text[32];
-  const size_t size = std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%S", &parts);
-  return fmt::format("{}.{:03}Z", std::string_view(text, size),
-                     static_cast<int>((seconds - static_cast<double>(whole)) * 1000));
+  return utc_text_ms(seconds);
 }
 
 }  // namespace
@@ -53,15 +44,17 @@ void Prediction::update(const std::function<void(State&)>& change) {
     if (state_.is_over()) return;
     change(state_);
   }
-  {
-    const std::lock_guard lock(listening_);
-    for (const auto& [number, listener] : listeners_) listener();
-  }
+  notify();
   if (!job_.webhook) return;
   const State now = state();
   if (now.is_over()) job_.webhook->send("completed", prediction_json(*this));
   else if (now.status == PredictionStatus::kProcessing && now.step == 0)
     job_.webhook->send("start", prediction_json(*this));
+}
+
+void Prediction::notify() {
+  const std::lock_guard lock(listening_);
+  for (const auto& [number, listener] : listeners_) listener();
 }
 
 void Prediction::cancel() {
@@ -168,7 +161,7 @@ void ImageModel::run() {
     const std::deque<std::shared_ptr<Prediction>> moved_up = waiting_;
     const std::shared_ptr<Prediction> prediction = running_;
     lock.unlock();
-    for (const auto& waiting : moved_up) waiting->update([](Prediction::State&) {});
+    for (const auto& waiting : moved_up) waiting->notify();
     run_one(prediction);
     lock.lock();
     running_.reset();

@@ -75,6 +75,8 @@ class Prediction {
  private:
   friend class ImageModel;
   void update(const std::function<void(State&)>& change);
+  /// Calls the listeners: the state or the place in the queue has changed.
+  void notify();
   bool has_listeners();
 
   const std::string id_;

@@ -8,8 +8,6 @@
 namespace redline::server {
 namespace {
 
-constexpr double kMaxInteger = 9007199254740991.0;  // 2^53 - 1, as in JavaScript
-
 const Schema bias_schema{"LogitBias", {}, true};
 const Field bias_item{"", kArray, ""};
 const Field text_item{"", kString, "", {.min_length = 1, .max_length = 200}};
@@ -60,7 +58,7 @@ const std::vector<Field>& sampling_fields() {
   static const std::vector<Field> fields = {
       {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
       {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
-      {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxInteger}},
+      {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxJsonInteger}},
       {"min_p", kNumber, "least probability relative to the most likely token; 0: off", {.min = 0, .max = 1}},
       {"repetition_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
       {"presence_penalty", kNumber, "subtracted from the logits of tokens in the output", {.min = -100, .max = 100}},
@@ -68,7 +66,7 @@ const std::vector<Field>& sampling_fields() {
       {"repeat_last_n",
        kInteger,
        "tokens at the end of the text that the penalties see; 0: none; -1: all",
-       {.min = -1, .max = kMaxInteger}},
+       {.min = -1, .max = kMaxJsonInteger}},
       {"logit_bias",
        kObject | kArray,
        "addends of logits by token id; false excludes a token",
@@ -89,11 +87,11 @@ const std::vector<Field>& sampling_fields() {
        "penalty of a token that continues a repetition of dry_allowed_length tokens; 0: off",
        {.min = 0, .max = 1000}},
       {"dry_base", kNumber, "the penalty grows by this for each further token", {.min = 1, .max = 1000}},
-      {"dry_allowed_length", kInteger, "the shortest repetition with a penalty", {.min = 0, .max = kMaxInteger}},
+      {"dry_allowed_length", kInteger, "the shortest repetition with a penalty", {.min = 0, .max = kMaxJsonInteger}},
       {"dry_penalty_last_n",
        kInteger,
        "tokens in which repetitions are searched for; 0: none; -1: all",
-       {.min = -1, .max = kMaxInteger}},
+       {.min = -1, .max = kMaxJsonInteger}},
       {"dry_sequence_breakers", kArray, "strings that end a repetition", {.max_items = 100, .items = &text_item}},
       {"mirostat", kInteger, "1, 2: Mirostat in place of the truncations; 0: off", {.min = 0, .max = 2}},
       {"mirostat_tau", kNumber, "surprise to hold, in bits", {.min = 0, .max = 1000}},
@@ -110,7 +108,7 @@ const std::vector<Field>& sampling_fields() {
       {"seed",
        kInteger,
        "the same seed gives the same text; default: random",
-       {.min = -kMaxInteger, .max = kMaxInteger}},
+       {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
   };
   return fields;
 }

@@ -6,8 +6,9 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/base64.h"
 #include "base/error.h"
-#include "server/base64.h"
+#include "base/utc_time.h"
 #include "server/generation.h"
 
 namespace redline::server {

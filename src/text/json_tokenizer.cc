@@ -2,6 +2,7 @@
 // name.
 #include <algorithm>
 
+#include "base/base64.h"
 #include "text/json_tokenizer.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/unigram.h"
@@ -32,26 +33,6 @@ Status read_list(const Json& json, const char* key, const char* part, const Json
   return {};
 }
 
-/// RFC 4648; false on any other character.
-bool decode_base64(std::string_view text, std::string& bytes) {
-  constexpr std::string_view kAlphabet = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::array<int, 256> values;
-  values.fill(-1);
-  for (size_t i = 0; i < kAlphabet.size(); ++i) values[static_cast<uint8_t>(kAlphabet[i])] = static_cast<int>(i);
-  while (text.ends_with('=')) text.remove_suffix(1);
-  uint32_t bits = 0;
-  int count = 0;
-  for (const char c : text) {
-    const int value = values[static_cast<uint8_t>(c)];
-    if (value < 0) return false;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    if ((count += 6) < 8) continue;
-    count -= 8;
-    bytes.push_back(static_cast<char>(bits >> count & 0xFF));
-  }
-  return true;
-}
-
 Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) {
   if (depth > kMaxDepth) return invalid_argument("normalizer: nested deeper than {}", kMaxDepth);
   const std::string type = string_or(json, "type", "");
@@ -79,10 +60,9 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
   } else if (type == "ByteLevel") {
     normalizer.add(SpellBytes{});
   } else if (type == "Precompiled") {
-    std::string bytes;
-    if (!decode_base64(string_or(json, "precompiled_charsmap", ""), bytes))
-      return invalid_argument("normalizer Precompiled: precompiled_charsmap is not base64");
-    REDLINE_ASSIGN(CharsMap map, CharsMap::parse(bytes).within("normalizer Precompiled"));
+    const auto bytes = from_base64(string_or(json, "precompiled_charsmap", ""));
+    if (!bytes) return invalid_argument("normalizer Precompiled: precompiled_charsmap is not base64");
+    REDLINE_ASSIGN(CharsMap map, CharsMap::parse(*bytes).within("normalizer Precompiled"));
     normalizer.add(PrecompiledMap{std::make_shared<const CharsMap>(std::move(map))});
   } else if (type == "Replace") {
     REDLINE_ASSIGN(auto pattern, read_pattern(json, "normalizer Replace"));

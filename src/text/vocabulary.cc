@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <cstring>
 
+#include "base/ascii.h"
+
 namespace redline {
 namespace {
 
@@ -91,10 +93,7 @@ int byte_of_piece(std::string_view piece) {
   if (piece.size() != 6 || piece.substr(0, 3) != "<0x" || piece[5] != '>') return -1;
   int value = 0;
   for (const char c : piece.substr(3, 2)) {
-    const int digit = c >= '0' && c <= '9'   ? c - '0'
-                      : c >= 'A' && c <= 'F' ? c - 'A' + 10
-                      : c >= 'a' && c <= 'f' ? c - 'a' + 10
-                                             : -1;
+    const int digit = hex_digit(c);
     if (digit < 0) return -1;
     value = value * 16 + digit;
   }

@@ -11,6 +11,7 @@ import pathlib
 import subprocess
 
 import pytest
+import redline_binary
 
 np = pytest.importorskip("numpy")
 torch = pytest.importorskip("torch")
@@ -27,13 +28,9 @@ transformers.logging.disable_progress_bar()
 torch.set_num_threads(1)
 
 
-@pytest.fixture(scope="session")
-def binary():
-  candidates = [os.environ.get("REDLINE_BINARY", ""), *(ROOT / "build" / p / "redline" for p in ("release", "dev"))]
-  for path in candidates:
-    if path and pathlib.Path(path).is_file():
-      return str(path)
-  pytest.skip("no redline binary: build it, or name it in REDLINE_BINARY")
+@pytest.fixture(scope="session", name="binary")
+def binary_fixture():
+    return redline_binary.binary()
 
 
 def random_case(rng):

@@ -1,16 +1,15 @@
 """A server per test session, stopped by its process id; each test file may start others with other flags."""
 import contextlib
-import os
 import pathlib
 import signal
 import subprocess
 
 import httpx
 import pytest
+from redline_binary import binary
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 TALES = ROOT / "assets/redline-tales"
-BINARY = os.environ.get("REDLINE_BINARY", str(ROOT / "build/dev/redline"))
 STOP_S = 60  # far above what a stop takes; a test fails then instead of hanging
 
 
@@ -50,7 +49,7 @@ def serve(folder, *flags, models=(str(TALES),), waits=True):
     log = folder / "log.txt"
     errors = open(log, "w", encoding="utf-8")
     port = () if "--port" in flags else ("--port", "0")
-    command = [BINARY, "serve", *models, *port, *flags]
+    command = [binary(), "serve", *models, *port, *flags]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=errors, text=True)
     server = None
     try:

@@ -2,8 +2,6 @@
 
 import copy
 import json
-import os
-import shutil
 import subprocess
 from datetime import datetime
 from pathlib import Path
@@ -12,6 +10,8 @@ import pytest
 
 jinja2 = pytest.importorskip("jinja2", reason="jinja2 is the reference")
 from jinja2 import ext, nodes, sandbox  # noqa: E402
+
+from redline_binary import binary  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 NOW = datetime(2026, 3, 9, 7, 5, 2)
@@ -63,14 +63,6 @@ def reference(template, variables):
         raise
     except BaseException as problem:  # templates raise whatever Python raises
         return problem
-
-
-def binary():
-    built = [ROOT / "build" / preset / "redline" for preset in ("release", "dev")]
-    for path in [os.environ.get("REDLINE_BINARY"), *built, shutil.which("redline")]:
-        if path and Path(path).is_file():
-            return str(path)
-    pytest.skip("no redline binary: build it or set REDLINE_BINARY")
 
 
 def render_batch(lines, tmp_path):

@@ -4,7 +4,6 @@ Schemas for every keyword and random ones; text is sampled at a high temperature
 random among what the constraint allows.
 """
 import json
-import os
 import pathlib
 import random
 import subprocess
@@ -12,11 +11,10 @@ import subprocess
 import pytest
 
 jsonschema = pytest.importorskip("jsonschema")
+from redline_binary import binary  # noqa: E402
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-REDLINE = os.environ.get("REDLINE_BINARY", str(ROOT / "build" / "dev" / "redline"))
 MODEL = str(ROOT / "assets" / "redline-tales")
-pytestmark = pytest.mark.skipif(not os.path.exists(REDLINE), reason=f"{REDLINE} is not built")
 
 STRING, INTEGER = {"type": "string"}, {"type": "integer"}
 SHORT = {"type": "string", "maxLength": 8}
@@ -150,7 +148,7 @@ def random_schema(rng, depth=3):
 
 
 def generate(schema, seed):
-    command = [REDLINE, "run", MODEL, "Once", "--json", "-n", "380", "--temperature", "4", "--seed", str(seed), "-t", "1",
+    command = [binary(), "run", MODEL, "Once", "--json", "-n", "380", "--temperature", "4", "--seed", str(seed), "-t", "1",
                "--json-schema", json.dumps(schema, ensure_ascii=False)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, (schema, done.stderr)
@@ -187,5 +185,5 @@ def test_random_schemas():
 
 def test_refused_keywords_are_named():
     for keyword, schema in REFUSED.items():
-        done = subprocess.run([REDLINE, "run", MODEL, "Once", "-n", "1", "-q", "--json-schema", json.dumps(schema)], capture_output=True, text=True)
+        done = subprocess.run([binary(), "run", MODEL, "Once", "-n", "1", "-q", "--json-schema", json.dumps(schema)], capture_output=True, text=True)
         assert done.returncode != 0 and keyword in done.stderr and "not supported" in done.stderr, (schema, done.stderr)

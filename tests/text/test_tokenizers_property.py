@@ -6,7 +6,6 @@ the binary, TOKENIZER_SEED the draw (printed, so that a failure can be repeated)
 import json
 import os
 import random
-import shutil
 import subprocess
 from pathlib import Path
 
@@ -15,17 +14,10 @@ import pytest
 tokenizers = pytest.importorskip("tokenizers", reason="the tokenizers package is the reference")
 
 from make_tokenizer_vectors import EXTRA, GOLDEN, random_text  # noqa: E402
+from redline_binary import binary  # noqa: E402
 
 ROOT = Path(__file__).resolve().parents[2]
 SHAPES = sorted(p.stem for p in GOLDEN.glob("*.json") if not p.stem.endswith(".vectors"))
-
-
-def binary():
-    built = [ROOT / "build" / preset / "redline" for preset in ("release", "dev")]
-    for path in [os.environ.get("REDLINE_BINARY"), *built, shutil.which("redline")]:
-        if path and Path(path).is_file():
-            return str(path)
-    pytest.skip("no redline binary: build it or set REDLINE_BINARY")
 
 
 def redline_ids(folder, text):

@@ -7,12 +7,12 @@
 #include <algorithm>
 #include <cmath>
 #include <cstring>
-#include <ctime>
 #include <filesystem>
 #include <fstream>
 
 #include "base/settings.h"
 #include "base/topology.h"
+#include "base/utc_time.h"
 #include "lab/machine/machine_json.h"
 #include "lab/machine/roofline.h"
 
@@ -81,15 +81,6 @@ KernelAsked baseline_of(const KernelAsked& asked, const std::string& baseline) {
   KernelAsked other = asked;
   other.kernel = baseline;
   return other;
-}
-
-std::string utc_now() {
-  const std::time_t now = std::time(nullptr);
-  std::tm utc = {};
-  gmtime_r(&now, &utc);
-  char text[32];
-  std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &utc);
-  return text;
 }
 
 std::string cpu_name() {
@@ -253,7 +244,7 @@ Json kernel_trace_json(const KernelBenchRow& m, const MachinePeaks& peaks) {
                 {"baseline", nullptr},
                 {"score", nullptr},
                 {"machine", {{"cpu", cpu_name()}, {"ceilings", ceilings_json(peaks)}}},
-                {"time", utc_now()}};
+                {"time", utc_text(unix_time())}};
   if (!m.timing.seconds.empty())
     trace["latency"] = {{"median", m.timing.median()},
                         {"min", m.timing.seconds.front()},

@@ -6,6 +6,7 @@
 #include <cmath>
 #include <nlohmann/json.hpp>
 
+#include "base/base64.h"
 #include "base/markup.h"
 #include "lab/images/compare.h"
 
@@ -13,17 +14,6 @@ namespace redline::lab {
 namespace {
 
 using Json = nlohmann::ordered_json;
-
-std::string base64(std::string_view bytes) {
-  constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
-  std::string text;
-  for (size_t i = 0; i < bytes.size(); i += 3) {
-    uint32_t group = 0;
-    for (size_t k = 0; k < 3; ++k) group = group << 8 | (i + k < bytes.size() ? static_cast<uint8_t>(bytes[i + k]) : 0);
-    for (size_t k = 0; k < 4; ++k) text += i + k > bytes.size() ? '=' : kDigits[group >> (18 - 6 * k) & 63];
-  }
-  return text;
-}
 
 Json summary_of(const std::vector<double>& values, double worse_percentile) {
   return {{"mean", mean_of(values)},
@@ -34,7 +24,7 @@ Json summary_of(const std::vector<double>& values, double worse_percentile) {
 std::string picture(const std::string& png, const std::string& label) {
   return fmt::format(
       "<figure><img alt=\"{0}\" src=\"data:image/png;base64,{1}\"><figcaption>{0}</figcaption></figure>\n",
-      escaped(label), base64(png));
+      escaped(label), to_base64(png));
 }
 
 /// A setting's marker in the plot: colour by rule, hollow for uncached runs.

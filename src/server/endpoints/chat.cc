@@ -1,5 +1,6 @@
 // POST /v1/chat/completions and /apply-template.
 #include "server/chat.h"
+#include "base/utc_time.h"
 #include "server/app.h"
 
 namespace redline::server {

@@ -3,6 +3,7 @@
 #include <limits>
 #include <numeric>
 
+#include "base/utc_time.h"
 #include "server/app.h"
 #include "server/generation.h"
 #include "server/prompt_scores.h"

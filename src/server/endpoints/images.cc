@@ -2,8 +2,9 @@
 #include <algorithm>
 #include <charconv>
 
+#include "base/base64.h"
+#include "base/utc_time.h"
 #include "server/app.h"
-#include "server/base64.h"
 #include "server/generation.h"
 #include "server/image_request.h"
 
@@ -144,10 +145,7 @@ class ImagesAnswer final : public PredictionAnswer {
     const ImageRequest& r = prediction().job().request;
     return fmt::format("{}x{}", r.width, r.height);
   }
-  const char* format() const {
-    const ImageFormat format = prediction().job().format;
-    return format == ImageFormat::kPng ? "png" : format == ImageFormat::kJpeg ? "jpeg" : "webp";
-  }
+  std::string_view format() const { return image_format_name(prediction().job().format); }
 
   const Options options_;
   const int64_t created_ = unix_time();

@@ -1,14 +1,12 @@
 // Ollama's API: /api/chat, /api/generate, /api/tags, /api/show, /api/ps and /api/version. Streams are lines of JSON.
 #include <chrono>
-#include <ctime>
 
+#include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
 
 namespace redline::server {
 namespace {
-
-constexpr double kMaxInteger = 9007199254740991.0;
 
 const Schema open_schema{"AnyObject", {}, true};
 const Field any_item{"", kAny, ""};
@@ -18,10 +16,10 @@ const Schema options_schema{
     "OllamaOptions",
     {{"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
      {"top_p", kNumber, "", {.min = 0, .max = 1}},
-     {"top_k", kInteger, "0: all", {.min = 0, .max = kMaxInteger}},
+     {"top_k", kInteger, "0: all", {.min = 0, .max = kMaxJsonInteger}},
      {"min_p", kNumber, "", {.min = 0, .max = 1}},
      {"repeat_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
-     {"seed", kInteger, "0: random", {.min = -kMaxInteger, .max = kMaxInteger}},
+     {"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
      {"num_predict", kInteger, "tokens to generate; -1, -2: what the context has room for", {.min = -2, .max = 1e9}},
      {"stop", kString | kArray, "", {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item}},
      {"presence_penalty", kNumber, "subtracted from the logits of tokens in the output", {.min = -100, .max = 100}},
@@ -29,7 +27,7 @@ const Schema options_schema{
      {"repeat_last_n",
       kInteger,
       "tokens at the end of the text that the penalties see; 0: none; -1, default: all",
-      {.min = -1, .max = kMaxInteger}},
+      {.min = -1, .max = kMaxJsonInteger}},
      {"typical_p", kNumber, "share of the probability of locally typical tokens; 1: off", {.min = 1e-6, .max = 1}},
      {"mirostat", kInteger, "1, 2: Mirostat in place of the truncations; 0: off", {.min = 0, .max = 2}},
      {"mirostat_tau", kNumber, "surprise to hold, in bits", {.min = 0, .max = 1000}},
@@ -131,13 +129,6 @@ const Schema show_answer_schema{"OllamaModel",
                                 true};
 const Schema version_schema{"OllamaVersion", {{"version", kString, "", {.required = true}}}};
 
-std::string time_text(std::time_t seconds) {
-  std::tm parts{};
-  gmtime_r(&seconds, &parts);
-  char text[64];
-  return {text, std::strftime(text, sizeof text, "%Y-%m-%dT%H:%M:%SZ", &parts)};
-}
-
 class OllamaAnswer final : public ChatAnswer {
  public:
   OllamaAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, const ChatPrompt& prompt,
@@ -149,7 +140,7 @@ class OllamaAnswer final : public ChatAnswer {
   std::string_view ping() const override { return {}; }
 
   static Json line_of(const std::string& model, bool is_chat, const ChatMessage& m, bool is_done) {
-    Json json = {{"model", model}, {"created_at", time_text(unix_time())}};
+    Json json = {{"model", model}, {"created_at", utc_text(unix_time())}};
     if (is_chat) {
       json["message"] = {{"role", "assistant"}, {"content", m.content}};
       if (!m.reasoning.empty()) json["message"]["thinking"] = m.reasoning;
@@ -305,7 +296,7 @@ Json tags_of(Call& call) {
   for (const auto& model : call.app.models().all())
     models.push_back({{"name", model->name()},
                       {"model", model->name()},
-                      {"modified_at", time_text(model->created())},
+                      {"modified_at", utc_text(model->created())},
                       {"size", model->info().weight_bytes},
                       {"digest", ""},
                       {"details", details_of(*model)}});
@@ -343,7 +334,7 @@ AnswerOr post_show(Call& call) {
                         {a + ".attention.head_count_kv", info.num_kv_heads},
                         {a + ".vocab_size", info.vocab_size}}},
                       {"capabilities", std::move(capabilities)},
-                      {"modified_at", time_text(choice.model->created())}});
+                      {"modified_at", utc_text(choice.model->created())}});
 }
 
 AnswerOr get_version(Call& call) { return json_answer({{"version", "0.30.0"}}); }

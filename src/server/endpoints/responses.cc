@@ -1,4 +1,5 @@
 // POST /v1/responses, OpenAI's Responses API, without stored responses.
+#include "base/utc_time.h"
 #include "server/app.h"
 #include "server/chat.h"
 

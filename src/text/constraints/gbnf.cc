@@ -2,6 +2,7 @@
 
 #include <map>
 
+#include "base/ascii.h"
 #include "text/unicode.h"
 
 namespace redline {
@@ -200,11 +201,7 @@ class GbnfParser {
   Result<uint32_t> parse_hex(int digits) {
     uint32_t value = 0;
     for (int i = 0; i < digits; ++i, ++pos_) {
-      const char c = peek();
-      const int digit = is_digit(c)              ? c - '0'
-                        : (c >= 'a' && c <= 'f') ? c - 'a' + 10
-                        : (c >= 'A' && c <= 'F') ? c - 'A' + 10
-                                                 : -1;
+      const int digit = hex_digit(peek());
       if (digit < 0) return error("expected {} hexadecimal digits, found {}", digits, found());
       value = value * 16 + static_cast<uint32_t>(digit);
     }

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cctype>
 
+#include "base/ascii.h"
 #include "text/jinja/python_text.h"
 #include "text/unicode.h"
 
@@ -43,7 +44,7 @@ std::string normalize(std::string_view source) {
 }
 
 bool is_digit_of(char c, int base) {
-  if (base == 16) return std::isxdigit(static_cast<unsigned char>(c));
+  if (base == 16) return hex_digit(c) >= 0;
   return c >= '0' && c < '0' + base;
 }
 
@@ -261,7 +262,7 @@ class Lexer {
     }
     if (!is_float) {
       if (text_[begin] == '0') {  // 0x.., 0o.., 0b.., or zeros only
-        const char prefix = begin + 1 < text_.size() ? static_cast<char>(std::tolower(text_[begin + 1])) : 0;
+        const char prefix = begin + 1 < text_.size() ? ascii_lower(text_[begin + 1]) : 0;
         const int base = prefix == 'x' ? 16 : prefix == 'o' ? 8 : prefix == 'b' ? 2 : 0;
         const size_t from = begin + 2 + (begin + 2 < text_.size() && text_[begin + 2] == '_' ? 1 : 0);
         if (base && digits_end(from, base) > from) end = digits_end(from, base);
@@ -347,10 +348,9 @@ class Lexer {
           const size_t digits = c == 'x' ? 2 : c == 'u' ? 4 : 8;
           uint32_t value = 0;
           for (size_t k = 0; k < digits; ++k, ++i) {
-            if (i >= end || !std::isxdigit(static_cast<unsigned char>(text_[i])))
-              return fail_at(escape, fmt::format("an escape \\{} needs {} hexadecimal digits", c, digits));
-            const char d = static_cast<char>(std::tolower(text_[i]));
-            value = value * 16 + static_cast<uint32_t>(d <= '9' ? d - '0' : d - 'a' + 10);
+            const int digit = i < end ? hex_digit(text_[i]) : -1;
+            if (digit < 0) return fail_at(escape, fmt::format("an escape \\{} needs {} hexadecimal digits", c, digits));
+            value = value * 16 + static_cast<uint32_t>(digit);
           }
           if (value > 0x10FFFF || (value >= 0xD800 && value <= 0xDFFF))
             return fail_at(escape, fmt::format("U+{:X} is not a character", value));

@@ -124,19 +124,7 @@ int64_t length_of(const Str& text) {
   return text.length;
 }
 
-bool has_length(Value value) {
-  switch (value.kind()) {
-    case Kind::kUndefined:
-    case Kind::kString:
-    case Kind::kList:
-    case Kind::kTuple:
-    case Kind::kDict:
-    case Kind::kView:
-    case Kind::kRange:
-    case Kind::kLoop: return true;
-    default: return false;
-  }
-}
+bool has_length(Value value) { return is_iterable(value) && value.kind() != Kind::kIterator; }
 
 int64_t length(Evaluation& e, Value value) {
   switch (value.kind()) {

@@ -1,10 +1,10 @@
-#include "server/base64.h"
+#include "base/base64.h"
 
 #include <gtest/gtest.h>
 
 #include <random>
 
-namespace redline::server {
+namespace redline {
 namespace {
 
 // RFC 4648, section 10.
@@ -38,4 +38,4 @@ TEST(Base64, GivesRandomBytesBack) {
 }
 
 }  // namespace
-}  // namespace redline::server
+}  // namespace redline

@@ -1,9 +1,9 @@
-#include "server/base64.h"
+#include "base/base64.h"
 
 #include <algorithm>
 #include <array>
 
-namespace redline::server {
+namespace redline {
 namespace {
 
 constexpr char kDigits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -52,4 +52,4 @@ std::optional<std::string> from_base64(std::string_view text) {
   return bytes;
 }
 
-}  // namespace redline::server
+}  // namespace redline

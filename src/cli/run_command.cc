@@ -67,8 +67,9 @@ struct RunArgs {
     v(beams, "beams", "N", "search for the most likely text with N beams, instead of sampling one",
       {.min = 1,
        .max = 256,
-       .not_with = {"stop", "grammar", "json-schema", "regex", "choice", "logprobs", "temperature", "seed", "samplers"},
-       .aliases = {"--num-beams"}});
+       .aliases = {"--num-beams"},
+       .not_with = {"stop", "grammar", "json-schema", "regex", "choice", "logprobs", "temperature", "seed",
+                    "samplers"}});
     v(length_penalty, "length-penalty", "X", "rank texts by log-probability / (tokens, prompt included)^X",
       {.shown_default = "1", .needs = {"beams"}});
     v.group("");

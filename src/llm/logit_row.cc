@@ -4,6 +4,7 @@
 #include <cmath>
 #include <functional>
 #include <limits>
+#include <numeric>
 
 #include "kernels/cpu/logit_blocks.h"
 
@@ -15,9 +16,10 @@ constexpr float kLowest = std::numeric_limits<float>::lowest();
 /// Smaller vocabularies gain nothing.
 constexpr size_t kMinBlocks = 32;
 /// Between a weight of block_exp_sum and one of Candidates::weights, (logit - best) / temperature being d: the bound of
-/// the kernel, the rounding of the division (|d| 2^-24) and of std::exp (2^-24), so (5 |d| + 20) 2^-24 in all. Up to
-/// |d| = 24 that is below 9e-6; smaller weights, below 4e-11, differ by less than 4e-5 of that.
-constexpr double kRelativeError = 9e-6, kSmallError = 1.6e-15;
+/// the kernel, (4 |d| + 24) 2^-24, the roundings of 1 / temperature and of the division, and that of std::exp, so
+/// (6 |d| + 25) 2^-24 in all. Up to |d| = 24 that is below 1.1e-5; smaller weights, below 4e-11, differ by less than 4e-5
+/// of that.
+constexpr double kRelativeError = 1.1e-5, kSmallError = 1.6e-15;
 /// Of a sum of float64 numbers over the vocabulary.
 constexpr double kSumRounding = 1e-10;
 
@@ -30,8 +32,7 @@ LogitRow::LogitRow(const CpuKernels& kernels, int64_t vocab_size)
   sums_.resize(blocks);
   ordered_.reserve(blocks);
   exact_sums_.reserve(blocks);
-  low_logits_.reserve(vocab_size_);
-  low_sums_.reserve(blocks);
+  largest_.reserve(blocks);
 }
 
 std::span<const float> LogitRow::block(size_t b) const {
@@ -88,32 +89,23 @@ bool LogitRow::can_sum(float temperature) const {
   return maxima_.size() >= kMinBlocks && temperature >= kMin && temperature <= kMax;
 }
 
-void LogitRow::sum_blocks(float temperature) {
-  kernels_.block_exp_sum({.x = logits_.data(),
-                          .count = std::ssize(logits_),
+void LogitRow::sum_blocks(std::span<const float> logits, float temperature, float limit, float* sums) const {
+  kernels_.block_exp_sum({.x = logits.data(),
+                          .count = std::ssize(logits),
                           .best = best_,
                           .scale = 1 / temperature,
-                          .sums = sums_.data()});
+                          .limit = limit,
+                          .sums = sums});
 }
 
-double LogitRow::sum_below(float least, float temperature) {
-  double sum = 0;
-  low_logits_.clear();
+double LogitRow::sum_below(float least, float temperature) const {
+  double total = 0;
   for (size_t b = 0; b < maxima_.size(); ++b) {
-    if (maxima_[b] < least) {
-      sum += sums_[b];
-      continue;
-    }
-    for (const float logit : block(b)) low_logits_.push_back(logit < least ? logit : -kInf);
+    float sum = sums_[b];
+    if (maxima_[b] >= least) sum_blocks(block(b), temperature, least, &sum);
+    total += sum;
   }
-  low_sums_.resize(static_cast<size_t>(num_logit_blocks(std::ssize(low_logits_))));
-  kernels_.block_exp_sum({.x = low_logits_.data(),
-                          .count = std::ssize(low_logits_),
-                          .best = best_,
-                          .scale = 1 / temperature,
-                          .sums = low_sums_.data()});
-  for (const float low : low_sums_) sum += low;
-  return sum;
+  return total;
 }
 
 bool LogitRow::top_k(int64_t k, float temperature, Candidates& out) {
@@ -128,9 +120,31 @@ bool LogitRow::top_k(int64_t k, float temperature, Candidates& out) {
 
 bool LogitRow::top_p(float p, float temperature, Candidates& out) {
   if (!can_sum(temperature)) return false;
-  sum_blocks(temperature);
-  for (size_t n = kMinBlocks; n <= maxima_.size() * 3 / 4; n *= 4) {
-    const float least = bound(n);
+  sum_blocks(logits_, temperature, kInf, sums_.data());
+  double wanted = 0;
+  for (const float sum : sums_) wanted += double{p} * sum;
+  // The blocks with the largest maxima, as many as hold the wanted sum and some more; each further round takes twice as
+  // many. A distribution that takes most blocks is left to the caller.
+  largest_.resize(maxima_.size());
+  std::iota(largest_.begin(), largest_.end(), 0U);
+  const auto has_larger = [&](uint32_t a, uint32_t b) { return maxima_[a] > maxima_[b]; };
+  size_t sorted = 0;
+  const auto sort_up_to = [&](size_t n) {
+    if (n <= sorted) return;
+    const size_t end = std::min(maxima_.size(), std::max<size_t>(64, 2 * n));
+    std::partial_sort(largest_.begin() + static_cast<int64_t>(sorted), largest_.begin() + static_cast<int64_t>(end),
+                      largest_.end(), has_larger);
+    sorted = end;
+  };
+  const size_t most = maxima_.size() / 4;
+  size_t n = 0;
+  for (double sum = 0; n < most && sum < wanted; ++n) {
+    sort_up_to(n + 1);
+    sum += sums_[largest_[n]];
+  }
+  for (n += n / 2 + 8; n <= most; n *= 2) {
+    sort_up_to(n);
+    const float least = std::max(maxima_[largest_[n - 1]], kLowest);
     gather(least, out);
     out.set_temperature(temperature);
     const double rest = sum_below(least, temperature);
@@ -153,7 +167,7 @@ bool LogitRow::min_p(float p, float temperature, Candidates& out) {
 
 std::optional<int32_t> LogitRow::draw(float temperature, double u) {
   if (!can_sum(temperature)) return std::nullopt;
-  sum_blocks(temperature);
+  sum_blocks(logits_, temperature, kInf, sums_.data());
   double total = 0;
   for (const float sum : sums_) total += sum;
   // Blocks with most of the weight are summed exactly. A negative number: this one is not.

@@ -40,13 +40,14 @@ class LogitRow {
 
  private:
   bool can_sum(float temperature) const;
-  void sum_blocks(float temperature);
+  /// The sum of the weights below `limit` in each block of `logits`.
+  void sum_blocks(std::span<const float> logits, float temperature, float limit, float* sums) const;
   /// The n-th largest maximum of a block, at least the lowest finite number.
   float bound(size_t n);
   /// The tokens with a logit of at least `least`.
   void gather(float least, Candidates& out) const;
-  /// The sum of the weights below `least` by block_exp_sum.
-  double sum_below(float least, float temperature);
+  /// The sum of the weights below `least`; sums_ has those of whole blocks.
+  double sum_below(float least, float temperature) const;
   std::span<const float> block(size_t b) const;
   /// As Candidates::weights.
   float weight(float logit, float temperature) const;
@@ -56,7 +57,8 @@ class LogitRow {
   const size_t vocab_size_;
   float best_ = 0;
   int32_t best_id_ = -1;
-  std::vector<float> maxima_, sums_, ordered_, low_logits_, low_sums_;
+  std::vector<float> maxima_, sums_, ordered_;
+  std::vector<uint32_t> largest_;  ///< blocks
   std::vector<double> exact_sums_;
 };
 

@@ -48,18 +48,21 @@ TEST_P(LogitBlocks, SumsAreWithinTheBound) {
       std::vector<float> x = test_values(n, n, 6.0f);
       if (n > 3) x[3] = -kInf;
       const float best = *std::max_element(x.begin(), x.end());
-      std::vector<float> sums(num_logit_blocks(n) + 1, 77.0f);
-      kernels().block_exp_sum({x.data(), n, best, 1 / temperature, sums.data()});
-      for (int64_t b = 0; b < num_logit_blocks(n); ++b) {
-        double sum = 0, error = 1e-43;  // terms below e^-104
-        for (int64_t i = b * kLogitBlock; i < std::min(n, (b + 1) * kLogitBlock); ++i) {
-          const double d = (double{x[i]} - best) / temperature, term = std::exp(d);
-          sum += term;
-          if (term > 0) error += term * (4 * std::abs(d) + 19) * kRounding;
+      for (const float limit : {kInf, best, 1.0f, -100.0f}) {
+        std::vector<float> sums(num_logit_blocks(n) + 1, 77.0f);
+        kernels().block_exp_sum({x.data(), n, best, 1 / temperature, limit, sums.data()});
+        for (int64_t b = 0; b < num_logit_blocks(n); ++b) {
+          double sum = 0, error = kLogitBlock * 0x1p-126;  // of terms that are smaller
+          for (int64_t i = b * kLogitBlock; i < std::min(n, (b + 1) * kLogitBlock); ++i) {
+            if (x[i] >= limit) continue;
+            const double d = (double{x[i]} - best) / temperature, term = std::exp(d);
+            sum += term;
+            if (term > 0) error += term * (5 * std::abs(d) + 24) * kRounding;  // and 1 / temperature
+          }
+          EXPECT_NEAR(sums[b], sum, error) << n << ", block " << b << ", limit " << limit;
         }
-        EXPECT_NEAR(sums[b], sum, error) << n << ", block " << b;
+        EXPECT_EQ(sums.back(), 77.0f);
       }
-      EXPECT_EQ(sums.back(), 77.0f);
     }
 }
 

@@ -15,13 +15,14 @@ struct BlockMaxArgs {
   float* max;  ///< [num_logit_blocks(count)]
 };
 
-/// sums[b] = the sum over block b of exp((x - best) * scale), with float32 arithmetic; no x is above `best`. Terms below
-/// e^-104 count as 0. For d = (x - best) * scale, a term is within (4 |d| + 3) 2^-24 of its value (difference, product
-/// with a rounded scale, exponential), a sum within another 16 * 2^-24.
+/// sums[b] = the sum of exp((x - best) * scale) over the x < limit of block b, with float32 arithmetic; no x is above
+/// `best`. Terms below 2^-126 count as 2^-126. For d = (x - best) * scale, a term is within (4 |d| + 4) 2^-24 of its value
+/// (difference, product with a rounded constant, exponential), a sum within another 20 * 2^-24.
 struct BlockExpSumArgs {
   const float* x;
   int64_t count;
   float best, scale;
+  float limit;  ///< +inf: none
   float* sums;  ///< [num_logit_blocks(count)]
 };
 

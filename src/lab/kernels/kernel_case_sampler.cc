@@ -149,7 +149,8 @@ Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelAsked& asked, 
     return std::unique_ptr<KernelCase>(
         std::make_unique<SamplerCase>(type, std::move(samplers), asked.rows, asked.shape[0]));
   }
-  return invalid_argument("kernel sampler has no type \"{}\"; there are: {}", asked.type, fmt::join(names, ", "));
+  return invalid_argument("kernel sampler has no type \"{}\"; there are: \"{}\"", asked.type,
+                          fmt::join(names, "\", \""));
 }
 
 std::vector<std::string> sampler_type_names() {

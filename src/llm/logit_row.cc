@@ -131,9 +131,11 @@ bool LogitRow::top_p(float p, float temperature, Candidates& out) {
   size_t sorted = 0;
   const auto sort_up_to = [&](size_t n) {
     if (n <= sorted) return;
-    const size_t end = std::min(maxima_.size(), std::max<size_t>(64, 2 * n));
-    std::partial_sort(largest_.begin() + static_cast<int64_t>(sorted), largest_.begin() + static_cast<int64_t>(end),
-                      largest_.end(), has_larger);
+    const size_t end = std::min(maxima_.size() - 1, std::max<size_t>(kMinBlocks, 2 * n));
+    const auto from = largest_.begin() + static_cast<int64_t>(sorted),
+               to = largest_.begin() + static_cast<int64_t>(end);
+    std::nth_element(from, to, largest_.end(), has_larger);
+    std::sort(from, to, has_larger);
     sorted = end;
   };
   const size_t most = maxima_.size() / 4;
@@ -142,7 +144,7 @@ bool LogitRow::top_p(float p, float temperature, Candidates& out) {
     sort_up_to(n + 1);
     sum += sums_[largest_[n]];
   }
-  for (n += n / 2 + 8; n <= most; n *= 2) {
+  for (n += n / 4 + 4; n <= most; n *= 2) {
     sort_up_to(n);
     const float least = std::max(maxima_[largest_[n - 1]], kLowest);
     gather(least, out);

@@ -123,7 +123,7 @@ TEST_P(LogitRowTest, Draw) {
         ASSERT_EQ(*token, all(temperature).draw(u).id) << u << " at " << temperature;
       }
   }
-  EXPECT_GT(decided, 60);  // of 240; the others depend on rounding in flat distributions
+  EXPECT_GE(decided, 40);  // of 240; the others depend on rounding in flat distributions
 }
 
 TEST_P(LogitRowTest, LeavesExtremeTemperaturesAlone) {

@@ -106,7 +106,7 @@ def test_samplers_have_an_effect(client):
     assert first not in text(extra_body={"bad_words": [first]})
     assert text(logit_bias={"300": 100}) == text(logit_bias={300: 100}) != plain
     assert text(extra_body={"logit_bias": [[300, 100]]}) == text(logit_bias={"300": 100})
-    assert text(presence_penalty=50, frequency_penalty=50, extra_body={"repeat_last_n": 64}) != plain
+    assert text(presence_penalty=-50, frequency_penalty=-50, extra_body={"repeat_last_n": 64}) != plain
     greedy = text(temperature=0)
     for extra in ({"top_n_sigma": 0.01}, {"typical_p": 1e-6, "samplers": ["top_k", "typ_p"], "top_k": 1},
                   {"mirostat": 2, "mirostat_tau": 0}, {"samplers": ["min_p"], "min_p": 1}):

@@ -29,7 +29,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (length > info.context)
     return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
                             length, info.context);
-  REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info.vocab_size));
+  const bool needs_texts = model.tokenizer && Sampler::needs_texts(request.sampling);
+  REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info.vocab_size,
+                                                  needs_texts ? model.constraints->vocabulary() : nullptr));
   std::shared_ptr<TextGeneration> g(new TextGeneration(model, std::move(sampler)));
   REDLINE_ASSIGN(g->stops_, StopStrings::create(request.stop));
   if (!request.stop.empty() && !model.tokenizer)
@@ -87,7 +89,7 @@ void TextGeneration::sample(std::span<const float> logits) {
   if (!has_prefilled_) {
     has_prefilled_ = true;
     result_.prefill_ms = ms_since_start();
-    sampler_.accept(tokens_);
+    sampler_.accept_prompt(tokens_);
   }
   if (std::ssize(result_.tokens) == request_.max_tokens) return end(FinishReason::kLength);
   if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);

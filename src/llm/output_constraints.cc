@@ -9,7 +9,7 @@ namespace redline {
 OutputConstraints::OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens)
     : tokenizer_(tokenizer), vocab_size_(vocab_size), stop_tokens_(std::move(stop_tokens)) {}
 
-std::shared_ptr<const TokenTrie> OutputConstraints::trie() {
+std::shared_ptr<const TokenTrie> OutputConstraints::vocabulary() {
   std::lock_guard lock(mutex_);
   if (!trie_) trie_ = TokenTrie::make(*tokenizer_, vocab_size_, stop_tokens_);
   return trie_;
@@ -31,12 +31,12 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
   }
   const auto compiled = [&]() -> Result<std::shared_ptr<const Constraint>> {
     switch (c.kind) {
-      case Kind::kGrammar: return Constraint::from_grammar(c.text, trie());
-      case Kind::kRegex: return Constraint::from_regex(c.text, trie());
+      case Kind::kGrammar: return Constraint::from_grammar(c.text, vocabulary());
+      case Kind::kRegex: return Constraint::from_regex(c.text, vocabulary());
       case Kind::kToolCalls:
-        return Constraint::from_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls}, trie());
-      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, trie());
-      default: return Constraint::from_choices(c.choices, trie());
+        return Constraint::from_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls}, vocabulary());
+      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, vocabulary());
+      default: return Constraint::from_choices(c.choices, vocabulary());
     }
   }();
   if (!compiled.ok()) return compiled;

@@ -20,10 +20,10 @@ class OutputConstraints {
 
   /// Null for kind kNone. Errors: as Constraint's; not_found: the model has no tokenizer.
   Result<std::shared_ptr<const Constraint>> compile(const OutputConstraint& constraint);
+  /// The texts of all tokens. There must be a tokenizer.
+  std::shared_ptr<const TokenTrie> vocabulary();
 
  private:
-  std::shared_ptr<const TokenTrie> trie();
-
   const Tokenizer* tokenizer_;
   const int64_t vocab_size_;
   const std::vector<int32_t> stop_tokens_;

@@ -59,6 +59,7 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   info.path = checkpoint.path;
   info.architecture = model.graph.name;
   info.file_format = checkpoint.format;
+  info.stop_tokens = m.stop_tokens;
   std::map<DType, int64_t> types;
   for (const ValueInfo& value : model.graph.values)
     if (value.kind == ValueKind::kWeight) {

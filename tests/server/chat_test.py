@@ -229,7 +229,14 @@ def test_ollama(llama, server):
         llama.chat(model="none", messages=ASK)
     assert error.value.status_code == 404
     with pytest.raises(ollama.ResponseError, match="mirostat"):
-        llama.chat(model=MODEL, messages=ASK, options={"mirostat": 1})
+        llama.chat(model=MODEL, messages=ASK, options={"mirostat": 3})
+    sampled = {"temperature": 1, "seed": 3, "num_predict": 20}
+    plain = llama.chat(model=MODEL, messages=ASK, options=sampled).message.content
+    for changed in ({"mirostat": 2, "mirostat_tau": 1, "mirostat_eta": 0.2}, {"typical_p": 0.2},
+                    {"presence_penalty": 5, "frequency_penalty": 5, "repeat_last_n": 32}):
+        answer = llama.chat(model=MODEL, messages=ASK, options=sampled | changed).message.content
+        assert answer == llama.chat(model=MODEL, messages=ASK, options=sampled | changed).message.content
+        assert answer != plain
 
 
 def test_async_ollama(server):

@@ -171,6 +171,9 @@ struct GatedAddArgs;               // gated_add.h
 struct GroupNormArgs;              // group_norm.h
 struct ConvPatchesArgs;            // conv2d.h
 struct RelativeBiasAttentionArgs;  // relative_bias_attention.h
+// Samplers of language models.
+struct BlockMaxArgs;     // logit_blocks.h
+struct BlockExpSumArgs;  // logit_blocks.h
 
 /// Register-resident loop that measures a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
@@ -190,6 +193,8 @@ using PeakFn = double (*)(int64_t iterations);
   K(void (*group_norm)(const GroupNormArgs&), group_norm)                                       \
   K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)                                 \
   K(void (*relative_bias_attention)(const RelativeBiasAttentionArgs&), relative_bias_attention) \
+  K(bool (*block_max)(const BlockMaxArgs&), block_max)                                          \
+  K(void (*block_exp_sum)(const BlockExpSumArgs&), block_exp_sum)                               \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes)                        \
   K(PeakFn peak_f32, peak_f32)                                                                  \
   K(PeakFn peak_f16, peak_f16)                                                                  \

@@ -300,11 +300,12 @@ class TextEngine {
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
   /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own (submit),
-  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread. A callback
-  /// may use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it
-  /// must not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
-  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is alone ends as kLength, or
-  /// with out_of_memory if its prompt does not fit.
+  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread; where the
+  /// engine's own thread runs the steps, callbacks run on a second one, beside the next step. A callback may use the
+  /// engine, but not wait for another request: generate() inside it is an error (submit() is not), and it must not wait
+  /// for a lock that another caller of generate() holds. An exception ends its request with an error.
+  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is
+  /// alone ends as kLength, or with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 

@@ -15,6 +15,8 @@ constexpr int64_t kUsualLogitRows = 64;
 constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
 // Recurrent states of a sequence: its state, the next one, the one before the last step, and snapshots.
 constexpr int64_t kRecurrentPages = 16;
+// Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
+constexpr int64_t kSmallWork = 1 << 15;
 
 int64_t pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
@@ -25,6 +27,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
                                                RuntimeResources& runtime) {
   std::unique_ptr<Stepper> stepper(new Stepper());
   Stepper& s = *stepper;
+  s.runtime_ = &runtime;
   s.context_ = model.info.context;
   s.vocab_size_ = model.info.vocab_size;
   REDLINE_TRY(s.set_limits(options));
@@ -182,6 +185,14 @@ Status Stepper::step(std::span<const StepEntry> batch) {
                        std::memory_order_relaxed);
   }
   return status;
+}
+
+void Stepper::for_each(int64_t count, int64_t work, const std::function<void(int64_t)>& fn) {
+  if (count > 1 && count * work > kSmallWork && runtime_->team().size() > 1) {
+    const std::unique_lock workers(runtime_->mutex(), std::try_to_lock);
+    if (workers.owns_lock()) return runtime_->team().parallel_for(count, 1, [&](int64_t i, int64_t) { fn(i); });
+  }
+  for (int64_t i = 0; i < count; ++i) fn(i);
 }
 
 void Stepper::write_inputs(std::span<const StepEntry> batch) {

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -36,6 +37,9 @@ class Stepper {
   Status step(std::span<const StepEntry> batch);
   /// [rows, vocab_size], until the next step.
   const float* logits() const { return executable_.output("logits"); }
+  /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. By the calling thread
+  /// alone where that is little, or while the workers serve another engine, whose step may be long.
+  void for_each(int64_t count, int64_t work, const std::function<void(int64_t)>& fn);
 
   /// Serializes steps and every change to the state of a sequence.
   FairMutex& mutex() { return mutex_; }
@@ -66,6 +70,7 @@ class Stepper {
   int64_t context_ = 0, vocab_size_ = 0;
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   KvFormat kv_format_ = KvFormat::kF32;
+  RuntimeResources* runtime_ = nullptr;
   Executable executable_;
   std::unique_ptr<StatePool> pool_;
   FairMutex mutex_;

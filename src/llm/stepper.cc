@@ -51,7 +51,8 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (program)
       step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
-          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_});
+          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+          s.kv_format_ == KvFormat::kF32 ? 4 : 2});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
@@ -230,7 +231,7 @@ void Stepper::plan_states() {
     state.pages = groups_[g].pages.data();
     state.slots = groups_[g].slots.data();
     if (!groups_[g].plan) continue;
-    groups_[g].plan->make(rows_, group.window);
+    groups_[g].plan->make(rows_, group.window, groups_[g].pages);
     state.attention = groups_[g].plan->work();
   }
 }

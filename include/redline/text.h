@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -29,6 +30,20 @@ enum class ComputeType : uint8_t {
 };
 /// Accepts "auto" and "f32"; anything else is invalid_argument.
 Result<ComputeType> compute_type_from_name(std::string_view name);
+
+/// What a machine can do at most.
+struct MachineLimits {
+  double read_bytes_per_s = 0;
+  /// With weights, or cached values, of each type ("q4_0", "f16"): two operations per multiply-add.
+  std::map<std::string, double> operations_per_s;
+};
+/// What MachineLimits depend on.
+struct MachineQuestion {
+  int threads = 0;
+  int64_t step_bytes = 0;  ///< that a step reads: it may fit in a cache
+  bool exact_f32 = false;  ///< everything is computed in float32
+  std::vector<std::string> types;
+};
 
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
@@ -51,6 +66,8 @@ struct TextEngineOptions {
   std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
+  /// Asked once when the model is open, for EngineStats::bound_seconds. Empty: that stays 0.
+  std::function<MachineLimits(const MachineQuestion&)> machine_limits;
 };
 
 /// Description of a model, available without running it.
@@ -234,6 +251,9 @@ struct EngineStats {
   int64_t generated_tokens = 0;
   int64_t steps = 0;  ///< of requests and of sequences
   double step_seconds = 0;
+  /// What these steps would have taken at the limits of the machine: each weight and each cached page read once per step,
+  /// or its multiply-adds, whichever takes longer. 0: the limits are unknown.
+  double bound_seconds = 0;
   std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
   int64_t requests_failed = 0;                                    ///< ended with an error
   /// Pages of the layers that keep every position, or of all layers if none does. `cache_pages_used` are those of

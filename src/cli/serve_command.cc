@@ -6,6 +6,7 @@
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/model_name.h"
+#include "lab/machine/peaks_cache.h"
 #include "redline/image.h"
 #include "server/app.h"
 
@@ -129,6 +130,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.prefix_cache = !args.no_prefix_cache;
     options.max_adapter_rank = args.max_lora_rank;
     options.chat_template = args.chat_template;
+    options.machine_limits = lab::limits_of_machine;
     ToOpen model{.name = std::move(name), .path = std::move(path), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;

@@ -145,6 +145,7 @@ void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Gro
   }
   const auto members = static_cast<int32_t>(group.end - group.begin);
   if (used_ + floats > capacity() || splits_.size() + static_cast<size_t>(members * heads) > finished_.size()) return;
+  shared_positions_ += (members - 1) * group.chunks * kKvChunk;
   const auto rows_begin = static_cast<int32_t>(group_rows_.size());
   for (size_t i = group.begin; i < group.end; ++i) {
     is_grouped_[static_cast<size_t>(by_pages_[i])] = 1;
@@ -184,7 +185,7 @@ void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window)
   cost_.clear();
   splits_.clear();
   group_rows_.clear();
-  used_ = 0;
+  used_ = shared_positions_ = 0;
   is_grouped_.assign(sequences.size(), 0);
   for (const Group& group : groups_) {
     // Parts of at most most_lines_; one sequence alone shares nothing.

@@ -37,6 +37,8 @@ class AttentionPlan {
   void make(std::span<const SequenceRows> sequences, int64_t window, std::span<const int32_t* const> pages = {});
   std::span<const AttentionItem> items() const { return items_; }
   std::span<const int32_t> group_rows() const { return group_rows_; }
+  /// Positions that are not read again, because a sequence before reads them.
+  int64_t shared_positions() const { return shared_positions_; }
   std::span<const int32_t> slot_begin() const { return slot_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
   AttentionWork work();
@@ -71,6 +73,7 @@ class AttentionPlan {
   std::vector<int64_t> shared_chunks_;  ///< of each with the one before it
   std::vector<Group> groups_;
   int64_t most_lines_ = 0;  ///< of a group
+  int64_t shared_positions_ = 0;
   std::vector<uint8_t> is_grouped_;
   std::vector<int32_t> group_rows_;
   int64_t used_ = 0;  ///< floats of partials_

@@ -43,8 +43,18 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   if (options.prefix_cache && !e.stepper_->executable().has_input("lengths"))
     prefixes =
         std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, e.stepper_->executable().states()));
+  if (options.machine_limits) e.set_limits(options);
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;
+}
+
+void LlmEngine::set_limits(const TextEngineOptions& options) {
+  MachineQuestion question{model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes),
+                           options.dtype == ComputeType::kF32, {}};
+  for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
+  stepper_->set_bound([this, limits = options.machine_limits(question)](const StepWork& work) {
+    return least_seconds(costs(work), limits);
+  });
 }
 
 Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence(const AdapterWeights& adapters) {
@@ -65,6 +75,7 @@ EngineStats LlmEngine::stats() const {
   EngineStats stats = loop_->stats();
   stats.steps = stepper_->steps();
   stats.step_seconds = stepper_->step_seconds();
+  stats.bound_seconds = stepper_->bound_seconds();
   stats.cache_pages_used = stepper_->pool().used_pages();
   stats.cache_pages_stored = stepper_->pool().stored_pages();
   stats.page_tokens = kKvPageTokens;
@@ -94,19 +105,13 @@ EngineProfile::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int6
 }
 
 std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
-  const DecoderConfig& c = model_.config;
-  const double heads_and_layers = static_cast<double>(c.num_heads * c.head_dim * c.num_layers);
   const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
-  std::vector<OpCost> costs;
-  for (const TextModel::LinearCost& linear : model_.linear_costs)
-    costs.push_back({linear.is_output ? "output" : "layers", std::string(dtype_info(linear.dtype).name), linear.bytes,
-                     linear.flops * (linear.is_output ? s : s * n)});
-  const double kv_bytes = static_cast<double>(stepper_->executable().states().bytes_per_token());
-  // Q K^T and P V of every query head over the positions that its token attends to.
-  const double seen = n * d + n * (n + 1) / 2;
-  costs.push_back({"attention", stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16", s * kv_bytes * (d + n),
-                   s * 4 * seen * heads_and_layers});
-  return costs;
+  return costs({s * n, s, s * (d + n), s * (n * d + n * (n + 1) / 2)});
+}
+
+std::vector<EngineProfile::OpCost> LlmEngine::costs(const StepWork& work) const {
+  return redline::op_costs(model_, work, static_cast<double>(stepper_->executable().states().bytes_per_token()),
+                           stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16");
 }
 
 const EngineProfile& profile_of(const TextEngine& engine) {

@@ -52,6 +52,8 @@ class LlmEngine final : public TextEngine, public EngineProfile {
 
  private:
   LlmEngine() = default;
+  void set_limits(const TextEngineOptions& options);
+  std::vector<OpCost> costs(const StepWork& work) const;
 
   // Each part uses those before it.
   std::shared_ptr<Runtime> runtime_;

@@ -176,6 +176,8 @@ Status Stepper::step(std::span<const StepEntry> batch) {
   } catch (const std::bad_alloc&) {  // page tables; the tensors of the interpreter
     status = out_of_memory("no room for a step of {} sequences", batch.size());
   }
+  if (status.ok() && bound_)
+    bound_seconds_.store(bound_seconds() + bound_(work(batch)), std::memory_order_relaxed);  // under the mutex
   for (const StepEntry& entry : batch) {
     if (status.ok()) entry.state->commit(num_tokens(entry));
     else entry.state->rollback();
@@ -186,6 +188,21 @@ Status Stepper::step(std::span<const StepEntry> batch) {
                        std::memory_order_relaxed);
   }
   return status;
+}
+
+StepWork Stepper::work(std::span<const StepEntry> batch) const {
+  StepWork work;
+  for (const StepEntry& entry : batch) {
+    const auto n = static_cast<double>(num_tokens(entry)), depth = static_cast<double>(entry.state->length());
+    work.tokens += n;
+    work.logit_rows += static_cast<double>(entry.logit_rows);
+    work.positions += depth + n;
+    work.pairs += n * depth + n * (n + 1) / 2;
+  }
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].plan && g == pool_->counted_group())
+      work.positions -= static_cast<double>(groups_[g].plan->shared_positions());
+  return work;
 }
 
 void Stepper::for_each(int64_t count, int64_t work, const std::function<void(int64_t)>& fn) {

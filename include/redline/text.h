@@ -57,6 +57,12 @@ struct TextEngineOptions {
   /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
   /// memory.
   bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
+  /// Whole pages of the prefix cache are kept in this folder too, and read back when memory has them no more, also by a
+  /// later engine with the same model, adapters and kernels. Texts can be read from them, so nobody else should. "": none.
+  std::string cache_folder;
+  int64_t cache_folder_bytes = int64_t{16} << 30;  ///< maximum; pages used least recently go first
+  /// Called, by any thread, with a sentence about something that is ignored: a broken file in cache_folder, a full disk.
+  std::function<void(const std::string&)> on_notice;
   /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
   /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
   /// (docs/numerics.md).

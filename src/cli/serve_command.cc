@@ -1,5 +1,6 @@
 // redline serve: language and image models behind HTTP.
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
@@ -15,9 +16,10 @@ namespace {
 
 struct ServeArgs {
   std::vector<std::string> models, lora, api_key, cors_origin;
-  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template;
+  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template, cache_spill;
   int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
   int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048;
+  int64_t cache_spill_size = 16384;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
   std::string webhook_secret;
   bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
@@ -53,6 +55,9 @@ struct ServeArgs {
       {.min = 0, .max = 1000000});
     v(cache_memory, "cache-memory", "MIB", "memory for cached keys and values",
       {.min = 0, .max = 1e9, .shown_default = "enough for --max-sequences contexts"});
+    v(cache_spill, "cache-spill", "DIR", "keep pages of the prefix cache on disk too, also for the next start",
+      {.names_file = true});
+    v(cache_spill_size, "cache-spill-size", "MIB", "size of these files", {.min = 1, .max = 1e9});
     v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
       {.aliases = {"--no-enable-prefix-caching"}});
     v(max_side, "max-side", "PIXELS", "largest width and height of an image", {.min = 16, .max = 16384});
@@ -128,6 +133,11 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.max_batch_tokens = std::max(args.max_batch_tokens, args.max_sequences);
     options.cache_memory = args.cache_memory << 20;
     options.prefix_cache = !args.no_prefix_cache;
+    options.cache_folder = args.cache_spill;
+    options.cache_folder_bytes = args.cache_spill_size << 20;
+    options.on_notice = [](const std::string& text) {  // from any thread, in one piece
+      std::fputs(("redline: " + text + "\n").c_str(), stderr);
+    };
     options.max_adapter_rank = args.max_lora_rank;
     options.chat_template = args.chat_template;
     options.machine_limits = lab::limits_of_machine;

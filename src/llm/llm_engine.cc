@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/available_memory.h"
+#include "base/hash.h"
 #include "llm/text_sequence.h"
 
 namespace redline {
@@ -15,6 +16,34 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
   if (options.cache_tokens > 0 || options.cache_memory > 0) return INT64_MAX;
   const int64_t page_bytes = std::max<int64_t>(1, states.bytes_per_token() * kKvPageTokens);
   return available_memory() / 4 / page_bytes;
+}
+
+/// Of everything besides tokens, adapters and salt that cached keys and values depend on. 0: unknown.
+uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options,
+                        const std::string& isa) {
+  const std::string settings =
+      fmt::format("{} {} {} {} {}", checkpoint.config.dump(), isa, static_cast<int>(options.dtype),
+                  options.batch_invariant, options.use_interpreter);
+  uint64_t hash = hash_bytes(1, settings.data(), settings.size());
+  for (const ValueInfo& value : graph.values) {
+    if (value.kind != ValueKind::kWeight || !value.weight.file) continue;
+    const MappedFile& file = *value.weight.file;
+    if (file.identity() == 0) return 0;
+    hash = hash_bytes(hash, value.name.data(), value.name.size());
+    hash = hash_word(hash, file.identity());
+    hash = hash_word(hash, static_cast<uint64_t>(static_cast<const uint8_t*>(value.weight.view.data) - file.data()));
+  }
+  return hash;
+}
+
+Result<std::unique_ptr<PageStore>> open_page_store(const TextEngineOptions& options, uint64_t identity,
+                                                   const StatePlan& states) {
+  if (options.cache_folder_bytes < 0)
+    return invalid_argument("cache_folder_bytes {} must not be negative", options.cache_folder_bytes);
+  PageStoreOptions store{options.cache_folder + "/prefix-pages", options.cache_folder_bytes, identity, {},
+                         options.on_notice};
+  for (const StateGroup& group : states.groups) store.page_bytes.push_back(group.page_bytes);
+  return PageStore::open(std::move(store));
 }
 
 }  // namespace
@@ -35,14 +64,26 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
+  const uint64_t identity =
+      options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options, e.model_.info.isa);
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   // Keys of rope that depends on the length of the prompt are not those of another prompt.
   std::unique_ptr<PrefixCache> prefixes;
-  if (options.prefix_cache && !e.stepper_->executable().has_input("lengths"))
-    prefixes =
-        std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, e.stepper_->executable().states()));
+  if (options.prefix_cache && !e.stepper_->executable().has_input("lengths")) {
+    const StatePlan& states = e.stepper_->executable().states();
+    std::unique_ptr<PageStore> disk;
+    if (!options.cache_folder.empty()) {
+      if (identity != 0) {
+        REDLINE_ASSIGN(disk, open_page_store(options, identity, states));
+      } else if (options.on_notice) {
+        options.on_notice(fmt::format("{}: pages are not kept in {}: the model is not a file on disk",
+                                      e.model_.info.path, options.cache_folder));
+      }
+    }
+    prefixes = std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, states), std::move(disk));
+  }
   if (options.machine_limits) e.set_limits(options);
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;

@@ -257,6 +257,8 @@ struct EngineStats {
   int64_t generated_tokens = 0;
   int64_t steps = 0;  ///< of requests and of sequences
   double step_seconds = 0;
+  /// The step in progress has made no progress for REDLINE_HANG_SECONDS; a dump of its workers is on standard error.
+  bool is_stalled = false;
   /// What these steps would have taken at the limits of the machine: each weight and each cached page read once per step,
   /// or its multiply-adds, whichever takes longer. 0: the limits are unknown.
   double bound_seconds = 0;

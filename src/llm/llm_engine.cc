@@ -117,6 +117,7 @@ EngineStats LlmEngine::stats() const {
   stats.steps = stepper_->steps();
   stats.step_seconds = stepper_->step_seconds();
   stats.bound_seconds = stepper_->bound_seconds();
+  stats.is_stalled = runtime_->resources().watchdog().is_stalled();
   stats.cache_pages_used = stepper_->pool().used_pages();
   stats.cache_pages_stored = stepper_->pool().stored_pages();
   stats.page_tokens = kKvPageTokens;

@@ -105,7 +105,7 @@ void SequenceState::reserve_pages(size_t g, int64_t tokens) {
 
 Status SequenceState::check_pages(size_t g, int64_t tokens) const {
   const int64_t missing = missing_pages(g, tokens);
-  if (missing <= pool_.num_available(g)) return {};
+  if (missing <= pool_.num_available(g) && (missing == 0 || !pool_.has_fault(g))) return {};
   return out_of_memory("{}: {} more pages{} are needed, {} of {} are free",
                        is_recurrent(g) ? "recurrent state" : "key-value cache", missing,
                        is_recurrent(g) ? "" : fmt::format(" of {} tokens", kKvPageTokens), pool_.num_available(g),

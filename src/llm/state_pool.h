@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -53,6 +54,9 @@ class StatePool {
   }
   bool is_shared(size_t g, int32_t page) const { return groups_[g].states[static_cast<size_t>(page)].references > 1; }
   StateMemory& memory() { return *memory_; }
+  /// For tests of what happens when memory runs out: sequences get no page whenever `fault(g)` says so.
+  void set_fault(std::function<bool(size_t g)> fault) { fault_ = std::move(fault); }
+  bool has_fault(size_t g) const { return fault_ && fault_(g); }
 
   /// Whether a step may drop state that the sequence had before: pages that leave a window, earlier recurrent states.
   bool steps_drop_state() const;
@@ -83,6 +87,7 @@ class StatePool {
   size_t counted_group_ = 0;  ///< of used_pages_
   std::atomic<int64_t> used_pages_{0}, stored_pages_{0};
   PageReclaimer* reclaimer_ = nullptr;
+  std::function<bool(size_t g)> fault_;
 };
 
 /// The state of one sequence: its length, and its pages in every group. Keys and values lie in pages by position; pages

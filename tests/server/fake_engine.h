@@ -25,6 +25,7 @@ class FakeEngine final : public TextEngine {
   size_t piece_bytes = 3;
   Status failure;  ///< of wait()
   FinishReason reason = FinishReason::kStop;
+  EngineStats now;
   GenerateRequest last;
 
   const ModelInfo& info() const override { return info_; }
@@ -47,7 +48,7 @@ class FakeEngine final : public TextEngine {
   Status run_batch(std::span<BatchEntry>) override { return unsupported("fake"); }
   BatchLimits batch_limits() const override { return {.sequences = 4}; }
   int64_t free_cache_tokens() const override { return 0; }
-  EngineStats stats() const override { return {}; }
+  EngineStats stats() const override { return now; }
   Result<GenerateResult> generate(const GenerateRequest&, const std::function<bool(const TextPiece&)>&) override {
     return unsupported("fake");
   }

@@ -56,6 +56,9 @@ AnswerOr get_health(Call& call) {
   }
   std::vector<std::unique_ptr<Choices>> all;
   for (const auto& model : call.app.models().all()) {
+    if (model->engine().stats().is_stalled)
+      return json_answer(
+          {{"status", "stalled"}, {"message", fmt::format("{}: a step makes no progress", model->name())}}, 503);
     GenerateRequest request;
     request.prompt = {0};
     request.max_tokens = 1;

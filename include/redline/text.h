@@ -342,9 +342,10 @@ class TextEngine {
                                                      std::function<bool(const TextPiece&)> on_piece = {}) = 0;
 
   /// Bytes of the weights, the arena (with and without reuse), the cache of one full context, and of all pages of the
-  /// cache, which take memory as they are written (batch_limits().cache_tokens fit in them).
+  /// cache (batch_limits().cache_tokens fit in them). Pages take memory when they are written, and give it back when
+  /// nothing has used them for a while: `cache_touched` is what they take now.
   struct MemoryReport {
-    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0;
+    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0, cache_touched = 0;
   };
   virtual MemoryReport memory() const = 0;
 };

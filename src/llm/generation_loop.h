@@ -65,6 +65,8 @@ class GenerationLoop : private SchedulerHost {
   void release(TextGeneration& request);
   void store_prefix(TextGeneration& request, bool is_final);
   void count(std::span<const Request> ended);
+  /// Now and then: memory of pages that are long unused goes back to the system.
+  void give_back_memory();
 
   Stepper& stepper_;
   const TextModel& model_;
@@ -84,6 +86,8 @@ class GenerationLoop : private SchedulerHost {
   // Of the thread that runs the steps.
   std::vector<Request> running_;  ///< in order of arrival
   EngineStats counts_;            ///< copied to stats_ after every step
+  std::chrono::steady_clock::time_point gave_back_;
+  std::atomic<bool> holds_unused_{true};  ///< pages may be unused
   /// The constraints are ready for the next token of every request.
   std::atomic<bool> is_prepared_{true};
   std::vector<TextGeneration*> delivering_;  ///< of running_; not changed until settle()

@@ -134,6 +134,7 @@ TextEngine::MemoryReport LlmEngine::memory() const {
   report.arena_without_reuse = program->arena_plan.bytes_without_reuse;
   report.kv_cache = program->states.bytes_per_token() * model_.info.context;
   report.cache_limit = stepper_->cache_bytes();
+  report.cache_touched = stepper_->pool().touched_bytes();
   return report;
 }
 

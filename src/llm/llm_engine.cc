@@ -40,8 +40,8 @@ Result<std::unique_ptr<PageStore>> open_page_store(const TextEngineOptions& opti
                                                    const StatePlan& states) {
   if (options.cache_folder_bytes < 0)
     return invalid_argument("cache_folder_bytes {} must not be negative", options.cache_folder_bytes);
-  PageStoreOptions store{options.cache_folder + "/prefix-pages", options.cache_folder_bytes, identity, {},
-                         options.on_notice};
+  PageStoreOptions store{
+      options.cache_folder + "/prefix-pages", options.cache_folder_bytes, identity, {}, options.on_notice};
   for (const StateGroup& group : states.groups) store.page_bytes.push_back(group.page_bytes);
   return PageStore::open(std::move(store));
 }
@@ -90,8 +90,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
 }
 
 void LlmEngine::set_limits(const TextEngineOptions& options) {
-  MachineQuestion question{model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes),
-                           options.dtype == ComputeType::kF32, {}};
+  MachineQuestion question{
+      model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), options.dtype == ComputeType::kF32, {}};
   for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
   stepper_->set_bound([this, limits = options.machine_limits(question)](const StepWork& work) {
     return least_seconds(costs(work), limits);

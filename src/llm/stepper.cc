@@ -50,9 +50,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     if (group.kind != StateKind::kKeyValue) continue;
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (program)
-      step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
-          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
-          s.kv_format_ == KvFormat::kF32 ? 4 : 2});
+      step.plan = std::make_unique<AttentionPlan>(
+          AttentionPlanShape{program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_,
+                             s.max_sequences_, s.kv_format_ == KvFormat::kF32 ? 4 : 2});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));

@@ -121,6 +121,8 @@ int64_t AttentionPlan::choose_groups(std::span<const SequenceRows> sequences, si
 
 // Of one KV head: pages that are not read again, less partial results that are written and read.
 int64_t AttentionPlan::saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const {
+  const int64_t shared_bytes = group.chunks * kKvChunk * 2 * shape_.head_dim * shape_.element_bytes;
+  if (shared_bytes <= shape_.cached_bytes) return 0;
   const int64_t partial_bytes = attention_partial_floats(shape_.head_dim) * static_cast<int64_t>(sizeof(float));
   int64_t all_lines = 0, partials = 0;
   for (size_t i = group.begin; i < group.end; ++i) {
@@ -130,8 +132,7 @@ int64_t AttentionPlan::saved_bytes(std::span<const SequenceRows> sequences, cons
   }
   const int64_t reads = (all_lines + most_lines_ - 1) / most_lines_;
   const int64_t saved_reads = static_cast<int64_t>(group.end - group.begin) - reads;
-  return saved_reads * group.chunks * kKvChunk * 2 * shape_.head_dim * shape_.element_bytes -
-         partials * 2 * partial_bytes;
+  return saved_reads * shared_bytes - partials * 2 * partial_bytes;
 }
 
 void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Group& group) {

@@ -15,6 +15,9 @@ struct AttentionPlanShape {
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t max_tokens, max_sequences;
   int64_t element_bytes = 2;  ///< of cached keys and values
+  /// Of one core (L2). What sequences share of a KV head is read again from there if it fits, one sequence after the other,
+  /// at no cost: such sequences form no group.
+  int64_t cached_bytes = 0;
 };
 
 /// Splits the step into (sequence, KV head, query rows) items and assigns them to `slots` work partitions, longest
@@ -42,6 +45,7 @@ class AttentionPlan {
   std::span<const int32_t> slot_begin() const { return slot_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
   AttentionWork work();
+  void set_cached_bytes(int64_t bytes) { shape_.cached_bytes = bytes; }
 
   /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. So whether a
   /// kernel gets few rows or many depends only on the step.

@@ -1,5 +1,7 @@
 #include "llm/stepper.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -50,9 +52,9 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     if (group.kind != StateKind::kKeyValue) continue;
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (program)
-      step.plan = std::make_unique<AttentionPlan>(
-          AttentionPlanShape{program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_,
-                             s.max_sequences_, s.kv_format_ == KvFormat::kF32 ? 4 : 2});
+      step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
+          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+          s.kv_format_ == KvFormat::kF32 ? 4 : 2, std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
@@ -188,6 +190,11 @@ Status Stepper::step(std::span<const StepEntry> batch) {
                        std::memory_order_relaxed);
   }
   return status;
+}
+
+void Stepper::set_cached_bytes(int64_t bytes) {
+  for (GroupStep& group : groups_)
+    if (group.plan) group.plan->set_cached_bytes(bytes);
 }
 
 StepWork Stepper::work(std::span<const StepEntry> batch) const {

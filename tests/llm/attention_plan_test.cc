@@ -219,6 +219,20 @@ TEST(AttentionPlan, AGroupIsMadeOnlyWhereItSavesReads) {
   EXPECT_FALSE(groups(300, 15, 16, 0));  // partial results of 15 rows are more than the keys of one chunk
 }
 
+TEST(AttentionPlan, WhatTheCacheOfACoreHoldsIsNotGrouped) {
+  std::vector<int32_t> table(300, 3);
+  const std::vector<const int32_t*> pages(8, table.data());
+  const auto groups = [&](int64_t position) {
+    std::vector<SequenceRows> sequences;
+    for (int32_t s = 0; s < 8; ++s) sequences.push_back({s, 1, position});
+    AttentionPlan plan({2, 14, 2, 64, 64, 8, 2, 1 << 20});  // 4096 positions of a head
+    plan.make(sequences, 0, pages);
+    return std::any_of(plan.items().begin(), plan.items().end(), [](const AttentionItem& i) { return i.is_group; });
+  };
+  EXPECT_FALSE(groups(4096 + 255));
+  EXPECT_TRUE(groups(4096 + 256));
+}
+
 TEST(AttentionPlan, DecodingAtDepthKeepsEverySlotBusy) {
   // Few heads, more slots: pieces of positions. Where heads divide among the slots nothing is split.
   for (const int slots : {1, 2, 3, 5, 16, 64}) {

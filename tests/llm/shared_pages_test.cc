@@ -4,7 +4,7 @@
 #include <algorithm>
 
 #include "llm/attention_plan.h"
-#include "redline/text.h"
+#include "llm/llm_engine.h"
 
 namespace redline {
 namespace {
@@ -24,8 +24,9 @@ std::vector<std::vector<float>> logits_of(int threads, const TextEngineOptions& 
   options.threads = threads;
   options.max_batch_tokens = 1024;
   options.prefix_cache = false;
-  auto opened = TextEngine::open(REDLINE_SOURCE_DIR "/assets/redline-tales", options);
+  auto opened = LlmEngine::make(Checkpoint::open(REDLINE_SOURCE_DIR "/assets/redline-tales").value(), options);
   EXPECT_TRUE(opened.ok()) << opened.status().to_string();
+  (*opened)->stepper().set_cached_bytes(0);
   TextEngine& engine = **opened;
   const std::vector<int32_t> beginning = tokens(kShared, 1);
   std::vector<std::unique_ptr<Sequence>> sequences;

@@ -1,7 +1,7 @@
 // EngineStats::bound_seconds: the least time of the steps on a machine of given limits.
 #include <gtest/gtest.h>
 
-#include "llm/engine_profile.h"
+#include "llm/llm_engine.h"
 #include "llm/step_bound.h"
 
 namespace redline {
@@ -58,6 +58,7 @@ TEST(StepBound, StepsWithoutLogitsDoNotReadTheHead) {
 
 TEST(StepBound, SharedPagesCountOnce) {
   const auto engine = open();
+  dynamic_cast<LlmEngine&>(*engine).stepper().set_cached_bytes(0);
   const std::vector<int32_t> beginning(700, 5), next = {6};
   std::vector<std::unique_ptr<Sequence>> sequences;
   sequences.push_back(engine->new_sequence().value());

@@ -116,10 +116,14 @@ struct OutputConstraint {
     kRegex,       ///< `text` is a regular expression (ECMA-262 without look-around and back references)
     kJsonSchema,  ///< `text` is a JSON Schema (draft 7, 2020-12); "{}": any JSON value
     kChoice,      ///< one of `choices`
+    kToolCalls,   ///< calls of the tools in `text`, OpenAI's list, as TextEngine::chat_reader() reads them
   };
   Kind kind = Kind::kNone;
   std::string text;
   std::vector<std::string> choices;
+  std::string prompt = {};            ///< kToolCalls: the rendered prompt, which may have begun the reasoning
+  bool allows_several_calls = false;  ///< kToolCalls: where the model's family writes more than one
+  bool operator==(const OutputConstraint&) const = default;
 };
 
 struct GenerateRequest {

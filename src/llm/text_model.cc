@@ -123,6 +123,7 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
   if (compiled.ok()) {
     chat_template = std::move(compiled).value();
     info.has_chat_markers = chat_output_format(text).name != std::string_view("plain") || *reasoning_markers(text).open;
+    constraints->set_chat_template(text);
     info.chat_template = std::move(text);
   } else {
     chat_template_status = std::move(compiled).status().within(info.path);

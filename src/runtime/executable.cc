@@ -11,7 +11,7 @@ namespace redline {
 
 KvFormat joint_kv_format(const CpuKernels& kernels, bool exact_f32) {
   if (exact_f32) return KvFormat::kF32;
-  return kernels.has_tile_unit ? KvFormat::kBF16 : KvFormat::kF16;
+  return kernels.has_tile_unit || kernels.has_fast_bf16_dot ? KvFormat::kBF16 : KvFormat::kF16;
 }
 
 bool Executable::Port::is_bound() const { return is_bound_name(name); }

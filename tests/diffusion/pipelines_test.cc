@@ -89,7 +89,9 @@ TEST_P(Pipelines, DrawWhatDiffusersDraws) {
     for (size_t i = 0; i < expected.size(); ++i)
       squares += std::pow(static_cast<double>(result->pictures.at(i / pixels).rgb.at(i % pixels)) - expected[i], 2);
     const double psnr = 10 * std::log10(255.0 * 255.0 * static_cast<double>(expected.size()) / std::max(squares, 1e-9));
-    EXPECT_GE(psnr, exact ? 50 : 35) << run;
+    // The decoders of these models turn a relative error e of the latents into at least 8 - 20 log10(e) dB: 30 at the
+    // bound above.
+    EXPECT_GE(psnr, exact ? 50 : 30) << run;
   }
 }
 

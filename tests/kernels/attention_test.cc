@@ -146,7 +146,9 @@ TEST_P(KvAppend, EveryHalfSurvives) {
     }
     // Tile products take subnormals for zero, and those of bfloat16 serve any number of lines; the largest weight of a
     // line may be 2^-32 there.
-    const bool flushed = kernels().worker_begin != nullptr && format == KvFormat::kBF16;
+    const auto f = static_cast<int>(format);
+    const bool tiles = kernels().worker_begin != nullptr || kernels().attention[f] == kernels().attention_tiles[f];
+    const bool flushed = tiles && format == KvFormat::kBF16;
     for (int64_t i = 0; i < n * dim; ++i) {
       const bool tiny = std::abs(v[i]) < 0x1p32f * std::numeric_limits<float>::min();
       ASSERT_TRUE(y[i] == v[i] || (std::isnan(v[i]) && std::isnan(y[i])) || (flushed && tiny && y[i] == 0))
@@ -202,7 +204,8 @@ std::vector<float> run(AttentionFn attend, Cache& cache, const Case& c, const st
   return y;
 }
 
-/// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines.
+/// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines and a table
+/// with fast bfloat16 dots for bfloat16 pages.
 struct Kernel {
   KvFormat format;
   bool tiles;
@@ -213,7 +216,8 @@ std::vector<Kernel> kernels_to_test(const CpuKernels& table) {
   std::vector<Kernel> all;
   for (int f = 0; f < kNumKvFormats; ++f) {
     const auto format = static_cast<KvFormat>(f);
-    const bool chooses = table.attention_tiles[f] != nullptr && table.worker_begin != nullptr;
+    const bool chooses = table.attention_tiles[f] != nullptr &&
+                         (table.worker_begin != nullptr || table.attention[f] == table.attention_tiles[f]);
     if (!chooses) all.push_back({format, false, table.attention[f], kFormatNames[f]});
     if (table.attention_tiles[f] != nullptr)
       all.push_back({format, true, table.attention_tiles[f], fmt::format("{} by tiles", kFormatNames[f])});

@@ -249,23 +249,38 @@ struct Pipeline {
   /// product, `work` pairs of positions are turned into weights.
   template <bool with_x, bool with_y, int work>
   REDLINE_INLINE void round(const void* lines, const BF16* x, const BF16* y, Weighing& weighing, Quick& quick) {
-    unit.template load<6>(lines, kLineBytes);
-    if constexpr (with_x) {
-      unit.template load_once<4>(x, 64);
-      unit.template dot_bf16<0, 4, 6>();
-      weighing.template some<work>(quick);
-    }
-    unit.template load<7>(static_cast<const char*>(lines) + 64, kLineBytes);
-    if constexpr (with_x) {
-      unit.template dot_bf16<1, 4, 7>();
-      weighing.template some<work>(quick);
-    }
-    if constexpr (with_y) {
-      unit.template load_once<5>(y, 64);
-      unit.template dot_bf16<2, 5, 6>();
-      weighing.template some<work>(quick);
-      unit.template dot_bf16<3, 5, 7>();
-      weighing.template some<work>(quick);
+    if constexpr (Unit::kHasPairs) {
+      unit.template load<6>(lines, kLineBytes);
+      unit.template load<7>(static_cast<const char*>(lines) + 64, kLineBytes);
+      if constexpr (with_x) {
+        unit.template load_once<4>(x, 64);
+        unit.template dot_bf16_pair<0, 4, 6>();
+        weighing.template some<2 * work>(quick);
+      }
+      if constexpr (with_y) {
+        unit.template load_once<5>(y, 64);
+        unit.template dot_bf16_pair<2, 5, 6>();
+        weighing.template some<2 * work>(quick);
+      }
+    } else {
+      unit.template load<6>(lines, kLineBytes);
+      if constexpr (with_x) {
+        unit.template load_once<4>(x, 64);
+        unit.template dot_bf16<0, 4, 6>();
+        weighing.template some<work>(quick);
+      }
+      unit.template load<7>(static_cast<const char*>(lines) + 64, kLineBytes);
+      if constexpr (with_x) {
+        unit.template dot_bf16<1, 4, 7>();
+        weighing.template some<work>(quick);
+      }
+      if constexpr (with_y) {
+        unit.template load_once<5>(y, 64);
+        unit.template dot_bf16<2, 5, 6>();
+        weighing.template some<work>(quick);
+        unit.template dot_bf16<3, 5, 7>();
+        weighing.template some<work>(quick);
+      }
     }
   }
   template <int first>

@@ -139,7 +139,12 @@ constexpr Emulation kEmulations[] = {
        for (int f = 0; f < kNumKvFormats; ++f)
          if (table.attention_with_tiles[f] != nullptr) table.attention[f] = table.attention_with_tiles[f];
      }},
-    {"bf16_dot", [](CpuKernels& table) { table.has_fast_bf16_dot = true; }},
+    {"bf16_dot",
+     [](CpuKernels& table) {
+       constexpr auto kFormat = static_cast<size_t>(KvFormat::kBF16);
+       table.has_fast_bf16_dot = true;
+       table.attention[kFormat] = table.attention_tiles[kFormat];
+     }},
 };
 
 struct TableInUse {

@@ -10,10 +10,13 @@ namespace {
 
 constexpr int kDotRows = 12, kDotStrips = 2;  // 24 accumulators, two weights and a broadcast
 constexpr int64_t kStepElements = 32;         // of K in a tile
+constexpr int64_t kTileColumns = kDotStrips * kStripRows;
 // Steps between spills of the accumulators: two row panels of a chunk stay in L1.
 constexpr int64_t kChunkSteps = 12;
-constexpr int64_t kPanelRows = 1024;
-static_assert(kPanelRows * kDotStrips * kStripRows * 4 <= kScratchBytes);
+constexpr int64_t kPanelRows = 512, kGroupColumns = 1024;
+static_assert(kPanelRows * kGroupColumns * 4 <= kScratchBytes);
+/// x of this size stays in L2 for all of K.
+constexpr int64_t kResidentBytes = 384 << 10;
 
 struct DotTile {
   const LinearArgs* a;
@@ -73,35 +76,43 @@ void run_rows(int rows, const DotTile& t) {
   if constexpr (kRows > 1) run_rows<kRows - 1>(rows, t);
 }
 
+/// One chunk of K for all rows of a panel and one tile of columns.
+void run_panel(DotTile t, int64_t panel, int64_t rows, float* sums) {
+  int64_t row = 0;
+  for (int64_t left = (rows + kDotRows - 1) / kDotRows; left > 0; --left) {
+    const int64_t tile_rows = (rows - row + left - 1) / left;  // balanced
+    t.row = panel + row;
+    t.sums = sums + row * kTileColumns;
+    run_rows(static_cast<int>(tile_rows), t);
+    row += tile_rows;
+  }
+}
+
+// Where x of all K does not fit in L2, the chunks of K are the outer loop and a group of columns the inner one: a chunk
+// of x is read from L2 by the whole group, and the sums of the group are in scratch meanwhile.
 void linear_bf16_dot(const LinearArgs& a) {
   const int64_t strip_bytes = (a.in_features + 1) / 2 * 64;
   const int64_t steps = (a.in_features + kStepElements - 1) / kStepElements;
   for (int64_t panel = 0; panel < a.rows; panel += kPanelRows) {
     const int64_t rows = min_i64(kPanelRows, a.rows - panel);
-    const int64_t tiles = (rows + kDotRows - 1) / kDotRows;
-    for (int64_t n = a.n_begin; n < a.n_end; n += kDotStrips * kStripRows) {
-      int64_t step = 0;
+    const int64_t columns = rows * a.in_features * 2 <= kResidentBytes ? kTileColumns : kGroupColumns;
+    for (int64_t group = a.n_begin; group < a.n_end; group += columns) {
+      const int64_t end = min_i64(group + columns, a.n_end);
+      DotTile t;
+      t.a = &a;
+      t.step_begin = 0;
       do {  // runs once for K = 0 too: y = bias + residual
-        DotTile t;
-        t.a = &a;
-        t.n = n;
-        t.lines = static_cast<const uint8_t*>(a.weight) + n / kStripRows * strip_bytes;
-        // A single last panel is computed twice and stored once.
-        t.strip_bytes = a.n_end - n > kStripRows ? strip_bytes : 0;
-        t.step_begin = step;
-        t.step_end = min_i64(step + kChunkSteps, steps);
-        t.first = step == 0;
+        t.step_end = min_i64(t.step_begin + kChunkSteps, steps);
+        t.first = t.step_begin == 0;
         t.last = t.step_end == steps;
-        int64_t row = 0;
-        for (int64_t left = tiles; left > 0; --left) {
-          const int64_t tile_rows = (rows - row + left - 1) / left;  // balanced
-          t.row = panel + row;
-          t.sums = static_cast<float*>(a.scratch) + row * kDotStrips * kStripRows;
-          run_rows(static_cast<int>(tile_rows), t);
-          row += tile_rows;
+        for (t.n = group; t.n < end; t.n += kTileColumns) {
+          t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kStripRows * strip_bytes;
+          // A single last panel is computed twice and stored once.
+          t.strip_bytes = a.n_end - t.n > kStripRows ? strip_bytes : 0;
+          run_panel(t, panel, rows, static_cast<float*>(a.scratch) + (t.n - group) * kPanelRows);
         }
-        step = t.step_end;
-      } while (step < steps);
+        t.step_begin = t.step_end;
+      } while (t.step_begin < steps);
     }
   }
 }

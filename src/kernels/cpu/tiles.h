@@ -18,6 +18,7 @@ namespace redline::REDLINE_ISA_NS {
 /// except that subnormal float inputs and results are kept where the instruction flushes them to zero. Not inlined: it
 /// is for compiling and testing, not for speed.
 struct PlainTiles {
+  static constexpr bool kHasPairs = false;
   alignas(64) uint8_t bytes[8][16][64];
 
   template <int tile>
@@ -92,6 +93,8 @@ struct PlainTiles {
 /// The instructions. Inline assembly, because GCC 12's intrinsics take tile numbers only as literal tokens and declare
 /// neither the memory that a load reads nor that of a configuration; "memory" orders them with plain stores.
 struct AmxTiles {
+  static constexpr bool kHasPairs = false;  ///< of DotTiles
+
   template <int tile>
   void zero() {
     asm volatile("tilezero %%tmm%c0" : : "i"(tile));

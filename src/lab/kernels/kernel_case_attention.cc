@@ -134,13 +134,13 @@ class AttentionCase : public KernelCase {
     for (int64_t p = 0; p < count; ++p)
       for (int64_t i = 0; i < d; ++i)
         want[static_cast<size_t>(i)] += weight[static_cast<size_t>(p)] / total * double{values[p * d + i]};
-    // Derived in tests/kernels/attention_test.cc. On the tile unit q and k have 16 bits of mantissa in calls with many
+    // Derived in tests/kernels/attention_test.cc. In tile products q and k have 16 bits of mantissa in calls with many
     // query rows, or q has bfloat16's 8 if the keys are bfloat16; softmax weights and v are rounded to bfloat16.
     const auto n = static_cast<double>(count), dim = static_cast<double>(d);
     const double scores = double{scale()} * std::sqrt(query_norm * key_norm);
     double bound = (2 * (dim + 2) * scores + 2 * (n + 4 * n / 32 + 16)) * 0x1p-24;
     const double query_bits = format_ == KvFormat::kBF16 ? 0x1p-9 : 4 * 0x1p-18;
-    if (table_.has_tile_unit && format_ != KvFormat::kF32)
+    if ((table_.has_tile_unit && format_ != KvFormat::kF32) || (table_.has_fast_bf16_dot && format_ == KvFormat::kBF16))
       bound += std::expm1(2 * scores * (query_bits + 3 * dim * 0x1p-24)) + 2.0 / 512 + 2e-4;
     bound *= largest;
     for (int64_t i = 0; i < d; ++i) result.add(std::abs(double{y[line * d + i]} - want[static_cast<size_t>(i)]), bound);

@@ -33,10 +33,11 @@ const Schema engine_schema{"Engine",
                             {"time", kNumber, "seconds since 1970", {.required = true}},
                             {"uptime_s", kNumber, "", {.required = true}},
                             {"machine", kObject, "", {.object = &machine_schema}},
-                            {"models", kArray, "", {.required = true, .items = &engine_model_item}}}};
+                            {"models", kArray, "those in memory", {.required = true, .items = &engine_model_item}}}};
 
+/// Of a model that is kept loaded.
 Json model_json(const ServedModel& model) {
-  const EngineStats s = model.engine().stats();
+  const EngineStats s = model.stats();
   Json finished = Json::object();
   for (size_t i = 0; i < s.requests_finished.size(); ++i)
     finished[std::string(finish_reason_name(static_cast<FinishReason>(i)))] = s.requests_finished[i];
@@ -60,10 +61,13 @@ Json model_json(const ServedModel& model) {
 AnswerOr get_engine(Call& call) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   Json json = {{"object", "engine"}, {"time", now}, {"uptime_s", call.app.uptime_s()}};
-  const auto models = call.app.models().all();
-  if (!models.empty()) json["machine"] = {{"isa", models[0]->info().isa}, {"threads", models[0]->info().threads}};
   json["models"] = Json::array();
-  for (const auto& model : models) json["models"].push_back(model_json(*model));
+  for (const auto& model : call.app.models().all()) {
+    const auto use = call.app.residency().use(*model, false);
+    if (!use) continue;
+    json["machine"] = {{"isa", model->info().isa}, {"threads", model->info().threads}};
+    json["models"].push_back(model_json(*model));
+  }
   return json_answer(json);
 }
 

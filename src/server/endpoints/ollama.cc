@@ -1,5 +1,9 @@
 // Ollama's API: /api/chat, /api/generate, /api/tags, /api/show, /api/ps and /api/version. Streams are lines of JSON.
+#include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 
 #include "base/utc_time.h"
 #include "server/app.h"
@@ -71,7 +75,10 @@ const std::vector<Field>& common_fields() {
       {"stream", kBoolean, "send lines as the text is generated; default: true"},
       {"options", kObject, "", {.object = &options_schema}},
       {"think", kBoolean | kString, "a variable of the chat template"},
-      {"keep_alive", kString | kNumber, "models stay loaded", {.is_ignored = true}},
+      {"keep_alive",
+       kString | kNumber,
+       "how long the model stays loaded without requests: seconds, or as \"5m\"; 0: it is unloaded, negative: it stays",
+       {.max_length = 100}},
       {"format", kString | kObject, "json, or a JSON Schema", {.object = &open_schema}},
       {"logprobs", kBoolean, "", {.only = {false}, .why = "is not supported here; use /v1/chat/completions"}},
       {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
@@ -206,9 +213,9 @@ void rename_options(Json& body) {
   if (num_predict >= 0) body["max_tokens"] = num_predict;
 }
 
-AnswerOr loaded_answer(const Call& call, const ModelChoice& choice, bool is_chat) {
-  Json json = OllamaAnswer::line_of(choice.name, is_chat, {}, true);
-  json["done_reason"] = "load";
+AnswerOr loaded_answer(const Call& call, bool is_chat, const char* reason) {
+  Json json = OllamaAnswer::line_of(call.body["model"], is_chat, {}, true);
+  json["done_reason"] = reason;
   auto answer = std::make_unique<FixedAnswer>(to_text(json) + "\n");
   if (call.body.value("stream", true)) answer->content_type = "application/x-ndjson";
   return std::unique_ptr<Answer>(std::move(answer));
@@ -243,10 +250,56 @@ void add_thinking(const Json& body, ChatPrompt& prompt) {
   else prompt.variables["reasoning_effort"] = *think;
 }
 
+/// Seconds of keep_alive: a number, or Go's notation of durations: "1h30m", "90s", "1.5h", "-1".
+Outcome<double> seconds_of(const Json& keep_alive) {
+  if (keep_alive.is_number()) return keep_alive.get<double>();
+  const std::string text = keep_alive;
+  const ApiError error = bad_request(
+      "keep_alive", "keep_alive is \"" + text.substr(0, 64) + "\"; it must be seconds, or as \"5m\"", "invalid_value");
+  const char* at = text.c_str();
+  const bool is_negative = *at == '-';
+  if (is_negative) ++at;
+  double seconds = 0;
+  do {
+    if (!std::isdigit(static_cast<unsigned char>(*at))) return error;
+    char* end = nullptr;
+    const double number = std::strtod(at, &end);
+    const std::string_view unit = std::string_view(end).substr(0, std::strcspn(end, "0123456789."));
+    constexpr std::pair<std::string_view, double> kUnits[] = {{"h", 3600}, {"m", 60}, {"s", 1}, {"ms", 1e-3}, {"", 1}};
+    const auto* known =
+        std::find_if(std::begin(kUnits), std::end(kUnits), [&](const auto& u) { return u.first == unit; });
+    if (known == std::end(kUnits) || !std::isfinite(number)) return error;
+    seconds += number * known->second;
+    at = end + unit.size();
+  } while (*at);
+  return is_negative ? -seconds : seconds;
+}
+
+/// Unset where it has no effect.
+Outcome<std::optional<double>> keep_alive_of(Call& call) {
+  const auto found = call.body.find("keep_alive");
+  if (found == call.body.end()) return std::optional<double>();
+  SERVER_ASSIGN(const double seconds, seconds_of(*found));
+  if (call.app.residency().options().unloads()) return std::optional(seconds);
+  call.ignored.emplace_back("keep_alive");
+  return std::optional<double>();
+}
+
+/// The model, loaded. Unset: all that is asked is that it be unloaded.
+Outcome<std::optional<ModelChoice>> find_or_unload(Call& call, bool has_work) {
+  const std::string name = call.body["model"];
+  SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
+  const bool unloads = keep_alive == 0.0 && !has_work;
+  SERVER_ASSIGN(ModelChoice choice, unloads ? call.app.models().resolve(name) : call.app.models().find(name));
+  if (keep_alive) call.app.residency().set_keep_alive(*choice.model, *keep_alive);
+  return unloads ? std::nullopt : std::optional(std::move(choice));
+}
+
 AnswerOr post_chat(Call& call) {
   Json& body = call.body;
-  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
-  if (!body.contains("messages") || body["messages"].empty()) return loaded_answer(call, choice, true);
+  const bool has_work = body.contains("messages") && !body["messages"].empty();
+  SERVER_ASSIGN(const std::optional<ModelChoice> choice, find_or_unload(call, has_work));
+  if (!has_work) return loaded_answer(call, true, choice ? "load" : "unload");
   rename_options(body);
   ChatPrompt prompt;
   for (const Json& message : body["messages"]) {
@@ -261,25 +314,26 @@ AnswerOr post_chat(Call& call) {
   }
   if (body.contains("tools") && !body["tools"].empty()) prompt.tools = body["tools"];
   add_thinking(body, prompt);
-  return start(call, choice, prompt, std::nullopt, true);
+  return start(call, *choice, prompt, std::nullopt, true);
 }
 
 AnswerOr post_generate(Call& call) {
   Json& body = call.body;
-  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
   const std::string text = body.value("prompt", std::string());
-  if (text.empty()) return loaded_answer(call, choice, false);
+  SERVER_ASSIGN(const std::optional<ModelChoice> choice, find_or_unload(call, !text.empty()));
+  if (text.empty()) return loaded_answer(call, false, choice ? "load" : "unload");
   rename_options(body);
   ChatPrompt prompt;
   if (body.contains("system")) prompt.messages.push_back({{"role", "system"}, {"content", body["system"]}});
   prompt.messages.push_back({{"role", "user"}, {"content", text}});
   add_thinking(body, prompt);
-  const bool is_raw = body.value("raw", !choice.model->info().has_chat_template);
-  return start(call, choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
+  const bool is_raw = body.value("raw", !choice->model->info().has_chat_template);
+  return start(call, *choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
 }
 
+/// Without what is unknown until the model was loaded once.
 Json details_of(const ServedModel& model) {
-  const ModelInfo& info = model.info();
+  const ModelInfo info = model.known_info().value_or(ModelInfo{});
   return {{"parent_model", ""},
           {"format", info.file_format},
           {"family", info.architecture},
@@ -288,27 +342,36 @@ Json details_of(const ServedModel& model) {
           {"quantization_level", info.weight_types}};
 }
 
-Json tags_of(Call& call) {
-  Json models = Json::array();
-  for (const auto& model : call.app.models().all())
-    models.push_back({{"name", model->name()},
-                      {"model", model->name()},
-                      {"modified_at", utc_text(model->created())},
-                      {"size", model->info().weight_bytes},
-                      {"digest", ""},
-                      {"details", details_of(*model)}});
-  return {{"models", std::move(models)}};
+Json tag_of(const Call& call, const ServedModel& model) {
+  const std::optional<ModelInfo> info = model.known_info();
+  return {{"name", model.name()},
+          {"model", model.name()},
+          {"modified_at", utc_text(model.created())},
+          {"size", info ? info->weight_bytes : call.app.residency().entry(model).bytes},
+          {"digest", ""},
+          {"details", details_of(model)}};
 }
 
-AnswerOr get_tags(Call& call) { return json_answer(tags_of(call)); }
+AnswerOr get_tags(Call& call) {
+  Json models = Json::array();
+  for (const auto& model : call.app.models().all()) models.push_back(tag_of(call, *model));
+  return json_answer({{"models", std::move(models)}});
+}
 
 AnswerOr get_running(Call& call) {
-  Json json = tags_of(call);
-  for (Json& model : json["models"]) {
-    model["expires_at"] = "9999-12-31T23:59:59Z";
-    model["size_vram"] = 0;
+  Json models = Json::array();
+  for (const auto& model : call.app.models().all()) {
+    const Residency::Entry entry = call.app.residency().entry(*model);
+    if (entry.state != Residency::State::kLoaded) continue;
+    Json json = tag_of(call, *model);
+    json["expires_at"] =
+        entry.expires_in_s ? utc_text(unix_time() + static_cast<int64_t>(*entry.expires_in_s)) : "9999-12-31T23:59:59Z";
+    json["size"] = entry.bytes;
+    json["size_vram"] = 0;
+    if (const auto info = model->known_info()) json["context_length"] = info->context;
+    models.push_back(std::move(json));
   }
-  return json_answer(json);
+  return json_answer({{"models", std::move(models)}});
 }
 
 AnswerOr post_show(Call& call) {

@@ -1,0 +1,21 @@
+// Attention over bfloat16 pages with vdpbf16ps, for cores without a tile unit.
+#include "kernels/cpu/attention_bf16_tiles.h"
+#include "kernels/cpu/dot_tiles.h"
+
+namespace redline::REDLINE_ISA_NS {
+namespace {
+
+void bf16_dots(const AttentionArgs& a) {
+  DotTiles unit;
+  attention_by_bf16_tiles(unit, a);
+}
+
+}  // namespace
+
+void fill_attention_bf16_dot(CpuKernels& table) {
+  const auto format = static_cast<int>(KvFormat::kBF16);
+  table.attention_tiles[format] = bf16_dots;
+  if (table.has_fast_bf16_dot) table.attention[format] = bf16_dots;
+}
+
+}  // namespace redline::REDLINE_ISA_NS

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,20 @@ enum class ComputeType : uint8_t {
 /// Accepts "auto" and "f32"; anything else is invalid_argument.
 Result<ComputeType> compute_type_from_name(std::string_view name);
 
+/// What a machine can do at most.
+struct MachineLimits {
+  double read_bytes_per_s = 0;
+  /// With weights, or cached values, of each type ("q4_0", "f16"): two operations per multiply-add.
+  std::map<std::string, double> operations_per_s;
+};
+/// What MachineLimits depend on.
+struct MachineQuestion {
+  int threads = 0;
+  int64_t step_bytes = 0;  ///< that a step reads: it may fit in a cache
+  bool exact_f32 = false;  ///< everything is computed in float32
+  std::vector<std::string> types;
+};
+
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
@@ -42,6 +57,12 @@ struct TextEngineOptions {
   /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
   /// memory.
   bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
+  /// Whole pages of the prefix cache are kept in this folder too, and read back when memory has them no more, also by a
+  /// later engine with the same model, adapters and kernels. Texts can be read from them, so nobody else should. "": none.
+  std::string cache_folder;
+  int64_t cache_folder_bytes = int64_t{16} << 30;  ///< maximum; pages used least recently go first
+  /// Called, by any thread, with a sentence about something that is ignored: a broken file in cache_folder, a full disk.
+  std::function<void(const std::string&)> on_notice;
   /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
   /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
   /// (docs/numerics.md).
@@ -51,6 +72,8 @@ struct TextEngineOptions {
   std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
+  /// Asked once when the model is open, for EngineStats::bound_seconds. Empty: that stays 0.
+  std::function<MachineLimits(const MachineQuestion&)> machine_limits;
 };
 
 /// Description of a model, available without running it.
@@ -275,6 +298,11 @@ struct EngineStats {
   int64_t generated_tokens = 0;
   int64_t steps = 0;  ///< of requests and of sequences
   double step_seconds = 0;
+  /// The step in progress has made no progress for REDLINE_HANG_SECONDS; a dump of its workers is on standard error.
+  bool is_stalled = false;
+  /// What these steps would have taken at the limits of the machine: each weight and each cached page read once per step,
+  /// or its multiply-adds, whichever takes longer. 0: the limits are unknown.
+  double bound_seconds = 0;
   std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
   int64_t requests_failed = 0;                                    ///< ended with an error
   /// Pages of the layers that keep every position, or of all layers if none does. `cache_pages_used` are those of
@@ -341,11 +369,12 @@ class TextEngine {
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
   /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own (submit),
-  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread. A callback
-  /// may use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it
-  /// must not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
-  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is alone ends as kLength, or
-  /// with out_of_memory if its prompt does not fit.
+  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread; where the
+  /// engine's own thread runs the steps, callbacks run on a second one, beside the next step. A callback may use the
+  /// engine, but not wait for another request: generate() inside it is an error (submit() is not), and it must not wait
+  /// for a lock that another caller of generate() holds. An exception ends its request with an error.
+  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is
+  /// alone ends as kLength, or with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 
@@ -354,9 +383,10 @@ class TextEngine {
                                                      std::function<bool(const TextPiece&)> on_piece = {}) = 0;
 
   /// Bytes of the weights, the arena (with and without reuse), the cache of one full context, and of all pages of the
-  /// cache, which take memory as they are written (batch_limits().cache_tokens fit in them).
+  /// cache (batch_limits().cache_tokens fit in them). Pages take memory when they are written, and give it back when
+  /// nothing has used them for a while: `cache_touched` is what they take now.
   struct MemoryReport {
-    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0;
+    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0, cache_touched = 0;
   };
   virtual MemoryReport memory() const = 0;
 };

@@ -1,11 +1,13 @@
 // redline serve: language and image models behind HTTP.
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/model_name.h"
+#include "lab/machine/peaks_cache.h"
 #include "redline/embedding.h"
 #include "redline/image.h"
 #include "server/app.h"
@@ -15,9 +17,10 @@ namespace {
 
 struct ServeArgs {
   std::vector<std::string> models, lora, api_key, cors_origin;
-  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template;
+  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template, cache_spill;
   int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
   int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048, memory = 0;
+  int64_t cache_spill_size = 16384;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
   float keep_alive = -1, load_timeout = 300;
   std::string webhook_secret;
@@ -56,6 +59,9 @@ struct ServeArgs {
       {.min = 0,
        .max = 1e9,
        .shown_default = "enough for --max-sequences contexts, with --memory at most a quarter of it"});
+    v(cache_spill, "cache-spill", "DIR", "keep pages of the prefix cache on disk too, also for the next start",
+      {.names_file = true});
+    v(cache_spill_size, "cache-spill-size", "MIB", "size of these files", {.min = 1, .max = 1e9});
     v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
       {.aliases = {"--no-enable-prefix-caching"}});
     v(memory, "memory", "MIB",
@@ -232,7 +238,13 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     constexpr int64_t kCacheShare = 4;  // of --memory, unless it is set
     options.cache_memory = (args.cache_memory > 0 ? args.cache_memory : args.memory / kCacheShare) << 20;
     options.prefix_cache = !args.no_prefix_cache;
+    options.cache_folder = args.cache_spill;
+    options.cache_folder_bytes = args.cache_spill_size << 20;
+    options.on_notice = [](const std::string& text) {  // from any thread, in one piece
+      std::fputs(("redline: " + text + "\n").c_str(), stderr);
+    };
     options.chat_template = args.chat_template;
+    options.machine_limits = lab::limits_of_machine;
     ToOpen model{.name = std::move(name), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;

@@ -17,6 +17,7 @@ void add_counters(const EngineStats& past, EngineStats& now) {
   now.generated_tokens += past.generated_tokens;
   now.steps += past.steps;
   now.step_seconds += past.step_seconds;
+  now.bound_seconds += past.bound_seconds;
   for (size_t i = 0; i < now.requests_finished.size(); ++i) now.requests_finished[i] += past.requests_finished[i];
   now.requests_failed += past.requests_failed;
 }

@@ -27,6 +27,7 @@ class FakeEngine final : public TextEngine {
   int64_t weight_bytes = 0;
   Status failure;  ///< of wait()
   FinishReason reason = FinishReason::kStop;
+  EngineStats now;
   GenerateRequest last;
 
   const ModelInfo& info() const override { return info_; }
@@ -49,7 +50,11 @@ class FakeEngine final : public TextEngine {
   Status run_batch(std::span<BatchEntry>) override { return unsupported("fake"); }
   BatchLimits batch_limits() const override { return {.sequences = 4}; }
   int64_t free_cache_tokens() const override { return 0; }
-  EngineStats stats() const override { return {.generated_tokens = num_requests_.load()}; }
+  EngineStats stats() const override {
+    EngineStats stats = now;
+    stats.generated_tokens = num_requests_.load();
+    return stats;
+  }
   Result<GenerateResult> generate(const GenerateRequest&, const std::function<bool(const TextPiece&)>&) override {
     return unsupported("fake");
   }

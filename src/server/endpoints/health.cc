@@ -59,6 +59,9 @@ AnswerOr get_health(Call& call) {
     auto use = call.app.residency().use(*given, false);
     if (!use) continue;
     const std::shared_ptr<ServedModel> model(std::move(use), given.get());
+    if (model->engine().stats().is_stalled)
+      return json_answer(
+          {{"status", "stalled"}, {"message", fmt::format("{}: a step makes no progress", model->name())}}, 503);
     GenerateRequest request;
     request.prompt = {0};
     request.max_tokens = 1;

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-constexpr std::string_view kGgufLayers = "blk.", kHfLayers = "model.layers.";
+constexpr std::string_view kGgufLayers = "blk.";
 
 struct Parts {
   std::string_view stem, suffix;       ///< suffix: ".weight" or ".bias"
@@ -37,12 +37,12 @@ std::string GgufNames::to_hf(std::string_view name) const {
   for (const auto& list : {layer, more_layer})
     for (const GgufName& pair : list)
       if (!p.layer_stem.empty() && p.layer_stem == pair.gguf)
-        return fmt::format("{}{}.{}{}", kHfLayers, p.layer, pair.hf, p.suffix);
+        return fmt::format("{}{}.{}{}", hf_layers, p.layer, pair.hf, p.suffix);
   return "";
 }
 
 std::string GgufNames::to_gguf(std::string_view name) const {
-  const Parts p = parts_of(name, kHfLayers);
+  const Parts p = parts_of(name, hf_layers);
   for (const GgufName& pair : top)
     if (!p.suffix.empty() && p.stem == pair.hf) return fmt::format("{}{}", pair.gguf, p.suffix);
   for (const auto& list : {layer, more_layer})

@@ -5,12 +5,12 @@
 namespace redline {
 
 // The registry. Each row is defined in the family's file.
-extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family;
+extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family, kGraniteFamily;
 
 namespace {
 
-constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family,
-                                            &kGemma3Family};
+constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily, &kMistralFamily, &kQwen2Family,
+                                            &kQwen3Family, &kGemma3Family,  &kGraniteFamily};
 
 }  // namespace
 

@@ -7,14 +7,14 @@ namespace redline {
 // The registry. Each row is defined in the family's file.
 extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family, kGraniteFamily,
     kSmolLm3Family, kOlmo2Family, kOlmo3Family, kPhi3Family, kGlm4Family, kCohereFamily, kStarcoder2Family, kGpt2Family,
-    kGptNeoxFamily;
+    kGptNeoxFamily, kFalconFamily;
 
 namespace {
 
 constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily,      &kMistralFamily, &kQwen2Family,   &kQwen3Family,
                                             &kGemma3Family,     &kGraniteFamily, &kSmolLm3Family, &kOlmo2Family,
                                             &kOlmo3Family,      &kPhi3Family,    &kGlm4Family,    &kCohereFamily,
-                                            &kStarcoder2Family, &kGpt2Family,    &kGptNeoxFamily};
+                                            &kStarcoder2Family, &kGpt2Family,    &kGptNeoxFamily, &kFalconFamily};
 
 }  // namespace
 

@@ -27,6 +27,7 @@ ALLOWED = {
     "text": ["status", "base", "tensor"],
     "models": _MODELS,
     "llm": [*_MODELS, "models", "api"],
+    "embedding": [*_MODELS, "models", "llm", "api"],
     "diffusion": [*_MODELS, "models", "api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
     "lab": [*_MODELS, "models", "llm", "diffusion", "api"],

@@ -10,6 +10,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <memory>
 #include <span>
 #include <string>
@@ -30,6 +31,20 @@ enum class ComputeType : uint8_t {
 /// Accepts "auto" and "f32"; anything else is invalid_argument.
 Result<ComputeType> compute_type_from_name(std::string_view name);
 
+/// What a machine can do at most.
+struct MachineLimits {
+  double read_bytes_per_s = 0;
+  /// With weights, or cached values, of each type ("q4_0", "f16"): two operations per multiply-add.
+  std::map<std::string, double> operations_per_s;
+};
+/// What MachineLimits depend on.
+struct MachineQuestion {
+  int threads = 0;
+  int64_t step_bytes = 0;  ///< that a step reads: it may fit in a cache
+  bool exact_f32 = false;  ///< everything is computed in float32
+  std::vector<std::string> types;
+};
+
 struct TextEngineOptions {
   int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
   ComputeType dtype = ComputeType::kAuto;
@@ -42,6 +57,12 @@ struct TextEngineOptions {
   /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
   /// memory.
   bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
+  /// Whole pages of the prefix cache are kept in this folder too, and read back when memory has them no more, also by a
+  /// later engine with the same model, adapters and kernels. Texts can be read from them, so nobody else should. "": none.
+  std::string cache_folder;
+  int64_t cache_folder_bytes = int64_t{16} << 30;  ///< maximum; pages used least recently go first
+  /// Called, by any thread, with a sentence about something that is ignored: a broken file in cache_folder, a full disk.
+  std::function<void(const std::string&)> on_notice;
   /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
   /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower
   /// (docs/numerics.md).
@@ -51,6 +72,8 @@ struct TextEngineOptions {
   std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
+  /// Asked once when the model is open, for EngineStats::bound_seconds. Empty: that stays 0.
+  std::function<MachineLimits(const MachineQuestion&)> machine_limits;
 };
 
 /// Description of a model, available without running it.
@@ -65,19 +88,56 @@ struct ModelInfo {
   std::string chat_template;       ///< its text
   bool has_chat_markers = false;   ///< answers mark reasoning or tool calls, which chat_reader() tells apart
   int threads = 0;
-  std::string isa;  ///< instruction set of the kernels in use
+  std::string isa;                   ///< instruction set of the kernels in use
+  std::vector<int32_t> stop_tokens;  ///< tokens that end a text, sorted
 };
 
-/// Applied in this order: repetition penalty, temperature, top-k, top-p, min-p; then one sample. Temperature 0 is
-/// greedy.
+/// How the next token is chosen. Logits get `logit_bias`, and tokens that would complete one of `bad_words` are excluded.
+/// The samplers in `samplers` follow, in their order; each sees the tokens that the one before has left. One of the last
+/// ones is drawn with its probability. Definitions are those of llama.cpp, unless a member says otherwise.
 struct SamplingOptions {
-  float temperature = 0.8f;
-  int64_t top_k = 0;                ///< 0: off
-  float top_p = 1.0f;               ///< 1: off
-  float min_p = 0.0f;               ///< 0: off
+  float temperature = 0.8f;         ///< 0: greedy, the most likely token after bias, penalties and dry
+  int64_t top_k = 0;                ///< only the k most likely tokens; 0: off
+  float top_p = 1.0f;               ///< the most likely tokens with this share of the probability; 1: off
+  float min_p = 0.0f;               ///< tokens at least this likely, relative to the most likely one; 0: off
   float repetition_penalty = 1.0f;  ///< 1: off; over prompt and output (Keskar et al. 2019, arXiv:1909.05858)
   uint64_t seed = 0;                ///< the same seed gives the same text for any number of threads
+  float presence_penalty = 0;       ///< subtracted from the logit of each token of the output (OpenAI)
+  float frequency_penalty = 0;      ///< the same, times the number of its occurrences
+  int64_t penalty_last_n = -1;      ///< the three penalties see the last n tokens of the text; -1: all, 0: none
+  float typical_p = 1.0f;           ///< locally typical tokens (Meister et al. 2022, arXiv:2202.00666); 1: off
+  float top_n_sigma = 0;            ///< logits within n standard deviations of the largest (arXiv:2411.07641); 0: off
+  float xtc_probability = 0;        ///< how often XTC removes all but the least likely of the tokens that are at least
+  float xtc_threshold = 0.1f;       ///< this likely; above 0.5 there is at most one, and XTC is off
+  /// DRY: a token that would continue a repetition of n >= dry_allowed_length tokens loses
+  /// dry_multiplier * dry_base^(n - dry_allowed_length) of its logit. 0: off.
+  float dry_multiplier = 0;
+  float dry_base = 1.75f;
+  int64_t dry_allowed_length = 2;
+  int64_t dry_penalty_last_n = -1;  ///< repetitions are searched for in this many tokens; -1: all, 0: none
+  /// A repetition ends at a token within which one of these strings ends. Without effect if the model has no tokenizer.
+  std::vector<std::string> dry_sequence_breakers = {"\n", ":", "\"", "*"};
+  /// 1, 2: Mirostat (Basu et al. 2020, arXiv:2007.14966) in either version, in place of all samplers but penalties, dry
+  /// and temperature; 0: off.
+  int mirostat = 0;
+  float mirostat_tau = 5.0f;  ///< surprise to hold, in bits
+  float mirostat_eta = 0.1f;  ///< learning rate
+  float dynatemp_range = 0;   ///< the temperature depends on the entropy: temperature - range (at least 0) if it is
+  float dynatemp_exponent = 1.0f;  ///< zero, temperature + range if all tokens are equally likely; 0: off
+  std::vector<std::pair<int32_t, float>> logit_bias;  ///< token, addend; -inf excludes the token
+  std::vector<std::string> samplers;                  ///< of default_samplers(); what is left out is off; empty: all
+  std::vector<std::string> bad_words;                 ///< strings that do not appear in the output
 };
+
+/// The names of the samplers in the order in which they are applied by default: "penalties" (repetition, presence and
+/// frequency), "dry", "temperature" (with dynatemp), "top_n_sigma", "top_k", "typical_p", "top_p", "min_p", "xtc".
+const std::vector<std::string>& default_samplers();
+/// The name of a sampler as default_samplers() has it, from that or another spelling: "typ_p", "temp", "top-k".
+/// invalid_argument: there is no such sampler; the message has the list.
+Result<std::string> sampler_name(std::string_view text);
+/// The samplers that have an effect with these options, in their order, and "mirostat". The last one is "greedy" or "draw".
+/// invalid_argument: as for requests with these options.
+Result<std::vector<std::string>> active_samplers(const SamplingOptions& options);
 
 /// LoRA adapters by the names under which they were loaded, each with its weight (1: as trained). Their products are added
 /// up.
@@ -93,10 +153,14 @@ struct OutputConstraint {
     kRegex,       ///< `text` is a regular expression (ECMA-262 without look-around and back references)
     kJsonSchema,  ///< `text` is a JSON Schema (draft 7, 2020-12); "{}": any JSON value
     kChoice,      ///< one of `choices`
+    kToolCalls,   ///< calls of the tools in `text`, OpenAI's list, as TextEngine::chat_reader() reads them
   };
   Kind kind = Kind::kNone;
   std::string text;
   std::vector<std::string> choices;
+  std::string prompt = {};            ///< kToolCalls: the rendered prompt, which may have begun the reasoning
+  bool allows_several_calls = false;  ///< kToolCalls: where the model's family writes more than one
+  bool operator==(const OutputConstraint&) const = default;
 };
 
 struct GenerateRequest {
@@ -234,6 +298,11 @@ struct EngineStats {
   int64_t generated_tokens = 0;
   int64_t steps = 0;  ///< of requests and of sequences
   double step_seconds = 0;
+  /// The step in progress has made no progress for REDLINE_HANG_SECONDS; a dump of its workers is on standard error.
+  bool is_stalled = false;
+  /// What these steps would have taken at the limits of the machine: each weight and each cached page read once per step,
+  /// or its multiply-adds, whichever takes longer. 0: the limits are unknown.
+  double bound_seconds = 0;
   std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
   int64_t requests_failed = 0;                                    ///< ended with an error
   /// Pages of the layers that keep every position, or of all layers if none does. `cache_pages_used` are those of
@@ -300,11 +369,12 @@ class TextEngine {
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.
   /// Requests that run at the same time share steps: one of the threads inside generate(), or the engine's own (submit),
-  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread. A callback
-  /// may use the engine, but not wait for another request: generate() inside it is an error (submit() is not), and it
-  /// must not wait for a lock that another caller of generate() holds. An exception ends its request with an error.
-  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is alone ends as kLength, or
-  /// with out_of_memory if its prompt does not fit.
+  /// runs them and calls the callbacks of all, one at a time. With one request that is the calling thread; where the
+  /// engine's own thread runs the steps, callbacks run on a second one, beside the next step. A callback may use the
+  /// engine, but not wait for another request: generate() inside it is an error (submit() is not), and it must not wait
+  /// for a lock that another caller of generate() holds. An exception ends its request with an error.
+  /// When the cache is full, the latest request of the lowest priority waits and is computed again; a request that is
+  /// alone ends as kLength, or with out_of_memory if its prompt does not fit.
   virtual Result<GenerateResult> generate(const GenerateRequest& request,
                                           const std::function<bool(const TextPiece&)>& on_piece = {}) = 0;
 
@@ -313,12 +383,41 @@ class TextEngine {
                                                      std::function<bool(const TextPiece&)> on_piece = {}) = 0;
 
   /// Bytes of the weights, the arena (with and without reuse), the cache of one full context, and of all pages of the
-  /// cache, which take memory as they are written (batch_limits().cache_tokens fit in them).
+  /// cache (batch_limits().cache_tokens fit in them). Pages take memory when they are written, and give it back when
+  /// nothing has used them for a while: `cache_touched` is what they take now.
   struct MemoryReport {
-    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0;
+    int64_t packed_weights = 0, arena = 0, arena_without_reuse = 0, kv_cache = 0, cache_limit = 0, cache_touched = 0;
   };
   virtual MemoryReport memory() const = 0;
 };
+
+struct BeamSearchRequest {
+  std::vector<int32_t> prompt;  ///< not empty
+  int64_t beam_width = 4;
+  int64_t max_tokens = 256;
+  double length_penalty = 1;  ///< see Beam::score
+  bool ignore_stop_tokens = false;
+  AdapterWeights adapters;
+};
+
+struct Beam {
+  std::vector<int32_t> tokens;  ///< generated tokens, without the stop token
+  std::string text;             ///< "" if the model has no tokenizer
+  double logprob = 0;           ///< sum over the tokens, a stop token included
+  double score = 0;             ///< logprob / n^length_penalty, n tokens of prompt and text without a stop token
+  FinishReason reason = FinishReason::kLength;
+};
+
+/// Beam search as in vLLM: in each step every beam is continued by its 2 beam_width most likely tokens; stop tokens
+/// among these end a text, and of all others the beam_width most likely texts go on. The result has the beam_width best
+/// texts by score, of those that ended and of the beams. Steps whose texts cannot be among them are left out. Beams share
+/// the pages of their common beginnings (copy on write).
+///
+/// `on_step` is called with the number of tokens after every step; returning false ends the search (kCancelled).
+/// invalid_argument: an empty prompt or one that is longer than the context, beam_width < 1, max_tokens < 0, or a
+/// length_penalty that is not finite. out_of_memory: the cache does not hold the beams.
+Result<std::vector<Beam>> beam_search(TextEngine& engine, const BeamSearchRequest& request,
+                                      const std::function<bool(int64_t tokens)>& on_step = {});
 
 /// The largest rank in a LoRA adapter for language models. Errors as TextEngine::load_adapter's for the file alone.
 Result<int64_t> text_adapter_rank(const std::string& path);

@@ -1,5 +1,9 @@
 #include "backends/host_memory.h"
 
+#include <sys/mman.h>
+#include <unistd.h>
+
+#include <cstdint>
 #include <cstring>
 
 #include "base/aligned_buffer.h"
@@ -23,6 +27,13 @@ class HostStateMemory final : public StateMemory {
   }
   void clear_page(size_t group, int64_t page) override {
     std::memset(groups_[group].at(page), 0, static_cast<size_t>(groups_[group].page_bytes));
+  }
+  // Only whole pages of the system: what is around them belongs to others.
+  void discard_pages(size_t group, int64_t begin, int64_t end) override {
+    const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
+    const auto first = (reinterpret_cast<uintptr_t>(groups_[group].at(begin)) + size - 1) / size * size,
+               last = reinterpret_cast<uintptr_t>(groups_[group].at(end)) / size * size;
+    if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
   }
 
  private:

@@ -170,8 +170,8 @@ void CacheWriter::flush(int64_t offset, int64_t bytes) {
                     SYNC_FILE_RANGE_WAIT_BEFORE | SYNC_FILE_RANGE_WRITE | SYNC_FILE_RANGE_WAIT_AFTER);
 }
 
-Status CacheWriter::commit() {
-  mark_used(folder_, fd_);
+Status CacheWriter::commit(bool marks_used) {
+  if (marks_used) mark_used(folder_, fd_);
   if (::fsync(fd_) != 0) return io("{}: cannot write: {}", temporary_, std::strerror(errno));
   if (::rename(temporary_.c_str(), cache_path(folder_, name_).c_str()) != 0)
     return io("{}: cannot rename: {}", temporary_, std::strerror(errno));

@@ -49,7 +49,8 @@ class CacheWriter {
   Status write(const void* data, int64_t bytes, int64_t offset);
   /// Writes [offset, offset + bytes) to the disk and waits for it, so that little remains for the final fsync.
   void flush(int64_t offset, int64_t bytes);
-  Status commit();
+  /// `marks_used`: as mark_used(), which looks at every file of the folder.
+  Status commit(bool marks_used = true);
 
  private:
   CacheWriter(std::string folder, std::string name) : folder_(std::move(folder)), name_(std::move(name)) {}

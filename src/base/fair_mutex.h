@@ -16,6 +16,13 @@ class FairMutex {
     const uint64_t ticket = next_++;
     turn_.wait(inner, [&] { return serving_ == ticket; });
   }
+  /// Fails also while others wait.
+  bool try_lock() {
+    std::lock_guard inner(mutex_);
+    if (next_ != serving_) return false;
+    ++next_;
+    return true;
+  }
   void unlock() {
     std::lock_guard inner(mutex_);
     ++serving_;

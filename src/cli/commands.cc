@@ -7,6 +7,7 @@ namespace redline::cli {
 #define REDLINE_COMMANDS(row)      \
   row("generate", run)             \
   row("generate", image)           \
+  row("generate", embed)           \
   row("generate", serve)           \
   row("look inside", inspect)      \
   row("look inside", tokenize)     \

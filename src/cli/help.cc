@@ -58,12 +58,13 @@ std::string limits(const Option& o) {
   return " " + text;
 }
 
-std::string option_table(const OptionList& options, bool arguments, size_t width) {
+/// The arguments, or the options of a group.
+std::string option_table(const OptionList& options, bool arguments, std::string_view group, size_t width) {
   const Option help{"help", "", "this text", {.letter = 'h'}};
   std::vector<const Option*> rows;
   for (const Option& o : options.all())
-    if (o.is_argument == arguments) rows.push_back(&o);
-  if (!arguments) rows.push_back(&help);
+    if (o.is_argument == arguments && (arguments || o.group == group)) rows.push_back(&o);
+  if (!arguments && group.empty()) rows.push_back(&help);
   constexpr size_t kMaxLeft = 30, kNarrow = 70;
   size_t left_width = 0;
   for (const Option* o : rows) left_width = std::max(left_width, spelling(*o).size());
@@ -159,9 +160,15 @@ std::string help_text(const Command& command, size_t width) {
   text += wrap(fmt::format("usage: {}", usage(command)), width, 7, 0) + "\n";
   if (*command.details) text += "\n" + wrap(command.details, width, 0, 0) + "\n";
   command.with_options([&](const OptionList& options) {
-    const std::string arguments = option_table(options, true, width);
+    const std::string arguments = option_table(options, true, "", width);
     if (!arguments.empty()) text += "\narguments:\n" + arguments;
-    text += "\noptions:\n" + option_table(options, false, width);
+    text += "\noptions:\n" + option_table(options, false, "", width);
+    std::vector<std::string_view> groups = {""};
+    for (const Option& o : options.all()) {
+      if (std::find(groups.begin(), groups.end(), o.group) != groups.end()) continue;
+      groups.push_back(o.group);
+      text += fmt::format("\n{}:\n{}", o.group, option_table(options, false, o.group, width));
+    }
   });
   if (!command.examples.empty()) text += "\nexamples:\n";
   for (const char* example : command.examples) text += wrap_command(example, width, 2);
@@ -176,7 +183,7 @@ Status print_help(const Command& command, Terminal& terminal) {
 /// All commands on one screen of 80 columns and 24 rows.
 std::string overview() {
   std::string text = fmt::format(
-      "{}: language models and image models on this machine\n\n"
+      "{}: language models and image models on this machine\n"
       "usage: redline COMMAND [options] ...     redline help COMMAND explains one\n\n",
       version_text());
   std::string_view group;

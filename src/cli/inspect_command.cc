@@ -13,6 +13,7 @@
 #include "models/image_registry.h"
 #include "models/model_tokenizer.h"
 #include "models/registry.h"
+#include "redline/embedding.h"
 #include "redline/image.h"
 #include "redline/text.h"
 
@@ -139,6 +140,11 @@ Verdict judge(const std::string& path, const FileReport& report) {
   }
   if (const auto type = checkpoint->config.find("model_type"); type != checkpoint->config.end() && type->is_string())
     verdict.model_type = type->get<std::string>();
+  if (is_embedding_model(path)) verdict.by = fmt::format("redline embed {} TEXT", path);
+  if (const EncoderFamily* family = find_encoder_family(*checkpoint)) {
+    verdict.runs = family->build(*checkpoint).status();
+    return verdict;
+  }
   const auto model = build_language_model(*checkpoint);
   verdict.runs = model.status();
   if (model.ok()) {

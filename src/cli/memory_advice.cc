@@ -89,6 +89,8 @@ int64_t file_bytes(const std::string& path) {
 
 }  // namespace
 
+int64_t weight_bytes_of(const std::string& path) { return weights_of(path).bytes; }
+
 int64_t available_memory() {
   constexpr int64_t kKilobyte = 1024;
   int64_t least = std::numeric_limits<int64_t>::max();

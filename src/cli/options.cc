@@ -257,6 +257,7 @@ void OptionList::add(T& field, std::string name, std::string value, std::string 
                      bool is_argument) {
   Option o{std::move(name), std::move(value), std::move(help), std::move(rule), is_argument};
   o.is_repeatable = std::is_same_v<T, std::vector<std::string>>;
+  o.group = group_;
   o.default_text = !o.rule.shown_default.empty() ? o.rule.shown_default : show(field);
   o.read = [&field, limits = o.rule](std::string_view text) { return read_value(text, field, limits); };
   options_.push_back(std::move(o));

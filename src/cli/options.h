@@ -48,6 +48,7 @@ struct Option {
   bool is_argument = false;
   bool is_repeatable = false;
   std::string default_text;                           ///< "" if there is none worth showing
+  std::string group;                                  ///< heading in --help; "": "options"
   std::function<Status(std::string_view text)> read;  ///< sets the field; its message does not name the option
 };
 
@@ -80,6 +81,9 @@ class OptionList {
     add(field, std::move(name), "", std::move(help), std::move(rule), true);
   }
 
+  /// The heading of the options that follow, in --help; "": "options".
+  void group(std::string name) { group_ = std::move(name); }
+
   void foreign(ForeignFlags flags) { foreign_.push_back(std::move(flags)); }
 
   const std::vector<Option>& all() const { return options_; }
@@ -95,6 +99,7 @@ class OptionList {
   void add(T& field, std::string name, std::string value, std::string help, OptionRule rule, bool is_argument);
   std::vector<Option> options_;
   std::vector<ForeignFlags> foreign_;
+  std::string group_;
 };
 
 struct ParsedOptions {

@@ -61,14 +61,10 @@ inline void add_run_peers(OptionList& v) {
   v.foreign({.names = {"-r", "--reverse-prompt"},
              .takes_value = true,
              .answer = "write --stop TEXT, which ends before TEXT"});
-  v.foreign({.names = {"--repeat-last-n"},
+  v.foreign({.names = {"--tfs"}, .takes_value = true, .answer = "is not supported; see --samplers"});
+  v.foreign({.names = {"--sampling-seq", "--sampler-seq"},
              .takes_value = true,
-             .answer = "--repetition-penalty is over the whole prompt and output"});
-  v.foreign(
-      {.names = {"--typical", "--tfs", "--mirostat", "--mirostat-lr", "--mirostat-ent", "--presence-penalty",
-                 "--frequency-penalty", "--dry-multiplier", "--xtc-probability", "--dynatemp-range", "--samplers"},
-       .takes_value = true,
-       .answer = "is not supported; there are --temperature, --top-k, --top-p, --min-p and --repetition-penalty"});
+             .answer = "write --samplers with the names of the samplers"});
   v.foreign({.names = {"--grammar-file"}, .takes_value = true, .answer = "write --grammar @FILE"});
   v.foreign({.names = {"-jf", "--json-schema-file"}, .takes_value = true, .answer = "write --json-schema @FILE"});
   v.foreign({.names = {"--format"},

@@ -1,7 +1,6 @@
 // redline run: streams text from a model.
 #include <algorithm>
 #include <chrono>
-#include <random>
 
 #include "base/mapped_file.h"
 #include "cli/chat_template.h"
@@ -9,6 +8,7 @@
 #include "cli/engine_options.h"
 #include "cli/json.h"
 #include "cli/lora_option.h"
+#include "cli/sampling_args.h"
 #include "cli/table.h"
 #include "lab/bench/generation_speed.h"
 #include "lab/machine/peaks_cache.h"
@@ -21,9 +21,9 @@ struct RunArgs {
   std::string model, prompt_file;
   std::optional<std::string> prompt;
   int64_t max_tokens = 256;
-  std::optional<float> temperature, top_p, min_p, repetition_penalty;
-  std::optional<int64_t> top_k;
-  std::optional<uint64_t> seed;
+  SamplingArgs sampling;
+  std::optional<int64_t> beams;
+  std::optional<float> length_penalty;
   std::vector<std::string> stop, lora, choices;
   std::optional<std::string> grammar, json_schema, regex;
   std::optional<int64_t> logprobs;
@@ -43,18 +43,6 @@ struct RunArgs {
       {.letter = 'n',
        .min = -1,
        .aliases = {"--n-predict", "--predict", "--num-predict", "--max-new-tokens", "--max-completion-tokens"}});
-    v(temperature, "temperature", "T", "sampling temperature; 0 always takes the most likely token",
-      {.min = 0, .max = 100, .shown_default = "the model's own", .aliases = {"--temp"}});
-    v(top_k, "top-k", "K", "sample from the K most likely tokens; 0 is off",
-      {.min = 0, .shown_default = "the model's own"});
-    v(top_p, "top-p", "P", "sample from the most likely tokens with a cumulative probability of P; 1 is off",
-      {.min = 0, .max = 1, .shown_default = "the model's own"});
-    v(min_p, "min-p", "P", "drop tokens less likely than P times the most likely one; 0 is off",
-      {.min = 0, .max = 1, .shown_default = "the model's own"});
-    v(repetition_penalty, "repetition-penalty", "R", "penalize tokens that are already in the text; 1 is off",
-      {.min = 0, .max = 100, .shown_default = "the model's own", .aliases = {"--repeat-penalty"}});
-    v(seed, "seed", "S", "same seed, same text; -1: random",
-      {.letter = 's', .min = -1, .shown_default = "random, printed at the end"});
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
     v(grammar, "grammar", "TEXT|@FILE", "text that matches a grammar in GBNF, the notation of llama.cpp",
       {.not_with = {"json-schema", "regex", "choice"}});
@@ -74,20 +62,20 @@ struct RunArgs {
       {.letter = 'v', .not_with = {"json"}});
     v(json, "json", "", "print one JSON object at the end instead of streaming the text");
     engine.visit(v);
+    sampling.visit(v);
+    v.group("beam search");
+    v(beams, "beams", "N", "search for the most likely text with N beams, instead of sampling one",
+      {.min = 1,
+       .max = 256,
+       .aliases = {"--num-beams"},
+       .not_with = {"stop", "grammar", "json-schema", "regex", "choice", "logprobs", "temperature", "seed",
+                    "samplers"}});
+    v(length_penalty, "length-penalty", "X", "rank texts by log-probability / (tokens, prompt included)^X",
+      {.shown_default = "1", .needs = {"beams"}});
+    v.group("");
     add_run_peers(v);
   }
 };
-
-SamplingOptions sampling_of(const RunArgs& args, const SamplingOptions& defaults) {
-  SamplingOptions s = defaults;
-  if (args.temperature) s.temperature = *args.temperature;
-  if (args.top_k) s.top_k = *args.top_k;
-  if (args.top_p) s.top_p = *args.top_p;
-  if (args.min_p) s.min_p = *args.min_p;
-  if (args.repetition_penalty) s.repetition_penalty = *args.repetition_penalty;
-  s.seed = args.seed ? *args.seed : std::random_device()();
-  return s;
-}
 
 /// The machine's peaks for this model's steps. Measured after the first run on a machine, and kept.
 std::optional<lab::MachinePeaks> peaks_for(const TextEngine& engine) {
@@ -121,6 +109,7 @@ void print_settings(const TextEngine& engine, const SamplingOptions& s, double l
       "sampling  temperature {:g}{}, top-k {}{}, top-p {:g}{}, min-p {:g}{}, repetition penalty {:g}{}, seed {}",
       s.temperature, s.temperature == 0 ? " (greedy)" : "", s.top_k, off(s.top_k == 0), s.top_p, off(s.top_p == 1),
       s.min_p, off(s.min_p == 0), s.repetition_penalty, off(s.repetition_penalty == 1), s.seed);
+  terminal.note("samplers  {}", samplers_text(s));
 }
 
 std::string speed_line(const char* phase, const lab::PhaseSpeed& speed) {
@@ -168,7 +157,8 @@ Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
   return {{"id", id}, {"token", text.ok() ? *text : ""}, {"logprob", logprob}};
 }
 
-Json result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, uint64_t seed, Json logprobs) {
+Json result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, const SamplingOptions& sampling,
+                 Json logprobs) {
   // JSON never waits for a measurement of the machine.
   const auto peaks = lab::load_peaks(engine.info().threads, lab::decode_step_bytes(engine));
   const lab::GenerationSpeed speed = lab::speed_of(engine, r, peaks ? &*peaks : nullptr, exact_f32);
@@ -179,7 +169,8 @@ Json result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f
                {"finish_reason", finish_reason_name(r.reason)},
                {"prompt_tokens", r.prompt_tokens},
                {"completion_tokens", r.tokens.size()},
-               {"seed", seed},
+               {"seed", sampling.seed},
+               {"samplers", active_samplers(sampling).value()},
                {"timings",
                 {{"first_token_ms", r.first_token_ms},
                  {"prefill_ms", r.prefill_ms},
@@ -211,12 +202,8 @@ Result<std::string> prompt_of(const RunArgs& args, Terminal& terminal) {
 
 /// Greedy generation takes no sample.
 void note_unused_sampling(const RunArgs& args, const SamplingOptions& sampling, Terminal& terminal) {
-  if (sampling.temperature != 0) return;
-  std::vector<std::string> unused;
-  if (args.top_k) unused.emplace_back("--top-k");
-  if (args.top_p) unused.emplace_back("--top-p");
-  if (args.min_p) unused.emplace_back("--min-p");
-  if (args.seed) unused.emplace_back("--seed");
+  if (sampling.temperature != 0 || sampling.dynatemp_range > 0) return;
+  const std::vector<std::string> unused = args.sampling.unused_by_greedy();
   if (!unused.empty()) terminal.note("redline: no effect at temperature 0: {}", fmt::join(unused, ", "));
 }
 
@@ -247,13 +234,56 @@ Result<GenerateRequest> request_of(const RunArgs& args, const std::string& promp
     return not_found("{}: has no tokenizer, so there is no text to print; --json gives the ids of the tokens",
                      engine.info().path);
   }
-  request.sampling = sampling_of(args, engine.default_sampling());
+  REDLINE_ASSIGN(request.sampling, args.sampling.options(engine.default_sampling()));
   request.max_tokens = args.max_tokens < 0 ? engine.info().context : args.max_tokens;
   request.stop = args.stop;
   request.ignore_stop_tokens = args.ignore_eos;
   REDLINE_ASSIGN(request.constraint, constraint_of(args));
   if (args.logprobs) request.num_logprobs = static_cast<int>(*args.logprobs);
   return request;
+}
+
+/// The texts of a beam search, the best first; without --json only that one.
+Status run_beams(const RunArgs& args, const std::string& prompt, TextEngine& engine, const GenerateRequest& request,
+                 Terminal& terminal) {
+  BeamSearchRequest search;
+  search.prompt = request.prompt;
+  if (search.prompt.empty()) {
+    REDLINE_ASSIGN(search.prompt, engine.encode(""));
+  }
+  search.beam_width = *args.beams;
+  search.max_tokens = request.max_tokens;
+  search.ignore_stop_tokens = request.ignore_stop_tokens;
+  search.adapters = request.adapters;
+  if (args.length_penalty) search.length_penalty = double{*args.length_penalty};
+  std::optional<Progress> progress(std::in_place, "searching", request.max_tokens, ProgressOptions{.unit = "token"});
+  const auto start = std::chrono::steady_clock::now();
+  REDLINE_ASSIGN(const std::vector<Beam> beams, beam_search(engine, search, [&](int64_t) {
+                   progress->advance(1);
+                   return !InterruptGuard::interrupted();
+                 }));
+  const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
+  progress.reset();
+  if (args.json) {
+    Json json = {{"model", engine.info().path}, {"prompt_tokens", search.prompt.size()}, {"beams", Json::array()}};
+    for (const Beam& beam : beams)
+      json["beams"].push_back({{"text", beam.text},
+                               {"tokens", beam.tokens},
+                               {"logprob", beam.logprob},
+                               {"score", beam.score},
+                               {"finish_reason", finish_reason_name(beam.reason)}});
+    if (args.echo) json["prompt"] = prompt;
+    REDLINE_TRY(print_json(json, terminal, -1));
+  } else {
+    terminal.write((args.echo ? prompt : "") + beams[0].text + "\n");
+    terminal.flush();
+    if (!args.quiet)
+      terminal.note("\n{} beams in {:.1f} s; {} tokens, log-probability {:.3f}, score {:.4f}; ended by {}",
+                    beams.size(), seconds.count(), beams[0].tokens.size(), beams[0].logprob, beams[0].score,
+                    finish_reason_name(beams[0].reason));
+  }
+  if (beams[0].reason == FinishReason::kCancelled) return Status(Code::cancelled, "");
+  return {};
 }
 
 /// Prints the text as it is generated, or keeps what JSON needs.
@@ -336,16 +366,17 @@ Status run(const RunArgs& args, Terminal& terminal) {
   const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opening).count();
   REDLINE_ASSIGN(GenerateRequest request, request_of(args, prompt, *engine));
   request.adapters = std::move(adapters);
-  note_unused_sampling(args, request.sampling, terminal);
 
   const InterruptGuard guard;
+  if (args.beams) return run_beams(args, prompt, *engine, request, terminal);
+  note_unused_sampling(args, request.sampling, terminal);
   Stream stream(args, *engine, prompt, request, terminal);
   REDLINE_ASSIGN(const GenerateResult result,
                  engine->generate(request, [&](const TextPiece& piece) { return stream.take(piece); }));
   stream.finish();
   if (args.json) {
     Json json =
-        result_json(*engine, result, options.dtype == ComputeType::kF32, request.sampling.seed, stream.take_logprobs());
+        result_json(*engine, result, options.dtype == ComputeType::kF32, request.sampling, stream.take_logprobs());
     if (args.echo) json["prompt"] = prompt;
     REDLINE_TRY(print_json(json, terminal, -1));
   } else if (!terminal.reader_is_gone()) {

@@ -1,11 +1,14 @@
 // redline serve: language and image models behind HTTP.
 #include <algorithm>
+#include <cstdio>
 #include <filesystem>
 #include <optional>
 
 #include "cli/command.h"
 #include "cli/engine_options.h"
 #include "cli/model_name.h"
+#include "lab/machine/peaks_cache.h"
+#include "redline/embedding.h"
 #include "redline/image.h"
 #include "server/app.h"
 
@@ -14,10 +17,12 @@ namespace {
 
 struct ServeArgs {
   std::vector<std::string> models, lora, api_key, cors_origin;
-  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template;
+  std::string host = "127.0.0.1", api_keys_file, tls_cert, tls_key, access_log = "-", chat_template, cache_spill;
   int64_t port = 8080, max_sequences = 64, max_queue = 256, max_lora_rank = 0, max_body = 32, max_connections = 4096;
-  int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048;
+  int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048, memory = 0;
+  int64_t cache_spill_size = 16384;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
+  float keep_alive = -1, load_timeout = 300;
   std::string webhook_secret;
   bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
   EngineArgs engine;
@@ -51,9 +56,23 @@ struct ServeArgs {
     v(max_queue, "max-queue", "N", "texts that wait beyond those; more are refused with 429",
       {.min = 0, .max = 1000000});
     v(cache_memory, "cache-memory", "MIB", "memory for cached keys and values",
-      {.min = 0, .max = 1e9, .shown_default = "enough for --max-sequences contexts"});
+      {.min = 0,
+       .max = 1e9,
+       .shown_default = "enough for --max-sequences contexts, with --memory at most a quarter of it"});
+    v(cache_spill, "cache-spill", "DIR", "keep pages of the prefix cache on disk too, also for the next start",
+      {.names_file = true});
+    v(cache_spill_size, "cache-spill-size", "MIB", "size of these files", {.min = 1, .max = 1e9});
     v(no_prefix_cache, "no-prefix-cache", "", "do not reuse the state of earlier requests",
       {.aliases = {"--no-enable-prefix-caching"}});
+    v(memory, "memory", "MIB",
+      "memory for the weights and caches of all models; a model is loaded when a request names it, and others are "
+      "unloaded "
+      "to make room",
+      {.min = 0, .max = 1e9, .shown_default = "all models stay loaded"});
+    v(keep_alive, "keep-alive", "SECONDS", "unload models that are idle for so long",
+      {.min = -1, .max = 1e9, .shown_default = "never", .aliases = {"--sleep-idle-seconds"}});
+    v(load_timeout, "load-timeout", "SECONDS", "time that a request waits for its model; then it gets 503",
+      {.min = 0.001, .max = 86400});
     v(max_side, "max-side", "PIXELS", "largest width and height of an image", {.min = 16, .max = 16384});
     v(allow_webhooks, "allow-webhooks", "",
       "clients may have events of predictions posted to their URLs; on a loopback address they always may");
@@ -81,31 +100,122 @@ std::pair<std::string, std::string> name_and_path(const std::string& text) {
   return {name, text};
 }
 
+struct Kind;
+
 struct ToOpen {
-  std::string name, path;
-  bool is_image = false;
+  std::string name, path;  ///< path: where find_model() found it
+  const Kind* kind = nullptr;
   TextEngineOptions options;
   ImageOptions image_options;
+  EmbeddingOptions embedding_options;
   std::vector<std::pair<std::string, std::string>> adapters;
+  int64_t adapter_ranks = 0;  ///< of these together
+};
+
+/// What the kinds of models differ in.
+struct Kind {
+  const char* name;
+  bool (*is_it)(const std::string& path);
+  Result<int64_t> (*rank)(const std::string& adapter);
+  /// Adds the model to its table.
+  std::shared_ptr<server::Resident> (*add)(const ToOpen&, const ServeArgs&, server::App&, Terminal&);
+};
+
+int64_t adapter_rank_of(const ToOpen& m, const ServeArgs& args) {
+  return std::max(args.max_lora_rank, m.adapter_ranks);
+}
+
+/// Before it is loaded, which may show that it takes less.
+int64_t expected_bytes(const ToOpen& m, const ServeArgs& args, int64_t cache) {
+  const int64_t weights = weight_bytes_of(m.path), memory = args.memory << 20;
+  return std::min(weights + cache, std::max(weights, memory));
+}
+
+std::shared_ptr<server::Resident> add_text(const ToOpen& m, const ServeArgs& args, server::App& app,
+                                           Terminal& terminal) {
+  TextEngineOptions options = m.options;
+  options.max_adapter_rank = adapter_rank_of(m, args);
+  const auto open = [=, name = m.name, path = m.path, &terminal]() -> Result<std::unique_ptr<TextEngine>> {
+    REDLINE_ASSIGN(auto engine, open_engine(path, options, terminal));
+    const ModelInfo& info = engine->info();
+    const BatchLimits limits = engine->batch_limits();
+    terminal.note("redline: {}: {}, {}, context {}, up to {} texts at once, {} tokens fit in the cache ({} MiB)", name,
+                  info.architecture, info.weight_types, info.context, limits.sequences, limits.cache_tokens,
+                  engine->memory().kv_cache >> 20);
+    return engine;
+  };
+  auto model = std::make_shared<server::ServedModel>(m.name, open, args.max_sequences + args.max_queue, m.adapters);
+  app.models().add(model, expected_bytes(m, args, options.cache_memory));
+  return model;
+}
+
+std::shared_ptr<server::Resident> add_image(const ToOpen& m, const ServeArgs& args, server::App& app,
+                                            Terminal& terminal) {
+  ImageOptions options = m.image_options;
+  options.max_adapter_rank = adapter_rank_of(m, args);
+  const auto open = [=, name = m.name, path = m.path, &terminal]() -> Result<std::unique_ptr<ImageEngine>> {
+    REDLINE_ASSIGN(auto engine, ImageEngine::open(path, options));
+    const ImageRequest defaults = engine->defaults();
+    terminal.note("redline: {}: {}, {}x{} pixels in {} steps, at most {} a side", name, engine->family(),
+                  defaults.width, defaults.height, defaults.num_inference_steps, options.max_side);
+    return engine;
+  };
+  auto model = std::make_shared<server::ImageModel>(m.name, open, options, args.max_queue, m.adapters);
+  app.images().add(model, expected_bytes(m, args, 0));
+  return model;
+}
+
+std::shared_ptr<server::Resident> add_embedding(const ToOpen& m, const ServeArgs& args, server::App& app,
+                                                Terminal& terminal) {
+  const auto open = [options = m.embedding_options, name = m.name, path = m.path,
+                     &terminal]() -> Result<std::unique_ptr<EmbeddingEngine>> {
+    REDLINE_ASSIGN(auto engine, EmbeddingEngine::open(path, options));
+    const EmbeddingInfo& info = engine->info();
+    terminal.note("redline: {}: {}, {}, {} of up to {} tokens", name, info.architecture, info.weight_types,
+                  info.num_labels > 0 ? "scores" : fmt::format("embeddings of {} dimensions", info.dimensions),
+                  info.max_length);
+    return engine;
+  };
+  auto model = std::make_shared<server::EmbeddingModel>(m.name, open, args.max_queue);
+  app.embeddings().add(model, expected_bytes(m, args, 0));
+  return model;
+}
+
+/// The last one takes what the others do not.
+constexpr Kind kKinds[] = {
+    {"image", [](const std::string& path) { return std::filesystem::exists(path + "/model_index.json"); },
+     [](const std::string& adapter) { return adapter_rank(adapter); }, add_image},
+    {"embedding", is_embedding_model,
+     [](const std::string&) -> Result<int64_t> { return unsupported("embedding models take no adapters"); },
+     add_embedding},
+    {"language", [](const std::string&) { return true; },
+     [](const std::string& adapter) { return text_adapter_rank(adapter); }, add_text},
 };
 
 /// An adapter goes to the first model of its kind.
 Status assign_adapters(const ServeArgs& args, std::vector<ToOpen>& models) {
+  const auto first = [&](const Kind& kind) {
+    return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.kind == &kind; });
+  };
   for (const std::string& text : args.lora) {
     auto [name, path] = name_and_path(text);
-    const auto first = [&](bool is_image) {
-      return std::find_if(models.begin(), models.end(), [&](const ToOpen& m) { return m.is_image == is_image; });
-    };
-    const auto text_rank = text_adapter_rank(path);
-    const auto image_rank = text_rank.ok() ? Result<int64_t>(text_rank.status()) : adapter_rank(path);
-    const bool is_image = !text_rank.ok() && (image_rank.ok() || first(false) == models.end());
-    const Result<int64_t>& rank = is_image ? image_rank : text_rank;
-    if (!rank.ok()) return rank.status();
-    const auto model = first(is_image);
+    const Kind* of = nullptr;
+    int64_t rank = 0;
+    Status problem;  // what the reader of a kind that is served says, if one does
+    for (const Kind& kind : kKinds) {
+      const Result<int64_t> found = kind.rank(path);
+      if (found.ok()) {
+        of = &kind;
+        rank = *found;
+      } else if (problem.ok() || first(kind) != models.end()) {
+        problem = found.status();
+      }
+    }
+    if (!of) return problem;
+    const auto model = first(*of);
     if (model == models.end())
-      return invalid_argument("{} is an adapter for {} models, and none is served", path,
-                              is_image ? "image" : "language");
-    (is_image ? model->image_options.max_adapter_rank : model->options.max_adapter_rank) += *rank;
+      return invalid_argument("{} is an adapter for {} models, and none is served", path, of->name);
+    model->adapter_ranks += rank;
     model->adapters.emplace_back(std::move(name), std::move(path));
   }
   return {};
@@ -125,48 +235,38 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.trace_file.clear();
     options.max_sequences = args.max_sequences;
     options.max_batch_tokens = std::max(args.max_batch_tokens, args.max_sequences);
-    options.cache_memory = args.cache_memory << 20;
+    constexpr int64_t kCacheShare = 4;  // of --memory, unless it is set
+    options.cache_memory = (args.cache_memory > 0 ? args.cache_memory : args.memory / kCacheShare) << 20;
     options.prefix_cache = !args.no_prefix_cache;
-    options.max_adapter_rank = args.max_lora_rank;
+    options.cache_folder = args.cache_spill;
+    options.cache_folder_bytes = args.cache_spill_size << 20;
+    options.on_notice = [](const std::string& text) {  // from any thread, in one piece
+      std::fputs(("redline: " + text + "\n").c_str(), stderr);
+    };
     options.chat_template = args.chat_template;
-    ToOpen model{.name = std::move(name), .path = std::move(path), .options = options};
+    options.machine_limits = lab::limits_of_machine;
+    ToOpen model{.name = std::move(name), .options = options};
     model.image_options.runtime = runtime;
     model.image_options.max_side = args.max_side;
-    REDLINE_ASSIGN(const std::string found, find_model(model.path));
-    model.is_image = std::filesystem::exists(found + "/model_index.json");
+    model.embedding_options.runtime = runtime;
+    model.embedding_options.dtype = options.dtype;
+    REDLINE_ASSIGN(model.path, find_model(path));
+    model.kind = std::find_if(std::begin(kKinds), std::end(kKinds), [&](const Kind& k) { return k.is_it(model.path); });
+    if (const int64_t mib = weight_bytes_of(model.path) >> 20; args.memory > 0 && mib > args.memory)
+      return invalid_argument("--memory {}: the weights of {} take {} MiB", args.memory, model.name, mib);
     models.push_back(std::move(model));
   }
   REDLINE_TRY(assign_adapters(args, models).within("flag --lora"));
   return models;
 }
 
-Status open_image_model(ToOpen& m, const ServeArgs& args, server::App& app, Terminal& terminal) {
-  REDLINE_ASSIGN(const std::string path, find_model(m.path));
-  REDLINE_ASSIGN(auto engine, ImageEngine::open(path, m.image_options));
-  const ImageRequest defaults = engine->defaults();
-  terminal.note("redline: {}: {}, {}x{} pixels in {} steps, at most {} a side", m.name, engine->family(),
-                defaults.width, defaults.height, defaults.num_inference_steps, m.image_options.max_side);
-  auto model = std::make_shared<server::ImageModel>(m.name, std::move(engine), m.image_options, args.max_queue);
-  for (const auto& [name, file] : m.adapters) REDLINE_TRY(model->load_adapter(name, file).within("flag --lora"));
-  app.images().add(std::move(model));
-  return {};
-}
-
-Status open_models(std::vector<ToOpen> models, const ServeArgs& args, server::App& app, Terminal& terminal) {
-  for (ToOpen& m : models) {
-    if (m.is_image) {
-      REDLINE_TRY(open_image_model(m, args, app, terminal));
-      continue;
-    }
-    REDLINE_ASSIGN(auto engine, open_engine(m.path, m.options, terminal));
-    const ModelInfo& info = engine->info();
-    const BatchLimits limits = engine->batch_limits();
-    terminal.note("redline: {}: {}, {}, context {}, up to {} texts at once, {} tokens fit in the cache ({} MiB)",
-                  m.name, info.architecture, info.weight_types, info.context, limits.sequences, limits.cache_tokens,
-                  engine->memory().kv_cache >> 20);
-    auto model = std::make_shared<server::ServedModel>(m.name, std::move(engine), args.max_queue);
-    for (const auto& [name, path] : m.adapters) REDLINE_TRY(model->load_adapter(name, path).within("flag --lora"));
-    app.models().add(std::move(model));
+/// All of them, or with --memory those that fit in the order in which they are given.
+Status open_models(const std::vector<ToOpen>& models, const ServeArgs& args, server::App& app, Terminal& terminal) {
+  std::vector<std::shared_ptr<server::Resident>> given;
+  for (const ToOpen& m : models) given.push_back(m.kind->add(m, args, app, terminal));
+  for (const auto& model : given) {
+    REDLINE_ASSIGN(const bool is_loaded, app.residency().load_if_it_fits(*model));
+    if (!is_loaded) terminal.note("redline: {}: is loaded when a request names it", model->name());
   }
   return {};
 }
@@ -180,7 +280,7 @@ struct LogFile {
 };
 
 Status serve(const ServeArgs& args, Terminal& terminal) {
-  REDLINE_ASSIGN(std::vector<ToOpen> models, models_of(args));
+  REDLINE_ASSIGN(const std::vector<ToOpen> models, models_of(args));
   LogFile log;
   if (args.access_log == "-") log.file = stderr;
   else if (args.access_log != "off" && !(log.file = std::fopen(args.access_log.c_str(), "ae")))
@@ -192,6 +292,8 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
                    .allows_webhooks = is_loopback || args.allow_webhooks,
                    .webhook_secret = args.webhook_secret,
                    .request_timeout_s = args.request_timeout,
+                   .residency = {.memory_bytes = args.memory << 20, .keep_alive_s = args.keep_alive},
+                   .load_timeout_s = args.load_timeout,
                    .log = log.file});
   for (size_t i = 0; i < args.api_key.size(); ++i)
     REDLINE_TRY(
@@ -215,7 +317,7 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
   terminal.flush();
   if (!is_loopback && app.keys().empty())
     terminal.note("redline: {} can be reached by others, and no --api-key is asked of them", args.host);
-  REDLINE_TRY(open_models(std::move(models), args, app, terminal));
+  REDLINE_TRY(open_models(models, args, app, terminal));
   app.set_ready();
   terminal.note("redline: ready");
   http->wait();
@@ -227,11 +329,11 @@ Status serve(const ServeArgs& args, Terminal& terminal) {
 
 Command serve_command() {
   return make_command<ServeArgs, serve>(
-      "serve", "serve language and image models over HTTP",
+      "serve", "serve language, image and embedding models over HTTP",
       "Speaks the APIs of OpenAI, Anthropic, Ollama, llama.cpp and vLLM; /openapi.json describes every endpoint. "
       "Requests are "
       "answered with 503 until the models are loaded. SIGTERM or Ctrl-C ends the server when the texts in progress are "
-      "finished; the second one at once. docs/server.md has more.",
+      "finished; the second one at once. docs/serving.md has more.",
       {"redline serve redline-tales", "redline serve chat=model.gguf draft=small.gguf --port 8000 --api-key secret",
        "redline serve redline-tales --lora shout=assets/redline-tales/adapters/shout"});
 }

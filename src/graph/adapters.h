@@ -49,6 +49,7 @@ struct AdapterFactors {
 /// An adapter for the sites of one model. What it points to lives as long as the adapter.
 struct Adapter {
   std::vector<AdapterFactors> factors;  ///< by AdapterSite::index
+  uint64_t identity = 0;                ///< a hash of the factors; 0: unknown
   std::shared_ptr<const void> storage;
 };
 

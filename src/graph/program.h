@@ -108,6 +108,8 @@ class StateMemory {
   virtual uint8_t* pages(size_t group) = 0;
   virtual void copy_page(size_t group, int64_t from, int64_t to) = 0;
   virtual void clear_page(size_t group, int64_t page) = 0;
+  /// The contents of pages [begin, end) are not needed: their memory may go back to the system until they are written.
+  virtual void discard_pages(size_t group, int64_t begin, int64_t end) {}
 };
 
 /// Memory of a back end that outlives steps, for external values.

@@ -17,24 +17,33 @@ struct SequenceRows {
   int64_t first_position;
 };
 
-/// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances.
+/// Query rows from which a kernel may use tile products, for one KV head of a sequence in one step.
+inline constexpr int64_t kAttentionTileLines = 9;
+
+/// Query rows [row_begin, row_end) of one sequence for one KV head: the unit that the attention plan balances. Or the
+/// rows of a group of sequences over the positions that they share.
 struct AttentionItem {
-  int32_t sequence;
+  int32_t sequence;  ///< whose page table is read
   int32_t kv_head;
-  int32_t row_begin, row_end;
-  int64_t first_position;  ///< position of row_begin in its sequence
-  int64_t kv_begin = 0;    ///< first cached position read; the item covers all positions or one piece of a split
+  int32_t row_begin, row_end;  ///< of a group: indices into AttentionWork::group_rows
+  int64_t first_position;      ///< position of row_begin in its sequence; of a group: kv_end
+  int64_t kv_begin = 0;        ///< first cached position read; the item covers all positions or one piece of a split
   int64_t kv_end = INT64_MAX;
-  int32_t split = -1;    ///< index into AttentionWork::splits, -1 when whole
-  int64_t partials = 0;  ///< offset of the piece's partial results in AttentionWork::partials
+  int32_t split = -1;          ///< index into AttentionWork::splits, -1 when whole; of a group: its first one
+  int32_t num_splits = 1;      ///< of a group: one per sequence, in the order of its rows
+  int64_t partials = 0;        ///< offset of the piece's partial results in AttentionWork::partials
+  bool is_group = false;       ///< rows of several sequences
+  bool takes_vectors = false;  ///< alone, each sequence of the group has fewer lines than kAttentionTileLines
+  bool merges_chunks = false;  ///< AttentionArgs::merges_chunks
 };
 
-/// An item whose positions are split among workers. The worker that finishes the last piece reduces all pieces in order
-/// of position.
+/// Rows whose positions are split among items. The worker that finishes the last piece reduces all pieces in order of
+/// position: those of the group first, if the sequence is in one.
 struct AttentionSplit {
   int32_t pieces;
-  int64_t chunks;
-  int64_t partials;  ///< of the first piece
+  int32_t row_begin, row_end;
+  int64_t chunks, partials;                               ///< number and offset of their own partial results
+  int64_t num_shared = 0, shared = 0, shared_stride = 0;  ///< AttentionMergeArgs::shared, as an offset
 };
 
 /// The attention plan of one step, made once on the host and read by every layer of a state group. Work partition s
@@ -43,6 +52,7 @@ struct AttentionWork {
   const AttentionItem* items = nullptr;
   const int32_t* slot_begin = nullptr;  ///< [work partitions + 1]
   const AttentionSplit* splits = nullptr;
+  const int32_t* group_rows = nullptr;       ///< rows of the step, by group
   std::atomic<int32_t>* finished = nullptr;  ///< [splits] finished pieces; reset to zero by the last one
   float* partials = nullptr;                 ///< for one layer at a time
 };

@@ -6,18 +6,21 @@
 namespace redline {
 namespace {
 
-/// Address space for partial results before they are reduced; memory is used only where a split writes.
-constexpr int64_t kPartialBytes = 8 << 20;
+/// Address space for partial results before they are reduced; memory is used only where a split or a group writes.
+constexpr int64_t kPartialBytes = 32 << 20;
 /// If a work partition has more than this factor of its share, the plan splits items into pieces of a share over
 /// kPiecesPerSlot.
 constexpr double kTolerated = 1.1;
 constexpr int64_t kPiecesPerSlot = 4;
+constexpr int64_t kChunkPages = kKvChunk / kKvPageTokens;
+
+int64_t chunks_for(int64_t positions) { return (positions + kKvChunk - 1) / kKvChunk; }
 
 }  // namespace
 
 AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
     : shape_(shape), load_(static_cast<size_t>(shape.slots)), slot_begin_(static_cast<size_t>(shape.slots) + 1),
-      finished_(static_cast<size_t>(2 * kPiecesPerSlot * shape.slots)) {
+      finished_(static_cast<size_t>(2 * kPiecesPerSlot * shape.slots + shape.max_sequences * shape.num_kv_heads)) {
   const auto most = static_cast<size_t>((shape.max_tokens / kRowGrain + shape.max_sequences + 1) * shape.num_kv_heads) +
                     finished_.size();
   unsorted_.reserve(most);
@@ -26,11 +29,21 @@ AttentionPlan::AttentionPlan(const AttentionPlanShape& shape)
   order_.reserve(most);
   slot_of_.reserve(most);
   splits_.reserve(finished_.size());
+  const auto sequences = static_cast<size_t>(shape.max_sequences);
+  by_pages_.reserve(sequences);
+  shared_chunks_.reserve(sequences);
+  groups_.reserve(sequences);
+  is_grouped_.reserve(sequences);
+  group_rows_.reserve(static_cast<size_t>(shape.max_tokens));
   auto partials = AlignedBuffer::make(kPartialBytes);
   if (partials.ok()) partials_ = std::move(partials).value();  // otherwise nothing is split
 }
 
-void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window) {
+void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window,
+                         std::span<const int32_t* const> pages) {
+  groups_.clear();
+  // Pages that have left a window are not in the table.
+  if (window == 0 && pages.size() > 1) find_groups(sequences, pages);
   cut(sequences, window);
   deal();
   int64_t total = 0;
@@ -50,22 +63,151 @@ void AttentionPlan::make(std::span<const SequenceRows> sequences, int64_t window
 }
 
 AttentionWork AttentionPlan::work() {
-  return {items_.data(), slot_begin_.data(), splits_.data(), finished_.data(), static_cast<float*>(partials_.data())};
+  return {items_.data(),      slot_begin_.data(), splits_.data(),
+          group_rows_.data(), finished_.data(),   static_cast<float*>(partials_.data())};
+}
+
+void AttentionPlan::find_groups(std::span<const SequenceRows> sequences, std::span<const int32_t* const> pages) {
+  // A piece of one chunk should not be more than the share of a work partition.
+  int64_t cost = 0;
+  for (const SequenceRows& s : sequences) cost += s.rows * (s.first_position + s.rows) * shape_.num_kv_heads;
+  most_lines_ = std::min(kMaxLines, cost / (shape_.slots * kKvChunk) * group_heads());
+  by_pages_.clear();
+  for (size_t s = 0; s < sequences.size(); ++s)
+    if (sequences[s].first_position >= kKvChunk && 2 * lines(sequences[s]) <= most_lines_)
+      by_pages_.push_back(static_cast<int32_t>(s));
+  if (by_pages_.size() < 2) return;
+  // Whole chunks before the step, which every row attends to.
+  const auto table = [&](int32_t s) {
+    const int64_t chunks = sequences[static_cast<size_t>(s)].first_position / kKvChunk;
+    return std::span(pages[static_cast<size_t>(s)], static_cast<size_t>(chunks * kChunkPages));
+  };
+  const auto takes_tiles = [&](int32_t s) { return lines(sequences[static_cast<size_t>(s)]) >= kAttentionTileLines; };
+  std::sort(by_pages_.begin(), by_pages_.end(), [&](int32_t a, int32_t b) {
+    if (takes_tiles(a) != takes_tiles(b)) return takes_tiles(b);
+    const auto x = table(a), y = table(b);
+    const auto [at, other] = std::mismatch(x.begin(), x.end(), y.begin(), y.end());
+    if (at != x.end() && other != y.end()) return *at < *other;
+    return x.size() != y.size() ? x.size() < y.size() : a < b;
+  });
+  shared_chunks_.assign(by_pages_.size(), 0);
+  for (size_t i = 1; i < by_pages_.size(); ++i) {
+    const auto x = table(by_pages_[i - 1]), y = table(by_pages_[i]);
+    if (takes_tiles(by_pages_[i - 1]) == takes_tiles(by_pages_[i]))
+      shared_chunks_[i] = (std::mismatch(x.begin(), x.end(), y.begin(), y.end()).first - x.begin()) / kChunkPages;
+  }
+  choose_groups(sequences, 0, by_pages_.size());
+}
+
+// All of by_pages_[begin, end) in one group, or several groups that share more each: what saves more.
+int64_t AttentionPlan::choose_groups(std::span<const SequenceRows> sequences, size_t begin, size_t end) {
+  if (end - begin < 2) return 0;
+  const auto at = [&](size_t i) { return shared_chunks_.begin() + static_cast<int64_t>(i); };
+  const int64_t common = *std::min_element(at(begin + 1), at(end));
+  const size_t before = groups_.size();
+  int64_t saved_by_parts = 0;
+  for (size_t first = begin, i = begin + 1; i <= end; ++i) {
+    if (i<end&& * at(i)> common) continue;
+    saved_by_parts += choose_groups(sequences, first, i);
+    first = i;
+  }
+  const Group whole{begin, end, common};
+  const int64_t saved = common > 0 ? saved_bytes(sequences, whole) : 0;
+  if (saved <= saved_by_parts) return saved_by_parts;
+  groups_.resize(before);
+  groups_.push_back(whole);
+  return saved;
+}
+
+// Of one KV head: pages that are not read again, less partial results that are written and read.
+int64_t AttentionPlan::saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const {
+  const int64_t shared_bytes = group.chunks * kKvChunk * 2 * shape_.head_dim * shape_.element_bytes;
+  if (shared_bytes <= shape_.cached_bytes) return 0;
+  const int64_t partial_bytes = attention_partial_floats(shape_.head_dim) * static_cast<int64_t>(sizeof(float));
+  int64_t all_lines = 0, partials = 0;
+  for (size_t i = group.begin; i < group.end; ++i) {
+    const SequenceRows& s = sequences[static_cast<size_t>(by_pages_[i])];
+    all_lines += lines(s);
+    partials += lines(s) * (1 + chunks_for(s.first_position + s.rows) - group.chunks);
+  }
+  const int64_t reads = (all_lines + most_lines_ - 1) / most_lines_;
+  const int64_t saved_reads = static_cast<int64_t>(group.end - group.begin) - reads;
+  return saved_reads * shared_bytes - partials * 2 * partial_bytes;
+}
+
+void AttentionPlan::cut_group(std::span<const SequenceRows> sequences, const Group& group) {
+  const int64_t line_floats = attention_partial_floats(shape_.head_dim), heads = shape_.num_kv_heads;
+  const auto rows_of = [&](size_t i) -> const SequenceRows& { return sequences[static_cast<size_t>(by_pages_[i])]; };
+  const auto own_chunks = [&](const SequenceRows& s) { return chunks_for(s.first_position + s.rows) - group.chunks; };
+  int64_t all_lines = 0, floats = 0;
+  for (size_t i = group.begin; i < group.end; ++i) {
+    all_lines += lines(rows_of(i));
+    floats += lines(rows_of(i)) * (1 + own_chunks(rows_of(i))) * line_floats * heads;
+  }
+  const auto members = static_cast<int32_t>(group.end - group.begin);
+  if (used_ + floats > capacity() || splits_.size() + static_cast<size_t>(members * heads) > finished_.size()) return;
+  shared_positions_ += (members - 1) * group.chunks * kKvChunk;
+  const auto rows_begin = static_cast<int32_t>(group_rows_.size());
+  for (size_t i = group.begin; i < group.end; ++i) {
+    is_grouped_[static_cast<size_t>(by_pages_[i])] = 1;
+    for (int32_t r = 0; r < rows_of(i).rows; ++r) group_rows_.push_back(rows_of(i).row_begin + r);
+  }
+  const auto rows_end = static_cast<int32_t>(group_rows_.size());
+  const int64_t border = group.chunks * kKvChunk;
+  for (int64_t head = 0; head < heads; ++head) {
+    AttentionItem shared{by_pages_[group.begin], static_cast<int32_t>(head), rows_begin, rows_end, border, 0, border};
+    shared.split = static_cast<int32_t>(splits_.size());
+    shared.num_splits = members;
+    shared.partials = used_;
+    shared.is_group = shared.merges_chunks = true;
+    shared.takes_vectors = lines(rows_of(group.begin)) < kAttentionTileLines;
+    unsorted_.push_back(shared);
+    cost_.push_back((rows_end - rows_begin) * border);
+    int64_t line = used_;
+    used_ += all_lines * line_floats;
+    for (size_t i = group.begin; i < group.end; ++i) {
+      const SequenceRows& s = rows_of(i);
+      const int64_t chunks = own_chunks(s);
+      AttentionItem own{by_pages_[i], static_cast<int32_t>(head), s.row_begin, s.row_begin + s.rows, s.first_position,
+                        border,       border + chunks * kKvChunk};
+      own.split = static_cast<int32_t>(splits_.size());
+      own.partials = used_;
+      unsorted_.push_back(own);
+      cost_.push_back(s.rows * (s.first_position + s.rows - border));
+      splits_.push_back({2, s.row_begin, s.row_begin + s.rows, chunks, used_, 1, line, all_lines * line_floats});
+      line += lines(s) * line_floats;
+      used_ += lines(s) * chunks * line_floats;
+    }
+  }
 }
 
 void AttentionPlan::cut(std::span<const SequenceRows> sequences, int64_t window) {
   unsorted_.clear();
   cost_.clear();
   splits_.clear();
+  group_rows_.clear();
+  used_ = shared_positions_ = 0;
+  is_grouped_.assign(sequences.size(), 0);
+  for (const Group& group : groups_) {
+    // Parts of at most most_lines_; one sequence alone shares nothing.
+    for (Group part{group.begin, group.begin, group.chunks}; part.begin < group.end; part.begin = part.end) {
+      for (int64_t all = 0; part.end < group.end; ++part.end) {
+        all += lines(sequences[static_cast<size_t>(by_pages_[part.end])]);
+        if (all > most_lines_) break;
+      }
+      if (part.end - part.begin > 1) cut_group(sequences, part);
+    }
+  }
   int64_t all_rows = 0;
   for (const SequenceRows& rows : sequences) all_rows += rows.rows;
-  const int64_t group = shape_.num_heads / shape_.num_kv_heads;
   // Large items reuse the prepared keys for more query rows; they are smaller if there would be too few items to
   // balance.
-  auto grain = static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMaxLines / group))));
+  auto grain =
+      static_cast<int32_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(1, kMaxLines / group_heads()))));
   grain = std::max(grain, kRowGrain);
   while (grain > kRowGrain && all_rows * shape_.num_kv_heads / grain < kPiecesPerSlot * shape_.slots) grain /= 2;
   for (size_t s = 0; s < sequences.size(); ++s) {
+    if (is_grouped_[s]) continue;
     const SequenceRows& rows = sequences[s];
     for (int32_t begin = 0, end = 0; begin < rows.rows; begin = end) {
       end = rows.rows - begin < grain + kRowGrain ? rows.rows : begin + grain;
@@ -84,43 +226,64 @@ void AttentionPlan::split(int64_t window) {
   int64_t total = 0;
   for (const int64_t cost : cost_) total += cost;
   const int64_t piece_cost = std::max<int64_t>(1, total / (kPiecesPerSlot * shape_.slots));
-  const int64_t group = shape_.num_heads / shape_.num_kv_heads, line_floats = attention_partial_floats(shape_.head_dim);
-  const int64_t capacity = partials_.size() / static_cast<int64_t>(sizeof(float));
-  int64_t used = 0;
   const size_t whole = unsorted_.size();
   for (size_t i = 0; i < whole; ++i) {
-    const AttentionItem item = unsorted_[i];
-    const int64_t rows = item.row_end - item.row_begin, end = item.first_position + rows;
-    const int64_t begin = window > 0 ? std::max<int64_t>(0, item.first_position + 1 - window) : 0;
-    const int64_t first_chunk = begin / kKvChunk, chunks = (end + kKvChunk - 1) / kKvChunk - first_chunk;
-    const int64_t wanted = std::min(chunks, (cost_[i] + piece_cost - 1) / piece_cost);
-    if (wanted < 2) continue;
-    const int64_t in_piece = (chunks + wanted - 1) / wanted, pieces = (chunks + in_piece - 1) / in_piece;
-    const int64_t chunk_floats = rows * group * line_floats;
-    // The first piece takes the place of the item itself.
-    if (used + chunks * chunk_floats > capacity || splits_.size() == finished_.size() ||
-        unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.capacity())
-      break;
-    const auto index = static_cast<int32_t>(splits_.size());
-    splits_.push_back({static_cast<int32_t>(pieces), chunks, used});
-    const int64_t cost = cost_[i];
-    for (int64_t p = 0; p < pieces; ++p) {
-      const int64_t from = p * in_piece, to = std::min(chunks, from + in_piece);
-      AttentionItem piece = item;
-      piece.kv_begin = (first_chunk + from) * kKvChunk;
-      piece.kv_end = (first_chunk + to) * kKvChunk;
-      piece.split = index;
-      piece.partials = used + from * chunk_floats;
-      const int64_t piece_share = cost * (to - from) / chunks;
-      if (p == 0) {
-        unsorted_[i] = piece;
-        cost_[i] = piece_share;
-      } else {
-        unsorted_.push_back(piece);
-        cost_.push_back(piece_share);
-      }
+    const AttentionItem& item = unsorted_[i];
+    int64_t first_chunk = item.kv_begin / kKvChunk, end_chunk = item.kv_end / kKvChunk;
+    if (item.split < 0) {
+      const int64_t begin = window > 0 ? std::max<int64_t>(0, item.first_position + 1 - window) : 0;
+      first_chunk = begin / kKvChunk;
+      end_chunk = chunks_for(item.first_position + item.row_end - item.row_begin);
     }
-    used += chunks * chunk_floats;
+    const int64_t chunks = end_chunk - first_chunk;
+    const int64_t wanted = std::min(chunks, (cost_[i] + piece_cost - 1) / piece_cost);
+    if (wanted > 1) split_item(i, first_chunk, chunks, wanted);
+  }
+}
+
+// The first piece takes the place of the item itself. An item that does not fit in the memory that is left stays whole.
+void AttentionPlan::split_item(size_t index, int64_t first_chunk, int64_t chunks, int64_t wanted) {
+  const AttentionItem item = unsorted_[index];
+  const int64_t in_piece = (chunks + wanted - 1) / wanted, pieces = (chunks + in_piece - 1) / in_piece;
+  const int64_t floats = (item.row_end - item.row_begin) * group_heads() * attention_partial_floats(shape_.head_dim);
+  // The first piece of a group has one partial result. What a sequence of a group reads alone has room for all already.
+  const int64_t in_first = item.is_group ? 1 : in_piece;
+  const bool has_room = item.split >= 0 && !item.is_group;
+  const int64_t needed = has_room ? 0 : (in_first + chunks - in_piece) * floats;
+  if (used_ + needed > capacity() || unsorted_.size() + static_cast<size_t>(pieces) - 1 > unsorted_.capacity() ||
+      (item.split < 0 && splits_.size() == finished_.size()))
+    return;
+  const int64_t partials = has_room ? item.partials : used_;
+  used_ += needed;
+  int32_t first_split = item.split;
+  if (first_split < 0) {
+    first_split = static_cast<int32_t>(splits_.size());
+    splits_.push_back({1, item.row_begin, item.row_end, chunks, partials});
+  }
+  for (int32_t k = 0; k < item.num_splits; ++k) {
+    AttentionSplit& split = splits_[static_cast<size_t>(first_split + k)];
+    split.pieces += static_cast<int32_t>(pieces) - 1;
+    if (!item.is_group) continue;
+    split.num_shared = 1 + chunks - in_piece;
+    split.shared += partials - item.partials;
+  }
+  const int64_t cost = cost_[index];
+  for (int64_t p = 0; p < pieces; ++p) {
+    const int64_t from = p * in_piece, to = std::min(chunks, from + in_piece);
+    AttentionItem piece = item;
+    piece.kv_begin = (first_chunk + from) * kKvChunk;
+    piece.kv_end = (first_chunk + to) * kKvChunk;
+    piece.split = first_split;
+    piece.partials = partials + (p == 0 ? 0 : in_first + from - in_piece) * floats;
+    piece.merges_chunks = item.merges_chunks && p == 0;
+    const int64_t piece_share = cost * (to - from) / chunks;
+    if (p == 0) {
+      unsorted_[index] = piece;
+      cost_[index] = piece_share;
+    } else {
+      unsorted_.push_back(piece);
+      cost_.push_back(piece_share);
+    }
   }
 }
 

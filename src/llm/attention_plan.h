@@ -14,23 +14,38 @@ struct AttentionPlanShape {
   int slots;
   int64_t num_heads, num_kv_heads, head_dim;
   int64_t max_tokens, max_sequences;
+  int64_t element_bytes = 2;  ///< of cached keys and values
+  /// Of one core (L2). What sequences share of a KV head is read again from there if it fits, one sequence after the other,
+  /// at no cost: such sequences form no group.
+  int64_t cached_bytes = 0;
 };
 
 /// Splits the step into (sequence, KV head, query rows) items and assigns them to `slots` work partitions, longest
 /// first, each to the partition with the least work so far (FlashInfer's plan, arXiv:2501.01005 section 3.3; cost =
 /// query rows x visible positions). If some partitions would stay idle, long items are also split at chunks of
-/// positions. Results are bit-identical for every split: kernels compute rows and chunks independently of the others,
-/// and chunks are reduced in order.
+/// positions.
+///
+/// Sequences whose page tables begin with the same pages form a group (FlashInfer's cascade, arXiv:2501.01005 section
+/// 3.1.2): one item reads these pages for the rows of all of them, further items the rest of each. Partial results are
+/// written and read again, so a group is made where that takes less than reading the pages once per sequence.
+///
+/// Results are bit-identical for every split and every group: kernels compute rows and chunks independently of the
+/// others, chunks are reduced in order, and the rows of a group are computed by the kernel that they would have alone.
 class AttentionPlan {
  public:
   /// Memory is reserved here: make() does not allocate within these bounds.
   explicit AttentionPlan(const AttentionPlanShape& shape);
 
-  void make(std::span<const SequenceRows> sequences, int64_t window);
+  /// `pages`: as StateStep::pages, of all sequences; empty: nothing is shared.
+  void make(std::span<const SequenceRows> sequences, int64_t window, std::span<const int32_t* const> pages = {});
   std::span<const AttentionItem> items() const { return items_; }
+  std::span<const int32_t> group_rows() const { return group_rows_; }
+  /// Positions that are not read again, because a sequence before reads them.
+  int64_t shared_positions() const { return shared_positions_; }
   std::span<const int32_t> slot_begin() const { return slot_begin_; }
   std::span<const AttentionSplit> splits() const { return splits_; }
   AttentionWork work();
+  void set_cached_bytes(int64_t bytes) { shape_.cached_bytes = bytes; }
 
   /// Rows of an item are a multiple of this, except for the last item, which also takes the remainder. So whether a
   /// kernel gets few rows or many depends only on the step.
@@ -39,11 +54,33 @@ class AttentionPlan {
   static constexpr int64_t kMaxLines = 256;
 
  private:
+  /// Neighbours in by_pages_ that read their first `chunks` chunks together.
+  struct Group {
+    size_t begin, end;
+    int64_t chunks;
+  };
+  int64_t group_heads() const { return shape_.num_heads / shape_.num_kv_heads; }
+  int64_t lines(const SequenceRows& rows) const { return rows.rows * group_heads(); }
+  void find_groups(std::span<const SequenceRows> sequences, std::span<const int32_t* const> pages);
+  int64_t choose_groups(std::span<const SequenceRows> sequences, size_t begin, size_t end);
+  int64_t saved_bytes(std::span<const SequenceRows> sequences, const Group& group) const;
+  /// Items of sequences by_pages_[begin, end), unless there is no room for their partial results.
+  void cut_group(std::span<const SequenceRows> sequences, const Group& group);
   void cut(std::span<const SequenceRows> sequences, int64_t window);
   void split(int64_t window);
+  void split_item(size_t index, int64_t first_chunk, int64_t chunks, int64_t wanted);
   void deal();
+  int64_t capacity() const { return partials_.size() / static_cast<int64_t>(sizeof(float)); }
 
   AttentionPlanShape shape_;
+  std::vector<int32_t> by_pages_;       ///< sequences in the order of their page tables
+  std::vector<int64_t> shared_chunks_;  ///< of each with the one before it
+  std::vector<Group> groups_;
+  int64_t most_lines_ = 0;  ///< of a group
+  int64_t shared_positions_ = 0;
+  std::vector<uint8_t> is_grouped_;
+  std::vector<int32_t> group_rows_;
+  int64_t used_ = 0;  ///< floats of partials_
   std::vector<AttentionItem> unsorted_, items_;
   std::vector<int64_t> cost_, load_;
   std::vector<int32_t> order_, slot_of_, slot_begin_;

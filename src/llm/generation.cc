@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <new>
 #include <utility>
 
 namespace redline {
@@ -29,7 +30,9 @@ Result<std::shared_ptr<TextGeneration>> TextGeneration::make(const TextModel& mo
   if (length > info.context)
     return invalid_argument("the prompt has {} tokens, the context holds {}; raise --context or shorten the prompt",
                             length, info.context);
-  REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info.vocab_size));
+  const bool needs_texts = model.tokenizer && Sampler::needs_texts(request.sampling);
+  REDLINE_ASSIGN(Sampler sampler, Sampler::create(request.sampling, info.vocab_size,
+                                                  needs_texts ? model.constraints->vocabulary() : nullptr));
   std::shared_ptr<TextGeneration> g(new TextGeneration(model, std::move(sampler)));
   REDLINE_ASSIGN(g->stops_, StopStrings::create(request.stop));
   if (!request.stop.empty() && !model.tokenizer)
@@ -78,34 +81,54 @@ bool TextGeneration::show(std::string_view text, int32_t token, float logprob, s
   try {
     return on_piece_(TextPiece{text, token, logprob, top});
   } catch (...) {  // other requests share the thread
-    fail(internal("on_piece has thrown an exception"));
+    delivery_.status = internal("on_piece has thrown an exception");
     return false;
   }
+}
+
+bool TextGeneration::is_stop_token(int32_t token) const {
+  return !request_.ignore_stop_tokens &&
+         std::binary_search(model_.stop_tokens.begin(), model_.stop_tokens.end(), token);
 }
 
 void TextGeneration::sample(std::span<const float> logits) {
   if (!has_prefilled_) {
     has_prefilled_ = true;
     result_.prefill_ms = ms_since_start();
-    sampler_.accept(tokens_);
+    sampler_.accept_prompt(tokens_);
   }
-  if (std::ssize(result_.tokens) == request_.max_tokens) return end(FinishReason::kLength);
+  if (num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
   if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);
-  const auto take = [&]() -> Status {
+  Result<Sampled> next = take(logits);
+  if (!next.ok()) return fail(std::move(next).status());
+  const int32_t token = next->token;
+  sampled_ = std::move(next).value();
+  if (sampled_->ends_text) return end(FinishReason::kStop);
+  sampler_.accept(token);
+  if (++num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
+  if (std::ssize(tokens_) == model_.info.context) return end(FinishReason::kContext);
+  tokens_.push_back(token);
+}
+
+Result<TextGeneration::Sampled> TextGeneration::take(std::span<const float> logits) {
+  try {
+    Sampled next;
     REDLINE_ASSIGN(const std::span<const float> allowed, constrained(logits));
-    REDLINE_ASSIGN(const int32_t token, sampler_.sample(allowed, std::ssize(tokens_)));
+    REDLINE_ASSIGN(next.token, sampler_.sample(allowed, std::ssize(tokens_)));
     if (request_.num_logprobs >= 0) {
-      REDLINE_ASSIGN(logprob_, sampler_.logprobs(logits, token, request_.num_logprobs, top_));
+      REDLINE_ASSIGN(next.logprob, sampler_.logprobs(logits, next.token, request_.num_logprobs, next.top));
     }
-    sampled_ = token;
-    return {};
-  };
-  if (Status status = take(); !status.ok()) fail(std::move(status));
+    next.ends_text = is_stop_token(next.token);
+    return next;
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("no room to sample a token");
+  }
 }
 
 Result<std::span<const float>> TextGeneration::constrained(std::span<const float> logits) {
   if (!constraint_) return logits;
-  REDLINE_TRY(constraint_->fill_mask(allowed_));
+  if (!std::exchange(has_mask_, false)) mask_status_ = constraint_->fill_mask(allowed_);
+  REDLINE_TRY(mask_status_);
   const size_t size = std::min(logits.size(), masked_.size());
   constexpr float kExcluded = -std::numeric_limits<float>::infinity();
   bool has_any = false;
@@ -130,52 +153,82 @@ Result<std::span<const float>> TextGeneration::constrained(std::span<const float
   return std::span<const float>(masked_);
 }
 
-void TextGeneration::deliver() {
-  if (!has_ended() && is_cancelled()) end(FinishReason::kCancelled);
-  if (!has_ended()) {
-    if (sampled_) deliver_token();
-    else if (!show("", -1, 0, {})) end(FinishReason::kCancelled);
-  }
-  if (has_ended()) deliver_end();
+bool TextGeneration::begin_delivery(bool ran) {
+  if (is_settled_ || (!ran && !has_ended())) return false;
+  delivery_ = {};
+  delivery_.is_pending = true;
+  delivery_.sampled = std::exchange(sampled_, std::nullopt);
+  delivery_.reason = reason_;
+  delivery_.status = status_;
+  return true;
 }
 
-void TextGeneration::deliver_token() {
-  const int32_t token = *sampled_;
-  sampled_.reset();
-  const int64_t made = std::ssize(result_.tokens);
-  if (made == 0) {
+void TextGeneration::prepare() {
+  if (!delivery_.is_pending || !constraint_ || !delivery_.sampled || delivery_.sampled->ends_text) return;
+  try {
+    delivery_.status = constraint_->accept(delivery_.sampled->token);
+    delivery_.completes_constraint = constraint_->is_finished();
+    if (delivery_.completes_constraint || delivery_.reason || !delivery_.status.ok()) return;
+    mask_status_ = constraint_->fill_mask(allowed_);
+  } catch (const std::bad_alloc&) {
+    mask_status_ = out_of_memory("no room for the output constraint");
+  }
+  has_mask_ = true;
+}
+
+void TextGeneration::deliver() {
+  Delivery& d = delivery_;
+  if (!d.is_pending) return;
+  try {
+    const bool shows = d.sampled && !d.sampled->ends_text;
+    if (is_cancelled() && (shows || !d.reason) && d.status.ok()) d.reason = FinishReason::kCancelled;
+    else if (d.sampled) deliver_token(*d.sampled);
+    else if (!d.reason && d.status.ok() && !show("", -1, 0, {})) d.reason = FinishReason::kCancelled;
+    if (d.reason) deliver_end();
+  } catch (const std::bad_alloc&) {
+    d.status = out_of_memory("no room for the text of a request");
+  }
+}
+
+void TextGeneration::deliver_token(const Sampled& sampled) {
+  Delivery& d = delivery_;
+  if (const int64_t made = std::ssize(result_.tokens); made == 0) {
     result_.first_token_ms = ms_since_start();
     decode_start_ = Clock::now();
   } else {
     result_.decode_tokens = made;
     result_.decode_ms = std::chrono::duration<double, std::milli>(Clock::now() - decode_start_).count();
   }
-  const std::vector<int32_t>& stop_tokens = model_.stop_tokens;
-  if (!request_.ignore_stop_tokens && std::binary_search(stop_tokens.begin(), stop_tokens.end(), token))
-    return end(FinishReason::kStop);
-  sampler_.accept(token);
-  if (constraint_)
-    if (Status status = constraint_->accept(token); !status.ok()) return fail(std::move(status));
-  result_.tokens.push_back(token);
-  const std::string text = decoder_ ? stops_.push(decoder_->push(token)) : "";
-  const bool go_on = show(text, token, logprob_, top_);
-  if (stops_.found()) return end(FinishReason::kStop);
-  if (!go_on) return end(FinishReason::kCancelled);
-  if (constraint_ && constraint_->is_finished()) return end(FinishReason::kStop);
-  if (made + 1 == request_.max_tokens) return end(FinishReason::kLength);
-  if (std::ssize(tokens_) == model_.info.context) return end(FinishReason::kContext);
-  tokens_.push_back(token);
+  if (sampled.ends_text || !d.status.ok()) return;
+  result_.tokens.push_back(sampled.token);
+  ++d.tokens;
+  const std::string text = decoder_ ? stops_.push(decoder_->push(sampled.token)) : "";
+  const bool go_on = show(text, sampled.token, sampled.logprob, sampled.top);
+  if (stops_.found()) d.reason = FinishReason::kStop;
+  else if (!go_on) d.reason = FinishReason::kCancelled;
+  else if (d.completes_constraint) d.reason = FinishReason::kStop;
 }
 
 // Text held back as part of a character or of a stop string is emitted after all.
 void TextGeneration::deliver_end() {
-  if (!status_.ok()) return;
-  result_.reason = *reason_;
+  if (!delivery_.status.ok()) return;
+  result_.reason = *delivery_.reason;
   std::string rest = decoder_ && !stops_.found() ? stops_.push(decoder_->finish()) : "";
   if (!stops_.found()) rest += stops_.finish();
   if (rest.empty()) return;
-  if (*reason_ == FinishReason::kCancelled) result_.text += rest;
+  if (*delivery_.reason == FinishReason::kCancelled) result_.text += rest;
   else show(rest, -1, 0, {});
+}
+
+int64_t TextGeneration::settle() {
+  Delivery& d = delivery_;
+  if (!std::exchange(d.is_pending, false)) return 0;
+  if (d.reason || !d.status.ok()) {
+    reason_ = d.reason;
+    status_ = std::move(d.status);
+    is_settled_ = true;
+  }
+  return d.tokens;
 }
 
 void TextGeneration::end(FinishReason reason) {

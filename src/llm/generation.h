@@ -20,6 +20,10 @@
 namespace redline {
 
 /// Called by the thread that runs the steps, except for cancel(), is_done() and wait(), which are thread-safe.
+///
+/// sample() takes a token and decides by it alone whether the request goes on, so that the next step can begin. What the
+/// token means to the outside (constraint, text, stop strings, callback) is its delivery: begin_delivery() hands it over,
+/// prepare() and deliver() may run on another thread beside the next step, and settle() takes back what they found.
 class TextGeneration {
  public:
   using Callback = std::function<bool(const TextPiece&)>;
@@ -32,7 +36,6 @@ class TextGeneration {
   std::span<const int32_t> tokens() const { return tokens_; }
   int64_t prompt_tokens() const { return result_.prompt_tokens; }
   int64_t cached_tokens() const { return result_.cached_tokens; }
-  int64_t generated_tokens() const { return std::ssize(result_.tokens); }
   bool has_prefilled() const { return has_prefilled_; }
   std::unique_ptr<SequenceState>& state() { return state_; }
   std::span<const WeightedAdapter> adapters() const { return adapters_; }
@@ -46,17 +49,28 @@ class TextGeneration {
   void set_cached(int64_t tokens, CacheMiss miss);
 
   // Under the stepper's mutex, without callbacks.
-  /// Samples the next token from the logits after the last token.
+  /// Samples the next token from the logits after the last token, and ends the request if that is its last one. After
+  /// prepare() of the token before. Different requests may sample at the same time.
   void sample(std::span<const float> logits);
   /// Ends the request, unless it has ended. Text that was held back is passed on by deliver().
   void end(FinishReason reason);
   void fail(Status status);
   bool has_ended() const { return reason_.has_value() || !status_.ok(); }
-  bool has_output() const { return !result_.tokens.empty(); }
+  bool has_output() const { return num_sampled_ > 0; }
 
-  /// Without the mutex: passes on what the last step gave, a token or the end, and calls the callback.
+  /// Takes what the last step gave for delivery: a token, the end, or, if the request `ran`, the progress of its prompt.
+  /// False: there is nothing.
+  bool begin_delivery(bool ran);
+  /// Moves the constraint on by the token and computes what may follow.
+  void prepare();
+  /// Without the stepper's mutex, after prepare(): passes on the token or the end and calls the callback.
   void deliver();
-  /// After deliver(), when the state has been released: wakes wait(). No callback follows.
+  /// After deliver(): an end that it found counts from now on, also against a later one. Returns the number of tokens that
+  /// were delivered.
+  int64_t settle();
+  /// The end has been delivered.
+  bool is_settled() const { return is_settled_; }
+  /// After settle(), when the state has been released: wakes wait(). No callback follows.
   void publish();
 
   bool is_cancelled() const { return cancelled_.load(std::memory_order_relaxed); }
@@ -68,9 +82,25 @@ class TextGeneration {
   Result<GenerateResult> wait();
 
  private:
+  struct Sampled {
+    int32_t token = -1;
+    bool ends_text = false;  ///< a stop token, which is not shown
+    float logprob = 0;
+    std::vector<TokenLogprob> top;
+  };
+  struct Delivery {
+    bool is_pending = false;
+    std::optional<Sampled> sampled;
+    std::optional<FinishReason> reason;  ///< as the step left it; then what the delivery found
+    Status status;
+    bool completes_constraint = false;
+    int64_t tokens = 0;
+  };
   explicit TextGeneration(const TextModel& model, Sampler sampler) : model_(model), sampler_(std::move(sampler)) {}
+  Result<Sampled> take(std::span<const float> logits);
+  bool is_stop_token(int32_t token) const;
   bool show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top);
-  void deliver_token();
+  void deliver_token(const Sampled& sampled);
   void deliver_end();
   double ms_since_start() const;
   /// The logits with tokens that the constraint does not allow at -inf.
@@ -84,7 +114,9 @@ class TextGeneration {
   StopStrings stops_;
   std::unique_ptr<StreamDecoder> decoder_;
   std::optional<ConstraintState> constraint_;
-  TokenBits allowed_;            ///< by the constraint; empty without one
+  TokenBits allowed_;  ///< by the constraint; empty without one
+  bool has_mask_ = false;
+  Status mask_status_;
   std::vector<float> masked_;    ///< logits of the allowed tokens
   std::vector<int32_t> tokens_;  ///< prompt and output
   std::vector<WeightedAdapter> adapters_;
@@ -94,10 +126,10 @@ class TextGeneration {
 
   Clock::time_point start_ = Clock::now(), decode_start_;
   double deadline_ms_ = std::numeric_limits<double>::infinity();
-  bool has_prefilled_ = false;
-  std::optional<int32_t> sampled_;
-  float logprob_ = 0;
-  std::vector<TokenLogprob> top_;
+  bool has_prefilled_ = false, is_settled_ = false;
+  int64_t num_sampled_ = 0;
+  std::optional<Sampled> sampled_;
+  Delivery delivery_;
 
   GenerateResult result_;
   std::optional<FinishReason> reason_;

@@ -7,6 +7,10 @@
 namespace redline {
 namespace {
 
+/// Pages that are free for this long, and at most twice as long, give their memory back. Touching it again takes about a
+/// thousandth of the time of computing what is in it.
+constexpr std::chrono::seconds kUnusedTime(15);
+
 /// The loop whose steps this thread runs: a callback must not wait for another request of it.
 thread_local const GenerationLoop* leads = nullptr;
 
@@ -58,10 +62,10 @@ GenerationLoop::~GenerationLoop() {
       request.generation->state().reset();
     }
   }
-  for (const Request& request : running_) {
-    request.generation->deliver();
-    request.generation->publish();
-  }
+  begin_delivery();
+  deliver();
+  settle();
+  publish_ended();
 }
 
 Result<GenerateResult> GenerationLoop::run(const GenerateRequest& request, TextGeneration::Callback on_piece) {
@@ -99,6 +103,16 @@ void GenerationLoop::run_steps(const TextGeneration* mine) {
   std::unique_lock lock(mutex_);
   const auto has_work = [&] { return mine ? !mine->is_done() : submitted_ > 0 && !closes_; };
   while (mine ? has_work() : !closes_) {
+    if (!mine && !has_leader_ && !has_work() && holds_unused_) {
+      if (changed_.wait_for(lock, kUnusedTime) == std::cv_status::no_timeout || has_leader_) continue;
+      has_leader_ = true;
+      lock.unlock();
+      give_back_memory();
+      lock.lock();
+      has_leader_ = false;
+      changed_.notify_all();
+      continue;
+    }
     if (has_leader_ || !has_work()) {
       changed_.wait(lock);
       continue;
@@ -111,31 +125,51 @@ void GenerationLoop::run_steps(const TextGeneration* mine) {
       has_leader_ = false;
       changed_.notify_all();
     }};
+    const auto publish = [&] {
+      std::vector<Request> ended = publish_ended();
+      lock.lock();
+      for (const Request& request : ended) submitted_ -= request.is_submitted;
+      if (ended.empty()) return;
+      changed_.notify_all();
+      lock.unlock();
+      ended.clear();  // what their callbacks hold is destroyed without the mutex
+      lock.lock();
+    };
     while (has_work()) {
       running_.insert(running_.end(), waiting_.begin(), waiting_.end());
       waiting_.clear();
       lock.unlock();
-      step();
-      std::vector<Request> ended;  // what their callbacks hold is destroyed without the mutex
-      const auto rest = std::stable_partition(running_.begin(), running_.end(),
-                                              [](const Request& request) { return !request.generation->has_ended(); });
-      ended.assign(std::make_move_iterator(rest), std::make_move_iterator(running_.end()));
-      running_.erase(rest, running_.end());
-      count(ended);
-      {
-        std::lock_guard counted(mutex_);
-        stats_ = counts_;
-      }
-      for (const Request& request : ended) request.generation->publish();
-      lock.lock();
-      for (const Request& request : ended) submitted_ -= request.is_submitted;
-      if (ended.empty()) continue;
-      changed_.notify_all();
-      lock.unlock();
-      ended.clear();
-      lock.lock();
+      step(mine == nullptr);
+      give_back_memory();
+      publish();
     }
+    // Another thread may run the next step: nothing of the last one is left to it.
+    lock.unlock();
+    settle();
+    publish();
   }
+}
+
+void GenerationLoop::give_back_memory() {
+  const auto now = std::chrono::steady_clock::now();
+  if (now - gave_back_ < kUnusedTime) return;
+  gave_back_ = now;
+  std::lock_guard lock(stepper_.mutex());
+  holds_unused_ = stepper_.pool().give_back_unused();
+}
+
+std::vector<GenerationLoop::Request> GenerationLoop::publish_ended() {
+  const auto rest = std::stable_partition(running_.begin(), running_.end(),
+                                          [](const Request& request) { return !request.generation->is_settled(); });
+  std::vector<Request> ended(std::make_move_iterator(rest), std::make_move_iterator(running_.end()));
+  running_.erase(rest, running_.end());
+  count(ended);
+  {
+    std::lock_guard lock(mutex_);
+    stats_ = counts_;
+  }
+  for (const Request& request : ended) request.generation->publish();
+  return ended;
 }
 
 EngineStats GenerationLoop::stats() const {
@@ -153,28 +187,56 @@ void GenerationLoop::count(std::span<const Request> ended) {
   }
   counts_.running = std::count_if(running_.begin(), running_.end(),
                                   [](const Request& request) { return request.generation->state() != nullptr; });
-  counts_.waiting = std::ssize(running_) - counts_.running;
+  counts_.waiting = std::count_if(running_.begin(), running_.end(), [](const Request& request) {
+    return request.generation->state() == nullptr && !request.generation->has_ended();
+  });
 }
 
-void GenerationLoop::step() {
-  std::vector<ScheduledTokens> scheduled;
+void GenerationLoop::step(bool overlaps) {
+  holds_unused_ = true;
   {
     std::lock_guard lock(stepper_.mutex());
-    scheduled = run_scheduled();
+    for (Request& request : running_) request.has_run = false;
+    for (const ScheduledTokens& tokens : run_scheduled()) running_[tokens.request].has_run = true;
+    // Without waiting for its delivery, which then runs beside a step that may need the pages.
+    for (const Request& request : running_)
+      if (overlaps && request.generation->has_ended()) release(*request.generation);
   }
-  // Callbacks may use the engine, so they run without its mutex.
-  std::vector<bool> ran(running_.size());
-  for (const ScheduledTokens& tokens : scheduled) ran[tokens.request] = true;
-  for (size_t i = 0; i < running_.size(); ++i) {
-    TextGeneration& request = *running_[i].generation;
-    if (!ran[i] && !request.has_ended()) continue;
-    const int64_t before = request.generated_tokens();
-    request.deliver();
-    counts_.generated_tokens += request.generated_tokens() - before;
+  settle();
+  begin_delivery();
+  if (overlaps) return delivery_.start([this] { deliver(); });
+  deliver();
+  settle();
+}
+
+void GenerationLoop::begin_delivery() {
+  delivering_.clear();
+  for (const Request& request : running_)
+    if (request.generation->begin_delivery(request.has_run)) delivering_.push_back(request.generation.get());
+  is_prepared_.store(false, std::memory_order_relaxed);
+}
+
+// Callbacks may use the engine, so they run without its mutex.
+void GenerationLoop::deliver() {
+  const GenerationLoop* const led_before = std::exchange(leads, this);
+  const AtExit leave{[&] { leads = led_before; }};
+  for (TextGeneration* request : delivering_) request->prepare();
+  is_prepared_.store(true, std::memory_order_release);
+  is_prepared_.notify_all();
+  for (TextGeneration* request : delivering_) request->deliver();
+}
+
+void GenerationLoop::settle() {
+  delivery_.wait();
+  bool has_ended = false;
+  for (const Request& request : running_) {
+    counts_.generated_tokens += request.generation->settle();
+    has_ended = has_ended || request.generation->is_settled();
   }
+  if (!has_ended) return;
   std::lock_guard lock(stepper_.mutex());
   for (const Request& request : running_)
-    if (request.generation->has_ended()) release(*request.generation);
+    if (request.generation->is_settled()) release(*request.generation);
 }
 
 std::vector<ScheduledTokens> GenerationLoop::run_scheduled() {
@@ -292,6 +354,16 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
     if (entries[i].state->length() / kKvPageTokens >
         (entries[i].state->length() - std::ssize(entries[i].tokens)) / kKvPageTokens)
       store_prefix(*running_[scheduled[i].request].generation, false);
+  sample(scheduled, entries);
+  return {};
+}
+
+void GenerationLoop::sample(std::span<const ScheduledTokens> scheduled, std::span<const StepEntry> entries) {
+  struct Row {
+    TextGeneration* request;
+    std::span<const float> logits;
+  };
+  std::vector<Row> rows;
   const auto vocab = static_cast<size_t>(model_.info.vocab_size);
   const float* logits = stepper_.logits();
   for (size_t i = 0; i < entries.size(); ++i) {
@@ -301,10 +373,15 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
       counts_.prompt_tokens += request.prompt_tokens();
       counts_.cached_prompt_tokens += request.cached_tokens();
     }
-    request.sample({logits, vocab});
+    rows.push_back({&request, {logits, vocab}});
     logits += vocab;
   }
-  return {};
+  is_prepared_.wait(false, std::memory_order_acquire);
+  const auto sample_row = [&](int64_t i) {
+    const Row& row = rows[static_cast<size_t>(i)];
+    row.request->sample(row.logits);
+  };
+  stepper_.for_each(std::ssize(rows), model_.info.vocab_size, sample_row);
 }
 
 void GenerationLoop::admit(TextGeneration& request) {

@@ -1,9 +1,12 @@
 // Runs all requests of an engine together, step after step. One thread at a time runs the steps: a caller of run(), or
-// the loop's own thread for requests that nobody waits for in run().
+// the loop's own thread for requests that nobody waits for in run(). The own thread has what a step gave delivered
+// beside the next step.
 #pragma once
 
+#include <atomic>
 #include <thread>
 
+#include "base/background_job.h"
 #include "llm/generation.h"
 #include "llm/prefix_cache.h"
 #include "llm/scheduler.h"
@@ -30,16 +33,26 @@ class GenerationLoop : private SchedulerHost {
     std::shared_ptr<TextGeneration> generation;
     bool is_submitted = false;
     uint64_t id = 0;
+    bool has_run = false;  ///< in the last step
   };
   /// Runs steps until `mine` has ended, or, without one, until the loop closes.
   void run_steps(const TextGeneration* mine);
-  /// One step of the requests in `running_`, which no other thread changes meanwhile.
-  void step();
+  /// One step of the requests in `running_`, which no other thread changes meanwhile. `overlaps`: what the step gave is
+  /// delivered by another thread, until settle().
+  void step(bool overlaps);
+  /// Constraints, then text and callbacks, of the requests in `delivering_`.
+  void begin_delivery();
+  void deliver();
+  /// Waits until the last step is delivered.
+  void settle();
+  /// Takes requests out of running_ whose end has been delivered, and wakes those who wait for them.
+  std::vector<Request> publish_ended();
   /// Under the stepper's mutex: runs the scheduled tokens and samples. Requests that cannot go on have failed.
   std::vector<ScheduledTokens> run_scheduled();
   std::vector<ScheduledRequest> scheduled_requests() const;
   std::vector<ScheduledTokens> schedule(bool admits);
   Status run(std::span<const ScheduledTokens> scheduled);
+  void sample(std::span<const ScheduledTokens> scheduled, std::span<const StepEntry> entries);
   // What the scheduler decides.
   int64_t available_pages() const override;
   PrefixMatch find_prefix(size_t request) const override;
@@ -52,6 +65,8 @@ class GenerationLoop : private SchedulerHost {
   void release(TextGeneration& request);
   void store_prefix(TextGeneration& request, bool is_final);
   void count(std::span<const Request> ended);
+  /// Now and then: memory of pages that are long unused goes back to the system.
+  void give_back_memory();
 
   Stepper& stepper_;
   const TextModel& model_;
@@ -71,6 +86,12 @@ class GenerationLoop : private SchedulerHost {
   // Of the thread that runs the steps.
   std::vector<Request> running_;  ///< in order of arrival
   EngineStats counts_;            ///< copied to stats_ after every step
+  std::chrono::steady_clock::time_point gave_back_;
+  std::atomic<bool> holds_unused_{true};  ///< pages may be unused
+  /// The constraints are ready for the next token of every request.
+  std::atomic<bool> is_prepared_{true};
+  std::vector<TextGeneration*> delivering_;  ///< of running_; not changed until settle()
+  BackgroundJob delivery_;                   ///< its callbacks use what is above
 };
 
 }  // namespace redline

@@ -4,6 +4,7 @@
 #include <new>
 
 #include "base/available_memory.h"
+#include "base/hash.h"
 #include "llm/text_sequence.h"
 
 namespace redline {
@@ -15,6 +16,34 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
   if (options.cache_tokens > 0 || options.cache_memory > 0) return INT64_MAX;
   const int64_t page_bytes = std::max<int64_t>(1, states.bytes_per_token() * kKvPageTokens);
   return available_memory() / 4 / page_bytes;
+}
+
+/// Of everything besides tokens, adapters and salt that cached keys and values depend on. 0: unknown.
+uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options,
+                        const std::string& isa) {
+  const std::string settings =
+      fmt::format("{} {} {} {} {}", checkpoint.config.dump(), isa, static_cast<int>(options.dtype),
+                  options.batch_invariant, options.use_interpreter);
+  uint64_t hash = hash_bytes(1, settings.data(), settings.size());
+  for (const ValueInfo& value : graph.values) {
+    if (value.kind != ValueKind::kWeight || !value.weight.file) continue;
+    const MappedFile& file = *value.weight.file;
+    if (file.identity() == 0) return 0;
+    hash = hash_bytes(hash, value.name.data(), value.name.size());
+    hash = hash_word(hash, file.identity());
+    hash = hash_word(hash, static_cast<uint64_t>(static_cast<const uint8_t*>(value.weight.view.data) - file.data()));
+  }
+  return hash;
+}
+
+Result<std::unique_ptr<PageStore>> open_page_store(const TextEngineOptions& options, uint64_t identity,
+                                                   const StatePlan& states) {
+  if (options.cache_folder_bytes < 0)
+    return invalid_argument("cache_folder_bytes {} must not be negative", options.cache_folder_bytes);
+  PageStoreOptions store{
+      options.cache_folder + "/prefix-pages", options.cache_folder_bytes, identity, {}, options.on_notice};
+  for (const StateGroup& group : states.groups) store.page_bytes.push_back(group.page_bytes);
+  return PageStore::open(std::move(store));
 }
 
 }  // namespace
@@ -35,16 +64,38 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   REDLINE_ASSIGN(e.model_.adapters,
                  TextAdapters::make(model, *family, options.max_adapter_rank, options.use_interpreter));
+  const uint64_t identity =
+      options.cache_folder.empty() ? 0 : state_identity(checkpoint, model.graph, options, e.model_.info.isa);
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
   // Keys of rope that depends on the length of the prompt are not those of another prompt.
   std::unique_ptr<PrefixCache> prefixes;
-  if (options.prefix_cache && !e.stepper_->executable().has_input("lengths"))
-    prefixes =
-        std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, e.stepper_->executable().states()));
+  if (options.prefix_cache && !e.stepper_->executable().has_input("lengths")) {
+    const StatePlan& states = e.stepper_->executable().states();
+    std::unique_ptr<PageStore> disk;
+    if (!options.cache_folder.empty()) {
+      if (identity != 0) {
+        REDLINE_ASSIGN(disk, open_page_store(options, identity, states));
+      } else if (options.on_notice) {
+        options.on_notice(fmt::format("{}: pages are not kept in {}: the model is not a file on disk",
+                                      e.model_.info.path, options.cache_folder));
+      }
+    }
+    prefixes = std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, states), std::move(disk));
+  }
+  if (options.machine_limits) e.set_limits(options);
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;
+}
+
+void LlmEngine::set_limits(const TextEngineOptions& options) {
+  MachineQuestion question{
+      model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), options.dtype == ComputeType::kF32, {}};
+  for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
+  stepper_->set_bound([this, limits = options.machine_limits(question)](const StepWork& work) {
+    return least_seconds(costs(work), limits);
+  });
 }
 
 Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence(const AdapterWeights& adapters) {
@@ -65,6 +116,8 @@ EngineStats LlmEngine::stats() const {
   EngineStats stats = loop_->stats();
   stats.steps = stepper_->steps();
   stats.step_seconds = stepper_->step_seconds();
+  stats.bound_seconds = stepper_->bound_seconds();
+  stats.is_stalled = runtime_->resources().watchdog().is_stalled();
   stats.cache_pages_used = stepper_->pool().used_pages();
   stats.cache_pages_stored = stepper_->pool().stored_pages();
   stats.page_tokens = kKvPageTokens;
@@ -81,6 +134,7 @@ TextEngine::MemoryReport LlmEngine::memory() const {
   report.arena_without_reuse = program->arena_plan.bytes_without_reuse;
   report.kv_cache = program->states.bytes_per_token() * model_.info.context;
   report.cache_limit = stepper_->cache_bytes();
+  report.cache_touched = stepper_->pool().touched_bytes();
   return report;
 }
 
@@ -94,19 +148,13 @@ EngineProfile::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int6
 }
 
 std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
-  const DecoderConfig& c = model_.config;
-  const double heads_and_layers = static_cast<double>(c.num_heads * c.head_dim * c.num_layers);
   const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
-  std::vector<OpCost> costs;
-  for (const TextModel::LinearCost& linear : model_.linear_costs)
-    costs.push_back({linear.is_output ? "output" : "layers", std::string(dtype_info(linear.dtype).name), linear.bytes,
-                     linear.flops * (linear.is_output ? s : s * n)});
-  const double kv_bytes = static_cast<double>(stepper_->executable().states().bytes_per_token());
-  // Q K^T and P V of every query head over the positions that its token attends to.
-  const double seen = n * d + n * (n + 1) / 2;
-  costs.push_back({"attention", stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16", s * kv_bytes * (d + n),
-                   s * 4 * seen * heads_and_layers});
-  return costs;
+  return costs({s * n, s, s * (d + n), s * (n * d + n * (n + 1) / 2)});
+}
+
+std::vector<EngineProfile::OpCost> LlmEngine::costs(const StepWork& work) const {
+  return redline::op_costs(model_, work, static_cast<double>(stepper_->executable().states().bytes_per_token()),
+                           stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16");
 }
 
 const EngineProfile& profile_of(const TextEngine& engine) {

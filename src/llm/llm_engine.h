@@ -46,12 +46,16 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   }
   MemoryReport memory() const override;
 
+  Stepper& stepper() { return *stepper_; }
+
   std::string describe_program() const override { return stepper_->executable().describe(); }
   StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences) const override;
   std::vector<OpCost> op_costs(int64_t tokens, int64_t depth, int64_t sequences) const override;
 
  private:
   LlmEngine() = default;
+  void set_limits(const TextEngineOptions& options);
+  std::vector<OpCost> costs(const StepWork& work) const;
 
   // Each part uses those before it.
   std::shared_ptr<Runtime> runtime_;

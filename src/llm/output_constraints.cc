@@ -2,12 +2,14 @@
 
 #include <algorithm>
 
+#include "text/tool_call_grammar.h"
+
 namespace redline {
 
 OutputConstraints::OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens)
     : tokenizer_(tokenizer), vocab_size_(vocab_size), stop_tokens_(std::move(stop_tokens)) {}
 
-std::shared_ptr<const TokenTrie> OutputConstraints::trie() {
+std::shared_ptr<const TokenTrie> OutputConstraints::vocabulary() {
   std::lock_guard lock(mutex_);
   if (!trie_) trie_ = TokenTrie::make(*tokenizer_, vocab_size_, stop_tokens_);
   return trie_;
@@ -15,11 +17,11 @@ std::shared_ptr<const TokenTrie> OutputConstraints::trie() {
 
 Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const OutputConstraint& c) {
   using Kind = OutputConstraint::Kind;
+  OutputConstraint key = c;  // of all prompts that leave off at the same place
+  if (c.kind == Kind::kToolCalls) key.prompt = std::to_string(static_cast<int>(answer_place(chat_template_, c.prompt)));
   if (c.kind == Kind::kNone) return std::shared_ptr<const Constraint>();
   if (!tokenizer_) return not_found("an output constraint needs a tokenizer, and the model has none");
-  const auto same = [&](const Kept& kept) {
-    return kept.key.kind == c.kind && kept.key.text == c.text && kept.key.choices == c.choices;
-  };
+  const auto same = [&](const Kept& kept) { return kept.key == key; };
   {
     std::lock_guard lock(mutex_);
     if (const auto found = std::find_if(kept_.begin(), kept_.end(), same); found != kept_.end()) {
@@ -29,16 +31,18 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
   }
   const auto compiled = [&]() -> Result<std::shared_ptr<const Constraint>> {
     switch (c.kind) {
-      case Kind::kGrammar: return Constraint::from_grammar(c.text, trie());
-      case Kind::kRegex: return Constraint::from_regex(c.text, trie());
-      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, trie());
-      default: return Constraint::from_choices(c.choices, trie());
+      case Kind::kGrammar: return Constraint::from_grammar(c.text, vocabulary());
+      case Kind::kRegex: return Constraint::from_regex(c.text, vocabulary());
+      case Kind::kToolCalls:
+        return Constraint::from_tool_calls({chat_template_, c.prompt, c.text, c.allows_several_calls}, vocabulary());
+      case Kind::kJsonSchema: return Constraint::from_json_schema(c.text, vocabulary());
+      default: return Constraint::from_choices(c.choices, vocabulary());
     }
   }();
   if (!compiled.ok()) return compiled;
   constexpr size_t kMaxKept = 32;
   std::lock_guard lock(mutex_);
-  if (std::none_of(kept_.begin(), kept_.end(), same)) kept_.push_front({c, *compiled});
+  if (std::none_of(kept_.begin(), kept_.end(), same)) kept_.push_front({std::move(key), *compiled});
   if (kept_.size() > kMaxKept) kept_.pop_back();
   return compiled;
 }

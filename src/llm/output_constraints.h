@@ -15,16 +15,19 @@ class OutputConstraints {
  public:
   /// `tokenizer` must outlive this object; null: constraints are errors.
   OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens);
+  /// Of kToolCalls, before the first one.
+  void set_chat_template(std::string text) { chat_template_ = std::move(text); }
 
   /// Null for kind kNone. Errors: as Constraint's; not_found: the model has no tokenizer.
   Result<std::shared_ptr<const Constraint>> compile(const OutputConstraint& constraint);
+  /// The texts of all tokens. There must be a tokenizer.
+  std::shared_ptr<const TokenTrie> vocabulary();
 
  private:
-  std::shared_ptr<const TokenTrie> trie();
-
   const Tokenizer* tokenizer_;
   const int64_t vocab_size_;
   const std::vector<int32_t> stop_tokens_;
+  std::string chat_template_;
   std::mutex mutex_;
   std::shared_ptr<const TokenTrie> trie_;
   struct Kept {

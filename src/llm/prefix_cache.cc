@@ -3,17 +3,14 @@
 #include <bit>
 #include <functional>
 
+#include "base/hash.h"
+
 namespace redline {
 namespace {
 
 constexpr size_t kMaxRemembered = 1 << 16;
 
-uint64_t mix(uint64_t hash, uint64_t value) {  // splitmix64
-  uint64_t x = hash + 0x9e3779b97f4a7c15u + value;
-  x = (x ^ (x >> 30)) * 0xbf58476d1ce4e5b9u;
-  x = (x ^ (x >> 27)) * 0x94d049bb133111ebu;
-  return x ^ (x >> 31);
-}
+uint64_t mix(uint64_t hash, uint64_t value) { return hash_word(hash, value); }
 uint64_t mix(uint64_t hash, std::span<const int32_t> tokens) {
   for (const int32_t token : tokens) hash = mix(hash, static_cast<uint64_t>(token));
   return hash;
@@ -57,14 +54,26 @@ uint64_t PrefixKey::hash() const {
   return hash;
 }
 
+std::optional<std::string> PrefixKey::text() const {
+  std::string text = fmt::format("{}:{}", salt_.size(), salt_);
+  for (const auto& [weak, weight] : adapters_) {
+    const std::shared_ptr<const Adapter> adapter = weak.lock();
+    if (!adapter || adapter->identity == 0) return std::nullopt;
+    text += fmt::format(";{:016x}*{:08x}", adapter->identity, std::bit_cast<uint32_t>(weight));
+  }
+  return text;
+}
+
 std::span<const int32_t> PrefixCache::ByTokens::tokens(const std::unique_ptr<Node>& node) { return node->tokens; }
 
-PrefixCache::PrefixCache(StatePool& pool, int64_t max_unused_pages)
-    : pool_(pool), max_unused_pages_(max_unused_pages), whole_group_(pool.num_groups()), held_(pool.num_groups()) {
+PrefixCache::PrefixCache(StatePool& pool, int64_t max_unused_pages, std::unique_ptr<PageStore> disk)
+    : pool_(pool), disk_(std::move(disk)), max_unused_pages_(max_unused_pages), whole_group_(pool.num_groups()),
+      held_(pool.num_groups()) {
   for (size_t g = 0; g < pool.num_groups(); ++g) {
     if (is_recurrent(g)) has_recurrent_ = true;
     else if (pool.group(g).window == 0) whole_group_ = g;
   }
+  if (has_recurrent_) disk_ = nullptr;
   pool_.set_reclaimer(this);
 }
 
@@ -183,6 +192,7 @@ PrefixMatch PrefixCache::find(const PrefixKey& key, std::span<const int32_t> tok
 }
 
 PrefixRestored PrefixCache::restore(const PrefixKey& key, std::span<const int32_t> tokens, SequenceState& state) {
+  load(key, tokens);
   Path found, restored;
   if (const Node* root = find_root(key)) {
     restored = found = match(*root, tokens);
@@ -265,6 +275,8 @@ void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, S
   if (stop == 0) return;
   ++now_;
   const std::vector<int64_t> snapshots = is_final && has_recurrent_ ? state.snapshot_lengths() : std::vector<int64_t>();
+  const std::optional<std::string> text = is_final && disk_ ? key.text() : std::nullopt;
+  uint64_t name = 0;
   Node* node = &root_of(key);
   for (int64_t begin = 0; begin < stop; begin += kKvPageTokens) {
     const std::span<const int32_t> page = page_of(tokens.first(static_cast<size_t>(stop)), begin);
@@ -278,9 +290,67 @@ void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, S
       if (begin < length && length < begin + std::ssize(page))
         store_child(page.first(static_cast<size_t>(length - begin)));
     node = &store_child(page);
+    if (!text || std::ssize(page) < kKvPageTokens) continue;
+    name = disk_->name(name, *text, page);
+    save(*node, name, *text, tokens.first(static_cast<size_t>(node->end)));
   }
   // Without a group that keeps every position, the sequence may have had no page here.
   if (is_useless(*node)) remove(*node);
+}
+
+// A page that is only in the way of others, as before a window, has a file of its tokens alone.
+void PrefixCache::save(Node& node, uint64_t name, const std::string& key, std::span<const int32_t> text) {
+  if (node.is_on_disk) return;
+  std::vector<const uint8_t*> pages(pool_.num_groups(), nullptr);
+  for (size_t g = 0; g < pages.size(); ++g)
+    if (node.pages[g] >= 0) pages[g] = page_at(g, node.pages[g]);
+  node.is_on_disk = disk_->has(name) || disk_->write(name, key, text, pages);
+}
+
+void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
+  if (!disk_) return;
+  const std::optional<std::string> text = key.text();
+  if (!text) return;
+  Path path;
+  if (const Node* root = find_root(key)) path = match(*root, tokens);
+  const auto known = static_cast<size_t>(path.length / kKvPageTokens);
+  path.nodes.resize(known);
+  int64_t begin = 0;
+  uint64_t name = 0;
+  const auto next_name = [&] { return disk_->name(name, *text, page_of(tokens, begin)); };
+  for (; begin < static_cast<int64_t>(known) * kKvPageTokens; begin += kKvPageTokens) name = next_name();
+  // Pages that are held are not evicted when a new one needs room.
+  std::vector<std::pair<size_t, int32_t>> held;
+  for (Node* node : path.nodes)
+    for (size_t g = 0; g < pool_.num_groups(); ++g)
+      if (node->pages[g] >= 0) {
+        pool_.share(g, node->pages[g]);
+        held.emplace_back(g, node->pages[g]);
+      }
+  Node* node = known > 0 ? path.nodes.back() : nullptr;
+  ++now_;
+  for (; begin + kKvPageTokens <= std::ssize(tokens); begin += kKvPageTokens) {
+    name = next_name();
+    if (!disk_->has(name)) break;
+    std::vector<int32_t> pages(pool_.num_groups(), -1);
+    const auto place = [&](size_t g) -> uint8_t* {
+      const std::optional<int32_t> page = pool_.take(g);
+      if (!page) return nullptr;
+      held.emplace_back(g, *page);
+      pages[g] = *page;
+      return page_at(g, *page);
+    };
+    const auto end = static_cast<size_t>(begin + kKvPageTokens);
+    if (!disk_->read(name, *text, tokens.first(end), place)) break;
+    // A root without children may have gone while pages were reclaimed.
+    node = &child_for(node ? *node : root_of(key), page_of(tokens, begin));
+    use(*node);
+    for (size_t g = 0; g < pages.size(); ++g)
+      if (pages[g] >= 0 && node->pages[g] < 0) hold(*node, g, pages[g]);
+    node->is_on_disk = true;
+  }
+  if (node && is_useless(*node)) remove(*node);
+  for (const auto& [g, page] : held) pool_.drop(g, page);
 }
 
 bool PrefixCache::is_useless(const Node& node) {

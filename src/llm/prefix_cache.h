@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <memory>
+#include <optional>
 #include <set>
 #include <span>
 #include <string>
@@ -13,6 +14,7 @@
 #include <vector>
 
 #include "graph/adapters.h"
+#include "llm/page_store.h"
 #include "llm/scheduler.h"
 #include "llm/state_pool.h"
 #include "redline/text.h"
@@ -27,6 +29,8 @@ class PrefixKey {
   friend bool operator<(const PrefixKey& a, const PrefixKey& b);
   const std::string& salt() const { return salt_; }
   uint64_t hash() const;
+  /// The same in every process that has loaded the same adapters; nullopt: an adapter's contents are unknown.
+  std::optional<std::string> text() const;
   /// Whether one of the adapters was unloaded and is no longer in use.
   bool is_expired() const;
 
@@ -53,8 +57,10 @@ struct PrefixRestored {
 /// Called by the thread that runs the steps, with the stepper's mutex held.
 class PrefixCache final : public PageReclaimer {
  public:
-  /// `pool` must outlive the cache. `max_unused_pages`: as in trim().
-  explicit PrefixCache(StatePool& pool, int64_t max_unused_pages = INT64_MAX);
+  /// `pool` must outlive the cache. `max_unused_pages`: as in trim(). With `disk`, whole pages of texts that have ended are
+  /// kept there too, and read back when memory has them no more; not for recurrent states.
+  explicit PrefixCache(StatePool& pool, int64_t max_unused_pages = INT64_MAX,
+                       std::unique_ptr<PageStore> disk = nullptr);
   ~PrefixCache() override;
   PrefixCache(const PrefixCache&) = delete;
   PrefixCache& operator=(const PrefixCache&) = delete;
@@ -74,6 +80,7 @@ class PrefixCache final : public PageReclaimer {
   /// Drops everything. Sequences keep the pages that they hold.
   void clear();
   int64_t num_nodes() const { return num_nodes_; }
+  PageStore* disk() { return disk_.get(); }
 
  private:
   struct Node;
@@ -99,6 +106,7 @@ class PrefixCache final : public PageReclaimer {
     uint64_t last_use = 0;  ///< of its page of the layers that keep every position
     std::vector<uint64_t> page_use;
     uint64_t id = 0;
+    bool is_on_disk = false;
   };
   /// Least recently used first. Of a text, pages of windows go from its beginning.
   struct Use {
@@ -129,6 +137,13 @@ class PrefixCache final : public PageReclaimer {
   Node& add(Node& parent, std::span<const int32_t> tokens);
   /// The child for this page of a text, new or with tokens that begin it.
   Node& child_for(Node& parent, std::span<const int32_t> tokens);
+  /// Adds the pages of a text that are on disk and not in the tree.
+  void load(const PrefixKey& key, std::span<const int32_t> tokens);
+  /// `text` ends with the node's tokens.
+  void save(Node& node, uint64_t name, const std::string& key, std::span<const int32_t> text);
+  uint8_t* page_at(size_t g, int32_t page) const {
+    return pool_.memory().pages(g) + int64_t{page} * pool_.group(g).page_bytes;
+  }
   /// Takes the pages of a sequence that the node lacks, and gives it those that it has.
   void share_pages(Node& node, SequenceState& state);
   void hold(Node& node, size_t g, int32_t page);
@@ -145,6 +160,7 @@ class PrefixCache final : public PageReclaimer {
   void remember(uint64_t hash);
 
   StatePool& pool_;
+  std::unique_ptr<PageStore> disk_;
   int64_t max_unused_pages_;
   size_t whole_group_;  ///< keeps every position; num_groups(): there is none
   bool has_recurrent_ = false;

@@ -1,6 +1,7 @@
 #include "llm/state_pool.h"
 
 #include <algorithm>
+#include <utility>
 
 namespace redline {
 namespace {
@@ -27,9 +28,34 @@ std::optional<int32_t> StatePool::take(size_t g) {
   if (num_free(g) == 0 && num_stored_only(g) > 0) reclaimer_->reclaim(g);
   const std::optional<int64_t> page = groups_[g].pages.allocate();
   if (!page) return std::nullopt;
-  groups_[g].states[static_cast<size_t>(*page)].references = 1;
+  Page& p = groups_[g].states[static_cast<size_t>(*page)];
+  p.references = 1;
+  p.was_free = false;
+  if (!std::exchange(p.is_touched, true)) touched_bytes_.fetch_add(group(g).page_bytes, std::memory_order_relaxed);
   publish_counts(g);
   return static_cast<int32_t>(*page);
+}
+
+bool StatePool::give_back_unused() {
+  bool has_more = false;
+  for (size_t g = 0; g < groups_.size(); ++g) {
+    std::vector<Page>& pages = groups_[g].states;
+    // Neighbours together: pages need not be whole pages of the system.
+    for (size_t begin = 0, end = 0; begin < pages.size(); begin = end + 1) {
+      for (end = begin; end < pages.size(); ++end) {
+        Page& p = pages[end];
+        if (!p.is_touched || p.references > 0) break;
+        if (std::exchange(p.was_free, true)) continue;
+        has_more = true;
+        break;
+      }
+      if (end == begin) continue;
+      memory_->discard_pages(g, static_cast<int64_t>(begin), static_cast<int64_t>(end));
+      for (size_t i = begin; i < end; ++i) pages[i].is_touched = pages[i].was_free = false;
+      touched_bytes_.fetch_sub(static_cast<int64_t>(end - begin) * group(g).page_bytes, std::memory_order_relaxed);
+    }
+  }
+  return has_more;
 }
 
 void StatePool::count(size_t g, int32_t page, int32_t references, int32_t stored) {
@@ -105,7 +131,7 @@ void SequenceState::reserve_pages(size_t g, int64_t tokens) {
 
 Status SequenceState::check_pages(size_t g, int64_t tokens) const {
   const int64_t missing = missing_pages(g, tokens);
-  if (missing <= pool_.num_available(g)) return {};
+  if (missing <= pool_.num_available(g) && (missing == 0 || !pool_.has_fault(g))) return {};
   return out_of_memory("{}: {} more pages{} are needed, {} of {} are free",
                        is_recurrent(g) ? "recurrent state" : "key-value cache", missing,
                        is_recurrent(g) ? "" : fmt::format(" of {} tokens", kKvPageTokens), pool_.num_available(g),

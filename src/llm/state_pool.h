@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <span>
@@ -23,7 +24,7 @@ class PageReclaimer {
   virtual void reclaim(size_t g) = 0;
 };
 
-/// The pages of one engine, by state group. Not thread-safe, except for used_pages() and stored_pages().
+/// The pages of one engine, by state group. Not thread-safe, except where it says so.
 class StatePool {
  public:
   /// `memory` holds `num_pages` pages of each group of `plan`, which must outlive the pool.
@@ -53,6 +54,14 @@ class StatePool {
   }
   bool is_shared(size_t g, int32_t page) const { return groups_[g].states[static_cast<size_t>(page)].references > 1; }
   StateMemory& memory() { return *memory_; }
+  /// Returns memory of pages to the system that are free and were at the last call. True: some others are free and hold
+  /// memory.
+  bool give_back_unused();
+  /// Bytes of the pages of all groups that hold memory: written since they were given back last. Thread-safe.
+  int64_t touched_bytes() const { return touched_bytes_.load(std::memory_order_relaxed); }
+  /// For tests of what happens when memory runs out: sequences get no page whenever `fault(g)` says so.
+  void set_fault(std::function<bool(size_t g)> fault) { fault_ = std::move(fault); }
+  bool has_fault(size_t g) const { return fault_ && fault_(g); }
 
   /// Whether a step may drop state that the sequence had before: pages that leave a window, earlier recurrent states.
   bool steps_drop_state() const;
@@ -68,6 +77,8 @@ class StatePool {
  private:
   struct Page {
     int32_t references = 0, stored = 0;  ///< all, and those of store()
+    bool is_touched = false;
+    bool was_free = false;  ///< at the last give_back_unused(), and since then
   };
   struct Group {
     const StateGroup* group;
@@ -81,8 +92,9 @@ class StatePool {
   std::vector<Group> groups_;
   std::unique_ptr<StateMemory> memory_;
   size_t counted_group_ = 0;  ///< of used_pages_
-  std::atomic<int64_t> used_pages_{0}, stored_pages_{0};
+  std::atomic<int64_t> used_pages_{0}, stored_pages_{0}, touched_bytes_{0};
   PageReclaimer* reclaimer_ = nullptr;
+  std::function<bool(size_t g)> fault_;
 };
 
 /// The state of one sequence: its length, and its pages in every group. Keys and values lie in pages by position; pages

@@ -1,5 +1,7 @@
 #include "llm/stepper.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstring>
@@ -15,6 +17,8 @@ constexpr int64_t kUsualLogitRows = 64;
 constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
 // Recurrent states of a sequence: its state, the next one, the one before the last step, and snapshots.
 constexpr int64_t kRecurrentPages = 16;
+// Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
+constexpr int64_t kSmallWork = 1 << 15;
 
 int64_t pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
@@ -25,6 +29,7 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
                                                RuntimeResources& runtime) {
   std::unique_ptr<Stepper> stepper(new Stepper());
   Stepper& s = *stepper;
+  s.runtime_ = &runtime;
   s.context_ = model.info.context;
   s.vocab_size_ = model.info.vocab_size;
   REDLINE_TRY(s.set_limits(options));
@@ -48,7 +53,8 @@ Result<std::unique_ptr<Stepper>> Stepper::make(Graph graph, const TextModel& mod
     step.slots.resize(static_cast<size_t>(s.max_batch_tokens_));
     if (program)
       step.plan = std::make_unique<AttentionPlan>(AttentionPlanShape{
-          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_});
+          program->attention_slots, c.num_heads, c.num_kv_heads, c.head_dim, s.max_batch_tokens_, s.max_sequences_,
+          s.kv_format_ == KvFormat::kF32 ? 4 : 2, std::max<int64_t>(0, sysconf(_SC_LEVEL2_CACHE_SIZE))});
   }
   s.states_.resize(s.groups_.size());
   s.rows_.reserve(static_cast<size_t>(s.max_sequences_));
@@ -172,6 +178,8 @@ Status Stepper::step(std::span<const StepEntry> batch) {
   } catch (const std::bad_alloc&) {  // page tables; the tensors of the interpreter
     status = out_of_memory("no room for a step of {} sequences", batch.size());
   }
+  if (status.ok() && bound_)
+    bound_seconds_.store(bound_seconds() + bound_(work(batch)), std::memory_order_relaxed);  // under the mutex
   for (const StepEntry& entry : batch) {
     if (status.ok()) entry.state->commit(num_tokens(entry));
     else entry.state->rollback();
@@ -182,6 +190,34 @@ Status Stepper::step(std::span<const StepEntry> batch) {
                        std::memory_order_relaxed);
   }
   return status;
+}
+
+void Stepper::set_cached_bytes(int64_t bytes) {
+  for (GroupStep& group : groups_)
+    if (group.plan) group.plan->set_cached_bytes(bytes);
+}
+
+StepWork Stepper::work(std::span<const StepEntry> batch) const {
+  StepWork work;
+  for (const StepEntry& entry : batch) {
+    const auto n = static_cast<double>(num_tokens(entry)), depth = static_cast<double>(entry.state->length());
+    work.tokens += n;
+    work.logit_rows += static_cast<double>(entry.logit_rows);
+    work.positions += depth + n;
+    work.pairs += n * depth + n * (n + 1) / 2;
+  }
+  for (size_t g = 0; g < groups_.size(); ++g)
+    if (groups_[g].plan && g == pool_->counted_group())
+      work.positions -= static_cast<double>(groups_[g].plan->shared_positions());
+  return work;
+}
+
+void Stepper::for_each(int64_t count, int64_t work, const std::function<void(int64_t)>& fn) {
+  if (count > 1 && count * work > kSmallWork && runtime_->team().size() > 1) {
+    const std::unique_lock workers(runtime_->mutex(), std::try_to_lock);
+    if (workers.owns_lock()) return runtime_->team().parallel_for(count, 1, [&](int64_t i, int64_t) { fn(i); });
+  }
+  for (int64_t i = 0; i < count; ++i) fn(i);
 }
 
 void Stepper::write_inputs(std::span<const StepEntry> batch) {
@@ -219,7 +255,7 @@ void Stepper::plan_states() {
     state.pages = groups_[g].pages.data();
     state.slots = groups_[g].slots.data();
     if (!groups_[g].plan) continue;
-    groups_[g].plan->make(rows_, group.window);
+    groups_[g].plan->make(rows_, group.window, groups_[g].pages);
     state.attention = groups_[g].plan->work();
   }
 }

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <span>
@@ -10,6 +11,7 @@
 #include "base/fair_mutex.h"
 #include "llm/attention_plan.h"
 #include "llm/state_pool.h"
+#include "llm/step_bound.h"
 #include "llm/text_model.h"
 #include "runtime/executable.h"
 
@@ -36,10 +38,18 @@ class Stepper {
   Status step(std::span<const StepEntry> batch);
   /// [rows, vocab_size], until the next step.
   const float* logits() const { return executable_.output("logits"); }
+  /// As AttentionPlanShape::cached_bytes, for tests. The caller holds mutex().
+  void set_cached_bytes(int64_t bytes);
+  /// Calls fn(0) .. fn(count - 1), each of which reads `work` numbers, on the workers, in any order. By the calling thread
+  /// alone where that is little, or while the workers serve another engine, whose step may be long.
+  void for_each(int64_t count, int64_t work, const std::function<void(int64_t)>& fn);
 
   /// Serializes steps and every change to the state of a sequence.
   FairMutex& mutex() { return mutex_; }
   StatePool& pool() { return *pool_; }
+  /// Called after every step that has succeeded, by the thread of the step; the sum of what it returns is
+  /// bound_seconds().
+  void set_bound(std::function<double(const StepWork&)> bound) { bound_ = std::move(bound); }
   /// Checks one entry against context and vocabulary.
   Status check(const StepEntry& entry) const;
   BatchLimits limits() const;
@@ -50,6 +60,7 @@ class Stepper {
   /// Steps that have succeeded, and the time that they took. Thread-safe.
   int64_t steps() const { return steps_.load(std::memory_order_relaxed); }
   double step_seconds() const { return 1e-9 * static_cast<double>(step_ns_.load(std::memory_order_relaxed)); }
+  double bound_seconds() const { return bound_seconds_.load(std::memory_order_relaxed); }
 
  private:
   Stepper() = default;
@@ -62,14 +73,19 @@ class Stepper {
   void write_inputs(std::span<const StepEntry> batch);
   void plan_states();
   void plan_adapters(std::span<const StepEntry> batch);
+  /// Of the step in progress.
+  StepWork work(std::span<const StepEntry> batch) const;
 
   int64_t context_ = 0, vocab_size_ = 0;
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
   KvFormat kv_format_ = KvFormat::kF32;
+  RuntimeResources* runtime_ = nullptr;
   Executable executable_;
   std::unique_ptr<StatePool> pool_;
   FairMutex mutex_;
   std::atomic<int64_t> steps_{0}, step_ns_{0};
+  std::function<double(const StepWork&)> bound_;
+  std::atomic<double> bound_seconds_{0};
 
   // Of the step in progress; memory is reserved when the stepper is made.
   struct GroupStep {

@@ -59,6 +59,7 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   info.path = checkpoint.path;
   info.architecture = model.graph.name;
   info.file_format = checkpoint.format;
+  info.stop_tokens = m.stop_tokens;
   std::map<DType, int64_t> types;
   for (const ValueInfo& value : model.graph.values)
     if (value.kind == ValueKind::kWeight) {
@@ -125,6 +126,7 @@ Status TextModel::set_chat_template(ChatTemplateSource source, const std::string
   if (compiled.ok()) {
     chat_template = std::move(compiled).value();
     info.has_chat_markers = chat_output_format(text).name != std::string_view("plain") || *reasoning_markers(text).open;
+    constraints->set_chat_template(text);
     info.chat_template = std::move(text);
   } else {
     chat_template_status = std::move(compiled).status().within(info.path);

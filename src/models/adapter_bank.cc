@@ -4,6 +4,7 @@
 
 #include <set>
 
+#include "base/hash.h"
 #include "tensor/packed_weight.h"
 
 namespace redline {
@@ -80,14 +81,18 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
     std::vector<float> down = values_of(matrix.down), up = up_values(matrix, *site, found);
     p.down = pack(down, down_shape, site->down_type);
     p.up = pack(up, {site->out_features, rank}, site->up_type);
-    if (plain) p.plain_down = std::move(down), p.plain_up = std::move(up);
     if (adapter->factors.size() <= site->index) adapter->factors.resize(site->index + 1);
+    adapter->identity = hash_word(adapter->identity, site->index);
+    adapter->identity = hash_bytes(adapter->identity, &matrix.scale, sizeof matrix.scale);
+    for (const std::vector<float>* values : {&down, &up})
+      adapter->identity = hash_bytes(adapter->identity, values->data(), values->size() * sizeof(float));
     adapter->factors[site->index] = {rank,
                                      p.down.data(),
                                      p.up.data(),
                                      static_cast<float>(matrix.scale),
-                                     plain ? p.plain_down.data() : nullptr,
-                                     plain ? p.plain_up.data() : nullptr};
+                                     plain ? down.data() : nullptr,
+                                     plain ? up.data() : nullptr};
+    if (plain) p.plain_down = std::move(down), p.plain_up = std::move(up);  // addresses stay
   }
   for (const auto& [module, matrix] : matrices)
     if (!used.contains(module))

@@ -18,6 +18,14 @@ Result<nlohmann::json> read_json(const std::string& path) {
   return parse_json_object(text, path);
 }
 
+/// Folders of a decoder without its output matrix (transformers' Qwen3Model) leave "model." out of the names.
+void add_model_prefix(Checkpoint& checkpoint) {
+  if (!checkpoint.tensors.count("embed_tokens.weight")) return;
+  std::map<std::string, WeightSource> tensors;
+  for (auto& [name, source] : checkpoint.tensors) tensors.emplace("model." + name, std::move(source));
+  checkpoint.tensors = std::move(tensors);
+}
+
 Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   checkpoint.format = "safetensors";
   auto config = read_json(folder + "/config.json");
@@ -34,6 +42,8 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   const bool quantized = quantization != checkpoint.config.end() && !quantization->is_null();
   if (quantized) REDLINE_TRY(check_int_quantized(checkpoint));
   for (const SafetensorsTensor& tensor : files.tensors()) {
+    // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
+    if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
     WeightSource source;
     source.view = tensor.view;
     source.file = files.files()[static_cast<size_t>(tensor.part)];
@@ -46,6 +56,7 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
                          tensor.type_name);
     checkpoint.tensors.emplace(tensor.name, std::move(source));
   }
+  add_model_prefix(checkpoint);
   if (quantized) REDLINE_TRY(read_int_quantized(checkpoint));
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();

@@ -41,7 +41,8 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
                                       {"attention.key_length", "head_dim"},
                                       {"context_length", "max_position_embeddings"},
                                       {"vocab_size", "vocab_size"},
-                                      {"attention.sliding_window", "sliding_window"}};
+                                      {"attention.sliding_window", "sliding_window"},
+                                      {"pooling_type", "pooling_type"}};
   for (const Key& key : kIntegers) {
     REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
     if (!value) continue;
@@ -77,6 +78,8 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
     }
   if (const GgufValue* value = file.find(arch + ".use_parallel_residual"); value && value->as_bool())
     config["use_parallel_residual"] = *value->as_bool();
+  if (const GgufValue* pattern = file.find(arch + ".attention.sliding_window_pattern"); pattern && pattern->as_int())
+    config["sliding_window_pattern"] = *pattern->as_int();
   // Files of qwen state neither the first layer with a window nor whether it is used, and no published model uses it:
   // use_sliding_window stays unset.
   if (config.contains("sliding_window") && config["sliding_window"] == 0) config.erase("sliding_window");
@@ -153,12 +156,13 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   if (!arch_value || !arch_value->as_string())
     return invalid_argument("{}: general.architecture is missing: not a language model", file.path());
   const std::string arch(*arch_value->as_string());
-  REDLINE_ASSIGN(const ModelFamily* family, find_gguf_family(arch).within(file.path()));
+  REDLINE_ASSIGN(const GgufFamily family, find_gguf_family(arch).within(file.path()));
+  const GgufNames& names = *family.names;
   REDLINE_TRY(file.require_readable());
   checkpoint.format = "gguf";
-  checkpoint.gguf_names = &family->gguf;
+  checkpoint.gguf_names = &names;
   checkpoint.tensors_tell_biases = true;
-  checkpoint.config = {{"model_type", family->model_type}};
+  checkpoint.config = {{"model_type", family.model_type}};
   REDLINE_TRY(read_config(file, arch, checkpoint.config));
   // In GGUF a missing window means none; in config.json that depends on the family.
   nlohmann::json& window = checkpoint.config["sliding_window"];
@@ -171,10 +175,10 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   const int64_t head_dim = checkpoint.config.value("head_dim", int64_t{0});
   const auto rotary_dim =
       static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
-  const bool interleaved = family->gguf.interleaves_rope;
+  const bool interleaved = names.interleaves_rope;
   for (const GgufTensor& tensor : file.tensors()) {
     if (tensor.name.starts_with("rope_f")) continue;  // rope_freqs, rope_factors_long: part of the config
-    const std::string name = family->gguf.to_hf(tensor.name);
+    const std::string name = names.to_hf(tensor.name);
     if (name.empty())
       return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
     WeightSource source;
@@ -187,8 +191,8 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
     checkpoint.tensors.emplace(name, std::move(source));
   }
   const auto& tensors = checkpoint.tensors;
-  checkpoint.config["tie_word_embeddings"] = !tensors.count(family->gguf.to_hf("output.weight"));
-  if (auto embed = tensors.find(family->gguf.to_hf("token_embd.weight"));
+  checkpoint.config["tie_word_embeddings"] = !tensors.count(names.to_hf("output.weight"));
+  if (auto embed = tensors.find(names.to_hf("token_embd.weight"));
       embed != tensors.end() && !embed->second.view.shape.empty())
     checkpoint.config["vocab_size"] = embed->second.view.shape[0];
 

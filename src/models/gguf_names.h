@@ -16,7 +16,7 @@ struct GgufName {
 struct GgufNames {
   std::string_view architecture;  ///< general.architecture
   std::span<const GgufName> top;  ///< outside of the layers: "token_embd", "model.embed_tokens"
-  /// Within a layer, after "blk.N." and hf_layers with "N.".
+  /// Within a layer, after "blk.N." and `hf_layers` N ".".
   std::span<const GgufName> layer;
   std::span<const GgufName> more_layer = {};  ///< the same, what the family adds to a list that it shares
   std::string_view hf_layers = "model.layers.";

@@ -86,8 +86,13 @@ Result<GgufVocab> read_gguf_vocab(const GgufFile& file) {
   keys.id("eom_token_id", vocab.eom);
   keys.id("unknown_token_id", vocab.unk);
   keys.id("padding_token_id", vocab.pad);
+  keys.id("cls_token_id", vocab.cls);
+  keys.id("seperator_token_id", vocab.sep);
   keys.flag("add_bos_token", vocab.add_bos);
   keys.flag("add_eos_token", vocab.add_eos);
+  keys.flag("add_sep_token", vocab.add_sep);
+  keys.flag("normalizer.lowercase", vocab.lowercase);
+  keys.flag("normalizer.strip_accents", vocab.strip_accents);
   keys.flag("add_space_prefix", vocab.add_space_prefix);
   keys.flag("remove_extra_whitespaces", vocab.remove_extra_whitespaces);
   REDLINE_TRY(keys.status);

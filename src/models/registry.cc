@@ -2,12 +2,15 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
+
 namespace redline {
 
 // The registry. Each row is defined in the family's file.
 extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family, kGraniteFamily,
     kSmolLm3Family, kOlmo2Family, kOlmo3Family, kPhi3Family, kGlm4Family, kCohereFamily, kStarcoder2Family, kGpt2Family,
     kGptNeoxFamily, kFalconFamily;
+extern const EncoderFamily kBertFamily, kModernBertFamily;
 
 namespace {
 
@@ -15,16 +18,30 @@ constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily,      &kMistralFamily,
                                             &kGemma3Family,     &kGraniteFamily, &kSmolLm3Family, &kOlmo2Family,
                                             &kOlmo3Family,      &kPhi3Family,    &kGlm4Family,    &kCohereFamily,
                                             &kStarcoder2Family, &kGpt2Family,    &kGptNeoxFamily, &kFalconFamily};
+constexpr const EncoderFamily* kEncoders[] = {&kBertFamily, &kModernBertFamily};
 
 }  // namespace
 
-Result<const ModelFamily*> find_gguf_family(std::string_view architecture) {
+Result<GgufFamily> find_gguf_family(std::string_view architecture) {
   std::vector<std::string_view> known;
   for (const ModelFamily* family : kFamilies) {
-    if (family->gguf.architecture == architecture) return family;
+    if (family->gguf.architecture == architecture) return GgufFamily{family->model_type, &family->gguf};
+    known.push_back(family->gguf.architecture);
+  }
+  for (const EncoderFamily* family : kEncoders) {
+    if (family->gguf.architecture == architecture) return GgufFamily{family->model_types.front(), &family->gguf};
     known.push_back(family->gguf.architecture);
   }
   return unsupported("architecture \"{}\"; Redline runs {}", architecture, fmt::join(known, ", "));
+}
+
+const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint) {
+  ConfigReader r(checkpoint.config);
+  const std::string type = r.text("model_type", "");
+  for (const EncoderFamily* family : kEncoders)
+    if (std::find(family->model_types.begin(), family->model_types.end(), type) != family->model_types.end())
+      return family;
+  return nullptr;
 }
 
 Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
@@ -39,6 +56,9 @@ Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
     if (type == family->model_type || type == family->architecture) return family;
     known.push_back(family->model_type);
   }
+  if (find_encoder_family(checkpoint))
+    return unsupported("{}: model_type \"{}\" is an encoder: it makes embeddings (redline embed), not text",
+                       checkpoint.path, type);
   return unsupported("{}: model_type \"{}\"; Redline runs {}", checkpoint.path, type, fmt::join(known, ", "));
 }
 

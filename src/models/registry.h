@@ -2,6 +2,7 @@
 #pragma once
 
 #include "models/decoder.h"
+#include "models/encoder.h"
 #include "models/gguf_names.h"
 
 namespace redline {
@@ -21,8 +22,15 @@ struct ModelFamily {
   void (*gguf_numbers)(const DecoderConfig& config, const SetNumber& set) = nullptr;
 };
 
+/// How GGUF files of a family, decoder or encoder, name it and its tensors.
+struct GgufFamily {
+  std::string_view model_type;
+  const GgufNames* names;
+};
 /// By GGUF's general.architecture. unsupported: the message lists the known ones.
-Result<const ModelFamily*> find_gguf_family(std::string_view architecture);
+Result<GgufFamily> find_gguf_family(std::string_view architecture);
+/// By config.json's model_type; nullptr: the model is not an encoder.
+const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint);
 /// By config.json's model_type, else its architectures[0]. unsupported: the message lists the known ones.
 Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint);
 /// unsupported: an unknown model_type; the message lists the known ones.

@@ -117,6 +117,12 @@ Value WeightReader::take_plus_one(const std::string& name, const std::vector<int
   return g_.weight(name, std::move(source));
 }
 
+Value WeightReader::take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts) {
+  std::vector<int64_t> whole = shape;
+  whole[0] *= parts;
+  return take_rows(name, whole, part * shape[0], shape[0], fmt::format("{}.{}", name, part));
+}
+
 Result<WeightSource> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape) {
   auto at = checkpoint_.tensors.find(name);
   if (at == checkpoint_.tensors.end()) return invalid_argument("tensor {} is missing", checkpoint_.file_name(name));

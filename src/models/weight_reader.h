@@ -28,6 +28,8 @@ class WeightReader {
                         const std::string& part);
   /// A vector plus 1 in float32; from GGUF files, which store the sum, the vector itself.
   Value take_plus_one(const std::string& name, const std::vector<int64_t>& shape);
+  /// The rows of part `part` of `parts` equal ones: several projections stored as one tensor. `shape` is that of a part.
+  Value take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts);
   /// The tensor itself, for values computed when sizes are known; counts as used. invalid_argument: as take.
   Result<WeightSource> find(const std::string& name, const std::vector<int64_t>& shape);
   /// Whether a projection has a bias, according to the tensors or the config (Checkpoint::tensors_tell_biases).

@@ -38,6 +38,7 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   ExecutorOptions executor;
   executor.timeline = runtime.timeline();
   executor.hang_seconds = runtime.hang_seconds;
+  executor.watchdog = &runtime.watchdog();
   e.runner_ = std::make_unique<Executor>(std::move(program), runtime.team(), executor);
   return e;
 }

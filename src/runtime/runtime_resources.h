@@ -4,6 +4,7 @@
 #include <memory>
 #include <string>
 
+#include "backends/cpu/step_watchdog.h"
 #include "backends/cpu/weight_cache.h"
 #include "base/fair_mutex.h"
 #include "base/worker_team.h"
@@ -26,6 +27,7 @@ class RuntimeResources {
   const CpuKernels& kernels() const { return kernels_; }
   const std::string& isa() const { return isa_; }
   Timeline* timeline() { return timeline_.timeline(); }
+  StepWatchdog& watchdog() { return watchdog_; }
   /// Held while a program is compiled or runs: the workers and their scratch memory serve one at a time.
   FairMutex& mutex() { return mutex_; }
 
@@ -37,6 +39,7 @@ class RuntimeResources {
   std::string isa_;
   WorkerTeam team_;
   TimelineFile timeline_;
+  StepWatchdog watchdog_;
   FairMutex mutex_;
 };
 

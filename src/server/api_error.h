@@ -3,6 +3,7 @@
 
 #include <fmt/format.h>
 
+#include <memory>
 #include <optional>
 #include <string>
 #include <utility>
@@ -12,6 +13,8 @@
 
 namespace redline::server {
 
+class PendingLoad;
+
 struct ApiError {
   int status = 400;
   std::string type = "invalid_request_error";
@@ -19,6 +22,9 @@ struct ApiError {
   std::string param;         ///< the field at fault: "messages[2].role"; "": none
   std::string code;          ///< "context_length_exceeded"; "": none
   double retry_after_s = 0;  ///< of 429 and 503; 0: no header
+  std::string allow = {};    ///< of 405: the header Allow
+  /// The model is being loaded: the request is handled again after that.
+  std::shared_ptr<PendingLoad> load = nullptr;
 };
 
 inline ApiError bad_request(std::string param, std::string message, std::string code = "") {
@@ -37,6 +43,11 @@ inline ApiError overloaded(int status, std::string message, double retry_after_s
           .message = std::move(message),
           .code = status == 429 ? "rate_limit_exceeded" : "unavailable",
           .retry_after_s = retry_after_s};
+}
+inline ApiError not_loaded(std::shared_ptr<PendingLoad> load) {
+  ApiError error = overloaded(503, "the model is being loaded", 1);
+  error.load = std::move(load);
+  return error;
 }
 /// Of a call of the engine, about `param`.
 ApiError api_error(const Status& status, std::string param = "");

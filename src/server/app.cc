@@ -1,12 +1,17 @@
 #include "server/app.h"
 
 #include <algorithm>
+#include <cerrno>
+#include <cstring>
+#include <utility>
 
 #include "base/text_distance.h"
 #include "base/utc_time.h"
 
 namespace redline::server {
 namespace {
+
+using Clock = std::chrono::steady_clock;
 
 constexpr char kPreflightMethods[] = "GET, POST, DELETE, OPTIONS";
 constexpr char kPreflightHeaders[] =
@@ -47,6 +52,7 @@ std::unique_ptr<Answer> error_answer(const ApiError& error, ErrorShape shape) {
   if (error.retry_after_s > 0)
     answer->headers.emplace_back("Retry-After", fmt::format("{:.0f}", std::max(1.0, error.retry_after_s + 0.5)));
   if (error.status == 401) answer->headers.emplace_back("WWW-Authenticate", "Bearer");
+  if (!error.allow.empty()) answer->headers.emplace_back("Allow", error.allow);
   return answer;
 }
 
@@ -58,8 +64,55 @@ ErrorShape shape_of(const std::string& path) {
 
 }  // namespace
 
+/// Waits for a model; then the endpoint is called again.
+class App::LoadingAnswer final : public Answer {
+ public:
+  LoadingAnswer(const Endpoint& endpoint, Call call, std::shared_ptr<PendingLoad> load, Clock::time_point begin)
+      : endpoint_(&endpoint), load_(std::move(load)), begin_(begin),
+        end_(begin + std::chrono::milliseconds(static_cast<int64_t>(call.app.options().load_timeout_s * 1e3))),
+        work_(std::make_shared<Work>(Work{call.http, std::nullopt})) {
+    work_->call.emplace(Call{call.app, work_->http, std::move(call.body), std::move(call.path_values), call.shape,
+                             std::move(call.files), std::move(call.constraint), std::move(call.ignored)});
+  }
+  void on_ready(std::function<void()> wake) override { load_->on_ready(std::move(wake)); }
+  double tick_s() const override { return std::max(0.001, std::chrono::duration<double>(end_ - Clock::now()).count()); }
+  Progress poll(std::string&) override {
+    return load_->is_done() || Clock::now() >= end_ ? Progress::kDone : Progress::kWaiting;
+  }
+  std::function<std::unique_ptr<Answer>()> continuation() override {
+    return [work = work_, load = load_, endpoint = endpoint_, begin = begin_] {
+      App& app = work->call->app;
+      return app.finish(work->http, endpoint->rules.errors, [&]() -> AnswerOr {
+        if (!load->is_done())
+          return overloaded(503, fmt::format("the model was not loaded in {} s", app.options().load_timeout_s), 5);
+        const Status status = load->status();
+        if (status.code() == Code::cancelled) return overloaded(503, status.message(), 5);
+        if (!status.ok())
+          return ApiError{.status = 500,
+                          .type = "server_error",
+                          .message = "the model cannot be loaded: " + status.message(),
+                          .param = "model",
+                          .code = "model_load_failed"};
+        return app.call_endpoint(*endpoint, std::move(*work->call), begin);
+      });
+    };
+  }
+
+ private:
+  struct Work {
+    HttpRequest http;
+    std::optional<Call> call;  ///< refers to `http`
+  };
+  const Endpoint* const endpoint_;
+  const std::shared_ptr<PendingLoad> load_;
+  const Clock::time_point begin_, end_;
+  const std::shared_ptr<Work> work_;
+};
+
 App::App(AppOptions options)
-    : options_(std::move(options)), webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)) {
+    : options_(std::move(options)), residency_(options_.residency), models_(residency_),
+      webhooks_(std::make_shared<WebhookSender>(options_.webhook_secret)), images_(residency_),
+      embeddings_(residency_) {
   using Kind = Metrics::Kind;
   const std::vector<double> seconds = {0.001, 0.005, 0.01, 0.02, 0.04, 0.06, 0.08, 0.1,  0.25, 0.5,
                                        0.75,  1.0,   2.5,  5.0,  7.5,  10.0, 20.0, 40.0, 80.0};
@@ -85,10 +138,15 @@ App::App(AppOptions options)
   metrics_.declare("redline:steps_total", Kind::kCounter, "Steps of the model.");
   metrics_.declare("redline:step_seconds_total", Kind::kCounter, "Time in steps of the model.");
   metrics_.declare("redline:cache_pages", Kind::kGauge, "Pages of the cache, by what holds them.");
+  metrics_.declare("redline:model_loaded", Kind::kGauge, "1: the model is in memory.");
+  metrics_.declare("redline:model_bytes", Kind::kGauge, "Weights, and caches at their limit, of a loaded model.");
+  metrics_.declare("redline:model_loads_total", Kind::kCounter, "How often the model was loaded.");
   metrics_.declare("redline:predictions_in_flight", Kind::kGauge, "Requests for images that wait or run.");
   metrics_.declare("redline:http_requests_total", Kind::kCounter, "Requests, by endpoint and status.");
   metrics_.declare("redline:http_connections", Kind::kGauge, "Open connections.");
 }
+
+App::~App() { residency_.close(); }
 
 void App::set_ready() {
   State loading = State::kLoading;
@@ -99,9 +157,19 @@ double App::uptime_s() const {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
 }
 
+void App::set_residency_metrics(const Resident& model) {
+  const Residency::Entry entry = residency_.entry(model);
+  const std::string name = Metrics::label("model_name", model.name());
+  const bool is_loaded = entry.state == Residency::State::kLoaded;
+  metrics_.set("redline:model_loaded", name, is_loaded ? 1 : 0);
+  metrics_.set("redline:model_bytes", name, is_loaded ? static_cast<double>(entry.bytes) : 0);
+  metrics_.set("redline:model_loads_total", name, static_cast<double>(entry.loads));
+}
+
 std::string App::metrics_text() {
   for (const auto& model : models_.all()) {
-    const EngineStats s = model->engine().stats();
+    const EngineStats s = model->stats();
+    set_residency_metrics(*model);
     const std::string name = Metrics::label("model_name", model->name());
     const auto as_double = [](int64_t value) { return static_cast<double>(value); };
     metrics_.set("vllm:num_requests_running", name, as_double(s.running));
@@ -123,9 +191,11 @@ std::string App::metrics_text() {
     metrics_.set("redline:cache_pages", name + ",state=\"stored\"", as_double(s.cache_pages_stored));
     metrics_.set("redline:cache_pages", name + ",state=\"all\"", as_double(s.cache_pages));
   }
-  for (const auto& model : images_.all())
+  for (const auto& model : images_.all()) {
     metrics_.set("redline:predictions_in_flight", Metrics::label("model_name", model->name()),
                  static_cast<double>(model->in_flight()));
+    set_residency_metrics(*model);
+  }
   if (server_) metrics_.set("redline:http_connections", "", static_cast<double>(server_->connections()));
   return metrics_.text();
 }
@@ -192,7 +262,8 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
       return ApiError{.status = 405,
                       .message = fmt::format("the method of {} is {}", request.path.substr(0, 128),
                                              fmt::join(route.allowed, " or ")),
-                      .code = "method_not_allowed"};
+                      .code = "method_not_allowed",
+                      .allow = fmt::format("{}", fmt::join(route.allowed, ", "))};
     std::vector<std::string_view> paths;
     for (const Endpoint& endpoint : endpoints()) paths.push_back(endpoint.path);
     const std::string shown = request.path.substr(0, 128);
@@ -226,41 +297,54 @@ AnswerOr App::answer(HttpRequest& request, const Route& route) {
     request.body = {};
     if (auto error = validate(*endpoint.rules.request, call.body, call.ignored)) return *error;
   }
-  SERVER_ASSIGN(std::unique_ptr<Answer> answer, endpoint.handle(call));
+  return call_endpoint(endpoint, std::move(call), Clock::now());
+}
+
+AnswerOr App::call_endpoint(const Endpoint& endpoint, Call call, Clock::time_point begin) {
+  AnswerOr outcome = endpoint.handle(call);
+  if (!outcome.ok() && outcome.error().load)
+    return std::unique_ptr<Answer>(
+        std::make_unique<LoadingAnswer>(endpoint, std::move(call), outcome.error().load, begin));
+  SERVER_ASSIGN(std::unique_ptr<Answer> answer, std::move(outcome));
   if (!call.ignored.empty())
     answer->headers.emplace_back("X-Redline-Ignored", fmt::format("{}", fmt::join(call.ignored, ", ")));
   return answer;
 }
 
-std::unique_ptr<Answer> App::handle(HttpRequest& request) {
-  const std::string_view origin = request.header("origin");
+std::unique_ptr<Answer> App::finish(const HttpRequest& request, ErrorShape shape,
+                                    const std::function<AnswerOr()>& make) {
   std::unique_ptr<Answer> result;
-  const Route route = route_of(request.method, request.path);
-  if (request.method == "OPTIONS" && allows_origin(request)) {
-    result = std::make_unique<FixedAnswer>("", 204);
-    result->headers.emplace_back("Access-Control-Allow-Methods", kPreflightMethods);
-    result->headers.emplace_back("Access-Control-Allow-Headers", kPreflightHeaders);
-    result->headers.emplace_back("Access-Control-Max-Age", "600");
-  } else {
-    ApiError error;
-    try {
-      AnswerOr outcome = answer(request, route);
-      if (outcome.ok()) result = std::move(*outcome);
-      else error = outcome.error();
-    } catch (const std::exception& thrown) {  // a bug, or no memory; the others go on
-      error = {.status = 500, .type = "server_error", .message = thrown.what(), .code = "internal"};
-    }
-    if (!result) {
-      result = error_answer(error, route.endpoint ? route.endpoint->rules.errors : shape_of(request.path));
-      if (error.status == 405) result->headers.emplace_back("Allow", fmt::format("{}", fmt::join(route.allowed, ", ")));
-    }
+  ApiError error;
+  try {
+    AnswerOr outcome = make();
+    if (outcome.ok()) result = std::move(*outcome);
+    else error = outcome.error();
+  } catch (const std::exception& thrown) {  // a bug, or no memory; the others go on
+    error = {.status = 500, .type = "server_error", .message = thrown.what(), .code = "internal"};
   }
+  if (!result) result = error_answer(error, shape);
+  const std::string_view origin = request.header("origin");
   if (!origin.empty() && allows_origin(request)) {
     result->headers.emplace_back("Access-Control-Allow-Origin", std::string(origin));
     result->headers.emplace_back("Access-Control-Expose-Headers", "X-Request-Id, X-Redline-Ignored, Retry-After");
     result->headers.emplace_back("Vary", "Origin");
   }
   return result;
+}
+
+std::unique_ptr<Answer> App::handle(HttpRequest& request) {
+  const Route route = route_of(request.method, request.path);
+  const ErrorShape shape = route.endpoint ? route.endpoint->rules.errors : shape_of(request.path);
+  return finish(request, shape, [&]() -> AnswerOr {
+    if (request.method == "OPTIONS" && allows_origin(request)) {
+      auto preflight = std::make_unique<FixedAnswer>("", 204);
+      preflight->headers.emplace_back("Access-Control-Allow-Methods", kPreflightMethods);
+      preflight->headers.emplace_back("Access-Control-Allow-Headers", kPreflightHeaders);
+      preflight->headers.emplace_back("Access-Control-Max-Age", "600");
+      return std::unique_ptr<Answer>(std::move(preflight));
+    }
+    return answer(request, route);
+  });
 }
 
 std::unique_ptr<Answer> App::refuse(int status, const std::string& param, const std::string& message) {
@@ -296,8 +380,12 @@ void App::finished(const HttpRequest& request, const Answer& answer, const Serve
     line["finish"] = f.finish;
   }
   const std::string text = to_text(line) + "\n";
-  std::fwrite(text.data(), 1, text.size(), options_.log);
-  std::fflush(options_.log);
+  const bool is_written =
+      std::fwrite(text.data(), 1, text.size(), options_.log) == text.size() && std::fflush(options_.log) == 0;
+  if (is_written) return;
+  if (!std::exchange(has_lost_lines_, true))
+    fmt::print(stderr, "redline: the access log cannot be written: {}; lines are lost\n", std::strerror(errno));
+  std::clearerr(options_.log);
 }
 
 }  // namespace redline::server

@@ -4,11 +4,13 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <functional>
 #include <mutex>
 #include <string>
 #include <vector>
 
 #include "server/api_keys.h"
+#include "server/embedding_models.h"
 #include "server/endpoint.h"
 #include "server/http_server.h"
 #include "server/metrics.h"
@@ -24,6 +26,8 @@ struct AppOptions {
   bool allows_webhooks = true;         ///< clients may have events of predictions posted to URLs of theirs
   std::string webhook_secret;          ///< signs them; "": they are not signed
   double request_timeout_s = 0;        ///< maximum time of a generation; 0: none
+  ResidencyOptions residency = {};     ///< which models are in memory
+  double load_timeout_s = 300;         ///< maximum time that a request waits for its model
   std::FILE* log = nullptr;            ///< one JSON object per line; null: no access log
 };
 
@@ -32,9 +36,12 @@ class App final : public HttpApplication {
   enum class State : uint8_t { kLoading, kReady, kDraining };
 
   explicit App(AppOptions options);
+  ~App() override;
   ApiKeys& keys() { return keys_; }
   ModelTable& models() { return models_; }
   ImageModels& images() { return images_; }
+  Residency& residency() { return residency_; }
+  EmbeddingModels& embeddings() { return embeddings_; }
   const std::shared_ptr<WebhookSender>& webhooks() const { return webhooks_; }
   const AppOptions& options() const { return options_; }
   State state() const { return state_; }
@@ -63,14 +70,23 @@ class App final : public HttpApplication {
   bool allows_origin(const HttpRequest& request) const;
   bool allows_host(std::string_view host) const;
   AnswerOr answer(HttpRequest& request, const Route& route);
+  /// Calls the endpoint. If its model has to be loaded first, the answer waits for that and calls it again.
+  AnswerOr call_endpoint(const Endpoint& endpoint, Call call, std::chrono::steady_clock::time_point begin);
+  /// An answer, or the error in its place, with the headers that every answer has.
+  std::unique_ptr<Answer> finish(const HttpRequest& request, ErrorShape shape, const std::function<AnswerOr()>& make);
+  class LoadingAnswer;
+  void set_residency_metrics(const Resident& model);
 
   const AppOptions options_;
   ApiKeys keys_;
+  Residency residency_;
   ModelTable models_;
   const std::shared_ptr<WebhookSender> webhooks_;
   ImageModels images_;
+  EmbeddingModels embeddings_;
   Metrics metrics_;
   const HttpServer* server_ = nullptr;
+  bool has_lost_lines_ = false;  ///< of the log; of the thread of the sockets
   std::atomic<State> state_{State::kLoading};
   const std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();
 };

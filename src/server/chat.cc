@@ -1,5 +1,7 @@
 #include "server/chat.h"
 
+#include <algorithm>
+
 namespace redline::server {
 namespace {
 
@@ -111,16 +113,45 @@ std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt,
   if (!tokens.ok()) return api_error(tokens.status(), param);
   request.prompt = std::move(tokens).value();
   request.special = engine.info().has_chat_markers;
+  if (!prompt.forced_tools.is_null()) {
+    constexpr size_t kEnd = 8192;  // of the prompt: the header of the answer
+    request.constraint = {.kind = OutputConstraint::Kind::kToolCalls,
+                          .text = to_text(prompt.forced_tools),
+                          .prompt = prompt.text.substr(prompt.text.size() - std::min(kEnd, prompt.text.size())),
+                          .allows_several_calls = prompt.several_calls};
+  }
   return check_context(engine.info(), std::ssize(request.prompt), param);
+}
+
+std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name) {
+  if (!call.constraint.field.empty())
+    return bad_request("tool_choice",
+                       fmt::format("a call that is demanded and {} exclude each other", call.constraint.field),
+                       "invalid_value");
+  if (prompt.tools.is_null()) return bad_request("tool_choice", "tool_choice demands a call, and there are no tools");
+  std::vector<std::string> names;
+  Json chosen = Json::array();
+  for (const Json& tool : prompt.tools) {
+    names.push_back(tool["function"]["name"]);
+    if (name.empty() || names.back() == name) chosen.push_back(tool);
+  }
+  if (chosen.empty())
+    return bad_request("tool_choice",
+                       fmt::format("there is no tool \"{}\"; there are {}", name.substr(0, 64), fmt::join(names, ", ")),
+                       "invalid_value");
+  prompt.forced_tools = std::move(chosen);
+  call.constraint.field = "tools";  // what errors of the schemas are about
+  return std::nullopt;
 }
 
 ChatAnswer::ChatAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, bool streams,
                        const ChatPrompt& prompt, std::vector<std::string> stop)
-    : GenerationAnswer(call, choice, std::move(choices), streams), stop_(std::move(stop)) {
+    : GenerationAnswer(call, choice, std::move(choices), streams), stop_(std::move(stop)),
+      several_calls_(prompt.several_calls) {
   messages_.resize(this->choices().size());
   readers_.resize(messages_.size());
   const std::string tools = prompt.tools.is_null() ? "" : to_text(prompt.tools);
-  if (engine().info().has_chat_markers)
+  if (engine().info().has_chat_markers || !prompt.tools.is_null())
     for (auto& reader : readers_) reader = engine().chat_reader(prompt.text, tools);
   set_choices_per_prompt(messages_.size());
 }
@@ -132,6 +163,7 @@ void ChatAnswer::apply(size_t choice, std::vector<ChatDelta>& deltas, std::strin
       case ChatDelta::Kind::kContent: m.content += delta.text; break;
       case ChatDelta::Kind::kReasoning: m.reasoning += delta.text; break;
       case ChatDelta::Kind::kToolCall:
+        if (!several_calls_ && !m.tool_calls.empty()) continue;
         if (delta.call.id.empty()) delta.call.id = new_id("call_");
         m.tool_calls.push_back(delta.call);
         break;

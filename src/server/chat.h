@@ -11,6 +11,8 @@ namespace redline::server {
 struct ChatPrompt {
   Json messages = Json::array();
   Json tools = nullptr;             ///< null: none
+  Json forced_tools = nullptr;      ///< those among them of which one must be called; null: none must
+  bool several_calls = true;        ///< false: an answer has at most one call
   Json variables = Json::object();  ///< further ones of the template
   bool adds_generation_prompt = true;
   bool continues_last = false;  ///< the text goes on with the last message
@@ -22,6 +24,10 @@ Outcome<std::string> render_chat(const TextEngine& engine, const ChatPrompt& pro
 /// Renders the prompt into the request, checked against the context. `param`: the field that errors name.
 std::optional<ApiError> set_prompt(const TextEngine& engine, ChatPrompt& prompt, const char* param,
                                    GenerateRequest& request);
+
+/// Has a call demanded: of `name`, or of any tool ("").  400: there are no tools, or none of that name, or the text has a
+/// format already. After generation_request(), which takes that; before set_prompt().
+std::optional<ApiError> force_call(Call& call, ChatPrompt& prompt, const std::string& name);
 
 /// A message as far as it is known.
 struct ChatMessage {
@@ -52,6 +58,7 @@ class ChatAnswer : public GenerationAnswer {
   std::vector<std::unique_ptr<ChatReader>> readers_;  ///< null: without markers all text is content
   std::vector<ChatMessage> messages_;
   const std::vector<std::string> stop_;
+  const bool several_calls_;
 };
 
 /// The content of a message as text: a string, or a list of parts of type text.

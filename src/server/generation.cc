@@ -4,6 +4,7 @@
 #include <random>
 
 #include "server/app.h"
+#include "server/sampling_fields.h"
 
 namespace redline::server {
 namespace {
@@ -41,18 +42,9 @@ const Schema usage_schema{"Usage",
 
 const std::vector<Field>& generation_fields() {
   static const std::vector<Field> fields = joined(
-      constraint_fields(),
+      joined(constraint_fields(), sampling_fields()),
       {
           {"model", kString, "a name from /v1/models; may be left out if there is one model", {.max_length = 1000}},
-          {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
-          {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
-          {"top_k", kInteger, "number of tokens to sample from; 0 or -1: all", {.min = -1, .max = kMaxJsonInteger}},
-          {"min_p", kNumber, "least probability relative to the most likely token; 0: off", {.min = 0, .max = 1}},
-          {"repetition_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
-          {"seed",
-           kInteger,
-           "the same seed gives the same text; default: random",
-           {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
           {"stop",
            kString | kArray,
            "strings that end the text; they are not part of it",
@@ -67,9 +59,6 @@ const std::vector<Field>& generation_fields() {
            kArray,
            "adapters and their weights, instead of those of the model's name",
            {.max_items = 16, .items = &lora_item()}},
-          {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
-          {"frequency_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repetition_penalty"}},
-          {"logit_bias", kObject, "", {.only = {Json::object()}, .why = "is not supported"}},
           {"stop_token_ids", kArray, "", {.only = {Json::array()}, .why = "is not supported; use stop"}},
           {"min_tokens", kInteger, "", {.only = {0}, .why = "is not supported"}},
           {"skip_special_tokens", kBoolean, "", {.only = {true}, .why = "is always true"}},
@@ -90,9 +79,8 @@ const std::vector<std::pair<std::string, std::string>>& refused_generation_field
       {"repeat_penalty", "is called repetition_penalty here"},
       {"n_predict", "is called max_tokens here"},
       {"max_new_tokens", "is called max_tokens here"},
-      {"typical_p", "is not supported; there are temperature, top_k, top_p and min_p"},
-      {"mirostat", "is not supported; there are temperature, top_k, top_p and min_p"},
-      {"use_beam_search", "is not supported"},
+      {"penalty_last_n", "is called repeat_last_n here"},
+      {"use_beam_search", "is not supported here; redline run --beams searches"},
       {"prompt_logprobs", "is not supported; use echo with logprobs"},
       {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
   };
@@ -109,19 +97,8 @@ std::vector<std::string> strings_of(const Json& body, const char* name) {
 Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choice) {
   const Json& body = call.body;
   GenerateRequest request;
-  SamplingOptions& s = request.sampling;
-  s = choice.model->engine().default_sampling();
-  s.temperature = body.value("temperature", s.temperature);
-  s.top_p = body.value("top_p", s.top_p);
-  s.top_k = std::max<int64_t>(body.value("top_k", s.top_k), 0);
-  s.min_p = body.value("min_p", s.min_p);
-  s.repetition_penalty = body.value("repetition_penalty", s.repetition_penalty);
-  if (s.top_p <= 0) {  // only the most likely token is left
-    s.top_p = 1;
-    s.top_k = 1;
-  }
-  const auto seed = body.find("seed");
-  s.seed = seed == body.end() ? std::random_device{}() : static_cast<uint64_t>(seed->get<int64_t>());
+  const TextEngine& engine = choice.model->engine();
+  SERVER_ASSIGN(request.sampling, sampling_of(body, engine.default_sampling(), engine.info().vocab_size));
   request.stop = strings_of(body, "stop");
   request.ignore_stop_tokens = body.value("ignore_eos", false);
   request.priority = body.value("priority", 0);
@@ -218,7 +195,12 @@ Progress GenerationAnswer::poll(std::string& body) {
     has_begun_ = true;
     begin(body);
   }
-  while (std::optional<Event> event = choices_->next()) {
+  // What a slow reader has not taken waits in the queue, where it is small and bounded, not as text of events.
+  constexpr size_t kMaxPart = size_t{64} << 10;
+  const size_t begin_size = body.size();
+  while (!is_stream || body.size() - begin_size < kMaxPart) {
+    std::optional<Event> event = choices_->next();
+    if (!event) break;
     if (!event->is_end) {
       take(*event, body);
       continue;

@@ -1,8 +1,24 @@
 #include "server/http.h"
 
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <random>
+
 #include "base/ascii.h"
 
 namespace redline::server {
+
+bool is_request_id(std::string_view id) {
+  return !id.empty() && id.size() <= 128 &&
+         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
+}
+
+std::string new_request_id() {
+  static thread_local std::mt19937_64 random{std::random_device{}()};
+  return fmt::format("{:016x}{:016x}", random(), random());
+}
+
 std::string_view reason_phrase(int status) {
   switch (status) {
     case 200: return "OK";

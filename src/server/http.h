@@ -57,6 +57,8 @@ class Answer {
   // NOLINTNEXTLINE(performance-unnecessary-value-param): overriders keep it
   virtual void on_ready(std::function<void()> wake) {}
   virtual Progress poll(std::string& body) = 0;
+  /// After the last poll(), of an answer that is no stream: makes the answer that is sent instead. Runs on a handler thread.
+  virtual std::function<std::unique_ptr<Answer>()> continuation() { return {}; }
   /// Sent when a stream has been silent for its tick_s; "": nothing.
   virtual std::string_view ping() const { return {}; }
   /// poll() is called at least this often.
@@ -75,6 +77,10 @@ class FixedAnswer final : public Answer {
  private:
   std::string body_;
 };
+
+/// Printable ASCII without spaces, so that it is safe in a header and in a log line.
+bool is_request_id(std::string_view id);
+std::string new_request_id();
 
 /// "Bad Request" of 400.
 std::string_view reason_phrase(int status);

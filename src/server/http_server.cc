@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
+#include <pthread.h>
 
 #include <algorithm>
 #include <boost/asio/awaitable.hpp>
@@ -29,7 +30,6 @@
 #include <ctime>
 #include <mutex>
 #include <optional>
-#include <random>
 #include <thread>
 
 #include "base/ascii.h"
@@ -68,23 +68,15 @@ struct Shared {
   asio::io_context io{1};
 };
 
+/// For top, perf and /proc.
+bool name_thread(const char* name) { return pthread_setname_np(pthread_self(), name) == 0; }
+
 std::string http_date() {
   const std::time_t now = std::time(nullptr);
   std::tm parts{};
   gmtime_r(&now, &parts);
   char text[64];
   return {text, std::strftime(text, sizeof text, "%a, %d %b %Y %H:%M:%S GMT", &parts)};
-}
-
-/// Printable ASCII without spaces, so that it is safe in a header and in a log line.
-bool is_request_id(std::string_view id) {
-  return !id.empty() && id.size() <= 128 &&
-         std::all_of(id.begin(), id.end(), [](char c) { return c > ' ' && c < 127; });
-}
-
-std::string new_request_id() {
-  static thread_local std::mt19937_64 random{std::random_device{}()};
-  return fmt::format("{:016x}{:016x}", random(), random());
 }
 
 /// Why a head that Beast accepts is refused all the same: what a proxy in front might read in another way.
@@ -215,22 +207,34 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     parser.release();
     lowest().expires_never();
 
-    // The handler runs on another thread; the answer comes back as an event.
-    auto job = std::make_shared<std::pair<HttpRequest, std::unique_ptr<Answer>>>(std::move(request), nullptr);
+    auto handled = std::make_shared<HttpRequest>(std::move(request));
+    std::function<std::unique_ptr<Answer>()> handle = [self = this->shared_from_this(), handled] {
+      return self->shared_->application.handle(*handled);
+    };
     ++shared_->answering;
-    asio::post(shared_->handlers, [self = this->shared_from_this(), job] {
-      std::unique_ptr<Answer> answer = self->shared_->application.handle(job->first);
-      asio::post(self->shared_->io, [self, job, answer = std::move(answer)]() mutable {
-        job->second = std::move(answer);
+    std::unique_ptr<Answer> answer = co_await on_handlers(std::move(handle));
+    co_await answer_with(std::move(answer), std::move(*handled), begin);
+    if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
+  }
+
+  /// Runs `make` on another thread; the answer comes back as an event.
+  asio::awaitable<std::unique_ptr<Answer>> on_handlers(std::function<std::unique_ptr<Answer>()> make) {
+    auto made = std::make_shared<std::unique_ptr<Answer>>();
+    asio::post(shared_->handlers, [self = this->shared_from_this(), made, make = std::move(make)] {
+      static thread_local const bool is_named = name_thread("http-handler");
+      (void)is_named;
+      std::unique_ptr<Answer> answer = make();
+      asio::post(self->shared_->io, [self, made, answer = std::move(answer)]() mutable {
+        *made = std::move(answer);
         self->event_.cancel();
       });
     });
-    while (!job->second) {
+    ErrorCode error;
+    while (!*made) {
       event_.expires_at(Clock::time_point::max());
       co_await event_.async_wait(asio::redirect_error(asio::use_awaitable, error));
     }
-    co_await answer_with(std::move(job->second), std::move(job->first), begin);
-    if (--shared_->answering == 0 && shared_->on_idle) shared_->on_idle();
+    co_return std::move(*made);
   }
 
   template <class Message>
@@ -324,6 +328,11 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
         is_last_ = true;
         co_return -1;
       }
+      if (progress == Progress::kDone && !a.is_stream)
+        if (auto make = a.continuation()) {
+          std::unique_ptr<Answer> next = co_await on_handlers(std::move(make));
+          co_return co_await send(std::move(next), std::move(id));
+        }
       out.clear();
       if (!has_head) {
         if (shared_->is_draining) is_last_ = true;
@@ -337,18 +346,26 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
         if (is_chunked && is_done) out += "0\r\n\r\n";
         size += std::ssize(body);
       }
-      if (!out.empty()) {
-        ErrorCode error;
-        deadline(shared_->options.write_timeout_s);
-        co_await asio::async_write(stream_, asio::buffer(out), asio::redirect_error(asio::use_awaitable, error));
-        if (error) {
-          is_last_ = true;
-          co_return -1;
-        }
-        lowest().expires_never();
+      if (!out.empty() && !co_await write_all(out)) {
+        is_last_ = true;
+        co_return -1;
       }
       if (is_done || is_head_) co_return size;
     }
+  }
+
+  /// The client has write_timeout_s for each part that it takes, not for all of them. False: it is gone, or took nothing.
+  asio::awaitable<bool> write_all(std::string_view rest) {
+    while (!rest.empty()) {
+      ErrorCode error;
+      deadline(shared_->options.write_timeout_s);
+      const size_t sent = co_await stream_.async_write_some(asio::buffer(rest.data(), rest.size()),
+                                                            asio::redirect_error(asio::use_awaitable, error));
+      if (error) co_return false;
+      rest.remove_prefix(sent);
+    }
+    lowest().expires_never();
+    co_return true;
   }
 
   /// `size` -1: chunked; -2: until the connection ends.
@@ -465,7 +482,10 @@ class AsioServer final : public HttpServer {
     if (!o.tls_certificate.empty()) REDLINE_TRY(load_tls(o));
     if (o.handles_signals) watch_signals();
     asio::co_spawn(shared_->io, accept(), asio::detached);
-    thread_ = std::thread([this] { shared_->io.run(); });
+    thread_ = std::thread([this] {
+      name_thread("http");
+      shared_->io.run();
+    });
     return {};
   }
 

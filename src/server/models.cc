@@ -7,9 +7,76 @@
 
 namespace redline::server {
 
+namespace {
+
+/// Adds the counters of an engine that is gone.
+void add_counters(const EngineStats& past, EngineStats& now) {
+  now.preemptions += past.preemptions;
+  now.prompt_tokens += past.prompt_tokens;
+  now.cached_prompt_tokens += past.cached_prompt_tokens;
+  now.generated_tokens += past.generated_tokens;
+  now.steps += past.steps;
+  now.step_seconds += past.step_seconds;
+  now.bound_seconds += past.bound_seconds;
+  for (size_t i = 0; i < now.requests_finished.size(); ++i) now.requests_finished[i] += past.requests_finished[i];
+  now.requests_failed += past.requests_failed;
+}
+
+}  // namespace
+
 ServedModel::ServedModel(std::string name, std::unique_ptr<TextEngine> engine, int64_t max_waiting)
-    : name_(std::move(name)), engine_(std::move(engine)), created_(unix_time()),
-      max_in_flight_(engine_->batch_limits().sequences + max_waiting) {}
+    : name_(std::move(name)), created_(unix_time()), max_in_flight_(engine->batch_limits().sequences + max_waiting),
+      engine_(std::move(engine)), info_(engine_->info()) {}
+
+ServedModel::ServedModel(std::string name, Opener open, int64_t max_in_flight,
+                         const std::vector<std::pair<std::string, std::string>>& adapters)
+    : name_(std::move(name)), open_(std::move(open)), created_(unix_time()), max_in_flight_(max_in_flight) {
+  for (const auto& [adapter, path] : adapters) adapters_.push_back({next_id_++, adapter, path, 0, created_});
+}
+
+Result<int64_t> ServedModel::load() {
+  REDLINE_ASSIGN(std::shared_ptr<TextEngine> engine, open_());
+  for (const Adapter& a : adapters()) {
+    const Status status = engine->load_adapter(a.name, a.path);
+    if (status.ok()) continue;
+    const std::lock_guard lock(mutex_);
+    if (!info_) return status.within(fmt::format("adapter {}", a.name));
+    note_dropped_adapter(name_, a.name, status);
+    std::erase_if(adapters_, [&](const Adapter& other) { return other.id == a.id; });
+  }
+  const TextEngine::MemoryReport memory = engine->memory();
+  const std::lock_guard lock(mutex_);
+  info_ = engine->info();
+  engine_ = std::move(engine);
+  return memory.packed_weights + memory.cache_limit;
+}
+
+void ServedModel::unload() {
+  std::shared_ptr<TextEngine> engine;
+  const std::lock_guard lock(mutex_);
+  EngineStats total = engine_->stats();
+  add_counters(past_, total);
+  past_ = total;
+  engine.swap(engine_);
+}
+
+bool ServedModel::is_loaded() const {
+  const std::lock_guard lock(mutex_);
+  return engine_ != nullptr;
+}
+
+std::optional<ModelInfo> ServedModel::known_info() const {
+  const std::lock_guard lock(mutex_);
+  return info_;
+}
+
+EngineStats ServedModel::stats() const {
+  const std::lock_guard lock(mutex_);
+  EngineStats stats;
+  if (engine_) stats = engine_->stats();
+  add_counters(past_, stats);
+  return stats;
+}
 
 std::vector<Adapter> ServedModel::adapters() const {
   const std::lock_guard lock(mutex_);
@@ -61,6 +128,13 @@ std::optional<ServedModel::Ticket> ServedModel::admit(const std::shared_ptr<cons
 }
 
 void ModelTable::add(std::shared_ptr<ServedModel> model) {
+  residency_.add_loaded(model);
+  const std::lock_guard lock(mutex_);
+  models_.push_back(std::move(model));
+}
+
+void ModelTable::add(std::shared_ptr<ServedModel> model, int64_t expected_bytes) {
+  residency_.add(model, expected_bytes);
   const std::lock_guard lock(mutex_);
   models_.push_back(std::move(model));
 }
@@ -71,8 +145,16 @@ std::vector<std::shared_ptr<ServedModel>> ModelTable::all() const {
 }
 
 Outcome<ModelChoice> ModelTable::find(const std::string& name) const {
+  SERVER_ASSIGN(ModelChoice choice, resolve(name));
+  auto use = residency_.use(*choice.model);
+  if (!use) return not_loaded(residency_.load(*choice.model));
+  choice.model = std::shared_ptr<ServedModel>(std::move(use), choice.model.get());
+  return choice;
+}
+
+Outcome<ModelChoice> ModelTable::resolve(const std::string& name) const {
   const auto models = all();
-  if (models.empty()) return overloaded(503, "the models are being loaded", 1);
+  if (models.empty()) return not_found_error("model", "this server has no language model", "model_not_found");
   if (name.empty()) {
     if (models.size() > 1)
       return bad_request("model", fmt::format("model is missing: there are {}, see /v1/models", models.size()),

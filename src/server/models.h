@@ -2,6 +2,7 @@
 #pragma once
 
 #include <atomic>
+#include <functional>
 #include <map>
 #include <memory>
 #include <mutex>
@@ -11,6 +12,7 @@
 
 #include "redline/text.h"
 #include "server/api_error.h"
+#include "server/residency.h"
 
 namespace redline::server {
 
@@ -21,15 +23,28 @@ struct Adapter {
   int64_t created = 0;
 };
 
-/// Thread-safe.
-class ServedModel {
+/// A language model, its adapters and its queue; its engine may come and go. Thread-safe.
+class ServedModel final : public Resident {
  public:
-  /// `max_waiting`: requests beyond those of one step.
+  using Opener = std::function<Result<std::unique_ptr<TextEngine>>()>;
+  /// Loaded for good. `max_waiting`: requests beyond those of one step.
   ServedModel(std::string name, std::unique_ptr<TextEngine> engine, int64_t max_waiting);
-  const std::string& name() const { return name_; }
+  /// Opened by load(). `adapters`: names and paths, which are loaded with it.
+  ServedModel(std::string name, Opener open, int64_t max_in_flight,
+              const std::vector<std::pair<std::string, std::string>>& adapters);
+  const std::string& name() const override { return name_; }
+  /// Of a loaded model, in the hands of one who has it from ModelTable::find() or Residency::use().
   TextEngine& engine() const { return *engine_; }
   const ModelInfo& info() const { return engine_->info(); }
+  /// As it is, or was when it was loaded last; unset: it never was.
+  std::optional<ModelInfo> known_info() const;
+  bool is_loaded() const;
   int64_t created() const { return created_; }
+  /// Counters are totals over all loads.
+  EngineStats stats() const;
+  /// Adapters that cannot be read again are dropped, with a line on standard error; the first time they are an error.
+  Result<int64_t> load() override;
+  void unload() override;
 
   std::vector<Adapter> adapters() const;
   std::optional<Adapter> adapter(const std::string& name) const;
@@ -60,17 +75,20 @@ class ServedModel {
 
  private:
   const std::string name_;
-  const std::unique_ptr<TextEngine> engine_;
+  const Opener open_;
   const int64_t created_, max_in_flight_;
   mutable std::atomic<int64_t> in_flight_{0};
-  mutable std::mutex mutex_;  // of the adapters
+  mutable std::mutex mutex_;  // of what follows; engine_ only changes while nobody uses it
+  std::shared_ptr<TextEngine> engine_;
+  std::optional<ModelInfo> info_;
+  EngineStats past_;  ///< of earlier loads
   std::vector<Adapter> adapters_;
   int64_t next_id_ = 0;
 };
 
 /// A model and the adapters that a request uses.
 struct ModelChoice {
-  std::shared_ptr<ServedModel> model;
+  std::shared_ptr<ServedModel> model;  ///< from find(): keeps it loaded
   AdapterWeights adapters;
   std::string name;  ///< as the request wrote it, or the model's
 };
@@ -78,13 +96,20 @@ struct ModelChoice {
 /// Thread-safe.
 class ModelTable {
  public:
+  explicit ModelTable(Residency& residency) : residency_(residency) {}
+  /// One that is loaded.
   void add(std::shared_ptr<ServedModel> model);
+  /// One that load() opens; see Residency::add.
+  void add(std::shared_ptr<ServedModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ServedModel>> all() const;
   /// "": the only model. NAME, NAME:ADAPTER, ADAPTER, and Ollama's NAME:latest. 404 model_not_found with the names there
-  /// are.
+  /// are. The model may be unloaded.
+  Outcome<ModelChoice> resolve(const std::string& name) const;
+  /// The same, loaded; else an error with `load`.
   Outcome<ModelChoice> find(const std::string& name) const;
 
  private:
+  Residency& residency_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<ServedModel>> models_;
 };

@@ -37,6 +37,7 @@ const char* error_text(int status) {
     case 413: return "the body is too large";
     case 429: return "the queue is full, or the API key has made too many requests; see Retry-After";
     case 431: return "the head of the request is too large";
+    case 500: return "the model cannot be loaded, or an image cannot be drawn";
     case 503: return "the models are being loaded, or the server is stopping";
     default: return "an error";
   }
@@ -72,7 +73,7 @@ Json operation_of(const Endpoint& endpoint, bool asks_for_key, Json& components)
   std::set<int> errors(endpoint.rules.error_statuses.begin(), endpoint.rules.error_statuses.end());
   errors.insert({400, 403, 413, 431});
   if (endpoint.rules.needs_key && asks_for_key) errors.insert({401, 429});
-  if (endpoint.rules.needs_models) errors.insert({429, 503});
+  if (endpoint.rules.needs_models) errors.insert({429, 500, 503});
   for (const int status : errors) {
     if (responses.contains(std::to_string(status))) continue;
     responses[std::to_string(status)] = {

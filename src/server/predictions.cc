@@ -23,8 +23,9 @@ std::string_view prediction_status_name(PredictionStatus status) {
 
 // --- Prediction ---
 
-Prediction::Prediction(std::string id, std::shared_ptr<ImageModel> model, ImageJob job)
-    : id_(std::move(id)), model_(std::move(model)), job_(std::move(job)), created_(unix_now()) {}
+Prediction::Prediction(std::string id, const std::shared_ptr<ImageModel>& model, ImageJob job)
+    : id_(std::move(id)), model_(model->shared_from_this()), job_(std::move(job)), created_(unix_now()),
+      loaded_(model) {}
 
 Prediction::State Prediction::state() const {
   const std::lock_guard lock(mutex_);
@@ -39,11 +40,14 @@ int64_t Prediction::queue_position() const {
 }
 
 void Prediction::update(const std::function<void(State&)>& change) {
+  std::shared_ptr<ImageModel> unused;
   {
     const std::lock_guard lock(mutex_);
     if (state_.is_over()) return;
     change(state_);
+    if (state_.is_over()) unused.swap(loaded_);
   }
+  unused.reset();
   notify();
   if (!job_.webhook) return;
   const State now = state();
@@ -95,10 +99,10 @@ void Prediction::unlisten(uint64_t number) {
 
 // --- ImageModel ---
 
-ImageModel::ImageModel(std::string name, std::unique_ptr<ImageEngine> engine, const ImageOptions& options,
-                       int64_t max_waiting)
-    : name_(std::move(name)), engine_(std::move(engine)), max_side_(options.max_side), max_batch_(options.max_batch),
-      max_waiting_(max_waiting), created_(unix_time()), thread_([this] { run(); }) {}
+ImageModel::ImageModel(std::string name, Opener open, const ImageOptions& options, int64_t max_waiting,
+                       std::vector<std::pair<std::string, std::string>> adapters)
+    : name_(std::move(name)), open_(std::move(open)), max_side_(options.max_side), max_batch_(options.max_batch),
+      max_waiting_(max_waiting), created_(unix_time()), adapters_(std::move(adapters)), thread_([this] { run(); }) {}
 
 ImageModel::~ImageModel() { close(); }
 
@@ -119,14 +123,29 @@ void ImageModel::close() {
 
 std::vector<std::string> ImageModel::adapters() const {
   const std::lock_guard lock(mutex_);
-  return adapters_;
+  std::vector<std::string> names;
+  for (const auto& [name, path] : adapters_) names.push_back(name);
+  return names;
 }
 
-Status ImageModel::load_adapter(const std::string& name, const std::string& path) {
-  REDLINE_TRY(engine_->load_adapter(name, path));
+Result<int64_t> ImageModel::load() {
+  REDLINE_ASSIGN(std::shared_ptr<ImageEngine> engine, open_());
   const std::lock_guard lock(mutex_);
-  adapters_.push_back(name);
-  return {};
+  for (auto adapter = adapters_.begin(); adapter != adapters_.end();) {
+    const Status status = engine->load_adapter(adapter->first, adapter->second);
+    if (!status.ok() && !was_loaded_) return status.within("adapter " + adapter->first);
+    if (!status.ok()) note_dropped_adapter(name_, adapter->first, status);
+    adapter = status.ok() ? adapter + 1 : adapters_.erase(adapter);
+  }
+  was_loaded_ = true;
+  engine_ = std::move(engine);
+  return engine_->memory().packed_weights;
+}
+
+void ImageModel::unload() {
+  std::shared_ptr<ImageEngine> engine;  // is closed without the mutex
+  const std::lock_guard lock(mutex_);
+  engine.swap(engine_);
 }
 
 int64_t ImageModel::in_flight() const {
@@ -134,20 +153,22 @@ int64_t ImageModel::in_flight() const {
   return std::ssize(waiting_) + (running_ ? 1 : 0);
 }
 
-Outcome<std::shared_ptr<Prediction>> ImageModel::submit(ImageJob job) {
-  const std::lock_guard lock(mutex_);
+Outcome<std::shared_ptr<Prediction>> ImageModel::submit(const std::shared_ptr<ImageModel>& model, ImageJob job) {
+  const std::vector<std::string> known = model->adapters();
   for (const auto& [adapter, weight] : job.adapters)
-    if (std::find(adapters_.begin(), adapters_.end(), adapter) == adapters_.end())
-      return bad_request("adapters", adapters_.empty()
-                                         ? fmt::format("{} has no adapters", name_)
+    if (std::find(known.begin(), known.end(), adapter) == known.end())
+      return bad_request("adapters", known.empty()
+                                         ? fmt::format("{} has no adapters", model->name_)
                                          : fmt::format("there is no adapter \"{}\"; {} has {}", adapter.substr(0, 64),
-                                                       name_, fmt::join(adapters_, ", ")));
-  if (is_closing_) return overloaded(503, "the server is stopping", 5);
-  if (std::ssize(waiting_) >= max_waiting_)
-    return overloaded(429, fmt::format("the queue is full: {} requests for images are waiting", waiting_.size()), 5);
-  auto prediction = std::make_shared<Prediction>(new_id("pred_"), shared_from_this(), std::move(job));
-  waiting_.push_back(prediction);
-  changed_.notify_all();
+                                                       model->name_, fmt::join(known, ", ")));
+  auto prediction = std::make_shared<Prediction>(new_id("pred_"), model, std::move(job));
+  const std::lock_guard lock(model->mutex_);
+  if (model->is_closing_) return overloaded(503, "the server is stopping", 5);
+  const auto num_waiting = std::ssize(model->waiting_);
+  if (num_waiting >= model->max_waiting_)
+    return overloaded(429, fmt::format("the queue is full: {} requests for images are waiting", num_waiting), 5);
+  model->waiting_.push_back(prediction);
+  model->changed_.notify_all();
   return prediction;
 }
 
@@ -240,7 +261,8 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
 
 // --- ImageModels ---
 
-void ImageModels::add(std::shared_ptr<ImageModel> model) {
+void ImageModels::add(std::shared_ptr<ImageModel> model, int64_t expected_bytes) {
+  residency_.add(model, expected_bytes);
   const std::lock_guard lock(mutex_);
   models_.push_back(std::move(model));
 }
@@ -253,11 +275,13 @@ std::vector<std::shared_ptr<ImageModel>> ImageModels::all() const {
 Outcome<std::shared_ptr<ImageModel>> ImageModels::find(const std::string& name) const {
   const auto models = all();
   if (models.empty()) return not_found_error("model", "this server has no model for images", "model_not_found");
-  if (name.empty() && models.size() == 1) return models[0];
   std::vector<std::string> names;
   for (const auto& model : models) {
-    if (model->name() == name) return model;
     names.push_back(model->name());
+    if (model->name() != name && !(name.empty() && models.size() == 1)) continue;
+    auto use = residency_.use(*model);
+    if (!use) return not_loaded(residency_.load(*model));
+    return std::shared_ptr<ImageModel>(std::move(use), model.get());
   }
   if (name.empty()) return bad_request("model", fmt::format("model is missing; there are {}", fmt::join(names, ", ")));
   return not_found_error("model",

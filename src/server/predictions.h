@@ -16,6 +16,7 @@
 #include "formats/image_file.h"
 #include "redline/image.h"
 #include "server/json.h"
+#include "server/residency.h"
 #include "server/webhook.h"
 
 namespace redline::server {
@@ -57,7 +58,8 @@ class Prediction {
     bool is_over() const { return status >= PredictionStatus::kSucceeded; }
   };
 
-  Prediction(std::string id, std::shared_ptr<ImageModel> model, ImageJob job);
+  /// `model`: as ImageModels::find() gives it; it is kept loaded until this is over.
+  Prediction(std::string id, const std::shared_ptr<ImageModel>& model, ImageJob job);
   const std::string& id() const { return id_; }
   const ImageJob& job() const { return job_; }
   const ImageModel& model() const { return *model_; }
@@ -85,27 +87,34 @@ class Prediction {
   const double created_;
   mutable std::mutex mutex_;  // of what follows
   State state_;
+  std::shared_ptr<ImageModel> loaded_;
   bool is_canceled_ = false;
   std::mutex listening_;  // held while listeners run
   std::map<uint64_t, std::function<void()>> listeners_;
   uint64_t next_listener_ = 0;
 };
 
-/// An image model behind the server: one request at a time, the others wait in order of arrival. Thread-safe.
-class ImageModel : public std::enable_shared_from_this<ImageModel> {
+/// An image model behind the server: one request at a time, the others wait in order of arrival. Its engine may come and
+/// go. Thread-safe.
+class ImageModel final : public Resident, public std::enable_shared_from_this<ImageModel> {
  public:
-  ImageModel(std::string name, std::unique_ptr<ImageEngine> engine, const ImageOptions& options, int64_t max_waiting);
-  ~ImageModel();
-  const std::string& name() const { return name_; }
+  using Opener = std::function<Result<std::unique_ptr<ImageEngine>>()>;
+  /// Opened by load(). `adapters`: names and paths, which are loaded with it.
+  ImageModel(std::string name, Opener open, const ImageOptions& options, int64_t max_waiting,
+             std::vector<std::pair<std::string, std::string>> adapters);
+  ~ImageModel() override;
+  const std::string& name() const override { return name_; }
+  /// Of a loaded model, in the hands of one who has it from ImageModels::find().
   const ImageEngine& engine() const { return *engine_; }
+  Result<int64_t> load() override;
+  void unload() override;
   int64_t max_side() const { return max_side_; }
   int64_t max_batch() const { return max_batch_; }
   int64_t created() const { return created_; }
   std::vector<std::string> adapters() const;
-  Status load_adapter(const std::string& name, const std::string& path);
 
-  /// 429: the queue is full. invalid_request_error: an adapter that is not there.
-  Outcome<std::shared_ptr<Prediction>> submit(ImageJob job);
+  /// To a model from ImageModels::find(). 429: the queue is full. invalid_request_error: an adapter that is not there.
+  static Outcome<std::shared_ptr<Prediction>> submit(const std::shared_ptr<ImageModel>& model, ImageJob job);
   /// Requests that wait or run.
   int64_t in_flight() const;
   /// Cancels what has no webhook, waits for the rest, and accepts no more.
@@ -117,11 +126,13 @@ class ImageModel : public std::enable_shared_from_this<ImageModel> {
   void run_one(const std::shared_ptr<Prediction>& prediction);
 
   const std::string name_;
-  const std::unique_ptr<ImageEngine> engine_;
+  const Opener open_;
   const int64_t max_side_, max_batch_, max_waiting_, created_;
-  mutable std::mutex mutex_;  // of what follows
+  mutable std::mutex mutex_;  // of what follows; engine_ only changes while nobody uses it
   std::condition_variable changed_;
-  std::vector<std::string> adapters_;
+  std::shared_ptr<ImageEngine> engine_;
+  bool was_loaded_ = false;
+  std::vector<std::pair<std::string, std::string>> adapters_;
   std::deque<std::shared_ptr<Prediction>> waiting_;
   std::shared_ptr<Prediction> running_;
   bool is_closing_ = false;
@@ -131,10 +142,13 @@ class ImageModel : public std::enable_shared_from_this<ImageModel> {
 /// The image models by name, and the predictions that can still be asked about. Thread-safe.
 class ImageModels {
  public:
+  explicit ImageModels(Residency& residency) : residency_(residency) {}
   ~ImageModels() { close(); }
-  void add(std::shared_ptr<ImageModel> model);
+  /// See Residency::add.
+  void add(std::shared_ptr<ImageModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<ImageModel>> all() const;
-  /// "": the only model. 404 model_not_found with the names there are.
+  /// "": the only model. 404 model_not_found with the names there are. The pointer keeps the model loaded; an error with
+  /// `load`: it is not.
   Outcome<std::shared_ptr<ImageModel>> find(const std::string& name) const;
 
   /// Keeps a prediction until there are kMaxKept, or until its files and those of later ones exceed kMaxKeptBytes.
@@ -150,6 +164,7 @@ class ImageModels {
   static constexpr size_t kMaxKeptBytes = size_t{256} << 20;
   void drop_old();
 
+  Residency& residency_;
   mutable std::mutex mutex_;
   std::vector<std::shared_ptr<ImageModel>> models_;
   std::deque<std::shared_ptr<Prediction>> kept_;  ///< oldest first

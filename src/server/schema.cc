@@ -141,6 +141,16 @@ Json object_schema(const Schema& schema, Json& components);
 
 Json field_schema(const Field& field, Json& components, bool is_nullable) {
   const FieldRules& r = field.rules;
+  if (!r.choices.empty() && (field.types & ~kString) != 0) {  // the choices are those of strings
+    Field text = field, other = field;
+    text.types = kString;
+    other.types &= ~static_cast<unsigned>(kString);
+    other.rules.choices.clear();
+    text.description.clear();
+    other.description.clear();
+    return {{"anyOf", {field_schema(text, components, is_nullable), field_schema(other, components, false)}},
+            {"description", field.description}};
+  }
   if (field.types == kObject && r.object && !is_nullable && r.only.empty()) {
     Json reference = schema_reference(*r.object, components);
     if (!field.description.empty()) reference["description"] = field.description;

@@ -11,6 +11,7 @@ enum class Activation : uint8_t {
   kGeluTanh,   ///< x (1 + tanh(sqrt(2 / pi) (x + 0.044715 x^3))) / 2
   kQuickGelu,  ///< x / (1 + e^(-1.702 x))
   kRelu,
+  kTanh,
   kTanh3,  ///< 3 tanh(x / 3): latent clamp of the tiny autoencoders
 };
 

@@ -7,6 +7,16 @@ namespace redline {
 namespace {
 
 constexpr ToolCallSyntax json_calls(const char* begin, const char* end) { return {begin, end, read_json_calls}; }
+constexpr ToolCallSyntax json_lists(const char* begin, const char* end) {
+  ToolCallSyntax syntax = json_calls(begin, end);
+  syntax.writes_list = true;
+  return syntax;
+}
+constexpr ToolCallSyntax json_parameters(ToolCallSyntax syntax, const char* name) {
+  syntax.first = "parameters";
+  syntax.second = name;
+  return syntax;
+}
 
 const ChatOutputFormat kFormats[] = {
     {.name = "harmony", .words = {"<|channel|>", "<|message|>", "analysis"}, .has_channels = true},
@@ -35,19 +45,27 @@ const ChatOutputFormat kFormats[] = {
     {.name = "kimi",
      .words = {"<|tool_calls_section_begin|>"},
      .syntaxes = {{"<|tool_call_begin|>", "<|tool_call_end|>", read_named_json, "<|tool_call_argument_begin|>"}},
-     .ignored = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"}},
+     .ignored = {"<|tool_calls_section_begin|>", "<|tool_calls_section_end|>"},
+     .calls_begin = "<|tool_calls_section_begin|>",
+     .calls_end = "<|tool_calls_section_end|>"},
     {.name = "deepseek-fenced",
      .words = {"<｜tool▁call▁begin｜>", "```json"},
      .syntaxes = {{"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read_named_json, "\n```json\n", "<｜tool▁sep｜>"}},
-     .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"}},
+     .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+     .calls_begin = "<｜tool▁calls▁begin｜>",
+     .calls_end = "<｜tool▁calls▁end｜>"},
     {.name = "deepseek",
      .words = {"<｜tool▁call▁begin｜>"},
      .syntaxes = {{"<｜tool▁call▁begin｜>", "<｜tool▁call▁end｜>", read_named_json, "<｜tool▁sep｜>"}},
-     .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"}},
+     .ignored = {"<｜tool▁calls▁begin｜>", "<｜tool▁calls▁end｜>"},
+     .calls_begin = "<｜tool▁calls▁begin｜>",
+     .calls_end = "<｜tool▁calls▁end｜>"},
     {.name = "hunyuan",
      .words = {"<tool_call{}>", ":opensource"},
      .syntaxes = {{"<tool_call:opensource>", "</tool_call:opensource>", read_key_value_call, ":opensource"}},
-     .ignored = {"<tool_calls:opensource>", "</tool_calls:opensource>"}},
+     .ignored = {"<tool_calls:opensource>", "</tool_calls:opensource>"},
+     .calls_begin = "<tool_calls:opensource>\n",
+     .calls_end = "\n</tool_calls:opensource>"},
     {.name = "seed",
      .words = {"<seed:tool_call>"},
      .syntaxes = {{"<seed:tool_call>", "</seed:tool_call>", read_xml_calls, "<function=", "</function>",
@@ -68,7 +86,7 @@ const ChatOutputFormat kFormats[] = {
      .syntaxes = {{"<tool_call>", "</tool_call>", read_key_value_call}}},
     {.name = "command",
      .words = {"<|START_ACTION|>"},
-     .syntaxes = {json_calls("<|START_ACTION|>", "<|END_ACTION|>")},
+     .syntaxes = {json_parameters(json_lists("<|START_ACTION|>", "<|END_ACTION|>"), "tool_name")},
      .ignored = {"<|START_RESPONSE|>", "<|END_RESPONSE|>", "<|START_TEXT|>", "<|END_TEXT|>", "<|START_OF_TURN_TOKEN|>",
                  "<|CHATBOT_TOKEN|>"}},
     {.name = "apertus",
@@ -90,23 +108,23 @@ const ChatOutputFormat kFormats[] = {
      .words = {"function call", "<|role_sep|>"},
      .syntaxes = {json_calls("function call<|role_sep|>\n", "")},
      .ignored = {"assistant<|role_sep|>\n", "<|message_sep|>"}},
-    {.name = "nemotron", .words = {"<TOOLCALL>"}, .syntaxes = {json_calls("<TOOLCALL>", "</TOOLCALL>")}},
+    {.name = "nemotron", .words = {"<TOOLCALL>"}, .syntaxes = {json_lists("<TOOLCALL>", "</TOOLCALL>")}},
     {.name = "tool-calls",
      .words = {"<tool_calls>"},
-     .syntaxes = {json_calls("<tool_calls>", "</tool_calls>")},
+     .syntaxes = {json_lists("<tool_calls>", "</tool_calls>")},
      .ignored = {"[END FINAL RESPONSE]"}},
-    {.name = "functools", .words = {"functools["}, .syntaxes = {json_calls("functools", "")}},
+    {.name = "functools", .words = {"functools["}, .syntaxes = {json_lists("functools", "")}},
     {.name = "phi",
      .words = {"<|tool_call|>", "<|/tool_call|>"},
-     .syntaxes = {json_calls("<|tool_call|>", "<|/tool_call|>")}},
-    {.name = "granite", .words = {"<|tool_call|>"}, .syntaxes = {json_calls("<|tool_call|>", "")}},
+     .syntaxes = {json_lists("<|tool_call|>", "<|/tool_call|>")}},
+    {.name = "granite", .words = {"<|tool_call|>"}, .syntaxes = {json_lists("<|tool_call|>", "")}},
     {.name = "mistral",
      .words = {"[TOOL_CALLS]"},
      .syntaxes = {{"[TOOL_CALLS]", "", read_named_json, "[ARGS]", "[CALL_ID]"}}},
     {.name = "hermes", .words = {"<tool_call>"}, .syntaxes = {json_calls("<tool_call>", "</tool_call>")}},
     {.name = "llama",
      .words = {"<|start_header_id|>", "JSON for a function call"},
-     .syntaxes = {{"<|python_tag|>", "", read_python_calls}, json_calls("", "")}},
+     .syntaxes = {{"<|python_tag|>", "", read_python_calls}, json_parameters(json_calls("", ""), "name")}},
     {.name = "plain"},
 };
 
@@ -133,6 +151,11 @@ const ChatOutputFormat& chat_output_format(std::string_view chat_template) {
     if (fits) return format;
   }
   return std::end(kFormats)[-1];
+}
+
+const ChatOutputFormat& tool_call_format(std::string_view chat_template) {
+  const ChatOutputFormat& own = chat_output_format(chat_template);
+  return own.has_channels || own.syntaxes[0].read ? own : *find_chat_output_format("hermes");
 }
 
 const ChatOutputFormat* find_chat_output_format(std::string_view name) {

@@ -30,8 +30,9 @@ void ChatOutput::add(const ChatDelta& delta) {
 }
 
 ChatOutputParser::ChatOutputParser(const ChatOutputOptions& options)
-    : format_(&chat_output_format(options.chat_template)), reasoning_(reasoning_markers(options.chat_template)),
-      schemas_(options.tools_json) {
+    : format_(options.tools_json.empty() ? &chat_output_format(options.chat_template)
+                                         : &tool_call_format(options.chat_template)),
+      reasoning_(reasoning_markers(options.chat_template)), schemas_(options.tools_json) {
   if (format_->has_channels) {
     markers_ = {{"<|channel|>", Marker::Kind::kHeader, nullptr},    {"<|start|>", Marker::Kind::kHeader, nullptr},
                 {"<|end|>", Marker::Kind::kMessageEnd, nullptr},    {"<|eom|>", Marker::Kind::kMessageEnd, nullptr},

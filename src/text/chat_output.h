@@ -18,6 +18,8 @@ struct ChatOutputFormat {
   const char* ignored[kMaxIgnored] = {};       ///< markers that are no part of the content
   bool has_channels = false;                   ///< messages with headers: <|channel|>analysis<|message|>...<|end|>
   const char* channel_call = "";               ///< how the calls of such a message begin; "": it is the arguments
+  const char* calls_begin = "";  ///< what the family writes before all calls of an answer, and behind them
+  const char* calls_end = "";
 };
 struct ReasoningMarkers {
   const char* open = "";  ///< "": the family does not reason
@@ -26,6 +28,8 @@ struct ReasoningMarkers {
 
 /// The row of a template's text. The last row, "plain", has no tool calls.
 const ChatOutputFormat& chat_output_format(std::string_view chat_template);
+/// The same, but the row of Hermes for "plain": how a model whose template knows no tools is made to call one.
+const ChatOutputFormat& tool_call_format(std::string_view chat_template);
 const ChatOutputFormat* find_chat_output_format(std::string_view name);
 ReasoningMarkers reasoning_markers(std::string_view chat_template);
 

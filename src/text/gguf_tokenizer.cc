@@ -4,6 +4,7 @@
 
 #include "text/gguf_vocab.h"
 #include "text/pipeline_tokenizer.h"
+#include "text/word_piece.h"
 
 namespace redline {
 namespace {
@@ -19,8 +20,9 @@ Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
     return invalid_argument("tokenizer.ggml.token_type has {} entries, tokenizer.ggml.tokens has {}",
                             gguf.token_types.size(), num);
   }
-  const std::pair<const char*, int32_t> ids[] = {
-      {"bos", gguf.bos}, {"eos", gguf.eos}, {"eot", gguf.eot}, {"eom", gguf.eom}, {"unknown", gguf.unk}};
+  const std::pair<const char*, int32_t> ids[] = {{"bos", gguf.bos},      {"eos", gguf.eos},     {"eot", gguf.eot},
+                                                 {"eom", gguf.eom},      {"unknown", gguf.unk}, {"cls", gguf.cls},
+                                                 {"seperator", gguf.sep}};
   for (const auto& [name, id] : ids) {
     if (id < -1 || id >= static_cast<int64_t>(num)) {
       return invalid_argument("tokenizer.ggml.{}_token_id is {}, the vocabulary has {} tokens", name, id, num);
@@ -125,13 +127,42 @@ Status fill_bpe(const GgufVocab& gguf, TokenizerParts& parts, bool& add_bos) {
   return {};
 }
 
+/// BERT's tokens: llama.cpp stores pieces that begin a word with "▁" before them and the others without "##".
+Status fill_word_pieces(GgufVocab& gguf, TokenizerParts& parts) {
+  Vocabulary& v = *parts.vocabulary;
+  parts.kind = "wordpiece";
+  parts.pre_tokenizer_name = "bert";
+  // Files without ids are BERT's own vocabulary, as llama.cpp assumes.
+  if (gguf.cls < 0) gguf.cls = gguf.bos >= 0 ? gguf.bos : v.find("[CLS]");
+  if (gguf.sep < 0) gguf.sep = gguf.eos >= 0 ? gguf.eos : v.find("[SEP]");
+  WordPieceOptions options;
+  options.unk = gguf.unk >= 0 ? gguf.unk : v.find("[UNK]");
+  options.continuing_prefix.clear();
+  options.word_prefix = kSpaceMark;
+  if (options.unk < 0 || gguf.cls < 0 || gguf.sep < 0)
+    return invalid_argument("tokenizer.ggml.model \"bert\" without the tokens [UNK], [CLS] and [SEP]");
+  const bool lowercases = gguf.lowercase.value_or(true);
+  parts.normalizer.add(BertNormalize{true, true, gguf.strip_accents.value_or(lowercases), lowercases});
+  parts.pre_tokenizer.add(SplitStep{is_white_space, SplitBehavior::removed, false});
+  parts.pre_tokenizer.add(SplitStep{is_punctuation, SplitBehavior::isolated, false});
+  REDLINE_ASSIGN(parts.model, WordPieceModel::make(v, options).within("tokenizer.ggml.tokens"));
+  parts.decode.word_pieces = parts.decode.cleans_spaces = parts.decode.drop_prefix_space = true;
+  parts.decode.word_prefix = kSpaceMark;
+  gguf.bos = gguf.cls;
+  gguf.eos = gguf.sep;
+  if (!gguf.add_eos) gguf.add_eos = gguf.add_sep.value_or(true);
+  return {};
+}
+
 }  // namespace
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
   const bool spm = gguf.model == "llama";
-  if (!spm && gguf.model != "gpt2" && gguf.model != "gemma4") {
+  const bool word_pieces = gguf.model == "bert";
+  if (!spm && !word_pieces && gguf.model != "gpt2" && gguf.model != "gemma4") {
     return unsupported(
-        "tokenizer.ggml.model \"{}\" is unknown; known are llama (SentencePiece BPE), gpt2 (byte-level BPE), gemma4",
+        "tokenizer.ggml.model \"{}\" is unknown; known are llama (SentencePiece BPE), gpt2 (byte-level BPE), "
+        "bert (WordPiece), gemma4",
         gguf.model);
   }
   const auto num = static_cast<int64_t>(gguf.tokens.size());
@@ -146,12 +177,18 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
   bool add_bos = true;
   if (spm) {
     REDLINE_TRY(fill_spm(gguf, parts));
+  } else if (word_pieces) {
+    REDLINE_TRY(fill_word_pieces(gguf, parts));
   } else {
     REDLINE_TRY(fill_bpe(gguf, parts, add_bos));
   }
   parts.bos = gguf.bos;
   if (gguf.add_bos.value_or(add_bos) && gguf.bos >= 0) parts.prefix = {gguf.bos};
   if (gguf.add_eos.value_or(false) && gguf.eos >= 0) parts.suffix = {gguf.eos};
+  const TokenId between = gguf.sep >= 0 ? gguf.sep : gguf.eos;
+  parts.pair = {parts.prefix, {}, parts.suffix, word_pieces};
+  if (!parts.suffix.empty()) parts.pair.middle = {between};
+  if (!parts.suffix.empty() && !word_pieces) parts.pair.middle = {gguf.eos, between};  // RoBERTa's
   parts.add_known_stops();
   for (const TokenId id : {gguf.eos, gguf.eot, gguf.eom}) parts.add_stop(id);
   return make_tokenizer(std::move(parts));

@@ -13,14 +13,16 @@ using ChatTemplates = std::vector<std::pair<std::string, std::string>>;
 
 /// tokenizer.ggml.* of a GGUF file; missing keys keep the defaults.
 struct GgufVocab {
-  std::string model;  ///< tokenizer.ggml.model: "llama" (SentencePiece BPE), "gpt2" (byte-level BPE)
-  std::string pre;    ///< tokenizer.ggml.pre: "llama-bpe", "qwen2", ...
+  std::string
+      model;        ///< tokenizer.ggml.model: "llama" (SentencePiece BPE), "gpt2" (byte-level BPE), "bert" (WordPiece)
+  std::string pre;  ///< tokenizer.ggml.pre: "llama-bpe", "qwen2", ...
   std::vector<std::string> tokens;
   std::vector<float> scores;
   std::vector<int32_t> token_types;  ///< ggml: 1 normal, 2 unknown, 3 control, 4 user defined, 5 unused, 6 byte
   std::vector<std::string> merges;   ///< "a b"
-  int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1;
-  std::optional<bool> add_bos, add_eos, add_space_prefix, remove_extra_whitespaces;
+  int32_t bos = -1, eos = -1, eot = -1, eom = -1, unk = -1, pad = -1, cls = -1, sep = -1;
+  std::optional<bool> add_bos, add_eos, add_sep, add_space_prefix, remove_extra_whitespaces;
+  std::optional<bool> lowercase, strip_accents;  ///< of "bert"
   ChatTemplates chat_templates;
 };
 /// The tokenizer of a Hugging Face folder in GGUF form. not_found: the folder has none. unsupported: GGUF cannot

@@ -27,6 +27,9 @@ Result<HfConfig> read_hf_config(std::string_view text) {
   config.eos_token = token_text(json, "eos_token");
   config.unk_token = token_text(json, "unk_token");
   config.pad_token = token_text(json, "pad_token");
+  config.cls_token = token_text(json, "cls_token");
+  config.sep_token = token_text(json, "sep_token");
+  config.mask_token = token_text(json, "mask_token");
   // transformers writes 10^30 for "no limit".
   constexpr int64_t kMaxTokens = int64_t{1} << 30;
   const int64_t max_tokens = optional_int(json, "model_max_length").value_or(0);
@@ -35,6 +38,9 @@ Result<HfConfig> read_hf_config(std::string_view text) {
   config.add_eos = optional_bool(json, "add_eos_token");
   config.add_prefix_space = optional_bool(json, "add_prefix_space");
   config.legacy = optional_bool(json, "legacy");
+  config.lowercase = optional_bool(json, "do_lower_case");
+  config.strip_accents = optional_bool(json, "strip_accents");
+  config.separates_chinese = optional_bool(json, "tokenize_chinese_chars");
   if (const Json* added = member(json, "added_tokens_decoder")) {
     if (!added->is_object())
       return invalid_argument("tokenizer_config.json: added_tokens_decoder is {}, expected an object",
@@ -144,8 +150,13 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& fold
     REDLINE_ASSIGN(const std::string merges, read_text_file(path("merges.txt")));
     return tokenizer_from_vocab_and_merges(vocab, merges, config).within(folder);
   }
-  return not_found("{}: no tokenizer.json, no tokenizer.model, no spiece.model and no vocab.json with merges.txt",
-                   folder);
+  if (has("vocab.txt")) {
+    REDLINE_ASSIGN(const std::string vocab, read_text_file(path("vocab.txt")));
+    return tokenizer_from_vocab_txt(vocab, config).within(folder);
+  }
+  return not_found(
+      "{}: no tokenizer.json, no tokenizer.model, no spiece.model, no vocab.txt and no vocab.json with merges.txt",
+      folder);
 }
 
 }  // namespace redline

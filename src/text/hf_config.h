@@ -11,11 +11,12 @@ namespace redline {
 
 struct HfConfig {
   std::string tokenizer_class;
-  std::string bos_token, eos_token, unk_token, pad_token;  ///< "": not given
-  int64_t max_tokens = 0;                                  ///< model_max_length; 0: not given or no limit
+  std::string bos_token, eos_token, unk_token, pad_token, cls_token, sep_token, mask_token;  ///< "": not given
+  int64_t max_tokens = 0;  ///< model_max_length; 0: not given or no limit
   std::optional<bool> add_bos, add_eos, add_prefix_space, legacy;
-  std::map<int64_t, AddedToken> added_tokens;  ///< added_tokens_decoder
-  std::vector<int64_t> stop_ids;               ///< generation_config.json's eos_token_id
+  std::optional<bool> lowercase, strip_accents, separates_chinese;  ///< of BertTokenizer
+  std::map<int64_t, AddedToken> added_tokens;                       ///< added_tokens_decoder
+  std::vector<int64_t> stop_ids;                                    ///< generation_config.json's eos_token_id
 };
 
 /// "" gives the defaults.
@@ -38,6 +39,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view
 /// The same file in GGUF form (tokenizer.ggml.*): pieces, scores, types and the handling of spaces. unsupported: not a
 /// BPE model, or one that normalizes characters, which GGUF's "llama" tokenizer cannot express.
 Result<GgufVocab> vocab_from_sentencepiece(std::string_view model_bytes, const HfConfig& config);
+/// vocab.txt of BERT. unsupported: another tokenizer_class.
+Result<std::unique_ptr<Tokenizer>> tokenizer_from_vocab_txt(std::string_view text, const HfConfig& config);
 /// vocab.json and merges.txt of CLIP. unsupported: another tokenizer_class.
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_vocab_and_merges(std::string_view vocab_json,
                                                                    std::string_view merges_txt, const HfConfig& config);

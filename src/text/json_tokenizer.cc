@@ -6,6 +6,7 @@
 #include "text/json_tokenizer.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/unigram.h"
+#include "text/word_piece.h"
 
 namespace redline {
 namespace {
@@ -50,6 +51,11 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
     normalizer.add(NormalizeForm{NormalForm::nfkd});
   } else if (type == "Lowercase") {
     normalizer.add(Lowercase{});
+  } else if (type == "BertNormalizer") {
+    const auto flag = [&](const char* key, bool otherwise) { return optional_bool(json, key).value_or(otherwise); };
+    const bool lowercase = flag("lowercase", true);
+    normalizer.add(BertNormalize{flag("clean_text", true), flag("handle_chinese_chars", true),
+                                 flag("strip_accents", lowercase), lowercase});
   } else if (type == "StripAccents") {
     normalizer.add(StripAccents{});
   } else if (type == "Strip") {
@@ -74,8 +80,8 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
     }
   } else {
     return unknown_type("normalizer", json,
-                        "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, Strip, Prepend, ByteLevel, "
-                        "Precompiled, Replace");
+                        "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer, Strip, Prepend, "
+                        "ByteLevel, Precompiled, Replace");
   }
   return {};
 }
@@ -138,6 +144,9 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
   } else if (type == "Punctuation") {
     REDLINE_ASSIGN(const SplitBehavior behavior, read_behavior(json, "Isolated"));
     pre.add(SplitStep{is_punctuation, behavior, false});
+  } else if (type == "BertPreTokenizer") {
+    pre.add(SplitStep{is_white_space, SplitBehavior::removed, false});
+    pre.add(SplitStep{is_punctuation, SplitBehavior::isolated, false});
   } else if (type == "WhitespaceSplit") {
     pre.add(SplitStep{is_white_space, SplitBehavior::removed, false});
   } else if (type == "Whitespace") {
@@ -156,7 +165,8 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
   } else {
     return unknown_type(
         "pre_tokenizer", json,
-        "Sequence, ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, CharDelimiterSplit, Metaspace");
+        "Sequence, ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, "
+        "CharDelimiterSplit, Metaspace");
   }
   return {};
 }
@@ -174,6 +184,10 @@ Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, i
     for (const Json& one : *list) REDLINE_TRY(read_decoder(one, rules, state, depth + 1));
   } else if (type == "ByteLevel") {
     rules.byte_level = true;
+  } else if (type == "WordPiece") {
+    rules.word_pieces = rules.drop_prefix_space = true;
+    rules.cleans_spaces = optional_bool(json, "cleanup").value_or(true);
+    rules.continuing = string_or(json, "prefix", "##");
   } else if (type == "ByteFallback") {
     rules.byte_tokens = true;
   } else if (type == "Fuse") {
@@ -194,37 +208,56 @@ Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, i
     }
     rules.drop_prefix_space = true;
   } else {
-    return unknown_type("decoder", json, "Sequence, ByteLevel, ByteFallback, Fuse, Metaspace, Replace, Strip");
+    return unknown_type("decoder", json,
+                        "Sequence, ByteLevel, WordPiece, ByteFallback, Fuse, Metaspace, Replace, Strip");
   }
   return {};
 }
 
-Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& parts) {
-  const Json* single = member(json, "single");
-  if (!single || !single->is_array())
-    return invalid_argument("post_processor TemplateProcessing without the list \"single\"");
-  bool text_seen = false;
-  for (const Json& item : *single) {
-    if (member(item, "Sequence")) {
-      if (text_seen) return unsupported("post_processor TemplateProcessing that repeats the text");
-      text_seen = true;
-      continue;
+/// A list of TemplateProcessing: the special tokens before, between and after its texts.
+struct TemplateList {
+  std::vector<std::vector<TokenId>> around = std::vector<std::vector<TokenId>>(1);
+  int64_t last_type = 0;  ///< of the last text
+
+  Status read(const Json& json, const char* key, const Vocabulary& v) {
+    const Json* list = member(json, key);
+    if (!list || !list->is_array())
+      return invalid_argument("post_processor TemplateProcessing without the list \"{}\"", key);
+    for (const Json& item : *list) {
+      if (const Json* text = member(item, "Sequence")) {
+        around.emplace_back();
+        last_type = optional_int(*text, "type_id").value_or(0);
+        continue;
+      }
+      const Json* special = member(item, "SpecialToken");
+      const std::string name = special ? string_or(*special, "id", "") : "";
+      const Json* table = member(json, "special_tokens");
+      const Json* entry = table && special ? member(*table, name.c_str()) : nullptr;
+      const Json* ids = entry ? member(*entry, "ids") : nullptr;
+      if (!ids || !ids->is_array()) return invalid_argument("post_processor: special token \"{}\" has no ids", name);
+      for (const Json& id : *ids) {
+        const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
+        if (value < 0 || value >= v.size())
+          return invalid_argument("post_processor: special token \"{}\" has id {}, the vocabulary has {} tokens", name,
+                                  spell(id), v.size());
+        around.back().push_back(static_cast<TokenId>(value));
+      }
     }
-    const Json* special = member(item, "SpecialToken");
-    const std::string name = special ? string_or(*special, "id", "") : "";
-    const Json* table = member(json, "special_tokens");
-    const Json* entry = table && special ? member(*table, name.c_str()) : nullptr;
-    const Json* ids = entry ? member(*entry, "ids") : nullptr;
-    if (!ids || !ids->is_array()) return invalid_argument("post_processor: special token \"{}\" has no ids", name);
-    for (const Json& id : *ids) {
-      const int64_t value = id.is_number_integer() ? id.get<int64_t>() : -1;
-      if (value < 0 || value >= v.size())
-        return invalid_argument("post_processor: special token \"{}\" has id {}, the vocabulary has {} tokens", name,
-                                spell(id), v.size());
-      (text_seen ? parts.suffix : parts.prefix).push_back(static_cast<TokenId>(value));
-    }
+    return {};
   }
-  if (!text_seen) return unsupported("post_processor TemplateProcessing that leaves the text out");
+};
+
+Status read_template(const Json& json, const Vocabulary& v, TokenizerParts& parts) {
+  TemplateList single, pair;
+  REDLINE_TRY(single.read(json, "single", v));
+  if (single.around.size() > 2) return unsupported("post_processor TemplateProcessing that repeats the text");
+  if (single.around.size() < 2) return unsupported("post_processor TemplateProcessing that leaves the text out");
+  parts.prefix = std::move(single.around[0]);
+  parts.suffix = std::move(single.around[1]);
+  if (member(json, "pair")) REDLINE_TRY(pair.read(json, "pair", v));
+  if (pair.around.size() == 3)
+    parts.pair = {std::move(pair.around[0]), std::move(pair.around[1]), std::move(pair.around[2]), pair.last_type > 0};
+  else parts.pair = {parts.prefix, {}, parts.suffix, false};
   return {};
 }
 
@@ -248,12 +281,13 @@ Status read_post_processor(const Json& json, const Vocabulary& v, TokenizerParts
     REDLINE_TRY(read_list(json, "processors", "post_processor", list));
     for (const Json& one : *list) REDLINE_TRY(read_post_processor(one, v, parts, depth + 1));
   } else if (type == "TemplateProcessing") {
-    parts.prefix.clear();
-    parts.suffix.clear();
     REDLINE_TRY(read_template(json, v, parts));
   } else if (type == "RobertaProcessing" || type == "BertProcessing") {
     REDLINE_TRY(read_end_token(json, "cls", v, parts.prefix));
     REDLINE_TRY(read_end_token(json, "sep", v, parts.suffix));
+    const bool is_bert = type == "BertProcessing";
+    parts.pair = {parts.prefix, parts.suffix, parts.suffix, is_bert};
+    if (!is_bert) parts.pair.middle.push_back(parts.suffix.front());
   } else if (type != "ByteLevel") {  // ByteLevel affects offsets only
     return unknown_type("post_processor", json,
                         "Sequence, TemplateProcessing, RobertaProcessing, BertProcessing, ByteLevel");
@@ -437,6 +471,17 @@ Result<std::unique_ptr<TokenModel>> make_unigram(const Json& json, std::vector<d
   return UnigramModel::make(v, std::move(scores), options).within("model.vocab");
 }
 
+Result<std::unique_ptr<TokenModel>> make_word_piece(const Json& json, Vocabulary& v) {
+  WordPieceOptions options;
+  const std::string unk = string_or(json, "unk_token", "[UNK]");
+  options.unk = v.find(unk);
+  if (options.unk < 0) return invalid_argument("model.unk_token \"{}\" is not in the vocabulary", unk);
+  options.continuing_prefix = string_or(json, "continuing_subword_prefix", "##");
+  options.max_word_chars = optional_int(json, "max_input_chars_per_word").value_or(options.max_word_chars);
+  mark_model_tokens(options.unk, false, v);
+  return WordPieceModel::make(v, options).within("model.vocab");
+}
+
 /// A special token that only tokenizer_config.json names: transformers matches it in the text, even if it is a normal
 /// piece of the vocabulary ("!" of Stable Diffusion 2).
 Status add_special(const std::string& content, TokenizerParts& parts) {
@@ -458,7 +503,9 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_json_object(const Json& json, 
   // Files from before the model had a type are BPE when they have merges.
   const std::string type = string_or(*model_json, "type", member(*model_json, "merges") ? "BPE" : "none");
   const bool unigram = type == "Unigram";
-  if (type != "BPE" && !unigram) return unsupported("model of type \"{}\"; Redline reads BPE and Unigram", type);
+  const bool word_piece = type == "WordPiece";
+  if (type != "BPE" && !unigram && !word_piece)
+    return unsupported("model of type \"{}\"; Redline reads BPE, Unigram and WordPiece", type);
   TokenizerParts parts;
   Vocabulary& v = *parts.vocabulary;
   const Json* added = member(json, "added_tokens");
@@ -472,9 +519,11 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_json_object(const Json& json, 
   REDLINE_TRY(read_added_tokens(added, config, parts));
   const std::string pad = pad_token_of(config);
   if (pads_texts(config)) REDLINE_TRY(add_special(pad, parts));
-  REDLINE_ASSIGN(parts.model, unigram ? make_unigram(*model_json, std::move(scores), v) : make_bpe(*model_json, v));
+  REDLINE_ASSIGN(parts.model, unigram      ? make_unigram(*model_json, std::move(scores), v)
+                              : word_piece ? make_word_piece(*model_json, v)
+                                           : make_bpe(*model_json, v));
   if (const Json* p = member(json, "post_processor")) REDLINE_TRY(read_post_processor(*p, v, parts));
-  parts.kind = unigram ? "unigram" : "bpe";
+  parts.kind = unigram ? "unigram" : word_piece ? "wordpiece" : "bpe";
   parts.pre_tokenizer_name = "tokenizer.json";
   parts.bos = config.bos_token.empty() ? -1 : v.find(config.bos_token);
   const TokenId eos = config.eos_token.empty() ? -1 : v.find(config.eos_token);

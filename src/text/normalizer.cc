@@ -39,6 +39,39 @@ std::string strip_accents(std::string_view text) {
   return out;
 }
 
+/// CJK ideographs, in the ranges of the tokenizers package.
+bool is_chinese(uint32_t c) {
+  return (c >= 0x4E00 && c <= 0x9FFF) || (c >= 0x3400 && c <= 0x4DBF) || (c >= 0x20000 && c <= 0x2A6DF) ||
+         (c >= 0x2A700 && c <= 0x2B73F) || (c >= 0x2B740 && c <= 0x2B81F) || (c >= 0x2B920 && c <= 0x2CEAF) ||
+         (c >= 0xF900 && c <= 0xFAFF) || (c >= 0x2F800 && c <= 0x2FA1F);
+}
+
+std::string bert_normalize(const BertNormalize& n, std::string_view text) {
+  constexpr uint32_t kReplacement = 0xFFFD;
+  const auto is_space = [](uint32_t c) { return c == '\t' || c == '\n' || c == '\r'; };
+  std::string now;
+  now.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    const std::string_view bytes = text.substr(pos, c.bytes);
+    pos += c.bytes;
+    if (n.cleans && (c.value == 0 || c.value == kReplacement || (!is_space(c.value) && is_other(c.value)))) continue;
+    if (n.cleans && (is_space(c.value) || is_white_space(c.value))) now += ' ';
+    else if (n.separates_chinese && is_chinese(c.value)) now.append(" ").append(bytes).append(" ");
+    else now += bytes;
+  }
+  if (n.strips_accents) {
+    const std::string apart = normalize_unicode(now, NormalForm::nfd);
+    now.clear();
+    for (size_t pos = 0; pos < apart.size();) {
+      const Utf8Char c = utf8_at(apart, pos);
+      if (!c.valid || !is_nonspacing(c.value)) now.append(apart, pos, c.bytes);
+      pos += c.bytes;
+    }
+  }
+  return n.lowercases ? lowercase_unicode(now) : now;
+}
+
 std::string replace_regex(std::string_view text, const Regex& from, std::string_view to) {
   std::vector<Regex::Span> matches;
   from.find_all(text, matches);
@@ -175,6 +208,7 @@ std::string Normalizer::apply(std::string_view text, bool at_start) const {
                          [&](const Lowercase&) { return lowercase_unicode(now); },
                          [&](const StripSpace& s) { return strip_space(now, s.left, s.right); },
                          [&](const StripAccents&) { return strip_accents(now); },
+                         [&](const BertNormalize& s) { return bert_normalize(s, now); },
                          [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
                          [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
                          [&](const PrependText& s) { return now.empty() ? now : std::string(s.prefix).append(now); },

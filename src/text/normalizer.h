@@ -40,6 +40,10 @@ struct StripSpace {
   bool left, right;
 };
 struct StripAccents {};
+/// BERT's normalizer: white space becomes spaces and controls go (`cleans`), Chinese characters become words.
+struct BertNormalize {
+  bool cleans = true, separates_chinese = true, strips_accents = true, lowercases = true;
+};
 struct ReplaceText {
   std::string from, to;
 };
@@ -68,8 +72,8 @@ struct SentencePieceNormalize {
   bool escape_whitespaces = true;
 };
 
-using NormalizerStep = std::variant<NormalizeForm, Lowercase, StripSpace, StripAccents, ReplaceText, ReplaceRegex,
-                                    PrependText, SpellBytes, PrecompiledMap, SentencePieceNormalize>;
+using NormalizerStep = std::variant<NormalizeForm, Lowercase, StripSpace, StripAccents, BertNormalize, ReplaceText,
+                                    ReplaceRegex, PrependText, SpellBytes, PrecompiledMap, SentencePieceNormalize>;
 
 class Normalizer {
  public:

@@ -30,6 +30,21 @@ constexpr std::string_view kStopNames[] = {"<|eot_id|>",
                                            "<｜end▁of▁sentence｜>",
                                            "[e~["};
 
+/// The rules of tokenizers' decoder for word pieces, one token at a time.
+std::string decode_word_piece(const DecodeRules& rules, std::string_view piece) {
+  const bool continues =
+      rules.word_prefix.empty() ? piece.starts_with(rules.continuing) : !piece.starts_with(rules.word_prefix);
+  piece.remove_prefix(continues ? rules.continuing.size() : rules.word_prefix.size());
+  std::string text(continues ? "" : " ");
+  text += piece;
+  if (!rules.cleans_spaces) return text;
+  constexpr std::pair<const char*, const char*> kCleanups[] = {
+      {" .", "."},   {" ?", "?"},           {" !", "!"},   {" ,", ","},     {" ' ", "'"},   {" n't", "n't"},
+      {" 'm", "'m"}, {" do not", " don't"}, {" 's", "'s"}, {" 've", "'ve"}, {" 're", "'re"}};
+  for (const auto& [from, to] : kCleanups) text = replace_all(text, from, to);
+  return text;
+}
+
 class PipelineTokenizer final : public Tokenizer {
  public:
   explicit PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {}
@@ -65,12 +80,13 @@ class PipelineTokenizer final : public Tokenizer {
     const DecodeRules& rules = parts_.decode;
     if (!v.has(id)) return "";
     const std::string& piece = v.pieces[id];
-    if (v.is_special(id)) return special ? piece : "";
+    if (v.is_special(id)) return special ? (rules.word_pieces ? " " + piece : piece) : "";
     if (v.types[id] == TokenType::user_defined && rules.keep_user_defined) return piece;
     if (rules.byte_tokens) {
       const int byte = byte_of_piece(piece);
       if (byte >= 0 && v.types[id] == TokenType::byte) return std::string(1, static_cast<char>(byte));
     }
+    if (rules.word_pieces) return decode_word_piece(rules, piece);
     std::string bytes;
     if (!rules.end_of_word.empty() && piece.ends_with(rules.end_of_word)) {
       const std::string_view word = std::string_view(piece).substr(0, piece.size() - rules.end_of_word.size());
@@ -94,7 +110,7 @@ class PipelineTokenizer final : public Tokenizer {
       if (one.empty()) continue;
       if (at_start && parts_.decode.drop_prefix_space && one.front() == ' ') one.erase(0, 1);
       // Leading control tokens shown as text do not end the prefix-space rule: the text begins after them.
-      at_start = at_start && parts_.vocabulary->is_special(id);
+      at_start = at_start && !parts_.decode.word_pieces && parts_.vocabulary->is_special(id);
       bytes += one;
     }
     if (!parts_.decode.end_of_word.empty() && bytes.ends_with(' ')) bytes.pop_back();
@@ -108,6 +124,7 @@ class PipelineTokenizer final : public Tokenizer {
   }
   const std::vector<TokenId>& prefix() const override { return parts_.prefix; }
   const std::vector<TokenId>& suffix() const override { return parts_.suffix; }
+  const PairTemplate& pair() const override { return parts_.pair; }
   TokenId pad() const override { return parts_.pad; }
   int64_t max_tokens() const override { return parts_.max_tokens; }
   const std::vector<TokenId>& stop_tokens() const override { return parts_.stop_tokens; }

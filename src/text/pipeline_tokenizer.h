@@ -16,7 +16,10 @@ struct DecodeRules {
   bool byte_tokens = false;       ///< "<0x0A>" is one byte
   bool keep_user_defined = true;  ///< user-defined tokens are emitted as spelled too
   bool drop_prefix_space = false;
-  std::string end_of_word;  ///< decoded as a space at the end of a piece, except at the end of the text
+  bool word_pieces = false;             ///< pieces are words with a space before, unless they begin with `continuing`
+  bool cleans_spaces = false;           ///< no space before punctuation and in contractions, as tokenizers' cleanup
+  std::string continuing, word_prefix;  ///< of word pieces: "##" and "", or "" and GGUF's "▁"
+  std::string end_of_word;              ///< decoded as a space at the end of a piece, except at the end of the text
   std::vector<std::pair<std::string, std::string>> replacements;  ///< in order, within one piece
 };
 
@@ -29,6 +32,7 @@ struct TokenizerParts {
   PreTokenizer pre_tokenizer;
   std::unique_ptr<TokenModel> model;
   std::vector<TokenId> prefix, suffix;  ///< around the text with EncodeOptions.add_special
+  PairTemplate pair;
   DecodeRules decode;
   TokenId bos = -1, pad = -1;
   int64_t max_tokens = 0;

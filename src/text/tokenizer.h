@@ -19,6 +19,13 @@ struct EncodeOptions {
       false;  ///< true: "<|im_end|>" in the text becomes its token; false: special tokens are plain text
 };
 
+/// Special tokens around two texts that are encoded as one, as cross-encoders read them: prefix, first text, middle,
+/// second text, suffix.
+struct PairTemplate {
+  std::vector<TokenId> prefix, middle, suffix;
+  bool marks_second = false;  ///< everything after `middle` has token type 1
+};
+
 /// A vocabulary with its rules. Immutable after loading: encode and decode may be called from any thread. Formats: GGUF
 /// metadata (tokenizer.ggml.*), tokenizer.json, SentencePiece tokenizer.model, llama2.c tokenizer.bin.
 class Tokenizer {
@@ -39,6 +46,7 @@ class Tokenizer {
   /// Tokens that encode(add_special) puts before the text; suffix(): after it.
   virtual const std::vector<TokenId>& prefix() const = 0;
   virtual const std::vector<TokenId>& suffix() const = 0;
+  virtual const PairTemplate& pair() const = 0;
   virtual TokenId pad() const = 0;         ///< fills up short texts of a batch; -1 when the files have none
   virtual int64_t max_tokens() const = 0;  ///< model_max_length, including prefix and suffix; 0: not given
   /// Tokens that end a generation (eos, eot, and so on), as given by the tokenizer's files. Sorted.

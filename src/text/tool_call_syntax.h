@@ -43,11 +43,13 @@ struct ToolCallSyntax {
   const char* second = "";
   const char* parameter = "";
   const char* parameter_end = "";
+  bool writes_list = false;  ///< of JSON calls: the family writes a list of them
 };
 
 // The values of ToolCallSyntax::read.
 
-/// {"name": .., "arguments": {..}}, a list of these, or several one after the other. Also "parameters", "tool_name".
+/// {"name": .., "arguments": {..}}, a list of these, or several one after the other. Also "parameters", "tool_name";
+/// `first` and `second`: how the family calls arguments and name, if otherwise.
 ToolCallSyntax::Reading read_json_calls(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);
 /// [{"name": {arguments}}, ..].
 ToolCallSyntax::Reading read_keyed_calls(const ToolCallSyntax&, std::string_view, bool, const ToolSchemas&);

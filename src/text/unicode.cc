@@ -139,6 +139,13 @@ bool is_mark(uint32_t c) {
   return k == UTF8PROC_CATEGORY_MN || k == UTF8PROC_CATEGORY_MC || k == UTF8PROC_CATEGORY_ME;
 }
 
+bool is_nonspacing(uint32_t c) { return category(c) == UTF8PROC_CATEGORY_MN; }
+
+bool is_other(uint32_t c) {
+  const auto k = category(c);
+  return k == UTF8PROC_CATEGORY_CN || k >= UTF8PROC_CATEGORY_CC;
+}
+
 bool is_word(uint32_t c) {
   const auto k = category(c);
   if (k >= UTF8PROC_CATEGORY_LU && k <= UTF8PROC_CATEGORY_NL) return true;  // L, M, Nd, Nl: in this order in utf8proc

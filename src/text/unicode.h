@@ -48,6 +48,8 @@ bool is_numeric(uint32_t c);      ///< Nd, Nl, No
 bool is_decimal(uint32_t c);      ///< Nd
 bool is_punctuation(uint32_t c);  ///< category P, and every ASCII symbol
 bool is_mark(uint32_t c);         ///< category M
+bool is_nonspacing(uint32_t c);   ///< Mn
+bool is_other(uint32_t c);        ///< category C: controls, formats, private use, unassigned
 bool is_word(uint32_t c);         ///< Alphabetic, M, Nd, Pc
 bool is_regex_word(uint32_t c);   ///< Oniguruma's \w: also the superscripts and fractions of Latin-1
 

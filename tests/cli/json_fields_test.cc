@@ -38,7 +38,7 @@ TEST(JsonFields, EveryTypeIsPlainOrARecordThatIsUsed) {
     for (const JsonField& field : record.fields) {
       std::string_view type = field.type;
       for (const std::string_view prefix : {"list of ", "map of "})
-        if (type.starts_with(prefix)) type.remove_prefix(prefix.size());
+        while (type.starts_with(prefix)) type.remove_prefix(prefix.size());
       if (constexpr std::string_view kOrNull = " or null"; type.ends_with(kOrNull)) type.remove_suffix(kOrNull.size());
       EXPECT_TRUE(known.contains(type)) << record.name << ": " << field.type;
       used.insert(type);

@@ -37,6 +37,9 @@ except ImportError:
   sys.exit("The weights of tests/golden are made with the Python packages numpy and gguf: run tools/setup.sh test")
 
 HERE = pathlib.Path(__file__).resolve().parent
+sys.path.insert(0, str(HERE))
+import encoder_gguf
+
 RECIPE = "weights.txt"
 SAFETENSORS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
 
@@ -384,6 +387,8 @@ def add_family_keys(w, arch, config):
 
 def write_gguf(path, tensors, config, gguf_type, name):
   """What llama.cpp's converter writes for this model, vocabulary left out. `tensors`: name -> float32 values."""
+  if config["model_type"] in encoder_gguf.ENCODERS:
+    return encoder_gguf.write(path, tensors, config, gguf_type, name)
   arch = ARCHITECTURES.get(config["model_type"], config["model_type"])
   for common, own in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
                       ("max_position_embeddings", "n_positions"), ("layer_norm_eps", "layer_norm_epsilon"),

@@ -9,8 +9,8 @@ namespace {
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
-constexpr Activation kKinds[] = {Activation::kSilu,      Activation::kGelu, Activation::kGeluTanh,
-                                 Activation::kQuickGelu, Activation::kRelu, Activation::kTanh3};
+constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
+                                 Activation::kRelu, Activation::kTanh, Activation::kTanh3};
 
 using ActivationKernel = IsaTest;
 
@@ -22,6 +22,7 @@ double want_of(Activation kind, double x) {
     case Activation::kGeluTanh: return x / (1 + std::exp(-2 * std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x)));
     case Activation::kQuickGelu: return x / (1 + std::exp(-1.702 * x));
     case Activation::kRelu: return x > 0 ? x : 0;
+    case Activation::kTanh: return std::tanh(x);
     case Activation::kTanh3: return 3 * std::tanh(x / 3);
   }
   return NAN;
@@ -32,8 +33,11 @@ double want_of(Activation kind, double x) {
 // below 2e-36.
 double bound_of(Activation kind, double x, double want) {
   const double gelu_s = std::max(0.0, -1.5957691216 * x * (1 + 0.044715 * x * x));
-  const double units[] = {6, 9 + x * x / 2, 6 + 4 * gelu_s, 6 + 4 * std::max(0.0, -1.702 * x), 0, 0};
-  const double fixed = kind == Activation::kTanh3 ? 10 * kRounding : kind == Activation::kRelu ? 0 : 2e-36;
+  const double units[] = {6, 9 + x * x / 2, 6 + 4 * gelu_s, 6 + 4 * std::max(0.0, -1.702 * x), 0, 0, 0};
+  const double fixed = kind == Activation::kTanh3  ? 10 * kRounding
+                       : kind == Activation::kTanh ? 4 * kRounding
+                       : kind == Activation::kRelu ? 0
+                                                   : 2e-36;
   return units[static_cast<int>(kind)] * kRounding * std::abs(want) + fixed;
 }
 
@@ -95,9 +99,10 @@ TEST_P(ActivationKernel, InfinityAndNan) {
   float y[5];
   for (Activation kind : kKinds) {
     kernels().activation({x, 5, nullptr, 0, y, 5, 1, 5, kind});
-    EXPECT_EQ(y[0], kind == Activation::kTanh3 ? 3.0f : kInf);
+    EXPECT_EQ(y[0], kind == Activation::kTanh3 ? 3.0f : kind == Activation::kTanh ? 1.0f : kInf);
     EXPECT_TRUE(std::isnan(y[1]));
-    if (kind == Activation::kTanh3 || kind == Activation::kRelu)
+    if (kind == Activation::kTanh) EXPECT_EQ(y[2], -1.0f);
+    else if (kind == Activation::kTanh3 || kind == Activation::kRelu)
       EXPECT_EQ(y[2], kind == Activation::kRelu ? 0.0f : -3.0f);
     else EXPECT_TRUE(std::isnan(y[2]));
     EXPECT_EQ(y[3], 0.0f);

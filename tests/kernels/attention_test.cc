@@ -1,5 +1,9 @@
 // kv_append and attention: every instruction set and cache format against float64, and the promise that a row has the
 // same bits whatever other rows share its call.
+//
+// over 600 lines: one paged cache, one set of cases and one reference serve all of its tests.
+#include <array>
+
 #include "support/isa_test.h"
 
 namespace redline {
@@ -438,6 +442,59 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
         // side between two of bfloat16: 2^-8 of its share, a twentieth.
         for (size_t i = 0; i < y.size(); ++i)
           ASSERT_NEAR(y[i], whole[i], 2.2e-4) << "pieces of " << piece << " at " << i;
+      }
+    }
+  }
+}
+
+// Two sequences that begin with the same pages: these are read for the rows of both, the rest for each.
+TEST_P(Attention, RowsOfSeveralSequencesOverSharedPagesGiveTheSameBits) {
+  constexpr int64_t kShared = 3 * kKvChunk;
+  for (const Kernel& kernel : kernels_to_test(kernels())) {
+    if (kernel.format == KvFormat::kBF16) continue;
+    for (const auto& [rows, group, head_dim] :
+         {std::array<int64_t, 3>{1, 7, 64}, {2, 1, 80}, {9, 4, 128}, {33, 2, 17}}) {
+      const Case cases[] = {{rows, group, head_dim, kShared + 5, 0}, {rows, group, head_dim, kShared + 700, 0}};
+      SCOPED_TRACE(describe(kernel, cases[0]));
+      const int64_t n = kShared + 700 + rows, stride = group * head_dim + 3, size = attention_partial_floats(head_dim);
+      Cache cache(kernel.format, n, head_dim);
+      append(kernels(), cache, test_values(n * head_dim, 1, 2.0f), test_values(n * head_dim, 2));
+      // The rows of both alternate in memory.
+      const std::vector<float> q = test_values(2 * rows * stride, 3, 3.0f);
+      std::vector<int32_t> places;
+      std::vector<float> q_of[2];
+      for (int s = 0; s < 2; ++s) {
+        for (int64_t r = 0; r < rows; ++r) {
+          places.push_back(static_cast<int32_t>(2 * r + s));
+          q_of[s].insert(q_of[s].end(), q.begin() + (2 * r + s) * stride, q.begin() + (2 * r + s + 1) * stride);
+        }
+      }
+      for (const int64_t first_piece : {int64_t{1}, int64_t{3}}) {
+        const int64_t num_shared = 1 + 3 - first_piece, lines = 2 * rows * group;
+        std::vector<float> shared(num_shared * lines * size, kNan), none;
+        for (int64_t from = 0, to = first_piece; from < 3; from = to, to = 3) {
+          AttentionArgs a = arguments(cache, cases[0], q, none, 0, 0);
+          a.rows = 2 * rows;
+          a.row_places = places.data();
+          a.kv_begin = from * kKvChunk;
+          a.kv_end = a.first_position = to * kKvChunk;
+          a.merges_chunks = from == 0;
+          a.partials = shared.data() + (from == 0 ? 0 : lines * size);
+          kernel.attend(a);
+        }
+        for (int s = 0; s < 2; ++s) {
+          const Case& c = cases[s];
+          const int64_t chunks = (c.first_position + rows + kKvChunk - 1) / kKvChunk - 3;
+          std::vector<float> own(chunks * rows * group * size, kNan), y(rows * stride, 77.0f);
+          AttentionArgs a = arguments(cache, c, q_of[s], y, 0, rows);
+          a.kv_begin = kShared;
+          a.kv_end = kShared + chunks * kKvChunk;
+          a.partials = own.data();
+          kernel.attend(a);
+          kernels().attention_merge({own.data(), chunks, rows, group, head_dim, y.data(), stride,
+                                     shared.data() + s * rows * group * size, num_shared, lines * size});
+          ASSERT_EQ(y, run(kernel.attend, cache, c, q_of[s], 0, rows)) << "sequence " << s;
+        }
       }
     }
   }

@@ -2,6 +2,7 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <map>
 #include <random>
 #include <set>
@@ -64,6 +65,172 @@ TEST(AttentionPlan, EveryRowOfEveryHeadIsComputedOnceWhateverTheSlots) {
     for (const auto& [key, count] : seen) EXPECT_EQ(count, 1);
   }
   EXPECT_TRUE(any_split);
+}
+
+/// Runs a plan on names instead of numbers: the chunks of each row and head that reach the result, in order.
+std::map<std::pair<int, int>, std::vector<int64_t>> chunks_in_order(AttentionPlan& plan, int64_t group,
+                                                                    int64_t head_dim) {
+  using Chunks = std::vector<std::tuple<int, int, int64_t>>;  // row, head of all query heads, chunk
+  std::map<int64_t, Chunks> partials;                         // by offset
+  std::map<int32_t, int> finished, head_of;
+  std::map<std::pair<int, int>, std::vector<int64_t>> seen;
+  const int64_t size = attention_partial_floats(head_dim);
+  for (const AttentionItem& item : plan.items()) {
+    if (item.split < 0) continue;
+    const int64_t lines = (item.row_end - item.row_begin) * group;
+    for (int64_t chunk = item.kv_begin / kKvChunk; chunk < item.kv_end / kKvChunk; ++chunk) {
+      for (int64_t line = 0; line < lines; ++line) {
+        const int64_t r = item.row_begin + line / group;
+        const int row = item.is_group ? plan.group_rows()[static_cast<size_t>(r)] : static_cast<int>(r);
+        const int64_t at = item.merges_chunks ? 0 : chunk - item.kv_begin / kKvChunk;
+        Chunks& here = partials[item.partials + (at * lines + line) * size];
+        EXPECT_TRUE(item.merges_chunks || here.empty()) << "written twice";
+        here.emplace_back(row, static_cast<int>(item.kv_head * group + line % group), chunk);
+      }
+    }
+    for (int k = 0; k < item.num_splits; ++k) {
+      ++finished[item.split + k];
+      head_of[item.split + k] = item.kv_head;
+    }
+  }
+  for (size_t i = 0; i < plan.splits().size(); ++i) {
+    const AttentionSplit& split = plan.splits()[i];
+    EXPECT_EQ(finished[static_cast<int32_t>(i)], split.pieces);
+    const int64_t lines = (split.row_end - split.row_begin) * group;
+    for (int64_t line = 0; line < lines; ++line) {
+      const auto row = static_cast<int>(split.row_begin + line / group);
+      const auto head = static_cast<int>(head_of[static_cast<int32_t>(i)] * group + line % group);
+      std::vector<int64_t>& all = seen[{row, head}];
+      EXPECT_TRUE(all.empty()) << "row " << row << " has two results";
+      const auto take = [&](int64_t offset) {
+        EXPECT_TRUE(partials.contains(offset));
+        for (const auto& [r, h, chunk] : partials[offset]) {
+          EXPECT_EQ(r, row);
+          EXPECT_EQ(h, head);
+          all.push_back(chunk);
+        }
+      };
+      for (int64_t k = 0; k < split.num_shared; ++k) take(split.shared + k * split.shared_stride + line * size);
+      for (int64_t k = 0; k < split.chunks; ++k) take(split.partials + (k * lines + line) * size);
+    }
+  }
+  return seen;
+}
+
+TEST(AttentionPlan, SequencesWithCommonPagesReadThemTogether) {
+  std::mt19937 random(5);
+  int with_groups = 0, with_pieces = 0, nested = 0;
+  for (int round = 0; round < 400; ++round) {
+    const int slots = 1 + static_cast<int>(random() % 8);
+    const int64_t heads = 1 + random() % 4, group = 1 + random() % 4, head_dim = 64;
+    // A page table is that of an earlier sequence up to some page, then its own pages.
+    std::vector<SequenceRows> sequences;
+    std::vector<std::vector<int32_t>> tables;
+    int32_t rows = 0, next_page = 0;
+    for (size_t s = 0; s < 2 + random() % 12; ++s) {
+      const auto n = static_cast<int32_t>(random() % 3 == 0 ? 1 + random() % 60 : 1);
+      const auto first = static_cast<int64_t>(random() % 3000);
+      std::vector<int32_t>& table = tables.emplace_back();
+      if (s > 0) {
+        const std::vector<int32_t>& other = tables[random() % s];
+        table.assign(other.begin(), other.begin() + static_cast<int64_t>(random() % (other.size() + 1)));
+      }
+      const auto pages = static_cast<size_t>((first + n + kKvPageTokens - 1) / kKvPageTokens);
+      table.resize(std::min(table.size(), pages));
+      while (table.size() < pages) table.push_back(next_page++);
+      sequences.push_back({rows, n, first});
+      rows += n;
+    }
+    std::vector<const int32_t*> pages;
+    for (const std::vector<int32_t>& table : tables) pages.push_back(table.data());
+    AttentionPlan plan({slots, heads * group, heads, head_dim, rows, 16});
+    plan.make(sequences, 0, pages);
+    auto seen = chunks_in_order(plan, group, head_dim);
+    std::set<int> group_sizes;
+    for (const AttentionItem& item : plan.items()) {
+      if (item.split < 0) {
+        for (int32_t r = item.row_begin; r < item.row_end; ++r)
+          for (int64_t g = 0; g < group; ++g) {
+            EXPECT_TRUE((seen[{r, static_cast<int>(item.kv_head * group + g)}].empty()));
+            const SequenceRows& s = sequences[static_cast<size_t>(item.sequence)];
+            auto& all = seen[{r, static_cast<int>(item.kv_head * group + g)}];
+            for (int64_t c = 0; c < (s.first_position + s.rows + kKvChunk - 1) / kKvChunk; ++c) all.push_back(c);
+          }
+        continue;
+      }
+      if (!item.is_group) continue;
+      group_sizes.insert(item.num_splits * 10000 + static_cast<int>(item.kv_end));
+      with_pieces += item.kv_begin > 0;
+      EXPECT_GE(item.first_position, item.kv_end);
+      EXPECT_LE((item.row_end - item.row_begin) * group, AttentionPlan::kMaxLines);
+      // Its pages are those of every sequence in it.
+      for (int32_t i = item.row_begin; i < item.row_end; ++i) {
+        const int32_t row = plan.group_rows()[static_cast<size_t>(i)];
+        const auto of = std::find_if(sequences.begin(), sequences.end(), [&](const SequenceRows& s) {
+          return row >= s.row_begin && row < s.row_begin + s.rows;
+        });
+        EXPECT_LE(item.kv_end, of->first_position);
+        EXPECT_EQ(of->rows * group < kAttentionTileLines, item.takes_vectors);
+        const auto& table = tables[static_cast<size_t>(of - sequences.begin())];
+        const auto& shared = tables[static_cast<size_t>(item.sequence)];
+        const auto end = item.kv_end / kKvPageTokens;
+        EXPECT_TRUE(std::equal(table.begin(), table.begin() + end, shared.begin(), shared.begin() + end));
+      }
+    }
+    with_groups += !group_sizes.empty();
+    nested += group_sizes.size() > 1;
+    ASSERT_EQ(seen.size(), static_cast<size_t>(rows * heads * group));
+    for (const auto& [key, chunks] : seen) {
+      const auto of = std::find_if(sequences.begin(), sequences.end(), [&](const SequenceRows& s) {
+        return key.first >= s.row_begin && key.first < s.row_begin + s.rows;
+      });
+      // A row of a longer item may come with a chunk that it does not see.
+      std::vector<int64_t> want;
+      for (int64_t c = 0; c < (of->first_position + of->rows + kKvChunk - 1) / kKvChunk; ++c) want.push_back(c);
+      if (chunks.size() < want.size()) {
+        want.resize(chunks.size());
+        EXPECT_LE(of->first_position + key.first - of->row_begin, std::ssize(chunks) * kKvChunk - 1);
+      }
+      ASSERT_EQ(chunks, want) << "row " << key.first << " head " << key.second << " in round " << round;
+    }
+  }
+  EXPECT_GT(with_groups, 100);
+  EXPECT_GT(with_pieces, 10);
+  EXPECT_GT(nested, 10);
+}
+
+TEST(AttentionPlan, AGroupIsMadeOnlyWhereItSavesReads) {
+  std::vector<int32_t> table(64);
+  for (size_t i = 0; i < table.size(); ++i) table[i] = static_cast<int32_t>(i);
+  const std::vector<const int32_t*> pages(16, table.data());
+  const auto groups = [&](int64_t position, int32_t rows, size_t count, int64_t window) {
+    std::vector<SequenceRows> sequences;
+    for (size_t s = 0; s < count; ++s) sequences.push_back({static_cast<int32_t>(s) * rows, rows, position});
+    AttentionPlan plan({2, 14, 2, 64, 16 * 64, 16});
+    plan.make(sequences, window, std::span(pages).first(count));
+    return std::any_of(plan.items().begin(), plan.items().end(), [](const AttentionItem& i) { return i.is_group; });
+  };
+  EXPECT_TRUE(groups(1000, 1, 16, 0));
+  EXPECT_TRUE(groups(1000, 1, 2, 0));
+  EXPECT_FALSE(groups(1000, 1, 1, 0));
+  EXPECT_FALSE(groups(255, 1, 16, 0));     // no whole chunk
+  EXPECT_FALSE(groups(1000, 1, 16, 300));  // windows
+  EXPECT_TRUE(groups(1000, 4, 16, 0));
+  EXPECT_FALSE(groups(300, 15, 16, 0));  // partial results of 15 rows are more than the keys of one chunk
+}
+
+TEST(AttentionPlan, WhatTheCacheOfACoreHoldsIsNotGrouped) {
+  std::vector<int32_t> table(300, 3);
+  const std::vector<const int32_t*> pages(8, table.data());
+  const auto groups = [&](int64_t position) {
+    std::vector<SequenceRows> sequences;
+    for (int32_t s = 0; s < 8; ++s) sequences.push_back({s, 1, position});
+    AttentionPlan plan({2, 14, 2, 64, 64, 8, 2, 1 << 20});  // 4096 positions of a head
+    plan.make(sequences, 0, pages);
+    return std::any_of(plan.items().begin(), plan.items().end(), [](const AttentionItem& i) { return i.is_group; });
+  };
+  EXPECT_FALSE(groups(4096 + 255));
+  EXPECT_TRUE(groups(4096 + 256));
 }
 
 TEST(AttentionPlan, DecodingAtDepthKeepsEverySlotBusy) {

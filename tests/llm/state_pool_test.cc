@@ -1,6 +1,9 @@
 // Pages of sequences: layout, growth, copy on write, windows, and recurrent states.
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <random>
 #include <set>
 
@@ -54,6 +57,45 @@ TEST(StatePlan, StatesKeptEquallyLongShareAGroup) {
   EXPECT_EQ(plan.place(4).offset, 2 * 2 * 32 * 16 * 2);
   // float64 for the interpreter, without padding.
   EXPECT_EQ(plan_states(graph, StateStorage::kReference).bytes_per_token(), 4 * 2 * 2 * 16 * 8);
+}
+
+TEST(StatePool, MemoryFollowsWhatIsUsed) {
+  WrittenPool p({key_values(2, 16), key_values(1, 5, 40)}, 600);
+  const int64_t page_bytes = p.plan.groups[0].page_bytes;
+  const auto resident = [&] {
+    const auto page = static_cast<size_t>(sysconf(_SC_PAGESIZE)), size = static_cast<size_t>(600 * page_bytes);
+    std::vector<unsigned char> flags((size + page - 1) / page);
+    EXPECT_EQ(mincore(p.pool.memory().pages(0), size, flags.data()), 0);
+    return std::count_if(flags.begin(), flags.end(), [](unsigned char f) { return (f & 1) != 0; }) *
+           static_cast<int64_t>(page);
+  };
+  const std::vector<uint8_t> tokens(50, 7);
+  SequenceState kept(p.pool);
+  p.append(kept, tokens);
+  const int64_t before = p.pool.touched_bytes();
+  EXPECT_EQ(before, 2 * (page_bytes + p.plan.groups[1].page_bytes));
+  {
+    SequenceState large(p.pool);
+    for (int i = 0; i < 32; ++i) p.append(large, std::vector<uint8_t>(32 * 16, 9));
+    EXPECT_GE(p.pool.touched_bytes(), before + 512 * page_bytes);
+    EXPECT_GE(resident(), 514 * page_bytes);
+    // Pages that have left the window give back what the others do not.
+    p.pool.give_back_unused();
+    p.pool.give_back_unused();
+    EXPECT_LT(p.pool.touched_bytes(), before + 512 * page_bytes + 40 * p.plan.groups[1].page_bytes);
+  }
+  EXPECT_GE(resident(), 514 * page_bytes);
+  EXPECT_TRUE(p.pool.give_back_unused());
+  SequenceState other(p.pool);
+  p.append(other, tokens);  // takes some of them again
+  EXPECT_FALSE(p.pool.give_back_unused());
+  EXPECT_EQ(p.pool.touched_bytes(), 2 * before);
+  EXPECT_LE(resident(), 4 * page_bytes + (2 << 20));  // huge pages are split, except around what is used
+  for (int64_t i = 0; i < 50; ++i) {
+    EXPECT_EQ(p.at(kept, 0, i), 7);
+    EXPECT_EQ(p.at(other, 0, i), 7);
+  }
+  EXPECT_FALSE(p.pool.give_back_unused());
 }
 
 TEST(StatePool, SequencesGrowShrinkAndGivePagesBack) {

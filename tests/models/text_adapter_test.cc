@@ -87,7 +87,7 @@ TEST(TextAdapters, EqualMergedWeights) {
   ASSERT_EQ(first.modules.size(), 15u);
   for (const auto& [adapter, name] : {std::pair{&first, "first"}, {&second, "second"}}) {
     adapter->write_peft(folder.path() + "/" + name);
-    adapter->write_gguf(folder.path() + "/" + name + ".gguf", find_gguf_family("llama").value()->gguf, 8);
+    adapter->write_gguf(folder.path() + "/" + name + ".gguf", *find_gguf_family("llama").value().names, 8);
   }
   Checkpoint merged = Checkpoint::open(base_folder()).value();
   std::list<std::vector<float>> kept;

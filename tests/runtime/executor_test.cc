@@ -194,6 +194,35 @@ TEST(Executor, AKernelThatDoesNotComeBackIsNamedWhileItIsStuck) {
   EXPECT_NE(text.find("rms_norm tile 0: running"), std::string::npos) << text;
 }
 
+// The only worker, or the last one of a step: nobody waits for it.
+TEST(Executor, AWatchdogSeesWhatNoWorkerWaitsFor) {
+  for (const int workers : {1, 2}) {
+    Numbers n(2);
+    static StepWatchdog* watchdog;
+    StepWatchdog own;
+    watchdog = &own;
+    ExecutorOptions run;
+    run.hang_seconds = 0.1;
+    run.watchdog = &own;
+    Compiled c = Compiled::make(layers(n, 1), workers, sizes(8), {}, run);
+    StepContext step;
+    step.sizes = sizes(8);
+    EXPECT_TRUE(c.executor->step(step).ok());
+    EXPECT_FALSE(own.is_stalled());
+    CpuStage& last = c.code().stages.back();
+    last.run = [](const CpuStage&, const Tile& tile, const StepContext&, WorkerContext&) {
+      while (tile.index == 0 && !watchdog->is_stalled()) std::this_thread::yield();
+    };
+    testing::internal::CaptureStderr();
+    EXPECT_TRUE(c.executor->step(step).ok());  // it came back after all
+    const std::string text = testing::internal::GetCapturedStderr();
+    EXPECT_FALSE(own.is_stalled());
+    EXPECT_NE(text.find("no progress for 0.1 s"), std::string::npos) << text;
+    EXPECT_NE(text.find(last.plan->name + " tile 0"), std::string::npos) << text;
+    EXPECT_NE(text.find("worker 0: "), std::string::npos) << text;
+  }
+}
+
 TEST(Executor, WorkPartitionsRunInEveryStepAndEmptyTilesInNone) {
   Numbers n(2);
   const Dim batch = Symbol::kBatch, height = Symbol::kHeight, width = Symbol::kWidth;

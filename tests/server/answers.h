@@ -1,6 +1,7 @@
 // Requests to an App without sockets, and the whole of their answers.
 #pragma once
 
+#include <chrono>
 #include <condition_variable>
 #include <mutex>
 #include <string>
@@ -38,10 +39,19 @@ inline std::string body_of(Answer& answer) {
   for (Progress p = answer.poll(body); p != Progress::kDone; p = answer.poll(body)) {
     if (p != Progress::kWaiting) continue;
     std::unique_lock lock(mutex);
-    ready.wait(lock, [&] { return is_ready; });
+    ready.wait_for(lock, std::chrono::duration<double>(answer.tick_s()), [&] { return is_ready; });
     is_ready = false;
   }
   return body;
+}
+
+/// The answer that is sent: after those that only wait for something.
+inline std::unique_ptr<Answer> whole(std::unique_ptr<Answer> answer) {
+  while (auto make = answer->continuation()) {
+    body_of(*answer);
+    answer = make();
+  }
+  return answer;
 }
 
 inline Json error_of(Answer& answer) { return Json::parse(body_of(answer))["error"]; }

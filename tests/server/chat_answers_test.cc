@@ -199,6 +199,16 @@ TEST(ChatAnswers, FailuresOfTheEngine) {
   EXPECT_EQ(answer->status, 503);
 }
 
+TEST(ChatAnswers, AStalledStepIsNotHealthy) {
+  Fake fake("text");
+  HttpRequest health = make_request("GET", "/health");
+  EXPECT_EQ(fake.app.handle(health)->status, 200);
+  fake.engine->now.is_stalled = true;
+  const auto answer = fake.app.handle(health);
+  EXPECT_EQ(answer->status, 503);
+  EXPECT_NE(body_of(*answer).find("makes no progress"), std::string::npos);
+}
+
 TEST(ChatAnswers, ATextThatNobodyReadsIsGivenUp) {
   Fake fake(std::string(20 << 20, 'a'), "");
   fake.engine->piece_bytes = 1 << 20;

@@ -3,6 +3,7 @@ import asyncio
 import json
 
 import anthropic
+import jsonschema
 import litellm
 import ollama
 import openai
@@ -11,6 +12,12 @@ import pytest
 ASK = [{"role": "user", "content": "Tell me a story about a cat."}]
 TALK = ASK + [{"role": "assistant", "content": "No."}, {"role": "user", "content": "Tell me a story about a boat."}]
 MODEL = "redline-tales"
+PARAMETERS = {"type": "object", "properties": {"city": {"enum": ["Bern", "Ulm"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9},
+                                               "note": {"type": "string", "maxLength": 20}},
+              "required": ["city", "days"], "additionalProperties": False}
+WEATHER = {"type": "function", "function": {"name": "weather", "description": "a forecast", "parameters": PARAMETERS}}
+CLOCK = {"type": "function", "function": {"name": "clock", "parameters": {"type": "object", "properties": {}}}}
+BROKEN = {"type": "function", "function": {"name": "f", "parameters": {"type": "object", "properties": {"a": {"type": 5}}}}}
 
 
 @pytest.fixture(scope="module")
@@ -100,6 +107,11 @@ def test_parts_and_a_begun_answer(client, server):
     ({"grammar": "root ::= other"}, "grammar"),
     ({"guided_regex": "a", "guided_choice": ["a"]}, "guided_choice"),
     ({"tool_choice": "required"}, "tool_choice"),
+    ({"tool_choice": "sometimes"}, "tool_choice"),
+    ({"tool_choice": {"type": "function"}}, "tool_choice.function"),
+    ({"tools": [WEATHER], "tool_choice": {"type": "function", "function": {"name": "f"}}}, "tool_choice"),
+    ({"tools": [WEATHER], "tool_choice": "required", "guided_regex": "a"}, "tool_choice"),
+    ({"tools": [BROKEN], "tool_choice": "required"}, "tools"),
     ({"top_logprobs": 21}, "top_logprobs"),
     ({"functions": []}, "functions"),
     ({"messages": [{"role": "user", "content": "word " * 3000}]}, "messages"),
@@ -111,10 +123,10 @@ def test_wrong_chats_name_the_field(server, change, param):
 
 
 def test_fields_without_effect_are_listed(server):
-    body = {"messages": ASK, "max_tokens": 1, "store": False, "metadata": {}, "parallel_tool_calls": True}
+    body = {"messages": ASK, "max_tokens": 1, "store": False, "metadata": {}, "verbosity": "low"}
     answer = server.post("/v1/chat/completions", body)
     assert answer.status_code == 200
-    assert set(answer.headers["x-redline-ignored"].split(", ")) == {"store", "metadata", "parallel_tool_calls"}
+    assert set(answer.headers["x-redline-ignored"].split(", ")) == {"store", "metadata", "verbosity"}
 
 
 def test_async_chats(server):
@@ -217,7 +229,14 @@ def test_ollama(llama, server):
         llama.chat(model="none", messages=ASK)
     assert error.value.status_code == 404
     with pytest.raises(ollama.ResponseError, match="mirostat"):
-        llama.chat(model=MODEL, messages=ASK, options={"mirostat": 1})
+        llama.chat(model=MODEL, messages=ASK, options={"mirostat": 3})
+    sampled = {"temperature": 1, "seed": 3, "num_predict": 20}
+    plain = llama.chat(model=MODEL, messages=ASK, options=sampled).message.content
+    for changed in ({"mirostat": 2, "mirostat_tau": 1, "mirostat_eta": 0.2}, {"typical_p": 0.2},
+                    {"presence_penalty": 5, "frequency_penalty": 5, "repeat_last_n": 32}):
+        answer = llama.chat(model=MODEL, messages=ASK, options=sampled | changed).message.content
+        assert answer == llama.chat(model=MODEL, messages=ASK, options=sampled | changed).message.content
+        assert answer != plain
 
 
 def test_async_ollama(server):
@@ -241,6 +260,41 @@ def test_litellm(server):
     assert claude_like.choices[0].message.content == expected
     llama_like = litellm.completion(model="ollama_chat/" + MODEL, api_base=server.url, **options)
     assert llama_like.choices[0].message.content == expected
+
+
+def check_weather(name, arguments):
+    assert name == "weather"
+    jsonschema.validate(json.loads(arguments) if isinstance(arguments, str) else arguments, PARAMETERS)
+
+
+def test_calls_that_are_demanded(client, claude, server):
+    """The bundled model knows no tools: the constraint alone makes its answer a valid call."""
+    named = {"type": "function", "function": {"name": "weather"}}
+    for choice, tools in (("required", [WEATHER]), (named, [CLOCK, WEATHER])):
+        options = dict(model=MODEL, messages=ASK, tools=tools, tool_choice=choice, parallel_tool_calls=False, seed=3)
+        answer = client.chat.completions.create(**options).choices[0]
+        assert answer.finish_reason == "tool_calls" and answer.message.content is None and len(answer.message.tool_calls) == 1
+        call = answer.message.tool_calls[0].function
+        check_weather(call.name, call.arguments)
+        streamed = [c.choices[0].delta.tool_calls for c in client.chat.completions.create(**options, stream=True)]
+        assert [t[0].function.arguments for t in streamed if t] == [call.arguments]
+    either = client.chat.completions.create(model=MODEL, messages=ASK, tools=[CLOCK, WEATHER], tool_choice="required", n=4)
+    assert all(c.message.tool_calls and c.message.tool_calls[0].function.name in ("clock", "weather") for c in either.choices)
+
+    flat = {"type": "function", "name": "weather", "parameters": PARAMETERS, "strict": True}
+    for choice in ("required", {"type": "function", "name": "weather"}):
+        output = client.responses.create(model=MODEL, input="Weather?", tools=[flat], tool_choice=choice, parallel_tool_calls=False).output
+        assert [item.type for item in output] == ["function_call"]
+        check_weather(output[0].name, output[0].arguments)
+
+    tool = {"name": "weather", "input_schema": PARAMETERS}
+    for choice in ({"type": "any", "disable_parallel_tool_use": True},
+                   {"type": "tool", "name": "weather", "disable_parallel_tool_use": True}):
+        answer = claude.messages.create(model=MODEL, max_tokens=300, messages=ASK, tools=[tool], tool_choice=choice)
+        assert answer.stop_reason == "tool_use" and [block.type for block in answer.content] == ["tool_use"]
+        check_weather(answer.content[0].name, answer.content[0].input)
+    with pytest.raises(anthropic.BadRequestError, match="tool_choice.name"):
+        claude.messages.create(model=MODEL, max_tokens=1, messages=ASK, tools=[tool], tool_choice={"type": "tool"})
 
 
 SCHEMA = {"type": "object", "properties": {"animal": {"enum": ["cat", "dog"]}, "age": {"type": "integer", "minimum": 0, "maximum": 99}},

@@ -1,6 +1,7 @@
 // An engine whose text is given: for what the bundled model does not say, and for failures.
 #pragma once
 
+#include <atomic>
 #include <string>
 #include <utility>
 
@@ -23,8 +24,10 @@ class FakeEngine final : public TextEngine {
     info_.chat_template = std::move(chat_template);
   }
   size_t piece_bytes = 3;
+  int64_t weight_bytes = 0;
   Status failure;  ///< of wait()
   FinishReason reason = FinishReason::kStop;
+  EngineStats now;
   GenerateRequest last;
 
   const ModelInfo& info() const override { return info_; }
@@ -42,20 +45,25 @@ class FakeEngine final : public TextEngine {
     return std::make_unique<ChatOutputParser>(ChatOutputOptions{info_.chat_template, prompt, tools_json});
   }
   Result<std::unique_ptr<Sequence>> new_sequence(const AdapterWeights&) override { return unsupported("fake"); }
-  Status load_adapter(const std::string&, const std::string&) override { return unsupported("fake"); }
+  Status load_adapter(const std::string&, const std::string&) override { return {}; }
   Status unload_adapter(const std::string&) override { return unsupported("fake"); }
   Status run_batch(std::span<BatchEntry>) override { return unsupported("fake"); }
   BatchLimits batch_limits() const override { return {.sequences = 4}; }
   int64_t free_cache_tokens() const override { return 0; }
-  EngineStats stats() const override { return {}; }
+  EngineStats stats() const override {
+    EngineStats stats = now;
+    stats.generated_tokens = num_requests_.load();
+    return stats;
+  }
   Result<GenerateResult> generate(const GenerateRequest&, const std::function<bool(const TextPiece&)>&) override {
     return unsupported("fake");
   }
-  MemoryReport memory() const override { return {}; }
+  MemoryReport memory() const override { return {.packed_weights = weight_bytes}; }
 
   Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request,
                                              std::function<bool(const TextPiece&)> on_piece) override {
     last = request;
+    ++num_requests_;
     GenerateResult result;
     result.reason = reason;
     result.prompt_tokens = std::ssize(request.prompt);
@@ -85,6 +93,7 @@ class FakeEngine final : public TextEngine {
     Result<GenerateResult> result_;
   };
   std::string script_;
+  std::atomic<int64_t> num_requests_ = 0;
   ModelInfo info_;
   SamplingOptions sampling_;
 };

@@ -104,9 +104,38 @@ def test_malformed_http(server, request_bytes, status, param):
     (b'{"prompt": [[1], [-5]]}', "prompt[1][0]"),
     (b'{"prompt": [[]], "logprobs": 1, "echo": true, "lora": [{"name": "none"}]}', "lora[0]"),
     (b'{"suffix": "x"}', "suffix"),
-    (b'{"best_of": 3}', "best_of"),
-    (b'{"presence_penalty": 1}', "presence_penalty"),
-    (b'{"logit_bias": {"5": 1}}', "logit_bias"),
+    (b'{"n": 3, "best_of": 2}', "best_of"),
+    (b'{"best_of": 2, "stream": true}', "best_of"),
+    (b'{"presence_penalty": 101}', "presence_penalty"),
+    (b'{"frequency_penalty": "much"}', "frequency_penalty"),
+    (b'{"repeat_last_n": -2}', "repeat_last_n"),
+    (b'{"logit_bias": {"5": "x"}}', "logit_bias.5"),
+    (b'{"logit_bias": {"five": 1}}', "logit_bias.five"),
+    (b'{"logit_bias": {"4096": 1}}', "logit_bias.4096"),
+    (b'{"logit_bias": {"5": 1e30}}', "logit_bias.5"),
+    (b'{"logit_bias": {"5": true}}', "logit_bias.5"),
+    (b'{"logit_bias": [[1, 2], [3]]}', "logit_bias[1]"),
+    (b'{"logit_bias": [1]}', "logit_bias[0]"),
+    (b'{"logit_bias": 1}', "logit_bias"),
+    (b'{"bad_words": [""]}', "bad_words[0]"),
+    (b'{"bad_words": "x"}', "bad_words"),
+    (b'{"typical_p": 0}', "typical_p"),
+    (b'{"top_n_sigma": -2}', "top_n_sigma"),
+    (b'{"xtc_probability": 2}', "xtc_probability"),
+    (b'{"xtc_threshold": -1}', "xtc_threshold"),
+    (b'{"dry_multiplier": -1}', "dry_multiplier"),
+    (b'{"dry_base": 0}', "dry_base"),
+    (b'{"dry_allowed_length": -1}', "dry_allowed_length"),
+    (b'{"dry_penalty_last_n": -2}', "dry_penalty_last_n"),
+    (b'{"dry_sequence_breakers": [""]}', "dry_sequence_breakers[0]"),
+    (b'{"mirostat": 3}', "mirostat"),
+    (b'{"mirostat_tau": -1}', "mirostat_tau"),
+    (b'{"mirostat_eta": -1}', "mirostat_eta"),
+    (b'{"dynatemp_range": -1}', "dynatemp_range"),
+    (b'{"dynatemp_exponent": -1}', "dynatemp_exponent"),
+    (b'{"samplers": ["top_q"]}', "samplers"),
+    (b'{"samplers": ["top_k", "top_k"]}', "samplers"),
+    (b'{"use_beam_search": true}', "use_beam_search"),
     (b'{"maxtokens": 5}', "maxtokens"),
     (b'{"model": "gpt-4"}', "model"),
     (b'{"stream_options": {"include": true}}', "stream_options.include"),
@@ -204,6 +233,24 @@ def test_a_reader_that_stops_loses_its_connection_only(server):
     assert server.is_alive()
 
 
+def test_a_slow_reader_that_goes_on_gets_all(start):
+    """The time limit is one for progress: the whole answer may take much longer."""
+    body = json.dumps({"prompt": "Once", "max_tokens": 400, "ignore_eos": True, "stream": True, "n": 8, "logprobs": 10}).encode()
+    with start("--write-timeout", "2") as server, socket.socket() as s:
+        s.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 32768)
+        s.settimeout(60)
+        s.connect(("127.0.0.1", server.port))
+        s.sendall(post(b"/v1/completions", body))
+        got = bytearray()
+        while not got.endswith(b"0\r\n\r\n"):
+            part = s.recv(16384)
+            assert part, "the connection was cut"
+            got += part
+            time.sleep(0.02)  # slower than the texts are generated
+        assert b"data: [DONE]" in got[-100:]
+        assert len(got) > 2**20
+
+
 def test_slow_requests_are_dropped(start):
     with start("--idle-timeout", "1", "--read-timeout", "1") as server:
         with socket.create_connection(("127.0.0.1", server.port), timeout=60) as idle:
@@ -248,6 +295,27 @@ def test_keys(start, tmp_path):
         statuses = [server.get("/v1/models", headers={"x-api-key": "k-bob"}).status_code for _ in range(3)]
         assert statuses == [200, 200, 429]
         assert '"client":"ann"' in server.log.read_text()
+
+
+def test_a_log_on_a_full_disk(start):
+    with start("--access-log", "/dev/full") as server:
+        for _ in range(3):
+            assert server.post("/v1/completions", STORY).status_code == 200
+        eventually(lambda: "the access log cannot be written: No space left on device" in server.log.read_text())
+        assert server.log.read_text().count("cannot be written") == 1
+
+
+@pytest.mark.parametrize("flags, message", [
+    (("--access-log", "/nowhere/log"), "--access-log /nowhere/log: cannot be written"),
+    (("--api-keys-file", "/nowhere/keys"), "/nowhere/keys"),
+    (("--api-keys-file", "/proc/self/mem"), "/proc/self/mem"),  # exists, and cannot be read
+    (("--api-keys-file", "/dev"), "/dev"),
+    (("--api-keys-file", "/dev/null"), "/dev/null: is not a regular file"),
+])
+def test_files_that_cannot_be_used(start, flags, message):
+    with pytest.raises(AssertionError, match=message):
+        with start(*flags):
+            pass
 
 
 def test_tls(start, tmp_path):

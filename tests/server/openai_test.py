@@ -79,3 +79,38 @@ def test_a_client_that_leaves(client, server):
         if server.metric("vllm:num_requests_running") == 0:
             return
     raise AssertionError("the generation goes on")
+
+
+def test_best_of_answers_the_most_likely_texts(client):
+    request = dict(model="redline-tales", prompt=STORY, max_tokens=8, temperature=1, seed=5)
+    all_texts = client.completions.create(n=4, logprobs=0, **request).choices
+    mean = [sum(c.logprobs.token_logprobs) / len(c.logprobs.token_logprobs) for c in all_texts]
+    order = sorted(range(4), key=lambda i: -mean[i])
+    best = client.completions.create(n=2, best_of=4, **request)
+    assert [c.text for c in best.choices] == [all_texts[i].text for i in order[:2]]
+    assert [c.index for c in best.choices] == [0, 1] and best.choices[0].logprobs is None
+    assert best.usage.completion_tokens == 4 * 8
+
+
+def test_samplers_have_an_effect(client):
+    request = dict(model="redline-tales", prompt=STORY, max_tokens=12, temperature=1, seed=5)
+
+    def text(extra_body=None, **fields):
+        answers = [client.completions.create(extra_body=extra_body, **request | fields).choices[0].text for _ in range(2)]
+        assert answers[0] == answers[1]
+        return answers[0]
+    plain = text()
+    token = client.completions.create(logprobs=0, **request | {"max_tokens": 1})
+    first = token.choices[0].logprobs.tokens[0]
+    assert text(presence_penalty=0, frequency_penalty=0, logit_bias={}) == plain
+    assert first not in text(extra_body={"bad_words": [first]})
+    assert text(logit_bias={"300": 100}) == text(logit_bias={300: 100}) != plain
+    assert text(extra_body={"logit_bias": [[300, 100]]}) == text(logit_bias={"300": 100})
+    assert text(presence_penalty=-50, frequency_penalty=-50, extra_body={"repeat_last_n": 64}) != plain
+    greedy = text(temperature=0)
+    for extra in ({"top_n_sigma": 0.01}, {"typical_p": 1e-6, "samplers": ["top_k", "typ_p"], "top_k": 1},
+                  {"mirostat": 2, "mirostat_tau": 0}, {"samplers": ["min_p"], "min_p": 1}):
+        assert text(extra_body=extra) == greedy, extra
+    for extra in ({"xtc_probability": 1, "xtc_threshold": 0.01}, {"dynatemp_range": 1, "dynatemp_exponent": 0.1},
+                  {"mirostat": 1, "mirostat_tau": 1}):
+        assert text(extra_body=extra) != plain, extra

@@ -35,6 +35,20 @@ INSTANTIATE_TEST_SUITE_P(Files, GgmlVectors,
                            return name;
                          });
 
+// WordPiece loses white space and case, so texts do not come back.
+TEST(GgmlVectors, BertBge) {
+  const std::string stem = shared_path("ggml-vocab/ggml-vocab-bert-bge.gguf");
+  REDLINE_NEED_FILE(stem);
+  const auto tokenizer = open_gguf_tokenizer(stem);
+  ASSERT_TRUE(tokenizer);
+  const auto vectors = read_vectors(stem);
+  ASSERT_GT(vectors.size(), 20u);
+  for (const Vector& v : vectors) EXPECT_EQ(tokenizer->encode(v.text, {.add_special = false}), v.ids) << v.text;
+  EXPECT_EQ(tokenizer->prefix(), std::vector<TokenId>{101});
+  EXPECT_EQ(tokenizer->suffix(), std::vector<TokenId>{102});
+  EXPECT_EQ(tokenizer->decode(tokenizer->encode("Hello, WORLD! It's unaffable.")), "hello, world! it ' s unaffable.");
+}
+
 TEST(GgmlVectors, LlamaBpeWithTheLlama32Vocabulary) {
   const std::string folder = shared_path("tokenizer-llama3.2/");
   const std::string stem = shared_path("ggml-vocab/ggml-vocab-llama-bpe.gguf");

@@ -63,7 +63,7 @@ void try_mutations(const std::string& good, Load&& load, int count) {
 TEST(Loaders, MutatedFilesNeverCrash) {
   try_mutations(
       small_sentencepiece(), [](const std::string& b) { return tokenizer_from_sentencepiece(b, ""); }, 3000);
-  for (const char* name : {"gpt2", "llama2", "words"}) {
+  for (const char* name : {"gpt2", "llama2", "words", "bert"}) {
     try_mutations(
         golden_text(name), [](const std::string& b) { return tokenizer_from_json(b, ""); }, 150);
   }
@@ -109,7 +109,7 @@ TEST(Loaders, SentencePieceByHand) {
 TEST(Loaders, OtherModelsAreRefusedByName) {
   for (const auto& [json, words] :
        {std::pair<std::string, const char*>{R"({"model": {"type": "WordLevel", "vocab": {}}})", "WordLevel"},
-        {R"({"model": {"type": "WordPiece", "vocab": {}}})", "WordPiece"}}) {
+        {R"({"model": {"type": "Chars", "vocab": {}}})", "Chars"}}) {
     const auto tokenizer = tokenizer_from_json(json, "");
     ASSERT_FALSE(tokenizer.ok());
     EXPECT_EQ(tokenizer.status().code(), Code::unsupported);

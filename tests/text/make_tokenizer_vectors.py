@@ -175,6 +175,25 @@ def shapes():
         pre_tokenizers.Punctuation("merged_with_previous"), pre_tokenizers.Digits(True)]),
         normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()]), None,
         byte_level=False, unk="<unk>", size=220)
+
+    def word_piece(prefix="##", size=300, cleanup=True, **options):
+        tokenizer = Tokenizer(models.WordPiece(unk_token="[UNK]", continuing_subword_prefix=prefix,
+                                               max_input_chars_per_word=20))
+        tokenizer.normalizer = normalizers.BertNormalizer(**options)
+        tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+        tokenizer.decoder = decoders.WordPiece(prefix=prefix, cleanup=cleanup)
+        trainer = trainers.WordPieceTrainer(vocab_size=size, special_tokens=["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"],
+                                            continuing_subword_prefix=prefix, show_progress=False, limit_alphabet=140)
+        tokenizer.train_from_iterator(CORPUS.splitlines(keepends=True), trainer)
+        return tokenizer
+
+    made["bert"] = word_piece()
+    made["bert"].post_processor = processors.TemplateProcessing(
+        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=[("[CLS]", 2), ("[SEP]", 3)])
+    made["bert_cased"] = word_piece(prefix="@@", cleanup=False, lowercase=False, handle_chinese_chars=False)
+    made["bert_cased"].post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
+    made["bert_accents"] = word_piece(lowercase=True, strip_accents=False, clean_text=False)
+    made["bert_accents"].post_processor = processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2))
     return made
 
 

@@ -6,6 +6,7 @@ the binary, TOKENIZER_SEED the draw (printed, so that a failure can be repeated)
 import json
 import os
 import random
+import shutil
 import subprocess
 from pathlib import Path
 

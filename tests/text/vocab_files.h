@@ -49,6 +49,8 @@ inline GgufVocab vocab_of(const GgufFile& file) {
   vocab.eos = id("eos_token_id");
   vocab.unk = id("unknown_token_id");
   vocab.eot = id("eot_token_id");
+  vocab.cls = id("cls_token_id");
+  vocab.sep = id("seperator_token_id");
   vocab.add_bos = flag("add_bos_token");
   vocab.add_eos = flag("add_eos_token");
   vocab.add_space_prefix = flag("add_space_prefix");

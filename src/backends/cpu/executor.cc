@@ -106,7 +106,10 @@ Status Executor::step(const StepContext& context) {
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
   ++step_;
+  const bool is_watched = options_.watchdog != nullptr && options_.hang_seconds > 0;
+  if (is_watched) options_.watchdog->begin(*this, options_.hang_seconds);
   team_.run(body_);
+  if (is_watched) options_.watchdog->end();
   if (aborted_.load()) return internal("no progress for {} s\n{}", options_.hang_seconds, dump());
   return {};
 }
@@ -232,11 +235,15 @@ void Executor::give_up(const Worker& self) {
   if (!aborted_.exchange(true) && somebody_runs) std::fputs(text.c_str(), stderr);
 }
 
-bool Executor::hangs(Watch& watch) const {
+int64_t Executor::progress() const {
   int64_t progress = 0;
   for (const Worker& w : workers_)
     progress += w.task.load(std::memory_order_relaxed) + w.helped.load(std::memory_order_relaxed);
-  const int64_t now = Timeline::now_ns();
+  return progress;
+}
+
+bool Executor::hangs(Watch& watch) const {
+  const int64_t progress = this->progress(), now = Timeline::now_ns();
   // A long gap between two polls means that the whole process was stopped (Ctrl-Z, a debugger), not that a worker
   // hangs.
   watch.quiet_ns += std::min(now - watch.looked_ns, kMaxBetweenLooksNs);

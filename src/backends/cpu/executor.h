@@ -11,17 +11,19 @@
 #include <vector>
 
 #include "backends/cpu/cpu_program.h"
+#include "backends/cpu/step_watchdog.h"
 #include "base/worker_team.h"
 #include "graph/timeline.h"
 
 namespace redline {
 
 struct ExecutorOptions {
-  double hang_seconds = 30;      ///< a step that makes no progress for this long fails with a dump; 0: never
-  Timeline* timeline = nullptr;  ///< must outlive the executor
+  double hang_seconds = 30;          ///< a step that makes no progress for this long fails with a dump; 0: never
+  Timeline* timeline = nullptr;      ///< must outlive the executor
+  StepWatchdog* watchdog = nullptr;  ///< as well; looks after steps of executors that take turns
 };
 
-class Executor final : public Runner {
+class Executor final : public Runner, private StepWatchdog::Step {
  public:
   /// `team` must outlive the executor; team.size() == program.workers.
   Executor(Program program, WorkerTeam& team, ExecutorOptions options = {});
@@ -82,7 +84,8 @@ class Executor final : public Runner {
   bool hangs(Watch& watch) const;
   void give_up(const Worker& self);
   std::string name_of(const Task& task) const;
-  std::string dump() const;
+  int64_t progress() const override;
+  std::string dump() const override;
 
   Program program_;
   CpuProgram& code_;

@@ -20,10 +20,12 @@ struct PackedKv {
   static KvFormat format_of(const LowerContext& c) {
     return c.options().exact_f32 ? KvFormat::kF32 : c.options().pack_kv_format;
   }
-  /// The view serves the kernels that write it and those that read it.
-  KvHeadView head(const uint8_t* packed, int64_t item, int64_t head, int64_t keys) const {
-    const int64_t pages = (keys + kKvPageTokens - 1) / kKvPageTokens;
-    auto* k = const_cast<uint8_t*>(packed) + (item * num_heads + head) * pages * 2 * page_elements * element_bytes;
+  static int64_t pages_of(int64_t keys) { return (keys + kKvPageTokens - 1) / kKvPageTokens; }
+  /// Of an item with `keys` keys, before which the pages of one head of all earlier items are `pages_before`. The view
+  /// serves the kernels that write it and those that read it.
+  KvHeadView head(const uint8_t* packed, int64_t pages_before, int64_t keys, int64_t head) const {
+    const int64_t page = pages_before * num_heads + head * pages_of(keys);
+    auto* k = const_cast<uint8_t*>(packed) + page * 2 * page_elements * element_bytes;
     return {k, k + page_elements * element_bytes, 2 * page_elements};
   }
 };
@@ -65,12 +67,28 @@ inline RowRange round_range(RowRange span, RowRange wanted, int64_t grain) {
   return {cut(wanted.begin), cut(wanted.end)};
 }
 
-/// Calls body(item, wanted) for each item of `item_rows` rows that meets `rows`; `wanted` counts from the item's first
-/// row and may lie partly outside the item.
+/// An item of a batch: its number, its rows, and the pages of one head of all earlier items.
+struct BatchItem {
+  int64_t index, first_row, rows, pages_before;
+};
+
+/// Calls body(item, wanted) for each item of `item_rows` rows and `item_keys` keys that meets `rows`; `wanted` counts
+/// from the item's first row and may lie partly outside the item.
 template <class Body>
-void for_item_ranges(RowRange rows, int64_t item_rows, const Body& body) {
+void for_item_ranges(RowRange rows, int64_t item_rows, int64_t item_keys, const Body& body) {
   for (int64_t item = item_rows > 0 ? rows.begin / item_rows : 0; item * item_rows < rows.end; ++item)
-    body(item, RowRange{rows.begin - item * item_rows, rows.end - item * item_rows});
+    body(BatchItem{item, item * item_rows, item_rows, item * PackedKv::pages_of(item_keys)},
+         RowRange{rows.begin - item * item_rows, rows.end - item * item_rows});
+}
+/// The same for sequences, whose keys are as many as their rows.
+template <class Body>
+void for_sequence_ranges(RowRange rows, const int32_t* offsets, int64_t count, const Body& body) {
+  for (int64_t s = 0, pages = 0; s < count && offsets[s] < rows.end; ++s) {
+    const int64_t first = offsets[s], length = offsets[s + 1] - first;
+    if (first + length > rows.begin)
+      body(BatchItem{s, first, length, pages}, RowRange{rows.begin - first, rows.end - first});
+    pages += PackedKv::pages_of(length);
+  }
 }
 
 /// HeadSteps with their kernels.

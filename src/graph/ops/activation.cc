@@ -22,6 +22,7 @@ constexpr ActivationName kNames[] = {{"silu", Activation::kSilu},
                                      {"gelu-approximate", Activation::kGeluTanh},
                                      {"quick_gelu", Activation::kQuickGelu},
                                      {"relu", Activation::kRelu},
+                                     {"tanh", Activation::kTanh},
                                      {"tanh3", Activation::kTanh3}};
 
 Status check_matrix(const GraphBuilder& g, const OpDef& op, Value x) {
@@ -55,6 +56,7 @@ double activation_of(Activation kind, double x) {
     case Activation::kGeluTanh: return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * x * x * x))) / 2;
     case Activation::kQuickGelu: return x / (1 + std::exp(-1.702 * x));
     case Activation::kRelu: return std::max(x, 0.0);
+    case Activation::kTanh: return std::tanh(x);
     case Activation::kTanh3: return 3 * std::tanh(x / 3);
   }
   return x;

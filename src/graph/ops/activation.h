@@ -7,7 +7,7 @@ namespace redline {
 
 std::string_view activation_name(Activation kind);  ///< "gelu_tanh"
 /// Accepts the names that configs use: silu, swish, gelu, gelu_new, gelu_pytorch_tanh, gelu-approximate, quick_gelu,
-/// relu. unsupported: any other name; the message lists these.
+/// relu, tanh. unsupported: any other name; the message lists these.
 Result<Activation> activation_from_name(std::string_view name);
 
 double activation_of(Activation kind, double x);  ///< the formula, for references

@@ -25,7 +25,7 @@ Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Di
               int64_t head_dim) {
   if (Status status = check_heads("pack_kv", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
   if (segments.empty()) return g.fail(invalid_argument("pack_kv: no keys are given"));
-  PackKvAttrs a{{}, {}, 0, batch, num_heads, head_dim};
+  PackKvAttrs a{{}, {}, 0, batch, num_heads, head_dim, false};
   std::vector<Value> inputs;
   for (const KeySegment& s : segments) {
     if (!s.k.valid() || !s.v.valid()) return {};
@@ -48,6 +48,7 @@ Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tok
   if (!q.valid() || !keys.valid()) return {};
   if (Status status = check_heads("joint_attention", a.num_heads, a.head_dim); !status.ok())
     return g.fail(std::move(status));
+  if (a.window != 0) return g.fail(invalid_argument("joint_attention: a window is for sequences only"));
   const Shape want = {batch * tokens, a.num_heads * a.head_dim};
   if (g.info(q).dtype != DType::kF32 || g.info(q).shape != want)
     return g.fail(invalid_argument("joint_attention: {} is {}, not f32 {}", g.info(q).name, to_string(g.info(q).shape),
@@ -64,7 +65,53 @@ Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tok
     inputs.push_back(key_lengths);
   }
   return g.add(kJointAttention, inputs, DType::kF32, want,
-               JointAttentionOpAttrs{a, batch, tokens, key_lengths.valid(), {}});
+               JointAttentionOpAttrs{a, batch, tokens, key_lengths.valid(), false, {}});
+}
+
+namespace {
+
+Status check_sequences(const GraphBuilder& g, std::string_view op, const PackedSequences& s) {
+  const ValueInfo& offsets = g.info(s.offsets);
+  if (offsets.dtype == DType::kI32 && offsets.shape == Shape{s.count + Dim(1)}) return {};
+  return invalid_argument("{}: offsets {} are {}, not i32 {}", op, offsets.name, to_string(offsets.shape),
+                          to_string({s.count + Dim(1)}));
+}
+
+}  // namespace
+
+// The packed value is [1, rows + 31 sequences, heads * 2 * head_dim rounded up to even] float32: whole pages for each
+// sequence.
+Value pack_kv(GraphBuilder& g, Value k, Value v, const PackedSequences& s, int64_t num_heads, int64_t head_dim) {
+  if (!k.valid() || !v.valid() || !s.offsets.valid()) return {};
+  if (Status status = check_heads("pack_kv", num_heads, head_dim); !status.ok()) return g.fail(std::move(status));
+  if (Status status = check_sequences(g, "pack_kv", s); !status.ok()) return g.fail(std::move(status));
+  const Shape want = {s.rows, num_heads * head_dim};
+  for (Value value : {k, v})
+    if (g.info(value).dtype != DType::kF32 || g.info(value).shape != want)
+      return g.fail(invalid_argument("pack_kv: {} is {}, not f32 {}", g.info(value).name,
+                                     to_string(g.info(value).shape), to_string(want)));
+  const Shape packed = {1, s.rows + s.count * Dim(kSpareKeys), num_heads * 2 * kv_head_width(head_dim)};
+  return g.add(kPackKv, {k, v, s.offsets}, DType::kF32, packed,
+               PackKvAttrs{{s.rows}, {HeadSteps()}, s.rows, 1, num_heads, head_dim, true});
+}
+
+Value joint_attention(GraphBuilder& g, Value q, const PackedSequences& s, Value keys, JointAttentionAttrs a) {
+  if (!q.valid() || !keys.valid() || !s.offsets.valid()) return {};
+  if (Status status = check_heads("joint_attention", a.num_heads, a.head_dim); !status.ok())
+    return g.fail(std::move(status));
+  if (Status status = check_sequences(g, "joint_attention", s); !status.ok()) return g.fail(std::move(status));
+  if (a.window < 0 || (a.window > 0 && a.causal))
+    return g.fail(invalid_argument("joint_attention: a window of {}{}", a.window, a.causal ? " and causal" : ""));
+  const Shape want = {s.rows, a.num_heads * a.head_dim};
+  if (g.info(q).dtype != DType::kF32 || g.info(q).shape != want)
+    return g.fail(invalid_argument("joint_attention: {} is {}, not f32 {}", g.info(q).name, to_string(g.info(q).shape),
+                                   to_string(want)));
+  const Shape packed = {1, s.rows + s.count * Dim(kSpareKeys), a.num_heads * 2 * kv_head_width(a.head_dim)};
+  if (g.info(keys).shape != packed)
+    return g.fail(invalid_argument("joint_attention: keys {} are not {} heads of {} of these sequences, from pack_kv",
+                                   to_string(g.info(keys).shape), a.num_heads, a.head_dim));
+  return g.add(kJointAttention, {q, keys, s.offsets}, DType::kF32, want,
+               JointAttentionOpAttrs{a, 1, s.rows, false, true, {}});
 }
 
 namespace {
@@ -85,7 +132,7 @@ Status keys_reference(ReferenceContext& c) {
   HostTensor& out = c.out();
   const int64_t batch = out.shape[0], width = a.num_heads * a.head_dim;
   std::vector<HostTensor> keys;
-  size_t at = 2 * a.tokens.size();
+  size_t at = 2 * a.tokens.size() + (a.has_offsets ? 1 : 0);
   for (size_t s = 0; s < a.tokens.size(); ++s) keys.push_back(stepped(c, a.steps[s], c.in(2 * s), a.head_dim, at));
   for (int64_t i = 0; i < batch; ++i) {
     double* to = out.data.data() + i * out.shape[1] * out.shape[2];
@@ -101,37 +148,53 @@ Status keys_reference(ReferenceContext& c) {
   return {};
 }
 
+/// One row of attention over keys [begin, end), whose rows are `stride` apart, values `width` after the keys.
+void attend_row(const JointAttentionAttrs& a, const double* q, const double* keys, int64_t stride, int64_t begin,
+                int64_t end, double* y) {
+  const int64_t width = a.num_heads * a.head_dim;
+  std::vector<double> weight(static_cast<size_t>(std::max<int64_t>(0, end - begin)));
+  for (int64_t h = 0; h < a.num_heads; ++h) {
+    const double *qh = q + h * a.head_dim, *k = keys + begin * stride + h * a.head_dim;
+    double* yh = y + h * a.head_dim;
+    double most = -INFINITY, sum = 0;
+    for (size_t p = 0; p < weight.size(); ++p) {
+      double dot = 0;
+      for (int64_t d = 0; d < a.head_dim; ++d) dot += qh[d] * k[static_cast<int64_t>(p) * stride + d];
+      weight[p] = dot * a.scale;
+      most = std::max(most, weight[p]);
+    }
+    for (double& w : weight) sum += w = std::exp(w - most);
+    for (size_t p = 0; p < weight.size(); ++p)
+      for (int64_t d = 0; d < a.head_dim; ++d)
+        yh[d] += weight[p] / sum * k[static_cast<int64_t>(p) * stride + width + d];
+  }
+}
+
 Status attention_reference(ReferenceContext& c) {
   const auto& op = c.attrs<JointAttentionOpAttrs>();
   const JointAttentionAttrs& a = op.a;
-  size_t at = op.has_lengths ? 3 : 2;
+  size_t at = op.has_lengths || op.has_offsets ? 3 : 2;
   const HostTensor q = stepped(c, op.steps, c.in(0), a.head_dim, at);
   const HostTensor& packed = c.in(1);
-  const int64_t batch = packed.shape[0], keys = packed.shape[1] - kSpareKeys, width = a.num_heads * a.head_dim;
-  const int64_t tokens = batch > 0 ? q.rows() / batch : 0;
-  std::vector<double> weight;
-  for (int64_t i = 0; i < batch; ++i) {
-    const auto given = op.has_lengths ? static_cast<int64_t>(c.in(2).data[static_cast<size_t>(i)]) : keys;
-    const int64_t length = std::clamp<int64_t>(given, 0, keys);
-    for (int64_t t = 0; t < tokens; ++t)
-      for (int64_t h = 0; h < a.num_heads; ++h) {
-        const int64_t seen = a.causal ? std::min(length, t + 1) : length;
-        const double* qh = q.row(i * tokens + t) + h * a.head_dim;
-        const double* k = packed.data.data() + i * packed.shape[1] * packed.shape[2] + h * a.head_dim;
-        weight.assign(static_cast<size_t>(seen), 0);
-        double most = -INFINITY, sum = 0;
-        for (int64_t p = 0; p < seen; ++p) {
-          double dot = 0;
-          for (int64_t d = 0; d < a.head_dim; ++d) dot += qh[d] * k[p * packed.shape[2] + d];
-          weight[static_cast<size_t>(p)] = dot * a.scale;
-          most = std::max(most, dot * a.scale);
-        }
-        for (double& w : weight) sum += w = std::exp(w - most);
-        double* y = c.out().row(i * tokens + t) + h * a.head_dim;
-        for (int64_t p = 0; p < seen; ++p)
-          for (int64_t d = 0; d < a.head_dim; ++d)
-            y[d] += weight[static_cast<size_t>(p)] / sum * k[p * packed.shape[2] + width + d];
+  const int64_t stride = packed.shape[2];
+  const auto number = [&](int64_t i) { return static_cast<int64_t>(c.in(2).data[static_cast<size_t>(i)]); };
+  if (op.has_offsets) {
+    const auto count = static_cast<int64_t>(c.in(2).data.size()) - 1;
+    for (int64_t s = 0; s < count; ++s)
+      for (int64_t first = number(s), last = number(s + 1), t = first; t < last; ++t) {
+        const int64_t begin = a.window > 0 ? std::max(first, t - a.window) : first;
+        const int64_t end = a.causal ? t + 1 : a.window > 0 ? std::min(last, t + a.window + 1) : last;
+        attend_row(a, q.row(t), packed.data.data(), stride, begin, end, c.out().row(t));
       }
+    return {};
+  }
+  const int64_t batch = packed.shape[0], keys = packed.shape[1] - kSpareKeys;
+  const int64_t tokens = batch > 0 ? q.rows() / batch : 0;
+  for (int64_t i = 0; i < batch; ++i) {
+    const int64_t length = std::clamp<int64_t>(op.has_lengths ? number(i) : keys, 0, keys);
+    for (int64_t t = 0; t < tokens; ++t)
+      attend_row(a, q.row(i * tokens + t), packed.data.data() + i * packed.shape[1] * stride, stride, 0,
+                 a.causal ? std::min(length, t + 1) : length, c.out().row(i * tokens + t));
   }
   return {};
 }
@@ -145,13 +208,15 @@ std::string describe_keys(const std::any& any) {
 
 std::string describe_attention(const std::any& any) {
   const auto& op = std::any_cast<const JointAttentionOpAttrs&>(any);
-  return fmt::format("{} heads of {}{}{}{}", op.a.num_heads, op.a.head_dim, op.a.causal ? ", causal" : "",
-                     op.steps.has_norm ? ", +norm" : "", op.steps.has_rope ? ", +rope" : "");
+  return fmt::format("{} heads of {}{}{}{}{}", op.a.num_heads, op.a.head_dim, op.a.causal ? ", causal" : "",
+                     op.a.window > 0 ? fmt::format(", window {}", op.a.window) : "", op.steps.has_norm ? ", +norm" : "",
+                     op.steps.has_rope ? ", +rope" : "");
 }
 
-// Q K^T and P V over all query-key pairs.
+// Q K^T and P V over all query-key pairs. Those of sequences depend on their lengths.
 Dim attention_flops(const Graph& graph, const Op& op) {
   const auto& a = std::any_cast<const JointAttentionOpAttrs&>(op.attrs);
+  if (a.has_offsets) return 0;
   const Dim keys = graph.value(op.inputs[1]).shape[1] + Dim(-kSpareKeys);
   return a.batch * a.tokens * keys * Dim(4 * a.a.num_heads * a.a.head_dim);
 }

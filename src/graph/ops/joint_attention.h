@@ -20,6 +20,14 @@ struct JointAttentionAttrs {
   int64_t num_heads = 0, head_dim = 0;
   float scale = 0;      ///< of q . k; usually 1 / sqrt(head_dim)
   bool causal = false;  ///< row t of an item attends to keys [0, t]; only when queries and keys are the same stream
+  int64_t window = 0;   ///< row t attends to keys [t - window, t + window]; 0: all. Not with causal
+};
+
+/// Sequences of different lengths, one after the other in the rows of one value: sequence s is rows
+/// [offsets[s], offsets[s + 1]). No row is padding.
+struct PackedSequences {
+  Value offsets;    ///< [sequences + 1]  i32, ascending from 0 to the number of rows
+  Dim rows, count;  ///< of all sequences; of sequences
 };
 
 /// Packs the keys and values of all segments of each item, in the given order, into the tiled layout that attention
@@ -39,6 +47,16 @@ Value pack_kv(GraphBuilder& g, const std::vector<KeySegment>& segments, const Di
 Value joint_attention(GraphBuilder& g, Value q, const Dim& batch, const Dim& tokens, Value keys,
                       JointAttentionAttrs attrs, Value key_lengths = {});
 
+/// The same for sequences: each row attends to keys of its own sequence, with bits that do not depend on the others.
+///
+/// k, v     [rows, num_heads * head_dim]  f32
+Value pack_kv(GraphBuilder& g, Value k, Value v, const PackedSequences& sequences, int64_t num_heads, int64_t head_dim);
+/// q        [rows, num_heads * head_dim]  f32
+/// keys     from pack_kv of the same sequences
+/// returns like q; can be stored in the layouts that linear ops read
+Value joint_attention(GraphBuilder& g, Value q, const PackedSequences& sequences, Value keys,
+                      JointAttentionAttrs attrs);
+
 /// Per-head steps applied to queries or keys before attention reads them: RMS norm, then rope. Fused into the ops by
 /// passes/fuse_joint_heads.
 struct HeadSteps {
@@ -48,20 +66,21 @@ struct HeadSteps {
   bool any() const { return has_norm || has_rope; }
 };
 
-/// Inputs: k and v of each segment; then, for each segment that has them, the norm's weight [head_dim] and the rope
+/// Inputs: k and v of each segment; the offsets of sequences; then, for each segment that has them, the norm's weight [head_dim] and the rope
 /// table [batch * tokens, rotary_dim] f32
 struct PackKvAttrs {
   std::vector<Dim> tokens;       ///< of each segment
   std::vector<HeadSteps> steps;  ///< of each segment's keys
   Dim keys, batch;
   int64_t num_heads = 0, head_dim = 0;
+  bool has_offsets = false;  ///< sequences: one segment, whose tokens are all rows
 };
 
-/// Inputs: q, keys, then optional key_lengths, the norm's weight and the rope table.
+/// Inputs: q, keys, then optional key_lengths or offsets, the norm's weight and the rope table.
 struct JointAttentionOpAttrs {
   JointAttentionAttrs a;
   Dim batch, tokens;
-  bool has_lengths = false;
+  bool has_lengths = false, has_offsets = false;
   HeadSteps steps;  ///< of the queries
 };
 

@@ -3,8 +3,8 @@
 //   silu, quick_gelu, gelu_tanh  all x / (1 + e^s): relative error below (6 + 4 |s|) u for s > 0, 6 u for s <= 0
 //                                (silu: 6 u)
 //   gelu                         relative error below 9 u; without fused multiply-add (9 + x^2 / 2) u
-//   tanh3                        absolute error at most 10 u
-// -inf gives NaN in all but relu and tanh3, as the formulas do. Where e^s overflows, or nearly so, the result is zero,
+//   tanh, tanh3                  absolute error at most 4 u, 10 u
+// -inf gives NaN in all but relu, tanh and tanh3, as the formulas do. Where e^s overflows, or nearly so, the result is zero,
 // with an absolute error below 2e-36.
 #pragma once
 
@@ -73,6 +73,12 @@ REDLINE_INLINE VecF32 gelu(VecF32 x) {
 
 REDLINE_INLINE VecF32 relu(VecF32 x) { return max(zero_f32(), x); }  // this order keeps a NaN
 
+REDLINE_INLINE VecF32 tanh(VecF32 x) {
+  const VecF32 e = exp(magnitude(x) * set1(-2.0f));
+  const VecF32 y = (set1(1.0f) - e) / (set1(1.0f) + e);
+  return bits_f32(bits_i32(y) | (bits_i32(x) & set1_i32(static_cast<int32_t>(0x80000000u))));
+}
+
 REDLINE_INLINE VecF32 tanh3(VecF32 x) {
   const VecF32 e = exp(magnitude(x) * set1(-2.0f / 3));
   const VecF32 y = set1(3.0f) * ((set1(1.0f) - e) / (set1(1.0f) + e));
@@ -88,6 +94,7 @@ REDLINE_INLINE void with_activation(Activation kind, const Body& body) {
     case Activation::kGeluTanh: return body([](VecF32 x) { return gelu_tanh(x); });
     case Activation::kQuickGelu: return body([](VecF32 x) { return quick_gelu(x); });
     case Activation::kRelu: return body([](VecF32 x) { return relu(x); });
+    case Activation::kTanh: return body([](VecF32 x) { return tanh(x); });
     case Activation::kTanh3: return body([](VecF32 x) { return tanh3(x); });
   }
 }

@@ -85,6 +85,14 @@ REDLINE_INLINE void fold(Partial& into, const Partial& part, int64_t head_dim) {
   }
 }
 
+/// The query of a row and head of the group.
+REDLINE_INLINE const float* query_of(const AttentionArgs& a, int64_t line) {
+  const int64_t row = line / a.group;
+  return a.q + (a.row_places != nullptr ? a.row_places[row] : row) * a.q_stride + line % a.group * a.head_dim;
+}
+/// Whether the results of chunks are merged by the call, not by attention_merge.
+REDLINE_INLINE bool merges(const AttentionArgs& a) { return a.partials == nullptr || a.merges_chunks; }
+
 /// One query row of AttentionArgs::partials.
 REDLINE_INLINE Partial partial_at(const float* line, int64_t head_dim) {
   const float* tail = line + attention_partial_floats(head_dim) - 16;
@@ -99,6 +107,10 @@ REDLINE_INLINE void clear(Partial& p, int64_t head_dim) {
   p.max = -__builtin_inff();
   p.total = 0.0f;
   for (int64_t d = 0; d < head_dim; d += kWidth) store(p.sums + d, zero_f32(), Full{});
+}
+REDLINE_INLINE void write_partial(const Partial& p, int64_t head_dim, float* out) {
+  for (int64_t d = 0; d < head_dim; d += kWidth) store(out + d, load(p.sums + d, Full{}), Full{});
+  store_tail({out, p.max, p.total}, head_dim);
 }
 REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y) {
   const VecF32 scale = set1(1.0f / p.total);

@@ -363,7 +363,7 @@ void run_pass(Pass<Unit> p) {
   const Span* seen = p.b.seen + p.line;
   const int64_t begin = max_i64(p.span.begin, seen[0].begin) - p.chunk,
                 end = min_i64(p.span.end, seen[p.count - 1].end) - p.chunk;
-  if (begin >= end && p.a.partials == nullptr) return;
+  if (begin >= end && merges(p.a)) return;
   float top[kPassLines], total[kPassLines];
   if (begin >= end) {
     for (int64_t l = 0; l < p.count; ++l) top[l] = -__builtin_inff(), total[l] = 0.0f;
@@ -372,7 +372,7 @@ void run_pass(Pass<Unit> p) {
     p.low = begin / kSpan * kSpan, p.high = round_up(end, kStep);
     p.template attend<tall>(top, total);
   }
-  if (p.a.partials == nullptr) p.fold(top, total);
+  if (merges(p.a)) p.fold(top, total);
   else p.write_partials(top, total);
 }
 
@@ -414,7 +414,7 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
       BF16* out = b.q + l * 2 * deep;
       for (int64_t d = 0; d < 2 * deep; d += kWidth) store(out + d, zero_f32(), Full{});
       if (l >= lines) continue;
-      const float* q = a.q + (first + l) / a.group * a.q_stride + (first + l) % a.group * a.head_dim;
+      const float* q = query_of(a, first + l);
       const VecF32 scale = set1(a.scale * kLog2E);
       for_lanes(a.head_dim, [&](int64_t d, auto lanes) {
         const VecF32 x = load(q + d, lanes) * scale;
@@ -424,8 +424,7 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
       b.seen[l] = visible(a, first + l);
       b.max[l] = -__builtin_inff();
       b.total[l] = 0.0f;
-      for (int64_t d = 0; d < wide && a.partials == nullptr; d += kWidth)
-        store(b.folded + l * wide + d, zero_f32(), Full{});
+      for (int64_t d = 0; d < wide && merges(a); d += kWidth) store(b.folded + l * wide + d, zero_f32(), Full{});
     }
     const int64_t begin = a.partials != nullptr ? a.kv_begin : span.begin / kKvChunk * kKvChunk;
     const int64_t end = a.partials != nullptr ? a.kv_end : span.end;
@@ -446,10 +445,12 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
         else run_pass<1>(pass);
       }
     }
-    for (int64_t l = 0; l < lines && a.partials == nullptr; ++l) {
+    for (int64_t l = 0; l < lines && merges(a); ++l) {
       const int64_t line = first + l;
-      write_line({b.folded + l * wide, b.max[l], b.total[l]}, a.head_dim,
-                 a.y + line / a.group * a.y_stride + line % a.group * a.head_dim);
+      const Partial all = {b.folded + l * wide, b.max[l], b.total[l]};
+      if (a.partials != nullptr)
+        write_partial(all, a.head_dim, a.partials + line * attention_partial_floats(a.head_dim));
+      else write_line(all, a.head_dim, a.y + line / a.group * a.y_stride + line % a.group * a.head_dim);
     }
   }
 }

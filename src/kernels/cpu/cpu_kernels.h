@@ -131,6 +131,9 @@ struct KvAppendArgs {
 /// Only positions in [kv_begin, kv_end) are read; kv_begin is a multiple of kKvChunk. With `partials` the result of
 /// each chunk and query row (row, head of the group) is stored there for attention_merge, y is not written, and kv_end
 /// must be a multiple of kKvChunk too.
+///
+/// Rows of several sequences that share these pages: `row_places` says where each is, and first_position is at least
+/// kv_end, so that every row attends to all positions. Not for kBF16 pages.
 struct AttentionArgs {
   const float* q;  ///< row r, head g: q + r * q_stride + g * head_dim
   int64_t q_stride;
@@ -145,8 +148,12 @@ struct AttentionArgs {
   int64_t kv_begin, kv_end;  ///< kv_end may exceed the last position
   float* partials;           ///< [chunks from kv_begin][rows * group][attention_partial_floats(head_dim)] or nullptr
   void* scratch;
+  /// kv_begin is the first position that the rows attend to: `partials` takes one result of all chunks, merged.
+  bool merges_chunks = false;
+  const int32_t* row_places = nullptr;  ///< row r of q: q + row_places[r] * q_stride; nullptr: r. With partials only
 };
-/// Merges the partials of all chunks into y, in order of position: the same bits as a single call over all positions.
+/// Merges the partials of all chunks into y, in order of position: first the shared ones, then the rows' own. The same
+/// bits as a single call over all positions.
 /// (For kBF16 pages, where a single call keeps sums in tiles from chunk to chunk, the same within the rounding of these
 /// sums.)
 struct AttentionMergeArgs {
@@ -154,6 +161,10 @@ struct AttentionMergeArgs {
   int64_t chunks, rows, group, head_dim;
   float* y;  ///< layout as in AttentionArgs
   int64_t y_stride;
+  /// Partials of rows of several sequences, from the first query row of these: [num_shared], shared_stride floats apart.
+  /// The first one may be of many chunks (AttentionArgs::merges_chunks).
+  const float* shared = nullptr;
+  int64_t num_shared = 0, shared_stride = 0;
 };
 
 /// c += a . b for one tile product (kernels/cpu/tiles.h), 64-byte rows. For tests of the tile unit.
@@ -171,6 +182,9 @@ struct GatedAddArgs;               // gated_add.h
 struct GroupNormArgs;              // group_norm.h
 struct ConvPatchesArgs;            // conv2d.h
 struct RelativeBiasAttentionArgs;  // relative_bias_attention.h
+// Samplers of language models.
+struct BlockMaxArgs;     // logit_blocks.h
+struct BlockExpSumArgs;  // logit_blocks.h
 
 /// Register-resident loop that measures a peak: returns the number of operations done (2 per multiply-add).
 using PeakFn = double (*)(int64_t iterations);
@@ -190,6 +204,8 @@ using PeakFn = double (*)(int64_t iterations);
   K(void (*group_norm)(const GroupNormArgs&), group_norm)                                       \
   K(void (*conv_patches)(const ConvPatchesArgs&), conv_patches)                                 \
   K(void (*relative_bias_attention)(const RelativeBiasAttentionArgs&), relative_bias_attention) \
+  K(bool (*block_max)(const BlockMaxArgs&), block_max)                                          \
+  K(void (*block_exp_sum)(const BlockExpSumArgs&), block_exp_sum)                               \
   K(uint64_t (*read_bytes)(const void* data, int64_t bytes), read_bytes)                        \
   K(PeakFn peak_f32, peak_f32)                                                                  \
   K(PeakFn peak_f16, peak_f16)                                                                  \

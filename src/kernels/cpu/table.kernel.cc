@@ -15,6 +15,7 @@ void fill_kv_append(CpuKernels& table);
 void fill_attention(CpuKernels& table);
 void fill_attention_merge(CpuKernels& table);
 void fill_relative_bias_attention(CpuKernels& table);
+void fill_logit_blocks(CpuKernels& table);
 void fill_linear(CpuKernels& table);
 void fill_linear_q8(CpuKernels& table);
 void fill_linear_tiles(CpuKernels& table);
@@ -41,6 +42,7 @@ void fill_table(CpuKernels& table) {
   fill_attention(table);
   fill_attention_merge(table);
   fill_relative_bias_attention(table);
+  fill_logit_blocks(table);
   fill_linear(table);
   fill_linear_q8(table);
   fill_linear_tiles(table);

@@ -27,6 +27,7 @@ std::vector<int64_t> usual_shape(std::string_view form) {
   if (form == "VxH") return {32000, 2048};
   if (form == "HEADSxD") return {32, 64};
   if (form == "KVxGxDxP") return {8, 4, 64, 4096};
+  if (form == "V") return {128256};
   return {2048};
 }
 
@@ -34,6 +35,7 @@ std::vector<std::string> usual_types(const KernelKind& kind, const CpuKernels& t
   if (kind.type.empty()) return {""};
   if (kind.name == "prepare_x") return {"q8"};
   if (kind.name == "attention") return {"f16"};
+  if (kind.name == "sampler") return sampler_type_names();
   std::vector<std::string> types;
   if (kind.name == "onednn") {
     for (const DType type : onednn_types())
@@ -107,7 +109,8 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
   std::vector<std::string> types = request.types;
   if (types.empty()) types = usual_types(*kind, table);
   std::vector<int64_t> rows = request.rows;
-  if (rows.empty()) rows = {1, 4, 16, 64, 512};
+  if (rows.empty())
+    rows = request.kernel == "sampler" ? std::vector<int64_t>{1} : std::vector<int64_t>{1, 4, 16, 64, 512};
   std::vector<KernelBenchRow> all;
   for (const std::string& type : types)
     for (const auto& shape : shapes)
@@ -115,6 +118,7 @@ Result<std::vector<KernelBenchRow>> plan(const KernelBenchRequest& request, cons
         KernelBenchRow one;
         one.asked = {request.kernel, type, m, shape, threads};
         one.isa = origin_of(table, kernel_entry_name(one.asked));
+        if (request.kernel == "sampler") one.isa = origin_of(table, "block_exp_sum");
         // A baseline library uses what the machine has.
         if (request.kernel == "onednn") one.isa = request.isa.empty() ? std::string(cpu_isa_in_use()) : request.isa;
         one.threads = threads;

@@ -69,6 +69,7 @@ const std::vector<KernelKind>& kernel_kinds() {
       {"silu_mul", "K", "", "y = silu(gate) up"},
       {"add", "K", "", "y = a + b"},
       {"exp", "K", "", "y = e^x"},
+      {"sampler", "V", "greedy, temperature, top_k (and top_p), top_p, min_p, flat_top_p", "a token from V logits"},
   };
   return kinds;
 }
@@ -113,6 +114,8 @@ Result<std::unique_ptr<KernelCase>> make_kernel_case(const KernelAsked& asked, c
   if (onednn) return onednn;
   REDLINE_ASSIGN(auto attention, make_attention_case(asked, table));
   if (attention) return attention;
+  REDLINE_ASSIGN(auto sampler, make_sampler_case(asked, table));
+  if (sampler) return sampler;
   return make_row_case(asked, table);
 }
 

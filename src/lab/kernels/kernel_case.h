@@ -97,6 +97,9 @@ Result<std::unique_ptr<KernelCase>> make_onednn_case(const KernelAsked& asked);
 /// f32, bf16, and the quantized types that oneDNN multiplies as int8 by int8: those with a scale per row.
 std::vector<DType> onednn_types();
 Result<std::unique_ptr<KernelCase>> make_attention_case(const KernelAsked& asked, const CpuKernels& table);
+Result<std::unique_ptr<KernelCase>> make_sampler_case(const KernelAsked& asked, const CpuKernels& table);
+/// What `sampler` has as types: settings of samplers.
+std::vector<std::string> sampler_type_names();
 Result<std::unique_ptr<KernelCase>> make_row_case(const KernelAsked& asked, const CpuKernels& table);
 
 /// `bytes` of memory, on huge pages if available, aligned to 64; nullptr: out of memory.

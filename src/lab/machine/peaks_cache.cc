@@ -131,6 +131,13 @@ std::optional<MachinePeaks> peaks_of_machine(const CpuKernels& kernels, int thre
   return std::move(peaks).value();
 }
 
+MachineLimits limits_of_machine(const MachineQuestion& question) {
+  const Result<const CpuKernels*> kernels = cpu_kernels();
+  if (!kernels.ok()) return {};
+  const auto peaks = peaks_of_machine(**kernels, question.threads, question.step_bytes);
+  return peaks ? Roofline(*peaks, question.exact_f32).limits(question.types) : MachineLimits();
+}
+
 void raise_peaks(const CpuKernels& kernels, int threads, int64_t read_bytes, MachinePeaks& peaks) {
   const PeakOptions options = quick_options(threads, read_bytes);
   const Result<MachinePeaks> again = measure_peaks(kernels, options);

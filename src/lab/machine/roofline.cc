@@ -3,9 +3,15 @@
 #include <algorithm>
 #include <map>
 
+#include "llm/step_bound.h"
 #include "tensor/dtype.h"
 
 namespace redline::lab {
+namespace {
+
+double operations_per_s(const Peak* peak) { return peak != nullptr ? peak->all * 1e9 : 0; }
+
+}  // namespace
 
 Roofline::Roofline(const MachinePeaks& peaks, bool exact_f32) : exact_f32_(exact_f32) {
   if (const Peak* read = peaks.find("read")) read_bytes_per_s_ = read->all * 1e9;
@@ -28,18 +34,23 @@ const Peak* Roofline::peak_of(std::string_view type) const {
   return best;
 }
 
+MachineLimits Roofline::limits(std::span<const std::string> types) const {
+  MachineLimits limits{read_bytes_per_s_, {}};
+  for (const std::string& type : types) limits.operations_per_s[type] = operations_per_s(peak_of(type));
+  return limits;
+}
+
 Bound Roofline::bound_of(std::span<const EngineProfile::OpCost> costs) const {
   Bound bound;
   std::map<std::string, double> seconds_by;
   double memory_seconds = 0;
   for (const EngineProfile::OpCost& op : costs) {
     const Peak* peak = peak_of(op.type);
-    const double memory = read_bytes_per_s_ > 0 ? op.bytes / read_bytes_per_s_ : 0;
-    const double compute = peak != nullptr && peak->all > 0 ? op.flops / (peak->all * 1e9) : 0;
-    const bool is_memory = memory >= compute;
-    bound.seconds += std::max(memory, compute);
-    if (is_memory) memory_seconds += memory;
-    seconds_by[is_memory ? "read" : fmt::format("{} {}", peak->name, peak->instruction)] += std::max(memory, compute);
+    const double seconds = least_seconds(op, read_bytes_per_s_, operations_per_s(peak));
+    const bool is_memory = seconds == least_seconds(op, read_bytes_per_s_, 0);
+    bound.seconds += seconds;
+    if (is_memory) memory_seconds += seconds;
+    seconds_by[is_memory ? "read" : fmt::format("{} {}", peak->name, peak->instruction)] += seconds;
   }
   bound.is_memory = memory_seconds >= bound.seconds / 2;
   double most = -1;

@@ -39,6 +39,8 @@ class Roofline {
   /// The bound of one step, or of several if `costs` is their sum.
   Bound bound_of(std::span<const EngineProfile::OpCost> costs) const;
   double read_bytes_per_s() const { return read_bytes_per_s_; }
+  /// The same limits for weights of these types, for EngineStats::bound_seconds.
+  MachineLimits limits(std::span<const std::string> types) const;
   /// The peak for weights (or cached values) of one type; nullptr: not measured.
   const Peak* peak_of(std::string_view type) const;
 

@@ -81,10 +81,15 @@ Json list_of(const ServedModel& model) {
 }
 
 /// llama.cpp has one model, so its adapters are those of the first.
-AnswerOr get_list(Call& call) { return json_answer(list_of(*call.app.models().all()[0])); }
+AnswerOr get_list(Call& call) {
+  const auto models = call.app.models().all();
+  return json_answer(models.empty() ? Json::array() : list_of(*models[0]));
+}
 
 AnswerOr post_scales(Call& call) {
-  ServedModel& model = *call.app.models().all()[0];
+  const auto models = call.app.models().all();
+  if (models.empty()) return not_found_error("", "this server has no language model", "model_not_found");
+  ServedModel& model = *models[0];
   const std::vector<Adapter> adapters = model.adapters();
   std::map<int64_t, double> scales;
   for (size_t i = 0; i < call.body.size(); ++i) {

@@ -6,8 +6,6 @@
 namespace redline::server {
 namespace {
 
-constexpr char kConstrained[] = "is not supported: calls are not forced";
-
 const Field message_item{"", kObject, "", {.object = &chat_message_schema}};
 const Field tool_item{"", kObject, "", {.object = &chat_tool_schema}};
 const Field text_item{"", kString, "", {.choices = {"text"}}};
@@ -16,6 +14,11 @@ const Schema stream_options_schema{
     {{"include_usage", kBoolean, "a last event with the usage"},
      {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
+const Schema named_tool_schema{"ToolName",
+                               {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}}}};
+const Schema choice_of_tool_schema{"ToolChoice",
+                                   {{"type", kString, "", {.required = true, .choices = {"function"}}},
+                                    {"function", kObject, "", {.required = true, .object = &named_tool_schema}}}};
 const Schema variables_schema{"TemplateVariables", {}, true};
 
 const std::vector<Field>& template_fields() {
@@ -48,8 +51,11 @@ const Schema request_schema{
                        {"n", kInteger, "answers", {.min = 1, .max = 128}},
                        {"logprobs", kBoolean, "log probabilities of each token"},
                        {"top_logprobs", kInteger, "and of this many of the most likely ones", {.min = 0, .max = 20}},
-                       {"tool_choice", kString, "", {.only = {"auto", "none"}, .why = kConstrained}},
-                       {"parallel_tool_calls", kBoolean, "", {.is_ignored = true}},
+                       {"tool_choice",
+                        kString | kObject,
+                        "required: a tool is called; an object: this one is",
+                        {.choices = {"auto", "none", "required"}, .object = &choice_of_tool_schema}},
+                       {"parallel_tool_calls", kBoolean, "false: at most one call"},
                        {"modalities", kArray, "", {.items = &text_item}},
                        {"verbosity", kString, "", {.is_ignored = true}},
                        {"prediction", kObject, "", {.is_ignored = true}},
@@ -97,8 +103,9 @@ const Schema answer_schema{"ChatCompletion",
 ChatPrompt prompt_of(const Json& body) {
   ChatPrompt prompt;
   prompt.messages = plain_messages(body["messages"]);
-  if (body.contains("tools") && body.value("tool_choice", std::string("auto")) != "none" && !body["tools"].empty())
+  if (body.contains("tools") && body.value("tool_choice", Json("auto")) != "none" && !body["tools"].empty())
     prompt.tools = body["tools"];
+  prompt.several_calls = body.value("parallel_tool_calls", true);
   if (body.contains("chat_template_kwargs")) prompt.variables = body["chat_template_kwargs"];
   if (body.contains("reasoning_effort")) prompt.variables["reasoning_effort"] = body["reasoning_effort"];
   prompt.continues_last = body.value("continue_final_message", false);
@@ -221,6 +228,9 @@ AnswerOr post_chat(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   ChatPrompt prompt = prompt_of(body);
+  if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
+    if (auto error = force_call(call, prompt, tool.is_object() ? tool["function"]["name"].get<std::string>() : ""))
+      return *error;
   if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
   request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
   if (body.value("logprobs", false)) request.num_logprobs = body.value("top_logprobs", 0);

@@ -1,4 +1,8 @@
 // POST /v1/completions.
+#include <algorithm>
+#include <limits>
+#include <numeric>
+
 #include "base/utc_time.h"
 #include "server/app.h"
 #include "server/generation.h"
@@ -26,7 +30,11 @@ const Schema request_schema{
           {.max_items = 1 << 20, .items = &prompt_item}},
          {"max_tokens", kInteger, "tokens to generate", {.min = 0, .max = 1e9}},
          {"n", kInteger, "texts per prompt", {.min = 1, .max = 128}},
-         {"best_of", kInteger, "", {.only = {1}, .why = "is not supported; use n"}},
+         {"best_of",
+          kInteger,
+          "texts to generate per prompt, of which the n with the largest mean log probability of a token are answered; "
+          "default: n",
+          {.min = 1, .max = 128}},
          {"logprobs",
           kInteger,
           "log probabilities of each token and of this many of the most likely ones",
@@ -100,13 +108,13 @@ struct Prompt {
 class CompletionAnswer final : public GenerationAnswer {
  public:
   CompletionAnswer(Call& call, const ModelChoice& choice, std::unique_ptr<Choices> choices, std::vector<Prompt> prompts,
-                   std::vector<std::string> stop)
+                   std::vector<std::string> stop, size_t n)
       : GenerationAnswer(call, choice, std::move(choices), call.body.value("stream", false)),
-        prompts_(std::move(prompts)), stop_(std::move(stop)), n_(this->choices().size() / prompts_.size()),
+        prompts_(std::move(prompts)), stop_(std::move(stop)), best_of_(this->choices().size() / prompts_.size()), n_(n),
         has_logprobs_(call.body.contains("logprobs")) {
     const auto options = call.body.find("stream_options");
     includes_usage_ = options != call.body.end() && options->value("include_usage", false);
-    set_choices_per_prompt(n_);
+    set_choices_per_prompt(best_of_);
     parts_.resize(this->choices().size());
   }
 
@@ -116,15 +124,20 @@ class CompletionAnswer final : public GenerationAnswer {
     Logprobs logprobs;
     size_t offset = 0;
     std::string finish, stop_reason;
+    double logprob = 0;  ///< sum over the tokens
+    int64_t tokens = 0;
+    double mean_logprob() const {
+      return tokens > 0 ? logprob / static_cast<double>(tokens) : -std::numeric_limits<double>::infinity();
+    }
   };
 
   Json head() const {
     return {{"id", id_}, {"object", "text_completion"}, {"created", created_}, {"model", model().name}};
   }
   Json usage() const { return usage_json(prompt_tokens(), generated_tokens(), facts.cached_tokens, cache_miss()); }
-  Json choice_json(size_t i) {
+  Json choice_json(size_t i, size_t index) {
     Part& p = parts_[i];
-    Json json = {{"index", i},
+    Json json = {{"index", index},
                  {"text", std::exchange(p.text, "")},
                  {"logprobs", has_logprobs_ ? p.logprobs.take() : Json(nullptr)},
                  {"finish_reason", p.finish.empty() ? Json(nullptr) : Json(p.finish)}};
@@ -133,14 +146,14 @@ class CompletionAnswer final : public GenerationAnswer {
   }
   void send(size_t i, std::string& out) {
     Json json = head();
-    json["choices"] = Json::array({choice_json(i)});
+    json["choices"] = Json::array({choice_json(i, i)});
     if (includes_usage_) json["usage"] = nullptr;
     out += sse(json);
   }
 
   void begin(std::string& out) override {
     for (size_t i = 0; i < parts_.size(); ++i) {
-      const Prompt& prompt = prompts_[i / n_];
+      const Prompt& prompt = prompts_[i / best_of_];
       parts_[i].text = prompt.echo;
       parts_[i].logprobs = prompt.logprobs;
       parts_[i].offset = prompt.echo.size();
@@ -150,6 +163,10 @@ class CompletionAnswer final : public GenerationAnswer {
   void take(const Event& event, std::string& out) override {
     Part& p = parts_[event.choice];
     if (has_logprobs_ && event.token >= 0) p.logprobs.add(engine(), event.token, event.logprob, event.top, p.offset);
+    if (event.token >= 0) {
+      p.logprob += double{event.logprob};
+      ++p.tokens;
+    }
     p.text += event.text;
     p.offset += event.text.size();
     if (streams() && (!event.text.empty() || has_logprobs_)) send(event.choice, out);
@@ -164,7 +181,8 @@ class CompletionAnswer final : public GenerationAnswer {
     if (!streams()) {
       Json json = head();
       json["choices"] = Json::array();
-      for (size_t i = 0; i < parts_.size(); ++i) json["choices"].push_back(choice_json(i));
+      for (size_t prompt = 0; prompt < prompts_.size(); ++prompt)
+        for (const size_t i : best_choices(prompt)) json["choices"].push_back(choice_json(i, json["choices"].size()));
       json["usage"] = usage();
       out = to_text(json);
       return;
@@ -178,9 +196,21 @@ class CompletionAnswer final : public GenerationAnswer {
     out += "data: [DONE]\n\n";
   }
 
+  /// The n_ choices of a prompt with the largest mean log probability of a token; all, in their order, if there are no
+  /// more.
+  std::vector<size_t> best_choices(size_t prompt) const {
+    std::vector<size_t> choices(best_of_);
+    std::iota(choices.begin(), choices.end(), prompt * best_of_);
+    if (n_ == best_of_) return choices;
+    std::stable_sort(choices.begin(), choices.end(),
+                     [&](size_t a, size_t b) { return parts_[a].mean_logprob() > parts_[b].mean_logprob(); });
+    choices.resize(n_);
+    return choices;
+  }
+
   const std::vector<Prompt> prompts_;
   const std::vector<std::string> stop_;
-  const size_t n_;
+  const size_t best_of_, n_;  ///< texts per prompt that are generated, and that are answered
   const bool has_logprobs_;
   bool includes_usage_ = false;
   const std::string id_ = new_id("cmpl-");
@@ -260,24 +290,30 @@ AnswerOr post_completions(Call& call) {
   request.max_tokens = body.value("max_tokens", int64_t{16});
   request.num_logprobs = body.value("logprobs", -1);
   SERVER_ASSIGN(std::vector<Prompt> prompts, prompts_of(call, choice.model->engine()));
-  const auto n = body.value("n", size_t{1});
+  const auto n = body.value("n", size_t{1}), best_of = body.value("best_of", n);
+  if (best_of < n)
+    return bad_request("best_of", fmt::format("best_of is {}; it must be at least n, {}", best_of, n), "invalid_value");
+  if (best_of > n && body.value("stream", false))
+    return bad_request("best_of", "best_of above n cannot be streamed: the best texts are known at the end",
+                       "unsupported_value");
+  if (best_of > n) request.num_logprobs = std::max(request.num_logprobs, 0);
   const bool echoes = body.value("echo", false);
   std::vector<GenerateRequest> requests;
   const std::vector<std::string> stop = request.stop;
   for (Prompt& prompt : prompts) {
     if (auto error = check_context(choice.model->info(), std::ssize(prompt.tokens), "prompt")) return *error;
     if (!echoes) prompt.echo.clear();
-    else if (request.num_logprobs >= 0)
+    else if (body.contains("logprobs"))
       if (auto error = score(call, choice, request.adapters, prompt)) return *error;
     request.prompt = prompt.tokens;
-    for (size_t i = 0; i < n; ++i) {
+    for (size_t i = 0; i < best_of; ++i) {
       requests.push_back(request);
       requests.back().sampling.seed += i;
     }
   }
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, requests));
   return std::unique_ptr<Answer>(
-      std::make_unique<CompletionAnswer>(call, choice, std::move(choices), std::move(prompts), stop));
+      std::make_unique<CompletionAnswer>(call, choice, std::move(choices), std::move(prompts), stop, n));
 }
 
 }  // namespace

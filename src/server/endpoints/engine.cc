@@ -22,6 +22,7 @@ const Schema engine_model_schema{
      {"generated_tokens", kInteger, "", {.required = true}},
      {"steps", kInteger, "", {.required = true}},
      {"step_seconds", kNumber, "time in steps", {.required = true}},
+     {"bound_seconds", kNumber, "what these steps would take at the machine's own limit"},
      {"requests_finished", kObject, "by reason", {.required = true, .object = &counts_schema}},
      {"cache_pages_used", kInteger, "pages of running requests", {.required = true}},
      {"cache_pages_stored", kInteger, "pages that only the prefix cache holds", {.required = true}},
@@ -33,10 +34,11 @@ const Schema engine_schema{"Engine",
                             {"time", kNumber, "seconds since 1970", {.required = true}},
                             {"uptime_s", kNumber, "", {.required = true}},
                             {"machine", kObject, "", {.object = &machine_schema}},
-                            {"models", kArray, "", {.required = true, .items = &engine_model_item}}}};
+                            {"models", kArray, "those in memory", {.required = true, .items = &engine_model_item}}}};
 
+/// Of a model that is kept loaded.
 Json model_json(const ServedModel& model) {
-  const EngineStats s = model.engine().stats();
+  const EngineStats s = model.stats();
   Json finished = Json::object();
   for (size_t i = 0; i < s.requests_finished.size(); ++i)
     finished[std::string(finish_reason_name(static_cast<FinishReason>(i)))] = s.requests_finished[i];
@@ -50,6 +52,7 @@ Json model_json(const ServedModel& model) {
           {"generated_tokens", s.generated_tokens},
           {"steps", s.steps},
           {"step_seconds", s.step_seconds},
+          {"bound_seconds", s.bound_seconds},
           {"requests_finished", std::move(finished)},
           {"cache_pages_used", s.cache_pages_used},
           {"cache_pages_stored", s.cache_pages_stored},
@@ -60,10 +63,13 @@ Json model_json(const ServedModel& model) {
 AnswerOr get_engine(Call& call) {
   const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
   Json json = {{"object", "engine"}, {"time", now}, {"uptime_s", call.app.uptime_s()}};
-  const auto models = call.app.models().all();
-  if (!models.empty()) json["machine"] = {{"isa", models[0]->info().isa}, {"threads", models[0]->info().threads}};
   json["models"] = Json::array();
-  for (const auto& model : models) json["models"].push_back(model_json(*model));
+  for (const auto& model : call.app.models().all()) {
+    const auto use = call.app.residency().use(*model, false);
+    if (!use) continue;
+    json["machine"] = {{"isa", model->info().isa}, {"threads", model->info().threads}};
+    json["models"].push_back(model_json(*model));
+  }
   return json_answer(json);
 }
 

@@ -1,4 +1,4 @@
-// GET /health: proves that every model makes a step. /livez only that the process answers.
+// GET /health: proves that every loaded model makes a step. /livez only that the process answers.
 #include <chrono>
 
 #include "server/app.h"
@@ -55,7 +55,13 @@ AnswerOr get_health(Call& call) {
     return answer;
   }
   std::vector<std::unique_ptr<Choices>> all;
-  for (const auto& model : call.app.models().all()) {
+  for (const auto& given : call.app.models().all()) {
+    auto use = call.app.residency().use(*given, false);
+    if (!use) continue;
+    const std::shared_ptr<ServedModel> model(std::move(use), given.get());
+    if (model->engine().stats().is_stalled)
+      return json_answer(
+          {{"status", "stalled"}, {"message", fmt::format("{}: a step makes no progress", model->name())}}, 503);
     GenerateRequest request;
     request.prompt = {0};
     request.max_tokens = 1;

@@ -196,7 +196,7 @@ AnswerOr draw(Call& call, const char* kind) {
   const bool streams = call.body.value("stream", false);
   job.num_previews = call.body.value("partial_images", int64_t{0});
   if (!streams || job.num_previews == 0) job.preview_side = 0;
-  SERVER_ASSIGN(const auto prediction, model->submit(std::move(job)));
+  SERVER_ASSIGN(const auto prediction, ImageModel::submit(model, std::move(job)));
   const bool by_url = call.body.value("response_format", "b64_json") == "url";
   if (by_url) call.app.images().keep(prediction);
   const std::string host(call.http.header("host"));

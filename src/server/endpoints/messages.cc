@@ -44,13 +44,13 @@ const Schema tool_schema{"AnthropicTool",
                           {"input_schema", kObject, "a JSON Schema", {.required = true, .object = &open_schema}},
                           {"cache_control", kObject, "", {.is_ignored = true}}}};
 const Field tool_item{"", kObject, "", {.object = &tool_schema}};
-const Schema choice_schema{
-    "AnthropicToolChoice",
-    {{"type",
-      kString,
-      "",
-      {.required = true, .only = {"auto", "none"}, .why = "is not supported: calls are not forced"}},
-     {"disable_parallel_tool_use", kBoolean, "", {.is_ignored = true}}}};
+const Schema choice_schema{"AnthropicToolChoice",
+                           {{"type",
+                             kString,
+                             "any: a tool is called; tool: the one of `name` is",
+                             {.required = true, .choices = {"auto", "none", "any", "tool"}}},
+                            {"name", kString, "of type tool", {.min_length = 1, .max_length = 1000}},
+                            {"disable_parallel_tool_use", kBoolean, "true: at most one call"}}};
 const Schema thinking_schema{"AnthropicThinking",
                              {{"type", kString, "", {.required = true, .choices = {"enabled", "disabled", "adaptive"}}},
                               {"budget_tokens", kInteger, "", {.is_ignored = true}},
@@ -164,6 +164,7 @@ ChatPrompt prompt_of(const Json& body) {
     prompt.adds_generation_prompt = false;
   }
   const auto choice = body.find("tool_choice");
+  if (choice != body.end()) prompt.several_calls = !choice->value("disable_parallel_tool_use", false);
   if (body.contains("tools") && !body["tools"].empty() && (choice == body.end() || (*choice)["type"] != "none")) {
     prompt.tools = Json::array();
     for (const Json& tool : body["tools"])
@@ -291,6 +292,14 @@ AnswerOr post_messages(Call& call) {
   }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   ChatPrompt prompt = prompt_of(body);
+  if (const auto tool = body.find("tool_choice"); tool != body.end()) {
+    const bool is_named = (*tool)["type"] == "tool";
+    if (is_named && !tool->contains("name"))
+      return bad_request("tool_choice.name", "tool_choice.name is missing: the tool to call",
+                         "missing_required_parameter");
+    if (is_named || (*tool)["type"] == "any")
+      if (auto error = force_call(call, prompt, is_named ? (*tool)["name"].get<std::string>() : "")) return *error;
+  }
   if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
   request.max_tokens = body["max_tokens"];
   const auto prompt_tokens = std::ssize(request.prompt);

@@ -4,93 +4,119 @@
 namespace redline::server {
 namespace {
 
-const Field capability_item{"", kString, "", {.choices = {"completion", "chat", "image"}}};
-const Schema model_schema{
-    "Model",
-    {{"id", kString, "the name for requests", {.required = true}},
-     {"object", kString, "", {.required = true, .choices = {"model"}}},
-     {"created", kInteger, "when it was loaded, seconds since 1970", {.required = true}},
-     {"owned_by", kString, "", {.required = true}},
-     {"root", kString, "the model below an adapter"},
-     {"parent", kString, "the model that an adapter belongs to"},
-     {"max_model_len", kInteger, "tokens of the context"},
-     {"capabilities", kArray, "what it is for: completion, chat, image", {.items = &capability_item}},
-     {"meta", kObject, "more about a model"}}};
+const Field capability_item{"", kString, "", {.choices = {"completion", "chat", "image", "embedding", "rerank"}}};
+const Schema model_schema{"Model",
+                          {{"id", kString, "the name for requests", {.required = true}},
+                           {"object", kString, "", {.required = true, .choices = {"model"}}},
+                           {"created", kInteger, "since when it is served, seconds since 1970", {.required = true}},
+                           {"owned_by", kString, "", {.required = true}},
+                           {"status", kString, "of a model", {.choices = {"loaded", "loading", "unloaded"}}},
+                           {"root", kString, "the model below an adapter"},
+                           {"parent", kString, "the model that an adapter belongs to"},
+                           {"max_model_len", kInteger, "tokens of the context"},
+                           {"capabilities",
+                            kArray,
+                            "what it is for: completion, chat, image, embedding, rerank",
+                            {.items = &capability_item}},
+                           {"meta", kObject, "more about a model"}}};
 const Field model_item{"", kObject, "", {.object = &model_schema}};
 const Schema models_schema{"ModelList",
                            {{"object", kString, "", {.required = true, .choices = {"list"}}},
                             {"data", kArray, "", {.required = true, .items = &model_item}}}};
 
-Json model_json(const ServedModel& model) {
-  const ModelInfo& info = model.info();
+/// What is known of a model that may never have been loaded.
+Json given_json(const Call& call, const Resident& model, int64_t created) {
+  using State = Residency::State;
+  const State state = call.app.residency().entry(model).state;
   return {{"id", model.name()},
           {"object", "model"},
-          {"created", model.created()},
+          {"created", created},
           {"owned_by", "redline"},
-          {"root", model.name()},
-          {"max_model_len", info.context},
-          {"capabilities", info.has_chat_template ? Json{"completion", "chat"} : Json{"completion"}},
-          {"meta",
-           {{"architecture", info.architecture},
-            {"n_params", info.parameters},
-            {"size", info.weight_bytes},
-            {"n_vocab", info.vocab_size},
-            {"n_embd", info.hidden_size},
-            {"n_ctx_train", info.model_context},
-            {"weight_types", info.weight_types}}}};
+          {"status", state == State::kLoaded    ? "loaded"
+                     : state == State::kLoading ? "loading"
+                                                : "unloaded"},
+          {"root", model.name()}};
+}
+
+Json model_json(const Call& call, const ServedModel& model) {
+  Json json = given_json(call, model, model.created());
+  const std::optional<ModelInfo> info = model.known_info();
+  if (!info) return json;
+  json["max_model_len"] = info->context;
+  json["capabilities"] = info->has_chat_template ? Json{"completion", "chat"} : Json{"completion"};
+  json["meta"] = {{"architecture", info->architecture}, {"n_params", info->parameters},
+                  {"size", info->weight_bytes},         {"n_vocab", info->vocab_size},
+                  {"n_embd", info->hidden_size},        {"n_ctx_train", info->model_context},
+                  {"weight_types", info->weight_types}};
+  return json;
 }
 
 Json adapter_json(const ServedModel& model, const Adapter& adapter) {
-  return {{"id", model.name() + ":" + adapter.name},
-          {"object", "model"},
-          {"created", adapter.created},
-          {"owned_by", "redline"},
-          {"root", adapter.path},
-          {"parent", model.name()},
-          {"max_model_len", model.info().context}};
+  Json json = {{"id", model.name() + ":" + adapter.name},
+               {"object", "model"},
+               {"created", adapter.created},
+               {"owned_by", "redline"},
+               {"root", adapter.path},
+               {"parent", model.name()}};
+  if (const auto info = model.known_info()) json["max_model_len"] = info->context;
+  return json;
 }
 
-Json image_model_json(const ImageModel& model) {
+Json image_model_json(const Call& call, const ImageModel& model) {
+  Json json = given_json(call, model, model.created());
+  json["capabilities"] = {"image"};
+  const auto use = call.app.residency().use(model, false);
+  if (!use) return json;
   const ImageEngine& engine = model.engine();
   const ImageRequest defaults = engine.defaults();
   const bool has_guidance = (engine.is_guidance_distilled() ? defaults.true_cfg_scale : defaults.guidance_scale) > 1;
-  return {{"id", model.name()},
-          {"object", "model"},
-          {"created", model.created()},
-          {"owned_by", "redline"},
-          {"root", model.name()},
-          {"capabilities", {"image"}},
-          {"meta",
-           {{"architecture", engine.family()},
-            {"image",
-             {{"width", defaults.width},
-              {"height", defaults.height},
-              {"steps", defaults.num_inference_steps},
-              {"guidance", engine.takes_guidance_scale() ? Json(defaults.guidance_scale) : Json(nullptr)},
-              {"max_side", model.max_side()},
-              {"multiple", engine.size_multiple()},
-              {"negative_prompt", has_guidance},
-              {"adapters", model.adapters()}}}}}};
+  json["meta"] = {{"architecture", engine.family()},
+                  {"image",
+                   {{"width", defaults.width},
+                    {"height", defaults.height},
+                    {"steps", defaults.num_inference_steps},
+                    {"guidance", engine.takes_guidance_scale() ? Json(defaults.guidance_scale) : Json(nullptr)},
+                    {"max_side", model.max_side()},
+                    {"multiple", engine.size_multiple()},
+                    {"negative_prompt", has_guidance},
+                    {"adapters", model.adapters()}}}};
+  return json;
+}
+
+Json embedding_model_json(const Call& call, const EmbeddingModel& model) {
+  Json json = given_json(call, model, model.created());
+  const auto info = model.known_info();
+  if (!info) return json;
+  json["max_model_len"] = info->max_length;
+  json["capabilities"] = info->num_labels > 0 ? Json{"rerank"} : Json{"embedding", "rerank"};
+  json["meta"] = {{"architecture", info->architecture}, {"n_params", info->parameters},
+                  {"size", info->weight_bytes},         {"n_vocab", info->vocab_size},
+                  {"n_embd", info->dimensions},         {"pooling", pooling_name(info->pooling)},
+                  {"weight_types", info->weight_types}};
+  return json;
 }
 
 AnswerOr list_models(Call& call) {
   Json data = Json::array();
   for (const auto& model : call.app.models().all()) {
-    data.push_back(model_json(*model));
+    data.push_back(model_json(call, *model));
     for (const Adapter& adapter : model->adapters()) data.push_back(adapter_json(*model, adapter));
   }
-  for (const auto& model : call.app.images().all()) data.push_back(image_model_json(*model));
+  for (const auto& model : call.app.images().all()) data.push_back(image_model_json(call, *model));
+  for (const auto& model : call.app.embeddings().all()) data.push_back(embedding_model_json(call, *model));
   return json_answer({{"object", "list"}, {"data", std::move(data)}});
 }
 
 AnswerOr get_model(Call& call) {
   for (const auto& model : call.app.images().all())
-    if (model->name() == call.path_values[0]) return json_answer(image_model_json(*model));
-  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.path_values[0]));
+    if (model->name() == call.path_values[0]) return json_answer(image_model_json(call, *model));
+  for (const auto& model : call.app.embeddings().all())
+    if (model->name() == call.path_values[0]) return json_answer(embedding_model_json(call, *model));
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().resolve(call.path_values[0]));
   for (const Adapter& adapter : choice.model->adapters())
     if (choice.name == adapter.name || choice.name == choice.model->name() + ":" + adapter.name)
       return json_answer(adapter_json(*choice.model, adapter));
-  return json_answer(model_json(*choice.model));
+  return json_answer(model_json(call, *choice.model));
 }
 
 }  // namespace

@@ -1,5 +1,9 @@
 // Ollama's API: /api/chat, /api/generate, /api/tags, /api/show, /api/ps and /api/version. Streams are lines of JSON.
+#include <algorithm>
+#include <cctype>
 #include <chrono>
+#include <cmath>
+#include <cstring>
 
 #include "base/utc_time.h"
 #include "server/app.h"
@@ -22,11 +26,16 @@ const Schema options_schema{
      {"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
      {"num_predict", kInteger, "tokens to generate; -1, -2: what the context has room for", {.min = -2, .max = 1e9}},
      {"stop", kString | kArray, "", {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item}},
-     {"presence_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repeat_penalty"}},
-     {"frequency_penalty", kNumber, "", {.only = {0}, .why = "is not supported; use repeat_penalty"}},
-     {"typical_p", kNumber, "", {.only = {1}, .why = "is not supported"}},
-     {"mirostat", kInteger, "", {.only = {0}, .why = "is not supported"}},
-     {"repeat_last_n", kInteger, "repeat_penalty is over the whole text", {.is_ignored = true}},
+     {"presence_penalty", kNumber, "subtracted from the logits of tokens in the output", {.min = -100, .max = 100}},
+     {"frequency_penalty", kNumber, "the same for each of their occurrences", {.min = -100, .max = 100}},
+     {"repeat_last_n",
+      kInteger,
+      "tokens at the end of the text that the penalties see; 0: none; -1, default: all",
+      {.min = -1, .max = kMaxJsonInteger}},
+     {"typical_p", kNumber, "share of the probability of locally typical tokens; 1: off", {.min = 1e-6, .max = 1}},
+     {"mirostat", kInteger, "1, 2: Mirostat in place of the truncations; 0: off", {.min = 0, .max = 2}},
+     {"mirostat_tau", kNumber, "surprise to hold, in bits", {.min = 0, .max = 1000}},
+     {"mirostat_eta", kNumber, "learning rate", {.min = 0, .max = 1000}},
      {"num_ctx", kInteger, "the context is set when the server starts", {.is_ignored = true}},
      {"num_keep", kInteger, "prompts are never cut", {.is_ignored = true}},
      {"num_batch", kInteger, "", {.is_ignored = true}},
@@ -41,8 +50,6 @@ const Schema options_schema{
      {"low_vram", kBoolean, "", {.is_ignored = true}},
      {"logits_all", kBoolean, "", {.is_ignored = true}},
      {"penalize_newline", kBoolean, "", {.is_ignored = true}},
-     {"mirostat_tau", kNumber, "mirostat is off", {.is_ignored = true}},
-     {"mirostat_eta", kNumber, "mirostat is off", {.is_ignored = true}},
      {"tfs_z", kNumber, "", {.only = {1}, .why = "is not supported"}}}};
 const Schema function_schema{"OllamaFunctionCall",
                              {{"name", kString, "", {.required = true}},
@@ -71,7 +78,10 @@ const std::vector<Field>& common_fields() {
       {"stream", kBoolean, "send lines as the text is generated; default: true"},
       {"options", kObject, "", {.object = &options_schema}},
       {"think", kBoolean | kString, "a variable of the chat template"},
-      {"keep_alive", kString | kNumber, "models stay loaded", {.is_ignored = true}},
+      {"keep_alive",
+       kString | kNumber,
+       "how long the model stays loaded without requests: seconds, or as \"5m\"; 0: it is unloaded, negative: it stays",
+       {.max_length = 100}},
       {"format", kString | kObject, "json, or a JSON Schema", {.object = &open_schema}},
       {"logprobs", kBoolean, "", {.only = {false}, .why = "is not supported here; use /v1/chat/completions"}},
       {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
@@ -206,9 +216,9 @@ void rename_options(Json& body) {
   if (num_predict >= 0) body["max_tokens"] = num_predict;
 }
 
-AnswerOr loaded_answer(const Call& call, const ModelChoice& choice, bool is_chat) {
-  Json json = OllamaAnswer::line_of(choice.name, is_chat, {}, true);
-  json["done_reason"] = "load";
+AnswerOr loaded_answer(const Call& call, bool is_chat, const char* reason) {
+  Json json = OllamaAnswer::line_of(call.body["model"], is_chat, {}, true);
+  json["done_reason"] = reason;
   auto answer = std::make_unique<FixedAnswer>(to_text(json) + "\n");
   if (call.body.value("stream", true)) answer->content_type = "application/x-ndjson";
   return std::unique_ptr<Answer>(std::move(answer));
@@ -243,10 +253,56 @@ void add_thinking(const Json& body, ChatPrompt& prompt) {
   else prompt.variables["reasoning_effort"] = *think;
 }
 
+/// Seconds of keep_alive: a number, or Go's notation of durations: "1h30m", "90s", "1.5h", "-1".
+Outcome<double> seconds_of(const Json& keep_alive) {
+  if (keep_alive.is_number()) return keep_alive.get<double>();
+  const std::string text = keep_alive;
+  const ApiError error = bad_request(
+      "keep_alive", "keep_alive is \"" + text.substr(0, 64) + "\"; it must be seconds, or as \"5m\"", "invalid_value");
+  const char* at = text.c_str();
+  const bool is_negative = *at == '-';
+  if (is_negative) ++at;
+  double seconds = 0;
+  do {
+    if (!std::isdigit(static_cast<unsigned char>(*at))) return error;
+    char* end = nullptr;
+    const double number = std::strtod(at, &end);
+    const std::string_view unit = std::string_view(end).substr(0, std::strcspn(end, "0123456789."));
+    constexpr std::pair<std::string_view, double> kUnits[] = {{"h", 3600}, {"m", 60}, {"s", 1}, {"ms", 1e-3}, {"", 1}};
+    const auto* known =
+        std::find_if(std::begin(kUnits), std::end(kUnits), [&](const auto& u) { return u.first == unit; });
+    if (known == std::end(kUnits) || !std::isfinite(number)) return error;
+    seconds += number * known->second;
+    at = end + unit.size();
+  } while (*at);
+  return is_negative ? -seconds : seconds;
+}
+
+/// Unset where it has no effect.
+Outcome<std::optional<double>> keep_alive_of(Call& call) {
+  const auto found = call.body.find("keep_alive");
+  if (found == call.body.end()) return std::optional<double>();
+  SERVER_ASSIGN(const double seconds, seconds_of(*found));
+  if (call.app.residency().options().unloads()) return std::optional(seconds);
+  call.ignored.emplace_back("keep_alive");
+  return std::optional<double>();
+}
+
+/// The model, loaded. Unset: all that is asked is that it be unloaded.
+Outcome<std::optional<ModelChoice>> find_or_unload(Call& call, bool has_work) {
+  const std::string name = call.body["model"];
+  SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
+  const bool unloads = keep_alive == 0.0 && !has_work;
+  SERVER_ASSIGN(ModelChoice choice, unloads ? call.app.models().resolve(name) : call.app.models().find(name));
+  if (keep_alive) call.app.residency().set_keep_alive(*choice.model, *keep_alive);
+  return unloads ? std::nullopt : std::optional(std::move(choice));
+}
+
 AnswerOr post_chat(Call& call) {
   Json& body = call.body;
-  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
-  if (!body.contains("messages") || body["messages"].empty()) return loaded_answer(call, choice, true);
+  const bool has_work = body.contains("messages") && !body["messages"].empty();
+  SERVER_ASSIGN(const std::optional<ModelChoice> choice, find_or_unload(call, has_work));
+  if (!has_work) return loaded_answer(call, true, choice ? "load" : "unload");
   rename_options(body);
   ChatPrompt prompt;
   for (const Json& message : body["messages"]) {
@@ -261,25 +317,28 @@ AnswerOr post_chat(Call& call) {
   }
   if (body.contains("tools") && !body["tools"].empty()) prompt.tools = body["tools"];
   add_thinking(body, prompt);
-  return start(call, choice, prompt, std::nullopt, true);
+  return start(call, *choice, prompt, std::nullopt, true);
 }
 
 AnswerOr post_generate(Call& call) {
   Json& body = call.body;
-  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body["model"].get<std::string>()));
   const std::string text = body.value("prompt", std::string());
-  if (text.empty()) return loaded_answer(call, choice, false);
+  SERVER_ASSIGN(const std::optional<ModelChoice> choice, find_or_unload(call, !text.empty()));
+  if (text.empty()) return loaded_answer(call, false, choice ? "load" : "unload");
   rename_options(body);
   ChatPrompt prompt;
   if (body.contains("system")) prompt.messages.push_back({{"role", "system"}, {"content", body["system"]}});
   prompt.messages.push_back({{"role", "user"}, {"content", text}});
   add_thinking(body, prompt);
-  const bool is_raw = body.value("raw", !choice.model->info().has_chat_template);
-  return start(call, choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
+  const bool is_raw = body.value("raw", !choice->model->info().has_chat_template);
+  return start(call, *choice, prompt, is_raw ? std::optional(text) : std::nullopt, false);
 }
 
-Json details_of(const ServedModel& model) {
-  const ModelInfo& info = model.info();
+/// Without what is unknown until the model was loaded once.
+template <class Model>
+Json details_of(const Model& model) {
+  using Info = typename decltype(model.known_info())::value_type;
+  const Info info = model.known_info().value_or(Info{});
   return {{"parent_model", ""},
           {"format", info.file_format},
           {"family", info.architecture},
@@ -288,32 +347,73 @@ Json details_of(const ServedModel& model) {
           {"quantization_level", info.weight_types}};
 }
 
-Json tags_of(Call& call) {
-  Json models = Json::array();
-  for (const auto& model : call.app.models().all())
-    models.push_back({{"name", model->name()},
-                      {"model", model->name()},
-                      {"modified_at", utc_text(model->created())},
-                      {"size", model->info().weight_bytes},
-                      {"digest", ""},
-                      {"details", details_of(*model)}});
-  return {{"models", std::move(models)}};
+template <class Model>
+Json tag_of(const Call& call, const Model& model) {
+  const auto info = model.known_info();
+  return {{"name", model.name()},
+          {"model", model.name()},
+          {"modified_at", utc_text(model.created())},
+          {"size", info ? info->weight_bytes : call.app.residency().entry(model).bytes},
+          {"digest", ""},
+          {"details", details_of(model)}};
 }
 
-AnswerOr get_tags(Call& call) { return json_answer(tags_of(call)); }
+AnswerOr get_tags(Call& call) {
+  Json models = Json::array();
+  for (const auto& model : call.app.models().all()) models.push_back(tag_of(call, *model));
+  for (const auto& model : call.app.embeddings().all()) models.push_back(tag_of(call, *model));
+  return json_answer({{"models", std::move(models)}});
+}
 
 AnswerOr get_running(Call& call) {
-  Json json = tags_of(call);
-  for (Json& model : json["models"]) {
-    model["expires_at"] = "9999-12-31T23:59:59Z";
-    model["size_vram"] = 0;
-  }
-  return json_answer(json);
+  Json models = Json::array();
+  const auto add = [&](const auto& model) -> Json* {
+    const Residency::Entry entry = call.app.residency().entry(model);
+    if (entry.state != Residency::State::kLoaded) return nullptr;
+    Json& json = models.emplace_back(tag_of(call, model));
+    json["expires_at"] =
+        entry.expires_in_s ? utc_text(unix_time() + static_cast<int64_t>(*entry.expires_in_s)) : "9999-12-31T23:59:59Z";
+    json["size"] = entry.bytes;
+    json["size_vram"] = 0;
+    return &json;
+  };
+  for (const auto& model : call.app.models().all())
+    if (Json* json = add(*model))
+      if (const auto info = model->known_info()) (*json)["context_length"] = info->context;
+  for (const auto& model : call.app.embeddings().all())
+    if (Json* json = add(*model))
+      if (const auto info = model->known_info()) (*json)["context_length"] = info->max_length;
+  return json_answer({{"models", std::move(models)}});
+}
+
+/// Of a loaded model.
+Json show_embedding(const EmbeddingModel& model) {
+  const EmbeddingInfo& info = model.engine().info();
+  const std::string& a = info.architecture;
+  return {{"modelfile", ""},
+          {"parameters", ""},
+          {"template", ""},
+          {"details", details_of(model)},
+          {"model_info",
+           {{"general.architecture", a},
+            {"general.parameter_count", info.parameters},
+            {a + ".context_length", info.max_length},
+            {a + ".embedding_length", info.dimensions},
+            {a + ".block_count", info.num_layers},
+            {a + ".attention.head_count", info.num_heads},
+            {a + ".vocab_size", info.vocab_size}}},
+          {"capabilities", {"embedding"}},
+          {"modified_at", utc_text(model.created())}};
 }
 
 AnswerOr post_show(Call& call) {
-  SERVER_ASSIGN(const ModelChoice choice,
-                call.app.models().find(call.body.value("model", call.body.value("name", std::string()))));
+  const std::string name = call.body.value("model", call.body.value("name", std::string()));
+  for (const auto& model : call.app.embeddings().all())
+    if (model->name() == name || model->name() + ":latest" == name) {
+      SERVER_ASSIGN(const auto loaded, call.app.embeddings().find(name));
+      return json_answer(show_embedding(*loaded));
+    }
+  SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(name));
   const ModelInfo& info = choice.model->info();
   const std::string& a = info.architecture;
   Json capabilities = {"completion"};

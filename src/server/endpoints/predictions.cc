@@ -138,7 +138,7 @@ AnswerOr create(Call& call) {
     job.webhook = Webhook{call.app.webhooks(), url->get<std::string>(),
                           call.body.value("webhook_events_filter", std::vector<std::string>())};
   }
-  SERVER_ASSIGN(const auto prediction, model->submit(std::move(job)));
+  SERVER_ASSIGN(const auto prediction, ImageModel::submit(model, std::move(job)));
   call.app.images().keep(prediction);
   std::unique_ptr<Answer> answer = std::make_unique<WaitingAnswer>(prediction, wait_of(call.http));
   answer->headers.emplace_back("Location", "/v1/predictions/" + prediction->id());

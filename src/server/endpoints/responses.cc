@@ -6,8 +6,6 @@
 namespace redline::server {
 namespace {
 
-constexpr char kConstrained[] = "is not supported: calls are not forced";
-
 const Schema open_schema{"AnyObject", {}, true};
 const Field any_item{"", kAny, ""};
 const Schema part_schema{
@@ -42,6 +40,9 @@ const Schema tool_schema{"ResponseTool",
                           {"parameters", kObject, "a JSON Schema", {.object = &open_schema}},
                           {"strict", kBoolean, "", {.is_ignored = true}}}};
 const Field tool_item{"", kObject, "", {.object = &tool_schema}};
+const Schema choice_schema{"ResponseToolChoice",
+                           {{"type", kString, "", {.required = true, .choices = {"function"}}},
+                            {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}}}};
 const Schema text_schema{
     "ResponseText",
     {{"format", kObject, "", {.object = &format_schema()}}, {"verbosity", kString, "", {.is_ignored = true}}}};
@@ -66,8 +67,11 @@ std::vector<Field> request_fields() {
       {"text", kObject, "", {.object = &text_schema}},
       {"reasoning", kObject, "", {.object = &reasoning_schema}},
       {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
-      {"tool_choice", kString, "", {.only = {"auto", "none"}, .why = kConstrained}},
-      {"parallel_tool_calls", kBoolean, "", {.is_ignored = true}},
+      {"tool_choice",
+       kString | kObject,
+       "required: a tool is called; an object: this one is",
+       {.choices = {"auto", "none", "required"}, .object = &choice_schema}},
+      {"parallel_tool_calls", kBoolean, "false: at most one call"},
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
       {"background", kBoolean, "", {.only = {false}, .why = "is not supported"}},
       {"include", kArray, "", {.is_ignored = true}},
@@ -136,7 +140,8 @@ Outcome<ChatPrompt> prompt_of(const Json& body) {
         messages.push_back({{"role", "assistant"}, {"content", ""}, {"reasoning_content", text}});
       }
     }
-  if (body.contains("tools") && !body["tools"].empty() && body.value("tool_choice", std::string("auto")) != "none") {
+  prompt.several_calls = body.value("parallel_tool_calls", true);
+  if (body.contains("tools") && !body["tools"].empty() && body.value("tool_choice", Json("auto")) != "none") {
     prompt.tools = Json::array();
     for (const Json& tool : body["tools"]) {
       Json function = {{"name", tool["name"]}};
@@ -322,6 +327,8 @@ AnswerOr post_responses(Call& call) {
   }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   SERVER_ASSIGN(ChatPrompt prompt, prompt_of(body));
+  if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
+    if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
   if (auto error = set_prompt(choice.model->engine(), prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));

@@ -6,6 +6,7 @@
 #include "text/constraints/gbnf.h"
 #include "text/constraints/json_schema.h"
 #include "text/constraints/regex_syntax.h"
+#include "text/tool_call_grammar.h"
 
 namespace redline {
 
@@ -59,7 +60,16 @@ Result<std::shared_ptr<const Constraint>> Constraint::from_json_schema(std::stri
                                                                        const ConstraintLimits& limits) {
   REDLINE_TRY(check_size(schema, limits));
   CompileDeadline deadline(limits);
-  REDLINE_ASSIGN(const Grammar grammar, grammar_of_json_schema(schema, {}, limits, deadline));
+  REDLINE_ASSIGN(const Grammar grammar, grammar_of_json_schema(schema, {}, deadline));
+  return compile(grammar, std::move(trie), limits, deadline);
+}
+
+Result<std::shared_ptr<const Constraint>> Constraint::from_tool_calls(const ToolCallRules& rules,
+                                                                      std::shared_ptr<const TokenTrie> trie,
+                                                                      const ConstraintLimits& limits) {
+  REDLINE_TRY(check_size(rules.tools_json, limits));
+  CompileDeadline deadline(limits);
+  REDLINE_ASSIGN(const Grammar grammar, grammar_of_tool_calls(rules, *trie, deadline));
   return compile(grammar, std::move(trie), limits, deadline);
 }
 

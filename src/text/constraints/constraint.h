@@ -16,6 +16,7 @@
 namespace redline {
 
 class ConstraintCache;
+struct ToolCallRules;
 
 /// Compiled, immutable, shared by all sequences that use it; the cache inside is guarded by a mutex.
 class Constraint : public std::enable_shared_from_this<Constraint> {
@@ -32,6 +33,10 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   static Result<std::shared_ptr<const Constraint>> from_json_schema(std::string_view schema,
                                                                     std::shared_ptr<const TokenTrie> trie,
                                                                     const ConstraintLimits& limits = {});
+  /// Calls of tools, in the format of the model's family.
+  static Result<std::shared_ptr<const Constraint>> from_tool_calls(const ToolCallRules& rules,
+                                                                   std::shared_ptr<const TokenTrie> trie,
+                                                                   const ConstraintLimits& limits = {});
   static Result<std::shared_ptr<const Constraint>> from_choices(std::span<const std::string> choices,
                                                                 std::shared_ptr<const TokenTrie> trie,
                                                                 const ConstraintLimits& limits = {});

@@ -102,10 +102,11 @@ const std::set<std::string_view> kEnforced = {"type",
 
 class SchemaCompiler {
  public:
-  SchemaCompiler(const Json& root, const JsonSchemaOptions& options, CompileDeadline& deadline)
-      : root_(root), options_(options), deadline_(deadline) {}
+  SchemaCompiler(Grammar& grammar, const Json& root, const JsonSchemaOptions& options, CompileDeadline& deadline)
+      : root_(root), options_(options), deadline_(deadline), g_(grammar) {}
 
-  Result<Grammar> compile() {
+  /// The values of `schema`, which is part of the root.
+  Result<Grammar::Rule> compile(const Json& schema) {
     REDLINE_TRY(name_places());
     const Json* draft = root_.is_object() ? find(root_, "$schema") : nullptr;
     if (draft && draft->is_string()) {
@@ -113,15 +114,14 @@ class SchemaCompiler {
       for (const char* old : {"draft-03", "draft-04", "draft-06", "draft-07"})
         if (name.find(old) != std::string::npos) ref_hides_siblings_ = true;
     }
-    REDLINE_ASSIGN(const Grammar::Rule root, rule_for({&root_}));
+    REDLINE_ASSIGN(const Grammar::Rule root, rule_for({&schema}));
     while (!pending_.empty()) {
       const auto [rule, schemas] = std::move(pending_.back());
       pending_.pop_back();
       REDLINE_ASSIGN(const Grammar::Expr body, cases(schemas, {}, 0));
       g_.define(rule, body);
     }
-    g_.root = root;
-    return std::move(g_);
+    return root;
   }
 
  private:
@@ -1089,7 +1089,7 @@ class SchemaCompiler {
   const Json& root_;
   const JsonSchemaOptions& options_;
   CompileDeadline& deadline_;
-  Grammar g_;
+  Grammar& g_;
   bool ref_hides_siblings_ = false;  // draft 7 and before
   bool is_comparing_ = false;
   size_t num_cases_ = 0;
@@ -1104,8 +1104,8 @@ class SchemaCompiler {
 
 }  // namespace
 
-Result<Grammar> grammar_of_json_schema(std::string_view schema, const JsonSchemaOptions& options,
-                                       const ConstraintLimits& limits, CompileDeadline& deadline) {
+Result<Grammar::Rule> add_json_schema(Grammar& grammar, std::string_view schema, const std::string& pointer,
+                                      const JsonSchemaOptions& options, CompileDeadline& deadline) {
   Json root;
   try {
     // The callback bounds the nesting while the text is read.
@@ -1118,7 +1118,16 @@ Result<Grammar> grammar_of_json_schema(std::string_view schema, const JsonSchema
   } catch (const std::exception& e) {
     return invalid_argument("JSON schema: {}", e.what());
   }
-  return SchemaCompiler(root, options, deadline).compile();
+  const Json::json_pointer place(pointer);
+  if (!root.contains(place)) return invalid_argument("JSON schema: there is nothing at {}", pointer);
+  return SchemaCompiler(grammar, root, options, deadline).compile(root[place]);
+}
+
+Result<Grammar> grammar_of_json_schema(std::string_view schema, const JsonSchemaOptions& options,
+                                       CompileDeadline& deadline) {
+  Grammar grammar;
+  REDLINE_ASSIGN(grammar.root, add_json_schema(grammar, schema, "", options, deadline));
+  return grammar;
 }
 
 }  // namespace redline

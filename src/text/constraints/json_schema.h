@@ -17,6 +17,9 @@ struct JsonSchemaOptions {
 /// Each keyword is enforced, is an annotation, or makes an error: unsupported, with the keyword and the JSON pointer of
 /// its schema. invalid_argument: text that is not JSON (with position), or a keyword whose value has the wrong type.
 Result<Grammar> grammar_of_json_schema(std::string_view schema, const JsonSchemaOptions& options,
-                                       const ConstraintLimits& limits, CompileDeadline& deadline);
+                                       CompileDeadline& deadline);
+/// The values of the part of a schema that a JSON pointer names ("": all of it), as a rule of a larger grammar.
+Result<Grammar::Rule> add_json_schema(Grammar& grammar, std::string_view schema, const std::string& pointer,
+                                      const JsonSchemaOptions& options, CompileDeadline& deadline);
 
 }  // namespace redline

@@ -6,8 +6,8 @@
 namespace redline::test {
 namespace {
 
-constexpr Activation kKinds[] = {Activation::kSilu,      Activation::kGelu, Activation::kGeluTanh,
-                                 Activation::kQuickGelu, Activation::kRelu, Activation::kTanh3};
+constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
+                                 Activation::kRelu, Activation::kTanh, Activation::kTanh3};
 const std::vector<int64_t> kRows = {0, 1, 2, 5, 37};
 // Arguments are of about unit size: a dozen roundings of results no larger than the largest (tests/kernels has the
 // bounds).
@@ -21,6 +21,7 @@ double f(Activation kind, double x) {
     case Activation::kGeluTanh: return x * (1 + std::tanh(std::sqrt(2 / M_PI) * (x + 0.044715 * std::pow(x, 3)))) / 2;
     case Activation::kQuickGelu: return x / (1 + std::exp(-1.702 * x));
     case Activation::kRelu: return x > 0 ? x : 0;
+    case Activation::kTanh: return std::tanh(x);
     case Activation::kTanh3: return 3 * std::tanh(x / 3);
   }
   return NAN;
@@ -100,7 +101,7 @@ TEST(ActivationOps, NamesOfConfigs) {
   EXPECT_EQ(status.code(), Code::unsupported);
   EXPECT_EQ(status.message(),
             "activation mish is not known; known are silu, swish, gelu, gelu_tanh, gelu_new, gelu_pytorch_tanh, "
-            "gelu-approximate, quick_gelu, relu, tanh3");
+            "gelu-approximate, quick_gelu, relu, tanh, tanh3");
 }
 
 TEST(ActivationOps, WhatDoesNotFitIsRefused) {

@@ -38,6 +38,8 @@ std::vector<KernelAsked> everything(const CpuKernels& table) {
     }
     std::vector<std::vector<int64_t>> shapes = {{256}, {96}};
     if (kind.shape == "NxK" || kind.shape == "VxH") shapes = {{48, 256}, {33, 768}};
+    if (name == "sampler") types = sampler_type_names();
+    if (kind.shape == "V") shapes = {{8192}, {5003}, {96}};
     if (kind.shape == "HEADSxD") shapes = {{4, 64}, {3, 10}};
     if (kind.shape == "KVxGxDxP") shapes = {{2, 4, 64, 70}, {3, 1, 17, 600}};
     for (const std::string& type : types)

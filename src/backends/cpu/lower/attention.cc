@@ -11,10 +11,31 @@ struct StageParams {
   KvPlace cache;
   int64_t num_kv_heads, head_dim;
   void (*attend)(const AttentionArgs&);
+  void (*attend_by_vectors)(const AttentionArgs&);
   void (*merge)(const AttentionMergeArgs&);
   Operand<const float> q;
   Operand<float> y;
 };
+
+/// A piece of `split` is done: whoever finishes the last one sees the results of the others and reduces them. The counter
+/// is reset for the next layer.
+void finish(const StageParams& s, const AttentionWork& plan, int32_t index, int64_t kv_head) {
+  const AttentionSplit& split = plan.splits[index];
+  std::atomic<int32_t>& finished = plan.finished[index];
+  if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) return;
+  finished.store(0, std::memory_order_relaxed);
+  const int64_t d = s.head_dim, stride = s.a.num_heads * d, group = s.a.num_heads / s.num_kv_heads;
+  s.merge({.partials = plan.partials + split.partials,
+           .chunks = split.chunks,
+           .rows = split.row_end - split.row_begin,
+           .group = group,
+           .head_dim = d,
+           .y = s.y + split.row_begin * stride + kv_head * group * d,
+           .y_stride = stride,
+           .shared = plan.partials + split.shared,
+           .num_shared = split.num_shared,
+           .shared_stride = split.shared_stride});
+}
 
 // Task i computes the items that the attention plan assigns to work partition i.
 void run_attend(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
@@ -23,38 +44,27 @@ void run_attend(const StageParams& s, const Tile& tile, const StepContext& step,
   const int64_t d = s.head_dim, stride = s.a.num_heads * d, group = s.a.num_heads / s.num_kv_heads;
   for (int32_t i = plan.slot_begin[tile.index]; i < plan.slot_begin[tile.index + 1]; ++i) {
     const AttentionItem& item = plan.items[i];
-    const int64_t at = item.row_begin * stride + item.kv_head * group * d;
-    const int64_t rows = item.row_end - item.row_begin;
-    float* y = s.y + at;
-    s.attend({.q = s.q + at,
-              .q_stride = stride,
-              .y = y,
-              .y_stride = stride,
-              .rows = rows,
-              .group = group,
-              .head_dim = d,
-              .first_position = item.first_position,
-              .window = s.a.window,
-              .scale = s.a.scale,
-              .pages = state.pages[item.sequence],
-              .cache = s.cache.head(state, item.kv_head),
-              .kv_begin = item.kv_begin,
-              .kv_end = item.kv_end,
-              .partials = item.split < 0 ? nullptr : plan.partials + item.partials,
-              .scratch = worker.scratch});
-    if (item.split < 0) continue;
-    const AttentionSplit& split = plan.splits[item.split];
-    std::atomic<int32_t>& finished = plan.finished[item.split];
-    // The last worker to finish sees the results of the others, and resets the counter for the next layer.
-    if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) continue;
-    finished.store(0, std::memory_order_relaxed);
-    s.merge({.partials = plan.partials + split.partials,
-             .chunks = split.chunks,
-             .rows = rows,
-             .group = group,
-             .head_dim = d,
-             .y = y,
-             .y_stride = stride});
+    const int64_t head = item.kv_head * group * d, at = (item.is_group ? 0 : item.row_begin * stride) + head;
+    const auto attend = item.takes_vectors ? s.attend_by_vectors : s.attend;
+    attend({.q = s.q + at,
+            .q_stride = stride,
+            .y = s.y + at,
+            .y_stride = stride,
+            .rows = item.row_end - item.row_begin,
+            .group = group,
+            .head_dim = d,
+            .first_position = item.first_position,
+            .window = s.a.window,
+            .scale = s.a.scale,
+            .pages = state.pages[item.sequence],
+            .cache = s.cache.head(state, item.kv_head),
+            .kv_begin = item.kv_begin,
+            .kv_end = item.kv_end,
+            .partials = item.split < 0 ? nullptr : plan.partials + item.partials,
+            .scratch = worker.scratch,
+            .merges_chunks = item.merges_chunks,
+            .row_places = item.is_group ? plan.group_rows + item.row_begin : nullptr});
+    for (int32_t k = 0; item.split >= 0 && k < item.num_splits; ++k) finish(s, plan, item.split + k, item.kv_head);
   }
 }
 
@@ -82,10 +92,11 @@ Status lower(LowerContext& c) {
   params->cache = c.kv_state(2);
   params->num_kv_heads = cache.num_heads;
   params->head_dim = cache.head_dim;
-  params->attend = c.kernels().attention[format];
-  if (c.options().batch_invariance == BatchInvariance::kAlways && c.kernels().has_tile_unit) {
-    params->attend = attention_by_vectors(c.kernels(), format);
-    if (!params->attend) return unsupported("no attention kernel without tiles for this cache format");
+  params->attend = params->attend_by_vectors = c.kernels().attention[format];
+  if (c.kernels().has_tile_unit) {
+    params->attend_by_vectors = attention_by_vectors(c.kernels(), format);
+    if (!params->attend_by_vectors) return unsupported("no attention kernel without tiles for this cache format");
+    if (c.options().batch_invariance == BatchInvariance::kAlways) params->attend = params->attend_by_vectors;
   }
   params->merge = c.kernels().attention_merge;
   auto attend =

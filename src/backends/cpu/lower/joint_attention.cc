@@ -28,20 +28,30 @@ struct StageParams {
   Operand<const float> q;
   Operand<const uint8_t> packed_kv;
   Operand<const int32_t> key_lengths;  ///< null if all keys are attended to
+  Dim sequences;
+  Operand<const int32_t> offsets;  ///< of sequences, or null
   Operand<float> y;
 
   /// Number of floats in worker.buffer for the queries of one head after norm and rope.
   int64_t query_floats() const { return steps.any() ? (block_rows + kGrain) * a.head_dim : 0; }
 };
 
-/// Rows [begin, end) of one item. They attend to `length` keys, or, if causal, to the keys up to their own position.
+/// Rows [begin, end) of one item of `keys` keys. They attend to `length` keys, or, if causal, to the keys up to their own
+/// position.
 struct Block {
-  int64_t item, begin, end, length;
+  const BatchItem& item;
+  int64_t keys, begin, end, length;
   bool causal;
 };
 
-/// Computes one head of a block into `y`, rows `y_stride` apart. Non-causal rows are passed to the kernel with a
-/// position after the last key, so that all of them see the same keys.
+/// Where the kernel thinks that the first row is. Non-causal rows see all keys from a position after the last one; with
+/// a window, the causal window of 2 w + 1 positions that ends w after a row is the one around it.
+int64_t first_position(const StageParams& s, const Block& b) {
+  if (s.a.window > 0) return b.begin + s.a.window;
+  return b.causal ? b.begin : b.length;
+}
+
+/// Computes one head of a block into `y`, rows `y_stride` apart.
 void attend_head(const StageParams& s, const Block& b, const float* q, int64_t q_stride, const KvHeadView& head,
                  float* y, int64_t y_stride, WorkerContext& worker) {
   const int64_t rows = b.end - b.begin, d = s.a.head_dim;
@@ -56,8 +66,8 @@ void attend_head(const StageParams& s, const Block& b, const float* q, int64_t q
             .rows = rows,
             .group = 1,
             .head_dim = d,
-            .first_position = b.causal ? b.begin : b.length,
-            .window = 0,
+            .first_position = first_position(s, b),
+            .window = s.a.window > 0 ? 2 * s.a.window + 1 : 0,
             .scale = s.a.scale,
             .pages = s.pages.data(),
             .cache = head,
@@ -69,8 +79,7 @@ void attend_head(const StageParams& s, const Block& b, const float* q, int64_t q
 
 void attend_block(const StageParams& s, const Tile& tile, const StepContext& step, const Block& b,
                   WorkerContext& worker) {
-  const int64_t d = s.a.head_dim, stride = s.a.num_heads * d, keys = s.keys.eval(step.sizes);
-  const int64_t row = b.item * s.tokens.eval(step.sizes) + b.begin;
+  const int64_t d = s.a.head_dim, stride = s.a.num_heads * d, row = b.item.first_row + b.begin;
   const float* q = s.q + row * stride;
   float* y = s.y + row * stride;
   auto* queries = static_cast<float*>(worker.buffer);
@@ -78,7 +87,7 @@ void attend_block(const StageParams& s, const Tile& tile, const StepContext& ste
   for (int64_t group = tile.col_begin; group < tile.col_end; group += s.col_group) {
     const int64_t end = std::min(group + s.col_group, tile.col_end);
     for (int64_t col = group; col < end; col += d) {
-      const KvHeadView head = s.packed.head(s.packed_kv, b.item, col / d, keys);
+      const KvHeadView head = s.packed.head(s.packed_kv, b.item.pages_before, b.keys, col / d);
       const float* of_head = q + col;
       if (s.steps.any()) {
         for (int64_t r = 0; r < b.end - b.begin; ++r)
@@ -95,21 +104,24 @@ void attend_block(const StageParams& s, const Tile& tile, const StepContext& ste
 }
 
 void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
-  const int64_t tokens = s.tokens.eval(step.sizes), keys = s.keys.eval(step.sizes);
-  const RowRange all = row_range(tile, s.row_parts, s.batch.eval(step.sizes) * tokens);
-  for_item_ranges(all, tokens, [&](int64_t item, RowRange wanted) {
-    const int64_t length = std::clamp<int64_t>(s.key_lengths ? s.key_lengths[item] : keys, 0, keys);
-    const int64_t causal_rows = s.a.causal ? std::min(length, tokens) : 0;
+  const int64_t tokens = s.tokens.eval(step.sizes);
+  const auto attend = [&](const BatchItem& item, RowRange wanted) {
+    const int64_t keys = s.offsets ? item.rows : s.keys.eval(step.sizes);
+    const int64_t length = std::clamp<int64_t>(s.key_lengths ? s.key_lengths[item.index] : keys, 0, keys);
+    const int64_t causal_rows = s.a.causal ? std::min(length, item.rows) : 0;
     for (bool causal : {true, false}) {
-      const RowRange span = causal ? RowRange{0, causal_rows} : RowRange{causal_rows, tokens};
+      const RowRange span = causal ? RowRange{0, causal_rows} : RowRange{causal_rows, item.rows};
       const RowRange rows = round_range(span, wanted, kGrain);
       for (int64_t begin = rows.begin; begin < rows.end;) {
         const int64_t left = rows.end - begin, count = left < s.block_rows + kGrain ? left : s.block_rows;
-        attend_block(s, tile, step, {item, begin, begin + count, length, causal}, worker);
+        attend_block(s, tile, step, {item, keys, begin, begin + count, length, causal}, worker);
         begin += count;
       }
     }
-  });
+  };
+  const RowRange rows = row_range(tile, s.row_parts, s.batch.eval(step.sizes) * tokens);
+  if (s.offsets) for_sequence_ranges(rows, s.offsets, s.sequences.eval(step.sizes), attend);
+  else for_item_ranges(rows, tokens, s.keys.eval(step.sizes), attend);
 }
 
 /// About as many tasks as workers, and more where columns divide evenly, so that idle workers can steal: tasks that
@@ -128,7 +140,7 @@ Status lower(LowerContext& c) {
   const KvFormat format = PackedKv::format_of(c);
   auto* attend = c.kernels().attention[static_cast<size_t>(format)];
   if (!attend) return unsupported("no attention kernel for this format of keys and values");
-  const Dim keys = c.in(1).shape[1] + Dim(-kSpareKeys);
+  const Dim keys = op.has_offsets ? op.tokens : c.in(1).shape[1] + Dim(-kSpareKeys);
   const int64_t pages = (keys.eval(c.options().bounds) + kKvPageTokens - 1) / kKvPageTokens;
   const int64_t cols = op.a.num_heads * op.a.head_dim;
   auto params = std::make_shared<StageParams>(StageParams{.a = op.a,
@@ -152,7 +164,11 @@ Status lower(LowerContext& c) {
   stage.read(params->q, in[0], Reads::kTile);
   stage.read(params->packed_kv, in[1], Reads::kAll);
   if (op.has_lengths) stage.read(params->key_lengths, in[2], Reads::kAll);
-  REDLINE_TRY(params->steps.lower(c, op.steps, op.has_lengths ? 3 : 2, stage));
+  if (op.has_offsets) {
+    params->sequences = c.in(2).shape[0] + Dim(-1);
+    stage.read(params->offsets, in[2], Reads::kAll);
+  }
+  REDLINE_TRY(params->steps.lower(c, op.steps, op.has_lengths || op.has_offsets ? 3 : 2, stage));
   stage.write(params->y, c.op().outputs[0]);
   if (!params->prepared) stage.in_place_of = in[0];
   const int64_t stored = params->prepared ? (params->block_rows + kGrain) * params->col_group : 0;

@@ -18,13 +18,15 @@ struct StageParams {
   PackedKv packed;
   void (*append)(const KvAppendArgs&);
   std::vector<int32_t> slots;  ///< 0, 1, 2, ..
+  Dim sequences;
+  Operand<const int32_t> offsets;  ///< of sequences, or null
   Operand<uint8_t> y;
 };
 
-/// Packs rows [begin, end) of an item's keys, all of one segment and one page, for the heads of the tile. `row` is the
+/// Packs slots [begin, end) of an item's keys, all of one segment and one page, for the heads of the tile. `row` is the
 /// first one among the segment's rows.
-void pack_page(const StageParams& s, const Segment& segment, const Tile& tile, int64_t item, int64_t keys,
-               RowRange slots, int64_t row, WorkerContext& worker) {
+void pack_page(const StageParams& s, const Segment& segment, const Tile& tile, const BatchItem& item, RowRange slots,
+               int64_t row, WorkerContext& worker) {
   const int64_t d = s.a.head_dim, stride = s.a.num_heads * d;
   const float* k = segment.k + row * stride;
   const float* v = segment.v + row * stride;
@@ -42,26 +44,30 @@ void pack_page(const StageParams& s, const Segment& segment, const Tile& tile, i
               .slots = s.slots.data() + slots.begin,
               .rows = slots.end - slots.begin,
               .head_dim = d,
-              .cache = s.packed.head(s.y, item, col / d, keys)});
+              .cache = s.packed.head(s.y, item.pages_before, item.rows, col / d)});
 }
 
 // A tile covers some heads of some keys.
 void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t keys = s.a.keys.eval(step.sizes), batch = s.a.batch.eval(step.sizes);
-  for_item_ranges(row_range(tile, s.row_parts, batch * keys), keys, [&](int64_t item, RowRange wanted) {
-    const RowRange mine = round_range({0, keys}, wanted, kKvPageTokens);
+  const auto pack = [&](const BatchItem& item, RowRange wanted) {
+    const RowRange mine = round_range({0, item.rows}, wanted, kKvPageTokens);
     int64_t first = 0;
     for (const Segment& segment : s.segments) {
-      const int64_t tokens = segment.tokens.eval(step.sizes);
+      const int64_t tokens = s.offsets ? item.rows : segment.tokens.eval(step.sizes);
+      const int64_t first_row = s.offsets ? item.first_row : item.index * tokens;
       const int64_t begin = std::max(mine.begin, first), end = std::min(mine.end, first + tokens);
       // Page by page over all heads, so that input rows are read sequentially.
       for (int64_t at = begin, next = 0; at < end; at = next) {
         next = std::min(end, (at / kKvPageTokens + 1) * kKvPageTokens);
-        pack_page(s, segment, tile, item, keys, {at, next}, item * tokens + at - first, worker);
+        pack_page(s, segment, tile, item, {at, next}, first_row + at - first, worker);
       }
       first += tokens;
     }
-  });
+  };
+  const RowRange rows = row_range(tile, s.row_parts, batch * keys);
+  if (s.offsets) for_sequence_ranges(rows, s.offsets, s.sequences.eval(step.sizes), pack);
+  else for_item_ranges(rows, keys, keys, pack);
 }
 
 Status lower(LowerContext& c) {
@@ -76,9 +82,15 @@ Status lower(LowerContext& c) {
                                                           .packed = PackedKv(format, a.num_heads, a.head_dim),
                                                           .append = append,
                                                           .slots = consecutive(a.keys.eval(c.options().bounds)),
+                                                          .sequences = 0,
+                                                          .offsets = {},
                                                           .y = {}});
   auto stage = LoweredStage::make<run>(std::move(grid), params);
-  size_t next = 2 * a.tokens.size();  // the inputs of the steps follow keys and values
+  size_t next = 2 * a.tokens.size();  // the inputs of the steps follow keys, values and offsets
+  if (a.has_offsets) {
+    params->sequences = c.in(next).shape[0] + Dim(-1);
+    stage.read(params->offsets, c.op().inputs[next++], Reads::kAll);
+  }
   for (size_t i = 0; i < a.tokens.size(); ++i) {
     Segment& segment = params->segments[i];
     segment.tokens = a.tokens[i];

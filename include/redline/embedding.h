@@ -1,0 +1,130 @@
+// Embeddings of texts, and scores of documents for a query.
+//
+//   auto engine = redline::EmbeddingEngine::open("all-MiniLM-L6-v2");
+//   if (!engine.ok()) return fail(engine.status());
+//   redline::EmbedRequest request;
+//   request.texts = {"A man is eating food.", "Someone has a meal."};
+//   const redline::Embeddings e = (*engine)->embed(request).value();
+//   float cosine = 0;
+//   for (int64_t i = 0; i < e.dimensions; ++i) cosine += e.values[i] * e.values[e.dimensions + i];
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "redline/runtime.h"
+#include "redline/text.h"
+
+namespace redline {
+
+/// How the hidden states of a text's tokens become one vector.
+enum class Pooling : uint8_t {
+  kMean,
+  kCls,           ///< of the first token
+  kLast,          ///< of the last token
+  kMax,           ///< the largest of each element
+  kMeanSqrt,      ///< the sum over the root of the number of tokens
+  kWeightedMean,  ///< the mean with weights 1, 2, 3, ..
+};
+/// "mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"
+std::string_view pooling_name(Pooling pooling);
+/// Also sentence-transformers' names ("lasttoken", "mean_sqrt_len_tokens", "weightedmean"). invalid_argument: another
+/// name; the message lists them.
+Result<Pooling> pooling_from_name(std::string_view name);
+
+struct EmbeddingOptions {
+  int threads = 0;  ///< worker threads; 0: REDLINE_THREADS, else all cores available to the process
+  ComputeType dtype = ComputeType::kAuto;
+  std::optional<Pooling> pooling;    ///< instead of the model's own
+  int64_t max_length = 0;            ///< maximum tokens of one text; 0: the model's own limit
+  int64_t max_batch_tokens = 0;      ///< tokens of one step, over all its texts; 0: 2048, or one text of max_length
+  bool use_interpreter = false;      ///< reference mode: run the graph op by op in float64, slowly
+  std::string trace_file;            ///< write a timeline (Perfetto JSON) when the engine closes; "": none
+  std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
+};
+
+/// Description of an embedding model.
+struct EmbeddingInfo {
+  std::string path, architecture, file_format;  ///< "bert"; "gguf" or "safetensors"
+  std::string weight_types;                     ///< "f32 x103"
+  int64_t parameters = 0, weight_bytes = 0;
+  int64_t num_layers = 0, hidden_size = 0, num_heads = 0, vocab_size = 0;
+  int64_t dimensions = 0;  ///< of an embedding
+  int64_t max_length = 0;  ///< tokens of one text, special tokens included
+  Pooling pooling = Pooling::kMean;
+  bool normalizes = true;  ///< embeddings have length 1, unless a request says otherwise
+  int64_t num_labels = 0;  ///< of a classifier, such as a cross-encoder (1); 0: there is none
+  /// Names and texts that go before a text, by what it is used for ("query", "document").
+  std::vector<std::pair<std::string, std::string>> prompts;
+  std::string default_prompt;  ///< name of the one that is used without another; "": none
+  int threads = 0;
+  std::string isa;  ///< instruction set of the kernels in use
+};
+
+struct EmbedRequest {
+  std::vector<std::string> texts;
+  std::vector<std::vector<int32_t>> tokens;  ///< instead of texts: ids, special tokens included
+  std::optional<std::string> prompt_name;    ///< of EmbeddingInfo::prompts; "": no prompt; unset: the default one
+  bool truncate = false;                     ///< cut texts that are longer than max_length
+  std::optional<bool> normalize;             ///< to length 1; unset: as the model's files say
+  int64_t dimensions = 0;                    ///< keep this many and normalize again (Matryoshka); 0: all
+};
+
+struct Embeddings {
+  int64_t count = 0, dimensions = 0;
+  std::vector<float> values;    ///< [count, dimensions]
+  std::vector<int64_t> tokens;  ///< of each text, as computed
+  int64_t truncated = 0;        ///< number of texts that were cut
+};
+
+struct RankRequest {
+  std::string query;
+  std::vector<std::string> documents;
+  bool truncate = false;  ///< cut documents, so that query and document fit
+};
+
+struct Ranking {
+  std::vector<float> scores;  ///< by document
+  int64_t tokens = 0;         ///< computed, over all documents
+  int64_t truncated = 0;
+};
+
+/// A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding, Qwen3-Reranker).
+/// Thread-safe; calls take turns.
+class EmbeddingEngine {
+ public:
+  /// `path`: a Hugging Face folder, with sentence-transformers' files if it has them (modules.json, 1_Pooling,
+  /// config_sentence_transformers.json, sentence_bert_config.json), or a GGUF file.
+  /// not_found: nothing there, or a model without a tokenizer. unsupported: a family, a pooling or a module that is not
+  /// known; the message names it.
+  static Result<std::unique_ptr<EmbeddingEngine>> open(const std::string& path, const EmbeddingOptions& options = {});
+  virtual ~EmbeddingEngine() = default;
+
+  virtual const EmbeddingInfo& info() const = 0;
+  /// The tokens that embed() computes for a text: prompt, text, special tokens. invalid_argument: no such prompt.
+  virtual Result<std::vector<int32_t>> encode(std::string_view text,
+                                              const std::optional<std::string>& prompt_name = {}) const = 0;
+
+  /// Texts of different lengths share steps without padding. With dtype f32, and with auto on CPUs without a tile unit,
+  /// the bits of an embedding do not depend on the other texts.
+  /// invalid_argument, with the index of the text: it is longer than max_length (both numbers), has no tokens, or an id
+  /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
+  virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;
+
+  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score, a reranker that answers
+  /// yes or no the probability of yes, any other model the cosine of the embeddings, with the prompts "query" and
+  /// "document" where it has them.
+  /// invalid_argument: as embed(); a classifier with several labels.
+  virtual Result<Ranking> rank(const RankRequest& request) = 0;
+};
+
+/// Whether the files say that the model makes embeddings or scores, not text: an encoder, a folder of
+/// sentence-transformers, or a GGUF file with a pooling type. False if it cannot be read.
+bool is_embedding_model(const std::string& path);
+
+}  // namespace redline

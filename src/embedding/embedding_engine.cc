@@ -1,0 +1,313 @@
+#include "embedding/embedding_engine.h"
+
+#include <algorithm>
+#include <cmath>
+#include <map>
+#include <new>
+#include <numeric>
+#include <utility>
+
+#include "embedding/pooling.h"
+#include "models/registry.h"
+#include "text/unicode.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kUsualBatchTokens = 2048, kMaxBatchTokens = int64_t{1} << 20;
+
+void describe_weights(const Graph& graph, EmbeddingInfo& info) {
+  std::map<DType, int64_t> types;
+  for (const ValueInfo& value : graph.values)
+    if (value.kind == ValueKind::kWeight) {
+      ++types[value.dtype];
+      info.parameters += value.weight.view.num_elements();
+      info.weight_bytes += value.weight.view.bytes();
+    }
+  for (const auto& [dtype, count] : types)
+    info.weight_types += fmt::format("{}{} x{}", info.weight_types.empty() ? "" : ", ", dtype_info(dtype).name, count);
+}
+
+Status too_long(int64_t tokens, int64_t most) {
+  return invalid_argument("{} tokens are more than the model's {}; cut the text, or ask for truncation", tokens, most);
+}
+
+float sigmoid(float x) { return static_cast<float>(1 / (1 + std::exp(-static_cast<double>(x)))); }
+
+}  // namespace
+
+Result<std::unique_ptr<EmbeddingEngine>> TextEmbeddingEngine::make(Checkpoint checkpoint, EmbeddingOptions options) {
+  std::unique_ptr<TextEmbeddingEngine> engine(new TextEmbeddingEngine());
+  const EncoderFamily* family = find_encoder_family(checkpoint);
+  REDLINE_TRY((family ? engine->open_encoder(*family, checkpoint, options) : engine->open_decoder(checkpoint, options))
+                  .within(checkpoint.path));
+  return std::unique_ptr<EmbeddingEngine>(std::move(engine));
+}
+
+Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint& checkpoint,
+                                         EmbeddingOptions& options) {
+  REDLINE_ASSIGN(EncoderModel model, family.build(checkpoint));
+  info_.num_layers = model.num_layers;
+  info_.hidden_size = model.width;
+  info_.num_heads = model.num_heads;
+  info_.vocab_size = model.vocab_size;
+  info_.num_labels = model.num_labels;
+  REDLINE_TRY(set_up(checkpoint, model.graph, model.max_tokens, options));
+  info_.pooling = options.pooling ? *options.pooling : config_.pooling.value_or(Pooling::kMean);
+  options.max_batch_tokens = std::max(options.max_batch_tokens, info_.max_length);
+  REDLINE_ASSIGN(network_, make_encoder_network(model, options, runtime_->resources()));
+  if (!model.head) return {};
+  head_means_ = model.head_means;
+  head_rows_ = network_->limits().sequences;
+  REDLINE_ASSIGN(head_, make_head(std::move(*model.head), head_rows_, options, runtime_->resources()));
+  return {};
+}
+
+Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options) {
+  // The output matrix is not used, and folders of embedding models leave it out.
+  if (!checkpoint.tensors.count("lm_head.weight")) checkpoint.config["tie_word_embeddings"] = true;
+  REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
+  info_.num_layers = model.config.num_layers;
+  info_.hidden_size = model.config.hidden_size;
+  info_.num_heads = model.config.num_heads;
+  info_.vocab_size = model.config.vocab_size;
+  REDLINE_TRY(set_up(checkpoint, model.graph, model.config.max_positions, options));
+  info_.pooling = options.pooling ? *options.pooling : config_.pooling.value_or(Pooling::kLast);
+  if (info_.pooling != Pooling::kLast || !config_.include_prompt)
+    return unsupported("pooling {} of a decoder; Redline takes its last token", pooling_name(info_.pooling));
+  options.max_length = info_.max_length;
+  REDLINE_ASSIGN(network_, make_decoder_network(model, options, runtime_->resources()));
+  return {};
+}
+
+Status TextEmbeddingEngine::set_up(Checkpoint& checkpoint, const Graph& graph, int64_t max_tokens,
+                                   EmbeddingOptions& options) {
+  REDLINE_ASSIGN(config_, read_embedding_config(checkpoint));
+  if (!checkpoint.tokenizer)
+    return checkpoint.tokenizer_status.ok() ? not_found("no tokenizer") : checkpoint.tokenizer_status;
+  tokenizer_ = std::move(checkpoint.tokenizer);
+  info_.path = checkpoint.path;
+  info_.architecture = graph.name;
+  info_.file_format = checkpoint.format;
+  describe_weights(graph, info_);
+  info_.dimensions = info_.hidden_size;
+  info_.normalizes = config_.normalizes;
+  info_.prompts = config_.prompts;
+  info_.default_prompt = config_.default_prompt;
+  int64_t longest = max_tokens;
+  for (const int64_t limit : {config_.max_length, tokenizer_->max_tokens()})
+    if (limit > 0) longest = std::min(longest, limit);
+  if (options.max_length < 0 || options.max_length > max_tokens)
+    return invalid_argument("max_length {} is outside [1, {}]", options.max_length, max_tokens);
+  info_.max_length = options.max_length > 0 ? options.max_length : longest;
+  if (options.max_batch_tokens < 0 || options.max_batch_tokens > kMaxBatchTokens)
+    return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxBatchTokens);
+  if (options.max_batch_tokens == 0) options.max_batch_tokens = kUsualBatchTokens;
+  const bool runs_alone = options.use_interpreter && !options.runtime;
+  REDLINE_ASSIGN(runtime_, choose_runtime(options.runtime, {runs_alone ? 1 : options.threads, options.trace_file}));
+  info_.threads = options.use_interpreter ? 1 : runtime_->threads();
+  info_.isa = options.use_interpreter ? "interpreter" : runtime_->isa();
+  return {};
+}
+
+Result<std::string> TextEmbeddingEngine::prompt_of(const std::optional<std::string>& name) const {
+  const std::string wanted = name.value_or(config_.default_prompt);
+  if (wanted.empty()) return std::string();
+  std::string known;
+  for (const auto& [prompt, text] : config_.prompts) {
+    if (prompt == wanted) return text;
+    known += (known.empty() ? "" : ", ") + prompt;
+  }
+  if (known.empty()) return invalid_argument("prompt \"{}\": the model has no prompts", wanted);
+  return invalid_argument("prompt \"{}\": the model has {}", wanted, known);
+}
+
+std::vector<int32_t> TextEmbeddingEngine::encode_plain(std::string_view text) const {
+  return tokenizer_->encode(config_.lowercase ? lowercase_unicode(text) : std::string(text), {.add_special = false});
+}
+
+Result<TextEmbeddingEngine::Encoded> TextEmbeddingEngine::encode_text(const std::string& prompt, std::string_view text,
+                                                                      bool truncate, int64_t& truncated) const {
+  const std::vector<int32_t>&prefix = tokenizer_->prefix(), &suffix = tokenizer_->suffix();
+  std::vector<int32_t> plain = encode_plain(prompt + std::string(text));
+  const int64_t around = std::ssize(prefix) + std::ssize(suffix), count = std::ssize(plain) + around;
+  if (count > info_.max_length) {
+    if (!truncate || around >= info_.max_length) return too_long(count, info_.max_length);
+    plain.resize(static_cast<size_t>(info_.max_length - around));
+    ++truncated;
+  }
+  Encoded encoded;
+  encoded.ids = prefix;
+  encoded.ids.insert(encoded.ids.end(), plain.begin(), plain.end());
+  encoded.ids.insert(encoded.ids.end(), suffix.begin(), suffix.end());
+  if (encoded.ids.empty()) return invalid_argument("the text has no tokens");
+  if (!config_.include_prompt && !prompt.empty())
+    encoded.skip = std::min(std::ssize(prefix) + std::ssize(encode_plain(prompt)), std::ssize(encoded.ids) - 1);
+  return encoded;
+}
+
+Result<std::vector<int32_t>> TextEmbeddingEngine::encode(std::string_view text,
+                                                         const std::optional<std::string>& prompt_name) const {
+  REDLINE_ASSIGN(const std::string prompt, prompt_of(prompt_name));
+  std::vector<int32_t> ids = tokenizer_->prefix();
+  const std::vector<int32_t> plain = encode_plain(prompt + std::string(text));
+  ids.insert(ids.end(), plain.begin(), plain.end());
+  ids.insert(ids.end(), tokenizer_->suffix().begin(), tokenizer_->suffix().end());
+  return ids;
+}
+
+Status TextEmbeddingEngine::check_ids(std::span<const int32_t> ids) const {
+  if (ids.empty()) return invalid_argument("no tokens");
+  for (const int32_t id : ids)
+    if (id < 0 || id >= info_.vocab_size)
+      return invalid_argument("token {} is outside the vocabulary of {}", id, info_.vocab_size);
+  return {};
+}
+
+Status TextEmbeddingEngine::run(std::span<const Encoded> texts, const TextNetwork::Take& take) {
+  const TextNetwork::Limits limits = network_->limits();
+  std::vector<TokenSequence> batch;
+  for (size_t first = 0; first < texts.size(); first += batch.size()) {
+    batch.clear();
+    int64_t tokens = 0;
+    for (size_t i = first; i < texts.size() && std::ssize(batch) < limits.sequences; ++i) {
+      tokens += std::ssize(texts[i].ids);
+      if (tokens > limits.tokens) break;
+      batch.push_back({texts[i].ids, texts[i].second});
+    }
+    REDLINE_CHECK(!batch.empty());
+    REDLINE_TRY(
+        network_->run(batch, [&](size_t i, const float* hidden, int64_t rows) { take(first + i, hidden, rows); }));
+  }
+  return {};
+}
+
+Result<Embeddings> TextEmbeddingEngine::embed(const EmbedRequest& request) {
+  if (!request.texts.empty() && !request.tokens.empty()) return invalid_argument("give texts or tokens, not both");
+  if (request.dimensions < 0 || request.dimensions > info_.dimensions)
+    return invalid_argument("{} dimensions are asked for, the model has {}", request.dimensions, info_.dimensions);
+  REDLINE_ASSIGN(const std::string prompt, prompt_of(request.prompt_name));
+  Embeddings result;
+  const bool has_tokens = !request.tokens.empty();
+  result.count = std::ssize(request.texts) + std::ssize(request.tokens);
+  result.dimensions = request.dimensions > 0 ? request.dimensions : info_.dimensions;
+  std::vector<Encoded> texts;
+  for (int64_t i = 0; i < result.count; ++i) {
+    const auto at = static_cast<size_t>(i);
+    const std::string place = fmt::format("text {}", i);
+    if (has_tokens) {
+      Encoded encoded;
+      encoded.ids = request.tokens[at];
+      if (std::ssize(encoded.ids) > info_.max_length) {
+        if (!request.truncate) return too_long(std::ssize(encoded.ids), info_.max_length).within(place);
+        encoded.ids.resize(static_cast<size_t>(info_.max_length));
+        ++result.truncated;
+      }
+      texts.push_back(std::move(encoded));
+    } else {
+      auto encoded = encode_text(prompt, request.texts[at], request.truncate, result.truncated);
+      if (!encoded.ok()) return std::move(encoded).status().within(place);
+      texts.push_back(std::move(encoded).value());
+    }
+    REDLINE_TRY(check_ids(texts.back().ids).within(place));
+    result.tokens.push_back(std::ssize(texts.back().ids));
+  }
+  const auto width = static_cast<size_t>(info_.dimensions), kept = static_cast<size_t>(result.dimensions);
+  result.values.resize(static_cast<size_t>(result.count) * kept);
+  std::vector<float> whole(width);
+  const std::lock_guard lock(mutex_);
+  REDLINE_TRY(run(texts, [&](size_t i, const float* hidden, int64_t rows) {
+    const int64_t skip = std::min(texts[i].skip, rows - 1);
+    pool(info_.pooling, hidden + skip * info_.hidden_size, rows - skip, whole);
+    const std::span<float> part = std::span(whole).first(kept);
+    if (request.normalize.value_or(info_.normalizes)) normalize(part);
+    std::copy(part.begin(), part.end(), result.values.begin() + static_cast<int64_t>(i * kept));
+  }));
+  return result;
+}
+
+Result<Ranking> TextEmbeddingEngine::rank(const RankRequest& request) {
+  return head_.empty() ? rank_by_cosine(request) : rank_by_classifier(request);
+}
+
+Result<Ranking> TextEmbeddingEngine::rank_by_cosine(const RankRequest& request) {
+  const auto has_prompt = [&](std::string_view name) {
+    return std::any_of(config_.prompts.begin(), config_.prompts.end(), [&](const auto& p) { return p.first == name; });
+  };
+  EmbedRequest query, documents;
+  query.texts = {request.query};
+  documents.texts = request.documents;
+  query.truncate = documents.truncate = request.truncate;
+  if (has_prompt("query")) query.prompt_name = "query";
+  for (const char* name : {"document", "passage"})
+    if (has_prompt(name)) documents.prompt_name = name;
+  auto a = embed(query);
+  if (!a.ok()) return std::move(a).status().within("query");
+  REDLINE_ASSIGN(const Embeddings b, embed(documents));
+  Ranking ranking;
+  ranking.tokens = std::accumulate(b.tokens.begin(), b.tokens.end(), a->tokens[0]);
+  ranking.truncated = a->truncated + b.truncated;
+  const auto width = static_cast<size_t>(b.dimensions);
+  for (size_t i = 0; i < request.documents.size(); ++i)
+    ranking.scores.push_back(static_cast<float>(cosine(a->values, std::span(b.values).subspan(i * width, width))));
+  return ranking;
+}
+
+Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& request) {
+  if (info_.num_labels != 1)
+    return invalid_argument("{}: a classifier with {} labels; documents are ranked by a model with one", info_.path,
+                            info_.num_labels);
+  const PairTemplate& pair = tokenizer_->pair();
+  const std::vector<int32_t> query = encode_plain(request.query);
+  const int64_t around =
+      std::ssize(pair.prefix) + std::ssize(query) + std::ssize(pair.middle) + std::ssize(pair.suffix);
+  Ranking ranking;
+  std::vector<Encoded> texts;
+  for (size_t i = 0; i < request.documents.size(); ++i) {
+    std::vector<int32_t> document = encode_plain(request.documents[i]);
+    if (around + std::ssize(document) > info_.max_length) {
+      if (!request.truncate || around >= info_.max_length)
+        return too_long(around + std::ssize(document), info_.max_length)
+            .within(fmt::format("query and document {}", i));
+      document.resize(static_cast<size_t>(info_.max_length - around));
+      ++ranking.truncated;
+    }
+    Encoded text;
+    for (const auto* part : {&pair.prefix, &query, &pair.middle})
+      text.ids.insert(text.ids.end(), part->begin(), part->end());
+    if (pair.marks_second) text.second = std::ssize(text.ids);
+    for (const auto* part : {&std::as_const(document), &pair.suffix})
+      text.ids.insert(text.ids.end(), part->begin(), part->end());
+    REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
+    ranking.tokens += std::ssize(text.ids);
+    texts.push_back(std::move(text));
+  }
+  const auto width = static_cast<size_t>(info_.hidden_size);
+  std::vector<float> pooled(texts.size() * width);
+  const std::lock_guard lock(mutex_);
+  REDLINE_TRY(run(texts, [&](size_t i, const float* hidden, int64_t rows) {
+    pool(head_means_ ? Pooling::kMean : Pooling::kCls, hidden, rows, std::span(pooled).subspan(i * width, width));
+  }));
+  for (size_t first = 0; first < texts.size(); first += static_cast<size_t>(head_rows_)) {
+    const size_t count = std::min(texts.size() - first, static_cast<size_t>(head_rows_));
+    std::copy_n(pooled.begin() + static_cast<int64_t>(first * width), count * width, head_.input("pooled"));
+    SymbolValues sizes;
+    sizes[Symbol::kSequences] = static_cast<int64_t>(count);
+    REDLINE_TRY(head_.run(sizes));
+    const float* scores = head_.output("scores");
+    for (size_t i = 0; i < count; ++i) ranking.scores.push_back(sigmoid(scores[i]));
+  }
+  return ranking;
+}
+
+Result<std::unique_ptr<EmbeddingEngine>> EmbeddingEngine::open(const std::string& path,
+                                                               const EmbeddingOptions& options) {
+  try {
+    REDLINE_ASSIGN(Checkpoint checkpoint, Checkpoint::open(path));
+    return TextEmbeddingEngine::make(std::move(checkpoint), options);
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("{}: no room to open the model", path);
+  }
+}
+
+}  // namespace redline

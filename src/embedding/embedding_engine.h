@@ -1,0 +1,54 @@
+// The implementation of include/redline/embedding.h: tokens, steps, pooling.
+#pragma once
+
+#include <mutex>
+
+#include "embedding/embedding_config.h"
+#include "embedding/text_network.h"
+
+namespace redline {
+
+class TextEmbeddingEngine final : public EmbeddingEngine {
+ public:
+  static Result<std::unique_ptr<EmbeddingEngine>> make(Checkpoint checkpoint, EmbeddingOptions options);
+
+  const EmbeddingInfo& info() const override { return info_; }
+  Result<std::vector<int32_t>> encode(std::string_view text,
+                                      const std::optional<std::string>& prompt_name) const override;
+  Result<Embeddings> embed(const EmbedRequest& request) override;
+  Result<Ranking> rank(const RankRequest& request) override;
+
+ private:
+  TextEmbeddingEngine() = default;
+  /// A text with its special tokens, and the tokens in front that pooling leaves out.
+  struct Encoded {
+    std::vector<int32_t> ids;
+    int64_t second = 0, skip = 0;
+  };
+  Status open_encoder(const EncoderFamily& family, Checkpoint& checkpoint, EmbeddingOptions& options);
+  Status open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options);
+  /// What both have in common; `max_tokens`: of the network.
+  Status set_up(Checkpoint& checkpoint, const Graph& graph, int64_t max_tokens, EmbeddingOptions& options);
+  Result<std::string> prompt_of(const std::optional<std::string>& name) const;
+  std::vector<int32_t> encode_plain(std::string_view text) const;
+  /// invalid_argument: more than max_length tokens, and not `truncate`.
+  Result<Encoded> encode_text(const std::string& prompt, std::string_view text, bool truncate,
+                              int64_t& truncated) const;
+  Status check_ids(std::span<const int32_t> ids) const;
+  /// Runs all texts in as few steps as fit. The caller holds mutex_.
+  Status run(std::span<const Encoded> texts, const TextNetwork::Take& take);
+  Result<Ranking> rank_by_cosine(const RankRequest& request);
+  Result<Ranking> rank_by_classifier(const RankRequest& request);
+
+  std::shared_ptr<Runtime> runtime_;
+  std::unique_ptr<Tokenizer> tokenizer_;
+  EmbeddingConfig config_;
+  EmbeddingInfo info_;
+  std::unique_ptr<TextNetwork> network_;
+  Executable head_;
+  int64_t head_rows_ = 0;
+  bool head_means_ = false;
+  std::mutex mutex_;  // of the network and the head
+};
+
+}  // namespace redline

@@ -1,0 +1,30 @@
+// What a step must read and compute, and the least time that this takes on a machine.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "graph/step.h"
+#include "llm/engine_profile.h"
+#include "llm/text_model.h"
+
+namespace redline {
+
+/// The work of one step that does not depend on how it is done.
+struct StepWork {
+  double tokens = 0, logit_rows = 0;
+  double positions = 0;  ///< whose cached keys and values are read; a page that several sequences share counts once
+  double pairs = 0;      ///< of a token and a position that it attends to
+};
+
+/// `kv_bytes`: of one position in all layers; `kv_type`: of its elements ("f16").
+std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, double kv_bytes,
+                                            const char* kv_type);
+
+/// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds nothing.
+/// Kinds of work follow one another, so the bound of a step is the sum of its kinds' (lab/machine/roofline.h).
+double least_seconds(const EngineProfile::OpCost& op, double read_bytes_per_s, double operations_per_s);
+
+double least_seconds(std::span<const EngineProfile::OpCost> costs, const MachineLimits& limits);
+
+}  // namespace redline

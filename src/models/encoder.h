@@ -1,0 +1,72 @@
+// Encoders of texts: bidirectional transformers, whose hidden states become embeddings, or scores of a classifier.
+#pragma once
+
+#include <optional>
+#include <span>
+
+#include "graph/ops/joint_attention.h"
+#include "models/checkpoint.h"
+#include "models/config_reader.h"
+#include "models/gguf_names.h"
+#include "models/weight_reader.h"
+
+namespace redline {
+
+/// The texts of a step are packed: no row is padding (PackedSequences).
+///   inputs  tokens [tokens] i32, positions [tokens] i32 (from 0 in each text), offsets [sequences + 1] i32,
+///           token_types [tokens] i32 (BERT: 1 in the second text of a pair)
+///   output  "hidden" [tokens, width], after the final norm
+struct EncoderModel {
+  Graph graph;
+  /// Of a classifier: input "pooled" [sequences, width], output "scores" [sequences, num_labels].
+  std::optional<Graph> head;
+  bool head_means = false;  ///< its input is the mean of the hidden states, else the first one
+  int64_t num_layers = 0, width = 0, num_heads = 0, vocab_size = 0, num_labels = 0;
+  int64_t max_tokens = 0;       ///< of one text
+  int64_t first_position = 0;   ///< RoBERTa counts positions from the padding token's id + 1
+  int64_t num_token_types = 0;  ///< 0: no such input
+};
+
+struct EncoderFamily {
+  std::span<const std::string_view> model_types;  ///< config.json's model_type; the first one is that of GGUF files
+  GgufNames gguf;
+  Result<EncoderModel> (*build)(const Checkpoint& checkpoint);
+};
+
+/// The inputs that all encoders have.
+struct EncoderInputs {
+  explicit EncoderInputs(GraphBuilder& g)
+      : tokens(g.input("tokens", DType::kI32, {Dim(Symbol::kTokens)})),
+        positions(g.input("positions", DType::kI32, {Dim(Symbol::kTokens)})),
+        sequences{g.input("offsets", DType::kI32, {Dim(Symbol::kSequences) + Dim(1)}), Symbol::kTokens,
+                  Symbol::kSequences} {}
+  Value tokens, positions;
+  PackedSequences sequences;
+};
+
+/// Tensors by name, with projections and layer norms as PyTorch names them.
+class EncoderBuilder {
+ public:
+  EncoderBuilder(GraphBuilder& g, WeightReader& w, float eps) : g_(g), w_(w), eps_(eps) {}
+
+  /// x W^T + b of name.weight [out, in] and name.bias, if there is one.
+  Value project(Value x, const std::string& name, int64_t out, int64_t in);
+  /// Layer norm by name.weight and name.bias, if there is one.
+  Value norm(Value x, const std::string& name, int64_t width);
+
+ private:
+  GraphBuilder& g_;
+  WeightReader& w_;
+  float eps_;
+};
+
+/// The tensors' common prefix: what comes before `suffix` in the name that ends with it; "" if none does.
+std::string scope_of(const Checkpoint& checkpoint, std::string_view suffix);
+/// Tensors of a head for another task (masked words): counts those that begin with `prefix` as used.
+void ignore_tensors(const Checkpoint& checkpoint, WeightReader& w, std::string_view prefix);
+/// Whether config.json names a class that ends with "ForSequenceClassification".
+bool is_classifier(const Checkpoint& checkpoint);
+/// Number of labels: num_labels, or the entries of id2label; 2 is the default of transformers.
+int64_t read_num_labels(ConfigReader& r);
+
+}  // namespace redline

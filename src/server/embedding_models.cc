@@ -1,0 +1,178 @@
+#include "server/embedding_models.h"
+
+#include <fmt/ranges.h>
+
+#include "base/text_distance.h"
+#include "base/utc_time.h"
+
+namespace redline::server {
+
+class EmbeddingModel::Task {
+ public:
+  Task(std::shared_ptr<EmbeddingModel> model, Work work) : loaded_(std::move(model)), work_(std::move(work)) {}
+
+  void run() {
+    {
+      const std::lock_guard lock(mutex_);
+      if (is_abandoned_) return;
+    }
+    end(work_(*loaded_->engine_));
+  }
+  void end(Outcome<Result> result) {
+    const std::lock_guard lock(mutex_);
+    loaded_.reset();
+    result_ = std::move(result);
+    if (wake_) wake_();
+  }
+  void abandon() {
+    const std::lock_guard lock(mutex_);
+    is_abandoned_ = true;
+    wake_ = {};
+  }
+  void on_ready(std::function<void()> wake) {
+    const std::lock_guard lock(mutex_);
+    wake_ = std::move(wake);
+    if (result_) wake_();
+  }
+  /// nullopt: not yet.
+  std::optional<Outcome<Result>> take() {
+    const std::lock_guard lock(mutex_);
+    return std::exchange(result_, std::nullopt);
+  }
+
+ private:
+  std::shared_ptr<EmbeddingModel> loaded_;
+  const Work work_;
+  std::mutex mutex_;
+  bool is_abandoned_ = false;
+  std::optional<Outcome<Result>> result_;
+  std::function<void()> wake_;
+};
+
+class EmbeddingModel::TaskAnswer final : public Answer {
+ public:
+  TaskAnswer(std::shared_ptr<Task> task, ErrorShape errors, std::string model)
+      : task_(std::move(task)), errors_(errors) {
+    facts.model = std::move(model);
+  }
+  ~TaskAnswer() override { task_->abandon(); }
+  void on_ready(std::function<void()> wake) override { task_->on_ready(std::move(wake)); }
+  Progress poll(std::string& body) override {
+    auto result = task_->take();
+    if (!result) return Progress::kWaiting;
+    if (result->ok()) {
+      facts.prompt_tokens = (*result)->tokens;
+      body += (*result)->body;
+    } else {
+      status = result->error().status;
+      body += error_body(result->error(), errors_);
+    }
+    return Progress::kDone;
+  }
+
+ private:
+  const std::shared_ptr<Task> task_;
+  const ErrorShape errors_;
+};
+
+EmbeddingModel::EmbeddingModel(std::string name, Opener open, int64_t max_waiting)
+    : name_(std::move(name)), open_(std::move(open)), created_(unix_time()),
+      max_waiting_(static_cast<size_t>(max_waiting)), thread_([this] { run(); }) {}
+
+redline::Result<int64_t> EmbeddingModel::load() {
+  REDLINE_ASSIGN(std::shared_ptr<EmbeddingEngine> engine, open_());
+  const std::lock_guard lock(mutex_);
+  info_ = engine->info();
+  engine_ = std::move(engine);
+  return info_->weight_bytes;
+}
+
+void EmbeddingModel::unload() {
+  std::shared_ptr<EmbeddingEngine> engine;  // is closed without the mutex
+  const std::lock_guard lock(mutex_);
+  engine.swap(engine_);
+}
+
+std::optional<EmbeddingInfo> EmbeddingModel::known_info() const {
+  const std::lock_guard lock(mutex_);
+  return info_;
+}
+
+EmbeddingModel::~EmbeddingModel() {
+  {
+    const std::lock_guard lock(mutex_);
+    is_closing_ = true;
+    changed_.notify_all();
+  }
+  thread_.join();
+  for (const auto& task : waiting_) task->end(overloaded(503, "the server is stopping", 1));
+}
+
+void EmbeddingModel::run() {
+  std::unique_lock lock(mutex_);
+  for (;;) {
+    changed_.wait(lock, [&] { return is_closing_ || !waiting_.empty(); });
+    if (is_closing_) return;
+    const std::shared_ptr<Task> task = std::move(waiting_.front());
+    waiting_.pop_front();
+    lock.unlock();
+    task->run();
+    lock.lock();
+  }
+}
+
+Outcome<std::unique_ptr<Answer>> EmbeddingModel::submit(const std::shared_ptr<EmbeddingModel>& model, Work work,
+                                                        ErrorShape errors) {
+  auto task = std::make_shared<Task>(model, std::move(work));
+  {
+    const std::lock_guard lock(model->mutex_);
+    if (model->waiting_.size() > model->max_waiting_)
+      return overloaded(429, fmt::format("{} requests wait for {} already", model->waiting_.size(), model->name_), 1);
+    model->waiting_.push_back(task);
+    model->changed_.notify_all();
+  }
+  return std::unique_ptr<Answer>(std::make_unique<TaskAnswer>(std::move(task), errors, model->name_));
+}
+
+void EmbeddingModels::add(std::shared_ptr<EmbeddingModel> model, int64_t expected_bytes) {
+  residency_.add(model, expected_bytes);
+  const std::lock_guard lock(mutex_);
+  models_.push_back(std::move(model));
+}
+
+std::vector<std::shared_ptr<EmbeddingModel>> EmbeddingModels::all() const {
+  const std::lock_guard lock(mutex_);
+  return models_;
+}
+
+Outcome<std::shared_ptr<EmbeddingModel>> EmbeddingModels::find(const std::string& name) const {
+  const auto models = all();
+  if (models.empty()) return not_found_error("model", "this server has no model for embeddings", "model_not_found");
+  std::vector<std::string_view> names;
+  for (const auto& model : models) {
+    names.push_back(model->name());
+    const bool is_only = name.empty() && models.size() == 1;
+    if (!is_only && model->name() != name && model->name() + ":latest" != name) continue;
+    auto use = residency_.use(*model);
+    if (!use) return not_loaded(residency_.load(*model));
+    return std::shared_ptr<EmbeddingModel>(std::move(use), model.get());
+  }
+  if (name.empty())
+    return bad_request("model", fmt::format("model is missing; there are {}", fmt::join(names, ", ")),
+                       "missing_required_parameter");
+  const std::string shown = name.substr(0, 128);
+  return not_found_error(
+      "model",
+      fmt::format("there is no model for embeddings \"{}\"{}; there {} {}", shown, did_you_mean(shown, names),
+                  names.size() == 1 ? "is" : "are", fmt::join(names, ", ")),
+      "model_not_found");
+}
+
+void append_numbers(std::string& text, std::span<const float> values) {
+  text += '[';
+  for (size_t i = 0; i < values.size(); ++i)
+    fmt::format_to(std::back_inserter(text), "{}{}", i > 0 ? "," : "", values[i]);
+  text += ']';
+}
+
+}  // namespace redline::server

@@ -1,0 +1,245 @@
+// POST /v1/embeddings (OpenAI), and /api/embed and /api/embeddings of Ollama's API.
+#include <chrono>
+
+#include "base/base64.h"
+#include "server/app.h"
+
+namespace redline::server {
+namespace {
+
+constexpr double kMaxToken = 2147483647, kMaxDimensions = 1 << 20;
+constexpr size_t kMaxInputs = 4096;
+
+const Field any_item{"", kAny, ""};
+const Field number_item{"", kNumber, ""};
+const Schema open_schema{"AnyObject", {}, true};
+
+const Schema embeddings_schema{
+    "EmbeddingRequest",
+    {{"model", kString, "a name from /v1/models; may be left out if there is one for embeddings", {.max_length = 1000}},
+     {"input",
+      kString | kArray,
+      "a text, a list of texts, a list of token ids, or a list of such lists; ids include the special tokens",
+      {.required = true, .min_items = 1, .max_items = 1 << 20, .items = &any_item}},
+     {"encoding_format", kString, "default: float; base64: little-endian float32", {.choices = {"float", "base64"}}},
+     {"dimensions", kInteger, "keep this many and normalize again", {.min = 1, .max = kMaxDimensions}},
+     {"user", kString, "nothing is recorded", {.is_ignored = true}},
+     {"truncate", kBoolean, "cut texts that are too long; default: false, they are an error"},
+     {"normalize", kBoolean, "default: as the model's files say"},
+     {"prompt_name",
+      kString,
+      "one of the model's prompts, which goes before each text; default: the model's own",
+      {.max_length = 1000}}}};
+const Schema embedding_schema{"Embedding",
+                              {{"object", kString, "", {.required = true, .choices = {"embedding"}}},
+                               {"index", kInteger, "of the input", {.required = true}},
+                               {"embedding", kArray | kString, "", {.required = true, .items = &number_item}}}};
+const Field embedding_item{"", kObject, "", {.object = &embedding_schema}};
+const Schema usage_schema{
+    "EmbeddingUsage",
+    {{"prompt_tokens", kInteger, "", {.required = true}}, {"total_tokens", kInteger, "", {.required = true}}}};
+const Schema list_schema{"EmbeddingList",
+                         {{"object", kString, "", {.required = true, .choices = {"list"}}},
+                          {"data", kArray, "", {.required = true, .items = &embedding_item}},
+                          {"model", kString, "", {.required = true}},
+                          {"usage", kObject, "", {.required = true, .object = &usage_schema}}}};
+
+const std::vector<Field>& ollama_fields() {
+  static const std::vector<Field> fields = {
+      {"model", kString, "a name from /api/tags", {.required = true, .max_length = 1000}},
+      {"options", kObject, "", {.object = &open_schema, .is_ignored = true}},
+      {"keep_alive", kString | kNumber, "models stay loaded", {.is_ignored = true}}};
+  return fields;
+}
+const Field text_item{"", kString, ""};
+const Schema embed_schema{
+    "OllamaEmbedRequest",
+    joined(ollama_fields(),
+           {{"input",
+             kString | kArray,
+             "a text or a list of texts",
+             {.required = true, .max_items = kMaxInputs, .items = &text_item}},
+            {"truncate", kBoolean, "cut texts that are too long; default: true, as in Ollama"},
+            {"dimensions", kInteger, "keep this many and normalize again", {.min = 1, .max = kMaxDimensions}}})};
+const Field vector_item{"", kArray, "", {.items = &number_item}};
+const Schema embed_answer_schema{"OllamaEmbedAnswer",
+                                 {{"model", kString, "", {.required = true}},
+                                  {"embeddings", kArray, "", {.required = true, .items = &vector_item}},
+                                  {"total_duration", kInteger, "nanoseconds"},
+                                  {"load_duration", kInteger, "nanoseconds"},
+                                  {"prompt_eval_count", kInteger, "tokens"}}};
+const Schema old_embed_schema{"OllamaEmbeddingsRequest",
+                              joined(ollama_fields(), {{"prompt", kString, "the text", {.required = true}}})};
+const Schema old_embed_answer_schema{"OllamaEmbeddingsAnswer",
+                                     {{"embedding", kArray, "", {.required = true, .items = &number_item}}}};
+
+Outcome<std::vector<int32_t>> token_ids(const Json& list, const std::string& place) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < list.size(); ++i) {
+    const Json& id = list[i];
+    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > kMaxToken)
+      return bad_request(fmt::format("{}[{}]", place, i), fmt::format("{}[{}] is no token id", place, i),
+                         "invalid_type");
+    ids.push_back(id.get<int32_t>());
+  }
+  return ids;
+}
+
+/// The four shapes of "input".
+std::optional<ApiError> read_input(const Json& input, EmbedRequest& request) {
+  if (input.is_string()) {
+    request.texts = {input.get<std::string>()};
+    return std::nullopt;
+  }
+  if (input[0].is_number()) {
+    auto ids = token_ids(input, "input");
+    if (!ids.ok()) return ids.error();
+    request.tokens = {std::move(*ids)};
+    return std::nullopt;
+  }
+  if (input.size() > kMaxInputs)
+    return bad_request("input",
+                       fmt::format("input has {} texts; at most {} go in one request", input.size(), kMaxInputs),
+                       "array_above_max_length");
+  for (size_t i = 0; i < input.size(); ++i) {
+    const std::string place = fmt::format("input[{}]", i);
+    if (input[0].is_string() ? !input[i].is_string() : !input[i].is_array())
+      return bad_request(
+          place,
+          fmt::format("{} must be {}, as input[0]", place, input[0].is_string() ? "a string" : "a list of token ids"),
+          "invalid_type");
+    if (input[i].is_string()) {
+      request.texts.push_back(input[i].get<std::string>());
+      continue;
+    }
+    auto ids = token_ids(input[i], place);
+    if (!ids.ok()) return ids.error();
+    request.tokens.push_back(std::move(*ids));
+  }
+  return std::nullopt;
+}
+
+std::string base64_of(std::span<const float> values) {
+  return to_base64({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
+}
+
+std::string list_body(const Embeddings& e, const std::string& model, bool is_base64) {
+  std::string body = R"({"object":"list","data":[)";
+  for (int64_t i = 0; i < e.count; ++i) {
+    const auto row =
+        std::span(e.values).subspan(static_cast<size_t>(i * e.dimensions), static_cast<size_t>(e.dimensions));
+    body += fmt::format(R"({}{{"object":"embedding","index":{},"embedding":)", i > 0 ? "," : "", i);
+    if (is_base64) body += '"' + base64_of(row) + '"';
+    else append_numbers(body, row);
+    body += '}';
+  }
+  int64_t tokens = 0;
+  for (const int64_t n : e.tokens) tokens += n;
+  return body + fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})", to_text(Json(model)),
+                            tokens, tokens);
+}
+
+int64_t sum_of(const std::vector<int64_t>& counts) {
+  int64_t sum = 0;
+  for (const int64_t n : counts) sum += n;
+  return sum;
+}
+
+AnswerOr post_embeddings(Call& call) {
+  const Json& body = call.body;
+  SERVER_ASSIGN(const auto model, call.app.embeddings().find(body.value("model", std::string())));
+  EmbedRequest request;
+  if (auto error = read_input(body["input"], request)) return *error;
+  request.dimensions = body.value("dimensions", int64_t{0});
+  request.truncate = body.value("truncate", false);
+  if (const auto named = body.find("prompt_name"); named != body.end()) request.prompt_name = named->get<std::string>();
+  if (const auto given = body.find("normalize"); given != body.end()) request.normalize = given->get<bool>();
+  const bool is_base64 = body.value("encoding_format", "float") == "base64";
+  return EmbeddingModel::submit(
+      model,
+      [request = std::move(request), is_base64,
+       name = body.value("model", model->name())](EmbeddingEngine& engine) -> Outcome<EmbeddingModel::Result> {
+        const auto result = engine.embed(request);
+        if (!result.ok()) return api_error(result.status(), "input");
+        return EmbeddingModel::Result{list_body(result.value(), name, is_base64), sum_of(result.value().tokens)};
+      },
+      call.shape);
+}
+
+AnswerOr post_embed(Call& call) {
+  const Json& body = call.body;
+  const auto name = body["model"].get<std::string>();
+  SERVER_ASSIGN(const auto model, call.app.embeddings().find(name));
+  EmbedRequest request;
+  if (const Json& input = body["input"]; !input.is_array() || !input.empty())
+    if (auto error = read_input(input, request)) return *error;
+  request.dimensions = body.value("dimensions", int64_t{0});
+  request.truncate = body.value("truncate", true);
+  const auto begin = std::chrono::steady_clock::now();
+  return EmbeddingModel::submit(
+      model,
+      [request = std::move(request), name, begin](EmbeddingEngine& engine) -> Outcome<EmbeddingModel::Result> {
+        const auto result = engine.embed(request);
+        if (!result.ok()) return api_error(result.status(), "input");
+        const Embeddings& e = result.value();
+        std::string text = fmt::format(R"({{"model":{},"embeddings":[)", to_text(Json(name)));
+        for (int64_t i = 0; i < e.count; ++i) {
+          if (i > 0) text += ',';
+          append_numbers(text, std::span(e.values).subspan(static_cast<size_t>(i * e.dimensions),
+                                                           static_cast<size_t>(e.dimensions)));
+        }
+        const auto elapsed = std::chrono::steady_clock::now() - begin;
+        text += fmt::format(R"(],"total_duration":{},"load_duration":0,"prompt_eval_count":{}}})",
+                            std::chrono::duration_cast<std::chrono::nanoseconds>(elapsed).count(), sum_of(e.tokens));
+        return EmbeddingModel::Result{std::move(text), sum_of(e.tokens)};
+      },
+      call.shape);
+}
+
+AnswerOr post_old_embed(Call& call) {
+  SERVER_ASSIGN(const auto model, call.app.embeddings().find(call.body["model"].get<std::string>()));
+  EmbedRequest request;
+  request.texts = {call.body["prompt"].get<std::string>()};
+  request.truncate = true;  // as in Ollama
+  return EmbeddingModel::submit(
+      model,
+      [request = std::move(request)](EmbeddingEngine& engine) -> Outcome<EmbeddingModel::Result> {
+        const auto result = engine.embed(request);
+        if (!result.ok()) return api_error(result.status(), "prompt");
+        std::string text = R"({"embedding":)";
+        append_numbers(text, result.value().values);
+        return EmbeddingModel::Result{text + "}", sum_of(result.value().tokens)};
+      },
+      call.shape);
+}
+
+}  // namespace
+
+std::vector<Endpoint> embeddings_endpoints() {
+  const auto rules = [](const Schema* request, ErrorShape errors) {
+    return EndpointRules{.request = request, .errors = errors, .needs_models = true, .error_statuses = {404}};
+  };
+  return {{"POST",
+           "/v1/embeddings",
+           "embeddings",
+           "vectors of texts",
+           {{200, "one for each text", &list_schema}},
+           post_embeddings,
+           rules(&embeddings_schema, ErrorShape::kOpenAi)},
+          {"POST",
+           "/api/embed",
+           "embeddings",
+           "vectors of texts (Ollama's API)",
+           {{200, "one for each text", &embed_answer_schema}},
+           post_embed,
+           rules(&embed_schema, ErrorShape::kOllama)},
+          {"POST",
+           "/api/embeddings",
+           "embeddings",
+           "the vector of a text (Ollama's older API)",
+           {{200, "the vector", &old_embed_answer_schema}},
+           post_old_embed,
+           rules(&old_embed_schema, ErrorShape::kOllama)}};
+}
+
+}  // namespace redline::server

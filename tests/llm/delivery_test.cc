@@ -1,0 +1,148 @@
+// Sampling on the workers, and what a step gave delivered beside the next one.
+#include <gtest/gtest.h>
+
+#include <atomic>
+#include <chrono>
+#include <thread>
+
+#include "redline/text.h"
+
+namespace redline {
+namespace {
+
+const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
+
+std::unique_ptr<TextEngine> open(int threads) {
+  TextEngineOptions options;
+  options.threads = threads;
+  options.dtype = ComputeType::kF32;  // a sequence has the same bits in any batch
+  options.context = 256;
+  auto engine = TextEngine::open(kTales, options);
+  EXPECT_TRUE(engine.ok()) << engine.status().to_string();
+  return std::move(engine).value();
+}
+
+/// Requests with every way to choose a token and to end a text.
+std::vector<GenerateRequest> mixed(const TextEngine& engine) {
+  std::vector<GenerateRequest> requests;
+  for (int i = 0; i < 16; ++i) {
+    GenerateRequest& r = requests.emplace_back();
+    r.prompt = engine.encode(i % 2 ? "Once upon a time" : "The little dog").value();
+    r.sampling.temperature = i % 5 == 0 ? 0.0f : 1.0f;
+    r.sampling.top_p = i % 3 == 0 ? 0.9f : 1.0f;
+    r.sampling.top_k = i % 4 == 1 ? 40 : 0;
+    r.sampling.repetition_penalty = i % 4 == 2 ? 1.2f : 1.0f;
+    r.sampling.seed = static_cast<uint64_t>(100 + i);
+    r.max_tokens = 20 + i;
+    r.num_logprobs = i % 3 - 1;
+    if (i % 4 == 3) r.stop = {" the", "dog"};
+    if (i == 6) r.constraint = {OutputConstraint::Kind::kRegex, "[a-z]{3,12}( [a-z]{2,9}){4}\\.", {}};
+    if (i == 13)
+      r.constraint = {OutputConstraint::Kind::kJsonSchema, R"({"type":"array","items":{"type":"integer"}})", {}};
+    if (i == 14) r.constraint = {OutputConstraint::Kind::kChoice, "", {"yes", "no", "perhaps"}};
+  }
+  return requests;
+}
+
+struct Output {
+  std::vector<int32_t> tokens;
+  std::vector<float> logprobs;
+  std::string text, pieces;
+  FinishReason reason = FinishReason::kStop;
+  bool operator==(const Output&) const = default;
+};
+auto collect(Output& out) {
+  return [&out](const TextPiece& piece) {
+    out.pieces += piece.text;
+    if (piece.token < 0) return true;
+    out.logprobs.push_back(piece.logprob);
+    for (const TokenLogprob& top : piece.top) out.logprobs.push_back(top.logprob);
+    return true;
+  };
+}
+void take(Output& out, Result<GenerateResult> result) {
+  ASSERT_TRUE(result.ok()) << result.status().to_string();
+  out.tokens = result->tokens;
+  out.text = result->text;
+  out.reason = result->reason;
+}
+
+TEST(Delivery, TextsDoNotDependOnThreadsNorOnWhoRunsTheSteps) {
+  std::vector<Output> want(16);
+  {
+    const auto engine = open(1);
+    const auto requests = mixed(*engine);
+    for (size_t i = 0; i < requests.size(); ++i) take(want[i], engine->generate(requests[i], collect(want[i])));
+  }
+  EXPECT_EQ(want[3].reason, FinishReason::kStop);
+  for (const int threads : {1, 2, 3}) {
+    const auto engine = open(threads);
+    const auto requests = mixed(*engine);
+    std::vector<Output> got(16);
+    std::vector<std::shared_ptr<Generation>> running;
+    for (size_t i = 0; i < requests.size(); ++i)
+      running.push_back(engine->submit(requests[i], collect(got[i])).value());
+    int64_t tokens = 0;
+    for (size_t i = 0; i < requests.size(); ++i) {
+      take(got[i], running[i]->wait());
+      EXPECT_TRUE(got[i] == want[i]) << "request " << i << ", " << threads << " threads:\n"
+                                     << got[i].text << "\n"
+                                     << want[i].text;
+      EXPECT_EQ(got[i].text, got[i].pieces);
+      tokens += std::ssize(got[i].tokens);
+    }
+    EXPECT_EQ(engine->stats().generated_tokens, tokens);
+    EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+  }
+}
+
+// The callback of a submitted request waits for the next step, which would never come if it had to wait for the callback.
+TEST(Delivery, CallbacksRunBesideTheNextStep) {
+  const auto engine = open(2);
+  GenerateRequest r;
+  r.prompt = engine->encode("Once upon a time").value();
+  r.max_tokens = 6;
+  r.ignore_stop_tokens = true;
+  std::atomic<int> saw_next{0};
+  int tokens = 0;
+  const auto running = engine
+                           ->submit(r,
+                                    [&](const TextPiece& piece) {
+                                      if (piece.token < 0 || ++tokens == 6) return true;
+                                      const int64_t steps = tokens;  // one per token
+                                      const auto end = std::chrono::steady_clock::now() + std::chrono::seconds(60);
+                                      while (engine->stats().steps <= steps && std::chrono::steady_clock::now() < end)
+                                        std::this_thread::yield();
+                                      saw_next += engine->stats().steps > steps;
+                                      return true;
+                                    })
+                           .value();
+  EXPECT_EQ(running->wait()->tokens.size(), 6u);
+  EXPECT_EQ(saw_next, 5);
+}
+
+TEST(Delivery, ACallbackThatEndsItsRequestIsNotCalledAgain) {
+  const auto engine = open(2);
+  GenerateRequest r;
+  r.prompt = engine->encode("Once upon a time").value();
+  r.max_tokens = 200;
+  r.ignore_stop_tokens = true;
+  for (int last = 1; last < 6; ++last) {
+    int calls = 0;
+    const auto running = engine
+                             ->submit(r,
+                                      [&](const TextPiece& piece) {
+                                        calls += piece.token >= 0;
+                                        return calls < last;
+                                      })
+                             .value();
+    const auto result = running->wait();
+    EXPECT_EQ(result->reason, FinishReason::kCancelled);
+    EXPECT_EQ(std::ssize(result->tokens), last);
+    EXPECT_EQ(calls, last);
+    EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
+  }
+}
+
+}  // namespace
+}  // namespace redline

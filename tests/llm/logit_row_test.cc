@@ -1,0 +1,150 @@
+// The shortcuts of LogitRow against Candidates with the whole vocabulary: the same tokens, to the last bit.
+#include "llm/logit_row.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <limits>
+#include <random>
+
+namespace redline {
+namespace {
+
+constexpr float kInf = std::numeric_limits<float>::infinity();
+
+struct Row {
+  const char* name;
+  float spread;     ///< of a normal distribution
+  size_t peaks;     ///< logits that stand out
+  double excluded;  ///< share of tokens at -inf
+};
+constexpr Row kRows[] = {{"peaked", 2, 40, 0}, {"one_peak", 1, 1, 0},  {"wide", 6, 0, 0},    {"flat", 0.5f, 0, 0},
+                         {"equal", 0, 0, 0},   {"masked", 2, 40, 0.9}, {"few", 2, 0, 0.999}, {"levels", -3, 0, 0}};
+
+std::vector<float> logits_of(const Row& row, size_t n, uint32_t seed) {
+  std::mt19937 random(seed);
+  std::normal_distribution<float> normal(0, std::abs(row.spread) + 1e-9f);
+  std::vector<float> logits(n);
+  for (float& x : logits) x = row.spread == 0 ? 1.5f : normal(random);
+  if (row.spread < 0)
+    for (float& x : logits) x = std::round(x);  // many ties
+  for (size_t i = 0; i < row.peaks; ++i) logits[random() % n] = 8 + 3 * normal(random);
+  std::bernoulli_distribution is_excluded(row.excluded);
+  for (size_t i = 1; i < n; ++i)
+    if (is_excluded(random)) logits[i] = -kInf;
+  return logits;
+}
+
+std::vector<int32_t> ids(const Candidates& candidates) {
+  std::vector<int32_t> ids;
+  for (const Candidate& c : candidates.tokens()) ids.push_back(c.id);
+  return ids;
+}
+
+class LogitRowTest : public testing::TestWithParam<Row> {
+ protected:
+  static constexpr size_t kVocab = 50003;  // no whole number of blocks
+  LogitRowTest() : row_(*cpu_kernels().value(), kVocab) { out_.reserve(kVocab), all_.reserve(kVocab); }
+
+  void scan(uint32_t seed) {
+    logits_ = logits_of(GetParam(), kVocab, seed);
+    ASSERT_TRUE(row_.scan(logits_, 0).ok());
+  }
+  Candidates& all(float temperature) {
+    row_.all(all_);
+    all_.set_temperature(temperature);
+    return all_;
+  }
+  /// The tokens and weights of `out_` are those of `all_`.
+  void expect_same(const std::string& what) {
+    ASSERT_EQ(ids(out_), ids(all_)) << what;
+    const auto a = out_.weights(), b = all_.weights();
+    ASSERT_TRUE(std::equal(a.begin(), a.end(), b.begin())) << what;
+  }
+
+  LogitRow row_;
+  Candidates out_, all_;
+  std::vector<float> logits_;
+};
+
+TEST_P(LogitRowTest, FindsTheBest) {
+  for (uint32_t seed = 0; seed < 3; ++seed) {
+    scan(seed);
+    EXPECT_EQ(row_.best_id(), std::max_element(logits_.begin(), logits_.end()) - logits_.begin());
+  }
+}
+
+TEST_P(LogitRowTest, TopK) {
+  for (uint32_t seed = 0; seed < 2; ++seed) {
+    scan(seed);
+    for (const int64_t k : {1, 2, 40, 100, 300, 341}) {
+      ASSERT_TRUE(row_.top_k(k, 0.7f, out_));
+      all(0.7f).keep_top_k(k);
+      expect_same(fmt::format("k {}", k));
+    }
+    EXPECT_FALSE(row_.top_k(390, 0.7f, out_));  // there are 391 blocks
+  }
+}
+
+TEST_P(LogitRowTest, TopPAndMinP) {
+  int decided = 0, calls = 0;
+  for (uint32_t seed = 0; seed < 2; ++seed) {
+    scan(seed);
+    for (const float temperature : {0.5f, 1.0f, 1.7f})
+      for (const float p : {1e-6f, 0.3f, 0.9f, 0.95f, 0.999f}) {
+        ++calls;
+        if (row_.top_p(p, temperature, out_)) {
+          ++decided;
+          all(temperature).keep_top_p(p);
+          expect_same(fmt::format("top_p {} at {}", p, temperature));
+        }
+        ASSERT_TRUE(row_.min_p(p, temperature, out_));
+        all(temperature).keep_min_p(p);
+        expect_same(fmt::format("min_p {} at {}", p, temperature));
+      }
+  }
+  EXPECT_GT(decided, 0);
+  if (std::string(GetParam().name) == "peaked") {
+    EXPECT_GE(decided, calls * 3 / 4);
+  }
+}
+
+TEST_P(LogitRowTest, Draw) {
+  int decided = 0;
+  for (uint32_t seed = 0; seed < 2; ++seed) {
+    scan(seed);
+    for (const float temperature : {0.5f, 1.0f, 1.7f})
+      for (int i = 0; i < 40; ++i) {
+        const double u = i / 40.0;
+        const std::optional<int32_t> token = row_.draw(temperature, u);
+        if (!token) continue;
+        ++decided;
+        ASSERT_EQ(*token, all(temperature).draw(u).id) << u << " at " << temperature;
+      }
+  }
+  EXPECT_GE(decided, 40);  // of 240; the others depend on rounding in flat distributions
+}
+
+TEST_P(LogitRowTest, LeavesExtremeTemperaturesAlone) {
+  scan(1);
+  EXPECT_FALSE(row_.top_p(0.5f, 1e-30f, out_));
+  EXPECT_FALSE(row_.draw(1e-30f, 0.5));
+}
+
+INSTANTIATE_TEST_SUITE_P(All, LogitRowTest, testing::ValuesIn(kRows), [](const auto& info) { return info.param.name; });
+
+TEST(LogitRow, SmallVocabulariesAreLeftToTheCaller) {
+  LogitRow row(*cpu_kernels().value(), 1000);
+  Candidates out;
+  out.reserve(1000);
+  const std::vector<float> logits(1000, 1.0f);
+  ASSERT_TRUE(row.scan(logits, 0).ok());
+  EXPECT_FALSE(row.top_k(3, 1, out));
+  EXPECT_FALSE(row.top_p(0.5f, 1, out));
+  EXPECT_FALSE(row.min_p(0.5f, 1, out));
+  EXPECT_FALSE(row.draw(1, 0.5));
+}
+
+}  // namespace
+}  // namespace redline

@@ -1,0 +1,218 @@
+// /v1/embeddings, /v1/rerank and Ollama's /api/embed, over a tiny random encoder.
+#include <gmock/gmock.h>
+
+#include <cstring>
+#include <filesystem>
+#include <future>
+#include <numeric>
+
+#include "base/base64.h"
+#include "server/answers.h"
+#include "support/temporary_folder.h"
+
+namespace redline::server {
+namespace {
+
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+class EmbeddingServer : public ::testing::Test {
+ protected:
+  static void SetUpTestSuite() {
+    folder_ = new testing::TemporaryFolder();
+    for (const char* file : {"config.json", "model.safetensors"})
+      fs::create_symlink(std::string(REDLINE_GOLDEN_DIR) + "/encoders/bert/" + file, folder_->path() + "/" + file);
+    fs::create_symlink(std::string(REDLINE_SOURCE_DIR) + "/tests/golden/tokenizers/bert.json",
+                       folder_->path() + "/tokenizer.json");
+    app_ = new App({});
+    const auto open = [path = folder_->path()] {
+      return EmbeddingEngine::open(path, {.threads = 1, .dtype = ComputeType::kF32});
+    };
+    const auto model = std::make_shared<EmbeddingModel>("bert", open, 4);
+    app_->embeddings().add(model, 0);
+    const auto loaded = app_->residency().load_if_it_fits(*model);
+    ASSERT_TRUE(loaded.ok()) << loaded.status().to_string();
+    app_->set_ready();
+  }
+  static void TearDownTestSuite() {
+    delete std::exchange(app_, nullptr);
+    delete std::exchange(folder_, nullptr);
+  }
+
+  static std::pair<int, Json> post(const std::string& path, const Json& body) {
+    auto call = make_request("POST", path, body.dump());
+    const auto answer = app_->handle(call);
+    std::string text = body_of(*answer);
+    return {answer->status, Json::parse(text)};
+  }
+  static Json good(const std::string& path, const Json& body) {
+    auto [status, json] = post(path, body);
+    EXPECT_EQ(status, 200) << json.dump();
+    return json;
+  }
+  static std::vector<float> vector_of(const Json& list) { return list.get<std::vector<float>>(); }
+
+  static inline App* app_ = nullptr;
+  static inline testing::TemporaryFolder* folder_ = nullptr;
+};
+
+TEST_F(EmbeddingServer, TakesEveryShapeOfInput) {
+  const Json one = good("/v1/embeddings", {{"model", "bert"}, {"input", "Once upon a time"}});
+  EXPECT_EQ(one["object"], "list");
+  EXPECT_EQ(one["model"], "bert");
+  ASSERT_EQ(one["data"].size(), 1u);
+  EXPECT_EQ(one["data"][0]["object"], "embedding");
+  EXPECT_EQ(one["data"][0]["index"], 0);
+  const std::vector<float> vector = vector_of(one["data"][0]["embedding"]);
+  ASSERT_EQ(vector.size(), 32u);
+  EXPECT_EQ(one["usage"]["prompt_tokens"], one["usage"]["total_tokens"]);
+  const Json two = good("/v1/embeddings", {{"input", {"a fox", "Once upon a time"}}});
+  ASSERT_EQ(two["data"].size(), 2u);
+  EXPECT_EQ(vector_of(two["data"][1]["embedding"]), vector);
+  const std::vector<int32_t> ids = app_->embeddings().all()[0]->engine().encode("Once upon a time").value();
+  EXPECT_EQ(one["usage"]["prompt_tokens"], ids.size());
+  EXPECT_EQ(vector_of(good("/v1/embeddings", {{"input", ids}})["data"][0]["embedding"]), vector);
+  const Json lists = good("/v1/embeddings", {{"input", {ids, {5, 6}}}});
+  EXPECT_EQ(vector_of(lists["data"][0]["embedding"]), vector);
+  EXPECT_EQ(lists["usage"]["total_tokens"], ids.size() + 2);
+}
+
+TEST_F(EmbeddingServer, EncodesAsBase64AndCutsDimensions) {
+  const Json plain = good("/v1/embeddings", {{"input", "a fox"}, {"dimensions", 8}});
+  const std::vector<float> want = vector_of(plain["data"][0]["embedding"]);
+  ASSERT_EQ(want.size(), 8u);
+  EXPECT_NEAR(std::inner_product(want.begin(), want.end(), want.begin(), 0.0), 1, 1e-6);
+  const Json coded = good("/v1/embeddings", {{"input", "a fox"}, {"dimensions", 8}, {"encoding_format", "base64"}});
+  const auto bytes = from_base64(coded["data"][0]["embedding"].get<std::string>());
+  ASSERT_TRUE(bytes);
+  std::vector<float> got(8);
+  ASSERT_EQ(bytes->size(), 32u);
+  std::memcpy(got.data(), bytes->data(), 32);
+  EXPECT_EQ(got, want) << "the decimal digits tell every float";
+}
+
+TEST_F(EmbeddingServer, NamesWhatIsWrong) {
+  const auto error = [](const Json& body, int status, const char* param) {
+    auto [got, json] = post("/v1/embeddings", body);
+    EXPECT_EQ(got, status) << body.dump() << json.dump();
+    EXPECT_EQ(json["error"]["param"], param) << json.dump();
+    return json["error"]["message"].get<std::string>();
+  };
+  error(Json::object(), 400, "input");
+  error({{"input", Json::array()}}, 400, "input");
+  error({{"input", {{"a", 1}}}}, 400, "input");
+  error({{"input", {"a", 1}}}, 400, "input[1]");
+  error({{"input", {1, "a"}}}, 400, "input[1]");
+  error({{"input", {1, -1}}}, 400, "input[1]");
+  error({{"input", {{1, 2}, "a"}}}, 400, "input[1]");
+  error({{"input", {{1, 2.5}}}}, 400, "input[0][1]");
+  EXPECT_THAT(error({{"input", {1, 300}}}, 400, "input"), HasSubstr("300"));
+  EXPECT_THAT(error({{"input", "a"}, {"dimensions", 33}}, 400, "input"), HasSubstr("33"));
+  error({{"input", "a"}, {"dimensions", 0}}, 400, "dimensions");
+  error({{"input", "a"}, {"encoding_format", "hex"}}, 400, "encoding_format");
+  error({{"input", "a"}, {"modle", "bert"}}, 400, "modle");
+  EXPECT_THAT(error({{"input", "a"}, {"model", "bret"}}, 404, "model"), HasSubstr("did you mean \"bert\""));
+  std::string text;
+  for (int i = 0; i < 70; ++i) text += "a ";
+  const std::string message = error({{"input", text}}, 400, "input");
+  EXPECT_THAT(message, HasSubstr("72"));
+  EXPECT_THAT(message, HasSubstr("64"));
+  EXPECT_EQ(good("/v1/embeddings", {{"input", text}, {"truncate", true}})["usage"]["total_tokens"], 64);
+}
+
+TEST_F(EmbeddingServer, RanksDocuments) {
+  const Json body = {{"query", "a fox"}, {"documents", {"12345", "a fox", {{"text", "the fox"}}}}};
+  for (const char* path : {"/v1/rerank", "/rerank"}) {
+    const Json all = good(path, body);
+    ASSERT_EQ(all["results"].size(), 3u);
+    EXPECT_EQ(all["results"][0]["index"], 1);
+    EXPECT_NEAR(all["results"][0]["relevance_score"].get<double>(), 1, 1e-6);
+    EXPECT_EQ(all["results"][0]["document"]["text"], "a fox");
+    for (size_t i = 1; i < 3; ++i)
+      EXPECT_GE(all["results"][i - 1]["relevance_score"], all["results"][i]["relevance_score"]);
+  }
+  Json some = body;
+  some["top_n"] = 1;
+  some["return_documents"] = false;
+  const Json first = good("/rerank", some);
+  ASSERT_EQ(first["results"].size(), 1u);
+  EXPECT_FALSE(first["results"][0].contains("document"));
+  EXPECT_EQ(post("/rerank", {{"query", "a"}, {"documents", Json::array()}}).first, 400);
+  EXPECT_EQ(post("/rerank", {{"query", "a"}, {"documents", {1}}}).first, 400);
+}
+
+TEST_F(EmbeddingServer, SpeaksOllamasApi) {
+  const std::vector<float> want = vector_of(good("/v1/embeddings", {{"input", "a fox"}})["data"][0]["embedding"]);
+  const Json one = good("/api/embed", {{"model", "bert:latest"}, {"input", "a fox"}, {"options", {{"num_ctx", 1}}}});
+  EXPECT_EQ(vector_of(one["embeddings"][0]), want);
+  EXPECT_GT(one["prompt_eval_count"], 0);
+  EXPECT_EQ(good("/api/embed", {{"model", "bert"}, {"input", {"a", "b"}}})["embeddings"].size(), 2u);
+  EXPECT_EQ(good("/api/embed", {{"model", "bert"}, {"input", Json::array()}})["embeddings"].size(), 0u);
+  EXPECT_EQ(vector_of(good("/api/embeddings", {{"model", "bert"}, {"prompt", "a fox"}})["embedding"]), want);
+  std::string text;
+  for (int i = 0; i < 70; ++i) text += "a ";
+  EXPECT_EQ(good("/api/embed", {{"model", "bert"}, {"input", text}})["prompt_eval_count"], 64);
+  const auto [status, json] = post("/api/embed", {{"model", "bert"}, {"input", text}, {"truncate", false}});
+  EXPECT_EQ(status, 400);
+  EXPECT_THAT(json["error"].get<std::string>(), HasSubstr("72"));
+  auto tags = make_request("GET", "/api/tags");
+  EXPECT_EQ(Json::parse(body_of(*app_->handle(tags)))["models"][0]["name"], "bert");
+  EXPECT_EQ(good("/api/show", {{"model", "bert"}})["capabilities"][0], "embedding");
+}
+
+TEST_F(EmbeddingServer, ListsItsModel) {
+  auto list = make_request("GET", "/v1/models");
+  const Json all = Json::parse(body_of(*app_->handle(list)));
+  ASSERT_EQ(all["data"].size(), 1u);
+  EXPECT_EQ(all["data"][0]["id"], "bert");
+  EXPECT_EQ(all["data"][0]["capabilities"][0], "embedding");
+  auto one = make_request("GET", "/v1/models/bert");
+  EXPECT_EQ(Json::parse(body_of(*app_->handle(one)))["meta"]["pooling"], "mean");
+}
+
+TEST_F(EmbeddingServer, AFullQueueIsRefused) {
+  const auto model = std::make_shared<EmbeddingModel>(
+      "small", [] { return EmbeddingEngine::open(folder_->path(), {.threads = 1}); }, 1);
+  ASSERT_TRUE(model->load().ok());
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  const auto wait = [&](EmbeddingEngine&) -> Outcome<EmbeddingModel::Result> {
+    const std::lock_guard lock(gate);
+    return EmbeddingModel::Result{"done", 3};
+  };
+  std::vector<std::unique_ptr<Answer>> answers;
+  int refused = 0;
+  for (int i = 0; i < 6; ++i) {
+    auto answer = EmbeddingModel::submit(model, wait, ErrorShape::kOpenAi);
+    if (answer.ok()) answers.push_back(std::move(*answer));
+    else if (answer.error().status == 429) ++refused;
+  }
+  EXPECT_GE(refused, 3);
+  answers.pop_back();  // a client that is gone
+  closed.unlock();
+  for (const auto& answer : answers) EXPECT_EQ(body_of(*answer), "done");
+  EXPECT_EQ(answers.front()->facts.prompt_tokens, 3);
+}
+
+TEST_F(EmbeddingServer, AModelIsLoadedWhenARequestNamesIt) {
+  const auto model = std::make_shared<EmbeddingModel>(
+      "later", [] { return EmbeddingEngine::open(folder_->path(), {.threads = 1}); }, 4);
+  Residency residency;
+  EmbeddingModels models(residency);
+  models.add(model, 0);
+  EXPECT_FALSE(model->known_info().has_value());
+  const auto first = models.find("later");
+  ASSERT_FALSE(first.ok());
+  const auto load = first.error().load;
+  ASSERT_NE(load, nullptr);
+  std::promise<void> ready;
+  load->on_ready([&] { ready.set_value(); });
+  ready.get_future().wait();
+  ASSERT_TRUE(load->status().ok());
+  auto second = models.find("later");
+  ASSERT_TRUE(second.ok());
+  EXPECT_EQ((*second)->engine().info().dimensions, model->known_info()->dimensions);
+}
+
+}  // namespace
+}  // namespace redline::server

@@ -127,7 +127,7 @@ TEST(TextAdapters, OfInterleavedRopeEqualMergedWeights) {
     const Checkpoint plain = Checkpoint::open(base).value();
     const TextAdapter adapter = TextAdapter::random(plain, {"q_proj", "k_proj"}, 4, 1);
     adapter.write_peft(folder.path() + "/a");
-    adapter.write_gguf(folder.path() + "/a.gguf", *find_gguf_family(architecture).value().names, 8);
+    adapter.write_gguf(folder.path() + "/a.gguf", *find_gguf_family(architecture).value().names, 0);
     Checkpoint merged = Checkpoint::open(base).value();
     std::list<std::vector<float>> kept;
     adapter.merge(merged, 0.7, kept);

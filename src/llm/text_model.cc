@@ -78,6 +78,8 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   info.model_context = c.max_positions;
   if (context < 0 || context > kMaxContext)
     return invalid_argument("context {} is outside [1, {}]", context, kMaxContext);
+  if (!c.names.positions.empty() && context > c.max_positions)
+    return invalid_argument("context {}: the model has learned {} positions", context, c.max_positions);
   info.context = context > 0 ? context : std::min(c.max_positions, kDefaultContext);
   info.has_tokenizer = m.tokenizer != nullptr;
 

@@ -83,15 +83,56 @@ void set_general(const Checkpoint& checkpoint, int64_t parameters, DType type, G
 
 // Settings --------------------------------------------------------------------------------------------------------------
 
-Status set_architecture(const Checkpoint& checkpoint, std::string_view arch, const DecoderConfig& c,
-                        GgufWriter& writer) {
+void add_factors(const char* name, const std::vector<float>& factors, GgufWriter& writer) {
+  if (factors.empty()) return;
+  writer.add_tensor(name, {DType::kF32, {static_cast<int64_t>(factors.size())}, nullptr},
+                    [factors](int64_t, int64_t, uint8_t* out) -> Status {
+                      std::memcpy(out, factors.data(), factors.size() * sizeof(float));
+                      return {};
+                    });
+}
+
+/// unsupported: something that files of the family do not state differs from what llama.cpp takes for granted.
+Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
+  const int64_t every = family.gguf.window_every;
+  const int64_t window = *std::max_element(c.window.begin(), c.window.end());
+  for (int64_t i = 0; i < c.num_layers; ++i)
+    if (c.window[static_cast<size_t>(i)] != (every == 1 || (every > 1 && (i + 1) % every != 0) ? window : 0))
+      return unsupported("GGUF has no key for the sliding windows of {}", family.model_type);
+  constexpr int64_t kUnrotatedEvery = 4;  // of SmolLM3
+  for (size_t i = 0; i < c.unrotated.size(); ++i)
+    if (c.unrotated[i] != ((i + 1) % kUnrotatedEvery == 0))
+      return unsupported("GGUF has no key for the layers without rope of {}", family.model_type);
+  if (c.window_rope && family.gguf.window_rope_base > 0) {
+    REDLINE_ASSIGN(const RopeTableAttrs assumed,
+                   read_rope_config({{"rope_theta", family.gguf.window_rope_base}}, c.head_dim, c.max_positions));
+    if (c.window_rope->inverse_frequencies != assumed.inverse_frequencies)
+      return unsupported("GGUF has no key for the rope of layers with a window of {}", family.model_type);
+  }
+  if (c.attention_scale > 0 && !family.gguf_numbers &&
+      c.attention_scale != static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_dim))))
+    return unsupported("GGUF has no key for the attention scale of {}", family.model_type);
+  return {};
+}
+
+Status set_architecture(const Checkpoint& checkpoint, const ModelFamily& family, std::string_view arch,
+                        const DecoderConfig& c, GgufWriter& writer) {
   const auto set = [&](std::string_view key, int64_t value) {
     writer.set_u32(fmt::format("{}.{}", arch, key), static_cast<uint32_t>(value));
   };
   const auto set_number = [&](std::string_view key, double value) {
     writer.set_f32(fmt::format("{}.{}", arch, key), static_cast<float>(value));
   };
-  REDLINE_ASSIGN(const GgufRope rope, read_gguf_rope(checkpoint.config, c.head_dim, c.max_positions));
+  REDLINE_TRY(check_unstated(family, c));
+  nlohmann::json config = rope_of_layer_type(checkpoint.config, "full_attention");
+  const bool is_partial = c.rope.inverse_frequencies.size() * 2 != static_cast<size_t>(c.head_dim);
+  if (is_partial)  // a family's default included
+    config["partial_rotary_factor"] =
+        (static_cast<double>(2 * c.rope.inverse_frequencies.size()) + 1e-6) / static_cast<double>(c.head_dim);
+  REDLINE_ASSIGN(const RopeTableAttrs stated, read_rope_config(config, c.head_dim, c.max_positions));
+  if (stated.inverse_frequencies != c.rope.inverse_frequencies)
+    return unsupported("config: rope_theta is missing, which GGUF files state");
+  REDLINE_ASSIGN(const GgufRope rope, read_gguf_rope(config, c.head_dim, c.max_positions));
   set("vocab_size", c.vocab_size);
   set("context_length", c.max_positions);
   set("embedding_length", c.hidden_size);
@@ -101,8 +142,11 @@ Status set_architecture(const Checkpoint& checkpoint, std::string_view arch, con
   set("attention.head_count_kv", c.num_kv_heads);
   set("attention.key_length", c.head_dim);
   set("attention.value_length", c.head_dim);
-  set_number("attention.layer_norm_rms_epsilon", double{c.rms_norm_eps});
-  if (!c.window.empty() && c.window.front() > 0) set("attention.sliding_window", c.window.front());
+  set_number(c.norm.layer ? "attention.layer_norm_epsilon" : "attention.layer_norm_rms_epsilon",
+             double{c.rms_norm_eps});
+  if (family.gguf_numbers) family.gguf_numbers(c, set_number);
+  if (const int64_t window = *std::max_element(c.window.begin(), c.window.end()); window > 0)
+    set("attention.sliding_window", window);
   set("rope.dimension_count", rope.rotary_dim);
   set_number("rope.freq_base", rope.base);
   if (!rope.scaling.empty()) {
@@ -113,12 +157,10 @@ Status set_architecture(const Checkpoint& checkpoint, std::string_view arch, con
   if (rope.attention_multiplier != 1) set_number("rope.scaling.yarn_attn_factor", rope.attention_multiplier);
   if (rope.beta_fast) set_number("rope.scaling.yarn_beta_fast", *rope.beta_fast);
   if (rope.beta_slow) set_number("rope.scaling.yarn_beta_slow", *rope.beta_slow);
-  if (!rope.divisors.empty())
-    writer.add_tensor("rope_freqs.weight", {DType::kF32, {static_cast<int64_t>(rope.divisors.size())}, nullptr},
-                      [divisors = rope.divisors](int64_t, int64_t, uint8_t* out) -> Status {
-                        std::memcpy(out, divisors.data(), divisors.size() * sizeof(float));
-                        return {};
-                      });
+  if (rope.attention_factor) set_number("rope.scaling.attn_factor", *rope.attention_factor);
+  add_factors("rope_freqs.weight", rope.divisors, writer);
+  add_factors("rope_factors_long.weight", rope.beyond, writer);
+  add_factors("rope_factors_short.weight", rope.within, writer);
   return {};
 }
 
@@ -169,17 +211,26 @@ Status convert_row(const WeightSource& source, const uint8_t* row, DType type, i
   return {};
 }
 
-/// `stored_row`: which of the checkpoint's rows (of a vector: which element) the file's row n is; none: row n.
+/// `stored_row`: which of the checkpoint's rows (of a vector: which element) the file's row n is; none: row n. `offset` is
+/// added to the elements of a vector, which becomes float32.
 void add_tensor(const std::string& name, const WeightSource& source, DType type,
-                const std::function<int64_t(int64_t)>& stored_row, GgufWriter& writer) {
+                const std::function<int64_t(int64_t)>& stored_row, float offset, GgufWriter& writer) {
   const std::vector<int64_t>& shape = source.view.shape;
   const int64_t columns = shape.back();
   const bool is_vector = shape.size() == 1;
-  const auto fill = [source, type, stored_row, columns, is_vector](int64_t begin, int64_t end, uint8_t* out) -> Status {
+  const auto fill = [source, type, stored_row, columns, is_vector, offset](int64_t begin, int64_t end,
+                                                                           uint8_t* out) -> Status {
     const auto* data = static_cast<const uint8_t*>(source.view.data);
     const int64_t in_bytes = row_bytes(source.view.dtype, is_vector ? 1 : columns);
     const int64_t out_bytes = row_bytes(type, is_vector ? 1 : columns);
     if (is_vector) end = columns;
+    if (is_vector && offset != 0) {
+      std::vector<float> values(static_cast<size_t>(columns));
+      unpack_row(source.view.dtype, data, values.data(), columns);
+      for (float& value : values) value += offset;
+      std::memcpy(out, values.data(), values.size() * sizeof(float));
+      return {};
+    }
     for (int64_t row = begin; row < end; ++row)
       REDLINE_TRY(convert_row(source, data + (stored_row ? stored_row(row) : row) * in_bytes, type,
                               is_vector ? 1 : columns, out + (row - begin) * out_bytes));
@@ -205,16 +256,14 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;
   const DecoderConfig& c = model.config;
+  if (!names.is_written) return unsupported("{}: {} models are not converted yet", checkpoint.path, family->model_type);
   const std::string arch(names.export_architecture.empty() ? names.architecture : names.export_architecture);
-  if (std::any_of(c.window.begin(), c.window.end(), [&](int64_t window) { return window != c.window.front(); }) ||
-      (arch != "llama" && c.window.front() > 0))
-    return unsupported("{}: GGUF has no key for the sliding windows of {}", checkpoint.path, family->model_type);
 
   std::vector<std::pair<std::string, const WeightSource*>> tensors;
   std::map<DType, int64_t> bytes_of;
   int64_t parameters = 0;
   for (const auto& [name, source] : checkpoint.tensors) {
-    if (name.ends_with("rotary_emb.inv_freq") || (c.tie_word_embeddings && name == "lm_head.weight")) continue;
+    if (name.ends_with("rotary_emb.inv_freq") || (c.tie_word_embeddings && name == c.names.head + ".weight")) continue;
     if (dtype_info(source.view.dtype).gguf_type < 0 || source.source_row)
       return unsupported("{}: tensor {} is {}, a type that GGUF lacks", checkpoint.path, name,
                          dtype_info(source.view.dtype).name);
@@ -230,7 +279,7 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
 
   writer.set("general.architecture", arch);
   set_general(checkpoint, parameters, type, writer);
-  REDLINE_TRY(set_architecture(checkpoint, arch, c, writer).within(checkpoint.path));
+  REDLINE_TRY(set_architecture(checkpoint, *family, arch, c, writer).within(checkpoint.path));
   if (options.has_tokenizer) REDLINE_TRY(set_vocabulary(checkpoint, c.vocab_size, writer));
   else writer.set("tokenizer.ggml.model", "none");
 
@@ -239,7 +288,8 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
     const bool rotates = name.find(".attn_q.") != std::string::npos || name.find(".attn_k.") != std::string::npos;
     const bool is_vector = source->view.shape.size() == 1;
     add_tensor(name, *source, is_vector ? DType::kF32 : options.type.value_or(source->view.dtype),
-               rotates && names.interleaves_rope ? do_interleave(c.head_dim, rotary_dim) : nullptr, writer);
+               rotates && names.interleaves_rope ? do_interleave(c.head_dim, rotary_dim) : nullptr,
+               c.norm.plus_one && is_vector && name.ends_with("norm.weight") ? 1.0f : 0.0f, writer);
   }
   return {};
 }

@@ -14,10 +14,10 @@ struct GgufExport {
 };
 
 /// Metadata, vocabulary and tensors of a model that Redline runs, named as llama.cpp's converter names them: vectors in
-/// float32, q and k rows of the llama architecture in interleaved rope order. The tensors are read while the writer
+/// float32, q and k rows in interleaved rope order where the family's row says so. The tensors are read while the writer
 /// writes: `checkpoint` must live until then.
-/// not_found: no tokenizer. unsupported: another family or format, int8 weights, or settings that GGUF cannot
-/// express (dynamic rope scaling, windows in some layers only, pre-tokenizers without a name).
+/// not_found: no tokenizer. unsupported: another family or format, int8 weights, or settings that GGUF cannot express
+/// (dynamic rope scaling, other windows than those that llama.cpp takes for granted, pre-tokenizers without a name).
 Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& options, GgufWriter& writer);
 
 }  // namespace redline

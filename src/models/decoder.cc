@@ -2,12 +2,16 @@
 
 #include <cmath>
 
+#include "graph/ops/activation.h"
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_rows.h"
+#include "graph/ops/layer_norm.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/rms_norm.h"
+#include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
+#include "models/gguf_names.h"
 #include "models/rope_config.h"
 
 namespace redline {
@@ -37,10 +41,14 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
     return invalid_argument("config: num_attention_heads {} is not a multiple of num_key_value_heads {}", c.num_heads,
                             c.num_kv_heads);
   const int64_t positions = r.integer("max_position_embeddings", 1, int64_t{1} << 40, defaults.max_positions);
-  c.rms_norm_eps = static_cast<float>(r.number("rms_norm_eps", 0, 1, 1e-6));
-  c.tie_word_embeddings = r.boolean("tie_word_embeddings", false);
-  const std::string act = r.text("hidden_act", "silu");
-  if (act != "silu" && act != "swish") r.fail(unsupported("config: hidden_act \"{}\"; this family uses silu", act));
+  c.rms_norm_eps = static_cast<float>(r.number(defaults.norm_eps, 0, 1, defaults.norm_eps_value));
+  c.tie_word_embeddings = r.boolean("tie_word_embeddings", defaults.tied);
+  c.activation = defaults.activation;
+  const char* const act_key = r.has("hidden_activation") ? "hidden_activation" : "hidden_act";
+  const std::string act = r.text(act_key, std::string(activation_name(c.activation)));
+  if (const auto kind = activation_from_name(act);
+      act != activation_name(c.activation) && (!kind.ok() || *kind != c.activation))
+    r.fail(unsupported("config: {} \"{}\"; this family uses {}", act_key, act, activation_name(c.activation)));
   REDLINE_TRY(r.status());
   REDLINE_ASSIGN(c.rope, read_rope_config(config, c.head_dim, positions));
   c.max_positions = rope_context(config, positions);
@@ -48,39 +56,71 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
   return c;
 }
 
-Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers) {
+namespace {
+
+constexpr int64_t kMaxWindow = int64_t{1} << 40;
+
+/// `window` in the layers that "layer_types" names, or else `slides` selects.
+Result<std::vector<int64_t>> windows_of_layers(const nlohmann::json& config, int64_t num_layers, int64_t window,
+                                               const std::function<bool(int64_t)>& slides) {
   std::vector<int64_t> windows(static_cast<size_t>(num_layers), 0);
-  ConfigReader r(config);
-  const bool is_null =
-      config.contains("sliding_window") && !r.has("sliding_window");  // null means no window; a missing key does not
-  if (!r.boolean("use_sliding_window", false) || is_null) {
-    REDLINE_TRY(r.status());
-    return windows;
-  }
-  const int64_t window = r.integer("sliding_window", 1, int64_t{1} << 40, 4096);
-  const int64_t first = r.integer("max_window_layers", 0, int64_t{1} << 40, 28);
-  REDLINE_TRY(r.status());
   const auto types = config.find("layer_types");
   const bool listed = types != config.end() && !types->is_null();
   if (listed && (!types->is_array() || types->size() != windows.size()))
     return invalid_argument("config: layer_types must list {} layers", num_layers);
   for (size_t i = 0; i < windows.size(); ++i) {
-    bool slides = static_cast<int64_t>(i) >= first;
-    if (listed) {
-      const auto& type = (*types)[i];
-      slides = type == "sliding_attention";
-      if (!slides && type != "full_attention")
-        return unsupported("config: layer_types[{}] is {}; Redline runs full_attention and sliding_attention", i,
-                           type.is_string() ? type.get<std::string>() : type.type_name());
+    if (!listed) {
+      if (slides(static_cast<int64_t>(i))) windows[i] = window;
+      continue;
     }
-    if (slides) windows[i] = window;
+    const auto& type = (*types)[i];
+    if (type == "sliding_attention") windows[i] = window;
+    else if (type != "full_attention")
+      return unsupported("config: layer_types[{}] is {}; Redline runs full_attention and sliding_attention", i,
+                         type.is_string() ? type.get<std::string>() : type.type_name());
   }
   return windows;
 }
 
+}  // namespace
+
+Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers) {
+  ConfigReader r(config);
+  const bool is_null =
+      config.contains("sliding_window") && !r.has("sliding_window");  // null means no window; a missing key does not
+  if (!r.boolean("use_sliding_window", false) || is_null) {
+    REDLINE_TRY(r.status());
+    return std::vector<int64_t>(static_cast<size_t>(num_layers), 0);
+  }
+  const int64_t window = r.integer("sliding_window", 1, kMaxWindow, 4096);
+  const int64_t first = r.integer("max_window_layers", 0, kMaxWindow, 28);
+  REDLINE_TRY(r.status());
+  return windows_of_layers(config, num_layers, window, [&](int64_t layer) { return layer >= first; });
+}
+
+Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& config, int64_t num_layers,
+                                                      int64_t full_every) {
+  ConfigReader r(config);
+  const int64_t window = r.has("sliding_window") ? r.integer("sliding_window", 1, kMaxWindow) : 0;
+  REDLINE_TRY(r.status());
+  return windows_of_layers(config, num_layers, window, [&](int64_t layer) { return (layer + 1) % full_every != 0; });
+}
+
+namespace {
+
+/// The family's norm; the scope is set.
+Value norm_of(GraphBuilder& g, WeightReader& w, const DecoderConfig& c, Value x, const std::string& name,
+              int64_t size) {
+  const Value weight = c.norm.plus_one ? w.take_plus_one(name + ".weight", {size}) : w.take(name + ".weight", {size});
+  if (!c.norm.layer) return rms_norm(g, x, weight, {c.rms_norm_eps});
+  return layer_norm(g, x, weight, c.norm.bias ? w.take(name + ".bias", {size}) : Value{}, {c.rms_norm_eps});
+}
+
+}  // namespace
+
 Value LayerBuilder::norm(Value x, const char* name, int64_t size) {
   g_.set_scope(scope_ + name);
-  return rms_norm(g_, x, w_.take(scope_ + name + ".weight", {size}), {c_.rms_norm_eps});
+  return norm_of(g_, w_, c_, x, scope_ + name, size);
 }
 
 Value LayerBuilder::project(Value x, const char* name, int64_t out, int64_t in, bool has_bias) {
@@ -90,14 +130,38 @@ Value LayerBuilder::project(Value x, const char* name, int64_t out, int64_t in, 
   return linear(g_, x, weight, w_.has_bias(bias, has_bias) ? w_.take(bias, {out}) : Value{});
 }
 
-Value LayerBuilder::rotate(Value x) { return rope(g_, x, step_.rope, {c_.head_dim}); }
+Value LayerBuilder::project_part(Value x, const char* name, const char* part, int64_t stored, int64_t begin,
+                                 int64_t out, int64_t in, bool has_bias) {
+  g_.set_scope(scope_ + part);
+  const Value weight = w_.take_rows(scope_ + name + ".weight", {stored, in}, begin, out, scope_ + part + ".weight");
+  const std::string bias = scope_ + name + ".bias";
+  if (!w_.has_bias(bias, has_bias)) return linear(g_, x, weight);
+  return linear(g_, x, weight, w_.take_rows(bias, {stored}, begin, out, scope_ + part + ".bias"));
+}
+
+Value LayerBuilder::project_heads(Value x, const char* name, int64_t heads, bool has_bias) {
+  const int64_t out = heads * c_.head_dim;
+  if (!c_.interleaved_rope) return project(x, name, out, c_.hidden_size, has_bias);
+  g_.set_scope(scope_ + name);
+  const auto order = undo_interleave(c_.head_dim, 2 * static_cast<int64_t>(c_.rope.inverse_frequencies.size()));
+  const Value weight = w_.take(scope_ + name + ".weight", {out, c_.hidden_size}, order);
+  const std::string bias = scope_ + name + ".bias";
+  return linear(g_, x, weight, w_.has_bias(bias, has_bias) ? w_.take(bias, {out}, order) : Value{});
+}
+
+Value LayerBuilder::rotate(Value x) {
+  if (!c_.unrotated.empty() && c_.unrotated[static_cast<size_t>(layer_)]) return x;
+  const bool local = step_.window_rope.valid() && c_.window[static_cast<size_t>(layer_)] > 0;
+  return rope(g_, x, local ? step_.window_rope : step_.rope, {c_.head_dim});
+}
 
 Value LayerBuilder::attend(Value q, Value k, Value v) {
   g_.set_scope(scope_ + "self_attn");
   AttentionAttrs attrs;
   attrs.num_heads = c_.num_heads;
   attrs.window = c_.window[static_cast<size_t>(layer_)];
-  attrs.scale = static_cast<float>(1.0 / std::sqrt(static_cast<double>(c_.head_dim)));
+  attrs.scale = c_.attention_scale > 0 ? c_.attention_scale
+                                       : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c_.head_dim)));
   StateAttrs cache;
   cache.num_heads = c_.num_kv_heads;
   cache.head_dim = c_.head_dim;
@@ -105,11 +169,34 @@ Value LayerBuilder::attend(Value q, Value k, Value v) {
   return attention(g_, q, k, v, g_.state(scope_ + "kv_cache", cache), attrs);
 }
 
-Value LayerBuilder::gated_mlp(Value x, bool has_bias) {
-  const Value gate = project(x, "mlp.gate_proj", c_.intermediate_size, c_.hidden_size, has_bias);
-  const Value up = project(x, "mlp.up_proj", c_.intermediate_size, c_.hidden_size, has_bias);
+Value LayerBuilder::residual(Value x, Value y) {
+  if (c_.residual_scale != 1) y = scale(g_, y, {c_.residual_scale});
+  return add(g_, x, y);
+}
+
+Value LayerBuilder::gate(Value gate, Value up) {
   g_.set_scope(scope_ + "mlp");
-  return project(silu_mul(g_, gate, up), "mlp.down_proj", c_.hidden_size, c_.intermediate_size, has_bias);
+  return c_.activation == Activation::kSilu ? silu_mul(g_, gate, up) : gated_activation(g_, gate, up, c_.activation);
+}
+
+Value LayerBuilder::gated_mlp(Value x, bool has_bias) {
+  const Value g = project(x, "mlp.gate_proj", c_.intermediate_size, c_.hidden_size, has_bias);
+  const Value up = project(x, "mlp.up_proj", c_.intermediate_size, c_.hidden_size, has_bias);
+  return project(gate(g, up), "mlp.down_proj", c_.hidden_size, c_.intermediate_size, has_bias);
+}
+
+Value LayerBuilder::joint_gated_mlp(Value x) {
+  const int64_t inner = c_.intermediate_size;
+  const auto half = [&](const char* part, int64_t begin) {
+    return project_part(x, "mlp.gate_up_proj", part, 2 * inner, begin, inner, c_.hidden_size, false);
+  };
+  const Value g = half("mlp.gate_proj", 0), up = half("mlp.up_proj", inner);
+  return project(gate(g, up), "mlp.down_proj", c_.hidden_size, inner, false);
+}
+
+Value LayerBuilder::plain_mlp(Value x, const char* up, const char* down, bool has_bias) {
+  const Value h = activation(g_, project(x, up, c_.intermediate_size, c_.hidden_size, has_bias), c_.activation);
+  return project(h, down, c_.hidden_size, c_.intermediate_size, has_bias);
 }
 
 Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Checkpoint& checkpoint,
@@ -122,22 +209,29 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   step.positions = g.input("positions", DType::kI32, {T});
   step.logit_rows = g.input("logit_rows", DType::kI32, {Dim(Symbol::kLogitRows)});
 
-  const Value table = w.take("model.embed_tokens.weight", {c.vocab_size, c.hidden_size});
+  const Value table = w.take(c.names.embedding + ".weight", {c.vocab_size, c.hidden_size});
   Value x = embedding(g, table, step.tokens);
+  if (!c.names.positions.empty())
+    x = add(g, x,
+            embedding(g, w.take(c.names.positions + ".weight", {c.max_positions, c.hidden_size}), step.positions));
+  if (c.embedding_scale != 1) x = scale(g, x, {c.embedding_scale});
   const Value lengths = c.rope.depends_on_length() ? g.input("lengths", DType::kI32, {T}) : Value{};
   step.rope = rope_table(g, step.positions, lengths, c.rope);
+  if (c.window_rope) step.window_rope = rope_table(g, step.positions, {}, *c.window_rope);
   for (int64_t i = 0; i < c.num_layers; ++i) {
     LayerBuilder builder(g, w, c, step, i);
     x = layer(builder, x);
   }
   g.set_scope("model");
   x = gather_rows(g, x, step.logit_rows);
-  g.set_scope("model.norm");
-  x = rms_norm(g, x, w.take("model.norm.weight", {c.hidden_size}), {c.rms_norm_eps});
-  g.set_scope("lm_head");
-  if (c.tie_word_embeddings) w.ignore("lm_head.weight");
-  g.output("logits",
-           linear(g, x, c.tie_word_embeddings ? table : w.take("lm_head.weight", {c.vocab_size, c.hidden_size})));
+  g.set_scope(c.names.norm);
+  x = norm_of(g, w, c, x, c.names.norm, c.hidden_size);
+  if (c.logit_scale != 1) x = scale(g, x, {c.logit_scale});
+  g.set_scope(c.names.head);
+  if (c.tie_word_embeddings) w.ignore(c.names.head + ".weight");
+  g.output(
+      "logits",
+      linear(g, x, c.tie_word_embeddings ? table : w.take(c.names.head + ".weight", {c.vocab_size, c.hidden_size})));
   REDLINE_ASSIGN(Graph graph, g.finish());
   REDLINE_TRY(w.expect_all_taken());
   return graph;

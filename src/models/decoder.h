@@ -7,18 +7,42 @@
 #include "graph/ops/rope.h"
 #include "models/config_reader.h"
 #include "models/weight_reader.h"
+#include "tensor/activation.h"
 
 namespace redline {
+
+/// How the norms of a family compute.
+struct NormKind {
+  bool layer = false;     ///< layer norm, not RMS norm
+  bool bias = false;      ///< of a layer norm
+  bool plus_one = false;  ///< stored weights are factors minus 1
+};
+
+/// Names of a checkpoint's tensors.
+struct DecoderNames {
+  std::string layers = "model.layers.";  ///< before a layer's number
+  std::string embedding = "model.embed_tokens", norm = "model.norm", head = "lm_head";
+  std::string positions;  ///< learned embeddings of positions, added to those of tokens; "": none
+};
 
 /// Names follow config.json.
 struct DecoderConfig {
   int64_t num_layers = 0, hidden_size = 0, intermediate_size = 0, vocab_size = 0;
   int64_t num_heads = 0, num_kv_heads = 0, head_dim = 0;
   int64_t max_positions = 0;
-  float rms_norm_eps = 1e-5f;
+  float rms_norm_eps = 1e-5f;  ///< of all norms, whatever their kind
   bool tie_word_embeddings = false;
   RopeTableAttrs rope;
-  std::vector<int64_t> window;  ///< per layer; 0: no window
+  std::optional<RopeTableAttrs> window_rope;  ///< of layers with a window, if theirs differs
+  std::vector<int64_t> window;                ///< per layer; 0: no window
+  std::vector<bool> unrotated;                ///< per layer: without rope; empty: none
+  DecoderNames names;
+  NormKind norm;
+  Activation activation = Activation::kSilu;
+  float embedding_scale = 1, residual_scale = 1;  ///< factors of embeddings, and of what a layer adds to its input
+  float attention_scale = 0;                      ///< factor of q . k; 0: 1 / sqrt(head_dim)
+  float logit_scale = 1;                          ///< factor of logits
+  bool interleaved_rope = false;  ///< neighbouring rows of q and k projections rotate together, as in GGUF's llama
 };
 
 /// Defaults of config.json keys that differ between families.
@@ -26,6 +50,10 @@ struct DecoderDefaults {
   int64_t head_dim = 0;      ///< 0: hidden_size / num_attention_heads
   int64_t num_kv_heads = 0;  ///< 0: num_attention_heads; null means that in every family
   int64_t max_positions = 2048;
+  bool tied = false;  ///< tie_word_embeddings
+  Activation activation = Activation::kSilu;
+  const char* norm_eps = "rms_norm_eps";  ///< its key
+  double norm_eps_value = 1e-6;
 };
 
 /// Reads and checks the common settings. Implausible or contradictory sizes are errors that name the key.
@@ -35,33 +63,54 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
 /// window of 4096 from layer 28 on); all zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
+/// Windows of models whose layers alternate: a layer has the window "sliding_window" where "layer_types" says so; where that
+/// is absent, all have it but every `full_every`-th. All zero where sliding_window is null or absent.
+Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& config, int64_t num_layers,
+                                                      int64_t full_every);
+
 /// The inputs of a step and values shared by all layers. Input names: tokens, positions, logit_rows; "lengths" where
 /// rope depends on the length of the sequence.
 struct DecoderStep {
   Value tokens, positions, logit_rows;
-  Value rope;  ///< table of this step
+  Value rope, window_rope;  ///< tables of this step
 };
 
-/// Building blocks of one layer. Scope: "model.layers.N.".
+/// Building blocks of one layer. Scope: "model.layers.N.", or as the config's names say.
 class LayerBuilder {
  public:
   LayerBuilder(GraphBuilder& g, WeightReader& w, const DecoderConfig& c, const DecoderStep& step, int64_t layer)
-      : g_(g), w_(w), c_(c), step_(step), layer_(layer), scope_(fmt::format("model.layers.{}.", layer)) {}
+      : g_(g), w_(w), c_(c), step_(step), layer_(layer), scope_(fmt::format("{}{}.", c.names.layers, layer)) {}
 
-  /// RMS norm with `name`.weight over groups of `size`.
+  /// The family's norm with `name`.weight over groups of `size`.
   Value norm(Value x, const char* name, int64_t size);
   /// x times `name`.weight (and `name`.bias) to `out` features.
   Value project(Value x, const char* name, int64_t out, int64_t in, bool has_bias);
-  /// Rotary embedding of all heads.
+  /// The same of rows [begin, begin + out) of a weight with `stored` rows. `part` names it beside its siblings.
+  Value project_part(Value x, const char* name, const char* part, int64_t stored, int64_t begin, int64_t out,
+                     int64_t in, bool has_bias);
+  /// Queries or keys of `heads` heads, in the order that rotate() expects.
+  Value project_heads(Value x, const char* name, int64_t heads, bool has_bias);
+  /// Rotary embedding of all heads; x itself in a layer without.
   Value rotate(Value x);
   /// Attention of this layer, window and scale from the config.
   Value attend(Value q, Value k, Value v);
-  /// gate, up, silu_mul, down.
+  /// x + y, y times the config's residual scale.
+  Value residual(Value x, Value y);
+  /// gate, up, the activation of gate times up, down.
   Value gated_mlp(Value x, bool has_bias);
+  /// The same with gate and up, in this order, in one weight "mlp.gate_up_proj".
+  Value joint_gated_mlp(Value x);
+  /// up, activation, down.
+  Value plain_mlp(Value x, const char* up, const char* down, bool has_bias);
   const DecoderConfig& config() const { return c_; }
   GraphBuilder& graph() { return g_; }
+  /// For tensors that a family stores in a way of its own, by their names after scope().
+  WeightReader& weights() { return w_; }
+  const std::string& scope() const { return scope_; }
 
  private:
+  Value gate(Value gate, Value up);
+
   GraphBuilder& g_;
   WeightReader& w_;
   const DecoderConfig& c_;

@@ -55,10 +55,19 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
   for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "attention.head_count"})
     if (auto value = one_integer(file, fmt::format("{}.{}", arch, key)); !*value || **value < 1)
       return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, *value ? "0" : "missing");
+  // Some keys have the names of two families.
   static constexpr Key kNumbers[] = {{"attention.layer_norm_rms_epsilon", "rms_norm_eps"},
                                      {"attention.layer_norm_epsilon", "layer_norm_eps"},
-                                     {"rope.freq_base", "rope_theta"},
-                                     {"rope.freq_base_swa", "rope_local_base_freq"}};
+                                     {"attention.layer_norm_epsilon", "norm_epsilon"},
+                                     {"attention.scale", "attention_multiplier"},
+                                     {"embedding_scale", "embedding_multiplier"},
+                                     {"residual_scale", "residual_multiplier"},
+                                     {"logit_scale", "logit_scale"},
+                                     {"logit_scale", "logits_scaling"},
+                                     {"final_logit_softcapping", "final_logit_softcapping"},
+                                     {"attn_logit_softcapping", "attn_logit_softcapping"},
+                                     {"rope.freq_base_swa", "rope_local_base_freq"},
+                                     {"rope.freq_base", "rope_theta"}};
   for (const Key& key : kNumbers)
     if (const GgufValue* value = file.find(arch + "." + key.gguf)) {
       auto number = value->as_double();
@@ -67,6 +76,8 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
       // The file stores a float32; config.json has its decimal form.
       config[key.hf] = *number;
     }
+  if (const GgufValue* value = file.find(arch + ".use_parallel_residual"); value && value->as_bool())
+    config["use_parallel_residual"] = *value->as_bool();
   if (const GgufValue* pattern = file.find(arch + ".attention.sliding_window_pattern"); pattern && pattern->as_int())
     config["sliding_window_pattern"] = *pattern->as_int();
   // Files of qwen state neither the first layer with a window nor whether it is used, and no published model uses it:
@@ -95,13 +106,24 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
     scaling["rope_type"] = type;
     config["rope_scaling"] = scaling;
   }
-  if (const GgufTensor* factors = file.tensor("rope_freqs.weight"); factors && factors->view.data) {
+  const auto read_factors = [&](const char* name) -> Result<nlohmann::json> {
+    const GgufTensor* factors = file.tensor(name);
+    if (!factors || !factors->view.data) return nlohmann::json();
     if (factors->view.num_elements() > kMaxFrequencies)
-      return invalid_argument("{}: rope_freqs.weight has {} elements, expected half the head size", file.path(),
+      return invalid_argument("{}: {} has {} elements, expected half the head size", file.path(), name,
                               factors->view.num_elements());
     std::vector<float> values(static_cast<size_t>(factors->view.num_elements()));
     unpack_row(factors->view.dtype, factors->view.data, values.data(), factors->view.num_elements());
-    config["rope_freq_factors"] = values;
+    return nlohmann::json(values);
+  };
+  REDLINE_ASSIGN(const nlohmann::json factors, read_factors("rope_freqs.weight"));
+  if (!factors.is_null()) config["rope_freq_factors"] = factors;
+  REDLINE_ASSIGN(const nlohmann::json beyond, read_factors("rope_factors_long.weight"));
+  if (!beyond.is_null()) {
+    REDLINE_ASSIGN(const nlohmann::json within, read_factors("rope_factors_short.weight"));
+    if (scaling.contains("attention_multiplier")) scaling["attention_factor"] = scaling["attention_multiplier"];
+    scaling.update({{"rope_type", "longrope"}, {"long_factor", beyond}, {"short_factor", within}});
+    config["rope_scaling"] = scaling;
   }
   // Set explicitly, because defaults of families are those of config.json.
   if (!config.contains("num_key_value_heads") && config.contains("num_attention_heads"))
@@ -155,7 +177,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
       static_cast<int64_t>(static_cast<double>(head_dim) * checkpoint.config.value("partial_rotary_factor", 1.0));
   const bool interleaved = names.interleaves_rope;
   for (const GgufTensor& tensor : file.tensors()) {
-    if (tensor.name == "rope_freqs.weight") continue;  // part of the config
+    if (tensor.name.starts_with("rope_f")) continue;  // rope_freqs, rope_factors_long: part of the config
     const std::string name = names.to_hf(tensor.name);
     if (name.empty())
       return unsupported("{}: tensor {} is not part of a {} model that Redline knows", file.path(), tensor.name, arch);
@@ -169,7 +191,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
     checkpoint.tensors.emplace(name, std::move(source));
   }
   const auto& tensors = checkpoint.tensors;
-  checkpoint.config["tie_word_embeddings"] = !tensors.count("lm_head.weight");
+  checkpoint.config["tie_word_embeddings"] = !tensors.count(names.to_hf("output.weight"));
   if (auto embed = tensors.find(names.to_hf("token_embd.weight"));
       embed != tensors.end() && !embed->second.view.shape.empty())
     checkpoint.config["vocab_size"] = embed->second.view.shape[0];

@@ -19,9 +19,13 @@ struct GgufNames {
   /// Within a layer, after "blk.N." and `hf_layers` N ".".
   std::span<const GgufName> layer;
   std::span<const GgufName> more_layer = {};  ///< the same, what the family adds to a list that it shares
+  std::string_view hf_layers = "model.layers.";
   /// The rows of q_proj and k_proj are in interleaved rope order.
   bool interleaves_rope = false;
-  std::string_view hf_layers = "model.layers.";
+  /// Of files that state a window: 0: no file does; 1: it is that of all layers; n: of all but every n-th.
+  int64_t window_every = 0;
+  double window_rope_base = 0;  ///< rope base of layers with a window; 0: that of the others, without scaling
+  bool is_written = true;       ///< false: no such files are made, since tensors differ by more than their names
   std::string_view export_architecture = {};  ///< of files that are written, if it differs: llama.cpp has no "mistral"
 
   /// Hugging Face's name of a tensor; "": the family has no such tensor.

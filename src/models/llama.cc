@@ -1,7 +1,6 @@
 // Llama 1, 2 and 3.x, SmolLM2: pre-norm decoder, rope, grouped-query attention, SwiGLU (Touvron et al. 2023,
 // arXiv:2302.13971; Llama 3: arXiv:2407.21783).
 #include "models/llama.h"
-#include "graph/ops/add.h"
 
 namespace redline {
 
@@ -13,8 +12,8 @@ Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, con
     const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, biases.qkv));
     const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, biases.qkv));
     const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, biases.qkv);
-    x = add(b.graph(), x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, biases.output));
-    return add(b.graph(), x, b.gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size), biases.mlp));
+    x = b.residual(x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, biases.output));
+    return b.residual(x, b.gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size), biases.mlp));
   };
   REDLINE_ASSIGN(Graph graph, build_decoder(std::move(name), c, checkpoint, layer));
   return LanguageModel{std::move(c), std::move(graph)};
@@ -37,7 +36,11 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
 extern const ModelFamily kLlamaFamily = {
     .model_type = "llama",
     .architecture = "LlamaForCausalLM",
-    .gguf = {.architecture = "llama", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .interleaves_rope = true},
+    .gguf = {.architecture = "llama",
+             .top = kLlamaGgufTop,
+             .layer = kLlamaGgufLayer,
+             .interleaves_rope = true,
+             .window_every = 1},
     .build = build,
 };
 

@@ -18,5 +18,10 @@ inline constexpr GgufName kLlamaGgufLayer[] = {
     {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},   {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
     {"ffn_gate", "mlp.gate_proj"},    {"ffn_up", "mlp.up_proj"},           {"ffn_down", "mlp.down_proj"}};
+/// The projections alone, for families whose norms have other names.
+inline constexpr GgufName kGgufProjections[] = {{"attn_q", "self_attn.q_proj"}, {"attn_k", "self_attn.k_proj"},
+                                                {"attn_v", "self_attn.v_proj"}, {"attn_output", "self_attn.o_proj"},
+                                                {"ffn_gate", "mlp.gate_proj"},  {"ffn_up", "mlp.up_proj"},
+                                                {"ffn_down", "mlp.down_proj"}};
 
 }  // namespace redline

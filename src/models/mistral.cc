@@ -26,6 +26,7 @@ extern const ModelFamily kMistralFamily = {
              .top = kLlamaGgufTop,
              .layer = kLlamaGgufLayer,
              .interleaves_rope = true,
+             .window_every = 1,
              .export_architecture = "llama"},
     .build = build,
 };

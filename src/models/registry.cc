@@ -7,12 +7,17 @@
 namespace redline {
 
 // The registry. Each row is defined in the family's file.
-extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family;
+extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family, kGraniteFamily,
+    kSmolLm3Family, kOlmo2Family, kOlmo3Family, kPhi3Family, kGlm4Family, kCohereFamily, kStarcoder2Family, kGpt2Family,
+    kGptNeoxFamily, kFalconFamily;
 extern const EncoderFamily kBertFamily, kModernBertFamily;
 
 namespace {
 
-constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily, &kMistralFamily, &kQwen2Family, &kQwen3Family};
+constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily,      &kMistralFamily, &kQwen2Family,   &kQwen3Family,
+                                            &kGemma3Family,     &kGraniteFamily, &kSmolLm3Family, &kOlmo2Family,
+                                            &kOlmo3Family,      &kPhi3Family,    &kGlm4Family,    &kCohereFamily,
+                                            &kStarcoder2Family, &kGpt2Family,    &kGptNeoxFamily, &kFalconFamily};
 constexpr const EncoderFamily* kEncoders[] = {&kBertFamily, &kModernBertFamily};
 
 }  // namespace

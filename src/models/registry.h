@@ -17,6 +17,9 @@ struct ModelFamily {
   std::string_view architecture;  ///< config.json's architectures[0]
   GgufNames gguf;                 ///< how GGUF files of the family name it and its tensors
   Result<LanguageModel> (*build)(const Checkpoint& checkpoint);
+  /// Numbers that GGUF files of the family have beside the common ones; `set` takes the key without the architecture.
+  using SetNumber = std::function<void(std::string_view key, double value)>;
+  void (*gguf_numbers)(const DecoderConfig& config, const SetNumber& set) = nullptr;
 };
 
 /// How GGUF files of a family, decoder or encoder, name it and its tensors.

@@ -72,7 +72,49 @@ void scale_llama3(ConfigReader& s, double original, RopeTableAttrs& rope) {
   }
 }
 
+/// Divides by the factors under `key`, one for each frequency.
+Status divide(const nlohmann::json& scaling, const char* key, std::vector<float>& frequencies) {
+  const auto factors = scaling.find(key);
+  if (factors == scaling.end() || !factors->is_array() || factors->size() != frequencies.size())
+    return invalid_argument("config: {} must list {} factors", key, frequencies.size());
+  for (size_t i = 0; i < frequencies.size(); ++i) {
+    const nlohmann::json& factor = (*factors)[i];
+    frequencies[i] /= factor.is_number() ? factor.get<float>() : NAN;
+  }
+  return {};
+}
+
+// arXiv:2402.13753: one list of divisors up to the original context and one beyond it.
+Status scale_long(ConfigReader& s, const nlohmann::json& scaling, double original, int64_t max_positions,
+                  RopeTableAttrs& rope) {
+  rope.beyond = {rope.inverse_frequencies, static_cast<int64_t>(original)};
+  REDLINE_TRY(divide(scaling, "short_factor", rope.inverse_frequencies));
+  REDLINE_TRY(divide(scaling, "long_factor", rope.beyond.inverse_frequencies));
+  const double factor = s.number("factor", 1e-6, kLargest, static_cast<double>(max_positions) / original);
+  const double attention = factor <= 1 || original <= 1 ? 1.0 : std::sqrt(1 + std::log(factor) / std::log(original));
+  rope.attention_factor = static_cast<float>(s.number("attention_factor", 0, kLargest, attention));
+  return {};
+}
+
 }  // namespace
+
+nlohmann::json rope_of_layer_type(nlohmann::json config, const char* type) {
+  const auto parameters = config.find("rope_parameters");
+  if (parameters == config.end() || !parameters->is_object()) return config;
+  const auto of_type = parameters->find(type);
+  if (of_type == parameters->end()) return config;
+  const nlohmann::json own = *of_type;
+  config.erase("rope_scaling");
+  config["rope_parameters"] = own;
+  return config;
+}
+
+nlohmann::json with_rope_theta(nlohmann::json config, double theta) {
+  const auto parameters = config.find("rope_parameters");
+  const bool stated = parameters != config.end() && parameters->is_object() && parameters->contains("rope_theta");
+  if (!stated && !config.contains("rope_theta")) config["rope_theta"] = theta;
+  return config;
+}
 
 Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t head_dim, int64_t max_positions) {
   ConfigReader r(config);
@@ -106,8 +148,11 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   } else if (type == "yarn") {
     if (base <= 1) return invalid_argument("config: yarn needs rope_theta above 1, not {}", base);
     scale_yarn(s, original_positions(r, s, max_positions), base, dim, max_positions, rope);
+  } else if (type == "longrope" || type == "su") {  // su: its name in the first Phi-3
+    REDLINE_TRY(scale_long(s, *scaling, original_positions(r, s, max_positions), max_positions, rope));
   } else if (type != "default" && type != "none") {
-    return unsupported("config: rope type \"{}\"; Redline reads default, linear, dynamic, llama3 and yarn", type);
+    return unsupported("config: rope type \"{}\"; Redline reads default, linear, dynamic, llama3, longrope and yarn",
+                       type);
   }
   // Divisors combine with any scaling, which is proportional to the frequency.
   if (const auto factors = config.find("rope_freq_factors"); factors != config.end()) {
@@ -124,6 +169,8 @@ Result<RopeTableAttrs> read_rope_config(const nlohmann::json& config, int64_t he
   for (float f : rope.inverse_frequencies)
     if (!std::isfinite(f))
       return invalid_argument("config: rope frequencies are not finite; look at rope_theta and factor");
+  for (float f : rope.beyond.inverse_frequencies)
+    if (!std::isfinite(f)) return invalid_argument("config: long rope frequencies are not finite; look at long_factor");
   return rope;
 }
 
@@ -170,6 +217,11 @@ Result<GgufRope> read_gguf_rope(const nlohmann::json& config, int64_t head_dim, 
     REDLINE_ASSIGN(const RopeTableAttrs unscaled, read_rope_config(plain, head_dim, max_positions));
     for (size_t i = 0; i < rope.inverse_frequencies.size(); ++i)
       out.divisors.push_back(divisor_of(unscaled.inverse_frequencies[i], rope.inverse_frequencies[i]));
+  } else if (type == "longrope" || type == "su") {
+    out.original_context = rope.beyond.original_context;
+    out.attention_factor = static_cast<double>(rope.attention_factor);
+    out.within = scaling->at("short_factor").get<std::vector<float>>();
+    out.beyond = scaling->at("long_factor").get<std::vector<float>>();
   } else if (type != "default" && type != "none") {
     return unsupported("config: GGUF cannot express rope type \"{}\"", type);
   }

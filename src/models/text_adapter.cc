@@ -271,7 +271,17 @@ Result<TextAdapterFile> TextAdapterFile::open(const std::string& path) {
 }
 
 Result<AdapterMatrices> TextAdapterFile::for_model(const ModelFamily& family, const DecoderConfig& config) const {
-  if (!is_gguf) return matrices;
+  const auto undo_rope_order = [&](const std::string& module, AdapterMatrix& matrix) {
+    if (module.ends_with(".q_proj") || module.ends_with(".k_proj"))
+      matrix.up_row =
+          undo_interleave(config.head_dim, 2 * static_cast<int64_t>(config.rope.inverse_frequencies.size()));
+  };
+  if (!is_gguf) {
+    AdapterMatrices ordered = matrices;
+    if (config.interleaved_rope)
+      for (auto& [module, matrix] : ordered) undo_rope_order(module, matrix);
+    return ordered;
+  }
   const GgufNames& names = family.gguf;
   if (architecture != names.architecture && architecture != names.export_architecture)
     return invalid_argument("{}: an adapter of {} models, this one is {}", path, architecture, names.architecture);
@@ -283,9 +293,7 @@ Result<AdapterMatrices> TextAdapterFile::for_model(const ModelFamily& family, co
       return invalid_argument("{}: {} is not a weight of a {} model", path, weight, family.model_type);
     module.resize(module.size() - kWeight.size());
     AdapterMatrix& of_module = renamed[module] = matrix;
-    if (names.interleaves_rope && (module.ends_with(".q_proj") || module.ends_with(".k_proj")))
-      of_module.up_row =
-          undo_interleave(config.head_dim, 2 * static_cast<int64_t>(config.rope.inverse_frequencies.size()));
+    if (names.interleaves_rope || config.interleaved_rope) undo_rope_order(module, of_module);
   }
   return renamed;
 }

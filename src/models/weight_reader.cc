@@ -3,6 +3,9 @@
 #include <fmt/ranges.h>
 
 #include <algorithm>
+#include <cstring>
+
+#include "base/mapped_file.h"
 
 namespace redline {
 namespace {
@@ -41,17 +44,83 @@ Value WeightReader::take_as(const std::string& name, const std::vector<int64_t>&
   return g_.weight(name, std::move(source));
 }
 
+Value WeightReader::take_rows(const std::string& name, const std::vector<int64_t>& stored, int64_t begin, int64_t rows,
+                              const std::string& part) {
+  std::vector<int64_t> shape = stored;
+  shape[0] = rows;
+  if (checkpoint_.make_tensor) return take(part, shape);
+  auto found = find(name, stored);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
+  const int64_t stride = row_bytes(source.view.dtype, stored.size() > 1 ? stored[1] : 1);
+  source.view.data = static_cast<const uint8_t*>(source.view.data) + begin * stride;
+  source.view.shape = shape;
+  return g_.weight(part, std::move(source));
+}
+
+Value WeightReader::take_made(const std::string& name, const std::string& part, const std::vector<int64_t>& stored,
+                              const std::vector<int64_t>& shape, const Maker& make) {
+  if (checkpoint_.make_tensor) return take(part, shape);
+  auto found = find(name, stored);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
+  const TensorView view = source.view;
+  if (dtype_info(view.dtype).is_block)
+    return g_.fail(unsupported("tensor {} has type {}; in this architecture it must be a float type",
+                               checkpoint_.file_name(name), dtype_info(view.dtype).name));
+  TensorView made_view = {view.dtype, shape, nullptr};
+  auto made = MappedFile::make(part, made_view.bytes(), [&](uint8_t* target) { make(view, target); });
+  if (!made.ok()) return g_.fail(std::move(made).status());
+  source.file = std::move(made).value();
+  source.view = {view.dtype, shape, source.file->data()};
+  return g_.weight(part, std::move(source));
+}
+
+Value WeightReader::take_gathered(const std::string& name, const std::vector<int64_t>& stored, int64_t rows,
+                                  const std::function<int64_t(int64_t)>& row_of, const std::string& part) {
+  std::vector<int64_t> shape = stored;
+  shape[0] = rows;
+  return take_made(name, part, stored, shape, [&](const TensorView& from, uint8_t* to) {
+    const auto stride = static_cast<size_t>(row_bytes(from.dtype, stored.size() > 1 ? stored[1] : 1));
+    for (int64_t row = 0; row < rows; ++row)
+      std::memcpy(to + static_cast<size_t>(row) * stride,
+                  static_cast<const uint8_t*>(from.data) + static_cast<size_t>(row_of(row)) * stride, stride);
+  });
+}
+
+Value WeightReader::take_transposed(const std::string& name, int64_t in, int64_t out, int64_t begin, int64_t rows,
+                                    const std::string& part) {
+  return take_made(name, part, {in, out}, {rows, in}, [&](const TensorView& from, uint8_t* to) {
+    const auto size = static_cast<size_t>(row_bytes(from.dtype, 1));
+    for (int64_t row = 0; row < rows; ++row)
+      for (int64_t col = 0; col < in; ++col)
+        std::memcpy(to + static_cast<size_t>(row * in + col) * size,
+                    static_cast<const uint8_t*>(from.data) + static_cast<size_t>(col * out + begin + row) * size, size);
+  });
+}
+
+Value WeightReader::take_plus_one(const std::string& name, const std::vector<int64_t>& shape) {
+  if (checkpoint_.make_tensor || checkpoint_.gguf_names) return take(name, shape);
+  auto found = find(name, shape);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
+  const int64_t count = source.view.num_elements();
+  auto made = MappedFile::make(name, count * static_cast<int64_t>(sizeof(float)), [&](uint8_t* target) {
+    std::vector<float> values(static_cast<size_t>(count));
+    unpack_row(source.view.dtype, source.view.data, values.data(), count);
+    for (float& value : values) value += 1.0f;
+    std::memcpy(target, values.data(), values.size() * sizeof(float));
+  });
+  if (!made.ok()) return g_.fail(std::move(made).status());
+  source.file = std::move(made).value();
+  source.view = {DType::kF32, shape, source.file->data()};
+  return g_.weight(name, std::move(source));
+}
+
 Value WeightReader::take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts) {
   std::vector<int64_t> whole = shape;
   whole[0] *= parts;
-  auto found = find(name, whole);
-  if (!found.ok()) return g_.fail(std::move(found).status());
-  WeightSource source = std::move(found).value();
-  source.view.shape = shape;
-  const int64_t rows = shape.size() > 1 ? shape[0] : 1;
-  source.view.data = static_cast<const uint8_t*>(source.view.data) +
-                     part * rows * row_bytes(source.view.dtype, source.view.num_elements() / rows);
-  return g_.weight(fmt::format("{}.{}", name, part), std::move(source));
+  return take_rows(name, whole, part * shape[0], shape[0], fmt::format("{}.{}", name, part));
 }
 
 Result<WeightSource> WeightReader::find(const std::string& name, const std::vector<int64_t>& shape) {

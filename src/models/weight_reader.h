@@ -17,6 +17,17 @@ class WeightReader {
              const std::function<int64_t(int64_t)>& source_row = {});
   /// The same for a tensor of shape `stored`, reinterpreted as `shape`.
   Value take_as(const std::string& name, const std::vector<int64_t>& stored, const std::vector<int64_t>& shape);
+  /// Rows [begin, begin + rows) of a tensor of shape `stored`, as the value `part`. Random weights are made for each part.
+  Value take_rows(const std::string& name, const std::vector<int64_t>& stored, int64_t begin, int64_t rows,
+                  const std::string& part);
+  /// The same of rows row_of(0), row_of(1), ..., copied.
+  Value take_gathered(const std::string& name, const std::vector<int64_t>& stored, int64_t rows,
+                      const std::function<int64_t(int64_t)>& row_of, const std::string& part);
+  /// The same of a float matrix stored as [in, out], transposed.
+  Value take_transposed(const std::string& name, int64_t in, int64_t out, int64_t begin, int64_t rows,
+                        const std::string& part);
+  /// A vector plus 1 in float32; from GGUF files, which store the sum, the vector itself.
+  Value take_plus_one(const std::string& name, const std::vector<int64_t>& shape);
   /// The rows of part `part` of `parts` equal ones: several projections stored as one tensor. `shape` is that of a part.
   Value take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts);
   /// The tensor itself, for values computed when sizes are known; counts as used. invalid_argument: as take.
@@ -34,6 +45,11 @@ class WeightReader {
   Status expect_all_taken() const;
 
  private:
+  using Maker = std::function<void(const TensorView& from, uint8_t* to)>;
+  /// The value `part` of `shape`, which `make` computes from the tensor `name` of shape `stored`.
+  Value take_made(const std::string& name, const std::string& part, const std::vector<int64_t>& stored,
+                  const std::vector<int64_t>& shape, const Maker& make);
+
   GraphBuilder& g_;
   const Checkpoint& checkpoint_;
   std::set<std::string> taken_;

@@ -48,20 +48,55 @@ QWEN2 = {k: v for k, v in dict(BASE, model_type="qwen2", architectures=["Qwen2Fo
                                sliding_window=4096, max_window_layers=2, rms_norm_eps=1e-6).items() if k != "head_dim"}
 QWEN3 = dict(BASE, model_type="qwen3", architectures=["Qwen3ForCausalLM"], attention_bias=False, rms_norm_eps=1e-6,
              use_sliding_window=False, sliding_window=None, max_window_layers=2)
+GEMMA3 = {k: v for k, v in dict(BASE, model_type="gemma3_text", architectures=["Gemma3ForCausalLM"], tie_word_embeddings=True,
+          hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=8, sliding_window=6, rope_theta=1000000.0,
+          rope_local_base_freq=10000.0, num_hidden_layers=3, sliding_window_pattern=3, rms_norm_eps=1e-6).items()
+          if k != "hidden_act"}
+GRANITE = {k: v for k, v in dict(LLAMA, model_type="granite", architectures=["GraniteForCausalLM"], embedding_multiplier=3.0,
+           residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=5.0).items() if k != "head_dim"}
+SMOLLM3 = {k: v for k, v in dict(LLAMA, model_type="smollm3", architectures=["SmolLM3ForCausalLM"], num_hidden_layers=4,
+           tie_word_embeddings=True, pad_token_id=0).items() if k != "head_dim"}
+OLMO2 = {k: v for k, v in dict(BASE, model_type="olmo2", architectures=["Olmo2ForCausalLM"], attention_bias=False).items()
+         if k != "head_dim"}
+OLMO3 = dict(OLMO2, model_type="olmo3", architectures=["Olmo3ForCausalLM"], sliding_window=7, num_hidden_layers=4,
+             rope_theta=500000.0)
+PHI3 = {k: v for k, v in dict(BASE, model_type="phi3", architectures=["Phi3ForCausalLM"], sliding_window=None,
+        original_max_position_embeddings=128, pad_token_id=0).items() if k != "head_dim"}
+GLM4 = dict(BASE, model_type="glm4", architectures=["Glm4ForCausalLM"], attention_bias=True, partial_rotary_factor=0.5,
+            pad_token_id=0)
+COHERE = {k: v for k, v in dict(BASE, model_type="cohere", architectures=["CohereForCausalLM"], attention_bias=False,
+          use_qk_norm=False, logit_scale=0.25, layer_norm_eps=1e-5, tie_word_embeddings=True, pad_token_id=0).items()
+          if k not in ("head_dim", "rms_norm_eps")}
+STARCODER2 = {k: v for k, v in dict(BASE, model_type="starcoder2", architectures=["Starcoder2ForCausalLM"], use_bias=True,
+              hidden_act="gelu_pytorch_tanh", norm_epsilon=1e-5, sliding_window=None, tie_word_embeddings=True).items()
+              if k not in ("head_dim", "rms_norm_eps")}
+GPT2 = dict(model_type="gpt2", architectures=["GPT2LMHeadModel"], vocab_size=64, n_embd=32, n_layer=2, n_head=4, n_inner=None,
+            n_positions=64, layer_norm_epsilon=1e-5, activation_function="gelu_new", bos_token_id=1, eos_token_id=2)
+GPT_NEOX = dict(model_type="gpt_neox", architectures=["GPTNeoXForCausalLM"], vocab_size=64, hidden_size=32,
+                intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, max_position_embeddings=128,
+                layer_norm_eps=1e-5, hidden_act="gelu", use_parallel_residual=True, attention_bias=True, rope_theta=10000.0,
+                tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
+FALCON = dict(model_type="falcon", architectures=["FalconForCausalLM"], vocab_size=64, hidden_size=32, num_hidden_layers=2,
+              num_attention_heads=4, layer_norm_epsilon=1e-5, alibi=False, new_decoder_architecture=False, multi_query=True,
+              parallel_attn=True, bias=False, max_position_embeddings=128, rope_theta=10000.0, activation="gelu",
+              tie_word_embeddings=True, bos_token_id=1, eos_token_id=2)
 # Weights that the rope cases share: a head size large enough for the bands of llama3 and yarn.
 ROPE = dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2)
 NO_SCALING = {"rope_scaling": None}
 
 
-def case(name, base, change=None, *, style=4, dtype="bf16", shards=1, tokens=30, weights=None, gguf_type=None, without=()):
-  """style: 4 or 5, how transformers of that major version spells the config. weights: the case whose files are linked."""
+def case(name, base, change=None, *, style=4, dtype="bf16", shards=1, tokens=30, weights=None, gguf_type=None, without=(),
+         norm=1.0):
+  """norm: the mean of norm weights. style: 4 or 5, how transformers of that major version spells the config. weights: the case whose files are linked."""
   return dict(name=name, config={**base, **(change or {})}, style=style, dtype=dtype, shards=shards, tokens=tokens,
-              weights=weights, gguf_type=gguf_type, without=without)
+              weights=weights, gguf_type=gguf_type, without=without, norm=norm)
 
 
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
               original_max_position_embeddings=32)
 YARN = dict(type="yarn", factor=4.0, original_max_position_embeddings=32)
+LONGROPE = dict(type="longrope", short_factor=[1.0, 1.1, 1.2, 1.3, 1.5, 1.7, 2.0, 2.2],
+                long_factor=[1.5, 2.0, 3.0, 3.5, 4.0, 5.0, 6.0, 6.5])
 CASES = [
     # Shapes.
     case("llama_gqa", LLAMA, dtype="f32", shards=3, gguf_type="F32"),
@@ -132,6 +167,66 @@ CASES = [
     case("qwen3_bias_window", QWEN3, dict(head_dim=16, attention_bias=True, use_sliding_window=True, sliding_window=9,
          layer_types=["full_attention", "sliding_attention"]), style=5, dtype="f16", shards=2,
          without=[{"layer_types": ["full_attention"] * 2}]),
+    # Gemma 3.
+    case("gemma3", GEMMA3, dict(num_hidden_layers=6, sliding_window_pattern=6, vocab_size=61), gguf_type="BF16", norm=0,
+         without=[{"sliding_window": 7}, {"rope_local_base_freq": 20000.0}, {"rope_theta": 10000.0},
+                  {"query_pre_attn_scalar": 16}, {"sliding_window_pattern": 2}]),
+    case("gemma3_scaled", GEMMA3, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=20,
+         query_pre_attn_scalar=12, sliding_window=5, rope_scaling=dict(rope_type="linear", factor=8.0),
+         layer_types=["full_attention", "sliding_attention", "full_attention"]), style=5, dtype="f16", norm=0,
+         without=[NO_SCALING, {"layer_types": ["full_attention"] * 3}]),
+    # Granite.
+    case("granite", GRANITE, gguf_type="BF16", without=[{"embedding_multiplier": 1.0}, {"residual_multiplier": 1.0},
+         {"attention_multiplier": 0.3}, {"logits_scaling": 1.0}]),
+    case("granite_bias", GRANITE, dict(hidden_size=44, num_attention_heads=2, num_key_value_heads=2, attention_bias=True,
+         mlp_bias=True, tie_word_embeddings=True, vocab_size=67), style=5, dtype="f16"),
+    # SmolLM3.
+    case("smollm3", SMOLLM3, gguf_type="BF16", without=[{"no_rope_layer_interval": 3}]),
+    case("smollm3_listed", SMOLLM3, dict(no_rope_layers=[0, 1, 1], num_hidden_layers=3, hidden_size=60,
+         num_attention_heads=3, num_key_value_heads=1, vocab_size=69), style=5, dtype="f16",
+         without=[{"no_rope_layers": [1, 1, 1]}]),
+    # OLMo 2 and 3.
+    case("olmo2", OLMO2, gguf_type="BF16"),
+    case("olmo2_hd14", OLMO2, dict(hidden_size=42, num_attention_heads=3, num_key_value_heads=3, vocab_size=71,
+         tie_word_embeddings=True), style=5, dtype="f16"),
+    case("olmo3", OLMO3, gguf_type="BF16", without=[{"sliding_window": 8}, {"layer_types": ["full_attention"] * 4}]),
+    case("olmo3_yarn", OLMO3, dict(hidden_size=64, num_attention_heads=2, num_key_value_heads=1, num_hidden_layers=2,
+         layer_types=["full_attention", "sliding_attention"], rope_scaling=dict(YARN, rope_type="yarn")), dtype="f16",
+         gguf_type=None, without=[NO_SCALING, {"layer_types": ["sliding_attention", "full_attention"]}]),
+    # Phi-3.
+    case("phi3", PHI3, dict(sliding_window=9), gguf_type="BF16", without=[{"sliding_window": None}]),
+    case("phi3_long", PHI3, dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, vocab_size=65,
+         original_max_position_embeddings=24, rope_scaling=LONGROPE), dtype="f16", gguf_type="F16", tokens=31,
+         without=[dict(rope_scaling=dict(LONGROPE, long_factor=[1.0] * 8))]),
+    case("phi3_long_short", PHI3, dict(hidden_size=48, num_attention_heads=3, num_key_value_heads=1, vocab_size=65,
+         original_max_position_embeddings=24, rope_scaling=LONGROPE), dtype="f16", weights="phi3_long", tokens=20,
+         without=[dict(rope_scaling=dict(LONGROPE, short_factor=[2.0] * 8))]),
+    # GLM-4.
+    case("glm4", GLM4, gguf_type="BF16", without=[{"partial_rotary_factor": 1.0}]),
+    case("glm4_hd20", GLM4, dict(hidden_size=42, num_attention_heads=3, num_key_value_heads=1, head_dim=20, vocab_size=67,
+         attention_bias=False, partial_rotary_factor=0.7), style=5, dtype="f16"),
+    # Cohere.
+    case("cohere", COHERE, gguf_type="BF16", without=[{"logit_scale": 0.5}, {"layer_norm_eps": 0.1}]),
+    case("cohere_bias", COHERE, dict(hidden_size=66, num_attention_heads=3, num_key_value_heads=3, attention_bias=True,
+         vocab_size=69), style=5, dtype="f16"),
+    # StarCoder2.
+    case("starcoder2", STARCODER2, gguf_type="BF16", without=[{"norm_epsilon": 0.1}]),
+    case("starcoder2_window", STARCODER2, dict(hidden_size=42, num_attention_heads=3, num_key_value_heads=1, use_bias=False,
+         tie_word_embeddings=False, vocab_size=71, sliding_window=6), style=5, dtype="f16",
+         without=[{"sliding_window": None}]),
+    # GPT-2.
+    case("gpt2", GPT2, gguf_type="BF16", without=[{"layer_norm_epsilon": 0.1}]),
+    case("gpt2_inner", GPT2, dict(n_embd=42, n_head=3, n_inner=58, vocab_size=67, n_positions=47), style=5, dtype="f16",
+         tokens=39),
+    # GPT-NeoX.
+    case("gpt_neox", GPT_NEOX, dict(rotary_pct=0.5, rotary_emb_base=20000), gguf_type="BF16", without=[{"rotary_pct": 1.0},
+         {"use_parallel_residual": False}, {"rotary_emb_base": 10000}]),
+    case("gpt_neox_sequential", GPT_NEOX, dict(hidden_size=60, intermediate_size=44, num_attention_heads=3,
+         partial_rotary_factor=0.3, use_parallel_residual=False, vocab_size=71), style=5, dtype="f16"),
+    # Falcon.
+    case("falcon", FALCON, dict(ffn_hidden_size=48), gguf_type="BF16", without=[{"layer_norm_epsilon": 0.1}]),
+    case("falcon_grouped", FALCON, dict(hidden_size=60, num_attention_heads=6, num_kv_heads=2, vocab_size=67, bias=True,
+         new_decoder_architecture=True), style=5, dtype="f16", gguf_type="F16"),
 ]
 
 
@@ -140,8 +235,16 @@ def config_json(config, style, dtype):
   c = copy.deepcopy(config)
   scaling = c.pop("rope_scaling", None)
   if style == 5:
-    c["rope_parameters"] = {"rope_type": "default", **(scaling or {}), "rope_theta": c.pop("rope_theta")}
-    c["rope_parameters"].pop("type", None)
+    if "rope_theta" not in c:
+      pass  # learned positions
+    elif "rope_local_base_freq" in c:  # settings of each type of layer
+      c["rope_parameters"] = {"full_attention": {"rope_type": "default", **(scaling or {}), "rope_theta": c.pop("rope_theta")},
+                              "sliding_attention": {"rope_type": "default", "rope_theta": c.pop("rope_local_base_freq")}}
+    else:
+      c["rope_parameters"] = {"rope_type": "default", **(scaling or {}), "rope_theta": c.pop("rope_theta")}
+      if "partial_rotary_factor" in c:
+        c["rope_parameters"]["partial_rotary_factor"] = c.pop("partial_rotary_factor")
+      c["rope_parameters"].pop("type", None)
     c["dtype"] = DTYPES[dtype][0]
     c["transformers_version"] = "5.0.0"
   else:
@@ -167,7 +270,8 @@ def float32_means_float64():
 def logits_of(model, tokens):
   with torch.no_grad(), float32_means_float64():
     model = model.double()
-    model.model.rotary_emb = type(model.model.rotary_emb)(model.config)
+    if hasattr(model.base_model, "rotary_emb"):
+      model.base_model.rotary_emb = type(model.base_model.rotary_emb)(model.config)
     out = model(torch.tensor([tokens]), use_cache=False).logits[0]
     assert out.dtype == saved_float64, out.dtype
     return out.numpy()
@@ -180,11 +284,11 @@ def shapes_of(model):
   return {name: tuple(p.shape) for name, p in sorted(model.named_parameters())}
 
 
-def random_weights(model, rng):
+def random_weights(model, rng, norm):
   """The values of weights.draw_numpy."""
   parameters = dict(model.named_parameters())
   with torch.no_grad():
-    for name, x in weights.draw_numpy(rng, shapes_of(model)):
+    for name, x in weights.draw_numpy(rng, shapes_of(model), norm):
       parameters[name].copy_(torch.from_numpy(x.astype(np.float32)))
 
 
@@ -237,7 +341,7 @@ def make(c, seed):
   else:
     config = transformers.AutoConfig.from_pretrained(folder)
     model = transformers.AutoModelForCausalLM.from_config(config)
-    random_weights(model, rng)
+    random_weights(model, rng, c["norm"])
     shapes = shapes_of(model)
     save_weights(folder, model, c["dtype"], c["shards"])
 
@@ -263,7 +367,7 @@ def make(c, seed):
   if c["weights"]:
     weights.describe_link(folder, "../" + c["weights"], files, c["gguf_type"])
   else:
-    weights.describe(folder, files, c["dtype"], ["numpy", seed], shapes, gguf_type=c["gguf_type"])
+    weights.describe(folder, files, c["dtype"], ["numpy", seed] + (["norm", c["norm"]] if c["norm"] != 1 else []), shapes, gguf_type=c["gguf_type"])
   print(f"{c['name']:28} float32 of transformers off by {own:.1e}; without: {' '.join(f'{m:.1e}' for m in moves)}")
 
 

@@ -97,13 +97,13 @@ def draw_torch(seed, tensors, gain=1.0):
       yield name, float(gain) * noise / np.prod(shape[1:])**0.5
 
 
-def draw_numpy(seed, tensors):
-  """Every tensor is scaled to have a visible effect: attention is far from uniform, norms far from 1, biases far from 0."""
+def draw_numpy(seed, tensors, norm=1.0):
+  """`norm`: the mean of norm weights; 0 where the model adds 1 itself. Every tensor is scaled to have a visible effect: attention is far from uniform, norms far from 1, biases far from 0."""
   generator = seed if isinstance(seed, np.random.Generator) else np.random.default_rng(int(seed))
   for name, shape in tensors.items():
     x = generator.standard_normal(tuple(shape))
-    if name.endswith("norm.weight"):
-      x = 1 + 0.3 * x
+    if name.endswith("norm.weight") or (len(shape) == 1 and name.endswith("weight")):
+      x = float(norm) + 0.3 * x
     elif name.endswith("bias"):
       x = 0.4 * x
     elif "embed_tokens" in name:
@@ -332,26 +332,74 @@ def interleaved(weight, num_heads):
   return weight.reshape(num_heads, 2, d // 2, *weight.shape[1:]).swapaxes(1, 2).reshape(weight.shape)
 
 
-GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", "self_attn.q_proj": "attn_q",
-              "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v", "self_attn.o_proj": "attn_output",
-              "self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm", "mlp.gate_proj": "ffn_gate",
-              "mlp.up_proj": "ffn_up", "mlp.down_proj": "ffn_down"}
+PROJECTIONS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self_attn.v_proj": "attn_v",
+               "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
+               "mlp.down_proj": "ffn_down"}
+HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
+GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", **PROJECTIONS, **HEAD_NORMS}
+POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
+# Where they differ.
+FAMILY_NAMES = {
+    "gemma3": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
+    "olmo2": POST_NORMS,
+    "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
+    "glm4": {"post_self_attn_layernorm": "post_attention_norm", "mlp.gate_up_proj": "ffn_up",
+             "post_mlp_layernorm": "post_ffw_norm"},
+    "gpt2": {"ln_1": "attn_norm", "attn.c_attn": "attn_qkv", "attn.c_proj": "attn_output", "ln_2": "ffn_norm",
+             "mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+    "gptneox": {"attention.query_key_value": "attn_qkv", "attention.dense": "attn_output",
+                "post_attention_layernorm": "ffn_norm", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
+    "falcon": {"self_attention.query_key_value": "attn_qkv", "self_attention.dense": "attn_output",
+               "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
+    "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
+}
+ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r"}
+# Of these the converter reorders the rows of q and k to pairs of neighbours.
+PERMUTED = ("llama", "granite", "smollm3")
 
 
-def gguf_name(name):
-  stem, kind = name.removeprefix("model.").rsplit(".", 1)
-  if stem.startswith("layers."):
+def gguf_name(name, arch="llama"):
+  for prefix in ("model.", "transformer.", "gpt_neox."):
+    name = name.removeprefix(prefix)
+  stem, kind = name.rsplit(".", 1)
+  if stem.startswith(("layers.", "h.")):
     _, layer, rest = stem.split(".", 2)
-    return f"blk.{layer}.{GGUF_NAMES[rest]}.{kind}"
-  return {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output"}[stem] + "." + kind
+    return f"blk.{layer}.{ {**GGUF_NAMES, **FAMILY_NAMES.get(arch, {})}[rest]}.{kind}"
+  return {"embed_tokens": "token_embd", "norm": "output_norm", "lm_head": "output", "wte": "token_embd",
+          "wpe": "position_embd", "ln_f": "output_norm", "embed_in": "token_embd", "final_layer_norm": "output_norm",
+          "embed_out": "output", "word_embeddings": "token_embd"}[stem] + "." + kind
+
+
+def add_family_keys(w, arch, config):
+  """What the families that came after Llama add."""
+  if arch in ("gemma3", "olmo2", "phi3") and config.get("sliding_window"):
+    w.add_sliding_window(config["sliding_window"])
+  if arch == "granite":
+    w.add_embedding_scale(config["embedding_multiplier"])
+    w.add_residual_scale(config["residual_multiplier"])
+    w.add_attention_scale(config["attention_multiplier"])
+    w.add_logit_scale(config["logits_scaling"])
+  if arch == "gptneox":
+    w.add_parallel_residual(config["use_parallel_residual"])
+  if arch == "command-r":
+    w.add_logit_scale(config["logit_scale"])
 
 
 def write_gguf(path, tensors, config, gguf_type, name):
   """What llama.cpp's converter writes for this model, vocabulary left out. `tensors`: name -> float32 values."""
   if config["model_type"] in encoder_gguf.ENCODERS:
     return encoder_gguf.write(path, tensors, config, gguf_type, name)
-  arch = {"mistral": "llama"}.get(config["model_type"], config["model_type"])
-  heads, kv_heads = config["num_attention_heads"], config["num_key_value_heads"]
+  arch = ARCHITECTURES.get(config["model_type"], config["model_type"])
+  for common, own in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
+                      ("max_position_embeddings", "n_positions"), ("layer_norm_eps", "layer_norm_epsilon"),
+                      ("intermediate_size", "n_inner")):
+    if own in config:
+      config = {**config, common: config[own] or 4 * config["n_embd"]}
+  if arch == "falcon":
+    config = dict(config, intermediate_size=config.get("ffn_hidden_size") or 4 * config["hidden_size"],
+                  num_key_value_heads=config["num_kv_heads"] if config["new_decoder_architecture"] else 1)
+  heads = config["num_attention_heads"]
+  kv_heads = config.get("num_key_value_heads", heads)
   head_dim = config.get("head_dim") or config["hidden_size"] // heads
   w = gguf.GGUFWriter(path, arch)
   w.add_name(name)
@@ -362,12 +410,20 @@ def write_gguf(path, tensors, config, gguf_type, name):
   w.add_feed_forward_length(config["intermediate_size"])
   w.add_head_count(heads)
   w.add_head_count_kv(kv_heads)
-  w.add_layer_norm_rms_eps(config["rms_norm_eps"])
-  w.add_rope_freq_base(config["rope_theta"])
+  if "rms_norm_eps" in config:
+    w.add_layer_norm_rms_eps(config["rms_norm_eps"])
+  else:
+    w.add_layer_norm_eps(config.get("layer_norm_eps", config.get("norm_epsilon")))
+  if "rotary_emb_base" in config:
+    config = dict(config, rope_theta=config["rotary_emb_base"])
+  if "rope_theta" in config:
+    w.add_rope_freq_base(config["rope_theta"])
   w.add_key_length(head_dim)
   w.add_value_length(head_dim)
-  if arch == "llama":
-    w.add_rope_dimension_count(head_dim)
+  rotary_dim = int(head_dim * config.get("partial_rotary_factor", config.get("rotary_pct", 1.0)))
+  if arch == "llama" or rotary_dim != head_dim:
+    w.add_rope_dimension_count(rotary_dim)
+  add_family_keys(w, arch, config)
   w.add_tokenizer_model("none")
   scaling = config.get("rope_scaling") or {}
   kind = scaling.get("rope_type", scaling.get("type"))
@@ -382,18 +438,34 @@ def write_gguf(path, tensors, config, gguf_type, name):
     original, low, high = (scaling[k] for k in ("original_max_position_embeddings", "low_freq_factor", "high_freq_factor"))
     smooth = np.clip((original / wavelength - low) / (high - low), 0, 1)
     w.add_tensor("rope_freqs.weight", (1 / ((1 - smooth) / scaling["factor"] + smooth)).astype(np.float32))
+  if kind == "longrope":
+    original = config["original_max_position_embeddings"]
+    factor = config["max_position_embeddings"] / original
+    w.add_rope_scaling_orig_ctx_len(original)
+    w.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(factor) / np.log(original))))
+    for length in ("long", "short"):
+      w.add_tensor(f"rope_factors_{length}.weight", np.array(scaling[f"{length}_factor"], dtype=np.float32))
   for n, x in tensors.items():
-    if arch == "llama" and ("q_proj" in n or "k_proj" in n):
+    if arch in PERMUTED and ("q_proj" in n or "k_proj" in n):
       x = interleaved(x, heads if "q_proj" in n else kv_heads)
+    if arch == "gpt2" and x.ndim == 2 and ".h." in n:
+      x = x.T
+    if arch == "gptneox" and "query_key_value" in n:  # all queries, then all keys, then all values
+      x = x.reshape(heads, 3, head_dim, *x.shape[1:]).swapaxes(0, 1).reshape(x.shape)
+    if arch == "falcon" and "query_key_value" in n:  # the same; a group has queries, one key, one value
+      groups = x.reshape(kv_heads, heads // kv_heads + 2, head_dim, *x.shape[1:])
+      x = np.concatenate([part.reshape(-1, *x.shape[1:]) for part in (groups[:, :-2], groups[:, -2], groups[:, -1])])
+    if arch == "gemma3" and n.endswith("norm.weight"):
+      x = x + np.float32(1)
     x = np.ascontiguousarray(x)
     if x.ndim == 1 or gguf_type == "F32":
-      w.add_tensor(gguf_name(n), x)
+      w.add_tensor(gguf_name(n, arch), x)
     elif gguf_type == "F16":
-      w.add_tensor(gguf_name(n), x.astype(np.float16))
+      w.add_tensor(gguf_name(n, arch), x.astype(np.float16))
     else:
       bits = (x.view(np.uint32) >> 16).astype(np.uint16)  # exact: the values are bf16 already
       assert np.array_equal((bits.astype(np.uint32) << 16).view(np.float32), x), n
-      w.add_tensor(gguf_name(n), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
+      w.add_tensor(gguf_name(n, arch), bits.view(np.uint8), raw_dtype=gguf.GGMLQuantizationType.BF16)
   w.write_header_to_file()
   w.write_kv_data_to_file()
   w.write_tensors_to_file()

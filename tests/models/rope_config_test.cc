@@ -88,7 +88,12 @@ TEST(RopeConfig, DivisorsComeOnTopOfScaling) {
 TEST(RopeConfig, RefusesWhatCannotBe) {
   const std::pair<const char*, const char*> cases[] = {
       {R"({"rope_scaling": 3})", "rope_scaling"},
-      {R"({"rope_scaling": {"rope_type": "longrope", "factor": 2}})", "longrope"},
+      {R"({"rope_scaling": {"rope_type": "longrope", "factor": 2}})", "short_factor must list 8 factors"},
+      {R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, 1], "long_factor": [1]}})",
+       "long_factor must list 8 factors"},
+      {R"({"rope_scaling": {"rope_type": "longrope", "short_factor": [1, 1, 1, 1, 1, 1, 1, null],
+                            "long_factor": [1, 1, 1, 1, 1, 1, 1, 1]}})",
+       "not finite"},
       {R"({"rope_scaling": {"rope_type": "factors"}})", "factors"},
       {R"({"rope_scaling": {"rope_type": "linear"}})", "factor is missing"},
       {R"({"rope_scaling": {"rope_type": "linear", "factor": 1e300}})", "factor"},

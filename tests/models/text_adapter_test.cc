@@ -118,6 +118,31 @@ TEST(TextAdapters, EqualMergedWeights) {
     }
 }
 
+// Families whose rope takes neighbouring rows as pairs have the rows of queries and keys in another order than their files.
+TEST(TextAdapters, OfInterleavedRopeEqualMergedWeights) {
+  for (const auto& [name, architecture] : {std::pair{"glm4", "glm4"}, {"cohere", "command-r"}}) {
+    SCOPED_TRACE(name);
+    const std::string base = golden_root() + "/" + name;
+    const TemporaryFolder folder;
+    const Checkpoint plain = Checkpoint::open(base).value();
+    const TextAdapter adapter = TextAdapter::random(plain, {"q_proj", "k_proj"}, 4, 1);
+    adapter.write_peft(folder.path() + "/a");
+    adapter.write_gguf(folder.path() + "/a.gguf", *find_gguf_family(architecture).value().names, 0);
+    Checkpoint merged = Checkpoint::open(base).value();
+    std::list<std::vector<float>> kept;
+    adapter.merge(merged, 0.7, kept);
+    const std::vector<int64_t> tokens = {1, 5, 63, 0, 17, 17, 30, 2};
+    const std::vector<double> want = Decoder(merged, 0).logits(tokens, std::span<const AdapterSegment>());
+    for (const char* suffix : {"", ".gguf"}) {
+      Decoder decoder(plain, 4);
+      const Status loaded = decoder.load("a", folder.path() + "/a" + suffix);
+      ASSERT_TRUE(loaded.ok()) << loaded.to_string();
+      const std::pair<std::string, double> one[] = {{"a", 0.7}};
+      expect_near(decoder.logits(tokens, one), want);
+    }
+  }
+}
+
 // A tied lm_head has a site of its own: the embedding stays.
 TEST(TextAdapters, OfATiedHeadLeaveTheEmbedding) {
   const Checkpoint plain = Checkpoint::open(golden_root() + "/llama_mha_tied").value();

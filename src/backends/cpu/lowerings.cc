@@ -31,6 +31,7 @@ extern const CpuLowering kQkvLowering;
 extern const CpuLowering kRmsNormLowering;
 extern const CpuLowering kRopeTableLowering;
 extern const CpuLowering kRopeLowering;
+extern const CpuLowering kScaleLowering;
 extern const CpuLowering kSiluMulLowering;
 extern const CpuLowering kTimestepEmbeddingLowering;
 
@@ -65,6 +66,7 @@ const CpuLowering* const kLowerings[] = {
     &kRmsNormLowering,
     &kRopeTableLowering,
     &kRopeLowering,
+    &kScaleLowering,
     &kSiluMulLowering,
     &kTimestepEmbeddingLowering,
 };

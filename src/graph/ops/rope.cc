@@ -10,12 +10,15 @@ namespace redline {
 Value rope_table(GraphBuilder& g, Value positions, Value lengths, RopeTableAttrs attrs) {
   if (!positions.valid()) return {};
   if (lengths.valid() != attrs.depends_on_length())
-    return g.fail(invalid_argument("rope_table: lengths are needed for dynamic scaling, and only for it"));
+    return g.fail(invalid_argument("rope_table: lengths are needed for dynamic and long scaling, and only for them"));
   const Shape& shape = g.info(positions).shape;
   if (g.info(positions).dtype != DType::kI32 || shape.size() != 1 ||
       (lengths.valid() && g.info(lengths).shape != shape))
     return g.fail(invalid_argument("rope_table: positions and lengths must be i32 [tokens], not {}", to_string(shape)));
   if (attrs.inverse_frequencies.empty()) return g.fail(invalid_argument("rope_table: no frequencies"));
+  if (attrs.beyond.original_context > 0 && attrs.beyond.inverse_frequencies.size() != attrs.inverse_frequencies.size())
+    return g.fail(invalid_argument("rope_table: {} frequencies, but {} of long sequences",
+                                   attrs.inverse_frequencies.size(), attrs.beyond.inverse_frequencies.size()));
   const auto rotary_dim = static_cast<int64_t>(attrs.inverse_frequencies.size()) * 2;
   std::vector<Value> inputs = {positions};
   if (lengths.valid()) inputs.push_back(lengths);

@@ -18,7 +18,12 @@ struct RopeTableAttrs {
     double base = 10000, factor = 1;
     int64_t original_context = 0;  ///< 0: off
   } dynamic;
-  bool depends_on_length() const { return dynamic.original_context > 0; }
+  /// LongRoPE (Ding et al. 2024, arXiv:2402.13753): a sequence longer than `original_context` has these frequencies.
+  struct Long {
+    std::vector<float> inverse_frequencies;
+    int64_t original_context = 0;  ///< 0: off
+  } beyond;
+  bool depends_on_length() const { return dynamic.original_context > 0 || beyond.original_context > 0; }
 };
 
 /// Cosines and sines of position * inverse frequency. The angle is rounded to float32 as in PyTorch implementations;
@@ -53,9 +58,11 @@ void rope_table_row(const RopeTableAttrs& a, int32_t position, int32_t length, T
     base = d.base *
            std::pow(d.factor * length / static_cast<double>(d.original_context) - (d.factor - 1), dim / (dim - 2));
   }
+  const bool is_long = a.beyond.original_context > 0 && length > a.beyond.original_context;
+  const std::vector<float>& frequencies = is_long ? a.beyond.inverse_frequencies : a.inverse_frequencies;
   for (size_t i = 0; i < half; ++i) {
     const float frequency =
-        base == 0 ? a.inverse_frequencies[i]
+        base == 0 ? frequencies[i]
                   : static_cast<float>(1.0 / std::pow(base, static_cast<double>(i) / static_cast<double>(half)));
     const double angle = static_cast<float>(position) * frequency;
     out[i] = static_cast<T>(std::cos(angle) * a.attention_factor);

@@ -1,7 +1,8 @@
-// add, add_row, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
+// add, add_row, scale, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_rows.h"
+#include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
 #include "support/op_formula.h"
 
@@ -40,6 +41,18 @@ TEST(AddRowOp, ARowOfAnotherSizeIsRefused) {
   GraphBuilder g("test");
   add_row(g, g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(19)}), g.weight("row", n.weight({18})));
   EXPECT_EQ(g.finish().status().message(), "add_row: row is [18], x is [tokens, 19]");
+}
+
+TEST(ScaleOp, EqualsTheFormula) {
+  expect_formula(
+      [](GraphBuilder& g, Numbers&) {
+        g.output("y", scale(g, g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(19)}), {0.3f}));
+      },
+      [](Numbers& n, int64_t rows) {
+        return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 19)}};
+      },
+      each([](const FormulaInputs& in, int64_t r, int64_t c) { return static_cast<double>(0.3f) * in("x", r, c); }),
+      kRows, 6e-8);  // one rounding
 }
 
 TEST(SiluMulOp, EqualsTheFormula) {

@@ -27,7 +27,10 @@ Formula rope_formula(int64_t head_dim, const RopeTableAttrs& attrs) {
   return each([=](const FormulaInputs& in, int64_t r, int64_t c) {
     const auto h = static_cast<int64_t>(attrs.inverse_frequencies.size()), i = c % head_dim;
     if (i >= 2 * h) return in("x", r, c);
-    float frequency = attrs.inverse_frequencies[static_cast<size_t>(i % h)];
+    const bool beyond =
+        attrs.beyond.original_context > 0 && in("lengths", r) > static_cast<double>(attrs.beyond.original_context);
+    float frequency =
+        (beyond ? attrs.beyond.inverse_frequencies : attrs.inverse_frequencies)[static_cast<size_t>(i % h)];
     const RopeTableAttrs::Dynamic& d = attrs.dynamic;
     const double length = in("lengths", r), context = static_cast<double>(d.original_context);
     if (context > 0 && length > context) {
@@ -69,6 +72,14 @@ TEST(RopeOp, DynamicScalingLooksAtTheLengthOfTheText) {
   a.dynamic = {10000, 2, 8};
   check(2, 16, a, 8);
   check(2, 16, a, 40);
+}
+
+TEST(RopeOp, LongTextsHaveFrequenciesOfTheirOwn) {
+  RopeTableAttrs a = table(16);
+  a.beyond = {table(16).inverse_frequencies, 8};
+  for (size_t i = 0; i < 8; ++i) a.beyond.inverse_frequencies[i] /= 1.5f + static_cast<float>(i);
+  check(2, 16, a, 8);
+  check(2, 16, a, 9);
 }
 
 TEST(RopeOp, ATableWiderThanAHeadIsRefused) {

@@ -1,0 +1,40 @@
+#include "graph/ops/scale.h"
+
+#include "backends/cpu/lowering.h"
+
+namespace redline {
+namespace {
+
+struct StageParams {
+  int64_t cols;
+  float factor;
+  Operand<const float> x;
+  Operand<float> y;
+};
+
+// A loop of one multiplication is bound by memory on every machine, so it has no kernel.
+void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+  const float* x = p.x + tile.row_begin * p.cols;
+  float* y = p.y + tile.row_begin * p.cols;
+  const int64_t count = (tile.row_end - tile.row_begin) * p.cols;
+  for (int64_t i = 0; i < count; ++i) y[i] = p.factor * x[i];
+}
+
+Status lower(LowerContext& c) {
+  auto params = std::make_shared<StageParams>();
+  params->cols = c.out().shape[1].constant();
+  params->factor = std::any_cast<ScaleAttrs>(c.op().attrs).factor;
+  LoweredStage stage = c.output_stage<run>(params);
+  stage.grid.row_parts = c.workers();
+  stage.read(params->x, c.op().inputs[0], Reads::kTile);
+  stage.write(params->y, c.op().outputs[0]);
+  stage.in_place_of = c.op().inputs[0];
+  c.add_stage(std::move(stage));
+  return {};
+}
+
+}  // namespace
+
+extern const CpuLowering kScaleLowering = {&kScale, lower};
+
+}  // namespace redline

@@ -1,0 +1,105 @@
+// Falcon 7B to 180B: attention and feed-forward beside each other, few key-value heads, layer norms with biases (Almazrouei et
+// al. 2023, arXiv:2311.16867). Falcon 3 is a Llama.
+#include "graph/ops/add.h"
+#include "graph/ops/linear.h"
+#include "models/llama.h"
+
+namespace redline {
+namespace {
+
+struct Heads {
+  int64_t per_group = 1;  ///< query heads for each key-value head
+  bool by_group = false;  ///< the rows of a group are together: its queries, its key, its value; else all queries first
+  bool has_bias = false;
+};
+
+/// Queries (which = 0), keys or values.
+Value project_heads(LayerBuilder& b, Value x, int64_t which, const Heads& heads) {
+  constexpr const char* kNames[] = {"self_attention.query", "self_attention.key", "self_attention.value"};
+  const DecoderConfig& c = b.config();
+  const int64_t d = c.head_dim, q_size = c.num_heads * d, kv_size = c.num_kv_heads * d;
+  const int64_t stored = q_size + 2 * kv_size, size = which == 0 ? q_size : kv_size;
+  const char* const part = kNames[which];
+  if (!heads.by_group)
+    return b.project_part(x, "self_attention.query_key_value", part, stored,
+                          which == 0 ? 0 : q_size + (which - 1) * kv_size, size, c.hidden_size, heads.has_bias);
+  b.graph().set_scope(b.scope() + part);
+  const int64_t mine = which == 0 ? heads.per_group : 1, before = which == 0 ? 0 : heads.per_group + which - 1;
+  const auto row_of = [=](int64_t row) {
+    const int64_t head = row / d;
+    return (head / mine * (heads.per_group + 2) + before + head % mine) * d + row % d;
+  };
+  const auto take = [&](const std::string& kind, std::vector<int64_t> shape) {
+    return b.weights().take_gathered(b.scope() + "self_attention.query_key_value" + kind, shape, size, row_of,
+                                     b.scope() + part + kind);
+  };
+  const Value weight = take(".weight", {stored, c.hidden_size});
+  return linear(b.graph(), x, weight, heads.has_bias ? take(".bias", {stored}) : Value{});
+}
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
+  const bool is_gguf = checkpoint.gguf_names != nullptr;
+  nlohmann::json config = checkpoint.config;
+  ConfigReader r(checkpoint.config);
+  const bool grouped = r.boolean("new_decoder_architecture", false), one_kv_head = r.boolean("multi_query", true);
+  if (r.boolean("alibi", false)) r.fail(unsupported("config: Falcon with alibi"));
+  if (!r.boolean("parallel_attn", true)) r.fail(unsupported("config: Falcon without parallel_attn"));
+  const bool bias = r.boolean("bias", false);
+  const std::string activation = r.text("activation", "gelu");
+  REDLINE_TRY(r.status());
+  if (!is_gguf) {
+    const int64_t all = r.integer("num_attention_heads", 1, 1 << 20);
+    config["hidden_act"] = activation;
+    config["num_key_value_heads"] = grouped ? r.integer("num_kv_heads", 1, 1 << 20, all) : one_kv_head ? 1 : all;
+    config["intermediate_size"] =
+        r.integer("ffn_hidden_size", 1, 1 << 24, 4 * r.integer("hidden_size", 1, int64_t{1} << 22));
+    config["layer_norm_eps"] = r.number("layer_norm_epsilon", 0, 1, 1e-5);
+  }
+  REDLINE_TRY(r.status());
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.tied = true,
+                                                               .activation = Activation::kGelu,
+                                                               .norm_eps = "layer_norm_eps",
+                                                               .norm_eps_value = 1e-5}));
+  c.norm = {.layer = true, .bias = true};
+  c.names = {.layers = "transformer.h.", .embedding = "transformer.word_embeddings", .norm = "transformer.ln_f"};
+  // GGUF files call the norm of the feed-forward, or the only one, attn_norm.
+  const bool two_norms = is_gguf ? checkpoint.tensors.count("transformer.h.0.ln_attn.weight") > 0
+                                 : grouped && r.integer("num_ln_in_parallel_attn", 1, 2, 2) == 2;
+  REDLINE_TRY(r.status());
+  const Heads heads = {c.num_heads / c.num_kv_heads, !is_gguf && (grouped || !one_kv_head), bias};
+
+  auto layer = [&](LayerBuilder& b, Value x) {
+    const Value h = b.norm(x, two_norms ? "ln_attn" : "input_layernorm", c.hidden_size);
+    const Value q = b.rotate(project_heads(b, h, 0, heads)), k = b.rotate(project_heads(b, h, 1, heads));
+    const Value y = b.attend(q, k, project_heads(b, h, 2, heads));
+    const Value inner = two_norms ? b.norm(x, is_gguf ? "input_layernorm" : "ln_mlp", c.hidden_size) : h;
+    x = add(b.graph(), x, b.project(y, "self_attention.dense", c.hidden_size, c.num_heads * c.head_dim, bias));
+    return add(b.graph(), x, b.plain_mlp(inner, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", bias));
+  };
+  REDLINE_ASSIGN(Graph graph, build_decoder("falcon", c, checkpoint, layer));
+  return LanguageModel{std::move(c), std::move(graph)};
+}
+
+constexpr GgufName kGgufTop[] = {
+    {"token_embd", "transformer.word_embeddings"}, {"output_norm", "transformer.ln_f"}, {"output", "lm_head"}};
+constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                   {"attn_norm_2", "ln_attn"},
+                                   {"attn_qkv", "self_attention.query_key_value"},
+                                   {"attn_output", "self_attention.dense"},
+                                   {"ffn_up", "mlp.dense_h_to_4h"},
+                                   {"ffn_down", "mlp.dense_4h_to_h"}};
+
+}  // namespace
+
+extern const ModelFamily kFalconFamily = {
+    .model_type = "falcon",
+    .architecture = "FalconForCausalLM",
+    .gguf = {.architecture = "falcon",
+             .top = kGgufTop,
+             .layer = kGgufLayer,
+             .hf_layers = "transformer.h.",
+             .is_written = false},
+    .build = build,
+};
+
+}  // namespace redline

@@ -1,0 +1,90 @@
+// GPT-NeoX and Pythia: attention and feed-forward beside each other, each with a layer norm of its own, rope on a quarter of
+// each head (Black et al. 2022, arXiv:2204.06745).
+#include "graph/ops/add.h"
+#include "graph/ops/linear.h"
+#include "models/llama.h"
+
+namespace redline {
+namespace {
+
+/// Queries (which = 0), keys or values. Hugging Face's weight has those of the first head, then of the second; GGUF's all
+/// queries first.
+Value project_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool by_head) {
+  constexpr const char* kNames[] = {"attention.query", "attention.key", "attention.value"};
+  const DecoderConfig& c = b.config();
+  const int64_t d = c.head_dim, size = c.num_heads * d;
+  const char* const part = kNames[which];
+  if (!by_head)
+    return b.project_part(x, "attention.query_key_value", part, 3 * size, which * size, size, c.hidden_size, has_bias);
+  b.graph().set_scope(b.scope() + part);
+  const auto row_of = [=](int64_t row) { return row / d * 3 * d + which * d + row % d; };
+  const auto take = [&](const std::string& kind, std::vector<int64_t> stored) {
+    return b.weights().take_gathered(b.scope() + "attention.query_key_value" + kind, stored, size, row_of,
+                                     b.scope() + part + kind);
+  };
+  const Value weight = take(".weight", {3 * size, c.hidden_size});
+  return linear(b.graph(), x, weight, has_bias ? take(".bias", {3 * size}) : Value{});
+}
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
+  nlohmann::json config = checkpoint.config;
+  const auto parameters = config.find("rope_parameters");
+  const bool has_parameters = parameters != config.end() && parameters->is_object();
+  if (!checkpoint.gguf_names && !has_parameters) {
+    ConfigReader r(config);
+    const double base = r.number("rotary_emb_base", 1e-6, 1e12, r.number("rope_theta", 1e-6, 1e12, 10000.0));
+    const double share = r.number("rotary_pct", 0, 1, r.number("partial_rotary_factor", 0, 1, 0.25));
+    REDLINE_TRY(r.status());
+    config["rope_theta"] = base;
+    config["partial_rotary_factor"] = share;
+  }
+  REDLINE_ASSIGN(DecoderConfig c,
+                 read_decoder_config(
+                     config, {.activation = Activation::kGelu, .norm_eps = "layer_norm_eps", .norm_eps_value = 1e-5}));
+  if (c.num_kv_heads != c.num_heads) return unsupported("config: GPT-NeoX with fewer key-value heads than heads");
+  c.norm = {.layer = true, .bias = true};
+  // transformers 5 calls it lm_head.
+  const bool is_renamed = checkpoint.tensors.count("lm_head.weight") > 0;
+  c.names = {.layers = "gpt_neox.layers.",
+             .embedding = "gpt_neox.embed_in",
+             .norm = "gpt_neox.final_layer_norm",
+             .head = is_renamed ? "lm_head" : "embed_out"};
+  ConfigReader r(config);
+  const bool bias = r.boolean("attention_bias", true), parallel = r.boolean("use_parallel_residual", true);
+  REDLINE_TRY(r.status());
+
+  auto layer = [&](LayerBuilder& b, Value x) {
+    const std::string scope = b.scope() + "attention.";
+    for (const char* buffer : {"bias", "masked_bias", "rotary_emb.inv_freq"}) b.weights().ignore(scope + buffer);
+    const Value h = b.norm(x, "input_layernorm", c.hidden_size);
+    const auto heads = [&](int64_t which) { return project_heads(b, h, which, bias, !checkpoint.gguf_names); };
+    const Value q = b.rotate(heads(0)), k = b.rotate(heads(1)), v = heads(2);
+    const Value y = b.project(b.attend(q, k, v), "attention.dense", c.hidden_size, c.num_heads * c.head_dim, bias);
+    const Value after = add(b.graph(), x, y);
+    const Value inner = b.norm(parallel ? x : after, "post_attention_layernorm", c.hidden_size);
+    return add(b.graph(), after, b.plain_mlp(inner, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", true));
+  };
+  REDLINE_ASSIGN(Graph graph, build_decoder("gpt_neox", c, checkpoint, layer));
+  return LanguageModel{std::move(c), std::move(graph)};
+}
+
+constexpr GgufName kGgufTop[] = {
+    {"token_embd", "gpt_neox.embed_in"}, {"output_norm", "gpt_neox.final_layer_norm"}, {"output", "embed_out"}};
+constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},   {"attn_qkv", "attention.query_key_value"},
+                                   {"attn_output", "attention.dense"}, {"ffn_norm", "post_attention_layernorm"},
+                                   {"ffn_up", "mlp.dense_h_to_4h"},    {"ffn_down", "mlp.dense_4h_to_h"}};
+
+}  // namespace
+
+extern const ModelFamily kGptNeoxFamily = {
+    .model_type = "gpt_neox",
+    .architecture = "GPTNeoXForCausalLM",
+    .gguf = {.architecture = "gptneox",
+             .top = kGgufTop,
+             .layer = kGgufLayer,
+             .hf_layers = "gpt_neox.layers.",
+             .is_written = false},
+    .build = build,
+};
+
+}  // namespace redline

@@ -1,0 +1,37 @@
+// Granite 3: a Llama with factors of embeddings, attention, residuals and logits (Granite Team 2024).
+#include "models/llama.h"
+
+namespace redline {
+namespace {
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
+  ConfigReader r(checkpoint.config);
+  const auto factor = [&](const char* key) { return static_cast<float>(r.number(key, 1e-6, 1e6, 1.0)); };
+  c.embedding_scale = factor("embedding_multiplier");
+  c.attention_scale = factor("attention_multiplier");
+  c.residual_scale = factor("residual_multiplier");
+  c.logit_scale = 1 / factor("logits_scaling");
+  const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
+  REDLINE_TRY(r.status());
+  return build_llama_decoder("granite", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
+}
+
+void gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
+  set("embedding_scale", double{c.embedding_scale});
+  set("residual_scale", double{c.residual_scale});
+  set("attention.scale", double{c.attention_scale});
+  set("logit_scale", 1 / double{c.logit_scale});
+}
+
+}  // namespace
+
+extern const ModelFamily kGraniteFamily = {
+    .model_type = "granite",
+    .architecture = "GraniteForCausalLM",
+    .gguf = {.architecture = "granite", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .interleaves_rope = true},
+    .build = build,
+    .gguf_numbers = gguf_numbers,
+};
+
+}  // namespace redline

@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
 #include <string>
@@ -53,6 +54,7 @@ struct EmbeddingInfo {
   std::string path, architecture, file_format;  ///< "bert"; "gguf" or "safetensors"
   std::string weight_types;                     ///< "f32 x103"
   int64_t parameters = 0, weight_bytes = 0;
+  int64_t cache_bytes = 0;  ///< keys and values of a decoder, at their limit
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, vocab_size = 0;
   int64_t dimensions = 0;  ///< of an embedding
   int64_t max_length = 0;  ///< tokens of one text, special tokens included
@@ -73,6 +75,7 @@ struct EmbedRequest {
   bool truncate = false;                     ///< cut texts that are longer than max_length
   std::optional<bool> normalize;             ///< to length 1; unset: as the model's files say
   int64_t dimensions = 0;                    ///< keep this many and normalize again (Matryoshka); 0: all
+  std::function<bool()> goes_on;             ///< asked before each step; false ends the call as `cancelled`. Empty: yes
 };
 
 struct Embeddings {
@@ -85,7 +88,8 @@ struct Embeddings {
 struct RankRequest {
   std::string query;
   std::vector<std::string> documents;
-  bool truncate = false;  ///< cut documents, so that query and document fit
+  bool truncate = false;          ///< cut documents, so that query and document fit
+  std::function<bool()> goes_on;  ///< as EmbedRequest::goes_on
 };
 
 struct Ranking {
@@ -94,7 +98,7 @@ struct Ranking {
   int64_t truncated = 0;
 };
 
-/// A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding, Qwen3-Reranker).
+/// A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding).
 /// Thread-safe; calls take turns.
 class EmbeddingEngine {
  public:
@@ -116,9 +120,8 @@ class EmbeddingEngine {
   /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;
 
-  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score, a reranker that answers
-  /// yes or no the probability of yes, any other model the cosine of the embeddings, with the prompts "query" and
-  /// "document" where it has them.
+  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score, any other model the
+  /// cosine of the embeddings, with the prompts "query" and "document" where it has them.
   /// invalid_argument: as embed(); a classifier with several labels.
   virtual Result<Ranking> rank(const RankRequest& request) = 0;
 };

@@ -61,7 +61,7 @@ struct TextEngineOptions {
   /// later engine with the same model, adapters and kernels. Texts can be read from them, so nobody else should. "": none.
   std::string cache_folder;
   int64_t cache_folder_bytes = int64_t{16} << 30;  ///< maximum; pages used least recently go first
-  /// Called, by any thread, with a sentence about something that is ignored: a broken file in cache_folder, a full disk.
+  /// Called, by any thread, with a sentence about what is ignored: a broken file, a full disk. Must not call the engine.
   std::function<void(const std::string&)> on_notice;
   /// Logits of a sequence have the same bits alone or in any batch, and for any cut of its prompt. With dtype f32, and
   /// with auto on CPUs without a tile unit, this holds in any case; with one (AMX), it makes prompts slower

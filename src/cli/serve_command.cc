@@ -265,6 +265,7 @@ Status open_models(const std::vector<ToOpen>& models, const ServeArgs& args, ser
   std::vector<std::shared_ptr<server::Resident>> given;
   for (const ToOpen& m : models) given.push_back(m.kind->add(m, args, app, terminal));
   for (const auto& model : given) {
+    if (app.state() == server::App::State::kDraining) break;
     REDLINE_ASSIGN(const bool is_loaded, app.residency().load_if_it_fits(*model));
     if (!is_loaded) terminal.note("redline: {}: is loaded when a request names it", model->name());
   }

@@ -30,6 +30,7 @@ class DecoderNetwork final : public TextNetwork {
       : stepper_(std::move(stepper)), width_(width), limits_{tokens, stepper_->limits().sequences} {}
 
   Limits limits() const override { return limits_; }
+  int64_t cache_bytes() const override { return stepper_->cache_bytes(); }
 
   Status run(std::span<const TokenSequence> batch, const Take& take) override {
     const std::lock_guard lock(stepper_->mutex());

@@ -52,6 +52,7 @@ Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint
   info_.num_heads = model.num_heads;
   info_.vocab_size = model.vocab_size;
   info_.num_labels = model.num_labels;
+  has_second_type_ = model.num_token_types > 1;
   REDLINE_TRY(set_up(checkpoint, model.graph, model.max_tokens, options));
   info_.pooling = options.pooling ? *options.pooling : config_.pooling.value_or(Pooling::kMean);
   options.max_batch_tokens = std::max(options.max_batch_tokens, info_.max_length);
@@ -77,6 +78,7 @@ Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOption
     return unsupported("pooling {} of a decoder; Redline takes its last token", pooling_name(info_.pooling));
   options.max_length = info_.max_length;
   REDLINE_ASSIGN(network_, make_decoder_network(model, options, runtime_->resources()));
+  info_.cache_bytes = network_->cache_bytes();
   return {};
 }
 
@@ -97,9 +99,11 @@ Status TextEmbeddingEngine::set_up(Checkpoint& checkpoint, const Graph& graph, i
   int64_t longest = max_tokens;
   for (const int64_t limit : {config_.max_length, tokenizer_->max_tokens()})
     if (limit > 0) longest = std::min(longest, limit);
-  if (options.max_length < 0 || options.max_length > max_tokens)
-    return invalid_argument("max_length {} is outside [1, {}]", options.max_length, max_tokens);
-  info_.max_length = options.max_length > 0 ? options.max_length : longest;
+  // A model may name any number: what one step can hold is the limit.
+  const int64_t most = std::min(max_tokens, kMaxBatchTokens);
+  if (options.max_length < 0 || options.max_length > most)
+    return invalid_argument("max_length {} is outside [1, {}]", options.max_length, most);
+  info_.max_length = options.max_length > 0 ? options.max_length : std::min(longest, most);
   if (options.max_batch_tokens < 0 || options.max_batch_tokens > kMaxBatchTokens)
     return invalid_argument("max_batch_tokens {} is outside [1, {}]", options.max_batch_tokens, kMaxBatchTokens);
   if (options.max_batch_tokens == 0) options.max_batch_tokens = kUsualBatchTokens;
@@ -164,10 +168,12 @@ Status TextEmbeddingEngine::check_ids(std::span<const int32_t> ids) const {
   return {};
 }
 
-Status TextEmbeddingEngine::run(std::span<const Encoded> texts, const TextNetwork::Take& take) {
+Status TextEmbeddingEngine::run(std::span<const Encoded> texts, const std::function<bool()>& goes_on,
+                                const TextNetwork::Take& take) {
   const TextNetwork::Limits limits = network_->limits();
   std::vector<TokenSequence> batch;
   for (size_t first = 0; first < texts.size(); first += batch.size()) {
+    if (goes_on && !goes_on()) return cancelled("nobody waits for the result");
     batch.clear();
     int64_t tokens = 0;
     for (size_t i = first; i < texts.size() && std::ssize(batch) < limits.sequences; ++i) {
@@ -216,7 +222,7 @@ Result<Embeddings> TextEmbeddingEngine::embed(const EmbedRequest& request) {
   result.values.resize(static_cast<size_t>(result.count) * kept);
   std::vector<float> whole(width);
   const std::lock_guard lock(mutex_);
-  REDLINE_TRY(run(texts, [&](size_t i, const float* hidden, int64_t rows) {
+  REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t rows) {
     const int64_t skip = std::min(texts[i].skip, rows - 1);
     pool(info_.pooling, hidden + skip * info_.hidden_size, rows - skip, whole);
     const std::span<float> part = std::span(whole).first(kept);
@@ -238,6 +244,7 @@ Result<Ranking> TextEmbeddingEngine::rank_by_cosine(const RankRequest& request) 
   query.texts = {request.query};
   documents.texts = request.documents;
   query.truncate = documents.truncate = request.truncate;
+  query.goes_on = documents.goes_on = request.goes_on;
   if (has_prompt("query")) query.prompt_name = "query";
   for (const char* name : {"document", "passage"})
     if (has_prompt(name)) documents.prompt_name = name;
@@ -275,7 +282,7 @@ Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& reque
     Encoded text;
     for (const auto* part : {&pair.prefix, &query, &pair.middle})
       text.ids.insert(text.ids.end(), part->begin(), part->end());
-    if (pair.marks_second) text.second = std::ssize(text.ids);
+    if (pair.marks_second && has_second_type_) text.second = std::ssize(text.ids);
     for (const auto* part : {&std::as_const(document), &pair.suffix})
       text.ids.insert(text.ids.end(), part->begin(), part->end());
     REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
@@ -285,7 +292,7 @@ Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& reque
   const auto width = static_cast<size_t>(info_.hidden_size);
   std::vector<float> pooled(texts.size() * width);
   const std::lock_guard lock(mutex_);
-  REDLINE_TRY(run(texts, [&](size_t i, const float* hidden, int64_t rows) {
+  REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t rows) {
     pool(head_means_ ? Pooling::kMean : Pooling::kCls, hidden, rows, std::span(pooled).subspan(i * width, width));
   }));
   for (size_t first = 0; first < texts.size(); first += static_cast<size_t>(head_rows_)) {

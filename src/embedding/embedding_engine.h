@@ -36,7 +36,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
                               int64_t& truncated) const;
   Status check_ids(std::span<const int32_t> ids) const;
   /// Runs all texts in as few steps as fit. The caller holds mutex_.
-  Status run(std::span<const Encoded> texts, const TextNetwork::Take& take);
+  Status run(std::span<const Encoded> texts, const std::function<bool()>& goes_on, const TextNetwork::Take& take);
   Result<Ranking> rank_by_cosine(const RankRequest& request);
   Result<Ranking> rank_by_classifier(const RankRequest& request);
 
@@ -47,6 +47,7 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   std::unique_ptr<TextNetwork> network_;
   Executable head_;
   int64_t head_rows_ = 0;
+  bool has_second_type_ = true;  ///< of tokens
   bool head_means_ = false;
   std::mutex mutex_;  // of the network and the head
 };

@@ -24,6 +24,8 @@ class TextNetwork {
   };
   virtual ~TextNetwork() = default;
   virtual Limits limits() const = 0;
+  /// Keys and values, at their limit.
+  virtual int64_t cache_bytes() const { return 0; }
   /// Calls take(index, hidden, rows) for every sequence: its last `rows` hidden states, [rows, width], valid during the
   /// call. A decoder has one row, that of the last token. The batch is within limits().
   using Take = std::function<void(size_t index, const float* hidden, int64_t rows)>;

@@ -83,7 +83,8 @@ class BeamSearch {
     for (size_t b = 0; b < beams_.size(); ++b) {
       const LiveBeam& beam = beams_[b];
       const std::span<const float> logits = std::span(logits_).subspan(b * vocab_size_, vocab_size_);
-      REDLINE_TRY(sampler_.logprobs(logits, 0, 2 * request_.beam_width, top_));
+      const int64_t wanted = 2 * std::min<int64_t>(request_.beam_width, engine_.info().vocab_size);
+      REDLINE_TRY(sampler_.logprobs(logits, 0, wanted, top_));
       for (const TokenLogprob& next : top_) {
         if (std::isinf(next.logprob)) continue;
         const double logprob = beam.logprob + double{next.logprob};

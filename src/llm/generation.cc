@@ -91,7 +91,8 @@ bool TextGeneration::is_stop_token(int32_t token) const {
          std::binary_search(model_.stop_tokens.begin(), model_.stop_tokens.end(), token);
 }
 
-void TextGeneration::sample(std::span<const float> logits) {
+// On a worker's thread, which an exception would end.
+void TextGeneration::sample(std::span<const float> logits) try {
   if (!has_prefilled_) {
     has_prefilled_ = true;
     result_.prefill_ms = ms_since_start();
@@ -108,6 +109,8 @@ void TextGeneration::sample(std::span<const float> logits) {
   if (++num_sampled_ == request_.max_tokens) return end(FinishReason::kLength);
   if (std::ssize(tokens_) == model_.info.context) return end(FinishReason::kContext);
   tokens_.push_back(token);
+} catch (const std::bad_alloc&) {
+  fail(out_of_memory("no room to sample a token"));
 }
 
 Result<TextGeneration::Sampled> TextGeneration::take(std::span<const float> logits) {

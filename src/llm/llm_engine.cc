@@ -18,11 +18,14 @@ int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) 
   return available_memory() / 4 / page_bytes;
 }
 
+/// Raised with every change of what cached keys and values are: graphs, rope, the layout of pages, roundings of kernels.
+constexpr int kStateVersion = 1;
+
 /// Of everything besides tokens, adapters and salt that cached keys and values depend on. 0: unknown.
 uint64_t state_identity(const Checkpoint& checkpoint, const Graph& graph, const TextEngineOptions& options,
                         const std::string& isa) {
   const std::string settings =
-      fmt::format("{} {} {} {} {}", checkpoint.config.dump(), isa, static_cast<int>(options.dtype),
+      fmt::format("{} {} {} {} {} {}", kStateVersion, checkpoint.config.dump(), isa, static_cast<int>(options.dtype),
                   options.batch_invariant, options.use_interpreter);
   uint64_t hash = hash_bytes(1, settings.data(), settings.size());
   for (const ValueInfo& value : graph.values) {

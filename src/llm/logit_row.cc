@@ -159,7 +159,7 @@ bool LogitRow::top_p(float p, float temperature, Candidates& out) {
 bool LogitRow::min_p(float p, float temperature, Candidates& out) {
   if (maxima_.size() < kMinBlocks) return false;
   // With room for the rounding of weights, which decide.
-  const double distance = double{temperature} * std::log(double{p}) * (1 + 1e-5);
+  const double distance = double{temperature} * (std::log(double{p}) * (1 + 1e-5) - 2e-7);
   const double least = std::max(best_ + distance, double{kLowest});
   gather(std::max(std::nextafter(static_cast<float>(least), -kInf), kLowest), out);
   out.set_temperature(temperature);

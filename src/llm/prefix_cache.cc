@@ -328,6 +328,7 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
         held.emplace_back(g, node->pages[g]);
       }
   Node* node = known > 0 ? path.nodes.back() : nullptr;
+  if (node) node->is_pinned = true;
   ++now_;
   for (; begin + kKvPageTokens <= std::ssize(tokens); begin += kKvPageTokens) {
     name = next_name();
@@ -343,18 +344,22 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
     const auto end = static_cast<size_t>(begin + kKvPageTokens);
     if (!disk_->read(name, *text, tokens.first(end), place)) break;
     // A root without children may have gone while pages were reclaimed.
-    node = &child_for(node ? *node : root_of(key), page_of(tokens, begin));
+    Node& next = child_for(node ? *node : root_of(key), page_of(tokens, begin));
+    if (node) node->is_pinned = false;
+    node = &next;
+    node->is_pinned = true;
     use(*node);
     for (size_t g = 0; g < pages.size(); ++g)
       if (pages[g] >= 0 && node->pages[g] < 0) hold(*node, g, pages[g]);
     node->is_on_disk = true;
   }
+  if (node) node->is_pinned = false;
   if (node && is_useless(*node)) remove(*node);
   for (const auto& [g, page] : held) pool_.drop(g, page);
 }
 
 bool PrefixCache::is_useless(const Node& node) {
-  return node.children.empty() &&
+  return !node.is_pinned && node.children.empty() &&
          std::all_of(node.pages.begin(), node.pages.end(), [](int32_t page) { return page < 0; });
 }
 

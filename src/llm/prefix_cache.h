@@ -107,6 +107,7 @@ class PrefixCache final : public PageReclaimer {
     std::vector<uint64_t> page_use;
     uint64_t id = 0;
     bool is_on_disk = false;
+    bool is_pinned = false;  ///< load() goes on from it, and it may hold no page
   };
   /// Least recently used first. Of a text, pages of windows go from its beginning.
   struct Use {

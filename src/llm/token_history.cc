@@ -57,9 +57,13 @@ void TokenHistory::penalize(const LogitOf& logit_of) const {
     float* const place = logit_of(token);
     if (place == nullptr) continue;
     float& logit = *place;
+    const bool was_excluded = !(logit >= std::numeric_limits<float>::lowest());
     logit = logit > 0 ? logit / options_.repetition_penalty : logit * options_.repetition_penalty;
     if (const uint32_t output = output_counts_[static_cast<size_t>(token)]; output > 0)
       logit -= static_cast<float>(output) * options_.frequency_penalty + options_.presence_penalty;
+    // Finite stays finite: an extreme penalty neither breaks a logit nor excludes a token.
+    constexpr float kMaxLogit = std::numeric_limits<float>::max();
+    if (!was_excluded) logit = std::clamp(logit, -kMaxLogit, kMaxLogit);
   }
 }
 

@@ -52,6 +52,9 @@ Value WeightReader::take_rows(const std::string& name, const std::vector<int64_t
   auto found = find(name, stored);
   if (!found.ok()) return g_.fail(std::move(found).status());
   WeightSource source = std::move(found).value();
+  if (stored.size() == 1 && dtype_info(source.view.dtype).is_block)
+    return g_.fail(unsupported("tensor {} has type {}; a vector must be a float type", checkpoint_.file_name(name),
+                               dtype_info(source.view.dtype).name));
   const int64_t stride = row_bytes(source.view.dtype, stored.size() > 1 ? stored[1] : 1);
   source.view.data = static_cast<const uint8_t*>(source.view.data) + begin * stride;
   source.view.shape = shape;

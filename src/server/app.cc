@@ -196,6 +196,7 @@ std::string App::metrics_text() {
                  static_cast<double>(model->in_flight()));
     set_residency_metrics(*model);
   }
+  for (const auto& model : embeddings_.all()) set_residency_metrics(*model);
   if (server_) metrics_.set("redline:http_connections", "", static_cast<double>(server_->connections()));
   return metrics_.text();
 }

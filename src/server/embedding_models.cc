@@ -2,6 +2,8 @@
 
 #include <fmt/ranges.h>
 
+#include <new>
+
 #include "base/text_distance.h"
 #include "base/utc_time.h"
 
@@ -12,11 +14,8 @@ class EmbeddingModel::Task {
   Task(std::shared_ptr<EmbeddingModel> model, Work work) : loaded_(std::move(model)), work_(std::move(work)) {}
 
   void run() {
-    {
-      const std::lock_guard lock(mutex_);
-      if (is_abandoned_) return;
-    }
-    end(work_(*loaded_->engine_));
+    if (is_abandoned()) return;
+    end(compute());
   }
   void end(Outcome<Result> result) {
     const std::lock_guard lock(mutex_);
@@ -28,6 +27,10 @@ class EmbeddingModel::Task {
     const std::lock_guard lock(mutex_);
     is_abandoned_ = true;
     wake_ = {};
+  }
+  bool is_abandoned() {
+    const std::lock_guard lock(mutex_);
+    return is_abandoned_;
   }
   void on_ready(std::function<void()> wake) {
     const std::lock_guard lock(mutex_);
@@ -41,6 +44,17 @@ class EmbeddingModel::Task {
   }
 
  private:
+  // Exceptions would end the thread, and with it the server.
+  Outcome<Result> compute() {
+    try {
+      return work_(*loaded_->engine_, [this] { return !is_abandoned(); });
+    } catch (const std::bad_alloc&) {
+      return overloaded(503, "there is no memory for this request", 1);
+    } catch (const std::exception& thrown) {
+      return api_error(internal("{}", thrown.what()));
+    }
+  }
+
   std::shared_ptr<EmbeddingModel> loaded_;
   const Work work_;
   std::mutex mutex_;
@@ -84,7 +98,7 @@ redline::Result<int64_t> EmbeddingModel::load() {
   const std::lock_guard lock(mutex_);
   info_ = engine->info();
   engine_ = std::move(engine);
-  return info_->weight_bytes;
+  return info_->weight_bytes + info_->cache_bytes;
 }
 
 void EmbeddingModel::unload() {
@@ -98,14 +112,18 @@ std::optional<EmbeddingInfo> EmbeddingModel::known_info() const {
   return info_;
 }
 
-EmbeddingModel::~EmbeddingModel() {
+EmbeddingModel::~EmbeddingModel() { close(); }
+
+void EmbeddingModel::close() {
+  std::deque<std::shared_ptr<Task>> waiting;
   {
     const std::lock_guard lock(mutex_);
     is_closing_ = true;
+    waiting.swap(waiting_);
     changed_.notify_all();
   }
-  thread_.join();
-  for (const auto& task : waiting_) task->end(overloaded(503, "the server is stopping", 1));
+  if (thread_.joinable()) thread_.join();
+  for (const auto& task : waiting) task->end(overloaded(503, "the server is stopping", 1));
 }
 
 void EmbeddingModel::run() {
@@ -126,12 +144,18 @@ Outcome<std::unique_ptr<Answer>> EmbeddingModel::submit(const std::shared_ptr<Em
   auto task = std::make_shared<Task>(model, std::move(work));
   {
     const std::lock_guard lock(model->mutex_);
+    if (model->is_closing_) return overloaded(503, "the server is stopping", 1);
+    std::erase_if(model->waiting_, [](const auto& waiting) { return waiting->is_abandoned(); });
     if (model->waiting_.size() > model->max_waiting_)
       return overloaded(429, fmt::format("{} requests wait for {} already", model->waiting_.size(), model->name_), 1);
     model->waiting_.push_back(task);
     model->changed_.notify_all();
   }
   return std::unique_ptr<Answer>(std::make_unique<TaskAnswer>(std::move(task), errors, model->name_));
+}
+
+EmbeddingModels::~EmbeddingModels() {
+  for (const auto& model : all()) model->close();
 }
 
 void EmbeddingModels::add(std::shared_ptr<EmbeddingModel> model, int64_t expected_bytes) {

@@ -34,15 +34,18 @@ class EmbeddingModel final : public Resident {
   /// nullopt: it was never loaded.
   std::optional<EmbeddingInfo> known_info() const;
   int64_t created() const { return created_; }
+  /// Waits for the request in progress; those that wait get an error.
+  void close();
 
   /// What a request computes: the body of its answer, and the tokens that it took.
   struct Result {
     std::string body;
     int64_t tokens = 0;
   };
-  using Work = std::function<Outcome<Result>(EmbeddingEngine& engine)>;
+  /// `goes_on`: false when nobody waits for the answer any more.
+  using Work = std::function<Outcome<Result>(EmbeddingEngine& engine, const std::function<bool()>& goes_on)>;
   /// `model`: as EmbeddingModels::find() gives it; it is kept loaded until the work is done.
-  /// An answer that waits for its turn; without a client that waits for it, work that has not begun is left out.
+  /// An answer that waits for its turn; without a client that waits for it, the work ends with its step.
   /// 429: the queue is full.
   static Outcome<std::unique_ptr<Answer>> submit(const std::shared_ptr<EmbeddingModel>& model, Work work,
                                                  ErrorShape errors);
@@ -69,6 +72,7 @@ class EmbeddingModel final : public Resident {
 class EmbeddingModels {
  public:
   explicit EmbeddingModels(Residency& residency) : residency_(residency) {}
+  ~EmbeddingModels();
   /// `expected_bytes`: as Residency::add().
   void add(std::shared_ptr<EmbeddingModel> model, int64_t expected_bytes);
   std::vector<std::shared_ptr<EmbeddingModel>> all() const;

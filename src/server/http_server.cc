@@ -534,7 +534,11 @@ class AsioServer final : public HttpServer {
     }
     if (shared_->answering == 0) leave();
   }
-  void leave() { shared_->io.stop(); }
+  void leave() {
+    ErrorCode ignored;
+    signals_.clear(ignored);  // from here on a signal ends the process
+    shared_->io.stop();
+  }
 
   asio::awaitable<void> accept() {
     while (true) {

@@ -1,6 +1,7 @@
 #include "server/predictions.h"
 
 #include <algorithm>
+#include <new>
 
 #include "base/utc_time.h"
 #include "server/generation.h"
@@ -225,8 +226,12 @@ void ImageModel::run_one(const std::shared_ptr<Prediction>& prediction) {
   };
   const auto draw = [&]() -> Result<ImageResult> {
     if (is_canceled()) return cancelled("canceled");
-    REDLINE_TRY(engine_->set_adapters(job.adapters));
-    return engine_->generate(request, on_step);
+    try {
+      REDLINE_TRY(engine_->set_adapters(job.adapters));
+      return engine_->generate(request, on_step);
+    } catch (const std::bad_alloc&) {  // it would end the thread, and with it the server
+      return out_of_memory("there is no memory for this request");
+    }
   };
   Result<ImageResult> result = draw();
   Status error = result.status();

@@ -90,6 +90,13 @@ struct Residency::Shared {
     return **found;
   }
   bool has_room(int64_t bytes) const { return options.memory_bytes == 0 || used_bytes + bytes <= options.memory_bytes; }
+  /// By unloading what nobody uses.
+  bool can_make_room(int64_t bytes) const {
+    int64_t idle = 0;
+    for (const auto& s : slots)
+      if (s->is_idle()) idle += s->bytes;
+    return has_room(bytes - idle);
+  }
   Slot* oldest_idle() const {
     Slot* oldest = nullptr;
     for (const auto& s : slots)
@@ -295,7 +302,7 @@ void Residency::run() {
         else if (*loaded) finish_first({});
         continue;
       }
-      if (Slot* idle = shared.oldest_idle(); s.state == State::kUnloaded && idle) {
+      if (Slot* idle = shared.oldest_idle(); s.state == State::kUnloaded && idle && shared.can_make_room(s.bytes)) {
         shared.unload(lock, *idle);
         continue;
       }

@@ -176,7 +176,7 @@ TEST_F(EmbeddingServer, AFullQueueIsRefused) {
   ASSERT_TRUE(model->load().ok());
   std::mutex gate;
   std::unique_lock closed(gate);
-  const auto wait = [&](EmbeddingEngine&) -> Outcome<EmbeddingModel::Result> {
+  const auto wait = [&](EmbeddingEngine&, const std::function<bool()>&) -> Outcome<EmbeddingModel::Result> {
     const std::lock_guard lock(gate);
     return EmbeddingModel::Result{"done", 3};
   };

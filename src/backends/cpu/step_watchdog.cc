@@ -66,8 +66,11 @@ void StepWatchdog::watch() {
     }
     quiet_s += elapsed_s;
     if (quiet_s < seconds_ || is_stalled()) continue;
-    std::fputs(fmt::format("redline: no progress for {} s\n{}", seconds_, step_->dump()).c_str(), stderr);
     is_stalled_.store(true, std::memory_order_relaxed);
+    const std::string text = fmt::format("redline: no progress for {} s\n{}", seconds_, step_->dump());
+    lock.unlock();  // the reader of stderr may be slow, and the step may go on
+    std::fputs(text.c_str(), stderr);
+    lock.lock();
   }
 }
 

@@ -1,6 +1,6 @@
 // Attention over bfloat16 pages with vdpbf16ps, for cores without a tile unit.
 #include "kernels/cpu/attention_bf16_tiles.h"
-#include "kernels/cpu/dot_tiles.h"
+#include "kernels/cpu/attention_dot_tiles.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {

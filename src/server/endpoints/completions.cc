@@ -297,6 +297,12 @@ AnswerOr post_completions(Call& call) {
     return bad_request("best_of", "best_of above n cannot be streamed: the best texts are known at the end",
                        "unsupported_value");
   if (best_of > n) request.num_logprobs = std::max(request.num_logprobs, 0);
+  // Before there is a copy of the request for each.
+  const auto count = static_cast<int64_t>(prompts.size() * best_of);
+  if (count > choice.model->max_in_flight())
+    return bad_request(
+        "n", fmt::format("the request asks for {} texts; the limit is {}", count, choice.model->max_in_flight()),
+        "invalid_value");
   const bool echoes = body.value("echo", false);
   std::vector<GenerateRequest> requests;
   const std::vector<std::string> stop = request.stop;

@@ -157,8 +157,9 @@ AnswerOr post_embeddings(Call& call) {
   const bool is_base64 = body.value("encoding_format", "float") == "base64";
   return EmbeddingModel::submit(
       model,
-      [request = std::move(request), is_base64,
-       name = body.value("model", model->name())](EmbeddingEngine& engine) -> Outcome<EmbeddingModel::Result> {
+      [request = std::move(request), is_base64, name = body.value("model", model->name())](
+          EmbeddingEngine& engine, const std::function<bool()>& goes_on) mutable -> Outcome<EmbeddingModel::Result> {
+        request.goes_on = goes_on;
         const auto result = engine.embed(request);
         if (!result.ok()) return api_error(result.status(), "input");
         return EmbeddingModel::Result{list_body(result.value(), name, is_base64), sum_of(result.value().tokens)};
@@ -178,7 +179,9 @@ AnswerOr post_embed(Call& call) {
   const auto begin = std::chrono::steady_clock::now();
   return EmbeddingModel::submit(
       model,
-      [request = std::move(request), name, begin](EmbeddingEngine& engine) -> Outcome<EmbeddingModel::Result> {
+      [request = std::move(request), name, begin](
+          EmbeddingEngine& engine, const std::function<bool()>& goes_on) mutable -> Outcome<EmbeddingModel::Result> {
+        request.goes_on = goes_on;
         const auto result = engine.embed(request);
         if (!result.ok()) return api_error(result.status(), "input");
         const Embeddings& e = result.value();
@@ -203,7 +206,9 @@ AnswerOr post_old_embed(Call& call) {
   request.truncate = true;  // as in Ollama
   return EmbeddingModel::submit(
       model,
-      [request = std::move(request)](EmbeddingEngine& engine) -> Outcome<EmbeddingModel::Result> {
+      [request = std::move(request)](EmbeddingEngine& engine,
+                                     const std::function<bool()>& goes_on) mutable -> Outcome<EmbeddingModel::Result> {
+        request.goes_on = goes_on;
         const auto result = engine.embed(request);
         if (!result.ok()) return api_error(result.status(), "prompt");
         std::string text = R"({"embedding":)";

@@ -88,7 +88,9 @@ Json embedding_model_json(const Call& call, const EmbeddingModel& model) {
   const auto info = model.known_info();
   if (!info) return json;
   json["max_model_len"] = info->max_length;
-  json["capabilities"] = info->num_labels > 0 ? Json{"rerank"} : Json{"embedding", "rerank"};
+  json["capabilities"] = info->num_labels == 1  ? Json{"rerank"}
+                         : info->num_labels > 1 ? Json::array()
+                                                : Json{"embedding", "rerank"};
   json["meta"] = {{"architecture", info->architecture}, {"n_params", info->parameters},
                   {"size", info->weight_bytes},         {"n_vocab", info->vocab_size},
                   {"n_embd", info->dimensions},         {"pooling", pooling_name(info->pooling)},

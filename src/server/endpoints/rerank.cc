@@ -73,8 +73,9 @@ AnswerOr post_rerank(Call& call) {
                      body.value("top_n", request.documents.size()), body.value("return_documents", true)};
   return EmbeddingModel::submit(
       model,
-      [request = std::move(request),
-       options = std::move(options)](EmbeddingEngine& engine) -> Outcome<EmbeddingModel::Result> {
+      [request = std::move(request), options = std::move(options)](
+          EmbeddingEngine& engine, const std::function<bool()>& goes_on) mutable -> Outcome<EmbeddingModel::Result> {
+        request.goes_on = goes_on;
         const auto ranking = engine.rank(request);
         if (!ranking.ok()) return api_error(ranking.status(), "documents");
         return EmbeddingModel::Result{answer_body(request, ranking.value(), options), ranking.value().tokens};

@@ -31,9 +31,10 @@ class HostStateMemory final : public StateMemory {
   // Only whole pages of the system: what is around them belongs to others.
   void discard_pages(size_t group, int64_t begin, int64_t end) override {
     const auto size = static_cast<uintptr_t>(::sysconf(_SC_PAGESIZE));
-    const auto first = (reinterpret_cast<uintptr_t>(groups_[group].at(begin)) + size - 1) / size * size,
-               last = reinterpret_cast<uintptr_t>(groups_[group].at(end)) / size * size;
-    if (first < last) ::madvise(reinterpret_cast<void*>(first), last - first, MADV_DONTNEED);
+    uint8_t *const from = groups_[group].at(begin), *const to = groups_[group].at(end);
+    uint8_t* const first = from + (size - reinterpret_cast<uintptr_t>(from) % size) % size;
+    uint8_t* const last = to - reinterpret_cast<uintptr_t>(to) % size;
+    if (first < last) ::madvise(first, static_cast<size_t>(last - first), MADV_DONTNEED);
   }
 
  private:

@@ -263,6 +263,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
 /// All of them, or with --memory those that fit in the order in which they are given.
 Status open_models(const std::vector<ToOpen>& models, const ServeArgs& args, server::App& app, Terminal& terminal) {
   std::vector<std::shared_ptr<server::Resident>> given;
+  given.reserve(models.size());
   for (const ToOpen& m : models) given.push_back(m.kind->add(m, args, app, terminal));
   for (const auto& model : given) {
     if (app.state() == server::App::State::kDraining) break;

@@ -29,7 +29,7 @@ Value project_heads(LayerBuilder& b, Value x, int64_t which, const Heads& heads)
     const int64_t head = row / d;
     return (head / mine * (heads.per_group + 2) + before + head % mine) * d + row % d;
   };
-  const auto take = [&](const std::string& kind, std::vector<int64_t> shape) {
+  const auto take = [&](const std::string& kind, const std::vector<int64_t>& shape) {
     return b.weights().take_gathered(b.scope() + "self_attention.query_key_value" + kind, shape, size, row_of,
                                      b.scope() + part + kind);
   };

@@ -18,7 +18,7 @@ Value project_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool
     return b.project_part(x, "attention.query_key_value", part, 3 * size, which * size, size, c.hidden_size, has_bias);
   b.graph().set_scope(b.scope() + part);
   const auto row_of = [=](int64_t row) { return row / d * 3 * d + which * d + row % d; };
-  const auto take = [&](const std::string& kind, std::vector<int64_t> stored) {
+  const auto take = [&](const std::string& kind, const std::vector<int64_t>& stored) {
     return b.weights().take_gathered(b.scope() + "attention.query_key_value" + kind, stored, size, row_of,
                                      b.scope() + part + kind);
   };

@@ -46,7 +46,7 @@ Status read_modules(const std::string& folder, const Json& modules, EmbeddingCon
   for (const Json& module : modules) {
     const std::string type = string_or(module, "type", ""), path = string_or(module, "path", "");
     const std::string name = type.substr(type.rfind('.') + 1);
-    if (name == "Pooling") REDLINE_TRY(read_pooling(folder + "/" + path + "/config.json", config));
+    if (name == "Pooling") REDLINE_TRY(read_pooling(fmt::format("{}/{}/config.json", folder, path), config));
     else if (name == "Normalize") config.normalizes = true;
     else if (name != "Transformer")
       return unsupported("{}/modules.json: a module of type {}; Redline runs Transformer, Pooling and Normalize",

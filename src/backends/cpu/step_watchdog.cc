@@ -66,11 +66,9 @@ void StepWatchdog::watch() {
     }
     quiet_s += elapsed_s;
     if (quiet_s < seconds_ || is_stalled()) continue;
-    is_stalled_.store(true, std::memory_order_relaxed);
     const std::string text = fmt::format("redline: no progress for {} s\n{}", seconds_, step_->dump());
-    lock.unlock();  // the reader of stderr may be slow, and the step may go on
-    std::fputs(text.c_str(), stderr);
-    lock.lock();
+    is_stalled_.store(true, std::memory_order_relaxed);
+    std::fputs(text.c_str(), stderr);  // with the mutex: it is out before the step can end
   }
 }
 

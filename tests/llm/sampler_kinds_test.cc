@@ -9,7 +9,7 @@
 #include <numeric>
 #include <random>
 
-#include "llm/sampler.h"
+#include "llm/sampler_draws.h"
 
 namespace redline {
 namespace {
@@ -200,46 +200,6 @@ std::vector<double> reference(const std::vector<float>& logits, const SamplingOp
   return all;
 }
 
-std::vector<float> random_logits(size_t n, uint32_t seed, float scale = 2.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> logits(n);
-  for (float& x : logits) x = normal(random);
-  return logits;
-}
-
-Sampler make(const SamplingOptions& o, size_t vocab, std::shared_ptr<const TokenTrie> vocabulary = nullptr) {
-  auto sampler = Sampler::create(o, static_cast<int64_t>(vocab), std::move(vocabulary));
-  EXPECT_TRUE(sampler.ok()) << sampler.status().to_string();
-  return std::move(sampler).value();
-}
-
-void expect_distribution(const std::vector<int>& count, const std::vector<double>& p, int draws) {
-  // Bins that expect fewer than 5 draws are pooled, as the chi-square approximation wants.
-  double chi = 0, rest_expected = 0, rest = 0;
-  int degrees = -1;
-  for (size_t i = 0; i < p.size(); ++i) {
-    if (p[i] == 0) {
-      EXPECT_EQ(count[i], 0) << "token " << i << " is removed";
-      continue;
-    }
-    const double expected = p[i] * draws;
-    if (expected < 5) {
-      rest_expected += expected;
-      rest += count[i];
-      continue;
-    }
-    chi += (count[i] - expected) * (count[i] - expected) / expected;
-    ++degrees;
-  }
-  if (rest_expected > 0.5) {
-    chi += (rest - rest_expected) * (rest - rest_expected) / rest_expected;
-    ++degrees;
-  }
-  // The draws are fixed by the seed: five spreads above the mean would be a one in a million event.
-  EXPECT_LE(chi, degrees + 5 * std::sqrt(2.0 * std::max(degrees, 1)));
-}
-
 struct Case {
   const char* name;
   SamplingOptions options;
@@ -262,7 +222,7 @@ TEST_P(SamplerKinds, DrawsFromTheDefinition) {
     const std::vector<double> cut = reference(logits, o, text, true, 2 * o.mirostat_tau);
     std::vector<double> p(vocab);
     for (size_t i = 0; i < vocab; ++i) p[i] = o.xtc_probability * cut[i] + (1 - o.xtc_probability) * plain[i];
-    Sampler sampler = make(o, vocab);
+    Sampler sampler = make_sampler(o, vocab);
     sampler.accept_prompt(text.prompt);
     sampler.accept(text.output);
     constexpr int kDraws = 40000;
@@ -336,7 +296,7 @@ TEST(Mirostat, HoldsTheSurprise) {
     o.mirostat_tau = 2;
     o.mirostat_eta = 0.2f;
     const size_t vocab = 500;
-    Sampler sampler = make(o, vocab);
+    Sampler sampler = make_sampler(o, vocab);
     double mu = 2 * o.mirostat_tau, surprise = 0;
     constexpr int kSteps = 600;
     for (int i = 0; i < kSteps; ++i) {
@@ -359,7 +319,7 @@ TEST(Penalties, CountWithinTheWindow) {
   o.temperature = 0;
   o.frequency_penalty = 1;
   o.penalty_last_n = 3;
-  Sampler sampler = make(o, 4);
+  Sampler sampler = make_sampler(o, 4);
   const std::vector<float> logits = {3, 1.5f, 0, -9};
   sampler.accept_prompt(std::vector<int32_t>{0, 0, 0, -5, 99});  // a prompt counts for repetition only
   EXPECT_EQ(sampler.sample(logits, 0).value(), 0);
@@ -391,7 +351,7 @@ TEST(Dry, BreakersEndRepetitions) {
   logits[30] = 1.5f;  // .
   const auto next = [&](const std::vector<int32_t>& text, std::vector<std::string> breakers) {
     o.dry_sequence_breakers = std::move(breakers);
-    Sampler sampler = make(o, logits.size(), letters());
+    Sampler sampler = make_sampler(o, logits.size(), letters());
     sampler.accept(text);
     return sampler.sample(logits, 0).value();
   };
@@ -413,7 +373,7 @@ TEST(BadWords, NeverAppear) {
   const auto vocabulary = letters();
   std::vector<float> logits(33, -kInf);
   for (const int32_t id : {0, 1, 3, 23, 26, 27, 28, 29}) logits[size_t(id)] = 1;  // a b d x bad xbad ad dx
-  Sampler sampler = make(o, logits.size(), vocabulary);
+  Sampler sampler = make_sampler(o, logits.size(), vocabulary);
   std::string text;
   std::vector<int> count(logits.size());
   for (int i = 0; i < 4000; ++i) {
@@ -432,7 +392,7 @@ TEST(BadWords, NeverAppear) {
 TEST(BadWords, MayLeaveNothing) {
   SamplingOptions o;
   o.bad_words = {"a"};
-  Sampler sampler = make(o, 33, letters());
+  Sampler sampler = make_sampler(o, 33, letters());
   std::vector<float> logits(33, -kInf);
   logits[0] = logits[26] = 1;  // what an output constraint allows
   const auto none = sampler.sample(logits, 3);
@@ -452,7 +412,7 @@ TEST(Sampler, MaskedTokensStayExcluded) {
   o.dry_multiplier = 3;
   for (const int mirostat : {0, 1, 2}) {
     o.mirostat = mirostat;
-    Sampler sampler = make(o, 6);
+    Sampler sampler = make_sampler(o, 6);
     std::vector<int32_t> text = {0, 4, 0, 4, 0, 4};
     sampler.accept(text);
     for (int i = 0; i < 300; ++i) {

@@ -9,6 +9,8 @@
 #include <numeric>
 #include <random>
 
+#include "llm/sampler_draws.h"
+
 namespace redline {
 namespace {
 
@@ -49,20 +51,6 @@ std::vector<double> reference(const std::vector<float>& logits, const SamplingOp
   total = std::accumulate(p.begin(), p.end(), 0.0);
   for (double& x : p) x /= total;
   return p;
-}
-
-std::vector<float> random_logits(size_t n, uint32_t seed, float scale = 2.0f) {
-  std::mt19937 random(seed);
-  std::normal_distribution<float> normal(0, scale);
-  std::vector<float> logits(n);
-  for (float& x : logits) x = normal(random);
-  return logits;
-}
-
-Sampler make(const SamplingOptions& o, size_t vocab) {
-  auto sampler = Sampler::create(o, static_cast<int64_t>(vocab));
-  EXPECT_TRUE(sampler.ok()) << sampler.status().to_string();
-  return std::move(sampler).value();
 }
 
 // kat_vectors of Random123, the authors' own code: philox4x32, 10 rounds.
@@ -106,7 +94,7 @@ TEST_P(SamplerDistribution, MatchesTheExactProbabilities) {
     const std::vector<float> logits = random_logits(vocab, uint32_t(vocab));
     const std::vector<int32_t> seen = {0, int32_t(vocab) - 1, 0};
     const std::vector<double> p = reference(logits, o, seen);
-    Sampler sampler = make(o, vocab);
+    Sampler sampler = make_sampler(o, vocab);
     sampler.accept(seen);
     const int draws = 100000;
     std::vector<int> count(vocab);
@@ -115,30 +103,8 @@ TEST_P(SamplerDistribution, MatchesTheExactProbabilities) {
       ASSERT_TRUE(token.ok()) << token.status().to_string();
       ++count[size_t(*token)];
     }
-    // Bins that expect fewer than 5 draws are pooled, as the chi-square approximation wants.
-    double chi = 0, rest_expected = 0, rest = 0;
-    int degrees = -1;
-    for (size_t i = 0; i < vocab; ++i) {
-      if (p[i] == 0) {
-        EXPECT_EQ(count[i], 0) << "token " << i << " is truncated away";
-        continue;
-      }
-      const double expected = p[i] * draws;
-      if (expected < 5) {
-        rest_expected += expected;
-        rest += count[i];
-        continue;
-      }
-      chi += (count[i] - expected) * (count[i] - expected) / expected;
-      ++degrees;
-    }
-    if (rest_expected > 0.5) {
-      chi += (rest - rest_expected) * (rest - rest_expected) / rest_expected;
-      ++degrees;
-    }
-    // Draws are fixed by the seed, so this cannot flicker; five spreads above the mean would be a one in a million
-    // event.
-    EXPECT_LE(chi, degrees + 5 * std::sqrt(2.0 * std::max(degrees, 1))) << "vocabulary " << vocab;
+    SCOPED_TRACE(testing::Message() << "vocabulary " << vocab);
+    expect_distribution(count, p, draws);
   }
 }
 
@@ -160,7 +126,7 @@ TEST(Sampler, KeepsTheSameSetAsASortWould) {
       SamplingOptions o{.temperature = 1.0f, .top_k = top_k, .top_p = top_p};
       const std::vector<float> logits = random_logits(1000, 3, 1.0f);
       const std::vector<double> p = reference(logits, o, {});
-      Sampler sampler = make(o, logits.size());
+      Sampler sampler = make_sampler(o, logits.size());
       for (int i = 0; i < 2000; ++i) {
         auto token = sampler.sample(logits, i);
         ASSERT_TRUE(token.ok());
@@ -171,15 +137,15 @@ TEST(Sampler, KeepsTheSameSetAsASortWould) {
 }
 
 TEST(Sampler, GreedyTakesTheLowestOfTies) {
-  Sampler sampler = make({.temperature = 0}, 5);
+  Sampler sampler = make_sampler({.temperature = 0}, 5);
   EXPECT_EQ(sampler.sample(std::vector<float>{1, 3, 2, 3, 3}, 0).value(), 1);
   EXPECT_EQ(sampler.sample(std::vector<float>{-kInf, -kInf, -kInf, -2, -kInf}, 0).value(), 3);
 }
 
 TEST(Sampler, CutsThroughTiesByLowerId) {
   const std::vector<float> logits(8, 1.0f);
-  Sampler top_k = make({.temperature = 1, .top_k = 3}, 8);
-  Sampler top_p = make({.temperature = 1, .top_p = 0.5f}, 8);
+  Sampler top_k = make_sampler({.temperature = 1, .top_k = 3}, 8);
+  Sampler top_p = make_sampler({.temperature = 1, .top_p = 0.5f}, 8);
   std::vector<int> k(8), p(8);
   for (int i = 0; i < 1000; ++i) {
     ++k[size_t(top_k.sample(logits, i).value())];
@@ -192,7 +158,7 @@ TEST(Sampler, CutsThroughTiesByLowerId) {
 }
 
 TEST(Sampler, PenaltyIsThatOfTheRule) {
-  Sampler sampler = make({.temperature = 0, .repetition_penalty = 2}, 3);
+  Sampler sampler = make_sampler({.temperature = 0, .repetition_penalty = 2}, 3);
   const std::vector<float> logits = {4, 3, -1};
   EXPECT_EQ(sampler.sample(logits, 0).value(), 0);
   sampler.accept(0);  // 4 / 2 = 2 is now below 3
@@ -209,11 +175,11 @@ TEST(Sampler, PenaltyIsThatOfTheRule) {
 TEST(Sampler, SameSeedSameTokens) {
   const SamplingOptions o{.temperature = 1, .top_k = 20, .top_p = 0.9f, .seed = 99};
   const std::vector<float> logits = random_logits(500, 1);
-  Sampler a = make(o, 500), b = make(o, 500);
+  Sampler a = make_sampler(o, 500), b = make_sampler(o, 500);
   for (int i = 0; i < 50; ++i) (void)a.sample(logits, 1000 + i).value();  // earlier draws leave no trace
   SamplingOptions other = o;
   other.seed = 100;
-  Sampler c = make(other, 500);
+  Sampler c = make_sampler(other, 500);
   int differences = 0;
   for (int i = 0; i < 200; ++i) {
     const int32_t token = a.sample(logits, i).value();
@@ -224,15 +190,15 @@ TEST(Sampler, SameSeedSameTokens) {
 }
 
 TEST(Sampler, ExtremeTemperaturesAndLogits) {
-  Sampler cold = make({.temperature = 1e-30f, .top_k = 2, .top_p = 0.5f}, 3);
+  Sampler cold = make_sampler({.temperature = 1e-30f, .top_k = 2, .top_p = 0.5f}, 3);
   EXPECT_EQ(cold.sample(std::vector<float>{3e38f, -3e38f, 1}, 0).value(), 0);
-  Sampler forbidden = make({.temperature = 5, .top_k = 3, .top_p = 0.99f}, 4);
+  Sampler forbidden = make_sampler({.temperature = 5, .top_k = 3, .top_p = 0.99f}, 4);
   for (int i = 0; i < 200; ++i) EXPECT_EQ(forbidden.sample(std::vector<float>{-kInf, 0, -kInf, -kInf}, i).value(), 1);
 }
 
 TEST(Sampler, BrokenLogitsAreErrors) {
   for (const float temperature : {0.0f, 1.0f}) {
-    Sampler sampler = make({.temperature = temperature}, 3);
+    Sampler sampler = make_sampler({.temperature = temperature}, 3);
     auto nan = sampler.sample(std::vector<float>{0, NAN, 1}, 42);
     ASSERT_FALSE(nan.ok());
     EXPECT_EQ(nan.status().code(), Code::internal);
@@ -269,7 +235,7 @@ TEST(Sampler, LogprobsAreOfTheWholeDistribution) {
   const std::vector<float> logits = random_logits(100, 5);
   double sum = 0;
   for (float x : logits) sum += std::exp(double(x));
-  Sampler sampler = make({.temperature = 0.1f, .top_k = 1, .repetition_penalty = 3}, 100);
+  Sampler sampler = make_sampler({.temperature = 0.1f, .top_k = 1, .repetition_penalty = 3}, 100);
   sampler.accept(4);
   std::vector<TokenLogprob> top;
   auto logprob = sampler.logprobs(logits, 4, 3, top);

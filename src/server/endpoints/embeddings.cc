@@ -123,6 +123,12 @@ std::string base64_of(std::span<const float> values) {
   return to_base64({reinterpret_cast<const char*>(values.data()), values.size_bytes()});
 }
 
+int64_t sum_of(const std::vector<int64_t>& counts) {
+  int64_t sum = 0;
+  for (const int64_t n : counts) sum += n;
+  return sum;
+}
+
 std::string list_body(const Embeddings& e, const std::string& model, bool is_base64) {
   std::string body = R"({"object":"list","data":[)";
   for (int64_t i = 0; i < e.count; ++i) {
@@ -133,16 +139,9 @@ std::string list_body(const Embeddings& e, const std::string& model, bool is_bas
     else append_numbers(body, row);
     body += '}';
   }
-  int64_t tokens = 0;
-  for (const int64_t n : e.tokens) tokens += n;
+  const int64_t tokens = sum_of(e.tokens);
   return body + fmt::format(R"(],"model":{},"usage":{{"prompt_tokens":{},"total_tokens":{}}}}})", to_text(Json(model)),
                             tokens, tokens);
-}
-
-int64_t sum_of(const std::vector<int64_t>& counts) {
-  int64_t sum = 0;
-  for (const int64_t n : counts) sum += n;
-  return sum;
 }
 
 AnswerOr post_embeddings(Call& call) {

@@ -1,6 +1,5 @@
 // GET /v1/engine: what the engines do, for the page's engine room. Counters are totals since the start.
-#include <chrono>
-
+#include "base/utc_time.h"
 #include "server/app.h"
 
 namespace redline::server {
@@ -61,8 +60,7 @@ Json model_json(const ServedModel& model) {
 }
 
 AnswerOr get_engine(Call& call) {
-  const double now = std::chrono::duration<double>(std::chrono::system_clock::now().time_since_epoch()).count();
-  Json json = {{"object", "engine"}, {"time", now}, {"uptime_s", call.app.uptime_s()}};
+  Json json = {{"object", "engine"}, {"time", unix_now()}, {"uptime_s", call.app.uptime_s()}};
   json["models"] = Json::array();
   for (const auto& model : call.app.models().all()) {
     const auto use = call.app.residency().use(*model, false);

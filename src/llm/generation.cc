@@ -184,9 +184,9 @@ void TextGeneration::deliver() {
   if (!d.is_pending) return;
   try {
     const bool shows = d.sampled && !d.sampled->ends_text;
-    if (is_cancelled() && (shows || !d.reason) && d.status.ok()) d.reason = FinishReason::kCancelled;
-    else if (d.sampled) deliver_token(*d.sampled);
-    else if (!d.reason && d.status.ok() && !show("", -1, 0, {})) d.reason = FinishReason::kCancelled;
+    const bool stops_here = is_cancelled() && (shows || !d.reason) && d.status.ok();
+    if (d.sampled && !stops_here) deliver_token(*d.sampled);
+    else if (stops_here || (!d.reason && d.status.ok() && !show("", -1, 0, {}))) d.reason = FinishReason::kCancelled;
     if (d.reason) deliver_end();
   } catch (const std::bad_alloc&) {
     d.status = out_of_memory("no room for the text of a request");
@@ -207,9 +207,8 @@ void TextGeneration::deliver_token(const Sampled& sampled) {
   ++d.tokens;
   const std::string text = decoder_ ? stops_.push(decoder_->push(sampled.token)) : "";
   const bool go_on = show(text, sampled.token, sampled.logprob, sampled.top);
-  if (stops_.found()) d.reason = FinishReason::kStop;
+  if (stops_.found() || (go_on && d.completes_constraint)) d.reason = FinishReason::kStop;
   else if (!go_on) d.reason = FinishReason::kCancelled;
-  else if (d.completes_constraint) d.reason = FinishReason::kStop;
 }
 
 // Text held back as part of a character or of a stop string is emitted after all.

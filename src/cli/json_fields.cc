@@ -200,7 +200,6 @@ const std::vector<JsonRecord>& json_records() {
         {"kind", "string", "\"bpe\", \"spm\", \"unigram\", \"wordpiece\" or \"rwkv\""},
         {"bytes", "integer", "of the text"},
         {"tokens", "integer", ""},
-        {"runs", "integer", ""},
         {"seconds", "number", "median of the runs"},
         {"mb_per_s", "number", "million bytes per second, on one core"}}},
       {"redline eval --json",

@@ -24,6 +24,7 @@ class OutputConstraints {
   std::shared_ptr<const TokenTrie> vocabulary();
 
  private:
+  void drop_old();
   const Tokenizer* tokenizer_;
   const int64_t vocab_size_;
   const std::vector<int32_t> stop_tokens_;

@@ -43,6 +43,7 @@ struct MachineQuestion {
   int64_t step_bytes = 0;  ///< that a step reads: it may fit in a cache
   bool exact_f32 = false;  ///< everything is computed in float32
   std::vector<std::string> types;
+  bool may_measure = true;  ///< false: only what is known already; no limits if nothing is
 };
 
 struct TextEngineOptions {
@@ -72,7 +73,7 @@ struct TextEngineOptions {
   std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
-  /// Asked once when the model is open, for EngineStats::bound_seconds. Empty: that stays 0.
+  /// Asked by TextEngine::count_bounds(). Empty: EngineStats::bound_seconds stays 0.
   std::function<MachineLimits(const MachineQuestion&)> machine_limits;
 };
 
@@ -300,8 +301,8 @@ struct EngineStats {
   double step_seconds = 0;
   /// The step in progress has made no progress for REDLINE_HANG_SECONDS; a dump of its workers is on standard error.
   bool is_stalled = false;
-  /// What these steps would have taken at the limits of the machine: each weight and each cached page read once per step,
-  /// or its multiply-adds, whichever takes longer. 0: the limits are unknown.
+  /// What the steps since TextEngine::count_bounds() would have taken at the limits of the machine: each weight and each
+  /// cached page read once per step, or its multiply-adds, whichever takes longer. 0: the limits are unknown.
   double bound_seconds = 0;
   std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
   int64_t requests_failed = 0;                                    ///< ended with an error
@@ -365,6 +366,10 @@ class TextEngine {
   virtual int64_t free_cache_tokens() const = 0;
   /// Does not wait for the step in progress.
   virtual EngineStats stats() const = 0;
+  /// From now on EngineStats::bound_seconds counts every step. Asks for TextEngineOptions::machine_limits, whose measurement
+  /// takes half a second: while requests run, only for limits that are known already; if they are not, a later call asks
+  /// again. Thread-safe; steps wait meanwhile.
+  virtual void count_bounds() {}
 
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.

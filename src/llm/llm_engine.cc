@@ -87,18 +87,28 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     }
     prefixes = std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, states), std::move(disk));
   }
-  if (options.machine_limits) e.set_limits(options);
+  e.machine_limits_ = options.machine_limits;
+  e.is_exact_f32_ = options.dtype == ComputeType::kF32;
   e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
   return engine;
 }
 
-void LlmEngine::set_limits(const TextEngineOptions& options) {
-  MachineQuestion question{
-      model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), options.dtype == ComputeType::kF32, {}};
+void LlmEngine::count_bounds() {
+  if (!machine_limits_ || counts_bounds_) return;
+  const std::lock_guard asks(bounds_mutex_);
+  if (counts_bounds_) return;
+  MachineQuestion question{model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), is_exact_f32_, {}};
   for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
-  stepper_->set_bound([this, limits = options.machine_limits(question)](const StepWork& work) {
-    return least_seconds(costs(work), limits);
-  });
+  const EngineStats now = loop_->stats();
+  question.may_measure = now.running + now.waiting == 0;
+  std::unique_lock steps(stepper_->mutex(), std::defer_lock);
+  if (question.may_measure) steps.lock();  // a step beside it would be measured too
+  MachineLimits limits = machine_limits_(question);
+  if (limits.read_bytes_per_s <= 0 && limits.operations_per_s.empty() && !question.may_measure) return;
+  if (!steps.owns_lock()) steps.lock();
+  stepper_->set_bound(
+      [this, limits = std::move(limits)](const StepWork& work) { return least_seconds(costs(work), limits); });
+  counts_bounds_ = true;
 }
 
 Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence(const AdapterWeights& adapters) {
@@ -151,13 +161,14 @@ EngineProfile::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int6
 }
 
 std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
-  const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
-  return costs({s * n, s, s * (d + n), s * (n * d + n * (n + 1) / 2)});
+  StepWork one;
+  one.add_attention(stepper_->executable().states().groups, static_cast<double>(tokens), static_cast<double>(depth));
+  const auto s = static_cast<double>(sequences);
+  return costs({s * static_cast<double>(tokens), s, s * one.kv_bytes, s * one.pairs});
 }
 
 std::vector<EngineProfile::OpCost> LlmEngine::costs(const StepWork& work) const {
-  return redline::op_costs(model_, work, static_cast<double>(stepper_->executable().states().bytes_per_token()),
-                           stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16");
+  return redline::op_costs(model_, work, stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16");
 }
 
 const EngineProfile& profile_of(const TextEngine& engine) {

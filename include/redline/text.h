@@ -53,8 +53,11 @@ struct TextEngineOptions {
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
-  int64_t cache_tokens = 0;        ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
-  int64_t cache_memory = 0;        ///< maximum bytes of the pages of all caches; 0: from cache_tokens
+  /// A step that decodes takes at most about so many times as long with prompts as without, by what the steps before took:
+  /// prompts are read in smaller chunks, of 16 tokens at least. 0: no limit.
+  double max_slowdown = 0;
+  int64_t cache_tokens = 0;  ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
+  int64_t cache_memory = 0;  ///< maximum bytes of the pages of all caches; 0: from cache_tokens
   /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
   /// memory.
   bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning

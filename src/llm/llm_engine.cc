@@ -1,6 +1,7 @@
 #include "llm/llm_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "base/available_memory.h"
@@ -72,6 +73,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
+  if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))
+    return invalid_argument("max_slowdown {} must be 0 or at least 1", options.max_slowdown);
   // Keys of rope that depends on the length of the prompt are not those of another prompt.
   std::unique_ptr<PrefixCache> prefixes;
   if (options.prefix_cache && !e.stepper_->executable().has_input("lengths")) {
@@ -89,7 +92,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   }
   e.machine_limits_ = options.machine_limits;
   e.is_exact_f32_ = options.dtype == ComputeType::kF32;
-  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
+  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, options.max_slowdown,
+                                             std::move(prefixes));
   return engine;
 }
 

@@ -180,6 +180,11 @@ EngineStats GenerationLoop::stats() const {
   return stats;
 }
 
+bool GenerationLoop::is_busy() const {
+  std::lock_guard lock(mutex_);
+  return has_leader_ || submitted_ > 0 || !waiting_.empty();
+}
+
 void GenerationLoop::count(std::span<const Request> ended) {
   for (const Request& request : ended) {
     const std::optional<FinishReason> reason = request.generation->reason();

@@ -29,6 +29,8 @@ class GenerationLoop : private SchedulerHost {
   Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request, TextGeneration::Callback on_piece);
   /// The counts of requests and tokens. Does not wait for the step in progress.
   EngineStats stats() const;
+  /// A request waits or runs. Does not wait either.
+  bool is_busy() const;
 
  private:
   struct Request {

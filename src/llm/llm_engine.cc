@@ -103,8 +103,7 @@ void LlmEngine::count_bounds() {
   if (counts_bounds_) return;
   MachineQuestion question{model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), is_exact_f32_, {}};
   for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
-  const EngineStats now = loop_->stats();
-  question.may_measure = now.running + now.waiting == 0;
+  question.may_measure = !loop_->is_busy();
   std::unique_lock steps(stepper_->mutex(), std::defer_lock);
   if (question.may_measure) steps.lock();  // a step beside it would be measured too
   MachineLimits limits = machine_limits_(question);

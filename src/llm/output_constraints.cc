@@ -6,8 +6,9 @@
 
 namespace redline {
 
-OutputConstraints::OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens)
-    : tokenizer_(tokenizer), vocab_size_(vocab_size), stop_tokens_(std::move(stop_tokens)) {}
+OutputConstraints::OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens,
+                                     size_t max_bytes)
+    : tokenizer_(tokenizer), vocab_size_(vocab_size), stop_tokens_(std::move(stop_tokens)), max_bytes_(max_bytes) {}
 
 std::shared_ptr<const TokenTrie> OutputConstraints::vocabulary() {
   std::lock_guard lock(mutex_);
@@ -49,12 +50,12 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
 
 // What they keep grows while texts are generated. Requests in progress keep theirs.
 void OutputConstraints::drop_old() {
-  constexpr size_t kMaxKept = 32, kMaxBytes = size_t{64} << 20;
+  constexpr size_t kMaxKept = 32;
   size_t count = 0, bytes = 0;
   auto at = kept_.begin();
   for (; at != kept_.end() && count < kMaxKept; ++at, ++count) {
     bytes += at->constraint->cache_bytes();
-    if (bytes > kMaxBytes && count > 0) break;
+    if (bytes > max_bytes_ && count > 0) break;
   }
   kept_.erase(at, kept_.end());
 }

@@ -16,6 +16,9 @@
 
 namespace redline::cli {
 
+/// TextEngineOptions::max_slowdown of servers: the gaps between tokens stay below three times the usual one.
+inline constexpr float kServedSlowdown = 2.5F;
+
 struct EngineArgs {
   std::string dtype = "auto";
   int threads = 0;

@@ -17,6 +17,8 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Result<std::vector<int32_t>> encode(std::string_view text,
                                       const std::optional<std::string>& prompt_name) const override;
   Result<Embeddings> embed(const EmbedRequest& request) override;
+  void embed_all(std::span<const EmbedRequest> requests,
+                 const std::function<void(size_t, Result<Embeddings>)>& done) override;
   Result<Ranking> rank(const RankRequest& request) override;
 
  private:
@@ -36,6 +38,13 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Result<Encoded> encode_text(const std::string& prompt, std::string_view text, bool truncate,
                               int64_t& truncated) const;
   Status check_ids(std::span<const int32_t> ids) const;
+  /// A request whose texts are encoded; its values are still to be computed.
+  struct Encoding {
+    std::vector<Encoded> texts;
+    Embeddings result;
+    int64_t left = 0;  ///< texts
+  };
+  Result<Encoding> encode_request(const EmbedRequest& request) const;
   /// Runs all texts in as few steps as fit. The caller holds mutex_.
   Status run(std::span<const Encoded> texts, const std::function<bool()>& goes_on, const TextNetwork::Take& take);
   Result<Ranking> rank_by_cosine(const RankRequest& request);

@@ -34,6 +34,7 @@ extern const CpuLowering kRopeTableLowering;
 extern const CpuLowering kRopeLowering;
 extern const CpuLowering kScaleLowering;
 extern const CpuLowering kSiluMulLowering;
+extern const CpuLowering kSoftCapLowering;
 extern const CpuLowering kTimestepEmbeddingLowering;
 
 namespace {
@@ -70,6 +71,7 @@ const CpuLowering* const kLowerings[] = {
     &kRopeLowering,
     &kScaleLowering,
     &kSiluMulLowering,
+    &kSoftCapLowering,
     &kTimestepEmbeddingLowering,
 };
 

@@ -20,14 +20,12 @@ struct Refusal {
   const char *model, *message;
 };
 constexpr Refusal kRefusals[] = {
-    {"qwen2_layer_types", "sliding windows of qwen2"},         {"qwen2_tied_window", "sliding windows of qwen2"},
-    {"qwen3_bias_window", "sliding windows of qwen3"},         {"rope_dynamic", "rope type \"dynamic\""},
-    {"rope_dynamic_short", "rope type \"dynamic\""},           {"rope_dynamic_v5", "rope type \"dynamic\""},
-    {"gemma3_scaled", "sliding windows of gemma3_text"},       {"gemma2_listed", "sliding windows of gemma2"},
-    {"smollm3_listed", "layers without rope of smollm3"},      {"olmo3_yarn", "sliding windows of olmo3"},
-    {"starcoder2_window", "sliding windows of starcoder2"},
-
-    {"rope_yarn_untruncated", "yarn with \"truncate\": false"}};
+    {"qwen2_layer_types", "sliding windows of qwen2"},      {"qwen2_tied_window", "sliding windows of qwen2"},
+    {"qwen3_bias_window", "sliding windows of qwen3"},      {"rope_dynamic", "rope type \"dynamic\""},
+    {"rope_dynamic_short", "rope type \"dynamic\""},        {"rope_dynamic_v5", "rope type \"dynamic\""},
+    {"gemma3_scaled", "sliding windows of gemma3_text"},    {"gemma2_listed", "sliding windows of gemma2"},
+    {"smollm3_listed", "layers without rope of smollm3"},   {"olmo3_yarn", "sliding windows of olmo3"},
+    {"starcoder2_window", "sliding windows of starcoder2"}, {"rope_yarn_untruncated", "yarn with \"truncate\": false"}};
 
 Status convert(const std::string& folder, const GgufExport& options, const std::string& out) {
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));

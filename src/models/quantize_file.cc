@@ -229,6 +229,10 @@ Status ModelQuantizer::fill(size_t index, int64_t begin, int64_t end, uint8_t* o
     if (first.ok()) first = std::move(status);
   });
   REDLINE_TRY(first);
+  if (file_ && end == rows) {
+    const GgufTensor* tensor = file_->tensor(inputs_[index].name);
+    file_->files()[static_cast<size_t>(tensor->part)]->release(tensor->file_offset, tensor->bytes);
+  }
   if (!(*on_elements_)((end - begin) * columns)) return cancelled("interrupted");
   return {};
 }

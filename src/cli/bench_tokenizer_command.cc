@@ -52,7 +52,6 @@ Status bench_tokenizer(const BenchTokenizerArgs& args, Terminal& terminal) {
                        {"kind", std::string(tokenizer->kind())},
                        {"bytes", text.size()},
                        {"tokens", ids.size()},
-                       {"runs", seconds.size()},
                        {"seconds", *middle},
                        {"mb_per_s", mb_per_s}},
                       terminal);

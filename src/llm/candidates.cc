@@ -107,7 +107,7 @@ void Candidates::keep_top_k(int64_t k) {
 /// of logits; the tokens of the range where the sum is reached are sorted. The quickselect serves few tokens, and logits of
 /// which too many lie in one range.
 Candidate Candidates::last_of_likeliest(double wanted) {
-  constexpr size_t kRanges = 4096, kMostSorted = 2 * kRanges;
+  constexpr size_t kRanges = 4096, kMaxSorted = 2 * kRanges;
   constexpr float kSmallest = 104;  // exp(-104) is 0 in float32
   const auto quickselect = [&] {
     return tokens_[last_of_mass([&](uint32_t a, uint32_t b) { return is_likelier(a, b); },
@@ -129,7 +129,7 @@ Candidate Candidates::last_of_likeliest(double wanted) {
   order_.clear();
   for (size_t i = 0; i < tokens_.size(); ++i)
     if (range_of(tokens_[i]) == range) order_.push_back(static_cast<uint32_t>(i));
-  if (order_.empty() || order_.size() > kMostSorted) return quickselect();
+  if (order_.empty() || order_.size() > kMaxSorted) return quickselect();
   std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return is_likelier(a, b); });
   for (const uint32_t i : order_) {
     sum += double{weights_[i]};

@@ -462,7 +462,7 @@ def write_gguf(path, tensors, config, gguf_type, name):
     if arch in ("gemma2", "gemma3") and n.endswith("norm.weight"):
       x = x + np.float32(1)
     x = np.ascontiguousarray(x)
-    if x.ndim == 1 or gguf_type == "F32":
+    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight":
       w.add_tensor(gguf_name(n, arch), x)
     elif gguf_type == "F16":
       w.add_tensor(gguf_name(n, arch), x.astype(np.float16))

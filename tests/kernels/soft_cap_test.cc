@@ -30,7 +30,7 @@ TEST_P(SoftCap, TailsInPlaceAndWhatIsNoNumber) {
   for (const int64_t count : {0, 1, 3, 7, 8, 9, 16, 31}) {
     testing::GuardedBuffer<float> x(count);
     for (int64_t i = 0; i < count; ++i) x[i] = static_cast<float>(i) - 4;
-    kernels().soft_cap({&x[0], &x[0], count, 2.0f});
+    kernels().soft_cap({x.data(), x.data(), count, 2.0f});
     for (int64_t i = 0; i < count; ++i) ASSERT_NEAR(x[i], 2 * std::tanh((static_cast<double>(i) - 4) / 2), 2e-6);
   }
   const float in[] = {kInf, -kInf, std::numeric_limits<float>::quiet_NaN(), 0.0f};

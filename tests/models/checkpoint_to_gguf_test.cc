@@ -25,10 +25,7 @@ constexpr Refusal kRefusals[] = {
     {"rope_dynamic_short", "rope type \"dynamic\""},        {"rope_dynamic_v5", "rope type \"dynamic\""},
     {"gemma3_scaled", "sliding windows of gemma3_text"},    {"gemma2_listed", "sliding windows of gemma2"},
     {"smollm3_listed", "layers without rope of smollm3"},   {"olmo3_yarn", "sliding windows of olmo3"},
-    {"starcoder2_window", "sliding windows of starcoder2"}, {"falcon", "falcon models are not converted yet"},
-    {"falcon_grouped", "falcon models are not converted"},  {"gpt2", "gpt2 models are not converted yet"},
-    {"gpt2_inner", "gpt2 models are not converted yet"},    {"gpt_neox", "gpt_neox models are not converted"},
-    {"gpt_neox_sequential", "gpt_neox models are not"},     {"rope_yarn_untruncated", "yarn with \"truncate\": false"}};
+    {"starcoder2_window", "sliding windows of starcoder2"}, {"rope_yarn_untruncated", "yarn with \"truncate\": false"}};
 
 Status convert(const std::string& folder, const GgufExport& options, const std::string& out) {
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));

@@ -9,6 +9,7 @@ extern const CpuLowering kAddLowering;
 extern const CpuLowering kAddRowLowering;
 extern const CpuLowering kAttentionLowering;
 extern const CpuLowering kRelativeBiasAttentionLowering;
+extern const CpuLowering kColumnSquaresLowering;
 extern const CpuLowering kConcatRowsLowering;
 extern const CpuLowering kSliceRowsLowering;
 extern const CpuLowering kConcatColsLowering;
@@ -45,6 +46,7 @@ const CpuLowering* const kLowerings[] = {
     &kAddRowLowering,
     &kAttentionLowering,
     &kRelativeBiasAttentionLowering,
+    &kColumnSquaresLowering,
     &kConcatRowsLowering,
     &kSliceRowsLowering,
     &kConcatColsLowering,

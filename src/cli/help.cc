@@ -180,6 +180,16 @@ Status print_help(const Command& command, Terminal& terminal) {
   return {};
 }
 
+/// Commands of a group that share a row of the overview, so that all fit on a screen.
+struct SharedRow {
+  const char *group, *summary;
+};
+constexpr SharedRow kSharedRows[] = {
+    {"models", "models of Hugging Face, and what is here"},
+    {"look inside", "what models read and compute"},
+    {"this program", "also help recipes, exit-codes, json"},
+};
+
 /// All commands on one screen of 80 columns and 24 rows.
 std::string overview() {
   std::string text = fmt::format(
@@ -188,8 +198,19 @@ std::string overview() {
       version_text());
   std::string_view group;
   for (const Command& c : commands()) {
-    text += fmt::format("{:<13} {:<11} {}\n", group == c.group ? "" : c.group, c.name, c.summary);
+    const bool is_first = group != c.group;
     group = c.group;
+    const auto* const shared = std::find_if(std::begin(kSharedRows), std::end(kSharedRows),
+                                            [&](const SharedRow& row) { return group == row.group; });
+    if (shared == std::end(kSharedRows)) {
+      text += fmt::format("{:<13} {:<11} {}\n", is_first ? c.group : "", c.name, c.summary);
+      continue;
+    }
+    if (!is_first) continue;
+    std::vector<std::string_view> names;
+    for (const Command& other : commands())
+      if (group == other.group) names.emplace_back(other.name);
+    text += fmt::format("{:<13} {}   {}\n", group, fmt::join(names, ", "), shared->summary);
   }
   return text + "\nstart here:   redline run redline-tales \"Once upon a time\"\n";
 }
@@ -207,7 +228,12 @@ std::string markdown_help() {
   text +=
       "\n## Models\n\nMODEL is a GGUF file (any part of a split one) or a "
       "Hugging Face folder. A path that does not exist is\nlooked up in `assets/` of the current folder and in "
-      "`share/redline/` beside the program's `bin/`.\n";
+      "`share/redline/` beside the program's `bin/`.\n\n"
+      "`hf:owner/name` is a model of the Hugging Face Hub, `hf:owner/name:Q4_K_M` its GGUF file of that quantization, "
+      "and\n"
+      "`hf:owner/name@revision:FILE` a file of a branch, tag or commit. If it is not on this machine, it is pulled "
+      "first, into\n"
+      "the cache that `huggingface_hub` uses; see [`pull`](#redline-pull).\n";
   text += "\n## Exit codes\n\n| exit code | name | meaning |\n|---|---|---|\n";
   for (const ExitCode& e : kExitCodes)
     text += fmt::format("| {} | {} | {} |\n", exit_code(e.code), code_name(e.code), e.meaning);

@@ -93,9 +93,7 @@ constexpr ChatCommand kChatCommands[] = {
     {"/history", "", "show the conversation"},
     {"/save", "FILE", "write the conversation as JSON"},
     {"/load", "FILE", "go on with a saved conversation"},
-    {"/set", "[NAME VALUE]",
-     "show the settings, or set one: temperature, top-p, max-tokens, seed, grammar, json-schema, think, "
-     "reasoning, stats ...; VALUE default takes it back"},
+    {"/set", "[NAME VALUE]", "show the settings, or set one; VALUE default takes it back"},
     {"/stats", "", "the speed of the last answer, and how full the context is"},
 };
 
@@ -169,7 +167,7 @@ class Chat {
     }
     for (;;) {
       if (line.kind == TypedLine::Kind::kInterrupted) {
-        if (message.empty()) terminal_.note("(Ctrl-D or /exit ends the conversation)");
+        if (message.empty() && line.text.empty()) terminal_.note("(Ctrl-D or /exit ends the conversation)");
         return line.kind;
       }
       if (line.kind == TypedLine::Kind::kEnd) return message.empty() ? line.kind : TypedLine::Kind::kLine;
@@ -264,9 +262,12 @@ class Chat {
       table.add({fmt::format("{} {}", command.name, command.argument), command.help});
     terminal_.write(table.text());
     terminal_.write(
-        "\nA line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of several lines; Alt-Enter "
+        "\n/set takes the flags of the command line: temperature, top-p, seed, max-tokens,\nstop, grammar, "
+        "json-schema, regex, "
+        "think, reasoning ..., and stats on or off.\n"
+        "\nA line that ends in \\ goes on in the next one; \"\"\" begins and ends a text of\nseveral lines; Alt-Enter "
         "and "
-        "Ctrl-J\nbreak a line. Ctrl-C stops an answer; the arrow keys and Ctrl-R find earlier messages.\n");
+        "Ctrl-J break a line. Ctrl-C stops an answer; the\narrow keys and Ctrl-R find earlier messages.\n");
     return {};
   }
   Status exit(const std::string&) {
@@ -469,7 +470,7 @@ Command chat_command() {
       "message, or a command, and every answer ends with a line break; the first error ends it. What the model has "
       "read is not "
       "computed again: a turn costs its own tokens.",
-      {"redline chat hf:Qwen/Qwen3-0.6B",
+      {"redline chat assets/redline-tales", "redline chat hf:Qwen/Qwen3-0.6B",
        "redline chat model.gguf --system \"Answer in one sentence.\" --temperature 0",
        "redline chat model.gguf \"Is 91 a prime?\" --choice yes --choice no",
        "printf 'Hello\\nAnd again\\n' | redline chat model.gguf --stats"});

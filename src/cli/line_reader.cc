@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <climits>
 #include <clocale>
+#include <csignal>
 #include <cstdlib>
 #include <cstring>
 #include <cwchar>
@@ -95,7 +96,7 @@ class EditReader : public LineReader {
     int length = 0;
     const char* line = el_gets(edit_, &length);
     set_paste_marks(false);
-    if (is_interrupted_) return {TypedLine::Kind::kInterrupted, ""};
+    if (is_interrupted_) return {TypedLine::Kind::kInterrupted, line ? line : ""};
     if (!line || length <= 0) {
       std::fputc('\n', out_);
       std::fflush(out_);
@@ -145,7 +146,7 @@ class EditReader : public LineReader {
     el_set(
         edit_, EL_ADDFN, "redline-interrupt", "ends the line", +[](EditLine* edit, int) -> unsigned char {
           self(edit).is_interrupted_ = true;
-          std::fputs("^C", self(edit).out_);
+          std::fputs("^C\n", self(edit).out_);
           return CC_NEWLINE;
         });
     el_set(
@@ -163,19 +164,26 @@ class EditReader : public LineReader {
     el_set(
         edit_, EL_ADDFN, "redline-complete", "completes a command",
         +[](EditLine* edit, int) -> unsigned char { return self(edit).complete(); });
-    // Ctrl-C is a key while a line is typed, and a signal again during the answer.
-    el_set(edit_, EL_SETTY, "-d", "intr=", nullptr);
+    el_set(
+        edit_, EL_ADDFN, "redline-suspend", "stops the program", +[](EditLine* edit, int) -> unsigned char {
+          el_set(edit, EL_PREP_TERM, 0);
+          std::raise(SIGTSTP);
+          el_set(edit, EL_PREP_TERM, 1);
+          return CC_REDISPLAY;
+        });
+    // Ctrl-C and Ctrl-Z are keys while a line is typed, and signals again during the answer.
+    el_set(edit_, EL_SETTY, "-d", "-isig", nullptr);
     struct Binding {
       const char *key, *function;
     };
     // While libedit reads, Enter comes as \n and Ctrl-J as \r.
     constexpr Binding kBindings[] = {
-        {"^C", "redline-interrupt"},   {"\\e\\r", "redline-line-break"}, {"\\e\\n", "redline-line-break"},
-        {"\\r", "redline-line-break"}, {"\\e[200~", "redline-paste"},    {"\\e[preset~", "redline-preset"},
-        {"\\t", "redline-complete"},   {"^R", "em-inc-search-prev"},     {"\\e[3~", "ed-delete-next-char"},
-        {"\\e[H", "ed-move-to-beg"},   {"\\e[F", "ed-move-to-end"},      {"\\e[1~", "ed-move-to-beg"},
-        {"\\e[4~", "ed-move-to-end"},  {"\\e[1;5C", "em-next-word"},     {"\\e[1;5D", "ed-prev-word"},
-        {"\\e[1;3C", "em-next-word"},  {"\\e[1;3D", "ed-prev-word"},
+        {"^C", "redline-interrupt"},       {"^Z", "redline-suspend"},     {"\\e\\r", "redline-line-break"},
+        {"\\e\\n", "redline-line-break"},  {"\\r", "redline-line-break"}, {"\\e[200~", "redline-paste"},
+        {"\\e[preset~", "redline-preset"}, {"\\t", "redline-complete"},   {"^R", "em-inc-search-prev"},
+        {"\\e[3~", "ed-delete-next-char"}, {"\\e[H", "ed-move-to-beg"},   {"\\e[F", "ed-move-to-end"},
+        {"\\e[1~", "ed-move-to-beg"},      {"\\e[4~", "ed-move-to-end"},  {"\\e[1;5C", "em-next-word"},
+        {"\\e[1;5D", "ed-prev-word"},      {"\\e[1;3C", "em-next-word"},  {"\\e[1;3D", "ed-prev-word"},
     };
     for (const Binding& b : kBindings) el_set(edit_, EL_BIND, b.key, b.function, nullptr);
   }

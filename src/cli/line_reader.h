@@ -16,7 +16,8 @@ struct TypedLine {
     kInterrupted,  ///< Ctrl-C
   };
   Kind kind = Kind::kLine;
-  std::string text;  ///< without the line break at its end; lines that were pasted together are one text
+  std::string
+      text;  ///< what was typed, also before Ctrl-C; without the line break at its end; lines that were pasted together are one text
 };
 
 class LineReader {

@@ -1,4 +1,5 @@
 """`redline chat` on a terminal: editing, history, pasted text, Ctrl-C, reasoning."""
+import fcntl
 import json
 import os
 import pathlib
@@ -7,6 +8,7 @@ import re
 import select
 import signal
 import subprocess
+import termios
 import time
 
 import pytest
@@ -21,8 +23,9 @@ class Session:
     def __init__(self, environment, *flags):
         master, terminal = pty.openpty()
         self.master, self.seen, self.position = master, "", 0
-        self.process = subprocess.Popen([binary(), "chat", str(TALES), "--chat-template", "chatml", *flags], stdin=terminal,
-                                        stdout=terminal, stderr=terminal, env=environment, start_new_session=True)
+        self.process = subprocess.Popen([binary(), "chat", str(TALES), *flags], stdin=terminal,
+                                        stdout=terminal, stderr=terminal, env=environment, start_new_session=True,
+                                        preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))
         os.close(terminal)
 
     def read(self):
@@ -143,6 +146,9 @@ def test_ctrl_c_leaves_the_line(start, tmp_path):
     session = start("--max-tokens", "1")
     session.prompt()
     session.type("not this" + CTRL_C)
+    session.wait(r"\^C")
+    session.prompt()
+    session.type(CTRL_C)
     session.wait("Ctrl-D or /exit ends")
     session.prompt()
     session.type("but this\r")
@@ -181,7 +187,6 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_session(start, tmp_path):
 
 
 def test_a_signal_ends_it_and_restores_the_terminal(start):
-    import termios
     session = start()
     session.prompt()
     before = termios.tcgetattr(session.master)[3]

@@ -59,7 +59,8 @@ class Hub:
         self.has_blobs = True
         self.lock = threading.Lock()
         self.servers = [self._serve("hub"), self._serve("storage")]
-        self.endpoint, self.storage = (f"http://127.0.0.1:{s.server_address[1]}" for s in self.servers)
+        ports = [s.server_address[1] for s in self.servers]
+        self.endpoint, self.storage = f"http://127.0.0.1:{ports[0]}", f"http://localhost:{ports[1]}"  # another host
 
     def _serve(self, name):
         hub = self
@@ -124,6 +125,8 @@ class Hub:
             if self.take_fault(handler, "api", with_body):
                 return None
             return self.describe(handler, repository, revision, with_body)
+        if match := re.fullmatch(r"/api/models/(.+)/tree/(.+)", path):
+            return self.list_tree(handler, *match.groups(), with_body)
         if match := re.fullmatch(r"/(.+?)/resolve/([^/]+)/(.+)", path):
             return self.resolve(handler, *match.groups(), with_body)
         return self.error(handler, 404, "", "no such page", with_body)
@@ -150,6 +153,17 @@ class Hub:
         has_blobs = self.has_blobs and "blobs=true" in handler.path
         body = {"id": repository, "sha": found.commit, "siblings": [found.sibling(p, has_blobs) for p in found.files]}
         return self.send(handler, 200, json.dumps(body).encode(), {"Content-Type": "application/json"}, with_body)
+
+    def list_tree(self, handler, repository, revision, with_body):
+        """What huggingface_hub asks for."""
+        found = self.may_read(handler, repository, with_body)
+        if found is None:
+            return None
+        entries = [{"type": "file", "path": path, "size": len(data), "oid": git_sha1(data)} for path, data in found.files.items()]
+        for entry in entries:
+            if entry["path"] in found.lfs:
+                entry["lfs"] = {"oid": found.etag(entry["path"]), "size": entry["size"], "pointerSize": 134}
+        return self.send(handler, 200, json.dumps(entries).encode(), {"Content-Type": "application/json"}, with_body)
 
     def resolve(self, handler, repository, revision, path, with_body):
         found = self.may_read(handler, repository, with_body)

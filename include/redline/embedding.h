@@ -120,9 +120,11 @@ class EmbeddingEngine {
   /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;
 
-  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score, any other model the
-  /// cosine of the embeddings, with the prompts "query" and "document" where it has them.
-  /// invalid_argument: as embed(); a classifier with several labels.
+  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score; a language model that judges
+  /// (Qwen3-Reranker) the probability of "yes" against "no"; any other model the cosine of the embeddings, with the prompts
+  /// "query" and "document" where it has them.
+  /// invalid_argument: as embed(); a classifier with several labels. unsupported: a language model whose files do not say
+  /// that it is for embeddings.
   virtual Result<Ranking> rank(const RankRequest& request) = 0;
 };
 

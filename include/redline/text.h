@@ -83,6 +83,7 @@ struct ModelInfo {
   int64_t parameters = 0, weight_bytes = 0;
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
   int64_t vocab_size = 0, model_context = 0, context = 0;
+  std::string left_out;  ///< parts of the model that see or hear and are not run: "439 tensors of vision_tower"
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
   std::string chat_template;       ///< its text

@@ -66,6 +66,7 @@ Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint
 
 Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options) {
   // The output matrix is not used, and folders of embedding models leave it out.
+  REDLINE_ASSIGN(judge_, take_judge(checkpoint));
   if (!checkpoint.tensors.count("lm_head.weight")) checkpoint.config["tie_word_embeddings"] = true;
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   info_.num_layers = model.config.num_layers;
@@ -79,6 +80,11 @@ Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOption
   options.max_length = info_.max_length;
   REDLINE_ASSIGN(network_, make_decoder_network(model, options, runtime_->resources()));
   info_.cache_bytes = network_->cache_bytes();
+  is_plain_decoder_ = !config_.is_sentence_transformer && !config_.pooling && !options.pooling;
+  if (!judge_) return {};
+  info_.num_labels = 1;
+  head_rows_ = network_->limits().sequences;
+  REDLINE_ASSIGN(head_, make_head(std::move(judge_->head), head_rows_, options, runtime_->resources()));
   return {};
 }
 
@@ -233,6 +239,12 @@ Result<Embeddings> TextEmbeddingEngine::embed(const EmbedRequest& request) {
 }
 
 Result<Ranking> TextEmbeddingEngine::rank(const RankRequest& request) {
+  if (judge_) return rank_by_judge(request);
+  if (is_plain_decoder_)
+    return unsupported(
+        "{}: a language model that is neither a reranker nor, by its files, an embedding model (modules.json of "
+        "sentence-transformers, GGUF's pooling_type): the cosine of its hidden states would not rank documents",
+        info_.path);
   return head_.empty() ? rank_by_cosine(request) : rank_by_classifier(request);
 }
 
@@ -295,15 +307,53 @@ Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& reque
   REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t rows) {
     pool(head_means_ ? Pooling::kMean : Pooling::kCls, hidden, rows, std::span(pooled).subspan(i * width, width));
   }));
-  for (size_t first = 0; first < texts.size(); first += static_cast<size_t>(head_rows_)) {
-    const size_t count = std::min(texts.size() - first, static_cast<size_t>(head_rows_));
+  REDLINE_TRY(run_head(pooled, [&](const float* scores) { ranking.scores.push_back(sigmoid(scores[0])); }));
+  return ranking;
+}
+
+Status TextEmbeddingEngine::run_head(std::span<const float> pooled,
+                                     const std::function<void(const float* scores)>& add) {
+  const auto width = static_cast<size_t>(info_.hidden_size), texts = pooled.size() / width;
+  const int64_t num_scores = judge_ ? judge_->num_scores : info_.num_labels;
+  for (size_t first = 0; first < texts; first += static_cast<size_t>(head_rows_)) {
+    const size_t count = std::min(texts - first, static_cast<size_t>(head_rows_));
     std::copy_n(pooled.begin() + static_cast<int64_t>(first * width), count * width, head_.input("pooled"));
     SymbolValues sizes;
     sizes[Symbol::kSequences] = static_cast<int64_t>(count);
     REDLINE_TRY(head_.run(sizes));
-    const float* scores = head_.output("scores");
-    for (size_t i = 0; i < count; ++i) ranking.scores.push_back(sigmoid(scores[i]));
+    for (size_t i = 0; i < count; ++i) add(head_.output("scores") + static_cast<int64_t>(i) * num_scores);
   }
+  return {};
+}
+
+Result<Ranking> TextEmbeddingEngine::rank_by_judge(const RankRequest& request) {
+  const int64_t around = std::ssize(judge_->prefix) + std::ssize(judge_->suffix), most = info_.max_length - around;
+  Ranking ranking;
+  std::vector<Encoded> texts;
+  for (size_t i = 0; i < request.documents.size(); ++i) {
+    std::vector<int32_t> inner = encode_plain(Judge::text_of(request.query, request.documents[i]));
+    if (std::ssize(inner) > most) {
+      if (!request.truncate || most <= 0)
+        return too_long(around + std::ssize(inner), info_.max_length).within(fmt::format("query and document {}", i));
+      inner.resize(static_cast<size_t>(most));
+      ++ranking.truncated;
+    }
+    Encoded text;
+    for (const auto* part : {&std::as_const(judge_->prefix), &std::as_const(inner), &std::as_const(judge_->suffix)})
+      text.ids.insert(text.ids.end(), part->begin(), part->end());
+    REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
+    ranking.tokens += std::ssize(text.ids);
+    texts.push_back(std::move(text));
+  }
+  const auto width = static_cast<size_t>(info_.hidden_size);
+  std::vector<float> pooled(texts.size() * width);
+  const std::lock_guard lock(mutex_);
+  REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t) {
+    std::copy_n(hidden, width, pooled.begin() + static_cast<int64_t>(i * width));
+  }));
+  REDLINE_TRY(run_head(pooled, [&](const float* scores) {
+    ranking.scores.push_back(sigmoid(judge_->num_scores == 1 ? scores[0] : scores[0] - scores[1]));
+  }));
   return ranking;
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "embedding/embedding_config.h"
+#include "embedding/judge.h"
 #include "embedding/text_network.h"
 
 namespace redline {
@@ -39,6 +40,9 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Status run(std::span<const Encoded> texts, const std::function<bool()>& goes_on, const TextNetwork::Take& take);
   Result<Ranking> rank_by_cosine(const RankRequest& request);
   Result<Ranking> rank_by_classifier(const RankRequest& request);
+  Result<Ranking> rank_by_judge(const RankRequest& request);
+  /// Calls add(scores) with those of each row of `pooled`, [texts, hidden_size].
+  Status run_head(std::span<const float> pooled, const std::function<void(const float* scores)>& add);
 
   std::shared_ptr<Runtime> runtime_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -49,7 +53,9 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   int64_t head_rows_ = 0;
   bool has_second_type_ = true;  ///< of tokens
   bool head_means_ = false;
-  std::mutex mutex_;  // of the network and the head
+  std::unique_ptr<Judge> judge_;   ///< of a decoder that ranks; head_ is its head
+  bool is_plain_decoder_ = false;  ///< nothing says that its hidden states are embeddings
+  std::mutex mutex_;               // of the network and the head
 };
 
 }  // namespace redline

@@ -109,7 +109,10 @@ Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
     if (c.window_rope->inverse_frequencies != assumed.inverse_frequencies)
       return unsupported("GGUF has no key for the rope of layers with a window of {}", family.model_type);
   }
-  if (c.attention_scale > 0 && !family.gguf_numbers &&
+  bool states_scale = false;
+  if (family.gguf_numbers)
+    family.gguf_numbers(c, [&](std::string_view key, double) { states_scale |= key == "attention.scale"; });
+  if (c.attention_scale > 0 && !states_scale &&
       c.attention_scale != static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_dim))))
     return unsupported("GGUF has no key for the attention scale of {}", family.model_type);
   return {};

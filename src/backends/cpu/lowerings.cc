@@ -33,6 +33,7 @@ extern const CpuLowering kRopeTableLowering;
 extern const CpuLowering kRopeLowering;
 extern const CpuLowering kScaleLowering;
 extern const CpuLowering kSiluMulLowering;
+extern const CpuLowering kSoftCapLowering;
 extern const CpuLowering kTimestepEmbeddingLowering;
 
 namespace {
@@ -68,6 +69,7 @@ const CpuLowering* const kLowerings[] = {
     &kRopeLowering,
     &kScaleLowering,
     &kSiluMulLowering,
+    &kSoftCapLowering,
     &kTimestepEmbeddingLowering,
 };
 

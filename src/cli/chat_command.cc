@@ -201,6 +201,7 @@ class Chat {
     const auto found = functions.find(name);
     if (found != functions.end()) return (this->*found->second)(rest);
     std::vector<std::string> names;
+    names.reserve(std::size(kChatCommands));
     for (const ChatCommand& command : kChatCommands) names.emplace_back(command.name);
     const std::string hint = nearest_hint(name, names);
     return invalid_argument("{} is no command{}; // begins a message with a slash", name,
@@ -353,10 +354,12 @@ class Chat {
     settings.visit(options);
     if (!options.find(name)) {
       std::vector<std::string> names = {"stats"};
+      names.reserve(1 + options.all().size());
       for (const Option& option : options.all()) names.push_back(option.name);
       return invalid_argument("/set: there is no setting \"{}\"{}", name, nearest_hint(name, names));
     }
     std::vector<std::string> arguments;
+    arguments.reserve(assigned.size());
     for (const auto& [key, given] : assigned) arguments.push_back(fmt::format("--{}={}", key, given));
     REDLINE_TRY(parse_options(options, arguments, "/set").status());
     REDLINE_TRY(settings.constraint.constraint().status());
@@ -445,7 +448,7 @@ Status run_chat(const ChatArgs& args, Terminal& terminal) {
   LineReader::Options editing;
   editing.history_file = state_file("chat_history");
   for (const ChatCommand& command : kChatCommands) editing.words.emplace_back(command.name);
-  const std::unique_ptr<LineReader> reader = LineReader::open(terminal, std::move(editing));
+  const std::unique_ptr<LineReader> reader = LineReader::open(terminal, editing);
   Chat chat(args, *engine, std::move(adapters), std::move(variables), *reader, terminal);
   if (!conversation.empty()) REDLINE_TRY(chat.session().load(conversation).within(*args.load));
   if (args.system) {

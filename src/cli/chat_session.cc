@@ -75,7 +75,6 @@ Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::functio
   REDLINE_ASSIGN(const std::string prompt, engine_.render_chat({messages, "", variables_json_}));
   REDLINE_ASSIGN(request.prompt, prompt_tokens(prompt));
   request.special = true;
-  const std::vector<int32_t> prompt_ids = request.prompt;
   const std::unique_ptr<ChatReader> reader = engine_.chat_reader(prompt, "");
   ChatTurn turn;
   ChatMessage answer{"assistant", "", ""};
@@ -102,7 +101,7 @@ Result<ChatTurn> ChatSession::answer(GenerateRequest request, const std::functio
   take();
   // Without a token the answer would be empty, and many templates refuse that.
   messages_.push_back(std::move(answer));
-  known_tokens_ = prompt_ids;
+  known_tokens_ = std::move(request.prompt);
   known_tokens_.insert(known_tokens_.end(), turn.result.tokens.begin(), turn.result.tokens.end());
   const Result<std::string> written = engine_.decode(turn.result.tokens, true);
   known_text_ = written.ok() ? prompt + *written : "";

@@ -242,7 +242,7 @@ class EditReader : public LineReader {
 
 }  // namespace
 
-std::unique_ptr<LineReader> LineReader::open(Terminal& terminal, Options options) {
+std::unique_ptr<LineReader> LineReader::open(Terminal& terminal, const Options& options) {
 #ifdef REDLINE_HAS_LIBEDIT
   if (auto reader = EditReader::open(terminal, options)) return reader;
 #endif

@@ -28,7 +28,7 @@ class LineReader {
   };
   /// An editor with arrow keys and history where standard input and a standard output are terminals and the program was built
   /// with libedit; plain lines elsewhere.
-  static std::unique_ptr<LineReader> open(Terminal& terminal, Options options);
+  static std::unique_ptr<LineReader> open(Terminal& terminal, const Options& options);
   virtual ~LineReader() = default;
 
   /// `preset`: text to begin with, which can be edited; an editor only.

@@ -47,8 +47,10 @@ Row local_row(const std::string& path, FileKind kind) {
 }
 
 std::vector<Row> all_rows(const HubCache& cache) {
+  const std::vector<LocalModel> models = cache.list();
   std::vector<Row> rows;
-  for (const LocalModel& model : cache.list())
+  rows.reserve(models.size());
+  for (const LocalModel& model : models)
     rows.push_back({model.name.text(), std::string(hub_kind_name(model.kind)), model.path, model.commit, model.bytes,
                     model.modified});
   std::set<std::string> seen;

@@ -85,6 +85,10 @@ std::vector<std::string> bundled_models() {
 
 std::string short_name(const std::string& path) {
   const fs::path normal = fs::path(path).lexically_normal();
+  // The folder of a model in the cache of the Hub has the name of its commit.
+  const std::string repository = normal.parent_path().parent_path().filename().string();
+  if (normal.parent_path().filename() == "snapshots" && repository.starts_with("models--"))
+    return repository.substr(repository.rfind("--") + 2);
   const std::string name = (normal.filename().empty() ? normal.parent_path() : normal).filename().string();
   return name.empty() || name == "." || name == ".." ? path : name;
 }

@@ -17,7 +17,7 @@ Result<std::string> find_model(const std::string& name);
 /// The paths of everything in the folders in which a bare name is looked up.
 std::vector<std::string> bundled_models();
 
-/// The last component of a path, for progress and captions.
+/// The last component of a path, or the name of a model in the cache of the Hub, for progress and captions.
 std::string short_name(const std::string& path);
 
 }  // namespace redline::cli

@@ -135,6 +135,7 @@ Result<FileChoice> choose_selected(const std::vector<HubFile>& all, const std::s
     if (has_tag(model, selection)) return choose_gguf(all, model);
   const std::vector<std::string> tags = quantizations_in(all);
   std::vector<std::string_view> names(tags.begin(), tags.end());
+  names.reserve(tags.size() + all.size());
   for (const HubFile& file : all) names.emplace_back(file.path);
   const std::string near = did_you_mean(selection, names);
   if (!near.empty() || tags.empty()) return not_found("has no file or quantization \"{}\"{}", selection, near);

@@ -74,6 +74,13 @@ TEST_F(ModelName, OtherNames) {
   EXPECT_EQ(find_model("").status().code(), Code::invalid_argument);
 }
 
+TEST_F(ModelName, ShortNames) {
+  EXPECT_EQ(short_name("a/b/c.gguf"), "c.gguf");
+  EXPECT_EQ(short_name("a/b/"), "b");
+  EXPECT_EQ(short_name("/hub/models--owner--the-name/snapshots/0123abcd"), "the-name");
+  EXPECT_EQ(short_name("/hub/models--owner--name/snapshots/0123abcd/m-Q8_0.gguf"), "m-Q8_0.gguf");
+}
+
 TEST_F(ModelName, KindsByContent) {
   const auto kind = [](const char* path) { return detect_file_kind(path).value(); };
   write("x", std::string("GGUF\x03\0\0\0", 8));

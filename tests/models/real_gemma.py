@@ -16,6 +16,8 @@ import os
 import pathlib
 import subprocess
 import sys
+import time
+import urllib.error
 import urllib.request
 import zipfile
 import zlib
@@ -114,9 +116,16 @@ def write(model, corpora):
 
 def check_ids(redline, model, corpora, expected):
   lines = lines_of(corpora)
-  server = subprocess.Popen([redline, "serve", str(model), "--port", "0"], stdout=subprocess.PIPE, text=True)
+  server = subprocess.Popen([redline, "serve", str(model), "--port", "0"], stdout=subprocess.PIPE, stderr=subprocess.DEVNULL,
+                            text=True)
   try:
     url = server.stdout.readline().split()[-1]
+    while True:  # 503 while the model is loading
+      try:
+        urllib.request.urlopen(url + "/health", timeout=300).close()
+        break
+      except urllib.error.HTTPError:
+        time.sleep(0.2)
     wrong = []
     for i, line in enumerate(lines):
       body = json.dumps({"content": line, "add_special": True, "parse_special": False}).encode()

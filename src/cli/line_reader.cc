@@ -92,6 +92,8 @@ class EditReader : public LineReader {
     // The text to begin with comes as if it had been typed; its line breaks must not end the line.
     preset_ = preset;
     if (!preset_.empty()) el_push(edit_, kPresetKey);
+    // Raw mode before the prompt appears: what is typed between the two would be read as lines.
+    el_set(edit_, EL_PREP_TERM, 1);
     set_paste_marks(true);
     int length = 0;
     const char* line = el_gets(edit_, &length);

@@ -50,6 +50,11 @@ class Session:
     def prompt(self):
         self.wait(r">>> ")
 
+    def answered(self):
+        """Redrawing a line repeats the prompt, so this waits for the end of an answer with --max-tokens first."""
+        self.wait(r"tokens: max-tokens\)")
+        self.prompt()
+
     def end(self):
         end = time.monotonic() + WAIT_S
         while self.process.poll() is None and time.monotonic() < end:
@@ -116,13 +121,13 @@ def test_editing_and_history(start, tmp_path):
     session = start("--max-tokens", "1")
     session.prompt()
     session.type("héllo wrld" + 3 * LEFT + "o\r")
-    session.prompt()
+    session.answered()
     session.type(UP + HOME + "Oh, \r")
-    session.prompt()
+    session.answered()
     session.type("one" + CTRL_J + "two\r")
-    session.prompt()
+    session.answered()
     session.type("\x1b[200~three\r\nfour\n\x1b[201~five\r")
-    session.prompt()
+    session.answered()
     session.type(f"/sav\t{tmp_path}/a.json\r")
     session.wait("8 messages")
     session.type("/exit\r")
@@ -135,7 +140,7 @@ def test_editing_and_history(start, tmp_path):
     session = start("--max-tokens", "1")
     session.prompt()
     session.type(UP + UP + UP + "\r")  # /exit, /save, the pasted lines
-    session.prompt()
+    session.answered()
     session.type(f"/save {tmp_path}/b.json\r")
     session.wait("2 messages")
     assert said(tmp_path / "b.json") == [said(tmp_path / "a.json")[-1]]
@@ -152,7 +157,7 @@ def test_ctrl_c_leaves_the_line(start, tmp_path):
     session.wait("Ctrl-D or /exit ends")
     session.prompt()
     session.type("but this\r")
-    session.prompt()
+    session.answered()
     session.type(f"/save {tmp_path}/a.json\r")
     session.wait("2 messages")
     assert said(tmp_path / "a.json") == ["but this"]
@@ -160,7 +165,7 @@ def test_ctrl_c_leaves_the_line(start, tmp_path):
     session.type("/edit\r")
     session.wait("but this")
     session.type(" too\r")
-    session.prompt()
+    session.answered()
     session.type(f"/save {tmp_path}/a.json\r")
     session.wait("2 messages")
     assert said(tmp_path / "a.json") == ["but this too"]
@@ -178,10 +183,11 @@ def test_ctrl_c_stops_the_answer_and_keeps_the_session(start, tmp_path):
     session.wait("2 messages")
     roles = [role for role, _ in saved(tmp_path / "a.json")]
     assert roles == ["user", "assistant"] and saved(tmp_path / "a.json")[1][1]
+    session.prompt()
     session.type("/set max-tokens 1\r")
+    session.prompt()
     session.type("/retry\r")
-    session.prompt()
-    session.prompt()
+    session.answered()
     session.type(CTRL_D)
     assert session.end() == 0
 

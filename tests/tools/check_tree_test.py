@@ -12,4 +12,4 @@ def test_tracked_files_have_a_bound(monkeypatch):
     assert list(check_tree.check_size()) == []
     monkeypatch.setattr(check_tree, "MAX_TRACKED_MIB", 1)
     (message,) = check_tree.check_size()
-    assert "MiB, more than 1 MiB" in message and "assets/redline-shapes/transformer" in message
+    assert "MiB, more than 1 MiB" in message and "assets/weights.tar.xz" in message

@@ -118,7 +118,7 @@ void PageStore::push(Job job) {
   {
     std::lock_guard lock(mutex_);
     queued_bytes_ += job.bytes();
-    if (job.uses.empty()) queued_.insert(job.name);
+    if (job.uses.empty()) queued_.emplace(job.name, job.page);
     queue_.push_back(std::move(job));
   }
   changed_.notify_all();
@@ -135,8 +135,8 @@ bool PageStore::write(const PageOfText& page, const std::string& key, std::span<
     if (queued_bytes_ + at.end > options_.max_queued_bytes) return false;
     if (!page.parent.is_beginning() && !is_there(page.parent)) return false;
   }
-  Job job{page.name, page.parent, std::vector<uint8_t>(static_cast<size_t>(at.end)), {}};
-  uint8_t* file = job.file.data();
+  Job job{page.name, page.parent, {std::make_shared<std::vector<uint8_t>>(static_cast<size_t>(at.end)), groups}, {}};
+  uint8_t* file = job.page.file->data();
   std::memcpy(file + at.key, key.data(), key.size());
   std::memcpy(file + at.tokens, page.tokens.data(), page.tokens.size_bytes());
   for (size_t g = 0; g < pages.size(); ++g)
@@ -189,7 +189,7 @@ void PageStore::write_queued() {
 
 // By the writing thread, without the mutex.
 void PageStore::write_file(Job& job) {
-  uint8_t* file = job.file.data();
+  uint8_t* file = job.page.file->data();
   Header header;
   std::memcpy(&header, file, sizeof header);
   const Layout at(header.key_bytes, header.num_tokens, header.groups, options_.page_bytes);
@@ -201,7 +201,7 @@ void PageStore::write_file(Job& job) {
   header.checksum = checksum(file + sizeof header, at.head_end - int64_t{sizeof header});
   std::memcpy(file, &header, sizeof header);
   const std::string parent = job.parent.is_beginning() ? "" : file_name(job.parent);
-  const Result<PageFolder::Added> added = folder_.add(file_name(job.name), parent, job.file);
+  const Result<PageFolder::Added> added = folder_.add(file_name(job.name), parent, *job.page.file);
   if (!added.ok() && !is_failing_)
     notice(fmt::format("pages of the prefix cache are not kept on disk: {}", added.status().message()));
   is_failing_ = !added.ok();
@@ -210,6 +210,12 @@ void PageStore::write_file(Job& job) {
   for (const std::string& evicted : added->evicted)
     if (const std::optional<PageName> name = name_of(evicted)) known_.erase(*name);
   if (added->is_there) known_.insert(job.name);
+}
+
+std::optional<PageStore::Queued> PageStore::find_queued(const PageName& name) const {
+  std::lock_guard lock(mutex_);
+  const auto at = queued_.find(name);
+  return at == queued_.end() ? std::nullopt : std::optional(at->second);
 }
 
 std::shared_ptr<MappedFile> PageStore::open_file(const PageName& name) {
@@ -253,6 +259,7 @@ Result<PageStore::Layout> PageStore::check_head(const MappedFile& file, const Pa
 }
 
 std::optional<uint64_t> PageStore::groups(const PageOfText& page, const std::string& key) {
+  if (const std::optional<Queued> queued = find_queued(page.name)) return queued->groups;
   const std::shared_ptr<MappedFile> file = open_file(page.name);
   if (!file) return std::nullopt;
   const Result<Layout> at = check_head(*file, page, key);
@@ -263,6 +270,17 @@ std::optional<uint64_t> PageStore::groups(const PageOfText& page, const std::str
 
 bool PageStore::read(const PageOfText& page, const std::string& key, uint64_t groups,
                      const std::function<uint8_t*(size_t g)>& place) {
+  if (const std::optional<Queued> queued = find_queued(page.name)) {
+    const Layout at(std::ssize(key), std::ssize(page.tokens), queued->groups, options_.page_bytes);
+    if (at.end != std::ssize(*queued->file) || (groups & ~queued->groups) != 0) return false;
+    for (size_t g = 0; g < options_.page_bytes.size(); ++g) {
+      if (!(groups >> g & 1)) continue;
+      uint8_t* const to = place(g);
+      if (!to) return false;
+      std::memcpy(to, queued->file->data() + at.pages[g], static_cast<size_t>(options_.page_bytes[g]));
+    }
+    return true;
+  }
   const std::shared_ptr<MappedFile> file = open_file(page.name);
   if (!file) return false;
   Result<Layout> at = check_head(*file, page, key);

@@ -5,11 +5,13 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
+#include <memory>
 #include <mutex>
 #include <optional>
 #include <span>
 #include <string>
 #include <thread>
+#include <unordered_map>
 #include <unordered_set>
 #include <vector>
 
@@ -83,11 +85,16 @@ class PageStore {
     size_t operator()(const PageName& name) const { return name.a; }
   };
   using Names = std::unordered_set<PageName, Hash>;
+  /// A file that is not written yet. The writing thread fills in checksums; the key, the tokens and the pages stay.
+  struct Queued {
+    std::shared_ptr<std::vector<uint8_t>> file;
+    uint64_t groups = 0;
+  };
   struct Job {
     PageName name, parent;
-    std::vector<uint8_t> file;
-    std::vector<std::string> uses;  ///< instead of a file
-    int64_t bytes() const { return std::ssize(file) + 64 * std::ssize(uses); }
+    Queued page;
+    std::vector<std::string> uses;  ///< instead of a page
+    int64_t bytes() const { return (page.file ? std::ssize(*page.file) : 0) + 64 * std::ssize(uses); }
   };
   struct Layout;
   PageStore(PageStoreOptions options, PageFolder folder);
@@ -98,6 +105,7 @@ class PageStore {
   void write_file(Job& job);
   Result<Layout> check_head(const MappedFile& file, const PageOfText& page, const std::string& key) const;
   std::shared_ptr<MappedFile> open_file(const PageName& name);
+  std::optional<Queued> find_queued(const PageName& name) const;
   void remove(const PageName& name, const Status& why);
   void notice(const std::string& text) const;
 
@@ -106,7 +114,8 @@ class PageStore {
   bool is_failing_ = false;
   mutable std::mutex mutex_;  ///< of what follows
   std::condition_variable changed_;
-  Names known_, queued_;
+  Names known_;
+  std::unordered_map<PageName, Queued, Hash> queued_;
   std::deque<Job> queue_;
   int64_t queued_bytes_ = 0, bytes_ = 0;
   bool stops_ = false, is_writing_ = false, has_removed_ = false;

@@ -116,8 +116,8 @@ TEST(Loaders, OtherModelsAreRefusedByName) {
     EXPECT_TRUE(mentions(tokenizer.status(), words)) << tokenizer.status().to_string();
   }
   GgufVocab vocab;
-  vocab.model = "rwkv";
-  EXPECT_TRUE(mentions(tokenizer_from_gguf(vocab).status(), "rwkv"));
+  vocab.model = "plamo2";
+  EXPECT_TRUE(mentions(tokenizer_from_gguf(vocab).status(), "plamo2"));
   vocab.model = "gpt2";
   vocab.tokens = {"a", "b", "ab"};
   vocab.merges = {"a b"};

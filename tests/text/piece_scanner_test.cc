@@ -61,11 +61,11 @@ TEST(PieceScanner, FindsWhatTheExpressionFinds) {
 
 // Long texts take another way, with a cache of pieces; a text is cut so that no piece spans two parts.
 TEST(PieceScanner, LongTextsHaveTheTokensOfTheirParts) {
-  constexpr const char* kFolder = REDLINE_SOURCE_DIR "/tests/golden/tokenizers";
+  const std::filesystem::path folder = std::filesystem::path(REDLINE_SOURCE_DIR) / "tests/golden/tokenizers";
   std::mt19937 random(7);
   for (const char* name : {"gpt2", "llama3", "qwen2", "gpt4o", "deepseek3", "falcon", "llama2", "classes"}) {
     SCOPED_TRACE(name);
-    const auto tokenizer = tokenizer_from_json(must_read(fmt::format("{}/{}.json", kFolder, name)), "");
+    const auto tokenizer = tokenizer_from_json(must_read((folder / (std::string(name) + ".json")).string()), "");
     ASSERT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
     const EncodeOptions options = {.add_special = false};
     for (int i = 0; i < 30; ++i) {

@@ -168,9 +168,14 @@ def test_ids_of_real_vocabularies_equal(name, tmp_path):
     opened, spec = make_shared(name, tmp_path)
     reference = tokenizers.Tokenizer.from_file(str(spec))
     reference.encode_special_tokens = True
+    # The package's Unigram finds special tokens in plain text, in spite of encode_special_tokens; ours does not.
+    parsed = json.loads(spec.read_text())
+    unigram_specials = [t["content"] for t in parsed["added_tokens"]] if parsed["model"].get("type") == "Unigram" else []
     # Few calls with much text; the last one is long enough for what is done with long texts only.
     for most in (8, 8, 40, 40, 40, 4000):
         text = random_text(rng, EXTRA, most)
+        for special in unigram_specials:
+            text = text.replace(special, special[1:])
         if not text:
             continue
         ids = redline_ids(opened, text)

@@ -179,10 +179,12 @@ Value LayerBuilder::gate(Value gate, Value up) {
   return c_.activation == Activation::kSilu ? silu_mul(g_, gate, up) : gated_activation(g_, gate, up, c_.activation);
 }
 
-Value LayerBuilder::gated_mlp(Value x, bool has_bias) {
-  const Value g = project(x, "mlp.gate_proj", c_.intermediate_size, c_.hidden_size, has_bias);
-  const Value up = project(x, "mlp.up_proj", c_.intermediate_size, c_.hidden_size, has_bias);
-  return project(gate(g, up), "mlp.down_proj", c_.hidden_size, c_.intermediate_size, has_bias);
+Value LayerBuilder::gated_mlp(Value x, bool has_bias) { return gated_mlp(x, "mlp", c_.intermediate_size, has_bias); }
+
+Value LayerBuilder::gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias) {
+  const Value g = project(x, (name + ".gate_proj").c_str(), inner, c_.hidden_size, has_bias);
+  const Value up = project(x, (name + ".up_proj").c_str(), inner, c_.hidden_size, has_bias);
+  return project(gate(g, up), (name + ".down_proj").c_str(), c_.hidden_size, inner, has_bias);
 }
 
 Value LayerBuilder::joint_gated_mlp(Value x) {

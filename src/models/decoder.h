@@ -98,11 +98,14 @@ class LayerBuilder {
   Value residual(Value x, Value y);
   /// gate, up, the activation of gate times up, down.
   Value gated_mlp(Value x, bool has_bias);
+  /// The same of `name`.gate_proj and so on, with `inner` features.
+  Value gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias);
   /// The same with gate and up, in this order, in one weight "mlp.gate_up_proj".
   Value joint_gated_mlp(Value x);
   /// up, activation, down.
   Value plain_mlp(Value x, const char* up, const char* down, bool has_bias);
   const DecoderConfig& config() const { return c_; }
+  int64_t layer() const { return layer_; }
   GraphBuilder& graph() { return g_; }
   /// For tensors that a family stores in a way of its own, by their names after scope().
   WeightReader& weights() { return w_; }
@@ -117,6 +120,12 @@ class LayerBuilder {
   const DecoderStep& step_;
   int64_t layer_;
   std::string scope_;
+};
+
+/// What a family computes in its own way in a pre-norm layer, x + mixer(norm(x)), then x + mlp(norm(x)). An empty function: as
+/// Llama does. `layer` is the layer's number.
+struct LayerParts {
+  std::function<Value(LayerBuilder& b, int64_t layer, Value x)> mixer, mlp;
 };
 
 /// Embedding, `layer` for each layer, final norm, the wanted rows, lm_head. Ends with a check that every tensor was

@@ -4,6 +4,7 @@ if(NOT EXISTS ${archive})  # a tree without the bundled models
   add_custom_target(redline_assets)
   return()
 endif()
+set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${archive})
 execute_process(COMMAND ${CMAKE_COMMAND} -E tar tf ${archive} OUTPUT_VARIABLE names COMMAND_ERROR_IS_FATAL ANY)
 string(STRIP "${names}" names)
 string(REPLACE "\n" ";" names "${names}")

@@ -188,7 +188,42 @@ class LlamaBatchedBench:
                 for row in rows[1:] if not row[0].startswith("-") and len(row) == len(rows[0])]
 
 
-KINDS = {kind.kind: kind for kind in (Redline, LlamaBench, LlamaBatchedBench)}
+class PythonEngine(Redline):
+    """An engine with a Python API: the program is the Python of its virtual environment, the model is its own copy of the
+    shape, which --peer-args names (tools/peer_models.py)."""
+
+    @classmethod
+    def command(cls, path, _model, request, _is_checked):
+        command = [path, str(ROOT / "tools/text_peers.py"), cls.kind]
+        for flag in ("prefill", "decode", "depth", "batch"):
+            if getattr(request, flag):
+                command += [f"--{flag}", joined(getattr(request, flag))]
+        return [*command, "--repeat", str(request.repeat), "--threads", str(request.threads)]
+
+    @classmethod
+    def parse(cls, stdout, stderr):
+        lines = [line for line in stdout.splitlines() if line.startswith('{"isa"')]  # engines print warnings before it
+        if not lines:
+            raise ValueError("there is no line of JSON")
+        return Redline.parse(lines[-1], stderr)
+
+
+class OpenVino(PythonEngine):
+    kind = "openvino"
+    hint = 'is it a Python with openvino-genai? --peer-args openvino="--model FOLDER" names the model'
+
+
+class Vllm(PythonEngine):
+    kind = "vllm"
+    hint = 'is it a Python with vllm? --peer-args vllm="--model FOLDER" names the model'
+
+
+class OnnxRuntime(PythonEngine):
+    kind = "onnxruntime"
+    hint = 'is it a Python with onnxruntime-genai? --peer-args onnxruntime="--model FOLDER" names the model'
+
+
+KINDS = {kind.kind: kind for kind in (Redline, LlamaBench, LlamaBatchedBench, OpenVino, Vllm, OnnxRuntime)}
 
 
 def cpus_for(threads):

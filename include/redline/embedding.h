@@ -13,6 +13,7 @@
 #include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -119,10 +120,16 @@ class EmbeddingEngine {
   /// invalid_argument, with the index of the text: it is longer than max_length (both numbers), has no tokens, or an id
   /// outside the vocabulary; a prompt that the model does not have; more dimensions than there are.
   virtual Result<Embeddings> embed(const EmbedRequest& request) = 0;
+  /// Several requests whose texts share steps. `done` gets the number of a request and its result as soon as that is known,
+  /// on the calling thread; what is wrong with one does not concern the others.
+  virtual void embed_all(std::span<const EmbedRequest> requests,
+                         const std::function<void(size_t, Result<Embeddings>)>& done) = 0;
 
-  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score, any other model the
-  /// cosine of the embeddings, with the prompts "query" and "document" where it has them.
-  /// invalid_argument: as embed(); a classifier with several labels.
+  /// Relevance of each document. A cross-encoder with one label gives the sigmoid of its score; a language model that judges
+  /// (Qwen3-Reranker) the probability of "yes" against "no"; any other model the cosine of the embeddings, with the prompts
+  /// "query" and "document" where it has them.
+  /// invalid_argument: as embed(); a classifier with several labels. unsupported: a language model whose files do not say
+  /// that it is for embeddings.
   virtual Result<Ranking> rank(const RankRequest& request) = 0;
 };
 

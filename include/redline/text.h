@@ -43,6 +43,7 @@ struct MachineQuestion {
   int64_t step_bytes = 0;  ///< that a step reads: it may fit in a cache
   bool exact_f32 = false;  ///< everything is computed in float32
   std::vector<std::string> types;
+  bool may_measure = true;  ///< false: only what is known already; no limits if nothing is
 };
 
 struct TextEngineOptions {
@@ -52,8 +53,11 @@ struct TextEngineOptions {
   int64_t max_batch_tokens = 512;  ///< maximum tokens of one step, over all its sequences
   int64_t max_sequences = 64;      ///< maximum number of sequences in one step
   int64_t max_prefill_tokens = 0;  ///< maximum prompt tokens of a step that also decodes; 0: what the step has room for
-  int64_t cache_tokens = 0;        ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
-  int64_t cache_memory = 0;        ///< maximum bytes of the pages of all caches; 0: from cache_tokens
+  /// A step that decodes takes at most about so many times as long with prompts as without, by what the steps before took:
+  /// prompts are read in smaller chunks, of 16 tokens at least. 0: no limit.
+  double max_slowdown = 0;
+  int64_t cache_tokens = 0;  ///< maximum tokens in the caches of all sequences; 0: max_sequences full contexts
+  int64_t cache_memory = 0;  ///< maximum bytes of the pages of all caches; 0: from cache_tokens
   /// Of states that no request uses, as many are kept as cache_tokens or cache_memory allow, or a quarter of the available
   /// memory.
   bool prefix_cache = true;  ///< requests start from the state of earlier ones with the same beginning
@@ -72,7 +76,7 @@ struct TextEngineOptions {
   std::string chat_template;         ///< file or built-in name ("chatml"); "": the model's own
   int64_t max_adapter_rank = 0;      ///< maximum sum of the ranks of one request's LoRA adapters; 0: none can be loaded
   std::shared_ptr<Runtime> runtime;  ///< shared with other engines; null: one with `threads` and `trace_file`
-  /// Asked once when the model is open, for EngineStats::bound_seconds. Empty: that stays 0.
+  /// Asked by TextEngine::count_bounds(). Empty: EngineStats::bound_seconds stays 0.
   std::function<MachineLimits(const MachineQuestion&)> machine_limits;
 };
 
@@ -83,6 +87,7 @@ struct ModelInfo {
   int64_t parameters = 0, weight_bytes = 0;
   int64_t num_layers = 0, hidden_size = 0, num_heads = 0, num_kv_heads = 0, head_dim = 0, intermediate_size = 0;
   int64_t vocab_size = 0, model_context = 0, context = 0;
+  std::string left_out;  ///< parts of the model that see or hear and are not run: "439 tensors of vision_tower"
   bool has_tokenizer = false;
   bool has_chat_template = false;  ///< render_chat() works
   std::string chat_template;       ///< its text
@@ -300,8 +305,8 @@ struct EngineStats {
   double step_seconds = 0;
   /// The step in progress has made no progress for REDLINE_HANG_SECONDS; a dump of its workers is on standard error.
   bool is_stalled = false;
-  /// What these steps would have taken at the limits of the machine: each weight and each cached page read once per step,
-  /// or its multiply-adds, whichever takes longer. 0: the limits are unknown.
+  /// What the steps since TextEngine::count_bounds() would have taken at the limits of the machine: each weight and each
+  /// cached page read once per step, or its multiply-adds, whichever takes longer. 0: the limits are unknown.
   double bound_seconds = 0;
   std::array<int64_t, kNumFinishReasons> requests_finished = {};  ///< by FinishReason
   int64_t requests_failed = 0;                                    ///< ended with an error
@@ -365,6 +370,10 @@ class TextEngine {
   virtual int64_t free_cache_tokens() const = 0;
   /// Does not wait for the step in progress.
   virtual EngineStats stats() const = 0;
+  /// From now on EngineStats::bound_seconds counts every step. Asks for TextEngineOptions::machine_limits, whose measurement
+  /// takes half a second: while requests run, only for limits that are known already; if they are not, a later call asks
+  /// again. Thread-safe; steps wait meanwhile.
+  virtual void count_bounds() {}
 
   /// Calls `on_piece` after every token, between the steps of a long prompt, and with held-back text at the end (the
   /// latter two with token -1). Returning false ends the generation (kCancelled); `on_piece` is not called again.

@@ -1,6 +1,7 @@
 // A mutex that is acquired in order of arrival.
 #pragma once
 
+#include <atomic>
 #include <condition_variable>
 #include <cstdint>
 #include <mutex>
@@ -14,8 +15,12 @@ class FairMutex {
   void lock() {
     std::unique_lock inner(mutex_);
     const uint64_t ticket = next_++;
+    waiting_.fetch_add(1, std::memory_order_relaxed);
     turn_.wait(inner, [&] { return serving_ == ticket; });
+    waiting_.fetch_sub(1, std::memory_order_relaxed);
   }
+  /// Does not lock anything: for the holder, who may let others go first.
+  bool has_waiters() const { return waiting_.load(std::memory_order_relaxed) > 0; }
   /// Fails also while others wait.
   bool try_lock() {
     std::lock_guard inner(mutex_);
@@ -33,6 +38,7 @@ class FairMutex {
   std::mutex mutex_;
   std::condition_variable turn_;
   uint64_t next_ = 0, serving_ = 0;
+  std::atomic<int> waiting_{0};
 };
 
 }  // namespace redline

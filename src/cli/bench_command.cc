@@ -268,7 +268,8 @@ Command bench_command() {
       "sampled before and after each row, and rows during which they changed are marked.\n"
       "Without --prefill, --decode, --batch or --start a default set of rows is measured, limited by --time; with one "
       "of them, only the named phases are measured.\n"
-      "`redline bench serve URL|MODEL` measures a server as its clients see it; it has its own --help.",
+      "`redline bench serve URL|MODEL` measures a server as its clients see it, `redline bench tokenizer MODEL FILE` "
+      "a tokenizer; they have their own --help.",
       {"redline bench assets/redline-tales", "redline bench assets/redline-shapes",
        "redline bench --random llama-1b:q4_0 --plot chart.svg",
        "redline bench --random qwen-0.5b:q8_0 --save qwen.gguf --start",

@@ -1,6 +1,8 @@
 // redline bench serve: the speed of a server as its clients see it.
-#include <optional>
+#include <algorithm>
+#include <filesystem>
 
+#include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
 #include "cli/engine_options.h"
@@ -13,17 +15,20 @@ namespace redline::cli {
 namespace {
 
 struct BenchServeArgs {
-  std::string target, model_name, api_key;
+  std::vector<std::string> targets, adapters;
+  std::string model_name, api_key, plot;
   std::vector<int64_t> streams = {1, 4, 16, 64};
   std::vector<int64_t> prompt = {16, 128};
   std::vector<int64_t> rate;
-  int64_t shared_prefix = 0, max_tokens = 64, requests = 0, seed = 1;
+  int64_t shared_prefix = 0, max_tokens = 64, requests = 0, seed = 1, turns = 1;
   bool json = false;
   EngineArgs engine;
 
   void visit(OptionList& v) {
-    v.argument(target, "URL|MODEL", "http://HOST:PORT of any server with OpenAI's API, or a model to serve and measure",
-               {.names_file = true, .aliases = {"-m", "--model"}});
+    v.argument(
+        targets, "URL|MODEL..",
+        "[NAME=]http://HOST:PORT of any server with OpenAI's API, or a model to serve and measure; several take turns",
+        {.names_file = true, .aliases = {"-m", "--model"}});
     v(streams, "streams", "N,..",
       "closed loop: requests at once; each stream sends its next one when it has its answer", {.min = 1, .max = 4096});
     v(rate, "rate", "R,..", "open loop instead: requests per second, Poisson arrivals", {.min = 1, .max = 100000});
@@ -33,6 +38,10 @@ struct BenchServeArgs {
     v(shared_prefix, "shared-prefix", "N", "all prompts begin with the same text of about N tokens",
       {.min = 0, .max = 1 << 20});
     v(max_tokens, "max-tokens", "N", "tokens to generate", {.letter = 'n', .min = 2, .max = 1 << 20});
+    v(turns, "turns", "N", "requests of a conversation, each with all that was said before", {.min = 1, .max = 1000});
+    v(adapters, "adapter", "NAME[=PATH]",
+      "a model name that requests give, in turn with the others; with a path, an adapter that a MODEL loads");
+    v(plot, "plot", "FILE", "draw a chart, .svg", {.names_file = true});
     v(model_name, "served-model-name", "NAME", "the model's name for the requests to a URL");
     v(api_key, "api-key", "KEY", "key for the requests to a URL");
     v(seed, "seed", "S", "of lengths, texts and arrivals", {.letter = 's', .min = 0});
@@ -47,20 +56,67 @@ struct OwnServer {
   std::unique_ptr<server::HttpServer> http;
 };
 
-Result<OwnServer> serve_model(const BenchServeArgs& args, int64_t max_streams, Terminal& terminal) {
+/// One of the servers that are measured.
+struct Measured {
+  std::string label;
+  lab::ServeTarget target;
+  OwnServer own;  ///< of a model
+};
+
+/// "NAME", "NAME=PATH".
+std::pair<std::string, std::string> name_and_rest(const std::string& text) {
+  const size_t sign = text.find('=');
+  return {text.substr(0, sign), sign == std::string::npos ? "" : text.substr(sign + 1)};
+}
+
+Result<OwnServer> serve_model(const BenchServeArgs& args, const std::string& model, int64_t max_streams,
+                              Terminal& terminal) {
   REDLINE_ASSIGN(TextEngineOptions options, args.engine.options());
   options.max_sequences = std::clamp<int64_t>(max_streams, 1, 256);
-  REDLINE_ASSIGN(auto engine, open_engine(args.target, options, terminal));
+  options.max_slowdown = double{kServedSlowdown};
+  for (const std::string& text : args.adapters)
+    if (const std::string path = name_and_rest(text).second; !path.empty()) {
+      REDLINE_ASSIGN(const int64_t rank, text_adapter_rank(path));
+      options.max_adapter_rank = std::max(options.max_adapter_rank, rank);
+    }
+  REDLINE_ASSIGN(auto engine, open_engine(model, options, terminal));
   OwnServer own;
   own.app = std::make_unique<server::App>(server::AppOptions{});
   constexpr int64_t kMaxWaiting = 1000000;
-  own.app->models().add(std::make_shared<server::ServedModel>("model", std::move(engine), kMaxWaiting));
+  auto served = std::make_shared<server::ServedModel>("model", std::move(engine), kMaxWaiting);
+  for (const std::string& text : args.adapters)
+    if (const auto [name, path] = name_and_rest(text); !path.empty()) REDLINE_TRY(served->load_adapter(name, path));
+  own.app->models().add(std::move(served));
   own.app->set_ready();
   REDLINE_ASSIGN(own.http, server::HttpServer::listen({.port = 0}, *own.app));
   return own;
 }
 
+/// "TARGET", "NAME=TARGET".
+Result<Measured> open_target(const BenchServeArgs& args, const std::string& text, Terminal& terminal) {
+  Measured measured;
+  measured.label = text;
+  std::string target = text;
+  const size_t sign = text.find('=');
+  if (sign != std::string::npos && text.find('/') > sign && !std::filesystem::exists(text)) {
+    measured.label = text.substr(0, sign);
+    target = text.substr(sign + 1);
+  }
+  if (target.find("://") != std::string::npos) {
+    REDLINE_ASSIGN(measured.target, lab::parse_serve_url(target));
+    measured.target.model = args.model_name;
+    measured.target.api_key = args.api_key;
+    return measured;
+  }
+  const int64_t most = *std::max_element(args.streams.begin(), args.streams.end());
+  REDLINE_ASSIGN(measured.own, serve_model(args, target, most, terminal));
+  measured.target.host = "127.0.0.1";
+  measured.target.port = std::to_string(measured.own.http->port());
+  return measured;
+}
+
 struct Row {
+  const Measured* server = nullptr;
   int64_t streams = 0;
   double rate = 0;
   lab::LoadSummary summary;
@@ -72,6 +128,8 @@ lab::LoadOptions load_of(const BenchServeArgs& args, int64_t streams, double rat
   load.rate = rate;
   load.max_tokens = args.max_tokens;
   load.seed = static_cast<uint64_t>(args.seed);
+  load.turns = args.turns;
+  for (const std::string& text : args.adapters) load.models.push_back(name_and_rest(text).first);
   const int64_t count = args.requests > 0 ? args.requests : std::max<int64_t>(8, 4 * streams);
   const std::string prefix = args.shared_prefix > 0 ? lab::load_text(args.shared_prefix, load.seed) + " " : "";
   const int64_t min = args.prompt.front(), max = std::max(min, args.prompt.back());
@@ -85,7 +143,8 @@ lab::LoadOptions load_of(const BenchServeArgs& args, int64_t streams, double rat
 
 Json json_of(const Row& row) {
   const lab::LoadSummary& s = row.summary;
-  return {{"streams", row.rate > 0 ? Json(nullptr) : Json(row.streams)},
+  return {{"server", row.server->label},
+          {"streams", row.rate > 0 ? Json(nullptr) : Json(row.streams)},
           {"rate", row.rate > 0 ? Json(row.rate) : Json(nullptr)},
           {"requests", s.requests},
           {"failed", s.failed},
@@ -99,14 +158,19 @@ Json json_of(const Row& row) {
           {"gap_s", {{"p50", s.gap_p50}, {"p99", s.gap_p99}, {"max", s.gap_max}}}};
 }
 
-std::string table_of(const std::vector<Row>& rows) {
-  Table table({"load", "requests", "tokens/s", "first p50", "first p99", "gap p50", "gap p99", "gap max", "reused"},
+std::string load_name(const Row& row) {
+  return row.rate > 0 ? fmt::format("{:g} requests/s", row.rate)
+                      : fmt::format("{} stream{}", row.streams, row.streams == 1 ? "" : "s");
+}
+
+std::string table_of(const std::vector<Row>& rows, bool has_several) {
+  Table table({has_several ? "load, server" : "load", "requests", "tokens/s", "first p50", "first p99", "gap p50",
+               "gap p99", "gap max", "reused"},
               {1, 2, 3, 4, 5, 6, 7, 8});
   for (const Row& row : rows) {
     const lab::LoadSummary& s = row.summary;
     const auto ms = [](double seconds) { return fmt::format("{:.1f} ms", seconds * 1e3); };
-    table.add({row.rate > 0 ? fmt::format("{:g} requests/s", row.rate)
-                            : fmt::format("{} stream{}", row.streams, row.streams == 1 ? "" : "s"),
+    table.add({load_name(row) + (has_several ? ", " + row.server->label : ""),
                s.failed > 0 ? fmt::format("{} ({} failed)", s.requests, s.failed) : std::to_string(s.requests),
                fmt::format("{:.1f}", s.tokens_per_s), ms(s.first_p50), ms(s.first_p99), ms(s.gap_p50), ms(s.gap_p99),
                ms(s.gap_max),
@@ -119,45 +183,58 @@ std::string table_of(const std::vector<Row>& rows) {
 
 Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
   if (args.prompt.size() > 2) return invalid_argument("flag --prompt-tokens takes MIN,MAX or one length");
-  std::optional<OwnServer> own;
-  lab::ServeTarget target;
-  if (args.target.find("://") != std::string::npos) {
-    REDLINE_ASSIGN(target, lab::parse_serve_url(args.target));
-    target.model = args.model_name;
-    target.api_key = args.api_key;
-  } else {
-    const int64_t most = *std::max_element(args.streams.begin(), args.streams.end());
-    REDLINE_ASSIGN(own, serve_model(args, most, terminal));
-    target.host = "127.0.0.1";
-    target.port = std::to_string(own->http->port());
+  if (!args.plot.empty()) {
+    if (!args.plot.ends_with(".svg")) return invalid_argument("flag --plot: {} does not end in .svg", args.plot);
+    REDLINE_TRY(prepare_output(args.plot));
   }
-  std::vector<Row> rows;
-  for (const int64_t rate : args.rate) rows.push_back({.rate = static_cast<double>(rate)});
+  std::vector<Measured> servers;
+  for (const std::string& target : args.targets) {
+    REDLINE_ASSIGN(Measured measured, open_target(args, target, terminal));
+    servers.push_back(std::move(measured));
+  }
+  std::vector<Row> rows;  // the servers take turns, so that what else the machine does meets all of them
+  const auto add_rows = [&](int64_t streams, double rate) {
+    for (const Measured& server : servers) rows.push_back({&server, streams, rate, {}});
+  };
+  for (const int64_t rate : args.rate) add_rows(0, static_cast<double>(rate));
   if (args.rate.empty())
-    for (const int64_t streams : args.streams) rows.push_back({.streams = streams});
+    for (const int64_t streams : args.streams) add_rows(streams, 0);
 
   const InterruptGuard guard;
   uint64_t salt = 0;
-  REDLINE_TRY(lab::run_load(target, load_of(args, 1, 0, salt++)));  // the first requests of a server are slower
+  for (const Measured& server : servers)  // the first requests of a server are slower
+    REDLINE_TRY(lab::run_load(server.target, load_of(args, 1, 0, salt)));
   for (Row& row : rows) {
-    const lab::LoadOptions load = load_of(args, row.streams, row.rate, salt++);
+    if (row.server == &servers.front()) ++salt;  // the same texts for all
+    const lab::LoadOptions load = load_of(args, row.streams, row.rate, salt);
     Progress progress("measuring", std::ssize(load.prompts), ProgressOptions{.unit = "request"});
-    REDLINE_ASSIGN(const lab::LoadResult result, lab::run_load(target, load, [&] {
+    REDLINE_ASSIGN(const lab::LoadResult result, lab::run_load(row.server->target, load, [&] {
                      progress.advance();
                      return !InterruptGuard::interrupted();
                    }));
     row.summary = lab::summarize(result);
-    if (row.summary.failed == row.summary.requests) return io("every request failed; the first: {}", row.summary.error);
+    if (row.summary.failed == row.summary.requests)
+      return io("{}: every request failed; the first: {}", row.server->label, row.summary.error);
+  }
+  if (!args.plot.empty()) {
+    std::vector<lab::LoadBar> bars;
+    for (const Row& row : rows) bars.push_back({load_name(row), row.server->label, row.summary});
+    REDLINE_TRY(write_file(args.plot, lab::load_svg("redline bench serve", bars)));
   }
   if (args.json) {
-    Json json = {{"target", args.target}, {"max_tokens", args.max_tokens}, {"shared_prefix", args.shared_prefix}};
+    Json json = {{"servers", Json::array()},
+                 {"max_tokens", args.max_tokens},
+                 {"shared_prefix", args.shared_prefix},
+                 {"turns", args.turns}};
+    for (const Measured& server : servers) json["servers"].push_back(server.label);
     json["rows"] = Json::array();
     for (const Row& row : rows) json["rows"].push_back(json_of(row));
     return print_json(json, terminal);
   }
-  terminal.write(table_of(rows));
+  terminal.write(table_of(rows, servers.size() > 1));
   for (const Row& row : rows)
-    if (!row.summary.error.empty()) terminal.note("redline: a request failed: {}", row.summary.error);
+    if (!row.summary.error.empty())
+      terminal.note("redline: {}: a request failed: {}", row.server->label, row.summary.error);
   return {};
 }
 
@@ -169,7 +246,7 @@ Command bench_serve_command() {
       "Sends streamed completions and shows tokens per second over all streams, the time to the first token, the gaps "
       "between the parts of a text, and the share of the prompts that the server did not have to compute again.",
       {"redline bench serve redline-tales --streams 1,16", "redline bench serve http://127.0.0.1:8080 --rate 2,8",
-       "redline bench serve redline-tales --shared-prefix 500 --json"});
+       "redline bench serve redline-tales llama.cpp=http://127.0.0.1:8081 --shared-prefix 500 --plot chart.svg"});
 }
 
 }  // namespace redline::cli

@@ -56,8 +56,9 @@ Command make_command(const char* name, const char* summary, const char* details,
 
 /// Every command, in the order of `redline help`, groups together. To add one: its file, and its row in commands.cc.
 const std::vector<Command>& commands();
-/// `redline bench serve`, of which `redline bench` knows.
+/// `redline bench serve` and `redline bench tokenizer`, of which `redline bench` knows.
 Command bench_serve_command();
+Command bench_tokenizer_command();
 /// nullptr: no such command.
 const Command* find_command(std::string_view name);
 

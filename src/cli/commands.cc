@@ -18,6 +18,8 @@ namespace redline::cli {
   row("measure", compare)          \
   row("measure", devices)          \
   row("prepare", convert)          \
+  row("prepare", quantize)         \
+  row("prepare", imatrix)          \
   row("prepare", calibrate)        \
   row("prepare", cache)            \
   row("this program", help)        \

@@ -16,6 +16,9 @@
 
 namespace redline::cli {
 
+/// TextEngineOptions::max_slowdown of servers: the gaps between tokens stay below three times the usual one.
+inline constexpr float kServedSlowdown = 2.5F;
+
 struct EngineArgs {
   std::string dtype = "auto";
   int threads = 0;
@@ -58,6 +61,10 @@ inline void note_long_context(const ModelInfo& info, Terminal& terminal) {
         info.context, info.model_context);
 }
 
+inline void note_left_out(const ModelInfo& info, Terminal& terminal) {
+  if (!info.left_out.empty()) terminal.note("redline: the model's text part runs; {} are left out", info.left_out);
+}
+
 /// Opens the model while the terminal shows that it is loading, and says when the context is longer than the model's.
 inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model, const TextEngineOptions& options,
                                                        Terminal& terminal) {
@@ -70,6 +77,7 @@ inline Result<std::unique_ptr<TextEngine>> open_engine(const std::string& model,
   if (!engine.ok())
     return explain_kind(advise_text_memory(engine.status(), path, options.context), path, ModelUse::kText);
   note_long_context((*engine)->info(), terminal);
+  note_left_out((*engine)->info(), terminal);
   return engine;
 }
 

@@ -36,6 +36,7 @@ constexpr FlagName kFlagNames[] = {
     {"beam_width", "--beams"},
     {"length_penalty", "--length-penalty"},
     {"max_batch_tokens", "--chunk"},
+    {"max_slowdown", "--max-slowdown"},
     {"max_sequences", "--batch"},
     {"num_inference_steps", "--steps"},
     {"guidance_scale", "--guidance"},

@@ -180,6 +180,16 @@ Status print_help(const Command& command, Terminal& terminal) {
   return {};
 }
 
+/// Commands of a group that share a row of the overview, so that all fit on a screen.
+struct SharedRow {
+  const char *group, *summary;
+};
+constexpr SharedRow kSharedRows[] = {
+    {"models", "models of Hugging Face, and what is here"},
+    {"look inside", "what models read and compute"},
+    {"this program", "also help recipes, exit-codes, json"},
+};
+
 /// All commands on one screen of 80 columns and 24 rows.
 std::string overview() {
   std::string text = fmt::format(
@@ -188,8 +198,19 @@ std::string overview() {
       version_text());
   std::string_view group;
   for (const Command& c : commands()) {
-    text += fmt::format("{:<13} {:<11} {}\n", group == c.group ? "" : c.group, c.name, c.summary);
+    const bool is_first = group != c.group;
     group = c.group;
+    const auto* const shared = std::find_if(std::begin(kSharedRows), std::end(kSharedRows),
+                                            [&](const SharedRow& row) { return group == row.group; });
+    if (shared == std::end(kSharedRows)) {
+      text += fmt::format("{:<13} {:<11} {}\n", is_first ? c.group : "", c.name, c.summary);
+      continue;
+    }
+    if (!is_first) continue;
+    std::vector<std::string_view> names;
+    for (const Command& other : commands())
+      if (group == other.group) names.emplace_back(other.name);
+    text += fmt::format("{:<13} {}   {}\n", group, fmt::join(names, ", "), shared->summary);
   }
   return text + "\nstart here:   redline run redline-tales \"Once upon a time\"\n";
 }

@@ -60,8 +60,8 @@ Status dispatch(std::span<const std::string> arguments, Terminal& terminal) {
   const std::string name = arguments.empty() || arguments[0] == "-h" || arguments[0] == "--help" ? "help"
                            : arguments[0] == "--version"                                         ? "version"
                                                                                                  : arguments[0];
-  if (name == "bench" && arguments.size() > 1 && arguments[1] == "serve") {
-    const Command command = bench_serve_command();
+  if (name == "bench" && arguments.size() > 1 && (arguments[1] == "serve" || arguments[1] == "tokenizer")) {
+    const Command command = arguments[1] == "serve" ? bench_serve_command() : bench_tokenizer_command();
     return command.run(command, arguments.subspan(2), terminal);
   }
   if (const Command* command = find_command(name))

@@ -22,7 +22,7 @@ struct ServeArgs {
   int64_t max_batch_tokens = 512, cache_memory = 0, max_side = 2048, memory = 0;
   int64_t cache_spill_size = 16384;
   float request_timeout = 0, read_timeout = 60, write_timeout = 30, idle_timeout = 75;
-  float keep_alive = -1, load_timeout = 300;
+  float keep_alive = -1, load_timeout = 300, max_slowdown = kServedSlowdown;
   std::string webhook_secret;
   bool no_prefix_cache = false, allow_lora_loading = false, allow_webhooks = false;
   EngineArgs engine;
@@ -53,6 +53,10 @@ struct ServeArgs {
       {.min = 1, .max = 4096, .aliases = {"--max-num-seqs", "-np", "--parallel"}});
     v(max_batch_tokens, "max-batch-tokens", "N", "tokens of one step, prompts and new ones together",
       {.min = 1, .max = 65536, .aliases = {"--max-num-batched-tokens"}});
+    v(max_slowdown, "max-slowdown", "X",
+      "prompts are read in chunks so small that a step of texts in progress takes at most about X times as long; 0: in "
+      "chunks as large as the step has room for",
+      {.min = 0, .max = 1000});
     v(max_queue, "max-queue", "N", "texts that wait beyond those; more are refused with 429",
       {.min = 0, .max = 1000000});
     v(cache_memory, "cache-memory", "MIB", "memory for cached keys and values",
@@ -237,6 +241,7 @@ Result<std::vector<ToOpen>> models_of(const ServeArgs& args) {
     options.max_batch_tokens = std::max(args.max_batch_tokens, args.max_sequences);
     constexpr int64_t kCacheShare = 4;  // of --memory, unless it is set
     options.cache_memory = (args.cache_memory > 0 ? args.cache_memory : args.memory / kCacheShare) << 20;
+    options.max_slowdown = double{args.max_slowdown};
     options.prefix_cache = !args.no_prefix_cache;
     options.cache_folder = args.cache_spill;
     options.cache_folder_bytes = args.cache_spill_size << 20;

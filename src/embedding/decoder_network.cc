@@ -5,6 +5,7 @@
 
 #include "embedding/text_network.h"
 #include "graph/ops/linear.h"
+#include "graph/ops/soft_cap.h"
 #include "llm/stepper.h"
 
 namespace redline {
@@ -12,8 +13,16 @@ namespace {
 
 constexpr int64_t kMaxSequences = 64;
 
-/// Takes the output matrix off: rows of "logits" are then hidden states after the last norm.
+/// Takes the output matrix off, with a soft cap behind it: rows of "logits" are then hidden states after the last norm.
 Status keep_hidden(Graph& graph) {
+  const auto cap = std::find_if(graph.ops.begin(), graph.ops.end(),
+                                [&](const Op& op) { return op.def == &kSoftCap && op.outputs[0] == graph.outputs[0]; });
+  if (cap != graph.ops.end()) {
+    std::swap(graph.values[static_cast<size_t>(cap->inputs[0])].name,
+              graph.values[static_cast<size_t>(cap->outputs[0])].name);
+    graph.outputs[0] = cap->inputs[0];
+    graph.ops.erase(cap);
+  }
   const auto head = std::find_if(graph.ops.begin(), graph.ops.end(),
                                  [&](const Op& op) { return op.def == &kLinear && op.outputs[0] == graph.outputs[0]; });
   if (graph.outputs.size() != 1 || head == graph.ops.end()) return internal("{}: no output matrix", graph.name);

@@ -3,6 +3,7 @@
 #include <filesystem>
 
 #include "base/mapped_file.h"
+#include "embedding/judge.h"
 #include "formats/gguf.h"
 #include "models/config_reader.h"
 #include "models/registry.h"
@@ -104,7 +105,8 @@ bool is_embedding_model(const std::string& path) {
     if (!json.ok()) return false;
     Checkpoint checkpoint;
     checkpoint.config = *json;
-    return checkpoint.config.is_object() && find_encoder_family(checkpoint) != nullptr;
+    return checkpoint.config.is_object() &&
+           (find_encoder_family(checkpoint) != nullptr || is_judge_folder(path, checkpoint.config));
   }
   const auto file = GgufFile::open(path);
   if (!file.ok()) return false;

@@ -66,6 +66,7 @@ Status TextEmbeddingEngine::open_encoder(const EncoderFamily& family, Checkpoint
 
 Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOptions& options) {
   // The output matrix is not used, and folders of embedding models leave it out.
+  REDLINE_ASSIGN(judge_, take_judge(checkpoint));
   if (!checkpoint.tensors.count("lm_head.weight")) checkpoint.config["tie_word_embeddings"] = true;
   REDLINE_ASSIGN(LanguageModel model, build_language_model(checkpoint));
   info_.num_layers = model.config.num_layers;
@@ -79,6 +80,11 @@ Status TextEmbeddingEngine::open_decoder(Checkpoint& checkpoint, EmbeddingOption
   options.max_length = info_.max_length;
   REDLINE_ASSIGN(network_, make_decoder_network(model, options, runtime_->resources()));
   info_.cache_bytes = network_->cache_bytes();
+  is_plain_decoder_ = !config_.is_sentence_transformer && !config_.pooling && !options.pooling;
+  if (!judge_) return {};
+  info_.num_labels = 1;
+  head_rows_ = network_->limits().sequences;
+  REDLINE_ASSIGN(head_, make_head(std::move(judge_->head), head_rows_, options, runtime_->resources()));
   return {};
 }
 
@@ -188,16 +194,18 @@ Status TextEmbeddingEngine::run(std::span<const Encoded> texts, const std::funct
   return {};
 }
 
-Result<Embeddings> TextEmbeddingEngine::embed(const EmbedRequest& request) {
+Result<TextEmbeddingEngine::Encoding> TextEmbeddingEngine::encode_request(const EmbedRequest& request) const {
   if (!request.texts.empty() && !request.tokens.empty()) return invalid_argument("give texts or tokens, not both");
   if (request.dimensions < 0 || request.dimensions > info_.dimensions)
     return invalid_argument("{} dimensions are asked for, the model has {}", request.dimensions, info_.dimensions);
   REDLINE_ASSIGN(const std::string prompt, prompt_of(request.prompt_name));
-  Embeddings result;
+  Encoding encoding;
+  Embeddings& result = encoding.result;
   const bool has_tokens = !request.tokens.empty();
-  result.count = std::ssize(request.texts) + std::ssize(request.tokens);
+  result.count = encoding.left = std::ssize(request.texts) + std::ssize(request.tokens);
   result.dimensions = request.dimensions > 0 ? request.dimensions : info_.dimensions;
-  std::vector<Encoded> texts;
+  result.values.resize(static_cast<size_t>(result.count * result.dimensions));
+  encoding.texts.reserve(static_cast<size_t>(result.count));
   for (int64_t i = 0; i < result.count; ++i) {
     const auto at = static_cast<size_t>(i);
     const std::string place = fmt::format("text {}", i);
@@ -209,30 +217,93 @@ Result<Embeddings> TextEmbeddingEngine::embed(const EmbedRequest& request) {
         encoded.ids.resize(static_cast<size_t>(info_.max_length));
         ++result.truncated;
       }
-      texts.push_back(std::move(encoded));
+      encoding.texts.push_back(std::move(encoded));
     } else {
       auto encoded = encode_text(prompt, request.texts[at], request.truncate, result.truncated);
       if (!encoded.ok()) return std::move(encoded).status().within(place);
-      texts.push_back(std::move(encoded).value());
+      encoding.texts.push_back(std::move(encoded).value());
     }
-    REDLINE_TRY(check_ids(texts.back().ids).within(place));
-    result.tokens.push_back(std::ssize(texts.back().ids));
+    REDLINE_TRY(check_ids(encoding.texts.back().ids).within(place));
+    result.tokens.push_back(std::ssize(encoding.texts.back().ids));
   }
-  const auto width = static_cast<size_t>(info_.dimensions), kept = static_cast<size_t>(result.dimensions);
-  result.values.resize(static_cast<size_t>(result.count) * kept);
-  std::vector<float> whole(width);
-  const std::lock_guard lock(mutex_);
-  REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t rows) {
-    const int64_t skip = std::min(texts[i].skip, rows - 1);
-    pool(info_.pooling, hidden + skip * info_.hidden_size, rows - skip, whole);
-    const std::span<float> part = std::span(whole).first(kept);
-    if (request.normalize.value_or(info_.normalizes)) normalize(part);
-    std::copy(part.begin(), part.end(), result.values.begin() + static_cast<int64_t>(i * kept));
-  }));
+  return encoding;
+}
+
+Result<Embeddings> TextEmbeddingEngine::embed(const EmbedRequest& request) {
+  Result<Embeddings> result = internal("no result");
+  embed_all({&request, 1}, [&](size_t, Result<Embeddings> done) { result = std::move(done); });
   return result;
 }
 
+void TextEmbeddingEngine::embed_all(std::span<const EmbedRequest> requests,
+                                    const std::function<void(size_t, Result<Embeddings>)>& done) {
+  struct Text {
+    size_t request, index;
+  };
+  std::vector<std::unique_ptr<Encoding>> encodings(requests.size());  // of requests that go on
+  std::vector<Text> texts;
+  for (size_t r = 0; r < requests.size(); ++r) {
+    Result<Encoding> encoding = encode_request(requests[r]);
+    if (!encoding.ok() || encoding->left == 0) {
+      done(r, encoding.ok() ? Result<Embeddings>(std::move(encoding->result))
+                            : Result<Embeddings>(std::move(encoding).status()));
+      continue;
+    }
+    for (size_t i = 0; i < encoding->texts.size(); ++i) texts.push_back({r, i});
+    encodings[r] = std::make_unique<Encoding>(std::move(encoding).value());
+  }
+  const auto end = [&](size_t r, Result<Embeddings> result) {
+    encodings[r].reset();
+    done(r, std::move(result));
+  };
+  std::vector<float> whole(static_cast<size_t>(info_.dimensions));
+  const std::lock_guard lock(mutex_);
+  const TextNetwork::Limits limits = network_->limits();
+  std::vector<TokenSequence> batch;
+  std::vector<Text> members;
+  for (size_t next = 0; next < texts.size();) {
+    for (size_t r = 0; r < requests.size(); ++r)
+      if (encodings[r] && requests[r].goes_on && !requests[r].goes_on())
+        end(r, cancelled("nobody waits for the result"));
+    batch.clear();
+    members.clear();
+    for (int64_t tokens = 0; next < texts.size() && std::ssize(batch) < limits.sequences; ++next) {
+      const Text text = texts[next];
+      if (!encodings[text.request]) continue;
+      const Encoded& encoded = encodings[text.request]->texts[text.index];
+      tokens += std::ssize(encoded.ids);
+      if (tokens > limits.tokens) break;
+      batch.push_back({encoded.ids, encoded.second});
+      members.push_back(text);
+    }
+    if (batch.empty()) return;  // what is left has ended
+    const Status status = network_->run(batch, [&](size_t i, const float* hidden, int64_t rows) {
+      const EmbedRequest& request = requests[members[i].request];
+      Encoding& encoding = *encodings[members[i].request];
+      const int64_t skip = std::min(encoding.texts[members[i].index].skip, rows - 1);
+      pool(info_.pooling, hidden + skip * info_.hidden_size, rows - skip, whole);
+      const auto kept = static_cast<size_t>(encoding.result.dimensions);
+      const std::span<float> part = std::span(whole).first(kept);
+      if (request.normalize.value_or(info_.normalizes)) normalize(part);
+      std::copy(part.begin(), part.end(),
+                encoding.result.values.begin() + static_cast<int64_t>(members[i].index * kept));
+    });
+    for (const Text& text : members) {
+      Encoding* encoding = encodings[text.request].get();
+      if (!encoding) continue;
+      if (!status.ok()) end(text.request, status);
+      else if (--encoding->left == 0) end(text.request, Result<Embeddings>(std::move(encoding->result)));
+    }
+  }
+}
+
 Result<Ranking> TextEmbeddingEngine::rank(const RankRequest& request) {
+  if (judge_) return rank_by_judge(request);
+  if (is_plain_decoder_)
+    return unsupported(
+        "{}: a language model that is neither a reranker nor, by its files, an embedding model (modules.json of "
+        "sentence-transformers, GGUF's pooling_type): the cosine of its hidden states would not rank documents",
+        info_.path);
   return head_.empty() ? rank_by_cosine(request) : rank_by_classifier(request);
 }
 
@@ -295,15 +366,53 @@ Result<Ranking> TextEmbeddingEngine::rank_by_classifier(const RankRequest& reque
   REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t rows) {
     pool(head_means_ ? Pooling::kMean : Pooling::kCls, hidden, rows, std::span(pooled).subspan(i * width, width));
   }));
-  for (size_t first = 0; first < texts.size(); first += static_cast<size_t>(head_rows_)) {
-    const size_t count = std::min(texts.size() - first, static_cast<size_t>(head_rows_));
+  REDLINE_TRY(run_head(pooled, [&](const float* scores) { ranking.scores.push_back(sigmoid(scores[0])); }));
+  return ranking;
+}
+
+Status TextEmbeddingEngine::run_head(std::span<const float> pooled,
+                                     const std::function<void(const float* scores)>& add) {
+  const auto width = static_cast<size_t>(info_.hidden_size), texts = pooled.size() / width;
+  const int64_t num_scores = judge_ ? judge_->num_scores : info_.num_labels;
+  for (size_t first = 0; first < texts; first += static_cast<size_t>(head_rows_)) {
+    const size_t count = std::min(texts - first, static_cast<size_t>(head_rows_));
     std::copy_n(pooled.begin() + static_cast<int64_t>(first * width), count * width, head_.input("pooled"));
     SymbolValues sizes;
     sizes[Symbol::kSequences] = static_cast<int64_t>(count);
     REDLINE_TRY(head_.run(sizes));
-    const float* scores = head_.output("scores");
-    for (size_t i = 0; i < count; ++i) ranking.scores.push_back(sigmoid(scores[i]));
+    for (size_t i = 0; i < count; ++i) add(head_.output("scores") + static_cast<int64_t>(i) * num_scores);
   }
+  return {};
+}
+
+Result<Ranking> TextEmbeddingEngine::rank_by_judge(const RankRequest& request) {
+  const int64_t around = std::ssize(judge_->prefix) + std::ssize(judge_->suffix), most = info_.max_length - around;
+  Ranking ranking;
+  std::vector<Encoded> texts;
+  for (size_t i = 0; i < request.documents.size(); ++i) {
+    std::vector<int32_t> inner = encode_plain(Judge::text_of(request.query, request.documents[i]));
+    if (std::ssize(inner) > most) {
+      if (!request.truncate || most <= 0)
+        return too_long(around + std::ssize(inner), info_.max_length).within(fmt::format("query and document {}", i));
+      inner.resize(static_cast<size_t>(most));
+      ++ranking.truncated;
+    }
+    Encoded text;
+    for (const auto* part : {&std::as_const(judge_->prefix), &std::as_const(inner), &std::as_const(judge_->suffix)})
+      text.ids.insert(text.ids.end(), part->begin(), part->end());
+    REDLINE_TRY(check_ids(text.ids).within(fmt::format("query and document {}", i)));
+    ranking.tokens += std::ssize(text.ids);
+    texts.push_back(std::move(text));
+  }
+  const auto width = static_cast<size_t>(info_.hidden_size);
+  std::vector<float> pooled(texts.size() * width);
+  const std::lock_guard lock(mutex_);
+  REDLINE_TRY(run(texts, request.goes_on, [&](size_t i, const float* hidden, int64_t) {
+    std::copy_n(hidden, width, pooled.begin() + static_cast<int64_t>(i * width));
+  }));
+  REDLINE_TRY(run_head(pooled, [&](const float* scores) {
+    ranking.scores.push_back(sigmoid(judge_->num_scores == 1 ? scores[0] : scores[0] - scores[1]));
+  }));
   return ranking;
 }
 

@@ -4,6 +4,7 @@
 #include <mutex>
 
 #include "embedding/embedding_config.h"
+#include "embedding/judge.h"
 #include "embedding/text_network.h"
 
 namespace redline {
@@ -16,6 +17,8 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Result<std::vector<int32_t>> encode(std::string_view text,
                                       const std::optional<std::string>& prompt_name) const override;
   Result<Embeddings> embed(const EmbedRequest& request) override;
+  void embed_all(std::span<const EmbedRequest> requests,
+                 const std::function<void(size_t, Result<Embeddings>)>& done) override;
   Result<Ranking> rank(const RankRequest& request) override;
 
  private:
@@ -35,10 +38,20 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   Result<Encoded> encode_text(const std::string& prompt, std::string_view text, bool truncate,
                               int64_t& truncated) const;
   Status check_ids(std::span<const int32_t> ids) const;
+  /// A request whose texts are encoded; its values are still to be computed.
+  struct Encoding {
+    std::vector<Encoded> texts;
+    Embeddings result;
+    int64_t left = 0;  ///< texts
+  };
+  Result<Encoding> encode_request(const EmbedRequest& request) const;
   /// Runs all texts in as few steps as fit. The caller holds mutex_.
   Status run(std::span<const Encoded> texts, const std::function<bool()>& goes_on, const TextNetwork::Take& take);
   Result<Ranking> rank_by_cosine(const RankRequest& request);
   Result<Ranking> rank_by_classifier(const RankRequest& request);
+  Result<Ranking> rank_by_judge(const RankRequest& request);
+  /// Calls add(scores) with those of each row of `pooled`, [texts, hidden_size].
+  Status run_head(std::span<const float> pooled, const std::function<void(const float* scores)>& add);
 
   std::shared_ptr<Runtime> runtime_;
   std::unique_ptr<Tokenizer> tokenizer_;
@@ -49,7 +62,9 @@ class TextEmbeddingEngine final : public EmbeddingEngine {
   int64_t head_rows_ = 0;
   bool has_second_type_ = true;  ///< of tokens
   bool head_means_ = false;
-  std::mutex mutex_;  // of the network and the head
+  std::unique_ptr<Judge> judge_;   ///< of a decoder that ranks; head_ is its head
+  bool is_plain_decoder_ = false;  ///< nothing says that its hidden states are embeddings
+  std::mutex mutex_;               // of the network and the head
 };
 
 }  // namespace redline

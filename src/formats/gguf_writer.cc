@@ -111,11 +111,37 @@ void GgufWriter::set_value(std::string key, const GgufValue& value) {
   if (value.type != GgufType::kString) payload += value.payload;
   set_payload(std::move(key), value.type, std::move(payload));
 }
+std::optional<GgufValue> GgufWriter::find(std::string_view key) const {
+  for (const auto& [name, value] : metadata_) {
+    if (name != key) continue;
+    GgufValue found{value.type, GgufType::kU32, 1, value.payload};
+    if (value.type == GgufType::kString) found.payload.remove_prefix(sizeof(uint64_t));
+    if (value.type == GgufType::kArray) {
+      std::memcpy(&found.element_type, found.payload.data(), sizeof(found.element_type));
+      std::memcpy(&found.count, found.payload.data() + sizeof(found.element_type), sizeof(found.count));
+      found.payload.remove_prefix(sizeof(found.element_type) + sizeof(found.count));
+    }
+    return found;
+  }
+  return std::nullopt;
+}
 void GgufWriter::add_tensor(std::string name, TensorView view) {
   tensors_.push_back({std::move(name), std::move(view), {}});
 }
 void GgufWriter::add_tensor(std::string name, TensorView view, FillRows fill) {
   tensors_.push_back({std::move(name), std::move(view), std::move(fill)});
+}
+
+void GgufWriter::replace_tensor(size_t index, DType dtype, FillRows fill) {
+  Tensor& tensor = tensors_[index];
+  tensor.view = {dtype, tensor.view.shape, nullptr};
+  tensor.fill = std::move(fill);
+}
+
+int64_t GgufWriter::file_bytes() const {
+  auto bytes = static_cast<int64_t>(header().size());
+  for (const Tensor& tensor : tensors_) bytes += padded_bytes(tensor.view);
+  return bytes;
 }
 
 Status GgufWriter::check() const {

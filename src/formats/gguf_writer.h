@@ -23,6 +23,8 @@ class GgufWriter {
   void set_i32s(std::string key, const std::vector<int32_t>& values);
   /// Copies a value of another file. general.alignment is reserved for the writer: write() rejects it.
   void set_value(std::string key, const GgufValue& value);
+  /// What has been set, valid until the next change. nullopt: no such key.
+  std::optional<GgufValue> find(std::string_view key) const;
   /// A scalar or array given by its encoded bytes after the type number, for tests.
   void set_payload(std::string key, GgufType type, std::string payload);
   /// `view.shape` is outermost first.
@@ -31,6 +33,17 @@ class GgufWriter {
   using FillRows = std::function<Status(int64_t begin, int64_t end, uint8_t* out)>;
   /// A tensor whose rows are generated during writing, some MiB at a time; `view` has type and shape, no data.
   void add_tensor(std::string name, TensorView view, FillRows fill);
+  /// A tensor as it was added.
+  struct Tensor {
+    std::string name;
+    TensorView view;
+    FillRows fill;  ///< empty: view.data is used
+  };
+  const std::vector<Tensor>& tensors() const { return tensors_; }
+  /// Gives a tensor another type and contents.
+  void replace_tensor(size_t index, DType dtype, FillRows fill);
+  /// Bytes of the file.
+  int64_t file_bytes() const;
   /// Writes to a temporary name next to `path` and renames it, so no partial file appears under the final name.
   /// invalid_argument: a name or shape that GGUF cannot represent. io: system error (disk full, no such folder, ...).
   Status write(const std::string& path) const;
@@ -49,12 +62,6 @@ class GgufWriter {
     std::string payload;  ///< encoded, as in the file
   };
   Status check() const;
-
-  struct Tensor {
-    std::string name;
-    TensorView view;
-    FillRows fill;  ///< empty: view.data is used
-  };
   template <class Sink>
   Status write_all(Sink&& write) const;
 

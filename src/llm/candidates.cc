@@ -103,11 +103,42 @@ void Candidates::keep_top_k(int64_t k) {
   keep_down_to(tokens_[*last]);
 }
 
-void Candidates::keep_top_p(double p) {
-  const double wanted = p * sum_of_weights();
-  keep_down_to(tokens_[last_of_mass([&](uint32_t a, uint32_t b) { return is_likelier(a, b); },
-                                    [&](double mass) { return mass >= wanted; })]);
+/// The last of the smallest number of most likely tokens whose weights reach `wanted`. One pass sums the weights of ranges
+/// of logits; the tokens of the range where the sum is reached are sorted. The quickselect serves few tokens, and logits of
+/// which too many lie in one range.
+Candidate Candidates::last_of_likeliest(double wanted) {
+  constexpr size_t kRanges = 4096, kMaxSorted = 2 * kRanges;
+  constexpr float kSmallest = 104;  // exp(-104) is 0 in float32
+  const auto quickselect = [&] {
+    return tokens_[last_of_mass([&](uint32_t a, uint32_t b) { return is_likelier(a, b); },
+                                [&](double mass) { return mass >= wanted; })];
+  };
+  float least = best_;
+  for (const Candidate& token : tokens_) least = std::min(least, token.logit);
+  const float per_unit = static_cast<float>(kRanges) / std::min(best_ - least, kSmallest * temperature_);
+  if (tokens_.size() < kRanges || !std::isfinite(per_unit)) return quickselect();
+  // Monotonic in the logit, in spite of rounding.
+  const auto range_of = [&](const Candidate& token) {
+    return static_cast<size_t>(std::min((best_ - token.logit) * per_unit, static_cast<float>(kRanges - 1)));
+  };
+  scores_.assign(kRanges, 0);
+  for (size_t i = 0; i < tokens_.size(); ++i) scores_[range_of(tokens_[i])] += double{weights_[i]};
+  double sum = 0;
+  size_t range = 0;
+  for (; range + 1 < kRanges && sum + scores_[range] < wanted; ++range) sum += scores_[range];
+  order_.clear();
+  for (size_t i = 0; i < tokens_.size(); ++i)
+    if (range_of(tokens_[i]) == range) order_.push_back(static_cast<uint32_t>(i));
+  if (order_.empty() || order_.size() > kMaxSorted) return quickselect();
+  std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return is_likelier(a, b); });
+  for (const uint32_t i : order_) {
+    sum += double{weights_[i]};
+    if (sum >= wanted) return tokens_[i];
+  }
+  return tokens_[order_.back()];  // sums in another order are rounded otherwise
 }
+
+void Candidates::keep_top_p(double p) { keep_down_to(last_of_likeliest(p * sum_of_weights())); }
 
 bool Candidates::keep_top_p_of_more(double p, double low, double high) {
   constexpr double kRounding = 1e-12;  // of sums in float64, in whatever order

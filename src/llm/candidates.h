@@ -71,6 +71,7 @@ class Candidates {
   void filter(Keep keep);
   template <class Before, class Reached>
   uint32_t last_of_mass(Before before, Reached reached);
+  Candidate last_of_likeliest(double wanted);
   bool is_likelier(uint32_t a, uint32_t b) const { return likelier(tokens_[a], tokens_[b]); }
   void keep_down_to(Candidate least);
   void number_tokens();

@@ -44,8 +44,9 @@ AtExit(F) -> AtExit<F>;
 }  // namespace
 
 GenerationLoop::GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens,
-                               std::unique_ptr<PrefixCache> prefixes)
-    : stepper_(stepper), model_(model), prefixes_(std::move(prefixes)), max_prefill_tokens_(max_prefill_tokens) {}
+                               double max_slowdown, std::unique_ptr<PrefixCache> prefixes)
+    : stepper_(stepper), model_(model), prefixes_(std::move(prefixes)), max_prefill_tokens_(max_prefill_tokens),
+      max_slowdown_(max_slowdown) {}
 
 GenerationLoop::~GenerationLoop() {
   {
@@ -179,6 +180,11 @@ EngineStats GenerationLoop::stats() const {
   return stats;
 }
 
+bool GenerationLoop::is_busy() const {
+  std::lock_guard lock(mutex_);
+  return has_leader_ || submitted_ > 0 || !waiting_.empty();
+}
+
 void GenerationLoop::count(std::span<const Request> ended) {
   for (const Request& request : ended) {
     const std::optional<FinishReason> reason = request.generation->reason();
@@ -299,6 +305,14 @@ std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
   budget.now_ms = TextGeneration::now_ms();
   budget.tokens = limits.tokens;
   budget.max_prefill_tokens = max_prefill_tokens_;
+  if (max_slowdown_ > 0) {
+    const auto sampled = std::count_if(running_.begin(), running_.end(), [](const Request& request) {
+      return request.generation->state() != nullptr && request.generation->has_prefilled();
+    });
+    const int64_t most = step_time_.prompt_tokens_within(max_slowdown_, sampled);
+    if (most != StepTime::kNoLimit)
+      budget.max_prefill_tokens = max_prefill_tokens_ > 0 ? std::min(max_prefill_tokens_, most) : most;
+  }
   budget.sequences = std::min(limits.sequences, limits.logit_rows);
   budget.cache_pages = limits.cache_tokens / limits.page_tokens;
   budget.page_tokens = limits.page_tokens;
@@ -340,15 +354,20 @@ void GenerationLoop::preempt(size_t request) {
 
 Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   std::vector<StepEntry> entries;
+  int64_t sampled = 0, prompt_tokens = 0;
   for (const ScheduledTokens& tokens : scheduled) {
     TextGeneration& g = *running_[tokens.request].generation;
     admit(g);
+    if (g.has_prefilled() && g.pending().size() == 1) ++sampled;
+    else prompt_tokens += std::min(tokens.tokens, std::ssize(g.pending()));
     const std::span<const int32_t> pending = g.pending();
     const size_t n = std::min(pending.size(), static_cast<size_t>(tokens.tokens));
     entries.push_back(
         {g.state().get(), pending.first(n), n == pending.size() ? 1 : 0, g.prompt_tokens(), g.adapters()});
   }
+  const double before = stepper_.step_seconds();
   REDLINE_TRY(stepper_.step(entries));
+  step_time_.add(sampled, prompt_tokens, stepper_.step_seconds() - before);
   // Requests that come while this one runs start from the pages that it has filled.
   for (size_t i = 0; i < entries.size(); ++i)
     if (entries[i].state->length() / kKvPageTokens >

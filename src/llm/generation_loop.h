@@ -10,6 +10,7 @@
 #include "llm/generation.h"
 #include "llm/prefix_cache.h"
 #include "llm/scheduler.h"
+#include "llm/step_time.h"
 #include "llm/stepper.h"
 
 namespace redline {
@@ -17,8 +18,9 @@ namespace redline {
 /// Thread-safe.
 class GenerationLoop : private SchedulerHost {
  public:
-  /// Stepper and model must outlive the loop. `max_prefill_tokens`: as in TextEngineOptions. `prefixes` may be null.
-  GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens,
+  /// Stepper and model must outlive the loop. `max_prefill_tokens`, `max_slowdown`: as in TextEngineOptions. `prefixes` may
+  /// be null.
+  GenerationLoop(Stepper& stepper, const TextModel& model, int64_t max_prefill_tokens, double max_slowdown,
                  std::unique_ptr<PrefixCache> prefixes = nullptr);
   /// Cancels what is still running.
   ~GenerationLoop() override;
@@ -27,6 +29,8 @@ class GenerationLoop : private SchedulerHost {
   Result<std::shared_ptr<Generation>> submit(const GenerateRequest& request, TextGeneration::Callback on_piece);
   /// The counts of requests and tokens. Does not wait for the step in progress.
   EngineStats stats() const;
+  /// A request waits or runs. Does not wait either.
+  bool is_busy() const;
 
  private:
   struct Request {
@@ -72,6 +76,8 @@ class GenerationLoop : private SchedulerHost {
   const TextModel& model_;
   std::unique_ptr<PrefixCache> prefixes_;
   int64_t max_prefill_tokens_;
+  double max_slowdown_;
+  StepTime step_time_;   ///< of the thread that runs the steps
   Scheduler scheduler_;  ///< of the thread that runs the steps
 
   mutable std::mutex mutex_;         ///< of what follows

@@ -1,6 +1,7 @@
 #include "llm/llm_engine.h"
 
 #include <algorithm>
+#include <cmath>
 #include <new>
 
 #include "base/available_memory.h"
@@ -72,6 +73,8 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
   REDLINE_ASSIGN(e.stepper_, Stepper::make(std::move(model.graph), e.model_, options, e.runtime_->resources()));
   if (options.max_prefill_tokens < 0)
     return invalid_argument("max_prefill_tokens {} must not be negative", options.max_prefill_tokens);
+  if (!std::isfinite(options.max_slowdown) || (options.max_slowdown != 0 && options.max_slowdown < 1))
+    return invalid_argument("max_slowdown {} must be 0 or at least 1", options.max_slowdown);
   // Keys of rope that depends on the length of the prompt are not those of another prompt.
   std::unique_ptr<PrefixCache> prefixes;
   if (options.prefix_cache && !e.stepper_->executable().has_input("lengths")) {
@@ -87,18 +90,28 @@ Result<std::unique_ptr<LlmEngine>> LlmEngine::make(Checkpoint checkpoint, const 
     }
     prefixes = std::make_unique<PrefixCache>(e.stepper_->pool(), unused_pages(options, states), std::move(disk));
   }
-  if (options.machine_limits) e.set_limits(options);
-  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, std::move(prefixes));
+  e.machine_limits_ = options.machine_limits;
+  e.is_exact_f32_ = options.dtype == ComputeType::kF32;
+  e.loop_ = std::make_unique<GenerationLoop>(*e.stepper_, e.model_, options.max_prefill_tokens, options.max_slowdown,
+                                             std::move(prefixes));
   return engine;
 }
 
-void LlmEngine::set_limits(const TextEngineOptions& options) {
-  MachineQuestion question{
-      model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), options.dtype == ComputeType::kF32, {}};
+void LlmEngine::count_bounds() {
+  if (!machine_limits_ || counts_bounds_) return;
+  const std::lock_guard asks(bounds_mutex_);
+  if (counts_bounds_) return;
+  MachineQuestion question{model_.info.threads, static_cast<int64_t>(step_cost(1, 0, 1).bytes), is_exact_f32_, {}};
   for (const OpCost& op : op_costs(1, 0, 1)) question.types.push_back(op.type);
-  stepper_->set_bound([this, limits = options.machine_limits(question)](const StepWork& work) {
-    return least_seconds(costs(work), limits);
-  });
+  question.may_measure = !loop_->is_busy();
+  std::unique_lock steps(stepper_->mutex(), std::defer_lock);
+  if (question.may_measure) steps.lock();  // a step beside it would be measured too
+  MachineLimits limits = machine_limits_(question);
+  if (limits.read_bytes_per_s <= 0 && limits.operations_per_s.empty() && !question.may_measure) return;
+  if (!steps.owns_lock()) steps.lock();
+  stepper_->set_bound(
+      [this, limits = std::move(limits)](const StepWork& work) { return least_seconds(costs(work), limits); });
+  counts_bounds_ = true;
 }
 
 Result<std::unique_ptr<Sequence>> LlmEngine::new_sequence(const AdapterWeights& adapters) {
@@ -151,13 +164,14 @@ EngineProfile::StepCost LlmEngine::step_cost(int64_t tokens, int64_t depth, int6
 }
 
 std::vector<EngineProfile::OpCost> LlmEngine::op_costs(int64_t tokens, int64_t depth, int64_t sequences) const {
-  const double n = static_cast<double>(tokens), d = static_cast<double>(depth), s = static_cast<double>(sequences);
-  return costs({s * n, s, s * (d + n), s * (n * d + n * (n + 1) / 2)});
+  StepWork one;
+  one.add_attention(stepper_->executable().states().groups, static_cast<double>(tokens), static_cast<double>(depth));
+  const auto s = static_cast<double>(sequences);
+  return costs({s * static_cast<double>(tokens), s, s * one.kv_bytes, s * one.pairs});
 }
 
 std::vector<EngineProfile::OpCost> LlmEngine::costs(const StepWork& work) const {
-  return redline::op_costs(model_, work, static_cast<double>(stepper_->executable().states().bytes_per_token()),
-                           stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16");
+  return redline::op_costs(model_, work, stepper_->kv_format() == KvFormat::kF32 ? "f32" : "f16");
 }
 
 const EngineProfile& profile_of(const TextEngine& engine) {

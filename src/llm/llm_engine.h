@@ -2,7 +2,10 @@
 // runs requests.
 #pragma once
 
+#include <atomic>
+#include <functional>
 #include <memory>
+#include <mutex>
 
 #include "llm/engine_profile.h"
 #include "llm/generation_loop.h"
@@ -36,6 +39,7 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   BatchLimits batch_limits() const override { return stepper_->limits(); }
   int64_t free_cache_tokens() const override;
   EngineStats stats() const override;
+  void count_bounds() override;
   Result<GenerateResult> generate(const GenerateRequest& request,
                                   const std::function<bool(const TextPiece&)>& on_piece) override {
     return loop_->run(request, on_piece);
@@ -54,7 +58,6 @@ class LlmEngine final : public TextEngine, public EngineProfile {
 
  private:
   LlmEngine() = default;
-  void set_limits(const TextEngineOptions& options);
   std::vector<OpCost> costs(const StepWork& work) const;
 
   // Each part uses those before it.
@@ -62,6 +65,11 @@ class LlmEngine final : public TextEngine, public EngineProfile {
   TextModel model_;
   std::unique_ptr<Stepper> stepper_;
   std::unique_ptr<GenerationLoop> loop_;
+
+  std::function<MachineLimits(const MachineQuestion&)> machine_limits_;
+  bool is_exact_f32_ = false;
+  std::mutex bounds_mutex_;  ///< of count_bounds()
+  std::atomic<bool> counts_bounds_{false};
 };
 
 }  // namespace redline

@@ -6,8 +6,9 @@
 
 namespace redline {
 
-OutputConstraints::OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens)
-    : tokenizer_(tokenizer), vocab_size_(vocab_size), stop_tokens_(std::move(stop_tokens)) {}
+OutputConstraints::OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens,
+                                     size_t max_bytes)
+    : tokenizer_(tokenizer), vocab_size_(vocab_size), stop_tokens_(std::move(stop_tokens)), max_bytes_(max_bytes) {}
 
 std::shared_ptr<const TokenTrie> OutputConstraints::vocabulary() {
   std::lock_guard lock(mutex_);
@@ -26,6 +27,7 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
     std::lock_guard lock(mutex_);
     if (const auto found = std::find_if(kept_.begin(), kept_.end(), same); found != kept_.end()) {
       kept_.splice(kept_.begin(), kept_, found);
+      drop_old();
       return kept_.front().constraint;
     }
   }
@@ -40,11 +42,22 @@ Result<std::shared_ptr<const Constraint>> OutputConstraints::compile(const Outpu
     }
   }();
   if (!compiled.ok()) return compiled;
-  constexpr size_t kMaxKept = 32;
   std::lock_guard lock(mutex_);
   if (std::none_of(kept_.begin(), kept_.end(), same)) kept_.push_front({std::move(key), *compiled});
-  if (kept_.size() > kMaxKept) kept_.pop_back();
+  drop_old();
   return compiled;
+}
+
+// What they keep grows while texts are generated. Requests in progress keep theirs.
+void OutputConstraints::drop_old() {
+  constexpr size_t kMaxKept = 32;
+  size_t count = 0, bytes = 0;
+  auto at = kept_.begin();
+  for (; at != kept_.end() && count < kMaxKept; ++at, ++count) {
+    bytes += at->constraint->cache_bytes();
+    if (bytes > max_bytes_ && count > 0) break;
+  }
+  kept_.erase(at, kept_.end());
 }
 
 }  // namespace redline

@@ -13,8 +13,10 @@ namespace redline {
 /// Thread-safe. The trie of the vocabulary is built with the first constraint.
 class OutputConstraints {
  public:
-  /// `tokenizer` must outlive this object; null: constraints are errors.
-  OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens);
+  /// `tokenizer` must outlive this object; null: constraints are errors. `max_bytes`: of what the kept ones have computed,
+  /// besides the latest.
+  OutputConstraints(const Tokenizer* tokenizer, int64_t vocab_size, std::vector<int32_t> stop_tokens,
+                    size_t max_bytes = size_t{64} << 20);
   /// Of kToolCalls, before the first one.
   void set_chat_template(std::string text) { chat_template_ = std::move(text); }
 
@@ -24,9 +26,11 @@ class OutputConstraints {
   std::shared_ptr<const TokenTrie> vocabulary();
 
  private:
+  void drop_old();
   const Tokenizer* tokenizer_;
   const int64_t vocab_size_;
   const std::vector<int32_t> stop_tokens_;
+  const size_t max_bytes_;
   std::string chat_template_;
   std::mutex mutex_;
   std::shared_ptr<const TokenTrie> trie_;

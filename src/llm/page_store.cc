@@ -1,62 +1,67 @@
 #include "llm/page_store.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include <cerrno>
+#include <charconv>
 #include <cstring>
 #include <system_error>
 
 #include "base/cache_folder.h"
 #include "base/hash.h"
-#include "base/mapped_file.h"
-#include "base/output_file.h"
 
 namespace redline {
 namespace {
 
-constexpr char kMagic[8] = {'R', 'L', 'P', 'A', 'G', 'E', 'S', '1'};
-/// Pages that wait to be written; more are not kept.
-constexpr int64_t kMaxQueuedBytes = int64_t{256} << 20;
+constexpr char kMagic[8] = {'R', 'L', 'P', 'A', 'G', 'E', 'S', '2'};
 
 struct Header {
   char magic[8];
-  uint64_t identity, name;
-  uint64_t checksum;  ///< of everything behind the header
+  uint64_t identity;
+  PageName name, parent;
+  uint64_t checksum;  ///< of what lies between the header and the pages
   uint64_t groups;    ///< bit g: the page of state group g is there
   uint32_t key_bytes, num_tokens;
   uint64_t file_bytes;
 };
-static_assert(sizeof(Header) == 56);
+static_assert(sizeof(Header) == 80);
 
 int64_t padded(int64_t bytes) { return (bytes + 7) / 8 * 8; }
 
-/// The header's bytes are followed by the key, the tokens and the pages, each padded to 8 bytes.
-struct Layout {
-  int64_t key, tokens, pages, end;
-  Layout(int64_t key_bytes, int64_t num_tokens, uint64_t groups, std::span<const int64_t> page_bytes) {
-    key = sizeof(Header);
-    tokens = key + padded(key_bytes);
-    pages = end = tokens + padded(4 * num_tokens);
-    for (size_t g = 0; g < page_bytes.size(); ++g)
-      if (groups >> g & 1) end += padded(page_bytes[g]);
-  }
-};
-
-uint64_t checksum(const uint8_t* file, int64_t bytes) {
-  return hash_bytes(0, file + sizeof(Header), static_cast<size_t>(bytes) - sizeof(Header));
-}
+uint64_t checksum(const uint8_t* data, int64_t bytes) { return hash_bytes(0, data, static_cast<size_t>(bytes)); }
 
 }  // namespace
 
+/// The header's bytes are followed by the checksum of each page, the key, the tokens and the pages, each padded to 8
+/// bytes.
+struct PageStore::Layout {
+  uint64_t groups;
+  int64_t key, tokens, head_end, end;
+  std::vector<int64_t> pages;  ///< by state group; 0: none
+  Layout(int64_t key_bytes, int64_t num_tokens, uint64_t has, std::span<const int64_t> page_bytes) : groups(has) {
+    key = int64_t{sizeof(Header)} + 8 * __builtin_popcountll(groups);
+    tokens = key + padded(key_bytes);
+    end = head_end = tokens + padded(4 * num_tokens);
+    for (size_t g = 0; g < page_bytes.size(); ++g) {
+      pages.push_back(groups >> g & 1 ? end : 0);
+      if (groups >> g & 1) end += padded(page_bytes[g]);
+    }
+  }
+  /// Where the checksum of the page of a group lies.
+  int64_t sum(size_t g) const {
+    return int64_t{sizeof(Header)} + 8 * __builtin_popcountll(groups & ((uint64_t{1} << g) - 1));
+  }
+};
+
+PageStore::PageStore(PageStoreOptions options, PageFolder folder)
+    : options_(std::move(options)), folder_(std::move(folder)), bytes_(folder_.bytes()) {
+  for (const std::string& file : folder_.names())
+    if (const std::optional<PageName> name = name_of(file)) known_.insert(*name);
+}
+
 Result<std::unique_ptr<PageStore>> PageStore::open(PageStoreOptions options) {
   REDLINE_CHECK(options.page_bytes.size() <= 64);
-  REDLINE_TRY(create_folder(options.folder));
-  std::unique_ptr<PageStore> store(new PageStore(std::move(options)));
-  // Also removes what killed writers have left.
-  make_cache_room({store->options_.folder, store->options_.max_bytes}, 0);
-  store->list_folder();
+  REDLINE_ASSIGN(PageFolder folder, PageFolder::open(options.folder, options.max_bytes));
+  std::unique_ptr<PageStore> store(new PageStore(std::move(options), std::move(folder)));
   try {
     store->thread_ = std::thread([s = store.get()] { s->write_queued(); });
   } catch (const std::system_error& error) {
@@ -78,80 +83,86 @@ void PageStore::notice(const std::string& text) const {
   if (options_.on_notice) options_.on_notice(text);
 }
 
-uint64_t PageStore::name(uint64_t parent, const std::string& key, std::span<const int32_t> tokens) const {
-  uint64_t hash = parent != 0 ? parent : hash_bytes(options_.identity, key.data(), key.size());
-  hash = hash_bytes(hash, tokens.data(), tokens.size_bytes());
-  return hash != 0 ? hash : 1;
+PageOfText PageStore::page(const PageName& parent, const std::string& key, std::span<const int32_t> tokens) const {
+  const auto hash = [&](uint64_t of_parent, uint64_t seed) {
+    const uint64_t begin =
+        parent.is_beginning() ? hash_bytes(options_.identity + seed, key.data(), key.size()) : of_parent;
+    return hash_bytes(begin, tokens.data(), tokens.size_bytes());
+  };
+  constexpr uint64_t kSeed = 0x243f6a8885a308d3u;
+  PageName name{hash(parent.a, 0), hash(parent.b, kSeed)};
+  if (name.is_beginning()) name.b = 1;
+  return {name, parent, tokens};
 }
 
-std::string PageStore::file_name(uint64_t name) const {
-  return fmt::format("pages-{:016x}-{:016x}", options_.identity, name);
+std::string PageStore::file_name(const PageName& name) const {
+  return fmt::format("pages-{:016x}-{:016x}{:016x}", options_.identity, name.a, name.b);
 }
 
-void PageStore::list_folder() {
-  for (const CacheFile& file : list_cache(options_.folder)) {
-    const std::string name = file.path.substr(options_.folder.size() + 1);
-    add(name.substr(0, name.find('.')), file.bytes);
-  }
+std::optional<PageName> PageStore::name_of(const std::string& file) const {
+  constexpr size_t kDigits = 16;  // of 64 bits
+  if (file.size() < 2 * kDigits) return std::nullopt;
+  const char* at = file.data() + file.size() - 2 * kDigits;
+  PageName name;
+  std::from_chars(at, at + kDigits, name.a, 16);
+  std::from_chars(at + kDigits, at + 2 * kDigits, name.b, 16);
+  return file == file_name(name) ? std::optional(name) : std::nullopt;
 }
 
-// The caller holds the mutex, or nobody else knows the store.
-void PageStore::add(const std::string& file, int64_t bytes) {
-  forget(file);
-  files_[file] = {bytes, uses_.insert(uses_.end(), file)};
-  bytes_ += bytes;
-}
-
-void PageStore::forget(const std::string& file) {
-  const auto at = files_.find(file);
-  if (at == files_.end()) return;
-  bytes_ -= at->second.bytes;
-  uses_.erase(at->second.use);
-  files_.erase(at);
-}
-
-bool PageStore::has(uint64_t name) const {
+bool PageStore::has(const PageName& name) const {
   std::lock_guard lock(mutex_);
-  return files_.contains(file_name(name));
+  return queued_.contains(name) || known_.contains(name);
 }
 
-bool PageStore::write(uint64_t name, const std::string& key, std::span<const int32_t> tokens,
-                      std::span<const uint8_t* const> pages) {
-  uint64_t groups = 0;
-  for (size_t g = 0; g < pages.size(); ++g) groups |= uint64_t{pages[g] != nullptr} << g;
-  const Layout at(std::ssize(key), std::ssize(tokens), groups, options_.page_bytes);
+void PageStore::push(Job job) {
   {
     std::lock_guard lock(mutex_);
-    if (queued_.contains(name) || files_.contains(file_name(name)) || queued_bytes_ + at.end > kMaxQueuedBytes)
-      return false;
-  }
-  Job job{name, std::vector<uint8_t>(static_cast<size_t>(at.end))};
-  uint8_t* file = job.file.data();
-  std::memcpy(file + at.key, key.data(), key.size());
-  std::memcpy(file + at.tokens, tokens.data(), tokens.size_bytes());
-  int64_t place = at.pages;
-  for (size_t g = 0; g < pages.size(); ++g) {
-    if (!pages[g]) continue;
-    std::memcpy(file + place, pages[g], static_cast<size_t>(options_.page_bytes[g]));
-    place += padded(options_.page_bytes[g]);
-  }
-  Header header{};
-  std::memcpy(header.magic, kMagic, sizeof kMagic);
-  header.identity = options_.identity;
-  header.name = name;
-  header.groups = groups;
-  header.key_bytes = static_cast<uint32_t>(key.size());
-  header.num_tokens = static_cast<uint32_t>(tokens.size());
-  header.file_bytes = static_cast<uint64_t>(at.end);
-  std::memcpy(file, &header, sizeof header);  // the checksum is added by the writing thread
-  {
-    std::lock_guard lock(mutex_);
-    queued_bytes_ += at.end;
-    queued_[name] = true;
+    queued_bytes_ += job.bytes();
+    if (job.uses.empty()) queued_.insert(job.name);
     queue_.push_back(std::move(job));
   }
   changed_.notify_all();
+}
+
+bool PageStore::write(const PageOfText& page, const std::string& key, std::span<const uint8_t* const> pages) {
+  uint64_t groups = 0;
+  for (size_t g = 0; g < pages.size(); ++g) groups |= uint64_t{pages[g] != nullptr} << g;
+  const Layout at(std::ssize(key), std::ssize(page.tokens), groups, options_.page_bytes);
+  {
+    std::lock_guard lock(mutex_);
+    const auto is_there = [&](const PageName& name) { return queued_.contains(name) || known_.contains(name); };
+    if (is_there(page.name)) return true;
+    if (queued_bytes_ + at.end > options_.max_queued_bytes) return false;
+    if (!page.parent.is_beginning() && !is_there(page.parent)) return false;
+  }
+  Job job{page.name, page.parent, std::vector<uint8_t>(static_cast<size_t>(at.end)), {}};
+  uint8_t* file = job.file.data();
+  std::memcpy(file + at.key, key.data(), key.size());
+  std::memcpy(file + at.tokens, page.tokens.data(), page.tokens.size_bytes());
+  for (size_t g = 0; g < pages.size(); ++g)
+    if (pages[g]) std::memcpy(file + at.pages[g], pages[g], static_cast<size_t>(options_.page_bytes[g]));
+  Header header{};
+  std::memcpy(header.magic, kMagic, sizeof kMagic);
+  header.identity = options_.identity;
+  header.name = page.name;
+  header.parent = page.parent;
+  header.groups = groups;
+  header.key_bytes = static_cast<uint32_t>(key.size());
+  header.num_tokens = static_cast<uint32_t>(page.tokens.size());
+  header.file_bytes = static_cast<uint64_t>(at.end);
+  std::memcpy(file, &header, sizeof header);  // the checksums are added by the writing thread
+  push(std::move(job));
   return true;
+}
+
+void PageStore::use(std::span<const PageName> names) {
+  Job job;
+  for (const PageName& name : names) job.uses.push_back(file_name(name));
+  {
+    std::lock_guard lock(mutex_);
+    if (names.empty() || queued_bytes_ + job.bytes() > options_.max_queued_bytes) return;
+  }
+  push(std::move(job));
 }
 
 void PageStore::write_queued() {
@@ -161,97 +172,126 @@ void PageStore::write_queued() {
     if (queue_.empty()) return;
     Job job = std::move(queue_.front());
     queue_.pop_front();
-    const auto bytes = static_cast<int64_t>(job.file.size());
-    std::vector<std::string> evicted;
-    while (bytes_ + bytes > options_.max_bytes && !uses_.empty()) {
-      evicted.push_back(uses_.front());
-      forget(evicted.back());
-    }
-    const bool fits = bytes_ + bytes <= options_.max_bytes;
+    is_writing_ = true;
+    const bool is_reachable = job.parent.is_beginning() || known_.contains(job.parent);
+    if (std::exchange(has_removed_, false)) folder_.count_again();
     lock.unlock();
-    for (const std::string& file : evicted) ::unlink(cache_path(options_.folder, file).c_str());
-    Status status = fits ? write_file(job) : Status();
-    if (!status.ok() && !is_failing_)
-      notice(fmt::format("pages of the prefix cache are not kept on disk: {}", status.message()));
-    is_failing_ = !status.ok();
+    if (!job.uses.empty()) folder_.use(job.uses);
+    else if (is_reachable) write_file(job);
     lock.lock();
-    if (fits && status.ok()) add(file_name(job.name), bytes);
-    queued_bytes_ -= bytes;
-    queued_.erase(job.name);
+    bytes_ = folder_.bytes();
+    queued_bytes_ -= job.bytes();
+    if (job.uses.empty()) queued_.erase(job.name);
+    is_writing_ = false;
     changed_.notify_all();
   }
 }
 
-Status PageStore::write_file(const Job& job) {
-  auto* file = const_cast<uint8_t*>(job.file.data());
-  const auto bytes = static_cast<int64_t>(job.file.size());
-  const uint64_t sum = checksum(file, bytes);
-  std::memcpy(file + offsetof(Header, checksum), &sum, sizeof sum);
-  REDLINE_ASSIGN(CacheWriter writer, CacheWriter::create(options_.folder, file_name(job.name)));
-  REDLINE_TRY(writer.write(file, bytes, 0));
-  return writer.commit(false);
+// By the writing thread, without the mutex.
+void PageStore::write_file(Job& job) {
+  uint8_t* file = job.file.data();
+  Header header;
+  std::memcpy(&header, file, sizeof header);
+  const Layout at(header.key_bytes, header.num_tokens, header.groups, options_.page_bytes);
+  for (size_t g = 0; g < at.pages.size(); ++g) {
+    if (at.pages[g] == 0) continue;
+    const uint64_t sum = checksum(file + at.pages[g], options_.page_bytes[g]);
+    std::memcpy(file + at.sum(g), &sum, sizeof sum);
+  }
+  header.checksum = checksum(file + sizeof header, at.head_end - int64_t{sizeof header});
+  std::memcpy(file, &header, sizeof header);
+  const std::string parent = job.parent.is_beginning() ? "" : file_name(job.parent);
+  const Result<PageFolder::Added> added = folder_.add(file_name(job.name), parent, job.file);
+  if (!added.ok() && !is_failing_)
+    notice(fmt::format("pages of the prefix cache are not kept on disk: {}", added.status().message()));
+  is_failing_ = !added.ok();
+  if (!added.ok()) return;
+  std::lock_guard lock(mutex_);
+  for (const std::string& evicted : added->evicted)
+    if (const std::optional<PageName> name = name_of(evicted)) known_.erase(*name);
+  if (added->is_there) known_.insert(job.name);
 }
 
-bool PageStore::read(uint64_t name, const std::string& key, std::span<const int32_t> tokens,
-                     const std::function<uint8_t*(size_t g)>& place) {
-  const std::string file = file_name(name), path = cache_path(options_.folder, file);
-  const auto mapped = MappedFile::open(path);
-  if (!mapped.ok()) {  // evicted by another engine
-    if (mapped.status().code() != Code::not_found) notice(mapped.status().message());
-    std::lock_guard lock(mutex_);
-    forget(file);
-    return false;
-  }
-  const MappedFile& m = **mapped;
-  const auto check = [&]() -> Status {
-    Header header;
-    if (m.size() < static_cast<int64_t>(sizeof header)) return invalid_argument("{} bytes are no header", m.size());
-    std::memcpy(&header, m.data(), sizeof header);
-    if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return invalid_argument("it does not hold pages");
-    if (header.identity != options_.identity || header.name != name)
-      return invalid_argument("it is of another model or text than its name says");
-    const auto num_groups = options_.page_bytes.size();
-    if (num_groups < 64 && header.groups >> num_groups != 0) return invalid_argument("it has too many state groups");
-    const Layout at(header.key_bytes, header.num_tokens, header.groups, options_.page_bytes);
-    if (header.file_bytes != static_cast<uint64_t>(at.end) || m.size() != at.end)
-      return invalid_argument("it has {} bytes instead of {}", m.size(), at.end);
-    if (header.checksum != checksum(m.data(), m.size())) return invalid_argument("its checksum is wrong");
-    if (header.key_bytes != key.size() || std::memcmp(m.data() + at.key, key.data(), key.size()) != 0 ||
-        header.num_tokens != tokens.size() ||
-        std::memcmp(m.data() + at.tokens, tokens.data(), tokens.size_bytes()) != 0)
-      return invalid_argument("it is of another text");
-    int64_t from = at.pages;
-    for (size_t g = 0; g < num_groups; ++g) {
-      if (!(header.groups >> g & 1)) continue;
-      uint8_t* to = place(g);
-      if (!to) return out_of_memory("there is no free page for it");
-      std::memcpy(to, m.data() + from, static_cast<size_t>(options_.page_bytes[g]));
-      from += padded(options_.page_bytes[g]);
-    }
-    return {};
-  };
-  const Status status = check();
-  std::lock_guard lock(mutex_);
-  if (status.ok()) {
-    if (const auto at = files_.find(file); at != files_.end()) uses_.splice(uses_.end(), uses_, at->second.use);
-    ::utimensat(AT_FDCWD, path.c_str(), nullptr, 0);
-    return true;
-  }
-  if (status.code() == Code::out_of_memory) return false;
-  notice(fmt::format("{}: ignored and removed: {}", path, status.message()));
+std::shared_ptr<MappedFile> PageStore::open_file(const PageName& name) {
+  auto file = MappedFile::open(cache_path(options_.folder, file_name(name)));
+  if (file.ok()) return std::move(file).value();
+  if (file.status().code() != Code::not_found) notice(file.status().message());
+  std::lock_guard lock(mutex_);  // it was removed by another engine
+  known_.erase(name);
+  return nullptr;
+}
+
+void PageStore::remove(const PageName& name, const Status& why) {
+  const std::string path = cache_path(options_.folder, file_name(name));
+  notice(fmt::format("{}: ignored and removed: {}", path, why.message()));
   ::unlink(path.c_str());
-  forget(file);
-  return false;
+  std::lock_guard lock(mutex_);
+  known_.erase(name);
+  has_removed_ = true;
+}
+
+Result<PageStore::Layout> PageStore::check_head(const MappedFile& file, const PageOfText& page,
+                                                const std::string& key) const {
+  Header header;
+  if (file.size() < static_cast<int64_t>(sizeof header)) return invalid_argument("{} bytes are no header", file.size());
+  std::memcpy(&header, file.data(), sizeof header);
+  if (std::memcmp(header.magic, kMagic, sizeof kMagic) != 0) return invalid_argument("it does not hold pages");
+  if (header.identity != options_.identity || header.name != page.name || header.parent != page.parent)
+    return invalid_argument("it is of another model or text than its name says");
+  const auto num_groups = options_.page_bytes.size();
+  if (num_groups < 64 && header.groups >> num_groups != 0) return invalid_argument("it has too many state groups");
+  Layout at(header.key_bytes, header.num_tokens, header.groups, options_.page_bytes);
+  if (header.file_bytes != static_cast<uint64_t>(at.end) || file.size() != at.end)
+    return invalid_argument("it has {} bytes instead of {}", file.size(), at.end);
+  if (header.checksum != checksum(file.data() + sizeof header, at.head_end - int64_t{sizeof header}))
+    return invalid_argument("its checksum is wrong");
+  if (header.key_bytes != key.size() || std::memcmp(file.data() + at.key, key.data(), key.size()) != 0 ||
+      header.num_tokens != page.tokens.size() ||
+      std::memcmp(file.data() + at.tokens, page.tokens.data(), page.tokens.size_bytes()) != 0)
+    return invalid_argument("it is of another text");
+  return at;
+}
+
+std::optional<uint64_t> PageStore::groups(const PageOfText& page, const std::string& key) {
+  const std::shared_ptr<MappedFile> file = open_file(page.name);
+  if (!file) return std::nullopt;
+  const Result<Layout> at = check_head(*file, page, key);
+  if (at.ok()) return at->groups;
+  remove(page.name, at.status());
+  return std::nullopt;
+}
+
+bool PageStore::read(const PageOfText& page, const std::string& key, uint64_t groups,
+                     const std::function<uint8_t*(size_t g)>& place) {
+  const std::shared_ptr<MappedFile> file = open_file(page.name);
+  if (!file) return false;
+  Result<Layout> at = check_head(*file, page, key);
+  for (size_t g = 0; at.ok() && g < options_.page_bytes.size(); ++g) {
+    if (!(groups >> g & 1)) continue;
+    if (at->pages[g] == 0) return false;  // another engine has written the file anew
+    const uint8_t* from = file->data() + at->pages[g];
+    uint64_t sum;
+    std::memcpy(&sum, file->data() + at->sum(g), sizeof sum);
+    if (sum != checksum(from, options_.page_bytes[g])) {
+      at = invalid_argument("the checksum of a page is wrong");
+      break;
+    }
+    uint8_t* to = place(g);
+    if (!to) return false;
+    std::memcpy(to, from, static_cast<size_t>(options_.page_bytes[g]));
+  }
+  if (!at.ok()) remove(page.name, at.status());
+  return at.ok();
 }
 
 void PageStore::flush() {
   std::unique_lock lock(mutex_);
-  changed_.wait(lock, [&] { return queue_.empty() && queued_.empty(); });
+  changed_.wait(lock, [&] { return queue_.empty() && !is_writing_; });
 }
 
 int64_t PageStore::num_files() const {
   std::lock_guard lock(mutex_);
-  return std::ssize(files_);
+  return std::ssize(known_);
 }
 
 int64_t PageStore::bytes() const {

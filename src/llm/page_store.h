@@ -5,15 +5,17 @@
 #include <condition_variable>
 #include <deque>
 #include <functional>
-#include <list>
 #include <mutex>
+#include <optional>
 #include <span>
 #include <string>
 #include <thread>
-#include <unordered_map>
+#include <unordered_set>
 #include <vector>
 
 #include "base/error.h"
+#include "base/mapped_file.h"
+#include "llm/page_folder.h"
 
 namespace redline {
 
@@ -25,11 +27,25 @@ struct PageStoreOptions {
   std::vector<int64_t> page_bytes;  ///< by state group
   /// Called, by any thread, when a file cannot be used or written. The engine goes on without it.
   std::function<void(const std::string&)> on_notice;
+  int64_t max_queued_bytes = int64_t{256} << 20;  ///< of pages that wait to be written
 };
 
-/// A file per page, which states the whole text up to its last token: hashes only name files. Files are written beside
-/// their name and renamed, by a thread of their own; the ones used least recently go when the limit is reached. Several
-/// engines may share a folder. Thread-safe.
+/// Two hashes of a text: its key and all its tokens. {} is the beginning of every text.
+struct PageName {
+  uint64_t a = 0, b = 0;
+  bool is_beginning() const { return a == 0 && b == 0; }
+  friend bool operator==(const PageName&, const PageName&) = default;
+};
+
+/// One page of a text with a key.
+struct PageOfText {
+  PageName name, parent;  ///< of the text with it, and before it
+  std::span<const int32_t> tokens;
+};
+
+/// A file per page, which states its own tokens and the names of the text with it and before it. A page is kept only
+/// behind the pages before it, so that every file can be reached. Files are written beside their name and renamed, by a
+/// thread of their own; the ones used least recently go when the limit of the folder is reached. Thread-safe.
 class PageStore {
  public:
   /// io: the folder cannot be created, or is not writable.
@@ -39,51 +55,61 @@ class PageStore {
   PageStore(const PageStore&) = delete;
   PageStore& operator=(const PageStore&) = delete;
 
-  /// Names the text that ends with `tokens` after the text named `parent`; 0 is the beginning.
-  uint64_t name(uint64_t parent, const std::string& key, std::span<const int32_t> tokens) const;
-  bool has(uint64_t name) const;
-  /// Queues the page of each state group, nullptr where the text has none; the bytes are copied. `tokens` is the whole
-  /// text. False: it is there already, or too much is queued.
-  bool write(uint64_t name, const std::string& key, std::span<const int32_t> tokens,
-             std::span<const uint8_t* const> pages);
-  /// Fills the pages of a text from its file: `place(g)` is called for each state group that has one. False, after a notice
-  /// unless there is no such file: it is not that of this text, or broken, and some pages may have been written.
-  bool read(uint64_t name, const std::string& key, std::span<const int32_t> tokens,
+  PageOfText page(const PageName& parent, const std::string& key, std::span<const int32_t> tokens) const;
+  /// Whether the page is there or queued. Another engine may have removed it.
+  bool has(const PageName& name) const;
+  /// Queues the page of each state group, nullptr where the text has none; the bytes are copied. False: too much is queued,
+  /// or the page before it is not there. What follows it can not be kept either then.
+  bool write(const PageOfText& page, const std::string& key, std::span<const uint8_t* const> pages);
+  /// Bit g: the file has the page of state group g. nullopt, after a notice unless there is no such file: it is not that of
+  /// this text, or broken.
+  std::optional<uint64_t> groups(const PageOfText& page, const std::string& key);
+  /// Fills the pages of `groups`, which the file has, from it: `place(g)` is called for each. False: as groups(), or a place
+  /// is null; some pages may have been written.
+  bool read(const PageOfText& page, const std::string& key, uint64_t groups,
             const std::function<uint8_t*(size_t g)>& place);
+  /// A text is used: its pages are the last to go, the first page after the others. Without effect if too much is queued.
+  void use(std::span<const PageName> names);
   /// Waits until nothing is queued.
   void flush();
 
+  /// Of this model, as far as this store knows.
   int64_t num_files() const;
+  /// Of the folder, when this store wrote last.
   int64_t bytes() const;
 
  private:
+  struct Hash {
+    size_t operator()(const PageName& name) const { return name.a; }
+  };
+  using Names = std::unordered_set<PageName, Hash>;
   struct Job {
-    uint64_t name;
+    PageName name, parent;
     std::vector<uint8_t> file;
+    std::vector<std::string> uses;  ///< instead of a file
+    int64_t bytes() const { return std::ssize(file) + 64 * std::ssize(uses); }
   };
-  struct Entry {
-    int64_t bytes;
-    std::list<std::string>::iterator use;
-  };
-  explicit PageStore(PageStoreOptions options) : options_(std::move(options)) {}
-  std::string file_name(uint64_t name) const;
-  void list_folder();
+  struct Layout;
+  PageStore(PageStoreOptions options, PageFolder folder);
+  std::string file_name(const PageName& name) const;
+  std::optional<PageName> name_of(const std::string& file) const;
+  void push(Job job);
   void write_queued();
-  Status write_file(const Job& job);
-  void add(const std::string& file, int64_t bytes);
-  void forget(const std::string& file);
+  void write_file(Job& job);
+  Result<Layout> check_head(const MappedFile& file, const PageOfText& page, const std::string& key) const;
+  std::shared_ptr<MappedFile> open_file(const PageName& name);
+  void remove(const PageName& name, const Status& why);
   void notice(const std::string& text) const;
 
   PageStoreOptions options_;
-  mutable std::mutex mutex_;
+  PageFolder folder_;  ///< of the writing thread
+  bool is_failing_ = false;
+  mutable std::mutex mutex_;  ///< of what follows
   std::condition_variable changed_;
-  std::list<std::string> uses_;  ///< file names, least recently used first
-  std::unordered_map<std::string, Entry> files_;
-  int64_t bytes_ = 0;
+  Names known_, queued_;
   std::deque<Job> queue_;
-  std::unordered_map<uint64_t, bool> queued_;
-  int64_t queued_bytes_ = 0;
-  bool stops_ = false, is_failing_ = false;
+  int64_t queued_bytes_ = 0, bytes_ = 0;
+  bool stops_ = false, is_writing_ = false, has_removed_ = false;
   std::thread thread_;
 };
 

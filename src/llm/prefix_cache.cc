@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-constexpr size_t kMaxRemembered = 1 << 16;
+constexpr size_t kRemembered = 1 << 15;
 
 uint64_t mix(uint64_t hash, uint64_t value) { return hash_word(hash, value); }
 uint64_t mix(uint64_t hash, std::span<const int32_t> tokens) {
@@ -111,8 +111,7 @@ PrefixCache::Path PrefixCache::match(const Node& root, std::span<const int32_t> 
 bool PrefixCache::has_windows(const Path& path) const {
   for (size_t g = 0; g < pool_.num_groups(); ++g) {
     if (is_recurrent(g) || keeps_all(g)) continue;
-    const int64_t first_read = std::max<int64_t>(0, path.length - pool_.group(g).window + 1) / kKvPageTokens;
-    for (auto i = static_cast<size_t>(first_read); i < path.nodes.size(); ++i)
+    for (auto i = static_cast<size_t>(first_read_page(g, path.length)); i < path.nodes.size(); ++i)
       if (path.nodes[i]->pages[g] < 0) return false;
   }
   return true;
@@ -155,7 +154,7 @@ bool PrefixCache::was_evicted(const PrefixKey& key, std::span<const int32_t> tok
   int64_t position = static_cast<int64_t>(whole) * kKvPageTokens;
   for (const int32_t token : page_of(tokens, position)) {
     hash = mix(hash, static_cast<uint64_t>(token));
-    if (++position > path.length && evicted_.contains(hash)) return true;
+    if (++position > path.length && remembers(hash)) return true;
   }
   return false;
 }
@@ -275,8 +274,9 @@ void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, S
   if (stop == 0) return;
   ++now_;
   const std::vector<int64_t> snapshots = is_final && has_recurrent_ ? state.snapshot_lengths() : std::vector<int64_t>();
-  const std::optional<std::string> text = is_final && disk_ ? key.text() : std::nullopt;
-  uint64_t name = 0;
+  const std::optional<std::string> text = disk_ ? key.text() : std::nullopt;
+  bool is_kept = text.has_value();
+  std::vector<PageName> names;
   Node* node = &root_of(key);
   for (int64_t begin = 0; begin < stop; begin += kKvPageTokens) {
     const std::span<const int32_t> page = page_of(tokens.first(static_cast<size_t>(stop)), begin);
@@ -290,35 +290,85 @@ void PrefixCache::store(const PrefixKey& key, std::span<const int32_t> tokens, S
       if (begin < length && length < begin + std::ssize(page))
         store_child(page.first(static_cast<size_t>(length - begin)));
     node = &store_child(page);
-    if (!text || std::ssize(page) < kKvPageTokens) continue;
-    name = disk_->name(name, *text, page);
-    save(*node, name, *text, tokens.first(static_cast<size_t>(node->end)));
+    is_kept = is_kept && std::ssize(page) == kKvPageTokens && save(*node, *text);
+    if (is_kept) names.push_back(node->disk_name);
   }
+  if (is_final && !names.empty()) disk_->use(names);
   // Without a group that keeps every position, the sequence may have had no page here.
   if (is_useless(*node)) remove(*node);
 }
 
 // A page that is only in the way of others, as before a window, has a file of its tokens alone.
-void PrefixCache::save(Node& node, uint64_t name, const std::string& key, std::span<const int32_t> text) {
-  if (node.is_on_disk) return;
+bool PrefixCache::save(Node& node, const std::string& key) {
+  const PageOfText page = disk_->page(node.parent->disk_name, key, node.tokens);
+  node.disk_name = page.name;
+  if (disk_->has(page.name)) return true;
   std::vector<const uint8_t*> pages(pool_.num_groups(), nullptr);
   for (size_t g = 0; g < pages.size(); ++g)
     if (node.pages[g] >= 0) pages[g] = page_at(g, node.pages[g]);
-  node.is_on_disk = disk_->has(name) || disk_->write(name, key, text, pages);
+  return disk_->write(page, key, pages);
+}
+
+/// The whole pages of a text: those of the tree, and behind them those that have files.
+struct PrefixCache::PagesOnDisk {
+  PageStore& disk;
+  const std::string& key;
+  std::span<Node* const> known;
+  std::vector<PageOfText> pages;
+  mutable std::vector<std::optional<uint64_t>> groups;  ///< that the files have; unset: not asked yet
+
+  uint64_t groups_of(size_t i) const {
+    if (!groups[i]) groups[i] = disk.groups(pages[i], key).value_or(0);
+    return *groups[i];
+  }
+  bool is_in_tree(size_t i, size_t g) const { return i < known.size() && known[i]->pages[g] >= 0; }
+  bool has(size_t i, size_t g) const { return is_in_tree(i, g) || (groups_of(i) >> g & 1); }
+};
+
+int64_t PrefixCache::restorable_pages(const PagesOnDisk& pages, int64_t least) const {
+  const auto is_restorable = [&](int64_t count) {
+    for (size_t g = 0; g < pool_.num_groups(); ++g) {
+      if (keeps_all(g)) continue;
+      for (int64_t i = first_read_page(g, count * kKvPageTokens); i < count; ++i)
+        if (!pages.has(static_cast<size_t>(i), g)) return false;
+    }
+    return true;
+  };
+  int64_t count = std::ssize(pages.pages);
+  while (count > least && !is_restorable(count)) --count;
+  return count;
 }
 
 void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
   if (!disk_) return;
+  const int64_t num_whole = std::ssize(tokens) / kKvPageTokens;
   const std::optional<std::string> text = key.text();
   if (!text) return;
   Path path;
-  if (const Node* root = find_root(key)) path = match(*root, tokens);
-  const auto known = static_cast<size_t>(path.length / kKvPageTokens);
-  path.nodes.resize(known);
-  int64_t begin = 0;
-  uint64_t name = 0;
-  const auto next_name = [&] { return disk_->name(name, *text, page_of(tokens, begin)); };
-  for (; begin < static_cast<int64_t>(known) * kKvPageTokens; begin += kKvPageTokens) name = next_name();
+  int64_t in_memory = 0;
+  if (const Node* root = find_root(key)) {
+    path = match(*root, tokens);
+    Path restorable = path;
+    cut_to_restorable(restorable, *root, tokens);
+    in_memory = restorable.length / kKvPageTokens;
+  }
+  if (in_memory >= num_whole) return;
+  path.nodes.resize(static_cast<size_t>(path.length / kKvPageTokens));
+  PagesOnDisk on_disk{*disk_, *text, path.nodes, {}, {}};
+  for (int64_t i = 0; i < num_whole; ++i) {
+    const PageName parent = on_disk.pages.empty() ? PageName{} : on_disk.pages.back().name;
+    const PageOfText page = disk_->page(parent, *text, page_of(tokens, i * kKvPageTokens));
+    std::optional<uint64_t> groups;
+    if (i >= std::ssize(path.nodes)) {
+      if (!disk_->has(page.name)) break;
+      groups = disk_->groups(page, *text);
+      if (!groups || (whole_group_ < pool_.num_groups() && !(*groups >> whole_group_ & 1))) break;
+    }
+    on_disk.pages.push_back(page);
+    on_disk.groups.push_back(groups);
+  }
+  const int64_t count = restorable_pages(on_disk, in_memory);
+  if (count == in_memory) return;
   // Pages that are held are not evicted when a new one needs room.
   std::vector<std::pair<size_t, int32_t>> held;
   for (Node* node : path.nodes)
@@ -327,12 +377,15 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
         pool_.share(g, node->pages[g]);
         held.emplace_back(g, node->pages[g]);
       }
-  Node* node = known > 0 ? path.nodes.back() : nullptr;
+  Node* node = path.nodes.empty() ? nullptr : path.nodes.back();
   if (node) node->is_pinned = true;
   ++now_;
-  for (; begin + kKvPageTokens <= std::ssize(tokens); begin += kKvPageTokens) {
-    name = next_name();
-    if (!disk_->has(name)) break;
+  std::vector<PageName> names;
+  for (size_t i = 0; i < static_cast<size_t>(count); ++i) {
+    uint64_t wanted = 0;
+    for (size_t g = 0; g < pool_.num_groups(); ++g)
+      if (static_cast<int64_t>(i) >= first_read_page(g, count * kKvPageTokens) && !on_disk.is_in_tree(i, g))
+        wanted |= uint64_t{1} << g;
     std::vector<int32_t> pages(pool_.num_groups(), -1);
     const auto place = [&](size_t g) -> uint8_t* {
       const std::optional<int32_t> page = pool_.take(g);
@@ -341,21 +394,25 @@ void PrefixCache::load(const PrefixKey& key, std::span<const int32_t> tokens) {
       pages[g] = *page;
       return page_at(g, *page);
     };
-    const auto end = static_cast<size_t>(begin + kKvPageTokens);
-    if (!disk_->read(name, *text, tokens.first(end), place)) break;
-    // A root without children may have gone while pages were reclaimed.
-    Node& next = child_for(node ? *node : root_of(key), page_of(tokens, begin));
-    if (node) node->is_pinned = false;
-    node = &next;
-    node->is_pinned = true;
-    use(*node);
+    if (wanted != 0 && !disk_->read(on_disk.pages[i], *text, wanted, place)) break;
+    Node* to = i < path.nodes.size() ? path.nodes[i] : nullptr;
+    if (!to) {
+      // A root without children may have gone while pages were reclaimed.
+      to = &child_for(node ? *node : root_of(key), on_disk.pages[i].tokens);
+      if (node) node->is_pinned = false;
+      node = to;
+      node->is_pinned = true;
+      use(*node);
+    }
     for (size_t g = 0; g < pages.size(); ++g)
-      if (pages[g] >= 0 && node->pages[g] < 0) hold(*node, g, pages[g]);
-    node->is_on_disk = true;
+      if (pages[g] >= 0 && to->pages[g] < 0) hold(*to, g, pages[g]);
+    to->disk_name = on_disk.pages[i].name;
+    names.push_back(to->disk_name);
   }
   if (node) node->is_pinned = false;
   if (node && is_useless(*node)) remove(*node);
   for (const auto& [g, page] : held) pool_.drop(g, page);
+  disk_->use(names);
 }
 
 bool PrefixCache::is_useless(const Node& node) {
@@ -463,11 +520,10 @@ void PrefixCache::evict(size_t g) {
 }
 
 void PrefixCache::remember(uint64_t hash) {
-  if (!evicted_.insert(hash).second) return;
-  evicted_order_.push_back(hash);
-  if (evicted_order_.size() <= kMaxRemembered) return;
-  evicted_.erase(evicted_order_.front());
-  evicted_order_.pop_front();
+  if (evicted_.empty()) evicted_.resize(kRemembered);
+  evicted_[hash % kRemembered] = hash;
 }
+
+bool PrefixCache::remembers(uint64_t hash) const { return !evicted_.empty() && evicted_[hash % kRemembered] == hash; }
 
 }  // namespace redline

@@ -3,14 +3,12 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <deque>
 #include <map>
 #include <memory>
 #include <optional>
 #include <set>
 #include <span>
 #include <string>
-#include <unordered_set>
 #include <vector>
 
 #include "graph/adapters.h"
@@ -57,8 +55,8 @@ struct PrefixRestored {
 /// Called by the thread that runs the steps, with the stepper's mutex held.
 class PrefixCache final : public PageReclaimer {
  public:
-  /// `pool` must outlive the cache. `max_unused_pages`: as in trim(). With `disk`, whole pages of texts that have ended are
-  /// kept there too, and read back when memory has them no more; not for recurrent states.
+  /// `pool` must outlive the cache. `max_unused_pages`: as in trim(). With `disk`, whole pages are kept there too as they are
+  /// stored, and read back when memory has them no more; not for recurrent states.
   explicit PrefixCache(StatePool& pool, int64_t max_unused_pages = INT64_MAX,
                        std::unique_ptr<PageStore> disk = nullptr);
   ~PrefixCache() override;
@@ -106,7 +104,7 @@ class PrefixCache final : public PageReclaimer {
     uint64_t last_use = 0;  ///< of its page of the layers that keep every position
     std::vector<uint64_t> page_use;
     uint64_t id = 0;
-    bool is_on_disk = false;
+    PageName disk_name;      ///< of a whole page that was to be kept on disk
     bool is_pinned = false;  ///< load() goes on from it, and it may hold no page
   };
   /// Least recently used first. Of a text, pages of windows go from its beginning.
@@ -138,10 +136,17 @@ class PrefixCache final : public PageReclaimer {
   Node& add(Node& parent, std::span<const int32_t> tokens);
   /// The child for this page of a text, new or with tokens that begin it.
   Node& child_for(Node& parent, std::span<const int32_t> tokens);
-  /// Adds the pages of a text that are on disk and not in the tree.
+  /// Adds the pages of a text that are on disk and not in the tree, as far as they help to restore it.
   void load(const PrefixKey& key, std::span<const int32_t> tokens);
-  /// `text` ends with the node's tokens.
-  void save(Node& node, uint64_t name, const std::string& key, std::span<const int32_t> text);
+  struct PagesOnDisk;
+  /// Where load() reads to: the longest text whose state can be restored.
+  int64_t restorable_pages(const PagesOnDisk& pages, int64_t least) const;
+  /// The node is a whole page. False: what follows it cannot be kept on disk.
+  bool save(Node& node, const std::string& key);
+  /// First page that the next token reads after `length` tokens.
+  int64_t first_read_page(size_t g, int64_t length) const {
+    return keeps_all(g) ? 0 : std::max<int64_t>(0, length - pool_.group(g).window + 1) / kKvPageTokens;
+  }
   uint8_t* page_at(size_t g, int32_t page) const {
     return pool_.memory().pages(g) + int64_t{page} * pool_.group(g).page_bytes;
   }
@@ -159,6 +164,7 @@ class PrefixCache final : public PageReclaimer {
   /// Gives up one page of the group, or more, which may have other holders.
   void evict(size_t g);
   void remember(uint64_t hash);
+  bool remembers(uint64_t hash) const;
 
   StatePool& pool_;
   std::unique_ptr<PageStore> disk_;
@@ -170,8 +176,8 @@ class PrefixCache final : public PageReclaimer {
   std::vector<std::set<Use>> held_;  ///< by group, except whole_group_: the nodes with a page
   uint64_t now_ = 0, next_id_ = 0;
   int64_t num_nodes_ = 0;
-  std::unordered_set<uint64_t> evicted_;  ///< of the latest removed nodes: hashes up to the first and the last token
-  std::deque<uint64_t> evicted_order_;
+  /// Of removed nodes: hashes up to the first and the last token, each at a place of its own until another one takes it.
+  std::vector<uint64_t> evicted_;
 };
 
 }  // namespace redline

@@ -2,10 +2,28 @@
 
 #include <algorithm>
 
+#include "tensor/kv_page.h"
+
 namespace redline {
 
-std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, double kv_bytes,
-                                            const char* kv_type) {
+double position_bytes(const StateGroup& group) {
+  return static_cast<double>(group.page_bytes) / static_cast<double>(kKvPageTokens);
+}
+
+void StepWork::add_attention(std::span<const StateGroup> groups, double tokens, double depth) {
+  for (const StateGroup& group : groups) {
+    if (group.kind != StateKind::kKeyValue) continue;
+    const auto window = static_cast<double>(group.window);
+    // The first tokens see all positions before them, the others as many as the window has.
+    const double growing = group.window > 0 ? std::clamp(window - depth, 0.0, tokens) : tokens;
+    const double seen = growing * depth + growing * (growing + 1) / 2 + (tokens - growing) * window;
+    const double read = group.window > 0 ? std::min(depth, window - 1) + tokens : depth + tokens;
+    kv_bytes += read * position_bytes(group);
+    pairs += seen * static_cast<double>(group.values.size());
+  }
+}
+
+std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type) {
   const DecoderConfig& c = model.config;
   std::vector<EngineProfile::OpCost> costs;
   for (const TextModel::LinearCost& linear : model.linear_costs) {
@@ -14,8 +32,8 @@ std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWo
                      linear.flops * (linear.is_output ? work.logit_rows : work.tokens)});
   }
   // Q K^T and P V of every query head.
-  const double heads_and_layers = static_cast<double>(c.num_heads * c.head_dim * c.num_layers);
-  costs.push_back({"attention", kv_type, kv_bytes * work.positions, 4 * work.pairs * heads_and_layers});
+  costs.push_back(
+      {"attention", kv_type, work.kv_bytes, 4 * work.pairs * static_cast<double>(c.num_heads * c.head_dim)});
   return costs;
 }
 

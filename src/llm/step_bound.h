@@ -4,7 +4,7 @@
 #include <span>
 #include <vector>
 
-#include "graph/step.h"
+#include "graph/state.h"
 #include "llm/engine_profile.h"
 #include "llm/text_model.h"
 
@@ -13,13 +13,17 @@ namespace redline {
 /// The work of one step that does not depend on how it is done.
 struct StepWork {
   double tokens = 0, logit_rows = 0;
-  double positions = 0;  ///< whose cached keys and values are read; a page that several sequences share counts once
-  double pairs = 0;      ///< of a token and a position that it attends to
-};
+  double kv_bytes = 0;  ///< of cached keys and values that are read; a page that several sequences share counts once
+  double pairs = 0;     ///< of a token and a position that it attends to, summed over the layers
 
-/// `kv_bytes`: of one position in all layers; `kv_type`: of its elements ("f16").
-std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, double kv_bytes,
-                                            const char* kv_type);
+  /// The attention of all layers for one sequence: `tokens` more behind `depth`. Layers with a window read no further back.
+  void add_attention(std::span<const StateGroup> groups, double tokens, double depth);
+};
+/// Of one position in the layers of a group.
+double position_bytes(const StateGroup& group);
+
+/// `kv_type`: of cached keys and values ("f16").
+std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWork& work, const char* kv_type);
 
 /// The least time of one kind of work: its reading and its arithmetic overlap. A limit of 0 is unknown and bounds nothing.
 /// Kinds of work follow one another, so the bound of a step is the sum of its kinds' (lab/machine/roofline.h).

@@ -203,12 +203,11 @@ StepWork Stepper::work(std::span<const StepEntry> batch) const {
     const auto n = static_cast<double>(num_tokens(entry)), depth = static_cast<double>(entry.state->length());
     work.tokens += n;
     work.logit_rows += static_cast<double>(entry.logit_rows);
-    work.positions += depth + n;
-    work.pairs += n * depth + n * (n + 1) / 2;
+    work.add_attention(executable_.states().groups, n, depth);
   }
   for (size_t g = 0; g < groups_.size(); ++g)
-    if (groups_[g].plan && g == pool_->counted_group())
-      work.positions -= static_cast<double>(groups_[g].plan->shared_positions());
+    if (groups_[g].plan)
+      work.kv_bytes -= static_cast<double>(groups_[g].plan->shared_positions()) * position_bytes(pool_->group(g));
   return work;
 }
 

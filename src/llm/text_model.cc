@@ -4,6 +4,7 @@
 #include <map>
 
 #include "graph/ops/linear.h"
+#include "graph/ops/soft_cap.h"
 #include "text/chat_output.h"
 
 namespace redline {
@@ -40,6 +41,13 @@ Result<SamplingOptions> read_sampling(const nlohmann::json& generation) {
   return s;
 }
 
+/// Whether `value` becomes the logits by a soft cap.
+bool is_capped_output(const Graph& graph, ValueId value) {
+  return std::any_of(graph.ops.begin(), graph.ops.end(), [&](const Op& op) {
+    return op.def == &kSoftCap && op.inputs[0] == value && op.outputs[0] == graph.outputs[0];
+  });
+}
+
 }  // namespace
 
 Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& model, int64_t context) {
@@ -59,6 +67,7 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   info.path = checkpoint.path;
   info.architecture = model.graph.name;
   info.file_format = checkpoint.format;
+  info.left_out = checkpoint.left_out;
   info.stop_tokens = m.stop_tokens;
   std::map<DType, int64_t> types;
   for (const ValueInfo& value : model.graph.values)
@@ -86,7 +95,7 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   for (const Op& op : model.graph.ops) {
     if (op.def != &kLinear) continue;
     const TensorView& weight = model.graph.value(op.inputs[1]).weight.view;
-    const bool is_output = op.outputs[0] == model.graph.outputs[0];
+    const bool is_output = op.outputs[0] == model.graph.outputs[0] || is_capped_output(model.graph, op.outputs[0]);
     auto cost = std::find_if(m.linear_costs.begin(), m.linear_costs.end(), [&](const LinearCost& known) {
       return known.dtype == weight.dtype && known.is_output == is_output;
     });

@@ -7,6 +7,7 @@
 #include "formats/gguf.h"
 #include "formats/safetensors.h"
 #include "models/int_quantized.h"
+#include "models/text_part.h"
 #include "text/gguf_vocab.h"
 #include "text/json_reader.h"
 
@@ -33,6 +34,7 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
     return not_found("{} has no config.json: not a Hugging Face model folder", folder);
   REDLINE_TRY(config);
   checkpoint.config = std::move(config).value();
+  TextPart part = TextPart::take(checkpoint.config);
   auto generation = read_json(folder + "/generation_config.json");
   if (!generation.ok() && generation.status().code() != Code::not_found) return std::move(generation).status();
   checkpoint.generation = generation.ok() ? std::move(generation).value() : nlohmann::json::object();
@@ -44,6 +46,8 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   for (const SafetensorsTensor& tensor : files.tensors()) {
     // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
     if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
+    std::string name = part.name_of(tensor.name);
+    if (name.empty()) continue;
     WeightSource source;
     source.view = tensor.view;
     source.file = files.files()[static_cast<size_t>(tensor.part)];
@@ -54,7 +58,14 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
     if (!source.view.data && tensor.bytes > 0)
       return unsupported("{}: tensor {} has type {}; Redline reads F32, F16 and BF16", folder, tensor.name,
                          tensor.type_name);
-    checkpoint.tensors.emplace(tensor.name, std::move(source));
+    checkpoint.tensors.emplace(std::move(name), std::move(source));
+  }
+  if (part.is_part()) {
+    checkpoint.left_out = part.left_out();
+    const auto table = checkpoint.tensors.find("model.embed_tokens.weight");
+    if (!checkpoint.config.contains("vocab_size") && table != checkpoint.tensors.end() &&
+        !table->second.view.shape.empty())
+      checkpoint.config["vocab_size"] = table->second.view.shape[0];
   }
   add_model_prefix(checkpoint);
   if (quantized) REDLINE_TRY(read_int_quantized(checkpoint));

@@ -29,6 +29,8 @@ struct Checkpoint {
   std::function<Result<WeightSource>(const std::string& name, const std::vector<int64_t>& shape)> make_tensor;
   std::vector<int32_t> stop_tokens;  ///< from the tokenizer and the generation config, sorted
   ChatTemplateSource chat_template;
+  std::string
+      left_out;  ///< tensors of parts that see or hear, which are not run: "439 tensors of vision_tower"; "": none
 
   // Facts that the file format states outside of `config`; set by its reader.
   /// GGUF: a sliding window of all layers, which the config.json of a Llama does not have.

@@ -109,7 +109,10 @@ Status check_unstated(const ModelFamily& family, const DecoderConfig& c) {
     if (c.window_rope->inverse_frequencies != assumed.inverse_frequencies)
       return unsupported("GGUF has no key for the rope of layers with a window of {}", family.model_type);
   }
-  if (c.attention_scale > 0 && !family.gguf_numbers &&
+  bool states_scale = false;
+  if (family.gguf_numbers)
+    family.gguf_numbers(c, [&](std::string_view key, double) { states_scale |= key == "attention.scale"; });
+  if (c.attention_scale > 0 && !states_scale &&
       c.attention_scale != static_cast<float>(1 / std::sqrt(static_cast<double>(c.head_dim))))
     return unsupported("GGUF has no key for the attention scale of {}", family.model_type);
   return {};
@@ -124,15 +127,20 @@ Status set_architecture(const Checkpoint& checkpoint, const ModelFamily& family,
     writer.set_f32(fmt::format("{}.{}", arch, key), static_cast<float>(value));
   };
   REDLINE_TRY(check_unstated(family, c));
-  nlohmann::json config = rope_of_layer_type(checkpoint.config, "full_attention");
+  nlohmann::json config = rope_of_layer_type(
+      family.common_config ? family.common_config(checkpoint.config) : checkpoint.config, "full_attention");
+  const bool has_rope = !c.rope.inverse_frequencies.empty();
   const bool is_partial = c.rope.inverse_frequencies.size() * 2 != static_cast<size_t>(c.head_dim);
-  if (is_partial)  // a family's default included
+  if (is_partial && has_rope)  // a family's default included
     config["partial_rotary_factor"] =
         (static_cast<double>(2 * c.rope.inverse_frequencies.size()) + 1e-6) / static_cast<double>(c.head_dim);
-  REDLINE_ASSIGN(const RopeTableAttrs stated, read_rope_config(config, c.head_dim, c.max_positions));
-  if (stated.inverse_frequencies != c.rope.inverse_frequencies)
-    return unsupported("config: rope_theta is missing, which GGUF files state");
-  REDLINE_ASSIGN(const GgufRope rope, read_gguf_rope(config, c.head_dim, c.max_positions));
+  GgufRope rope;
+  if (has_rope) {
+    REDLINE_ASSIGN(const RopeTableAttrs stated, read_rope_config(config, c.head_dim, c.max_positions));
+    if (stated.inverse_frequencies != c.rope.inverse_frequencies)
+      return unsupported("config: rope_theta is missing, which GGUF files state");
+    REDLINE_ASSIGN(rope, read_gguf_rope(config, c.head_dim, c.max_positions));
+  }
   set("vocab_size", c.vocab_size);
   set("context_length", c.max_positions);
   set("embedding_length", c.hidden_size);
@@ -147,6 +155,9 @@ Status set_architecture(const Checkpoint& checkpoint, const ModelFamily& family,
   if (family.gguf_numbers) family.gguf_numbers(c, set_number);
   if (const int64_t window = *std::max_element(c.window.begin(), c.window.end()); window > 0)
     set("attention.sliding_window", window);
+  if (const auto parallel = config.find("use_parallel_residual"); parallel != config.end() && parallel->is_boolean())
+    writer.set_bool(fmt::format("{}.use_parallel_residual", arch), parallel->get<bool>());
+  if (!has_rope) return {};
   set("rope.dimension_count", rope.rotary_dim);
   set_number("rope.freq_base", rope.base);
   if (!rope.scaling.empty()) {
@@ -211,15 +222,15 @@ Status convert_row(const WeightSource& source, const uint8_t* row, DType type, i
   return {};
 }
 
-/// `stored_row`: which of the checkpoint's rows (of a vector: which element) the file's row n is; none: row n. `offset` is
-/// added to the elements of a vector, which becomes float32.
-void add_tensor(const std::string& name, const WeightSource& source, DType type,
-                const std::function<int64_t(int64_t)>& stored_row, float offset, GgufWriter& writer) {
-  const std::vector<int64_t>& shape = source.view.shape;
+/// `offset` is added to the elements of a vector, which becomes float32.
+void add_tensor(const std::string& name, const WeightSource& source, DType type, const GgufForm& form, float offset,
+                GgufWriter& writer) {
+  std::vector<int64_t> shape = source.view.shape;
+  if (form.is_transposed) std::swap(shape.front(), shape.back());
   const int64_t columns = shape.back();
   const bool is_vector = shape.size() == 1;
-  const auto fill = [source, type, stored_row, columns, is_vector, offset](int64_t begin, int64_t end,
-                                                                           uint8_t* out) -> Status {
+  const auto fill = [source, type, form, columns, is_vector, offset](int64_t begin, int64_t end,
+                                                                     uint8_t* out) -> Status {
     const auto* data = static_cast<const uint8_t*>(source.view.data);
     const int64_t in_bytes = row_bytes(source.view.dtype, is_vector ? 1 : columns);
     const int64_t out_bytes = row_bytes(type, is_vector ? 1 : columns);
@@ -231,9 +242,17 @@ void add_tensor(const std::string& name, const WeightSource& source, DType type,
       std::memcpy(out, values.data(), values.size() * sizeof(float));
       return {};
     }
-    for (int64_t row = begin; row < end; ++row)
-      REDLINE_TRY(convert_row(source, data + (stored_row ? stored_row(row) : row) * in_bytes, type,
-                              is_vector ? 1 : columns, out + (row - begin) * out_bytes));
+    std::vector<uint8_t> column(form.is_transposed ? static_cast<size_t>(in_bytes) : 0);
+    for (int64_t row = begin; row < end; ++row) {
+      const uint8_t* from = data + (form.stored_row ? form.stored_row(row) : row) * in_bytes;
+      if (form.is_transposed) {  // a column of the checkpoint's matrix
+        const int64_t bytes = row_bytes(source.view.dtype, 1), stride = source.view.shape.back() * bytes;
+        for (int64_t k = 0; k < columns; ++k)
+          std::memcpy(column.data() + k * bytes, data + k * stride + row * bytes, static_cast<size_t>(bytes));
+        from = column.data();
+      }
+      REDLINE_TRY(convert_row(source, from, type, is_vector ? 1 : columns, out + (row - begin) * out_bytes));
+    }
     return {};
   };
   writer.add_tensor(name, {type, shape, nullptr}, fill);
@@ -256,23 +275,33 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;
   const DecoderConfig& c = model.config;
-  if (!names.is_written) return unsupported("{}: {} models are not converted yet", checkpoint.path, family->model_type);
   const std::string arch(names.export_architecture.empty() ? names.architecture : names.export_architecture);
 
-  std::vector<std::pair<std::string, const WeightSource*>> tensors;
+  struct Written {
+    std::string name;
+    const WeightSource* source;
+    GgufForm form;
+  };
+  std::vector<Written> tensors;
   std::map<DType, int64_t> bytes_of;
   int64_t parameters = 0;
+  // Some releases have the names of the module inside, without its prefix.
+  const std::string_view layers = names.hf_layers;
+  const std::string outer(layers.ends_with(c.names.layers) ? layers.substr(0, layers.size() - c.names.layers.size())
+                                                           : "");
   for (const auto& [name, source] : checkpoint.tensors) {
     if (name.ends_with("rotary_emb.inv_freq") || (c.tie_word_embeddings && name == c.names.head + ".weight")) continue;
+    GgufForm form = family->gguf_form ? family->gguf_form(checkpoint, c, name) : GgufForm{};
+    if (form.is_left_out) continue;
     if (dtype_info(source.view.dtype).gguf_type < 0 || source.source_row)
       return unsupported("{}: tensor {} is {}, a type that GGUF lacks", checkpoint.path, name,
                          dtype_info(source.view.dtype).name);
-    tensors.emplace_back(names.to_gguf(name), &source);
+    tensors.push_back({names.to_gguf(outer + name), &source, std::move(form)});
     parameters += source.view.num_elements();
     if (source.view.shape.size() > 1) bytes_of[source.view.dtype] += source.view.bytes();
   }
   std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const auto& a, const auto& b) { return place_of(a.first) < place_of(b.first); });
+                   [](const Written& a, const Written& b) { return place_of(a.name) < place_of(b.name); });
   const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   const DType type = options.type.value_or(most == bytes_of.end() ? DType::kF32 : most->first);
@@ -284,11 +313,11 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   else writer.set("tokenizer.ggml.model", "none");
 
   const int64_t rotary_dim = 2 * static_cast<int64_t>(c.rope.inverse_frequencies.size());
-  for (const auto& [name, source] : tensors) {
+  for (const auto& [name, source, form] : tensors) {
     const bool rotates = name.find(".attn_q.") != std::string::npos || name.find(".attn_k.") != std::string::npos;
-    const bool is_vector = source->view.shape.size() == 1;
-    add_tensor(name, *source, is_vector ? DType::kF32 : options.type.value_or(source->view.dtype),
-               rotates && names.interleaves_rope ? do_interleave(c.head_dim, rotary_dim) : nullptr,
+    const bool is_vector = source->view.shape.size() == 1, stays_f32 = is_vector || name == "position_embd.weight";
+    add_tensor(name, *source, stays_f32 ? DType::kF32 : options.type.value_or(source->view.dtype),
+               rotates && names.interleaves_rope ? GgufForm{do_interleave(c.head_dim, rotary_dim)} : form,
                c.norm.plus_one && is_vector && name.ends_with("norm.weight") ? 1.0f : 0.0f, writer);
   }
   return {};

@@ -11,6 +11,7 @@
 #include "graph/ops/rms_norm.h"
 #include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
+#include "graph/ops/soft_cap.h"
 #include "models/gguf_names.h"
 #include "models/rope_config.h"
 
@@ -155,18 +156,19 @@ Value LayerBuilder::rotate(Value x) {
   return rope(g_, x, local ? step_.window_rope : step_.rope, {c_.head_dim});
 }
 
-Value LayerBuilder::attend(Value q, Value k, Value v) {
+Value LayerBuilder::attend(Value q, Value k, Value v, Value sinks) {
   g_.set_scope(scope_ + "self_attn");
   AttentionAttrs attrs;
   attrs.num_heads = c_.num_heads;
   attrs.window = c_.window[static_cast<size_t>(layer_)];
   attrs.scale = c_.attention_scale > 0 ? c_.attention_scale
                                        : static_cast<float>(1.0 / std::sqrt(static_cast<double>(c_.head_dim)));
+  attrs.soft_cap = c_.attention_soft_cap;
   StateAttrs cache;
   cache.num_heads = c_.num_kv_heads;
   cache.head_dim = c_.head_dim;
   cache.window = attrs.window;
-  return attention(g_, q, k, v, g_.state(scope_ + "kv_cache", cache), attrs);
+  return attention(g_, q, k, v, g_.state(scope_ + "kv_cache", cache), attrs, sinks);
 }
 
 Value LayerBuilder::residual(Value x, Value y) {
@@ -231,9 +233,9 @@ Result<Graph> build_decoder(std::string name, const DecoderConfig& c, const Chec
   if (c.logit_scale != 1) x = scale(g, x, {c.logit_scale});
   g.set_scope(c.names.head);
   if (c.tie_word_embeddings) w.ignore(c.names.head + ".weight");
-  g.output(
-      "logits",
-      linear(g, x, c.tie_word_embeddings ? table : w.take(c.names.head + ".weight", {c.vocab_size, c.hidden_size})));
+  const Value head = c.tie_word_embeddings ? table : w.take(c.names.head + ".weight", {c.vocab_size, c.hidden_size});
+  const Value logits = linear(g, x, head);
+  g.output("logits", c.logit_soft_cap > 0 ? soft_cap(g, logits, {c.logit_soft_cap}) : logits);
   REDLINE_ASSIGN(Graph graph, g.finish());
   REDLINE_TRY(w.expect_all_taken());
   return graph;

@@ -39,9 +39,10 @@ struct DecoderConfig {
   DecoderNames names;
   NormKind norm;
   Activation activation = Activation::kSilu;
-  float embedding_scale = 1, residual_scale = 1;  ///< factors of embeddings, and of what a layer adds to its input
-  float attention_scale = 0;                      ///< factor of q . k; 0: 1 / sqrt(head_dim)
-  float logit_scale = 1;                          ///< factor of logits
+  float embedding_scale = 1, residual_scale = 1;     ///< factors of embeddings, and of what a layer adds to its input
+  float attention_scale = 0;                         ///< factor of q . k; 0: 1 / sqrt(head_dim)
+  float logit_scale = 1;                             ///< factor of logits
+  float attention_soft_cap = 0, logit_soft_cap = 0;  ///< of scores and of logits (ops/soft_cap.h); 0: none
   bool interleaved_rope = false;  ///< neighbouring rows of q and k projections rotate together, as in GGUF's llama
 };
 
@@ -92,8 +93,8 @@ class LayerBuilder {
   Value project_heads(Value x, const char* name, int64_t heads, bool has_bias);
   /// Rotary embedding of all heads; x itself in a layer without.
   Value rotate(Value x);
-  /// Attention of this layer, window and scale from the config.
-  Value attend(Value q, Value k, Value v);
+  /// Attention of this layer; window, scale and soft cap from the config. `sinks`: as attention() takes them.
+  Value attend(Value q, Value k, Value v, Value sinks = {});
   /// x + y, y times the config's residual scale.
   Value residual(Value x, Value y);
   /// gate, up, the activation of gate times up, down.

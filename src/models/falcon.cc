@@ -37,6 +37,26 @@ Value project_heads(LayerBuilder& b, Value x, int64_t which, const Heads& heads)
   return linear(b.graph(), x, weight, heads.has_bias ? take(".bias", {stored}) : Value{});
 }
 
+/// Rows by group of heads, where there are several; GGUF has all queries first.
+GgufForm gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
+  const auto says = [&](const char* key, bool otherwise) {
+    const auto at = checkpoint.config.find(key);
+    return at != checkpoint.config.end() && at->is_boolean() ? at->get<bool>() : otherwise;
+  };
+  const bool by_group = says("new_decoder_architecture", false) || !says("multi_query", true);
+  if (!by_group || name.find(".query_key_value.") == std::string_view::npos) return {};
+  GgufForm form;
+  form.stored_row = [d = c.head_dim, heads = c.num_heads, kv_heads = c.num_kv_heads](int64_t n) {
+    const int64_t per_group = heads / kv_heads, head = n / d;
+    const int64_t which = head < heads ? 0 : head < heads + kv_heads ? 1 : 2;
+    const int64_t own = head - (which == 0 ? 0 : heads + (which - 1) * kv_heads);  // of its kind
+    const int64_t group = which == 0 ? own / per_group : own,
+                  place = which == 0 ? own % per_group : per_group + which - 1;
+    return (group * (per_group + 2) + place) * d + n % d;
+  };
+  return form;
+}
+
 Result<LanguageModel> build(const Checkpoint& checkpoint) {
   const bool is_gguf = checkpoint.gguf_names != nullptr;
   nlohmann::json config = checkpoint.config;
@@ -83,6 +103,7 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
 constexpr GgufName kGgufTop[] = {
     {"token_embd", "transformer.word_embeddings"}, {"output_norm", "transformer.ln_f"}, {"output", "lm_head"}};
 constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                   {"attn_norm", "ln_mlp"},
                                    {"attn_norm_2", "ln_attn"},
                                    {"attn_qkv", "self_attention.query_key_value"},
                                    {"attn_output", "self_attention.dense"},
@@ -94,12 +115,9 @@ constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
 extern const ModelFamily kFalconFamily = {
     .model_type = "falcon",
     .architecture = "FalconForCausalLM",
-    .gguf = {.architecture = "falcon",
-             .top = kGgufTop,
-             .layer = kGgufLayer,
-             .hf_layers = "transformer.h.",
-             .is_written = false},
+    .gguf = {.architecture = "falcon", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "transformer.h."},
     .build = build,
+    .gguf_form = gguf_form,
 };
 
 }  // namespace redline

@@ -1,8 +1,6 @@
 // Gemma 3 (text): norms before and after each block with factors 1 + weight, RMS norm of queries and keys per head, scaled
 // embeddings, and windows in five of six layers, with a rope base of their own (Gemma Team 2025, arXiv:2503.19786).
-#include <cmath>
-
-#include "graph/ops/add.h"
+#include "models/gemma.h"
 #include "models/llama.h"
 #include "models/rope_config.h"
 
@@ -10,26 +8,20 @@ namespace redline {
 namespace {
 
 Result<LanguageModel> build(const Checkpoint& checkpoint) {
-  const nlohmann::json config = with_rope_theta(rope_of_layer_type(checkpoint.config, "full_attention"), 1e6);
+  nlohmann::json config = with_rope_theta(rope_of_layer_type(checkpoint.config, "full_attention"), 1e6);
+  // Left out in the folder of the 4B model.
+  if (!config.contains("num_attention_heads")) config["num_attention_heads"] = 8;
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.head_dim = 256,
                                                                .num_kv_heads = 4,
                                                                .max_positions = 131072,
                                                                .tied = true,
                                                                .activation = Activation::kGeluTanh}));
-  ConfigReader r(checkpoint.config);
-  c.norm.plus_one = true;
-  c.embedding_scale = static_cast<float>(std::sqrt(static_cast<double>(c.hidden_size)));
-  // The largest model (27B) divides by the square root of another number than head_dim; GGUF files do not state it.
   constexpr int64_t kLayersOf27B = 62;
-  const bool is_27b = checkpoint.gguf_names && c.num_layers == kLayersOf27B;
-  const double scaled_by =
-      r.number("query_pre_attn_scalar", 1, 1e6, static_cast<double>(is_27b ? c.hidden_size / c.num_heads : c.head_dim));
-  c.attention_scale = static_cast<float>(1 / std::sqrt(scaled_by));
+  REDLINE_TRY(set_gemma(checkpoint, kLayersOf27B, c));
+  ConfigReader r(checkpoint.config);
   const bool bias = r.boolean("attention_bias", false);
   if (r.has("final_logit_softcapping") || r.has("attn_logit_softcapping"))
     r.fail(unsupported("config: Gemma 3 with soft caps of logits"));
-  if (r.boolean("use_bidirectional_attention", false))
-    r.fail(unsupported("config: use_bidirectional_attention; Redline runs causal Gemma 3"));
   const int64_t full_every = r.integer("sliding_window_pattern", 1, 1000, 6);
   REDLINE_TRY(r.status());
   nlohmann::json windowed = config;
@@ -46,26 +38,19 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(c.window_rope, read_rope_config(local, c.head_dim, c.max_positions));
 
   auto layer = [&](LayerBuilder& b, Value x) {
-    const Value h = b.norm(x, "input_layernorm", c.hidden_size);
-    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-    const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
-    const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
-    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
-    const Value y = b.attend(b.rotate(b.norm(q, "self_attn.q_norm", c.head_dim)),
-                             b.rotate(b.norm(k, "self_attn.k_norm", c.head_dim)), v);
-    const Value out = b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias);
-    x = add(b.graph(), x, b.norm(out, "post_attention_layernorm", c.hidden_size));
-    const Value inner = b.gated_mlp(b.norm(x, "pre_feedforward_layernorm", c.hidden_size), false);
-    return add(b.graph(), x, b.norm(inner, "post_feedforward_layernorm", c.hidden_size));
+    return gemma_layer(b, x, [&](Value h) {
+      const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
+      const Value q = b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias);
+      const Value k = b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias);
+      const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
+      const Value y = b.attend(b.rotate(b.norm(q, "self_attn.q_norm", c.head_dim)),
+                               b.rotate(b.norm(k, "self_attn.k_norm", c.head_dim)), v);
+      return b.project(y, "self_attn.o_proj", c.hidden_size, q_size, bias);
+    });
   };
   REDLINE_ASSIGN(Graph graph, build_decoder("gemma3", c, checkpoint, layer));
   return LanguageModel{std::move(c), std::move(graph)};
 }
-
-constexpr GgufName kGgufNorms[] = {
-    {"attn_norm", "input_layernorm"},          {"post_attention_norm", "post_attention_layernorm"},
-    {"ffn_norm", "pre_feedforward_layernorm"}, {"post_ffw_norm", "post_feedforward_layernorm"},
-    {"attn_q_norm", "self_attn.q_norm"},       {"attn_k_norm", "self_attn.k_norm"}};
 
 }  // namespace
 
@@ -75,7 +60,7 @@ extern const ModelFamily kGemma3Family = {
     .gguf = {.architecture = "gemma3",
              .top = kLlamaGgufTop,
              .layer = kGgufProjections,
-             .more_layer = kGgufNorms,
+             .more_layer = kGemmaGgufNorms,
              .window_every = 6,
              .window_rope_base = 10000},
     .build = build,

@@ -17,8 +17,8 @@ Value project(LayerBuilder& b, Value x, const char* name, const char* part, int6
   return linear(b.graph(), x, weight, b.weights().take_rows(from + ".bias", {stored}, begin, out, to + ".bias"));
 }
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
-  nlohmann::json config = checkpoint.config;
+nlohmann::json common_config(const nlohmann::json& own_config) {
+  nlohmann::json config = own_config;
   constexpr std::pair<const char*, const char*> kKeys[] = {{"n_embd", "hidden_size"},
                                                            {"n_layer", "num_hidden_layers"},
                                                            {"n_head", "num_attention_heads"},
@@ -31,6 +31,21 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
       const nlohmann::json value = *at;
       config[common] = value;
     }
+  return config;
+}
+
+/// Projections are transposed; the causal masks beside them are no weights.
+GgufForm gguf_form(const Checkpoint&, const DecoderConfig&, std::string_view name) {
+  GgufForm form;
+  form.is_left_out = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
+  for (const char* projection :
+       {".attn.c_attn.weight", ".attn.c_proj.weight", ".mlp.c_fc.weight", ".mlp.c_proj.weight"})
+    form.is_transposed |= name.ends_with(projection);
+  return form;
+}
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
+  nlohmann::json config = common_config(checkpoint.config);
   ConfigReader r(config);
   if (!r.has("intermediate_size")) config["intermediate_size"] = 4 * r.integer("hidden_size", 1, int64_t{1} << 22);
   for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
@@ -84,12 +99,10 @@ constexpr GgufName kGgufLayer[] = {{"attn_norm", "ln_1"}, {"attn_qkv", "attn.c_a
 extern const ModelFamily kGpt2Family = {
     .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
-    .gguf = {.architecture = "gpt2",
-             .top = kGgufTop,
-             .layer = kGgufLayer,
-             .hf_layers = "transformer.h.",
-             .is_written = false},
+    .gguf = {.architecture = "gpt2", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "transformer.h."},
     .build = build,
+    .gguf_form = gguf_form,
+    .common_config = common_config,
 };
 
 }  // namespace redline

@@ -26,18 +26,38 @@ Value project_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool
   return linear(b.graph(), x, weight, has_bias ? take(".bias", {3 * size}) : Value{});
 }
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
-  nlohmann::json config = checkpoint.config;
+/// The rope of transformers before 5 has keys of its own. Numbers that are none are left for the reader to name.
+nlohmann::json common_config(const nlohmann::json& own_config) {
+  nlohmann::json config = own_config;
   const auto parameters = config.find("rope_parameters");
-  const bool has_parameters = parameters != config.end() && parameters->is_object();
-  if (!checkpoint.gguf_names && !has_parameters) {
-    ConfigReader r(config);
-    const double base = r.number("rotary_emb_base", 1e-6, 1e12, r.number("rope_theta", 1e-6, 1e12, 10000.0));
-    const double share = r.number("rotary_pct", 0, 1, r.number("partial_rotary_factor", 0, 1, 0.25));
-    REDLINE_TRY(r.status());
-    config["rope_theta"] = base;
-    config["partial_rotary_factor"] = share;
+  if (parameters == config.end() || !parameters->is_object()) {
+    for (const auto& [own, common] :
+         {std::pair{"rotary_emb_base", "rope_theta"}, {"rotary_pct", "partial_rotary_factor"}})
+      if (const auto at = config.find(own); at != config.end()) {
+        const nlohmann::json value = *at;
+        config[common] = value;
+      }
+    if (!config.contains("rope_theta")) config["rope_theta"] = 10000.0;
+    if (!config.contains("partial_rotary_factor")) config["partial_rotary_factor"] = 0.25;
   }
+  if (!config.contains("use_parallel_residual")) config["use_parallel_residual"] = true;
+  return config;
+}
+
+/// Rows of queries, keys and values by head; GGUF has all queries first.
+GgufForm gguf_form(const Checkpoint&, const DecoderConfig& c, std::string_view name) {
+  GgufForm form;
+  form.is_left_out = name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
+  if (name.find(".query_key_value.") == std::string_view::npos) return form;
+  form.stored_row = [d = c.head_dim, size = c.num_heads * c.head_dim](int64_t n) {
+    const int64_t which = n / size, row = n % size;
+    return row / d * 3 * d + which * d + row % d;
+  };
+  return form;
+}
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
+  const nlohmann::json config = checkpoint.gguf_names ? checkpoint.config : common_config(checkpoint.config);
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(
                      config, {.activation = Activation::kGelu, .norm_eps = "layer_norm_eps", .norm_eps_value = 1e-5}));
@@ -68,8 +88,10 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufTop[] = {
-    {"token_embd", "gpt_neox.embed_in"}, {"output_norm", "gpt_neox.final_layer_norm"}, {"output", "embed_out"}};
+constexpr GgufName kGgufTop[] = {{"token_embd", "gpt_neox.embed_in"},
+                                 {"output_norm", "gpt_neox.final_layer_norm"},
+                                 {"output", "embed_out"},
+                                 {"output", "lm_head"}};
 constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},   {"attn_qkv", "attention.query_key_value"},
                                    {"attn_output", "attention.dense"}, {"ffn_norm", "post_attention_layernorm"},
                                    {"ffn_up", "mlp.dense_h_to_4h"},    {"ffn_down", "mlp.dense_4h_to_h"}};
@@ -79,12 +101,10 @@ constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},   {"attn_qk
 extern const ModelFamily kGptNeoxFamily = {
     .model_type = "gpt_neox",
     .architecture = "GPTNeoXForCausalLM",
-    .gguf = {.architecture = "gptneox",
-             .top = kGgufTop,
-             .layer = kGgufLayer,
-             .hf_layers = "gpt_neox.layers.",
-             .is_written = false},
+    .gguf = {.architecture = "gptneox", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "gpt_neox.layers."},
     .build = build,
+    .gguf_form = gguf_form,
+    .common_config = common_config,
 };
 
 }  // namespace redline

@@ -27,6 +27,11 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
+// "cls.output": of rerankers, rows of the output matrix.
+constexpr GgufName kGgufTop[] = {{"token_embd", "model.embed_tokens"},
+                                 {"output_norm", "model.norm"},
+                                 {"output", "lm_head"},
+                                 {"cls.output", "score"}};
 constexpr GgufName kGgufHeadNorms[] = {{"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}};
 
 }  // namespace
@@ -34,7 +39,7 @@ constexpr GgufName kGgufHeadNorms[] = {{"attn_q_norm", "self_attn.q_norm"}, {"at
 extern const ModelFamily kQwen3Family = {
     .model_type = "qwen3",
     .architecture = "Qwen3ForCausalLM",
-    .gguf = {.architecture = "qwen3", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .more_layer = kGgufHeadNorms},
+    .gguf = {.architecture = "qwen3", .top = kGgufTop, .layer = kLlamaGgufLayer, .more_layer = kGgufHeadNorms},
     .build = build,
 };
 

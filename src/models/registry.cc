@@ -4,20 +4,24 @@
 
 #include <algorithm>
 
+#include "base/text_distance.h"
+
 namespace redline {
 
 // The registry. Each row is defined in the family's file.
 extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family, kGraniteFamily,
     kSmolLm3Family, kOlmo2Family, kOlmo3Family, kPhi3Family, kGlm4Family, kCohereFamily, kStarcoder2Family, kGpt2Family,
     kGptNeoxFamily, kFalconFamily;
+extern const ModelFamily kGemma2Family;
 extern const EncoderFamily kBertFamily, kModernBertFamily;
 
 namespace {
 
-constexpr const ModelFamily* kFamilies[] = {&kLlamaFamily,      &kMistralFamily, &kQwen2Family,   &kQwen3Family,
-                                            &kGemma3Family,     &kGraniteFamily, &kSmolLm3Family, &kOlmo2Family,
-                                            &kOlmo3Family,      &kPhi3Family,    &kGlm4Family,    &kCohereFamily,
-                                            &kStarcoder2Family, &kGpt2Family,    &kGptNeoxFamily, &kFalconFamily};
+constexpr const ModelFamily* kFamilies[] = {
+    &kLlamaFamily,   &kMistralFamily,    &kQwen2Family, &kQwen3Family,   &kGemma2Family, &kGemma3Family,
+    &kGraniteFamily, &kSmolLm3Family,    &kOlmo2Family, &kOlmo3Family,   &kPhi3Family,   &kGlm4Family,
+    &kCohereFamily,  &kStarcoder2Family, &kGpt2Family,  &kGptNeoxFamily, &kFalconFamily,
+};
 constexpr const EncoderFamily* kEncoders[] = {&kBertFamily, &kModernBertFamily};
 
 }  // namespace
@@ -59,7 +63,9 @@ Result<const ModelFamily*> find_model_family(const Checkpoint& checkpoint) {
   if (find_encoder_family(checkpoint))
     return unsupported("{}: model_type \"{}\" is an encoder: it makes embeddings (redline embed), not text",
                        checkpoint.path, type);
-  return unsupported("{}: model_type \"{}\"; Redline runs {}", checkpoint.path, type, fmt::join(known, ", "));
+  const std::string_view nearest = nearest_name(type, known);
+  return unsupported("{}: model_type \"{}\"{}; Redline runs {}", checkpoint.path, type,
+                     nearest.empty() ? "" : fmt::format(" (the nearest is {})", nearest), fmt::join(known, ", "));
 }
 
 Result<LanguageModel> build_language_model(const Checkpoint& checkpoint) {

@@ -12,6 +12,13 @@ struct LanguageModel {
   Graph graph;
 };
 
+/// How a tensor of a GGUF file that is written differs from the checkpoint's, beyond its name.
+struct GgufForm {
+  std::function<int64_t(int64_t)> stored_row = {};  ///< the checkpoint's row (of a vector: element) that row n is
+  bool is_transposed = false;                       ///< the checkpoint has [in, out]
+  bool is_left_out = false;                         ///< a buffer that no file has
+};
+
 struct ModelFamily {
   std::string_view model_type;    ///< config.json's model_type
   std::string_view architecture;  ///< config.json's architectures[0]
@@ -20,6 +27,10 @@ struct ModelFamily {
   /// Numbers that GGUF files of the family have beside the common ones; `set` takes the key without the architecture.
   using SetNumber = std::function<void(std::string_view key, double value)>;
   void (*gguf_numbers)(const DecoderConfig& config, const SetNumber& set) = nullptr;
+  /// Of a tensor by the checkpoint's name. nullptr: as the checkpoint has it.
+  GgufForm (*gguf_form)(const Checkpoint& checkpoint, const DecoderConfig& config, std::string_view name) = nullptr;
+  /// config.json with the common keys in place of the family's own, where settings of the file are read from it.
+  nlohmann::json (*common_config)(const nlohmann::json& config) = nullptr;
 };
 
 /// How GGUF files of a family, decoder or encoder, name it and its tensors.

@@ -39,6 +39,7 @@ Result<Executable> Executable::make(Graph graph, const ExecutableOptions& option
   executor.timeline = runtime.timeline();
   executor.hang_seconds = runtime.hang_seconds;
   executor.watchdog = &runtime.watchdog();
+  executor.turns = &runtime.mutex();
   e.runner_ = std::make_unique<Executor>(std::move(program), runtime.team(), executor);
   return e;
 }

@@ -1,5 +1,12 @@
 #include "server/choices.h"
 
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <condition_variable>
+#include <new>
+#include <system_error>
+
 namespace redline::server {
 namespace {
 
@@ -50,6 +57,86 @@ class Choices::EndSignal {
   size_t choice_;
 };
 
+/// One beam search, which a thread of the model runs.
+class Choices::Search {
+ public:
+  Search(std::shared_ptr<ServedModel> model, BeamSearchRequest request, double timeout_ms)
+      : model_(std::move(model)), request_(std::move(request)) {
+    if (timeout_ms > 0) deadline_ = Clock::now() + std::chrono::microseconds(static_cast<int64_t>(timeout_ms * 1e3));
+  }
+  size_t width() const { return static_cast<size_t>(request_.beam_width); }
+  void cancel() { is_cancelled_ = true; }
+
+  /// `first`: number of its first choice.
+  void run(const std::function<bool()>& goes_on, Inbox& inbox, size_t first) {
+    Result<std::vector<Beam>> found = beams(goes_on);
+    model_.reset();
+    for (size_t i = 0; i < width(); ++i) {
+      Result<GenerateResult> result =
+          found.ok() ? result_of(found->at(std::min(i, found->size() - 1))) : Result<GenerateResult>(found.status());
+      std::string text = result.ok() ? result->text : "";
+      {
+        const std::lock_guard lock(mutex_);
+        results_.push_back(std::move(result));
+        found_.notify_all();
+      }
+      if (!text.empty()) inbox.push({.choice = first + i, .text = std::move(text)});
+      inbox.push({.choice = first + i, .is_end = true});
+    }
+  }
+  bool has(size_t i) {
+    const std::lock_guard lock(mutex_);
+    return i < results_.size();
+  }
+  Result<GenerateResult> wait(size_t i) {
+    std::unique_lock lock(mutex_);
+    found_.wait(lock, [&] { return i < results_.size(); });
+    return std::move(results_[i]);
+  }
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  bool is_late() const { return Clock::now() >= deadline_; }
+
+  Result<std::vector<Beam>> beams(const std::function<bool()>& goes_on) try {
+    const auto is_wanted = [&] { return goes_on() && !is_cancelled_ && !is_late(); };
+    if (is_wanted()) return beam_search(model_->engine(), request_, [&](int64_t) { return is_wanted(); });
+    return std::vector<Beam>{{.tokens = {}, .text = "", .reason = FinishReason::kCancelled}};
+  } catch (const std::bad_alloc&) {
+    return out_of_memory("no room for the beams");
+  }
+  GenerateResult result_of(const Beam& beam) const {
+    GenerateResult result;
+    result.prompt_tokens = std::ssize(request_.prompt);
+    result.tokens = beam.tokens;
+    result.text = beam.text;
+    result.reason = beam.reason == FinishReason::kCancelled && is_late() ? FinishReason::kTimeout : beam.reason;
+    result.cache_miss = CacheMiss::kDisabled;
+    return result;
+  }
+
+  std::shared_ptr<ServedModel> model_;
+  const BeamSearchRequest request_;
+  Clock::time_point deadline_ = Clock::time_point::max();
+  std::atomic<bool> is_cancelled_{false};
+  std::mutex mutex_;
+  std::condition_variable found_;
+  std::vector<Result<GenerateResult>> results_;  ///< the best first
+};
+
+class Choices::FoundText final : public Generation {
+ public:
+  FoundText(std::shared_ptr<Search> search, size_t place) : search_(std::move(search)), place_(place) {}
+  ~FoundText() override { search_->cancel(); }
+  void cancel() override { search_->cancel(); }
+  bool is_done() const override { return search_->has(place_); }
+  Result<GenerateResult> wait() override { return search_->wait(place_); }
+
+ private:
+  const std::shared_ptr<Search> search_;
+  const size_t place_;
+};
+
 Choices::Choices(ServedModel::Ticket ticket) : ticket_(std::move(ticket)), inbox_(std::make_shared<Inbox>()) {}
 
 Choices::~Choices() {
@@ -57,9 +144,7 @@ Choices::~Choices() {
   inbox_->wake.reset();
 }
 
-Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedModel>& model,
-                                                 const std::vector<GenerateRequest>& requests) {
-  const auto count = std::ssize(requests);
+Outcome<std::unique_ptr<Choices>> Choices::admit(const std::shared_ptr<ServedModel>& model, int64_t count) {
   if (count > model->max_in_flight())
     return bad_request("n",
                        fmt::format("the request asks for {} texts; the limit is {}", count, model->max_in_flight()));
@@ -67,7 +152,34 @@ Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedMod
   if (!ticket)
     return overloaded(429, fmt::format("the queue is full: {} requests are running or waiting", model->in_flight()), 1);
   std::unique_ptr<Choices> choices(new Choices(std::move(*ticket)));
-  choices->results_.resize(requests.size());
+  choices->results_.resize(static_cast<size_t>(count));
+  return choices;
+}
+
+Outcome<std::unique_ptr<Choices>> Choices::search(const std::shared_ptr<ServedModel>& model,
+                                                  const std::vector<BeamSearchRequest>& requests, double timeout_ms) {
+  int64_t count = 0;
+  for (const BeamSearchRequest& request : requests) count += request.beam_width;
+  SERVER_ASSIGN(auto choices, admit(model, count));
+  for (const BeamSearchRequest& request : requests) {
+    auto search = std::make_shared<Search>(model, request, timeout_ms);
+    const size_t first = choices->generations_.size();
+    for (size_t i = 0; i < search->width(); ++i)
+      choices->generations_.push_back(std::make_shared<FoundText>(search, i));
+    try {
+      model->searches().push([search, inbox = choices->inbox_, first](const std::function<bool()>& goes_on) {
+        search->run(goes_on, *inbox, first);
+      });
+    } catch (const std::system_error&) {
+      return overloaded(503, "there is no thread for the search", 1);
+    }
+  }
+  return choices;
+}
+
+Outcome<std::unique_ptr<Choices>> Choices::start(const std::shared_ptr<ServedModel>& model,
+                                                 const std::vector<GenerateRequest>& requests) {
+  SERVER_ASSIGN(auto choices, admit(model, std::ssize(requests)));
   for (size_t i = 0; i < requests.size(); ++i) {
     auto end = std::make_shared<EndSignal>(choices->inbox_, i);
     auto generation =

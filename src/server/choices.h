@@ -29,6 +29,10 @@ class Choices {
   /// 429 when the queue is full; the engine's errors for invalid requests.
   static Outcome<std::unique_ptr<Choices>> start(const std::shared_ptr<ServedModel>& model,
                                                  const std::vector<GenerateRequest>& requests);
+  /// The texts of beam searches, beam_width for each request, the best first; each comes whole. They end after
+  /// `timeout_ms`, unless 0.
+  static Outcome<std::unique_ptr<Choices>> search(const std::shared_ptr<ServedModel>& model,
+                                                  const std::vector<BeamSearchRequest>& requests, double timeout_ms);
   ~Choices();
 
   /// `wake` is called from the step thread when next() has something after it had nothing.
@@ -44,6 +48,9 @@ class Choices {
  private:
   struct Inbox;
   class EndSignal;
+  class Search;
+  class FoundText;
+  static Outcome<std::unique_ptr<Choices>> admit(const std::shared_ptr<ServedModel>& model, int64_t count);
   explicit Choices(ServedModel::Ticket ticket);
 
   const ServedModel::Ticket ticket_;

@@ -3,6 +3,7 @@
 #include <fmt/ranges.h>
 
 #include <new>
+#include <utility>
 
 #include "base/text_distance.h"
 #include "base/utc_time.h"
@@ -12,16 +13,40 @@ namespace redline::server {
 class EmbeddingModel::Task {
  public:
   Task(std::shared_ptr<EmbeddingModel> model, Work work) : loaded_(std::move(model)), work_(std::move(work)) {}
+  Task(std::shared_ptr<EmbeddingModel> model, EmbedRequest request, Finish finish)
+      : loaded_(std::move(model)), request_(std::move(request)), finish_(std::move(finish)) {}
 
-  void run() {
-    if (is_abandoned()) return;
-    end(compute());
+  bool is_embedding() const { return finish_ != nullptr; }
+  // Exceptions would end the thread, and with it the server.
+  static void run(std::vector<std::shared_ptr<Task>> tasks) {
+    std::erase_if(tasks, [](const auto& task) { return task->is_abandoned(); });
+    if (tasks.empty()) return;
+    std::optional<ApiError> error;
+    try {
+      if (!tasks[0]->is_embedding()) {
+        Task& task = *tasks[0];
+        return task.end(task.work_(*task.loaded_->engine_, [&task] { return !task.is_abandoned(); }));
+      }
+      embed(tasks);
+    } catch (const std::bad_alloc&) {
+      error = overloaded(503, "there is no memory for this request", 1);
+    } catch (const std::exception& thrown) {
+      error = api_error(internal("{}", thrown.what()));
+    }
+    if (error)
+      for (const auto& task : tasks)
+        if (!task->has_ended()) task->end(*error);
   }
   void end(Outcome<Result> result) {
     const std::lock_guard lock(mutex_);
     loaded_.reset();
+    has_ended_ = true;
     result_ = std::move(result);
     if (wake_) wake_();
+  }
+  bool has_ended() {
+    const std::lock_guard lock(mutex_);
+    return has_ended_;
   }
   void abandon() {
     const std::lock_guard lock(mutex_);
@@ -44,21 +69,25 @@ class EmbeddingModel::Task {
   }
 
  private:
-  // Exceptions would end the thread, and with it the server.
-  Outcome<Result> compute() {
-    try {
-      return work_(*loaded_->engine_, [this] { return !is_abandoned(); });
-    } catch (const std::bad_alloc&) {
-      return overloaded(503, "there is no memory for this request", 1);
-    } catch (const std::exception& thrown) {
-      return api_error(internal("{}", thrown.what()));
+  static void embed(const std::vector<std::shared_ptr<Task>>& tasks) {
+    const std::shared_ptr<EmbeddingModel> loaded = tasks[0]->loaded_;
+    std::vector<EmbedRequest> requests;
+    requests.reserve(tasks.size());
+    for (const auto& task : tasks) {
+      requests.push_back(std::move(task->request_));
+      requests.back().goes_on = [t = task.get()] { return !t->is_abandoned(); };
     }
+    loaded->engine_->embed_all(requests, [&](size_t i, redline::Result<Embeddings> embeddings) {
+      tasks[i]->end(tasks[i]->finish_(std::move(embeddings)));
+    });
   }
 
   std::shared_ptr<EmbeddingModel> loaded_;
   const Work work_;
+  EmbedRequest request_;
+  const Finish finish_;
   std::mutex mutex_;
-  bool is_abandoned_ = false;
+  bool is_abandoned_ = false, has_ended_ = false;
   std::optional<Outcome<Result>> result_;
   std::function<void()> wake_;
 };
@@ -131,17 +160,37 @@ void EmbeddingModel::run() {
   for (;;) {
     changed_.wait(lock, [&] { return is_closing_ || !waiting_.empty(); });
     if (is_closing_) return;
-    const std::shared_ptr<Task> task = std::move(waiting_.front());
-    waiting_.pop_front();
+    std::vector<std::shared_ptr<Task>> tasks = take_next();
     lock.unlock();
-    task->run();
+    Task::run(std::move(tasks));
     lock.lock();
   }
 }
 
+std::vector<std::shared_ptr<EmbeddingModel::Task>> EmbeddingModel::take_next() {
+  std::vector<std::shared_ptr<Task>> tasks = {waiting_.front()};
+  waiting_.pop_front();
+  if (!tasks[0]->is_embedding()) return tasks;
+  std::erase_if(waiting_, [&](const std::shared_ptr<Task>& task) {
+    if (!task->is_embedding()) return false;
+    tasks.push_back(task);
+    return true;
+  });
+  return tasks;
+}
+
 Outcome<std::unique_ptr<Answer>> EmbeddingModel::submit(const std::shared_ptr<EmbeddingModel>& model, Work work,
                                                         ErrorShape errors) {
-  auto task = std::make_shared<Task>(model, std::move(work));
+  return queue(model, std::make_shared<Task>(model, std::move(work)), errors);
+}
+
+Outcome<std::unique_ptr<Answer>> EmbeddingModel::embed(const std::shared_ptr<EmbeddingModel>& model,
+                                                       EmbedRequest request, Finish finish, ErrorShape errors) {
+  return queue(model, std::make_shared<Task>(model, std::move(request), std::move(finish)), errors);
+}
+
+Outcome<std::unique_ptr<Answer>> EmbeddingModel::queue(const std::shared_ptr<EmbeddingModel>& model,
+                                                       const std::shared_ptr<Task>& task, ErrorShape errors) {
   {
     const std::lock_guard lock(model->mutex_);
     if (model->is_closing_) return overloaded(503, "the server is stopping", 1);
@@ -151,7 +200,7 @@ Outcome<std::unique_ptr<Answer>> EmbeddingModel::submit(const std::shared_ptr<Em
     model->waiting_.push_back(task);
     model->changed_.notify_all();
   }
-  return std::unique_ptr<Answer>(std::make_unique<TaskAnswer>(std::move(task), errors, model->name_));
+  return std::unique_ptr<Answer>(std::make_unique<TaskAnswer>(task, errors, model->name_));
 }
 
 EmbeddingModels::~EmbeddingModels() {

@@ -49,10 +49,19 @@ class EmbeddingModel final : public Resident {
   /// 429: the queue is full.
   static Outcome<std::unique_ptr<Answer>> submit(const std::shared_ptr<EmbeddingModel>& model, Work work,
                                                  ErrorShape errors);
+  /// Makes the answer of the embeddings, or of the error.
+  using Finish = std::function<Outcome<Result>(redline::Result<Embeddings> embeddings)>;
+  /// The same for a request whose texts share steps with those of other clients: all that wait are computed together.
+  static Outcome<std::unique_ptr<Answer>> embed(const std::shared_ptr<EmbeddingModel>& model, EmbedRequest request,
+                                                Finish finish, ErrorShape errors);
 
  private:
   class Task;
   class TaskAnswer;
+  static Outcome<std::unique_ptr<Answer>> queue(const std::shared_ptr<EmbeddingModel>& model,
+                                                const std::shared_ptr<Task>& task, ErrorShape errors);
+  /// Those that are computed next: one, or all embeddings that wait.
+  std::vector<std::shared_ptr<Task>> take_next();
   void run();
 
   const std::string name_;

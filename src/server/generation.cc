@@ -74,13 +74,22 @@ const std::vector<Field>& generation_fields() {
   return fields;
 }
 
+const std::vector<Field>& beam_fields() {
+  static const std::vector<Field> fields = {
+      {"use_beam_search", kBoolean, "search for the n most likely texts with n beams, instead of sampling"},
+      {"length_penalty",
+       kNumber,
+       "of a beam search: texts are compared by their log probability over this power of their length; default: 1",
+       {.min = -100, .max = 100}}};
+  return fields;
+}
+
 const std::vector<std::pair<std::string, std::string>>& refused_generation_fields() {
   static const std::vector<std::pair<std::string, std::string>> fields = {
       {"repeat_penalty", "is called repetition_penalty here"},
       {"n_predict", "is called max_tokens here"},
       {"max_new_tokens", "is called max_tokens here"},
       {"penalty_last_n", "is called repeat_last_n here"},
-      {"use_beam_search", "is not supported here; redline run --beams searches"},
       {"prompt_logprobs", "is not supported; use echo with logprobs"},
       {"truncate_prompt_tokens", "is not supported: prompts are never cut"},
   };
@@ -139,6 +148,44 @@ Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::sha
   ApiError error = choices.error();
   error.param = call.constraint.field;  // prompt, sampling and stop strings have been checked
   return error;
+}
+
+Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request) {
+  const Json& body = call.body;
+  if (!body.value("use_beam_search", false)) {
+    if (body.contains("length_penalty")) call.ignored.emplace_back("length_penalty");
+    return false;
+  }
+  const auto refuse = [](const std::string& field) {
+    return bad_request(field, field + " is not supported with use_beam_search", "unsupported_value");
+  };
+  if (!request.stop.empty()) return refuse("stop");
+  if (request.num_logprobs >= 0) return refuse("logprobs");
+  if (body.value("best_of", body.value("n", 1)) != body.value("n", 1)) return refuse("best_of");
+  if (request.constraint.kind != OutputConstraint::Kind::kNone)
+    return refuse(call.constraint.field.empty() ? "tool_choice" : call.constraint.field);
+  for (const Field& field : sampling_fields())
+    if (body.contains(field.name)) call.ignored.emplace_back(field.name);
+  return true;
+}
+
+Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shared_ptr<ServedModel>& model,
+                                               const GenerateRequest& request,
+                                               const std::vector<std::vector<int32_t>>& prompts) {
+  BeamSearchRequest search;
+  search.beam_width = call.body.value("n", int64_t{1});
+  search.length_penalty = call.body.value("length_penalty", 1.0);
+  search.max_tokens = request.max_tokens;
+  search.ignore_stop_tokens = request.ignore_stop_tokens;
+  search.adapters = request.adapters;
+  std::vector<BeamSearchRequest> searches;
+  for (const std::vector<int32_t>& prompt : prompts) {
+    search.prompt = prompt;
+    if (auto begin = model->engine().encode("", true, true); prompt.empty() && begin.ok())
+      search.prompt = std::move(begin).value();
+    searches.push_back(search);
+  }
+  return Choices::search(model, searches, request.timeout_ms);
 }
 
 std::optional<ApiError> check_context(const ModelInfo& info, int64_t prompt_tokens, const char* param) {

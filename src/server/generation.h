@@ -17,6 +17,16 @@ Outcome<GenerateRequest> generation_request(Call& call, const ModelChoice& choic
 /// Choices::start, whose errors name the field of the constraint if that is at fault.
 Outcome<std::unique_ptr<Choices>> start_choices(const Call& call, const std::shared_ptr<ServedModel>& model,
                                                 const std::vector<GenerateRequest>& requests);
+/// use_beam_search and length_penalty, of chats and completions.
+const std::vector<Field>& beam_fields();
+/// Whether a request asks for a beam search. 400: with something that a search cannot do. Fields of sampling have no effect
+/// then, which the answer says.
+Outcome<bool> asks_for_beams(Call& call, const GenerateRequest& request);
+/// Searches with n beams for each prompt.
+Outcome<std::unique_ptr<Choices>> start_search(const Call& call, const std::shared_ptr<ServedModel>& model,
+                                               const GenerateRequest& request,
+                                               const std::vector<std::vector<int32_t>>& prompts);
+
 /// The strings of `stop`, which is one or a list.
 std::vector<std::string> strings_of(const Json& body, const char* name);
 

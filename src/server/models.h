@@ -13,6 +13,7 @@
 #include "redline/text.h"
 #include "server/api_error.h"
 #include "server/residency.h"
+#include "server/work_queue.h"
 
 namespace redline::server {
 
@@ -70,6 +71,8 @@ class ServedModel final : public Resident {
     int64_t count_;
   };
   static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count);
+  /// For searches, which take turns.
+  WorkQueue& searches() { return searches_; }
   int64_t in_flight() const { return in_flight_; }
   int64_t max_in_flight() const { return max_in_flight_; }
 
@@ -84,6 +87,7 @@ class ServedModel final : public Resident {
   EngineStats past_;  ///< of earlier loads
   std::vector<Adapter> adapters_;
   int64_t next_id_ = 0;
+  WorkQueue searches_;
 };
 
 /// A model and the adapters that a request uses.
@@ -97,6 +101,9 @@ struct ModelChoice {
 class ModelTable {
  public:
   explicit ModelTable(Residency& residency) : residency_(residency) {}
+  ~ModelTable() {
+    for (const auto& model : models_) model->searches().close();
+  }
   /// One that is loaded.
   void add(std::shared_ptr<ServedModel> model);
   /// One that load() opens; see Residency::add.

@@ -33,7 +33,7 @@ void AddedTokenFinder::split(std::string_view text, bool parse_special, std::vec
   const PrefixMatcher& matcher = parse_special ? all_ : plain_;
   size_t done = 0;
   if (!matcher.empty()) {
-    for (size_t pos = 0; pos < text.size();) {
+    for (size_t pos = 0; (pos = matcher.next_start(text, pos)) < text.size();) {
       const PrefixMatcher::Match match = matcher.longest_at(text, pos);
       if (match.value < 0) {
         ++pos;

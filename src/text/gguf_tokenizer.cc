@@ -4,6 +4,7 @@
 
 #include "text/gguf_vocab.h"
 #include "text/pipeline_tokenizer.h"
+#include "text/rwkv.h"
 #include "text/word_piece.h"
 
 namespace redline {
@@ -158,11 +159,11 @@ Status fill_word_pieces(GgufVocab& gguf, TokenizerParts& parts) {
 
 Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
   const bool spm = gguf.model == "llama";
-  const bool word_pieces = gguf.model == "bert";
-  if (!spm && !word_pieces && gguf.model != "gpt2" && gguf.model != "gemma4") {
+  const bool word_pieces = gguf.model == "bert", rwkv = gguf.model == "rwkv";
+  if (!spm && !word_pieces && !rwkv && gguf.model != "gpt2" && gguf.model != "gemma4") {
     return unsupported(
         "tokenizer.ggml.model \"{}\" is unknown; known are llama (SentencePiece BPE), gpt2 (byte-level BPE), "
-        "bert (WordPiece), gemma4",
+        "bert (WordPiece), rwkv, gemma4",
         gguf.model);
   }
   const auto num = static_cast<int64_t>(gguf.tokens.size());
@@ -172,10 +173,14 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
     if (gguf.bos < 0 && num > 2) gguf.bos = 1;
     if (gguf.eos < 0 && num > 2) gguf.eos = 2;
   }
+  if (rwkv)
+    for (std::string& token : gguf.tokens) token = unescape_rwkv_token(token);
   TokenizerParts parts;
   REDLINE_TRY(fill_vocabulary(gguf, parts));
-  bool add_bos = true;
-  if (spm) {
+  bool add_bos = !rwkv;
+  if (rwkv) {
+    REDLINE_TRY(fill_rwkv(parts, gguf.unk).within("tokenizer.ggml.tokens"));
+  } else if (spm) {
     REDLINE_TRY(fill_spm(gguf, parts));
   } else if (word_pieces) {
     REDLINE_TRY(fill_word_pieces(gguf, parts));

@@ -4,6 +4,7 @@
 
 #include "base/mapped_file.h"
 #include "text/json_reader.h"
+#include "text/rwkv.h"
 
 namespace redline {
 namespace {
@@ -153,6 +154,10 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_folder(const std::string& fold
   if (has("vocab.txt")) {
     REDLINE_ASSIGN(const std::string vocab, read_text_file(path("vocab.txt")));
     return tokenizer_from_vocab_txt(vocab, config).within(folder);
+  }
+  if (constexpr const char* kRwkvVocab = "rwkv_vocab_v20230424.txt"; has(kRwkvVocab)) {
+    REDLINE_ASSIGN(const std::string vocab, read_text_file(path(kRwkvVocab)));
+    return tokenizer_from_rwkv_vocab(vocab, config).within(path(kRwkvVocab));
   }
   return not_found(
       "{}: no tokenizer.json, no tokenizer.model, no spiece.model, no vocab.txt and no vocab.json with merges.txt",

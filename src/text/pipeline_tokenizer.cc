@@ -2,6 +2,10 @@
 
 #include <algorithm>
 #include <iterator>
+#include <optional>
+
+#include "text/piece_cache.h"
+#include "text/piece_scanner.h"
 
 namespace redline {
 namespace {
@@ -47,7 +51,11 @@ std::string decode_word_piece(const DecodeRules& rules, std::string_view piece) 
 
 class PipelineTokenizer final : public Tokenizer {
  public:
-  explicit PipelineTokenizer(TokenizerParts parts) : parts_(std::move(parts)) {}
+  explicit PipelineTokenizer(TokenizerParts parts)
+      : parts_(std::move(parts)), splits_bytes_(parts_.pre_tokenizer.splits_bytes()),
+        regex_(parts_.pre_tokenizer.only_regex()) {
+    if (regex_ != nullptr) scanner_ = PieceScanner::of(regex_->pattern());
+  }
 
   std::vector<TokenId> encode(std::string_view text, EncodeOptions options) const override {
     std::vector<TokenId> ids;
@@ -138,7 +146,53 @@ class PipelineTokenizer final : public Tokenizer {
   bool drops_prefix_space() const override { return parts_.decode.drop_prefix_space; }
 
  private:
+  /// A piece of a byte-level vocabulary, which the model reads in the byte alphabet.
+  void encode_bytes(std::string_view piece, std::vector<TokenId>& ids) const {
+    thread_local std::string spelled;
+    spelled.clear();
+    for (const char byte : piece) append_byte_spelling(spelled, static_cast<uint8_t>(byte));
+    parts_.model->encode(spelled, ids);
+  }
+
+  /// Calls visit(piece) for all pieces of well-formed text. False: the expression leaves a gap, which no tokenizer's does.
+  template <class Visit>
+  bool scan(std::string_view text, const Visit& visit) const {
+    const char* const end = text.data() + text.size();
+    for (size_t pos = 0; pos < text.size();) {
+      size_t bytes = scanner_->match(text.data() + pos, end);
+      if (bytes == 0) bytes = regex_->match_at(text, pos) - pos;
+      if (bytes == 0) return false;
+      visit(text.substr(pos, bytes));
+      pos += bytes;
+    }
+    return true;
+  }
+
+  /// Long texts for byte-level vocabularies.
+  void encode_long(std::string_view text, bool at_start, std::vector<TokenId>& ids) const {
+    PieceCache& cache = PieceCache::of_thread(owner_);
+    const size_t before = ids.size();
+    constexpr size_t kBytesPerToken = 4;
+    ids.reserve(before + text.size() / kBytesPerToken);
+    const auto add = [&](std::string_view piece, const char* end) {
+      const auto encode = [&](std::string_view p) { encode_bytes(p, ids); };
+      if (piece.size() > PieceCache::kMaxBytes) encode(piece);
+      else cache.append(piece, end, ids, encode);
+    };
+    if (scanner_ && is_utf8(text)) {
+      if (scan(text, [&](std::string_view piece) { add(piece, text.data() + text.size()); })) return;
+      ids.resize(before);
+    }
+    Pieces pieces;
+    pieces.text = text;
+    pieces.spans.push_back({0, text.size()});
+    pieces.at_start = at_start;
+    parts_.pre_tokenizer.split(pieces);
+    for (const Pieces::Span span : pieces.spans) add(pieces.view(span), pieces.text.data() + pieces.text.size());
+  }
+
   void encode_plain(std::string_view text, bool at_start, std::vector<TokenId>& ids) const {
+    if (splits_bytes_ && text.size() >= PieceCache::kWorthBytes) return encode_long(text, at_start, ids);
     Pieces pieces;
     pieces.text = text;
     pieces.spans.push_back({0, text.size()});
@@ -148,6 +202,10 @@ class PipelineTokenizer final : public Tokenizer {
   }
 
   TokenizerParts parts_;
+  const bool splits_bytes_;
+  const Regex* const regex_;  ///< the only one, of parts_.pre_tokenizer, or nullptr
+  std::optional<PieceScanner> scanner_;
+  const uint64_t owner_ = PieceCache::next_owner();
 };
 
 }  // namespace

@@ -179,6 +179,24 @@ void apply_step(const DigitGroupsStep& step, Pieces& pieces) {
 
 }  // namespace
 
+bool PreTokenizer::splits_bytes() const {
+  if (steps_.empty() || !std::holds_alternative<ByteLevelStep>(steps_.back())) return false;
+  return std::all_of(steps_.begin(), steps_.end() - 1, [](const PreTokenizerStep& step) {
+    return std::holds_alternative<SplitStep>(step) || std::holds_alternative<DigitGroupsStep>(step);
+  });
+}
+
+void PreTokenizer::split(Pieces& pieces) const {
+  for (size_t i = 0; i + 1 < steps_.size(); ++i) std::visit([&](const auto& s) { apply_step(s, pieces); }, steps_[i]);
+}
+
+const Regex* PreTokenizer::only_regex() const {
+  if (steps_.size() != 2 || !splits_bytes()) return nullptr;
+  const auto* step = std::get_if<SplitStep>(&steps_[0]);
+  const bool cuts = step != nullptr && step->behavior == SplitBehavior::isolated && !step->invert;
+  return cuts ? std::get_if<Regex>(&step->pattern) : nullptr;
+}
+
 void PreTokenizer::apply(Pieces& pieces) const {
   for (const PreTokenizerStep& step : steps_) {
     std::visit([&](const auto& s) { apply_step(s, pieces); }, step);

@@ -64,12 +64,20 @@ class PreTokenizer {
   void add(PreTokenizerStep step) { steps_.push_back(std::move(step)); }
   void apply(Pieces& pieces) const;
 
+  /// Whether the last step is the byte level and all others only split.
+  bool splits_bytes() const;
+  /// The steps before that one.
+  void split(Pieces& pieces) const;
+  /// The expression at whose matches these are cut, if it is the only step before the byte level.
+  const Regex* only_regex() const;
+
  private:
   std::vector<PreTokenizerStep> steps_;
 };
 
 /// GPT-2's pattern, the default of ByteLevel.
 extern const std::string_view kGpt2Pattern;
+extern const std::string_view kLlama3Pattern, kQwen2Pattern, kGpt4oPattern;
 
 /// A pre-tokenizer named in GGUF files, and other settings implied by the name.
 struct NamedPreTokenizer {

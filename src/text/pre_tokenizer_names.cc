@@ -66,6 +66,12 @@ constexpr const char* kDigitTriples = R"(\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N})))";
 constexpr const char* kDecimalCuts = R"((?=(\d{3})+(?!\d)))";
 constexpr const char* kDecimalWords = R"(\d{1,3}(?=(?:\d{3})*\b))";
 
+}  // namespace
+
+const std::string_view kLlama3Pattern = kLlama3, kQwen2Pattern = kQwen2, kGpt4oPattern = kGpt4o;
+
+namespace {
+
 enum : unsigned { kIgnoreMerges = 1, kAddBos = 2, kRawUtf8 = 4 };
 
 struct Row {

@@ -187,6 +187,20 @@ Result<Regex> Regex::compile(std::string_view oniguruma) {
   return regex;
 }
 
+size_t Regex::match_at(std::string_view text, size_t from) const {
+  thread_local Scratch scratch;
+  if (!scratch.data || !scratch.context) return from;
+  const auto* subject = reinterpret_cast<PCRE2_SPTR>(text.data());
+  int rc = pcre2_match(program_->code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK, scratch.data.get(),
+                       scratch.context.get());
+  if (rc == PCRE2_ERROR_JIT_STACKLIMIT)
+    rc = pcre2_match(program_->code.get(), subject, text.size(), from, PCRE2_NO_UTF_CHECK | PCRE2_NO_JIT,
+                     scratch.data.get(), scratch.context.get());
+  if (rc < 0) return from;
+  const PCRE2_SIZE* ends = pcre2_get_ovector_pointer(scratch.data.get());
+  return ends[0] == from && ends[1] > from ? ends[1] : from;
+}
+
 void Regex::find_all(std::string_view text, std::vector<Span>& matches) const {
   thread_local Scratch scratch;
   if (!scratch.data || !scratch.context) return;  // out of memory: no matches

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <array>
 #include <cstdlib>
+#include <cstring>
 
 namespace redline {
 namespace {
@@ -156,7 +157,38 @@ bool is_word(uint32_t c) {
 
 bool is_regex_word(uint32_t c) { return is_word(c) || c == 0xB2 || c == 0xB3 || c == 0xB9 || (c >= 0xBC && c <= 0xBE); }
 
+bool is_ascii(std::string_view text) {
+  constexpr size_t kWord = 8;
+  constexpr uint64_t kHighBits = 0x8080808080808080ull;
+  size_t pos = 0;
+  for (; pos + kWord <= text.size(); pos += kWord) {
+    uint64_t word;
+    std::memcpy(&word, text.data() + pos, kWord);
+    if ((word & kHighBits) != 0) return false;
+  }
+  for (; pos < text.size(); ++pos)
+    if ((static_cast<uint8_t>(text[pos]) & 0x80) != 0) return false;
+  return true;
+}
+
+bool is_utf8(std::string_view text) {
+  constexpr size_t kRun = 64;
+  for (size_t pos = 0; pos < text.size();) {
+    if (is_ascii(text.substr(pos, kRun))) {
+      pos += kRun;
+      continue;
+    }
+    for (const size_t end = std::min(text.size(), pos + kRun); pos < end;) {
+      const Utf8Char c = utf8_at(text, pos);
+      if (!c.valid) return false;
+      pos += c.bytes;
+    }
+  }
+  return true;
+}
+
 std::string normalize_unicode(std::string_view text, NormalForm form) {
+  if (is_ascii(text)) return std::string(text);  // in every form
   int options = UTF8PROC_STABLE;
   options |= form == NormalForm::nfc || form == NormalForm::nfkc ? UTF8PROC_COMPOSE : UTF8PROC_DECOMPOSE;
   if (form == NormalForm::nfkc || form == NormalForm::nfkd) options |= UTF8PROC_COMPAT;

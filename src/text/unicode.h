@@ -19,6 +19,8 @@ Utf8Char utf8_at(std::string_view text, size_t pos);
 void append_utf8(std::string& out, uint32_t code_point);
 /// Replaces ill-formed sequences by U+FFFD.
 std::string repair_utf8(std::string_view text);
+bool is_ascii(std::string_view text);
+bool is_utf8(std::string_view text);  ///< well-formed throughout
 /// Number of bytes (0 to 3) at the end of `text` that are an incomplete sequence which more bytes could complete.
 size_t incomplete_utf8_tail(std::string_view text);
 

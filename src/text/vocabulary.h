@@ -85,6 +85,11 @@ class PrefixMatcher {
   /// invalid_argument: "" or longer than kMaxBytes. The first of equal strings wins.
   Status insert(std::string_view text, int32_t value);
   Match longest_at(std::string_view text, size_t pos) const;
+  /// The first position from `pos` on where a string may begin.
+  size_t next_start(std::string_view text, size_t pos) const {
+    while (pos < text.size() && !starts_[static_cast<uint8_t>(text[pos])]) ++pos;
+    return pos;
+  }
   /// Calls visit(match) for every string that matches at `pos`, shortest first.
   template <class Visit>
   void for_each_at(std::string_view text, size_t pos, Visit&& visit) const {

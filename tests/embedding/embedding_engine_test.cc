@@ -124,6 +124,61 @@ TEST_F(EmbeddingFolder, StepsOfAnySizeGiveTheSameBits) {
   for (size_t i = 0; i < exact.values.size(); ++i) EXPECT_NEAR(exact.values[i], a.values[i], 2e-5);
 }
 
+TEST_F(EmbeddingFolder, RequestsShareStepsAndNothingElse) {
+  make("bert");
+  const auto engine = open({.max_batch_tokens = 64});
+  ASSERT_TRUE(engine);
+  std::vector<EmbedRequest> requests(6);
+  std::vector<int> asked(requests.size());
+  requests[0].texts = {"a fox", "the fox"};
+  requests[1].texts = {"a fox"};
+  requests[1].dimensions = 8;
+  requests[1].normalize = false;
+  requests[2].texts = {std::string(1000, 'x') + " y"};  // unknown words are one token
+  requests[2].prompt_name = "none";
+  requests[3].tokens = {{5, 6}, {7}};
+  requests[5].texts = std::vector<std::string>(40, "once upon a time");
+  const auto run = [&](const std::function<bool(size_t)>& goes_on) {
+    std::vector<std::optional<Result<Embeddings>>> results(requests.size());
+    for (size_t i = 0; i < requests.size(); ++i)
+      requests[i].goes_on = [&, i] {
+        ++asked[i];
+        return goes_on(i);
+      };
+    engine->embed_all(requests, [&](size_t i, Result<Embeddings> result) {
+      EXPECT_FALSE(results[i].has_value());
+      results[i].emplace(std::move(result));
+    });
+    for (EmbedRequest& request : requests) request.goes_on = nullptr;
+    return results;
+  };
+  auto results = run([](size_t) { return true; });
+  for (size_t i = 0; i < requests.size(); ++i) {
+    ASSERT_TRUE(results[i].has_value()) << i;
+    if (i == 2) {
+      EXPECT_THAT(results[i]->status().message(), HasSubstr("prompt \"none\""));
+      continue;
+    }
+    ASSERT_TRUE(results[i]->ok()) << results[i]->status().to_string();
+    const Embeddings alone = embed(*engine, requests[i]);
+    EXPECT_EQ((*results[i])->values, alone.values) << i;
+    EXPECT_EQ((*results[i])->tokens, alone.tokens) << i;
+  }
+  EXPECT_EQ((*results[4])->count, 0);
+  // The first five have one step, with the beginning of the last one.
+  asked.assign(asked.size(), 0);
+  run([](size_t) { return true; });
+  EXPECT_EQ(asked[0], 1);
+  EXPECT_EQ(asked[1], 1);
+  EXPECT_EQ(asked[3], 1);
+  EXPECT_GT(asked[5], 1);
+  // Who leaves is left out of the steps to come.
+  results = run([&](size_t i) { return i != 1 && (i != 5 || asked[5] < 2); });
+  EXPECT_EQ(results[1]->status().code(), Code::cancelled);
+  EXPECT_EQ(results[5]->status().code(), Code::cancelled);
+  EXPECT_TRUE(results[0]->ok() && results[3]->ok());
+}
+
 TEST_F(EmbeddingFolder, FollowsTheFilesOfSentenceTransformers) {
   make("bert");
   put_modules(false);

@@ -52,6 +52,9 @@ GEMMA3 = {k: v for k, v in dict(BASE, model_type="gemma3_text", architectures=["
           hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=8, sliding_window=6, rope_theta=1000000.0,
           rope_local_base_freq=10000.0, num_hidden_layers=3, sliding_window_pattern=3, rms_norm_eps=1e-6).items()
           if k != "hidden_act"}
+GEMMA2 = {k: v for k, v in dict(BASE, model_type="gemma2", architectures=["Gemma2ForCausalLM"], tie_word_embeddings=True,
+          hidden_activation="gelu_pytorch_tanh", query_pre_attn_scalar=8, sliding_window=6, rms_norm_eps=1e-6,
+          attn_logit_softcapping=2.0, final_logit_softcapping=3.0).items() if k != "hidden_act"}
 GRANITE = {k: v for k, v in dict(LLAMA, model_type="granite", architectures=["GraniteForCausalLM"], embedding_multiplier=3.0,
            residual_multiplier=0.4, attention_multiplier=0.2, logits_scaling=5.0).items() if k != "head_dim"}
 SMOLLM3 = {k: v for k, v in dict(LLAMA, model_type="smollm3", architectures=["SmolLM3ForCausalLM"], num_hidden_layers=4,
@@ -86,10 +89,11 @@ NO_SCALING = {"rope_scaling": None}
 
 
 def case(name, base, change=None, *, style=4, dtype="bf16", shards=1, tokens=30, weights=None, gguf_type=None, without=(),
-         norm=1.0):
-  """norm: the mean of norm weights. style: 4 or 5, how transformers of that major version spells the config. weights: the case whose files are linked."""
+         norm=1.0, seed=None):
+  """norm: the mean of norm weights. style: 4 or 5, how transformers of that major version spells the config. weights: the case whose files are linked.
+  seed: None: by the place in the list."""
   return dict(name=name, config={**base, **(change or {})}, style=style, dtype=dtype, shards=shards, tokens=tokens,
-              weights=weights, gguf_type=gguf_type, without=without, norm=norm)
+              weights=weights, gguf_type=gguf_type, without=without, norm=norm, seed=seed)
 
 
 LLAMA3 = dict(rope_type="llama3", factor=8.0, low_freq_factor=1.0, high_freq_factor=4.0,
@@ -227,6 +231,14 @@ CASES = [
     case("falcon", FALCON, dict(ffn_hidden_size=48), gguf_type="BF16", without=[{"layer_norm_epsilon": 0.1}]),
     case("falcon_grouped", FALCON, dict(hidden_size=60, num_attention_heads=6, num_kv_heads=2, vocab_size=67, bias=True,
          new_decoder_architecture=True), style=5, dtype="f16", gguf_type="F16"),
+    # Gemma 2.
+    case("gemma2", GEMMA2, dict(num_hidden_layers=3, vocab_size=69), gguf_type="BF16", norm=0, seed=3000,
+         without=[{"sliding_window": 7}, {"attn_logit_softcapping": None}, {"final_logit_softcapping": None},
+                  {"attn_logit_softcapping": 4.0}, {"query_pre_attn_scalar": 16}]),
+    case("gemma2_listed", GEMMA2, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=1, head_dim=20,
+         query_pre_attn_scalar=12, sliding_window=5, attn_logit_softcapping=None, final_logit_softcapping=0.75,
+         layer_types=["full_attention", "sliding_attention"]), style=5, dtype="f16", norm=0, seed=3010,
+         without=[{"layer_types": ["full_attention"] * 2}, {"final_logit_softcapping": None}]),
 ]
 
 
@@ -432,7 +444,7 @@ def main():
     return make_random(args.random)
   for i, c in enumerate(CASES):
     if not args.names or c["name"] in args.names:
-      make(c, 1000 + 10 * i)
+      make(c, c["seed"] or 1000 + 10 * i)
 
 
 if __name__ == "__main__":

@@ -340,6 +340,7 @@ GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_n
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 # Where they differ.
 FAMILY_NAMES = {
+    "gemma2": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
     "gemma3": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
     "olmo2": POST_NORMS,
     "phi3": {"self_attn.qkv_proj": "attn_qkv", "mlp.gate_up_proj": "ffn_up"},
@@ -372,7 +373,10 @@ def gguf_name(name, arch="llama"):
 
 def add_family_keys(w, arch, config):
   """What the families that came after Llama add."""
-  if arch in ("gemma3", "olmo2", "phi3") and config.get("sliding_window"):
+  if arch == "gemma2":
+    w.add_attn_logit_softcapping(config["attn_logit_softcapping"])
+    w.add_final_logit_softcapping(config["final_logit_softcapping"])
+  if arch in ("gemma2", "gemma3", "olmo2", "phi3") and config.get("sliding_window"):
     w.add_sliding_window(config["sliding_window"])
   if arch == "granite":
     w.add_embedding_scale(config["embedding_multiplier"])
@@ -455,10 +459,10 @@ def write_gguf(path, tensors, config, gguf_type, name):
     if arch == "falcon" and "query_key_value" in n:  # the same; a group has queries, one key, one value
       groups = x.reshape(kv_heads, heads // kv_heads + 2, head_dim, *x.shape[1:])
       x = np.concatenate([part.reshape(-1, *x.shape[1:]) for part in (groups[:, :-2], groups[:, -2], groups[:, -1])])
-    if arch == "gemma3" and n.endswith("norm.weight"):
+    if arch in ("gemma2", "gemma3") and n.endswith("norm.weight"):
       x = x + np.float32(1)
     x = np.ascontiguousarray(x)
-    if x.ndim == 1 or gguf_type == "F32":
+    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight":
       w.add_tensor(gguf_name(n, arch), x)
     elif gguf_type == "F16":
       w.add_tensor(gguf_name(n, arch), x.astype(np.float16))

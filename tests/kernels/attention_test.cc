@@ -178,7 +178,11 @@ TEST_P(KvAppend, RoundsTiesToEven) {
 
 struct Case {
   int64_t rows, group, head_dim, first_position, window;
+  float soft_cap = 0;
+  bool sinks = false;
 };
+/// Logits that are added to the divisor; a head of the group has one, one very small and one above all scores.
+constexpr float kSinks[] = {0.5f, -60.0f, 7.0f, 2.0f, -kInf, 40.0f, 1.0f, -1.0f};
 AttentionArgs arguments(Cache& cache, const Case& c, const std::vector<float>& q, std::vector<float>& y,
                         int64_t row_begin, int64_t row_end) {
   static std::vector<char> space(kScratchBytes + 64);
@@ -193,6 +197,8 @@ AttentionArgs arguments(Cache& cache, const Case& c, const std::vector<float>& q
   a.pages = cache.pages.data();
   a.cache = cache.view();
   a.kv_end = kEverything;
+  a.soft_cap = c.soft_cap;
+  a.sinks = c.sinks ? kSinks : nullptr;
   a.scratch = space.data() + (64 - start % 64) % 64;
   return a;
 }
@@ -225,8 +231,8 @@ std::vector<Kernel> kernels_to_test(const CpuKernels& table) {
   return all;
 }
 std::string describe(const Kernel& kernel, const Case& c) {
-  return fmt::format("{} rows {} group {} head_dim {} first {} window {}", kernel.name, c.rows, c.group, c.head_dim,
-                     c.first_position, c.window);
+  return fmt::format("{} rows {} group {} head_dim {} first {} window {} cap {} sinks {}", kernel.name, c.rows, c.group,
+                     c.head_dim, c.first_position, c.window, c.soft_cap, c.sinks);
 }
 
 const Case kCases[] = {
@@ -250,6 +256,13 @@ const Case kCases[] = {
     {65, 1, 96, 0, 0},       // two passes of 32 lines and one line
     {64, 1, 160, 191, 64},   // a window whose pages end in the middle
     {40, 1, 512, 250, 0},    // the largest, several steps of head_dim
+    // Soft caps above and below the scores, and sinks: few rows and many, over chunks, in windows.
+    {1, 4, 64, 700, 0, 50.0f},
+    {40, 2, 17, 30, 0, 3.0f},
+    {37, 1, 128, 511, 300, 0.5f},
+    {1, 8, 64, 600, 128, 0, true},
+    {33, 4, 80, 300, 0, 0, true},
+    {9, 8, 96, 250, 100, 20.0f, true},
 };
 
 /// What a query becomes in scores that are a power of two: the tiles of bfloat16 round it.
@@ -287,15 +300,19 @@ TEST_P(Attention, AgreesWithReference) {
               largest = std::max(largest, std::abs(double{cache.value(p, d)}));
             }
             key_norm = std::max(key_norm, norm);
-            score.push_back(dot);
+            score.push_back(c.soft_cap > 0 ? c.soft_cap * std::tanh(dot / double{c.soft_cap}) : dot);
             top = std::max(top, score.back());
           }
+          if (c.sinks) top = std::max(top, double{kSinks[g]}), total = std::exp(kSinks[g] - top);
           for (double& s : score) total += s = std::exp(s - top);
           // Twice the score error (numerator and denominator) makes the relative error of a weight; the weighted sum
           // and its divisor add one rounding for each position and a few for each block. See attention.kernel.cc.
           const double count = static_cast<double>(score.size()), dim = static_cast<double>(c.head_dim);
           const double scores = scale * std::sqrt(query_norm * key_norm);
           double bound = (2 * (dim + 4) * scores + 2 * (count + 4 * count / 32 + 16)) * kRounding;
+          // A cap adds 10 roundings of a score. The exponent of a sink is rounded, in units of up to 2^7.
+          if (c.soft_cap > 0) bound += 2 * 10 * scores * kRounding;
+          if (c.sinks) bound += 2 * 128 * kRounding;
           // By tiles of float16 pages q and k have 16 bits (and the product of their rests is left out); of bfloat16
           // pages nothing more is rounded than the query, as here. Weights and v are rounded to bfloat16, 2^-9 each (or
           // the weights above and below the line), and e^x is good to 7.5e-5; weights of bfloat16 pages are off by up
@@ -412,7 +429,9 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
                           {1, 1, 80, 511, 0},
                           {2, 3, 17, 1535, 0},
                           {20, 4, 32, 1100, 700},
-                          {1, 8, 128, 40, 0}}) {
+                          {1, 8, 128, 40, 0},
+                          {1, 8, 64, 1300, 0, 2.0f, true},
+                          {20, 2, 32, 1100, 700, 30.0f, true}}) {
       SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3, lines = c.rows * c.group;
       Cache cache(kernel.format, n, c.head_dim);
@@ -431,7 +450,8 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
           kernel.attend(a);
         }
         for (const float v : y) ASSERT_EQ(v, 77.0f);
-        kernels().attention_merge({partials.data(), chunks, c.rows, c.group, c.head_dim, y.data(), stride});
+        kernels().attention_merge({partials.data(), chunks, c.rows, c.group, c.head_dim, y.data(), stride, nullptr, 0,
+                                   0, c.sinks ? kSinks : nullptr});
         if (kernel.format != KvFormat::kBF16) {
           ASSERT_EQ(y, whole) << "pieces of " << piece;
           continue;
@@ -454,7 +474,10 @@ TEST_P(Attention, RowsOfSeveralSequencesOverSharedPagesGiveTheSameBits) {
     if (kernel.format == KvFormat::kBF16) continue;
     for (const auto& [rows, group, head_dim] :
          {std::array<int64_t, 3>{1, 7, 64}, {2, 1, 80}, {9, 4, 128}, {33, 2, 17}}) {
-      const Case cases[] = {{rows, group, head_dim, kShared + 5, 0}, {rows, group, head_dim, kShared + 700, 0}};
+      const float cap = group == 4 ? 3.0f : 0;
+      const bool sinks = group != 1;
+      const Case cases[] = {{rows, group, head_dim, kShared + 5, 0, cap, sinks},
+                            {rows, group, head_dim, kShared + 700, 0, cap, sinks}};
       SCOPED_TRACE(describe(kernel, cases[0]));
       const int64_t n = kShared + 700 + rows, stride = group * head_dim + 3, size = attention_partial_floats(head_dim);
       Cache cache(kernel.format, n, head_dim);
@@ -492,7 +515,8 @@ TEST_P(Attention, RowsOfSeveralSequencesOverSharedPagesGiveTheSameBits) {
           a.partials = own.data();
           kernel.attend(a);
           kernels().attention_merge({own.data(), chunks, rows, group, head_dim, y.data(), stride,
-                                     shared.data() + s * rows * group * size, num_shared, lines * size});
+                                     shared.data() + s * rows * group * size, num_shared, lines * size,
+                                     sinks ? kSinks : nullptr});
           ASSERT_EQ(y, run(kernel.attend, cache, c, q_of[s], 0, rows)) << "sequence " << s;
         }
       }

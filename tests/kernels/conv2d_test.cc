@@ -1,5 +1,5 @@
 // conv_patches of every instruction set against plain loops: a copy, or a rounding to bfloat16, so nothing may differ;
-// and whole convolutions by tile products (plain C++ below amx) against sums in float64.
+// and whole convolutions by tile products (plain C++ below amx) or dot products against sums in float64.
 #include "kernels/cpu/conv2d.h"
 
 #include "tensor/packed_weight.h"
@@ -184,7 +184,8 @@ struct Convolution {
 
 // bfloat16 rounds f(x) by at most 2^-9 of itself and silu is made to 2^-12, together less than 2^-8; the norm before it
 // errs by less than 2^-20 of its two terms, here at most 9, and silu passes that on less than twice. Sums as in
-// linear_tiles_test.cc: 18 roundings within a tile, one for every 32 elements of K, two for bias and residual.
+// linear_tiles_test.cc: 18 roundings within a tile, one for every 32 elements of K, two for bias and residual. Dot products
+// sum all elements of K in a row, two roundings for a pair.
 void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
   SCOPED_TRACE(fmt::format("{}x{}x{} to {}x{}x{}, kernel {} /{} pad {}{}{}{}", c.in_height, c.in_width, c.channels,
                            c.out_height, c.out_width, c.out_channels, c.kernel, c.stride, c.pad,
@@ -207,7 +208,8 @@ void expect_convolution(const CpuKernels& kernels, const TilesCase& c) {
       }
       const double rest = double{conv.bias[static_cast<size_t>(n)]} +
                           (c.has_residual ? double{conv.residual[row * c.out_channels + n]} : 0.0);
-      const double roundings = static_cast<double>((conv.cols() + 31) / 32 + 20);
+      const double roundings =
+          static_cast<double>(kernels.has_fast_bf16_dot ? conv.cols() + 2 : (conv.cols() + 31) / 32 + 20);
       const double bound = products * 0x1p-8 + (c.norm ? weights * 18 * 0x1p-20 : 0) +
                            roundings * 0x1p-24 * 1.01 * (products * (1 + 0x1p-6) + 4);
       ASSERT_LE(std::abs(sum + rest - double{y[row * c.out_channels + n]}), bound) << "pixel " << row << ", n " << n;

@@ -1,15 +1,23 @@
 // Pages of the prefix cache on disk.
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <signal.h>
+#include <sys/file.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
+#include <array>
 #include <chrono>
+#include <cstring>
 #include <filesystem>
 #include <fstream>
 #include <mutex>
 #include <thread>
 
 #include "llm/page_store.h"
+#include "llm/prefix_cache.h"
+#include "llm/written_pool.h"
 #include "redline/text.h"
 #include "support/temporary_folder.h"
 
@@ -66,11 +74,12 @@ std::vector<int32_t> text_of(int64_t length, int32_t seed) {
   return tokens;
 }
 
-bool reads(PageStore& store, uint64_t name, const std::string& key, std::span<const int32_t> tokens,
-           const Pages& want) {
+constexpr uint64_t kBoth = 3;
+
+bool reads(PageStore& store, const PageOfText& page, const std::string& key, const Pages& want) {
   Pages got(99);
-  return store.read(name, key, tokens, [&](size_t g) { return got.bytes[g].data(); }) &&
-         got.bytes[0] == want.bytes[0] && got.bytes[1] == want.bytes[1];
+  return store.read(page, key, kBoth, [&](size_t g) { return got.bytes[g].data(); }) && got.bytes[0] == want.bytes[0] &&
+         got.bytes[1] == want.bytes[1];
 }
 
 std::vector<std::filesystem::path> files_in(const std::string& folder) {
@@ -79,39 +88,60 @@ std::vector<std::filesystem::path> files_in(const std::string& folder) {
   return files;
 }
 
+/// Without what the writers of the folder keep for themselves.
+std::vector<std::filesystem::path> pages_in(const std::string& folder) {
+  std::vector<std::filesystem::path> files = files_in(folder);
+  std::erase_if(files, [](const auto& path) { return path.filename() == "usage"; });
+  return files;
+}
+
+int64_t bytes_in(const std::string& folder) {
+  int64_t bytes = 0;
+  for (const auto& path : pages_in(folder)) {
+    struct stat info {};
+    EXPECT_EQ(lstat(path.c_str(), &info), 0);
+    bytes += int64_t{info.st_blocks} * 512;
+  }
+  return bytes;
+}
+
 TEST(PageStore, PagesAreThereForALaterStoreOfTheSameModel) {
   const TemporaryFolder folder;
   Notices notices;
   const Pages pages(1), part(2);
   const auto text = text_of(64, 1);
-  uint64_t first = 0, second = 0;
+  PageOfText first, second;
   {
     const auto store = open_store(folder.path(), notices);
-    first = store->name(0, "key", std::span(text).first(32));
-    second = store->name(first, "key", std::span(text).subspan(32));
-    EXPECT_FALSE(store->has(first));
-    EXPECT_TRUE(store->write(first, "key", std::span(text).first(32), pages.pointers()));
-    EXPECT_FALSE(store->write(first, "key", std::span(text).first(32), pages.pointers()));
-    EXPECT_TRUE(store->write(second, "key", text, std::vector<const uint8_t*>{nullptr, part.bytes[1].data()}));
+    first = store->page({}, "key", std::span(text).first(32));
+    second = store->page(first.name, "key", std::span(text).subspan(32));
+    EXPECT_FALSE(store->has(first.name));
+    EXPECT_FALSE(store->write(second, "key", pages.pointers())) << "nothing leads to it";
+    EXPECT_TRUE(store->write(first, "key", pages.pointers()));
+    EXPECT_TRUE(store->write(first, "key", pages.pointers()));
+    EXPECT_TRUE(store->write(second, "key", std::vector<const uint8_t*>{nullptr, part.bytes[1].data()}));
     store->flush();
-    EXPECT_TRUE(reads(*store, first, "key", std::span(text).first(32), pages));
+    EXPECT_TRUE(reads(*store, first, "key", pages));
   }
   const auto store = open_store(folder.path(), notices);
   EXPECT_EQ(store->num_files(), 2);
-  EXPECT_TRUE(reads(*store, first, "key", std::span(text).first(32), pages));
+  EXPECT_EQ(store->groups(first, "key"), kBoth);
+  EXPECT_TRUE(reads(*store, first, "key", pages));
   // The second one has no page of the first group.
+  EXPECT_EQ(store->groups(second, "key"), 2U);
   std::vector<size_t> groups;
   Pages got(99);
-  EXPECT_TRUE(store->read(second, "key", text, [&](size_t g) {
+  EXPECT_TRUE(store->read(second, "key", 2, [&](size_t g) {
     groups.push_back(g);
     return got.bytes[g].data();
   }));
   EXPECT_THAT(groups, ElementsAre(1));
   EXPECT_EQ(got.bytes[1], part.bytes[1]);
+  EXPECT_FALSE(store->read(second, "key", kBoth, [&](size_t g) { return got.bytes[g].data(); }));
   // Without a free page nothing is said, and the file stays.
-  EXPECT_FALSE(store->read(second, "key", text, [](size_t) { return nullptr; }));
-  EXPECT_TRUE(store->has(second));
-  EXPECT_FALSE(open_store(folder.path(), notices, 1 << 20, 8)->has(first)) << "another model";
+  EXPECT_FALSE(store->read(second, "key", 2, [](size_t) { return nullptr; }));
+  EXPECT_TRUE(store->has(second.name));
+  EXPECT_FALSE(open_store(folder.path(), notices, 1 << 20, 8)->has(first.name)) << "another model";
   EXPECT_THAT(notices.take(), IsEmpty());
 }
 
@@ -121,21 +151,21 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
   const Pages pages(1);
   const auto text = text_of(32, 1), other = text_of(32, 2);
   const auto damage = [&](const std::function<void(std::fstream&, const std::filesystem::path&)>& change) {
-    uint64_t name = 0;
+    PageOfText page;
     {
       const auto store = open_store(folder.path(), notices);
-      name = store->name(0, "key", text);
-      EXPECT_TRUE(store->write(name, "key", text, pages.pointers()));
+      page = store->page({}, "key", text);
+      EXPECT_TRUE(store->write(page, "key", pages.pointers()));
     }
-    const auto path = files_in(folder.path()).at(0);
+    const auto path = pages_in(folder.path()).at(0);
     {
       std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
       change(file, path);
     }
     const auto store = open_store(folder.path(), notices);
-    EXPECT_FALSE(reads(*store, name, "key", text, pages));
-    EXPECT_FALSE(store->has(name));
-    EXPECT_THAT(files_in(folder.path()), IsEmpty());
+    EXPECT_FALSE(reads(*store, page, "key", pages));
+    EXPECT_FALSE(store->has(page.name));
+    EXPECT_THAT(pages_in(folder.path()), IsEmpty());
     const auto said = notices.take();
     EXPECT_EQ(said.size(), 1u);
     return said.empty() ? std::string() : said[0];
@@ -146,47 +176,254 @@ TEST(PageStore, BrokenForeignAndTruncatedFilesAreIgnoredWithANotice) {
   };
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 0, "GGUF"); }), HasSubstr("it does not hold pages"));
   EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 9, "xx"); }), HasSubstr("another model or text"));
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 400, "xx"); }), HasSubstr("its checksum is wrong"));
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 40, "\377\377\377\377"); }), HasSubstr("instead of"));
-  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 35, "\377"); }), HasSubstr("too many state groups"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 40, "xx"); }), HasSubstr("another model or text"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 85, "xx"); }), HasSubstr("its checksum is wrong"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 400, "xx"); }), HasSubstr("checksum of a page is wrong"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 64, "\377\377\377\377"); }), HasSubstr("instead of"));
+  EXPECT_THAT(damage([&](auto& file, auto&) { write_at(file, 59, "\377"); }), HasSubstr("too many state groups"));
   EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 700); }), HasSubstr("700 bytes"));
   EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 20); }), HasSubstr("no header"));
   EXPECT_THAT(damage([&](auto&, auto& path) { std::filesystem::resize_file(path, 0); }), HasSubstr("no header"));
   // Names are hashes: what counts is the text in the file, and whose it is.
   const auto store = open_store(folder.path(), notices);
-  const uint64_t name = store->name(0, "key", text);
-  EXPECT_TRUE(store->write(name, "key", text, pages.pointers()));
-  store->flush();
-  EXPECT_FALSE(reads(*store, name, "key", other, pages));
-  EXPECT_THAT(notices.take().at(0), HasSubstr("another text"));
-  EXPECT_TRUE(store->write(name, "key", text, pages.pointers()));
-  store->flush();
-  EXPECT_FALSE(reads(*store, name, "yek", text, pages));
-  EXPECT_THAT(notices.take().at(0), HasSubstr("another text"));
+  const PageOfText page = store->page({}, "key", text);
+  const auto write_and_ask = [&](const PageOfText& asked, const std::string& key) {
+    EXPECT_TRUE(store->write(page, "key", pages.pointers()));
+    store->flush();
+    EXPECT_EQ(store->groups(asked, key), std::nullopt);
+    return notices.take().at(0);
+  };
+  EXPECT_THAT(write_and_ask({page.name, {}, other}, "key"), HasSubstr("another text"));
+  EXPECT_THAT(write_and_ask({page.name, {1, 2}, text}, "key"), HasSubstr("another model or text"));
+  EXPECT_THAT(write_and_ask(page, "yek"), HasSubstr("another text"));
 }
 
 TEST(PageStore, TheLimitHoldsAndTheLeastRecentlyUsedGoFirst) {
   const TemporaryFolder folder;
   Notices notices;
   const Pages pages(1);
-  const auto store = open_store(folder.path(), notices, 5000);  // four files
-  std::vector<uint64_t> names;
-  std::vector<std::vector<int32_t>> texts;
-  const auto write = [&](int32_t i) {
-    texts.push_back(text_of(32, i));
-    names.push_back(store->name(0, "", texts.back()));
-    EXPECT_TRUE(store->write(names.back(), "", texts.back(), pages.pointers()));
-    store->flush();
-    EXPECT_LE(store->bytes(), 5000);
+  constexpr int64_t kFour = 5 * 4096 - 1;
+  const auto store = open_store(folder.path(), notices, kFour);
+  std::vector<PageOfText> all;
+  std::vector<std::vector<int32_t>> texts(7);
+  const auto write = [&](PageStore& to, const PageName& parent = {}) {
+    texts[all.size()] = text_of(32, static_cast<int32_t>(all.size()));
+    all.push_back(to.page(parent, "", texts[all.size()]));
+    EXPECT_TRUE(to.write(all.back(), "", pages.pointers()));
+    to.flush();
+    EXPECT_LE(bytes_in(folder.path()), kFour);
   };
-  for (int32_t i = 0; i < 4; ++i) write(i);
+  for (int i = 0; i < 4; ++i) write(*store);
   EXPECT_EQ(store->num_files(), 4);
-  EXPECT_TRUE(reads(*store, names[0], "", texts[0], pages));
-  write(4);
-  EXPECT_TRUE(store->has(names[0]));
-  EXPECT_FALSE(store->has(names[1]));
-  EXPECT_EQ(files_in(folder.path()).size(), 4u);
+  EXPECT_EQ(store->bytes(), bytes_in(folder.path()));
+  store->use(std::array{all[0].name});
+  write(*store);
+  EXPECT_TRUE(store->has(all[0].name));
+  EXPECT_FALSE(store->has(all[1].name));
+  EXPECT_EQ(pages_in(folder.path()).size(), 4u);
   EXPECT_EQ(open_store(folder.path(), notices)->num_files(), 4);
+  // Of a text the last page goes first, although it was written last.
+  write(*store, all[4].name);
+  store->use(std::array{all[4].name, all[5].name});
+  store->use(std::array{all[0].name, all[3].name});
+  write(*store);
+  EXPECT_TRUE(store->has(all[4].name));
+  EXPECT_FALSE(store->has(all[5].name));
+}
+
+TEST(PageStore, ThePagesThatFitInTheQueueAreTheFirstOfAText) {
+  const TemporaryFolder folder;
+  Notices notices;
+  const Pages pages(1);
+  auto opened = PageStore::open({folder.path(),
+                                 1 << 20,
+                                 7,
+                                 {std::begin(kPageBytes), std::end(kPageBytes)},
+                                 notices.sink(),
+                                 /*max_queued_bytes=*/3000});
+  ASSERT_TRUE(opened.ok());
+  PageStore& store = **opened;
+  const auto text = text_of(20 * 32, 1);
+  int64_t kept = 0;
+  for (int rounds = 0; kept < 20; ++rounds) {
+    ASSERT_LT(rounds, 20) << "each round keeps at least one more";
+    PageName parent;
+    bool goes_on = true;
+    int64_t now = 0;
+    for (size_t i = 0; i < 20; ++i) {
+      const PageOfText page = store.page(parent, "", std::span(text).subspan(32 * i, 32));
+      const bool is_kept = store.write(page, "", pages.pointers());
+      EXPECT_TRUE(goes_on || !is_kept) << "behind a page that was not kept";
+      goes_on = goes_on && is_kept;
+      now += is_kept;
+      parent = page.name;
+    }
+    store.flush();
+    EXPECT_EQ(store.num_files(), now);
+    EXPECT_GT(now, kept);
+    kept = now;
+  }
+  EXPECT_THAT(notices.take(), IsEmpty());
+}
+
+TEST(PageStore, NothingIsKeptBehindAPageThatCouldNotBeWritten) {
+  const TemporaryFolder folder;
+  Notices notices;
+  const auto store = open_store(folder.path(), notices, 4096);  // one file
+  const Pages pages(1);
+  const auto text = text_of(96, 1);
+  PageName parent;
+  for (size_t i = 0; i < 3; ++i) {
+    const PageOfText page = store->page(parent, "", std::span(text).subspan(32 * i, 32));
+    (void)store->write(page, "", pages.pointers());
+    parent = page.name;
+  }
+  store->flush();
+  EXPECT_LE(bytes_in(folder.path()), 4096);
+  const auto again = open_store(folder.path(), notices);
+  EXPECT_EQ(again->num_files(), 1);
+  EXPECT_TRUE(again->has(again->page({}, "", std::span(text).first(32)).name));
+}
+
+TEST(PageStore, TheLimitIsOneForAllEnginesOfAFolder) {
+  const TemporaryFolder folder;
+  Notices notices;
+  const Pages pages(1);
+  constexpr int64_t kLimit = 10 * 4096;
+  std::vector<std::unique_ptr<PageStore>> stores;
+  for (uint64_t model = 0; model < 3; ++model) stores.push_back(open_store(folder.path(), notices, kLimit, model));
+  std::vector<std::thread> threads;
+  for (const auto& store : stores)
+    threads.emplace_back([&] {
+      for (int32_t i = 0; i < 40; ++i) {
+        const auto text = text_of(32, i);
+        EXPECT_TRUE(store->write(store->page({}, "", text), "", pages.pointers()));
+        if (i % 4 == 0) store->flush();
+      }
+      store->flush();
+    });
+  const int usage = ::open((folder.path() + "/usage").c_str(), O_RDWR | O_CLOEXEC);
+  ASSERT_GE(usage, 0);
+  for (int looks = 0; looks < 50; ++looks) {
+    ASSERT_EQ(flock(usage, LOCK_EX), 0);  // between two writers
+    EXPECT_LE(bytes_in(folder.path()), kLimit);
+    ASSERT_EQ(flock(usage, LOCK_UN), 0);
+    std::this_thread::yield();
+  }
+  ::close(usage);
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_LE(bytes_in(folder.path()), kLimit);
+  EXPECT_GE(pages_in(folder.path()).size(), 8u);
+  // The same model twice: a page that the other has written is not written again.
+  const auto twin = open_store(folder.path(), notices, kLimit, 0);
+  const auto text = text_of(32, 1000);
+  EXPECT_TRUE(stores[0]->write(stores[0]->page({}, "", text), "", pages.pointers()));
+  stores[0]->flush();
+  EXPECT_TRUE(twin->write(twin->page({}, "", text), "", pages.pointers()));
+  twin->flush();
+  EXPECT_TRUE(reads(*twin, twin->page({}, "", text), "", pages));
+  EXPECT_LE(bytes_in(folder.path()), kLimit);
+  // A sum that a killed writer has left unknown, or that somebody has damaged, is made anew.
+  for (const char* usage : {"", "12", "nonsense\n", "-5\n"}) {
+    std::ofstream(folder.path() + "/usage", std::ios::trunc) << usage;
+    const auto more = text_of(32, 2000 + static_cast<int32_t>(std::strlen(usage)));
+    EXPECT_TRUE(twin->write(twin->page({}, "", more), "", pages.pointers()));
+    twin->flush();
+    EXPECT_EQ(twin->bytes(), bytes_in(folder.path())) << usage;
+  }
+  EXPECT_THAT(notices.take(), IsEmpty());
+}
+
+// --- In a prefix cache ---
+
+std::unique_ptr<PageStore> open_store_of(const test::WrittenPool& p, const std::string& folder, Notices& notices,
+                                         int64_t max_queued = int64_t{256} << 20) {
+  PageStoreOptions options{folder, int64_t{1} << 30, 7, {}, notices.sink(), max_queued};
+  for (const StateGroup& group : p.plan.groups) options.page_bytes.push_back(group.page_bytes);
+  auto store = PageStore::open(std::move(options));
+  EXPECT_TRUE(store.ok()) << store.status().to_string();
+  return std::move(store).value();
+}
+
+std::vector<uint8_t> bytes_of_text(int64_t length) {
+  std::vector<uint8_t> tokens;
+  for (int64_t i = 0; i < length; ++i) tokens.push_back(static_cast<uint8_t>(i * 7 % 251));
+  return tokens;
+}
+std::vector<int32_t> ids(const std::vector<uint8_t>& tokens) { return {tokens.begin(), tokens.end()}; }
+
+TEST(PrefixCacheOnDisk, ATextIsKeptWhileItGrowsAsFarAsTheQueueTakesIt) {
+  const TemporaryFolder folder;
+  Notices notices;
+  const auto tokens = bytes_of_text(40 * 32);
+  int64_t kept = 0;
+  {
+    test::WrittenPool p({test::key_values(1, 16)}, 50);
+    const int64_t two = 2 * (p.plan.groups[0].page_bytes + 300);
+    PrefixCache cache(p.pool, INT64_MAX, open_store_of(p, folder.path(), notices, two));
+    SequenceState state(p.pool);
+    // The first twenty pages at once: more than the queue takes. Then page by page.
+    p.append(state, {tokens.begin(), tokens.begin() + 20 * 32});
+    cache.store({}, ids({tokens.begin(), tokens.begin() + 20 * 32}), state, false);
+    cache.disk()->flush();
+    EXPECT_GE(cache.disk()->num_files(), 1);
+    for (int64_t n = 21; n <= 40; ++n) {
+      p.append(state, {tokens.begin() + (n - 1) * 32, tokens.begin() + n * 32});
+      cache.store({}, ids({tokens.begin(), tokens.begin() + n * 32}), state, n == 40);
+      cache.disk()->flush();
+    }
+    kept = cache.disk()->num_files();
+    EXPECT_GE(kept, 21);
+  }
+  test::WrittenPool p({test::key_values(1, 16)}, 50);
+  PrefixCache cache(p.pool, INT64_MAX, open_store_of(p, folder.path(), notices));
+  SequenceState state(p.pool);
+  EXPECT_EQ(cache.restore({}, ids(tokens), state).length, kept * 32);
+  for (int64_t i = 0; i < kept * 32; i += 5) EXPECT_EQ(p.at(state, 0, i), tokens[static_cast<size_t>(i)]);
+  EXPECT_THAT(notices.take(), IsEmpty());
+}
+
+TEST(PrefixCacheOnDisk, OfLayersWithAWindowOnlyItsPagesAreRead) {
+  constexpr int64_t kWindow = 64;
+  const TemporaryFolder folder;
+  Notices notices;
+  const auto tokens = bytes_of_text(60 * 32);
+  const std::vector<std::vector<StateAttrs>> models = {{test::key_values(1, 16), test::key_values(1, 16, kWindow)},
+                                                       {test::key_values(1, 16, kWindow)}};
+  for (size_t m = 0; m < models.size(); ++m) {
+    const std::string path = fmt::format("{}/{}", folder.path(), m);
+    const size_t window_group = models[m].size() - 1;
+    {
+      test::WrittenPool p(models[m], 100);
+      PrefixCache cache(p.pool, INT64_MAX, open_store_of(p, path, notices));
+      SequenceState state(p.pool);
+      for (int64_t n = 1; n <= 60; ++n) {
+        p.append(state, {tokens.begin() + (n - 1) * 32, tokens.begin() + n * 32});
+        cache.store({}, ids({tokens.begin(), tokens.begin() + n * 32}), state, n == 60);
+      }
+    }
+    // The pool has few pages of the window.
+    test::WrittenPool small(models[m], 100);
+    std::vector<int32_t> taken;
+    for (int i = 0; i < 95; ++i) taken.push_back(*small.pool.take(window_group));
+    PrefixCache cache(small.pool, INT64_MAX, open_store_of(small, path, notices));
+    for (const int64_t length : {60, 25}) {
+      SequenceState state(small.pool);
+      std::vector<uint8_t> prompt(tokens.begin(), tokens.begin() + length * 32);
+      prompt.push_back(255);
+      EXPECT_EQ(cache.restore({}, ids(prompt), state).length, length * 32) << m;
+      for (int64_t i = length * 32 - kWindow + 1; i < length * 32; ++i)
+        ASSERT_EQ(small.at(state, window_group, i), tokens[static_cast<size_t>(i)]);
+    }
+    // In memory the pages before are there, but not those of the window: these are read again.
+    std::vector<int32_t> rest;
+    while (small.pool.num_available(window_group) > 0) rest.push_back(*small.pool.take(window_group));
+    for (const int32_t page : rest) small.pool.drop(window_group, page);
+    SequenceState state(small.pool);
+    EXPECT_EQ(cache.restore({}, ids(tokens), state).length, 60 * 32) << m;
+    for (const int32_t page : taken) small.pool.drop(window_group, page);
+  }
+  EXPECT_THAT(notices.take(), IsEmpty());
 }
 
 // --- In an engine ---
@@ -346,7 +583,7 @@ TEST(PagesOnDisk, AKilledProcessLosesNothingThatWasWritten) {
       ::testing::KilledBySignal(SIGKILL), "");
   std::ofstream(pages + "/pages-1-2.3.4.unfinished") << "left by the dead";
   EXPECT_EQ(open(options_with(folder.path()))->generate(request())->cached_tokens, 192);
-  for (const auto& file : files_in(pages)) EXPECT_EQ(file.extension(), ".redline-cache") << file;
+  for (const auto& file : pages_in(pages)) EXPECT_EQ(file.extension(), ".redline-cache") << file;
 }
 
 TEST(PagesOnDisk, AFolderThatCannotBeWrittenIsAnError) {

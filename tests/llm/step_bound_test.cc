@@ -9,19 +9,28 @@ namespace {
 
 constexpr double kRead = 1e9, kOperations = 3e9;
 
-std::unique_ptr<TextEngine> open(MachineQuestion* asked = nullptr) {
+constexpr const char* kTales = REDLINE_SOURCE_DIR "/assets/redline-tales";
+
+std::unique_ptr<TextEngine> open_silent(std::vector<MachineQuestion>* asked = nullptr, const char* path = kTales) {
   TextEngineOptions options;
   options.threads = 2;
   options.prefix_cache = false;
   options.machine_limits = [asked](const MachineQuestion& question) {
-    if (asked) *asked = question;
+    if (asked) asked->push_back(question);
+    if (!question.may_measure) return MachineLimits();
     MachineLimits limits{kRead, {}};
     for (const std::string& type : question.types) limits.operations_per_s[type] = kOperations;
     return limits;
   };
-  auto engine = TextEngine::open(REDLINE_SOURCE_DIR "/assets/redline-tales", options);
+  auto engine = TextEngine::open(path, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return std::move(engine).value();
+}
+
+std::unique_ptr<TextEngine> open(const char* path = kTales) {
+  auto engine = open_silent(nullptr, path);
+  engine->count_bounds();
+  return engine;
 }
 
 double bound_of(const TextEngine& engine, int64_t tokens, int64_t depth, int64_t sequences = 1) {
@@ -32,11 +41,7 @@ double bound_of(const TextEngine& engine, int64_t tokens, int64_t depth, int64_t
 }
 
 TEST(StepBound, IsTheSumOverStepsOfReadingOrArithmetic) {
-  MachineQuestion asked;
-  const auto engine = open(&asked);
-  EXPECT_EQ(asked.threads, 2);
-  EXPECT_GT(asked.step_bytes, 1000000);
-  EXPECT_FALSE(asked.types.empty());
+  const auto engine = open();
   EXPECT_EQ(engine->stats().bound_seconds, 0);
   GenerateRequest r;
   for (int32_t i = 0; i < 40; ++i) r.prompt.push_back(i * 7 % 4000);
@@ -45,6 +50,72 @@ TEST(StepBound, IsTheSumOverStepsOfReadingOrArithmetic) {
   ASSERT_TRUE(engine->generate(r).ok());
   const double want = bound_of(*engine, 40, 0) + bound_of(*engine, 1, 40) + bound_of(*engine, 1, 41);
   EXPECT_NEAR(engine->stats().bound_seconds, want, 1e-9 * want);
+}
+
+TEST(StepBound, TheMachineIsAskedAboutWhenSomebodyWantsToKnow) {
+  std::vector<MachineQuestion> asked;
+  const auto engine = open_silent(&asked);
+  GenerateRequest r;
+  r.prompt = {5, 6, 7};
+  r.max_tokens = 3;
+  r.ignore_stop_tokens = true;
+  ASSERT_TRUE(engine->generate(r).ok());
+  EXPECT_TRUE(asked.empty());
+  EXPECT_EQ(engine->stats().bound_seconds, 0);
+  // Beside a request nothing is measured. The callback runs without the engine's mutex.
+  ASSERT_TRUE(engine
+                  ->generate(r,
+                             [&](const TextPiece&) {
+                               engine->count_bounds();
+                               return true;
+                             })
+                  .ok());
+  ASSERT_FALSE(asked.empty());
+  for (const MachineQuestion& question : asked) EXPECT_FALSE(question.may_measure);
+  EXPECT_EQ(engine->stats().bound_seconds, 0);
+  asked.clear();
+  engine->count_bounds();
+  engine->count_bounds();
+  ASSERT_EQ(asked.size(), 1U);
+  EXPECT_TRUE(asked[0].may_measure);
+  EXPECT_EQ(asked[0].threads, 2);
+  EXPECT_GT(asked[0].step_bytes, 1000000);
+  EXPECT_FALSE(asked[0].types.empty());
+  ASSERT_TRUE(engine->generate(r).ok());
+  EXPECT_GT(engine->stats().bound_seconds, 0);
+}
+
+TEST(StepBound, LayersWithAWindowReadNoFurtherBack) {
+  StateGroup all, near;
+  all.page_bytes = near.page_bytes = 32 * 100;
+  all.values = {0};
+  near.values = {1, 2, 3};
+  near.window = 8;
+  const auto by_hand = [](const StateGroup& group, int64_t tokens, int64_t depth) {
+    StepWork work;
+    int64_t first = depth;
+    for (int64_t at = depth; at < depth + tokens; ++at) {
+      const int64_t begin = group.window > 0 ? std::max<int64_t>(0, at - group.window + 1) : 0;
+      first = std::min(first, begin);
+      work.pairs += static_cast<double>((at - begin + 1) * std::ssize(group.values));
+    }
+    work.kv_bytes = 100 * static_cast<double>(depth + tokens - first);
+    return work;
+  };
+  for (const StateGroup& group : {all, near})
+    for (const int64_t tokens : {1, 3, 8, 20})
+      for (const int64_t depth : {0, 1, 6, 7, 8, 9, 100}) {
+        StepWork work;
+        work.add_attention(std::span(&group, 1), static_cast<double>(tokens), static_cast<double>(depth));
+        const StepWork want = by_hand(group, tokens, depth);
+        EXPECT_EQ(work.kv_bytes, want.kv_bytes) << group.window << " " << tokens << " " << depth;
+        EXPECT_EQ(work.pairs, want.pairs) << group.window << " " << tokens << " " << depth;
+      }
+  // In an engine whose layers all have a window, a token costs the same at any depth beyond it.
+  const auto engine = open(REDLINE_GOLDEN_DIR "/mistral_window");
+  const EngineProfile& profile = profile_of(*engine);
+  EXPECT_GT(profile.step_cost(1, 20, 1).bytes, profile.step_cost(1, 0, 1).bytes);
+  EXPECT_EQ(profile.step_cost(1, 40, 1).bytes, profile.step_cost(1, 50, 1).bytes);
 }
 
 TEST(StepBound, StepsWithoutLogitsDoNotReadTheHead) {

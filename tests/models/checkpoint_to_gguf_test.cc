@@ -19,23 +19,13 @@ using ::testing::HasSubstr;
 struct Refusal {
   const char *model, *message;
 };
-constexpr Refusal kRefusals[] = {{"qwen2_layer_types", "sliding windows of qwen2"},
-                                 {"qwen2_tied_window", "sliding windows of qwen2"},
-                                 {"qwen3_bias_window", "sliding windows of qwen3"},
-                                 {"rope_dynamic", "rope type \"dynamic\""},
-                                 {"rope_dynamic_short", "rope type \"dynamic\""},
-                                 {"rope_dynamic_v5", "rope type \"dynamic\""},
-                                 {"gemma3_scaled", "sliding windows of gemma3_text"},
-                                 {"smollm3_listed", "layers without rope of smollm3"},
-                                 {"olmo3_yarn", "sliding windows of olmo3"},
-                                 {"starcoder2_window", "sliding windows of starcoder2"},
-                                 {"falcon", "falcon models are not converted yet"},
-                                 {"falcon_grouped", "falcon models are not converted"},
-                                 {"gpt2", "gpt2 models are not converted yet"},
-                                 {"gpt2_inner", "gpt2 models are not converted yet"},
-                                 {"gpt_neox", "gpt_neox models are not converted"},
-                                 {"gpt_neox_sequential", "gpt_neox models are not"},
-                                 {"rope_yarn_untruncated", "yarn with \"truncate\": false"}};
+constexpr Refusal kRefusals[] = {
+    {"qwen2_layer_types", "sliding windows of qwen2"},      {"qwen2_tied_window", "sliding windows of qwen2"},
+    {"qwen3_bias_window", "sliding windows of qwen3"},      {"rope_dynamic", "rope type \"dynamic\""},
+    {"rope_dynamic_short", "rope type \"dynamic\""},        {"rope_dynamic_v5", "rope type \"dynamic\""},
+    {"gemma3_scaled", "sliding windows of gemma3_text"},    {"gemma2_listed", "sliding windows of gemma2"},
+    {"smollm3_listed", "layers without rope of smollm3"},   {"olmo3_yarn", "sliding windows of olmo3"},
+    {"starcoder2_window", "sliding windows of starcoder2"}, {"rope_yarn_untruncated", "yarn with \"truncate\": false"}};
 
 Status convert(const std::string& folder, const GgufExport& options, const std::string& out) {
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
@@ -220,7 +210,7 @@ TEST_F(ConvertFolder, WhatCannotBeConvertedLeavesNoFile) {
   put("tokenizer.json", read_text(golden_root() + "/tokenizers/qwen2.json"));
   fails(Code::invalid_argument, "the tokenizer has 362 tokens, the model 64");
   change_config("model_type", "gptj");
-  fails(Code::unsupported, "model_type \"gptj\"; Redline runs llama, mistral, qwen2, qwen3");
+  fails(Code::unsupported, "model_type \"gptj\" (the nearest is gpt2); Redline runs llama, mistral, qwen2, qwen3");
 }
 
 TEST_F(ConvertFolder, ValuesBeyondFloat16AreRefused) {

@@ -93,6 +93,39 @@ TEST(Executor, ProgramsOfATeamShareItsScratch) {
   EXPECT_EQ(c.team->scratch(int64_t{1} << 60).status().code(), Code::out_of_memory);
 }
 
+TEST(Executor, AStepGivesWayBetweenItsTasks) {
+  Numbers n(2);
+  for (const int workers : {1, 2, 3}) {
+    Numbers same = n;
+    Compiled c = Compiled::make(layers(same, 6), workers, sizes(16));
+    ASSERT_TRUE(run_steps(c, 2, 16).ok());
+    const std::vector<float> want = c.get("y", 16 * 64);
+    FairMutex turns;
+    ExecutorOptions options;
+    options.turns = &turns;
+    options.slice_ms = 0;
+    Numbers again = n;
+    Compiled paused = Compiled::make(layers(again, 6), workers, sizes(16), {}, options);
+    turns.lock();
+    int64_t others = 0;
+    std::atomic<bool> is_done{false};
+    std::thread other([&] {
+      while (!is_done) {
+        const std::lock_guard lock(turns);
+        std::memset(paused.team->scratch(1 << 20).value(), 0xff, 1 << 20);
+        ++others;
+      }
+    });
+    while (!turns.has_waiters()) std::this_thread::yield();
+    EXPECT_TRUE(run_steps(paused, 2, 16).ok());
+    is_done = true;
+    EXPECT_GE(others, 1);
+    turns.unlock();
+    other.join();
+    EXPECT_EQ(paused.get("y", 16 * 64), want) << workers;
+  }
+}
+
 TEST(Executor, ScratchThatIsHardlyTouchedTakesLittle) {
   WorkerTeam team(2);
   constexpr int64_t kBytes = int64_t{8} << 20, kAll = 2 * kBytes;

@@ -3,8 +3,11 @@
 
 #include <gtest/gtest.h>
 
+#include <chrono>
 #include <fstream>
+#include <map>
 #include <set>
+#include <thread>
 
 #include "server/answers.h"
 #include "server/generation.h"
@@ -226,6 +229,104 @@ TEST_F(Served, EchoScoresThePrompt) {
   for (size_t i = 0; i < 3; ++i)
     EXPECT_NEAR(more["choices"][0]["logprobs"]["token_logprobs"][i].get<double>(),
                 choice["logprobs"]["token_logprobs"][i + 2].get<double>(), 1e-3);
+}
+
+TEST_F(Served, BeamSearchFindsWhatTheEngineFinds) {
+  TextEngine& engine = app_->models().all()[0]->engine();
+  BeamSearchRequest search;
+  search.prompt = engine.encode("Once upon a time").value();
+  search.beam_width = 3;
+  search.max_tokens = 12;
+  search.length_penalty = 0.5;
+  const std::vector<Beam> beams = beam_search(engine, search).value();
+  const Json body = {
+      {"prompt", "Once upon a time"}, {"use_beam_search", true}, {"n", 3}, {"max_tokens", 12}, {"length_penalty", 0.5}};
+  const Json whole = completion(body);
+  ASSERT_EQ(whole["choices"].size(), 3u);
+  int64_t tokens = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_EQ(whole["choices"][i]["text"], beams[i].text);
+    EXPECT_EQ(whole["choices"][i]["index"], i);
+    EXPECT_EQ(whole["choices"][i]["finish_reason"], beams[i].reason == FinishReason::kStop ? "stop" : "length");
+    tokens += std::ssize(beams[i].tokens);
+  }
+  EXPECT_EQ(whole["usage"]["prompt_tokens"], search.prompt.size());
+  EXPECT_EQ(whole["usage"]["completion_tokens"], tokens);
+  // A stream has the same texts, which come when all are known.
+  Json streamed = body;
+  streamed["stream"] = true;
+  const auto stream = post("/v1/completions", streamed);
+  ASSERT_EQ(stream->status, 200);
+  std::map<int, std::string> texts;
+  for (const Json& event : events_of(body_of(*stream)))
+    for (const Json& choice : event["choices"]) texts[choice["index"]] += choice["text"].get<std::string>();
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(texts[i], beams[static_cast<size_t>(i)].text);
+  // Several prompts; an adapter; no tokens.
+  const Json two = completion({{"prompt", {"Once", "One day"}},
+                               {"use_beam_search", true},
+                               {"n", 2},
+                               {"max_tokens", 4},
+                               {"model", "tales:shout"}});
+  ASSERT_EQ(two["choices"].size(), 4u);
+  BeamSearchRequest shouted;
+  shouted.prompt = engine.encode("One day").value();
+  shouted.beam_width = 2;
+  shouted.max_tokens = 4;
+  shouted.adapters = {{"shout", 1.0}};
+  EXPECT_EQ(two["choices"][3]["text"], beam_search(engine, shouted).value()[1].text);
+  EXPECT_EQ(
+      completion({{"prompt", "Once"}, {"use_beam_search", true}, {"n", 2}, {"max_tokens", 0}})["choices"][1]["text"],
+      "");
+  EXPECT_EQ(completion({{"use_beam_search", true}, {"n", 2}, {"max_tokens", 3}})["choices"].size(), 2u);
+}
+
+TEST_F(Served, BeamSearchNamesWhatItCannotDo) {
+  const auto refused = [&](Json with, const char* param) {
+    with.merge_patch({{"prompt", "Once"}, {"use_beam_search", true}, {"max_tokens", 4}});
+    const auto answer = post("/v1/completions", with);
+    EXPECT_EQ(answer->status, 400) << with;
+    EXPECT_EQ(error_of(*answer)["param"], param) << with;
+  };
+  refused({{"stop", "a"}}, "stop");
+  refused({{"logprobs", 1}}, "logprobs");
+  refused({{"n", 1}, {"best_of", 2}}, "best_of");
+  refused({{"guided_regex", "a+"}}, "guided_regex");
+  refused({{"n", 100}}, "n");
+  refused({{"n", 0}}, "n");
+  refused({{"length_penalty", "x"}}, "length_penalty");
+  refused({{"length_penalty", 1000}}, "length_penalty");
+  HttpRequest call = make_request(
+      "POST", "/v1/completions",
+      Json({{"prompt", "Once"}, {"use_beam_search", true}, {"temperature", 0.5}, {"max_tokens", 2}}).dump());
+  const auto sampled = app_->handle(call);
+  EXPECT_EQ(sampled->status, 200);
+  EXPECT_EQ(header_of(*sampled, "X-Redline-Ignored"), "temperature");
+  body_of(*sampled);
+  call = make_request("POST", "/v1/completions",
+                      Json({{"prompt", "Once"}, {"length_penalty", 2}, {"max_tokens", 2}}).dump());
+  const auto unsearched = app_->handle(call);
+  EXPECT_EQ(header_of(*unsearched, "X-Redline-Ignored"), "length_penalty");
+  body_of(*unsearched);
+}
+
+TEST_F(Served, ASearchEndsWithItsClientAndWithItsTime) {
+  const auto model = app_->models().all()[0];
+  const Json body = {
+      {"prompt", "Once"}, {"use_beam_search", true}, {"n", 4}, {"max_tokens", 1000}, {"ignore_eos", true}};
+  {
+    const auto gone = post("/v1/completions", body);
+    ASSERT_EQ(gone->status, 200);
+  }
+  EXPECT_EQ(model->in_flight(), 0);
+  Json timed = body;
+  timed["timeout"] = 0.05;
+  const Json late = completion(timed);
+  EXPECT_EQ(late["choices"][0]["finish_reason"], "length");
+  EXPECT_EQ(late["choices"][0]["stop_reason"], "timeout");
+  const TextEngine& engine = model->engine();
+  for (int i = 0; i < 6000 && engine.stats().cache_pages_used > 0; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(engine.stats().cache_pages_used, 0);
 }
 
 TEST_F(Served, AdaptersComeAndGo) {

@@ -1,10 +1,13 @@
 // /v1/embeddings, /v1/rerank and Ollama's /api/embed, over a tiny random encoder.
 #include <gmock/gmock.h>
 
+#include <chrono>
 #include <cstring>
 #include <filesystem>
 #include <future>
 #include <numeric>
+#include <stdexcept>
+#include <thread>
 
 #include "base/base64.h"
 #include "server/answers.h"
@@ -192,6 +195,83 @@ TEST_F(EmbeddingServer, AFullQueueIsRefused) {
   closed.unlock();
   for (const auto& answer : answers) EXPECT_EQ(body_of(*answer), "done");
   EXPECT_EQ(answers.front()->facts.prompt_tokens, 3);
+}
+
+TEST_F(EmbeddingServer, RequestsThatWaitAreComputedTogether) {
+  const auto model = std::make_shared<EmbeddingModel>(
+      "busy", [] { return EmbeddingEngine::open(folder_->path(), {.threads = 1, .dtype = ComputeType::kF32}); }, 8);
+  ASSERT_TRUE(model->load().ok());
+  std::mutex gate;
+  std::unique_lock closed(gate);
+  const auto wait = [&](EmbeddingEngine&, const std::function<bool()>&) -> Outcome<EmbeddingModel::Result> {
+    const std::lock_guard lock(gate);
+    return EmbeddingModel::Result{"done", 3};
+  };
+  auto first = EmbeddingModel::submit(model, wait, ErrorShape::kOpenAi);
+  ASSERT_TRUE(first.ok());
+  std::vector<std::string> order;
+  const auto embed = [&](const std::string& text, int64_t dimensions) {
+    auto answer = EmbeddingModel::embed(
+        model, {.texts = {text}, .dimensions = dimensions},
+        [&order, text](const Result<Embeddings>& result) -> Outcome<EmbeddingModel::Result> {
+          order.push_back(text);
+          if (!result.ok()) return api_error(result.status(), "input");
+          if (text == "throws") throw std::runtime_error("no body");
+          return EmbeddingModel::Result{std::to_string(result.value().dimensions), 1};
+        },
+        ErrorShape::kOpenAi);
+    EXPECT_TRUE(answer.ok());
+    return std::move(*answer);
+  };
+  const auto a = embed("a", 0), bad = embed("b", 1000), gone = embed("gone", 0), c = embed("c", 8);
+  const auto last = EmbeddingModel::submit(model, wait, ErrorShape::kOpenAi);
+  ASSERT_TRUE(last.ok());
+  const auto d = embed("d", 4), thrown = embed("throws", 0), after = embed("after", 0);
+  closed.unlock();
+  EXPECT_EQ(body_of(*a), "32");
+  EXPECT_EQ(body_of(*c), "8");
+  EXPECT_EQ(body_of(*d), "4") << "before the ranking that came first";
+  EXPECT_EQ(error_of(*bad)["param"], "input");
+  EXPECT_EQ(bad->status, 400);
+  EXPECT_EQ(error_of(*thrown)["message"], "no body");
+  EXPECT_EQ(thrown->status, 500);
+  body_of(*after);  // an answer, or the same error: it was computed with the one before
+  model->close();
+}
+
+TEST_F(EmbeddingServer, KeepAliveOfOllama) {
+  // Without --keep-alive and --memory models stay, which the answer says.
+  for (const char* path : {"/api/embed", "/api/embeddings"}) {
+    Json body = {{"model", "bert"}, {"keep_alive", "5m"}};
+    body[std::string(path) == "/api/embed" ? "input" : "prompt"] = "a fox";
+    auto call = make_request("POST", path, body.dump());
+    const auto answer = app_->handle(call);
+    EXPECT_EQ(answer->status, 200) << body_of(*answer);
+    EXPECT_EQ(header_of(*answer, "X-Redline-Ignored"), "keep_alive") << path;
+    body_of(*answer);
+    body["keep_alive"] = "soon";
+    EXPECT_EQ(post(path, body).first, 400) << path;
+  }
+  App app({.residency = {.keep_alive_s = 3600}});
+  const auto model = std::make_shared<EmbeddingModel>(
+      "bert", [] { return EmbeddingEngine::open(folder_->path(), {.threads = 1}); }, 4);
+  app.embeddings().add(model, 0);
+  app.set_ready();
+  const auto ask = [&](const Json& keep_alive) {
+    const Json body = {{"model", "bert"}, {"input", "a fox"}, {"keep_alive", keep_alive}};
+    auto call = make_request("POST", "/api/embed", body.dump());
+    const auto answer = whole(app.handle(call));
+    const std::string text = body_of(*answer);
+    EXPECT_EQ(answer->status, 200) << text;
+  };
+  ask("10m");
+  EXPECT_NEAR(app.residency().entry(*model).expires_in_s.value_or(0), 600, 60);
+  ask(-1);
+  EXPECT_FALSE(app.residency().entry(*model).expires_in_s.has_value());
+  ask(0);
+  for (int i = 0; i < 6000 && app.residency().entry(*model).state != Residency::State::kUnloaded; ++i)
+    std::this_thread::sleep_for(std::chrono::milliseconds(10));
+  EXPECT_EQ(app.residency().entry(*model).state, Residency::State::kUnloaded);
 }
 
 TEST_F(EmbeddingServer, AModelIsLoadedWhenARequestNamesIt) {

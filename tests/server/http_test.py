@@ -135,7 +135,7 @@ def test_malformed_http(server, request_bytes, status, param):
     (b'{"dynatemp_exponent": -1}', "dynatemp_exponent"),
     (b'{"samplers": ["top_q"]}', "samplers"),
     (b'{"samplers": ["top_k", "top_k"]}', "samplers"),
-    (b'{"use_beam_search": true}', "use_beam_search"),
+    (b'{"use_beam_search": true, "stop": "a"}', "stop"), (b'{"use_beam_search": 1}', "use_beam_search"),
     (b'{"maxtokens": 5}', "maxtokens"),
     (b'{"model": "gpt-4"}', "model"),
     (b'{"stream_options": {"include": true}}', "stream_options.include"),

@@ -20,14 +20,15 @@ records = importlib.util.module_from_spec(importlib.util.spec_from_loader("kerne
 loader.exec_module(records)
 
 
-def trace(kernel="linear_q8", isa="avx512_vnni", rows=4, seconds=2e-3, dtype="q4_0", n=64, k=32, time="2026-01-01T00:00:00Z"):
+def trace(kernel="linear_q8", isa="avx512_vnni", rows=4, seconds=2e-3, dtype="q4_0", n=64, k=32, time="2026-01-01T00:00:00Z",
+          cpu="Intel(R) Xeon(R) Processor"):
     return {"definition": f"linear.{dtype}", "workload": {"M": rows, "N": n, "K": k},
             "solution": {"kernel": f"{kernel}.{dtype}", "isa": isa, "sources_sha256": "0" * 64}, "status": "passed", "why": "",
             "error": {"of_bound": 0.4, "absolute": 1e-6, "elements": 256, "seeds": 10}, "threads": 1, "cached": False,
             "latency": {"median": seconds, "min": seconds, "max": seconds, "laps": 9, "runs_per_lap": 1},
             "bound": {"seconds": 1e-3, "by": "read", "bytes": 1e6, "from_memory": 1e6, "operations": 1e6},
             "baseline": {"kernel": "linear", "median": 4e-3}, "score": records.sol_score(seconds, 4e-3, 1e-3),
-            "machine": {"cpu": "a cpu", "ceilings": {}}, "time": time}
+            "machine": {"cpu": cpu, "ceilings": {}}, "time": time}
 
 
 @pytest.fixture
@@ -126,16 +127,24 @@ def test_the_fastest_serves_its_rows():
     q8 = sweep("linear_q8", "avx512_vnni", m1=1e-3, m8=4e-3, m64=30e-3)
     tiles = sweep("linear_tiles", "amx", m1=5e-3, m8=5e-3, m64=6e-3)
     assert table_of(*f32, *q8, *tiles) == [
-        '{"avx512_vnni", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},',
-        '{"amx", "q4_0", 2, {{0, ActivationLayout::kI8Grouped}, {11, ActivationLayout::kBf16Tiled}}},']
+        '{"intel", "avx512_vnni", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},',
+        '{"intel", "amx", "q4_0", 2, {{0, ActivationLayout::kI8Grouped}, {11, ActivationLayout::kBf16Tiled}}},']
 
 
 def test_a_range_begins_where_the_lines_cross():
     q8 = sweep("linear_q8", "amx", m16=1e-3, m64=4e-3)  # as the rows
     assert table_of(*q8, *sweep("linear_tiles", "amx", m16=2e-3, m64=2e-3)) == [
-        '{"amx", "q4_0", 2, {{0, ActivationLayout::kI8Grouped}, {33, ActivationLayout::kBf16Tiled}}},']  # equal at 32
+        '{"intel", "amx", "q4_0", 2, {{0, ActivationLayout::kI8Grouped}, {33, ActivationLayout::kBf16Tiled}}},']  # equal at 32
     assert table_of(*q8, *sweep("linear_tiles", "amx", m16=1.05e-3, m64=1e-3))[0].endswith("{17, ActivationLayout::kBf16Tiled}}},")
     assert table_of(*q8, *sweep("linear_tiles", "amx", m16=2e-3, m64=3.8e-3))[0].endswith("{59, ActivationLayout::kBf16Tiled}}},")
+
+
+def test_each_maker_has_its_own_records():
+    measured = {"Intel(R) Xeon(R)": (3e-3, 1e-3), "AMD EPYC": (1e-3, 3e-3), "Another": (1e-3, 3e-3)}
+    assert table_of(*(trace(kernel, "avx512", 4, seconds, cpu=cpu) for cpu, both in measured.items()
+                      for kernel, seconds in zip(("linear", "linear_q8"), both))) == [
+        '{"amd", "avx512", "q4_0", 1, {{0, ActivationLayout::kF32}}},',
+        '{"intel", "avx512", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
 
 
 def test_the_stand_in_of_tiles_is_never_chosen():
@@ -145,7 +154,7 @@ def test_the_stand_in_of_tiles_is_never_chosen():
 def test_only_rows_and_shapes_that_all_were_measured_with_count():
     f32 = sweep("linear", "avx512", m1=1e-3, m8=3e-3)
     q8 = sweep("linear_q8", "avx512", m8=2e-3, m64=1e-3)
-    assert table_of(*f32, *q8) == ['{"avx512", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
+    assert table_of(*f32, *q8) == ['{"intel", "avx512", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
     assert table_of(*f32) == [], "one kernel is no choice"
     other = [trace("linear_q8", "avx512", 8, 1e-3, n=128)]
     assert table_of(*f32, *other) == []
@@ -154,14 +163,14 @@ def test_only_rows_and_shapes_that_all_were_measured_with_count():
 def test_a_change_of_kernel_must_be_worth_it():
     q8 = sweep("linear_q8", "amx", m1=1.01e-3, m8=1e-3)
     assert table_of(*q8, *sweep("linear_tiles", "amx", m1=1e-3, m8=1.01e-3)) in (
-        ['{"amx", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},'], ['{"amx", "q4_0", 1, {{0, ActivationLayout::kBf16Tiled}}},'])
+        ['{"intel", "amx", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},'], ['{"intel", "amx", "q4_0", 1, {{0, ActivationLayout::kBf16Tiled}}},'])
     assert len(table_of(*q8, *sweep("linear_tiles", "amx", m1=1.2e-3, m8=0.9e-3))[0].split("ActivationLayout")) == 3
 
 
 def test_rounding_must_be_worth_it():
     f32 = sweep("linear", "avx512", m1=1e-3, m8=1e-3)
-    assert table_of(*f32, *sweep("linear_q8", "avx512", m1=0.97e-3, m8=0.97e-3)) == ['{"avx512", "q4_0", 1, {{0, ActivationLayout::kF32}}},']
-    assert table_of(*f32, *sweep("linear_q8", "avx512", m1=0.9e-3, m8=0.9e-3)) == ['{"avx512", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
+    assert table_of(*f32, *sweep("linear_q8", "avx512", m1=0.97e-3, m8=0.97e-3)) == ['{"intel", "avx512", "q4_0", 1, {{0, ActivationLayout::kF32}}},']
+    assert table_of(*f32, *sweep("linear_q8", "avx512", m1=0.9e-3, m8=0.9e-3)) == ['{"intel", "avx512", "q4_0", 1, {{0, ActivationLayout::kI8Grouped}}},']
 
 
 def test_the_newest_trace_counts():

@@ -51,6 +51,16 @@ for pp in numbers("-npp"):
     for pl in numbers("-npl"):
         print(json.dumps({"pp": pp, "tg": numbers("-ntg")[0], "pl": pl, "speed_tg": speed, "speed": 1.0}))
 """
+# The Python of an engine's environment: its first argument is tools/text_peers.py.
+ENGINE = HEAD + """
+print("WARNING: no tokenizer")
+rows = [{"phase": phase, "tokens": n, "depth": d, "tokens_per_s": speed} for d in numbers("--depth") for phase in ("prefill", "decode")
+        for n in numbers("--" + phase) if phase == "decode" or d == 0]
+rows += [{"phase": "prefill", "tokens": n, "depth": d, "skipped": "not measured at a depth"} for d in numbers("--depth") if d
+         for n in numbers("--prefill")]
+rows += [{"phase": "batch", "tokens": 32, "streams": s, "depth": d, "tokens_per_s": speed} for d in numbers("--depth") for s in numbers("--batch")]
+print(json.dumps({"isa": "engine 1.0", "machine": None, "rows": rows}))
+"""
 
 
 class Bench:
@@ -124,6 +134,26 @@ def test_table(bench):
     assert "20.0 (18.0..22.0)" in prefill and "2.00  1.80..2.50  faster" in prefill and "0.67..2.00  undecided" in prefill
     assert "0.50  0.45..0.55  slower" in batch and batch.split()[4] == "-", batch  # llama-bench cannot run several streams
     assert any(line.startswith("machine (CPUs ") and "read gb/s 21..26" in line for line in lines)
+
+
+def test_engines_with_a_python_api(bench):
+    for name in ("ov", "vllm", "ort"):
+        bench.program(name, ENGINE, [10])
+    run = bench.compare("--peer", f"openvino={bench.folder / 'ov'}", "--peer-args", "openvino=--model ov_folder --property A=1",
+                        "--peer", f"vllm={bench.folder / 'vllm'}", "--peer", f"ort:onnxruntime={bench.folder / 'ort'}",
+                        "--prefill", "8", "--decode", "4", "--batch", "16", "--depth", "0,64", "--rounds", "1", "--threads", "1", "--json")
+    assert run.returncode == 0, run.stderr
+    record = json.loads(run.stdout)
+    assert [r["faults"].get("vllm") for r in record["rows"] if r["phase"] == "prefill"] == [None, "skipped: not measured at a depth"]
+    assert all(set(r["ratio"]) == {"openvino", "vllm", "ort"} for r in record["rows"] if not r["faults"])
+    assert record["programs"]["ort"]["facts"]["isa"] == "engine 1.0"
+    said = bench.log("ov")[0][0]
+    assert pathlib.Path(said[0]).name == "text_peers.py" and said[1] == "openvino"
+    assert said[-4:] == ["--model", "ov_folder", "--property", "A=1"] and str(bench.model) not in said
+    assert [bench.log(name)[0][0][1] for name in ("vllm", "ort")] == ["vllm", "onnxruntime"]
+    bench.program("ov", "#!/bin/sh\necho no module named openvino\n", [1])
+    run = bench.compare("--peer", f"openvino={bench.folder / 'ov'}", "--prefill", "8")
+    assert run.returncode == 3 and "no line of JSON" in run.stderr and "names the model" in run.stderr
 
 
 def test_reads_the_table_of_a_peer_without_json(bench):

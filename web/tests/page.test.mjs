@@ -232,6 +232,9 @@ check('only what was set is sent: sampling, adapters, system prompt', async () =
   await button('Settings of this chat').click();
   await page.getByLabel('Temperature').fill('0.5');
   await page.getByLabel('Seed').fill('7');
+  await page.getByText('More samplers').click();
+  await page.getByLabel('DRY', { exact: true }).fill('0.8');
+  await page.getByLabel('Mirostat', { exact: true }).fill('2');
   await page.getByLabel('Stop strings, one per line').fill('END\nSTOP');
   await page.getByLabel('System prompt').fill('Be brief.');
   await page.getByLabel('tolstoy').check();
@@ -241,10 +244,12 @@ check('only what was set is sent: sampling, adapters, system prompt', async () =
   const body = posted()[1];
   assert.equal(body.temperature, 0.5);
   assert.equal(body.seed, 7);
+  assert.equal(body.dry_multiplier, 0.8);
+  assert.equal(body.mirostat, 2);
   assert.deepEqual(body.stop, ['END', 'STOP']);
   assert.deepEqual(body.lora, [{ name: 'tolstoy', scale: 0.5 }]);
   assert.deepEqual(body.messages[0], { role: 'system', content: 'Be brief.' });
-  assert.ok(!('top_p' in body));
+  assert.ok(!('top_p' in body) && !('xtc_probability' in body));
   await button('Reset Temperature').click();
   await ask('z');
   await answered(3);

@@ -1,5 +1,5 @@
 // Shared by the two lowerings of conv2d: im2col patches for products of `linear`, and direct convolution on the tile
-// unit (AMX).
+// unit (AMX) or by bfloat16 dot products.
 #pragma once
 
 #include "backends/cpu/linear_adapters.h"

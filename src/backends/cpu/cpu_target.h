@@ -27,7 +27,7 @@ class CpuTarget final : public Target {
   int workers_;
 };
 
-/// Whether a conv2d with this weight type runs on the tile unit (AMX) without im2col patches.
-bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel);
+/// Whether a conv2d with this weight type runs without im2col patches, on the tile unit (AMX) or by fast dot products.
+bool convolves_directly(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel);
 
 }  // namespace redline

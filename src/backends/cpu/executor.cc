@@ -28,6 +28,9 @@ constexpr int64_t kMaxBetweenLooksNs = 1'000'000'000;
 // enough to stay in the L2 cache.
 constexpr int64_t kMaxFetched = 64 << 10;
 
+// Others have the workers again after at most this time, however long they had them before.
+constexpr int64_t kMaxSliceNs = 100'000'000;
+
 // Number of tasks past another worker's current one that an idle worker searches for work to steal: a stage or two.
 constexpr uint32_t kLooksAhead = 32;
 
@@ -96,22 +99,43 @@ Status Executor::step(const StepContext& context) {
     if (context.sizes.value[s] < 0 || context.sizes.value[s] > program_.bounds.value[s])
       return invalid_argument("{} is {} in this step, the program was compiled for at most {}",
                               symbol_name(static_cast<Symbol>(s)), context.sizes.value[s], program_.bounds.value[s]);
-  const int64_t worker_bytes = scratch_bytes_per_worker();
-  REDLINE_ASSIGN(uint8_t* const scratch, team_.scratch(worker_bytes));
-  for (size_t w = 0; w < workers_.size(); ++w) {
-    uint8_t* own = scratch + worker_bytes * static_cast<int64_t>(w);
-    workers_[w].context = {static_cast<int>(w), own, own + kScratchBytes};
-    workers_[w].task.store(0, std::memory_order_relaxed);
-  }
+  for (Worker& worker : workers_) worker.task.store(0, std::memory_order_relaxed);
   context_ = context;
   for (size_t i = 0; i < rows_.size(); ++i) rows_[i] = program_.row_dims[i].eval(context.sizes);
   ++step_;
+  const int64_t least_ns = std::min(static_cast<int64_t>(options_.slice_ms * 1e6), kMaxSliceNs);
+  slice_ns_ = least_ns;
+  for (;;) {
+    REDLINE_TRY(run_slice());
+    if (!pauses_.exchange(false)) return {};
+    const int64_t begin_ns = Timeline::now_ns();
+    options_.turns->unlock();
+    options_.turns->lock();
+    slice_ns_ = std::clamp(Timeline::now_ns() - begin_ns, least_ns, kMaxSliceNs);
+  }
+}
+
+Status Executor::run_slice() {
+  const int64_t worker_bytes = scratch_bytes_per_worker();
+  REDLINE_ASSIGN(uint8_t* const scratch, team_.scratch(worker_bytes));  // another's, during a pause
+  for (size_t w = 0; w < workers_.size(); ++w) {
+    uint8_t* own = scratch + worker_bytes * static_cast<int64_t>(w);
+    workers_[w].context = {static_cast<int>(w), own, own + kScratchBytes};
+  }
+  if (options_.turns) slice_end_ns_ = Timeline::now_ns() + slice_ns_;
   const bool is_watched = options_.watchdog != nullptr && options_.hang_seconds > 0;
   if (is_watched) options_.watchdog->begin(*this, options_.hang_seconds);
   team_.run(body_);
   if (is_watched) options_.watchdog->end();
   if (aborted_.load()) return internal("no progress for {} s\n{}", options_.hang_seconds, dump());
   return {};
+}
+
+bool Executor::pauses(int worker) {
+  if (!options_.turns) return false;
+  if (worker == 0 && options_.turns->has_waiters() && Timeline::now_ns() > slice_end_ns_)
+    pauses_.store(true, std::memory_order_relaxed);
+  return pauses_.load(std::memory_order_relaxed);
 }
 
 int64_t Executor::now_ns() const { return options_.timeline ? Timeline::now_ns() : 0; }
@@ -154,16 +178,17 @@ void Executor::run_task(Worker& self, const Task& task, int64_t since_ns) {
 void Executor::run_worker(int worker) {
   Worker& self = workers_[static_cast<size_t>(worker)];
   const std::vector<Task>& tasks = program_.tasks[static_cast<size_t>(worker)];
-  for (uint32_t i = 0; i < tasks.size(); ++i) {
+  for (uint32_t i = self.task.load(std::memory_order_relaxed); i < tasks.size(); ++i) {
     self.task.store(i, std::memory_order_relaxed);
     if (is_taken(self, i)) continue;
+    if (pauses(worker)) return;
     int64_t since_ns = now_ns();
     if (missing(tasks[i]) && !wait(self, i, since_ns)) return;
     if (take(self, i)) run_task(self, tasks[i], since_ns);
   }
   self.task.store(static_cast<uint32_t>(tasks.size()), std::memory_order_relaxed);
   int64_t since_ns = now_ns();
-  for (size_t in_vain = 0; in_vain + 1 < workers_.size(); ++in_vain)
+  for (size_t in_vain = 0; in_vain + 1 < workers_.size() && !pauses(worker); ++in_vain)
     while (help(self, since_ns)) in_vain = 0;
 }
 
@@ -199,6 +224,10 @@ bool Executor::wait(Worker& self, uint32_t own, int64_t& since_ns) {
   Watch watch;
   int spin = 0, look = 0;
   while (const Wait* need = waits_for()) {
+    if (pauses_.load(std::memory_order_relaxed)) {
+      self.event.store(-1, std::memory_order_relaxed);
+      return false;
+    }
     self.event.store(need->event, std::memory_order_relaxed);
     if (help(self, since_ns)) {
       watch = {};

@@ -12,6 +12,7 @@
 
 #include "backends/cpu/cpu_program.h"
 #include "backends/cpu/step_watchdog.h"
+#include "base/fair_mutex.h"
 #include "base/worker_team.h"
 #include "graph/timeline.h"
 
@@ -21,6 +22,10 @@ struct ExecutorOptions {
   double hang_seconds = 30;          ///< a step that makes no progress for this long fails with a dump; 0: never
   Timeline* timeline = nullptr;      ///< must outlive the executor
   StepWatchdog* watchdog = nullptr;  ///< as well; looks after steps of executors that take turns
+  /// Held by the caller of step(). A long step gives it up between two tasks, so that others who wait for the workers have
+  /// their turn: as long as theirs took, then it is this step's again. nullptr: a step keeps the workers.
+  FairMutex* turns = nullptr;
+  double slice_ms = 5;  ///< how long a step keeps the workers at least
 };
 
 class Executor final : public Runner, private StepWatchdog::Step {
@@ -67,6 +72,10 @@ class Executor final : public Runner, private StepWatchdog::Step {
   /// Runs a task that this worker has taken. `since_ns`: when it started to wait for work.
   void run_task(Worker& self, const Task& task, int64_t since_ns);
   int64_t now_ns() const;  ///< 0 without a timeline
+  /// Runs tasks until all are done or the step pauses.
+  Status run_slice();
+  /// Whether this worker shall stop before its next task.
+  bool pauses(int worker);
   Tile tile_of(const Task& task) const;
   /// The first of its events below its target count, or nullptr.
   const Wait* missing(const Task& task) const;
@@ -75,7 +84,7 @@ class Executor final : public Runner, private StepWatchdog::Step {
   bool take(Worker& owner, uint32_t task);
   /// Steals and runs one task of the next victim that has one. `since_ns` is then the end of that task.
   bool help(Worker& self, int64_t& since_ns);
-  /// Waits until its own task number `own` can run or another worker has taken it. False: the step was aborted.
+  /// Waits until its own task number `own` can run or another worker has taken it. False: the step was aborted or pauses.
   bool wait(Worker& self, uint32_t own, int64_t& since_ns);
   /// Progress of the other workers as observed during one wait.
   struct Watch {
@@ -98,7 +107,8 @@ class Executor final : public Runner, private StepWatchdog::Step {
   std::vector<int64_t> rows_;  ///< this step's value of each Program::row_dims
   StepContext context_;
   int64_t step_ = 0;
-  std::atomic<bool> aborted_{false};
+  std::atomic<bool> aborted_{false}, pauses_{false};
+  int64_t slice_ns_ = 0, slice_end_ns_ = 0;  ///< of the time between two pauses
   std::function<void(int)> body_;
 };
 

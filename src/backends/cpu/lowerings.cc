@@ -9,6 +9,7 @@ extern const CpuLowering kAddLowering;
 extern const CpuLowering kAddRowLowering;
 extern const CpuLowering kAttentionLowering;
 extern const CpuLowering kRelativeBiasAttentionLowering;
+extern const CpuLowering kColumnSquaresLowering;
 extern const CpuLowering kConcatRowsLowering;
 extern const CpuLowering kSliceRowsLowering;
 extern const CpuLowering kConcatColsLowering;
@@ -33,6 +34,7 @@ extern const CpuLowering kRopeTableLowering;
 extern const CpuLowering kRopeLowering;
 extern const CpuLowering kScaleLowering;
 extern const CpuLowering kSiluMulLowering;
+extern const CpuLowering kSoftCapLowering;
 extern const CpuLowering kTimestepEmbeddingLowering;
 
 namespace {
@@ -44,6 +46,7 @@ const CpuLowering* const kLowerings[] = {
     &kAddRowLowering,
     &kAttentionLowering,
     &kRelativeBiasAttentionLowering,
+    &kColumnSquaresLowering,
     &kConcatRowsLowering,
     &kSliceRowsLowering,
     &kConcatColsLowering,
@@ -68,6 +71,7 @@ const CpuLowering* const kLowerings[] = {
     &kRopeLowering,
     &kScaleLowering,
     &kSiluMulLowering,
+    &kSoftCapLowering,
     &kTimestepEmbeddingLowering,
 };
 

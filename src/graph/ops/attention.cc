@@ -8,7 +8,7 @@
 
 namespace redline {
 
-Value attention(GraphBuilder& g, Value q, Value k, Value v, Value cache, AttentionAttrs a) {
+Value attention(GraphBuilder& g, Value q, Value k, Value v, Value cache, AttentionAttrs a, Value sinks) {
   if (!q.valid() || !k.valid() || !v.valid() || !cache.valid()) return {};
   const StateAttrs kv = g.info(cache).state;
   if (g.info(cache).kind != ValueKind::kState || kv.kind != StateKind::kKeyValue)
@@ -24,25 +24,36 @@ Value attention(GraphBuilder& g, Value q, Value k, Value v, Value cache, Attenti
     return g.fail(invalid_argument("attention: q {}, k {}, v {} are not {} heads over {} of {}",
                                    to_string(g.info(q).shape), to_string(g.info(k).shape), to_string(g.info(v).shape),
                                    a.num_heads, kv.num_heads, kv.head_dim));
+  if (!(a.soft_cap >= 0 && a.soft_cap < INFINITY))
+    return g.fail(invalid_argument("attention: a soft cap of {}", a.soft_cap));
+  if (sinks.valid() && (g.info(sinks).kind != ValueKind::kWeight || g.info(sinks).shape != Shape{Dim(a.num_heads)}))
+    return g.fail(invalid_argument("attention: sinks are {}, expected a weight [{}]", to_string(g.info(sinks).shape),
+                                   a.num_heads));
   const Value appended = kv_append(g, k, v, cache);
-  return g.add(kAttention, {q, appended, cache}, DType::kF32, q_shape, a);
+  std::vector<Value> inputs = {q, appended, cache};
+  if (sinks.valid()) inputs.push_back(sinks);
+  return g.add(kAttention, inputs, DType::kF32, q_shape, a);
 }
 
 namespace {
 
-// The query of one head over what it sees.
+double capped(double score, double cap) { return cap > 0 ? cap * std::tanh(score / cap) : score; }
+
+// The query of one head over what it sees. `sink`: its logit, or -inf.
 void attend_reference(const ReferenceState& cache, size_t sequence, int64_t head, int64_t position,
-                      const AttentionAttrs& a, const double* q, double* y) {
+                      const AttentionAttrs& a, double sink, const double* q, double* y) {
   const int64_t first = a.window > 0 ? std::max<int64_t>(0, position - a.window + 1) : 0, d = cache.attrs().head_dim;
   std::vector<double> weight(static_cast<size_t>(position - first + 1));
-  double most = -INFINITY, sum = 0;
+  double most = sink;
   for (int64_t p = first; p <= position; ++p) {
     const double* key = cache.key(sequence, p, head);
     double dot = 0;
     for (int64_t i = 0; i < d; ++i) dot += q[i] * key[i];
-    weight[static_cast<size_t>(p - first)] = dot * a.scale;
-    most = std::max(most, dot * a.scale);
+    const double score = capped(dot * static_cast<double>(a.scale), static_cast<double>(a.soft_cap));
+    weight[static_cast<size_t>(p - first)] = score;
+    most = std::max(most, score);
   }
+  double sum = std::exp(sink - most);
   for (double& w : weight) sum += w = std::exp(w - most);
   for (int64_t p = first; p <= position; ++p) {
     const double* value = cache.value(sequence, p, head);
@@ -59,15 +70,17 @@ Status reference(ReferenceContext& c) {
     const SequenceRows& rows = c.sequences()[s];
     for (int64_t i = 0; i < rows.rows; ++i)
       for (int64_t h = 0; h < a.num_heads; ++h)
-        attend_reference(cache, s, h / group, rows.first_position + i, a, q.row(rows.row_begin + i) + h * d,
-                         c.out().row(rows.row_begin + i) + h * d);
+        attend_reference(cache, s, h / group, rows.first_position + i, a,
+                         c.num_inputs() > 3 ? c.in(3).data[static_cast<size_t>(h)] : -INFINITY,
+                         q.row(rows.row_begin + i) + h * d, c.out().row(rows.row_begin + i) + h * d);
   }
   return {};
 }
 
 std::string describe(const std::any& any) {
   const auto& a = std::any_cast<const AttentionAttrs&>(any);
-  return fmt::format("{} heads{}", a.num_heads, a.window > 0 ? fmt::format(", window {}", a.window) : "");
+  return fmt::format("{} heads{}{}", a.num_heads, a.window > 0 ? fmt::format(", window {}", a.window) : "",
+                     a.soft_cap > 0 ? fmt::format(", soft cap {}", a.soft_cap) : "");
 }
 
 }  // namespace

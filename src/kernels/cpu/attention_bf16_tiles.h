@@ -31,6 +31,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_bf16_pipeline.h"
+#include "kernels/cpu/attention_soft_cap.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace bf16_tiled {
@@ -268,6 +269,10 @@ struct Call {
     if (at < p.all_see.begin || at + kTile > p.all_see.end) hide(p, at, scores + i * kScores / 2);
   }
 
+  REDLINE_INLINE void cap_some(int64_t i, float* scores) const {
+    if (a.soft_cap > 0) cap_scores(scores + i * kScores / 2, kScores / 2, a.soft_cap * (kLog2E / kScoreUnit));
+  }
+
   void score(const Pass& p, int64_t from, int64_t to) {
     pipe.score_blocks(
         b.q + p.line * deep(), *p.chunk, from, to,
@@ -276,6 +281,7 @@ struct Call {
           return b.scores + score_turn++ % kSlots * kScores;
         },
         [&](int64_t block, int64_t i, float* scores) __attribute__((always_inline)) {
+          cap_some(i, scores);
           hide_some(p, block, i, scores);
           Reference& reference = b.reference[p.line / kLines];
           if (reference.lacking) find_tops(p.line, scores + i * kScores / 2, false);
@@ -331,6 +337,7 @@ struct Call {
       pipe.score_blocks(
           b.q + p.line * deep(), *p.chunk, p.begin, p.end, [&](int64_t) { return b.scores; },
           [&](int64_t block, int64_t i, float* scores) {
+            cap_some(i, scores);
             hide_some(p, block, i, scores);
             find_tops(line, scores + i * kScores / 2, true);
           });
@@ -359,6 +366,10 @@ struct Call {
         continue;
       }
       for (int64_t l = 0; l < kLines; ++l) scale[l] = 1.0f / total[l];
+      for (int64_t l = 0; l < count && a.sinks != nullptr; ++l) {
+        const float sink = a.sinks[(first + line + l) % a.group];
+        scale[l] = 1.0f / (total[l] + exp_f32(sink + b.reference[g].exact[l] * kLn2));
+      }
       write_rows(sums_of(line), scale, a.head_dim, count, [&](int64_t i) {
         const int64_t at = first + line + i;
         return a.y + at / a.group * a.y_stride + at % a.group * a.head_dim;

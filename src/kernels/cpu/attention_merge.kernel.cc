@@ -23,7 +23,8 @@ void attention_merge(const AttentionMergeArgs& a) {
     }
     for (int64_t chunk = 0; chunk < a.chunks; ++chunk)
       fold(all, partial_at(a.partials + (chunk * lines + line) * size, a.head_dim), a.head_dim);
-    write_line(all, a.head_dim, a.y + line / a.group * a.y_stride + line % a.group * a.head_dim);
+    write_line(all, a.head_dim, a.y + line / a.group * a.y_stride + line % a.group * a.head_dim,
+               sink_of(a.sinks, a.group, line));
   }
 }
 

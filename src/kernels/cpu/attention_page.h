@@ -90,6 +90,10 @@ REDLINE_INLINE const float* query_of(const AttentionArgs& a, int64_t line) {
   const int64_t row = line / a.group;
   return a.q + (a.row_places != nullptr ? a.row_places[row] : row) * a.q_stride + line % a.group * a.head_dim;
 }
+/// The sink of a query row, or nullptr.
+REDLINE_INLINE const float* sink_of(const float* sinks, int64_t group, int64_t line) {
+  return sinks == nullptr ? nullptr : sinks + line % group;
+}
 /// Whether the results of chunks are merged by the call, not by attention_merge.
 REDLINE_INLINE bool merges(const AttentionArgs& a) { return a.partials == nullptr || a.merges_chunks; }
 
@@ -112,8 +116,14 @@ REDLINE_INLINE void write_partial(const Partial& p, int64_t head_dim, float* out
   for (int64_t d = 0; d < head_dim; d += kWidth) store(out + d, load(p.sums + d, Full{}), Full{});
   store_tail({out, p.max, p.total}, head_dim);
 }
-REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y) {
-  const VecF32 scale = set1(1.0f / p.total);
+/// The reciprocal of the divisor, with e^sink added to it.
+REDLINE_INLINE float share_beside_sink(const Partial& p, float sink) {
+  const float top = max_f32(p.max, sink), own = exp_f32(p.max - top);
+  return own / (p.total * own + exp_f32(sink - top));
+}
+/// `sink`: the logit that is added to the divisor, or nullptr.
+REDLINE_INLINE void write_line(const Partial& p, int64_t head_dim, float* y, const float* sink) {
+  const VecF32 scale = set1(sink == nullptr ? 1.0f / p.total : share_beside_sink(p, *sink));
   for_lanes(head_dim, [&](int64_t d, auto lanes) { store(y + d, load(p.sums + d, Full{}) * scale, lanes); });
 }
 

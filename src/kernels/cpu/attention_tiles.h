@@ -19,6 +19,7 @@
 #pragma once
 
 #include "kernels/cpu/attention_page.h"
+#include "kernels/cpu/attention_soft_cap.h"
 #include "kernels/cpu/tiles.h"
 
 namespace redline::REDLINE_ISA_NS {
@@ -256,6 +257,7 @@ struct Pass {
     const Span* seen = b.seen + line;
     for (int64_t l = 0; l < count; ++l) {
       float* row = scores + l * kScoreStride;
+      if (a.soft_cap > 0) cap_scores(row, size, a.soft_cap * kLog2E);
       const int64_t begin = max_i64(0, seen[l].begin - chunk) - at, end = seen[l].end - chunk - at;
       for (int64_t i = 0; i < min_i64(begin, size); ++i) row[i] = none;
       for (int64_t i = max_i64(end, 0); i < size; ++i) row[i] = none;
@@ -291,9 +293,11 @@ struct Pass {
     for (int64_t l = 0; l < p.count; ++l) reference[l] = -__builtin_inff();
     for (int64_t at = p.low; at < p.high; at += kStep) {
       p.template score<tall>(at, at + kStep, b.scores);
-      for (int64_t l = 0; l < p.count; ++l)
+      for (int64_t l = 0; l < p.count; ++l) {
+        if (p.a.soft_cap > 0) cap_scores(b.scores + l * kScoreStride, kStep, p.a.soft_cap * kLog2E);
         for (int64_t i = max_i64(at, seen[l].begin - p.chunk); i < min_i64(at + kStep, seen[l].end - p.chunk); ++i)
           reference[l] = max_f32(b.scores[l * kScoreStride + i - at], reference[l]);
+      }
     }
     for (int64_t l = 0; l < p.count; ++l) reference[l] = reference[l] == -__builtin_inff() ? 0.0f : reference[l];
   }
@@ -450,7 +454,9 @@ void attention_by_tiles(Unit& unit, const AttentionArgs& a) {
       const Partial all = {b.folded + l * wide, b.max[l], b.total[l]};
       if (a.partials != nullptr)
         write_partial(all, a.head_dim, a.partials + line * attention_partial_floats(a.head_dim));
-      else write_line(all, a.head_dim, a.y + line / a.group * a.y_stride + line % a.group * a.head_dim);
+      else
+        write_line(all, a.head_dim, a.y + line / a.group * a.y_stride + line % a.group * a.head_dim,
+                   sink_of(a.sinks, a.group, line));
     }
   }
 }

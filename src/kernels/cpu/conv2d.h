@@ -1,4 +1,4 @@
-// Convolutions: im2col patches as the rows of a matrix product, or the whole convolution by bfloat16 tiles.
+// Convolutions: im2col patches as the rows of a matrix product, or the whole convolution by bfloat16 tiles or dots.
 #pragma once
 
 #include <cstdint>
@@ -39,8 +39,9 @@ struct ConvPatchesArgs {
 /// for output rows [line_begin, line_end) of one item and n in [n_begin, n_end), or for all rows of a few small items,
 /// which then share one read of the weight. x is zero outside the feature map, and
 ///   f(v) = v, or v * scale[c] + shift[c] if there is a scale, then with `silu` v / (1 + e^-v), rounded to bfloat16.
-/// Uses tile products on the tile unit, their portable emulation in other tables. Channels are a multiple of 32, kernel
-/// is at most kConvMaxKernel. Each sum has one fixed order, whatever rows and columns a call has.
+/// Uses tile products on the tile unit, dot products where vdpbf16ps is there, a portable emulation in other tables.
+/// Channels are a multiple of 32, kernel is at most kConvMaxKernel. Each sum has one fixed order, whatever rows and
+/// columns a call has.
 struct ConvTiles {
   const float* scale;  ///< [items, channels], with shift; or nullptr
   const float* shift;

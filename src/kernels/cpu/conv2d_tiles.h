@@ -14,12 +14,16 @@
 // and the sums of the previous block get bias and residual and are written to y. Both, and their memory latency, are
 // hidden behind the tile unit.
 //
+// Without a tile unit the same regions are multiplied by dot products (conv2d_dots.h). There K is always split, so that the
+// weights of a step are in L1, and input rows are loaded between regions: nothing can be hidden.
+//
 // Pixels are grouped into pixel panels of 16: of one row, or, where the width does not divide well, of consecutive
 // positions in the buffer, whose results between rows are discarded.
 #pragma once
 
 #include "kernels/cpu/activation_functions.h"
 #include "kernels/cpu/conv2d.h"
+#include "kernels/cpu/conv2d_dots.h"
 #include "kernels/cpu/linear_tiles_end.h"
 #include "kernels/cpu/tiles.h"
 
@@ -246,7 +250,7 @@ class ConvTilesRun {
     bool first;
     float* sums;
     float* out;
-    const uint8_t* ask[2];  // weights to prefetch, `asks` cache lines of each per step
+    const uint8_t* ask[2];  // weights to prefetch, `asks` cache lines of each per step, or with dots per block
     int64_t asks;
     int64_t brings, finishes;  // pixel blocks to load and pixels to finish per step
   };
@@ -254,7 +258,9 @@ class ConvTilesRun {
   void multiply_all(const Region& r, Bringing& bringing) {
     for (int64_t t = 0; t < taps_; ++t) tap_at_[t] = (t / p_.kernel * r.pitch + t % p_.kernel) * kConvPixelBytes;
     const int64_t strip_bytes = blocks_ * taps_ * kConvTileBytes, pairs = (r.panels + 1) / 2;
-    const int64_t most = blocks_ * taps_ <= kConvMaxSteps ? blocks_ : max_i64(1, kConvMaxSteps / 2 / taps_);
+    const int64_t most = kIsConvDots<Unit>                  ? max_i64(1, kConvDotSteps / taps_)
+                         : blocks_ * taps_ <= kConvMaxSteps ? blocks_
+                                                            : max_i64(1, kConvMaxSteps / 2 / taps_);
     const int64_t all_steps = (a_.n_end - a_.n_begin + 2 * kStripRows - 1) / (2 * kStripRows) * pairs * blocks_ * taps_;
     const int64_t to_bring =
         bringing.there ? (bringing.end - bringing.line) * (bringing.last - bringing.x) * blocks_ : 0;  // for one item
@@ -277,7 +283,7 @@ class ConvTilesRun {
         block.finishes = (kConvPixels + steps - 1) / steps;
         for (int64_t p = 0; p < r.panels; p += 2) {
           const int64_t asked = p / 2 * share;
-          block.asks = more ? (share + steps - 1) / steps : 0;
+          block.asks = !more ? 0 : kIsConvDots<Unit> ? share : (share + steps - 1) / steps;
           block.ask[0] = next + asked * 64;
           block.ask[1] = alone ? next : next + strip_bytes + asked * 64;
           const bool single = p + 1 == r.panels;
@@ -296,6 +302,33 @@ class ConvTilesRun {
 
   template <int kPanels, int kStrips>
   [[gnu::noinline]] void multiply(const Block& block, Bringing& bringing) {
+    if constexpr (kIsConvDots<Unit>) return multiply_by_dots<kPanels, kStrips>(block);
+    else multiply_by_tiles<kPanels, kStrips>(block, bringing);
+  }
+
+  template <int kPanels, int kStrips>
+  REDLINE_INLINE void multiply_by_dots(const Block& block) {
+    while (pending_.asked < pending_.count) ask(pending_.asked++);
+    for (int64_t i = 0; i < block.asks; ++i) {
+      __builtin_prefetch(block.ask[0] + i * 64, 0, 2);
+      __builtin_prefetch(block.ask[1] + i * 64, 0, 2);
+    }
+    for (int p = 0; p < kPanels; ++p) {
+      const int64_t at = p * 2 * kConvDotPanel;
+      conv_dots_panel<kStrips>({.x = block.x[p],
+                                .w = {block.w[0], block.w[1]},
+                                .blocks = block.blocks,
+                                .taps = taps_,
+                                .tap_at = tap_at_,
+                                .pixel_bytes = p_.stride * kConvPixelBytes,
+                                .plane_bytes = size_.plane_bytes,
+                                .from = block.first ? nullptr : block.sums + at,
+                                .to = block.out + at});
+    }
+  }
+
+  template <int kPanels, int kStrips>
+  REDLINE_INLINE void multiply_by_tiles(const Block& block, Bringing& bringing) {
     constexpr bool kTwoPanels = kPanels == 2, kTwoStrips = kStrips == 2;
     Unit t;
     if (block.first) {

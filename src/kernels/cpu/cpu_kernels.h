@@ -66,6 +66,14 @@ struct ExpArgs {
   int64_t count;
 };
 
+/// y = cap tanh(x / cap), relative error below 6e-7; infinities give +-cap, NaN stays. y may be x.
+struct SoftCapArgs {
+  const float* x;
+  float* y;
+  int64_t count;
+  float cap;
+};
+
 /// Converts rows [row_begin, row_end) and columns [col_begin, col_end) of x to an activation layout
 /// (tensor/activation_layout.h). Column ranges are split at multiples of activation_grain. Zeros pad the last tile of
 /// kBf16Tiled and kI8Tiled when col_end == cols. A group of kI8Grouped or chunk of kI8Tiled below 2^-100 becomes zero;
@@ -124,8 +132,9 @@ struct KvAppendArgs {
 
 /// Softmax attention of query rows of one sequence over its paged KV cache, for the group of query heads that share one
 /// KV head:
-///   y[r, g] = sum_p softmax_p(scale * q[r, g] . k[p]) v[p],  p in (position(r) - window, position(r)],
-///   position(r) = first_position + r;  window 0 means all p in [0, position(r)].
+///   y[r, g] = sum_p softmax_p(cap(scale * q[r, g] . k[p])) v[p],  p in (position(r) - window, position(r)],
+///   position(r) = first_position + r;  window 0 means all p in [0, position(r)];
+///   cap(s) = soft_cap tanh(s / soft_cap), or s where soft_cap is 0; e^sinks[g] is added to the softmax's divisor.
 /// Online softmax in one pass over KV (Milakov and Gimelshein 2018; FlashAttention), in float32.
 ///
 /// Only positions in [kv_begin, kv_end) are read; kv_begin is a multiple of kKvChunk. With `partials` the result of
@@ -151,6 +160,8 @@ struct AttentionArgs {
   /// kv_begin is the first position that the rows attend to: `partials` takes one result of all chunks, merged.
   bool merges_chunks = false;
   const int32_t* row_places = nullptr;  ///< row r of q: q + row_places[r] * q_stride; nullptr: r. With partials only
+  float soft_cap = 0;
+  const float* sinks = nullptr;  ///< [group] or nullptr; partials do not contain them
 };
 /// Merges the partials of all chunks into y, in order of position: first the shared ones, then the rows' own. The same
 /// bits as a single call over all positions.
@@ -165,6 +176,7 @@ struct AttentionMergeArgs {
   /// The first one may be of many chunks (AttentionArgs::merges_chunks).
   const float* shared = nullptr;
   int64_t num_shared = 0, shared_stride = 0;
+  const float* sinks = nullptr;  ///< as in AttentionArgs
 };
 
 /// c += a . b for one tile product (kernels/cpu/tiles.h), 64-byte rows. For tests of the tile unit.
@@ -196,6 +208,7 @@ using PeakFn = double (*)(int64_t iterations);
   K(void (*silu_mul)(const SiluMulArgs&), silu_mul)                                             \
   K(void (*add)(const AddArgs&), add)                                                           \
   K(void (*exp)(const ExpArgs&), exp)                                                           \
+  K(void (*soft_cap)(const SoftCapArgs&), soft_cap)                                             \
   K(void (*attention_merge)(const AttentionMergeArgs&), attention_merge)                        \
   K(void (*layer_norm)(const LayerNormArgs&), layer_norm)                                       \
   K(void (*activation)(const ActivationArgs&), activation)                                      \

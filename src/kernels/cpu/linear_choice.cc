@@ -15,9 +15,9 @@ constexpr int64_t kMinTileRowsOfFloats = 5, kMinTileRowsOfCodes = 7;
 // with groups of 32, which round more finely and can be split among more workers.
 constexpr int64_t kMinI8Rows = 5;
 
-/// Measured choice for one weight type on one instruction set.
+/// Measured choice for one weight type on one instruction set of one maker's CPUs.
 struct Recorded {
-  std::string_view isa, type;
+  std::string_view maker, isa, type;
   int count;
   struct {
     int64_t min_rows;
@@ -26,8 +26,17 @@ struct Recorded {
 };
 constexpr Recorded kRecorded[] = {
 #include "kernels/cpu/linear_choice_table.inc"
-    {"", "", 0, {}},  // an array needs an element
+    {"", "", "", 0, {}},  // an array needs an element
 };
+
+/// As in the table.
+std::string_view maker_of_this_cpu() {
+#if defined(__x86_64__)
+  if (__builtin_cpu_is("intel")) return "intel";
+  if (__builtin_cpu_is("amd")) return "amd";
+#endif
+  return "";
+}
 
 /// The lowest instruction set whose linear kernels for this type are those of `table`; "" for a mixed table.
 std::string_view isa_of(const CpuKernels& table, size_t type) {
@@ -60,7 +69,7 @@ bool choose_recorded(const CpuKernels& table, DType weight, LinearKernels& kerne
   const auto type = static_cast<size_t>(weight);
   const std::string_view isa = isa_of(table, type), name = dtype_info(weight).name;
   for (const Recorded& row : kRecorded) {
-    if (row.count == 0 || row.isa != isa || row.type != name) continue;
+    if (row.count == 0 || row.maker != maker_of_this_cpu() || row.isa != isa || row.type != name) continue;
     LinearKernels chosen;
     chosen.layouts.count = row.count;
     for (int i = 0; i < row.count; ++i) {

@@ -8,6 +8,7 @@ void fill_rope(CpuKernels& table);
 void fill_silu_mul(CpuKernels& table);
 void fill_add(CpuKernels& table);
 void fill_exp(CpuKernels& table);
+void fill_soft_cap(CpuKernels& table);
 void fill_layer_norm(CpuKernels& table);
 void fill_activation(CpuKernels& table);
 void fill_gated_add(CpuKernels& table);
@@ -35,6 +36,7 @@ void fill_table(CpuKernels& table) {
   fill_silu_mul(table);
   fill_add(table);
   fill_exp(table);
+  fill_soft_cap(table);
   fill_layer_norm(table);
   fill_activation(table);
   fill_gated_add(table);

@@ -4,6 +4,7 @@
 #include "base/markup.h"
 #include "base/output_file.h"
 #include "lab/bench/text_report.h"
+#include "lab/svg.h"
 
 namespace redline::lab {
 namespace {
@@ -37,26 +38,6 @@ std::string row_figure(const BenchRow& row) {
   return fmt::format("{:.{}f} tokens/s", speed, speed < 100 ? 1 : 0);
 }
 
-// Hues with a contrast of 4.5:1 on both backgrounds that also differ in lightness, for readers who cannot tell red from
-// green.
-constexpr std::string_view kStyle =
-    "text{font:13px system-ui,sans-serif;fill:#1f2328}.title{font-size:16px;font-weight:600}.dim{fill:#59636e}"
-    ".num{font-variant-numeric:tabular-nums}.memory{fill:#2f7fc1}.compute{fill:#c2701c}.bad{fill:#b3261e}"
-    ".track{fill:#59636e;fill-opacity:.12}.grid{stroke:#59636e;stroke-opacity:.3}.whisker{stroke:#1f2328;stroke-"
-    "opacity:.75}"
-    "@media(prefers-color-scheme:dark){text{fill:#e6edf3}.dim{fill:#9aa4af}.memory{fill:#5aa9e6}.compute{fill:#e39a4f}"
-    ".bad{fill:#ff7b72}.track{fill:#9aa4af;fill-opacity:.15}.grid{stroke:#9aa4af}.whisker{stroke:#e6edf3}}";
-
-std::string text_at(double x, double y, std::string_view classes, std::string_view anchor, std::string_view text) {
-  return fmt::format("<text x=\"{:.0f}\" y=\"{:.0f}\" class=\"{}\" text-anchor=\"{}\">{}</text>\n", x, y, classes,
-                     anchor, escaped(text));
-}
-
-std::string rectangle(double x, double y, double width, double height, std::string_view classes) {
-  return fmt::format("<rect x=\"{:.1f}\" y=\"{:.1f}\" width=\"{:.1f}\" height=\"{:.1f}\" rx=\"3\" class=\"{}\"/>\n", x,
-                     y, std::max(width, 0.0), height, classes);
-}
-
 std::string machine_text(const BenchReport& report) {
   std::string text =
       fmt::format("{} thread{}, {}", report.model.threads, report.model.threads == 1 ? "" : "s", report.model.isa);
@@ -75,32 +56,32 @@ std::string chart(const BenchReport& report, const ChartSize& size) {
   std::string svg = fmt::format(
       "<svg xmlns=\"http://www.w3.org/2000/svg\" viewBox=\"0 0 {:.0f} {:.0f}\" width=\"{:.0f}\" height=\"{:.0f}\" "
       "role=\"img\">\n<title>{}</title>\n<style>{}</style>\n",
-      width, height, width, height, escaped(fmt::format("redline bench {}", report.label)), kStyle);
+      width, height, width, height, escaped(fmt::format("redline bench {}", report.label)), kSvgStyle);
   if (has_captions) {
     // Only the last component of a path, so that the title fits into the chart.
-    svg += text_at(16, 28, "title", "start", report.label.substr(report.label.find_last_of('/') + 1));
-    svg += text_at(16, 48, "dim", "start", machine_text(report));
-    svg += rectangle(16, 61, 12, 12, "memory") + text_at(33, 72, "", "start", "bound by memory");
-    svg += rectangle(160, 61, 12, 12, "compute") + text_at(177, 72, "", "start", "bound by arithmetic");
-    svg +=
-        text_at(width - 16, 72, "dim", "end", "bar: share of what this machine could do; line: slowest to fastest run");
+    svg += svg_text(16, 28, "title", "start", report.label.substr(report.label.find_last_of('/') + 1));
+    svg += svg_text(16, 48, "dim", "start", machine_text(report));
+    svg += svg_rectangle(16, 61, 12, 12, "memory") + svg_text(33, 72, "", "start", "bound by memory");
+    svg += svg_rectangle(160, 61, 12, 12, "compute") + svg_text(177, 72, "", "start", "bound by arithmetic");
+    svg += svg_text(width - 16, 72, "dim", "end",
+                    "bar: share of what this machine could do; line: slowest to fastest run");
   }
   for (int tenth = 0; tenth <= 10; tenth += width < 600 ? 5 : 2) {
     const double x = x_of(tenth / 10.0);
     svg += fmt::format("<line x1=\"{0:.1f}\" x2=\"{0:.1f}\" y1=\"{1:.1f}\" y2=\"{2:.1f}\" class=\"grid\"/>\n", x,
                        top - 6, top + plot_height);
-    svg += text_at(x, top + plot_height + 18, "dim num", "middle", fmt::format("{} %", tenth * 10));
+    svg += svg_text(x, top + plot_height + 18, "dim num", "middle", fmt::format("{} %", tenth * 10));
   }
   double y = top;
   for (const BenchRow* row : rows) {
     const double share = row->share(), middle = y + kRowHeight / 2;
     const bool is_bad = !row->error.empty();
-    svg += text_at(label_width - 10, middle + 4, "", "end", row_label(*row));
-    svg += rectangle(label_width, y + 4, bar_width, kRowHeight - 8, "track");
-    svg += rectangle(label_width, y + 4, x_of(share) - label_width, kRowHeight - 8,
-                     is_bad                 ? "bad"
-                     : row->bound.is_memory ? "memory"
-                                            : "compute");
+    svg += svg_text(label_width - 10, middle + 4, "", "end", row_label(*row));
+    svg += svg_rectangle(label_width, y + 4, bar_width, kRowHeight - 8, "track");
+    svg += svg_rectangle(label_width, y + 4, x_of(share) - label_width, kRowHeight - 8,
+                         is_bad                 ? "bad"
+                         : row->bound.is_memory ? "memory"
+                                                : "compute");
     const double slow = x_of(row->bound.seconds / row->seconds.back()),
                  fast = x_of(row->bound.seconds / row->seconds.front());
     if (fast - slow >= 1)
@@ -109,14 +90,14 @@ std::string chart(const BenchReport& report, const ChartSize& size) {
     std::string figure = fmt::format("{} · {:.0f} %", row_figure(*row), 100 * share);
     if (is_bad) figure += " · faster than its bound";
     else if (row->state_changed()) figure += " · moved";
-    svg += text_at(label_width + bar_width + 10, middle + 4, is_bad ? "bad num" : "num", "start", figure);
+    svg += svg_text(label_width + bar_width + 10, middle + 4, is_bad ? "bad num" : "num", "start", figure);
     y += kRowHeight;
   }
   if (!has_captions) return svg + "</svg>\n";
   std::string foot = fmt::format("{}, {} parameters, {}", report.model.architecture, report.model.parameters,
                                  report.model.weight_types);
   if (!report.check.against.empty()) foot += fmt::format("; answer checked against {}", report.check.against);
-  svg += text_at(16, height - 16, "dim", "start", foot);
+  svg += svg_text(16, height - 16, "dim", "start", foot);
   return svg + "</svg>\n";
 }
 

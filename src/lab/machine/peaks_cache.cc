@@ -134,7 +134,8 @@ std::optional<MachinePeaks> peaks_of_machine(const CpuKernels& kernels, int thre
 MachineLimits limits_of_machine(const MachineQuestion& question) {
   const Result<const CpuKernels*> kernels = cpu_kernels();
   if (!kernels.ok()) return {};
-  const auto peaks = peaks_of_machine(**kernels, question.threads, question.step_bytes);
+  const auto peaks = question.may_measure ? peaks_of_machine(**kernels, question.threads, question.step_bytes)
+                                          : load_peaks(question.threads, question.step_bytes);
   return peaks ? Roofline(*peaks, question.exact_f32).limits(question.types) : MachineLimits();
 }
 

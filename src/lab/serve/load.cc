@@ -36,7 +36,7 @@ class Load {
  public:
   Load(const ServeTarget& target, const LoadOptions& options, const std::function<bool()>& on_done)
       : target_(target), options_(options), on_done_(on_done) {
-    result_.requests.resize(options.prompts.size());
+    result_.requests.resize(options.prompts.size() * static_cast<size_t>(options.turns));
   }
 
   Result<LoadResult> run() {
@@ -60,7 +60,7 @@ class Load {
   double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
 
   asio::awaitable<void> stream() {
-    while (next_ < options_.prompts.size() && !is_cancelled_) co_await request(next_++);
+    while (next_ < options_.prompts.size() && !is_cancelled_) co_await converse(next_++);
   }
 
   asio::awaitable<void> arrive() {
@@ -69,7 +69,7 @@ class Load {
     asio::steady_timer timer(io_);
     Clock::time_point at = begin_;
     while (next_ < options_.prompts.size() && !is_cancelled_) {
-      asio::co_spawn(io_, request(next_++), asio::detached);
+      asio::co_spawn(io_, converse(next_++), asio::detached);
       at += std::chrono::duration_cast<Clock::duration>(std::chrono::duration<double>(gap(random)));
       timer.expires_at(at);
       ErrorCode error;
@@ -77,14 +77,22 @@ class Load {
     }
   }
 
-  std::string request_text(size_t index) const {
-    Json body = {{"prompt", options_.prompts[index]},
-                 {"max_tokens", options_.max_tokens},
-                 {"temperature", 0},
-                 {"ignore_eos", true},
-                 {"stream", true},
-                 {"stream_options", {{"include_usage", true}}}};
-    if (!target_.model.empty()) body["model"] = target_.model;
+  asio::awaitable<void> converse(size_t index) {
+    const std::string model = options_.models.empty() ? target_.model : options_.models[index % options_.models.size()];
+    std::string prompt = options_.prompts[index];
+    for (int64_t turn = 0; turn < options_.turns && !is_cancelled_; ++turn) {
+      const size_t at = index * static_cast<size_t>(options_.turns) + static_cast<size_t>(turn);
+      LoadRequest& r = result_.requests[at];
+      co_await request(prompt, model, r);
+      prompt += fmt::format("{}\n{}", r.text, load_text(options_.turn_tokens, options_.seed + 31 * at));
+    }
+  }
+
+  std::string request_text(const std::string& prompt, const std::string& model) const {
+    Json body = {{"prompt", prompt}, {"max_tokens", options_.max_tokens},
+                 {"temperature", 0}, {"ignore_eos", true},
+                 {"stream", true},   {"stream_options", {{"include_usage", true}}}};
+    if (!model.empty()) body["model"] = model;
     const std::string text = body.dump(-1, ' ', false, Json::error_handler_t::replace);
     const std::string key = target_.api_key.empty() ? "" : "Authorization: Bearer " + target_.api_key + "\r\n";
     return fmt::format(
@@ -93,9 +101,9 @@ class Load {
         target_.path, target_.host, target_.port, key, text.size(), text);
   }
 
-  asio::awaitable<void> request(size_t index) {
-    LoadRequest& r = result_.requests[index];
-    const std::string text = request_text(index);
+  // By value: coroutines outlive their callers' temporaries.
+  asio::awaitable<void> request(std::string prompt, std::string model, LoadRequest& r) {
+    const std::string text = request_text(prompt, model);
     r.sent = now();
     Tcp::socket socket(io_);
     ErrorCode error;
@@ -141,7 +149,10 @@ class Load {
         if (details.is_object()) r.cached_tokens = details.value("cached_tokens", int64_t{0});
       }
       const auto choices = json.find("choices");
-      if (choices == json.end() || choices->empty() || (*choices)[0].value("text", std::string()).empty()) continue;
+      if (choices == json.end() || choices->empty()) continue;
+      const std::string text = (*choices)[0].value("text", std::string());
+      if (text.empty()) continue;
+      r.text += text;
       if (r.first == 0) r.first = at;
       else r.gaps.push_back(at - last_text_[&r]);
       last_text_[&r] = at;

@@ -22,6 +22,10 @@ struct LoadOptions {
   int64_t streams = 1;  ///< closed loop: each stream sends its next request when it has its answer
   double rate = 0;      ///< open loop: requests per second, Poisson arrivals, however many are open; 0: closed loop
   std::vector<std::string> prompts;
+  std::vector<std::string> models;  ///< names that the requests give in turn, such as adapters; empty: the target's
+  /// Each prompt begins a conversation of so many requests. Each sends all that was said before, and about so many tokens
+  /// more.
+  int64_t turns = 1, turn_tokens = 32;
   int64_t max_tokens = 64;
   uint64_t seed = 1;  ///< of the arrivals
 };
@@ -31,15 +35,16 @@ struct LoadRequest {
   double sent = 0, first = 0, last = 0;
   std::vector<double> gaps;  ///< between the events with text
   int64_t prompt_tokens = 0, tokens = 0, cached_tokens = 0;
+  std::string text;
   std::string error;  ///< "": answered
 };
 
 struct LoadResult {
-  double seconds = 0;  ///< from the first request to the last answer
-  std::vector<LoadRequest> requests;
+  double seconds = 0;                 ///< from the first request to the last answer
+  std::vector<LoadRequest> requests;  ///< by prompt, then by turn
 };
 
-/// Sends every prompt once. `on_done` is called after each answer; false ends the load (cancelled).
+/// Sends every prompt once, and the turns that follow it. `on_done` is called after each answer; false ends the load (cancelled).
 /// io: no connection can be made.
 Result<LoadResult> run_load(const ServeTarget& target, const LoadOptions& options,
                             const std::function<bool()>& on_done = {});
@@ -55,6 +60,13 @@ LoadSummary summarize(const LoadResult& result);
 
 /// The value below which the share `p` of the values lies; 0 of none. (The nearest rank.)
 double percentile(std::vector<double> values, double p);
+
+/// Bars of tokens per second, one per server and load: a chart in SVG.
+struct LoadBar {
+  std::string load, server;
+  LoadSummary summary;
+};
+std::string load_svg(const std::string& title, const std::vector<LoadBar>& bars);
 
 /// English-like text of about `tokens` tokens, the same for the same seed.
 std::string load_text(int64_t tokens, uint64_t seed);

@@ -60,7 +60,7 @@ const Schema request_schema{
                        {"verbosity", kString, "", {.is_ignored = true}},
                        {"prediction", kObject, "", {.is_ignored = true}},
                        {"stream_options", kObject, "", {.object = &stream_options_schema}}}),
-               generation_fields()),
+               joined(generation_fields(), beam_fields())),
     .refused = [] {
       auto refused = refused_generation_fields();
       refused.emplace_back("functions", "is not supported; use tools");
@@ -234,6 +234,12 @@ AnswerOr post_chat(Call& call) {
   if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
   request.max_tokens = body.value("max_completion_tokens", body.value("max_tokens", choice.model->info().context));
   if (body.value("logprobs", false)) request.num_logprobs = body.value("top_logprobs", 0);
+  SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));
+  if (searches) {
+    SERVER_ASSIGN(auto found, start_search(call, choice.model, request, {request.prompt}));
+    return std::unique_ptr<Answer>(
+        std::make_unique<ChatCompletion>(call, choice, std::move(found), prompt, request.stop));
+  }
   std::vector<GenerateRequest> requests(body.value("n", size_t{1}), request);
   for (size_t i = 0; i < requests.size(); ++i) requests[i].sampling.seed += i;
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, requests));

@@ -42,7 +42,7 @@ const Schema request_schema{
          {"echo", kBoolean, "begin the text with the prompt"},
          {"add_special_tokens", kBoolean, "begin a text prompt with the token that begins a text; default: true"},
          {"stream_options", kObject, "", {.object = &stream_options_schema}}},
-        generation_fields()),
+        joined(generation_fields(), beam_fields())),
     .refused = [] {
       auto refused = refused_generation_fields();
       refused.emplace_back("suffix", "is not supported: text is continued, not filled in");
@@ -289,6 +289,7 @@ AnswerOr post_completions(Call& call) {
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
   request.max_tokens = body.value("max_tokens", int64_t{16});
   request.num_logprobs = body.value("logprobs", -1);
+  SERVER_ASSIGN(const bool searches, asks_for_beams(call, request));
   SERVER_ASSIGN(std::vector<Prompt> prompts, prompts_of(call, choice.model->engine()));
   const auto n = body.value("n", size_t{1}), best_of = body.value("best_of", n);
   if (best_of < n)
@@ -312,12 +313,18 @@ AnswerOr post_completions(Call& call) {
     else if (body.contains("logprobs"))
       if (auto error = score(call, choice, request.adapters, prompt)) return *error;
     request.prompt = prompt.tokens;
-    for (size_t i = 0; i < best_of; ++i) {
+    for (size_t i = 0; i < best_of && !searches; ++i) {
       requests.push_back(request);
       requests.back().sampling.seed += i;
     }
   }
-  SERVER_ASSIGN(auto choices, start_choices(call, choice.model, requests));
+  const auto begin = [&] {
+    if (!searches) return start_choices(call, choice.model, requests);
+    std::vector<std::vector<int32_t>> texts;
+    for (const Prompt& prompt : prompts) texts.push_back(prompt.tokens);
+    return start_search(call, choice.model, request, texts);
+  };
+  SERVER_ASSIGN(auto choices, begin());
   return std::unique_ptr<Answer>(
       std::make_unique<CompletionAnswer>(call, choice, std::move(choices), std::move(prompts), stop, n));
 }

@@ -3,6 +3,7 @@
 
 #include "base/base64.h"
 #include "server/app.h"
+#include "server/keep_alive.h"
 
 namespace redline::server {
 namespace {
@@ -48,7 +49,7 @@ const std::vector<Field>& ollama_fields() {
   static const std::vector<Field> fields = {
       {"model", kString, "a name from /api/tags", {.required = true, .max_length = 1000}},
       {"options", kObject, "", {.object = &open_schema, .is_ignored = true}},
-      {"keep_alive", kString | kNumber, "models stay loaded", {.is_ignored = true}}};
+      keep_alive_field()};
   return fields;
 }
 const Field text_item{"", kString, ""};
@@ -154,34 +155,37 @@ AnswerOr post_embeddings(Call& call) {
   if (const auto named = body.find("prompt_name"); named != body.end()) request.prompt_name = named->get<std::string>();
   if (const auto given = body.find("normalize"); given != body.end()) request.normalize = given->get<bool>();
   const bool is_base64 = body.value("encoding_format", "float") == "base64";
-  return EmbeddingModel::submit(
-      model,
-      [request = std::move(request), is_base64, name = body.value("model", model->name())](
-          EmbeddingEngine& engine, const std::function<bool()>& goes_on) mutable -> Outcome<EmbeddingModel::Result> {
-        request.goes_on = goes_on;
-        const auto result = engine.embed(request);
+  return EmbeddingModel::embed(
+      model, std::move(request),
+      [is_base64,
+       name = body.value("model", model->name())](const Result<Embeddings>& result) -> Outcome<EmbeddingModel::Result> {
         if (!result.ok()) return api_error(result.status(), "input");
         return EmbeddingModel::Result{list_body(result.value(), name, is_base64), sum_of(result.value().tokens)};
       },
       call.shape);
 }
 
+/// The model of Ollama's endpoints, which stays loaded for as long as the request says.
+Outcome<std::shared_ptr<EmbeddingModel>> find_for(Call& call, const std::string& name) {
+  SERVER_ASSIGN(const std::optional<double> keep_alive, keep_alive_of(call));
+  SERVER_ASSIGN(auto model, call.app.embeddings().find(name));
+  if (keep_alive) call.app.residency().set_keep_alive(*model, *keep_alive);
+  return model;
+}
+
 AnswerOr post_embed(Call& call) {
   const Json& body = call.body;
   const auto name = body["model"].get<std::string>();
-  SERVER_ASSIGN(const auto model, call.app.embeddings().find(name));
   EmbedRequest request;
   if (const Json& input = body["input"]; !input.is_array() || !input.empty())
     if (auto error = read_input(input, request)) return *error;
+  SERVER_ASSIGN(const auto model, find_for(call, name));
   request.dimensions = body.value("dimensions", int64_t{0});
   request.truncate = body.value("truncate", true);
   const auto begin = std::chrono::steady_clock::now();
-  return EmbeddingModel::submit(
-      model,
-      [request = std::move(request), name, begin](
-          EmbeddingEngine& engine, const std::function<bool()>& goes_on) mutable -> Outcome<EmbeddingModel::Result> {
-        request.goes_on = goes_on;
-        const auto result = engine.embed(request);
+  return EmbeddingModel::embed(
+      model, std::move(request),
+      [name, begin](const Result<Embeddings>& result) -> Outcome<EmbeddingModel::Result> {
         if (!result.ok()) return api_error(result.status(), "input");
         const Embeddings& e = result.value();
         std::string text = fmt::format(R"({{"model":{},"embeddings":[)", to_text(Json(name)));
@@ -199,16 +203,13 @@ AnswerOr post_embed(Call& call) {
 }
 
 AnswerOr post_old_embed(Call& call) {
-  SERVER_ASSIGN(const auto model, call.app.embeddings().find(call.body["model"].get<std::string>()));
+  SERVER_ASSIGN(const auto model, find_for(call, call.body["model"].get<std::string>()));
   EmbedRequest request;
   request.texts = {call.body["prompt"].get<std::string>()};
   request.truncate = true;  // as in Ollama
-  return EmbeddingModel::submit(
-      model,
-      [request = std::move(request)](EmbeddingEngine& engine,
-                                     const std::function<bool()>& goes_on) mutable -> Outcome<EmbeddingModel::Result> {
-        request.goes_on = goes_on;
-        const auto result = engine.embed(request);
+  return EmbeddingModel::embed(
+      model, std::move(request),
+      [](const Result<Embeddings>& result) -> Outcome<EmbeddingModel::Result> {
         if (!result.ok()) return api_error(result.status(), "prompt");
         std::string text = R"({"embedding":)";
         append_numbers(text, result.value().values);

@@ -21,7 +21,8 @@ const Schema engine_model_schema{
      {"generated_tokens", kInteger, "", {.required = true}},
      {"steps", kInteger, "", {.required = true}},
      {"step_seconds", kNumber, "time in steps", {.required = true}},
-     {"bound_seconds", kNumber, "what these steps would take at the machine's own limit"},
+     {"bound_seconds", kNumber,
+      "what the steps since the first request for this would take at the machine's own limit"},
      {"requests_finished", kObject, "by reason", {.required = true, .object = &counts_schema}},
      {"cache_pages_used", kInteger, "pages of running requests", {.required = true}},
      {"cache_pages_stored", kInteger, "pages that only the prefix cache holds", {.required = true}},
@@ -41,22 +42,23 @@ Json model_json(const ServedModel& model) {
   Json finished = Json::object();
   for (size_t i = 0; i < s.requests_finished.size(); ++i)
     finished[std::string(finish_reason_name(static_cast<FinishReason>(i)))] = s.requests_finished[i];
-  return {{"id", model.name()},
-          {"running", s.running},
-          {"waiting", s.waiting},
-          {"max_running", model.engine().batch_limits().sequences},
-          {"preemptions", s.preemptions},
-          {"prompt_tokens", s.prompt_tokens},
-          {"cached_prompt_tokens", s.cached_prompt_tokens},
-          {"generated_tokens", s.generated_tokens},
-          {"steps", s.steps},
-          {"step_seconds", s.step_seconds},
-          {"bound_seconds", s.bound_seconds},
-          {"requests_finished", std::move(finished)},
-          {"cache_pages_used", s.cache_pages_used},
-          {"cache_pages_stored", s.cache_pages_stored},
-          {"cache_pages", s.cache_pages},
-          {"page_tokens", s.page_tokens}};
+  Json json = {{"id", model.name()},
+               {"running", s.running},
+               {"waiting", s.waiting},
+               {"max_running", model.engine().batch_limits().sequences},
+               {"preemptions", s.preemptions},
+               {"prompt_tokens", s.prompt_tokens},
+               {"cached_prompt_tokens", s.cached_prompt_tokens},
+               {"generated_tokens", s.generated_tokens},
+               {"steps", s.steps},
+               {"step_seconds", s.step_seconds},
+               {"requests_finished", std::move(finished)},
+               {"cache_pages_used", s.cache_pages_used},
+               {"cache_pages_stored", s.cache_pages_stored},
+               {"cache_pages", s.cache_pages},
+               {"page_tokens", s.page_tokens}};
+  if (s.bound_seconds > 0) json["bound_seconds"] = s.bound_seconds;
+  return json;
 }
 
 AnswerOr get_engine(Call& call) {
@@ -65,6 +67,7 @@ AnswerOr get_engine(Call& call) {
   for (const auto& model : call.app.models().all()) {
     const auto use = call.app.residency().use(*model, false);
     if (!use) continue;
+    model->engine().count_bounds();
     json["machine"] = {{"isa", model->info().isa}, {"threads", model->info().threads}};
     json["models"].push_back(model_json(*model));
   }

@@ -93,7 +93,7 @@ class ConstraintState::Access {
   explicit Access(ConstraintState& state) {
     const Constraint& constraint = *state.constraint_;
     std::unique_lock whole(constraint.mutex_);
-    if (constraint.cache_->bytes() > constraint.limits_.cache_bytes && constraint.cache_ == state.cache_)
+    if (constraint.cache_->known_bytes() > constraint.limits_.cache_bytes && constraint.cache_ == state.cache_)
       constraint.cache_ =
           std::make_shared<ConstraintCache>(constraint.automaton_, *constraint.trie_, constraint.limits_);
     if (constraint.cache_ != state.cache_) {
@@ -103,12 +103,22 @@ class ConstraintState::Access {
       state.cache_->import(*old, state.history_);
     }
     whole.unlock();
-    lock_ = std::unique_lock(state.cache_->mutex());
+    cache_ = state.cache_.get();
+    lock_ = std::unique_lock(cache_->mutex());
   }
+  ~Access() { cache_->publish_bytes(); }
+  Access(const Access&) = delete;
+  Access& operator=(const Access&) = delete;
 
  private:
+  ConstraintCache* cache_;
   std::unique_lock<std::mutex> lock_;
 };
+
+size_t Constraint::cache_bytes() const {
+  const std::lock_guard lock(mutex_);
+  return cache_->known_bytes();
+}
 
 ConstraintState::ConstraintState(std::shared_ptr<const Constraint> constraint) : constraint_(std::move(constraint)) {
   std::lock_guard lock(constraint_->mutex_);

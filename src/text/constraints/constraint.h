@@ -48,6 +48,8 @@ class Constraint : public std::enable_shared_from_this<Constraint> {
   const Automaton& automaton() const { return automaton_; }
   const TokenTrie& trie() const { return *trie_; }
   const ConstraintLimits& limits() const { return limits_; }
+  /// Of the parse states and masks that are kept now.
+  size_t cache_bytes() const;
 
  private:
   friend class ConstraintState;

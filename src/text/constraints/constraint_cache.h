@@ -9,6 +9,7 @@
 #pragma once
 
 #include <array>
+#include <atomic>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -66,6 +67,9 @@ class ConstraintCache {
   size_t bytes() const {
     return stacks_.bytes() + configs_.bytes() + (rows_.size() + rows_of_.size() + pops_.size()) * 4 + mask_bytes_;
   }
+  /// What bytes() was when the mutex was released last. Thread-safe.
+  size_t known_bytes() const { return known_bytes_.load(std::memory_order_relaxed); }
+  void publish_bytes() { known_bytes_.store(bytes(), std::memory_order_relaxed); }
   /// Whether a limit was exceeded since the last call; results since then are too small.
   Status take_status() {
     work_done_ = 0;
@@ -147,6 +151,7 @@ class ConstraintCache {
   };
   std::unordered_map<uint32_t, KeptMask> masks_;
   size_t mask_bytes_ = 0;
+  std::atomic<size_t> known_bytes_{0};
 
   // Of close(), kept to reuse their memory.
   std::vector<Entry> work_, essential_;

@@ -11,7 +11,22 @@ namespace {
 struct Case {
   int64_t heads, kv_heads, head_dim, window = 0;
   KvFormat format = KvFormat::kF32;
+  float soft_cap = 0;
+  bool sinks = false;
 };
+/// The sink of a head: from far below the scores to above them.
+double sink_of(int64_t head) { return 1.5 * static_cast<double>(head) - 2; }
+WeightSource sinks_of(int64_t heads) {
+  constexpr int64_t kMost = 8;
+  static const std::vector<float> values = [] {
+    std::vector<float> v;
+    for (int64_t h = 0; h < kMost; ++h) v.push_back(static_cast<float>(sink_of(h)));
+    return v;
+  }();
+  WeightSource source;
+  source.view = {DType::kF32, {heads}, values.data()};
+  return source;
+}
 /// Rows of each sequence in each step.
 using Steps = std::vector<std::vector<int64_t>>;
 
@@ -31,7 +46,9 @@ Graph build(const Case& c) {
   a.num_heads = c.heads;
   a.window = c.window;
   a.scale = 1 / std::sqrt(static_cast<float>(c.head_dim));
-  g.output("y", attention(g, q, k, v, g.state("cache", cache), a));
+  a.soft_cap = c.soft_cap;
+  const Value sinks = c.sinks ? g.weight("sinks", sinks_of(c.heads)) : Value{};
+  g.output("y", attention(g, q, k, v, g.state("cache", cache), a, sinks));
   return std::move(g.finish()).value();
 }
 
@@ -56,7 +73,7 @@ Answer answer(const Case& c, const History& h, int64_t position, const double* q
   for (int64_t head = 0; head < c.heads; ++head) {
     const auto at = static_cast<size_t>(head / (c.heads / c.kv_heads) * c.head_dim);
     std::vector<double> weights;
-    double total = 0, largest_products = 0, largest_value = 0;
+    double total = c.sinks ? std::exp(sink_of(head)) : 0, largest_products = 0, largest_value = 0;
     for (int64_t p = first; p <= position; ++p) {
       double dot = 0, products = 0;
       for (int64_t d = 0; d < c.head_dim; ++d) {
@@ -65,7 +82,8 @@ Answer answer(const Case& c, const History& h, int64_t position, const double* q
         products += std::abs(product);
         largest_value = std::max(largest_value, std::abs(h.v[static_cast<size_t>(p)][at + static_cast<size_t>(d)]));
       }
-      weights.push_back(std::exp(dot * scale));
+      const double cap = static_cast<double>(c.soft_cap);
+      weights.push_back(std::exp(cap > 0 ? cap * std::tanh(dot * scale / cap) : dot * scale));
       total += weights.back();
       largest_products = std::max(largest_products, products * scale);
     }
@@ -73,7 +91,8 @@ Answer answer(const Case& c, const History& h, int64_t position, const double* q
       for (int64_t d = 0; d < c.head_dim; ++d)
         result.y[static_cast<size_t>(head * c.head_dim + d)] +=
             weights[static_cast<size_t>(p - first)] / total * h.v[static_cast<size_t>(p)][at + static_cast<size_t>(d)];
-    const double sums = static_cast<double>(position - first + 1 + c.head_dim) * 0x1p-24;
+    // A cap adds 10 roundings of a score, which are fewer than those of its sum; a sink one of its exponent.
+    const double sums = static_cast<double>(position - first + 11 + c.head_dim) * 0x1p-24;
     result.bound =
         std::max(result.bound, (2 * unit * largest_products + 2 * unit + 4 * sums + 0x1p-20) * largest_value);
   }
@@ -149,6 +168,13 @@ TEST(AttentionOp, AWindowLimitsWhatIsSeenAndKept) {
   }
 }
 
+TEST(AttentionOp, SoftCapsAndSinks) {
+  constexpr KvFormat kF32 = KvFormat::kF32;
+  for (const Case& c : {Case{4, 2, 16, 0, kF32, 0.7f}, {4, 2, 16, 0, kF32, 0, true}, {6, 2, 24, 33, kF32, 2.0f, true}})
+    check(c, {{1, 3}, {5, 40}, {40, 1}, {1, 1}, {300, 2}, {1, 1}, {1, 300}});
+  check({4, 1, 64, 0, KvFormat::kF16, 1.0f, true}, {{1}, {37}, {1}, {300}, {1}});
+}
+
 TEST(AttentionOp, EveryCacheFormatStaysWithinItsRounding) {
   auto kernels = cpu_kernels();
   ASSERT_TRUE(kernels.ok());
@@ -181,6 +207,21 @@ TEST(AttentionOp, ShapesThatDoNotFitAreRefused) {
             "attention: q [tokens, 64], k [tokens, 32], v [tokens, 32] are not 4 heads over 4 of 16");
   EXPECT_EQ(message(4, 2, 0, 8), "attention: a window of 0 over a cache that keeps 8");
   EXPECT_EQ(message(4, 2, 9, 8), "attention: a window of 9 over a cache that keeps 8");
+  const auto more = [](float soft_cap, int64_t sinks) {
+    GraphBuilder g("test");
+    const Value q = g.input("q", DType::kF32, {Dim(Symbol::kTokens), Dim(32)});
+    StateAttrs cache;
+    cache.num_heads = 2;
+    cache.head_dim = 16;
+    AttentionAttrs a;
+    a.num_heads = 2;
+    a.soft_cap = soft_cap;
+    g.output("y", attention(g, q, q, q, g.state("cache", cache), a, g.weight("sinks", sinks_of(sinks))));
+    return g.finish().status().message();
+  };
+  EXPECT_EQ(more(0, 2), "");
+  EXPECT_EQ(more(-1, 2), "attention: a soft cap of -1");
+  EXPECT_EQ(more(1, 3), "attention: sinks are [3], expected a weight [2]");
 }
 
 }  // namespace

@@ -1,9 +1,10 @@
-// add, add_row, scale, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
+// add, add_row, scale, soft_cap, silu_mul, gather_rows, embedding: the ops whose tiles are rows or columns of one matrix.
 #include "graph/ops/add.h"
 #include "graph/ops/embedding.h"
 #include "graph/ops/gather_rows.h"
 #include "graph/ops/scale.h"
 #include "graph/ops/silu_mul.h"
+#include "graph/ops/soft_cap.h"
 #include "support/op_formula.h"
 
 namespace redline::test {
@@ -53,6 +54,26 @@ TEST(ScaleOp, EqualsTheFormula) {
       },
       each([](const FormulaInputs& in, int64_t r, int64_t c) { return static_cast<double>(0.3f) * in("x", r, c); }),
       kRows, 6e-8);  // one rounding
+}
+
+TEST(SoftCapOp, EqualsTheFormula) {
+  for (const int64_t cols : {19, 5000})
+    expect_formula(
+        [&](GraphBuilder& g, Numbers&) {
+          g.output("y", soft_cap(g, g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(cols)}), {0.75f}));
+        },
+        [&](Numbers& n, int64_t rows) {
+          return std::map<std::string, HostTensor>{{"x", matrix(n, rows, cols)}};
+        },
+        each([](const FormulaInputs& in, int64_t r, int64_t c) { return 0.75 * std::tanh(in("x", r, c) / 0.75); }),
+        kRows,
+        10 * 6e-8);  // of the kernel
+}
+
+TEST(SoftCapOp, ACapOfZeroIsRefused) {
+  GraphBuilder g("test");
+  soft_cap(g, g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(4)}), {});
+  EXPECT_EQ(g.finish().status().message(), "soft_cap: a cap of 0");
 }
 
 TEST(SiluMulOp, EqualsTheFormula) {

@@ -78,6 +78,16 @@ TEST(FuseGroupNorm, TheFusedGraphEqualsTheComposedOne) {
   for (size_t i = 0; i < want.data.size(); ++i) EXPECT_DOUBLE_EQ(want.data[i], same.data[i]);
 }
 
+TEST(FuseGroupNorm, DotProductsConvolveDirectlyToo) {
+  CpuKernels dots;
+  dots.has_fast_bf16_dot = true;
+  Block block(DType::kBF16);
+  Numbers weights(3);
+  Graph graph = block.graph(weights);
+  ASSERT_TRUE(fuse_group_norm(graph, CpuTarget(dots, false, 1)).ok());
+  EXPECT_EQ(count(graph, kGroupNorm), 0);
+}
+
 TEST(FuseGroupNorm, CompiledItEqualsTheReference) {
   Block block(DType::kBF16);
   expect_like_reference(
@@ -90,7 +100,7 @@ TEST(FuseGroupNorm, CompiledItEqualsTheReference) {
       {picture(1, 1, 1), picture(2, 1, 5), picture(3, 5, 7), picture(2, 23, 31), picture(0, 4, 4)}, 0x1p-7);
 }
 
-TEST(FuseGroupNorm, OnlyWhereTilesConvolve) {
+TEST(FuseGroupNorm, OnlyWhereConvolutionsHaveNoPatches) {
   CpuKernels none, unit;
   unit.has_tile_unit = true;
   for (const auto& [kernels, exact, type] :

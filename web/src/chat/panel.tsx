@@ -6,6 +6,7 @@ import { Area, NumberInput, Slider } from '../ui/controls';
 import { Icon } from '../ui/icons';
 import { ModelMenu } from './composer';
 import { changed, current, defaultAdapters, defaultSampling, defaultSystem } from './chats';
+import { moreSamplers } from './samplers';
 import type { Sampling } from './tree';
 
 function StopStrings({ value, onChange }: { value: string[]; onChange: (v: string[]) => void }) {
@@ -27,6 +28,23 @@ function StopStrings({ value, onChange }: { value: string[]; onChange: (v: strin
         }}
       />
     </div>
+  );
+}
+
+/** Open from the start where one of them is set. */
+function MoreSamplers({ sampling, set }: { sampling: Sampling; set: (change: Sampling) => void }) {
+  const [startsOpen] = useState(() => moreSamplers.some(({ name }) => sampling[name] !== undefined));
+  return (
+    <details class="more" open={startsOpen}>
+      <summary>
+        <Icon name="right" size={15} /> More samplers
+      </summary>
+      <div class="more-body">
+        {moreSamplers.map(({ name, ...slider }) => (
+          <Slider key={name} {...slider} value={sampling[name]} onChange={(value) => set({ [name]: value })} />
+        ))}
+      </div>
+    </details>
   );
 }
 
@@ -167,6 +185,7 @@ export function Panel() {
           <Slider label="Min p" hint="Drops what is less likely than this share of the best." min={0} max={0.5} step={0.01} start={0} value={sampling.min_p} onChange={(min_p) => setSampling({ min_p })} />
           <Slider label="Top k" hint="At most this many tokens; 0 is all." min={0} max={200} step={1} start={0} value={sampling.top_k} onChange={(top_k) => setSampling({ top_k })} />
           <Slider label="Repetition penalty" hint="Above 1 avoids what was already said." min={1} max={1.5} step={0.01} start={1} value={sampling.repetition_penalty} onChange={(repetition_penalty) => setSampling({ repetition_penalty })} />
+          <MoreSamplers key={chat?.id} sampling={sampling} set={setSampling} />
           <div class="field-pair">
             <NumberInput
               label={isWriting ? 'Tokens at a time' : 'Longest answer'}

@@ -13,6 +13,11 @@ struct StageParams {
   void (*attend)(const AttentionArgs&);
   void (*attend_by_vectors)(const AttentionArgs&);
   void (*merge)(const AttentionMergeArgs&);
+  const float* sinks = nullptr;  // [num_heads]
+
+  const float* sinks_of(int64_t kv_head) const {
+    return sinks ? sinks + kv_head * (a.num_heads / num_kv_heads) : sinks;
+  }
   Operand<const float> q;
   Operand<float> y;
 };
@@ -34,7 +39,8 @@ void finish(const StageParams& s, const AttentionWork& plan, int32_t index, int6
            .y_stride = stride,
            .shared = plan.partials + split.shared,
            .num_shared = split.num_shared,
-           .shared_stride = split.shared_stride});
+           .shared_stride = split.shared_stride,
+           .sinks = s.sinks_of(kv_head)});
 }
 
 // Task i computes the items that the attention plan assigns to work partition i.
@@ -63,7 +69,9 @@ void run_attend(const StageParams& s, const Tile& tile, const StepContext& step,
             .partials = item.split < 0 ? nullptr : plan.partials + item.partials,
             .scratch = worker.scratch,
             .merges_chunks = item.merges_chunks,
-            .row_places = item.is_group ? plan.group_rows + item.row_begin : nullptr});
+            .row_places = item.is_group ? plan.group_rows + item.row_begin : nullptr,
+            .soft_cap = s.a.soft_cap,
+            .sinks = s.sinks_of(item.kv_head)});
     for (int32_t k = 0; item.split >= 0 && k < item.num_splits; ++k) finish(s, plan, item.split + k, item.kv_head);
   }
 }
@@ -97,6 +105,9 @@ Status lower(LowerContext& c) {
     params->attend_by_vectors = attention_by_vectors(c.kernels(), format);
     if (!params->attend_by_vectors) return unsupported("no attention kernel without tiles for this cache format");
     if (c.options().batch_invariance == BatchInvariance::kAlways) params->attend = params->attend_by_vectors;
+  }
+  if (in.size() > 3) {
+    REDLINE_ASSIGN(params->sinks, c.dense_weight(3));
   }
   params->merge = c.kernels().attention_merge;
   auto attend =

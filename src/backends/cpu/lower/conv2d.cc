@@ -7,9 +7,9 @@
 
 namespace redline {
 
-bool convolves_by_tiles(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel) {
-  return kernels.has_tile_unit && !exact_f32 && weight == DType::kBF16 && channels % kConvBlock == 0 &&
-         kernel <= kConvMaxKernel;
+bool convolves_directly(const CpuKernels& kernels, bool exact_f32, DType weight, int64_t channels, int64_t kernel) {
+  return (kernels.has_tile_unit || kernels.has_fast_bf16_dot) && !exact_f32 && weight == DType::kBF16 &&
+         channels % kConvBlock == 0 && kernel <= kConvMaxKernel;
 }
 
 namespace {
@@ -45,9 +45,9 @@ Tile partition(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
 
 Status lower(LowerContext& c) {
   const auto& op = std::any_cast<const Conv2dOpAttrs&>(c.op().attrs);
-  const bool by_tiles =
-      convolves_by_tiles(c.kernels(), c.options().exact_f32, c.in(1).dtype, c.in(0).shape[1].constant(), op.kernel);
-  return by_tiles ? lower_conv2d_tiles(c) : lower_conv2d_patches(c);
+  const bool directly =
+      convolves_directly(c.kernels(), c.options().exact_f32, c.in(1).dtype, c.in(0).shape[1].constant(), op.kernel);
+  return directly ? lower_conv2d_tiles(c) : lower_conv2d_patches(c);
 }
 
 }  // namespace

@@ -1,4 +1,4 @@
-// conv2d on the tile unit, without patches: kernels/cpu/conv2d_tiles.h.
+// conv2d on the tile unit or by dot products, without patches: kernels/cpu/conv2d_tiles.h.
 #include <algorithm>
 
 #include "backends/cpu/conv2d_lowering.h"

@@ -1,0 +1,75 @@
+// How well a language model predicts a text, alone or beside another model, and which of several answers it finds likely.
+#pragma once
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "redline/text.h"
+
+namespace redline::lab {
+
+/// Mean of numbers that are added in a fixed order, and its standard error.
+struct MeanOf {
+  int64_t count = 0;
+  double sum = 0, squares = 0;
+
+  void add(double value) {
+    ++count;
+    sum += value;
+    squares += value * value;
+  }
+  double mean() const { return count > 0 ? sum / static_cast<double>(count) : 0; }
+  double error() const {
+    const double n = static_cast<double>(count), variance = squares / n - mean() * mean();
+    return count > 1 ? std::sqrt(std::max(variance, 0.0) / (n - 1)) : 0;
+  }
+};
+
+struct TextScores {
+  MeanOf nats;  ///< -ln p of each scored token
+  // Beside a base model, whose distribution counts as the true one:
+  MeanOf base_nats;
+  MeanOf divergence;                ///< KL(base || model) of each distribution, in nats
+  MeanOf same_top;                  ///< 1 where both find the same token the most likely
+  MeanOf probability_change;        ///< of the text's tokens, model - base
+  std::vector<double> divergences;  ///< sorted
+
+  /// The share `q` of the positions have at most this divergence.
+  double divergence_quantile(double q) const;
+};
+
+struct WindowOptions {
+  int64_t window = 512;      ///< tokens; at least 4
+  int64_t windows = 0;       ///< at most so many; 0: all that the text fills
+  int32_t first_token = -1;  ///< replaces the first token of each window; -1: it stays
+};
+
+/// Scores the second half of each window, each token given all earlier ones of the window: llama-perplexity's method.
+/// `base` may be nullptr; its vocabulary is that of `model`. `on_window` returns false to end (cancelled).
+Result<TextScores> score_windows(TextEngine& model, TextEngine* base, std::span<const int32_t> tokens,
+                                 const WindowOptions& options, const std::function<bool()>& on_window);
+
+struct Question {
+  std::string prompt;
+  std::vector<std::string> choices;
+  size_t answer = 0;  ///< index of the right choice
+};
+/// From JSON, a list or one object per line: {"question" (or "prompt", "ctx", "query"): text, "choices" (or "endings"): list
+/// of texts or {"text": list, "label": list}, "answer" (or "label", "gold", "answerKey"): index, label or letter}.
+/// invalid_argument: the message gives the number of the question.
+Result<std::vector<Question>> read_questions(std::string_view text);
+
+struct ChoiceScores {
+  MeanOf right;             ///< 1 where the choice of the highest probability is the right one
+  MeanOf right_normalized;  ///< the same of the probability per byte of the choice
+  std::vector<size_t> chosen;
+};
+/// Choices are scored as in lm-evaluation-harness: their tokens after the prompt and a space.
+Result<ChoiceScores> score_choices(TextEngine& model, const std::vector<Question>& questions,
+                                   const std::function<bool()>& on_question);
+
+}  // namespace redline::lab

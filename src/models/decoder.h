@@ -92,7 +92,9 @@ class LayerBuilder {
   /// Queries or keys of `heads` heads, in the order that rotate() expects.
   Value project_heads(Value x, const char* name, int64_t heads, bool has_bias);
   /// Rotary embedding of all heads; x itself in a layer without.
-  Value rotate(Value x);
+  Value rotate(Value x) { return rotate(x, c_.head_dim); }
+  /// The same of heads of another size.
+  Value rotate(Value x, int64_t head_dim);
   /// Attention of this layer; window, scale and soft cap from the config. `sinks`: as attention() takes them.
   Value attend(Value q, Value k, Value v, Value sinks = {});
   /// x + y, y times the config's residual scale.
@@ -126,7 +128,7 @@ class LayerBuilder {
 /// What a family computes in its own way in a pre-norm layer, x + mixer(norm(x)), then x + mlp(norm(x)). An empty function: as
 /// Llama does. `layer` is the layer's number.
 struct LayerParts {
-  std::function<Value(LayerBuilder& b, int64_t layer, Value x)> mixer, mlp;
+  std::function<Value(LayerBuilder&b, int64_t layer, Value x)> mixer, mlp;
 };
 
 /// Embedding, `layer` for each layer, final norm, the wanted rows, lm_head. Ends with a check that every tensor was

@@ -53,10 +53,10 @@ std::string Graph::to_string() const {
   for (ValueId id : inputs) text += fmt::format("  input {} = {}\n", value(id).name, spell(id));
   for (const Op& op : ops) {
     std::string inputs_text;
-    constexpr size_t kMostInputs = 12;  // an op of a mixture of experts has a matrix of each
+    constexpr size_t kMaxInputs = 12;  // an op of a mixture of experts has a matrix of each
     for (size_t i = 0; i < op.inputs.size(); ++i) {
       const ValueId id = op.inputs[i];
-      if (i == kMostInputs) {
+      if (i == kMaxInputs) {
         inputs_text += fmt::format(", {} more", op.inputs.size() - i);
         break;
       }

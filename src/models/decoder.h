@@ -64,8 +64,8 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
 /// window of 4096 from layer 28 on); all zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
-/// Windows of models whose layers alternate: a layer has the window "sliding_window" where "layer_types" says so; where that
-/// is absent, all have it but every `full_every`-th. All zero where sliding_window is null or absent.
+/// Windows of models whose layers alternate: a layer has the window "sliding_window" where "layer_types" says so; where
+/// that is absent, all have it but every `full_every`-th. All zero where sliding_window is null or absent.
 Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& config, int64_t num_layers,
                                                       int64_t full_every);
 
@@ -125,8 +125,8 @@ class LayerBuilder {
   std::string scope_;
 };
 
-/// What a family computes in its own way in a pre-norm layer, x + mixer(norm(x)), then x + mlp(norm(x)). An empty function: as
-/// Llama does. `layer` is the layer's number.
+/// What a family computes in its own way in a pre-norm layer, x + mixer(norm(x)), then x + mlp(norm(x)). An empty
+/// function: as Llama does. `layer` is the layer's number.
 struct LayerParts {
   std::function<Value(LayerBuilder&b, int64_t layer, Value x)> mixer, mlp;
 };

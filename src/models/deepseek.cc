@@ -1,10 +1,10 @@
-// DeepSeek-V2 and V3, and Kimi K2, which has the architecture of V3: latent attention, and a mixture of experts with shared
-// experts and group-limited routing (arXiv:2405.04434, arXiv:2412.19437).
+// DeepSeek-V2 and V3, and Kimi K2, which has the architecture of V3: latent attention, and a mixture of experts with
+// shared experts and group-limited routing (arXiv:2405.04434, arXiv:2412.19437).
 //
-// Keys and values of all heads are products of one latent vector per token, and the cache keeps nothing else: q W_k^T is as good
-// a query of the latent as q of the key (arXiv:2405.04434, 2.1.2, "absorbed"), and W_v is applied to the weighted sum of latents.
-// So attention has a single key-value head, [latent, rotated part], which all query heads share. Its values are the keys; the
-// rotated part of a result is not read.
+// Keys and values of all heads are products of one latent vector per token, and the cache keeps nothing else: q W_k^T
+// is as good a query of the latent as q of the key (arXiv:2405.04434, 2.1.2, "absorbed"), and W_v is applied to the
+// weighted sum of latents. So attention has a single key-value head, [latent, rotated part], which all query heads
+// share. Its values are the keys; the rotated part of a result is not read.
 #include <cmath>
 #include <cstring>
 
@@ -32,20 +32,20 @@ struct LatentConfig {
 };
 
 Result<LatentConfig> read_latent(const nlohmann::json& config, bool is_gguf) {
-  constexpr int64_t kMost = int64_t{1} << 16;
+  constexpr int64_t kMaxSize = int64_t{1} << 16;
   ConfigReader r(config);
   LatentConfig m;
-  if (r.has("q_lora_rank")) m.q_lora_rank = r.integer("q_lora_rank", 0, kMost);
-  m.kv_lora_rank = r.integer("kv_lora_rank", 1, kMost, is_gguf ? std::nullopt : std::optional<int64_t>(512));
-  m.qk_rope_head_dim = r.integer("qk_rope_head_dim", 2, kMost, 64);
+  if (r.has("q_lora_rank")) m.q_lora_rank = r.integer("q_lora_rank", 0, kMaxSize);
+  m.kv_lora_rank = r.integer("kv_lora_rank", 1, kMaxSize, is_gguf ? std::nullopt : std::optional<int64_t>(512));
+  m.qk_rope_head_dim = r.integer("qk_rope_head_dim", 2, kMaxSize, 64);
   // Files without the sizes of single heads have them as attention.key_length and value_length.
   if (is_gguf) {
     m.qk_nope_head_dim =
-        r.integer(r.has("key_length_mla") ? "key_length_mla" : "head_dim", 1, kMost) - m.qk_rope_head_dim;
-    m.v_head_dim = r.integer(r.has("v_head_dim") ? "v_head_dim" : "value_length", 1, kMost);
+        r.integer(r.has("key_length_mla") ? "key_length_mla" : "head_dim", 1, kMaxSize) - m.qk_rope_head_dim;
+    m.v_head_dim = r.integer(r.has("v_head_dim") ? "v_head_dim" : "value_length", 1, kMaxSize);
   } else {
-    m.qk_nope_head_dim = r.integer("qk_nope_head_dim", 1, kMost, 128);
-    m.v_head_dim = r.integer("v_head_dim", 1, kMost, 128);
+    m.qk_nope_head_dim = r.integer("qk_nope_head_dim", 1, kMaxSize, 128);
+    m.v_head_dim = r.integer("v_head_dim", 1, kMaxSize, 128);
   }
   m.has_bias = r.boolean("attention_bias", false);
   m.interleaves = r.boolean("rope_interleave", true);
@@ -96,8 +96,8 @@ Value project_latent(LayerBuilder& b, Value x, const LatentConfig& m, const std:
   return concat_cols(g, normed, rotate(rope));
 }
 
-/// By head: what takes queries into the latent space, [kv_lora_rank, qk_nope_head_dim], and results out of it, [v_head_dim,
-/// kv_lora_rank].
+/// By head: what takes queries into the latent space, [kv_lora_rank, qk_nope_head_dim], and results out of it,
+/// [v_head_dim, kv_lora_rank].
 struct Absorbed {
   std::vector<Value> keys, values;
 };
@@ -188,9 +188,9 @@ Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
   }
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.max_positions = is_v3 ? 4096 : 2048}));
   c.head_dim = m.kv_lora_rank + m.qk_rope_head_dim;
-  if (constexpr int64_t kMost = 640; c.head_dim > kMost)
+  if (constexpr int64_t kMaxSize = 640; c.head_dim > kMaxSize)
     return unsupported("config: kv_lora_rank {} and qk_rope_head_dim {}; Redline runs up to {} together",
-                       m.kv_lora_rank, m.qk_rope_head_dim, kMost);
+                       m.kv_lora_rank, m.qk_rope_head_dim, kMaxSize);
   double scale = 1 / std::sqrt(static_cast<double>(m.q_size()));
   if (scaling.is_object()) {
     ConfigReader s(scaling);

@@ -1,5 +1,5 @@
-// gpt-oss: a mixture of experts with a clamped SwiGLU, MXFP4 weights that stay packed, a sink logit per head, and windows in every
-// other layer (OpenAI 2025, arXiv:2508.10925).
+// gpt-oss: a mixture of experts with a clamped SwiGLU, MXFP4 weights that stay packed, a sink logit per head, and
+// windows in every other layer (OpenAI 2025, arXiv:2508.10925).
 #include <cmath>
 #include <cstring>
 
@@ -21,8 +21,8 @@ void convert_block(const uint8_t* codes, uint8_t scale, uint8_t* out) {
   for (int64_t i = 0; i < kCodeBytes; ++i) out[1 + i] = static_cast<uint8_t>(code(i) | code(i + kCodeBytes) << 4);
 }
 
-/// How the experts' tensors of published folders lie: `rows` rows for each expert, of which a matrix has every `stride`-th from
-/// `first` on (gate and up alternate).
+/// How the experts' tensors of published folders lie: `rows` rows for each expert, of which a matrix has every
+/// `stride`-th from `first` on (gate and up alternate).
 struct Part {
   std::string name;
   int64_t experts, rows, cols, first, stride;

@@ -31,23 +31,24 @@ struct ExpertWeights {
   Value gate_bias, up_bias, down_bias;
 };
 
-/// Number of experts and of those of a token, intermediate size, normalization and scale of the weights, under the names that
-/// config.json files have for them.
+/// Number of experts and of those of a token, intermediate size, normalization and scale of the weights, under the
+/// names that config.json files have for them.
 MoeConfig read_moe_config(ConfigReader& r, bool normalizes);
 
 /// Whether layers have experts, of models with mlp_only_layers and decoder_sparse_step (Qwen).
 Result<std::vector<bool>> read_sparse_layers(const nlohmann::json& config, int64_t num_layers);
 
-/// The experts as checkpoints store them, each a view of the file: one tensor per expert (EXPERTS.3.gate_proj.weight); one
-/// with an axis of experts (EXPERTS.gate_proj.weight, as GGUF); or gate and up of all experts in one (EXPERTS.gate_up_proj).
+/// The experts as checkpoints store them, each a view of the file: one tensor per expert (EXPERTS.3.gate_proj.weight);
+/// one with an axis of experts (EXPERTS.gate_proj.weight, as GGUF); or gate and up of all experts in one
+/// (EXPERTS.gate_up_proj).
 ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& names = {});
 
 /// Router, experts, their weighted sum, and the shared expert.
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names = {});
 Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names, const ExpertWeights& experts);
 
-/// The experts of a model: number, those of a token, and the parameters that a token is multiplied with, everything else
-/// included. num_experts is 0 where there are none.
+/// The experts of a model: number, those of a token, and the parameters that a token is multiplied with, everything
+/// else included. num_experts is 0 where there are none.
 struct ExpertCounts {
   int64_t num_experts = 0, experts_per_token = 0, active_parameters = 0;
 };

@@ -38,7 +38,8 @@ struct GgufFamily {
   std::string_view model_type;
   const GgufNames* names;
 };
-/// By GGUF's general.architecture, and by whether the file states a number of experts where two have one. unsupported: the message lists the known ones.
+/// By GGUF's general.architecture, and by whether the file states a number of experts where two have one. unsupported:
+/// the message lists the known ones.
 Result<GgufFamily> find_gguf_family(std::string_view architecture, bool has_experts = false);
 /// By config.json's model_type; nullptr: the model is not an encoder.
 const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint);

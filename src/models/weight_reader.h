@@ -17,10 +17,12 @@ class WeightReader {
              const std::function<int64_t(int64_t)>& source_row = {});
   /// The same for a tensor of shape `stored`, reinterpreted as `shape`.
   Value take_as(const std::string& name, const std::vector<int64_t>& stored, const std::vector<int64_t>& shape);
-  /// Rows [begin, begin + rows) of a tensor of shape `stored`, as the value `part`. Random weights are made for each part.
+  /// Rows [begin, begin + rows) of a tensor of shape `stored`, as the value `part`. Random weights are made for each
+  /// part.
   Value take_rows(const std::string& name, const std::vector<int64_t>& stored, int64_t begin, int64_t rows,
                   const std::string& part);
-  /// Rows [begin, begin + rows) of matrix `index` of a tensor of shape `stored`, [matrices, rows, columns], as the value `part`.
+  /// Rows [begin, begin + rows) of matrix `index` of a tensor of shape `stored`, [matrices, rows, columns], as the
+  /// value `part`.
   Value take_slice(const std::string& name, const std::vector<int64_t>& stored, int64_t index, int64_t begin,
                    int64_t rows, const std::string& part);
   /// Rows row_of(0), row_of(1), ... of a matrix of shape `stored`, as the value `part`, a view.
@@ -39,7 +41,8 @@ class WeightReader {
                   const std::vector<int64_t>& shape, const Maker& make);
   /// A vector plus 1 in float32; from GGUF files, which store the sum, the vector itself.
   Value take_plus_one(const std::string& name, const std::vector<int64_t>& shape);
-  /// The rows of part `part` of `parts` equal ones: several projections stored as one tensor. `shape` is that of a part.
+  /// The rows of part `part` of `parts` equal ones: several projections stored as one tensor. `shape` is that of a
+  /// part.
   Value take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts);
   /// The tensor itself, for values computed when sizes are known; counts as used. invalid_argument: as take.
   Result<WeightSource> find(const std::string& name, const std::vector<int64_t>& shape);

@@ -1,5 +1,5 @@
-// For lowerings whose tasks multiply groups of rows, each with a matrix of its own: the kernels of one matrix per group, the
-// conversion of a group's rows inside a task, and the queue that tasks take their work from.
+// For lowerings whose tasks multiply groups of rows, each with a matrix of its own: the kernels of one matrix per
+// group, the conversion of a group's rows inside a task, and the queue that tasks take their work from.
 #pragma once
 
 #include <algorithm>
@@ -12,8 +12,8 @@
 
 namespace redline {
 
-/// Numbers 0, 1, 2, .., which the tasks of one stage take until there is no work for a number. Where the amount of work depends on
-/// the data, tasks cannot be assigned to workers before.
+/// Numbers 0, 1, 2, .., which the tasks of one stage take until there is no work for a number. Where the amount of work
+/// depends on the data, tasks cannot be assigned to workers before.
 class WorkQueue {
  public:
   int64_t next() const { return next_.fetch_add(1, std::memory_order_relaxed); }
@@ -70,8 +70,8 @@ struct GroupMatrices {
     return (bytes + 63) / 64 * 64;
   }
 
-  /// Rows in the layout of the kernel for a group of `group_rows`: of a float32 layout the rows themselves if they are `stride`
-  /// elements apart (0: they are not), else in `buffer`. row_of(r): row r < rows.
+  /// Rows in the layout of the kernel for a group of `group_rows`: of a float32 layout the rows themselves if they are
+  /// `stride` elements apart (0: they are not), else in `buffer`. row_of(r): row r < rows.
   struct Prepared {
     const void* x;
     int64_t stride;

@@ -18,14 +18,16 @@ struct ExpertLinearAttrs {
   int64_t experts_per_token = 0;
   bool has_bias = false;
   Activation activation = Activation::kSilu;  ///< of expert_gated_linear
-  /// The clamped SwiGLU of gpt-oss (arXiv:2508.10925): gate = min(gate, limit), up = clamp(up, -limit, limit) + 1. 0: not.
+  /// The clamped SwiGLU of gpt-oss (arXiv:2508.10925): gate = min(gate, limit), up = clamp(up, -limit, limit) + 1. 0:
+  /// not.
   float limit = 0;
 };
 
-// The products of a mixture of experts. The rows of an expert are multiplied together; an expert without rows is neither computed
-// nor is its weight read.
+// The products of a mixture of experts. The rows of an expert are multiplied together; an expert without rows is
+// neither computed nor is its weight read.
 
-/// y[i] = f(gate_e x[t]) * (up_e x[t]) for each i in [offsets[e], offsets[e + 1]), where t is the token of pair order[i].
+/// y[i] = f(gate_e x[t]) * (up_e x[t]) for each i in [offsets[e], offsets[e + 1]), where t is the token of pair
+/// order[i].
 ///
 /// x        [tokens, in_features]                              f32
 /// returns  [tokens * experts_per_token, features], by expert  f32

@@ -6,8 +6,8 @@
 
 namespace redline {
 
-/// Products of each head with a matrix of its own, as latent attention projects queries into the latent space and results out
-/// of it (DeepSeek-V2, arXiv:2405.04434):
+/// Products of each head with a matrix of its own, as latent attention projects queries into the latent space and
+/// results out of it (DeepSeek-V2, arXiv:2405.04434):
 ///   y[t, h * features + n] = sum_k weights[h][n, k] x[t, h * (columns of x / heads) + k]
 ///
 /// x        [tokens, heads * at least in_features]  f32; of a head the first in_features columns are read

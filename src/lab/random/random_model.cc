@@ -294,8 +294,8 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
 const std::vector<RandomShape>& random_shapes() {
   // name, architecture, layers, hidden, intermediate, heads, kv heads, head size, vocabulary, tied, context, theta,
   // eps, Llama 3's factor, experts and those of a token: from config.json of SmolLM2-135M, Llama-3.2-1B and 3B,
-  // Llama-3.1-8B, Mistral-7B-v0.3, Qwen2.5, Qwen3-0.6B, Qwen3-30B-A3B; qwen3-moe-5b is 8 layers of it. "tiny" and "tiny-moe" are
-  // for tests.
+  // Llama-3.1-8B, Mistral-7B-v0.3, Qwen2.5, Qwen3-0.6B, Qwen3-30B-A3B; qwen3-moe-5b is 8 layers of it. "tiny" and
+  // "tiny-moe" are for tests.
   static const std::vector<RandomShape> kShapes = {
       {"tiny", "llama", 2, 256, 512, 4, 2, 64, 512, true, 512, 10000, 1e-5f, 0},
       {"smollm-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, true, 8192, 100000, 1e-5f, 0},

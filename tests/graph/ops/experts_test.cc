@@ -1,5 +1,5 @@
-// Routing and products of a mixture of experts against formulas in float64, on every instruction set; the same bits as the plain
-// product; no expert that no token has chosen.
+// Routing and products of a mixture of experts against formulas in float64, on every instruction set; the same bits as
+// the plain product; no expert that no token has chosen.
 #include <algorithm>
 #include <deque>
 #include <numeric>
@@ -317,8 +317,8 @@ std::vector<float> run(GraphBuilder& g, const std::map<std::string, HostTensor>&
   return c.get("y", tokens * cols);
 }
 
-// One expert of all tokens is the plain product: the same kernels for the same number of rows, so the same bits, for every type
-// of weight. 300 rows are more than one block of rows.
+// One expert of all tokens is the plain product: the same kernels for the same number of rows, so the same bits, for
+// every type of weight. 300 rows are more than one block of rows.
 TEST_P(ExpertsPerIsa, OneExpertHasTheBitsOfThePlainProduct) {
   for (const DType type : testing::weight_types())
     for (const int64_t tokens : {1, 5, 7, 16, 300}) {
@@ -347,7 +347,8 @@ TEST_P(ExpertsPerIsa, OneExpertHasTheBitsOfThePlainProduct) {
     }
 }
 
-// Block formats, gate and up of different ones: what is computed of the experts is within the rounding of their kernels.
+// Block formats, gate and up of different ones: what is computed of the experts is within the rounding of their
+// kernels.
 TEST_P(ExpertsPerIsa, EveryTypeOfGateAndUp) {
   const int64_t hidden = 256, inner = 48, experts = 3, tokens = 9;
   const auto types = testing::weight_types();
@@ -378,8 +379,9 @@ TEST_P(ExpertsPerIsa, EveryTypeOfGateAndUp) {
     StepContext step;
     step.sizes = sizes(tokens);
     ASSERT_TRUE(c.executor->step(step).ok());
-    // x in 8 bits is off by 1/254 of the largest of its group, which is about 2.5 times their mean size; the errors of 256 terms
-    // add up like a random walk, as the terms do. Two such factors, and the extremes of thousands of results: 4 %.
+    // x in 8 bits is off by 1/254 of the largest of its group, which is about 2.5 times their mean size; the errors of
+    // 256 terms add up like a random walk, as the terms do. Two such factors, and the extremes of thousands of results:
+    // 4 %.
     EXPECT_LE(error_of(c.get("y", tokens * 2 * inner), (*want)["y"].data), 0.04)
         << dtype_info(gate_type).name << ", " << dtype_info(up_type).name;
   }

@@ -25,6 +25,8 @@ ALLOWED = {
     "runtime": ["status", "base", "tensor", "kernels", "graph", "backends"],
     "formats": ["status", "base", "tensor"],
     "text": ["status", "base", "tensor"],
+    # The Hugging Face Hub: its files, not what is in them. Outside the library; only the commands fetch models.
+    "hub": ["status", "base"],
     "models": _MODELS,
     "llm": [*_MODELS, "models", "api"],
     "embedding": [*_MODELS, "models", "llm", "api"],
@@ -35,7 +37,7 @@ ALLOWED = {
     "server": ["status", "base", "formats", "api"],
     # A thin front end: what runs a model comes through the api. What looks into files (inspect, convert, tokenize) reads
     # them with the readers themselves, `devices` asks the kernels, and lab measures.
-    "cli": ["status", "base", "tensor", "kernels", "formats", "text", "models", "lab", "server", "api"],
+    "cli": ["status", "base", "tensor", "kernels", "formats", "text", "models", "hub", "lab", "server", "api"],
 }
 # A kernel source is compiled once per instruction set: a C++ header with templates or inline functions in it could leave
 # code of a newer set in a symbol that all share.

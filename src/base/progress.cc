@@ -71,18 +71,45 @@ void Progress::advance(int64_t amount) {
   show(false);
 }
 
+namespace {
+
+/// "1.24 of 3.10 GB, 35.2 MB/s"; `each` is the time of one byte.
+std::pair<std::string, std::string> byte_texts(int64_t done, int64_t total, double each) {
+  struct Unit {
+    const char* name;
+    double bytes;
+  };
+  constexpr Unit kUnits[] = {{"GB", 1e9}, {"MB", 1e6}, {"kB", 1e3}, {"bytes", 1}};
+  const auto unit_of = [&](double bytes) {
+    for (const Unit& unit : kUnits)
+      if (bytes >= unit.bytes) return unit;
+    return kUnits[3];
+  };
+  const auto all = static_cast<double>(total), rate = each > 0 ? 1 / each : 0;
+  const Unit unit = unit_of(all), speed = unit_of(rate);
+  const int digits = unit.bytes > 1 ? 2 : 0;
+  return {fmt::format("{:.{}f} of {:.{}f} {}", static_cast<double>(done) / unit.bytes, digits, all / unit.bytes, digits,
+                      unit.name),
+          fmt::format(", {:.1f} {}/s", rate / speed.bytes, speed.name)};
+}
+
+}  // namespace
+
 std::string Progress::text_of(int64_t done, double seconds, size_t max_size) const {
   if (total_ <= 0) return seconds < 1 ? "" : duration_text(seconds);
   done = std::clamp<int64_t>(done, 0, total_);
   const std::string& unit = options_.unit;
   std::string count =
       unit.empty() ? fmt::format("{}%", done * 100 / total_) : fmt::format("{} {} of {}", unit, done, total_);
+  const bool counts_bytes = unit == "byte";
+  if (counts_bytes) count = byte_texts(done, total_, 0).first;
   if (done == 0 || done == total_) return count;
   // The first unit includes what is done once.
   const double first = first_s_;
   const double each = done > 1 && seconds > first ? (seconds - first) / static_cast<double>(done - 1)
                                                   : seconds / static_cast<double>(done);
-  const std::string rate = unit.empty() ? "" : fmt::format(", {} a {}", duration_text(each), unit);
+  std::string rate = unit.empty() ? "" : fmt::format(", {} a {}", duration_text(each), unit);
+  if (counts_bytes) rate = byte_texts(done, total_, each).second;
   // A second at least, and whole ones: an estimate is no better.
   const double rest = std::max(1.0, std::ceil(each * static_cast<double>(total_ - done)));
   const std::string left =

@@ -13,7 +13,7 @@
 namespace redline {
 
 struct ProgressOptions {
-  std::string unit;  ///< "step": they are counted, with the time of one; "": a percentage
+  std::string unit;  ///< "step": they are counted, with the time of one; "byte": with their rate; "": a percentage
   int descriptor = 2;
   double redraw_s = 0.1;  ///< least time between two drawings
   /// Where the descriptor is no terminal: the first text line after this time, the others at this interval.

@@ -4,6 +4,8 @@
 
 #include <string_view>
 
+#include "cli/json.h"
+
 namespace redline::cli {
 namespace {
 
@@ -53,6 +55,22 @@ std::string chat_advice(const std::string& chat_template, const std::string& mod
     return fmt::format("write its template into PROMPT, with --special; redline inspect {} --chat-template prints it",
                        model);
   return fmt::format("ask in its format:\n  redline run {} --special {}", model, shell_quoted(text));
+}
+
+Result<std::string> variables_json(const std::vector<std::string>& assignments) {
+  Json variables = Json::object();
+  for (const std::string& assignment : assignments) {
+    const size_t equals = assignment.find('=');
+    if (equals == std::string::npos || equals == 0)
+      return invalid_argument("flag --var: \"{}\" is not of the form NAME=JSON", assignment);
+    const Json value = Json::parse(assignment.substr(equals + 1), nullptr, false);
+    if (value.is_discarded())
+      return invalid_argument("flag --var {}: \"{}\" is not JSON; a text needs quotes: {}='\"...\"'",
+                              assignment.substr(0, equals), assignment.substr(equals + 1),
+                              assignment.substr(0, equals));
+    variables[assignment.substr(0, equals)] = value;
+  }
+  return to_text(variables, -1);
 }
 
 }  // namespace redline::cli

@@ -1,7 +1,10 @@
-// What `redline run` says about models that were trained on conversations.
+// What commands say about models that were trained on conversations, and read for their templates.
 #pragma once
 
 #include <string>
+#include <vector>
+
+#include "base/error.h"
 
 namespace redline::cli {
 
@@ -11,5 +14,8 @@ std::string in_chat_format(const std::string& chat_template, const std::string& 
 /// The command line that asks `prompt` in the model's format, or where to read the template: for a model whose template
 /// is not empty.
 std::string chat_advice(const std::string& chat_template, const std::string& model, const std::string& prompt);
+
+/// A JSON object from assignments "NAME=JSON" of the flag --var. invalid_argument: one that is none.
+Result<std::string> variables_json(const std::vector<std::string>& assignments);
 
 }  // namespace redline::cli

@@ -6,9 +6,14 @@ namespace redline::cli {
 // clang-format off
 #define REDLINE_COMMANDS(row)      \
   row("generate", run)             \
+  row("generate", chat)            \
   row("generate", image)           \
   row("generate", embed)           \
   row("generate", serve)           \
+  row("models", pull)              \
+  row("models", list)              \
+  row("models", show)              \
+  row("models", rm)                \
   row("look inside", inspect)      \
   row("look inside", tokenize)     \
   row("look inside", template)     \

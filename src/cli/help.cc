@@ -228,7 +228,12 @@ std::string markdown_help() {
   text +=
       "\n## Models\n\nMODEL is a GGUF file (any part of a split one) or a "
       "Hugging Face folder. A path that does not exist is\nlooked up in `assets/` of the current folder and in "
-      "`share/redline/` beside the program's `bin/`.\n";
+      "`share/redline/` beside the program's `bin/`.\n\n"
+      "`hf:owner/name` is a model of the Hugging Face Hub, `hf:owner/name:Q4_K_M` its GGUF file of that quantization, "
+      "and\n"
+      "`hf:owner/name@revision:FILE` a file of a branch, tag or commit. If it is not on this machine, it is pulled "
+      "first, into\n"
+      "the cache that `huggingface_hub` uses; see [`pull`](#redline-pull).\n";
   text += "\n## Exit codes\n\n| exit code | name | meaning |\n|---|---|---|\n";
   for (const ExitCode& e : kExitCodes)
     text += fmt::format("| {} | {} | {} |\n", exit_code(e.code), code_name(e.code), e.meaning);

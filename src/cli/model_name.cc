@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "base/text_distance.h"
+#include "cli/hub_pull.h"
 #include "lab/random/random_model.h"
 
 namespace redline::cli {
@@ -39,11 +40,7 @@ std::string nearest_in(const fs::path& folder, const std::string& word) {
 }  // namespace
 
 Result<std::string> find_model(const std::string& name) {
-  if (name.starts_with("hf:"))
-    return unsupported(
-        "model {}: fetching from Hugging Face is not built yet; "
-        "download the repository and give its folder",
-        name);
+  if (is_hub_name(name)) return find_hub_model(name);
   if (lab::is_random_model(name)) return name;
   if (name.empty()) return invalid_argument("the name of the model is empty");
   std::error_code error;
@@ -69,6 +66,8 @@ Result<std::string> find_model(const std::string& name) {
     if (!near.empty())
       return not_found("model {}: no such file or folder; did you mean {}?", name, (place / near).string());
   }
+  if (std::count(name.begin(), name.end(), '/') == 1 && name.front() != '.' && parse_hub_name("hf:" + name).ok())
+    return not_found("model {}: no such file or folder; a model on Hugging Face is hf:{}", name, name);
   std::vector<std::string> known;
   for (const fs::path& root : roots)
     for (const std::string& entry : entries_of(root))
@@ -77,8 +76,19 @@ Result<std::string> find_model(const std::string& name) {
   return not_found("model {}: no such file or folder; bundled: {}", name, fmt::join(known, ", "));
 }
 
+std::vector<std::string> bundled_models() {
+  std::vector<std::string> paths;
+  for (const fs::path& root : model_roots())
+    for (const std::string& entry : entries_of(root)) paths.push_back((root / entry).string());
+  return paths;
+}
+
 std::string short_name(const std::string& path) {
   const fs::path normal = fs::path(path).lexically_normal();
+  // The folder of a model in the cache of the Hub has the name of its commit.
+  const std::string repository = normal.parent_path().parent_path().filename().string();
+  if (normal.parent_path().filename() == "snapshots" && repository.starts_with("models--"))
+    return repository.substr(repository.rfind("--") + 2);
   const std::string name = (normal.filename().empty() ? normal.parent_path() : normal).filename().string();
   return name.empty() || name == "." || name == ".." ? path : name;
 }

@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include "base/error.h"
 
@@ -10,10 +11,13 @@ namespace redline::cli {
 
 /// The path of a model: `name` as given, else assets/NAME of the current folder, else share/redline/NAME next to the
 /// program's bin/. not_found: none of them exists; the message gives the closest name in the intended folder.
-/// unsupported: "hf:owner/name".
+/// "hf:owner/name" is the model in the cache of the Hub, which is fetched if it is not there (cli/hub_pull.h).
 Result<std::string> find_model(const std::string& name);
 
-/// The last component of a path, for progress and captions.
+/// The paths of everything in the folders in which a bare name is looked up.
+std::vector<std::string> bundled_models();
+
+/// The last component of a path, or the name of a model in the cache of the Hub, for progress and captions.
 std::string short_name(const std::string& path);
 
 }  // namespace redline::cli

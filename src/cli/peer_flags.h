@@ -34,7 +34,7 @@ inline void add_text_engine_peers(OptionList& v) {
              .answer = "keys and values are cached in float16; --dtype f32 keeps them in float32"});
   v.foreign({.names = {"-hf", "-hfr", "--hf-repo", "-mu", "--model-url"},
              .takes_value = true,
-             .answer = "models are not downloaded; give a file or folder of this machine as MODEL"});
+             .answer = "write hf:owner/name or hf:owner/name:Q4_K_M as MODEL"});
 }
 
 /// Flags of llama-cli and of `ollama run` that concern the text.
@@ -48,14 +48,13 @@ inline void add_run_peers(OptionList& v) {
              .names = {"--keepalive"},
              .takes_value = true,
              .answer = "the model is closed when the text ends"});
-  v.foreign(
-      {.names = {"-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first"},
-       .answer = "`run` continues one text; a conversation is such a text, in the format of the model's template"});
+  v.foreign({.names = {"-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first"},
+             .answer = "`redline chat MODEL` is a conversation; `run` continues one text"});
   v.foreign({.names = {"-sys", "--system-prompt", "--chat-template", "--chat-template-file"},
              .takes_value = true,
-             .answer = "`run` continues PROMPT as it is; write the model's template into it, with --special"});
+             .answer = "`run` continues PROMPT as it is; `redline chat MODEL` uses the model's template"});
   v.foreign({.names = {"--jinja"},
-             .answer = "`run` continues PROMPT as it is; write the model's template into it, with --special"});
+             .answer = "`run` continues PROMPT as it is; `redline chat MODEL` uses the model's template"});
   v.foreign({.names = {"-e", "--escape"},
              .answer = "escapes are not replaced in PROMPT; most shells do that with $'first line\\nsecond line'"});
   v.foreign({.names = {"-r", "--reverse-prompt"},
@@ -71,6 +70,31 @@ inline void add_run_peers(OptionList& v) {
              .takes_value = true,
              .answer = "write --json-schema SCHEMA, or --json-schema {} for any JSON"});
   v.foreign({.names = {"--lora-scaled"}, .takes_value = true, .answer = "write --lora FILE:WEIGHT for each adapter"});
+  v.foreign({.names = {"-md", "--model-draft", "--mmproj", "--image"},
+             .takes_value = true,
+             .answer = "is not supported for language models"});
+}
+
+/// Flags of llama-cli and of `ollama run` that concern a conversation.
+inline void add_chat_peers(OptionList& v) {
+  using Kind = ForeignFlags::Kind;
+  v.foreign({.kind = Kind::kImplied,
+             .names = {"-cnv", "--conversation", "-i", "--interactive", "-if", "--interactive-first", "-co", "--color",
+                       "--jinja", "-mli", "--multiline-input", "--no-display-prompt", "--simple-io", "--log-disable",
+                       "--no-warmup", "--nowordwrap", "--no-perf", "-st", "--single-turn"}});
+  v.foreign({.kind = Kind::kIgnored,
+             .names = {"--keepalive"},
+             .takes_value = true,
+             .answer = "the model is closed when the conversation ends"});
+  v.foreign({.names = {"-no-cnv", "--no-conversation"}, .answer = "`redline run MODEL PROMPT` continues a text"});
+  v.foreign({.names = {"--hidethinking"}, .answer = "write --reasoning hide"});
+  v.foreign({.names = {"--grammar-file"}, .takes_value = true, .answer = "write --grammar @FILE"});
+  v.foreign({.names = {"-jf", "--json-schema-file"}, .takes_value = true, .answer = "write --json-schema @FILE"});
+  v.foreign({.names = {"--format"},
+             .takes_value = true,
+             .answer = "write --json-schema SCHEMA, or --json-schema {} for any JSON"});
+  v.foreign({.names = {"--lora-scaled"}, .takes_value = true, .answer = "write --lora FILE:WEIGHT for each adapter"});
+  v.foreign({.names = {"-r", "--reverse-prompt"}, .takes_value = true, .answer = "write --stop TEXT"});
   v.foreign({.names = {"-md", "--model-draft", "--mmproj", "--image"},
              .takes_value = true,
              .answer = "is not supported for language models"});

@@ -22,7 +22,6 @@ struct PeerCommand {
   const char* answer;
 };
 constexpr PeerCommand kPeerCommands[] = {
-    {"chat", "`redline run MODEL PROMPT` continues a text; there is no chat"},
     {"generate", "did you mean run, or image?"},
     {"complete", "did you mean run?"},
     {"cli", "did you mean run?"},
@@ -33,14 +32,13 @@ constexpr PeerCommand kPeerCommands[] = {
     {"draw", "did you mean image?"},
     {"perplexity", "did you mean eval?"},
     {"ppl", "did you mean eval?"},
-    {"show", "did you mean inspect?"},
     {"info", "did you mean inspect, or devices?"},
-    {"ls", "models are files and folders; `redline inspect FILE` shows one"},
-    {"list", "models are files and folders; `redline inspect FILE` shows one"},
+    {"ls", "did you mean list?"},
+    {"remove", "did you mean rm?"},
+    {"delete", "did you mean rm?"},
+    {"download", "did you mean pull?"},
     {"ps", "no model stays loaded after a command"},
     {"stop", "no model stays loaded after a command"},
-    {"rm", "models are files and folders of yours; `redline cache --clear` removes what Redline keeps"},
-    {"pull", "models are not downloaded; give a file or folder of this machine as MODEL"},
     {"create", "did you mean convert?"},
     {"quantize",
      "there is no command that quantizes; `redline convert` writes GGUF files, and --dtype q8 quantizes an "

@@ -5,6 +5,7 @@
 #include "base/mapped_file.h"
 #include "cli/chat_template.h"
 #include "cli/command.h"
+#include "cli/constraint_args.h"
 #include "cli/engine_options.h"
 #include "cli/json.h"
 #include "cli/lora_option.h"
@@ -24,8 +25,8 @@ struct RunArgs {
   SamplingArgs sampling;
   std::optional<int64_t> beams;
   std::optional<float> length_penalty;
-  std::vector<std::string> stop, lora, choices;
-  std::optional<std::string> grammar, json_schema, regex;
+  std::vector<std::string> stop, lora;
+  ConstraintArgs constraint;
   std::optional<int64_t> logprobs;
   bool ignore_eos = false, special = false, echo = false, quiet = false, verbose = false, json = false;
   EngineArgs engine;
@@ -44,12 +45,7 @@ struct RunArgs {
        .min = -1,
        .aliases = {"--n-predict", "--predict", "--num-predict", "--max-new-tokens", "--max-completion-tokens"}});
     v(stop, "stop", "TEXT", "stop when TEXT appears; TEXT is not printed");
-    v(grammar, "grammar", "TEXT|@FILE", "text that matches a grammar in GBNF, the notation of llama.cpp",
-      {.not_with = {"json-schema", "regex", "choice"}});
-    v(json_schema, "json-schema", "TEXT|@FILE", "JSON that a JSON Schema accepts; {} is any JSON",
-      {.letter = 'j', .not_with = {"regex", "choice"}});
-    v(regex, "regex", "PATTERN", "text that a regular expression matches as a whole", {.not_with = {"choice"}});
-    v(choices, "choice", "TEXT", "one of the texts that this flag is given with");
+    constraint.visit(v);
     v(lora, "lora", "FILE[:WEIGHT]", "LoRA adapter to apply (PEFT folder or GGUF), with an optional weight",
       {.names_file = true});
     v(ignore_eos, "ignore-eos", "", "continue after the end-of-sequence token");
@@ -207,25 +203,6 @@ void note_unused_sampling(const RunArgs& args, const SamplingOptions& sampling, 
   if (!unused.empty()) terminal.note("redline: no effect at temperature 0: {}", fmt::join(unused, ", "));
 }
 
-Result<OutputConstraint> constraint_of(const RunArgs& args) {
-  using Kind = OutputConstraint::Kind;
-  OutputConstraint constraint;
-  const auto take = [&](Kind kind, const std::optional<std::string>& text, bool may_be_file) -> Status {
-    if (!text) return {};
-    constraint.kind = kind;
-    constraint.text = *text;
-    if (may_be_file && text->starts_with('@')) {
-      REDLINE_ASSIGN(constraint.text, read_text_file(text->substr(1)));
-    }
-    return {};
-  };
-  REDLINE_TRY(take(Kind::kGrammar, args.grammar, true));
-  REDLINE_TRY(take(Kind::kJsonSchema, args.json_schema, true));
-  REDLINE_TRY(take(Kind::kRegex, args.regex, false));
-  if (!args.choices.empty()) constraint = {.kind = Kind::kChoice, .text = "", .choices = args.choices};
-  return constraint;
-}
-
 Result<GenerateRequest> request_of(const RunArgs& args, const std::string& prompt, const TextEngine& engine) {
   GenerateRequest request;
   if (!prompt.empty()) {
@@ -238,7 +215,7 @@ Result<GenerateRequest> request_of(const RunArgs& args, const std::string& promp
   request.max_tokens = args.max_tokens < 0 ? engine.info().context : args.max_tokens;
   request.stop = args.stop;
   request.ignore_stop_tokens = args.ignore_eos;
-  REDLINE_ASSIGN(request.constraint, constraint_of(args));
+  REDLINE_ASSIGN(request.constraint, args.constraint.constraint());
   if (args.logprobs) request.num_logprobs = static_cast<int>(*args.logprobs);
   return request;
 }

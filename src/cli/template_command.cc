@@ -3,6 +3,7 @@
 #include <ctime>
 
 #include "base/mapped_file.h"
+#include "cli/chat_template.h"
 #include "cli/command.h"
 #include "cli/json.h"
 #include "cli/model_name.h"
@@ -53,22 +54,6 @@ Result<std::tm> read_time(const std::string& text) {
   time.tm_isdst = -1;
   std::mktime(&time);  // the day of the week and of the year
   return time;
-}
-
-Result<std::string> variables_json(const std::vector<std::string>& assignments) {
-  Json variables = Json::object();
-  for (const std::string& assignment : assignments) {
-    const size_t equals = assignment.find('=');
-    if (equals == std::string::npos || equals == 0)
-      return invalid_argument("flag --var: \"{}\" is not of the form NAME=JSON", assignment);
-    const Json value = Json::parse(assignment.substr(equals + 1), nullptr, false);
-    if (value.is_discarded())
-      return invalid_argument("flag --var {}: \"{}\" is not JSON; a text needs quotes: {}='\"...\"'",
-                              assignment.substr(0, equals), assignment.substr(equals + 1),
-                              assignment.substr(0, equals));
-    variables[assignment.substr(0, equals)] = value;
-  }
-  return to_text(variables, -1);
 }
 
 Result<ChatTemplateSource> find_source(const TemplateArgs& args) {

@@ -1,6 +1,7 @@
 #include "cli/terminal.h"
 
 #include <sys/stat.h>
+#include <termios.h>
 
 #include <cerrno>
 #include <csignal>
@@ -14,6 +15,8 @@ namespace {
 
 constexpr int kEndingSignals[] = {SIGINT, SIGTERM, SIGHUP};
 volatile std::sig_atomic_t g_interrupted = 0, g_is_guarded = 0;
+volatile std::sig_atomic_t g_terminal = -1;  // whose modes are kept
+termios g_modes;
 
 void on_signal(int number) {
   if (g_is_guarded && !g_interrupted && number != SIGHUP) {
@@ -21,6 +24,7 @@ void on_signal(int number) {
     return;
   }
   remove_unfinished_files();
+  if (g_terminal >= 0) ::tcsetattr(g_terminal, TCSANOW, &g_modes);
   std::signal(number, SIG_DFL);
   std::raise(number);
 }
@@ -91,6 +95,10 @@ void clean_up_on_signals() {
     if (sigaction(number, nullptr, &old) == 0 && old.sa_handler == SIG_IGN) continue;
     sigaction(number, &action, nullptr);
   }
+}
+
+void keep_terminal_modes(int descriptor) {
+  if (g_terminal < 0 && ::tcgetattr(descriptor, &g_modes) == 0) g_terminal = descriptor;
 }
 
 InterruptGuard::InterruptGuard() {

@@ -28,6 +28,8 @@ class Terminal {
   bool reader_is_gone() const { return reader_is_gone_; }
   /// The result stream, to query its properties.
   std::FILE* output() const { return out_; }
+  std::FILE* input() const { return in_; }
+  std::FILE* errors() const { return err_; }
 
   /// A line of information, warning or error on stderr.
   template <class... A>
@@ -52,6 +54,9 @@ class Terminal {
 
 /// Signals that end the process remove its unfinished files first. Called by main().
 void clean_up_on_signals();
+
+/// From now on these signals also restore the modes that the terminal has at this call.
+void keep_terminal_modes(int descriptor);
 
 /// While an instance exists, the first Ctrl-C (or SIGTERM) only sets a flag; the second ends the process at once.
 class InterruptGuard {

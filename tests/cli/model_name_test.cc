@@ -65,9 +65,20 @@ TEST_F(ModelName, MissingOnesNameTheNearest) {
 }
 
 TEST_F(ModelName, OtherNames) {
-  EXPECT_EQ(find_model("hf:a/b").status().code(), Code::unsupported);
-  EXPECT_THAT(find_model("hf:a/b").status().message(), HasSubstr("model hf:a/b: fetching from Hugging Face"));
+  ::setenv("HF_HUB_OFFLINE", "1", 1);
+  ::setenv("HF_HUB_CACHE", (folder / "hub").c_str(), 1);
+  EXPECT_EQ(find_model("hf:a/b").status().code(), Code::not_found);
+  EXPECT_THAT(find_model("hf:a/b").status().message(), HasSubstr("nothing is fetched because HF_HUB_OFFLINE is set"));
+  EXPECT_EQ(find_model("hf:a/b/c").status().code(), Code::invalid_argument);
+  EXPECT_THAT(find_model("some/model").status().message(), HasSubstr("a model on Hugging Face is hf:some/model"));
   EXPECT_EQ(find_model("").status().code(), Code::invalid_argument);
+}
+
+TEST_F(ModelName, ShortNames) {
+  EXPECT_EQ(short_name("a/b/c.gguf"), "c.gguf");
+  EXPECT_EQ(short_name("a/b/"), "b");
+  EXPECT_EQ(short_name("/hub/models--owner--the-name/snapshots/0123abcd"), "the-name");
+  EXPECT_EQ(short_name("/hub/models--owner--name/snapshots/0123abcd/m-Q8_0.gguf"), "m-Q8_0.gguf");
 }
 
 TEST_F(ModelName, KindsByContent) {

@@ -61,7 +61,7 @@ TEST(PieceScanner, FindsWhatTheExpressionFinds) {
 
 // Long texts take another way, with a cache of pieces; a text is cut so that no piece spans two parts.
 TEST(PieceScanner, LongTextsHaveTheTokensOfTheirParts) {
-  const std::filesystem::path folder = std::string(REDLINE_SOURCE_DIR) + "/tests/golden/tokenizers";
+  const std::filesystem::path folder = std::filesystem::path(REDLINE_SOURCE_DIR) / "tests/golden/tokenizers";
   std::mt19937 random(7);
   for (const char* name : {"gpt2", "llama3", "qwen2", "gpt4o", "deepseek3", "falcon", "llama2", "classes"}) {
     SCOPED_TRACE(name);

@@ -1,0 +1,70 @@
+// A conversation with a model: its messages, and the tokens that the model has read of them.
+#pragma once
+
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "cli/json.h"
+#include "redline/text.h"
+
+namespace redline::cli {
+
+struct ChatMessage {
+  std::string role, content;
+  std::string reasoning;  ///< of an answer: what the model wrote before it
+};
+
+struct ChatTurn {
+  GenerateResult result;
+  int64_t reasoning_tokens = 0;
+};
+
+class ChatSession {
+ public:
+  /// `variables_json`: of the template, as ChatInput has them.
+  ChatSession(TextEngine& engine, std::string variables_json)
+      : engine_(engine), variables_json_(std::move(variables_json)) {}
+
+  std::vector<ChatMessage>& messages() { return messages_; }
+  const std::vector<ChatMessage>& messages() const { return messages_; }
+  /// The system message; "": none. It is the first of all.
+  std::string system() const;
+  void set_system(const std::string& text);
+  /// A variable of the template, such as enable_thinking; null removes it.
+  Status set_variable(const std::string& name, const Json& value);
+
+  /// Drops the last question and what followed it, and returns the question; "": there is none.
+  std::string drop_last_turn();
+  /// Drops everything but the system message.
+  void reset();
+
+  /// Answers the messages, of which the last is the user's, and adds the answer. `request`: sampling, limits, constraint and
+  /// adapters; its prompt is set here. `on_delta` gets the parts of the answer, and `on_step` is called between the steps of a
+  /// long prompt; false ends the answer, which is kept as far as it came.
+  /// The prompt goes on from the tokens of the turn before where the template has left its text alone, so that only what is
+  /// new is computed. Errors of render_chat and generate; the conversation is then unchanged.
+  Result<ChatTurn> answer(GenerateRequest request, const std::function<bool(const ChatDelta&)>& on_delta,
+                          const std::function<bool()>& on_step);
+
+  /// {"model", "messages"} in the form of OpenAI's API, with reasoning_content.
+  Json to_json() const;
+  /// From that, or from a plain list of messages. invalid_argument: it is neither; the conversation is unchanged.
+  Status load(const std::string& text);
+
+ private:
+  Json messages_json() const;
+  /// Whether the first token is a control token: it has a name and no text.
+  bool is_control(std::span<const int32_t> tokens) const;
+  Result<std::vector<int32_t>> prompt_tokens(const std::string& text);
+
+  TextEngine& engine_;
+  std::string variables_json_;
+  std::vector<ChatMessage> messages_;
+  std::string known_text_;             ///< of the turn before: prompt and answer, with control tokens
+  std::vector<int32_t> known_tokens_;  ///< the same as the model read and wrote it
+};
+
+}  // namespace redline::cli

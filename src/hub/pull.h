@@ -1,0 +1,37 @@
+// Fetches models from the Hub into the cache.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "base/error.h"
+#include "hub/hub_cache.h"
+#include "hub/hub_settings.h"
+
+namespace redline {
+
+struct PullOptions {
+  int jobs = 4;             ///< files that are fetched at the same time
+  bool is_dry_run = false;  ///< only look which files there are
+  /// Asked now and then; true ends the pull. What was fetched stays for the next one.
+  std::function<bool()> is_cancelled;
+  /// Called by any thread, one at a time, with a sentence about what goes on.
+  std::function<void(const std::string&)> on_notice;
+};
+
+struct PullResult {
+  LocalModel model;
+  std::vector<HubFile> files;  ///< of the model
+  int64_t fetched_bytes = 0;   ///< what the Hub has sent
+  int64_t missing_bytes = 0;   ///< before the pull
+};
+
+/// Asks the Hub for the commit of the revision and fetches the files of the model that are not in the cache, each checked by
+/// size and checksum. Broken transfers go on where they ended, in this call and in the next. The model appears in the cache
+/// when all of its files are there. Several processes may pull the same model. A progress bar is on standard error.
+/// not_found: no such repository, revision, file or quantization. unsupported: no weights in a format that Redline reads.
+/// io: the network, access, a full disk, or files that are not what the Hub says. cancelled: is_cancelled.
+Result<PullResult> pull_model(const HubName& name, const HubSettings& settings, const PullOptions& options);
+
+}  // namespace redline

@@ -12,6 +12,7 @@
 #include "models/flux_file.h"
 #include "models/image_registry.h"
 #include "models/model_tokenizer.h"
+#include "models/moe.h"
 #include "models/registry.h"
 #include "redline/embedding.h"
 #include "redline/image.h"
@@ -49,6 +50,7 @@ struct Verdict {
   std::string model_type;
   /// kv_row_elements: keys and values that one token adds per layer
   int64_t context = 0, layers = 0, kv_row_elements = 0;
+  ExpertCounts experts;
 };
 
 /// Of a diffusers folder: whether Redline has the classes of the pipeline and of its components.
@@ -151,6 +153,7 @@ Verdict judge(const std::string& path, const FileReport& report) {
     verdict.context = model->config.max_positions;
     verdict.layers = model->config.num_layers;
     verdict.kv_row_elements = 2 * model->config.num_kv_heads * model->config.head_dim;
+    verdict.experts = count_experts(model->graph);
   }
   return verdict;
 }
@@ -224,6 +227,10 @@ Json report_json(const InspectArgs& args, const std::string& path, const FileRep
   if (verdict.runs.ok() && verdict.layers > 0) {
     json["model_context"] = verdict.context;
     json["kv_elements_per_token"] = verdict.layers * verdict.kv_row_elements;
+    if (const ExpertCounts& experts = verdict.experts; experts.num_experts > 0)
+      json["experts"] = {{"count", experts.num_experts},
+                         {"per_token", experts.experts_per_token},
+                         {"active_parameters", experts.active_parameters}};
   }
   if (!verdict.runs.ok()) {
     json["runs_error"] = status_json(verdict.runs);
@@ -268,6 +275,9 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
     facts.add({"Redline", fmt::format("{}: {}", report.adapter_names.empty() ? "runs it" : "applies it", verdict.by)});
   } else if (verdict.runs.ok()) {
     const double kv = static_cast<double>(verdict.layers * verdict.kv_row_elements) * sizeof(float);
+    if (const ExpertCounts& experts = verdict.experts; experts.num_experts > 0)
+      facts.add({"experts", fmt::format("{} of {} for each token, {} parameters with all other weights",
+                                        experts.experts_per_token, experts.num_experts, experts.active_parameters)});
     facts.add({"context", fmt::format("{} tokens", verdict.context)});
     facts.add({"memory", fmt::format("about {} for weights and at most {} of cache per 1000 tokens",
                                      human_bytes(static_cast<double>(sums.bytes)), human_bytes(1000 * kv))});

@@ -53,12 +53,19 @@ std::string Graph::to_string() const {
   for (ValueId id : inputs) text += fmt::format("  input {} = {}\n", value(id).name, spell(id));
   for (const Op& op : ops) {
     std::string inputs_text;
-    for (ValueId id : op.inputs)
+    constexpr size_t kMaxInputs = 12;  // an op of a mixture of experts has a matrix of each
+    for (size_t i = 0; i < op.inputs.size(); ++i) {
+      const ValueId id = op.inputs[i];
+      if (i == kMaxInputs) {
+        inputs_text += fmt::format(", {} more", op.inputs.size() - i);
+        break;
+      }
       inputs_text +=
           (inputs_text.empty() ? "" : ", ") +
           (value(id).kind == ValueKind::kWeight ? fmt::format("{}:{}", value(id).name, dtype_info(value(id).dtype).name)
            : value(id).kind == ValueKind::kState ? value(id).name
                                                  : fmt::format("%{}", id));
+    }
     const std::string attrs = op.def->describe ? op.def->describe(op.attrs) : "";
     text += fmt::format("  {} = {}({}){}{}  // {}\n", spell(op.outputs.at(0)), op.def->name, inputs_text,
                         attrs.empty() ? "" : " ", attrs, op.name);
@@ -109,6 +116,15 @@ Value GraphBuilder::add(const OpDef& def, const std::vector<Value>& inputs, DTyp
   op.outputs.push_back(id);
   graph_.ops.push_back(std::move(op));
   return {id};
+}
+
+Value GraphBuilder::add_output(Value first, std::string_view part, DType dtype, Shape shape) {
+  if (!first.valid()) return {};
+  Op& op = graph_.ops.back();
+  REDLINE_CHECK(op.outputs.front() == first.id);
+  graph_.values.push_back({fmt::format("{}.{}", op.name, part), dtype, std::move(shape), ValueKind::kComputed, {}});
+  op.outputs.push_back(static_cast<ValueId>(graph_.values.size()) - 1);
+  return {op.outputs.back()};
 }
 
 Value GraphBuilder::fail(Status status) {

@@ -50,6 +50,7 @@ struct WeightSource {
   TensorView view;
   std::function<int64_t(int64_t)> source_row;
   std::shared_ptr<const MappedFile> file;  ///< keeps view.data alive; its pages are released once the weight is packed
+  bool is_shared = false;                  ///< other weights read the same bytes, which are not released therefore
 };
 
 /// kState: kept per sequence between steps (graph/state.h); not part of the arena.
@@ -120,6 +121,8 @@ class GraphBuilder {
 
   /// For op files: adds an op with one output.
   Value add(const OpDef& def, const std::vector<Value>& inputs, DType dtype, Shape shape, std::any attrs = {});
+  /// For op files: one more output of the op that computes `first`, its newest one.
+  Value add_output(Value first, std::string_view part, DType dtype, Shape shape);
   /// For op files: records the first error and returns an invalid value.
   Value fail(Status status);
   const ValueInfo& info(Value value) const { return graph_.value(value.id); }

@@ -23,7 +23,7 @@ class EngineProfile {
   virtual StepCost step_cost(int64_t tokens, int64_t depth, int64_t sequences = 1) const = 0;
   /// The same step by kind of work; the sums equal those of step_cost.
   struct OpCost {
-    std::string name;  ///< "layers" and "output" (linear ops with weights of one type), "attention"
+    std::string name;  ///< "layers", "experts" and "output" (linear ops with weights of one type), "attention"
     std::string type;  ///< of the weights, or of cached keys and values: "q4_0", "f16"
     double bytes = 0, flops = 0;
   };

@@ -1,6 +1,7 @@
 #include "llm/step_bound.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "tensor/kv_page.h"
 
@@ -28,7 +29,13 @@ std::vector<EngineProfile::OpCost> op_costs(const TextModel& model, const StepWo
   std::vector<EngineProfile::OpCost> costs;
   for (const TextModel::LinearCost& linear : model.linear_costs) {
     if (linear.is_output && work.logit_rows == 0) continue;
-    costs.push_back({linear.is_output ? "output" : "layers", std::string(dtype_info(linear.dtype).name), linear.bytes,
+    const bool has_experts = linear.expert_share < 1;
+    // Of the experts those that some token has, each with the same probability.
+    const double read = has_experts ? 1 - std::pow(1 - linear.expert_share, work.tokens) : 1;
+    costs.push_back({linear.is_output ? "output"
+                     : has_experts    ? "experts"
+                                      : "layers",
+                     std::string(dtype_info(linear.dtype).name), linear.bytes * read,
                      linear.flops * (linear.is_output ? work.logit_rows : work.tokens)});
   }
   // Q K^T and P V of every query head.

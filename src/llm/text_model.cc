@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "graph/ops/expert_linear.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/soft_cap.h"
 #include "text/chat_output.h"
@@ -93,15 +94,26 @@ Result<TextModel> TextModel::make(Checkpoint& checkpoint, const LanguageModel& m
   info.has_tokenizer = m.tokenizer != nullptr;
 
   for (const Op& op : model.graph.ops) {
-    if (op.def != &kLinear) continue;
-    const TensorView& weight = model.graph.value(op.inputs[1]).weight.view;
+    const bool is_expert = op.def == &kExpertGatedLinear || op.def == &kExpertLinear;
+    if (op.def != &kLinear && !is_expert) continue;
     const bool is_output = op.outputs[0] == model.graph.outputs[0] || is_capped_output(model.graph, op.outputs[0]);
-    auto cost = std::find_if(m.linear_costs.begin(), m.linear_costs.end(), [&](const LinearCost& known) {
-      return known.dtype == weight.dtype && known.is_output == is_output;
-    });
-    if (cost == m.linear_costs.end()) cost = m.linear_costs.insert(cost, LinearCost{weight.dtype, is_output, 0, 0});
-    cost->bytes += static_cast<double>(weight.bytes());
-    cost->flops += 2 * static_cast<double>(weight.num_elements());
+    double share = 1;
+    if (is_expert) {
+      const auto& attrs = std::any_cast<const ExpertLinearAttrs&>(op.attrs);
+      share = static_cast<double>(attrs.experts_per_token) / static_cast<double>(attrs.num_experts);
+    }
+    for (size_t i = 1; i < (is_expert ? op.inputs.size() : 2); ++i) {
+      const ValueInfo& value = model.graph.value(op.inputs[i]);
+      if (value.kind != ValueKind::kWeight) continue;
+      const TensorView& weight = value.weight.view;
+      auto cost = std::find_if(m.linear_costs.begin(), m.linear_costs.end(), [&](const LinearCost& known) {
+        return known.dtype == weight.dtype && known.is_output == is_output && known.expert_share == share;
+      });
+      if (cost == m.linear_costs.end())
+        cost = m.linear_costs.insert(cost, LinearCost{weight.dtype, is_output, share, 0, 0});
+      cost->bytes += static_cast<double>(weight.bytes());
+      cost->flops += 2 * share * static_cast<double>(weight.num_elements());
+    }
   }
   return m;
 }

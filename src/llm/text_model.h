@@ -1,4 +1,5 @@
-// What is known of a language model beside its graph: description, tokenizer, defaults, adapters, and what a step costs.
+// What is known of a language model beside its graph: description, tokenizer, defaults, adapters, and what a step
+// costs.
 #pragma once
 
 #include <memory>
@@ -25,10 +26,12 @@ struct TextModel {
   int32_t bos = -1;
   std::unique_ptr<TextAdapters> adapters;
   std::unique_ptr<OutputConstraints> constraints;
-  /// Linear ops with weights of one type: cost per token, or per row of logits.
+  /// Linear ops with weights of one type: cost per token, or per row of logits. Of experts: bytes of all of them,
+  /// operations of those that a token has.
   struct LinearCost {
     DType dtype;
     bool is_output;
+    double expert_share;  ///< of the experts that a token has; 1: no experts
     double bytes, flops;
   };
   std::vector<LinearCost> linear_costs;

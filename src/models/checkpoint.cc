@@ -42,7 +42,10 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
   REDLINE_ASSIGN(SafetensorsFiles files, SafetensorsFiles::open_folder(folder));
   const auto quantization = checkpoint.config.find("quantization_config");
   const bool quantized = quantization != checkpoint.config.end() && !quantization->is_null();
-  if (quantized) REDLINE_TRY(check_int_quantized(checkpoint));
+  // Blocks and scales of gpt-oss's experts (models/gpt_oss.cc).
+  const bool has_fp4 = quantized && quantization->is_object() && quantization->contains("quant_method") &&
+                       (*quantization)["quant_method"] == "mxfp4";
+  if (quantized && !has_fp4) REDLINE_TRY(check_int_quantized(checkpoint));
   for (const SafetensorsTensor& tensor : files.tensors()) {
     // 0, 1, 2, ..: a buffer, which transformers saved until version 4.31.
     if (tensor.name.ends_with("position_ids") && tensor.type_name == "I64") continue;
@@ -51,7 +54,7 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
     WeightSource source;
     source.view = tensor.view;
     source.file = files.files()[static_cast<size_t>(tensor.part)];
-    if (quantized && tensor.type_name == "I8") {
+    if (quantized && tensor.type_name == (has_fp4 ? "U8" : "I8")) {
       source.view.dtype = DType::kI8;
       source.view.data = source.file->data() + tensor.file_offset;
     }
@@ -68,7 +71,7 @@ Status open_folder(const std::string& folder, Checkpoint& checkpoint) {
       checkpoint.config["vocab_size"] = table->second.view.shape[0];
   }
   add_model_prefix(checkpoint);
-  if (quantized) REDLINE_TRY(read_int_quantized(checkpoint));
+  if (quantized && !has_fp4) REDLINE_TRY(read_int_quantized(checkpoint));
   auto tokenizer = tokenizer_from_folder(folder);
   if (tokenizer.ok()) checkpoint.tokenizer = std::move(tokenizer).value();
   else checkpoint.tokenizer_status = std::move(tokenizer).status();

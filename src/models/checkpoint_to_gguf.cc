@@ -275,6 +275,8 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;
   const DecoderConfig& c = model.config;
+  // Their experts would become one tensor.
+  if (names.has_experts) return unsupported("{}: {} models are not converted yet", checkpoint.path, family->model_type);
   const std::string arch(names.export_architecture.empty() ? names.architecture : names.export_architecture);
 
   struct Written {

@@ -30,7 +30,7 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
   const bool kv_left_out = defaults.num_kv_heads > 0 && !config.contains("num_key_value_heads");
   c.num_kv_heads = kv_left_out ? defaults.num_kv_heads : r.integer("num_key_value_heads", 1, kMaxWidth, c.num_heads);
   REDLINE_TRY(r.status());
-  constexpr int64_t kMaxHeadDim = 512;
+  constexpr int64_t kMaxHeadDim = 640;  // of the attention kernels
   if (!r.has("head_dim") && defaults.head_dim == 0 && c.hidden_size % c.num_heads != 0)
     return invalid_argument("config: hidden_size {} does not divide among {} heads, and there is no head_dim",
                             c.hidden_size, c.num_heads);
@@ -150,10 +150,10 @@ Value LayerBuilder::project_heads(Value x, const char* name, int64_t heads, bool
   return linear(g_, x, weight, w_.has_bias(bias, has_bias) ? w_.take(bias, {out}, order) : Value{});
 }
 
-Value LayerBuilder::rotate(Value x) {
+Value LayerBuilder::rotate(Value x, int64_t head_dim) {
   if (!c_.unrotated.empty() && c_.unrotated[static_cast<size_t>(layer_)]) return x;
   const bool local = step_.window_rope.valid() && c_.window[static_cast<size_t>(layer_)] > 0;
-  return rope(g_, x, local ? step_.window_rope : step_.rope, {c_.head_dim});
+  return rope(g_, x, local ? step_.window_rope : step_.rope, {head_dim});
 }
 
 Value LayerBuilder::attend(Value q, Value k, Value v, Value sinks) {
@@ -181,10 +181,12 @@ Value LayerBuilder::gate(Value gate, Value up) {
   return c_.activation == Activation::kSilu ? silu_mul(g_, gate, up) : gated_activation(g_, gate, up, c_.activation);
 }
 
-Value LayerBuilder::gated_mlp(Value x, bool has_bias) {
-  const Value g = project(x, "mlp.gate_proj", c_.intermediate_size, c_.hidden_size, has_bias);
-  const Value up = project(x, "mlp.up_proj", c_.intermediate_size, c_.hidden_size, has_bias);
-  return project(gate(g, up), "mlp.down_proj", c_.hidden_size, c_.intermediate_size, has_bias);
+Value LayerBuilder::gated_mlp(Value x, bool has_bias) { return gated_mlp(x, "mlp", c_.intermediate_size, has_bias); }
+
+Value LayerBuilder::gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias) {
+  const Value g = project(x, (name + ".gate_proj").c_str(), inner, c_.hidden_size, has_bias);
+  const Value up = project(x, (name + ".up_proj").c_str(), inner, c_.hidden_size, has_bias);
+  return project(gate(g, up), (name + ".down_proj").c_str(), c_.hidden_size, inner, has_bias);
 }
 
 Value LayerBuilder::joint_gated_mlp(Value x) {

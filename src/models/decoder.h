@@ -64,8 +64,8 @@ Result<DecoderConfig> read_decoder_config(const nlohmann::json& config, const De
 /// window of 4096 from layer 28 on); all zero unless use_sliding_window.
 Result<std::vector<int64_t>> read_layer_windows(const nlohmann::json& config, int64_t num_layers);
 
-/// Windows of models whose layers alternate: a layer has the window "sliding_window" where "layer_types" says so; where that
-/// is absent, all have it but every `full_every`-th. All zero where sliding_window is null or absent.
+/// Windows of models whose layers alternate: a layer has the window "sliding_window" where "layer_types" says so; where
+/// that is absent, all have it but every `full_every`-th. All zero where sliding_window is null or absent.
 Result<std::vector<int64_t>> read_alternating_windows(const nlohmann::json& config, int64_t num_layers,
                                                       int64_t full_every);
 
@@ -92,18 +92,23 @@ class LayerBuilder {
   /// Queries or keys of `heads` heads, in the order that rotate() expects.
   Value project_heads(Value x, const char* name, int64_t heads, bool has_bias);
   /// Rotary embedding of all heads; x itself in a layer without.
-  Value rotate(Value x);
+  Value rotate(Value x) { return rotate(x, c_.head_dim); }
+  /// The same of heads of another size.
+  Value rotate(Value x, int64_t head_dim);
   /// Attention of this layer; window, scale and soft cap from the config. `sinks`: as attention() takes them.
   Value attend(Value q, Value k, Value v, Value sinks = {});
   /// x + y, y times the config's residual scale.
   Value residual(Value x, Value y);
   /// gate, up, the activation of gate times up, down.
   Value gated_mlp(Value x, bool has_bias);
+  /// The same of `name`.gate_proj and so on, with `inner` features.
+  Value gated_mlp(Value x, const std::string& name, int64_t inner, bool has_bias);
   /// The same with gate and up, in this order, in one weight "mlp.gate_up_proj".
   Value joint_gated_mlp(Value x);
   /// up, activation, down.
   Value plain_mlp(Value x, const char* up, const char* down, bool has_bias);
   const DecoderConfig& config() const { return c_; }
+  int64_t layer() const { return layer_; }
   GraphBuilder& graph() { return g_; }
   /// For tensors that a family stores in a way of its own, by their names after scope().
   WeightReader& weights() { return w_; }
@@ -118,6 +123,12 @@ class LayerBuilder {
   const DecoderStep& step_;
   int64_t layer_;
   std::string scope_;
+};
+
+/// What a family computes in its own way in a pre-norm layer, x + mixer(norm(x)), then x + mlp(norm(x)). An empty
+/// function: as Llama does. `layer` is the layer's number.
+struct LayerParts {
+  std::function<Value(LayerBuilder&b, int64_t layer, Value x)> mixer, mlp;
 };
 
 /// Embedding, `layer` for each layer, final norm, the wanted rows, lm_head. Ends with a check that every tensor was

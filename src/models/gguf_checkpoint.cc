@@ -42,7 +42,22 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
                                       {"context_length", "max_position_embeddings"},
                                       {"vocab_size", "vocab_size"},
                                       {"attention.sliding_window", "sliding_window"},
-                                      {"pooling_type", "pooling_type"}};
+                                      {"pooling_type", "pooling_type"},
+                                      {"expert_count", "num_experts"},
+                                      {"expert_used_count", "num_experts_per_tok"},
+                                      {"expert_feed_forward_length", "moe_intermediate_size"},
+                                      {"expert_shared_feed_forward_length", "shared_expert_intermediate_size"},
+                                      {"expert_shared_count", "n_shared_experts"},
+                                      {"expert_group_count", "n_group"},
+                                      {"expert_group_used_count", "topk_group"},
+                                      {"expert_gating_func", "expert_gating_func"},
+                                      {"leading_dense_block_count", "first_k_dense_replace"},
+                                      {"attention.q_lora_rank", "q_lora_rank"},
+                                      {"attention.kv_lora_rank", "kv_lora_rank"},
+                                      {"attention.value_length", "value_length"},
+                                      {"rope.dimension_count", "qk_rope_head_dim"},
+                                      {"attention.key_length_mla", "key_length_mla"},
+                                      {"attention.value_length_mla", "v_head_dim"}};
   for (const Key& key : kIntegers) {
     REDLINE_ASSIGN(std::optional<int64_t> value, one_integer(file, arch + "." + key.gguf));
     if (!value) continue;
@@ -66,6 +81,7 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
                                      {"logit_scale", "logits_scaling"},
                                      {"final_logit_softcapping", "final_logit_softcapping"},
                                      {"attn_logit_softcapping", "attn_logit_softcapping"},
+                                     {"expert_weights_scale", "routed_scaling_factor"},
                                      {"rope.freq_base_swa", "rope_local_base_freq"},
                                      {"rope.freq_base", "rope_theta"}};
   for (const Key& key : kNumbers)
@@ -78,6 +94,8 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
     }
   if (const GgufValue* value = file.find(arch + ".use_parallel_residual"); value && value->as_bool())
     config["use_parallel_residual"] = *value->as_bool();
+  if (const GgufValue* value = file.find(arch + ".expert_weights_norm"); value && value->as_bool())
+    config["norm_topk_prob"] = *value->as_bool();
   if (const GgufValue* pattern = file.find(arch + ".attention.sliding_window_pattern"); pattern && pattern->as_int())
     config["sliding_window_pattern"] = *pattern->as_int();
   // Files of qwen state neither the first layer with a window nor whether it is used, and no published model uses it:
@@ -90,6 +108,7 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
                                      {"rope.scaling.factor", "factor"},
                                      {"rope.scaling.attn_factor", "attention_multiplier"},
                                      {"rope.scaling.yarn_attn_factor", "attention_multiplier"},
+                                     {"rope.scaling.yarn_log_multiplier", "log_multiplier"},
                                      {"rope.scaling.original_context_length", "original_max_position_embeddings"},
                                      {"rope.scaling.yarn_beta_fast", "beta_fast"},
                                      {"rope.scaling.yarn_beta_slow", "beta_slow"}};
@@ -156,7 +175,9 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   if (!arch_value || !arch_value->as_string())
     return invalid_argument("{}: general.architecture is missing: not a language model", file.path());
   const std::string arch(*arch_value->as_string());
-  REDLINE_ASSIGN(const GgufFamily family, find_gguf_family(arch).within(file.path()));
+  const GgufValue* experts = file.find(arch + ".expert_count");
+  const bool has_experts = experts && experts->as_int() && *experts->as_int() > 0;
+  REDLINE_ASSIGN(const GgufFamily family, find_gguf_family(arch, has_experts).within(file.path()));
   const GgufNames& names = *family.names;
   REDLINE_TRY(file.require_readable());
   checkpoint.format = "gguf";

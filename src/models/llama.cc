@@ -4,16 +4,26 @@
 
 namespace redline {
 
+namespace {
+
+Value attention_of(LayerBuilder& b, Value h, const LlamaBiases& biases) {
+  const DecoderConfig& c = b.config();
+  const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
+  const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, biases.qkv));
+  const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, biases.qkv));
+  const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, biases.qkv);
+  return b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, biases.output);
+}
+
+}  // namespace
+
 Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, const Checkpoint& checkpoint,
-                                          LlamaBiases biases) {
+                                          LlamaBiases biases, const LayerParts& parts) {
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, "input_layernorm", c.hidden_size);
-    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
-    const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, biases.qkv));
-    const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, biases.qkv));
-    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, biases.qkv);
-    x = b.residual(x, b.project(b.attend(q, k, v), "self_attn.o_proj", c.hidden_size, q_size, biases.output));
-    return b.residual(x, b.gated_mlp(b.norm(x, "post_attention_layernorm", c.hidden_size), biases.mlp));
+    x = b.residual(x, parts.mixer ? parts.mixer(b, b.layer(), h) : attention_of(b, h, biases));
+    const Value inner = b.norm(x, "post_attention_layernorm", c.hidden_size);
+    return b.residual(x, parts.mlp ? parts.mlp(b, b.layer(), inner) : b.gated_mlp(inner, biases.mlp));
   };
   REDLINE_ASSIGN(Graph graph, build_decoder(std::move(name), c, checkpoint, layer));
   return LanguageModel{std::move(c), std::move(graph)};

@@ -12,26 +12,32 @@ namespace redline {
 extern const ModelFamily kLlamaFamily, kMistralFamily, kQwen2Family, kQwen3Family, kGemma3Family, kGraniteFamily,
     kSmolLm3Family, kOlmo2Family, kOlmo3Family, kPhi3Family, kGlm4Family, kCohereFamily, kStarcoder2Family, kGpt2Family,
     kGptNeoxFamily, kFalconFamily;
+extern const ModelFamily kMixtralFamily, kQwen2MoeFamily, kQwen3MoeFamily, kDeepseekV2Family, kDeepseekV3Family,
+    kGptOssFamily;
 extern const ModelFamily kGemma2Family;
 extern const EncoderFamily kBertFamily, kModernBertFamily;
 
 namespace {
 
 constexpr const ModelFamily* kFamilies[] = {
-    &kLlamaFamily,   &kMistralFamily,    &kQwen2Family, &kQwen3Family,   &kGemma2Family, &kGemma3Family,
-    &kGraniteFamily, &kSmolLm3Family,    &kOlmo2Family, &kOlmo3Family,   &kPhi3Family,   &kGlm4Family,
-    &kCohereFamily,  &kStarcoder2Family, &kGpt2Family,  &kGptNeoxFamily, &kFalconFamily,
+    &kLlamaFamily,    &kMistralFamily,    &kQwen2Family,      &kQwen3Family,      &kGemma2Family, &kGemma3Family,
+    &kGraniteFamily,  &kSmolLm3Family,    &kOlmo2Family,      &kOlmo3Family,      &kPhi3Family,   &kGlm4Family,
+    &kCohereFamily,   &kStarcoder2Family, &kGpt2Family,       &kGptNeoxFamily,    &kFalconFamily, &kMixtralFamily,
+    &kQwen2MoeFamily, &kQwen3MoeFamily,   &kDeepseekV2Family, &kDeepseekV3Family, &kGptOssFamily,
 };
 constexpr const EncoderFamily* kEncoders[] = {&kBertFamily, &kModernBertFamily};
 
 }  // namespace
 
-Result<GgufFamily> find_gguf_family(std::string_view architecture) {
+Result<GgufFamily> find_gguf_family(std::string_view architecture, bool has_experts) {
   std::vector<std::string_view> known;
+  const ModelFamily* found = nullptr;
   for (const ModelFamily* family : kFamilies) {
-    if (family->gguf.architecture == architecture) return GgufFamily{family->model_type, &family->gguf};
-    known.push_back(family->gguf.architecture);
+    const GgufNames& names = family->gguf;
+    if (names.architecture == architecture && (!found || names.has_experts == has_experts)) found = family;
+    if (std::find(known.begin(), known.end(), names.architecture) == known.end()) known.push_back(names.architecture);
   }
+  if (found) return GgufFamily{found->model_type, &found->gguf};
   for (const EncoderFamily* family : kEncoders) {
     if (family->gguf.architecture == architecture) return GgufFamily{family->model_types.front(), &family->gguf};
     known.push_back(family->gguf.architecture);

@@ -38,8 +38,9 @@ struct GgufFamily {
   std::string_view model_type;
   const GgufNames* names;
 };
-/// By GGUF's general.architecture. unsupported: the message lists the known ones.
-Result<GgufFamily> find_gguf_family(std::string_view architecture);
+/// By GGUF's general.architecture, and by whether the file states a number of experts where two have one. unsupported:
+/// the message lists the known ones.
+Result<GgufFamily> find_gguf_family(std::string_view architecture, bool has_experts = false);
 /// By config.json's model_type; nullptr: the model is not an encoder.
 const EncoderFamily* find_encoder_family(const Checkpoint& checkpoint);
 /// By config.json's model_type, else its architectures[0]. unsupported: the message lists the known ones.

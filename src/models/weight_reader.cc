@@ -61,6 +61,32 @@ Value WeightReader::take_rows(const std::string& name, const std::vector<int64_t
   return g_.weight(part, std::move(source));
 }
 
+Value WeightReader::take_slice(const std::string& name, const std::vector<int64_t>& stored, int64_t index,
+                               int64_t begin, int64_t rows, const std::string& part) {
+  if (checkpoint_.make_tensor) return take(part, {rows, stored[2]});
+  auto found = find(name, stored);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
+  const int64_t first = index * stored[1] + begin;
+  source.view.data = static_cast<const uint8_t*>(source.view.data) + first * row_bytes(source.view.dtype, stored[2]);
+  source.view.shape = {rows, stored[2]};
+  return g_.weight(part, std::move(source));
+}
+
+Value WeightReader::take_picked(const std::string& name, const std::vector<int64_t>& stored, int64_t rows,
+                                const std::function<int64_t(int64_t)>& row_of, const std::string& part) {
+  if (checkpoint_.make_tensor) return take(part, {rows, stored[1]});
+  auto found = find(name, stored);
+  if (!found.ok()) return g_.fail(std::move(found).status());
+  WeightSource source = std::move(found).value();
+  source.view.shape = {rows, stored[1]};
+  source.is_shared = true;
+  if (source.source_row)
+    source.source_row = [row_of, before = source.source_row](int64_t row) { return before(row_of(row)); };
+  else source.source_row = row_of;
+  return g_.weight(part, std::move(source));
+}
+
 Value WeightReader::take_made(const std::string& name, const std::string& part, const std::vector<int64_t>& stored,
                               const std::vector<int64_t>& shape, const Maker& make) {
   if (checkpoint_.make_tensor) return take(part, shape);

@@ -83,6 +83,24 @@ FALCON = dict(model_type="falcon", architectures=["FalconForCausalLM"], vocab_si
               num_attention_heads=4, layer_norm_epsilon=1e-5, alibi=False, new_decoder_architecture=False, multi_query=True,
               parallel_attn=True, bias=False, max_position_embeddings=128, rope_theta=10000.0, activation="gelu",
               tie_word_embeddings=True, bos_token_id=1, eos_token_id=2)
+MIXTRAL = dict(MISTRAL, model_type="mixtral", architectures=["MixtralForCausalLM"], num_local_experts=6, num_experts_per_tok=2,
+               rope_theta=1000000.0)
+QWEN2_MOE = dict(QWEN2, model_type="qwen2_moe", architectures=["Qwen2MoeForCausalLM"], num_experts=7, num_experts_per_tok=3,
+                 moe_intermediate_size=20, shared_expert_intermediate_size=28, norm_topk_prob=False, decoder_sparse_step=1,
+                 mlp_only_layers=[])
+QWEN3_MOE = dict(QWEN3, model_type="qwen3_moe", architectures=["Qwen3MoeForCausalLM"], num_experts=8, num_experts_per_tok=3,
+                 moe_intermediate_size=24, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[])
+DEEPSEEK_V3 = dict({k: v for k, v in BASE.items() if k != "head_dim"}, model_type="deepseek_v3",
+                   architectures=["DeepseekV3ForCausalLM"], rms_norm_eps=1e-6, num_key_value_heads=4, moe_intermediate_size=20,
+                   n_routed_experts=8, num_experts_per_tok=3, n_shared_experts=1, n_group=4, topk_group=2, norm_topk_prob=True,
+                   routed_scaling_factor=2.5, first_k_dense_replace=1, kv_lora_rank=16, q_lora_rank=12, qk_nope_head_dim=12,
+                   qk_rope_head_dim=8, v_head_dim=10, attention_bias=False, num_nextn_predict_layers=0, topk_method="noaux_tc",
+                   scoring_func="sigmoid", num_hidden_layers=3)
+DEEPSEEK_V2 = {k: v for k, v in dict(DEEPSEEK_V3, model_type="deepseek_v2", architectures=["DeepseekV2ForCausalLM"],
+               topk_method="greedy", scoring_func="softmax", norm_topk_prob=False, routed_scaling_factor=1.0, q_lora_rank=None,
+               n_group=1, topk_group=1, n_shared_experts=2).items() if k != "num_nextn_predict_layers"}
+GPT_OSS = dict(BASE, model_type="gpt_oss", architectures=["GptOssForCausalLM"], num_local_experts=6, num_experts_per_tok=2,
+               sliding_window=7, swiglu_limit=7.0, rope_theta=150000.0, attention_bias=True, num_hidden_layers=3, intermediate_size=64)
 # Weights that the rope cases share: a head size large enough for the bands of llama3 and yarn.
 ROPE = dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2)
 NO_SCALING = {"rope_scaling": None}
@@ -239,6 +257,44 @@ CASES = [
          query_pre_attn_scalar=12, sliding_window=5, attn_logit_softcapping=None, final_logit_softcapping=0.75,
          layer_types=["full_attention", "sliding_attention"]), style=5, dtype="f16", norm=0, seed=3010,
          without=[{"layer_types": ["full_attention"] * 2}, {"final_logit_softcapping": None}]),
+    # Mixtures of experts.
+    case("mixtral", MIXTRAL, gguf_type="BF16", tokens=24, seed=3000),
+    case("mixtral_window", MIXTRAL, dict(num_local_experts=3, num_experts_per_tok=1, hidden_size=36, intermediate_size=33,
+         num_attention_heads=3, num_key_value_heads=1, head_dim=None, vocab_size=67, sliding_window=7), style=5, dtype="f16",
+         tokens=24, shards=2, seed=3100, without=[{"sliding_window": None}]),
+    case("qwen2_moe", QWEN2_MOE, gguf_type="BF16", tokens=24, seed=3200, without=[{"norm_topk_prob": True}]),
+    case("qwen2_moe_sparse", QWEN2_MOE, dict(num_hidden_layers=4, hidden_size=36, num_attention_heads=3,
+         num_key_value_heads=1, intermediate_size=52, num_experts=5,
+         num_experts_per_tok=5, moe_intermediate_size=17, shared_expert_intermediate_size=15, decoder_sparse_step=2,
+         mlp_only_layers=[3], norm_topk_prob=True, tie_word_embeddings=True, vocab_size=69), style=5, dtype="f16", tokens=24,
+         seed=3300),
+    case("qwen3_moe", QWEN3_MOE, gguf_type="BF16", tokens=24, seed=3400, without=[{"norm_topk_prob": False}]),
+    case("qwen3_moe_dense_layer", QWEN3_MOE, dict(num_hidden_layers=3, hidden_size=40, intermediate_size=37, num_experts=5,
+         num_experts_per_tok=2, moe_intermediate_size=31, head_dim=14, mlp_only_layers=[1], norm_topk_prob=False,
+         attention_bias=True, tie_word_embeddings=True, vocab_size=71), style=5, dtype="f16", tokens=24, seed=3500,
+         without=[{"norm_topk_prob": True}]),
+    case("deepseek_v3", DEEPSEEK_V3, gguf_type="BF16", tokens=24, seed=3600, without=[{"topk_group": 4},
+         {"routed_scaling_factor": 1.0}, {"norm_topk_prob": False}]),
+    case("deepseek_v3_yarn", DEEPSEEK_V3, dict(hidden_size=36, num_attention_heads=3, num_key_value_heads=3, n_routed_experts=6,
+         n_group=2, topk_group=1, num_experts_per_tok=2, n_shared_experts=2, moe_intermediate_size=17, kv_lora_rank=27,
+         q_lora_rank=19, qk_nope_head_dim=7, qk_rope_head_dim=6, v_head_dim=9, num_hidden_layers=2, attention_bias=True,
+         vocab_size=67, rope_scaling=dict(YARN, mscale=1.0, mscale_all_dim=1.0)), dtype="f16", gguf_type="F16", tokens=24,
+         seed=3700, without=[NO_SCALING, {"rope_scaling": YARN}]),
+    case("deepseek_v2", DEEPSEEK_V2, gguf_type="BF16", tokens=24, seed=3800),
+    case("deepseek_v2_groups", DEEPSEEK_V2, dict(topk_method="group_limited_greedy", n_group=4, topk_group=2, q_lora_rank=21,
+         n_routed_experts=12, routed_scaling_factor=16.0, num_attention_heads=2, num_key_value_heads=2, kv_lora_rank=34,
+         qk_nope_head_dim=16, qk_rope_head_dim=4, v_head_dim=15, num_hidden_layers=2, first_k_dense_replace=0, vocab_size=71,
+         rope_scaling=dict(YARN, rope_type="yarn", mscale=0.7, mscale_all_dim=0.9)), style=5, dtype="f16", tokens=24, seed=3900,
+         without=[NO_SCALING, {"topk_method": "greedy"}]),
+    case("gpt_oss", GPT_OSS, dict(rope_scaling=dict(YARN, rope_type="yarn", truncate=False), layer_types=["sliding_attention",
+         "full_attention", "sliding_attention"]), gguf_type="BF16", tokens=24, seed=4000, without=[NO_SCALING,
+         {"sliding_window": 8}]),
+    case("gpt_oss_clamped", GPT_OSS, dict(swiglu_limit=1.5), weights="gpt_oss", tokens=24, seed=4050,
+         without=[{"swiglu_limit": 7.0}]),
+    case("gpt_oss_hd20", GPT_OSS, dict(hidden_size=36, intermediate_size=23, num_attention_heads=3, num_key_value_heads=1,
+         head_dim=20, num_local_experts=5, num_experts_per_tok=3, num_hidden_layers=2, vocab_size=67, tie_word_embeddings=True,
+         swiglu_limit=2.5, rope_scaling=dict(YARN, rope_type="yarn", beta_fast=3.0)), style=5, dtype="f16", tokens=24, seed=4100,
+         without=[NO_SCALING, {"layer_types": ["full_attention"] * 2}]),
 ]
 
 
@@ -292,24 +348,72 @@ def logits_of(model, tokens):
 saved_float64 = torch.float64
 
 
+def parameters_of(model):
+  """Views of all parameters, and of the buffers that files have, by the names of published files, sorted. In memory transformers 5
+  keeps the matrices of all experts together."""
+  named = dict(model.named_parameters())
+  named.update((n, b) for n, b in model.named_buffers() if n.endswith("e_score_correction_bias"))
+  kind, found = model.config.model_type, {}
+  for name, p in named.items():
+    p = p.data
+    experts, _, part = name.rpartition(".")
+    if kind == "mixtral":
+      experts, name = (n.replace(".mlp.", ".block_sparse_moe.") for n in (experts, name))
+    if kind == "gpt_oss" or not experts.endswith(".experts"):
+      found[name] = p
+      continue
+    gate, up, down = ("w1", "w3", "w2") if kind == "mixtral" else ("gate_proj", "up_proj", "down_proj")
+    for e in range(p.shape[0]):
+      if part == "down_proj":
+        found[f"{experts}.{e}.{down}.weight"] = p[e]
+      else:
+        found[f"{experts}.{e}.{gate}.weight"], found[f"{experts}.{e}.{up}.weight"] = p[e].chunk(2)
+  return dict(sorted(found.items()))
+
+
 def shapes_of(model):
-  return {name: tuple(p.shape) for name, p in sorted(model.named_parameters())}
+  return {name: tuple(p.shape) for name, p in parameters_of(model).items()}
+
+
+def keeps_its_experts(model, tokens, noise):
+  """Whether each token has the same experts when every parameter is off by `noise`, relative to its size: rounding then changes
+  logits only a little. Models without experts keep theirs."""
+  def chosen():
+    found = []
+    hooks = [m.register_forward_hook(lambda module, inputs, outputs: found.append(outputs[-1].sort(-1)[0]))
+             for m in model.modules() if type(m).__name__.lower().endswith("router")]
+    model(torch.tensor([tokens]), use_cache=False)
+    for hook in hooks:
+      hook.remove()
+    return found
+  with torch.no_grad():
+    before, generator = chosen(), torch.Generator().manual_seed(1)
+    for _ in range(3 if before else 0):
+      saved = {n: p.clone() for n, p in parameters_of(model).items()}
+      for p in parameters_of(model).values():
+        p += noise * p.abs().mean() * torch.randn(p.shape, generator=generator)
+      after = chosen()
+      for n, p in parameters_of(model).items():
+        p.copy_(saved[n])
+      if not all(torch.equal(a, b) for a, b in zip(before, after)):
+        return False
+  return True
 
 
 def random_weights(model, rng, norm):
   """The values of weights.draw_numpy."""
-  parameters = dict(model.named_parameters())
+  parameters = parameters_of(model)
   with torch.no_grad():
     for name, x in weights.draw_numpy(rng, shapes_of(model), norm):
       parameters[name].copy_(torch.from_numpy(x.astype(np.float32)))
 
 
 def write_gguf(path, model, config, gguf_type, name):
-  weights.write_gguf(path, {n: p.detach().float().numpy() for n, p in sorted(model.named_parameters())}, config, gguf_type, name)
+  weights.write_gguf(path, {n: p.detach().float().numpy() for n, p in parameters_of(model).items()}, config, gguf_type, name)
 
 
 def save_weights(folder, model, dtype, shards):
-  tensors = {k: v.detach().to(DTYPES[dtype][1]).contiguous().clone() for k, v in sorted(model.named_parameters())}
+  tensors = {k: v.detach().to(DTYPES[dtype][1]).contiguous().clone() for k, v in parameters_of(model).items()}
   if shards == 1:
     save_file(tensors, folder / "model.safetensors", metadata={"format": "pt"})
     return
@@ -327,8 +431,12 @@ def save_weights(folder, model, dtype, shards):
 
 
 def open_model(folder):
-  model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager")
+  model = transformers.AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32, attn_implementation="eager",
+                                                            experts_implementation="eager")
   return model.eval()
+
+
+kRoutingNoise = 4e-3  # what float16 and bfloat16 do to sums
 
 
 def relative(a, b):
@@ -360,6 +468,8 @@ def make(c, seed):
   rng = np.random.default_rng(seed + 1)
   tokens = [1] + rng.integers(3, c["config"]["vocab_size"], c["tokens"] - 1).tolist()
   plain = open_model(folder)
+  if not keeps_its_experts(plain, tokens, kRoutingNoise):
+    return make(c, seed + 1)
   with torch.no_grad():
     float32 = plain(torch.tensor([tokens]), use_cache=False).logits[0].double().numpy()
   if c["gguf_type"]:

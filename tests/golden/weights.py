@@ -39,6 +39,7 @@ except ImportError:
 HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import encoder_gguf
+import moe_gguf
 
 RECIPE = "weights.txt"
 SAFETENSORS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
@@ -104,7 +105,7 @@ def draw_numpy(seed, tensors, norm=1.0):
     x = generator.standard_normal(tuple(shape))
     if name.endswith("norm.weight") or (len(shape) == 1 and name.endswith("weight")):
       x = float(norm) + 0.3 * x
-    elif name.endswith("bias"):
+    elif name.endswith("bias") or len(shape) == 1:
       x = 0.4 * x
     elif "embed_tokens" in name:
       x = 0.7 * x
@@ -336,10 +337,11 @@ PROJECTIONS = {"self_attn.q_proj": "attn_q", "self_attn.k_proj": "attn_k", "self
                "self_attn.o_proj": "attn_output", "mlp.gate_proj": "ffn_gate", "mlp.up_proj": "ffn_up",
                "mlp.down_proj": "ffn_down"}
 HEAD_NORMS = {"self_attn.q_norm": "attn_q_norm", "self_attn.k_norm": "attn_k_norm"}
-GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", **PROJECTIONS, **HEAD_NORMS}
+GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_norm", **PROJECTIONS, **HEAD_NORMS, **moe_gguf.EXPERTS, **moe_gguf.LATENT}
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 # Where they differ.
 FAMILY_NAMES = {
+    "gpt-oss": moe_gguf.GPT_OSS,
     "gemma2": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
     "gemma3": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
     "olmo2": POST_NORMS,
@@ -354,7 +356,9 @@ FAMILY_NAMES = {
                "ln_mlp": "attn_norm", "ln_attn": "attn_norm_2", "mlp.dense_h_to_4h": "ffn_up", "mlp.dense_4h_to_h": "ffn_down"},
     "starcoder2": {"mlp.c_fc": "ffn_up", "mlp.c_proj": "ffn_down"},
 }
-ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r"}
+ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r",
+                 "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "deepseek_v2": "deepseek2",
+                 "deepseek_v3": "deepseek2", "gpt_oss": "gpt-oss"}
 # Of these the converter reorders the rows of q and k to pairs of neighbours.
 PERMUTED = ("llama", "granite", "smollm3")
 
@@ -373,10 +377,11 @@ def gguf_name(name, arch="llama"):
 
 def add_family_keys(w, arch, config):
   """What the families that came after Llama add."""
+  moe_gguf.add_keys(w, arch, config)
   if arch == "gemma2":
     w.add_attn_logit_softcapping(config["attn_logit_softcapping"])
     w.add_final_logit_softcapping(config["final_logit_softcapping"])
-  if arch in ("gemma2", "gemma3", "olmo2", "phi3") and config.get("sliding_window"):
+  if arch in ("gemma2", "gemma3", "olmo2", "phi3", "gpt-oss") and config.get("sliding_window"):
     w.add_sliding_window(config["sliding_window"])
   if arch == "granite":
     w.add_embedding_scale(config["embedding_multiplier"])
@@ -405,6 +410,11 @@ def write_gguf(path, tensors, config, gguf_type, name):
   heads = config["num_attention_heads"]
   kv_heads = config.get("num_key_value_heads", heads)
   head_dim = config.get("head_dim") or config["hidden_size"] // heads
+  if arch == "deepseek2":
+    tensors = moe_gguf.split_latent(tensors, config)
+    kv_heads, head_dim = 1, config["kv_lora_rank"] + config["qk_rope_head_dim"]
+  if arch == "gpt-oss":
+    tensors = moe_gguf.split_gpt_oss(tensors)
   w = gguf.GGUFWriter(path, arch)
   w.add_name(name)
   w.add_vocab_size(config["vocab_size"])
@@ -423,8 +433,10 @@ def write_gguf(path, tensors, config, gguf_type, name):
   if "rope_theta" in config:
     w.add_rope_freq_base(config["rope_theta"])
   w.add_key_length(head_dim)
-  w.add_value_length(head_dim)
+  w.add_value_length(config["kv_lora_rank"] if arch == "deepseek2" else head_dim)
   rotary_dim = int(head_dim * config.get("partial_rotary_factor", config.get("rotary_pct", 1.0)))
+  if arch == "deepseek2":
+    rotary_dim = config["qk_rope_head_dim"]
   if arch == "llama" or rotary_dim != head_dim:
     w.add_rope_dimension_count(rotary_dim)
   add_family_keys(w, arch, config)
@@ -449,7 +461,9 @@ def write_gguf(path, tensors, config, gguf_type, name):
     w.add_rope_scaling_attn_factors(float(np.sqrt(1 + np.log(factor) / np.log(original))))
     for length in ("long", "short"):
       w.add_tensor(f"rope_factors_{length}.weight", np.array(scaling[f"{length}_factor"], dtype=np.float32))
-  for n, x in tensors.items():
+  for n, x in moe_gguf.stack_experts(tensors).items():
+    if n.endswith("shared_expert_gate.weight"):
+      x = x[0]
     if arch in PERMUTED and ("q_proj" in n or "k_proj" in n):
       x = interleaved(x, heads if "q_proj" in n else kv_heads)
     if arch == "gpt2" and x.ndim == 2 and ".h." in n:
@@ -462,7 +476,7 @@ def write_gguf(path, tensors, config, gguf_type, name):
     if arch in ("gemma2", "gemma3") and n.endswith("norm.weight"):
       x = x + np.float32(1)
     x = np.ascontiguousarray(x)
-    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight":
+    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight" or n.endswith(moe_gguf.ROUTERS):
       w.add_tensor(gguf_name(n, arch), x)
     elif gguf_type == "F16":
       w.add_tensor(gguf_name(n, arch), x.astype(np.float16))

@@ -19,13 +19,31 @@ using ::testing::HasSubstr;
 struct Refusal {
   const char *model, *message;
 };
-constexpr Refusal kRefusals[] = {
-    {"qwen2_layer_types", "sliding windows of qwen2"},      {"qwen2_tied_window", "sliding windows of qwen2"},
-    {"qwen3_bias_window", "sliding windows of qwen3"},      {"rope_dynamic", "rope type \"dynamic\""},
-    {"rope_dynamic_short", "rope type \"dynamic\""},        {"rope_dynamic_v5", "rope type \"dynamic\""},
-    {"gemma3_scaled", "sliding windows of gemma3_text"},    {"gemma2_listed", "sliding windows of gemma2"},
-    {"smollm3_listed", "layers without rope of smollm3"},   {"olmo3_yarn", "sliding windows of olmo3"},
-    {"starcoder2_window", "sliding windows of starcoder2"}, {"rope_yarn_untruncated", "yarn with \"truncate\": false"}};
+constexpr Refusal kRefusals[] = {{"qwen2_layer_types", "sliding windows of qwen2"},
+                                 {"qwen2_tied_window", "sliding windows of qwen2"},
+                                 {"qwen3_bias_window", "sliding windows of qwen3"},
+                                 {"rope_dynamic", "rope type \"dynamic\""},
+                                 {"rope_dynamic_short", "rope type \"dynamic\""},
+                                 {"rope_dynamic_v5", "rope type \"dynamic\""},
+                                 {"gemma3_scaled", "sliding windows of gemma3_text"},
+                                 {"gemma2_listed", "sliding windows of gemma2"},
+                                 {"smollm3_listed", "layers without rope of smollm3"},
+                                 {"olmo3_yarn", "sliding windows of olmo3"},
+                                 {"starcoder2_window", "sliding windows of starcoder2"},
+                                 {"rope_yarn_untruncated", "yarn with \"truncate\": false"},
+                                 {"mixtral", "mixtral models are not converted yet"},
+                                 {"mixtral_window", "mixtral models are not converted yet"},
+                                 {"qwen2_moe", "qwen2_moe models are not converted yet"},
+                                 {"qwen2_moe_sparse", "qwen2_moe models are not converted yet"},
+                                 {"qwen3_moe", "qwen3_moe models are not converted yet"},
+                                 {"qwen3_moe_dense_layer", "qwen3_moe models are not converted yet"},
+                                 {"deepseek_v2", "deepseek_v2 models are not converted yet"},
+                                 {"deepseek_v2_groups", "deepseek_v2 models are not converted yet"},
+                                 {"deepseek_v3", "deepseek_v3 models are not converted yet"},
+                                 {"deepseek_v3_yarn", "deepseek_v3 models are not converted yet"},
+                                 {"gpt_oss", "gpt_oss models are not converted yet"},
+                                 {"gpt_oss_clamped", "gpt_oss models are not converted yet"},
+                                 {"gpt_oss_hd20", "gpt_oss models are not converted yet"}};
 
 Status convert(const std::string& folder, const GgufExport& options, const std::string& out) {
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));

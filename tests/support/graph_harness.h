@@ -84,11 +84,14 @@ struct Compiled {
   static Compiled make(Graph graph, int workers, SymbolValues bounds, CompileOptions options = {},
                        ExecutorOptions run = {}) {
     Compiled c;
-    auto kernels = cpu_kernels();
-    EXPECT_TRUE(kernels.ok());
+    if (!options.kernels) {
+      auto kernels = cpu_kernels();
+      EXPECT_TRUE(kernels.ok());
+      options.kernels = *kernels;
+    }
     options.bounds = bounds;
-    options.kernels = *kernels;
-    c.team = std::make_unique<WorkerTeam>(workers, std::pair{(*kernels)->worker_begin, (*kernels)->worker_end});
+    c.team =
+        std::make_unique<WorkerTeam>(workers, std::pair{options.kernels->worker_begin, options.kernels->worker_end});
     auto program = compile(std::move(graph), options, *c.team);
     EXPECT_TRUE(program.ok()) << program.status().to_string();
     c.executor = std::make_unique<Executor>(std::move(program).value(), *c.team, run);

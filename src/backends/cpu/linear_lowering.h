@@ -5,6 +5,8 @@
 
 namespace redline {
 
+/// Kernels for a matrix, whatever the layout of x. unsupported: no kernel reads its type.
+Result<LinearKernels> kernels_of_weight(const LowerContext& c, const ValueInfo& weight);
 /// Kernels for the matrix that is input i of the op; x is input 0. unsupported: no kernel reads its type.
 Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i);
 /// Bytes per output column of a packed matrix; columns are stored row panel by row panel.

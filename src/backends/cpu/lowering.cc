@@ -137,7 +137,7 @@ void CpuCompiler::pack_all(CpuProgram& code) {
       team_.parallel_for(strips, std::max<int64_t>(1, (1 << 20) / strip_bytes), [&](int64_t begin, int64_t end) {
         pack_strips(source.view, begin, end, target, source.source_row);
       });
-      if (source.file) {
+      if (source.file && !source.is_shared) {
         const auto* data = static_cast<const uint8_t*>(source.view.data);
         source.file->release(data - source.file->data(), source.view.bytes());
       }

@@ -13,8 +13,12 @@ extern const CpuLowering kColumnSquaresLowering;
 extern const CpuLowering kConcatRowsLowering;
 extern const CpuLowering kSliceRowsLowering;
 extern const CpuLowering kConcatColsLowering;
+extern const CpuLowering kConcatHeadsLowering;
 extern const CpuLowering kConv2dLowering;
 extern const CpuLowering kEmbeddingLowering;
+extern const CpuLowering kExpertGatedLinearLowering;
+extern const CpuLowering kExpertLinearLowering;
+extern const CpuLowering kExpertSumLowering;
 extern const CpuLowering kGatedAddLowering;
 extern const CpuLowering kGatedLinearLowering;
 extern const CpuLowering kActivatedLinearLowering;
@@ -22,11 +26,13 @@ extern const CpuLowering kGatherRowsLowering;
 extern const CpuLowering kGroupNormSumsLowering;
 extern const CpuLowering kGroupNormLowering;
 extern const CpuLowering kPackKvLowering;
+extern const CpuLowering kHeadLinearLowering;
 extern const CpuLowering kJointAttentionLowering;
 extern const CpuLowering kKvAppendLowering;
 extern const CpuLowering kLayerNormLowering;
 extern const CpuLowering kModulatedNormLowering;
 extern const CpuLowering kLinearLowering;
+extern const CpuLowering kMoeRouterLowering;
 extern const CpuLowering kPrepareXLowering;
 extern const CpuLowering kQkvLowering;
 extern const CpuLowering kRmsNormLowering;
@@ -50,8 +56,12 @@ const CpuLowering* const kLowerings[] = {
     &kConcatRowsLowering,
     &kSliceRowsLowering,
     &kConcatColsLowering,
+    &kConcatHeadsLowering,
     &kConv2dLowering,
     &kEmbeddingLowering,
+    &kExpertGatedLinearLowering,
+    &kExpertLinearLowering,
+    &kExpertSumLowering,
     &kGatedAddLowering,
     &kGatedLinearLowering,
     &kActivatedLinearLowering,
@@ -59,11 +69,13 @@ const CpuLowering* const kLowerings[] = {
     &kGroupNormSumsLowering,
     &kGroupNormLowering,
     &kPackKvLowering,
+    &kHeadLinearLowering,
     &kJointAttentionLowering,
     &kKvAppendLowering,
     &kLayerNormLowering,
     &kModulatedNormLowering,
     &kLinearLowering,
+    &kMoeRouterLowering,
     &kPrepareXLowering,
     &kQkvLowering,
     &kRmsNormLowering,

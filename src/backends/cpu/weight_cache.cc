@@ -24,8 +24,8 @@ namespace {
 // Increment when files of the previous version must no longer be read.
 constexpr uint32_t kVersion = 1;
 constexpr char kMagic[8] = {'R', 'L', 'P', 'A', 'C', 'K', 'E', 'D'};
-// Offset of the weights in the file, so that huge pages of the region are huge pages of the file.
-constexpr int64_t kDataOffset = 2 << 20;
+// The weights begin at a multiple of it, so that huge pages of the region are huge pages of the file.
+constexpr int64_t kHugePage = 2 << 20;
 constexpr int64_t kChunk = 16 << 20;
 // How long an exiting program waits for its writer.
 constexpr std::chrono::seconds kGrace{3};
@@ -46,12 +46,19 @@ uint64_t checksum(std::string_view bytes) {  // FNV-1a
 
 int64_t round_up(int64_t value, int64_t step) { return (value + step - 1) / step * step; }
 
+/// Offset of the weights in the file, behind header and table.
+int64_t data_offset(const std::string& table) {
+  return round_up(static_cast<int64_t>(sizeof(Header) + table.size()), kHugePage);
+}
+
 int64_t num_strips(const PackedWeight& w) { return (w.value->weight.view.shape[0] + kStripRows - 1) / kStripRows; }
 
 class Writer final : public WeightCacheWriter {
  public:
-  Writer(CacheWriter file, std::string head, const void* region, int64_t bytes)
-      : file_(std::move(file)), head_(std::move(head)), region_(static_cast<const uint8_t*>(region)), bytes_(bytes) {
+  /// `head`: header and table; `offset`: of the weights.
+  Writer(CacheWriter file, std::string head, int64_t offset, const void* region, int64_t bytes)
+      : file_(std::move(file)), head_(std::move(head)), offset_(offset), region_(static_cast<const uint8_t*>(region)),
+        bytes_(bytes) {
     thread_ = std::thread([this] {
       const bool ok = run();
       std::lock_guard lock(mutex_);
@@ -80,14 +87,15 @@ class Writer final : public WeightCacheWriter {
     for (int64_t begin = 0; begin < bytes_; begin += kChunk) {
       if (is_cancelled_.load()) return false;
       const int64_t n = std::min(kChunk, bytes_ - begin);
-      if (!file_.write(region_ + begin, n, kDataOffset + begin).ok()) return false;
-      file_.flush(kDataOffset + begin, n);
+      if (!file_.write(region_ + begin, n, offset_ + begin).ok()) return false;
+      file_.flush(offset_ + begin, n);
     }
     return file_.commit().ok();
   }
 
   CacheWriter file_;
   std::string head_;
+  int64_t offset_;
   const uint8_t* region_;
   int64_t bytes_;
   std::atomic<bool> is_cancelled_{false};
@@ -164,7 +172,7 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
   const bool is_whole = ::pread(file.get(), &header, sizeof header, 0) == static_cast<ssize_t>(sizeof header) &&
                         std::memcmp(header.magic, kMagic, sizeof kMagic) == 0 && header.version == kVersion &&
                         header.table_bytes == want.size() && header.table_checksum == checksum(want) &&
-                        header.region_bytes == bytes_ && info.st_size == kDataOffset + bytes_ &&
+                        header.region_bytes == bytes_ && info.st_size == data_offset(want) + bytes_ &&
                         ::pread(file.get(), got.data(), got.size(), sizeof header) == table_size && got == want;
   if (!is_whole) {
     ::unlink(path.c_str());
@@ -173,7 +181,7 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
   const int64_t page = ::sysconf(_SC_PAGESIZE), mapped = round_up(bytes_, page);
   void* own = region;
   // Mapped elsewhere first: the region stays intact until the file is validated.
-  void* place = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED, file.get(), kDataOffset);
+  void* place = ::mmap(nullptr, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED, file.get(), data_offset(want));
   if (place == MAP_FAILED) return false;
   const bool is_true = check_strips(static_cast<const uint8_t*>(place), team);
   ::munmap(place, static_cast<size_t>(mapped));
@@ -181,7 +189,7 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
     ::unlink(path.c_str());
     return false;
   }
-  place = ::mmap(own, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED | MAP_FIXED, file.get(), kDataOffset);
+  place = ::mmap(own, static_cast<size_t>(mapped), PROT_READ, MAP_SHARED | MAP_FIXED, file.get(), data_offset(want));
   if (place == MAP_FAILED) return false;
   ::madvise(place, static_cast<size_t>(mapped), MADV_HUGEPAGE);
 #ifdef MADV_POPULATE_READ
@@ -201,8 +209,9 @@ bool WeightCache::load(void* region, WorkerTeam& team) const {
 std::unique_ptr<WeightCacheWriter> WeightCache::store(const void* region) const {
   if (!enabled_) return nullptr;
   auto file = CacheWriter::create(options_.cache.folder, name_);
-  if (!file.ok() || !make_cache_room(options_.cache, kDataOffset + bytes_)) return nullptr;
   const std::string text = table();
+  const int64_t offset = data_offset(text);
+  if (!file.ok() || !make_cache_room(options_.cache, offset + bytes_)) return nullptr;
   Header header{};
   std::memcpy(header.magic, kMagic, sizeof kMagic);
   header.version = kVersion;
@@ -211,9 +220,8 @@ std::unique_ptr<WeightCacheWriter> WeightCache::store(const void* region) const 
   header.region_bytes = bytes_;
   std::string head(reinterpret_cast<const char*>(&header), sizeof header);
   head += text;
-  if (static_cast<int64_t>(head.size()) > kDataOffset) return nullptr;
   try {
-    return std::make_unique<Writer>(std::move(file).value(), std::move(head), region, bytes_);
+    return std::make_unique<Writer>(std::move(file).value(), std::move(head), offset, region, bytes_);
   } catch (const std::exception&) {  // no thread can be created
     return nullptr;
   }

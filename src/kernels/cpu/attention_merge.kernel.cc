@@ -4,7 +4,7 @@
 namespace redline::REDLINE_ISA_NS {
 namespace {
 
-constexpr int kMaxHeadDim = 512;
+constexpr int kMaxHeadDim = 640;
 
 void attention_merge(const AttentionMergeArgs& a) {
   alignas(64) float sums[kMaxHeadDim];

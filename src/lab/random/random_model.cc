@@ -176,11 +176,22 @@ std::vector<PlannedTensor> plan_tensors(const RandomModelSpec& spec) {
       vector(layer + "attn_k.bias", kv, Content::kBias);
       vector(layer + "attn_v.bias", kv, Content::kBias);
     }
-    if (s.architecture == "qwen3") {
+    if (s.architecture.starts_with("qwen3")) {
       vector(layer + "attn_q_norm.weight", s.head_dim, Content::kOnes);
       vector(layer + "attn_k_norm.weight", s.head_dim, Content::kOnes);
     }
     vector(layer + "ffn_norm.weight", s.hidden_size, Content::kOnes);
+    if (s.num_experts > 0) {
+      const auto experts = [&](const char* name, int64_t rows, int64_t columns) {
+        tensors.push_back({layer + name, {spec.dtype, {s.num_experts, rows, columns}, nullptr}, Content::kMatrix});
+      };
+      tensors.push_back(
+          {layer + "ffn_gate_inp.weight", {DType::kF32, {s.num_experts, s.hidden_size}, nullptr}, Content::kMatrix});
+      experts("ffn_gate_exps.weight", s.intermediate_size, s.hidden_size);
+      experts("ffn_up_exps.weight", s.intermediate_size, s.hidden_size);
+      experts("ffn_down_exps.weight", s.hidden_size, s.intermediate_size);
+      continue;
+    }
     matrix(layer + "ffn_gate", s.intermediate_size, s.hidden_size);
     matrix(layer + "ffn_up", s.intermediate_size, s.hidden_size);
     matrix(layer + "ffn_down", s.hidden_size, s.intermediate_size);
@@ -212,7 +223,11 @@ void fill_vector(const TensorView& view, Content content, uint8_t* target, uint6
 
 void fill_tensor(WorkerTeam& team, const RandomShape& shape, const PlannedTensor& tensor, uint8_t* target,
                  uint64_t counter) {
-  if (tensor.content == Content::kMatrix) return fill_matrix(team, tensor.view, target, counter);
+  if (tensor.content == Content::kMatrix) {
+    TensorView rows = tensor.view;  // of all experts
+    rows.shape = {rows.num_elements() / rows.shape.back(), rows.shape.back()};
+    return fill_matrix(team, rows, target, counter);
+  }
   if (tensor.content != Content::kRopeFactors) return fill_vector(tensor.view, tensor.content, target, counter);
   for (int64_t i = 0; i < tensor.view.num_elements(); ++i) {
     const float value = rope_factor(shape, i);
@@ -264,6 +279,11 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
   set("attention.value_length", s.head_dim);
   set("rope.dimension_count", s.head_dim);
   set("vocab_size", s.vocab_size);
+  if (s.num_experts > 0) {
+    set("expert_count", s.num_experts);
+    set("expert_used_count", s.experts_per_token);
+    set("expert_feed_forward_length", s.intermediate_size);
+  }
   writer.set_f32(arch + ".rope.freq_base", s.rope_theta);
   writer.set_f32(arch + ".attention.layer_norm_rms_epsilon", s.rms_norm_eps);
   set_vocabulary(writer, s.vocab_size);
@@ -273,8 +293,9 @@ void set_metadata(GgufWriter& writer, const RandomModelSpec& spec) {
 
 const std::vector<RandomShape>& random_shapes() {
   // name, architecture, layers, hidden, intermediate, heads, kv heads, head size, vocabulary, tied, context, theta,
-  // eps, Llama 3's factor: from config.json of SmolLM2-135M, Llama-3.2-1B and 3B, Llama-3.1-8B, Mistral-7B-v0.3,
-  // Qwen2.5, Qwen3-0.6B. "tiny" is for tests.
+  // eps, Llama 3's factor, experts and those of a token: from config.json of SmolLM2-135M, Llama-3.2-1B and 3B,
+  // Llama-3.1-8B, Mistral-7B-v0.3, Qwen2.5, Qwen3-0.6B, Qwen3-30B-A3B; qwen3-moe-5b is 8 layers of it. "tiny" and
+  // "tiny-moe" are for tests.
   static const std::vector<RandomShape> kShapes = {
       {"tiny", "llama", 2, 256, 512, 4, 2, 64, 512, true, 512, 10000, 1e-5f, 0},
       {"smollm-135m", "llama", 30, 576, 1536, 9, 3, 64, 49152, true, 8192, 100000, 1e-5f, 0},
@@ -287,6 +308,9 @@ const std::vector<RandomShape>& random_shapes() {
       {"qwen-3b", "qwen2", 36, 2048, 11008, 16, 2, 128, 151936, true, 32768, 1000000, 1e-6f, 0},
       {"qwen-7b", "qwen2", 28, 3584, 18944, 28, 4, 128, 152064, false, 32768, 1000000, 1e-6f, 0},
       {"qwen3-0.6b", "qwen3", 28, 1024, 3072, 16, 8, 128, 151936, true, 40960, 1000000, 1e-6f, 0},
+      {"tiny-moe", "qwen3moe", 2, 256, 256, 4, 2, 64, 512, false, 512, 10000, 1e-6f, 0, 6, 2},
+      {"qwen3-moe-5b", "qwen3moe", 8, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
+      {"qwen3-30b-a3b", "qwen3moe", 48, 2048, 768, 32, 4, 128, 151936, false, 40960, 1000000, 1e-6f, 0, 128, 8},
   };
   return kShapes;
 }

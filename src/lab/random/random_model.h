@@ -17,12 +17,13 @@ namespace redline::lab {
 /// The sizes of a decoder, as its published config.json gives them.
 struct RandomShape {
   std::string_view name;          ///< "llama-1b"
-  std::string_view architecture;  ///< "llama", "qwen2", "qwen3"
+  std::string_view architecture;  ///< "llama", "qwen2", "qwen3", "qwen3moe"
   int64_t num_layers, hidden_size, intermediate_size, num_heads, num_kv_heads, head_dim, vocab_size;
   bool tied;  ///< the embedding is also the output matrix
   int64_t context;
   float rope_theta, rms_norm_eps;
-  float llama3_factor;  ///< of Llama 3's rope scaling; 0: none
+  float llama3_factor;                             ///< of Llama 3's rope scaling; 0: none
+  int64_t num_experts = 0, experts_per_token = 0;  ///< of `intermediate_size` each; 0: an MLP
 };
 const std::vector<RandomShape>& random_shapes();
 

@@ -99,6 +99,25 @@ TEST(RandomModelFile, W8A8IsRoundedWhenOpened) {
   EXPECT_NEAR(std::sqrt(squares * 96), 1.0, 0.06);
 }
 
+TEST(RandomModelFile, AMixtureOfExpertsRuns) {
+  for (const char* name : {"random:tiny-moe:q4_k", "random:tiny-moe:bf16"}) {
+    const auto engine = open_engine(name);
+    ASSERT_TRUE(engine.ok()) << engine.status().to_string();
+    // Embedding, output, attention of two layers, routers, six experts.
+    const int64_t attention = 2 * (2 * 256 * 256 + 2 * 128 * 256), norms = 2 * (2 * 256 + 2 * 64) + 256;
+    EXPECT_EQ((*engine)->info().parameters,
+              2 * 512 * 256 + attention + norms + 2 * 6 * 256 + 2 * 6 * 3 * int64_t{256} * 256);
+    const auto sequence = (*engine)->new_sequence();
+    ASSERT_TRUE(sequence.ok());
+    const auto logits = (*sequence)->forward(std::vector<int32_t>{1, 400, 77, 12, 9});
+    ASSERT_TRUE(logits.ok()) << logits.status().to_string();
+    double squares = 0;
+    for (const float v : *logits) squares += double{v} * double{v};
+    EXPECT_GT(squares / 512, 0.05);
+    EXPECT_LT(squares / 512, 50);
+  }
+}
+
 TEST(RandomModelFile, IsTheSameEveryTimeAndOnDisk) {
   const testing::TemporaryFolder folder;
   const std::string path = folder.path() + "/tiny.gguf";
@@ -142,7 +161,8 @@ TEST(RandomModelFile, BadNamesAreExplained) {
   EXPECT_EQ(
       message("lama-1b:q4_0"),
       "random model \"lama-1b:q4_0\": no shape \"lama-1b\"; did you mean \"llama-1b\"?; shapes: tiny, smollm-135m, "
-      "llama-1b, llama-3b, llama-8b, mistral-7b, qwen-0.5b, qwen-1.5b, qwen-3b, qwen-7b, qwen3-0.6b");
+      "llama-1b, llama-3b, llama-8b, mistral-7b, qwen-0.5b, qwen-1.5b, qwen-3b, qwen-7b, qwen3-0.6b, tiny-moe, "
+      "qwen3-moe-5b, qwen3-30b-a3b");
   EXPECT_EQ(message("random:llama-1b"),
             "random model \"llama-1b\": the type of its weights is missing, as in llama-1b:q4_0");
   EXPECT_THAT(message("llama-1b:q4"), ::testing::HasSubstr("unknown type \"q4\""));

@@ -142,12 +142,17 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
-  const ValueInfo& w = c.in(i);
+Result<LinearKernels> kernels_of_weight(const LowerContext& c, const ValueInfo& weight) {
   const LinearKernels kernels =
-      choose_linear(c.kernels(), w.dtype, c.options().exact_f32, c.options().batch_invariance);
+      choose_linear(c.kernels(), weight.dtype, c.options().exact_f32, c.options().batch_invariance);
   if (!kernels.run[0])
-    return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
+    return unsupported("{} has type {}, which the linear kernels do not read", weight.name,
+                       dtype_info(weight.dtype).name);
+  return kernels;
+}
+
+Result<LinearKernels> linear_kernels(const LowerContext& c, size_t i) {
+  REDLINE_ASSIGN(const LinearKernels kernels, kernels_of_weight(c, c.in(i)));
   if (!(c.in(0).layouts == kernels.layouts))
     return internal("{} is not in the forms that its product reads", c.in(0).name);
   return kernels;

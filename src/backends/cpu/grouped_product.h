@@ -1,0 +1,134 @@
+// For lowerings whose tasks multiply groups of rows, each with a matrix of its own: the kernels of one matrix per
+// group, the conversion of a group's rows inside a task, and the queue that tasks take their work from.
+#pragma once
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <vector>
+
+#include "backends/cpu/linear_lowering.h"
+#include "tensor/packed_weight.h"
+
+namespace redline {
+
+/// Numbers 0, 1, 2, .., which the tasks of one stage take until there is no work for a number. Where the amount of work
+/// depends on the data, tasks cannot be assigned to workers before.
+class WorkQueue {
+ public:
+  int64_t next() const { return next_.fetch_add(1, std::memory_order_relaxed); }
+  /// Each of the `tasks` calls it once in a step, at its end; the last one resets the queue for the next step.
+  void leave(int tasks) const {
+    if (left_.fetch_add(1, std::memory_order_acq_rel) + 1 < tasks) return;
+    next_.store(0, std::memory_order_relaxed);
+    left_.store(0, std::memory_order_relaxed);
+  }
+
+ private:
+  mutable std::atomic<int64_t> next_{0};
+  mutable std::atomic<int> left_{0};
+};
+
+/// Rows that are multiplied at once. A multiple of kXTileRows.
+inline constexpr int64_t kGroupBlockRows = 256;
+
+/// One matrix [features, in_features] for each group, of one type.
+struct GroupMatrices {
+  LinearKernels kernels;
+  std::vector<const void*> weights;
+  const float* bias = nullptr;  ///< [groups, features]
+  int64_t features = 0, in_features = 0;
+  int64_t col_bytes = 0;  ///< of a packed weight
+  void (*prepare[kNumActivationLayouts])(const PrepareXArgs&) = {};
+
+  /// Of `groups` inputs from input `first` on.
+  static Result<GroupMatrices> make(LowerContext& c, size_t first, size_t groups) {
+    GroupMatrices m;
+    const ValueInfo& w = c.in(first);
+    REDLINE_ASSIGN(m.kernels, kernels_of_weight(c, w));
+    m.features = w.shape[0].constant();
+    m.in_features = w.shape[1].constant();
+    m.col_bytes = packed_col_bytes(w);
+    for (size_t i = 0; i < groups; ++i) {
+      REDLINE_ASSIGN(const void* weight, c.packed_weight(first + i));
+      m.weights.push_back(weight);
+    }
+    std::copy(std::begin(c.kernels().prepare_x), std::end(c.kernels().prepare_x), m.prepare);
+    for (int i = 0; i < m.kernels.layouts.count; ++i) {
+      const ActivationLayout layout = m.kernels.layouts.at[i].layout;
+      if (layout != ActivationLayout::kF32 && !m.prepare[static_cast<size_t>(layout)])
+        return unsupported("no kernel prepares x as {}", activation_layout_name(layout));
+    }
+    return m;
+  }
+
+  /// Bytes of prepared() for up to `rows` rows, a multiple of a cache line.
+  int64_t prepared_bytes(int64_t rows) const {
+    int64_t bytes = activation_layout_bytes(ActivationLayout::kF32, rows, in_features);
+    for (int i = 0; i < kernels.layouts.count; ++i)
+      bytes = std::max(bytes, activation_layout_bytes(kernels.layouts.at[i].layout, rows, in_features));
+    return (bytes + 63) / 64 * 64;
+  }
+
+  /// Rows in the layout of the kernel for a group of `group_rows`: of a float32 layout the rows themselves if they are
+  /// `stride` elements apart (0: they are not), else in `buffer`. row_of(r): row r < rows.
+  struct Prepared {
+    const void* x;
+    int64_t stride;
+  };
+  template <class RowOf>
+  Prepared prepared(int64_t group_rows, int64_t rows, int64_t stride, const RowOf& row_of, void* buffer) const {
+    const ActivationLayout layout = kernels.layouts.for_rows(group_rows);
+    if (layout == ActivationLayout::kF32) {
+      if (stride > 0 || rows == 1) return {row_of(0), stride > 0 ? stride : in_features};
+      for (int64_t r = 0; r < rows; ++r)
+        std::memcpy(static_cast<float*>(buffer) + r * in_features, row_of(r),
+                    static_cast<size_t>(in_features) * sizeof(float));
+      return {buffer, in_features};
+    }
+    for (int64_t r = 0; r < rows; ++r)
+      prepare[static_cast<size_t>(layout)]({.x = row_of(r),
+                                            .x_stride = in_features,
+                                            .cols = in_features,
+                                            .row_begin = r,
+                                            .row_end = r + 1,
+                                            .col_begin = 0,
+                                            .col_end = in_features,
+                                            .out = buffer});
+    return {buffer, in_features};
+  }
+
+  /// y: where column 0 of the first row would be.
+  void multiply(size_t group, int64_t group_rows, const Prepared& x, int64_t rows, int64_t begin, int64_t end, float* y,
+                int64_t y_stride, void* scratch) const {
+    kernels.for_rows(group_rows)({.x = x.x,
+                                  .x_stride = x.stride,
+                                  .rows = rows,
+                                  .weight = weights[group],
+                                  .out_features = features,
+                                  .in_features = in_features,
+                                  .n_begin = begin,
+                                  .n_end = end,
+                                  .bias = bias ? bias + static_cast<int64_t>(group) * features : nullptr,
+                                  .residual = nullptr,
+                                  .y = y,
+                                  .y_stride = y_stride,
+                                  .scratch = scratch});
+  }
+};
+
+/// Column tile i of n, cut at row panels of the packed weight.
+struct ColumnRange {
+  int64_t begin, end;
+};
+inline ColumnRange column_tile(int64_t features, int64_t i, int64_t n) {
+  const int64_t panels = (features + kStripRows - 1) / kStripRows;
+  return {std::min(features, panels * i / n * kStripRows), std::min(features, panels * (i + 1) / n * kStripRows)};
+}
+/// Number of column tiles that are worth a task of their own.
+inline int64_t most_column_tiles(int64_t features, int64_t col_bytes) {
+  constexpr int64_t kMinBytes = 32 << 10;
+  return std::clamp<int64_t>(features * col_bytes / kMinBytes, 1, (features + kStripRows - 1) / kStripRows);
+}
+
+}  // namespace redline

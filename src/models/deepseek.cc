@@ -1,0 +1,274 @@
+// DeepSeek-V2 and V3, and Kimi K2, which has the architecture of V3: latent attention, and a mixture of experts with
+// shared experts and group-limited routing (arXiv:2405.04434, arXiv:2412.19437).
+//
+// Keys and values of all heads are products of one latent vector per token, and the cache keeps nothing else: q W_k^T
+// is as good a query of the latent as q of the key (arXiv:2405.04434, 2.1.2, "absorbed"), and W_v is applied to the
+// weighted sum of latents. So attention has a single key-value head, [latent, rotated part], which all query heads
+// share. Its values are the keys; the rotated part of a result is not read.
+#include <cmath>
+#include <cstring>
+
+#include "graph/ops/concat.h"
+#include "graph/ops/head_linear.h"
+#include "graph/ops/linear.h"
+#include "models/llama.h"
+#include "models/moe.h"
+
+namespace redline {
+namespace {
+
+/// Sizes of latent attention, named as in config.json.
+struct LatentConfig {
+  int64_t q_lora_rank = 0;  ///< 0: queries are one product
+  int64_t kv_lora_rank = 0, qk_nope_head_dim = 0, qk_rope_head_dim = 0, v_head_dim = 0;
+  bool has_bias = false, interleaves = true;
+
+  int64_t q_size() const { return qk_nope_head_dim + qk_rope_head_dim; }
+  /// Row i of a rotated part as the files have it: neighbours rotate together.
+  int64_t rope_row(int64_t i) const {
+    const int64_t half = qk_rope_head_dim / 2;
+    return !interleaves ? i : i < half ? 2 * i : 2 * (i - half) + 1;
+  }
+};
+
+Result<LatentConfig> read_latent(const nlohmann::json& config, bool is_gguf) {
+  constexpr int64_t kMaxSize = int64_t{1} << 16;
+  ConfigReader r(config);
+  LatentConfig m;
+  if (r.has("q_lora_rank")) m.q_lora_rank = r.integer("q_lora_rank", 0, kMaxSize);
+  m.kv_lora_rank = r.integer("kv_lora_rank", 1, kMaxSize, is_gguf ? std::nullopt : std::optional<int64_t>(512));
+  m.qk_rope_head_dim = r.integer("qk_rope_head_dim", 2, kMaxSize, 64);
+  // Files without the sizes of single heads have them as attention.key_length and value_length.
+  if (is_gguf) {
+    m.qk_nope_head_dim =
+        r.integer(r.has("key_length_mla") ? "key_length_mla" : "head_dim", 1, kMaxSize) - m.qk_rope_head_dim;
+    m.v_head_dim = r.integer(r.has("v_head_dim") ? "v_head_dim" : "value_length", 1, kMaxSize);
+  } else {
+    m.qk_nope_head_dim = r.integer("qk_nope_head_dim", 1, kMaxSize, 128);
+    m.v_head_dim = r.integer("v_head_dim", 1, kMaxSize, 128);
+  }
+  m.has_bias = r.boolean("attention_bias", false);
+  m.interleaves = r.boolean("rope_interleave", true);
+  REDLINE_TRY(r.status());
+  return m;
+}
+
+Value project_queries(LayerBuilder& b, Value x, const LatentConfig& m, Value& rotated) {
+  const DecoderConfig& c = b.config();
+  GraphBuilder& g = b.graph();
+  int64_t in = c.hidden_size;
+  std::string name = "self_attn.q_proj";
+  if (m.q_lora_rank > 0) {
+    x = b.norm(b.project(x, "self_attn.q_a_proj", m.q_lora_rank, in, m.has_bias), "self_attn.q_a_layernorm",
+               m.q_lora_rank);
+    in = m.q_lora_rank;
+    name = "self_attn.q_b_proj";
+  }
+  const auto part = [&](const char* suffix, int64_t size, const std::function<int64_t(int64_t)>& row_in_head) {
+    const std::string own = b.scope() + name + suffix;
+    g.set_scope(own);
+    const auto row = [=, head = m.q_size()](int64_t n) { return n / size * head + row_in_head(n % size); };
+    return linear(g, x,
+                  b.weights().take_picked(b.scope() + name + ".weight", {c.num_heads * m.q_size(), in},
+                                          c.num_heads * size, row, own + ".weight"));
+  };
+  rotated = part("_rope", m.qk_rope_head_dim, [m](int64_t i) { return m.qk_nope_head_dim + m.rope_row(i); });
+  return part("_nope", m.qk_nope_head_dim, [](int64_t i) { return i; });
+}
+
+/// [normed latent, rotated part] of each token.
+Value project_latent(LayerBuilder& b, Value x, const LatentConfig& m, const std::function<Value(Value)>& rotate) {
+  const DecoderConfig& c = b.config();
+  GraphBuilder& g = b.graph();
+  const std::string name = b.scope() + "self_attn.kv_a_proj_with_mqa";
+  const int64_t stored = m.kv_lora_rank + m.qk_rope_head_dim;
+  const auto part = [&](const char* suffix, int64_t rows, const std::function<int64_t(int64_t)>& row_of) {
+    g.set_scope(name + suffix);
+    const Value weight =
+        b.weights().take_picked(name + ".weight", {stored, c.hidden_size}, rows, row_of, name + suffix + ".weight");
+    if (!b.weights().has_bias(name + ".bias", m.has_bias)) return linear(g, x, weight);
+    return linear(g, x, weight,
+                  b.weights().take_gathered(name + ".bias", {stored}, rows, row_of, name + suffix + ".bias"));
+  };
+  const Value latent = part("_latent", m.kv_lora_rank, [](int64_t i) { return i; });
+  const Value rope = part("_rope", m.qk_rope_head_dim, [m](int64_t i) { return m.kv_lora_rank + m.rope_row(i); });
+  const Value normed = b.norm(latent, "self_attn.kv_a_layernorm", m.kv_lora_rank);
+  return concat_cols(g, normed, rotate(rope));
+}
+
+/// By head: what takes queries into the latent space, [kv_lora_rank, qk_nope_head_dim], and results out of it,
+/// [v_head_dim, kv_lora_rank].
+struct Absorbed {
+  std::vector<Value> keys, values;
+};
+Absorbed take_absorbed(LayerBuilder& b, const LatentConfig& m) {
+  WeightReader& w = b.weights();
+  const int64_t heads = b.config().num_heads, nope = m.qk_nope_head_dim, rank = m.kv_lora_rank;
+  const std::string both = b.scope() + "self_attn.kv_b_proj.weight", k = b.scope() + "self_attn.k_b_proj.weight",
+                    v = b.scope() + "self_attn.v_b_proj.weight";
+  Absorbed a;
+  for (int64_t h = 0; h < heads; ++h) {
+    const std::string key = fmt::format("{}self_attn.k_b_proj.{}.weight", b.scope(), h),
+                      value = fmt::format("{}self_attn.v_b_proj.{}.weight", b.scope(), h);
+    if (w.has(k)) {  // GGUF files have keys transposed and by head
+      a.keys.push_back(w.take_slice(k, {heads, rank, nope}, h, 0, rank, key));
+      a.values.push_back(w.take_slice(v, {heads, m.v_head_dim, rank}, h, 0, m.v_head_dim, value));
+    } else {
+      const int64_t first = h * (nope + m.v_head_dim), stored = heads * (nope + m.v_head_dim);
+      a.keys.push_back(w.take_made(both, key, {stored, rank}, {rank, nope}, [=](const TensorView& from, uint8_t* to) {
+        const auto size = static_cast<size_t>(row_bytes(from.dtype, 1));
+        const auto* data = static_cast<const uint8_t*>(from.data);
+        for (int64_t i = 0; i < nope; ++i)
+          for (int64_t n = 0; n < rank; ++n)
+            std::memcpy(to + static_cast<size_t>(n * nope + i) * size,
+                        data + static_cast<size_t>((first + i) * rank + n) * size, size);
+      }));
+      a.values.push_back(w.take_rows(both, {stored, rank}, first + nope, m.v_head_dim, value));
+    }
+    if (!a.values.back().valid()) break;
+  }
+  return a;
+}
+
+Value latent_attention(LayerBuilder& b, Value x, const LatentConfig& m) {
+  const DecoderConfig& c = b.config();
+  GraphBuilder& g = b.graph();
+  const auto rotate = [&](Value v) { return b.rotate(v, m.qk_rope_head_dim); };
+  Value rotated;
+  const Value q = project_queries(b, x, m, rotated);
+  const Value latent = project_latent(b, x, m, rotate);
+  const Absorbed absorbed = take_absorbed(b, m);
+  g.set_scope(b.scope() + "self_attn.k_b_proj");
+  const Value q_latent = head_linear(g, q, absorbed.keys);
+  g.set_scope(b.scope() + "self_attn.q");
+  const Value y = b.attend(concat_heads(g, q_latent, rotate(rotated), c.num_heads), latent, latent);
+  g.set_scope(b.scope() + "self_attn.v_b_proj");
+  return b.project(head_linear(g, y, absorbed.values), "self_attn.o_proj", c.hidden_size, c.num_heads * m.v_head_dim,
+                   m.has_bias);
+}
+
+/// What V2 and V3 select differently.
+void read_routing(ConfigReader& r, bool is_v3, bool is_gguf, MoeConfig& moe) {
+  RouterAttrs& router = moe.router;
+  const std::string method = r.text("topk_method", is_v3 ? "noaux_tc" : is_gguf ? "group_limited_greedy" : "greedy");
+  if (is_v3 ? method != "noaux_tc" : method != "greedy" && method != "group_limited_greedy")
+    r.fail(
+        unsupported("config: topk_method \"{}\"; Redline runs greedy and group_limited_greedy in DeepSeek-V2, noaux_tc "
+                    "in V3",
+                    method));
+  const std::string scoring = r.text("scoring_func", is_v3 ? "sigmoid" : "softmax");
+  if (scoring != (is_v3 ? "sigmoid" : "softmax"))
+    r.fail(unsupported("config: scoring_func \"{}\"; Redline runs softmax in DeepSeek-V2, sigmoid in V3", scoring));
+  if (!is_v3 && router.normalizes) r.fail(unsupported("config: norm_topk_prob of DeepSeek-V2"));
+  router.score = is_v3 ? RouterScore::kSigmoid : RouterScore::kSoftmax;
+  moe.has_correction_bias = is_v3;
+  if (method == "greedy") return;
+  router.num_groups = r.has("n_group") ? r.integer("n_group", 1, router.num_experts) : 1;
+  router.groups_per_token = r.has("topk_group") ? r.integer("topk_group", 1, router.num_groups) : router.num_groups;
+  router.groups_by_two_best = is_v3;
+}
+
+Result<LanguageModel> build_deepseek(const Checkpoint& checkpoint, bool is_v3) {
+  const bool is_gguf = checkpoint.gguf_names != nullptr;
+  nlohmann::json config = checkpoint.config;
+  ConfigReader r(checkpoint.config);
+  constexpr int64_t kGgufSigmoid = 2;
+  if (is_gguf) is_v3 = r.integer("expert_gating_func", 0, 100, 1) == kGgufSigmoid;
+  REDLINE_ASSIGN(const LatentConfig m, read_latent(checkpoint.config, is_gguf));
+  if (m.qk_nope_head_dim < 1 || m.qk_rope_head_dim % 2 != 0)
+    return invalid_argument("config: heads of {} elements, {} of them rotated", m.q_size(), m.qk_rope_head_dim);
+  config["head_dim"] = m.qk_rope_head_dim;  // that rope is about
+  config["num_key_value_heads"] = 1;
+  config.erase("partial_rotary_factor");
+  nlohmann::json& scaling =
+      config[config.value("rope_scaling", nlohmann::json()).is_object() ? "rope_scaling" : "rope_parameters"];
+  if (scaling.is_object() && scaling.contains("log_multiplier") && scaling["log_multiplier"].is_number()) {
+    const double all = scaling["log_multiplier"].get<double>() / 0.1;  // as GGUF has it
+    scaling["mscale"] = scaling["mscale_all_dim"] = all;
+  }
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.max_positions = is_v3 ? 4096 : 2048}));
+  c.head_dim = m.kv_lora_rank + m.qk_rope_head_dim;
+  if (constexpr int64_t kMaxSize = 640; c.head_dim > kMaxSize)
+    return unsupported("config: kv_lora_rank {} and qk_rope_head_dim {}; Redline runs up to {} together",
+                       m.kv_lora_rank, m.qk_rope_head_dim, kMaxSize);
+  double scale = 1 / std::sqrt(static_cast<double>(m.q_size()));
+  if (scaling.is_object()) {
+    ConfigReader s(scaling);
+    const double factor = s.number("factor", 1e-6, 1e12, 1.0), all = s.number("mscale_all_dim", 0, 1e12, 0.0);
+    REDLINE_TRY(s.status());
+    if (factor > 1) scale *= std::pow(0.1 * all * std::log(factor) + 1, 2);
+  }
+  c.attention_scale = static_cast<float>(scale);
+
+  MoeConfig moe = read_moe_config(r, is_v3);
+  moe.intermediate_size = r.integer("moe_intermediate_size", 1, int64_t{1} << 24);
+  const int64_t shared = r.integer("n_shared_experts", 0, 1000, 0);
+  moe.shared_intermediate_size = shared * moe.intermediate_size;
+  read_routing(r, is_v3, is_gguf, moe);
+  const int64_t dense = r.integer("first_k_dense_replace", 0, c.num_layers, 0);
+  if (r.integer("moe_layer_freq", 1, 1000, 1) != 1) r.fail(unsupported("config: moe_layer_freq other than 1"));
+  REDLINE_TRY(r.status());
+  MoeNames names;
+  names.shared = "mlp.shared_experts";
+
+  LayerParts parts;
+  parts.mixer = [&](LayerBuilder& b, int64_t, Value x) { return latent_attention(b, x, m); };
+  parts.mlp = [&](LayerBuilder& b, int64_t layer, Value x) {
+    // Layers beyond the last one predict further tokens; they are not part of the model.
+    if (layer == 0)
+      for (const auto& [name, source] : checkpoint.tensors)
+        if (name.starts_with(fmt::format("{}{}.", c.names.layers, c.num_layers))) b.weights().ignore(name);
+    return layer < dense ? b.gated_mlp(x, false) : moe_block(b, x, moe, names);
+  };
+  return build_llama_decoder(is_v3 ? "deepseek_v3" : "deepseek_v2", c, checkpoint, {}, parts);
+}
+
+constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                   {"attn_q", "self_attn.q_proj"},
+                                   {"attn_q_a", "self_attn.q_a_proj"},
+                                   {"attn_q_a_norm", "self_attn.q_a_layernorm"},
+                                   {"attn_q_b", "self_attn.q_b_proj"},
+                                   {"attn_kv_a_mqa", "self_attn.kv_a_proj_with_mqa"},
+                                   {"attn_kv_a_norm", "self_attn.kv_a_layernorm"},
+                                   {"attn_kv_b", "self_attn.kv_b_proj"},
+                                   {"attn_k_b", "self_attn.k_b_proj"},
+                                   {"attn_v_b", "self_attn.v_b_proj"},
+                                   {"attn_output", "self_attn.o_proj"},
+                                   {"ffn_norm", "post_attention_layernorm"},
+                                   {"ffn_gate", "mlp.gate_proj"},
+                                   {"ffn_up", "mlp.up_proj"},
+                                   {"ffn_down", "mlp.down_proj"}};
+constexpr GgufName kGgufMoe[] = {{"ffn_gate_inp", "mlp.gate"},
+                                 {"exp_probs_b", "mlp.gate.e_score_correction"},
+                                 {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                 {"ffn_up_exps", "mlp.experts.up_proj"},
+                                 {"ffn_down_exps", "mlp.experts.down_proj"},
+                                 {"ffn_gate_shexp", "mlp.shared_experts.gate_proj"},
+                                 {"ffn_up_shexp", "mlp.shared_experts.up_proj"},
+                                 {"ffn_down_shexp", "mlp.shared_experts.down_proj"}};
+
+}  // namespace
+
+extern const ModelFamily kDeepseekV2Family = {
+    .model_type = "deepseek_v2",
+    .architecture = "DeepseekV2ForCausalLM",
+    .gguf = {.architecture = "deepseek2",
+             .top = kLlamaGgufTop,
+             .layer = kGgufLayer,
+             .more_layer = kGgufMoe,
+             .has_experts = true},
+    .build = [](const Checkpoint& checkpoint) { return build_deepseek(checkpoint, false); },
+};
+
+extern const ModelFamily kDeepseekV3Family = {
+    .model_type = "deepseek_v3",
+    .architecture = "DeepseekV3ForCausalLM",
+    .gguf = {.architecture = "deepseek2",
+             .top = kLlamaGgufTop,
+             .layer = kGgufLayer,
+             .more_layer = kGgufMoe,
+             .has_experts = true},
+    .build = [](const Checkpoint& checkpoint) { return build_deepseek(checkpoint, true); },
+};
+
+}  // namespace redline

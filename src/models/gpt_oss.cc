@@ -1,0 +1,177 @@
+// gpt-oss: a mixture of experts with a clamped SwiGLU, MXFP4 weights that stay packed, a sink logit per head, and
+// windows in every other layer (OpenAI 2025, arXiv:2508.10925).
+#include <cmath>
+#include <cstring>
+
+#include "models/llama.h"
+#include "models/moe.h"
+#include "models/rope_config.h"
+
+namespace redline {
+namespace {
+
+constexpr int64_t kBlock = 32;       // elements of an MXFP4 block
+constexpr int64_t kBlockBytes = 17;  // an exponent, then pairs of codes
+constexpr int64_t kCodeBytes = kBlockBytes - 1;
+
+/// A block of the file as ours: elements 2 i and 2 i + 1 are a byte there, elements i and i + 16 here.
+void convert_block(const uint8_t* codes, uint8_t scale, uint8_t* out) {
+  const auto code = [&](int64_t i) { return codes[i / 2] >> (i % 2 * 4) & 15; };
+  out[0] = scale;
+  for (int64_t i = 0; i < kCodeBytes; ++i) out[1 + i] = static_cast<uint8_t>(code(i) | code(i + kCodeBytes) << 4);
+}
+
+/// How the experts' tensors of published folders lie: `rows` rows for each expert, of which a matrix has every
+/// `stride`-th from `first` on (gate and up alternate).
+struct Part {
+  std::string name;
+  int64_t experts, rows, cols, first, stride;
+  int64_t own_rows() const { return rows / stride; }
+};
+
+/// NAME_blocks [experts, rows, cols / 32, 16] and NAME_scales [experts, rows, cols / 32].
+Value take_fp4(LayerBuilder& b, const Part& p, int64_t expert, const std::string& own) {
+  GraphBuilder& g = b.graph();
+  if (p.cols % kBlock != 0)
+    return g.fail(unsupported("{}_blocks: rows of {} elements, not whole blocks of {}", p.name, p.cols, kBlock));
+  const int64_t blocks = p.cols / kBlock;
+  auto codes = b.weights().find(p.name + "_blocks", {p.experts, p.rows, blocks, kCodeBytes});
+  if (!codes.ok()) return g.fail(std::move(codes).status());
+  auto scales = b.weights().find(p.name + "_scales", {p.experts, p.rows, blocks});
+  if (!scales.ok()) return g.fail(std::move(scales).status());
+  if (codes->view.dtype != DType::kI8 || scales->view.dtype != DType::kI8)
+    return g.fail(invalid_argument("{}_blocks and {}_scales must be of type U8", p.name, p.name));
+  const auto* from = static_cast<const uint8_t*>(codes->view.data);
+  const auto* exponents = static_cast<const uint8_t*>(scales->view.data);
+  auto made = MappedFile::make(own, p.own_rows() * blocks * kBlockBytes, [&](uint8_t* to) {
+    for (int64_t row = 0; row < p.own_rows(); ++row)
+      for (int64_t i = 0; i < blocks; ++i, to += kBlockBytes) {
+        const int64_t at = (expert * p.rows + p.first + row * p.stride) * blocks + i;
+        convert_block(from + at * kCodeBytes, exponents[at], to);
+      }
+  });
+  if (!made.ok()) return g.fail(std::move(made).status());
+  WeightSource source;
+  source.file = std::move(made).value();
+  source.view = {DType::kMXFP4, {p.own_rows(), p.cols}, source.file->data()};
+  return g.weight(own, std::move(source));
+}
+
+/// NAME [experts, cols, rows] of a float type.
+Value take_transposed(LayerBuilder& b, const Part& p, int64_t expert, const std::string& own) {
+  return b.weights().take_made(
+      p.name, own, {p.experts, p.cols, p.rows}, {p.own_rows(), p.cols}, [&](const TensorView& from, uint8_t* to) {
+        const auto size = static_cast<size_t>(row_bytes(from.dtype, 1));
+        const auto* data =
+            static_cast<const uint8_t*>(from.data) + static_cast<size_t>(expert * p.cols * p.rows) * size;
+        for (int64_t row = 0; row < p.own_rows(); ++row)
+          for (int64_t col = 0; col < p.cols; ++col, to += size)
+            std::memcpy(to, data + static_cast<size_t>(col * p.rows + p.first + row * p.stride) * size, size);
+      });
+}
+
+/// The part's elements of NAME_bias [experts, rows].
+Value take_bias(LayerBuilder& b, const Part& p, const std::string& own) {
+  return b.weights().take_made(
+      p.name + "_bias", own, {p.experts, p.rows}, {p.experts, p.own_rows()}, [&](const TensorView& from, uint8_t* to) {
+        const auto size = static_cast<size_t>(row_bytes(from.dtype, 1));
+        for (int64_t i = 0; i < p.experts * p.own_rows(); ++i, to += size)
+          std::memcpy(to, static_cast<const uint8_t*>(from.data) + static_cast<size_t>(p.first + i * p.stride) * size,
+                      size);
+      });
+}
+
+ExpertWeights take_experts_of(LayerBuilder& b, const MoeConfig& c) {
+  WeightReader& w = b.weights();
+  const int64_t count = c.router.num_experts, inner = c.intermediate_size, hidden = b.config().hidden_size;
+  const std::string experts = b.scope() + "mlp.experts.";
+  ExpertWeights e;
+  if (w.has(experts + "gate_proj.weight")) {  // GGUF
+    e = take_experts(b, c);
+    e.gate_bias = w.take(experts + "gate_proj.bias", {count, inner});
+    e.up_bias = w.take(experts + "up_proj.bias", {count, inner});
+    e.down_bias = w.take(experts + "down_proj.bias", {count, hidden});
+    return e;
+  }
+  const auto take = [&](const Part& p, const char* part, std::vector<Value>& matrices, Value& bias) {
+    const bool is_fp4 = w.has(p.name + "_blocks");
+    for (int64_t i = 0; i < count; ++i) {
+      const std::string own = fmt::format("{}{}.{}.weight", experts, i, part);
+      matrices.push_back(is_fp4 ? take_fp4(b, p, i, own) : take_transposed(b, p, i, own));
+      if (!matrices.back().valid()) return;
+    }
+    bias = take_bias(b, p, fmt::format("{}{}.bias", experts, part));
+  };
+  take({experts + "gate_up_proj", count, 2 * inner, hidden, 0, 2}, "gate_proj", e.gate, e.gate_bias);
+  take({experts + "gate_up_proj", count, 2 * inner, hidden, 1, 2}, "up_proj", e.up, e.up_bias);
+  take({experts + "down_proj", count, hidden, inner, 0, 1}, "down_proj", e.down, e.down_bias);
+  return e;
+}
+
+Result<LanguageModel> build(const Checkpoint& checkpoint) {
+  nlohmann::json config = with_rope_theta(checkpoint.config, 150000);
+  const bool is_gguf = checkpoint.gguf_names != nullptr;
+  // The published models interpolate without rounding the bounds of yarn's ramp, which GGUF has no key for.
+  if (is_gguf && config.contains("rope_scaling") && config["rope_scaling"].is_object())
+    config["rope_scaling"]["truncate"] = false;
+  const auto is_set = [&](const char* key) { return config.contains(key) && config[key].is_object(); };
+  if (!is_set("rope_scaling") && !is_set("rope_parameters") && !is_gguf)
+    config["rope_scaling"] = {{"rope_type", "yarn"}, {"factor", 32.0},    {"beta_fast", 32.0},
+                              {"beta_slow", 1.0},    {"truncate", false}, {"original_max_position_embeddings", 4096}};
+  if (!config.contains("sliding_window")) config["sliding_window"] = 128;
+  REDLINE_ASSIGN(DecoderConfig c,
+                 read_decoder_config(
+                     config, {.head_dim = 64, .num_kv_heads = 8, .max_positions = 131072, .norm_eps_value = 1e-5}));
+  constexpr int64_t kFullEvery = 2;
+  REDLINE_ASSIGN(c.window, read_alternating_windows(config, c.num_layers, kFullEvery));
+  ConfigReader r(checkpoint.config);
+  MoeConfig moe = read_moe_config(r, true);
+  moe.has_router_bias = true;
+  moe.activation = Activation::kQuickGelu;  // x sigmoid(1.702 x)
+  moe.limit = static_cast<float>(r.number("swiglu_limit", 1e-6, 1e6, 7.0));
+  constexpr double kAlpha = 1.702;
+  if (r.number("swiglu_alpha", 0, 1e6, kAlpha) != kAlpha)
+    r.fail(unsupported("config: swiglu_alpha other than {}", kAlpha));
+  const bool bias = r.boolean("attention_bias", true);
+  REDLINE_TRY(r.status());
+  MoeNames names;
+  names.router = "mlp.router";
+
+  LayerParts parts;
+  parts.mixer = [&](LayerBuilder& b, int64_t, Value h) {
+    const int64_t q_size = c.num_heads * c.head_dim, kv_size = c.num_kv_heads * c.head_dim;
+    const Value q = b.rotate(b.project(h, "self_attn.q_proj", q_size, c.hidden_size, bias));
+    const Value k = b.rotate(b.project(h, "self_attn.k_proj", kv_size, c.hidden_size, bias));
+    const Value v = b.project(h, "self_attn.v_proj", kv_size, c.hidden_size, bias);
+    const std::string sinks = b.scope() + "self_attn.sinks";
+    const Value of_heads =
+        b.weights().take(b.weights().has(sinks + ".weight") ? sinks + ".weight" : sinks, {c.num_heads});
+    return b.project(b.attend(q, k, v, of_heads), "self_attn.o_proj", c.hidden_size, q_size, bias);
+  };
+  parts.mlp = [&](LayerBuilder& b, int64_t, Value x) { return moe_block(b, x, moe, names, take_experts_of(b, moe)); };
+  return build_llama_decoder("gpt_oss", c, checkpoint, {}, parts);
+}
+
+constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                   {"attn_q", "self_attn.q_proj"},
+                                   {"attn_k", "self_attn.k_proj"},
+                                   {"attn_v", "self_attn.v_proj"},
+                                   {"attn_output", "self_attn.o_proj"},
+                                   {"attn_sinks", "self_attn.sinks"},
+                                   {"post_attention_norm", "post_attention_layernorm"},
+                                   {"ffn_gate_inp", "mlp.router"},
+                                   {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                   {"ffn_up_exps", "mlp.experts.up_proj"},
+                                   {"ffn_down_exps", "mlp.experts.down_proj"}};
+
+}  // namespace
+
+extern const ModelFamily kGptOssFamily = {
+    .model_type = "gpt_oss",
+    .architecture = "GptOssForCausalLM",
+    .gguf =
+        {.architecture = "gpt-oss", .top = kLlamaGgufTop, .layer = kGgufLayer, .window_every = 2, .has_experts = true},
+    .build = build,
+};
+
+}  // namespace redline

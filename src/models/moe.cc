@@ -1,0 +1,142 @@
+#include "models/moe.h"
+
+#include "graph/ops/linear.h"
+
+namespace redline {
+
+MoeConfig read_moe_config(ConfigReader& r, bool normalizes) {
+  constexpr int64_t kMaxExperts = 4096, kMaxWidth = int64_t{1} << 24;
+  MoeConfig c;
+  const auto first_of = [&](std::initializer_list<const char*> keys) {
+    for (const char* key : keys)
+      if (r.has(key)) return key;
+    return *keys.begin();
+  };
+  c.router.num_experts = r.integer(first_of({"num_experts", "num_local_experts", "n_routed_experts"}), 1, kMaxExperts);
+  c.router.experts_per_token = r.integer("num_experts_per_tok", 1, kMaxExperts);
+  c.intermediate_size = r.integer(first_of({"moe_intermediate_size", "intermediate_size"}), 1, kMaxWidth);
+  c.router.normalizes = r.boolean("norm_topk_prob", normalizes);
+  c.router.scale = static_cast<float>(r.number("routed_scaling_factor", 0, 1e6, 1.0));
+  if (r.status().ok() && c.router.experts_per_token > c.router.num_experts)
+    r.fail(invalid_argument("config: num_experts_per_tok is {}, of {} experts", c.router.experts_per_token,
+                            c.router.num_experts));
+  return c;
+}
+
+Result<std::vector<bool>> read_sparse_layers(const nlohmann::json& config, int64_t num_layers) {
+  ConfigReader r(config);
+  const int64_t step = r.integer("decoder_sparse_step", 1, 1000, 1);
+  REDLINE_TRY(r.status());
+  std::vector<bool> sparse(static_cast<size_t>(num_layers));
+  for (int64_t i = 0; i < num_layers; ++i) sparse[static_cast<size_t>(i)] = (i + 1) % step == 0;
+  const auto dense = config.find("mlp_only_layers");
+  if (dense == config.end() || dense->is_null()) return sparse;
+  if (!dense->is_array()) return invalid_argument("config: mlp_only_layers must be a list of layers");
+  for (const auto& layer : *dense) {
+    if (!layer.is_number_integer() || layer.get<int64_t>() < 0 || layer.get<int64_t>() >= num_layers)
+      return invalid_argument("config: mlp_only_layers has {}, of {} layers", layer.dump(), num_layers);
+    sparse[static_cast<size_t>(layer.get<int64_t>())] = false;
+  }
+  return sparse;
+}
+
+namespace {
+
+/// One matrix [rows, cols] of each expert.
+std::vector<Value> take_matrices(LayerBuilder& b, const std::string& experts, const std::string& part, int64_t count,
+                                 int64_t rows, int64_t cols) {
+  WeightReader& w = b.weights();
+  const std::string together = fmt::format("{}{}.{}.weight", b.scope(), experts, part);
+  const bool is_one = w.has(together);
+  std::vector<Value> matrices;
+  matrices.reserve(static_cast<size_t>(count));
+  for (int64_t e = 0; e < count; ++e) {
+    const std::string own = fmt::format("{}{}.{}.{}.weight", b.scope(), experts, e, part);
+    matrices.push_back(is_one ? w.take_slice(together, {count, rows, cols}, e, 0, rows, own)
+                              : w.take(own, {rows, cols}));
+    if (!matrices.back().valid()) break;  // the error is kept
+  }
+  return matrices;
+}
+
+}  // namespace
+
+ExpertWeights take_experts(LayerBuilder& b, const MoeConfig& c, const MoeNames& names) {
+  const int64_t count = c.router.num_experts, inner = c.intermediate_size, hidden = b.config().hidden_size;
+  WeightReader& w = b.weights();
+  ExpertWeights experts;
+  const std::string fused = b.scope() + names.experts + ".gate_up_proj";
+  if (w.has(fused)) {
+    const std::string down = b.scope() + names.experts + ".down_proj";
+    for (int64_t e = 0; e < count; ++e) {
+      const auto own = [&](const std::string& part) {
+        return fmt::format("{}{}.{}.{}.weight", b.scope(), names.experts, e, part);
+      };
+      experts.gate.push_back(w.take_slice(fused, {count, 2 * inner, hidden}, e, 0, inner, own(names.gate)));
+      experts.up.push_back(w.take_slice(fused, {count, 2 * inner, hidden}, e, inner, inner, own(names.up)));
+      experts.down.push_back(w.take_slice(down, {count, hidden, inner}, e, 0, hidden, own(names.down)));
+      if (!experts.down.back().valid()) break;
+    }
+    return experts;
+  }
+  experts.gate = take_matrices(b, names.experts, names.gate, count, inner, hidden);
+  experts.up = take_matrices(b, names.experts, names.up, count, inner, hidden);
+  experts.down = take_matrices(b, names.experts, names.down, count, hidden, inner);
+  return experts;
+}
+
+ExpertCounts count_experts(const Graph& graph) {
+  ExpertCounts counts;
+  int64_t of_experts = 0;
+  for (const Op& op : graph.ops) {
+    if (op.def != &kExpertGatedLinear && op.def != &kExpertLinear) continue;
+    const auto& attrs = std::any_cast<const ExpertLinearAttrs&>(op.attrs);
+    counts.num_experts = attrs.num_experts;
+    counts.experts_per_token = attrs.experts_per_token;
+    for (const ValueId id : op.inputs)
+      if (graph.value(id).kind == ValueKind::kWeight) of_experts += graph.value(id).weight.view.num_elements();
+  }
+  int64_t all = 0;
+  for (const ValueInfo& value : graph.values)
+    if (value.kind == ValueKind::kWeight) all += value.weight.view.num_elements();
+  counts.active_parameters = all - of_experts;
+  if (counts.num_experts > 0) counts.active_parameters += of_experts / counts.num_experts * counts.experts_per_token;
+  return counts;
+}
+
+Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names) {
+  return moe_block(b, x, c, names, take_experts(b, c, names));
+}
+
+Value moe_block(LayerBuilder& b, Value x, const MoeConfig& c, const MoeNames& names, const ExpertWeights& experts) {
+  GraphBuilder& g = b.graph();
+  WeightReader& w = b.weights();
+  const int64_t hidden = b.config().hidden_size;
+  const Value logits = b.project(x, names.router.c_str(), c.router.num_experts, hidden, c.has_router_bias);
+  Value correction;
+  if (c.has_correction_bias) {
+    const std::string stem = b.scope() + names.correction;
+    correction = w.take(w.has(stem + ".bias") ? stem + ".bias" : stem + "_bias", {c.router.num_experts});
+  }
+  const Routing routing = moe_router(g, logits, correction, c.router);
+
+  g.set_scope(b.scope() + names.experts);
+  const Value inner =
+      expert_gated_linear(g, x, routing, {experts.gate, experts.gate_bias}, {experts.up, experts.up_bias},
+                          {.activation = c.activation, .limit = c.limit});
+  const Value y = expert_linear(g, inner, routing, {experts.down, experts.down_bias});
+  Value shared, gate;
+  if (c.shared_intermediate_size > 0) {
+    shared = b.gated_mlp(x, names.shared, c.shared_intermediate_size, false);
+    if (c.has_shared_gate) {
+      const std::string name = b.scope() + names.shared_gate + ".weight";
+      g.set_scope(b.scope() + names.shared_gate);
+      // GGUF files store it as a vector.
+      gate = linear(g, x, w.is_vector(name) ? w.take_as(name, {hidden}, {1, hidden}) : w.take(name, {1, hidden}));
+    }
+  }
+  g.set_scope(b.scope() + names.experts);
+  return expert_sum(g, y, routing.weights, shared, gate);
+}
+
+}  // namespace redline

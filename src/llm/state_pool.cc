@@ -4,12 +4,6 @@
 #include <utility>
 
 namespace redline {
-namespace {
-
-int64_t pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
-
-}  // namespace
-
 StatePool::StatePool(const StatePlan& plan, std::span<const int64_t> num_pages, std::unique_ptr<StateMemory> memory)
     : memory_(std::move(memory)) {
   REDLINE_CHECK(num_pages.size() == plan.groups.size());
@@ -79,6 +73,11 @@ bool StatePool::steps_drop_state() const {
                      [](const Group& g) { return g.group->kind == StateKind::kRecurrent || g.group->window > 0; });
 }
 
+bool StatePool::has_recurrent() const {
+  return std::any_of(groups_.begin(), groups_.end(),
+                     [](const Group& g) { return g.group->kind == StateKind::kRecurrent; });
+}
+
 int64_t StatePool::tokens(int64_t (StatePool::*pages)(size_t) const) const {
   int64_t whole = INT64_MAX, windows = INT64_MAX;
   for (size_t g = 0; g < groups_.size(); ++g) {
@@ -102,7 +101,7 @@ SequenceState::~SequenceState() { truncate(0); }
 int64_t SequenceState::missing_pages(size_t g, int64_t tokens) const {
   const Table& table = tables_[g];
   if (is_recurrent(g)) return (table.pages[0] < 0) + (table.pages[1] < 0);
-  int64_t missing = pages_for(length_ + tokens) - std::ssize(table.pages);
+  int64_t missing = kv_pages_for(length_ + tokens) - std::ssize(table.pages);
   // A shared page that the step would write to is copied.
   if (length_ % kKvPageTokens != 0 && pool_.is_shared(g, table.pages[static_cast<size_t>(length_ / kKvPageTokens)]))
     ++missing;
@@ -126,7 +125,7 @@ void SequenceState::reserve_pages(size_t g, int64_t tokens) {
       last = own;
     }
   }
-  while (std::ssize(table.pages) < pages_for(length_ + tokens)) table.pages.push_back(*pool_.take(g));
+  while (std::ssize(table.pages) < kv_pages_for(length_ + tokens)) table.pages.push_back(*pool_.take(g));
 }
 
 Status SequenceState::check_pages(size_t g, int64_t tokens) const {
@@ -195,7 +194,7 @@ void SequenceState::commit(int64_t tokens) {
 
 void SequenceState::free_pages_beyond(size_t g, int64_t length) {
   Table& table = tables_[g];
-  while (std::ssize(table.pages) > pages_for(length)) {
+  while (std::ssize(table.pages) > kv_pages_for(length)) {
     if (table.pages.size() > table.freed) pool_.drop(g, table.pages.back());
     table.pages.pop_back();
   }
@@ -314,7 +313,7 @@ void SequenceState::restore(int64_t length, std::span<const std::vector<int32_t>
       pool_.share(g, table.pages[0]);
       continue;
     }
-    REDLINE_CHECK(std::ssize(pages[g]) == pages_for(length));
+    REDLINE_CHECK(std::ssize(pages[g]) == kv_pages_for(length));
     table.pages = pages[g];
     const int64_t window = pool_.group(g).window;
     const auto kept =

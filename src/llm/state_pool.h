@@ -15,6 +15,8 @@ namespace redline {
 
 /// Positions that a window keeps beyond what the next token reads, so that a sequence can be truncated by as many.
 inline constexpr int64_t kWindowSlack = 256;
+/// The recurrent states of a text are stored at multiples of it, and at the last page border of a prompt.
+inline constexpr int64_t kStateTokens = 256;
 
 /// Gives up pages that only a cache holds.
 class PageReclaimer {
@@ -65,6 +67,7 @@ class StatePool {
 
   /// Whether a step may drop state that the sequence had before: pages that leave a window, earlier recurrent states.
   bool steps_drop_state() const;
+  bool has_recurrent() const;
 
   /// Tokens that fit in the available pages of the groups that keep every position, or of all groups if none does.
   int64_t free_tokens() const { return tokens(&StatePool::num_available); }

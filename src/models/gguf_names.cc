@@ -7,17 +7,16 @@ namespace {
 
 constexpr std::string_view kGgufLayers = "blk.";
 
-struct Parts {
-  std::string_view stem, suffix;       ///< suffix: ".weight" or ".bias"
+struct GgufNameParts {
+  std::string_view stem, suffix;       ///< suffix: ".weight" or ".bias"; "" of a tensor without ("blk.3.ssm_a")
   std::string_view layer, layer_stem;  ///< of "blk.3.attn_q": "3", "attn_q"; empty outside of layers
 };
 
-Parts parts_of(std::string_view name, std::string_view layers) {
-  Parts p;
-  const size_t dot = name.rfind('.');
-  p.stem = name.substr(0, dot);
-  if (dot == std::string_view::npos) return p;
-  p.suffix = name.substr(dot);
+GgufNameParts parts_of(std::string_view name, std::string_view layers) {
+  GgufNameParts p;
+  for (const std::string_view suffix : {".weight", ".bias"})
+    if (name.ends_with(suffix)) p.suffix = suffix;
+  p.stem = name.substr(0, name.size() - p.suffix.size());
   if (!p.stem.starts_with(layers)) return p;
   const std::string_view rest = p.stem.substr(layers.size());
   const size_t end = rest.find('.');
@@ -30,8 +29,7 @@ Parts parts_of(std::string_view name, std::string_view layers) {
 }  // namespace
 
 std::string GgufNames::to_hf(std::string_view name) const {
-  const Parts p = parts_of(name, kGgufLayers);
-  if (p.suffix.empty()) return "";
+  const GgufNameParts p = parts_of(name, kGgufLayers);
   for (const GgufName& pair : top)
     if (p.stem == pair.gguf) return fmt::format("{}{}", pair.hf, p.suffix);
   for (const auto& list : {layer, more_layer})
@@ -42,9 +40,9 @@ std::string GgufNames::to_hf(std::string_view name) const {
 }
 
 std::string GgufNames::to_gguf(std::string_view name) const {
-  const Parts p = parts_of(name, hf_layers);
+  const GgufNameParts p = parts_of(name, hf_layers);
   for (const GgufName& pair : top)
-    if (!p.suffix.empty() && p.stem == pair.hf) return fmt::format("{}{}", pair.gguf, p.suffix);
+    if (p.stem == pair.hf) return fmt::format("{}{}", pair.gguf, p.suffix);
   for (const auto& list : {layer, more_layer})
     for (const GgufName& pair : list)
       if (!p.layer_stem.empty() && p.layer_stem == pair.hf)

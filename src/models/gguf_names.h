@@ -24,8 +24,10 @@ struct GgufNames {
   bool interleaves_rope = false;
   /// Of files that state a window: 0: no file does; 1: it is that of all layers; n: of all but every n-th.
   int64_t window_every = 0;
-  double window_rope_base = 0;  ///< rope base of layers with a window; 0: that of the others, without scaling
-  bool has_experts = false;     ///< of files that state a number of experts: Mixtral's architecture is llama
+  double window_rope_base = 0;     ///< rope base of layers with a window; 0: that of the others, without scaling
+  bool is_recurrent = false;       ///< files need not state heads of attention and the width of an MLP
+  bool alternates_groups = false;  ///< value heads of a recurrence are in the order (head of the group, group)
+  bool has_experts = false;        ///< of files that state a number of experts: Mixtral's architecture is llama
   std::string_view export_architecture = {};  ///< of files that are written, if it differs: llama.cpp has no "mistral"
 
   /// Hugging Face's name of a tensor; "": the family has no such tensor.

@@ -101,6 +101,16 @@ DEEPSEEK_V2 = {k: v for k, v in dict(DEEPSEEK_V3, model_type="deepseek_v2", arch
                n_group=1, topk_group=1, n_shared_experts=2).items() if k != "num_nextn_predict_layers"}
 GPT_OSS = dict(BASE, model_type="gpt_oss", architectures=["GptOssForCausalLM"], num_local_experts=6, num_experts_per_tok=2,
                sliding_window=7, swiglu_limit=7.0, rope_theta=150000.0, attention_bias=True, num_hidden_layers=3, intermediate_size=64)
+MAMBA2 = dict(model_type="mamba2", architectures=["Mamba2ForCausalLM"], vocab_size=64, hidden_size=32, num_hidden_layers=2,
+              num_heads=4, head_dim=16, state_size=12, expand=2, n_groups=1, conv_kernel=4, chunk_size=8, layer_norm_epsilon=1e-5,
+              use_bias=False, use_conv_bias=True, hidden_act="silu", tie_word_embeddings=False, bos_token_id=1, eos_token_id=2)
+QWEN3_NEXT = dict(BASE, model_type="qwen3_next", architectures=["Qwen3NextForCausalLM"], num_hidden_layers=4, head_dim=16,
+                  attention_bias=False, rms_norm_eps=1e-6, partial_rotary_factor=0.25, full_attention_interval=4,
+                  linear_conv_kernel_dim=4, linear_key_head_dim=8, linear_value_head_dim=12, linear_num_key_heads=2,
+                  linear_num_value_heads=4, num_experts=4, num_experts_per_tok=2, moe_intermediate_size=20,
+                  shared_expert_intermediate_size=28, norm_topk_prob=True, decoder_sparse_step=1, mlp_only_layers=[0, 2])
+QWEN3_5 = {k: v for k, v in dict(QWEN3_NEXT, model_type="qwen3_5_text", architectures=["Qwen3_5ForCausalLM"]).items()
+           if not any(word in k for word in ("expert", "moe", "sparse", "topk", "mlp_only"))}
 # Weights that the rope cases share: a head size large enough for the bands of llama3 and yarn.
 ROPE = dict(LLAMA, num_attention_heads=2, num_key_value_heads=1, head_dim=32, num_hidden_layers=2)
 NO_SCALING = {"rope_scaling": None}
@@ -295,6 +305,27 @@ CASES = [
          head_dim=20, num_local_experts=5, num_experts_per_tok=3, num_hidden_layers=2, vocab_size=67, tie_word_embeddings=True,
          swiglu_limit=2.5, rope_scaling=dict(YARN, rope_type="yarn", beta_fast=3.0)), style=5, dtype="f16", tokens=24, seed=4100,
          without=[NO_SCALING, {"layer_types": ["full_attention"] * 2}]),
+    # Mamba-2. More tokens than two chunks of a scan; the short steps of some are remembered over all of them.
+    case("mamba2", MAMBA2, gguf_type="BF16", tokens=70, seed=5000, without=[{"layer_norm_epsilon": 0.1}]),
+    case("mamba2_groups", MAMBA2, dict(hidden_size=36, num_heads=6, head_dim=12, state_size=17, n_groups=3, vocab_size=67,
+         time_step_limit=[0.01, 0.06], use_bias=True, use_conv_bias=False, tie_word_embeddings=True), style=5, dtype="f16",
+         tokens=71, shards=2, seed=5100, without=[{"time_step_limit": [0.01, 0.5]}]),
+    case("mamba2_hd20", MAMBA2, dict(hidden_size=30, num_heads=3, head_dim=20, state_size=33, conv_kernel=3,
+         num_hidden_layers=3, n_groups=1, vocab_size=71), dtype="f32", gguf_type="F32", tokens=67, seed=5200),
+    case("mamba2_two_groups", MAMBA2, dict(hidden_size=24, num_heads=4, head_dim=12, state_size=9, n_groups=2,
+         num_hidden_layers=2, vocab_size=65), dtype="f16", gguf_type="F16", tokens=40, seed=5300),
+    # Gated delta networks.
+    case("qwen3_next", QWEN3_NEXT, gguf_type="BF16", tokens=40, norm=0, seed=5400, without=[{"full_attention_interval": 2},
+         {"partial_rotary_factor": 0.5}, {"norm_topk_prob": False}]),
+    case("qwen3_next_listed", QWEN3_NEXT, dict(num_hidden_layers=3, hidden_size=36, num_attention_heads=3, num_key_value_heads=1,
+         head_dim=24, linear_key_head_dim=17, linear_value_head_dim=9, linear_num_key_heads=3, linear_num_value_heads=3,
+         linear_conv_kernel_dim=3, mlp_only_layers=[0, 1], intermediate_size=44, num_experts=5, num_experts_per_tok=1, vocab_size=67,
+         tie_word_embeddings=True, layer_types=["linear_attention", "full_attention", "linear_attention"]), style=5, dtype="f16",
+         tokens=40, norm=0, seed=5500, without=[{"layer_types": ["full_attention"] * 2 + ["linear_attention"]}]),
+    case("qwen3_5", QWEN3_5, dict(linear_num_value_heads=6), gguf_type="BF16", tokens=70, norm=0, seed=5600),
+    case("qwen3_5_hd12", QWEN3_5, dict(num_hidden_layers=3, full_attention_interval=2, hidden_size=30, num_attention_heads=2,
+         num_key_value_heads=2, head_dim=12, partial_rotary_factor=0.5, linear_key_head_dim=6, linear_value_head_dim=16, linear_num_key_heads=2,
+         linear_num_value_heads=2, vocab_size=65), dtype="f16", tokens=35, norm=0, seed=5700),
 ]
 
 

@@ -40,6 +40,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE))
 import encoder_gguf
 import moe_gguf
+import recurrent_gguf
 
 RECIPE = "weights.txt"
 SAFETENSORS = {"f32": "F32", "f16": "F16", "bf16": "BF16"}
@@ -341,6 +342,8 @@ GGUF_NAMES = {"input_layernorm": "attn_norm", "post_attention_layernorm": "ffn_n
 POST_NORMS = {"post_attention_layernorm": "post_attention_norm", "post_feedforward_layernorm": "post_ffw_norm"}
 # Where they differ.
 FAMILY_NAMES = {
+    "qwen3next": recurrent_gguf.DELTA,
+    "qwen35": recurrent_gguf.DELTA,
     "gpt-oss": moe_gguf.GPT_OSS,
     "gemma2": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
     "gemma3": dict(POST_NORMS, pre_feedforward_layernorm="ffn_norm"),
@@ -358,12 +361,14 @@ FAMILY_NAMES = {
 }
 ARCHITECTURES = {"mistral": "llama", "gpt_neox": "gptneox", "gemma3_text": "gemma3", "olmo3": "olmo2", "cohere": "command-r",
                  "mixtral": "llama", "qwen2_moe": "qwen2moe", "qwen3_moe": "qwen3moe", "deepseek_v2": "deepseek2",
-                 "deepseek_v3": "deepseek2", "gpt_oss": "gpt-oss"}
+                 "deepseek_v3": "deepseek2", "gpt_oss": "gpt-oss", "qwen3_next": "qwen3next", "qwen3_5_text": "qwen35"}
 # Of these the converter reorders the rows of q and k to pairs of neighbours.
 PERMUTED = ("llama", "granite", "smollm3")
 
 
 def gguf_name(name, arch="llama"):
+  if plain := recurrent_gguf.plain_name(name):
+    return plain
   for prefix in ("model.", "transformer.", "gpt_neox."):
     name = name.removeprefix(prefix)
   stem, kind = name.rsplit(".", 1)
@@ -378,6 +383,7 @@ def gguf_name(name, arch="llama"):
 def add_family_keys(w, arch, config):
   """What the families that came after Llama add."""
   moe_gguf.add_keys(w, arch, config)
+  recurrent_gguf.add_keys(w, arch, config)
   if arch == "gemma2":
     w.add_attn_logit_softcapping(config["attn_logit_softcapping"])
     w.add_final_logit_softcapping(config["final_logit_softcapping"])
@@ -398,6 +404,8 @@ def write_gguf(path, tensors, config, gguf_type, name):
   """What llama.cpp's converter writes for this model, vocabulary left out. `tensors`: name -> float32 values."""
   if config["model_type"] in encoder_gguf.ENCODERS:
     return encoder_gguf.write(path, tensors, config, gguf_type, name)
+  if config["model_type"] in recurrent_gguf.MODELS:
+    return recurrent_gguf.write(path, tensors, config, gguf_type, name)
   arch = ARCHITECTURES.get(config["model_type"], config["model_type"])
   for common, own in (("hidden_size", "n_embd"), ("num_hidden_layers", "n_layer"), ("num_attention_heads", "n_head"),
                       ("max_position_embeddings", "n_positions"), ("layer_norm_eps", "layer_norm_epsilon"),
@@ -415,6 +423,8 @@ def write_gguf(path, tensors, config, gguf_type, name):
     kv_heads, head_dim = 1, config["kv_lora_rank"] + config["qk_rope_head_dim"]
   if arch == "gpt-oss":
     tensors = moe_gguf.split_gpt_oss(tensors)
+  if arch in ("qwen3next", "qwen35"):
+    tensors = recurrent_gguf.delta_tensors(tensors, arch, config)
   w = gguf.GGUFWriter(path, arch)
   w.add_name(name)
   w.add_vocab_size(config["vocab_size"])
@@ -473,10 +483,10 @@ def write_gguf(path, tensors, config, gguf_type, name):
     if arch == "falcon" and "query_key_value" in n:  # the same; a group has queries, one key, one value
       groups = x.reshape(kv_heads, heads // kv_heads + 2, head_dim, *x.shape[1:])
       x = np.concatenate([part.reshape(-1, *x.shape[1:]) for part in (groups[:, :-2], groups[:, -2], groups[:, -1])])
-    if arch in ("gemma2", "gemma3") and n.endswith("norm.weight"):
+    if arch in ("gemma2", "gemma3", "qwen3next", "qwen35") and n.endswith("norm.weight") and "linear_attn" not in n:
       x = x + np.float32(1)
     x = np.ascontiguousarray(x)
-    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight" or n.endswith(moe_gguf.ROUTERS):
+    if x.ndim == 1 or gguf_type == "F32" or gguf_name(n, arch) == "position_embd.weight" or n.endswith((*moe_gguf.ROUTERS, "conv1d.weight")):
       w.add_tensor(gguf_name(n, arch), x)
     elif gguf_type == "F16":
       w.add_tensor(gguf_name(n, arch), x.astype(np.float16))

@@ -1,0 +1,176 @@
+#include "models/gated_delta.h"
+
+#include "graph/ops/gated_norm.h"
+#include "graph/ops/linear.h"
+
+namespace redline {
+
+Result<DecoderConfig> read_gated_delta_decoder(const Checkpoint& checkpoint) {
+  nlohmann::json config = checkpoint.config;
+  const auto parameters = config.find("rope_parameters");
+  const bool stated =
+      parameters != config.end() && parameters->is_object() && parameters->contains("partial_rotary_factor");
+  if (!checkpoint.gguf_names && !stated && !config.contains("partial_rotary_factor"))
+    config["partial_rotary_factor"] = 0.25;
+  REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(config, {.head_dim = 256, .max_positions = 32768}));
+  c.norm.plus_one = true;
+  ConfigReader r(config);
+  if (r.boolean("attention_bias", false)) return unsupported("config: attention_bias of this family");
+  REDLINE_TRY(r.status());
+  return c;
+}
+
+namespace {
+
+Result<std::vector<bool>> read_linear_layers(const nlohmann::json& config, int64_t num_layers) {
+  ConfigReader r(config);
+  const int64_t interval = r.integer("full_attention_interval", 1, 1000, 4);
+  REDLINE_TRY(r.status());
+  std::vector<bool> is_linear(static_cast<size_t>(num_layers));
+  const auto types = config.find("layer_types");
+  const bool listed = types != config.end() && !types->is_null();
+  if (listed && (!types->is_array() || types->size() != is_linear.size()))
+    return invalid_argument("config: layer_types must list {} layers", num_layers);
+  for (size_t i = 0; i < is_linear.size(); ++i) {
+    is_linear[i] = listed ? (*types)[i] == "linear_attention" : (static_cast<int64_t>(i) + 1) % interval != 0;
+    if (listed && !is_linear[i] && (*types)[i] != "full_attention")
+      return unsupported("config: layer_types[{}] is {}; Redline runs full_attention and linear_attention", i,
+                         (*types)[i].is_string() ? (*types)[i].get<std::string>() : (*types)[i].type_name());
+  }
+  return is_linear;
+}
+
+}  // namespace
+
+Result<GatedDeltaConfig> read_gated_delta_config(const Checkpoint& checkpoint, int64_t num_layers) {
+  constexpr int64_t kMaxWidth = int64_t{1} << 24;
+  ConfigReader r(checkpoint.config);
+  GatedDeltaConfig c;
+  GatedScanAttrs& a = c.scan;
+  a.is_delta = true;
+  if (checkpoint.gguf_names) {
+    a.groups_alternate = checkpoint.gguf_names->alternates_groups;
+    a.num_groups = r.integer("ssm_group_count", 1, kMaxWidth);
+    a.num_heads = r.integer("ssm_time_step_rank", 1, kMaxWidth);
+    a.key_dim = r.integer("ssm_state_size", 1, kMaxWidth);
+    a.value_dim = r.integer("ssm_inner_size", 1, kMaxWidth) / a.num_heads;
+    c.taps = r.integer("ssm_conv_kernel", 1, 64);
+  } else {
+    a.num_groups = r.integer("linear_num_key_heads", 1, kMaxWidth, 16);
+    a.num_heads = r.integer("linear_num_value_heads", 1, kMaxWidth, 32);
+    a.key_dim = r.integer("linear_key_head_dim", 1, kMaxWidth, 128);
+    a.value_dim = r.integer("linear_value_head_dim", 1, kMaxWidth, 128);
+    c.taps = r.integer("linear_conv_kernel_dim", 1, 64, 4);
+  }
+  REDLINE_TRY(r.status());
+  if (a.num_heads % a.num_groups != 0)
+    return invalid_argument("config: linear_num_value_heads {} is not a multiple of linear_num_key_heads {}",
+                            a.num_heads, a.num_groups);
+  REDLINE_ASSIGN(c.is_linear, read_linear_layers(checkpoint.config, num_layers));
+  return c;
+}
+
+namespace {
+
+/// Rows row_of(0), row_of(1), ... of the matrix `name`, times x.
+Value project_picked(LayerBuilder& b, Value x, const char* name, const char* part, int64_t stored, int64_t rows,
+                     const std::function<int64_t(int64_t)>& row_of) {
+  b.graph().set_scope(b.scope() + part);
+  const std::string matrix = b.scope() + name + ".weight";
+  return linear(
+      b.graph(), x,
+      b.weights().take_picked(matrix, {stored, b.config().hidden_size}, rows, row_of, b.scope() + part + ".weight"));
+}
+
+/// What a token gives a gated delta network: queries, keys and values one after the other, and gates.
+struct DeltaInputs {
+  Value qkv, z, beta, step;
+};
+
+DeltaInputs project_inputs(LayerBuilder& b, Value x, const GatedScanAttrs& a) {
+  const int64_t hidden = b.config().hidden_size, values = a.num_heads * a.value_dim;
+  DeltaInputs in;
+  const auto has = [&](const char* name) { return b.weights().has(b.scope() + name + ".weight"); };
+  if (has("linear_attn.in_proj_qkv")) {
+    in.qkv = b.project(x, "linear_attn.in_proj_qkv", a.columns(), hidden, false);
+    in.z = b.project(x, "linear_attn.in_proj_z", values, hidden, false);
+  } else {
+    // By group: queries, keys, values, z.
+    const int64_t keys = a.num_groups * a.key_dim, of_group = values / a.num_groups;
+    const int64_t stride = 2 * (a.key_dim + of_group), stored = a.num_groups * stride;
+    const auto row_of = [=, n = a.key_dim](int64_t row) {
+      if (row < keys) return row / n * stride + row % n;
+      row -= keys;
+      if (row < keys) return row / n * stride + n + row % n;
+      row -= keys;
+      return row / of_group * stride + 2 * n + row % of_group;
+    };
+    in.qkv = project_picked(b, x, "linear_attn.in_proj_qkvz", "linear_attn.qkv", stored, a.columns(), row_of);
+    in.z = project_picked(
+        b, x, "linear_attn.in_proj_qkvz", "linear_attn.z", stored, values,
+        [=, n = a.key_dim](int64_t row) { return row / of_group * stride + 2 * n + of_group + row % of_group; });
+  }
+  if (has("linear_attn.in_proj_b")) {
+    in.beta = b.project(x, "linear_attn.in_proj_b", a.num_heads, hidden, false);
+    in.step = b.project(x, "linear_attn.in_proj_a", a.num_heads, hidden, false);
+  } else {
+    const int64_t heads = a.num_heads / a.num_groups;
+    const auto row_of = [=](int64_t first) {
+      return [=](int64_t row) { return row / heads * 2 * heads + first + row % heads; };
+    };
+    const auto project = [&](const char* part, int64_t first) {
+      return project_picked(b, x, "linear_attn.in_proj_ba", part, 2 * a.num_heads, a.num_heads, row_of(first));
+    };
+    in.beta = project("linear_attn.beta", 0);
+    in.step = project("linear_attn.step", heads);
+  }
+  return in;
+}
+
+Value delta_network(LayerBuilder& b, Value x, const GatedDeltaConfig& c) {
+  const GatedScanAttrs& a = c.scan;
+  const DeltaInputs projected = project_inputs(b, x, a);
+  GatedScanInputs in;
+  in.x = short_convolution(b, projected.qkv, "linear_attn", a.columns(), c.taps, false);
+  in.step = projected.step;
+  in.beta = projected.beta;
+  in.decay = take_decay(b, "linear_attn", a.num_heads);
+  in.bias = take_step_bias(b, "linear_attn", a.num_heads);
+  in.state = recurrent_state(b, "linear_attn.state", a.state_elements());
+  b.graph().set_scope(b.scope() + "linear_attn.scan");
+  const Value y = gated_scan(b.graph(), in, a);
+  b.graph().set_scope(b.scope() + "linear_attn.norm");
+  const Value weight = b.weights().take(b.scope() + "linear_attn.norm.weight", {a.value_dim});
+  const Value normed =
+      gated_norm(b.graph(), y, projected.z, weight, {.group = a.value_dim, .eps = b.config().rms_norm_eps});
+  return b.project(normed, "linear_attn.out_proj", b.config().hidden_size, a.num_heads * a.value_dim, false);
+}
+
+Value gated_attention(LayerBuilder& b, Value x) {
+  const DecoderConfig& c = b.config();
+  const int64_t d = c.head_dim, q_size = c.num_heads * d, kv_size = c.num_kv_heads * d;
+  // By head: queries, gate.
+  const auto part = [&](const char* name, int64_t first) {
+    return project_picked(b, x, "self_attn.q_proj", name, 2 * q_size, q_size,
+                          [=](int64_t row) { return row / d * 2 * d + first + row % d; });
+  };
+  const Value q = part("self_attn.q", 0), gate = part("self_attn.gate", d);
+  const Value k = b.project(x, "self_attn.k_proj", kv_size, c.hidden_size, false);
+  const Value v = b.project(x, "self_attn.v_proj", kv_size, c.hidden_size, false);
+  const Value y = b.attend(b.rotate(b.norm(q, "self_attn.q_norm", d)), b.rotate(b.norm(k, "self_attn.k_norm", d)), v);
+  b.graph().set_scope(b.scope() + "self_attn.gate");
+  return b.project(sigmoid_mul(b.graph(), y, gate), "self_attn.o_proj", c.hidden_size, q_size, false);
+}
+
+}  // namespace
+
+Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c) {
+  return c.is_linear[static_cast<size_t>(b.layer())] ? delta_network(b, x, c) : gated_attention(b, x);
+}
+
+void ignore_prediction_heads(WeightReader& w, const Checkpoint& checkpoint) {
+  for (const auto& [name, source] : checkpoint.tensors)
+    if (name.starts_with("mtp.")) w.ignore(name);
+}
+
+}  // namespace redline

@@ -1,0 +1,51 @@
+// The layers of Qwen3-Next and Qwen3.5: gated delta networks, and every few layers attention with an output gate.
+#pragma once
+
+#include "models/recurrent.h"
+#include "models/registry.h"
+
+namespace redline {
+
+/// The mixers of a model. Names follow config.json.
+struct GatedDeltaConfig {
+  GatedScanAttrs scan;
+  int64_t taps = 4;
+  std::vector<bool> is_linear;  ///< per layer; false: attention
+};
+
+/// The decoder's settings: norms of weight + 1, rope on a quarter of each head unless config.json says otherwise.
+Result<DecoderConfig> read_gated_delta_decoder(const Checkpoint& checkpoint);
+Result<GatedDeltaConfig> read_gated_delta_config(const Checkpoint& checkpoint, int64_t num_layers);
+
+/// The mixer of the layer: a gated delta network (Yang, Kautz and Hatamizadeh 2024, arXiv:2412.06464), or attention whose
+/// result is multiplied by the sigmoid of a gate, which q_proj has beside the queries of each head.
+Value gated_delta_mixer(LayerBuilder& b, Value x, const GatedDeltaConfig& c);
+
+/// Tensors of the head that predicts further tokens, which is not run.
+void ignore_prediction_heads(WeightReader& w, const Checkpoint& checkpoint);
+
+/// GGUF's names of their tensors, but for experts.
+inline constexpr GgufName kGatedDeltaGgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                                    {"post_attention_norm", "post_attention_layernorm"},
+                                                    {"attn_q", "self_attn.q_proj"},
+                                                    {"attn_k", "self_attn.k_proj"},
+                                                    {"attn_v", "self_attn.v_proj"},
+                                                    {"attn_output", "self_attn.o_proj"},
+                                                    {"attn_q_norm", "self_attn.q_norm"},
+                                                    {"attn_k_norm", "self_attn.k_norm"},
+                                                    {"attn_qkv", "linear_attn.in_proj_qkv"},
+                                                    {"attn_gate", "linear_attn.in_proj_z"},
+                                                    {"ssm_in", "linear_attn.in_proj_qkvz"},
+                                                    {"ssm_ba", "linear_attn.in_proj_ba"},
+                                                    {"ssm_beta", "linear_attn.in_proj_b"},
+                                                    {"ssm_alpha", "linear_attn.in_proj_a"},
+                                                    {"ssm_conv1d", "linear_attn.conv1d"},
+                                                    {"ssm_dt", "linear_attn.dt"},
+                                                    {"ssm_a", "linear_attn.A"},
+                                                    {"ssm_norm", "linear_attn.norm"},
+                                                    {"ssm_out", "linear_attn.out_proj"},
+                                                    {"ffn_gate", "mlp.gate_proj"},
+                                                    {"ffn_up", "mlp.up_proj"},
+                                                    {"ffn_down", "mlp.down_proj"}};
+
+}  // namespace redline

@@ -1,9 +1,14 @@
-# cmake --install: the binary, the library with its headers and CMake package, and the shells' completion.
+# cmake --install: the binary, the libraries with their headers, CMake package and pkg-config file, and the shells' completion.
 include(GNUInstallDirs)
 include(CMakePackageConfigHelpers)
 set(package_dir ${CMAKE_INSTALL_LIBDIR}/cmake/redline)
 
 install(TARGETS redline EXPORT redlineTargets ARCHIVE DESTINATION ${CMAKE_INSTALL_LIBDIR})
+install(TARGETS redline_shared EXPORT redlineTargets LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR})
+# Relative to its own folder: --prefix may name another one than the configuration.
+file(RELATIVE_PATH pkg_config_prefix /${CMAKE_INSTALL_LIBDIR}/pkgconfig /)
+configure_file(cmake/redline.pc.in ${PROJECT_BINARY_DIR}/redline.pc @ONLY)
+install(FILES ${PROJECT_BINARY_DIR}/redline.pc DESTINATION ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 install(DIRECTORY include/redline DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN "*.h")
 install(EXPORT redlineTargets NAMESPACE redline:: DESTINATION ${package_dir})
 configure_package_config_file(cmake/redlineConfig.cmake.in ${PROJECT_BINARY_DIR}/redlineConfig.cmake

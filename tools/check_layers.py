@@ -31,6 +31,8 @@ ALLOWED = {
     "llm": [*_MODELS, "models", "api"],
     "embedding": [*_MODELS, "models", "llm", "api"],
     "diffusion": [*_MODELS, "models", "api"],
+    # The C interface: the public API behind C functions. `redline_devices` asks the kernels.
+    "capi": ["status", "base", "kernels", "api"],
     # Benchmarks and evaluation, outside the library: may use everything, and only the commands use it.
     "lab": [*_MODELS, "models", "llm", "diffusion", "api"],
     # HTTP in front of the public API: models are reached through it only. Pictures travel as files.
@@ -105,6 +107,7 @@ def self_test():
         "src/lab/random/random_model.cc": '#include "llm/llm_engine.h"\n',
         "src/server/app.cc": '#include "redline/text.h"\n#include "server/http.h"\n#include "base/mapped_file.h"\n',
         "src/cli/run_command.cc": '#include "redline/text.h"\n#include "lab/machine/peaks.h"\n',
+        "src/capi/model.cc": '#include "redline/c_api.h"\n#include "base/error.h"\n',
     }
     bad = {
         "src/base/a.cc": '#include "tensor/dim.h"\n',
@@ -117,6 +120,7 @@ def self_test():
         "src/runtime/a.cc": '#include "models/llama.h"\n',
         "src/diffusion/a.cc": '#include "lab/images/lpips.h"\n',
         "src/lab/a.cc": '#include "cli/terminal.h"\n',
+        "src/capi/a.cc": '#include "llm/sampler.h"\n',
         "src/server/a.cc": '#include "llm/scheduler.h"\n',
         "src/cli/a.cc": '#include "llm/scheduler.h"\n',
         "src/kernels/cpu/a.kernel.cc": '#include <vector>\n',

@@ -150,7 +150,13 @@ Result<AdapterFile> AdapterFile::open(const std::string& path) {
   return adapter;
 }
 
-NetworkAdapters::NetworkAdapters(AdapterSites sites) : AdapterBank(std::move(sites), names_of) {}
+NetworkAdapters::NetworkAdapters(AdapterSites sites, std::span<const std::string> idle_modules)
+    : AdapterBank(std::move(sites), names_of) {
+  for (const std::string& module : idle_modules) {
+    ignore(module);
+    ignore(underscored(module));
+  }
+}
 
 Status NetworkAdapters::set(NamedWeights adapters) {
   REDLINE_ASSIGN(active_, select(adapters));

@@ -23,7 +23,8 @@ struct AdapterFile {
 class NetworkAdapters : public AdapterBank {
  public:
   NetworkAdapters() = default;
-  explicit NetworkAdapters(AdapterSites sites);
+  /// `idle_modules`: DenoiserModel's, whose factors have no effect.
+  explicit NetworkAdapters(AdapterSites sites, std::span<const std::string> idle_modules = {});
   /// The adapters that apply from the next step on, each scaled by its weight; none: the plain network. As select().
   Status set(NamedWeights adapters);
   /// Changes with every set(): values computed with other adapters are stale.

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <numeric>
 
+#include "base/elapsed.h"
 #include "diffusion/calibration_file.h"
 #include "diffusion/denoiser_batch.h"
 
@@ -11,10 +12,6 @@ namespace redline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
 ImageProgress progress_of(const ImageResult& result, int step, int steps, const StepPoint& at) {
   ImageProgress progress;
   progress.step = step;

@@ -45,6 +45,9 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Exec
         "networks "
         "with a mask and the latents of the masked image ({})",
         model.in_channels, latents, 2 * latents + 1);
+  if (model.out_channels < latents)
+    return unsupported("the network has {} output channels and its latents {}; it has to predict all of them",
+                       model.out_channels, latents);
   if (max_adapter_rank > 0) {
     AdapterSites sites;
     for (Graph* graph : {&model.front, &model.middle, &model.tail}) {
@@ -52,7 +55,7 @@ Result<std::unique_ptr<Denoiser>> Denoiser::make(DenoiserModel model, const Exec
           *graph, max_adapter_rank, [](const std::string&) { return true; }, sites.size());
       sites.insert(sites.end(), more.begin(), more.end());
     }
-    d->adapters_ = NetworkAdapters(std::move(sites));
+    d->adapters_ = NetworkAdapters(std::move(sites), model.idle_modules);
   }
   for (const ValueId id : model.front.inputs) {
     const ValueInfo& value = model.front.value(id);

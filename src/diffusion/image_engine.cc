@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/elapsed.h"
 #include "diffusion/denoise_loop.h"
 #include "diffusion/image_request.h"
 #include "formats/png.h"
@@ -11,10 +12,6 @@ namespace redline {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
 /// Where the mask is black, `image` takes the pixels of `initial`; where it is gray, a mixture.
 void keep_unmasked(const RgbImage& initial, const RgbImage& mask, RgbImage& image) {
   for (size_t i = 0; i < image.rgb.size(); ++i) {

@@ -9,33 +9,11 @@
 #include "formats/safetensors.h"
 #include "models/config_reader.h"
 #include "models/image_registry.h"
+#include "text/json_infinities.h"
 #include "text/json_reader.h"
 
 namespace redline {
 namespace {
-
-/// Python writes numbers that JSON does not have ("lambda_min_clipped": -Infinity). They become null, that is the
-/// default, which is the same value in every such field of diffusers' configs.
-std::string without_infinities(std::string_view text) {
-  std::string out;
-  bool in_string = false;
-  for (size_t i = 0; i < text.size(); ++i) {
-    if (in_string && text[i] == '\\') {
-      out += text.substr(i++, 2);
-      continue;
-    }
-    if (text[i] == '"') in_string = !in_string;
-    bool replaced = false;
-    for (const std::string_view word : {"-Infinity", "Infinity", "NaN"})
-      if (!in_string && !replaced && text.substr(i).starts_with(word)) {
-        out += "null";
-        i += word.size() - 1;
-        replaced = true;
-      }
-    if (!replaced) out += text[i];
-  }
-  return out;
-}
 
 Result<nlohmann::json> read_object(const std::string& path) {
   REDLINE_ASSIGN(const std::string text, read_text_file(path));

@@ -1,8 +1,8 @@
 #include "diffusion/pipeline_loader.h"
 
 #include "diffusion/calibration_file.h"
+#include "diffusion/image_weights.h"
 #include "diffusion/solver.h"
-#include "models/convert_weights.h"
 
 namespace redline {
 namespace {
@@ -18,33 +18,6 @@ Status check_options(const ImageOptions& options) {
     return invalid_argument("max_batch {} is outside [1, 64]", options.max_batch);
   if (options.vae_tile < -1 || (options.vae_tile > 0 && options.vae_tile < 64))
     return invalid_argument("vae_tile {}: tiles have at least 64 pixels", options.vae_tile);
-  return {};
-}
-
-// Whether a weight is quantized to 8 bits: matrices of blocks. Small, error-sensitive layers stay as they are:
-// embedders, modulation and the last projection, whose errors move every token alike.
-bool is_quantized_weight(const std::string& name) {
-  const auto has = [&](const char* part) { return name.find(part) != std::string::npos; };
-  const bool in_block = has("blocks.") || has(".block.") || has("mid_block.");
-  return in_block && name.ends_with(".weight") && !has("norm");
-}
-
-/// The type of 8 bits that a pipeline's matrices are quantized to; nullopt: they are not.
-std::optional<DType> quantized_type(ImageType type) {
-  switch (type) {
-    case ImageType::kQ8_0: return DType::kQ8_0;
-    case ImageType::kW8A8: return DType::kW8A8;
-    default: return std::nullopt;
-  }
-}
-
-Status convert(Checkpoint& checkpoint, ImageType type) {
-  if (type == ImageType::kF32) return {};
-  REDLINE_TRY(round_convolutions(checkpoint));
-  if (const std::optional<DType> quantized = quantized_type(type))
-    return convert_weights(checkpoint, *quantized, is_quantized_weight);
-  if (type == ImageType::kBF16)
-    return convert_weights(checkpoint, DType::kBF16, [](const std::string&) { return true; });
   return {};
 }
 
@@ -83,10 +56,9 @@ class PipelineLoader {
       return invalid_argument("{}: the interpreter has no workers to record a timeline of", options.trace_file);
     REDLINE_ASSIGN(p_.runtime, choose_runtime(options.runtime, {options.threads, options.trace_file}));
     const CpuKernels& kernels = p_.runtime->resources().kernels();
-    if (options.dtype == ImageType::kQ8) p_.options.dtype = kernels.has_tile_unit ? ImageType::kW8A8 : ImageType::kQ8_0;
+    p_.options.dtype = resolve_type(options.dtype, kernels);
+    network_ = image_network_options(options.dtype, kernels);
     network_.interpret = options.use_interpreter;
-    network_.compile.exact_f32 = options.dtype == ImageType::kF32;
-    network_.compile.pack_kv_format = joint_kv_format(kernels, network_.compile.exact_f32);
     return {};
   }
 
@@ -94,12 +66,11 @@ class PipelineLoader {
     SymbolValues& bounds = network_.compile.bounds;
     bounds[Symbol::kBatch] = 1;
     bounds[Symbol::kTextTokens] = kMaxTextTokens;
-    const bool has_8_bits = quantized_type(p_.options.dtype).has_value();
     for (const PipelineComponent& component : files_.components) {
       constexpr std::string_view kPrefix = "text_encoder";
       if (!component.name.starts_with(kPrefix)) continue;
       REDLINE_ASSIGN(Checkpoint checkpoint, files_.open_component(component.name));
-      REDLINE_TRY(convert(checkpoint, has_8_bits ? ImageType::kBF16 : p_.options.dtype));
+      REDLINE_TRY(convert_image_weights(checkpoint, text_encoder_type(p_.options.dtype)));
       REDLINE_ASSIGN(const TextEncoderRow* row, find_text_encoder(component.class_name));
       REDLINE_ASSIGN(TextEncoderModel model, row->build(checkpoint).within(checkpoint.path));
       // tokenizer_2 belongs to text_encoder_2.
@@ -117,8 +88,7 @@ class PipelineLoader {
   Result<AutoencoderModel> read_autoencoder() {
     const std::string& folder = p_.options.vae_folder;
     REDLINE_ASSIGN(Checkpoint vae, folder.empty() ? files_.open_component("vae") : Checkpoint::open(folder));
-    // Most are stored as float32, which makes no visible difference.
-    REDLINE_TRY(convert(vae, p_.options.dtype == ImageType::kF32 ? ImageType::kF32 : ImageType::kBF16));
+    REDLINE_TRY(convert_image_weights(vae, autoencoder_type(p_.options.dtype)));
     const auto name = vae.config.find("_class_name");
     const bool is_named = name != vae.config.end() && name->is_string();
     REDLINE_ASSIGN(const AutoencoderRow* row,
@@ -131,7 +101,7 @@ class PipelineLoader {
     REDLINE_ASSIGN(Checkpoint weights, files_.open_component(component));
     REDLINE_TRY(expect_denoiser_class());
     sample_size_ = square_sample_size(weights.config);
-    REDLINE_TRY(convert(weights, p_.options.dtype));
+    REDLINE_TRY(convert_image_weights(weights, p_.options.dtype));
     REDLINE_ASSIGN(const DenoiserRow* row, find_denoiser(p_.row->denoiser_class));
     REDLINE_ASSIGN(DenoiserModel model,
                    row->build(weights, {p_.options.front_blocks, p_.options.tail_blocks}).within(weights.path));

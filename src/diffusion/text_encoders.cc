@@ -13,6 +13,19 @@ Result<std::unique_ptr<TextEncoder>> TextEncoder::make(std::string name, TextEnc
   return encoder;
 }
 
+Status run_text_encoder(Executable& network, std::span<const int32_t> ids, int64_t pooled_row, int64_t key_length,
+                        const NetworkAdapters& adapters) {
+  std::copy(ids.begin(), ids.end(), network.input_i32("tokens"));
+  if (network.has_input("positions"))
+    for (int64_t i = 0; i < std::ssize(ids); ++i) network.input_i32("positions")[i] = static_cast<int32_t>(i);
+  if (network.has_input("pooled_rows")) network.input_i32("pooled_rows")[0] = static_cast<int32_t>(pooled_row);
+  if (network.has_input("key_lengths")) network.input_i32("key_lengths")[0] = static_cast<int32_t>(key_length);
+  SymbolValues sizes;
+  sizes[Symbol::kBatch] = 1;
+  sizes[Symbol::kTextTokens] = std::ssize(ids);
+  return network.run(sizes, adapters.segments());
+}
+
 Result<EncodedText> TextEncoder::encode(std::span<const std::string> prompts, int64_t tokens, bool mask_padding) {
   if (tokens <= 0 || (tokens > model_.max_tokens && model_.max_tokens > 0)) tokens = model_.max_tokens;
   EncodedText text;
@@ -26,17 +39,9 @@ Result<EncodedText> TextEncoder::encode(std::span<const std::string> prompts, in
     if (ids.cut > 0)
       text.warnings.push_back(fmt::format("{}: the prompt is {} tokens longer than {}; truncated at \"{}\"", name_,
                                           ids.cut, tokens, ids.cut_text));
-    std::copy(ids.ids.begin(), ids.ids.end(), network_.input_i32("tokens"));
-    if (network_.has_input("positions"))
-      for (int64_t i = 0; i < tokens; ++i) network_.input_i32("positions")[i] = static_cast<int32_t>(i);
-    if (network_.has_input("pooled_rows")) network_.input_i32("pooled_rows")[0] = static_cast<int32_t>(ids.pooled_row);
-    if (network_.has_input("key_lengths"))
-      network_.input_i32("key_lengths")[0] = static_cast<int32_t>(mask_padding ? ids.length : tokens);
     text.lengths.push_back(static_cast<int32_t>(ids.length));
-    SymbolValues sizes;
-    sizes[Symbol::kBatch] = 1;
-    sizes[Symbol::kTextTokens] = tokens;
-    REDLINE_TRY(network_.run(sizes, adapters_.segments()).within(name_));
+    REDLINE_TRY(run_text_encoder(network_, ids.ids, ids.pooled_row, mask_padding ? ids.length : tokens, adapters_)
+                    .within(name_));
     const auto take = [&](const char* port, int64_t count, std::vector<float>& out) {
       if (network_.has_output(port)) out.insert(out.end(), network_.output(port), network_.output(port) + count);
     };

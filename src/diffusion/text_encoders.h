@@ -8,6 +8,10 @@
 
 namespace redline {
 
+/// Runs a text encoder's network for one text. `pooled_row`: of CLIP; `key_length`: of T5, tokens that are attended to.
+Status run_text_encoder(Executable& network, std::span<const int32_t> ids, int64_t pooled_row, int64_t key_length,
+                        const NetworkAdapters& adapters);
+
 class TextEncoder final : public PromptEncoder {
  public:
   /// `name`: the component's ("text_encoder_2"), for messages. `model` and `tokenizer` must fit each other.

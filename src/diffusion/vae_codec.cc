@@ -25,18 +25,24 @@ Result<VaeCodec> VaeCodec::make(AutoencoderModel model, const ExecutableOptions&
   return codec;
 }
 
-Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, LatentLayout layout,
-                                            TorchGenerators& generators) {
-  layout.channels = model_.latent_channels;
-  layout.patch = 1;
+Result<std::span<const float>> VaeCodec::encode_rows(std::span<const float> pixels, const LatentLayout& layout) {
   std::copy(pixels.begin(), pixels.end(), encode_.input("picture"));
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
   set_latent_size(sizes, layout.height, layout.width);
   REDLINE_TRY(encode_.run(sizes).within("vae"));
+  const float* rows = encode_.output("moments");
+  return std::span(rows, static_cast<size_t>(layout.height * layout.width * moment_columns()));
+}
+
+Result<std::vector<float>> VaeCodec::encode(std::span<const float> pixels, LatentLayout layout,
+                                            TorchGenerators& generators) {
+  layout.channels = model_.latent_channels;
+  layout.patch = 1;
   const auto n = static_cast<size_t>(layout.elements());
-  const int64_t columns = layout.channels * (model_.has_variance ? 2 : 1);
-  const float* moments = encode_.output("moments");
+  const int64_t columns = moment_columns();
+  REDLINE_ASSIGN(const std::span<const float> rows, encode_rows(pixels, layout));
+  const float* moments = rows.data();
   std::vector<float> means(n), z(n * static_cast<size_t>(generators.count()));
   unpack_latents(layout, moments, columns, means.data());
   if (model_.has_variance) {
@@ -68,27 +74,30 @@ int64_t VaeCodec::latent_tile(const LatentLayout& layout) const {
   return tile < std::max(layout.height, layout.width) ? tile : 0;
 }
 
-Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentLayout layout) {
+Result<std::span<const float>> VaeCodec::decode_rows(std::span<const float> z, LatentLayout layout) {
   layout.patch = 1;
+  if (const int64_t tile = latent_tile(layout); tile > 0) {
+    REDLINE_TRY(decode_in_tiles(decode_, layout, z, model_.scale, tile, blended_).within("vae"));
+    return std::span<const float>(blended_);
+  }
   SymbolValues sizes;
   sizes[Symbol::kBatch] = 1;
   set_latent_size(sizes, layout.height, layout.width);
-  std::vector<float> z(latents.size()), blended;
+  pack_latents(layout, z.data(), decode_.input("latents"));
+  REDLINE_TRY(decode_.run(sizes).within("vae"));
+  const auto pixels = static_cast<size_t>(layout.height * layout.width * model_.scale * model_.scale);
+  return std::span(decode_.output("picture"), pixels * 3);
+}
+
+Result<RgbImage> VaeCodec::decode(std::span<const float> latents, LatentLayout layout) {
+  std::vector<float> z(latents.size());
   for (size_t i = 0; i < z.size(); ++i) z[i] = static_cast<float>(latents[i] / model_.scaling + model_.shift);
-  const float* rgb = nullptr;
-  if (const int64_t tile = latent_tile(layout); tile > 0) {
-    REDLINE_TRY(decode_in_tiles(decode_, layout, z, model_.scale, tile, blended).within("vae"));
-    rgb = blended.data();
-  } else {
-    pack_latents(layout, z.data(), decode_.input("latents"));
-    REDLINE_TRY(decode_.run(sizes).within("vae"));
-    rgb = decode_.output("picture");
-  }
+  REDLINE_ASSIGN(const std::span<const float> rgb, decode_rows(z, layout));
   RgbImage image;
   image.width = layout.width * model_.scale;
   image.height = layout.height * model_.scale;
   image.rgb.resize(static_cast<size_t>(image.width * image.height * 3));
-  if (!all_finite(std::span(rgb, image.rgb.size()))) return internal("the vae's output is not finite; try --dtype f32");
+  if (!all_finite(rgb)) return internal("the vae's output is not finite; try --dtype f32");
   for (size_t i = 0; i < image.rgb.size(); ++i)
     image.rgb[i] = static_cast<uint8_t>(std::nearbyint(std::clamp(rgb[i] * 0.5f + 0.5f, 0.0f, 1.0f) * 255.0f));
   return image;

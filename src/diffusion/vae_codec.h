@@ -1,6 +1,7 @@
 // The autoencoder of a pipeline, compiled both ways: images to latents, for image to image and inpainting, and back.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "diffusion/latents.h"
@@ -28,6 +29,12 @@ class VaeCodec {
   Result<std::vector<float>> encode(std::span<const float> pixels, LatentLayout layout, TorchGenerators& generators);
   /// One image from its latents, as the solver leaves them.
   Result<RgbImage> decode(std::span<const float> latents, LatentLayout layout);
+  /// The same without shift and scale. `z`: the autoencoder's latents, planes [channels, height, width]; gives rows of pixels
+  /// [height * width * scale^2, 3] in -1 .. 1, valid until the next call.
+  Result<std::span<const float>> decode_rows(std::span<const float> z, LatentLayout layout);
+  /// Rows of pixels in -1 .. 1 to rows of moments [height * width, columns], valid until the next call.
+  Result<std::span<const float>> encode_rows(std::span<const float> pixels, const LatentLayout& layout);
+  int64_t moment_columns() const { return model_.latent_channels * (model_.has_variance ? 2 : 1); }
   /// Side, in pixels, of the tiles in which decode() works on latents of that size; 0: the whole image at once.
   int64_t tile_pixels(const LatentLayout& layout) const { return latent_tile(layout) * scale(); }
 
@@ -40,6 +47,7 @@ class VaeCodec {
   AutoencoderModel model_;  ///< its graphs have moved into the networks
   Executable decode_, encode_;
   int64_t max_side_ = 0, tile_ = 0;
+  std::vector<float> blended_;  ///< of decode_rows in tiles
 };
 
 /// Pixels in -1 .. 1, [height, width, 3]. With `mask`, its white pixels are 0, as inpainting networks were trained. No

@@ -19,7 +19,7 @@ namespace {
 
 constexpr int64_t kWindow = 6, kFewest = 4;
 constexpr double kRankCut = 1e-4, kRidge = 1e-8;
-using Complex = std::complex<double>;
+using DmdComplex = std::complex<double>;
 
 class DmdForecaster final : public Forecaster {
  public:
@@ -40,7 +40,7 @@ class DmdForecaster final : public Forecaster {
     const double horizon = static_cast<double>(at.step - history[0].step) / static_cast<double>(spacing_);
     bool finite = !modes_.empty();
     for (const Mode& mode : modes_) {
-      const Complex power = mode.value == Complex(0) ? Complex(0) : std::pow(mode.value, horizon);
+      const DmdComplex power = mode.value == DmdComplex(0) ? DmdComplex(0) : std::pow(mode.value, horizon);
       for (size_t k = 0; k < mode.weights.size(); ++k) weights[k] += (power * mode.weights[k]).real();
     }
     for (const double w : weights) finite = finite && std::isfinite(w);
@@ -51,8 +51,8 @@ class DmdForecaster final : public Forecaster {
 
  private:
   struct Mode {
-    Complex value;
-    std::vector<Complex> weights;  ///< of history[0], history[1], ..
+    DmdComplex value;
+    std::vector<DmdComplex> weights;  ///< of history[0], history[1], ..
   };
 
   void fit(const History& history) {
@@ -81,16 +81,16 @@ class DmdForecaster final : public Forecaster {
       for (int64_t b = 0; b < rank; ++b)
         for (int64_t i = 0; i + 1 < n; ++i)
           for (int64_t j = 0; j + 1 < n; ++j) reduced.at(a, b) += v.at(i, a) / s[a] * gram.at(i, j + 1) * columns[b][j];
-    std::vector<Complex> values;
-    SmallMatrix<Complex> w(rank);
+    std::vector<DmdComplex> values;
+    SmallMatrix<DmdComplex> w(rank);
     if (!general_eigen(reduced, values, w)) return;
     // Modes as weights of Y_2 .. Y_n, and amplitudes by the normal equations of (modes) amplitude = Y_n.
-    std::vector<std::vector<Complex>> modes(static_cast<size_t>(rank), std::vector<Complex>(n - 1));
+    std::vector<std::vector<DmdComplex>> modes(static_cast<size_t>(rank), std::vector<DmdComplex>(n - 1));
     for (int64_t m = 0; m < rank; ++m)
       for (int64_t i = 0; i + 1 < n; ++i)
         for (int64_t a = 0; a < rank; ++a) modes[m][i] += columns[a][i] * w.at(a, m);
-    SmallMatrix<Complex> normal(rank);
-    std::vector<Complex> right(static_cast<size_t>(rank)), amplitudes;
+    SmallMatrix<DmdComplex> normal(rank);
+    std::vector<DmdComplex> right(static_cast<size_t>(rank)), amplitudes;
     double largest = 0;
     for (int64_t a = 0; a < rank; ++a) {
       for (int64_t i = 0; i + 1 < n; ++i) {
@@ -102,11 +102,11 @@ class DmdForecaster final : public Forecaster {
       largest = std::max(largest, std::abs(normal.at(a, a)));
     }
     if (!(largest > 0)) return;
-    for (Complex& c : normal.values) c /= largest;  // makes the solver's pivot test relative
-    for (Complex& c : right) c /= largest;
+    for (DmdComplex& c : normal.values) c /= largest;  // makes the solver's pivot test relative
+    for (DmdComplex& c : right) c /= largest;
     if (!solve_linear(normal, right, amplitudes)) return;
     for (int64_t m = 0; m < rank; ++m) {
-      Mode mode{values[m], std::vector<Complex>(static_cast<size_t>(n - 1))};
+      Mode mode{values[m], std::vector<DmdComplex>(static_cast<size_t>(n - 1))};
       for (int64_t i = 0; i + 1 < n; ++i) mode.weights[n - 2 - i] = modes[m][i] * amplitudes[m];
       modes_.push_back(std::move(mode));
     }

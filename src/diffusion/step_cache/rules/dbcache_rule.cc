@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kDbcacheParameters[] = {
     {"threshold", ParameterKind::kNumber, "0.08", 0, 100, "relative L1 below which a step is skipped",
      /*sets_cost=*/true},
     {"fn", ParameterKind::kInteger, "8", 1, 64, "blocks of the probe"},
@@ -21,7 +21,7 @@ constexpr RuleParameter kParameters[] = {
      /*sets_cost=*/true},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+Result<RulePlan> plan_dbcache(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
   plan.span = SkippedSpan::kMiddle;
   plan.threshold = values.number("threshold");
@@ -57,10 +57,10 @@ extern const RuleRow kDbcacheRule = {
     .name = "dbcache",
     .summary = "residual of the first blocks, with warm-up, caps and masks",
     .source = "vipshop/cache-dit",
-    .parameters = kParameters,
+    .parameters = kDbcacheParameters,
     .threshold_at_half = 0.08,
     .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-3, 0.999},
-    .plan = plan,
+    .plan = plan_dbcache,
 };
 
 }  // namespace redline

@@ -10,14 +10,14 @@
 namespace redline {
 namespace {
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kDicacheParameters[] = {
     {"threshold", ParameterKind::kNumber, "0.4", 0, 100, "sum below which steps are skipped", /*sets_cost=*/true},
     {"error", ParameterKind::kName, "y", 0, 0, "y or minus"},
     {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the first steps, which are computed"},
     {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks of the probe"},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+Result<RulePlan> plan_dicache(const RuleValues& values, const RuleRequest&) {
   const std::string error = values.text("error");
   if (error != "y" && error != "minus") return invalid_argument("error is \"{}\"; it can be y or minus", error);
   RulePlan plan;
@@ -40,10 +40,10 @@ extern const RuleRow kDicacheRule = {
     .name = "dicache",
     .summary = "change of a shallow probe; residual scaled by the probe's",
     .source = "Bujiazi/DiCache",
-    .parameters = kParameters,
+    .parameters = kDicacheParameters,
     .threshold_at_half = 0.4,
     .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-4, 50},
-    .plan = plan,
+    .plan = plan_dicache,
 };
 
 }  // namespace redline

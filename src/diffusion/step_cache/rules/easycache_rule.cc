@@ -7,12 +7,12 @@
 namespace redline {
 namespace {
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kEasycacheParameters[] = {
     {"threshold", ParameterKind::kNumber, "0.05", 0, 100, "sum below which steps are skipped", /*sets_cost=*/true},
     {"warmup", ParameterKind::kInteger, "5", 0, 1e6, "steps that are computed first"},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+Result<RulePlan> plan_easycache(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
   plan.span = SkippedSpan::kChange;
   plan.decision = Decision::kSumBelow;
@@ -30,10 +30,10 @@ extern const RuleRow kEasycacheRule = {
     .name = "easycache",
     .summary = "sum of the output's change as the latents predict it; no program runs on a skip",
     .source = "H-EmbodVis/EasyCache",
-    .parameters = kParameters,
+    .parameters = kEasycacheParameters,
     .threshold_at_half = 0.05,
     .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-4, 20},
-    .plan = plan,
+    .plan = plan_easycache,
 };
 
 }  // namespace redline

@@ -9,14 +9,14 @@
 namespace redline {
 namespace {
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kFbcacheParameters[] = {
     {"threshold", ParameterKind::kNumber, "0.08", 0, 100, "relative L1 below which a step is skipped; 0 never skips",
      /*sets_cost=*/true},
     {"warmup", ParameterKind::kInteger, "0", 0, 1e6, "steps that are computed first"},
     {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks of the probe"},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+Result<RulePlan> plan_fbcache(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
   plan.span = SkippedSpan::kMiddle;
   plan.decision = Decision::kBelow;
@@ -33,10 +33,10 @@ extern const RuleRow kFbcacheRule = {
     .name = "fbcache",
     .summary = "first block's residual against the last computed step",
     .source = "chengzeyi/ParaAttention",
-    .parameters = kParameters,
+    .parameters = kFbcacheParameters,
     .threshold_at_half = 0.08,
     .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-3, 10},
-    .plan = plan,
+    .plan = plan_fbcache,
 };
 
 }  // namespace redline

@@ -30,14 +30,14 @@ std::vector<double> stretch(const std::vector<double>& ratios, int64_t steps) {
   return stretched;
 }
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kMagcacheParameters[] = {
     {"threshold", ParameterKind::kNumber, "0.06", 0, 100, "sum up to which steps are skipped", /*sets_cost=*/true},
     {"max_skip", ParameterKind::kInteger, "3", 0, 1e6, "skipped steps in a row"},
     {"retention", ParameterKind::kNumber, "0.2", 0, 1, "share of the steps that are computed first"},
     {"ratios", ParameterKind::kNumbers, "", 0, 0, "of this model, one a step, as 1.0/0.98/0.95"},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+Result<RulePlan> plan_magcache(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
   plan.span = SkippedSpan::kStack;
   plan.decision = Decision::kSumAtMost;
@@ -57,10 +57,10 @@ extern const RuleRow kMagcacheRule = {
     .name = "magcache",
     .summary = "stored ratios of residual lengths",
     .source = "arXiv:2506.09045",
-    .parameters = kParameters,
+    .parameters = kMagcacheParameters,
     .threshold_at_half = 0.06,
     .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-4, 20},
-    .plan = plan,
+    .plan = plan_magcache,
 };
 
 }  // namespace redline

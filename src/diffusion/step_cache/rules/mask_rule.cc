@@ -87,7 +87,7 @@ Result<std::vector<uint8_t>> policy_mask(const std::string& policy, int64_t step
 
 namespace {
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kMaskParameters[] = {
     {"policy", ParameterKind::kName, "fast", 0, 0, "slow, medium, fast or ultra", /*sets_cost=*/true},
     {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps instead of a policy, as 0-3+7+9", /*sets_cost=*/true},
     {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps, placed as `redline calibrate` found, instead",
@@ -96,7 +96,7 @@ constexpr RuleParameter kParameters[] = {
     {"blocks", ParameterKind::kInteger, "1", 1, 64, "blocks that run on skipped steps too, for span body"},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest& request) {
+Result<RulePlan> plan_mask(const RuleValues& values, const RuleRequest& request) {
   RulePlan plan;
   const std::string span = values.text("span"), policy = values.text("policy");
   if (span == "body") plan.span = SkippedSpan::kMiddle;
@@ -132,10 +132,10 @@ extern const RuleRow kMaskRule = {
     .name = "mask",
     .summary = "fixed steps are computed",
     .source = "vipshop/cache-dit",
-    .parameters = kParameters,
+    .parameters = kMaskParameters,
     .takes_budget = true,
     .knob = {.kind = TuningKnob::Kind::kChoice, .parameter = "policy", .choices = kPolicies},
-    .plan = plan,
+    .plan = plan_mask,
 };
 
 }  // namespace redline

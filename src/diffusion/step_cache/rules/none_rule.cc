@@ -4,7 +4,7 @@
 namespace redline {
 namespace {
 
-Result<RulePlan> plan(const RuleValues&, const RuleRequest&) { return RulePlan(); }
+Result<RulePlan> plan_none(const RuleValues&, const RuleRequest&) { return RulePlan(); }
 
 }  // namespace
 
@@ -12,7 +12,7 @@ extern const RuleRow kNoneRule = {
     .name = "none",
     .summary = "every step is computed",
     .source = "-",
-    .plan = plan,
+    .plan = plan_none,
 };
 
 }  // namespace redline

@@ -53,7 +53,7 @@ std::vector<uint8_t> power_mask(int64_t steps, int64_t budget) {
 
 namespace {
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kRedlineParameters[] = {
     {"threshold", ParameterKind::kNumber, "0.02", 0, 100, "sum of drift below which steps are skipped",
      /*sets_cost=*/true},
     {"budget", ParameterKind::kInteger, "0", 0, 1e6, "computed steps of a run; 0: the drift decides",
@@ -61,7 +61,7 @@ constexpr RuleParameter kParameters[] = {
     {"steps", ParameterKind::kSteps, "", 0, 0, "computed steps, as 0-3+7+9, instead of a budget", /*sets_cost=*/true},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest& request) {
+Result<RulePlan> plan_redline(const RuleValues& values, const RuleRequest& request) {
   RulePlan plan;
   plan.span = SkippedSpan::kNetwork;
   plan.forecaster = make_measured_forecaster;
@@ -97,11 +97,11 @@ extern const RuleRow kRedlineRule = {
     .name = "redline",
     .summary = "output along a measured line, errors corrected; budget of steps or measured drift",
     .source = "docs/step_cache.md",
-    .parameters = kParameters,
+    .parameters = kRedlineParameters,
     .threshold_at_half = 0.02,
     .takes_budget = true,
     .knob = {TuningKnob::Kind::kBudget, "budget", 1, 1000},
-    .plan = plan,
+    .plan = plan_redline,
 };
 
 }  // namespace redline

@@ -9,13 +9,13 @@
 namespace redline {
 namespace {
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kTaylorseerParameters[] = {
     {"interval", ParameterKind::kInteger, "6", 1, 1e6, "steps from one full step to the next", /*sets_cost=*/true},
     {"order", ParameterKind::kInteger, "1", 0, 8, "of the series"},
     {"warmup", ParameterKind::kInteger, "3", 1, 1e6, "steps that are computed first"},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+Result<RulePlan> plan_taylorseer(const RuleValues& values, const RuleRequest&) {
   RulePlan plan;
   plan.span = SkippedSpan::kStack;
   plan.decision = Decision::kAlways;
@@ -35,9 +35,9 @@ extern const RuleRow kTaylorseerRule = {
     .name = "taylorseer",
     .summary = "a full step every `interval`, Taylor series in between",
     .source = "Shenyi-Z/TaylorSeer",
-    .parameters = kParameters,
+    .parameters = kTaylorseerParameters,
     .knob = {TuningKnob::Kind::kInteger, "interval", 1, 64},
-    .plan = plan,
+    .plan = plan_taylorseer,
 };
 
 }  // namespace redline

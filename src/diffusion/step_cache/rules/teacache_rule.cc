@@ -40,14 +40,14 @@ const std::vector<Fit>& fits() {
   return kFits;
 }
 
-constexpr RuleParameter kParameters[] = {
+constexpr RuleParameter kTeacacheParameters[] = {
     {"threshold", ParameterKind::kNumber, "0.4", 0, 100, "sum below which steps are skipped", /*sets_cost=*/true},
     {"model", ParameterKind::kName, "flux", 0, 0, "whose polynomial; identity: the change itself"},
     {"coefficients", ParameterKind::kNumbers, "", 0, 0,
      "a polynomial of this model, from the highest power, as 2/-1/0"},
 };
 
-Result<RulePlan> plan(const RuleValues& values, const RuleRequest&) {
+Result<RulePlan> plan_teacache(const RuleValues& values, const RuleRequest&) {
   std::vector<std::string_view> names;
   const Fit* fit = nullptr;
   for (const Fit& f : fits()) {
@@ -74,10 +74,10 @@ extern const RuleRow kTeacacheRule = {
     .name = "teacache",
     .summary = "sum of a fitted polynomial of the modulated input's change",
     .source = "ali-vilab/TeaCache",
-    .parameters = kParameters,
+    .parameters = kTeacacheParameters,
     .threshold_at_half = 0.4,
     .knob = {TuningKnob::Kind::kThreshold, "threshold", 1e-3, 50},
-    .plan = plan,
+    .plan = plan_teacache,
 };
 
 }  // namespace redline

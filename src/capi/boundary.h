@@ -1,0 +1,186 @@
+// What every function of the C interface passes through: errors become objects, exceptions become errors, structs are read and
+// written up to the size that the caller knows.
+#pragma once
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <atomic>
+#include <cstring>
+#include <memory>
+#include <new>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "base/error.h"
+#include "redline/c_api.h"
+
+struct redline_error {
+  redline_code code = REDLINE_INTERNAL;
+  std::string message;
+};
+
+struct redline_canceller {
+  std::atomic<bool> is_cancelled{false};
+};
+
+namespace redline::capi {
+
+/// Sets `error`, if it is wanted, and returns the code.
+redline_code report(const Status& status, redline_error** error) noexcept;
+redline_code report_exception(redline_error** error) noexcept;
+
+/// Runs `body`, which returns a Status. No exception leaves.
+template <class F>
+redline_code guarded(redline_error** error, F&& body) noexcept {
+  if (error != nullptr) *error = nullptr;
+  try {
+    return report(std::forward<F>(body)(), error);
+  } catch (...) {
+    return report_exception(error);
+  }
+}
+
+/// A required pointer. `what`: the parameter's name.
+inline Status required(const void* pointer, const char* what) {
+  return pointer != nullptr ? Status() : invalid_argument("{} is NULL", what);
+}
+
+inline std::string text_or_empty(const char* text) { return text != nullptr ? text : ""; }
+/// `length`: bytes, or REDLINE_STRING_END. NULL is an error unless the length is 0.
+Result<std::string_view> text_of(const char* text, size_t length, const char* what);
+/// A list of `count` strings, none of them NULL.
+Result<std::vector<std::string>> strings_of(const char* const* list, size_t count, const char* what);
+
+/// Copies for the caller, freed with redline_free().
+Status give_text(std::string_view text, char** out, size_t* length);
+template <class T>
+Status give_array(const std::vector<T>& values, T** out) {
+  static_assert(std::is_trivially_copyable_v<T>);
+  // At least one byte: NULL would look like a failure.
+  *out = static_cast<T*>(std::malloc(std::max<size_t>(1, values.size() * sizeof(T))));
+  if (*out == nullptr) return out_of_memory("no room for {} bytes", values.size() * sizeof(T));
+  std::copy(values.begin(), values.end(), *out);
+  return {};
+}
+
+/// For redline_X_init: the first `size` bytes of the defaults. What this library does not know becomes zero.
+template <class T>
+void init_struct(T* out, size_t size, T defaults) noexcept {
+  static_assert(std::is_trivially_copyable_v<T>);
+  if (out == nullptr || size < sizeof(size_t)) return;
+  std::memset(static_cast<void*>(out), 0, size);
+  defaults.struct_size = size;
+  std::memcpy(static_cast<void*>(out), &defaults, std::min(size, sizeof(T)));
+}
+
+/// Checks struct_size of a caller's struct. `first_size`: the size in the first version of the interface.
+Status check_struct_size(size_t size, size_t first_size, const char* name);
+Status check_unknown_fields(const unsigned char* begin, const unsigned char* end, const char* name);
+
+/// A caller's struct, which may be larger than ours if all that we do not know is zero. NULL: the defaults.
+template <class T>
+Result<T> read_struct(const T* given, T defaults, const char* name) {
+  if (given == nullptr) return defaults;
+  const size_t size = given->struct_size;
+  REDLINE_TRY(check_struct_size(size, sizeof(T), name));
+  const auto* bytes = reinterpret_cast<const unsigned char*>(given);
+  if (size > sizeof(T)) REDLINE_TRY(check_unknown_fields(bytes + sizeof(T), bytes + size, name));
+  std::memcpy(static_cast<void*>(&defaults), given, sizeof(T));
+  return defaults;
+}
+
+/// Fills a caller's struct up to its struct_size, which is kept.
+template <class T>
+Status write_struct(T* out, T value, const char* name) {
+  REDLINE_TRY(required(out, name));
+  const size_t size = out->struct_size;
+  REDLINE_TRY(check_struct_size(size, sizeof(T), name));
+  init_struct(out, size, value);
+  return {};
+}
+
+/// The process that opened a handle. A forked child has none of its threads.
+class Process {
+ public:
+  bool is_current() const { return id_ == getpid(); }
+  Status check(const char* what) const {
+    if (is_current()) return {};
+    return invalid_argument(
+        "the {} was opened before fork(): this process has none of its threads; open it in the child process", what);
+  }
+
+ private:
+  pid_t id_ = getpid();
+};
+
+/// The engine whose callback this thread is in, or null.
+const void*& engine_of_callback();
+class CallbackScope {
+ public:
+  explicit CallbackScope(const void* engine) : before_(std::exchange(engine_of_callback(), engine)) {}
+  ~CallbackScope() { engine_of_callback() = before_; }
+  CallbackScope(const CallbackScope&) = delete;
+  CallbackScope& operator=(const CallbackScope&) = delete;
+
+ private:
+  const void* before_;
+};
+
+/// `engine` takes one call at a time: in its own callback it would wait for itself.
+inline Status check_not_in_callback(const void* engine, const char* what) {
+  if (engine_of_callback() != engine) return {};
+  return invalid_argument("a callback of the {} must not call it: it takes one call at a time", what);
+}
+
+/// Drops a reference that may be the last one. An engine joins its threads when it closes: in one of its callbacks it is left to
+/// another thread, and in a forked child, where its threads are not, it stays as it is.
+template <class T>
+void drop(std::shared_ptr<T> last, const Process& process) noexcept {
+  if (!last) return;
+  if (!process.is_current()) {
+    new (std::nothrow) std::shared_ptr<T>(std::move(last));  // never deleted
+    return;
+  }
+  if (engine_of_callback() == nullptr) return;
+  try {
+    std::thread([last = std::move(last)]() mutable { last.reset(); }).detach();
+  } catch (...) {
+    new (std::nothrow) std::shared_ptr<T>(std::move(last));
+  }
+}
+
+/// A counted handle with shared contents.
+template <class T>
+struct Counted {
+  explicit Counted(std::shared_ptr<T> contents) : shared(std::move(contents)) {}
+  std::atomic<int64_t> references{1};
+  const Process process = {};
+  std::shared_ptr<T> shared;
+};
+template <class H>
+H* retain(H* handle) noexcept {
+  if (handle != nullptr) handle->references.fetch_add(1, std::memory_order_relaxed);
+  return handle;
+}
+template <class H>
+void release(H* handle) noexcept {
+  if (handle == nullptr || handle->references.fetch_sub(1, std::memory_order_acq_rel) != 1) return;
+  drop(std::move(handle->shared), handle->process);
+  delete handle;
+}
+/// A required handle of this process.
+template <class H>
+Status usable(const H* handle, const char* what) {
+  REDLINE_TRY(required(handle, what));
+  return handle->process.check(what);
+}
+
+/// NULL, "auto" and "cpu" are what this library has.
+Status check_device(const char* device);
+
+}  // namespace redline::capi

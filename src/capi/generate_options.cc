@@ -1,0 +1,151 @@
+#include "capi/generate_options.h"
+
+#include <random>
+
+namespace redline::capi {
+namespace {
+
+Status read_sampling(const redline_generate_options& o, SamplingOptions& s) {
+  s.temperature = o.temperature;
+  s.top_p = o.top_p;
+  s.top_k = std::max<int64_t>(0, o.top_k);  // vLLM's "off" is -1
+  s.min_p = o.min_p;
+  s.repetition_penalty = o.repetition_penalty;
+  s.presence_penalty = o.presence_penalty;
+  s.frequency_penalty = o.frequency_penalty;
+  s.penalty_last_n = o.penalty_last_n;
+  s.typical_p = o.typical_p;
+  s.top_n_sigma = o.top_n_sigma;
+  s.xtc_probability = o.xtc_probability;
+  s.xtc_threshold = o.xtc_threshold;
+  s.dry_multiplier = o.dry_multiplier;
+  s.dry_base = o.dry_base;
+  s.dry_allowed_length = o.dry_allowed_length;
+  s.dry_penalty_last_n = o.dry_penalty_last_n;
+  s.mirostat = o.mirostat;
+  s.mirostat_tau = o.mirostat_tau;
+  s.mirostat_eta = o.mirostat_eta;
+  s.dynatemp_range = o.dynatemp_range;
+  s.dynatemp_exponent = o.dynatemp_exponent;
+  s.seed = o.has_seed != 0 ? o.seed : uint64_t{std::random_device()()} << 32 | std::random_device()();
+  if (o.dry_sequence_breakers != nullptr) {
+    REDLINE_ASSIGN(s.dry_sequence_breakers,
+                   strings_of(o.dry_sequence_breakers, o.num_dry_sequence_breakers, "dry_sequence_breakers"));
+  }
+  if (o.samplers != nullptr) {
+    REDLINE_ASSIGN(s.samplers, strings_of(o.samplers, o.num_samplers, "samplers"));
+    for (std::string& name : s.samplers) {
+      REDLINE_ASSIGN(name, sampler_name(name));
+    }
+  }
+  if (o.num_bad_words > 0) {
+    REDLINE_ASSIGN(s.bad_words, strings_of(o.bad_words, o.num_bad_words, "bad_words"));
+  }
+  if (o.num_logit_bias > 0) {
+    REDLINE_TRY(required(o.logit_bias_tokens, "logit_bias_tokens"));
+    REDLINE_TRY(required(o.logit_bias_values, "logit_bias_values"));
+    s.logit_bias.clear();
+    s.logit_bias.reserve(o.num_logit_bias);
+    for (size_t i = 0; i < o.num_logit_bias; ++i)
+      s.logit_bias.emplace_back(o.logit_bias_tokens[i], o.logit_bias_values[i]);
+  }
+  return {};
+}
+
+Result<OutputConstraint> read_constraint(const redline_generate_options& o) {
+  using Kind = OutputConstraint::Kind;
+  const std::pair<const char*, Kind> kinds[] = {{o.json_schema, Kind::kJsonSchema},
+                                                {o.regex, Kind::kRegex},
+                                                {o.grammar, Kind::kGrammar},
+                                                {o.tool_calls, Kind::kToolCalls}};
+  OutputConstraint constraint;
+  int given = 0;
+  for (const auto& [text, kind] : kinds) {
+    if (text == nullptr) continue;
+    ++given;
+    constraint.kind = kind;
+    constraint.text = text;
+  }
+  if (o.num_choices > 0) {
+    ++given;
+    constraint.kind = Kind::kChoice;
+    REDLINE_ASSIGN(constraint.choices, strings_of(o.choices, o.num_choices, "choices"));
+  }
+  if (given > 1)
+    return invalid_argument("{} of json_schema, regex, grammar, choices and tool_calls are set; a text follows one",
+                            given);
+  constraint.allows_several_calls = o.parallel_tool_calls != 0;
+  return constraint;
+}
+
+}  // namespace
+
+redline_generate_options default_generate_options(const TextContents* model) {
+  static const SamplingOptions kDefaults;
+  const SamplingOptions& s = model != nullptr ? model->engine->default_sampling() : kDefaults;
+  redline_generate_options o = {};
+  o.struct_size = sizeof o;
+  o.max_tokens = GenerateRequest().max_tokens;
+  o.temperature = s.temperature;
+  o.top_p = s.top_p;
+  o.top_k = s.top_k;
+  o.min_p = s.min_p;
+  o.repetition_penalty = s.repetition_penalty;
+  o.presence_penalty = s.presence_penalty;
+  o.frequency_penalty = s.frequency_penalty;
+  o.skip_special_tokens = 1;
+  o.add_bos = 1;
+  o.logprobs = -1;
+  o.penalty_last_n = s.penalty_last_n;
+  o.typical_p = s.typical_p;
+  o.top_n_sigma = s.top_n_sigma;
+  o.xtc_probability = s.xtc_probability;
+  o.xtc_threshold = s.xtc_threshold;
+  o.dry_multiplier = s.dry_multiplier;
+  o.dry_base = s.dry_base;
+  o.dry_allowed_length = s.dry_allowed_length;
+  o.dry_penalty_last_n = s.dry_penalty_last_n;
+  o.mirostat = s.mirostat;
+  o.mirostat_tau = s.mirostat_tau;
+  o.mirostat_eta = s.mirostat_eta;
+  o.dynatemp_range = s.dynatemp_range;
+  o.dynatemp_exponent = s.dynatemp_exponent;
+  if (model != nullptr) {
+    o.adapters = model->adapters->weights.data();
+    o.num_adapters = model->adapters->weights.size();
+  }
+  return o;
+}
+
+Result<GenerateRequest> request_of(const redline_prompt& prompt, const redline_generate_options* given,
+                                   const TextContents& model) {
+  REDLINE_ASSIGN(const redline_generate_options o,
+                 read_struct(given, default_generate_options(&model), "redline_generate_options"));
+  GenerateRequest request;
+  request.sampling = model.engine->default_sampling();
+  REDLINE_TRY(read_sampling(o, request.sampling));
+  REDLINE_ASSIGN(request.constraint, read_constraint(o));
+  REDLINE_ASSIGN(request.stop, strings_of(o.stop, o.num_stop, "stop"));
+  REDLINE_ASSIGN(request.adapters, adapter_weights(o.adapters, o.num_adapters));
+  request.max_tokens = o.max_tokens;
+  request.ignore_stop_tokens = o.ignore_eos != 0;
+  request.special = o.skip_special_tokens == 0;
+  request.num_logprobs = o.logprobs;
+  request.client = text_or_empty(o.client);
+  request.priority = o.priority;
+  request.timeout_ms = o.timeout_ms;
+  request.cache_salt = text_or_empty(o.cache_salt);
+  if (prompt.tokens != nullptr) {
+    if (o.tool_calls != nullptr) return invalid_argument("tool_calls needs a prompt that is given as text");
+    request.prompt.assign(prompt.tokens, prompt.tokens + prompt.num_tokens);
+    return request;
+  }
+  if (prompt.num_tokens > 0)
+    return invalid_argument("{} tokens are given, and the pointer to them is NULL", prompt.num_tokens);
+  REDLINE_ASSIGN(const std::string_view text, text_of(prompt.text, prompt.length, "text"));
+  request.constraint.prompt = text;
+  REDLINE_ASSIGN(request.prompt, model.engine->encode(text, o.parse_special != 0, o.add_bos != 0));
+  return request;
+}
+
+}  // namespace redline::capi

@@ -1,0 +1,85 @@
+// The handles of the C interface and what they refer to.
+#pragma once
+
+#include <mutex>
+#include <string>
+#include <vector>
+
+#include "capi/boundary.h"
+#include "redline/embedding.h"
+#include "redline/image.h"
+#include "redline/network.h"
+#include "redline/text.h"
+
+namespace redline::capi {
+
+/// Adapters that a model was opened with, in the form that callers borrow.
+struct OpenedAdapters {
+  std::vector<std::string> names, paths;
+  std::vector<double> values;
+  std::vector<redline_adapter_weight> weights;  ///< names of `names`
+
+  /// invalid_argument: an adapter without a path, or a name that occurs twice.
+  static Result<std::unique_ptr<OpenedAdapters>> read(const redline_adapter* adapters, size_t count);
+  AdapterWeights pairs() const;
+  /// The sum of the ranks of all files. `rank_of`: text_adapter_rank or adapter_rank.
+  Result<int64_t> rank(Result<int64_t> (*rank_of)(const std::string&)) const;
+};
+
+Result<AdapterWeights> adapter_weights(const redline_adapter_weight* adapters, size_t count);
+
+struct TextContents {
+  std::unique_ptr<TextEngine> engine;
+  std::unique_ptr<OpenedAdapters> adapters;
+};
+
+struct ImageContents {
+  std::unique_ptr<ImageEngine> engine;
+  std::unique_ptr<OpenedAdapters> adapters;
+  ImageRequest defaults;
+  std::timed_mutex turn;  ///< of the call that computes
+};
+
+}  // namespace redline::capi
+
+struct redline_runtime : redline::capi::Counted<redline::Runtime> {
+  using Counted::Counted;
+};
+struct redline_model : redline::capi::Counted<redline::capi::TextContents> {
+  using Counted::Counted;
+};
+struct redline_embedding_model : redline::capi::Counted<redline::EmbeddingEngine> {
+  using Counted::Counted;
+};
+struct redline_network : redline::capi::Counted<redline::ImageNetwork> {
+  using Counted::Counted;
+};
+struct redline_image_pipeline : redline::capi::Counted<redline::capi::ImageContents> {
+  using Counted::Counted;
+};
+
+namespace redline::capi {
+
+/// The runtime of an options struct; null if there is none.
+inline Result<std::shared_ptr<Runtime>> runtime_of(redline_runtime* handle) {
+  if (handle == nullptr) return std::shared_ptr<Runtime>();
+  REDLINE_TRY(usable(handle, "runtime"));
+  return handle->shared;
+}
+
+/// What the options of every kind of model have in common. `type_from_name`: reads the dtype, which may be NULL.
+template <class Options, class Given, class TypeFromName>
+Result<Options> common_options(const Given& given, const TypeFromName& type_from_name) {
+  REDLINE_TRY(check_device(given.device));
+  Options options;
+  REDLINE_ASSIGN(options.runtime, runtime_of(given.runtime));
+  options.threads = given.threads;
+  if (given.dtype != nullptr) {
+    REDLINE_ASSIGN(options.dtype, type_from_name(given.dtype));
+  }
+  options.use_interpreter = given.use_interpreter != 0;
+  options.trace_file = text_or_empty(given.trace_file);
+  return options;
+}
+
+}  // namespace redline::capi

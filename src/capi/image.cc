@@ -1,0 +1,375 @@
+// Image pipelines.
+#include <chrono>
+#include <limits>
+#include <random>
+
+#include "capi/handles.h"
+#include "capi/json.h"
+
+using namespace redline;
+using namespace redline::capi;
+
+struct redline_image_result {
+  ImageResult result;
+  uint64_t seed = 0;
+};
+
+namespace {
+
+using Preview = std::function<Result<RgbImage>(int64_t index, int64_t max_side)>;
+/// How often a call that waits for its turn asks whether it is cancelled.
+constexpr std::chrono::milliseconds kTurnPoll(20);
+
+redline_image_pipeline_options default_pipeline_options() {
+  const ImageOptions d;
+  redline_image_pipeline_options o = {};
+  o.struct_size = sizeof o;
+  o.max_side = d.max_side;
+  o.max_batch = d.max_batch;
+  o.front_blocks = d.front_blocks;
+  o.tail_blocks = d.tail_blocks;
+  o.vae_tile = d.vae_tile;
+  return o;
+}
+
+Result<ImageOptions> image_engine_options(const redline_image_pipeline_options& o) {
+  REDLINE_ASSIGN(ImageOptions options, common_options<ImageOptions>(o, image_type_from_name));
+  options.max_side = o.max_side;
+  options.max_batch = o.max_batch;
+  options.front_blocks = o.front_blocks;
+  options.tail_blocks = o.tail_blocks;
+  options.max_adapter_rank = o.max_adapter_rank;
+  options.vae_tile = o.vae_tile;
+  options.transformer_file = text_or_empty(o.transformer_file);
+  options.step_cache_file = text_or_empty(o.step_cache_file);
+  options.vae_folder = text_or_empty(o.vae_folder);
+  return options;
+}
+
+const char* text_or_null(const std::string& text) { return text.empty() ? nullptr : text.c_str(); }
+
+redline_image_request default_request(const ImageRequest& d) {
+  redline_image_request o = {};
+  o.struct_size = sizeof o;
+  o.negative_prompt = text_or_null(d.negative_prompt);
+  o.width = d.width;
+  o.height = d.height;
+  o.num_inference_steps = d.num_inference_steps;
+  o.guidance_scale = d.guidance_scale;
+  o.true_cfg_scale = d.true_cfg_scale;
+  o.guidance_begin = d.guidance_begin;
+  o.guidance_end = d.guidance_end;
+  o.split_guidance = d.split_guidance ? 1 : 0;
+  o.max_sequence_length = d.max_sequence_length;
+  o.num_images = d.batch;
+  o.seed_each = d.seed_each ? 1 : 0;
+  o.scheduler = text_or_null(d.solver);
+  o.cache = text_or_null(d.cache);
+  o.quality = d.quality;
+  o.steps_budget = d.steps_budget;
+  o.strength = d.strength;
+  return o;
+}
+
+Result<FloatArray> read_array(const redline_float_array& given, const char* what) {
+  FloatArray array;
+  if (given.num_axes == 0 || given.num_axes > 8)
+    return invalid_argument("{}: {} axes; an array has 1 to 8", what, given.num_axes);
+  REDLINE_TRY(required(given.shape, what));
+  REDLINE_TRY(required(given.data, what));
+  array.shape.assign(given.shape, given.shape + given.num_axes);
+  int64_t size = 1;
+  for (const int64_t n : array.shape)
+    if (n <= 0 || __builtin_mul_overflow(size, n, &size) || size > int64_t{1} << 40)
+      return invalid_argument("{}: shape [{}]", what, fmt::join(array.shape, ", "));
+  array.data.assign(given.data, given.data + size);
+  return array;
+}
+
+Result<RgbImage> read_image(const redline_image& given, const char* what) {
+  constexpr int64_t kMaxSide = int64_t{1} << 20;
+  if (given.width <= 0 || given.height <= 0 || given.width > kMaxSide || given.height > kMaxSide)
+    return invalid_argument("{}: {} x {} pixels", what, given.width, given.height);
+  REDLINE_TRY(required(given.rgb, what));
+  RgbImage image;
+  image.width = given.width;
+  image.height = given.height;
+  image.rgb.assign(given.rgb, given.rgb + given.width * given.height * 3);
+  return image;
+}
+
+/// A request with the arrays that it points to.
+struct OwnedRequest {
+  ImageRequest request;
+  FloatArray init_noise, prompt_embeds, pooled_embeds;
+  RgbImage init_image, mask;
+};
+
+Status read_pointers(const redline_image_request& o, OwnedRequest& owned) {
+  const std::tuple<const redline_float_array*, FloatArray*, const FloatArray**, const char*> arrays[] = {
+      {o.init_noise, &owned.init_noise, &owned.request.init_noise, "init_noise"},
+      {o.prompt_embeds, &owned.prompt_embeds, &owned.request.prompt_embeds, "prompt_embeds"},
+      {o.pooled_embeds, &owned.pooled_embeds, &owned.request.pooled_embeds, "pooled_embeds"}};
+  for (const auto& [given, array, pointer, name] : arrays) {
+    if (given == nullptr) continue;
+    REDLINE_ASSIGN(*array, read_array(*given, name));
+    *pointer = array;
+  }
+  const std::tuple<const redline_image*, RgbImage*, const RgbImage**, const char*> images[] = {
+      {o.init_image, &owned.init_image, &owned.request.init_image, "init_image"},
+      {o.mask, &owned.mask, &owned.request.mask, "mask"}};
+  for (const auto& [given, image, pointer, name] : images) {
+    if (given == nullptr) continue;
+    REDLINE_ASSIGN(*image, read_image(*given, name));
+    *pointer = image;
+  }
+  return {};
+}
+
+Status read_request(const redline_image_request& o, const ImageRequest& defaults, OwnedRequest& owned) {
+  ImageRequest& r = owned.request;
+  r = defaults;
+  REDLINE_ASSIGN(r.prompts, strings_of(o.prompts, o.num_prompts, "prompts"));
+  r.negative_prompt = text_or_empty(o.negative_prompt);
+  r.width = o.width;
+  r.height = o.height;
+  r.num_inference_steps = o.num_inference_steps;
+  r.guidance_scale = o.guidance_scale;
+  r.true_cfg_scale = o.true_cfg_scale;
+  r.guidance_begin = o.guidance_begin;
+  r.guidance_end = o.guidance_end;
+  r.split_guidance = o.split_guidance != 0;
+  r.max_sequence_length = o.max_sequence_length;
+  r.batch = o.num_images;
+  r.seed = o.has_seed != 0 ? o.seed : std::random_device()();
+  r.seed_each = o.seed_each != 0;
+  r.solver = text_or_empty(o.scheduler);
+  r.cache = text_or_empty(o.cache);
+  r.quality = o.quality;
+  r.steps_budget = o.steps_budget;
+  r.strength = o.strength;
+  r.keep_unmasked = o.keep_unmasked != 0;
+  r.keep_latents = o.keep_latents != 0;
+  return read_pointers(o, owned);
+}
+
+bool is_cancelled(const redline_image_request& o) {
+  return o.canceller != nullptr && o.canceller->is_cancelled.load(std::memory_order_relaxed);
+}
+
+bool show_progress(const void* engine, const redline_image_request& o, const ImageProgress& p) {
+  if (is_cancelled(o)) return false;
+  if (o.on_step == nullptr) return true;
+  const CallbackScope scope(engine);
+  redline_image_progress progress = {};
+  progress.struct_size = sizeof progress;
+  progress.step = p.step;
+  progress.steps = p.steps;
+  progress.step_ms = p.step_ms;
+  progress.computed = p.computed;
+  if (p.latents != nullptr)
+    progress.latents = {p.latents->data.data(), p.latents->shape.data(), p.latents->shape.size()};
+  progress.sigma = p.sigma;
+  progress.next_sigma = p.next_sigma;
+  progress.preview = p.preview ? &p.preview : nullptr;
+  return o.on_step(&progress, o.user_data) == 0;
+}
+
+/// Waits for the calls before this one. The caller may cancel meanwhile.
+Result<std::unique_lock<std::timed_mutex>> take_turn(std::timed_mutex& turn, const redline_image_request& o) {
+  std::unique_lock lock(turn, std::try_to_lock);
+  while (!lock.owns_lock()) {
+    if (is_cancelled(o) || (o.on_wait != nullptr && o.on_wait(o.user_data) != 0))
+      return cancelled("image: cancelled while it waited for other calls of the pipeline");
+    (void)lock.try_lock_for(kTurnPoll);
+  }
+  return lock;
+}
+
+Json result_json(const redline_image_result& r) {
+  Json json = {{"seed", r.seed},
+               {"cache", r.result.cache},
+               {"solver", r.result.solver},
+               {"step_ms", r.result.step_ms},
+               {"computed", r.result.computed},
+               {"text_ms", r.result.text_ms},
+               {"loop_ms", r.result.loop_ms},
+               {"decode_ms", r.result.decode_ms},
+               {"operations", r.result.operations},
+               {"executed_share", r.result.executed_share},
+               {"warnings", r.result.warnings}};
+  return json;
+}
+
+Json pipeline_json(const ImageContents& contents) {
+  const ImageEngine& engine = *contents.engine;
+  const ImageRequest& d = contents.defaults;
+  const ImageEngine::MemoryReport memory = engine.memory();
+  Json json;
+  json["family"] = engine.family();
+  json["is_guidance_distilled"] = engine.is_guidance_distilled();
+  json["takes_guidance_scale"] = engine.takes_guidance_scale();
+  json["size_multiple"] = engine.size_multiple();
+  json["defaults"] = {{"width", d.width},
+                      {"height", d.height},
+                      {"num_inference_steps", d.num_inference_steps},
+                      {"guidance_scale", d.guidance_scale},
+                      {"true_cfg_scale", d.true_cfg_scale},
+                      {"negative_prompt", d.negative_prompt},
+                      {"scheduler", d.solver},
+                      {"cache", d.cache}};
+  json["memory"] = {
+      {"packed_weights", memory.packed_weights}, {"arena", memory.arena}, {"arena_touched", memory.arena_touched}};
+  return json;
+}
+
+}  // namespace
+
+void redline_image_pipeline_options_init(redline_image_pipeline_options* options, size_t struct_size) {
+  init_struct(options, struct_size, default_pipeline_options());
+}
+
+redline_code redline_image_pipeline_open(const char* path, const redline_image_pipeline_options* options,
+                                         redline_image_pipeline** pipeline, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(pipeline), "pipeline"));
+    *pipeline = nullptr;
+    REDLINE_TRY(required(path, "path"));
+    REDLINE_ASSIGN(const redline_image_pipeline_options o,
+                   read_struct(options, default_pipeline_options(), "redline_image_pipeline_options"));
+    auto contents = std::make_shared<ImageContents>();
+    REDLINE_ASSIGN(contents->adapters, OpenedAdapters::read(o.adapters, o.num_adapters));
+    REDLINE_ASSIGN(ImageOptions given, image_engine_options(o));
+    REDLINE_ASSIGN(const int64_t rank, contents->adapters->rank(adapter_rank));
+    given.max_adapter_rank = std::max(given.max_adapter_rank, rank);
+    REDLINE_ASSIGN(contents->engine, ImageEngine::open(path, given));
+    for (size_t i = 0; i < contents->adapters->names.size(); ++i)
+      REDLINE_TRY(contents->engine->load_adapter(contents->adapters->names[i], contents->adapters->paths[i]));
+    if (o.num_adapters > 0) REDLINE_TRY(contents->engine->set_adapters(contents->adapters->pairs()));
+    contents->defaults = contents->engine->defaults();
+    *pipeline = new redline_image_pipeline(std::move(contents));
+    return {};
+  });
+}
+redline_image_pipeline* redline_image_pipeline_retain(redline_image_pipeline* pipeline) { return retain(pipeline); }
+void redline_image_pipeline_release(redline_image_pipeline* pipeline) { release(pipeline); }
+
+redline_code redline_image_pipeline_describe(redline_image_pipeline* pipeline, char** json, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(json), "json"));
+    *json = nullptr;
+    REDLINE_TRY(usable(pipeline, "pipeline"));
+    return give_json(pipeline_json(*pipeline->shared), json);
+  });
+}
+
+redline_code redline_image_pipeline_load_adapter(redline_image_pipeline* pipeline, const char* name, const char* path,
+                                                 redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(usable(pipeline, "pipeline"));
+    REDLINE_TRY(required(name, "name"));
+    REDLINE_TRY(required(path, "path"));
+    REDLINE_TRY(check_not_in_callback(pipeline->shared->engine.get(), "pipeline"));
+    return pipeline->shared->engine->load_adapter(name, path);
+  });
+}
+
+redline_code redline_image_pipeline_set_adapters(redline_image_pipeline* pipeline,
+                                                 const redline_adapter_weight* adapters, size_t num_adapters,
+                                                 redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(usable(pipeline, "pipeline"));
+    REDLINE_ASSIGN(const AdapterWeights weights, adapter_weights(adapters, num_adapters));
+    REDLINE_TRY(check_not_in_callback(pipeline->shared->engine.get(), "pipeline"));
+    return pipeline->shared->engine->set_adapters(weights);
+  });
+}
+
+redline_code redline_image_adapter_rank(const char* path, int64_t* rank, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(rank, "rank"));
+    *rank = 0;
+    REDLINE_TRY(required(path, "path"));
+    REDLINE_ASSIGN(*rank, adapter_rank(path));
+    return {};
+  });
+}
+
+redline_code redline_image_preview(const redline_image_progress* progress, int64_t index, int64_t max_side,
+                                   uint8_t** rgb, int64_t* width, int64_t* height, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(rgb), "rgb"));
+    REDLINE_TRY(required(width, "width"));
+    REDLINE_TRY(required(height, "height"));
+    *rgb = nullptr;
+    *width = *height = 0;
+    REDLINE_TRY(required(progress, "progress"));
+    if (progress->preview == nullptr) return unsupported("this step has no preview");
+    REDLINE_ASSIGN(const RgbImage image, (*static_cast<const Preview*>(progress->preview))(index, max_side));
+    REDLINE_TRY(give_array(image.rgb, rgb));
+    *width = image.width;
+    *height = image.height;
+    return {};
+  });
+}
+
+void redline_image_request_init(redline_image_request* request, size_t struct_size, redline_image_pipeline* pipeline) {
+  init_struct(request, struct_size, default_request(pipeline != nullptr ? pipeline->shared->defaults : ImageRequest()));
+}
+
+redline_code redline_image_generate(redline_image_pipeline* pipeline, const redline_image_request* request,
+                                    redline_image_result** result, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(result), "result"));
+    *result = nullptr;
+    REDLINE_TRY(usable(pipeline, "pipeline"));
+    REDLINE_TRY(required(request, "request"));
+    const std::shared_ptr<ImageContents> contents = pipeline->shared;
+    REDLINE_ASSIGN(const redline_image_request o,
+                   read_struct(request, default_request(contents->defaults), "redline_image_request"));
+    REDLINE_TRY(check_not_in_callback(contents->engine.get(), "pipeline"));
+    OwnedRequest owned;
+    REDLINE_TRY(read_request(o, contents->defaults, owned));
+    REDLINE_ASSIGN(const std::unique_lock<std::timed_mutex> turn, take_turn(contents->turn, o));
+    auto made = std::make_unique<redline_image_result>();
+    made->seed = owned.request.seed;
+    REDLINE_ASSIGN(made->result, contents->engine->generate(owned.request, [&](const ImageProgress& progress) {
+      return show_progress(contents->engine.get(), o, progress);
+    }));
+    *result = made.release();
+    return {};
+  });
+}
+
+size_t redline_image_result_count(const redline_image_result* result) {
+  return result != nullptr ? result->result.pictures.size() : 0;
+}
+redline_image redline_image_result_image(const redline_image_result* result, size_t index) {
+  if (result == nullptr || index >= result->result.pictures.size()) return {};
+  const RgbImage& image = result->result.pictures[index];
+  return {image.width, image.height, image.rgb.data()};
+}
+redline_float_array redline_image_result_latents(const redline_image_result* result) {
+  if (result == nullptr || result->result.latents.shape.empty()) return {};
+  const FloatArray& latents = result->result.latents;
+  return {latents.data.data(), latents.shape.data(), latents.shape.size()};
+}
+uint64_t redline_image_result_seed(const redline_image_result* result) { return result != nullptr ? result->seed : 0; }
+redline_code redline_image_result_describe(const redline_image_result* result, char** json, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(static_cast<void*>(json), "json"));
+    *json = nullptr;
+    REDLINE_TRY(required(result, "result"));
+    return give_json(result_json(*result), json);
+  });
+}
+void redline_image_result_release(redline_image_result* result) { delete result; }
+
+redline_code redline_save_png(const char* path, const redline_image* image, redline_error** error) {
+  return guarded(error, [&]() -> Status {
+    REDLINE_TRY(required(path, "path"));
+    REDLINE_TRY(required(image, "image"));
+    REDLINE_ASSIGN(const RgbImage copy, read_image(*image, "image"));
+    return save_png(path, copy);
+  });
+}

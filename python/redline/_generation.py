@@ -1,0 +1,372 @@
+"""Requests in progress: waiting, streams, async streams."""
+from __future__ import annotations
+
+import atexit
+import collections
+import ctypes
+import json
+import threading
+import weakref
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
+
+from redline import _c_api
+from redline._native import Handle, call, library, take_text
+from redline.errors import InvalidArgument
+from redline.results import ChatChunk, ChatCompletion, Chunk, Completion, Timings, TokenLogprob, ToolCall, Usage
+
+if TYPE_CHECKING:
+    import asyncio
+    from collections.abc import Generator
+
+# How long a wait in C may keep Python from handling a signal, in milliseconds.
+_POLL_MS = 50.0
+_REASONS = {_c_api.FINISH_STOP: "stop", _c_api.FINISH_LENGTH: "length", _c_api.FINISH_CANCELLED: "cancelled",
+            _c_api.FINISH_CONTEXT: "context", _c_api.FINISH_TIMEOUT: "timeout"}
+
+C = TypeVar("C", bound=Chunk)
+R = TypeVar("R", bound=Completion)
+
+
+def _text(pointer: int | None, length: int) -> str:
+    return ctypes.string_at(pointer, length).decode("utf-8", "replace") if pointer and length else ""
+
+
+class Generation:
+    """A redline_generation with what its texts are read by."""
+
+    def __init__(self, model: Handle, count: int, has_logprobs: bool, readers: list[ChatReader] | None) -> None:
+        self._model = model
+        self.count, self.has_logprobs, self.readers = count, has_logprobs, readers
+        self.handle: Handle | None = None
+        self._on_piece: Any = None
+
+    def __del__(self) -> None:
+        self.handle = None  # before the callback: the release waits for one in progress
+
+    def submit(self, prompts: Any, options: Any, num_options: int, on_piece: Any = None) -> None:
+        pointer = ctypes.c_void_p()
+        self._on_piece = on_piece
+        call(library().redline_submit, self._model.value, prompts, self.count, options, num_options, on_piece, None,
+             ctypes.byref(pointer))
+        self.handle = Handle(pointer.value, library().redline_generation_release)
+
+    @property
+    def value(self) -> int:
+        if self.handle is None or self.handle.value is None:
+            raise InvalidArgument("this stream is closed")
+        return self.handle.value
+
+    def wait(self) -> None:
+        """Until all prompts have ended. A signal's exception cancels them within a step."""
+        done = ctypes.c_int32()
+        wait, value = library().redline_generation_wait, self.value
+        try:
+            while not done.value:
+                call(wait, value, _POLL_MS, ctypes.byref(done))
+        except BaseException:
+            self.cancel()
+            raise
+
+    def cancel(self) -> None:
+        handle = self.handle
+        if handle is not None and handle.value is not None:
+            library().redline_generation_cancel(handle.value)
+
+    def close(self) -> None:
+        self.handle = None
+
+    def completion(self, index: int) -> Completion:
+        c = _c_api.redline_completion()
+        c.struct_size = ctypes.sizeof(c)
+        call(library().redline_generation_completion, self.value, index, ctypes.byref(c))
+        tokens = c.tokens[: c.num_tokens] if c.num_tokens else []
+        logprobs = None
+        if self.has_logprobs:
+            logprobs = []
+            for i, token in enumerate(tokens):
+                top = ((c.top[k].token, c.top[k].logprob) for k in range(c.top_offsets[i], c.top_offsets[i + 1]))
+                logprobs.append(TokenLogprob(token, c.logprobs[i], tuple(top)))
+        values: dict[str, Any] = {
+            "text": _text(c.text, c.length),
+            "token_ids": tokens,
+            "finish_reason": _REASONS.get(c.finish_reason, "none"),
+            "usage": Usage(c.prompt_tokens, len(tokens), c.cached_tokens),
+            "timings": Timings(c.first_token_ms, c.prefill_ms, c.decode_ms),
+            "logprobs": logprobs,
+            "seed": c.seed,
+            "index": index,
+        }
+        if self.readers is None:
+            return Completion(**values)
+        return ChatCompletion(**values, **self.readers[index].read_all(values["text"]))
+
+    def completions(self) -> list[Completion]:
+        return [self.completion(i) for i in range(self.count)]
+
+    def chunk(self, piece: Any) -> Chunk | None:
+        """What a piece adds; None: nothing."""
+        text = _text(piece.text, piece.length)
+        token = None if piece.token < 0 else int(piece.token)
+        logprob = None
+        if self.has_logprobs and token is not None:
+            top = tuple((piece.top[k].token, piece.top[k].logprob) for k in range(piece.num_top))
+            logprob = TokenLogprob(token, piece.logprob, top)
+        if self.readers is not None:
+            values = self.readers[piece.index].read(text, bool(piece.is_last))
+            if token is None and not any(values.values()):
+                return None
+            return ChatChunk(token_id=token, index=piece.index, logprob=logprob, **values)
+        return Chunk(text, token, piece.index, logprob) if text or token is not None else None
+
+
+class ChatReader:
+    """Splits one answer into content, reasoning and tool calls."""
+
+    def __init__(self, model: Handle, prompt: bytes, tools: bytes | None) -> None:
+        self._open: Callable[[], Handle] = lambda: _open_reader(model, prompt, tools)
+        self._reader: Handle | None = None
+
+    @staticmethod
+    def _push(reader: Handle, text: str, is_last: bool) -> list[dict[str, Any]]:
+        data, out = text.encode("utf-8", "replace"), ctypes.c_void_p()
+        call(library().redline_chat_reader_push, reader.value, data, len(data), int(is_last), ctypes.byref(out))
+        deltas: list[dict[str, Any]] = json.loads(take_text(out))
+        return deltas
+
+    @staticmethod
+    def _join(deltas: list[dict[str, Any]], content: str) -> dict[str, Any]:
+        calls = tuple(ToolCall(d["id"], d["name"], d["arguments"]) for d in deltas if d["type"] == "tool_call")
+        return {content: "".join(d["text"] for d in deltas if d["type"] == "content"),
+                "reasoning": "".join(d["text"] for d in deltas if d["type"] == "reasoning"), "tool_calls": calls}
+
+    def read(self, text: str, is_last: bool) -> dict[str, Any]:
+        """The parts of a piece, its content as `text`."""
+        if self._reader is None:
+            self._reader = self._open()
+        return self._join(self._push(self._reader, text, is_last), "text")
+
+    def read_all(self, text: str) -> dict[str, Any]:
+        return self._join(self._push(self._open(), text, True), "content")
+
+
+def _open_reader(model: Handle, prompt: bytes, tools: bytes | None) -> Handle:
+    pointer = ctypes.c_void_p()
+    call(library().redline_chat_reader_open, model.value, prompt, len(prompt), tools, ctypes.byref(pointer))
+    return Handle(pointer.value, library().redline_chat_reader_release)
+
+
+class Stream(Generic[C, R]):
+    """The chunks of a text as they are generated; of several prompts, in the order in which they come, each with its index.
+
+    Use it as an iterator, or in a ``with``. Leaving the loop or dropping the stream cancels what still runs. After the end,
+    ``completion`` (or ``completions``) has the whole. Ctrl-C during a wait cancels the text and raises KeyboardInterrupt.
+    """
+
+    def __init__(self, generation: Generation) -> None:
+        self._generation = generation
+        self._lock = threading.Lock()
+        self._piece = _c_api.redline_piece()
+        self._piece.struct_size = ctypes.sizeof(self._piece)
+        self._what = ctypes.c_int32()
+        self._arguments = (ctypes.byref(self._what), ctypes.byref(self._piece))
+        self._is_done = False
+
+    def __iter__(self) -> Iterator[C]:
+        return self
+
+    def __next__(self) -> C:
+        next_piece, what = library().redline_generation_next, self._what
+        with self._lock:
+            while not self._is_done:
+                try:
+                    call(next_piece, self._generation.value, _POLL_MS, *self._arguments)
+                except BaseException:
+                    self._generation.cancel()
+                    self._is_done = True
+                    raise
+                if what.value == _c_api.NEXT_PIECE:
+                    chunk = self._generation.chunk(self._piece)
+                    if chunk is not None:
+                        return chunk  # type: ignore[return-value]
+                elif what.value == _c_api.NEXT_END:
+                    self._is_done = True
+        self._check()
+        raise StopIteration
+
+    def _check(self) -> None:
+        """The error of a text that ended with one."""
+        if self._generation.handle is not None:
+            for i in range(self._generation.count):
+                self._generation.completion(i)
+
+    @property
+    def completions(self) -> list[R]:
+        """Of each prompt, by its index; waits for the end. Chunks that were not read are in them too."""
+        self._generation.wait()
+        return self._generation.completions()  # type: ignore[return-value]
+
+    @property
+    def completion(self) -> R:
+        """Of a single prompt; waits for the end."""
+        if self._generation.count != 1:
+            raise InvalidArgument(f"this stream has {self._generation.count} texts; use completions")
+        return self.completions[0]
+
+    def cancel(self) -> None:
+        """Ends the texts within a step; finish_reason is "cancelled". From any thread."""
+        self._generation.cancel()
+
+    def close(self) -> None:
+        """Cancels what still runs and gives up the results."""
+        self._is_done = True
+        self._generation.cancel()
+        with self._lock:
+            self._generation.close()
+
+    def __enter__(self) -> Stream[C, R]:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+class _Inbox:
+    """Carries chunks from the engine's thread to an event loop."""
+
+    def __init__(self, loop: asyncio.AbstractEventLoop, generation: Generation, keeps_chunks: bool) -> None:
+        self.loop = loop
+        self.generation = weakref.ref(generation)
+        self.chunks: collections.deque[Chunk] = collections.deque()
+        self.left = generation.count
+        self.waiter: asyncio.Future[None] | None = None
+        self.error: BaseException | None = None
+        self._keeps = keeps_chunks
+
+    def on_piece(self, pointer: Any, _: Any) -> int:
+        """On the engine's thread. An exception would be lost here: it ends the text and is raised in the loop."""
+        try:
+            piece = pointer.contents
+            if self._keeps or piece.is_last:
+                generation = self.generation()
+                if generation is None:
+                    return 1
+                chunk = generation.chunk(piece) if self._keeps else None
+                if chunk is not None or piece.is_last:
+                    self.loop.call_soon_threadsafe(self._receive, chunk, int(piece.is_last))
+        except BaseException as error:
+            self.error = error
+            return 1
+        return 0
+
+    def _receive(self, chunk: Chunk | None, ended: int) -> None:
+        if chunk is not None:
+            self.chunks.append(chunk)
+        self.left -= ended
+        if self.waiter is not None and not self.waiter.done():
+            self.waiter.set_result(None)
+
+    async def wait(self) -> None:
+        self.waiter = self.loop.create_future()
+        try:
+            await self.waiter
+        finally:
+            self.waiter = None
+
+
+_running: weakref.WeakSet[Generation] = weakref.WeakSet()
+
+
+@atexit.register
+def _stop() -> None:
+    """Before the interpreter ends: the engine's threads must not call into it afterwards."""
+    for generation in list(_running):
+        generation.cancel()
+        generation.close()
+
+
+class AsyncStream(Generic[C, R]):
+    """The async form of Stream: ``async for chunk in stream``; then ``await stream`` has the completion."""
+
+    def __init__(self, start: Callable[[Any], Generation], keeps_chunks: bool) -> None:
+        self._start, self._keeps = start, keeps_chunks
+        self._generation: Generation | None = None
+        self._inbox: _Inbox | None = None
+        self.single = True
+
+    def _begin(self) -> _Inbox:
+        if self._inbox is None:
+            import asyncio
+
+            loop = asyncio.get_running_loop()
+            inbox: list[_Inbox] = []
+            # The generation is made before it is submitted: the first piece may come before submit() returns.
+            callback = _c_api.redline_on_piece(lambda piece, data: inbox[0].on_piece(piece, data))
+
+            def made(generation: Generation) -> Any:
+                self._generation = generation
+                inbox.append(_Inbox(loop, generation, self._keeps))
+                return callback
+
+            self._start(made)
+            assert self._generation is not None
+            _running.add(self._generation)
+            self._inbox = inbox[0]
+        return self._inbox
+
+    def __aiter__(self) -> AsyncStream[C, R]:
+        self._keeps = True
+        return self
+
+    async def __anext__(self) -> C:
+        inbox = self._begin()
+        while not inbox.chunks:
+            if inbox.left == 0 or inbox.error is not None:
+                self._results()
+                raise StopAsyncIteration
+            await self._wait(inbox)
+        return inbox.chunks.popleft()  # type: ignore[return-value]
+
+    async def _wait(self, inbox: _Inbox) -> None:
+        try:
+            await inbox.wait()
+        except BaseException:
+            self.cancel()
+            raise
+
+    def _results(self) -> list[Completion]:
+        assert self._generation is not None and self._inbox is not None
+        if self._inbox.error is not None:
+            raise self._inbox.error
+        return self._generation.completions()
+
+    async def completions(self) -> list[R]:
+        """Waits for the end of all texts."""
+        inbox = self._begin()
+        while inbox.left > 0 and inbox.error is None:
+            await self._wait(inbox)
+        return self._results()  # type: ignore[return-value]
+
+    async def _result(self) -> Any:
+        found = await self.completions()
+        return found[0] if self.single else found
+
+    def __await__(self) -> Generator[Any, None, Any]:
+        return self._result().__await__()
+
+    def cancel(self) -> None:
+        """Ends the texts within a step."""
+        if self._generation is not None:
+            self._generation.cancel()
+
+    async def aclose(self) -> None:
+        """Cancels what still runs and gives up the results."""
+        self.cancel()
+        if self._generation is not None:
+            self._generation.close()
+
+    async def __aenter__(self) -> AsyncStream[C, R]:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.aclose()

@@ -1,0 +1,195 @@
+"""Embedding models."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import json
+import os
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+from redline import _c_api
+from redline._convert import TokenIds, assign, integer, is_array, path_text, text_array, texts, utf8
+from redline._names import find_model
+from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline._progress import ProgressBar
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from redline.runtime import Runtime
+
+__all__ = ["EmbeddingModel", "RankedDocument"]
+
+_KINDS: dict[str, Any] = dict(_c_api.redline_embedding_options._fields_)  # type: ignore[arg-type]
+_OPTIONS = ("threads", "device", "dtype", "pooling", "max_length", "max_batch_tokens", "use_interpreter", "trace_file")
+
+
+@dataclasses.dataclass(frozen=True)
+class RankedDocument:
+    """A document with its score; ``index`` is its place in the list that was passed."""
+
+    index: int
+    score: float
+    text: str
+
+
+class EmbeddingModel(Closable):
+    """A text encoder (BERT, RoBERTa, ModernBERT) or a decoder that is used as one (Qwen3-Embedding), or a cross-encoder.
+
+    ``path``: a Hugging Face folder, with the files of sentence-transformers if it has them, a GGUF file, or ``hf:owner/name``.
+    Options: ``threads``, ``dtype`` ("auto", "f32"), ``pooling`` ("mean", "cls", "last", "max", "mean_sqrt", "weighted_mean"; default:
+    the model's own), ``max_length`` (tokens of a text), ``max_batch_tokens``, ``trace_file``, ``runtime``.
+    """
+
+    _name = "embedding model"
+
+    def __init__(self, path: str | os.PathLike[str], *, runtime: Runtime | None = None, **options: Any) -> None:
+        self._path = find_model(path_text("path", path))
+        lib = library()
+        struct = _c_api.redline_embedding_options()
+        lib.redline_embedding_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                from redline.model import unknown_option
+
+                unknown_option(type(self).__name__, name, (*_OPTIONS, "runtime"))
+            if value is not None:
+                assign(struct, _KINDS, name, path_text(name, value) if name == "trace_file" else value)
+        if runtime is not None:
+            struct.runtime = runtime._use().value
+        pointer = ctypes.c_void_p()
+        call(lib.redline_embedding_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
+        self._handle = Handle(pointer.value, lib.redline_embedding_model_release)
+        self._dimensions = int(lib.redline_embedding_model_dimensions(pointer))
+
+    def __repr__(self) -> str:
+        return f"<redline.EmbeddingModel {self._path}{' (closed)' if self.closed else ''}>"
+
+    @property
+    def path(self) -> str:
+        """The file or folder."""
+        return self._path
+
+    @property
+    def dimensions(self) -> int:
+        """Elements of an embedding."""
+        self._use()
+        return self._dimensions
+
+    def describe(self) -> dict[str, Any]:
+        """dimensions, max_length, pooling, normalizes, num_labels, prompts, default_prompt, architecture, and more."""
+        return dict(json.loads(text_of(library().redline_embedding_model_describe, self._use().value)))
+
+    def embed(self, texts: Any, *, prompt_name: str | None = None, truncate: bool = False, normalize: bool | None = None,
+              dimensions: int | None = None) -> NDArray[np.float32]:
+        """Embeddings, float32 [texts, dimensions], or [dimensions] of a single str. Texts of different lengths share steps.
+
+        ``texts``: a str, a list of str, or a list of lists of token ids (special tokens included). ``prompt_name``: of the model's
+        prompts ("query", "document"; "": none; default: the model's default one). ``truncate``: cut texts that are too long.
+        ``normalize``: to length 1; default: as the model's files say. ``dimensions``: keep so many and normalize again (Matryoshka).
+        InvalidArgument, with the index of the text: it is too long, has no tokens, or has an id outside the vocabulary.
+        """
+        import numpy as np
+
+        single = isinstance(texts, str)
+        prompts, keep = text_prompts([texts] if single else texts)
+        width = self._dimensions if not dimensions else integer("dimensions", dimensions)
+        result = np.empty((len(prompts), max(width, 0)), np.float32)
+        options, check = self._options(prompt_name, truncate, normalize, dimensions)
+        if len(prompts):
+            check.run(call, library().redline_embed, self._use().value, prompts, len(prompts), ctypes.byref(options),
+                      result.ctypes.data, result.size, None)
+        del keep
+        return result[0] if single else result
+
+    def rank(self, query: str, documents: Sequence[str], *, truncate: bool = False, top_k: int | None = None,
+             ) -> list[RankedDocument]:
+        """The documents by their relevance for the query, best first.
+
+        A cross-encoder gives the sigmoid of its score, Qwen3-Reranker the probability of "yes", another model the cosine.
+        """
+        scores = self.scores(query, documents, truncate=truncate)
+        order = sorted(range(len(documents)), key=lambda i: -float(scores[i]))
+        return [RankedDocument(i, float(scores[i]), documents[i]) for i in order[:top_k]]
+
+    def scores(self, query: str, documents: Sequence[str], *, truncate: bool = False) -> NDArray[np.float32]:
+        """Relevance of each document, float32 [documents]."""
+        import numpy as np
+
+        array, count = text_array("documents", documents)
+        result = np.empty(count, np.float32)
+        options, check = self._options(None, truncate, None, None)
+        if count:
+            check.run(call, library().redline_rank, self._use().value, utf8("query", query), array, count,
+                      ctypes.byref(options), result.ctypes.data, None)
+        return result
+
+    def encode(self, sentences: Any, *, prompt_name: str | None = None, prompt: str | None = None, batch_size: int = 32,
+               show_progress_bar: bool | None = None, output_value: str = "sentence_embedding", convert_to_numpy: bool = True,
+               convert_to_tensor: bool = False, normalize_embeddings: bool = False, truncate_dim: int | None = None,
+               **ignored: Any) -> Any:
+        """embed() in the shape of SentenceTransformer.encode(): for code that has one.
+
+        Long sentences are cut at the model's length. ``convert_to_tensor`` gives a torch.Tensor over the same memory;
+        ``convert_to_numpy=False`` a list of arrays. ``batch_size`` only sets how often the progress bar moves.
+        """
+        if output_value != "sentence_embedding":
+            raise NotImplementedError(f"output_value={output_value!r}: only \"sentence_embedding\" is computed")
+        for name in ignored:
+            if name not in ("device", "precision", "pool", "chunk_size"):
+                raise TypeError(f"encode() got an unexpected keyword argument '{name}'")
+        if ignored.get("precision", "float32") != "float32":
+            raise NotImplementedError("precision: only float32 is computed")
+        import numpy as np
+
+        single = isinstance(sentences, str)
+        found = [sentences] if single else texts("sentences", sentences)
+        if prompt is not None:
+            found, prompt_name = [prompt + sentence for sentence in found], ""
+        width = truncate_dim or self._dimensions
+        result = np.empty((len(found), width), np.float32)
+        size = max(integer("batch_size", batch_size), 1)
+        # Longest first, as sentence-transformers does it: texts of a step are of similar length.
+        order = sorted(range(len(found)), key=lambda i: -len(found[i]))
+        shown = bool(show_progress_bar) and not single
+        with ProgressBar((len(found) + size - 1) // size, unit="batch", shown=shown) as bar:
+            for step, begin in enumerate(range(0, len(found), size)):
+                rows = order[begin : begin + size]
+                result[rows] = self.embed([found[i] for i in rows], prompt_name=prompt_name, truncate=True,
+                                          normalize=True if normalize_embeddings else None, dimensions=truncate_dim)
+                bar.update(step + 1)
+        if convert_to_tensor:
+            import torch  # type: ignore[import-not-found, unused-ignore]
+
+            tensor = torch.from_numpy(result)
+            return tensor[0] if single else tensor
+        if single:
+            return result[0]
+        return result if convert_to_numpy else list(result)
+
+    def _options(self, prompt_name: Any, truncate: bool, normalize: bool | None, dimensions: Any) -> tuple[Any, StepCheck]:
+        options = _c_api.redline_embed_options()
+        library().redline_embed_options_init(ctypes.byref(options), ctypes.sizeof(options))
+        if prompt_name is not None:
+            options.prompt_name = utf8("prompt_name", prompt_name)
+        options.truncate = int(truncate)
+        if normalize is not None:
+            options.normalize = int(normalize)
+        if dimensions:
+            options.dimensions = integer("dimensions", dimensions)
+        check = StepCheck()
+        options.on_step = check.on_step()
+        return options, check
+
+
+def text_prompts(values: Any) -> tuple[Any, list[Any]]:
+    """Texts or token ids as redline_prompts, and what keeps their memory."""
+    if is_array(values):
+        values = list(values) if getattr(values, "ndim", 1) == 2 else [values]
+    if isinstance(values, (list, tuple)) and values and not isinstance(values[0], str):
+        keep = [TokenIds(f"texts[{i}]", ids) for i, ids in enumerate(values)]
+        return (_c_api.redline_prompt * len(keep))(*(_c_api.redline_prompt(None, 0, ids.pointer, ids.count) for ids in keep)), list(keep)
+    data = [utf8(f"texts[{i}]", text, may_have_zero=True) for i, text in enumerate(texts("texts", values))]
+    return (_c_api.redline_prompt * len(data))(*(_c_api.redline_prompt(d, len(d), None, 0) for d in data)), list(data)

@@ -1,0 +1,440 @@
+"""Images from diffusion pipelines."""
+from __future__ import annotations
+
+import ctypes
+import dataclasses
+import difflib
+import json
+import os
+import struct as binary
+import zlib
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from redline import _c_api
+from redline._convert import as_numpy, assign, float_array, integer, is_array, kind_of, path_text, text_array, texts, utf8
+from redline._names import find_model
+from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline._progress import ProgressBar
+from redline.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from redline.runtime import Runtime
+
+__all__ = ["Image", "ImagePipeline", "ImageResult", "StepProgress"]
+
+_KINDS: dict[str, Any] = dict(_c_api.redline_image_pipeline_options._fields_)  # type: ignore[arg-type]
+_OPTIONS = ("threads", "device", "dtype", "max_side", "max_batch", "front_blocks", "tail_blocks", "vae_tile", "use_interpreter",
+            "transformer_file", "step_cache_file", "vae_folder", "trace_file", "max_adapter_rank")
+_PATHS = ("transformer_file", "step_cache_file", "vae_folder", "trace_file")
+_REQUEST: dict[str, Any] = dict(_c_api.redline_image_request._fields_)  # type: ignore[arg-type]
+_PLAIN = ("negative_prompt", "width", "height", "num_inference_steps", "guidance_scale", "true_cfg_scale", "guidance_begin",
+          "guidance_end", "split_guidance", "max_sequence_length", "seed_each", "scheduler", "cache", "quality", "steps_budget",
+          "strength", "keep_unmasked", "keep_latents")
+_KNOWN_ELSEWHERE = {"steps": "num_inference_steps", "guidance": "guidance_scale", "cfg_scale": "guidance_scale",
+                    "init_image": "image", "mask": "mask_image", "callback_on_step_end": "callback", "latents": "init_noise",
+                    "num_images": "num_images_per_prompt", "solver": "scheduler", "batch": "num_images_per_prompt"}
+
+
+def png_data(pixels: NDArray[np.uint8]) -> bytes:
+    """A PNG file of RGB pixels [height, width, 3]."""
+    height, width, _ = pixels.shape
+
+    def part(kind: bytes, data: bytes) -> bytes:
+        return binary.pack(">I", len(data)) + kind + data + binary.pack(">I", zlib.crc32(kind + data))
+
+    rows = b"".join(b"\0" + row.tobytes() for row in pixels)
+    return (b"\x89PNG\r\n\x1a\n" + part(b"IHDR", binary.pack(">IIBBBBB", width, height, 8, 2, 0, 0, 0))
+            + part(b"IDAT", zlib.compress(rows, 6)) + part(b"IEND", b""))
+
+
+class Image:
+    """RGB pixels, uint8 [height, width, 3], over the engine's memory; what ``result.images`` has without Pillow."""
+
+    def __init__(self, pixels: NDArray[np.uint8]) -> None:
+        self._pixels = pixels
+
+    @property
+    def width(self) -> int:
+        """Pixels."""
+        return int(self._pixels.shape[1])
+
+    @property
+    def height(self) -> int:
+        """Pixels."""
+        return int(self._pixels.shape[0])
+
+    @property
+    def size(self) -> tuple[int, int]:
+        """Width and height."""
+        return self.width, self.height
+
+    def to_numpy(self) -> NDArray[np.uint8]:
+        """uint8 [height, width, 3], without a copy."""
+        return self._pixels
+
+    def __array__(self, dtype: Any = None, copy: Any = None) -> NDArray[Any]:
+        import numpy as np
+
+        return np.array(self._pixels, dtype=dtype) if copy or dtype not in (None, self._pixels.dtype) else self._pixels
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._pixels.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._pixels.__dlpack_device__()
+
+    def to_pil(self) -> Any:
+        """A PIL.Image over the same memory. ImportError: Pillow is not installed."""
+        from PIL import Image as pil
+
+        return pil.fromarray(self._pixels)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Writes a PNG file. FileError: the file cannot be written."""
+        import numpy as np
+
+        name = path_text("path", path)
+        if not name.lower().endswith(".png"):
+            raise InvalidArgument(f"{name}: PNG files are written; other formats by image.to_pil().save(path)")
+        pixels = np.ascontiguousarray(self._pixels)
+        image = _c_api.redline_image(self.width, self.height, ctypes.cast(pixels.ctypes.data, ctypes.POINTER(ctypes.c_uint8)))
+        call(library().redline_save_png, utf8("path", name), ctypes.byref(image))
+
+    def _repr_png_(self) -> bytes:
+        return png_data(self._pixels)
+
+    def __repr__(self) -> str:
+        return f"<redline.Image {self.width}x{self.height}>"
+
+
+@dataclasses.dataclass(frozen=True)
+class StepProgress:
+    """A completed step, passed to ``callback``. ``computed`` images of the batch were computed, the others forecast.
+
+    ``latents`` and ``preview()`` are valid during the callback only; copy what is kept.
+    """
+
+    step: int
+    steps: int
+    step_ms: float
+    computed: int
+    sigma: float
+    next_sigma: float
+    _pointer: Any = dataclasses.field(repr=False, default=None)
+
+    @property
+    def latents(self) -> NDArray[np.float32]:
+        """After the step, float32 [batch, channels, height, width]."""
+        return float_view(self._pointer.contents.latents)
+
+    def preview(self, index: int = 0, max_side: int = 256) -> Image:
+        """Image ``index`` of the batch as the model expects it at this step; its longer side has at most ``max_side`` pixels."""
+        import numpy as np
+
+        rgb, width, height = ctypes.c_void_p(), ctypes.c_int64(), ctypes.c_int64()
+        call(library().redline_image_preview, self._pointer, integer("index", index), integer("max_side", max_side),
+             ctypes.byref(rgb), ctypes.byref(width), ctypes.byref(height))
+        try:
+            data = ctypes.string_at(rgb, width.value * height.value * 3)
+        finally:
+            library().redline_free(rgb)
+        return Image(np.frombuffer(data, np.uint8).reshape(height.value, width.value, 3))
+
+
+def float_view(array: Any) -> NDArray[np.float32]:
+    import numpy as np
+
+    shape = tuple(array.shape[: array.num_axes])
+    return np.ctypeslib.as_array(array.data, shape) if 0 not in shape and shape else np.empty(shape or (0,), np.float32)
+
+
+class _Memory:
+    """Makes arrays over memory of a result, which lives as long as they do."""
+
+    def __init__(self, handle: Handle, address: int, shape: tuple[int, ...], typestr: str) -> None:
+        self._handle = handle
+        self.__array_interface__ = {"version": 3, "data": (address, False), "shape": shape, "typestr": typestr}
+
+
+class ImageResult:
+    """Images and figures of a call.
+
+    ``images``: PIL images, or redline.Image without Pillow. ``seed``: that was used. ``cache``: rule of the step cache;
+    ``executed_share``: matrix products relative to a run without it. Times are milliseconds.
+    """
+
+    def __init__(self, handle: Handle) -> None:
+        import numpy as np
+
+        lib = library()
+        self._handle = handle
+        self.pixels: list[NDArray[np.uint8]] = []
+        for i in range(lib.redline_image_result_count(handle.value)):
+            image = lib.redline_image_result_image(handle.value, i)
+            address = ctypes.cast(image.rgb, ctypes.c_void_p).value or 0
+            self.pixels.append(np.asarray(_Memory(handle, address, (image.height, image.width, 3), "|u1")))
+        self.details: dict[str, Any] = json.loads(text_of(lib.redline_image_result_describe, handle.value))
+        self.seed: int = int(lib.redline_image_result_seed(handle.value))
+        self.warnings: list[str] = list(self.details["warnings"])
+        self.cache: str = self.details["cache"]
+        self.executed_share: float = self.details["executed_share"]
+        self.step_ms: list[float] = list(self.details["step_ms"])
+
+    def to_redline(self) -> list[Image]:
+        """The images as redline.Image."""
+        return [Image(pixels) for pixels in self.pixels]
+
+    @property
+    def images(self) -> list[Any]:
+        """The images as PIL.Image over the engine's memory, or as redline.Image where Pillow is not installed."""
+        try:
+            from PIL import Image as pil
+        except ImportError:
+            return list(self.to_redline())
+        return [pil.fromarray(pixels) for pixels in self.pixels]
+
+    def to_numpy(self) -> NDArray[np.uint8]:
+        """uint8 [images, height, width, 3]; of a single image without a copy."""
+        import numpy as np
+
+        return self.pixels[0][None] if len(self.pixels) == 1 else np.stack(self.pixels)
+
+    @property
+    def latents(self) -> NDArray[np.float32] | None:
+        """Final latents, float32 [images, channels, height, width]; None without ``keep_latents=True``."""
+        import numpy as np
+
+        array = library().redline_image_result_latents(self._handle.value)
+        if not array.num_axes:
+            return None
+        address = ctypes.cast(array.data, ctypes.c_void_p).value or 0
+        return np.asarray(_Memory(self._handle, address, tuple(array.shape[: array.num_axes]), "<f4"))
+
+    def __len__(self) -> int:
+        return len(self.pixels)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.images)
+
+    def __getitem__(self, index: int) -> Any:
+        return self.images[index]
+
+    def _repr_png_(self) -> bytes:
+        import numpy as np
+
+        return png_data(np.concatenate(self.pixels, axis=1))
+
+    def __repr__(self) -> str:
+        sizes = ", ".join(f"{p.shape[1]}x{p.shape[0]}" for p in self.pixels)
+        return f"<redline.ImageResult {sizes}; seed {self.seed}; {len(self.step_ms)} steps in {sum(self.step_ms):.0f} ms>"
+
+
+def rgb_pixels(name: str, value: Any, gray: bool = False) -> NDArray[np.uint8]:
+    """uint8 [height, width, 3] from a PIL image, a redline.Image, a path, or an array (uint8, or floats from 0 to 1)."""
+    import numpy as np
+
+    if isinstance(value, (str, os.PathLike)):
+        try:
+            from PIL import Image as pil
+        except ImportError:
+            raise InvalidArgument(f"{name} is a path, which Pillow reads: pip install pillow, or pass an array "
+                                  "[height, width, 3]") from None
+        try:
+            value = pil.open(path_text(name, value))
+        except OSError as error:
+            raise InvalidArgument(f"{name}: {error}") from None
+    if hasattr(value, "convert") and hasattr(value, "getbands"):
+        value = value.convert("RGB")
+    if not is_array(value):
+        raise InvalidArgument(f"{name} must be a PIL image, a path, or an array [height, width, 3], not {kind_of(value)}")
+    found = as_numpy(name, value)
+    if found.dtype.kind == "f":
+        if found.size and not (found.min() >= 0 and found.max() <= 1):
+            raise InvalidArgument(f"{name} has floats from {found.min():g} to {found.max():g}; they must be from 0 to 1")
+        found = np.round(found * 255).astype(np.uint8)
+    elif found.dtype == np.bool_ and gray:
+        found = found.astype(np.uint8) * 255
+    if found.dtype != np.uint8:
+        raise InvalidArgument(f'{name} has dtype {found.dtype}; use uint8 from 0 to 255, or floats from 0 to 1')
+    if found.ndim == 2:
+        found = np.repeat(found[:, :, None], 3, axis=2)
+    if found.ndim != 3 or found.shape[2] not in (1, 3, 4) or 0 in found.shape:
+        raise InvalidArgument(f"{name} has shape {list(found.shape)}; it must be [height, width, 3]")
+    if found.shape[2] == 1:
+        found = np.repeat(found, 3, axis=2)
+    return np.ascontiguousarray(found[:, :, :3])
+
+
+class ImagePipeline(Closable):
+    """A diffusion pipeline, opened from a diffusers folder or the name of a bundled one.
+
+    >>> import redline
+    >>> painter = redline.ImagePipeline("redline-shapes")
+    >>> result = painter("a large red circle", num_inference_steps=4, seed=1)
+    >>> result.images[0].size, result.seed, len(result.step_ms)
+    ((128, 128), 1, 4)
+
+    Options (keyword only): ``threads``, ``dtype`` ("auto", "f32", "bf16", "q8", "q8_0", "w8a8"), ``max_side`` (pixels), ``max_batch``,
+    ``front_blocks``, ``tail_blocks``, ``vae_tile`` (pixels; 0: chosen by memory; -1: none), ``transformer_file``, ``vae_folder``,
+    ``step_cache_file``, ``adapters`` (LoRA: a path, a list of paths, or a dict of name to path or (path, weight)),
+    ``max_adapter_rank``, ``trace_file``, ``runtime``.
+
+    Calls of several threads take turns. NotFound: no such folder. Unsupported: a pipeline class that the engine does not have.
+    """
+
+    _name = "pipeline"
+
+    def __init__(self, path: str | os.PathLike[str], *, runtime: Runtime | None = None, adapters: Any = None,
+                 **options: Any) -> None:
+        from redline.model import adapter_array, unknown_option
+
+        self._path = find_model(path_text("path", path))
+        lib = library()
+        struct = _c_api.redline_image_pipeline_options()
+        lib.redline_image_pipeline_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                unknown_option("ImagePipeline", name, (*_OPTIONS, "adapters", "runtime"))
+            if value is not None:
+                assign(struct, _KINDS, name, path_text(name, value) if name in _PATHS else value)
+        if runtime is not None:
+            struct.runtime = runtime._use().value
+        if adapters is not None:
+            struct.adapters, struct.num_adapters = adapter_array(adapters)
+        pointer = ctypes.c_void_p()
+        call(lib.redline_image_pipeline_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
+        self._handle = Handle(pointer.value, lib.redline_image_pipeline_release)
+
+    def __repr__(self) -> str:
+        return f"<redline.ImagePipeline {self._path}{' (closed)' if self.closed else ''}>"
+
+    @property
+    def path(self) -> str:
+        """The folder."""
+        return self._path
+
+    def describe(self) -> dict[str, Any]:
+        """family, is_guidance_distilled, takes_guidance_scale, size_multiple (pixels), defaults, memory (bytes)."""
+        return dict(json.loads(text_of(library().redline_image_pipeline_describe, self._use().value)))
+
+    @property
+    def defaults(self) -> dict[str, Any]:
+        """The settings of a call without any."""
+        return dict(self.describe()["defaults"])
+
+    def load_adapter(self, name: str, path: str | os.PathLike[str]) -> None:
+        """Loads a LoRA file; it has no effect until set_adapters()."""
+        call(library().redline_image_pipeline_load_adapter, self._use().value, utf8("name", name),
+             utf8("path", path_text("path", path)))
+
+    def set_adapters(self, adapters: str | Mapping[str, float] | list[str]) -> None:
+        """The adapters of the calls that follow, with their weights; [] for none. NotFound: no such name."""
+        from redline.sampling import weight_array
+
+        array, count = weight_array(adapters)
+        call(library().redline_image_pipeline_set_adapters, self._use().value, array, count)
+
+    def __call__(self, prompt: str | list[str] | None = None, negative_prompt: str | None = None, *, width: int | None = None,
+                 height: int | None = None, num_inference_steps: int | None = None, guidance_scale: float | None = None,
+                 seed: int | None = None, generator: Any = None, num_images_per_prompt: int = 1, image: Any = None,
+                 mask_image: Any = None, strength: float | None = None, cache: str | None = None, quality: float | None = None,
+                 steps_budget: int | None = None, init_noise: Any = None, prompt_embeds: Any = None,
+                 pooled_prompt_embeds: Any = None, callback: Callable[[StepProgress], object] | None = None,
+                 progress: bool | None = None, **more: Any) -> ImageResult:
+        """Generates images. Names and meaning are those of diffusers where it has them; what is left out is the model's default.
+
+        ``prompt``: one, or one for each image of a batch. ``width``, ``height``: pixels. ``seed``: equal to
+        ``torch.Generator("cpu").manual_seed(seed)``; left out: a random one, which the result has. ``generator``: an int, or a
+        torch.Generator, of which the initial seed is used. ``image`` (PIL, path, or array [height, width, 3]): image to image, with
+        ``strength`` from 0 to 1; with ``mask_image`` inpainting: white is regenerated. ``cache``: rule of the step cache ("auto",
+        "none", "fbcache:threshold=0.1"); ``quality`` from 0 to 1 sets its threshold, ``steps_budget`` the number of computed steps.
+        ``init_noise``: float32 [images, channels, height / 8, width / 8]. ``prompt_embeds``: float32 [images, tokens, width], in
+        place of the text encoders, with ``pooled_prompt_embeds`` [images, width].
+
+        ``callback(StepProgress)`` is called after every step; returning False ends the call with Cancelled. ``progress``: a bar on
+        standard error; by default in terminals and notebooks without a callback. Ctrl-C ends the call within a step.
+
+        Further names: true_cfg_scale, guidance_begin, guidance_end, split_guidance, max_sequence_length, scheduler, seed_each,
+        keep_unmasked, keep_latents (the result has ``latents``).
+        """
+        handle = self._use()
+        lib = library()
+        request = _c_api.redline_image_request()
+        lib.redline_image_request_init(ctypes.byref(request), ctypes.sizeof(request), handle.value)
+        values = dict(negative_prompt=negative_prompt, width=width, height=height, num_inference_steps=num_inference_steps,
+                      guidance_scale=guidance_scale, strength=strength, cache=cache, quality=quality, steps_budget=steps_budget,
+                      **more)
+        keep: list[Any] = []
+        for name, value in values.items():
+            if name not in _PLAIN:
+                known = [*_PLAIN, *(k for k in type(self).__call__.__annotations__ if k not in ("more", "return"))]
+                near = _KNOWN_ELSEWHERE.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+                raise TypeError(f"ImagePipeline() got an unexpected keyword argument '{name}'{f'; use {near}' if near else ''}")
+            if value is not None:
+                assign(request, _REQUEST, name, value)
+        if prompt is None:
+            if prompt_embeds is None:
+                raise InvalidArgument("a prompt is needed, or prompt_embeds")
+            prompt = ""
+        if not texts("prompt", prompt):
+            raise InvalidArgument("prompt is an empty list")
+        request.prompts, request.num_prompts = text_array("prompt", prompt)
+        request.num_images = integer("num_images_per_prompt", num_images_per_prompt)
+        if (number := _seed(seed, generator)) is not None:
+            request.seed, request.has_seed = number, 1
+        for field, name, array, axes in (
+            ("init_noise", "init_noise", init_noise, ("images", "channels", "height / 8", "width / 8")),
+            ("prompt_embeds", "prompt_embeds", prompt_embeds, ("images", "tokens", "width")),
+            ("pooled_embeds", "pooled_prompt_embeds", pooled_prompt_embeds, ("images", "width")),
+        ):
+            if array is not None:
+                floats = float_array(name, array, axes)
+                shape = (ctypes.c_int64 * floats.ndim)(*floats.shape)
+                data = ctypes.cast(floats.ctypes.data, ctypes.POINTER(ctypes.c_float))
+                keep += [floats, shape]
+                setattr(request, field, ctypes.pointer(_c_api.redline_float_array(data, shape, floats.ndim)))
+        if mask_image is not None and image is None:
+            raise InvalidArgument("mask_image needs image, whose masked part is regenerated")
+        for field, name, source in (("init_image", "image", image), ("mask", "mask_image", mask_image)):
+            if source is not None:
+                pixels = rgb_pixels(name, source, field == "mask")
+                keep.append(pixels)
+                rgb = ctypes.cast(pixels.ctypes.data, ctypes.POINTER(ctypes.c_uint8))
+                setattr(request, field, ctypes.pointer(_c_api.redline_image(pixels.shape[1], pixels.shape[0], rgb)))
+                if field == "init_image" and width is None and height is None:
+                    request.width, request.height = pixels.shape[1], pixels.shape[0]
+
+        shown = progress if progress is not None else None if callback is None else False
+        with ProgressBar(0, unit="step", shown=shown) as bar:
+
+            def on_step(pointer: Any) -> Any:
+                p = pointer.contents
+                bar.update(p.step, p.steps)
+                if callback is None:
+                    return None
+                return callback(StepProgress(p.step, p.steps, p.step_ms, p.computed, p.sigma, p.next_sigma, pointer))
+
+            step, wait = StepCheck(on_step), StepCheck()
+            request.on_step, function = step.on_image_step()
+            request.on_wait = wait.on_step()
+            result = ctypes.c_void_p()
+            step.run(wait.run, call, lib.redline_image_generate, handle.value, ctypes.byref(request), ctypes.byref(result))
+            del function, keep
+        return ImageResult(Handle(result.value, lib.redline_image_result_release))
+
+
+def _seed(seed: Any, generator: Any) -> int | None:
+    if generator is not None:
+        if seed is not None:
+            raise InvalidArgument("seed and generator are both given; use one")
+        if isinstance(generator, (list, tuple)):
+            raise InvalidArgument("generator is a list; use seed with seed_each=True: image i has the seed seed + i")
+        initial = getattr(generator, "initial_seed", None)
+        seed = initial() if initial is not None else generator
+    if seed is None or (isinstance(seed, int) and seed == -1):
+        return None
+    return integer("seed", seed, ctypes.c_uint64)

@@ -1,0 +1,463 @@
+"""Language models."""
+from __future__ import annotations
+
+import ctypes
+import json
+import os
+import weakref
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Literal, overload
+
+from redline import _c_api
+from redline._convert import TokenIds, as_numpy, assign, integer, is_array, kind_of, path_text, real, utf8
+from redline._generation import AsyncStream, ChatReader, Generation, Stream
+from redline._names import find_model
+from redline._native import Closable, Handle, StepCheck, call, library, text_of
+from redline.errors import InvalidArgument, Unsupported
+from redline.results import ChatChunk, ChatCompletion, Chunk, Completion
+from redline.sampling import SamplingOptions, check_names, generate_options, weight_array
+from redline.tokenizer import Tokenizer, check_messages, json_text, render_chat
+
+if TYPE_CHECKING:
+    from collections.abc import Awaitable
+
+    import numpy as np
+    from numpy.typing import NDArray
+    from typing_extensions import Unpack
+
+    from redline.embedding import EmbeddingModel
+    from redline.runtime import Runtime
+    from redline.sequence import TokenSequence
+
+__all__ = ["Model"]
+
+Message = Mapping[str, Any]
+
+_KINDS: dict[str, Any] = dict(_c_api.redline_model_options._fields_)  # type: ignore[arg-type]
+_OPTIONS = ("threads", "device", "dtype", "context", "max_batch_tokens", "max_sequences", "max_prefill_tokens", "max_slowdown",
+            "cache_tokens", "cache_memory", "prefix_cache", "cache_folder", "cache_folder_bytes", "batch_invariant",
+            "use_interpreter", "trace_file", "chat_template", "max_adapter_rank")
+
+
+def adapter_array(adapters: Any) -> tuple[Any, int]:
+    """LoRA files to open a model with: a path, a list of paths, or a dict of name: path or (path, weight)."""
+    if isinstance(adapters, (str, os.PathLike)):
+        adapters = [adapters]
+    items = adapters.items() if isinstance(adapters, Mapping) else ((None, path) for path in adapters)
+    found = []
+    for name, value in items:
+        path, weight = value if isinstance(value, tuple) else (value, 1.0)
+        found.append(_c_api.redline_adapter(None if name is None else utf8("the name of an adapter", name),
+                                            utf8("adapters", path_text("adapters", path)), real("adapters", weight)))
+    return (_c_api.redline_adapter * len(found))(*found), len(found)
+
+
+def is_messages(value: Any) -> bool:
+    return isinstance(value, (list, tuple)) and bool(value) and isinstance(value[0], Mapping)
+
+
+def is_batch(prompt: Any) -> bool:
+    """Whether this is a list of prompts, not one prompt."""
+    if isinstance(prompt, str):
+        return False
+    if is_array(prompt):
+        return as_numpy("prompt", prompt).ndim == 2
+    if not isinstance(prompt, (list, tuple)):
+        raise InvalidArgument(f"prompt must be a str, a list of token ids, a list of messages, or a list of these, not "
+                              f"{kind_of(prompt)}")
+    if not prompt:
+        return True
+    return isinstance(prompt[0], (str, list, tuple)) or (is_array(prompt[0]) and prompt[0].ndim > 0)
+
+
+class _Job:
+    """Prompts in the form of the C interface, and what keeps their memory."""
+
+    def __init__(self, model: Handle, prompts: Sequence[Any], n: int, tools: Any, variables: Any, tool_choice: str) -> None:
+        self.prompts = (_c_api.redline_prompt * (len(prompts) * n))()
+        self.keep: list[Any] = []
+        self.has_messages = False
+        self.rendered: list[bytes] = []
+        for i, prompt in enumerate(prompts):
+            if is_messages(prompt) or tools is not None or variables is not None:
+                self.has_messages = True
+                prompt = render_chat(model, prompt, tools if tool_choice != "none" else None, variables, True)
+            if isinstance(prompt, str):
+                data = utf8("prompt" if len(prompts) == 1 else f"prompt {i}", prompt, may_have_zero=True)
+                self.rendered.append(data)
+                fields: Any = (data, len(data), None, 0)
+            else:
+                ids = TokenIds("prompt" if len(prompts) == 1 else f"prompt {i}", prompt)
+                self.keep.append(ids)
+                fields = (None, 0, ids.pointer, ids.count)
+                if not ids.count:  # a pointer that is not NULL says that these are ids
+                    fields = (None, 0, ctypes.cast(self.prompts, ctypes.POINTER(ctypes.c_int32)), 0)
+            for k in range(n):
+                self.prompts[i * n + k] = fields
+
+
+class Model(Closable):
+    """A language model, opened from a GGUF file, a Hugging Face folder, ``hf:owner/name`` (downloaded by ``redline pull``), or the
+    name of a bundled model.
+
+    >>> import redline
+    >>> model = redline.Model("redline-tales")
+    >>> model.generate("Once upon a time", max_tokens=4, temperature=0).text
+    ', there was a'
+    >>> for chunk in model.generate("Once upon a time", max_tokens=4, temperature=0, stream=True):
+    ...     print(chunk.text, end="|")
+    ,| there| was| a|
+    >>> [c.text for c in model.generate(["One day", "The little"], max_tokens=2, temperature=0)]
+    [', a', ' girl was']
+    >>> model.close()
+
+    All methods may be called by several threads at once; requests that run at the same time share the steps of one batch. The
+    global interpreter lock is released while the model computes. Ctrl-C ends a call within a step. The model is closed by
+    ``close()``, by the end of a ``with``, or with its last reference.
+
+    Options (keyword only): ``threads`` (0: REDLINE_THREADS, else all cores), ``dtype`` ("auto"; "f32" computes in float32
+    throughout), ``context`` (maximum tokens of one text with its prompt; 0: the model's own limit, at most 4096),
+    ``max_batch_tokens`` (of one step), ``max_sequences`` (in one step), ``max_prefill_tokens``, ``max_slowdown``, ``cache_tokens``,
+    ``cache_memory`` (bytes), ``prefix_cache`` (True), ``cache_folder``, ``cache_folder_bytes``, ``batch_invariant``,
+    ``use_interpreter``, ``trace_file``, ``chat_template`` (a file or a built-in name), ``adapters`` (LoRA: a path, a list of paths,
+    or a dict of name to path or (path, weight)), ``max_adapter_rank``, ``runtime`` (shared with other models).
+
+    NotFound: no such file. Unsupported: a family or a weight format that the engine does not have. InvalidArgument: a value that
+    cannot be used. TypeError: an unknown option.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], *, runtime: Runtime | None = None, adapters: Any = None,
+                 **options: Any) -> None:
+        given = path_text("path", path)
+        self._path = find_model(given)
+        self._embedder: EmbeddingModel | None = None
+        self._active: weakref.WeakSet[Generation] = weakref.WeakSet()
+        lib = library()
+        if lib.redline_is_embedding_model(utf8("path", self._path)):
+            from redline.embedding import EmbeddingModel
+
+            self._embedder = EmbeddingModel(self._path, runtime=runtime, **options)
+            self._handle = self._embedder._handle
+            self._vocab_size = 0
+            return
+        struct = _c_api.redline_model_options()
+        lib.redline_model_options_init(ctypes.byref(struct), ctypes.sizeof(struct))
+        for name, value in options.items():
+            if name not in _OPTIONS:
+                unknown_option("Model", name, (*_OPTIONS, "adapters", "runtime"))
+            if value is not None:
+                value = path_text(name, value) if name in ("cache_folder", "trace_file", "chat_template") else value
+                assign(struct, _KINDS, name, value)
+        if runtime is not None:
+            struct.runtime = runtime._use().value
+        if adapters is not None:
+            struct.adapters, struct.num_adapters = adapter_array(adapters)
+        pointer = ctypes.c_void_p()
+        call(lib.redline_model_open, utf8("path", self._path), ctypes.byref(struct), ctypes.byref(pointer))
+        self._handle = Handle(pointer.value, lib.redline_model_release)
+        info = _c_api.redline_model_info()
+        info.struct_size = ctypes.sizeof(info)
+        call(lib.redline_model_get_info, pointer, ctypes.byref(info))
+        self._vocab_size = int(info.vocab_size)
+        self._context = int(info.context)
+        self._has_chat_template = bool(info.has_chat_template)
+
+    def _use(self) -> Handle:
+        handle = super()._use()
+        if self._embedder is not None:
+            raise Unsupported(f"{self._path} makes embeddings, not text; use embed(), or redline.EmbeddingModel")
+        return handle
+
+    def close(self) -> None:
+        """Ends what still runs (finish_reason "cancelled") and frees the memory. A second call does nothing."""
+        for generation in list(self._active):
+            generation.cancel()
+        if self._embedder is not None:
+            self._embedder.close()
+        super().close()
+
+    def __repr__(self) -> str:
+        return f"<redline.Model {self._path}{' (closed)' if self.closed else ''}>"
+
+    def _repr_html_(self) -> str:
+        from redline._tables import html_table
+
+        if self.closed or self._embedder is not None:
+            return html_table({"model": self._path})
+        return html_table({k: v for k, v in self.info.items() if v not in ("", 0, [], {}) and k != "chat_template"})
+
+    @property
+    def path(self) -> str:
+        """The file or folder."""
+        return self._path
+
+    @property
+    def name(self) -> str:
+        """The last part of the path."""
+        return os.path.basename(os.path.normpath(self._path))
+
+    @property
+    def vocab_size(self) -> int:
+        """Number of token ids, and of logits per position."""
+        self._use()
+        return self._vocab_size
+
+    @property
+    def context(self) -> int:
+        """Maximum tokens of one text, prompt included."""
+        self._use()
+        return self._context
+
+    @property
+    def has_chat_template(self) -> bool:
+        """Whether chat() works."""
+        self._use()
+        return self._has_chat_template
+
+    def describe(self) -> dict[str, Any]:
+        """"model", "memory" (bytes), "stats" (counters since it was opened) and "sampling" (the defaults)."""
+        if self._embedder is not None:
+            return self._embedder.describe()
+        return dict(json.loads(text_of(library().redline_model_describe, self._use().value)))
+
+    @property
+    def info(self) -> dict[str, Any]:
+        """What is known about the model: architecture, parameters, weight types, sizes."""
+        return dict(self.describe()["model"])
+
+    @property
+    def stats(self) -> dict[str, Any]:
+        """Counters since the model was opened: requests, tokens, steps, pages of the cache."""
+        return dict(self.describe()["stats"])
+
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The model's tokenizer."""
+        self._use()
+        return Tokenizer(self)
+
+    # ---- Generating ----
+
+    @overload
+    def generate(  # type: ignore[overload-overlap]  # a str is a Sequence[str] too: the first overload takes it
+        self, prompt: str | Sequence[int] | Sequence[Message] | NDArray[Any], *, stream: Literal[False] = False,
+        **sampling: Unpack[SamplingOptions]) -> Completion: ...
+
+    @overload
+    def generate(self, prompt: Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]], *,
+                 stream: Literal[False] = False, **sampling: Unpack[SamplingOptions]) -> list[Completion]: ...
+
+    @overload
+    def generate(self, prompt: Any, *, stream: Literal[True],
+                 **sampling: Unpack[SamplingOptions]) -> Stream[Chunk, Completion]: ...
+
+    def generate(self, prompt: Any, *, stream: bool = False, **sampling: Any) -> Any:
+        """Continues a prompt: text, token ids (a list or an integer array [tokens]), or a list of messages, which is rendered with
+        the chat template. A list of prompts runs as one batch.
+
+        Returns a Completion, or a list of them for a list of prompts; with ``n`` above 1 a list of n for one prompt, and a list of
+        such lists for several. ``stream=True`` returns a Stream of chunks instead. The keywords are those of SamplingOptions.
+
+        InvalidArgument: a value out of range, or a prompt that is longer than the context (the message has both numbers).
+        OutOfMemory: the cache has no room for the prompt.
+        """
+        check_names(list(sampling), "generate")
+        return self._generate(prompt, stream, sampling, False, None, None, "auto")
+
+    @overload
+    def chat(self, messages: Sequence[Message] | str, *, tools: Sequence[Mapping[str, Any]] | None = None,
+             tool_choice: Literal["auto", "none", "required"] = "auto", chat_template_kwargs: Mapping[str, Any] | None = None,
+             stream: Literal[False] = False, **sampling: Unpack[SamplingOptions]) -> ChatCompletion: ...
+
+    @overload
+    def chat(self, messages: Sequence[Message] | str, *, tools: Sequence[Mapping[str, Any]] | None = None,
+             tool_choice: Literal["auto", "none", "required"] = "auto", chat_template_kwargs: Mapping[str, Any] | None = None,
+             stream: Literal[True], **sampling: Unpack[SamplingOptions]) -> Stream[ChatChunk, ChatCompletion]: ...
+
+    def chat(self, messages: Any, *, tools: Any = None, tool_choice: str = "auto",
+             chat_template_kwargs: Mapping[str, Any] | None = None, stream: bool = False, **sampling: Any) -> Any:
+        """Answers a conversation: OpenAI's list of messages, or a str for one message of the user. A list of conversations runs as
+        one batch.
+
+        Returns a ChatCompletion: ``content``, ``reasoning``, ``tool_calls``, ``message`` to be appended; or a Stream of chunks.
+        ``tools``: OpenAI's list of tools; ``tool_choice="required"`` makes the answer a call of one. ``chat_template_kwargs``:
+        variables of the template. NotFound: the model has no chat template.
+        """
+        check_names(list(sampling), "chat", ("tools", "tool_choice", "chat_template_kwargs", "stream"))
+        return self._generate(self._conversation(messages), stream, sampling, True, tools, chat_template_kwargs, tool_choice)
+
+    @staticmethod
+    def _conversation(messages: Any) -> Any:
+        if isinstance(messages, str):
+            return [{"role": "user", "content": messages}]
+        if not (isinstance(messages, (list, tuple)) and messages and is_messages(messages[0])):
+            check_messages(messages)
+        return messages
+
+    @overload
+    def agenerate(  # type: ignore[overload-overlap]
+        self, prompt: str | Sequence[int] | Sequence[Message] | NDArray[Any], *, stream: Literal[False] = False,
+        **sampling: Unpack[SamplingOptions]) -> Awaitable[Completion]: ...
+
+    @overload
+    def agenerate(self, prompt: Sequence[str] | Sequence[Sequence[int]] | Sequence[Sequence[Message]], *,
+                  stream: Literal[False] = False, **sampling: Unpack[SamplingOptions]) -> Awaitable[list[Completion]]: ...
+
+    @overload
+    def agenerate(self, prompt: Any, *, stream: Literal[True],
+                  **sampling: Unpack[SamplingOptions]) -> AsyncStream[Chunk, Completion]: ...
+
+    def agenerate(self, prompt: Any, *, stream: bool = False, **sampling: Any) -> Any:
+        """generate() for asyncio: ``await model.agenerate(...)``, or ``async for chunk in model.agenerate(..., stream=True)``.
+
+        Requests that are awaited together run as one batch. A cancelled task cancels its request within a step.
+        """
+        check_names(list(sampling), "agenerate")
+        return self._agenerate(prompt, stream, sampling, False, None, None, "auto")
+
+    @overload
+    def achat(self, messages: Sequence[Message] | str, *, tools: Sequence[Mapping[str, Any]] | None = None,
+              tool_choice: Literal["auto", "none", "required"] = "auto", chat_template_kwargs: Mapping[str, Any] | None = None,
+              stream: Literal[False] = False, **sampling: Unpack[SamplingOptions]) -> Awaitable[ChatCompletion]: ...
+
+    @overload
+    def achat(self, messages: Sequence[Message] | str, *, tools: Sequence[Mapping[str, Any]] | None = None,
+              tool_choice: Literal["auto", "none", "required"] = "auto", chat_template_kwargs: Mapping[str, Any] | None = None,
+              stream: Literal[True], **sampling: Unpack[SamplingOptions]) -> AsyncStream[ChatChunk, ChatCompletion]: ...
+
+    def achat(self, messages: Any, *, tools: Any = None, tool_choice: str = "auto",
+              chat_template_kwargs: Mapping[str, Any] | None = None, stream: bool = False, **sampling: Any) -> Any:
+        """chat() for asyncio."""
+        check_names(list(sampling), "achat", ("tools", "tool_choice", "chat_template_kwargs", "stream"))
+        return self._agenerate(self._conversation(messages), stream, sampling, True, tools, chat_template_kwargs, tool_choice)
+
+    def _agenerate(self, prompt: Any, stream: bool, sampling: Mapping[str, Any], *arguments: Any) -> Any:
+        self._use()
+        single = not is_batch(prompt)
+        prompts = [prompt] if single else list(prompt)
+
+        def start(made: Any) -> Generation:
+            return self._submit(prompts, sampling, *arguments, made=made)
+
+        result: AsyncStream[Any, Any] = AsyncStream(start, keeps_chunks=stream)
+        result.single = single and _number(sampling.get("n")) == 1
+        return result
+
+    def _generate(self, prompt: Any, stream: bool, sampling: Mapping[str, Any], *arguments: Any) -> Any:
+        single = not is_batch(prompt)
+        prompts = [prompt] if single else list(prompt)
+        if not prompts:
+            self._use()
+            return []
+        generation = self._submit(prompts, sampling, *arguments)
+        if stream:
+            return Stream(generation)
+        generation.wait()
+        found = generation.completions()
+        n = _number(sampling.get("n"))
+        if n == 1:
+            return found[0] if single else found
+        return found if single else [found[i : i + n] for i in range(0, len(found), n)]
+
+    def _submit(self, prompts: Sequence[Any], sampling: Mapping[str, Any], is_chat: bool, tools: Any, variables: Any,
+                tool_choice: str, *, made: Any = None) -> Generation:
+        model = self._use()
+        n = _number(sampling.get("n"))
+        if tool_choice not in ("auto", "none", "required"):
+            raise InvalidArgument(f'tool_choice is {tool_choice!r}; use "auto", "none" or "required"')
+        if tool_choice == "required" and not tools:
+            raise InvalidArgument('tool_choice="required" needs tools')
+        job = _Job(model, prompts, n, tools, variables, tool_choice)
+        options = generate_options(model, sampling)
+        if job.has_messages:
+            options.parse_special = 1
+        if is_chat:
+            options.skip_special_tokens = 0
+        tools_json = json_text("tools", tools) if tools else None
+        if tool_choice == "required":
+            options.tool_calls = tools_json
+        each = [options]
+        if n > 1 and options.has_seed:  # one seed for each of the n texts
+            each = []
+            for k in range(n):
+                copy = type(options).from_buffer_copy(options)
+                copy.seed = (options.seed + k) & (2**64 - 1)
+                each.append(copy)
+            each *= len(prompts)
+        pointers = (ctypes.POINTER(type(options)) * len(each))(*(ctypes.pointer(o) for o in each))
+        readers = [ChatReader(model, job.rendered[i // n], tools_json) for i in range(len(prompts) * n)] if is_chat else None
+        generation = Generation(model, len(prompts) * n, options.logprobs >= 0, readers)
+        generation.submit(job.prompts, pointers, len(each), made(generation) if made is not None else None)
+        self._active.add(generation)
+        return generation
+
+    # ---- Logits ----
+
+    def logits(self, prompt: Any, *, all: bool = False, adapters: Any = None) -> NDArray[np.float32]:
+        """Logits after the last token, float32 [vocab_size]; with ``all``, after each token, [tokens, vocab_size].
+
+        ``prompt``: text, or token ids as a list or an integer array [tokens]; the engine writes into the array that is returned.
+        InvalidArgument: no tokens, an id outside the vocabulary, more tokens than the context holds.
+        """
+        import numpy as np
+
+        model = self._use()
+        ids = TokenIds("prompt", self.tokenizer.encode(prompt) if isinstance(prompt, str) else prompt)
+        rows = ids.count if all else 1
+        result = np.empty((rows, self._vocab_size), np.float32)
+        options = _c_api.redline_logits_options()
+        lib = library()
+        lib.redline_logits_options_init(ctypes.byref(options), ctypes.sizeof(options))
+        check = StepCheck()
+        options.on_step = check.on_step()
+        if adapters is not None:
+            options.adapters, options.num_adapters = weight_array(adapters)
+        check.run(call, lib.redline_model_logits, model.value, ids.pointer, ids.count, ctypes.byref(options), rows,
+                  result.ctypes.data, result.size)
+        return result if all else result[0]
+
+    def new_sequence(self, adapters: Any = None) -> TokenSequence:
+        """A sequence with a state of its own, for loops that choose the tokens themselves."""
+        from redline.sequence import TokenSequence
+
+        return TokenSequence(self, adapters)
+
+    # ---- Embeddings, adapters ----
+
+    def embed(self, texts: Any, **options: Any) -> NDArray[np.float32]:
+        """Embeddings of texts, float32 [texts, dimensions] ([dimensions] of a single str); see EmbeddingModel.embed.
+
+        Unsupported: the model generates text.
+        """
+        if self._embedder is None:
+            self._use()
+            raise Unsupported(f"{self._path} generates text; open it with redline.EmbeddingModel(path, pooling=\"last\") for "
+                              "embeddings")
+        return self._embedder.embed(texts, **options)
+
+    def load_adapter(self, name: str, path: str | os.PathLike[str]) -> None:
+        """Loads a LoRA adapter (a PEFT folder or a GGUF file) for requests that name it in ``adapters``. The model must have been
+        opened with max_adapter_rank of at least its rank."""
+        call(library().redline_model_load_adapter, self._use().value, utf8("name", name), utf8("path", path_text("path", path)))
+
+    def unload_adapter(self, name: str) -> None:
+        """Requests that use it keep it. NotFound: no such name."""
+        call(library().redline_model_unload_adapter, self._use().value, utf8("name", name))
+
+
+def _number(n: Any) -> int:
+    number = 1 if n is None else integer("n", n)
+    if not 1 <= number <= 10000:
+        raise InvalidArgument(f"n is {number}; it must be from 1 to 10000")
+    return number
+
+
+def unknown_option(function: str, name: str, known: Sequence[str]) -> None:
+    import difflib
+
+    elsewhere = {"n_ctx": "context", "max_model_len": "context", "num_threads": "threads", "n_threads": "threads",
+                 "lora": "adapters", "kv_cache_memory_bytes": "cache_memory", "enable_prefix_caching": "prefix_cache",
+                 "max_num_seqs": "max_sequences", "max_num_batched_tokens": "max_batch_tokens", "torch_dtype": "dtype"}
+    near = elsewhere.get(name) or next(iter(difflib.get_close_matches(name, known, 1)), None)
+    hint = f"; use {near}" if near else ""
+    raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")

@@ -1,0 +1,168 @@
+"""Options of a generation, under the names of vLLM and OpenAI's API where these have them."""
+from __future__ import annotations
+
+import ctypes
+import difflib
+import json
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypedDict, Union
+
+from redline import _c_api
+from redline._convert import assign, integer, kind_of, real, text_array, utf8
+from redline._native import library
+from redline.errors import InvalidArgument
+
+if TYPE_CHECKING:
+    from redline._native import Handle
+
+__all__ = ["SamplingOptions"]
+
+
+class SamplingOptions(TypedDict, total=False):
+    """Keyword arguments of generate(), chat() and their async forms. What is left out is the model's own default
+    (generation_config.json, GGUF), else temperature 0.8 and top_p 0.95; None is the same as left out.
+
+    ``temperature`` 0 is greedy. ``seed``: the same one gives the same text; left out: another text with each call.
+    ``logprobs=k``: the log probability of each token and of the k most likely ones. At most one of ``json_schema`` (a dict, JSON,
+    or a pydantic model; {} for any JSON), ``regex``, ``grammar`` (GBNF) and ``choices`` says what the text must match.
+    ``logit_bias``: addends of logits by token id, -inf excludes a token. ``adapters``: names of loaded LoRA adapters, or weights
+    by name. ``timeout_ms``: the text ends there, with finish_reason "timeout". ``n``: so many texts per prompt.
+    The samplers are those of llama.cpp; ``samplers`` gives their order.
+    """
+
+    max_tokens: int | None
+    n: int | None
+    temperature: float | None
+    top_p: float | None
+    top_k: int | None
+    min_p: float | None
+    repetition_penalty: float | None
+    presence_penalty: float | None
+    frequency_penalty: float | None
+    seed: int | None
+    stop: Union[str, Sequence[str], None]
+    ignore_eos: bool | None
+    skip_special_tokens: bool | None
+    add_bos: bool | None
+    parse_special: bool | None
+    logprobs: Union[int, bool, None]
+    logit_bias: Union[Mapping[int, float], None]
+    bad_words: Union[Sequence[str], None]
+    json_schema: Any
+    regex: str | None
+    grammar: str | None
+    choices: Union[Sequence[str], None]
+    adapters: Union[str, Sequence[str], Mapping[str, float], None]
+    priority: int | None
+    timeout_ms: float | None
+    client: str | None
+    cache_salt: str | None
+    penalty_last_n: int | None
+    typical_p: float | None
+    top_n_sigma: float | None
+    xtc_probability: float | None
+    xtc_threshold: float | None
+    dry_multiplier: float | None
+    dry_base: float | None
+    dry_allowed_length: int | None
+    dry_penalty_last_n: int | None
+    dry_sequence_breakers: Union[Sequence[str], None]
+    mirostat: int | None
+    mirostat_tau: float | None
+    mirostat_eta: float | None
+    dynatemp_range: float | None
+    dynatemp_exponent: float | None
+    samplers: Union[Sequence[str], None]
+
+
+KINDS: dict[str, Any] = dict(_c_api.redline_generate_options._fields_)  # type: ignore[arg-type]
+NAMES = tuple(SamplingOptions.__annotations__)
+# Lists of strings: the fields of the pointer and of the number.
+_TEXTS = {"stop": "num_stop", "bad_words": "num_bad_words", "choices": "num_choices",
+          "dry_sequence_breakers": "num_dry_sequence_breakers", "samplers": "num_samplers"}
+# What others call these.
+_KNOWN_ELSEWHERE = {
+    "max_new_tokens": "max_tokens", "max_completion_tokens": "max_tokens", "max_length": "max_tokens",
+    "num_return_sequences": "n", "do_sample": "temperature (0 is greedy)", "stop_strings": "stop", "stop_sequences": "stop",
+    "guided_json": "json_schema", "response_format": "json_schema", "guided_regex": "regex", "guided_grammar": "grammar",
+    "guided_choice": "choices", "choice": "choices", "repeat_penalty": "repetition_penalty", "top_logprobs": "logprobs",
+    "lora_request": "adapters", "timeout": "timeout_ms", "repeat_last_n": "penalty_last_n", "streaming": "stream",
+}
+
+
+def check_names(names: Sequence[str], function: str, others: Sequence[str] = ()) -> None:
+    """TypeError for a name that is none, with the one that is meant."""
+    for name in names:
+        if name in NAMES or name in others:
+            continue
+        meant = _KNOWN_ELSEWHERE.get(name)
+        if meant is None:
+            near = difflib.get_close_matches(name, [*NAMES, *others], 1)
+            meant = near[0] if near else None
+        hint = f"; use {meant}" if meant else ""
+        raise TypeError(f"{function}() got an unexpected keyword argument '{name}'{hint}")
+
+
+def schema_text(value: Any) -> str:
+    """A JSON Schema as text: from text, a dict, True (any JSON), or a pydantic model."""
+    if isinstance(value, str):
+        return value
+    if hasattr(value, "model_json_schema"):
+        value = value.model_json_schema()
+    if value is True:
+        return "{}"
+    if not isinstance(value, Mapping):
+        raise InvalidArgument(f"json_schema must be a dict, a str or a pydantic model, not {kind_of(value)}")
+    try:
+        return json.dumps(value)
+    except (TypeError, ValueError) as error:
+        raise InvalidArgument(f"json_schema is not JSON: {error}") from None
+
+
+def adapter_weights(value: Any) -> dict[str, float]:
+    if isinstance(value, str):
+        return {value: 1.0}
+    if isinstance(value, Mapping):
+        return {name: real(f"adapters[{name!r}]", weight) for name, weight in value.items()}
+    return {name: 1.0 for name in value}
+
+
+def weight_array(value: Any) -> tuple[Any, int]:
+    weights = adapter_weights(value)
+    items = [_c_api.redline_adapter_weight(utf8("adapters", name), weight) for name, weight in weights.items()]
+    return (_c_api.redline_adapter_weight * len(items))(*items), len(items)
+
+
+def generate_options(model: Handle, values: Mapping[str, Any]) -> Any:
+    """The C struct: the model's defaults, and over them `values`, whose names have been checked."""
+    options = _c_api.redline_generate_options()
+    library().redline_generate_options_init(ctypes.byref(options), ctypes.sizeof(options), model.value)
+    for name, value in values.items():
+        if value is None or name == "n":
+            continue
+        if name == "seed":
+            seed = integer("seed", value, ctypes.c_int64 if value < 0 else ctypes.c_uint64) if hasattr(
+                value, "__index__") else integer("seed", value)
+            options.seed, options.has_seed = seed & (2**64 - 1), 1
+        elif name in _TEXTS:
+            array, count = text_array(name, value)
+            setattr(options, name, array)
+            setattr(options, _TEXTS[name], count)
+        elif name == "json_schema":
+            assign(options, KINDS, "json_schema", schema_text(value))
+        elif name == "logprobs":
+            assign(options, KINDS, "logprobs", (0 if value else -1) if isinstance(value, bool) else value)
+        elif name == "logit_bias":
+            if not isinstance(value, Mapping):
+                raise InvalidArgument(f"logit_bias must be a dict from token ids to addends, not {kind_of(value)}")
+            ids = [integer("a key of logit_bias", int(k) if isinstance(k, str) and k.isdigit() else k, ctypes.c_int32)
+                   for k in value]
+            addends = [real(f"logit_bias[{k}]", v) for k, v in value.items()]
+            options.logit_bias_tokens = (ctypes.c_int32 * len(ids))(*ids)
+            options.logit_bias_values = (ctypes.c_float * len(ids))(*addends)
+            options.num_logit_bias = len(ids)
+        elif name == "adapters":
+            options.adapters, options.num_adapters = weight_array(value)
+        else:
+            assign(options, KINDS, name, value)
+    return options

@@ -1,0 +1,136 @@
+"""Importing, Ctrl-C, fork, the end of the process."""
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+INTERRUPT = """
+import redline, signal, sys, time, _thread
+model = redline.Model(sys.argv[1])
+{before}
+print("ready", flush=True)
+try:
+    {call}
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    print(model.generate("Once", max_tokens=2, ignore_eos=True).finish_reason)
+"""
+
+
+def python(code, *arguments, **options):
+    return subprocess.run([sys.executable, "-c", code, *map(str, arguments)], capture_output=True, text=True, timeout=300,
+                          check=False, **options)
+
+
+@pytest.mark.without_library
+def test_import_loads_no_array_library_and_not_the_engine():
+    found = python("import sys; before = set(sys.modules); import redline; "
+                   "print([m for m in ('numpy', 'torch', 'PIL', 'asyncio', 'redline._native') if m in sys.modules])")
+    assert found.stdout == "[]\n", found.stderr
+
+
+@pytest.mark.without_library
+def test_the_missing_library_is_named(tmp_path):
+    found = python("import redline; redline.devices()", env={**os.environ, "REDLINE_LIBRARY": str(tmp_path / "none.so")})
+    assert "ImportError: redline: no libredline.so; looked for" in found.stderr and "none.so" in found.stderr
+    (tmp_path / "text.so").write_text("no library")
+    found = python("import redline; redline.devices()", env={**os.environ, "REDLINE_LIBRARY": str(tmp_path / "text.so")})
+    assert "text.so cannot be loaded" in found.stderr
+
+
+def interrupt(program, *arguments):
+    """Sends SIGINT once the program is ready, and again every half second in case it was between two calls."""
+    # A shell starts background jobs with SIGINT ignored, and children inherit that.
+    process = subprocess.Popen([sys.executable, "-c", program, *map(str, arguments)], stdout=subprocess.PIPE,
+                               stderr=subprocess.PIPE, text=True,
+                               preexec_fn=lambda: signal.signal(signal.SIGINT, signal.default_int_handler))
+    try:
+        assert process.stdout.readline() == "ready\n"
+        time.sleep(0.3)
+        process.send_signal(signal.SIGINT)
+        out, errors = process.communicate(timeout=120)
+    finally:
+        process.kill()
+    return process.returncode, out, errors
+
+
+@pytest.mark.parametrize("call", [
+    "while True: model.generate('Once', max_tokens=4000, ignore_eos=True)",
+    "while True: list(model.generate('Once', max_tokens=4000, ignore_eos=True, stream=True))",
+    "while True: model.logits([1] * 1000)",
+    "while True: model.generate(['Once'] * 20, max_tokens=1000, ignore_eos=True)",
+])
+def test_ctrl_c(root, call):
+    code, out, errors = interrupt(INTERRUPT.format(before="", call=call), root / "assets/redline-tales")
+    assert (code, out) == (0, "interrupted\nlength\n"), errors
+
+
+def test_ctrl_c_in_a_pipeline(root, painter):
+    program = """
+import redline, sys
+painter = redline.ImagePipeline(sys.argv[1])
+print("ready", flush=True)
+try:
+    while True: painter("a red circle", num_inference_steps=200)
+except KeyboardInterrupt:
+    print("interrupted", flush=True)
+    print(len(painter("a red circle", num_inference_steps=1)))
+"""
+    code, out, errors = interrupt(program, painter.path)
+    assert (code, out) == (0, "interrupted\n1\n"), errors
+
+
+def test_after_fork(root):
+    found = python("""
+import os, redline, sys
+model = redline.Model(sys.argv[1])
+model.generate("Once", max_tokens=1)
+stream = model.generate("Once", max_tokens=500, ignore_eos=True, stream=True)
+next(stream)
+child = os.fork()
+if child == 0:
+    for use in (lambda: model.generate("Once"), lambda: model.logits([1]), lambda: model.tokenizer, model.new_sequence):
+        try:
+            use()
+            print("no error")
+        except redline.ClosedError as error:
+            print("before fork()" in str(error) and "open it in this process: redline.Model(path)" in str(error), flush=True)
+    print(redline.Model(sys.argv[1]).generate("Once", max_tokens=2, ignore_eos=True).finish_reason, flush=True)
+    sys.exit(0)
+_, status = os.waitpid(child, 0)
+print(os.waitstatus_to_exitcode(status), model.generate("Once", max_tokens=2, ignore_eos=True).finish_reason)
+""", root / "assets/redline-tales")
+    assert found.stdout == "True\nTrue\nTrue\nTrue\nlength\n0 length\n", found.stderr
+
+
+def test_multiprocessing_by_spawn(root, tmp_path):
+    program = tmp_path / "program.py"
+    program.write_text("""
+import multiprocessing, redline, sys
+
+def work(path):
+    return redline.Model(path, threads=1).generate("Once", max_tokens=3, temperature=0).text
+
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(2) as pool:
+        print(len(set(pool.map(work, [sys.argv[1]] * 2))))
+""")
+    found = subprocess.run([sys.executable, program, root / "assets/redline-tales"], capture_output=True, text=True, timeout=300,
+                           check=False)
+    assert found.stdout == "1\n", found.stderr
+
+
+def test_the_process_ends_with_open_models_and_running_requests(root):
+    found = python("""
+import redline, sys, threading
+model = redline.Model(sys.argv[1])
+stream = model.generate("Once", max_tokens=4000, ignore_eos=True, stream=True)
+next(stream)
+threading.Thread(target=lambda: model.generate("The dog", max_tokens=4000, ignore_eos=True), daemon=True).start()
+next(stream)
+print("end")
+""", root / "assets/redline-tales")
+    assert (found.returncode, found.stdout) == (0, "end\n"), found.stderr

@@ -4,16 +4,13 @@
 
 #include <cstdlib>
 
+#include "base/elapsed.h"
 #include "base/progress.h"
 
 namespace redline::cli {
 namespace {
 
 constexpr const char *kDim = "\x1b[2m", *kPlain = "\x1b[0m", *kEraseLine = "\r\x1b[K";
-
-double seconds_since(std::chrono::steady_clock::time_point begin) {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
-}
 
 }  // namespace
 

@@ -115,7 +115,7 @@ Result<Measured> open_target(const BenchServeArgs& args, const std::string& text
   return measured;
 }
 
-struct Row {
+struct ServeRow {
   const Measured* server = nullptr;
   int64_t streams = 0;
   double rate = 0;
@@ -141,7 +141,7 @@ lab::LoadOptions load_of(const BenchServeArgs& args, int64_t streams, double rat
   return load;
 }
 
-Json json_of(const Row& row) {
+Json json_of(const ServeRow& row) {
   const lab::LoadSummary& s = row.summary;
   return {{"server", row.server->label},
           {"streams", row.rate > 0 ? Json(nullptr) : Json(row.streams)},
@@ -158,16 +158,16 @@ Json json_of(const Row& row) {
           {"gap_s", {{"p50", s.gap_p50}, {"p99", s.gap_p99}, {"max", s.gap_max}}}};
 }
 
-std::string load_name(const Row& row) {
+std::string load_name(const ServeRow& row) {
   return row.rate > 0 ? fmt::format("{:g} requests/s", row.rate)
                       : fmt::format("{} stream{}", row.streams, row.streams == 1 ? "" : "s");
 }
 
-std::string table_of(const std::vector<Row>& rows, bool has_several) {
+std::string serve_table(const std::vector<ServeRow>& rows, bool has_several) {
   Table table({has_several ? "load, server" : "load", "requests", "tokens/s", "first p50", "first p99", "gap p50",
                "gap p99", "gap max", "reused"},
               {1, 2, 3, 4, 5, 6, 7, 8});
-  for (const Row& row : rows) {
+  for (const ServeRow& row : rows) {
     const lab::LoadSummary& s = row.summary;
     const auto ms = [](double seconds) { return fmt::format("{:.1f} ms", seconds * 1e3); };
     table.add({load_name(row) + (has_several ? ", " + row.server->label : ""),
@@ -192,7 +192,7 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
     REDLINE_ASSIGN(Measured measured, open_target(args, target, terminal));
     servers.push_back(std::move(measured));
   }
-  std::vector<Row> rows;  // the servers take turns, so that what else the machine does meets all of them
+  std::vector<ServeRow> rows;  // the servers take turns, so that what else the machine does meets all of them
   const auto add_rows = [&](int64_t streams, double rate) {
     for (const Measured& server : servers) rows.push_back({&server, streams, rate, {}});
   };
@@ -204,7 +204,7 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
   uint64_t salt = 0;
   for (const Measured& server : servers)  // the first requests of a server are slower
     REDLINE_TRY(lab::run_load(server.target, load_of(args, 1, 0, salt)));
-  for (Row& row : rows) {
+  for (ServeRow& row : rows) {
     if (row.server == &servers.front()) ++salt;  // the same texts for all
     const lab::LoadOptions load = load_of(args, row.streams, row.rate, salt);
     Progress progress("measuring", std::ssize(load.prompts), ProgressOptions{.unit = "request"});
@@ -218,7 +218,7 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
   }
   if (!args.plot.empty()) {
     std::vector<lab::LoadBar> bars;
-    for (const Row& row : rows) bars.push_back({load_name(row), row.server->label, row.summary});
+    for (const ServeRow& row : rows) bars.push_back({load_name(row), row.server->label, row.summary});
     REDLINE_TRY(write_file(args.plot, lab::load_svg("redline bench serve", bars)));
   }
   if (args.json) {
@@ -228,11 +228,11 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
                  {"turns", args.turns}};
     for (const Measured& server : servers) json["servers"].push_back(server.label);
     json["rows"] = Json::array();
-    for (const Row& row : rows) json["rows"].push_back(json_of(row));
+    for (const ServeRow& row : rows) json["rows"].push_back(json_of(row));
     return print_json(json, terminal);
   }
-  terminal.write(table_of(rows, servers.size() > 1));
-  for (const Row& row : rows)
+  terminal.write(serve_table(rows, servers.size() > 1));
+  for (const ServeRow& row : rows)
     if (!row.summary.error.empty())
       terminal.note("redline: {}: a request failed: {}", row.server->label, row.summary.error);
   return {};

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/elapsed.h"
 #include "base/mapped_file.h"
 #include "cli/command.h"
 #include "cli/file_kind.h"
@@ -40,7 +41,7 @@ Status bench_tokenizer(const BenchTokenizerArgs& args, Terminal& terminal) {
     if (InterruptGuard::interrupted()) return cancelled("");
     const auto begin = std::chrono::steady_clock::now();
     const std::vector<TokenId> again = tokenizer->encode(text, options);
-    seconds.push_back(std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count());
+    seconds.push_back(seconds_since(begin));
     total += seconds.back();
     if (again != ids) return internal("{}: the text has other tokens when it is encoded again", path);
   }

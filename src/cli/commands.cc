@@ -10,6 +10,7 @@ namespace redline::cli {
   row("generate", image)           \
   row("generate", embed)           \
   row("generate", serve)           \
+  row("generate", batch)           \
   row("models", pull)              \
   row("models", list)              \
   row("models", show)              \

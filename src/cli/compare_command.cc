@@ -39,7 +39,7 @@ struct CompareArgs {
   }
 };
 
-std::string table_of(const lab::CompareReport& report) {
+std::string compare_table(const lab::CompareReport& report) {
   Table table({"setting", "operations", "loop", "PSNR", "5th pct", "SSIM", "fewer steps"});
   for (const lab::ComparedSetting& s : report.settings)
     table.add({s.name, fmt::format("{:.1f} % ({:.2f}x)", 100 * s.executed_share, 1 / s.executed_share),
@@ -87,7 +87,7 @@ Status run_compare(const CompareArgs& args, Terminal& terminal) {
   if (!made.ok()) return explain_kind(made.status(), options.model, ModelUse::kImage);
   const lab::CompareReport report = std::move(made).value();
   // First what cannot fail: a full disk must not lose what was measured.
-  terminal.write(args.json ? report.to_json() : table_of(report));
+  terminal.write(args.json ? report.to_json() : compare_table(report));
   terminal.flush();
   Status written;
   if (!args.output.empty()) written = write_file(args.output, report.to_html());

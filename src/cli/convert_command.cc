@@ -36,7 +36,7 @@ struct Converted {
 };
 
 /// OUT must not be one of the source files.
-Status check_output(const ConvertArgs& args, const std::vector<std::string>& sources) {
+Status check_convert_output(const ConvertArgs& args, const std::vector<std::string>& sources) {
   namespace fs = std::filesystem;
   std::error_code error;
   if (fs::exists(args.output, error) && !args.force)
@@ -55,7 +55,7 @@ Result<Converted> write_llama2c(const ConvertArgs& args, const std::string& inpu
   if (args.type != "auto" || args.no_tokenizer)
     return invalid_argument("flags --type and --no-tokenizer are for Hugging Face folders; {} is a llama2.c checkpoint",
                             input);
-  REDLINE_TRY(check_output(args, {input, args.tokenizer}));
+  REDLINE_TRY(check_convert_output(args, {input, args.tokenizer}));
   REDLINE_ASSIGN(const Llama2cFile model, Llama2cFile::open(input));
   REDLINE_ASSIGN(const std::string tokenizer, read_text_file(args.tokenizer));
   REDLINE_ASSIGN(GgufVocab vocab, vocab_from_llama2c(tokenizer, model.vocab_size).within(args.tokenizer));
@@ -70,11 +70,11 @@ Result<Converted> write_llama2c(const ConvertArgs& args, const std::string& inpu
 Result<Converted> write_folder(const ConvertArgs& args, const std::string& input) {
   if (!args.tokenizer.empty())
     return invalid_argument("flag --tokenizer is for llama2.c checkpoints; {} holds its own", input);
-  REDLINE_TRY(check_output(args, {}));
+  REDLINE_TRY(check_convert_output(args, {}));
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(input));
   std::vector<std::string> sources;
   for (const auto& [name, source] : checkpoint.tensors) sources.push_back(source.file->path());
-  REDLINE_TRY(check_output(args, sources));
+  REDLINE_TRY(check_convert_output(args, sources));
   GgufExport options{.type = std::nullopt, .has_tokenizer = !args.no_tokenizer};
   if (args.type != "auto") {
     REDLINE_ASSIGN(options.type, dtype_from_name(args.type));

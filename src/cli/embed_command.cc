@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <numeric>
 
+#include "base/elapsed.h"
 #include "base/mapped_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
@@ -113,9 +114,7 @@ struct Times {
 
 class Stopwatch {
  public:
-  double ms() const {
-    return std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - begin_).count();
-  }
+  double ms() const { return ms_since(begin_); }
 
  private:
   std::chrono::steady_clock::time_point begin_ = std::chrono::steady_clock::now();

@@ -1,6 +1,7 @@
 // redline eval: perplexity of a model on a text, its distance from another model, and its answers to multiple-choice questions.
 #include <chrono>
 
+#include "base/elapsed.h"
 #include "base/mapped_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
@@ -57,7 +58,7 @@ Status eval_choices(const EvalArgs& args, const TextEngineOptions& options, std:
   });
   progress.reset();
   REDLINE_ASSIGN(const lab::ChoiceScores scores, std::move(scored));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   if (args.json) {
     Json json = describe(args, engine->info());
     json.update({{"questions", scores.right.count},
@@ -130,7 +131,7 @@ Status run_eval(const EvalArgs& args, Terminal& terminal) {
   });
   progress.reset();
   REDLINE_ASSIGN(const lab::TextScores scores, std::move(scored));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   const double perplexity = std::exp(scores.nats.mean()), speed = static_cast<double>(windows * window) / seconds;
   if (args.json) {
     Json json = describe(args, info);

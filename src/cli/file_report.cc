@@ -219,7 +219,7 @@ Status read_torch(const std::string& path, FileReport& report) {
   return {};
 }
 
-std::string text_of(const FileReport& report, std::string_view key) {
+std::string report_text(const FileReport& report, std::string_view key) {
   for (const FileReport::Entry& entry : report.metadata)
     if (entry.key == key && entry.value.is_string()) return entry.value.get<std::string>();
   return "";
@@ -241,14 +241,14 @@ Status read_text_adapter(const std::string& path, FileReport& report) {
   if (file->text().starts_with("GGUF")) {
     REDLINE_TRY(read_gguf(path, report));
     report.adapter_names = "llama.cpp";
-    report.base_model = text_of(report, "general.architecture");
+    report.base_model = report_text(report, "general.architecture");
     return {};
   }
   REDLINE_TRY(weights.ends_with(".bin") ? read_torch(weights, report) : read_safetensors(weights, report));
   if (is_folder) report.format = "PEFT folder, " + report.format;
   report.adapter_names = "PEFT";
   if (std::filesystem::exists(config, error)) REDLINE_TRY(add_config(config, report));
-  report.base_model = text_of(report, "base_model_name_or_path");
+  report.base_model = report_text(report, "base_model_name_or_path");
   return {};
 }
 
@@ -260,7 +260,7 @@ Status read_image_adapter(const std::string& path, FileReport& report) {
   };
   report.adapter_names = has("lora_down") ? "kohya" : has("base_model.model.") ? "PEFT" : "diffusers";
   for (const char* key : {"modelspec.architecture", "ss_base_model_version"})
-    if (report.base_model.empty()) report.base_model = text_of(report, key);
+    if (report.base_model.empty()) report.base_model = report_text(report, key);
   return {};
 }
 

@@ -5,7 +5,7 @@
 namespace redline::cli {
 namespace {
 
-std::string text_of(const Json& value) {
+std::string argument_text(const Json& value) {
   if (value.is_string()) return value.get<std::string>();
   return value.dump();
 }
@@ -108,7 +108,7 @@ Status ImageArgs::repeat(const Json& settings) {
     if (!option)
       return invalid_argument("the image was made with the option \"{}\", which this version does not have", name);
     for (const Json& one : value.is_array() ? value : Json::array({value}))
-      if (Status read = option->read(text_of(one)); !read.ok()) return std::move(read).within(name);
+      if (Status read = option->read(argument_text(one)); !read.ok()) return std::move(read).within(name);
     given.insert(name);
   }
   return {};

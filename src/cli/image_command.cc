@@ -8,6 +8,7 @@
 #include <optional>
 #include <random>
 
+#include "base/elapsed.h"
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
@@ -110,8 +111,8 @@ bool is_png(const std::string& path) {
   return std::string_view(head, sizeof head) == "\x89PNG";
 }
 
-Result<ImageRequest> request_of(const ImageArgs& args, const ImageEngine& engine, std::vector<std::string> prompts,
-                                RequestFiles& files) {
+Result<ImageRequest> image_request_of(const ImageArgs& args, const ImageEngine& engine,
+                                      std::vector<std::string> prompts, RequestFiles& files) {
   ImageRequest r = engine.defaults();
   r.prompts = std::move(prompts);
   REDLINE_TRY(files.read(args, r));
@@ -268,8 +269,8 @@ std::string steps_text(const ImageResult& result) {
   return text;
 }
 
-void print_summary(const std::vector<DrawnImage>& images, const ImageOutput& output, double load_ms,
-                   Terminal& terminal) {
+void print_image_summary(const std::vector<DrawnImage>& images, const ImageOutput& output, double load_ms,
+                         Terminal& terminal) {
   const DrawnImage& first = images[0];
   const ImageResult& result = first.result;
   if (first.args.verbose)
@@ -392,12 +393,12 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
 
   const auto opening = std::chrono::steady_clock::now();
   REDLINE_ASSIGN(const std::unique_ptr<ImageEngine> engine, open_image_engine(path, options, args, terminal));
-  const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opening).count();
+  const double load_ms = ms_since(opening);
   for (const auto& [file, weight] : adapters)
     REDLINE_TRY(explain_kind(engine->load_adapter(file, file), file, ModelUse::kImageAdapter));
   REDLINE_TRY(engine->set_adapters(adapters));
   RequestFiles files;
-  REDLINE_ASSIGN(const ImageRequest request, request_of(args, *engine, std::move(prompts), files));
+  REDLINE_ASSIGN(const ImageRequest request, image_request_of(args, *engine, std::move(prompts), files));
   REDLINE_TRY(check_effects(args, *engine, request, terminal));
   REDLINE_ASSIGN(const ImageResult result, generate(*engine, args, request));
 
@@ -413,7 +414,7 @@ Status run_image(const ImageArgs& given, Terminal& terminal) {
   if (!args.quiet && !args.json && !output.is_stdout()) REDLINE_TRY(show_images(result, protocol, screen, terminal));
   REDLINE_TRY(written);
   if (args.json) return print_json(run_json(images, output, load_ms), terminal);
-  if (!args.quiet) print_summary(images, output, load_ms, terminal);
+  if (!args.quiet) print_image_summary(images, output, load_ms, terminal);
   return {};
 }
 

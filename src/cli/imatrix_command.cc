@@ -2,6 +2,7 @@
 #include <chrono>
 #include <filesystem>
 
+#include "base/elapsed.h"
 #include "base/mapped_file.h"
 #include "base/output_file.h"
 #include "base/progress.h"
@@ -63,7 +64,7 @@ Status run_imatrix(const ImatrixArgs& args, Terminal& terminal) {
   if (!collected.ok()) return explain_kind(std::move(collected).status(), path, ModelUse::kText);
   const ImportanceMatrix& matrix = *collected;
   REDLINE_TRY(matrix.write(args.out));
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
   if (args.json)
     return print_json({{"out", args.out},
                        {"tensors", matrix.entries.size()},

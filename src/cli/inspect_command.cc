@@ -163,7 +163,7 @@ Json status_json(const Status& status) {
   return {{"code", code_name(status.code())}, {"message", status.message()}};
 }
 
-std::string shape_text(const std::vector<int64_t>& shape) {
+std::string listed_shape(const std::vector<int64_t>& shape) {
   return shape.empty() ? "scalar" : fmt::format("{}", fmt::join(shape, " x "));
 }
 
@@ -309,7 +309,7 @@ void print_report(const InspectArgs& args, const std::string& path, const FileRe
   if (args.tensors) {
     Table tensors({"tensor", "type", "shape", "bytes", "offset", report.files.size() > 1 ? "file" : ""}, {3, 4, 5});
     for (const auto& t : report.tensors)
-      tensors.add({t.name, t.type, shape_text(t.shape), fmt::format("{}", t.bytes), fmt::format("{}", t.offset),
+      tensors.add({t.name, t.type, listed_shape(t.shape), fmt::format("{}", t.bytes), fmt::format("{}", t.offset),
                    report.files.size() > 1 ? fmt::format("{}", t.file) : ""});
     terminal.print("\n{}", tensors.text());
   }

@@ -9,14 +9,9 @@ namespace redline::cli {
 
 using Json = nlohmann::ordered_json;
 
-inline std::string to_text(const Json& json, int indent = 2) {
-  return json.dump(indent, ' ', false, Json::error_handler_t::replace);
-}
+std::string to_text(const Json& json, int indent = 2);
 
 /// `indent` -1: on one line, for long lists.
-inline Status print_json(const Json& json, Terminal& terminal, int indent = 2) {
-  terminal.write(to_text(json, indent) + "\n");
-  return {};
-}
+Status print_json(const Json& json, Terminal& terminal, int indent = 2);
 
 }  // namespace redline::cli

@@ -22,14 +22,14 @@ struct ListArgs {
   void visit(OptionList& v) { v(json, "json", "", "print JSON"); }
 };
 
-struct Row {
+struct ListRow {
   std::string name, kind, path, commit;
   int64_t bytes = 0, modified = 0;
 };
 
 /// A model in one of the folders in which bare names are looked up.
-Row local_row(const std::string& path, FileKind kind) {
-  Row row{.name = short_name(path), .kind = std::string(file_kind_name(kind)), .path = path, .commit = {}};
+ListRow local_row(const std::string& path, FileKind kind) {
+  ListRow row{.name = short_name(path), .kind = std::string(file_kind_name(kind)), .path = path, .commit = {}};
   std::error_code error;
   const auto take = [&](const fs::path& file) {
     const auto bytes = fs::file_size(file, error);
@@ -46,9 +46,9 @@ Row local_row(const std::string& path, FileKind kind) {
   return row;
 }
 
-std::vector<Row> all_rows(const HubCache& cache) {
+std::vector<ListRow> all_rows(const HubCache& cache) {
   const std::vector<LocalModel> models = cache.list();
-  std::vector<Row> rows;
+  std::vector<ListRow> rows;
   rows.reserve(models.size());
   for (const LocalModel& model : models)
     rows.push_back({model.name.text(), std::string(hub_kind_name(model.kind)), model.path, model.commit, model.bytes,
@@ -63,10 +63,10 @@ std::vector<Row> all_rows(const HubCache& cache) {
 
 Status run_list(const ListArgs& args, Terminal& terminal) {
   REDLINE_ASSIGN(const HubSettings settings, read_hub_settings());
-  const std::vector<Row> rows = all_rows(HubCache(settings.cache_folder));
+  const std::vector<ListRow> rows = all_rows(HubCache(settings.cache_folder));
   if (args.json) {
     Json json = {{"folder", settings.cache_folder}, {"models", Json::array()}};
-    for (const Row& row : rows)
+    for (const ListRow& row : rows)
       json["models"].push_back({{"model", row.name},
                                 {"kind", row.kind},
                                 {"path", row.path},
@@ -81,7 +81,7 @@ Status run_list(const ListArgs& args, Terminal& terminal) {
   }
   constexpr size_t kDate = 10;  // of "2026-11-23T03:11:44Z"
   Table table({"MODEL", "kind", "size", "modified"}, {2});
-  for (const Row& row : rows)
+  for (const ListRow& row : rows)
     table.add(
         {row.name, row.kind, human_bytes(static_cast<double>(row.bytes)), utc_text(row.modified).substr(0, kDate)});
   terminal.write(table.text());

@@ -25,7 +25,7 @@ std::string system_file(const std::string& path) {
 }
 
 /// The number behind `key` in a file of lines "key number"; unset if there is none.
-std::optional<int64_t> number_in(const std::string& path, std::string_view key) {
+std::optional<int64_t> number_in_file(const std::string& path, std::string_view key) {
   const std::string text = system_file(path);
   const size_t at = text.find(key);
   if (at == std::string::npos) return std::nullopt;
@@ -39,16 +39,16 @@ std::optional<int64_t> left_in_group() {
   const std::string groups = system_file("/proc/self/cgroup");
   if (!groups.starts_with("0::")) return std::nullopt;
   const std::string folder = "/sys/fs/cgroup" + groups.substr(3, groups.find('\n') - 3);
-  const auto limit = number_in(folder + "/memory.max", ""), used = number_in(folder + "/memory.current", "");
+  const auto limit = number_in_file(folder + "/memory.max", ""), used = number_in_file(folder + "/memory.current", "");
   if (!limit || !used) return std::nullopt;
-  return *limit - *used + number_in(folder + "/memory.stat", "inactive_file ").value_or(0) +
-         number_in(folder + "/memory.stat", "active_file ").value_or(0);
+  return *limit - *used + number_in_file(folder + "/memory.stat", "inactive_file ").value_or(0) +
+         number_in_file(folder + "/memory.stat", "active_file ").value_or(0);
 }
 
 std::optional<int64_t> left_of_addresses() {
   rlimit limit = {};
   if (getrlimit(RLIMIT_AS, &limit) != 0 || limit.rlim_cur == RLIM_INFINITY) return std::nullopt;
-  const int64_t pages = number_in("/proc/self/statm", "").value_or(0);
+  const int64_t pages = number_in_file("/proc/self/statm", "").value_or(0);
   return static_cast<int64_t>(limit.rlim_cur) - pages * sysconf(_SC_PAGESIZE);
 }
 
@@ -94,7 +94,7 @@ int64_t weight_bytes_of(const std::string& path) { return weights_of(path).bytes
 int64_t available_memory() {
   constexpr int64_t kKilobyte = 1024;
   int64_t least = std::numeric_limits<int64_t>::max();
-  if (const auto machine = number_in("/proc/meminfo", "MemAvailable:")) least = *machine * kKilobyte;
+  if (const auto machine = number_in_file("/proc/meminfo", "MemAvailable:")) least = *machine * kKilobyte;
   for (const auto& left : {left_in_group(), left_of_addresses()})
     if (left) least = std::min(least, *left);
   return std::max<int64_t>(0, least);

@@ -93,4 +93,12 @@ std::string short_name(const std::string& path) {
   return name.empty() || name == "." || name == ".." ? path : name;
 }
 
+std::pair<std::string, std::string> name_and_path(const std::string& text) {
+  if (const size_t equals = text.find('='); equals != std::string::npos && equals > 0)
+    return {text.substr(0, equals), text.substr(equals + 1)};
+  std::string name = short_name(text);
+  if (name.ends_with(".gguf")) name.resize(name.size() - 5);
+  return {name, text};
+}
+
 }  // namespace redline::cli

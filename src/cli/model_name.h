@@ -3,6 +3,7 @@
 
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "base/error.h"
@@ -19,5 +20,8 @@ std::vector<std::string> bundled_models();
 
 /// The last component of a path, or the name of a model in the cache of the Hub, for progress and captions.
 std::string short_name(const std::string& path);
+
+/// Of "NAME=PATH" both; of a path its last component without ".gguf", and the path.
+std::pair<std::string, std::string> name_and_path(const std::string& text);
 
 }  // namespace redline::cli

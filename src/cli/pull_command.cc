@@ -20,7 +20,7 @@ struct PullArgs {
   }
 };
 
-Json result_json(const PullResult& result) {
+Json pull_result_json(const PullResult& result) {
   Json json = {{"model", result.model.name.text()},
                {"kind", hub_kind_name(result.model.kind)},
                {"path", result.model.path},
@@ -42,7 +42,7 @@ Status run_pull(const PullArgs& args, Terminal& terminal) {
   options.jobs = args.jobs;
   options.is_dry_run = args.dry_run;
   REDLINE_ASSIGN(const PullResult result, pull_for_command(name, settings, options));
-  if (args.json) return print_json(result_json(result), terminal);
+  if (args.json) return print_json(pull_result_json(result), terminal);
   if (args.dry_run) {
     Table table({"file", "size"}, {1});
     for (const HubFile& file : result.files) table.add({file.path, human_bytes(static_cast<double>(file.bytes))});

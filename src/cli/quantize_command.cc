@@ -5,6 +5,7 @@
 #include <filesystem>
 
 #include "base/ascii.h"
+#include "base/elapsed.h"
 #include "base/output_file.h"
 #include "base/progress.h"
 #include "cli/command.h"
@@ -83,7 +84,7 @@ Result<QuantizeOptions> read_options(const QuantizeArgs& args) {
 }
 
 /// OUT must not be one of the files that are read, and must fit on its disk.
-Status check_output(const QuantizeArgs& args, const ModelQuantizer& quantizer) {
+Status check_quantize_output(const QuantizeArgs& args, const ModelQuantizer& quantizer) {
   namespace fs = std::filesystem;
   std::error_code error;
   for (const std::string& source : quantizer.sources())
@@ -132,7 +133,7 @@ Status run_quantize(const QuantizeArgs& args, Terminal& terminal) {
   if (!opened.ok()) return explain_kind(std::move(opened).status(), input, ModelUse::kText);
   ModelQuantizer quantizer = std::move(opened).value();
   note_exceptions(quantizer, options.imatrix != nullptr, terminal);
-  if (!args.dry_run) REDLINE_TRY(check_output(args, quantizer));
+  if (!args.dry_run) REDLINE_TRY(check_quantize_output(args, quantizer));
 
   const auto begin = std::chrono::steady_clock::now();
   int threads = 0;
@@ -147,7 +148,7 @@ Status run_quantize(const QuantizeArgs& args, Terminal& terminal) {
       return !InterruptGuard::interrupted();
     }));
   }
-  const double seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  const double seconds = seconds_since(begin);
 
   int64_t elements = 0, to_bytes = 0;
   for (const ModelQuantizer::Tensor& t : quantizer.tensors()) {

@@ -2,6 +2,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "base/elapsed.h"
 #include "base/mapped_file.h"
 #include "cli/chat_template.h"
 #include "cli/command.h"
@@ -123,8 +124,8 @@ std::string ending_text(const GenerateResult& r, const ModelInfo& info) {
                                             : text + fmt::format("; this model takes --context {}", info.model_context);
 }
 
-void print_summary(const TextEngine& engine, const GenerateResult& r, const TextEngineOptions& options, uint64_t seed,
-                   Terminal& terminal) {
+void print_run_summary(const TextEngine& engine, const GenerateResult& r, const TextEngineOptions& options,
+                       uint64_t seed, Terminal& terminal) {
   const ModelInfo& info = engine.info();
   const lab::GenerationSpeed speed = judged_speed(engine, r, options.dtype == ComputeType::kF32);
   terminal.note("");
@@ -153,8 +154,8 @@ Json logprob_json(const TextEngine& engine, int32_t id, float logprob) {
   return {{"id", id}, {"token", text.ok() ? *text : ""}, {"logprob", logprob}};
 }
 
-Json result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, const SamplingOptions& sampling,
-                 Json logprobs) {
+Json run_result_json(const TextEngine& engine, const GenerateResult& r, bool exact_f32, const SamplingOptions& sampling,
+                     Json logprobs) {
   // JSON never waits for a measurement of the machine.
   const auto peaks = lab::load_peaks(engine.info().threads, lab::decode_step_bytes(engine));
   const lab::GenerationSpeed speed = lab::speed_of(engine, r, peaks ? &*peaks : nullptr, exact_f32);
@@ -203,7 +204,7 @@ void note_unused_sampling(const RunArgs& args, const SamplingOptions& sampling, 
   if (!unused.empty()) terminal.note("redline: no effect at temperature 0: {}", fmt::join(unused, ", "));
 }
 
-Result<GenerateRequest> request_of(const RunArgs& args, const std::string& prompt, const TextEngine& engine) {
+Result<GenerateRequest> generate_request_of(const RunArgs& args, const std::string& prompt, const TextEngine& engine) {
   GenerateRequest request;
   if (!prompt.empty()) {
     REDLINE_ASSIGN(request.prompt, engine.encode(prompt, args.special));
@@ -340,8 +341,8 @@ Status run(const RunArgs& args, Terminal& terminal) {
   const auto opening = std::chrono::steady_clock::now();
   REDLINE_ASSIGN(const auto engine, open_engine(args.model, options, terminal));
   for (const auto& [file, weight] : adapters) REDLINE_TRY(engine->load_adapter(file, file));
-  const double load_ms = std::chrono::duration<double, std::milli>(std::chrono::steady_clock::now() - opening).count();
-  REDLINE_ASSIGN(GenerateRequest request, request_of(args, prompt, *engine));
+  const double load_ms = ms_since(opening);
+  REDLINE_ASSIGN(GenerateRequest request, generate_request_of(args, prompt, *engine));
   request.adapters = std::move(adapters);
 
   const InterruptGuard guard;
@@ -353,12 +354,12 @@ Status run(const RunArgs& args, Terminal& terminal) {
   stream.finish();
   if (args.json) {
     Json json =
-        result_json(*engine, result, options.dtype == ComputeType::kF32, request.sampling, stream.take_logprobs());
+        run_result_json(*engine, result, options.dtype == ComputeType::kF32, request.sampling, stream.take_logprobs());
     if (args.echo) json["prompt"] = prompt;
     REDLINE_TRY(print_json(json, terminal, -1));
   } else if (!terminal.reader_is_gone()) {
     if (args.verbose) print_settings(*engine, request.sampling, load_ms, terminal);
-    if (!args.quiet) print_summary(*engine, result, options, request.sampling.seed, terminal);
+    if (!args.quiet) print_run_summary(*engine, result, options, request.sampling.seed, terminal);
     print_advice(args, *engine, prompt, result, terminal);
   }
   // The summary was printed; only the exit code is left to return.

@@ -23,7 +23,7 @@ struct ShowArgs {
 };
 
 /// The first of `keys` that is a whole number in the model's configuration; 0: none.
-int64_t number_in(const nlohmann::json& config, std::initializer_list<const char*> keys) {
+int64_t number_in_config(const nlohmann::json& config, std::initializer_list<const char*> keys) {
   for (const char* key : keys)
     if (const auto found = config.find(key); found != config.end() && found->is_number_integer())
       return found->get<int64_t>();
@@ -60,9 +60,9 @@ Facts facts_of(const std::string& path, const std::string& name, const FileRepor
   const nlohmann::json& config = checkpoint->config;
   if (const auto type = config.find("model_type"); type != config.end() && type->is_string())
     facts.architecture = type->get<std::string>();
-  facts.context = number_in(config, {"max_position_embeddings", "n_positions", "n_ctx"});
-  facts.layers = number_in(config, {"num_hidden_layers", "n_layer"});
-  facts.hidden_size = number_in(config, {"hidden_size", "n_embd"});
+  facts.context = number_in_config(config, {"max_position_embeddings", "n_positions", "n_ctx"});
+  facts.layers = number_in_config(config, {"num_hidden_layers", "n_layer"});
+  facts.hidden_size = number_in_config(config, {"hidden_size", "n_embd"});
   if (const Tokenizer* tokenizer = checkpoint->tokenizer.get()) facts.vocab_size = tokenizer->vocab_size();
   facts.has_chat_template = !checkpoint->chat_template.text.empty();
   facts.command =

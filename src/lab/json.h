@@ -9,6 +9,6 @@ namespace redline::lab {
 using Json = nlohmann::ordered_json;
 
 /// On one line. Bytes that are not UTF-8 become U+FFFD.
-inline std::string to_line(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_line(const Json& json);
 
 }  // namespace redline::lab

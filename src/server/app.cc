@@ -5,6 +5,7 @@
 #include <cstring>
 #include <utility>
 
+#include "base/elapsed.h"
 #include "base/text_distance.h"
 #include "base/utc_time.h"
 
@@ -153,9 +154,7 @@ void App::set_ready() {
   state_.compare_exchange_strong(loading, State::kReady);
 }
 
-double App::uptime_s() const {
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
-}
+double App::uptime_s() const { return seconds_since(begin_); }
 
 void App::set_residency_metrics(const Resident& model) {
   const Residency::Entry entry = residency_.entry(model);

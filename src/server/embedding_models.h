@@ -34,7 +34,8 @@ class EmbeddingModel final : public Resident {
   /// nullopt: it was never loaded.
   std::optional<EmbeddingInfo> known_info() const;
   int64_t created() const { return created_; }
-  /// Waits for the request in progress; those that wait get an error.
+  /// Waits for the request in progress; those that wait get an error. The owner calls it before letting go: a request in
+  /// progress must not be the last to hold the model, whose thread computes it.
   void close();
 
   /// What a request computes: the body of its answer, and the tokens that it took.

@@ -33,6 +33,7 @@
 #include <thread>
 
 #include "base/ascii.h"
+#include "base/elapsed.h"
 #include "base/error.h"
 
 namespace redline::server {
@@ -288,7 +289,7 @@ class Connection : public std::enable_shared_from_this<Connection<Stream>> {
     served.bytes = co_await send(std::move(answer), request.id);
     served.is_complete = served.bytes >= 0;
     served.bytes = std::max<int64_t>(served.bytes, 0);
-    served.ms = std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
+    served.ms = ms_since(begin);
     if (sent_) shared_->application.finished(request, *sent_, served);
     sent_.reset();
   }

@@ -24,6 +24,8 @@ bool is_too_deep(std::string_view text) {
 
 }  // namespace
 
+std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+
 Outcome<Json> parse_json(std::string_view text) {
   if (text.find_first_not_of(" \t\r\n") == std::string::npos)
     return bad_request("", "the body is empty; it must be a JSON object");

@@ -15,7 +15,7 @@ using Json = nlohmann::ordered_json;
 inline constexpr double kMaxJsonInteger = 9007199254740991.0;
 
 /// Invalid UTF-8 becomes U+FFFD instead of an exception.
-inline std::string to_text(const Json& json) { return json.dump(-1, ' ', false, Json::error_handler_t::replace); }
+std::string to_text(const Json& json);
 
 /// invalid_request_error: malformed JSON (with the byte), text that is no UTF-8, a number out of range, or more than 64
 /// levels.

@@ -2,6 +2,7 @@
 
 #include <cmath>
 #include <numeric>
+#include <utility>
 
 #include "text/unicode.h"
 
@@ -36,7 +37,7 @@ size_t pair_slot(uint64_t pair, size_t mask) { return ((pair * 0x9E3779B97F4A7C1
 }  // namespace
 
 BpeModel::BpeModel(const Vocabulary& vocabulary, BpeOptions options)
-    : vocabulary_(vocabulary), options_(options), byte_ids_(find_byte_tokens(vocabulary)) {
+    : vocabulary_(vocabulary), options_(std::move(options)), byte_ids_(find_byte_tokens(vocabulary)) {
   for (uint32_t c = 0; c < small_char_ids_.size(); ++c) {
     std::string text;
     append_utf8(text, c);
@@ -78,7 +79,7 @@ const BpeModel::Merge* BpeModel::find_merge(int32_t left, int32_t right) const {
 Result<std::unique_ptr<TokenModel>> BpeModel::make(
     const Vocabulary& vocabulary, BpeOptions options,
     const std::vector<std::pair<std::string_view, std::string_view>>& merges) {
-  std::unique_ptr<BpeModel> model(new BpeModel(vocabulary, options));
+  std::unique_ptr<BpeModel> model(new BpeModel(vocabulary, std::move(options)));
   size_t slots = 64;
   while (slots < merges.size() * 2) slots *= 2;
   model->merges_.resize(slots);
@@ -96,7 +97,11 @@ Result<std::unique_ptr<TokenModel>> BpeModel::make(
       const auto& [left, right] = merges[begin + i];
       if (left.empty() || right.empty())
         return invalid_argument("merge {} (\"{}\" \"{}\") has an empty side", begin + i, left, right);
-      joined[i].assign(left).append(right);
+      const std::string& prefix = model->options_.continuing_prefix;
+      if (!right.starts_with(prefix))
+        return invalid_argument("merge {} (\"{}\" \"{}\"): the right side does not begin with \"{}\"", begin + i, left,
+                                right, prefix);
+      joined[i].assign(left).append(right.substr(prefix.size()));
       texts[3 * i] = left;
       texts[3 * i + 1] = right;
       texts[3 * i + 2] = joined[i];
@@ -126,8 +131,14 @@ void BpeModel::append_symbols(std::string_view piece, std::vector<MergeSymbol>& 
   for (size_t pos = 0; pos < piece.size();) {
     const Utf8Char c = utf8_at(piece, pos);
     const bool ends_word = !options_.end_of_word.empty() && pos + c.bytes == piece.size();
-    const int32_t id = !c.valid    ? -1
-                       : ends_word ? char_id(std::string(piece.substr(pos, c.bytes)).append(options_.end_of_word))
+    const bool continues = !options_.continuing_prefix.empty() && pos > 0;
+    const auto spelled = [&] {
+      return std::string(continues ? options_.continuing_prefix : "")
+          .append(piece.substr(pos, c.bytes))
+          .append(ends_word ? options_.end_of_word : "");
+    };
+    const int32_t id = !c.valid                 ? -1
+                       : ends_word || continues ? char_id(spelled())
                        : c.value < small_char_ids_.size() && small_char_ids_[c.value] >= 0
                            ? small_char_ids_[c.value]
                            : char_id(piece.substr(pos, c.bytes));

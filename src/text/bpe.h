@@ -27,6 +27,7 @@ struct BpeOptions {
   bool byte_fallback = false;      ///< a character outside the vocabulary becomes its "<0x..>" tokens
   bool fuse_unk = false;           ///< adjacent unknown characters become one unk
   TokenId unk = -1;                ///< -1: unknown characters are dropped
+  std::string continuing_prefix;   ///< before all characters of a piece but the first, for their lookup ("##")
   std::string end_of_word;         ///< appended to the last character of a piece for its lookup ("</w>")
   bool unknown_separates = false;  ///< ... and their neighbors never merge (llama.cpp); otherwise they may (tokenizers)
 };
@@ -34,8 +35,8 @@ struct BpeOptions {
 class BpeModel : public TokenModel {
  public:
   /// `merges` in order of rank. A merge whose sides or result are not tokens is kept, since it may lead to a token; an
-  /// intermediate result that remains is emitted character by character. invalid_argument: a merge with an empty side;
-  /// the message states its index.
+  /// intermediate result that remains is emitted character by character. invalid_argument: a merge with an empty side,
+  /// or whose right side lacks the prefix; the message states its index.
   static Result<std::unique_ptr<TokenModel>> make(
       const Vocabulary& vocabulary, BpeOptions options,
       const std::vector<std::pair<std::string_view, std::string_view>>& merges);

@@ -10,13 +10,13 @@
 namespace redline {
 namespace {
 
-constexpr size_t kMaxTokens = size_t{1} << 24;
+constexpr size_t kMaxGgufTokens = size_t{1} << 24;
 
 Status fill_vocabulary(GgufVocab& gguf, TokenizerParts& parts) {
   const size_t num = gguf.tokens.size();
   if (num == 0) return invalid_argument("tokenizer.ggml.tokens is empty or missing");
-  if (num > kMaxTokens)
-    return invalid_argument("tokenizer.ggml.tokens has {} entries, at most {} are allowed", num, kMaxTokens);
+  if (num > kMaxGgufTokens)
+    return invalid_argument("tokenizer.ggml.tokens has {} entries, at most {} are allowed", num, kMaxGgufTokens);
   if (!gguf.token_types.empty() && gguf.token_types.size() != num) {
     return invalid_argument("tokenizer.ggml.token_type has {} entries, tokenizer.ggml.tokens has {}",
                             gguf.token_types.size(), num);
@@ -82,7 +82,7 @@ Status fill_spm(const GgufVocab& gguf, TokenizerParts& parts) {
   options.unk = gguf.unk;
   REDLINE_ASSIGN(parts.model, SpmModel::make(*parts.vocabulary, scores, options).within("tokenizer.ggml.scores"));
   parts.decode.byte_tokens = true;
-  parts.decode.replacements = {{std::string(kSpaceMark), " "}};
+  parts.decode.steps = {ReplaceText{std::string(kSpaceMark), " "}};
   parts.decode.drop_prefix_space = normalize.add_dummy_prefix;
   return {};
 }
@@ -117,7 +117,7 @@ Status fill_bpe(const GgufVocab& gguf, TokenizerParts& parts, bool& add_bos) {
     options.byte_fallback = options.whole_newlines = true;
     parts.normalizer.add(ReplaceText{" ", std::string(kSpaceMark)});
     parts.decode.byte_tokens = true;
-    parts.decode.replacements = {{std::string(kSpaceMark), " "}};
+    parts.decode.steps = {ReplaceText{std::string(kSpaceMark), " "}};
     Vocabulary& v = *parts.vocabulary;
     for (size_t i = 0; i < v.pieces.size(); ++i) {
       if (v.types[i] == TokenType::normal && byte_of_piece(v.pieces[i]) >= 0) v.types[i] = TokenType::byte;
@@ -201,9 +201,9 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_gguf(GgufVocab gguf) {
 
 Result<GgufVocab> vocab_from_llama2c(std::string_view bytes, int64_t vocab_size) {
   constexpr int64_t kHead = 4, kPerPiece = 8;
-  if (vocab_size < 3 || vocab_size > static_cast<int64_t>(kMaxTokens)) {
+  if (vocab_size < 3 || vocab_size > static_cast<int64_t>(kMaxGgufTokens)) {
     return invalid_argument("tokenizer.bin: a vocabulary of {} tokens is asked for, expected 3 to {}", vocab_size,
-                            kMaxTokens);
+                            kMaxGgufTokens);
   }
   // Checked before the size is used for an allocation.
   if (static_cast<int64_t>(bytes.size()) < kHead + kPerPiece * vocab_size) {

@@ -45,7 +45,7 @@ void set_tokens(const Tokenizer& tokenizer, const Json& json, const HfConfig& co
 }
 
 /// model.merges as pairs. The tokenizer was loaded before, so each entry is "a b" or ["a", "b"].
-std::vector<std::pair<std::string, std::string>> read_merges(const Json& model) {
+std::vector<std::pair<std::string, std::string>> read_gguf_merges(const Json& model) {
   std::vector<std::pair<std::string, std::string>> merges;
   for (const Json& merge : model["merges"]) {
     if (merge.is_array()) {
@@ -107,7 +107,7 @@ Status fill_byte_level(const Json& json, GgufVocab& vocab) {
     return unnamed(fmt::format("pre_tokenizer with {} pattern{}{}{}", patterns.size(), patterns.size() == 1 ? "" : "s",
                                patterns.empty() ? "" : ", the first of them " + patterns.front(),
                                ignore_merges ? ", and ignore_merges" : ""));
-  for (const auto& [left, right] : read_merges(model)) vocab.merges.push_back(fmt::format("{} {}", left, right));
+  for (const auto& [left, right] : read_gguf_merges(model)) vocab.merges.push_back(fmt::format("{} {}", left, right));
   return {};
 }
 
@@ -160,7 +160,7 @@ Status set_scores(const Json& model, const Tokenizer& tokenizer, GgufVocab& voca
   std::unordered_map<std::string, size_t> ways;  // number of ways to form a piece
   std::string last;
   vocab.scores.assign(vocab.tokens.size(), 0.0f);
-  for (const auto& [left, right] : read_merges(model)) {
+  for (const auto& [left, right] : read_gguf_merges(model)) {
     const std::string piece = left + right;
     if (piece != last && ways.count(piece)) return different(piece);
     if (piece != last) vocab.scores[static_cast<size_t>(tokenizer.find(piece))] = -static_cast<float>(ways.size());

@@ -1,7 +1,6 @@
 // Checked access to JSON of untrusted files.
 #pragma once
 
-#include <algorithm>
 #include <nlohmann/json.hpp>
 #include <optional>
 #include <string>
@@ -14,57 +13,16 @@ namespace redline {
 using Json = nlohmann::json;
 
 /// invalid_argument with the parser's reason and byte offset, or that the text ends early. `name` is the name of the file.
-inline Result<Json> parse_json(std::string_view text, std::string_view name) {
-  try {
-    return Json::parse(text.begin(), text.end());
-  } catch (const Json::parse_error& e) {
-    if (e.byte > text.size()) return invalid_argument("{}: incomplete: the JSON ends at byte {}", name, text.size());
-    std::string_view reason = e.what();  // "[json.exception.parse_error.101] parse error at line 1, column 2: ..."
-    if (const size_t at = reason.find(": "); at != std::string::npos) reason.remove_prefix(at + 2);
-    return invalid_argument("{}: not JSON at byte {}: {}", name, e.byte, reason);
-  } catch (const std::exception& e) {
-    return invalid_argument("{}: {}", name, e.what());
-  }
-}
-
+Result<Json> parse_json(std::string_view text, std::string_view name);
 /// As parse_json. invalid_argument: it is JSON, but no object.
-inline Result<Json> parse_json_object(std::string_view text, std::string_view name) {
-  REDLINE_ASSIGN(Json json, parse_json(text, name));
-  if (!json.is_object()) return invalid_argument("{}: not a JSON object", name);
-  return json;
-}
-
+Result<Json> parse_json_object(std::string_view text, std::string_view name);
 /// The member; nullptr when `object` is not an object, or the member is missing or null.
-inline const Json* member(const Json& object, const char* key) {
-  if (!object.is_object()) return nullptr;
-  const auto it = object.find(key);
-  return it == object.end() || it->is_null() ? nullptr : &*it;
-}
-
-inline std::string string_or(const Json& object, const char* key, std::string_view otherwise) {
-  const Json* value = member(object, key);
-  return value && value->is_string() ? value->get_ref<const std::string&>() : std::string(otherwise);
-}
-
-inline std::optional<bool> optional_bool(const Json& object, const char* key) {
-  const Json* value = member(object, key);
-  return value && value->is_boolean() ? std::optional<bool>(value->get<bool>()) : std::nullopt;
-}
-
-inline std::optional<int64_t> optional_int(const Json& object, const char* key) {
-  const Json* value = member(object, key);
-  if (!value || !value->is_number_integer()) return std::nullopt;
-  if (value->is_number_unsigned() && value->get<uint64_t>() > static_cast<uint64_t>(INT64_MAX)) return std::nullopt;
-  return value->get<int64_t>();
-}
-
+const Json* member(const Json& object, const char* key);
+std::string string_or(const Json& object, const char* key, std::string_view otherwise);
+std::optional<bool> optional_bool(const Json& object, const char* key);
+std::optional<int64_t> optional_int(const Json& object, const char* key);
 /// The value for messages, truncated after 100 bytes. Nested lists are shown by kind only: dump() recurses as deep as
 /// they nest, which untrusted files do not bound.
-inline std::string spell(const Json& value) {
-  constexpr size_t kLongest = 100;
-  if (value.is_structured() && std::any_of(value.begin(), value.end(), [](const Json& v) { return v.is_structured(); }))
-    return value.is_array() ? "a nested array" : "a nested object";
-  return value.dump(-1, ' ', false, Json::error_handler_t::replace).substr(0, kLongest);
-}
+std::string spell(const Json& value);
 
 }  // namespace redline

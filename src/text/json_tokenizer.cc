@@ -6,12 +6,13 @@
 #include "text/json_tokenizer.h"
 #include "text/pipeline_tokenizer.h"
 #include "text/unigram.h"
+#include "text/word_level.h"
 #include "text/word_piece.h"
 
 namespace redline {
 namespace {
 
-constexpr int kMaxDepth = 16;  // of nested Sequences
+constexpr int kMaxSequenceDepth = 16;  // of nested Sequences
 
 Status unknown_type(std::string_view part, const Json& json, std::string_view known) {
   return unsupported("{} of type \"{}\"; known are {}", part, string_or(json, "type", "?"), known);
@@ -35,7 +36,7 @@ Status read_list(const Json& json, const char* key, const char* part, const Json
 }
 
 Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) {
-  if (depth > kMaxDepth) return invalid_argument("normalizer: nested deeper than {}", kMaxDepth);
+  if (depth > kMaxSequenceDepth) return invalid_argument("normalizer: nested deeper than {}", kMaxSequenceDepth);
   const std::string type = string_or(json, "type", "");
   if (type == "Sequence") {
     const Json* list = nullptr;
@@ -65,6 +66,8 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
     normalizer.add(PrependText{string_or(json, "prepend", "")});
   } else if (type == "ByteLevel") {
     normalizer.add(SpellBytes{});
+  } else if (type == "Nmt") {
+    normalizer.add(CleanControls{});
   } else if (type == "Precompiled") {
     const auto bytes = from_base64(string_or(json, "precompiled_charsmap", ""));
     if (!bytes) return invalid_argument("normalizer Precompiled: precompiled_charsmap is not base64");
@@ -81,7 +84,7 @@ Status read_normalizer(const Json& json, Normalizer& normalizer, int depth = 0) 
   } else {
     return unknown_type("normalizer", json,
                         "Sequence, NFC, NFD, NFKC, NFKD, Lowercase, StripAccents, BertNormalizer, Strip, Prepend, "
-                        "ByteLevel, Precompiled, Replace");
+                        "ByteLevel, Nmt, Precompiled, Replace");
   }
   return {};
 }
@@ -109,7 +112,7 @@ Result<MetaspaceStep::Prepend> read_prepend(const Json& json) {
 }
 
 Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
-  if (depth > kMaxDepth) return invalid_argument("pre_tokenizer: nested deeper than {}", kMaxDepth);
+  if (depth > kMaxSequenceDepth) return invalid_argument("pre_tokenizer: nested deeper than {}", kMaxSequenceDepth);
   const std::string type = string_or(json, "type", "");
   const auto add_regex = [&](std::string_view pattern, SplitBehavior behavior, bool invert) -> Status {
     REDLINE_ASSIGN(Regex regex, Regex::compile(pattern));
@@ -155,6 +158,10 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
                           SplitBehavior::removed, true));
   } else if (type == "CharDelimiterSplit") {
     pre.add(SplitStep{string_or(json, "delimiter", ""), SplitBehavior::removed, false});
+  } else if (type == "FixedLength") {
+    const int64_t length = optional_int(json, "length").value_or(5);
+    if (length < 1) return invalid_argument("pre_tokenizer FixedLength: length is {}, expected 1 or more", length);
+    pre.add(FixedLengthStep{length});
   } else if (type == "Metaspace") {
     MetaspaceStep step;
     step.replacement = string_or(json, "replacement", kSpaceMark);
@@ -166,17 +173,17 @@ Status read_pre_tokenizer(const Json& json, PreTokenizer& pre, int depth = 0) {
     return unknown_type(
         "pre_tokenizer", json,
         "Sequence, ByteLevel, Split, Digits, Punctuation, Whitespace, WhitespaceSplit, BertPreTokenizer, "
-        "CharDelimiterSplit, Metaspace");
+        "CharDelimiterSplit, FixedLength, Metaspace");
   }
   return {};
 }
 
 struct DecoderState {
-  bool fused = false;
+  bool fused = false, ends_words = false;
 };
 
 Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, int depth = 0) {
-  if (depth > kMaxDepth) return invalid_argument("decoder: nested deeper than {}", kMaxDepth);
+  if (depth > kMaxSequenceDepth) return invalid_argument("decoder: nested deeper than {}", kMaxSequenceDepth);
   const std::string type = string_or(json, "type", "");
   if (type == "Sequence") {
     const Json* list = nullptr;
@@ -194,22 +201,37 @@ Status read_decoder(const Json& json, DecodeRules& rules, DecoderState& state, i
     state.fused = true;
   } else if (type == "Metaspace") {
     REDLINE_ASSIGN(const MetaspaceStep::Prepend prepend, read_prepend(json));
-    rules.replacements.emplace_back(string_or(json, "replacement", kSpaceMark), " ");
+    rules.steps.emplace_back(ReplaceText{string_or(json, "replacement", kSpaceMark), " "});
     rules.drop_prefix_space = prepend != MetaspaceStep::Prepend::never;
   } else if (type == "Replace") {
     REDLINE_ASSIGN(auto pattern, read_pattern(json, "decoder Replace"));
-    if (!std::holds_alternative<std::string>(pattern)) return unsupported("decoder Replace with a Regex");
-    rules.replacements.emplace_back(std::get<std::string>(pattern), string_or(json, "content", ""));
+    std::string content = string_or(json, "content", "");
+    if (auto* regex = std::get_if<Regex>(&pattern)) {
+      rules.steps.emplace_back(ReplaceRegex{std::move(*regex), std::move(content)});
+    } else {
+      rules.steps.emplace_back(ReplaceText{std::move(std::get<std::string>(pattern)), std::move(content)});
+    }
+  } else if (type == "BPEDecoder") {
+    rules.steps.emplace_back(ReplaceText{string_or(json, "suffix", "</w>"), " "});
+    rules.drop_suffix_space = true;
+    state.ends_words = true;
   } else if (type == "Strip") {
     const int64_t start = optional_int(json, "start").value_or(0), stop = optional_int(json, "stop").value_or(0);
     if (start == 0 && stop == 0) return {};
-    if (start != 1 || stop != 0 || string_or(json, "content", "") != " " || !state.fused) {
-      return unsupported("decoder Strip other than one space at the start behind Fuse");
+    std::string content = string_or(json, "content", " ");
+    if (!state.fused) {
+      rules.steps.emplace_back(StripContent{std::move(content), start, stop});
+      return {};
     }
+    if (start != 1 || stop != 0 || content != " ")
+      return unsupported(
+          "decoder Strip of {} at the start and {} at the end of a text, by \"{}\", behind Fuse; known is one "
+          "space at the start",
+          start, stop, content);
     rules.drop_prefix_space = true;
   } else {
     return unknown_type("decoder", json,
-                        "Sequence, ByteLevel, WordPiece, ByteFallback, Fuse, Metaspace, Replace, Strip");
+                        "Sequence, ByteLevel, BPEDecoder, WordPiece, ByteFallback, Fuse, Metaspace, Replace, Strip");
   }
   return {};
 }
@@ -274,7 +296,7 @@ Status read_end_token(const Json& json, const char* key, const Vocabulary& v, st
 }
 
 Status read_post_processor(const Json& json, const Vocabulary& v, TokenizerParts& parts, int depth = 0) {
-  if (depth > kMaxDepth) return invalid_argument("post_processor: nested deeper than {}", kMaxDepth);
+  if (depth > kMaxSequenceDepth) return invalid_argument("post_processor: nested deeper than {}", kMaxSequenceDepth);
   const std::string type = string_or(json, "type", "");
   if (type == "Sequence") {
     const Json* list = nullptr;
@@ -399,14 +421,16 @@ Status read_model(const Json& json, const Vocabulary& v, JsonModel& model) {
       return invalid_argument("model.unk_token {} is not in the vocabulary",
                               unk->dump(-1, ' ', false, Json::error_handler_t::replace));
   }
-  if (const std::string prefix = string_or(json, "continuing_subword_prefix", ""); !prefix.empty())
-    return unsupported("model.continuing_subword_prefix \"{}\"", prefix);
+  model.options.continuing_prefix = string_or(json, "continuing_subword_prefix", "");
   model.options.end_of_word = string_or(json, "end_of_word_suffix", "");
   if (const Json* dropout = member(json, "dropout"); dropout && dropout->is_number() && dropout->get<double>() != 0) {
     return unsupported("model.dropout {}: encoding would be random", dropout->get<double>());
   }
   model.options.fuse_unk = optional_bool(json, "fuse_unk").value_or(false);
   model.options.byte_fallback = optional_bool(json, "byte_fallback").value_or(false);
+  if (model.options.byte_fallback && !model.options.continuing_prefix.empty())
+    return unsupported("model.byte_fallback with model.continuing_subword_prefix \"{}\"",
+                       model.options.continuing_prefix);
   model.options.ignore_merges = optional_bool(json, "ignore_merges").value_or(false);
   const Json* merges = member(json, "merges");
   if (!merges || !merges->is_array()) return invalid_argument("model.merges is missing or no list");
@@ -482,6 +506,17 @@ Result<std::unique_ptr<TokenModel>> make_word_piece(const Json& json, Vocabulary
   return WordPieceModel::make(v, options).within("model.vocab");
 }
 
+Result<std::unique_ptr<TokenModel>> make_word_level(const Json& json, Vocabulary& v) {
+  const std::string unk_token = string_or(json, "unk_token", "<unk>");
+  std::vector<bool> is_word(v.pieces.size());
+  for (const auto& [word, id] : json["vocab"].items()) is_word[id.get<size_t>()] = true;
+  const TokenId unk = v.find(unk_token);
+  if (unk < 0 || !is_word[static_cast<size_t>(unk)])
+    return invalid_argument("model.unk_token \"{}\" is not in the vocabulary", unk_token);
+  mark_model_tokens(unk, false, v);
+  return std::unique_ptr<TokenModel>(std::make_unique<WordLevelModel>(v, std::move(is_word), unk));
+}
+
 /// A special token that only tokenizer_config.json names: transformers matches it in the text, even if it is a normal
 /// piece of the vocabulary ("!" of Stable Diffusion 2).
 Status add_special(const std::string& content, TokenizerParts& parts) {
@@ -503,9 +538,9 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_json_object(const Json& json, 
   // Files from before the model had a type are BPE when they have merges.
   const std::string type = string_or(*model_json, "type", member(*model_json, "merges") ? "BPE" : "none");
   const bool unigram = type == "Unigram";
-  const bool word_piece = type == "WordPiece";
-  if (type != "BPE" && !unigram && !word_piece)
-    return unsupported("model of type \"{}\"; Redline reads BPE, Unigram and WordPiece", type);
+  const bool word_piece = type == "WordPiece", word_level = type == "WordLevel";
+  if (type != "BPE" && !unigram && !word_piece && !word_level)
+    return unsupported("model of type \"{}\"; Redline reads BPE, Unigram, WordPiece and WordLevel", type);
   TokenizerParts parts;
   Vocabulary& v = *parts.vocabulary;
   const Json* added = member(json, "added_tokens");
@@ -515,15 +550,17 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_json_object(const Json& json, 
   if (const Json* p = member(json, "pre_tokenizer")) REDLINE_TRY(read_pre_tokenizer(*p, parts.pre_tokenizer));
   DecoderState state;
   if (const Json* d = member(json, "decoder")) REDLINE_TRY(read_decoder(*d, parts.decode, state));
-  parts.decode.end_of_word = string_or(*model_json, "end_of_word_suffix", "");
+  else parts.decode.separated = parts.decode.drop_prefix_space = true;
+  if (!state.ends_words) parts.decode.end_of_word = string_or(*model_json, "end_of_word_suffix", "");
   REDLINE_TRY(read_added_tokens(added, config, parts));
   const std::string pad = pad_token_of(config);
   if (pads_texts(config)) REDLINE_TRY(add_special(pad, parts));
   REDLINE_ASSIGN(parts.model, unigram      ? make_unigram(*model_json, std::move(scores), v)
                               : word_piece ? make_word_piece(*model_json, v)
+                              : word_level ? make_word_level(*model_json, v)
                                            : make_bpe(*model_json, v));
   if (const Json* p = member(json, "post_processor")) REDLINE_TRY(read_post_processor(*p, v, parts));
-  parts.kind = unigram ? "unigram" : word_piece ? "wordpiece" : "bpe";
+  parts.kind = unigram ? "unigram" : word_piece ? "wordpiece" : word_level ? "wordlevel" : "bpe";
   parts.pre_tokenizer_name = "tokenizer.json";
   parts.bos = config.bos_token.empty() ? -1 : v.find(config.bos_token);
   const TokenId eos = config.eos_token.empty() ? -1 : v.find(config.eos_token);

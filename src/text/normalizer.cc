@@ -72,6 +72,25 @@ std::string bert_normalize(const BertNormalize& n, std::string_view text) {
   return n.lowercases ? lowercase_unicode(now) : now;
 }
 
+std::string clean_controls(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t pos = 0; pos < text.size();) {
+    const Utf8Char c = utf8_at(text, pos);
+    const uint32_t v = c.valid ? c.value : 0;
+    const bool is_space = v == 0x9 || v == 0xA || v == 0xC || v == 0xD || v == 0x1680 || (v >= 0x200B && v <= 0x200F) ||
+                          v == 0x2028 || v == 0x2029 || v == 0x2581 || v == 0xFEFF || v == 0xFFFD;
+    const bool is_control =
+        (v >= 0x1 && v <= 0x8) || v == 0xB || (v >= 0xE && v <= 0x1F) || v == 0x7F || v == 0x8F || v == 0x9F;
+    if (is_space) out += ' ';
+    else if (!is_control) out.append(text.substr(pos, c.bytes));
+    pos += c.bytes;
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string replace_regex(std::string_view text, const Regex& from, std::string_view to) {
   std::vector<Regex::Span> matches;
   from.find_all(text, matches);
@@ -83,6 +102,8 @@ std::string replace_regex(std::string_view text, const Regex& from, std::string_
   }
   return out.append(text.substr(done));
 }
+
+namespace {
 
 std::string apply_map(const CharsMap& map, std::string_view text) {
   constexpr size_t kMaxBytes = 5;  // of a cluster that is looked up as a whole
@@ -212,6 +233,7 @@ std::string Normalizer::apply(std::string_view text, bool at_start) const {
                          [&](const ReplaceText& s) { return replace_all(now, s.from, s.to); },
                          [&](const ReplaceRegex& s) { return replace_regex(now, s.from, s.to); },
                          [&](const PrependText& s) { return now.empty() ? now : std::string(s.prefix).append(now); },
+                         [&](const CleanControls&) { return clean_controls(now); },
                          [&](const SpellBytes&) { return spell_bytes(now); },
                          [&](const PrecompiledMap& s) { return apply_map(*s.map, now); },
                          [&](const SentencePieceNormalize& s) { return sentencepiece_normalize(s, now, at_start); },

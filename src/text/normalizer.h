@@ -56,6 +56,8 @@ struct PrependText {
   std::string prefix;
 };
 struct SpellBytes {};
+/// tokenizers' Nmt: without controls, and spaces for other kinds of white space, marks without a width and U+2581.
+struct CleanControls {};
 /// The map as Hugging Face tokenizers applies it: a grapheme cluster shorter than six bytes with a prefix in the map is
 /// replaced as a whole by the replacement of its shortest such prefix; other clusters are processed character by
 /// character. SentencePiece itself uses the longest match at each position.
@@ -72,8 +74,9 @@ struct SentencePieceNormalize {
   bool escape_whitespaces = true;
 };
 
-using NormalizerStep = std::variant<NormalizeForm, Lowercase, StripSpace, StripAccents, BertNormalize, ReplaceText,
-                                    ReplaceRegex, PrependText, SpellBytes, PrecompiledMap, SentencePieceNormalize>;
+using NormalizerStep =
+    std::variant<NormalizeForm, Lowercase, StripSpace, StripAccents, BertNormalize, ReplaceText, ReplaceRegex,
+                 PrependText, SpellBytes, CleanControls, PrecompiledMap, SentencePieceNormalize>;
 
 class Normalizer {
  public:
@@ -85,6 +88,9 @@ class Normalizer {
  private:
   std::vector<NormalizerStep> steps_;
 };
+
+/// Every match of `from` becomes `to`.
+std::string replace_regex(std::string_view text, const Regex& from, std::string_view to);
 
 constexpr std::string_view kSpaceMark = "\xE2\x96\x81";  ///< U+2581, SentencePiece's visible space
 

@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-enum CharClass : uint8_t { kOther, kUpper, kLower, kDigit, kSpace, kNewline, kBeyond };
+enum CharClass : uint8_t { kOther, kUpper, kLower, kDigit, kBlank, kNewline, kBeyond };
 
 constexpr std::array<CharClass, 256> kClasses = [] {
   std::array<CharClass, 256> classes = {};
@@ -18,14 +18,14 @@ constexpr std::array<CharClass, 256> kClasses = [] {
                                       : c >= 'A' && c <= 'Z'                            ? kUpper
                                       : c >= '0' && c <= '9'                            ? kDigit
                                       : c == '\r' || c == '\n'                          ? kNewline
-                                      : c == ' ' || c == '\t' || c == 0x0B || c == 0x0C ? kSpace
+                                      : c == ' ' || c == '\t' || c == 0x0B || c == 0x0C ? kBlank
                                                                                         : kOther;
   return classes;
 }();
 
 CharClass class_of(const char* at) { return kClasses[static_cast<uint8_t>(*at)]; }
 bool is_letter(CharClass c) { return c == kUpper || c == kLower; }
-bool is_space(CharClass c) { return c == kSpace || c == kNewline; }
+bool is_space(CharClass c) { return c == kBlank || c == kNewline; }
 
 /// The first character from `at` on that is not in `set`, a bit mask of classes.
 template <unsigned set>
@@ -33,7 +33,7 @@ const char* skip(const char* at, const char* end) {
   while (at < end && (set >> class_of(at) & 1) != 0) ++at;
   return at;
 }
-constexpr unsigned kLetters = 1u << kUpper | 1u << kLower, kSpaces = 1u << kSpace | 1u << kNewline;
+constexpr unsigned kLetters = 1u << kUpper | 1u << kLower, kSpaceClasses = 1u << kBlank | 1u << kNewline;
 
 /// A match that ended at `to`, unless the character there may belong to it.
 size_t unless_beyond(const char* from, const char* to, const char* end) {
@@ -62,7 +62,7 @@ Contraction contraction_at(const char* at, const char* end, bool any_case) {
 
 /// \s*[\r\n]+ if `lines`, then \s+(?!\S), then \s+.
 size_t match_spaces(const char* at, const char* end, bool lines) {
-  const char* const to = skip<kSpaces>(at, end);
+  const char* const to = skip<kSpaceClasses>(at, end);
   if (to < end && class_of(to) == kBeyond) return 0;
   if (lines)
     for (const char* last = to; last > at; --last)

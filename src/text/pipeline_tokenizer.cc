@@ -49,6 +49,18 @@ std::string decode_word_piece(const DecodeRules& rules, std::string_view piece) 
   return text;
 }
 
+std::string decode_step(const ReplaceText& step, std::string_view piece) {
+  return replace_all(piece, step.from, step.to);
+}
+std::string decode_step(const ReplaceRegex& step, std::string_view piece) {
+  return replace_regex(piece, step.from, step.to);
+}
+std::string decode_step(const StripContent& step, std::string_view piece) {
+  for (int64_t i = 0; i < step.start && piece.starts_with(step.content); ++i) piece.remove_prefix(step.content.size());
+  for (int64_t i = 0; i < step.stop && piece.ends_with(step.content); ++i) piece.remove_suffix(step.content.size());
+  return std::string(piece);
+}
+
 class PipelineTokenizer final : public Tokenizer {
  public:
   explicit PipelineTokenizer(TokenizerParts parts)
@@ -88,6 +100,7 @@ class PipelineTokenizer final : public Tokenizer {
     const DecodeRules& rules = parts_.decode;
     if (!v.has(id)) return "";
     const std::string& piece = v.pieces[id];
+    if (rules.separated) return v.is_special(id) && !special ? "" : " " + piece;
     if (v.is_special(id)) return special ? (rules.word_pieces ? " " + piece : piece) : "";
     if (v.types[id] == TokenType::user_defined && rules.keep_user_defined) return piece;
     if (rules.byte_tokens) {
@@ -106,7 +119,8 @@ class PipelineTokenizer final : public Tokenizer {
       return bytes;
     }
     bytes = piece;
-    for (const auto& [from, to] : rules.replacements) bytes = replace_all(bytes, from, to);
+    for (const DecodeStep& step : rules.steps)
+      bytes = std::visit([&](const auto& s) { return decode_step(s, bytes); }, step);
     return bytes;
   }
 
@@ -118,10 +132,12 @@ class PipelineTokenizer final : public Tokenizer {
       if (one.empty()) continue;
       if (at_start && parts_.decode.drop_prefix_space && one.front() == ' ') one.erase(0, 1);
       // Leading control tokens shown as text do not end the prefix-space rule: the text begins after them.
-      at_start = at_start && !parts_.decode.word_pieces && parts_.vocabulary->is_special(id);
+      at_start =
+          at_start && !parts_.decode.word_pieces && !parts_.decode.separated && parts_.vocabulary->is_special(id);
       bytes += one;
     }
-    if (!parts_.decode.end_of_word.empty() && bytes.ends_with(' ')) bytes.pop_back();
+    const bool drops_space = !parts_.decode.end_of_word.empty() || parts_.decode.drop_suffix_space;
+    if (drops_space && bytes.ends_with(' ')) bytes.pop_back();
     return repair_utf8(bytes);
   }
 

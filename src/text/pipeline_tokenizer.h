@@ -10,6 +10,13 @@
 
 namespace redline {
 
+/// Drops up to `start` times `content`, one character, from the start of a piece, and up to `stop` times from its end.
+struct StripContent {
+  std::string content;
+  int64_t start = 0, stop = 0;
+};
+using DecodeStep = std::variant<ReplaceText, ReplaceRegex, StripContent>;
+
 /// How a token's piece is decoded to bytes. Control and unknown tokens are emitted as spelled.
 struct DecodeRules {
   bool byte_level = false;        ///< pieces use the byte alphabet; other characters are kept
@@ -19,8 +26,10 @@ struct DecodeRules {
   bool word_pieces = false;             ///< pieces are words with a space before, unless they begin with `continuing`
   bool cleans_spaces = false;           ///< no space before punctuation and in contractions, as tokenizers' cleanup
   std::string continuing, word_prefix;  ///< of word pieces: "##" and "", or "" and GGUF's "▁"
+  bool separated = false;               ///< a space between all pieces
   std::string end_of_word;              ///< decoded as a space at the end of a piece, except at the end of the text
-  std::vector<std::pair<std::string, std::string>> replacements;  ///< in order, within one piece
+  bool drop_suffix_space = false;       ///< one, of the text
+  std::vector<DecodeStep> steps;        ///< in order, within one piece
 };
 
 struct TokenizerParts {

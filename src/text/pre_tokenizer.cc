@@ -144,6 +144,21 @@ void apply_step(const MetaspaceStep& step, Pieces& pieces) {
   if (step.split) apply_step(SplitStep{step.replacement, SplitBehavior::merged_with_next, false}, pieces);
 }
 
+void apply_step(const FixedLengthStep& step, Pieces& pieces) {
+  std::vector<Pieces::Span> spans;
+  for (const Pieces::Span span : pieces.spans) {
+    const std::string_view text = pieces.view(span);
+    size_t begin = 0, pos = 0;
+    for (int64_t chars = 1; pos < text.size(); ++chars) {
+      pos += utf8_at(text, pos).bytes;
+      if (chars % step.length != 0 && pos < text.size()) continue;
+      spans.push_back({span.begin + begin, pos - begin});
+      begin = pos;
+    }
+  }
+  pieces.spans.swap(spans);
+}
+
 void apply_step(const DigitGroupsStep& step, Pieces& pieces) {
   using Kind = DigitGroupsStep::Kind;
   const auto is_digit = step.kind == Kind::numeric ? is_numeric : is_decimal;

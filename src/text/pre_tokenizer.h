@@ -43,6 +43,10 @@ struct MetaspaceStep {
   Prepend prepend = Prepend::always;
   bool split = true;
 };
+/// Splits after every `length` characters.
+struct FixedLengthStep {
+  int64_t length;
+};
 /// Splits runs of digits into groups of three from the right: "1234567" -> 1 234 567. As regexes these look ahead to
 /// the end of the run at every digit, which is quadratic; hence a separate step.
 struct DigitGroupsStep {
@@ -57,7 +61,8 @@ struct DigitGroupsStep {
 /// The equivalent step for one of these patterns.
 std::optional<DigitGroupsStep> digit_groups_of(std::string_view pattern);
 
-using PreTokenizerStep = std::variant<SplitStep, PrefixSpaceStep, ByteLevelStep, MetaspaceStep, DigitGroupsStep>;
+using PreTokenizerStep =
+    std::variant<SplitStep, PrefixSpaceStep, ByteLevelStep, MetaspaceStep, FixedLengthStep, DigitGroupsStep>;
 
 class PreTokenizer {
  public:

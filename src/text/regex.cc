@@ -11,7 +11,7 @@ namespace redline {
 namespace {
 
 // Oniguruma's \s is White_Space. PCRE2's \s also has U+180E, which Unicode 6.3 removed from White_Space.
-constexpr std::string_view kSpace =
+constexpr std::string_view kSpaceSet =
     "\\x{09}-\\x{0d}\\x{20}\\x{85}\\x{a0}\\x{1680}\\x{2000}-\\x{200a}\\x{2028}\\x{2029}\\x{202f}\\x{205f}\\x{3000}";
 constexpr std::string_view kNotSpace =
     "\\x{00}-\\x{08}\\x{0e}-\\x{1f}\\x{21}-\\x{84}\\x{86}-\\x{9f}\\x{a1}-\\x{167f}\\x{1681}-\\x{1fff}\\x{200b}-\\x{"
@@ -74,7 +74,7 @@ Result<std::string> to_pcre2_syntax(std::string_view in) {
       if (!in_class) atom = out.size();
       const auto put = [&](std::string_view body) { out += in_class ? std::string(body) : fmt::format("[{}]", body); };
       switch (e) {
-        case 's': put(kSpace); break;
+        case 's': put(kSpaceSet); break;
         case 'S': put(kNotSpace); break;
         case 'w': put(kWord); break;
         case 'h': put("0-9A-Fa-f"); break;

@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxTokens = int64_t{1} << 24;
+constexpr int64_t kMaxRwkvTokens = int64_t{1} << 24;
 constexpr const char* kEndOfText = "<|endoftext|>";
 
 /// `digits` hexadecimal digits at `pos`, or -1.
@@ -113,8 +113,8 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_rwkv_vocab(std::string_view te
       return invalid_argument("line {}: expected an id, a literal and a length", number);
     std::from_chars(line.data(), line.data() + first, id);
     std::from_chars(line.data() + last + 1, line.data() + line.size(), bytes);
-    if (id < 1 || id >= kMaxTokens)
-      return invalid_argument("line {}: token {} is outside [1, {}]", number, id, kMaxTokens);
+    if (id < 1 || id >= kMaxRwkvTokens)
+      return invalid_argument("line {}: token {} is outside [1, {}]", number, id, kMaxRwkvTokens);
     REDLINE_ASSIGN(
         std::string piece,
         parse_python_literal(line.substr(first + 1, last - first - 1)).within(fmt::format("line {}", number)));

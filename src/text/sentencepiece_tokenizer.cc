@@ -12,7 +12,7 @@
 namespace redline {
 namespace {
 
-constexpr size_t kMaxTokens = size_t{1} << 24;
+constexpr size_t kMaxPieces = size_t{1} << 24;
 
 /// A protobuf field: only the wire format needed here, with every length checked.
 struct Field {
@@ -114,7 +114,7 @@ Status read_piece(Message message, ModelProto& model) {
   if (type < 1 || type > 6) return invalid_argument("piece {} has type {}, expected 1 to 6", id, type);
   if (std::isnan(score)) return invalid_argument("piece {} (\"{}\") has no number for a score", id, piece);
   if (piece.empty()) return invalid_argument("piece {} is empty", id);
-  if (id >= kMaxTokens) return invalid_argument("more than {} pieces", kMaxTokens);
+  if (id >= kMaxPieces) return invalid_argument("more than {} pieces", kMaxPieces);
   model.pieces.push_back(std::move(piece));
   model.scores.push_back(score);
   model.types.push_back(static_cast<TokenType>(type));
@@ -136,7 +136,7 @@ Status read_trainer(Message message, ModelProto& model) {
   return {};
 }
 
-Status read_normalizer(Message message, ModelProto& model) {
+Status read_normalizer_proto(Message message, ModelProto& model) {
   while (!message.at_end()) {
     REDLINE_ASSIGN(const Field f, message.next());
     if (f.number == 1 && f.wire == 2) model.normalizer_name = f.bytes;
@@ -149,7 +149,7 @@ Status read_normalizer(Message message, ModelProto& model) {
   return {};
 }
 
-Result<ModelProto> read_model(std::string_view bytes) {
+Result<ModelProto> read_model_proto(std::string_view bytes) {
   ModelProto model;
   Message message(bytes, 0);
   while (!message.at_end()) {
@@ -158,14 +158,14 @@ Result<ModelProto> read_model(std::string_view bytes) {
     const Message part(f.bytes, message.offset_of(f.bytes));
     if (f.number == 1) REDLINE_TRY(read_piece(part, model));
     if (f.number == 2) REDLINE_TRY(read_trainer(part, model).within("trainer_spec"));
-    if (f.number == 3) REDLINE_TRY(read_normalizer(part, model).within("normalizer_spec"));
+    if (f.number == 3) REDLINE_TRY(read_normalizer_proto(part, model).within("normalizer_spec"));
   }
   if (model.pieces.empty()) return invalid_argument("no pieces; is this a SentencePiece model?");
   return model;
 }
 
 /// Unigram scores as in sentencepiece: a user-defined piece wins over any combination of its parts.
-Result<std::unique_ptr<TokenModel>> make_unigram(const ModelProto& model, TokenId unk, const Vocabulary& v) {
+Result<std::unique_ptr<TokenModel>> make_piece_unigram(const ModelProto& model, TokenId unk, const Vocabulary& v) {
   float lowest = FLT_MAX, highest = -FLT_MAX;
   for (size_t id = 0; id < model.scores.size(); ++id) {
     if (v.types[id] != TokenType::normal) continue;
@@ -205,7 +205,7 @@ Status add_config_tokens(const HfConfig& config, ModelProto& model) {
 }
 
 Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig& config) {
-  REDLINE_ASSIGN(ModelProto model, read_model(bytes));
+  REDLINE_ASSIGN(ModelProto model, read_model_proto(bytes));
   constexpr std::string_view kTypes[] = {"", "unigram", "bpe", "word", "char"};
   // A character model has no merges: BPE gives the same ids.
   const bool unigram = model.model_type == 1;
@@ -255,7 +255,7 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
 
   const auto known = [&](int64_t id) { return id >= 0 && id < num ? static_cast<TokenId>(id) : -1; };
   if (unigram) {
-    REDLINE_ASSIGN(parts.model, make_unigram(model, known(model.unk), v));
+    REDLINE_ASSIGN(parts.model, make_piece_unigram(model, known(model.unk), v));
   } else {
     SpmModel::Options options;
     options.unk = known(model.unk);
@@ -265,7 +265,7 @@ Result<std::unique_ptr<Tokenizer>> build(std::string_view bytes, const HfConfig&
   parts.kind = unigram ? "unigram" : "spm";
   parts.decode.byte_tokens = true;
   parts.decode.keep_user_defined = false;
-  parts.decode.replacements = {{std::string(kSpaceMark), " "}};
+  parts.decode.steps = {ReplaceText{std::string(kSpaceMark), " "}};
   parts.decode.drop_prefix_space = drop_prefix;
   const auto named = [&](const std::string& piece, int64_t otherwise) {
     const TokenId id = piece.empty() ? -1 : v.find(piece);
@@ -294,7 +294,7 @@ Result<std::unique_ptr<Tokenizer>> tokenizer_from_sentencepiece(std::string_view
 }
 
 Result<GgufVocab> vocab_from_sentencepiece(std::string_view model_bytes, const HfConfig& config) {
-  REDLINE_ASSIGN(ModelProto model, read_model(model_bytes));
+  REDLINE_ASSIGN(ModelProto model, read_model_proto(model_bytes));
   if (model.model_type != 2)
     return unsupported("SentencePiece model type {}; GGUF's \"llama\" is BPE", model.model_type);
   if (model.whitespace_as_suffix) return unsupported("treat_whitespace_as_suffix");

@@ -14,7 +14,7 @@
 namespace redline {
 namespace {
 
-using tool_calls::Json;
+using tool_calls::OrderedJson;
 using Expr = Grammar::Expr;
 
 /// Of those that a family reads, the one that it writes.
@@ -40,20 +40,20 @@ class ToolCallGrammar {
         syntax_(syntax_of(format_, rules.chat_template)) {}
 
   Result<Grammar> compile() {
-    const Json tools = Json::parse(rules_.tools_json.begin(), rules_.tools_json.end(), nullptr, false);
+    const OrderedJson tools = OrderedJson::parse(rules_.tools_json.begin(), rules_.tools_json.end(), nullptr, false);
     if (!tools.is_array() || tools.empty()) return invalid_argument("tools: they must be a list of functions");
     std::vector<Expr> one;
-    for (const Json& tool : tools) {
-      const Json& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
+    for (const OrderedJson& tool : tools) {
+      const OrderedJson& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
       if (!function.is_object() || !function.contains("name") || !function["name"].is_string())
         return invalid_argument("tools: a function has no name");
       Tool t;
       t.name = function["name"].get<std::string>();
-      t.parameters = function.value("parameters", Json::object());
+      t.parameters = function.value("parameters", OrderedJson::object());
       if (t.name.find_first_of(" \t\r\n{}[]()\"<>") != std::string::npos)
         return invalid_argument("tools: the name \"{}\" has characters that no call can have", t.name);
       if (t.parameters.is_object() && t.parameters.empty())
-        t.parameters = {{"type", "object"}, {"properties", Json::object()}, {"additionalProperties", false}};
+        t.parameters = {{"type", "object"}, {"properties", OrderedJson::object()}, {"additionalProperties", false}};
       if (t.parameters.is_object() && !t.parameters.contains("type")) t.parameters["type"] = "object";
       t.schema = t.parameters.dump();
       Result<Expr> call = call_of(t);
@@ -68,7 +68,7 @@ class ToolCallGrammar {
  private:
   struct Tool {
     std::string name, schema;
-    Json parameters;
+    OrderedJson parameters;
   };
   using Reader = ToolCallSyntax::Read;
 
@@ -299,12 +299,12 @@ class ToolCallGrammar {
     for (const char* key : {"$ref", "allOf", "anyOf", "oneOf", "patternProperties"})
       if (tool.parameters.contains(key))
         return unsupported("{} at the root of the parameters is not supported in the format \"{}\"", key, format_.name);
-    const Json none = Json::object();
-    const Json& properties = tool.parameters.contains("properties") ? tool.parameters["properties"] : none;
+    const OrderedJson none = OrderedJson::object();
+    const OrderedJson& properties = tool.parameters.contains("properties") ? tool.parameters["properties"] : none;
     if (!properties.is_object()) return invalid_argument("properties must be an object");
     std::set<std::string> required;
     if (tool.parameters.contains("required"))
-      for (const Json& name : tool.parameters["required"])
+      for (const OrderedJson& name : tool.parameters["required"])
         if (name.is_string()) required.insert(name.get<std::string>());
     for (const std::string& name : required)
       if (!properties.contains(name))
@@ -330,19 +330,19 @@ class ToolCallGrammar {
   }
 
   static bool is_text(const Tool& tool, const std::string& name) {
-    const Json& schema = tool.parameters["properties"][name];
-    return schema.is_object() && schema.value("type", Json()) == "string";
+    const OrderedJson& schema = tool.parameters["properties"][name];
+    return schema.is_object() && schema.value("type", OrderedJson()) == "string";
   }
 
   /// A value without quotes, as ToolSchemas::value() reads it: text where the type is string, else JSON.
   Result<Expr> plain_value(const Tool& tool, const std::string& name, const std::vector<std::string_view>& stops) {
     REDLINE_ASSIGN(const Expr json, json_of(tool, pointer_to(name)));  // finds errors of the schema
     if (!is_text(tool, name)) return json;
-    const Json& schema = tool.parameters["properties"][name];
+    const OrderedJson& schema = tool.parameters["properties"][name];
     std::vector<std::string> choices;
     if (schema.contains("const") && schema["const"].is_string()) choices.push_back(schema["const"].get<std::string>());
     else if (schema.contains("enum") && schema["enum"].is_array())
-      for (const Json& value : schema["enum"])
+      for (const OrderedJson& value : schema["enum"])
         if (value.is_string()) choices.push_back(value.get<std::string>());
     if (!choices.empty()) return g_.choice_of_texts(std::move(choices));
     return text_without(stops);

@@ -100,7 +100,7 @@ class LiteralReader {
     const bool is_quoted = c == '\'' || c == '"' || (!quote_.empty() && text_.substr(at_).starts_with(quote_));
     if (is_quoted) {
       const std::string json = value(depth + 1);
-      return ok() ? Json::parse(json).get<std::string>() : "";
+      return ok() ? OrderedJson::parse(json).get<std::string>() : "";
     }
     if (!quote_.empty() && quote_.starts_with(text_.substr(at_))) {
       ended_ = true;
@@ -153,7 +153,7 @@ class LiteralReader {
       else if (escaped == 't') out += '\t';
       else if (escaped == 'r') out += '\r';
       else if (escaped == 'u' && at_ + 4 < text_.size()) {
-        const Json c16 = Json::parse(fmt::format("\"\\u{}\"", text_.substr(at_ + 1, 4)), nullptr, false);
+        const OrderedJson c16 = OrderedJson::parse(fmt::format("\"\\u{}\"", text_.substr(at_ + 1, 4)), nullptr, false);
         if (c16.is_string()) out += c16.get<std::string>();
         at_ += 4;
       } else {
@@ -171,6 +171,14 @@ class LiteralReader {
 };
 
 }  // namespace
+
+bool tool_calls::is_json(std::string_view text) {
+  return text.find('\0') == std::string::npos && OrderedJson::accept(text.begin(), text.end());
+}
+
+std::string tool_calls::json_text(std::string_view text) {
+  return OrderedJson(std::string(text)).dump(-1, ' ', false, OrderedJson::error_handler_t::replace);
+}
 
 std::optional<std::string> tool_calls::literal_as_json(std::string_view text) {
   const std::string ended = std::string(text) + " ";  // the reader takes the end of its text for the end of a piece

@@ -13,7 +13,7 @@
 
 namespace redline::tool_calls {
 
-using Json = nlohmann::ordered_json;
+using OrderedJson = nlohmann::ordered_json;
 using Outcome = ToolCallSyntax::Outcome;
 using Reading = ToolCallSyntax::Reading;
 
@@ -34,12 +34,9 @@ inline size_t skip_spaces(std::string_view text, size_t at) {
 }
 
 /// The parser takes a zero byte for the end of the text.
-inline bool is_json(std::string_view text) {
-  return text.find('\0') == std::string::npos && Json::accept(text.begin(), text.end());
-}
-inline std::string json_text(std::string_view text) {
-  return Json(std::string(text)).dump(-1, ' ', false, Json::error_handler_t::replace);
-}
+bool is_json(std::string_view text);
+/// A string as JSON.
+std::string json_text(std::string_view text);
 
 /// Arguments in the order in which they come.
 class ArgumentWriter {

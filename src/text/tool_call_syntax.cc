@@ -45,7 +45,7 @@ std::vector<std::pair<std::string, std::string_view>> members_of(std::string_vie
   while (at < object.size() && object[at] == '"') {
     const size_t key_end = json_end(object, at);
     if (key_end == std::string::npos) break;
-    std::string key = Json::parse(object.substr(at, key_end - at)).get<std::string>();
+    std::string key = OrderedJson::parse(object.substr(at, key_end - at)).get<std::string>();
     const size_t value = skip_spaces(object, skip_spaces(object, key_end) + 1);
     const size_t value_end = json_end(object, value);
     if (value_end == std::string::npos) break;
@@ -61,7 +61,7 @@ std::optional<std::string> arguments_of(std::string_view value) {
   if (value.empty() || value == "null") return "{}";
   if (value[0] == '{') return std::string(value);
   if (value[0] != '"') return std::nullopt;
-  const std::string inner = Json::parse(value).get<std::string>();
+  const std::string inner = OrderedJson::parse(value).get<std::string>();
   const std::string_view text = trimmed(inner);
   if (text.empty()) return "{}";
   if (text[0] != '{' || !is_json(text)) return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<std::string> arguments_of(std::string_view value) {
 }
 
 std::string text_of(std::string_view value) {
-  if (value.starts_with('"')) return Json::parse(value).get<std::string>();
+  if (value.starts_with('"')) return OrderedJson::parse(value).get<std::string>();
   return std::string(value);
 }
 

@@ -8,19 +8,19 @@ namespace redline {
 using namespace tool_calls;
 
 ToolSchemas::ToolSchemas(std::string_view tools_json) {
-  const Json tools = Json::parse(tools_json.begin(), tools_json.end(), nullptr, false);
+  const OrderedJson tools = OrderedJson::parse(tools_json.begin(), tools_json.end(), nullptr, false);
   if (!tools.is_array()) return;
-  for (const Json& tool : tools) {
-    const Json& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
+  for (const OrderedJson& tool : tools) {
+    const OrderedJson& function = tool.is_object() && tool.contains("function") ? tool["function"] : tool;
     if (!function.is_object() || !function.contains("name") || !function["name"].is_string()) continue;
     auto& types = types_[function["name"].get<std::string>()];
     if (!function.contains("parameters") || !function["parameters"].is_object()) continue;
-    const Json& parameters = function["parameters"];
+    const OrderedJson& parameters = function["parameters"];
     if (!parameters.contains("properties") || !parameters["properties"].is_object()) continue;
     for (const auto& [name, schema] : parameters["properties"].items()) {
       Type type = Type::kUnknown;
       if (schema.is_object() && schema.contains("type")) {
-        const Json& of = schema["type"];
+        const OrderedJson& of = schema["type"];
         if (of.is_string()) type = of == "string" ? Type::kText : Type::kOther;
       }
       types[name] = type;

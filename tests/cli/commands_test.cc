@@ -10,7 +10,7 @@
 namespace redline::cli {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Outcome {
   int exit = -1;

@@ -6,8 +6,8 @@
 namespace redline::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(ImageSettings, ReadsTheParametersOfOtherPrograms) {
   const Json json = parse_parameters(

@@ -9,31 +9,29 @@
 
 #include "cli/table.h"
 #include "cli/token_list.h"
+#include "support/temporary_folder.h"
 
 namespace redline::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
-class ModelName : public testing::Test {
+class ModelName : public ::testing::Test {
  protected:
   ModelName() {
-    fs::remove_all(folder);
     fs::create_directories(folder / "assets" / "tales");
     fs::current_path(folder);
   }
-  ~ModelName() override {
-    fs::current_path(before);
-    fs::remove_all(folder);
-  }
+  ~ModelName() override { fs::current_path(before); }
   void write(const fs::path& name, std::string_view bytes) {
     fs::create_directories((folder / name).parent_path());
     std::ofstream(folder / name, std::ios::binary) << bytes;
   }
   fs::path before = fs::current_path();
-  fs::path folder = fs::path(testing::TempDir()) / "redline_model_name_test";
+  testing::TemporaryFolder temporary;
+  fs::path folder = temporary.path();
 };
 
 TEST_F(ModelName, PathsAndAssets) {

@@ -6,8 +6,8 @@
 namespace redline::cli {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 struct Args {
   std::string model;

@@ -9,7 +9,7 @@
 namespace redline::server {
 namespace {
 
-HttpRequest with(std::string name, std::string value) {
+HttpRequest api_keys_with(std::string name, std::string value) {
   HttpRequest request;
   request.headers.emplace_back(std::move(name), std::move(value));
   return request;
@@ -20,12 +20,12 @@ TEST(ApiKeys, AreFoundInThreeHeaders) {
   EXPECT_TRUE(keys.empty());
   ASSERT_TRUE(keys.add("ann", "secret").ok());
   ASSERT_TRUE(keys.add("bob", "other").ok());
-  EXPECT_EQ(keys.check(with("authorization", "Bearer secret")).name, "ann");
-  EXPECT_EQ(keys.check(with("authorization", "bearer other")).name, "bob");
-  EXPECT_EQ(keys.check(with("x-api-key", "secret")).name, "ann");
-  EXPECT_EQ(keys.check(with("api-key", "secret")).name, "ann");
+  EXPECT_EQ(keys.check(api_keys_with("authorization", "Bearer secret")).name, "ann");
+  EXPECT_EQ(keys.check(api_keys_with("authorization", "bearer other")).name, "bob");
+  EXPECT_EQ(keys.check(api_keys_with("x-api-key", "secret")).name, "ann");
+  EXPECT_EQ(keys.check(api_keys_with("api-key", "secret")).name, "ann");
   for (const char* wrong : {"Bearer secre", "Bearer secrets", "Bearer ", "secret", "Basic secret", ""})
-    EXPECT_FALSE(keys.check(with("authorization", wrong)).is_known) << wrong;
+    EXPECT_FALSE(keys.check(api_keys_with("authorization", wrong)).is_known) << wrong;
   EXPECT_FALSE(keys.check({}).is_known);
 }
 
@@ -35,10 +35,10 @@ TEST(ApiKeys, FileHasNamesKeysAndRates) {
   std::ofstream(path) << "# who\nann k1\n\n  bob  k2  2\n";
   ApiKeys keys;
   ASSERT_TRUE(keys.read_file(path).ok());
-  EXPECT_EQ(keys.check(with("x-api-key", "k1")).name, "ann");
-  EXPECT_EQ(keys.check(with("x-api-key", "k2")).retry_after_s, 0);
-  EXPECT_EQ(keys.check(with("x-api-key", "k2")).retry_after_s, 0);
-  const ApiKeys::Verdict third = keys.check(with("x-api-key", "k2"));
+  EXPECT_EQ(keys.check(api_keys_with("x-api-key", "k1")).name, "ann");
+  EXPECT_EQ(keys.check(api_keys_with("x-api-key", "k2")).retry_after_s, 0);
+  EXPECT_EQ(keys.check(api_keys_with("x-api-key", "k2")).retry_after_s, 0);
+  const ApiKeys::Verdict third = keys.check(api_keys_with("x-api-key", "k2"));
   EXPECT_TRUE(third.is_known);
   EXPECT_GT(third.retry_after_s, 0);
   EXPECT_LE(third.retry_after_s, 30);

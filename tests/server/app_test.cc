@@ -11,11 +11,10 @@
 
 #include "server/answers.h"
 #include "server/generation.h"
+#include "support/bundled.h"
 
 namespace redline::server {
 namespace {
-
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
 
 TEST(App, UnknownPathsAndMethods) {
   App app({});
@@ -106,7 +105,7 @@ TEST(App, EveryEndpointIsDescribed) {
 }
 
 /// The bundled model with its adapters.
-class Served : public ::testing::Test {
+class AppServed : public ::testing::Test {
  protected:
   static void SetUpTestSuite() {
     app_ = new App({});
@@ -133,10 +132,10 @@ class Served : public ::testing::Test {
   }
   static App* app_;
 };
-App* Served::app_ = nullptr;
+App* AppServed::app_ = nullptr;
 
 // The reference texts of the bundled adapters, all in flight at once.
-TEST_F(Served, AdaptersMixedInABatchGiveTheirReferences) {
+TEST_F(AppServed, AdaptersMixedInABatchGiveTheirReferences) {
   std::ifstream file(kTales + "/reference/adapters.json");
   const Json references = Json::parse(file);
   struct Case {
@@ -162,7 +161,7 @@ TEST_F(Served, AdaptersMixedInABatchGiveTheirReferences) {
   for (Case& c : cases) EXPECT_EQ(Json::parse(body_of(*c.answer))["choices"][0]["text"], c.expected);
 }
 
-TEST_F(Served, AModelIsFoundByItsNames) {
+TEST_F(AppServed, AModelIsFoundByItsNames) {
   for (const char* name : {"tales", "tales:latest", "tales:shout", "shout"})
     EXPECT_EQ(completion({{"model", name}, {"max_tokens", 1}})["model"], name);
   const auto answer = post("/v1/completions", {{"model", "tale"}});
@@ -170,7 +169,7 @@ TEST_F(Served, AModelIsFoundByItsNames) {
   EXPECT_EQ(error_of(*answer)["code"], "model_not_found");
 }
 
-TEST_F(Served, ChoicesHaveTheirOwnSeeds) {
+TEST_F(AppServed, ChoicesHaveTheirOwnSeeds) {
   const Json all = completion({{"prompt", "Once"}, {"n", 3}, {"seed", 5}, {"max_tokens", 20}, {"temperature", 1}});
   ASSERT_EQ(all["choices"].size(), 3u);
   for (int i = 0; i < 3; ++i) {
@@ -181,7 +180,7 @@ TEST_F(Served, ChoicesHaveTheirOwnSeeds) {
   EXPECT_EQ(all["usage"]["completion_tokens"], 60);
 }
 
-TEST_F(Served, TheQueueIsLimited) {
+TEST_F(AppServed, TheQueueIsLimited) {
   std::vector<std::unique_ptr<Answer>> running;
   for (int i = 0; i < 3; ++i)
     running.push_back(
@@ -198,7 +197,7 @@ TEST_F(Served, TheQueueIsLimited) {
   EXPECT_EQ(error_of(*refused)["param"], "n");
 }
 
-TEST_F(Served, APromptThatIsTooLongNamesBothNumbers) {
+TEST_F(AppServed, APromptThatIsTooLongNamesBothNumbers) {
   const std::vector<int> prompt(1024, 5);
   const auto answer = post("/v1/completions", {{"prompt", prompt}});
   EXPECT_EQ(answer->status, 400);
@@ -207,7 +206,7 @@ TEST_F(Served, APromptThatIsTooLongNamesBothNumbers) {
   EXPECT_NE(error["message"].get<std::string>().find("1024 tokens; the context holds 1024"), std::string::npos);
 }
 
-TEST_F(Served, AStopStringIsNamed) {
+TEST_F(AppServed, AStopStringIsNamed) {
   const Json json =
       completion({{"prompt", "Once upon a time"}, {"temperature", 0}, {"stop", {"xyz", " girl"}}, {"max_tokens", 50}});
   EXPECT_EQ(json["choices"][0]["text"], ", there was a little");
@@ -216,7 +215,7 @@ TEST_F(Served, AStopStringIsNamed) {
 }
 
 // `echo` scores the prompt as the engine's own logits do.
-TEST_F(Served, EchoScoresThePrompt) {
+TEST_F(AppServed, EchoScoresThePrompt) {
   const Json json = completion({{"prompt", "Once upon a time"}, {"echo", true}, {"logprobs", 2}, {"max_tokens", 0}});
   const Json& choice = json["choices"][0];
   EXPECT_EQ(choice["text"], "Once upon a time");
@@ -231,7 +230,7 @@ TEST_F(Served, EchoScoresThePrompt) {
                 choice["logprobs"]["token_logprobs"][i + 2].get<double>(), 1e-3);
 }
 
-TEST_F(Served, BeamSearchFindsWhatTheEngineFinds) {
+TEST_F(AppServed, BeamSearchFindsWhatTheEngineFinds) {
   TextEngine& engine = app_->models().all()[0]->engine();
   BeamSearchRequest search;
   search.prompt = engine.encode("Once upon a time").value();
@@ -280,7 +279,7 @@ TEST_F(Served, BeamSearchFindsWhatTheEngineFinds) {
   EXPECT_EQ(completion({{"use_beam_search", true}, {"n", 2}, {"max_tokens", 3}})["choices"].size(), 2u);
 }
 
-TEST_F(Served, BeamSearchNamesWhatItCannotDo) {
+TEST_F(AppServed, BeamSearchNamesWhatItCannotDo) {
   const auto refused = [&](Json with, const char* param) {
     with.merge_patch({{"prompt", "Once"}, {"use_beam_search", true}, {"max_tokens", 4}});
     const auto answer = post("/v1/completions", with);
@@ -309,7 +308,7 @@ TEST_F(Served, BeamSearchNamesWhatItCannotDo) {
   body_of(*unsearched);
 }
 
-TEST_F(Served, ASearchEndsWithItsClientAndWithItsTime) {
+TEST_F(AppServed, ASearchEndsWithItsClientAndWithItsTime) {
   const auto model = app_->models().all()[0];
   const Json body = {
       {"prompt", "Once"}, {"use_beam_search", true}, {"n", 4}, {"max_tokens", 1000}, {"ignore_eos", true}};
@@ -329,7 +328,7 @@ TEST_F(Served, ASearchEndsWithItsClientAndWithItsTime) {
   EXPECT_EQ(engine.stats().cache_pages_used, 0);
 }
 
-TEST_F(Served, AdaptersComeAndGo) {
+TEST_F(AppServed, AdaptersComeAndGo) {
   EXPECT_EQ(post("/v1/unload_lora_adapter", {{"lora_name", "shout"}})->status, 200);
   EXPECT_EQ(post("/v1/completions", {{"model", "tales:shout"}})->status, 404);
   EXPECT_EQ(post("/v1/load_lora_adapter", {{"lora_name", "shout"}, {"lora_path", "/nowhere"}})->status, 404);
@@ -353,7 +352,7 @@ TEST_F(Served, AdaptersComeAndGo) {
   EXPECT_NE(completion({{"prompt", "Once"}, {"temperature", 0}})["choices"][0]["text"], by_name["choices"][0]["text"]);
 }
 
-TEST_F(Served, AStreamSaysTheSame) {
+TEST_F(AppServed, AStreamSaysTheSame) {
   const Json body = {{"prompt", {"Once upon", "One day"}},
                      {"n", 2},
                      {"seed", 3},
@@ -390,7 +389,7 @@ TEST_F(Served, AStreamSaysTheSame) {
   EXPECT_EQ(usage["completion_tokens"], whole["usage"]["completion_tokens"]);
 }
 
-TEST_F(Served, TokensAndBack) {
+TEST_F(AppServed, TokensAndBack) {
   const auto ids = Json::parse(body_of(*post("/tokenize", {{"prompt", "Once upon"}, {"return_token_strs", true}})));
   EXPECT_EQ(ids["count"], 3);
   EXPECT_EQ(ids["token_strs"], Json({"<|endoftext|>", "Once", " upon"}));

@@ -34,7 +34,7 @@ struct Fake {
   }
 };
 
-Json with(Json body, const char* name, Json value) {
+Json chat_answers_with(Json body, const char* name, Json value) {
   body[name] = std::move(value);
   return body;
 }
@@ -60,7 +60,7 @@ TEST(ChatAnswers, OpenAi) {
   for (const size_t bytes : {1, 2, 7, 1000}) {
     fake.engine->piece_bytes = bytes;
     std::string content, reasoning, arguments, name, finish;
-    for (const Json& event : events_of(fake.post("/v1/chat/completions", with(body, "stream", true)))) {
+    for (const Json& event : events_of(fake.post("/v1/chat/completions", chat_answers_with(body, "stream", true)))) {
       const Json& c = event["choices"][0];
       content += c["delta"].value("content", "");
       reasoning += c["delta"].value("reasoning_content", "");
@@ -93,7 +93,7 @@ TEST(ChatAnswers, Anthropic) {
 
   std::vector<std::string> types, blocks;
   std::string json;
-  for (const Json& event : events_of(fake.post("/v1/messages", with(body, "stream", true)))) {
+  for (const Json& event : events_of(fake.post("/v1/messages", chat_answers_with(body, "stream", true)))) {
     types.push_back(event["type"]);
     if (event["type"] == "content_block_start") blocks.push_back(event["content_block"]["type"]);
     if (event["type"] == "content_block_delta") json += event["delta"].value("partial_json", "");
@@ -114,7 +114,7 @@ TEST(ChatAnswers, Responses) {
   EXPECT_EQ(whole["output"][0]["content"][0]["text"], "Which city?");
   EXPECT_EQ(whole["output"][1]["content"][0]["text"], "Let me see.");
   EXPECT_EQ(whole["output"][2]["name"], "weather");
-  const auto events = events_of(fake.post("/v1/responses", with(body, "stream", true)));
+  const auto events = events_of(fake.post("/v1/responses", chat_answers_with(body, "stream", true)));
   std::string arguments;
   for (const Json& event : events)
     if (event["type"] == "response.function_call_arguments.delta") arguments += event["delta"];
@@ -132,7 +132,7 @@ TEST(ChatAnswers, Ollama) {
   EXPECT_EQ(whole["message"]["tool_calls"][0]["function"]["arguments"], Json({{"city", "Ulm"}}));
 }
 
-/// What the template was given, of a conversation with a call and its result.
+/// What the template was given, of a conversation chat_answers_with a call and its result.
 TEST(ChatAnswers, ConversationsOfEveryApiReachTheTemplateAlike) {
   Fake fake("ok");
   const auto rendered = [&](const std::string& path, const Json& body) {
@@ -189,7 +189,7 @@ TEST(ChatAnswers, FailuresOfTheEngine) {
   fake.engine->failure = Status(Code::internal, "a step failed");
   const Json body = {{"messages", kMessages}};
   EXPECT_EQ(Json::parse(fake.post("/v1/chat/completions", body, 500))["error"]["message"], "a step failed");
-  const auto events = events_of(fake.post("/v1/chat/completions", with(body, "stream", true)));
+  const auto events = events_of(fake.post("/v1/chat/completions", chat_answers_with(body, "stream", true)));
   EXPECT_EQ(events.back()["error"]["message"], "a step failed");
   fake.engine->failure = Status(Code::out_of_memory, "the cache is full");
   fake.post("/v1/chat/completions", body, 503);

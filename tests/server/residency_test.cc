@@ -236,8 +236,8 @@ TEST(Residency, TheEndAnswersWhoWaits) {
 
 // --- Requests to models on demand ---
 
-struct Served {
-  explicit Served(double load_timeout_s = 300)
+struct ResidencyServed {
+  explicit ResidencyServed(double load_timeout_s = 300)
       : app({.residency = {.memory_bytes = kMiB}, .load_timeout_s = load_timeout_s}) {
     for (const char* name : {"one", "two"}) {
       const auto open = [this, name]() -> Result<std::unique_ptr<TextEngine>> {
@@ -279,7 +279,7 @@ struct Served {
 };
 
 TEST(ModelsOnDemand, ARequestLoadsItsModel) {
-  Served served;
+  ResidencyServed served;
   EXPECT_EQ(served.statuses(), "one unloaded; two unloaded; ");
   EXPECT_EQ(served.complete("one")["choices"][0]["text"], "text of one");
   EXPECT_EQ(served.statuses(), "one loaded; two unloaded; ");
@@ -301,7 +301,7 @@ TEST(ModelsOnDemand, ARequestLoadsItsModel) {
 }
 
 TEST(ModelsOnDemand, AFailureIsAnswered) {
-  Served served;
+  ResidencyServed served;
   served.failure = io("model.gguf: truncated at byte 17");
   const Json error = served.complete("one", 500)["error"];
   EXPECT_EQ(error["code"], "model_load_failed");
@@ -311,7 +311,7 @@ TEST(ModelsOnDemand, AFailureIsAnswered) {
 }
 
 TEST(ModelsOnDemand, TheWaitIsBounded) {
-  Served served(0.01);
+  ResidencyServed served(0.01);
   ASSERT_TRUE(served.app.residency().load_if_it_fits(*served.models[0]).value());
   HttpRequest call = make_request("POST", "/v1/completions", R"({"model": "one", "prompt": "a"})");
   const auto held = whole(served.app.handle(call));  // not read: its model stays in use
@@ -322,7 +322,7 @@ TEST(ModelsOnDemand, TheWaitIsBounded) {
 }
 
 TEST(ModelsOnDemand, KeepAlive) {
-  Served served;
+  ResidencyServed served;
   const Json load = {{"model", "one"}, {"stream", false}};
   EXPECT_EQ(served.ask("POST", "/api/generate", load)["done_reason"], "load");
   EXPECT_EQ(served.ask("GET", "/api/ps", nullptr)["models"][0]["expires_at"], "9999-12-31T23:59:59Z");
@@ -345,7 +345,7 @@ TEST(ModelsOnDemand, KeepAlive) {
 }
 
 TEST(ModelsOnDemand, CountersGoOn) {
-  Served served;
+  ResidencyServed served;
   for (const char* name : {"one", "two", "one"}) served.complete(name);
   HttpRequest call = make_request("GET", "/metrics");
   const std::string text = body_of(*served.app.handle(call));

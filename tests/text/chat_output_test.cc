@@ -15,9 +15,10 @@
 namespace redline {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using ChatOutputJson = nlohmann::ordered_json;
 
-constexpr std::string_view kTools = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
+constexpr std::string_view kChatOutputTools =
+    R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
   "properties": {"city": {"type": "string"}, "days": {"type": "integer"}, "where": {"type": "object"}}}}}])";
 
 std::string described(const ChatOutput& output) {
@@ -32,7 +33,7 @@ std::string described(const ChatOutput& output) {
 }
 
 /// A template that has the words of a format, for its parser.
-std::string words_of(std::string_view format, std::string_view more) {
+std::string chat_output_words_of(std::string_view format, std::string_view more) {
   std::string words(more);
   const ChatOutputFormat* row = find_chat_output_format(format);
   EXPECT_NE(row, nullptr) << format;
@@ -44,8 +45,8 @@ std::string words_of(std::string_view format, std::string_view more) {
 
 std::string parsed(std::string_view format, std::string_view text, std::string_view words = "<think>",
                    std::string_view prompt = "") {
-  const std::string all = words_of(format, words);
-  return described(parse_chat_output({all, prompt, kTools}, text));
+  const std::string all = chat_output_words_of(format, words);
+  return described(parse_chat_output({all, prompt, kChatOutputTools}, text));
 }
 
 TEST(ChatOutput, ContentAndReasoning) {
@@ -300,10 +301,10 @@ TEST(ChatOutput, DoesNotDependOnThePieces) {
   const auto pick = [&](size_t count) { return std::uniform_int_distribution<size_t>(0, count - 1)(random); };
   size_t with_calls = 0, with_reasoning = 0;
   for (int round = 0; round < 6000; ++round) {
-    const std::string words = words_of(formats[pick(std::size(formats))], "<think>");
+    const std::string words = chat_output_words_of(formats[pick(std::size(formats))], "<think>");
     std::string text;
     for (size_t i = pick(9) + 1; i > 0; --i) text += fragments[pick(std::size(fragments))];
-    const ChatOutputOptions options{words, round % 3 ? "" : "<|start|>assistant", kTools};
+    const ChatOutputOptions options{words, round % 3 ? "" : "<|start|>assistant", kChatOutputTools};
     const ChatOutput whole = parse_chat_output(options, text);
     ChatOutputParser parser(options);
     ChatOutput joined;
@@ -319,7 +320,7 @@ TEST(ChatOutput, DoesNotDependOnThePieces) {
     ASSERT_EQ(described(joined), described(whole)) << words << "\n" << text;
     for (size_t i = 0; i < whole.tool_calls.size(); ++i) {
       EXPECT_FALSE(whole.tool_calls[i].name.empty());
-      EXPECT_TRUE(Json::accept(whole.tool_calls[i].arguments)) << whole.tool_calls[i].arguments;
+      EXPECT_TRUE(ChatOutputJson::accept(whole.tool_calls[i].arguments)) << whole.tool_calls[i].arguments;
     }
     with_calls += whole.tool_calls.size();
     with_reasoning += !whole.reasoning.empty();
@@ -329,15 +330,15 @@ TEST(ChatOutput, DoesNotDependOnThePieces) {
 }
 
 // The templates' own rendering of an assistant message, read back.
-class Templates : public testing::TestWithParam<std::string> {};
+class Templates : public ::testing::TestWithParam<std::string> {};
 
 const char* const kCallsMessages = R"([{"role": "user", "content": "Weather?"},
   {"role": "assistant", "content": null, "tool_calls": [{"id": "abcdefgh1", "type": "function", "function": {"name": "f",
     "arguments": {"city": "Zürich \"x\"", "days": 3, "where": {"lat": 1.5, "tags": ["a", "b"]}}}}]}])";
 
-std::string rendered(const ChatTemplate& compiled, std::string_view messages, bool prompt) {
-  const auto text =
-      compiled.render({messages, kTools, R"({"functions": "[]", "datetime": "", "enable_thinking": true})", prompt});
+std::string chat_output_rendered(const ChatTemplate& compiled, std::string_view messages, bool prompt) {
+  const auto text = compiled.render(
+      {messages, kChatOutputTools, R"({"functions": "[]", "datetime": "", "enable_thinking": true})", prompt});
   return text.ok() ? *text : "";
 }
 
@@ -349,35 +350,36 @@ TEST_P(Templates, CallsReadBack) {
   const auto compiled = ChatTemplate::compile(source, options);
   ASSERT_TRUE(compiled.ok()) << compiled.status().message();
   const ChatOutputFormat& format = chat_output_format(source);
-  const Json messages = Json::parse(kCallsMessages);
+  const ChatOutputJson messages = ChatOutputJson::parse(kCallsMessages);
   // The prompt that the answer follows: with the beginning of the answer where the template renders it so.
   std::string whole, prompt;
   for (const bool has_text : {false, true})
-    for (const Json& content : {Json(""), Json()}) {
-      Json written = messages;
+    for (const ChatOutputJson& content : {ChatOutputJson(""), ChatOutputJson()}) {
+      ChatOutputJson written = messages;
       written[1]["content"] = content;
-      Json& arguments = written[1]["tool_calls"][0]["function"]["arguments"];
+      ChatOutputJson& arguments = written[1]["tool_calls"][0]["function"]["arguments"];
       if (has_text) arguments = arguments.dump();
-      if (whole.find("Zürich") == whole.npos) whole = rendered(*compiled, written.dump(), false);
+      if (whole.find("Zürich") == whole.npos) whole = chat_output_rendered(*compiled, written.dump(), false);
     }
   if (whole.find("Zürich") == whole.npos || format.name == std::string_view("plain"))
     GTEST_SKIP() << "the template renders no tool calls of this conversation";
   for (const bool begins : {true, false}) {
-    prompt = rendered(*compiled, Json::array({messages[0]}).dump(), begins);
+    prompt = chat_output_rendered(*compiled, ChatOutputJson::array({messages[0]}).dump(), begins);
     if (whole.starts_with(prompt)) break;
   }
   if (!whole.starts_with(prompt)) GTEST_SKIP() << "the template renders earlier messages differently";
   std::string answer = whole.substr(prompt.size());
   if (format.has_channels) answer.erase(0, answer.find("<|start|>assistant") + 18);
   const std::string header = format.has_channels ? "<|start|>assistant" : "";
-  const ChatOutput output = parse_chat_output({source, format.has_channels ? header : prompt, kTools}, answer);
+  const ChatOutput output =
+      parse_chat_output({source, format.has_channels ? header : prompt, kChatOutputTools}, answer);
   ASSERT_EQ(output.tool_calls.size(), 1u) << format.name << "\n" << answer;
   EXPECT_EQ(output.tool_calls[0].name, "f");
-  EXPECT_EQ(Json::parse(output.tool_calls[0].arguments),
-            Json::parse(kCallsMessages)[1]["tool_calls"][0]["function"]["arguments"])
+  EXPECT_EQ(ChatOutputJson::parse(output.tool_calls[0].arguments),
+            ChatOutputJson::parse(kCallsMessages)[1]["tool_calls"][0]["function"]["arguments"])
       << output.tool_calls[0].arguments << "\n"
       << answer;
-  EXPECT_THAT(output.content, testing::Not(testing::HasSubstr("Zürich")));
+  EXPECT_THAT(output.content, ::testing::Not(::testing::HasSubstr("Zürich")));
 }
 
 std::vector<std::string> template_files() {
@@ -389,7 +391,7 @@ std::vector<std::string> template_files() {
   return files;
 }
 
-std::string test_name(const testing::TestParamInfo<std::string>& info) {
+std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
   std::string name = std::filesystem::path(info.param).stem().string();
   std::replace_if(
       name.begin(), name.end(), [](char c) { return !std::isalnum(static_cast<unsigned char>(c)); }, '_');
@@ -397,7 +399,7 @@ std::string test_name(const testing::TestParamInfo<std::string>& info) {
 }
 
 GTEST_ALLOW_UNINSTANTIATED_PARAMETERIZED_TEST(Templates);
-INSTANTIATE_TEST_SUITE_P(ChatOutput, Templates, testing::ValuesIn(template_files()), test_name);
+INSTANTIATE_TEST_SUITE_P(ChatOutput, Templates, ::testing::ValuesIn(template_files()), test_name);
 
 }  // namespace
 }  // namespace redline

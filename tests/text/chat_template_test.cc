@@ -13,11 +13,12 @@
 namespace redline {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 constexpr std::string_view kHello = R"([{"role": "user", "content": "Hi"}])";
 
-std::string rendered(const std::string& source, const ChatInput& input, ChatTemplateOptions options = {}) {
+std::string chat_template_rendered(const std::string& source, const ChatInput& input,
+                                   ChatTemplateOptions options = {}) {
   const auto compiled = ChatTemplate::compile(source, std::move(options));
   if (!compiled.ok()) return "error: " + compiled.status().message();
   const auto text = compiled->render(input);
@@ -27,40 +28,43 @@ std::string rendered(const std::string& source, const ChatInput& input, ChatTemp
 TEST(ChatTemplate, HasTheVariablesOfTransformers) {
   ChatTemplateOptions options;
   options.special_tokens_json = R"({"bos_token": "<s>"})";
-  EXPECT_EQ(rendered("{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ documents is none }}"
-                     "{{ add_generation_prompt }}{{ eos_token is defined }}",
-                     {kHello, "", ""}, options),
+  EXPECT_EQ(chat_template_rendered("{{ bos_token }}{{ messages[0].content }}{{ tools is none }}{{ documents is none }}"
+                                   "{{ add_generation_prompt }}{{ eos_token is defined }}",
+                                   {kHello, "", ""}, options),
             "<s>HiTrueTrueTrueFalse");
-  EXPECT_EQ(rendered("{{ tools[0].name }}{{ enable_thinking }}{{ add_generation_prompt }}{{ documents }}",
-                     {kHello, R"([{"name": "f"}])", R"({"enable_thinking": false, "documents": []})", false}),
-            "fFalseFalse[]");
-  EXPECT_EQ(rendered("{{ bos_token }}", {kHello, "", R"({"bos_token": "<bos>"})"}, options), "<bos>");
+  EXPECT_EQ(
+      chat_template_rendered("{{ tools[0].name }}{{ enable_thinking }}{{ add_generation_prompt }}{{ documents }}",
+                             {kHello, R"([{"name": "f"}])", R"({"enable_thinking": false, "documents": []})", false}),
+      "fFalseFalse[]");
+  EXPECT_EQ(chat_template_rendered("{{ bos_token }}", {kHello, "", R"({"bos_token": "<bos>"})"}, options), "<bos>");
 }
 
 TEST(ChatTemplate, TheTemplateForToolsIsTakenWithTools) {
   ChatTemplateOptions options;
   options.tool_use = "with {{ tools|length }}";
-  EXPECT_EQ(rendered("plain", {kHello, "", ""}, options), "plain");
-  EXPECT_EQ(rendered("plain", {kHello, "[1, 2]", ""}, options), "with 2");
+  EXPECT_EQ(chat_template_rendered("plain", {kHello, "", ""}, options), "plain");
+  EXPECT_EQ(chat_template_rendered("plain", {kHello, "[1, 2]", ""}, options), "with 2");
 }
 
 TEST(ChatTemplate, KeepsTheOrderOfMembers) {
-  EXPECT_EQ(rendered("{{ messages[0]|tojson }}", {R"([{"z": 1, "a": {"y": 2, "b": 3}, "z2": 0.50}])", "", ""}),
-            R"({"z": 1, "a": {"y": 2, "b": 3}, "z2": 0.5})");
+  EXPECT_EQ(
+      chat_template_rendered("{{ messages[0]|tojson }}", {R"([{"z": 1, "a": {"y": 2, "b": 3}, "z2": 0.50}])", "", ""}),
+      R"({"z": 1, "a": {"y": 2, "b": 3}, "z2": 0.5})");
   // As in Python, a member that occurs twice stays where it was first and has the last value.
-  EXPECT_EQ(rendered("{{ messages[0] }}", {R"([{"a": 1, "b": 2, "a": 3}])", "", ""}), "{'a': 3, 'b': 2}");
+  EXPECT_EQ(chat_template_rendered("{{ messages[0] }}", {R"([{"a": 1, "b": 2, "a": 3}])", "", ""}), "{'a': 3, 'b': 2}");
 }
 
 TEST(ChatTemplate, InputErrorsNameTheInput) {
-  EXPECT_THAT(rendered("x", {"[", "", ""}), HasSubstr("messages: not JSON"));
-  EXPECT_THAT(rendered("x", {std::string_view("[]\0]", 4), "", ""}), HasSubstr("zero byte"));
-  EXPECT_THAT(rendered("x", {"{}", "", ""}), HasSubstr("messages: expected a list, got dict"));
-  EXPECT_THAT(rendered("x", {kHello, "5", ""}), HasSubstr("tools: expected a list, got int"));
-  EXPECT_THAT(rendered("x", {kHello, "", "[]"}), HasSubstr("template variables: expected an object, got list"));
-  EXPECT_THAT(rendered("x", {std::string(100000, '['), "", ""}), HasSubstr("nested deeper"));
-  EXPECT_EQ(rendered("{{ 1 ", {kHello, "", ""}),
+  EXPECT_THAT(chat_template_rendered("x", {"[", "", ""}), HasSubstr("messages: not JSON"));
+  EXPECT_THAT(chat_template_rendered("x", {std::string_view("[]\0]", 4), "", ""}), HasSubstr("zero byte"));
+  EXPECT_THAT(chat_template_rendered("x", {"{}", "", ""}), HasSubstr("messages: expected a list, got dict"));
+  EXPECT_THAT(chat_template_rendered("x", {kHello, "5", ""}), HasSubstr("tools: expected a list, got int"));
+  EXPECT_THAT(chat_template_rendered("x", {kHello, "", "[]"}),
+              HasSubstr("template variables: expected an object, got list"));
+  EXPECT_THAT(chat_template_rendered("x", {std::string(100000, '['), "", ""}), HasSubstr("nested deeper"));
+  EXPECT_EQ(chat_template_rendered("{{ 1 ", {kHello, "", ""}),
             "error: chat template: line 1, column 1: this expression has no end '}}'");
-  EXPECT_EQ(rendered("\n{{ raise_exception('Roles must alternate') }}", {kHello, "", ""}),
+  EXPECT_EQ(chat_template_rendered("\n{{ raise_exception('Roles must alternate') }}", {kHello, "", ""}),
             "error: chat template: line 2, column 19: Roles must alternate");
 }
 
@@ -105,7 +109,7 @@ TEST(ChatTemplate, RendersInSeveralThreads) {
   for (std::thread& thread : threads) thread.join();
 }
 
-class Folder : public testing::Test {
+class Folder : public ::testing::Test {
  protected:
   void SetUp() override {
     path_ = std::filesystem::temp_directory_path() / ("redline_chat_" + std::to_string(getpid()));
@@ -150,7 +154,7 @@ TEST(ChatTemplate, BuiltinsRender) {
                         "", ""};
   for (const std::string& name : builtin_chat_template_names()) {
     SCOPED_TRACE(name);
-    const std::string text = rendered(read_chat_template(name).value(), input);
+    const std::string text = chat_template_rendered(read_chat_template(name).value(), input);
     size_t at = 0;
     for (const char* part : {"S", "U", "A", "V"}) {
       at = text.find(part, at);
@@ -158,12 +162,12 @@ TEST(ChatTemplate, BuiltinsRender) {
       ++at;
     }
   }
-  EXPECT_EQ(rendered(builtin_chat_template("chatml"), input),
+  EXPECT_EQ(chat_template_rendered(builtin_chat_template("chatml"), input),
             "<|im_start|>system\nS<|im_end|>\n<|im_start|>user\nU<|im_end|>\n<|im_start|>assistant\nA<|im_end|>\n"
             "<|im_start|>user\nV<|im_end|>\n<|im_start|>assistant\n");
-  EXPECT_EQ(rendered(builtin_chat_template("llama2"), input),
+  EXPECT_EQ(chat_template_rendered(builtin_chat_template("llama2"), input),
             "<s>[INST] <<SYS>>\nS\n<</SYS>>\n\nU [/INST] A </s><s>[INST] V [/INST]");
-  EXPECT_EQ(rendered(builtin_chat_template("gemma"), input),
+  EXPECT_EQ(chat_template_rendered(builtin_chat_template("gemma"), input),
             "<bos><start_of_turn>user\nS\n\nU<end_of_turn>\n<start_of_turn>model\nA<end_of_turn>\n"
             "<start_of_turn>user\nV<end_of_turn>\n<start_of_turn>model\n");
   EXPECT_THAT(read_chat_template("nothing").status().message(), HasSubstr("chatml, llama2"));

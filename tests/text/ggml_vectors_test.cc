@@ -16,7 +16,7 @@ void check_vectors(const Tokenizer& tokenizer, const std::string& stem) {
   }
 }
 
-class GgmlVectors : public testing::TestWithParam<const char*> {};
+class GgmlVectors : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(GgmlVectors, IdsAreEqual) {
   const std::string stem = shared_path(std::string("ggml-vocab/ggml-vocab-") + GetParam() + ".gguf");
@@ -27,8 +27,8 @@ TEST_P(GgmlVectors, IdsAreEqual) {
   check_vectors(*tokenizer, stem);
 }
 INSTANTIATE_TEST_SUITE_P(Files, GgmlVectors,
-                         testing::Values("llama-spm", "phi-3", "gpt-2", "falcon", "deepseek-llm", "deepseek-coder",
-                                         "refact", "starcoder", "mpt", "qwen2", "command-r"),
+                         ::testing::Values("llama-spm", "phi-3", "gpt-2", "falcon", "deepseek-llm", "deepseek-coder",
+                                           "refact", "starcoder", "mpt", "qwen2", "command-r"),
                          [](const auto& info) {
                            std::string name = info.param;
                            std::replace(name.begin(), name.end(), '-', '_');

@@ -194,23 +194,24 @@ TEST(Jinja, IsBounded) {
     return result.ok() ? std::string() : result.status().message();
   };
   EXPECT_THAT(message("{% for a in range(100000) %}{% for b in range(100000) %}{% endfor %}{% endfor %}"),
-              testing::HasSubstr("more than 10000000 steps"));
-  EXPECT_THAT(message("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), testing::HasSubstr("recursion is deeper"));
-  EXPECT_THAT(message("{{ 'a' * 1000000000 }}"), testing::HasSubstr("more than 67108864 bytes"));
-  EXPECT_THAT(message("{% for i in range(100000) %}{{ 'abcdefghij' * 100 }}{% endfor %}"), testing::HasSubstr("bytes"));
+              ::testing::HasSubstr("more than 10000000 steps"));
+  EXPECT_THAT(message("{% macro m() %}{{ m() }}{% endmacro %}{{ m() }}"), ::testing::HasSubstr("recursion is deeper"));
+  EXPECT_THAT(message("{{ 'a' * 1000000000 }}"), ::testing::HasSubstr("more than 67108864 bytes"));
+  EXPECT_THAT(message("{% for i in range(100000) %}{{ 'abcdefghij' * 100 }}{% endfor %}"),
+              ::testing::HasSubstr("bytes"));
   EXPECT_THAT(
       message("{% set ns = namespace(x=[]) %}{% for i in range(9999) %}{% set ns.x = [ns.x] %}{% endfor %}{{ ns.x }}"),
-      testing::HasSubstr("recursion is deeper"));
+      ::testing::HasSubstr("recursion is deeper"));
   EXPECT_THAT(message("{% set ns = namespace() %}{% set ns.me = [ns] %}{{ ns }}"),
-              testing::HasSubstr("recursion is deeper"));
+              ::testing::HasSubstr("recursion is deeper"));
   EXPECT_THAT(
       message(
           "{% set ns = namespace(x=[1]) %}{% for i in range(60) %}{% set ns.x = [ns.x, ns.x] %}{% endfor %}{{ ns.x }}"),
-      testing::HasSubstr("steps"));
-  EXPECT_THAT(message("{{ 9 ** 9 ** 9 }}"), testing::HasSubstr("64 bits"));
-  EXPECT_THAT(message("{{ '%999999999d' % 1 }}"), testing::HasSubstr("bytes"));
-  EXPECT_THAT(message("{{ 'abc'|center(999999999) }}"), testing::HasSubstr("bytes"));
-  EXPECT_THAT(message("{{ range(1000000) }}"), testing::HasSubstr("more than 100000 items"));
+      ::testing::HasSubstr("steps"));
+  EXPECT_THAT(message("{{ 9 ** 9 ** 9 }}"), ::testing::HasSubstr("64 bits"));
+  EXPECT_THAT(message("{{ '%999999999d' % 1 }}"), ::testing::HasSubstr("bytes"));
+  EXPECT_THAT(message("{{ 'abc'|center(999999999) }}"), ::testing::HasSubstr("bytes"));
+  EXPECT_THAT(message("{{ range(1000000) }}"), ::testing::HasSubstr("more than 100000 items"));
   const auto nested = [&](const char* open, const char* close) {
     std::string source = "{{ ";
     for (int i = 0; i < 5000; ++i) source += open;
@@ -218,14 +219,14 @@ TEST(Jinja, IsBounded) {
     for (int i = 0; i < 5000; ++i) source += close;
     return message(source + " }}");
   };
-  EXPECT_THAT(nested("(", ")"), testing::HasSubstr("nested too deeply"));
-  EXPECT_THAT(nested("[", "]"), testing::HasSubstr("nested too deeply"));
-  EXPECT_THAT(nested("-", ""), testing::HasSubstr("nested too deeply"));
-  EXPECT_THAT(nested("1 + ", ""), testing::HasSubstr("nested too deeply"));
-  EXPECT_THAT(nested("not ", ""), testing::HasSubstr("nested too deeply"));
+  EXPECT_THAT(nested("(", ")"), ::testing::HasSubstr("nested too deeply"));
+  EXPECT_THAT(nested("[", "]"), ::testing::HasSubstr("nested too deeply"));
+  EXPECT_THAT(nested("-", ""), ::testing::HasSubstr("nested too deeply"));
+  EXPECT_THAT(nested("1 + ", ""), ::testing::HasSubstr("nested too deeply"));
+  EXPECT_THAT(nested("not ", ""), ::testing::HasSubstr("nested too deeply"));
   std::string blocks;
   for (int i = 0; i < 5000; ++i) blocks += "{% if yes %}";
-  EXPECT_THAT(message(blocks), testing::HasSubstr("nested too deeply"));
+  EXPECT_THAT(message(blocks), ::testing::HasSubstr("nested too deeply"));
 }
 
 }  // namespace

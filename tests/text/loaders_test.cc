@@ -108,13 +108,22 @@ TEST(Loaders, SentencePieceByHand) {
 
 TEST(Loaders, OtherModelsAreRefusedByName) {
   for (const auto& [json, words] :
-       {std::pair<std::string, const char*>{R"({"model": {"type": "WordLevel", "vocab": {}}})", "WordLevel"},
-        {R"({"model": {"type": "Chars", "vocab": {}}})", "Chars"}}) {
+       {std::pair<std::string, const char*>{R"({"model": {"type": "Chars", "vocab": {}}})", "Chars"},
+        {R"({"model": {"type": "WordLevel", "vocab": {"<unk>": 0}}, "pre_tokenizer": {"type": "UnicodeScripts"}})",
+         "UnicodeScripts"},
+        {R"({"model": {"type": "WordLevel", "vocab": {"<unk>": 0}}, "decoder": {"type": "CTC"}})", "CTC"}}) {
     const auto tokenizer = tokenizer_from_json(json, "");
     ASSERT_FALSE(tokenizer.ok());
     EXPECT_EQ(tokenizer.status().code(), Code::unsupported);
     EXPECT_TRUE(mentions(tokenizer.status(), words)) << tokenizer.status().to_string();
   }
+  const auto no_unk = tokenizer_from_json(R"({"model": {"type": "WordLevel", "vocab": {"a": 0}}})", "");
+  EXPECT_TRUE(mentions(no_unk.status(), "model.unk_token \"<unk>\" is not in the vocabulary"));
+  const auto no_prefix = tokenizer_from_json(R"({"model": {"type": "BPE", "continuing_subword_prefix": "##",
+      "vocab": {"a": 0, "b": 1, "ab": 2}, "merges": ["a b"]}})",
+                                             "");
+  EXPECT_TRUE(mentions(no_prefix.status(), "the right side does not begin with \"##\""))
+      << no_prefix.status().to_string();
   GgufVocab vocab;
   vocab.model = "plamo2";
   EXPECT_TRUE(mentions(tokenizer_from_gguf(vocab).status(), "plamo2"));
@@ -183,7 +192,7 @@ TEST(Loaders, EveryNamedPreTokenizerCompiles) {
 }
 
 TEST(Loaders, StopTokensComeFromAllFiles) {
-  const std::filesystem::path folder = std::filesystem::path(testing::TempDir()) / "redline_stop_tokens";
+  const std::filesystem::path folder = std::filesystem::path(::testing::TempDir()) / "redline_stop_tokens";
   std::filesystem::create_directories(folder);
   const auto write = [&](const char* name, const std::string& text) { std::ofstream(folder / name) << text; };
   EXPECT_EQ(tokenizer_from_folder(folder.string() + "/nothing").status().code(), Code::not_found);

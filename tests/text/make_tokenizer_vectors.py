@@ -87,6 +87,7 @@ DEEPSEEK3 = (r"[!\"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}
 POSSESSIVE = (r"'(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+"
               r"|\s++$|\s*[\r\n]|\s+(?!\S)|\s")
 CLASSES = r"\w+|\d+\b|[^\w\s]+$|^\s+|\S\B|\W|\h{,2}"
+DECODED = ("word_level", "bpe_prefix")  # whose texts are written too
 EXTRA = ["1234567", "12345x", "987654²", "<|user|>", "<|end|>", "<s>", "<pad>", "[MASK]", "tok", "  ", "Ab"]
 
 
@@ -194,6 +195,27 @@ def shapes():
     made["bert_cased"].post_processor = processors.BertProcessing(("[SEP]", 3), ("[CLS]", 2))
     made["bert_accents"] = word_piece(lowercase=True, strip_accents=False, clean_text=False)
     made["bert_accents"].post_processor = processors.RobertaProcessing(("[SEP]", 3), ("[CLS]", 2))
+
+    def word_level():
+        tokenizer = Tokenizer(models.WordLevel(unk_token="[UNK]"))
+        tokenizer.normalizer = normalizers.Sequence([normalizers.Nmt(), normalizers.Lowercase()])
+        tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Whitespace(), pre_tokenizers.FixedLength(4)])
+        trainer = trainers.WordLevelTrainer(vocab_size=200, special_tokens=["[UNK]", "<s>"], show_progress=False)
+        tokenizer.train_from_iterator(CORPUS.splitlines(keepends=True) + list("abcdefghijklmnopqrstuvwxyz0123456789"), trainer)
+        return tokenizer
+
+    made["word_level"] = word_level()
+
+    def prefixed_bpe():
+        tokenizer = Tokenizer(models.BPE(unk_token="<unk>", continuing_subword_prefix="##", end_of_word_suffix="</w>"))
+        tokenizer.pre_tokenizer = pre_tokenizers.Whitespace()
+        tokenizer.decoder = decoders.BPEDecoder(suffix="</w>")
+        trainer = trainers.BpeTrainer(vocab_size=400, special_tokens=["<unk>"], show_progress=False, min_frequency=2,
+                                      continuing_subword_prefix="##", end_of_word_suffix="</w>", limit_alphabet=60)
+        tokenizer.train_from_iterator(CORPUS.splitlines(keepends=True), trainer)
+        return tokenizer
+
+    made["bpe_prefix"] = prefixed_bpe()
     return made
 
 
@@ -212,6 +234,8 @@ def main():
                 row[key] = tokenizer.encode(text, add_special_tokens=True).ids
             if row["special_ids"] == row["ids"]:
                 del row["special_ids"]
+            if name in DECODED:
+                row["decoded"] = tokenizer.decode(row["ids"])
             vectors.append(row)
         tokenizer.encode_special_tokens = False
         compact = {"ensure_ascii": False, "separators": (",", ":")}

@@ -23,6 +23,9 @@ TEST(TokenizerShapes, IdsAreThoseOfTheTokenizersPackage) {
       EXPECT_EQ((*tokenizer)->encode(text), ids) << text;
       const auto special = v.contains("special_ids") ? v["special_ids"].get<std::vector<TokenId>>() : ids;
       EXPECT_EQ((*tokenizer)->encode(text, {.parse_special = true}), special) << text;
+      if (v.contains("decoded")) {
+        EXPECT_EQ((*tokenizer)->decode(ids, false), v["decoded"].get<std::string>()) << text;
+      }
     }
     ++shapes;
   }

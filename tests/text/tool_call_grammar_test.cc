@@ -12,10 +12,10 @@
 namespace redline {
 namespace {
 
-using Json = nlohmann::ordered_json;
+using ToolCallGrammarJson = nlohmann::ordered_json;
 
 // Every text is short, so that a random walk through it ends.
-constexpr std::string_view kTools = R"([
+constexpr std::string_view kToolCallGrammarTools = R"([
   {"type": "function", "function": {"name": "f", "parameters": {"type": "object",
     "properties": {"city": {"type": "string", "enum": ["Bern", "Ulm <b>"]}, "days": {"type": "integer", "minimum": 1, "maximum": 9},
                    "where": {"type": "object", "properties": {"lat": {"enum": [1.5, null]}}, "required": ["lat"],
@@ -30,7 +30,7 @@ constexpr const char* kFormats[] = {
     "nemotron", "tool-calls",      "functools", "phi",   "granite",     "mistral",        "llama",
     "kimi",     "deepseek-fenced", "deepseek",  "dsml",  "gemma",       "minimax-invoke", "harmony"};
 
-std::string words_of(std::string_view format, std::string_view more = "") {
+std::string tool_call_grammar_words_of(std::string_view format, std::string_view more = "") {
   std::string words(more);
   const ChatOutputFormat* row = find_chat_output_format(format);
   EXPECT_NE(row, nullptr) << format;
@@ -40,14 +40,14 @@ std::string words_of(std::string_view format, std::string_view more = "") {
 }
 
 ConstraintResult calls(std::string_view chat_template, bool several = false, std::string_view prompt = "",
-                       std::string_view tools = kTools) {
+                       std::string_view tools = kToolCallGrammarTools) {
   return Constraint::from_tool_calls({chat_template, prompt, tools, several}, small_trie());
 }
 
 void check_arguments(const ChatToolCall& call) {
-  const Json arguments = Json::parse(call.arguments);
+  const ToolCallGrammarJson arguments = ToolCallGrammarJson::parse(call.arguments);
   if (call.name == "g") {
-    EXPECT_EQ(arguments, Json::object());
+    EXPECT_EQ(arguments, ToolCallGrammarJson::object());
     return;
   }
   EXPECT_EQ(call.name, "f");
@@ -57,13 +57,14 @@ void check_arguments(const ChatToolCall& call) {
   if (arguments.contains("where")) {
     EXPECT_TRUE(arguments["where"].contains("lat")) << call.arguments;
   }
-  for (const Json& tag : arguments.value("tags", Json::array())) EXPECT_TRUE(tag.is_boolean()) << call.arguments;
+  for (const ToolCallGrammarJson& tag : arguments.value("tags", ToolCallGrammarJson::array()))
+    EXPECT_TRUE(tag.is_boolean()) << call.arguments;
 }
 
 class DemandedCalls : public ::testing::TestWithParam<const char*> {};
 
 TEST_P(DemandedCalls, AreReadAsCalls) {
-  const std::string words = words_of(GetParam());
+  const std::string words = tool_call_grammar_words_of(GetParam());
   const std::string prompt = GetParam() == std::string_view("harmony") ? "<|start|>assistant" : "";
   std::mt19937 random(7);
   for (const bool several : {false, true}) {
@@ -72,7 +73,7 @@ TEST_P(DemandedCalls, AreReadAsCalls) {
     size_t most = 0;
     for (int walk = 0; walk < 20; ++walk) {
       const std::string text = random_walk(*constraint, random, 2000);
-      const ChatOutput output = parse_chat_output({words, prompt, kTools}, text);
+      const ChatOutput output = parse_chat_output({words, prompt, kToolCallGrammarTools}, text);
       EXPECT_EQ(output.content, "") << text;
       ASSERT_FALSE(output.tool_calls.empty()) << text;
       for (const ChatToolCall& call : output.tool_calls) check_arguments(call);
@@ -90,7 +91,8 @@ INSTANTIATE_TEST_SUITE_P(Formats, DemandedCalls, ::testing::ValuesIn(kFormats), 
 });
 
 TEST(ToolCallGrammar, Hermes) {
-  const auto one = calls(words_of("hermes")), several = calls(words_of("hermes"), true);
+  const auto one = calls(tool_call_grammar_words_of("hermes")),
+             several = calls(tool_call_grammar_words_of("hermes"), true);
   ASSERT_TRUE(one.ok() && several.ok());
   const std::string call =
       "<tool_call>\n{\"name\": \"f\", \"arguments\": {\"city\":\"Bern\",\"days\":3}}\n</tool_call>";
@@ -104,7 +106,7 @@ TEST(ToolCallGrammar, Hermes) {
 }
 
 TEST(ToolCallGrammar, ReasoningComesFirst) {
-  const std::string words = words_of("hermes", "<think>"),
+  const std::string words = tool_call_grammar_words_of("hermes", "<think>"),
                     call = "<tool_call>\n{\"name\": \"g\", \"arguments\": {}}\n</tool_call>";
   const auto begins = calls(words);
   ASSERT_TRUE(begins.ok());
@@ -120,7 +122,7 @@ TEST(ToolCallGrammar, ReasoningComesFirst) {
 TEST(ToolCallGrammar, TextsWithoutQuotes) {
   constexpr std::string_view kText = R"([{"type": "function", "function": {"name": "f", "parameters": {"type": "object",
     "properties": {"text": {"type": "string"}}, "required": ["text"]}}}])";
-  const auto constraint = calls(words_of("qwen-xml"), false, "", kText);
+  const auto constraint = calls(tool_call_grammar_words_of("qwen-xml"), false, "", kText);
   ASSERT_TRUE(constraint.ok()) << constraint.status().to_string();
   const auto call = [](const std::string& text) {
     return "<tool_call>\n<function=f>\n<parameter=text>\n" + text + "\n</parameter>\n</function>\n</tool_call>";
@@ -131,13 +133,13 @@ TEST(ToolCallGrammar, TextsWithoutQuotes) {
 }
 
 TEST(ToolCallGrammar, TheBeginningIsForced) {
-  const auto constraint = calls(words_of("hermes"));
+  const auto constraint = calls(tool_call_grammar_words_of("hermes"));
   ASSERT_TRUE(constraint.ok());
   EXPECT_EQ(ConstraintState(*constraint).forced_bytes(), "<tool_call>\n{\"name\": \"");
 }
 
 TEST(ToolCallGrammar, Errors) {
-  const std::string hermes = words_of("hermes");
+  const std::string hermes = tool_call_grammar_words_of("hermes");
   const auto message = [](const ConstraintResult& result) {
     EXPECT_FALSE(result.ok());
     return result.ok() ? "" : result.status().message();
@@ -148,10 +150,10 @@ TEST(ToolCallGrammar, Errors) {
   EXPECT_THAT(message(calls(hermes, false, "", R"([{"function": {"name": "a b"}}])")), ::testing::HasSubstr("\"a b\""));
   EXPECT_THAT(message(calls(hermes, false, "", R"([{"function": {"name": "f", "parameters": {"type": 5}}}])")),
               ::testing::HasSubstr("tool f: JSON schema: the root: type"));
-  EXPECT_THAT(message(calls(words_of("qwen-xml"), false, "",
+  EXPECT_THAT(message(calls(tool_call_grammar_words_of("qwen-xml"), false, "",
                             R"([{"function": {"name": "f", "parameters": {"anyOf": [{"type": "object"}]}}}])")),
               ::testing::HasSubstr("anyOf at the root"));
-  EXPECT_THAT(message(calls(words_of("minimax-nested"))),
+  EXPECT_THAT(message(calls(tool_call_grammar_words_of("minimax-nested"))),
               ::testing::HasSubstr("\"minimax-nested\" cannot be demanded"));
 }
 

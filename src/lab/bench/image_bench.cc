@@ -7,6 +7,7 @@
 #include <functional>
 #include <memory>
 
+#include "base/elapsed.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "lab/bench/peak_memory.h"
 #include "lab/machine/machine_json.h"
@@ -20,10 +21,6 @@ constexpr int64_t kInterpretedBytes = 200'000'000;
 constexpr int64_t kUnit = 16;  // pixels: divisible by every family's patches and latents
 
 using Clock = std::chrono::steady_clock;
-double ms_since(Clock::time_point begin) {
-  return std::chrono::duration<double, std::milli>(Clock::now() - begin).count();
-}
-
 ImageRequest request_at(const ImageEngine& engine, int64_t side, int64_t steps, uint64_t seed) {
   ImageRequest request = engine.defaults();
   request.prompts = {kPrompt};

@@ -4,6 +4,7 @@
 #include <chrono>
 #include <cmath>
 
+#include "base/elapsed.h"
 #include "base/settings.h"
 #include "base/topology.h"
 #include "lab/bench/peak_memory.h"
@@ -94,7 +95,7 @@ Result<double> check_network(const NetworkBenchRequest& request, SplitNetwork& n
 }
 
 /// The fastest instruction that can execute matrix products with `weights`.
-std::optional<Peak> best_peak(const MachinePeaks& peaks, DType weights) {
+std::optional<Peak> best_peak_of_type(const MachinePeaks& peaks, DType weights) {
   std::optional<Peak> best;
   for (const Peak& row : peaks.rows) {
     if (row.instruction.empty() || (weights == DType::kF32 && row.name != "f32")) continue;
@@ -115,9 +116,9 @@ Result<std::vector<double>> time_runs(const NetworkBenchRequest& request, Execut
     fill_inputs(network, sizes, static_cast<uint32_t>(run + 2));
     const auto start = std::chrono::steady_clock::now();
     REDLINE_TRY(network.run(sizes));
-    const double taken = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    const double taken = seconds_since(start);
     if (run > 0 || most == 0) seconds.push_back(taken);
-    const double spent = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+    const double spent = seconds_since(begin);
     if (!request.repeat && !seconds.empty() && spent + taken > request.seconds) break;
     if (request.on_progress && !request.on_progress(run + 1, most + 1)) return cancelled("interrupted");
   }
@@ -160,7 +161,7 @@ Result<NetworkBenchReport> run_network_bench(const NetworkBenchRequest& request)
   report.about = made.about;
   report.weights = made.weights;
   report.threads = threads;
-  report.best = best_peak(peaks, made.weights);
+  report.best = best_peak_of_type(peaks, made.weights);
   report.check_width = made.check_sizes[Symbol::kWidth] * 8;
   report.check_height = made.check_sizes[Symbol::kHeight] * 8;
   const SymbolValues sizes = made.sizes;

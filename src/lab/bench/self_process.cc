@@ -12,6 +12,8 @@
 #include <cstring>
 #include <filesystem>
 
+#include "base/elapsed.h"
+
 extern char** environ;
 
 namespace redline::lab {
@@ -86,7 +88,7 @@ Result<SelfRun> run_self(const std::vector<std::string>& arguments, const std::v
   posix_spawn_file_actions_adddup2(&actions, out.writer(), 1);
   posix_spawn_file_actions_adddup2(&actions, error.writer(), 2);
   const Clock::time_point begin = Clock::now();
-  const auto seconds = [&] { return std::chrono::duration<double>(Clock::now() - begin).count(); };
+  const auto seconds = [&] { return seconds_since(begin); };
   pid_t pid = -1;
   const int refused =
       posix_spawn(&pid, "/proc/self/exe", &actions, nullptr, pointers(argv).data(), pointers(env).data());

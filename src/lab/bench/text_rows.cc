@@ -7,6 +7,7 @@
 #include <cmath>
 #include <fstream>
 
+#include "base/elapsed.h"
 #include "lab/bench/self_process.h"
 #include "lab/json.h"
 #include "lab/random/random_model.h"
@@ -15,8 +16,6 @@ namespace redline::lab {
 namespace {
 
 using Clock = std::chrono::steady_clock;
-double seconds_since(Clock::time_point begin) { return std::chrono::duration<double>(Clock::now() - begin).count(); }
-
 constexpr int64_t kUsualPrefill[] = {1, 8, 32, 128, 512, 2048};
 constexpr int64_t kUsualDecode = 64;
 constexpr int64_t kUsualDepths[] = {0, 4096, 32768};

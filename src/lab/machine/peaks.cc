@@ -7,6 +7,7 @@
 #include <chrono>
 #include <cstring>
 
+#include "base/elapsed.h"
 #include "base/topology.h"
 #include "lab/machine/timed_loop.h"
 
@@ -221,7 +222,7 @@ Result<MachinePeaks> measure_peaks(const CpuKernels& kernels, const PeakOptions&
     }
   }
   measure_latency(plan.cpus, options.quick, peaks);
-  peaks.seconds = std::chrono::duration<double>(Clock::now() - begin).count();
+  peaks.seconds = seconds_since(begin);
   return peaks;
 }
 

@@ -21,6 +21,8 @@
 #include <nlohmann/json.hpp>
 #include <random>
 
+#include "base/elapsed.h"
+
 namespace redline::lab {
 namespace {
 
@@ -57,7 +59,7 @@ class Load {
   }
 
  private:
-  double now() const { return std::chrono::duration<double>(Clock::now() - begin_).count(); }
+  double now() const { return seconds_since(begin_); }
 
   asio::awaitable<void> stream() {
     while (next_ < options_.prompts.size() && !is_cancelled_) co_await converse(next_++);

@@ -25,8 +25,17 @@ std::string tensor_of(const Checkpoint& checkpoint, const ValueInfo& weight) {
 struct Collected {
   std::string output;              ///< "squares.0"
   std::vector<std::string> names;  ///< in GGUF files
-  std::vector<double> sums;
+  int64_t matrices = 1, columns = 0;
+  bool has_counts = false;  ///< behind the sums of each matrix; else all tokens count
+  std::vector<double> sums, counts;
 };
+
+/// Of the matrices of one kind of all experts, of which this is that of expert 0: "mlp.experts.0.up_proj.weight" ->
+/// "mlp.experts.up_proj.weight".
+std::string without_expert(const std::string& name) {
+  const size_t at = name.rfind(".0.");
+  return at == std::string::npos ? name : name.substr(0, at) + name.substr(at + 2);
+}
 
 }  // namespace
 
@@ -46,19 +55,20 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
                             tokens.size(), size);
 
   std::vector<Collected> collected;
-  for (const std::vector<ValueId>& matrices : collect_column_squares(model.graph)) {
+  for (const CollectedSquares& squares : collect_column_squares(model.graph)) {
     Collected& c = collected.emplace_back();
     c.output = fmt::format("squares.{}", collected.size() - 1);
-    for (const ValueId id : matrices) {
-      const ValueInfo& weight = model.graph.value(id);
-      if (weight.shape.size() != 2)
-        return unsupported("{}: {} holds the matrices of experts, of which no statistics are collected yet", path,
-                           weight.name);
-      const std::string tensor = tensor_of(checkpoint, weight);
+    c.has_counts = squares.num_experts > 0;
+    c.matrices = std::max<int64_t>(squares.num_experts, 1);
+    for (size_t i = 0; i < squares.matrices.size(); i += static_cast<size_t>(c.matrices)) {
+      const ValueInfo& weight = model.graph.value(squares.matrices[i]);
+      const std::string tensor = c.has_counts ? without_expert(weight.name) : tensor_of(checkpoint, weight);
       const std::string name = tensor.empty() ? "" : family->gguf.to_gguf(tensor);
       if (!name.empty() && std::find(c.names.begin(), c.names.end(), name) == c.names.end()) c.names.push_back(name);
     }
-    c.sums.resize(static_cast<size_t>(model.graph.value(matrices[0]).shape[1].constant()));
+    c.columns = model.graph.value(squares.matrices[0]).shape[1].constant();
+    c.sums.resize(static_cast<size_t>(c.matrices * c.columns));
+    c.counts.resize(static_cast<size_t>(c.matrices));
   }
 
   TextEngineOptions engine;
@@ -77,11 +87,14 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
     REDLINE_TRY(sequence.append(ids, {}));
     for (Collected& c : collected) {
       const float* squares = stepper->executable().output(c.output);
-      for (size_t k = 0; k < c.sums.size(); ++k) {
-        c.sums[k] += double{squares[k]};
-        if (!std::isfinite(squares[k]))
-          return invalid_argument("{}: chunk {}: an activation of {} is not finite", path, chunk,
-                                  c.names.empty() ? c.output : c.names[0]);
+      for (int64_t m = 0; m < c.matrices; ++m, squares += c.has_counts ? 1 : 0) {
+        for (int64_t k = 0; k < c.columns; ++k, ++squares) {
+          c.sums[static_cast<size_t>(m * c.columns + k)] += double{*squares};
+          if (!std::isfinite(*squares))
+            return invalid_argument("{}: chunk {}: an activation of {} is not finite", path, chunk,
+                                    c.names.empty() ? c.output : c.names[0]);
+        }
+        c.counts[static_cast<size_t>(m)] += c.has_counts ? double{*squares} : static_cast<double>(options.chunk_size);
       }
     }
     if (!on_chunk(chunk + 1, chunks)) return cancelled("interrupted after {} of {} chunks", chunk + 1, chunks);
@@ -93,7 +106,7 @@ Result<ImportanceMatrix> collect_imatrix(const std::string& path, std::string_vi
   for (const Collected& c : collected)
     for (const std::string& name : c.names)
       matrix.entries[name] = {std::vector<float>(c.sums.begin(), c.sums.end()),
-                              {static_cast<float>(chunks * options.chunk_size)}};
+                              std::vector<float>(c.counts.begin(), c.counts.end())};
   return matrix;
 }
 

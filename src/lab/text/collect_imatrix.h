@@ -22,8 +22,8 @@ struct CollectOptions {
 /// Entries for all matrices but that of the logits, by their names in GGUF files, so that they serve every file of the
 /// model. Chunks begin with the BOS token if the tokenizer adds one, as llama-imatrix does. `on_chunk`: called with the
 /// number of chunks done and of all; false ends it (cancelled).
-/// invalid_argument: a text shorter than one chunk; a sum that is not finite. unsupported: models of experts, whose
-/// products read rows of many tokens mixed. Errors of TextEngine::open.
+/// The matrices of experts have sums and counts of their own, as llama-imatrix writes them.
+/// invalid_argument: a text shorter than one chunk; a sum that is not finite. Errors of TextEngine::open.
 Result<ImportanceMatrix> collect_imatrix(const std::string& model, std::string_view text, const CollectOptions& options,
                                          const std::function<bool(int64_t done, int64_t all)>& on_chunk);
 

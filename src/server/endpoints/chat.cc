@@ -6,10 +6,10 @@
 namespace redline::server {
 namespace {
 
-const Field message_item{"", kObject, "", {.object = &chat_message_schema}};
-const Field tool_item{"", kObject, "", {.object = &chat_tool_schema}};
-const Field text_item{"", kString, "", {.choices = {"text"}}};
-const Schema stream_options_schema{
+const Field chat_message_item{"", kObject, "", {.object = &chat_message_schema}};
+const Field chat_tool_item{"", kObject, "", {.object = &chat_tool_schema}};
+const Field chat_text_item{"", kString, "", {.choices = {"text"}}};
+const Schema chat_stream_options_schema{
     "ChatStreamOptions",
     {{"include_usage", kBoolean, "a last event with the usage"},
      {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
@@ -26,8 +26,8 @@ const std::vector<Field>& template_fields() {
       {"messages",
        kArray,
        "the conversation",
-       {.required = true, .min_items = 1, .max_items = 10000, .items = &message_item}},
-      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
+       {.required = true, .min_items = 1, .max_items = 10000, .items = &chat_message_item}},
+      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &chat_tool_item}},
       {"chat_template_kwargs", kObject, "further variables of the chat template", {.object = &variables_schema}},
       {"reasoning_effort",
        kString,
@@ -39,7 +39,7 @@ const std::vector<Field>& template_fields() {
   return fields;
 }
 
-const Schema request_schema{
+const Schema chat_request_schema{
     .name = "ChatRequest",
     .fields =
         joined(joined(template_fields(),
@@ -56,10 +56,10 @@ const Schema request_schema{
                         "required: a tool is called; an object: this one is",
                         {.choices = {"auto", "none", "required"}, .object = &choice_of_tool_schema}},
                        {"parallel_tool_calls", kBoolean, "false: at most one call"},
-                       {"modalities", kArray, "", {.items = &text_item}},
+                       {"modalities", kArray, "", {.items = &chat_text_item}},
                        {"verbosity", kString, "", {.is_ignored = true}},
                        {"prediction", kObject, "", {.is_ignored = true}},
-                       {"stream_options", kObject, "", {.object = &stream_options_schema}}}),
+                       {"stream_options", kObject, "", {.object = &chat_stream_options_schema}}}),
                joined(generation_fields(), beam_fields())),
     .refused = [] {
       auto refused = refused_generation_fields();
@@ -74,33 +74,33 @@ const Schema template_schema{
     .fields = joined(template_fields(), {{"model", kString, "a name from /v1/models", {.max_length = 1000}}})};
 const Schema prompt_schema{"ApplyTemplateAnswer", {{"prompt", kString, "what the model reads", {.required = true}}}};
 
-const Field any_item{"", kAny, ""};
+const Field chat_any_item{"", kAny, ""};
 const Schema answer_message_schema{"ChatAnswerMessage",
                                    {{"role", kString, "", {.required = true, .choices = {"assistant"}}},
                                     {"content", kString, "", {.required = true, .is_nullable = true}},
                                     {"refusal", kString, "", {.is_nullable = true}},
                                     {"reasoning_content", kString, "what the model thought before it answered"},
-                                    {"tool_calls", kArray, "", {.items = &any_item}}}};
-const Schema logprobs_schema{
-    "ChatLogprobs",
-    {{"content", kArray, "", {.required = true, .items = &any_item}}, {"refusal", kArray, "", {.is_nullable = true}}}};
-const Schema choice_schema{
+                                    {"tool_calls", kArray, "", {.items = &chat_any_item}}}};
+const Schema chat_logprobs_schema{"ChatLogprobs",
+                                  {{"content", kArray, "", {.required = true, .items = &chat_any_item}},
+                                   {"refusal", kArray, "", {.is_nullable = true}}}};
+const Schema chat_choice_schema{
     "ChatChoice",
     {{"index", kInteger, "", {.required = true}},
      {"message", kObject, "", {.required = true, .object = &answer_message_schema}},
-     {"logprobs", kObject, "", {.required = true, .object = &logprobs_schema, .is_nullable = true}},
+     {"logprobs", kObject, "", {.required = true, .object = &chat_logprobs_schema, .is_nullable = true}},
      {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length", "tool_calls"}}},
      {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
-const Field choice_item{"", kObject, "", {.object = &choice_schema}};
-const Schema answer_schema{"ChatCompletion",
-                           {{"id", kString, "", {.required = true}},
-                            {"object", kString, "", {.required = true, .choices = {"chat.completion"}}},
-                            {"created", kInteger, "", {.required = true}},
-                            {"model", kString, "", {.required = true}},
-                            {"choices", kArray, "", {.required = true, .items = &choice_item}},
-                            {"usage", kObject, "", {.required = true, .object = &usage_schema}}}};
+const Field chat_choice_item{"", kObject, "", {.object = &chat_choice_schema}};
+const Schema chat_answer_schema{"ChatCompletion",
+                                {{"id", kString, "", {.required = true}},
+                                 {"object", kString, "", {.required = true, .choices = {"chat.completion"}}},
+                                 {"created", kInteger, "", {.required = true}},
+                                 {"model", kString, "", {.required = true}},
+                                 {"choices", kArray, "", {.required = true, .items = &chat_choice_item}},
+                                 {"usage", kObject, "", {.required = true, .object = &usage_schema}}}};
 
-ChatPrompt prompt_of(const Json& body) {
+ChatPrompt chat_prompt(const Json& body) {
   ChatPrompt prompt;
   prompt.messages = plain_messages(body["messages"]);
   if (body.contains("tools") && body.value("tool_choice", Json("auto")) != "none" && !body["tools"].empty())
@@ -227,7 +227,7 @@ AnswerOr post_chat(Call& call) {
   const Json& body = call.body;
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(body.value("model", std::string())));
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  ChatPrompt prompt = prompt_of(body);
+  ChatPrompt prompt = chat_prompt(body);
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["function"]["name"].get<std::string>() : ""))
       return *error;
@@ -249,7 +249,7 @@ AnswerOr post_chat(Call& call) {
 
 AnswerOr post_template(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body.value("model", std::string())));
-  SERVER_ASSIGN(const std::string prompt, render_chat(choice.model->engine(), prompt_of(call.body)));
+  SERVER_ASSIGN(const std::string prompt, render_chat(choice.model->engine(), chat_prompt(call.body)));
   return json_answer({{"prompt", prompt}});
 }
 
@@ -260,10 +260,10 @@ std::vector<Endpoint> chat_endpoints() {
            "/v1/chat/completions",
            "text",
            "answer a conversation",
-           {{200, "the answers; with stream, events with their parts", &answer_schema},
+           {{200, "the answers; with stream, events with their parts", &chat_answer_schema},
             {200, "with stream", nullptr, "text/event-stream"}},
            post_chat,
-           {.request = &request_schema, .needs_models = true, .error_statuses = {404}}},
+           {.request = &chat_request_schema, .needs_models = true, .error_statuses = {404}}},
           {"POST",
            "/apply-template",
            "tokens",

@@ -12,16 +12,17 @@ namespace redline::server {
 namespace {
 
 constexpr double kMaxPrompts = 1024;
-const Field token_item{"", kInteger, "", {.min = 0, .max = 2147483647}};
-const Field prompt_item{"", kString | kInteger | kArray, "", {.min = 0, .max = 2147483647, .items = &token_item}};
+const Field completions_token_item{"", kInteger, "", {.min = 0, .max = 2147483647}};
+const Field prompt_item{
+    "", kString | kInteger | kArray, "", {.min = 0, .max = 2147483647, .items = &completions_token_item}};
 
-const Schema stream_options_schema{
+const Schema completions_stream_options_schema{
     "StreamOptions",
     {{"include_usage", kBoolean, "a last event with the usage"},
      {"continuous_usage_stats", kBoolean, "", {.only = {false}, .why = "is not supported; use include_usage"}},
      {"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
 
-const Schema request_schema{
+const Schema completions_request_schema{
     .name = "CompletionRequest",
     .fields = joined(
         {{"prompt",
@@ -41,7 +42,7 @@ const Schema request_schema{
           {.min = 0, .max = 100}},
          {"echo", kBoolean, "begin the text with the prompt"},
          {"add_special_tokens", kBoolean, "begin a text prompt with the token that begins a text; default: true"},
-         {"stream_options", kObject, "", {.object = &stream_options_schema}}},
+         {"stream_options", kObject, "", {.object = &completions_stream_options_schema}}},
         joined(generation_fields(), beam_fields())),
     .refused = [] {
       auto refused = refused_generation_fields();
@@ -49,29 +50,29 @@ const Schema request_schema{
       return refused;
     }()};
 
-const Field string_item{"", kString, ""}, number_item{"", kNumber, "", {.is_nullable = true}},
+const Field completions_string_item{"", kString, ""}, number_item{"", kNumber, "", {.is_nullable = true}},
     integer_item{"", kInteger, ""}, any_item{"", kAny, ""};
-const Schema logprobs_schema{
+const Schema completions_logprobs_schema{
     "CompletionLogprobs",
-    {{"tokens", kArray, "", {.required = true, .items = &string_item}},
+    {{"tokens", kArray, "", {.required = true, .items = &completions_string_item}},
      {"token_logprobs", kArray, "null for the first token of a prompt", {.required = true, .items = &any_item}},
      {"top_logprobs", kArray, "", {.required = true, .items = &any_item}},
      {"text_offset", kArray, "", {.required = true, .items = &integer_item}}}};
-const Schema choice_schema{
+const Schema completions_choice_schema{
     "CompletionChoice",
     {{"index", kInteger, "", {.required = true}},
      {"text", kString, "", {.required = true}},
-     {"logprobs", kObject, "", {.required = true, .object = &logprobs_schema, .is_nullable = true}},
+     {"logprobs", kObject, "", {.required = true, .object = &completions_logprobs_schema, .is_nullable = true}},
      {"finish_reason", kString, "", {.required = true, .choices = {"stop", "length"}, .is_nullable = true}},
      {"stop_reason", kString, "the stop string that ended the text, or timeout"}}};
-const Field choice_item{"", kObject, "", {.object = &choice_schema}};
-const Schema answer_schema{"Completion",
-                           {{"id", kString, "", {.required = true}},
-                            {"object", kString, "", {.required = true, .choices = {"text_completion"}}},
-                            {"created", kInteger, "", {.required = true}},
-                            {"model", kString, "", {.required = true}},
-                            {"choices", kArray, "", {.required = true, .items = &choice_item}},
-                            {"usage", kObject, "", {.object = &usage_schema}}}};
+const Field completions_choice_item{"", kObject, "", {.object = &completions_choice_schema}};
+const Schema completions_answer_schema{"Completion",
+                                       {{"id", kString, "", {.required = true}},
+                                        {"object", kString, "", {.required = true, .choices = {"text_completion"}}},
+                                        {"created", kInteger, "", {.required = true}},
+                                        {"model", kString, "", {.required = true}},
+                                        {"choices", kArray, "", {.required = true, .items = &completions_choice_item}},
+                                        {"usage", kObject, "", {.object = &usage_schema}}}};
 
 /// The arrays of a choice's `logprobs`.
 struct Logprobs {
@@ -336,10 +337,10 @@ std::vector<Endpoint> completions_endpoints() {
            "/v1/completions",
            "text",
            "continue a text",
-           {{200, "the texts; with stream, events of the same shape", &answer_schema},
+           {{200, "the texts; with stream, events of the same shape", &completions_answer_schema},
             {200, "with stream", nullptr, "text/event-stream"}},
            post_completions,
-           {.request = &request_schema, .needs_models = true, .error_statuses = {404}}}};
+           {.request = &completions_request_schema, .needs_models = true, .error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

@@ -8,12 +8,12 @@
 namespace redline::server {
 namespace {
 
-constexpr double kMaxToken = 2147483647, kMaxDimensions = 1 << 20;
+constexpr double kEmbeddingsMaxToken = 2147483647, kMaxDimensions = 1 << 20;
 constexpr size_t kMaxInputs = 4096;
 
-const Field any_item{"", kAny, ""};
-const Field number_item{"", kNumber, ""};
-const Schema open_schema{"AnyObject", {}, true};
+const Field embeddings_any_item{"", kAny, ""};
+const Field embedding_number_item{"", kNumber, ""};
+const Schema embeddings_open_schema{"AnyObject", {}, true};
 
 const Schema embeddings_schema{
     "EmbeddingRequest",
@@ -21,7 +21,7 @@ const Schema embeddings_schema{
      {"input",
       kString | kArray,
       "a text, a list of texts, a list of token ids, or a list of such lists; ids include the special tokens",
-      {.required = true, .min_items = 1, .max_items = 1 << 20, .items = &any_item}},
+      {.required = true, .min_items = 1, .max_items = 1 << 20, .items = &embeddings_any_item}},
      {"encoding_format", kString, "default: float; base64: little-endian float32", {.choices = {"float", "base64"}}},
      {"dimensions", kInteger, "keep this many and normalize again", {.min = 1, .max = kMaxDimensions}},
      {"user", kString, "nothing is recorded", {.is_ignored = true}},
@@ -31,38 +31,39 @@ const Schema embeddings_schema{
       kString,
       "one of the model's prompts, which goes before each text; default: the model's own",
       {.max_length = 1000}}}};
-const Schema embedding_schema{"Embedding",
-                              {{"object", kString, "", {.required = true, .choices = {"embedding"}}},
-                               {"index", kInteger, "of the input", {.required = true}},
-                               {"embedding", kArray | kString, "", {.required = true, .items = &number_item}}}};
+const Schema embedding_schema{
+    "Embedding",
+    {{"object", kString, "", {.required = true, .choices = {"embedding"}}},
+     {"index", kInteger, "of the input", {.required = true}},
+     {"embedding", kArray | kString, "", {.required = true, .items = &embedding_number_item}}}};
 const Field embedding_item{"", kObject, "", {.object = &embedding_schema}};
-const Schema usage_schema{
+const Schema embeddings_usage_schema{
     "EmbeddingUsage",
     {{"prompt_tokens", kInteger, "", {.required = true}}, {"total_tokens", kInteger, "", {.required = true}}}};
-const Schema list_schema{"EmbeddingList",
-                         {{"object", kString, "", {.required = true, .choices = {"list"}}},
-                          {"data", kArray, "", {.required = true, .items = &embedding_item}},
-                          {"model", kString, "", {.required = true}},
-                          {"usage", kObject, "", {.required = true, .object = &usage_schema}}}};
+const Schema embeddings_list_schema{"EmbeddingList",
+                                    {{"object", kString, "", {.required = true, .choices = {"list"}}},
+                                     {"data", kArray, "", {.required = true, .items = &embedding_item}},
+                                     {"model", kString, "", {.required = true}},
+                                     {"usage", kObject, "", {.required = true, .object = &embeddings_usage_schema}}}};
 
 const std::vector<Field>& ollama_fields() {
   static const std::vector<Field> fields = {
       {"model", kString, "a name from /api/tags", {.required = true, .max_length = 1000}},
-      {"options", kObject, "", {.object = &open_schema, .is_ignored = true}},
+      {"options", kObject, "", {.object = &embeddings_open_schema, .is_ignored = true}},
       keep_alive_field()};
   return fields;
 }
-const Field text_item{"", kString, ""};
+const Field embeddings_text_item{"", kString, ""};
 const Schema embed_schema{
     "OllamaEmbedRequest",
     joined(ollama_fields(),
            {{"input",
              kString | kArray,
              "a text or a list of texts",
-             {.required = true, .max_items = kMaxInputs, .items = &text_item}},
+             {.required = true, .max_items = kMaxInputs, .items = &embeddings_text_item}},
             {"truncate", kBoolean, "cut texts that are too long; default: true, as in Ollama"},
             {"dimensions", kInteger, "keep this many and normalize again", {.min = 1, .max = kMaxDimensions}}})};
-const Field vector_item{"", kArray, "", {.items = &number_item}};
+const Field vector_item{"", kArray, "", {.items = &embedding_number_item}};
 const Schema embed_answer_schema{"OllamaEmbedAnswer",
                                  {{"model", kString, "", {.required = true}},
                                   {"embeddings", kArray, "", {.required = true, .items = &vector_item}},
@@ -72,13 +73,13 @@ const Schema embed_answer_schema{"OllamaEmbedAnswer",
 const Schema old_embed_schema{"OllamaEmbeddingsRequest",
                               joined(ollama_fields(), {{"prompt", kString, "the text", {.required = true}}})};
 const Schema old_embed_answer_schema{"OllamaEmbeddingsAnswer",
-                                     {{"embedding", kArray, "", {.required = true, .items = &number_item}}}};
+                                     {{"embedding", kArray, "", {.required = true, .items = &embedding_number_item}}}};
 
 Outcome<std::vector<int32_t>> token_ids(const Json& list, const std::string& place) {
   std::vector<int32_t> ids;
   for (size_t i = 0; i < list.size(); ++i) {
     const Json& id = list[i];
-    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > kMaxToken)
+    if (!id.is_number_integer() || id.get<double>() < 0 || id.get<double>() > kEmbeddingsMaxToken)
       return bad_request(fmt::format("{}[{}]", place, i), fmt::format("{}[{}] is no token id", place, i),
                          "invalid_type");
     ids.push_back(id.get<int32_t>());
@@ -228,7 +229,7 @@ std::vector<Endpoint> embeddings_endpoints() {
            "/v1/embeddings",
            "embeddings",
            "vectors of texts",
-           {{200, "one for each text", &list_schema}},
+           {{200, "one for each text", &embeddings_list_schema}},
            post_embeddings,
            rules(&embeddings_schema, ErrorShape::kOpenAi)},
           {"POST",

@@ -37,7 +37,7 @@ const Schema engine_schema{"Engine",
                             {"models", kArray, "those in memory", {.required = true, .items = &engine_model_item}}}};
 
 /// Of a model that is kept loaded.
-Json model_json(const ServedModel& model) {
+Json engine_model_json(const ServedModel& model) {
   const EngineStats s = model.stats();
   Json finished = Json::object();
   for (size_t i = 0; i < s.requests_finished.size(); ++i)
@@ -69,7 +69,7 @@ AnswerOr get_engine(Call& call) {
     if (!use) continue;
     model->engine().count_bounds();
     json["machine"] = {{"isa", model->info().isa}, {"threads", model->info().threads}};
-    json["models"].push_back(model_json(*model));
+    json["models"].push_back(engine_model_json(*model));
   }
   return json_answer(json);
 }

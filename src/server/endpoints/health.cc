@@ -1,6 +1,7 @@
 // GET /health: proves that every loaded model makes a step. /livez only that the process answers.
 #include <chrono>
 
+#include "base/elapsed.h"
 #include "server/app.h"
 #include "server/choices.h"
 
@@ -24,7 +25,7 @@ class HealthAnswer final : public Answer {
   }
   double tick_s() const override { return 1; }
   Progress poll(std::string& body) override {
-    const double elapsed_s = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin_).count();
+    const double elapsed_s = seconds_since(begin_);
     bool is_done = true;
     for (const auto& c : choices_) {
       while (c->next()) {}

@@ -51,13 +51,13 @@ const Schema image_schema{"Image",
                            {"url", kString, "where the file is, for some time"},
                            {"seed", kInteger, "", {.required = true}}}};
 const Field generated_item{"", kObject, "", {.object = &image_schema}};
-const Schema answer_schema{"ImageList",
-                           {{"created", kInteger, "", {.required = true}},
-                            {"data", kArray, "", {.required = true, .items = &generated_item}},
-                            {"size", kString, ""},
-                            {"output_format", kString, ""},
-                            {"background", kString, ""},
-                            {"warnings", kArray, "", {.items = &image_item}}}};
+const Schema images_answer_schema{"ImageList",
+                                  {{"created", kInteger, "", {.required = true}},
+                                   {"data", kArray, "", {.required = true, .items = &generated_item}},
+                                   {"size", kString, ""},
+                                   {"output_format", kString, ""},
+                                   {"background", kString, ""},
+                                   {"warnings", kArray, "", {.items = &image_item}}}};
 
 class ImagesAnswer final : public PredictionAnswer {
  public:
@@ -217,7 +217,7 @@ AnswerOr edit(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> images_endpoints() {
-  const std::vector<DocumentedAnswer> answers = {{200, "the images; with stream, events", &answer_schema}};
+  const std::vector<DocumentedAnswer> answers = {{200, "the images; with stream, events", &images_answer_schema}};
   return {{"POST",
            "/v1/images/generations",
            "images",

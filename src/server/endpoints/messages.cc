@@ -5,8 +5,8 @@
 namespace redline::server {
 namespace {
 
-const Schema open_schema{"AnyObject", {}, true};
-const Field any_item{"", kAny, ""};
+const Schema messages_open_schema{"AnyObject", {}, true};
+const Field messages_any_item{"", kAny, ""};
 const Schema block_schema{
     "AnthropicBlock",
     {{"type",
@@ -16,9 +16,9 @@ const Schema block_schema{
      {"text", kString, "of text"},
      {"id", kString, "of tool_use", {.max_length = 1000}},
      {"name", kString, "of tool_use", {.max_length = 1000}},
-     {"input", kObject, "of tool_use", {.object = &open_schema}},
+     {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
      {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
-     {"content", kString | kArray, "of tool_result", {.items = &any_item}},
+     {"content", kString | kArray, "of tool_result", {.items = &messages_any_item}},
      {"is_error", kBoolean, "of tool_result"},
      {"thinking", kString, "of thinking"},
      {"signature", kString, "", {.is_ignored = true}},
@@ -26,31 +26,32 @@ const Schema block_schema{
      {"citations", kArray, "", {.is_ignored = true}},
      {"cache_control", kObject, "", {.is_ignored = true}}}};
 const Field block_item{"", kObject, "", {.object = &block_schema}};
-const Schema message_schema{
+const Schema messages_message_schema{
     "AnthropicMessage",
     {{"role", kString, "", {.required = true, .choices = {"user", "assistant"}}},
      {"content", kString | kArray, "a text or blocks", {.required = true, .items = &block_item}}}};
-const Field message_item{"", kObject, "", {.object = &message_schema}};
+const Field messages_message_item{"", kObject, "", {.object = &messages_message_schema}};
 const Schema system_schema{"AnthropicSystemBlock",
                            {{"type", kString, "", {.required = true, .choices = {"text"}}},
                             {"text", kString, "", {.required = true}},
                             {"citations", kArray, "", {.is_ignored = true}},
                             {"cache_control", kObject, "", {.is_ignored = true}}}};
 const Field system_item{"", kObject, "", {.object = &system_schema}};
-const Schema tool_schema{"AnthropicTool",
-                         {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
-                          {"type", kString, "", {.choices = {"custom"}}},
-                          {"description", kString, ""},
-                          {"input_schema", kObject, "a JSON Schema", {.required = true, .object = &open_schema}},
-                          {"cache_control", kObject, "", {.is_ignored = true}}}};
-const Field tool_item{"", kObject, "", {.object = &tool_schema}};
-const Schema choice_schema{"AnthropicToolChoice",
-                           {{"type",
-                             kString,
-                             "any: a tool is called; tool: the one of `name` is",
-                             {.required = true, .choices = {"auto", "none", "any", "tool"}}},
-                            {"name", kString, "of type tool", {.min_length = 1, .max_length = 1000}},
-                            {"disable_parallel_tool_use", kBoolean, "true: at most one call"}}};
+const Schema messages_tool_schema{
+    "AnthropicTool",
+    {{"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+     {"type", kString, "", {.choices = {"custom"}}},
+     {"description", kString, ""},
+     {"input_schema", kObject, "a JSON Schema", {.required = true, .object = &messages_open_schema}},
+     {"cache_control", kObject, "", {.is_ignored = true}}}};
+const Field messages_tool_item{"", kObject, "", {.object = &messages_tool_schema}};
+const Schema messages_choice_schema{"AnthropicToolChoice",
+                                    {{"type",
+                                      kString,
+                                      "any: a tool is called; tool: the one of `name` is",
+                                      {.required = true, .choices = {"auto", "none", "any", "tool"}}},
+                                     {"name", kString, "of type tool", {.min_length = 1, .max_length = 1000}},
+                                     {"disable_parallel_tool_use", kBoolean, "true: at most one call"}}};
 const Schema thinking_schema{"AnthropicThinking",
                              {{"type", kString, "", {.required = true, .choices = {"enabled", "disabled", "adaptive"}}},
                               {"budget_tokens", kInteger, "", {.is_ignored = true}},
@@ -59,7 +60,7 @@ const Schema output_schema{"AnthropicOutputConfig",
                            {{"format", kObject, "JSON of a schema", {.object = &format_schema()}},
                             {"effort", kString, "a variable of the chat template", {.max_length = 100}}}};
 const Schema metadata_schema{"AnthropicMetadata", {{"user_id", kString, "requests of one user share their turn"}}};
-const Field stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+const Field messages_stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
 
 const std::vector<Field>& prompt_fields() {
   static const std::vector<Field> fields = {
@@ -67,10 +68,10 @@ const std::vector<Field>& prompt_fields() {
       {"messages",
        kArray,
        "the conversation",
-       {.required = true, .min_items = 1, .max_items = 10000, .items = &message_item}},
+       {.required = true, .min_items = 1, .max_items = 10000, .items = &messages_message_item}},
       {"system", kString | kArray, "a text or blocks", {.items = &system_item}},
-      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
-      {"tool_choice", kObject, "", {.object = &choice_schema}},
+      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &messages_tool_item}},
+      {"tool_choice", kObject, "", {.object = &messages_choice_schema}},
       {"thinking", kObject, "a variable of the chat template", {.object = &thinking_schema}},
       {"output_config", kObject, "", {.object = &output_schema}},
       {"context_management", kObject, "prompts are never cut", {.is_ignored = true}},
@@ -83,14 +84,14 @@ const std::vector<Field>& prompt_fields() {
   return fields;
 }
 
-const Schema request_schema{
+const Schema messages_request_schema{
     "AnthropicRequest",
     joined(prompt_fields(),
            {{"max_tokens", kInteger, "tokens to generate", {.required = true, .min = 1, .max = 1e9}},
             {"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
             {"top_p", kNumber, "share of the probability to sample from; 1: all", {.min = 0, .max = 1}},
             {"top_k", kInteger, "number of tokens to sample from; 0: all", {.min = 0, .max = 1e9}},
-            {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &stop_item}},
+            {"stop_sequences", kArray, "strings that end the text", {.max_items = 16, .items = &messages_stop_item}},
             {"stream", kBoolean, "send events"},
             {"metadata", kObject, "", {.object = &metadata_schema}},
             {"service_tier", kString, "", {.is_ignored = true}}})};
@@ -101,18 +102,19 @@ const Schema usage_json_schema{"AnthropicUsage",
                                 {"output_tokens", kInteger, "", {.required = true}},
                                 {"cache_read_input_tokens", kInteger, "whose state was reused", {.required = true}},
                                 {"cache_creation_input_tokens", kInteger, "", {.required = true}}}};
-const Schema answer_schema{"AnthropicAnswer",
-                           {{"id", kString, "", {.required = true}},
-                            {"type", kString, "", {.required = true, .choices = {"message"}}},
-                            {"role", kString, "", {.required = true, .choices = {"assistant"}}},
-                            {"model", kString, "", {.required = true}},
-                            {"content", kArray, "blocks", {.required = true, .items = &any_item}},
-                            {"stop_reason",
-                             kString,
-                             "",
-                             {.required = true, .choices = {"end_turn", "max_tokens", "stop_sequence", "tool_use"}}},
-                            {"stop_sequence", kString, "", {.required = true, .is_nullable = true}},
-                            {"usage", kObject, "", {.required = true, .object = &usage_json_schema}}}};
+const Schema messages_answer_schema{
+    "AnthropicAnswer",
+    {{"id", kString, "", {.required = true}},
+     {"type", kString, "", {.required = true, .choices = {"message"}}},
+     {"role", kString, "", {.required = true, .choices = {"assistant"}}},
+     {"model", kString, "", {.required = true}},
+     {"content", kArray, "blocks", {.required = true, .items = &messages_any_item}},
+     {"stop_reason",
+      kString,
+      "",
+      {.required = true, .choices = {"end_turn", "max_tokens", "stop_sequence", "tool_use"}}},
+     {"stop_sequence", kString, "", {.required = true, .is_nullable = true}},
+     {"usage", kObject, "", {.required = true, .object = &usage_json_schema}}}};
 
 /// The text of a tool's result, which may be blocks.
 std::string result_text(const Json& block) {
@@ -154,7 +156,7 @@ void add_message(const Json& message, Json& messages) {
   if (has_more) messages.push_back(std::move(m));
 }
 
-ChatPrompt prompt_of(const Json& body) {
+ChatPrompt messages_prompt(const Json& body) {
   ChatPrompt prompt;
   if (const auto system = body.find("system"); system != body.end() && !system->empty())
     prompt.messages.push_back({{"role", "system"}, {"content", text_of_parts(*system)}});
@@ -291,7 +293,7 @@ AnswerOr post_messages(Call& call) {
     SERVER_ASSIGN(call.constraint, constraint_of_format(body["output_config"]["format"], "output_config.format"));
   }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  ChatPrompt prompt = prompt_of(body);
+  ChatPrompt prompt = messages_prompt(body);
   if (const auto tool = body.find("tool_choice"); tool != body.end()) {
     const bool is_named = (*tool)["type"] == "tool";
     if (is_named && !tool->contains("name"))
@@ -310,7 +312,7 @@ AnswerOr post_messages(Call& call) {
 
 AnswerOr post_count(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body["model"].get<std::string>()));
-  ChatPrompt prompt = prompt_of(call.body);
+  ChatPrompt prompt = messages_prompt(call.body);
   GenerateRequest request;
   if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
   return json_answer({{"input_tokens", request.prompt.size()}});
@@ -324,9 +326,13 @@ std::vector<Endpoint> messages_endpoints() {
        "/v1/messages",
        "text",
        "answer a conversation (Anthropic's API)",
-       {{200, "the answer; with stream, events", &answer_schema}, {200, "with stream", nullptr, "text/event-stream"}},
+       {{200, "the answer; with stream, events", &messages_answer_schema},
+        {200, "with stream", nullptr, "text/event-stream"}},
        post_messages,
-       {.request = &request_schema, .errors = ErrorShape::kAnthropic, .needs_models = true, .error_statuses = {404}}},
+       {.request = &messages_request_schema,
+        .errors = ErrorShape::kAnthropic,
+        .needs_models = true,
+        .error_statuses = {404}}},
       {"POST",
        "/v1/messages/count_tokens",
        "tokens",

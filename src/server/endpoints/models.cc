@@ -38,7 +38,7 @@ Json given_json(const Call& call, const Resident& model, int64_t created) {
           {"root", model.name()}};
 }
 
-Json model_json(const Call& call, const ServedModel& model) {
+Json models_model_json(const Call& call, const ServedModel& model) {
   Json json = given_json(call, model, model.created());
   const std::optional<ModelInfo> info = model.known_info();
   if (!info) return json;
@@ -101,7 +101,7 @@ Json embedding_model_json(const Call& call, const EmbeddingModel& model) {
 AnswerOr list_models(Call& call) {
   Json data = Json::array();
   for (const auto& model : call.app.models().all()) {
-    data.push_back(model_json(call, *model));
+    data.push_back(models_model_json(call, *model));
     for (const Adapter& adapter : model->adapters()) data.push_back(adapter_json(*model, adapter));
   }
   for (const auto& model : call.app.images().all()) data.push_back(image_model_json(call, *model));
@@ -118,7 +118,7 @@ AnswerOr get_model(Call& call) {
   for (const Adapter& adapter : choice.model->adapters())
     if (choice.name == adapter.name || choice.name == choice.model->name() + ":" + adapter.name)
       return json_answer(adapter_json(*choice.model, adapter));
-  return json_answer(model_json(call, *choice.model));
+  return json_answer(models_model_json(call, *choice.model));
 }
 
 }  // namespace

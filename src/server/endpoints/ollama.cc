@@ -10,10 +10,10 @@
 namespace redline::server {
 namespace {
 
-const Schema open_schema{"AnyObject", {}, true};
-const Field any_item{"", kAny, ""};
-const Field string_item{"", kString, ""};
-const Field stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
+const Schema ollama_open_schema{"AnyObject", {}, true};
+const Field ollama_any_item{"", kAny, ""};
+const Field ollama_string_item{"", kString, ""};
+const Field ollama_stop_item{"", kString, "", {.min_length = 1, .max_length = 1000}};
 const Schema options_schema{
     "OllamaOptions",
     {{"temperature", kNumber, "0: the most likely token; default: the model's own", {.min = 0, .max = 100}},
@@ -23,7 +23,7 @@ const Schema options_schema{
      {"repeat_penalty", kNumber, "over prompt and output; 1: off", {.min = 0.01, .max = 100}},
      {"seed", kInteger, "0: random", {.min = -kMaxJsonInteger, .max = kMaxJsonInteger}},
      {"num_predict", kInteger, "tokens to generate; -1, -2: what the context has room for", {.min = -2, .max = 1e9}},
-     {"stop", kString | kArray, "", {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &stop_item}},
+     {"stop", kString | kArray, "", {.min_length = 1, .max_length = 1000, .max_items = 16, .items = &ollama_stop_item}},
      {"presence_penalty", kNumber, "subtracted from the logits of tokens in the output", {.min = -100, .max = 100}},
      {"frequency_penalty", kNumber, "the same for each of their occurrences", {.min = -100, .max = 100}},
      {"repeat_last_n",
@@ -52,13 +52,13 @@ const Schema options_schema{
 const Schema function_schema{"OllamaFunctionCall",
                              {{"name", kString, "", {.required = true}},
                               {"index", kInteger, ""},
-                              {"arguments", kObject, "", {.required = true, .object = &open_schema}}}};
+                              {"arguments", kObject, "", {.required = true, .object = &ollama_open_schema}}}};
 const Schema call_schema{"OllamaToolCall",
                          {{"id", kString, ""},
                           {"type", kString, ""},
                           {"function", kObject, "", {.required = true, .object = &function_schema}}}};
 const Field call_item{"", kObject, "", {.object = &call_schema}};
-const Schema message_schema{
+const Schema ollama_message_schema{
     "OllamaMessage",
     {{"role", kString, "", {.required = true, .choices = {"system", "user", "assistant", "tool"}}},
      {"content", kString, ""},
@@ -67,8 +67,8 @@ const Schema message_schema{
      {"tool_call_id", kString, "of a tool"},
      {"tool_calls", kArray, "of an assistant", {.items = &call_item}},
      {"images", kArray, "", {.only = {Json::array()}, .why = "is not supported: the model reads text"}}}};
-const Field message_item{"", kObject, "", {.object = &message_schema}};
-const Field tool_item{"", kObject, "", {.object = &chat_tool_schema}};
+const Field ollama_message_item{"", kObject, "", {.object = &ollama_message_schema}};
+const Field ollama_tool_item{"", kObject, "", {.object = &chat_tool_schema}};
 
 const std::vector<Field>& common_fields() {
   static const std::vector<Field> fields = {
@@ -77,7 +77,7 @@ const std::vector<Field>& common_fields() {
       {"options", kObject, "", {.object = &options_schema}},
       {"think", kBoolean | kString, "a variable of the chat template"},
       keep_alive_field(),
-      {"format", kString | kObject, "json, or a JSON Schema", {.object = &open_schema}},
+      {"format", kString | kObject, "json, or a JSON Schema", {.object = &ollama_open_schema}},
       {"logprobs", kBoolean, "", {.only = {false}, .why = "is not supported here; use /v1/chat/completions"}},
       {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
       {"truncate", kBoolean, "prompts are never cut", {.is_ignored = true}},
@@ -90,8 +90,8 @@ const Schema chat_schema{
            {{"messages",
              kArray,
              "the conversation; empty: only an answer that the model is there",
-             {.max_items = 10000, .items = &message_item}},
-            {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}}})};
+             {.max_items = 10000, .items = &ollama_message_item}},
+            {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &ollama_tool_item}}})};
 const Schema generate_schema{
     "OllamaGenerateRequest",
     joined(common_fields(),
@@ -117,17 +117,17 @@ const std::vector<Field>& timing_fields() {
       {"eval_count", kInteger, "tokens"},          {"eval_duration", kInteger, "nanoseconds"}};
   return fields;
 }
-const Schema chat_answer_schema{
+const Schema ollama_chat_answer_schema{
     "OllamaChatAnswer",
-    joined(timing_fields(), {{"message", kObject, "", {.required = true, .object = &open_schema}}})};
+    joined(timing_fields(), {{"message", kObject, "", {.required = true, .object = &ollama_open_schema}}})};
 const Schema generate_answer_schema{"OllamaGenerateAnswer",
                                     joined(timing_fields(), {{"response", kString, "", {.required = true}},
                                                              {"thinking", kString, "what the model thought"}})};
-const Schema tags_schema{"OllamaTags", {{"models", kArray, "", {.required = true, .items = &any_item}}}};
+const Schema tags_schema{"OllamaTags", {{"models", kArray, "", {.required = true, .items = &ollama_any_item}}}};
 const Schema show_answer_schema{"OllamaModel",
-                                {{"details", kObject, "", {.required = true, .object = &open_schema}},
-                                 {"model_info", kObject, "", {.required = true, .object = &open_schema}},
-                                 {"capabilities", kArray, "", {.required = true, .items = &string_item}}},
+                                {{"details", kObject, "", {.required = true, .object = &ollama_open_schema}},
+                                 {"model_info", kObject, "", {.required = true, .object = &ollama_open_schema}},
+                                 {"capabilities", kArray, "", {.required = true, .items = &ollama_string_item}}},
                                 true};
 const Schema version_schema{"OllamaVersion", {{"version", kString, "", {.required = true}}}};
 
@@ -258,7 +258,7 @@ Outcome<std::optional<ModelChoice>> find_or_unload(Call& call, bool has_work) {
   return unloads ? std::nullopt : std::optional(std::move(choice));
 }
 
-AnswerOr post_chat(Call& call) {
+AnswerOr post_ollama_chat(Call& call) {
   Json& body = call.body;
   const bool has_work = body.contains("messages") && !body["messages"].empty();
   SERVER_ASSIGN(const std::optional<ModelChoice> choice, find_or_unload(call, has_work));
@@ -408,9 +408,9 @@ std::vector<Endpoint> ollama_endpoints() {
            "/api/chat",
            "text",
            "answer a conversation (Ollama's API)",
-           {{200, "the answer", &chat_answer_schema},
+           {{200, "the answer", &ollama_chat_answer_schema},
             {200, "with stream, lines of the same shape", nullptr, "application/x-ndjson"}},
-           post_chat,
+           post_ollama_chat,
            rules(&chat_schema)},
           {"POST",
            "/api/generate",

@@ -4,7 +4,8 @@
 namespace redline::server {
 namespace {
 
-const Schema document_schema{"OpenApiDocument", {{"openapi", kString, "the version", {.required = true}}}, true};
+const Schema openapi_document_schema{
+    "OpenApiDocument", {{"openapi", kString, "the version", {.required = true}}}, true};
 
 AnswerOr get_openapi(Call& call) { return json_answer(openapi(!call.app.keys().empty())); }
 
@@ -15,7 +16,7 @@ std::vector<Endpoint> openapi_endpoints() {
            "/openapi.json",
            "operations",
            "this description",
-           {{200, "the description of all endpoints", &document_schema}},
+           {{200, "the description of all endpoints", &openapi_document_schema}},
            get_openapi,
            {.needs_key = false}}};
 }

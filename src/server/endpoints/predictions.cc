@@ -13,7 +13,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kMaxWait_s = 60;
 
 const Field event_item{"", kString, "", {.choices = {"start", "completed"}}};
-const Schema request_schema{
+const Schema predictions_request_schema{
     "PredictionRequest",
     {{"model", kString, "a name from /v1/models; may be left out if there is one for images", {.max_length = 1000}},
      {"input", kObject, "what to draw", {.required = true, .object = &image_input_schema()}},
@@ -22,7 +22,7 @@ const Schema request_schema{
      {"version", kString, "models have one version", {.is_ignored = true}},
      {"stream", kBoolean, "events are always there, under urls.events", {.is_ignored = true}}}};
 
-const Field text_item{"", kString, ""}, seed_item{"", kInteger, ""};
+const Field predictions_text_item{"", kString, ""}, seed_item{"", kInteger, ""};
 const Schema progress_schema{"PredictionProgress",
                              {{"step", kInteger, "", {.required = true}}, {"steps", kInteger, "", {.required = true}}}};
 const Schema urls_schema{"PredictionUrls",
@@ -38,7 +38,7 @@ const Schema metrics_schema{"PredictionMetrics",
                              {"executed_share", kNumber, "of the work without a step cache"},
                              {"cache", kString, "the step cache's rule"},
                              {"solver", kString, ""}}};
-const Schema answer_schema{
+const Schema predictions_answer_schema{
     "Prediction",
     {{"id", kString, "", {.required = true}},
      {"model", kString, "", {.required = true}},
@@ -51,21 +51,21 @@ const Schema answer_schema{
      {"output",
       kArray,
       "URLs of the images on this server",
-      {.required = true, .items = &text_item, .is_nullable = true}},
+      {.required = true, .items = &predictions_text_item, .is_nullable = true}},
      {"seeds", kArray, "of each image", {.required = true, .items = &seed_item}},
      {"error", kString, "", {.required = true, .is_nullable = true}},
      {"progress", kObject, "", {.required = true, .object = &progress_schema}},
      {"created_at", kString, "", {.required = true}},
      {"started_at", kString, "", {.required = true, .is_nullable = true}},
      {"completed_at", kString, "", {.required = true, .is_nullable = true}},
-     {"warnings", kArray, "", {.required = true, .items = &text_item}},
+     {"warnings", kArray, "", {.required = true, .items = &predictions_text_item}},
      {"urls", kObject, "", {.required = true, .object = &urls_schema}},
      {"metrics", kObject, "", {.object = &metrics_schema}}}};
-const Field answer_item{"", kObject, "", {.object = &answer_schema}};
-const Schema list_schema{"PredictionList",
-                         {{"results", kArray, "newest first", {.required = true, .items = &answer_item}},
-                          {"next", kString, "", {.required = true, .is_nullable = true}},
-                          {"previous", kString, "", {.required = true, .is_nullable = true}}}};
+const Field answer_item{"", kObject, "", {.object = &predictions_answer_schema}};
+const Schema predictions_list_schema{"PredictionList",
+                                     {{"results", kArray, "newest first", {.required = true, .items = &answer_item}},
+                                      {"next", kString, "", {.required = true, .is_nullable = true}},
+                                      {"previous", kString, "", {.required = true, .is_nullable = true}}}};
 
 /// Waits for the end of a prediction, but not longer than the client wants.
 class WaitingAnswer final : public PredictionAnswer {
@@ -187,19 +187,19 @@ AnswerOr get_image(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> predictions_endpoints() {
-  const DocumentedAnswer one{200, "the prediction", &answer_schema};
+  const DocumentedAnswer one{200, "the prediction", &predictions_answer_schema};
   return {{"POST",
            "/v1/predictions",
            "images",
            "draws images in the background; with the header Prefer: wait=SECONDS the answer waits for the end",
-           {{201, "the prediction, just created or over", &answer_schema}},
+           {{201, "the prediction, just created or over", &predictions_answer_schema}},
            create,
-           {.request = &request_schema, .needs_models = true, .error_statuses = {404}}},
+           {.request = &predictions_request_schema, .needs_models = true, .error_statuses = {404}}},
           {"GET",
            "/v1/predictions",
            "images",
            "the predictions that are remembered",
-           {{200, "all of them", &list_schema}},
+           {{200, "all of them", &predictions_list_schema}},
            list},
           {"GET",
            "/v1/predictions/{id}/events",

@@ -9,8 +9,8 @@ namespace {
 
 constexpr size_t kMaxDocuments = 4096;
 
-const Schema document_schema{"RerankDocument", {{"text", kString, "", {.required = true}}}};
-const Field document_item{"", kString | kObject, "", {.object = &document_schema}};
+const Schema rerank_document_schema{"RerankDocument", {{"text", kString, "", {.required = true}}}};
+const Field document_item{"", kString | kObject, "", {.object = &rerank_document_schema}};
 const Schema rerank_schema{
     "RerankRequest",
     {{"model", kString, "a name from /v1/models; may be left out if there is one for embeddings", {.max_length = 1000}},
@@ -26,16 +26,17 @@ const Schema rerank_schema{
 const Schema result_schema{"RerankResult",
                            {{"index", kInteger, "of the document", {.required = true}},
                             {"relevance_score", kNumber, "higher is more relevant", {.required = true}},
-                            {"document", kObject, "", {.object = &document_schema}}}};
+                            {"document", kObject, "", {.object = &rerank_document_schema}}}};
 const Field result_item{"", kObject, "", {.object = &result_schema}};
-const Schema usage_schema{
+const Schema rerank_usage_schema{
     "RerankUsage",
     {{"prompt_tokens", kInteger, "", {.required = true}}, {"total_tokens", kInteger, "", {.required = true}}}};
-const Schema answer_schema{"RerankAnswer",
-                           {{"id", kString, "", {.required = true}},
-                            {"model", kString, "", {.required = true}},
-                            {"results", kArray, "the most relevant first", {.required = true, .items = &result_item}},
-                            {"usage", kObject, "", {.required = true, .object = &usage_schema}}}};
+const Schema rerank_answer_schema{
+    "RerankAnswer",
+    {{"id", kString, "", {.required = true}},
+     {"model", kString, "", {.required = true}},
+     {"results", kArray, "the most relevant first", {.required = true, .items = &result_item}},
+     {"usage", kObject, "", {.required = true, .object = &rerank_usage_schema}}}};
 
 struct Options {
   std::string id, model;
@@ -92,7 +93,7 @@ std::vector<Endpoint> rerank_endpoints() {
                    path,
                    "embeddings",
                    "documents by their relevance for a query",
-                   {{200, "the documents, the most relevant first", &answer_schema}},
+                   {{200, "the documents, the most relevant first", &rerank_answer_schema}},
                    post_rerank,
                    {.request = &rerank_schema, .needs_models = true, .error_statuses = {404}}});
   return all;

@@ -6,8 +6,8 @@
 namespace redline::server {
 namespace {
 
-const Schema open_schema{"AnyObject", {}, true};
-const Field any_item{"", kAny, ""};
+const Schema responses_open_schema{"AnyObject", {}, true};
+const Field responses_any_item{"", kAny, ""};
 const Schema part_schema{
     "ResponsePart",
     {{"type",
@@ -33,25 +33,25 @@ const Schema item_schema{
      {"summary", kArray, "", {.is_ignored = true}},
      {"encrypted_content", kString, "", {.is_ignored = true}}}};
 const Field item_item{"", kObject, "", {.object = &item_schema}};
-const Schema tool_schema{"ResponseTool",
-                         {{"type", kString, "", {.required = true, .choices = {"function"}}},
-                          {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
-                          {"description", kString, ""},
-                          {"parameters", kObject, "a JSON Schema", {.object = &open_schema}},
-                          {"strict", kBoolean, "", {.is_ignored = true}}}};
-const Field tool_item{"", kObject, "", {.object = &tool_schema}};
-const Schema choice_schema{"ResponseToolChoice",
-                           {{"type", kString, "", {.required = true, .choices = {"function"}}},
-                            {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}}}};
-const Schema text_schema{
+const Schema responses_tool_schema{"ResponseTool",
+                                   {{"type", kString, "", {.required = true, .choices = {"function"}}},
+                                    {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}},
+                                    {"description", kString, ""},
+                                    {"parameters", kObject, "a JSON Schema", {.object = &responses_open_schema}},
+                                    {"strict", kBoolean, "", {.is_ignored = true}}}};
+const Field responses_tool_item{"", kObject, "", {.object = &responses_tool_schema}};
+const Schema responses_choice_schema{"ResponseToolChoice",
+                                     {{"type", kString, "", {.required = true, .choices = {"function"}}},
+                                      {"name", kString, "", {.required = true, .min_length = 1, .max_length = 1000}}}};
+const Schema responses_text_schema{
     "ResponseText",
     {{"format", kObject, "", {.object = &format_schema()}}, {"verbosity", kString, "", {.is_ignored = true}}}};
 const Schema reasoning_schema{"ResponseReasoning",
                               {{"effort", kString, "a variable of the chat template", {.max_length = 100}},
                                {"summary", kString, "", {.is_ignored = true}},
                                {"generate_summary", kString, "", {.is_ignored = true}}}};
-const Schema stream_options_schema{"ResponseStreamOptions",
-                                   {{"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
+const Schema responses_stream_options_schema{
+    "ResponseStreamOptions", {{"include_obfuscation", kBoolean, "there is none", {.is_ignored = true}}}};
 
 std::vector<Field> request_fields() {
   std::vector<Field> fields = {
@@ -64,13 +64,13 @@ std::vector<Field> request_fields() {
        kInteger,
        "tokens to generate; default: what the context has room for",
        {.min = 1, .max = 1e9}},
-      {"text", kObject, "", {.object = &text_schema}},
+      {"text", kObject, "", {.object = &responses_text_schema}},
       {"reasoning", kObject, "", {.object = &reasoning_schema}},
-      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &tool_item}},
+      {"tools", kArray, "functions that the model may call", {.max_items = 1000, .items = &responses_tool_item}},
       {"tool_choice",
        kString | kObject,
        "required: a tool is called; an object: this one is",
-       {.choices = {"auto", "none", "required"}, .object = &choice_schema}},
+       {.choices = {"auto", "none", "required"}, .object = &responses_choice_schema}},
       {"parallel_tool_calls", kBoolean, "false: at most one call"},
       {"truncation", kString, "", {.only = {"disabled"}, .why = "is not supported: prompts are never cut"}},
       {"background", kBoolean, "", {.only = {false}, .why = "is not supported"}},
@@ -78,11 +78,11 @@ std::vector<Field> request_fields() {
       {"context_management", kArray, "prompts are never cut", {.is_ignored = true}},
       {"max_tool_calls", kInteger, "tools are called by the client", {.is_ignored = true}},
       {"top_logprobs", kInteger, "", {.only = {0}, .why = "is not supported here; use /v1/chat/completions"}},
-      {"stream_options", kObject, "", {.object = &stream_options_schema}},
+      {"stream_options", kObject, "", {.object = &responses_stream_options_schema}},
   };
   return joined(std::move(fields), generation_fields());
 }
-const Schema request_schema{
+const Schema responses_request_schema{
     .name = "ResponseRequest", .fields = request_fields(), .refused = [] {
       auto refused = refused_generation_fields();
       refused.emplace_back("previous_response_id",
@@ -92,17 +92,18 @@ const Schema request_schema{
       refused.emplace_back("prompt", "is not supported: nothing is stored");
       return refused;
     }()};
-const Schema answer_schema{"Response",
-                           {{"id", kString, "", {.required = true}},
-                            {"object", kString, "", {.required = true, .choices = {"response"}}},
-                            {"created_at", kInteger, "", {.required = true}},
-                            {"status", kString, "", {.required = true, .choices = {"completed", "incomplete"}}},
-                            {"model", kString, "", {.required = true}},
-                            {"output", kArray, "items", {.required = true, .items = &any_item}},
-                            {"usage", kObject, "", {.required = true, .object = &open_schema}}},
-                           true};
+const Schema responses_answer_schema{
+    "Response",
+    {{"id", kString, "", {.required = true}},
+     {"object", kString, "", {.required = true, .choices = {"response"}}},
+     {"created_at", kInteger, "", {.required = true}},
+     {"status", kString, "", {.required = true, .choices = {"completed", "incomplete"}}},
+     {"model", kString, "", {.required = true}},
+     {"output", kArray, "items", {.required = true, .items = &responses_any_item}},
+     {"usage", kObject, "", {.required = true, .object = &responses_open_schema}}},
+    true};
 
-Outcome<ChatPrompt> prompt_of(const Json& body) {
+Outcome<ChatPrompt> responses_prompt(const Json& body) {
   ChatPrompt prompt;
   if (body.contains("instructions")) prompt.messages.push_back({{"role", "system"}, {"content", body["instructions"]}});
   const Json& input = body["input"];
@@ -326,7 +327,7 @@ AnswerOr post_responses(Call& call) {
     SERVER_ASSIGN(call.constraint, constraint_of_format(body["text"]["format"], "text.format"));
   }
   SERVER_ASSIGN(GenerateRequest request, generation_request(call, choice));
-  SERVER_ASSIGN(ChatPrompt prompt, prompt_of(body));
+  SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body));
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
   if (auto error = set_prompt(choice.model->engine(), prompt, "input", request)) return *error;
@@ -338,14 +339,14 @@ AnswerOr post_responses(Call& call) {
 }  // namespace
 
 std::vector<Endpoint> responses_endpoints() {
-  return {
-      {"POST",
-       "/v1/responses",
-       "text",
-       "answer a conversation (OpenAI's Responses API)",
-       {{200, "the response; with stream, events", &answer_schema}, {200, "with stream", nullptr, "text/event-stream"}},
-       post_responses,
-       {.request = &request_schema, .needs_models = true, .error_statuses = {404}}}};
+  return {{"POST",
+           "/v1/responses",
+           "text",
+           "answer a conversation (OpenAI's Responses API)",
+           {{200, "the response; with stream, events", &responses_answer_schema},
+            {200, "with stream", nullptr, "text/event-stream"}},
+           post_responses,
+           {.request = &responses_request_schema, .needs_models = true, .error_statuses = {404}}}};
 }
 
 }  // namespace redline::server

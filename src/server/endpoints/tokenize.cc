@@ -4,11 +4,11 @@
 namespace redline::server {
 namespace {
 
-constexpr double kMaxToken = 2147483647;
+constexpr double kTokenizeMaxToken = 2147483647;
 
-const Field token_item{"", kInteger, "", {.min = 0, .max = kMaxToken}};
-const Field any_item{"", kAny, ""};
-const Field string_item{"", kString, ""};
+const Field tokenize_token_item{"", kInteger, "", {.min = 0, .max = kTokenizeMaxToken}};
+const Field tokenize_any_item{"", kAny, ""};
+const Field tokenize_string_item{"", kString, ""};
 
 const Schema tokenize_schema{
     "TokenizeRequest",
@@ -22,17 +22,17 @@ const Schema tokenize_schema{
      {"return_token_strs", kBoolean, "vLLM's shape: return the text of each token"}}};
 const Schema tokens_schema{
     "TokenizeAnswer",
-    {{"tokens", kArray, "ids; with_pieces: objects {id, piece}", {.required = true, .items = &any_item}},
+    {{"tokens", kArray, "ids; with_pieces: objects {id, piece}", {.required = true, .items = &tokenize_any_item}},
      {"count", kInteger, "number of tokens"},
      {"max_model_len", kInteger, "tokens of the context"},
-     {"token_strs", kArray, "the text of each token", {.items = &string_item}}}};
+     {"token_strs", kArray, "the text of each token", {.items = &tokenize_string_item}}}};
 const Schema detokenize_schema{
     "DetokenizeRequest",
     {{"model", kString, "a name from /v1/models", {.max_length = 1000}},
-     {"tokens", kArray, "ids", {.required = true, .max_items = 1 << 20, .items = &token_item}}}};
-const Schema text_schema{"DetokenizeAnswer",
-                         {{"prompt", kString, "the text, in vLLM's shape", {.required = true}},
-                          {"content", kString, "the text, in llama.cpp's shape", {.required = true}}}};
+     {"tokens", kArray, "ids", {.required = true, .max_items = 1 << 20, .items = &tokenize_token_item}}}};
+const Schema tokenize_text_schema{"DetokenizeAnswer",
+                                  {{"prompt", kString, "the text, in vLLM's shape", {.required = true}},
+                                   {"content", kString, "the text, in llama.cpp's shape", {.required = true}}}};
 
 AnswerOr post_tokenize(Call& call) {
   const Json& body = call.body;
@@ -94,7 +94,7 @@ std::vector<Endpoint> tokenize_endpoints() {
            "/detokenize",
            "tokens",
            "token ids to text",
-           {{200, "the text", &text_schema}},
+           {{200, "the text", &tokenize_text_schema}},
            post_detokenize,
            {.request = &detokenize_schema, .needs_models = true, .error_statuses = {404}}}};
 }

@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxGbnfDepth = 200;
 
 class GbnfParser {
  public:
@@ -98,7 +98,7 @@ class GbnfParser {
   }
 
   Result<Grammar::Expr> parse_choice(int depth) {
-    if (depth > kMaxDepth) return error("groups are nested more than {} deep", kMaxDepth);
+    if (depth > kMaxGbnfDepth) return error("groups are nested more than {} deep", kMaxGbnfDepth);
     std::vector<Grammar::Expr> items;
     REDLINE_ASSIGN(const Grammar::Expr first, parse_sequence(depth));
     items.push_back(first);
@@ -119,7 +119,7 @@ class GbnfParser {
       const char c = peek();
       if (c == '*' || c == '+' || c == '?' || c == '{') {
         if (items.empty()) return error("\"{}\" repeats nothing", c);
-        if (++repetitions > kMaxDepth) return error("more than {} repetitions of one item", kMaxDepth);
+        if (++repetitions > kMaxGbnfDepth) return error("more than {} repetitions of one item", kMaxGbnfDepth);
         REDLINE_ASSIGN(const Bounds bounds, parse_bounds(depth > 0));
         items.back() = grammar_.repeat(items.back(), bounds.least, bounds.greatest);
         skip_space(depth > 0);

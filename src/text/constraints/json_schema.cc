@@ -21,7 +21,7 @@ using Json = nlohmann::ordered_json;
 using Schemas = std::vector<const Json*>;  // all of them hold
 
 constexpr uint32_t kUnbounded = Grammar::kUnbounded;
-constexpr size_t kMaxDepth = 128;  // of the schema's text
+constexpr size_t kMaxSchemaDepth = 128;  // of the schema's text
 constexpr size_t kMaxPatterns = 4, kMaxUniqueValues = 8, kMaxDivisor = 1000, kMaxRules = 20'000;
 
 enum Types : uint8_t { kNull = 1, kBoolean = 2, kInteger = 4, kFraction = 8, kString = 16, kArray = 32, kObject = 64 };
@@ -134,7 +134,8 @@ class SchemaCompiler {
       auto [value, pointer, depth] = std::move(work.back());
       work.pop_back();
       REDLINE_TRY(deadline_.check());
-      if (depth > kMaxDepth) return invalid_argument("JSON schema: values are nested more than {} deep", kMaxDepth);
+      if (depth > kMaxSchemaDepth)
+        return invalid_argument("JSON schema: values are nested more than {} deep", kMaxSchemaDepth);
       if (value->is_object()) {
         if (const Json* anchor = find(*value, "$anchor"); anchor && anchor->is_string())
           anchors_.emplace(anchor->get<std::string>(), value);
@@ -348,7 +349,7 @@ class SchemaCompiler {
   // The alternatives of anyOf and oneOf, one after the other; `chosen` lists have been decided.
   Result<Grammar::Expr> cases(Schemas schemas, std::set<const Json*> chosen, size_t depth) {
     REDLINE_TRY(deadline_.check());
-    if (depth > kMaxDepth) return invalid_argument("JSON schema: anyOf and oneOf are nested too deep");
+    if (depth > kMaxSchemaDepth) return invalid_argument("JSON schema: anyOf and oneOf are nested too deep");
     std::vector<const Json*> alternatives;
     REDLINE_TRY(flatten(schemas, alternatives));
     std::erase_if(alternatives, [&](const Json* list) { return chosen.contains(list); });
@@ -988,7 +989,7 @@ class SchemaCompiler {
 
   Result<bool> validates(const Json& value, const Json& schema, size_t depth) {
     REDLINE_TRY(deadline_.check());
-    if (depth > 2 * kMaxDepth) return wrong(schema, "$ref", "refers to itself without end");
+    if (depth > 2 * kMaxSchemaDepth) return wrong(schema, "$ref", "refers to itself without end");
     if (schema.is_boolean()) return schema.get<bool>();
     REDLINE_TRY(check(schema));
     const auto holds = [&](const Json& v, const Json& s) { return validates(v, s, depth + 1); };
@@ -1110,7 +1111,7 @@ Result<Grammar::Rule> add_json_schema(Grammar& grammar, std::string_view schema,
   try {
     // The callback bounds the nesting while the text is read.
     root = Json::parse(schema.begin(), schema.end(), [&](int depth, Json::parse_event_t, Json&) {
-      if (depth > static_cast<int>(4 * kMaxDepth)) throw std::length_error("nested too deep");
+      if (depth > static_cast<int>(4 * kMaxSchemaDepth)) throw std::length_error("nested too deep");
       return true;
     });
   } catch (const Json::parse_error& e) {

@@ -10,7 +10,7 @@
 namespace redline {
 namespace {
 
-constexpr int kMaxDepth = 200;
+constexpr int kMaxRegexDepth = 200;
 constexpr uint32_t kMaxAnchoredCopies = 16;
 
 template <class Has>
@@ -153,7 +153,7 @@ class RegexParser {
   uint32_t add_class(ClassItem item) { return add_class(RegexSyntax::Class{false, {item}}); }
 
   Result<uint32_t> parse_choice(int depth) {
-    if (depth > kMaxDepth) return error("groups are nested more than {} deep", kMaxDepth);
+    if (depth > kMaxRegexDepth) return error("groups are nested more than {} deep", kMaxRegexDepth);
     std::vector<uint32_t> items;
     do {
       REDLINE_ASSIGN(const uint32_t item, parse_sequence(depth));

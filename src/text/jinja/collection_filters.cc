@@ -387,7 +387,7 @@ Value tojson(Evaluation& e, Value x, Values v) {
 }
 
 // clang-format off
-const FilterRow kFilters[] = {
+const FilterRow kCollectionFilters[] = {
     {"attr", {1, {"name"}}, get_attribute},
     {"batch", {1, {"linecount", "fill_with"}}, batch},
     {"count", {}, get_length},
@@ -419,6 +419,6 @@ const FilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterRow> collection_filters() { return kFilters; }
+std::span<const FilterRow> collection_filters() { return kCollectionFilters; }
 
 }  // namespace redline::jinja

@@ -28,7 +28,7 @@ std::string_view text_of(Evaluation& e, Value value) {
   return {};
 }
 
-int64_t int_or(Evaluation& e, Value value, int64_t otherwise) {
+int64_t count_or(Evaluation& e, Value value, int64_t otherwise) {
   if (value.is_missing()) return otherwise;
   if (value.is_int()) return value.as_int();
   e.fail("'{}' object cannot be interpreted as an integer", type_name(value));
@@ -57,7 +57,7 @@ std::optional<ByteRange> byte_range(Evaluation& e, Value self, Value start, Valu
   const int64_t size = length_of(*self.as_str());
   const auto index = [&](Value v, int64_t otherwise) {
     if (v.is_missing() || v.is_none()) return otherwise;
-    const int64_t at = int_or(e, v, otherwise);
+    const int64_t at = count_or(e, v, otherwise);
     return at < 0 ? std::max<int64_t>(at + size, 0) : at;
   };
   const int64_t first = index(start, 0), last = std::min(index(stop, size), size);
@@ -84,7 +84,7 @@ Value stripped(Evaluation& e, Value self, Values v) {
 
 template <bool from_right>
 Value split(Evaluation& e, Value self, Values v) {
-  const int64_t most = int_or(e, v[1], -1);
+  const int64_t most = count_or(e, v[1], -1);
   if (!e.charge_bytes(self.text().size())) return self;
   if (v[0].is_missing() || v[0].is_none())
     return parts(e, self, from_right ? rsplit_space(self.text(), most) : split_space(self.text(), most));
@@ -155,15 +155,15 @@ Value count(Evaluation& e, Value self, Values v) {
   return Value::integer(found);
 }
 
-Value replace(Evaluation& e, Value self, Values v) {
+Value replace_method(Evaluation& e, Value self, Values v) {
   const std::string_view from = text_of(e, v[0]), to = text_of(e, v[1]);
-  const int64_t most = int_or(e, v[2], -1);
+  const int64_t most = count_or(e, v[2], -1);
   const std::string escaped = self.is_markup() && !v[1].is_markup() ? escape_html(to) : std::string(to);
   if (e.failed() || !e.charge_bytes(replaced_bytes(self.text(), from, escaped, most))) return self;
   return made(e, self, replaced(self.text(), from, escaped, most));
 }
 
-Value join(Evaluation& e, Value self, Values v) {
+Value join_method(Evaluation& e, Value self, Values v) {
   std::string out;
   Iterator* items = iterate(e, v[0]);
   Value item;
@@ -185,7 +185,7 @@ Value join(Evaluation& e, Value self, Values v) {
 /// ljust, rjust and center.
 template <char align>
 Value justified(Evaluation& e, Value self, Values v) {
-  const int64_t width = int_or(e, v[0], 0), size = length_of(*self.as_str());
+  const int64_t width = count_or(e, v[0], 0), size = length_of(*self.as_str());
   const std::string_view fill = v[1].is_missing() ? std::string_view(" ") : text_of(e, v[1]);
   if (e.failed()) return self;
   if (count_chars(fill) != 1) return e.fail("The fill character must be exactly one character long");
@@ -201,7 +201,7 @@ Value justified(Evaluation& e, Value self, Values v) {
 }
 
 Value zfill(Evaluation& e, Value self, Values v) {
-  const int64_t missing = int_or(e, v[0], 0) - length_of(*self.as_str());
+  const int64_t missing = count_or(e, v[0], 0) - length_of(*self.as_str());
   if (missing <= 0 || !e.charge_bytes(static_cast<size_t>(missing))) return self;
   std::string_view text = self.text();
   std::string out;
@@ -214,7 +214,7 @@ Value zfill(Evaluation& e, Value self, Values v) {
 }
 
 Value expandtabs(Evaluation& e, Value self, Values v) {
-  const int64_t size = int_or(e, v[0], 8);
+  const int64_t size = count_or(e, v[0], 8);
   const std::string_view text = self.text();
   const auto tabs = static_cast<size_t>(std::count(text.begin(), text.end(), '\t'));
   if (size > 0 && tabs > 0 &&
@@ -320,7 +320,7 @@ const Method kStringMethods[] = {
     {"isspace", {}, all_chars<is_space>},
     {"istitle", {}, istitle},
     {"isupper", {}, is_case<is_upper, is_lower>},
-    {"join", {1, {"_iterable"}}, join},
+    {"join", {1, {"_iterable"}}, join_method},
     {"ljust", {1, {"_width", "_fillchar"}}, justified<'<'>},
     {"lower", {}, mapped<to_lower>},
     {"lstrip", {0, {"_chars"}}, stripped<strip_left>},
@@ -328,7 +328,7 @@ const Method kStringMethods[] = {
     {"partition", {1, {"_sep"}}, partition<false>},
     {"removeprefix", {1, {"_prefix"}}, removed_affix<true>},
     {"removesuffix", {1, {"_suffix"}}, removed_affix<false>},
-    {"replace", {2, {"_old", "_new", "_count"}}, replace},
+    {"replace", {2, {"_old", "_new", "_count"}}, replace_method},
     {"rfind", {1, {"_sub", "_start", "_end"}}, find_text<true, false>},
     {"rindex", {1, {"_sub", "_start", "_end"}}, find_text<true, true>},
     {"rjust", {1, {"_width", "_fillchar"}}, justified<'>'>},
@@ -352,7 +352,7 @@ Value list_index(Evaluation& e, Value self, Values v) {
   const auto items = self.as_list()->span();
   const auto size = static_cast<int64_t>(items.size());
   const auto bound = [&](Value value, int64_t otherwise) {
-    const int64_t at = int_or(e, value, otherwise);
+    const int64_t at = count_or(e, value, otherwise);
     return std::clamp<int64_t>(at < 0 ? at + size : at, 0, size);
   };
   const int64_t stop = bound(v[2], size);

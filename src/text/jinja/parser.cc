@@ -14,7 +14,7 @@ namespace {
 
 constexpr int kMaxDepth = 400;  ///< of an expression, and of nested blocks
 
-struct Failure {};  ///< thrown within this file only; the error is in error_
+struct ParseFailure {};  ///< thrown within this file only; the error is in error_
 
 class Parser {
  public:
@@ -25,7 +25,7 @@ class Parser {
     try {
       body = statements({});
       return true;
-    } catch (const Failure&) {
+    } catch (const ParseFailure&) {
       return false;
     }
   }
@@ -71,7 +71,7 @@ class Parser {
   [[noreturn]] void fail(std::string message) { fail_at(now().position, std::move(message)); }
   [[noreturn]] void fail_at(Position position, std::string message, Code code = Code::invalid_argument) {
     error_ = {code, std::move(message), position};
-    throw Failure();
+    throw ParseFailure();
   }
 
   /// Blocks and expressions that contain each other: bounds the recursion of this parser.

@@ -8,7 +8,7 @@
 namespace redline::jinja {
 namespace {
 
-struct Failure {};  ///< thrown within this file only
+struct ScopeFailure {};  ///< thrown within this file only
 
 /// What has a frame of its own: the template, a macro, a recursive loop, the condition of a loop.
 struct Function {
@@ -277,7 +277,7 @@ class Resolver {
 
   [[noreturn]] void fail(Position position, std::string message) {
     error_ = {Code::invalid_argument, std::move(message), position};
-    throw Failure();
+    throw ScopeFailure();
   }
 
   Function* new_function(const Function* parent) {
@@ -584,7 +584,7 @@ bool resolve_names(Nodes& body, Scope& root, SyntaxError& error) {
   try {
     Resolver(error).run(body, root);
     return true;
-  } catch (const Failure&) {
+  } catch (const ScopeFailure&) {
     return false;
   }
 }

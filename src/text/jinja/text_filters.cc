@@ -280,7 +280,7 @@ Value round(Evaluation& e, Value x, Values v) {
 }
 
 // clang-format off
-const FilterRow kFilters[] = {
+const FilterRow kTextFilters[] = {
     {"capitalize", {}, capitalize},
     {"center", {0, {"width"}}, center},
     {"e", {}, escape},
@@ -309,6 +309,6 @@ const FilterRow kFilters[] = {
 
 }  // namespace
 
-std::span<const FilterRow> text_filters() { return kFilters; }
+std::span<const FilterRow> text_filters() { return kTextFilters; }
 
 }  // namespace redline::jinja

@@ -1,0 +1,25 @@
+// A token for every whole word.
+#pragma once
+
+#include "text/bpe.h"
+
+namespace redline {
+
+/// tokenizers' WordLevel: a piece that is a word of the vocabulary is its token, every other one is unknown.
+class WordLevelModel : public TokenModel {
+ public:
+  /// `is_word`: of each token; tokens that were added to the model's vocabulary are none.
+  WordLevelModel(const Vocabulary& vocabulary, std::vector<bool> is_word, TokenId unk)
+      : vocabulary_(vocabulary), is_word_(std::move(is_word)), unk_(unk) {}
+  void encode(std::string_view word, std::vector<TokenId>& ids) const override {
+    const TokenId id = vocabulary_.find(word);
+    ids.push_back(id >= 0 && is_word_[static_cast<size_t>(id)] ? id : unk_);
+  }
+
+ private:
+  const Vocabulary& vocabulary_;
+  std::vector<bool> is_word_;
+  TokenId unk_;
+};
+
+}  // namespace redline

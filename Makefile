@@ -7,9 +7,10 @@
 #                   tools/check format layers tree
 #   make asan | ubsan | tsan    the tests under a sanitizer
 #   make fuzz       a minute of fuzzing      make format | tidy    the sources
+#   make wheel      the Python package, build/wheelhouse/redline-*.whl
 #   make install    to PREFIX (/usr/local)   make clean            removes build/
 # SETUP=: leaves out the installation of packages. CXX, CMAKE_FLAGS and TEST_FLAGS are passed on.
-.PHONY: release dev demo test check asan ubsan tsan fuzz format tidy install clean
+.PHONY: release dev demo test check asan ubsan tsan fuzz format tidy wheel install clean
 SETUP ?= tools/setup.sh
 PREFIX ?= /usr/local
 FUZZ_SECONDS ?= 60
@@ -64,6 +65,10 @@ format:
 tidy:
 	@$(SETUP) test
 	tools/check --all-files headers tidy
+
+wheel:
+	$(call build,release,test)
+	tools/make_wheel.sh release build/wheelhouse
 
 install: release
 	cmake --install build/release --prefix $(PREFIX)

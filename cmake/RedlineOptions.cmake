@@ -9,6 +9,11 @@ endif()
 # The kernels ask for -O3 themselves; elsewhere it buys nothing and costs build time.
 string(REPLACE "-O3" "-O2" CMAKE_CXX_FLAGS_RELEASE "${CMAKE_CXX_FLAGS_RELEASE}")
 
+# The same objects serve the binary and libredline.so, which exports the C interface and nothing else.
+set(CMAKE_POSITION_INDEPENDENT_CODE ON)
+set(CMAKE_CXX_VISIBILITY_PRESET hidden)
+set(CMAKE_VISIBILITY_INLINES_HIDDEN ON)
+
 option(REDLINE_TESTS "build the tests" OFF)
 option(REDLINE_FUZZ "build the fuzz targets (needs clang)" OFF)
 option(REDLINE_WERROR "treat warnings as errors" OFF)  # on in the presets that developers build, where the compiler is known
@@ -17,7 +22,7 @@ set(REDLINE_SANITIZE "" CACHE STRING "address, undefined, thread, or a comma-sep
 add_compile_options(-Wall -Wextra -Wno-unused-parameter -Wno-missing-field-initializers -fno-math-errno)
 if(CMAKE_CXX_COMPILER_ID STREQUAL GNU AND CMAKE_CXX_COMPILER_VERSION VERSION_LESS 13)
   add_compile_options(-Wno-restrict -Wno-stringop-overflow)  # false alarms on std::string + (GCC bug 105651)
-  add_compile_options("$<$<CONFIG:Release>:-Wno-maybe-uninitialized;-Wno-array-bounds;-Wno-stringop-overread>")
+  add_compile_options(-Wno-maybe-uninitialized -Wno-array-bounds -Wno-stringop-overread)  # and on whatever -O2 or a unity build inlines
 endif()
 add_compile_options($<$<CONFIG:Release>:-ffile-prefix-map=${PROJECT_SOURCE_DIR}/=>)  # the binary names sources, not folders
 if(REDLINE_WERROR)

@@ -20,7 +20,7 @@ import sys
 import tempfile
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
-COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests", "bench", "fuzz")
+COPIED = ("CMakeLists.txt", "cmake", "include", "src", "tests", "bench", "examples", "fuzz")
 LEFT_OUT = shutil.ignore_patterns("golden", "corpus", "seeds", "*.zip", "__pycache__")
 
 
@@ -365,7 +365,7 @@ def compile_touched(tree, sources):
     """Configures the copy and compiles `sources` with the commands of its build. Gives what went wrong, or ""."""
     build = tree.root / "build"
     configure = subprocess.run(
-        ["cmake", "-S", tree.root, "-B", build, "-DREDLINE_TESTS=ON", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON",
+        ["cmake", "-S", tree.root, "-B", build, "-DREDLINE_TESTS=ON", "-DREDLINE_UNITY=OFF", "-DCMAKE_DISABLE_PRECOMPILE_HEADERS=ON",
          "-DCMAKE_BUILD_TYPE=Debug", "--log-level=WARNING"], text=True, capture_output=True)
     if configure.returncode:
         return configure.stderr

@@ -63,6 +63,7 @@ one "web page" tools/test_web.sh
 if [ $demo = yes ]; then
   one demo make --no-print-directory demo PRESET=dev
   one install tools/check_install.sh dev
+  one wheel tools/check_wheel.sh dev
 fi
 # The fuzz targets are a build of their own with sanitizers, which takes minutes from cold.
 kLatestFuzz=1320

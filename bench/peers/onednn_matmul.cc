@@ -3,6 +3,7 @@
 
 #include <cstdio>
 #include <oneapi/dnnl/dnnl.hpp>
+#include <stdexcept>
 
 #include "lab/kernels/onednn_matmul.h"
 
@@ -25,9 +26,20 @@ memory::data_type type_of(redline::DType type) {
                                          : memory::data_type::s8;
 }
 
+// Without VNNI, oneDNN adds pairs of int8 products in 16 bits, which saturate: the sums are wrong, not merely slow.
+bool has_exact_int8_sums() {
+  const auto bits = static_cast<unsigned>(dnnl::get_effective_cpu_isa());
+  const auto vnni =
+      (static_cast<unsigned>(dnnl::cpu_isa::avx512_core_vnni) & ~static_cast<unsigned>(dnnl::cpu_isa::avx512_core)) |
+      (static_cast<unsigned>(dnnl::cpu_isa::avx2_vnni) & ~static_cast<unsigned>(dnnl::cpu_isa::avx2));
+  return (bits & vnni) != 0;
+}
+
 void* make(const redline::lab::OneDnnAsked& asked, char* reason, int64_t room) try {
   omp_set_num_threads(1);
   const auto type = type_of(asked.type);
+  if (type == memory::data_type::s8 && !has_exact_int8_sums())
+    throw std::runtime_error("its int8 sums saturate on a CPU without VNNI");
   auto product = std::make_unique<Product>();
   dnnl::primitive_attr attributes;
   if (asked.type == redline::DType::kI8) attributes.set_output_scales(1 << 1, {asked.scales, asked.scales + asked.n});
@@ -75,7 +87,7 @@ bool run(void* product, const void* x, const void* packed, float* y) try {
 
 }  // namespace
 
-extern "C" const redline::lab::OneDnnModule* redline_onednn() {
+extern "C" __attribute__((visibility("default"))) const redline::lab::OneDnnModule* redline_onednn() {
   static const std::string version = [] {
     const dnnl_version_t* v = dnnl_version();
     return std::to_string(v->major) + "." + std::to_string(v->minor) + "." + std::to_string(v->patch);

@@ -6,6 +6,8 @@
 
 #include <cmath>
 
+#include "base/elapsed.h"
+
 namespace redline {
 namespace {
 
@@ -120,7 +122,7 @@ std::string Progress::text_of(int64_t done, double seconds, size_t max_size) con
 }
 
 void Progress::show(bool is_first) {
-  const double now = std::chrono::duration<double>(Clock::now() - begin_).count();
+  const double now = seconds_since(begin_);
   const int64_t done = done_.load(std::memory_order_relaxed);
   double unset = -1;
   if (done > 0) first_s_.compare_exchange_strong(unset, now);

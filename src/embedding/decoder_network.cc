@@ -11,7 +11,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxSequences = 64;
+constexpr int64_t kMaxDecoderSequences = 64;
 
 /// Takes the output matrix off, with a soft cap behind it: rows of "logits" are then hidden states after the last norm.
 Status keep_hidden(Graph& graph) {
@@ -91,11 +91,11 @@ Result<std::unique_ptr<TextNetwork>> make_decoder_network(LanguageModel& model, 
   TextEngineOptions o;
   o.dtype = options.dtype;
   o.use_interpreter = options.use_interpreter;
-  o.max_sequences = kMaxSequences;
+  o.max_sequences = kMaxDecoderSequences;
   o.max_batch_tokens = options.max_batch_tokens;
   // A batch of texts, each on whole pages.
   const int64_t tokens = std::max(options.max_batch_tokens, options.max_length);
-  o.cache_tokens = tokens + kMaxSequences * kKvPageTokens;
+  o.cache_tokens = tokens + kMaxDecoderSequences * kKvPageTokens;
   const int64_t width = model.config.hidden_size;
   REDLINE_ASSIGN(auto stepper, Stepper::make(std::move(model.graph), description, o, runtime));
   return std::unique_ptr<TextNetwork>(new DecoderNetwork(std::move(stepper), width, tokens));

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxSequences = 256;
+constexpr int64_t kMaxEncoderSequences = 256;
 
 ExecutableOptions executable_options(const EmbeddingOptions& options, RuntimeResources& runtime) {
   ExecutableOptions e;
@@ -63,7 +63,8 @@ class EncoderNetwork final : public TextNetwork {
 
 Result<std::unique_ptr<TextNetwork>> make_encoder_network(EncoderModel& model, const EmbeddingOptions& options,
                                                           RuntimeResources& runtime) {
-  const TextNetwork::Limits limits = {options.max_batch_tokens, std::min(options.max_batch_tokens, kMaxSequences)};
+  const TextNetwork::Limits limits = {options.max_batch_tokens,
+                                      std::min(options.max_batch_tokens, kMaxEncoderSequences)};
   ExecutableOptions e = executable_options(options, runtime);
   e.compile.bounds[Symbol::kTokens] = limits.tokens;
   e.compile.bounds[Symbol::kSequences] = limits.sequences;

@@ -14,7 +14,7 @@ constexpr uint64_t kLeastKeyBytes = 8 + 1 + 4 + 1;             // length, name, 
 constexpr uint64_t kLeastTensorBytes = 8 + 1 + 4 + 8 + 4 + 8;  // length, name, rank, one size, type, offset
 constexpr uint64_t kMaxKeyBytes = 65535;                       // the format's own limit
 constexpr uint64_t kMaxNameBytes = 1024;                       // ggml stops at 63, stable-diffusion.cpp at 127
-constexpr uint32_t kMaxRank = 4;
+constexpr uint32_t kGgufMaxRank = 4;
 
 /// Longer strings need a heap allocation besides the std::string.
 constexpr size_t kInlineString = 15;
@@ -292,7 +292,7 @@ class GgufParser {
     REDLINE_TRY(read_name(in, kMaxNameBytes, "tensor name", tensor.name, "tensor"));
     uint32_t rank = 0;
     REDLINE_TRY(in.read(rank, "tensor rank"));
-    if (rank == 0 || rank > kMaxRank) return in.error_at(at, "{} dimensions, expected 1 to {}", rank, kMaxRank);
+    if (rank == 0 || rank > kGgufMaxRank) return in.error_at(at, "{} dimensions, expected 1 to {}", rank, kGgufMaxRank);
 
     std::vector<int64_t>& shape = tensor.view.shape;
     shape.resize(rank);

@@ -18,18 +18,18 @@ constexpr int kMaxScans = 200;
 
 // libjpeg reports errors with longjmp, which skips destructors: as in png.cc, functions that call setjmp have trivial
 // locals only.
-struct Session {
+struct JpegSession {
   jpeg_decompress_struct jpeg = {};
   jpeg_error_mgr errors = {};
   jpeg_progress_mgr progress = {};
   std::jmp_buf leave;
   char message[JMSG_LENGTH_MAX] = "";
 
-  Session() {
+  JpegSession() {
     jpeg.err = jpeg_std_error(&errors);
     jpeg.client_data = this;
     errors.error_exit = [](j_common_ptr jpeg) {
-      auto* session = static_cast<Session*>(jpeg->client_data);
+      auto* session = static_cast<JpegSession*>(jpeg->client_data);
       jpeg->err->format_message(jpeg, session->message);
       std::longjmp(session->leave, 1);
     };
@@ -37,17 +37,17 @@ struct Session {
     errors.output_message = [](j_common_ptr) {};
     progress.progress_monitor = [](j_common_ptr jpeg) {
       if (reinterpret_cast<j_decompress_ptr>(jpeg)->input_scan_number <= kMaxScans) return;
-      auto* session = static_cast<Session*>(jpeg->client_data);
+      auto* session = static_cast<JpegSession*>(jpeg->client_data);
       std::snprintf(session->message, sizeof(session->message), "more than %d scans", kMaxScans);
       std::longjmp(session->leave, 1);
     };
   }
-  ~Session() { jpeg_destroy_decompress(&jpeg); }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  ~JpegSession() { jpeg_destroy_decompress(&jpeg); }
+  JpegSession(const JpegSession&) = delete;
+  JpegSession& operator=(const JpegSession&) = delete;
 };
 
-bool read_header(Session& s, std::string_view bytes) {
+bool read_jpeg_header(JpegSession& s, std::string_view bytes) {
   if (setjmp(s.leave)) return false;
   jpeg_create_decompress(&s.jpeg);
   s.jpeg.progress = &s.progress;
@@ -63,7 +63,7 @@ bool read_header(Session& s, std::string_view bytes) {
   return true;
 }
 
-bool read_rows(Session& s, uint8_t* rgb) {
+bool read_jpeg_rows(JpegSession& s, uint8_t* rgb) {
   if (setjmp(s.leave)) return false;
   s.jpeg.out_color_space = JCS_RGB;
   jpeg_start_decompress(&s.jpeg);
@@ -79,7 +79,7 @@ constexpr std::string_view kExifHead("Exif\0\0", 6);
 constexpr int kExifMarker = JPEG_APP0 + 1;
 
 // The TIFF of the EXIF marker, as long as the session lives; "" if there is none.
-std::string_view exif_of(const jpeg_decompress_struct& jpeg) {
+std::string_view jpeg_exif(const jpeg_decompress_struct& jpeg) {
   for (jpeg_saved_marker_ptr marker = jpeg.marker_list; marker; marker = marker->next) {
     const std::string_view data(reinterpret_cast<const char*>(marker->data), marker->data_length);
     if (marker->marker == kExifMarker && data.starts_with(kExifHead)) return data.substr(kExifHead.size());
@@ -113,7 +113,7 @@ struct Writer {
   Writer& operator=(const Writer&) = delete;
 };
 
-bool write_all(Writer& w, const RgbImage& image, std::string_view exif) {
+bool write_all_jpeg(Writer& w, const RgbImage& image, std::string_view exif) {
   if (setjmp(w.leave)) return false;
   jpeg_create_compress(&w.jpeg);
   w.jpeg.client_data = &w;
@@ -152,19 +152,19 @@ Result<std::string> encode_jpeg(const RgbImage& image, const ImageText& text) {
   constexpr size_t kMaxMarker = 65533;
   if (exif.size() > kMaxMarker) exif.clear();  // longer than a marker can be
   Writer writer;
-  if (!write_all(writer, image, exif)) return invalid_argument("JPEG: {}", writer.message);
+  if (!write_all_jpeg(writer, image, exif)) return invalid_argument("JPEG: {}", writer.message);
   return std::string(reinterpret_cast<const char*>(writer.bytes), writer.size);
 }
 
 Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, ImageText* text) {
   if (!bytes.starts_with("\xff\xd8\xff"))
     return invalid_argument("{}: not a JPEG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
-  Session session;
+  JpegSession session;
   const auto is_incomplete = [&] { return session.errors.msg_code == JERR_INPUT_EOF; };
   const auto incomplete = [&] {
     return invalid_argument("{}: incomplete JPEG: the file ends early, after {} bytes", name, bytes.size());
   };
-  if (!read_header(session, bytes))
+  if (!read_jpeg_header(session, bytes))
     return is_incomplete() ? incomplete() : invalid_argument("{}: not a readable JPEG: {}", name, session.message);
   const auto& jpeg = session.jpeg;
   if (jpeg.jpeg_color_space == JCS_CMYK || jpeg.jpeg_color_space == JCS_YCCK)
@@ -180,9 +180,9 @@ Result<RgbImage> decode_jpeg(std::string_view bytes, const std::string& name, Im
   if (picture.width * picture.height / (1024 * 4 * 8) > static_cast<int64_t>(bytes.size()))
     return invalid_argument("{}: {} bytes cannot hold {} x {} pixels", name, bytes.size(), picture.width,
                             picture.height);
-  const std::string exif(exif_of(jpeg));  // libjpeg frees its markers at the end
+  const std::string exif(jpeg_exif(jpeg));  // libjpeg frees its markers at the end
   picture.rgb.resize(static_cast<size_t>(picture.width * picture.height) * 3);
-  if (!read_rows(session, picture.rgb.data()))
+  if (!read_jpeg_rows(session, picture.rgb.data()))
     return is_incomplete() ? incomplete() : invalid_argument("{}: damaged JPEG: {}", name, session.message);
   if (text) read_exif(exif, *text);
   return apply_orientation(std::move(picture), exif_orientation(exif));

@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-using Kind = PickleValue::Kind;
+using PickleKind = PickleValue::Kind;
 
 constexpr uint32_t kNoValue = ~uint32_t{0};
 
@@ -40,7 +40,7 @@ class Machine {
     pickle_.values.push_back(std::move(v));
     return {};
   }
-  Status push(Kind kind, int64_t number = 0) {
+  Status push(PickleKind kind, int64_t number = 0) {
     PickleValue v;
     v.kind = kind;
     v.number = number;
@@ -55,7 +55,7 @@ class Machine {
     return {};
   }
   /// Replaces the last `count` values by one value with them as items.
-  Status gather(Kind kind, size_t count) {
+  Status gather(PickleKind kind, size_t count) {
     if (depth() < count) return wrong("{} values are wanted, {} are left", count, depth());
     PickleValue v;
     v.kind = kind;
@@ -71,12 +71,12 @@ class Machine {
     return {};
   }
   /// Moves the last `count` values into the container below them.
-  Status add_items(Kind kind, size_t count) {
-    if (kind == Kind::kDict && count % 2 != 0) return wrong("a key has no value");
+  Status add_items(PickleKind kind, size_t count) {
+    if (kind == PickleKind::kDict && count % 2 != 0) return wrong("a key has no value");
     if (depth() < count + 1) return wrong("there is nothing to add to");
     PickleValue& container = value(stack_[stack_.size() - count - 1]);
     if (container.kind != kind)
-      return wrong("items are added to what is no {}", kind == Kind::kDict ? "dictionary" : "list");
+      return wrong("items are added to what is no {}", kind == PickleKind::kDict ? "dictionary" : "list");
     container.items.insert(container.items.end(), stack_.end() - static_cast<int64_t>(count), stack_.end());
     stack_.resize(stack_.size() - count);
     return {};
@@ -86,7 +86,7 @@ class Machine {
     Length length = 0;
     REDLINE_TRY(reader_.read(length, "the length of a text"));
     PickleValue v;
-    v.kind = Kind::kText;
+    v.kind = PickleKind::kText;
     REDLINE_TRY(reader_.take(length, v.text, "a text"));
     return push(std::move(v));
   }
@@ -94,7 +94,7 @@ class Machine {
   Status integer() {
     Number number = 0;
     REDLINE_TRY(reader_.read(number, "a number"));
-    return push(Kind::kInt, static_cast<int64_t>(number));
+    return push(PickleKind::kInt, static_cast<int64_t>(number));
   }
   Status long_integer() {
     uint8_t length = 0;
@@ -105,13 +105,13 @@ class Machine {
     uint64_t number = 0;
     for (size_t i = 0; i < bytes.size(); ++i) number |= uint64_t{static_cast<uint8_t>(bytes[i])} << (8 * i);
     if (length > 0 && length < 8 && (bytes.back() & 0x80) != 0) number |= ~uint64_t{0} << (8 * length);  // sign
-    return push(Kind::kInt, static_cast<int64_t>(number));
+    return push(PickleKind::kInt, static_cast<int64_t>(number));
   }
   Status real() {
     uint64_t bits = 0;
     REDLINE_TRY(reader_.read(bits, "a number"));
     PickleValue v;
-    v.kind = Kind::kFloat;
+    v.kind = PickleKind::kFloat;
     v.real = __builtin_bit_cast(double, __builtin_bswap64(bits));  // big-endian
     return push(std::move(v));
   }
@@ -124,7 +124,7 @@ class Machine {
   }
   Status global() {
     PickleValue v;
-    v.kind = Kind::kGlobal;
+    v.kind = PickleKind::kGlobal;
     REDLINE_TRY(line(v.module));
     REDLINE_TRY(line(v.text));
     return push(std::move(v));
@@ -133,9 +133,10 @@ class Machine {
     uint32_t name = 0, module = 0;
     REDLINE_TRY(pop(name));
     REDLINE_TRY(pop(module));
-    if (value(name).kind != Kind::kText || value(module).kind != Kind::kText) return wrong("a name is no text");
+    if (value(name).kind != PickleKind::kText || value(module).kind != PickleKind::kText)
+      return wrong("a name is no text");
     PickleValue v;
-    v.kind = Kind::kGlobal;
+    v.kind = PickleKind::kGlobal;
     v.text = value(name).text;
     v.module = value(module).text;
     return push(std::move(v));
@@ -143,12 +144,12 @@ class Machine {
   Status call() {
     if (depth() < 2) return wrong("a call lacks its arguments");
     const PickleValue &function = value(stack_[stack_.size() - 2]), &arguments = value(stack_.back());
-    if (function.kind == Kind::kGlobal && function.module == "collections" && function.text == "OrderedDict" &&
-        arguments.kind == Kind::kTuple && arguments.items.empty()) {
+    if (function.kind == PickleKind::kGlobal && function.module == "collections" && function.text == "OrderedDict" &&
+        arguments.kind == PickleKind::kTuple && arguments.items.empty()) {
       stack_.resize(stack_.size() - 2);
-      return push(Kind::kDict);
+      return push(PickleKind::kDict);
     }
-    return gather(Kind::kCall, 2);
+    return gather(PickleKind::kCall, 2);
   }
   Status remember(uint32_t place) {
     if (depth() == 0) return wrong("there is nothing to remember");
@@ -187,17 +188,17 @@ class Machine {
         return reader_.read(bytes, "the length of a frame");
       }
       case '(': marks_.push_back(stack_.size()); return {};
-      case ')': return push(Kind::kTuple);
-      case 't': REDLINE_TRY(close(count)); return gather(Kind::kTuple, count);
-      case 0x85: return gather(Kind::kTuple, 1);
-      case 0x86: return gather(Kind::kTuple, 2);
-      case 0x87: return gather(Kind::kTuple, 3);
-      case ']': return push(Kind::kList);
-      case 'a': return add_items(Kind::kList, 1);
-      case 'e': REDLINE_TRY(close(count)); return add_items(Kind::kList, count);
-      case '}': return push(Kind::kDict);
-      case 's': return add_items(Kind::kDict, 2);
-      case 'u': REDLINE_TRY(close(count)); return add_items(Kind::kDict, count);
+      case ')': return push(PickleKind::kTuple);
+      case 't': REDLINE_TRY(close(count)); return gather(PickleKind::kTuple, count);
+      case 0x85: return gather(PickleKind::kTuple, 1);
+      case 0x86: return gather(PickleKind::kTuple, 2);
+      case 0x87: return gather(PickleKind::kTuple, 3);
+      case ']': return push(PickleKind::kList);
+      case 'a': return add_items(PickleKind::kList, 1);
+      case 'e': REDLINE_TRY(close(count)); return add_items(PickleKind::kList, count);
+      case '}': return push(PickleKind::kDict);
+      case 's': return add_items(PickleKind::kDict, 2);
+      case 'u': REDLINE_TRY(close(count)); return add_items(PickleKind::kDict, count);
       case 'X': return text<uint32_t>();
       case 0x8c: return text<uint8_t>();
       case 0x8d: return text<uint64_t>();
@@ -206,9 +207,9 @@ class Machine {
       case 'M': return integer<uint16_t>();
       case 0x8a: return long_integer();
       case 'G': return real();
-      case 'N': return push(Kind::kNone);
-      case 0x88: return push(Kind::kBool, 1);
-      case 0x89: return push(Kind::kBool, 0);
+      case 'N': return push(PickleKind::kNone);
+      case 0x88: return push(PickleKind::kBool, 1);
+      case 0x89: return push(PickleKind::kBool, 0);
       case 'c': return global();
       case 0x93: return stack_global();
       case 'q': return remember_as<uint8_t>();
@@ -217,7 +218,7 @@ class Machine {
       case 'h': return recall<uint8_t>();
       case 'j': return recall<uint32_t>();
       case 'R': return call();
-      case 'Q': return gather(Kind::kPersistent, 1);
+      case 'Q': return gather(PickleKind::kPersistent, 1);
       case 'b':  // BUILD: object attributes, not needed for data
         REDLINE_TRY(pop(unused));
         return depth() > 0 ? Status() : wrong("there is nothing to give attributes to");

@@ -15,7 +15,7 @@ namespace {
 
 // libpng reports errors with longjmp, which skips destructors: functions that call setjmp have trivial locals only, and
 // owning objects live in their callers' frames.
-struct Session {
+struct PngSession {
   png_structp png = nullptr;
   png_infop info = nullptr;
   bool writes = false;
@@ -23,32 +23,32 @@ struct Session {
   std::string_view input;
   std::string* output = nullptr;
 
-  explicit Session(bool writing) : writes(writing) {
+  explicit PngSession(bool writing) : writes(writing) {
     png = writing ? png_create_write_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning)
                   : png_create_read_struct(PNG_LIBPNG_VER_STRING, this, on_error, on_warning);
     if (png) info = png_create_info_struct(png);
   }
-  ~Session() {
+  ~PngSession() {
     if (writes) png_destroy_write_struct(&png, &info);
     else png_destroy_read_struct(&png, &info, nullptr);
   }
-  Session(const Session&) = delete;
-  Session& operator=(const Session&) = delete;
+  PngSession(const PngSession&) = delete;
+  PngSession& operator=(const PngSession&) = delete;
 
   [[noreturn]] static void on_error(png_structp png, png_const_charp message) {
-    auto* session = static_cast<Session*>(png_get_error_ptr(png));
+    auto* session = static_cast<PngSession*>(png_get_error_ptr(png));
     std::strncpy(session->message, message, sizeof(session->message) - 1);
     png_longjmp(png, 1);
   }
   static void on_warning(png_structp, png_const_charp) {}
   static void on_read(png_structp png, png_bytep target, size_t size) {
-    auto* session = static_cast<Session*>(png_get_io_ptr(png));
+    auto* session = static_cast<PngSession*>(png_get_io_ptr(png));
     if (session->input.size() < size) png_error(png, "the file ends early");
     std::memcpy(target, session->input.data(), size);
     session->input.remove_prefix(size);
   }
   static void on_write(png_structp png, png_bytep source, size_t size) {
-    static_cast<Session*>(png_get_io_ptr(png))->output->append(reinterpret_cast<const char*>(source), size);
+    static_cast<PngSession*>(png_get_io_ptr(png))->output->append(reinterpret_cast<const char*>(source), size);
   }
   static void on_flush(png_structp) {}
 };
@@ -72,9 +72,9 @@ bool chunks_fit(std::string_view bytes) {
   return false;
 }
 
-bool read_header(Session& session, Header& header) {
+bool read_png_header(PngSession& session, Header& header) {
   if (setjmp(png_jmpbuf(session.png))) return false;
-  png_set_read_fn(session.png, &session, Session::on_read);
+  png_set_read_fn(session.png, &session, PngSession::on_read);
   png_set_user_limits(session.png, kMaxImageSide, kMaxImageSide);
   png_set_chunk_cache_max(session.png, 128);
   png_set_chunk_malloc_max(session.png, png_alloc_size_t{4} << 20);
@@ -86,7 +86,7 @@ bool read_header(Session& session, Header& header) {
   return true;
 }
 
-bool read_rows(Session& session, uint8_t** rows, size_t row_bytes) {
+bool read_png_rows(PngSession& session, uint8_t** rows, size_t row_bytes) {
   if (setjmp(png_jmpbuf(session.png))) return false;
   png_set_palette_to_rgb(session.png);
   png_set_expand_gray_1_2_4_to_8(session.png);
@@ -101,9 +101,9 @@ bool read_rows(Session& session, uint8_t** rows, size_t row_bytes) {
   return true;
 }
 
-bool write_all(Session& session, const RgbImage& picture, png_text* texts, int num_texts) {
+bool write_all_png(PngSession& session, const RgbImage& picture, png_text* texts, int num_texts) {
   if (setjmp(png_jmpbuf(session.png))) return false;
-  png_set_write_fn(session.png, &session, Session::on_write, Session::on_flush);
+  png_set_write_fn(session.png, &session, PngSession::on_write, PngSession::on_flush);
   png_set_user_limits(session.png, kMaxImageSide, kMaxImageSide);
   png_set_IHDR(session.png, session.info, static_cast<uint32_t>(picture.width), static_cast<uint32_t>(picture.height),
                8, PNG_COLOR_TYPE_RGB, PNG_INTERLACE_NONE, PNG_COMPRESSION_TYPE_DEFAULT, PNG_FILTER_TYPE_DEFAULT);
@@ -125,7 +125,7 @@ Result<std::string> encode_png(const RgbImage& picture, const ImageText& text) {
     return invalid_argument("PNG: {} bytes for {} x {} pixels of RGB", picture.rgb.size(), picture.width,
                             picture.height);
   std::string bytes;
-  Session session(true);
+  PngSession session(true);
   if (!session.info) return out_of_memory("PNG: libpng could not begin");
   session.output = &bytes;
   std::vector<png_text> texts;
@@ -139,7 +139,7 @@ Result<std::string> encode_png(const RgbImage& picture, const ImageText& text) {
     entry.text_length = value.size();
     texts.push_back(entry);
   }
-  if (!write_all(session, picture, texts.data(), static_cast<int>(texts.size())))
+  if (!write_all_png(session, picture, texts.data(), static_cast<int>(texts.size())))
     return invalid_argument("PNG: {}", session.message);
   return bytes;
 }
@@ -155,11 +155,11 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Ima
   if (bytes.size() < 8 || png_sig_cmp(reinterpret_cast<png_const_bytep>(bytes.data()), 0, 8) != 0)
     return invalid_argument("{}: not a PNG file{}", name, looks_like(bytes, static_cast<int64_t>(bytes.size())));
   if (!chunks_fit(bytes)) return invalid_argument("{}: incomplete PNG: the file ends early", name);
-  Session session(false);
+  PngSession session(false);
   if (!session.info) return out_of_memory("{}: libpng could not begin", name);
   session.input = bytes;
   Header header;
-  if (!read_header(session, header)) return invalid_argument("{}: not a readable PNG: {}", name, session.message);
+  if (!read_png_header(session, header)) return invalid_argument("{}: not a readable PNG: {}", name, session.message);
   RgbImage picture;
   picture.width = header.width;
   picture.height = header.height;
@@ -176,7 +176,7 @@ Result<RgbImage> decode_png(std::string_view bytes, const std::string& name, Ima
   std::vector<uint8_t*> rows;
   for (size_t row = 0; row < static_cast<size_t>(picture.height); ++row)
     rows.push_back(picture.rgb.data() + row * row_bytes);
-  if (!read_rows(session, rows.data(), row_bytes))
+  if (!read_png_rows(session, rows.data(), row_bytes))
     return invalid_argument("{}: damaged PNG: {}", name, session.message);
   png_textp texts = nullptr;
   const int num_texts = png_get_text(session.png, session.info, &texts, nullptr);

@@ -11,7 +11,7 @@ namespace redline {
 namespace {
 
 constexpr int64_t kMaxHeaderBytes = 100'000'000;  // limit of the reference implementation
-constexpr size_t kMaxRank = 8;
+constexpr size_t kSafetensorsMaxRank = 8;
 constexpr size_t kMaxFiles = 4096;
 constexpr size_t kMaxTypeName = 15;  // fits the inline buffer of std::string
 constexpr std::string_view kMetadata = "__metadata__";
@@ -159,7 +159,7 @@ class SafetensorsParser {
       }
       if (key == "shape" && !has_shape) {
         has_shape = true;
-        return numbers(shape, kMaxRank, "shape");
+        return numbers(shape, kSafetensorsMaxRank, "shape");
       }
       if (key == "data_offsets" && offsets.empty()) return numbers(offsets, 2, "data_offsets");
       return json.error("{} is unknown here, or there twice", in_quotes(key));

@@ -11,13 +11,13 @@
 namespace redline {
 namespace {
 
-using Kind = PickleValue::Kind;
+using TorchKind = PickleValue::Kind;
 
 constexpr size_t kMaxAxes = 8;
 
-class Reader {
+class TorchReader {
  public:
-  explicit Reader(const MappedFile& file) : file_(file) {}
+  explicit TorchReader(const MappedFile& file) : file_(file) {}
 
   Result<std::vector<TorchTensor>> read() {
     REDLINE_TRY(open_archive());
@@ -26,14 +26,14 @@ class Reader {
     uint32_t dictionary = pickle_.root;
     if (const uint32_t inner = find(dictionary, "state_dict"); inner != kNothing) dictionary = inner;
     const PickleValue& root = pickle_.at(dictionary);
-    if (root.kind != Kind::kDict)
+    if (root.kind != TorchKind::kDict)
       return invalid_argument("{}: holds {}, not a dictionary of tensors", file_.path(), spell(root));
     std::vector<TorchTensor> tensors;
     std::set<std::string_view> names;
     for (size_t i = 0; i + 1 < root.items.size(); i += 2) {
       const PickleValue &key = pickle_.at(root.items[i]), *value = &pickle_.at(root.items[i + 1]);
       if (is_plain(*value)) continue;
-      if (key.kind != Kind::kText) return invalid_argument("{}: {} is a name", file_.path(), spell(key));
+      if (key.kind != TorchKind::kText) return invalid_argument("{}: {} is a name", file_.path(), spell(key));
       if (!names.insert(key.text).second)
         return invalid_argument("{}: tensor {} stands there twice", file_.path(), in_quotes(key.text));
       // torch.nn.Parameter: a tensor with flags.
@@ -83,21 +83,22 @@ class Reader {
 
   uint32_t find(uint32_t dictionary, std::string_view key) const {
     const PickleValue& d = pickle_.at(dictionary);
-    if (d.kind != Kind::kDict) return kNothing;
+    if (d.kind != TorchKind::kDict) return kNothing;
     for (size_t i = 0; i + 1 < d.items.size(); i += 2)
-      if (const PickleValue& k = pickle_.at(d.items[i]); k.kind == Kind::kText && k.text == key) return d.items[i + 1];
+      if (const PickleValue& k = pickle_.at(d.items[i]); k.kind == TorchKind::kText && k.text == key)
+        return d.items[i + 1];
     return kNothing;
   }
-  bool is_plain(const PickleValue& v) const { return v.kind <= Kind::kList; }
+  bool is_plain(const PickleValue& v) const { return v.kind <= TorchKind::kList; }
   bool is_call(const PickleValue& v, std::string_view module, std::string_view name) const {
-    if (v.kind != Kind::kCall) return false;
+    if (v.kind != TorchKind::kCall) return false;
     const PickleValue& f = pickle_.at(v.items[0]);
-    return f.kind == Kind::kGlobal && f.module == module && f.text == name &&
-           pickle_.at(v.items[1]).kind == Kind::kTuple;
+    return f.kind == TorchKind::kGlobal && f.module == module && f.text == name &&
+           pickle_.at(v.items[1]).kind == TorchKind::kTuple;
   }
   std::string spell(const PickleValue& v) const {
-    const PickleValue& named = v.kind == Kind::kCall ? pickle_.at(v.items[0]) : v;
-    if (named.kind == Kind::kGlobal) return fmt::format("{}.{}", in_quotes(named.module), in_quotes(named.text));
+    const PickleValue& named = v.kind == TorchKind::kCall ? pickle_.at(v.items[0]) : v;
+    if (named.kind == TorchKind::kGlobal) return fmt::format("{}.{}", in_quotes(named.module), in_quotes(named.text));
     constexpr std::string_view kNames[] = {"None",   "a truth value", "a number",       "a number",
                                            "a text", "a tuple",       "a list",         "a dictionary",
                                            "a name", "a call",        "an outer object"};
@@ -106,10 +107,10 @@ class Reader {
 
   /// Reads sizes or strides.
   Status read_sizes(const PickleValue& v, std::vector<int64_t>& sizes) const {
-    if (v.kind != Kind::kTuple || v.items.size() > kMaxAxes) return invalid_argument("its sizes are {}", spell(v));
+    if (v.kind != TorchKind::kTuple || v.items.size() > kMaxAxes) return invalid_argument("its sizes are {}", spell(v));
     for (const uint32_t i : v.items) {
       const PickleValue& n = pickle_.at(i);
-      if (n.kind != Kind::kInt || n.number < 0) return invalid_argument("a size is no whole number");
+      if (n.kind != TorchKind::kInt || n.number < 0) return invalid_argument("a size is no whole number");
       sizes.push_back(n.number);
     }
     return {};
@@ -121,13 +122,13 @@ class Reader {
     const std::vector<uint32_t>& arguments = pickle_.at(v.items[1]).items;
     if (arguments.size() < 4) return invalid_argument("is made of {} values, not four or more", arguments.size());
     const PickleValue &persistent = pickle_.at(arguments[0]), &offset = pickle_.at(arguments[1]);
-    if (persistent.kind != Kind::kPersistent || pickle_.at(persistent.items[0]).kind != Kind::kTuple)
+    if (persistent.kind != TorchKind::kPersistent || pickle_.at(persistent.items[0]).kind != TorchKind::kTuple)
       return invalid_argument("has no storage");
     const std::vector<uint32_t>& parts = pickle_.at(persistent.items[0]).items;
     if (parts.size() < 5) return invalid_argument("its storage is described by {} values, not five", parts.size());
     const PickleValue &type = pickle_.at(parts[1]), &key = pickle_.at(parts[2]), &elements = pickle_.at(parts[4]);
-    if (type.kind != Kind::kGlobal || key.kind != Kind::kText || elements.kind != Kind::kInt || elements.number < 0 ||
-        offset.kind != Kind::kInt || offset.number < 0)
+    if (type.kind != TorchKind::kGlobal || key.kind != TorchKind::kText || elements.kind != TorchKind::kInt ||
+        elements.number < 0 || offset.kind != TorchKind::kInt || offset.number < 0)
       return invalid_argument("its storage is not described as PyTorch does");
     tensor.type_name = std::string(type.text);
 
@@ -173,7 +174,7 @@ class Reader {
 
 Result<TorchFile> TorchFile::from_file(std::shared_ptr<MappedFile> file) {
   TorchFile torch;
-  REDLINE_ASSIGN(torch.tensors_, Reader(*file).read());
+  REDLINE_ASSIGN(torch.tensors_, TorchReader(*file).read());
   torch.file_ = std::move(file);
   return torch;
 }

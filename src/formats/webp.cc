@@ -42,7 +42,7 @@ std::string_view chunk(std::string_view file, std::string_view name) {
 }
 
 /// Some writers begin the chunk as in a JPEG file.
-std::string_view exif_of(std::string_view file) {
+std::string_view webp_exif(std::string_view file) {
   constexpr std::string_view kJpegHead("Exif\0\0", 6);
   const std::string_view data = chunk(file, "EXIF");
   return data.starts_with(kJpegHead) ? data.substr(kJpegHead.size()) : data;
@@ -111,7 +111,7 @@ Result<RgbImage> decode_webp(std::string_view bytes, const std::string& name, Im
     return invalid_argument("{}: incomplete WebP: the file ends early, after {} bytes", name, bytes.size());
   if (decoded == VP8_STATUS_OUT_OF_MEMORY) return out_of_memory("{}: no memory to decode the image", name);
   if (decoded != VP8_STATUS_OK) return invalid_argument("{}: damaged WebP", name);
-  const std::string_view exif = exif_of(bytes);
+  const std::string_view exif = webp_exif(bytes);
   if (text) read_exif(exif, *text);
   return apply_orientation(std::move(image), exif_orientation(exif));
 }

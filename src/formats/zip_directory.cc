@@ -13,9 +13,9 @@ constexpr uint64_t kLocalBytes = 30, kEntryBytes = 46, kEndBytes = 22, kEnd64Byt
 constexpr uint64_t kMaxComment = 65535;
 constexpr uint32_t kElsewhere = 0xffffffffu;  ///< a 32-bit field whose value is in the zip64 record
 
-class Reader {
+class ZipReader {
  public:
-  explicit Reader(const MappedFile& file) : reader_(file.path(), file.text()), text_(file.text()) {}
+  explicit ZipReader(const MappedFile& file) : reader_(file.path(), file.text()), text_(file.text()) {}
 
   Result<std::vector<ZipMember>> read() {
     uint64_t entries = 0, bytes = 0, at = 0;
@@ -126,6 +126,6 @@ class Reader {
 
 }  // namespace
 
-Result<std::vector<ZipMember>> read_zip_directory(const MappedFile& file) { return Reader(file).read(); }
+Result<std::vector<ZipMember>> read_zip_directory(const MappedFile& file) { return ZipReader(file).read(); }
 
 }  // namespace redline

@@ -4,6 +4,11 @@ namespace redline {
 
 Tile TaskGrid::tile(int32_t index, int64_t rows_now, const SymbolValues& sizes) const {
   if (kind == Kind::kFunction) return partition(*this, index, sizes);
+  // Decode steps: a task is a few microseconds, of which divisions would take a percent.
+  if (row_parts == 1) {
+    const auto col = static_cast<size_t>(index);
+    return {0, kind == Kind::kWork ? 1 : rows_now, col_begin[col], col_begin[col + 1], index};
+  }
   const int64_t part = index / col_tiles();
   const auto col = static_cast<size_t>(index % col_tiles());
   const int64_t all = kind == Kind::kWork ? row_parts : rows_now;

@@ -27,7 +27,7 @@ std::string expanded(const std::string& path) {
   return !home.empty() && (path == "~" || path.starts_with("~/")) ? home + path.substr(1) : path;
 }
 
-std::string trimmed(std::string text) {
+std::string trimmed_token(std::string text) {
   const auto is_space = [](char c) { return c == ' ' || c == '\n' || c == '\r' || c == '\t'; };
   while (!text.empty() && is_space(text.back())) text.pop_back();
   text.erase(text.begin(), std::find_if_not(text.begin(), text.end(), is_space));
@@ -61,11 +61,11 @@ Result<HubSettings> read_hub_settings() {
   }
 
   for (const char* name : {"HF_TOKEN", "HUGGING_FACE_HUB_TOKEN"})
-    if (settings.token.empty()) settings.token = trimmed(variable(name));
+    if (settings.token.empty()) settings.token = trimmed_token(variable(name));
   if (settings.token.empty() && !is_switched_on("HF_HUB_DISABLE_IMPLICIT_TOKEN")) {
     const std::string path = variable("HF_TOKEN_PATH");
     const auto text = read_text_file(!path.empty() ? expanded(path) : home + "/token");
-    if (text.ok()) settings.token = trimmed(*text);
+    if (text.ok()) settings.token = trimmed_token(*text);
   }
   if (std::any_of(settings.token.begin(), settings.token.end(), [](char c) { return c <= ' ' || c == 0x7f; }))
     return invalid_argument("the token of HF_TOKEN has spaces or control characters in it");

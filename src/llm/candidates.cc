@@ -3,6 +3,8 @@
 #include <cmath>
 #include <numeric>
 
+#include "kernels/cpu/logit_blocks.h"
+
 namespace redline {
 
 void Candidates::reserve(size_t vocab_size) {
@@ -10,6 +12,7 @@ void Candidates::reserve(size_t vocab_size) {
   weights_.reserve(vocab_size);
   order_.reserve(vocab_size);
   scores_.reserve(vocab_size);
+  search_.reserve(vocab_size);
 }
 
 void Candidates::clear() {
@@ -37,14 +40,18 @@ std::span<const float> Candidates::weights() {
   best_ = tokens_[0].logit;
   for (const Candidate& token : tokens_) best_ = std::max(best_, token.logit);
   weights_.resize(tokens_.size());
-  // Subtract before dividing, so that a tiny temperature cannot give inf - inf.
-  for (size_t i = 0; i < tokens_.size(); ++i) weights_[i] = std::exp((tokens_[i].logit - best_) / temperature_);
+  for (size_t i = 0; i < tokens_.size(); ++i) weights_[i] = tokens_[i].logit;
+  kernels_->block_exp_sum({.x = weights_.data(),
+                           .count = std::ssize(weights_),
+                           .best = best_,
+                           .scale = scale_of(temperature_),
+                           .weights = weights_.data()});
   return weights_;
 }
 
-double Candidates::sum_of_weights() {
-  double sum = 0;
-  for (const float weight : weights()) sum += weight;
+int64_t Candidates::units() {
+  int64_t sum = 0;
+  for (const float weight : weights()) sum += weight_units(weight);
   return sum;
 }
 
@@ -70,17 +77,17 @@ void Candidates::number_tokens() {
 /// The last token, in the order `before`, of the smallest number of first ones whose weights reach what is wanted: a
 /// quickselect by weight that narrows the range of this token.
 template <class Before, class Reached>
-uint32_t Candidates::last_of_mass(Before before, Reached reached) {
+uint32_t Candidates::last_of_units(Before before, Reached reached) {
   number_tokens();
   const auto begin = order_.begin();
-  double above = 0;
+  int64_t above = 0;
   size_t low = 0, high = order_.size();
   while (high - low > 1) {
     const size_t middle = low + (high - low) / 2;
     std::nth_element(begin + static_cast<int64_t>(low), begin + static_cast<int64_t>(middle),
                      begin + static_cast<int64_t>(high), before);
-    double upper = 0;
-    for (size_t i = low; i < middle; ++i) upper += weights_[order_[i]];
+    int64_t upper = 0;
+    for (size_t i = low; i < middle; ++i) upper += weight_units(weights_[order_[i]]);
     if (reached(above + upper)) {
       high = middle;
     } else {
@@ -103,59 +110,15 @@ void Candidates::keep_top_k(int64_t k) {
   keep_down_to(tokens_[*last]);
 }
 
-/// The last of the smallest number of most likely tokens whose weights reach `wanted`. One pass sums the weights of ranges
-/// of logits; the tokens of the range where the sum is reached are sorted. The quickselect serves few tokens, and logits of
-/// which too many lie in one range.
-Candidate Candidates::last_of_likeliest(double wanted) {
-  constexpr size_t kRanges = 4096, kMaxSorted = 2 * kRanges;
-  constexpr float kSmallest = 104;  // exp(-104) is 0 in float32
-  const auto quickselect = [&] {
-    return tokens_[last_of_mass([&](uint32_t a, uint32_t b) { return is_likelier(a, b); },
-                                [&](double mass) { return mass >= wanted; })];
-  };
-  float least = best_;
-  for (const Candidate& token : tokens_) least = std::min(least, token.logit);
-  const float per_unit = static_cast<float>(kRanges) / std::min(best_ - least, kSmallest * temperature_);
-  if (tokens_.size() < kRanges || !std::isfinite(per_unit)) return quickselect();
-  // Monotonic in the logit, in spite of rounding.
-  const auto range_of = [&](const Candidate& token) {
-    return static_cast<size_t>(std::min((best_ - token.logit) * per_unit, static_cast<float>(kRanges - 1)));
-  };
-  scores_.assign(kRanges, 0);
-  for (size_t i = 0; i < tokens_.size(); ++i) scores_[range_of(tokens_[i])] += double{weights_[i]};
-  double sum = 0;
-  size_t range = 0;
-  for (; range + 1 < kRanges && sum + scores_[range] < wanted; ++range) sum += scores_[range];
-  order_.clear();
-  for (size_t i = 0; i < tokens_.size(); ++i)
-    if (range_of(tokens_[i]) == range) order_.push_back(static_cast<uint32_t>(i));
-  if (order_.empty() || order_.size() > kMaxSorted) return quickselect();
-  std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return is_likelier(a, b); });
-  for (const uint32_t i : order_) {
-    sum += double{weights_[i]};
-    if (sum >= wanted) return tokens_[i];
-  }
-  return tokens_[order_.back()];  // sums in another order are rounded otherwise
+void Candidates::keep_top_p(double p) {
+  const int64_t wanted = share_of_units(p, units());
+  keep_down_to(search_.last(tokens_, weights_, wanted));
 }
 
-void Candidates::keep_top_p(double p) { keep_down_to(last_of_likeliest(p * sum_of_weights())); }
-
-bool Candidates::keep_top_p_of_more(double p, double low, double high) {
-  constexpr double kRounding = 1e-12;  // of sums in float64, in whatever order
-  const double head = sum_of_weights();
-  const double least_wanted = p * (head + low) * (1 - kRounding), most_wanted = p * (head + high) * (1 + kRounding);
-  if (head < most_wanted) return false;
-  number_tokens();
-  std::sort(order_.begin(), order_.end(), [&](uint32_t a, uint32_t b) { return is_likelier(a, b); });
-  double sum = 0;
-  for (const uint32_t i : order_) {
-    sum += weights_[i];
-    if (sum < least_wanted) continue;
-    if (sum < most_wanted) return false;
-    keep_down_to(tokens_[i]);
-    return true;
-  }
-  return false;
+bool Candidates::keep_top_units(int64_t wanted) {
+  if (units() < wanted) return false;
+  keep_down_to(search_.last(tokens_, weights_, wanted));
+  return true;
 }
 
 void Candidates::keep_min_p(float p) {
@@ -165,7 +128,8 @@ void Candidates::keep_min_p(float p) {
 }
 
 void Candidates::keep_typical(double p) {
-  const double sum = sum_of_weights(), typical = entropy();
+  const int64_t units_of_all = units();
+  const double sum = static_cast<double>(units_of_all) * kWeightUnit, typical = entropy();
   scores_.resize(tokens_.size());
   for (size_t i = 0; i < tokens_.size(); ++i) {
     const double surprise = std::log(sum) - (double{tokens_[i].logit} - double{best_}) / double{temperature_};
@@ -174,7 +138,8 @@ void Candidates::keep_typical(double p) {
   const auto before = [&](uint32_t a, uint32_t b) {
     return scores_[a] < scores_[b] || (scores_[a] == scores_[b] && is_likelier(a, b));
   };
-  const uint32_t last = last_of_mass(before, [&](double mass) { return mass > p * sum; });
+  const uint32_t last = last_of_units(
+      before, [&](int64_t part) { return static_cast<double>(part) > p * static_cast<double>(units_of_all); });
   const double score = scores_[last];
   const Candidate least = tokens_[last];
   filter([&](size_t i) { return scores_[i] < score || (scores_[i] == score && !likelier(least, tokens_[i])); });
@@ -193,7 +158,7 @@ void Candidates::keep_top_n_sigma(double n) {
 }
 
 void Candidates::drop_top_choices(double threshold) {
-  const double wanted = threshold * sum_of_weights();
+  const double wanted = threshold * static_cast<double>(units()) * kWeightUnit;
   size_t least = tokens_.size();
   for (size_t i = 0; i < tokens_.size(); ++i)
     if (weights_[i] >= wanted && (least == tokens_.size() || likelier(tokens_[least], tokens_[i]))) least = i;
@@ -226,14 +191,14 @@ void Candidates::keep_zipf(double mu, int64_t vocab_size) {
 }
 
 void Candidates::keep_surprise(double mu) {
-  const double wanted = std::exp2(-mu) * sum_of_weights();
+  const double wanted = std::exp2(-mu) * static_cast<double>(units()) * kWeightUnit;
   const float best = *std::max_element(weights_.begin(), weights_.end());
   if (best < wanted) return keep_top_k(1);
   filter([&](size_t i) { return weights_[i] >= wanted; });
 }
 
 double Candidates::entropy() {
-  const double sum = sum_of_weights();
+  const double sum = static_cast<double>(units()) * kWeightUnit;
   double total = 0;
   for (size_t i = 0; i < tokens_.size(); ++i)
     if (weights_[i] > 0) total += weights_[i] * ((double{tokens_[i].logit} - double{best_}) / double{temperature_});
@@ -241,16 +206,18 @@ double Candidates::entropy() {
 }
 
 Candidates::Drawn Candidates::draw(double u) {
-  const double total = sum_of_weights(), target = u * total;
-  double sum = 0;
+  const int64_t total = units(), target = units_at(u, total);
+  int64_t sum = 0, drawn = 0;
   size_t last = 0;
   for (size_t i = 0; i < tokens_.size(); ++i) {
-    if (weights_[i] == 0) continue;
-    sum += weights_[i];
+    const int64_t own = weight_units(weights_[i]);
+    if (own == 0) continue;
+    sum += own;
     last = i;
+    drawn = own;
     if (sum > target) break;
   }
-  return {tokens_[last].id, weights_[last] / total};
+  return {tokens_[last].id, static_cast<double>(drawn) / static_cast<double>(total)};
 }
 
 }  // namespace redline

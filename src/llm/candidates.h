@@ -3,24 +3,21 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <limits>
 #include <span>
 #include <vector>
 
-namespace redline {
+#include "kernels/cpu/cpu_kernels.h"
+#include "llm/weight_sums.h"
 
-struct Candidate {
-  float logit;
-  int32_t id;
-};
-/// Ties are resolved in favour of the lower id.
-inline bool likelier(const Candidate& a, const Candidate& b) {
-  return a.logit > b.logit || (a.logit == b.logit && a.id < b.id);
-}
+namespace redline {
 
 /// Never empty after the first add(): every sampler leaves at least one token. The vocabulary is not sorted: samplers
 /// find the last token that they keep by selection, expected O(size()), and keep the order of ids.
 class Candidates {
  public:
+  /// They must outlive this.
+  explicit Candidates(const CpuKernels& kernels) : kernels_(&kernels) {}
   /// Nothing else allocates.
   void reserve(size_t vocab_size);
   /// No tokens, at temperature 1.
@@ -35,17 +32,18 @@ class Candidates {
   /// Null if the token is not among them. The weights are computed again.
   float* logit_of(int32_t id);
   void set_temperature(float temperature);
-  /// exp((logit - largest logit) / temperature) of each. The largest logit is that of the last set_temperature or change
-  /// of a logit.
+  /// exp((logit - largest logit) / temperature) of each, as kernel block_exp_sum computes it. The largest logit is that of
+  /// the last set_temperature or change of a logit.
   std::span<const float> weights();
-  double sum_of_weights();
+  /// In units of 2^-42, exact.
+  int64_t units();
 
   // The samplers. What they do is said at the members of SamplingOptions.
   void keep_top_k(int64_t k);
   void keep_top_p(double p);
-  /// The same where these are the most likely tokens, and the weights of all others have a sum from `low` to `high`.
-  /// False, and nothing is removed: the last token is not among these, or depends on the sum.
-  bool keep_top_p_of_more(double p, double low, double high);
+  /// The same where these are the most likely tokens of more, and the kept ones are to reach `wanted` units. False, and
+  /// nothing is removed: these do not.
+  bool keep_top_units(int64_t wanted);
   void keep_min_p(float p);
   void keep_typical(double p);
   void keep_top_n_sigma(double n);
@@ -70,18 +68,24 @@ class Candidates {
   template <class Keep>
   void filter(Keep keep);
   template <class Before, class Reached>
-  uint32_t last_of_mass(Before before, Reached reached);
-  Candidate last_of_likeliest(double wanted);
+  uint32_t last_of_units(Before before, Reached reached);
   bool is_likelier(uint32_t a, uint32_t b) const { return likelier(tokens_[a], tokens_[b]); }
   void keep_down_to(Candidate least);
   void number_tokens();
 
+  const CpuKernels* kernels_;
   std::vector<Candidate> tokens_;
   std::vector<float> weights_;
+  WeightSearch search_;
   std::vector<uint32_t> order_;  ///< indices, for selection
   std::vector<double> scores_;
   float temperature_ = 1, best_ = 0;
   bool has_weights_ = false;
 };
+
+/// The scale of BlockExpSumArgs for a temperature above 0.
+inline float scale_of(float temperature) {
+  return std::clamp(1 / temperature, std::numeric_limits<float>::min(), 0x1p126F);
+}
 
 }  // namespace redline

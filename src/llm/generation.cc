@@ -6,6 +6,8 @@
 #include <new>
 #include <utility>
 
+#include "base/elapsed.h"
+
 namespace redline {
 
 // A constraint sees every byte of the text, a prefix space too.
@@ -71,9 +73,7 @@ double TextGeneration::now_ms() {
   return std::chrono::duration<double, std::milli>(Clock::now().time_since_epoch()).count();
 }
 
-double TextGeneration::ms_since_start() const {
-  return std::chrono::duration<double, std::milli>(Clock::now() - start_).count();
-}
+double TextGeneration::ms_since_start() const { return ms_since(start_); }
 
 bool TextGeneration::show(std::string_view text, int32_t token, float logprob, std::span<const TokenLogprob> top) {
   result_.text += text;
@@ -200,7 +200,7 @@ void TextGeneration::deliver_token(const Sampled& sampled) {
     decode_start_ = Clock::now();
   } else {
     result_.decode_tokens = made;
-    result_.decode_ms = std::chrono::duration<double, std::milli>(Clock::now() - decode_start_).count();
+    result_.decode_ms = ms_since(decode_start_);
   }
   if (sampled.ends_text || !d.status.ok()) return;
   result_.tokens.push_back(sampled.token);

@@ -318,6 +318,7 @@ std::vector<ScheduledTokens> GenerationLoop::schedule(bool admits) {
   budget.page_tokens = limits.page_tokens;
   if (const int64_t window = stepper_.pool().group(stepper_.pool().counted_group()).window; window > 0)
     budget.request_pages = (window + kWindowSlack + limits.tokens) / limits.page_tokens + 2;
+  if (prefixes_ && stepper_.pool().has_recurrent()) budget.state_tokens = kStateTokens;
   budget.admits = admits;
   return scheduler_.plan(scheduled_requests(), budget, *this);
 }
@@ -369,10 +370,13 @@ Status GenerationLoop::run(std::span<const ScheduledTokens> scheduled) {
   REDLINE_TRY(stepper_.step(entries));
   step_time_.add(sampled, prompt_tokens, stepper_.step_seconds() - before);
   // Requests that come while this one runs start from the pages that it has filled.
-  for (size_t i = 0; i < entries.size(); ++i)
-    if (entries[i].state->length() / kKvPageTokens >
-        (entries[i].state->length() - std::ssize(entries[i].tokens)) / kKvPageTokens)
-      store_prefix(*running_[scheduled[i].request].generation, false);
+  for (size_t i = 0; i < entries.size(); ++i) {
+    TextGeneration& g = *running_[scheduled[i].request].generation;
+    // Recurrent states are large, and sampled tokens rarely begin another request before theirs has ended.
+    const int64_t unit = g.has_prefilled() && stepper_.pool().has_recurrent() ? kStateTokens : kKvPageTokens;
+    const int64_t length = entries[i].state->length();
+    if (length / unit > (length - std::ssize(entries[i].tokens)) / unit) store_prefix(g, false);
+  }
   sample(scheduled, entries);
   return {};
 }

@@ -15,7 +15,10 @@ namespace {
 /// which may be more than the machine has; without a limit of the user, a quarter of the memory that is available.
 int64_t unused_pages(const TextEngineOptions& options, const StatePlan& states) {
   if (options.cache_tokens > 0 || options.cache_memory > 0) return INT64_MAX;
-  const int64_t page_bytes = std::max<int64_t>(1, states.bytes_per_token() * kKvPageTokens);
+  int64_t page_bytes = states.bytes_per_token() * kKvPageTokens;
+  if (page_bytes == 0)  // a model of recurrent states alone
+    for (const StateGroup& group : states.groups) page_bytes += group.page_bytes;
+  page_bytes = std::max<int64_t>(1, page_bytes);
   return available_memory() / 4 / page_bytes;
 }
 
@@ -137,7 +140,7 @@ EngineStats LlmEngine::stats() const {
   stats.cache_pages_used = stepper_->pool().used_pages();
   stats.cache_pages_stored = stepper_->pool().stored_pages();
   stats.page_tokens = kKvPageTokens;
-  stats.cache_pages = stepper_->pool().capacity_tokens() / kKvPageTokens;
+  stats.cache_pages = stepper_->pool().capacity(stepper_->pool().counted_group());
   return stats;
 }
 

@@ -1,12 +1,11 @@
 #include "llm/logit_row.h"
 
 #include <algorithm>
+#include <array>
 #include <cmath>
 #include <functional>
 #include <limits>
 #include <numeric>
-
-#include "kernels/cpu/logit_blocks.h"
 
 namespace redline {
 namespace {
@@ -15,13 +14,6 @@ constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr float kLowest = std::numeric_limits<float>::lowest();
 /// Smaller vocabularies gain nothing.
 constexpr size_t kMinBlocks = 32;
-/// Between a weight of block_exp_sum and one of Candidates::weights, (logit - best) / temperature being d: the bound of
-/// the kernel, (4 |d| + 24) 2^-24, the roundings of 1 / temperature and of the division, and that of std::exp, so
-/// (6 |d| + 25) 2^-24 in all. Up to |d| = 24 that is below 1.1e-5; smaller weights, below 4e-11, differ by less than 4e-5
-/// of that.
-constexpr double kRelativeError = 1.1e-5, kSmallError = 1.6e-15;
-/// Of a sum of float64 numbers over the vocabulary.
-constexpr double kSumRounding = 1e-10;
 
 }  // namespace
 
@@ -31,7 +23,6 @@ LogitRow::LogitRow(const CpuKernels& kernels, int64_t vocab_size)
   maxima_.resize(blocks);
   sums_.resize(blocks);
   ordered_.reserve(blocks);
-  exact_sums_.reserve(blocks);
   largest_.reserve(blocks);
 }
 
@@ -39,8 +30,6 @@ std::span<const float> LogitRow::block(size_t b) const {
   const size_t begin = b * kLogitBlock;
   return logits_.subspan(begin, std::min<size_t>(kLogitBlock, vocab_size_ - begin));
 }
-
-float LogitRow::weight(float logit, float temperature) const { return std::exp((logit - best_) / temperature); }
 
 Status LogitRow::scan(std::span<const float> logits, int64_t position) {
   if (logits.size() != vocab_size_)
@@ -84,34 +73,23 @@ void LogitRow::gather(float least, Candidates& out) const {
   }
 }
 
-bool LogitRow::can_sum(float temperature) const {
-  constexpr float kMin = 1e-3F, kMax = 1e6F;  // no overflow, and no d of many tokens near 0
-  return maxima_.size() >= kMinBlocks && temperature >= kMin && temperature <= kMax;
+BlockExpSumArgs LogitRow::weights_of(std::span<const float> logits, float temperature) const {
+  return {.x = logits.data(), .count = std::ssize(logits), .best = best_, .scale = scale_of(temperature)};
 }
 
-void LogitRow::sum_blocks(std::span<const float> logits, float temperature, float limit, float* sums) const {
-  kernels_.block_exp_sum({.x = logits.data(),
-                          .count = std::ssize(logits),
-                          .best = best_,
-                          .scale = 1 / temperature,
-                          .limit = limit,
-                          .sums = sums});
+int64_t LogitRow::sum_blocks(float temperature) {
+  BlockExpSumArgs args = weights_of(logits_, temperature);
+  args.sums = sums_.data();
+  kernels_.block_exp_sum(args);
+  return std::accumulate(sums_.begin(), sums_.end(), int64_t{0});
 }
 
-double LogitRow::sum_below(float least, float temperature) const {
-  double total = 0;
-  for (size_t b = 0; b < maxima_.size(); ++b) {
-    float sum = sums_[b];
-    if (maxima_[b] >= least) sum_blocks(block(b), temperature, least, &sum);
-    total += sum;
-  }
-  return total;
-}
+bool LogitRow::has_blocks() const { return maxima_.size() >= kMinBlocks; }
 
 bool LogitRow::top_k(int64_t k, float temperature, Candidates& out) {
   const auto wanted = static_cast<size_t>(k);
   // Towards one token in each block, the bound comes down to the least maximum.
-  if (maxima_.size() < kMinBlocks || wanted > maxima_.size() - maxima_.size() / 8) return false;
+  if (!has_blocks() || wanted > maxima_.size() - maxima_.size() / 8) return false;
   gather(bound(wanted), out);
   out.set_temperature(temperature);
   out.keep_top_k(k);
@@ -119,12 +97,10 @@ bool LogitRow::top_k(int64_t k, float temperature, Candidates& out) {
 }
 
 bool LogitRow::top_p(float p, float temperature, Candidates& out) {
-  if (!can_sum(temperature)) return false;
-  sum_blocks(logits_, temperature, kInf, sums_.data());
-  double wanted = 0;
-  for (const float sum : sums_) wanted += double{p} * sum;
+  if (!has_blocks()) return false;
+  const int64_t wanted = share_of_units(p, sum_blocks(temperature));
   // The blocks with the largest maxima, as many as hold the wanted sum and some more; each further round takes twice as
-  // many. A distribution that takes most blocks is left to the caller.
+  // many. A distribution that takes most blocks is left to last_of_top_p.
   largest_.resize(maxima_.size());
   std::iota(largest_.begin(), largest_.end(), 0U);
   const auto has_larger = [&](uint32_t a, uint32_t b) { return maxima_[a] > maxima_[b]; };
@@ -140,26 +116,116 @@ bool LogitRow::top_p(float p, float temperature, Candidates& out) {
   };
   const size_t most = maxima_.size() / 4;
   size_t n = 0;
-  for (double sum = 0; n < most && sum < wanted; ++n) {
+  for (int64_t sum = 0; n < most && sum < wanted; ++n) {
+    if (n == kMinBlocks / 2 && sum < wanted / 8) return false;
     sort_up_to(n + 1);
     sum += sums_[largest_[n]];
   }
   for (n += n / 4 + 4; n <= most; n *= 2) {
     sort_up_to(n);
-    const float least = std::max(maxima_[largest_[n - 1]], kLowest);
-    gather(least, out);
+    gather(std::max(maxima_[largest_[n - 1]], kLowest), out);
     out.set_temperature(temperature);
-    const double rest = sum_below(least, temperature);
-    const double error = rest * kRelativeError + static_cast<double>(vocab_size_) * kSmallError;
-    if (out.keep_top_p_of_more(p, std::max(0.0, rest - error), rest + error)) return true;
+    if (out.keep_top_units(wanted)) return true;
   }
   return false;
 }
 
+LogitRow::Bracket LogitRow::guess(int64_t rest, float temperature) {
+  constexpr size_t kStride = 4 * kLogitBlock, kRun = 16, kRanges = 1024;
+  constexpr float kNothing = 30;     // exp(-30) is less than a unit
+  constexpr double kDeviations = 4;  // one in 16,000 lies outside
+  sample_.clear();
+  for (size_t i = 0; i < vocab_size_; i += kStride) {
+    const std::span<const float> run = logits_.subspan(i, std::min(kRun, vocab_size_ - i));
+    sample_.insert(sample_.end(), run.begin(), run.end());
+  }
+  weights_.resize(std::max(weights_.size(), sample_.size()));
+  BlockExpSumArgs args = weights_of(sample_, temperature);
+  args.weights = weights_.data();
+  kernels_.block_exp_sum(args);
+  float least = best_;
+  for (const float logit : sample_) least = std::min(least, std::max(logit, kLowest));
+  const float reach = std::min(kNothing * temperature, best_ - least);
+  const float per_unit = std::clamp(static_cast<float>(kRanges) / reach, 1e-30F, 1e30F);
+  struct Range {
+    double sum = 0, squares = 0;
+  };
+  std::array<Range, kRanges> ranges;
+  for (size_t i = 0; i < sample_.size(); ++i) {
+    const float place = std::min((best_ - sample_[i]) * per_unit, static_cast<float>(kRanges - 1));
+    Range& range = ranges[static_cast<size_t>(place)];
+    range.sum += double{weights_[i]};
+    range.squares += double{weights_[i]} * double{weights_[i]};
+  }
+  // From the least likely ones, whose weights differ little: the sum of those below a logit, and its standard deviation.
+  const double wanted =
+      static_cast<double>(rest) * kWeightUnit * static_cast<double>(sample_.size()) / static_cast<double>(vocab_size_);
+  const auto logit_at = [&](size_t range) { return best_ - static_cast<float>(range) / per_unit; };
+  Bracket bracket{kLowest, kInf};
+  double sum = 0, squares = 0;
+  for (size_t range = kRanges; range-- > 0;) {
+    sum += ranges[range].sum;
+    squares += ranges[range].squares;
+    const double error = kDeviations * std::sqrt(squares);
+    if (sum + error < wanted) bracket.low = logit_at(range);
+    if (sum - error > wanted) {
+      bracket.high = logit_at(range);
+      break;
+    }
+  }
+  return bracket;
+}
+
+Candidate LogitRow::last_of_top_p(float p, float temperature) {
+  const int64_t total = std::accumulate(sums_.begin(), sums_.end(), int64_t{0}), wanted = share_of_units(p, total);
+  Bracket bracket = guess(total - wanted, temperature);
+  if (bracket.high <= bracket.low) bracket = {kLowest, kInf};
+  between_.resize(vocab_size_ + kLogitBlock);
+  places_.resize(vocab_size_ + kLogitBlock);
+  for (;;) {
+    int64_t listed = 0;
+    BlockExpSumArgs args = weights_of(logits_, temperature);
+    args.sums = sums_.data();
+    args.low = bracket.low;
+    args.high = bracket.high;
+    args.between = between_.data();
+    args.places = places_.data();
+    args.num_between = &listed;
+    kernels_.block_exp_sum(args);
+    const int64_t above = std::accumulate(sums_.begin(), sums_.end(), int64_t{0});
+    if (above >= wanted) {
+      bracket = {bracket.high, kInf};
+      continue;
+    }
+    const std::span<const float> between(between_.data(), static_cast<size_t>(listed));
+    weights_.resize(std::max(weights_.size(), between.size()));
+    args = weights_of(between, temperature);
+    args.weights = weights_.data();
+    kernels_.block_exp_sum(args);
+    tokens_.clear();
+    tokens_.reserve(between.size());
+    int64_t units = 0;
+    for (size_t i = 0; i < between.size(); ++i) {
+      tokens_.push_back({between[i], places_[i]});
+      units += weight_units(weights_[i]);
+    }
+    if (above + units < wanted) {
+      bracket = {kLowest, bracket.low};
+      continue;
+    }
+    const Candidate last = search_.last(tokens_, {weights_.data(), tokens_.size()}, wanted - above);
+    for (size_t i = 0; i < tokens_.size(); ++i)
+      if (!likelier(last, tokens_[i]))
+        sums_[static_cast<size_t>(places_[i]) / kLogitBlock] += weight_units(weights_[i]);
+    return last;
+  }
+}
+
 bool LogitRow::min_p(float p, float temperature, Candidates& out) {
-  if (maxima_.size() < kMinBlocks) return false;
+  constexpr float kLeast = 1e-30F;  // smaller weights are less accurate
+  if (!has_blocks() || p < kLeast) return false;
   // With room for the rounding of weights, which decide.
-  const double distance = double{temperature} * (std::log(double{p}) * (1 + 1e-5) - 2e-7);
+  const double distance = double{temperature} * (std::log(double{p}) * (1 + 1e-5) - 1e-6);
   const double least = std::max(best_ + distance, double{kLowest});
   gather(std::max(std::nextafter(static_cast<float>(least), -kInf), kLowest), out);
   out.set_temperature(temperature);
@@ -167,47 +233,39 @@ bool LogitRow::min_p(float p, float temperature, Candidates& out) {
   return true;
 }
 
-std::optional<int32_t> LogitRow::draw(float temperature, double u) {
-  if (!can_sum(temperature)) return std::nullopt;
-  sum_blocks(logits_, temperature, kInf, sums_.data());
-  double total = 0;
-  for (const float sum : sums_) total += sum;
-  // Blocks with most of the weight are summed exactly. A negative number: this one is not.
-  double exact = 0, rest = 0;
-  exact_sums_.assign(sums_.size(), -1);
-  for (size_t b = 0; b < sums_.size(); ++b) {
-    if (sums_[b] < total / 64) {
-      rest += sums_[b];
-      continue;
-    }
-    double sum = 0;
-    for (const float logit : block(b)) sum += weight(logit, temperature);
-    exact += exact_sums_[b] = sum;
+void LogitRow::keep_down_to(Candidate last, float temperature, Candidates& out) const {
+  out.clear();
+  for (size_t i = 0; i < vocab_size_; ++i) {
+    const Candidate token{logits_[i], static_cast<int32_t>(i)};
+    if (!likelier(last, token)) out.add(token);
   }
-  const double block_error = kLogitBlock * kSmallError, rounding = total * kSumRounding;
-  const double error = rest * kRelativeError + static_cast<double>(sums_.size()) * block_error + rounding;
-  const double least_target = u * (exact + rest - error) - rounding;
-  const double most_target = u * (exact + rest + error) + rounding;
-  double low = 0, high = 0;  // bounds of the sum of all weights so far
-  for (size_t b = 0; b < sums_.size(); ++b) {
-    const bool is_exact = exact_sums_[b] >= 0;
-    const double sum = is_exact ? exact_sums_[b] : sums_[b];
-    const double sum_error = is_exact ? 0 : sum * kRelativeError + block_error;
-    if (high + sum + sum_error <= least_target) {
-      low += sum - sum_error;
-      high += sum + sum_error;
-      continue;
-    }
-    const std::span<const float> tokens = block(b);
-    for (size_t i = 0; i < tokens.size(); ++i) {
-      const float w = weight(tokens[i], temperature);
-      low += w;
-      high += w;
-      if (low > most_target) return static_cast<int32_t>(b * kLogitBlock + i);
-      if (high > least_target) return std::nullopt;
-    }
+  out.set_temperature(temperature);
+}
+
+int32_t LogitRow::draw_down_to(Candidate last, float temperature, double u) {
+  int64_t target = units_at(u, std::accumulate(sums_.begin(), sums_.end(), int64_t{0}));
+  size_t b = 0;
+  for (; b + 1 < sums_.size() && sums_[b] <= target; ++b) target -= sums_[b];
+  const std::span<const float> tokens = block(b);
+  std::array<float, kLogitBlock> weights;
+  BlockExpSumArgs args = weights_of(tokens, temperature);
+  args.weights = weights.data();
+  kernels_.block_exp_sum(args);
+  int32_t drawn = best_id_;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const Candidate token{tokens[i], static_cast<int32_t>(b * kLogitBlock + i)};
+    const int64_t units = weight_units(weights[i]);
+    if (units == 0 || likelier(last, token)) continue;
+    drawn = token.id;
+    target -= units;
+    if (target < 0) break;
   }
-  return std::nullopt;
+  return drawn;
+}
+
+int32_t LogitRow::draw(float temperature, double u) {
+  sum_blocks(temperature);
+  return draw_down_to({kLowest, std::numeric_limits<int32_t>::max()}, temperature, u);
 }
 
 }  // namespace redline

@@ -2,17 +2,18 @@
 // sort and without a look at most tokens. Results are those of Candidates with the whole vocabulary, to the last bit.
 //
 // The maximum of each block of logits is computed first. The k-th largest maximum is a lower bound of the k-th largest
-// logit, so that only blocks with a larger maximum have to be searched for the k most likely tokens. Sums of
-// probabilities over the other blocks come from a vectorized exponential, whose error is bounded; where a result depends
-// on that error, the functions return false, and the caller computes it from the whole vocabulary.
+// logit, so that only blocks with a larger maximum have to be searched for the k most likely tokens. Weights of tokens and
+// exact sums of them come from a kernel (BlockExpSumArgs). Top-p reads the blocks with the largest maxima again if the
+// tokens that are left are few; if not, a sample of the logits tells between which two logits the last one lies, and one
+// more pass lists the tokens there.
 #pragma once
 
-#include <optional>
 #include <span>
 #include <vector>
 
 #include "base/error.h"
 #include "kernels/cpu/cpu_kernels.h"
+#include "kernels/cpu/logit_blocks.h"
 #include "llm/candidates.h"
 
 namespace redline {
@@ -35,31 +36,44 @@ class LogitRow {
   bool top_k(int64_t k, float temperature, Candidates& out);
   bool top_p(float p, float temperature, Candidates& out);
   bool min_p(float p, float temperature, Candidates& out);
+  /// Top-p where top_p() gives false and has_blocks(): the last token that is left.
+  Candidate last_of_top_p(float p, float temperature);
+  bool has_blocks() const;
+  /// The tokens not less likely than `last`, to `out`.
+  void keep_down_to(Candidate last, float temperature, Candidates& out) const;
+  /// As Candidates::draw of these, behind last_of_top_p.
+  int32_t draw_down_to(Candidate last, float temperature, double u);
   /// As Candidates::draw of all tokens.
-  std::optional<int32_t> draw(float temperature, double u);
+  int32_t draw(float temperature, double u);
 
  private:
-  bool can_sum(float temperature) const;
-  /// The sum of the weights below `limit` in each block of `logits`.
-  void sum_blocks(std::span<const float> logits, float temperature, float limit, float* sums) const;
+  /// The units of the weights of each block, to sums_; their sum.
+  int64_t sum_blocks(float temperature);
+  BlockExpSumArgs weights_of(std::span<const float> logits, float temperature) const;
+  /// Bounds between which, probably, the likeliest tokens reach all but `rest` units.
+  struct Bracket {
+    float low, high;
+  };
+  Bracket guess(int64_t rest, float temperature);
   /// The n-th largest maximum of a block, at least the lowest finite number.
   float bound(size_t n);
   /// The tokens with a logit of at least `least`.
   void gather(float least, Candidates& out) const;
-  /// The sum of the weights below `least`; sums_ has those of whole blocks.
-  double sum_below(float least, float temperature) const;
   std::span<const float> block(size_t b) const;
-  /// As Candidates::weights.
-  float weight(float logit, float temperature) const;
 
   const CpuKernels& kernels_;
   std::span<const float> logits_;
   const size_t vocab_size_;
   float best_ = 0;
   int32_t best_id_ = -1;
-  std::vector<float> maxima_, sums_, ordered_;
+  std::vector<float> maxima_, ordered_;
+  std::vector<int64_t> sums_;
   std::vector<uint32_t> largest_;  ///< blocks
-  std::vector<double> exact_sums_;
+  // Of last_of_top_p, which a sampler may never need: allocated by the first one.
+  std::vector<float> between_, weights_, sample_;
+  std::vector<int32_t> places_;
+  std::vector<Candidate> tokens_;
+  WeightSearch search_;
 };
 
 }  // namespace redline

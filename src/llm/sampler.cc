@@ -154,6 +154,7 @@ Result<std::vector<Sampler::Step>> Sampler::steps_of(const SamplingOptions& o) {
 Result<std::vector<std::string>> active_samplers(const SamplingOptions& options) {
   REDLINE_ASSIGN(const std::vector<Sampler::Step> steps, Sampler::steps_of(options));
   std::vector<std::string> names;
+  names.reserve(steps.size() + 1);
   for (const Sampler::Step step : steps) names.emplace_back(kNames[static_cast<size_t>(step)]);
   names.emplace_back(options.temperature == 0 && options.dynatemp_range == 0 ? "greedy" : "draw");
   return names;
@@ -166,8 +167,8 @@ bool Sampler::needs_texts(const SamplingOptions& options) {
 Result<Sampler> Sampler::create(const SamplingOptions& o, int64_t vocab_size,
                                 std::shared_ptr<const TokenTrie> vocabulary, const CpuKernels* kernels) {
   REDLINE_ASSIGN(std::vector<Step> steps, steps_of(o));
-  if (vocab_size < 1 || vocab_size > std::numeric_limits<int32_t>::max())
-    return invalid_argument("sampler: the vocabulary has {} tokens", vocab_size);
+  if (vocab_size < 1 || vocab_size > kMaxLogits)
+    return invalid_argument("sampler: the vocabulary has {} tokens; allowed: 1 to {}", vocab_size, kMaxLogits);
   for (const auto& [token, bias] : o.logit_bias)
     if (token < 0 || token >= vocab_size)
       return invalid_argument("logit_bias: token {} is outside the vocabulary of {}", token, vocab_size);
@@ -183,7 +184,7 @@ Result<Sampler> Sampler::create(const SamplingOptions& o, int64_t vocab_size,
 Sampler::Sampler(const SamplingOptions& options, int64_t vocab_size, std::shared_ptr<const TokenTrie> vocabulary,
                  const CpuKernels& kernels)
     : options_(options), history_(options, vocab_size, vocabulary), mirostat_mu_(2 * double{options.mirostat_tau}),
-      row_(kernels, vocab_size) {
+      row_(kernels, vocab_size), candidates_(kernels) {
   if (!options.bad_words.empty()) bad_words_.emplace(options.bad_words, std::move(vocabulary));
   const auto size = static_cast<size_t>(vocab_size);
   if (changes_logits()) changed_.resize(size);
@@ -245,10 +246,8 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
     temperature = options_.temperature;
     ++step;
   }
-  if (step == steps_.size())
-    if (const std::optional<int32_t> token = row_.draw(temperature, u)) return *token;
+  if (step == steps_.size()) return row_.draw(temperature, u);
   const bool is_cut = [&] {
-    if (step == steps_.size()) return false;
     switch (steps_[step]) {
       case Step::kTopK: return row_.top_k(options_.top_k, temperature, candidates_);
       case Step::kTopP: return row_.top_p(options_.top_p, temperature, candidates_);
@@ -258,6 +257,10 @@ Result<int32_t> Sampler::sample(std::span<const float> logits, int64_t position)
   }();
   if (is_cut) {
     ++step;
+  } else if (steps_[step] == Step::kTopP && row_.has_blocks()) {
+    const Candidate last = row_.last_of_top_p(options_.top_p, temperature);
+    if (++step == steps_.size()) return row_.draw_down_to(last, temperature, u);
+    row_.keep_down_to(last, temperature, candidates_);
   } else {
     row_.all(candidates_);
     candidates_.set_temperature(temperature);

@@ -163,13 +163,23 @@ class Scheduler::Step {
     }
   }
 
+  /// How many tokens of a prompt the step takes.
+  int64_t prompt_tokens(const ScheduledRequest& r) const {
+    const int64_t most = std::min(r.pending, tokens_left_);
+    if (budget_.state_tokens == 0) return most;
+    const int64_t last_border = (r.length + r.pending - 1) / budget_.page_tokens * budget_.page_tokens;
+    int64_t end = (r.length / budget_.state_tokens + 1) * budget_.state_tokens;
+    if (r.length < last_border) end = std::min(end, last_border);
+    return std::min(most, end - r.length);
+  }
+
   bool is_in_step(size_t i) const {
     return std::any_of(scheduled_.begin(), scheduled_.end(), [&](const Entry& entry) { return entry.request == i; });
   }
 
   void continue_prompt(size_t i) {
     if (is_in_step(i)) return;
-    const int64_t tokens = std::min(requests_[i].pending, tokens_left_);
+    const int64_t tokens = prompt_tokens(requests_[i]);
     const int64_t needed = pages_needed(requests_[i], tokens);
     // The pages that it was admitted with may have gone to sampled tokens; then it waits for others to end.
     if (needed > available_ && (!scheduled_.empty() || !make_room(i, needed))) return;
@@ -211,7 +221,7 @@ class Scheduler::Step {
     r.pending -= prefix.length;
     record(i).charged = std::max(record(i).charged, prefix.length);
     // It takes all of its pages, those that this step writes and the others.
-    take(i, std::min(r.pending, tokens_left_), needed, kPromptCost);
+    take(i, prompt_tokens(r), needed, kPromptCost);
     prompts_.push_back(i);
   }
 

@@ -38,6 +38,9 @@ struct StepBudget {
   int64_t sequences = 0;           ///< with a state
   int64_t cache_pages = 0, page_tokens = 1;
   int64_t request_pages = INT64_MAX;  ///< that one request has at most, where only windows are kept
+  /// Not 0: steps of a prompt end at multiples of it, and at the last page border before the prompt's end, because a
+  /// recurrent state can be stored only where a step ends.
+  int64_t state_tokens = 0;
   bool admits = true;
 };
 

@@ -13,7 +13,10 @@ double position_bytes(const StateGroup& group) {
 
 void StepWork::add_attention(std::span<const StateGroup> groups, double tokens, double depth) {
   for (const StateGroup& group : groups) {
-    if (group.kind != StateKind::kKeyValue) continue;
+    if (group.kind == StateKind::kRecurrent) {
+      kv_bytes += static_cast<double>(group.page_bytes);
+      continue;
+    }
     const auto window = static_cast<double>(group.window);
     // The first tokens see all positions before them, the others as many as the window has.
     const double growing = group.window > 0 ? std::clamp(window - depth, 0.0, tokens) : tokens;

@@ -13,8 +13,9 @@ namespace redline {
 /// The work of one step that does not depend on how it is done.
 struct StepWork {
   double tokens = 0, logit_rows = 0;
-  double kv_bytes = 0;  ///< of cached keys and values that are read; a page that several sequences share counts once
-  double pairs = 0;     ///< of a token and a position that it attends to, summed over the layers
+  /// Of cached keys and values and of recurrent states that are read; a page that several sequences share counts once.
+  double kv_bytes = 0;
+  double pairs = 0;  ///< of a token and a position that it attends to, summed over the layers
 
   /// The attention of all layers for one sequence: `tokens` more behind `depth`. Layers with a window read no further back.
   void add_attention(std::span<const StateGroup> groups, double tokens, double depth);

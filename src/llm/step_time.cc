@@ -6,48 +6,61 @@
 namespace redline {
 namespace {
 
-/// Features are about 1 in usual steps, so that their spreads are alike.
-constexpr double kRows = 16, kPromptTokens = 128;
-constexpr double kForget = 0.97, kFirstSpread = 100;
+constexpr double kForget = 0.97;
+constexpr double kFirst = 0.1;  ///< weight of the first step, which touches new memory
+/// Rows squared: where all steps have about the same number of rows, the slope stays what it was.
+constexpr double kStiff = 4;
 /// A step that another program held up counts as at most so many times as long as it was expected to be.
 constexpr double kMaxSurprise = 2;
-/// Steps of each kind before the fit is believed.
-constexpr int64_t kEnough = 4;
+/// Steps without prompts before their fit is believed, and after how many others there is one more.
+constexpr int64_t kEnough = 4, kProbeEarly = 2, kProbe = 32;
+/// Tokens deep in a long prompt take longer than the first ones of another: the time rises at once and falls slowly.
+constexpr double kRise = 0.4, kFall = 0.03;
 
 }  // namespace
 
-StepTime::Vector StepTime::features(int64_t rows, int64_t prompt_tokens) {
-  return {1, static_cast<double>(rows) / kRows, static_cast<double>(prompt_tokens) / kPromptTokens};
+double StepTime::sampling_seconds(int64_t rows) const {
+  return mean_seconds_ + row_seconds_ * (static_cast<double>(rows) - mean_rows_);
+}
+
+void StepTime::add_sampling(int64_t rows, double seconds) {
+  const double expected = sampling_seconds(rows), x = static_cast<double>(rows);
+  if (samplings_ >= kEnough && expected > 0) seconds = std::min(seconds, kMaxSurprise * expected);
+  if (++samplings_ == 1) {
+    mean_rows_ = x;
+    mean_seconds_ = seconds;
+    weight_ = kFirst;
+    return;
+  }
+  weight_ = kForget * weight_ + 1;
+  const double dx = x - mean_rows_, dy = seconds - mean_seconds_;
+  mean_rows_ += dx / weight_;
+  mean_seconds_ += dy / weight_;
+  rows_squared_ = kForget * rows_squared_ + dx * (x - mean_rows_);
+  rows_seconds_ = kForget * rows_seconds_ + dy * (x - mean_rows_);
+  row_seconds_ = std::max(0.0, (rows_seconds_ + kStiff * row_seconds_) / (rows_squared_ + kStiff));
 }
 
 void StepTime::add(int64_t rows, int64_t prompt_tokens, double seconds) {
-  if (decodes_ + prompts_ == 0)
-    for (size_t i = 0; i < 3; ++i) spread_[i][i] = kFirstSpread;
-  const bool is_known = decodes_ >= kEnough && prompts_ >= kEnough;
-  ++(prompt_tokens > 0 ? prompts_ : decodes_);
-  const Vector x = features(rows, prompt_tokens);
-  Vector p{};  // spread * x
-  double expected = 0, weight = kForget;
-  for (size_t i = 0; i < 3; ++i) {
-    expected += times_[i] * x[i];
-    for (size_t j = 0; j < 3; ++j) p[i] += spread_[i][j] * x[j];
+  if (prompt_tokens <= 1) {  // one token more is one row more
+    mixed_ = 0;
+    return add_sampling(rows + prompt_tokens, seconds);
   }
-  for (size_t i = 0; i < 3; ++i) weight += x[i] * p[i];
-  if (is_known && expected > 0) seconds = std::min(seconds, kMaxSurprise * expected);
-  for (size_t i = 0; i < 3; ++i) times_[i] += p[i] / weight * (seconds - expected);
-  // Forgetting widens what the latest steps say nothing of, without end unless it is bounded.
-  const double largest = std::max({spread_[0][0], spread_[1][1], spread_[2][2]});
-  const double forget = largest < kFirstSpread ? kForget : 1;
-  for (size_t i = 0; i < 3; ++i)
-    for (size_t j = 0; j < 3; ++j) spread_[i][j] = (spread_[i][j] - p[i] * p[j] / weight) / forget;
+  if (rows == 0) return;  // large chunks, whose tokens take another time
+  ++mixed_;
+  if (samplings_ == 0) return;
+  const double sampling = sampling_seconds(rows), tokens = static_cast<double>(prompt_tokens);
+  if (token_seconds_ > 0) seconds = std::min(seconds, kMaxSurprise * (sampling + token_seconds_ * tokens));
+  const double seen = std::max(0.0, seconds - sampling) / tokens;
+  if (token_seconds_ == 0) token_seconds_ = seen;
+  else token_seconds_ += (seen > token_seconds_ ? kRise : kFall) * (seen - token_seconds_);
 }
 
 int64_t StepTime::prompt_tokens_within(double ratio, int64_t rows) const {
-  if (decodes_ < kEnough || prompts_ < kEnough) return kNoLimit;
-  const Vector x = features(rows, 0);
-  const double decode = times_[0] + times_[1] * x[1], per_token = times_[2] / kPromptTokens;
-  if (per_token <= 0) return kNoLimit;
-  const double tokens = (ratio - 1) * decode / per_token;
+  if (mixed_ >= (samplings_ < kEnough ? kProbeEarly : kProbe)) return 1;
+  const double sampling = sampling_seconds(rows);
+  if (samplings_ == 0 || token_seconds_ <= 0 || sampling <= 0) return kUnknown;
+  const double tokens = (ratio - 1) * sampling / token_seconds_;
   if (tokens >= 1e9) return kNoLimit;
   return std::max(kLeast, static_cast<int64_t>(tokens));
 }

@@ -1,31 +1,39 @@
 // How long steps take, learned from those that were run: for a limit on the prompt tokens of a step that also decodes.
 #pragma once
 
-#include <array>
 #include <cstdint>
 #include <limits>
 
 namespace redline {
 
-/// Time is taken as a + b * sampled rows + c * prompt tokens, fitted by recursive least squares that forget old steps
-/// (Ljung, System Identification, 1999, 11.2), since caches fill up and other programs come and go.
+/// A step that only samples takes a + b * rows: a line through the steps before, of which old ones are forgotten, since
+/// caches fill up and other programs come and go. What a step with prompts takes beyond that is theirs. The two are kept
+/// apart: where every step has prompts, one fit of both cannot tell them apart, and believes more and more of the time to be
+/// that of sampling.
 class StepTime {
  public:
   /// A step with `rows` sequences that sample and `prompt_tokens` tokens of prompts took `seconds`.
   void add(int64_t rows, int64_t prompt_tokens, double seconds);
   /// Prompt tokens beside `rows` sampled ones with which a step takes at most `ratio` times as long as without; at least
-  /// kLeast. No limit while too little is known.
+  /// kLeast, so that prompts are read to their end. kUnknown before there were steps of both kinds. Now and then 1, so that
+  /// there is a step that shows the time of sampling.
   int64_t prompt_tokens_within(double ratio, int64_t rows) const;
 
-  static constexpr int64_t kLeast = 16;
+  static constexpr int64_t kLeast = 4;
+  /// Few enough that the first prompt beside others' texts is hardly felt, and enough to measure.
+  static constexpr int64_t kUnknown = 16;
   static constexpr int64_t kNoLimit = std::numeric_limits<int64_t>::max();
 
  private:
-  using Vector = std::array<double, 3>;
-  static Vector features(int64_t rows, int64_t prompt_tokens);
-  Vector times_{};                     ///< a, b, c of scaled features, in seconds
-  std::array<Vector, 3> spread_{};     ///< inverse correlation of the features
-  int64_t decodes_ = 0, prompts_ = 0;  ///< steps of each kind that were seen
+  double sampling_seconds(int64_t rows) const;
+  void add_sampling(int64_t rows, double seconds);
+
+  // Of the steps without prompts, weighted by their age: sum of the weights, means, sums of squares and products around them.
+  double weight_ = 0, mean_rows_ = 0, mean_seconds_ = 0, rows_squared_ = 0, rows_seconds_ = 0;
+  double row_seconds_ = 0;    ///< b
+  double token_seconds_ = 0;  ///< of a prompt token; 0: unknown
+  int64_t samplings_ = 0;     ///< steps without prompts that were seen
+  int64_t mixed_ = 0;         ///< steps with prompts since the last one without
 };
 
 }  // namespace redline

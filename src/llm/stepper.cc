@@ -7,6 +7,8 @@
 #include <cstring>
 #include <new>
 
+#include "base/available_memory.h"
+
 namespace redline {
 namespace {
 
@@ -15,12 +17,12 @@ constexpr int64_t kMaxSequences = 4096, kMaxBatchTokens = int64_t{1} << 20;
 constexpr int64_t kUsualLogitRows = 64;
 // Page numbers and slots of tokens are int32.
 constexpr int64_t kMaxPages = (int64_t{1} << 31) / kKvPageTokens - 1;
-// Recurrent states of a sequence: its state, the next one, the one before the last step, and snapshots.
-constexpr int64_t kRecurrentPages = 16;
+// Recurrent states of a sequence: its state, the next one and the one before the last step; and snapshots, of which there
+// are as many as fit in a quarter of the memory that is available.
+constexpr int64_t kMinRecurrentPages = 4, kMaxRecurrentPages = 16;
 // Numbers that for_each() reads on one thread in about the time that it takes to wake another, tens of microseconds.
 constexpr int64_t kSmallWork = 1 << 15;
 
-int64_t pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
 int64_t num_tokens(const StepEntry& entry) { return static_cast<int64_t>(entry.tokens.size()); }
 
 }  // namespace
@@ -85,9 +87,9 @@ std::vector<int64_t> Stepper::pages_of_groups(int64_t cache_pages) const {
   std::vector<int64_t> pages;
   for (const StateGroup& group : executable_.states().groups) {
     int64_t n = cache_pages;
-    if (group.kind == StateKind::kRecurrent) n = kRecurrentPages * max_sequences_;
+    if (group.kind == StateKind::kRecurrent) n = recurrent_pages_;
     else if (group.window > 0)
-      n = std::min(n, max_sequences_ * (pages_for(group.window + kWindowSlack + max_batch_tokens_) + 2));
+      n = std::min(n, max_sequences_ * (kv_pages_for(group.window + kWindowSlack + max_batch_tokens_) + 2));
     pages.push_back(n);
   }
   return pages;
@@ -101,8 +103,14 @@ int64_t Stepper::cache_bytes(int64_t cache_pages) const {
 }
 
 Status Stepper::make_pool(const TextEngineOptions& options) {
+  int64_t recurrent_bytes = 0;
+  for (const StateGroup& group : executable_.states().groups)
+    if (group.kind == StateKind::kRecurrent) recurrent_bytes += group.page_bytes;
+  if (recurrent_bytes > 0)
+    recurrent_pages_ = std::clamp(available_memory() / 4 / recurrent_bytes, kMinRecurrentPages * max_sequences_,
+                                  kMaxRecurrentPages * max_sequences_);
   const int64_t asked =
-      options.cache_tokens > 0 ? pages_for(options.cache_tokens) : pages_for(context_) * options.max_sequences;
+      options.cache_tokens > 0 ? kv_pages_for(options.cache_tokens) : kv_pages_for(context_) * options.max_sequences;
   cache_pages_ = std::min(asked, kMaxPages);
   if (options.cache_memory > 0) {
     if (cache_bytes(1) > options.cache_memory)
@@ -118,7 +126,7 @@ Status Stepper::make_pool(const TextEngineOptions& options) {
   // The pool is address space, which a system may limit. One full context is required; more is optional unless the user
   // set it.
   const bool is_set = options.cache_tokens > 0 || options.cache_memory > 0;
-  const int64_t least = is_set ? cache_pages_ : pages_for(context_);
+  const int64_t least = is_set ? cache_pages_ : kv_pages_for(context_);
   Result<std::unique_ptr<StateMemory>> memory = executable_.make_state_memory(pages_of_groups(cache_pages_));
   while (!memory.ok() && cache_pages_ > least) {
     cache_pages_ = std::max(least, cache_pages_ / 2);

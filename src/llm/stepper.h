@@ -78,6 +78,7 @@ class Stepper {
 
   int64_t context_ = 0, vocab_size_ = 0;
   int64_t max_batch_tokens_ = 0, max_logit_rows_ = 0, max_sequences_ = 0, cache_pages_ = 0;
+  int64_t recurrent_pages_ = 0;  ///< of each recurrent group
   KvFormat kv_format_ = KvFormat::kF32;
   RuntimeResources* runtime_ = nullptr;
   Executable executable_;

@@ -2,6 +2,7 @@
 
 #include <fmt/ranges.h>
 
+#include <algorithm>
 #include <set>
 
 #include "base/hash.h"
@@ -54,7 +55,7 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
   if (has(name)) return invalid_argument("there is an adapter \"{}\" already", name);
   auto storage = std::make_shared<std::map<size_t, Packed>>();
   auto adapter = std::make_shared<Adapter>();
-  std::set<std::string> used;
+  std::set<std::string> used = idle_;
   for (const std::shared_ptr<AdapterSite>& site : sites_) {
     auto at = matrices.end();
     AdapterName found;
@@ -94,11 +95,12 @@ Status AdapterBank::load(const std::string& name, const AdapterMatrices& matrice
                                      plain ? up.data() : nullptr};
     if (plain) p.plain_down = std::move(down), p.plain_up = std::move(up);  // addresses stay
   }
+  const auto unknown =
+      std::count_if(matrices.begin(), matrices.end(), [&](const auto& entry) { return !used.contains(entry.first); });
   for (const auto& [module, matrix] : matrices)
     if (!used.contains(module))
-      return invalid_argument(
-          "adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
-          matrices.size() - used.size() > 1 ? fmt::format(" (nor {} others)", matrices.size() - used.size() - 1) : "");
+      return invalid_argument("adapter \"{}\": the network has no {}{}; is it a LoRA of this model?", name, module,
+                              unknown > 1 ? fmt::format(" (nor {} others)", unknown - 1) : "");
   adapter->storage = std::move(storage);
   adapters_.emplace(name, std::move(adapter));
   return {};

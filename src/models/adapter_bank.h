@@ -3,6 +3,7 @@
 
 #include <map>
 #include <optional>
+#include <set>
 #include <span>
 
 #include "graph/adapters.h"
@@ -42,6 +43,8 @@ class AdapterBank {
   AdapterBank() = default;
   AdapterBank(AdapterSites sites, AdapterNames names) : sites_(std::move(sites)), names_(std::move(names)) {}
 
+  /// Files may have factors of this module, which the network does not compute: they have no effect.
+  void ignore(std::string module) { idle_.insert(std::move(module)); }
   /// Call it when the programs are compiled, which chooses the types of packed factors. `plain`: keeps float32 copies for
   /// the interpreter.
   /// invalid_argument: a module that the model does not have (the message names the first and counts the others), shapes
@@ -58,6 +61,7 @@ class AdapterBank {
  private:
   AdapterSites sites_;
   AdapterNames names_;
+  std::set<std::string> idle_;
   std::map<std::string, std::shared_ptr<const Adapter>> adapters_;
 };
 

@@ -12,7 +12,7 @@ namespace redline {
 namespace {
 
 constexpr float kEps = 1e-6f;
-constexpr int64_t kMaxChannels = 1 << 14;
+constexpr int64_t kAutoencoderKlMaxChannels = 1 << 14;
 
 struct KlConfig {
   std::vector<int64_t> channels;  ///< per level, from pixels to latents
@@ -30,21 +30,21 @@ Result<std::vector<int64_t>> read_channels(const nlohmann::json& json, const cha
   if (at == json.end() || !at->is_array() || at->empty() || at->size() > 8)
     return invalid_argument("config: {} must list the channels of one to eight levels", key);
   for (const auto& item : *at) {
-    if (!item.is_number_integer() || item.get<int64_t>() < 1 || item.get<int64_t>() > kMaxChannels)
+    if (!item.is_number_integer() || item.get<int64_t>() < 1 || item.get<int64_t>() > kAutoencoderKlMaxChannels)
       return invalid_argument("config: {} has {}, channels are whole numbers from 1 to {}", key, item.dump(),
-                              kMaxChannels);
+                              kAutoencoderKlMaxChannels);
     list.push_back(item.get<int64_t>());
   }
   return list;
 }
 
-Result<KlConfig> read_config(const nlohmann::json& json) {
+Result<KlConfig> read_autoencoder_kl_config(const nlohmann::json& json) {
   ConfigReader r(json);
   KlConfig c;
   REDLINE_ASSIGN(c.channels, read_channels(json, "block_out_channels"));
   c.layers_per_block = r.integer("layers_per_block", 1, 64, 1);
   c.latent_channels = r.integer("latent_channels", 1, 1024, 4);
-  c.groups = r.integer("norm_num_groups", 1, kMaxChannels, 32);
+  c.groups = r.integer("norm_num_groups", 1, kAutoencoderKlMaxChannels, 32);
   c.scaling = r.number("scaling_factor", 1e-6, 1e6, 0.18215);
   c.shift = r.number("shift_factor", -1e6, 1e6, 0.0);
   c.mid_attention = r.boolean("mid_block_add_attention", true);
@@ -165,8 +165,8 @@ class KlBuilder {
   const Dim kHeight = Symbol::kHeight, kWidth = Symbol::kWidth;
 };
 
-Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(const KlConfig c, read_config(checkpoint.config));
+Result<AutoencoderModel> build_autoencoder_kl(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(const KlConfig c, read_autoencoder_kl_config(checkpoint.config));
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
   model.scale = int64_t{1} << (c.levels() - 1);
@@ -181,7 +181,7 @@ Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
 
 extern const AutoencoderRow kAutoencoderKl = {
     .class_name = "AutoencoderKL",
-    .build = build,
+    .build = build_autoencoder_kl,
 };
 
 }  // namespace redline

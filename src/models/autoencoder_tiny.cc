@@ -16,7 +16,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxChannels = 1 << 14, kMaxBlocks = 64, kMaxStages = 8;
+constexpr int64_t kAutoencoderTinyMaxChannels = 1 << 14, kMaxBlocks = 64, kMaxStages = 8;
 constexpr int64_t kPoolGroups = 4;
 constexpr float kPoolEps = 1e-5f;
 
@@ -43,10 +43,10 @@ Result<std::vector<int64_t>> read_sizes(const nlohmann::json& json, const char* 
   return sizes;
 }
 
-Result<TinyConfig> read_config(const nlohmann::json& json) {
+Result<TinyConfig> read_autoencoder_tiny_config(const nlohmann::json& json) {
   ConfigReader r(json);
   TinyConfig c;
-  c.latent_channels = r.integer("latent_channels", 1, kMaxChannels, 4);
+  c.latent_channels = r.integer("latent_channels", 1, kAutoencoderTinyMaxChannels, 4);
   c.image_channels = r.integer("in_channels", 1, 64, 3);
   if (r.integer("out_channels", 1, 64, 3) != c.image_channels)
     r.fail(unsupported("config: out_channels differs from in_channels"));
@@ -62,7 +62,7 @@ Result<TinyConfig> read_config(const nlohmann::json& json) {
   if (c.encoder_blocks.size() != c.decoder_blocks.size())
     return unsupported("config: num_encoder_blocks and num_decoder_blocks differ in length");
   for (const char* key : {"encoder_block_out_channels", "decoder_block_out_channels"}) {
-    REDLINE_ASSIGN(const auto widths, read_sizes(json, key, {64}, kMaxChannels));
+    REDLINE_ASSIGN(const auto widths, read_sizes(json, key, {64}, kAutoencoderTinyMaxChannels));
     if (c.width == 0) c.width = widths[0];
     for (const int64_t width : widths)
       if (width != c.width) return unsupported("config: {} has {} and {}; all are one number", key, width, c.width);
@@ -219,8 +219,8 @@ Status add_original(const TorchFile& file, bool is_decoder, Checkpoint& checkpoi
   return {};
 }
 
-Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(const TinyConfig c, read_config(checkpoint.config));
+Result<AutoencoderModel> build_autoencoder_tiny(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(const TinyConfig c, read_autoencoder_tiny_config(checkpoint.config));
   AutoencoderModel model;
   model.latent_channels = c.latent_channels;
   model.scale = int64_t{1} << (c.decoder_blocks.size() - 1);
@@ -236,7 +236,7 @@ Result<AutoencoderModel> build(const Checkpoint& checkpoint) {
 
 extern const AutoencoderRow kAutoencoderTiny = {
     .class_name = "AutoencoderTiny",
-    .build = build,
+    .build = build_autoencoder_tiny,
 };
 
 Result<Checkpoint> open_original_autoencoder_tiny(const std::string& encoder_path, const std::string& decoder_path) {

@@ -19,7 +19,7 @@ struct BertConfig {
 };
 
 /// Defaults are those of transformers' BertConfig and RobertaConfig.
-Result<BertConfig> read_config(const Checkpoint& checkpoint) {
+Result<BertConfig> read_bert_config(const Checkpoint& checkpoint) {
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(checkpoint.config);
   BertConfig c;
@@ -96,8 +96,8 @@ class BertBuilder {
 };
 
 /// tanh of a projection of the first token, and the classifier.
-Result<Graph> build_head(const Checkpoint& checkpoint, const BertConfig& c, const std::string& scope,
-                         WeightReader& used) {
+Result<Graph> build_bert_head(const Checkpoint& checkpoint, const BertConfig& c, const std::string& scope,
+                              WeightReader& used) {
   GraphBuilder g("bert classifier");
   WeightReader w(g, checkpoint);
   EncoderBuilder build(g, w, c.eps);
@@ -112,8 +112,8 @@ Result<Graph> build_head(const Checkpoint& checkpoint, const BertConfig& c, cons
   return graph;
 }
 
-Result<EncoderModel> build(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(BertConfig c, read_config(checkpoint));
+Result<EncoderModel> build_bert(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(BertConfig c, read_bert_config(checkpoint));
   const std::string scope = scope_of(checkpoint, "embeddings.word_embeddings.weight");
   const auto types = checkpoint.tensors.find(scope + "embeddings.token_type_embeddings.weight");
   if (types != checkpoint.tensors.end() && !types->second.view.shape.empty())
@@ -136,7 +136,7 @@ Result<EncoderModel> build(const Checkpoint& checkpoint) {
     const WeightSource& last =
         checkpoint.tensors.at(w.has("classifier.weight") ? "classifier.weight" : "classifier.out_proj.weight");
     c.num_labels = last.view.shape.empty() ? 1 : last.view.shape[0];
-    REDLINE_ASSIGN(model.head, build_head(checkpoint, c, scope, w));
+    REDLINE_ASSIGN(model.head, build_bert_head(checkpoint, c, scope, w));
     model.num_labels = c.num_labels;
   }
   w.ignore(scope + "embeddings.position_ids");
@@ -146,29 +146,29 @@ Result<EncoderModel> build(const Checkpoint& checkpoint) {
   return model;
 }
 
-constexpr std::string_view kModelTypes[] = {"bert", "roberta", "xlm-roberta", "camembert"};
+constexpr std::string_view kBertModelTypes[] = {"bert", "roberta", "xlm-roberta", "camembert"};
 
-constexpr GgufName kGgufTop[] = {{"token_embd", "embeddings.word_embeddings"},
-                                 {"token_embd_norm", "embeddings.LayerNorm"},
-                                 {"position_embd", "embeddings.position_embeddings"},
-                                 {"token_types", "embeddings.token_type_embeddings"},
-                                 {"cls", "classifier.dense"},
-                                 {"cls.output", "classifier.out_proj"}};
-constexpr GgufName kGgufLayer[] = {{"attn_q", "attention.self.query"},
-                                   {"attn_k", "attention.self.key"},
-                                   {"attn_v", "attention.self.value"},
-                                   {"attn_output", "attention.output.dense"},
-                                   {"attn_output_norm", "attention.output.LayerNorm"},
-                                   {"ffn_up", "intermediate.dense"},
-                                   {"ffn_down", "output.dense"},
-                                   {"layer_output_norm", "output.LayerNorm"}};
+constexpr GgufName kBertGgufTop[] = {{"token_embd", "embeddings.word_embeddings"},
+                                     {"token_embd_norm", "embeddings.LayerNorm"},
+                                     {"position_embd", "embeddings.position_embeddings"},
+                                     {"token_types", "embeddings.token_type_embeddings"},
+                                     {"cls", "classifier.dense"},
+                                     {"cls.output", "classifier.out_proj"}};
+constexpr GgufName kBertGgufLayer[] = {{"attn_q", "attention.self.query"},
+                                       {"attn_k", "attention.self.key"},
+                                       {"attn_v", "attention.self.value"},
+                                       {"attn_output", "attention.output.dense"},
+                                       {"attn_output_norm", "attention.output.LayerNorm"},
+                                       {"ffn_up", "intermediate.dense"},
+                                       {"ffn_down", "output.dense"},
+                                       {"layer_output_norm", "output.LayerNorm"}};
 
 }  // namespace
 
 extern const EncoderFamily kBertFamily = {
-    .model_types = kModelTypes,
-    .gguf = {.architecture = "bert", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "encoder.layer."},
-    .build = build,
+    .model_types = kBertModelTypes,
+    .gguf = {.architecture = "bert", .top = kBertGgufTop, .layer = kBertGgufLayer, .hf_layers = "encoder.layer."},
+    .build = build_bert,
 };
 
 }  // namespace redline

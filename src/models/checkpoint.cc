@@ -9,6 +9,7 @@
 #include "models/int_quantized.h"
 #include "models/text_part.h"
 #include "text/gguf_vocab.h"
+#include "text/json_infinities.h"
 #include "text/json_reader.h"
 
 namespace redline {
@@ -16,7 +17,7 @@ namespace {
 
 Result<nlohmann::json> read_json(const std::string& path) {
   REDLINE_ASSIGN(std::string text, read_text_file(path));
-  return parse_json_object(text, path);
+  return parse_json_object(without_infinities(text), path);
 }
 
 /// Folders of a decoder without its output matrix (transformers' Qwen3Model) leave "model." out of the names.

@@ -259,7 +259,7 @@ void add_tensor(const std::string& name, const WeightSource& source, DType type,
 }
 
 /// Sort key: embedding, layers by number, norm and output.
-int64_t place_of(const std::string& gguf_name) {
+int64_t written_place_of(const std::string& gguf_name) {
   if (gguf_name.starts_with("token_embd")) return -1;
   return gguf_name.starts_with("blk.") ? std::atoll(gguf_name.c_str() + 4) : INT64_MAX;
 }
@@ -275,8 +275,9 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
   REDLINE_ASSIGN(const ModelFamily* family, find_model_family(checkpoint));
   const GgufNames& names = family->gguf;
   const DecoderConfig& c = model.config;
-  // Their experts would become one tensor.
-  if (names.has_experts) return unsupported("{}: {} models are not converted yet", checkpoint.path, family->model_type);
+  // Their experts would become one tensor; weights of a recurrence are stored otherwise.
+  if (names.has_experts || names.is_recurrent)
+    return unsupported("{}: {} models are not converted yet", checkpoint.path, family->model_type);
   const std::string arch(names.export_architecture.empty() ? names.architecture : names.export_architecture);
 
   struct Written {
@@ -302,8 +303,9 @@ Status checkpoint_to_gguf(const Checkpoint& checkpoint, const GgufExport& option
     parameters += source.view.num_elements();
     if (source.view.shape.size() > 1) bytes_of[source.view.dtype] += source.view.bytes();
   }
-  std::stable_sort(tensors.begin(), tensors.end(),
-                   [](const Written& a, const Written& b) { return place_of(a.name) < place_of(b.name); });
+  std::stable_sort(tensors.begin(), tensors.end(), [](const Written& a, const Written& b) {
+    return written_place_of(a.name) < written_place_of(b.name);
+  });
   const auto most = std::max_element(bytes_of.begin(), bytes_of.end(),
                                      [](const auto& a, const auto& b) { return a.second < b.second; });
   const DType type = options.type.value_or(most == bytes_of.end() ? DType::kF32 : most->first);

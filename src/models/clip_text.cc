@@ -28,7 +28,7 @@ struct ClipConfig {
 };
 
 /// Defaults are those of transformers' CLIPTextConfig.
-Result<ClipConfig> read_config(const nlohmann::json& json) {
+Result<ClipConfig> read_clip_text_config(const nlohmann::json& json) {
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   ClipConfig c;
@@ -121,8 +121,8 @@ class ClipBuilder {
   const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kRows = kBatch * kText;
 };
 
-Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(const ClipConfig c, read_config(checkpoint.config));
+Result<TextEncoderModel> build_clip_text(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(const ClipConfig c, read_clip_text_config(checkpoint.config));
   GraphBuilder g("clip text");
   WeightReader w(g, checkpoint);
   ClipBuilder(g, w, c).build();
@@ -140,13 +140,13 @@ Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
   return model;
 }
 
-constexpr std::string_view kClassNames[] = {"CLIPTextModel", "CLIPTextModelWithProjection"};
+constexpr std::string_view kClipTextClassNames[] = {"CLIPTextModel", "CLIPTextModelWithProjection"};
 
 }  // namespace
 
 extern const TextEncoderRow kClipTextEncoder = {
-    .class_names = kClassNames,
-    .build = build,
+    .class_names = kClipTextClassNames,
+    .build = build_clip_text,
 };
 
 int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids) {

@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_cohere(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(
       DecoderConfig c,
       read_decoder_config(with_rope_theta(checkpoint.config, 5e5),
@@ -33,9 +33,9 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufNorms[] = {{"attn_norm", "input_layernorm"}};
+constexpr GgufName kCohereGgufNorms[] = {{"attn_norm", "input_layernorm"}};
 
-void gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
+void cohere_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
   set("logit_scale", double{c.logit_scale});
 }
 
@@ -44,9 +44,12 @@ void gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
 extern const ModelFamily kCohereFamily = {
     .model_type = "cohere",
     .architecture = "CohereForCausalLM",
-    .gguf = {.architecture = "command-r", .top = kLlamaGgufTop, .layer = kGgufProjections, .more_layer = kGgufNorms},
-    .build = build,
-    .gguf_numbers = gguf_numbers,
+    .gguf = {.architecture = "command-r",
+             .top = kLlamaGgufTop,
+             .layer = kGgufProjections,
+             .more_layer = kCohereGgufNorms},
+    .build = build_cohere,
+    .gguf_numbers = cohere_gguf_numbers,
 };
 
 }  // namespace redline

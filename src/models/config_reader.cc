@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-std::string spell(const nlohmann::json& value) {
+std::string shown(const nlohmann::json& value) {
   if (value.is_structured())
     return value.is_array() ? "an array" : "an object";  // dump() recurses with the nesting depth
   constexpr size_t kLongest = 60;
@@ -34,7 +34,7 @@ int64_t ConfigReader::integer(const char* key, int64_t least, int64_t most, std:
   if (value->is_number_integer() || value->is_number_unsigned()) number = static_cast<double>(value->get<int64_t>());
   else if (value->is_number_float()) number = value->get<double>();
   if (!(number >= static_cast<double>(least) && number <= static_cast<double>(most)) || number != std::floor(number)) {
-    fail(invalid_argument("config: {} is {}, expected a whole number from {} to {}", key, spell(*value), least, most));
+    fail(invalid_argument("config: {} is {}, expected a whole number from {} to {}", key, shown(*value), least, most));
     return least;
   }
   return static_cast<int64_t>(number);
@@ -48,7 +48,7 @@ double ConfigReader::number(const char* key, double least, double most, std::opt
   }
   const double number = value->is_number() ? value->get<double>() : NAN;
   if (!(number >= least && number <= most)) {
-    fail(invalid_argument("config: {} is {}, expected a number from {} to {}", key, spell(*value), least, most));
+    fail(invalid_argument("config: {} is {}, expected a number from {} to {}", key, shown(*value), least, most));
     return least;
   }
   return number;
@@ -58,7 +58,7 @@ bool ConfigReader::boolean(const char* key, bool fallback) {
   const nlohmann::json* value = find(key);
   if (!value) return fallback;
   if (!value->is_boolean()) {
-    fail(invalid_argument("config: {} is {}, expected true or false", key, spell(*value)));
+    fail(invalid_argument("config: {} is {}, expected true or false", key, shown(*value)));
     return fallback;
   }
   return value->get<bool>();
@@ -68,7 +68,7 @@ std::string ConfigReader::text(const char* key, std::string fallback) {
   const nlohmann::json* value = find(key);
   if (!value) return fallback;
   if (!value->is_string()) {
-    fail(invalid_argument("config: {} is {}, expected a string", key, spell(*value)));
+    fail(invalid_argument("config: {} is {}, expected a string", key, shown(*value)));
     return fallback;
   }
   return value->get<std::string>();
@@ -77,7 +77,7 @@ std::string ConfigReader::text(const char* key, std::string fallback) {
 const nlohmann::json* ConfigReader::object(const char* key) {
   const nlohmann::json* value = find(key);
   if (value && !value->is_object()) {
-    fail(invalid_argument("config: {} is {}, expected an object", key, spell(*value)));
+    fail(invalid_argument("config: {} is {}, expected an object", key, shown(*value)));
     return nullptr;
   }
   return value;

@@ -14,7 +14,7 @@ struct Heads {
 };
 
 /// Queries (which = 0), keys or values.
-Value project_heads(LayerBuilder& b, Value x, int64_t which, const Heads& heads) {
+Value project_falcon_heads(LayerBuilder& b, Value x, int64_t which, const Heads& heads) {
   constexpr const char* kNames[] = {"self_attention.query", "self_attention.key", "self_attention.value"};
   const DecoderConfig& c = b.config();
   const int64_t d = c.head_dim, q_size = c.num_heads * d, kv_size = c.num_kv_heads * d;
@@ -38,7 +38,7 @@ Value project_heads(LayerBuilder& b, Value x, int64_t which, const Heads& heads)
 }
 
 /// Rows by group of heads, where there are several; GGUF has all queries first.
-GgufForm gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
+GgufForm falcon_gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, std::string_view name) {
   const auto says = [&](const char* key, bool otherwise) {
     const auto at = checkpoint.config.find(key);
     return at != checkpoint.config.end() && at->is_boolean() ? at->get<bool>() : otherwise;
@@ -57,7 +57,7 @@ GgufForm gguf_form(const Checkpoint& checkpoint, const DecoderConfig& c, std::st
   return form;
 }
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_falcon(const Checkpoint& checkpoint) {
   const bool is_gguf = checkpoint.gguf_names != nullptr;
   nlohmann::json config = checkpoint.config;
   ConfigReader r(checkpoint.config);
@@ -90,8 +90,8 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
 
   auto layer = [&](LayerBuilder& b, Value x) {
     const Value h = b.norm(x, two_norms ? "ln_attn" : "input_layernorm", c.hidden_size);
-    const Value q = b.rotate(project_heads(b, h, 0, heads)), k = b.rotate(project_heads(b, h, 1, heads));
-    const Value y = b.attend(q, k, project_heads(b, h, 2, heads));
+    const Value q = b.rotate(project_falcon_heads(b, h, 0, heads)), k = b.rotate(project_falcon_heads(b, h, 1, heads));
+    const Value y = b.attend(q, k, project_falcon_heads(b, h, 2, heads));
     const Value inner = two_norms ? b.norm(x, is_gguf ? "input_layernorm" : "ln_mlp", c.hidden_size) : h;
     x = add(b.graph(), x, b.project(y, "self_attention.dense", c.hidden_size, c.num_heads * c.head_dim, bias));
     return add(b.graph(), x, b.plain_mlp(inner, "mlp.dense_h_to_4h", "mlp.dense_4h_to_h", bias));
@@ -100,24 +100,24 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufTop[] = {
+constexpr GgufName kFalconGgufTop[] = {
     {"token_embd", "transformer.word_embeddings"}, {"output_norm", "transformer.ln_f"}, {"output", "lm_head"}};
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
-                                   {"attn_norm", "ln_mlp"},
-                                   {"attn_norm_2", "ln_attn"},
-                                   {"attn_qkv", "self_attention.query_key_value"},
-                                   {"attn_output", "self_attention.dense"},
-                                   {"ffn_up", "mlp.dense_h_to_4h"},
-                                   {"ffn_down", "mlp.dense_4h_to_h"}};
+constexpr GgufName kFalconGgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                         {"attn_norm", "ln_mlp"},
+                                         {"attn_norm_2", "ln_attn"},
+                                         {"attn_qkv", "self_attention.query_key_value"},
+                                         {"attn_output", "self_attention.dense"},
+                                         {"ffn_up", "mlp.dense_h_to_4h"},
+                                         {"ffn_down", "mlp.dense_4h_to_h"}};
 
 }  // namespace
 
 extern const ModelFamily kFalconFamily = {
     .model_type = "falcon",
     .architecture = "FalconForCausalLM",
-    .gguf = {.architecture = "falcon", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "transformer.h."},
-    .build = build,
-    .gguf_form = gguf_form,
+    .gguf = {.architecture = "falcon", .top = kFalconGgufTop, .layer = kFalconGgufLayer, .hf_layers = "transformer.h."},
+    .build = build_falcon,
+    .gguf_form = falcon_gguf_form,
 };
 
 }  // namespace redline

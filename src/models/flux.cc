@@ -31,7 +31,7 @@ struct FluxConfig {
   int64_t num_blocks() const { return num_layers + num_single_layers; }
 };
 
-Result<FluxConfig> read_config(const nlohmann::json& json) {
+Result<FluxConfig> read_flux_config(const nlohmann::json& json) {
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   FluxConfig c;
@@ -87,7 +87,7 @@ std::vector<float> rope_table_of(const FluxConfig& c, int64_t text_tokens, int64
 }
 
 /// Hidden states between blocks: text and image separate before the single blocks, joined (text first) within them.
-struct Streams {
+struct FluxStreams {
   Value image, text, joined;
 };
 
@@ -105,7 +105,7 @@ class FluxBuilder : public DitBuilder {
   }
 
   /// Blocks [begin, end), double and single blocks numbered consecutively.
-  void blocks(Streams& s, int64_t begin, int64_t end, Value conditioning, Value rope) {
+  void blocks(FluxStreams& s, int64_t begin, int64_t end, Value conditioning, Value rope) {
     conditioning_ = conditioning;
     rope_joined_ = rope;
     g_.set_scope("rope");
@@ -163,7 +163,7 @@ class FluxBuilder : public DitBuilder {
             project(x, scope + v, width(), width())};
   }
 
-  void double_block(Streams& s, const std::string& scope) {
+  void double_block(FluxStreams& s, const std::string& scope) {
     const int64_t D = width();
     // Parts of a table: shift, scale, gate of attention, then of the feed-forward.
     const Value image_table = project(conditioning_, scope + "norm1.linear", 6 * D, D);
@@ -185,7 +185,7 @@ class FluxBuilder : public DitBuilder {
     s.text = feed_forward(s.text, text_table, kText, scope + "norm2_context", scope + "ff_context");
   }
 
-  void single_block(Streams& s, const std::string& scope) {
+  void single_block(FluxStreams& s, const std::string& scope) {
     const int64_t D = width();
     const Value table = project(conditioning_, scope + "norm.linear", 3 * D, D);
     g_.set_scope(scope + "norm");
@@ -204,8 +204,8 @@ class FluxBuilder : public DitBuilder {
   Value conditioning_, rope_joined_, rope_text_, rope_image_;
 };
 
-Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
-  REDLINE_ASSIGN(const FluxConfig c, read_config(checkpoint.config));
+Result<DenoiserModel> build_flux(const Checkpoint& checkpoint, BlockSplit blocks) {
+  REDLINE_ASSIGN(const FluxConfig c, read_flux_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_blocks());
   const int64_t split = parts.front, tail = c.num_blocks() - parts.tail, D = c.shape.width();
   DenoiserModel model;
@@ -231,21 +231,23 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
     const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
     const Value rope = split > 0 ? g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim}) : Value{};
     const Value conditioning = b.conditioning();
-    Streams s;
+    FluxStreams s;
     s.image = b.project(latents, "x_embedder", D, c.in_channels);
     s.text = b.project(text, "context_embedder", D, c.text_width);
-    if (split > 0) g.output("embedded", s.image);  // else it is "image"
+    const Value embedded = s.image;
+    if (split > 0) g.output("embedded", embedded);  // else it is "image"
     b.blocks(s, 0, split, conditioning, rope);
     g.output("image", s.image);
     g.output("text", s.text);
     g.output("carry.conditioning", conditioning);
-    if (split == 0 && c.num_layers > 0) g.output("modulated", b.first_modulated(s.image, conditioning));
+    if ((split == 0 || parts.modulated) && c.num_layers > 0)
+      g.output("modulated", b.first_modulated(embedded, conditioning));
   }
   {
     GraphBuilder& g = graphs.middle;
     FluxBuilder b(g, graphs.middle_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
-    Streams s;
+    FluxStreams s;
     s.image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     s.text = g.input("text", DType::kF32, {b.kBatch * b.kText, D});
     const Value rope = g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim});
@@ -260,7 +262,7 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     if (tail < c.num_blocks()) {
       const Value rope = g.input("rope", DType::kF32, {b.kBatch * b.kAll, c.shape.head_dim});
-      Streams s = {image, g.input("text", DType::kF32, {b.kBatch * b.kText, D}), {}};
+      FluxStreams s = {image, g.input("text", DType::kF32, {b.kBatch * b.kText, D}), {}};
       b.blocks(s, tail, c.num_blocks(), conditioning, rope);
       image = s.image;
     }
@@ -290,19 +292,19 @@ Result<PromptConditions> flux_conditions(const PromptEncoders& encoders, const D
   return c;
 }
 
-constexpr std::string_view kDenoiserClasses[] = {"FluxTransformer2DModel"};
-constexpr std::string_view kPipelineClasses[] = {"FluxPipeline"};
+constexpr std::string_view kFluxDenoiserClasses[] = {"FluxTransformer2DModel"};
+constexpr std::string_view kFluxPipelineClasses[] = {"FluxPipeline"};
 
 }  // namespace
 
 extern const DenoiserRow kFluxDenoiser = {
-    .class_names = kDenoiserClasses,
-    .build = build,
+    .class_names = kFluxDenoiserClasses,
+    .build = build_flux,
     .open_file = open_flux_file,
 };
 
 extern const PipelineRow kFluxPipeline = {
-    .class_names = kPipelineClasses,
+    .class_names = kFluxPipelineClasses,
     .denoiser_component = "transformer",
     .denoiser_class = "FluxTransformer2DModel",
     .condition = flux_conditions,

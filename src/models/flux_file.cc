@@ -11,62 +11,62 @@
 namespace redline {
 namespace {
 
-struct StoredTensor {
+struct FluxTensor {
   WeightSource source;
   std::string type;  ///< for messages
 };
-using StoredTensors = std::map<std::string, StoredTensor>;
+using FluxTensors = std::map<std::string, FluxTensor>;
 
-struct Names {
+struct FluxNames {
   std::string_view stored, diffusers;
 };
 // Modules that are not part of a fused matrix (below).
-constexpr Names kTop[] = {{"img_in", "x_embedder"},
-                          {"txt_in", "context_embedder"},
-                          {"time_in.in_layer", "time_text_embed.timestep_embedder.linear_1"},
-                          {"time_in.out_layer", "time_text_embed.timestep_embedder.linear_2"},
-                          {"vector_in.in_layer", "time_text_embed.text_embedder.linear_1"},
-                          {"vector_in.out_layer", "time_text_embed.text_embedder.linear_2"},
-                          {"guidance_in.in_layer", "time_text_embed.guidance_embedder.linear_1"},
-                          {"guidance_in.out_layer", "time_text_embed.guidance_embedder.linear_2"},
-                          {"final_layer.linear", "proj_out"}};
-constexpr Names kDouble[] = {{"img_mod.lin", "norm1.linear"},
-                             {"txt_mod.lin", "norm1_context.linear"},
-                             {"img_attn.norm.query_norm", "attn.norm_q"},
-                             {"img_attn.norm.key_norm", "attn.norm_k"},
-                             {"txt_attn.norm.query_norm", "attn.norm_added_q"},
-                             {"txt_attn.norm.key_norm", "attn.norm_added_k"},
-                             {"img_attn.proj", "attn.to_out.0"},
-                             {"txt_attn.proj", "attn.to_add_out"},
-                             {"img_mlp.0", "ff.net.0.proj"},
-                             {"img_mlp.2", "ff.net.2"},
-                             {"txt_mlp.0", "ff_context.net.0.proj"},
-                             {"txt_mlp.2", "ff_context.net.2"}};
-constexpr Names kSingle[] = {{"modulation.lin", "norm.linear"},
-                             {"norm.query_norm", "attn.norm_q"},
-                             {"norm.key_norm", "attn.norm_k"},
-                             {"linear2", "proj_out"}};
+constexpr FluxNames kTop[] = {{"img_in", "x_embedder"},
+                              {"txt_in", "context_embedder"},
+                              {"time_in.in_layer", "time_text_embed.timestep_embedder.linear_1"},
+                              {"time_in.out_layer", "time_text_embed.timestep_embedder.linear_2"},
+                              {"vector_in.in_layer", "time_text_embed.text_embedder.linear_1"},
+                              {"vector_in.out_layer", "time_text_embed.text_embedder.linear_2"},
+                              {"guidance_in.in_layer", "time_text_embed.guidance_embedder.linear_1"},
+                              {"guidance_in.out_layer", "time_text_embed.guidance_embedder.linear_2"},
+                              {"final_layer.linear", "proj_out"}};
+constexpr FluxNames kDouble[] = {{"img_mod.lin", "norm1.linear"},
+                                 {"txt_mod.lin", "norm1_context.linear"},
+                                 {"img_attn.norm.query_norm", "attn.norm_q"},
+                                 {"img_attn.norm.key_norm", "attn.norm_k"},
+                                 {"txt_attn.norm.query_norm", "attn.norm_added_q"},
+                                 {"txt_attn.norm.key_norm", "attn.norm_added_k"},
+                                 {"img_attn.proj", "attn.to_out.0"},
+                                 {"txt_attn.proj", "attn.to_add_out"},
+                                 {"img_mlp.0", "ff.net.0.proj"},
+                                 {"img_mlp.2", "ff.net.2"},
+                                 {"txt_mlp.0", "ff_context.net.0.proj"},
+                                 {"txt_mlp.2", "ff_context.net.2"}};
+constexpr FluxNames kSingle[] = {{"modulation.lin", "norm.linear"},
+                                 {"norm.query_norm", "attn.norm_q"},
+                                 {"norm.key_norm", "attn.norm_k"},
+                                 {"linear2", "proj_out"}};
 
 // A fused matrix: its modules in row order, each with its height as a multiple of the network's width.
-struct Parts {
+struct FluxNameParts {
   std::string_view stored;
   std::vector<std::pair<std::string_view, int64_t>> parts;
 };
-const std::vector<Parts>& double_parts() {
-  static const std::vector<Parts> kParts = {
+const std::vector<FluxNameParts>& double_parts() {
+  static const std::vector<FluxNameParts> kParts = {
       {"img_attn.qkv", {{"attn.to_q", 1}, {"attn.to_k", 1}, {"attn.to_v", 1}}},
       {"txt_attn.qkv", {{"attn.add_q_proj", 1}, {"attn.add_k_proj", 1}, {"attn.add_v_proj", 1}}}};
   return kParts;
 }
-const std::vector<Parts>& single_parts() {
-  static const std::vector<Parts> kParts = {
+const std::vector<FluxNameParts>& single_parts() {
+  static const std::vector<FluxNameParts> kParts = {
       {"linear1", {{"attn.to_q", 1}, {"attn.to_k", 1}, {"attn.to_v", 1}, {"proj_mlp", 4}}}};
   return kParts;
 }
 
 template <class Rows>
 std::string_view look_up(const Rows& rows, std::string_view stem) {
-  for (const Names& row : rows)
+  for (const FluxNames& row : rows)
     if (row.stored == stem) return row.diffusers;
   return {};
 }
@@ -76,8 +76,8 @@ constexpr std::string_view kKeyTensor = "double_blocks.0.img_attn.norm.key_norm.
 constexpr std::string_view kDiffusersKeyTensor = "transformer_blocks.0.attn.norm_added_k.weight";
 constexpr std::string_view kPrefixes[] = {"", "model.diffusion_model.", "diffusion_model.", "transformer."};
 
-Result<StoredTensors> read_tensors(const std::string& path, std::string& format) {
-  StoredTensors tensors;
+Result<FluxTensors> read_flux_tensors(const std::string& path, std::string& format) {
+  FluxTensors tensors;
   if (path.ends_with(".gguf")) {
     format = "gguf";
     REDLINE_ASSIGN(const GgufFile file, GgufFile::open(path));
@@ -116,7 +116,7 @@ class Renamer {
  public:
   Renamer(const std::string& path, Checkpoint& checkpoint) : path_(path), checkpoint_(checkpoint) {}
 
-  Status rename(const StoredTensors& tensors) {
+  Status rename(const FluxTensors& tensors) {
     const auto first = tensors.find("img_in.weight");
     if (first == tensors.end() || first->second.source.view.shape.size() != 2)
       return invalid_argument("{}: tensor img_in.weight is missing", path_);
@@ -126,7 +126,7 @@ class Renamer {
   }
 
  private:
-  Status take(const std::string& name, const StoredTensor& tensor) {
+  Status take(const std::string& name, const FluxTensor& tensor) {
     if (!tensor.source.view.data)
       return unsupported("{}: tensor {} has type {}, which Redline does not read", path_, name, tensor.type);
     const size_t dot = name.rfind('.');
@@ -152,14 +152,14 @@ class Renamer {
       const std::string_view inner = rest.substr(end + 1);
       if (const std::string_view whole = is_double ? look_up(kDouble, inner) : look_up(kSingle, inner); !whole.empty())
         return add(fmt::format("{}{}{}", scope, whole, kind), tensor.source);
-      for (const Parts& matrix : is_double ? double_parts() : single_parts())
+      for (const FluxNameParts& matrix : is_double ? double_parts() : single_parts())
         if (matrix.stored == inner) return take_parts(name, tensor, matrix, scope, kind);
     }
     return stranger(name);
   }
 
-  Status take_parts(const std::string& name, const StoredTensor& tensor, const Parts& matrix, const std::string& scope,
-                    std::string_view kind) {
+  Status take_parts(const std::string& name, const FluxTensor& tensor, const FluxNameParts& matrix,
+                    const std::string& scope, std::string_view kind) {
     int64_t rows = 0, begin = 0;
     for (const auto& [part, times] : matrix.parts) rows += times * width_;
     REDLINE_TRY(expect_rows(name, tensor, rows));
@@ -172,14 +172,14 @@ class Renamer {
   }
 
   // The original stores shift, then scale; diffusers scale, then shift.
-  Status take_last_modulation(const std::string& name, const StoredTensor& tensor, std::string_view kind) {
+  Status take_last_modulation(const std::string& name, const FluxTensor& tensor, std::string_view kind) {
     REDLINE_TRY(expect_rows(name, tensor, 2 * width_));
     WeightSource source = tensor.source;
     source.source_row = [width = width_](int64_t row) { return row < width ? row + width : row - width; };
     return add(fmt::format("norm_out.linear{}", kind), std::move(source));
   }
 
-  Status expect_rows(const std::string& name, const StoredTensor& tensor, int64_t rows) const {
+  Status expect_rows(const std::string& name, const FluxTensor& tensor, int64_t rows) const {
     const std::vector<int64_t>& shape = tensor.source.view.shape;
     if (!shape.empty() && shape.size() <= 2 && shape[0] == rows) return {};
     return invalid_argument("{}: tensor {} has {} rows, expected {} beside an img_in of {}", path_, name,
@@ -269,7 +269,7 @@ Status add_axes(const std::string& path, nlohmann::json& config) {
 Result<Checkpoint> open_flux_file(const std::string& path) {
   Checkpoint checkpoint;
   checkpoint.path = path;
-  REDLINE_ASSIGN(StoredTensors tensors, read_tensors(path, checkpoint.format));
+  REDLINE_ASSIGN(FluxTensors tensors, read_flux_tensors(path, checkpoint.format));
   bool has_diffusers_names = false;
   const auto* prefix = std::find_if(std::begin(kPrefixes), std::end(kPrefixes), [&](std::string_view candidate) {
     has_diffusers_names = tensors.contains(fmt::format("{}{}", candidate, kDiffusersKeyTensor));
@@ -278,7 +278,7 @@ Result<Checkpoint> open_flux_file(const std::string& path) {
   if (prefix == std::end(kPrefixes))
     return unsupported("{}: not a FLUX.1 transformer: neither {} nor {} is among its {} tensors", path, kKeyTensor,
                        kDiffusersKeyTensor, tensors.size());
-  StoredTensors own;
+  FluxTensors own;
   for (auto& [name, tensor] : tensors)
     if (name.starts_with(*prefix)) own[name.substr(prefix->size())] = std::move(tensor);
   if (has_diffusers_names) {
@@ -307,12 +307,12 @@ FluxStoredModule find_stored_module(const std::string& module) {
   const std::string block =
       fmt::format("{}{}.", single ? kSingleBlocks : kDoubleBlocks, module.substr(number, dot - number));
   const auto plain = [&](const auto& rows) -> FluxStoredModule {
-    for (const Names& row : rows)
+    for (const FluxNames& row : rows)
       if (row.diffusers == stem) return {block + std::string(row.stored)};
     return {};
   };
   if (FluxStoredModule found = single ? plain(kSingle) : plain(kDouble); !found.name.empty()) return found;
-  for (const Parts& stored : single ? single_parts() : double_parts()) {
+  for (const FluxNameParts& stored : single ? single_parts() : double_parts()) {
     int64_t first = 0;
     for (const auto& [part, count] : stored.parts) {
       if (part == stem) return {block + std::string(stored.stored), first, count};

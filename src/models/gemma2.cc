@@ -12,7 +12,7 @@ float soft_cap_of(ConfigReader& r, const Checkpoint& checkpoint, const char* key
   return static_cast<float>(r.number(key, 1e-3, 1e6, usual));
 }
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gemma2(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.head_dim = 256,
                                                                           .num_kv_heads = 4,
                                                                           .max_positions = 8192,
@@ -42,7 +42,7 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-void gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
+void gemma2_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
   if (c.attention_soft_cap > 0) set("attn_logit_softcapping", double{c.attention_soft_cap});
   if (c.logit_soft_cap > 0) set("final_logit_softcapping", double{c.logit_soft_cap});
 }
@@ -57,8 +57,8 @@ extern const ModelFamily kGemma2Family = {
              .layer = kGgufProjections,
              .more_layer = kGemmaGgufNorms,
              .window_every = 2},
-    .build = build,
-    .gguf_numbers = gguf_numbers,
+    .build = build_gemma2,
+    .gguf_numbers = gemma2_gguf_numbers,
 };
 
 }  // namespace redline

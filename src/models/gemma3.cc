@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gemma3(const Checkpoint& checkpoint) {
   nlohmann::json config = with_rope_theta(rope_of_layer_type(checkpoint.config, "full_attention"), 1e6);
   // Left out in the folder of the 4B model.
   if (!config.contains("num_attention_heads")) config["num_attention_heads"] = 8;
@@ -63,7 +63,7 @@ extern const ModelFamily kGemma3Family = {
              .more_layer = kGemmaGgufNorms,
              .window_every = 6,
              .window_rope_base = 10000},
-    .build = build,
+    .build = build_gemma3,
 };
 
 }  // namespace redline

@@ -10,7 +10,7 @@ namespace redline {
 namespace {
 
 // Bounds on lists in a file that are read whole.
-constexpr uint64_t kMaxLayers = 4096;
+constexpr uint64_t kMaxGgufLayers = 4096;
 constexpr int64_t kMaxFrequencies = 4096;
 
 // Reads an integer that GGUF may store once or per layer; all layers must agree.
@@ -20,7 +20,7 @@ Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::stri
   if (auto single = value->as_int()) return single;
   // Check the limit before as_ints, which allocates eight bytes for each element.
   std::optional<std::vector<int64_t>> list;
-  if (value->count <= kMaxLayers) list = value->as_ints();
+  if (value->count <= kMaxGgufLayers) list = value->as_ints();
   if (!list || list->empty())
     return invalid_argument("{}: {} is {}, expected a whole number", file.path(), key, value->to_string());
   for (int64_t other : *list)
@@ -29,7 +29,8 @@ Result<std::optional<int64_t>> one_integer(const GgufFile& file, const std::stri
   return std::optional<int64_t>(list->front());
 }
 
-Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json& config) {
+Status read_gguf_checkpoint_config(const GgufFile& file, const std::string& arch, const GgufNames& names,
+                                   nlohmann::json& config) {
   struct Key {
     const char *gguf, *hf;
   };
@@ -52,6 +53,12 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
                                       {"expert_group_used_count", "topk_group"},
                                       {"expert_gating_func", "expert_gating_func"},
                                       {"leading_dense_block_count", "first_k_dense_replace"},
+                                      {"full_attention_interval", "full_attention_interval"},
+                                      {"ssm.conv_kernel", "ssm_conv_kernel"},
+                                      {"ssm.inner_size", "ssm_inner_size"},
+                                      {"ssm.state_size", "ssm_state_size"},
+                                      {"ssm.group_count", "ssm_group_count"},
+                                      {"ssm.time_step_rank", "ssm_time_step_rank"},
                                       {"attention.q_lora_rank", "q_lora_rank"},
                                       {"attention.kv_lora_rank", "kv_lora_rank"},
                                       {"attention.value_length", "value_length"},
@@ -67,7 +74,8 @@ Status read_config(const GgufFile& file, const std::string& arch, nlohmann::json
                               INT32_MAX);
     config[key.hf] = *value;
   }
-  for (const char* key : {"block_count", "embedding_length", "feed_forward_length", "attention.head_count"})
+  constexpr const char* kNeeded[] = {"block_count", "embedding_length", "feed_forward_length", "attention.head_count"};
+  for (const char* key : std::span(kNeeded).first(names.is_recurrent ? 2 : 4))
     if (auto value = one_integer(file, fmt::format("{}.{}", arch, key)); !*value || **value < 1)
       return invalid_argument("{}: {}.{} is {}", file.path(), arch, key, *value ? "0" : "missing");
   // Some keys have the names of two families.
@@ -184,7 +192,7 @@ Status checkpoint_from_gguf(const GgufFile& file, Checkpoint& checkpoint) {
   checkpoint.gguf_names = &names;
   checkpoint.tensors_tell_biases = true;
   checkpoint.config = {{"model_type", family.model_type}};
-  REDLINE_TRY(read_config(file, arch, checkpoint.config));
+  REDLINE_TRY(read_gguf_checkpoint_config(file, arch, names, checkpoint.config));
   // In GGUF a missing window means none; in config.json that depends on the family.
   nlohmann::json& window = checkpoint.config["sliding_window"];
   if (window.is_number_integer()) checkpoint.sliding_window = window.get<int64_t>();

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_glm4(const Checkpoint& checkpoint) {
   nlohmann::json config = checkpoint.config;
   const auto parameters = config.find("rope_parameters");
   const bool stated =
@@ -37,24 +37,24 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
-                                   {"attn_q", "self_attn.q_proj"},
-                                   {"attn_k", "self_attn.k_proj"},
-                                   {"attn_v", "self_attn.v_proj"},
-                                   {"attn_output", "self_attn.o_proj"},
-                                   {"post_attention_norm", "post_self_attn_layernorm"},
-                                   {"ffn_norm", "post_attention_layernorm"},
-                                   {"ffn_up", "mlp.gate_up_proj"},
-                                   {"ffn_down", "mlp.down_proj"},
-                                   {"post_ffw_norm", "post_mlp_layernorm"}};
+constexpr GgufName kGlm4GgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                       {"attn_q", "self_attn.q_proj"},
+                                       {"attn_k", "self_attn.k_proj"},
+                                       {"attn_v", "self_attn.v_proj"},
+                                       {"attn_output", "self_attn.o_proj"},
+                                       {"post_attention_norm", "post_self_attn_layernorm"},
+                                       {"ffn_norm", "post_attention_layernorm"},
+                                       {"ffn_up", "mlp.gate_up_proj"},
+                                       {"ffn_down", "mlp.down_proj"},
+                                       {"post_ffw_norm", "post_mlp_layernorm"}};
 
 }  // namespace
 
 extern const ModelFamily kGlm4Family = {
     .model_type = "glm4",
     .architecture = "Glm4ForCausalLM",
-    .gguf = {.architecture = "glm4", .top = kLlamaGgufTop, .layer = kGgufLayer},
-    .build = build,
+    .gguf = {.architecture = "glm4", .top = kLlamaGgufTop, .layer = kGlm4GgufLayer},
+    .build = build_glm4,
 };
 
 }  // namespace redline

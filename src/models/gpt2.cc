@@ -17,7 +17,7 @@ Value project(LayerBuilder& b, Value x, const char* name, const char* part, int6
   return linear(b.graph(), x, weight, b.weights().take_rows(from + ".bias", {stored}, begin, out, to + ".bias"));
 }
 
-nlohmann::json common_config(const nlohmann::json& own_config) {
+nlohmann::json gpt2_common_config(const nlohmann::json& own_config) {
   nlohmann::json config = own_config;
   constexpr std::pair<const char*, const char*> kKeys[] = {{"n_embd", "hidden_size"},
                                                            {"n_layer", "num_hidden_layers"},
@@ -35,7 +35,7 @@ nlohmann::json common_config(const nlohmann::json& own_config) {
 }
 
 /// Projections are transposed; the causal masks beside them are no weights.
-GgufForm gguf_form(const Checkpoint&, const DecoderConfig&, std::string_view name) {
+GgufForm gpt2_gguf_form(const Checkpoint&, const DecoderConfig&, std::string_view name) {
   GgufForm form;
   form.is_left_out = name.ends_with(".attn.bias") || name.ends_with(".attn.masked_bias");
   for (const char* projection :
@@ -44,8 +44,8 @@ GgufForm gguf_form(const Checkpoint&, const DecoderConfig&, std::string_view nam
   return form;
 }
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
-  nlohmann::json config = common_config(checkpoint.config);
+Result<LanguageModel> build_gpt2(const Checkpoint& checkpoint) {
+  nlohmann::json config = gpt2_common_config(checkpoint.config);
   ConfigReader r(config);
   if (!r.has("intermediate_size")) config["intermediate_size"] = 4 * r.integer("hidden_size", 1, int64_t{1} << 22);
   for (const char* key : {"scale_attn_by_inverse_layer_idx", "add_cross_attention"})
@@ -87,22 +87,23 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufTop[] = {{"token_embd", "transformer.wte"},
-                                 {"position_embd", "transformer.wpe"},
-                                 {"output_norm", "transformer.ln_f"},
-                                 {"output", "lm_head"}};
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "ln_1"}, {"attn_qkv", "attn.c_attn"}, {"attn_output", "attn.c_proj"},
-                                   {"ffn_norm", "ln_2"},  {"ffn_up", "mlp.c_fc"},      {"ffn_down", "mlp.c_proj"}};
+constexpr GgufName kGpt2GgufTop[] = {{"token_embd", "transformer.wte"},
+                                     {"position_embd", "transformer.wpe"},
+                                     {"output_norm", "transformer.ln_f"},
+                                     {"output", "lm_head"}};
+constexpr GgufName kGpt2GgufLayer[] = {{"attn_norm", "ln_1"},          {"attn_qkv", "attn.c_attn"},
+                                       {"attn_output", "attn.c_proj"}, {"ffn_norm", "ln_2"},
+                                       {"ffn_up", "mlp.c_fc"},         {"ffn_down", "mlp.c_proj"}};
 
 }  // namespace
 
 extern const ModelFamily kGpt2Family = {
     .model_type = "gpt2",
     .architecture = "GPT2LMHeadModel",
-    .gguf = {.architecture = "gpt2", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "transformer.h."},
-    .build = build,
-    .gguf_form = gguf_form,
-    .common_config = common_config,
+    .gguf = {.architecture = "gpt2", .top = kGpt2GgufTop, .layer = kGpt2GgufLayer, .hf_layers = "transformer.h."},
+    .build = build_gpt2,
+    .gguf_form = gpt2_gguf_form,
+    .common_config = gpt2_common_config,
 };
 
 }  // namespace redline

@@ -9,7 +9,7 @@ namespace {
 
 /// Queries (which = 0), keys or values. Hugging Face's weight has those of the first head, then of the second; GGUF's all
 /// queries first.
-Value project_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool by_head) {
+Value project_neox_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool by_head) {
   constexpr const char* kNames[] = {"attention.query", "attention.key", "attention.value"};
   const DecoderConfig& c = b.config();
   const int64_t d = c.head_dim, size = c.num_heads * d;
@@ -27,7 +27,7 @@ Value project_heads(LayerBuilder& b, Value x, int64_t which, bool has_bias, bool
 }
 
 /// The rope of transformers before 5 has keys of its own. Numbers that are none are left for the reader to name.
-nlohmann::json common_config(const nlohmann::json& own_config) {
+nlohmann::json gpt_neox_common_config(const nlohmann::json& own_config) {
   nlohmann::json config = own_config;
   const auto parameters = config.find("rope_parameters");
   if (parameters == config.end() || !parameters->is_object()) {
@@ -45,7 +45,7 @@ nlohmann::json common_config(const nlohmann::json& own_config) {
 }
 
 /// Rows of queries, keys and values by head; GGUF has all queries first.
-GgufForm gguf_form(const Checkpoint&, const DecoderConfig& c, std::string_view name) {
+GgufForm gpt_neox_gguf_form(const Checkpoint&, const DecoderConfig& c, std::string_view name) {
   GgufForm form;
   form.is_left_out = name.ends_with(".attention.bias") || name.ends_with(".attention.masked_bias");
   if (name.find(".query_key_value.") == std::string_view::npos) return form;
@@ -56,8 +56,8 @@ GgufForm gguf_form(const Checkpoint&, const DecoderConfig& c, std::string_view n
   return form;
 }
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
-  const nlohmann::json config = checkpoint.gguf_names ? checkpoint.config : common_config(checkpoint.config);
+Result<LanguageModel> build_gpt_neox(const Checkpoint& checkpoint) {
+  const nlohmann::json config = checkpoint.gguf_names ? checkpoint.config : gpt_neox_common_config(checkpoint.config);
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(
                      config, {.activation = Activation::kGelu, .norm_eps = "layer_norm_eps", .norm_eps_value = 1e-5}));
@@ -77,7 +77,7 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
     const std::string scope = b.scope() + "attention.";
     for (const char* buffer : {"bias", "masked_bias", "rotary_emb.inv_freq"}) b.weights().ignore(scope + buffer);
     const Value h = b.norm(x, "input_layernorm", c.hidden_size);
-    const auto heads = [&](int64_t which) { return project_heads(b, h, which, bias, !checkpoint.gguf_names); };
+    const auto heads = [&](int64_t which) { return project_neox_heads(b, h, which, bias, !checkpoint.gguf_names); };
     const Value q = b.rotate(heads(0)), k = b.rotate(heads(1)), v = heads(2);
     const Value y = b.project(b.attend(q, k, v), "attention.dense", c.hidden_size, c.num_heads * c.head_dim, bias);
     const Value after = add(b.graph(), x, y);
@@ -88,23 +88,26 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufTop[] = {{"token_embd", "gpt_neox.embed_in"},
-                                 {"output_norm", "gpt_neox.final_layer_norm"},
-                                 {"output", "embed_out"},
-                                 {"output", "lm_head"}};
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},   {"attn_qkv", "attention.query_key_value"},
-                                   {"attn_output", "attention.dense"}, {"ffn_norm", "post_attention_layernorm"},
-                                   {"ffn_up", "mlp.dense_h_to_4h"},    {"ffn_down", "mlp.dense_4h_to_h"}};
+constexpr GgufName kGptNeoxGgufTop[] = {{"token_embd", "gpt_neox.embed_in"},
+                                        {"output_norm", "gpt_neox.final_layer_norm"},
+                                        {"output", "embed_out"},
+                                        {"output", "lm_head"}};
+constexpr GgufName kGptNeoxGgufLayer[] = {{"attn_norm", "input_layernorm"},   {"attn_qkv", "attention.query_key_value"},
+                                          {"attn_output", "attention.dense"}, {"ffn_norm", "post_attention_layernorm"},
+                                          {"ffn_up", "mlp.dense_h_to_4h"},    {"ffn_down", "mlp.dense_4h_to_h"}};
 
 }  // namespace
 
 extern const ModelFamily kGptNeoxFamily = {
     .model_type = "gpt_neox",
     .architecture = "GPTNeoXForCausalLM",
-    .gguf = {.architecture = "gptneox", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "gpt_neox.layers."},
-    .build = build,
-    .gguf_form = gguf_form,
-    .common_config = common_config,
+    .gguf = {.architecture = "gptneox",
+             .top = kGptNeoxGgufTop,
+             .layer = kGptNeoxGgufLayer,
+             .hf_layers = "gpt_neox.layers."},
+    .build = build_gpt_neox,
+    .gguf_form = gpt_neox_gguf_form,
+    .common_config = gpt_neox_common_config,
 };
 
 }  // namespace redline

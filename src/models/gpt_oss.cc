@@ -108,7 +108,7 @@ ExpertWeights take_experts_of(LayerBuilder& b, const MoeConfig& c) {
   return e;
 }
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_gpt_oss(const Checkpoint& checkpoint) {
   nlohmann::json config = with_rope_theta(checkpoint.config, 150000);
   const bool is_gguf = checkpoint.gguf_names != nullptr;
   // The published models interpolate without rounding the bounds of yarn's ramp, which GGUF has no key for.
@@ -152,26 +152,29 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return build_llama_decoder("gpt_oss", c, checkpoint, {}, parts);
 }
 
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},
-                                   {"attn_q", "self_attn.q_proj"},
-                                   {"attn_k", "self_attn.k_proj"},
-                                   {"attn_v", "self_attn.v_proj"},
-                                   {"attn_output", "self_attn.o_proj"},
-                                   {"attn_sinks", "self_attn.sinks"},
-                                   {"post_attention_norm", "post_attention_layernorm"},
-                                   {"ffn_gate_inp", "mlp.router"},
-                                   {"ffn_gate_exps", "mlp.experts.gate_proj"},
-                                   {"ffn_up_exps", "mlp.experts.up_proj"},
-                                   {"ffn_down_exps", "mlp.experts.down_proj"}};
+constexpr GgufName kGptOssGgufLayer[] = {{"attn_norm", "input_layernorm"},
+                                         {"attn_q", "self_attn.q_proj"},
+                                         {"attn_k", "self_attn.k_proj"},
+                                         {"attn_v", "self_attn.v_proj"},
+                                         {"attn_output", "self_attn.o_proj"},
+                                         {"attn_sinks", "self_attn.sinks"},
+                                         {"post_attention_norm", "post_attention_layernorm"},
+                                         {"ffn_gate_inp", "mlp.router"},
+                                         {"ffn_gate_exps", "mlp.experts.gate_proj"},
+                                         {"ffn_up_exps", "mlp.experts.up_proj"},
+                                         {"ffn_down_exps", "mlp.experts.down_proj"}};
 
 }  // namespace
 
 extern const ModelFamily kGptOssFamily = {
     .model_type = "gpt_oss",
     .architecture = "GptOssForCausalLM",
-    .gguf =
-        {.architecture = "gpt-oss", .top = kLlamaGgufTop, .layer = kGgufLayer, .window_every = 2, .has_experts = true},
-    .build = build,
+    .gguf = {.architecture = "gpt-oss",
+             .top = kLlamaGgufTop,
+             .layer = kGptOssGgufLayer,
+             .window_every = 2,
+             .has_experts = true},
+    .build = build_gpt_oss,
 };
 
 }  // namespace redline

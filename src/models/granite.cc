@@ -4,7 +4,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_granite(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   ConfigReader r(checkpoint.config);
   const auto factor = [&](const char* key) { return static_cast<float>(r.number(key, 1e-6, 1e6, 1.0)); };
@@ -17,7 +17,7 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return build_llama_decoder("granite", std::move(c), checkpoint, {attention_bias, attention_bias, mlp_bias});
 }
 
-void gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
+void granite_gguf_numbers(const DecoderConfig& c, const ModelFamily::SetNumber& set) {
   set("embedding_scale", double{c.embedding_scale});
   set("residual_scale", double{c.residual_scale});
   set("attention.scale", double{c.attention_scale});
@@ -30,8 +30,8 @@ extern const ModelFamily kGraniteFamily = {
     .model_type = "granite",
     .architecture = "GraniteForCausalLM",
     .gguf = {.architecture = "granite", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .interleaves_rope = true},
-    .build = build,
-    .gguf_numbers = gguf_numbers,
+    .build = build_granite,
+    .gguf_numbers = granite_gguf_numbers,
 };
 
 }  // namespace redline

@@ -34,8 +34,9 @@ int64_t pooled_place(int32_t pooled_token, std::span<const int32_t> ids);
 ///           "rope" [batch * (text_tokens + image_tokens), rotary_dim], "key_lengths" [batch] i32 (PixArt),
 ///           "positions" [batch * image_tokens, width] (SD3, PixArt), "time_ids" [batch * num_time_ids] (SDXL)
 ///           outputs: "embedded" (only with blocks in the front) and "image" [batch * image_tokens, width], "text"
-///           [..., width] where later blocks read it, carries; of transformers without blocks in the front also
-///           "modulated" [batch * image_tokens, width], the input of the first block's image attention
+///           [..., width] where later blocks read it, carries; of transformers without blocks in the front, or
+///           with BlockSplit::modulated, also "modulated" [batch * image_tokens, width], the input of the first block's
+///           image attention
 ///   middle  inputs "image", "text", carries; outputs "image", and "text" when the tail reads it
 ///   tail    inputs "image", carries, and "text", "rope", "key_lengths" as its own blocks need; output "model_output"
 ///           [batch * image_tokens, out_channels]
@@ -59,6 +60,8 @@ struct DenoiserModel {
   /// input.
   std::function<std::vector<float>(int64_t text_tokens, int64_t height, int64_t width)> rope_table;
   int64_t rotary_dim = 0;
+  /// Layers of the checkpoint whose output nothing reads, "transformer_blocks.23.attn.add_q_proj": LoRA files have them.
+  std::vector<std::string> idle_modules;
   /// [height * width, width of the network] for that many tokens each way, the same for every item; empty: no
   /// "positions" input. invalid_argument: more tokens than the network has positions for.
   std::function<Result<std::vector<float>>(int64_t height, int64_t width)> position_table;
@@ -86,11 +89,15 @@ struct BlockSplit {
   /// The division of `blocks` blocks, with at least one in the middle.
   BlockSplit within(int64_t blocks) const {
     const int64_t first = std::clamp<int64_t>(front, 0, blocks - 1);
-    return {first, std::clamp<int64_t>(tail, 0, blocks - 1 - first)};
+    BlockSplit parts(first, std::clamp<int64_t>(tail, 0, blocks - 1 - first));
+    parts.modulated = modulated;
+    return parts;
   }
   /// For a network without a tail of its own.
   operator int64_t() const { return front; }
   int64_t front, tail;
+  /// The front has the output "modulated" with blocks too, so that any step cache can be set later.
+  bool modulated = false;
 };
 
 /// The two files of an original TAESD ("taef2_encoder.pth", "taef2_decoder.pth") as a checkpoint of AutoencoderTiny.

@@ -31,7 +31,7 @@ Result<LanguageModel> build_llama_decoder(std::string name, DecoderConfig c, con
 
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_llama(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config));
   ConfigReader r(checkpoint.config);
   const bool attention_bias = r.boolean("attention_bias", false), mlp_bias = r.boolean("mlp_bias", false);
@@ -51,7 +51,7 @@ extern const ModelFamily kLlamaFamily = {
              .layer = kLlamaGgufLayer,
              .interleaves_rope = true,
              .window_every = 1},
-    .build = build,
+    .build = build_llama,
 };
 
 }  // namespace redline

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_mistral(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.num_kv_heads = 8, .max_positions = 131072}));
   ConfigReader r(checkpoint.config);
   // A missing key means 4096 (the first releases), null means no window.
@@ -28,7 +28,7 @@ extern const ModelFamily kMistralFamily = {
              .interleaves_rope = true,
              .window_every = 1,
              .export_architecture = "llama"},
-    .build = build,
+    .build = build_mistral,
 };
 
 }  // namespace redline

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_mixtral(const Checkpoint& checkpoint) {
   const nlohmann::json config = with_rope_theta(checkpoint.config, 1e6);
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(config, {.num_kv_heads = 8, .max_positions = 131072, .norm_eps_value = 1e-5}));
@@ -38,7 +38,7 @@ extern const ModelFamily kMixtralFamily = {
              .interleaves_rope = true,
              .window_every = 1,
              .has_experts = true},
-    .build = build,
+    .build = build_mixtral,
 };
 
 }  // namespace redline

@@ -47,7 +47,7 @@ Result<RopeTableAttrs> read_rope(const nlohmann::json& config, const char* kind,
 }
 
 /// Defaults are those of transformers' ModernBertConfig.
-Result<ModernBertConfig> read_config(const Checkpoint& checkpoint) {
+Result<ModernBertConfig> read_modern_bert_config(const Checkpoint& checkpoint) {
   const nlohmann::json& json = checkpoint.config;
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
@@ -156,8 +156,8 @@ class ModernBertBuilder {
   std::string scope_;
 };
 
-Result<Graph> build_head(const Checkpoint& checkpoint, const ModernBertConfig& c, int64_t num_labels,
-                         WeightReader& used) {
+Result<Graph> build_modern_bert_head(const Checkpoint& checkpoint, const ModernBertConfig& c, int64_t num_labels,
+                                     WeightReader& used) {
   GraphBuilder g("modernbert classifier");
   WeightReader w(g, checkpoint);
   EncoderBuilder build(g, w, c.eps);
@@ -170,8 +170,8 @@ Result<Graph> build_head(const Checkpoint& checkpoint, const ModernBertConfig& c
   return graph;
 }
 
-Result<EncoderModel> build(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(const ModernBertConfig c, read_config(checkpoint));
+Result<EncoderModel> build_modern_bert(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(const ModernBertConfig c, read_modern_bert_config(checkpoint));
   GraphBuilder g("modernbert");
   WeightReader w(g, checkpoint);
   ModernBertBuilder(g, w, c, scope_of(checkpoint, "embeddings.tok_embeddings.weight")).build();
@@ -185,30 +185,34 @@ Result<EncoderModel> build(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(model.graph, g.finish());
   if (const auto last = checkpoint.tensors.find("classifier.weight"); last != checkpoint.tensors.end()) {
     model.num_labels = last->second.view.shape.empty() ? 1 : last->second.view.shape[0];
-    REDLINE_ASSIGN(model.head, build_head(checkpoint, c, model.num_labels, w));
+    REDLINE_ASSIGN(model.head, build_modern_bert_head(checkpoint, c, model.num_labels, w));
   }
   for (const char* head : {"head.", "decoder."}) ignore_tensors(checkpoint, w, head);  // of masked words
   REDLINE_TRY(w.expect_all_taken());
   return model;
 }
 
-constexpr std::string_view kModelTypes[] = {"modernbert"};
+constexpr std::string_view kModernBertModelTypes[] = {"modernbert"};
 
-constexpr GgufName kGgufTop[] = {{"token_embd", "embeddings.tok_embeddings"},
-                                 {"token_embd_norm", "embeddings.norm"},
-                                 {"output_norm", "final_norm"},
-                                 {"cls", "head.dense"},
-                                 {"cls.norm", "head.norm"},
-                                 {"cls.output", "classifier"}};
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "attn_norm"}, {"attn_qkv", "attn.Wqkv"}, {"attn_output", "attn.Wo"},
-                                   {"ffn_norm", "mlp_norm"},   {"ffn_up", "mlp.Wi"},      {"ffn_down", "mlp.Wo"}};
+constexpr GgufName kModernBertGgufTop[] = {{"token_embd", "embeddings.tok_embeddings"},
+                                           {"token_embd_norm", "embeddings.norm"},
+                                           {"output_norm", "final_norm"},
+                                           {"cls", "head.dense"},
+                                           {"cls.norm", "head.norm"},
+                                           {"cls.output", "classifier"}};
+constexpr GgufName kModernBertGgufLayer[] = {{"attn_norm", "attn_norm"}, {"attn_qkv", "attn.Wqkv"},
+                                             {"attn_output", "attn.Wo"}, {"ffn_norm", "mlp_norm"},
+                                             {"ffn_up", "mlp.Wi"},       {"ffn_down", "mlp.Wo"}};
 
 }  // namespace
 
 extern const EncoderFamily kModernBertFamily = {
-    .model_types = kModelTypes,
-    .gguf = {.architecture = "modern-bert", .top = kGgufTop, .layer = kGgufLayer, .hf_layers = "layers."},
-    .build = build,
+    .model_types = kModernBertModelTypes,
+    .gguf = {.architecture = "modern-bert",
+             .top = kModernBertGgufTop,
+             .layer = kModernBertGgufLayer,
+             .hf_layers = "layers."},
+    .build = build_modern_bert,
 };
 
 }  // namespace redline

@@ -58,17 +58,17 @@ Result<LanguageModel> build_olmo3(const Checkpoint& checkpoint) {
   return build_with("olmo3", std::move(c), checkpoint);
 }
 
-constexpr GgufName kGgufNorms[] = {{"post_attention_norm", "post_attention_layernorm"},
-                                   {"post_ffw_norm", "post_feedforward_layernorm"},
-                                   {"attn_q_norm", "self_attn.q_norm"},
-                                   {"attn_k_norm", "self_attn.k_norm"}};
+constexpr GgufName kOlmo2GgufNorms[] = {{"post_attention_norm", "post_attention_layernorm"},
+                                        {"post_ffw_norm", "post_feedforward_layernorm"},
+                                        {"attn_q_norm", "self_attn.q_norm"},
+                                        {"attn_k_norm", "self_attn.k_norm"}};
 
 }  // namespace
 
 extern const ModelFamily kOlmo2Family = {
     .model_type = "olmo2",
     .architecture = "Olmo2ForCausalLM",
-    .gguf = {.architecture = "olmo2", .top = kLlamaGgufTop, .layer = kGgufProjections, .more_layer = kGgufNorms},
+    .gguf = {.architecture = "olmo2", .top = kLlamaGgufTop, .layer = kGgufProjections, .more_layer = kOlmo2GgufNorms},
     .build = build_olmo2,
 };
 
@@ -78,7 +78,7 @@ extern const ModelFamily kOlmo3Family = {
     .gguf = {.architecture = "olmo3",
              .top = kLlamaGgufTop,
              .layer = kGgufProjections,
-             .more_layer = kGgufNorms,
+             .more_layer = kOlmo2GgufNorms,
              .window_every = 4,
              .export_architecture = "olmo2"},
     .build = build_olmo3,

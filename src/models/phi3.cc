@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_phi3(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c,
                  read_decoder_config(checkpoint.config, {.max_positions = 4096, .norm_eps_value = 1e-5}));
   ConfigReader r(checkpoint.config);
@@ -29,17 +29,17 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},    {"attn_qkv", "self_attn.qkv_proj"},
-                                   {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
-                                   {"ffn_up", "mlp.gate_up_proj"},      {"ffn_down", "mlp.down_proj"}};
+constexpr GgufName kPhi3GgufLayer[] = {{"attn_norm", "input_layernorm"},    {"attn_qkv", "self_attn.qkv_proj"},
+                                       {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
+                                       {"ffn_up", "mlp.gate_up_proj"},      {"ffn_down", "mlp.down_proj"}};
 
 }  // namespace
 
 extern const ModelFamily kPhi3Family = {
     .model_type = "phi3",
     .architecture = "Phi3ForCausalLM",
-    .gguf = {.architecture = "phi3", .top = kLlamaGgufTop, .layer = kGgufLayer, .window_every = 1},
-    .build = build,
+    .gguf = {.architecture = "phi3", .top = kLlamaGgufTop, .layer = kPhi3GgufLayer, .window_every = 1},
+    .build = build_phi3,
 };
 
 }  // namespace redline

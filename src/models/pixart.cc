@@ -24,7 +24,7 @@ struct PixartConfig {
   double position_scale = 1;
 };
 
-Result<PixartConfig> read_config(const nlohmann::json& json) {
+Result<PixartConfig> read_pixart_config(const nlohmann::json& json) {
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   PixartConfig c;
@@ -107,8 +107,8 @@ class PixartBuilder : public DitBuilder {
   const PixartConfig& c_;
 };
 
-Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
-  REDLINE_ASSIGN(const PixartConfig c, read_config(checkpoint.config));
+Result<DenoiserModel> build_pixart(const Checkpoint& checkpoint, BlockSplit blocks) {
+  REDLINE_ASSIGN(const PixartConfig c, read_pixart_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_layers);
   const int64_t split = parts.front, tail = c.num_layers - parts.tail, D = c.shape.width();
   DenoiserModel model;
@@ -134,11 +134,12 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
     Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
     if (c.has_caption_projection) text = b.embed(text, "caption_projection", c.text_width, Activation::kGeluTanh);
     Value image = b.embed_patches(c.in_channels, c.patch);
-    if (split > 0) g.output("embedded", image);  // else it is "image"
+    const Value embedded = image;
+    if (split > 0) g.output("embedded", embedded);  // else it is "image"
     b.blocks(image, 0, split, text, table, b.key_lengths());
     g.output("image", image);
-    if (split == 0)
-      g.output("modulated", b.modulated(image, b.own_table(table, "transformer_blocks.0.", 6), 0, 1, b.kImage));
+    if (split == 0 || parts.modulated)
+      g.output("modulated", b.modulated(embedded, b.own_table(table, "transformer_blocks.0.", 6), 0, 1, b.kImage));
     // Without a projection the text is an input of the middle anyway; a graph cannot have one value as input and
     // output.
     if (c.has_caption_projection) g.output("text", text);
@@ -197,18 +198,18 @@ Result<PromptConditions> pixart_conditions(const PromptEncoders& encoders, const
   return c;
 }
 
-constexpr std::string_view kDenoiserClasses[] = {"PixArtTransformer2DModel", "Transformer2DModel"};
-constexpr std::string_view kPipelineClasses[] = {"PixArtSigmaPipeline"};
+constexpr std::string_view kPixartDenoiserClasses[] = {"PixArtTransformer2DModel", "Transformer2DModel"};
+constexpr std::string_view kPixartPipelineClasses[] = {"PixArtSigmaPipeline"};
 
 }  // namespace
 
 extern const DenoiserRow kPixartDenoiser = {
-    .class_names = kDenoiserClasses,
-    .build = build,
+    .class_names = kPixartDenoiserClasses,
+    .build = build_pixart,
 };
 
 extern const PipelineRow kPixartPipeline = {
-    .class_names = kPipelineClasses,
+    .class_names = kPixartPipelineClasses,
     .denoiser_component = "transformer",
     .denoiser_class = "PixArtTransformer2DModel",
     .condition = pixart_conditions,

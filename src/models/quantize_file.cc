@@ -21,7 +21,7 @@ bool is_plain_float(DType type) { return type == DType::kF32 || type == DType::k
 int64_t count_rows(const TensorView& view) { return view.shape.empty() ? 0 : view.num_elements() / view.shape.back(); }
 
 /// Names in the order of llama.cpp's quantizer: what is outside of layers, then layers by number.
-std::pair<int64_t, std::string_view> place_of(const std::string& name) {
+std::pair<int64_t, std::string_view> quantized_place_of(const std::string& name) {
   return {name.starts_with("blk.") ? std::atoll(name.c_str() + 4) : -1, name};
 }
 
@@ -98,8 +98,9 @@ Status ModelQuantizer::plan(const QuantizeOptions& options) {
   QuantizeRules rules(options.mix, facts);
   std::vector<size_t> order(inputs_.size());
   std::iota(order.begin(), order.end(), size_t{0});
-  std::stable_sort(order.begin(), order.end(),
-                   [&](size_t a, size_t b) { return place_of(inputs_[a].name) < place_of(inputs_[b].name); });
+  std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) {
+    return quantized_place_of(inputs_[a].name) < quantized_place_of(inputs_[b].name);
+  });
   tensors_.resize(inputs_.size());
   weights_.resize(inputs_.size());
   for (const size_t i : order) {

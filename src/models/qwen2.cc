@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen2(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.max_positions = 32768}));
   REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
   return build_llama_decoder("qwen2", std::move(c), checkpoint, {.qkv = true});
@@ -17,7 +17,7 @@ extern const ModelFamily kQwen2Family = {
     .model_type = "qwen2",
     .architecture = "Qwen2ForCausalLM",
     .gguf = {.architecture = "qwen2", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer},
-    .build = build,
+    .build = build_qwen2,
 };
 
 }  // namespace redline

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen2_moe(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.max_positions = 32768}));
   ConfigReader r(checkpoint.config);
   MoeConfig moe = read_moe_config(r, false);
@@ -37,7 +37,7 @@ extern const ModelFamily kQwen2MoeFamily = {
              .layer = kLlamaGgufLayer,
              .more_layer = kGgufExperts,
              .has_experts = true},
-    .build = build,
+    .build = build_qwen2_moe,
 };
 
 }  // namespace redline

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen3(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.head_dim = 128, .max_positions = 32768}));
   REDLINE_ASSIGN(c.window, read_layer_windows(checkpoint.config, c.num_layers));
   ConfigReader r(checkpoint.config);
@@ -28,10 +28,10 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
 }
 
 // "cls.output": of rerankers, rows of the output matrix.
-constexpr GgufName kGgufTop[] = {{"token_embd", "model.embed_tokens"},
-                                 {"output_norm", "model.norm"},
-                                 {"output", "lm_head"},
-                                 {"cls.output", "score"}};
+constexpr GgufName kQwen3GgufTop[] = {{"token_embd", "model.embed_tokens"},
+                                      {"output_norm", "model.norm"},
+                                      {"output", "lm_head"},
+                                      {"cls.output", "score"}};
 constexpr GgufName kGgufHeadNorms[] = {{"attn_q_norm", "self_attn.q_norm"}, {"attn_k_norm", "self_attn.k_norm"}};
 
 }  // namespace
@@ -39,8 +39,8 @@ constexpr GgufName kGgufHeadNorms[] = {{"attn_q_norm", "self_attn.q_norm"}, {"at
 extern const ModelFamily kQwen3Family = {
     .model_type = "qwen3",
     .architecture = "Qwen3ForCausalLM",
-    .gguf = {.architecture = "qwen3", .top = kGgufTop, .layer = kLlamaGgufLayer, .more_layer = kGgufHeadNorms},
-    .build = build,
+    .gguf = {.architecture = "qwen3", .top = kQwen3GgufTop, .layer = kLlamaGgufLayer, .more_layer = kGgufHeadNorms},
+    .build = build_qwen3,
 };
 
 }  // namespace redline

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_qwen3_moe(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.num_kv_heads = 4, .max_positions = 32768}));
   ConfigReader r(checkpoint.config);
   // GGUF files do not state whether weights are normalized; llama.cpp does it in all of them.
@@ -32,12 +32,13 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return build_llama_decoder("qwen3_moe", c, checkpoint, {}, parts);
 }
 
-constexpr GgufName kGgufLayer[] = {{"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
-                                   {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
-                                   {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
-                                   {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
-                                   {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
-                                   {"ffn_down", "mlp.down_proj"}};
+constexpr GgufName kQwen3MoeGgufLayer[] = {
+    {"attn_norm", "input_layernorm"},    {"attn_q", "self_attn.q_proj"},
+    {"attn_k", "self_attn.k_proj"},      {"attn_v", "self_attn.v_proj"},
+    {"attn_output", "self_attn.o_proj"}, {"attn_q_norm", "self_attn.q_norm"},
+    {"attn_k_norm", "self_attn.k_norm"}, {"ffn_norm", "post_attention_layernorm"},
+    {"ffn_gate", "mlp.gate_proj"},       {"ffn_up", "mlp.up_proj"},
+    {"ffn_down", "mlp.down_proj"}};
 
 }  // namespace
 
@@ -46,10 +47,10 @@ extern const ModelFamily kQwen3MoeFamily = {
     .architecture = "Qwen3MoeForCausalLM",
     .gguf = {.architecture = "qwen3moe",
              .top = kLlamaGgufTop,
-             .layer = kGgufLayer,
+             .layer = kQwen3MoeGgufLayer,
              .more_layer = kGgufExperts,
              .has_experts = true},
-    .build = build,
+    .build = build_qwen3_moe,
 };
 
 }  // namespace redline

@@ -23,7 +23,7 @@ struct Sd3Config {
   std::vector<bool> is_dual;  ///< [num_layers]
 };
 
-Result<Sd3Config> read_config(const nlohmann::json& json) {
+Result<Sd3Config> read_sd3_config(const nlohmann::json& json) {
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   Sd3Config c;
@@ -60,7 +60,7 @@ Result<Sd3Config> read_config(const nlohmann::json& json) {
   return c;
 }
 
-struct Streams {
+struct Sd3Streams {
   Value image, text;  ///< no text after the last block
 };
 
@@ -76,7 +76,7 @@ class Sd3Builder : public DitBuilder {
     return activation(g_, sum, Activation::kSilu);
   }
 
-  void blocks(Streams& s, int64_t begin, int64_t end, Value conditioning) {
+  void blocks(Sd3Streams& s, int64_t begin, int64_t end, Value conditioning) {
     for (int64_t i = begin; i < end; ++i) block(s, i, conditioning);
   }
 
@@ -105,7 +105,7 @@ class Sd3Builder : public DitBuilder {
     return joint_attention(g_, q, kBatch, kImage, keys, attention());
   }
 
-  void block(Streams& s, int64_t layer, Value conditioning) {
+  void block(Sd3Streams& s, int64_t layer, Value conditioning) {
     const std::string scope = fmt::format("transformer_blocks.{}.", layer), attn = scope + "attn.";
     const bool is_last = layer + 1 == c_.num_layers, is_dual = c_.is_dual[static_cast<size_t>(layer)];
     const int64_t D = width();
@@ -179,8 +179,8 @@ Result<std::vector<float>> crop_positions(const Sd3Config& c, const WeightSource
   return rows;
 }
 
-Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
-  REDLINE_ASSIGN(const Sd3Config c, read_config(checkpoint.config));
+Result<DenoiserModel> build_sd3(const Checkpoint& checkpoint, BlockSplit blocks) {
+  REDLINE_ASSIGN(const Sd3Config c, read_sd3_config(checkpoint.config));
   const BlockSplit parts = blocks.within(c.num_layers);
   const int64_t split = parts.front, tail = c.num_layers - parts.tail, D = c.shape.width();
   DenoiserModel model;
@@ -190,6 +190,7 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   model.in_channels = c.in_channels * c.patch * c.patch;
   model.out_channels = c.out_channels * c.patch * c.patch;
   model.channels_last_patch = true;
+  model.idle_modules = {fmt::format("transformer_blocks.{}.attn.add_q_proj", c.num_layers - 1)};
   model.text_width = c.text_width;
   model.pooled_width = c.pooled_width;
 
@@ -197,6 +198,12 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
   WeightSource table;
   if (!checkpoint.make_tensor) {
     REDLINE_ASSIGN(table, graphs.front_weights.find("pos_embed.pos_embed", {1, c.max_positions * c.max_positions, D}));
+    // Positions are cut out of the table in every run: of tensors in a caller's memory it is kept.
+    if (!table.file) {
+      const std::string_view bytes(static_cast<const char*>(table.view.data), static_cast<size_t>(table.view.bytes()));
+      table.file = MappedFile::from_bytes("pos_embed", bytes);
+      table.view.data = table.file->data();
+    }
   }
   model.position_table = [c, table](int64_t height, int64_t width) { return crop_positions(c, table, height, width); };
   {
@@ -204,20 +211,21 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
     Sd3Builder b(g, graphs.front_weights, c);
     const Value conditioning = b.conditioning();
     const Value text = g.input("text", DType::kF32, {b.kBatch * b.kText, c.text_width});
-    Streams s = {b.embed_patches(c.in_channels, c.patch), b.project(text, "context_embedder", D, c.text_width)};
-    if (split > 0) g.output("embedded", s.image);  // else it is "image"
+    Sd3Streams s = {b.embed_patches(c.in_channels, c.patch), b.project(text, "context_embedder", D, c.text_width)};
+    const Value embedded = s.image;
+    if (split > 0) g.output("embedded", embedded);  // else it is "image"
     b.blocks(s, 0, split, conditioning);
     g.output("image", s.image);
     g.output("text", s.text);
     g.output("carry.conditioning", conditioning);
-    if (split == 0) g.output("modulated", b.first_modulated(s.image, conditioning));
+    if (split == 0 || parts.modulated) g.output("modulated", b.first_modulated(embedded, conditioning));
   }
   {
     GraphBuilder& g = graphs.middle;
     Sd3Builder b(g, graphs.middle_weights, c);
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
-    Streams s = {g.input("image", DType::kF32, {b.kBatch * b.kImage, D}),
-                 g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
+    Sd3Streams s = {g.input("image", DType::kF32, {b.kBatch * b.kImage, D}),
+                    g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
     b.blocks(s, split, tail, conditioning);
     g.output("image", s.image);
     if (tail < c.num_layers) g.output("text", s.text);
@@ -228,7 +236,7 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit blocks) {
     const Value conditioning = g.input("carry.conditioning", DType::kF32, {b.kBatch, D});
     Value image = g.input("image", DType::kF32, {b.kBatch * b.kImage, D});
     if (tail < c.num_layers) {
-      Streams s = {image, g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
+      Sd3Streams s = {image, g.input("text", DType::kF32, {b.kBatch * b.kText, D})};
       b.blocks(s, tail, c.num_layers, conditioning);
       image = s.image;
     }
@@ -279,18 +287,18 @@ Result<PromptConditions> sd3_conditions(const PromptEncoders& encoders, const De
   return c;
 }
 
-constexpr std::string_view kDenoiserClasses[] = {"SD3Transformer2DModel"};
-constexpr std::string_view kPipelineClasses[] = {"StableDiffusion3Pipeline"};
+constexpr std::string_view kSd3DenoiserClasses[] = {"SD3Transformer2DModel"};
+constexpr std::string_view kSd3PipelineClasses[] = {"StableDiffusion3Pipeline"};
 
 }  // namespace
 
 extern const DenoiserRow kSd3Denoiser = {
-    .class_names = kDenoiserClasses,
-    .build = build,
+    .class_names = kSd3DenoiserClasses,
+    .build = build_sd3,
 };
 
 extern const PipelineRow kSd3Pipeline = {
-    .class_names = kPipelineClasses,
+    .class_names = kSd3PipelineClasses,
     .denoiser_component = "transformer",
     .denoiser_class = "SD3Transformer2DModel",
     .condition = sd3_conditions,

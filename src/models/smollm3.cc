@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_smollm3(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(with_rope_theta(checkpoint.config, 2e6),
                                                       {.num_kv_heads = 4, .max_positions = 32768, .tied = true}));
   ConfigReader r(checkpoint.config);
@@ -31,7 +31,7 @@ extern const ModelFamily kSmolLm3Family = {
     .model_type = "smollm3",
     .architecture = "SmolLM3ForCausalLM",
     .gguf = {.architecture = "smollm3", .top = kLlamaGgufTop, .layer = kLlamaGgufLayer, .interleaves_rope = true},
-    .build = build,
+    .build = build_smollm3,
 };
 
 }  // namespace redline

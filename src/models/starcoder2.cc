@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-Result<LanguageModel> build(const Checkpoint& checkpoint) {
+Result<LanguageModel> build_starcoder2(const Checkpoint& checkpoint) {
   REDLINE_ASSIGN(DecoderConfig c, read_decoder_config(checkpoint.config, {.num_kv_heads = 2,
                                                                           .max_positions = 4096,
                                                                           .tied = true,
@@ -33,7 +33,7 @@ Result<LanguageModel> build(const Checkpoint& checkpoint) {
   return LanguageModel{std::move(c), std::move(graph)};
 }
 
-constexpr GgufName kGgufLayer[] = {
+constexpr GgufName kStarcoder2GgufLayer[] = {
     {"attn_norm", "input_layernorm"}, {"attn_q", "self_attn.q_proj"},      {"attn_k", "self_attn.k_proj"},
     {"attn_v", "self_attn.v_proj"},   {"attn_output", "self_attn.o_proj"}, {"ffn_norm", "post_attention_layernorm"},
     {"ffn_up", "mlp.c_fc"},           {"ffn_down", "mlp.c_proj"}};
@@ -43,8 +43,8 @@ constexpr GgufName kGgufLayer[] = {
 extern const ModelFamily kStarcoder2Family = {
     .model_type = "starcoder2",
     .architecture = "Starcoder2ForCausalLM",
-    .gguf = {.architecture = "starcoder2", .top = kLlamaGgufTop, .layer = kGgufLayer},
-    .build = build,
+    .gguf = {.architecture = "starcoder2", .top = kLlamaGgufTop, .layer = kStarcoder2GgufLayer},
+    .build = build_starcoder2,
 };
 
 }  // namespace redline

@@ -25,7 +25,7 @@ struct T5Config {
 };
 
 /// Defaults are those of transformers' T5Config.
-Result<T5Config> read_config(const nlohmann::json& json) {
+Result<T5Config> read_t5_encoder_config(const nlohmann::json& json) {
   constexpr int64_t kMaxLayers = 1000, kMaxWidth = int64_t{1} << 20;
   ConfigReader r(json);
   T5Config c;
@@ -110,8 +110,8 @@ class T5Builder {
   const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kRows = kBatch * kText;
 };
 
-Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
-  REDLINE_ASSIGN(const T5Config c, read_config(checkpoint.config));
+Result<TextEncoderModel> build_t5_encoder(const Checkpoint& checkpoint) {
+  REDLINE_ASSIGN(const T5Config c, read_t5_encoder_config(checkpoint.config));
   GraphBuilder g("t5 encoder");
   WeightReader w(g, checkpoint);
   T5Builder(g, w, c).build();
@@ -127,13 +127,13 @@ Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
   return model;
 }
 
-constexpr std::string_view kClassNames[] = {"T5EncoderModel"};
+constexpr std::string_view kT5EncoderClassNames[] = {"T5EncoderModel"};
 
 }  // namespace
 
 extern const TextEncoderRow kT5TextEncoder = {
-    .class_names = kClassNames,
-    .build = build,
+    .class_names = kT5EncoderClassNames,
+    .build = build_t5_encoder,
     .adapter_alias = "text_encoder_3",
 };
 

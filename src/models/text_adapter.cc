@@ -104,7 +104,7 @@ struct PeftConfig {
 };
 
 /// A tensor of a file in any format.
-struct StoredTensor {
+struct AdapterTensor {
   std::string name, type_name;
   TensorView view;
 };
@@ -114,7 +114,7 @@ class Pairs {
  public:
   Pairs(const std::string& path, TextAdapterFile& adapter) : path_(path), adapter_(adapter) {}
 
-  Status add(const std::string& module, bool is_down, const StoredTensor& tensor) {
+  Status add(const std::string& module, bool is_down, const AdapterTensor& tensor) {
     if (!tensor.view.data) return unsupported("{}: tensor {} has type {}", path_, tensor.name, tensor.type_name);
     if (tensor.view.shape.size() != 2)
       return unsupported("{}: tensor {} is [{}], expected a matrix", path_, tensor.name,
@@ -150,8 +150,8 @@ bool exists(const std::string& path) {
   return stat(path.c_str(), &info) == 0;
 }
 
-Result<std::vector<StoredTensor>> read_tensors(const std::string& path, TextAdapterFile& adapter) {
-  std::vector<StoredTensor> tensors;
+Result<std::vector<AdapterTensor>> read_adapter_tensors(const std::string& path, TextAdapterFile& adapter) {
+  std::vector<AdapterTensor> tensors;
   if (path.ends_with(".bin")) {
     REDLINE_ASSIGN(const TorchFile file, TorchFile::open(path));
     for (const TorchTensor& tensor : file.tensors()) tensors.push_back({tensor.name, tensor.type_name, tensor.view});
@@ -194,9 +194,9 @@ Result<TextAdapterFile> open_peft(const std::string& folder, const std::string& 
   for (const char* name : {"/adapter_model.safetensors", "/adapter_model.bin"})
     if (path.empty() && exists(folder + name)) path = folder + name;
   if (path.empty()) return not_found("{} has no adapter_model.safetensors", folder);
-  REDLINE_ASSIGN(const std::vector<StoredTensor> tensors, read_tensors(path, adapter));
+  REDLINE_ASSIGN(const std::vector<AdapterTensor> tensors, read_adapter_tensors(path, adapter));
   Pairs pairs(path, adapter);
-  for (const StoredTensor& tensor : tensors) {
+  for (const AdapterTensor& tensor : tensors) {
     if (tensor.name.find(".lora_embedding_") != std::string::npos)
       return unsupported("{}: tensor {} adapts an embedding, which is not supported", path, tensor.name);
     bool is_down = false;

@@ -16,7 +16,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxWidth = 1 << 16, kMaxLayers = 100;
+constexpr int64_t kUnetMaxWidth = 1 << 16, kUnetMaxLayers = 100;
 constexpr size_t kMaxLevels = 4;  // kHeight .. kHeight8
 constexpr float kTransformerNormEps = 1e-6f, kLayerNormEps = 1e-5f;
 
@@ -109,8 +109,8 @@ Status read_added_embedding(ConfigReader& r, UnetConfig& c) {
   const std::string type = r.text("addition_embed_type", "");
   if (type.empty()) return {};
   if (type != "text_time") return unsupported("config: addition_embed_type is \"{}\"; there is text_time", type);
-  c.added_width = r.integer("projection_class_embeddings_input_dim", 1, kMaxWidth);
-  c.time_id_width = r.integer("addition_time_embed_dim", 2, kMaxWidth, 256);
+  c.added_width = r.integer("projection_class_embeddings_input_dim", 1, kUnetMaxWidth);
+  c.time_id_width = r.integer("addition_time_embed_dim", 2, kUnetMaxWidth, 256);
   REDLINE_TRY(r.status());
   // Original size, crop offset and target size: six numbers. The refiner has a score instead of the target size, and
   // its pooled text has the width of OpenCLIP-G.
@@ -123,7 +123,7 @@ Status read_added_embedding(ConfigReader& r, UnetConfig& c) {
   return {};
 }
 
-Result<UnetConfig> read_config(const nlohmann::json& json) {
+Result<UnetConfig> read_unet_config(const nlohmann::json& json) {
   REDLINE_TRY(check_unused(json));
   ConfigReader r(json);
   UnetConfig c;
@@ -131,20 +131,20 @@ Result<UnetConfig> read_config(const nlohmann::json& json) {
   REDLINE_ASSIGN(const auto up, read_blocks(json, "up_block_types", "UpBlock2D", "CrossAttnUpBlock2D"));
   const size_t n = down.size();
   if (up.size() != n) return invalid_argument("config: {} blocks down and {} up", n, up.size());
-  REDLINE_ASSIGN(const auto channels, read_per_level(json, "block_out_channels", n, 320, kMaxWidth));
-  REDLINE_ASSIGN(const auto layers, read_per_level(json, "layers_per_block", n, 2, kMaxLayers));
+  REDLINE_ASSIGN(const auto channels, read_per_level(json, "block_out_channels", n, 320, kUnetMaxWidth));
+  REDLINE_ASSIGN(const auto layers, read_per_level(json, "layers_per_block", n, 2, kUnetMaxLayers));
   // Despite its name this is the number of heads.
   REDLINE_ASSIGN(const auto heads, read_per_level(json, "attention_head_dim", n, 8, 1024));
-  REDLINE_ASSIGN(const auto transformers, read_per_level(json, "transformer_layers_per_block", n, 1, kMaxLayers));
-  REDLINE_ASSIGN(const auto cross, read_per_level(json, "cross_attention_dim", n, 1280, kMaxWidth));
+  REDLINE_ASSIGN(const auto transformers, read_per_level(json, "transformer_layers_per_block", n, 1, kUnetMaxLayers));
+  REDLINE_ASSIGN(const auto cross, read_per_level(json, "cross_attention_dim", n, 1280, kUnetMaxWidth));
   for (size_t i = 0; i < n; ++i) {
     if (cross[i] != cross[0]) return unsupported("config: cross_attention_dim differs between levels");
     c.levels.push_back({channels[i], heads[i], layers[i], transformers[i], down[i], up[n - 1 - i]});
   }
   c.text_width = c.cross_width = cross[0];
-  c.in_channels = r.integer("in_channels", 1, kMaxWidth, 4);
-  c.out_channels = r.integer("out_channels", 1, kMaxWidth, 4);
-  c.groups = r.integer("norm_num_groups", 1, kMaxWidth, 32);
+  c.in_channels = r.integer("in_channels", 1, kUnetMaxWidth, 4);
+  c.out_channels = r.integer("out_channels", 1, kUnetMaxWidth, 4);
+  c.groups = r.integer("norm_num_groups", 1, kUnetMaxWidth, 32);
   c.eps = static_cast<float>(r.number("norm_eps", 0, 1, 1e-5));
   c.cosine_first = r.boolean("flip_sin_to_cos", true);
   c.frequency_shift = static_cast<float>(r.number("freq_shift", -1000, 1000, 0));
@@ -153,7 +153,7 @@ Result<UnetConfig> read_config(const nlohmann::json& json) {
   if (const std::string mid = r.text("mid_block_type", "UNetMidBlock2DCrossAttn"); mid != "UNetMidBlock2DCrossAttn")
     r.fail(unsupported("config: mid_block_type is \"{}\"; there is UNetMidBlock2DCrossAttn", mid));
   if (const std::string type = r.text("encoder_hid_dim_type", ""); type == "text_proj")
-    c.projected_text = r.integer("encoder_hid_dim", 1, kMaxWidth);
+    c.projected_text = r.integer("encoder_hid_dim", 1, kUnetMaxWidth);
   else if (!type.empty()) r.fail(unsupported("config: encoder_hid_dim_type is \"{}\"; there is text_proj", type));
   if (c.projected_text > 0) c.text_width = c.projected_text;
   REDLINE_TRY(r.status());
@@ -312,8 +312,8 @@ class UnetBuilder {
   std::vector<FeatureMap> skips_;
 };
 
-Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit /*blocks*/) {
-  REDLINE_ASSIGN(const UnetConfig c, read_config(checkpoint.config));
+Result<DenoiserModel> build_unet(const Checkpoint& checkpoint, BlockSplit /*blocks*/) {
+  REDLINE_ASSIGN(const UnetConfig c, read_unet_config(checkpoint.config));
   DenoiserModel model;
   model.family = "unet";
   model.in_channels = c.in_channels;
@@ -325,13 +325,13 @@ Result<DenoiserModel> build(const Checkpoint& checkpoint, BlockSplit /*blocks*/)
   return model;
 }
 
-constexpr std::string_view kDenoiserClasses[] = {"UNet2DConditionModel"};
+constexpr std::string_view kUnetDenoiserClasses[] = {"UNet2DConditionModel"};
 
 }  // namespace
 
 extern const DenoiserRow kUnetDenoiser = {
-    .class_names = kDenoiserClasses,
-    .build = build,
+    .class_names = kUnetDenoiserClasses,
+    .build = build_unet,
 };
 
 }  // namespace redline

@@ -9,7 +9,7 @@
 namespace redline {
 namespace {
 
-using Names = std::span<const std::pair<std::string_view, std::string_view>>;
+using UnetNames = std::span<const std::pair<std::string_view, std::string_view>>;
 /// Of a residual block.
 constexpr std::pair<std::string_view, std::string_view> kResnet[] = {{"conv1", "in_layers.2"},
                                                                      {"time_emb_proj", "emb_layers.1"},
@@ -23,7 +23,7 @@ constexpr std::pair<std::string_view, std::string_view> kOthers[] = {{"conv_in",
                                                                      {"add_embedding.linear_1", "label_emb.0.0"},
                                                                      {"add_embedding.linear_2", "label_emb.0.2"}};
 
-std::string_view find(Names names, std::string_view name) {
+std::string_view find(UnetNames names, std::string_view name) {
   for (const auto& [own, stored] : names)
     if (own == name) return stored;
   return {};

@@ -128,8 +128,8 @@ Value WeightReader::take_transposed(const std::string& name, int64_t in, int64_t
   });
 }
 
-Value WeightReader::take_plus_one(const std::string& name, const std::vector<int64_t>& shape) {
-  if (checkpoint_.make_tensor || checkpoint_.gguf_names) return take(name, shape);
+Value WeightReader::take_changed(const std::string& name, const std::vector<int64_t>& shape, float (*change)(float)) {
+  if (checkpoint_.make_tensor) return take(name, shape);
   auto found = find(name, shape);
   if (!found.ok()) return g_.fail(std::move(found).status());
   WeightSource source = std::move(found).value();
@@ -137,13 +137,18 @@ Value WeightReader::take_plus_one(const std::string& name, const std::vector<int
   auto made = MappedFile::make(name, count * static_cast<int64_t>(sizeof(float)), [&](uint8_t* target) {
     std::vector<float> values(static_cast<size_t>(count));
     unpack_row(source.view.dtype, source.view.data, values.data(), count);
-    for (float& value : values) value += 1.0f;
+    for (float& value : values) value = change(value);
     std::memcpy(target, values.data(), values.size() * sizeof(float));
   });
   if (!made.ok()) return g_.fail(std::move(made).status());
   source.file = std::move(made).value();
   source.view = {DType::kF32, shape, source.file->data()};
   return g_.weight(name, std::move(source));
+}
+
+Value WeightReader::take_plus_one(const std::string& name, const std::vector<int64_t>& shape) {
+  if (checkpoint_.gguf_names) return take(name, shape);
+  return take_changed(name, shape, [](float value) { return value + 1.0f; });
 }
 
 Value WeightReader::take_part(const std::string& name, const std::vector<int64_t>& shape, int64_t part, int64_t parts) {

@@ -39,6 +39,8 @@ class WeightReader {
   /// `make` computes it.
   Value take_made(const std::string& name, const std::string& part, const std::vector<int64_t>& stored,
                   const std::vector<int64_t>& shape, const Maker& make);
+  /// A float vector with `change` applied to its elements, in float32.
+  Value take_changed(const std::string& name, const std::vector<int64_t>& shape, float (*change)(float));
   /// A vector plus 1 in float32; from GGUF files, which store the sum, the vector itself.
   Value take_plus_one(const std::string& name, const std::vector<int64_t>& shape);
   /// The rows of part `part` of `parts` equal ones: several projections stored as one tensor. `shape` is that of a
@@ -51,10 +53,12 @@ class WeightReader {
     return checkpoint_.tensors_tell_biases ? has(name) : config_says;
   }
   bool has(const std::string& name) const { return checkpoint_.tensors.count(name) > 0; }
-  bool is_vector(const std::string& name) const {
+  /// Number of axes of the tensor as it is stored; 0: there is none.
+  size_t rank(const std::string& name) const {
     const auto at = checkpoint_.tensors.find(name);
-    return at != checkpoint_.tensors.end() && at->second.view.shape.size() == 1;
+    return at == checkpoint_.tensors.end() ? 0 : at->second.view.shape.size();
   }
+  bool is_vector(const std::string& name) const { return rank(name) == 1; }
   /// A tensor of checkpoints that the graph does not need (lm_head beside tied embeddings, rotary tables).
   void ignore(const std::string& name) { taken_.insert(name); }
   /// For a model of several graphs: tensors used by another reader count as used.

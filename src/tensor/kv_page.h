@@ -11,6 +11,7 @@ inline constexpr int kNumKvFormats = 3;
 
 /// Tokens per KV page, and per block of keys within a page.
 inline constexpr int64_t kKvPageTokens = 32;
+inline constexpr int64_t kv_pages_for(int64_t tokens) { return (tokens + kKvPageTokens - 1) / kKvPageTokens; }
 inline constexpr int64_t kKvBlockTokens = 16;
 /// Attention accumulates chunks of this many positions, aligned to multiples of it, and merges the partial results in
 /// order of position: workers can split the positions of a head and the bits stay the same (except for kBF16; see

@@ -15,7 +15,7 @@
 namespace redline {
 namespace {
 
-using testing::MatchesRegex;
+using ::testing::MatchesRegex;
 
 /// Everything that waits in `descriptor`, which does not block.
 std::string drain(int descriptor) {

@@ -10,7 +10,7 @@ namespace redline {
 namespace {
 
 /// The environment without any REDLINE_ variable of the person who runs the tests; put back afterwards.
-class SettingsTest : public testing::Test {
+class SettingsTest : public ::testing::Test {
  protected:
   void SetUp() override {
     for (const SettingInfo& info : list_settings())
@@ -63,10 +63,11 @@ TEST_F(SettingsTest, RefusesWhatIsNoValue) {
       "invalid_argument: the environment variable REDLINE_THREADS is \"two\"; expected an integer from 0 to 1024, "
       "or unset");
   for (const char* bad : {"-1", "4097", "1.5", " 1", "1 ", "99999999999999999999", "0x10", "+1"})
-    EXPECT_THAT(error_for("REDLINE_THREADS", bad), testing::HasSubstr("expected an integer")) << bad;
+    EXPECT_THAT(error_for("REDLINE_THREADS", bad), ::testing::HasSubstr("expected an integer")) << bad;
   for (const char* bad : {"nan", "inf", "-0.5", "1e300", "1s", "86401"})
-    EXPECT_THAT(error_for("REDLINE_HANG_SECONDS", bad), testing::HasSubstr("expected a number from 0 to 86400")) << bad;
-  EXPECT_THAT(error_for("REDLINE_TRACE_EVENTS", "0"), testing::HasSubstr("from 1 to 268435456"));
+    EXPECT_THAT(error_for("REDLINE_HANG_SECONDS", bad), ::testing::HasSubstr("expected a number from 0 to 86400"))
+        << bad;
+  EXPECT_THAT(error_for("REDLINE_TRACE_EVENTS", "0"), ::testing::HasSubstr("from 1 to 268435456"));
 }
 
 TEST_F(SettingsTest, WarnsOfUnknownNames) {
@@ -74,17 +75,17 @@ TEST_F(SettingsTest, WarnsOfUnknownNames) {
   set("REDLINE_THREADS", "2");
   set("REDLINE_SOMETHING_ELSE_ENTIRELY", "2");
   const auto warnings = warn_unknown_settings();
-  EXPECT_THAT(warnings, testing::Contains("the environment variable REDLINE_THREDS has no effect; did you mean "
-                                          "\"REDLINE_THREADS\"?"));
-  EXPECT_THAT(warnings, testing::Contains("the environment variable REDLINE_SOMETHING_ELSE_ENTIRELY has no effect"));
-  EXPECT_THAT(warnings, testing::Not(testing::Contains(testing::HasSubstr("REDLINE_THREADS has"))));
+  EXPECT_THAT(warnings, ::testing::Contains("the environment variable REDLINE_THREDS has no effect; did you mean "
+                                            "\"REDLINE_THREADS\"?"));
+  EXPECT_THAT(warnings, ::testing::Contains("the environment variable REDLINE_SOMETHING_ELSE_ENTIRELY has no effect"));
+  EXPECT_THAT(warnings, ::testing::Not(::testing::Contains(::testing::HasSubstr("REDLINE_THREADS has"))));
 }
 
 TEST_F(SettingsTest, ListsEveryVariableWithHelp) {
   const auto list = list_settings();
   EXPECT_EQ(list.size(), 6u);
   for (const SettingInfo& info : list) {
-    EXPECT_THAT(std::string(info.name), testing::StartsWith("REDLINE_"));
+    EXPECT_THAT(std::string(info.name), ::testing::StartsWith("REDLINE_"));
     EXPECT_FALSE(info.help.empty());
   }
   EXPECT_EQ(list[1].type, "integer");

@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-class SlabAllocatorSizes : public testing::TestWithParam<int64_t> {};
+class SlabAllocatorSizes : public ::testing::TestWithParam<int64_t> {};
 
 TEST_P(SlabAllocatorSizes, HandsOutEverySlotOnceLowestFirst) {
   const int64_t capacity = GetParam();
@@ -24,7 +24,7 @@ TEST_P(SlabAllocatorSizes, HandsOutEverySlotOnceLowestFirst) {
   EXPECT_EQ(slab.num_free(), capacity);
 }
 
-INSTANTIATE_TEST_SUITE_P(Capacities, SlabAllocatorSizes, testing::Values(0, 1, 63, 64, 65, 4095, 4096, 4097));
+INSTANTIATE_TEST_SUITE_P(Capacities, SlabAllocatorSizes, ::testing::Values(0, 1, 63, 64, 65, 4095, 4096, 4097));
 
 RC_GTEST_PROP(SlabAllocator, BehavesAsASetOfFreeSlots, ()) {
   const int64_t capacity = *rc::gen::elementOf(std::vector<int64_t>{1, 2, 63, 64, 65, 130, 4097});

@@ -13,18 +13,18 @@ using ::testing::HasSubstr;
 using testing::ImageGolden;
 using testing::NetworkMode;
 
-std::string lora(const char* name) {
+std::string adapters_lora(const char* name) {
   return fmt::format("{}/image/flux_lora/{}.safetensors", testing::golden_root(), name);
 }
 
 /// The transformer of flux_dev with room for adapters, and its run "one" begun.
-struct Opened {
+struct AdaptersOpened {
   std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
   ImageGolden golden = testing::load_image_golden("flux_dev");
   LatentLayout layout;
   std::unique_ptr<Denoiser> denoiser;
 
-  explicit Opened(NetworkMode mode, int64_t max_rank = 16, DType type = DType::kBF16) {
+  explicit AdaptersOpened(NetworkMode mode, int64_t max_rank = 16, DType type = DType::kBF16) {
     const auto& sizes = golden.find("one", "sizes")->values;
     layout = {.channels = 4,
               .height = 2 * static_cast<int64_t>(sizes[1]),
@@ -68,12 +68,12 @@ class Adapters : public ::testing::TestWithParam<NetworkMode> {};
 
 TEST_P(Adapters, EqualDiffusersWithPeft) {
   const NetworkMode mode = GetParam();
-  Opened o(mode);
+  AdaptersOpened o(mode);
   auto expected = testing::read_npz(testing::golden_root() + "/image/flux_lora/io.npz");
   ASSERT_TRUE(expected.ok());
   NetworkAdapters& bank = o.denoiser->adapters();
   for (const char* name : {"first", "second", "makers"}) {
-    auto file = AdapterFile::open(lora(name));
+    auto file = AdapterFile::open(adapters_lora(name));
     ASSERT_TRUE(file.ok()) << file.status().message();
     const Status loaded = bank.load(name, file->networks[""], mode == NetworkMode::kInterpreter);
     ASSERT_TRUE(loaded.ok()) << loaded.message();
@@ -99,9 +99,9 @@ INSTANTIATE_TEST_SUITE_P(Modes, Adapters,
                          [](const auto& info) { return testing::network_mode_name(info.param); });
 
 TEST(Adapters, WhatDoesNotFitIsNamed) {
-  Opened o(NetworkMode::kF32, 6);
+  AdaptersOpened o(NetworkMode::kF32, 6);
   NetworkAdapters& bank = o.denoiser->adapters();
-  auto first = AdapterFile::open(lora("first")), second = AdapterFile::open(lora("second"));
+  auto first = AdapterFile::open(adapters_lora("first")), second = AdapterFile::open(adapters_lora("second"));
   ASSERT_TRUE(first.ok() && second.ok());
   EXPECT_EQ(second->max_rank, 8);
   EXPECT_THAT(bank.load("second", second->networks[""], false).message(),
@@ -116,7 +116,7 @@ TEST(Adapters, WhatDoesNotFitIsNamed) {
   first->networks[""]["transformer_blocks.9.attn.to_q"] = first->networks[""].begin()->second;
   EXPECT_THAT(bank.load("alien", first->networks[""], false).message(),
               HasSubstr("the network has no transformer_blocks.9.attn.to_q; is it a LoRA of this model?"));
-  EXPECT_EQ(AdapterFile::open(lora("none")).status().code(), Code::not_found);
+  EXPECT_EQ(AdapterFile::open(adapters_lora("none")).status().code(), Code::not_found);
   EXPECT_THAT(AdapterFile::open(testing::golden_root() + "/image/flux_dev/model.safetensors").status().message(),
               HasSubstr("belongs to no LoRA pair"));
 }

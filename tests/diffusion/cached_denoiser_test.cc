@@ -30,8 +30,8 @@ struct Drawn {
 };
 
 /// An Euler run of some pictures; with two branches guided, in one call or one after the other.
-Drawn draw(GoldenDenoiser& made, const std::string& rule, const std::vector<uint32_t>& pictures, int64_t branches = 1,
-           bool split = false, bool twice = false) {
+Drawn draw_cached_denoiser(GoldenDenoiser& made, const std::string& rule, const std::vector<uint32_t>& pictures,
+                           int64_t branches = 1, bool split = false, bool twice = false) {
   Drawn drawn;
   EXPECT_TRUE(made.denoiser->begin(random_batch(made.denoiser->model(), pictures, branches)).ok());
   RuleRequest request;
@@ -86,11 +86,11 @@ Drawn draw(GoldenDenoiser& made, const std::string& rule, const std::vector<uint
 TEST(CachedDenoiser, WithoutSkipsItIsTheDenoiser) {
   GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
-  const Drawn plain = draw(made, "none", {1, 2});
+  const Drawn plain = draw_cached_denoiser(made, "none", {1, 2});
   EXPECT_EQ(plain.share, 1);
   EXPECT_EQ(plain.computed_pictures, 2 * kSteps);
   for (const std::string rule : {"fbcache:threshold=0", "mask:steps=0-11", "redline:budget=12"}) {
-    const Drawn same = draw(made, rule, {1, 2});
+    const Drawn same = draw_cached_denoiser(made, rule, {1, 2});
     EXPECT_EQ(same.latents, plain.latents) << rule;
     EXPECT_EQ(same.share, 1) << rule;
   }
@@ -102,11 +102,11 @@ TEST(CachedDenoiser, PicturesOfABatchRunAsTheyRunAlone) {
   for (const std::string rule : {"fbcache:threshold=0.55", "dicache:threshold=0.7", "redline:threshold=0.2,min_steps=0",
                                  "easycache:threshold=0.5,warmup=1"}) {
     const std::vector<uint32_t> pictures = {3, 4, 5};
-    const Drawn together = draw(made, rule, pictures, 2);
+    const Drawn together = draw_cached_denoiser(made, rule, pictures, 2);
     const auto n = static_cast<size_t>(made.denoiser->batch().layout.elements());
     double share = 0;
     for (size_t p = 0; p < pictures.size(); ++p) {
-      const Drawn alone = draw(made, rule, {pictures[p]}, 2);
+      const Drawn alone = draw_cached_denoiser(made, rule, {pictures[p]}, 2);
       EXPECT_EQ(together.actions[p], alone.actions[0]) << rule << ", picture " << p;
       EXPECT_EQ(together.actions[3 + p], alone.actions[1]) << rule << ", picture " << p;
       EXPECT_NE(alone.actions[0].find_first_of("+."), std::string::npos) << rule << " never skips";
@@ -125,7 +125,8 @@ TEST(CachedDenoiser, BranchesHaveStatesOfTheirOwn) {
   ASSERT_TRUE(made.denoiser);
   for (const std::string rule : {"fbcache:threshold=0.55", "dbcache:threshold=0.55,fn=1,warmup=2", "redline:budget=5",
                                  "taylorseer:interval=3"}) {
-    const Drawn batched = draw(made, rule, {6, 7}, 2), split = draw(made, rule, {6, 7}, 2, true);
+    const Drawn batched = draw_cached_denoiser(made, rule, {6, 7}, 2),
+                split = draw_cached_denoiser(made, rule, {6, 7}, 2, true);
     EXPECT_EQ(batched.latents, split.latents) << rule;
     EXPECT_EQ(batched.actions, split.actions) << rule;
   }
@@ -134,13 +135,13 @@ TEST(CachedDenoiser, BranchesHaveStatesOfTheirOwn) {
 TEST(CachedDenoiser, GuardsAndCapsHold) {
   GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
-  EXPECT_EQ(draw(made, "fbcache:threshold=10", {1}).actions[0], "#+++++++++++");
-  EXPECT_EQ(draw(made, "fbcache:threshold=10,first=3,last=1", {1}).actions[0], "###++++++++#");
-  EXPECT_EQ(draw(made, "fbcache:threshold=10,max_consecutive=2", {1}).actions[0], "#++#++#++#++");
-  EXPECT_EQ(draw(made, "fbcache:threshold=10,max_cached=4", {1}).actions[0], "#++++#######");
-  EXPECT_EQ(draw(made, "fbcache:threshold=10,min_steps=13", {1}).actions[0], "############");
-  EXPECT_EQ(draw(made, "mask:steps=0+4+8,span=network", {1}).actions[0], "#...#...#...");
-  const Drawn half = draw(made, "redline:steps=0+1+2+4+6+8", {1, 2});
+  EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10", {1}).actions[0], "#+++++++++++");
+  EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,first=3,last=1", {1}).actions[0], "###++++++++#");
+  EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,max_consecutive=2", {1}).actions[0], "#++#++#++#++");
+  EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,max_cached=4", {1}).actions[0], "#++++#######");
+  EXPECT_EQ(draw_cached_denoiser(made, "fbcache:threshold=10,min_steps=13", {1}).actions[0], "############");
+  EXPECT_EQ(draw_cached_denoiser(made, "mask:steps=0+4+8,span=network", {1}).actions[0], "#...#...#...");
+  const Drawn half = draw_cached_denoiser(made, "redline:steps=0+1+2+4+6+8", {1, 2});
   EXPECT_EQ(half.share, 0.5);
   EXPECT_EQ(half.computed_pictures, 12);
 }
@@ -149,7 +150,8 @@ TEST(CachedDenoiser, ANewRunBeginsAnew) {
   GoldenDenoiser made = make_denoiser("flux_dev", 1);
   ASSERT_TRUE(made.denoiser);
   for (const std::string rule : {"fbcache:threshold=0.55", "redline:budget=5", "easycache:threshold=0.5,warmup=1"}) {
-    const Drawn once = draw(made, rule, {8}), again = draw(made, rule, {8}, 1, false, true);
+    const Drawn once = draw_cached_denoiser(made, rule, {8}),
+                again = draw_cached_denoiser(made, rule, {8}, 1, false, true);
     EXPECT_EQ(once.latents, again.latents) << rule;
     EXPECT_EQ(once.actions, again.actions) << rule << ": actions are those of the second run alone";
   }
@@ -247,7 +249,7 @@ TEST(CachedDenoiser, TeacacheSeesTheModulatedInput) {
   for (const std::string network : {"flux_dev", "pixart_sigma"}) {
     GoldenDenoiser made = make_denoiser(network, 0);
     ASSERT_TRUE(made.denoiser);
-    const Drawn drawn = draw(made, "teacache:model=identity,threshold=0.7", {1, 2});
+    const Drawn drawn = draw_cached_denoiser(made, "teacache:model=identity,threshold=0.7", {1, 2});
     EXPECT_EQ(drawn.actions[0][0], '#') << network;
     EXPECT_EQ(drawn.actions[0].back(), '#') << network;
     EXPECT_NE(drawn.actions[0].find('+'), std::string::npos) << network;

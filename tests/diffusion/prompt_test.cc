@@ -26,7 +26,7 @@ TextEncoderModel t5_like() {
   model.has_position_limit = false;
   return model;
 }
-PromptTokenizer open(const char* name, const TextEncoderModel& model) {
+PromptTokenizer open_prompt(const char* name, const TextEncoderModel& model) {
   auto tokenizer = PromptTokenizer::open(kShapes + "/" + name, model);
   EXPECT_TRUE(tokenizer.ok()) << tokenizer.status().to_string();
   return tokenizer.ok() ? std::move(*tokenizer) : PromptTokenizer();
@@ -34,7 +34,7 @@ PromptTokenizer open(const char* name, const TextEncoderModel& model) {
 
 // The ids that the reference pictures of the bundled model were made from.
 TEST(Prompt, IdsAreThoseOfTheReference) {
-  const PromptTokenizer clip = open("tokenizer", clip_like()), t5 = open("tokenizer_2", t5_like());
+  const PromptTokenizer clip = open_prompt("tokenizer", clip_like()), t5 = open_prompt("tokenizer_2", t5_like());
   const auto reference = testing::read_json(kShapes + "/reference/reference.json");
   ASSERT_EQ(reference["cases"].size(), 6u);
   for (const auto& c : reference["cases"]) {
@@ -57,7 +57,7 @@ TEST(Prompt, IdsAreThoseOfTheReference) {
 }
 
 TEST(Prompt, WhatDoesNotFitIsCutAndReported) {
-  const PromptTokenizer clip = open("tokenizer", clip_like()), t5 = open("tokenizer_2", t5_like());
+  const PromptTokenizer clip = open_prompt("tokenizer", clip_like()), t5 = open_prompt("tokenizer_2", t5_like());
   std::string prompt = "a red circle";
   for (int i = 0; i < 40; ++i) prompt += " on a";
   auto got = clip.encode(prompt);
@@ -82,7 +82,7 @@ TEST(Prompt, WhatDoesNotFitIsCutAndReported) {
 }
 
 TEST(Prompt, NothingIsPaddingOnly) {
-  const PromptTokenizer clip = open("tokenizer", clip_like()), t5 = open("tokenizer_2", t5_like());
+  const PromptTokenizer clip = open_prompt("tokenizer", clip_like()), t5 = open_prompt("tokenizer_2", t5_like());
   auto got = clip.encode("", 5);
   ASSERT_TRUE(got.ok());
   EXPECT_EQ(got->ids, (std::vector<int32_t>{997, 998, 998, 998, 998}));
@@ -95,7 +95,7 @@ TEST(Prompt, NothingIsPaddingOnly) {
 }
 
 TEST(Prompt, LengthsThatCannotBeAreRefused) {
-  const PromptTokenizer clip = open("tokenizer", clip_like()), t5 = open("tokenizer_2", t5_like());
+  const PromptTokenizer clip = open_prompt("tokenizer", clip_like()), t5 = open_prompt("tokenizer_2", t5_like());
   EXPECT_EQ(clip.max_tokens(), 77);
   EXPECT_EQ(t5.max_tokens(), 64);
   EXPECT_EQ(clip.encode("a", 1).status().message(),

@@ -63,7 +63,7 @@ double psnr(const RgbImage& a, const RgbImage& b) {
   return sum == 0 ? 100 : 10 * std::log10(255.0 * 255.0 * static_cast<double>(a.rgb.size()) / sum);
 }
 
-std::unique_ptr<ImageEngine> open(ImageType type) {
+std::unique_ptr<ImageEngine> open_redline_shapes(ImageType type) {
   ImageOptions options;
   options.dtype = type;
   options.threads = 2;
@@ -97,7 +97,7 @@ class RedlineShapes : public ::testing::TestWithParam<Precision> {};
 TEST_P(RedlineShapes, DrawsWhatDiffusersDraws) {
   const std::vector<Case> cases = reference_cases();
   ASSERT_EQ(cases.size(), 6u);
-  const auto engine = open(GetParam().type);
+  const auto engine = open_redline_shapes(GetParam().type);
   ASSERT_TRUE(engine);
   for (const Case& c : cases) {
     auto result = engine->generate(request_of(*engine, c));
@@ -128,7 +128,7 @@ INSTANTIATE_TEST_SUITE_P(
 TEST(RedlineShapes, ManyPositionsKeepTheirPrecision) {
   RgbImage exact;
   for (const ImageType type : {ImageType::kF32, ImageType::kBF16, ImageType::kQ8}) {
-    const auto engine = open(type);
+    const auto engine = open_redline_shapes(type);
     ASSERT_TRUE(engine);
     ImageRequest request = engine->defaults();
     request.prompts = {"a large red heart on a meadow"};
@@ -169,7 +169,7 @@ TEST(RedlineShapes, AnyNumberOfThreadsAndAnyBatchGivesTheSamePicture) {
 }
 
 TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
-  const auto engine = open(ImageType::kAuto);
+  const auto engine = open_redline_shapes(ImageType::kAuto);
   ASSERT_TRUE(engine);
   ImageRequest request = engine->defaults();
   request.prompts = {"a red circle", "a blue star"};
@@ -187,7 +187,7 @@ TEST(RedlineShapes, StepsAreReportedAndAStopIsHonoured) {
 }
 
 TEST(RedlineShapes, PreviewsComeToResembleTheResult) {
-  const auto engine = open(ImageType::kAuto);
+  const auto engine = open_redline_shapes(ImageType::kAuto);
   ASSERT_TRUE(engine);
   ImageRequest request = engine->defaults();
   request.prompts = {"a large red circle on a blue background", "a blue star"};
@@ -219,7 +219,7 @@ TEST(RedlineShapes, PreviewsComeToResembleTheResult) {
 }
 
 TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
-  const auto engine = open(ImageType::kF32);
+  const auto engine = open_redline_shapes(ImageType::kF32);
   ASSERT_TRUE(engine);
   RgbImage init{128, 128, std::vector<uint8_t>(128 * 128 * 3, 90)};
   for (const bool from_image : {false, true}) {
@@ -245,7 +245,7 @@ TEST(RedlineShapes, AnImageOfABatchIsThatOfItsSeedAlone) {
 }
 
 TEST(RedlineShapes, PixelsOutsideTheMaskStayToTheLastBit) {
-  const auto engine = open(ImageType::kAuto);
+  const auto engine = open_redline_shapes(ImageType::kAuto);
   ASSERT_TRUE(engine);
   RgbImage init{128, 128, {}}, mask{128, 128, std::vector<uint8_t>(128 * 128 * 3)};
   for (size_t i = 0; i < mask.rgb.size(); ++i) {
@@ -276,7 +276,7 @@ TEST(RedlineShapes, PixelsOutsideTheMaskStayToTheLastBit) {
 }
 
 TEST(RedlineShapes, BadRequestsSayWhatToDo) {
-  const auto engine = open(ImageType::kAuto);
+  const auto engine = open_redline_shapes(ImageType::kAuto);
   ASSERT_TRUE(engine);
   const auto message = [&](const std::function<void(ImageRequest&)>& change) {
     ImageRequest request = engine->defaults();

@@ -44,20 +44,20 @@ struct Encoder {
   }
 };
 
-std::string lora(const std::string& name) { return testing::golden_root() + "/image/text_lora/" + name; }
+std::string text_adapters_lora(const std::string& name) { return testing::golden_root() + "/image/text_lora/" + name; }
 
 class TextAdapters : public ::testing::TestWithParam<NetworkMode> {};
 
 TEST_P(TextAdapters, EqualTransformersWithPeft) {
   const NetworkMode mode = GetParam();
-  auto expected = testing::read_npz(lora("io.npz"));
+  auto expected = testing::read_npz(text_adapters_lora("io.npz"));
   ASSERT_TRUE(expected.ok()) << expected.status().message();
   Encoder clip("clip_l", mode), t5("t5_gated", mode);
   PipelineAdapters adapters;
   adapters.add("text_encoder", clip.bank);
   adapters.add("text_encoder_2", t5.bank, "text_encoder_3");
   for (const char* name : {"peft", "kohya"}) {
-    auto file = AdapterFile::open(lora(name) + ".safetensors");
+    auto file = AdapterFile::open(text_adapters_lora(name) + ".safetensors");
     ASSERT_TRUE(file.ok()) << file.status().message();
     EXPECT_EQ(file->networks.count(""), 0u);
     EXPECT_EQ(file->networks.size(), 2u);
@@ -84,7 +84,8 @@ INSTANTIATE_TEST_SUITE_P(Modes, TextAdapters,
 
 TEST(PipelineAdapters, LoadInAllNetworksOrInNone) {
   Encoder clip("clip_l", NetworkMode::kInterpreter), narrow("t5_gated", NetworkMode::kInterpreter, 3);
-  auto peft = AdapterFile::open(lora("peft.safetensors")), kohya = AdapterFile::open(lora("kohya.safetensors"));
+  auto peft = AdapterFile::open(text_adapters_lora("peft.safetensors")),
+       kohya = AdapterFile::open(text_adapters_lora("kohya.safetensors"));
   ASSERT_TRUE(peft.ok() && kohya.ok());
   PipelineAdapters alone;
   alone.add("text_encoder", clip.bank);

@@ -17,14 +17,14 @@ using testing::NetworkMode;
 using Set = std::vector<std::pair<std::string, double>>;
 
 /// A golden UNet with room for adapters, about to run its case "one".
-struct Opened {
+struct UnetAdaptersOpened {
   NetworkMode mode;
   ImageGolden golden;
   std::unique_ptr<RuntimeResources> runtime = testing::make_runtime(2);
   std::unique_ptr<Denoiser> denoiser;
   LatentLayout layout;
 
-  Opened(const char* name, NetworkMode in_mode) : mode(in_mode), golden(testing::load_image_golden(name)) {
+  UnetAdaptersOpened(const char* name, NetworkMode in_mode) : mode(in_mode), golden(testing::load_image_golden(name)) {
     const auto& sizes = golden.find("one", "sizes")->values;
     DenoiserBatch batch;
     batch.pictures = batch.rows = 1;
@@ -73,7 +73,7 @@ struct Opened {
 class UnetAdapters : public ::testing::TestWithParam<NetworkMode> {};
 
 TEST_P(UnetAdapters, EqualDiffusersWithPeft) {
-  const Opened o("unet_sdxl", GetParam());
+  const UnetAdaptersOpened o("unet_sdxl", GetParam());
   const std::string folder = testing::golden_root() + "/image/unet_lora/";
   auto expected = testing::read_npz(folder + "io.npz");
   ASSERT_TRUE(expected.ok()) << expected.status().message();
@@ -95,10 +95,10 @@ TEST_P(UnetAdapters, OfConvolutionsEqualDiffusersWithPeft) {
   const std::string folder = testing::golden_root() + "/image/unet_locon/";
   auto expected = testing::read_npz(folder + "io.npz");
   ASSERT_TRUE(expected.ok()) << expected.status().message();
-  const Opened sd15("unet_sd15", GetParam()), sdxl("unet_sdxl", GetParam());
+  const UnetAdaptersOpened sd15("unet_sd15", GetParam()), sdxl("unet_sdxl", GetParam());
   for (const char* name : {"peft", "kohya"}) sd15.load(folder + name + ".safetensors");
   sdxl.load(folder + "makers.safetensors");
-  const std::vector<std::tuple<const char*, const Opened*, Set>> sets = {
+  const std::vector<std::tuple<const char*, const UnetAdaptersOpened*, Set>> sets = {
       {"unet_sd15", &sd15, {}},
       {"peft", &sd15, {{"peft", 1.0}}},
       {"kohya", &sd15, {{"kohya", 0.5}}},
@@ -117,7 +117,7 @@ INSTANTIATE_TEST_SUITE_P(Modes, UnetAdapters,
                          [](const auto& info) { return testing::network_mode_name(info.param); });
 
 TEST(UnetAdapters, AKernelOfAnotherSizeIsNamed) {
-  const Opened o("unet_sd15", NetworkMode::kF32);
+  const UnetAdaptersOpened o("unet_sd15", NetworkMode::kF32);
   auto file = AdapterFile::open(testing::golden_root() + "/image/unet_locon/kohya.safetensors");
   ASSERT_TRUE(file.ok()) << file.status().message();
   AdapterMatrix& conv = file->networks[""].at("mid_block_resnets_0_conv2");

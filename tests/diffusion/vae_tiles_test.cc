@@ -26,7 +26,7 @@ TEST(VaeTiles, CoverEvenly) {
     }
 }
 
-RgbImage draw(int64_t vae_tile) {
+RgbImage draw_vae_tiles(int64_t vae_tile) {
   ImageOptions options;
   options.threads = 2;
   options.max_side = 256;
@@ -46,10 +46,10 @@ RgbImage draw(int64_t vae_tile) {
 }
 
 TEST(VaeTiles, NoSeams) {
-  const RgbImage whole = draw(-1), tiled = draw(64);
+  const RgbImage whole = draw_vae_tiles(-1), tiled = draw_vae_tiles(64);
   ASSERT_EQ(whole.rgb.size(), tiled.rgb.size());
-  EXPECT_EQ(draw(160).rgb, whole.rgb) << "a tile that covers the picture";
-  EXPECT_EQ(draw(0).rgb, whole.rgb) << "a small picture needs no tiles";
+  EXPECT_EQ(draw_vae_tiles(160).rgb, whole.rgb) << "a tile that covers the picture";
+  EXPECT_EQ(draw_vae_tiles(0).rgb, whole.rgb) << "a small picture needs no tiles";
   const auto error = [&](int64_t x, int64_t y, int64_t k) {
     const auto at = static_cast<size_t>((y * whole.width + x) * 3 + k);
     return static_cast<double>(tiled.rgb[at]) - whole.rgb[at];

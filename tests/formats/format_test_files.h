@@ -53,7 +53,7 @@ inline std::shared_ptr<MappedFile> memory_file(std::string_view bytes) {
   return MappedFile::from_bytes("x.bin", bytes);
 }
 
-inline void write_file(const std::filesystem::path& path, std::string_view bytes) {
+inline void put_file(const std::filesystem::path& path, std::string_view bytes) {
   std::ofstream(path, std::ios::binary).write(bytes.data(), static_cast<std::streamsize>(bytes.size()));
 }
 

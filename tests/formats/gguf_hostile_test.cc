@@ -13,7 +13,7 @@ namespace {
 using ::testing::HasSubstr;
 using ::testing::StartsWith;
 
-Status parse_error(const std::string& bytes) {
+Status gguf_hostile_parse_error(const std::string& bytes) {
   auto file = GgufFile::from_parts({memory_file(bytes)});
   EXPECT_FALSE(file.ok());
   if (!file.ok()) {
@@ -21,7 +21,7 @@ Status parse_error(const std::string& bytes) {
   }
   return file.status();
 }
-#define EXPECT_REFUSED(bytes, text) EXPECT_THAT(parse_error(bytes).message(), HasSubstr(text))
+#define EXPECT_GGUF_REFUSED(bytes, text) EXPECT_THAT(gguf_hostile_parse_error(bytes).message(), HasSubstr(text))
 
 /// Two tensors, a few keys of every kind: small enough to try every truncation and many mutations.
 RawGguf small_file() {
@@ -71,26 +71,26 @@ TEST(GgufHostile, MutatedBytesNeverCrash) {
 }
 
 TEST(GgufHostile, OtherKindsOfFile) {
-  EXPECT_REFUSED("", "the file is empty");
-  EXPECT_REFUSED(std::string("PK\x03\x04rest of it"), "looks like a zip archive");
-  EXPECT_REFUSED(u64(20) + "{\"a\":{\"dtype\":\"F32\"}", "looks like a safetensors file");
-  EXPECT_REFUSED("version https://git-lfs.github.com/spec/v1", "git lfs pull");
-  EXPECT_REFUSED("tjgg....", "from before GGUF");
-  EXPECT_REFUSED("<!DOCTYPE html>", "web page");
-  EXPECT_REFUSED("FUGG....", "big-endian");
-  EXPECT_REFUSED(
+  EXPECT_GGUF_REFUSED("", "the file is empty");
+  EXPECT_GGUF_REFUSED(std::string("PK\x03\x04rest of it"), "looks like a zip archive");
+  EXPECT_GGUF_REFUSED(u64(20) + "{\"a\":{\"dtype\":\"F32\"}", "looks like a safetensors file");
+  EXPECT_GGUF_REFUSED("version https://git-lfs.github.com/spec/v1", "git lfs pull");
+  EXPECT_GGUF_REFUSED("tjgg....", "from before GGUF");
+  EXPECT_GGUF_REFUSED("<!DOCTYPE html>", "web page");
+  EXPECT_GGUF_REFUSED("FUGG....", "big-endian");
+  EXPECT_GGUF_REFUSED(
       "ab\x01\x02"
       "cd",
       R"(the magic is "ab\x01\x02")");
   RawGguf file = small_file();
   file.version = 1;
-  EXPECT_EQ(parse_error(file.bytes()).code(), Code::unsupported);
-  EXPECT_REFUSED(file.bytes(), "GGUF version 1; Redline reads 2 and 3");
+  EXPECT_EQ(gguf_hostile_parse_error(file.bytes()).code(), Code::unsupported);
+  EXPECT_GGUF_REFUSED(file.bytes(), "GGUF version 1; Redline reads 2 and 3");
   file.version = 0x03000000;
-  EXPECT_EQ(parse_error(file.bytes()).code(), Code::unsupported);
-  EXPECT_REFUSED(file.bytes(), "big-endian");
+  EXPECT_EQ(gguf_hostile_parse_error(file.bytes()).code(), Code::unsupported);
+  EXPECT_GGUF_REFUSED(file.bytes(), "big-endian");
   file.version = 4;
-  EXPECT_REFUSED(file.bytes(), "GGUF version 4");
+  EXPECT_GGUF_REFUSED(file.bytes(), "GGUF version 4");
 }
 
 TEST(GgufHostile, AbsurdCountsAndLengths) {
@@ -98,27 +98,27 @@ TEST(GgufHostile, AbsurdCountsAndLengths) {
   for (const uint64_t many : {uint64_t{1000}, uint64_t{1} << 40, ~uint64_t{0} - 1}) {
     file = {};
     file.more_tensors = many;
-    EXPECT_REFUSED(file.bytes(), "tensors declared");
+    EXPECT_GGUF_REFUSED(file.bytes(), "tensors declared");
     file = {};
     file.more_keys = many;
-    EXPECT_REFUSED(file.bytes(), "metadata keys declared");
+    EXPECT_GGUF_REFUSED(file.bytes(), "metadata keys declared");
     for (const uint32_t type : {0u, 5u, 7u, 8u, 9u, 12u}) {
       file = {};
       file.keys = {kv("k", 9, u32(type) + u64(many))};
-      EXPECT_REFUSED(file.bytes(), "an array of " + std::to_string(many));
+      EXPECT_GGUF_REFUSED(file.bytes(), "an array of " + std::to_string(many));
     }
     file.keys = {kv("k", 8, u64(many) + "abc")};
-    EXPECT_REFUSED(file.bytes(), "string needs " + std::to_string(many) + " bytes, 3 are left");
+    EXPECT_GGUF_REFUSED(file.bytes(), "string needs " + std::to_string(many) + " bytes, 3 are left");
     file.keys = {u64(many) + "abcdefghijklmnop"};
-    EXPECT_REFUSED(file.bytes(), "metadata key needs");
+    EXPECT_GGUF_REFUSED(file.bytes(), "metadata key needs");
   }
   file = {};
   file.keys = {kv(std::string(70000, 'k'), 0, "\x01")};
-  EXPECT_REFUSED(file.bytes(), "a metadata key of 70000 bytes");
+  EXPECT_GGUF_REFUSED(file.bytes(), "a metadata key of 70000 bytes");
   file = {};
   file.tensors = {tensor_info(std::string(2000, 't'), {1}, 0, 0)};
   file.data = raw(1.0f);
-  EXPECT_REFUSED(file.bytes(), "a tensor name of 2000 bytes");
+  EXPECT_GGUF_REFUSED(file.bytes(), "a tensor name of 2000 bytes");
 }
 
 TEST(GgufHostile, Metadata) {
@@ -127,34 +127,34 @@ TEST(GgufHostile, Metadata) {
     file.keys = {key};
     return file.bytes();
   };
-  EXPECT_REFUSED(with_key(kv("k", 13, "\x01")), "at byte 33: metadata \"k\": value type 13 is none of 0 to 12");
-  EXPECT_REFUSED(with_key(kv("k", 9, u32(13) + u64(1) + "\x01")), "array element type 13");
-  EXPECT_REFUSED(with_key(kv("k", 7, "\x02")), "at byte 37: metadata \"k\": a bool is 0 or 1, this one is 2");
-  EXPECT_REFUSED(with_key(kv("k", 9, u32(7) + u64(2) + "\x01\x07")), "a bool is 0 or 1, this one is 7");
-  EXPECT_REFUSED(with_key(kv("", 4, u32(1))), "an empty metadata key");
+  EXPECT_GGUF_REFUSED(with_key(kv("k", 13, "\x01")), "at byte 33: metadata \"k\": value type 13 is none of 0 to 12");
+  EXPECT_GGUF_REFUSED(with_key(kv("k", 9, u32(13) + u64(1) + "\x01")), "array element type 13");
+  EXPECT_GGUF_REFUSED(with_key(kv("k", 7, "\x02")), "at byte 37: metadata \"k\": a bool is 0 or 1, this one is 2");
+  EXPECT_GGUF_REFUSED(with_key(kv("k", 9, u32(7) + u64(2) + "\x01\x07")), "a bool is 0 or 1, this one is 7");
+  EXPECT_GGUF_REFUSED(with_key(kv("", 4, u32(1))), "an empty metadata key");
   std::string nested = u32(0) + u64(1) + "\x01";
   for (int i = 0; i < 3; ++i) nested = u32(9) + u64(1) + nested;
   EXPECT_TRUE(GgufFile::from_parts({memory_file(with_key(kv("k", 9, nested)))}).ok());
   std::string deep;
   for (int i = 0; i < 100000; ++i) deep += u32(9) + u64(1);
-  EXPECT_REFUSED(with_key(kv("k", 9, deep)), "arrays nested more than 4 deep");
+  EXPECT_GGUF_REFUSED(with_key(kv("k", 9, deep)), "arrays nested more than 4 deep");
 
   RawGguf file;
   file.keys = {kv("twice", 0, "\x01"), kv("other", 0, "\x01"), kv("twice", 0, "\x01")};
-  EXPECT_REFUSED(file.bytes(), "the metadata key \"twice\" is there twice");
+  EXPECT_GGUF_REFUSED(file.bytes(), "the metadata key \"twice\" is there twice");
   for (const uint32_t alignment : {0u, 3u, 48u}) {
     file.keys = {kv("general.alignment", 4, u32(alignment))};
-    EXPECT_REFUSED(file.bytes(), "expected a power of two");
+    EXPECT_GGUF_REFUSED(file.bytes(), "expected a power of two");
   }
   file.keys = {kv("general.alignment", 11, raw(int64_t{-32}))};
-  EXPECT_REFUSED(file.bytes(), "general.alignment is -32");
+  EXPECT_GGUF_REFUSED(file.bytes(), "general.alignment is -32");
   file.keys = {kv("general.alignment", 8, counted("big"))};
-  EXPECT_REFUSED(file.bytes(), "metadata general.alignment is \"big\", expected an integer");
+  EXPECT_GGUF_REFUSED(file.bytes(), "metadata general.alignment is \"big\", expected an integer");
   file = small_file();
   file.keys = {kv("general.alignment", 4, u32(1u << 30))};
-  EXPECT_REFUSED(file.bytes(), "multiple of the alignment");
+  EXPECT_GGUF_REFUSED(file.bytes(), "multiple of the alignment");
   file.keys = {kv("split.count", 2, raw(uint16_t{3}))};
-  EXPECT_REFUSED(file.bytes(), "split.count is 3, expected 1");
+  EXPECT_GGUF_REFUSED(file.bytes(), "split.count is 3, expected 1");
 }
 
 TEST(GgufHostile, Tensors) {
@@ -164,28 +164,28 @@ TEST(GgufHostile, Tensors) {
     file.data = std::string(data_bytes, '\0');
     return file.bytes();
   };
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {}, 0, 0) + std::string(64, 'x')}), "tensor \"t\": 0 dimensions");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {1, 1, 1, 1, 1}, 0, 0)}), "5 dimensions, expected 1 to 4");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {4, 0}, 0, 0)}), "dimension 1 has size 0");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {~uint64_t{0}}, 0, 0)}), "overflows at dimension 0");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {uint64_t{1} << 32, uint64_t{1} << 32}, 0, 0)}), "overflows");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {uint64_t{1} << 62}, 0, 0)}), "its size in bytes overflows");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {33}, 2, 0)}), "rows of 33 elements, type");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {32, 8}, 12, 0)}), "needs a multiple of 256");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {33}, 0, 0)}), "its 132 bytes at offset 0 end beyond the file");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {1}, 0, 128)}), "end beyond the file: the data has 128 bytes");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4096)}), "lies beyond the end of the file");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {1}, 0, ~uint64_t{31})}), "lies beyond the end of the file");
-  EXPECT_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4)}), "offset 4 is not a multiple of the alignment 32");
-  EXPECT_REFUSED(with_tensors({tensor_info("", {1}, 0, 0) + "."}), "an empty tensor name");
-  EXPECT_REFUSED(with_tensors({tensor_info("a", {9}, 0, 0), tensor_info("b", {1}, 0, 32)}),
-                 "tensors \"a\" and \"b\" overlap");
-  EXPECT_REFUSED(with_tensors({tensor_info("b", {1}, 0, 32), tensor_info("a", {9}, 0, 0)}), "overlap");
-  EXPECT_REFUSED(with_tensors({tensor_info("a", {1}, 99, 0), tensor_info("b", {1}, 99, 0)}), "overlap");
-  EXPECT_REFUSED(with_tensors({tensor_info("a", {1}, 0, 0), tensor_info("a", {1}, 0, 32)}),
-                 "the tensor \"a\" is there twice");
-  EXPECT_REFUSED(with_tensors({tensor_info("a\x1b[31m", {1}, 0, 4)}),
-                 R"("a\x1b[31m")");  // no escape reaches a terminal
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {}, 0, 0) + std::string(64, 'x')}), "tensor \"t\": 0 dimensions");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1, 1, 1, 1, 1}, 0, 0)}), "5 dimensions, expected 1 to 4");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {4, 0}, 0, 0)}), "dimension 1 has size 0");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {~uint64_t{0}}, 0, 0)}), "overflows at dimension 0");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {uint64_t{1} << 32, uint64_t{1} << 32}, 0, 0)}), "overflows");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {uint64_t{1} << 62}, 0, 0)}), "its size in bytes overflows");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {33}, 2, 0)}), "rows of 33 elements, type");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {32, 8}, 12, 0)}), "needs a multiple of 256");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {33}, 0, 0)}), "its 132 bytes at offset 0 end beyond the file");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 128)}), "end beyond the file: the data has 128 bytes");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4096)}), "lies beyond the end of the file");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, ~uint64_t{31})}), "lies beyond the end of the file");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("t", {1}, 0, 4)}), "offset 4 is not a multiple of the alignment 32");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("", {1}, 0, 0) + "."}), "an empty tensor name");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a", {9}, 0, 0), tensor_info("b", {1}, 0, 32)}),
+                      "tensors \"a\" and \"b\" overlap");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("b", {1}, 0, 32), tensor_info("a", {9}, 0, 0)}), "overlap");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a", {1}, 99, 0), tensor_info("b", {1}, 99, 0)}), "overlap");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a", {1}, 0, 0), tensor_info("a", {1}, 0, 32)}),
+                      "the tensor \"a\" is there twice");
+  EXPECT_GGUF_REFUSED(with_tensors({tensor_info("a\x1b[31m", {1}, 0, 4)}),
+                      R"("a\x1b[31m")");  // no escape reaches a terminal
 }
 
 /// Opens `bytes` and says how far the heap grew at most, beside the file itself.

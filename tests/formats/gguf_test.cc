@@ -15,7 +15,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-GgufFile parse(const std::string& bytes) {
+GgufFile parse_gguf(const std::string& bytes) {
   auto file = GgufFile::from_parts({memory_file(bytes)});
   EXPECT_TRUE(file.ok()) << file.status().to_string();
   return file.ok() ? std::move(file).value() : GgufFile();
@@ -37,7 +37,7 @@ TEST(Gguf, EveryScalarType) {
                    kv("f64", 12, raw(0.1))};
   for (const uint32_t version : {2u, 3u}) {
     raw_file.version = version;
-    const GgufFile file = parse(raw_file.bytes());
+    const GgufFile file = parse_gguf(raw_file.bytes());
     EXPECT_EQ(file.version(), version);
     ASSERT_EQ(file.metadata().size(), 12u);
     EXPECT_EQ(file.find("u8")->as_int(), 250);
@@ -74,7 +74,7 @@ TEST(Gguf, Arrays) {
                    kv("empty", 9, u32(8) + u64(0)),
                    kv("nested", 9, u32(9) + u64(2) + inner + inner),
                    kv("u64s", 9, u32(10) + u64(1) + u64(~uint64_t{0}))};
-  const GgufFile file = parse(raw_file.bytes());
+  const GgufFile file = parse_gguf(raw_file.bytes());
   ASSERT_EQ(file.metadata().size(), 7u);
   const auto strings = file.find("strings")->as_strings();
   ASSERT_TRUE(strings);
@@ -202,7 +202,7 @@ TEST(Gguf, UnreadTypesAreListed) {
   RawGguf raw_file;
   raw_file.tensors = {tensor_info("blk.0.x", {256}, 19, 0), tensor_info("new", {256}, 77, 64)};  // IQ1_S, not in ggml
   raw_file.data = std::string(96, '\0');
-  const GgufFile file = parse(raw_file.bytes());
+  const GgufFile file = parse_gguf(raw_file.bytes());
   ASSERT_EQ(file.tensors().size(), 2u);
   EXPECT_EQ(file.tensors()[0].view.data, nullptr);
   EXPECT_EQ(file.tensors()[0].bytes, 50);
@@ -225,8 +225,8 @@ std::string split_part(int number, int count, const std::string& tensor, int tot
 
 TEST(GgufSplit, AnyPartOpensAll) {
   TestFolder folder;
-  write_file(folder / "m-00001-of-00002.gguf", split_part(0, 2, "a", 2));
-  write_file(folder / "m-00002-of-00002.gguf", split_part(1, 2, "b", 2));
+  put_file(folder / "m-00001-of-00002.gguf", split_part(0, 2, "a", 2));
+  put_file(folder / "m-00002-of-00002.gguf", split_part(1, 2, "b", 2));
   for (const auto* name : {"m-00001-of-00002.gguf", "m-00002-of-00002.gguf"}) {
     auto file = GgufFile::open(folder / name);
     ASSERT_TRUE(file.ok()) << file.status().to_string();
@@ -245,7 +245,7 @@ TEST(GgufSplit, WhatGoesWrong) {
     EXPECT_FALSE(file.ok());
     return file.status().to_string();
   };
-  write_file(folder / "m-00001-of-00002.gguf", split_part(0, 2, "a", 2));
+  put_file(folder / "m-00001-of-00002.gguf", split_part(0, 2, "a", 2));
   EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("not_found: part 2 of 2 of a split model: "));
   EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("m-00002-of-00002.gguf: no such file"));
 
@@ -256,7 +256,7 @@ TEST(GgufSplit, WhatGoesWrong) {
   EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("split.no is 0, expected 1"));
   std::filesystem::remove(folder / "m-00002-of-00002.gguf");
 
-  const auto second = [&](const std::string& bytes) { write_file(folder / "m-00002-of-00002.gguf", bytes); };
+  const auto second = [&](const std::string& bytes) { put_file(folder / "m-00002-of-00002.gguf", bytes); };
   second(split_part(1, 3, "b", 2));
   EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("split.count is 3, expected 2"));
   second(split_part(1, 2, "b", 3));
@@ -266,11 +266,11 @@ TEST(GgufSplit, WhatGoesWrong) {
   second("");
   EXPECT_THAT(fails("m-00001-of-00002.gguf"), HasSubstr("the file is empty"));
 
-  write_file(folder / "renamed.gguf", split_part(0, 2, "a", 2));
+  put_file(folder / "renamed.gguf", split_part(0, 2, "a", 2));
   EXPECT_THAT(fails("renamed.gguf"), HasSubstr("does not end in -00001-of-00002.gguf"));
-  write_file(folder / "m-00001-of-00003.gguf", split_part(0, 2, "a", 2));
+  put_file(folder / "m-00001-of-00003.gguf", split_part(0, 2, "a", 2));
   EXPECT_THAT(fails("m-00001-of-00003.gguf"), HasSubstr("part 1 of 2 by its metadata, part 1 of 3 by its name"));
-  write_file(folder / "m-00001-of-60000.gguf", split_part(0, 60000, "a", 2));
+  put_file(folder / "m-00001-of-60000.gguf", split_part(0, 60000, "a", 2));
   EXPECT_THAT(fails("m-00001-of-60000.gguf"), HasSubstr("make no sense"));
 }
 

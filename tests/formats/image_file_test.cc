@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 
 const std::string kFolder = REDLINE_SOURCE_DIR "/tests/golden/image/files/";
 
-std::string slurp(const std::string& path) {
+std::string image_file_slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   return {std::istreambuf_iterator<char>(file), {}};
 }
@@ -145,7 +145,7 @@ void mend_header(std::string& png) {
 }
 
 TEST(Png, HostileFilesAreErrors) {
-  const std::string good = slurp(kFolder + "rgba_8_interlaced.png");
+  const std::string good = image_file_slurp(kFolder + "rgba_8_interlaced.png");
   ASSERT_TRUE(decode_png(good, "x.png").ok());
   for (size_t size = 0; size < good.size(); ++size)
     EXPECT_FALSE(decode_png(good.substr(0, size), "x.png").ok()) << "cut at " << size;
@@ -175,7 +175,7 @@ TEST(Png, HostileFilesAreErrors) {
 }
 
 TEST(Jpeg, HostileFilesAreErrors) {
-  const std::string good = slurp(kFolder + "progressive_444.jpg");
+  const std::string good = image_file_slurp(kFolder + "progressive_444.jpg");
   ASSERT_TRUE(decode_jpeg(good, "x.jpg").ok());
   for (size_t size = 0; size + 2 < good.size(); ++size)
     EXPECT_FALSE(decode_jpeg(good.substr(0, size), "x.jpg").ok()) << "cut at " << size;

@@ -28,10 +28,10 @@ class Imatrix : public ::testing::Test {
 };
 
 template <class T>
-std::string bytes_of(const std::vector<T>& values) {
+std::string imatrix_bytes_of(const std::vector<T>& values) {
   return {reinterpret_cast<const char*>(values.data()), values.size() * sizeof(T)};
 }
-std::string number(int32_t value) { return bytes_of(std::vector<int32_t>{value}); }
+std::string imatrix_number(int32_t value) { return imatrix_bytes_of(std::vector<int32_t>{value}); }
 
 TEST_F(Imatrix, GgufIsReadAsItWasWritten) {
   ImportanceMatrix matrix;
@@ -54,24 +54,24 @@ TEST_F(Imatrix, GgufIsReadAsItWasWritten) {
 
 TEST_F(Imatrix, TheOlderFormat) {
   const std::string name = "blk.0.attn_q.weight";
-  const std::string entry =
-      number(static_cast<int32_t>(name.size())) + name + number(4) + number(3) + bytes_of(std::vector<float>{4, 8, 2});
-  put(number(1) + entry);
+  const std::string entry = imatrix_number(static_cast<int32_t>(name.size())) + name + imatrix_number(4) +
+                            imatrix_number(3) + imatrix_bytes_of(std::vector<float>{4, 8, 2});
+  put(imatrix_number(1) + entry);
   auto read = ImportanceMatrix::read(path());
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_THAT(read->entries.at(name).means(), ElementsAre(1, 2, 0.5f));
-  put(number(1) + entry + number(4) + number(5) + "a.txt");
+  put(imatrix_number(1) + entry + imatrix_number(4) + imatrix_number(5) + "a.txt");
   read = ImportanceMatrix::read(path());
   ASSERT_TRUE(read.ok()) << read.status().to_string();
   EXPECT_EQ(read->chunks, 4);
   EXPECT_THAT(read->datasets, ElementsAre("a.txt"));
   for (size_t cut = 5; cut < entry.size(); cut += 7) {
-    put((number(1) + entry).substr(0, cut));
+    put((imatrix_number(1) + entry).substr(0, cut));
     fails("the file ends early");
   }
-  put(number(1) + number(-4));
+  put(imatrix_number(1) + imatrix_number(-4));
   fails("length of a name is -4");
-  put(number(-1));
+  put(imatrix_number(-1));
   fails("neither a GGUF file nor an importance matrix");
 }
 

@@ -29,7 +29,7 @@ std::string checkpoint(const Sizes& s, int64_t more_floats = 0) {
   for (int64_t i = 0; i < floats; ++i) out += raw(static_cast<float>(i));
   return out;
 }
-Result<Llama2cFile> parse(const std::string& bytes) { return Llama2cFile::from_file(memory_file(bytes)); }
+Result<Llama2cFile> parse_llama2c(const std::string& bytes) { return Llama2cFile::from_file(memory_file(bytes)); }
 
 const TensorView& tensor(const Llama2cFile& model, std::string_view name) {
   for (const auto& [there, view] : model.tensors) {
@@ -49,7 +49,7 @@ TEST(Llama2c, EveryTensorHasItsPlace) {
   Sizes sizes;
   for (const bool tied : {true, false}) {
     sizes.vocab = tied ? 5 : -5;
-    auto model = parse(checkpoint(sizes));
+    auto model = parse_llama2c(checkpoint(sizes));
     ASSERT_TRUE(model.ok()) << model.status().to_string();
     EXPECT_EQ(model->tied, tied);
     EXPECT_EQ(model->vocab_size, 5);
@@ -81,12 +81,12 @@ TEST(Llama2c, TruncatedAtEveryByteOrTooLong) {
   Sizes small;
   small.dim = 4, small.hidden = 3, small.layers = 1, small.vocab = 3, small.context = 2;
   const std::string whole = checkpoint(small);
-  ASSERT_TRUE(parse(whole).ok());
+  ASSERT_TRUE(parse_llama2c(whole).ok());
   for (size_t length = 0; length < whole.size(); ++length)
-    EXPECT_FALSE(parse(whole.substr(0, length)).ok()) << "cut at " << length;
+    EXPECT_FALSE(parse_llama2c(whole.substr(0, length)).ok()) << "cut at " << length;
   for (const int more : {1, 2, 3, 4, 100})
-    EXPECT_FALSE(parse(whole + std::string(static_cast<size_t>(more), 'x')).ok());
-  EXPECT_THAT(parse(checkpoint(small, 1)).status().message(), HasSubstr("weights), the file has"));
+    EXPECT_FALSE(parse_llama2c(whole + std::string(static_cast<size_t>(more), 'x')).ok());
+  EXPECT_THAT(parse_llama2c(checkpoint(small, 1)).status().message(), HasSubstr("weights), the file has"));
 }
 
 TEST(Llama2c, MemoryStaysBelowTheFile) {
@@ -103,7 +103,7 @@ TEST(Llama2c, AbsurdSizes) {
     for (const int32_t field :
          {sizes.dim, sizes.hidden, sizes.layers, sizes.heads, sizes.kv_heads, sizes.vocab, sizes.context})
       bytes += raw(field);
-    auto model = parse(bytes + std::string(1000, 'x'));
+    auto model = parse_llama2c(bytes + std::string(1000, 'x'));
     EXPECT_FALSE(model.ok());
     return model.status().message();
   };
@@ -123,8 +123,9 @@ TEST(Llama2c, AbsurdSizes) {
   const int32_t most = 1 << 24;
   EXPECT_THAT(error_of({most, most, most, 1, 1, most, most}), HasSubstr("overflow"));
   EXPECT_THAT(error_of({most, 1, 1, 1, 1, 1, 1}), HasSubstr("the file has 1028"));
-  EXPECT_THAT(parse("24ka" + std::string(300, '\1')).status().message(), HasSubstr("--version 0"));
-  EXPECT_THAT(parse("GGUF" + u32(3) + std::string(300, '\0')).status().message(), HasSubstr("looks like a GGUF file"));
+  EXPECT_THAT(parse_llama2c("24ka" + std::string(300, '\1')).status().message(), HasSubstr("--version 0"));
+  EXPECT_THAT(parse_llama2c("GGUF" + u32(3) + std::string(300, '\0')).status().message(),
+              HasSubstr("looks like a GGUF file"));
 }
 
 Llama2cVocab vocab_of(const GgufFile& file) {
@@ -137,7 +138,7 @@ Llama2cVocab vocab_of(const GgufFile& file) {
 }
 
 TEST(Llama2cToGguf, RefusesAVocabularyOfAnotherSize) {
-  auto model = parse(checkpoint({}));
+  auto model = parse_llama2c(checkpoint({}));
   ASSERT_TRUE(model.ok());
   GgufWriter writer;
   const Status status = llama2c_to_gguf(*model, "m", {{"a"}, {0}, {1}}, writer);

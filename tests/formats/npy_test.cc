@@ -18,7 +18,7 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using testing::TemporaryFolder;
 
-std::string slurp(const std::string& path) {
+std::string npy_slurp(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   std::ostringstream text;
   text << file.rdbuf();
@@ -26,7 +26,7 @@ std::string slurp(const std::string& path) {
 }
 
 template <class T>
-std::string bytes_of(std::initializer_list<T> values) {
+std::string npy_bytes_of(std::initializer_list<T> values) {
   std::string bytes(values.size() * sizeof(T), '\0');
   std::memcpy(bytes.data(), std::data(values), bytes.size());
   return bytes;
@@ -55,7 +55,7 @@ TEST(NpyWriter, HeaderAndValues) {
     ASSERT_TRUE(writer->append(std::span(rows + 2, 4)).ok());
     ASSERT_TRUE(writer->close().ok());
   }
-  const std::string bytes = slurp(path);
+  const std::string bytes = npy_slurp(path);
   ASSERT_EQ(bytes.substr(0, 8), std::string("\x93NUMPY\x01\x00", 8));
   const size_t header = static_cast<uint8_t>(bytes[8]) + 256 * static_cast<uint8_t>(bytes[9]);
   EXPECT_EQ((10 + header) % 64, 0u);
@@ -83,9 +83,9 @@ TEST(NpyWriter, AnyNumberOfDimensionsComesBack) {
     EXPECT_EQ(array->shape, shape);
     EXPECT_EQ(array->values, values);
   }
-  EXPECT_THAT(slurp(folder.path() + "/x.npy"), HasSubstr("'shape': (2, 3, 4, 5), }"));
+  EXPECT_THAT(npy_slurp(folder.path() + "/x.npy"), HasSubstr("'shape': (2, 3, 4, 5), }"));
   ASSERT_TRUE(write_npy(folder.path() + "/one.npy", std::array<int64_t, 1>{1}, std::array{1.0f}).ok());
-  EXPECT_THAT(slurp(folder.path() + "/one.npy"), HasSubstr("'shape': (1,), }"));
+  EXPECT_THAT(npy_slurp(folder.path() + "/one.npy"), HasSubstr("'shape': (1,), }"));
 }
 
 TEST(NpyWriter, LeavesNothingWhenItIsNotClosed) {
@@ -112,20 +112,20 @@ TEST(NpyWriter, Errors) {
 }
 
 TEST(ReadNpy, TypesBecomeFloat32) {
-  auto array = parse_npy(file_of_type("<f4", "2,", bytes_of<float>({1.5f, -2})), "x");
+  auto array = parse_npy(file_of_type("<f4", "2,", npy_bytes_of<float>({1.5f, -2})), "x");
   ASSERT_TRUE(array.ok()) << array.status().to_string();
   EXPECT_THAT(array->values, ElementsAre(1.5f, -2));
-  array = parse_npy(file_of_type("<f8", "1, 2", bytes_of<double>({0.1, 1e300})), "x");
+  array = parse_npy(file_of_type("<f8", "1, 2", npy_bytes_of<double>({0.1, 1e300})), "x");
   ASSERT_TRUE(array.ok()) << array.status().to_string();
   EXPECT_THAT(array->values, ElementsAre(0.1f, std::numeric_limits<float>::infinity()));
   EXPECT_THAT(array->shape, ElementsAre(1, 2));
-  array = parse_npy(file_of_type("<f2", "3L, ", bytes_of<uint16_t>({0x3c00, 0xc000, 0x0001})), "x");
+  array = parse_npy(file_of_type("<f2", "3L, ", npy_bytes_of<uint16_t>({0x3c00, 0xc000, 0x0001})), "x");
   ASSERT_TRUE(array.ok()) << array.status().to_string();
   EXPECT_THAT(array->values, ElementsAre(1, -2, 0x1p-24f));
   // Keys in another order, double quotes, the wide header of version 2.
   const std::string header = "{\"shape\": (), \"fortran_order\": True, \"descr\": \"<f4\"}\n";
   std::string wide("\x93NUMPY\x02\x00", 8);
-  wide += bytes_of<uint32_t>({static_cast<uint32_t>(header.size())}) + header + bytes_of<float>({7});
+  wide += npy_bytes_of<uint32_t>({static_cast<uint32_t>(header.size())}) + header + npy_bytes_of<float>({7});
   array = parse_npy(wide, "x");
   ASSERT_TRUE(array.ok()) << array.status().to_string();
   EXPECT_THAT(array->values, ElementsAre(7));
@@ -140,7 +140,7 @@ TEST(ReadNpy, ErrorsSayWhatIsWrong) {
     EXPECT_THAT(array.status().message(), HasSubstr(words));
     EXPECT_THAT(array.status().message(), HasSubstr("noise.npy: "));
   };
-  const std::string two = bytes_of<float>({1, 2});
+  const std::string two = npy_bytes_of<float>({1, 2});
   expect("", Code::invalid_argument, "not a .npy file");
   expect("PK\x03\x04 and more bytes", Code::invalid_argument, "not a .npy file; it looks like a zip");
   expect(std::string("\x93NUMPY\x09\x00\x10\x00", 10), Code::unsupported, "version 9.0");

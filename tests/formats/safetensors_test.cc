@@ -25,7 +25,7 @@ std::string entry(const std::string& name, const std::string& type, const std::s
 }
 std::string object(const std::vector<std::string>& entries) { return fmt::format("{{{}}}", fmt::join(entries, ",")); }
 
-Status parse_error(const std::string& bytes) {
+Status safetensors_parse_error(const std::string& bytes) {
   auto files = SafetensorsFiles::from_parts({memory_file(bytes)});
   EXPECT_FALSE(files.ok());
   if (!files.ok()) {
@@ -33,7 +33,7 @@ Status parse_error(const std::string& bytes) {
   }
   return files.status();
 }
-#define EXPECT_REFUSED(bytes, text) EXPECT_THAT(parse_error(bytes).message(), HasSubstr(text))
+#define EXPECT_SAFETENSORS_REFUSED(bytes, text) EXPECT_THAT(safetensors_parse_error(bytes).message(), HasSubstr(text))
 
 TEST(Safetensors, ReadsTypesShapesAndScalars) {
   const std::string header = R"({"__metadata__":{"format":"pt","long":")" + std::string(100000, 'm') + R"("}, )" +
@@ -93,43 +93,50 @@ TEST(Safetensors, MutatedBytesNeverCrash) {
 }
 
 TEST(SafetensorsHostile, OneByOne) {
-  EXPECT_REFUSED("", "header length needs 8 bytes, 0 are left");
-  EXPECT_REFUSED(u64(1000) + "{}", "a header of 1000 bytes, the file has 2");
-  EXPECT_REFUSED(u64(~uint64_t{0}) + "{}", "a header of 18446744073709551615 bytes");
-  EXPECT_REFUSED("GGUF" + u32(3) + u64(1), "looks like a GGUF file");
-  EXPECT_REFUSED(with_header("[]"), "at byte 8: expected '{'");
-  EXPECT_REFUSED(with_header("{}x"), "more text behind");
-  EXPECT_REFUSED(with_header("{\"a\":1}"), "expected '{'");
-  EXPECT_REFUSED(with_header("{\"a\":{}}"), "dtype, shape and two data_offsets");
-  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})"), "two data_offsets");
-  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})"),
-                 "\"x\" is unknown here");
-  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","dtype":"F32"}})"), "there twice");
-  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})"), "at least 0");
-  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})"), "not a whole number");
-  EXPECT_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})"),
-                 "not a whole number below 2^63");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "1,1,1,1,1,1,1,1,1", 0, 4)})), "more than 8 numbers");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "3", 0, 16)})),
-                 "shape [3] of F32 takes 12 bytes, data_offsets give 16");
-  EXPECT_REFUSED(with_header(object({entry("a", "F4", "3", 0, 1)})), "takes 1 bytes");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "9223372036854775807,2", 0, 4)})), "overflows");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "17", 0, 68)})), "0 to 68 do not lie in the 64 bytes of data");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "1", 8, 4)})), "8 to 4 do not lie");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "2", 0, 8), entry("b", "F32", "1", 4, 8)})),
-                 "tensors \"a\" and \"b\" overlap");
-  EXPECT_REFUSED(
+  EXPECT_SAFETENSORS_REFUSED("", "header length needs 8 bytes, 0 are left");
+  EXPECT_SAFETENSORS_REFUSED(u64(1000) + "{}", "a header of 1000 bytes, the file has 2");
+  EXPECT_SAFETENSORS_REFUSED(u64(~uint64_t{0}) + "{}", "a header of 18446744073709551615 bytes");
+  EXPECT_SAFETENSORS_REFUSED("GGUF" + u32(3) + u64(1), "looks like a GGUF file");
+  EXPECT_SAFETENSORS_REFUSED(with_header("[]"), "at byte 8: expected '{'");
+  EXPECT_SAFETENSORS_REFUSED(with_header("{}x"), "more text behind");
+  EXPECT_SAFETENSORS_REFUSED(with_header("{\"a\":1}"), "expected '{'");
+  EXPECT_SAFETENSORS_REFUSED(with_header("{\"a\":{}}"), "dtype, shape and two data_offsets");
+  EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0]}})"),
+                             "two data_offsets");
+  EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1],"data_offsets":[0,4],"x":1}})"),
+                             "\"x\" is unknown here");
+  EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","dtype":"F32"}})"), "there twice");
+  EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[-1],"data_offsets":[0,4]}})"), "at least 0");
+  EXPECT_SAFETENSORS_REFUSED(with_header(R"({"a":{"dtype":"F32","shape":[1.0],"data_offsets":[0,4]}})"),
+                             "not a whole number");
+  EXPECT_SAFETENSORS_REFUSED(
+      with_header(R"({"a":{"dtype":"F32","shape":[99999999999999999999],"data_offsets":[0,4]}})"),
+      "not a whole number below 2^63");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F32", "1,1,1,1,1,1,1,1,1", 0, 4)})),
+                             "more than 8 numbers");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F32", "3", 0, 16)})),
+                             "shape [3] of F32 takes 12 bytes, data_offsets give 16");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F4", "3", 0, 1)})), "takes 1 bytes");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F32", "9223372036854775807,2", 0, 4)})), "overflows");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F32", "17", 0, 68)})),
+                             "0 to 68 do not lie in the 64 bytes of data");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F32", "1", 8, 4)})), "8 to 4 do not lie");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F32", "2", 0, 8), entry("b", "F32", "1", 4, 8)})),
+                             "tensors \"a\" and \"b\" overlap");
+  EXPECT_SAFETENSORS_REFUSED(
       with_header(object({entry("a", "U8", "8", 0, 8), entry("e", "U8", "0", 4, 4), entry("b", "U8", "4", 4, 8)})),
       "overlap");
-  EXPECT_REFUSED(with_header(object({entry("a", "F32", "1", 0, 4), entry("a", "F32", "1", 4, 8)})),
-                 "\"a\" is there twice");
-  EXPECT_REFUSED(with_header(object({entry("", "F32", "1", 0, 4)})), "an empty name");
-  EXPECT_REFUSED(with_header(object({entry(std::string(5000, 'n'), "F32", "1", 0, 4)})), "a name of 5000 bytes");
-  EXPECT_REFUSED(with_header(std::string(1000000, '[')), "expected '{'");
-  EXPECT_REFUSED(with_header("{\"__metadata__\":" + std::string(1000000, '[')), "JSON nested more than 64 deep");
-  EXPECT_REFUSED(with_header("{\"a\\x\":1}"), "a wrong escape");
-  EXPECT_REFUSED(with_header("{\"a\\ud8"), "a wrong escape");
-  EXPECT_REFUSED(with_header("{\"abc"), "the JSON text ends inside a string");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("a", "F32", "1", 0, 4), entry("a", "F32", "1", 4, 8)})),
+                             "\"a\" is there twice");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry("", "F32", "1", 0, 4)})), "an empty name");
+  EXPECT_SAFETENSORS_REFUSED(with_header(object({entry(std::string(5000, 'n'), "F32", "1", 0, 4)})),
+                             "a name of 5000 bytes");
+  EXPECT_SAFETENSORS_REFUSED(with_header(std::string(1000000, '[')), "expected '{'");
+  EXPECT_SAFETENSORS_REFUSED(with_header("{\"__metadata__\":" + std::string(1000000, '[')),
+                             "JSON nested more than 64 deep");
+  EXPECT_SAFETENSORS_REFUSED(with_header("{\"a\\x\":1}"), "a wrong escape");
+  EXPECT_SAFETENSORS_REFUSED(with_header("{\"a\\ud8"), "a wrong escape");
+  EXPECT_SAFETENSORS_REFUSED(with_header("{\"abc"), "the JSON text ends inside a string");
 }
 
 TEST(SafetensorsHostile, MemoryStaysBelowTheFile) {
@@ -161,18 +168,18 @@ TEST(SafetensorsFolder, OneFileOrAnIndex) {
     EXPECT_FALSE(files.ok());
     return files.status().to_string();
   };
-  const auto index = [&](const std::string& text) { write_file(folder / "model.safetensors.index.json", text); };
+  const auto index = [&](const std::string& text) { put_file(folder / "model.safetensors.index.json", text); };
   EXPECT_THAT(fails(), HasSubstr("neither model.safetensors nor model.safetensors.index.json"));
-  write_file(folder / "pytorch_model.bin", "");
+  put_file(folder / "pytorch_model.bin", "");
   EXPECT_THAT(fails(), HasSubstr("must be exported as safetensors"));
 
-  write_file(folder / "one.safetensors",
-             with_header(object({entry("a", "F32", "1", 0, 4), entry("b", "F32", "1", 4, 8)})));
+  put_file(folder / "one.safetensors",
+           with_header(object({entry("a", "F32", "1", 0, 4), entry("b", "F32", "1", 4, 8)})));
   index(
       R"({"metadata":{"total_size":12},"weight_map":{"a":"one.safetensors","b":"one.safetensors","c":"two.safetensors"}})");
   EXPECT_THAT(fails(), HasSubstr("incomplete: two.safetensors is missing, which model.safetensors.index.json names"));
-  write_file(folder / "two.safetensors",
-             with_header(object({entry("c", "F32", "1", 0, 4), entry("d", "F32", "1", 4, 8)})));
+  put_file(folder / "two.safetensors",
+           with_header(object({entry("c", "F32", "1", 0, 4), entry("d", "F32", "1", 4, 8)})));
   auto files = SafetensorsFiles::open_folder(folder / "");
   ASSERT_TRUE(files.ok()) << files.status().to_string();
   EXPECT_EQ(files->files().size(), 2u);
@@ -199,14 +206,14 @@ TEST(SafetensorsFolder, OneFileOrAnIndex) {
   EXPECT_THAT(fails(), HasSubstr("expected '{'"));
   index(R"({"x":)" + std::string(1000000, '['));
   EXPECT_THAT(fails(), HasSubstr("nested more than"));
-  write_file(folder / "two.safetensors", with_header(object({entry("a", "F32", "1", 0, 4)})));
+  put_file(folder / "two.safetensors", with_header(object({entry("a", "F32", "1", 0, 4)})));
   index(R"({"weight_map":{"b":"one.safetensors","a":"two.safetensors"}})");
   EXPECT_THAT(fails(), HasSubstr("the tensor \"a\" is there twice, first in "));
   std::filesystem::remove(folder / "two.safetensors");
   std::filesystem::create_symlink(folder / "two.safetensors", folder / "two.safetensors");
   EXPECT_THAT(fails(), HasSubstr("symbolic links"));
 
-  write_file(folder / "model.safetensors", with_header(object({entry("alone", "F32", "1", 0, 4)})));
+  put_file(folder / "model.safetensors", with_header(object({entry("alone", "F32", "1", 0, 4)})));
   EXPECT_NE(SafetensorsFiles::open_folder(folder / "")->tensor("alone"), nullptr);
 }
 

@@ -50,10 +50,10 @@ struct RawZip {
 };
 
 std::string text(std::string_view s) { return "X" + u32(s.size()) + std::string(s); }
-std::string number(int64_t n) { return "J" + u32(static_cast<uint64_t>(n)); }
+std::string torch_file_number(int64_t n) { return "J" + u32(static_cast<uint64_t>(n)); }
 std::string tuple(const std::vector<int64_t>& numbers) {
   std::string out = "(";
-  for (const int64_t n : numbers) out += number(n);
+  for (const int64_t n : numbers) out += torch_file_number(n);
   return out + "t";
 }
 
@@ -65,7 +65,7 @@ struct RawTensor {
 
   std::string value() const {
     return function + "((" + text("storage") + "ctorch\n" + storage + "\n" + text(key) + text("cpu") +
-           number(elements) + "tQ" + number(offset) + tuple(shape) + tuple(strides) + "\x89" +
+           torch_file_number(elements) + "tQ" + torch_file_number(offset) + tuple(shape) + tuple(strides) + "\x89" +
            "ccollections\nOrderedDict\n)RtR";
   }
 };

@@ -17,7 +17,7 @@
 namespace redline::test {
 namespace {
 
-const Dim kTokens = Symbol::kTokens, kB = Symbol::kBatch, kImage = Symbol::kImageTokens;
+const Dim kTokens = Symbol::kTokens;
 const auto kAll = [](const std::string&) { return true; };
 
 /// A graph with sites, compiled for an instruction set.
@@ -221,9 +221,9 @@ TEST_P(AdapterEpilogue, OfAGatedResidualFollowsTheItems) {
   constexpr int64_t kWidth = 64;
   const testing::RandomWeight w(type, kWidth, kWidth, 1);
   GraphBuilder g("test");
-  const Value x = g.input("x", DType::kF32, {kB * kImage, Dim(kWidth)});
-  const Value rest = g.input("rest", DType::kF32, {kB * kImage, Dim(kWidth)});
-  const Value table = g.input("table", DType::kF32, {kB, Dim(2 * kWidth)});
+  const Value x = g.input("x", DType::kF32, {kBatch * kImage, Dim(kWidth)});
+  const Value rest = g.input("rest", DType::kF32, {kBatch * kImage, Dim(kWidth)});
+  const Value table = g.input("table", DType::kF32, {kBatch, Dim(2 * kWidth)});
   g.output("y", gated_add(g, rest, linear(g, x, weight(g, "w", w)), table, kWidth, kImage));
   const Graph graph = std::move(g.finish()).value();
   const std::vector<SymbolValues> steps = {image_sizes(3, 19), image_sizes(2, 33), image_sizes(24, 1)};
@@ -355,8 +355,8 @@ TEST(Adapters, SitesCountTokensLogitRowsOrItems) {
   };
   g.output("a", site("a", kTokens));
   g.output("b", site("b", Dim(Symbol::kLogitRows)));
-  g.output("c", site("c", kB * (kImage + Dim(Symbol::kTextTokens))));
-  g.output("d", site("d", kB));
+  g.output("c", site("c", kBatch * (kImage + Dim(Symbol::kTextTokens))));
+  g.output("d", site("d", kBatch));
   g.output("e", site("e", kTokens));
   Graph graph = std::move(g.finish()).value();
   const AdapterSites sites = add_adapter_sites(
@@ -376,7 +376,6 @@ struct Convolution {
   DType type;
   bool has_norm = false, has_residual = false;
 };
-const Dim kH = Symbol::kHeight, kW = Symbol::kWidth, kH2 = Symbol::kHeight2, kW2 = Symbol::kWidth2;
 
 Graph graph_of(const Convolution& c, Numbers& n, std::vector<uint8_t>& weight) {
   GraphBuilder g("test");
@@ -384,7 +383,7 @@ Graph graph_of(const Convolution& c, Numbers& n, std::vector<uint8_t>& weight) {
   const bool halves = c.attrs.stride == 2;
   const Dim in_height = c.attrs.upsample ? kH2 : kH, in_width = c.attrs.upsample ? kW2 : kW;
   const Dim height = halves ? kH2 : kH, width = halves ? kW2 : kW;
-  Value x = g.input("x", DType::kF32, {kB * in_height * in_width, Dim(c.in)});
+  Value x = g.input("x", DType::kF32, {kBatch * in_height * in_width, Dim(c.in)});
   WeightSource source = n.weight({c.out, c.in, k, k}, 0.1f);
   if (c.type != DType::kF32) {
     const auto* plain = static_cast<const float*>(source.view.data);
@@ -393,13 +392,13 @@ Graph graph_of(const Convolution& c, Numbers& n, std::vector<uint8_t>& weight) {
     source.view = {c.type, source.view.shape, weight.data()};
   }
   if (c.has_norm)
-    x = group_norm(g, {x, in_height, in_width}, kB, g.weight("n", n.weight({c.in})), g.weight("nb", n.weight({c.in})),
-                   {8, 1e-6f, true});
-  const Value items = g.input("items", DType::kF32, {kB, Dim(c.out)});
-  const Value y = conv2d(g, {x, in_height, in_width}, kB, g.weight("w", source), g.weight("b", n.weight({c.out})),
+    x = group_norm(g, {x, in_height, in_width}, kBatch, g.weight("n", n.weight({c.in})),
+                   g.weight("nb", n.weight({c.in})), {8, 1e-6f, true});
+  const Value items = g.input("items", DType::kF32, {kBatch, Dim(c.out)});
+  const Value y = conv2d(g, {x, in_height, in_width}, kBatch, g.weight("w", source), g.weight("b", n.weight({c.out})),
                          height, width, c.attrs, items)
                       .value;
-  g.output("y", c.has_residual ? add(g, g.input("rest", DType::kF32, {kB * height * width, Dim(c.out)}), y) : y);
+  g.output("y", c.has_residual ? add(g, g.input("rest", DType::kF32, {kBatch * height * width, Dim(c.out)}), y) : y);
   return std::move(g.finish()).value();
 }
 

@@ -7,11 +7,13 @@ goes wrong with it; each entry is used once, in order:
     ("status", code)   an answer of this status; ("status", code, headers)
     ("silence", s)     nothing for s seconds
     ("slow", s)        a pause of s seconds before every 64 KiB
+    ("hold", n)        n bytes of the body, then nothing until the client hangs up
     ("norange",)       the whole file, whatever range was asked for
     ("bytes", data)    these bytes in place of the file's
     ("length", n)      a Content-Length of n
 """
 import collections
+import contextlib
 import hashlib
 import http.server
 import json
@@ -226,5 +228,12 @@ class Hub:
             for begin in range(0, len(data), 1 << 16):
                 time.sleep(fault[1])
                 handler.wfile.write(data[begin:begin + (1 << 16)])
+        elif fault[0] == "hold":
+            handler.wfile.write(data[:fault[1]])
+            handler.wfile.flush()
+            handler.connection.settimeout(60)
+            with contextlib.suppress(OSError):
+                handler.connection.recv(1)  # ends with the connection: a client waits for the rest and says nothing
+            handler.close_connection = True
         else:
             handler.wfile.write(data)

@@ -7,8 +7,8 @@
 namespace redline {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 TEST(HubName, PartsOfAName) {
   const auto check = [](const char* text, const char* repository, const char* revision, const char* selection) {

@@ -169,9 +169,10 @@ def test_broken_transfers_go_on_where_they_ended(hub, redline, cache):
 
 def test_an_interrupted_pull_goes_on_in_the_next(hub, redline, cache, environment):
     hub.repositories["owner/name"] = Repository(folder_files(), lfs=["model.safetensors"])
-    hub.faults["model.safetensors"] = [("slow", 0.05)]
+    hub.faults["model.safetensors"] = [("hold", 200_000)]
     process = subprocess.Popen([binary(), "pull", "hf:owner/name"], env=environment, stderr=subprocess.PIPE, text=True)
-    while not any(p.stat().st_size > 1 << 17 for p in partial_files(cache)):
+    blob = cache / REPO / "blobs" / (hub.repositories["owner/name"].etag("model.safetensors") + ".incomplete")
+    while not blob.exists() or blob.stat().st_size <= 1 << 17:  # this file alone: the others may be renamed meanwhile
         time.sleep(0.01)
     process.send_signal(signal.SIGINT)
     assert "the next pull goes on from here" in process.communicate(timeout=60)[1] and process.returncode == 130

@@ -3,12 +3,11 @@
 
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
                                  Activation::kRelu, Activation::kTanh, Activation::kTanh3};
 

@@ -5,13 +5,12 @@
 #include <array>
 
 #include "support/isa_test.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 constexpr int64_t kEverything = std::numeric_limits<int64_t>::max();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 constexpr const char* kFormatNames[] = {"f32", "f16", "bf16"};
 
 using KvAppend = IsaTest;
@@ -176,14 +175,14 @@ TEST_P(KvAppend, RoundsTiesToEven) {
   }
 }
 
-struct Case {
+struct AttentionCase {
   int64_t rows, group, head_dim, first_position, window;
   float soft_cap = 0;
   bool sinks = false;
 };
 /// Logits that are added to the divisor; a head of the group has one, one very small and one above all scores.
 constexpr float kSinks[] = {0.5f, -60.0f, 7.0f, 2.0f, -kInf, 40.0f, 1.0f, -1.0f};
-AttentionArgs arguments(Cache& cache, const Case& c, const std::vector<float>& q, std::vector<float>& y,
+AttentionArgs arguments(Cache& cache, const AttentionCase& c, const std::vector<float>& q, std::vector<float>& y,
                         int64_t row_begin, int64_t row_end) {
   static std::vector<char> space(kScratchBytes + 64);
   const uintptr_t start = reinterpret_cast<uintptr_t>(space.data());
@@ -203,8 +202,8 @@ AttentionArgs arguments(Cache& cache, const Case& c, const std::vector<float>& q
   return a;
 }
 using AttentionFn = void (*)(const AttentionArgs&);
-std::vector<float> run(AttentionFn attend, Cache& cache, const Case& c, const std::vector<float>& q, int64_t row_begin,
-                       int64_t row_end) {
+std::vector<float> run(AttentionFn attend, Cache& cache, const AttentionCase& c, const std::vector<float>& q,
+                       int64_t row_begin, int64_t row_end) {
   std::vector<float> y((row_end - row_begin) * (c.group * c.head_dim + 3), 77.0f);
   attend(arguments(cache, c, q, y, row_begin, row_end));
   return y;
@@ -212,14 +211,14 @@ std::vector<float> run(AttentionFn attend, Cache& cache, const Case& c, const st
 
 /// The kernels of one table: vectors in every format, and by tiles, which the amx table takes for many lines and a table
 /// with fast bfloat16 dots for bfloat16 pages.
-struct Kernel {
+struct AttentionKernel {
   KvFormat format;
   bool tiles;
   AttentionFn attend;
   std::string name;
 };
-std::vector<Kernel> kernels_to_test(const CpuKernels& table) {
-  std::vector<Kernel> all;
+std::vector<AttentionKernel> kernels_to_test(const CpuKernels& table) {
+  std::vector<AttentionKernel> all;
   for (int f = 0; f < kNumKvFormats; ++f) {
     const auto format = static_cast<KvFormat>(f);
     const bool chooses = table.attention_tiles[f] != nullptr &&
@@ -230,12 +229,12 @@ std::vector<Kernel> kernels_to_test(const CpuKernels& table) {
   }
   return all;
 }
-std::string describe(const Kernel& kernel, const Case& c) {
+std::string describe(const AttentionKernel& kernel, const AttentionCase& c) {
   return fmt::format("{} rows {} group {} head_dim {} first {} window {} cap {} sinks {}", kernel.name, c.rows, c.group,
                      c.head_dim, c.first_position, c.window, c.soft_cap, c.sinks);
 }
 
-const Case kCases[] = {
+const AttentionCase kCases[] = {
     {1, 1, 64, 0, 0},        // the first token
     {1, 4, 64, 200, 0},      // decode
     {1, 8, 64, 1300, 0},     // decode over three chunks
@@ -266,15 +265,15 @@ const Case kCases[] = {
 };
 
 /// What a query becomes in scores that are a power of two: the tiles of bfloat16 round it.
-double query_of(const Kernel& kernel, float q, double scale) {
+double query_of(const AttentionKernel& kernel, float q, double scale) {
   if (!kernel.tiles || kernel.format != KvFormat::kBF16) return q * scale;
   constexpr float kLog2E = 1.44269504f;
   return bf16_to_f32(f32_to_bf16(q * (static_cast<float>(scale) * kLog2E))) * std::log(2.0);
 }
 
 TEST_P(Attention, AgreesWithReference) {
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
-    for (const Case& c : kCases) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
+    for (const AttentionCase& c : kCases) {
       SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows;
       Cache cache(kernel.format, n, c.head_dim);
@@ -335,14 +334,14 @@ TEST_P(Attention, AgreesWithReference) {
 
 // Rows that come after all positions, as pictures have them: kv_end bounds what they see.
 TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const int64_t head_dim : {64, 80, 128}) {
       for (const int64_t n : {1, 31, 32, 33, 63, 65, 255, 257, 300}) {
         SCOPED_TRACE(fmt::format("{} head_dim {} positions {}", kernel.name, head_dim, n));
         constexpr int64_t kRows = 45;
         Cache cache(kernel.format, n, head_dim);
         append(kernels(), cache, test_values(n * head_dim, 1, 2.0f), test_values(n * head_dim, 2));
-        const Case all = {kRows, 1, head_dim, n, 0};
+        const AttentionCase all = {kRows, 1, head_dim, n, 0};
         const std::vector<float> q = test_values(kRows * (head_dim + 3), 3, 3.0f);
         std::vector<float> y(q.size(), 77.0f);
         AttentionArgs a = arguments(cache, all, q, y, 0, kRows);
@@ -350,7 +349,7 @@ TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
         kernel.attend(a);
         // Each row alone, in the place of the last position, sees the same.
         for (int64_t r = 0; r < kRows; ++r) {
-          const Case last = {1, 1, head_dim, n - 1, 0};
+          const AttentionCase last = {1, 1, head_dim, n - 1, 0};
           const std::vector<float> row(q.begin() + r * (head_dim + 3), q.begin() + (r + 1) * (head_dim + 3));
           ASSERT_EQ(run(kernel.attend, cache, last, row, 0, 1),
                     std::vector<float>(y.begin() + r * (head_dim + 3), y.begin() + (r + 1) * (head_dim + 3)))
@@ -363,7 +362,7 @@ TEST_P(Attention, RowsPastTheEndSeeAllPositions) {
 
 TEST_P(Attention, APictureOfRealSize) {
   constexpr int64_t kPositions = 4608, kRows = 40;
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     if (!kernel.tiles) continue;
     for (const int64_t head_dim : {64, 128}) {
       SCOPED_TRACE(fmt::format("{} head_dim {}", kernel.name, head_dim));
@@ -399,8 +398,8 @@ TEST_P(Attention, APictureOfRealSize) {
 }
 
 TEST_P(Attention, ARowHasTheSameBitsInEveryCall) {
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
-    for (const Case& c : kCases) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
+    for (const AttentionCase& c : kCases) {
       SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3;
       Cache cache(kernel.format, n, c.head_dim);
@@ -424,14 +423,14 @@ TEST_P(Attention, ARowHasTheSameBitsInEveryCall) {
 }
 
 TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
-    for (const Case& c : {Case{1, 4, 64, 2600, 0},
-                          {1, 1, 80, 511, 0},
-                          {2, 3, 17, 1535, 0},
-                          {20, 4, 32, 1100, 700},
-                          {1, 8, 128, 40, 0},
-                          {1, 8, 64, 1300, 0, 2.0f, true},
-                          {20, 2, 32, 1100, 700, 30.0f, true}}) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
+    for (const AttentionCase& c : {AttentionCase{1, 4, 64, 2600, 0},
+                                   {1, 1, 80, 511, 0},
+                                   {2, 3, 17, 1535, 0},
+                                   {20, 4, 32, 1100, 700},
+                                   {1, 8, 128, 40, 0},
+                                   {1, 8, 64, 1300, 0, 2.0f, true},
+                                   {20, 2, 32, 1100, 700, 30.0f, true}}) {
       SCOPED_TRACE(describe(kernel, c));
       const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3, lines = c.rows * c.group;
       Cache cache(kernel.format, n, c.head_dim);
@@ -470,14 +469,14 @@ TEST_P(Attention, PositionsCutAtChunksGiveTheSameBits) {
 // Two sequences that begin with the same pages: these are read for the rows of both, the rest for each.
 TEST_P(Attention, RowsOfSeveralSequencesOverSharedPagesGiveTheSameBits) {
   constexpr int64_t kShared = 3 * kKvChunk;
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     if (kernel.format == KvFormat::kBF16) continue;
     for (const auto& [rows, group, head_dim] :
          {std::array<int64_t, 3>{1, 7, 64}, {2, 1, 80}, {9, 4, 128}, {33, 2, 17}}) {
       const float cap = group == 4 ? 3.0f : 0;
       const bool sinks = group != 1;
-      const Case cases[] = {{rows, group, head_dim, kShared + 5, 0, cap, sinks},
-                            {rows, group, head_dim, kShared + 700, 0, cap, sinks}};
+      const AttentionCase cases[] = {{rows, group, head_dim, kShared + 5, 0, cap, sinks},
+                                     {rows, group, head_dim, kShared + 700, 0, cap, sinks}};
       SCOPED_TRACE(describe(kernel, cases[0]));
       const int64_t n = kShared + 700 + rows, stride = group * head_dim + 3, size = attention_partial_floats(head_dim);
       Cache cache(kernel.format, n, head_dim);
@@ -506,7 +505,7 @@ TEST_P(Attention, RowsOfSeveralSequencesOverSharedPagesGiveTheSameBits) {
           kernel.attend(a);
         }
         for (int s = 0; s < 2; ++s) {
-          const Case& c = cases[s];
+          const AttentionCase& c = cases[s];
           const int64_t chunks = (c.first_position + rows + kKvChunk - 1) / kKvChunk - 3;
           std::vector<float> own(chunks * rows * group * size, kNan), y(rows * stride, 77.0f);
           AttentionArgs a = arguments(cache, c, q_of[s], y, 0, rows);
@@ -525,9 +524,9 @@ TEST_P(Attention, RowsOfSeveralSequencesOverSharedPagesGiveTheSameBits) {
 }
 
 TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
-  const Case c = {24, 3, 40, 50, 20};
+  const AttentionCase c = {24, 3, 40, 50, 20};
   const int64_t n = c.first_position + c.rows, stride = c.group * c.head_dim + 3;
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     Cache cache(kernel.format, n, c.head_dim);
     std::vector<float> k = test_values(n * c.head_dim, 1), v = test_values(n * c.head_dim, 2);
     const std::vector<float> q = test_values(c.rows * stride, 3);
@@ -552,8 +551,8 @@ TEST_P(Attention, WhatARowDoesNotSeeCannotReachIt) {
 
 TEST_P(Attention, LargeScoresDoNotOverflow) {
   // Scores of +-1e5: all weight on the best position, wherever it stands in its chunk.
-  const Case c = {1, 1, 16, 370, 0};
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
+  const AttentionCase c = {1, 1, 16, 370, 0};
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const int64_t best : {0, 37, 95, 255, 256, 370}) {
       SCOPED_TRACE(fmt::format("{} best {}", kernel.name, best));
       Cache cache(kernel.format, 371, 16);
@@ -573,7 +572,7 @@ TEST_P(Attention, LargeScoresDoNotOverflow) {
 // Scores from far below the first ones to far above: weights of bfloat16 pages are made in another way there.
 TEST_P(Attention, LinesOfManyScalesShareACall) {
   constexpr int64_t kPositions = 300, kRows = 37;
-  for (const Kernel& kernel : kernels_to_test(kernels())) {
+  for (const AttentionKernel& kernel : kernels_to_test(kernels())) {
     for (const int64_t head_dim : {40, 64, 72, 80, 96, 128, 160, 256}) {
       SCOPED_TRACE(fmt::format("{} head_dim {}", kernel.name, head_dim));
       Cache cache(kernel.format, kPositions, head_dim);
@@ -582,7 +581,7 @@ TEST_P(Attention, LinesOfManyScalesShareACall) {
       std::vector<float> q = test_values(kRows * stride, 3);
       for (int64_t i = 0; i < kRows * stride; ++i) q[i] *= std::exp2(static_cast<float>(i / stride % 9));
       std::vector<float> y(q.size(), 77.0f);
-      const Case all = {kRows, 1, head_dim, kPositions, 0}, last = {1, 1, head_dim, kPositions - 1, 0};
+      const AttentionCase all = {kRows, 1, head_dim, kPositions, 0}, last = {1, 1, head_dim, kPositions - 1, 0};
       AttentionArgs a = arguments(cache, all, q, y, 0, kRows);
       a.kv_end = kPositions;
       kernel.attend(a);
@@ -623,7 +622,7 @@ TEST_P(Attention, TilesServeManyLinesVectorsFew) {
   for (int f = 1; f < kNumKvFormats; ++f) {
     const bool always = f == static_cast<int>(KvFormat::kBF16);
     for (const auto& [rows, tiles] : {std::pair{int64_t{1}, always}, {2, always}, {3, true}, {40, true}}) {
-      const Case c = {rows, 4, 64, 300, 0};
+      const AttentionCase c = {rows, 4, 64, 300, 0};
       const int64_t n = c.first_position + rows;
       Cache cache(static_cast<KvFormat>(f), n, 64);
       append(kernels(), cache, test_values(n * 64, 1, 2.0f), test_values(n * 64, 2));

@@ -13,14 +13,14 @@ namespace {
 using testing::GuardedBuffer;
 using ConvPatches = IsaTest;
 
-struct Case {
+struct Conv2dCase {
   int64_t in_height, in_width, channels, out_height, out_width;
   int64_t kernel = 3, stride = 1, pad = 1;
   bool upsample = false;
 };
 
 /// Which pixel of the picture a tap of an output pixel is, -1 outside.
-int64_t pixel_of(const Case& c, int64_t row, int64_t tap) {
+int64_t pixel_of(const Conv2dCase& c, int64_t row, int64_t tap) {
   int64_t y = row / c.out_width * c.stride + tap / c.kernel - c.pad;
   int64_t x = row % c.out_width * c.stride + tap % c.kernel - c.pad;
   if (y < 0 || x < 0 || y >= (c.upsample ? c.out_height : c.in_height) ||
@@ -34,14 +34,14 @@ int64_t pixel_of(const Case& c, int64_t row, int64_t tap) {
 }
 
 /// The element of a patch by the definition.
-float patch(const Case& c, const float* x, int64_t row, int64_t col) {
+float patch(const Conv2dCase& c, const float* x, int64_t row, int64_t col) {
   const int64_t taps = c.kernel * c.kernel, block = c.channels % 32 == 0 ? 32 : c.channels;
   const int64_t tap = col / block % taps, k = col / block / taps * block + col % block;
   const int64_t pixel = pixel_of(c, row, tap);
   return pixel < 0 ? 0.0f : x[pixel * c.channels + k];
 }
 
-void expect_patches(const CpuKernels& kernels, const Case& c, int64_t begin, int64_t end, int64_t out_row) {
+void expect_patches(const CpuKernels& kernels, const Conv2dCase& c, int64_t begin, int64_t end, int64_t out_row) {
   SCOPED_TRACE(fmt::format("{}x{}x{} to {}x{}, kernel {} /{} pad {}{}, rows {} to {} at {}", c.in_height, c.in_width,
                            c.channels, c.out_height, c.out_width, c.kernel, c.stride, c.pad,
                            c.upsample ? " upsampled" : "", begin, end, out_row));
@@ -79,18 +79,19 @@ void expect_patches(const CpuKernels& kernels, const Case& c, int64_t begin, int
 
 TEST_P(ConvPatches, AreWhatTheDefinitionSays) {
   for (int64_t channels : {1, 3, 4, 15, 16, 17, 31, 32, 33, 64, 67, 96})
-    for (const Case& c : {Case{5, 7, channels, 5, 7}, Case{1, 1, channels, 1, 1}, Case{2, 9, channels, 2, 9},
-                          Case{7, 5, channels, 4, 3, 3, 2, 1}, Case{6, 8, channels, 3, 4, 3, 2, 0},
-                          Case{3, 4, channels, 6, 8, 3, 1, 1, true}, Case{3, 4, channels, 5, 7, 3, 1, 1, true},
-                          Case{6, 6, channels, 6, 6, 1, 1, 0}, Case{6, 5, channels, 3, 2, 2, 2, 0},
-                          Case{4, 4, channels, 4, 4, 5, 1, 2}, Case{1, 2, channels, 3, 4, 3, 1, 2}})
+    for (const Conv2dCase& c :
+         {Conv2dCase{5, 7, channels, 5, 7}, Conv2dCase{1, 1, channels, 1, 1}, Conv2dCase{2, 9, channels, 2, 9},
+          Conv2dCase{7, 5, channels, 4, 3, 3, 2, 1}, Conv2dCase{6, 8, channels, 3, 4, 3, 2, 0},
+          Conv2dCase{3, 4, channels, 6, 8, 3, 1, 1, true}, Conv2dCase{3, 4, channels, 5, 7, 3, 1, 1, true},
+          Conv2dCase{6, 6, channels, 6, 6, 1, 1, 0}, Conv2dCase{6, 5, channels, 3, 2, 2, 2, 0},
+          Conv2dCase{4, 4, channels, 4, 4, 5, 1, 2}, Conv2dCase{1, 2, channels, 3, 4, 3, 1, 2}})
       expect_patches(kernels(), c, 0, c.out_height * c.out_width, 0);
 }
 
 TEST_P(ConvPatches, OfSomeRowsGoWhereTheyAreWanted) {
   for (int64_t channels : {3, 32, 320})
-    for (const Case& c : {Case{5, 7, channels, 5, 7}, Case{3, 4, channels, 6, 7, 3, 1, 1, true},
-                          Case{9, 11, channels, 5, 6, 3, 2, 1}}) {
+    for (const Conv2dCase& c : {Conv2dCase{5, 7, channels, 5, 7}, Conv2dCase{3, 4, channels, 6, 7, 3, 1, 1, true},
+                                Conv2dCase{9, 11, channels, 5, 6, 3, 2, 1}}) {
       const int64_t pixels = c.out_height * c.out_width;
       for (int64_t begin : {int64_t{0}, int64_t{1}, int64_t{13}, pixels})
         for (int64_t out_row : {0, 1, 15, 16, 21})
@@ -113,7 +114,7 @@ T* aligned(std::vector<uint8_t>& bytes) {
   return reinterpret_cast<T*>((reinterpret_cast<uintptr_t>(bytes.data()) + 63) / 64 * 64);
 }
 
-struct TilesCase : Case {
+struct TilesCase : Conv2dCase {
   int64_t out_channels;
   bool norm = false, silu = false, has_residual = true;
 };
@@ -238,10 +239,11 @@ TEST_P(ConvByTiles, NormalizeTheirInput) {
 }
 
 TEST_P(ConvByTiles, OfEveryShape) {
-  for (const Case& c : {Case{7, 5, 32, 4, 3, 3, 2, 1}, Case{6, 40, 32, 3, 20, 3, 2, 0},
-                        Case{3, 4, 32, 6, 8, 3, 1, 1, true}, Case{3, 4, 32, 5, 7, 3, 1, 1, true},
-                        Case{6, 6, 96, 6, 6, 1, 1, 0}, Case{6, 5, 32, 3, 2, 2, 2, 0}, Case{9, 9, 32, 3, 3, 1, 4, 0},
-                        Case{4, 4, 32, 4, 4, 5, 1, 2}, Case{1, 2, 32, 3, 4, 3, 1, 2}, Case{4, 4, 32, 4, 4, 7, 1, 3}})
+  for (const Conv2dCase& c :
+       {Conv2dCase{7, 5, 32, 4, 3, 3, 2, 1}, Conv2dCase{6, 40, 32, 3, 20, 3, 2, 0},
+        Conv2dCase{3, 4, 32, 6, 8, 3, 1, 1, true}, Conv2dCase{3, 4, 32, 5, 7, 3, 1, 1, true},
+        Conv2dCase{6, 6, 96, 6, 6, 1, 1, 0}, Conv2dCase{6, 5, 32, 3, 2, 2, 2, 0}, Conv2dCase{9, 9, 32, 3, 3, 1, 4, 0},
+        Conv2dCase{4, 4, 32, 4, 4, 5, 1, 2}, Conv2dCase{1, 2, 32, 3, 4, 3, 1, 2}, Conv2dCase{4, 4, 32, 4, 4, 7, 1, 3}})
     expect_convolution(kernels(), {c, 18});
 }
 

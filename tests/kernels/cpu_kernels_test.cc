@@ -12,7 +12,7 @@
 namespace redline {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 using Table = IsaTest;
 using Tiles = IsaTest;
 using Peaks = IsaTest;
@@ -86,12 +86,12 @@ void ask(const char* value) {
   std::exit(0);
 }
 TEST(CpuKernelsDeathTest, TheVariableCapsTheTable) {
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  EXPECT_EXIT(ask("nonsense"), testing::ExitedWithCode(2),
+  ::testing::FLAGS_gtest_death_test_style = "threadsafe";
+  EXPECT_EXIT(ask("nonsense"), ::testing::ExitedWithCode(2),
               "invalid_argument: REDLINE_CPU_ISA: unknown instruction set .nonsense.; this machine has generic");
-  EXPECT_EXIT(ask("generic"), testing::ExitedWithCode(0), "in use: .generic]");
-  EXPECT_EXIT(ask("generic+tiles"), testing::ExitedWithCode(0), "in use: .generic.tiles]");
-  EXPECT_EXIT(ask(""), testing::ExitedWithCode(0), "in use: ." + isas(true).back() + "]");
+  EXPECT_EXIT(ask("generic"), ::testing::ExitedWithCode(0), "in use: .generic]");
+  EXPECT_EXIT(ask("generic+tiles"), ::testing::ExitedWithCode(0), "in use: .generic.tiles]");
+  EXPECT_EXIT(ask(""), ::testing::ExitedWithCode(0), "in use: ." + isas(true).back() + "]");
 }
 
 TEST_P(Table, EveryKernelComesFromTheRichestSetThatHasIt) {

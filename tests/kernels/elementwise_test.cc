@@ -1,13 +1,12 @@
 // rms_norm, rope, silu_mul, add, exp: every instruction set against float64.
 #include "support/isa_test.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // 0, 1, around every vector width and four of them, a prime, a real model's.
-const int64_t kSizes[] = {0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 257, 2048};
+const int64_t kElementwiseSizes[] = {0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 257, 2048};
 
 using RmsNorm = IsaTest;
 using Rope = IsaTest;
@@ -16,7 +15,7 @@ using Add = IsaTest;
 using Exp = IsaTest;
 
 TEST_P(RmsNorm, AgreesWithReference) {
-  for (int64_t cols : kSizes) {
+  for (int64_t cols : kElementwiseSizes) {
     const int64_t rows = 3;
     // One float in front: the kernel may not rely on alignment.
     const std::vector<float> x = test_values(rows * cols + 1, cols, 4.0f), w = test_values(cols + 1, cols + 1);
@@ -94,7 +93,7 @@ TEST_P(Rope, AgreesWithReference) {
 }
 
 TEST_P(SiluMul, AgreesWithReference) {
-  for (int64_t n : kSizes) {
+  for (int64_t n : kElementwiseSizes) {
     const std::vector<float> gate = test_values(n + 1, n, 80.0f), up = test_values(n + 1, n + 1, 5.0f);
     std::vector<float> y(n + 2, 77.0f);
     kernels().silu_mul({gate.data() + 1, up.data() + 1, y.data() + 1, n});
@@ -123,7 +122,7 @@ TEST_P(SiluMul, EdgesOfTheExponential) {
 }
 
 TEST_P(Add, IsExactAndMayOverwriteAnOperand) {
-  for (int64_t n : kSizes) {
+  for (int64_t n : kElementwiseSizes) {
     const std::vector<float> a = test_values(n + 1, n), b = test_values(n + 1, n + 7, 1e3f);
     std::vector<float> y(n + 2, 77.0f), over = a;
     kernels().add({a.data() + 1, b.data() + 1, y.data() + 1, n});

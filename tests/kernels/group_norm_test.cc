@@ -16,9 +16,9 @@ struct Size {
   int64_t rows, channels, groups;
 };
 // Around every vector width and four of them, blocks of 128 rows and of 256 KiB, a prime, a real model's.
-const Size kSizes[] = {{1, 1, 1},      {1, 32, 32},    {2, 4, 2},     {5, 15, 3},   {7, 16, 16},
-                       {127, 17, 1},   {128, 63, 7},   {129, 64, 32}, {300, 65, 5}, {37, 127, 1},
-                       {260, 320, 32}, {90, 1280, 32}, {21, 2560, 32}};
+const Size kGroupNormSizes[] = {{1, 1, 1},      {1, 32, 32},    {2, 4, 2},     {5, 15, 3},   {7, 16, 16},
+                                {127, 17, 1},   {128, 63, 7},   {129, 64, 32}, {300, 65, 5}, {37, 127, 1},
+                                {260, 320, 32}, {90, 1280, 32}, {21, 2560, 32}};
 
 std::unique_ptr<uint8_t[]> make_scratch() { return std::make_unique<uint8_t[]>(kScratchBytes); }
 
@@ -55,7 +55,7 @@ void expect_sums(const CpuKernels& kernels, const Size& s, float mean) {
 }
 
 TEST_P(GroupNorm, SumsAgreeWithReference) {
-  for (const Size& s : kSizes)
+  for (const Size& s : kGroupNormSizes)
     for (float mean : {0.0f, -3.0f, 1000.0f}) expect_sums(kernels(), s, mean);
 }
 
@@ -76,7 +76,7 @@ TEST_P(GroupNorm, SumsOfAConstantHaveNoDeviations) {
 }
 
 TEST_P(GroupNorm, ScalesShiftsAndActivates) {
-  for (const Size& s : kSizes)
+  for (const Size& s : kGroupNormSizes)
     for (bool silu : {false, true}) {
       SCOPED_TRACE(fmt::format("{} rows, {} channels, silu {}", s.rows, s.channels, silu));
       const auto count = static_cast<size_t>(s.rows * s.channels);

@@ -3,22 +3,22 @@
 
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
 
-constexpr float kNan = std::numeric_limits<float>::quiet_NaN();
 // 0, 1, around every vector width and four of them, a prime, a real model's.
-const int64_t kSizes[] = {0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 257, 3072};
+const int64_t kLayerNormSizes[] = {0, 1, 3, 4, 5, 7, 8, 9, 15, 16, 17, 63, 64, 65, 127, 257, 3072};
 
 using LayerNorm = IsaTest;
 
-struct Case {
+struct LayerNormCase {
   int64_t rows, cols, stride;
   std::vector<float> x;
   testing::GuardedBuffer<float> weight, bias, scale, shift;
 
-  Case(int64_t rows_, int64_t cols_, float mean)
+  LayerNormCase(int64_t rows_, int64_t cols_, float mean)
       : rows(rows_), cols(cols_), stride(cols_ + 3), weight(cols_), bias(cols_), scale(cols_), shift(cols_) {
     x = test_values(static_cast<size_t>(rows * stride), static_cast<uint64_t>(cols + 1), 4.0f);
     for (float& v : x) v += mean;
@@ -46,11 +46,11 @@ struct Case {
 };
 
 TEST_P(LayerNorm, AgreesWithReference) {
-  for (int64_t cols : kSizes)
+  for (int64_t cols : kLayerNormSizes)
     for (float mean : {0.0f, 30.0f})
       for (bool centred : {true, false})
         for (int has = 0; has < 16; ++has) {
-          const Case c(3, cols, mean);
+          const LayerNormCase c(3, cols, mean);
           const int64_t y_stride = cols + 2;
           testing::GuardedBuffer<float> y(2 * y_stride + cols);
           for (int64_t i = 0; i < y.size(); ++i) y[i] = 77.0f;
@@ -91,7 +91,7 @@ TEST_P(LayerNorm, AgreesWithReference) {
 }
 
 TEST_P(LayerNorm, WorksInPlaceAndRowByRow) {
-  const Case c(5, 67, 1);
+  const LayerNormCase c(5, 67, 1);
   std::vector<float> all(static_cast<size_t>(5 * c.stride)), in_place = c.x, single(67);
   kernels().layer_norm(c.args(15, true, all.data(), c.stride));
   LayerNormArgs a = c.args(15, true, in_place.data(), c.stride);

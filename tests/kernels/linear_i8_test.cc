@@ -8,6 +8,7 @@
 #include "kernels/cpu/linear_end.h"
 #include "support/isa_test.h"
 #include "support/random_weight.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
@@ -16,11 +17,10 @@ using testing::GuardedBuffer;
 using testing::RandomWeight;
 using LinearI8 = IsaTest;
 
-constexpr float kUntouched = -77.25f;
 constexpr auto kType = static_cast<size_t>(DType::kW8A8);
-using Kernel = void (*)(const LinearArgs&);
+using LinearI8Kernel = void (*)(const LinearArgs&);
 
-void* scratch() {
+void* linear_i8_scratch() {
   alignas(64) static uint8_t bytes[kScratchBytes];
   return bytes;
 }
@@ -91,9 +91,9 @@ TEST_P(LinearI8, WhatIsNotFiniteMakesItsRowNaN) {
   x[2 * k + 5] = INFINITY;
   for (int64_t i = 0; i < k; ++i) x[static_cast<size_t>(3 * k + i)] = i % 2 ? 1e-35f : -1e-42f;  // counts as zero
   const Prepared p(kernels(), ActivationLayout::kI8Tiled, x.data(), rows, k);
-  for (Kernel kernel : {kernels().linear_i8[kType], kernels().linear_i8_tiles[kType]}) {
+  for (LinearI8Kernel kernel : {kernels().linear_i8[kType], kernels().linear_i8_tiles[kType]}) {
     float y[rows * n];
-    kernel({p.data(), 0, rows, w.packed.data(), n, k, 0, n, nullptr, nullptr, y, n, scratch()});
+    kernel({p.data(), 0, rows, w.packed.data(), n, k, 0, n, nullptr, nullptr, y, n, linear_i8_scratch()});
     for (int64_t j = 0; j < n; ++j) {
       EXPECT_TRUE(std::isnan(y[0 * n + j]) && std::isnan(y[2 * n + j]));
       EXPECT_TRUE(std::isfinite(y[1 * n + j]) && std::isfinite(y[4 * n + j]));
@@ -102,13 +102,13 @@ TEST_P(LinearI8, WhatIsNotFiniteMakesItsRowNaN) {
   }
 }
 
-struct Case {
+struct LinearI8Case {
   int64_t n, k, rows, y_stride;
   RandomWeight w;
   std::vector<float> x, bias, gate;
   GuardedBuffer<float> residual;
 
-  Case(int64_t out, int64_t in, int64_t num_rows)
+  LinearI8Case(int64_t out, int64_t in, int64_t num_rows)
       : n(out), k(in), rows(num_rows), y_stride(out + 5),
         w(DType::kW8A8, out, in, static_cast<uint32_t>(out * 1000 + in)),
         x(test_values(static_cast<size_t>(rows * k), 1, 3.0f)), bias(test_values(static_cast<size_t>(n), 2)),
@@ -118,8 +118,8 @@ struct Case {
   }
 
   /// Rows [first, first + count) in tasks of `cut` columns.
-  std::vector<float> run(const CpuKernels& table, ActivationLayout form, Kernel kernel, int64_t first, int64_t count,
-                         int64_t cut) const {
+  std::vector<float> run(const CpuKernels& table, ActivationLayout form, LinearI8Kernel kernel, int64_t first,
+                         int64_t count, int64_t cut) const {
     std::vector<float> y(static_cast<size_t>(count * y_stride), kUntouched);
     const Prepared p(table, form, x.data() + first * k, count, k);
     for (int64_t begin = 0; begin < n; begin += cut) {
@@ -127,7 +127,7 @@ struct Case {
       a.x = p.data(), a.rows = count, a.weight = w.packed.data();
       a.out_features = n, a.in_features = k, a.n_begin = begin, a.n_end = std::min(begin + cut, n);
       a.bias = bias.data(), a.gate = gate.data(), a.residual = residual.data() + first * y_stride;
-      a.y = y.data(), a.y_stride = y_stride, a.scratch = scratch();
+      a.y = y.data(), a.y_stride = y_stride, a.scratch = linear_i8_scratch();
       kernel(a);
     }
     return y;
@@ -136,10 +136,11 @@ struct Case {
 
 // Sums of codes are exact. What is rounded: x (half a unit of its scale), each chunk or group's product with the scale
 // and its addition, the row's scale, bias, gate and residual.
-void check(const CpuKernels& table, ActivationLayout form, Kernel kernel, int64_t n, int64_t k, int64_t rows) {
+void check_linear_i8(const CpuKernels& table, ActivationLayout form, LinearI8Kernel kernel, int64_t n, int64_t k,
+                     int64_t rows) {
   SCOPED_TRACE(::testing::Message() << "N " << n << " K " << k << " rows " << rows << " form "
                                     << static_cast<int>(form));
-  const Case c(n, k, rows);
+  const LinearI8Case c(n, k, rows);
   const std::vector<float> y = c.run(table, form, kernel, 0, rows, std::max<int64_t>(n, 1));
   const int64_t chunk = form == ActivationLayout::kI8Tiled ? kI8Chunk : kQ8Group;
   std::vector<double> moves(static_cast<size_t>(k));
@@ -186,32 +187,33 @@ void check(const CpuKernels& table, ActivationLayout form, Kernel kernel, int64_
 
 TEST_P(LinearI8, MatchesFloat64) {
   const bool unit = kernels().has_tile_unit;
-  for (Kernel kernel : {kernels().linear_i8[kType], kernels().linear_i8_tiles[kType]}) {
+  for (LinearI8Kernel kernel : {kernels().linear_i8[kType], kernels().linear_i8_tiles[kType]}) {
     // The stand-in of the tile unit takes a second for what that does in a millisecond.
     const bool slow = kernel == kernels().linear_i8_tiles[kType] && !unit;
     for (int64_t rows : {0, 1, 5, 15, 16, 17, 31, 33, 47})
-      check(kernels(), ActivationLayout::kI8Tiled, kernel, 33, 96, rows);
-    for (int64_t n : {0, 1, 15, 16, 17, 47, 64, 65}) check(kernels(), ActivationLayout::kI8Tiled, kernel, n, 160, 19);
+      check_linear_i8(kernels(), ActivationLayout::kI8Tiled, kernel, 33, 96, rows);
+    for (int64_t n : {0, 1, 15, 16, 17, 47, 64, 65})
+      check_linear_i8(kernels(), ActivationLayout::kI8Tiled, kernel, n, 160, 19);
     for (int64_t k : {0, 32, 64, 992, 1024, 1056, 2080})
-      check(kernels(), ActivationLayout::kI8Tiled, kernel, 37, k, 18);
-    if (!slow) check(kernels(), ActivationLayout::kI8Tiled, kernel, 896, 4864, 67);
+      check_linear_i8(kernels(), ActivationLayout::kI8Tiled, kernel, 37, k, 18);
+    if (!slow) check_linear_i8(kernels(), ActivationLayout::kI8Tiled, kernel, 896, 4864, 67);
   }
 }
 
 TEST_P(LinearI8, FewRowsInGroupsMatchFloat64) {
-  const Kernel kernel = kernels().linear_q8[kType];
+  const LinearI8Kernel kernel = kernels().linear_q8[kType];
   ASSERT_NE(kernel, nullptr);
   for (int64_t rows : {0, 1, 2, 3, 4, 5, 6, 7, 17})
-    check(kernels(), ActivationLayout::kI8Grouped, kernel, 65, 96, rows);
-  for (int64_t k : {0, 32, 64, 1056}) check(kernels(), ActivationLayout::kI8Grouped, kernel, 37, k, 4);
-  check(kernels(), ActivationLayout::kI8Grouped, kernel, 896, 4864, 2);
+    check_linear_i8(kernels(), ActivationLayout::kI8Grouped, kernel, 65, 96, rows);
+  for (int64_t k : {0, 32, 64, 1056}) check_linear_i8(kernels(), ActivationLayout::kI8Grouped, kernel, 37, k, 4);
+  check_linear_i8(kernels(), ActivationLayout::kI8Grouped, kernel, 896, 4864, 2);
 }
 
-// More rows and columns than the sums in scratch have room for.
+// More rows and columns than the sums in linear_i8_scratch have room for.
 TEST_P(LinearI8, ManyRowsGiveTheBitsOfFew) {
   const bool unit = kernels().has_tile_unit;
-  const Case c(unit ? 1100 : 1072, unit ? 1120 : 64, unit ? 543 : 259);
-  const Kernel kernel = kernels().linear_i8_tiles[kType];
+  const LinearI8Case c(unit ? 1100 : 1072, unit ? 1120 : 64, unit ? 543 : 259);
+  const LinearI8Kernel kernel = kernels().linear_i8_tiles[kType];
   const std::vector<float> y = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
   for (int64_t m : {int64_t{0}, int64_t{258}, std::min<int64_t>(512, c.rows - 2), c.rows - 1}) {
     const std::vector<float> row = c.run(kernels(), ActivationLayout::kI8Tiled, kernel, m, 1, 1024);
@@ -221,7 +223,7 @@ TEST_P(LinearI8, ManyRowsGiveTheBitsOfFew) {
 
 // Integers are the same everywhere, and all vector sets fuse their multiply-adds alike.
 TEST(LinearI8Sets, GiveTheSameBits) {
-  const Case c(100, 2112, 37);
+  const LinearI8Case c(100, 2112, 37);
   std::vector<float> first;
   int count = 0;
   const CpuIsa* isas = cpu_isas(&count);
@@ -230,7 +232,7 @@ TEST(LinearI8Sets, GiveTheSameBits) {
     const auto table = cpu_kernels_for(isas[i].name);
     ASSERT_TRUE(table.ok());
     if (table->worker_begin) table->worker_begin();
-    for (Kernel kernel : {table->linear_i8[kType], table->linear_i8_tiles[kType]}) {
+    for (LinearI8Kernel kernel : {table->linear_i8[kType], table->linear_i8_tiles[kType]}) {
       const std::vector<float> y = c.run(*table, ActivationLayout::kI8Tiled, kernel, 0, c.rows, c.n);
       if (first.empty()) first = y;
       EXPECT_EQ(first, y) << isas[i].name;
@@ -243,14 +245,14 @@ TEST(LinearI8Sets, GiveTheSameBits) {
 TEST_P(LinearI8, Ends) {
   const bool unit = kernels().has_tile_unit;
   const int64_t n = 80, k = unit ? 1120 : 96, rows = unit ? 300 : 37;
-  const Case c(n, k, rows);
+  const LinearI8Case c(n, k, rows);
   const RandomWeight up(DType::kW8A8, n, k, 77);
   const std::vector<float> up_bias = test_values(n, 8);
   const Prepared p(kernels(), ActivationLayout::kI8Tiled, c.x.data(), rows, k);
   const auto product = [&](const RandomWeight& w, const float* bias, const LinearEnd* end, float* y) {
     LinearArgs a = {};
     a.x = p.data(), a.rows = rows, a.weight = w.packed.data(), a.out_features = n, a.in_features = k, a.n_end = n;
-    a.bias = bias, a.y = y, a.y_stride = n, a.scratch = scratch(), a.end = end;
+    a.bias = bias, a.y = y, a.y_stride = n, a.scratch = linear_i8_scratch(), a.end = end;
     kernels().linear_i8_tiles[kType](a);
   };
   const auto size = static_cast<size_t>(rows * n);

@@ -8,6 +8,7 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "support/random_weight.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
@@ -21,7 +22,7 @@ constexpr int64_t kRows = 33;  // the most in the sweep
 struct Scratch {
   alignas(64) uint8_t bytes[kScratchBytes];
 };
-Scratch& scratch() {
+Scratch& linear_scratch() {
   static Scratch s;
   return s;
 }
@@ -84,13 +85,13 @@ void fill_normal(float* p, int64_t count, uint32_t seed) {
   for (int64_t i = 0; i < count; ++i) p[i] = normal(random);
 }
 
-struct Case {
+struct LinearCase {
   int64_t n, k;
   int64_t x_stride, y_stride;
   RandomWeight w;
   GuardedBuffer<float> x, bias, residual;
 
-  Case(DType type, int64_t out, int64_t in, int64_t rows = kRows)
+  LinearCase(DType type, int64_t out, int64_t in, int64_t rows = kRows)
       : n(out), k(in), x_stride(in + 3), y_stride(out + 5), w(type, out, in, static_cast<uint32_t>(out * 1000 + in)),
         // The last row ends where it must not be read past.
         x((rows - 1) * x_stride + in), bias(out), residual((rows - 1) * y_stride + out) {
@@ -113,7 +114,7 @@ struct Case {
     a.residual = residual.data();
     a.y = y;
     a.y_stride = y_stride;
-    a.scratch = scratch().bytes;
+    a.scratch = linear_scratch().bytes;
     return a;
   }
 };
@@ -145,11 +146,10 @@ struct LinearFn {
     if (form == ActivationLayout::kBf16Tiled && table->worker_end) table->worker_end();
   }
 };
-constexpr float kUntouched = -77.25f;
 
 /// `tolerance(m, n, magnitude)` bounds the error of one element.
 template <class Tolerance>
-void check_case(LinearFn linear, Case& c, const Reference& ref, Tolerance tolerance) {
+void check_case(LinearFn linear, LinearCase& c, const Reference& ref, Tolerance tolerance) {
   GuardedBuffer<float> y((kRows - 1) * c.y_stride + c.n);
   std::fill_n(y.data(), y.size(), kUntouched);
   linear(c.args(kRows, y.data()));
@@ -202,7 +202,7 @@ double float_bound(int64_t k, double magnitude) {
 struct Q8Bound {
   double moved, rounding;
 };
-Q8Bound q8_bound(const Case& c, const std::vector<double>& x_error, int64_t m, int64_t n) {
+Q8Bound q8_bound(const LinearCase& c, const std::vector<double>& x_error, int64_t m, int64_t n) {
   double moved = 0, magnitude = std::abs(double{c.bias[n]}) + std::abs(double{c.residual[m * c.y_stride + n]});
   for (int64_t k = 0; k < c.k; ++k) {
     const auto i = static_cast<size_t>(n * c.k + k);
@@ -213,16 +213,16 @@ Q8Bound q8_bound(const Case& c, const std::vector<double>& x_error, int64_t m, i
   return {moved * (1 + 0x1p-14), (static_cast<double>(c.k / 16) * 2 + 7) * 0x1p-24 * 1.01 * magnitude};
 }
 
-std::vector<int64_t> in_features(DType type) {
+std::vector<int64_t> linear_in_features(DType type) {
   const int64_t block = dtype_info(type).block_elements;
   if (block == 1) return {1, 15, 16, 17, 97, 256, 1100};
   if (block == 32) return {32, 96, 256, 1120};
   return {256, 768};
 }
 
-void check_type(DType type, int64_t n, int64_t k) {
+void linear_check_type(DType type, int64_t n, int64_t k) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " K " << k);
-  Case c(type, n, k);
+  LinearCase c(type, n, k);
   const Reference ref = reference(c.x.data(), c.x_stride, kRows, c.w, c.bias.data(), c.residual.data(), c.y_stride);
   // x as the int8 kernels see it, and the most by which that moves an element: its group's largest over 254.
   std::vector<double> x_rounded(static_cast<size_t>(kRows * k)), x_error(static_cast<size_t>(kRows * k));
@@ -260,8 +260,8 @@ void check_type(DType type, int64_t n, int64_t k) {
 TEST(Linear, EveryTypeMatchesFloat64) {
   for (DType type : weight_types()) {
     for (int64_t n : {1, 15, 16, 17, 48, 97})
-      for (int64_t k : in_features(type)) check_type(type, n, k);
-    check_type(type, 256, 2048);
+      for (int64_t k : linear_in_features(type)) linear_check_type(type, n, k);
+    linear_check_type(type, 256, 2048);
   }
 }
 
@@ -269,7 +269,7 @@ TEST(Linear, NoBiasNoResidualNoColumns) {
   for (const Isa& isa : supported_isas()) {
     SCOPED_TRACE(isa.name);
     const CpuKernels& table = isa.table;
-    Case c(DType::kBF16, 17, 33);
+    LinearCase c(DType::kBF16, 17, 33);
     GuardedBuffer<float> y((kRows - 1) * c.y_stride + c.n);
     LinearArgs a = c.args(kRows, y.data());
     a.bias = a.residual = nullptr;
@@ -298,7 +298,7 @@ TEST(Linear, GateIsAFactorBeforeTheResidual) {
       for (const LinearFn& linear : {LinearFn::exact(isa.table, type), LinearFn::q8(isa.table, type), tiles}) {
         if (!linear) continue;
         for (int64_t n : {16, 37}) {
-          Case c(type, n, k);
+          LinearCase c(type, n, k);
           GuardedBuffer<float> gate(n), plain((kRows - 1) * c.y_stride + n), y((kRows - 1) * c.y_stride + n);
           fill_normal(gate.data(), n, 4);
           for (bool has_bias : {true, false})
@@ -324,7 +324,7 @@ TEST(Linear, GateIsAFactorBeforeTheResidual) {
   }
 }
 
-// More rows than the sums in scratch have room for.
+// More rows than the sums in linear_scratch have room for.
 TEST(Linear, ManyRowsGiveTheBitsOfOneRow) {
   constexpr int64_t kMany = 2100;
   for (const Isa& isa : supported_isas()) {
@@ -333,7 +333,7 @@ TEST(Linear, ManyRowsGiveTheBitsOfOneRow) {
     for (DType type : {DType::kBF16, DType::kF32, DType::kQ4_0, DType::kQ6_K}) {
       for (const LinearFn& linear : {LinearFn::exact(table, type), LinearFn::q8(table, type)}) {
         if (!linear) continue;
-        Case c(type, 33, 768, kMany);
+        LinearCase c(type, 33, 768, kMany);
         GuardedBuffer<float> y((kMany - 1) * c.y_stride + c.n), one(c.n);
         linear(c.args(kMany, y.data()));
         for (int64_t m = 0; m < kMany; m += 61) {
@@ -355,7 +355,7 @@ TEST(Linear, NaNAndInfinityGoWherePlainArithmeticSendsThem) {
     const CpuKernels& table = isa.table;
     for (DType type : {DType::kF32, DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
       SCOPED_TRACE(dtype_info(type).name);
-      Case c(type, 20, 256);
+      LinearCase c(type, 20, 256);
       c.x[0 * c.x_stride + 7] = NAN;
       c.x[1 * c.x_stride + 8] = inf;
       c.x[2 * c.x_stride + 9] = -inf;
@@ -398,7 +398,7 @@ TEST(Linear, NaNAndInfinityGoWherePlainArithmeticSendsThem) {
       float y[16];
       LinearArgs a = {};
       a.x = x, a.x_stride = a.in_features = k, a.rows = 1, a.weight = packed.data(), a.out_features = a.n_end = 16;
-      a.y = y, a.y_stride = 16, a.scratch = scratch().bytes;
+      a.y = y, a.y_stride = 16, a.scratch = linear_scratch().bytes;
       table.linear[static_cast<int>(type)](a);
       EXPECT_EQ(y[0], inf);
       EXPECT_EQ(y[1], -inf);
@@ -414,7 +414,7 @@ TEST(LinearQ8, WhatIsNotFiniteMakesItsRowNaN) {
   for (const Isa& isa : supported_isas()) {
     SCOPED_TRACE(isa.name);
     for (DType type : {DType::kQ8_0, DType::kQ4_K, DType::kQ6_K}) {
-      Case c(type, 20, 512);
+      LinearCase c(type, 20, 512);
       c.x[1 * c.x_stride + 7] = NAN;
       c.x[3 * c.x_stride + 300] = INFINITY;
       c.x[5 * c.x_stride + 511] = -INFINITY;
@@ -461,7 +461,7 @@ TEST(LinearQ8, EverySetGivesTheSameBitsWhereFloatIsExact) {
     float y[kOut];
     LinearArgs a = {};
     a.x = x.data(), a.x_stride = a.in_features = kIn, a.rows = 1, a.weight = packed.data();
-    a.out_features = a.n_end = kOut, a.y = y, a.y_stride = kOut, a.scratch = scratch().bytes;
+    a.out_features = a.n_end = kOut, a.y = y, a.y_stride = kOut, a.scratch = linear_scratch().bytes;
     LinearFn::q8(isa.table, DType::kQ8_0)(a);
     for (int64_t n = 0; n < kOut; ++n) {
       int64_t expected = 0;
@@ -476,7 +476,7 @@ TEST(LinearQ8, EverySetGivesTheSameBitsWhereFloatIsExact) {
 
 TEST(LinearQ8, VeryLongRows) {
   constexpr int64_t kIn = 3 << 19;
-  Case c(DType::kQ4_0, 1, kIn, 2);
+  LinearCase c(DType::kQ4_0, 1, kIn, 2);
   double expected[2], bound[2];
   for (int64_t m = 0; m < 2; ++m) {
     expected[m] = double{c.bias[0]} + double{c.residual[m * c.y_stride]};

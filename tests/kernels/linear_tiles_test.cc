@@ -10,6 +10,7 @@
 #include "kernels/cpu/linear_end.h"
 #include "support/isa_test.h"
 #include "support/random_weight.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
@@ -19,20 +20,18 @@ using testing::RandomWeight;
 using testing::weight_types;
 using LinearTiles = IsaTest;
 
-constexpr float kUntouched = -77.25f;
-
-void* scratch() {
+void* linear_tiles_scratch() {
   alignas(64) static uint8_t bytes[kScratchBytes];
   return bytes;
 }
 
-struct Case {
+struct LinearTilesCase {
   int64_t n, k, rows, y_stride;
   RandomWeight w;
   std::vector<float> x, bias;
   GuardedBuffer<float> residual, y;
 
-  Case(DType type, int64_t out, int64_t in, int64_t num_rows)
+  LinearTilesCase(DType type, int64_t out, int64_t in, int64_t num_rows)
       : n(out), k(in), rows(num_rows), y_stride(out + 5), w(type, out, in, static_cast<uint32_t>(out * 1000 + in)),
         x(test_values(static_cast<size_t>(rows * k), 1, 3.0f)), bias(test_values(static_cast<size_t>(n), 2)),
         residual(rows == 0 ? 0 : (rows - 1) * y_stride + n), y(residual.size()) {
@@ -54,7 +53,7 @@ struct Case {
       LinearArgs a = {};
       a.x = tiles, a.rows = count, a.weight = w.packed.data();
       a.out_features = n, a.in_features = k, a.n_begin = begin, a.n_end = std::min(begin + cut, n);
-      a.bias = bias.data(), a.residual = rest, a.y = out, a.y_stride = y_stride, a.scratch = scratch();
+      a.bias = bias.data(), a.residual = rest, a.y = out, a.y_stride = y_stride, a.scratch = linear_tiles_scratch();
       table.linear_tiles[static_cast<int>(w.dtype)](a);
     }
   }
@@ -81,9 +80,9 @@ double bound(const Sums& s, DType type, int64_t k) {
          roundings * 0x1p-24 * 1.01 * (s.products * (1 + 0x1p-6) + s.rest) + static_cast<double>(k) * 0x1p-120;
 }
 
-void check_type(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t rows) {
+void linear_tiles_check_type(const CpuKernels& table, DType type, int64_t n, int64_t k, int64_t rows) {
   SCOPED_TRACE(::testing::Message() << dtype_info(type).name << " N " << n << " K " << k << " rows " << rows);
-  Case c(type, n, k, rows);
+  LinearTilesCase c(type, n, k, rows);
   c.run(table, 0, rows, n, c.residual.data(), c.y.data());
   for (int64_t m = 0; m < rows; ++m) {
     for (int64_t j = 0; j < n; ++j) {
@@ -118,7 +117,7 @@ void check_type(const CpuKernels& table, DType type, int64_t n, int64_t k, int64
   }
 }
 
-std::vector<int64_t> in_features(DType type) {
+std::vector<int64_t> linear_tiles_in_features(DType type) {
   const int64_t block = dtype_info(type).block_elements;
   if (block == 1) return {1, 31, 32, 33, 97, 544};
   if (block == 32) return {32, 96, 544};
@@ -135,21 +134,23 @@ TEST_P(LinearTiles, EveryTypeMatchesFloat64) {
       continue;
     }
     ASSERT_NE(kernels().linear_tiles[static_cast<int>(type)], nullptr) << dtype_info(type).name;
-    for (int64_t n : {1, 16, 33}) check_type(kernels(), type, n, in_features(type).back(), 33);
-    for (int64_t k : in_features(type)) check_type(kernels(), type, 48, k, 19);
-    for (int64_t rows : {1, 7, 16, 32}) check_type(kernels(), type, 65, in_features(type)[1], rows);
+    for (int64_t n : {1, 16, 33})
+      linear_tiles_check_type(kernels(), type, n, linear_tiles_in_features(type).back(), 33);
+    for (int64_t k : linear_tiles_in_features(type)) linear_tiles_check_type(kernels(), type, 48, k, 19);
+    for (int64_t rows : {1, 7, 16, 32})
+      linear_tiles_check_type(kernels(), type, 65, linear_tiles_in_features(type)[1], rows);
   }
 }
 
 TEST_P(LinearTiles, RealSizes) {
   // The stand-in takes a second for what the unit does in a millisecond: fewer types there.
   const bool unit = kernels().has_tile_unit;
-  check_type(kernels(), DType::kBF16, unit ? 896 : 80, 4864, unit ? 67 : 18);
-  check_type(kernels(), DType::kQ4_K, unit ? 896 : 48, 2048, unit ? 67 : 18);
-  if (unit) check_type(kernels(), DType::kQ8_0, 896, 896, 67);
+  linear_tiles_check_type(kernels(), DType::kBF16, unit ? 896 : 80, 4864, unit ? 67 : 18);
+  linear_tiles_check_type(kernels(), DType::kQ4_K, unit ? 896 : 48, 2048, unit ? 67 : 18);
+  if (unit) linear_tiles_check_type(kernels(), DType::kQ8_0, 896, 896, 67);
 }
 
-// Up to 64 rows (32 of bfloat16) all sums stay in tiles, one panel, two, three or four; above they wait in scratch. N
+// Up to 64 rows (32 of bfloat16) all sums stay in tiles, one panel, two, three or four; above they wait in linear_tiles_scratch. N
 // has a strip alone, K more steps than are expanded ahead.
 TEST_P(LinearTiles, AFewRows) {
   // All of them take the stand-in a minute.
@@ -159,14 +160,14 @@ TEST_P(LinearTiles, AFewRows) {
   for (DType type : weight_types())
     if (has_tiles(type))
       for (int64_t rows : counts)
-        check_type(kernels(), type, 33, dtype_info(type).block_elements == 256 ? 512 : 288, rows);
+        linear_tiles_check_type(kernels(), type, 33, dtype_info(type).block_elements == 256 ? 512 : 288, rows);
 }
 
-// More rows and columns than the sums in scratch have room for.
+// More rows and columns than the sums in linear_tiles_scratch have room for.
 TEST_P(LinearTiles, ManyRowsGiveTheBitsOfFew) {
   const int64_t many = kernels().has_tile_unit ? 1061 : 530;
   for (DType type : {DType::kBF16, DType::kQ4_0}) {
-    Case c(type, 288, kernels().has_tile_unit ? 1056 : 544, many);
+    LinearTilesCase c(type, 288, kernels().has_tile_unit ? 1056 : 544, many);
     c.run(kernels(), 0, many, c.n, c.residual.data(), c.y.data());
     for (int64_t m : {int64_t{0}, int64_t{511}, int64_t{512}, many - 1}) {
       GuardedBuffer<float> one(c.n);
@@ -196,7 +197,7 @@ void check_end(const CpuKernels& table, DType type, int64_t n, int64_t rows, std
 
   LinearArgs a = {};
   a.x = tiles.data(), a.rows = rows, a.weight = w.packed.data(), a.out_features = n, a.in_features = k;
-  a.n_begin = 0, a.n_end = n, a.bias = bias.data(), a.y_stride = n, a.scratch = scratch();
+  a.n_begin = 0, a.n_end = n, a.bias = bias.data(), a.y_stride = n, a.scratch = linear_tiles_scratch();
   GuardedBuffer<float> want(rows * n), second(rows * n), got(rows * n);
   a.y = want.data();
   kernel(a);
@@ -259,11 +260,11 @@ TEST_P(LinearTiles, EndEqualsItsParts) {
 }
 
 TEST_P(LinearTiles, NothingToDoTouchesNothing) {
-  Case c(DType::kBF16, 17, 40, 3);
+  LinearTilesCase c(DType::kBF16, 17, 40, 3);
   LinearArgs a = {};
   alignas(64) uint8_t tiles[4096] = {};
   a.x = tiles, a.rows = 3, a.weight = c.w.packed.data(), a.out_features = 17, a.in_features = 40;
-  a.n_begin = a.n_end = 16, a.y = c.y.data(), a.y_stride = c.y_stride, a.scratch = scratch();
+  a.n_begin = a.n_end = 16, a.y = c.y.data(), a.y_stride = c.y_stride, a.scratch = linear_tiles_scratch();
   kernels().linear_tiles[static_cast<int>(DType::kBF16)](a);
   a.rows = 0, a.n_begin = 0, a.n_end = 17;
   kernels().linear_tiles[static_cast<int>(DType::kBF16)](a);
@@ -283,7 +284,7 @@ TEST_P(LinearTiles, NothingToDoTouchesNothing) {
 TEST_P(LinearTiles, NaNAndInfinityInXStayInTheirRow) {
   for (DType type : {DType::kF16, DType::kBF16, DType::kQ8_0, DType::kQ4_K}) {
     SCOPED_TRACE(dtype_info(type).name);
-    Case c(type, 20, 256, 9);
+    LinearTilesCase c(type, 20, 256, 9);
     c.x[1 * 256 + 7] = NAN;
     c.x[3 * 256 + 8] = INFINITY;
     c.x[5 * 256 + 9] = -INFINITY;
@@ -324,7 +325,7 @@ TEST_P(LinearTiles, NaNAndInfinityInTheWeight) {
     float y[16];
     LinearArgs a = {};
     a.x = tiles, a.in_features = k, a.rows = 1, a.weight = packed.data(), a.out_features = a.n_end = 16;
-    a.y = y, a.y_stride = 16, a.scratch = scratch();
+    a.y = y, a.y_stride = 16, a.scratch = linear_tiles_scratch();
     kernels().linear_tiles[static_cast<int>(type)](a);
     EXPECT_EQ(y[0], INFINITY);
     EXPECT_EQ(y[1], -INFINITY);
@@ -354,7 +355,7 @@ TEST_P(LinearTiles, ScalesOfAnySize) {
     float y[16];
     LinearArgs a = {};
     a.x = tiles, a.in_features = 32, a.rows = 1, a.weight = packed.data(), a.out_features = a.n_end = 16;
-    a.y = y, a.y_stride = 16, a.scratch = scratch();
+    a.y = y, a.y_stride = 16, a.scratch = linear_tiles_scratch();
     kernels().linear_tiles[static_cast<int>(DType::kQ4_0)](a);
     for (int n = 0; n < 16; ++n) {
       if (extreme && (n == 10 || n == 11)) {

@@ -9,7 +9,7 @@ namespace {
 
 using RelativeBiasAttention = IsaTest;
 
-struct Case {
+struct RelativeBiasAttentionCase {
   int64_t rows, keys, head_dim;
   int64_t first_row = 0;
   float size = 1;  ///< of q and k
@@ -21,20 +21,22 @@ struct Operands {
   testing::GuardedBuffer<float> q, k, v, y, bias;
   std::vector<float> scratch;
 
-  explicit Operands(const Case& c)
+  explicit Operands(const RelativeBiasAttentionCase& c)
       : stride(c.head_dim + 3), before(c.first_row + c.rows), distances(before + c.keys), q(room(c.rows, c)),
         k(room(c.keys, c)), v(room(c.keys, c)), y(room(c.rows, c)), bias(distances), scratch(kScratchBytes / 4) {
     fill(q, 1, c.size), fill(k, 2, c.size), fill(v, 3, 1), fill(bias, 4, 2);
     for (int64_t i = 0; i < y.size(); ++i) y[i] = 77;
   }
-  int64_t room(int64_t rows, const Case& c) const { return rows > 0 ? (rows - 1) * stride + c.head_dim : 0; }
+  int64_t room(int64_t rows, const RelativeBiasAttentionCase& c) const {
+    return rows > 0 ? (rows - 1) * stride + c.head_dim : 0;
+  }
   static void fill(testing::GuardedBuffer<float>& buffer, uint64_t seed, float size) {
     const std::vector<float> values = test_values(static_cast<size_t>(buffer.size()), seed, size);
     for (int64_t i = 0; i < buffer.size(); ++i) buffer[i] = values[static_cast<size_t>(i)];
   }
   /// Of key p for the row at place t.
   float bias_of(int64_t p, int64_t t) const { return bias[before + p - t]; }
-  RelativeBiasAttentionArgs args(const Case& c, float scale) {
+  RelativeBiasAttentionArgs args(const RelativeBiasAttentionCase& c, float scale) {
     return {q.data(),
             stride,
             k.data(),
@@ -52,7 +54,7 @@ struct Operands {
   }
 };
 
-void check(const CpuKernels& kernels, const Case& c) {
+void check_relative_bias_attention(const CpuKernels& kernels, const RelativeBiasAttentionCase& c) {
   Operands o(c);
   const float scale = 0.75f;
   kernels.relative_bias_attention(o.args(c, scale));
@@ -88,17 +90,22 @@ void check(const CpuKernels& kernels, const Case& c) {
 }
 
 TEST_P(RelativeBiasAttention, AgreesWithReference) {
-  for (const int64_t keys : {0, 1, 3, 15, 16, 17, 31, 64, 65, 127, 128, 129, 257}) check(kernels(), {7, keys, 64});
-  for (const int64_t head_dim : {1, 3, 7, 8, 9, 15, 16, 17, 63, 65, 80, 511, 512}) check(kernels(), {5, 37, head_dim});
-  for (const int64_t rows : {0, 1, 2, 3, 4, 5, 6, 11, 12, 13}) check(kernels(), {rows, 150, 40});
-  check(kernels(), {19, 300, 64, 281});
-  check(kernels(), {520, 140, 8});  // more rows than share a copy of keys
+  for (const int64_t keys : {0, 1, 3, 15, 16, 17, 31, 64, 65, 127, 128, 129, 257})
+    check_relative_bias_attention(kernels(), {7, keys, 64});
+  for (const int64_t head_dim : {1, 3, 7, 8, 9, 15, 16, 17, 63, 65, 80, 511, 512})
+    check_relative_bias_attention(kernels(), {5, 37, head_dim});
+  for (const int64_t rows : {0, 1, 2, 3, 4, 5, 6, 11, 12, 13})
+    check_relative_bias_attention(kernels(), {rows, 150, 40});
+  check_relative_bias_attention(kernels(), {19, 300, 64, 281});
+  check_relative_bias_attention(kernels(), {520, 140, 8});  // more rows than share a copy of keys
 }
 
-TEST_P(RelativeBiasAttention, LargeScoresDoNotOverflow) { check(kernels(), {5, 200, 64, 0, 20}); }
+TEST_P(RelativeBiasAttention, LargeScoresDoNotOverflow) {
+  check_relative_bias_attention(kernels(), {5, 200, 64, 0, 20});
+}
 
 TEST_P(RelativeBiasAttention, ARowHasTheSameBitsInAnyCall) {
-  const Case all = {23, 300, 33};
+  const RelativeBiasAttentionCase all = {23, 300, 33};
   Operands whole(all), part(all);
   kernels().relative_bias_attention(whole.args(all, 1));
   for (int64_t r = 0, next; r < all.rows; r = next) {
@@ -112,7 +119,7 @@ TEST_P(RelativeBiasAttention, ARowHasTheSameBitsInAnyCall) {
 }
 
 TEST_P(RelativeBiasAttention, ANanStaysInItsRow) {
-  const Case c = {9, 140, 20};
+  const RelativeBiasAttentionCase c = {9, 140, 20};
   Operands o(c), clean(c);
   o.q[4 * o.stride + 2] = std::numeric_limits<float>::quiet_NaN();
   kernels().relative_bias_attention(o.args(c, 1));

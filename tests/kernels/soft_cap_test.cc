@@ -1,11 +1,11 @@
 // soft_cap of every instruction set against float64.
 #include "support/guarded_buffer.h"
 #include "support/isa_test.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
 using SoftCap = IsaTest;
 
 TEST_P(SoftCap, HoldsItsBoundOverTheWholeRange) {

@@ -4,6 +4,7 @@
 #include <thread>
 
 #include "models/registry.h"
+#include "support/bundled.h"
 #include "support/golden.h"
 #include "support/temporary_folder.h"
 #include "support/text_adapter_files.h"
@@ -13,7 +14,6 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTales = REDLINE_SOURCE_DIR "/assets/redline-tales";
 constexpr const char* kNames[] = {"tolstoy", "shelley", "shout", "lower"};
 
 std::string adapter_path(const std::string& name) { return kTales + "/adapters/" + name; }
@@ -27,7 +27,7 @@ TextEngineOptions with_rank(int64_t rank, ComputeType dtype = ComputeType::kF32)
   return options;
 }
 
-std::unique_ptr<TextEngine> open_tales(const TextEngineOptions& options) {
+std::unique_ptr<TextEngine> adapters_open_tales(const TextEngineOptions& options) {
   auto engine = open_engine(kTales, options);
   for (const char* name : kNames) {
     const Status loaded = engine->load_adapter(name, adapter_path(name));
@@ -60,7 +60,7 @@ std::vector<Reference> references() {
 }
 
 TEST(TextEngineAdapters, GenerateTheReferenceTexts) {
-  const auto engine = open_tales(with_rank(8));
+  const auto engine = adapters_open_tales(with_rank(8));
   const std::vector<Reference> all = references();
   ASSERT_EQ(all.size(), 8u);
   for (const Reference& r : all) {
@@ -72,7 +72,7 @@ TEST(TextEngineAdapters, GenerateTheReferenceTexts) {
 
 // All references at once, and the model without adapters among them: requests of one step have their own.
 TEST(TextEngineAdapters, RequestsOfOneBatchHaveTheirOwn) {
-  const auto engine = open_tales(with_rank(8));
+  const auto engine = adapters_open_tales(with_rank(8));
   GenerateRequest plain = references()[0].request;
   plain.adapters.clear();
   const auto alone = engine->generate(plain);
@@ -110,7 +110,7 @@ std::vector<std::vector<float>> run_batch(TextEngine& engine, const std::vector<
 
 // In float32 to the bit: chunks of different adapters, of two at once, and of none in one step, twice.
 TEST(TextEngineAdapters, ABatchHasTheBitsOfEachAlone) {
-  const auto engine = open_tales(with_rank(16));
+  const auto engine = adapters_open_tales(with_rank(16));
   const std::vector<AdapterWeights> adapters = {
       {{"shout", 1.0}}, {}, {{"tolstoy", 0.5}, {"lower", -0.25}}, {{"shout", 1.0}}, {{"shout", 0.5}}};
   const std::vector<std::vector<int32_t>> prompts = {
@@ -190,7 +190,7 @@ TEST(TextEngineAdapters, CompiledEqualsTheInterpreter) {
 }
 
 TEST(TextEngineAdapters, WhatDoesNotFitIsNamed) {
-  const auto engine = open_tales(with_rank(12));
+  const auto engine = adapters_open_tales(with_rank(12));
   const auto message = [](const Status& status) { return status.message(); };
   EXPECT_EQ(engine->load_adapter("x", "/none").code(), Code::not_found);
   EXPECT_THAT(message(engine->load_adapter("x", "/none")), HasSubstr("adapter /none: no such file or folder"));
@@ -221,7 +221,7 @@ TEST(TextEngineAdapters, WhatDoesNotFitIsNamed) {
 
 // A sequence keeps an adapter that is unloaded, and the name is free again.
 TEST(TextEngineAdapters, UnloadedAdaptersLiveAsLongAsTheirSequences) {
-  const auto engine = open_tales(with_rank(8));
+  const auto engine = adapters_open_tales(with_rank(8));
   const std::vector<int32_t> prompt = {0, 406, 425, 261, 379};
   auto sequence = engine->new_sequence({{"shout", 1.0}});
   ASSERT_TRUE(sequence.ok());
@@ -251,7 +251,7 @@ TEST(TextEngineAdapters, EmptySitesChangeNothing) {
 
 // A state with an adapter is that of the adapter that was loaded when it was computed.
 TEST(TextEngineAdapters, AnAdapterThatIsLoadedAgainSharesNoState) {
-  const auto engine = open_tales(with_rank(8));
+  const auto engine = adapters_open_tales(with_rank(8));
   const Reference r = references()[0];
   ASSERT_TRUE(engine->load_adapter("mine", adapter_path(r.adapter)).ok());
   GenerateRequest request = r.request;

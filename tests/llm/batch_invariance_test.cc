@@ -7,19 +7,18 @@
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "redline/text.h"
+#include "support/bundled.h"
 #include "support/golden.h"
 
 namespace redline::testing {
 namespace {
 
-const std::string kTales = REDLINE_SOURCE_DIR "/assets/redline-tales";
-
-struct Text {
+struct BatchInvarianceText {
   std::vector<int32_t> prompt, more;  ///< `more` is appended token by token
 };
-std::vector<Text> texts(const TextEngine& engine, size_t count, int64_t longest) {
+std::vector<BatchInvarianceText> texts(const TextEngine& engine, size_t count, int64_t longest) {
   const auto vocab = static_cast<int32_t>(engine.info().vocab_size);
-  std::vector<Text> all(count);
+  std::vector<BatchInvarianceText> all(count);
   for (size_t i = 0; i < count; ++i) {
     const auto n = static_cast<int32_t>(i);
     const int64_t length = 1 + (n * 13 + 40) % longest;
@@ -30,7 +29,8 @@ std::vector<Text> texts(const TextEngine& engine, size_t count, int64_t longest)
 }
 
 /// Logits after the prompt and after each further token, of all sequences in common steps; prompts in chunks of `chunk`.
-std::vector<std::vector<float>> run(TextEngine& engine, std::span<const Text> texts, int64_t chunk) {
+std::vector<std::vector<float>> run_batch_invariance(TextEngine& engine, std::span<const BatchInvarianceText> texts,
+                                                     int64_t chunk) {
   const auto vocab = static_cast<size_t>(engine.info().vocab_size);
   std::vector<std::unique_ptr<Sequence>> sequences;
   std::vector<std::vector<float>> logits(texts.size());
@@ -68,21 +68,21 @@ bool same_bits(const std::vector<float>& a, const std::vector<float>& b) {
   return a.size() == b.size() && std::memcmp(a.data(), b.data(), a.size() * sizeof(float)) == 0;
 }
 
-void check(const std::string& path, TextEngineOptions options, int64_t longest) {
+void check_batch_invariance(const std::string& path, TextEngineOptions options, int64_t longest) {
   options.threads = 1;
   options.max_batch_tokens = 1024;
   options.prefix_cache = false;
   const auto alone = open_engine(path, options);
   ASSERT_TRUE(alone);
   longest = std::min(longest, alone->info().context - 4);
-  const std::vector<Text> all = texts(*alone, 64, longest);
+  const std::vector<BatchInvarianceText> all = texts(*alone, 64, longest);
   std::vector<std::vector<float>> want;
-  for (const Text& text : all) want.push_back(run(*alone, {&text, 1}, longest)[0]);
+  for (const BatchInvarianceText& text : all) want.push_back(run_batch_invariance(*alone, {&text, 1}, longest)[0]);
   for (const int threads : {1, 2}) {
     options.threads = threads;
     const auto engine = open_engine(path, options);
     const auto compare = [&](size_t count, int64_t chunk) {
-      const auto got = run(*engine, std::span(all).first(count), chunk);
+      const auto got = run_batch_invariance(*engine, std::span(all).first(count), chunk);
       for (size_t i = 0; i < count; ++i)
         EXPECT_TRUE(same_bits(got[i], want[i])) << path << ": sequence " << i << " of " << count << ", chunks of "
                                                 << chunk << ", " << threads << " threads";
@@ -112,20 +112,21 @@ std::vector<TextEngineOptions> promised() {
 TEST(BatchInvariance, GoldenModels) {
   for (const std::string model : {"llama_gqa", "llama_hd80", "mistral_window1", "qwen2_layer_types",
                                   "qwen3_bias_window", "smollm2", "llama_hidden36_hd48"})
-    for (const TextEngineOptions& options : promised()) check(golden_root() + "/" + model, options, 60);
+    for (const TextEngineOptions& options : promised())
+      check_batch_invariance(golden_root() + "/" + model, options, 60);
 }
 
 TEST(BatchInvariance, WeightTypes) {
   const std::string folder = REDLINE_SHARED_DIR "/models/quant-vectors/tiny-";
   if (read_text(folder + "Q4_0.gguf").empty()) GTEST_SKIP() << folder << "*.gguf are not there";
   for (const std::string type : {"BF16", "F16", "Q4_0", "Q8_0", "Q4_K_M", "IQ4_XS"})
-    for (const TextEngineOptions& options : promised()) check(folder + type + ".gguf", options, 24);
+    for (const TextEngineOptions& options : promised()) check_batch_invariance(folder + type + ".gguf", options, 24);
 }
 
 TEST(BatchInvariance, BundledModel) {
   for (TextEngineOptions options : promised()) {
     options.context = 200;
-    check(kTales, options, 60);
+    check_batch_invariance(kTales, options, 60);
   }
 }
 

@@ -9,6 +9,7 @@
 #include "base/error.h"
 #include "kernels/cpu/cpu_kernels.h"
 #include "redline/text.h"
+#include "support/bundled.h"
 #include "support/golden.h"
 
 namespace redline {
@@ -16,10 +17,9 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
-const std::string kGolden = REDLINE_GOLDEN_DIR "/";
+const std::string kBatchGolden = REDLINE_GOLDEN_DIR "/";
 
-std::unique_ptr<TextEngine> open(const std::string& path, TextEngineOptions options) {
+std::unique_ptr<TextEngine> open_batch(const std::string& path, TextEngineOptions options) {
   auto engine = TextEngine::open(path, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return std::move(engine).value();
@@ -40,7 +40,7 @@ double difference(std::span<const float> got, std::span<const float> want) {
 /// Plays random steps: chunks of prompts, single tokens and tokens to verify of up to seven sequences in any mix, some
 /// cut back or begun anew in between. After each step every wanted row is compared with the same tokens, in one piece,
 /// in a sequence that is alone in `alone`. Returns the largest difference.
-double play(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
+double play_batch(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
   struct Pair {
     std::unique_ptr<Sequence> in_batch, by_itself;
   };
@@ -102,11 +102,11 @@ double play(TextEngine& batched, TextEngine& alone, int steps, uint32_t seed) {
 }
 
 const std::string kCases[] = {kTales,
-                              kGolden + "llama_gqa",
-                              kGolden + "mistral_window",
-                              kGolden + "qwen2_layer_types",
-                              kGolden + "qwen3",
-                              kGolden + "rope_dynamic"};
+                              kBatchGolden + "llama_gqa",
+                              kBatchGolden + "mistral_window",
+                              kBatchGolden + "qwen2_layer_types",
+                              kBatchGolden + "qwen3",
+                              kBatchGolden + "rope_dynamic"};
 // The bound of docs/numerics.md for one run against the exact answer; two runs differ by twice that at most.
 double auto_bound(const TextEngine& engine) {
   const auto rounding = testing::auto_rounding(engine.info().weight_types);
@@ -123,10 +123,10 @@ TextEngineOptions options_of(int threads, ComputeType dtype) {
 
 TEST(Batch, InFloat32EverySequenceHasTheBitsItHasAloneOnAnyNumberOfThreads) {
   for (const std::string& model : kCases) {
-    const auto alone = open(model, options_of(1, ComputeType::kF32));
+    const auto alone = open_batch(model, options_of(1, ComputeType::kF32));
     for (const int threads : {1, 2, 3}) {
-      const auto batched = open(model, options_of(threads, ComputeType::kF32));
-      EXPECT_EQ(play(*batched, *alone, model == kTales ? 12 : 40, static_cast<uint32_t>(threads)), 0)
+      const auto batched = open_batch(model, options_of(threads, ComputeType::kF32));
+      EXPECT_EQ(play_batch(*batched, *alone, model == kTales ? 12 : 40, static_cast<uint32_t>(threads)), 0)
           << model << ", " << threads << " threads";
     }
   }
@@ -135,9 +135,9 @@ TEST(Batch, InFloat32EverySequenceHasTheBitsItHasAloneOnAnyNumberOfThreads) {
 TEST(Batch, UnderAutoEverySequenceStaysWithinItsRounding) {
   double worst = 0;
   for (const std::string& model : kCases) {
-    const auto alone = open(model, options_of(1, ComputeType::kAuto));
-    const auto batched = open(model, options_of(2, ComputeType::kAuto));
-    const double d = play(*batched, *alone, model == kTales ? 12 : 40, 7);
+    const auto alone = open_batch(model, options_of(1, ComputeType::kAuto));
+    const auto batched = open_batch(model, options_of(2, ComputeType::kAuto));
+    const double d = play_batch(*batched, *alone, model == kTales ? 12 : 40, 7);
     EXPECT_LE(d, auto_bound(*alone)) << model;
     worst = std::max(worst, d);
   }
@@ -147,8 +147,9 @@ TEST(Batch, UnderAutoEverySequenceStaysWithinItsRounding) {
 TEST(Batch, TheInterpreterTakesBatchesToo) {
   TextEngineOptions options = options_of(1, ComputeType::kF32);
   options.use_interpreter = true;
-  const auto alone = open(kGolden + "llama_gqa", options), batched = open(kGolden + "llama_gqa", options);
-  EXPECT_EQ(play(*batched, *alone, 8, 5), 0);
+  const auto alone = open_batch(kBatchGolden + "llama_gqa", options),
+             batched = open_batch(kBatchGolden + "llama_gqa", options);
+  EXPECT_EQ(play_batch(*batched, *alone, 8, 5), 0);
 }
 
 TEST(Batch, AStepMayBeAsLargeAsItsLimits) {
@@ -156,7 +157,7 @@ TEST(Batch, AStepMayBeAsLargeAsItsLimits) {
   options.threads = 2;
   options.context = 8;
   options.max_sequences = 100;
-  const auto engine = open(kGolden + "llama_gqa", options);
+  const auto engine = open_batch(kBatchGolden + "llama_gqa", options);
   const BatchLimits limits = engine->batch_limits();
   EXPECT_EQ(limits.tokens, 512);
   EXPECT_EQ(limits.sequences, 100);
@@ -196,7 +197,8 @@ TEST(Batch, WhatIsWrongWithAnEntryIsSaidAndNothingIsAppended) {
   TextEngineOptions options;
   options.threads = 1;
   options.context = 6;
-  const auto engine = open(kGolden + "llama_gqa", options), other = open(kGolden + "llama_gqa", options);
+  const auto engine = open_batch(kBatchGolden + "llama_gqa", options),
+             other = open_batch(kBatchGolden + "llama_gqa", options);
   const auto a = engine->new_sequence().value(), b = engine->new_sequence().value(), c = other->new_sequence().value();
   const std::vector<int32_t> two = {1, 2}, five = {1, 2, 3, 4, 5}, bad = {1, 1 << 20};
   ASSERT_TRUE(a->forward(two).ok());
@@ -228,7 +230,7 @@ TEST(Batch, APoolThatRunsOutLeavesEverySequenceAsItWas) {
   options.threads = 2;
   options.dtype = ComputeType::kF32;
   options.cache_tokens = 90;  // three pages
-  const auto engine = open(kTales, options);
+  const auto engine = open_batch(kTales, options);
   const auto a = engine->new_sequence().value(), b = engine->new_sequence().value();
   std::vector<int32_t> many(40);
   for (size_t i = 0; i < many.size(); ++i) many[i] = static_cast<int32_t>(3 * i + 1);
@@ -269,7 +271,7 @@ TEST(Batch, ThreadsWithSequencesOfTheirOwnDoNotDisturbEachOther) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
-  const auto engine = open(kGolden + "llama_gqa", options);
+  const auto engine = open_batch(kBatchGolden + "llama_gqa", options);
   const std::vector<int32_t> tokens = {1, 2, 3, 4, 5, 6, 7};
   std::vector<float> want;
   {

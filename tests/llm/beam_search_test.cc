@@ -4,13 +4,14 @@
 #include <cmath>
 
 #include "redline/text.h"
+#include "support/bundled.h"
 
 namespace redline {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-std::unique_ptr<TextEngine> open(const std::string& path, int64_t max_sequences = 64) {
+std::unique_ptr<TextEngine> open_beam_search(const std::string& path, int64_t max_sequences = 64) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;  // a sequence has the same bits in any batch
@@ -20,10 +21,9 @@ std::unique_ptr<TextEngine> open(const std::string& path, int64_t max_sequences 
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return std::move(engine).value();
 }
-const std::string kGolden = REDLINE_GOLDEN_DIR "/llama_gqa";
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
+const std::string kBeamSearchGolden = REDLINE_GOLDEN_DIR "/llama_gqa";
 
-struct Text {
+struct BeamSearchText {
   std::vector<int32_t> tokens;
   double logprob = 0;
 };
@@ -42,16 +42,16 @@ std::vector<double> logprobs_after(TextEngine& engine, const std::vector<int32_t
   return result;
 }
 
-double score(const Text& text, size_t prompt, double penalty) {
+double score(const BeamSearchText& text, size_t prompt, double penalty) {
   return text.logprob / std::pow(double(prompt + text.tokens.size()), penalty);
 }
 
-std::vector<Text> search_by_hand(TextEngine& engine, const BeamSearchRequest& request) {
-  std::vector<Text> beams(1), ended;
+std::vector<BeamSearchText> search_by_hand(TextEngine& engine, const BeamSearchRequest& request) {
+  std::vector<BeamSearchText> beams(1), ended;
   const std::vector<int32_t>& stops = engine.info().stop_tokens;
   for (int64_t step = 0; step < request.max_tokens; ++step) {
-    std::vector<Text> next;
-    for (const Text& beam : beams) {
+    std::vector<BeamSearchText> next;
+    for (const BeamSearchText& beam : beams) {
       const std::vector<double> logprobs = logprobs_after(engine, request.prompt, beam.tokens);
       std::vector<int32_t> order(logprobs.size());
       for (size_t i = 0; i < order.size(); ++i) order[i] = int32_t(i);
@@ -59,7 +59,7 @@ std::vector<Text> search_by_hand(TextEngine& engine, const BeamSearchRequest& re
                        [&](int32_t a, int32_t b) { return logprobs[size_t(a)] > logprobs[size_t(b)]; });
       order.resize(std::min(order.size(), size_t(2 * request.beam_width)));
       for (const int32_t id : order) {
-        Text text = beam;
+        BeamSearchText text = beam;
         text.logprob += logprobs[size_t(id)];
         if (std::count(stops.begin(), stops.end(), id) > 0 && !request.ignore_stop_tokens) {
           ended.push_back(text);
@@ -69,12 +69,13 @@ std::vector<Text> search_by_hand(TextEngine& engine, const BeamSearchRequest& re
         }
       }
     }
-    std::stable_sort(next.begin(), next.end(), [](const Text& a, const Text& b) { return a.logprob > b.logprob; });
+    std::stable_sort(next.begin(), next.end(),
+                     [](const BeamSearchText& a, const BeamSearchText& b) { return a.logprob > b.logprob; });
     next.resize(std::min(next.size(), size_t(request.beam_width)));
     beams = next;
   }
   ended.insert(ended.end(), beams.begin(), beams.end());
-  std::stable_sort(ended.begin(), ended.end(), [&](const Text& a, const Text& b) {
+  std::stable_sort(ended.begin(), ended.end(), [&](const BeamSearchText& a, const BeamSearchText& b) {
     return score(a, request.prompt.size(), request.length_penalty) >
            score(b, request.prompt.size(), request.length_penalty);
   });
@@ -82,7 +83,8 @@ std::vector<Text> search_by_hand(TextEngine& engine, const BeamSearchRequest& re
   return ended;
 }
 
-void expect_same(const std::vector<Beam>& beams, const std::vector<Text>& texts, const BeamSearchRequest& request) {
+void expect_same(const std::vector<Beam>& beams, const std::vector<BeamSearchText>& texts,
+                 const BeamSearchRequest& request) {
   ASSERT_EQ(beams.size(), texts.size());
   for (size_t i = 0; i < beams.size(); ++i) {
     EXPECT_EQ(beams[i].tokens, texts[i].tokens) << "beam " << i;
@@ -94,7 +96,7 @@ void expect_same(const std::vector<Beam>& beams, const std::vector<Text>& texts,
 }
 
 TEST(BeamSearch, IsThatOfTheDefinition) {
-  const auto engine = open(kGolden);
+  const auto engine = open_beam_search(kBeamSearchGolden);
   BeamSearchRequest request;
   request.prompt = {1, 5, 9, 2, 17};
   request.max_tokens = 6;
@@ -111,26 +113,27 @@ TEST(BeamSearch, IsThatOfTheDefinition) {
 }
 
 TEST(BeamSearch, FindsTheBestOfAllTexts) {
-  const auto engine = open(kGolden);
+  const auto engine = open_beam_search(kBeamSearchGolden);
   BeamSearchRequest request;
   request.prompt = {3, 1, 4};
   request.beam_width = engine->info().vocab_size;  // no beginning is dropped
   request.max_tokens = 2;
   request.ignore_stop_tokens = true;
-  std::vector<Text> all;
+  std::vector<BeamSearchText> all;
   const std::vector<double> first = logprobs_after(*engine, request.prompt, {});
   for (size_t a = 0; a < first.size(); ++a) {
     const std::vector<double> second = logprobs_after(*engine, request.prompt, {int32_t(a)});
     for (size_t b = 0; b < second.size(); ++b) all.push_back({{int32_t(a), int32_t(b)}, first[a] + second[b]});
   }
-  std::stable_sort(all.begin(), all.end(), [](const Text& a, const Text& b) { return a.logprob > b.logprob; });
+  std::stable_sort(all.begin(), all.end(),
+                   [](const BeamSearchText& a, const BeamSearchText& b) { return a.logprob > b.logprob; });
   const auto beams = beam_search(*engine, request);
   ASSERT_TRUE(beams.ok()) << beams.status().to_string();
   for (size_t i = 0; i < 20; ++i) EXPECT_EQ((*beams)[i].tokens, all[i].tokens) << i;
 }
 
 TEST(BeamSearch, OneBeamIsGreedy) {
-  const auto engine = open(kTales);
+  const auto engine = open_beam_search(kTales);
   GenerateRequest greedy;
   greedy.prompt = engine->encode("Once upon a time").value();
   greedy.sampling.temperature = 0;
@@ -149,7 +152,7 @@ TEST(BeamSearch, OneBeamIsGreedy) {
 }
 
 TEST(BeamSearch, BeamsShareThePagesOfThePrompt) {
-  const auto engine = open(kTales);
+  const auto engine = open_beam_search(kTales);
   BeamSearchRequest request;
   for (int i = 0; i < 90; ++i) request.prompt.push_back(20 + i);
   request.beam_width = 8;
@@ -167,7 +170,7 @@ TEST(BeamSearch, BeamsShareThePagesOfThePrompt) {
 }
 
 TEST(BeamSearch, EndsWhenItIsToldTo) {
-  const auto engine = open(kTales);
+  const auto engine = open_beam_search(kTales);
   BeamSearchRequest request;
   request.prompt = engine->encode("Once upon a time").value();
   const auto beams = beam_search(*engine, request, [](int64_t tokens) { return tokens < 3; }).value();
@@ -181,7 +184,7 @@ TEST(BeamSearch, EndsWhenItIsToldTo) {
 }
 
 TEST(BeamSearch, ManyBeamsTakeSeveralSteps) {
-  const auto wide = open(kGolden), narrow = open(kGolden, 2);
+  const auto wide = open_beam_search(kBeamSearchGolden), narrow = open_beam_search(kBeamSearchGolden, 2);
   BeamSearchRequest request;
   request.prompt = {1, 2, 3};
   request.beam_width = 5;
@@ -193,7 +196,7 @@ TEST(BeamSearch, ManyBeamsTakeSeveralSteps) {
 }
 
 TEST(BeamSearch, WrongRequestsAreNamed) {
-  const auto engine = open(kGolden);
+  const auto engine = open_beam_search(kBeamSearchGolden);
   const auto message = [&](BeamSearchRequest request) {
     const auto beams = beam_search(*engine, request);
     EXPECT_EQ(beams.status().code(), Code::invalid_argument);

@@ -10,10 +10,10 @@
 namespace redline {
 namespace {
 
-constexpr size_t kVocab = 50003;
+constexpr size_t kCandidatesVocab = 50003;
 
 void expect_top_p(const char* name, const std::vector<float>& logits, float temperature) {
-  Candidates all;
+  Candidates all(*cpu_kernels().value());
   all.reserve(logits.size());
   for (const double p : {1e-6, 0.2, 0.9, 0.95, 0.999}) {
     all.clear();
@@ -22,13 +22,13 @@ void expect_top_p(const char* name, const std::vector<float>& logits, float temp
     const std::vector<float> weights(all.weights().begin(), all.weights().end());
     std::vector<Candidate> order(all.tokens().begin(), all.tokens().end());
     std::sort(order.begin(), order.end(), likelier);
-    double total = 0, sum = 0;
-    for (const float w : weights) total += w;
+    int64_t total = 0, sum = 0;
+    for (const float w : weights) total += weight_units(w);
     std::vector<int32_t> want;
     for (const Candidate& token : order) {
       want.push_back(token.id);
-      sum += weights[static_cast<size_t>(token.id)];
-      if (sum >= p * total * (1 - 1e-12)) break;  // sums in another order
+      sum += weight_units(weights[static_cast<size_t>(token.id)]);
+      if (static_cast<double>(sum) >= p * static_cast<double>(total)) break;
     }
     std::sort(want.begin(), want.end());
     all.keep_top_p(p);
@@ -42,12 +42,12 @@ void expect_top_p(const char* name, const std::vector<float>& logits, float temp
 TEST(Candidates, TopPOfLargeVocabularies) {
   std::mt19937 random(3);
   std::normal_distribution<float> normal;
-  std::vector<float> flat(kVocab), levels(kVocab);
+  std::vector<float> flat(kCandidatesVocab), levels(kCandidatesVocab);
   for (float& x : flat) x = normal(random);
   for (float& x : levels) x = std::round(2 * normal(random));
   std::vector<float> peaked = flat, masked = flat, outlier = flat;
-  for (int i = 0; i < 50; ++i) peaked[random() % kVocab] = 12 + normal(random);
-  for (size_t i = 0; i < kVocab; ++i)
+  for (int i = 0; i < 50; ++i) peaked[random() % kCandidatesVocab] = 12 + normal(random);
+  for (size_t i = 0; i < kCandidatesVocab; ++i)
     if (random() % 10 != 0) masked[i] = -1e30f;
   outlier[7] = 80;
   for (const float temperature : {0.5f, 1.0f, 3.0f}) {
@@ -56,7 +56,7 @@ TEST(Candidates, TopPOfLargeVocabularies) {
     expect_top_p("peaked", peaked, temperature);
     expect_top_p("masked", masked, temperature);
     expect_top_p("outlier", outlier, temperature);
-    expect_top_p("equal", std::vector<float>(kVocab, 1.5f), temperature);
+    expect_top_p("equal", std::vector<float>(kCandidatesVocab, 1.5f), temperature);
   }
 }
 

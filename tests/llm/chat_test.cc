@@ -7,17 +7,17 @@
 #include <fstream>
 
 #include "redline/text.h"
+#include "support/bundled.h"
 
 namespace redline {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
-constexpr const char* kTales = REDLINE_SOURCE_DIR "/assets/redline-tales";
 constexpr ChatInput kHello{R"([{"role": "user", "content": "Hi"}])", "", ""};
 
 TEST(EngineChat, RendersWithTheTemplateOfTheModel) {
-  for (const char* path : {kTales, REDLINE_TALES_GGUF}) {
+  for (const std::string& path : {kTales, std::string(REDLINE_TALES_GGUF)}) {
     SCOPED_TRACE(path);
     const auto engine = TextEngine::open(path);
     ASSERT_TRUE(engine.ok()) << engine.status().message();

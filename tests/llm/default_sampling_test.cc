@@ -10,13 +10,13 @@
 namespace redline {
 namespace {
 
-const std::string kGolden = REDLINE_GOLDEN_DIR "/llama_gqa";
+const std::string kDefaultSamplingGolden = REDLINE_GOLDEN_DIR "/llama_gqa";
 
 Result<SamplingOptions> defaults_with(const char* generation) {
   const TestFolder folder;
-  for (const auto& entry : std::filesystem::directory_iterator(kGolden))
+  for (const auto& entry : std::filesystem::directory_iterator(kDefaultSamplingGolden))
     std::filesystem::create_symlink(entry.path(), folder / entry.path().filename().string());
-  write_file(folder / "generation_config.json", generation);
+  put_file(folder / "generation_config.json", generation);
   TextEngineOptions options;
   options.threads = 1;
   REDLINE_ASSIGN(const std::unique_ptr<TextEngine> engine, TextEngine::open(folder / "", options));
@@ -53,7 +53,7 @@ TEST(DefaultSampling, EdgesOfTheRanges) {
 TEST(Sessions, OfOneEngineComeAndGoOnSeveralThreads) {
   TextEngineOptions options;
   options.threads = 1;
-  auto engine = TextEngine::open(kGolden, options);
+  auto engine = TextEngine::open(kDefaultSamplingGolden, options);
   ASSERT_TRUE(engine.ok()) << engine.status().message();
   std::vector<std::thread> threads;
   for (int t = 0; t < 3; ++t)

@@ -6,13 +6,12 @@
 #include <thread>
 
 #include "redline/text.h"
+#include "support/bundled.h"
 
 namespace redline {
 namespace {
 
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
-
-std::unique_ptr<TextEngine> open(int threads) {
+std::unique_ptr<TextEngine> open_delivery(int threads) {
   TextEngineOptions options;
   options.threads = threads;
   options.dtype = ComputeType::kF32;  // a sequence has the same bits in any batch
@@ -70,13 +69,13 @@ void take(Output& out, Result<GenerateResult> result) {
 TEST(Delivery, TextsDoNotDependOnThreadsNorOnWhoRunsTheSteps) {
   std::vector<Output> want(16);
   {
-    const auto engine = open(1);
+    const auto engine = open_delivery(1);
     const auto requests = mixed(*engine);
     for (size_t i = 0; i < requests.size(); ++i) take(want[i], engine->generate(requests[i], collect(want[i])));
   }
   EXPECT_EQ(want[3].reason, FinishReason::kStop);
   for (const int threads : {1, 2, 3}) {
-    const auto engine = open(threads);
+    const auto engine = open_delivery(threads);
     const auto requests = mixed(*engine);
     std::vector<Output> got(16);
     std::vector<std::shared_ptr<Generation>> running;
@@ -98,7 +97,7 @@ TEST(Delivery, TextsDoNotDependOnThreadsNorOnWhoRunsTheSteps) {
 
 // The callback of a submitted request waits for the next step, which would never come if it had to wait for the callback.
 TEST(Delivery, CallbacksRunBesideTheNextStep) {
-  const auto engine = open(2);
+  const auto engine = open_delivery(2);
   GenerateRequest r;
   r.prompt = engine->encode("Once upon a time").value();
   r.max_tokens = 6;
@@ -122,7 +121,7 @@ TEST(Delivery, CallbacksRunBesideTheNextStep) {
 }
 
 TEST(Delivery, ACallbackThatEndsItsRequestIsNotCalledAgain) {
-  const auto engine = open(2);
+  const auto engine = open_delivery(2);
   GenerateRequest r;
   r.prompt = engine->encode("Once upon a time").value();
   r.max_tokens = 200;

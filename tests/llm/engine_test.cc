@@ -5,15 +5,14 @@
 
 #include "base/error.h"
 #include "redline/text.h"
+#include "support/bundled.h"
 
 namespace redline {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
-
-std::unique_ptr<TextEngine> open_tales(TextEngineOptions options = {}) {
+std::unique_ptr<TextEngine> engine_open_tales(TextEngineOptions options = {}) {
   options.threads = 2;
   auto engine = TextEngine::open(kTales, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
@@ -31,7 +30,7 @@ GenerateRequest greedy(const TextEngine& engine, std::string_view prompt, int64_
 TEST(TextEngine, APromptLongerThanTheContextIsAnErrorWithBothNumbers) {
   TextEngineOptions options;
   options.context = 8;
-  const auto engine = open_tales(options);
+  const auto engine = engine_open_tales(options);
   const auto result = engine->generate(greedy(*engine, "one two three four five six seven eight nine ten", 4));
   EXPECT_EQ(result.status().code(), Code::invalid_argument);
   EXPECT_THAT(result.status().message(), HasSubstr("tokens, the context holds 8"));
@@ -40,7 +39,7 @@ TEST(TextEngine, APromptLongerThanTheContextIsAnErrorWithBothNumbers) {
 TEST(TextEngine, AFullContextEndsTheTextAsContext) {
   TextEngineOptions options;
   options.context = 9;
-  const auto engine = open_tales(options);
+  const auto engine = engine_open_tales(options);
   const auto result = engine->generate(greedy(*engine, "Once upon a time", 100));
   ASSERT_TRUE(result.ok());
   EXPECT_EQ(result->reason, FinishReason::kContext);
@@ -49,7 +48,7 @@ TEST(TextEngine, AFullContextEndsTheTextAsContext) {
 }
 
 TEST(TextEngine, ThePiecesAreTheText) {
-  const auto engine = open_tales();
+  const auto engine = engine_open_tales();
   std::string text;
   int tokens = 0;
   const auto result = engine->generate(greedy(*engine, "Once upon a time", 30), [&](const TextPiece& piece) {
@@ -64,7 +63,7 @@ TEST(TextEngine, ThePiecesAreTheText) {
 }
 
 TEST(TextEngine, ReturningFalseCancels) {
-  const auto engine = open_tales();
+  const auto engine = engine_open_tales();
   int pieces = 0;
   const auto result =
       engine->generate(greedy(*engine, "Once upon a time", 100), [&](const TextPiece&) { return ++pieces < 3; });
@@ -75,7 +74,7 @@ TEST(TextEngine, ReturningFalseCancels) {
 }
 
 TEST(TextEngine, LogprobsAreOfTheDistributionAndTheGreedyTokenLeads) {
-  const auto engine = open_tales();
+  const auto engine = engine_open_tales();
   GenerateRequest request = greedy(*engine, "Once upon a time", 5);
   request.num_logprobs = 4;
   const auto result = engine->generate(request, [](const TextPiece& piece) {
@@ -96,7 +95,7 @@ TEST(TextEngine, LogprobsAreOfTheDistributionAndTheGreedyTokenLeads) {
 }
 
 TEST(TextEngine, SpecialTokensOfAPromptAreInertUnlessAskedAndTheFirstIsNotDoubled) {
-  const auto engine = open_tales();
+  const auto engine = engine_open_tales();
   const std::string chat = "<|endoftext|><|im_start|>user\nHi!<|im_end|>\n";
   const auto inert = engine->encode(chat, false).value(), parsed = engine->encode(chat, true).value();
   EXPECT_EQ(inert[0], 0);
@@ -107,7 +106,7 @@ TEST(TextEngine, SpecialTokensOfAPromptAreInertUnlessAskedAndTheFirstIsNotDouble
 }
 
 TEST(TextEngine, BadRequestsAreNamed) {
-  const auto engine = open_tales();
+  const auto engine = engine_open_tales();
   GenerateRequest request = greedy(*engine, "x", 4);
   request.stop = {""};
   EXPECT_EQ(engine->generate(request).status().code(), Code::invalid_argument);
@@ -135,7 +134,7 @@ TEST(TextEngine, OptionsOutOfRangeAreNamed) {
 TEST(TextEngine, ASessionThatRunsFullSaysHowMuchIsTaken) {
   TextEngineOptions options;
   options.context = 4;
-  const auto engine = open_tales(options);
+  const auto engine = engine_open_tales(options);
   const auto sequence = engine->new_sequence().value();
   const std::vector<int32_t> tokens = {0, 5, 6};
   ASSERT_TRUE(sequence->forward(tokens).ok());

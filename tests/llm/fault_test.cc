@@ -4,13 +4,12 @@
 #include <random>
 
 #include "llm/llm_engine.h"
+#include "support/bundled.h"
 
 namespace redline::testing {
 namespace {
 
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
-
-std::unique_ptr<LlmEngine> open(const std::string& path, bool prefix_cache) {
+std::unique_ptr<LlmEngine> open_fault(const std::string& path, bool prefix_cache) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
@@ -40,9 +39,9 @@ std::vector<GenerateRequest> requests_for(const TextEngine& engine) {
   return requests;
 }
 
-void check(const std::string& path, bool prefix_cache) {
+void check_fault(const std::string& path, bool prefix_cache) {
   SCOPED_TRACE(path);
-  const auto opened = open(path, prefix_cache);
+  const auto opened = open_fault(path, prefix_cache);
   TextEngine* const engine = opened.get();
   Stepper& stepper = opened->stepper();
   const auto requests = requests_for(*engine);
@@ -84,15 +83,15 @@ void check(const std::string& path, bool prefix_cache) {
 
 TEST(Faults, RefusedPagesEndRequestsOrDelayThemAndNothingLeaks) {
   for (const bool prefix_cache : {true, false}) {
-    check(kTales, prefix_cache);
+    check_fault(kTales, prefix_cache);
     for (const std::string model : {"mistral_window", "qwen2_layer_types"})
-      check(std::string(REDLINE_GOLDEN_DIR) + "/" + model, prefix_cache);
+      check_fault(std::string(REDLINE_GOLDEN_DIR) + "/" + model, prefix_cache);
   }
 }
 
 // All pages are refused: no request hangs, and a sequence of the caller is unchanged.
 TEST(Faults, WithoutAnyPageEveryRequestFails) {
-  const auto opened = open(kTales, true);
+  const auto opened = open_fault(kTales, true);
   TextEngine* const engine = opened.get();
   Stepper& stepper = opened->stepper();
   const auto requests = requests_for(*engine);

@@ -8,17 +8,17 @@
 
 #include "base/error.h"
 #include "redline/text.h"
+#include "support/bundled.h"
 
 namespace redline {
 namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
 const std::vector<std::string> kPrompts = {"Once upon a time", "The dog", "One day, a big",
                                            "Lily and Tom went to the park", "In the garden there was"};
 
-std::unique_ptr<TextEngine> open(TextEngineOptions options = {}) {
+std::unique_ptr<TextEngine> open_generation(TextEngineOptions options = {}) {
   options.threads = options.runtime ? 0 : 2;
   options.dtype = ComputeType::kF32;  // a sequence has the same bits in any batch
   auto engine = TextEngine::open(kTales, options);
@@ -26,7 +26,7 @@ std::unique_ptr<TextEngine> open(TextEngineOptions options = {}) {
   return std::move(engine).value();
 }
 
-GenerateRequest request(const TextEngine& engine, const std::string& prompt, int64_t max_tokens) {
+GenerateRequest generation_request(const TextEngine& engine, const std::string& prompt, int64_t max_tokens) {
   GenerateRequest r;
   r.prompt = engine.encode(prompt).value();
   r.sampling.temperature = 1;
@@ -38,20 +38,20 @@ GenerateRequest request(const TextEngine& engine, const std::string& prompt, int
 
 /// What each prompt gives when nothing else runs.
 std::vector<std::vector<int32_t>> alone(int64_t max_tokens) {
-  const auto engine = open();
+  const auto engine = open_generation();
   std::vector<std::vector<int32_t>> texts;
   for (const std::string& prompt : kPrompts)
-    texts.push_back(engine->generate(request(*engine, prompt, max_tokens)).value().tokens);
+    texts.push_back(engine->generate(generation_request(*engine, prompt, max_tokens)).value().tokens);
   return texts;
 }
 
 TEST(Generation, SubmittedRequestsGiveWhatTheyGiveAlone) {
   const auto want = alone(40);
-  const auto engine = open();
+  const auto engine = open_generation();
   std::vector<std::shared_ptr<Generation>> running;
   std::vector<std::string> texts(kPrompts.size());
   for (size_t i = 0; i < kPrompts.size(); ++i) {
-    auto submitted = engine->submit(request(*engine, kPrompts[i], 40), [&texts, i](const TextPiece& piece) {
+    auto submitted = engine->submit(generation_request(*engine, kPrompts[i], 40), [&texts, i](const TextPiece& piece) {
       texts[i] += piece.text;
       return true;
     });
@@ -71,11 +71,12 @@ TEST(Generation, SubmittedRequestsGiveWhatTheyGiveAlone) {
 
 TEST(Generation, CallsFromSeveralThreadsShareSteps) {
   const auto want = alone(30);
-  const auto engine = open();
+  const auto engine = open_generation();
   std::vector<std::vector<int32_t>> got(kPrompts.size());
   std::vector<std::thread> threads;
   for (size_t i = 0; i < kPrompts.size(); ++i)
-    threads.emplace_back([&, i] { got[i] = engine->generate(request(*engine, kPrompts[i], 30)).value().tokens; });
+    threads.emplace_back(
+        [&, i] { got[i] = engine->generate(generation_request(*engine, kPrompts[i], 30)).value().tokens; });
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(got, want);
 }
@@ -85,9 +86,10 @@ TEST(Generation, ASmallCacheDelaysRequestsButLosesNone) {
   const auto want = alone(100);
   TextEngineOptions options;
   options.cache_tokens = 8 * 32;
-  const auto engine = open(options);
+  const auto engine = open_generation(options);
   std::vector<std::shared_ptr<Generation>> running;
-  for (const std::string& prompt : kPrompts) running.push_back(engine->submit(request(*engine, prompt, 100)).value());
+  for (const std::string& prompt : kPrompts)
+    running.push_back(engine->submit(generation_request(*engine, prompt, 100)).value());
   for (size_t i = 0; i < kPrompts.size(); ++i) {
     const auto result = running[i]->wait();
     ASSERT_TRUE(result.ok()) << result.status().to_string();
@@ -99,11 +101,11 @@ TEST(Generation, ASmallCacheDelaysRequestsButLosesNone) {
 TEST(Generation, ARequestThatNeverFitsFailsAndTheNextOneRuns) {
   TextEngineOptions options;
   options.cache_tokens = 32;
-  const auto engine = open(options);
+  const auto engine = open_generation(options);
   std::string prompt;
   for (int i = 0; i < 60; ++i) prompt += "the dog ";
-  const auto long_one = engine->submit(request(*engine, prompt, 5)).value();
-  const auto short_one = engine->submit(request(*engine, "The dog", 5)).value();
+  const auto long_one = engine->submit(generation_request(*engine, prompt, 5)).value();
+  const auto short_one = engine->submit(generation_request(*engine, "The dog", 5)).value();
   const Status failed = long_one->wait().status();
   EXPECT_EQ(failed.code(), Code::out_of_memory);
   EXPECT_THAT(failed.message(), HasSubstr("more pages of 32 tokens are needed, 1 of 1 are free"));
@@ -111,10 +113,10 @@ TEST(Generation, ARequestThatNeverFitsFailsAndTheNextOneRuns) {
 }
 
 TEST(Generation, CancelEndsARequestFromAnyThread) {
-  const auto engine = open();
+  const auto engine = open_generation();
   std::atomic<int> pieces{0};
   const auto running = engine
-                           ->submit(request(*engine, kPrompts[0], 4000),
+                           ->submit(generation_request(*engine, kPrompts[0], 4000),
                                     [&](const TextPiece&) {
                                       ++pieces;
                                       return true;
@@ -127,13 +129,13 @@ TEST(Generation, CancelEndsARequestFromAnyThread) {
   EXPECT_EQ(result->reason, FinishReason::kCancelled);
   EXPECT_GE(result->tokens.size(), 3u);
   // A handle that is dropped cancels too.
-  std::ignore = engine->submit(request(*engine, kPrompts[0], 4000));
-  EXPECT_TRUE(engine->generate(request(*engine, kPrompts[1], 3)).ok());
+  std::ignore = engine->submit(generation_request(*engine, kPrompts[0], 4000));
+  EXPECT_TRUE(engine->generate(generation_request(*engine, kPrompts[1], 3)).ok());
 }
 
 TEST(Generation, ARequestThatIsLateEndsWithWhatItHas) {
-  const auto engine = open();
-  GenerateRequest late = request(*engine, kPrompts[0], 4000);
+  const auto engine = open_generation();
+  GenerateRequest late = generation_request(*engine, kPrompts[0], 4000);
   late.timeout_ms = 1e-6;
   auto result = engine->generate(late);
   ASSERT_TRUE(result.ok()) << result.status().to_string();
@@ -155,8 +157,8 @@ TEST(Generation, ARequestThatIsLateEndsWithWhatItHas) {
 }
 
 TEST(Generation, StatsCountRequestsTokensAndSteps) {
-  const auto engine = open();
-  const GenerateRequest first = request(*engine, kPrompts[0], 5);
+  const auto engine = open_generation();
+  const GenerateRequest first = generation_request(*engine, kPrompts[0], 5);
   const auto prompt = std::ssize(first.prompt);
   EngineStats inside;
   ASSERT_TRUE(engine
@@ -191,12 +193,13 @@ TEST(Generation, CacheMemoryBoundsThePages) {
   EXPECT_THAT(status.message(), HasSubstr("cache_memory 1: one page of 32 tokens"));
   options.cache_memory = 0;
   options.cache_tokens = 32;
-  const int64_t page_bytes = open(options)->memory().kv_cache / open(options)->info().context * 32;
+  const int64_t page_bytes =
+      open_generation(options)->memory().kv_cache / open_generation(options)->info().context * 32;
   options.cache_tokens = 0;
   options.cache_memory = 5 * page_bytes + page_bytes / 2;
-  EXPECT_EQ(open(options)->batch_limits().cache_tokens, 5 * 32);
+  EXPECT_EQ(open_generation(options)->batch_limits().cache_tokens, 5 * 32);
   options.cache_tokens = 3 * 32;  // the smaller one holds
-  EXPECT_EQ(open(options)->batch_limits().cache_tokens, 3 * 32);
+  EXPECT_EQ(open_generation(options)->batch_limits().cache_tokens, 3 * 32);
   options.cache_memory = -1;
   EXPECT_THAT(TextEngine::open(kTales, options).status().message(), HasSubstr("cache_memory -1"));
 }
@@ -204,8 +207,8 @@ TEST(Generation, CacheMemoryBoundsThePages) {
 TEST(PrefixReuse, ASecondTurnGivesTheSameTextAndComputesItsMessageOnly) {
   TextEngineOptions without;
   without.prefix_cache = false;
-  const auto plain = open(without), engine = open();
-  GenerateRequest turn = request(*engine, "Once upon a time there was a little dog", 40);
+  const auto plain = open_generation(without), engine = open_generation();
+  GenerateRequest turn = generation_request(*engine, "Once upon a time there was a little dog", 40);
   for (int i = 0; i < 4; ++i) {
     const auto want = plain->generate(turn), got = engine->generate(turn);
     ASSERT_TRUE(want.ok() && got.ok());
@@ -232,8 +235,8 @@ TEST(PrefixReuse, ASecondTurnGivesTheSameTextAndComputesItsMessageOnly) {
 }
 
 TEST(PrefixReuse, ARequestStartsFromAnotherThatRuns) {
-  const auto engine = open();
-  const GenerateRequest first = request(*engine, "Once upon a time there was a little dog", 70);
+  const auto engine = open_generation();
+  const GenerateRequest first = generation_request(*engine, "Once upon a time there was a little dog", 70);
   std::shared_ptr<Generation> second;
   const auto result = engine->generate(first, [&](const TextPiece& piece) {
     if (!second && piece.token >= 0)
@@ -256,23 +259,23 @@ TEST(PrefixReuse, PromptsWithACommonBeginningComputeItOnce) {
   TextEngineOptions options;
   options.max_batch_tokens = 64;
   options.max_sequences = 16;
-  const auto engine = open(options);
+  const auto engine = open_generation(options);
   options.prefix_cache = false;
-  const auto plain = open(options);
+  const auto plain = open_generation(options);
   std::vector<GenerateRequest> requests;
   std::vector<std::shared_ptr<Generation>> running;
   std::shared_ptr<Generation> first;
   std::vector<int32_t> common;
   for (int32_t i = 0; i < 200; ++i) common.push_back(3 + i * 37 % 900);
   for (int32_t i = 0; i < 16; ++i) {
-    GenerateRequest& r = requests.emplace_back(request(*engine, kPrompts[0], 12));
+    GenerateRequest& r = requests.emplace_back(generation_request(*engine, kPrompts[0], 12));
     r.prompt = common;
     for (int32_t k = 0; k <= i; ++k) r.prompt.push_back(50 + i);
     r.client = i % 2 ? "odd" : "";
     r.priority = i == 9;
   }
   // All wait when the first step is planned.
-  const auto leader = engine->generate(request(*engine, kPrompts[1], 2), [&](const TextPiece&) {
+  const auto leader = engine->generate(generation_request(*engine, kPrompts[1], 2), [&](const TextPiece&) {
     if (running.empty())
       for (const GenerateRequest& r : requests) running.push_back(engine->submit(r).value());
     return true;
@@ -290,8 +293,8 @@ TEST(PrefixReuse, PromptsWithACommonBeginningComputeItOnce) {
 }
 
 TEST(PrefixReuse, SaltsAreKeptApart) {
-  const auto engine = open();
-  GenerateRequest r = request(*engine, "Once upon a time there was a little dog", 4);
+  const auto engine = open_generation();
+  GenerateRequest r = generation_request(*engine, "Once upon a time there was a little dog", 4);
   r.cache_salt = "one";
   ASSERT_TRUE(engine->generate(r).ok());
   EXPECT_EQ(engine->generate(r)->cached_tokens, std::ssize(r.prompt) - 1);
@@ -304,10 +307,10 @@ TEST(PrefixReuse, SaltsAreKeptApart) {
 TEST(PrefixReuse, WhatIsEvictedIsComputedAgain) {
   TextEngineOptions options;
   options.cache_tokens = 4 * 32;
-  const auto engine = open(options);
-  GenerateRequest first = request(*engine, "Once upon a time there was a little dog", 60);
+  const auto engine = open_generation(options);
+  GenerateRequest first = generation_request(*engine, "Once upon a time there was a little dog", 60);
   while (first.prompt.size() < 40) first.prompt.push_back(7);
-  const GenerateRequest other = request(*engine, "The cat sat on a tree and looked at the moon", 60);
+  const GenerateRequest other = generation_request(*engine, "The cat sat on a tree and looked at the moon", 60);
   const auto want = engine->generate(first)->tokens;
   ASSERT_TRUE(engine->generate(other).ok());
   const auto got = engine->generate(first);
@@ -378,16 +381,16 @@ TEST(PrefixReuse, RopeThatDependsOnTheLengthSharesNothing) {
 TEST(Generation, ClosingTheEngineEndsWhatRuns) {
   std::shared_ptr<Generation> running;
   {
-    const auto engine = open();
-    running = engine->submit(request(*engine, kPrompts[0], 4000)).value();
+    const auto engine = open_generation();
+    running = engine->submit(generation_request(*engine, kPrompts[0], 4000)).value();
   }
   EXPECT_EQ(running->wait().value().reason, FinishReason::kCancelled);
 }
 
 TEST(Generation, ACallbackMayUseTheEngine) {
-  const auto engine = open();
+  const auto engine = open_generation();
   int64_t free_tokens = 0;
-  const auto result = engine->generate(request(*engine, kPrompts[0], 3), [&](const TextPiece&) {
+  const auto result = engine->generate(generation_request(*engine, kPrompts[0], 3), [&](const TextPiece&) {
     const std::vector<int32_t> tokens = {1, 2};
     EXPECT_TRUE(engine->new_sequence().value()->forward(tokens).ok());
     free_tokens = engine->free_cache_tokens();
@@ -398,13 +401,13 @@ TEST(Generation, ACallbackMayUseTheEngine) {
 }
 
 TEST(Generation, ACallbackThatWaitsForAnotherRequestIsAnError) {
-  const auto engine = open();
+  const auto engine = open_generation();
   std::shared_ptr<Generation> submitted;
-  const auto result = engine->generate(request(*engine, kPrompts[0], 1), [&](const TextPiece&) {
+  const auto result = engine->generate(generation_request(*engine, kPrompts[0], 1), [&](const TextPiece&) {
     if (submitted) return true;
-    const auto nested = engine->generate(request(*engine, kPrompts[1], 1));
+    const auto nested = engine->generate(generation_request(*engine, kPrompts[1], 1));
     EXPECT_THAT(nested.status().message(), HasSubstr("generate() inside a callback of the same engine"));
-    submitted = engine->submit(request(*engine, kPrompts[1], 2)).value();
+    submitted = engine->submit(generation_request(*engine, kPrompts[1], 2)).value();
     EXPECT_THAT(submitted->wait().status().message(), HasSubstr("wait() inside a callback of the same engine"));
     return true;
   });
@@ -415,22 +418,22 @@ TEST(Generation, ACallbackThatWaitsForAnotherRequestIsAnError) {
 }
 
 TEST(Generation, AnExceptionOfACallbackEndsItsRequestOnly) {
-  const auto engine = open();
-  const auto other = engine->submit(request(*engine, kPrompts[1], 20)).value();
-  const auto result = engine->generate(request(*engine, kPrompts[0], 5),
+  const auto engine = open_generation();
+  const auto other = engine->submit(generation_request(*engine, kPrompts[1], 20)).value();
+  const auto result = engine->generate(generation_request(*engine, kPrompts[0], 5),
                                        [](const TextPiece&) -> bool { throw std::runtime_error("no"); });
   EXPECT_EQ(result.status().message(), "on_piece has thrown an exception");
   EXPECT_EQ(other->wait().value().tokens.size(), 20u);
-  EXPECT_EQ(engine->generate(request(*engine, kPrompts[0], 5)).value().tokens.size(), 5u);
+  EXPECT_EQ(engine->generate(generation_request(*engine, kPrompts[0], 5)).value().tokens.size(), 5u);
 }
 
-// At the end of its page a request needs the page that the prompt of the next one would take.
+// At the end of its page a generation_request needs the page that the prompt of the next one would take.
 TEST(Generation, ARequestAtAPageBorderAndAPromptDoNotStopEachOther) {
   TextEngineOptions options;
   options.cache_tokens = 3 * 32;
-  const auto engine = open(options);
+  const auto engine = open_generation(options);
   const auto of_length = [&](size_t length, int64_t max_tokens) {
-    GenerateRequest r = request(*engine, kPrompts[0], max_tokens);
+    GenerateRequest r = generation_request(*engine, kPrompts[0], max_tokens);
     while (r.prompt.size() < length) r.prompt.push_back(r.prompt[r.prompt.size() % 4]);
     return r;
   };
@@ -450,8 +453,8 @@ TEST(Generation, ARequestAtAPageBorderAndAPromptDoNotStopEachOther) {
 TEST(Generation, CancellingTheRunningRequestLetsTheWaitingOneRun) {
   TextEngineOptions options;
   options.cache_tokens = 3 * 32;
-  const auto engine = open(options);
-  GenerateRequest large = request(*engine, kPrompts[0], 60);
+  const auto engine = open_generation(options);
+  GenerateRequest large = generation_request(*engine, kPrompts[0], 60);
   while (large.prompt.size() < 60) large.prompt.push_back(large.prompt[1]);
   std::shared_ptr<Generation> first, second;
   std::atomic<int> pieces{0};
@@ -476,7 +479,7 @@ TEST(Sequence, AnAppendThatFailsHalfwayChangesNothing) {
   TextEngineOptions options;
   options.cache_tokens = 4 * 32;
   options.max_batch_tokens = 16;
-  const auto engine = open(options);
+  const auto engine = open_generation(options);
   const std::vector<int32_t> tokens(30, 7), many(200, 8);
   const auto a = engine->new_sequence().value(), b = engine->new_sequence().value();
   ASSERT_TRUE(a->forward(tokens).ok());
@@ -487,7 +490,7 @@ TEST(Sequence, AnAppendThatFailsHalfwayChangesNothing) {
 }
 
 TEST(Sequence, AForkGoesItsOwnWay) {
-  const auto engine = open();
+  const auto engine = open_generation();
   const std::vector<int32_t> tokens = engine->encode("Once upon a time there was a dog").value();
   const auto first = std::span(tokens).first(5), rest = std::span(tokens).subspan(5);
   const auto whole = engine->new_sequence().value();
@@ -511,11 +514,11 @@ TEST(Runtime, EnginesShareItsWorkers) {
   TextEngineOptions options;
   options.runtime = runtime;
   const auto want = alone(20);
-  const auto first = open(options), second = open(options);
+  const auto first = open_generation(options), second = open_generation(options);
   EXPECT_EQ(first->info().threads, 2);
   std::vector<int32_t> got[2];
-  std::thread other([&] { got[1] = second->generate(request(*second, kPrompts[1], 20)).value().tokens; });
-  got[0] = first->generate(request(*first, kPrompts[0], 20)).value().tokens;
+  std::thread other([&] { got[1] = second->generate(generation_request(*second, kPrompts[1], 20)).value().tokens; });
+  got[0] = first->generate(generation_request(*first, kPrompts[0], 20)).value().tokens;
   other.join();
   EXPECT_EQ(got[0], want[0]);
   EXPECT_EQ(got[1], want[1]);

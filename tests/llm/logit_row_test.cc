@@ -1,5 +1,6 @@
 // The shortcuts of LogitRow against Candidates with the whole vocabulary: the same tokens, to the last bit.
 #include "llm/logit_row.h"
+#include "support/special_values.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -11,8 +12,6 @@
 namespace redline {
 namespace {
 
-constexpr float kInf = std::numeric_limits<float>::infinity();
-
 struct Row {
   const char* name;
   float spread;     ///< of a normal distribution
@@ -22,7 +21,7 @@ struct Row {
 constexpr Row kRows[] = {{"peaked", 2, 40, 0}, {"one_peak", 1, 1, 0},  {"wide", 6, 0, 0},    {"flat", 0.5f, 0, 0},
                          {"equal", 0, 0, 0},   {"masked", 2, 40, 0.9}, {"few", 2, 0, 0.999}, {"levels", -3, 0, 0}};
 
-std::vector<float> logits_of(const Row& row, size_t n, uint32_t seed) {
+std::vector<float> logit_row_logits_of(const Row& row, size_t n, uint32_t seed) {
   std::mt19937 random(seed);
   std::normal_distribution<float> normal(0, std::abs(row.spread) + 1e-9f);
   std::vector<float> logits(n);
@@ -36,19 +35,19 @@ std::vector<float> logits_of(const Row& row, size_t n, uint32_t seed) {
   return logits;
 }
 
-std::vector<int32_t> ids(const Candidates& candidates) {
-  std::vector<int32_t> ids;
-  for (const Candidate& c : candidates.tokens()) ids.push_back(c.id);
-  return ids;
+std::vector<int32_t> logit_row_ids(const Candidates& candidates) {
+  std::vector<int32_t> logit_row_ids;
+  for (const Candidate& c : candidates.tokens()) logit_row_ids.push_back(c.id);
+  return logit_row_ids;
 }
 
-class LogitRowTest : public testing::TestWithParam<Row> {
+class LogitRowTest : public ::testing::TestWithParam<Row> {
  protected:
   static constexpr size_t kVocab = 50003;  // no whole number of blocks
   LogitRowTest() : row_(*cpu_kernels().value(), kVocab) { out_.reserve(kVocab), all_.reserve(kVocab); }
 
   void scan(uint32_t seed) {
-    logits_ = logits_of(GetParam(), kVocab, seed);
+    logits_ = logit_row_logits_of(GetParam(), kVocab, seed);
     ASSERT_TRUE(row_.scan(logits_, 0).ok());
   }
   Candidates& all(float temperature) {
@@ -58,13 +57,13 @@ class LogitRowTest : public testing::TestWithParam<Row> {
   }
   /// The tokens and weights of `out_` are those of `all_`.
   void expect_same(const std::string& what) {
-    ASSERT_EQ(ids(out_), ids(all_)) << what;
+    ASSERT_EQ(logit_row_ids(out_), logit_row_ids(all_)) << what;
     const auto a = out_.weights(), b = all_.weights();
     ASSERT_TRUE(std::equal(a.begin(), a.end(), b.begin())) << what;
   }
 
   LogitRow row_;
-  Candidates out_, all_;
+  Candidates out_{*cpu_kernels().value()}, all_{*cpu_kernels().value()};
   std::vector<float> logits_;
 };
 
@@ -88,62 +87,64 @@ TEST_P(LogitRowTest, TopK) {
 }
 
 TEST_P(LogitRowTest, TopPAndMinP) {
-  int decided = 0, calls = 0;
+  int few = 0, many = 0;
   for (uint32_t seed = 0; seed < 2; ++seed) {
     scan(seed);
-    for (const float temperature : {0.5f, 1.0f, 1.7f})
-      for (const float p : {1e-6f, 0.3f, 0.9f, 0.95f, 0.999f}) {
-        ++calls;
+    for (const float temperature : {1e-30f, 0.5f, 1.0f, 1.7f, 1e5f})
+      for (const float p : {1e-6f, 0.3f, 0.9f, 0.95f, 0.999f, 0.9999999f}) {
+        const std::string what = fmt::format("top_p {} at {}", p, temperature);
+        all(temperature).keep_top_p(p);
         if (row_.top_p(p, temperature, out_)) {
-          ++decided;
-          all(temperature).keep_top_p(p);
-          expect_same(fmt::format("top_p {} at {}", p, temperature));
+          ++few;
+          expect_same(what);
+        } else {
+          ++many;
+          const Candidate last = row_.last_of_top_p(p, temperature);
+          row_.keep_down_to(last, temperature, out_);
+          expect_same(what);
+          for (const double u : {0.0, 0.1, 0.5, 0.99, 1 - 0x1p-53})
+            ASSERT_EQ(row_.draw_down_to(last, temperature, u), all_.draw(u).id) << what << ", " << u;
         }
         ASSERT_TRUE(row_.min_p(p, temperature, out_));
         all(temperature).keep_min_p(p);
         expect_same(fmt::format("min_p {} at {}", p, temperature));
       }
   }
-  EXPECT_GT(decided, 0);
+  EXPECT_GT(few, 0);
   if (std::string(GetParam().name) == "peaked") {
-    EXPECT_GE(decided, calls * 3 / 4);
+    EXPECT_GE(few, many);
+  }
+  if (std::string(GetParam().name) == "flat") {
+    EXPECT_GE(many, few);
   }
 }
 
 TEST_P(LogitRowTest, Draw) {
-  int decided = 0;
   for (uint32_t seed = 0; seed < 2; ++seed) {
     scan(seed);
-    for (const float temperature : {0.5f, 1.0f, 1.7f})
+    for (const float temperature : {1e-30f, 0.5f, 1.0f, 1.7f, 1e30f}) {
+      all(temperature);
       for (int i = 0; i < 40; ++i) {
-        const double u = i / 40.0;
-        const std::optional<int32_t> token = row_.draw(temperature, u);
-        if (!token) continue;
-        ++decided;
-        ASSERT_EQ(*token, all(temperature).draw(u).id) << u << " at " << temperature;
+        const double u = i == 39 ? 1 - 0x1p-53 : i / 40.0;
+        ASSERT_EQ(row_.draw(temperature, u), all_.draw(u).id) << u << " at " << temperature;
       }
+    }
   }
-  EXPECT_GE(decided, 40);  // of 240; the others depend on rounding in flat distributions
 }
 
-TEST_P(LogitRowTest, LeavesExtremeTemperaturesAlone) {
-  scan(1);
-  EXPECT_FALSE(row_.top_p(0.5f, 1e-30f, out_));
-  EXPECT_FALSE(row_.draw(1e-30f, 0.5));
-}
-
-INSTANTIATE_TEST_SUITE_P(All, LogitRowTest, testing::ValuesIn(kRows), [](const auto& info) { return info.param.name; });
+INSTANTIATE_TEST_SUITE_P(All, LogitRowTest, ::testing::ValuesIn(kRows),
+                         [](const auto& info) { return info.param.name; });
 
 TEST(LogitRow, SmallVocabulariesAreLeftToTheCaller) {
   LogitRow row(*cpu_kernels().value(), 1000);
-  Candidates out;
+  Candidates out(*cpu_kernels().value());
   out.reserve(1000);
   const std::vector<float> logits(1000, 1.0f);
   ASSERT_TRUE(row.scan(logits, 0).ok());
   EXPECT_FALSE(row.top_k(3, 1, out));
   EXPECT_FALSE(row.top_p(0.5f, 1, out));
   EXPECT_FALSE(row.min_p(0.5f, 1, out));
-  EXPECT_FALSE(row.draw(1, 0.5));
+  EXPECT_FALSE(row.has_blocks());
 }
 
 }  // namespace

@@ -19,6 +19,7 @@
 #include "llm/prefix_cache.h"
 #include "llm/written_pool.h"
 #include "redline/text.h"
+#include "support/bundled.h"
 #include "support/temporary_folder.h"
 
 namespace redline {
@@ -28,8 +29,6 @@ using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using testing::TemporaryFolder;
-
-const std::string kTales = std::string(REDLINE_SOURCE_DIR) + "/assets/redline-tales";
 
 class Notices {
  public:
@@ -350,7 +349,7 @@ std::vector<uint8_t> bytes_of_text(int64_t length) {
   for (int64_t i = 0; i < length; ++i) tokens.push_back(static_cast<uint8_t>(i * 7 % 251));
   return tokens;
 }
-std::vector<int32_t> ids(const std::vector<uint8_t>& tokens) { return {tokens.begin(), tokens.end()}; }
+std::vector<int32_t> page_store_ids(const std::vector<uint8_t>& tokens) { return {tokens.begin(), tokens.end()}; }
 
 TEST(PrefixCacheOnDisk, ATextIsKeptWhileItGrowsAsFarAsTheQueueTakesIt) {
   const TemporaryFolder folder;
@@ -364,12 +363,12 @@ TEST(PrefixCacheOnDisk, ATextIsKeptWhileItGrowsAsFarAsTheQueueTakesIt) {
     SequenceState state(p.pool);
     // The first twenty pages at once: more than the queue takes. Then page by page.
     p.append(state, {tokens.begin(), tokens.begin() + 20 * 32});
-    cache.store({}, ids({tokens.begin(), tokens.begin() + 20 * 32}), state, false);
+    cache.store({}, page_store_ids({tokens.begin(), tokens.begin() + 20 * 32}), state, false);
     cache.disk()->flush();
     EXPECT_GE(cache.disk()->num_files(), 1);
     for (int64_t n = 21; n <= 40; ++n) {
       p.append(state, {tokens.begin() + (n - 1) * 32, tokens.begin() + n * 32});
-      cache.store({}, ids({tokens.begin(), tokens.begin() + n * 32}), state, n == 40);
+      cache.store({}, page_store_ids({tokens.begin(), tokens.begin() + n * 32}), state, n == 40);
       cache.disk()->flush();
     }
     kept = cache.disk()->num_files();
@@ -378,7 +377,7 @@ TEST(PrefixCacheOnDisk, ATextIsKeptWhileItGrowsAsFarAsTheQueueTakesIt) {
   test::WrittenPool p({test::key_values(1, 16)}, 50);
   PrefixCache cache(p.pool, INT64_MAX, open_store_of(p, folder.path(), notices));
   SequenceState state(p.pool);
-  EXPECT_EQ(cache.restore({}, ids(tokens), state).length, kept * 32);
+  EXPECT_EQ(cache.restore({}, page_store_ids(tokens), state).length, kept * 32);
   for (int64_t i = 0; i < kept * 32; i += 5) EXPECT_EQ(p.at(state, 0, i), tokens[static_cast<size_t>(i)]);
   EXPECT_THAT(notices.take(), IsEmpty());
 }
@@ -399,7 +398,7 @@ TEST(PrefixCacheOnDisk, OfLayersWithAWindowOnlyItsPagesAreRead) {
       SequenceState state(p.pool);
       for (int64_t n = 1; n <= 60; ++n) {
         p.append(state, {tokens.begin() + (n - 1) * 32, tokens.begin() + n * 32});
-        cache.store({}, ids({tokens.begin(), tokens.begin() + n * 32}), state, n == 60);
+        cache.store({}, page_store_ids({tokens.begin(), tokens.begin() + n * 32}), state, n == 60);
       }
     }
     // The pool has few pages of the window.
@@ -411,7 +410,7 @@ TEST(PrefixCacheOnDisk, OfLayersWithAWindowOnlyItsPagesAreRead) {
       SequenceState state(small.pool);
       std::vector<uint8_t> prompt(tokens.begin(), tokens.begin() + length * 32);
       prompt.push_back(255);
-      EXPECT_EQ(cache.restore({}, ids(prompt), state).length, length * 32) << m;
+      EXPECT_EQ(cache.restore({}, page_store_ids(prompt), state).length, length * 32) << m;
       for (int64_t i = length * 32 - kWindow + 1; i < length * 32; ++i)
         ASSERT_EQ(small.at(state, window_group, i), tokens[static_cast<size_t>(i)]);
     }
@@ -420,7 +419,7 @@ TEST(PrefixCacheOnDisk, OfLayersWithAWindowOnlyItsPagesAreRead) {
     while (small.pool.num_available(window_group) > 0) rest.push_back(*small.pool.take(window_group));
     for (const int32_t page : rest) small.pool.drop(window_group, page);
     SequenceState state(small.pool);
-    EXPECT_EQ(cache.restore({}, ids(tokens), state).length, 60 * 32) << m;
+    EXPECT_EQ(cache.restore({}, page_store_ids(tokens), state).length, 60 * 32) << m;
     for (const int32_t page : taken) small.pool.drop(window_group, page);
   }
   EXPECT_THAT(notices.take(), IsEmpty());
@@ -437,13 +436,13 @@ TextEngineOptions options_with(const std::string& folder, Notices* notices = nul
   return options;
 }
 
-std::unique_ptr<TextEngine> open(const TextEngineOptions& options, const std::string& path = kTales) {
+std::unique_ptr<TextEngine> open_page_store(const TextEngineOptions& options, const std::string& path = kTales) {
   auto engine = TextEngine::open(path, options);
   EXPECT_TRUE(engine.ok()) << engine.status().to_string();
   return std::move(engine).value();
 }
 
-GenerateRequest request(int32_t seed = 0, int64_t length = 200) {
+GenerateRequest page_store_request(int32_t seed = 0, int64_t length = 200) {
   GenerateRequest r;
   for (int32_t i = 0; i < length; ++i) r.prompt.push_back((seed * 77 + i * 37) % 4000 + 3);
   r.sampling.temperature = 0;
@@ -456,26 +455,26 @@ GenerateRequest request(int32_t seed = 0, int64_t length = 200) {
 TEST(PagesOnDisk, ALaterEngineComputesOnlyWhatIsNew) {
   const TemporaryFolder folder;
   Notices notices;
-  const auto want = open(options_with(folder.path(), &notices))->generate(request());
+  const auto want = open_page_store(options_with(folder.path(), &notices))->generate(page_store_request());
   ASSERT_TRUE(want.ok());
   {
-    const auto engine = open(options_with(folder.path(), &notices));
-    const auto got = engine->generate(request());
+    const auto engine = open_page_store(options_with(folder.path(), &notices));
+    const auto got = engine->generate(page_store_request());
     EXPECT_EQ(got->cached_tokens, 192);
     EXPECT_EQ(got->tokens, want->tokens);
     // In memory now, to the token.
-    EXPECT_EQ(engine->generate(request())->cached_tokens, 199);
-    GenerateRequest salted = request();
+    EXPECT_EQ(engine->generate(page_store_request())->cached_tokens, 199);
+    GenerateRequest salted = page_store_request();
     salted.cache_salt = "mine";
     EXPECT_EQ(engine->generate(salted)->cached_tokens, 0);
     EXPECT_EQ(engine->free_cache_tokens(), engine->batch_limits().cache_tokens);
   }
   TextEngineOptions other = options_with(folder.path(), &notices);
   other.dtype = ComputeType::kF32;
-  EXPECT_EQ(open(other)->generate(request())->cached_tokens, 0);
-  GenerateRequest salted = request();
+  EXPECT_EQ(open_page_store(other)->generate(page_store_request())->cached_tokens, 0);
+  GenerateRequest salted = page_store_request();
   salted.cache_salt = "mine";
-  EXPECT_EQ(open(options_with(folder.path()))->generate(salted)->cached_tokens, 192);
+  EXPECT_EQ(open_page_store(options_with(folder.path()))->generate(salted)->cached_tokens, 192);
   EXPECT_THAT(notices.take(), IsEmpty());
 }
 
@@ -483,9 +482,9 @@ TEST(PagesOnDisk, AdaptersAreToldApartByTheirContents) {
   const TemporaryFolder folder;
   TextEngineOptions options = options_with(folder.path());
   options.max_adapter_rank = 64;
-  GenerateRequest r = request();
+  GenerateRequest r = page_store_request();
   for (int round = 0; round < 2; ++round) {
-    const auto engine = open(options);
+    const auto engine = open_page_store(options);
     for (const std::string name : {"tolstoy", "shout"}) {
       // The names change, what is behind them does not.
       const std::string as = fmt::format("{}{}", name, round);
@@ -506,12 +505,12 @@ TEST(PagesOnDisk, WhatMemoryHasEvictedComesBack) {
   const TemporaryFolder folder;
   TextEngineOptions options = options_with(folder.path());
   options.cache_tokens = 9 * 32;  // one text at a time
-  const auto engine = open(options);
+  const auto engine = open_page_store(options);
   std::vector<std::vector<int32_t>> want;
-  for (int32_t i = 0; i < 4; ++i) want.push_back(engine->generate(request(i))->tokens);
+  for (int32_t i = 0; i < 4; ++i) want.push_back(engine->generate(page_store_request(i))->tokens);
   for (int round = 0; round < 3; ++round)
     for (int32_t i = 0; i < 4; ++i) {
-      const auto got = engine->generate(request(i));
+      const auto got = engine->generate(page_store_request(i));
       ASSERT_TRUE(got.ok());
       EXPECT_EQ(got->tokens, want[static_cast<size_t>(i)]);
       EXPECT_GE(got->cached_tokens, 160);
@@ -525,16 +524,16 @@ TEST(PagesOnDisk, WindowsToo) {
     TextEngineOptions options = options_with(folder.path());
     options.context = 0;
     const std::string path = std::string(REDLINE_GOLDEN_DIR) + "/" + model;
-    GenerateRequest r = request(0, 100);
+    GenerateRequest r = page_store_request(0, 100);
     for (int32_t& id : r.prompt) id %= 60;
     r.max_tokens = 2;
     std::vector<int32_t> want;
     {
-      const auto engine = open(options, path);
+      const auto engine = open_page_store(options, path);
       r.prompt.resize(std::min<size_t>(r.prompt.size(), static_cast<size_t>(engine->info().context) - 4));
       want = engine->generate(r)->tokens;
     }
-    const auto got = open(options, path)->generate(r);
+    const auto got = open_page_store(options, path)->generate(r);
     EXPECT_EQ(got->tokens, want);
     EXPECT_GT(got->cached_tokens, 0) << model;
   }
@@ -543,14 +542,14 @@ TEST(PagesOnDisk, WindowsToo) {
 TEST(PagesOnDisk, AFullDiskFailsNoRequest) {
   const TemporaryFolder folder;
   Notices notices;
-  const auto engine = open(options_with(folder.path(), &notices));
+  const auto engine = open_page_store(options_with(folder.path(), &notices));
   rlimit before{};
   ASSERT_EQ(getrlimit(RLIMIT_FSIZE, &before), 0);
   const auto ignored = signal(SIGXFSZ, SIG_IGN);
   rlimit small = before;
   small.rlim_cur = 4096;
   ASSERT_EQ(setrlimit(RLIMIT_FSIZE, &small), 0);
-  const auto first = engine->generate(request()), again = engine->generate(request());
+  const auto first = engine->generate(page_store_request()), again = engine->generate(page_store_request());
   EXPECT_TRUE(first.ok() && again.ok());
   EXPECT_EQ(again->cached_tokens, 199);
   std::vector<std::string> said;
@@ -562,7 +561,7 @@ TEST(PagesOnDisk, AFullDiskFailsNoRequest) {
   signal(SIGXFSZ, ignored);
   ASSERT_FALSE(said.empty());
   EXPECT_THAT(said[0], HasSubstr("pages of the prefix cache are not kept on disk"));
-  EXPECT_EQ(engine->generate(request(5))->tokens.size(), 8u);
+  EXPECT_EQ(engine->generate(page_store_request(5))->tokens.size(), 8u);
 }
 
 TEST(PagesOnDisk, AKilledProcessLosesNothingThatWasWritten) {
@@ -570,8 +569,8 @@ TEST(PagesOnDisk, AKilledProcessLosesNothingThatWasWritten) {
   const std::string pages = folder.path() + "/prefix-pages";
   EXPECT_EXIT(
       {
-        const auto engine = open(options_with(folder.path()));
-        (void)engine->generate(request()).ok();
+        const auto engine = open_page_store(options_with(folder.path()));
+        (void)engine->generate(page_store_request()).ok();
         const auto written = [&] {
           int64_t count = 0;
           for (const auto& file : files_in(pages)) count += file.extension() == ".redline-cache";
@@ -582,7 +581,7 @@ TEST(PagesOnDisk, AKilledProcessLosesNothingThatWasWritten) {
       },
       ::testing::KilledBySignal(SIGKILL), "");
   std::ofstream(pages + "/pages-1-2.3.4.unfinished") << "left by the dead";
-  EXPECT_EQ(open(options_with(folder.path()))->generate(request())->cached_tokens, 192);
+  EXPECT_EQ(open_page_store(options_with(folder.path()))->generate(page_store_request())->cached_tokens, 192);
   for (const auto& file : pages_in(pages)) EXPECT_EQ(file.extension(), ".redline-cache") << file;
 }
 

@@ -11,17 +11,17 @@
 namespace redline::test {
 namespace {
 
-using Tokens = std::vector<uint8_t>;
+using PrefixCacheTokens = std::vector<uint8_t>;
 
-std::vector<int32_t> ids(const Tokens& tokens) { return {tokens.begin(), tokens.end()}; }
+std::vector<int32_t> prefix_cache_ids(const PrefixCacheTokens& tokens) { return {tokens.begin(), tokens.end()}; }
 
-/// Tokens that count from `first`.
-Tokens text(size_t length, uint8_t first = 0) {
-  Tokens tokens(length);
+/// PrefixCacheTokens that count from `first`.
+PrefixCacheTokens text(size_t length, uint8_t first = 0) {
+  PrefixCacheTokens tokens(length);
   for (size_t i = 0; i < length; ++i) tokens[i] = static_cast<uint8_t>(first + i);
   return tokens;
 }
-Tokens operator+(Tokens a, const Tokens& b) {
+PrefixCacheTokens operator+(PrefixCacheTokens a, const PrefixCacheTokens& b) {
   a.insert(a.end(), b.begin(), b.end());
   return a;
 }
@@ -33,26 +33,26 @@ struct Cached : WrittenPool {
   Cached(const std::vector<StateAttrs>& states, int64_t pages) : WrittenPool(states, pages) {}
 
   /// Runs a text from its longest stored prefix, and stores it. Returns what was restored.
-  PrefixRestored run(const Tokens& tokens, const PrefixKey& with) {
+  PrefixRestored run(const PrefixCacheTokens& tokens, const PrefixKey& with) {
     SequenceState state(pool);
     const PrefixRestored restored = start(state, tokens, with);
-    cache.store(with, ids(tokens), state, true);
+    cache.store(with, prefix_cache_ids(tokens), state, true);
     return restored;
   }
-  PrefixRestored run(const Tokens& tokens) { return run(tokens, key); }
+  PrefixRestored run(const PrefixCacheTokens& tokens) { return run(tokens, key); }
   /// Gives `state` the state after `tokens`, the last of which is always computed.
-  PrefixRestored start(SequenceState& state, const Tokens& tokens, const PrefixKey& with) {
-    const std::vector<int32_t> all = ids(tokens);
+  PrefixRestored start(SequenceState& state, const PrefixCacheTokens& tokens, const PrefixKey& with) {
+    const std::vector<int32_t> all = prefix_cache_ids(tokens);
     const PrefixRestored restored = cache.restore(with, std::span(all).first(all.size() - 1), state);
     EXPECT_EQ(state.length(), restored.length);
-    append(state, Tokens(tokens.begin() + restored.length, tokens.end()));
+    append(state, PrefixCacheTokens(tokens.begin() + restored.length, tokens.end()));
     check(state, tokens);
     return restored;
   }
-  int64_t longest(const Tokens& tokens) { return cache.find(key, ids(tokens)).length; }
+  int64_t longest(const PrefixCacheTokens& tokens) { return cache.find(key, prefix_cache_ids(tokens)).length; }
 
   /// The pages of a sequence hold its tokens wherever the next token may read them.
-  void check(SequenceState& state, const Tokens& tokens) {
+  void check(SequenceState& state, const PrefixCacheTokens& tokens) {
     const int64_t length = state.length();
     ASSERT_EQ(length, std::ssize(tokens));
     for (size_t g = 0; g < pool.num_groups() && length > 0; ++g) {
@@ -74,7 +74,7 @@ PrefixKey salted(const std::string& salt) { return PrefixKey({}, salt); }
 
 TEST(PrefixCache, ASecondTurnComputesItsMessageOnly) {
   Cached c({key_values(1, 16)}, 100);
-  const Tokens first = text(75), second = first + text(20, 200);
+  const PrefixCacheTokens first = text(75), second = first + text(20, 200);
   EXPECT_EQ(c.run(first).length, 0);
   EXPECT_EQ(c.cache.num_nodes(), 3);
   EXPECT_EQ(c.pool.num_stored_only(0), 3);
@@ -97,10 +97,10 @@ TEST(PrefixCache, ASecondTurnComputesItsMessageOnly) {
 
 TEST(PrefixCache, SequencesThatRunShareTheirPages) {
   Cached c({key_values(1, 16)}, 100);
-  const Tokens prompt = text(100);
+  const PrefixCacheTokens prompt = text(100);
   SequenceState a(c.pool), b(c.pool);
   c.start(a, prompt, c.key);
-  c.cache.store(c.key, ids(prompt), a, false);
+  c.cache.store(c.key, prefix_cache_ids(prompt), a, false);
   EXPECT_EQ(c.used(0), 4);  // the last page, partly filled, is not stored
   EXPECT_EQ(c.pool.num_stored_only(0), 0);
   EXPECT_EQ(c.start(b, prompt, c.key).length, 96);
@@ -109,14 +109,14 @@ TEST(PrefixCache, SequencesThatRunShareTheirPages) {
   SequenceState other(c.pool);
   c.append(other, prompt);
   EXPECT_EQ(c.used(0), 9);
-  c.cache.store(c.key, ids(prompt), other, false);
+  c.cache.store(c.key, prefix_cache_ids(prompt), other, false);
   EXPECT_EQ(c.used(0), 6);
   c.check(other, prompt);
 }
 
 TEST(PrefixCache, AdaptersAndSaltsAreKeptApart) {
   Cached c({key_values(1, 16)}, 100);
-  const Tokens tokens = text(80);
+  const PrefixCacheTokens tokens = text(80);
   c.run(tokens, salted("a"));
   EXPECT_EQ(c.run(tokens, salted("b")).length, 0);
   EXPECT_EQ(c.run(tokens, salted("b")).length, 79);
@@ -143,8 +143,8 @@ TEST(PrefixCache, AdaptersAndSaltsAreKeptApart) {
 
 TEST(PrefixCache, TheLeastRecentlyUsedLeafIsEvictedFirst) {
   Cached c({key_values(1, 16)}, 8);
-  const Tokens shared = text(64);
-  const Tokens a = shared + text(32, 100), b = shared + text(32, 150), d = text(64, 200);
+  const PrefixCacheTokens shared = text(64);
+  const PrefixCacheTokens a = shared + text(32, 100), b = shared + text(32, 150), d = text(64, 200);
   c.run(a), c.run(b), c.run(d);
   EXPECT_EQ(c.pool.num_free(0), 2);
   c.run(a);  // b is now the oldest
@@ -158,7 +158,7 @@ TEST(PrefixCache, TheLeastRecentlyUsedLeafIsEvictedFirst) {
   EXPECT_EQ(c.longest(a), 96);
   {
     SequenceState probe(c.pool);
-    EXPECT_EQ(c.cache.restore(c.key, ids(d), probe).miss, CacheMiss::kEvicted);
+    EXPECT_EQ(c.cache.restore(c.key, prefix_cache_ids(d), probe).miss, CacheMiss::kEvicted);
   }
   // A path in use stays, whatever is asked for.
   SequenceState locked(c.pool);
@@ -174,33 +174,33 @@ TEST(PrefixCache, WhatNoSequenceHoldsIsBounded) {
   const PrefixKey key;
   SequenceState running(p.pool);
   p.append(running, text(100));
-  cache.store(key, ids(text(100)), running, false);
+  cache.store(key, prefix_cache_ids(text(100)), running, false);
   for (const uint8_t first : {50, 100, 150}) {
     SequenceState state(p.pool);
     p.append(state, text(64, first));
-    cache.store(key, ids(text(64, first)), state, true);
+    cache.store(key, prefix_cache_ids(text(64, first)), state, true);
     state.truncate(0);
     cache.trim();
   }
   EXPECT_EQ(p.pool.num_stored_only(0), 3);
-  EXPECT_EQ(cache.find(key, ids(text(64, 150))).length, 64);
-  EXPECT_EQ(cache.find(key, ids(text(64, 100))).length, 32);
-  EXPECT_EQ(cache.find(key, ids(text(64, 50))).length, 0);
-  EXPECT_EQ(cache.find(key, ids(text(100))).length, 96);
+  EXPECT_EQ(cache.find(key, prefix_cache_ids(text(64, 150))).length, 64);
+  EXPECT_EQ(cache.find(key, prefix_cache_ids(text(64, 100))).length, 32);
+  EXPECT_EQ(cache.find(key, prefix_cache_ids(text(64, 50))).length, 0);
+  EXPECT_EQ(cache.find(key, prefix_cache_ids(text(100))).length, 96);
 }
 
 TEST(PrefixCache, AWindowIsRestoredWhereItsPagesAre) {
   constexpr int64_t kWindow = 64;
   Cached c({key_values(1, 16), key_values(1, 16, kWindow)}, 60);
-  const Tokens tokens = text(1000);
+  const PrefixCacheTokens tokens = text(1000);
   {
     // Stored at the end only: the window there, and kWindowSlack more.
     EXPECT_EQ(c.run(tokens).length, 0);
-    const Tokens first = Tokens(tokens.begin(), tokens.begin() + 990);
+    const PrefixCacheTokens first = PrefixCacheTokens(tokens.begin(), tokens.begin() + 990);
     EXPECT_EQ(c.longest(tokens), 1000);
     EXPECT_EQ(c.longest(first), 990);
-    EXPECT_EQ(c.longest(Tokens(tokens.begin(), tokens.begin() + 760)), 760);
-    const Tokens gone = Tokens(tokens.begin(), tokens.begin() + 500) + text(20, 3);
+    EXPECT_EQ(c.longest(PrefixCacheTokens(tokens.begin(), tokens.begin() + 760)), 760);
+    const PrefixCacheTokens gone = PrefixCacheTokens(tokens.begin(), tokens.begin() + 500) + text(20, 3);
     const PrefixRestored restored = c.run(gone);
     EXPECT_EQ(restored.length, 0);
     EXPECT_EQ(restored.miss, CacheMiss::kWindow);
@@ -219,7 +219,7 @@ TEST(PrefixCache, AWindowIsRestoredWhereItsPagesAre) {
 
 TEST(PrefixCache, ARecurrentStateIsRestoredAtSnapshots) {
   Cached c({key_values(1, 16), recurrent(4)}, 60);
-  const Tokens first = text(75);
+  const PrefixCacheTokens first = text(75);
   c.run(first);
   EXPECT_EQ(c.run(first).miss, CacheMiss::kSnapshot);  // its last token has to be computed, and the state is after it
   EXPECT_EQ(c.run(first + text(30, 7)).length, 75);
@@ -230,7 +230,7 @@ TEST(PrefixCache, ARecurrentStateIsRestoredAtSnapshots) {
   c.append(state, text(9, 3));
   state.snapshot();
   c.append(state, text(9, 5));
-  c.cache.store(c.key, ids(text(64, 40) + text(9, 3) + text(9, 5)), state, true);
+  c.cache.store(c.key, prefix_cache_ids(text(64, 40) + text(9, 3) + text(9, 5)), state, true);
   EXPECT_EQ(c.longest(text(64, 40) + text(5, 3)), 64);
   EXPECT_EQ(c.longest(text(64, 40) + text(9, 3)), 73);
   EXPECT_EQ(c.longest(text(64, 40) + text(9, 3) + text(2, 5)), 73);
@@ -251,46 +251,46 @@ TEST(PrefixCache, AVeryLongTextIsRemovedWithoutRecursion) {
 }
 
 /// Random requests against the plain set of all texts that were stored.
-void play(const std::vector<StateAttrs>& states, int64_t pages, bool evicts, uint32_t seed) {
+void play_prefix_cache(const std::vector<StateAttrs>& states, int64_t pages, bool evicts, uint32_t seed) {
   Cached c(states, pages);
   const bool only_keys = states.size() == 1;
   std::mt19937 random(seed);
   const auto below = [&](int64_t n) { return static_cast<int64_t>(random() % static_cast<uint64_t>(n)); };
   struct Running {
     std::unique_ptr<SequenceState> state;
-    Tokens tokens;
+    PrefixCacheTokens tokens;
     size_t key = 0;
   };
   const PrefixKey keys[] = {salted(""), salted("x")};
   std::vector<Running> running;
-  std::vector<Tokens> stored[2];
-  const auto naive = [&](size_t key, const Tokens& tokens) {
+  std::vector<PrefixCacheTokens> stored[2];
+  const auto naive = [&](size_t key, const PrefixCacheTokens& tokens) {
     int64_t most = 0;
-    for (const Tokens& one : stored[key])
+    for (const PrefixCacheTokens& one : stored[key])
       most = std::max<int64_t>(most,
                                std::mismatch(one.begin(), one.end(), tokens.begin(), tokens.end()).first - one.begin());
     return most;
   };
-  const auto add_noise = [&](Tokens tokens) {
+  const auto add_noise = [&](PrefixCacheTokens tokens) {
     for (int64_t n = 1 + below(below(3) ? 8 : 120); n > 0; --n) tokens.push_back(static_cast<uint8_t>(below(3)));
     return tokens;
   };
-  const auto grow = [&](Running& one, const Tokens& to) {
+  const auto grow = [&](Running& one, const PrefixCacheTokens& to) {
     const auto more = std::ssize(to) - one.state->length();
     if (!one.state->reserve(more).ok()) return false;
     one.state->rollback();
-    c.append(*one.state, Tokens(to.end() - more, to.end()));
+    c.append(*one.state, PrefixCacheTokens(to.end() - more, to.end()));
     one.tokens = to;
     return true;
   };
   const auto finish = [&](size_t i) {
     Running& one = running[i];
-    c.cache.store(keys[one.key], ids(one.tokens), *one.state, true);
+    c.cache.store(keys[one.key], prefix_cache_ids(one.tokens), *one.state, true);
     stored[one.key].push_back(one.tokens);
     if (!evicts) {
-      const Tokens next_turn = add_noise(one.tokens);
+      const PrefixCacheTokens next_turn = add_noise(one.tokens);
       SequenceState probe(c.pool);
-      ASSERT_GE(c.cache.restore(keys[one.key], ids(next_turn), probe).length, std::ssize(one.tokens));
+      ASSERT_GE(c.cache.restore(keys[one.key], prefix_cache_ids(next_turn), probe).length, std::ssize(one.tokens));
     }
     running.erase(running.begin() + static_cast<std::ptrdiff_t>(i));
   };
@@ -304,10 +304,10 @@ void play(const std::vector<StateAttrs>& states, int64_t pages, bool evicts, uin
         one.tokens = texts[static_cast<size_t>(below(std::ssize(texts)))];
         one.tokens.resize(static_cast<size_t>(below(std::ssize(one.tokens)) + 1));
       }
-      const Tokens prompt = add_noise(one.tokens);
+      const PrefixCacheTokens prompt = add_noise(one.tokens);
       if (prompt.size() > 400) continue;
       one.state = std::make_unique<SequenceState>(c.pool);
-      const auto all = ids(prompt);
+      const auto all = prefix_cache_ids(prompt);
       const auto asked = std::span(all).first(all.size() - 1);
       const PrefixMatch found = c.cache.find(keys[one.key], asked);
       const PrefixRestored restored = c.cache.restore(keys[one.key], asked, *one.state);
@@ -315,18 +315,18 @@ void play(const std::vector<StateAttrs>& states, int64_t pages, bool evicts, uin
       const int64_t want = std::min(naive(one.key, prompt), std::ssize(prompt) - 1);
       ASSERT_LE(restored.length, want);
       ASSERT_TRUE(restored.length == want || !only_keys || evicts);
-      one.tokens = Tokens(prompt.begin(), prompt.begin() + restored.length);
+      one.tokens = PrefixCacheTokens(prompt.begin(), prompt.begin() + restored.length);
       c.check(*one.state, one.tokens);
       if (grow(one, prompt)) running.push_back(std::move(one));
     } else if (!running.empty()) {
       const auto i = static_cast<size_t>(below(std::ssize(running)));
       Running& one = running[i];
       if (op < 7) {
-        const Tokens to = add_noise(one.tokens);
+        const PrefixCacheTokens to = add_noise(one.tokens);
         if (to.size() > 500 || !grow(one, to)) {
           finish(i);
         } else {
-          c.cache.store(keys[one.key], ids(one.tokens), *one.state, false);
+          c.cache.store(keys[one.key], prefix_cache_ids(one.tokens), *one.state, false);
           const auto whole = one.tokens.size() / 32 * 32;
           if (whole > 0)
             stored[one.key].emplace_back(one.tokens.begin(), one.tokens.begin() + static_cast<int64_t>(whole));
@@ -372,14 +372,14 @@ void play(const std::vector<StateAttrs>& states, int64_t pages, bool evicts, uin
 
 TEST(PrefixCache, RandomRequestsAgainstASetOfTexts) {
   for (const uint32_t seed : {1, 2, 3}) {
-    play({key_values(1, 16)}, 60000, false, seed);
-    play({key_values(1, 16), key_values(1, 16, 40), recurrent(1)}, 60000, false, seed);
+    play_prefix_cache({key_values(1, 16)}, 60000, false, seed);
+    play_prefix_cache({key_values(1, 16), key_values(1, 16, 40), recurrent(1)}, 60000, false, seed);
     for (const int64_t pages : {40, 90}) {
-      play({key_values(1, 16)}, pages, true, seed);
-      play({key_values(1, 16), key_values(1, 16, 40)}, pages, true, seed);
-      play({key_values(1, 16), recurrent(1)}, pages, true, seed);
-      play({key_values(1, 16, 40)}, pages, true, seed);
-      play({recurrent(1), key_values(1, 16, 40)}, pages, true, seed);
+      play_prefix_cache({key_values(1, 16)}, pages, true, seed);
+      play_prefix_cache({key_values(1, 16), key_values(1, 16, 40)}, pages, true, seed);
+      play_prefix_cache({key_values(1, 16), recurrent(1)}, pages, true, seed);
+      play_prefix_cache({key_values(1, 16, 40)}, pages, true, seed);
+      play_prefix_cache({recurrent(1), key_values(1, 16, 40)}, pages, true, seed);
     }
   }
 }

@@ -10,22 +10,22 @@
 #include <random>
 
 #include "llm/sampler_draws.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
 /// A token and its logit.
 struct Token {
   size_t id;
   double logit;
 };
-using Tokens = std::vector<Token>;
+using SamplerKindsTokens = std::vector<Token>;
 
-std::vector<double> softmax(const Tokens& tokens) {
+std::vector<double> softmax(const SamplerKindsTokens& tokens) {
   double best = -INFINITY, sum = 0;
   for (const Token& t : tokens) best = std::max(best, t.logit);
   std::vector<double> p;
@@ -34,18 +34,18 @@ std::vector<double> softmax(const Tokens& tokens) {
   return p;
 }
 
-double entropy(const Tokens& tokens) {
+double entropy(const SamplerKindsTokens& tokens) {
   double sum = 0;
   for (const double p : softmax(tokens)) sum -= p > 0 ? p * std::log(p) : 0;
   return sum;
 }
 
-void sort(Tokens& tokens) {
+void sort(SamplerKindsTokens& tokens) {
   std::stable_sort(tokens.begin(), tokens.end(), [](const Token& a, const Token& b) { return a.logit > b.logit; });
 }
 
 /// The text: prompt, then output.
-struct Text {
+struct SamplerKindsText {
   std::vector<int32_t> prompt, output;
   std::vector<int32_t> all() const {
     std::vector<int32_t> tokens = prompt;
@@ -54,7 +54,7 @@ struct Text {
   }
 };
 
-void penalties(Tokens& tokens, const SamplingOptions& o, const Text& text) {
+void penalties(SamplerKindsTokens& tokens, const SamplingOptions& o, const SamplerKindsText& text) {
   const std::vector<int32_t> all = text.all();
   const size_t n = o.penalty_last_n < 0 ? all.size() : std::min(all.size(), size_t(o.penalty_last_n));
   std::map<size_t, int> in_text, in_output;
@@ -69,7 +69,7 @@ void penalties(Tokens& tokens, const SamplingOptions& o, const Text& text) {
 }
 
 /// Without breakers. Every earlier place of the token is compared with the end of the text, token by token.
-void dry(Tokens& tokens, const SamplingOptions& o, const Text& text) {
+void dry(SamplerKindsTokens& tokens, const SamplingOptions& o, const SamplerKindsText& text) {
   std::vector<int32_t> all = text.all();
   if (o.dry_penalty_last_n >= 0 && std::ssize(all) > o.dry_penalty_last_n)
     all.erase(all.begin(), all.end() - o.dry_penalty_last_n);
@@ -86,7 +86,7 @@ void dry(Tokens& tokens, const SamplingOptions& o, const Text& text) {
   }
 }
 
-void temperature(Tokens& tokens, const SamplingOptions& o) {
+void temperature(SamplerKindsTokens& tokens, const SamplingOptions& o) {
   double t = o.temperature;
   if (o.dynatemp_range > 0) {
     const double low = std::max(0.0, t - o.dynatemp_range), high = t + o.dynatemp_range;
@@ -95,7 +95,7 @@ void temperature(Tokens& tokens, const SamplingOptions& o) {
   for (Token& x : tokens) x.logit /= t;
 }
 
-void top_n_sigma(Tokens& tokens, double n) {
+void top_n_sigma(SamplerKindsTokens& tokens, double n) {
   double mean = 0, variance = 0, best = -INFINITY;
   for (const Token& t : tokens) mean += t.logit / double(tokens.size());
   for (const Token& t : tokens) {
@@ -105,14 +105,14 @@ void top_n_sigma(Tokens& tokens, double n) {
   std::erase_if(tokens, [&](const Token& t) { return t.logit < best - n * std::sqrt(variance); });
 }
 
-void typical(Tokens& tokens, double p) {
+void typical(SamplerKindsTokens& tokens, double p) {
   const std::vector<double> probability = softmax(tokens);
   const double h = entropy(tokens);
   std::vector<size_t> order(tokens.size());
   std::iota(order.begin(), order.end(), size_t{0});
   const auto shift = [&](size_t i) { return std::abs(-std::log(probability[i]) - h); };
   std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return shift(a) < shift(b); });
-  Tokens kept;
+  SamplerKindsTokens kept;
   double sum = 0;
   for (const size_t i : order) {
     kept.push_back(tokens[i]);
@@ -122,7 +122,7 @@ void typical(Tokens& tokens, double p) {
   tokens = kept;
 }
 
-void top_p(Tokens& tokens, double p) {
+void top_p(SamplerKindsTokens& tokens, double p) {
   sort(tokens);
   const std::vector<double> probability = softmax(tokens);
   double sum = 0;
@@ -131,13 +131,13 @@ void top_p(Tokens& tokens, double p) {
   tokens.resize(kept);
 }
 
-void min_p(Tokens& tokens, double p) {
+void min_p(SamplerKindsTokens& tokens, double p) {
   double best = -INFINITY;
   for (const Token& t : tokens) best = std::max(best, t.logit);
   std::erase_if(tokens, [&](const Token& t) { return std::exp(t.logit - best) < p; });
 }
 
-void xtc(Tokens& tokens, double threshold) {
+void xtc(SamplerKindsTokens& tokens, double threshold) {
   sort(tokens);
   const std::vector<double> probability = softmax(tokens);
   size_t above = 0;
@@ -145,7 +145,7 @@ void xtc(Tokens& tokens, double threshold) {
   if (above > 1) tokens.erase(tokens.begin(), tokens.begin() + int64_t(above) - 1);
 }
 
-void mirostat1(Tokens& tokens, double mu, double vocab_size) {
+void mirostat1(SamplerKindsTokens& tokens, double mu, double vocab_size) {
   sort(tokens);
   const std::vector<double> p = softmax(tokens);
   double products = 0, squares = 0;
@@ -159,7 +159,7 @@ void mirostat1(Tokens& tokens, double mu, double vocab_size) {
   tokens.resize(std::min(tokens.size(), size_t(std::max(1.0, k))));
 }
 
-void mirostat2(Tokens& tokens, double mu) {
+void mirostat2(SamplerKindsTokens& tokens, double mu) {
   sort(tokens);
   const std::vector<double> p = softmax(tokens);
   size_t kept = 0;
@@ -168,9 +168,9 @@ void mirostat2(Tokens& tokens, double mu) {
 }
 
 /// The probabilities of all tokens by the definitions. `removes_top`: what XTC's random number says.
-std::vector<double> reference(const std::vector<float>& logits, const SamplingOptions& o, const Text& text,
-                              bool removes_top, double mu) {
-  Tokens tokens;
+std::vector<double> sampler_kinds_reference(const std::vector<float>& logits, const SamplingOptions& o,
+                                            const SamplerKindsText& text, bool removes_top, double mu) {
+  SamplerKindsTokens tokens;
   for (size_t i = 0; i < logits.size(); ++i) {
     double logit = logits[i];
     for (const auto& [token, bias] : o.logit_bias)
@@ -200,7 +200,7 @@ std::vector<double> reference(const std::vector<float>& logits, const SamplingOp
   return all;
 }
 
-struct Case {
+struct SamplerKindsCase {
   const char* name;
   SamplingOptions options;
 };
@@ -210,16 +210,16 @@ SamplingOptions with(const std::function<void(SamplingOptions&)>& set) {
   set(o);
   return o;
 }
-class SamplerKinds : public testing::TestWithParam<Case> {};
+class SamplerKinds : public ::testing::TestWithParam<SamplerKindsCase> {};
 
 TEST_P(SamplerKinds, DrawsFromTheDefinition) {
   SamplingOptions o = GetParam().options;
   o.seed = 4711;
-  const Text text = {{0, 3, 1, 2, 0, 3}, {5, 1, 2, 0, 1, 2}};
+  const SamplerKindsText text = {{0, 3, 1, 2, 0, 3}, {5, 1, 2, 0, 1, 2}};
   for (const size_t vocab : {8, 17, 300}) {
     const std::vector<float> logits = random_logits(vocab, uint32_t(vocab));
-    const std::vector<double> plain = reference(logits, o, text, false, 2 * o.mirostat_tau);
-    const std::vector<double> cut = reference(logits, o, text, true, 2 * o.mirostat_tau);
+    const std::vector<double> plain = sampler_kinds_reference(logits, o, text, false, 2 * o.mirostat_tau);
+    const std::vector<double> cut = sampler_kinds_reference(logits, o, text, true, 2 * o.mirostat_tau);
     std::vector<double> p(vocab);
     for (size_t i = 0; i < vocab; ++i) p[i] = o.xtc_probability * cut[i] + (1 - o.xtc_probability) * plain[i];
     Sampler sampler = make_sampler(o, vocab);
@@ -244,47 +244,56 @@ TEST_P(SamplerKinds, DrawsFromTheDefinition) {
 
 INSTANTIATE_TEST_SUITE_P(
     All, SamplerKinds,
-    testing::Values(
-        Case{"typical", with([](auto& o) { o.typical_p = 0.6f; })},
-        Case{"typical_hot", with([](auto& o) { o.typical_p = 0.9f, o.temperature = 2; })},
-        Case{"top_n_sigma", with([](auto& o) { o.top_n_sigma = 1.3f; })},
-        Case{"top_n_sigma_hot", with([](auto& o) { o.top_n_sigma = 1, o.temperature = 3; })},
-        Case{"xtc_always", with([](auto& o) { o.xtc_probability = 1, o.xtc_threshold = 0.05f; })},
-        Case{"xtc_half", with([](auto& o) { o.xtc_probability = 0.5f, o.xtc_threshold = 0.1f; })},
-        Case{"xtc_off", with([](auto& o) { o.xtc_probability = 0, o.xtc_threshold = 0; })},
-        Case{"dry", with([](auto& o) { o.dry_multiplier = 0.8f; })},
-        Case{"dry_window",
-             with([](auto& o) { o.dry_multiplier = 2, o.dry_allowed_length = 1, o.dry_penalty_last_n = 5; })},
-        Case{"mirostat_1", with([](auto& o) { o.mirostat = 1, o.mirostat_tau = 1.2f, o.mirostat_eta = 0; })},
-        Case{"mirostat_2", with([](auto& o) { o.mirostat = 2, o.mirostat_tau = 1.2f, o.mirostat_eta = 0; })},
-        Case{"mirostat_2_narrow", with([](auto& o) { o.mirostat = 2, o.mirostat_tau = 0.1f, o.mirostat_eta = 0; })},
-        Case{"dynatemp", with([](auto& o) { o.dynatemp_range = 0.7f; })},
-        Case{"dynatemp_exponent",
-             with([](auto& o) { o.temperature = 1.5f, o.dynatemp_range = 1.5f, o.dynatemp_exponent = 0.5f; })},
-        Case{"presence", with([](auto& o) { o.presence_penalty = 1.5f; })},
-        Case{"frequency", with([](auto& o) { o.frequency_penalty = 0.7f; })},
-        Case{"negative_frequency", with([](auto& o) { o.frequency_penalty = -0.7f; })},
-        Case{"penalties_window", with([](auto& o) {
-               o.repetition_penalty = 1.3f, o.presence_penalty = 0.5f, o.frequency_penalty = 0.5f, o.penalty_last_n = 4;
-             })},
-        Case{"penalty_of_none", with([](auto& o) { o.repetition_penalty = 3, o.penalty_last_n = 0; })},
-        Case{"bias", with([](auto& o) {
-               o.logit_bias = {{2, 1.5f}, {0, -kInf}, {5, -3}};
-             })},
-        Case{"llama_order", with([](auto& o) {
-               o.temperature = 0.6f, o.top_k = 12, o.typical_p = 0.95f, o.top_p = 0.9f, o.min_p = 0.05f;
-               o.xtc_probability = 0.5f, o.repetition_penalty = 1.1f, o.dry_multiplier = 0.8f, o.top_n_sigma = 2;
-               o.samplers = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
-                             "top_p",     "min_p", "xtc",         "temperature"};
-             })},
-        Case{"penalties_last", with([](auto& o) {
-               o.top_p = 0.8f, o.repetition_penalty = 1.5f, o.presence_penalty = 1, o.dry_multiplier = 1;
-               o.samplers = {"min_p", "top_p", "penalties", "dry"};
-             })},
-        Case{"all", with([](auto& o) {
-               o.temperature = 1.3f, o.dynatemp_range = 0.4f, o.top_k = 14, o.typical_p = 0.97f, o.top_p = 0.95f;
-               o.min_p = 0.01f, o.xtc_probability = 0.3f, o.presence_penalty = 0.2f, o.frequency_penalty = 0.1f;
-             })}),
+    ::testing::Values(
+        SamplerKindsCase{"typical", with([](auto& o) { o.typical_p = 0.6f; })},
+        SamplerKindsCase{"typical_hot", with([](auto& o) { o.typical_p = 0.9f, o.temperature = 2; })},
+        SamplerKindsCase{"top_n_sigma", with([](auto& o) { o.top_n_sigma = 1.3f; })},
+        SamplerKindsCase{"top_n_sigma_hot", with([](auto& o) { o.top_n_sigma = 1, o.temperature = 3; })},
+        SamplerKindsCase{"xtc_always", with([](auto& o) { o.xtc_probability = 1, o.xtc_threshold = 0.05f; })},
+        SamplerKindsCase{"xtc_half", with([](auto& o) { o.xtc_probability = 0.5f, o.xtc_threshold = 0.1f; })},
+        SamplerKindsCase{"xtc_off", with([](auto& o) { o.xtc_probability = 0, o.xtc_threshold = 0; })},
+        SamplerKindsCase{"dry", with([](auto& o) { o.dry_multiplier = 0.8f; })},
+        SamplerKindsCase{"dry_window", with([](auto& o) {
+                           o.dry_multiplier = 2, o.dry_allowed_length = 1, o.dry_penalty_last_n = 5;
+                         })},
+        SamplerKindsCase{"mirostat_1",
+                         with([](auto& o) { o.mirostat = 1, o.mirostat_tau = 1.2f, o.mirostat_eta = 0; })},
+        SamplerKindsCase{"mirostat_2",
+                         with([](auto& o) { o.mirostat = 2, o.mirostat_tau = 1.2f, o.mirostat_eta = 0; })},
+        SamplerKindsCase{"mirostat_2_narrow",
+                         with([](auto& o) { o.mirostat = 2, o.mirostat_tau = 0.1f, o.mirostat_eta = 0; })},
+        SamplerKindsCase{"dynatemp", with([](auto& o) { o.dynatemp_range = 0.7f; })},
+        SamplerKindsCase{"dynatemp_exponent", with([](auto& o) {
+                           o.temperature = 1.5f, o.dynatemp_range = 1.5f, o.dynatemp_exponent = 0.5f;
+                         })},
+        SamplerKindsCase{"presence", with([](auto& o) { o.presence_penalty = 1.5f; })},
+        SamplerKindsCase{"frequency", with([](auto& o) { o.frequency_penalty = 0.7f; })},
+        SamplerKindsCase{"negative_frequency", with([](auto& o) { o.frequency_penalty = -0.7f; })},
+        SamplerKindsCase{"penalties_window", with([](auto& o) {
+                           o.repetition_penalty = 1.3f, o.presence_penalty = 0.5f, o.frequency_penalty = 0.5f,
+                           o.penalty_last_n = 4;
+                         })},
+        SamplerKindsCase{"penalty_of_none", with([](auto& o) { o.repetition_penalty = 3, o.penalty_last_n = 0; })},
+        SamplerKindsCase{"bias", with([](auto& o) {
+                           o.logit_bias = {{2, 1.5f}, {0, -kInf}, {5, -3}};
+                         })},
+        SamplerKindsCase{"llama_order", with([](auto& o) {
+                           o.temperature = 0.6f, o.top_k = 12, o.typical_p = 0.95f, o.top_p = 0.9f, o.min_p = 0.05f;
+                           o.xtc_probability = 0.5f, o.repetition_penalty = 1.1f, o.dry_multiplier = 0.8f,
+                           o.top_n_sigma = 2;
+                           o.samplers = {"penalties", "dry",   "top_n_sigma", "top_k",      "typical_p",
+                                         "top_p",     "min_p", "xtc",         "temperature"};
+                         })},
+        SamplerKindsCase{"penalties_last", with([](auto& o) {
+                           o.top_p = 0.8f, o.repetition_penalty = 1.5f, o.presence_penalty = 1, o.dry_multiplier = 1;
+                           o.samplers = {"min_p", "top_p", "penalties", "dry"};
+                         })},
+        SamplerKindsCase{"all", with([](auto& o) {
+                           o.temperature = 1.3f, o.dynatemp_range = 0.4f, o.top_k = 14, o.typical_p = 0.97f,
+                           o.top_p = 0.95f;
+                           o.min_p = 0.01f, o.xtc_probability = 0.3f, o.presence_penalty = 0.2f,
+                           o.frequency_penalty = 0.1f;
+                         })}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Mirostat, HoldsTheSurprise) {
@@ -301,7 +310,7 @@ TEST(Mirostat, HoldsTheSurprise) {
     constexpr int kSteps = 600;
     for (int i = 0; i < kSteps; ++i) {
       const std::vector<float> logits = random_logits(vocab, uint32_t(i), 1 + float(i % 4));
-      const std::vector<double> p = reference(logits, o, {}, false, mu);
+      const std::vector<double> p = sampler_kinds_reference(logits, o, {}, false, mu);
       const int32_t token = sampler.sample(logits, i).value();
       double sum = 0;
       size_t expected = 0;

@@ -10,16 +10,16 @@
 #include <random>
 
 #include "llm/sampler_draws.h"
+#include "support/special_values.h"
 
 namespace redline {
 namespace {
 
-using testing::HasSubstr;
-constexpr float kInf = std::numeric_limits<float>::infinity();
+using ::testing::HasSubstr;
 
 /// The distribution that SamplingOptions promise, in double and with a plain sort.
-std::vector<double> reference(const std::vector<float>& logits, const SamplingOptions& o,
-                              const std::vector<int32_t>& seen) {
+std::vector<double> sampler_reference(const std::vector<float>& logits, const SamplingOptions& o,
+                                      const std::vector<int32_t>& seen) {
   const size_t n = logits.size();
   std::vector<double> l(logits.begin(), logits.end());
   std::vector<bool> done(n);
@@ -81,11 +81,11 @@ TEST(Philox, UniformLiesInRangeAndIsEven) {
   EXPECT_NE(uniform_at(7, 1), uniform_at((uint64_t{1} << 32) + 7, 1));
 }
 
-struct Case {
+struct SamplerCase {
   const char* name;
   SamplingOptions options;
 };
-class SamplerDistribution : public testing::TestWithParam<Case> {};
+class SamplerDistribution : public ::testing::TestWithParam<SamplerCase> {};
 
 TEST_P(SamplerDistribution, MatchesTheExactProbabilities) {
   SamplingOptions o = GetParam().options;
@@ -93,7 +93,7 @@ TEST_P(SamplerDistribution, MatchesTheExactProbabilities) {
   for (const size_t vocab : {1, 2, 17, 64}) {
     const std::vector<float> logits = random_logits(vocab, uint32_t(vocab));
     const std::vector<int32_t> seen = {0, int32_t(vocab) - 1, 0};
-    const std::vector<double> p = reference(logits, o, seen);
+    const std::vector<double> p = sampler_reference(logits, o, seen);
     Sampler sampler = make_sampler(o, vocab);
     sampler.accept(seen);
     const int draws = 100000;
@@ -103,29 +103,33 @@ TEST_P(SamplerDistribution, MatchesTheExactProbabilities) {
       ASSERT_TRUE(token.ok()) << token.status().to_string();
       ++count[size_t(*token)];
     }
-    SCOPED_TRACE(testing::Message() << "vocabulary " << vocab);
+    SCOPED_TRACE(::testing::Message() << "vocabulary " << vocab);
     expect_distribution(count, p, draws);
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(
     All, SamplerDistribution,
-    testing::Values(
-        Case{"plain", {.temperature = 1.0f}}, Case{"cold", {.temperature = 0.4f}}, Case{"hot", {.temperature = 3.0f}},
-        Case{"top_k", {.temperature = 1.0f, .top_k = 5}}, Case{"top_k_1", {.temperature = 1.0f, .top_k = 1}},
-        Case{"top_p", {.temperature = 1.0f, .top_p = 0.8f}}, Case{"top_p_tiny", {.temperature = 1.0f, .top_p = 1e-6f}},
-        Case{"min_p", {.temperature = 1.0f, .min_p = 0.1f}}, Case{"min_p_1", {.temperature = 1.0f, .min_p = 1.0f}},
-        Case{"penalty", {.temperature = 1.0f, .repetition_penalty = 1.5f}},
-        Case{"all", {.temperature = 0.9f, .top_k = 12, .top_p = 0.9f, .min_p = 0.03f, .repetition_penalty = 1.2f}}),
+    ::testing::Values(
+        SamplerCase{"plain", {.temperature = 1.0f}}, SamplerCase{"cold", {.temperature = 0.4f}},
+        SamplerCase{"hot", {.temperature = 3.0f}}, SamplerCase{"top_k", {.temperature = 1.0f, .top_k = 5}},
+        SamplerCase{"top_k_1", {.temperature = 1.0f, .top_k = 1}},
+        SamplerCase{"top_p", {.temperature = 1.0f, .top_p = 0.8f}},
+        SamplerCase{"top_p_tiny", {.temperature = 1.0f, .top_p = 1e-6f}},
+        SamplerCase{"min_p", {.temperature = 1.0f, .min_p = 0.1f}},
+        SamplerCase{"min_p_1", {.temperature = 1.0f, .min_p = 1.0f}},
+        SamplerCase{"penalty", {.temperature = 1.0f, .repetition_penalty = 1.5f}},
+        SamplerCase{"all",
+                    {.temperature = 0.9f, .top_k = 12, .top_p = 0.9f, .min_p = 0.03f, .repetition_penalty = 1.2f}}),
     [](const auto& info) { return info.param.name; });
 
 TEST(Sampler, KeepsTheSameSetAsASortWould) {
-  // Every token that the reference keeps is drawn by some position, none that it drops is: large vocabulary, many cuts.
+  // Every token that the sampler_reference keeps is drawn by some position, none that it drops is: large vocabulary, many cuts.
   for (const float top_p : {0.05f, 0.3f, 0.7f, 0.95f, 0.999f}) {
     for (const int64_t top_k : {0, 1, 40, 999, 1000, 5000}) {
       SamplingOptions o{.temperature = 1.0f, .top_k = top_k, .top_p = top_p};
       const std::vector<float> logits = random_logits(1000, 3, 1.0f);
-      const std::vector<double> p = reference(logits, o, {});
+      const std::vector<double> p = sampler_reference(logits, o, {});
       Sampler sampler = make_sampler(o, logits.size());
       for (int i = 0; i < 2000; ++i) {
         auto token = sampler.sample(logits, i);

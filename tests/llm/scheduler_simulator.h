@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "llm/scheduler.h"
+#include "llm/step_time.h"
 
 namespace redline::testing {
 
@@ -35,12 +36,17 @@ struct SimulatedRequest {
   std::optional<FinishReason> reason;
   bool is_refused = false;
   bool has_ended() const { return reason || is_refused; }
+  double last_ms = 0;           ///< of the last token
+  std::vector<double> gaps_ms;  ///< between tokens
   int64_t total() const { return prompt + made; }
 };
 
 struct SimulatedMachine {
   int64_t step_tokens = 512, sequences = 64, pages = 100000, max_prefill_tokens = 0;
   double step_ms = 10, token_ms = 0.5;
+  double row_ms = -1;       ///< of a sampled row; negative: token_ms
+  int64_t deep_tokens = 0;  ///< a prompt token behind so many others takes twice as long; 0: as long as any
+  double max_slowdown = 0;  ///< as in TextEngineOptions
 };
 
 class SchedulerSimulator : private SchedulerHost {
@@ -77,6 +83,8 @@ class SchedulerSimulator : private SchedulerHost {
   }
 
   std::vector<SimulatedRequest> requests;  ///< in order of arrival
+  std::vector<SimulatedRequest> next;      ///< the last one arrives when a request ends: a closed loop
+  std::vector<double> slowdowns;           ///< of steps with sampled tokens, against the same without prompts
   int64_t steps = 0, tokens_run = 0;
   double now_ms = 0;
   /// Called after every step with the tokens that each request ran, by index.
@@ -174,9 +182,12 @@ class SchedulerSimulator : private SchedulerHost {
     budget.sequences = machine_.sequences;
     budget.cache_pages = machine_.pages;
     budget.page_tokens = kPage;
+    if (machine_.max_slowdown > 0)
+      budget.max_prefill_tokens = step_time_.prompt_tokens_within(machine_.max_slowdown, std::ssize(must_decode));
     const std::vector<ScheduledTokens> scheduled = scheduler_.plan(known, budget, *this);
 
     int64_t tokens = 0, prompt_tokens = 0, decoded = 0;
+    double prompt_ms = 0;
     std::map<size_t, int64_t> ran;
     for (const ScheduledTokens& entry : scheduled) {
       const size_t i = active_.at(entry.request);
@@ -195,6 +206,7 @@ class SchedulerSimulator : private SchedulerHost {
       }
       ASSERT_LE(entry.tokens, r.total() - r.computed) << i;
       ASSERT_TRUE(ran.emplace(i, entry.tokens).second) << i << " is scheduled twice";
+      if (!is_decode) prompt_ms += machine_.token_ms * static_cast<double>(entry.tokens) * depth_factor(r.computed);
       r.computed += entry.tokens;
       r.tokens_run += entry.tokens;
       tokens += entry.tokens;
@@ -216,21 +228,37 @@ class SchedulerSimulator : private SchedulerHost {
     ASSERT_TRUE(!scheduled.empty() || running + waiting == 0) << "no progress";
     ++steps;
     tokens_run += tokens;
-    now_ms += machine_.step_ms + machine_.token_ms * static_cast<double>(tokens);
+    const double row_ms = machine_.row_ms < 0 ? machine_.token_ms : machine_.row_ms;
+    const double step_ms = machine_.step_ms + row_ms * static_cast<double>(decoded) + prompt_ms;
+    step_time_.add(decoded, prompt_tokens, step_ms / 1e3);
+    if (decoded > 0) slowdowns.push_back(step_ms / (step_ms - prompt_ms));
+    now_ms += step_ms;
     for (const auto& [i, n] : ran) {
       SimulatedRequest& r = requests[i];
       store(r);
       if (r.computed < r.total()) continue;
       ++r.made;
       if (r.first_token < 0) r.first_token = steps;
+      else r.gaps_ms.push_back(now_ms - r.last_ms);
+      r.last_ms = now_ms;
       if (r.made >= r.output) finish(r, FinishReason::kLength);
     }
     if (on_step) on_step(ran);
-    std::erase_if(active_, [&](size_t i) { return requests[i].has_ended(); });
+    for (size_t ended = std::erase_if(active_, [&](size_t i) { return requests[i].has_ended(); });
+         ended > 0 && !next.empty(); --ended) {
+      requests.push_back(std::move(next.back()));
+      requests.back().arrival_ms = now_ms;
+      next.pop_back();
+    }
+  }
+
+  double depth_factor(int64_t depth) const {
+    return machine_.deep_tokens > 0 ? 1 + static_cast<double>(depth) / static_cast<double>(machine_.deep_tokens) : 1;
   }
 
   SimulatedMachine machine_;
   Scheduler scheduler_;
+  StepTime step_time_;
   std::vector<size_t> active_;  ///< have arrived and not ended
   size_t arrived_ = 0;
   std::map<int, int64_t> stored_;  ///< pages of shared beginnings that were computed

@@ -98,6 +98,26 @@ TEST(Scheduler, APromptIsAdmittedWhenTheCacheHasRoomBesideWhatRunningOnesNeed) {
   EXPECT_TRUE(host.preempted.empty());
 }
 
+TEST(Scheduler, StepsOfAPromptEndWhereRecurrentStatesAreStored) {
+  StepBudget b = budget(512);
+  b.page_tokens = 32;
+  b.state_tokens = 256;
+  NoCache host;
+  host.pages = 1 << 20;
+  EXPECT_EQ(plan({waiting(600)}, b, host), (Grants{{0, 256}}));
+  EXPECT_EQ(plan({running(500, 100)}, b), (Grants{{0, 156}}));
+  // The last page border before the last token of the prompt, and then the rest.
+  EXPECT_EQ(plan({running(88, 512)}, b), (Grants{{0, 64}}));
+  EXPECT_EQ(plan({running(24, 576)}, b), (Grants{{0, 24}}));
+  EXPECT_EQ(plan({waiting(96)}, b, host), (Grants{{0, 64}}));
+  EXPECT_EQ(plan({waiting(32)}, b, host), (Grants{{0, 32}}));
+  EXPECT_EQ(plan({running(1, 255), running(1, 64)}, b), (Grants{{0, 1}, {1, 1}}));
+  // Two prompts still share a step.
+  EXPECT_EQ(plan({running(600), running(1), running(40, 64)}, b), (Grants{{1, 1}, {0, 246}, {2, 32}}));
+  b.tokens = 100;
+  EXPECT_EQ(plan({waiting(600)}, b, host), (Grants{{0, 100}}));
+}
+
 TEST(Scheduler, APromptLongerThanAllWindowsIsAdmitted) {
   NoCache host;
   host.pages = 10;

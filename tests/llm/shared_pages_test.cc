@@ -12,14 +12,14 @@ namespace {
 constexpr int64_t kShared = 600;
 constexpr size_t kSequences = 8;
 
-std::vector<int32_t> tokens(int64_t count, int32_t seed) {
+std::vector<int32_t> shared_pages_tokens(int64_t count, int32_t seed) {
   std::vector<int32_t> ids;
   for (int32_t i = 0; i < count; ++i) ids.push_back((seed * 31 + i * 17 + i * i) % 4000);
   return ids;
 }
 
 /// Logits of the sequences after every step: steps of one row each, of several, and of both.
-std::vector<std::vector<float>> logits_of(int threads, const TextEngineOptions& base, bool shares) {
+std::vector<std::vector<float>> shared_pages_logits_of(int threads, const TextEngineOptions& base, bool shares) {
   TextEngineOptions options = base;
   options.threads = threads;
   options.max_batch_tokens = 1024;
@@ -28,7 +28,7 @@ std::vector<std::vector<float>> logits_of(int threads, const TextEngineOptions& 
   EXPECT_TRUE(opened.ok()) << opened.status().to_string();
   (*opened)->stepper().set_cached_bytes(0);
   TextEngine& engine = **opened;
-  const std::vector<int32_t> beginning = tokens(kShared, 1);
+  const std::vector<int32_t> beginning = shared_pages_tokens(kShared, 1);
   std::vector<std::unique_ptr<Sequence>> sequences;
   for (size_t i = 0; i < kSequences; ++i) {
     sequences.push_back(shares && i > 0 ? sequences[0]->fork().value() : engine.new_sequence().value());
@@ -44,7 +44,7 @@ std::vector<std::vector<float>> logits_of(int threads, const TextEngineOptions& 
     std::vector<BatchEntry> batch;
     for (size_t i = 0; i < kSequences; ++i) {
       const auto n = static_cast<int32_t>(i);
-      more[i] = tokens(step < 2 ? 1 : step == 2 ? 5 : n % 2 ? 1 : 3 + 3 * n, 7 * n + step);
+      more[i] = shared_pages_tokens(step < 2 ? 1 : step == 2 ? 5 : n % 2 ? 1 : 3 + 3 * n, 7 * n + step);
       batch.push_back({sequences[i].get(), more[i], logits[i]});
     }
     const Status status = engine.run_batch(batch);
@@ -69,8 +69,9 @@ TEST(SharedPages, AreReadOnceWithTheBitsOfSequencesOfTheirOwn) {
   f32.dtype = ComputeType::kF32;
   invariant.batch_invariant = true;
   for (const TextEngineOptions& options : {automatic, f32, invariant}) {
-    const auto want = logits_of(2, options, false);
-    for (const int threads : {1, 2, 3, 5}) EXPECT_EQ(logits_of(threads, options, true), want) << threads << " threads";
+    const auto want = shared_pages_logits_of(2, options, false);
+    for (const int threads : {1, 2, 3, 5})
+      EXPECT_EQ(shared_pages_logits_of(threads, options, true), want) << threads << " threads";
   }
 }
 
@@ -85,7 +86,7 @@ TEST(SharedPages, ChoicesOfOnePromptComputeItOnce) {
     options.prefix_cache = prefix_cache;
     const auto engine = TextEngine::open(REDLINE_SOURCE_DIR "/assets/redline-tales", options).value();
     GenerateRequest r;
-    r.prompt = tokens(kShared, 3);
+    r.prompt = shared_pages_tokens(kShared, 3);
     r.sampling.temperature = 1;
     r.max_tokens = 8;
     r.ignore_stop_tokens = true;

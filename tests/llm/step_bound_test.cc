@@ -3,15 +3,15 @@
 
 #include "llm/llm_engine.h"
 #include "llm/step_bound.h"
+#include "support/bundled.h"
 
 namespace redline {
 namespace {
 
 constexpr double kRead = 1e9, kOperations = 3e9;
 
-constexpr const char* kTales = REDLINE_SOURCE_DIR "/assets/redline-tales";
-
-std::unique_ptr<TextEngine> open_silent(std::vector<MachineQuestion>* asked = nullptr, const char* path = kTales) {
+std::unique_ptr<TextEngine> open_silent(std::vector<MachineQuestion>* asked = nullptr,
+                                        const std::string& path = kTales) {
   TextEngineOptions options;
   options.threads = 2;
   options.prefix_cache = false;
@@ -27,7 +27,7 @@ std::unique_ptr<TextEngine> open_silent(std::vector<MachineQuestion>* asked = nu
   return std::move(engine).value();
 }
 
-std::unique_ptr<TextEngine> open(const char* path = kTales) {
+std::unique_ptr<TextEngine> open_step_bound(const std::string& path = kTales) {
   auto engine = open_silent(nullptr, path);
   engine->count_bounds();
   return engine;
@@ -41,7 +41,7 @@ double bound_of(const TextEngine& engine, int64_t tokens, int64_t depth, int64_t
 }
 
 TEST(StepBound, IsTheSumOverStepsOfReadingOrArithmetic) {
-  const auto engine = open();
+  const auto engine = open_step_bound();
   EXPECT_EQ(engine->stats().bound_seconds, 0);
   GenerateRequest r;
   for (int32_t i = 0; i < 40; ++i) r.prompt.push_back(i * 7 % 4000);
@@ -112,14 +112,14 @@ TEST(StepBound, LayersWithAWindowReadNoFurtherBack) {
         EXPECT_EQ(work.pairs, want.pairs) << group.window << " " << tokens << " " << depth;
       }
   // In an engine whose layers all have a window, a token costs the same at any depth beyond it.
-  const auto engine = open(REDLINE_GOLDEN_DIR "/mistral_window");
+  const auto engine = open_step_bound(REDLINE_GOLDEN_DIR "/mistral_window");
   const EngineProfile& profile = profile_of(*engine);
   EXPECT_GT(profile.step_cost(1, 20, 1).bytes, profile.step_cost(1, 0, 1).bytes);
   EXPECT_EQ(profile.step_cost(1, 40, 1).bytes, profile.step_cost(1, 50, 1).bytes);
 }
 
 TEST(StepBound, StepsWithoutLogitsDoNotReadTheHead) {
-  const auto engine = open();
+  const auto engine = open_step_bound();
   const std::vector<int32_t> tokens(10, 5);
   const auto sequence = engine->new_sequence().value();
   ASSERT_TRUE(sequence->append(tokens, {}).ok());
@@ -128,7 +128,7 @@ TEST(StepBound, StepsWithoutLogitsDoNotReadTheHead) {
 }
 
 TEST(StepBound, SharedPagesCountOnce) {
-  const auto engine = open();
+  const auto engine = open_step_bound();
   dynamic_cast<LlmEngine&>(*engine).stepper().set_cached_bytes(0);
   const std::vector<int32_t> beginning(700, 5), next = {6};
   std::vector<std::unique_ptr<Sequence>> sequences;

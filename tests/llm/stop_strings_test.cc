@@ -9,7 +9,7 @@
 namespace redline {
 namespace {
 
-using testing::HasSubstr;
+using ::testing::HasSubstr;
 
 struct Ending {
   std::string shown;
@@ -17,7 +17,7 @@ struct Ending {
 };
 
 /// The rule, byte by byte: the first end of any stop string; the longest of those that end there.
-Ending reference(const std::string& text, const std::vector<std::string>& stops) {
+Ending stop_strings_reference(const std::string& text, const std::vector<std::string>& stops) {
   for (size_t end = 1; end <= text.size(); ++end) {
     int best = -1;
     for (size_t s = 0; s < stops.size(); ++s)
@@ -125,8 +125,8 @@ TEST(StopStrings, EqualsTheReferenceHoweverTheTextIsCut) {
     }
     shown += stops.push(piece);
     shown += stops.finish();
-    const Ending expected = reference(text, words);
-    ASSERT_EQ(shown, expected.shown) << "text " << text << " stops " << testing::PrintToString(words);
+    const Ending expected = stop_strings_reference(text, words);
+    ASSERT_EQ(shown, expected.shown) << "text " << text << " stops " << ::testing::PrintToString(words);
     if (expected.which < 0) {
       ASSERT_EQ(stops.which(), -1);
     } else {

@@ -13,7 +13,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-const std::string kMixed = REDLINE_SOURCE_DIR "/tests/llm/traffic/mixed.jsonl";
+const std::string kTrafficMixed = REDLINE_SOURCE_DIR "/tests/llm/traffic/mixed.jsonl";
 
 SimulatedMachine machine(int64_t pages) {
   SimulatedMachine m;
@@ -35,7 +35,7 @@ std::vector<int64_t> first_tokens(const SchedulerSimulator& s, const std::string
 }
 
 TEST(RecordedTraffic, EverybodyIsServedInTime) {
-  const auto traffic = read_traffic(kMixed);
+  const auto traffic = read_traffic(kTrafficMixed);
   ASSERT_TRUE(traffic.ok()) << traffic.status().to_string();
   ASSERT_GT(traffic->size(), 100u);
   for (const int64_t pages : {4000, 1000}) {

@@ -43,7 +43,15 @@ constexpr Refusal kRefusals[] = {{"qwen2_layer_types", "sliding windows of qwen2
                                  {"deepseek_v3_yarn", "deepseek_v3 models are not converted yet"},
                                  {"gpt_oss", "gpt_oss models are not converted yet"},
                                  {"gpt_oss_clamped", "gpt_oss models are not converted yet"},
-                                 {"gpt_oss_hd20", "gpt_oss models are not converted yet"}};
+                                 {"gpt_oss_hd20", "gpt_oss models are not converted yet"},
+                                 {"mamba2", "mamba2 models are not converted yet"},
+                                 {"mamba2_groups", "mamba2 models are not converted yet"},
+                                 {"mamba2_hd20", "mamba2 models are not converted yet"},
+                                 {"mamba2_two_groups", "mamba2 models are not converted yet"},
+                                 {"qwen3_next", "qwen3_next models are not converted yet"},
+                                 {"qwen3_next_listed", "qwen3_next models are not converted yet"},
+                                 {"qwen3_5", "qwen3_5_text models are not converted yet"},
+                                 {"qwen3_5_hd12", "qwen3_5_text models are not converted yet"}};
 
 Status convert(const std::string& folder, const GgufExport& options, const std::string& out) {
   REDLINE_ASSIGN(const Checkpoint checkpoint, Checkpoint::open(folder));
@@ -63,7 +71,7 @@ std::vector<std::string> golden_folders(bool with_twin) {
   return folders;
 }
 
-TextEngineOptions float32(size_t tokens) {
+TextEngineOptions checkpoint_to_gguf_float32(size_t tokens) {
   TextEngineOptions options;
   options.threads = 2;
   options.dtype = ComputeType::kF32;
@@ -88,8 +96,8 @@ TEST_P(ConvertedGolden, HasTheLogitsOfTheFolder) {
   }
   ASSERT_TRUE(status.ok()) << status.to_string();
   const std::vector<int32_t> tokens = load_golden(folder_).tokens;
-  auto from_folder = open_engine(folder_, float32(tokens.size())),
-       from_file = open_engine(out_, float32(tokens.size()));
+  auto from_folder = open_engine(folder_, checkpoint_to_gguf_float32(tokens.size())),
+       from_file = open_engine(out_, checkpoint_to_gguf_float32(tokens.size()));
   ASSERT_TRUE(from_folder && from_file);
   const std::vector<float> want = all_logits(*from_folder, tokens), got = all_logits(*from_file, tokens);
   ASSERT_EQ(got.size(), want.size());
@@ -193,7 +201,7 @@ class ConvertFolder : public ::testing::Test {
 };
 
 TEST_F(ConvertFolder, MatricesBecomeTheTypeThatIsAskedFor) {
-  copy("llama_gqa");  // float32
+  copy("llama_gqa");  // checkpoint_to_gguf_float32
   for (const auto& [type, number] : {std::pair{DType::kF32, 0}, {DType::kF16, 1}, {DType::kBF16, 32}}) {
     const Status status = convert(folder(), {.type = type, .has_tokenizer = false}, out());
     ASSERT_TRUE(status.ok()) << status.to_string();

@@ -11,14 +11,14 @@ namespace {
 using testing::ImageGolden;
 using testing::NetworkMode;
 
-Result<DenoiserModel> build(const Checkpoint& checkpoint, int64_t front_blocks) {
+Result<DenoiserModel> build_dit(const Checkpoint& checkpoint, int64_t front_blocks) {
   return testing::build_denoiser(checkpoint.config["_class_name"].get<std::string>(), checkpoint, front_blocks);
 }
 
 /// head(body(probe(x))) of one run.
 std::vector<float> run_dit(const ImageGolden& golden, const std::string& run, int64_t front_blocks, NetworkMode mode,
                            int threads) {
-  auto built = build(golden.checkpoint, front_blocks);
+  auto built = build_dit(golden.checkpoint, front_blocks);
   EXPECT_TRUE(built.ok()) << built.status().message();
   if (!built.ok()) return {};
   DenoiserModel model = std::move(built).value();
@@ -106,7 +106,7 @@ TEST(Dit, MadeWeightsHavePositionsToo) {
       source.view.data = source.file->data();
       return source;
     };
-    auto model = build(checkpoint, 1);
+    auto model = build_dit(checkpoint, 1);
     ASSERT_TRUE(model.ok()) << model.status().message();
     const auto positions = model->position_table(2, 3);
     ASSERT_TRUE(positions.ok());
@@ -118,7 +118,7 @@ TEST(Dit, BadConfigsAreNamed) {
   auto expect = [](const char* name, const char* key, nlohmann::json value, const char* message) {
     ImageGolden golden = testing::load_image_golden(name);
     golden.checkpoint.config[key] = std::move(value);
-    const auto built = build(golden.checkpoint, 1);
+    const auto built = build_dit(golden.checkpoint, 1);
     ASSERT_FALSE(built.ok()) << key;
     EXPECT_THAT(built.status().message(), ::testing::HasSubstr(message));
   };
@@ -138,7 +138,7 @@ TEST(Dit, BadConfigsAreNamed) {
   expect("pixart_sigma", "num_layers", 1, "has no place in this architecture");
 
   const ImageGolden golden = testing::load_image_golden("sd3");
-  auto model = build(golden.checkpoint, 1);
+  auto model = build_dit(golden.checkpoint, 1);
   ASSERT_TRUE(model.ok());
   const auto positions = model->position_table(13, 2);
   ASSERT_FALSE(positions.ok());

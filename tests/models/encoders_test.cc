@@ -119,11 +119,11 @@ TEST_P(GoldenEncoder, ATextHasTheSameBitsInEveryStep) {
   }
 }
 
-std::string test_name(const ::testing::TestParamInfo<std::string>& info) {
+std::string encoders_test_name(const ::testing::TestParamInfo<std::string>& info) {
   const size_t slash = info.param.find('/');
   return slash == std::string::npos ? info.param : info.param.substr(0, slash) + "_gguf";
 }
-INSTANTIATE_TEST_SUITE_P(All, GoldenEncoder, ::testing::ValuesIn(encoder_models()), test_name);
+INSTANTIATE_TEST_SUITE_P(All, GoldenEncoder, ::testing::ValuesIn(encoder_models()), encoders_test_name);
 
 TEST(GoldenEncoders, AreAllThere) { EXPECT_GE(encoder_models().size(), 14u); }
 

@@ -12,7 +12,7 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 
-class GgufNames : public testing::Test {
+class GgufNamesTest : public ::testing::Test {
  protected:
   void start(const std::string& name) {
     arch = name;
@@ -38,7 +38,7 @@ class GgufNames : public testing::Test {
   Checkpoint checkpoint;
 };
 
-TEST_F(GgufNames, DefaultsAreSpeltOut) {
+TEST_F(GgufNamesTest, DefaultsAreSpeltOut) {
   start("qwen3");
   const json c = config();
   EXPECT_EQ(c["num_key_value_heads"], 2);
@@ -46,27 +46,27 @@ TEST_F(GgufNames, DefaultsAreSpeltOut) {
   EXPECT_FALSE(c.contains("rope_scaling"));
 }
 
-TEST_F(GgufNames, AFactorWithoutATypeIsLinear) {
+TEST_F(GgufNamesTest, AFactorWithoutATypeIsLinear) {
   start("llama");
   writer.set_f32("llama.rope.scaling.factor", 4);
   EXPECT_EQ(config()["rope_scaling"]["rope_type"], "linear");
   EXPECT_EQ(checkpoint.config["rope_scaling"]["factor"], 4.0);
 }
 
-TEST_F(GgufNames, TheOldSpellingOfAFactor) {
+TEST_F(GgufNamesTest, TheOldSpellingOfAFactor) {
   start("llama");
   writer.set_f32("llama.rope.scale_linear", 2);
   EXPECT_EQ(config()["rope_scaling"]["factor"], 2.0);
 }
 
-TEST_F(GgufNames, NoScaling) {
+TEST_F(GgufNamesTest, NoScaling) {
   start("llama");
   writer.set("llama.rope.scaling.type", "none");
   writer.set_f32("llama.rope.scaling.factor", 4);
   EXPECT_FALSE(config().contains("rope_scaling"));
 }
 
-TEST_F(GgufNames, YarnKeepsItsOwnKeys) {
+TEST_F(GgufNamesTest, YarnKeepsItsOwnKeys) {
   start("llama");
   writer.set("llama.rope.scaling.type", "yarn");
   writer.set_f32("llama.rope.scaling.factor", 4);
@@ -78,7 +78,7 @@ TEST_F(GgufNames, YarnKeepsItsOwnKeys) {
   EXPECT_EQ(scaling["attention_multiplier"], 0.5);
 }
 
-TEST_F(GgufNames, RowsOfQueriesComeBackInHalves) {
+TEST_F(GgufNamesTest, RowsOfQueriesComeBackInHalves) {
   start("llama");
   const std::vector<float> data(32 * 32);
   writer.add_tensor("blk.0.attn_q.weight", TensorView{DType::kF32, {32, 32}, data.data()});
@@ -93,7 +93,7 @@ TEST_F(GgufNames, RowsOfQueriesComeBackInHalves) {
   }
 }
 
-TEST_F(GgufNames, ARotarySizeBeyondTheHeadIsRefused) {
+TEST_F(GgufNamesTest, ARotarySizeBeyondTheHeadIsRefused) {
   start("llama");
   writer.set_u32("llama.rope.dimension_count", 64);
   const Status status = read();
@@ -101,7 +101,7 @@ TEST_F(GgufNames, ARotarySizeBeyondTheHeadIsRefused) {
   EXPECT_THAT(status.message(), HasSubstr("rope.dimension_count is 64"));
 }
 
-TEST_F(GgufNames, SlidingWindows) {
+TEST_F(GgufNamesTest, SlidingWindows) {
   start("llama");
   writer.set_u32("llama.attention.sliding_window", 0);
   EXPECT_TRUE(config()["sliding_window"].is_null());

@@ -11,10 +11,10 @@ namespace {
 
 using nlohmann::json;
 
-using Weights = SafetensorsFile;
+using GoldenHostileWeights = SafetensorsFile;
 
 /// Another tensor, all zeros.
-void add_zeros(Weights& weights, const std::string& name, const std::vector<int64_t>& shape) {
+void add_zeros(GoldenHostileWeights& weights, const std::string& name, const std::vector<int64_t>& shape) {
   size_t bytes = 2;
   for (const int64_t n : shape) bytes *= static_cast<size_t>(n);
   weights.add(name, "BF16", shape, std::string(bytes, '\0').data(), bytes);
@@ -23,10 +23,11 @@ void add_zeros(Weights& weights, const std::string& name, const std::vector<int6
 void write_text(const std::string& path, const std::string& text) { std::ofstream(path, std::ios::binary) << text; }
 
 /// A copy of a golden folder with something changed.
-Status open_changed(const std::string& golden, const std::function<void(json& config, Weights& weights)>& change) {
+Status open_changed(const std::string& golden,
+                    const std::function<void(json& config, GoldenHostileWeights& weights)>& change) {
   const std::string source = golden_root() + "/" + golden;
   json config = read_json(source + "/config.json");
-  Weights weights = Weights::read(source + "/model.safetensors");
+  GoldenHostileWeights weights = GoldenHostileWeights::read(source + "/model.safetensors");
   EXPECT_TRUE(config.is_object() && weights.header.is_object()) << source;
   change(config, weights);
   const TemporaryFolder folder;
@@ -48,7 +49,7 @@ void expect_refused(const Status& status, const std::string& word, const std::st
 }
 
 TEST(GoldenHostile, TheUnchangedCopyOpens) {
-  const Status status = open_changed("rope_plain", [](json&, Weights&) {});
+  const Status status = open_changed("rope_plain", [](json&, GoldenHostileWeights&) {});
   EXPECT_TRUE(status.ok()) << status.to_string();
 }
 
@@ -125,7 +126,7 @@ TEST(GoldenHostile, ConfigValuesThatCannotBe) {
       {"hidden_act", "relu2", "relu2"},
   };
   for (const ConfigCase& c : cases) {
-    const Status status = open_changed("rope_plain", [&](json& config, Weights&) {
+    const Status status = open_changed("rope_plain", [&](json& config, GoldenHostileWeights&) {
       if (c.erase) config.erase(c.what);
       else config[c.what] = c.value;
     });
@@ -172,9 +173,10 @@ TEST(GoldenHostile, RopeScalingThatCannotBe) {
       {with(llama3, "original_max_position_embeddings", -4), "original_max_position_embeddings"},
   };
   for (const auto& [scaling, word] : cases) {
-    const Status v4 = open_changed("rope_plain", [&](json& config, Weights&) { config["rope_scaling"] = scaling; });
+    const Status v4 =
+        open_changed("rope_plain", [&](json& config, GoldenHostileWeights&) { config["rope_scaling"] = scaling; });
     expect_refused(v4, word, "rope_scaling " + scaling.dump());
-    const Status v5 = open_changed("rope_plain", [&](json& config, Weights&) {
+    const Status v5 = open_changed("rope_plain", [&](json& config, GoldenHostileWeights&) {
       config.erase("rope_scaling");
       config.erase("rope_theta");
       config["rope_parameters"] = scaling;
@@ -196,20 +198,21 @@ TEST(GoldenHostile, WindowsThatCannotBe) {
       {{{"layer_types", "full_attention"}}, "layer_types"},
   };
   for (const auto& [change, word] : cases) {
-    const Status status = open_changed("qwen2_tied_window", [&](json& config, Weights&) { config.update(change); });
+    const Status status =
+        open_changed("qwen2_tied_window", [&](json& config, GoldenHostileWeights&) { config.update(change); });
     expect_refused(status, word, change.dump());
   }
 }
 
 TEST(GoldenHostile, UnknownArchitecture) {
-  const Status status = open_changed("rope_plain", [](json& config, Weights&) {
+  const Status status = open_changed("rope_plain", [](json& config, GoldenHostileWeights&) {
     config["model_type"] = "llamma";
     config["architectures"] = {"LlammaForCausalLM"};
   });
   expect_refused(status, "lamma", "model_type llamma");
   EXPECT_EQ(status.code(), Code::unsupported);
   EXPECT_NE(status.message().find("llama"), std::string::npos) << "should name what it knows: " << status.to_string();
-  const Status none = open_changed("rope_plain", [](json& config, Weights&) {
+  const Status none = open_changed("rope_plain", [](json& config, GoldenHostileWeights&) {
     config.erase("model_type");
     config.erase("architectures");
   });
@@ -218,25 +221,27 @@ TEST(GoldenHostile, UnknownArchitecture) {
 
 TEST(GoldenHostile, TensorsThatDoNotFit) {
   const std::string q = "model.layers.1.self_attn.q_proj.weight", norm = "model.norm.weight";
-  const auto open = [](const std::function<void(Weights&)>& change) {
-    return open_changed("rope_plain", [&](json&, Weights& weights) { change(weights); });
+  const auto open = [](const std::function<void(GoldenHostileWeights&)>& change) {
+    return open_changed("rope_plain", [&](json&, GoldenHostileWeights& weights) { change(weights); });
   };
-  expect_refused(open([&](Weights& w) { w.header.erase(q); }), q, "missing tensor");
-  expect_refused(open([&](Weights& w) { w.header.erase(norm); }), norm, "missing norm");
-  expect_refused(open([](Weights& w) { w.header.erase("lm_head.weight"); }), "lm_head", "untied without lm_head");
-  expect_refused(open([&](Weights& w) { w.rename(q, "model.layers.1.self_attn.query.weight"); }), q, "renamed tensor");
-  expect_refused(open([](Weights& w) { add_zeros(w, "model.layers.0.self_attn.q_norm.weight", {32}); }), "q_norm",
-                 "extra tensor");
-  expect_refused(open([](Weights& w) {
+  expect_refused(open([&](GoldenHostileWeights& w) { w.header.erase(q); }), q, "missing tensor");
+  expect_refused(open([&](GoldenHostileWeights& w) { w.header.erase(norm); }), norm, "missing norm");
+  expect_refused(open([](GoldenHostileWeights& w) { w.header.erase("lm_head.weight"); }), "lm_head",
+                 "untied without lm_head");
+  expect_refused(open([&](GoldenHostileWeights& w) { w.rename(q, "model.layers.1.self_attn.query.weight"); }), q,
+                 "renamed tensor");
+  expect_refused(open([](GoldenHostileWeights& w) { add_zeros(w, "model.layers.0.self_attn.q_norm.weight", {32}); }),
+                 "q_norm", "extra tensor");
+  expect_refused(open([](GoldenHostileWeights& w) {
                    add_zeros(w, "model.layers.2.mlp.up_proj.weight", {48, 32});
                  }),
                  "layers.2", "extra layer");
-  expect_refused(open([&](Weights& w) { w.header[q]["shape"] = {32, 64}; }), q, "transposed tensor");
-  expect_refused(open([&](Weights& w) { w.header[q]["shape"] = {2048}; }), q, "flat tensor");
-  expect_refused(open([&](Weights& w) { w.header[norm]["shape"] = {1, 32}; }), norm, "norm with two axes");
-  expect_refused(open([&](Weights& w) { w.header[q]["dtype"] = "I16"; }), q, "integer tensor");
+  expect_refused(open([&](GoldenHostileWeights& w) { w.header[q]["shape"] = {32, 64}; }), q, "transposed tensor");
+  expect_refused(open([&](GoldenHostileWeights& w) { w.header[q]["shape"] = {2048}; }), q, "flat tensor");
+  expect_refused(open([&](GoldenHostileWeights& w) { w.header[norm]["shape"] = {1, 32}; }), norm, "norm with two axes");
+  expect_refused(open([&](GoldenHostileWeights& w) { w.header[q]["dtype"] = "I16"; }), q, "integer tensor");
   // Old Llama checkpoints carry their rope frequencies along; nobody reads them.
-  const Status frequencies = open([](Weights& w) {
+  const Status frequencies = open([](GoldenHostileWeights& w) {
     add_zeros(w, "model.layers.0.self_attn.rotary_emb.inv_freq", {16});
     add_zeros(w, "model.layers.1.self_attn.rotary_emb.inv_freq", {16});
   });

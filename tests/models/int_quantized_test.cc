@@ -25,18 +25,18 @@ json scheme() {
     "quant_method": "compressed-tensors", "quantization_status": "compressed"})");
 }
 
-using Weights = SafetensorsFile;
+using IntQuantizedWeights = SafetensorsFile;
 
 /// Two checkpoints of the same values: `codes` int-quantized, `plain` float32.
 struct Pair {
   json config;
-  Weights codes, plain;
+  IntQuantizedWeights codes, plain;
 };
 Pair make_pair() {
   const std::string source = golden_root() + "/llama_hd128";
   Pair pair;
   pair.config = read_json(source + "/config.json");
-  const Weights stored = Weights::read(source + "/model.safetensors");
+  const IntQuantizedWeights stored = IntQuantizedWeights::read(source + "/model.safetensors");
   for (const auto& [name, entry] : stored.header.items()) {
     if (name == "__metadata__") continue;
     const auto shape = entry["shape"].get<std::vector<int64_t>>();
@@ -76,7 +76,7 @@ Pair make_pair() {
   return pair;
 }
 
-std::string write_folder(const TemporaryFolder& folder, const json& config, const Weights& weights) {
+std::string write_folder(const TemporaryFolder& folder, const json& config, const IntQuantizedWeights& weights) {
   std::ofstream(folder.path() + "/config.json") << config.dump();
   weights.write(folder.path() + "/model.safetensors");
   return folder.path();
@@ -118,10 +118,10 @@ TEST(IntQuantized, EqualsItsValuesInFloat32) {
 
 TEST(IntQuantized, OtherSchemesAreRefused) {
   const Pair pair = make_pair();
-  const auto open = [&](const std::function<void(json & scheme, Weights & weights)>& change) {
+  const auto open = [&](const std::function<void(json & scheme, IntQuantizedWeights & weights)>& change) {
     const TemporaryFolder folder;
     json config = pair.config, quantization = scheme();
-    Weights weights = pair.codes;
+    IntQuantizedWeights weights = pair.codes;
     change(quantization, weights);
     config["quantization_config"] = quantization;
     return TextEngine::open(write_folder(folder, config, weights), {}).status().message();
@@ -130,34 +130,35 @@ TEST(IntQuantized, OtherSchemesAreRefused) {
   const auto group = [](json& s) -> json& { return s["config_groups"]["group_0"]; };
   struct Row {
     const char* expected;
-    std::function<void(json&, Weights&)> change;
+    std::function<void(json&, IntQuantizedWeights&)> change;
   };
   const std::vector<Row> rows = {
-      {"quant_method is gptq", [](json& s, Weights&) { s["quant_method"] = "gptq"; }},
-      {"format is pack-quantized", [](json& s, Weights&) { s["format"] = "pack-quantized"; }},
-      {"weights.num_bits is 4", [&](json& s, Weights&) { group(s)["weights"]["num_bits"] = 4; }},
-      {"weights.strategy is tensor", [&](json& s, Weights&) { group(s)["weights"]["strategy"] = "tensor"; }},
-      {"weights.symmetric is false", [&](json& s, Weights&) { group(s)["weights"]["symmetric"] = false; }},
+      {"quant_method is gptq", [](json& s, IntQuantizedWeights&) { s["quant_method"] = "gptq"; }},
+      {"format is pack-quantized", [](json& s, IntQuantizedWeights&) { s["format"] = "pack-quantized"; }},
+      {"weights.num_bits is 4", [&](json& s, IntQuantizedWeights&) { group(s)["weights"]["num_bits"] = 4; }},
+      {"weights.strategy is tensor",
+       [&](json& s, IntQuantizedWeights&) { group(s)["weights"]["strategy"] = "tensor"; }},
+      {"weights.symmetric is false", [&](json& s, IntQuantizedWeights&) { group(s)["weights"]["symmetric"] = false; }},
       {"input_activations.dynamic is false",
-       [&](json& s, Weights&) { group(s)["input_activations"]["dynamic"] = false; }},
-      {"no \"input_activations\"", [&](json& s, Weights&) { group(s)["input_activations"] = nullptr; }},
+       [&](json& s, IntQuantizedWeights&) { group(s)["input_activations"]["dynamic"] = false; }},
+      {"no \"input_activations\"", [&](json& s, IntQuantizedWeights&) { group(s)["input_activations"] = nullptr; }},
       {"it has a kv_cache_scheme",
-       [](json& s, Weights&) {
+       [](json& s, IntQuantizedWeights&) {
          s["kv_cache_scheme"] = {{"num_bits", 8}};
        }},
-      {"no \"config_groups\"", [](json& s, Weights&) { s.erase("config_groups"); }},
-      {"no object", [](json& s, Weights&) { s = "int8"; }},
+      {"no \"config_groups\"", [](json& s, IntQuantizedWeights&) { s.erase("config_groups"); }},
+      {"no object", [](json& s, IntQuantizedWeights&) { s = "int8"; }},
       {"is int8 and has no scales",
-       [](json&, Weights& w) { w.header.erase("model.layers.0.self_attn.q_proj.weight_scale"); }},
+       [](json&, IntQuantizedWeights& w) { w.header.erase("model.layers.0.self_attn.q_proj.weight_scale"); }},
       {"a float for each of 256 rows is expected",
-       [](json&, Weights& w) {
+       [](json&, IntQuantizedWeights& w) {
          w.header["model.layers.0.self_attn.q_proj.weight_scale"] =
              w.header["model.layers.0.self_attn.k_proj.weight_scale"];
          w.header.erase("model.layers.0.self_attn.k_proj.weight_scale");
          w.header.erase("model.layers.0.self_attn.k_proj.weight");
        }},
       {"scale holds",
-       [](json&, Weights& w) {
+       [](json&, IntQuantizedWeights& w) {
          const auto at = w.header["model.layers.0.self_attn.q_proj.weight_scale"]["data_offsets"][0].get<size_t>();
          w.data[at] = '\x80', w.data[at + 1] = '\x7f';
        }},

@@ -10,10 +10,10 @@
 namespace redline {
 namespace {
 
-using testing::ElementsAre;
-using testing::HasSubstr;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
 
-class ModelTokenizer : public testing::Test {
+class ModelTokenizer : public ::testing::Test {
  protected:
   ModelTokenizer() {
     writer.set("tokenizer.ggml.model", "llama");
@@ -25,8 +25,8 @@ class ModelTokenizer : public testing::Test {
     REDLINE_ASSIGN(const GgufFile file, GgufFile::open(path));
     return read_gguf_vocab(file);
   }
-  std::string path =
-      testing::TempDir() + "model_tokenizer_" + testing::UnitTest::GetInstance()->current_test_info()->name() + ".gguf";
+  std::string path = ::testing::TempDir() + "model_tokenizer_" +
+                     ::testing::UnitTest::GetInstance()->current_test_info()->name() + ".gguf";
   GgufWriter writer;
 };
 

@@ -1,6 +1,6 @@
 // Trained models: stories260K and the babyllamas of ../shared/models (logits and greedy text of an independent float64
 // forward and of llama2.c), their GGUF forms in every type, and the bundled Redline Tales (PyTorch transformers in
-// float32).
+// real_float32).
 #include "formats/llama2c_to_gguf.h"
 #include "support/golden.h"
 #include "support/temporary_folder.h"
@@ -17,7 +17,7 @@ std::string tales(const std::string& path) { return std::string(REDLINE_SOURCE_D
 #define REDLINE_NEEDS(path) \
   if (!std::filesystem::exists(path)) GTEST_SKIP() << (path) << " is not there"
 
-TextEngineOptions float32(int threads = 2) {
+TextEngineOptions real_float32(int threads = 2) {
   TextEngineOptions options;
   options.threads = threads;
   options.dtype = ComputeType::kF32;
@@ -61,7 +61,7 @@ double mean_nats(const std::vector<float>& logits, std::span<const int32_t> toke
 }
 
 void expect_reference(const std::string& model, const std::string& reference, double bound) {
-  auto engine = open_engine(model, float32());
+  auto engine = open_engine(model, real_float32());
   ASSERT_TRUE(engine);
   const std::vector<int32_t> ids = read_tokens(read_json(reference + "/ref_greedy.json")["greedy_ids"]);
   auto want = read_npy(reference + "/ref_logits_f32.npy");
@@ -111,7 +111,7 @@ TEST_P(Llama2cModel, ConvertedGivesTheReference) {
   ASSERT_TRUE(written.ok()) << written.to_string();
   expect_reference(path, source, 1e-4);
 
-  auto engine = open_engine(path, float32());
+  auto engine = open_engine(path, real_float32());
   ASSERT_TRUE(engine);
   std::string want = read_json(source + "/ref_greedy.json")["text"].get<std::string>();
   for (size_t at; (at = want.find("<0x0A>")) != std::string::npos;) want.replace(at, 6, "\n");  // written out there
@@ -123,7 +123,7 @@ TEST_P(Llama2cModel, ConvertedGivesTheReference) {
 TEST(RealModels, Stories260KTellsWhatLlama2cTells) {
   const std::string model = shared("gguf-real/stories260K-F32.gguf");
   REDLINE_NEEDS(model);
-  auto engine = open_engine(model, float32());
+  auto engine = open_engine(model, real_float32());
   ASSERT_TRUE(engine);
   EXPECT_EQ(greedy(*engine, {}, 200).text + "\n", read_text(shared("stories260K/expected_stdout_t0_n200.txt")));
 }
@@ -137,7 +137,7 @@ TEST(RealModels, Babyllama361InFloatTypes) {
   expect_reference(shared("gguf-real/babyllama-tok361-BF16.gguf"), reference, 1.6e-2);
 }
 
-// Perplexity of each type on a story beside that of the float32 file, as ratios: llama-perplexity's figures for 60,000
+// Perplexity of each type on a story beside that of the real_float32 file, as ratios: llama-perplexity's figures for 60,000
 // bytes stand in SOURCE.txt there. Ours is over one window of 200 tokens, so the ratio may differ by what a small
 // sample allows; an error in a block format or a scale would show as a factor. "auto" beside "f32" on the same file:
 // rounding activations to int8 changes the mean by less than one part in a hundred.
@@ -146,7 +146,7 @@ TEST(RealModels, Babyllama361InBlockTypes) {
   const std::string corpus = shared("text-corpora/tinystories-lowercase-4M.txt");
   REDLINE_NEEDS(plain);
   REDLINE_NEEDS(corpus);
-  auto reference = open_engine(plain, float32());
+  auto reference = open_engine(plain, real_float32());
   ASSERT_TRUE(reference);
   auto ids = reference->encode(read_text(corpus).substr(0, 3000));
   ASSERT_TRUE(ids.ok()) << ids.status().to_string();
@@ -161,7 +161,7 @@ TEST(RealModels, Babyllama361InBlockTypes) {
     const std::string path = shared(fmt::format("gguf-real/babyllama-tok361-{}.gguf", type));
     double nats[2];
     for (const ComputeType dtype : {ComputeType::kF32, ComputeType::kAuto}) {
-      TextEngineOptions options = float32();
+      TextEngineOptions options = real_float32();
       options.dtype = dtype;
       auto engine = open_engine(path, options);
       ASSERT_TRUE(engine);
@@ -212,7 +212,7 @@ TEST_P(RedlineTales, LogitsMatchTransformersOnAnyThreads) {
   const TalesLogits reference = TalesLogits::read();
   std::vector<float> first;
   for (const int threads : {1, 2, 4, 8}) {
-    auto engine = open_engine(model(), float32(threads));
+    auto engine = open_engine(model(), real_float32(threads));
     ASSERT_TRUE(engine);
     const std::vector<float> logits = all_logits(*engine, reference.ids, {31, 1, 100});
     ASSERT_EQ(std::ssize(logits), std::ssize(reference.ids) * reference.vocab());
@@ -227,7 +227,7 @@ TEST_P(RedlineTales, LogitsMatchTransformersOnAnyThreads) {
 TEST_P(RedlineTales, TellsTheSixStories) {
   const json reference = read_json(tales("/reference/ref.json"));
   for (const ComputeType dtype : {ComputeType::kF32, ComputeType::kAuto}) {
-    TextEngineOptions options = float32();
+    TextEngineOptions options = real_float32();
     options.dtype = dtype;
     auto engine = open_engine(model(), options);
     ASSERT_TRUE(engine);
@@ -250,13 +250,13 @@ TEST_P(RedlineTales, InterpreterAgrees) {
   constexpr int64_t kTokens = 8;  // 7 million multiply-adds a token, one at a time
   ASSERT_EQ(reference.positions[kTokens - 1], kTokens - 1) << "all of them are in the reference";
   reference.ids.resize(kTokens);
-  TextEngineOptions options = float32(1);
+  TextEngineOptions options = real_float32(1);
   options.use_interpreter = true;
   auto engine = open_engine(model(), options);
   ASSERT_TRUE(engine);
   const std::vector<float> logits = all_logits(*engine, reference.ids);
   ASSERT_EQ(std::ssize(logits), kTokens * reference.vocab());
-  // The reference was computed in float32: its own rounding, 2e-6 or so, is in the difference.
+  // The reference was computed in real_float32: its own rounding, 2e-6 or so, is in the difference.
   EXPECT_LE(reference.worst_row(logits), 2e-5);
 }
 

@@ -15,7 +15,7 @@ using testing::NetworkMode;
 using testing::NpyArray;
 using Outputs = std::map<std::string, std::vector<float>>;
 
-Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
+Result<TextEncoderModel> build_text_encoders(const Checkpoint& checkpoint) {
   return checkpoint.config["model_type"] == "t5" ? testing::build_t5_encoder(checkpoint)
                                                  : testing::build_clip_text(checkpoint);
 }
@@ -23,7 +23,7 @@ Result<TextEncoderModel> build(const Checkpoint& checkpoint) {
 /// `key_lengths` are those of each item; empty: all of it.
 Outputs encode(const Checkpoint& checkpoint, std::vector<int32_t> ids, int64_t batch, std::vector<int64_t> key_lengths,
                NetworkMode mode, int threads) {
-  auto built = build(checkpoint);
+  auto built = build_text_encoders(checkpoint);
   EXPECT_TRUE(built.ok()) << built.status().message();
   if (!built.ok()) return {};
   TextEncoderModel model = std::move(built).value();
@@ -154,7 +154,7 @@ TEST(TextEncoders, BadConfigsAreNamed) {
   const auto expect = [&](const char* name, const char* key, nlohmann::json value, const char* message) {
     ImageGolden golden = testing::load_image_golden(name);
     golden.checkpoint.config[key] = std::move(value);
-    const auto built = build(golden.checkpoint);
+    const auto built = build_text_encoders(golden.checkpoint);
     ASSERT_FALSE(built.ok()) << key;
     EXPECT_THAT(built.status().message(), ::testing::HasSubstr(message));
   };

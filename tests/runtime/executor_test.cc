@@ -224,7 +224,10 @@ TEST(Executor, AKernelThatDoesNotComeBackIsNamedWhileItIsStuck) {
   const Status status = c.executor->step(step);
   const std::string text = testing::internal::GetCapturedStderr();
   EXPECT_EQ(status.code(), Code::internal);
-  EXPECT_NE(text.find("rms_norm tile 0: running"), std::string::npos) << text;
+  // The other worker may have stolen it.
+  EXPECT_TRUE(text.find("rms_norm tile 0: running") != std::string::npos ||
+              text.find("running for a neighbour rms_norm tile 0") != std::string::npos)
+      << text;
 }
 
 // The only worker, or the last one of a step: nobody waits for it.
@@ -331,7 +334,7 @@ TEST(Executor, TheTimelineIsJsonWithASliceForEveryTask) {
   run.timeline = &timeline;
   Compiled c = Compiled::make(layers(n, 2), 2, sizes(8), {}, run);
   ASSERT_TRUE(run_steps(c, 3, 8).ok());
-  const std::string path = testing::TempDir() + "redline_timeline.json";
+  const std::string path = ::testing::TempDir() + "redline_timeline.json";
   ASSERT_TRUE(timeline.write(path).ok());
   std::stringstream text;
   text << std::ifstream(path).rdbuf();

@@ -119,11 +119,14 @@ struct Difference {
   double all = 0;        ///< max |got - want| / max |want|, over everything
   double worst_row = 0;  ///< the same of the row where it is largest
   double rms = 0;        ///< root mean square of got - want over that of want
+  double rms_error = 0;  ///< root mean square of got - want
 };
 
-/// Compares `rows` rows of `width`; NaN in `got` counts as infinitely wrong.
+/// Compares `rows` rows of `width`; NaN in `got` counts as infinitely wrong. The errors of row r are divided by
+/// conditions[r], if there are any.
 template <class A, class B>
-Difference difference(const A* got, const B* want, int64_t rows, int64_t width) {
+Difference difference(const A* got, const B* want, int64_t rows, int64_t width,
+                      std::span<const double> conditions = {}) {
   Difference d;
   double largest_error = 0, largest = 0, error_squares = 0, squares = 0;
   for (int64_t r = 0; r < rows; ++r) {
@@ -131,6 +134,7 @@ Difference difference(const A* got, const B* want, int64_t rows, int64_t width) 
     for (int64_t i = r * width; i < (r + 1) * width; ++i) {
       double error = std::abs(static_cast<double>(got[i]) - static_cast<double>(want[i]));
       if (!std::isfinite(error)) error = INFINITY;
+      if (!conditions.empty()) error /= conditions[static_cast<size_t>(r)];
       row_error = std::max(row_error, error);
       row_largest = std::max(row_largest, std::abs(static_cast<double>(want[i])));
       error_squares += error * error;
@@ -142,7 +146,23 @@ Difference difference(const A* got, const B* want, int64_t rows, int64_t width) 
   }
   d.all = largest_error / largest;
   d.rms = std::sqrt(error_squares / squares);
+  d.rms_error = std::sqrt(error_squares / static_cast<double>(std::max<int64_t>(rows * width, 1)));
   return d;
+}
+
+/// How much more than the others a row magnifies roundings, seen in the errors of a float32 run: its rms error over three
+/// times the median one, at least 1. A norm of numbers that nearly cancel does that, such as the gated norm of a delta rule
+/// whose few heads of few channels hold keys almost orthogonal to the query: docs/numerics.md.
+template <class Want>
+std::vector<double> row_conditions(const float* f32, const Want* want, int64_t rows, int64_t width) {
+  std::vector<double> errors;
+  for (int64_t r = 0; r < rows; ++r)
+    errors.push_back(difference(f32 + r * width, want + r * width, 1, width).rms_error);
+  std::vector<double> sorted = errors;
+  std::sort(sorted.begin(), sorted.end());
+  const double usual = sorted.empty() ? 0 : 3 * sorted[sorted.size() / 2];
+  for (double& error : errors) error = usual > 0 ? std::max(1.0, error / usual) : 1.0;
+  return errors;
 }
 
 /// TextEngine::open, or a failed test and nullptr.

@@ -16,6 +16,9 @@
 
 namespace redline::test {
 
+inline const Dim kBatch = Symbol::kBatch, kImage = Symbol::kImageTokens, kText = Symbol::kTextTokens;
+inline const Dim kH = Symbol::kHeight, kW = Symbol::kWidth, kH2 = Symbol::kHeight2, kW2 = Symbol::kWidth2;
+
 /// Random float32 numbers of about unit size; owns the data behind the weights it makes.
 class Numbers {
  public:

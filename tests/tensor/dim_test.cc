@@ -7,19 +7,19 @@ namespace redline {
 namespace {
 
 /// Uniform in [low, high), not RapidCheck's range that starts small.
-int pick(int low, int high) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high)); }
+int pick_dim(int low, int high) { return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange(low, high)); }
 
 /// A random polynomial built by sums and products of small parts.
 Dim any_dim(int depth = 3) {
-  const int kind = pick(0, depth > 0 ? 4 : 2);
-  if (kind == 0) return Dim(pick(-4, 5));
-  if (kind == 1) return Dim(static_cast<Symbol>(pick(0, kNumSymbols)));
+  const int kind = pick_dim(0, depth > 0 ? 4 : 2);
+  if (kind == 0) return Dim(pick_dim(-4, 5));
+  if (kind == 1) return Dim(static_cast<Symbol>(pick_dim(0, kNumSymbols)));
   const Dim a = any_dim(depth - 1), b = any_dim(depth - 1);
   return kind == 2 ? a + b : a * b;
 }
 SymbolValues any_values() {
   SymbolValues values;
-  for (int64_t& value : values.value) value = pick(0, 9);
+  for (int64_t& value : values.value) value = pick_dim(0, 9);
   return values;
 }
 

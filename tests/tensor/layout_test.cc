@@ -46,12 +46,12 @@ std::multiset<Place> place_set(const Layout& layout) {
 /// Uniform in [low, high). (RapidCheck's own range shrinks towards `low` in early cases: nearly all extents would be
 /// 1.)
 template <class T>
-T pick(T low, T high) {
+T pick_layout(T low, T high) {
   return *rc::gen::resize(rc::kNominalSize, rc::gen::inRange<T>(low, high));
 }
 Sizes any_shape(size_t rank) {
   Sizes shape(rank);
-  for (int64_t& size : shape) size = pick<int64_t>(1, 7);
+  for (int64_t& size : shape) size = pick_layout<int64_t>(1, 7);
   return shape;
 }
 
@@ -59,7 +59,7 @@ Sizes any_shape(size_t rank) {
 Layout permuted(const Sizes& shape) {
   std::vector<size_t> order(shape.size());
   std::iota(order.begin(), order.end(), 0);
-  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[pick<size_t>(0, i)]);
+  for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[pick_layout<size_t>(0, i)]);
   std::vector<Iter> shard(shape.size());
   int64_t stride = 1;
   for (size_t dim : order) {
@@ -77,22 +77,22 @@ Layout tiled(Sizes* shape) {
 /// Anything: strides on all axes, of both signs, iters of one element, replicas, an offset.
 Layout any_layout(bool memory_only = false) {
   const auto iters = [&](size_t most, int64_t least_stride) {
-    std::vector<Iter> list(pick<size_t>(0, most + 1));
+    std::vector<Iter> list(pick_layout<size_t>(0, most + 1));
     for (Iter& iter : list) {
-      iter.extent = pick<int64_t>(1, 5);
-      iter.stride = pick<int64_t>(least_stride, 13);
-      if (!memory_only) iter.axis = static_cast<Axis>(pick<int>(0, kNumAxes));
+      iter.extent = pick_layout<int64_t>(1, 5);
+      iter.stride = pick_layout<int64_t>(least_stride, 13);
+      if (!memory_only) iter.axis = static_cast<Axis>(pick_layout<int>(0, kNumAxes));
     }
     return list;
   };
   Place offset = {};
-  for (int axis = 0; axis < (memory_only ? 1 : kNumAxes); ++axis) offset[axis] = pick<int64_t>(0, 4);
+  for (int axis = 0; axis < (memory_only ? 1 : kNumAxes); ++axis) offset[axis] = pick_layout<int64_t>(0, 4);
   return Layout(iters(4, -3), iters(2, 1), offset);
 }
 
 RC_GTEST_PROP(Layout, PermutationsAndTilesAreDenseAndInjective, ()) {
   const bool use_tile = *rc::gen::arbitrary<bool>();
-  Sizes shape = any_shape(pick<size_t>(0, 5));
+  Sizes shape = any_shape(pick_layout<size_t>(0, 5));
   const Layout layout = use_tile ? tiled(&shape) : permuted(shape);
   RC_ASSERT(layout.size() == product(shape));
   std::set<int64_t> seen;
@@ -215,8 +215,8 @@ RC_GTEST_PROP(Layout, SliceIsTheSubBox, ()) {
   const Layout layout = tiled(&shape);
   Sizes begin, extent;
   for (int64_t size : shape) {
-    begin.push_back(pick<int64_t>(0, size));
-    extent.push_back(pick<int64_t>(1, size - begin.back() + 1));
+    begin.push_back(pick_layout<int64_t>(0, size));
+    extent.push_back(pick_layout<int64_t>(1, size - begin.back() + 1));
   }
   const auto box = layout.slice(shape, begin, extent);
   RC_CLASSIFY(box.has_value());
@@ -234,10 +234,10 @@ RC_GTEST_PROP(Layout, SliceOfWholeTilesAndOfRowMajorExists, ()) {
   const Sizes shape = {outer[0] * inner[0], outer[1] * inner[1]};
   Sizes begin, extent, dense_begin, dense_extent;
   for (size_t dim = 0; dim < 2; ++dim) {
-    begin.push_back(pick<int64_t>(0, outer[dim]) * inner[dim]);
-    extent.push_back(pick<int64_t>(1, (shape[dim] - begin[dim]) / inner[dim] + 1) * inner[dim]);
-    dense_begin.push_back(pick<int64_t>(0, shape[dim]));
-    dense_extent.push_back(pick<int64_t>(0, shape[dim] - dense_begin[dim] + 1));
+    begin.push_back(pick_layout<int64_t>(0, outer[dim]) * inner[dim]);
+    extent.push_back(pick_layout<int64_t>(1, (shape[dim] - begin[dim]) / inner[dim] + 1) * inner[dim]);
+    dense_begin.push_back(pick_layout<int64_t>(0, shape[dim]));
+    dense_extent.push_back(pick_layout<int64_t>(0, shape[dim] - dense_begin[dim] + 1));
   }
   RC_ASSERT(layout.slice(shape, begin, extent).has_value());
   const auto dense = Layout::row_major(shape).slice(shape, dense_begin, dense_extent);

@@ -20,11 +20,10 @@ struct PackedKv {
   static KvFormat format_of(const LowerContext& c) {
     return c.options().exact_f32 ? KvFormat::kF32 : c.options().pack_kv_format;
   }
-  static int64_t pages_of(int64_t keys) { return (keys + kKvPageTokens - 1) / kKvPageTokens; }
   /// Of an item with `keys` keys, before which the pages of one head of all earlier items are `pages_before`. The view
   /// serves the kernels that write it and those that read it.
   KvHeadView head(const uint8_t* packed, int64_t pages_before, int64_t keys, int64_t head) const {
-    const int64_t page = pages_before * num_heads + head * pages_of(keys);
+    const int64_t page = pages_before * num_heads + head * kv_pages_for(keys);
     auto* k = const_cast<uint8_t*>(packed) + page * 2 * page_elements * element_bytes;
     return {k, k + page_elements * element_bytes, 2 * page_elements};
   }
@@ -77,7 +76,7 @@ struct BatchItem {
 template <class Body>
 void for_item_ranges(RowRange rows, int64_t item_rows, int64_t item_keys, const Body& body) {
   for (int64_t item = item_rows > 0 ? rows.begin / item_rows : 0; item * item_rows < rows.end; ++item)
-    body(BatchItem{item, item * item_rows, item_rows, item * PackedKv::pages_of(item_keys)},
+    body(BatchItem{item, item * item_rows, item_rows, item * kv_pages_for(item_keys)},
          RowRange{rows.begin - item * item_rows, rows.end - item * item_rows});
 }
 /// The same for sequences, whose keys are as many as their rows.
@@ -87,7 +86,7 @@ void for_sequence_ranges(RowRange rows, const int32_t* offsets, int64_t count, c
     const int64_t first = offsets[s], length = offsets[s + 1] - first;
     if (first + length > rows.begin)
       body(BatchItem{s, first, length, pages}, RowRange{rows.begin - first, rows.end - first});
-    pages += PackedKv::pages_of(length);
+    pages += kv_pages_for(length);
   }
 }
 

@@ -9,7 +9,9 @@ extern const CpuLowering kAddLowering;
 extern const CpuLowering kAddRowLowering;
 extern const CpuLowering kAttentionLowering;
 extern const CpuLowering kRelativeBiasAttentionLowering;
+extern const CpuLowering kCausalConvLowering;
 extern const CpuLowering kColumnSquaresLowering;
+extern const CpuLowering kExpertSquaresLowering;
 extern const CpuLowering kConcatRowsLowering;
 extern const CpuLowering kSliceRowsLowering;
 extern const CpuLowering kConcatColsLowering;
@@ -21,6 +23,8 @@ extern const CpuLowering kExpertLinearLowering;
 extern const CpuLowering kExpertSumLowering;
 extern const CpuLowering kGatedAddLowering;
 extern const CpuLowering kGatedLinearLowering;
+extern const CpuLowering kGatedNormLowering;
+extern const CpuLowering kGatedScanLowering;
 extern const CpuLowering kActivatedLinearLowering;
 extern const CpuLowering kGatherRowsLowering;
 extern const CpuLowering kGroupNormSumsLowering;
@@ -39,6 +43,7 @@ extern const CpuLowering kRmsNormLowering;
 extern const CpuLowering kRopeTableLowering;
 extern const CpuLowering kRopeLowering;
 extern const CpuLowering kScaleLowering;
+extern const CpuLowering kSigmoidMulLowering;
 extern const CpuLowering kSiluMulLowering;
 extern const CpuLowering kSoftCapLowering;
 extern const CpuLowering kTimestepEmbeddingLowering;
@@ -52,7 +57,9 @@ const CpuLowering* const kLowerings[] = {
     &kAddRowLowering,
     &kAttentionLowering,
     &kRelativeBiasAttentionLowering,
+    &kCausalConvLowering,
     &kColumnSquaresLowering,
+    &kExpertSquaresLowering,
     &kConcatRowsLowering,
     &kSliceRowsLowering,
     &kConcatColsLowering,
@@ -64,6 +71,8 @@ const CpuLowering* const kLowerings[] = {
     &kExpertSumLowering,
     &kGatedAddLowering,
     &kGatedLinearLowering,
+    &kGatedNormLowering,
+    &kGatedScanLowering,
     &kActivatedLinearLowering,
     &kGatherRowsLowering,
     &kGroupNormSumsLowering,
@@ -82,6 +91,7 @@ const CpuLowering* const kLowerings[] = {
     &kRopeTableLowering,
     &kRopeLowering,
     &kScaleLowering,
+    &kSigmoidMulLowering,
     &kSiluMulLowering,
     &kSoftCapLowering,
     &kTimestepEmbeddingLowering,

@@ -85,7 +85,7 @@ Value gated_activation(GraphBuilder& g, Value gate, Value up, Activation kind) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status activation_reference(ReferenceContext& c) {
   const auto& op = c.attrs<ActivationAttrs>();
   HostTensor& y = c.out();
   for (int64_t r = 0; r < y.rows(); ++r)
@@ -97,15 +97,18 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_activation(const std::any& any) {
   return std::string(activation_name(std::any_cast<const ActivationAttrs&>(any).kind));
 }
 
 }  // namespace
 
-const OpDef kActivation = {.name = "activation", .reference = reference, .describe = describe, .prepares_output = true};
+const OpDef kActivation = {
+    .name = "activation", .reference = activation_reference, .describe = describe_activation, .prepares_output = true};
 
-const OpDef kGatedActivation = {
-    .name = "gated_activation", .reference = reference, .describe = describe, .prepares_output = true};
+const OpDef kGatedActivation = {.name = "gated_activation",
+                                .reference = activation_reference,
+                                .describe = describe_activation,
+                                .prepares_output = true};
 
 }  // namespace redline

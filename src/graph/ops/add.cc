@@ -23,7 +23,7 @@ Value add_row(GraphBuilder& g, Value x, Value row) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status add_reference(ReferenceContext& c) {
   for (size_t i = 0; i < c.out().data.size(); ++i) c.out().data[i] = c.in(0).data[i] + c.in(1).data[i];
   return {};
 }
@@ -37,7 +37,7 @@ Status reference_row(ReferenceContext& c) {
 
 }  // namespace
 
-const OpDef kAdd = {"add", reference};
+const OpDef kAdd = {"add", add_reference};
 
 const OpDef kAddRow = {"add_row", reference_row};
 

@@ -61,7 +61,7 @@ void attend_reference(const ReferenceState& cache, size_t sequence, int64_t head
   }
 }
 
-Status reference(ReferenceContext& c) {
+Status attention_reference(ReferenceContext& c) {
   const auto& a = c.attrs<AttentionAttrs>();
   const HostTensor& q = c.in(0);
   const ReferenceState cache = c.state(2);
@@ -77,7 +77,7 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_attention(const std::any& any) {
   const auto& a = std::any_cast<const AttentionAttrs&>(any);
   return fmt::format("{} heads{}{}", a.num_heads, a.window > 0 ? fmt::format(", window {}", a.window) : "",
                      a.soft_cap > 0 ? fmt::format(", soft cap {}", a.soft_cap) : "");
@@ -85,6 +85,6 @@ std::string describe(const std::any& any) {
 
 }  // namespace
 
-const OpDef kAttention = {"attention", reference, describe};
+const OpDef kAttention = {"attention", attention_reference, describe_attention};
 
 }  // namespace redline

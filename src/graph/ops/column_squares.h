@@ -1,6 +1,6 @@
 #pragma once
 
-#include "graph/graph.h"
+#include "graph/ops/moe_router.h"
 
 namespace redline {
 
@@ -10,10 +10,25 @@ namespace redline {
 /// returns  [1, cols]     f32; summed in the order of rows
 Value column_squares(GraphBuilder& g, Value x);
 
-extern const OpDef kColumnSquares;
+/// The same of the rows of each expert e, the pairs [offsets[e], offsets[e + 1]): y[e, k], and their number y[e, cols].
+///
+/// x        [tokens, cols], or [tokens * experts_per_token, cols] by expert (`by_expert`)  f32
+/// returns  [num_experts, cols + 1]                                                        f32
+struct ExpertSquaresAttrs {
+  int64_t num_experts = 0, experts_per_token = 0;
+  bool by_expert = false;
+};
+Value expert_squares(GraphBuilder& g, Value x, const Routing& routing, bool by_expert);
 
-/// Adds a column_squares for every activation that products read; its result becomes the output "squares.N". The product
-/// that makes output 0 is left out. Returns for each N the matrices that are multiplied with it.
-std::vector<std::vector<ValueId>> collect_column_squares(Graph& graph);
+extern const OpDef kColumnSquares, kExpertSquares;
+
+/// The matrices that are multiplied with an activation.
+struct CollectedSquares {
+  std::vector<ValueId> matrices;  ///< of experts: those of expert 0, expert 1, ... of one kind, then of the next kind
+  int64_t num_experts = 0;        ///< 0: they are not of experts
+};
+/// Adds a column_squares, or expert_squares, for every activation that products read; its result becomes the output
+/// "squares.N". The product that makes output 0 is left out. Returns what belongs to each N.
+std::vector<CollectedSquares> collect_column_squares(Graph& graph);
 
 }  // namespace redline

@@ -57,7 +57,7 @@ FeatureMap conv2d(GraphBuilder& g, const FeatureMap& x, const Dim& batch, Value 
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status conv2d_reference(ReferenceContext& c) {
   const auto& a = c.attrs<Conv2dOpAttrs>();
   const Conv2dGeometry s(a, c.sizes());
   const Conv2dInputs at(a);
@@ -108,7 +108,7 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_conv2d(const std::any& any) {
   const auto& a = std::any_cast<const Conv2dOpAttrs&>(any);
   return fmt::format("{}{}x{}{}{}{}{}{}{}", a.has_norm ? "norm+" : "", a.kernel, a.kernel,
                      a.stride > 1 ? fmt::format(" /{}", a.stride) : "", a.upsample ? " upsampled" : "",
@@ -116,12 +116,13 @@ std::string describe(const std::any& any) {
                      a.adapters ? "+adapters" : "");
 }
 
-Dim flops(const Graph& graph, const Op& op) {
+Dim conv2d_flops(const Graph& graph, const Op& op) {
   return graph.value(op.outputs[0]).shape[0] * num_elements(graph.value(op.inputs[1]).shape) * Dim(2);
 }
 
 }  // namespace
 
-const OpDef kConv2d = {.name = "conv2d", .reference = reference, .describe = describe, .flops = flops};
+const OpDef kConv2d = {
+    .name = "conv2d", .reference = conv2d_reference, .describe = describe_conv2d, .flops = conv2d_flops};
 
 }  // namespace redline

@@ -17,7 +17,7 @@ Value embedding(GraphBuilder& g, Value weight, Value tokens) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status embedding_reference(ReferenceContext& c) {
   const HostTensor& weight = c.in(0);
   const HostTensor& tokens = c.in(1);
   for (int64_t t = 0; t < tokens.rows(); ++t) {
@@ -31,6 +31,6 @@ Status reference(ReferenceContext& c) {
 
 }  // namespace
 
-const OpDef kEmbedding = {"embedding", reference};
+const OpDef kEmbedding = {"embedding", embedding_reference};
 
 }  // namespace redline

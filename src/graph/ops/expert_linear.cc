@@ -119,7 +119,7 @@ void multiply(const HostTensor& weight, const double* bias, const double* x, dou
 }
 
 template <int kKinds>
-Status reference(ReferenceContext& c) {
+Status expert_linear_reference(ReferenceContext& c) {
   const auto& a = c.attrs<ExpertLinearAttrs>();
   const auto experts = static_cast<size_t>(a.num_experts);
   constexpr size_t kFirst = 3;  // matrix
@@ -165,24 +165,28 @@ Status sum_reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_expert_linear(const std::any& any) {
   const auto& a = std::any_cast<const ExpertLinearAttrs&>(any);
   return fmt::format("{} of {}{}{}", a.experts_per_token, a.num_experts, a.has_bias ? ", +bias" : "",
                      a.limit > 0 ? fmt::format(", limit {}", a.limit) : "");
 }
 
 template <int kKinds>
-Dim flops(const Graph& graph, const Op& op) {
+Dim expert_linear_flops(const Graph& graph, const Op& op) {
   const ValueInfo& weight = graph.value(op.inputs[3]);
   return graph.value(op.outputs[0]).shape[0] * weight.shape[0] * weight.shape[1] * Dim(2 * kKinds);
 }
 
 }  // namespace
 
-const OpDef kExpertGatedLinear = {
-    .name = "expert_gated_linear", .reference = reference<2>, .describe = describe, .flops = flops<2>};
-const OpDef kExpertLinear = {
-    .name = "expert_linear", .reference = reference<1>, .describe = describe, .flops = flops<1>};
+const OpDef kExpertGatedLinear = {.name = "expert_gated_linear",
+                                  .reference = expert_linear_reference<2>,
+                                  .describe = describe_expert_linear,
+                                  .flops = expert_linear_flops<2>};
+const OpDef kExpertLinear = {.name = "expert_linear",
+                             .reference = expert_linear_reference<1>,
+                             .describe = describe_expert_linear,
+                             .flops = expert_linear_flops<1>};
 const OpDef kExpertSum = {.name = "expert_sum", .reference = sum_reference};
 
 }  // namespace redline

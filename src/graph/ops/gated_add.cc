@@ -24,7 +24,7 @@ Value gated_add(GraphBuilder& g, Value a, Value b, Value table, int64_t column, 
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status gated_add_reference(ReferenceContext& c) {
   const auto& op = c.attrs<GatedAddAttrs>();
   HostTensor& y = c.out();
   for (int64_t r = 0; r < y.rows(); ++r)
@@ -34,12 +34,12 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_gated_add(const std::any& any) {
   return fmt::format("column {}", std::any_cast<const GatedAddAttrs&>(any).column);
 }
 
 }  // namespace
 
-const OpDef kGatedAdd = {"gated_add", reference, describe};
+const OpDef kGatedAdd = {"gated_add", gated_add_reference, describe_gated_add};
 
 }  // namespace redline

@@ -8,7 +8,7 @@ namespace redline {
 namespace {
 
 template <int kMatrices>
-Status reference(ReferenceContext& c) {
+Status gated_linear_reference(ReferenceContext& c) {
   const HostTensor& x = c.in(0);
   const auto& attrs = c.attrs<GatedLinearAttrs>();
   HostTensor products[kMatrices];
@@ -24,13 +24,13 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_gated_linear(const std::any& any) {
   const auto& attrs = std::any_cast<const GatedLinearAttrs&>(any);
   return fmt::format("{}{}{}", activation_name(attrs.activation), attrs.has_bias ? ", +bias" : "",
                      attrs.adapters[0].site || attrs.adapters[1].site ? ", +adapters" : "");
 }
 
-Dim flops(const Graph& graph, const Op& op) {
+Dim gated_linear_flops(const Graph& graph, const Op& op) {
   const ValueInfo& weight = graph.value(op.inputs[1]);
   return graph.value(op.inputs[0]).shape[0] * weight.shape[0] * weight.shape[1] * Dim(2 * op.def->num_matrices);
 }
@@ -38,17 +38,17 @@ Dim flops(const Graph& graph, const Op& op) {
 }  // namespace
 
 const OpDef kGatedLinear = {.name = "gated_linear",
-                            .reference = reference<2>,
-                            .describe = describe,
+                            .reference = gated_linear_reference<2>,
+                            .describe = describe_gated_linear,
                             .num_matrices = 2,
                             .prepares_output = true,
-                            .flops = flops};
+                            .flops = gated_linear_flops};
 
 const OpDef kActivatedLinear = {.name = "activated_linear",
-                                .reference = reference<1>,
-                                .describe = describe,
+                                .reference = gated_linear_reference<1>,
+                                .describe = describe_gated_linear,
                                 .num_matrices = 1,
                                 .prepares_output = true,
-                                .flops = flops};
+                                .flops = gated_linear_flops};
 
 }  // namespace redline

@@ -16,7 +16,7 @@ Value gather_rows(GraphBuilder& g, Value x, Value rows) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status gather_rows_reference(ReferenceContext& c) {
   const HostTensor& rows = c.in(1);
   for (int64_t i = 0; i < rows.rows(); ++i) {
     const auto row = static_cast<int64_t>(rows.data[static_cast<size_t>(i)]);
@@ -28,6 +28,6 @@ Status reference(ReferenceContext& c) {
 
 }  // namespace
 
-const OpDef kGatherRows = {"gather_rows", reference};
+const OpDef kGatherRows = {"gather_rows", gather_rows_reference};
 
 }  // namespace redline

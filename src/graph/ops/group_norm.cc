@@ -105,14 +105,14 @@ Status sums_reference(ReferenceContext& c) {
 }
 
 // Computed from x itself: the definition of both ops together.
-Status norm_reference(ReferenceContext& c) {
+Status group_norm_rows_reference(ReferenceContext& c) {
   const auto& op = c.attrs<GroupNormOpAttrs>();
   group_norm_reference(c.in(0), op.batch.eval(c.sizes()), op.pixels.eval(c.sizes()), op.norm, c.in(2), c.in(3),
                        c.out());
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_group_norm(const std::any& any) {
   const auto& norm = std::any_cast<const GroupNormOpAttrs&>(any).norm;
   return fmt::format("{} groups eps {}{}", norm.groups, norm.eps, norm.silu ? " silu" : "");
 }
@@ -124,7 +124,9 @@ const OpDef kGroupNormSums = {
     .reference = sums_reference,
 };
 
-const OpDef kGroupNorm = {
-    .name = "group_norm", .reference = norm_reference, .describe = describe, .prepares_output = true};
+const OpDef kGroupNorm = {.name = "group_norm",
+                          .reference = group_norm_rows_reference,
+                          .describe = describe_group_norm,
+                          .prepares_output = true};
 
 }  // namespace redline

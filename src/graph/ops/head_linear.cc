@@ -36,7 +36,7 @@ Value concat_heads(GraphBuilder& g, Value a, Value b, int64_t heads) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status head_linear_reference(ReferenceContext& c) {
   const HostTensor& x = c.in(0);
   const int64_t heads = c.attrs<HeadAttrs>().num_heads, x_size = x.cols() / heads;
   for (int64_t t = 0; t < x.rows(); ++t)
@@ -62,18 +62,21 @@ Status concat_reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_head_linear(const std::any& any) {
   return fmt::format("{} heads", std::any_cast<const HeadAttrs&>(any).num_heads);
 }
 
-Dim flops(const Graph& graph, const Op& op) {
+Dim head_linear_flops(const Graph& graph, const Op& op) {
   const ValueInfo& weight = graph.value(op.inputs[1]);
   return graph.value(op.outputs[0]).shape[0] * graph.value(op.outputs[0]).shape[1] * weight.shape[1] * Dim(2);
 }
 
 }  // namespace
 
-const OpDef kHeadLinear = {.name = "head_linear", .reference = reference, .describe = describe, .flops = flops};
-const OpDef kConcatHeads = {.name = "concat_heads", .reference = concat_reference, .describe = describe};
+const OpDef kHeadLinear = {.name = "head_linear",
+                           .reference = head_linear_reference,
+                           .describe = describe_head_linear,
+                           .flops = head_linear_flops};
+const OpDef kConcatHeads = {.name = "concat_heads", .reference = concat_reference, .describe = describe_head_linear};
 
 }  // namespace redline

@@ -10,11 +10,11 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 512;  // limit of the kernels
+constexpr int64_t kJointMaxHeadDim = 512;  // limit of the kernels
 
 Status check_heads(std::string_view op, int64_t num_heads, int64_t head_dim) {
-  if (num_heads > 0 && head_dim > 0 && head_dim <= kMaxHeadDim) return {};
-  return invalid_argument("{}: {} heads of {} elements; heads have 1 to {}", op, num_heads, head_dim, kMaxHeadDim);
+  if (num_heads > 0 && head_dim > 0 && head_dim <= kJointMaxHeadDim) return {};
+  return invalid_argument("{}: {} heads of {} elements; heads have 1 to {}", op, num_heads, head_dim, kJointMaxHeadDim);
 }
 
 }  // namespace
@@ -170,7 +170,7 @@ void attend_row(const JointAttentionAttrs& a, const double* q, const double* key
   }
 }
 
-Status attention_reference(ReferenceContext& c) {
+Status joint_attention_reference(ReferenceContext& c) {
   const auto& op = c.attrs<JointAttentionOpAttrs>();
   const JointAttentionAttrs& a = op.a;
   size_t at = op.has_lengths || op.has_offsets ? 3 : 2;
@@ -206,7 +206,7 @@ std::string describe_keys(const std::any& any) {
                      steps ? ", +norm, rope" : "");
 }
 
-std::string describe_attention(const std::any& any) {
+std::string describe_joint_attention(const std::any& any) {
   const auto& op = std::any_cast<const JointAttentionOpAttrs&>(any);
   return fmt::format("{} heads of {}{}{}{}{}", op.a.num_heads, op.a.head_dim, op.a.causal ? ", causal" : "",
                      op.a.window > 0 ? fmt::format(", window {}", op.a.window) : "", op.steps.has_norm ? ", +norm" : "",
@@ -226,8 +226,8 @@ Dim attention_flops(const Graph& graph, const Op& op) {
 const OpDef kPackKv = {"pack_kv", keys_reference, describe_keys};
 
 const OpDef kJointAttention = {.name = "joint_attention",
-                               .reference = attention_reference,
-                               .describe = describe_attention,
+                               .reference = joint_attention_reference,
+                               .describe = describe_joint_attention,
                                .prepares_output = true,
                                .flops = attention_flops};
 

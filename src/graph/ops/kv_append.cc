@@ -32,13 +32,13 @@ void append_reference(ReferenceContext& c, size_t cache, const HostTensor& k, co
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status kv_append_reference(ReferenceContext& c) {
   append_reference(c, 2, c.in(0), c.in(1));
   return {};
 }
 
 }  // namespace
 
-const OpDef kKvAppend = {"kv_append", reference};
+const OpDef kKvAppend = {"kv_append", kv_append_reference};
 
 }  // namespace redline

@@ -63,7 +63,7 @@ Value modulated_norm(GraphBuilder& g, Value x, Modulation m, LayerNormAttrs attr
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status layer_norm_reference(ReferenceContext& c) {
   const HostTensor& x = c.in(0);
   const auto& op = c.attrs<LayerNormOpAttrs>();
   const int64_t cols = x.cols();
@@ -85,7 +85,7 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_layer_norm(const std::any& any) {
   const auto& op = std::any_cast<const LayerNormOpAttrs&>(any);
   std::string text = fmt::format("eps {}{}", op.norm.eps, op.norm.centred ? "" : " uncentred");
   if (op.modulated) text += fmt::format(" scale {} shift {}", op.scale, op.shift);
@@ -94,9 +94,12 @@ std::string describe(const std::any& any) {
 
 }  // namespace
 
-const OpDef kLayerNorm = {.name = "layer_norm", .reference = reference, .describe = describe, .prepares_output = true};
+const OpDef kLayerNorm = {
+    .name = "layer_norm", .reference = layer_norm_reference, .describe = describe_layer_norm, .prepares_output = true};
 
-const OpDef kModulatedNorm = {
-    .name = "modulated_norm", .reference = reference, .describe = describe, .prepares_output = true};
+const OpDef kModulatedNorm = {.name = "modulated_norm",
+                              .reference = layer_norm_reference,
+                              .describe = describe_layer_norm,
+                              .prepares_output = true};
 
 }  // namespace redline

@@ -35,7 +35,7 @@ void linear_reference(const HostTensor& x, const HostTensor& weight, const HostT
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status linear_reference(ReferenceContext& c) {
   const HostTensor& x = c.in(0);
   const HostTensor& weight = c.in(1);
   const auto& attrs = c.attrs<LinearAttrs>();
@@ -53,20 +53,23 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_linear(const std::any& any) {
   const auto& attrs = std::any_cast<const LinearAttrs&>(any);
   return fmt::format("{}{}{}{}", attrs.has_bias ? "+bias" : "", attrs.adapters ? "+adapters" : "",
                      attrs.has_gate ? "*gate" : "", attrs.has_residual ? "+residual" : "");
 }
 
-Dim flops(const Graph& graph, const Op& op) {
+Dim linear_flops(const Graph& graph, const Op& op) {
   const ValueInfo& weight = graph.value(op.inputs[1]);
   return graph.value(op.inputs[0]).shape[0] * weight.shape[0] * weight.shape[1] * Dim(2);
 }
 
 }  // namespace
 
-const OpDef kLinear = {
-    .name = "linear", .reference = reference, .describe = describe, .num_matrices = 1, .flops = flops};
+const OpDef kLinear = {.name = "linear",
+                       .reference = linear_reference,
+                       .describe = describe_linear,
+                       .num_matrices = 1,
+                       .flops = linear_flops};
 
 }  // namespace redline

@@ -82,7 +82,7 @@ template void choose_experts(const RouterAttrs&, const double*, const double*, d
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status moe_router_reference(ReferenceContext& c) {
   const auto& a = c.attrs<RouterAttrs>();
   const HostTensor& logits = c.in(0);
   const double* bias = c.num_inputs() > 1 ? c.in(1).data.data() : nullptr;
@@ -109,7 +109,7 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_moe_router(const std::any& any) {
   const auto& a = std::any_cast<const RouterAttrs&>(any);
   std::string text =
       fmt::format("{} of {}, {}{}", a.experts_per_token, a.num_experts,
@@ -120,6 +120,6 @@ std::string describe(const std::any& any) {
 
 }  // namespace
 
-const OpDef kMoeRouter = {.name = "moe_router", .reference = reference, .describe = describe};
+const OpDef kMoeRouter = {.name = "moe_router", .reference = moe_router_reference, .describe = describe_moe_router};
 
 }  // namespace redline

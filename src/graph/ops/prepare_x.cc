@@ -5,13 +5,13 @@
 namespace redline {
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status prepare_x_reference(ReferenceContext& c) {
   c.out() = c.in(0);
   return {};
 }
 
 }  // namespace
 
-const OpDef kPrepareX = {"prepare_x", reference};
+const OpDef kPrepareX = {"prepare_x", prepare_x_reference};
 
 }  // namespace redline

@@ -9,7 +9,7 @@
 namespace redline {
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status qkv_reference(ReferenceContext& c) {
   const auto& a = c.attrs<QkvAttrs>();
   const QkvInputs in(a);
   const HostTensor& x = c.in(0);
@@ -32,7 +32,7 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_qkv(const std::any& any) {
   const auto& a = std::any_cast<const QkvAttrs&>(any);
   return fmt::format("{} heads and {} of keys and values, {} each{}{}{}", a.num_heads, a.num_kv_heads, a.head_dim,
                      a.has_bias ? ", +bias" : "", a.has_q_norm || a.has_k_norm ? ", +norm" : "",
@@ -41,6 +41,6 @@ std::string describe(const std::any& any) {
 
 }  // namespace
 
-const OpDef kQkv = {.name = "qkv", .reference = reference, .describe = describe, .num_matrices = 3};
+const OpDef kQkv = {.name = "qkv", .reference = qkv_reference, .describe = describe_qkv, .num_matrices = 3};
 
 }  // namespace redline

@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-constexpr int64_t kMaxHeadDim = 512;  // limit of the kernel
+constexpr int64_t kRelativeBiasMaxHeadDim = 512;  // limit of the kernel
 
 }  // namespace
 
@@ -27,9 +27,9 @@ int64_t relative_bucket(int64_t distance, int64_t num_buckets, int64_t max_dista
 Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value table, const Dim& batch,
                               const Dim& tokens, RelativeBiasAttentionAttrs a, Value key_lengths) {
   if (!q.valid() || !k.valid() || !v.valid() || !table.valid()) return {};
-  if (a.num_heads <= 0 || a.head_dim <= 0 || a.head_dim > kMaxHeadDim)
+  if (a.num_heads <= 0 || a.head_dim <= 0 || a.head_dim > kRelativeBiasMaxHeadDim)
     return g.fail(invalid_argument("relative_bias_attention: {} heads of {} elements; heads have 1 to {}", a.num_heads,
-                                   a.head_dim, kMaxHeadDim));
+                                   a.head_dim, kRelativeBiasMaxHeadDim));
   if (a.num_buckets < 4 || a.max_distance <= a.num_buckets / 4)
     return g.fail(
         invalid_argument("relative_bias_attention: {} buckets up to a distance of {}; at least 4 are needed, and a "
@@ -55,7 +55,7 @@ Value relative_bias_attention(GraphBuilder& g, Value q, Value k, Value v, Value 
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status relative_bias_attention_reference(ReferenceContext& c) {
   const auto& op = c.attrs<RelativeBiasAttentionOpAttrs>();
   const auto& a = op.a;
   const HostTensor &q = c.in(0), &k = c.in(1), &v = c.in(2), &table = c.in(3);
@@ -85,20 +85,22 @@ Status reference(ReferenceContext& c) {
   return {};
 }
 
-std::string describe(const std::any& any) {
+std::string describe_relative_bias_attention(const std::any& any) {
   const auto& a = std::any_cast<const RelativeBiasAttentionOpAttrs&>(any).a;
   return fmt::format("{} heads of {}, {} buckets up to {}", a.num_heads, a.head_dim, a.num_buckets, a.max_distance);
 }
 
 // Q K^T and P V over all query-key pairs.
-Dim flops(const Graph&, const Op& op) {
+Dim relative_bias_attention_flops(const Graph&, const Op& op) {
   const auto& a = std::any_cast<const RelativeBiasAttentionOpAttrs&>(op.attrs);
   return a.batch * a.tokens * a.tokens * Dim(4 * a.a.num_heads * a.a.head_dim);
 }
 
 }  // namespace
 
-const OpDef kRelativeBiasAttention = {
-    .name = "relative_bias_attention", .reference = reference, .describe = describe, .flops = flops};
+const OpDef kRelativeBiasAttention = {.name = "relative_bias_attention",
+                                      .reference = relative_bias_attention_reference,
+                                      .describe = describe_relative_bias_attention,
+                                      .flops = relative_bias_attention_flops};
 
 }  // namespace redline

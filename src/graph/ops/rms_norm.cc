@@ -33,15 +33,18 @@ void rms_norm_reference(const HostTensor& x, const HostTensor& weight, double ep
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status rms_norm_reference(ReferenceContext& c) {
   rms_norm_reference(c.in(0), c.in(1), c.attrs<RmsNormAttrs>().eps, c.out());
   return {};
 }
 
-std::string describe(const std::any& attrs) { return fmt::format("eps {}", std::any_cast<RmsNormAttrs>(attrs).eps); }
+std::string describe_rms_norm(const std::any& attrs) {
+  return fmt::format("eps {}", std::any_cast<RmsNormAttrs>(attrs).eps);
+}
 
 }  // namespace
 
-const OpDef kRmsNorm = {.name = "rms_norm", .reference = reference, .describe = describe, .prepares_output = true};
+const OpDef kRmsNorm = {
+    .name = "rms_norm", .reference = rms_norm_reference, .describe = describe_rms_norm, .prepares_output = true};
 
 }  // namespace redline

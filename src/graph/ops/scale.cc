@@ -13,18 +13,18 @@ Value scale(GraphBuilder& g, Value x, ScaleAttrs attrs) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status scale_reference(ReferenceContext& c) {
   const double factor = static_cast<double>(c.attrs<ScaleAttrs>().factor);
   for (size_t i = 0; i < c.out().data.size(); ++i) c.out().data[i] = factor * c.in(0).data[i];
   return {};
 }
 
-std::string describe(const std::any& attrs) {
+std::string describe_scale(const std::any& attrs) {
   return fmt::format("factor {}", std::any_cast<ScaleAttrs>(attrs).factor);
 }
 
 }  // namespace
 
-const OpDef kScale = {"scale", reference, describe};
+const OpDef kScale = {"scale", scale_reference, describe_scale};
 
 }  // namespace redline

@@ -16,7 +16,7 @@ Value silu_mul(GraphBuilder& g, Value gate, Value up) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status silu_mul_reference(ReferenceContext& c) {
   for (size_t i = 0; i < c.out().data.size(); ++i) {
     const double v = c.in(0).data[i];
     c.out().data[i] = v / (1.0 + std::exp(-v)) * c.in(1).data[i];
@@ -26,6 +26,6 @@ Status reference(ReferenceContext& c) {
 
 }  // namespace
 
-const OpDef kSiluMul = {"silu_mul", reference};
+const OpDef kSiluMul = {"silu_mul", silu_mul_reference};
 
 }  // namespace redline

@@ -16,16 +16,18 @@ Value soft_cap(GraphBuilder& g, Value x, SoftCapAttrs attrs) {
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status soft_cap_reference(ReferenceContext& c) {
   const double cap = static_cast<double>(c.attrs<SoftCapAttrs>().cap);
   for (size_t i = 0; i < c.out().data.size(); ++i) c.out().data[i] = cap * std::tanh(c.in(0).data[i] / cap);
   return {};
 }
 
-std::string describe(const std::any& attrs) { return fmt::format("cap {}", std::any_cast<SoftCapAttrs>(attrs).cap); }
+std::string describe_soft_cap(const std::any& attrs) {
+  return fmt::format("cap {}", std::any_cast<SoftCapAttrs>(attrs).cap);
+}
 
 }  // namespace
 
-const OpDef kSoftCap = {"soft_cap", reference, describe};
+const OpDef kSoftCap = {"soft_cap", soft_cap_reference, describe_soft_cap};
 
 }  // namespace redline

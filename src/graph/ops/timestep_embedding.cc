@@ -21,7 +21,7 @@ Value timestep_embedding(GraphBuilder& g, Value timestep, TimestepEmbeddingAttrs
 
 namespace {
 
-Status reference(ReferenceContext& c) {
+Status timestep_embedding_reference(ReferenceContext& c) {
   const auto& a = c.attrs<TimestepEmbeddingAttrs>();
   const int64_t half = a.cols / 2;
   for (int64_t r = 0; r < c.out().rows(); ++r)
@@ -37,6 +37,6 @@ Status reference(ReferenceContext& c) {
 
 }  // namespace
 
-const OpDef kTimestepEmbedding = {"timestep_embedding", reference};
+const OpDef kTimestepEmbedding = {"timestep_embedding", timestep_embedding_reference};
 
 }  // namespace redline

@@ -19,6 +19,9 @@ static_assert(kPanelRows * kGroupColumns * 4 <= kScratchBytes);
 constexpr int64_t kResidentBytes = 384 << 10;
 // Prefetch distance in each row panel, where one tile has all rows and the weights come from memory.
 constexpr int64_t kPrefetchBytes = 2048;
+// Weights of a task that may lie in a cache from the last step. There the latency of two sums bounds a single row, and
+// four row panels read faster; from memory two streams do.
+constexpr int64_t kCachedBytes = 512 << 10;
 
 struct DotTile {
   const LinearArgs* a;
@@ -26,23 +29,23 @@ struct DotTile {
   int64_t step_begin, step_end;
   const uint8_t* lines;  // of the first row panel
   int64_t strip_bytes;
-  float* sums;  // [rows][panels][16]
+  float* sums;  // [rows][row panels][16]
   bool first, last;
 };
 
-template <int kRows, bool kIsStream>
+template <int kRows, int kStrips, bool kIsStream>
 [[gnu::noinline]] void run_tile(const DotTile& t) {
   const LinearArgs& a = *t.a;
   const int64_t panel_bytes = tiles_panel_bytes(a.in_features);
   const uint8_t* x[kRows];
-  VecF32 sum[kRows][kDotStrips];
+  VecF32 sum[kRows][kStrips];
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
     const int64_t row = t.row + r;
     x[r] = static_cast<const uint8_t*>(a.x) + row / kXTileRows * panel_bytes + row % kXTileRows * kXTileBytes;
-#pragma GCC unroll 2
-    for (int s = 0; s < kDotStrips; ++s)
-      sum[r][s] = t.first ? zero_f32() : load(t.sums + (r * kDotStrips + s) * kStripRows, Full{});
+#pragma GCC unroll 4
+    for (int s = 0; s < kStrips; ++s)
+      sum[r][s] = t.first ? zero_f32() : load(t.sums + (r * kStrips + s) * kStripRows, Full{});
   }
   // K may end inside a tile of x; a packed row panel ends with the last pair.
   const int64_t pairs_total = (a.in_features + 1) / 2;
@@ -52,33 +55,35 @@ template <int kRows, bool kIsStream>
     const int64_t x_at = step * kXTileRows * kXTileBytes;
     for (int64_t p = 0; p < pairs; ++p) {
       if constexpr (kIsStream) {
-        __builtin_prefetch(lines + p * 64 + kPrefetchBytes);
-        __builtin_prefetch(lines + t.strip_bytes + p * 64 + kPrefetchBytes);
+#pragma GCC unroll 4
+        for (int s = 0; s < kStrips; ++s) __builtin_prefetch(lines + s * t.strip_bytes + p * 64 + kPrefetchBytes);
       }
-      const VecI32 w0 = load_i32(lines + p * 64), w1 = load_i32(lines + t.strip_bytes + p * 64);
+      VecI32 w[kStrips];
+#pragma GCC unroll 4
+      for (int s = 0; s < kStrips; ++s) w[s] = load_i32(lines + s * t.strip_bytes + p * 64);
 #pragma GCC unroll 12
       for (int r = 0; r < kRows; ++r) {
         int32_t pair;
         __builtin_memcpy(&pair, x[r] + x_at + p * 4, 4);
         const VecI32 both = set1_i32(pair);
-        sum[r][0] = dot2_bf16(sum[r][0], w0, both);
-        sum[r][1] = dot2_bf16(sum[r][1], w1, both);
+#pragma GCC unroll 4
+        for (int s = 0; s < kStrips; ++s) sum[r][s] = dot2_bf16(sum[r][s], w[s], both);
       }
     }
   }
 #pragma GCC unroll 12
   for (int r = 0; r < kRows; ++r) {
-#pragma GCC unroll 2
-    for (int s = 0; s < kDotStrips; ++s) {
+#pragma GCC unroll 4
+    for (int s = 0; s < kStrips; ++s) {
       if (t.last) finish_strip(a, t.row + r, t.n + s * kStripRows, {{sum[r][s]}});
-      else store(t.sums + (r * kDotStrips + s) * kStripRows, sum[r][s], Full{});
+      else store(t.sums + (r * kStrips + s) * kStripRows, sum[r][s], Full{});
     }
   }
 }
 
 template <bool kIsStream, int kRows = kDotRows>
 void run_rows(int rows, const DotTile& t) {
-  if (rows == kRows) return run_tile<kRows, kIsStream>(t);
+  if (rows == kRows) return run_tile<kRows, kDotStrips, kIsStream>(t);
   if constexpr (kRows > 1) run_rows<kIsStream, kRows - 1>(rows, t);
 }
 
@@ -104,7 +109,15 @@ void run_few(const LinearArgs& a, int64_t strip_bytes, int64_t steps) {
   t.step_end = steps;
   t.sums = nullptr;
   t.first = t.last = true;
-  for (t.n = a.n_begin; t.n < a.n_end; t.n += kTileColumns) {
+  t.n = a.n_begin;
+  if (a.rows == 1 && (a.n_end - a.n_begin + kStripRows - 1) / kStripRows * strip_bytes <= kCachedBytes) {
+    t.strip_bytes = strip_bytes;
+    for (; t.n + 3 * kStripRows < a.n_end; t.n += 4 * kStripRows) {
+      t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kStripRows * strip_bytes;
+      run_tile<1, 4, true>(t);
+    }
+  }
+  for (; t.n < a.n_end; t.n += kTileColumns) {
     t.lines = static_cast<const uint8_t*>(a.weight) + t.n / kStripRows * strip_bytes;
     t.strip_bytes = a.n_end - t.n > kStripRows ? strip_bytes : 0;
     run_rows<true>(static_cast<int>(a.rows), t);

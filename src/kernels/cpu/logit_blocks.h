@@ -15,15 +15,26 @@ struct BlockMaxArgs {
   float* max;  ///< [num_logit_blocks(count)]
 };
 
-/// sums[b] = the sum of exp((x - best) * scale) over the x < limit of block b, with float32 arithmetic; no x is above
-/// `best`. Terms below 2^-126 count as 2^-126. For d = (x - best) * scale, a term is within (4 |d| + 4) 2^-24 of its value
-/// (difference, product with a rounded constant, exponential), a sum within another 20 * 2^-24.
+/// Sums of weights are exact: each is rounded to units of 2^-42, to nearest even, and up to this many logits do not overflow.
+inline constexpr int64_t kMaxLogits = int64_t{1} << 20;
+
+/// The weight exp((x - best) * scale) of each x, none of which is above `best`, in float32. All instruction sets give the
+/// same bits, and sums are exact, so nothing depends on the order of additions. For d = (x - best) * scale, a weight is
+/// within (4 |d| + 4) 2^-24 of its value, relatively, and below 2^-102 within 2^-126.
+///
+/// Outputs that are null are not computed.
 struct BlockExpSumArgs {
   const float* x;
   int64_t count;
-  float best, scale;
-  float limit;  ///< +inf: none
-  float* sums;  ///< [num_logit_blocks(count)]
+  float best, scale;         ///< scale: a normal number, at most 2^126
+  float* weights = nullptr;  ///< [count]; may be x
+  int64_t* sums = nullptr;   ///< [num_logit_blocks(count)]: of each block, in units of 2^-42
+
+  /// With `places`, sums are those of x >= high, and the x of [low, high) are listed in their order; low > -inf.
+  float low = 0, high = 0;
+  float* between = nullptr;   ///< the x; room for count + kLogitBlock, like `places`
+  int32_t* places = nullptr;  ///< their indices
+  int64_t* num_between = nullptr;
 };
 
 }  // namespace redline

@@ -1,8 +1,9 @@
-// One pass over a row of logits. Samplers read the logits of the few blocks that matter again (llm/logit_row.h).
+// Passes over a row of logits. Samplers read the logits of the few blocks that matter again (llm/logit_row.h).
 #include "kernels/cpu/logit_blocks.h"
 
 #include "kernels/cpu/cpu_kernels.h"
 #include "kernels/cpu/simd.h"
+#include "kernels/cpu/simd_select.h"
 
 namespace redline::REDLINE_ISA_NS {
 namespace {
@@ -39,49 +40,105 @@ bool block_max(const BlockMaxArgs& a) {
   return has_nan == 0;
 }
 
-/// 2^y for y <= 0, relative error below 4 2^-24; below -126 as at -126. y = n + f with |f| <= 1/2, then a polynomial of
-/// degree 5, fitted by reweighted least squares to 7.5e-8 relative; the rest is rounding. Shorter than exp(), which bounds
+/// 2^(y + 20) for y <= 0, relative error below 4 2^-24; below -126 as at -126. y = n + f with |f| <= 1/2, then a polynomial
+/// of degree 5, fitted by reweighted least squares to 7.5e-8 relative; the rest is rounding. Shorter than exp(), which bounds
 /// the samplers' time.
-REDLINE_INLINE VecF32 exp2_at_most_1(VecF32 y) {
+REDLINE_INLINE VecF32 scaled_exp2(VecF32 y) {
   y = max(y, set1(-126.0f));
-  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits.
-  const VecF32 magic = set1(12582912.0f), shifted = y + magic, f = y - (shifted - magic);
-  VecF32 p = fma(f, set1(0x1.5c08e4p-10f), set1(0x1.3d0c52p-7f));
-  p = fma(p, f, set1(0x1.c6b6e4p-5f));
-  p = fma(p, f, set1(0x1.ebf918p-3f));
-  p = fma(p, f, set1(0x1.62e428p-1f));
-  p = fma(p, f, set1(0x1.000002p+0f));
+  // Adding 1.5 * 2^23 rounds to an integer and leaves it in the low bits, here with 20 more.
+  const VecF32 magic = set1(12582932.0f), shifted = y + magic, f = y - (shifted - magic);
+  VecF32 p = fused(f, set1(0x1.5c08e4p-10f), set1(0x1.3d0c52p-7f));
+  p = fused(p, f, set1(0x1.c6b6e4p-5f));
+  p = fused(p, f, set1(0x1.ebf918p-3f));
+  p = fused(p, f, set1(0x1.62e428p-1f));
+  p = fused(p, f, set1(0x1.000002p+0f));
   return bits_f32(bits_i32(p) + shl<23>(bits_i32(shifted)));
 }
 
-template <bool is_limited>
-REDLINE_INLINE void exp_sum(const BlockExpSumArgs& a) {
-  const VecF32 best = set1(a.best), scale = set1(a.scale * 1.44269504f), limit = set1(a.limit);
-  const auto term = [&](VecF32 x) {
-    const VecF32 value = exp2_at_most_1((x - best) * scale);
-    if constexpr (!is_limited) return value;
-    return bits_f32(bits_i32(value) & sar<31>(bits_i32(x - limit)));  // the sign of x - limit in all bits
-  };
+/// Sums of weights of up to 128 logits by lane, as integers: units of 2^-20, and the remainders in units of 2^-42, both
+/// biased by the bits of 1.5 * 2^23 for each weight that was added.
+struct WeightSums {
+  static constexpr float kMagic = 12582912.0f;
+  static constexpr uint32_t kBias = 0x4B400000;
+  VecI32 whole = zero_i32(), rest = zero_i32();
+
+  template <class Add>
+  REDLINE_INLINE void add(VecF32 scaled, const Add& sum) {
+    const VecF32 magic = set1(kMagic), rounded = scaled + magic;
+    whole = sum(whole, bits_i32(rounded));
+    // The remainder is at most 1/2, exact, and so is its product with 2^22.
+    rest = sum(rest, bits_i32((scaled - (rounded - magic)) * set1(4194304.0f) + magic));
+  }
+  /// `added`: the number of weights.
+  REDLINE_INLINE int64_t total(int64_t added) const {
+    const LaneSums sums = reduce_add(whole, rest);
+    const uint32_t bias = kBias * static_cast<uint32_t>(added);
+    return int64_t{static_cast<int32_t>(static_cast<uint32_t>(sums.a) - bias)} * (1 << 22) +
+           static_cast<int32_t>(static_cast<uint32_t>(sums.b) - bias);
+  }
+};
+
+struct WeightOf {
+  VecF32 best, scale;
+  explicit WeightOf(const BlockExpSumArgs& a) : best(set1(a.best)), scale(set1(a.scale * 1.44269504f)) {}
+  /// 2^20 times the weight.
+  REDLINE_INLINE VecF32 operator()(VecF32 x) const { return scaled_exp2((x - best) * scale); }
+};
+
+/// body(x, block) for blocks of 128 logits; the last one is filled up with -inf.
+template <class Body>
+REDLINE_INLINE void for_blocks(const float* x, int64_t count, const Body& body) {
   int64_t i = 0, block = 0;
-  for (; i + kLogitBlock <= a.count; i += kLogitBlock, ++block) {
-    VecF32 sum[2] = {zero_f32(), zero_f32()};
-    for (int64_t j = 0; j < kLogitBlock; j += 2 * kWidth)
-      for (int k = 0; k < 2; ++k) sum[k] = sum[k] + term(load(a.x + i + j + k * kWidth, Full{}));
-    a.sums[block] = reduce_add(sum[0] + sum[1]);
-  }
-  if (i == a.count) return;
-  float sum = 0;
-  for (; i < a.count; ++i) {
-    float lanes[kWidth];
-    store(lanes, term(set1(a.x[i])), Full{});
-    sum += lanes[0];
-  }
-  a.sums[block] = sum;
+  for (; i + kLogitBlock <= count; i += kLogitBlock, ++block) body(x + i, block);
+  if (i == count) return;
+  float last[kLogitBlock];
+  for (int64_t j = 0; j < kLogitBlock; ++j) last[j] = i + j < count ? x[i + j] : -__builtin_inff();
+  body(last, block);
+}
+
+void exp_weights(const BlockExpSumArgs& a) {
+  const WeightOf weight(a);
+  for_lanes(a.count, [&](int64_t i, auto lanes) {
+    // Less the weight that stands for everything smaller.
+    store(a.weights + i, (weight(load(a.x + i, lanes)) - set1(0x1p-106f)) * set1(0x1p-20f), lanes);
+  });
+}
+
+void exp_sums(const BlockExpSumArgs& a) {
+  const WeightOf weight(a);
+  for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
+    WeightSums sums;
+    for (int64_t j = 0; j < kLogitBlock; j += kWidth)
+      sums.add(weight(load(x + j, Full{})), [](VecI32 sum, VecI32 v) { return sum + v; });
+    a.sums[block] = sums.total(kLogitBlock);
+  });
+}
+
+void split(const BlockExpSumArgs& a) {
+  const WeightOf weight(a);
+  const VecF32 low = set1(a.low), high = set1(a.high);
+  int64_t listed = 0;
+  for_blocks(a.x, a.count, [&](const float* x, int64_t block) {
+    WeightSums sums;
+    int64_t added = 0;
+    for (int64_t j = 0; j < kLogitBlock; j += kWidth) {
+      const VecF32 v = load(x + j, Full{});
+      const Lanes above = at_least(v, high), between = and_not(at_least(v, low), above);
+      sums.add(weight(v), [&](VecI32 sum, VecI32 w) { return add_where(above, sum, w); });
+      added += count(above);
+      store_chosen(a.between + listed, v, between);
+      store_indices(a.places + listed, static_cast<int32_t>(block * kLogitBlock + j), between);
+      listed += count(between);
+    }
+    if (a.sums != nullptr) a.sums[block] = sums.total(added);
+  });
+  *a.num_between = listed;
 }
 
 void block_exp_sum(const BlockExpSumArgs& a) {
-  if (a.limit == __builtin_inff()) exp_sum<false>(a);
-  else exp_sum<true>(a);
+  if (a.weights != nullptr) exp_weights(a);
+  if (a.places != nullptr) split(a);
+  else if (a.sums != nullptr) exp_sums(a);
 }
 
 }  // namespace

@@ -8,10 +8,10 @@ namespace {
 
 constexpr Activation kKinds[] = {Activation::kSilu, Activation::kGelu, Activation::kGeluTanh, Activation::kQuickGelu,
                                  Activation::kRelu, Activation::kTanh, Activation::kTanh3};
-const std::vector<int64_t> kRows = {0, 1, 2, 5, 37};
+const std::vector<int64_t> kActivationRows = {0, 1, 2, 5, 37};
 // Arguments are of about unit size: a dozen roundings of results no larger than the largest (tests/kernels has the
 // bounds).
-constexpr double kTolerance = 12 * 6e-8;
+constexpr double kActivationTolerance = 12 * 6e-8;
 
 // tensor/activation.h
 double f(Activation kind, double x) {
@@ -40,8 +40,8 @@ TEST(ActivationOp, EqualsTheFormula) {
                      [&](Numbers& n, int64_t rows) {
                        return std::map<std::string, HostTensor>{{"x", matrix(n, rows, cols)}};
                      },
-                     each([=](const FormulaInputs& in, int64_t r, int64_t c) { return f(kind, in("x", r, c)); }), kRows,
-                     kTolerance);
+                     each([=](const FormulaInputs& in, int64_t r, int64_t c) { return f(kind, in("x", r, c)); }),
+                     kActivationRows, kActivationTolerance);
 }
 
 TEST(GatedActivationOp, EqualsTheFormulaOfTwoValuesAndOfHalves) {
@@ -55,7 +55,7 @@ TEST(GatedActivationOp, EqualsTheFormulaOfTwoValuesAndOfHalves) {
           return std::map<std::string, HostTensor>{{"gate", matrix(n, rows, 70)}, {"up", matrix(n, rows, 70)}};
         },
         each([=](const FormulaInputs& in, int64_t r, int64_t c) { return f(kind, in("gate", r, c)) * in("up", r, c); }),
-        kRows, kTolerance);
+        kActivationRows, kActivationTolerance);
     expect_formula([&](GraphBuilder& g, Numbers&) { g.output("y", gated_activation(g, input(g, "x", 82), {}, kind)); },
                    [](Numbers& n, int64_t rows) {
                      return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 82)}};
@@ -63,7 +63,7 @@ TEST(GatedActivationOp, EqualsTheFormulaOfTwoValuesAndOfHalves) {
                    each([=](const FormulaInputs& in, int64_t r, int64_t c) {
                      return f(kind, in("x", r, c + 41)) * in("x", r, c);
                    }),
-                   kRows, kTolerance);
+                   kActivationRows, kActivationTolerance);
   }
 }
 
@@ -76,7 +76,7 @@ TEST(GatedActivationOp, TheSecondHalfIsTheGate) {
 
 TEST(ActivationOps, StoreWhatProductsRead) {
   std::vector<SymbolValues> steps;
-  for (int64_t rows : kRows) steps.push_back(sizes(rows));
+  for (int64_t rows : kActivationRows) steps.push_back(sizes(rows));
   for (int kind = 0; kind < 3; ++kind)
     expect_prepares(
         [&](GraphBuilder& g, Numbers&) {

@@ -8,7 +8,7 @@
 namespace redline::test {
 namespace {
 
-struct Case {
+struct AttentionCase {
   int64_t heads, kv_heads, head_dim, window = 0;
   KvFormat format = KvFormat::kF32;
   float soft_cap = 0;
@@ -28,9 +28,9 @@ WeightSource sinks_of(int64_t heads) {
   return source;
 }
 /// Rows of each sequence in each step.
-using Steps = std::vector<std::vector<int64_t>>;
+using AttentionSteps = std::vector<std::vector<int64_t>>;
 
-Graph build(const Case& c) {
+Graph build_attention(const AttentionCase& c) {
   GraphBuilder g("test");
   const Dim tokens(Symbol::kTokens);
   const auto input = [&](const char* name, int64_t heads) {
@@ -62,7 +62,7 @@ struct Answer {
   std::vector<double> y;
   double bound = 0;
 };
-Answer answer(const Case& c, const History& h, int64_t position, const double* q) {
+Answer answer(const AttentionCase& c, const History& h, int64_t position, const double* q) {
   // Rounding of keys, values and weights in the cache format, and of float32 sums. A key's rounding changes a score by at
   // most the same share of the sum of its absolute products, a score's error d changes a weight by about d, and both sums
   // of the softmax have it.
@@ -99,7 +99,7 @@ Answer answer(const Case& c, const History& h, int64_t position, const double* q
   return result;
 }
 
-void check(const Case& c, const Steps& steps) {
+void check_attention(const AttentionCase& c, const AttentionSteps& steps) {
   const size_t count = steps[0].size();
   int64_t most = 0, total = 0;
   for (const std::vector<int64_t>& step : steps) {
@@ -112,7 +112,7 @@ void check(const Case& c, const Steps& steps) {
   for (const int workers : {1, 2, 5}) {
     SymbolValues bounds = sizes(most);
     bounds[Symbol::kSequences] = static_cast<int64_t>(count);
-    Compiled compiled = Compiled::make(build(c), workers, bounds);
+    Compiled compiled = Compiled::make(build_attention(c), workers, bounds);
     const int64_t pages = total / kKvPageTokens + 4 * static_cast<int64_t>(count);
     TestSequences sequences(
         compiled.program->states, compiled.executor->make_state_memory(std::vector<int64_t>{pages}).value(), pages,
@@ -149,30 +149,31 @@ void check(const Case& c, const Steps& steps) {
 }
 
 TEST(AttentionOp, StepsOfAnySizeSeeAllEarlierPositions) {
-  const Steps alone = {{1}, {1}, {15}, {16}, {17}, {31}, {1}, {97}, {1}};
-  check({4, 2, 16}, alone);
-  check({3, 3, 20}, alone);
-  check({8, 1, 64}, alone);
-  check({2, 1, 5}, alone);
+  const AttentionSteps alone = {{1}, {1}, {15}, {16}, {17}, {31}, {1}, {97}, {1}};
+  check_attention({4, 2, 16}, alone);
+  check_attention({3, 3, 20}, alone);
+  check_attention({8, 1, 64}, alone);
+  check_attention({2, 1, 5}, alone);
 }
 
 TEST(AttentionOp, SequencesOfAStepDoNotSeeEachOther) {
-  check({4, 2, 32}, {{3, 0, 1}, {1, 40, 1}, {0, 1, 1}, {33, 1, 64}, {1, 1, 1}});
+  check_attention({4, 2, 32}, {{3, 0, 1}, {1, 40, 1}, {0, 1, 1}, {33, 1, 64}, {1, 1, 1}});
 }
 
 TEST(AttentionOp, AWindowLimitsWhatIsSeenAndKept) {
   for (const int64_t window : {1, 7, 32, 33}) {
-    check({4, 2, 16, window}, {{1}, {5}, {40}, {1}, {64}});
+    check_attention({4, 2, 16, window}, {{1}, {5}, {40}, {1}, {64}});
     // Far enough that pages leave the window and are used again.
-    check({2, 1, 16, window}, {{200, 150}, {200, 1}, {1, 200}, {100, 100}, {1, 1}});
+    check_attention({2, 1, 16, window}, {{200, 150}, {200, 1}, {1, 200}, {100, 100}, {1, 1}});
   }
 }
 
 TEST(AttentionOp, SoftCapsAndSinks) {
   constexpr KvFormat kF32 = KvFormat::kF32;
-  for (const Case& c : {Case{4, 2, 16, 0, kF32, 0.7f}, {4, 2, 16, 0, kF32, 0, true}, {6, 2, 24, 33, kF32, 2.0f, true}})
-    check(c, {{1, 3}, {5, 40}, {40, 1}, {1, 1}, {300, 2}, {1, 1}, {1, 300}});
-  check({4, 1, 64, 0, KvFormat::kF16, 1.0f, true}, {{1}, {37}, {1}, {300}, {1}});
+  for (const AttentionCase& c :
+       {AttentionCase{4, 2, 16, 0, kF32, 0.7f}, {4, 2, 16, 0, kF32, 0, true}, {6, 2, 24, 33, kF32, 2.0f, true}})
+    check_attention(c, {{1, 3}, {5, 40}, {40, 1}, {1, 1}, {300, 2}, {1, 1}, {1, 300}});
+  check_attention({4, 1, 64, 0, KvFormat::kF16, 1.0f, true}, {{1}, {37}, {1}, {300}, {1}});
 }
 
 TEST(AttentionOp, EveryCacheFormatStaysWithinItsRounding) {
@@ -181,8 +182,8 @@ TEST(AttentionOp, EveryCacheFormatStaysWithinItsRounding) {
   for (const KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
     if (!(*kernels)->attention[static_cast<size_t>(format)] || !(*kernels)->kv_append[static_cast<size_t>(format)])
       continue;  // no text model uses it on this instruction set
-    check({4, 2, 64, 0, format}, {{1}, {37}, {1}, {300}, {1}});
-    check({4, 1, 24, 50, format}, {{9, 70}, {1, 1}, {90, 1}});
+    check_attention({4, 2, 64, 0, format}, {{1}, {37}, {1}, {300}, {1}});
+    check_attention({4, 1, 24, 50, format}, {{9, 70}, {1, 1}, {90, 1}});
   }
 }
 

@@ -6,7 +6,7 @@
 namespace redline::test {
 
 // A float32 sum of n squares: below (n + 1) roundings for n = 33.
-constexpr double kTolerance = 34 * 6e-8;
+constexpr double kColumnSquaresTolerance = 34 * 6e-8;
 
 TEST(ColumnSquaresOp, EqualsTheFormula) {
   for (const int64_t cols : {1, 5, 96})
@@ -23,7 +23,7 @@ TEST(ColumnSquaresOp, EqualsTheFormula) {
             for (int64_t c = 0; c < cols; ++c) y[static_cast<size_t>(c)] += in("x", r, c) * in("x", r, c);
           return y;
         },
-        {1, 2, 7, 33}, kTolerance);
+        {1, 2, 7, 33}, kColumnSquaresTolerance);
 }
 
 TEST(ColumnSquaresOp, ProductsOfOneActivationShareTheirSums) {
@@ -35,12 +35,13 @@ TEST(ColumnSquaresOp, ProductsOfOneActivationShareTheirSums) {
   g.output("logits", linear(g, c, g.weight("last", n.weight({4, 8}))));
   g.output("b", b);
   Graph graph = g.finish().value();
-  const std::vector<std::vector<ValueId>> matrices = collect_column_squares(graph);
+  const std::vector<CollectedSquares> all = collect_column_squares(graph);
   ASSERT_TRUE(graph.check().ok());
   std::vector<std::vector<std::string>> names;
-  for (const auto& ids : matrices) {
+  for (const CollectedSquares& squares : all) {
+    EXPECT_EQ(squares.num_experts, 0);
     names.emplace_back();
-    for (const ValueId id : ids) names.back().push_back(graph.value(id).name);
+    for (const ValueId id : squares.matrices) names.back().push_back(graph.value(id).name);
   }
   EXPECT_EQ(names, (std::vector<std::vector<std::string>>{{"a", "b"}, {"c"}}));
   EXPECT_EQ(graph.value(graph.outputs[2]).name, "squares.0");

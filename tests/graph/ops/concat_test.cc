@@ -6,10 +6,9 @@
 namespace redline::test {
 namespace {
 
-const Dim kBatch = Symbol::kBatch, kText = Symbol::kTextTokens, kImage = Symbol::kImageTokens;
-const std::vector<SymbolValues> kSteps = {image_sizes(1, 0, 0), image_sizes(1, 1, 0),  image_sizes(2, 0, 3),
-                                          image_sizes(1, 5, 2), image_sizes(3, 7, 1),  image_sizes(5, 1, 1),
-                                          image_sizes(2, 4, 9), image_sizes(2, 33, 2), image_sizes(0, 3, 3)};
+const std::vector<SymbolValues> kConcatSteps = {image_sizes(1, 0, 0), image_sizes(1, 1, 0),  image_sizes(2, 0, 3),
+                                                image_sizes(1, 5, 2), image_sizes(3, 7, 1),  image_sizes(5, 1, 1),
+                                                image_sizes(2, 4, 9), image_sizes(2, 33, 2), image_sizes(0, 3, 3)};
 
 }  // namespace
 
@@ -30,7 +29,7 @@ TEST(ConcatRowsOp, PutsTheItemsOfBothTogether) {
           const int64_t item = r / (text + image), at = r % (text + image);
           return at < text ? in("a", item * text + at, c) : in("b", item * image + at - text, c);
         }),
-        kSteps, 0);
+        kConcatSteps, 0);
 }
 
 TEST(ConcatRowsOp, MeansWhatItSays) {
@@ -61,7 +60,7 @@ TEST(SliceRowsOp, TakesRowsOfEveryItem) {
           const int64_t text = in[Symbol::kTextTokens], image = in[Symbol::kImageTokens], kept = first ? text : image;
           return in("x", r / kept * (text + image) + (first ? 0 : text) + r % kept, c);
         }),
-        kSteps, 0);
+        kConcatSteps, 0);
 }
 
 TEST(ConcatColsOp, PutsColumnsSideBySideInEveryForm) {
@@ -79,8 +78,8 @@ TEST(ConcatColsOp, PutsColumnsSideBySideInEveryForm) {
                    each([a_cols = a_cols](const FormulaInputs& in, int64_t r, int64_t c) {
                      return c < a_cols ? in("a", r, c) : in("b", r, c - a_cols);
                    }),
-                   kSteps, 0);
-    expect_prepares(build, inputs, kSteps);
+                   kConcatSteps, 0);
+    expect_prepares(build, inputs, kConcatSteps);
   }
 }
 

@@ -9,9 +9,7 @@
 namespace redline::test {
 namespace {
 
-const Dim kB = Symbol::kBatch, kH = Symbol::kHeight, kW = Symbol::kWidth, kH2 = Symbol::kHeight2, kW2 = Symbol::kWidth2;
-
-SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
+SymbolValues conv2d_picture(int64_t batch, int64_t height, int64_t width) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
   s[Symbol::kHeight] = height;
@@ -21,8 +19,9 @@ SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
   return s;
 }
 // One pixel; edges everywhere; items that end inside of panels; enough rows for every worker, and a block of them.
-const std::vector<SymbolValues> kSteps = {picture(1, 1, 1), picture(2, 1, 5),   picture(3, 5, 7),
-                                          picture(1, 9, 9), picture(2, 23, 31), picture(0, 4, 4)};
+const std::vector<SymbolValues> kConv2dSteps = {conv2d_picture(1, 1, 1),   conv2d_picture(2, 1, 5),
+                                                conv2d_picture(3, 5, 7),   conv2d_picture(1, 9, 9),
+                                                conv2d_picture(2, 23, 31), conv2d_picture(0, 4, 4)};
 
 struct Network {
   int64_t in, out;
@@ -32,11 +31,11 @@ struct Network {
   DType type = DType::kF32;
 };
 
-struct Weights {
+struct Conv2dWeights {
   std::unique_ptr<testing::RandomWeight> matrix;  // of another type than float32
 
   FeatureMap build(GraphBuilder& g, Numbers& n, const Network& net) {
-    const Value x = g.input("x", DType::kF32, {kB * net.in_height * net.in_width, net.in});
+    const Value x = g.input("x", DType::kF32, {kBatch * net.in_height * net.in_width, net.in});
     const int64_t k = net.attrs.kernel;
     WeightSource source = n.weight({net.out, net.in, k, k}, 1.0f);
     if (net.type != DType::kF32) {
@@ -45,22 +44,23 @@ struct Weights {
       source.view.shape = {net.out, net.in, k, k};
     }
     const Value bias = net.has_bias ? g.weight("b", n.weight({net.out})) : Value{};
-    const Value item_bias = net.has_item_bias ? g.input("item_bias", DType::kF32, {kB, net.out}) : Value{};
-    return conv2d(g, {x, net.in_height, net.in_width}, kB, g.weight("w", source), bias, net.out_height, net.out_width,
-                  net.attrs, item_bias);
+    const Value item_bias = net.has_item_bias ? g.input("item_bias", DType::kF32, {kBatch, net.out}) : Value{};
+    return conv2d(g, {x, net.in_height, net.in_width}, kBatch, g.weight("w", source), bias, net.out_height,
+                  net.out_width, net.attrs, item_bias);
   }
 };
 
-MakeInputs inputs(const Network& net) {
+MakeInputs conv2d_inputs(const Network& net) {
   return [=](Numbers& n, const SymbolValues& now) {
-    std::map<std::string, HostTensor> in = {{"x", matrix(n, (kB * net.in_height * net.in_width).eval(now), net.in)}};
+    std::map<std::string, HostTensor> in = {
+        {"x", matrix(n, (kBatch * net.in_height * net.in_width).eval(now), net.in)}};
     if (net.has_item_bias) in["item_bias"] = matrix(n, now[Symbol::kBatch], net.out);
     return in;
   };
 }
 
 // A sum of n random terms loses at most n roundings of partial sums, which stay below the largest result.
-double tolerance(const Network& net) {
+double conv2d_tolerance(const Network& net) {
   return static_cast<double>(net.in * net.attrs.kernel * net.attrs.kernel + 8) * 6e-8;
 }
 
@@ -99,13 +99,13 @@ Formula conv2d_formula(const Network& net) {
   };
 }
 
-void expect_conv(const Network& net, double bound, const std::vector<SymbolValues>& steps = kSteps,
+void expect_conv(const Network& net, double bound, const std::vector<SymbolValues>& steps = kConv2dSteps,
                  const CompileOptions& options = {}) {
   SCOPED_TRACE(fmt::format("{} to {} channels, kernel {} /{}, {}", net.in, net.out, net.attrs.kernel, net.attrs.stride,
                            dtype_info(net.type).name));
-  Weights weights;
-  expect_formula([&](GraphBuilder& g, Numbers& n) { g.output("y", weights.build(g, n, net).value); }, inputs(net),
-                 conv2d_formula(net), steps, bound, options);
+  Conv2dWeights weights;
+  expect_formula([&](GraphBuilder& g, Numbers& n) { g.output("y", weights.build(g, n, net).value); },
+                 conv2d_inputs(net), conv2d_formula(net), steps, bound, options);
 }
 
 }  // namespace
@@ -116,25 +116,25 @@ TEST(Conv2dOp, EqualsTheFormula) {
       Network net = {in, out, {}, kH, kW, kH, kW};
       net.has_bias = in != 16;
       net.has_item_bias = out != 16;
-      expect_conv(net, tolerance(net));
+      expect_conv(net, conv2d_tolerance(net));
     }
 }
 
 TEST(Conv2dOp, StridesAsUnetAndAutoencoderDo) {
   const Network both_sides = {12, 20, {3, 2, 1, 1}, kH, kW, kH2, kW2};
-  expect_conv(both_sides, tolerance(both_sides));
+  expect_conv(both_sides, conv2d_tolerance(both_sides));
   const Network after = {12, 20, {3, 2, 0, 1}, kH * Dim(2), kW * Dim(2), kH, kW};
-  expect_conv(after, tolerance(after));
+  expect_conv(after, conv2d_tolerance(after));
   const Network patches = {3, 20, {2, 2, 0, 0}, kH * Dim(2), kW * Dim(2), kH, kW};
-  expect_conv(patches, tolerance(patches));
+  expect_conv(patches, conv2d_tolerance(patches));
 }
 
 TEST(Conv2dOp, UpsamplesToTheSizeAskedFor) {
   const Network twice = {12, 20, {3, 1, 1, 1, true}, kH, kW, kH * Dim(2), kW * Dim(2)};
-  expect_conv(twice, tolerance(twice));
+  expect_conv(twice, conv2d_tolerance(twice));
   // Where halving rounded up, one less than twice.
   const Network skip = {12, 20, {3, 1, 1, 1, true}, kH2, kW2, kH, kW};
-  expect_conv(skip, tolerance(skip));
+  expect_conv(skip, conv2d_tolerance(skip));
 }
 
 TEST(Conv2dOp, TakesEveryPlainType) {
@@ -144,7 +144,7 @@ TEST(Conv2dOp, TakesEveryPlainType) {
       net.type = type;
       CompileOptions exact;
       exact.exact_f32 = true;
-      expect_conv(net, tolerance(net), kSteps, exact);
+      expect_conv(net, conv2d_tolerance(net), kConv2dSteps, exact);
       // Patches, and float16 weights, may be rounded to bfloat16: two errors of 2^-9 of each term, of which random ones
       // add up to less than of the largest result.
       expect_conv(net, 0x1p-8);
@@ -153,7 +153,7 @@ TEST(Conv2dOp, TakesEveryPlainType) {
 
 TEST(Conv2dOp, OfOnePixelIsAProduct) {
   const Network net = {12, 20, {1, 1, 0, 0}, kH, kW, kH, kW};
-  Weights weights;
+  Conv2dWeights weights;
   Numbers numbers;
   GraphBuilder g("test");
   g.output("y", weights.build(g, numbers, net).value);
@@ -161,21 +161,21 @@ TEST(Conv2dOp, OfOnePixelIsAProduct) {
   ASSERT_TRUE(graph.ok()) << graph.status().to_string();
   EXPECT_EQ(count(*graph, kLinear), 1);
   EXPECT_EQ(count(*graph, kConv2d), 0);
-  expect_conv(net, tolerance(net));
+  expect_conv(net, conv2d_tolerance(net));
   Network with_items = net;
   with_items.has_item_bias = true;
-  expect_conv(with_items, tolerance(net));
+  expect_conv(with_items, conv2d_tolerance(net));
 }
 
 TEST(Conv2dOp, CountsTwoOperationsATapAndChannel) {
   for (const int64_t kernel : {1, 3}) {
-    Weights weights;
+    Conv2dWeights weights;
     Numbers numbers;
     GraphBuilder g("test");
     g.output("y", weights.build(g, numbers, {12, 20, {kernel, 1, kernel / 2, kernel / 2}, kH, kW, kH, kW}).value);
     auto graph = g.finish();
     ASSERT_TRUE(graph.ok()) << graph.status().to_string();
-    EXPECT_EQ(graph->flops().eval(picture(2, 5, 7)), 2 * (2 * 5 * 7) * 20 * 12 * kernel * kernel);
+    EXPECT_EQ(graph->flops().eval(conv2d_picture(2, 5, 7)), 2 * (2 * 5 * 7) * 20 * 12 * kernel * kernel);
   }
 }
 
@@ -183,45 +183,48 @@ TEST(Conv2dOp, NamesWhatDoesNotFit) {
   auto message = [](const std::function<void(GraphBuilder&, Numbers&, Value x)>& build) {
     Numbers n;
     GraphBuilder g("test");
-    build(g, n, g.input("x", DType::kF32, {kB * kH * kW, 8}));
+    build(g, n, g.input("x", DType::kF32, {kBatch * kH * kW, 8}));
     auto graph = g.finish();
     EXPECT_FALSE(graph.ok());
     return graph.ok() ? "" : graph.status().message();
   };
   auto has = [](const std::string& text, const char* word) { return text.find(word) != std::string::npos; };
   EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
-                    conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 7, 3, 3})), {}, kH, kW);
+                    conv2d(g, {x, kH, kW}, kBatch, g.weight("w", n.weight({4, 7, 3, 3})), {}, kH, kW);
                   }),
                   "[out, 8, 3, 3]"));
   EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
-                    conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 72})), {}, kH, kW);
+                    conv2d(g, {x, kH, kW}, kBatch, g.weight("w", n.weight({4, 72})), {}, kH, kW);
                   }),
                   "[out, 8, 3, 3]"));
   EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
-                    conv2d(g, {x, kH, kH}, kB, g.weight("w", n.weight({4, 8, 3, 3})), {}, kH, kW);
+                    conv2d(g, {x, kH, kH}, kBatch, g.weight("w", n.weight({4, 8, 3, 3})), {}, kH, kW);
                   }),
                   "x is"));
   EXPECT_TRUE(
       has(message([](GraphBuilder& g, Numbers& n, Value x) {
-            conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 8, 3, 3})), g.weight("b", n.weight({5})), kH, kW);
+            conv2d(g, {x, kH, kW}, kBatch, g.weight("w", n.weight({4, 8, 3, 3})), g.weight("b", n.weight({5})), kH, kW);
           }),
           "b is"));
-  EXPECT_TRUE(has(message([](GraphBuilder& g, Numbers& n, Value x) {
-                    conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 8, 3, 3})), {}, kH, kW, {3, 2, 1, 1, true});
-                  }),
-                  "stride 2"));
+  EXPECT_TRUE(
+      has(message([](GraphBuilder& g, Numbers& n, Value x) {
+            conv2d(g, {x, kH, kW}, kBatch, g.weight("w", n.weight({4, 8, 3, 3})), {}, kH, kW, {3, 2, 1, 1, true});
+          }),
+          "stride 2"));
 }
 
 TEST(Conv2dOp, WaitsForItsResidualTileByTile) {
   Numbers n;
   GraphBuilder g("test");
-  const Value x = g.input("x", DType::kF32, {kB * kH * kW, 4});
-  const auto conv = [&] { return conv2d(g, {x, kH, kW}, kB, g.weight("w", n.weight({4, 4, 3, 3})), {}, kH, kW).value; };
+  const Value x = g.input("x", DType::kF32, {kBatch * kH * kW, 4});
+  const auto conv = [&] {
+    return conv2d(g, {x, kH, kW}, kBatch, g.weight("w", n.weight({4, 4, 3, 3})), {}, kH, kW).value;
+  };
   const Value shortcut = conv();
   g.output("y", add(g, conv(), shortcut));
   Graph graph = std::move(g.finish()).value();
   ASSERT_TRUE(run_passes(graph).ok());
-  const Compiled c = Compiled::make(std::move(graph), 2, picture(2, 64, 64));
+  const Compiled c = Compiled::make(std::move(graph), 2, conv2d_picture(2, 64, 64));
   ASSERT_EQ(c.program->stages.size(), 2u);
   for (const auto& list : c.program->tasks)
     for (const Task& task : list) {
@@ -233,15 +236,15 @@ TEST(Conv2dOp, WaitsForItsResidualTileByTile) {
 TEST(Conv2dOp, TilesAreTheOutputWhateverTheSizes) {
   Network net = {16, 80, {}, kH, kW, kH, kW};
   for (int workers : {1, 2, 3, 8}) {
-    Weights weights;
+    Conv2dWeights weights;
     Numbers numbers(7);
     GraphBuilder g("test");
     g.output("y", weights.build(g, numbers, net).value);
-    Compiled c = Compiled::make(std::move(g.finish()).value(), workers, picture(3, 130, 70));
+    Compiled c = Compiled::make(std::move(g.finish()).value(), workers, conv2d_picture(3, 130, 70));
     ASSERT_EQ(c.program->stages.size(), 1u);
     const TaskGrid& grid = c.program->stages[0].grid;
-    for (const SymbolValues& now : {picture(1, 1, 1), picture(3, 5, 7), picture(1, 130, 70), picture(3, 130, 70),
-                                    picture(2, 64, 0), picture(0, 4, 4)}) {
+    for (const SymbolValues& now : {conv2d_picture(1, 1, 1), conv2d_picture(3, 5, 7), conv2d_picture(1, 130, 70),
+                                    conv2d_picture(3, 130, 70), conv2d_picture(2, 64, 0), conv2d_picture(0, 4, 4)}) {
       const int64_t rows = grid.rows.eval(now);
       std::vector<int> covered(static_cast<size_t>(rows * net.out), 0);
       for (int32_t t = 0; t < grid.num_tasks(); ++t) {

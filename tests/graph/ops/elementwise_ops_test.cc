@@ -9,7 +9,7 @@
 
 namespace redline::test {
 
-const std::vector<int64_t> kRows = {0, 1, 2, 5, 31};
+const std::vector<int64_t> kElementwiseRows = {0, 1, 2, 5, 31};
 
 TEST(AddOp, EqualsTheFormula) {
   expect_formula(
@@ -20,7 +20,8 @@ TEST(AddOp, EqualsTheFormula) {
       [](Numbers& n, int64_t rows) {
         return std::map<std::string, HostTensor>{{"a", matrix(n, rows, 19)}, {"b", matrix(n, rows, 19)}};
       },
-      each([](const FormulaInputs& in, int64_t r, int64_t c) { return in("a", r, c) + in("b", r, c); }), kRows,
+      each([](const FormulaInputs& in, int64_t r, int64_t c) { return in("a", r, c) + in("b", r, c); }),
+      kElementwiseRows,
       6e-8);  // one rounding
 }
 
@@ -33,7 +34,8 @@ TEST(AddRowOp, EqualsTheFormula) {
       [](Numbers& n, int64_t rows) {
         return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 19)}};
       },
-      each([](const FormulaInputs& in, int64_t r, int64_t c) { return in("x", r, c) + in("row", c); }), kRows,
+      each([](const FormulaInputs& in, int64_t r, int64_t c) { return in("x", r, c) + in("row", c); }),
+      kElementwiseRows,
       6e-8);  // one rounding
 }
 
@@ -53,7 +55,7 @@ TEST(ScaleOp, EqualsTheFormula) {
         return std::map<std::string, HostTensor>{{"x", matrix(n, rows, 19)}};
       },
       each([](const FormulaInputs& in, int64_t r, int64_t c) { return static_cast<double>(0.3f) * in("x", r, c); }),
-      kRows, 6e-8);  // one rounding
+      kElementwiseRows, 6e-8);  // one rounding
 }
 
 TEST(SoftCapOp, EqualsTheFormula) {
@@ -66,7 +68,7 @@ TEST(SoftCapOp, EqualsTheFormula) {
           return std::map<std::string, HostTensor>{{"x", matrix(n, rows, cols)}};
         },
         each([](const FormulaInputs& in, int64_t r, int64_t c) { return 0.75 * std::tanh(in("x", r, c) / 0.75); }),
-        kRows,
+        kElementwiseRows,
         10 * 6e-8);  // of the kernel
 }
 
@@ -88,7 +90,7 @@ TEST(SiluMulOp, EqualsTheFormula) {
       each([](const FormulaInputs& in, int64_t r, int64_t c) {
         return in("gate", r, c) / (1 + std::exp(-in("gate", r, c))) * in("up", r, c);
       }),
-      kRows, 5e-7);  // the exponential's few units in the last place, a sum, a division, a product
+      kElementwiseRows, 5e-7);  // the exponential's few units in the last place, a sum, a division, a product
 }
 
 TEST(EmbeddingOp, TakesRowsExactly) {
@@ -105,7 +107,7 @@ TEST(EmbeddingOp, TakesRowsExactly) {
       each([](const FormulaInputs& in, int64_t r, int64_t c) {
         return in("table", static_cast<int64_t>(in("tokens", r)), c);
       }),
-      kRows, 0);
+      kElementwiseRows, 0);
 }
 
 TEST(GatherRowsOp, TakesRowsExactly) {
@@ -122,7 +124,7 @@ TEST(GatherRowsOp, TakesRowsExactly) {
       each([](const FormulaInputs& in, int64_t r, int64_t c) {
         return in("x", static_cast<int64_t>(in("rows", r)), c);
       }),
-      kRows, 0);
+      kElementwiseRows, 0);
 }
 
 }  // namespace redline::test

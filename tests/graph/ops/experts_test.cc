@@ -4,6 +4,7 @@
 #include <deque>
 #include <numeric>
 
+#include "graph/ops/column_squares.h"
 #include "graph/ops/expert_linear.h"
 #include "graph/ops/linear.h"
 #include "graph/ops/moe_router.h"
@@ -150,6 +151,48 @@ TEST(MoeRouter, GroupsPairsByExpertThenByToken) {
       }
 }
 
+TEST(ExpertSquares, EqualsTheFormula) {
+  constexpr int64_t kCols = 5;
+  for (const RouterAttrs& a : routers())
+    for (const bool by_expert : {false, true}) {
+      SCOPED_TRACE(fmt::format("{} of {} experts, by expert {}", a.experts_per_token, a.num_experts, by_expert));
+      const Dim rows = Dim(Symbol::kTokens) * Dim(by_expert ? a.experts_per_token : 1);
+      expect_formula(
+          [&](GraphBuilder& g, Numbers&) {
+            const Value logits = g.input("logits", DType::kF32, {Dim(Symbol::kTokens), Dim(a.num_experts)});
+            const Value x = g.input("x", DType::kF32, {rows, Dim(kCols)});
+            g.output("y", expert_squares(g, x, moe_router(g, logits, {}, a), by_expert));
+          },
+          [&](Numbers& n, int64_t tokens) {
+            return std::map<std::string, HostTensor>{
+                {"logits", matrix(n, tokens, a.num_experts)},
+                {"x", matrix(n, by_expert ? tokens * a.experts_per_token : tokens, kCols)}};
+          },
+          [&](const FormulaInputs& in, int64_t, int64_t) {
+            std::vector<std::vector<int64_t>> of_expert(static_cast<size_t>(a.num_experts));
+            for (int64_t t = 0; t < in[Symbol::kTokens]; ++t)
+              for (const int64_t e : choose(a, in.tensors.at("logits").row(t), {}).experts)
+                of_expert[static_cast<size_t>(e)].push_back(t);
+            Numbers64 y;
+            int64_t pair = 0;
+            for (const auto& own : of_expert) {
+              for (int64_t c = 0; c < kCols; ++c) {
+                double sum = 0;
+                for (size_t i = 0; i < own.size(); ++i) {
+                  const double value = in("x", by_expert ? pair + static_cast<int64_t>(i) : own[i], c);
+                  sum += value * value;
+                }
+                y.push_back(sum);
+              }
+              pair += std::ssize(own);
+              y.push_back(static_cast<double>(own.size()));
+            }
+            return y;
+          },
+          kTokens, 65 * 6e-8);  // sums of up to 64 squares
+    }
+}
+
 TEST(MoeRouter, EqualOrUndefinedScoresStillGiveDifferentExperts) {
   const RouterAttrs a = {.num_experts = 6, .experts_per_token = 3, .num_groups = 3, .groups_per_token = 2};
   for (const float score : {0.0f, -INFINITY, NAN}) {
@@ -218,7 +261,7 @@ void build_block(GraphBuilder& g, Numbers& n, const Block& b) {
   g.output("y", expert_sum(g, y, r.weights, shared, shared_gate));
 }
 
-std::map<std::string, HostTensor> inputs_of(const Block& b, Numbers& n, int64_t rows) {
+std::map<std::string, HostTensor> experts_inputs_of(const Block& b, Numbers& n, int64_t rows) {
   std::map<std::string, HostTensor> in = {{"x", matrix(n, rows, b.hidden)}, {"logits", matrix(n, rows, b.experts)}};
   if (b.shared) in["shared"] = matrix(n, rows, b.hidden);
   if (b.gate) in["shared_gate"] = matrix(n, rows, 1);
@@ -273,7 +316,7 @@ TEST(Experts, EqualTheFormula) {
     SCOPED_TRACE(fmt::format("{} of {} experts, {} x {}", b.choices, b.experts, b.hidden, b.inner));
     expect_formula(
         [&](GraphBuilder& g, Numbers& n) { build_block(g, n, b); },
-        [&](Numbers& n, int64_t rows) { return inputs_of(b, n, rows); },
+        [&](Numbers& n, int64_t rows) { return experts_inputs_of(b, n, rows); },
         [&](const FormulaInputs& in, int64_t rows, int64_t) { return formula_of(b, in, rows); }, kTokens,
         // Three products one after the other, each off by its number of terms; 16: the router and the activation.
         static_cast<double>(b.hidden * 2 + b.inner + 16) * 6e-8);
@@ -297,15 +340,15 @@ TEST_P(ExpertsPerIsa, EqualTheFormula) {
     CompileOptions exact = options();
     exact.exact_f32 = true;
     expect_formula([&](GraphBuilder& g, Numbers& n) { build_block(g, n, b); },
-                   [&](Numbers& n, const SymbolValues& now) { return inputs_of(b, n, now[Symbol::kTokens]); },
+                   [&](Numbers& n, const SymbolValues& now) { return experts_inputs_of(b, n, now[Symbol::kTokens]); },
                    [&](const FormulaInputs& in, int64_t rows, int64_t) { return formula_of(b, in, rows); },
                    {sizes(0), sizes(1), sizes(16), sizes(29)}, static_cast<double>(b.hidden * 2 + b.inner + 16) * 6e-8,
                    exact);
   }
 }
 
-std::vector<float> run(GraphBuilder& g, const std::map<std::string, HostTensor>& in, int64_t tokens, int64_t cols,
-                       const CompileOptions& options, int workers = 2) {
+std::vector<float> run_experts(GraphBuilder& g, const std::map<std::string, HostTensor>& in, int64_t tokens,
+                               int64_t cols, const CompileOptions& options, int workers = 2) {
   auto graph = g.finish();
   EXPECT_TRUE(graph.ok()) << graph.status().to_string();
   if (!graph.ok()) return {};
@@ -341,8 +384,8 @@ TEST_P(ExpertsPerIsa, OneExpertHasTheBitsOfThePlainProduct) {
           "y",
           expert_linear(grouped, grouped.input("x", DType::kF32, {Dim(Symbol::kTokens) * Dim(1), Dim(in_features)}), r,
                         {{&w, 1}, {}}));
-      EXPECT_EQ(run(plain, {{"x", x}}, tokens, features, options()),
-                run(grouped, {{"x", x}, {"logits", logits}}, tokens, features, options()))
+      EXPECT_EQ(run_experts(plain, {{"x", x}}, tokens, features, options()),
+                run_experts(grouped, {{"x", x}, {"logits", logits}}, tokens, features, options()))
           << dtype_info(type).name << ", " << tokens << " rows";
     }
 }
@@ -416,7 +459,7 @@ TEST_P(ExpertsPerIsa, ATokenAloneHasTheSameBits) {
       };
       CompileOptions o = options();
       o.batch_invariance = BatchInvariance::kAlways;
-      return run(g, {{"x", part(x)}, {"logits", part(logits)}}, count, 5, o);
+      return run_experts(g, {{"x", part(x)}, {"logits", part(logits)}}, count, 5, o);
     };
     n = Numbers(17);
     const std::vector<float> whole = run_rows(0, tokens);
@@ -447,7 +490,7 @@ TEST(Experts, AnExpertWithoutTokensIsNotRead) {
         value.weight.view.data = poison.data();
     Compiled c = Compiled::make(std::move(graph), workers, sizes(20));
     for (const int64_t tokens : {1, 20, 0, 7}) {
-      auto in = inputs_of(b, n, tokens);
+      auto in = experts_inputs_of(b, n, tokens);
       for (int64_t t = 0; t < tokens; ++t) in["logits"].row(t)[0] = in["logits"].row(t)[4] = -100;
       for (const auto& [name, tensor] : in) c.put(name.c_str(), tensor);
       StepContext step;

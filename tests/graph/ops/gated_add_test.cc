@@ -3,11 +3,7 @@
 #include "support/op_formula.h"
 
 namespace redline::test {
-namespace {
-
-const Dim kBatch = Symbol::kBatch, kImage = Symbol::kImageTokens;
-
-}  // namespace
+namespace {}  // namespace
 
 TEST(GatedAddOp, EqualsTheFormulaWhereverItemsEnd) {
   for (int64_t cols : {1, 20})

@@ -6,9 +6,7 @@
 namespace redline::test {
 namespace {
 
-const Dim kB = Symbol::kBatch, kH = Symbol::kHeight, kW = Symbol::kWidth;
-
-SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
+SymbolValues group_norm_picture(int64_t batch, int64_t height, int64_t width) {
   SymbolValues s;
   s[Symbol::kBatch] = batch;
   s[Symbol::kHeight] = height;
@@ -16,17 +14,18 @@ SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
   return s;
 }
 // One part, two, the most; items that end inside of tiles.
-const std::vector<SymbolValues> kSteps = {picture(1, 2, 4), picture(3, 1, 7),   picture(2, 9, 15),
-                                          picture(5, 3, 5), picture(2, 67, 64), picture(0, 3, 3)};
+const std::vector<SymbolValues> kGroupNormSteps = {group_norm_picture(1, 2, 4),   group_norm_picture(3, 1, 7),
+                                                   group_norm_picture(2, 9, 15),  group_norm_picture(5, 3, 5),
+                                                   group_norm_picture(2, 67, 64), group_norm_picture(0, 3, 3)};
 
-Value build(GraphBuilder& g, Numbers& n, int64_t channels, GroupNormAttrs attrs) {
-  const Value x = g.input("x", DType::kF32, {kB * kH * kW, channels});
-  return group_norm(g, {x, kH, kW}, kB, g.weight("w", n.weight({channels})), g.weight("b", n.weight({channels})),
+Value build_group_norm(GraphBuilder& g, Numbers& n, int64_t channels, GroupNormAttrs attrs) {
+  const Value x = g.input("x", DType::kF32, {kBatch * kH * kW, channels});
+  return group_norm(g, {x, kH, kW}, kBatch, g.weight("w", n.weight({channels})), g.weight("b", n.weight({channels})),
                     attrs);
 }
-MakeInputs inputs(int64_t channels, double mean) {
+MakeInputs group_norm_inputs(int64_t channels, double mean) {
   return [=](Numbers& n, const SymbolValues& now) {
-    std::map<std::string, HostTensor> in = {{"x", matrix(n, (kB * kH * kW).eval(now), channels)}};
+    std::map<std::string, HostTensor> in = {{"x", matrix(n, (kBatch * kH * kW).eval(now), channels)}};
     // In float32, as the program will read them.
     for (double& v : in["x"].data) v = static_cast<double>(static_cast<float>(v + mean));
     return in;
@@ -71,9 +70,10 @@ TEST(GroupNormOp, EqualsTheFormula) {
         for (double mean : {0.0, 20.0})
           expect_formula(
               [&](GraphBuilder& g, Numbers& n) {
-                g.output("y", build(g, n, channels, {groups, 1e-5f, silu}));
+                g.output("y", build_group_norm(g, n, channels, {groups, 1e-5f, silu}));
               },
-              inputs(channels, mean), group_norm_formula({groups, 1e-5f, silu}), kSteps, 6e-8 * (20 + 8 * mean));
+              group_norm_inputs(channels, mean), group_norm_formula({groups, 1e-5f, silu}), kGroupNormSteps,
+              6e-8 * (20 + 8 * mean));
 }
 
 TEST(GroupNormOp, OfOnePixelIsItsBias) {
@@ -81,26 +81,27 @@ TEST(GroupNormOp, OfOnePixelIsItsBias) {
   for (float eps : {1.0f, 1e-5f})
     expect_formula(
         [&](GraphBuilder& g, Numbers& n) {
-          g.output("y", build(g, n, 4, {4, eps, false}));
+          g.output("y", build_group_norm(g, n, 4, {4, eps, false}));
         },
-        inputs(4, 20), group_norm_formula({4, eps, false}), {picture(1, 1, 1), picture(2, 1, 1)},
+        group_norm_inputs(4, 20), group_norm_formula({4, eps, false}),
+        {group_norm_picture(1, 1, 1), group_norm_picture(2, 1, 1)},
         6e-8 * 4 * 20 / static_cast<double>(std::sqrt(eps)));
 }
 
 TEST(GroupNormOp, StoresWhatProductsRead) {
   expect_prepares(
       [](GraphBuilder& g, Numbers& n) {
-        return build(g, n, 96, {32, 1e-6f, true});
+        return build_group_norm(g, n, 96, {32, 1e-6f, true});
       },
-      inputs(96, 1), kSteps);
+      group_norm_inputs(96, 1), kGroupNormSteps);
 }
 
 TEST(GroupNormOp, NamesWhatDoesNotFit) {
   auto message = [](int64_t channels, GroupNormAttrs attrs, int64_t weight) {
     Numbers n;
     GraphBuilder g("test");
-    const Value x = g.input("x", DType::kF32, {kB * kH * kW, channels});
-    group_norm(g, {x, kH, kW}, kB, g.weight("w", n.weight({weight})), g.weight("b", n.weight({channels})), attrs);
+    const Value x = g.input("x", DType::kF32, {kBatch * kH * kW, channels});
+    group_norm(g, {x, kH, kW}, kBatch, g.weight("w", n.weight({weight})), g.weight("b", n.weight({channels})), attrs);
     auto graph = g.finish();
     EXPECT_FALSE(graph.ok());
     return graph.ok() ? "" : graph.status().message();

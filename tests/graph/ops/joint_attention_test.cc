@@ -8,7 +8,7 @@ namespace redline::test {
 namespace {
 
 /// One attention of `text` + `image` keys by queries of the picture, or of the text where it is causal.
-struct Case {
+struct JointAttentionCase {
   int64_t batch = 1, text = 0, image = 1, queries = 1;
   int64_t heads = 2, head_dim = 64;
   bool causal = false;
@@ -16,7 +16,7 @@ struct Case {
   bool product = false;          ///< a linear reads y, so that y is stored as products read it
 };
 
-SymbolValues sizes_of(const Case& c) {
+SymbolValues joint_attention_sizes_of(const JointAttentionCase& c) {
   SymbolValues s;
   s[Symbol::kBatch] = c.batch;
   s[Symbol::kTextTokens] = c.text;
@@ -25,7 +25,7 @@ SymbolValues sizes_of(const Case& c) {
   return s;
 }
 
-Graph graph_of(const Case& c, Numbers& n) {
+Graph joint_attention_graph_of(const JointAttentionCase& c, Numbers& n) {
   const Dim batch(Symbol::kBatch), text(Symbol::kTextTokens), image(Symbol::kImageTokens), queries(Symbol::kTokens);
   const int64_t width = c.heads * c.head_dim;
   GraphBuilder g("test");
@@ -46,7 +46,7 @@ Graph graph_of(const Case& c, Numbers& n) {
   return std::move(graph).value();
 }
 
-std::map<std::string, HostTensor> inputs_of(const Case& c) {
+std::map<std::string, HostTensor> joint_attention_inputs_of(const JointAttentionCase& c) {
   Numbers n(static_cast<uint64_t>(c.queries + 100 * c.image) + 3);
   const int64_t width = c.heads * c.head_dim;
   std::map<std::string, HostTensor> in;
@@ -57,31 +57,31 @@ std::map<std::string, HostTensor> inputs_of(const Case& c) {
   return in;
 }
 
-std::vector<float> run(const Case& c, int workers, KvFormat format, bool exact) {
+std::vector<float> run_joint_attention(const JointAttentionCase& c, int workers, KvFormat format, bool exact) {
   Numbers n(7);
   CompileOptions options;
   options.pack_kv_format = format;
   options.exact_f32 = exact;
-  SymbolValues bounds = sizes_of(c);
+  SymbolValues bounds = joint_attention_sizes_of(c);
   for (int64_t& bound : bounds.value) bound += 5;  // the packed value lies in memory made for more
-  Compiled compiled = Compiled::make(graph_of(c, n), workers, bounds, options);
+  Compiled compiled = Compiled::make(joint_attention_graph_of(c, n), workers, bounds, options);
   StepContext step;
-  step.sizes = sizes_of(c);
+  step.sizes = joint_attention_sizes_of(c);
   for (int again = 0; again < 2; ++again) {  // counters must serve a second step; the first leaves its keys behind
-    for (const auto& [name, tensor] : inputs_of(c)) compiled.put(name.c_str(), tensor);
+    for (const auto& [name, tensor] : joint_attention_inputs_of(c)) compiled.put(name.c_str(), tensor);
     EXPECT_TRUE(compiled.executor->step(step).ok());
   }
   return compiled.get("y", c.batch * c.queries * (c.product ? 32 : c.heads * c.head_dim));
 }
 
-std::string name_of(const Case& c) {
+std::string joint_attention_name_of(const JointAttentionCase& c) {
   return fmt::format("batch {}, keys {} + {}, queries {}, {} heads of {}{}{}, lengths {}", c.batch, c.text, c.image,
                      c.queries, c.heads, c.head_dim, c.causal ? ", causal" : "", c.product ? ", product" : "",
                      fmt::join(c.lengths, " "));
 }
 
 /// Root of the sum of squares of the error over that of the reference.
-double relative_error(const std::vector<float>& got, const std::vector<double>& want) {
+double joint_attention_relative_error(const std::vector<float>& got, const std::vector<double>& want) {
   double error = 0, all = 0;
   for (size_t i = 0; i < got.size(); ++i) {
     const double difference = static_cast<double>(got[i]) - want[i];
@@ -94,7 +94,8 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
 
 /// Row t of item i and head h: the mean of the values of its keys, text before picture, by the softmax of q . k / sqrt(head_dim).
 /// Causal rows see keys [0, t]; keys from the item's length on are not seen; no keys give zeros. A product multiplies by w^T.
-std::vector<double> formula(const Case& c, const Graph& graph, const std::map<std::string, HostTensor>& in) {
+std::vector<double> joint_attention_formula(const JointAttentionCase& c, const Graph& graph,
+                                            const std::map<std::string, HostTensor>& in) {
   const int64_t keys = c.text + c.image, width = c.heads * c.head_dim;
   std::vector<double> y(static_cast<size_t>(c.batch * c.queries * width));
   for (int64_t row = 0; row < c.batch * c.queries; ++row) {
@@ -137,16 +138,16 @@ std::vector<double> formula(const Case& c, const Graph& graph, const std::map<st
   return products;
 }
 
-/// Compares with the formula in each format of keys and values, on one and on several workers.
-void check(const Case& c) {
+/// Compares with the joint_attention_formula in each format of keys and values, on one and on several workers.
+void check_joint_attention(const JointAttentionCase& c) {
   Numbers n(7);
-  const Graph graph = graph_of(c, n);
-  const std::vector<double> want = formula(c, graph, inputs_of(c));
+  const Graph graph = joint_attention_graph_of(c, n);
+  const std::vector<double> want = joint_attention_formula(c, graph, joint_attention_inputs_of(c));
   auto interpreter = Interpreter::make(graph);
   ASSERT_TRUE(interpreter.ok());
-  auto expected = interpreter->run(inputs_of(c), sizes_of(c));
+  auto expected = interpreter->run(joint_attention_inputs_of(c), joint_attention_sizes_of(c));
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
-  EXPECT_LE(error_of((*expected)["y"].data, want), kReferenceError) << name_of(c) << ", the reference";
+  EXPECT_LE(error_of((*expected)["y"].data, want), kReferenceError) << joint_attention_name_of(c) << ", the reference";
 
   // Roundings of random sign. A score is a sum of head_dim products about as large as head_dim, scaled by its root: off
   // by a few e = 2^-24 of their size, 1; an output by as much of itself; both grow with the root of the terms at most.
@@ -163,69 +164,75 @@ void check(const Case& c) {
   };
   for (const Way& way :
        {Way{KvFormat::kF16, true, exact}, Way{KvFormat::kF16, false, half}, Way{KvFormat::kBF16, false, brain}}) {
-    const std::vector<float> one = run(c, 1, way.format, way.exact_f32);
+    const std::vector<float> one = run_joint_attention(c, 1, way.format, way.exact_f32);
     ASSERT_EQ(one.size(), want.size());
-    EXPECT_LE(relative_error(one, want), way.tolerance) << name_of(c)
-                                                        << (way.exact_f32                  ? ", exact"
-                                                            : way.format == KvFormat::kF16 ? ", float16"
-                                                                                           : ", bfloat16");
+    EXPECT_LE(joint_attention_relative_error(one, want), way.tolerance)
+        << joint_attention_name_of(c)
+        << (way.exact_f32                  ? ", exact"
+            : way.format == KvFormat::kF16 ? ", float16"
+                                           : ", bfloat16");
     for (int workers : {2, 5}) {
-      const std::vector<float> more = run(c, workers, way.format, way.exact_f32);
+      const std::vector<float> more = run_joint_attention(c, workers, way.format, way.exact_f32);
       EXPECT_TRUE(one.empty() || std::memcmp(one.data(), more.data(), one.size() * sizeof(float)) == 0)
-          << name_of(c) << ": " << workers << " workers give other bits than one";
+          << joint_attention_name_of(c) << ": " << workers << " workers give other bits than one";
     }
   }
 }
 
 TEST(JointAttentionOp, TextAndPictureInOneAttentionEqualTheFormula) {
   for (const int64_t image : {0, 1, 31, 32, 33, 67, 256, 257})
-    for (const int64_t text : {0, 5, 32}) check({.batch = 1, .text = text, .image = image, .queries = image});
+    for (const int64_t text : {0, 5, 32})
+      check_joint_attention({.batch = 1, .text = text, .image = image, .queries = image});
 }
 
 TEST(JointAttentionOp, ItemsOfABatchSeeTheirOwnKeys) {
   for (const int64_t batch : {2, 3})
     for (const int64_t image : {1, 31, 33, 100})
-      check({.batch = batch, .text = 7, .image = image, .queries = image, .heads = 3, .head_dim = 16});
+      check_joint_attention({.batch = batch, .text = 7, .image = image, .queries = image, .heads = 3, .head_dim = 16});
 }
 
 TEST(JointAttentionOp, HeadsOfAllSizes) {
   for (const int64_t head_dim : {1, 2, 3, 15, 16, 17, 40, 64, 72, 80, 96, 127, 128, 160, 511, 512})
     for (const bool product : {false, true})
-      check({.batch = 2, .text = 9, .image = 41, .queries = 41, .heads = 3, .head_dim = head_dim, .product = product});
+      check_joint_attention(
+          {.batch = 2, .text = 9, .image = 41, .queries = 41, .heads = 3, .head_dim = head_dim, .product = product});
 }
 
 TEST(JointAttentionOp, QueriesAndKeysOfDifferentStreams) {
   for (const int64_t queries : {0, 1, 8, 9, 32, 70, 600})
-    for (const int64_t keys : {1, 77, 300}) check({.batch = 2, .text = 0, .image = keys, .queries = queries});
+    for (const int64_t keys : {1, 77, 300})
+      check_joint_attention({.batch = 2, .text = 0, .image = keys, .queries = queries});
 }
 
 TEST(JointAttentionOp, CausalRowsSeeWhatComesBeforeThem) {
   for (const int64_t tokens : {1, 8, 31, 32, 33, 77, 257, 601})
     for (const bool product : {false, true})
-      check({.batch = 2,
-             .image = tokens,
-             .queries = tokens,
-             .heads = 3,
-             .head_dim = 32,
-             .causal = true,
-             .product = product});
+      check_joint_attention({.batch = 2,
+                             .image = tokens,
+                             .queries = tokens,
+                             .heads = 3,
+                             .head_dim = 32,
+                             .causal = true,
+                             .product = product});
 }
 
 TEST(JointAttentionOp, KeysFromALengthOnAreNotSeen) {
   for (const bool causal : {false, true})
     for (const bool product : {false, true}) {
-      check({.batch = 3, .image = 77, .queries = 77, .causal = causal, .lengths = {0, 77, 1}, .product = product});
-      check(
+      check_joint_attention(
+          {.batch = 3, .image = 77, .queries = 77, .causal = causal, .lengths = {0, 77, 1}, .product = product});
+      check_joint_attention(
           {.batch = 3, .image = 300, .queries = 300, .causal = causal, .lengths = {37, 256, 299}, .product = product});
-      check({.batch = 2, .image = 40, .queries = 40, .causal = causal, .lengths = {-3, 1000}, .product = product});
+      check_joint_attention(
+          {.batch = 2, .image = 40, .queries = 40, .causal = causal, .lengths = {-3, 1000}, .product = product});
     }
-  check({.batch = 2, .text = 20, .image = 33, .queries = 50, .lengths = {11, 25}});
-  check({.batch = 1, .image = 20, .queries = 50, .lengths = {0}});
+  check_joint_attention({.batch = 2, .text = 20, .image = 33, .queries = 50, .lengths = {11, 25}});
+  check_joint_attention({.batch = 1, .image = 20, .queries = 50, .lengths = {0}});
 }
 
 TEST(JointAttentionOp, NoKeysGiveZeros) {
-  check({.batch = 2, .text = 0, .image = 0, .queries = 5});
-  check({.batch = 0, .text = 3, .image = 4, .queries = 5});
+  check_joint_attention({.batch = 2, .text = 0, .image = 0, .queries = 5});
+  check_joint_attention({.batch = 0, .text = 3, .image = 4, .queries = 5});
 }
 
 TEST(JointAttentionOp, StoresWhatProductsRead) {
@@ -261,9 +268,10 @@ TEST(JointAttentionOp, StoresWhatProductsRead) {
 
 // A picture of 1024 x 1024 pixels and its text. The reference would take minutes: every 97th row by plain loops.
 TEST(JointAttentionOp, APictureOfRealSize) {
-  const Case c = {.text = 512, .image = 4096, .queries = 4608, .heads = 1, .head_dim = 64};
-  auto in = inputs_of(c);
-  const std::vector<float> got = run(c, 2, KvFormat::kF16, false), brain = run(c, 2, KvFormat::kBF16, false);
+  const JointAttentionCase c = {.text = 512, .image = 4096, .queries = 4608, .heads = 1, .head_dim = 64};
+  auto in = joint_attention_inputs_of(c);
+  const std::vector<float> got = run_joint_attention(c, 2, KvFormat::kF16, false),
+                           brain = run_joint_attention(c, 2, KvFormat::kBF16, false);
   std::vector<float> some, some_brain;
   std::vector<double> want;
   auto key = [&](int64_t p, bool value) {
@@ -286,16 +294,16 @@ TEST(JointAttentionOp, APictureOfRealSize) {
     some.insert(some.end(), got.begin() + t * c.head_dim, got.begin() + (t + 1) * c.head_dim);
     some_brain.insert(some_brain.end(), brain.begin() + t * c.head_dim, brain.begin() + (t + 1) * c.head_dim);
   }
-  EXPECT_LE(relative_error(some, want), 0x1p-8);
-  EXPECT_LE(relative_error(some_brain, want), 1.5 * 0x1p-8);
+  EXPECT_LE(joint_attention_relative_error(some, want), 0x1p-8);
+  EXPECT_LE(joint_attention_relative_error(some_brain, want), 1.5 * 0x1p-8);
 }
 
 // No value grows with queries times keys.
 TEST(JointAttentionOp, MemoryGrowsWithTheTokensOnly) {
   auto arena_bytes = [&](int64_t tokens) {
     Numbers n;
-    const Case c = {.image = tokens, .queries = tokens, .heads = 1, .head_dim = 64};
-    return Compiled::make(graph_of(c, n), 1, sizes_of(c)).program->arena_plan.bytes;
+    const JointAttentionCase c = {.image = tokens, .queries = tokens, .heads = 1, .head_dim = 64};
+    return Compiled::make(joint_attention_graph_of(c, n), 1, joint_attention_sizes_of(c)).program->arena_plan.bytes;
   };
   EXPECT_LT(arena_bytes(8192), 9 * arena_bytes(1024));
 }

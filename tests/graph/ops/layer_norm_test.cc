@@ -8,9 +8,9 @@ namespace {
 
 const Dim kItemRows = Dim(Symbol::kImageTokens) + Dim(Symbol::kTextTokens);
 // Items that end inside of tiles, and inside of the 16 rows that are stored at a time.
-const std::vector<SymbolValues> kSteps = {image_sizes(1, 0),     image_sizes(1, 1),      image_sizes(3, 1, 1),
-                                          image_sizes(2, 7, 4),  image_sizes(3, 19, 0),  image_sizes(5, 1, 0),
-                                          image_sizes(1, 64, 3), image_sizes(2, 37, 11), image_sizes(0, 5, 5)};
+const std::vector<SymbolValues> kLayerNormSteps = {image_sizes(1, 0),     image_sizes(1, 1),      image_sizes(3, 1, 1),
+                                                   image_sizes(2, 7, 4),  image_sizes(3, 19, 0),  image_sizes(5, 1, 0),
+                                                   image_sizes(1, 64, 3), image_sizes(2, 37, 11), image_sizes(0, 5, 5)};
 
 Value input_x(GraphBuilder& g, int64_t cols) {
   return g.input("x", DType::kF32, {Dim(Symbol::kBatch) * kItemRows, Dim(cols)});
@@ -19,7 +19,7 @@ Value modulated(GraphBuilder& g, int64_t cols, int64_t shift, int64_t scale, Lay
   const Value table = g.input("table", DType::kF32, {Dim(Symbol::kBatch), Dim(3 * cols)});
   return modulated_norm(g, input_x(g, cols), {table, shift, scale, kItemRows}, attrs);
 }
-MakeInputs inputs(int64_t cols, bool has_table) {
+MakeInputs layer_norm_inputs(int64_t cols, bool has_table) {
   return [=](Numbers& n, const SymbolValues& now) {
     std::map<std::string, HostTensor> in = {{"x", matrix(n, (Dim(Symbol::kBatch) * kItemRows).eval(now), cols)}};
     if (has_table) in["table"] = matrix(n, now[Symbol::kBatch], 3 * cols);
@@ -37,7 +37,7 @@ double normalized(const FormulaInputs& in, int64_t r, int64_t c, int64_t cols, c
 }
 
 // Sums of n values and n squares, then a handful of roundings of results near the largest: below (2 n + 16) of them.
-double tolerance(int64_t cols) { return (2.0 * static_cast<double>(cols) + 16) * 6e-8; }
+double layer_norm_tolerance(int64_t cols) { return (2.0 * static_cast<double>(cols) + 16) * 6e-8; }
 
 }  // namespace
 
@@ -51,11 +51,11 @@ TEST(LayerNormOp, EqualsTheFormula) {
               const Value bias = has & 2 ? g.weight("b", n.weight({cols})) : Value{};
               g.output("y", layer_norm(g, input_x(g, cols), weight, bias, {1e-5f, centred}));
             },
-            inputs(cols, false), each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+            layer_norm_inputs(cols, false), each([=](const FormulaInputs& in, int64_t r, int64_t c) {
               const double y = normalized(in, r, c, cols, {1e-5f, centred}) * (has & 1 ? in("w", c) : 1);
               return y + (has & 2 ? in("b", c) : 0);
             }),
-            {image_sizes(1, 0), image_sizes(1, 1), image_sizes(2, 17)}, tolerance(cols));
+            {image_sizes(1, 0), image_sizes(1, 1), image_sizes(2, 17)}, layer_norm_tolerance(cols));
 }
 
 TEST(ModulatedNormOp, EqualsTheFormulaWhereverItemsEnd) {
@@ -65,12 +65,12 @@ TEST(ModulatedNormOp, EqualsTheFormulaWhereverItemsEnd) {
           [&](GraphBuilder& g, Numbers&) {
             g.output("y", modulated(g, cols, shift < 0 ? -1 : shift * cols, cols, {1e-6f, shift != 2}));
           },
-          inputs(cols, true), each([=](const FormulaInputs& in, int64_t r, int64_t c) {
+          layer_norm_inputs(cols, true), each([=](const FormulaInputs& in, int64_t r, int64_t c) {
             const int64_t item = r / kItemRows.eval(in.sizes);
             const double y = normalized(in, r, c, cols, {1e-6f, shift != 2}) * (1 + in("table", item, cols + c));
             return y + (shift < 0 ? 0 : in("table", item, shift * cols + c));
           }),
-          kSteps, tolerance(cols));
+          kLayerNormSteps, layer_norm_tolerance(cols));
 }
 
 TEST(LayerNormOp, StoresWhatProductsRead) {
@@ -78,11 +78,12 @@ TEST(LayerNormOp, StoresWhatProductsRead) {
       [](GraphBuilder& g, Numbers& n) {
         return layer_norm(g, input_x(g, 96), g.weight("nw", n.weight({96})), g.weight("nb", n.weight({96})));
       },
-      inputs(96, false), kSteps);
+      layer_norm_inputs(96, false), kLayerNormSteps);
 }
 
 TEST(ModulatedNormOp, StoresWhatProductsRead) {
-  expect_prepares([](GraphBuilder& g, Numbers&) { return modulated(g, 64, 0, 128, {}); }, inputs(64, true), kSteps);
+  expect_prepares([](GraphBuilder& g, Numbers&) { return modulated(g, 64, 0, 128, {}); }, layer_norm_inputs(64, true),
+                  kLayerNormSteps);
 }
 
 TEST(LayerNormOp, WhatDoesNotFitIsRefused) {

@@ -9,7 +9,7 @@
 namespace redline::test {
 namespace {
 
-struct Case {
+struct PackedAttentionCase {
   std::vector<int64_t> lengths;
   int64_t heads = 2, head_dim = 32, window = 0;
   bool causal = false, product = false;
@@ -22,19 +22,19 @@ struct Case {
   }
 };
 
-std::string name_of(const Case& c) {
+std::string packed_attention_name_of(const PackedAttentionCase& c) {
   return fmt::format("lengths {}, {} heads of {}, window {}{}{}", fmt::join(c.lengths, " "), c.heads, c.head_dim,
                      c.window, c.causal ? ", causal" : "", c.product ? ", product" : "");
 }
 
-SymbolValues sizes_of(const Case& c) {
+SymbolValues packed_attention_sizes_of(const PackedAttentionCase& c) {
   SymbolValues s;
   s[Symbol::kTokens] = c.rows();
   s[Symbol::kSequences] = static_cast<int64_t>(c.lengths.size());
   return s;
 }
 
-Graph graph_of(const Case& c) {
+Graph packed_attention_graph_of(const PackedAttentionCase& c) {
   const Dim rows(Symbol::kTokens);
   Numbers n(7);
   GraphBuilder g("test");
@@ -52,7 +52,7 @@ Graph graph_of(const Case& c) {
   return std::move(graph).value();
 }
 
-std::map<std::string, HostTensor> inputs_of(const Case& c) {
+std::map<std::string, HostTensor> packed_attention_inputs_of(const PackedAttentionCase& c) {
   Numbers n(static_cast<uint64_t>(c.rows()) + 3);
   std::map<std::string, HostTensor> in;
   for (const char* name : {"q", "k", "v"}) in[name] = matrix(n, c.rows(), c.width());
@@ -63,7 +63,8 @@ std::map<std::string, HostTensor> inputs_of(const Case& c) {
 }
 
 /// Row t and head h: the mean of the values of the rows that it sees, by the softmax of q . k / sqrt(head_dim).
-std::vector<double> formula(const Case& c, const std::map<std::string, HostTensor>& in) {
+std::vector<double> packed_attention_formula(const PackedAttentionCase& c,
+                                             const std::map<std::string, HostTensor>& in) {
   std::vector<double> y(static_cast<size_t>(c.rows() * c.width()));
   int64_t first = 0;
   for (const int64_t length : c.lengths) {
@@ -91,23 +92,23 @@ std::vector<double> formula(const Case& c, const std::map<std::string, HostTenso
   return y;
 }
 
-std::vector<float> run(const Case& c, int workers, KvFormat format, bool exact) {
+std::vector<float> run_packed_attention(const PackedAttentionCase& c, int workers, KvFormat format, bool exact) {
   CompileOptions options;
   options.pack_kv_format = format;
   options.exact_f32 = exact;
-  SymbolValues bounds = sizes_of(c);
+  SymbolValues bounds = packed_attention_sizes_of(c);
   for (int64_t& bound : bounds.value) bound += 5;
-  Compiled compiled = Compiled::make(graph_of(c), workers, bounds, options);
+  Compiled compiled = Compiled::make(packed_attention_graph_of(c), workers, bounds, options);
   StepContext step;
-  step.sizes = sizes_of(c);
+  step.sizes = packed_attention_sizes_of(c);
   for (int again = 0; again < 2; ++again) {
-    for (const auto& [name, tensor] : inputs_of(c)) compiled.put(name.c_str(), tensor);
+    for (const auto& [name, tensor] : packed_attention_inputs_of(c)) compiled.put(name.c_str(), tensor);
     EXPECT_TRUE(compiled.executor->step(step).ok());
   }
   return compiled.get("y", c.rows() * (c.product ? 32 : c.width()));
 }
 
-double relative_error(const std::vector<float>& got, const std::vector<double>& want) {
+double packed_attention_relative_error(const std::vector<float>& got, const std::vector<double>& want) {
   double error = 0, all = 1e-30;
   for (size_t i = 0; i < got.size(); ++i) {
     error += std::pow(static_cast<double>(got[i]) - want[i], 2);
@@ -117,12 +118,12 @@ double relative_error(const std::vector<float>& got, const std::vector<double>& 
   return std::sqrt(error / all);
 }
 
-void check(const Case& c) {
-  SCOPED_TRACE(name_of(c));
-  const std::vector<double> want = formula(c, inputs_of(c));
-  auto interpreter = Interpreter::make(graph_of(c));
+void check_packed_attention(const PackedAttentionCase& c) {
+  SCOPED_TRACE(packed_attention_name_of(c));
+  const std::vector<double> want = packed_attention_formula(c, packed_attention_inputs_of(c));
+  auto interpreter = Interpreter::make(packed_attention_graph_of(c));
   ASSERT_TRUE(interpreter.ok());
-  auto expected = interpreter->run(inputs_of(c), sizes_of(c));
+  auto expected = interpreter->run(packed_attention_inputs_of(c), packed_attention_sizes_of(c));
   ASSERT_TRUE(expected.ok()) << expected.status().to_string();
   EXPECT_LE(error_of((*expected)["y"].data, want), kReferenceError);
   // As joint_attention_test.cc derives them.
@@ -130,10 +131,11 @@ void check(const Case& c) {
   for (const auto& [format, is_exact, bound] : {std::tuple{KvFormat::kF16, true, exact},
                                                 {KvFormat::kF16, false, 0x1p-8},
                                                 {KvFormat::kBF16, false, 1.75 * 0x1p-8}}) {
-    const std::vector<float> one = run(c, 1, format, is_exact);
+    const std::vector<float> one = run_packed_attention(c, 1, format, is_exact);
     ASSERT_EQ(one.size(), want.size());
-    EXPECT_LE(relative_error(one, want), bound);
-    for (const int workers : {2, 5}) EXPECT_EQ(one, run(c, workers, format, is_exact)) << workers << " workers";
+    EXPECT_LE(packed_attention_relative_error(one, want), bound);
+    for (const int workers : {2, 5})
+      EXPECT_EQ(one, run_packed_attention(c, workers, format, is_exact)) << workers << " workers";
   }
 }
 
@@ -142,32 +144,33 @@ void check(const Case& c) {
 TEST(PackedAttention, EachSequenceSeesItself) {
   for (const auto& lengths : std::vector<std::vector<int64_t>>{
            {1}, {33}, {1, 1}, {5, 31, 32, 33, 64, 1}, {257, 3, 100}, {0, 4, 0, 0, 7, 0}, {}, {0}})
-    for (const bool causal : {false, true}) check({.lengths = lengths, .causal = causal});
+    for (const bool causal : {false, true}) check_packed_attention({.lengths = lengths, .causal = causal});
   for (const int64_t head_dim : {1, 7, 16, 64, 80, 128})
-    check({.lengths = {9, 41, 20}, .heads = 3, .head_dim = head_dim});
+    check_packed_attention({.lengths = {9, 41, 20}, .heads = 3, .head_dim = head_dim});
 }
 
 TEST(PackedAttention, AWindowCountsBothWays) {
   for (const int64_t window : {1, 2, 31, 32, 64, 1000})
-    check({.lengths = {1, 40, 200, 65}, .heads = 3, .head_dim = 24, .window = window});
+    check_packed_attention({.lengths = {1, 40, 200, 65}, .heads = 3, .head_dim = 24, .window = window});
 }
 
 // What a sequence gives does not depend on what lies beside it, nor on where its rows begin.
 TEST(PackedAttention, BitsDoNotDependOnTheOtherSequences) {
-  Case all = {.lengths = {3, 70, 1, 33, 129}, .heads = 2, .head_dim = 32};
+  PackedAttentionCase all = {.lengths = {3, 70, 1, 33, 129}, .heads = 2, .head_dim = 32};
   for (const int64_t window : {int64_t{0}, int64_t{5}})
     for (const KvFormat format : {KvFormat::kF16, KvFormat::kBF16}) {
       all.window = window;
-      const std::vector<float> packed = run(all, 2, format, false);
-      const auto in = inputs_of(all);
+      const std::vector<float> packed = run_packed_attention(all, 2, format, false);
+      const auto in = packed_attention_inputs_of(all);
       int64_t first = 0;
       for (const int64_t length : all.lengths) {
-        const Case alone = {.lengths = {length}, .heads = 2, .head_dim = 32, .window = window};
+        const PackedAttentionCase alone = {.lengths = {length}, .heads = 2, .head_dim = 32, .window = window};
         CompileOptions options;
         options.pack_kv_format = format;
-        Compiled compiled = Compiled::make(graph_of(alone), 3, sizes_of(alone), options);
+        Compiled compiled =
+            Compiled::make(packed_attention_graph_of(alone), 3, packed_attention_sizes_of(alone), options);
         StepContext step;
-        step.sizes = sizes_of(alone);
+        step.sizes = packed_attention_sizes_of(alone);
         for (const char* name : {"q", "k", "v"}) {
           HostTensor part = in.at(name);
           part.shape[0] = length;

@@ -5,7 +5,7 @@
 namespace redline::test {
 
 // Sum of n squares, a square root, a division and two products: below (n + 4) float32 roundings for n = 96.
-constexpr double kTolerance = 100 * 6e-8;
+constexpr double kRmsNormTolerance = 100 * 6e-8;
 
 // y[r, c] = x[r, c] w[c mod n] / sqrt(mean of x^2 over the n columns of its group + eps)
 Formula rms_norm_formula(int64_t n, float eps) {
@@ -27,7 +27,7 @@ TEST(RmsNormOp, WholeRowsAndGroupsEqualTheFormula) {
         [&](Numbers& n, int64_t rows) {
           return std::map<std::string, HostTensor>{{"x", matrix(n, rows, cols * groups)}};
         },
-        rms_norm_formula(cols, 1e-5f), {0, 1, 2, 7, 33}, kTolerance);
+        rms_norm_formula(cols, 1e-5f), {0, 1, 2, 7, 33}, kRmsNormTolerance);
   }
 }
 

@@ -5,7 +5,7 @@
 namespace redline::test {
 namespace {
 
-std::map<std::string, HostTensor> inputs(Numbers& n, int64_t rows, int64_t cols, int64_t length) {
+std::map<std::string, HostTensor> rope_inputs(Numbers& n, int64_t rows, int64_t cols, int64_t length) {
   std::vector<int64_t> positions, lengths;
   for (int64_t i = 0; i < rows; ++i) {
     positions.push_back(i * 3);
@@ -44,7 +44,7 @@ Formula rope_formula(int64_t head_dim, const RopeTableAttrs& attrs) {
   });
 }
 
-void check(int64_t heads, int64_t head_dim, const RopeTableAttrs& attrs, int64_t length) {
+void check_rope(int64_t heads, int64_t head_dim, const RopeTableAttrs& attrs, int64_t length) {
   expect_formula(
       [&](GraphBuilder& g, Numbers&) {
         const Value x = g.input("x", DType::kF32, {Dim(Symbol::kTokens), Dim(heads * head_dim)});
@@ -54,7 +54,7 @@ void check(int64_t heads, int64_t head_dim, const RopeTableAttrs& attrs, int64_t
           return g.output("y", rope(g, x, rope_table(g, positions, {}, attrs), {head_dim}));
         g.output("y", rope(g, x, rope_table(g, positions, lengths, attrs), {head_dim}));
       },
-      [&](Numbers& n, int64_t rows) { return inputs(n, rows, heads * head_dim, length); },
+      [&](Numbers& n, int64_t rows) { return rope_inputs(n, rows, heads * head_dim, length); },
       rope_formula(head_dim, attrs), {0, 1, 2, 9},
       3e-7);  // cosine and sine rounded once, two products and a sum
 }
@@ -62,24 +62,24 @@ void check(int64_t heads, int64_t head_dim, const RopeTableAttrs& attrs, int64_t
 }  // namespace
 
 TEST(RopeOp, EqualsTheFormula) {
-  check(4, 16, table(16), 1);
-  check(3, 24, table(24), 1);
-  check(5, 20, table(8), 1);  // part of each head
+  check_rope(4, 16, table(16), 1);
+  check_rope(3, 24, table(24), 1);
+  check_rope(5, 20, table(8), 1);  // part of each head
 }
 
 TEST(RopeOp, DynamicScalingLooksAtTheLengthOfTheText) {
   RopeTableAttrs a = table(16);
   a.dynamic = {10000, 2, 8};
-  check(2, 16, a, 8);
-  check(2, 16, a, 40);
+  check_rope(2, 16, a, 8);
+  check_rope(2, 16, a, 40);
 }
 
 TEST(RopeOp, LongTextsHaveFrequenciesOfTheirOwn) {
   RopeTableAttrs a = table(16);
   a.beyond = {table(16).inverse_frequencies, 8};
   for (size_t i = 0; i < 8; ++i) a.beyond.inverse_frequencies[i] /= 1.5f + static_cast<float>(i);
-  check(2, 16, a, 8);
-  check(2, 16, a, 9);
+  check_rope(2, 16, a, 8);
+  check_rope(2, 16, a, 9);
 }
 
 TEST(RopeOp, ATableWiderThanAHeadIsRefused) {

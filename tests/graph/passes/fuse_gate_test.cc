@@ -8,8 +8,6 @@
 namespace redline::test {
 namespace {
 
-const Dim kBatch = Symbol::kBatch, kImage = Symbol::kImageTokens;
-
 /// Two gated residuals in a row; the second has no bias.
 Graph gated_block(Numbers& n, const testing::RandomWeight& w, const testing::RandomWeight& v) {
   GraphBuilder g("test");

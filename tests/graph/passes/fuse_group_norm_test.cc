@@ -6,7 +6,6 @@
 namespace redline::test {
 namespace {
 
-const Dim kB = Symbol::kBatch, kH = Symbol::kHeight, kW = Symbol::kWidth;
 constexpr int64_t kChannels = 64;
 
 SymbolValues picture(int64_t batch, int64_t height, int64_t width) {
@@ -26,18 +25,18 @@ struct Block {
     WeightSource source = n.weight({kChannels, kChannels, 3, 3});
     source.view = weight.view();
     source.view.shape = {kChannels, kChannels, 3, 3};
-    return conv2d(g, {x, kH, kW}, kB, g.weight(name, source), g.weight(std::string(name) + ".b", n.weight({kChannels})),
-                  kH, kW, {}, items)
+    return conv2d(g, {x, kH, kW}, kBatch, g.weight(name, source),
+                  g.weight(std::string(name) + ".b", n.weight({kChannels})), kH, kW, {}, items)
         .value;
   }
   Value norm(GraphBuilder& g, Numbers& n, Value x, const char* name) {
     const Value weight = g.weight(std::string(name) + ".w", n.weight({kChannels}));
-    return group_norm(g, {x, kH, kW}, kB, weight, g.weight(std::string(name) + ".b", n.weight({kChannels})),
+    return group_norm(g, {x, kH, kW}, kBatch, weight, g.weight(std::string(name) + ".b", n.weight({kChannels})),
                       {8, 1e-6f, true});
   }
   void build(GraphBuilder& g, Numbers& n) {
-    const Value x = g.input("x", DType::kF32, {kB * kH * kW, kChannels});
-    const Value time = g.input("time", DType::kF32, {kB, kChannels});
+    const Value x = g.input("x", DType::kF32, {kBatch * kH * kW, kChannels});
+    const Value time = g.input("time", DType::kF32, {kBatch, kChannels});
     Value h = conv(g, n, norm(g, n, x, "norm1"), first, "conv1", time);
     h = conv(g, n, norm(g, n, h, "norm2"), second, "conv2", {});
     g.output("y", add(g, x, h));
@@ -93,7 +92,7 @@ TEST(FuseGroupNorm, CompiledItEqualsTheReference) {
   expect_like_reference(
       [&](GraphBuilder& g, Numbers& n) { block.build(g, n); },
       [&](Numbers& n, const SymbolValues& now) {
-        return std::map<std::string, HostTensor>{{"x", matrix(n, (kB * kH * kW).eval(now), kChannels)},
+        return std::map<std::string, HostTensor>{{"x", matrix(n, (kBatch * kH * kW).eval(now), kChannels)},
                                                  {"time", matrix(n, now[Symbol::kBatch], kChannels)}};
       },
       // Both convolutions round what they are given to eight bits: as in conv2d_test.cc, twice.

@@ -13,7 +13,6 @@
 namespace redline::test {
 namespace {
 
-const Dim kBatch = Symbol::kBatch, kImage = Symbol::kImageTokens;
 constexpr int64_t kCols = 24;
 
 /// Three graphs in a row: a table from "time" that two of them read, and rows "x" that it modulates.

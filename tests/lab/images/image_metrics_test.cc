@@ -7,7 +7,7 @@
 namespace redline::lab {
 namespace {
 
-RgbImage picture_of(const testing::NpyArray& array) {
+RgbImage image_metrics_picture_of(const testing::NpyArray& array) {
   RgbImage picture{array.dim(1), array.dim(0), {}};
   for (double value : array.values) picture.rgb.push_back(static_cast<uint8_t>(value));
   return picture;
@@ -19,7 +19,8 @@ TEST(ImageMetrics, AsNumpyAndScikitImage) {
   ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
   for (const std::string name : {"noisy", "shifted", "one_off", "far", "same"}) {
     SCOPED_TRACE(name);
-    const RgbImage a = picture_of(arrays->at(name + ".a")), b = picture_of(arrays->at(name + ".b"));
+    const RgbImage a = image_metrics_picture_of(arrays->at(name + ".a")),
+                   b = image_metrics_picture_of(arrays->at(name + ".b"));
     const auto decibels = psnr(a, b), similarity = ssim(a, b);
     ASSERT_TRUE(decibels.ok() && similarity.ok());
     EXPECT_NEAR(*decibels, arrays->at(name + ".psnr").values[0], 1e-12 * 100);

@@ -16,7 +16,7 @@ using ::testing::HasSubstr;
 
 std::string folder() { return fmt::format("{}/image/lpips", testing::golden_root()); }
 
-RgbImage picture_of(const testing::NpyArray& array) {
+RgbImage lpips_picture_of(const testing::NpyArray& array) {
   RgbImage p;
   p.height = array.shape[0];
   p.width = array.shape[1];
@@ -30,7 +30,7 @@ TEST(Lpips, EqualsPyTorch) {
   const auto arrays = testing::read_npz(folder() + "/io.npz");
   ASSERT_TRUE(arrays.ok()) << arrays.status().to_string();
   for (const std::string name : {"wide", "least", "even"}) {
-    const RgbImage a = picture_of(arrays->at(name + ".a")), b = picture_of(arrays->at(name + ".b"));
+    const RgbImage a = lpips_picture_of(arrays->at(name + ".a")), b = lpips_picture_of(arrays->at(name + ".b"));
     const double want = arrays->at(name + ".distance").values[0];
     // Float32 sums of at most 363 products a place against float64.
     EXPECT_NEAR(*lpips->distance(a, b), want, 2e-5 * want) << name;

@@ -95,7 +95,16 @@ TEST(KernelBench, OneDnnMultipliesTheSame) {
   const CpuKernels table = *cpu_kernels_for("");
   const auto available = make_kernel_case({"onednn", "f32", 1, {16, 32}}, table);
   if (!available.ok()) GTEST_SKIP() << available.status().to_string();
-  for (const char* type : {"f32", "bf16", "w8a8"})
+  std::string left_out;
+  for (const char* type : {"f32", "bf16", "w8a8"}) {
+    // What oneDNN multiplies depends on the CPU: no bfloat16 without AVX-512, no exact int8 sums without VNNI.
+    const auto asked = make_kernel_case({"onednn", type, 37, {130, 1056}}, table);
+    if (!asked.ok()) {
+      EXPECT_EQ(asked.status().code(), Code::unsupported);
+      EXPECT_STRNE(type, "f32") << asked.status().to_string();
+      left_out += fmt::format("{}: {}; ", type, asked.status().message());
+      continue;
+    }
     for (const int threads : {1, 3}) {
       SCOPED_TRACE(::testing::Message() << type << " " << threads);
       // Two columns are fewer than three workers.
@@ -106,6 +115,8 @@ TEST(KernelBench, OneDnnMultipliesTheSame) {
         EXPECT_GT(t.check.elements, 0);
       }
     }
+  }
+  if (!left_out.empty() && !HasFailure()) GTEST_SKIP() << "the rest passed; " << left_out;
 }
 
 // Kernels that cheat, each in its way.

@@ -2,8 +2,12 @@
 
 #include <gmock/gmock.h>
 
+#include <algorithm>
+#include <numeric>
+
 #include "lab/text/collect_imatrix.h"
 #include "redline/text.h"
+#include "support/bundled.h"
 #include "support/golden.h"
 
 namespace redline::lab {
@@ -12,7 +16,6 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 
-constexpr const char* kTales = REDLINE_SOURCE_DIR "/assets/redline-tales";
 constexpr const char* kText =
     "Once upon a time, there was a little girl named Lily. She loved to play outside in the park. One day, she saw a "
     "big "
@@ -144,6 +147,34 @@ TEST(CollectImatrix, EqualsTheInterpreter) {
   options.chunk_size = 4096;
   EXPECT_THAT(collect_imatrix(kTales, kText, options, [](int64_t, int64_t) { return true; }).status().message(),
               HasSubstr("one chunk of 4096 is the least"));
+}
+
+/// Each expert has the sums and the number of its own tokens.
+TEST(CollectImatrix, ExpertsHaveTheirOwn) {
+  CollectOptions options{2, ComputeType::kF32, false, 64, 2, "text"};
+  const auto collect = [&] {
+    return collect_imatrix("random:tiny-moe:f32", kText, options, [](int64_t, int64_t) { return true; });
+  };
+  const auto compiled = collect();
+  ASSERT_TRUE(compiled.ok()) << compiled.status().to_string();
+  options.use_interpreter = true;
+  const auto reference = collect();
+  ASSERT_TRUE(reference.ok()) << reference.status().to_string();
+  constexpr int64_t kExperts = 6, kOfToken = 2, kTokens = 2 * 64;
+  for (const std::string layer : {"blk.0.", "blk.1."})
+    for (const std::string part : {"ffn_gate_exps", "ffn_up_exps", "ffn_down_exps"}) {
+      const std::string name = layer + part + ".weight";
+      ASSERT_TRUE(compiled->entries.count(name) && reference->entries.count(name)) << name;
+      const ImportanceMatrix::Entry &got = compiled->entries.at(name), &want = reference->entries.at(name);
+      ASSERT_EQ(got.counts.size(), size_t{kExperts});
+      EXPECT_EQ(got.counts, want.counts) << name;
+      EXPECT_EQ(std::accumulate(got.counts.begin(), got.counts.end(), 0.0f), static_cast<float>(kTokens * kOfToken));
+      ASSERT_EQ(got.sums.size(), want.sums.size());
+      EXPECT_EQ(got.sums.size(), size_t{kExperts * 256});
+      const double size = *std::max_element(want.sums.begin(), want.sums.end());
+      for (size_t i = 0; i < want.sums.size(); ++i) ASSERT_NEAR(got.sums[i], want.sums[i], 1e-4 * size) << name;
+    }
+  EXPECT_TRUE(compiled->entries.count("blk.0.ffn_gate_inp.weight"));
 }
 
 }  // namespace

@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct ActivationParams {
   void (*kernel)(const ActivationArgs&);
   ActivationAttrs op;
   bool prepared;
@@ -17,7 +17,7 @@ struct StageParams {
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_activation(const ActivationParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   auto apply_to = [&](const Tile& part, float* y, int64_t y_stride) {
     const int64_t at = part.row_begin * p.in_cols + part.col_begin;
     const float* up = p.op.halves ? p.gate : p.up;
@@ -36,16 +36,16 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
                     [&](const Tile& part, float* y) { apply_to(part, y, part.col_end - part.col_begin); });
 }
 
-Status lower(LowerContext& c) {
+Status lower_activation(LowerContext& c) {
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<ActivationParams>();
   params->kernel = c.kernels().activation;
   params->op = std::any_cast<const ActivationAttrs&>(c.op().attrs);
   params->prepared = !c.out().layouts.only_f32();
   params->in_cols = c.in(0).shape[1].constant();
   REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
   const bool halves = params->op.halves;
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_activation>(params);
   stage.read(params->gate, in[0], halves ? Reads::kRows : Reads::kTile);
   if (in.size() > 1) stage.read(params->up, in[1], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);
@@ -61,7 +61,7 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kActivationLowering = {&kActivation, lower};
-extern const CpuLowering kGatedActivationLowering = {&kGatedActivation, lower};
+extern const CpuLowering kActivationLowering = {&kActivation, lower_activation};
+extern const CpuLowering kGatedActivationLowering = {&kGatedActivation, lower_activation};
 
 }  // namespace redline

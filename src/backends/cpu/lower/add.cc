@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct AddParams {
   void (*kernel)(const AddArgs&);
   int64_t cols;
   Operand<const float> a, b;
@@ -13,27 +13,27 @@ struct StageParams {
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_add(const AddParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   const int64_t at = tile.row_begin * p.cols;
   p.kernel({.a = p.a + at, .b = p.b + at, .y = p.y + at, .count = (tile.row_end - tile.row_begin) * p.cols});
 }
 
-void run_row(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_row(const AddParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t r = tile.row_begin; r < tile.row_end; ++r)
     p.kernel({.a = p.a + r * p.cols, .b = p.row, .y = p.y + r * p.cols, .count = p.cols});
 }
 
-std::shared_ptr<StageParams> make_params(const LowerContext& c) {
-  auto params = std::make_shared<StageParams>();
+std::shared_ptr<AddParams> make_params(const LowerContext& c) {
+  auto params = std::make_shared<AddParams>();
   params->kernel = c.kernels().add;
   params->cols = c.out().shape[1].constant();
   return params;
 }
 
-Status lower(LowerContext& c) {
+Status lower_add(LowerContext& c) {
   const auto& in = c.op().inputs;
   auto params = make_params(c);
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_add>(params);
   stage.grid.row_parts = c.workers();
   stage.read(params->a, in[0], Reads::kTile);
   stage.read(params->b, in[1], Reads::kTile);
@@ -57,7 +57,7 @@ Status lower_row(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kAddLowering = {&kAdd, lower};
+extern const CpuLowering kAddLowering = {&kAdd, lower_add};
 extern const CpuLowering kAddRowLowering = {&kAddRow, lower_row};
 
 }  // namespace redline

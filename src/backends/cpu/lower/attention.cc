@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct AttentionParams {
   AttentionAttrs a;
   KvPlace cache;
   int64_t num_kv_heads, head_dim;
@@ -24,7 +24,7 @@ struct StageParams {
 
 /// A piece of `split` is done: whoever finishes the last one sees the results of the others and reduces them. The counter
 /// is reset for the next layer.
-void finish(const StageParams& s, const AttentionWork& plan, int32_t index, int64_t kv_head) {
+void finish(const AttentionParams& s, const AttentionWork& plan, int32_t index, int64_t kv_head) {
   const AttentionSplit& split = plan.splits[index];
   std::atomic<int32_t>& finished = plan.finished[index];
   if (finished.fetch_add(1, std::memory_order_acq_rel) + 1 < split.pieces) return;
@@ -44,7 +44,7 @@ void finish(const StageParams& s, const AttentionWork& plan, int32_t index, int6
 }
 
 // Task i computes the items that the attention plan assigns to work partition i.
-void run_attend(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_attend(const AttentionParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const StateStep& state = step.states[s.cache.group];
   const AttentionWork& plan = state.attention;
   const int64_t d = s.head_dim, stride = s.a.num_heads * d, group = s.a.num_heads / s.num_kv_heads;
@@ -89,13 +89,13 @@ void (*attention_by_vectors(const CpuKernels& table, size_t format))(const Atten
   return nullptr;
 }
 
-Status lower(LowerContext& c) {
+Status lower_attention(LowerContext& c) {
   const auto& a = std::any_cast<const AttentionAttrs&>(c.op().attrs);
   const StateAttrs& cache = c.in(2).state;
   const auto format = static_cast<size_t>(cache.format);
   if (!c.kernels().attention[format]) return unsupported("no attention kernel for this cache format");
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<AttentionParams>();
   params->a = a;
   params->cache = c.kv_state(2);
   params->num_kv_heads = cache.num_heads;
@@ -121,6 +121,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kAttentionLowering = {&kAttention, lower};
+extern const CpuLowering kAttentionLowering = {&kAttention, lower_attention};
 
 }  // namespace redline

@@ -43,7 +43,7 @@ Tile partition(const TaskGrid& grid, int32_t index, const SymbolValues& sizes) {
           .index = index};
 }
 
-Status lower(LowerContext& c) {
+Status lower_conv2d(LowerContext& c) {
   const auto& op = std::any_cast<const Conv2dOpAttrs&>(c.op().attrs);
   const bool directly =
       convolves_directly(c.kernels(), c.options().exact_f32, c.in(1).dtype, c.in(0).shape[1].constant(), op.kernel);
@@ -135,6 +135,6 @@ ConvPatchesArgs Conv2dParams::input_of(const Conv2dGeometry& s, int64_t item) co
   return args;
 }
 
-extern const CpuLowering kConv2dLowering = {&kConv2d, lower};
+extern const CpuLowering kConv2dLowering = {&kConv2d, lower_conv2d};
 
 }  // namespace redline

@@ -8,29 +8,29 @@
 namespace redline {
 namespace {
 
-struct StageParams : Conv2dParams {
+struct Conv2dPatchesParams : Conv2dParams {
   LinearKernels kernels;
   int64_t in_features = 0;
   void (*adapter_down[kNumActivationLayouts])(const LinearArgs&) = {};
 };
 
 // The patches of a block of pixels stay in the L2 cache while the kernel iterates over the weight's columns.
-constexpr int64_t kBlockBytes = 1 << 20;
+constexpr int64_t kConv2dPatchesBlockBytes = 1 << 20;
 
 constexpr int64_t kMaxBlockRows = 512;
 
 int64_t block_rows(int64_t in_features, ActivationLayout form) {
   const int64_t row_bytes = in_features * (form == ActivationLayout::kBf16Tiled ? 2 : 4);
-  return std::clamp(kBlockBytes / row_bytes / kXTileRows * kXTileRows, kXTileRows, kMaxBlockRows);
+  return std::clamp(kConv2dPatchesBlockBytes / row_bytes / kXTileRows * kXTileRows, kXTileRows, kMaxBlockRows);
 }
 
-int64_t block_bytes(int64_t in_features, ActivationLayout form) {
+int64_t patch_block_bytes(int64_t in_features, ActivationLayout form) {
   return activation_layout_bytes(form, block_rows(in_features, form), in_features);
 }
 
 /// Writes the patches of rows [begin, end) of all items to the worker's buffer.
-void make_patches(const StageParams& p, const Conv2dGeometry& s, int64_t begin, int64_t end, ActivationLayout form,
-                  WorkerContext& worker) {
+void make_patches(const Conv2dPatchesParams& p, const Conv2dGeometry& s, int64_t begin, int64_t end,
+                  ActivationLayout form, WorkerContext& worker) {
   for_items(begin, end, s.pixels(), [&](int64_t item, int64_t row, int64_t last) {
     ConvPatchesArgs args = p.input_of(s, item);
     args.row_begin = row - item * s.pixels();
@@ -43,7 +43,7 @@ void make_patches(const StageParams& p, const Conv2dGeometry& s, int64_t begin, 
 }
 
 /// Adds the adapters to rows [begin, end), whose patches are in the worker's buffer.
-void add_adapters(const StageParams& p, const StepContext& step, const Tile& tile, int64_t begin, int64_t end,
+void add_adapters(const Conv2dPatchesParams& p, const StepContext& step, const Tile& tile, int64_t begin, int64_t end,
                   ActivationLayout form, WorkerContext& worker) {
   const int64_t k = p.in_features;
   for_adapted_rows(step.adapters, *p.op.adapters, step.sizes, begin, end, [&](const AdaptedRows& adapted) {
@@ -76,7 +76,8 @@ void add_adapters(const StageParams& p, const StepContext& step, const Tile& til
   });
 }
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_conv2d_patches(const Conv2dPatchesParams& p, const Tile& tile, const StepContext& step,
+                        WorkerContext& worker) {
   const Conv2dGeometry s(p.op, step.sizes);
   const int64_t rows = s.batch * s.pixels(), cols = p.out_features, k = p.in_features;
   const int chosen = p.kernels.layouts.index_for_rows(rows);
@@ -104,7 +105,7 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
   }
 }
 
-Status lower_adapters(const LowerContext& c, StageParams& p, int64_t& buffer_bytes) {
+Status lower_adapters(const LowerContext& c, Conv2dPatchesParams& p, int64_t& buffer_bytes) {
   p.adapters.reserve(c, *p.op.adapters, kMaxBlockRows, buffer_bytes);
   const auto down = static_cast<size_t>(p.op.adapters->down_type);
   p.adapter_down[static_cast<int>(ActivationLayout::kF32)] = c.kernels().linear[down];
@@ -121,7 +122,7 @@ Status lower_adapters(const LowerContext& c, StageParams& p, int64_t& buffer_byt
 
 Status lower_conv2d_patches(LowerContext& c) {
   const ValueInfo& w = c.in(1);
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<Conv2dPatchesParams>();
   params->kernels = choose_linear(c.kernels(), w.dtype, c.options().exact_f32);
   if (!params->kernels.run[0])
     return unsupported("{} has type {}, which the linear kernels do not read", w.name, dtype_info(w.dtype).name);
@@ -131,10 +132,10 @@ Status lower_conv2d_patches(LowerContext& c) {
   for (int i = 0; i < params->kernels.layouts.count; ++i) {
     const ActivationLayout form = params->kernels.layouts.at[i].layout;
     if (form == ActivationLayout::kI8Grouped) return internal("{}: patches are not made in eight bits", w.name);
-    params->block_bytes = std::max(params->block_bytes, block_bytes(params->in_features, form));
+    params->block_bytes = std::max(params->block_bytes, patch_block_bytes(params->in_features, form));
   }
   params->block_bytes = (params->block_bytes + 63) / 64 * 64;
-  auto stage = LoweredStage::make<run>(conv2d_grid(c, params->op), params);
+  auto stage = LoweredStage::make<run_conv2d_patches>(conv2d_grid(c, params->op), params);
   params->add_operands(c, stage);
   if (params->op.adapters) REDLINE_TRY(lower_adapters(c, *params, stage.buffer_bytes));
   c.add_stage(std::move(stage));

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-struct StageParams : Conv2dParams {
+struct Conv2dTilesParams : Conv2dParams {
   const float *norm_weight = nullptr, *norm_bias = nullptr;
   Operand<const float> sums;  ///< statistics of the norm
 };
@@ -18,7 +18,7 @@ constexpr int64_t kAdapterRows = 1024;
 constexpr int64_t kStreamedBytes = 8 << 20;
 
 /// Adds the adapters to the output that `input`, which begins with item `first`, and its tiles have just written.
-void add_adapters(const StageParams& p, const StepContext& step, const Conv2dGeometry& s, const Tile& tile,
+void add_adapters(const Conv2dTilesParams& p, const StepContext& step, const Conv2dGeometry& s, const Tile& tile,
                   ConvPatchesArgs input, int64_t first, WorkerContext& worker) {
   const ConvTiles& made = *input.tiles;
   ConvTiles down = made;
@@ -57,7 +57,7 @@ void add_adapters(const StageParams& p, const StepContext& step, const Conv2dGeo
   }
 }
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_conv2d_tiles(const Conv2dTilesParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const Conv2dGeometry s(p.op, step.sizes);
   const int64_t cols = p.out_features;
   ConvTiles tiles = {};
@@ -101,11 +101,11 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
 }  // namespace
 
 Status lower_conv2d_tiles(LowerContext& c) {
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<Conv2dTilesParams>();
   REDLINE_TRY(params->init(c));
   const Conv2dOpAttrs& op = params->op;
   params->block_bytes = (conv_buffer_bytes(params->channels, op.kernel, op.stride) + 63) / 64 * 64;
-  auto stage = LoweredStage::make<run>(conv2d_grid(c, op), params);
+  auto stage = LoweredStage::make<run_conv2d_tiles>(conv2d_grid(c, op), params);
   params->add_operands(c, stage);
   if (const size_t norm = Conv2dInputs(op).norm) {
     stage.read(params->sums, c.op().inputs[norm], Reads::kAll);

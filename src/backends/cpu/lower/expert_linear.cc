@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct ExpertLinearParams {
   ExpertLinearAttrs a;
   GroupMatrices kinds[2];  // gate and up, or the only one
   void (*activate)(const ActivationArgs&);
@@ -24,7 +24,7 @@ struct StageParams {
 /// Finds the expert and the column tile of a queue number. Numbers must not decrease.
 class Items {
  public:
-  explicit Items(const StageParams& p) : p_(p), pairs_(p.offsets[p.a.num_experts]), tiles_(tiles_of(0)) {}
+  explicit Items(const ExpertLinearParams& p) : p_(p), pairs_(p.offsets[p.a.num_experts]), tiles_(tiles_of(0)) {}
   bool find(int64_t number) {
     while (number >= first_ + tiles_) {
       first_ += tiles_;
@@ -45,7 +45,7 @@ class Items {
     if (rows == 0) return 0;
     return std::clamp<int64_t>((rows * kPerWorker * p_.tasks + pairs_ - 1) / pairs_, 1, p_.most_tiles);
   }
-  const StageParams& p_;
+  const ExpertLinearParams& p_;
   int64_t pairs_, expert_ = 0, first_ = 0, tiles_, tile_ = 0;
 };
 
@@ -59,7 +59,7 @@ void clamp_gate_and_up(float limit, float* gate, int64_t gate_stride, float* up,
 }
 
 /// Columns of the rows of one expert, which begin at place `begin` of the order.
-void run_gated(const StageParams& p, size_t expert, int64_t begin, int64_t count, const ColumnRange& cols,
+void run_gated(const ExpertLinearParams& p, size_t expert, int64_t begin, int64_t count, const ColumnRange& cols,
                WorkerContext& worker) {
   const GroupMatrices &gate = p.kinds[0], &up = p.kinds[1];
   const int64_t n = gate.features, k = gate.in_features;
@@ -91,7 +91,7 @@ void run_gated(const StageParams& p, size_t expert, int64_t begin, int64_t count
   }
 }
 
-void run_plain(const StageParams& p, size_t expert, int64_t begin, int64_t count, const ColumnRange& cols,
+void run_plain(const ExpertLinearParams& p, size_t expert, int64_t begin, int64_t count, const ColumnRange& cols,
                WorkerContext& worker) {
   const GroupMatrices& m = p.kinds[0];
   const int64_t n = m.features, k = m.in_features;
@@ -116,7 +116,7 @@ void run_plain(const StageParams& p, size_t expert, int64_t begin, int64_t count
 }
 
 template <int kKinds>
-void run(const StageParams& p, const Tile&, const StepContext&, WorkerContext& worker) {
+void run_expert_linear(const ExpertLinearParams& p, const Tile&, const StepContext&, WorkerContext& worker) {
   Items items(p);
   while (items.find(p.queue.next())) {
     const int64_t begin = p.offsets[items.expert()], count = p.offsets[items.expert() + 1] - begin;
@@ -128,9 +128,9 @@ void run(const StageParams& p, const Tile&, const StepContext&, WorkerContext& w
 }
 
 template <int kKinds>
-Status lower(LowerContext& c) {
+Status lower_expert_linear(LowerContext& c) {
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<ExpertLinearParams>();
   params->a = std::any_cast<const ExpertLinearAttrs&>(c.op().attrs);
   const auto experts = static_cast<size_t>(params->a.num_experts);
   constexpr size_t kFirst = 3;
@@ -151,8 +151,8 @@ Status lower(LowerContext& c) {
   params->shares_x = kKinds == 1 || params->kinds[0].kernels.layouts == params->kinds[1].kernels.layouts;
   params->most_tiles = most_column_tiles(params->kinds[0].features, col_bytes);
   params->tasks = c.workers();
-  auto stage =
-      LoweredStage::make<run<kKinds>>(TaskGrid::work_partitions(c.workers(), params->kinds[0].features), params);
+  auto stage = LoweredStage::make<run_expert_linear<kKinds>>(
+      TaskGrid::work_partitions(c.workers(), params->kinds[0].features), params);
   stage.buffer_bytes = buffer_bytes;
   stage.read(params->x, in[0], Reads::kAll);
   stage.read(params->offsets, in[1], Reads::kAll);
@@ -164,7 +164,7 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kExpertGatedLinearLowering = {&kExpertGatedLinear, lower<2>};
-extern const CpuLowering kExpertLinearLowering = {&kExpertLinear, lower<1>};
+extern const CpuLowering kExpertGatedLinearLowering = {&kExpertGatedLinear, lower_expert_linear<2>};
+extern const CpuLowering kExpertLinearLowering = {&kExpertLinear, lower_expert_linear<1>};
 
 }  // namespace redline

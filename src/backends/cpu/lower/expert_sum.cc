@@ -6,14 +6,14 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct ExpertSumParams {
   int64_t choices, cols;
   Operand<const float> x, weights;
   Operand<const float> shared, gate;  // null if absent
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_expert_sum(const ExpertSumParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   const auto add = [&](float* y, const float* x, float weight, bool first) {
     if (first)
       for (int64_t c = tile.col_begin; c < tile.col_end; ++c) y[c] = weight * x[c];
@@ -28,12 +28,12 @@ void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerConte
   }
 }
 
-Status lower(LowerContext& c) {
+Status lower_expert_sum(LowerContext& c) {
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<ExpertSumParams>();
   params->choices = c.in(1).shape[1].constant();
   params->cols = c.out().shape[1].constant();
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_expert_sum>(params);
   stage.grid.row_parts = c.workers();
   stage.read(params->x, in[0], Reads::kAll);
   stage.read(params->weights, in[1], Reads::kAll);
@@ -46,6 +46,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kExpertSumLowering = {&kExpertSum, lower};
+extern const CpuLowering kExpertSumLowering = {&kExpertSum, lower_expert_sum};
 
 }  // namespace redline

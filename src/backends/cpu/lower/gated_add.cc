@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct GatedAddParams {
   void (*kernel)(const GatedAddArgs&);
   GatedAddAttrs op;
   int64_t cols, table_columns;
@@ -15,7 +15,7 @@ struct StageParams {
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
+void run_gated_add(const GatedAddParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
   for_items(tile.row_begin, tile.row_end, p.op.rows_per_item.eval(step.sizes),
             [&](int64_t item, int64_t begin, int64_t end) {
               const int64_t at = begin * p.cols;
@@ -28,14 +28,14 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
             });
 }
 
-Status lower(LowerContext& c) {
+Status lower_gated_add(LowerContext& c) {
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<GatedAddParams>();
   params->kernel = c.kernels().gated_add;
   params->op = std::any_cast<const GatedAddAttrs&>(c.op().attrs);
   params->cols = c.out().shape[1].constant();
   params->table_columns = c.in(2).shape[1].constant();
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_gated_add>(params);
   stage.grid.row_parts = c.workers();
   stage.read(params->a, in[0], Reads::kTile);
   stage.read(params->b, in[1], Reads::kTile);
@@ -48,6 +48,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kGatedAddLowering = {&kGatedAdd, lower};
+extern const CpuLowering kGatedAddLowering = {&kGatedAdd, lower_gated_add};
 
 }  // namespace redline

@@ -13,7 +13,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct GatedLinearParams {
   int64_t matrices;
   LinearKernels kernels[2];  // gate, up
   const void* weight[2];
@@ -33,7 +33,7 @@ struct StageParams {
 // stay below the 1 MiB from which linear_tiles_end.h uses non-temporal stores, because they are read again at once.
 constexpr int64_t kI8Rows = 224;
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_gated_linear(const GatedLinearParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t rows = tile.row_end;  // rows are not split
   LinearArgs product = {.x = p.x,
                         .x_stride = p.in_features,
@@ -93,7 +93,7 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
     }
 }
 
-FirstBytes first_weights(const StageParams& p, const Tile& tile) {
+FirstBytes gated_linear_first_weights(const GatedLinearParams& p, const Tile& tile) {
   FirstBytes first;
   for (size_t i = 0; i < static_cast<size_t>(p.matrices); ++i) {
     first.data[i] = static_cast<const uint8_t*>(p.weight[i]) + p.col_bytes[i] * tile.col_begin;
@@ -103,10 +103,10 @@ FirstBytes first_weights(const StageParams& p, const Tile& tile) {
 }
 
 template <int kMatrices>
-Status lower(LowerContext& c) {
+Status lower_gated_linear(LowerContext& c) {
   const auto& in = c.op().inputs;
   const auto& op = std::any_cast<const GatedLinearAttrs&>(c.op().attrs);
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<GatedLinearParams>();
   int64_t bytes = 0;
   for (size_t i = 0; i < kMatrices; ++i) {
     REDLINE_ASSIGN(params->kernels[i], linear_kernels(c, 1 + i));
@@ -124,7 +124,7 @@ Status lower(LowerContext& c) {
   params->features = c.in(1).shape[0].constant();
   params->in_features = c.in(1).shape[1].constant();
   REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
-  LoweredStage stage = c.output_stage<run, first_weights>(params);
+  LoweredStage stage = c.output_stage<run_gated_linear, gated_linear_first_weights>(params);
   stage.grid.col_begin =
       LowerContext::cut_columns(params->features, std::max(kFormGrain, c.out().layouts.grain()),
                                 linear_tiles(c, params->features * kMatrices, bytes * params->features));
@@ -142,7 +142,7 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kGatedLinearLowering = {&kGatedLinear, lower<2>};
-extern const CpuLowering kActivatedLinearLowering = {&kActivatedLinear, lower<1>};
+extern const CpuLowering kGatedLinearLowering = {&kGatedLinear, lower_gated_linear<2>};
+extern const CpuLowering kActivatedLinearLowering = {&kActivatedLinear, lower_gated_linear<1>};
 
 }  // namespace redline

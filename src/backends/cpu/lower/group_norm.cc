@@ -54,7 +54,7 @@ Status lower_sums(LowerContext& c) {
   return {};
 }
 
-struct NormParams {
+struct GroupNormParams {
   void (*kernel)(const GroupNormArgs&);
   GroupNormOpAttrs op;
   int64_t channels;
@@ -66,7 +66,7 @@ struct NormParams {
   Operand<float> y;
 };
 
-void run_norm(const NormParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_group_norm(const GroupNormParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t pixels = p.op.pixels.eval(step.sizes), rows = p.op.batch.eval(step.sizes) * pixels;
   auto* scale = static_cast<float*>(worker.buffer);
   GroupNormArgs args = {};
@@ -90,9 +90,9 @@ void run_norm(const NormParams& p, const Tile& tile, const StepContext& step, Wo
   });
 }
 
-Status lower_norm(LowerContext& c) {
+Status lower_group_norm(LowerContext& c) {
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<NormParams>();
+  auto params = std::make_shared<GroupNormParams>();
   params->kernel = c.kernels().group_norm;
   params->op = std::any_cast<const GroupNormOpAttrs&>(c.op().attrs);
   params->channels = c.in(0).shape[1].constant();
@@ -100,7 +100,7 @@ Status lower_norm(LowerContext& c) {
   REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
   REDLINE_ASSIGN(params->weight, c.dense_weight(2));
   REDLINE_ASSIGN(params->bias, c.dense_weight(3));
-  LoweredStage stage = c.output_stage<run_norm>(params);
+  LoweredStage stage = c.output_stage<run_group_norm>(params);
   stage.grid.row_parts = c.workers();
   stage.buffer_bytes = 2 * params->channels * int64_t{sizeof(float)};
   stage.read(params->x, in[0], Reads::kTile);
@@ -114,6 +114,6 @@ Status lower_norm(LowerContext& c) {
 }  // namespace
 
 extern const CpuLowering kGroupNormSumsLowering = {&kGroupNormSums, lower_sums};
-extern const CpuLowering kGroupNormLowering = {&kGroupNorm, lower_norm};
+extern const CpuLowering kGroupNormLowering = {&kGroupNorm, lower_group_norm};
 
 }  // namespace redline

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct HeadLinearParams {
   GroupMatrices heads;
   int64_t x_size, x_stride;  // elements of a head, and of a row
   int64_t y_stride;
@@ -14,7 +14,7 @@ struct StageParams {
 };
 
 // A tile is whole heads: all rows of each.
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext& worker) {
+void run_head_linear(const HeadLinearParams& p, const Tile& tile, const StepContext&, WorkerContext& worker) {
   const int64_t count = tile.row_end, n = p.heads.features;
   for (int64_t head = tile.col_begin / n; head < tile.col_end / n; ++head)
     for (int64_t row = 0; row < count; row += kGroupBlockRows) {
@@ -26,14 +26,14 @@ void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerConte
     }
 }
 
-Status lower(LowerContext& c) {
+Status lower_head_linear(LowerContext& c) {
   const auto heads = static_cast<size_t>(std::any_cast<const HeadAttrs&>(c.op().attrs).num_heads);
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<HeadLinearParams>();
   REDLINE_ASSIGN(params->heads, GroupMatrices::make(c, 1, heads));
   params->x_stride = c.in(0).shape[1].constant();
   params->x_size = params->x_stride / static_cast<int64_t>(heads);
   params->y_stride = c.out().shape[1].constant();
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_head_linear>(params);
   constexpr int kTilesPerWorker = 2;
   stage.grid.col_begin =
       LowerContext::cut_columns(params->y_stride, params->heads.features, kTilesPerWorker * c.workers());
@@ -78,7 +78,7 @@ Status lower_concat(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kHeadLinearLowering = {&kHeadLinear, lower};
+extern const CpuLowering kHeadLinearLowering = {&kHeadLinear, lower_head_linear};
 extern const CpuLowering kConcatHeadsLowering = {&kConcatHeads, lower_concat};
 
 }  // namespace redline

@@ -13,7 +13,7 @@ namespace {
 /// Rows are split at multiples of this.
 constexpr int64_t kGrain = 32;
 
-struct StageParams {
+struct JointAttentionParams {
   JointAttentionAttrs a;
   Dim batch, tokens, keys;
   int row_parts;
@@ -38,7 +38,7 @@ struct StageParams {
 
 /// Rows [begin, end) of one item of `keys` keys. They attend to `length` keys, or, if causal, to the keys up to their own
 /// position.
-struct Block {
+struct JointBlock {
   const BatchItem& item;
   int64_t keys, begin, end, length;
   bool causal;
@@ -46,14 +46,14 @@ struct Block {
 
 /// Where the kernel thinks that the first row is. Non-causal rows see all keys from a position after the last one; with
 /// a window, the causal window of 2 w + 1 positions that ends w after a row is the one around it.
-int64_t first_position(const StageParams& s, const Block& b) {
+int64_t first_position(const JointAttentionParams& s, const JointBlock& b) {
   if (s.a.window > 0) return b.begin + s.a.window;
   return b.causal ? b.begin : b.length;
 }
 
 /// Computes one head of a block into `y`, rows `y_stride` apart.
-void attend_head(const StageParams& s, const Block& b, const float* q, int64_t q_stride, const KvHeadView& head,
-                 float* y, int64_t y_stride, WorkerContext& worker) {
+void attend_head(const JointAttentionParams& s, const JointBlock& b, const float* q, int64_t q_stride,
+                 const KvHeadView& head, float* y, int64_t y_stride, WorkerContext& worker) {
   const int64_t rows = b.end - b.begin, d = s.a.head_dim;
   if (b.length == 0) {
     for (int64_t r = 0; r < rows; ++r) std::memset(y + r * y_stride, 0, static_cast<size_t>(d) * sizeof(float));
@@ -77,7 +77,7 @@ void attend_head(const StageParams& s, const Block& b, const float* q, int64_t q
             .scratch = worker.scratch});
 }
 
-void attend_block(const StageParams& s, const Tile& tile, const StepContext& step, const Block& b,
+void attend_block(const JointAttentionParams& s, const Tile& tile, const StepContext& step, const JointBlock& b,
                   WorkerContext& worker) {
   const int64_t d = s.a.head_dim, stride = s.a.num_heads * d, row = b.item.first_row + b.begin;
   const float* q = s.q + row * stride;
@@ -103,7 +103,8 @@ void attend_block(const StageParams& s, const Tile& tile, const StepContext& ste
   }
 }
 
-void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_joint_attention(const JointAttentionParams& s, const Tile& tile, const StepContext& step,
+                         WorkerContext& worker) {
   const int64_t tokens = s.tokens.eval(step.sizes);
   const auto attend = [&](const BatchItem& item, RowRange wanted) {
     const int64_t keys = s.offsets ? item.rows : s.keys.eval(step.sizes);
@@ -131,7 +132,7 @@ TaskGrid attention_grid(int64_t cols, int64_t col_group, int workers) {
   return fine.row_parts <= 2 ? fine : head_grid(cols, col_group, workers * 2);
 }
 
-Status lower(LowerContext& c) {
+Status lower_joint_attention(LowerContext& c) {
   // A block of more rows reads the keys fewer times; kMaxFloats floats of rows fit in the L2 cache beside the keys.
   // Output in kI8Tiled is collected for kI8Chunk columns and exceeds L2: reading the keys more often would cost more.
   constexpr int64_t kMaxRows = 1024, kMaxFloats = 1 << 18;
@@ -141,17 +142,18 @@ Status lower(LowerContext& c) {
   auto* attend = c.kernels().attention[static_cast<size_t>(format)];
   if (!attend) return unsupported("no attention kernel for this format of keys and values");
   const Dim keys = op.has_offsets ? op.tokens : c.in(1).shape[1] + Dim(-kSpareKeys);
-  const int64_t pages = (keys.eval(c.options().bounds) + kKvPageTokens - 1) / kKvPageTokens;
+  const int64_t pages = kv_pages_for(keys.eval(c.options().bounds));
   const int64_t cols = op.a.num_heads * op.a.head_dim;
-  auto params = std::make_shared<StageParams>(StageParams{.a = op.a,
-                                                          .batch = op.batch,
-                                                          .tokens = op.tokens,
-                                                          .keys = keys,
-                                                          .packed = PackedKv(format, op.a.num_heads, op.a.head_dim),
-                                                          .attend = attend,
-                                                          .pages = consecutive(pages),
-                                                          .col_group = op.a.head_dim,
-                                                          .prepared = !c.out().layouts.only_f32()});
+  auto params = std::make_shared<JointAttentionParams>(
+      JointAttentionParams{.a = op.a,
+                           .batch = op.batch,
+                           .tokens = op.tokens,
+                           .keys = keys,
+                           .packed = PackedKv(format, op.a.num_heads, op.a.head_dim),
+                           .attend = attend,
+                           .pages = consecutive(pages),
+                           .col_group = op.a.head_dim,
+                           .prepared = !c.out().layouts.only_f32()});
   if (params->prepared) {
     REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
     params->col_group = std::min(std::lcm(op.a.head_dim, c.out().layouts.grain()), cols);
@@ -159,7 +161,7 @@ Status lower(LowerContext& c) {
   const int64_t most_floats = c.out().layouts.grain() == kI8Chunk ? 4 * kMaxFloats : kMaxFloats;
   params->block_rows = std::clamp(most_floats / params->col_group / kGrain * kGrain, kGrain, kMaxRows);
 
-  auto stage = LoweredStage::make<run>(attention_grid(cols, params->col_group, c.workers()), params);
+  auto stage = LoweredStage::make<run_joint_attention>(attention_grid(cols, params->col_group, c.workers()), params);
   params->row_parts = stage.grid.row_parts;
   stage.read(params->q, in[0], Reads::kTile);
   stage.read(params->packed_kv, in[1], Reads::kAll);
@@ -193,6 +195,6 @@ Result<size_t> HeadStepKernels::lower(LowerContext& c, const HeadSteps& steps, s
   return input;
 }
 
-extern const CpuLowering kJointAttentionLowering = {&kJointAttention, lower};
+extern const CpuLowering kJointAttentionLowering = {&kJointAttention, lower_joint_attention};
 
 }  // namespace redline

@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct KvAppendParams {
   KvPlace cache;
   int64_t num_heads, head_dim;
   void (*append)(const KvAppendArgs&);
@@ -13,7 +13,7 @@ struct StageParams {
 };
 
 // A tile covers some KV heads of all rows.
-void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext&) {
+void run_kv_append(const KvAppendParams& s, const Tile& tile, const StepContext& step, WorkerContext&) {
   const StateStep& state = step.states[s.cache.group];
   const int64_t stride = s.num_heads * s.head_dim;
   for (int64_t col = tile.col_begin; col < tile.col_end; col += s.head_dim) {
@@ -28,16 +28,17 @@ void run(const StageParams& s, const Tile& tile, const StepContext& step, Worker
   }
 }
 
-Status lower(LowerContext& c) {
+Status lower_kv_append(LowerContext& c) {
   const StateAttrs& cache = c.in(2).state;
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<KvAppendParams>();
   params->cache = c.kv_state(2);
   params->num_heads = cache.num_heads;
   params->head_dim = cache.head_dim;
   params->append = c.kernels().kv_append[static_cast<size_t>(cache.format)];
   if (!params->append) return unsupported("no kernel writes this cache format");
-  auto stage = LoweredStage::make<run>(TaskGrid::of(c.in(0).shape[0], cache.num_heads * cache.head_dim), params);
+  auto stage =
+      LoweredStage::make<run_kv_append>(TaskGrid::of(c.in(0).shape[0], cache.num_heads * cache.head_dim), params);
   stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, cache.head_dim, c.workers());
   stage.read(params->k, in[0], Reads::kTile);
   stage.read(params->v, in[1], Reads::kTile);
@@ -48,6 +49,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kKvAppendLowering = {&kKvAppend, lower};
+extern const CpuLowering kKvAppendLowering = {&kKvAppend, lower_kv_append};
 
 }  // namespace redline

@@ -8,7 +8,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct LayerNormParams {
   void (*kernel)(const LayerNormArgs&);
   LayerNormOpAttrs op;
   int64_t table_columns;
@@ -21,7 +21,7 @@ struct StageParams {
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_layer_norm(const LayerNormParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t cols = p.out.cols;
   LayerNormArgs args = {};
   args.x_stride = args.y_stride = args.cols = cols;
@@ -51,9 +51,9 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
   else norm(tile, p.y + tile.row_begin * cols);
 }
 
-Status lower(LowerContext& c) {
+Status lower_layer_norm(LowerContext& c) {
   const auto& in = c.op().inputs;
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<LayerNormParams>();
   params->kernel = c.kernels().layer_norm;
   params->op = std::any_cast<const LayerNormOpAttrs&>(c.op().attrs);
   params->prepared = !c.out().layouts.only_f32();
@@ -64,7 +64,7 @@ Status lower(LowerContext& c) {
   if (params->op.has_bias) {
     REDLINE_ASSIGN(params->bias, c.dense_weight(params->op.has_weight ? 2 : 1));
   }
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_layer_norm>(params);
   stage.grid.row_parts = c.workers();
   stage.read(params->x, in[0], Reads::kTile);
   if (params->op.modulated) {
@@ -79,7 +79,7 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kLayerNormLowering = {&kLayerNorm, lower};
-extern const CpuLowering kModulatedNormLowering = {&kModulatedNorm, lower};
+extern const CpuLowering kLayerNormLowering = {&kLayerNorm, lower_layer_norm};
+extern const CpuLowering kModulatedNormLowering = {&kModulatedNorm, lower_layer_norm};
 
 }  // namespace redline

@@ -11,7 +11,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct LinearParams {
   LinearKernels kernels;
   const void* weight;
   const float* bias;  // or nullptr
@@ -43,7 +43,7 @@ void run_shared_panel(LinearArgs args, void (*kernel)(const LinearArgs&), int64_
     std::memcpy(y + r * y_stride, part + r * width, static_cast<size_t>(row_bytes));
 }
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_linear(const LinearParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   // Rows are not split: a prepared x is one piece.
   const int64_t rows = tile.row_end;
   auto* const kernel = p.kernels.for_rows(rows);
@@ -89,7 +89,7 @@ void run(const StageParams& p, const Tile& tile, const StepContext& step, Worker
   });
 }
 
-FirstBytes first_weights(const StageParams& p, const Tile& tile) {
+FirstBytes linear_first_weights(const LinearParams& p, const Tile& tile) {
   return {{static_cast<const uint8_t*>(p.weight) + p.col_bytes * tile.col_begin},
           {p.col_bytes * (tile.col_end - tile.col_begin)}};
 }
@@ -102,12 +102,12 @@ constexpr int64_t kTileCols = 1024;
 
 constexpr int64_t kMinTileBytes = 32 << 10;
 
-Status lower(LowerContext& c) {
+Status lower_linear(LowerContext& c) {
   const auto& in = c.op().inputs;
   const ValueInfo& w = c.in(1);
   const auto& attrs = std::any_cast<const LinearAttrs&>(c.op().attrs);
   const int64_t n = w.shape[0].constant(), k = w.shape[1].constant();
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<LinearParams>();
   REDLINE_ASSIGN(params->kernels, linear_kernels(c, 1));
   REDLINE_ASSIGN(params->weight, c.packed_weight(1));
   if (attrs.has_bias) {
@@ -116,7 +116,7 @@ Status lower(LowerContext& c) {
   params->out_features = n;
   params->in_features = k;
   params->col_bytes = packed_col_bytes(w);
-  LoweredStage stage = c.output_stage<run, first_weights>(params);
+  LoweredStage stage = c.output_stage<run_linear, linear_first_weights>(params);
   stage.grid.col_begin = LowerContext::cut_columns(n, kStripRows, linear_tiles(c, n, row_bytes(w.dtype, k) * n));
   stage.read(params->x, in[0], Reads::kAll);
   if (attrs.has_gate) {
@@ -169,18 +169,18 @@ int linear_tiles(const LowerContext& c, int64_t cols, int64_t weight_bytes) {
 }
 
 namespace {
-constexpr int64_t kBlockBytes = 512 << 10;
+constexpr int64_t kLinearBlockBytes = 512 << 10;
 }
 
 int64_t block_cols(int64_t rows, int64_t matrices) {
   const int64_t col_bytes = std::max<int64_t>(rows, 1) * matrices * int64_t{sizeof(float)};
-  return std::max(kFormGrain, kBlockBytes / col_bytes / kFormGrain * kFormGrain);
+  return std::max(kFormGrain, kLinearBlockBytes / col_bytes / kFormGrain * kFormGrain);
 }
 
 int64_t block_bytes(int64_t most_rows, int64_t matrices) {
-  return std::max(kBlockBytes, most_rows * block_cols(most_rows, matrices) * matrices * int64_t{sizeof(float)});
+  return std::max(kLinearBlockBytes, most_rows * block_cols(most_rows, matrices) * matrices * int64_t{sizeof(float)});
 }
 
-extern const CpuLowering kLinearLowering = {&kLinear, lower};
+extern const CpuLowering kLinearLowering = {&kLinear, lower_linear};
 
 }  // namespace redline

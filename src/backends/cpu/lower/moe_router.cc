@@ -7,7 +7,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct MoeRouterParams {
   RouterAttrs a;
   Dim tokens = 1;
   const float* bias = nullptr;
@@ -25,7 +25,7 @@ struct GroupParams {
 };
 
 /// The scores of one token.
-void score(const StageParams& p, const float* logits, float* scores) {
+void score(const MoeRouterParams& p, const float* logits, float* scores) {
   const int64_t n = p.a.num_experts;
   if (p.a.score == RouterScore::kSigmoid) {
     for (int64_t e = 0; e < n; ++e) scores[e] = -logits[e];
@@ -41,7 +41,7 @@ void score(const StageParams& p, const float* logits, float* scores) {
   for (int64_t e = 0; e < n; ++e) scores[e] /= sum;
 }
 
-void run_choose(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext& worker) {
+void run_choose(const MoeRouterParams& p, const Tile& tile, const StepContext&, WorkerContext& worker) {
   auto* scores = static_cast<float*>(worker.buffer);
   float* keys = scores + p.a.num_experts;
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t) {
@@ -66,11 +66,11 @@ void run_group(const GroupParams& p, const Tile&, const StepContext& step, Worke
   for (int64_t i = 0; i < pairs; ++i) p.order[next[p.chosen[i]]++] = static_cast<int32_t>(i);
 }
 
-Status lower(LowerContext& c) {
+Status lower_moe_router(LowerContext& c) {
   const auto& a = std::any_cast<const RouterAttrs&>(c.op().attrs);
   const auto& outputs = c.op().outputs;
   const ValueId chosen = c.add_temporary(c.op().name + ".chosen", c.out().shape);  // as int32
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<MoeRouterParams>();
   params->a = a;
   params->tokens = c.out().shape[0];
   params->exp = c.kernels().exp;
@@ -100,6 +100,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kMoeRouterLowering = {&kMoeRouter, lower};
+extern const CpuLowering kMoeRouterLowering = {&kMoeRouter, lower_moe_router};
 
 }  // namespace redline

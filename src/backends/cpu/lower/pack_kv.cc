@@ -11,7 +11,7 @@ struct Segment {
   HeadStepKernels steps;  ///< of the keys
 };
 
-struct StageParams {
+struct PackKvParams {
   PackKvAttrs a;
   int row_parts;
   std::vector<Segment> segments;
@@ -25,7 +25,7 @@ struct StageParams {
 
 /// Packs slots [begin, end) of an item's keys, all of one segment and one page, for the heads of the tile. `row` is the
 /// first one among the segment's rows.
-void pack_page(const StageParams& s, const Segment& segment, const Tile& tile, const BatchItem& item, RowRange slots,
+void pack_page(const PackKvParams& s, const Segment& segment, const Tile& tile, const BatchItem& item, RowRange slots,
                int64_t row, WorkerContext& worker) {
   const int64_t d = s.a.head_dim, stride = s.a.num_heads * d;
   const float* k = segment.k + row * stride;
@@ -48,7 +48,7 @@ void pack_page(const StageParams& s, const Segment& segment, const Tile& tile, c
 }
 
 // A tile covers some heads of some keys.
-void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_pack_kv(const PackKvParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const int64_t keys = s.a.keys.eval(step.sizes), batch = s.a.batch.eval(step.sizes);
   const auto pack = [&](const BatchItem& item, RowRange wanted) {
     const RowRange mine = round_range({0, item.rows}, wanted, kKvPageTokens);
@@ -70,22 +70,22 @@ void run(const StageParams& s, const Tile& tile, const StepContext& step, Worker
   else for_item_ranges(rows, keys, keys, pack);
 }
 
-Status lower(LowerContext& c) {
+Status lower_pack_kv(LowerContext& c) {
   const auto& a = std::any_cast<const PackKvAttrs&>(c.op().attrs);
   const KvFormat format = PackedKv::format_of(c);
   auto* append = c.kernels().kv_append[static_cast<size_t>(format)];
   if (!append) return unsupported("no kernel packs keys and values in this format");
   TaskGrid grid = head_grid(a.num_heads * a.head_dim, a.head_dim, c.workers());
-  auto params = std::make_shared<StageParams>(StageParams{.a = a,
-                                                          .row_parts = grid.row_parts,
-                                                          .segments = std::vector<Segment>(a.tokens.size()),
-                                                          .packed = PackedKv(format, a.num_heads, a.head_dim),
-                                                          .append = append,
-                                                          .slots = consecutive(a.keys.eval(c.options().bounds)),
-                                                          .sequences = 0,
-                                                          .offsets = {},
-                                                          .y = {}});
-  auto stage = LoweredStage::make<run>(std::move(grid), params);
+  auto params = std::make_shared<PackKvParams>(PackKvParams{.a = a,
+                                                            .row_parts = grid.row_parts,
+                                                            .segments = std::vector<Segment>(a.tokens.size()),
+                                                            .packed = PackedKv(format, a.num_heads, a.head_dim),
+                                                            .append = append,
+                                                            .slots = consecutive(a.keys.eval(c.options().bounds)),
+                                                            .sequences = 0,
+                                                            .offsets = {},
+                                                            .y = {}});
+  auto stage = LoweredStage::make<run_pack_kv>(std::move(grid), params);
   size_t next = 2 * a.tokens.size();  // the inputs of the steps follow keys, values and offsets
   if (a.has_offsets) {
     params->sequences = c.in(next).shape[0] + Dim(-1);
@@ -108,6 +108,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kPackKvLowering = {&kPackKv, lower};
+extern const CpuLowering kPackKvLowering = {&kPackKv, lower_pack_kv};
 
 }  // namespace redline

@@ -6,21 +6,21 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct PrepareXParams {
   PreparedOutput out;
   Operand<const float> x;
   Operand<uint8_t> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
+void run_prepare_x(const PrepareXParams& p, const Tile& tile, const StepContext& step, WorkerContext&) {
   const int64_t cols = p.out.cols;
   p.out.write(p.x + tile.row_begin * cols + tile.col_begin, cols, p.out.rows.eval(step.sizes), tile, p.y);
 }
 
-Status lower(LowerContext& c) {
-  auto params = std::make_shared<StageParams>();
+Status lower_prepare_x(LowerContext& c) {
+  auto params = std::make_shared<PrepareXParams>();
   REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_prepare_x>(params);
   stage.grid.row_parts = c.workers();
   stage.read(params->x, c.op().inputs[0], Reads::kTile);
   stage.write(params->y, c.op().outputs[0]);
@@ -30,6 +30,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kPrepareXLowering = {&kPrepareX, lower};
+extern const CpuLowering kPrepareXLowering = {&kPrepareX, lower_prepare_x};
 
 }  // namespace redline

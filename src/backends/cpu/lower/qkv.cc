@@ -13,7 +13,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct QkvParams {
   QkvAttrs a;
   KvPlace cache;
   LinearKernels products[3];
@@ -32,15 +32,16 @@ struct StageParams {
 };
 
 // Data that a task keeps between kernels stays in the L2 cache.
-constexpr int64_t kBlockBytes = 512 << 10;
+constexpr int64_t kQkvBlockBytes = 512 << 10;
 
 // Number of heads in a block; keys precede values in it.
 int64_t block_heads(int64_t rows, int64_t head_dim, int64_t parts) {
-  return std::max<int64_t>(1, kBlockBytes / (std::max<int64_t>(rows, 1) * head_dim * int64_t{sizeof(float)} * parts));
+  return std::max<int64_t>(1,
+                           kQkvBlockBytes / (std::max<int64_t>(rows, 1) * head_dim * int64_t{sizeof(float)} * parts));
 }
 
-struct Block {
-  const StageParams& s;
+struct QkvBlock {
+  const QkvParams& s;
   int64_t rows;
   const StepContext& step;
   WorkerContext& worker;
@@ -85,10 +86,10 @@ struct Block {
 
 // The columns are the heads of q, then pairs of one head of k and the same head of v. A tile covers some of them for
 // all rows.
-void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_qkv(const QkvParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   const QkvAttrs& a = s.a;
   const StateStep& state = step.states[s.cache.group];
-  const Block b{s, tile.row_end, step, worker};
+  const QkvBlock b{s, tile.row_end, step, worker};
   const int64_t d = a.head_dim, q_cols = a.num_heads * d;
   auto* buffer = static_cast<float*>(worker.buffer);
 
@@ -118,7 +119,7 @@ void run(const StageParams& s, const Tile& tile, const StepContext& step, Worker
   }
 }
 
-FirstBytes first_weights(const StageParams& s, const Tile& tile) {
+FirstBytes qkv_first_weights(const QkvParams& s, const Tile& tile) {
   const int64_t q_cols = s.a.num_heads * s.a.head_dim;
   auto part = [&](size_t i, int64_t begin, int64_t end, FirstBytes& first) {
     first.data[i % 2] = static_cast<const uint8_t*>(s.weight[i]) + s.col_bytes[i] * begin;
@@ -148,10 +149,10 @@ std::vector<int64_t> cut_heads(const QkvAttrs& a, int tiles) {
   return begin;
 }
 
-Status lower(LowerContext& c) {
+Status lower_qkv(LowerContext& c) {
   const auto& a = std::any_cast<const QkvAttrs&>(c.op().attrs);
   const QkvInputs in(a);
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<QkvParams>();
   params->a = a;
   params->in_features = c.in(1).shape[1].constant();
   params->rotary_dim = c.in(in.table).shape[1].constant();
@@ -178,10 +179,10 @@ Status lower(LowerContext& c) {
   }
   const auto& ids = c.op().inputs;
   const int64_t cols = (a.num_heads + 2 * a.num_kv_heads) * a.head_dim;
-  auto stage = LoweredStage::make<run, first_weights>(TaskGrid::of(c.in(0).shape[0], cols), params);
+  auto stage = LoweredStage::make<run_qkv, qkv_first_weights>(TaskGrid::of(c.in(0).shape[0], cols), params);
   stage.grid.col_begin = cut_heads(a, linear_tiles(c, cols, bytes));
   const int64_t rows = stage.grid.rows.eval(c.options().bounds);
-  stage.buffer_bytes = std::max(kBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
+  stage.buffer_bytes = std::max(kQkvBlockBytes, rows * a.head_dim * 2 * int64_t{sizeof(float)});
   stage.read(params->x, ids[0], Reads::kAll);
   stage.read(params->table, ids[in.table], Reads::kRows);
   stage.write(params->q, c.op().outputs[0]);
@@ -194,6 +195,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kQkvLowering = {&kQkv, lower};
+extern const CpuLowering kQkvLowering = {&kQkv, lower_qkv};
 
 }  // namespace redline

@@ -10,7 +10,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct RelativeBiasAttentionParams {
   RelativeBiasAttentionOpAttrs op;
   void (*kernel)(const RelativeBiasAttentionArgs&);
   int64_t most_tokens;      ///< per batch item
@@ -21,7 +21,8 @@ struct StageParams {
 };
 
 // A tile covers some heads of some rows.
-void run(const StageParams& s, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_relative_bias_attention(const RelativeBiasAttentionParams& s, const Tile& tile, const StepContext& step,
+                                 WorkerContext& worker) {
   const auto& a = s.op.a;
   const int64_t stride = a.num_heads * a.head_dim, tokens = s.op.tokens.eval(step.sizes);
   for_items(tile.row_begin, tile.row_end, tokens, [&](int64_t item, int64_t begin, int64_t end) {
@@ -46,13 +47,13 @@ void run(const StageParams& s, const Tile& tile, const StepContext& step, Worker
   });
 }
 
-Status lower(LowerContext& c) {
+Status lower_relative_bias_attention(LowerContext& c) {
   const auto& op = std::any_cast<const RelativeBiasAttentionOpAttrs&>(c.op().attrs);
   const auto& a = op.a;
   const auto& in = c.op().inputs;
   if (!c.kernels().relative_bias_attention) return unsupported("no kernel for attention with a bias by distance");
   REDLINE_ASSIGN(const float* const table, c.dense_weight(3));
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<RelativeBiasAttentionParams>();
   params->op = op;
   params->kernel = c.kernels().relative_bias_attention;
   params->most_tokens = std::max<int64_t>(1, op.tokens.eval(c.options().bounds));
@@ -60,7 +61,7 @@ Status lower(LowerContext& c) {
     for (int64_t distance = 1 - params->most_tokens; distance < params->most_tokens; ++distance)
       params->bias.push_back(table[relative_bucket(distance, a.num_buckets, a.max_distance) * a.num_heads + h]);
 
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_relative_bias_attention>(params);
   // Split by heads first, because different heads share no keys.
   const int64_t cols = std::gcd(a.num_heads, static_cast<int64_t>(c.workers()));
   stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, a.head_dim, static_cast<int>(cols));
@@ -76,6 +77,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kRelativeBiasAttentionLowering = {&kRelativeBiasAttention, lower};
+extern const CpuLowering kRelativeBiasAttentionLowering = {&kRelativeBiasAttention, lower_relative_bias_attention};
 
 }  // namespace redline

@@ -6,7 +6,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct RmsNormParams {
   void (*kernel)(const RmsNormArgs&);
   int64_t cols, row_stride;
   float eps;
@@ -16,12 +16,12 @@ struct StageParams {
   Operand<float> y;
 };
 
-void norm(const StageParams& p, const float* x, int64_t rows, float* y) {
+void norm(const RmsNormParams& p, const float* x, int64_t rows, float* y) {
   p.kernel({.x = x, .weight = p.weight, .y = y, .rows = rows, .cols = p.cols, .eps = p.eps});
 }
 
 // A tile covers some rows and some whole groups of each.
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_rms_norm(const RmsNormParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   const int64_t groups = (tile.col_end - tile.col_begin) / p.cols;
   if (groups * p.cols == p.row_stride) {
     const int64_t at = tile.row_begin * p.row_stride;
@@ -34,15 +34,15 @@ void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerConte
 }
 
 // For linear ops: a few whole rows at a time through scratch.
-void run_prepared(const StageParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
+void run_prepared(const RmsNormParams& p, const Tile& tile, const StepContext& step, WorkerContext& worker) {
   p.out.write_parts(tile, p.out.rows.eval(step.sizes), worker.scratch, p.y, [&](const Tile& part, float* rows) {
     norm(p, p.x + part.row_begin * p.row_stride, (part.row_end - part.row_begin) * (p.row_stride / p.cols), rows);
   });
 }
 
-Status lower(LowerContext& c) {
+Status lower_rms_norm(LowerContext& c) {
   const bool prepared = !c.out().layouts.only_f32();
-  auto params = std::make_shared<StageParams>();
+  auto params = std::make_shared<RmsNormParams>();
   params->kernel = c.kernels().rms_norm;
   params->cols = c.in(1).shape[0].constant();
   params->row_stride = c.in(0).shape[1].constant();
@@ -51,7 +51,7 @@ Status lower(LowerContext& c) {
   if (prepared) {
     REDLINE_ASSIGN(params->out, PreparedOutput::make(c));
   }
-  LoweredStage stage = prepared ? c.output_stage<run_prepared>(params) : c.output_stage<run>(params);
+  LoweredStage stage = prepared ? c.output_stage<run_prepared>(params) : c.output_stage<run_rms_norm>(params);
   // Head norms are split by heads like the preceding projection; the norm of a hidden state is one group, so it is
   // split by rows.
   if (!prepared) stage.grid.col_begin = LowerContext::cut_columns(params->row_stride, params->cols, c.workers());
@@ -65,6 +65,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kRmsNormLowering = {&kRmsNorm, lower};
+extern const CpuLowering kRmsNormLowering = {&kRmsNorm, lower_rms_norm};
 
 }  // namespace redline

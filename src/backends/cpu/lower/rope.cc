@@ -29,7 +29,7 @@ Status lower_table(LowerContext& c) {
   return {};
 }
 
-struct StageParams {
+struct RopeParams {
   void (*kernel)(const RopeArgs&);
   int64_t cols, head_dim, rotary_dim;
   Operand<const float> x, table;
@@ -37,7 +37,7 @@ struct StageParams {
 };
 
 // A tile covers some heads of all rows.
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_rope(const RopeParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   const int64_t heads = (tile.col_end - tile.col_begin) / p.head_dim;
   for (int64_t t = tile.row_begin; t < tile.row_end; ++t) {
     const int64_t at = t * p.cols + tile.col_begin;
@@ -53,13 +53,13 @@ void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerConte
   }
 }
 
-Status lower(LowerContext& c) {
-  auto params = std::make_shared<StageParams>();
+Status lower_rope(LowerContext& c) {
+  auto params = std::make_shared<RopeParams>();
   params->kernel = c.kernels().rope;
   params->cols = c.out().shape[1].constant();
   params->head_dim = std::any_cast<const RopeAttrs&>(c.op().attrs).head_dim;
   params->rotary_dim = c.in(1).shape[1].constant();
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_rope>(params);
   // Split by heads like the preceding projection, so that a tile starts when its heads are ready.
   stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, params->head_dim, c.workers());
   stage.read(params->x, c.op().inputs[0], Reads::kTile);
@@ -73,6 +73,6 @@ Status lower(LowerContext& c) {
 }  // namespace
 
 extern const CpuLowering kRopeTableLowering = {&kRopeTable, lower_table};
-extern const CpuLowering kRopeLowering = {&kRope, lower};
+extern const CpuLowering kRopeLowering = {&kRope, lower_rope};
 
 }  // namespace redline

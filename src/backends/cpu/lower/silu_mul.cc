@@ -5,25 +5,25 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct SiluMulParams {
   void (*kernel)(const SiluMulArgs&);
   int64_t cols;
   Operand<const float> gate, up;
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_silu_mul(const SiluMulParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t r = tile.row_begin; r < tile.row_end; ++r) {
     const int64_t at = r * p.cols + tile.col_begin;
     p.kernel({.gate = p.gate + at, .up = p.up + at, .y = p.y + at, .count = tile.col_end - tile.col_begin});
   }
 }
 
-Status lower(LowerContext& c) {
-  auto params = std::make_shared<StageParams>();
+Status lower_silu_mul(LowerContext& c) {
+  auto params = std::make_shared<SiluMulParams>();
   params->kernel = c.kernels().silu_mul;
   params->cols = c.out().shape[1].constant();
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_silu_mul>(params);
   // Split like the preceding projections, so that a tile starts as soon as its columns of gate and up are ready.
   stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, kStripRows, c.workers() * 2);
   stage.read(params->gate, c.op().inputs[0], Reads::kTile);
@@ -36,6 +36,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kSiluMulLowering = {&kSiluMul, lower};
+extern const CpuLowering kSiluMulLowering = {&kSiluMul, lower_silu_mul};
 
 }  // namespace redline

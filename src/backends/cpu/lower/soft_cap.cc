@@ -5,7 +5,7 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct SoftCapParams {
   void (*kernel)(const SoftCapArgs&);
   int64_t cols;
   float cap;
@@ -13,19 +13,19 @@ struct StageParams {
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_soft_cap(const SoftCapParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   for (int64_t row = tile.row_begin; row < tile.row_end; ++row) {
     const int64_t at = row * p.cols + tile.col_begin;
     p.kernel({.x = p.x + at, .y = p.y + at, .count = tile.col_end - tile.col_begin, .cap = p.cap});
   }
 }
 
-Status lower(LowerContext& c) {
-  auto params = std::make_shared<StageParams>();
+Status lower_soft_cap(LowerContext& c) {
+  auto params = std::make_shared<SoftCapParams>();
   params->kernel = c.kernels().soft_cap;
   params->cols = c.out().shape[1].constant();
   params->cap = std::any_cast<SoftCapAttrs>(c.op().attrs).cap;
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_soft_cap>(params);
   constexpr int64_t kGrain = 1024;  // logits are one row of very many columns
   stage.grid.col_begin = LowerContext::cut_columns(stage.grid.cols, kGrain, c.workers());
   stage.read(params->x, c.op().inputs[0], Reads::kTile);
@@ -37,6 +37,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kSoftCapLowering = {&kSoftCap, lower};
+extern const CpuLowering kSoftCapLowering = {&kSoftCap, lower_soft_cap};
 
 }  // namespace redline

@@ -7,13 +7,13 @@
 namespace redline {
 namespace {
 
-struct StageParams {
+struct TimestepEmbeddingParams {
   TimestepEmbeddingAttrs op;
   Operand<const float> timestep;
   Operand<float> y;
 };
 
-void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
+void run_timestep_embedding(const TimestepEmbeddingParams& p, const Tile& tile, const StepContext&, WorkerContext&) {
   const TimestepEmbeddingAttrs& a = p.op;
   const int64_t half = a.cols / 2;
   const auto log_period = static_cast<float>(-std::log(double{a.max_period}));
@@ -31,10 +31,10 @@ void run(const StageParams& p, const Tile& tile, const StepContext&, WorkerConte
   }
 }
 
-Status lower(LowerContext& c) {
-  auto params = std::make_shared<StageParams>();
+Status lower_timestep_embedding(LowerContext& c) {
+  auto params = std::make_shared<TimestepEmbeddingParams>();
   params->op = std::any_cast<const TimestepEmbeddingAttrs&>(c.op().attrs);
-  LoweredStage stage = c.output_stage<run>(params);
+  LoweredStage stage = c.output_stage<run_timestep_embedding>(params);
   stage.read(params->timestep, c.op().inputs[0], Reads::kAll);
   stage.write(params->y, c.op().outputs[0]);
   c.add_stage(std::move(stage));
@@ -43,6 +43,6 @@ Status lower(LowerContext& c) {
 
 }  // namespace
 
-extern const CpuLowering kTimestepEmbeddingLowering = {&kTimestepEmbedding, lower};
+extern const CpuLowering kTimestepEmbeddingLowering = {&kTimestepEmbedding, lower_timestep_embedding};
 
 }  // namespace redline

@@ -22,7 +22,7 @@ python=build/venv/bin/python
 # A part that is one test: its name and its outcome go to the list that count_tests.py reads. Exit 77 is a skip, for the reason
 # in the last line of the output.
 one() {
-  local name=$1 begin=$SECONDS status=0 output=$results/output.txt
+  local name=$1 begin=$SECONDS status=0 output=$results/output.$BASHPID.txt
   shift
   printf '\n== %s\n' "$name"
   "$@" 2>&1 | tee "$output"
@@ -49,6 +49,14 @@ if [ -f build/dev/build.ninja ]; then
   [ -f $results/ctest.xml ] || echo "failed ctest" >>$results/parts.txt
   took "tests in C++" $((SECONDS - begin))
 fi
+# The Python tests mostly wait for servers; the checks run beside them.
+checks() {
+  for check in $(tools/check --list); do
+    one "check $check" tools/check "$check"
+  done
+  one "web page" tools/test_web.sh
+}
+checks >$results/checks.log 2>&1 &
 if [ -n "$(git ls-files 'tests/*test_*.py' 'tests/*_test.py')" ]; then
   printf '\n== tests in Python\n'
   begin=$SECONDS
@@ -56,10 +64,8 @@ if [ -n "$(git ls-files 'tests/*test_*.py' 'tests/*_test.py')" ]; then
     --junitxml=$results/pytest.xml || [ -f $results/pytest.xml ] || echo "failed pytest" >>$results/parts.txt
   took "tests in Python" $((SECONDS - begin))
 fi
-for check in $(tools/check --list); do
-  one "check $check" tools/check "$check"
-done
-one "web page" tools/test_web.sh
+wait
+cat $results/checks.log
 if [ $demo = yes ]; then
   one demo make --no-print-directory demo PRESET=dev
   one install tools/check_install.sh dev

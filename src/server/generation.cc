@@ -32,13 +32,17 @@ const Schema prompt_details_schema{
     {{"cached_tokens", kInteger, "prompt tokens whose state was reused", {.required = true}},
      {"cache_miss", kString, "why no more were reused", {.required = true}}}};
 
+const Schema completion_details_schema{"CompletionTokensDetails",
+                                       {{"reasoning_tokens", kInteger, "tokens of reasoning", {.required = true}}}};
+
 }  // namespace
 
 const Schema usage_schema{"Usage",
                           {{"prompt_tokens", kInteger, "", {.required = true}},
                            {"completion_tokens", kInteger, "", {.required = true}},
                            {"total_tokens", kInteger, "", {.required = true}},
-                           {"prompt_tokens_details", kObject, "", {.object = &prompt_details_schema}}}};
+                           {"prompt_tokens_details", kObject, "", {.object = &prompt_details_schema}},
+                           {"completion_tokens_details", kObject, "", {.object = &completion_details_schema}}}};
 
 const std::vector<Field>& generation_fields() {
   static const std::vector<Field> fields = joined(

@@ -52,6 +52,7 @@ Result<int64_t> ServedModel::load() {
 }
 
 void ServedModel::unload() {
+  known_texts_.clear();  // the file may be another one when it is loaded again
   std::shared_ptr<TextEngine> engine;
   const std::lock_guard lock(mutex_);
   EngineStats total = engine_->stats();

@@ -12,6 +12,7 @@
 
 #include "redline/text.h"
 #include "server/api_error.h"
+#include "server/known_texts.h"
 #include "server/residency.h"
 #include "server/work_queue.h"
 
@@ -71,6 +72,8 @@ class ServedModel final : public Resident {
     int64_t count_;
   };
   static std::optional<Ticket> admit(const std::shared_ptr<const ServedModel>& model, int64_t count);
+  /// Of its conversations.
+  KnownTexts& known_texts() { return known_texts_; }
   /// For searches, which take turns.
   WorkQueue& searches() { return searches_; }
   int64_t in_flight() const { return in_flight_; }
@@ -87,6 +90,7 @@ class ServedModel final : public Resident {
   EngineStats past_;  ///< of earlier loads
   std::vector<Adapter> adapters_;
   int64_t next_id_ = 0;
+  KnownTexts known_texts_;
   WorkQueue searches_;
 };
 

@@ -302,7 +302,7 @@ AnswerOr post_messages(Call& call) {
     if (is_named || (*tool)["type"] == "any")
       if (auto error = force_call(call, prompt, is_named ? (*tool)["name"].get<std::string>() : "")) return *error;
   }
-  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
+  if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   request.max_tokens = body["max_tokens"];
   const auto prompt_tokens = std::ssize(request.prompt);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
@@ -314,7 +314,7 @@ AnswerOr post_count(Call& call) {
   SERVER_ASSIGN(const ModelChoice choice, call.app.models().find(call.body["model"].get<std::string>()));
   ChatPrompt prompt = messages_prompt(call.body);
   GenerateRequest request;
-  if (auto error = set_prompt(choice.model->engine(), prompt, "messages", request)) return *error;
+  if (auto error = set_prompt(*choice.model, prompt, "messages", request)) return *error;
   return json_answer({{"input_tokens", request.prompt.size()}});
 }
 

@@ -298,7 +298,7 @@ class ResponseAnswer final : public ChatAnswer {
                      {"input_tokens_details",
                       {{"cached_tokens", facts.cached_tokens}, {"cache_miss", cache_miss_name(cache_miss())}}},
                      {"output_tokens", generated_tokens()},
-                     {"output_tokens_details", {{"reasoning_tokens", 0}}},
+                     {"output_tokens_details", {{"reasoning_tokens", reasoning_tokens()}}},
                      {"total_tokens", prompt_tokens() + generated_tokens()}};
     if (streams())
       send(is_complete ? "response.completed" : "response.incomplete", {{"response", std::move(json)}}, out);
@@ -330,7 +330,7 @@ AnswerOr post_responses(Call& call) {
   SERVER_ASSIGN(ChatPrompt prompt, responses_prompt(body));
   if (const Json tool = body.value("tool_choice", Json("auto")); tool.is_object() || tool == "required")
     if (auto error = force_call(call, prompt, tool.is_object() ? tool["name"].get<std::string>() : "")) return *error;
-  if (auto error = set_prompt(choice.model->engine(), prompt, "input", request)) return *error;
+  if (auto error = set_prompt(*choice.model, prompt, "input", request)) return *error;
   request.max_tokens = body.value("max_output_tokens", choice.model->info().context);
   SERVER_ASSIGN(auto choices, start_choices(call, choice.model, {request}));
   return std::unique_ptr<Answer>(std::make_unique<ResponseAnswer>(call, choice, std::move(choices), prompt, request));

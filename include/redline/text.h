@@ -350,7 +350,7 @@ class TextEngine {
   /// Reads a LoRA adapter as `name`, for requests and sequences that name it: a PEFT folder, or a GGUF adapter as
   /// llama.cpp has it. Requests of one step may use different adapters. Thread-safe.
   /// not_found: no such file. invalid_argument: a name in use, an adapter of another model (the message gives the module
-  /// and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants, adapters of embeddings; the
+  /// and both shapes), a rank above max_adapter_rank. unsupported: DoRA and other variants; the
   /// message names what is not supported.
   virtual Status load_adapter(const std::string& name, const std::string& path) = 0;
   /// Requests and sequences that use it keep it. not_found: no such name.

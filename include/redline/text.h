@@ -224,6 +224,7 @@ struct GenerateResult {
   int64_t prompt_tokens = 0;
   int64_t cached_tokens = 0;  ///< prompt tokens whose state came from the prefix cache
   CacheMiss cache_miss = CacheMiss::kNotStored;
+  double queue_ms = 0;        ///< from the call until its state had a place in the cache
   double first_token_ms = 0;  ///< from the call to the first token
   double prefill_ms = 0;      ///< from the call to the logits of the prompt
   double decode_ms = 0;       ///< the steps after the first token

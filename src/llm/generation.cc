@@ -65,6 +65,7 @@ std::span<const int32_t> TextGeneration::pending() const {
 
 void TextGeneration::set_cached(int64_t tokens, CacheMiss miss) {
   if (std::exchange(was_admitted_, true)) return;
+  result_.queue_ms = ms_since_start();
   result_.cached_tokens = tokens;
   result_.cache_miss = miss;
 }

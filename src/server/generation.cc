@@ -253,6 +253,7 @@ Progress GenerationAnswer::poll(std::string& body) {
     std::optional<Event> event = choices_->next();
     if (!event) break;
     if (!event->is_end) {
+      if (event->gap_s >= 0) gaps_s_.push_back(event->gap_s);
       take(*event, body);
       continue;
     }
@@ -272,7 +273,8 @@ Progress GenerationAnswer::poll(std::string& body) {
       return Progress::kDone;
     }
     const GenerateResult& r = result.value();
-    app_.count(*model_.model, r);
+    app_.count(*model_.model, r, gaps_s_);
+    gaps_s_.clear();
     if (event->choice % choices_per_prompt_ == 0) {
       facts.prompt_tokens += r.prompt_tokens;
       facts.cached_tokens += r.cached_tokens;

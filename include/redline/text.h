@@ -172,10 +172,12 @@ struct GenerateRequest {
   std::vector<int32_t> prompt;  ///< token ids; empty: starts from BOS, an error if the model has none
   SamplingOptions sampling;
   int64_t max_tokens = 256;
-  std::vector<std::string> stop;  ///< strings that end the generation; not part of the output
-  bool ignore_stop_tokens = false;
-  bool special = false;   ///< control tokens appear in the text: markers of tool calls, for ChatReader
-  int num_logprobs = -1;  ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
+  std::vector<std::string> stop;     ///< strings that end the generation; not part of the output
+  std::vector<int32_t> stop_tokens;  ///< further tokens that end the text
+  bool ignore_stop_tokens = false;   ///< the model's own do not end it
+  int64_t min_tokens = 0;  ///< tokens that end the text are excluded before, unless a constraint allows no other
+  bool special = false;    ///< control tokens appear in the text: markers of tool calls, for ChatReader
+  int num_logprobs = -1;   ///< -1: none; k >= 0: log probability of each token and of the k most likely ones
   AdapterWeights adapters;
   std::string client;           ///< requests of one client share its turn; "": a client of its own
   int priority = 0;             ///< lower runs first

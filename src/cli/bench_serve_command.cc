@@ -113,7 +113,7 @@ class AdapterFolder {
   bool is_temporary_ = false;
 };
 
-/// The shares of a load's words that are tokens: what --prompt-tokens means depends on the tokenizer.
+/// How many words a text of so many tokens has: that depends on the tokenizer.
 struct LoadWords {
   double tokens_per_word = 1;
   int64_t of(int64_t tokens) const {
@@ -139,7 +139,7 @@ Result<OwnServer> serve_model(const BenchServeArgs& args, const std::string& mod
   auto served = std::make_shared<server::ServedModel>("model", std::move(engine), kMaxWaiting);
   for (const std::string& text : args.adapters)
     if (const auto [name, path] = name_and_rest(text); !path.empty()) REDLINE_TRY(served->load_adapter(name, path));
-  if (args.random_adapters > 0) {  // their numbers follow those of --adapter
+  if (args.random_adapters > 0) {
     if (!args.adapters.empty()) return invalid_argument("flags --adapter and --random-adapters exclude each other");
     AdapterFolder folder;
     REDLINE_TRY(folder.open(args.save_adapters));
@@ -202,8 +202,7 @@ lab::LoadOptions load_of(const BenchServeArgs& args, const LoadWords& words, int
   for (const std::string& text : args.adapters) load.models.push_back(name_and_rest(text).first);
   const int64_t count = args.requests > 0 ? args.requests : std::max<int64_t>(8, 4 * streams);
   const uint64_t seed = load.seed + salt * 1000003;
-  const std::string prefix =
-      args.shared_prefix > 0 ? lab::load_text(words.of(args.shared_prefix), ~seed) + " " : "";
+  const std::string prefix = args.shared_prefix > 0 ? lab::load_text(words.of(args.shared_prefix), ~seed) + " " : "";
   const int64_t min = args.prompt.front(), max = std::max(min, args.prompt.back());
   for (int64_t i = 0; i < count; ++i) {
     // Even over the range in every row, in an order that looks random.
@@ -231,7 +230,9 @@ Result<LoadWords> warm_up(const BenchServeArgs& args, const Measured& server) {
 
 Json json_of(const ServeRow& row) {
   const lab::LoadSummary& s = row.summary;
-  const auto way = [&] { return row.way == Way::kAdapters ? "adapters" : row.way == Way::kWithoutHttp ? "engine" : "plain"; };
+  const auto way = [&] {
+    return row.way == Way::kAdapters ? "adapters" : row.way == Way::kWithoutHttp ? "engine" : "plain";
+  };
   return {{"server", row.server->label},
           {"way", way()},
           {"streams", row.rate > 0 ? Json(nullptr) : Json(row.streams)},
@@ -258,8 +259,16 @@ std::string load_name(const ServeRow& row) {
 
 std::string serve_table(const std::vector<ServeRow>& rows, bool has_several) {
   const bool has_shares = std::any_of(rows.begin(), rows.end(), [](const ServeRow& row) { return row.share; });
-  std::vector<std::string> columns = {has_several ? "load, server" : "load", "requests",  "tokens/s", "seconds",
-                                      "first p50", "first p99", "first max", "gap p50",   "gap p99",  "gap max",
+  std::vector<std::string> columns = {has_several ? "load, server" : "load",
+                                      "requests",
+                                      "tokens/s",
+                                      "seconds",
+                                      "first p50",
+                                      "first p99",
+                                      "first max",
+                                      "gap p50",
+                                      "gap p99",
+                                      "gap max",
                                       "reused"};
   if (has_shares) columns.emplace_back("of plain");
   std::vector<size_t> right(columns.size() - 1);
@@ -268,13 +277,20 @@ std::string serve_table(const std::vector<ServeRow>& rows, bool has_several) {
   for (const ServeRow& row : rows) {
     const lab::LoadSummary& s = row.summary;
     const auto ms = [](double seconds) { return fmt::format("{:.1f} ms", seconds * 1e3); };
-    std::vector<std::string> cells = {load_name(row) + (has_several ? ", " + row.server->label : ""),
-               s.failed > 0 ? fmt::format("{} ({} failed)", s.requests, s.failed) : std::to_string(s.requests),
-               fmt::format("{:.1f}", s.tokens_per_s), fmt::format("{:.2f}", s.seconds), ms(s.first_p50),
-               ms(s.first_p99), ms(s.first_max), ms(s.gap_p50), ms(s.gap_p99), ms(s.gap_max),
-               s.prompt_tokens > 0 ? fmt::format("{:.0f}%", 100.0 * static_cast<double>(s.cached_tokens) /
-                                                                static_cast<double>(s.prompt_tokens))
-                                   : "-"};
+    std::vector<std::string> cells = {
+        load_name(row) + (has_several ? ", " + row.server->label : ""),
+        s.failed > 0 ? fmt::format("{} ({} failed)", s.requests, s.failed) : std::to_string(s.requests),
+        fmt::format("{:.1f}", s.tokens_per_s),
+        fmt::format("{:.2f}", s.seconds),
+        ms(s.first_p50),
+        ms(s.first_p99),
+        ms(s.first_max),
+        ms(s.gap_p50),
+        ms(s.gap_p99),
+        ms(s.gap_max),
+        s.prompt_tokens > 0 ? fmt::format("{:.0f}%", 100.0 * static_cast<double>(s.cached_tokens) /
+                                                         static_cast<double>(s.prompt_tokens))
+                            : "-"};
     if (has_shares) cells.push_back(row.share ? fmt::format("{:.2f}", *row.share) : "");
     table.add(cells);
   }
@@ -328,9 +344,8 @@ Status bench_serve(const BenchServeArgs& args, Terminal& terminal) {
       return !InterruptGuard::interrupted();
     };
     REDLINE_ASSIGN(const lab::LoadResult result,
-                   row.way == Way::kWithoutHttp
-                       ? lab::run_engine_load(row.server->own.served->engine(), load, on_done)
-                       : lab::run_load(row.server->target, load, on_done));
+                   row.way == Way::kWithoutHttp ? lab::run_engine_load(row.server->own.served->engine(), load, on_done)
+                                                : lab::run_load(row.server->target, load, on_done));
     row.summary = lab::summarize(result);
     if (row.way != Way::kPlain && plain->summary.tokens_per_s > 0)
       row.share = row.summary.tokens_per_s / plain->summary.tokens_per_s;

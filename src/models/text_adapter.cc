@@ -172,10 +172,10 @@ std::string peft_module(std::string_view name, bool& is_down) {
                                      {".lora_B.weight", false},
                                      {".lora_A.default.weight", true},
                                      {".lora_B.default.weight", false},
-                                 {".lora_embedding_A", true},
-                                 {".lora_embedding_B", false},
-                                 {".lora_embedding_A.default", true},
-                                 {".lora_embedding_B.default", false}}) {
+                                     {".lora_embedding_A", true},
+                                     {".lora_embedding_B", false},
+                                     {".lora_embedding_A.default", true},
+                                     {".lora_embedding_B.default", false}}) {
     if (!name.ends_with(suffix)) continue;
     name.remove_suffix(std::string_view(suffix).size());
     if (name.starts_with(kPrefix)) name.remove_prefix(kPrefix.size());

@@ -132,9 +132,10 @@ App::App(AppOptions options)
   metrics_.declare("vllm:request_time_per_output_token_seconds", Kind::kHistogram, "Mean time per token of a request.",
                    seconds);
   metrics_.declare("vllm:inter_token_latency_seconds", Kind::kHistogram, "Time between two tokens of a text.", seconds);
-  metrics_.declare("vllm:request_queue_time_seconds", Kind::kHistogram, "Time until a request has a place in the cache.",
+  metrics_.declare("vllm:request_queue_time_seconds", Kind::kHistogram,
+                   "Time until a request has a place in the cache.", seconds);
+  metrics_.declare("vllm:request_prefill_time_seconds", Kind::kHistogram, "Time from there to the first token.",
                    seconds);
-  metrics_.declare("vllm:request_prefill_time_seconds", Kind::kHistogram, "Time from there to the first token.", seconds);
   metrics_.declare("vllm:request_decode_time_seconds", Kind::kHistogram, "Time from there to the last token.", seconds);
   metrics_.declare("vllm:e2e_request_latency_seconds", Kind::kHistogram, "Time of a generation.", seconds);
   metrics_.declare("vllm:request_prompt_tokens", Kind::kHistogram, "Tokens of a prompt.", tokens);

@@ -3,14 +3,25 @@
 #include <algorithm>
 
 namespace redline::server {
+
+std::vector<std::pair<std::string, std::string>> refused_parts() {
+  std::vector<std::pair<std::string, std::string>> refused;
+  for (const char* name :
+       {"image_url", "input_image", "source", "input_audio", "file", "file_id", "file_data", "video_url"})
+    refused.emplace_back(name, "is not supported: conversations consist of text, without images, sound and files");
+  return refused;
+}
+
 namespace {
 
-const Schema part_schema{"ContentPart",
-                         {{"type", kString, "", {.required = true, .choices = {"text", "input_text", "output_text"}}},
-                          {"text", kString, "", {.required = true}},
-                          {"annotations", kArray, "", {.is_ignored = true}},
-                          {"logprobs", kArray, "", {.is_ignored = true}},
-                          {"cache_control", kObject, "", {.is_ignored = true}}}};
+const Schema part_schema{
+    .name = "ContentPart",
+    .fields = {{"type", kString, "", {.required = true, .choices = {"text", "input_text", "output_text"}}},
+               {"text", kString, "", {.required = true}},
+               {"annotations", kArray, "", {.is_ignored = true}},
+               {"logprobs", kArray, "", {.is_ignored = true}},
+               {"cache_control", kObject, "", {.is_ignored = true}}},
+    .refused = refused_parts()};
 const Field part_item{"", kObject, "", {.object = &part_schema}};
 const Schema function_call_schema{"FunctionCall",
                                   {{"name", kString, "", {.required = true, .max_length = 1000}},

@@ -70,6 +70,8 @@ class ChatAnswer : public GenerationAnswer {
 
 /// The content of a message as text: a string, or a list of parts of type text.
 std::string text_of_parts(const Json& content);
+/// Fields of parts of a message that are not text, for Schema::refused.
+std::vector<std::pair<std::string, std::string>> refused_parts();
 /// Schemas of messages and tools, for the endpoints.
 extern const Schema chat_message_schema, chat_tool_schema;
 /// {"id", "type", "function": {"name", "arguments"}}

@@ -35,6 +35,7 @@ class ServedModel final : public Resident {
   ServedModel(std::string name, Opener open, int64_t max_in_flight,
               const std::vector<std::pair<std::string, std::string>>& adapters);
   const std::string& name() const override { return name_; }
+  std::string_view purpose() const override { return "text; see /v1/chat/completions"; }
   /// Of a loaded model, in the hands of one who has it from ModelTable::find() or Residency::use().
   TextEngine& engine() const { return *engine_; }
   const ModelInfo& info() const { return engine_->info(); }

@@ -16,7 +16,7 @@ namespace redline::testing {
 struct TextAdapter {
   struct Factors {
     int64_t rank, in, out;
-    std::vector<float> a, b;  ///< [rank, in], [out, rank]
+    std::vector<float> a, b;    ///< [rank, in], [out, rank]
     bool is_embedding = false;  ///< whose rows are `in`
   };
   std::map<std::string, Factors> modules;

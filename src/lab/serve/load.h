@@ -24,7 +24,7 @@ struct LoadOptions {
   double rate = 0;      ///< open loop: requests per second, Poisson arrivals, however many are open; 0: closed loop
   std::vector<std::string> prompts;
   std::vector<std::string> models;  ///< names that the requests give in turn, such as adapters; empty: the target's
-  int64_t adapters = 0;  ///< numbers from 0 that the requests give in turn as `lora`, in llama.cpp's shape
+  int64_t adapters = 0;             ///< numbers from 0 that the requests give in turn as `lora`, in llama.cpp's shape
   /// Each prompt begins a conversation of so many requests. Each sends all that was said before, and about so many tokens
   /// more.
   int64_t turns = 1, turn_tokens = 32;

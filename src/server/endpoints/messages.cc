@@ -8,23 +8,24 @@ namespace {
 const Schema messages_open_schema{"AnyObject", {}, true};
 const Field messages_any_item{"", kAny, ""};
 const Schema block_schema{
-    "AnthropicBlock",
-    {{"type",
-      kString,
-      "",
-      {.required = true, .choices = {"text", "tool_use", "tool_result", "thinking", "redacted_thinking"}}},
-     {"text", kString, "of text"},
-     {"id", kString, "of tool_use", {.max_length = 1000}},
-     {"name", kString, "of tool_use", {.max_length = 1000}},
-     {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
-     {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
-     {"content", kString | kArray, "of tool_result", {.items = &messages_any_item}},
-     {"is_error", kBoolean, "of tool_result"},
-     {"thinking", kString, "of thinking"},
-     {"signature", kString, "", {.is_ignored = true}},
-     {"data", kString, "", {.is_ignored = true}},
-     {"citations", kArray, "", {.is_ignored = true}},
-     {"cache_control", kObject, "", {.is_ignored = true}}}};
+    .name = "AnthropicBlock",
+    .fields = {{"type",
+                kString,
+                "",
+                {.required = true, .choices = {"text", "tool_use", "tool_result", "thinking", "redacted_thinking"}}},
+               {"text", kString, "of text"},
+               {"id", kString, "of tool_use", {.max_length = 1000}},
+               {"name", kString, "of tool_use", {.max_length = 1000}},
+               {"input", kObject, "of tool_use", {.object = &messages_open_schema}},
+               {"tool_use_id", kString, "of tool_result", {.max_length = 1000}},
+               {"content", kString | kArray, "of tool_result", {.items = &messages_any_item}},
+               {"is_error", kBoolean, "of tool_result"},
+               {"thinking", kString, "of thinking"},
+               {"signature", kString, "", {.is_ignored = true}},
+               {"data", kString, "", {.is_ignored = true}},
+               {"citations", kArray, "", {.is_ignored = true}},
+               {"cache_control", kObject, "", {.is_ignored = true}}},
+    .refused = refused_parts()};
 const Field block_item{"", kObject, "", {.object = &block_schema}};
 const Schema messages_message_schema{
     "AnthropicMessage",
